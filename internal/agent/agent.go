@@ -31,8 +31,8 @@ type Agent struct {
 	Files    []File            `yaml:"files"`    // written to the home before the first start
 	Provider string            `yaml:"provider"` // of models, unless another is chosen
 	Hosts    []string          `yaml:"hosts"`    // reachable hosts beside the provider
-	// DoesWithout are requests that the agent can do without, as HOST/PATH in the notation of policies: their refusals
-	// are not reported.
+	// DoesWithout are requests that the agent can do without, as HOST/PATH in the notation of policies: their refusals are
+	// not reported.
 	DoesWithout []string `yaml:"does_without"`
 
 	Builtin bool `yaml:"-"` // built-in
@@ -119,13 +119,13 @@ type Layer struct {
 
 // Parser converts a program's output to messages, line by line. A parser serves one run.
 type Parser interface {
-	// Line parses one line without its end. Errors: AgentProtocol, with the beginning of the line; ModelUnreachable
-	// when the program would retry for ever. After an error the caller must end the program, ignore further lines, and
-	// call End for the usage.
+	// Line parses one line without its end. Errors: AgentProtocol, with the beginning of the line; ModelUnreachable when
+	// the program would retry for ever. After an error the caller must end the program, ignore further lines, and call End
+	// for the usage.
 	Line(line []byte) ([]message.Message, error)
-	// End reports the end of output, and the program's exit. It completes missing results and usage from what is known.
-	// It may return messages and an error. Errors: AgentProtocol, AgentFailed, ModelUnreachable, LimitReached with
-	// ErrTurns or ErrBudget; stderr is the end of standard error. A task that the agent could not do is a result with
-	// IsError, without an error.
+	// End reports the end of output, and the program's exit. It completes missing results and usage from what is known. It
+	// may return messages and an error. Errors: AgentProtocol, AgentFailed, ModelUnreachable, LimitReached with ErrTurns
+	// or ErrBudget; stderr is the end of standard error. A task that the agent could not do is a result with IsError,
+	// without an error.
 	End(exitCode int, stderr string) ([]message.Message, error)
 }

@@ -107,8 +107,8 @@ func (a Agent) policy(preset string) string {
 	return b.String()
 }
 
-// Equip returns the requested spec over what the agent needs; layers, path and
-// screen are the agent's. A spec without a network stays without one.
+// Equip returns the requested spec over what the agent needs; layers, path and screen are the agent's. A spec without a
+// network stays without one.
 func (o Outfit) Equip(asked cove.Spec) cove.Spec {
 	needs := cove.Spec{Env: o.Env}
 	if o.Network.Enabled {

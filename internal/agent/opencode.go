@@ -109,7 +109,8 @@ func (p *opencodeParser) part(kind string, part opencodePart) []message.Message 
 		}
 	case "reasoning":
 		if part.Text != "" {
-			return append(p.release(), p.message(message.Message{Type: message.TypeThinking, Content: part.Text, Reasoning: true}))
+			return append(p.release(), p.message(message.Message{Type: message.TypeThinking, Content: part.Text,
+				Reasoning: true}))
 		}
 	case "tool_use":
 		output, failed := part.output()

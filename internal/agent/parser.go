@@ -18,25 +18,6 @@ var (
 	ErrBudget = errors.New("the budget")
 )
 
-// NewParser returns a parser for one run. before is the usage of the conversation's earlier runs, which some programs
-// count again.
-func (a Agent) NewParser(before message.AgentUsage) Parser {
-	o := outcome{agent: a.Title}
-	switch a.Output {
-	case FormatClaude:
-		return &claudeParser{outcome: o, answers: map[string]claudeUsage{}, tools: map[string]string{}}
-	case FormatCodex:
-		return &codexParser{outcome: o, before: before, called: map[string]bool{}}
-	case FormatGemini:
-		return &geminiParser{outcome: o, tools: map[string]string{}}
-	case FormatOpencode:
-		return &opencodeParser{outcome: o}
-	case FormatMessages:
-		return &messagesParser{outcome: o}
-	}
-	return &textParser{outcome: o}
-}
-
 // outcome collects the state common to parsers.
 type outcome struct {
 	agent   string // its title, for errors

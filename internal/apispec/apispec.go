@@ -96,6 +96,20 @@ func Policy(p api.GatewayPolicy) cove.Network {
 	return n
 }
 
+// NetworkOf returns a network as the API says it.
+func NetworkOf(n cove.Network) api.NetworkPermission {
+	q := api.NetworkPermission{Enabled: n.Enabled, Credentials: n.Credentials,
+		GatewayPolicy:   api.GatewayPolicy{Mode: string(n.Mode), Allow: n.Allow, Deny: n.Deny, AllowPR: n.AllowPR},
+		ModelPermission: api.ModelPermission{Providers: n.Providers}}
+	for _, text := range n.Policies {
+		q.Policies = append(q.Policies, api.PolicyText(text))
+	}
+	if n.Budget != (cove.Budget{}) {
+		q.Budget = new(api.ModelBudget(n.Budget))
+	}
+	return q
+}
+
 // Change is what a change of a network adds to it.
 func Change(c api.NetworkChange) cove.Network { return cove.Network{Allow: c.Allow, Deny: c.Deny} }
 

@@ -133,7 +133,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Clock: clock.Real(), Log: log,
 	})
 	d.processes = sandbox.NewProcesses(d.sandboxes)
-	d.approvals = gateway.NewApprovals(gateway.ApprovalsOptions{Store: store.NewVault(d.store), Clock: clock.Real(), Log: log})
+	d.approvals = gateway.NewApprovals(store.Auditor{Store: store.NewVault(d.store), Clock: clock.Real(), Log: log})
 	d.agents = d.newAgents()
 	if d.outlet, err = d.newOutlet(); err != nil {
 		return nil, err

@@ -36,7 +36,8 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		},
 		ForgetRoute: g.Discard, OpenGit: d.openGit,
 		Repository: func(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
-			return repositoryNetwork(d.outlet.GitHub, who, of, allowPR)
+			return d.outlet.GitHub.Access(github.Repository{Remote: of.Remote, Branch: of.Branch, Shared: of.Shared,
+				PullRequests: allowPR, Owned: who.IsOwner()})
 		},
 		Layers: d.agents.Layers(), TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
@@ -74,14 +75,6 @@ func spec(owner cove.Principal, id cove.SandboxID, name string, n egress.Network
 
 func (d *Daemon) newRepos() (*repos.Store, error) {
 	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet, Log: d.log})
-}
-
-// repositoryNetwork returns the network that a sandbox needs for its repository.
-func repositoryNetwork(servers github.Servers, who cove.Principal, of store.SandboxRepository, allowPR bool) (
-	egress.Network, error) {
-	a, err := servers.Access(github.Repository{Remote: of.Remote, Branch: of.Branch, Shared: of.Shared,
-		PullRequests: allowPR, Owned: who.IsOwner()})
-	return egress.Network{Mode: a.Mode, Policy: a.Policy, Remote: a.Remote, PullRequests: a.PullRequests}, err
 }
 
 // repositories is the store of repositories, opened at its first use.

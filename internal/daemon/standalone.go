@@ -113,7 +113,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := g.Reload(ctx); err != nil {
 		return nil, err
 	}
-	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: store.NewVault(g.store), Clock: clock.Real(), Log: o.Log})
+	approvals := gateway.NewApprovals(store.Auditor{Store: store.NewVault(g.store), Clock: clock.Real(), Log: o.Log})
 	approvals.Add(served)
 	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: store.NewVault(g.store), Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (g *Gateway) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	made, err := g.clients.SetDefault(ctx, cove.MachineOwner(), registration)
+	made, err := g.clients.SetDefault(ctx, cove.MachineOwner(), httpapi.Registration(registration))
 	if err == nil {
 		g.o.Log.Info("the default client is served", "address", made.Listen, "files", made.Files, "cut", made.Cut)
 	}
@@ -196,7 +196,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 func (g *Gateway) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		h := g.clients.Health()
+		h := api.GatewayHealth(g.clients.Health())
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		if h.Status != "ok" {

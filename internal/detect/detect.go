@@ -41,8 +41,8 @@ type Rule struct {
 	ID        string
 	Severity  Severity
 	Languages []string // runtime names; nil is every language
-	// Literals are lower-case texts around which the code is searched, in any case. Every match of Pattern contains one
-	// of them.
+	// Literals are lower-case texts around which the code is searched, in any case. Every match of Pattern contains one of
+	// them.
 	Literals []string
 	Pattern  string // RE2
 	Detail   string // what it indicates

@@ -18,8 +18,8 @@ type wanted struct {
 	name  string
 	least int
 	why   string // what a lower value permits
-	// inside states that Cove's own policy holds inside sandboxes for any value, so that a low one weakens only the
-	// host around them.
+	// inside states that Cove's own policy holds inside sandboxes for any value, so that a low one weakens only the host
+	// around them.
 	inside string
 }
 

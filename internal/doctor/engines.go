@@ -125,8 +125,8 @@ func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	return ok(fmt.Sprintf("made in %s, used and removed in %d ms", home, time.Since(start).Milliseconds()))
 }
 
-// workIn has the user of a long-lived sandbox write to its workspace and its home,
-// which are below dir, and looks for the files on the host.
+// workIn has the user of a long-lived sandbox write to its workspace and its home, which are below dir, and looks for
+// the files on the host.
 func workIn(ctx context.Context, eng engine.Engine, plan provision.Plan, dir string) error {
 	defer func() { plan.Binding.Close() }()
 	targets := map[string]string{"checkout": cove.Workspace, "home": cove.Home}

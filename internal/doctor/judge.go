@@ -8,8 +8,8 @@ import (
 // check is one row of the table.
 type check struct {
 	id, area, title string
-	// needs is the engine that requires the feature, or everyEngine; empty for a check that concerns no engine, and
-	// then it never fails.
+	// needs is the engine that requires the feature, or everyEngine; empty for a check that concerns no engine, and then
+	// it never fails.
 	needs string
 	run   func(ctx context.Context, h *host) outcome
 }

@@ -27,19 +27,19 @@ func checkUserNamespace(ctx context.Context, h *host) outcome {
 	return ok("made one and mounted a tmpfs in it")
 }
 
-// nobody is the id of an ordinary user, for trials by root.
-const nobody = 65534
+// ordinaryUser is the id of a user without privileges, for trials by root.
+const ordinaryUser = 65534
 
 // checkUnprivileged reports to root whether ordinary users could run Cove.
 func checkUnprivileged(ctx context.Context, h *host) outcome {
 	if !isRoot() {
 		return info("you are one: see above")
 	}
-	args := append([]string{strconv.Itoa(nobody)}, h.options.Probe[1:]...)
+	args := append([]string{strconv.Itoa(ordinaryUser)}, h.options.Probe[1:]...)
 	if _, err := h.try(ctx, trial{name: "nested", args: append(args, "capability")}); err != nil {
 		return outcome{Info, "users other than root cannot use theirs: " + err.Error(), h.userNamespaceFix(err)}
 	}
-	return ok(fmt.Sprintf("uid %d made one and mounted a tmpfs in it", nobody))
+	return ok(fmt.Sprintf("uid %d made one and mounted a tmpfs in it", ordinaryUser))
 }
 
 // userNamespaceFix returns the fix for missing user namespaces, most specific first.

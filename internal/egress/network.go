@@ -8,8 +8,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Network is what a sandbox may reach: a cove.Network, parsed and checked, with what its repository needs. The zero
-// Network is nothing.
+// Network states the destinations that a sandbox may reach: a cove.Network, parsed and checked, with what its
+// repository needs. The zero Network is nothing.
 type Network struct {
 	Mode   cove.NetworkMode
 	Policy []*policy.Document // merged first to last; they state Mode

@@ -29,8 +29,7 @@ type Route interface {
 	Rename(name string)
 	// Certificate returns that of the sandbox's own authority, as PEM.
 	Certificate() []byte
-	// Holds returns the requests that wait for an answer, the oldest first, and a channel that is closed when they
-	// change.
+	// Holds returns the requests that wait for an answer, the oldest first, and a channel that is closed when they change.
 	Holds() ([]approval.Hold, <-chan struct{})
 	// EndBy limits how long requests are shown to wait.
 	EndBy(time.Time)
@@ -40,8 +39,8 @@ type Route interface {
 	Models() []model.ProviderUsage
 	// Concealed reads from a stream, in which the values of credentials that the route sets are blanked; offsets stay.
 	Concealed(from io.Reader) io.Reader
-	// Shut ends the connections and lets nothing through from now on; every decision is recorded when it returns.
-	// Close also removes the route, which takes longer.
+	// Shut ends the connections and lets nothing through from now on; every decision is recorded when it returns. Close
+	// also removes the route, which takes longer.
 	Shut()
 	Close()
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
-// Attach opens a place of Cove's own and adds it to the binding as a says.
-// Errors: those of hostpath.Own.
+// Attach opens a place of Cove's own and adds it to the binding as a says. Errors: those of hostpath.Own.
 func (b *Binding) Attach(own hostpath.Own, a Attachment) (err error) {
 	if a.Place, err = own.Open(); err == nil {
 		b.Attachments = append(b.Attachments, a)
@@ -21,8 +20,8 @@ func (b *Binding) Attach(own hostpath.Own, a Attachment) (err error) {
 	return err
 }
 
-// Show opens a file of Cove's own and adds it to the binding at every place that
-// at names. Errors: those of hostpath.Own.
+// Show opens a file of Cove's own and adds it to the binding at every place that at names. Errors: those of
+// hostpath.Own.
 func (b *Binding) Show(own hostpath.Own, at ...File) error {
 	place, err := own.Open()
 	if err != nil {
@@ -45,9 +44,8 @@ func (b *Binding) Close() {
 	}
 }
 
-// OpenMounts opens the sources of the mounts, each of which is judged once more
-// (invariant H5), as attachments. The caller closes their places, also on error.
-// Engines call it.
+// OpenMounts opens the sources of the mounts, each of which is judged once more (invariant H5), as attachments. The
+// caller closes their places, also on error. Engines call it.
 func (b *Binding) OpenMounts() (opened []Attachment, err error) {
 	for _, m := range b.Mounts {
 		place, err := hostpath.Open(m.Source)
@@ -67,8 +65,7 @@ type Identity struct {
 	Dev, Ino uint64
 }
 
-// Identify returns the identity of an open place, for a caller that has to find
-// it again by its path and compare.
+// Identify returns the identity of an open place, for a caller that has to find it again by its path and compare.
 func Identify(place *os.File) (Identity, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(place.Fd()), &st); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Check refuses a template that needs what c cannot enforce, naming all of it,
-// a limit below zero, which a kernel may take for none, and root as the user.
+// Check refuses a template that needs what c cannot enforce, naming all of it, a limit below zero, which a kernel may
+// take for none, and root as the user.
 func (c Capabilities) Check(t Template) error {
 	l := t.Limits
 	if l.CPUs < 0 || min(l.Memory, l.PIDs, l.Disk, l.Inodes, l.OpenFiles, l.Stdout, l.Stderr, int64(l.Timeout)) < 0 {
@@ -40,9 +40,8 @@ func (c Capabilities) Check(t Template) error {
 	return c.refusal(missing)
 }
 
-// CheckBinding refuses a binding that needs what c cannot do, or whose mounts
-// would hide what the wall depends on. Only attachments may be at places of Cove's
-// own.
+// CheckBinding refuses a binding that needs what c cannot do, or whose mounts would hide what the wall depends on. Only
+// attachments may be at places of Cove's own.
 func (c Capabilities) CheckBinding(b Binding) error {
 	var missing []string
 	flags := false

@@ -2,16 +2,14 @@
 //
 // # Model
 //
-// An [Engine] makes sandboxes in two phases, because a pool cannot know who
-// will use what it prepares. Prepare builds the generic part from a
+// An [Engine] makes sandboxes in two phases, because a pool cannot know who will use what it prepares. Prepare builds
+// the generic part from a
 // [Template]: root filesystem, namespaces, limits, a guest that answers. Bind
-// gives it to a user with a [Binding]: host name, mounts, listeners; the
-// guest then gives up its privileges for good. Only after Bind can a process
-// run, so nothing untrusted ever runs in a sandbox that can still be changed.
+// gives it to a user with a [Binding]: host name, mounts, listeners; the guest then gives up its privileges for good.
+// Only after Bind can a process run, so nothing untrusted ever runs in a sandbox that can still be changed.
 //
-// Guest is the way in: everything that happens inside is asked of cove-guest,
-// PID 1 of the sandbox, over the guest protocol. Destroy removes every trace
-// and may be called at any time, by anybody, any number of times.
+// Guest is the way in: everything that happens inside is asked of cove-guest, PID 1 of the sandbox, over the guest
+// protocol. Destroy removes every trace and may be called at any time, concurrently, any number of times.
 //
 // # A walk through
 //
@@ -24,15 +22,13 @@
 //
 // # Refuse rather than degrade
 //
-// What an engine can enforce is data, [Capabilities]; callers never ask which
-// engine it is. A Template or Binding that needs what the engine cannot
-// enforce is refused with cove.Unsupported, before anything is made.
+// What an engine can enforce is data, [Capabilities]; callers never ask which engine it is. A Template or Binding that
+// needs what the engine cannot enforce is refused with cove.Unsupported, before anything is made.
 //
 // # Ownership
 //
-// Everything an engine leaves on the host carries the cove.InstanceID of the
-// process that made it, and the instance holds a lock while it lives. Sweep
-// removes what belongs to instances that no longer do, and nothing else.
+// Everything an engine leaves on the host carries the cove.InstanceID of the process that made it, and the instance
+// holds a lock while it lives. Sweep removes what belongs to instances that no longer do, and nothing else.
 //
 // enginetest.Run is the conformance suite that every engine passes.
 package engine
@@ -52,55 +48,45 @@ type Engine interface {
 	// Name is the word users choose the engine by: "native", "docker".
 	Name() string
 
-	// Capabilities says what this engine can enforce on this host. It does not
-	// change while the engine lives.
+	// Capabilities says what this engine can enforce on this host. It does not change while the engine lives.
 	Capabilities() Capabilities
 
-	// Prepare makes the generic part of a sandbox. On error nothing is left
-	// behind. Errors: Unsupported, ImageMissing, Unavailable, Conflict (an id
-	// in use), StorageFull.
+	// Prepare makes the generic part of a sandbox. On error nothing is left behind. Errors: Unsupported, ImageMissing,
+	// Unavailable, Conflict (an id in use), StorageFull.
 	Prepare(ctx context.Context, t Template) (Sandbox, error)
 
-	// Sweep removes everything on the host that belongs to instances which are
-	// gone. It is idempotent, safe beside a running Prepare of any instance,
-	// and removes nothing on an incomplete list.
+	// Sweep removes everything on the host that belongs to instances which are gone. It is idempotent, safe beside a
+	// running Prepare of any instance, and removes nothing on an incomplete list.
 	Sweep(ctx context.Context) (Swept, error)
 
-	// Close destroys the sandboxes of this engine value that still exist, except
-	// detached ones that are bound: it leaves those running. It releases what the
-	// engine holds.
+	// Close destroys the sandboxes of this engine value that still exist, except detached ones that are bound: it leaves
+	// those running. It releases what the engine holds.
 	Close() error
 }
 
-// Resolver is implemented by an engine with images of its own
-// (Capabilities.OwnImages).
+// Resolver is implemented by an engine with images of its own (Capabilities.OwnImages).
 type Resolver interface {
-	// Resolve finds an image by the engine's reference, and says what it asks
-	// to have in its processes' environment. Nothing is pulled. Errors:
-	// ImageMissing, Unavailable.
+	// Resolve finds an image by the engine's reference, and says what it asks to have in its processes' environment.
+	// Nothing is pulled. Errors: ImageMissing, Unavailable.
 	Resolve(ctx context.Context, ref string) (Rootfs, error)
 }
 
-// Adopter is implemented by an engine whose sandboxes can outlive the process of
-// Cove that made them (Capabilities.Lasting). One process at a time manages such a
-// sandbox.
+// Adopter is implemented by an engine whose sandboxes can outlive the process of Cove that made them
+// (Capabilities.Lasting). One process at a time manages such a sandbox.
 type Adopter interface {
 	// Left lists the sandboxes that run and that no process has.
 	Left(ctx context.Context) ([]cove.SandboxID, error)
 
-	// Adopt takes over a sandbox that another process has made and bound. Its
-	// processes run on, and their output waits to be attached to; those of one
-	// that is paused are resumed. Errors: NotFound when it does not run, Conflict
-	// when a process has it.
+	// Adopt takes over a sandbox that another process has made and bound. Its processes run on, and their output waits to
+	// be attached to; those of one that is paused are resumed. Errors: NotFound when it does not run, Conflict when a
+	// process has it.
 	Adopt(ctx context.Context, id cove.SandboxID) (Sandbox, error)
 }
 
-// Pauser is implemented by the sandboxes of an engine that can pause
-// (Capabilities.Pause).
+// Pauser is implemented by the sandboxes of an engine that can pause (Capabilities.Pause).
 type Pauser interface {
-	// Pause freezes every process at once, the guest among them: it keeps its
-	// memory, does nothing, and answers nothing until Resume. Errors: NotFound
-	// when it has been destroyed, Unavailable.
+	// Pause freezes every process at once, the guest among them: it keeps its memory, does nothing, and answers nothing
+	// until Resume. Errors: NotFound when it has been destroyed, Unavailable.
 	Pause(ctx context.Context) error
 	// Resume lets all of them go on.
 	Resume(ctx context.Context) error
@@ -110,20 +96,18 @@ type Pauser interface {
 type Sandbox interface {
 	ID() cove.SandboxID
 
-	// Bind gives the sandbox to its user, once; a second call is Conflict. On
-	// error the sandbox can only be destroyed. The descriptors of b stay the
-	// caller's.
+	// Bind gives the sandbox to its user, once; a second call is Conflict. On error the sandbox can only be destroyed. The
+	// descriptors of b stay the caller's.
 	Bind(ctx context.Context, b Binding) error
 
 	// Guest is the way in. Before Bind it answers health only.
 	Guest() *guest.Client
 
-	// Listeners are the sockets that Bind asked for, in its order, listening
-	// in the sandbox's network namespace. The caller owns them.
+	// Listeners are the sockets that Bind asked for, in its order, listening in the sandbox's network namespace. The
+	// caller owns them.
 	Listeners() []*os.File
 
-	// Stats reads the kernel's accounting; it works until Destroy, also after
-	// every process has gone.
+	// Stats reads the kernel's accounting; it works until Destroy, also after every process has gone.
 	Stats(ctx context.Context) (Stats, error)
 
 	// Done is closed when PID 1 has gone, for whatever reason.
@@ -140,9 +124,8 @@ type Sandbox interface {
 type Template struct {
 	ID     cove.SandboxID
 	Rootfs Rootfs
-	// Shape has every limit and a user. Its isolation may be the engine's own choice
-	// (empty). A detached sandbox, once it is bound, goes on without the process of
-	// Cove that made it, until it is destroyed (Adopter).
+	// Shape has every limit and a user. Its isolation may be the engine's own choice (empty). A detached sandbox, once it
+	// is bound, goes on without the process of Cove that made it, until it is destroyed (Adopter).
 	cove.Shape
 	Network cove.NetworkMode // in force
 }
@@ -160,17 +143,15 @@ const (
 type Rootfs struct {
 	Kind RootfsKind
 	Dir  string // RootfsDir: absolute host path of the tree; never written to
-	// Digest names the content of Dir when Dir is an unpacked image
-	// ("sha256:…"); empty for a directory of the user's.
+	// Digest names the content of Dir when Dir is an unpacked image ("sha256:…"); empty for a directory of the user's.
 	Digest string
 	Image  string // RootfsImage: the engine's reference
 	Env    []string
 }
 
-// Binding gives a prepared sandbox to its user. It shows parts of the host with
-// one of two trusts: Attachments and Files are Cove's own, by open
-// descriptors; Mounts are a user's wishes, which the engine judges. They are
-// attached in this order, so that a mount may lie on an attachment.
+// Binding gives a prepared sandbox to its user. It shows parts of the host with one of two trusts: Attachments and
+// Files are Cove's own, by open descriptors; Mounts are a user's wishes, which the engine judges. They are attached in
+// this order, so that a mount may lie on an attachment.
 type Binding struct {
 	Hostname    string
 	Attachments []Attachment   // Capabilities.LateMount
@@ -179,9 +160,8 @@ type Binding struct {
 	Listeners   []guest.Listen // Capabilities.Listeners
 }
 
-// Attachment is a directory or file of the host, open as a place, shown at
-// Target. Its files are the sandbox's user's where the engine can arrange that
-// (Capabilities.MountOwners).
+// Attachment is a directory or file of the host, open as a place, shown at Target. Its files are the sandbox's user's
+// where the engine can arrange that (Capabilities.MountOwners).
 type Attachment struct {
 	Place    *os.File // O_PATH
 	Target   string   // absolute path inside
@@ -190,25 +170,23 @@ type Attachment struct {
 	NoFollow bool // symbolic links in it lead nowhere
 }
 
-// File is a file of Cove's own on the host, readable by every user, shown
-// read-only at a place inside, whatever is there.
+// File is a file of Cove's own on the host, readable by every user, shown read-only at a place inside, whatever is
+// there.
 type File struct {
 	Place    *os.File // O_PATH; one descriptor may be shown at several targets
 	Target   string
 	Existing bool // only in place of a file that is there
 }
 
-// Where the ways out of a sandbox with a network lead: to sockets on its
-// loopback at these ports, which Binding.Listeners has to ask for. Programs
-// inside cannot bind the first two, and find the third taken.
+// Where the ways out of a sandbox with a network lead: to sockets on its loopback at these ports, which
+// Binding.Listeners has to ask for. Programs inside cannot bind the first two, and find the third taken.
 const (
 	TransparentPort = 1    // TCP, wherever it wanted to go (SO_ORIGINAL_DST says)
 	DNSPort         = 53   // TCP and UDP
 	ProxyPort       = 3128 // TCP, of programs that are told of a proxy
 )
 
-// WayOut are these sockets, in the order in which a way out takes them. An engine
-// may make them before it is asked.
+// WayOut are these sockets, in the order in which a way out takes them. An engine may make them before it is asked.
 func WayOut() []guest.Listen {
 	at := func(network string, port int) guest.Listen {
 		host := "127.0.0.1"
@@ -233,17 +211,16 @@ type Capabilities struct {
 	// UserNamespace says that root inside is an unprivileged user outside.
 	UserNamespace bool `json:"user_namespace"`
 	LateMount     bool `json:"late_mount"` // Binding.Attachments and Binding.Mounts
-	// MountFlags says that every mount has nosuid and nodev. Without, that
-	// setuid programs and device nodes have no effect is left to no_new_privs
-	// and to the list of devices.
+	// MountFlags says that every mount has nosuid and nodev. Without, that setuid programs and device nodes have no effect
+	// is left to no_new_privs and to the list of devices.
 	MountFlags bool `json:"mount_flags"`
-	// MountOwners says that files in mounts are the caller's, inside and
-	// outside. Without, they keep the owners they have on the host.
+	// MountOwners says that files in mounts are the caller's, inside and outside. Without, they keep the owners they have
+	// on the host.
 	MountOwners bool `json:"mount_owners"`
 	Files       bool `json:"files"`     // Binding.Files
 	Listeners   bool `json:"listeners"` // Binding.Listeners
-	// FileSockets says that Binding.Listeners may name sockets among the files
-	// of every sandbox. Without, only those of long-lived sandboxes may.
+	// FileSockets says that Binding.Listeners may name sockets among the files of every sandbox. Without, only those of
+	// long-lived sandboxes may.
 	FileSockets bool `json:"file_sockets"`
 	MemoryLimit bool `json:"memory_limit"`
 	SwapLimit   bool `json:"swap_limit"` // memory without swap
@@ -253,8 +230,7 @@ type Capabilities struct {
 	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
 	Snapshot    bool `json:"snapshot"`
-	// Missing explains each false above that is not just a thing to come:
-	// capability name to what to do about it.
+	// Missing explains each false above that is not just a thing to come: capability name to what to do about it.
 	Missing map[string]string `json:"missing,omitempty"`
 }
 

@@ -20,8 +20,8 @@ type Source struct {
 	Open func() (Engine, error)
 }
 
-// Set holds the engines of a process. It opens each at most once at a time, and
-// tries one that failed again: its daemon may have come up meanwhile.
+// Set holds the engines of a process. It opens each at most once at a time, and tries one that failed again: its daemon
+// may have come up meanwhile.
 type Set struct {
 	sources  []Source // in order of preference
 	fallback string
@@ -31,20 +31,20 @@ type Set struct {
 	failed map[string]error
 }
 
-// NewSet makes a Set. sources are in the order in which Auto tries them; fallback
-// is the name of the default engine, or Auto.
+// NewSet makes a Set. sources are in the order in which Auto tries them; fallback is the name of the default engine, or
+// Auto.
 func NewSet(fallback string, sources ...Source) *Set {
 	return &Set{sources: sources, fallback: fallback, opened: map[string]Engine{}, failed: map[string]error{}}
 }
 
-// Get returns the engine of that name; empty is the default, Auto the first that
-// can be used. Errors: InvalidArgument for an unknown name, and those of opening.
+// Get returns the engine of that name; empty is the default, Auto the first that can be used. Errors: InvalidArgument
+// for an unknown name, and those of opening.
 func (s *Set) Get(name string) (Engine, error) {
 	return s.first(name, func(Capabilities) error { return nil })
 }
 
-// Able returns the default engine, or else the first that can do what check asks
-// for. The error is of the engine that came closest: the default's.
+// Able returns the default engine, or else the first that can do what check asks for. The error is of the engine that
+// came closest: the default's.
 func (s *Set) Able(check func(Capabilities) error) (Engine, error) {
 	e, err := s.first("", check)
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/native"
 )
 
-// Options are what engines need of the process that opens them; each takes what it has a use for.
+// Options state what the process that opens engines provides. Each engine uses its part.
 type Options struct {
 	Guest        string          // absolute path of the cove-guest binary
 	RunDir       string          // for locks and sockets; exists

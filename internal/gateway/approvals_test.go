@@ -38,7 +38,7 @@ func TestApprovals(t *testing.T) {
 	c := clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &records{}
 	vault, log := store.NewVault(r), slog.New(slog.DiscardHandler)
-	a := NewApprovals(ApprovalsOptions{Store: vault, Clock: c, Log: log})
+	a := NewApprovals(store.Auditor{Store: vault, Clock: c, Log: log})
 	var gateways []*Gateway
 	for range 2 {
 		g := New(Options{Dir: t.TempDir(), Clock: c, Approvals: &vault, Log: log})
@@ -48,7 +48,7 @@ func TestApprovals(t *testing.T) {
 	}
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
-	open := func(g *Gateway, s Spec) *Way {
+	open := func(g *Gateway, s Spec) *Route {
 		t.Helper()
 		s.Sandbox, s.Policy = cove.NewSandboxID(), []*policy.Document{document(t, asks)}
 		w, err := g.Open(s)

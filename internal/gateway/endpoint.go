@@ -8,13 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
-
-// endpointPath is the prefix of the gateway's endpoints at policy.GatewayService.
-const endpointPath = "/proxy/v1/"
 
 // gitEndpoint serves git's credential protocol.
 const gitEndpoint = "git/credentials"
@@ -26,63 +24,29 @@ const profileHeader = "X-Cove-Profile"
 var served = []model.Endpoint{model.Messages, model.CountTokens, model.Chat, model.Responses,
 	model.Embeddings, model.Models}
 
-// judgeEndpoints judges requests to the gateway's own name. It has endpoints for sandboxes with a model or a
-// credential, at one port.
-func (w *Way) judgeEndpoints(r policy.Request) policy.Verdict {
-	if v, denied := w.denies(r); denied {
-		return v
-	}
-	switch {
-	case len(w.providers) == 0 && !w.hasCredentials:
-		return policy.Verdict{Rule: "default", Reason: r.Host.String() +
-			" has nothing for a sandbox without model providers and credentials"}
-	case r.Layer == policy.LayerDial, r.Layer != policy.LayerDNS && r.Port != 80:
-		return policy.Verdict{Rule: "default", Reason: "the endpoints of " + r.Host.String() + " are at port 80"}
-	}
-	return policy.Verdict{Action: policy.Allow, Rule: "gateway: endpoints"}
+// endpoints are the gateway's own endpoints, for one sandbox.
+type endpoints struct {
+	models       *models
+	credentials  *credential.Set
+	placeholders map[string]string
 }
 
-// judgeBehind judges the gateway's requests to a provider for the sandbox: the provider's own policy allows, and the
-// sandbox's may deny.
-func (w *Way) judgeBehind(r policy.Request) policy.Verdict {
-	if v, denied := w.denies(r); denied {
-		return v
-	}
-	v := policy.Verdict{Rule: "default", Reason: "no provider of this sandbox's is there"}
-	for _, p := range w.providers {
-		if v = p.policy.Decide(r); v.Action == policy.Allow {
-			return policy.Verdict{Action: policy.Allow, Rule: "provider " + p.Name}
-		}
-	}
-	v.Action, v.Remedy = policy.Deny, "" // a sandbox cannot get permission
-	return v
-}
-
-// denies returns the denial of the policy or, during a change, of the next one.
-func (w *Way) denies(r policy.Request) (policy.Verdict, bool) {
-	next := w.next.Load()
-	if v, denied := w.policy.Load().Denied(r); denied || next == nil {
-		return v, denied
-	}
-	return next.Denied(r)
-}
-
-// Endpoint implements proxy.Sandbox.
-func (c *client) Endpoint(r policy.Request, h *http.Request) (*proxy.Origin, *proxy.Answer) {
+// serve returns the origin of a request to an endpoint, or the answer to it.
+func (e endpoints) serve(r policy.Request, h *http.Request) (*proxy.Origin, *proxy.Answer) {
 	path, below := strings.CutPrefix(r.Path, endpointPath)
-	e := model.Endpoint(path)
+	at := model.Endpoint(path)
 	switch {
 	case below && path == gitEndpoint:
-		return nil, c.gitCredentials(h)
-	case !below || !slices.Contains(served, e):
+		return nil, e.gitCredentials(h)
+	case !below || !slices.Contains(served, at):
 		return nil, answerTo(model.OpenAI, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
 			Message: fmt.Sprintf("the gateway has no endpoint %.100q", r.Path)})
-	case r.Method != e.Method():
-		return nil, wrongMethod(e, h)
+	case r.Method != at.Method():
+		return nil, wrongMethod(at, h)
 	}
-	p, refusal := c.way().provider(e, h.Header)
+	p, refusal := e.models.provider(at, h.Header)
 	if refusal != nil {
-		return nil, answerTo(e.Kind(), refusal)
+		return nil, answerTo(at.Kind(), refusal)
 	}
 	for name, value := range p.Headers {
 		if h.Header.Get(name) == "" {
@@ -93,18 +57,18 @@ func (c *client) Endpoint(r policy.Request, h *http.Request) (*proxy.Origin, *pr
 		h.Header.Del("Authorization")
 		h.Header.Del("X-Api-Key")
 	}
-	return &proxy.Origin{URL: p.URL(e), Prepare: func(r policy.Request, h *http.Request) (proxy.Passage, error) {
+	return &proxy.Origin{URL: p.URL(at), Prepare: func(r policy.Request, h *http.Request) (proxy.Passage, error) {
 		return enter(p.pipeline, r, h)
 	}}, nil
 }
 
 // provider returns the provider of a request: the one it names, if the sandbox may use it, or the first with the
 // endpoint.
-func (w *Way) provider(e model.Endpoint, h http.Header) (*provider, *model.Refusal) {
+func (m *models) provider(e model.Endpoint, h http.Header) (*provider, *model.Refusal) {
 	named := h.Values(profileHeader)
 	h.Del(profileHeader)
 	var names []string
-	for _, p := range w.providers {
+	for _, p := range m.providers {
 		if len(named) == 0 && p.Has(e) || len(named) == 1 && p.Name == strings.TrimSpace(named[0]) {
 			if !p.Has(e) {
 				return nil, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
@@ -135,11 +99,6 @@ func list(endpoints []model.Endpoint) string {
 	return strings.Join(names, ", ")
 }
 
-// answerTo returns a refusal in the form for clients of one kind.
-func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
-	return &proxy.Answer{Status: r.Status, Header: r.Header(), Body: r.Body(k), Reason: r.Message}
-}
-
 // wrongMethod makes clients that want a WebSocket continue without one, as Codex does.
 func wrongMethod(e model.Endpoint, h *http.Request) *proxy.Answer {
 	status := http.StatusMethodNotAllowed
@@ -156,7 +115,7 @@ const maxGitInput = 64 << 10 // bytes; git's own lines are at most 65535
 
 // gitCredentials answers git's credential protocol with placeholders, which the gateway replaces on requests to the
 // host. It answers nothing about other hosts, and ignores store and erase.
-func (c *client) gitCredentials(h *http.Request) *proxy.Answer {
+func (e endpoints) gitCredentials(h *http.Request) *proxy.Answer {
 	say := func(status int, text, reason string) *proxy.Answer {
 		return &proxy.Answer{Status: status, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
 			Body: []byte(text), Reason: reason}
@@ -169,7 +128,7 @@ func (c *client) gitCredentials(h *http.Request) *proxy.Answer {
 		return say(http.StatusBadRequest, "that is too much\n", "what git asks cannot be read")
 	}
 	user, password, ok := gitLogin(in, func(host policy.Host, port uint16) (string, string, bool) {
-		return c.credentials.Login(host, port, c.placeholders)
+		return e.credentials.Login(host, port, e.placeholders)
 	})
 	if operation := h.URL.Query().Get("operation"); !ok || operation != "" && operation != "get" {
 		return say(http.StatusOK, "", "")

@@ -80,7 +80,7 @@ func (s *gitServer) Dial(ctx context.Context, _ policy.Host, _ uint16, _ []netip
 // gitLab is a route to a git server, with a credential from a program, and its decisions.
 type gitLab struct {
 	*gitServer
-	way   *Way
+	route *Route
 	clock *clocktest.Manual
 
 	mu        sync.Mutex
@@ -104,16 +104,17 @@ func newGitLab(t *testing.T, rate Rate) *gitLab {
 		Recorder: NewRecorder(RecorderOptions{Store: store.NewVault(&page{}), Keep: 10, Clock: l.clock, Log: log,
 			Observe: l.observe})})
 	t.Cleanup(g.Close)
-	l.way, err = g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Credentials: []string{"forge"},
+	l.route, err = g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Credentials: []string{"forge"},
 		Policy: []*policy.Document{document(t, `rules: [{hosts: example.com}]
 git: [{remote: https://example.com/o/r, push: own}]`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	roots := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	l.way.proxy.Shut()
-	l.way.proxy.Close()
-	l.way.proxy = proxy.New((*client)(l.way), proxy.Options{Dialer: s, Roots: roots, Log: log})
+	l.route.proxy.Shut()
+	l.route.proxy.Close()
+	l.route.proxy = proxy.New(proxyView{l.route}, proxy.Options{Dialer: s, Roots: roots, Log: log})
+	l.route.git.proxy = l.route.proxy
 	return l
 }
 
@@ -138,10 +139,10 @@ func (l *gitLab) request(t *testing.T) *gitRequest {
 	t.Helper()
 	r := requestOf(t, "example.com", "POST", "/o/r.git/git-upload-pack")
 	h := httptest.NewRequestWithContext(t.Context(), "POST", "https://example.com/o/r.git/git-upload-pack", nil)
-	g := &gitRequest{way: l.way, request: r, http: h}
+	g := &gitRequest{gitStage: l.route.git, request: r, http: h}
 	g.asked = smart.Recognise(r.Method, r.Path, "", false)
-	g.rights = l.way.gitRights(r, g.asked.Repo)
-	g.repo = l.way.repos.of("example.com/o/r")
+	g.rights = l.route.git.rightsTo(r, g.asked.Repo)
+	g.repo = l.route.git.repos.of("example.com/o/r")
 	return g
 }
 
@@ -224,7 +225,7 @@ func TestGitOwnRequestsBreak(t *testing.T) {
 func TestGitOwnRequestsAreJudged(t *testing.T) {
 	l := newGitLab(t, Rate{})
 	denies := document(t, "rules: [{hosts: example.com, paths: /o/r.git/info/refs, action: deny}]")
-	if _, err := l.way.Extend(denies); err != nil {
+	if _, err := l.route.Extend(denies); err != nil {
 		t.Fatal(err)
 	}
 	err := l.request(t).list(t.Context())

@@ -20,21 +20,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/smart"
 )
 
-// Inspector looks into packs; inspect.Inspector is one.
-type Inspector interface {
-	Inspect(ctx context.Context, job inspect.Job) (git.Facts, error)
-	// Unreachable are those of wants that are not in the history of tips.
-	Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server inspect.Upstream) ([]string, error)
-}
-
-// maxCommands is what precedes the pack of a push, in bytes, at most.
+// maxCommands bounds the part of a push before its pack, in bytes.
 const maxCommands = 8 << 20
 
-// maxSpooled is how many pushes of one sandbox are kept at a time, until they
-// are judged; others wait.
+// maxSpooled bounds the pushes of one sandbox that are stored at a time, until they are judged; others wait.
 const maxSpooled = 4
 
-// spool keeps a push as it was judged, in a file that has no name.
+// spool stores a push as it was judged, in a file without a name.
 type spool struct {
 	file *os.File
 	size int64
@@ -52,14 +44,13 @@ func (g *gitRequest) spool() (*spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := g.way
 	select {
-	case w.spooled <- struct{}{}:
+	case g.places <- struct{}{}:
 	case <-g.http.Context().Done():
-		return nil, cove.Errorf(cove.Unavailable, "whoever pushes has gone")
+		return nil, cove.Errorf(cove.Unavailable, "the client that pushes has gone")
 	}
-	s := &spool{done: func() { <-w.spooled }}
-	if s.file, err = os.CreateTemp(w.gateway.o.Spool, "push-"); err != nil {
+	s := &spool{done: func() { <-g.places }}
+	if s.file, err = os.CreateTemp(g.dir, "push-"); err != nil {
 		s.done()
 		return nil, cove.Errorf(cove.StorageFull, "there is no room for what is pushed: %w", err)
 	}
@@ -87,7 +78,7 @@ func (g *gitRequest) spool() (*spool, error) {
 	return s, nil
 }
 
-// push judges a push, and lets exactly what was judged go on.
+// push judges a push, and sends on exactly the bytes that were judged.
 func (g *gitRequest) push() (_ leg, err error) {
 	g.version()
 	s, err := g.spool()
@@ -138,14 +129,14 @@ func (g *gitRequest) push() (_ leg, err error) {
 	}, nil
 }
 
-// overheard keeps the beginning of what is read, for when it has ended.
+// overheard keeps the beginning of a stream, and hands it to end at the end of the stream.
 type overheard struct {
 	body io.Reader
 	said bytes.Buffer
 	end  func(said []byte)
 }
 
-// maxOverheard is more than a server has to say of a push.
+// maxOverheard is larger than a server's report on a push, in bytes.
 const maxOverheard = 4 << 20
 
 func (o *overheard) Read(p []byte) (int, error) {
@@ -160,8 +151,7 @@ func (o *overheard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// judgePush judges a push by what it says, and by what is in it. An error is its
-// refusal.
+// judgePush judges a push by its commands, then by its pack. The error is the refusal.
 func (g *gitRequest) judgePush(ctx context.Context, c *smart.Commands, pack io.Reader) (warnings []string, err error) {
 	v := g.rights.least(func(p *git.Policy) git.Verdict { return p.Admit(c.Push) })
 	switch {
@@ -186,17 +176,17 @@ func (g *gitRequest) judgePush(ctx context.Context, c *smart.Commands, pack io.R
 	return v.Warnings, nil
 }
 
-// inspect finds out what is in a push.
+// inspect returns the contents of a push.
 func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Reader) (git.Facts, error) {
-	packs := g.way.gateway.o.Packs
-	if packs == nil {
-		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "packs cannot be looked into here, and are not passed on unseen"}
+	if g.packs == nil {
+		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
+			Reason: "packs cannot be looked into here, and are not passed on unseen"}
 	}
 	visible, settled, err := g.tips(ctx)
 	if err != nil {
 		return git.Facts{}, g.unanswered(err)
 	}
-	job := inspect.Job{Sandbox: g.way.sandbox, Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled, Server: g,
+	job := inspect.Job{Sandbox: g.sandbox, Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled, Server: g,
 		Watch: func(c git.Change) bool {
 			return slices.ContainsFunc(g.rights, func(p *git.Policy) bool { return p.Watches(c) })
 		}}
@@ -214,21 +204,21 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 		}
 		job.Compare = append(job.Compare, compare)
 	}
-	facts, err := packs.Inspect(ctx, job)
+	facts, err := g.packs.Inspect(ctx, job)
 	if refused := g.refused.Load(); refused != nil { // the facts may lack an answer of the server
 		return git.Facts{}, refused
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			g.way.gateway.o.Log.Error("a push cannot be looked into; it is refused", "sandbox", g.way.sandbox, "error", err)
+			g.log.Error("a push cannot be looked into; it is refused", "sandbox", g.sandbox, "error", err)
 		}
-		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "the push cannot be looked into", Remedy: cove.ErrorHint(err)}
+		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "the push cannot be looked into",
+			Remedy: cove.ErrorHint(err)}
 	}
 	return facts, nil
 }
 
-// refusePush answers a push as a server that refuses it, or where the client
-// would not read that, as the gateway.
+// refusePush answers like a server that refuses a push or, to a client that would not read that, as the gateway.
 func (g *gitRequest) refusePush(c *smart.Commands, v git.Verdict) error {
 	refused, _ := v.Refused()
 	rule := cmp.Or(refused.Rule, ruleGit)
@@ -243,11 +233,12 @@ func (g *gitRequest) refusePush(c *smart.Commands, v git.Verdict) error {
 			break
 		}
 	}
-	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {smart.PushResult}}, Body: c.Refuse(v, lines...),
+	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {smart.PushResult}},
+		Body: c.Refuse(v, lines...),
 		Rule: rule, Reason: fmt.Sprintf("%.200q: %s", refused.Update.Ref, refused.Reason)}
 }
 
-// askPush has somebody asked about what needs it, update by update.
+// askPush asks for the approvals that updates of a push need, one by one.
 func (g *gitRequest) askPush(ctx context.Context, v git.Verdict) git.Verdict {
 	v.Action = git.Allow
 	v.Updates = slices.Clone(v.Updates)
@@ -263,7 +254,8 @@ func (g *gitRequest) askPush(ctx context.Context, v git.Verdict) git.Verdict {
 		}
 		asked := g.request
 		asked.Layer, asked.Method, asked.Path = policy.LayerHTTP, what, g.asked.Repo+"/"+r.Update.Ref
-		verdict := g.way.askOnce(ctx, asked, policy.Verdict{Action: policy.Ask, Rule: r.Rule, Reason: "git: " + what + " " + r.Update.Ref, Asks: policy.Asks{Method: true, Path: true}})
+		verdict := g.holds.askOnce(ctx, asked, policy.Verdict{Action: policy.Ask, Rule: r.Rule,
+			Reason: "git: " + what + " " + r.Update.Ref, Asks: policy.Asks{Method: true, Path: true}})
 		if verdict.Action == policy.Allow {
 			v.Updates[i].Action = git.Allow
 			continue

@@ -18,7 +18,7 @@ git: [{remote: https://git.test/group/repo, push: own}, {remote: https://git.tes
 // TestGitStage: what is let through to a server, as far as nobody has to look
 // into it. The whole is test/git's matter.
 func TestGitStage(t *testing.T) {
-	w := wayWith(t, Options{}, document(t, gitPolicy))
+	w := routeWith(t, Options{}, document(t, gitPolicy))
 	for target, says := range map[string]string{
 		"GET https://git.test/group/repo.git/info/refs?service=git-upload-pack":  "",
 		"GET https://git.test/group/repo.git/info/refs?service=git-receive-pack": "",
@@ -49,11 +49,11 @@ func TestGitStage(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	for name, offered := range map[string]bool{"git.test": false, "other.test": true} {
-		if (*client)(w).HTTP2(hostOf(t, name)) != offered {
+		if (proxyView{w}).HTTP2(hostOf(t, name)) != offered {
 			t.Errorf("HTTP/2 for %s: %v", name, !offered)
 		}
 	}
-	through := wayWith(t, Options{}, document(t, "rules: [{hosts: git.test, ports: [22, 443], pass_through: true}]\ngit: [{remote: https://git.test/group/repo}]"))
+	through := routeWith(t, Options{}, document(t, "rules: [{hosts: git.test, ports: [22, 443], pass_through: true}]\ngit: [{remote: https://git.test/group/repo}]"))
 	for _, port := range []uint16{22, 443} {
 		if v := through.judge(policy.Request{Layer: policy.LayerConnect, Host: hostOf(t, "git.test"), Port: port}); v.Action != policy.Deny || !strings.Contains(v.Reason, "over git is judged") {
 			t.Errorf("past the judge, by port %d: %+v", port, v)
@@ -63,7 +63,7 @@ func TestGitStage(t *testing.T) {
 
 // TestGitHeaders: what is asked for is said in one way, whatever the client says.
 func TestGitHeaders(t *testing.T) {
-	w := wayWith(t, Options{}, document(t, gitPolicy))
+	w := routeWith(t, Options{}, document(t, gitPolicy))
 	for version, want := range map[string]string{"version=2": "version=2", "version=2:version=1": "", "version=9": "", "": ""} {
 		h := &http.Request{Method: "GET", Header: http.Header{"Git-Protocol": {version}, "Range": {"bytes=1-"}, "If-None-Match": {"x"}, "Accept-Encoding": {"gzip"}}}
 		u, err := policy.ParseURL("https://git.test/group/repo.git/info/refs?service=git-upload-pack")
@@ -72,7 +72,7 @@ func TestGitHeaders(t *testing.T) {
 		}
 		request, _ := http.NewRequest("GET", "https://git.test/group/repo.git/info/refs?service=git-upload-pack", nil)
 		h.URL = request.URL
-		l, err := w.judgeGit(policy.Request{Layer: policy.LayerHTTP, Host: u.Host, Port: 443, Method: "GET", Path: "/group/repo.git/info/refs"}, h)
+		l, err := w.git.enter(policy.Request{Layer: policy.LayerHTTP, Host: u.Host, Port: 443, Method: "GET", Path: "/group/repo.git/info/refs"}, h)
 		if err != nil || l.response == nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestGitHeaders(t *testing.T) {
 // TestPushWaits: a push that somebody is asked about does not become something
 // else when the policy changes: no rule of requests is about it.
 func TestPushWaits(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	r := requestOf(t, "allowed.test", "PUSH", "/group/repo.git/refs/heads/own")
 	answer := make(chan policy.Verdict, 1)
 	changed := waitsFor(w)
@@ -105,7 +105,7 @@ func TestPushWaits(t *testing.T) {
 }
 
 // waitsFor is closed when what waits changes.
-func waitsFor(w *Way) <-chan struct{} {
+func waitsFor(w *Route) <-chan struct{} {
 	_, changed := w.Holds()
 	return changed
 }

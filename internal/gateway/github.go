@@ -13,34 +13,30 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// maxGitHubBody bounds what is read of a request to GitHub's API: more than any
-// pull request or query has.
+// maxGitHubBody bounds the body of a request to GitHub's API, in bytes: no pull request or query is larger.
 const maxGitHubBody = 1 << 20
 
-// judgeGitHub is the stage that lets out what may be asked of GitHub's API.
-func (w *Way) judgeGitHub(r policy.Request, h *http.Request) (leg, error) {
-	path, ok := w.gateway.o.GitHub.At(r.Host, r.Path)
-	if h == nil || !ok {
-		return leg{}, nil
+// judgingGitHub is the stage that judges requests to GitHub's API.
+func judgingGitHub(servers github.Servers, rules *rules) func(policy.Request, *http.Request) (leg, error) {
+	return func(r policy.Request, h *http.Request) (leg, error) {
+		path, ok := servers.At(r.Host, r.Path)
+		if h == nil || !ok {
+			return leg{}, nil
+		}
+		asked := github.Request{Method: r.Method, Path: path, Query: h.URL.RawQuery, Header: h.Header, Body: h.Body != nil}
+		if h.URL.ForceQuery { // there is one, and it is empty
+			asked.Query = cmp.Or(asked.Query, "?")
+		}
+		sent, err := github.Judge(asked, rules.grants(), func() ([]byte, error) { return readBody(h.Body) })
+		if refused := (*github.Refusal)(nil); errors.As(err, &refused) {
+			return leg{}, &proxy.Refusal{Code: cove.Forbidden, Rule: refused.Rule, Reason: refused.Reason,
+				Remedy: refused.Remedy}
+		}
+		if sent != nil {
+			replaceBody(h, sent)
+		}
+		return leg{}, err
 	}
-	asked := github.Request{Method: r.Method, Path: path, Query: h.URL.RawQuery, Header: h.Header, Body: h.Body != nil}
-	if h.URL.ForceQuery { // there is one, and it is empty
-		asked.Query = cmp.Or(asked.Query, "?")
-	}
-	sent, err := github.Judge(asked, w.grants(), func() ([]byte, error) { return readBody(h.Body) })
-	if refused := (*github.Refusal)(nil); errors.As(err, &refused) {
-		return leg{}, &proxy.Refusal{Code: cove.Forbidden, Rule: refused.Rule, Reason: refused.Reason, Remedy: refused.Remedy}
-	}
-	if sent != nil {
-		replaceBody(h, sent)
-	}
-	return leg{}, err
-}
-
-// grants are what the policy grants, and during a change the next one too.
-func (w *Way) grants() github.Grants {
-	next := w.next.Load() // first: see change
-	return github.Grants{PullRequests: w.policy.Load().PullRequests() && (next == nil || next.PullRequests())}
 }
 
 func readBody(body io.Reader) ([]byte, error) {
@@ -57,7 +53,7 @@ func readBody(body io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// replaceBody has h carry data, which is JSON, instead of its body.
+// replaceBody replaces the body of h by data, which is JSON.
 func replaceBody(h *http.Request, data []byte) {
 	h.Body = io.NopCloser(bytes.NewReader(data))
 	h.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }

@@ -5,14 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Limits of one sandbox: waiting requests, and questions about them.
@@ -23,7 +26,16 @@ const (
 
 // holds are the open questions of one sandbox, and the answers given.
 type holds struct {
-	clock clock.Clock
+	*identity
+	decider   *decider
+	clock     clock.Clock
+	patience  time.Duration   // how long a request waits
+	approvals *store.Vault    // nil stores none
+	started   string          // digest of the policy and credentials with which the route was opened
+	peers     func() []*holds // of all routes of the gateway
+	closed    <-chan struct{} // with the route
+	log       *slog.Logger
+	deadline  atomic.Pointer[time.Time] // see EndBy
 
 	mu       sync.Mutex
 	waiting  map[question]*hold
@@ -104,8 +116,7 @@ func (h *holds) notify() {
 }
 
 // add makes a request wait; h.mu must be held. It returns nil when too many do.
-func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone bool,
-	patience time.Duration) *heldRequest {
+func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone bool) *heldRequest {
 	one := h.waiting[q]
 	if h.requests >= maxWaiting || one == nil && len(h.waiting) >= maxHolds {
 		return nil
@@ -118,7 +129,7 @@ func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone 
 		h.waiting[q] = one
 	}
 	now := h.clock.Now()
-	r := &heldRequest{request: request, alone: alone, since: now, until: now.Add(patience), answer: make(chan answer, 1)}
+	r := &heldRequest{request: request, alone: alone, since: now, until: now.Add(h.patience), answer: make(chan answer, 1)}
 	one.requests = append(one.requests, r)
 	h.requests++
 	h.notify()
@@ -161,12 +172,12 @@ func (h *holds) releaseAll(s approval.Subject, a answer) {
 }
 
 // reconsider releases requests about which a changed policy does not ask any more.
-func (h *holds) reconsider(judge func(policy.Request) policy.Verdict) {
+func (h *holds) reconsider() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for q, one := range h.waiting {
 		for _, r := range slices.Clone(one.requests) {
-			if r.alone || judge(r.request).Action != policy.Ask {
+			if r.alone || h.decider.judge(r.request).Action != policy.Ask {
 				h.leave(q, r)
 				r.answer <- rejudge
 			}
@@ -184,39 +195,38 @@ func (h *holds) find(id cove.HoldID) (question, bool) {
 	return question{}, false
 }
 
-func (one *hold) describe(q question) approval.Hold {
-	first := one.requests[0]
-	return approval.Hold{ID: one.id, Subject: q.about, Method: q.method, Path: first.request.Path, Rule: one.rule,
-		Reason: one.reason,
-		Since:  first.since, Until: first.until, Count: len(one.requests)}
-}
-
-// implied reports whether a request may go on although a rule asks about it, because a later request is judged before
-// any byte leaves: a name is only looked up here, an intercepted connection waits for its request, and a dialled
-// address follows an approved request.
-func implied(r policy.Request, v policy.Verdict) bool {
-	switch r.Layer {
-	case policy.LayerDNS:
-		return true
-	case policy.LayerConnect:
-		return !v.PassThrough || r.Inside
-	case policy.LayerDial:
-		return !v.Asks.Address
+// describe returns a question for the caller to answer.
+func (h *holds) describe(q question, one *hold) approval.Hold {
+	first, name := one.requests[0], *h.name.Load()
+	d := approval.Hold{ID: one.id, Subject: q.about, Method: q.method, Path: first.request.Path, Rule: one.rule,
+		Reason: one.reason, Since: first.since, Until: first.until, Count: len(one.requests)}
+	if h.owner == cove.RegisteredClient(name) {
+		d.Client = name
+	} else {
+		d.Execution = cove.ExecutionID(name)
 	}
-	return false
+	if deadline := h.deadline.Load(); deadline != nil && deadline.Before(d.Until) {
+		d.Until = *deadline
+	}
+	return d
 }
 
-// ask returns the answer to a request, and waits for one if necessary. No answer in time is a denial.
-func (w *Way) ask(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
-	return w.askAbout(ctx, r, v, false)
+// Decide returns the verdict on a request, and waits for an approval if the policy asks for one.
+func (h *holds) Decide(ctx context.Context, r policy.Request) policy.Verdict {
+	v := h.decider.judge(r)
+	if v.Action == policy.Ask {
+		v = h.ask(ctx, r, v, false)
+	}
+	return v
 }
 
 // askOnce asks about something other than a request, in a request's form. A change of policy denies it.
-func (w *Way) askOnce(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
-	return w.askAbout(ctx, r, v, true)
+func (h *holds) askOnce(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
+	return h.ask(ctx, r, v, true)
 }
 
-func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, alone bool) policy.Verdict {
+// ask returns the answer to a request, and waits for one if necessary. No answer in time is a denial.
+func (h *holds) ask(ctx context.Context, r policy.Request, v policy.Verdict, alone bool) policy.Verdict {
 	deny := func(why string) policy.Verdict {
 		v.Action, v.Reason = policy.Deny, why
 		return v
@@ -229,7 +239,6 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 		v.Action, v.Reason = policy.Allow, v.Reason+", and it was approved"
 		return v
 	}
-	h, patience := &w.holds, w.gateway.o.Patience
 	q := question{approval.Of(r, v), r.Method}
 	var held *heldRequest
 	for {
@@ -240,7 +249,7 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 		if ok {
 			return settle(allow)
 		}
-		if w.approved(ctx, q.about) {
+		if h.approved(ctx, q.about) {
 			return settle(true)
 		}
 		h.mu.Lock()
@@ -248,7 +257,7 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 			h.mu.Unlock()
 			continue
 		}
-		held = h.add(q, v, r, alone, patience)
+		held = h.add(q, v, r, alone)
 		h.mu.Unlock()
 		break
 	}
@@ -260,7 +269,7 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 		defer h.mu.Unlock()
 		h.leave(q, held)
 	}()
-	timer := h.clock.NewTimer(patience)
+	timer := h.clock.NewTimer(h.patience)
 	defer timer.Stop()
 	select {
 	case a := <-held.answer:
@@ -268,41 +277,40 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 		case a == rejudge && alone:
 			return deny("the policy has changed while approval was asked for; try again")
 		case a == rejudge:
-			return w.Decide(ctx, r)
+			return h.Decide(ctx, r)
 		}
 		return settle(a == allowed)
 	case <-timer.C:
-		return deny(fmt.Sprintf("approval was asked for, and no answer came within %s", patience))
+		return deny(fmt.Sprintf("approval was asked for, and no answer came within %s", h.patience))
 	case <-ctx.Done():
-		if now := w.judge(r); !alone && now.Action == policy.Deny {
+		if now := h.decider.judge(r); !alone && now.Action == policy.Deny {
 			return now // the request was cut for that reason
 		}
 		return deny("the program that asked has gone")
-	case <-w.ctx.Done():
+	case <-h.closed:
 		return deny("the sandbox ends")
 	}
 }
 
 // approved reports whether a subject has been approved for the policy.
-func (w *Way) approved(ctx context.Context, s approval.Subject) bool {
-	if w.gateway.o.Approvals == nil {
+func (h *holds) approved(ctx context.Context, s approval.Subject) bool {
+	if h.approvals == nil {
 		return false
 	}
-	ok, err := w.gateway.o.Approvals.For(w.owner).Approved(ctx, w.started, s, w.holds.clock.Now())
+	ok, err := h.approvals.For(h.owner).Approved(ctx, h.started, s, h.clock.Now())
 	if err != nil && ctx.Err() == nil {
-		w.gateway.o.Log.Error("cannot look up what has been approved; it is asked about again", "sandbox",
-			w.sandbox, "error", err)
+		h.log.Error("cannot look up what has been approved; it is asked about again", "sandbox", h.sandbox,
+			"error", err)
 	}
 	return ok
 }
 
 // Holds returns the open questions of the sandbox, oldest first, and a channel that is closed when they change.
-func (w *Way) Holds() (all []approval.Hold, changed <-chan struct{}) {
-	h := &w.holds
+func (h *holds) Holds() (all []approval.Hold, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for q, one := range h.waiting {
-		all = append(all, w.describe(one.describe(q)))
+		all = append(all, h.describe(q, one))
 	}
 	slices.SortFunc(all, approval.ByAge)
 	if h.changed == nil {
@@ -313,19 +321,19 @@ func (w *Way) Holds() (all []approval.Hold, changed <-chan struct{}) {
 
 // Answer answers the open question with an id, and returns the question. Errors: NotFound when it is not open any more,
 // InvalidArgument, those of Records.Approve.
-func (w *Way) Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
+func (h *holds) Answer(ctx context.Context, who cove.Principal, id cove.HoldID,
+	a approval.Answer) (approval.Hold, error) {
 	a, err := a.Normal()
 	if err != nil {
 		return approval.Hold{}, err
 	}
-	h := &w.holds
 	h.mu.Lock()
 	q, ok := h.find(id)
 	if !ok {
 		h.mu.Unlock()
 		return approval.Hold{}, notOpen(id)
 	}
-	what := w.describe(h.waiting[q].describe(q))
+	what := h.describe(q, h.waiting[q])
 	switch a.Scope {
 	case approval.Once:
 		h.release(q, answerOf(a.Allow))
@@ -338,33 +346,45 @@ func (w *Way) Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a 
 	}
 	h.mu.Unlock()
 	if a.Scope == approval.Policy {
-		err = w.approve(ctx, who, what, a)
+		err = h.approve(ctx, who, what, a)
 	}
 	return what, err
 }
 
 // approve stores an approval for the policy, and applies it to the other sandboxes started with that policy.
-func (w *Way) approve(ctx context.Context, who cove.Principal, what approval.Hold, a approval.Answer) error {
-	if w.gateway.o.Approvals == nil {
+func (h *holds) approve(ctx context.Context, who cove.Principal, what approval.Hold, a approval.Answer) error {
+	if h.approvals == nil {
 		return cove.Errorf(cove.Unsupported, "this gateway remembers nothing").WithHint("choose the scope sandbox")
 	}
-	now := w.holds.clock.Now().UTC()
-	err := w.gateway.o.Approvals.For(who).Approve(ctx, approval.Approval{ID: cove.NewApprovalID(), Policy: w.started,
+	now := h.clock.Now().UTC()
+	err := h.approvals.For(who).Approve(ctx, approval.Approval{ID: cove.NewApprovalID(), Policy: h.started,
 		Subject: what.Subject, Rule: what.Rule, Time: now, Until: now.Add(a.For)})
 	if err != nil {
 		return err
 	}
-	for _, other := range w.gateway.all() {
-		if other.started != w.started || !who.IsOwner() && who != other.owner {
-			continue
+	for _, other := range h.peers() {
+		if other.started == h.started && (who.IsOwner() || who == other.owner) {
+			other.allowAll(what.Subject)
 		}
-		h := &other.holds
-		h.mu.Lock()
-		h.epoch++
-		h.releaseAll(what.Subject, allowed)
-		h.mu.Unlock()
 	}
 	return nil
+}
+
+// allowAll applies an approval for the policy that has been stored.
+func (h *holds) allowAll(s approval.Subject) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.epoch++
+	h.releaseAll(s, allowed)
+}
+
+// EndBy limits how long questions are shown to be open: by then the program that waits has ended.
+func (h *holds) EndBy(deadline time.Time) { h.deadline.Store(&deadline) }
+
+// notOpen is the error for a question that is not open.
+func notOpen(id cove.HoldID) error {
+	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).
+		WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 }
 
 // digest identifies a policy together with its credentials: a request with a key has more effect.

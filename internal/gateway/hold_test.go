@@ -75,7 +75,7 @@ func newTestGateway(t *testing.T) (*Gateway, *clocktest.Manual, *memory) {
 	return g, c, m
 }
 
-func openWay(t *testing.T, g *Gateway, owner cove.Principal, text string) *Way {
+func openRoute(t *testing.T, g *Gateway, owner cove.Principal, text string) *Route {
 	t.Helper()
 	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Owner: owner,
 		Policy: []*policy.Document{document(t, text)}})
@@ -85,10 +85,10 @@ func openWay(t *testing.T, g *Gateway, owner cove.Principal, text string) *Way {
 	return w
 }
 
-func newTestWay(t *testing.T) (*Way, *clocktest.Manual) {
+func newTestRoute(t *testing.T) (*Route, *clocktest.Manual) {
 	t.Helper()
 	g, c, _ := newTestGateway(t)
-	return openWay(t, g, cove.MachineOwner(), asks), c
+	return openRoute(t, g, cove.MachineOwner(), asks), c
 }
 
 func connectTo(t *testing.T, name string, port uint16) policy.Request {
@@ -112,12 +112,12 @@ func dialTo(t *testing.T, name, address string) policy.Request {
 	return r
 }
 
-func held(w *Way) []approval.Hold {
+func held(w *Route) []approval.Hold {
 	all, _ := w.Holds()
 	return all
 }
 
-func waiting(w *Way) int { return w.holds.count() }
+func waiting(w *Route) int { return w.holds.count() }
 
 func requests(all []approval.Hold) (n int) {
 	for _, h := range all {
@@ -127,7 +127,7 @@ func requests(all []approval.Hold) (n int) {
 }
 
 // begin asks, and waits until the request is held.
-func begin(t *testing.T, w *Way, r policy.Request) (approval.Hold, <-chan policy.Verdict) {
+func begin(t *testing.T, w *Route, r policy.Request) (approval.Hold, <-chan policy.Verdict) {
 	t.Helper()
 	before := waiting(w)
 	verdict := make(chan policy.Verdict, 1)
@@ -148,7 +148,7 @@ func begin(t *testing.T, w *Way, r policy.Request) (approval.Hold, <-chan policy
 	}
 }
 
-func reply(t *testing.T, w *Way, h approval.Hold, a approval.Answer) {
+func reply(t *testing.T, w *Route, h approval.Hold, a approval.Answer) {
 	t.Helper()
 	if _, err := w.Answer(t.Context(), cove.MachineOwner(), h.ID, a); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func want(t *testing.T, verdict <-chan policy.Verdict, action policy.Action, why
 // TestAskedOnce: one request causes one question, whatever the policy: layers that depend on another question are
 // implied.
 func TestAskedOnce(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	now := func(r policy.Request) policy.Action { return w.judge(r).Action }
 	for _, c := range []struct {
 		name string
@@ -194,13 +194,13 @@ func TestAskedOnce(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
-	if err := w.Resolve(t.Context(), connectTo(t, "asked.test", 0).Host); err != nil {
+	if err := (dnsView{w}).Resolve(t.Context(), connectTo(t, "asked.test", 0).Host); err != nil {
 		t.Errorf("its name was looked up: %v", err)
 	}
 }
 
 func TestOnce(t *testing.T) {
-	w, c := newTestWay(t)
+	w, c := newTestRoute(t)
 	r := requestOf(t, "asked.test", "POST", "/x")
 	h, verdict := begin(t, w, r)
 	if h.Rule != "policy.yaml:3" || h.Method != "POST" || h.Path != "/x" || h.Count != 1 ||
@@ -227,7 +227,7 @@ func TestOnce(t *testing.T) {
 
 // TestOneQuestion: requests without a relevant difference share a question.
 func TestOneQuestion(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	var verdicts []<-chan policy.Verdict
 	for _, path := range []string{"/a", "/b", "/c"} {
 		_, verdict := begin(t, w, requestOf(t, "asked.test", "GET", path))
@@ -269,7 +269,7 @@ func TestOneQuestion(t *testing.T) {
 
 // TestForTheSandbox: an answer covers equal requests until it expires.
 func TestForTheSandbox(t *testing.T) {
-	w, c := newTestWay(t)
+	w, c := newTestRoute(t)
 	r := requestOf(t, "asked.test", "GET", "/")
 	h, first := begin(t, w, r)
 	_, second := begin(t, w, requestOf(t, "asked.test", "PUT", "/y"))
@@ -305,8 +305,8 @@ func TestForTheSandbox(t *testing.T) {
 func TestForThePolicy(t *testing.T) {
 	g, c, m := newTestGateway(t)
 	r := requestOf(t, "asked.test", "GET", "/")
-	w, same, theirs, other := openWay(t, g, cove.MachineOwner(), asks), openWay(t, g, cove.MachineOwner(), "# written differently\n"+asks),
-		openWay(t, g, cove.KeyHolder("x"), asks), openWay(t, g, cove.MachineOwner(), asks+"  - hosts: more.test\n")
+	w, same, theirs, other := openRoute(t, g, cove.MachineOwner(), asks), openRoute(t, g, cove.MachineOwner(), "# written differently\n"+asks),
+		openRoute(t, g, cove.KeyHolder("x"), asks), openRoute(t, g, cove.MachineOwner(), asks+"  - hosts: more.test\n")
 	credentialled, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Owner: cove.MachineOwner(),
 		Policy: []*policy.Document{document(t, asks)}, Credentials: []string{"github"}})
 	if err != nil {
@@ -332,7 +332,7 @@ func TestForThePolicy(t *testing.T) {
 	reply(t, w, held(w)[0], approval.Answer{Allow: true, Scope: approval.Policy})
 	want(t, mine, policy.Allow, "")
 	want(t, waits, policy.Allow, "")
-	for name, later := range map[string]*Way{"the same policy": openWay(t, g, cove.KeyHolder("y"), asks), "extended since": same} {
+	for name, later := range map[string]*Route{"the same policy": openRoute(t, g, cove.KeyHolder("y"), asks), "extended since": same} {
 		if _, err := later.Extend(document(t, "rules: [{hosts: later.test}]")); err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestForThePolicy(t *testing.T) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
-	for name, w := range map[string]*Way{"another policy": other, "with a credential": credentialled} {
+	for name, w := range map[string]*Route{"another policy": other, "with a credential": credentialled} {
 		h, verdict := begin(t, w, r)
 		reply(t, w, h, approval.Answer{Scope: approval.Once})
 		if v := <-verdict; v.Action != policy.Deny {
@@ -366,7 +366,7 @@ func TestForThePolicy(t *testing.T) {
 
 // TestPolicyChangesMeanwhile: waiting requests are judged by the current policy.
 func TestPolicyChangesMeanwhile(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	_, allowed := begin(t, w, requestOf(t, "asked.test", "GET", "/"))
 	_, denied := begin(t, w, requestOf(t, "forge.test", "POST", "/repos/a"))
 	h, still := begin(t, w, connectTo(t, "raw.test", 22))
@@ -384,7 +384,7 @@ func TestPolicyChangesMeanwhile(t *testing.T) {
 }
 
 func TestNobodyAnswers(t *testing.T) {
-	w, c := newTestWay(t)
+	w, c := newTestRoute(t)
 	r := requestOf(t, "asked.test", "GET", "/")
 	_, verdict := begin(t, w, r)
 	c.BlockUntil(1)
@@ -414,7 +414,7 @@ func TestNobodyAnswers(t *testing.T) {
 }
 
 func TestTooManyHolds(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	for i := range maxHolds {
 		begin(t, w, requestOf(t, "forge.test", "POST", "/repos/"+strings.Repeat("x", i+1)))
 	}

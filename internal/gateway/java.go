@@ -54,20 +54,20 @@ func (j *java) stores(root engine.Rootfs, c clock.Clock) []string {
 	return s.stores
 }
 
-// bindJava adds Java's trusted certificates, if the root filesystem contains Java: the keystore is made only then,
-// because it takes longer than all other files.
-func (w *Way) bindJava(b *engine.Binding, root engine.Rootfs) error {
-	stores := w.gateway.java.stores(root, w.gateway.o.Clock)
+// bind adds Java's trusted certificates, if the root filesystem contains Java: the keystore is made only then, because
+// it takes longer than all other files.
+func (j *java) bind(t *trust, b *engine.Binding, root engine.Rootfs, c clock.Clock) error {
+	stores := j.stores(root, c)
 	if len(stores) == 0 {
 		return nil
 	}
-	w.gateway.java.wanted.Store(true)
-	if err := w.trust.writeKeystore(&w.gateway.java); err != nil {
+	j.wanted.Store(true)
+	if err := t.writeKeystore(j.roots()); err != nil {
 		return err
 	}
 	var at []engine.File
 	for _, s := range stores {
 		at = append(at, engine.File{Target: s, Existing: true})
 	}
-	return b.Show(w.trust.own(keystoreName), at...)
+	return b.Show(t.own(keystoreName), at...)
 }

@@ -159,13 +159,13 @@ func TestFoundIsJudged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &resolver{answer: at("203.0.113.1")}
-			w := wayWith(t, Options{Dialer: proxy.Direct{Resolver: r}}, allow(t, "allowed.test"))
+			w := routeWith(t, Options{Dialer: proxy.Direct{Resolver: r}}, allow(t, "allowed.test"))
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.ServeProxy(ln)
-			if err := w.Resolve(t.Context(), hostOf(t, "allowed.test")); err != nil {
+			if err := (dnsView{w}).Resolve(t.Context(), hostOf(t, "allowed.test")); err != nil {
 				t.Fatal(err)
 			}
 			r.answer = at(c.address)
@@ -201,9 +201,9 @@ func TestEarly(t *testing.T) {
 - {cidrs: 203.0.113.0/24, action: deny}
 git: [{remote: https://git.test/group/repo}]
 `)
-	w := wayWith(t, Options{GitHub: github.NewServers(),
+	g, w := gatewayWith(t, Options{GitHub: github.NewServers(),
 		Clock: clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), Rate: Rate{PerSecond: 1, Burst: 2}}, d)
-	c := (*client)(w)
+	c := proxyView{w}
 	for name, want := range map[string]bool{
 		"all.test": true, "part.test": false, "less.test": false, "asked.test": false, "other.test": false,
 		"api.github.com": false, "git.test": false,
@@ -249,7 +249,7 @@ git: [{remote: https://git.test/group/repo}]
 		t.Error("one that fails is tried")
 	}
 	// During a change both policies must allow it.
-	w, err := w.gateway.Open(Spec{Sandbox: "sb_other", Name: "other", Policy: []*policy.Document{allow(t, "fresh.test")}})
+	w, err := g.Open(Spec{Sandbox: "sb_other", Name: "other", Policy: []*policy.Document{allow(t, "fresh.test")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,11 +258,11 @@ git: [{remote: https://git.test/group/repo}]
 		t.Fatal(err)
 	}
 	w.next.Store(p)
-	if (*client)(w).Early(connectTo(t, "fresh.test", 443)) {
+	if (proxyView{w}).Early(connectTo(t, "fresh.test", 443)) {
 		t.Error("during a change")
 	}
 	w.next.Store(nil)
-	if !(*client)(w).Early(connectTo(t, "fresh.test", 443)) {
+	if !(proxyView{w}).Early(connectTo(t, "fresh.test", 443)) {
 		t.Error("without one")
 	}
 }

@@ -16,6 +16,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
+// models are the models that one sandbox uses: of its providers, and of the known providers that it asks itself.
+type models struct {
+	providers []*provider
+	known     []model.Provider
+	ledger    *model.Ledger
+}
+
 // provider is a provider that a sandbox may use.
 type provider struct {
 	*model.Provider
@@ -24,15 +31,19 @@ type provider struct {
 	pipeline    []stage
 }
 
-// choose returns the providers that a sandbox may use, each with the credential for requests to it alone.
-func (g *Gateway) choose(names []string, b cove.Budget) (all []*provider, credentials []string, err error) {
-	chosen, err := model.Choose(g.o.Providers, names...)
+// newModels returns the models for a sandbox with the named providers, and the names of their credentials. Each
+// credential is for requests to its provider alone.
+func newModels(o *Options, values *credential.Values, names []string, b cove.Budget) (
+	m *models, credentials []string, err error) {
+	b = b.Over(o.Budget)
+	m = &models{known: o.Providers, ledger: model.NewLedger(b)}
+	chosen, err := model.Choose(o.Providers, names...)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, c := range chosen {
 		p := &provider{Provider: c}
-		if p.policy, err = c.Policy(g.o.Machine); err != nil {
+		if p.policy, err = c.Policy(o.Machine); err != nil {
 			return nil, nil, fmt.Errorf("the model provider %s: %w", c.Name, err)
 		}
 		if b.Cost > 0 && len(c.Prices) == 0 {
@@ -41,22 +52,22 @@ func (g *Gateway) choose(names []string, b cove.Budget) (all []*provider, creden
 				WithHint("say its prices in the file of gateway.providers, or limit requests or tokens")
 		}
 		if c.Credential != "" {
-			if p.credentials, err = g.credentialsOf(c); err != nil {
+			if p.credentials, err = credentialsOf(c, o, values); err != nil {
 				return nil, nil, err
 			}
 			credentials = append(credentials, c.Credential)
 		}
-		all = append(all, p)
+		m.providers = append(m.providers, p)
 	}
-	return all, credentials, nil
+	return m, credentials, nil
 }
 
-func (g *Gateway) credentialsOf(p *model.Provider) (*credential.Set, error) {
-	chosen, err := credential.Choose(g.o.Credentials, p.Credential)
+func credentialsOf(p *model.Provider, o *Options, values *credential.Values) (*credential.Set, error) {
+	chosen, err := credential.Choose(o.Credentials, p.Credential)
 	if err != nil {
 		return nil, err
 	}
-	set, err := credential.NewSet(g.values, chosen...)
+	set, err := credential.NewSet(values, chosen...)
 	if err != nil {
 		return nil, err
 	}
@@ -72,14 +83,14 @@ func (g *Gateway) credentialsOf(p *model.Provider) (*credential.Set, error) {
 }
 
 // Models returns the sandbox's use of models, by provider.
-func (w *Way) Models() []model.ProviderUsage { return w.ledger.Used() }
+func (m *models) Models() []model.ProviderUsage { return m.ledger.Used() }
 
-// modelEnv returns variables that lead programs to the sandbox's models: base URLs, and keys where there is no
-// placeholder, since programs do not start without one.
-func (w *Way) modelEnv() map[string]string {
+// env returns variables that lead programs to the sandbox's models: base URLs, and keys where there is no placeholder,
+// since programs do not start without one.
+func (m *models) env() map[string]string {
 	const base = "http://" + policy.GatewayService
 	env := map[string]string{}
-	for _, p := range w.providers {
+	for _, p := range m.providers {
 		if p.Has(model.Messages) {
 			env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"] = base+strings.TrimSuffix(endpointPath, "/v1/"), noKey
 		}
@@ -89,6 +100,9 @@ func (w *Way) modelEnv() map[string]string {
 	}
 	return env
 }
+
+// endpointPath is the prefix of the gateway's endpoints at policy.GatewayService.
+const endpointPath = "/proxy/v1/"
 
 // noKey is the key for programs where the gateway has none to replace.
 const noKey = "set-by-the-gateway"
@@ -101,31 +115,30 @@ type call struct {
 }
 
 // callOf reports whether a request is for a model, of a given provider or of any known one.
-func (w *Way) callOf(r policy.Request, of *model.Provider) (call, bool) {
+func (m *models) callOf(r policy.Request, of *model.Provider) (call, bool) {
 	if of != nil {
 		e, ok := of.Find(r)
 		return call{of, e, true}, ok && e.Counted()
 	}
-	all := w.gateway.o.Providers
-	for i := range all {
-		if e, ok := all[i].Find(r); ok {
-			return call{provider: &all[i], endpoint: e}, e.Counted()
+	for i := range m.known {
+		if e, ok := m.known[i].Find(r); ok {
+			return call{provider: &m.known[i], endpoint: e}, e.Counted()
 		}
 	}
 	return call{}, false
 }
 
 // counting is the stage that counts the use of models, and refuses requests beyond the budget.
-func (w *Way) counting(of *model.Provider) func(policy.Request, *http.Request) (leg, error) {
+func (m *models) counting(of *model.Provider) func(policy.Request, *http.Request) (leg, error) {
 	return func(r policy.Request, h *http.Request) (leg, error) {
 		if h == nil { // passed through, unreadable
 			return leg{}, nil
 		}
-		c, ok := w.callOf(r, of)
+		c, ok := m.callOf(r, of)
 		if !ok {
 			return leg{}, nil
 		}
-		u, err := w.begin(h, c)
+		u, err := m.begin(h, c)
 		if err != nil {
 			return leg{}, err
 		}
@@ -147,23 +160,23 @@ type use struct {
 const maxHeld = 64 << 10
 
 // begin counts a request to a model, unless the budget is used up.
-func (w *Way) begin(h *http.Request, c call) (*use, error) {
+func (m *models) begin(h *http.Request, c call) (*use, error) {
 	refuse := func(r *model.Refusal) error {
 		return proxy.At(decision.StageBudget, answerTo(c.endpoint.Kind(), r))
 	}
 	u := &use{}
-	judged := c.limited && len(c.provider.Models) > 0 || w.ledger.Limits()
+	judged := c.limited && len(c.provider.Models) > 0 || m.ledger.Limits()
 	if coding := h.Header.Get("Content-Encoding"); judged && coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, refuse(&model.Refusal{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error",
 			Message: "the gateway reads requests to models, which must not be compressed"})
 	}
-	if w.ledger.LimitsCost() && len(c.provider.Prices) == 0 {
+	if m.ledger.LimitsCost() && len(c.provider.Prices) == 0 {
 		return nil, refuse(&model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
 			Message: "the budget of this sandbox is in dollars, and what " + c.provider.Name + " costs is not known"})
 	}
 	if h.Body != nil {
 		u.question = model.NewQuestion(h.Body, func(a model.Asked) error {
-			if r := w.objection(c, a); r != nil {
+			if r := m.objection(c, a); r != nil {
 				u.refused.Store(true)
 				return refuse(r)
 			}
@@ -177,7 +190,7 @@ func (w *Way) begin(h *http.Request, c call) (*use, error) {
 		}
 	}
 	var err error
-	if u.call, err = w.ledger.Begin(h.Context(), c.provider, h.ContentLength); err != nil {
+	if u.call, err = m.ledger.Begin(h.Context(), c.provider, h.ContentLength); err != nil {
 		if r, ok := model.RefusalOf(err); ok {
 			err = refuse(r)
 		}
@@ -187,11 +200,16 @@ func (w *Way) begin(h *http.Request, c call) (*use, error) {
 	return u, nil
 }
 
+// answerTo returns a refusal in the form for clients of one kind.
+func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
+	return &proxy.Answer{Status: r.Status, Header: r.Header(), Body: r.Body(k), Reason: r.Message}
+}
+
 // objection returns the refusal of a request, as far as its fields are known.
-func (w *Way) objection(c call, a model.Asked) *model.Refusal {
+func (m *models) objection(c call, a model.Asked) *model.Refusal {
 	p := c.provider
 	switch {
-	case a.Background && w.ledger.Limits():
+	case a.Background && m.ledger.Limits():
 		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error",
 			Message: "with a budget, nothing is answered in the background, where it could not be counted"}
 	case !c.limited || len(p.Models) == 0:

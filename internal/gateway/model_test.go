@@ -52,7 +52,7 @@ func modelGateway(t *testing.T) *Gateway {
 	return g
 }
 
-func openModels(t *testing.T, s Spec) *Way {
+func openModels(t *testing.T, s Spec) *Route {
 	t.Helper()
 	s.Sandbox = cove.NewSandboxID()
 	w, err := modelGateway(t).Open(s)
@@ -63,7 +63,7 @@ func openModels(t *testing.T, s Spec) *Way {
 }
 
 // askEndpoint requests an endpoint, and takes the forwarded request through the stages.
-func askEndpoint(t *testing.T, w *Way, path, body string,
+func askEndpoint(t *testing.T, w *Route, path, body string,
 	header http.Header) (*http.Request, proxy.Passage, *proxy.Answer) {
 	t.Helper()
 	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, policy.GatewayService), Port: 80, Method: http.MethodPost,
@@ -76,7 +76,7 @@ func askEndpoint(t *testing.T, w *Way, path, body string,
 	if v := w.judge(r); v.Action != policy.Allow {
 		t.Fatalf("%s: %+v", path, v)
 	}
-	origin, answer := (*client)(w).Endpoint(r, h)
+	origin, answer := proxyView{w}.Endpoint(r, h)
 	if answer != nil {
 		return nil, nil, answer
 	}
@@ -257,7 +257,7 @@ func TestEndpointsAreNotForAll(t *testing.T) {
 	for _, layer := range []policy.Layer{policy.LayerDNS, policy.LayerConnect, policy.LayerHTTP} {
 		r := policy.Request{Layer: layer, Host: hostOf(t, policy.GatewayService), Port: 80, Method: "POST",
 			Path: "/proxy/v1/messages"}
-		for w, want := range map[*Way]policy.Action{none: policy.Deny, git: policy.Allow, denied: policy.Deny} {
+		for w, want := range map[*Route]policy.Action{none: policy.Deny, git: policy.Allow, denied: policy.Deny} {
 			if v := w.judge(r); v.Action != want {
 				t.Errorf("%s: %+v", layer, v)
 			}

@@ -2,13 +2,10 @@ package gateway
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
-	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
@@ -25,31 +22,6 @@ type stage struct {
 type leg struct {
 	response func(*http.Response) error
 	end      func(failure error) // see proxy.Passage
-}
-
-// stages returns the stages in the order of requests. Policy is asked before the first; the proxy dials after the last,
-// and records the outcome. They apply to the sandbox's own requests, or to those for a provider of models.
-func (w *Way) stages(credentials *credential.Set, of *model.Provider) []stage {
-	return []stage{
-		{decision.StageGitHub, w.judgeGitHub},
-		{decision.StageGit, w.judgeGit},
-		{decision.StageRate, w.rates.enter},
-		{decision.StageBreaker, w.breakers.enter},
-		{decision.StageBudget, w.counting(of)},
-		{decision.StageCredentials, setting(credentials)},
-		{decision.StageUpstream, w.redact},
-	}
-}
-
-// afterGit takes a request that the git stage makes itself through the stages after it.
-func (w *Way) afterGit(r policy.Request, h *http.Request) (proxy.Passage, error) {
-	i := slices.IndexFunc(w.pipeline, func(s stage) bool { return s.name == decision.StageGit })
-	return enter(w.pipeline[i+1:], r, h)
-}
-
-// Prepare implements proxy.Sandbox.
-func (c *client) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
-	return enter(c.pipeline, r, h)
 }
 
 // enter takes a request through stages.

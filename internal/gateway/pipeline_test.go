@@ -22,8 +22,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// wayWith returns a route with given options.
-func wayWith(t *testing.T, o Options, documents ...*policy.Document) *Way {
+// routeWith returns a route with given options.
+func routeWith(t *testing.T, o Options, documents ...*policy.Document) *Route {
+	t.Helper()
+	_, w := gatewayWith(t, o, documents...)
+	return w
+}
+
+// gatewayWith returns a gateway with given options, and a route of it.
+func gatewayWith(t *testing.T, o Options, documents ...*policy.Document) (*Gateway, *Route) {
 	t.Helper()
 	o.Dir = t.TempDir()
 	if o.Log == nil {
@@ -38,7 +45,7 @@ func wayWith(t *testing.T, o Options, documents ...*policy.Document) *Way {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return g, w
 }
 
 func hostOf(t *testing.T, name string) policy.Host {
@@ -51,7 +58,7 @@ func hostOf(t *testing.T, name string) policy.Host {
 }
 
 // send prepares a request, as the proxy does.
-func send(t *testing.T, w *Way, method, target, body string) (*http.Request, proxy.Passage, error) {
+func send(t *testing.T, w *Route, method, target, body string) (*http.Request, proxy.Passage, error) {
 	t.Helper()
 	u, err := url.Parse(target)
 	if err != nil {
@@ -63,7 +70,7 @@ func send(t *testing.T, w *Way, method, target, body string) (*http.Request, pro
 	}
 	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, u.Hostname()), Port: 443, Method: method,
 		Path: u.EscapedPath()}
-	p, err := (*client)(w).Prepare(r, h)
+	p, err := proxyView{w}.Prepare(r, h)
 	return h, p, err
 }
 
@@ -79,7 +86,7 @@ func refusal(t *testing.T, err error) *proxy.Refusal {
 
 // TestOrder: the stages and their order are those of ARCHITECTURE.md.
 func TestOrder(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	var names []decision.Stage
 	for _, s := range w.pipeline {
 		names = append(names, s.name)
@@ -93,7 +100,7 @@ func TestOrder(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	c := clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	w := wayWith(t, Options{Clock: c, Rate: Rate{PerSecond: 2, Burst: 3}})
+	w := routeWith(t, Options{Clock: c, Rate: Rate{PerSecond: 2, Burst: 3}})
 	ask := func(host string) error {
 		_, p, err := send(t, w, "GET", "https://"+host+"/", "")
 		if err == nil {
@@ -138,17 +145,17 @@ func TestRate(t *testing.T) {
 	c.Advance(time.Hour)
 	connection := policy.Request{Layer: policy.LayerConnect, Host: hostOf(t, "db.test"), Port: 5432}
 	for range 3 {
-		if _, err := (*client)(w).Prepare(connection, nil); err != nil {
+		if _, err := (proxyView{w}).Prepare(connection, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := (*client)(w).Prepare(connection, nil); refusal(t, err).Code != cove.Overloaded {
+	if _, err := (proxyView{w}).Prepare(connection, nil); refusal(t, err).Code != cove.Overloaded {
 		t.Errorf("a connection: %v", err)
 	}
 	if n := w.rates.one.Len(); n > maxUpstreams {
 		t.Errorf("%d hosts are remembered", n)
 	}
-	free := wayWith(t, Options{})
+	free := routeWith(t, Options{})
 	for range 10_000 {
 		if _, _, err := send(t, free, "GET", "https://one.test/", ""); err != nil {
 			t.Fatalf("without a limit: %v", err)
@@ -299,7 +306,8 @@ func TestBreakerAndStreams(t *testing.T) {
 
 // TestBreakerIsOnesOwn: one sandbox's failures do not affect another.
 func TestBreakerIsOnesOwn(t *testing.T) {
-	one, other := wayWith(t, Options{}), wayWith(t, Options{})
+	g, one := gatewayWith(t, Options{})
+	other := routeWith(t, Options{})
 	for range maxFailures {
 		_, p, err := send(t, one, "GET", "https://down.test/", "")
 		if err != nil {
@@ -309,7 +317,7 @@ func TestBreakerIsOnesOwn(t *testing.T) {
 	}
 	_, _, err := send(t, one, "GET", "https://down.test/", "")
 	refusal(t, err)
-	if open := one.gateway.State().Open; open != 1 {
+	if open := g.State().Open; open != 1 {
 		t.Errorf("%d are open", open)
 	}
 	if _, _, err := send(t, other, "GET", "https://down.test/", ""); err != nil {
@@ -323,7 +331,7 @@ func TestBreakerIsOnesOwn(t *testing.T) {
 // TestGitHubStage: the filter's refusal is the answer, and its rewritten body is sent.
 func TestGitHubStage(t *testing.T) {
 	pulls := &policy.Document{Source: "--allow-pr", PullRequests: policy.Granted}
-	w := wayWith(t, Options{GitHub: github.NewServers(hostOf(t, "github.example.com"))}, pulls)
+	w := routeWith(t, Options{GitHub: github.NewServers(hostOf(t, "github.example.com"))}, pulls)
 	h, _, err := send(t, w, "POST", "https://api.github.com/repos/o/r/pulls", ` { "title" : "x" } `)
 	if err != nil {
 		t.Fatal(err)
@@ -371,7 +379,7 @@ func TestGitHubIsLookedInto(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := wayWith(t, Options{GitHub: github.NewServers(hostOf(t, "github.example.com"))}, d)
+	w := routeWith(t, Options{GitHub: github.NewServers(hostOf(t, "github.example.com"))}, d)
 	for place, want := range map[string]policy.Action{
 		"api.github.com:443": policy.Deny, "github.example.com:443": policy.Deny, "github.example.com:8443": policy.Deny,
 		"github.example.com:22": policy.Allow, "github.com:443": policy.Allow,

@@ -11,7 +11,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
-	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 func verdictOf(allowed bool) decision.Verdict {
@@ -38,26 +37,31 @@ func decisionOf(e proxy.Event) decision.Decision {
 // maxDenied bounds the denied places that are listed.
 const maxDenied = 32
 
-// denials are the denied places, in the order of the first attempt.
-type denials struct {
-	mu     sync.Mutex
-	places []string
-}
+// journal records the decisions on one sandbox, without its secrets.
+type journal struct {
+	*identity
+	recorder     *Recorder
+	secrets      *secrets
+	placeholders *redact.Set
 
-func (d *denials) add(place string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.places) < maxDenied && !slices.Contains(d.places, place) {
-		d.places = append(d.places, place)
-	}
+	mu     sync.Mutex
+	denied []string // places, in the order of the first attempt
 }
 
 // Denied returns the places that the sandbox tried to reach and that policy denied, in the notation of "--allow": HOST,
 // or HOST:PORT where that is needed, or tcp://HOST:PORT where the protocol is neither HTTP nor TLS.
-func (w *Way) Denied() []string {
-	w.denied.mu.Lock()
-	defer w.denied.mu.Unlock()
-	return slices.Clone(w.denied.places)
+func (j *journal) Denied() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.denied)
+}
+
+func (j *journal) addDenied(place string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.denied) < maxDenied && !slices.Contains(j.denied, place) {
+		j.denied = append(j.denied, place)
+	}
 }
 
 // placeOf returns the place that would have to be allowed.
@@ -72,43 +76,32 @@ func placeOf(d decision.Decision) string {
 }
 
 // record adds the sandbox to a decision, removes secrets from it and passes it on.
-func (w *Way) record(d decision.Decision) {
-	d.Execution, d.Sandbox, d.Client = *w.name.Load(), string(w.sandbox), w.owner.String()
-	w.conceal(&d)
+func (j *journal) record(d decision.Decision) {
+	d.Execution, d.Sandbox, d.Client = *j.name.Load(), string(j.sandbox), j.owner.String()
+	j.conceal(&d)
 	if d.Verdict == decision.Deny && d.Remedy != "" && isOfPolicy(d.Stage) {
-		w.denied.add(placeOf(d))
+		j.addDenied(placeOf(d))
 	}
-	w.gateway.o.Recorder.Record(d)
+	j.recorder.Record(d)
 }
 
 // isOfPolicy reports whether a stage refuses for lack of a rule.
 func isOfPolicy(s decision.Stage) bool {
-	return s == decision.StagePolicy || s == decision.StageApproval || s == decision.StageDial || s == decision.StageProtocol
+	return s == decision.StagePolicy || s == decision.StageApproval || s == decision.StageDial ||
+		s == decision.StageProtocol
 }
 
 // left replaces removed segments of a path in the record.
 const left = "…"
 
-// concealed returns the set of placeholders that are long enough to be found.
-func concealed(placeholders map[string]string) (*redact.Set, error) {
-	var values []secret.Value
-	for _, p := range placeholders {
-		if len(p) >= redact.MinLength {
-			values = append(values, secret.New(p))
-		}
-	}
-	return redact.New(values...)
-}
-
 // conceal removes placeholders and known values of credentials from a decision.
-func (w *Way) conceal(d *decision.Decision) {
-	known, version := w.known.Known()
-	set, err := w.redactor.of(known, version)
+func (j *journal) conceal(d *decision.Decision) {
+	set, err := j.secrets.compiled()
 	if err != nil { // a value that cannot be searched for
 		d.Path, d.Reason = left, ""
 		return
 	}
-	for _, s := range []*redact.Set{w.shown, set} {
+	for _, s := range []*redact.Set{j.placeholders, set} {
 		d.Path = withoutSegments(d.Path, s.Text(d.Path))
 		for _, text := range []*string{&d.Host, &d.Method, &d.Rule, &d.Reason, &d.Remedy} {
 			*text = s.Text(*text)

@@ -39,7 +39,7 @@ func TestRename(t *testing.T) {
 	r, _, _, _ := newRecorder(t)
 	r.o.Observe = func(d decision.Decision) { names = append(names, d.Execution) }
 	g.o.Recorder = r
-	w := openWay(t, g, cove.MachineOwner(), asks)
+	w := openRoute(t, g, cove.MachineOwner(), asks)
 	for _, name := range []string{"first", "second"} {
 		w.Rename(name)
 		if v := w.judge(requestOf(t, "denied.test", "GET", "/")); v.Action != policy.Deny ||

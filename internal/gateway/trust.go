@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -26,97 +25,22 @@ const (
 // keystoreName is the name of Java's keystore beside them.
 const keystoreName = "cacerts"
 
-// trust is an authority, and a directory with the files that make one sandbox trust it. Only the sandbox's id must be
-// known, so it can be made ahead.
+// trust is an authority, and a directory with the files that make one sandbox trust it.
 type trust struct {
 	*ca.Authority
 	sandbox  cove.SandboxID
 	dir      string
-	keystore bool                // the keystore exists
-	way      atomic.Pointer[Way] // of the sandbox; nil until it is opened
-}
-
-// Next returns the id for a sandbox that is about to get a route. Its authority may have been made ahead, and no other
-// sandbox uses it, so the caller must open the route.
-func (g *Gateway) Next() cove.SandboxID {
-	t, ok := g.ahead.Take()
-	if !ok {
-		return cove.NewSandboxID()
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.next[t.sandbox] = t
-	return t.sandbox
-}
-
-// claim returns, once, the authority made ahead for a sandbox; nil if there is none.
-func (g *Gateway) claim(sandbox cove.SandboxID) *trust {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	t := g.next[sandbox]
-	delete(g.next, sandbox)
-	return t
-}
-
-// trust returns the authority of w: made ahead, stored, or made now.
-func (g *Gateway) trust(w *Way) (t *trust, err error) {
-	if t = g.claim(w.sandbox); t == nil {
-		if t, err = g.newTrust(w.sandbox); err != nil {
-			return nil, err
-		}
-	}
-	t.way.Store(w)
-	return t, nil
-}
-
-// newTrust makes a sandbox's authority and files, or loads the stored authority. On error only the stored authority is
-// left.
-func (g *Gateway) newTrust(sandbox cove.SandboxID) (t *trust, err error) {
-	t = &trust{sandbox: sandbox, dir: filepath.Join(g.o.Dir, string(sandbox))}
-	if g.o.Keep == nil {
-		t.Authority, err = ca.New(sandbox, g.o.Clock, t.maySign)
-	} else {
-		t.Authority, err = g.kept(sandbox, t.maySign)
-	}
-	if err == nil {
-		err = t.write(g.o.Bundle)
-	}
-	if err != nil && g.o.Keep == nil {
-		t.remove()
-	}
-	return t, err
-}
-
-// makeAhead makes the authority and files of a future sandbox.
-func (g *Gateway) makeAhead(context.Context) (*trust, error) {
-	t, err := g.newTrust(cove.NewSandboxID())
-	if err == nil && g.java.wanted.Load() {
-		if err = t.writeKeystore(&g.java); err != nil {
-			t.remove()
-		}
-	}
-	return t, err
-}
-
-// kept returns a sandbox's stored authority, or a new one that it stores.
-func (g *Gateway) kept(sandbox cove.SandboxID, allow func(policy.Host) error) (*ca.Authority, error) {
-	a, err := g.o.Keep.Load(sandbox, g.o.Clock, allow)
-	if cove.ErrorCode(err) != cove.NotFound {
-		return a, err
-	}
-	if a, err = ca.New(sandbox, g.o.Clock, allow); err != nil {
-		return nil, err
-	}
-	return a, g.o.Keep.Save(a)
+	keystore bool                                    // the keystore exists
+	allow    atomic.Pointer[func(policy.Host) error] // of the sandbox's route; nil until it is opened
 }
 
 // maySign permits leaves for hosts that the sandbox may connect to, at some port.
 func (t *trust) maySign(h policy.Host) error {
-	w := t.way.Load()
-	if w == nil {
-		return cove.Errorf(cove.Forbidden, "sandbox %s has no way out", t.sandbox)
+	allow := t.allow.Load()
+	if allow == nil {
+		return cove.Errorf(cove.Forbidden, "sandbox %s has no egress route", t.sandbox)
 	}
-	return w.maySign(h)
+	return (*allow)(h)
 }
 
 // write writes the files that every sandbox is shown.
@@ -139,11 +63,11 @@ func (t *trust) write(roots []byte) error {
 }
 
 // writeKeystore writes Java's keystore, if it does not exist yet.
-func (t *trust) writeKeystore(j *java) error {
+func (t *trust) writeKeystore(roots ca.JavaRoots) error {
 	if t.keystore {
 		return nil
 	}
-	keystore, err := t.JavaKeystore(j.roots())
+	keystore, err := t.JavaKeystore(roots)
 	if err != nil {
 		return err
 	}

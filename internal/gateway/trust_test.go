@@ -33,7 +33,7 @@ func TestTrustMadeAhead(t *testing.T) {
 			}
 			return all
 		}
-		open := func(host string) *Way {
+		open := func(host string) *Route {
 			t.Helper()
 			w, err := g.Open(Spec{Sandbox: g.Next(), Policy: []*policy.Document{allow(t, host)}})
 			if err != nil {
@@ -50,11 +50,11 @@ func TestTrustMadeAhead(t *testing.T) {
 			t.Fatalf("after the first: %q", ready)
 		}
 		hosts := []string{"ahead.test", "now.test"}
-		ways := []*Way{open(hosts[0]), open(hosts[1])}
-		if ways[0].Files() != ready[0] || ways[1].Files() == ready[0] {
-			t.Errorf("%q was ready, and there are %q and %q", ready, ways[0].Files(), ways[1].Files())
+		routes := []*Route{open(hosts[0]), open(hosts[1])}
+		if routes[0].Files() != ready[0] || routes[1].Files() == ready[0] {
+			t.Errorf("%q was ready, and there are %q and %q", ready, routes[0].Files(), routes[1].Files())
 		}
-		for i, w := range ways {
+		for i, w := range routes {
 			h, other := requestOf(t, hosts[i], "GET", "/").Host, requestOf(t, hosts[1-i], "GET", "/").Host
 			if _, err := w.trust.Leaf(other); cove.ErrorCode(err) != cove.Forbidden {
 				t.Errorf("%s signs for %s: %v", hosts[i], hosts[1-i], err)
@@ -70,7 +70,7 @@ func TestTrustMadeAhead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for j, reader := range ways {
+			for j, reader := range routes {
 				bundle, err := os.ReadFile(filepath.Join(reader.Files(), "ca-certificates.crt"))
 				if err != nil || !bytes.HasSuffix(bundle, []byte("roots\n")) || !bytes.HasPrefix(bundle, reader.Certificate()) {
 					t.Errorf("%s: the bundle is %q, %v", hosts[j], bundle, err)
@@ -83,14 +83,14 @@ func TestTrustMadeAhead(t *testing.T) {
 				}
 			}
 		}
-		for _, w := range ways {
+		for _, w := range routes {
 			w.Close()
 		}
 		if _, err := g.Open(Spec{Sandbox: g.Next(), Providers: []string{"nobody's"}}); err == nil {
-			t.Error("a way out that cannot be is open")
+			t.Error("a route that cannot be is open")
 		}
-		if all := there(); len(all) != 1 || all[0] == ways[0].Files() || all[0] == ways[1].Files() {
-			t.Errorf("after %q and %q: %q", ways[0].Files(), ways[1].Files(), all)
+		if all := there(); len(all) != 1 || all[0] == routes[0].Files() || all[0] == routes[1].Files() {
+			t.Errorf("after %q and %q: %q", routes[0].Files(), routes[1].Files(), all)
 		}
 		g.Next() // never opened
 		g.Close()
@@ -136,7 +136,7 @@ func TestKeystoreMadeAhead(t *testing.T) {
 				t.Errorf("sandbox %d is shown %+v", i, last)
 			}
 			if i > 0 {
-				wanted, err := w.trust.JavaKeystore(g.java.roots())
+				wanted, err := w.trust.JavaKeystore(g.authorities.java.roots())
 				if err != nil {
 					t.Fatal(err)
 				}

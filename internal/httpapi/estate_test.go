@@ -81,7 +81,7 @@ func newEstate(t *testing.T) *estate {
 	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
 	eng := fake.New(fake.Options{Host: fake.NewHost(), Capabilities: &caps, Programs: map[string]fake.Program{"python3": e.secretive, "robot": robot}})
 	e.gateway = gateway.New(gateway.Options{Dir: filepath.Join(dir, "ways"), Approvals: &vault, Clock: clock.Real(), Log: log})
-	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: vault, Clock: clock.Real(), Log: log})
+	approvals := gateway.NewApprovals(store.Auditor{Store: vault, Clock: clock.Real(), Log: log})
 	approvals.Add(e.gateway)
 	engines := engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }})
 	e.sandboxes = sandbox.New(sandbox.Options{Engines: engines, Images: hostAlone{}, Store: vault, Clock: clock.Real(), Log: log})
@@ -269,7 +269,7 @@ func (hostAlone) Hold(context.Context, string) (func(), error) {
 
 // heldWay is a route of a real gateway that no sandbox is connected to. One request waits in it for an answer.
 type heldWay struct {
-	*gateway.Way
+	*gateway.Route
 	hold approval.Hold
 }
 
@@ -286,7 +286,7 @@ func (e *estate) way(who cove.Principal, id cove.SandboxID, name string) (*heldW
 	if err != nil {
 		return nil, err
 	}
-	w := &heldWay{Way: opened}
+	w := &heldWay{Route: opened}
 	_, changed := opened.Holds()
 	e.waiting.Go(func() {
 		opened.Decide(context.Background(), policy.Request{Layer: policy.LayerHTTP, Host: host, Port: 443, Method: "GET", Path: "/"})

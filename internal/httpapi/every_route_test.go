@@ -359,7 +359,7 @@ func newGatewayEstate(t *testing.T) (e *estate, there, missing map[string]string
 		Dir: filepath.Join(dir, "gateway"), Keep: &keep, Approvals: &vault, Clock: clock.Real(), Log: log,
 	})
 	t.Cleanup(g.Close)
-	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: vault, Clock: clock.Real(), Log: log})
+	approvals := gateway.NewApprovals(store.Auditor{Store: vault, Clock: clock.Real(), Log: log})
 	approvals.Add(g)
 	registry, err := clients.New(t.Context(), clients.Options{
 		Gateway: g, Store: vault, Version: "test", Clock: clock.Real(), Log: log,

@@ -16,17 +16,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
 	"github.com/cove-sandbox/cove/internal/linux/fdpass"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Clients manages the registered clients of a gateway of its own. clients.Registry implements it.
 type Clients interface {
-	Register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error)
-	Extend(ctx context.Context, who cove.Principal, name string, more api.NetworkChange) (cut int, err error)
-	List(who cove.Principal) []api.GatewayClient
+	Register(ctx context.Context, who cove.Principal, g store.GatewayRegistration) (clients.View, error)
+	Extend(ctx context.Context, who cove.Principal, name string, more store.NetworkChange) (cut int, err error)
+	List(who cove.Principal) []clients.View
 	Certificate(who cove.Principal, name string) ([]byte, error)
 	Remove(ctx context.Context, who cove.Principal, name string) error
 	Attach(who cove.Principal, name string, sockets []*os.File) (*clients.Session, error)
-	Health() api.GatewayHealth
+	Health() clients.Health
 }
 
 // addGatewayRoutes is the table of contents of a gateway's API.
@@ -72,13 +73,17 @@ type registerInput struct{ Body api.GatewayRegistration }
 
 // registerClient is POST /clients.
 func (s *Server) registerClient(ctx context.Context, in *registerInput) (*answer[api.GatewayClient], error) {
-	c, err := s.Clients.Register(ctx, exchangeOf(ctx).who, in.Body)
-	return &answer[api.GatewayClient]{c}, err
+	c, err := s.Clients.Register(ctx, exchangeOf(ctx).who, Registration(in.Body))
+	return &answer[api.GatewayClient]{gatewayClient(c)}, err
 }
 
 // listClients is GET /clients.
 func (s *Server) listClients(ctx context.Context, _ *struct{}) (*answer[api.GatewayClientList], error) {
-	return &answer[api.GatewayClientList]{api.GatewayClientList{Clients: s.Clients.List(exchangeOf(ctx).who)}}, nil
+	list := api.GatewayClientList{Clients: []api.GatewayClient{}}
+	for _, c := range s.Clients.List(exchangeOf(ctx).who) {
+		list.Clients = append(list.Clients, gatewayClient(c))
+	}
+	return &answer[api.GatewayClientList]{list}, nil
 }
 
 type clientInput struct {
@@ -97,7 +102,7 @@ type clientChangeInput struct {
 
 // changeClient is POST /clients/{name}/network.
 func (s *Server) changeClient(ctx context.Context, in *clientChangeInput) (*answer[api.NetworkChanged], error) {
-	cut, err := s.Clients.Extend(ctx, exchangeOf(ctx).who, in.Name, in.Body)
+	cut, err := s.Clients.Extend(ctx, exchangeOf(ctx).who, in.Name, store.NetworkChange(in.Body))
 	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, err
 }
 
@@ -109,7 +114,7 @@ func (s *Server) clientAuthority(ctx context.Context, in *clientInput) (*answer[
 
 // gatewayHealth is GET /health of a gateway.
 func (s *Server) gatewayHealth(context.Context, *struct{}) (*answer[api.GatewayHealth], error) {
-	return &answer[api.GatewayHealth]{s.Clients.Health()}, nil
+	return &answer[api.GatewayHealth]{api.GatewayHealth(s.Clients.Health())}, nil
 }
 
 // handoverTimeout is how long sockets are waited for that were announced.

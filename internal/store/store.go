@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
@@ -103,12 +102,20 @@ type GatewayClients interface {
 	RemoveGatewayClient(ctx context.Context, name string) error
 }
 
-// GatewayClient is one of them, as it asked to be registered, and what it is
-// known as since.
+// GatewayClient is a registered client of a gateway.
 type GatewayClient struct {
-	api.GatewayRegistration
-	Sandbox   cove.SandboxID
+	GatewayRegistration
+	Sandbox   cove.SandboxID // its identity in decisions
 	CreatedAt time.Time
+}
+
+// GatewayRegistration is the egress route that a registered client asks for.
+type GatewayRegistration struct {
+	Name         string `json:"name"`
+	cove.Network        // Enabled says nothing here
+	Listen       string `json:"listen,omitempty"`      // HOST:PORT or unix:/PATH of its proxy
+	Transparent  bool   `json:"transparent,omitempty"` // it hands over sockets instead
+	Dir          string `json:"dir,omitempty"`         // of its files, as the client sees it
 }
 
 // MaxField bounds each text of a decision, in bytes.

@@ -74,7 +74,7 @@ func startServer(t *testing.T, dir, bin string) server {
 }
 
 // open is the way out of a sandbox that may reach good.lab.test.
-func (s server) open(t *testing.T, id cove.SandboxID) *gateway.Way {
+func (s server) open(t *testing.T, id cove.SandboxID) *gateway.Route {
 	t.Helper()
 	p, err := policy.Args("test", policy.Allow, "good.lab.test")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
-	"github.com/cove-sandbox/cove/internal/agent/layers"
+	"github.com/cove-sandbox/cove/internal/agent/install"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/model"
@@ -49,7 +49,7 @@ type Options struct {
 // Agents are the coding agents of a machine, declared and installed.
 type Agents struct {
 	o      Options
-	layers *layers.Store
+	layers *install.Store
 }
 
 // installer is the part of Cove that installs agents.
@@ -58,22 +58,22 @@ const installer = "agents"
 // New returns the agents of a machine.
 func New(o Options) *Agents {
 	a := &Agents{o: o}
-	a.layers = layers.Open(layers.Options{Dir: o.Dir, Beside: o.Beside, Agents: o.Agents,
+	a.layers = install.Open(install.Options{Dir: o.Dir, Beside: o.Beside, Agents: o.Agents,
 		Providers: o.Configuration.Providers, Run: a.run, Registry: registry.New().NPM})
 	return a
 }
 
 // Layers returns the installed programs.
-func (a *Agents) Layers() *layers.Store { return a.layers }
+func (a *Agents) Layers() *install.Store { return a.layers }
 
 // run does a job in an execution of its own.
-func (a *Agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
+func (a *Agents) run(ctx context.Context, j install.Job) (install.Result, error) {
 	q := execution.Request{
 		Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits,
 		Spec: cove.Spec{Network: j.Network},
 	}
 	r, err := a.o.Executions.Execute(ctx, cove.System(installer), q, nil, nil)
-	return layers.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit,
+	return install.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit,
 		Killed: r.Killed}, err
 }
 
@@ -132,7 +132,7 @@ func (a *Agents) show(of agent.Agent) (Listed, error) {
 		Provider: of.Provider, Hosts: of.Hosts, Builtin: of.Builtin,
 	}
 	if l, err := a.layers.Layer(of); err == nil {
-		shown.Ready, shown.Installed, shown.Size = true, l.Version, layers.Size(l)
+		shown.Ready, shown.Installed, shown.Size = true, l.Version, install.Size(l)
 	}
 	return shown, nil
 }
@@ -173,8 +173,8 @@ type Want struct {
 	Agent   string
 	Model   string // empty is the agent's own choice
 	WorkDir string // inside; empty is cove.Workspace
-	// Provider names the provider of its models, instead of the agent's own choice; Access is the way to it, in the
-	// words of a profile.
+	// Provider names the provider of its models, instead of the agent's own choice; Access is the way to it, in the words
+	// of a profile.
 	Provider string
 	Access   string
 	Tokens   bool // its sandbox contains a real token
@@ -203,13 +203,13 @@ func (e Equipment) Fit(who cove.Principal, q sandbox.Request) sandbox.Request {
 	return q
 }
 
-// Equip finds an agent, and states its needs. With install, an agent that is not installed is installed, and progress
+// Equip finds an agent, and states its needs. With missing, an agent that is missing is installed, and progress
 // receives the steps. Errors: NotFound, RuntimeMissing, InvalidArgument, Unsupported.
-func (a *Agents) Equip(ctx context.Context, q Want, install bool, progress func(workspace.Step)) (Equipment, error) {
-	want := layers.Want{ProviderName: q.Provider, Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir,
+func (a *Agents) Equip(ctx context.Context, q Want, missing bool, progress func(workspace.Step)) (Equipment, error) {
+	want := install.Want{ProviderName: q.Provider, Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir,
 		Gateway: q.Access == profile.AccessProxy, Tokens: q.Tokens}}
 	of, l, o, err := a.layers.Outfit(q.Agent, want)
-	if cove.ErrorCode(err) == cove.RuntimeMissing && install && of.Package.Npm != "" {
+	if cove.ErrorCode(err) == cove.RuntimeMissing && missing && of.Package.Npm != "" {
 		if _, err = a.layers.Install(ctx, q.Agent, "", progress); err == nil {
 			of, l, o, err = a.layers.Outfit(q.Agent, want)
 		}
@@ -289,7 +289,7 @@ func (a *Agents) CheckAgent(ctx context.Context, name string) (Report, error) {
 
 // reach returns an agent's way to its models, in words, and the name of the credential for it.
 func (a *Agents) reach(ctx context.Context, of agent.Agent, l agent.Layer) (credential, found string, err error) {
-	o, err := a.layers.OutfitOf(of, l, layers.Want{})
+	o, err := a.layers.OutfitOf(of, l, install.Want{})
 	if err != nil {
 		return "", "", err
 	}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/gateway"
 )
 
 // Policy are the flags that make up a policy, wherever one can be stated.
@@ -57,7 +57,7 @@ func (f *Policy) Texts() (api.GatewayPolicy, error) {
 		}
 		p.Policies = append(p.Policies, api.PolicyText{Source: file, Text: string(text)})
 	}
-	_, err := gateway.Documents(p) // said with the names of this command's flags and files
+	_, err := policy.Documents(apispec.Policy(p)) // said with the names of this command's flags and files
 	return p, err
 }
 
@@ -67,7 +67,7 @@ func (f *Policy) Documents() ([]*policy.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gateway.Documents(p)
+	return policy.Documents(apispec.Policy(p))
 }
 
 // maxPolicyFile is more than any policy has; policy.Parse says what is too much.

@@ -83,8 +83,8 @@ func New(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (
 		MaxPathLenZero:        true, // it signs leaves and no other authorities
 		KeyUsage:              x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// Policy changes while the sandbox runs, so the constraint only excludes what no policy can allow: the
-		// sandbox's own loopback.
+		// Policy changes while the sandbox runs, so the constraint only excludes what no policy can allow: the sandbox's own
+		// loopback.
 		ExcludedDNSDomains:          []string{localhost},
 		ExcludedIPRanges:            loopback,
 		PermittedDNSDomainsCritical: true, // applies to all constraints (RFC 5280, 4.2.1.10)

@@ -223,9 +223,6 @@ func (s *Set) Login(host policy.Host, port uint16, placeholders map[string]strin
 	return "", "", false
 }
 
-// anyUser is the placeholder for a user that only the source knows.
-const anyUser = "x-access-token"
-
 // Check refuses a policy that passes bound connections through. It must be called whenever policy or credentials
 // change. Errors: Conflict.
 func (s *Set) Check(decide func(policy.Request) policy.Verdict) error {

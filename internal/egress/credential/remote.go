@@ -1,9 +1,6 @@
 package credential
 
 import (
-	"context"
-	"os"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
@@ -62,24 +59,4 @@ func machines(name string, form Form, where *policy.Document, at probe) (Credent
 		Name: name, Source: Source{kind: fromMachine}, Shape: defaultShape, optional: true,
 		Bindings: []Binding{{ID: name, Form: form, where: p, probes: []probe{at}}},
 	}, err
-}
-
-// tokens are the variables from which a host's tools read its token.
-var tokens = map[string][]string{"github.com": {"GH_TOKEN", "GITHUB_TOKEN"}, "gitlab.com": {"GITLAB_TOKEN"}}
-
-// readMachine reads the sources of git and a host's tools: the environment, gh, and git's configured credential store.
-func readMachine(ctx context.Context, account string) (user, value string, err error) {
-	for _, v := range tokens[account] {
-		if value := os.Getenv(v); value != "" {
-			return anyUser, value, nil
-		}
-	}
-	if out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account); err == nil && trim(out) != "" {
-		return anyUser, trim(out), nil
-	}
-	out, err := run(ctx, "protocol=https\nhost="+account+"\n\n", "git", "credential", "fill")
-	if err != nil {
-		return "", "", err
-	}
-	return gitLogin(out)
 }

@@ -301,3 +301,26 @@ func (l *limited) Write(p []byte) (int, error) {
 	}
 	return l.buffer.Write(p)
 }
+
+// anyUser is the placeholder for a user that only the source knows.
+const anyUser = "x-access-token"
+
+// tokens are the variables from which a host's tools read its token.
+var tokens = map[string][]string{"github.com": {"GH_TOKEN", "GITHUB_TOKEN"}, "gitlab.com": {"GITLAB_TOKEN"}}
+
+// readMachine reads the sources of git and a host's tools: the environment, gh, and git's configured credential store.
+func readMachine(ctx context.Context, account string) (user, value string, err error) {
+	for _, v := range tokens[account] {
+		if value := os.Getenv(v); value != "" {
+			return anyUser, value, nil
+		}
+	}
+	if out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account); err == nil && trim(out) != "" {
+		return anyUser, trim(out), nil
+	}
+	out, err := run(ctx, "protocol=https\nhost="+account+"\n\n", "git", "credential", "fill")
+	if err != nil {
+		return "", "", err
+	}
+	return gitLogin(out)
+}

@@ -1,10 +1,10 @@
-// Package decision is the record of what became of attempts to leave a sandbox.
+// Package decision is the record of attempts to leave a sandbox, with their outcomes.
 package decision
 
 import "time"
 
-// Decision is what became of one attempt to leave a sandbox, or of several that were alike. It holds no query, header,
-// body or secret: where a path would have shown one, it has "…".
+// Decision records one attempt to leave a sandbox, or several that were alike. It holds no query, header, body or
+// secret: where a path would have shown one, it has "…".
 type Decision struct {
 	Seq       int64     // its number, in the order of recording; some may be missing
 	Time      time.Time // when the attempt began
@@ -46,7 +46,7 @@ type Entry string
 // EntryDNS is a question for a name.
 const EntryDNS Entry = "dns"
 
-// Protocol is what is spoken on a connection, as far as the gateway sees.
+// Protocol is the protocol of a connection, as far as the gateway sees.
 type Protocol string
 
 // The protocols.

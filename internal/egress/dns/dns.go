@@ -24,8 +24,8 @@ var ErrNoName = errors.New("no such name")
 type Client interface {
 	// Decide is the policy's decision; a query is asked with policy.LayerDNS.
 	Decide(ctx context.Context, r policy.Request) policy.Verdict
-	// Resolve looks an allowed name up outside, and refuses a name whose addresses policy would not allow to be
-	// dialled. Errors: ErrNoName.
+	// Resolve looks an allowed name up outside, and refuses a name whose addresses policy would not allow to be dialled.
+	// Errors: ErrNoName.
 	Resolve(ctx context.Context, name policy.Host) error
 	// Asked receives every query, the stage it reached, and the reason of a refusal: "" when it was answered.
 	Asked(name string, kind string, v policy.Verdict, stage decision.Stage, refused string)

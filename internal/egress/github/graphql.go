@@ -12,16 +12,6 @@ import (
 // maxTokens bounds a GraphQL document; those of gh have a few hundred.
 const maxTokens = 20_000
 
-// mutation describes a known root field of mutations.
-type mutation struct {
-	effect effect
-	event  eventRule // of its input
-}
-
-func (m mutation) granted() bool {
-	return m.effect == pullRequest || m.effect == comment || m.effect == review
-}
-
 // judgeGraphQL judges the body of a request, and encodes it again.
 func judgeGraphQL(data []byte, g Grants) ([]byte, error) {
 	body, err := readObject(data)
@@ -212,13 +202,13 @@ func (q *query) judgeField(f *ast.Field, in scope) error {
 	if f.Name == "__typename" {
 		return nil
 	}
-	m, known := mutations[f.Name]
+	m, known := mutations()[f.Name]
 	switch {
 	case !known:
 		e := refuse(unknown)
 		e.Reason = "the gateway does not know what the mutation " + quoted(f.Name) + " does; ask a person to run it"
 		return e
-	case !m.granted():
+	case !m.effect.granted():
 		return refuse(m.effect)
 	case !q.grants.PullRequests:
 		return ungranted(words[m.effect])

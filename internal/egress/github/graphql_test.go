@@ -277,13 +277,13 @@ func TestGraphQLSent(t *testing.T) {
 // TestMutationsAreRefused: only the few granted mutations pass, under any grant, by name or alias, at the root or in a
 // fragment.
 func TestMutationsAreRefused(t *testing.T) {
-	for name, m := range mutations {
+	for name, m := range mutations() {
 		for _, text := range []string{
 			`mutation{%s(input:{}){clientMutationId}}`, `mutation{addComment:%s(input:{}){clientMutationId}}`,
 			`mutation{...f} fragment f on Mutation{%s(input:{}){clientMutationId}}`,
 		} {
 			_, err := judgeGraphQL([]byte(ask(fmt.Sprintf(text, name))), Grants{PullRequests: true})
-			if allowed := err == nil; allowed != (m.granted() && m.event != eventRequired) {
+			if allowed := err == nil; allowed != (m.effect.granted() && m.event != eventRequired) {
 				t.Errorf(text+": %v", name, err)
 			}
 			if _, err := judgeGraphQL([]byte(ask(fmt.Sprintf(text, name))), Grants{}); err == nil {

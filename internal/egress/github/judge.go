@@ -5,11 +5,6 @@ import (
 	"strings"
 )
 
-// Grants are a sandbox's permissions beyond reading.
-type Grants struct {
-	PullRequests bool // open pull requests, comment, and comment in reviews
-}
-
 // Request is one request to the API.
 type Request struct {
 	Method string // upper case
@@ -17,33 +12,6 @@ type Request struct {
 	Query  string // of the URL, as received
 	Header http.Header
 	Body   bool // the request has a body
-}
-
-// Refusal is the answer to a refused request.
-type Refusal struct {
-	Rule   string // "github: merge"
-	Reason string // one sentence
-	Remedy string // how to allow it; empty if only a person can do it
-}
-
-func (r *Refusal) Error() string { return r.Reason }
-
-// allowPR is the remedy that grants PullRequests.
-const allowPR = "start the sandbox with --allow-pr"
-
-func refuse(e effect) *Refusal {
-	return &Refusal{Rule: "github: " + string(e), Reason: words[e] + "; no sandbox does that: ask a person to"}
-}
-
-// ungranted returns a refusal that --allow-pr would lift.
-func ungranted(what string) *Refusal {
-	return &Refusal{Rule: "github: " + string(pullRequest), Reason: what + " is not allowed to this sandbox",
-		Remedy: allowPR}
-}
-
-// form returns the refusal of an ambiguous or unparsable request.
-func form(why string) *Refusal {
-	return &Refusal{Rule: "github: form", Reason: "the gateway sends nothing to GitHub's API that it cannot judge: " + why}
 }
 
 // Judge decides on a request. body reads its body, and is called only if the body matters; then sent is the body to
@@ -73,7 +41,7 @@ func Judge(r Request, g Grants, body func() ([]byte, error)) (sent []byte, err e
 		switch {
 		case rt == nil:
 			return nil, refuse(unknown)
-		case !rt.granted():
+		case !rt.effect.granted():
 			return nil, refuse(rt.effect)
 		case !g.PullRequests:
 			return nil, ungranted(words[rt.effect])

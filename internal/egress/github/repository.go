@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -19,25 +20,17 @@ type Repository struct {
 	Owned        bool     // by the machine's owner, whose credential requests to Remote get
 }
 
-// Access is the network that a repository needs.
-type Access struct {
-	Mode         cove.NetworkMode
-	Policy       []*policy.Document
-	Remote       string // the repository whose requests get the machine's credential; empty: none
-	PullRequests bool
-}
-
 // Access returns the network for work on a repository: its git paths and, where the sandbox may open pull requests, the
 // API of its server. A remote without HTTPS is one of the machine's, which no sandbox reaches. Errors: InvalidArgument.
-func (s Servers) Access(r Repository) (Access, error) {
+func (s Servers) Access(r Repository) (egress.Network, error) {
 	if !strings.HasPrefix(r.Remote, "https://") {
-		return Access{Mode: cove.NetworkNone}, nil
+		return egress.Network{Mode: cove.NetworkNone}, nil
 	}
 	git, err := policy.ForRepository(source, r.Remote, r.Branch, r.Shared, r.PullRequests)
 	if err != nil {
-		return Access{}, err
+		return egress.Network{}, err
 	}
-	a := Access{Mode: cove.NetworkLimited, Policy: []*policy.Document{git}, PullRequests: r.PullRequests}
+	a := egress.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{git}, PullRequests: r.PullRequests}
 	if r.Owned {
 		a.Remote = r.Remote
 	}
@@ -46,12 +39,12 @@ func (s Servers) Access(r Repository) (Access, error) {
 	}
 	remote, err := policy.ParseRemote(r.Remote)
 	if err != nil {
-		return Access{}, err
+		return egress.Network{}, err
 	}
 	if api, ok := s.API(remote.Host); ok {
 		rules, err := api.rules(remote.Port)
 		if err != nil {
-			return Access{}, err
+			return egress.Network{}, err
 		}
 		a.Policy = append(a.Policy, rules)
 	}

@@ -4,55 +4,8 @@ import (
 	_ "embed"
 	"iter"
 	"strings"
+	"sync"
 )
-
-// effect is the effect of a request.
-type effect string
-
-const (
-	pullRequest effect = "pull-request"
-	comment     effect = "comment"
-	review      effect = "review"
-	judgement   effect = "approve"
-	tokens      effect = "tokens"
-	unknown     effect = "unknown"
-)
-
-// words are the reasons of refusals.
-var words = map[effect]string{
-	pullRequest:           "opening a pull request",
-	comment:               "commenting",
-	review:                "commenting in a review",
-	"change-pull-request": "this changes a pull request that exists",
-	"merge":               "this merges, or has it done later",
-	judgement:             "this approves, blocks, dismisses or removes a review",
-	"refs":                "this changes branches, tags or other refs without a push",
-	"protection":          "this changes the protection of branches, tags or pushes",
-	"files":               "this writes files, commits or other git objects without a push",
-	"secrets":             "this changes secrets or variables",
-	"keys":                "this changes keys",
-	tokens:                "this makes or shows a token or a secret",
-	"webhooks":            "this changes webhooks",
-	"workflows":           "this starts, stops, changes or approves workflows",
-	"runners":             "this changes runners",
-	"releases":            "this changes releases or what they carry",
-	"repository":          "this makes, deletes, moves or sets up a repository",
-	"people":              "this changes who has access",
-	"administration":      "this administers an organization, a team or an enterprise",
-	"environments":        "this changes environments",
-	"deployments":         "this changes deployments",
-	"checks":              "this changes statuses or checks of a commit",
-	"pages":               "this changes a site",
-	"gists":               "this changes gists",
-	"forks":               "this forks a repository",
-	"issues":              "this changes issues, labels, milestones or reactions",
-	"packages":            "this changes packages",
-	"codespaces":          "this changes codespaces",
-	"projects":            "this changes projects",
-	"scanning":            "this changes alerts",
-	"account":             "this changes an account",
-	unknown:               "the gateway knows this as no way to read",
-}
 
 // route is one row of the REST table.
 type route struct {
@@ -72,26 +25,19 @@ const (
 	eventRequired eventRule = "event-required" // COMMENT
 )
 
-// granted reports whether Grants.PullRequests permits the row.
-func (r *route) granted() bool {
-	return r.effect == pullRequest || r.effect == comment || r.effect == review
-}
-
 //go:embed routes.txt
 var routesTable string
 
-// routes is the table. The first matching row counts. A request without a row is allowed if it reads, and refused as
-// unknown otherwise. Rows that refuse only add a reason, except those about GET.
-var routes = readRoutes(routesTable)
-
-func readRoutes(table string) (all []route) {
-	for row := range tableRows(table, 3) {
+// routes returns the table. The first matching row counts. A request without a row is allowed if it reads, and refused
+// as unknown otherwise. Rows that refuse only add a reason, except those about GET.
+var routes = sync.OnceValue(func() (all []route) {
+	for row := range tableRows(routesTable, 3) {
 		segments := strings.Split(strings.TrimPrefix(row[2], "/"), "/")
 		all = append(all, route{methods: row[1], pattern: row[2], effect: effect(row[0]), event: eventRule(row[3]),
 			segments: segments})
 	}
 	return all
-}
+})
 
 // tableRows returns the rows of an embedded table: an effect, the other columns, and last the event rule or "".
 func tableRows(table string, columns int) iter.Seq[[]string] {
@@ -121,9 +67,14 @@ func tableRows(table string, columns int) iter.Seq[[]string] {
 func find(method, path string) *route {
 	exact := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	loose := strings.Split(strings.Trim(path, "/"), "/")
-	for i := range routes {
-		r := &routes[i]
-		if r.hasMethod(method) && (r.granted() && r.match(exact, exactly) || !r.granted() && r.match(loose, loosely)) {
+	all := routes()
+	for i := range all {
+		r := &all[i]
+		segments, same := loose, loosely
+		if r.effect.granted() {
+			segments, same = exact, exactly
+		}
+		if r.hasMethod(method) && r.match(segments, same) {
 			return r
 		}
 	}

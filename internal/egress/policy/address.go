@@ -130,3 +130,11 @@ func embedded(a netip.Addr) (netip.Addr, bool) {
 	translated := group(4) == 0xffff && group(5) == 0 // RFC 2765
 	return at(12), compatible || translated
 }
+
+// never are the ranges that no rule opens, neither entirely nor in part.
+var never = []special{
+	{"this machine", netip.MustParsePrefix("127.0.0.0/8")},
+	{"this machine", netip.MustParsePrefix("0.0.0.0/8")},
+	{"this machine", netip.MustParsePrefix("::1/128")},
+	{"this machine", netip.MustParsePrefix("::/128")},
+}

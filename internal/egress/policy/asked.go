@@ -2,8 +2,8 @@ package policy
 
 import "github.com/cove-sandbox/cove"
 
-// Documents are the layers of the policy that a network asks for: each file, then
-// the rest. Errors: InvalidArgument, with the place.
+// Documents are the layers of the policy that a network asks for: each file, then the rest. Errors: InvalidArgument,
+// with the place.
 func Documents(n cove.Network) ([]*Document, error) {
 	var layers []*Document
 	for _, text := range n.Policies {

@@ -22,15 +22,6 @@ type Document struct {
 	Git          []GitRule
 }
 
-// Grant is a document's decision on something outside its rules. Without a decision it is refused; a denial wins.
-type Grant string
-
-const (
-	Unsaid  Grant = ""
-	Granted Grant = "allow"
-	Refused Grant = "deny"
-)
-
 // PresetUse is one preset that a document uses.
 type PresetUse struct {
 	Name string
@@ -256,11 +247,6 @@ func remedy(sandbox string, h Host, port uint16) string {
 		return allowCommand(sandbox, h.String())
 	}
 	return allowCommand(sandbox, h.Authority(port))
-}
-
-// Through returns the command that would pass a connection to a host and port through, whatever its protocol.
-func (p *Policy) Through(h Host, port uint16) string {
-	return allowCommand(p.sandbox, "tcp://"+h.Authority(port))
 }
 
 func allowCommand(sandbox, target string) string {

@@ -38,8 +38,7 @@ func (e Expectation) Judge(p *Policy) (v Verdict, differs string) {
 	return v, ""
 }
 
-// ParseTable reads a table of expectations in YAML. Errors: InvalidArgument
-// with file and line.
+// ParseTable reads a table of expectations in YAML. Errors: InvalidArgument with file and line.
 func ParseTable(source string, data []byte) (*Table, error) {
 	root, err := readYAML(source, data)
 	if err != nil {

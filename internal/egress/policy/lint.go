@@ -161,7 +161,7 @@ func (r *Rule) breadth() []Finding {
 	for _, h := range r.hosts {
 		suffix := strings.TrimPrefix(h.name, ".")
 		if public, _ := publicsuffix.PublicSuffix(suffix); h.depth > 0 && public == suffix {
-			add(Warning, "broad-wildcard", h.String()+" has names that belong to anybody",
+			add(Warning, "broad-wildcard", h.String()+" has names of many owners",
 				"name the hosts, or the domain of one owner")
 		} else if h.depth >= deepEnough {
 			add(Note, "broad-wildcard", h.String()+" may have many labels, and labels of a lookup carry data out",

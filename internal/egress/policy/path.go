@@ -141,3 +141,13 @@ func unhex(c byte) byte {
 	}
 	return c - '0'
 }
+
+// encodedSlash represents %2F in a decoded path; no other encoding decodes to NUL.
+const encodedSlash = 0
+
+func segmentEnd(path []byte, at int, split bool) int {
+	for at < len(path) && path[at] != '/' && !(split && path[at] == encodedSlash) {
+		at++
+	}
+	return at
+}

@@ -155,9 +155,6 @@ type glob struct {
 	literal  []bool
 }
 
-// encodedSlash represents %2F in a decoded path; no other encoding decodes to NUL.
-const encodedSlash = 0
-
 func parseGlob(s string) (glob, error) {
 	bad := func(why string) (glob, error) {
 		return glob{}, cove.Errorf(cove.InvalidArgument, "%s is no path pattern: %s", quote(s), why)
@@ -234,13 +231,6 @@ func (g glob) match(path []byte, split bool) bool {
 		seg++
 	}
 	return seg == len(g.segments)
-}
-
-func segmentEnd(path []byte, at int, split bool) int {
-	for at < len(path) && path[at] != '/' && !(split && path[at] == encodedSlash) {
-		at++
-	}
-	return at
 }
 
 func same(segment []byte, literal string) bool {

@@ -30,8 +30,10 @@ package policy
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
 // Machine describes the machine and its gateway for a policy.
@@ -61,92 +63,6 @@ type Policy struct {
 	git          []GitRule // one for each remote
 }
 
-// Compile merges documents, first to last, into one policy. Errors: InvalidArgument with the rule's place, or the error
-// of Registry.
-func Compile(m Machine, layers ...*Document) (*Policy, error) {
-	p := &Policy{private: slices.Clone(m.Private), own: slices.Clone(m.Own)}
-	for _, d := range layers {
-		if d == nil {
-			continue
-		}
-		if d.Replace {
-			p.allow, p.ask = nil, nil
-			p.dropGit()
-			if p.pullRequests == Granted {
-				p.pullRequests = Unsaid
-			}
-		}
-		if p.pullRequests != Refused && d.PullRequests != Unsaid {
-			p.pullRequests = d.PullRequests
-		}
-		p.mergeGit(d.Git)
-		if d.Mode != "" {
-			p.mode = d.Mode
-		} else if p.mode == "" {
-			p.mode = cove.NetworkLimited
-		}
-		for _, use := range d.Presets {
-			rules, err := use.expand(m.Registry)
-			if err != nil {
-				return nil, err
-			}
-			if err := p.add(rules); err != nil {
-				return nil, err
-			}
-		}
-		if err := p.add(d.Rules); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
-}
-
-func (p *Policy) add(rules []Rule) error {
-	for _, r := range rules {
-		switch r.Action {
-		case Deny:
-			p.deny = append(p.deny, r)
-			continue
-		case Allow:
-			p.allow = append(p.allow, r)
-		case Ask:
-			p.ask = append(p.ask, r)
-		}
-		for _, c := range r.cidrs {
-			if err := p.opens(c); err != nil {
-				return cove.Errorf(cove.InvalidArgument, "%s: %s", r.ID, bare(err)).WithHint("%s", cove.ErrorHint(err))
-			}
-		}
-	}
-	return nil
-}
-
-// never are the ranges that no rule opens, neither entirely nor in part.
-var never = []special{
-	{"this machine", netip.MustParsePrefix("127.0.0.0/8")},
-	{"this machine", netip.MustParsePrefix("0.0.0.0/8")},
-	{"this machine", netip.MustParsePrefix("::1/128")},
-	{"this machine", netip.MustParsePrefix("::/128")},
-}
-
-// opens refuses a range inside one that no rule opens. A wider range is accepted and does not open it.
-func (p *Policy) opens(c netip.Prefix) error {
-	for _, s := range append(slices.Clone(never), specials...) {
-		if s.class != "this machine" && s.class != classMetadata || !within(s.net, c) {
-			continue
-		}
-		if p.configured(c.Addr()) {
-			return nil
-		}
-		hint := "only the gateway's own configuration can"
-		if s.class == "this machine" {
-			hint = "a service of this machine is " + HostService + " with its port"
-		}
-		return cove.Errorf(cove.InvalidArgument, "%s is %s, which no rule opens", c, s.class).WithHint("%s", hint)
-	}
-	return nil
-}
-
 // For returns p with the sandbox's name, which remedies contain.
 func (p *Policy) For(sandbox string) *Policy {
 	if p == nil {
@@ -166,4 +82,37 @@ func (p *Policy) Mode() cove.NetworkMode {
 		return cove.NetworkNone
 	}
 	return p.mode
+}
+
+// Through returns the command that would pass a connection to a host and port through, whatever its protocol.
+func (p *Policy) Through(h Host, port uint16) string {
+	return allowCommand(p.sandbox, "tcp://"+h.Authority(port))
+}
+
+// GitHost reports whether git operations at a host need a grant. The answer covers every port, because each may lead to
+// the same server.
+func (p *Policy) GitHost(h Host) bool {
+	return p != nil && slices.ContainsFunc(p.git, func(g GitRule) bool { return g.Remote.Host == h })
+}
+
+// Git returns the git policy of a repository, by its path with ".git" or without; nil if it has none.
+func (p *Policy) Git(h Host, port uint16, path string) *git.Policy {
+	if p == nil {
+		return nil
+	}
+	path = strings.TrimSuffix(path, ".git")
+	var best *GitRule
+	for i := range p.git {
+		g := &p.git[i]
+		if g.Remote.Host != h || g.Remote.Port != port || !g.Remote.has(path) {
+			continue
+		}
+		if best == nil || best.Remote.Below && (!g.Remote.Below || len(g.Remote.Path) > len(best.Remote.Path)) {
+			best = g
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return best.policy()
 }

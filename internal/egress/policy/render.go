@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
+
+	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
 // Digest returns the SHA-256, in hex, of mode and rules. Equivalent policies have the same digest, whatever their
@@ -127,4 +130,60 @@ func list(values []string) *yaml.Node {
 		n.Content = append(n.Content, text(v))
 	}
 	return n
+}
+
+// node returns g in the form that Parse reads.
+func (g *GitRule) node() *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	put(n, "remote", text(g.Remote.String()))
+	for _, part := range []struct {
+		key  string
+		refs []git.Refs
+	}{{"fetch", g.fetch}, {"push", g.push}, {"protected", g.protected}} {
+		if len(part.refs) > 0 || part.key == "fetch" && part.refs != nil {
+			put(n, part.key, list(texts(part.refs)))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(g.grants)) {
+		put(n, key, text(string(g.grants[key])))
+	}
+	if g.maxPack > 0 {
+		put(n, "max_pack_mb", plain(strconv.FormatInt(g.maxPack>>20, 10), "!!int"))
+	}
+	if files := g.filesNode(); len(files.Content) > 0 {
+		put(n, "files", files)
+	}
+	if len(g.secrets) > 0 {
+		all := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, s := range g.secrets {
+			one := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+			put(one, "name", text(s.Name))
+			put(one, "pattern", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s.Pattern.String(),
+				Style: yaml.DoubleQuotedStyle})
+			all.Content = append(all.Content, one)
+		}
+		put(n, "secrets", all)
+	}
+	return n
+}
+
+func (g *GitRule) filesNode() *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	if len(g.block) > 0 {
+		put(n, "block", list(texts(g.block)))
+	}
+	if len(g.warn) > 0 {
+		put(n, "warn", list(texts(g.warn)))
+	}
+	if g.bare {
+		put(n, "defaults", plain("false", "!!bool"))
+	}
+	return n
+}
+
+func texts[T ~string](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
 }

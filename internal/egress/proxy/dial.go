@@ -25,8 +25,8 @@ type Resolver interface {
 type Direct struct {
 	Resolver Resolver // nil: the host's own
 
-	// Upstream, if set, is an HTTP proxy (http://[user:password@]host:port) that Direct asks to CONNECT to every
-	// origin. The upstream then resolves the names, so only addresses in requests are checked here.
+	// Upstream, if set, is an HTTP proxy (http://[user:password@]host:port) that Direct asks to CONNECT to every origin.
+	// The upstream then resolves the names, so only addresses in requests are checked here.
 	Upstream *url.URL
 
 	Timeout time.Duration // for one connection; 10 s

@@ -6,33 +6,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
-
-// early makes connections to origins ahead of their requests, so that the origin's handshake runs in parallel with the
-// client's. It connects after policy has allowed the sandbox's connection, and sends nothing before the client's
-// ClientHello has named the same host. Sandbox.Early must agree, so that only an origin that may receive every request
-// gets a connection, and it gets no more than a handshake, since requests are judged as always.
-//
-// An early connection is started if there is no reusable connection to the host and port. It waits earlyLife for its
-// request, and is not used after a change of policy.
-type early struct {
-	server *Server
-	config *tls.Config
-
-	mu    sync.Mutex
-	begun map[destination]*earlyConn // guarded by mu; until taken or ended
-	open  map[destination]int        // guarded by mu; all connections to the origin
-}
-
-// destination is the target of a connection.
-type destination struct {
-	host policy.Host
-	port uint16
-}
 
 const (
 	earlyLife = 5 * time.Second // shorter than origins wait for a first request
@@ -41,22 +18,6 @@ const (
 
 func newEarly(s *Server, config *tls.Config) *early {
 	return &early{server: s, config: config, begun: map[destination]*earlyConn{}, open: map[destination]int{}}
-}
-
-// earlyConn is a connection in the making. Nil means none.
-type earlyConn struct {
-	to      destination
-	changes int                // count of policy changes at the start
-	cancel  context.CancelFunc // ends the attempt
-	spoken  sync.Once          // closes speak
-	speak   chan struct{}      // closed when a client has named the origin in its handshake
-	made    chan earlyResult   // unbuffered: the maker closes a connection that is not taken
-	ended   chan struct{}      // closed when no connection will be made any more
-}
-
-type earlyResult struct {
-	conn net.Conn
-	err  error
 }
 
 // begin connects to an origin if policy allows it without a request. If the sandbox has looked the name up, the
@@ -124,7 +85,8 @@ func (e *early) make(ctx context.Context, c *earlyConn, asked bool) (net.Conn, e
 		return nil, err
 	}
 	// Client and origin may both be slow.
-	return secure(ctx, &patientWriter{conn, ctx, c.speak}, r.Host, e.config, bothVersions, 2*e.server.timeouts.Hello)
+	return secure(ctx, &patientWriter{conn, ctx.Done(), c.speak}, r.Host, e.config, bothVersions,
+		2*e.server.timeouts.Hello)
 }
 
 // judge allows only what needs no approval.
@@ -138,7 +100,7 @@ func (e *early) judge(_ context.Context, r policy.Request) policy.Verdict {
 // patientWriter delays writes until it is released.
 type patientWriter struct {
 	net.Conn
-	ctx   context.Context // of the handshake
+	ended <-chan struct{} // with the context of the handshake, which returns the error
 	speak <-chan struct{}
 }
 
@@ -151,8 +113,8 @@ func (p *patientWriter) Write(b []byte) (int, error) {
 	select {
 	case <-p.speak:
 		return p.Conn.Write(b)
-	case <-p.ctx.Done():
-		return 0, p.ctx.Err()
+	case <-p.ended:
+		return 0, net.ErrClosed
 	}
 }
 
@@ -179,21 +141,6 @@ func (e *early) end(c *earlyConn) {
 	defer e.mu.Unlock()
 	if e.begun[c.to] == c {
 		delete(e.begun, c.to)
-	}
-}
-
-// opened counts a connection to an origin.
-func (e *early) opened(to destination) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.open[to]++
-}
-
-func (e *early) closed(to destination) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.open[to]--; e.open[to] == 0 {
-		delete(e.open, to)
 	}
 }
 

@@ -360,3 +360,10 @@ func (c *strictConn) Read(p []byte) (int, error) {
 	}
 	return passed, err
 }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}

@@ -1,107 +1,18 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
-
-// Sandbox is the proxy's view of the sandbox that it serves.
-type Sandbox interface {
-	ID() cove.SandboxID
-	// Decide judges a request. It may wait for an approval until ctx ends, and never returns Ask.
-	Decide(ctx context.Context, r policy.Request) policy.Verdict
-	// Early reports whether preparations for a request may start before it. With LayerConnect: every request in the
-	// connection would be allowed, and one more connection to the origin is within all bounds; it is counted. With
-	// LayerDial: Decide would allow it without an approval.
-	Early(r policy.Request) bool
-	// Pinned returns the name for which the sandbox's DNS returned an address.
-	Pinned(a netip.Addr) (policy.Host, bool)
-	// Found returns the addresses of a recent DNS query of the sandbox, once, for the connection that follows it; or
-	// none. They are judged like any when dialled.
-	Found(name policy.Host) []netip.Addr
-	// Leaf returns a certificate for a host that only this sandbox trusts.
-	Leaf(host policy.Host) (*tls.Certificate, error)
-	// HTTP2 reports whether clients are offered HTTP/2 for a host.
-	HTTP2(host policy.Host) bool
-	// Endpoint handles a request to the gateway's own name (policy.GatewayService) that Decide has allowed: the request
-	// is forwarded to another origin, with h possibly changed, or it is answered. The forwarded request is judged at
-	// every layer, as a policy.Request with Endpoint set.
-	Endpoint(r policy.Request, h *http.Request) (*Origin, *Answer)
-	// Prepare admits an allowed request and changes it on its way out: it may limit rates, judge a body (which it then
-	// replaces), remove and set credentials. An error is the answer: a *Refusal, an *Answer, or an error with a code of
-	// cove; At adds its stage. A passed-through connection is admitted in the same way, without h.
-	Prepare(r policy.Request, h *http.Request) (Passage, error)
-	// Record receives every final decision: a refused connection or request, an answered request, a closed tunnel.
-	Record(e Event)
-}
-
-// Origin is the origin behind an endpoint.
-type Origin struct {
-	URL     *url.URL                                                 // without a query: the request's query is used
-	Prepare func(r policy.Request, h *http.Request) (Passage, error) // in place of Sandbox.Prepare
-}
-
-// Passage is one request on its way to the origin and back.
-type Passage interface {
-	// Response changes the answer on its way in. An implementation that replaces the body with one of another length
-	// sets ContentLength to -1.
-	Response(h *http.Response) error
-	// End is called once and last; for a passed-through connection, once the origin is connected. failure is the
-	// origin's fault: it was unreachable, did not answer, or broke off. It is nil without a fault, and ErrUnfinished
-	// when another cause ended the request before the origin answered.
-	End(failure error)
-}
-
-// ErrUnfinished reports that an origin was not tested: the sandbox or a change of policy ended the request.
-var ErrUnfinished = errors.New("it was ended before the origin answered")
-
-// Dialer resolves a host, unless its addresses are known, and connects to it. It resolves once, calls check with every
-// address, and connects to no address that check has refused. See Direct.
-type Dialer interface {
-	Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr,
-		check func(netip.Addr) error) (net.Conn, error)
-}
-
-// Entry is the kind of entry point of a connection.
-type Entry = decision.Entry
-
-const (
-	EntryTransparent Entry = "transparent"
-	EntryConnect     Entry = "connect"
-	EntryAbsolute    Entry = "absolute-form"
-	EntrySOCKS       Entry = "socks5"
-)
-
-// Event is one decision and its outcome.
-type Event struct {
-	Time     time.Time // start
-	Duration time.Duration
-	Entry    Entry
-	Protocol decision.Protocol // empty if unknown
-	Stage    decision.Stage    // the stage it reached
-	Request  policy.Request
-	Verdict  policy.Verdict
-	Status   int    // of the HTTP answer; 0 if there was none
-	Sent     int64  // bytes from the sandbox, bodies only for HTTP
-	Received int64  // bytes to the sandbox, bodies only for HTTP
-	Problem  string // what went wrong, or was malformed; empty if nothing
-}
 
 // Options of a Server. The zero value of each field except Dialer means its default.
 type Options struct {
@@ -172,96 +83,6 @@ type Server struct {
 	conns     map[*conn]struct{} // from the sandbox
 }
 
-// New returns the proxy of a sandbox. Close ends it.
-func New(sandbox Sandbox, o Options) *Server {
-	s := &Server{
-		sandbox: sandbox, dialer: o.Dialer, timeouts: o.Timeouts.withDefaults(), log: o.Log, max: o.MaxConnections,
-		destination: originalDestination,
-		feed:        newFeed(),
-		listeners:   map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	s.max = cmp.Or(s.max, defaultMaxConnections)
-	o.MaxRequests = cmp.Or(o.MaxRequests, defaultMaxRequests)
-	s.requests = make(chan struct{}, o.MaxRequests)
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.transport = s.newTransport(o.Roots, false)
-	s.behind = s.newTransport(o.Roots, true)
-	s.http = s.newHTTPServer()
-	s.waiting.Go(func() { s.http.Serve(s.feed) })
-	return s
-}
-
-func (s *Server) newHTTPServer() *http.Server {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	return &http.Server{
-		Handler:           http.HandlerFunc(s.serveHTTP),
-		ConnContext:       withConn,
-		BaseContext:       func(net.Listener) context.Context { return s.ctx },
-		ReadHeaderTimeout: s.timeouts.Header,
-		IdleTimeout:       s.timeouts.KeepAlive,
-		MaxHeaderBytes:    maxHeadBytes,
-		ErrorLog:          log.New(io.Discard, "", 0), // protocol errors of clients, in their words
-		Protocols:         &protocols,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: 250, SendPingTimeout: s.timeouts.KeepAlive, WriteByteTimeout: s.timeouts.Idle,
-			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
-			MaxReadFrameSize: 16 << 10, // a frame is held whole, and must fit into the stream's buffer
-		},
-	}
-}
-
-// ServeTransparent accepts connections that the sandbox's firewall has redirected to l, until l fails or Close.
-func (s *Server) ServeTransparent(l net.Listener) error { return s.accept(l, s.transparent) }
-
-// ServeExplicit accepts connections of clients that are configured for the proxy: HTTP and SOCKS5, distinguished by
-// their first byte.
-func (s *Server) ServeExplicit(l net.Listener) error { return s.accept(l, s.explicit) }
-
-// accept serves every connection in a goroutine.
-func (s *Server) accept(l net.Listener, serve func(*conn)) error {
-	if !s.addListener(l) {
-		l.Close()
-		return net.ErrClosed
-	}
-	defer s.waiting.Done()
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			if s.ctx.Err() != nil {
-				return net.ErrClosed
-			}
-			if !isTemporary(err) {
-				return err
-			}
-			select { // out of descriptors: wait until others are closed
-			case <-time.After(50 * time.Millisecond):
-			case <-s.ctx.Done():
-			}
-			continue
-		}
-		client, ok := s.addConn(c)
-		if !ok {
-			reset(c)
-			continue
-		}
-		go func() {
-			defer s.running.Done()
-			defer s.recovered()
-			serve(client)
-		}()
-	}
-}
-
-func isTemporary(err error) bool {
-	var t interface{ Temporary() bool }
-	return errors.As(err, &t) && t.Temporary()
-}
-
 // recovered confines a panic to one connection.
 func (s *Server) recovered() {
 	if p := recover(); p != nil {
@@ -322,37 +143,6 @@ func (s *Server) Rejudge(judge func(policy.Request) policy.Verdict) (cut int) {
 	return s.flows.rejudge(judge)
 }
 
-// Shut ends every connection, waits for all started work, and refuses later connections. It may be called again.
-func (s *Server) Shut() {
-	s.mu.Lock()
-	s.closed = true
-	conns := s.conns
-	s.conns = map[*conn]struct{}{}
-	s.mu.Unlock()
-
-	s.cancel()
-	s.http.Close()
-	for c := range conns {
-		c.Conn.Close()
-	}
-	s.flows.cutAll()
-	s.running.Wait()
-}
-
-// Close shuts the proxy and closes its listeners, which takes longer.
-func (s *Server) Close() error {
-	s.Shut()
-	s.mu.Lock()
-	for l := range s.listeners {
-		l.Close()
-	}
-	s.mu.Unlock()
-	s.waiting.Wait()
-	s.transport.CloseIdleConnections()
-	s.behind.CloseIdleConnections()
-	return nil
-}
-
 // conn is a connection from the sandbox. Bytes read for detection are read again.
 type conn struct {
 	net.Conn
@@ -396,13 +186,6 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
-
-func closeWrite(c net.Conn) error {
-	if half, ok := c.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Close()
-}
 
 // reset ends a connection with an error for the other side.
 func reset(c net.Conn) {
@@ -448,3 +231,74 @@ func (f *feed) Close() error {
 }
 
 func (f *feed) Addr() net.Addr { return &net.TCPAddr{} }
+
+// early makes connections to origins ahead of their requests, so that the origin's handshake runs in parallel with the
+// client's. It connects after policy has allowed the sandbox's connection, and sends nothing before the client's
+// ClientHello has named the same host. Sandbox.Early must agree, so that only an origin that may receive every request
+// gets a connection, and it gets no more than a handshake, since requests are judged as always.
+//
+// An early connection is started if there is no reusable connection to the host and port. It waits earlyLife for its
+// request, and is not used after a change of policy.
+type early struct {
+	server *Server
+	config *tls.Config
+
+	mu    sync.Mutex
+	begun map[destination]*earlyConn // guarded by mu; until taken or ended
+	open  map[destination]int        // guarded by mu; all connections to the origin
+}
+
+// destination is the target of a connection.
+type destination struct {
+	host policy.Host
+	port uint16
+}
+
+// earlyConn is a connection in the making. Nil means none.
+type earlyConn struct {
+	to      destination
+	changes int                // count of policy changes at the start
+	cancel  context.CancelFunc // ends the attempt
+	spoken  sync.Once          // closes speak
+	speak   chan struct{}      // closed when a client has named the origin in its handshake
+	made    chan earlyResult   // unbuffered: the maker closes a connection that is not taken
+	ended   chan struct{}      // closed when no connection will be made any more
+}
+
+type earlyResult struct {
+	conn net.Conn
+	err  error
+}
+
+// opened counts a connection to an origin.
+func (e *early) opened(to destination) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open[to]++
+}
+
+func (e *early) closed(to destination) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.open[to]--; e.open[to] == 0 {
+		delete(e.open, to)
+	}
+}
+
+type connKey struct{}
+
+// withConn stores the sandbox's connection in its requests' context.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	for {
+		switch inner := c.(type) {
+		case *conn:
+			return context.WithValue(ctx, connKey{}, inner)
+		case interface{ NetConn() net.Conn }: // *strictConn, *patientConn, *tls.Conn
+			c = inner.NetConn()
+		default:
+			panic("a connection that did not come through an entry")
+		}
+	}
+}
+
+func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }

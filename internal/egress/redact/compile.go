@@ -12,8 +12,8 @@ import (
 // A pattern is one spelling of a value: its characters in sequence, each in one of several forms.
 type (
 	pattern []character
-	// character holds the encodings of one character. Each encoding is a sequence of byte pairs, and either byte of a
-	// pair matches at its position.
+	// character holds the encodings of one character. Each encoding is a sequence of byte pairs, and either byte of a pair
+	// matches at its position.
 	character [][][2]byte
 )
 

@@ -21,8 +21,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// A daemon that is restarted or busy is asked again, a few times and not for
-// long; one that hangs is given up after callTimeout.
+// A daemon that is restarted or busy is asked again, a few times and not for long; one that hangs is given up after
+// callTimeout.
 const (
 	callTimeout = 30 * time.Second
 	attempts    = 3
@@ -65,8 +65,8 @@ func (a *api) once(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// passing reports a fault of the connection, or of a daemon that is coming up
-// or going down; everything else would be the same the next time.
+// passing reports a fault of the connection, or of a daemon that is coming up or going down; everything else would be
+// the same the next time.
 func passing(err error) bool {
 	var netErr net.Error
 	switch {
@@ -90,7 +90,8 @@ func (a *api) explain(doing string, err error) error {
 			WithHint("look at the daemon's log, restart it, or use --engine native")
 	case errors.Is(err, os.ErrPermission), strings.Contains(text, "permission denied while trying to connect"):
 		return cove.Errorf(cove.Unavailable, "you may not use the Docker daemon at %s", a.c.DaemonHost()).
-			WithHint("run as root, have an administrator add you to the group \"docker\" (which is as good as root), or use --engine native")
+			WithHint("run as root, have an administrator add you to the group \"docker\" (which is as good as root), " +
+				"or use --engine native")
 	case passing(err):
 		return cove.Errorf(cove.Unavailable, "the Docker daemon at %s does not answer: cannot %s: %w",
 			a.c.DaemonHost(), doing, err).
@@ -112,9 +113,8 @@ func (a *api) info(ctx context.Context) (info system.Info, err error) {
 	return info, err
 }
 
-// create makes a container. When an answer was lost, the container is found
-// again by its nonce. A caller who leaves is kept until the daemon has
-// answered: a container that is still being made could not be removed.
+// create makes a container. When an answer was lost, the container is found again by its nonce. A caller who leaves is
+// kept until the daemon has answered: a container that is still being made could not be removed.
 func (a *api) create(
 	ctx context.Context, name string, config *container.Config, host *container.HostConfig,
 ) (id string, err error) {
@@ -140,8 +140,7 @@ func (a *api) create(
 	return id, err
 }
 
-// identify finds the container that was made with a nonce; "" if it is not
-// there, or its name is another's.
+// identify finds the container that was made with a nonce; "" if it is not there, or its name is another's.
 func (a *api) identify(ctx context.Context, name, nonce string) (id string, err error) {
 	err = a.do(ctx, "find a container", func(ctx context.Context) error {
 		r, err := a.c.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
@@ -163,8 +162,8 @@ func (a *api) start(ctx context.Context, id string) error {
 	})
 }
 
-// attach connects to a container's streams, its input among them or not. It is
-// tried once: an attachment that is lost takes the container's input with it.
+// attach connects to a container's streams, its input among them or not. It is tried once: an attachment that is lost
+// takes the container's input with it.
 func (a *api) attach(ctx context.Context, id string, input bool) (s *stream, err error) {
 	err = a.once(ctx, func(ctx context.Context) error {
 		attached, err := a.c.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: input,
@@ -207,20 +206,20 @@ func (a *api) limitPIDs(ctx context.Context, id string, n int64) error {
 	})
 }
 
-// kill ends a container's processes. One that does not run, or is not there,
-// has none.
+// kill ends a container's processes. One that does not run, or is not there, has none.
 func (a *api) kill(ctx context.Context, id string) error {
 	return a.do(ctx, "end a container", func(ctx context.Context) error {
 		_, err := a.c.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
-		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) || err != nil && strings.Contains(err.Error(), "is not running") {
+		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) ||
+			err != nil && strings.Contains(err.Error(), "is not running") {
 			return nil
 		}
 		return err
 	})
 }
 
-// remove removes a container and everything that came with it. A container that
-// is not there counts as removed; a removal already under way is waited for.
+// remove removes a container and everything that came with it. A container that is not there counts as removed; a
+// removal already under way is waited for.
 func (a *api) remove(ctx context.Context, nameOrID string) error {
 	return a.do(ctx, "remove a container", func(ctx context.Context) error {
 		for {

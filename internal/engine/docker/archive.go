@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -19,8 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// writeHostTree writes an archive of directories, links and generated files
-// that is the same every time.
+// writeHostTree writes an archive of directories, links and generated files that is the same every time.
 func writeHostTree(w io.Writer, h rootfs.Host) error {
 	tw := tar.NewWriter(w)
 	for _, dir := range hostTree(h) {
@@ -35,12 +35,14 @@ func writeHostTree(w io.Writer, h rootfs.Host) error {
 		}
 	}
 	for _, l := range h.Links {
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: l.Name[1:], Linkname: l.Target, Mode: 0o777}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: l.Name[1:], Linkname: l.Target,
+			Mode: 0o777}); err != nil {
 			return err
 		}
 	}
 	for _, f := range rootfs.EtcFiles(rootfs.Hostname, cove.CodeUser) {
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name[1:], Mode: int64(f.Mode), Size: int64(len(f.Data))}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name[1:], Mode: int64(f.Mode),
+			Size: int64(len(f.Data))}); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(tw, f.Data); err != nil {
@@ -53,8 +55,7 @@ func writeHostTree(w io.Writer, h rootfs.Host) error {
 // inode identifies a file with several names.
 type inode struct{ dev, ino uint64 }
 
-// writeTree writes an archive of everything below root but sockets and device
-// nodes, which mean nothing elsewhere.
+// writeTree writes an archive of everything below root but sockets and device nodes, which mean nothing elsewhere.
 func writeTree(ctx context.Context, w io.Writer, root *os.Root) error {
 	tw := tar.NewWriter(w)
 	names := map[inode]string{}
@@ -128,8 +129,8 @@ func copyFile(w io.Writer, root *os.Root, name string, fi fs.FileInfo) error {
 	return err
 }
 
-// fingerprint identifies the content of a tree by the names, kinds, owners,
-// sizes and times of change of all that is in it, without reading a file.
+// fingerprint identifies the content of a tree by the names, kinds, owners, sizes and times of change of all that is in
+// it, without reading a file.
 func fingerprint(ctx context.Context, root *os.Root) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
@@ -162,4 +163,16 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// hostTree are the directories on which something of the host's or a writable place is put.
+func hostTree(h rootfs.Host) []string {
+	dirs := []string{"/.cove", "/dev", "/etc", "/home", "/proc", "/root", "/sys", "/var"}
+	dirs = append(dirs, h.Dirs...)
+	for _, w := range rootfs.Writables(cove.CodeUser) {
+		dirs = append(dirs, w.Name)
+	}
+	dirs = append(dirs, cove.Workspace)
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
 }

@@ -1,48 +1,35 @@
 //go:build linux
 
-// Package docker is the engine that has a Docker daemon make its sandboxes,
-// over the Engine API from 1.41 (Docker 20.10) on.
+// Package docker is the engine that has a Docker daemon make its sandboxes, over the Engine API from 1.41 (Docker
+// 20.10) on.
 //
-// A sandbox is a container whose only program is cove-guest, bind-mounted
-// read-only as PID 1, and whose attached standard streams carry the guest
-// protocol. What the container is, is decided by plan.go, which is pure:
-// everything the native engine does by itself is asked of the daemon there,
-// and what the daemon says it has made is compared with it before anything
-// runs.
+// A sandbox is a container whose only program is cove-guest, bind-mounted read-only as PID 1, and whose attached
+// standard streams carry the guest protocol. What the container is, is decided by plan.go, which is pure: everything
+// the native engine does by itself is asked of the daemon there, and what the daemon says it has made is compared with
+// it before anything runs.
 //
 // # What differs from the native engine
 //
-// A container cannot be changed once it is made. So a Binding with mounts or
-// with a host name of its own makes the container anew, and costs a cold
-// start. Everything writable is several tmpfs mounts instead of one, so the
-// disk limit is divided among them (places.go). Descriptors do not travel over
-// a daemon's streams: listeners are made by entering the container's network, and
-// a guest that is to last speaks over a socket of this machine (lasting.go). Root
-// inside is the daemon's root without its capabilities, unless the daemon remaps
-// users. Files in mounts keep the owners they have on the host, unless Cove is
-// root on the daemon's machine (mounts.go).
+// A container cannot be changed once it is made. So a Binding with mounts or with a host name of its own makes the
+// container anew, and costs a cold start. Everything writable is several tmpfs mounts instead of one, so the disk limit
+// is divided among them (places.go). Descriptors do not travel over a daemon's streams: listeners are made by entering
+// the container's network, and a guest that is to last speaks over a socket of this machine (lasting.go). Root inside
+// is the daemon's root without its capabilities, unless the daemon remaps users. Files in mounts keep the owners they
+// have on the host, unless Cove is root on the daemon's machine (mounts.go).
 package docker
 
 import (
 	"context"
-	"crypto/rand"
 
-	"errors"
 	"log/slog"
 	"os"
-	"runtime"
-	"slices"
-	"strings"
 	"sync"
-	"time"
-
-	"github.com/moby/moby/api/types/system"
-	"github.com/moby/moby/client"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
-	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -71,134 +58,16 @@ type Engine struct {
 	importing sync.Mutex    // one image at a time
 	slots     chan struct{} // held while a container is made; see slotsPerCPU
 
-	mu        sync.Mutex
-	sandboxes map[cove.SandboxID]*sandbox
-	nonces    map[string]bool // of the containers that have an owner; see Sweep
-	closed    bool
+	present local.Present[*sandbox]
+
+	mu     sync.Mutex
+	nonces map[string]bool // of the containers that have an owner; see Sweep
 }
 
 var (
 	_ engine.Engine   = (*Engine)(nil)
 	_ engine.Resolver = (*Engine)(nil)
 )
-
-// slotsPerCPU bounds how many containers are made at the same time. A daemon
-// makes more no faster, and each would take longer than a call may.
-const slotsPerCPU = 4
-
-// startPatience is how long New waits for the daemon's first answer.
-const startPatience = 10 * time.Second
-
-// New asks the daemon what it can enforce. It fails when there is no daemon,
-// or none that this engine can use.
-func New(o Options) (*Engine, error) {
-	if _, err := os.Stat(o.Guest); err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
-			WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
-	}
-	options := []client.Opt{client.FromEnv}
-	if o.Host != "" {
-		options = append(options, client.WithHost(o.Host))
-	}
-	c, err := client.New(options...)
-	if err != nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "the Docker daemon's address cannot be used: %w", err).
-			WithHint("check DOCKER_HOST")
-	}
-	e := &Engine{
-		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
-		keeper: local.Registry{RunDir: o.RunDir, Engine: engineName},
-		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()), sandboxes: map[cove.SandboxID]*sandbox{}, nonces: map[string]bool{},
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
-	defer cancel()
-	info, err := e.api.info(ctx)
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	if e.capabilities, err = capabilities(info); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	e.cpus = info.NCPU
-	addLocal(&e.capabilities, info, os.Geteuid() == 0, isHere(c.DaemonHost()))
-	e.host, e.hostErr = rootfs.ReadHost()
-	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	e.mountinfo = string(mountinfo)
-	return e, nil
-}
-
-// capabilities says what a daemon can enforce.
-func capabilities(info system.Info) (engine.Capabilities, error) {
-	refuse := func(why, hint string) (engine.Capabilities, error) {
-		return engine.Capabilities{}, cove.Errorf(cove.Unsupported, "this Docker daemon cannot hold a sandbox: %s", why).
-			WithHint("%s", hint)
-	}
-	if info.OSType != "linux" {
-		return refuse("it runs "+info.OSType+" containers", "switch it to Linux containers")
-	}
-	if info.Architecture != machine() {
-		return refuse("it runs on "+info.Architecture+", and this Cove is for "+machine(), "use a daemon on this machine")
-	}
-	if !has(info, "seccomp") {
-		return refuse("it was built without seccomp", "use your distribution's package, or --engine native")
-	}
-	c := engine.Capabilities{
-		Isolations:    []cove.Isolation{cove.IsolationContainer},
-		Networks:      []cove.NetworkMode{cove.NetworkNone},
-		OwnImages:     true,
-		UserIDs:       true,
-		UserNamespace: has(info, "userns"),
-		LateMount:     true,
-		Files:         true,
-		MemoryLimit:   info.MemoryLimit,
-		SwapLimit:     info.SwapLimit || noSwap(),
-		CPULimit:      info.CPUCfsPeriod && info.CPUCfsQuota,
-		PIDsLimit:     info.PidsLimit,
-		DiskLimit:     true,
-		Pause:         true,
-		Missing: map[string]string{
-			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its daemon.json gives them one apart from the host's`,
-			"mount_flags":   "a container engine gives a mount no flags but read-only; run cove as root on the daemon's machine, or use --engine native",
-			"mount_owners":  "a container engine maps no owners in mounts; run cove as root on the daemon's machine, use --engine native, or give the directory to the sandbox's user",
-		},
-	}
-	if !c.UserNamespace {
-		c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; "userns-remap" in the daemon's daemon.json changes that`
-	}
-	for name, is := range map[string]bool{"memory_limit": c.MemoryLimit, "cpu_limit": c.CPULimit, "pids_limit": c.PIDsLimit} {
-		if !is {
-			c.Missing[name] = `the daemon's kernel or cgroup delegation lacks the controller; see the warnings of "docker info"`
-		}
-	}
-	if !c.SwapLimit {
-		c.Missing["swap_limit"] = `the kernel does not account for swap; boot with "swapaccount=1" or turn swap off`
-	}
-	return c, nil
-}
-
-// has reports whether the daemon names a security option of its own
-// ("name=seccomp,profile=default", or just "seccomp").
-func has(info system.Info, option string) bool {
-	return slices.ContainsFunc(info.SecurityOptions, func(s string) bool {
-		name, _, _ := strings.Cut(s, ",")
-		return strings.TrimPrefix(name, "name=") == option
-	})
-}
-
-// machine is this processor's name as uname and the daemon say it.
-func machine() string {
-	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-}
-
-// noSwap reports that this host has no swap at all, so that there is nothing
-// to keep from a container.
-func noSwap() bool {
-	swaps, err := os.ReadFile("/proc/swaps")
-	return err == nil && strings.Count(string(swaps), "\n") <= 1
-}
 
 // Name implements engine.Engine.
 func (e *Engine) Name() string { return engineName }
@@ -208,79 +77,66 @@ const engineName = "docker"
 // Capabilities implements engine.Engine.
 func (e *Engine) Capabilities() engine.Capabilities { return e.capabilities }
 
-// Prepare implements engine.Engine.
-func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox, error) {
-	if err := e.capabilities.Check(t); err != nil {
-		return nil, err
-	}
-	sb := newSandbox(e, t)
-	if err := e.enter(sb); err != nil {
-		return nil, err
-	}
-	var err error
-	if t.Lifetime == cove.LifetimeDetached {
-		if sb.keep, err = e.keep(ctx, t); err != nil {
-			e.leave(sb)
-			return nil, err
-		}
-	}
-	if err = sb.prepare(ctx); err == nil {
-		return sb, nil
-	}
-	// Destroying it also takes it out.
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), attempts*e.api.timeout)
-	defer cancel()
-	if left := sb.Destroy(cleanup); left != nil {
-		e.o.Log.Warn("a container could not be removed yet", "sandbox", t.ID, "error", left)
-	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return nil, err
+// sandbox implements engine.Sandbox.
+type sandbox struct {
+	engine   *Engine
+	template engine.Template
+	done     chan struct{}   // closed when PID 1 has gone for good
+	keep     *local.Detached // of a lasting one
+
+	life context.Context // ends when the sandbox is destroyed
+	stop context.CancelFunc
+
+	changing sync.Mutex // held while a container is made or removed; acquired before mu
+	traces   []trace    // of containers that may exist; guarded by changing
+	removed  bool       // guarded by changing
+
+	watched sync.WaitGroup
+
+	mu        sync.Mutex
+	current   *running      // nil before there is one, and while it is made anew
+	latest    *guest.Client // current's, and its predecessor's meanwhile
+	listeners []*os.File
+	bound     bool
+	lasts     bool // without this process
+	left      bool // to another process
+	destroyed bool
+	ended     bool // done is closed
+	last      engine.Stats
 }
 
-func (e *Engine) enter(sb *sandbox) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return cove.Errorf(cove.Unavailable, "the engine is closed")
-	}
-	if e.sandboxes[sb.ID()] != nil {
-		return cove.Errorf(cove.Conflict, "sandbox %s exists", sb.ID())
-	}
-	e.sandboxes[sb.ID()] = sb
-	return nil
+// trace holds what is known of a requested container.
+type trace struct {
+	nonce string
+	id    string // empty until the daemon has answered
 }
 
-// leave takes sb out, unless its id belongs to a later sandbox already.
-func (e *Engine) leave(sb *sandbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sandboxes[sb.ID()] == sb {
-		delete(e.sandboxes, sb.ID())
-	}
+// running is a container whose guest answers.
+type running struct {
+	id     string
+	stream *stream       // nil in one that was adopted
+	silent chan struct{} // closed at the stream's end; nil where the guest speaks over it
+	client *guest.Client
+	group  *cgroup.Group // nil when the daemon is not on this host
+	own    int64         // the guest's own tasks
 }
 
-// Close implements engine.Engine.
-func (e *Engine) Close() error {
-	e.mu.Lock()
-	again := e.closed
-	e.closed = true
-	var all []*sandbox
-	for _, sb := range e.sandboxes {
-		all = append(all, sb)
-	}
-	e.mu.Unlock()
-	if again {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	errs := make([]error, len(all))
-	var wait sync.WaitGroup
-	for i, sb := range all {
-		wait.Go(func() { errs[i] = sb.close(ctx) })
-	}
-	wait.Wait()
-	return errors.Join(append(errs, e.api.c.Close())...)
+// ID implements engine.Sandbox.
+func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
+
+// Listeners implements engine.Sandbox.
+func (s *sandbox) Listeners() []*os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listeners
+}
+
+// Done implements engine.Sandbox.
+func (s *sandbox) Done() <-chan struct{} { return s.done }
+
+// Guest implements engine.Sandbox.
+func (s *sandbox) Guest() *guest.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.latest
 }

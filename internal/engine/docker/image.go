@@ -25,8 +25,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Images that the engine imports itself, by what they contain. They are a
-// cache: removing one costs the next sandbox its import.
+// Images that the engine imports itself, by what they contain. They are a cache: removing one costs the next sandbox
+// its import.
 const (
 	hostImage = "cove/host"   // the empty tree on which the host's toolchain is shown
 	dirImage  = "cove/rootfs" // an unpacked tree
@@ -41,8 +41,7 @@ func (e *Engine) Resolve(ctx context.Context, ref string) (engine.Rootfs, error)
 	return engine.Rootfs{Kind: engine.RootfsImage, Image: ref, Digest: img.ID, Env: img.Env}, nil
 }
 
-// image finds or makes the image for a root filesystem, and the binds that
-// belong to it.
+// image finds or makes the image for a root filesystem, and the binds that belong to it.
 func (e *Engine) image(ctx context.Context, r engine.Rootfs) (image, []bind, error) {
 	switch r.Kind {
 	case engine.RootfsImage:
@@ -96,8 +95,7 @@ func (e *Engine) find(ctx context.Context, ref string) (img image, err error) {
 	return img, err
 }
 
-// imported finds an image of our own by its tag, or makes it from what write
-// writes: a tar archive.
+// imported finds an image of our own by its tag, or makes it from what write writes: a tar archive.
 func (e *Engine) imported(
 	ctx context.Context, tag string, write func(context.Context, io.Writer) error,
 ) (image, error) {
@@ -193,8 +191,8 @@ func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) 
 	return e.imported(ctx, tag, func(ctx context.Context, w io.Writer) error { return writeTree(ctx, w, root) })
 }
 
-// dirTag names a tree by its content: the digest that it was unpacked from, or
-// the metadata of every entry in the file system, changes included.
+// dirTag names a tree by its content: the digest that it was unpacked from, or the metadata of every entry in the file
+// system, changes included.
 func dirTag(ctx context.Context, root *os.Root, r engine.Rootfs) (string, error) {
 	if r.Digest != "" {
 		algorithm, sum, ok := strings.Cut(r.Digest, ":")
@@ -211,9 +209,8 @@ func dirTag(ctx context.Context, root *os.Root, r engine.Rootfs) (string, error)
 	return fmt.Sprintf("%s:dir-%s", dirImage, sum), nil
 }
 
-// resolver makes the files that say who and where a sandbox is: without a
-// network the daemon leaves them empty. They are the same for every sandbox of
-// a host name.
+// resolver makes the files that say who and where a sandbox is: without a network the daemon leaves them empty. They
+// are the same for every sandbox of a host name.
 func (e *Engine) resolver(hostname string) ([]bind, error) {
 	sum := sha256.Sum256([]byte(hostname))
 	dir := filepath.Join(e.o.RunDir, "docker", hex.EncodeToString(sum[:8]))
@@ -249,17 +246,4 @@ func placeFile(name string, f rootfs.File) error {
 		return err
 	}
 	return os.Rename(tmp.Name(), name)
-}
-
-// hostTree are the directories on which something of the host's or a writable
-// place is put.
-func hostTree(h rootfs.Host) []string {
-	dirs := []string{"/.cove", "/dev", "/etc", "/home", "/proc", "/root", "/sys", "/var"}
-	dirs = append(dirs, h.Dirs...)
-	for _, w := range rootfs.Writables(cove.CodeUser) {
-		dirs = append(dirs, w.Name)
-	}
-	dirs = append(dirs, cove.Workspace)
-	slices.Sort(dirs)
-	return slices.Compact(dirs)
 }

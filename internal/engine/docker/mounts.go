@@ -15,9 +15,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 )
 
-// A container engine maps no owners, and gives mounts no flags. Where Cove is
-// root on the daemon's machine, it gives every mount its flags, and covers what
-// the daemon has mounted for the user with a mount of the same on which the
+// A container engine maps no owners, and gives mounts no flags. Where Cove is root on the daemon's machine, it gives
+// every mount its flags, and covers what the daemon has mounted for the user with a mount of the same on which the
 // source's owner is the sandbox's user.
 
 // process is the container's PID 1 on this machine.
@@ -37,8 +36,7 @@ func notHere(what string) error {
 		WithHint("use a daemon that runs here, beside this process, or --engine native")
 }
 
-// cover gives what is mounted to the sandbox's user. Nothing but the guest runs
-// yet.
+// cover gives what is mounted to the sandbox's user. Nothing but the guest runs yet.
 func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attachment) error {
 	if len(attached) == 0 || !s.engine.capabilities.MountOwners {
 		return nil
@@ -70,7 +68,8 @@ func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attac
 // attributes returns the mount attributes of an attachment.
 func attributes(a engine.Attachment) uint64 {
 	all := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
-	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: a.ReadOnly, unix.MOUNT_ATTR_NOEXEC: a.NoExec, unix.MOUNT_ATTR_NOSYMFOLLOW: a.NoFollow} {
+	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: a.ReadOnly, unix.MOUNT_ATTR_NOEXEC: a.NoExec,
+		unix.MOUNT_ATTR_NOSYMFOLLOW: a.NoFollow} {
 		if is {
 			all |= attribute
 		}
@@ -78,9 +77,8 @@ func attributes(a engine.Attachment) uint64 {
 	return all
 }
 
-// harden are the attributes of what a container engine mounts, which it gives no
-// flags. Programs inside need the devices in /dev, and nothing else of the
-// kernel's file systems can be run.
+// harden are the attributes of what a container engine mounts, which it gives no flags. Programs inside need the
+// devices in /dev, and nothing else of the kernel's file systems can be run.
 func harden(point string) uint64 {
 	all := uint64(unix.MOUNT_ATTR_NOSUID)
 	if !strings.HasPrefix(point+"/", "/dev/") {

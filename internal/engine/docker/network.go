@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/moby/moby/api/types/system"
@@ -19,18 +20,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// addLocal says what c can do where Cove is root on the daemon's own machine.
-// The daemon gives a container a network namespace with nothing but loopback;
-// to make the gateway its only way out, Cove enters it. And what a sandbox that
+// addLocal says what c can do where Cove is root on the daemon's own machine. The daemon gives a container a network
+// namespace with nothing but loopback; to make the gateway its only way out, Cove enters it. And what a sandbox that
 // lasts is given goes over sockets of this machine.
 func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	networks := []cove.NetworkMode{cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen}
 	why := ""
 	switch {
 	case !root:
-		why = "only root can lead a container's network to the gateway, or keep one that lasts; run cove as root, or use --engine native"
+		why = "only root can lead a container's network to the gateway, or keep one that lasts; " +
+			"run cove as root, or use --engine native"
 	case !here:
-		why = "a container's network can be led to the gateway, and one that lasts be kept, only on the daemon's own machine; use --engine native"
+		why = "a container's network can be led to the gateway, and one that lasts be kept, only on the daemon's " +
+			"own machine; use --engine native"
 	}
 	if why != "" {
 		c.Missing["listeners"], c.Missing["file_sockets"], c.Missing["lasting"] = why, why, why
@@ -43,7 +45,8 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	c.Missing["file_sockets"] = noFileSockets
 	switch {
 	case c.UserNamespace || has(info, "rootless"):
-		why = `the daemon maps ids, so that nothing of this machine's can be a sandbox's own; turn off "userns-remap" in its daemon.json, or use --engine native`
+		why = `the daemon maps ids, so that nothing of this machine's can be a sandbox's own; ` +
+			`turn off "userns-remap" in its daemon.json, or use --engine native`
 		c.Missing["lasting"], c.Missing["mount_owners"] = why, why
 	case !mounts.CanMap():
 		c.Lasting, c.Missing["mount_owners"] = true, "the kernel has no mounts with other owners; it needs Linux 5.12"
@@ -54,12 +57,12 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	}
 }
 
-// noFileSockets says why a sandbox that is not long-lived has no sockets among
-// its files: they lie in the directory that only a detached one has.
+// noFileSockets says why a sandbox that is not long-lived has no sockets among its files: they lie in the directory
+// that only a detached one has.
 const noFileSockets = "only long-lived sandboxes have sockets among their files; use --engine native"
 
-// isHere reports whether the server of an address is a process that this one can
-// see: not on another machine, and not outside of a container that Cove is in.
+// isHere reports whether the server of an address is a process that this one can see: not on another machine, and not
+// outside of a container that Cove is in.
 func isHere(address string) bool {
 	path, ok := strings.CutPrefix(address, "unix://")
 	if !ok {
@@ -75,15 +78,16 @@ func isHere(address string) bool {
 		return false
 	}
 	var peer *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil || err != nil {
+	if cerr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil || err != nil {
 		return false
 	}
 	return peer.Pid > 0
 }
 
-// listen makes the sockets of a binding in the container's network, and leads
-// everything that wants to leave it there. Nothing but the guest runs yet. Those
-// among the sandbox's files are there already, and taken out of local.
+// listen makes the sockets of a binding in the container's network, and leads everything that wants to leave it there.
+// Nothing but the guest runs yet. Those among the sandbox's files are there already, and taken out of local.
 func (s *sandbox) listen(
 	ctx context.Context, c *running, listeners []guest.Listen, local map[int]*os.File,
 ) ([]*os.File, error) {
@@ -121,8 +125,8 @@ func (s *sandbox) join(ctx context.Context, c *running, sockets []netjoin.Socket
 	return netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, sockets)
 }
 
-// shown are the binds of Cove's own files. What is shown only in place of
-// another is asked of the container that is there.
+// shown are the binds of Cove's own files. What is shown only in place of another is asked of the container that is
+// there.
 func (s *sandbox) shown(ctx context.Context, files []engine.File) (binds []bind, err error) {
 	s.mu.Lock()
 	id := s.current.id
@@ -144,4 +148,13 @@ func (s *sandbox) shown(ctx context.Context, files []engine.File) (binds []bind,
 		binds = append(binds, bind{source: is.Path, target: f.Target, readOnly: true})
 	}
 	return binds, nil
+}
+
+// has reports whether the daemon names a security option of its own ("name=seccomp,profile=default", or just
+// "seccomp").
+func has(info system.Info, option string) bool {
+	return slices.ContainsFunc(info.SecurityOptions, func(s string) bool {
+		name, _, _ := strings.Cut(s, ",")
+		return strings.TrimPrefix(name, "name=") == option
+	})
 }

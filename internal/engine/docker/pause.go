@@ -30,8 +30,7 @@ func (s *sandbox) freeze(ctx context.Context, frozen bool) error {
 	return s.engine.api.freeze(ctx, c.id, frozen)
 }
 
-// freeze has a container's processes do nothing, or go on, if it is not so
-// already.
+// freeze has a container's processes do nothing, or go on, if it is not so already.
 func (a *api) freeze(ctx context.Context, id string, frozen bool) error {
 	return a.do(ctx, "pause or resume a container", func(ctx context.Context) error {
 		var err error
@@ -44,7 +43,8 @@ func (a *api) freeze(ctx context.Context, id string, frozen bool) error {
 			return err
 		}
 		// A daemon says in several ways that it is so already.
-		if now, ierr := a.c.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); ierr == nil && now.Container.State != nil &&
+		if now, ierr := a.c.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); ierr == nil &&
+			now.Container.State != nil &&
 			now.Container.State.Running && now.Container.State.Paused == frozen {
 			return nil
 		}

@@ -7,10 +7,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// The native engine has one file system for everything writable. A container
-// engine mounts each place by itself, so the limits of bytes and inodes are
-// divided, in 32nds: most for where code and its files are and for the home
-// directory (homeShare), where package managers and compilers keep their caches.
+// The native engine has one file system for everything writable. A container engine mounts each place by itself, so the
+// limits of bytes and inodes are divided, in 32nds: most for where code and its files are and for the home directory
+// (homeShare), where package managers and compilers keep their caches.
 var shares = map[string]int64{
 	cove.WorkDir: 12,
 	"/tmp":       6,
@@ -25,8 +24,7 @@ const (
 	page      = 4096 // tmpfs counts in pages
 )
 
-// minDisk and minInodes are the least that a division needs to leave something
-// for every place.
+// minDisk and minInodes are the least that a division needs to leave something for every place.
 const (
 	minDisk   = whole * page
 	minInodes = whole * 4
@@ -38,11 +36,11 @@ type place struct {
 	size, inodes int64
 }
 
-// divide gives every writable place its share; together they have the limits,
-// rounded down.
+// divide gives every writable place its share; together they have the limits, rounded down.
 func divide(disk, inodes int64, u cove.User) ([]place, error) {
 	if disk < minDisk || inodes < minInodes {
-		return nil, cove.Errorf(cove.InvalidArgument, "a disk of %d bytes and %d inodes is too small to be divided among the writable places", disk, inodes).
+		return nil, cove.Errorf(cove.InvalidArgument,
+			"a disk of %d bytes and %d inodes is too small to be divided among the writable places", disk, inodes).
 			WithHint("ask for at least %d bytes and %d inodes", minDisk, minInodes)
 	}
 	var places []place
@@ -59,9 +57,8 @@ func divide(disk, inodes int64, u cove.User) ([]place, error) {
 	return places, nil
 }
 
-// mountOptions are the place's, for the user with the given id. The user owns
-// every one of them: runc gives a place the mode of the image's directory, if
-// it has one there, and that may be any.
+// mountOptions are the place's, for the user with the given id. The user owns every one of them: runc gives a place the
+// mode of the image's directory, if it has one there, and that may be any.
 func (p place) mountOptions(uid int) string {
 	return fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,nr_inodes=%d,mode=%o,uid=%d,gid=%[4]d", p.size, p.inodes, p.Mode, uid)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -19,8 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Labels of everything the engine makes. An image can bring labels too, so a
-// label alone proves nothing: see owned.
+// Labels of everything the engine makes. An image can bring labels too, so a label alone proves nothing: see owned.
 const (
 	labelRealm    = "cove.realm"    // the run directory; see realm
 	labelInstance = "cove.instance" // who made it
@@ -31,13 +31,12 @@ const (
 // guestPath holds the guest inside a sandbox.
 const guestPath = "/.cove/guest"
 
-// startTasks is the limit of tasks until the guest's own have been counted:
-// room for a Go program, with nothing else there to take it.
+// startTasks is the limit of tasks until the guest's own have been counted: room for a Go program, with nothing else
+// there to take it.
 const startTasks = 64
 
-// capsOfGuest lets the guest start processes as the user, end them, and drop its
-// own bounding set. No other process in the container ever holds a capability:
-// the guest drops them from what children can inherit.
+// capsOfGuest lets the guest start processes as the user, end them, and drop its own bounding set. No other process in
+// the container ever holds a capability: the guest drops them from what children can inherit.
 var capsOfGuest = []string{"SETUID", "SETGID", "KILL", "SETPCAP"}
 
 // wish is everything a container is made from.
@@ -70,8 +69,8 @@ type bind struct {
 
 func containerName(id cove.SandboxID) string { return "cove-" + string(id) }
 
-// owned reports whether a container is one that this engine made: the labels
-// agree with the name, which no image can set.
+// owned reports whether a container is one that this engine made: the labels agree with the name, which no image can
+// set.
 func owned(names []string, labels map[string]string) bool {
 	id, err := cove.ParseSandboxID(labels[labelSandbox])
 	if err != nil {
@@ -105,11 +104,10 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 		WorkingDir:  "/",
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGKILL",
-		// When Cove ends, however it does, the guest's input ends, and then the
-		// guest does; one that calls sees that its connection ends.
+		// When Cove ends, however it does, the guest's input ends, and then the guest does; one that calls sees that its
+		// connection ends.
 		OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
-		// No network, and none of the daemon's work for networks either, which
-		// is most of the time that a container takes.
+		// No network, and none of the daemon's work for networks either, which is most of the time that a container takes.
 		NetworkDisabled: true,
 	}
 	if w.call != "" {
@@ -149,11 +147,10 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 
 // ulimits returns the limits that the guest begins with. It lowers them with its seal.
 func ulimits(l cove.Limits) []*container.Ulimit {
-	// The one value with which the kernel runs no handler for a crash: see the
-	// policy's rule on setrlimit.
+	// The one value with which the kernel runs no handler for a crash: see the policy's rule on setrlimit.
 	all := []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}}
-	// The guest needs more than its user may have. Where the user may have more,
-	// what the daemon itself has is the most that it can surely give.
+	// The guest needs more than its user may have. Where the user may have more, what the daemon itself has is the most
+	// that it can surely give.
 	if l.OpenFiles <= guestFiles {
 		all = append(all, &container.Ulimit{Name: "nofile", Soft: guestFiles, Hard: guestFiles})
 	}
@@ -163,9 +160,8 @@ func ulimits(l cove.Limits) []*container.Ulimit {
 // guestFiles is how many descriptors the guest may need for many processes.
 const guestFiles = 4096
 
-// seccompProfile is our own; a daemon's default lets too much through. It
-// holds from the guest's first instruction on; the guest's own filter, which
-// it loads with its seal, is the same policy and also refuses other ABIs.
+// seccompProfile is our own; a daemon's default lets too much through. It holds from the guest's first instruction on;
+// the guest's own filter, which it loads with its seal, is the same policy and also refuses other ABIs.
 func seccompProfile(u cove.User) (string, error) {
 	oci, err := seccomp.For(u).OCI(seccomp.HostArch())
 	if err != nil {
@@ -175,8 +171,7 @@ func seccompProfile(u cove.User) (string, error) {
 	return string(j), err
 }
 
-// without has the daemon take every variable of the image from PID 1: a name
-// without a value unsets it.
+// without has the daemon take every variable of the image from PID 1: a name without a value unsets it.
 func without(env []string) []string {
 	names := []string{}
 	for _, kv := range env {
@@ -186,8 +181,7 @@ func without(env []string) []string {
 	return names
 }
 
-// tmpfsMounts are the writable places, and what covers the image's volumes,
-// which would be writable without a limit.
+// tmpfsMounts are the writable places, and what covers the image's volumes, which would be writable without a limit.
 func tmpfsMounts(w wish) (map[string]string, error) {
 	l := w.template.Limits
 	disk, inodes := l.Disk, l.Inodes
@@ -231,8 +225,8 @@ func bindMounts(w wish) []mount.Mount {
 	return all
 }
 
-// bindMount shows one file system and no other that is mounted below it: what
-// is below would keep its own flags, so it would be writable.
+// bindMount shows one file system and no other that is mounted below it: what is below would keep its own flags, so it
+// would be writable.
 func bindMount(b bind) mount.Mount {
 	return mount.Mount{
 		Type: mount.TypeBind, Source: b.source, Target: b.target, ReadOnly: b.readOnly,
@@ -255,8 +249,7 @@ func hostBinds(h rootfs.Host, mountinfo string) []bind {
 	return binds
 }
 
-// seal returns the guest's remaining steps: the container engine has built the
-// root.
+// seal returns the guest's remaining steps: the container engine has built the root.
 func seal(t engine.Template, attached []engine.Attachment) (guest.Bind, error) {
 	filter, err := seccomp.Filter(t.User)
 	if err != nil {
@@ -274,9 +267,8 @@ func seal(t engine.Template, attached []engine.Attachment) (guest.Bind, error) {
 	return b, nil
 }
 
-// differences lists where the container that a daemon made is weaker than what
-// was asked for. A daemon that ignores a field, a plugin that changes one, or
-// an API that only looks like Docker's must not go unnoticed.
+// differences lists where the container that a daemon made is weaker than what was asked for. A daemon that ignores a
+// field, a plugin that changes one, or an API that only looks like Docker's must not go unnoticed.
 func differences(asked *container.HostConfig, made *container.HostConfig) []string {
 	if made == nil {
 		return []string{"the daemon does not describe it"}
@@ -316,4 +308,17 @@ func differences(asked *container.HostConfig, made *container.HostConfig) []stri
 		want(made.Tmpfs[name] == options, "the file system at "+name, made.Tmpfs[name])
 	}
 	return all
+}
+
+// callFile is the socket that the guest of a detached sandbox calls, in the directory of the sandbox, and callPath its
+// place inside. It is closed before the first process of the user may begin.
+const (
+	callFile = "call"
+	callPath = "/.cove/call"
+)
+
+// noSwap reports that this host has no swap at all, so that there is nothing to keep from a container.
+func noSwap() bool {
+	swaps, err := os.ReadFile("/proc/swaps")
+	return err == nil && strings.Count(string(swaps), "\n") <= 1
 }

@@ -9,89 +9,21 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
-	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
-
-// sandbox implements engine.Sandbox.
-type sandbox struct {
-	engine   *Engine
-	template engine.Template
-	done     chan struct{}   // closed when PID 1 has gone for good
-	keep     *local.Detached // of a lasting one
-
-	life context.Context // ends when the sandbox is destroyed
-	stop context.CancelFunc
-
-	changing sync.Mutex // held while a container is made or removed; acquired before mu
-	traces   []trace    // of containers that may exist; guarded by changing
-	removed  bool       // guarded by changing
-
-	watched sync.WaitGroup
-
-	mu        sync.Mutex
-	current   *running      // nil before there is one, and while it is made anew
-	latest    *guest.Client // current's, and its predecessor's meanwhile
-	listeners []*os.File
-	bound     bool
-	lasts     bool // without this process
-	left      bool // to another process
-	destroyed bool
-	ended     bool // done is closed
-	last      engine.Stats
-}
-
-// trace holds what is known of a requested container.
-type trace struct {
-	nonce string
-	id    string // empty until the daemon has answered
-}
-
-// running is a container whose guest answers.
-type running struct {
-	id     string
-	stream *stream       // nil in one that was adopted
-	silent chan struct{} // closed at the stream's end; nil where the guest speaks over it
-	client *guest.Client
-	group  *cgroup.Group // nil when the daemon is not on this host
-	own    int64         // the guest's own tasks
-}
 
 func newSandbox(e *Engine, t engine.Template) *sandbox {
 	life, stop := context.WithCancel(context.Background())
 	return &sandbox{engine: e, template: t, done: make(chan struct{}), life: life, stop: stop}
 }
 
-// ID implements engine.Sandbox.
-func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
-
-// Listeners implements engine.Sandbox.
-func (s *sandbox) Listeners() []*os.File {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.listeners
-}
-
-// Done implements engine.Sandbox.
-func (s *sandbox) Done() <-chan struct{} { return s.done }
-
-// Guest implements engine.Sandbox.
-func (s *sandbox) Guest() *guest.Client {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.latest
-}
-
-// make runs f, which makes containers, unless and until the sandbox is
-// destroyed.
+// make runs f, which makes containers, unless and until the sandbox is destroyed.
 func (s *sandbox) make(ctx context.Context, f func(context.Context) error) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -132,7 +64,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	}
 	w := wish{
 		name: containerName(s.ID()), nonce: s.engine.newNonce(), realm: s.engine.realm, instance: s.engine.o.Instance,
-		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img, binds: slices.Concat(binds, files, attached),
+		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img,
+		binds: slices.Concat(binds, files, attached),
 	}
 	var door *os.File
 	if s.keep != nil {
@@ -155,8 +88,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	return nil
 }
 
-// bindsOf returns the mounts to request of the daemon. The daemon walks the paths
-// by itself, so its mounts are compared with the places before their first use.
+// bindsOf returns the mounts to request of the daemon. The daemon walks the paths by itself, so its mounts are compared
+// with the places before their first use.
 func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 	for _, a := range all {
 		is, err := engine.Identify(a.Place)
@@ -168,10 +101,9 @@ func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 	return binds, nil
 }
 
-// compare asks the guest what is mounted, and refuses anything but what was
-// opened: a path that was changed while the daemon walked it, or that
-// means something else where the daemon is. The guest is sealed by now, and no
-// process of the user's has begun.
+// compare asks the guest what is mounted, and refuses anything but what was opened: a path that was changed while the
+// daemon walked it, or that means something else where the daemon is. The guest is sealed by now, and no process of the
+// user's has begun.
 func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) error {
 	for _, a := range all {
 		want, err := engine.Identify(a.Place)
@@ -186,20 +118,14 @@ func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) erro
 		if got.Ino != want.Ino || got.Dev != want.Dev {
 			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s",
 				a.Place.Name(), a.Target).
-				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, or the daemon is not on this host")
+				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, " +
+					"or the daemon is not on this host")
 		}
 	}
 	return nil
 }
 
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
-}
-
-// run takes a container from its creation to its guest's first word. What it
-// leaves on failure, Destroy removes.
+// run takes a container from its creation to its guest's first word. What it leaves on failure, Destroy removes.
 func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, error) {
 	e := s.engine
 	config, host, err := plan(w)
@@ -237,44 +163,8 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 	return c, nil
 }
 
-// connect attaches to the container's streams, has it started, and waits for
-// the guest's hello.
-func (c *running) connect(ctx context.Context, a *api) error {
-	var err error
-	if c.stream, err = a.attach(ctx, c.id, true); err != nil {
-		return err
-	}
-	if err := a.start(ctx, c.id); err != nil {
-		c.stream.Close()
-		return err
-	}
-	hello, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	if c.client, err = guest.NewClient(hello, c.stream); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return c.failed("begin", err)
-	}
-	return nil
-}
-
-// failed explains with the guest's own words.
-func (c *running) failed(doing string, err error) error {
-	var failure *guest.Failure
-	if errors.As(err, &failure) {
-		return cove.Errorf(cove.Unavailable, "the sandbox's guest cannot %s: %w", doing, failure).
-			WithHint("run \"cove doctor\" for what this host lacks")
-	}
-	if text := c.complaint(); text != "" {
-		err = fmt.Errorf("%w: %q", err, text)
-	}
-	return cove.Errorf(cove.Unavailable, "the sandbox's guest did not %s: %w", doing, err).
-		WithHint("cove and cove-guest must come from one build, and cove-guest must be static; look at the daemon's log")
-}
-
-// settle finds out how the container is accounted, and gives the user's
-// processes all of their limit of tasks: the guest's own come on top.
+// settle finds out how the container is accounted, and gives the user's processes all of their limit of tasks: the
+// guest's own come on top.
 func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	made, err := e.api.inspect(ctx, c.id)
 	if err != nil {
@@ -308,8 +198,8 @@ func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	return e.api.limitPIDs(ctx, c.id, limit+c.own)
 }
 
-// sharedNamespaces lists the namespaces that a process of this host shares
-// with us; those that we may not look at are left out.
+// sharedNamespaces lists the namespaces that a process of this host shares with us; those that we may not look at are
+// left out.
 func sharedNamespaces(pid int) []string {
 	var shared []string
 	for _, name := range []string{"pid", "mnt", "net", "ipc", "uts", "cgroup"} {
@@ -322,8 +212,8 @@ func sharedNamespaces(pid int) []string {
 	return shared
 }
 
-// watch owns the end of a container: when its connection ends, so does the
-// sandbox, unless the container is being made anew or goes on without us.
+// watch owns the end of a container: when its connection ends, so does the sandbox, unless the container is being made
+// anew or goes on without us.
 func (s *sandbox) watch(c *running) {
 	<-c.client.Done()
 	s.mu.Lock()
@@ -437,8 +327,8 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	return nil
 }
 
-// remake replaces the container by one with what the binding needs; called
-// with changing held. Nothing has run in it but the guest.
+// remake replaces the container by one with what the binding needs; called with changing held. Nothing has run in it
+// but the guest.
 func (s *sandbox) remake(ctx context.Context, hostname string, attached []bind) error {
 	s.mu.Lock()
 	old := s.current
@@ -498,7 +388,7 @@ func (s *sandbox) Destroy(ctx context.Context) error {
 	s.removed = true
 	s.watched.Wait()
 	s.end()
-	s.engine.leave(s)
+	s.engine.present.Remove(s)
 	if s.keep != nil {
 		return s.keep.Remove()
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
-// groupOf is the container's control group, when the daemon is on this host:
-// its name has the container's id. Nil otherwise.
+// groupOf is the container's control group, when the daemon is on this host: its name has the container's id. Nil
+// otherwise.
 func groupOf(pid int, id string) *cgroup.Group {
 	g, err := cgroup.Of(pid)
 	if err != nil || !strings.Contains(g.Name(), id) {
@@ -42,8 +42,8 @@ func (e *Engine) measure(ctx context.Context, c *running) (engine.Stats, error) 
 	return e.api.stats(ctx, c.id)
 }
 
-// stats asks the daemon, which counts less: it does not know of peaks of tasks
-// and of refused forks, and on cgroup version 2 of no peak of memory.
+// stats asks the daemon, which counts less: it does not know of peaks of tasks and of refused forks, and on cgroup
+// version 2 of no peak of memory.
 func (a *api) stats(ctx context.Context, id string) (engine.Stats, error) {
 	var r containertypes.StatsResponse
 	err := a.do(ctx, "measure a container", func(ctx context.Context) error {
@@ -63,9 +63,8 @@ func (a *api) stats(ctx context.Context, id string) (engine.Stats, error) {
 	}, err
 }
 
-// Stats implements engine.Sandbox. A container that has ended has no
-// accounting any more: what is known is from before, and whether the kernel
-// ended its PID 1 for memory.
+// Stats implements engine.Sandbox. A container that has ended has no accounting any more: what is known is from before,
+// and whether the kernel ended its PID 1 for memory.
 func (s *sandbox) Stats(ctx context.Context) (engine.Stats, error) {
 	s.mu.Lock()
 	c, ended, destroyed, last := s.current, s.ended, s.destroyed, s.last

@@ -10,8 +10,7 @@ import (
 	"sync"
 )
 
-// stream is the guest's standard streams as one connection. The daemon sends
-// output and errors as frames of one stream:
+// stream is the guest's standard streams as one connection. The daemon sends output and errors as frames of one stream:
 //
 //	kind    1 byte: 1 is output, 2 errors, 3 a message of the daemon's
 //	zero    3 bytes

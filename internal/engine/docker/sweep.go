@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// newNonce names a container that is about to be requested. From now until
-// disown the container has an owner, whatever the daemon answers.
+// newNonce names a container that is about to be requested. From now until disown the container has an owner, whatever
+// the daemon answers.
 func (e *Engine) newNonce() string {
 	nonce := e.id + "." + rand.Text()
 	e.mu.Lock()
@@ -26,8 +26,7 @@ func (e *Engine) newNonce() string {
 	return nonce
 }
 
-// disown gives up the ownership of containers: they are gone, or Sweep is to
-// remove them.
+// disown gives up the ownership of containers: they are gone, or Sweep is to remove them.
 func (e *Engine) disown(ts []trace) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -36,9 +35,8 @@ func (e *Engine) disown(ts []trace) {
 	}
 }
 
-// Sweep implements engine.Engine: containers of this run directory whose
-// instance is dead, and those of this engine's that could not be removed when
-// they should have been. The list comes whole or not at all.
+// Sweep implements engine.Engine: containers of this run directory whose instance is dead, and those of this engine's
+// that could not be removed when they should have been. The list comes whole or not at all.
 func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 	var swept engine.Swept
 	removed, err := e.keeper.Sweep()

@@ -156,7 +156,8 @@ func mountTwice(t *testing.T, x *env) {
 func mountMissing(t *testing.T, x *env) {
 	dir := x.shared(t)
 	sb := x.prepare(t)
-	err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Mounts: []cove.Mount{{Source: filepath.Join(dir, "nowhere"), Target: cove.Workspace}}})
+	err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Mounts: []cove.Mount{{Source: filepath.Join(dir, "nowhere"),
+		Target: cove.Workspace}}})
 	wantCode(t, "Bind", err, cove.NotFound)
 	if _, err := os.Stat(filepath.Join(dir, "nowhere")); err == nil {
 		t.Error("the missing directory was made on the host")
@@ -182,7 +183,8 @@ func ownFile(t *testing.T, x *env) {
 	}
 	sb := x.prepare(t)
 	b := engine.Binding{Hostname: "sandbox"}
-	err := b.Show(hostpath.Own{Dir: dir, Name: "file"}, engine.File{Target: "/etc/passwd"}, engine.File{Target: "/etc/some/where/new"},
+	err := b.Show(hostpath.Own{Dir: dir, Name: "file"}, engine.File{Target: "/etc/passwd"},
+		engine.File{Target: "/etc/some/where/new"},
 		engine.File{Target: "/etc/group", Existing: true}, engine.File{Target: "/etc/nowhere", Existing: true})
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +208,8 @@ func listener(t *testing.T, x *env) {
 		t.Skip("the engine makes no listeners: " + x.caps.Missing["listeners"])
 	}
 	sb := x.prepare(t)
-	if err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Listeners: []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:8080"}}}); err != nil {
+	if err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox",
+		Listeners: []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:8080"}}}); err != nil {
 		t.Fatalf("Bind: %v", err)
 	}
 	files := sb.Listeners()

@@ -126,7 +126,8 @@ func directories(t *testing.T, x *env) {
 	}
 	var got []string
 	for _, i := range infos {
-		got = append(got, fmt.Sprintf("%s %d %t", i.Name, min(i.Size, 9)*b2i(!fs.FileMode(i.Mode).IsDir()), fs.FileMode(i.Mode).IsDir()))
+		got = append(got, fmt.Sprintf("%s %d %t", i.Name, min(i.Size, 9)*b2i(!fs.FileMode(i.Mode).IsDir()),
+			fs.FileMode(i.Mode).IsDir()))
 	}
 	slices.Sort(got)
 	if want := []string{"one 1 false", "sub 0 true", "two 2 false"}; !slices.Equal(got, want) {
@@ -197,7 +198,8 @@ func symlinkLoops(t *testing.T, x *env) {
 	x.output(t, sb, command("ln", "-s", "a", "b"))
 	_, err := sb.Guest().ReadFile(x.ctx, cove.WorkDir+"/a", 10)
 	wantFailure(t, "reading a loop", err, guest.FailInvalid)
-	wantFailure(t, "writing below a loop", sb.Guest().WriteFile(x.ctx, cove.WorkDir+"/a/f", 0o644, nil), guest.FailInvalid, guest.FailExists)
+	wantFailure(t, "writing below a loop", sb.Guest().WriteFile(x.ctx, cove.WorkDir+"/a/f", 0o644, nil),
+		guest.FailInvalid, guest.FailExists)
 }
 
 func fifo(t *testing.T, x *env) {
@@ -209,8 +211,10 @@ func fifo(t *testing.T, x *env) {
 	defer cancel()
 	_, err := sb.Guest().ReadFile(ctx, cove.WorkDir+"/pipe", 10)
 	wantFailure(t, "reading a FIFO", err, guest.FailInvalid)
-	wantFailure(t, "writing a FIFO", sb.Guest().WriteFile(ctx, cove.WorkDir+"/pipe", 0o644, []byte("x")), guest.FailInvalid)
-	if info, err := sb.Guest().Stat(ctx, cove.WorkDir+"/pipe"); err != nil || fs.FileMode(info.Mode)&fs.ModeNamedPipe == 0 {
+	wantFailure(t, "writing a FIFO", sb.Guest().WriteFile(ctx, cove.WorkDir+"/pipe", 0o644, []byte("x")),
+		guest.FailInvalid)
+	if info, err := sb.Guest().Stat(ctx, cove.WorkDir+"/pipe"); err != nil ||
+		fs.FileMode(info.Mode)&fs.ModeNamedPipe == 0 {
 		t.Errorf("Stat of a FIFO: %+v, %v", info, err)
 	}
 }
@@ -242,7 +246,8 @@ func filePermissions(t *testing.T, x *env) {
 
 func badPaths(t *testing.T, x *env) {
 	g := x.bound(t).Guest()
-	for _, path := range []string{"", "relative", "./x", "/a\x00b", "/work/" + strings.Repeat("n", 256), "/work" + strings.Repeat("/d", 3000)} {
+	for _, path := range []string{"", "relative", "./x", "/a\x00b", "/work/" + strings.Repeat("n", 256), "/work" +
+		strings.Repeat("/d", 3000)} {
 		wantFailure(t, fmt.Sprintf("writing %.20q", path), g.WriteFile(x.ctx, path, 0o644, nil), guest.FailInvalid)
 		_, err := g.ReadFile(x.ctx, path, 10)
 		wantFailure(t, fmt.Sprintf("reading %.20q", path), err, guest.FailInvalid, guest.FailNotFound)

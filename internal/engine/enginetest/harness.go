@@ -136,7 +136,8 @@ func (x *env) want(t *testing.T, sb engine.Sandbox, spec guest.ProcessSpec, stdo
 	t.Helper()
 	r := x.output(t, sb, spec)
 	if r.stdout != stdout || r.exit.Code != 0 {
-		t.Errorf("%q wrote %q and exited with %d, want %q and 0; errors: %q", spec.Args, r.stdout, r.exit.Code, stdout, r.stderr)
+		t.Errorf("%q wrote %q and exited with %d, want %q and 0; errors: %q", spec.Args, r.stdout, r.exit.Code, stdout,
+			r.stderr)
 	}
 }
 

@@ -86,7 +86,8 @@ func lastsOn(t *testing.T, x *env) {
 		if ids := sb.Guest().Processes(); !slices.Equal(ids, []uint32{p.ID()}) {
 			t.Fatalf("processes %v, want %d", ids, p.ID())
 		}
-		if all, err := sb.Guest().Listed(x.ctx); err != nil || len(all) != 1 || string(all[0].Label) != "a label" || all[0].Stdout > uint64(seen) {
+		if all, err := sb.Guest().Listed(x.ctx); err != nil || len(all) != 1 || string(all[0].Label) != "a label" ||
+			all[0].Stdout > uint64(seen) {
 			t.Fatalf("listed are %+v, %v", all, err)
 		}
 		if p, err = sb.Guest().Attach(x.ctx, p.ID(), uint64(seen), 0); err != nil {
@@ -139,7 +140,8 @@ func hadByOne(t *testing.T, x *env) {
 
 func lastingListener(t *testing.T, x *env) {
 	const port = 8080
-	sb := x.lasting(t, engine.Binding{Listeners: []guest.Listen{{Network: "tcp4", Address: fmt.Sprint("127.0.0.1:", port)}}})
+	sb := x.lasting(t, engine.Binding{Listeners: []guest.Listen{{Network: "tcp4", Address: fmt.Sprint("127.0.0.1:",
+		port)}}})
 	for _, f := range sb.Listeners() {
 		f.Close()
 	}
@@ -190,7 +192,8 @@ func lastingUnixListener(t *testing.T, x *env) {
 				c.Close()
 			}
 		}()
-		x.want(t, sb, command("perl", "-MSocket", "-e", `socket(S, PF_UNIX, SOCK_STREAM, 0) and connect(S, sockaddr_un($ARGV[0])) or die $!; print <S>`, place), "here\n")
+		x.want(t, sb, command("perl", "-MSocket", "-e",
+			`socket(S, PF_UNIX, SOCK_STREAM, 0) and connect(S, sockaddr_un($ARGV[0])) or die $!; print <S>`, place), "here\n")
 		ln.Close()
 		x.eng, sb = x.next(t, x.eng, sb.ID())
 	}

@@ -122,7 +122,8 @@ func diskLimit(t *testing.T, x *env) {
 	x.want(t, sb, shell(fmt.Sprintf("head -c %d /dev/zero > /work/fits; echo $?", limit/4)), "0\n")
 	r := x.output(t, sb, shell("rm /work/fits; cat /dev/zero > /work/big"))
 	// A file of the disk's size may also meet the limit of a file's size.
-	if r.exit.Code == 0 || !strings.Contains(r.stderr, "No space left on device") && !strings.Contains(r.stderr, "File size limit exceeded") {
+	if r.exit.Code == 0 || !strings.Contains(r.stderr, "No space left on device") && !strings.Contains(r.stderr,
+		"File size limit exceeded") {
 		t.Errorf("an endless file: %+v", r)
 	}
 	if !r.exit.Stats.Full() {
@@ -189,7 +190,8 @@ func openFiles(t *testing.T, x *env) {
 	sb := x.bound(t)
 	limit := Limits(x.caps).OpenFiles
 	x.want(t, sb, shell("ulimit -Sn; ulimit -Hn"), fmt.Sprintf("%d\n%d\n", limit, limit))
-	r := x.output(t, sb, command("bash", "-c", `i=3; while [ $i -lt 2000 ]; do eval "exec $i</dev/null" || exit 9; i=$((i+1)); done; echo all of them`))
+	r := x.output(t, sb, command("bash", "-c",
+		`i=3; while [ $i -lt 2000 ]; do eval "exec $i</dev/null" || exit 9; i=$((i+1)); done; echo all of them`))
 	if r.stdout != "" || r.exit.Code == 0 {
 		t.Errorf("2000 open files under a limit of %d: %+v", limit, r)
 	}

@@ -44,7 +44,8 @@ func waysOut(t *testing.T, x *env) {
 		}
 	}
 
-	for _, at := range []string{"1.1.1.1:80", "10.0.0.1:22", "169.254.169.254:80", "255.255.255.254:65535", "[2001:db8::1]:443", "[fd00::1]:8080", "[::ffff:1.1.1.1]:80"} {
+	for _, at := range []string{"1.1.1.1:80", "10.0.0.1:22", "169.254.169.254:80", "255.255.255.254:65535",
+		"[2001:db8::1]:443", "[fd00::1]:8080", "[::ffff:1.1.1.1]:80"} {
 		where := netip.MustParseAddrPort(at)
 		want := netip.AddrPortFrom(where.Addr().Unmap(), where.Port()).String()
 		x.want(t, sb, command("bash", "-c", "cat < /dev/tcp/"+where.Addr().String()+"/"+fmt.Sprint(where.Port())), want+"\n")

@@ -124,8 +124,10 @@ func cannotStart(t *testing.T, x *env) {
 		{"a file without the x bit", command(cove.WorkDir + "/plain"), []guest.FailureKind{guest.FailPermission}},
 		{"a directory to run in that is nowhere", elsewhere, []guest.FailureKind{guest.FailNotFound}},
 		{"NUL in an argument", command("echo", "a\x00b"), []guest.FailureKind{guest.FailInvalid}},
-		{"NUL in the environment", guest.ProcessSpec{Args: []string{"true"}, Dir: "/", Env: []string{"PATH=/bin:/usr/bin", "A=\x00"}}, []guest.FailureKind{guest.FailInvalid}},
-		{"NUL in the directory", guest.ProcessSpec{Args: []string{"true"}, Dir: "/\x00", Env: []string{"PATH=/bin:/usr/bin"}}, []guest.FailureKind{guest.FailInvalid}},
+		{"NUL in the environment", guest.ProcessSpec{Args: []string{"true"}, Dir: "/", Env: []string{"PATH=/bin:/usr/bin",
+			"A=\x00"}}, []guest.FailureKind{guest.FailInvalid}},
+		{"NUL in the directory", guest.ProcessSpec{Args: []string{"true"}, Dir: "/\x00",
+			Env: []string{"PATH=/bin:/usr/bin"}}, []guest.FailureKind{guest.FailInvalid}},
 	} {
 		_, err := g.Start(x.ctx, c.spec)
 		wantFailure(t, c.name, err, c.kinds...)

@@ -42,18 +42,21 @@ var refusalTests = []test{
 	})},
 	{name: "an image that is not there", run: imageMissing},
 	{name: "a directory that is not there", run: dirMissing},
-	{name: "listeners of an engine that makes none", run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
-		b.Listeners = []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:0"}}
-		return !c.Listeners
-	})},
-	{name: "attachments of an engine that attaches none", run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
-		b.Attachments = []engine.Attachment{{Target: cove.Workspace, ReadOnly: true}}
-		return !c.LateMount
-	})},
-	{name: "mounts of an engine that attaches none", run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
-		b.Mounts = []cove.Mount{{Source: "/usr", Target: cove.Workspace, ReadOnly: true}}
-		return !c.LateMount
-	})},
+	{name: "listeners of an engine that makes none",
+		run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
+			b.Listeners = []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:0"}}
+			return !c.Listeners
+		})},
+	{name: "attachments of an engine that attaches none",
+		run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
+			b.Attachments = []engine.Attachment{{Target: cove.Workspace, ReadOnly: true}}
+			return !c.LateMount
+		})},
+	{name: "mounts of an engine that attaches none",
+		run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
+			b.Mounts = []cove.Mount{{Source: "/usr", Target: cove.Workspace, ReadOnly: true}}
+			return !c.LateMount
+		})},
 }
 
 func capabilitiesMakeSense(t *testing.T, x *env) {

@@ -1,11 +1,12 @@
-// Package job is work of Cove's own in a sandbox: a sandbox is made for it,
-// programs run in it, their output is taken, and the sandbox is torn down. What the
-// programs are told, and what they say, may be hostile; that is why they run there.
+// Package job is work of Cove's own in a sandbox: a sandbox is made for it, programs run in it, their output is taken,
+// and the sandbox is torn down. What the programs are told, and what they say, may be hostile; that is why they run
+// there.
 //
 //	j, err := job.Open(ctx, eng, clk, provision.Plan{Shape: cove.Shape{Limits: limits, User: cove.CodeUser}})
 //	defer j.Close()
 //	var said bytes.Buffer
-//	outcome, err := j.Run(ctx, guest.ProcessSpec{Args: []string{"git", "--version"}, …}, process.Attendance{Stdout: &said})
+//	outcome, err := j.Run(ctx, guest.ProcessSpec{Args: []string{"git", "--version"}, …},
+//		process.Attendance{Stdout: &said})
 package job
 
 import (
@@ -24,8 +25,7 @@ type Job struct {
 	clock clock.Clock
 }
 
-// Open makes the sandbox of a job. On error nothing is left. Errors: those of
-// provision.New.
+// Open makes the sandbox of a job. On error nothing is left. Errors: those of provision.New.
 func Open(ctx context.Context, eng engine.Engine, clk clock.Clock, plan provision.Plan) (*Job, error) {
 	sb, err := provision.New(ctx, eng, plan)
 	if err != nil {
@@ -39,9 +39,8 @@ func (j *Job) Start(ctx context.Context, spec guest.ProcessSpec) (*process.Proce
 	return process.Start(ctx, j.Sandbox, j.clock, spec)
 }
 
-// Run runs a program to its end, or to that of ctx, which ends it; a guest that does
-// not end it is killed with the sandbox. A program that fails is an outcome. Errors:
-// those of Start and of process.Attend.
+// Run runs a program to its end, or to that of ctx, which ends it; a guest that does not end it is killed with the
+// sandbox. A program that fails is an outcome. Errors: those of Start and of process.Attend.
 func (j *Job) Run(ctx context.Context, spec guest.ProcessSpec, a process.Attendance) (process.Outcome, error) {
 	p, err := j.Start(ctx, spec)
 	if err != nil {

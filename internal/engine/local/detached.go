@@ -1,16 +1,13 @@
 //go:build linux
 
-// Package local holds what engines share that make sandboxes on this host: the
-// user ids of sandboxes, the names of control groups, the ownership of mounts,
-// and the directory of a detached sandbox, which outlives the process of Cove
+// Package local holds what engines share that make sandboxes on this host: the user ids of sandboxes, the names of
+// control groups, the ownership of mounts, and the directory of a detached sandbox, which outlives the process of Cove
 // that made it.
 //
-// That directory lies below the run directory. It has a file that the process of
-// Cove locks which manages the sandbox, a record for the next process, and the
-// door at which the guest waits for it. A detached sandbox is an instance of its
-// own, alive as long as its guest, which holds the instance's lock. So whatever
-// becomes of the process of Cove that made it, a sweep leaves alone what carries
-// the instance's name while the guest runs, and removes it afterwards.
+// That directory lies below the run directory. It has a file that the process of Cove locks which manages the sandbox,
+// a record for the next process, and the door at which the guest waits for it. A detached sandbox is an instance of its
+// own, alive as long as its guest, which holds the instance's lock. So whatever becomes of the process of Cove that
+// made it, a sweep leaves alone what carries the instance's name while the guest runs, and removes it afterwards.
 package local
 
 import (
@@ -31,8 +28,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// Dir holds the directories of detached sandboxes, below the run directory: a
-// directory for each engine, and in it one for each sandbox.
+// Dir holds the directories of detached sandboxes, below the run directory: a directory for each engine, and in it one
+// for each sandbox.
 const Dir = "lasting"
 
 // Files of a detached sandbox's directory.
@@ -61,16 +58,14 @@ type Detached struct {
 // Record holds what the next process of Cove needs to manage a detached sandbox.
 type Record struct {
 	Instance cove.InstanceID
-	// Name is its control group, or its container. Under is the parent group, or
-	// the daemon of the container.
+	// Name is its control group, or its container. Under is the parent group, or the daemon of the container.
 	Under    string
 	Name     string
 	Tasks    int64 // the guest's own
 	Template engine.Template
 }
 
-// New makes the directory of a new sandbox, which owns self from then on. Errors:
-// Conflict, StorageFull.
+// New makes the directory of a new sandbox, which owns self from then on. Errors: Conflict, StorageFull.
 func (r Registry) New(self *instance.Instance, record Record) (*Detached, error) {
 	record.Instance = self.ID
 	d := &Detached{Record: record, runDir: r.RunDir, dir: r.dirOf(record.Template.ID), self: self}
@@ -92,8 +87,7 @@ func noRoom(err error) error {
 		WithHint("free some space in the run directory")
 }
 
-// make makes the directory under another name first: one of a sandbox's name
-// is locked from the moment it is there.
+// make makes the directory under another name first: one of a sandbox's name is locked from the moment it is there.
 func (d *Detached) make(parent string) error {
 	fresh, err := os.MkdirTemp(parent, ".new-*")
 	if err != nil {
@@ -140,9 +134,8 @@ func lockOwner(dir string) (*os.File, error) {
 // Path is that of a file in the sandbox's directory, which root alone may enter.
 func (d *Detached) Path(name string) string { return filepath.Join(d.dir, name) }
 
-// Bind adds to a plan the descriptors that the guest keeps, after those that the
-// plan has already: the door, the instance's lock, and hold. The caller calls sent
-// once the guest has them, or will not get them.
+// Bind adds to a plan the descriptors that the guest keeps, after those that the plan has already: the door, the
+// instance's lock, and hold. The caller calls sent once the guest has them, or will not get them.
 func (d *Detached) Bind(
 	plan *guest.Bind, fds []*os.File, hold ...*os.File,
 ) (all []*os.File, sent func(bound bool), err error) {
@@ -174,8 +167,7 @@ func (d *Detached) Bind(
 	}, nil
 }
 
-// Dial connects to the guest, which waits at the door after the connection
-// before has ended.
+// Dial connects to the guest, which waits at the door after the connection before has ended.
 func (d *Detached) Dial() (*unixconn.Conn, error) {
 	conn, err := unixconn.Dial(d.Path(doorFile))
 	if err != nil {
@@ -184,8 +176,8 @@ func (d *Detached) Dial() (*unixconn.Conn, error) {
 	return conn, nil
 }
 
-// Disown lets another process manage the sandbox. It unlocks the file as well as
-// closing it: a process that is being started may share it for a moment more.
+// Disown lets another process manage the sandbox. It unlocks the file as well as closing it: a process that is being
+// started may share it for a moment more.
 func (d *Detached) Disown() error {
 	return errors.Join(syscall.Flock(int(d.owner.Fd()), syscall.LOCK_UN), d.owner.Close())
 }
@@ -218,8 +210,8 @@ func (d *Detached) released() bool {
 	return true
 }
 
-// runs reports whether the guest lives, or the process that is to bind it. A
-// sandbox that was never bound has no record, and does not run.
+// runs reports whether the guest lives, or the process that is to bind it. A sandbox that was never bound has no
+// record, and does not run.
 func (d *Detached) runs() bool { return instance.Alive(d.runDir, d.Record.Instance) }
 
 // Left lists the sandboxes that run and that no process manages.
@@ -270,8 +262,8 @@ func (r Registry) eachLeft(f func(*Detached) error) error {
 	return errors.Join(errs...)
 }
 
-// take makes this process the one that manages a sandbox, which may have ended. A
-// sandbox that was never bound has no record.
+// take makes this process the one that manages a sandbox, which may have ended. A sandbox that was never bound has no
+// record.
 func (r Registry) take(dir string) (*Detached, error) {
 	d := &Detached{runDir: r.RunDir, dir: dir}
 	var err error
@@ -290,10 +282,9 @@ func (r Registry) take(dir string) (*Detached, error) {
 	return d, nil
 }
 
-// Take makes this process the one that manages a running sandbox, if the
-// sandbox's Record.Under is this process's own. Errors: NotFound when it does not
-// run; Conflict when another process manages it, or when its Under differs, with
-// the setting that chooses it in the hint.
+// Take makes this process the one that manages a running sandbox, if the sandbox's Record.Under is this process's own.
+// Errors: NotFound when it does not run; Conflict when another process manages it, or when its Under differs, with the
+// setting that chooses it in the hint.
 func (r Registry) Take(id cove.SandboxID, under, setting string) (*Detached, error) {
 	gone := cove.Errorf(cove.NotFound, "no sandbox %s runs", id)
 	if !r.Has(id) {
@@ -312,7 +303,8 @@ func (r Registry) Take(id cove.SandboxID, under, setting string) (*Detached, err
 		return nil, gone
 	case d.Record.Under != under:
 		d.Disown()
-		return nil, cove.Errorf(cove.Conflict, "sandbox %s cannot be adopted: it is under %q, and this process makes its own under %q", id, d.Record.Under, under).
+		return nil, cove.Errorf(cove.Conflict,
+			"sandbox %s cannot be adopted: it is under %q, and this process makes its own under %q", id, d.Record.Under, under).
 			WithHint("set %s to %s", setting, d.Record.Under)
 	}
 	return d, nil

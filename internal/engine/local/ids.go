@@ -19,9 +19,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// As root every sandbox has a range of host ids of its own, from the part of
-// the id space that no distribution, container manager or directory service
-// gives out (systemd's UIDS-GIDS.md leaves 0x70000000 to 0x7ffdffff free).
+// As root every sandbox has a range of host ids of its own, from the part of the id space that no distribution,
+// container manager or directory service gives out (systemd's UIDS-GIDS.md leaves 0x70000000 to 0x7ffdffff free).
 const (
 	firstID    = 0x70000000
 	rangeSize  = 1 << 16
@@ -60,8 +59,7 @@ func (ls IDLines) OnHost(inside int) int {
 	return -1
 }
 
-// Owner is a user and a group of the host: those of a file, of a process, or
-// the first of a range of each.
+// Owner is a user and a group of the host: those of a file, of a process, or the first of a range of each.
 type Owner struct{ UID, GID int }
 
 // rangeMap is the map of a root-made sandbox with its own range.
@@ -70,14 +68,14 @@ func rangeMap(slot int) IDMap {
 	return IDMap{Users: lines, Groups: lines}
 }
 
-// ownMap is the map without any privilege: the one id a process may map is its
-// own, so the guest and the user's processes share it.
+// ownMap is the map without any privilege: the one id a process may map is its own, so the guest and the user's
+// processes share it.
 func ownMap(u cove.User, self Owner) IDMap {
 	return IDMap{Users: IDLines{{u.UID, self.UID, 1}}, Groups: IDLines{{u.UID, self.GID, 1}}, Guest: u.UID}
 }
 
-// subordinateMap gives the user's processes the caller's own ids, so that files
-// in mounts are the caller's, and everything else subordinate ids.
+// subordinateMap gives the user's processes the caller's own ids, so that files in mounts are the caller's, and
+// everything else subordinate ids.
 func subordinateMap(u cove.User, self, first Owner) IDMap {
 	return IDMap{Tool: true, Users: around(u.UID, self.UID, first.UID), Groups: around(u.UID, self.GID, first.GID)}
 }
@@ -91,8 +89,8 @@ func around(id, self, first int) IDLines {
 	return lines
 }
 
-// subordinate finds the caller's range in /etc/subuid or /etc/subgid; ok is
-// false when there is none of sufficient size, or no tool to use it.
+// subordinate finds the caller's range in /etc/subuid or /etc/subgid; ok is false when there is none of sufficient
+// size, or no tool to use it.
 func subordinate(file, tool string) (first int, ok bool) {
 	if _, err := exec.LookPath(tool); err != nil {
 		return 0, false
@@ -125,8 +123,8 @@ func parseSubordinate(line, name, uid string) (first int, ok bool) {
 	return first, err1 == nil && err2 == nil && first > 0 && count >= rangeSize
 }
 
-// rangeLockFile holds the locks of the ranges in use: one place for the whole
-// host, whatever the run directories, so that no two sandboxes share ids.
+// rangeLockFile holds the locks of the ranges in use: one place for the whole host, whatever the run directories, so
+// that no two sandboxes share ids.
 const rangeLockFile = "/run/cove-ids.lock"
 
 // IDs chooses the ids of sandboxes that this process makes.
@@ -171,10 +169,9 @@ func (d IDs) Map(u cove.User, r *Ranges) (m IDMap, release func(), err error) {
 	return ownMap(u, d.self), func() {}, nil
 }
 
-// Ranges hands out id ranges among all processes of Cove on the host. The
-// process that holds the lock on a range's byte of the lock file has the range;
-// the range is free again when that process ends, however it ends. Ranges that
-// come back are kept for the next sandbox until Close.
+// Ranges hands out id ranges among all processes of Cove on the host. The process that holds the lock on a range's byte
+// of the lock file has the range; the range is free again when that process ends, however it ends. Ranges that come
+// back are kept for the next sandbox until Close.
 type Ranges struct {
 	path string
 
@@ -211,8 +208,8 @@ func (r *Ranges) take() (int, error) {
 	return 0, cove.Errorf(cove.Overloaded, "all %d id ranges are in use", rangeCount).WithHint("wait for sandboxes to end")
 }
 
-// lock takes the byte of a range; false when another open file has it, in
-// whatever process (fcntl(2), open file description locks).
+// lock takes the byte of a range; false when another open file has it, in whatever process (fcntl(2), open file
+// description locks).
 func (r *Ranges) lock(number int) (bool, error) {
 	if r.ours[number] {
 		return false, nil

@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,14 +17,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
-	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// A blank is a guest that has begun and waits for its plan: a process in its
-// own namespaces and control group, with ids and a /proc of its own and perhaps
-// on the network that leads to the gateway, and nothing else: no root
-// filesystem, no limits, no owner. It is what every sandbox begins as, and what
-// the nursery keeps ready.
+// A blank is a guest that has begun and waits for its plan: a process in its own namespaces and control group, with ids
+// and a /proc of its own and perhaps on the network that leads to the gateway, and nothing else: no root filesystem, no
+// limits, no owner. It is what every sandbox begins as, and what the pool keeps ready.
 type blank struct {
 	ids        local.IDMap
 	releaseIDs func()
@@ -51,78 +45,20 @@ type blank struct {
 	removeErr  error
 }
 
-// namespaces are all but the cgroup namespace, which the guest makes itself
-// once it is in its group.
-const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+// namespaces are all but the cgroup namespace, which the guest makes itself once it is in its group.
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+	unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
-// ambient are the capabilities, in its own user namespace, that the guest
-// needs to build the sandbox. They survive the exec although its id is not
-// mapped yet; the seal drops them.
+// ambient are the capabilities, in its own user namespace, that the guest needs to build the sandbox. They survive the
+// exec although its id is not mapped yet; the seal drops them.
 var ambient = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN,
 }
 
-// guestEnv spares the guest's runtime a look at the host's control groups, a
-// collection of its few megabytes, and threads that look for work: it waits
-// nearly always, and one that spins takes the CPU from the user's program.
+// guestEnv spares the guest's runtime a look at the host's control groups, a collection of its few megabytes, and
+// threads that look for work: it waits nearly always, and one that spins takes the CPU from the user's program.
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
-
-// newBlank makes one for a class of users, on the network or not, with a group
-// of that name and, as root, one of the id ranges. On error nothing is
-// left.
-func (e *Engine) newBlank(
-	ctx context.Context, u cove.User, online bool, name string, ranges *local.Ranges,
-) (b *blank, err error) {
-	b = &blank{online: online, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			b.remove()
-			b = nil
-		}
-	}()
-	var network []guest.Step
-	if online {
-		if network, err = planNetwork(); err != nil {
-			return b, err
-		}
-	}
-	if b.ids, b.releaseIDs, err = e.ids.Map(u, ranges); err != nil {
-		return b, err
-	}
-	seed, err := newSeed(e.hierarchy, name)
-	if err != nil {
-		return b, cove.Errorf(cove.Unavailable, "%w", err).WithHint("run \"cove doctor\"")
-	}
-	b.group = seed.group
-	conn, theirs, err := unixconn.Pair()
-	if err != nil {
-		seed.discard()
-		return b, err
-	}
-	err = b.start(e.o.Guest, seed, theirs)
-	theirs.Close()
-	if err == nil {
-		err = e.writeIDs(ctx, b)
-	}
-	if err != nil {
-		conn.Close()
-		return b, err
-	}
-	if b.client, err = guest.NewClient(ctx, conn); err != nil {
-		return b, b.explain("start the guest", err)
-	}
-	go b.collect()
-	if err = b.client.Begin(ctx, planBegin(b.ids.Guest, e.staging, network)); err != nil {
-		return b, b.explain("begin the sandbox", err)
-	}
-	stats, err := b.group.Stats()
-	if err != nil {
-		return b, fmt.Errorf("read the control group: %w", err)
-	}
-	b.tasks = stats.PIDs
-	return b, nil
-}
 
 // start forks the guest into its namespaces and group.
 func (b *blank) start(program string, seed *seed, socket *os.File) error {
@@ -160,33 +96,6 @@ func launchError(err error) error {
 			WithHint("wait for sandboxes to end")
 	}
 	return e.WithHint("run \"cove doctor\"")
-}
-
-// writeIDs gives the guest's user namespace its maps. The guest waits for the
-// plan meanwhile.
-func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
-	pid := strconv.Itoa(b.pid)
-	if b.ids.Tool {
-		for tool, lines := range map[string]local.IDLines{"newuidmap": b.ids.Users, "newgidmap": b.ids.Groups} {
-			args := append([]string{pid}, strings.Fields(lines.String())...)
-			if out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput(); err != nil {
-				return cove.Errorf(cove.Unavailable, "%s: %w: %s", tool, err, strings.TrimSpace(string(out))).
-					WithHint("check /etc/subuid and /etc/subgid, and that %s is setuid", tool)
-			}
-		}
-		return nil
-	}
-	type file struct{ name, text string }
-	maps := []file{{"uid_map", b.ids.Users.String()}, {"gid_map", b.ids.Groups.String()}}
-	if !e.root {
-		maps = append([]file{{"setgroups", "deny"}}, maps...)
-	}
-	for _, m := range maps {
-		if err := os.WriteFile(filepath.Join("/proc", pid, m.name), []byte(m.text), 0); err != nil {
-			return cove.Errorf(cove.Unavailable, "cannot map ids into the sandbox: %w", err).WithHint("run \"cove doctor\"")
-		}
-	}
-	return nil
 }
 
 // alive reports whether the guest still waits.
@@ -298,8 +207,7 @@ func (b *blank) dropOwnerships() {
 	clear(b.ownerships)
 }
 
-// explain turns a failure of the guest into an error that says what it
-// complained about.
+// explain turns a failure of the guest into an error that says what it complained about.
 func (b *blank) explain(doing string, err error) error {
 	var failure *guest.Failure
 	hint := "run \"cove doctor\" for what this host lacks"
@@ -314,4 +222,14 @@ func (b *blank) explain(doing string, err error) error {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	return cove.Errorf(cove.Unavailable, "cannot %s: %w", doing, err).WithHint("%s", hint)
+}
+
+// waitEmpty waits until nothing of an adopted sandbox runs any more: its PID 1 is not a child of this process, which
+// could wait for it.
+func (b *blank) waitEmpty() {
+	for deadline := time.Now().Add(removalPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if b.group.Empty() {
+			return
+		}
+	}
 }

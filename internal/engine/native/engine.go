@@ -1,39 +1,28 @@
 //go:build linux
 
-// Package native is the default engine: sandboxes made of the Linux kernel's
-// own parts, with no daemon and nothing to download.
+// Package native is the default engine: sandboxes made of the Linux kernel's own parts, with no daemon and nothing to
+// download.
 //
-// One path launches every sandbox. The host forks cove-guest into new user,
-// pid, mount, network, ipc and uts namespaces and into a control group, and
-// gives its user namespace a map of ids. Everything else the guest does
-// itself, as the host's plan (plan.go, pure) tells it over a socket pair. So
-// the host mounts nothing and runs nothing: what can be left behind is a
-// control group and a taken id range, which carry the instance's name.
+// One path launches every sandbox. The host forks cove-guest into new user, pid, mount, network, ipc and uts namespaces
+// and into a control group, and gives its user namespace a map of ids. Everything else the guest does itself, as the
+// host's plan (plan.go, pure) tells it over a socket pair. So the host mounts nothing and runs nothing: what can be
+// left behind is a control group and a taken id range, which carry the instance's name.
 package native
 
 import (
-	"context"
-	"errors"
 	"log/slog"
-	"math"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
-
-// removalPatience is how long the kernel may take to let go of a control
-// group whose processes have been killed.
-const removalPatience = 5 * time.Second
 
 // Options configure the engine.
 type Options struct {
@@ -51,7 +40,7 @@ type Engine struct {
 	o            Options
 	capabilities engine.Capabilities
 	hierarchy    *cgroup.Hierarchy
-	nursery      nursery
+	pool         pool
 	keeper       local.Registry
 	ranges       *local.Ranges
 	staging      string
@@ -61,100 +50,7 @@ type Engine struct {
 	root         bool
 	ids          local.IDs
 	serial       atomic.Int64 // of control groups
-
-	mu        sync.Mutex
-	sandboxes map[cove.SandboxID]*sandbox
-	closed    bool
-}
-
-// New looks at what the host offers. It fails only when the engine cannot be
-// used at all; what it cannot enforce is in Capabilities.
-func New(o Options) (*Engine, error) {
-	if o.CgroupParent == "" {
-		o.CgroupParent = "cove"
-	}
-	if _, err := os.Stat(o.Guest); err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
-			WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
-	}
-	hierarchy, err := cgroup.Find(o.CgroupParent)
-	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "control groups cannot be used: %w", err).WithHint("run \"cove doctor\"")
-	}
-	e, err := newEngine(o, hierarchy)
-	if err != nil {
-		hierarchy.Close()
-	}
-	return e, err
-}
-
-func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
-	// Descriptors that this process was itself given without close-on-exec must
-	// not reach a guest.
-	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // 5.11
-		return nil, cove.Errorf(cove.Unsupported, "close_range: %w", err).WithHint("Cove needs Linux 5.12 or newer")
-	}
-	e := &Engine{
-		o: o, hierarchy: hierarchy, root: os.Geteuid() == 0,
-		ids:       local.FindIDs(),
-		keeper:    local.Registry{RunDir: o.RunDir, Engine: engineName},
-		ranges:    local.NewRanges(),
-		names:     local.Names{RunDir: o.RunDir},
-		staging:   filepath.Join(o.RunDir, "staging"),
-		sandboxes: map[cove.SandboxID]*sandbox{},
-	}
-	if err := os.MkdirAll(e.staging, 0o755); err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).
-			WithHint("choose another with --run-dir or COVE_RUN_DIR")
-	}
-	e.host, e.hostErr = rootfs.ReadHost()
-	e.capabilities = e.look()
-	e.nursery = e.newNursery(max(o.Ready, 0))
-	if e.capabilities.PIDsLimit {
-		e.nursery.offline.Refill()
-	}
-	return e, nil
-}
-
-// look says what can be enforced here.
-func (e *Engine) look() engine.Capabilities {
-	h := e.hierarchy
-	c := engine.Capabilities{
-		Isolations:    []cove.Isolation{cove.IsolationContainer},
-		Networks:      []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
-		UserIDs:       e.ids.Separate(),
-		HostIDRange:   e.ids.Ranged(),
-		UserNamespace: true,
-		LateMount:     true,
-		MountFlags:    true,
-		MountOwners:   true,
-		Files:         true,
-		Listeners:     true,
-		FileSockets:   true,
-		MemoryLimit:   h.Has(cgroup.Memory),
-		SwapLimit:     h.Swap(),
-		CPULimit:      h.Has(cgroup.CPU),
-		PIDsLimit:     h.Has(cgroup.PIDs),
-		DiskLimit:     true,
-		Lasting:       true,
-		Pause:         h.Has(cgroup.Freezer),
-		Missing:       map[string]string{},
-	}
-	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer} {
-		if why := h.Missing(controller); why != "" {
-			c.Missing[name] = why
-		}
-	}
-	if c.MemoryLimit && !c.SwapLimit {
-		c.Missing["swap_limit"] = `the kernel does not account for swap; boot with "swapaccount=1" or turn swap off`
-	}
-	if !c.UserIDs {
-		c.Missing["user_ids"] = `no subordinate ids: install newuidmap (Debian package uidmap) and run "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"`
-	}
-	if !c.HostIDRange {
-		c.Missing["host_id_range"] = "a range of host ids for each sandbox needs root"
-	}
-	return c
+	present      local.Present[*sandbox]
 }
 
 // Name implements engine.Engine.
@@ -165,106 +61,43 @@ const engineName = "native"
 // Capabilities implements engine.Engine.
 func (e *Engine) Capabilities() engine.Capabilities { return e.capabilities }
 
-// Prepare implements engine.Engine.
-func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox, error) {
-	if err := e.capabilities.Check(t); err != nil {
-		return nil, err
-	}
-	if !e.capabilities.PIDsLimit {
-		return nil, cove.Errorf(cove.Unsupported, "a sandbox needs a control group of its own: %s",
-			e.capabilities.Missing["pids_limit"]).
-			WithHint("run \"cove doctor\"")
-	}
-	if t.Rootfs.Kind == engine.RootfsHost && e.hostErr != nil {
-		return nil, e.hostErr
-	}
-	s := &sandbox{engine: e, template: t}
-	if err := e.register(s); err != nil {
-		return nil, err
-	}
-	if err := s.launch(ctx); err != nil {
-		s.Destroy(context.WithoutCancel(ctx))
-		e.forget(s)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, err
-	}
-	return s, nil
+// sandbox implements engine.Sandbox: a blank that has been given a plan.
+type sandbox struct {
+	*blank
+	engine   *Engine
+	template engine.Template
+	keep     *local.Detached // of a lasting one
+	ranges   *local.Ranges   // likewise: the lock on its id range, until the guest holds it
+
+	keepOnce sync.Once
+	keepErr  error
+
+	mu        sync.Mutex
+	bound     bool
+	lasts     bool // without this process
+	left      bool // to another process
+	listeners []*os.File
 }
 
-func (e *Engine) register(s *sandbox) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return cove.Errorf(cove.Unavailable, "the engine is shutting down")
-	}
-	if e.sandboxes[s.template.ID] != nil {
-		return cove.Errorf(cove.Conflict, "sandbox %s exists already", s.template.ID)
-	}
-	e.sandboxes[s.template.ID] = s
-	return nil
+// ID implements engine.Sandbox.
+func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
+
+func (s *sandbox) destroyed() error {
+	return cove.Errorf(cove.NotFound, "sandbox %s has been destroyed", s.ID())
 }
 
-func (e *Engine) forget(s *sandbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.sandboxes, s.template.ID)
+// pool holds prewarmed guests, so that a request does not wait for a process to start: half of a cold start. A guest
+// that is online serves only sandboxes with a network; any other serves every sandbox.
+type pool struct {
+	offline, online *prewarm.Buffer[*blank]
+	detached        *prewarm.Buffer[*detached] // online
 }
 
-// Close implements engine.Engine.
-func (e *Engine) Close() error {
-	e.mu.Lock()
-	again := e.closed
-	e.closed = true
-	var all []*sandbox
-	for _, s := range e.sandboxes {
-		all = append(all, s)
-	}
-	e.mu.Unlock()
-	var wait sync.WaitGroup
-	errs := make([]error, len(all))
-	for i, s := range all {
-		wait.Go(func() { errs[i] = s.close() })
-	}
-	wait.Wait()
-	if again {
-		return errors.Join(errs...)
-	}
-	e.nursery.close()
-	e.ranges.Close()
-	return errors.Join(append(errs, e.hierarchy.Close())...)
-}
-
-// Sweep implements engine.Engine. The processes of a dead instance's sandboxes
-// end with their sockets; what may be left are groups, and stuck processes in
-// them.
-func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
-	var swept engine.Swept
-	removed, err := e.keeper.Sweep()
-	if err != nil {
-		return swept, err
-	}
-	swept.Items = removed
-	groups, err := e.hierarchy.List()
-	if err != nil {
-		return swept, cove.Errorf(cove.Unavailable, "cannot list the control groups: %w", err)
-	}
-	var errs []error
-	for _, name := range groups {
-		if ctx.Err() != nil {
-			return swept, ctx.Err()
-		}
-		if !e.names.Orphan(name) {
-			continue
-		}
-		g := e.hierarchy.Group(name)
-		if err := errors.Join(g.Kill(), g.Remove(removalPatience)); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		swept.Sandboxes++
-		swept.Items = append(swept.Items, "control group "+name)
-	}
-	return swept, errors.Join(errs...)
+// A detached is a guest for a detached sandbox. It is an instance of its own, with the lock on its id range, so that it
+// can go on without this process.
+type detached struct {
+	*blank
+	self   *instance.Instance
+	ranges *local.Ranges
+	group  string
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 )
 
-// launch takes a blank and has it build the sandbox. On error the caller
-// destroys s.
+// launch takes a blank and has it build the sandbox. On error the caller destroys s.
 func (s *sandbox) launch(ctx context.Context) (err error) {
 	if s.blank, err = s.beginning(ctx); err != nil {
 		return err
@@ -37,7 +36,7 @@ func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
 	if s.template.Lifetime != cove.LifetimeDetached {
 		return e.takeBlank(ctx, s.template)
 	}
-	h, err := e.takeHeir(ctx, s.template)
+	h, err := e.takeDetached(ctx, s.template)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +48,7 @@ func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
 	return h.blank, nil
 }
 
-// limit sets every limit of the group. The user has all of the limit of tasks:
-// the guest's threads come on top.
+// limit sets every limit of the group. The user has all of the limit of tasks: the guest's threads come on top.
 func (s *sandbox) limit() error {
 	l := s.template.Limits
 	err := s.group.Limit(cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs + s.tasks + lateThreads})
@@ -60,9 +58,8 @@ func (s *sandbox) limit() error {
 	return nil
 }
 
-// lateThreads is how many threads more than it had the guest's runtime may
-// want later, which happens once in a hundred sandboxes. Where it does not,
-// the user has them.
+// lateThreads is how many threads more than it had the guest's runtime may want later, which happens once in a hundred
+// sandboxes. Where it does not, the user has them.
 const lateThreads = 2
 
 // setUp sends the plan and, for an image, its tree.
@@ -105,8 +102,7 @@ func (s *sandbox) lacks() ([]guest.Step, error) {
 	return planNetwork()
 }
 
-// imageTree is a detached copy of the image's mount on which the image's owner
-// ids are the sandbox's.
+// imageTree is a detached copy of the image's mount on which the image's owner ids are the sandbox's.
 func (s *sandbox) imageTree() (*os.File, error) {
 	tree, err := mounts.Clone(unix.AT_FDCWD, s.template.Rootfs.Dir)
 	if err != nil {
@@ -131,10 +127,9 @@ func imageMissing(err error) error {
 	return cove.Errorf(cove.ImageMissing, "the root filesystem cannot be opened: %w", err)
 }
 
-// openBinding opens what a Binding attaches, in the order of planBind: as detached
-// mounts, on which the owner of each source is the sandbox's user, and files as
-// they are. Without root the guest opens the sources itself, by what they are:
-// there the user's processes have the caller's own id.
+// openBinding opens what a Binding attaches, in the order of planBind: as detached mounts, on which the owner of each
+// source is the sandbox's user, and files as they are. Without root the guest opens the sources itself, by what they
+// are: there the user's processes have the caller's own id.
 func (s *sandbox) openBinding(b engine.Binding) (trees []*os.File, sources []engine.Identity, err error) {
 	mounted, err := b.OpenMounts()
 	defer func() {
@@ -195,20 +190,16 @@ func (s *sandbox) openMount(place *os.File) (*os.File, error) {
 	return tree, nil
 }
 
-// ownership is a user namespace for idmapped mounts, in which what belongs to an
-// owner of the host belongs to a user of the sandbox. It stays open until the
-// sandbox has all of its mounts.
-func (e *Engine) ownership(b *blank, of local.Owner, u cove.User) (*os.File, error) {
-	inside := b.ids.Users.OnHost(u.UID)
-	key := [3]int{of.UID, of.GID, inside}
-	b.owning.Lock()
-	defer b.owning.Unlock()
-	if ns := b.ownerships[key]; ns != nil {
-		return ns, nil
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
 	}
-	ns, err := local.Ownership(e.o.Guest, guestEnv, of, inside)
-	if err == nil {
-		b.ownerships[key] = ns
+}
+
+func descriptors(files []*os.File) []int {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
 	}
-	return ns, err
+	return fds
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// planNetwork is the network of a sandbox whose ways out lead to the gateway.
-// The guest only sends the messages, in its own network namespace, before
-// anything else runs there: in a Begin or a Setup.
+// planNetwork is the network of a sandbox whose ways out lead to the gateway. The guest only sends the messages, in its
+// own network namespace, before anything else runs there: in a Begin or a Setup.
 var planNetwork = sync.OnceValues(func() ([]guest.Step, error) {
 	plan := transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}
 	routes, err := plan.Routes()

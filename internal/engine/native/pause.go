@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// pausePatience is how long the kernel may take to freeze a sandbox: a process
-// that it is doing something for is frozen when that is done.
+// pausePatience is how long the kernel may take to freeze a sandbox: a process that it is doing something for is frozen
+// when that is done.
 const pausePatience = 10 * time.Second
 
 var _ engine.Pauser = (*sandbox)(nil)
@@ -42,8 +42,4 @@ func (s *sandbox) Resume(context.Context) error {
 		return cove.Errorf(cove.Unavailable, "sandbox %s cannot be resumed: %w", s.ID(), err)
 	}
 	return nil
-}
-
-func (s *sandbox) destroyed() error {
-	return cove.Errorf(cove.NotFound, "sandbox %s has been destroyed", s.ID())
 }

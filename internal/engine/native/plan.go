@@ -18,8 +18,8 @@ const (
 	workPlace     = "/work"
 )
 
-// overheadInodes counts the inodes that the layout itself uses of the scratch file system,
-// so that the user has all of the limit.
+// overheadInodes counts the inodes that the layout itself uses of the scratch file system, so that the user has all of
+// the limit.
 const overheadInodes = 48
 
 const (
@@ -27,9 +27,8 @@ const (
 	readOnly = sealed | guest.ReadOnly
 )
 
-// planBegin says what every sandbox has, whatever its root will be: /proc with
-// its masks, a minimal /dev and an empty /sys; and the network with the sockets of
-// a way out, if it is for sandboxes that have one. It is pure.
+// planBegin says what every sandbox has, whatever its root will be: /proc with its masks, a minimal /dev and an empty
+// /sys; and the network with the sockets of a way out, if it is for sandboxes that have one. It is pure.
 func planBegin(uid int, staging string, network []guest.Step) guest.Begin {
 	b := guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: append(kernelPlaces(), network...)}
 	if len(network) > 0 {
@@ -38,9 +37,8 @@ func planBegin(uid int, staging string, network []guest.Step) guest.Begin {
 	return b
 }
 
-// planSetup says how the guest builds a sandbox's root. It is pure: what has
-// been read of the host comes in as host, and what its network still lacks as
-// network.
+// planSetup says how the guest builds a sandbox's root. It is pure: what has been read of the host comes in as host,
+// and what its network still lacks as network.
 func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.Setup {
 	s := guest.Setup{Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes}
 	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
@@ -82,8 +80,7 @@ func hostRoot(host rootfs.Host, u cove.User) []guest.Step {
 	return append(steps, files(rootfs.EtcFiles(rootfs.Hostname, u))...)
 }
 
-// imageRoot is a private overlay over a tree that the host hands over as the
-// first descriptor.
+// imageRoot is a private overlay over a tree that the host hands over as the first descriptor.
 func imageRoot() []guest.Step {
 	first := 0
 	steps := []guest.Step{
@@ -135,9 +132,8 @@ func kernelPlaces() []guest.Step {
 	return steps
 }
 
-// planBind says what the guest attaches last, and what it gives up. It attaches
-// b.Attachments, b.Mounts and b.Files in this order, less those files that are
-// shown already: each by a descriptor of the request, or, where the host hands
+// planBind says what the guest attaches last, and what it gives up. It attaches b.Attachments, b.Mounts and b.Files in
+// this order, less those files that are shown already: each by a descriptor of the request, or, where the host hands
 // none over, by its identity in sources.
 func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte) guest.Bind {
 	g := guest.Bind{
@@ -195,9 +191,8 @@ func flagsOf(ro, noExec, noFollow bool) guest.MountFlag {
 	return flags
 }
 
-// shownAlready returns the target of an earlier file with the same place. The guest can
-// attach that again by itself, and a mount that the host clones for a place
-// which is not there would cost more to drop than to make.
+// shownAlready returns the target of an earlier file with the same place. The guest can attach that again by itself,
+// and a mount that the host clones for a place which is not there would cost more to drop than to make.
 func shownAlready(files []engine.File, i int) (target string, ok bool) {
 	for _, f := range files[:i] {
 		if f.Place == files[i].Place && !f.Existing {

@@ -3,40 +3,14 @@
 package native
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 )
-
-// sandbox implements engine.Sandbox: a blank that has been given a plan.
-type sandbox struct {
-	*blank
-	engine   *Engine
-	template engine.Template
-	keep     *local.Detached // of a lasting one
-	ranges   *local.Ranges   // likewise: the lock on its id range, until the guest holds it
-
-	keepOnce sync.Once
-	keepErr  error
-
-	mu        sync.Mutex
-	bound     bool
-	lasts     bool // without this process
-	left      bool // to another process
-	listeners []*os.File
-}
-
-// ID implements engine.Sandbox.
-func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
 
 // Guest implements engine.Sandbox.
 func (s *sandbox) Guest() *guest.Client { return s.client }
@@ -126,7 +100,7 @@ func (s *sandbox) Destroy(context.Context) error {
 		s.ranges.Close()
 		err = s.keepErr
 	}
-	s.engine.forget(s)
+	s.engine.present.Remove(s)
 	s.engine.refill(s.template) // it may never have been bound
 	return err
 }
@@ -140,78 +114,7 @@ func (s *sandbox) close() error {
 	if !left {
 		return s.Destroy(context.Background())
 	}
-	s.engine.forget(s)
+	s.engine.present.Remove(s)
 	s.leave() // if its guest ends at this moment, Sweep removes the rest
 	return s.keep.Disown()
-}
-
-// complaint collects the beginning of what the guest writes to its standard
-// error, which it does only when it fails.
-type complaint struct {
-	r    *os.File
-	mu   sync.Mutex
-	buf  bytes.Buffer
-	done chan struct{}
-}
-
-// open makes the guest's end.
-func (c *complaint) open() (*os.File, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	c.r, c.done = r, make(chan struct{})
-	go c.read()
-	return w, nil
-}
-
-func (c *complaint) read() {
-	defer close(c.done)
-	const most = 4 << 10
-	p := make([]byte, 1024)
-	for {
-		n, err := c.r.Read(p)
-		c.mu.Lock()
-		c.buf.Write(p[:min(n, max(most-c.buf.Len(), 0))])
-		c.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-// text returns the output once the guest has ended, or within a moment.
-func (c *complaint) text() string {
-	if c.r == nil {
-		return ""
-	}
-	select {
-	case <-c.done:
-	case <-time.After(100 * time.Millisecond):
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	line, _, _ := bytes.Cut(c.buf.Bytes(), []byte("\n\ngoroutine"))
-	return fmt.Sprintf("%q", bytes.TrimSpace(line))
-}
-
-func (c *complaint) close() {
-	if c.r != nil {
-		c.r.Close()
-		<-c.done
-	}
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
-}
-
-func descriptors(files []*os.File) []int {
-	fds := make([]int, len(files))
-	for i, f := range files {
-		fds[i] = int(f.Fd())
-	}
-	return fds
 }

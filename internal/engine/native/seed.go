@@ -7,15 +7,18 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
-// A seed is a control group in which one process can be born. On version 1 a
-// thread has to enter the group first, which waits for the whole machine (an
-// RCU grace period).
+// removalPatience is how long the kernel may take to let go of a control group whose processes have been killed.
+const removalPatience = 5 * time.Second
+
+// A seed is a control group in which one process can be born. On version 1 a thread has to enter the group first, which
+// waits for the whole machine (an RCU grace period).
 type seed struct {
 	group *cgroup.Group
 	fd    *os.File // version 2: for CLONE_INTO_CGROUP
@@ -44,8 +47,8 @@ func newSeed(h *cgroup.Hierarchy, name string) (*seed, error) {
 	return s, nil
 }
 
-// inside runs on a thread that enters the group, does one piece of work and
-// ends with its goroutine, because that is still locked to it.
+// inside runs on a thread that enters the group, does one piece of work and ends with its goroutine, because that is
+// still locked to it.
 func (s *seed) inside(ready chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {

@@ -11,23 +11,19 @@ import (
 type Attendance struct {
 	Stdin          io.Reader // nil is no input
 	Stdout, Stderr io.Writer // nil drops
-	// Read reads the output in place of Stdout. What it leaves is dropped; its error
-	// ends the program.
+	// Read reads the output in place of Stdout. What it leaves is dropped; its error ends the program.
 	Read func(io.Reader) error
-	// Ask are the signals that ask the program to end, before it is killed, Patience
-	// later; none kills it at once.
+	// Ask are the signals that ask the program to end, before it is killed, Patience later; none kills it at once.
 	Ask      []syscall.Signal
 	Patience time.Duration
-	// Own says that the sandbox is the caller's own: it is killed where its guest
-	// does not end the program.
+	// Own says that the sandbox is the caller's own: it is killed where its guest does not end the program.
 	Own bool
 }
 
-// Attend moves a program's streams until it has ended, and returns how. When ctx
-// ends, it ends the program. In a sandbox that is not the caller's own, one that
-// does not end within Grace after it was killed runs on, as [Process.Ended] reports:
-// the streams of a are then used until it ends. Errors: the cause of the end of ctx,
-// and those of Stdin and Read.
+// Attend moves a program's streams until it has ended, and returns how. When ctx ends, it ends the program. In a
+// sandbox that is not the caller's own, one that does not end within Grace after it was killed runs on, as
+// [Process.Ended] reports: the streams of a are then used until it ends. Errors: the cause of the end of ctx, and those
+// of Stdin and Read.
 func (p *Process) Attend(ctx context.Context, a Attendance) (Outcome, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -1,11 +1,9 @@
-// Package process attends to programs in sandboxes: it starts them or takes them
-// over, moves their streams, ends them, and reports how they ended.
+// Package process attends to programs in sandboxes: it starts them or takes them over, moves their streams, ends them,
+// and reports how they ended.
 //
-// Every program that the host starts in a sandbox is a [Process]: the snippet of
-// an execution, a command, the program of a run, the program in a terminal, and
-// each program of a job. How patiently a program is ended is the caller's to
-// choose: [Process.Kill], [Process.End] and [Process.KillAll] do what each says and
-// no more.
+// Every program that the host starts in a sandbox is a [Process]: the snippet of an execution, a command, the program
+// of a run, the program in a terminal, and each program of a job. How patiently a program is ended is the caller's to
+// choose: [Process.Kill], [Process.End] and [Process.KillAll] do what each says and no more.
 package process
 
 import (
@@ -21,12 +19,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// Grace is how long a guest may take to kill a program, and to report the last
-// output of what it has killed.
+// Grace is how long a guest may take to kill a program, and to report the last output of what it has killed.
 const Grace = time.Second
 
-// ErrTimeout is the error of [Process.Await] for a program that runs longer than it
-// may.
+// ErrTimeout is the error of [Process.Await] for a program that runs longer than it may.
 var ErrTimeout = errors.New("the program's time is up")
 
 // Process is a program in a sandbox, with what the host does for it.
@@ -37,8 +33,8 @@ type Process struct {
 	copies  sync.WaitGroup // of the streams, by Copy
 }
 
-// Start starts a program. Its output must be read to the end: by Copy, or from
-// Stdout and Stderr. Errors: those of the guest.
+// Start starts a program. Its output must be read to the end: by Copy, or from Stdout and Stderr. Errors: those of the
+// guest.
 func Start(ctx context.Context, sb engine.Sandbox, clk clock.Clock, spec guest.ProcessSpec) (*Process, error) {
 	p, err := sb.Guest().Start(ctx, spec)
 	if err != nil {
@@ -47,8 +43,8 @@ func Start(ctx context.Context, sb engine.Sandbox, clk clock.Clock, spec guest.P
 	return &Process{RemoteProcess: p, sandbox: sb, clock: clk}, nil
 }
 
-// Adopt takes over a program that another process of Cove has started. stdout and
-// stderr are the offsets from which its output is read. Errors: those of the guest.
+// Adopt takes over a program that another process of Cove has started. stdout and stderr are the offsets from which its
+// output is read. Errors: those of the guest.
 func Adopt(
 	ctx context.Context, sb engine.Sandbox, clk clock.Clock, id uint32, stdout, stderr uint64,
 ) (*Process, error) {
@@ -59,10 +55,9 @@ func Adopt(
 	return &Process{RemoteProcess: p, sandbox: sb, clock: clk}, nil
 }
 
-// Feed sends what r holds as the program's input, and then the end of the input,
-// beside the caller. It ends with r or with the program, whichever is first. The
-// error that done receives is that of reading r; nil at its end. A nil r is no
-// input.
+// Feed sends what r holds as the program's input, and then the end of the input, beside the caller. It ends with r or
+// with the program, whichever is first. The error that done receives is that of reading r; nil at its end. A nil r is
+// no input.
 func (p *Process) Feed(r io.Reader) (done <-chan error) {
 	read := make(chan error, 1)
 	if r == nil {
@@ -92,9 +87,8 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Copy passes the program's output on, beside the caller, until it ends. A writer
-// that fails gets no more: gone is called, which may be nil, and the rest is read
-// and dropped. A nil writer drops everything.
+// Copy passes the program's output on, beside the caller, until it ends. A writer that fails gets no more: gone is
+// called, which may be nil, and the rest is read and dropped. A nil writer drops everything.
 func (p *Process) Copy(stdout, stderr io.Writer, gone func()) {
 	p.copies.Go(func() { pass(stdout, p.Stdout(), gone) })
 	p.copies.Go(func() { pass(stderr, p.Stderr(), gone) })
@@ -121,9 +115,8 @@ func pass(to io.Writer, from io.Reader, gone func()) {
 	}
 }
 
-// Await waits until the program has ended, for as long as limit at most; 0 is no
-// limit. On error the program runs on. Errors: ErrTimeout, and the cause of the end
-// of ctx.
+// Await waits until the program has ended, for as long as limit at most; 0 is no limit. On error the program runs on.
+// Errors: ErrTimeout, and the cause of the end of ctx.
 func (p *Process) Await(ctx context.Context, limit time.Duration) error {
 	var timeUp <-chan time.Time
 	if limit > 0 {
@@ -155,17 +148,16 @@ func (p *Process) tell(ctx context.Context, s syscall.Signal) error {
 	return err
 }
 
-// Kill kills the program's process group. Killing a program that has ended is no
-// error. Errors: those of the guest; context.DeadlineExceeded when it does not
-// answer within Grace.
+// Kill kills the program's process group. Killing a program that has ended is no error. Errors: those of the guest;
+// context.DeadlineExceeded when it does not answer within Grace.
 func (p *Process) Kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Grace)
 	defer cancel()
 	return p.tell(ctx, syscall.SIGKILL)
 }
 
-// End asks the program's process group to end, with signals in their order, and
-// kills it after grace. Errors: those of the guest and of ctx.
+// End asks the program's process group to end, with signals in their order, and kills it after grace. Errors: those of
+// the guest and of ctx.
 func (p *Process) End(ctx context.Context, grace time.Duration, signals ...syscall.Signal) error {
 	for _, s := range signals {
 		if err := p.tell(ctx, s); err != nil {
@@ -179,8 +171,8 @@ func (p *Process) End(ctx context.Context, grace time.Duration, signals ...sysca
 	return err
 }
 
-// KillAll kills every program of the sandbox. The guest then reports the last
-// output and the exit. A guest that does not within Grace is killed, too.
+// KillAll kills every program of the sandbox. The guest then reports the last output and the exit. A guest that does
+// not within Grace is killed, too.
 func (p *Process) KillAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), Grace)
 	defer cancel()
@@ -190,8 +182,7 @@ func (p *Process) KillAll() {
 	p.sandbox.Kill()
 }
 
-// Wait waits until the program has ended, and until everything that Copy passes on
-// has been passed on.
+// Wait waits until the program has ended, and until everything that Copy passes on has been passed on.
 func (p *Process) Wait() Outcome {
 	<-p.Exited()
 	p.copies.Wait()

@@ -43,7 +43,8 @@ func CheckFiles(files []File) error {
 }
 
 func cleanPath(p string) bool {
-	return path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") && p != "." && strings.IndexByte(p, 0) < 0 && len(p) < 1024
+	return path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") && p != "." && strings.IndexByte(p, 0) < 0 &&
+		len(p) < 1024
 }
 
 // Deliver writes files below a directory of a sandbox. Errors: TooLarge when they do not fit.
@@ -56,7 +57,8 @@ func Deliver(ctx context.Context, g *guest.Client, dir string, files []File) err
 		err := g.WriteFile(ctx, dir+"/"+f.Path, mode, f.Data)
 		var failure *guest.Failure
 		if errors.As(err, &failure) && failure.Kind == guest.FailNoSpace {
-			return cove.Errorf(cove.TooLarge, "the files do not fit into the sandbox's disk").WithHint("raise the disk limit (--disk, limits.disk_mb)")
+			return cove.Errorf(cove.TooLarge, "the files do not fit into the sandbox's disk").
+				WithHint("raise the disk limit (--disk, limits.disk_mb)")
 		}
 		if err != nil {
 			return fmt.Errorf("deliver %s: %w", f.Path, err)

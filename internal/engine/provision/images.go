@@ -16,7 +16,8 @@ type Images interface {
 
 // Rootfs resolves an image for an engine, and holds the image until release is called. An engine that stores images
 // itself resolves its own references, unless the reference names another place.
-func Rootfs(ctx context.Context, images Images, eng engine.Engine, ref string) (root engine.Rootfs, release func(), err error) {
+func Rootfs(ctx context.Context, images Images, eng engine.Engine,
+	ref string) (root engine.Rootfs, release func(), err error) {
 	release = func() {}
 	if ref == "" || ref == "host" {
 		return engine.Rootfs{Kind: engine.RootfsHost}, release, nil

@@ -1,7 +1,6 @@
-// Package provision makes sandboxes of an engine, and tears them down: from a plan
-// to a sandbox that runs, with its egress route open before any program, each step
-// within a deadline. It knows no kind of sandbox: executions, long-lived sandboxes
-// and jobs are all provisioned here.
+// Package provision makes sandboxes of an engine, and tears them down: from a plan to a sandbox that runs, with its
+// egress route open before any program, each step within a deadline. It knows no kind of sandbox: executions,
+// long-lived sandboxes and jobs are all provisioned here.
 package provision
 
 import (
@@ -27,8 +26,7 @@ const (
 type Route interface {
 	// Bind adds what the route needs inside a root filesystem to a binding.
 	Bind(*engine.Binding, engine.Rootfs) error
-	// Serve opens the route on the sockets that Bind has asked for, in their order.
-	// It takes them over.
+	// Serve opens the route on the sockets that Bind has asked for, in their order. It takes them over.
 	Serve(sockets []*os.File) error
 	Close()
 }
@@ -41,9 +39,8 @@ type Plan struct {
 	Network cove.NetworkMode // none when empty
 	// Binding is closed by New, also on error.
 	Binding engine.Binding
-	// OpenRoute opens the egress route, beside the engine's work and once; nil where
-	// the network is none. The route is closed when the sandbox cannot be made, and
-	// the caller's to close otherwise.
+	// OpenRoute opens the egress route, beside the engine's work and once; nil where the network is none. The route is
+	// closed when the sandbox cannot be made, and the caller's to close otherwise.
 	OpenRoute func(cove.SandboxID) (Route, error)
 }
 
@@ -61,8 +58,8 @@ func (p Plan) Template() engine.Template {
 	return t
 }
 
-// Sandbox is a sandbox of an engine that was provisioned, and where it is in its
-// life. Only the transitions of cove's table happen.
+// Sandbox is a sandbox of an engine that was provisioned, and where it is in its life. Only the transitions of cove's
+// table happen.
 type Sandbox struct {
 	engine.Sandbox            // nil until prepared
 	Sockets        []*os.File // of Plan.Binding, in its order; the caller owns them
@@ -72,8 +69,8 @@ type Sandbox struct {
 	state cove.State
 }
 
-// New makes a sandbox. On error nothing is left. Errors: those of the engine and of
-// the route; Unavailable after a deadline.
+// New makes a sandbox. On error nothing is left. Errors: those of the engine and of the route; Unavailable after a
+// deadline.
 func New(ctx context.Context, eng engine.Engine, p Plan) (*Sandbox, error) {
 	t := p.Template()
 	s := &Sandbox{id: t.ID, state: cove.StatePreparing}
@@ -97,8 +94,7 @@ func Adopted(sb engine.Sandbox) *Sandbox {
 	return &Sandbox{Sandbox: sb, id: sb.ID(), state: cove.StateRunning}
 }
 
-// bring prepares a sandbox and binds it. It returns the route also on error, if it
-// was opened.
+// bring prepares a sandbox and binds it. It returns the route also on error, if it was opened.
 func (s *Sandbox) bring(ctx context.Context, eng engine.Engine, t engine.Template, p Plan) (route Route, err error) {
 	prepare, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -145,8 +141,8 @@ func (s *Sandbox) serve(own int, route Route) (err error) {
 	return err
 }
 
-// Serve opens a route, which may be nil, on the sockets of a sandbox that come
-// after its own; those it returns. On error all are closed.
+// Serve opens a route, which may be nil, on the sockets of a sandbox that come after its own; those it returns. On
+// error all are closed.
 func Serve(sockets []*os.File, own int, route Route) ([]*os.File, error) {
 	var err error
 	if len(sockets) < own {
@@ -173,8 +169,7 @@ func late(ctx context.Context, err error, doing string, limit time.Duration) err
 	return err
 }
 
-// Become moves to the next state of the sandbox's life. Errors: Conflict where there
-// is no such transition.
+// Become moves to the next state of the sandbox's life. Errors: Conflict where there is no such transition.
 func (s *Sandbox) Become(next cove.State) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +180,7 @@ func (s *Sandbox) Become(next cove.State) error {
 	return nil
 }
 
-// TearDown destroys the sandbox. Errors: those of the engine; Conflict when it is
-// being torn down already.
+// TearDown destroys the sandbox. Errors: those of the engine; Conflict when it is being torn down already.
 func (s *Sandbox) TearDown() error {
 	if err := s.Become(cove.StateDestroying); err != nil {
 		return err

@@ -1,9 +1,9 @@
-// Package clients owns who goes out through a gateway of its own: each client
-// has a way out with a listener that nobody else has, which tells it from the
-// others, and is found again by the next process.
+// Package clients registers clients of a gateway: containers that Cove did not start. Each has an egress route with a
+// listener of its own, which identifies it. The next process finds the clients again.
 package clients
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,9 +15,8 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -34,8 +33,7 @@ type Options struct {
 	Log            *slog.Logger
 }
 
-// Registry knows the clients of one gateway. Its methods may be called
-// concurrently.
+// Registry holds the registered clients of one gateway. Its methods may be called concurrently.
 type Registry struct {
 	o Options
 
@@ -44,18 +42,37 @@ type Registry struct {
 	closed bool
 }
 
-// client is one of them. Its way is there from the beginning, so that its files
-// are, and open while something is served on it.
+// client is a registered client. Its route exists from the beginning, because its files do, and is open while it serves
+// sockets.
 type client struct {
 	store.GatewayClient
-	way     *gateway.Way // nil when it cannot be had; see problem
-	proxy   net.Listener // of one that is not transparent
-	session *Session     // who holds the sockets of one that is
+	route   *gateway.Route // nil if it could not be opened; see problem
+	proxy   net.Listener   // of a client that is not transparent
+	session *Session       // of a transparent client with sockets
 	problem error
 }
 
-// New makes a Registry with the clients that the store remembers. One that
-// cannot be served as it was (its address is taken) is closed, and logged.
+// View describes a client at present.
+type View struct {
+	store.GatewayClient
+	Open    bool              // its route is open
+	Files   string            // directory on this machine of the files that it trusts
+	Env     map[string]string // leads programs to the route
+	Problem string            // why there is no route
+	Models  []model.ProviderUsage
+	Cut     int // connections and requests that the change has cut
+}
+
+// Health describes the health of a gateway.
+type Health struct {
+	Status  string // ok or closing
+	Version string
+	Clients int
+	Open    int // of their routes
+}
+
+// New returns a Registry with the stored clients. A client that cannot be served as before, because its address is
+// taken, is closed, and logged.
 func New(ctx context.Context, o Options) (*Registry, error) {
 	r := &Registry{o: o, all: map[string]*client{}}
 	known, err := o.Store.For(cove.System("")).GatewayClients(ctx)
@@ -69,69 +86,69 @@ func New(ctx context.Context, o Options) (*Registry, error) {
 		c := &client{GatewayClient: k}
 		r.all[k.Name] = c
 		if c.problem = r.open(c); c.problem != nil {
-			o.Log.Error("a client of the gateway has no way out", "client", k.Name, "error", c.problem)
+			o.Log.Error("a client of the gateway has no egress route", "client", k.Name, "error", c.problem)
 		}
 	}
 	return r, nil
 }
 
-// Default is the name of the client that the command line of the gateway
-// describes.
+// Default is the name of the client that the command line of the gateway describes.
 const Default = "default"
 
-// SetDefault registers the default client, or replaces its policy. Errors as
-// Register's.
-func (r *Registry) SetDefault(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
+// SetDefault registers the default client, or replaces its policy. Errors: those of Register.
+func (r *Registry) SetDefault(ctx context.Context, who cove.Principal, g store.GatewayRegistration) (View, error) {
 	g.Name = Default
 	return r.register(ctx, who, g)
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// Register makes a client's way out, or replaces the policy of one that is
-// there: at once, narrowing first, and cutting what is no longer allowed.
-// Errors: InvalidArgument, NotFound for a credential, Conflict when the client
-// is there with another address or other credentials, StorageFull.
-func (r *Registry) Register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
+// Register opens a client's route, or replaces the policy of a registered client: at once, narrowing first, and cutting
+// what is no longer allowed. Errors: InvalidArgument, NotFound for a credential, Conflict when the client is registered
+// with another address or other credentials, StorageFull.
+func (r *Registry) Register(ctx context.Context, who cove.Principal, g store.GatewayRegistration) (View, error) {
 	if g.Name == Default {
-		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).WithHint("choose another name")
+		return View{}, cove.Errorf(cove.Conflict,
+			"the client %q is the one that the gateway's command line describes", Default).WithHint("choose another name")
 	}
 	return r.register(ctx, who, g)
 }
 
-func (r *Registry) register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
+func (r *Registry) register(ctx context.Context, who cove.Principal, g store.GatewayRegistration) (View, error) {
 	if !who.Sees(cove.MachineOwner()) {
-		return api.GatewayClient{}, cove.Errorf(cove.Forbidden, "the clients of the gateway are the machine owner's").WithHint("use the command line on that machine")
+		return View{}, cove.Errorf(cove.Forbidden, "the clients of the gateway are the machine owner's").
+			WithHint("use the command line on that machine")
 	}
 	documents, err := check(g)
 	if err != nil {
-		return api.GatewayClient{}, err
+		return View{}, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return api.GatewayClient{}, errClosed
+		return View{}, errClosed
 	}
-	if c := r.all[g.Name]; c != nil && c.way != nil {
+	if c := r.all[g.Name]; c != nil && c.route != nil {
 		return r.replace(ctx, who, c, g, documents)
 	}
-	c := &client{GatewayClient: store.GatewayClient{GatewayRegistration: g, Sandbox: cove.NewSandboxID(), CreatedAt: r.o.Clock.Now()}}
+	c := &client{GatewayClient: store.GatewayClient{GatewayRegistration: g, Sandbox: cove.NewSandboxID(),
+		CreatedAt: r.o.Clock.Now()}}
 	fresh := true
 	if known, err := r.known(ctx, who, g.Name); err != nil {
-		return api.GatewayClient{}, err
+		return View{}, err
 	} else if known != "" {
 		c.Sandbox, fresh = known, false
 	}
 	if err = r.open(c); err == nil {
 		if err = r.o.Store.For(who).PutGatewayClient(ctx, c.GatewayClient); err != nil {
-			c.way.Close()
+			c.route.Close()
 		}
 	}
 	if err != nil {
 		if fresh {
 			r.o.Gateway.Discard(c.Sandbox)
 		}
-		return api.GatewayClient{}, err
+		return View{}, err
 	}
 	r.all[g.Name] = c
 	return c.describe(), nil
@@ -139,7 +156,7 @@ func (r *Registry) register(ctx context.Context, who cove.Principal, g api.Gatew
 
 var errClosed = cove.Errorf(cove.Unavailable, "the gateway is closing").WithHint("try again when it is back")
 
-// known is the identity that a client of this name has had.
+// known returns the identity of the stored client of a name; "" if there is none.
 func (r *Registry) known(ctx context.Context, who cove.Principal, name string) (cove.SandboxID, error) {
 	all, err := r.o.Store.For(who).GatewayClients(ctx)
 	if i := slices.IndexFunc(all, func(c store.GatewayClient) bool { return c.Name == name }); i >= 0 {
@@ -148,28 +165,32 @@ func (r *Registry) known(ctx context.Context, who cove.Principal, name string) (
 	return "", err
 }
 
-// check reads a registration.
-func check(g api.GatewayRegistration) ([]*policy.Document, error) {
+// check checks a registration, and returns its policy.
+func check(g store.GatewayRegistration) ([]*policy.Document, error) {
 	if !namePattern.MatchString(g.Name) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%.64q is no name for a client", g.Name).WithHint("use letters, digits, dots, dashes and underscores, 63 at most")
+		return nil, cove.Errorf(cove.InvalidArgument, "%.64q is no name for a client", g.Name).
+			WithHint("use letters, digits, dots, dashes and underscores, 63 at most")
 	}
 	if _, err := cove.ParseExecutionID(g.Name); err == nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "%q is the id of an execution, not a name for a client", g.Name).WithHint("choose another name")
+		return nil, cove.Errorf(cove.InvalidArgument, "%q is the id of an execution, not a name for a client", g.Name).
+			WithHint("choose another name")
 	}
 	if g.Transparent && g.Listen != "" {
-		return nil, cove.Errorf(cove.InvalidArgument, "the client %s would hand over its sockets and listen on %.100q", g.Name, g.Listen).WithHint("leave out transparent or listen")
+		return nil, cove.Errorf(cove.InvalidArgument, "the client %s would hand over its sockets and listen on %.100q",
+			g.Name, g.Listen).WithHint("leave out transparent or listen")
 	}
-	return gateway.Documents(g.GatewayPolicy)
+	return policy.Documents(g.Network)
 }
 
-// open makes a client's way out, and serves it unless others hold its sockets.
+// open opens a client's route, and serves it unless the client is transparent.
 func (r *Registry) open(c *client) error {
 	documents, err := check(c.GatewayRegistration)
 	if err != nil {
 		return err
 	}
-	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Object: c.Name, Owner: cove.RegisteredClient(c.Name), Policy: documents, Credentials: c.Credentials,
-		Providers: c.Providers, Budget: apispec.Budget(c.Budget)}); err != nil {
+	if c.route, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Object: c.Name,
+		Owner: cove.RegisteredClient(c.Name), Policy: documents, Credentials: c.Credentials,
+		Providers: c.Providers, Budget: c.Budget}); err != nil {
 		return err
 	}
 	if c.Transparent {
@@ -180,27 +201,27 @@ func (r *Registry) open(c *client) error {
 	}
 	var address string
 	if c.proxy, address, err = Listen(c.Listen, r.o.BeyondLoopback); err != nil {
-		c.way.Close()
-		c.way = nil
+		c.route.Close()
+		c.route = nil
 		return err
 	}
 	c.Listen = address // a port that was free is the client's from now on
-	c.way.ServeProxy(c.proxy)
+	c.route.ServeProxy(c.proxy)
 	return nil
 }
 
-// Extend adds to the policy of a client, as Register would replace it. What is
-// added to the default client's is gone when its files are read anew. Errors:
-// InvalidArgument, NotFound, Unavailable when the client has no way out.
-func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, more api.NetworkChange) (cut int, err error) {
+// Extend adds to the policy of a client, as Register would replace it. Additions to the default client are lost when
+// its files are read again. Errors: InvalidArgument, NotFound, Unavailable when the client has no route.
+func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, more store.NetworkChange) (
+	cut int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(who, name)
 	if err != nil {
 		return 0, err
 	}
-	if c.way == nil {
-		return 0, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
+	if c.route == nil {
+		return 0, cove.Errorf(cove.Unavailable, "the client %s has no egress route: %w", name, c.problem)
 	}
 	g := c.GatewayRegistration
 	g.Allow = append(slices.Clip(g.Allow), more.Allow...)
@@ -214,7 +235,8 @@ func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, 
 }
 
 // replace changes the policy of a client.
-func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g api.GatewayRegistration, documents []*policy.Document) (api.GatewayClient, error) {
+func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g store.GatewayRegistration,
+	documents []*policy.Document) (View, error) {
 	differs := ""
 	switch {
 	case g.Transparent != c.Transparent:
@@ -223,58 +245,54 @@ func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g
 		differs = "address"
 	case !slices.Equal(g.Credentials, c.Credentials):
 		differs = "set of credentials"
-	case !slices.Equal(g.Providers, c.Providers) || apispec.Budget(g.Budget) != apispec.Budget(c.Budget):
+	case !slices.Equal(g.Providers, c.Providers) || g.Budget != c.Budget:
 		differs = "set of model providers, or another budget"
 	}
 	if differs != "" {
-		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %s is there with another %s", c.Name, differs).WithHint("remove it first, or leave that as it is")
+		return View{}, cove.Errorf(cove.Conflict, "the client %s is there with another %s", c.Name, differs).
+			WithHint("remove it first, or leave that as it is")
 	}
-	cut, err := c.way.Replace(documents...)
+	cut, err := c.route.Replace(documents...)
 	if err != nil {
-		return api.GatewayClient{}, err
+		return View{}, err
 	}
-	c.GatewayPolicy = g.GatewayPolicy
-	if g.Dir != "" {
-		c.Dir = g.Dir
-	}
+	c.Network = g.Network // whose other fields are the same
+	c.Dir = cmp.Or(g.Dir, c.Dir)
 	if err := r.o.Store.For(who).PutGatewayClient(ctx, c.GatewayClient); err != nil {
-		return api.GatewayClient{}, cove.Errorf(cove.ErrorCode(err), "the policy of %s is in force, but not kept: %w", c.Name, err).WithHint("%s", cove.ErrorHint(err))
+		return View{}, cove.Errorf(cove.ErrorCode(err), "the policy of %s is in force, but not kept: %w",
+			c.Name, err).WithHint("%s", cove.ErrorHint(err))
 	}
 	d := c.describe()
 	d.Cut = cut
 	return d, nil
 }
 
-// describe says what a client is like now.
-func (c *client) describe() api.GatewayClient {
-	d := api.GatewayClient{GatewayRegistration: c.GatewayRegistration, Sandbox: string(c.Sandbox), Env: map[string]string{}}
-	if c.way == nil {
-		d.Problem = fmt.Sprint(c.problem)
-		return d
+// describe returns the present view of a client.
+func (c *client) describe() View {
+	v := View{GatewayClient: c.GatewayClient, Env: map[string]string{}}
+	if c.route == nil {
+		v.Problem = fmt.Sprint(c.problem)
+		return v
 	}
-	d.Models = apispec.Models(c.way.Models())
-	d.Open, d.Files = c.proxy != nil || c.session != nil, c.way.Files()
+	v.Models = c.route.Models()
+	v.Open, v.Files = c.proxy != nil || c.session != nil, c.route.Files()
 	proxy := ""
 	if c.Transparent {
-		proxy = fmt.Sprintf("127.0.0.1:%d", engine.ProxyPort) // in the namespace that its sockets are of
+		proxy = fmt.Sprintf("127.0.0.1:%d", engine.ProxyPort) // in the namespace of its sockets
 	} else if c.proxy != nil {
 		if tcp, ok := c.proxy.Addr().(*net.TCPAddr); ok {
 			proxy = tcp.String()
 		}
 	}
-	dir := c.Dir
-	if dir == "" {
-		dir = d.Files
-	}
-	d.Env = c.way.EnvAt(proxy, dir)
-	return d
+	v.Env = c.route.EnvAt(proxy, cmp.Or(c.Dir, v.Files))
+	return v
 }
 
 // List lists the clients by name.
-func (r *Registry) List(who cove.Principal) []api.GatewayClient {
+func (r *Registry) List(who cove.Principal) []View {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := []api.GatewayClient{}
+	all := []View{}
 	if !who.Sees(cove.MachineOwner()) {
 		return all
 	}
@@ -284,20 +302,20 @@ func (r *Registry) List(who cove.Principal) []api.GatewayClient {
 	return all
 }
 
-// find is called with mu held. Clients are the machine owner's.
+// find returns a client; mu must be held. Clients are the machine owner's.
 func (r *Registry) find(who cove.Principal, name string) (*client, error) {
 	if r.closed {
 		return nil, errClosed
 	}
 	c := r.all[name]
 	if c == nil || !who.Sees(cove.MachineOwner()) {
-		return nil, cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name).WithHint("\"cove gateway list\" lists them")
+		return nil, cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name).
+			WithHint("\"cove gateway list\" lists them")
 	}
 	return c, nil
 }
 
-// Certificate is that of a client's authority, as PEM. Errors: NotFound,
-// Unavailable when the client has no way out.
+// Certificate returns that of a client's authority, as PEM. Errors: NotFound, Unavailable when the client has no route.
 func (r *Registry) Certificate(who cove.Principal, name string) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -305,14 +323,14 @@ func (r *Registry) Certificate(who cove.Principal, name string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	if c.way == nil {
-		return nil, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
+	if c.route == nil {
+		return nil, cove.Errorf(cove.Unavailable, "the client %s has no egress route: %w", name, c.problem)
 	}
-	return c.way.Certificate(), nil
+	return c.route.Certificate(), nil
 }
 
-// Remove closes a client's way out for good, and forgets its authority. Errors:
-// NotFound, Conflict for the default client, StorageFull.
+// Remove closes a client's route for good, and removes its authority. Errors: NotFound, Conflict for the default
+// client, StorageFull.
 func (r *Registry) Remove(ctx context.Context, who cove.Principal, name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,7 +339,8 @@ func (r *Registry) Remove(ctx context.Context, who cove.Principal, name string) 
 		return err
 	}
 	if name == Default {
-		return cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).WithHint("run the gateway without --listen")
+		return cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).
+			WithHint("run the gateway without --listen")
 	}
 	if err := r.o.Store.For(who).RemoveGatewayClient(ctx, name); err != nil {
 		return err
@@ -331,27 +350,26 @@ func (r *Registry) Remove(ctx context.Context, who cove.Principal, name string) 
 	return r.o.Gateway.Discard(c.Sandbox)
 }
 
-// close is called with mu held.
+// close closes the route of a client; mu must be held.
 func (c *client) close() {
 	if c.session != nil {
 		close(c.session.done)
 		c.session = nil
 	}
-	if c.way != nil {
-		c.way.Close()
+	if c.route != nil {
+		c.route.Close()
 	}
 }
 
-// Session is somebody's holding of a transparent client's sockets.
+// Session serves a transparent client's sockets for as long as a process attends to them.
 type Session struct {
 	registry *Registry
 	client   *client
 	done     chan struct{}
 }
 
-// Attach opens a transparent client's way out on sockets that it has made
-// (gateway.Listens), which are the gateway's from now on, until the session
-// ends. Errors: NotFound, Conflict when it is open or not transparent.
+// Attach opens a transparent client's route on sockets of its network namespace (engine.WayOut), and takes them over,
+// until the session ends. Errors: NotFound, Conflict when the route is open or the client is not transparent.
 func (r *Registry) Attach(who cove.Principal, name string, sockets []*os.File) (*Session, error) {
 	s, err := r.attach(who, name, sockets)
 	if err != nil {
@@ -370,14 +388,16 @@ func (r *Registry) attach(who cove.Principal, name string, sockets []*os.File) (
 	case err != nil:
 		return nil, err
 	case !c.Transparent:
-		return nil, cove.Errorf(cove.Conflict, "the client %s listens on %s", name, c.Listen).WithHint("register another with transparent")
+		return nil, cove.Errorf(cove.Conflict, "the client %s listens on %s", name, c.Listen).
+			WithHint("register another with transparent")
 	case c.session != nil:
-		return nil, cove.Errorf(cove.Conflict, "the client %s is attached already", name).WithHint("choose another name, or end what holds it")
-	case c.way == nil:
-		return nil, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
+		return nil, cove.Errorf(cove.Conflict, "the client %s is attached already", name).
+			WithHint("choose another name, or end what holds it")
+	case c.route == nil:
+		return nil, cove.Errorf(cove.Unavailable, "the client %s has no egress route: %w", name, c.problem)
 	}
 	c.session = &Session{registry: r, client: c, done: make(chan struct{})}
-	if err := c.way.Serve(sockets); err != nil {
+	if err := c.route.Serve(sockets); err != nil {
 		r.reopen(c)
 		return nil, err
 	}
@@ -387,8 +407,7 @@ func (r *Registry) attach(who cove.Principal, name string, sockets []*os.File) (
 // Done is closed when the gateway has ended the session.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// End closes the way out: whoever held the sockets has gone. It may be called
-// again.
+// End closes the route, after the process that attended to the sockets has gone. It may be called again.
 func (s *Session) End() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
@@ -397,33 +416,33 @@ func (s *Session) End() {
 	}
 }
 
-// reopen closes what a session has opened, and makes the way for the next.
+// reopen closes the route of a session, and opens one for the next session.
 func (r *Registry) reopen(c *client) {
 	c.session = nil
-	c.way.Close()
-	c.way = nil
+	c.route.Close()
+	c.route = nil
 	if c.problem = r.open(c); c.problem != nil {
-		r.o.Log.Error("a client of the gateway has no way out", "client", c.Name, "error", c.problem)
+		r.o.Log.Error("a client of the gateway has no egress route", "client", c.Name, "error", c.problem)
 	}
 }
 
-// Health says how the gateway is.
-func (r *Registry) Health() api.GatewayHealth {
+// Health describes the gateway at present.
+func (r *Registry) Health() Health {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := api.GatewayHealth{Status: "ok", Version: r.o.Version, Clients: len(r.all)}
+	h := Health{Status: "ok", Version: r.o.Version, Clients: len(r.all)}
 	if r.closed {
 		h.Status = "closing"
 	}
 	for _, c := range r.all {
-		if c.way != nil && (c.proxy != nil || c.session != nil) {
+		if c.route != nil && (c.proxy != nil || c.session != nil) {
 			h.Open++
 		}
 	}
 	return h
 }
 
-// Close closes every way out. What is kept of the clients stays.
+// Close closes every route. The stored clients stay.
 func (r *Registry) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

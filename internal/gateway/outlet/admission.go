@@ -19,8 +19,8 @@ const (
 	admissionTimeout = 10 * time.Second
 )
 
-// admission is a proxy's listener that lets nobody in but who says a password
-// first: everybody on this machine can connect to it.
+// admission is a listener for a proxy on loopback, to which every user of this machine can connect. It hands on only
+// connections whose first request carries the password in Proxy-Authorization; it answers others with status 407.
 type admission struct {
 	net.Listener
 	want     string // of Proxy-Authorization
@@ -28,8 +28,8 @@ type admission struct {
 
 	mu      sync.Mutex
 	closed  chan struct{}
-	err     error             // of Accept, once closed is
-	waiting map[net.Conn]bool // connections that have not said it yet; nil once closed is
+	err     error             // of Accept, after closed is closed
+	waiting map[net.Conn]bool // connections without a password yet; nil after closed is closed
 }
 
 func newAdmission(ln net.Listener, login string) *admission {
@@ -90,8 +90,7 @@ func (a *admission) Close() error {
 	return a.Listener.Close()
 }
 
-// admit reads the head of a connection's first request, and passes the
-// connection on if that says the password.
+// admit reads the head of a connection's first request, and hands on the connection if that carries the password.
 func (a *admission) admit(c net.Conn) {
 	c.SetReadDeadline(time.Now().Add(admissionTimeout))
 	head, err := readHead(c)
@@ -115,7 +114,7 @@ func (a *admission) admit(c net.Conn) {
 	}
 }
 
-// readHead reads as far as the end of a head, and perhaps beyond.
+// readHead reads to the end of a head, and perhaps beyond.
 func readHead(c net.Conn) (head []byte, err error) {
 	buf := make([]byte, maxAdmission)
 	n := 0
@@ -132,7 +131,7 @@ func readHead(c net.Conn) (head []byte, err error) {
 	return nil, cove.Errorf(cove.TooLarge, "the head of a request has more than %d bytes", maxAdmission)
 }
 
-// admits reports whether a head says the password.
+// admits reports whether a head carries the password.
 func (a *admission) admits(head []byte) bool {
 	text, _, _ := strings.Cut(string(head), "\r\n\r\n")
 	for line := range strings.SplitSeq(text, "\r\n") {
@@ -144,7 +143,7 @@ func (a *admission) admits(head []byte) bool {
 	return false
 }
 
-// begun is a connection of which something has been read.
+// begun is a connection with bytes that have been read already.
 type begun struct {
 	net.Conn
 	head *bytes.Reader

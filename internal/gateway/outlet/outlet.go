@@ -39,7 +39,7 @@ func (o Outlet) Open(_ context.Context, who cove.Principal, address string, push
 			return repos.Way{}, err
 		}
 	}
-	return o.way(spec)
+	return o.open(spec)
 }
 
 // Asker is the sandbox in whose name a push asks for approval.
@@ -71,32 +71,32 @@ func (o asking) Open(_ context.Context, _ cove.Principal, address string, push b
 	}
 	first := &document.Rules[0] // git begins by reading, once: that is the request that waits
 	first.Action, first.Note = policy.Ask, o.by.What
-	return o.way(gateway.Spec{Name: o.by.Name, Owner: cove.MachineOwner(), Asker: o.by.Who, Object: string(o.by.Sandbox),
+	return o.open(gateway.Spec{Name: o.by.Name, Owner: cove.MachineOwner(), Asker: o.by.Who, Object: string(o.by.Sandbox),
 		Policy: []*policy.Document{document}, Remote: address})
 }
 
-// way opens a route for a program of this machine: a proxy that admits only clients with its password.
-func (o Outlet) way(spec gateway.Spec) (repos.Way, error) {
+// open opens a route for a program of this machine: a proxy that admits only clients with its password.
+func (o Outlet) open(spec gateway.Spec) (repos.Way, error) {
 	g, err := o.Gateway()
 	if err != nil {
 		return repos.Way{}, err
 	}
 	spec.Sandbox = g.Next()
-	way, err := g.Open(spec)
+	route, err := g.Open(spec)
 	if err != nil {
 		return repos.Way{}, err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		way.Close()
+		route.Close()
 		return repos.Way{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
 	}
 	password := rand.Text()
-	way.ServeProxy(newAdmission(ln, "git:"+password))
+	route.ServeProxy(newAdmission(ln, "git:"+password))
 	return repos.Way{
 		Proxy: "http://git:" + password + "@" + ln.Addr().String(),
-		CA:    way.EnvAt("", way.Files())["GIT_SSL_CAINFO"],
-		Close: func() error { way.Close(); return nil },
+		CA:    route.EnvAt("", route.Files())["GIT_SSL_CAINFO"],
+		Close: func() error { route.Close(); return nil },
 	}, nil
 }
 

@@ -22,16 +22,16 @@ func (o Outlet) OpenPull(ctx context.Context, remote string, p forge.Pull) (forg
 	if err != nil {
 		return forge.Opened{}, err
 	}
-	way, err := o.way(spec)
+	route, err := o.open(spec)
 	if err != nil {
 		return forge.Opened{}, err
 	}
-	defer way.Close()
-	proxy, err := url.Parse(way.Proxy)
+	defer route.Close()
+	proxy, err := url.Parse(route.Proxy)
 	if err != nil {
-		return forge.Opened{}, cove.Errorf(cove.Internal, "the way out has no address: %w", err)
+		return forge.Opened{}, cove.Errorf(cove.Internal, "the egress route has no address: %w", err)
 	}
-	roots, err := os.ReadFile(way.CA)
+	roots, err := os.ReadFile(route.CA)
 	if err != nil {
 		return forge.Opened{}, cove.Errorf(cove.Unavailable, "read whom to trust: %w", err)
 	}

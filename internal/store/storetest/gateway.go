@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -21,10 +20,12 @@ func gatewayClients(t *testing.T, open Open) {
 		}
 	}
 	has(s)
-	b := store.GatewayClient{Sandbox: cove.NewSandboxID(), CreatedAt: epoch, GatewayRegistration: api.GatewayRegistration{Name: "b", Transparent: true}}
-	a := store.GatewayClient{Sandbox: cove.NewSandboxID(), CreatedAt: epoch, GatewayRegistration: api.GatewayRegistration{
-		Name: "a", Listen: "127.0.0.1:3128", Dir: "/etc/cove", Credentials: []string{"github"}, ModelPermission: api.ModelPermission{Providers: []string{"anthropic"}, Budget: &api.ModelBudget{Tokens: 5}},
-		GatewayPolicy: api.GatewayPolicy{Mode: "limited", Policies: []api.PolicyText{{Source: "p.yaml", Text: "rules: []\n'; DROP TABLE \u00e9"}}, Allow: []string{"a.test"}, Deny: []string{"b.test"}},
+	b := store.GatewayClient{Sandbox: cove.NewSandboxID(), CreatedAt: epoch, GatewayRegistration: store.GatewayRegistration{Name: "b", Transparent: true}}
+	a := store.GatewayClient{Sandbox: cove.NewSandboxID(), CreatedAt: epoch, GatewayRegistration: store.GatewayRegistration{
+		Name: "a", Listen: "127.0.0.1:3128", Dir: "/etc/cove",
+		Network: cove.Network{Mode: "limited", Policies: []cove.PolicyText{{Source: "p.yaml", Text: "rules: []\n'; DROP TABLE \u00e9"}},
+			Allow: []string{"a.test"}, Deny: []string{"b.test"}, Credentials: []string{"github"}, Providers: []string{"anthropic"},
+			Budget: cove.Budget{Tokens: 5}},
 	}}
 	must(t, s.PutGatewayClient(t.Context(), b))
 	must(t, s.PutGatewayClient(t.Context(), a))

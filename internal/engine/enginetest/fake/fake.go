@@ -206,11 +206,13 @@ func (e *Engine) rootfs(r engine.Rootfs) error {
 	switch r.Kind {
 	case engine.RootfsDir:
 		if info, err := os.Stat(r.Dir); err != nil || !info.IsDir() {
-			return cove.Errorf(cove.ImageMissing, "there is no directory %s", r.Dir).WithHint("give the path of an unpacked root filesystem")
+			return cove.Errorf(cove.ImageMissing, "there is no directory %s", r.Dir).
+				WithHint("give the path of an unpacked root filesystem")
 		}
 	case engine.RootfsImage:
 		if !slices.Contains(e.images, r.Image) {
-			return cove.Errorf(cove.ImageMissing, "this engine has no image %s", r.Image).WithHint("name it in fake.Options.Images")
+			return cove.Errorf(cove.ImageMissing, "this engine has no image %s", r.Image).
+				WithHint("name it in fake.Options.Images")
 		}
 	}
 	return nil

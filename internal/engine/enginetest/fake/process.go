@@ -180,7 +180,8 @@ func (t *processes) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 func noNUL(spec guest.ProcessSpec) error {
 	for _, s := range append(append([]string{spec.Dir}, spec.Args...), spec.Env...) {
 		if strings.Contains(s, "\x00") {
-			return &guest.Failure{Kind: guest.FailInvalid, Message: "a NUL byte in the command, its environment or its directory"}
+			return &guest.Failure{Kind: guest.FailInvalid,
+				Message: "a NUL byte in the command, its environment or its directory"}
 		}
 	}
 	return nil
@@ -244,7 +245,8 @@ func (t *processes) launch(p *Process, prog Program) error {
 
 // fork is a process like p, in its group, writing where p writes.
 func (p *Process) fork() *Process {
-	c := &Process{Args: p.Args, Env: p.Env, Dir: p.Dir, table: p.table, group: p.group, tty: p.tty, input: newPipe(), outW: p.outW.dup()}
+	c := &Process{Args: p.Args, Env: p.Env, Dir: p.Dir, table: p.table, group: p.group, tty: p.tty, input: newPipe(),
+		outW: p.outW.dup()}
 	c.inputW = &writer{pipe: c.input}
 	c.inputW.Close()
 	c.Stdin, c.Stdout, c.Stderr = c.input, c.outW, c.outW

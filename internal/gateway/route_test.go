@@ -29,7 +29,7 @@ func allow(t *testing.T, hosts ...string) *policy.Document {
 }
 
 func TestReplace(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	is := func(name string, want policy.Action) {
 		t.Helper()
 		if v := w.judge(requestOf(t, name, "GET", "/")); v.Action != want {
@@ -53,7 +53,7 @@ func TestReplace(t *testing.T) {
 // TestChangeNarrowsFirst: while a change cuts what it does not allow, both
 // policies have to allow.
 func TestChangeNarrowsFirst(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	next, err := policy.Compile(policy.Machine{}, allow(t, "allowed.test", "asked.test", "other.test"))
 	if err != nil {
 		t.Fatal(err)
@@ -123,12 +123,12 @@ func TestKeptAuthority(t *testing.T) {
 // TestNamesOfConnections: a name that is connected to is looked up as one that
 // is asked for, and counts as much.
 func TestNamesOfConnections(t *testing.T) {
-	w, _ := newTestWay(t)
+	w, _ := newTestRoute(t)
 	if _, err := w.Replace(allow(t, "*.wild.test")); err != nil {
 		t.Fatal(err)
 	}
 	connect := func(name string) policy.Verdict {
-		return (*client)(w).Decide(t.Context(), connectTo(t, name, 443))
+		return proxyView{w}.Decide(t.Context(), connectTo(t, name, 443))
 	}
 	first, last := connect("first.wild.test"), policy.Verdict{}
 	for i := range 500 {
@@ -145,7 +145,7 @@ func TestNamesOfConnections(t *testing.T) {
 	}
 }
 
-// TestNamedForTheRemote: a way of a repository opens whatever credential is named for the repository's host.
+// TestNamedForTheRemote: a route of a repository opens whatever credential is named for the repository's host.
 func TestNamedForTheRemote(t *testing.T) {
 	t.Setenv("GH_TOKEN", "ghp_a-token-of-this-machine")
 	t.Setenv("HOME", t.TempDir())

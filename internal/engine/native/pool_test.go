@@ -16,10 +16,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
-// TestNurseryKeepsNetworksApart: a sandbox with a network has the same one
+// TestPoolKeepsNetworksApart: a sandbox with a network has the same one
 // whether its blank was online or not, and one without has none, whatever is
 // ready.
-func TestNurseryKeepsNetworksApart(t *testing.T) {
+func TestPoolKeepsNetworksApart(t *testing.T) {
 	e := open(t)
 	networks := map[cove.NetworkMode]string{}
 	for _, c := range []struct {
@@ -37,7 +37,7 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 		{"limited of nothing", cove.NetworkLimited, nil, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e.nursery.close()
+			e.pool.close()
 			ready := map[bool]*blank{}
 			for _, online := range c.ready {
 				b, err := e.newBlank(t.Context(), cove.CodeUser, online, e.groupName(), e.ranges)
@@ -46,7 +46,7 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 				}
 				ready[online] = b
 			}
-			e.nursery = nursery{offline: holding(ready[false]), online: holding(ready[true]), lasting: e.nursery.lasting}
+			e.pool = pool{offline: holding(ready[false]), online: holding(ready[true]), detached: e.pool.detached}
 			s, err := e.Prepare(t.Context(), engine.Template{
 				ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
 				Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: c.network,
@@ -80,17 +80,17 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 	}
 }
 
-// TestHeirLasts: a lasting sandbox with a network begins as the heir that is
+// TestDetachedLasts: a lasting sandbox with a network begins as the detached guest that is
 // ready, and goes on without the process that had it ready.
-func TestHeirLasts(t *testing.T) {
+func TestDetachedLasts(t *testing.T) {
 	needRoot(t)
 	e := open(t)
-	h, err := e.newHeir(t.Context(), cove.AgentUser, true)
+	h, err := e.newDetached(t.Context(), cove.AgentUser, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.nursery.lasting.Close()
-	e.nursery.lasting = holding(h)
+	e.pool.detached.Close()
+	e.pool.detached = holding(h)
 	tmpl := lastingTemplate()
 	without, err := e.Prepare(t.Context(), tmpl)
 	if err != nil {

@@ -1,4 +1,4 @@
-package layers
+package install
 
 import (
 	"cmp"
@@ -33,22 +33,21 @@ const (
 	lockPoll   = time.Second / 5
 )
 
-// installLimits bound npm at work, and checkLimits a program that prints its
-// version. What npm writes is on the host, beside the disk limit.
+// installLimits bound npm at work, and checkLimits a program that prints its version. What npm writes is on the host,
+// beside the disk limit.
 var (
 	installLimits = cove.Limits{Memory: 3 << 30, CPUs: 2, PIDs: 512, Disk: 1 << 30, Timeout: 30 * time.Minute}
 	checkLimits   = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 256, Disk: 1 << 30, Timeout: time.Minute}
 )
 
-// installScript makes a layer in the current directory: arguments are package,
-// version, file name and pattern of the program.
+// installScript makes a layer in the current directory: arguments are package, version, file name and pattern of the
+// program.
 //
 //go:embed install.sh
 var installScript string
 
-// Install installs a version of an agent, the pinned one if empty, and has runs
-// use it. Where it is there already nothing is fetched. Errors: NotFound,
-// InvalidArgument, RuntimeMissing without npm, Unavailable without its registry,
+// Install installs a version of an agent, the pinned one if empty, and has runs use it. Where it is there already
+// nothing is fetched. Errors: NotFound, InvalidArgument, RuntimeMissing without npm, Unavailable without its registry,
 // StorageFull, Corrupt, Unsupported, Canceled.
 func (s *Store) Install(ctx context.Context, name, version string, progress func(workspace.Step)) (agent.Layer, error) {
 	a, err := s.Agent(name)
@@ -57,7 +56,9 @@ func (s *Store) Install(ctx context.Context, name, version string, progress func
 	}
 	if a.Package.Npm == "" {
 		if version != "" {
-			return agent.Layer{}, cove.Errorf(cove.Unsupported, "%s is not installed from a registry, and has no versions to choose from", a.Title).WithHint("leave the version out")
+			return agent.Layer{}, cove.Errorf(cove.Unsupported,
+				"%s is not installed from a registry, and has no versions to choose from", a.Title).
+				WithHint("leave the version out")
 		}
 		return s.Layer(a)
 	}
@@ -82,8 +83,8 @@ func (s *Store) Install(ctx context.Context, name, version string, progress func
 	return l, nil
 }
 
-// lock keeps other processes from changing the installs of an agent, and removes
-// what a process that died during a change has left.
+// lock keeps other processes from changing the installs of an agent, and removes what a process that died during a
+// change has left.
 func (s *Store) lock(ctx context.Context, a agent.Agent, progress func(workspace.Step)) (unlock func(), err error) {
 	dir := s.dirOf(a)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -125,8 +126,7 @@ func (s *Store) lock(ctx context.Context, a agent.Agent, progress func(workspace
 	return func() { f.Close() }, nil
 }
 
-// make makes a layer. It is there as a whole, and after a crash of the machine
-// too, or not at all.
+// make makes a layer. It is there as a whole, and after a crash of the machine too, or not at all.
 func (s *Store) make(ctx context.Context, a agent.Agent, l agent.Layer, progress func(workspace.Step)) (err error) {
 	dir := s.dirOf(a)
 	registry, err := s.o.Registry(ctx)
@@ -161,8 +161,8 @@ func (s *Store) make(ctx context.Context, a agent.Agent, l agent.Layer, progress
 	return s.settle(made, l.Source, lockfile)
 }
 
-// prepare puts into a directory what npm needs to know. The user of npm inside may
-// write there: with some engines that is another user than the owner.
+// prepare puts into a directory what npm needs to know. The user of npm inside may write there: with some engines that
+// is another user than the owner.
 func prepare(made string, registry map[string]string, lockfile string) error {
 	var config strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(registry)) {
@@ -181,8 +181,8 @@ func prepare(made string, registry map[string]string, lockfile string) error {
 	return os.Chmod(made, 0o777)
 }
 
-// npm lets npm install a package into the directory of a layer, in a sandbox that
-// reaches npm's registry and nothing else.
+// npm lets npm install a package into the directory of a layer, in a sandbox that reaches npm's registry and nothing
+// else.
 func (s *Store) npm(
 	ctx context.Context, a agent.Agent, version, layer, made string, progress func(workspace.Step),
 ) error {
@@ -206,7 +206,8 @@ func (s *Store) npm(
 	}()
 	r, err := s.run(ctx, layer, engine.Attachment{Target: place}, Job{
 		Script: installScript, Args: []string{a.Package.Npm, version, a.Program, a.Package.Program}, Limits: installLimits,
-		Network: &cove.Network{Enabled: true, Policies: []cove.PolicyText{{Source: "installation of " + a.Name, Text: "presets: [npm]\n"}}},
+		Network: &cove.Network{Enabled: true, Policies: []cove.PolicyText{{Source: "installation of " + a.Name,
+			Text: "presets: [npm]\n"}}},
 	})
 	cancel()
 	<-told
@@ -274,7 +275,8 @@ func (r Result) problem(a agent.Agent, version string) error {
 		return cove.Errorf(cove.Forbidden, "npm's registry does not give %s without a login: %s",
 			what, tail(r.Stderr)).
 			WithHint("use a registry that needs none for it")
-	case has("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH", "EHOSTUNREACH", "ERR_SOCKET", "E5", "E429", "network"):
+	case has("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH", "EHOSTUNREACH",
+		"ERR_SOCKET", "E5", "E429", "network"):
 		return cove.Errorf(cove.Unavailable, "npm's registry cannot be reached: %s", tail(r.Stderr)).
 			WithHint("is this machine online? what is installed already works without")
 	}
@@ -300,8 +302,8 @@ func tail(stderr string) string {
 	return strings.ToValidUTF8(strings.Join(lines, "; "), "?")
 }
 
-// tryScript runs a program: arguments are what comes first in PATH, the names of
-// programs that it needs, and the command.
+// tryScript runs a program: arguments are what comes first in PATH, the names of programs that it needs, and the
+// command.
 const tryScript = `PATH=$1:$PATH
 for program in $2; do
     command -v "$program" >/dev/null || { echo "$program"; exit 92; }
@@ -310,9 +312,8 @@ shift 2
 exec "$@"
 `
 
-// Try has the program of a layer say its version, in a sandbox. Errors:
-// RuntimeMissing, Corrupt when it is of another one, or why the sandbox could not
-// be made.
+// Try has the program of a layer say its version, in a sandbox. Errors: RuntimeMissing, Corrupt when it is of another
+// one, or why the sandbox could not be made.
 func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said string, err error) {
 	o, err := a.Outfit(l, agent.Choice{})
 	if err != nil {
@@ -423,9 +424,8 @@ func sizeOf(dir string) (size int64) {
 	return size
 }
 
-// Remove removes versions of an agent that no sandbox has: the one that is named,
-// or all but the one that runs use. inUse says who has a layer; the names of
-// the removed are returned. Errors: NotFound, Conflict, StorageFull.
+// Remove removes versions of an agent that no sandbox has: the one that is named, or all but the one that runs use.
+// inUse says who has a layer; the names of the removed are returned. Errors: NotFound, Conflict, StorageFull.
 func (s *Store) Remove(
 	ctx context.Context, name, version string, inUse func(layer string) []string,
 ) (removed []string, err error) {

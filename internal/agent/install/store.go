@@ -1,15 +1,14 @@
-// Package layers owns the installed programs of agents: each version is a
-// read-only directory of the host, which sandboxes are shown, below one
-// directory of Cove's.
+// Package install owns the installed programs of agents: each version is a read-only directory of the host, which
+// sandboxes are shown, below one directory of Cove's.
 //
 //	claude/2.1.329/          what npm has made, with its lockfile
 //	claude/2.1.329/bin/      the program, as a link
 //	claude/2.1.329.lock.json that lockfile, which a later installation is held to
 //	claude/current           the version that runs use
 //
-// Nothing of a package runs on the host: npm does its work in a sandbox, and
-// what it has made is only ever looked into by what does not follow links.
-package layers
+// Nothing of a package runs on the host: npm does its work in a sandbox, and what it has made is only ever looked into
+// by what does not follow links.
+package install
 
 import (
 	"cmp"
@@ -30,8 +29,7 @@ type Options struct {
 	Providers func() ([]model.Provider, error) // of models
 	// Run runs something in a sandbox of its own, to its end.
 	Run func(context.Context, Job) (Result, error)
-	// Registry returns npm's settings for the registry of its packages, by the
-	// names of npm's own configuration.
+	// Registry returns npm's settings for the registry of its packages, by the names of npm's own configuration.
 	Registry func(context.Context) (map[string]string, error)
 }
 
@@ -72,9 +70,8 @@ type Want struct {
 	ProviderName string // instead of the agent's own; empty: that
 }
 
-// Outfit returns what a sandbox needs for an agent of this machine, with its layer.
-// Errors: NotFound for an agent or provider that is not there, RuntimeMissing for
-// an agent that is not installed, InvalidArgument, Unsupported.
+// Outfit returns what a sandbox needs for an agent of this machine, with its layer. Errors: NotFound for an agent or
+// provider that is not there, RuntimeMissing for an agent that is not installed, InvalidArgument, Unsupported.
 func (s *Store) Outfit(name string, w Want) (agent.Agent, agent.Layer, agent.Outfit, error) {
 	a, err := s.Agent(name)
 	if err != nil {

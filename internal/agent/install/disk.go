@@ -1,4 +1,4 @@
-package layers
+package install
 
 import (
 	"errors"
@@ -18,8 +18,7 @@ const currentName = "current"
 
 func (s *Store) dirOf(a agent.Agent) string { return filepath.Join(s.o.Dir, a.Name) }
 
-// Layer returns the install that runs of an agent use. Errors: RuntimeMissing when it is not
-// installed.
+// Layer returns the install that runs of an agent use. Errors: RuntimeMissing when it is not installed.
 func (s *Store) Layer(a agent.Agent) (agent.Layer, error) {
 	missing := cove.Errorf(cove.RuntimeMissing, "%s is not installed", a.Title).
 		WithHint("install it: cove agents install %s", a.Name)
@@ -53,8 +52,7 @@ func (s *Store) layer(a agent.Agent, version string) agent.Layer {
 	return agent.Layer{Name: a.Name + "/" + version, Version: version, Source: filepath.Join(s.dirOf(a), version)}
 }
 
-// Place returns the directory of the layer of a name, to show to a sandbox. Errors:
-// NotFound, RuntimeMissing.
+// Place returns the directory of the layer of a name, to show to a sandbox. Errors: NotFound, RuntimeMissing.
 func (s *Store) Place(layer string) (hostpath.Own, error) {
 	if strings.Contains(layer, "/") {
 		return hostpath.Own{Dir: s.o.Dir, Name: layer}, nil

@@ -5,7 +5,6 @@ package native
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -16,47 +15,37 @@ import (
 
 var _ engine.Adopter = (*Engine)(nil)
 
-// An heir is a blank for a lasting sandbox: an instance of its own, with the lock
-// on its id range, so that it can go on without this process.
-type heir struct {
-	*blank
-	self   *instance.Instance
-	ranges *local.Ranges
-	group  string
-}
-
-// newHeir makes one, with the namespace that mounts of this process's own user
-// will need. On error nothing is left.
-func (e *Engine) newHeir(ctx context.Context, u cove.User, online bool) (h *heir, err error) {
-	h = &heir{ranges: local.NewRanges()}
-	if h.self, err = instance.Hold(e.o.RunDir); err != nil {
+// newDetached starts a guest for a detached sandbox, with the namespace for mounts of this process's own user. On error
+// nothing is left.
+func (e *Engine) newDetached(ctx context.Context, u cove.User, online bool) (d *detached, err error) {
+	d = &detached{ranges: local.NewRanges()}
+	if d.self, err = instance.Hold(e.o.RunDir); err != nil {
 		return nil, err
 	}
-	h.group = e.names.Group(h.self.ID, 1)
-	if h.blank, err = e.newBlank(ctx, u, online, h.group, h.ranges); err == nil && e.root {
-		_, err = e.ownership(h.blank, e.ids.Self(), u)
+	d.group = e.names.Group(d.self.ID, 1)
+	if d.blank, err = e.newBlank(ctx, u, online, d.group, d.ranges); err == nil && e.root {
+		_, err = e.ownership(d.blank, e.ids.Self(), u)
 	}
 	if err != nil {
-		h.remove()
+		d.remove()
 		return nil, err
 	}
-	return h, nil
+	return d, nil
 }
 
-// remove removes one that became no sandbox.
-func (h *heir) remove() error {
+// remove removes a guest that became no sandbox.
+func (d *detached) remove() error {
 	var err error
-	if h.blank != nil {
-		err = h.blank.remove()
+	if d.blank != nil {
+		err = d.blank.remove()
 	}
-	h.ranges.Close()
-	return errors.Join(err, h.self.Release())
+	d.ranges.Close()
+	return errors.Join(err, d.self.Release())
 }
 
-// keep has a sandbox kept, which has what the heir has from then on. Errors:
-// Conflict, StorageFull.
-func (e *Engine) keep(t engine.Template, h *heir) (*local.Detached, error) {
-	return e.keeper.New(h.self, local.Record{Under: e.o.CgroupParent, Name: h.group, Tasks: h.tasks, Template: t})
+// keep records a sandbox, which takes over everything that its guest holds. Errors: Conflict, StorageFull.
+func (e *Engine) keep(t engine.Template, d *detached) (*local.Detached, error) {
+	return e.keeper.New(d.self, local.Record{Under: e.o.CgroupParent, Name: d.group, Tasks: d.tasks, Template: t})
 }
 
 // Left implements engine.Adopter.
@@ -69,12 +58,12 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 		return nil, err
 	}
 	s := &sandbox{engine: e, template: k.Record.Template, bound: true, lasts: true, keep: k, ranges: local.NewRanges()}
-	if err := e.register(s); err != nil {
+	if err := e.present.Add(s); err != nil {
 		k.Disown()
 		return nil, err
 	}
 	if err := s.adopt(ctx); err != nil {
-		e.forget(s)
+		e.present.Remove(s)
 		k.Disown()
 		return nil, err
 	}
@@ -105,14 +94,4 @@ func (s *sandbox) adopt(ctx context.Context) error {
 	}
 	go s.blank.collect()
 	return nil
-}
-
-// waitEmpty waits until nothing of an adopted sandbox runs any more: its PID 1
-// is not a child of this process, which could wait for it.
-func (b *blank) waitEmpty() {
-	for deadline := time.Now().Add(removalPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if b.group.Empty() {
-			return
-		}
-	}
 }

@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Compile merges documents, first to last, into one policy. Errors: InvalidArgument with the rule's place, or the error
+// of Registry.
+func Compile(m Machine, layers ...*Document) (*Policy, error) {
+	p := &Policy{private: slices.Clone(m.Private), own: slices.Clone(m.Own)}
+	for _, d := range layers {
+		if d == nil {
+			continue
+		}
+		if d.Replace {
+			p.allow, p.ask = nil, nil
+			p.git = dropGit(p.git)
+			if p.pullRequests == Granted {
+				p.pullRequests = Unsaid
+			}
+		}
+		if p.pullRequests != Refused && d.PullRequests != Unsaid {
+			p.pullRequests = d.PullRequests
+		}
+		p.git = mergeGit(p.git, d.Git)
+		if d.Mode != "" {
+			p.mode = d.Mode
+		} else if p.mode == "" {
+			p.mode = cove.NetworkLimited
+		}
+		for _, use := range d.Presets {
+			rules, err := use.expand(m.Registry)
+			if err != nil {
+				return nil, err
+			}
+			if err := p.add(rules); err != nil {
+				return nil, err
+			}
+		}
+		if err := p.add(d.Rules); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *Policy) add(rules []Rule) error {
+	for _, r := range rules {
+		switch r.Action {
+		case Deny:
+			p.deny = append(p.deny, r)
+			continue
+		case Allow:
+			p.allow = append(p.allow, r)
+		case Ask:
+			p.ask = append(p.ask, r)
+		}
+		for _, c := range r.cidrs {
+			if err := p.opens(c); err != nil {
+				return cove.Errorf(cove.InvalidArgument, "%s: %s", r.ID, bare(err)).WithHint("%s", cove.ErrorHint(err))
+			}
+		}
+	}
+	return nil
+}
+
+// opens refuses a range inside one that no rule opens. A wider range is accepted and does not open it.
+func (p *Policy) opens(c netip.Prefix) error {
+	for _, s := range append(slices.Clone(never), specials...) {
+		if s.class != "this machine" && s.class != classMetadata || !within(s.net, c) {
+			continue
+		}
+		if p.configured(c.Addr()) {
+			return nil
+		}
+		hint := "only the gateway's own configuration can"
+		if s.class == "this machine" {
+			hint = "a service of this machine is " + HostService + " with its port"
+		}
+		return cove.Errorf(cove.InvalidArgument, "%s is %s, which no rule opens", c, s.class).WithHint("%s", hint)
+	}
+	return nil
+}

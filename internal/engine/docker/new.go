@@ -1,0 +1,171 @@
+//go:build linux
+
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+
+	"errors"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// slotsPerCPU bounds how many containers are made at the same time. A daemon makes more no faster, and each would take
+// longer than a call may.
+const slotsPerCPU = 4
+
+// startPatience is how long New waits for the daemon's first answer.
+const startPatience = 10 * time.Second
+
+// New asks the daemon what it can enforce. It fails when there is no daemon, or none that this engine can use.
+func New(o Options) (*Engine, error) {
+	if _, err := os.Stat(o.Guest); err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
+			WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
+	}
+	options := []client.Opt{client.FromEnv}
+	if o.Host != "" {
+		options = append(options, client.WithHost(o.Host))
+	}
+	c, err := client.New(options...)
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "the Docker daemon's address cannot be used: %w", err).
+			WithHint("check DOCKER_HOST")
+	}
+	e := &Engine{
+		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
+		keeper: local.Registry{RunDir: o.RunDir, Engine: engineName},
+		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()),
+		nonces: map[string]bool{},
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+	defer cancel()
+	info, err := e.api.info(ctx)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if e.capabilities, err = capabilities(info); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	e.cpus = info.NCPU
+	addLocal(&e.capabilities, info, os.Geteuid() == 0, isHere(c.DaemonHost()))
+	e.host, e.hostErr = rootfs.ReadHost()
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	e.mountinfo = string(mountinfo)
+	return e, nil
+}
+
+// capabilities says what a daemon can enforce.
+func capabilities(info system.Info) (engine.Capabilities, error) {
+	refuse := func(why, hint string) (engine.Capabilities, error) {
+		return engine.Capabilities{}, cove.Errorf(cove.Unsupported, "this Docker daemon cannot hold a sandbox: %s", why).
+			WithHint("%s", hint)
+	}
+	if info.OSType != "linux" {
+		return refuse("it runs "+info.OSType+" containers", "switch it to Linux containers")
+	}
+	if info.Architecture != machine() {
+		return refuse("it runs on "+info.Architecture+", and this Cove is for "+machine(), "use a daemon on this machine")
+	}
+	if !has(info, "seccomp") {
+		return refuse("it was built without seccomp", "use your distribution's package, or --engine native")
+	}
+	c := engine.Capabilities{
+		Isolations:    []cove.Isolation{cove.IsolationContainer},
+		Networks:      []cove.NetworkMode{cove.NetworkNone},
+		OwnImages:     true,
+		UserIDs:       true,
+		UserNamespace: has(info, "userns"),
+		LateMount:     true,
+		Files:         true,
+		MemoryLimit:   info.MemoryLimit,
+		SwapLimit:     info.SwapLimit || noSwap(),
+		CPULimit:      info.CPUCfsPeriod && info.CPUCfsQuota,
+		PIDsLimit:     info.PidsLimit,
+		DiskLimit:     true,
+		Pause:         true,
+		Missing: map[string]string{
+			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its ` +
+				`daemon.json gives them one apart from the host's`,
+			"mount_flags": "a container engine gives a mount no flags but read-only; run cove as root " +
+				"on the daemon's machine, or use --engine native",
+			"mount_owners": "a container engine maps no owners in mounts; run cove as root on the daemon's machine, use " +
+				"--engine native, or give the directory to the sandbox's user",
+		},
+	}
+	if !c.UserNamespace {
+		c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; ` +
+			`"userns-remap" in the daemon's daemon.json changes that`
+	}
+	for name, is := range map[string]bool{"memory_limit": c.MemoryLimit, "cpu_limit": c.CPULimit,
+		"pids_limit": c.PIDsLimit} {
+		if !is {
+			c.Missing[name] = `the daemon's kernel or cgroup delegation lacks the controller; see the warnings of "docker info"`
+		}
+	}
+	if !c.SwapLimit {
+		c.Missing["swap_limit"] = `the kernel does not account for swap; boot with "swapaccount=1" or turn swap off`
+	}
+	return c, nil
+}
+
+// machine is this processor's name as uname and the daemon say it.
+func machine() string {
+	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+}
+
+// Prepare implements engine.Engine.
+func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox, error) {
+	if err := e.capabilities.Check(t); err != nil {
+		return nil, err
+	}
+	sb := newSandbox(e, t)
+	if err := e.present.Add(sb); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.Lifetime == cove.LifetimeDetached {
+		if sb.keep, err = e.keep(ctx, t); err != nil {
+			e.present.Remove(sb)
+			return nil, err
+		}
+	}
+	if err = sb.prepare(ctx); err == nil {
+		return sb, nil
+	}
+	// Destroying it also takes it out.
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), attempts*e.api.timeout)
+	defer cancel()
+	if left := sb.Destroy(cleanup); left != nil {
+		e.o.Log.Warn("a container could not be removed yet", "sandbox", t.ID, "error", left)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return nil, err
+}
+
+// Close implements engine.Engine.
+func (e *Engine) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	again, err := e.present.Close(func(s *sandbox) error { return s.close(ctx) })
+	if again {
+		return err
+	}
+	return errors.Join(err, e.api.c.Close())
+}

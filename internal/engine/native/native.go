@@ -1,0 +1,180 @@
+//go:build linux
+
+package native
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// New looks at what the host offers. It fails only when the engine cannot be used at all; what it cannot enforce is in
+// Capabilities.
+func New(o Options) (*Engine, error) {
+	if o.CgroupParent == "" {
+		o.CgroupParent = "cove"
+	}
+	if _, err := os.Stat(o.Guest); err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
+			WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
+	}
+	hierarchy, err := cgroup.Find(o.CgroupParent)
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "control groups cannot be used: %w", err).WithHint("run \"cove doctor\"")
+	}
+	e, err := newEngine(o, hierarchy)
+	if err != nil {
+		hierarchy.Close()
+	}
+	return e, err
+}
+
+func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
+	// Descriptors that this process was itself given without close-on-exec must not reach a guest.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // 5.11
+		return nil, cove.Errorf(cove.Unsupported, "close_range: %w", err).WithHint("Cove needs Linux 5.12 or newer")
+	}
+	e := &Engine{
+		o: o, hierarchy: hierarchy, root: os.Geteuid() == 0,
+		ids:     local.FindIDs(),
+		keeper:  local.Registry{RunDir: o.RunDir, Engine: engineName},
+		ranges:  local.NewRanges(),
+		names:   local.Names{RunDir: o.RunDir},
+		staging: filepath.Join(o.RunDir, "staging"),
+	}
+	if err := os.MkdirAll(e.staging, 0o755); err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).
+			WithHint("choose another with --run-dir or COVE_RUN_DIR")
+	}
+	e.host, e.hostErr = rootfs.ReadHost()
+	e.capabilities = e.look()
+	e.pool = e.newPool(max(o.Ready, 0))
+	if e.capabilities.PIDsLimit {
+		e.pool.offline.Refill()
+	}
+	return e, nil
+}
+
+// look says what can be enforced here.
+func (e *Engine) look() engine.Capabilities {
+	h := e.hierarchy
+	c := engine.Capabilities{
+		Isolations:    []cove.Isolation{cove.IsolationContainer},
+		Networks:      []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
+		UserIDs:       e.ids.Separate(),
+		HostIDRange:   e.ids.Ranged(),
+		UserNamespace: true,
+		LateMount:     true,
+		MountFlags:    true,
+		MountOwners:   true,
+		Files:         true,
+		Listeners:     true,
+		FileSockets:   true,
+		MemoryLimit:   h.Has(cgroup.Memory),
+		SwapLimit:     h.Swap(),
+		CPULimit:      h.Has(cgroup.CPU),
+		PIDsLimit:     h.Has(cgroup.PIDs),
+		DiskLimit:     true,
+		Lasting:       true,
+		Pause:         h.Has(cgroup.Freezer),
+		Missing:       map[string]string{},
+	}
+	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory,
+		"cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer} {
+		if why := h.Missing(controller); why != "" {
+			c.Missing[name] = why
+		}
+	}
+	if c.MemoryLimit && !c.SwapLimit {
+		c.Missing["swap_limit"] = `the kernel does not account for swap; boot with "swapaccount=1" or turn swap off`
+	}
+	if !c.UserIDs {
+		c.Missing["user_ids"] = `no subordinate ids: install newuidmap (Debian package uidmap) and run ` +
+			`"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"`
+	}
+	if !c.HostIDRange {
+		c.Missing["host_id_range"] = "a range of host ids for each sandbox needs root"
+	}
+	return c
+}
+
+// Prepare implements engine.Engine.
+func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox, error) {
+	if err := e.capabilities.Check(t); err != nil {
+		return nil, err
+	}
+	if !e.capabilities.PIDsLimit {
+		return nil, cove.Errorf(cove.Unsupported, "a sandbox needs a control group of its own: %s",
+			e.capabilities.Missing["pids_limit"]).
+			WithHint("run \"cove doctor\"")
+	}
+	if t.Rootfs.Kind == engine.RootfsHost && e.hostErr != nil {
+		return nil, e.hostErr
+	}
+	s := &sandbox{engine: e, template: t}
+	if err := e.present.Add(s); err != nil {
+		return nil, err
+	}
+	if err := s.launch(ctx); err != nil {
+		s.Destroy(context.WithoutCancel(ctx))
+		e.present.Remove(s)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close implements engine.Engine.
+func (e *Engine) Close() error {
+	again, err := e.present.Close((*sandbox).close)
+	if again {
+		return err
+	}
+	e.pool.close()
+	e.ranges.Close()
+	return errors.Join(err, e.hierarchy.Close())
+}
+
+// Sweep implements engine.Engine. The processes of a dead instance's sandboxes end with their sockets; what may be left
+// are groups, and stuck processes in them.
+func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
+	var swept engine.Swept
+	removed, err := e.keeper.Sweep()
+	if err != nil {
+		return swept, err
+	}
+	swept.Items = removed
+	groups, err := e.hierarchy.List()
+	if err != nil {
+		return swept, cove.Errorf(cove.Unavailable, "cannot list the control groups: %w", err)
+	}
+	var errs []error
+	for _, name := range groups {
+		if ctx.Err() != nil {
+			return swept, ctx.Err()
+		}
+		if !e.names.Orphan(name) {
+			continue
+		}
+		g := e.hierarchy.Group(name)
+		if err := errors.Join(g.Kill(), g.Remove(removalPatience)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		swept.Sandboxes++
+		swept.Items = append(swept.Items, "control group "+name)
+	}
+	return swept, errors.Join(errs...)
+}

@@ -1,0 +1,116 @@
+//go:build linux
+
+package native
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/unixconn"
+)
+
+// newBlank makes one for a class of users, on the network or not, with a group of that name and, as root, one of the id
+// ranges. On error nothing is left.
+func (e *Engine) newBlank(
+	ctx context.Context, u cove.User, online bool, name string, ranges *local.Ranges,
+) (b *blank, err error) {
+	b = &blank{online: online, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			b.remove()
+			b = nil
+		}
+	}()
+	var network []guest.Step
+	if online {
+		if network, err = planNetwork(); err != nil {
+			return b, err
+		}
+	}
+	if b.ids, b.releaseIDs, err = e.ids.Map(u, ranges); err != nil {
+		return b, err
+	}
+	seed, err := newSeed(e.hierarchy, name)
+	if err != nil {
+		return b, cove.Errorf(cove.Unavailable, "%w", err).WithHint("run \"cove doctor\"")
+	}
+	b.group = seed.group
+	conn, theirs, err := unixconn.Pair()
+	if err != nil {
+		seed.discard()
+		return b, err
+	}
+	err = b.start(e.o.Guest, seed, theirs)
+	theirs.Close()
+	if err == nil {
+		err = e.writeIDs(ctx, b)
+	}
+	if err != nil {
+		conn.Close()
+		return b, err
+	}
+	if b.client, err = guest.NewClient(ctx, conn); err != nil {
+		return b, b.explain("start the guest", err)
+	}
+	go b.collect()
+	if err = b.client.Begin(ctx, planBegin(b.ids.Guest, e.staging, network)); err != nil {
+		return b, b.explain("begin the sandbox", err)
+	}
+	stats, err := b.group.Stats()
+	if err != nil {
+		return b, fmt.Errorf("read the control group: %w", err)
+	}
+	b.tasks = stats.PIDs
+	return b, nil
+}
+
+// writeIDs gives the guest's user namespace its maps. The guest waits for the plan meanwhile.
+func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
+	pid := strconv.Itoa(b.pid)
+	if b.ids.Tool {
+		for tool, lines := range map[string]local.IDLines{"newuidmap": b.ids.Users, "newgidmap": b.ids.Groups} {
+			args := append([]string{pid}, strings.Fields(lines.String())...)
+			if out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput(); err != nil {
+				return cove.Errorf(cove.Unavailable, "%s: %w: %s", tool, err, strings.TrimSpace(string(out))).
+					WithHint("check /etc/subuid and /etc/subgid, and that %s is setuid", tool)
+			}
+		}
+		return nil
+	}
+	type file struct{ name, text string }
+	maps := []file{{"uid_map", b.ids.Users.String()}, {"gid_map", b.ids.Groups.String()}}
+	if !e.root {
+		maps = append([]file{{"setgroups", "deny"}}, maps...)
+	}
+	for _, m := range maps {
+		if err := os.WriteFile(filepath.Join("/proc", pid, m.name), []byte(m.text), 0); err != nil {
+			return cove.Errorf(cove.Unavailable, "cannot map ids into the sandbox: %w", err).WithHint("run \"cove doctor\"")
+		}
+	}
+	return nil
+}
+
+// ownership is a user namespace for idmapped mounts, in which what belongs to an owner of the host belongs to a user of
+// the sandbox. It stays open until the sandbox has all of its mounts.
+func (e *Engine) ownership(b *blank, of local.Owner, u cove.User) (*os.File, error) {
+	inside := b.ids.Users.OnHost(u.UID)
+	key := [3]int{of.UID, of.GID, inside}
+	b.owning.Lock()
+	defer b.owning.Unlock()
+	if ns := b.ownerships[key]; ns != nil {
+		return ns, nil
+	}
+	ns, err := local.Ownership(e.o.Guest, guestEnv, of, inside)
+	if err == nil {
+		b.ownerships[key] = ns
+	}
+	return ns, err
+}

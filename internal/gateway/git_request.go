@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/git/smart"
+)
+
+// ruleGit is the rule of refusals that no policy makes.
+const ruleGit = "gateway: git"
+
+// Types of messages in the protocol.
+const (
+	askedType    = "application/x-git-upload-pack-request"
+	objectsType  = "application/x-git-upload-pack-result"
+	commandsType = "application/x-git-receive-pack-request"
+)
+
+// gitStage judges the git requests of one sandbox.
+type gitStage struct {
+	*decider
+	holds  *holds
+	proxy  *proxy.Server // sends the gateway's own requests to git servers
+	after  []stage       // which those requests pass: the stages after this one
+	packs  Inspector     // see Options
+	dir    string        // for pushes until they are judged; see Options.Spool
+	log    *slog.Logger
+	repos  gitRepos
+	places chan struct{} // one for each push in dir
+}
+
+// gitRights are the policy for one repository and, during a change, the next one: all of them must agree.
+type gitRights []*git.Policy
+
+func (g gitRights) sees(ref, head string) bool {
+	return !slices.ContainsFunc(g, func(p *git.Policy) bool { return !p.Sees(ref, head) })
+}
+
+func (g gitRights) least(judge func(*git.Policy) git.Verdict) (least git.Verdict) {
+	for i, p := range g {
+		if v := judge(p); i == 0 || v.Action < least.Action {
+			least = v
+		}
+	}
+	return least
+}
+
+func (g gitRights) all(what func(*git.Policy) bool) bool {
+	return !slices.ContainsFunc(g, func(p *git.Policy) bool { return !what(p) })
+}
+
+// rightsTo returns the rights for a repository, or nil if there are none.
+func (s *gitStage) rightsTo(r policy.Request, repo string) gitRights {
+	all := gitRights{}
+	for _, p := range s.both() {
+		rights := p.Git(r.Host, r.Port, repo)
+		if rights == nil {
+			return nil
+		}
+		all = append(all, rights)
+	}
+	return all
+}
+
+// gitRequest is a git request that is judged.
+type gitRequest struct {
+	*gitStage
+	request policy.Request
+	http    *http.Request
+	asked   smart.Request
+	rights  gitRights
+	repo    *gitRepo
+	// refused is the last refusal by a stage of one of the gateway's own requests to the server.
+	refused atomic.Pointer[proxy.Refusal]
+}
+
+func refuseGit(rule, reason string) *proxy.Refusal {
+	return &proxy.Refusal{Code: cove.Forbidden, Rule: rule, Reason: reason}
+}
+
+// plainMessage returns the message of an error without its hint.
+func plainMessage(err error) string {
+	return strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")")
+}
+
+// version settles the version of the protocol, so that the server reads what was judged.
+func (g *gitRequest) version() smart.Version {
+	v := smart.ParseVersion(g.http.Header["Git-Protocol"])
+	if v == 2 && g.asked.Service == smart.Push { // which is the same in all
+		v = 0
+	}
+	delete(g.http.Header, "Git-Protocol")
+	if header := v.Header(); header != "" {
+		g.http.Header["Git-Protocol"] = []string{header}
+	}
+	return v
+}
+
+// body reads the decoded body of a request, which must be of a type.
+func (g *gitRequest) body(kind string, most int64) ([]byte, error) {
+	r, err := g.decoded(kind)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	switch {
+	case err != nil:
+		return nil, cove.Errorf(cove.InvalidArgument, "the body of the request broke off: %w", err)
+	case int64(len(data)) > most:
+		return nil, cove.Errorf(cove.TooLarge, "the request has more than %d bytes", most)
+	}
+	return data, nil
+}
+
+// decoded returns the body of a request as it is judged, and sent on.
+func (g *gitRequest) decoded(kind string) (io.Reader, error) {
+	if got := g.http.Header["Content-Type"]; kind != "" && (len(got) != 1 || got[0] != kind) {
+		return nil, refuseGit(ruleGit, "the body of a request of git's has to be "+kind)
+	}
+	if g.http.Body == nil {
+		return bytes.NewReader(nil), nil
+	}
+	switch coding := strings.ToLower(strings.Join(g.http.Header["Content-Encoding"], ",")); coding {
+	case "", "identity":
+		return g.http.Body, nil
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(g.http.Body)
+		if err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "the body of the request is not gzip: %w", err)
+		}
+		return z, nil
+	default:
+		return nil, refuseGit(ruleGit, fmt.Sprintf("a body in the coding %.30q cannot be judged", coding))
+	}
+}
+
+// carry replaces the body of a request by the one that was judged.
+func carry(h *http.Request, body io.ReadCloser, size int64) {
+	if h.Body != nil {
+		h.Body.Close()
+	}
+	h.Body, h.ContentLength, h.GetBody, h.Trailer = body, size, nil, nil
+	if size == 0 {
+		h.Body = http.NoBody
+	}
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Md5", "Digest", "Expect"} {
+		delete(h.Header, name)
+	}
+}
+
+// replaceable refuses an answer that cannot be judged as what it should be.
+func replaceable(res *http.Response, kind string) error {
+	if got := res.Header.Get("Content-Type"); got != kind {
+		return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
+			Reason: fmt.Sprintf("the server does not answer as a git server does (smart HTTP): its answer is of type %.60q",
+				got)}
+	}
+	if coding := res.Header.Get("Content-Encoding"); cmp.Or(coding, "identity") != "identity" {
+		return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
+			Reason: fmt.Sprintf("the server answers in the coding %.30q, which was not requested", coding)}
+	}
+	return nil
+}
+
+// replaceAnswer replaces the body of an answer by its filtered form.
+func replaceAnswer(res *http.Response, body io.Reader) error {
+	res.Body = filtered{body, res.Body}
+	res.ContentLength = -1
+	for _, name := range []string{"Content-Length", "Etag", "Content-Md5", "Digest", "Last-Modified", "Accept-Ranges"} {
+		res.Header.Del(name)
+	}
+	return nil
+}
+
+// filtered reads the filtered form of an answer, and closes all of it.
+type filtered struct {
+	io.Reader
+	io.Closer
+}

@@ -1,0 +1,162 @@
+package gateway
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
+	"github.com/cove-sandbox/cove/internal/egress/dns"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
+	"github.com/cove-sandbox/cove/internal/secret"
+)
+
+// Open makes a sandbox's route, which admits nothing until Serve. Errors: InvalidArgument for an invalid policy,
+// NotFound for a credential or provider, Conflict, StorageFull.
+func (g *Gateway) Open(s Spec) (*Route, error) {
+	r, err := g.newRoute(s)
+	if err != nil {
+		g.authorities.discard(g.authorities.claim(s.Sandbox))
+		return nil, err
+	}
+	if !g.add(r) {
+		r.Close()
+		return nil, cove.Errorf(cove.Conflict, "sandbox %s has an egress route already, or the gateway is closing",
+			s.Sandbox)
+	}
+	return r, nil
+}
+
+func (g *Gateway) newRoute(s Spec) (*Route, error) {
+	remote, err := g.forRemote(s)
+	if err != nil {
+		return nil, err
+	}
+	own, err := g.credentials(remote, s.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	models, names, err := newModels(&g.o, g.values, s.Providers, s.Budget)
+	if err != nil {
+		return nil, err
+	}
+	known, err := g.credentials(remote, unique(slices.Concat(s.Credentials, names)))
+	if err != nil {
+		return nil, err
+	}
+	r := &Route{
+		identity: s.identity(), models: models, secrets: &secrets{known: known}, placeholders: known.Placeholders(),
+		authorities: g.authorities, lookups: newLookups(g.resolver, g.o.Clock), rates: newRates(g.o.Rate, g.o.Clock),
+		breakers: newBreakers(g.o.Log.With("sandbox", s.Sandbox)), clock: g.o.Clock, log: g.o.Log,
+		done: make(chan struct{}),
+	}
+	r.shut = sync.OnceFunc(func() { close(r.done) })
+	hasEndpoints := len(models.providers)+len(s.Credentials)+len(remote) > 0
+	r.rules = &rules{identity: r.identity, machine: g.o.Machine, credentials: own, documents: s.Policy}
+	r.decider = &decider{rules: r.rules, models: models, github: g.o.GitHub, ownPort: g.o.OwnPort, endpoints: hasEndpoints}
+	concealed, err := setOf(r.placeholders)
+	if err != nil {
+		return nil, err
+	}
+	r.journal = &journal{identity: r.identity, recorder: g.o.Recorder, secrets: r.secrets, placeholders: concealed}
+	p, err := r.compile(s.Policy)
+	if err != nil {
+		return nil, err
+	}
+	r.policy.Store(p)
+	started, err := digest(p, append(slices.Clip(s.Credentials), s.Remote))
+	if err != nil {
+		return nil, err
+	}
+	r.holds = &holds{identity: r.identity, decider: r.decider, clock: g.o.Clock, patience: g.o.Patience,
+		approvals: g.o.Approvals, started: started, peers: g.holds, closed: r.done, log: g.o.Log}
+	if r.trust, err = g.authorities.of(s.Sandbox, r.maySign); err != nil {
+		return nil, err
+	}
+	r.forget = func() { g.remove(r) }
+	r.filter = dns.New(dnsView{r}, &r.names)
+	r.proxy = proxy.New(proxyView{r},
+		proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
+	r.git = &gitStage{decider: r.decider, holds: r.holds, proxy: r.proxy, packs: g.o.Packs, dir: g.o.Spool, log: g.o.Log,
+		places: make(chan struct{}, maxSpooled)}
+	r.pipeline = r.stages(own, nil)
+	r.git.after = r.pipeline[1+slices.IndexFunc(r.pipeline, func(s stage) bool { return s.name == decision.StageGit }):]
+	for _, p := range models.providers {
+		p.pipeline = r.stages(p.credentials, p.Provider)
+	}
+	return r, nil
+}
+
+// stages returns the stages in the order of requests. Policy is asked before the first; the proxy dials after the last,
+// and records the outcome. They apply to the sandbox's own requests, or to those for a provider of models.
+func (r *Route) stages(credentials *credential.Set, of *model.Provider) []stage {
+	return []stage{
+		{decision.StageGitHub, judgingGitHub(r.github, r.rules)},
+		{decision.StageGit, r.git.enter},
+		{decision.StageRate, r.rates.enter},
+		{decision.StageBreaker, r.breakers.enter},
+		{decision.StageBudget, r.counting(of)},
+		{decision.StageCredentials, setting(credentials)},
+		{decision.StageUpstream, r.redact},
+	}
+}
+
+// credentials returns the named credentials of this machine, and those for a remote.
+func (g *Gateway) credentials(remote []credential.Credential, names []string) (*credential.Set, error) {
+	chosen, err := credential.Choose(g.o.Credentials, names...)
+	if err != nil {
+		return nil, err
+	}
+	return credential.NewSet(g.values, append(chosen, remote...)...)
+}
+
+// unique returns list without repetitions.
+func unique(list []string) (once []string) {
+	for _, s := range list {
+		if !slices.Contains(once, s) {
+			once = append(once, s)
+		}
+	}
+	return once
+}
+
+// forRemote returns the machine's own credentials for the remote of a spec.
+func (g *Gateway) forRemote(s Spec) ([]credential.Credential, error) {
+	if s.Remote == "" {
+		return nil, nil
+	}
+	var pulls *credential.API
+	if s.PullRequests {
+		r, err := policy.ParseRemote(s.Remote)
+		if err != nil {
+			return nil, err
+		}
+		if api, ok := g.o.GitHub.API(r.Host); ok {
+			pulls = &credential.API{Host: api.Host, Port: api.Port(r.Port), Prefix: api.Prefix}
+		}
+	}
+	return credential.ForRemote(s.Remote, pulls)
+}
+
+// setOf returns the set of placeholders that are long enough to be found.
+func setOf(placeholders map[string]string) (*redact.Set, error) {
+	var values []secret.Value
+	for _, p := range placeholders {
+		if len(p) >= redact.MinLength {
+			values = append(values, secret.New(p))
+		}
+	}
+	return redact.New(values...)
+}
+
+// holds returns those of every route.
+func (g *Gateway) holds() (all []*holds) {
+	for _, r := range g.all() {
+		all = append(all, r.holds)
+	}
+	return all
+}

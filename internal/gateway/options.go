@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"cmp"
+	"crypto/x509"
+	"log/slog"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/github"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Options configure a Gateway.
+type Options struct {
+	Dir string // for files that are mounted into sandboxes; made on demand
+	// Keep stores the authorities of sandboxes that outlive this process, so that their trust continues. Nil: no sandbox
+	// does.
+	Keep *ca.Store
+	// Ahead is the number of sandboxes whose authority and files are made in advance (Next), after a route has closed,
+	// when no caller waits. With Keep there are none.
+	Ahead       int
+	Bundle      []byte         // roots that sandboxes trust beside their own authority, PEM
+	Roots       *x509.CertPool // trusted for origins; the host's own by default
+	Dialer      proxy.Direct   // connects to origins
+	Machine     policy.Machine
+	Credentials []credential.Credential // of this machine, in addition to the presets
+	// Providers are the providers of models, as returned by model.Parse; nil means the built-in ones.
+	Providers []model.Provider
+	Budget    cove.Budget // for a sandbox without its own
+	GitHub    github.Servers
+	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.
+	Packs     Inspector
+	Spool     string // directory on disk for pushes until they are judged; the system's temporary one if empty
+	Rate      Rate
+	Timeouts  proxy.Timeouts
+	Patience  time.Duration // how long a request waits for an approval; 2 min
+	Approvals *store.Vault  // nil stores no approval beyond a sandbox
+	// reports the port of Cove's API on this machine, which sandboxes may not reach; nil: none
+	OwnPort  func(port uint16) bool
+	Recorder *Recorder // receives every decision; may be nil
+	Clock    clock.Clock
+	Log      *slog.Logger
+}
+
+const defaultPatience = 2 * time.Minute
+
+// Spec describes the egress route of a sandbox.
+type Spec struct {
+	Sandbox cove.SandboxID
+	Name    string         // its name for "cove policy allow": its execution
+	Owner   cove.Principal // the principal whose sandbox it is
+	// Asker sees and answers the route's questions, and Object is the route in the audit log of that; Owner and Sandbox if
+	// not set. They differ where the host acts for a sandbox, on a route of its own.
+	Asker       cove.Principal
+	Object      string
+	Policy      []*policy.Document // merged first to last
+	Credentials []string           // names
+	// Remote is a repository whose requests get the machine's own credential for it; with PullRequests so do requests to
+	// the API that opens them.
+	Remote       string
+	PullRequests bool
+	Providers    []string    // names of permitted model providers, the default first
+	Budget       cove.Budget // for all models together
+}
+
+func (s Spec) identity() *identity {
+	id := &identity{sandbox: s.Sandbox, owner: s.Owner, asker: s.Asker, object: cmp.Or(s.Object, string(s.Sandbox))}
+	if id.asker == (cove.Principal{}) {
+		id.asker = s.Owner
+	}
+	id.name.Store(&s.Name)
+	return id
+}

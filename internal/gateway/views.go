@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
+	"github.com/cove-sandbox/cove/internal/egress/dns"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+)
+
+// dnsView is a route as a dns.Client.
+type dnsView struct{ *Route }
+
+// Resolve implements dns.Client. A name that a rule asks about exists, and is looked up when it is dialled: a question
+// would leave before any answer.
+func (v dnsView) Resolve(ctx context.Context, name policy.Host) error {
+	if name.Name() == policy.GatewayService || v.asks(policy.Request{Layer: policy.LayerDNS, Host: name}) {
+		return nil
+	}
+	var minting sync.WaitGroup
+	defer minting.Wait()
+	minting.Go(func() { v.trust.Leaf(name) }) // which a connection will need, and which takes no longer
+	return v.lookups.exists(ctx, name)
+}
+
+// Asked implements dns.Client.
+func (v dnsView) Asked(name, kind string, verdict policy.Verdict, stage decision.Stage, refused string) {
+	v.record(decision.Decision{
+		Time: v.clock.Now(), Entry: decision.EntryDNS, Host: strings.ToLower(strings.TrimSuffix(name, ".")),
+		Method: kind, Verdict: verdictOf(refused == "" || stage == decision.StageUpstream), Stage: stage,
+		Rule: verdict.Rule, Reason: refused, Remedy: verdict.Remedy,
+	})
+}
+
+// proxyView is a route as a proxy.Sandbox.
+type proxyView struct{ *Route }
+
+// ID implements proxy.Sandbox.
+func (v proxyView) ID() cove.SandboxID { return v.sandbox }
+
+// ruleNames bounds the names that are looked up: each reaches resolvers and the servers of its domain, whatever
+// requests follow.
+const ruleNames = "gateway: names"
+
+// Decide implements proxy.Sandbox.
+func (v proxyView) Decide(ctx context.Context, r policy.Request) policy.Verdict {
+	verdict := v.Route.Decide(ctx, r)
+	if verdict.Action == policy.Allow && r.Layer == policy.LayerConnect && r.Host.Name() != "" &&
+		!v.filter.Permit(r.Host) {
+		return policy.Verdict{Rule: ruleNames, Reason: dns.TooManyNames}
+	}
+	return verdict
+}
+
+// Early implements proxy.Sandbox. A connection is not begun ahead of its request where a stage of the pipeline may
+// refuse it, or where it was approved or is the gateway's own.
+func (v proxyView) Early(r policy.Request) bool {
+	verdict := v.judge(r)
+	if verdict.Action != policy.Allow || r.Layer != policy.LayerConnect {
+		return verdict.Action == policy.Allow
+	}
+	if !verdict.Whole || v.github.Has(r.Host) || v.gitHost(r.Host) || !v.breakers.closed(upstreamOf(r)) {
+		return false
+	}
+	return v.rates.ahead(upstreamOf(r)) == nil
+}
+
+// Pinned implements proxy.Sandbox.
+func (v proxyView) Pinned(a netip.Addr) (policy.Host, bool) { return v.names.Name(a) }
+
+// Found implements proxy.Sandbox.
+func (v proxyView) Found(name policy.Host) []netip.Addr { return v.lookups.take(name) }
+
+// Leaf implements proxy.Sandbox.
+func (v proxyView) Leaf(h policy.Host) (*tls.Certificate, error) { return v.trust.Leaf(h) }
+
+// HTTP2 implements proxy.Sandbox. A git before 2.44 hangs for good when curl sends a request again after the stream has
+// ended, as some do in HTTP/2: one upload of more than a mebibyte in twenty on a busy machine, with git 2.39 and
+// libcurl 7.88.
+func (v proxyView) HTTP2(h policy.Host) bool { return !v.gitHost(h) }
+
+// Prepare implements proxy.Sandbox.
+func (v proxyView) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
+	return enter(v.pipeline, r, h)
+}
+
+// Endpoint implements proxy.Sandbox.
+func (v proxyView) Endpoint(r policy.Request, h *http.Request) (*proxy.Origin, *proxy.Answer) {
+	return endpoints{v.models, v.credentials, v.placeholders}.serve(r, h)
+}
+
+// Record implements proxy.Sandbox.
+func (v proxyView) Record(e proxy.Event) {
+	d := decisionOf(e)
+	if d.Stage == decision.StagePolicy && v.judge(e.Request).Action == policy.Ask {
+		d.Stage = decision.StageApproval
+	}
+	if d.Verdict == decision.Deny && e.Verdict.Passable {
+		d.Remedy = v.policy.Load().Through(e.Request.Host, e.Request.Port)
+	}
+	v.record(d)
+}
