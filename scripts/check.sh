@@ -13,7 +13,6 @@ exec </dev/null
 left_out=(
 	internal/engine/docker # needs a docker daemon
 	internal/engine/native # makes hundreds of sandboxes
-	internal/git/hidden    # runs each test in sandboxes
 	test/agents            # needs the agents
 	test/bench             # measures for minutes
 	test/demo              # runs the demonstration

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/git/inside"
+	"github.com/cove-sandbox/cove/internal/gitservice/inside"
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/version"

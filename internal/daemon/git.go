@@ -9,10 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/git/command"
-	"github.com/cove-sandbox/cove/internal/git/companion"
-	"github.com/cove-sandbox/cove/internal/git/gitapi"
-	"github.com/cove-sandbox/cove/internal/git/hidden"
+	"github.com/cove-sandbox/cove/internal/gitservice"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -25,13 +22,13 @@ func (d *Daemon) newGitRoot() (engine.Rootfs, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return engine.Rootfs{}, cove.Errorf(cove.StorageFull, "make a root filesystem with git: %w", err)
 	}
-	return companion.MakeRoot(dir, GuestPath(d.cfg))
+	return gitservice.MakeRoot(dir, GuestPath(d.cfg))
 }
 
 // openGit makes git for a sandbox whose repository is not inside. Any engine that
 // can have companions runs it, whichever engine the sandbox itself is of.
 func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitService, error) {
-	eng, err := d.engines.Able(companion.Able)
+	eng, err := d.engines.Able(gitservice.Able)
 	if err != nil {
 		return nil, err
 	}
@@ -43,17 +40,10 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 	if err != nil {
 		return nil, err
 	}
-	o := hidden.Options{Guest: GuestPath(d.cfg), Audit: func(e gitapi.Event) {
-		var err error
-		if e.Code != "" {
-			err = cove.Errorf(e.Code, "%s", e.Reason)
-		}
-		// A sandbox that asks without an end does not fill the record.
-		if e.Code != cove.Overloaded && (err != nil || e.Effect != command.Reads) {
-			h.Audit(e.Args, err)
-		}
-	}}
-	o.Engine, o.Root, o.Git, o.Workspace, o.Dir, o.Clock, o.Log = eng, root, git, h.Workspace, h.Dir, clock.Real(), d.log
+	o := gitservice.Options{
+		Engine: eng, Root: root, Git: git, Guest: GuestPath(d.cfg), Workspace: h.Workspace, Dir: h.Dir, Audit: h.Audit,
+		Clock: clock.Real(), Log: d.log,
+	}
 	n, err := h.Network(ctx)
 	if err != nil {
 		return nil, err
@@ -62,7 +52,7 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 		return nil, err
 	}
 	if h.Workspace.Remote != "" && n.Mode != cove.NetworkNone {
-		o.OpenWay = func(id cove.SandboxID) (companion.Way, error) {
+		o.OpenRoute = func(id cove.SandboxID) (gitservice.Route, error) {
 			n, err := h.Network(context.Background())
 			if err != nil {
 				return nil, err
@@ -76,5 +66,5 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 			return g.Open(s)
 		}
 	}
-	return hidden.Open(ctx, o)
+	return gitservice.Open(ctx, o)
 }

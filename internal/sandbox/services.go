@@ -27,7 +27,7 @@ type HiddenGit struct {
 	Audit func(args []string, err error)
 }
 
-// GitService is git for such a sandbox; package git/hidden implements it.
+// GitService is git for such a sandbox; package gitservice implements it.
 type GitService interface {
 	// Bind adds to a binding what the sandbox is shown, but for the listener. The
 	// caller closes the binding, also on error.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path"
 
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 )
 
 // Edit is the editor of the git that runs beside a sandbox: it has a file

@@ -1,31 +1,6 @@
 //go:build linux
 
-// Package companion owns the sandbox beside a sandbox, in which git runs on a
-// repository that is not inside: it implements [command.Runner].
-//
-// # What is where
-//
-// A companion has the workspace's files, which belong to the sandbox and so to
-// the attacker, and the git directory, which does not. So git there has Cove's
-// own configuration, shown in place of the repository's; its root filesystem
-// has git and no other program (root.go), and nothing in the workspace can be
-// executed. What a repository names as a filter, a hook or a file system
-// monitor is not there, whoever's configuration names it: also that of another
-// repository below the workspace, which git looks into by itself. Symbolic
-// links of the workspace lead nowhere: git reads them, and follows none.
-//
-// There are two: one without a network, and for commands that go to the remote
-// one with a way out of its own, under the sandbox's policy.
-//
-// # Whose repository
-//
-// A workspace's own repository has nothing that is not the sandbox's to see. A
-// person's own does. Git in the companion never sees that one's branches: it
-// has a repository of its own there, which borrows the person's objects
-// read-only, and into which the branches that may be seen are copied before a
-// command (person.go). Afterwards the sandbox's own branch is brought back, and
-// no other; git on the host checks every object.
-package companion
+package gitservice
 
 import (
 	"bytes"
@@ -48,8 +23,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/job"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
-	"github.com/cove-sandbox/cove/internal/git/command"
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/hostpath"
@@ -69,12 +44,10 @@ const (
 	maxAnswer   = 64 << 20        // bytes of what git answers Cove itself
 )
 
-// Way is the way out of a companion. The gateway's is one.
-type Way interface {
-	Bind(*engine.Binding, engine.Rootfs) error
+// Route is the egress route of a companion. The gateway's is one.
+type Route interface {
+	provision.Route
 	Env() map[string]string
-	Serve(sockets []*os.File) error
-	Close()
 }
 
 // Able reports whether sandboxes of an engine can be companions: they have mounts
@@ -93,25 +66,29 @@ func Able(c engine.Capabilities) error {
 	return nil
 }
 
-// Options configure companions.
+// Options configure the git of one sandbox.
 type Options struct {
 	Engine    engine.Engine // one that Able accepts
 	Root      engine.Rootfs // of MakeRoot
 	Limits    cove.Limits   // zero is enough for most
 	Workspace workspace.Workspace
-	// Dir is for what Cove writes for this sandbox's companions. It is kept as
-	// long as the sandbox, and nothing in it belongs to another sandbox.
+	// Dir is for what Cove writes for the git of this sandbox. It is kept as long
+	// as the sandbox, and nothing in it belongs to another sandbox.
 	Dir string
 	Git *hostgit.Git
-	// OpenWay opens a way out under the sandbox's policy; nil is no network.
-	OpenWay func(id cove.SandboxID) (Way, error)
-	Force   bool // its branch may be pushed with force
-	Clock   clock.Clock
-	Log     *slog.Logger
+	// OpenRoute opens an egress route under the sandbox's policy; nil is no network.
+	OpenRoute func(id cove.SandboxID) (Route, error)
+	Force     bool // its branch may be pushed with force
+	// Audit receives each command that was refused, failed or changes something;
+	// err says why it was refused or failed.
+	Audit func(args []string, err error)
+	Guest string // the cove-guest binary
+	Clock clock.Clock
+	Log   *slog.Logger
 }
 
-// Companion runs git for one sandbox.
-type Companion struct {
+// companion runs git for one sandbox.
+type companion struct {
 	o      Options
 	person *person // nil when the repository is the workspace's own
 	edits  edits
@@ -126,9 +103,9 @@ type Companion struct {
 	calls  sync.WaitGroup
 }
 
-// New makes what runs git for a workspace whose git directory is hidden. No
+// newCompanion makes what runs git for a workspace whose git directory is hidden. No
 // companion is started yet. Errors: InvalidArgument, StorageFull, Unsupported.
-func New(ctx context.Context, o Options) (*Companion, error) {
+func newCompanion(ctx context.Context, o Options) (*companion, error) {
 	w := o.Workspace
 	if w.Hidden == "" || w.Worktree == "" || !filepath.IsLocal(w.Worktree) || strings.ContainsRune(w.Worktree, '/') {
 		return nil, cove.Errorf(cove.InvalidArgument, "git of the workspace %s is inside", w.ID)
@@ -136,7 +113,7 @@ func New(ctx context.Context, o Options) (*Companion, error) {
 	if o.Limits == (cove.Limits{}) {
 		o.Limits = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 64, Disk: 256 << 20, Inodes: 10_000, OpenFiles: 1024}
 	}
-	c := &Companion{o: o, boxes: map[bool]*box{}, edits: edits{waiting: map[string]*editing{}}}
+	c := &companion{o: o, boxes: map[bool]*box{}, edits: edits{waiting: map[string]*editing{}}}
 	for _, d := range []string{o.Dir, c.in("empty")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, cove.Errorf(cove.StorageFull, "make a companion: %w", err)
@@ -151,10 +128,10 @@ func New(ctx context.Context, o Options) (*Companion, error) {
 	return c, c.writeConfig(ctx)
 }
 
-func (c *Companion) in(name string) string { return filepath.Join(c.o.Dir, name) }
+func (c *companion) in(name string) string { return filepath.Join(c.o.Dir, name) }
 
 // Close ends what runs, and the companions.
-func (c *Companion) Close() error {
+func (c *companion) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	boxes := c.boxes
@@ -169,13 +146,13 @@ func (c *Companion) Close() error {
 }
 
 // Context implements command.Runner.
-func (c *Companion) Context(ctx context.Context) (command.Context, error) {
+func (c *companion) Context(ctx context.Context) (command.Context, error) {
 	w := c.o.Workspace
 	tags, err := c.listTags(ctx)
 	return command.Context{Branch: w.Branch, Shared: w.Shared, Tags: tags, Force: c.o.Force}, err
 }
 
-func (c *Companion) listTags(ctx context.Context) ([]string, error) {
+func (c *companion) listTags(ctx context.Context) ([]string, error) {
 	if c.person != nil {
 		refs, err := c.person.refs(ctx)
 		var tags []string
@@ -209,7 +186,7 @@ func (c *Companion) listTags(ctx context.Context) ([]string, error) {
 }
 
 // Run implements command.Runner.
-func (c *Companion) Run(ctx context.Context, r command.Run) (exit int, err error) {
+func (c *companion) Run(ctx context.Context, r command.Run) (exit int, err error) {
 	b, leave, err := c.enter(ctx, r.Effect == command.Remote)
 	if err != nil {
 		return 0, err
@@ -241,8 +218,8 @@ func (c *Companion) Run(ctx context.Context, r command.Run) (exit int, err error
 
 // enter returns the companion with a network, or the one without, and keeps it
 // from ending.
-func (c *Companion) enter(ctx context.Context, online bool) (*box, func(), error) {
-	if online && c.o.OpenWay == nil {
+func (c *companion) enter(ctx context.Context, online bool) (*box, func(), error) {
+	if online && c.o.OpenRoute == nil {
 		return nil, nil, cove.Errorf(cove.Forbidden, "this sandbox has no network to reach the remote by").
 			WithHint("its repository has no remote, or it was made without a network")
 	}
@@ -267,12 +244,12 @@ func (c *Companion) enter(ctx context.Context, online bool) (*box, func(), error
 
 // box is one companion, which is started when it is needed.
 type box struct {
-	c      *Companion
+	c      *companion
 	online bool
 
 	mu      sync.Mutex
 	job     *job.Job // nil while there is none
-	way     Way
+	route   Route
 	editors net.Listener
 	editing sync.WaitGroup // who serves editors
 	env     []string
@@ -339,10 +316,10 @@ func (b *box) stop() error {
 		b.editors.Close()
 		b.editing.Wait()
 	}
-	if b.way != nil {
-		b.way.Close()
+	if b.route != nil {
+		b.route.Close()
 	}
-	b.job, b.editors, b.way = nil, nil, nil
+	b.job, b.editors, b.route = nil, nil, nil
 	return err
 }
 
@@ -355,27 +332,27 @@ func (b *box) start(ctx context.Context) error {
 		return err
 	}
 	plan := provision.Plan{Rootfs: o.Root, Shape: cove.Shape{Limits: o.Limits, User: cove.AgentUser}, Binding: binding}
-	var way Way
+	var route Route
 	if b.online {
 		plan.Network = cove.NetworkLimited
 		plan.OpenRoute = func(id cove.SandboxID) (_ provision.Route, err error) {
-			way, err = o.OpenWay(id)
-			return way, err
+			route, err = o.OpenRoute(id)
+			return route, err
 		}
 	}
 	j, err := job.Open(ctx, o.Engine, o.Clock, plan)
 	if err != nil {
 		return err
 	}
-	b.job, b.way = j, way
+	b.job, b.route = j, route
 	b.editors, err = net.FileListener(j.Sockets[0])
 	j.Sockets[0].Close()
 	if err != nil {
 		return err
 	}
 	var env map[string]string
-	if way != nil {
-		env = way.Env()
+	if route != nil {
+		env = route.Env()
 	}
 	ln := b.editors
 	b.editing.Go(func() { b.c.edits.serve(ln) })
@@ -384,7 +361,7 @@ func (b *box) start(ctx context.Context) error {
 }
 
 // binding returns the mounts and files of every companion. The caller closes it, also on error.
-func (c *Companion) binding() (b engine.Binding, err error) {
+func (c *companion) binding() (b engine.Binding, err error) {
 	b = engine.Binding{Hostname: "git", Listeners: []guest.Listen{{Network: "tcp4", Address: editAddress}}}
 	w, own := c.o.Workspace, func(name string) hostpath.Own { return hostpath.Own{Dir: c.o.Dir, Name: name} }
 	type attached struct {
@@ -422,7 +399,7 @@ func (c *Companion) binding() (b engine.Binding, err error) {
 
 // environment is that of every git in a companion: Cove's, as on the host, and
 // what is different here.
-func (c *Companion) environment(way map[string]string) []string {
+func (c *companion) environment(route map[string]string) []string {
 	settings := []hostgit.Setting{
 		{Key: "core.editor", Value: editorProgram}, {Key: "color.ui", Value: "false"}, {Key: "safe.directory", Value: "*"},
 		{Key: "core.bigFileThreshold", Value: "512m"}, {Key: "submodule.recurse", Value: "false"},
@@ -432,17 +409,17 @@ func (c *Companion) environment(way map[string]string) []string {
 		{Key: "advice.detachedHead", Value: "true"},
 	}
 	run := hostgit.Run{}
-	if way != nil {
+	if route != nil {
 		run.Transport = []string{"https"}
-		settings = append(settings, hostgit.Setting{Key: "http.proxy", Value: way["HTTPS_PROXY"]},
-			hostgit.Setting{Key: "http.sslCAInfo", Value: way["GIT_SSL_CAINFO"]})
+		settings = append(settings, hostgit.Setting{Key: "http.proxy", Value: route["HTTPS_PROXY"]},
+			hostgit.Setting{Key: "http.sslCAInfo", Value: route["GIT_SSL_CAINFO"]})
 	}
 	run.Settings = settings
 	env := append(rootfs.Env(cove.AgentUser), run.Environment("/usr/bin")...)
 	for _, unset := range []string{"GIT_EDITOR", "GIT_PAGER", "GIT_ADVICE", "GIT_MERGE_AUTOEDIT", "TZ", "GIT_OPTIONAL_LOCKS", "GIT_GRAFT_FILE", "PATH"} {
 		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, unset+"=") })
 	}
-	for k, v := range way {
+	for k, v := range route {
 		env = append(env, k+"="+v)
 	}
 	return append(env, "PATH=/usr/bin", "GIT_DIR="+gitDir+"/worktrees/"+c.o.Workspace.Worktree,

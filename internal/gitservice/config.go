@@ -1,6 +1,6 @@
 //go:build linux
 
-package companion
+package gitservice
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ var kept = []string{"extensions.objectformat", "core.filemode", "core.symlinks",
 
 // writeConfig writes the configuration that a companion has, and the files that
 // say where its worktree is. Nothing of these is written to inside.
-func (c *Companion) writeConfig(ctx context.Context) error {
+func (c *companion) writeConfig(ctx context.Context) error {
 	w := c.o.Workspace
 	admin := filepath.Join(w.Hidden, "worktrees", w.Worktree)
 	text := bytes.NewBufferString("[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlogallrefupdates = true\n[extensions]\n\tworktreeConfig = true\n")
@@ -81,7 +81,7 @@ func (c *Companion) writeConfig(ctx context.Context) error {
 }
 
 // repository is the git directory that a companion has, on the host.
-func (c *Companion) repository() string {
+func (c *companion) repository() string {
 	if c.person != nil {
 		return c.in("repository")
 	}

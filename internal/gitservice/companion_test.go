@@ -1,6 +1,6 @@
 //go:build linux
 
-package companion
+package gitservice
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/engine/job"
 	"github.com/cove-sandbox/cove/internal/engine/native"
-	"github.com/cove-sandbox/cove/internal/git/command"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -104,7 +104,7 @@ func write(t testing.TB, name, text string) {
 // place is a workspace whose repository is hidden.
 type place struct {
 	t    *testing.T
-	c    *Companion
+	c    *companion
 	w    workspace.Workspace
 	repo string // of the person, or the workspace's own
 }
@@ -131,9 +131,9 @@ func history(t *testing.T, repo string) {
 	plain(t, repo, "checkout", "-q", "main")
 }
 
-func (h *house) open(t *testing.T, w workspace.Workspace) *Companion {
+func (h *house) open(t *testing.T, w workspace.Workspace) *companion {
 	t.Helper()
-	c, err := New(context.Background(), Options{
+	c, err := newCompanion(context.Background(), Options{
 		Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(filepath.Dir(w.Directory), "companion"), Git: h.git, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -589,7 +589,7 @@ func TestEnds(t *testing.T) {
 	plain(t, repo, "worktree", "add", "-q", tree, "own")
 	time := clocktest.NewManual(clock.Real().Now())
 	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git", Worktree: "checkout", Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
-	c, err := New(context.Background(), Options{Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler)})
+	c, err := newCompanion(context.Background(), Options{Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
-	"github.com/cove-sandbox/cove/internal/git/command"
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 )
 
 func TestMain(m *testing.M) {

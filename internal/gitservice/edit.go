@@ -1,6 +1,6 @@
 //go:build linux
 
-package companion
+package gitservice
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 )
 
 // editAddress leads the editor of a companion's git to Cove.

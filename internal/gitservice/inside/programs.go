@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 )
 
 // pager is a program that shows the output.

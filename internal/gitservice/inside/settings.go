@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/git/command"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
 )
 
 // setting is one line of configuration. The key is in small letters, except

@@ -1,9 +1,36 @@
 //go:build linux
 
-// Package hidden owns git for a sandbox whose repository is not inside, as a
-// whole: what the sandbox is shown so that its git finds the git API, the
-// sandbox's key, and the API with what runs its commands.
-package hidden
+// Package gitservice serves git to a sandbox whose repository stays outside: the
+// git command inside calls an API on the host, which judges each command and runs
+// it in a sandbox beside the first, the companion.
+//
+// # What lies where
+//
+// The sandbox is shown its key, the git command (package inside, which cove-guest
+// links) and a listener. The API (package gitapi) accepts signed requests in the
+// form of package wire, and package command judges them.
+//
+// A companion has the workspace's files, which belong to the sandbox and so to
+// the attacker, and the git directory, which does not. So git there has Cove's
+// own configuration, shown in place of the repository's; its root filesystem
+// has git and no other program (root.go), and nothing in the workspace can be
+// executed. A filter, a hook or a file system monitor that a repository names is
+// not there, in whichever configuration it is named: also that of another
+// repository below the workspace, which git looks into by itself. Symbolic
+// links of the workspace lead nowhere: git reads them, and follows none.
+//
+// There are two: one without a network, and for commands that go to the remote
+// one with an egress route of its own, under the sandbox's policy.
+//
+// # Whose repository
+//
+// A workspace's own repository has nothing that is not the sandbox's to see. A
+// person's own does. Git in the companion never sees that one's branches: it
+// has a repository of its own there, which borrows the person's objects
+// read-only, and into which the branches that may be seen are copied before a
+// command (person.go). Afterwards the sandbox's own branch is brought back, and
+// no other; git on the host checks every object.
+package gitservice
 
 import (
 	"context"
@@ -23,24 +50,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/process"
-	"github.com/cove-sandbox/cove/internal/git/companion"
-	"github.com/cove-sandbox/cove/internal/git/gitapi"
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/gitapi"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
-// Options configure the git of one sandbox.
-type Options struct {
-	companion.Options        // its Dir is for all of this
-	Guest             string // the cove-guest binary
-	Audit             func(gitapi.Event)
-}
-
 // Service is git of one sandbox.
 type Service struct {
 	dir       string
-	companion *companion.Companion
+	companion *companion
 	api       *gitapi.Server
 	log       *slog.Logger
 }
@@ -54,12 +74,24 @@ func Open(ctx context.Context, o Options) (*Service, error) {
 	if err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "make git for a sandbox: %w", err)
 	}
-	o.Options.Dir = s.in("companion")
-	if s.companion, err = companion.New(ctx, o.Options); err != nil {
+	o.Dir = s.in("companion")
+	if s.companion, err = newCompanion(ctx, o); err != nil {
 		return nil, err
 	}
-	s.api, err = gitapi.New(gitapi.Options{Key: key, Runner: s.companion, Clock: o.Clock, Log: o.Log, Audit: o.Audit})
+	s.api, err = gitapi.New(gitapi.Options{Key: key, Runner: s.companion, Clock: o.Clock, Log: o.Log, Audit: o.audit})
 	return s, err
+}
+
+// audit hands over what the record of the sandbox needs of a request.
+func (o Options) audit(e gitapi.Event) {
+	var err error
+	if e.Code != "" {
+		err = cove.Errorf(e.Code, "%s", e.Reason)
+	}
+	// A sandbox that asks without an end does not fill the record.
+	if o.Audit != nil && e.Code != cove.Overloaded && (err != nil || e.Effect != command.Reads) {
+		o.Audit(e.Args, err)
+	}
 }
 
 func (s *Service) in(name string) string { return filepath.Join(s.dir, name) }

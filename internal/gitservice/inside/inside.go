@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/git/command"
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 )
 
 // Exit codes of git's own.

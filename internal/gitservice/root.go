@@ -1,6 +1,6 @@
 //go:build linux
 
-package companion
+package gitservice
 
 import (
 	"debug/elf"

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/git/command"
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 )
 
 // maxValue is how many bytes a variable may have.

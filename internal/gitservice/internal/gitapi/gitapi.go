@@ -25,8 +25,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
-	"github.com/cove-sandbox/cove/internal/git/command"
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 )
 
 // Bounds of one sandbox's API.

@@ -1,6 +1,6 @@
 //go:build linux
 
-package hidden
+package gitservice_test
 
 import (
 	"bytes"
@@ -24,9 +24,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/engine/native"
-	"github.com/cove-sandbox/cove/internal/git/companion"
-	"github.com/cove-sandbox/cove/internal/git/gitapi"
-	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/gitservice"
+	"github.com/cove-sandbox/cove/internal/gitservice/internal/wire"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/instance"
@@ -42,9 +41,6 @@ type scene struct {
 	repo    string
 	tree    string
 	end     func()
-
-	mu     sync.Mutex
-	events []gitapi.Event
 }
 
 func plain(t testing.TB, dir string, args ...string) string {
@@ -78,6 +74,9 @@ func errorsOf(all ...error) error {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("makes sandboxes")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a root filesystem of another owner")
 	}
@@ -104,7 +103,7 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close(); in.Release() })
-	root, err := companion.MakeRoot(filepath.Join(s.dir, "root"), program)
+	root, err := gitservice.MakeRoot(filepath.Join(s.dir, "root"), program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,18 +128,14 @@ func newScene(t *testing.T) *scene {
 
 	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: s.dir, Directory: s.tree, Hidden: s.repo + "/.git", Worktree: "checkout",
 		Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
-	o := Options{Guest: program, Audit: func(e gitapi.Event) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.events = append(s.events, e)
-	}}
+	o := gitservice.Options{Guest: program}
 	o.Engine, o.Root, o.Workspace, o.Dir, o.Git, o.Clock, o.Log = e, root, w, filepath.Join(s.dir, "git"), git, clock.Real(), log
 	ctx, cancel := context.WithCancel(context.Background())
-	service, err := Open(ctx, o)
+	service, err := gitservice.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	binding := engine.Binding{Hostname: "sandbox", Mounts: []cove.Mount{{Source: s.tree, Target: cove.Workspace}}, Listeners: []guest.Listen{(*Service)(nil).Listen()}}
+	binding := engine.Binding{Hostname: "sandbox", Mounts: []cove.Mount{{Source: s.tree, Target: cove.Workspace}}, Listeners: []guest.Listen{(*gitservice.Service)(nil).Listen()}}
 	err = service.Bind(&binding)
 	t.Cleanup(binding.Close)
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package companion
+package gitservice
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const workIndex = "cove-work.index"
 // touches no file that the user works with: it has an index of its own. Where
 // everything is committed the ref of it goes. Errors: Conflict with what git
 // says, StorageFull, Unavailable.
-func (c *Companion) Snapshot(ctx context.Context, ref string) error {
+func (c *companion) Snapshot(ctx context.Context, ref string) error {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (b *box) snapshot(ctx context.Context, ref string) error {
 }
 
 // copyIndex copies the worktree's index to where a snapshot changes it.
-func (c *Companion) copyIndex() (remove func(), err error) {
+func (c *companion) copyIndex() (remove func(), err error) {
 	w := c.o.Workspace
 	to := filepath.Join(c.repository(), workIndex)
 	clean := func() error {
@@ -137,7 +137,7 @@ func (c *Companion) copyIndex() (remove func(), err error) {
 // Send starts "git upload-pack" on the worktree's repository. asIs has it send
 // objects as they are, and not as differences to others. done lets the companion
 // go, once the process has ended.
-func (c *Companion) Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error) {
+func (c *companion) Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error) {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {
 		return nil, nil, err

@@ -1,6 +1,6 @@
 //go:build linux
 
-package companion
+package gitservice
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 // person is a person's own repository, of which a sandbox sees some branches,
 // and has one.
 type person struct {
-	c   *Companion
+	c   *companion
 	dir string // its git directory, on the host
 
 	mu     sync.Mutex        // one command is brought in, or taken back, at a time
@@ -33,7 +33,7 @@ type person struct {
 
 // newPerson makes the repository that the companion has instead, if it is not
 // there yet.
-func newPerson(ctx context.Context, c *Companion) (*person, error) {
+func newPerson(ctx context.Context, c *companion) (*person, error) {
 	p := &person{c: c, dir: c.o.Workspace.Hidden}
 	own := c.in("repository")
 	if _, err := os.Stat(own); err != nil {
