@@ -127,13 +127,13 @@ func ParseIsolation(s string) (Isolation, error) {
 		WithHint("choose one of them, or leave it out for the default")
 }
 
-// NetworkMode is what a sandbox can reach. The zero value means none.
+// NetworkMode names how much a sandbox can reach. The zero value means none.
 type NetworkMode string
 
 const (
 	// NetworkNone is loopback only: no route, no names.
 	NetworkNone NetworkMode = "none"
-	// NetworkLimited is what an allowlist names.
+	// NetworkLimited is the hosts on an allowlist.
 	NetworkLimited NetworkMode = "limited"
 	// NetworkHostOnly is named services of the host.
 	NetworkHostOnly NetworkMode = "host-only"
@@ -180,7 +180,7 @@ const (
 	StatusFailed    Status = "failed"  // Cove could not run it, or was itself killed
 )
 
-// Usage is what an execution consumed. CPU, memory and pids are the kernel's
+// Usage holds the resources that an execution consumed. CPU, memory and pids are the kernel's
 // own accounting of the sandbox's cgroup.
 type Usage struct {
 	CPUTime      time.Duration
@@ -210,7 +210,7 @@ type Layer struct {
 // another.
 const Home = "/home/cove"
 
-// WorkDir is where code and its files are, and where it runs.
+// WorkDir is the directory of code and its files, in which the code runs.
 const WorkDir = "/work"
 
 // Tokens is the directory of real tokens inside, of sandboxes whose profile asks for
@@ -218,5 +218,5 @@ const WorkDir = "/work"
 // for them.
 const Tokens = "/opt/cove/tokens"
 
-// Workspace is where a caller's own directory is attached.
+// Workspace is the directory at which a caller's own directory is attached.
 const Workspace = "/workspace"

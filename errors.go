@@ -14,11 +14,11 @@ const (
 	Unauthenticated Code = "unauthenticated"  // no key, or not a valid one
 	Forbidden       Code = "forbidden"        // understood and refused by policy
 	NotFound        Code = "not_found"        // no such object
-	Conflict        Code = "conflict"         // the object's state does not allow it, or somebody else holds it
+	Conflict        Code = "conflict"         // the object's state does not allow it, or another caller holds it
 	TooLarge        Code = "too_large"        // a size limit of the request
 	Unsupported     Code = "unsupported"      // this engine or host cannot enforce what is asked
 	RuntimeMissing  Code = "runtime_missing"  // the language's toolchain is not in the image
-	ImageMissing    Code = "image_missing"    // the image is not there and cannot be had
+	ImageMissing    Code = "image_missing"    // the image is not there and cannot be fetched
 	Overloaded      Code = "overloaded"       // try again later
 	Unavailable     Code = "unavailable"      // something Cove needs does not answer
 	StorageFull     Code = "storage_full"     // no space, or read-only

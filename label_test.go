@@ -19,7 +19,10 @@ func TestLabels(t *testing.T) {
 	for _, c := range []struct {
 		wanted map[string]string
 		has    bool
-	}{{nil, true}, {map[string]string{"a": "1"}, true}, {map[string]string{"b": ""}, true}, {map[string]string{"a": "1", "b": "x"}, false}, {map[string]string{"d": ""}, false}} {
+	}{
+		{nil, true}, {map[string]string{"a": "1"}, true}, {map[string]string{"b": ""}, true},
+		{map[string]string{"a": "1", "b": "x"}, false}, {map[string]string{"d": ""}, false},
+	} {
 		if HasLabels(got, c.wanted) != c.has {
 			t.Errorf("%v has %v: %t", got, c.wanted, !c.has)
 		}

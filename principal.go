@@ -8,7 +8,7 @@ import (
 // Principal is the identity that asks for something, and that owns what it has
 // made: the machine's owner, the holder of an API key, a local user, an address
 // where no key is needed, a registered client of a gateway, or Cove itself. It is
-// comparable. The zero Principal is nobody, and sees nothing.
+// comparable. The zero Principal has no identity, and sees nothing.
 type Principal struct {
 	// Tenant is the tenant that the principal belongs to. It is empty: there are no
 	// tenants yet, and the text form has no place for one.
@@ -98,7 +98,7 @@ func ParsePrincipal(text string) Principal {
 
 // String returns the text form, as records, the audit log and the API have it:
 // "local" for the machine's owner, else the kind and the name, such as "key:ci".
-// Nobody, and Cove where no part is named, are empty.
+// The zero Principal, and Cove where no part is named, are empty.
 func (p Principal) String() string {
 	switch p.kind {
 	case kindOwner:

@@ -31,7 +31,8 @@ func TestPrincipalText(t *testing.T) {
 }
 
 func TestPrincipalSees(t *testing.T) {
-	all := []Principal{MachineOwner(), System(""), System("agents"), KeyHolder("a"), KeyHolder("b"), LocalUser(0), LocalUser(1000),
+	all := []Principal{MachineOwner(), System(""), System("agents"), KeyHolder("a"), KeyHolder("b"), LocalUser(0),
+		LocalUser(1000),
 		Address("127.0.0.1"), Address("::1"), RegisteredClient("a"), InSandbox("a"), {}, {Tenant: "t"}}
 	for _, p := range all {
 		for _, owner := range all {
@@ -51,7 +52,8 @@ func TestPrincipalSees(t *testing.T) {
 // FuzzParsePrincipal: every text is read, written again as it was, and gives the
 // power to see everything to the machine's owner alone.
 func FuzzParsePrincipal(f *testing.F) {
-	for _, s := range []string{"", "local", "Local", "local\x00", "key:", "key:ci", "uid:0", "uid:01", "uid:+1", "uid:4294967296", "ip:::1", "cove:agents", "cove:", "sandbox:x"} {
+	for _, s := range []string{"", "local", "Local", "local\x00", "key:", "key:ci", "uid:0", "uid:01", "uid:+1",
+		"uid:4294967296", "ip:::1", "cove:agents", "cove:", "sandbox:x"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Spec is what a sandbox must be, as far as somebody has said it. A zero field says
+// Spec describes a sandbox, as far as its request says. A zero field says
 // nothing, and takes the default: see Over. It is plain data, which services,
 // records and engines carry whole. Records have its fields by their names.
 type Spec struct {
@@ -29,8 +29,8 @@ type Spec struct {
 	Git      *GitIdentity      `json:",omitzero"`
 }
 
-// Shape is the part of a Spec from which an engine makes a sandbox, whoever it is
-// for. It is comparable: sandboxes of one shape can stand in for each other.
+// Shape is the part of a Spec from which an engine makes a sandbox, for any
+// principal. It is comparable: sandboxes of one shape can stand in for each other.
 type Shape struct {
 	Isolation Isolation `json:",omitzero"` // of the engine's choice when empty
 	User      User      `json:",omitzero"`
@@ -49,7 +49,7 @@ const (
 	LifetimeDetached Lifetime = "detached"
 )
 
-// Network is what a sandbox is to reach, as it was asked for. Package
+// Network holds the network that was asked for a sandbox. Package
 // internal/egress/policy makes documents of it.
 type Network struct {
 	Enabled  bool         `json:"enabled"` // there is a network at all
@@ -132,7 +132,7 @@ func (l Limits) Over(defaults Limits) Limits {
 	return l
 }
 
-// Over is what n and defaults let a sandbox reach together; either may be nil. A
+// Over returns the network that n and defaults allow together; either may be nil. A
 // network that is not enabled stays so. Mode and each number of the budget are n's
 // own, if it has any, and so are the providers; rules and credentials are those of
 // both, and a denial of either wins.

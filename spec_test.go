@@ -123,17 +123,22 @@ func TestNetworkOver(t *testing.T) {
 		"none wins":         {&Network{}, on(Network{Mode: NetworkOpen}), &Network{}},
 		"none by default":   {nil, &Network{Mode: NetworkNone}, &Network{}},
 		"rules beside none by default": {
-			on(Network{Mode: NetworkLimited, Allow: []string{"a"}}), &Network{Mode: NetworkNone}, on(Network{Mode: NetworkLimited, Allow: []string{"a"}}),
+			on(Network{Mode: NetworkLimited, Allow: []string{"a"}}), &Network{Mode: NetworkNone},
+			on(Network{Mode: NetworkLimited, Allow: []string{"a"}}),
 		},
-		"credentials beside none by default": {on(Network{Credentials: []string{"a"}}), &Network{Mode: NetworkNone}, &Network{}},
+		"credentials beside none by default": {
+			on(Network{Credentials: []string{"a"}}), &Network{Mode: NetworkNone}, &Network{},
+		},
 		"both": {
 			on(Network{
-				Mode: NetworkOpen, Allow: []string{"a", "b"}, Deny: []string{"x"}, Credentials: []string{"c"}, Providers: []string{"own"},
-				Policies: []PolicyText{{Source: "own"}}, Budget: Budget{Cost: 1},
+				Mode: NetworkOpen, Allow: []string{"a", "b"}, Deny: []string{"x"}, Credentials: []string{"c"},
+				Providers: []string{"own"},
+				Policies:  []PolicyText{{Source: "own"}}, Budget: Budget{Cost: 1},
 			}),
 			on(Network{
-				Mode: NetworkLimited, Allow: []string{"b", "d"}, Deny: []string{"y"}, Credentials: []string{"e"}, Providers: []string{"default"},
-				Policies: []PolicyText{{Source: "default"}}, Budget: Budget{Requests: 2, Cost: 2}, AllowPR: true,
+				Mode: NetworkLimited, Allow: []string{"b", "d"}, Deny: []string{"y"}, Credentials: []string{"e"},
+				Providers: []string{"default"},
+				Policies:  []PolicyText{{Source: "default"}}, Budget: Budget{Requests: 2, Cost: 2}, AllowPR: true,
 			}),
 			on(Network{
 				Mode: NetworkOpen, Allow: []string{"b", "d", "a"}, Deny: []string{"y", "x"}, Credentials: []string{"e", "c"},

@@ -1,11 +1,11 @@
 package cove
 
-// State is where a sandbox is in its life.
+// State is a stage of a sandbox's life.
 type State string
 
 const (
 	StatePreparing  State = "preparing"  // the engine builds the generic part
-	StateReady      State = "ready"      // prepared, nobody's yet
+	StateReady      State = "ready"      // prepared, without an identity yet
 	StateRunning    State = "running"    // bound to an identity; processes may run
 	StatePaused     State = "paused"     // frozen, memory kept
 	StateStopped    State = "stopped"    // no process; files kept
@@ -15,7 +15,9 @@ const (
 )
 
 // States lists every state.
-var States = []State{StatePreparing, StateReady, StateRunning, StatePaused, StateStopped, StateDestroying, StateDestroyed, StateFailed}
+var States = []State{
+	StatePreparing, StateReady, StateRunning, StatePaused, StateStopped, StateDestroying, StateDestroyed, StateFailed,
+}
 
 // transitions is the whole table: from, then the states it may become.
 var transitions = map[State][]State{

@@ -7,9 +7,11 @@ func TestTransitions(t *testing.T) {
 	want := map[[2]State]bool{
 		{StatePreparing, StateReady}: true, {StatePreparing, StateFailed}: true, {StatePreparing, StateDestroying}: true,
 		{StateReady, StateRunning}: true, {StateReady, StateFailed}: true, {StateReady, StateDestroying}: true,
-		{StateRunning, StatePaused}: true, {StateRunning, StateStopped}: true, {StateRunning, StateFailed}: true, {StateRunning, StateDestroying}: true,
-		{StatePaused, StateRunning}: true, {StatePaused, StateStopped}: true, {StatePaused, StateFailed}: true, {StatePaused, StateDestroying}: true,
-		{StateStopped, StateRunning}: true, {StateStopped, StateFailed}: true, {StateStopped, StateDestroying}: true,
+		{StateRunning, StatePaused}: true, {StateRunning, StateStopped}: true, {StateRunning, StateFailed}: true,
+		{StateRunning, StateDestroying}: true,
+		{StatePaused, StateRunning}:     true, {StatePaused, StateStopped}: true, {StatePaused, StateFailed}: true,
+		{StatePaused, StateDestroying}: true,
+		{StateStopped, StateRunning}:   true, {StateStopped, StateFailed}: true, {StateStopped, StateDestroying}: true,
 		{StateDestroying, StateDestroyed}: true, {StateDestroying, StateFailed}: true,
 		{StateFailed, StateDestroying}: true,
 	}

@@ -14,7 +14,7 @@ type User struct {
 var (
 	// CodeUser is the account of snippets: the one without rights by convention.
 	CodeUser = User{UID: 65534, Name: "nobody", Home: Home, Shell: "/bin/sh"}
-	// AgentUser is the account where somebody works, at a terminal or by an agent.
+	// AgentUser is the account of terminals and agents.
 	AgentUser = User{UID: 1000, Name: "cove", Home: Home, Shell: "/bin/sh"}
 )
 

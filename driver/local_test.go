@@ -21,7 +21,8 @@ func worker(t *testing.T, script string) Driver {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	d, err := Local(Config{Agent: "worker", New: api.SandboxRequest{Spec: api.Spec{Env: map[string]string{"MARK": "of the profile"}}}})
+	spec := api.Spec{Env: map[string]string{"MARK": "of the profile"}}
+	d, err := Local(Config{Agent: "worker", New: api.SandboxRequest{Spec: spec}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,8 @@ func TestLocalUnknown(t *testing.T) {
 // TestLocalProfile: a profile gives the defaults of a task.
 func TestLocalProfile(t *testing.T) {
 	d := worker(t, `printf '{"version":1,"type":"thinking","content":"%s %s"}\n' "$MARK" "$*"`+"\n"+say(answer, usage))
-	d.(*local).config.profile = api.Profile{Model: "m1", MaxTurns: 3, Instructions: "be brief", Spec: api.Spec{Env: map[string]string{"MARK": "of both"}}}
+	d.(*local).config.profile = api.Profile{Model: "m1", MaxTurns: 3, Instructions: "be brief",
+		Spec: api.Spec{Env: map[string]string{"MARK": "of both"}}}
 	for _, c := range []struct {
 		o    Options
 		want []string

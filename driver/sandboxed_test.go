@@ -37,7 +37,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, s.events)
 	case "/profiles/bare":
-		json.NewEncoder(w).Encode(api.Profile{Name: "bare", Mode: "none", Agent: "worker", Spec: api.Spec{Env: map[string]string{"MARK": "bare"}}})
+		json.NewEncoder(w).Encode(api.Profile{Name: "bare", Mode: "none", Agent: "worker",
+			Spec: api.Spec{Env: map[string]string{"MARK": "bare"}}})
 	case "/profiles/careful":
 		json.NewEncoder(w).Encode(api.Profile{Name: "careful"})
 	default:
@@ -62,8 +63,11 @@ const run = `"id":"ru_0123456789abcdefghjkmnpqrs","agent":"worker","prompt":"x",
 func event(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
 
 func TestSandboxedRun(t *testing.T) {
-	s := &server{events: event("progress", `{"step":"making"}`) + event("run", "{"+run+`,"status":"running"}`) + event("message", thinking) + event("message", answer) + event("message", usage) + event("done", "{"+run+`,"status":"succeeded"}`)}
-	d := Sandboxed(s.client(t), Config{Profile: "careful", Agent: "worker", Model: "m", New: api.SandboxRequest{Spec: api.Spec{Image: "host"}}})
+	s := &server{events: event("progress", `{"step":"making"}`) + event("run", "{"+run+`,"status":"running"}`) +
+		event("message", thinking) + event("message", answer) + event("message", usage) +
+		event("done", "{"+run+`,"status":"succeeded"}`)}
+	d := Sandboxed(s.client(t), Config{Profile: "careful", Agent: "worker", Model: "m",
+		New: api.SandboxRequest{Spec: api.Spec{Image: "host"}}})
 	types, err := collect(t.Context(), d, "do it", Options{Directory: "/srv/p", MaxTurns: 3})
 	if err != nil || !slices.Equal(types, []string{"thinking", "result", "usage"}) || d.Usage().InputTokens != 5 {
 		t.Errorf("%v, %v, %+v", types, err, d.Usage())

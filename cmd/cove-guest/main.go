@@ -22,7 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// socketFD is where the native engine puts the guest's end of the socket.
+// socketFD is the descriptor at which the native engine puts the guest's end of the socket.
 const socketFD = 3
 
 // The main goroutine stays on the main thread: see package pid1.
@@ -55,11 +55,11 @@ func main() {
 			os.Exit(125)
 		}
 		pid1.Run(conn, false)
-	case "--call": // whoever waits at a socket of the sandbox's files
+	case "--call": // a listener at a socket among the sandbox's files
 		ignoreSignals()
 		conn, err := unixconn.Dial(place)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "cove-guest: nobody answers:", err)
+			fmt.Fprintln(os.Stderr, "cove-guest: the socket does not answer:", err)
 			os.Exit(125)
 		}
 		pid1.Run(conn, true)
@@ -74,8 +74,8 @@ func main() {
 	}
 }
 
-// ignoreSignals: PID 1 ends when its host does, not when somebody inside asks. The signals are caught rather than
-// ignored, because a child would inherit that they are ignored.
+// ignoreSignals lets PID 1 survive every signal from inside the sandbox; it ends with its host. Signals are caught
+// rather than ignored, because a child process would inherit ignored signals.
 func ignoreSignals() { signal.Notify(make(chan os.Signal, 1)) }
 
 // stdio speaks the protocol on descriptors 0 and 1.

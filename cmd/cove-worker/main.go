@@ -17,5 +17,7 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	// A reader that went away is an error of the write. Were the signal ignored, commands would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	os.Exit(worker.Main(ctx, worker.Process{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ()}))
+	os.Exit(worker.Main(ctx, worker.Process{
+		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ(),
+	}))
 }

@@ -148,7 +148,7 @@ func TestNothingAnswersInAPersonsPlace(t *testing.T) {
 	s.ends(0)
 }
 
-// TestAnsweredElsewhere: a question goes when somebody else has answered it.
+// TestAnsweredElsewhere: a question goes when another client has answered it.
 func TestAnsweredElsewhere(t *testing.T) {
 	s := atTerminal(t, `ask api.example.com; out after\n`)
 	s.expect(lastWord)

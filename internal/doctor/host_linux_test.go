@@ -127,7 +127,7 @@ func TestSubordinate(t *testing.T) {
 		{"by name", "root:1:2\nada:100000:65536\n", 100000, false},
 		{"by id", "1000:200000:65536\n", 200000, false},
 		{"too small a range before", "ada:100000:1000\nada:300000:65536\n", 300000, false},
-		{"somebody else's", "bob:100000:65536\n", 0, true},
+		{"another account's", "bob:100000:65536\n", 0, true},
 		{"nonsense", "ada:x:y\nada\n::\n", 0, true},
 		{"nothing", "", 0, true},
 	} {

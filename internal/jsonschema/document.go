@@ -18,8 +18,8 @@ func Document(answer string) (json.RawMessage, bool) {
 	return json.RawMessage(text), true
 }
 
-// block is what stands between the only two fences of a text. A fence is the
-// beginning of a line, so none is within a JSON document.
+// block returns the text between the only two fences of a text. A fence begins a
+// line, so a JSON document contains none.
 func block(text string) string {
 	var inside strings.Builder
 	fences := 0

@@ -124,7 +124,7 @@ func invalid(err error) error {
 	return cove.Errorf(cove.InvalidArgument, "the schema is not valid: %s", strings.ReplaceAll(err.Error(), location, ""))
 }
 
-// nothing is where references outside of the schema lead.
+// nothing refuses to load references outside of the schema.
 type nothing struct{}
 
 func (nothing) Load(url string) (any, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// tooMuch is what ends a validation from within.
+// tooMuch ends a validation from within.
 var tooMuch = errors.New("too many steps")
 
 // meter makes every part of the schema count the steps of a validation, so that alternatives inside alternatives, which
@@ -72,7 +72,7 @@ func size(v any) int {
 	return 0
 }
 
-// weight is what parts take before they look into a value.
+// weight returns the steps that parts take before they look into a value.
 func weight(parts []*jsonschema.Schema) int {
 	n := len(parts)
 	for _, part := range parts {

@@ -38,7 +38,8 @@ func TestMeter(t *testing.T) {
 	failed, denied := request, request
 	failed.Stage, failed.Status, failed.Count = "dial", 502, 2
 	denied.Verdict, denied.Stage, denied.Host = "deny", "policy", "evil.example"
-	tunnel := decision.Decision{Entry: "socks5", Host: "git.example", Verdict: "allow", Stage: "upstream", Sent: 1, Count: 1}
+	tunnel := decision.Decision{Entry: "socks5", Host: "git.example", Verdict: "allow", Stage: "upstream",
+		Sent: 1, Count: 1}
 	for _, d := range []decision.Decision{request, failed, denied, tunnel,
 		{Entry: "dns", Host: "a.example", Verdict: "allow", Stage: "upstream", Count: 1}} {
 		m.Observe(d)

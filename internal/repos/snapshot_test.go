@@ -285,7 +285,7 @@ func TestUncommittedRefuses(t *testing.T) {
 	}{
 		{"an address", workspace.Repository{Source: "https://git.example/a/b.git", Uncommitted: true},
 			cove.InvalidArgument},
-		{"somebody else's directory", workspace.Repository{Source: dir, Uncommitted: true}, cove.Forbidden},
+		{"another account's directory", workspace.Repository{Source: dir, Uncommitted: true}, cove.Forbidden},
 		{"another beginning", workspace.Repository{Source: dir, Uncommitted: true, From: "main"},
 			cove.InvalidArgument},
 		{"a worktree", workspace.Repository{Source: dir, Uncommitted: true, Worktree: true},
@@ -298,7 +298,7 @@ func TestUncommittedRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			id := cove.NewSandboxID()
 			who := owner
-			if c.name == "somebody else's directory" {
+			if c.name == "another account's directory" {
 				who = ci
 			}
 			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Owner: who, Repository: &c.r},

@@ -57,7 +57,7 @@ func TestWithin(t *testing.T) {
 		spec workspace.Spec
 		code cove.Code
 	}{
-		"somebody else's": {other, cove.Forbidden}, "within one that is within": {nested, cove.Forbidden},
+		"another owner's": {other, cove.Forbidden}, "within one that is within": {nested, cove.Forbidden},
 		"what is not committed": {dirty, cove.Unsupported},
 		"another repository":    {elsewhere, cove.Conflict}, "a sandbox that is not there": {gone, cove.NotFound},
 	} {

@@ -198,7 +198,7 @@ func TestInterrupt(t *testing.T) {
 		r := s.begin(t, ask("think", "wait /never"))
 		h, done := s.listen(t, string(r.ID))
 		h.until(t, "thinking")
-		wantCode(t, "somebody else", s.Interrupt(t.Context(), ci, string(r.ID), kill), cove.NotFound)
+		wantCode(t, "another principal", s.Interrupt(t.Context(), ci, string(r.ID), kill), cove.NotFound)
 		if err := s.Interrupt(t.Context(), owner, string(r.ID[:14]), kill); err != nil {
 			t.Fatal(err)
 		}

@@ -85,7 +85,7 @@ const usage = `Cove's own agent. It runs inside a sandbox; "cove worker" starts 
 without. Standard output is messages, one JSON object a line, of which the last
 is of type "usage"; everything else is on standard error. The exit code is 0 when
 it is done, 1 when the agent could not do it, 2 for wrong flags, 3 at --max-turns,
-4 when the model cannot be had, 5 when the answer does not match the schema, 6 for
+4 when the model is not available, 5 when the answer does not match the schema, 6 for
 a fault of the worker, 7 when a budget is used up, 130 when it was interrupted.
 
 Flags:

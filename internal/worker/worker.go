@@ -1,5 +1,6 @@
 // Package worker is Cove's own agent: it asks a model, executes the model's calls with package tools, and repeats until
-// there is an answer. It runs inside a sandbox, which is its wall. Its output is messages (message.Message), one a line.
+// there is an answer. It runs inside a sandbox, which is its wall. Its output is messages (message.Message), one on
+// each line.
 package worker
 
 import (

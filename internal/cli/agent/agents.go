@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,7 +40,7 @@ func agentsList(sess *session.Session) *cobra.Command {
 			Key:      "agents",
 			Headings: []string{"NAME", "INSTALLED", "SIZE", "MODELS OF", "WHAT"},
 			Row: func(one api.Agent) []string {
-				return []string{one.Name, installedText(one), sizeOr(one.Size), ui.OrDash(one.Provider), one.Title}
+				return []string{one.Name, installedText(one), sizeOr(one.Size), cmp.Or(one.Provider, "-"), one.Title}
 			},
 		}.Result(all), err
 	})

@@ -284,7 +284,7 @@ func (t bareTask) lastFile() string {
 	return filepath.Join(t.cfg.Home, "conversations", fmt.Sprintf("%s-%x", t.config.Agent, sum[:12]))
 }
 
-// remember keeps the name of a conversation. Who cannot keep it is told how to go on in any case.
+// remember keeps the name of a conversation. An error is ignored, because the summary names the conversation, too.
 func (t bareTask) remember(session string) {
 	file := t.lastFile()
 	if os.MkdirAll(filepath.Dir(file), 0o700) == nil {

@@ -60,6 +60,19 @@ func (p Target) Find(ctx context.Context, c *client.Client) (api.Sandbox, error)
 	return p.Among(l.Sandboxes, CurrentDirectory())
 }
 
+// Open connects to the server that keeps sandboxes, and finds the sandbox. The caller closes the connection.
+func (p Target) Open(ctx context.Context, sess *session.Session) (*session.Backend, api.Sandbox, error) {
+	b, err := sess.Server(ctx)
+	if err != nil {
+		return nil, api.Sandbox{}, err
+	}
+	s, err := p.Find(ctx, b.Client)
+	if err != nil {
+		b.Close()
+	}
+	return b, s, err
+}
+
 // With calls do with the sandbox and a client of its server. A signal cancels do's context.
 func (p *Target) With(cmd *cobra.Command, sess *session.Session,
 	do func(context.Context, *client.Client, api.Sandbox) error) error {

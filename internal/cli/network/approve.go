@@ -172,31 +172,12 @@ func whoeverHolds(peers []*session.Backend, id string, do func(*session.Backend)
 	return last
 }
 
-// collectHolds asks every peer; one that has just gone is no error.
+// collectHolds returns what waits at the peers, the oldest first.
 func collectHolds(ctx context.Context, peers []*session.Backend, execution string) ([]api.Hold, error) {
-	all := []api.Hold{}
-	seen := map[string]bool{} // the server answers on two sockets
-	var failed error
-	answered := false
-	for _, p := range peers {
-		holds, err := p.Client.Holds(ctx, execution)
-		if err != nil {
-			failed = err
-			continue
-		}
-		answered = true
-		for _, h := range holds {
-			if !seen[h.ID] {
-				seen[h.ID] = true
-				all = append(all, h)
-			}
-		}
-	}
-	if !answered && failed != nil {
-		return nil, failed
-	}
+	all, err := session.Collect(peers, func(h api.Hold) string { return h.ID },
+		func(c *client.Client) ([]api.Hold, error) { return c.Holds(ctx, execution) })
 	slices.SortStableFunc(all, func(a, b api.Hold) int { return a.Since.Compare(b.Since) })
-	return all, nil
+	return all, err
 }
 
 func currentHolds(ctx context.Context, sess *session.Session, execution string) ([]api.Hold, error) {

@@ -33,51 +33,52 @@ gateway and is never shown. A client of "cove gateway" has one, too.`,
 	return c
 }
 
-func caShow(sess *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use:               "show SANDBOX|EXECUTION|CLIENT",
-		Short:             "Show an authority's subject, fingerprint and validity",
-		Example:           "  cove ca show brave-otter\n  cove ca show $(cove ps -q)",
-		Args:              ui.Exactly("SANDBOX, EXECUTION or CLIENT"),
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			certificate, err := authorityOf(sess, cmd, args[0])
-			if err != nil {
-				return err
-			}
-			text, err := authorityText(certificate)
-			if err != nil {
-				return err
-			}
-			return sess.Print(text)
-		},
+// authorityCommand makes a command about the authority of one sandbox, execution or client, which do gets as PEM.
+func authorityCommand(sess *session.Session, c *cobra.Command, do func(certificate string) error) *cobra.Command {
+	c.Use += " SANDBOX|EXECUTION|CLIENT"
+	c.Args = ui.Exactly("SANDBOX, EXECUTION or CLIENT")
+	c.ValidArgsFunction = flags.CompleteSandbox(sess)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		certificate, err := authorityOf(sess, cmd, args[0])
+		if err != nil {
+			return err
+		}
+		return do(certificate)
 	}
+	return c
+}
+
+func caShow(sess *session.Session) *cobra.Command {
+	return authorityCommand(sess, &cobra.Command{
+		Use:     "show",
+		Short:   "Show an authority's subject, fingerprint and validity",
+		Example: "  cove ca show brave-otter\n  cove ca show $(cove ps -q)",
+	}, func(certificate string) error {
+		text, err := authorityText(certificate)
+		if err != nil {
+			return err
+		}
+		return sess.Print(text)
+	})
 }
 
 func caExport(sess *session.Session) *cobra.Command {
 	var out string
-	c := &cobra.Command{
-		Use:               "export SANDBOX|EXECUTION|CLIENT",
-		Short:             "Write an authority's certificate as PEM",
-		Long:              "Write an authority's certificate as PEM. The key stays where it is.",
-		Example:           "  cove ca export brave-otter --out sandbox.pem",
-		Args:              ui.Exactly("SANDBOX, EXECUTION or CLIENT"),
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			certificate, err := authorityOf(sess, cmd, args[0])
-			if err != nil {
-				return err
-			}
-			if out == "" || out == "-" {
-				return sess.Print(certificate)
-			}
-			if err := atomicfile.Write(out, []byte(certificate), 0o644); err != nil {
-				return cove.Errorf(cove.StorageFull, "cannot write %s: %w", out, ui.Cause(err)).
-					WithHint("choose another file with --out")
-			}
-			return nil
-		},
-	}
+	c := authorityCommand(sess, &cobra.Command{
+		Use:     "export",
+		Short:   "Write an authority's certificate as PEM",
+		Long:    "Write an authority's certificate as PEM. The key stays where it is.",
+		Example: "  cove ca export brave-otter --out sandbox.pem",
+	}, func(certificate string) error {
+		if out == "" || out == "-" {
+			return sess.Print(certificate)
+		}
+		if err := atomicfile.Write(out, []byte(certificate), 0o644); err != nil {
+			return cove.Errorf(cove.StorageFull, "cannot write %s: %w", out, ui.Cause(err)).
+				WithHint("choose another file with --out")
+		}
+		return nil
+	})
 	c.Flags().StringVarP(&out, "out", "o", "", "write to `FILE` instead of standard output")
 	return c
 }

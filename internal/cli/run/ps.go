@@ -64,13 +64,16 @@ func ps(ctx context.Context, sess *session.Session, o psOptions) error {
 		}
 		peers = []*session.Backend{b}
 	}
-	all, err := collect(ctx, peers, query, o.Limit)
+	all, err := session.Collect(peers, func(e api.Execution) string { return e.ID },
+		func(c *client.Client) ([]api.Execution, error) { return listUpTo(ctx, c, query, o.Limit) })
 	for _, p := range peers {
 		err = cmp.Or(err, p.Close())
 	}
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(all, func(a, b api.Execution) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	all = all[:min(len(all), o.Limit)]
 	l := executionListing(time.Now())
 	if o.quiet {
 		return sess.Show(l.Names(all, func(e api.Execution) string { return e.ID }), o.JSON)
@@ -87,36 +90,6 @@ func (o psOptions) query(now time.Time) (client.ListOptions, error) {
 	labels, lerr := cove.ParseLabels(o.labels)
 	q.Since, q.Labels = since, labels
 	return q, cmp.Or(err, lerr, flags.CheckOneOf("--status", o.status, statuses))
-}
-
-// collect asks every peer and merges: they share one store, so that each knows
-// the records, and a peer that has just gone is no error.
-func collect(
-	ctx context.Context, peers []*session.Backend, query client.ListOptions, limit int,
-) ([]api.Execution, error) {
-	merged := map[string]api.Execution{}
-	var failed error
-	answered := false
-	for _, p := range peers {
-		page, err := listUpTo(ctx, p.Client, query, limit)
-		if err != nil {
-			failed = err
-			continue
-		}
-		answered = true
-		for _, e := range page {
-			merged[e.ID] = e
-		}
-	}
-	if !answered && failed != nil {
-		return nil, failed
-	}
-	all := make([]api.Execution, 0, len(merged))
-	for _, e := range merged {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b api.Execution) int { return b.CreatedAt.Compare(a.CreatedAt) })
-	return all[:min(len(all), limit)], nil
 }
 
 func listUpTo(ctx context.Context, c *client.Client, q client.ListOptions, limit int) ([]api.Execution, error) {

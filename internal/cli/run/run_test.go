@@ -24,7 +24,7 @@ func TestExitCodesOfExecutions(t *testing.T) {
 		{"limit, killed by the kernel", api.Execution{Status: api.StatusLimited, LimitHit: "oom", ExitCode: 137}, 0, 137},
 		{"limit, ended by Cove", api.Execution{Status: api.StatusLimited, LimitHit: "output", ExitCode: -1}, 0, 137},
 		{"Ctrl-C", api.Execution{Status: api.StatusKilled, ExitCode: -1}, syscall.SIGINT, 130},
-		{"killed by somebody else", api.Execution{Status: api.StatusKilled, ExitCode: -1}, 0, 137},
+		{"killed by another client", api.Execution{Status: api.StatusKilled, ExitCode: -1}, 0, 137},
 		{"refused", api.Execution{Status: api.StatusRefused, ExitCode: -1}, 0, 126},
 		{"failed", api.Execution{Status: api.StatusFailed, ExitCode: -1}, 0, 125},
 	} {

@@ -104,15 +104,11 @@ type collected struct {
 func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[string]string) error {
 	ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out, sess.Err)
 	defer interrupts.Stop()
-	b, err := sess.Server(ctx)
+	b, s, err := o.Open(ctx, sess)
 	if err != nil {
 		return interrupts.Explain(err)
 	}
 	defer b.Close()
-	s, err := o.Find(ctx, b.Client)
-	if err != nil {
-		return interrupts.Explain(err)
-	}
 	req := api.ExecRequest{Args: o.command, WorkDir: o.dir, Timeout: o.timeout.Seconds(), Detach: o.detach}
 	if len(env) > 0 {
 		req.Env = maps.Clone(env)

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,7 +50,8 @@ func profileList(sess *session.Session) *cobra.Command {
 				if name == chosen {
 					name += " *"
 				}
-				return []string{name, ui.OrDash(p.Agent), ui.OrDash(strings.Trim(p.Provider+" "+p.Model, " ")),
+				return []string{name, cmp.Or(p.Agent, "-"),
+					cmp.Or(strings.Trim(p.Provider+" "+p.Model, " "), "-"),
 					profileNetworkText(p), p.Description}
 			},
 		}.Result(all)

@@ -50,15 +50,11 @@ A push without an answer is denied. What is not committed stays.`,
 // push shows what would be pushed, asks, and pushes exactly that.
 func push(ctx context.Context, sess *session.Session, p flags.Target, req api.PushRequest,
 	yes bool) (api.PushedWork, error) {
-	b, err := sess.Server(ctx)
+	b, s, err := p.Open(ctx, sess)
 	if err != nil {
 		return api.PushedWork{}, err
 	}
 	defer b.Close()
-	s, err := p.Find(ctx, b.Client)
-	if err != nil {
-		return api.PushedWork{}, err
-	}
 	if req.Ask {
 		sess.Say.Line("waiting until the push is allowed: %s", sess.Command("approve"))
 	} else if !yes {
@@ -160,15 +156,11 @@ func (q *pullRequest) fill(s api.Sandbox, done api.PushedWork, log string) {
 }
 
 func createPullRequest(ctx context.Context, sess *session.Session, p flags.Target, q pullRequest, yes, ask bool) error {
-	b, err := sess.Server(ctx)
+	b, s, err := p.Open(ctx, sess)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	s, err := p.Find(ctx, b.Client)
-	if err != nil {
-		return err
-	}
 	if s.Repository == nil || s.Repository.Remote == "" {
 		return cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request", s.Name).
 			WithHint("bring its work back with %q", sess.Command("apply", s.Name))

@@ -19,38 +19,34 @@ func configCommand(sess *session.Session) *cobra.Command {
 	}, configShow(sess), configCheck(sess), configNewKey(sess))
 }
 
+// configured makes a command without arguments that reads the configuration and prints its warnings first.
+func configured(sess *session.Session, c *cobra.Command, do func(*config.Config) error) *cobra.Command {
+	c.Args = ui.Exactly()
+	c.RunE = func(*cobra.Command, []string) error {
+		cfg, err := sess.Config()
+		if err != nil {
+			return err
+		}
+		sess.Warn(cfg)
+		return do(cfg)
+	}
+	return c
+}
+
 func configShow(sess *session.Session) *cobra.Command {
-	return &cobra.Command{
+	return configured(sess, &cobra.Command{
 		Use:     "show",
 		Short:   "Print every setting in effect, and where it comes from",
 		Example: "  cove config show --config cove.yaml",
-		Args:    ui.Exactly(),
-		RunE: func(*cobra.Command, []string) error {
-			cfg, err := sess.Config()
-			if err != nil {
-				return err
-			}
-			sess.Warn(cfg)
-			return cfg.Show(sess.Out)
-		},
-	}
+	}, func(cfg *config.Config) error { return cfg.Show(sess.Out) })
 }
 
 func configCheck(sess *session.Session) *cobra.Command {
-	return &cobra.Command{
+	return configured(sess, &cobra.Command{
 		Use:     "check",
 		Short:   "Say whether the configuration is right",
 		Example: "  cove config check --config cove.yaml",
-		Args:    ui.Exactly(),
-		RunE: func(*cobra.Command, []string) error {
-			cfg, err := sess.Config()
-			if err != nil {
-				return err
-			}
-			sess.Warn(cfg)
-			return sess.Print("the configuration is right\n")
-		},
-	}
+	}, func(*config.Config) error { return sess.Print("the configuration is right\n") })
 }
 
 func configNewKey(sess *session.Session) *cobra.Command {

@@ -127,19 +127,21 @@ func (sess *Session) with(ctx context.Context, connect func(context.Context) (*B
 
 // OfServer returns the answer of the server that keeps sandboxes.
 func OfServer[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, err error) {
-	err = sess.WithServer(cmd, func(ctx context.Context, c *client.Client) (err error) {
-		answer, err = ask(c, ctx)
-		return err
-	})
+	err = sess.WithServer(cmd, keep(ask, &answer))
 	return answer, err
+}
+
+// keep returns the use of a connection that asks once and stores the answer.
+func keep[T any](ask Ask[T], answer *T) Do {
+	return func(ctx context.Context, c *client.Client) (err error) {
+		*answer, err = ask(c, ctx)
+		return err
+	}
 }
 
 // OfBackend returns the answer of the server of Connect, or of a daemon in this process.
 func OfBackend[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, err error) {
-	err = sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) (err error) {
-		answer, err = ask(c, ctx)
-		return err
-	})
+	err = sess.WithBackend(cmd, keep(ask, &answer))
 	return answer, err
 }
 

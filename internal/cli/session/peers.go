@@ -89,6 +89,34 @@ func AskRunner(peers []*Backend, id string, do func(*Backend) error) error {
 	return last
 }
 
+// Collect asks every peer for records and merges them by id, in the order of their first appearance. Peers share one
+// store, so a peer that has just ended is no error while another answers.
+func Collect[T any](peers []*Backend, id func(T) string, list func(*client.Client) ([]T, error)) ([]T, error) {
+	all, at := []T{}, map[string]int{}
+	var failed error
+	answered := false
+	for _, p := range peers {
+		page, err := list(p.Client)
+		if err != nil {
+			failed = err
+			continue
+		}
+		answered = true
+		for _, r := range page {
+			if i, known := at[id(r)]; known {
+				all[i] = r
+				continue
+			}
+			at[id(r)] = len(all)
+			all = append(all, r)
+		}
+	}
+	if !answered && failed != nil {
+		return nil, failed
+	}
+	return all, nil
+}
+
 // ExecutionIDError refuses what is no id of an execution.
 func ExecutionIDError(id string) error {
 	return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution", id).
@@ -133,9 +161,7 @@ func DecisionsUpTo(ctx context.Context, c *client.Client, q client.DecisionOptio
 
 // OfRecords returns an answer that ReadRecords has found.
 func OfRecords[T any](ctx context.Context, sess *Session, ask Ask[T]) (answer T, err error) {
-	err = sess.ReadRecords(ctx, func(c *client.Client) (err error) {
-		answer, err = ask(c, ctx)
-		return err
-	})
+	do := keep(ask, &answer)
+	err = sess.ReadRecords(ctx, func(c *client.Client) error { return do(ctx, c) })
 	return answer, err
 }

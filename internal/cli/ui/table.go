@@ -43,13 +43,6 @@ func Facts(rows [][2]string) string {
 	return b.String()
 }
 
-func OrDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
 func Brackets(text string) string {
 	if text == "" {
 		return ""

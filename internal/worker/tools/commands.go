@@ -195,7 +195,8 @@ func join(a, b string) string {
 	return a + "\n" + b
 }
 
-// launch starts a command and registers its pid, so that reap leaves the command to its starter even if it ends at once.
+// launch starts a command and registers its pid, so that reap leaves the command to its starter even if it ends at
+// once.
 func (ps *processes) launch(cmd *exec.Cmd) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
