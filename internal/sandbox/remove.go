@@ -40,7 +40,9 @@ func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.Sandbox
 	default:
 		noted = c.own().RemoveSandbox(ctx, id)
 	}
-	c.retry(r, cove.ErrorCode(noted) == cove.StorageFull, record.Spec.KeepWork)
+	c.retry(r, cove.ErrorCode(noted) == cove.StorageFull, record.Spec.KeepWork, func() error {
+		return c.reconcileOne(context.Background(), id)
+	})
 	if err := errors.Join(cleared, noted); err != nil {
 		return err
 	}
@@ -69,10 +71,10 @@ func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbo
 	if err := c.vacate(r); err != nil {
 		return err
 	}
-	if record.Spec.Within != "" {
-		return c.clearWithin(ctx, record)
-	}
 	if err := c.destroyLeft(ctx, record.Spec.Engine, record.ID); err != nil {
+		return err
+	}
+	if err := c.clearCheckouts(ctx, record.ID); err != nil {
 		return err
 	}
 	return errors.Join(c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork), c.host.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
@@ -80,7 +82,7 @@ func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbo
 
 // retry remembers that a sandbox is to be removed although its record does not say so for want of room, and has that
 // tried again.
-func (c *reconciler) retry(r *resident, doomed, keepWork bool) {
+func (c *reconciler) retry(r *resident, doomed, keepWork bool, again func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.doomed, r.keepWork = doomed, keepWork
@@ -92,46 +94,6 @@ func (c *reconciler) retry(r *resident, doomed, keepWork bool) {
 		c.mu.Lock()
 		r.retried = false
 		c.mu.Unlock()
-		c.reconcileOne(context.Background(), r.id) // whoever began it has been told why it is not done
+		again() // the caller has the error of the first attempt
 	})
-}
-
-// clearWithin removes everything of a checkout in a shared sandbox except its record.
-func (c *reconciler) clearWithin(ctx context.Context, record store.Sandbox) error {
-	if err := c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork); err != nil {
-		return err
-	}
-	// Where this cannot be, the sandbox does not run, or is going, and is granted
-	// the rest alone when it is started.
-	if err := c.regrant(ctx, record.Spec.Within); err != nil {
-		c.o.Log.Debug("what a shared sandbox may reach stays for now", "sandbox", record.Spec.Within, "error", err)
-	}
-	return nil
-}
-
-// regrant gives a shared sandbox the network that its present checkouts need. Errors: Conflict when it does not run.
-func (c *reconciler) regrant(ctx context.Context, id cove.SandboxID) error {
-	r, leave, err := c.enter(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	record, err := c.current(ctx, cove.System(""), id)
-	if err != nil {
-		c.drop(r)
-		return err
-	}
-	if record.State != cove.StateRunning {
-		return wrongState(record, "work in")
-	}
-	_, open := c.running(r)
-	if open.way == nil {
-		return nil
-	}
-	n, err := c.networkOf(record)
-	if err != nil {
-		return err
-	}
-	_, err = open.way.Replace(n.Policy...)
-	return err
 }

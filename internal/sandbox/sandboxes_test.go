@@ -354,7 +354,7 @@ type view struct {
 	ID, Within string
 }
 
-func viewOf(v sandbox.View) view { return view{v, string(v.ID), string(v.Spec.Within)} }
+func viewOf(v sandbox.View) view { return view{v, string(v.ID), string(v.Within)} }
 
 // makeFor makes a sandbox for a principal.
 func (s *server) makeFor(t *testing.T, who cove.Principal, q sandbox.Request) view {

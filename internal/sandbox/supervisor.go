@@ -118,11 +118,11 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 		}
 		n = n.With(more)
 	}
-	within, err := v.networkWithin(record)
+	more, err := v.policyOfCheckouts(record)
 	if err != nil {
 		return n, err
 	}
-	n.Policy = append(n.Policy, within...)
+	n.Policy = append(n.Policy, more...)
 	for _, c := range spec.Changes {
 		documents, err := policy.Documents(cove.Network{Allow: c.Allow, Deny: c.Deny})
 		if err != nil {
@@ -131,29 +131,6 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 		n.Policy = append(n.Policy, documents...)
 	}
 	return n, nil
-}
-
-// networkWithin returns the policy that the checkouts in a shared sandbox need for their branches.
-func (v *supervisor) networkWithin(host store.Sandbox) ([]*policy.Document, error) {
-	if asked := host.Spec.Network; host.Spec.Shared == "" || asked != nil && !asked.Enabled {
-		return nil, nil
-	}
-	all, err := v.o.Store.For(host.Owner).Sandboxes(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	var documents []*policy.Document
-	for _, b := range all {
-		if b.Spec.Within != host.ID || b.State != cove.StateRunning || b.Spec.Repository == nil || b.Spec.Repository.Remote == "" {
-			continue
-		}
-		needs, err := v.host.Repository(b.Owner, *b.Spec.Repository, b.Spec.AllowPR)
-		if err != nil {
-			return nil, err
-		}
-		documents = append(documents, needs.Policy...)
-	}
-	return documents, nil
 }
 
 // binding returns everything of the host that a sandbox is shown: its workspace and home, the workspace's other files,
@@ -216,7 +193,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 		}
 	}
 	o := opened{
-		of: record.Owner, name: record.Name, way: way, git: git,
+		way: way, git: git,
 		env:  rootfs.LastWins(rootfs.WithVariables(env, record.Spec.Env)),
 		ttys: v.newTerminals(sb), left: make(chan struct{}),
 	}

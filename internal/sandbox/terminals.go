@@ -44,7 +44,7 @@ func (ps *Processes) OpenTerminal(ctx context.Context, who cove.Principal, ref s
 		return nil, err
 	}
 	t, err := in.terminals.Find(q.ID)
-	others := in.Spec.Within != "" && q.ID == "" // those that there are may be anybody's
+	others := in.Within != "" && q.ID == "" // the present terminals may belong to other checkouts
 	if q.New || others || q.ID == "" && cove.ErrorCode(err) == cove.NotFound {
 		t, err = ps.startTerminal(ctx, who, in, q)
 	}

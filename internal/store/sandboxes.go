@@ -10,9 +10,8 @@ import (
 // Sandboxes remembers the sandboxes that last, from the moment somebody asks
 // for one until nothing of it is left.
 type Sandboxes interface {
-	// AddSandbox records a new one. Errors: Conflict when its id is known, when
-	// its owner has another of its name, or when there are most of them already;
-	// most 0 is no bound.
+	// AddSandbox records a new one. Errors: Conflict when its id is known, when its owner has another sandbox or
+	// checkout of its name, or when there are already most sandboxes and checkouts; most 0 is no bound.
 	AddSandbox(ctx context.Context, s Sandbox, most int) error
 	// Sandbox returns one. Errors: NotFound.
 	Sandbox(ctx context.Context, id cove.SandboxID) (Sandbox, error)
@@ -57,13 +56,23 @@ type SandboxSpec struct {
 	Repository *SandboxRepository
 	Directory  string // of the workspace, on the host
 	KeepWork   bool   // of one that is being destroyed: its checkout stays
-	// Shared says of a sandbox that several tasks share what it was made of, so
-	// that others of the same kind find it. Empty is one that nobody shares.
-	Shared string
-	// Within is such a sandbox, in which this one is no more than a checkout, at
-	// Place inside.
-	Within cove.SandboxID
-	Place  string
+	// Shared is the key by which tasks of the same kind find a sandbox that they share; empty in any other.
+	Shared    string
+	Checkouts []Checkout // of a shared sandbox, beside its own; the oldest first
+}
+
+// Checkout is a repository checked out in a shared sandbox for one task. Its owner is the sandbox's.
+type Checkout struct {
+	ID         cove.SandboxID // of its workspace; as unique as a sandbox's
+	Name       string         // unique among its owner's sandboxes and checkouts
+	State      cove.State     // preparing, running (as far as its sandbox does), destroying or failed
+	Reason     string         // of a failure
+	Repository *SandboxRepository
+	Place      string // its path inside
+	WorkDir    string // absolute
+	Labels     map[string]string
+	CreatedAt  time.Time
+	LastUsedAt time.Time
 }
 
 // SandboxRepository is the repository that a sandbox works on.

@@ -339,6 +339,12 @@ func (r Records) RemoveRun(ctx context.Context, id cove.RunID) error {
 // NoExecution is the error about an execution that is not there, or another's.
 func NoExecution(id string) error { return cove.Errorf(cove.NotFound, "no execution %.64q", id) }
 
+// TooManySandboxes is the error about one more sandbox or checkout than are allowed.
+func TooManySandboxes(known int) error {
+	return cove.Errorf(cove.Conflict, "there are %d sandboxes, and no more are allowed", known).
+		WithHint("destroy one that is not needed, or raise sandbox.max_lasting")
+}
+
 // NoSandbox is the error about a sandbox that is not there, or another's.
 func NoSandbox(id cove.SandboxID) error {
 	return cove.Errorf(cove.NotFound, "there is no sandbox %.64q", id)
