@@ -16,13 +16,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/profile"
-	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // newAgents makes the agents of this machine.
 func (d *Daemon) newAgents() *fit.Agents {
 	return fit.New(fit.Options{
-		Executions: d.executions, Store: store.NewVault(d.store), Dir: filepath.Join(d.cfg.Home, "agents"),
+		Executions: d.executions, Store: d.vault, Dir: filepath.Join(d.cfg.Home, "agents"),
 		Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents), Configuration: files{d.cfg},
 	})
 }

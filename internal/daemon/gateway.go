@@ -22,7 +22,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
-	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // nextWay names a sandbox that openWay is called for next.
@@ -33,8 +32,7 @@ func (d *Daemon) nextWay() cove.SandboxID {
 	return cove.NewSandboxID() // and the gateway is opened for it
 }
 
-// openWay opens a sandbox's way out. It is closed before the manager has
-// closed.
+// openWay opens the route of an execution, which closes it before Executions.Close returns.
 func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n egress.Network) (egress.Route, error) {
 	g, err := d.openGateway()
 	if err != nil {
@@ -83,7 +81,7 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Recorder, o.Approvals, o.Log = d.recorder, new(store.NewVault(d.store)), d.log
+	o.Recorder, o.Approvals, o.Log = d.recorder, &d.vault, d.log
 	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
 	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines)
 	return o, err
@@ -130,7 +128,7 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 
 // network returns the present state of the gateways that are open.
 func (d *Daemon) network() (all gateway.State) {
-	for _, g := range []*gateway.Gateway{d.opened.Load(), d.lasting.Load()} {
+	for _, g := range []*gateway.Gateway{d.opened.Load(), d.detached.Load()} {
 		if g != nil {
 			s := g.State()
 			all.Connections, all.Holds = all.Connections+s.Connections, all.Holds+s.Holds

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/command"
 	"github.com/cove-sandbox/cove/internal/git/companion"
 	"github.com/cove-sandbox/cove/internal/git/gitapi"
@@ -28,14 +30,22 @@ func (d *Daemon) newGitRoot() (engine.Rootfs, error) {
 	return companion.MakeRoot(dir, GuestPath(d.cfg))
 }
 
-// openGit makes git for a sandbox whose repository is not inside. Any engine that
-// can have companions runs it, whichever engine the sandbox itself is of.
-func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitService, error) {
-	eng, err := d.engines.Able(companion.Able)
+// gitBeside opens git for sandboxes whose repository stays outside.
+type gitBeside struct {
+	engines *engine.Set
+	gateway func() (*gateway.Gateway, error)
+	guest   string                        // path of cove-guest
+	root    func() (engine.Rootfs, error) // made once
+	log     *slog.Logger
+}
+
+// OpenGit implements sandbox.Git. Any engine with companions runs it, whichever engine runs the sandbox itself.
+func (b *gitBeside) OpenGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitService, error) {
+	eng, err := b.engines.Able(companion.Able)
 	if err != nil {
 		return nil, err
 	}
-	root, err := d.openGitRoot()
+	root, err := b.root()
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +53,7 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 	if err != nil {
 		return nil, err
 	}
-	o := hidden.Options{Guest: GuestPath(d.cfg), Audit: func(e gitapi.Event) {
+	o := hidden.Options{Guest: b.guest, Audit: func(e gitapi.Event) {
 		var err error
 		if e.Code != "" {
 			err = cove.Errorf(e.Code, "%s", e.Reason)
@@ -53,7 +63,7 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 			h.Audit(e.Args, err)
 		}
 	}}
-	o.Engine, o.Root, o.Git, o.Workspace, o.Dir, o.Clock, o.Log = eng, root, git, h.Workspace, h.Dir, clock.Real(), d.log
+	o.Engine, o.Root, o.Git, o.Workspace, o.Dir, o.Clock, o.Log = eng, root, git, h.Workspace, h.Dir, clock.Real(), b.log
 	n, err := h.Network(ctx)
 	if err != nil {
 		return nil, err
@@ -67,7 +77,7 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 			if err != nil {
 				return nil, err
 			}
-			g, err := d.openGateway()
+			g, err := b.gateway()
 			if err != nil {
 				return nil, err
 			}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"path/filepath"
+	"sync"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -16,29 +17,22 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// adopt takes over the sandboxes that last: this is the server of its home. One
-// that cannot be put right is logged, and does not keep the others waiting.
+// adopt takes over the long-lived sandboxes of the home. It logs a sandbox that cannot be reconciled, and goes on.
 func (d *Daemon) adopt(ctx context.Context) error {
 	workspaces, err := d.openRepos()
 	if err != nil {
 		return err
 	}
-	g, err := d.newLastingGateway()
+	g, err := d.newDetachedGateway()
 	if err != nil {
 		return err
 	}
-	d.lasting.Store(g)
+	d.detached.Store(g)
 	d.approvals.Add(g)
 	err = d.sandboxes.Adopt(ctx, sandbox.Host{
-		Workspaces: workspaces,
-		OpenRoute: func(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {
-			return g.Open(spec(who, id, name, n))
-		},
-		ForgetRoute: g.Discard, OpenGit: d.openGit,
-		Repository: func(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
-			return repositoryNetwork(d.outlet.GitHub, who, of, allowPR)
-		},
-		Layers: d.agents.Layers(), TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		Workspaces: workspaces, Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs, Recorders: d.runs,
+		Git: &gitBeside{engines: d.engines, gateway: d.openGateway, guest: GuestPath(d.cfg), root: sync.OnceValues(d.newGitRoot), log: d.log},
+		Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)
@@ -49,9 +43,9 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	return nil
 }
 
-// newLastingGateway makes the gateway whose ways the next server can open again.
-// Guests pass through its directory to what they are to trust.
-func (d *Daemon) newLastingGateway() (*gateway.Gateway, error) {
+// newDetachedGateway makes the gateway whose routes the next server can open again. Guests pass through its directory to
+// the authorities that they trust.
+func (d *Daemon) newDetachedGateway() (*gateway.Gateway, error) {
 	o, err := d.gatewayOptions()
 	if err != nil {
 		return nil, err
@@ -76,10 +70,23 @@ func (d *Daemon) newRepos() (*repos.Store, error) {
 	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet, Log: d.log})
 }
 
-// repositoryNetwork returns the network that a sandbox needs for its repository.
-func repositoryNetwork(servers github.Servers, who cove.Principal, of store.SandboxRepository, allowPR bool) (
-	egress.Network, error) {
-	a, err := servers.Access(github.Repository{Remote: of.Remote, Branch: of.Branch, Shared: of.Shared,
+// routes are the egress routes of long-lived sandboxes.
+type routes struct {
+	gateway *gateway.Gateway
+	servers github.Servers
+}
+
+// OpenRoute implements sandbox.Routes.
+func (r routes) OpenRoute(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {
+	return r.gateway.Open(spec(who, id, name, n))
+}
+
+// ForgetRoute implements sandbox.Routes.
+func (r routes) ForgetRoute(id cove.SandboxID) error { return r.gateway.Discard(id) }
+
+// RepositoryNetwork implements sandbox.Routes.
+func (r routes) RepositoryNetwork(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
+	a, err := r.servers.Access(github.Repository{Remote: of.Remote, Branch: of.Branch, Shared: of.Shared,
 		PullRequests: allowPR, Owned: who.IsOwner()})
 	return egress.Network{Mode: a.Mode, Policy: a.Policy, Remote: a.Remote, PullRequests: a.PullRequests}, err
 }

@@ -8,14 +8,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/run"
-	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/work"
 )
 
 // newRuns makes what has the runs of agents.
 func (d *Daemon) newRuns() *run.Runner {
 	return run.New(run.Options{
-		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: work.Runs{Service: d.work}, Store: store.NewVault(d.store), Flush: d.recorder.Flush,
+		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: work.Runs{Service: d.work}, Store: d.vault, Flush: d.recorder.Flush,
 		Dir: filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
 	})
 }

@@ -50,6 +50,7 @@ type Gateway struct {
 	o        GatewayOptions
 	lock     *os.File
 	store    *sqlite.Store
+	vault    store.Vault // of store
 	recorder *gateway.Recorder
 	clients  *clients.Registry
 	api      *httpapi.Server
@@ -82,6 +83,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if g.store, err = sqlite.Open(ctx, filepath.Join(o.State, "cove.db")); err != nil {
 		return nil, err
 	}
+	g.vault = store.NewVault(g.store)
 	keep, err := ca.OpenStore(o.State)
 	if err != nil {
 		return nil, err
@@ -93,8 +95,8 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	}
 	var served *gateway.Gateway
 	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() }, Lost: func() int64 { return g.recorder.Lost() }})
-	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(g.store), Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
-	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, new(store.NewVault(g.store)), o.Log
+	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.vault, Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
+	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, &g.vault, o.Log
 	if g.instance, err = instance.Hold(o.Config.RunDir); err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		return nil, err
 	}
 	served = gateway.New(way)
-	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: store.NewVault(g.store), BeyondLoopback: o.BeyondLoopback,
+	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: g.vault, BeyondLoopback: o.BeyondLoopback,
 		Version: version.Version, Clock: clock.Real(), Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -113,9 +115,9 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := g.Reload(ctx); err != nil {
 		return nil, err
 	}
-	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: store.NewVault(g.store), Clock: clock.Real(), Log: o.Log})
+	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: g.vault, Clock: clock.Real(), Log: o.Log})
 	approvals.Add(served)
-	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: store.NewVault(g.store), Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
+	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: g.vault, Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
 		return nil, err
 	}
 	if g.control, _, err = clients.Listen("unix:"+o.Socket, false); err != nil {
@@ -218,7 +220,7 @@ func (g *Gateway) prune(ctx context.Context) {
 	ticker := time.NewTicker(pruneEvery)
 	defer ticker.Stop()
 	for {
-		if _, err := store.NewVault(g.store).For(cove.System("")).Prune(ctx, time.Now().Add(-retention)); err != nil && ctx.Err() == nil {
+		if _, err := g.vault.For(cove.System("")).Prune(ctx, time.Now().Add(-retention)); err != nil && ctx.Err() == nil {
 			g.o.Log.Warn("cannot remove old decisions", "error", err)
 		}
 		select {

@@ -315,7 +315,7 @@ func (v *supervisor) policyOfCheckouts(in store.Sandbox) (documents []*policy.Do
 		if c.State != cove.StateRunning || c.Repository == nil || c.Repository.Remote == "" {
 			continue
 		}
-		needs, err := v.host.Repository(in.Owner, *c.Repository, in.Spec.AllowPR)
+		needs, err := v.host.Routes.RepositoryNetwork(in.Owner, *c.Repository, in.Spec.AllowPR)
 		if err != nil {
 			return nil, err
 		}

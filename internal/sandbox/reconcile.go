@@ -149,7 +149,7 @@ func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref 
 	for _, eng := range c.o.Engines.Opened() {
 		err = errors.Join(err, c.destroyLeft(ctx, eng.Name(), id))
 	}
-	err = errors.Join(err, c.host.Workspaces.Remove(ctx, id, keepWork), c.host.ForgetRoute(id), os.RemoveAll(c.dirOf(id)))
+	err = errors.Join(err, c.host.Workspaces.Remove(ctx, id, keepWork), c.host.Routes.ForgetRoute(id), os.RemoveAll(c.dirOf(id)))
 	c.auditLife(ctx, who, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
 	return err
 }

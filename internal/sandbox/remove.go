@@ -77,7 +77,7 @@ func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbo
 	if err := c.clearCheckouts(ctx, record.ID); err != nil {
 		return err
 	}
-	return errors.Join(c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork), c.host.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
+	return errors.Join(c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork), c.host.Routes.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
 }
 
 // retry remembers that a sandbox is to be removed although its record does not say so for want of room, and has that

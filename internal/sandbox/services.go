@@ -65,10 +65,10 @@ func (v *supervisor) services(ctx context.Context, record store.Sandbox, ws work
 
 // openGit makes git for a sandbox whose repository stays outside.
 func (v *supervisor) openGit(ctx context.Context, record store.Sandbox, ws workspace.Workspace) (GitService, error) {
-	if v.host.OpenGit == nil {
+	if v.host.Git == nil {
 		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not to be had here").WithHint("leave out --worktree")
 	}
-	return v.host.OpenGit(ctx, HiddenGit{
+	return v.host.Git.OpenGit(ctx, HiddenGit{
 		ID: record.ID, Name: record.Name, Owner: record.Owner, Workspace: ws, Dir: filepath.Join(v.dirOf(record.ID), "git"),
 		Network: func(ctx context.Context) (egress.Network, error) {
 			now, err := v.o.Store.For(record.Owner).Sandbox(ctx, record.ID)

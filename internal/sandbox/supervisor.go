@@ -88,7 +88,7 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	var way egress.Route
 	if n.Mode != cove.NetworkNone {
 		plan.OpenRoute = func(cove.SandboxID) (_ provision.Route, err error) {
-			way, err = v.host.OpenRoute(record.Owner, record.ID, record.Name, n)
+			way, err = v.host.Routes.OpenRoute(record.Owner, record.ID, record.Name, n)
 			return way, err
 		}
 	}
@@ -105,7 +105,7 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 	spec, n := record.Spec, egress.Network{Mode: cove.NetworkNone}
 	asked := spec.Network
 	if spec.Repository != nil && spec.Repository.Remote != "" && (asked == nil || asked.Enabled) {
-		needs, err := v.host.Repository(record.Owner, *spec.Repository, spec.AllowPR)
+		needs, err := v.host.Routes.RepositoryNetwork(record.Owner, *spec.Repository, spec.AllowPR)
 		if err != nil {
 			return n, err
 		}
