@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
@@ -332,15 +333,8 @@ func (d *Daemon) listen(ctx context.Context) ([]listener, error) {
 
 // lockHome makes this the only server of a home; single commands share it.
 func lockHome(home string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(home, "server.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot use %s: %w", home, err).WithHint("set another home with COVE_HOME")
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, cove.Errorf(cove.Conflict, "another server uses %s", home).WithHint("stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
-	}
-	return f, nil
+	return lockDirectory(home, "server", "set another home with COVE_HOME",
+		"stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
 }
 
 // Serves reports whether a server uses a home now.
@@ -408,4 +402,34 @@ func (d *Daemon) close(ctx context.Context) error {
 		errs = append(errs, d.instance.Release())
 	}
 	return errors.Join(errs...)
+}
+
+// newAgents makes the agents of this machine.
+func (d *Daemon) newAgents() *fit.Agents {
+	return fit.New(fit.Options{
+		Executions: d.executions, Store: d.vault, Dir: filepath.Join(d.cfg.Home, "agents"),
+		Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents), Configuration: files{d.cfg},
+	})
+}
+
+// newRuns makes the runner of agents.
+func (d *Daemon) newRuns() *run.Runner {
+	return run.New(run.Options{
+		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: work.Runs{Service: d.work}, Store: d.vault, Flush: d.recorder.Flush,
+		Dir: filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
+	})
+}
+
+// tendRuns reconciles runs until ctx ends.
+func (d *Daemon) tendRuns(ctx context.Context) {
+	for {
+		select {
+		case <-time.After(execution.ReapInterval):
+		case <-ctx.Done():
+			return
+		}
+		if err := d.runs.Reconcile(ctx); err != nil && ctx.Err() == nil {
+			d.log.Error("not every run could be put right", "error", err)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -19,15 +20,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// newGitRoot makes the root filesystem that git of hidden repositories has, in place
-// of an earlier server's. It is in the home, beside images: the run directory may be
-// a tmpfs, which has no idmapped mounts before Linux 6.3.
-func (d *Daemon) newGitRoot() (engine.Rootfs, error) {
-	dir := filepath.Join(d.cfg.Home, "git-root")
+// newGitRoot makes the root filesystem for git of hidden repositories, in place of an earlier server's. It is in the home,
+// beside images: the run directory may be a tmpfs, which has no idmapped mounts before Linux 6.3.
+func newGitRoot(home, guest string) (engine.Rootfs, error) {
+	dir := filepath.Join(home, "git-root")
 	if err := os.RemoveAll(dir); err != nil {
 		return engine.Rootfs{}, cove.Errorf(cove.StorageFull, "make a root filesystem with git: %w", err)
 	}
-	return companion.MakeRoot(dir, GuestPath(d.cfg))
+	return companion.MakeRoot(dir, guest)
 }
 
 // gitBeside opens git for sandboxes whose repository stays outside.
@@ -37,6 +37,12 @@ type gitBeside struct {
 	guest   string                        // path of cove-guest
 	root    func() (engine.Rootfs, error) // made once
 	log     *slog.Logger
+}
+
+// newGitBeside returns b with its root filesystem, which is made in the home at its first use.
+func newGitBeside(home string, b gitBeside) *gitBeside {
+	b.root = sync.OnceValues(func() (engine.Rootfs, error) { return newGitRoot(home, b.guest) })
+	return &b
 }
 
 // OpenGit implements sandbox.Git. Any engine with companions runs it, whichever engine runs the sandbox itself.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,7 +76,8 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := os.MkdirAll(o.Config.RunDir, 0o755); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", o.Config.RunDir, err).WithHint("choose another with --run-dir")
 	}
-	if g.lock, err = lockState(o.State); err != nil {
+	if g.lock, err = lockDirectory(o.State, "gateway", "choose another with --state",
+		"stop it, or give this one a state of its own with --state, and --socket"); err != nil {
 		return nil, err
 	}
 	if g.store, err = sqlite.Open(ctx, filepath.Join(o.State, "cove.db")); err != nil {
@@ -129,19 +129,6 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		}
 	}
 	return g, nil
-}
-
-// lockState makes this the only gateway of a state.
-func lockState(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "gateway.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot use %s: %w", dir, err).WithHint("choose another with --state")
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, cove.Errorf(cove.Conflict, "another gateway uses %s", dir).WithHint("stop it, or give this one a state of its own with --state, and --socket")
-	}
-	return f, nil
 }
 
 // Reload reads the default client's policy anew, if there is one, and puts it

@@ -28,7 +28,7 @@ func (v *supervisor) adopt(ctx context.Context, r *resident, record *store.Sandb
 	}
 	adopter, ok := eng.(engine.Adopter)
 	if !ok {
-		return cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last", eng.Name())
+		return cove.Errorf(cove.Unsupported, "the engine %s has no long-lived sandboxes", eng.Name())
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()

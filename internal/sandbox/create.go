@@ -77,7 +77,7 @@ func (s *Sandboxes) plan(who cove.Principal, q Request) (store.Sandbox, error) {
 		return store.Sandbox{}, err
 	}
 	if c := eng.Capabilities(); !c.Lasting || !c.MountOwners { // without owners, nothing could be written in a workspace
-		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last here", eng.Name()).
+		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no long-lived sandboxes here", eng.Name()).
 			WithHint("%s", cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "use the engine native"))
 	}
 	limits, err := s.o.Bounds.Resolve(runtime.Runtime{Limits: defaults.Limits}, q.Limits)

@@ -95,8 +95,7 @@ func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (
 		if !ok {
 			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).WithHint("stop the sandbox instead")
 		}
-		// Frozen first: whoever finds one that is frozen and recorded as running
-		// lets it run.
+		// It is frozen first: a server that finds a frozen sandbox recorded as running lets it run.
 		if err := pauser.Pause(ctx); err != nil {
 			return err
 		}

@@ -133,7 +133,7 @@ type Ended struct {
 func (p *Process) Wait() (e Ended, err error) {
 	o := p.program.Wait()
 	if o.Lost != nil {
-		// What ends a connection is seen here before what that means is known.
+		// The end of the connection shows here before its reason is known.
 		err = p.v.whyLost(p.in.Guest)
 	}
 	if cove.ErrorCode(err) == cove.Unavailable {

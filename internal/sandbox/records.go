@@ -145,13 +145,18 @@ func (rd *records) Enter(ctx context.Context, who cove.Principal, ref string) (I
 	return in, err
 }
 
+// auditRecord returns the audit record of an action on a sandbox; err is its failure or refusal.
+func auditRecord(action string, on cove.SandboxID, detail string, err error) store.Record {
+	r := store.Record{Action: "sandbox-" + action, Object: string(on), Verdict: "ok", Detail: detail}
+	if err != nil {
+		r.Verdict, r.Detail = "error", detail+": "+err.Error()
+	}
+	return r
+}
+
 // auditLife records a change of a sandbox's life.
 func (rd *records) auditLife(ctx context.Context, who cove.Principal, action string, record store.Sandbox, err error) {
-	r := store.Record{Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
-	if err != nil {
-		r.Verdict, r.Detail = "error", record.Name+": "+err.Error()
-	}
-	rd.Audit(ctx, who, r)
+	rd.Audit(ctx, who, auditRecord(action, record.ID, record.Name, err))
 }
 
 // pick is find's choice among the sandboxes that the caller sees. It is pure.

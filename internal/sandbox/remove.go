@@ -23,8 +23,8 @@ func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.Sandbox
 	if record.State != cove.StateDestroying {
 		record.Spec.KeepWork = keepWork
 	}
-	// Noted first: it may be somebody else who ends what is begun here. On a full
-	// disk it is begun all the same, since what goes makes room.
+	// The record comes first, since another server may have to finish. On a full disk the removal goes on without it, since
+	// it makes room.
 	noted := c.condemn(ctx, &record)
 	if noted != nil && cove.ErrorCode(noted) != cove.StorageFull {
 		return noted

@@ -66,7 +66,7 @@ type resident struct {
 
 	doomed   bool // it is to be removed, for which its record lacks room
 	keepWork bool // when it is doomed: its work stays
-	retried  bool // it is looked soon whether there is room
+	retried  bool // another attempt is due
 }
 
 // opened is the part of a running sandbox on the host, beside the engine's.
@@ -75,7 +75,7 @@ type opened struct {
 	git   workGit      // of a repository that is not inside
 	env   []string
 	ttys  *terminals.Set
-	left  chan struct{} // closed when nobody is to look for its end any more
+	left  chan struct{} // closed when its end needs no watch any more
 	close func()        // the way and services, and lets go of the image
 }
 
@@ -91,7 +91,7 @@ func (rs *residents) ownsLocked() error {
 	case rs.closed:
 		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
 	case !rs.owner:
-		return cove.Errorf(cove.Unavailable, "only a server has sandboxes that last").WithHint("start one with \"cove serve\"")
+		return cove.Errorf(cove.Unavailable, "only a server has long-lived sandboxes").WithHint("start one with \"cove serve\"")
 	}
 	return nil
 }
@@ -130,7 +130,8 @@ func (rs *residents) enter(ctx context.Context, id cove.SandboxID) (r *resident,
 		return r, func() { <-r.turn; rs.calls.Done() }, nil
 	case <-ctx.Done():
 		rs.calls.Done()
-		return nil, nil, cove.Errorf(cove.Canceled, "the caller went away while something else was done with the sandbox: %w", ctx.Err())
+		return nil, nil, cove.Errorf(cove.Canceled,
+			"the caller went away while something else was done with the sandbox: %w", ctx.Err())
 	}
 }
 

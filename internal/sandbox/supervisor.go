@@ -35,7 +35,7 @@ type service struct {
 	env    map[string]string
 	front  string                                     // a directory inside, to be the first of PATH
 	serve  func(ctx context.Context, ln net.Listener) // until ctx ends; closes ln
-	git    workGit                                    // nil but for git of a repository that is not inside
+	git    workGit                                    // nil except for git of a repository that is not inside
 }
 
 // adoptTimeout bounds the hand-over of a sandbox from an engine and a guest to this server.
@@ -184,7 +184,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 		ln, err := net.FileListener(sockets[i])
 		sockets[i].Close()
 		if err != nil {
-			v.o.Log.Error("a service of a sandbox cannot be had", "sandbox", r.id, "address", s.listen.Address, "error", err)
+			v.o.Log.Error("a service of a sandbox is not available", "sandbox", r.id, "address", s.listen.Address, "error", err)
 			continue
 		}
 		serving.Go(func() { s.serve(ctx, ln) })

@@ -145,12 +145,9 @@ type workGit interface {
 
 // Audit records an action on the work.
 func (w *Work) Audit(ctx context.Context, who cove.Principal, action, detail string, err error) {
-	r := store.Record{Action: "sandbox-" + action, Object: string(w.ID), Verdict: "ok", Detail: w.Record.Name + ": " + detail}
-	if err != nil {
-		r.Verdict, r.Detail = "error", r.Detail+": "+err.Error()
-		if cove.ErrorCode(err) == cove.Forbidden {
-			r.Verdict = "deny"
-		}
+	r := auditRecord(action, w.ID, w.Record.Name+": "+detail, err)
+	if cove.ErrorCode(err) == cove.Forbidden {
+		r.Verdict = "deny"
 	}
 	w.audit.Audit(context.WithoutCancel(ctx), who, r)
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Sandboxes remembers the sandboxes that last, from the moment somebody asks
-// for one until nothing of it is left.
+// Sandboxes remembers long-lived sandboxes, from the request for one until nothing of it is left.
 type Sandboxes interface {
 	// AddSandbox records a new one. Errors: Conflict when its id is known, when its owner has another sandbox or
 	// checkout of its name, or when there are already most sandboxes and checkouts; most 0 is no bound.
@@ -17,9 +16,8 @@ type Sandboxes interface {
 	Sandbox(ctx context.Context, id cove.SandboxID) (Sandbox, error)
 	// Sandboxes lists all of them, newest first.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
-	// MoveSandbox moves one from a state to the next, and keeps why; an empty
-	// reason is that somebody asked for it. Errors: NotFound, Conflict when it is
-	// in another state, or when cove's table has no such transition.
+	// MoveSandbox moves a sandbox from a state to the next, with the reason; an empty reason means a request. Errors:
+	// NotFound, Conflict when it is in another state, or when cove's table has no such transition.
 	MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cove.State, reason string) error
 	// ChangeSandbox changes name and spec of one at once; other fields stay
 	// whatever change does. Errors: NotFound, Conflict as AddSandbox's, change's.
@@ -32,23 +30,23 @@ type Sandboxes interface {
 	RemoveSandbox(ctx context.Context, id cove.SandboxID) error
 }
 
-// Sandbox is the record of a sandbox that lasts.
+// Sandbox is the record of a long-lived sandbox.
 type Sandbox struct {
 	ID         cove.SandboxID
 	Name       string         // unique among its owner's
 	Owner      cove.Principal // who made it
 	State      cove.State
-	Reason     string // why it is in this state, where nobody asked for it; at most MaxDetail bytes
+	Reason     string // for this state, unless it was requested; at most MaxDetail bytes
 	Spec       SandboxSpec
 	CreatedAt  time.Time
 	LastUsedAt time.Time
 }
 
-// SandboxSpec is what a sandbox is made of, each time it is started: what it must
-// be, with every limit, a user and its engine's name, and what has become of that.
+// SandboxSpec describes a sandbox for each start: the spec, with every limit, a user and its engine's name, and the result
+// of applying it.
 type SandboxSpec struct {
 	cove.Spec                  // WorkDir is absolute
-	Digest    string           // of the image that it runs from; empty when nobody has to hold one
+	Digest    string           // of the image that it runs from; empty when no image is held
 	ImageEnv  []string         // what that image asks to have in the environment
 	Mode      cove.NetworkMode // in force since it was started
 	Changes   []NetworkChange  // of its network, made while it ran, in their order

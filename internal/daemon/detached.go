@@ -3,17 +3,13 @@ package daemon
 import (
 	"context"
 	"path/filepath"
-	"sync"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
-	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -31,7 +27,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	d.approvals.Add(g)
 	err = d.sandboxes.Adopt(ctx, sandbox.Host{
 		Workspaces: workspaces, Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs, Recorders: d.runs,
-		Git: &gitBeside{engines: d.engines, gateway: d.openGateway, guest: GuestPath(d.cfg), root: sync.OnceValues(d.newGitRoot), log: d.log},
+		Git: newGitBeside(d.cfg.Home, gitBeside{engines: d.engines, gateway: d.openGateway, guest: GuestPath(d.cfg), log: d.log}),
 		Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
@@ -58,37 +54,8 @@ func (d *Daemon) newDetachedGateway() (*gateway.Gateway, error) {
 	return gateway.New(o), nil
 }
 
-// spec is a way out as the gateway makes it.
-func spec(owner cove.Principal, id cove.SandboxID, name string, n egress.Network) gateway.Spec {
-	return gateway.Spec{
-		Owner: owner, Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget,
-		Remote: n.Remote, PullRequests: n.PullRequests,
-	}
-}
-
 func (d *Daemon) newRepos() (*repos.Store, error) {
 	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet, Log: d.log})
-}
-
-// routes are the egress routes of long-lived sandboxes.
-type routes struct {
-	gateway *gateway.Gateway
-	servers github.Servers
-}
-
-// OpenRoute implements sandbox.Routes.
-func (r routes) OpenRoute(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {
-	return r.gateway.Open(spec(who, id, name, n))
-}
-
-// ForgetRoute implements sandbox.Routes.
-func (r routes) ForgetRoute(id cove.SandboxID) error { return r.gateway.Discard(id) }
-
-// RepositoryNetwork implements sandbox.Routes.
-func (r routes) RepositoryNetwork(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
-	a, err := r.servers.Access(github.Repository{Remote: of.Remote, Branch: of.Branch, Shared: of.Shared,
-		PullRequests: allowPR, Owned: who.IsOwner()})
-	return egress.Network{Mode: a.Mode, Policy: a.Policy, Remote: a.Remote, PullRequests: a.PullRequests}, err
 }
 
 // repositories is the store of repositories, opened at its first use.
