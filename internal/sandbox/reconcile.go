@@ -153,3 +153,40 @@ func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref 
 	c.auditLife(ctx, who, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
 	return err
 }
+
+// reconcileCheckouts removes the checkouts that were half made or half removed. It leaves alone a checkout whose turn is
+// taken.
+func (c *reconciler) reconcileCheckouts(ctx context.Context) error {
+	all, err := c.own().Sandboxes(ctx)
+	for _, record := range all {
+		if c.correct(&record); record.State == cove.StateDestroying {
+			continue // its checkouts go with it
+		}
+		for _, v := range checkoutsOf(record) {
+			if c.correct(&v.Sandbox); v.State == cove.StatePreparing || v.State == cove.StateDestroying {
+				err = errors.Join(err, c.reconcileCheckout(ctx, v.ID))
+			}
+		}
+	}
+	return err
+}
+
+func (c *reconciler) reconcileCheckout(ctx context.Context, id cove.SandboxID) error {
+	r, leave := c.tryEnter(id)
+	if r == nil {
+		return nil
+	}
+	defer leave()
+	v, err := c.find(ctx, cove.System(""), string(id)) // as it is now
+	if err != nil || v.State != cove.StatePreparing && v.State != cove.StateDestroying {
+		c.drop(r)
+		if cove.ErrorCode(err) == cove.NotFound {
+			return nil // it has gone meanwhile
+		}
+		return err
+	}
+	if err = c.removeCheckout(ctx, r, v); err == nil {
+		c.o.Log.Info("removed a sandbox that was half made, or half removed", "sandbox", id, "name", v.Name)
+	}
+	return err
+}

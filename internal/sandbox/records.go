@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -203,4 +204,55 @@ type Inside struct {
 	terminals *terminals.Set
 	git       workGit
 	way       egress.Route // nil without a network
+}
+
+// checkoutsOf returns the checkouts in a sandbox as callers see them, the newest first. It is pure.
+func checkoutsOf(in store.Sandbox) (views []View) {
+	for _, c := range slices.Backward(in.Spec.Checkouts) {
+		v := View{Sandbox: in, Within: in.ID, Place: c.Place}
+		v.ID, v.Name, v.Reason, v.CreatedAt, v.LastUsedAt = c.ID, c.Name, c.Reason, c.CreatedAt, c.LastUsedAt
+		if c.State != cove.StateRunning {
+			v.State = c.State
+		}
+		v.Spec.WorkDir, v.Spec.Labels = c.WorkDir, c.Labels
+		v.Spec = store.SandboxSpec{Spec: v.Spec.Spec, Repository: c.Repository}
+		views = append(views, v)
+	}
+	return views
+}
+
+// alone returns an error for a checkout, which cannot be started, stopped or paused without the others in its sandbox.
+func (v View) alone(action string) error {
+	if v.Within == "" {
+		return nil
+	}
+	return cove.Errorf(cove.Conflict, "%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone",
+		v.Name, action).
+		WithHint("that sandbox is %s", v.Within)
+}
+
+// shared reports whether the view is a shared sandbox or a checkout in one.
+func (v View) shared() bool { return v.Within != "" || v.Spec.Shared != "" }
+
+// changeCheckout changes the record of a checkout. Errors: NotFound.
+func (rd *records) changeCheckout(ctx context.Context, v View, f func(*store.Checkout)) error {
+	return rd.o.Store.For(v.Owner).ChangeSandbox(ctx, v.Within, func(b *store.Sandbox) error {
+		for i := range b.Spec.Checkouts {
+			if c := &b.Spec.Checkouts[i]; c.ID == v.ID {
+				f(c)
+				return nil
+			}
+		}
+		return store.NoSandbox(v.ID)
+	})
+}
+
+// touchCheckout records the use of a checkout; a sandbox has none to record.
+func (rd *records) touchCheckout(ctx context.Context, v View) error {
+	if v.Within == "" {
+		return nil
+	}
+	return rd.changeCheckout(ctx, v, func(c *store.Checkout) {
+		c.LastUsedAt = rd.o.Clock.Now().UTC().Truncate(time.Microsecond)
+	})
 }

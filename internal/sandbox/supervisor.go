@@ -326,3 +326,21 @@ func (v *supervisor) destroyLeft(ctx context.Context, engineName string, id cove
 	}
 	return provision.Adopted(sb).TearDown()
 }
+
+// policyOfCheckouts returns the policy that the checkouts in a sandbox need for their branches.
+func (v *supervisor) policyOfCheckouts(in store.Sandbox) (documents []*policy.Document, err error) {
+	if asked := in.Spec.Network; asked != nil && !asked.Enabled {
+		return nil, nil
+	}
+	for _, c := range in.Spec.Checkouts {
+		if c.State != cove.StateRunning || c.Repository == nil || c.Repository.Remote == "" {
+			continue
+		}
+		needs, err := v.host.Routes.RepositoryNetwork(in.Owner, *c.Repository, in.Spec.AllowPR)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, needs.Policy...)
+	}
+	return documents, nil
+}

@@ -41,7 +41,8 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 		}
 		git := in.git
 		if !record.Spec.Repository.Worktree {
-			git = insideGit{record: record, place: cmp.Or(in.Place, cove.Workspace), sandbox: in.Guest, clock: s.o.Clock, env: in.Env}
+			git = insideGit{record: record, place: cmp.Or(in.Place, cove.Workspace), sandbox: in.Guest, clock: s.o.Clock,
+				env: in.Env}
 		}
 		if git == nil {
 			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).WithHint("see \"cove server logs\", then stop the sandbox and start it")

@@ -28,7 +28,8 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error
 	reason, _ := store.Cut(b.Reason, store.MaxDetail)
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		var known int
-		err := tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM sandboxes) + (SELECT count(*) FROM checkouts)`).Scan(&known)
+		err := tx.QueryRowContext(ctx, `
+			SELECT (SELECT count(*) FROM sandboxes) + (SELECT count(*) FROM checkouts)`).Scan(&known)
 		if err != nil {
 			return err
 		}
@@ -53,7 +54,8 @@ func freeNames(ctx context.Context, tx *sql.Tx, b store.Sandbox, already map[cov
 		}
 		var other bool
 		err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sandboxes WHERE client = ?1 AND name = ?2 AND id <> ?3)
-			OR EXISTS (SELECT 1 FROM checkouts WHERE client = ?1 AND name = ?2 AND id <> ?3)`, b.Owner.String(), name, string(id)).Scan(&other)
+			OR EXISTS (SELECT 1 FROM checkouts WHERE client = ?1 AND name = ?2 AND id <> ?3)`,
+			b.Owner.String(), name, string(id)).Scan(&other)
 		if err == nil && other {
 			err = nameTaken(id, name)
 		}
@@ -77,7 +79,8 @@ func namesOf(b store.Sandbox) map[cove.SandboxID]string {
 }
 
 func nameTaken(id cove.SandboxID, name string) error {
-	return cove.Errorf(cove.Conflict, "there is a sandbox %q already, or one of the id %s", name, id).WithHint("choose another name")
+	return cove.Errorf(cove.Conflict, "there is a sandbox %q already, or one of the id %s", name, id).
+		WithHint("choose another name")
 }
 
 // taken says what a violated UNIQUE constraint means.

@@ -96,7 +96,8 @@ func sandboxes(t *testing.T, open Open) {
 	has(s, whole, plain)
 
 	checkout := store.Checkout{
-		ID: cove.NewSandboxID(), Name: "checkout", State: cove.StatePreparing, Labels: map[string]string{"k": "v"}, CreatedAt: epoch, LastUsedAt: epoch,
+		ID: cove.NewSandboxID(), Name: "checkout", State: cove.StatePreparing, Labels: map[string]string{"k": "v"},
+		CreatedAt: epoch, LastUsedAt: epoch,
 	}
 	with := func(name string) func(*store.Sandbox) error {
 		return func(b *store.Sandbox) error {
