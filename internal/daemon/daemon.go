@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
@@ -50,6 +51,7 @@ type Daemon struct {
 	log        *slog.Logger
 	instance   *instance.Instance
 	store      *sqlite.Store
+	vault      store.Vault // of store
 	images     *image.Store
 	engines    *engine.Set
 	executions *execution.Executions
@@ -69,8 +71,7 @@ type Daemon struct {
 
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
 	openRepos   func() (*repos.Store, error)     // once
-	openGitRoot func() (engine.Rootfs, error)    // once
-	lasting     atomic.Pointer[gateway.Gateway]  // of long-lived sandboxes, once they are adopted
+	detached    atomic.Pointer[gateway.Gateway]  // of long-lived sandboxes, once they are adopted
 	warm        bool                             // the default engine is opened at once
 
 	serving   sync.WaitGroup // listeners, the reaper, the engine being warmed
@@ -93,7 +94,6 @@ type Options struct {
 func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	cfg, log := o.Config, o.Log
 	d := &Daemon{cfg: cfg, log: log, memory: newMemoryListener(), stopReaps: func() {}}
-	d.openGitRoot = sync.OnceValues(d.newGitRoot)
 	d.openGateway, d.openRepos = sync.OnceValues(d.newGateway), sync.OnceValues(d.newRepos)
 	defer func() {
 		if err != nil {
@@ -116,24 +116,25 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.store, err = sqlite.Open(ctx, cfg.Database()); err != nil {
 		return nil, err
 	}
+	d.vault = store.NewVault(d.store)
 	if d.images, err = OpenImages(cfg, log); err != nil {
 		return nil, err
 	}
 	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
-	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(d.store), Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
+	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.vault, Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
 	d.executions = execution.New(execution.Options{
 		NextRoute: d.nextWay, OpenRoute: d.openWay,
-		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: store.NewVault(d.store),
+		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault,
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
 	})
 	d.sandboxes = sandbox.New(sandbox.Options{
-		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: store.NewVault(d.store), Bounds: cfg.Bounds(),
+		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault, Bounds: cfg.Bounds(),
 		Clock: clock.Real(), Log: log,
 	})
 	d.processes = sandbox.NewProcesses(d.sandboxes)
-	d.approvals = gateway.NewApprovals(store.Auditor{Store: store.NewVault(d.store), Clock: clock.Real(), Log: log})
+	d.approvals = gateway.NewApprovals(store.Auditor{Store: d.vault, Clock: clock.Real(), Log: log})
 	d.agents = d.newAgents()
 	if d.outlet, err = d.newOutlet(); err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: d.vault, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
@@ -332,15 +333,8 @@ func (d *Daemon) listen(ctx context.Context) ([]listener, error) {
 
 // lockHome makes this the only server of a home; single commands share it.
 func lockHome(home string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(home, "server.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot use %s: %w", home, err).WithHint("set another home with COVE_HOME")
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, cove.Errorf(cove.Conflict, "another server uses %s", home).WithHint("stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
-	}
-	return f, nil
+	return lockDirectory(home, "server", "set another home with COVE_HOME",
+		"stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
 }
 
 // Serves reports whether a server uses a home now.
@@ -390,7 +384,7 @@ func (d *Daemon) close(ctx context.Context) error {
 	if d.api != nil {
 		errs = append(errs, d.answer())
 	}
-	for _, g := range []*gateway.Gateway{d.opened.Load(), d.lasting.Load()} {
+	for _, g := range []*gateway.Gateway{d.opened.Load(), d.detached.Load()} {
 		if g != nil {
 			g.Close()
 		}
@@ -408,4 +402,34 @@ func (d *Daemon) close(ctx context.Context) error {
 		errs = append(errs, d.instance.Release())
 	}
 	return errors.Join(errs...)
+}
+
+// newAgents makes the agents of this machine.
+func (d *Daemon) newAgents() *fit.Agents {
+	return fit.New(fit.Options{
+		Executions: d.executions, Store: d.vault, Dir: filepath.Join(d.cfg.Home, "agents"),
+		Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents), Configuration: files{d.cfg},
+	})
+}
+
+// newRuns makes the runner of agents.
+func (d *Daemon) newRuns() *run.Runner {
+	return run.New(run.Options{
+		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: work.Runs{Service: d.work}, Store: d.vault, Flush: d.recorder.Flush,
+		Dir: filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
+	})
+}
+
+// tendRuns reconciles runs until ctx ends.
+func (d *Daemon) tendRuns(ctx context.Context) {
+	for {
+		select {
+		case <-time.After(execution.ReapInterval):
+		case <-ctx.Done():
+			return
+		}
+		if err := d.runs.Reconcile(ctx); err != nil && ctx.Err() == nil {
+			d.log.Error("not every run could be put right", "error", err)
+		}
+	}
 }

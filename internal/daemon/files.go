@@ -1,48 +1,19 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/agent"
-	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/model"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/profile"
-	"github.com/cove-sandbox/cove/internal/store"
 )
-
-// newAgents makes the agents of this machine.
-func (d *Daemon) newAgents() *fit.Agents {
-	return fit.New(fit.Options{
-		Executions: d.executions, Store: store.NewVault(d.store), Dir: filepath.Join(d.cfg.Home, "agents"),
-		Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents), Configuration: files{d.cfg},
-	})
-}
-
-// files reads the files that the configuration names, anew at each call.
-type files struct{ cfg *config.Config }
-
-// Profiles implements fit.Configuration.
-func (f files) Profiles() ([]api.Profile, error) { return Profiles(f.cfg) }
-
-// Providers implements fit.Configuration.
-func (f files) Providers() ([]model.Provider, error) { return providers(f.cfg.Gateway) }
-
-// Credentials implements fit.Configuration.
-func (f files) Credentials() ([]credential.Credential, error) { return credentials(f.cfg.Gateway) }
-
-// Machine implements fit.Configuration.
-func (f files) Machine(ctx context.Context) (policy.Machine, error) {
-	return Machine(ctx, f.cfg.Gateway)
-}
 
 // Profiles reads the named configurations. It is asked at each use, so that a
 // change counts at once.
@@ -80,4 +51,18 @@ func providers(g config.Gateway) ([]model.Provider, error) {
 		return nil, cove.Errorf(cove.InvalidArgument, "gateway.providers: %w", err)
 	}
 	return model.Parse(g.Providers, data)
+}
+
+// lockDirectory makes this process the only server or gateway (kind) of a directory. The hints follow from an unusable
+// directory, and from another process that uses it.
+func lockDirectory(dir, kind, unusable, used string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, kind+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "cannot use %s: %w", dir, err).WithHint("%s", unusable)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, cove.Errorf(cove.Conflict, "another %s uses %s", kind, dir).WithHint("%s", used)
+	}
+	return f, nil
 }

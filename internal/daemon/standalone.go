@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +49,7 @@ type Gateway struct {
 	o        GatewayOptions
 	lock     *os.File
 	store    *sqlite.Store
+	vault    store.Vault // of store
 	recorder *gateway.Recorder
 	clients  *clients.Registry
 	api      *httpapi.Server
@@ -76,12 +76,14 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := os.MkdirAll(o.Config.RunDir, 0o755); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", o.Config.RunDir, err).WithHint("choose another with --run-dir")
 	}
-	if g.lock, err = lockState(o.State); err != nil {
+	if g.lock, err = lockDirectory(o.State, "gateway", "choose another with --state",
+		"stop it, or give this one a state of its own with --state, and --socket"); err != nil {
 		return nil, err
 	}
 	if g.store, err = sqlite.Open(ctx, filepath.Join(o.State, "cove.db")); err != nil {
 		return nil, err
 	}
+	g.vault = store.NewVault(g.store)
 	keep, err := ca.OpenStore(o.State)
 	if err != nil {
 		return nil, err
@@ -93,8 +95,8 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	}
 	var served *gateway.Gateway
 	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() }, Lost: func() int64 { return g.recorder.Lost() }})
-	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(g.store), Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
-	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, new(store.NewVault(g.store)), o.Log
+	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.vault, Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
+	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, &g.vault, o.Log
 	if g.instance, err = instance.Hold(o.Config.RunDir); err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		return nil, err
 	}
 	served = gateway.New(way)
-	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: store.NewVault(g.store), BeyondLoopback: o.BeyondLoopback,
+	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: g.vault, BeyondLoopback: o.BeyondLoopback,
 		Version: version.Version, Clock: clock.Real(), Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -113,9 +115,9 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := g.Reload(ctx); err != nil {
 		return nil, err
 	}
-	approvals := gateway.NewApprovals(store.Auditor{Store: store.NewVault(g.store), Clock: clock.Real(), Log: o.Log})
+	approvals := gateway.NewApprovals(store.Auditor{Store: g.vault, Clock: clock.Real(), Log: o.Log})
 	approvals.Add(served)
-	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: store.NewVault(g.store), Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
+	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: g.vault, Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
 		return nil, err
 	}
 	if g.control, _, err = clients.Listen("unix:"+o.Socket, false); err != nil {
@@ -127,19 +129,6 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		}
 	}
 	return g, nil
-}
-
-// lockState makes this the only gateway of a state.
-func lockState(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "gateway.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot use %s: %w", dir, err).WithHint("choose another with --state")
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, cove.Errorf(cove.Conflict, "another gateway uses %s", dir).WithHint("stop it, or give this one a state of its own with --state, and --socket")
-	}
-	return f, nil
 }
 
 // Reload reads the default client's policy anew, if there is one, and puts it
@@ -218,7 +207,7 @@ func (g *Gateway) prune(ctx context.Context) {
 	ticker := time.NewTicker(pruneEvery)
 	defer ticker.Stop()
 	for {
-		if _, err := store.NewVault(g.store).For(cove.System("")).Prune(ctx, time.Now().Add(-retention)); err != nil && ctx.Err() == nil {
+		if _, err := g.vault.For(cove.System("")).Prune(ctx, time.Now().Add(-retention)); err != nil && ctx.Err() == nil {
 			g.o.Log.Warn("cannot remove old decisions", "error", err)
 		}
 		select {

@@ -102,14 +102,8 @@ func newEstate(t *testing.T) *estate {
 		Dir: filepath.Join(dir, "runs"), Clock: clock.Real(), Log: log,
 	})
 	err = e.sandboxes.Adopt(t.Context(), sandbox.Host{
-		Workspaces: emptyWorkspaces(dir), ForgetRoute: func(cove.SandboxID) error { return nil },
-		OpenRoute: func(who cove.Principal, id cove.SandboxID, name string, _ egress.Network) (egress.Route, error) {
-			return e.way(who, id, name)
-		},
-		Repository: func(cove.Principal, store.SandboxRepository, bool) (egress.Network, error) {
-			return egress.Network{Mode: cove.NetworkNone}, nil
-		},
-		TakeUp: runs.TakeUp, Recorders: runs, Dir: filepath.Join(dir, "sandboxes"), Most: 20,
+		Workspaces: emptyWorkspaces(dir), Routes: routes{e},
+		Successor: runs, Recorders: runs, Dir: filepath.Join(dir, "sandboxes"), Most: 20,
 	})
 	if err == nil {
 		err = runs.Recover(t.Context())
@@ -386,4 +380,17 @@ func get[T any](t *testing.T, e *estate, who, path string) T {
 	t.Helper()
 	code, text := e.ask(t, who, "GET", path, "")
 	return decode[T](t, reply{&http.Response{StatusCode: code}, text}, http.StatusOK)
+}
+
+// routes are the routes of the estate's sandboxes.
+type routes struct{ e *estate }
+
+func (r routes) OpenRoute(who cove.Principal, id cove.SandboxID, name string, _ egress.Network) (egress.Route, error) {
+	return r.e.way(who, id, name)
+}
+
+func (routes) ForgetRoute(cove.SandboxID) error { return nil }
+
+func (routes) RepositoryNetwork(cove.Principal, store.SandboxRepository, bool) (egress.Network, error) {
+	return egress.Network{Mode: cove.NetworkNone}, nil
 }

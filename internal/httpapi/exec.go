@@ -28,7 +28,7 @@ type Processes interface {
 }
 
 // processErrors are the errors of routes that start a process in a sandbox.
-var processErrors = append([]cove.Code{cove.Overloaded, cove.TooLarge, cove.RuntimeMissing}, lastingErrors...)
+var processErrors = append([]cove.Code{cove.Overloaded, cove.TooLarge, cove.RuntimeMissing}, sandboxErrors...)
 
 // addProcessRoutes adds the routes of processes in detached sandboxes.
 func (s *Server) addProcessRoutes() {
@@ -41,7 +41,7 @@ func (s *Server) addProcessRoutes() {
 
 	route(s, huma.Operation{OperationID: "signal-exec", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/exec/{id}/signal", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Send a signal to a command", Description: "To its process group.",
-	}, lastingErrors, s.signalExec)
+	}, sandboxErrors, s.signalExec)
 
 	route(s, huma.Operation{OperationID: "attach-terminal", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/terminal", Tags: []string{"sandboxes"},
 		Summary: "Look at a terminal, and type",
@@ -52,16 +52,16 @@ func (s *Server) addProcessRoutes() {
 
 	route(s, huma.Operation{OperationID: "list-terminals", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/terminals", Tags: []string{"sandboxes"},
 		Summary: "List the terminals of a sandbox that runs, the oldest first",
-	}, lastingErrors, s.listTerminals)
+	}, sandboxErrors, s.listTerminals)
 
 	route(s, huma.Operation{OperationID: "get-terminal-text", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/terminals/{terminal}/text", Tags: []string{"sandboxes"},
 		Summary: "Get what a terminal shows and has shown, as plain text", Description: "The terminal - is the oldest that runs, else the newest that has ended.",
 		Responses: map[string]*huma.Response{"200": {Description: "The text", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
-	}, lastingErrors, s.terminalText)
+	}, sandboxErrors, s.terminalText)
 
 	route(s, huma.Operation{OperationID: "kill-terminal", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}/terminals/{terminal}", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
 		Summary: "End the program of a terminal", Description: "It is told that its terminal has gone, and after a second killed.",
-	}, lastingErrors, s.killTerminal)
+	}, sandboxErrors, s.killTerminal)
 }
 
 type execInput struct {

@@ -34,8 +34,8 @@ type Sandboxes interface {
 	Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
 }
 
-// lastingErrors are the errors of routes on detached sandboxes.
-var lastingErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
+// sandboxErrors are the errors of routes on detached sandboxes.
+var sandboxErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
 
 // addLastingRoutes adds the routes of detached sandboxes.
 func (s *Server) addLastingRoutes() {
@@ -44,7 +44,7 @@ func (s *Server) addLastingRoutes() {
 		Description: "Server-sent events: progress carries a Progress; created a Sandbox; error an Error; created or error is the last. What fails, and what the caller leaves before it is made, leaves nothing behind. " +
 			"Lines that begin with a colon are heartbeats.",
 		Responses: s.creationResponses(),
-	}, append([]cove.Code{cove.Unsupported, cove.TooLarge}, lastingErrors...), s.createSandbox)
+	}, append([]cove.Code{cove.Unsupported, cove.TooLarge}, sandboxErrors...), s.createSandbox)
 
 	route(s, huma.Operation{OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/sandboxes", Tags: []string{"sandboxes"},
 		Summary: "List the sandboxes that last, newest first", Description: "The caller's own; all of them for the machine's owner.",
@@ -52,15 +52,15 @@ func (s *Server) addLastingRoutes() {
 
 	route(s, huma.Operation{OperationID: "get-sandbox", Method: http.MethodGet, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"},
 		Summary: "Get a sandbox that lasts",
-	}, lastingErrors, s.getSandbox)
+	}, sandboxErrors, s.getSandbox)
 
 	route(s, huma.Operation{OperationID: "change-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"},
 		Summary: "Rename a sandbox that lasts",
-	}, lastingErrors, s.changeSandbox)
+	}, sandboxErrors, s.changeSandbox)
 
 	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Destroy a sandbox that lasts", Description: "With all that is in it, unless keep_work is given. The machine's owner may also name an orphan by its id.",
-	}, lastingErrors, s.destroySandbox)
+	}, sandboxErrors, s.destroySandbox)
 
 	for _, o := range []struct {
 		name, summary, description string
@@ -85,7 +85,7 @@ func (s *Server) addLastingRoutes() {
 	} {
 		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
 			Summary: o.summary, Description: o.description,
-		}, append([]cove.Code{cove.Unsupported}, lastingErrors...), func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
+		}, append([]cove.Code{cove.Unsupported}, sandboxErrors...), func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
 			v, err := o.does(s.Sandboxes)(ctx, exchangeOf(ctx).who, in.Sandbox)
 			return answerSandbox(ctx, v, err)
 		})
@@ -93,11 +93,11 @@ func (s *Server) addLastingRoutes() {
 
 	route(s, huma.Operation{OperationID: "change-sandbox-network", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/network", Tags: []string{"sandboxes"},
 		Summary: "Add to what a sandbox that lasts may reach", Description: "At once, and each time that it is started; connections that are no longer allowed are cut.",
-	}, lastingErrors, s.changeSandboxNetwork)
+	}, sandboxErrors, s.changeSandboxNetwork)
 
 	route(s, huma.Operation{OperationID: "get-sandbox-authority", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/ca", Tags: []string{"sandboxes"},
 		Summary: "Get the certificate of the authority that a sandbox trusts", Description: "Made for it alone; the key stays with the server.",
-	}, lastingErrors, s.sandboxAuthority)
+	}, sandboxErrors, s.sandboxAuthority)
 
 	s.addProcessRoutes()
 }

@@ -16,7 +16,7 @@ func sandboxOf(who cove.Principal, v sandbox.View) api.Sandbox {
 	s := api.Sandbox{
 		ID: string(v.ID), Name: v.Name, State: string(v.State), Error: v.Reason,
 		Engine: spec.Engine, Isolation: shown.Isolation, Image: cmp.Or(spec.Image, "host"), Profile: spec.Profile, Agent: spec.Agent,
-		Directory: spec.Directory, WorkDir: spec.WorkDir, Within: string(spec.Within),
+		Directory: spec.Directory, WorkDir: spec.WorkDir, Within: string(v.Within),
 		Network: string(cmp.Or(spec.Mode, cove.NetworkNone)), AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "",
 		Limits: *shown.Limits, Mounts: shown.Mounts, Exposes: sandbox.Exposed(spec.Mounts), Labels: spec.Labels,
 		DiskUsed: v.DiskUsed, CreatedBy: v.Owner.String(), CreatedAt: v.CreatedAt, LastUsedAt: v.LastUsedAt,

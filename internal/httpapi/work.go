@@ -33,7 +33,7 @@ type Work interface {
 }
 
 // workErrors are the errors of routes that look at a sandbox's work.
-var workErrors = append([]cove.Code{cove.TooLarge, cove.Unsupported, cove.RuntimeMissing}, lastingErrors...)
+var workErrors = append([]cove.Code{cove.TooLarge, cove.Unsupported, cove.RuntimeMissing}, sandboxErrors...)
 
 // addWorkRoutes are the routes that bring work back from sandboxes.
 func (s *Server) addWorkRoutes() {

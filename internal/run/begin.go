@@ -149,7 +149,7 @@ func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request
 	if err != nil {
 		return in, err
 	}
-	record.Sandbox, record.SandboxName, record.Spec.Box = string(there.ID), there.Name, string(there.Spec.Within)
+	record.Sandbox, record.SandboxName, record.Spec.Box = string(there.ID), there.Name, string(there.Within)
 	if in, err = r.o.Sandboxes.Enter(ctx, who, string(there.ID)); err != nil {
 		return in, err
 	}

@@ -205,9 +205,7 @@ func (l *lab) serve(t *testing.T) *server {
 	s.Runner = run.New(run.Options{Sandboxes: s.sandboxes, Processes: sandbox.NewProcesses(s.sandboxes), Agents: l.agents, Work: l.work, Store: store.NewVault(l.store), Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
-		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, TakeUp: s.TakeUp, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
-		OpenRoute:   func(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) { return way{}, nil },
-		ForgetRoute: func(cove.SandboxID) error { return nil },
+		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, Routes: ways{}, Successor: s, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 	})
 	if err == nil {
 		err = s.Recover(t.Context())
@@ -408,3 +406,14 @@ func (way) Close()          {}
 func (way) Shut()           {}
 func (way) Rename(string)   {}
 func (way) EndBy(time.Time) {}
+
+// ways opens ways that lead nowhere.
+type ways struct{}
+
+func (ways) OpenRoute(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) {
+	return way{}, nil
+}
+func (ways) ForgetRoute(cove.SandboxID) error { return nil }
+func (ways) RepositoryNetwork(cove.Principal, store.SandboxRepository, bool) (egress.Network, error) {
+	return egress.Network{}, nil
+}

@@ -28,7 +28,7 @@ func (v *supervisor) adopt(ctx context.Context, r *resident, record *store.Sandb
 	}
 	adopter, ok := eng.(engine.Adopter)
 	if !ok {
-		return cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last", eng.Name())
+		return cove.Errorf(cove.Unsupported, "the engine %s has no long-lived sandboxes", eng.Name())
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first i
 	if record.Spec.Mode != cove.NetworkNone {
 		var n egress.Network
 		if n, err = v.networkOf(record); err == nil {
-			way, err = v.host.OpenRoute(record.Owner, record.ID, record.Name, n)
+			way, err = v.host.Routes.OpenRoute(record.Owner, record.ID, record.Name, n)
 		}
 		if err != nil {
 			for _, f := range sockets {
@@ -119,10 +119,10 @@ func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *
 	v.mu.Lock()
 	with := v.host
 	v.mu.Unlock()
-	if left.Name == "" || info.TTY || with == nil || with.TakeUp == nil {
+	if left.Name == "" || info.TTY || with == nil || with.Successor == nil {
 		return left.End(ctx)
 	}
-	with.TakeUp(left)
+	with.Successor.TakeUp(left)
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"path"
-	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
@@ -16,11 +15,11 @@ import (
 )
 
 // A shared sandbox is a sandbox like any other, with a checkout of its repository. Its home contains more checkouts, one
-// for each task: a checkout is recorded as a sandbox, with a name, a branch and a change-set of its own, and without
-// processes, a network or a wall of its own. The record says within which sandbox it is.
+// for each task. A checkout is data of its sandbox: it has a name, a branch and a change-set of its own, and no processes,
+// network or isolation. Callers see it as a sandbox within the shared one.
 //
-// Tasks share a sandbox when their requests are alike in every respect and come from the same principal: that is the key
-// by which it is found. From a shared sandbox the branches of its present checkouts may be pushed.
+// Tasks share a sandbox when their requests are alike in every respect and come from the same principal. A hash of the
+// request is the key by which they find it. From a shared sandbox the branches of its present checkouts may be pushed.
 
 // common returns the part of a request that all tasks in a shared sandbox have in common: the request for that sandbox.
 // It is pure.
@@ -67,7 +66,7 @@ func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request, pr
 		}
 		switch b.State {
 		case cove.StateRunning, cove.StateStopped:
-			_, err = s.Start(ctx, who, string(b.ID))
+			_, err = s.start(ctx, who, b.ID)
 		case cove.StatePaused:
 			_, err = s.Resume(ctx, who, string(b.ID))
 		default:
@@ -85,40 +84,96 @@ func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request, pr
 	return cove.SandboxID(made.ID), err
 }
 
-// furnishWithin makes a checkout in a shared sandbox, and places its files.
-func (s *Sandboxes) furnishWithin(ctx context.Context, record *store.Sandbox, q Request, progress func(workspace.Step)) error {
+// checkOut makes a checkout in the shared sandbox of a request, and places its files.
+func (s *Sandboxes) checkOut(ctx context.Context, record store.Sandbox, q Request, progress func(workspace.Step)) (
+	View, error) {
+	in, err := s.share(ctx, record.Owner, q, progress)
+	if err != nil {
+		return View{}, err
+	}
+	v := View{Sandbox: record, Within: in}
+	r, leave, err := s.enter(ctx, v.ID)
+	if err != nil {
+		return View{}, err
+	}
+	defer leave()
+	if err := s.enroll(ctx, v.Owner, &v.Name, func() error { return s.addCheckout(ctx, v) }); err != nil {
+		s.drop(r)
+		return View{}, err
+	}
+	if err = s.furnishCheckout(ctx, v, q, progress); err == nil {
+		err = s.regrant(ctx, in)
+	}
+	if err != nil {
+		err = errors.Join(err, s.removeCheckout(context.WithoutCancel(ctx), r, v))
+	}
+	s.auditLife(ctx, v.Owner, "create", v.Sandbox, err)
+	if err != nil {
+		return View{}, err
+	}
+	s.drop(r)
+	return s.find(ctx, v.Owner, string(v.ID))
+}
+
+// addCheckout records a new checkout, which is not made yet. Errors: Conflict, NotFound as of AddSandbox.
+func (s *Sandboxes) addCheckout(ctx context.Context, v View) error {
+	all, err := s.all(ctx, cove.System(""))
+	if err != nil {
+		return err
+	}
+	if s.host.Most > 0 && len(all) >= s.host.Most {
+		return store.TooManySandboxes(len(all))
+	}
+	return s.o.Store.For(v.Owner).ChangeSandbox(ctx, v.Within, func(b *store.Sandbox) error {
+		if b.State != cove.StateRunning {
+			return wrongState(*b, "work in")
+		}
+		b.Spec.Checkouts = append(b.Spec.Checkouts, store.Checkout{
+			ID: v.ID, Name: v.Name, State: v.State, Labels: v.Spec.Labels, WorkDir: v.Spec.WorkDir,
+			CreatedAt: v.CreatedAt, LastUsedAt: v.LastUsedAt,
+		})
+		return nil
+	})
+}
+
+// furnishCheckout makes the workspace of a checkout, places the files, and records that it is ready.
+func (s *Sandboxes) furnishCheckout(ctx context.Context, v View, q Request, progress func(workspace.Step)) error {
 	ws, err := s.host.Workspaces.Create(ctx, workspace.Spec{
-		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Owner: record.Owner, Within: record.Spec.Within,
+		ID: v.ID, Name: v.Name, User: v.Spec.User, Repository: q.Repository, Owner: v.Owner, Within: v.Within,
 	}, progress)
 	if err != nil {
 		return err
 	}
-	err = s.change(ctx, record, func(s *store.SandboxSpec) {
-		s.Repository, s.Place, s.WorkDir = repositoryOf(ws, q.Repository), ws.Place, path.Join(ws.Place, q.WorkDir)
+	in, err := s.inside(ctx, v.Owner, string(v.Within))
+	if err != nil {
+		return err
+	}
+	dir := path.Join(ws.Place, q.WorkDir)
+	if dir != ws.Place {
+		_ = in.Guest.Guest().Mkdir(ctx, dir, 0o755) // as furnish has it
+	}
+	if err := provision.Deliver(ctx, in.Guest.Guest(), ws.Place, q.Files); err != nil {
+		return err
+	}
+	return s.changeCheckout(ctx, v, func(c *store.Checkout) {
+		c.State, c.Repository, c.Place, c.WorkDir = cove.StateRunning, repositoryOf(ws, q.Repository), ws.Place, dir
 	})
-	if err != nil {
-		return err
-	}
-	in, err := s.inside(ctx, record.Owner, string(record.Spec.Within))
-	if err != nil {
-		return err
-	}
-	if record.Spec.WorkDir != ws.Place {
-		_ = in.Guest.Guest().Mkdir(ctx, record.Spec.WorkDir, 0o755) // as furnish has it
-	}
-	return provision.Deliver(ctx, in.Guest.Guest(), ws.Place, q.Files)
 }
 
-// destroyWithin destroys the checkouts of a shared sandbox that is gone.
-func (s *Sandboxes) destroyWithin(ctx context.Context, who cove.Principal, host cove.SandboxID) error {
-	all, err := s.o.Store.For(who).Sandboxes(ctx)
+// renameCheckout changes the name of a checkout.
+func (s *Sandboxes) renameCheckout(ctx context.Context, who cove.Principal, v View, name string) (View, error) {
+	err := s.changeCheckout(ctx, v, func(c *store.Checkout) { c.Name = name })
+	s.auditLife(ctx, who, "rename", v.Sandbox, err)
 	if err != nil {
-		return err
+		return View{}, err
 	}
-	for _, b := range slices.DeleteFunc(all, func(b store.Sandbox) bool { return b.Spec.Within != host }) {
-		if derr := s.destroy(ctx, who, b.ID, false); cove.ErrorCode(derr) != cove.NotFound {
-			err = errors.Join(err, derr)
-		}
-	}
+	s.touch(ctx, v)
+	return s.find(ctx, who, string(v.ID))
+}
+
+// destroyCheckout removes a checkout. Its turn must be held.
+func (s *Sandboxes) destroyCheckout(ctx context.Context, who cove.Principal, r *resident, v View) error {
+	err := s.removeCheckout(context.WithoutCancel(ctx), r, v)
+	s.auditLife(ctx, who, "destroy", v.Sandbox, err)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -144,4 +145,43 @@ func TestNotShared(t *testing.T) {
 		_, err := s.Create(t.Context(), owner, q, nil)
 		wantCode(t, name, err, cove.Unsupported)
 	}
+}
+
+// TestCheckoutLeftByEarlierServer: a checkout that was half made or half removed goes with the next server, and a
+// checkout that cannot be removed stays, as failed, until it can.
+func TestCheckoutLeftByEarlierServer(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	half, going, whole := s.make(t, sharing("a")), s.make(t, sharing("b")), s.make(t, sharing("c"))
+	host := cove.SandboxID(whole.Within)
+	s.end(t)
+	err := h.store.ChangeSandbox(t.Context(), host, func(b *store.Sandbox) error {
+		b.Spec.Checkouts[0].State, b.Spec.Checkouts[1].State = cove.StatePreparing, cove.StateDestroying
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = h.adopt(t)
+	for _, gone := range []string{half.ID, going.ID} {
+		_, err := s.Find(t.Context(), owner, gone)
+		wantCode(t, "finding what is gone", err, cove.NotFound)
+		if _, err := h.workspaces.Open(t.Context(), cove.SandboxID(gone)); err == nil {
+			t.Errorf("the workspace of %s is left", gone)
+		}
+	}
+	s.wantState(t, whole.ID, cove.StateRunning)
+
+	h.workspaces.bad = cove.Errorf(cove.Unavailable, "busy")
+	wantCode(t, "removing it", s.Destroy(t.Context(), owner, whole.ID, false), cove.Unavailable)
+	s.wantState(t, whole.ID, cove.StateFailed)
+	s.wantState(t, string(host), cove.StateRunning)
+	h.workspaces.bad = nil
+	if err := s.Destroy(t.Context(), owner, whole.ID, false); err != nil {
+		t.Error(err)
+	}
+	if err := s.Destroy(t.Context(), owner, string(host), false); err != nil {
+		t.Error(err)
+	}
+	h.empty(t, s)
 }

@@ -17,8 +17,8 @@ import (
 // server. Its methods may be called concurrently.
 type Processes struct {
 	*supervisor
-	mu       sync.Mutex
-	commands map[cove.ExecutionID]*command
+	commandsMu sync.Mutex
+	commands   map[cove.ExecutionID]*command
 }
 
 // NewProcesses makes the Processes of Sandboxes.
@@ -84,12 +84,12 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 	if err != nil {
 		return r, err
 	}
-	ps.mu.Lock()
+	ps.commandsMu.Lock()
 	ps.commands[r.ID] = &command{who: who, sandbox: in.ID, process: p}
-	ps.mu.Unlock()
+	ps.commandsMu.Unlock()
 	defer func() {
-		ps.mu.Lock()
-		defer ps.mu.Unlock()
+		ps.commandsMu.Lock()
+		defer ps.commandsMu.Unlock()
 		delete(ps.commands, r.ID)
 	}()
 	started(r.ID)
@@ -182,9 +182,9 @@ func (ps *Processes) SignalCommand(ctx context.Context, who cove.Principal, ref 
 	if err != nil {
 		return err
 	}
-	ps.mu.Lock()
+	ps.commandsMu.Lock()
 	c := ps.commands[id]
-	ps.mu.Unlock()
+	ps.commandsMu.Unlock()
 	if c == nil || c.sandbox != record.ID || !who.Sees(c.who) {
 		return cove.Errorf(cove.NotFound, "no command %s runs in the sandbox %s", id, record.Name)
 	}

@@ -34,9 +34,7 @@ func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, p
 		return made, err
 	}
 	if q.Shared {
-		if record.Spec.Within, err = s.share(ctx, who, q, progress); err != nil {
-			return made, err
-		}
+		return s.checkOut(ctx, record, q, progress)
 	}
 	return s.create(ctx, record, q, progress)
 }
@@ -48,20 +46,15 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 		return made, err
 	}
 	defer leave()
-	if err := s.enroll(ctx, &record, q.Name == ""); err != nil {
+	err = s.enroll(ctx, record.Owner, &record.Name, func() error {
+		return s.o.Store.For(record.Owner).AddSandbox(ctx, record, s.host.Most)
+	})
+	if err != nil {
 		s.drop(r)
 		return made, err
 	}
-	if record.Spec.Within != "" {
-		err = s.furnishWithin(ctx, &record, q, progress)
-	} else {
-		err = s.furnish(ctx, r, &record, q, progress)
-	}
-	if err == nil {
+	if err = s.furnish(ctx, r, &record, q, progress); err == nil {
 		err = s.settle(ctx, record)
-	}
-	if err == nil && record.Spec.Within != "" {
-		err = s.regrant(ctx, record.Spec.Within)
 	}
 	if err != nil {
 		err = errors.Join(err, s.dismantle(context.WithoutCancel(ctx), r, record.ID, false))
@@ -84,7 +77,7 @@ func (s *Sandboxes) plan(who cove.Principal, q Request) (store.Sandbox, error) {
 		return store.Sandbox{}, err
 	}
 	if c := eng.Capabilities(); !c.Lasting || !c.MountOwners { // without owners, nothing could be written in a workspace
-		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last here", eng.Name()).
+		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no long-lived sandboxes here", eng.Name()).
 			WithHint("%s", cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "use the engine native"))
 	}
 	limits, err := s.o.Bounds.Resolve(runtime.Runtime{Limits: defaults.Limits}, q.Limits)
@@ -122,8 +115,7 @@ func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sand
 	if err := provision.Deliver(ctx, bx.Guest(), record.Spec.User.Home, q.Home); err != nil {
 		return err
 	}
-	// A directory that a repository does not have, since there is nothing in it, or
-	// nothing that is to be had. Where it cannot be made, who begins there is told.
+	// The repository may lack an empty directory. If it cannot be made, the first process there reports that.
 	if dir := record.Spec.WorkDir; q.Bind == "" && strings.HasPrefix(dir, cove.Workspace+"/") {
 		_ = bx.Guest().Mkdir(ctx, dir, 0o755)
 	}

@@ -13,13 +13,19 @@ import (
 
 // Start starts a stopped sandbox. A running one stays as it is. Errors: NotFound, Conflict, and those of Create.
 func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (View, error) {
-	if record, err := s.find(ctx, who, ref); err == nil && record.Spec.Within != "" {
-		if _, err := s.Start(ctx, who, string(record.Spec.Within)); err != nil {
-			return View{}, err
-		}
-		return s.Find(ctx, who, string(record.ID))
+	found, err := s.find(ctx, who, ref)
+	if err != nil {
+		return View{}, err
 	}
-	return s.live(ctx, who, ref, "start", func(r *resident, record *store.Sandbox) error {
+	started, err := s.start(ctx, who, found.box())
+	if err == nil && found.Within != "" {
+		return s.Find(ctx, who, string(found.ID))
+	}
+	return started, err
+}
+
+func (s *Sandboxes) start(ctx context.Context, who cove.Principal, id cove.SandboxID) (View, error) {
+	return s.live(ctx, who, string(id), "start", func(r *resident, record *store.Sandbox) error {
 		switch bx, _ := s.running(r); {
 		case record.State == cove.StateRunning && bx != nil:
 			return errAlready
@@ -89,8 +95,7 @@ func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (
 		if !ok {
 			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).WithHint("stop the sandbox instead")
 		}
-		// Frozen first: whoever finds one that is frozen and recorded as running
-		// lets it run.
+		// It is frozen first: a server that finds a frozen sandbox recorded as running lets it run.
 		if err := pauser.Pause(ctx); err != nil {
 			return err
 		}
@@ -134,12 +139,14 @@ func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name st
 	if err := CheckName(name); err != nil {
 		return View{}, err
 	}
+	if found, err := s.find(ctx, who, ref); err == nil && found.Within != "" {
+		return s.renameCheckout(ctx, who, found, name)
+	}
 	return s.live(ctx, who, ref, "rename", func(r *resident, record *store.Sandbox) error {
 		if err := s.o.Store.For(who).ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		r.open.name = name
 		way := r.open.way
 		s.mu.Unlock()
 		if way != nil {
@@ -152,35 +159,34 @@ func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name st
 // Destroy removes a sandbox in whatever state; with keepWork its checkout stays in place. ref may also be the id of an
 // orphan. Errors: NotFound, Unavailable.
 func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error {
-	record, err := s.find(ctx, who, ref)
+	found, err := s.find(ctx, who, ref)
 	if cove.ErrorCode(err) == cove.NotFound && who.IsOwner() {
 		return s.destroyOrphan(ctx, who, ref, keepWork, err)
 	}
 	if err != nil {
 		return err
 	}
-	if keepWork && (record.Spec.Within != "" || record.Spec.Shared != "") {
-		return cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it", record.Name).WithHint("push or apply it first, then destroy it without keeping it")
+	if keepWork && found.shared() {
+		return cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it", found.Name).
+			WithHint("push or apply it first, then destroy it without keeping it")
 	}
-	if err := s.destroy(ctx, who, record.ID, keepWork); err != nil || record.Spec.Shared == "" {
-		return err
-	}
-	return s.destroyWithin(ctx, who, record.ID)
-}
-
-func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, id cove.SandboxID, keepWork bool) error {
-	r, leave, err := s.enter(ctx, id)
+	r, leave, err := s.enter(ctx, found.ID)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	record, err := s.o.Store.For(who).Sandbox(ctx, id)
+	if found.Within != "" {
+		return s.destroyCheckout(ctx, who, r, found)
+	}
+	record, err := s.o.Store.For(who).Sandbox(ctx, found.ID)
 	if err != nil {
 		s.drop(r)
 		return err
 	}
 	err = s.dismantle(context.WithoutCancel(ctx), r, record.ID, keepWork)
-	s.auditLife(ctx, who, "destroy", record, err)
+	for _, v := range append(checkoutsOf(record), View{Sandbox: record}) {
+		s.auditLife(ctx, who, "destroy", v.Sandbox, err)
+	}
 	return err
 }
 
@@ -189,29 +195,29 @@ var errAlready = errors.New("it is so already")
 
 // live finds a sandbox, waits for its turn, changes its life with f, and returns its state afterwards.
 func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, action string, f func(*resident, *store.Sandbox) error) (View, error) {
-	record, err := s.find(ctx, who, ref)
+	found, err := s.find(ctx, who, ref)
+	if err == nil {
+		err = found.alone(action)
+	}
 	if err != nil {
 		return View{}, err
 	}
-	r, leave, err := s.enter(ctx, record.ID)
+	r, leave, err := s.enter(ctx, found.ID)
 	if err != nil {
 		return View{}, err
 	}
 	defer leave()
-	if record, err = s.current(ctx, who, record.ID); err != nil { // as it is now
+	record, err := s.current(ctx, who, found.ID) // as it is now
+	if err != nil {
 		s.drop(r)
 		return View{}, err
-	}
-	if record.Spec.Within != "" && action != "rename" {
-		return View{}, cove.Errorf(cove.Conflict, "%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone", record.Name, action).
-			WithHint("that sandbox is %s", record.Spec.Within)
 	}
 	if err = f(r, &record); !errors.Is(err, errAlready) {
 		s.auditLife(ctx, who, action, record, err)
 		if err != nil {
 			return View{}, err
 		}
-		s.touch(ctx, record.ID)
+		s.touch(ctx, found)
 	}
 	record, err = s.o.Store.For(who).Sandbox(ctx, record.ID)
 	return View{Sandbox: record}, err
@@ -220,15 +226,9 @@ func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, ac
 // List returns the sandboxes of a principal, newest first, and to the machine's owner the orphans, which belong to no
 // sandbox.
 func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (Listing, error) {
-	list := Listing{}
 	all, err := s.all(ctx, who)
-	if err != nil {
-		return list, err
-	}
-	for _, record := range all {
-		list.Sandboxes = append(list.Sandboxes, View{Sandbox: record})
-	}
-	if who.IsOwner() && s.owns() == nil {
+	list := Listing{Sandboxes: all}
+	if err == nil && who.IsOwner() && s.owns() == nil {
 		list.Orphans, err = s.orphans(ctx, all)
 	}
 	return list, err
@@ -236,16 +236,15 @@ func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (Listing, erro
 
 // Find returns a sandbox with its use of the disk. Errors: NotFound, Conflict when ref fits several.
 func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (View, error) {
-	record, err := s.find(ctx, who, ref)
+	shown, err := s.find(ctx, who, ref)
 	if err != nil {
 		return View{}, err
 	}
-	shown := View{Sandbox: record}
-	if in, err := s.inside(ctx, who, string(record.ID)); err == nil {
+	if in, err := s.inside(ctx, who, string(shown.ID)); err == nil {
 		shown.Terminals = infosOf(in.terminals)
 	}
 	if s.owns() == nil {
-		if shown.DiskUsed, err = s.host.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
+		if shown.DiskUsed, err = s.host.Workspaces.Used(ctx, shown.ID); cove.ErrorCode(err) == cove.NotFound {
 			err = nil
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Words that are short, told apart by ear, and about nobody.
+// Words that are short, told apart by ear, and describe no person.
 var (
 	adjectives = strings.Fields(`able agile amber apt arctic bold brave brisk calm candid clear clever cosmic crisp curious daring deft eager early
 		fair fleet fluent fond frank fresh gentle giddy glad golden grand happy hardy hazel honest humble ideal jolly keen kind lively

@@ -27,7 +27,7 @@ type ProcessRequest struct {
 
 // Process is a program in a long-lived sandbox. Its holder reads both streams to their end, reports how much of the
 // output is stored safely, and waits for it. When this server ends, the program runs on, and the next server receives
-// it (Host.TakeUp) with the output that was not safe.
+// it (Successor) with the output that was not safe.
 type Process struct {
 	Sandbox cove.SandboxID
 
@@ -133,7 +133,7 @@ type Ended struct {
 func (p *Process) Wait() (e Ended, err error) {
 	o := p.program.Wait()
 	if o.Lost != nil {
-		// What ends a connection is seen here before what that means is known.
+		// The end of the connection shows here before its reason is known.
 		err = p.v.whyLost(p.in.Guest)
 	}
 	if cove.ErrorCode(err) == cove.Unavailable {

@@ -57,7 +57,7 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 	s = h.serve(t)
 	var left []sandbox.LeftProcess
 	with := h.lasting()
-	with.TakeUp = func(l sandbox.LeftProcess) { left = append(left, l) }
+	with.Successor = successor{&left}
 	if err := s.Adopt(t.Context(), with); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestProcessThatNobodyTakesUp(t *testing.T) {
 	s = h.serve(t)
 	with := h.lasting()
 	var left []sandbox.LeftProcess
-	with.TakeUp = func(l sandbox.LeftProcess) { left = append(left, l) }
+	with.Successor = successor{&left}
 	if err := s.Adopt(t.Context(), with); err != nil {
 		t.Fatal(err)
 	}
@@ -154,3 +154,8 @@ func (s *server) wantNoProcesses(t *testing.T, ref string) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// successor keeps the processes of an earlier server.
+type successor struct{ left *[]sandbox.LeftProcess }
+
+func (s successor) TakeUp(l sandbox.LeftProcess) { *s.left = append(*s.left, l) }

@@ -30,25 +30,16 @@ func (c *reconciler) reconcile(ctx context.Context) error {
 			c.o.Log.Error("a sandbox cannot be put right", "sandbox", record.ID, "name", record.Name, "error", err)
 		}
 	}
+	errs = append(errs, c.reconcileCheckouts(ctx))
 	return errors.Join(errs...)
 }
 
 func (c *reconciler) reconcileOne(ctx context.Context, id cove.SandboxID) error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
+	r, leave := c.tryEnter(id)
+	if r == nil {
 		return nil
 	}
-	r := c.residentLocked(id)
-	c.calls.Add(1)
-	c.mu.Unlock()
-	defer c.calls.Done()
-	select {
-	case r.turn <- struct{}{}:
-	default:
-		return nil
-	}
-	defer func() { <-r.turn }()
+	defer leave()
 	record, err := c.current(ctx, cove.System(""), id)
 	if err != nil {
 		c.drop(r)
@@ -58,13 +49,6 @@ func (c *reconciler) reconcileOne(ctx context.Context, id cove.SandboxID) error 
 		return err
 	}
 	bx, _ := c.running(r)
-	if record.Spec.Within != "" {
-		gone, err := c.goneWithin(ctx, record)
-		if err != nil || !gone {
-			return err
-		}
-		record.State = cove.StateDestroying
-	}
 	switch record.State {
 	case cove.StatePreparing, cove.StateReady, cove.StateDestroying:
 		err := c.dismantle(ctx, r, id, record.Spec.KeepWork)
@@ -108,9 +92,9 @@ func (c *reconciler) checkPaused(ctx context.Context, record store.Sandbox) erro
 }
 
 // orphans returns the workspaces, and the sandboxes of engines in use, that have no record.
-func (c *reconciler) orphans(ctx context.Context, records []store.Sandbox) ([]string, error) {
+func (c *reconciler) orphans(ctx context.Context, records []View) ([]string, error) {
 	known := func(id cove.SandboxID) bool {
-		return slices.ContainsFunc(records, func(b store.Sandbox) bool { return b.ID == id })
+		return slices.ContainsFunc(records, func(v View) bool { return v.ID == id })
 	}
 	var all []string
 	add := func(ids []cove.SandboxID) {
@@ -150,7 +134,7 @@ func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref 
 	}
 	defer leave()
 	defer c.drop(r)
-	records, err := c.own().Sandboxes(ctx) // after its turn has come: it may have been recorded meanwhile
+	records, err := c.all(ctx, cove.System("")) // after its turn has come: it may have been recorded meanwhile
 	if err != nil {
 		return err
 	}
@@ -165,24 +149,44 @@ func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref 
 	for _, eng := range c.o.Engines.Opened() {
 		err = errors.Join(err, c.destroyLeft(ctx, eng.Name(), id))
 	}
-	err = errors.Join(err, c.host.Workspaces.Remove(ctx, id, keepWork), c.host.ForgetRoute(id), os.RemoveAll(c.dirOf(id)))
+	err = errors.Join(err, c.host.Workspaces.Remove(ctx, id, keepWork), c.host.Routes.ForgetRoute(id), os.RemoveAll(c.dirOf(id)))
 	c.auditLife(ctx, who, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
 	return err
 }
 
-// goneWithin reports whether a checkout in a shared sandbox is to be removed: it was half made or half removed, or the
-// shared sandbox is gone.
-func (c *reconciler) goneWithin(ctx context.Context, record store.Sandbox) (bool, error) {
-	raw, err := c.own().Sandbox(ctx, record.ID)
-	if err != nil {
-		return false, err
+// reconcileCheckouts removes the checkouts that were half made or half removed. It leaves alone a checkout whose turn is
+// taken.
+func (c *reconciler) reconcileCheckouts(ctx context.Context) error {
+	all, err := c.own().Sandboxes(ctx)
+	for _, record := range all {
+		if c.correct(&record); record.State == cove.StateDestroying {
+			continue // its checkouts go with it
+		}
+		for _, v := range checkoutsOf(record) {
+			if c.correct(&v.Sandbox); v.State == cove.StatePreparing || v.State == cove.StateDestroying {
+				err = errors.Join(err, c.reconcileCheckout(ctx, v.ID))
+			}
+		}
 	}
-	if raw.State != cove.StateRunning && raw.State != cove.StateFailed {
-		return true, nil
+	return err
+}
+
+func (c *reconciler) reconcileCheckout(ctx context.Context, id cove.SandboxID) error {
+	r, leave := c.tryEnter(id)
+	if r == nil {
+		return nil
 	}
-	_, err = c.own().Sandbox(ctx, record.Spec.Within)
-	if cove.ErrorCode(err) == cove.NotFound {
-		return true, nil
+	defer leave()
+	v, err := c.find(ctx, cove.System(""), string(id)) // as it is now
+	if err != nil || v.State != cove.StatePreparing && v.State != cove.StateDestroying {
+		c.drop(r)
+		if cove.ErrorCode(err) == cove.NotFound {
+			return nil // it has gone meanwhile
+		}
+		return err
 	}
-	return false, err
+	if err = c.removeCheckout(ctx, r, v); err == nil {
+		c.o.Log.Info("removed a sandbox that was half made, or half removed", "sandbox", id, "name", v.Name)
+	}
+	return err
 }

@@ -1,11 +1,12 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -35,38 +36,30 @@ func (rd *records) current(ctx context.Context, who cove.Principal, id cove.Sand
 		return record, err
 	}
 	rd.correct(&record)
-	if record.Spec.Within != "" {
-		if host, err := rd.o.Store.For(who).Sandbox(ctx, record.Spec.Within); err == nil {
-			rd.correct(&host)
-			record.State = stateWithin(record, host)
-		}
-	}
 	return record, nil
 }
 
-// all returns the sandboxes of a principal, newest first.
-func (rd *records) all(ctx context.Context, who cove.Principal) ([]store.Sandbox, error) {
+// all returns the sandboxes of a principal and the checkouts in them, newest first.
+func (rd *records) all(ctx context.Context, who cove.Principal) ([]View, error) {
 	all, err := rd.o.Store.For(who).Sandboxes(ctx)
-	hosts := map[cove.SandboxID]store.Sandbox{}
-	for i := range all {
-		rd.correct(&all[i])
-		if all[i].Spec.Shared != "" {
-			hosts[all[i].ID] = all[i]
+	var views []View
+	for _, record := range all {
+		rd.correct(&record)
+		checkouts := checkoutsOf(record)
+		for i := range checkouts {
+			rd.correct(&checkouts[i].Sandbox)
 		}
+		views = append(append(views, checkouts...), View{Sandbox: record})
 	}
-	for i := range all {
-		if host, ok := hosts[all[i].Spec.Within]; ok {
-			all[i].State = stateWithin(all[i], host)
-		}
-	}
-	return all, err
+	slices.SortStableFunc(views, func(a, b View) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	return views, err
 }
 
-// find returns a sandbox by its id, its name (the caller's own first), or an unambiguous beginning of either.
-func (rd *records) find(ctx context.Context, who cove.Principal, ref string) (store.Sandbox, error) {
+// find returns a sandbox or checkout by its id, its name (the caller's own first), or an unambiguous beginning of either.
+func (rd *records) find(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	all, err := rd.all(ctx, who)
 	if err != nil {
-		return store.Sandbox{}, err
+		return View{}, err
 	}
 	return pick(who, all, ref)
 }
@@ -80,17 +73,21 @@ func (rd *records) settle(ctx context.Context, record store.Sandbox) error {
 	return own.MoveSandbox(ctx, record.ID, cove.StateReady, cove.StateRunning, "")
 }
 
-// enroll records a new sandbox, with a free name if it has none.
-func (rd *records) enroll(ctx context.Context, record *store.Sandbox, unnamed bool) error {
+// enroll records a new sandbox or checkout by add, and sets a free name if it has none.
+func (rd *records) enroll(ctx context.Context, owner cove.Principal, name *string, add func() error) error {
+	rd.enrolling.Lock()
+	defer rd.enrolling.Unlock()
+	unnamed := *name == ""
 	for try := 0; ; try++ {
 		if unnamed {
-			record.Name = madeUpName(try)
+			*name = madeUpName(try)
 		}
-		err := rd.o.Store.For(record.Owner).AddSandbox(ctx, *record, rd.host.Most)
+		err := add()
 		if err == nil || !unnamed || cove.ErrorCode(err) != cove.Conflict || try == 20 {
 			return err
 		}
-		if all, lerr := rd.o.Store.For(record.Owner).Sandboxes(ctx); lerr != nil || !slices.ContainsFunc(all, func(b store.Sandbox) bool { return b.Owner == record.Owner && b.Name == record.Name }) {
+		all, lerr := rd.all(ctx, owner)
+		if lerr != nil || !slices.ContainsFunc(all, func(v View) bool { return v.Owner == owner && v.Name == *name }) {
 			return err // it was not about the name
 		}
 	}
@@ -106,15 +103,17 @@ func (rd *records) stopped(ctx context.Context, record *store.Sandbox) error {
 }
 
 // touch records the use of a sandbox. Its failure does not prevent the use.
-func (rd *records) touch(ctx context.Context, id cove.SandboxID) {
-	if err := rd.own().TouchSandbox(context.WithoutCancel(ctx), id, rd.o.Clock.Now()); err != nil {
-		rd.o.Log.Warn("cannot note that a sandbox is used", "sandbox", id, "error", err)
+func (rd *records) touch(ctx context.Context, v View) {
+	ctx = context.WithoutCancel(ctx)
+	err := rd.own().TouchSandbox(ctx, v.box(), rd.o.Clock.Now())
+	if err = errors.Join(err, rd.touchCheckout(ctx, v)); err != nil {
+		rd.o.Log.Warn("cannot note that a sandbox is used", "sandbox", v.ID, "error", err)
 	}
 }
 
 // inside returns a running sandbox, without recording a use.
 func (rd *records) inside(ctx context.Context, who cove.Principal, ref string) (Inside, error) {
-	record, err := rd.find(ctx, who, ref)
+	found, err := rd.find(ctx, who, ref)
 	if err != nil {
 		return Inside{}, err
 	}
@@ -122,51 +121,56 @@ func (rd *records) inside(ctx context.Context, who cove.Principal, ref string) (
 		return Inside{}, err
 	}
 	rd.mu.Lock()
-	r := rd.held[cmp.Or(record.Spec.Within, record.ID)]
+	r := rd.held[found.box()]
 	var sb *provision.Sandbox
 	var open opened
 	if r != nil {
 		sb, open = r.box, r.open
 	}
 	rd.mu.Unlock()
-	if record.State != cove.StateRunning || sb == nil {
-		return Inside{}, wrongState(record, "enter")
+	if found.State != cove.StateRunning || sb == nil {
+		return Inside{}, wrongState(found.Sandbox, "enter")
 	}
-	return Inside{Sandbox: record, Guest: sb, Env: open.env, Dir: record.Spec.WorkDir, Stopped: sb.Done(), terminals: open.ttys, git: open.git, way: open.way}, nil
+	return Inside{
+		Sandbox: found.Sandbox, Within: found.Within, Place: found.Place, Guest: sb, Env: open.env, Dir: found.Spec.WorkDir,
+		Stopped: sb.Done(), terminals: open.ttys, git: open.git, way: open.way,
+	}, nil
 }
 
 // Enter returns a running sandbox, and records its use. Errors: NotFound, Conflict when it does not run.
 func (rd *records) Enter(ctx context.Context, who cove.Principal, ref string) (Inside, error) {
 	in, err := rd.inside(ctx, who, ref)
 	if err == nil {
-		rd.touch(ctx, in.ID)
-		if in.Spec.Within != "" {
-			rd.touch(ctx, in.Spec.Within)
-		}
+		rd.touch(ctx, View{Sandbox: in.Sandbox, Within: in.Within})
 	}
 	return in, err
 }
 
+// auditRecord returns the audit record of an action on a sandbox; err is its failure or refusal.
+func auditRecord(action string, on cove.SandboxID, detail string, err error) store.Record {
+	r := store.Record{Action: "sandbox-" + action, Object: string(on), Verdict: "ok", Detail: detail}
+	if err != nil {
+		r.Verdict, r.Detail = "error", detail+": "+err.Error()
+	}
+	return r
+}
+
 // auditLife records a change of a sandbox's life.
 func (rd *records) auditLife(ctx context.Context, who cove.Principal, action string, record store.Sandbox, err error) {
-	r := store.Record{Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
-	if err != nil {
-		r.Verdict, r.Detail = "error", record.Name+": "+err.Error()
-	}
-	rd.Audit(ctx, who, r)
+	rd.Audit(ctx, who, auditRecord(action, record.ID, record.Name, err))
 }
 
 // pick is find's choice among the sandboxes that the caller sees. It is pure.
-func pick(who cove.Principal, all []store.Sandbox, ref string) (store.Sandbox, error) {
-	for _, fits := range []func(store.Sandbox) bool{
-		func(b store.Sandbox) bool { return string(b.ID) == ref },
-		func(b store.Sandbox) bool { return b.Name == ref && b.Owner == who },
-		func(b store.Sandbox) bool { return b.Name == ref },
-		func(b store.Sandbox) bool {
+func pick(who cove.Principal, all []View, ref string) (View, error) {
+	for _, fits := range []func(View) bool{
+		func(b View) bool { return string(b.ID) == ref },
+		func(b View) bool { return b.Name == ref && b.Owner == who },
+		func(b View) bool { return b.Name == ref },
+		func(b View) bool {
 			return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) || strings.HasPrefix(string(b.ID), "sb_"+ref))
 		},
 	} {
-		var found []store.Sandbox
+		var found []View
 		for _, b := range all {
 			if fits(b) {
 				found = append(found, b)
@@ -180,15 +184,18 @@ func pick(who cove.Principal, all []store.Sandbox, ref string) (store.Sandbox, e
 			for _, b := range found {
 				names = append(names, fmt.Sprintf("%s (%s)", b.Name, b.ID))
 			}
-			return store.Sandbox{}, cove.Errorf(cove.Conflict, "%.80q may be %s", ref, strings.Join(names, ", ")).WithHint("say more of the name, or give the id")
+			return View{}, cove.Errorf(cove.Conflict, "%.80q may be %s", ref, strings.Join(names, ", ")).
+				WithHint("say more of the name, or give the id")
 		}
 	}
-	return store.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", ref).WithHint("\"cove list\" shows those that there are")
+	return View{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", ref).WithHint("\"cove list\" shows those that there are")
 }
 
 // Inside is a running sandbox, for starting processes in it.
 type Inside struct {
 	store.Sandbox
+	Within  cove.SandboxID // the sandbox that contains a checkout; empty for a sandbox
+	Place   string         // of the checkout, inside
 	Guest   engine.Sandbox
 	Env     []string        // of every process, before what it asks for itself
 	Dir     string          // where processes begin
@@ -197,4 +204,55 @@ type Inside struct {
 	terminals *terminals.Set
 	git       workGit
 	way       egress.Route // nil without a network
+}
+
+// checkoutsOf returns the checkouts in a sandbox as callers see them, the newest first. It is pure.
+func checkoutsOf(in store.Sandbox) (views []View) {
+	for _, c := range slices.Backward(in.Spec.Checkouts) {
+		v := View{Sandbox: in, Within: in.ID, Place: c.Place}
+		v.ID, v.Name, v.Reason, v.CreatedAt, v.LastUsedAt = c.ID, c.Name, c.Reason, c.CreatedAt, c.LastUsedAt
+		if c.State != cove.StateRunning {
+			v.State = c.State
+		}
+		v.Spec.WorkDir, v.Spec.Labels = c.WorkDir, c.Labels
+		v.Spec = store.SandboxSpec{Spec: v.Spec.Spec, Repository: c.Repository}
+		views = append(views, v)
+	}
+	return views
+}
+
+// alone returns an error for a checkout, which cannot be started, stopped or paused without the others in its sandbox.
+func (v View) alone(action string) error {
+	if v.Within == "" {
+		return nil
+	}
+	return cove.Errorf(cove.Conflict, "%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone",
+		v.Name, action).
+		WithHint("that sandbox is %s", v.Within)
+}
+
+// shared reports whether the view is a shared sandbox or a checkout in one.
+func (v View) shared() bool { return v.Within != "" || v.Spec.Shared != "" }
+
+// changeCheckout changes the record of a checkout. Errors: NotFound.
+func (rd *records) changeCheckout(ctx context.Context, v View, f func(*store.Checkout)) error {
+	return rd.o.Store.For(v.Owner).ChangeSandbox(ctx, v.Within, func(b *store.Sandbox) error {
+		for i := range b.Spec.Checkouts {
+			if c := &b.Spec.Checkouts[i]; c.ID == v.ID {
+				f(c)
+				return nil
+			}
+		}
+		return store.NoSandbox(v.ID)
+	})
+}
+
+// touchCheckout records the use of a checkout; a sandbox has none to record.
+func (rd *records) touchCheckout(ctx context.Context, v View) error {
+	if v.Within == "" {
+		return nil
+	}
+	return rd.changeCheckout(ctx, v, func(c *store.Checkout) {
+		c.LastUsedAt = rd.o.Clock.Now().UTC().Truncate(time.Microsecond)
+	})
 }

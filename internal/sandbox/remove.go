@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -23,8 +24,8 @@ func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.Sandbox
 	if record.State != cove.StateDestroying {
 		record.Spec.KeepWork = keepWork
 	}
-	// Noted first: it may be somebody else who ends what is begun here. On a full
-	// disk it is begun all the same, since what goes makes room.
+	// The record comes first, since another server may have to finish. On a full disk the removal goes on without it, since
+	// it makes room.
 	noted := c.condemn(ctx, &record)
 	if noted != nil && cove.ErrorCode(noted) != cove.StorageFull {
 		return noted
@@ -40,7 +41,9 @@ func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.Sandbox
 	default:
 		noted = c.own().RemoveSandbox(ctx, id)
 	}
-	c.retry(r, cove.ErrorCode(noted) == cove.StorageFull, record.Spec.KeepWork)
+	c.retry(r, cove.ErrorCode(noted) == cove.StorageFull, record.Spec.KeepWork, func() error {
+		return c.reconcileOne(context.Background(), id)
+	})
 	if err := errors.Join(cleared, noted); err != nil {
 		return err
 	}
@@ -69,18 +72,19 @@ func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbo
 	if err := c.vacate(r); err != nil {
 		return err
 	}
-	if record.Spec.Within != "" {
-		return c.clearWithin(ctx, record)
-	}
 	if err := c.destroyLeft(ctx, record.Spec.Engine, record.ID); err != nil {
 		return err
 	}
-	return errors.Join(c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork), c.host.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
+	if err := c.clearCheckouts(ctx, record.ID); err != nil {
+		return err
+	}
+	return errors.Join(c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork),
+		c.host.Routes.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
 }
 
 // retry remembers that a sandbox is to be removed although its record does not say so for want of room, and has that
 // tried again.
-func (c *reconciler) retry(r *resident, doomed, keepWork bool) {
+func (c *reconciler) retry(r *resident, doomed, keepWork bool, again func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.doomed, r.keepWork = doomed, keepWork
@@ -92,21 +96,52 @@ func (c *reconciler) retry(r *resident, doomed, keepWork bool) {
 		c.mu.Lock()
 		r.retried = false
 		c.mu.Unlock()
-		c.reconcileOne(context.Background(), r.id) // whoever began it has been told why it is not done
+		again() // the caller has the error of the first attempt
 	})
 }
 
-// clearWithin removes everything of a checkout in a shared sandbox except its record.
-func (c *reconciler) clearWithin(ctx context.Context, record store.Sandbox) error {
-	if err := c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork); err != nil {
+// removeCheckout removes everything of a checkout. A checkout that cannot be removed stays recorded, as failed; on a full
+// disk the record is tried again until there is room. Its turn must be held.
+func (c *reconciler) removeCheckout(ctx context.Context, r *resident, v View) error {
+	noted := c.changeCheckout(ctx, v, func(c *store.Checkout) { c.State = cove.StateDestroying })
+	if code := cove.ErrorCode(noted); noted != nil && code != cove.StorageFull && code != cove.NotFound {
+		return noted
+	}
+	cleared := c.host.Workspaces.Remove(ctx, v.ID, false)
+	if cleared != nil {
+		noted = c.changeCheckout(ctx, v, func(c *store.Checkout) {
+			c.State, c.Reason = cove.StateFailed, "it cannot be removed: "+cleared.Error()
+		})
+	} else {
+		// This fails while the sandbox does not run. Its next start grants what the other checkouts need.
+		if err := c.regrant(ctx, v.Within); err != nil {
+			c.o.Log.Debug("what a shared sandbox may reach stays for now", "sandbox", v.Within, "error", err)
+		}
+		noted = c.own().ChangeSandbox(ctx, v.Within, func(b *store.Sandbox) error {
+			b.Spec.Checkouts = slices.DeleteFunc(b.Spec.Checkouts, func(c store.Checkout) bool { return c.ID == v.ID })
+			return nil
+		})
+	}
+	if cove.ErrorCode(noted) == cove.NotFound { // the sandbox is gone, and its checkouts with it
+		noted = nil
+	}
+	c.retry(r, cove.ErrorCode(noted) == cove.StorageFull, false, func() error {
+		return c.reconcileCheckout(context.Background(), v.ID)
+	})
+	if err := errors.Join(cleared, noted); err != nil {
 		return err
 	}
-	// Where this cannot be, the sandbox does not run, or is going, and is granted
-	// the rest alone when it is started.
-	if err := c.regrant(ctx, record.Spec.Within); err != nil {
-		c.o.Log.Debug("what a shared sandbox may reach stays for now", "sandbox", record.Spec.Within, "error", err)
-	}
+	c.drop(r)
 	return nil
+}
+
+// clearCheckouts removes the workspaces of the checkouts in a sandbox that is being removed.
+func (c *reconciler) clearCheckouts(ctx context.Context, in cove.SandboxID) error {
+	record, err := c.own().Sandbox(ctx, in) // no checkout is added any more
+	for _, checkout := range record.Spec.Checkouts {
+		err = errors.Join(err, c.host.Workspaces.Remove(ctx, checkout.ID, false))
+	}
+	return err
 }
 
 // regrant gives a shared sandbox the network that its present checkouts need. Errors: Conflict when it does not run.

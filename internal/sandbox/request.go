@@ -15,8 +15,8 @@ import (
 // Request describes a new long-lived sandbox.
 type Request struct {
 	Name string // made up when empty
-	// Spec is what it must be. Host paths in it have been checked; WorkDir is relative
-	// to the workspace; without a network it reaches what its repository needs.
+	// Spec describes the sandbox. Host paths in it have been checked; WorkDir is relative to the workspace; without a
+	// network the sandbox reaches only the hosts that its repository needs.
 	cove.Spec
 	Repository *workspace.Repository
 	Files      []provision.File // below the workspace

@@ -25,6 +25,8 @@ type residents struct {
 	host   *Host // nil until Adopt
 	owner  bool  // this process holds the sandboxes
 	closed bool
+
+	enrolling sync.Mutex // held while a name is chosen and recorded; the last in the order of locks
 }
 
 // call counts a caller, for whom Close waits.
@@ -58,25 +60,22 @@ type resident struct {
 	id   cove.SandboxID
 	turn chan struct{} // holds one value: who takes it may change its life
 
-	// What follows is guarded by Manager.mu; box is nil in one that has no
-	// processes, or that this process has not.
-	box  *provision.Sandbox
+	// residents.mu guards the rest.
+	box  *provision.Sandbox // nil while it does not run, or in another process
 	open opened
 
 	doomed   bool // it is to be removed, for which its record lacks room
 	keepWork bool // when it is doomed: its work stays
-	retried  bool // it is looked soon whether there is room
+	retried  bool // another attempt is due
 }
 
 // opened is the part of a running sandbox on the host, beside the engine's.
 type opened struct {
-	of    cove.Principal // whose it is
-	name  string         // as its way has it
-	way   egress.Route   // nil without a network
-	git   workGit        // of a repository that is not inside
+	way   egress.Route // nil without a network
+	git   workGit      // of a repository that is not inside
 	env   []string
 	ttys  *terminals.Set
-	left  chan struct{} // closed when nobody is to look for its end any more
+	left  chan struct{} // closed when its end needs no watch any more
 	close func()        // the way and services, and lets go of the image
 }
 
@@ -92,7 +91,7 @@ func (rs *residents) ownsLocked() error {
 	case rs.closed:
 		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
 	case !rs.owner:
-		return cove.Errorf(cove.Unavailable, "only a server has sandboxes that last").WithHint("start one with \"cove serve\"")
+		return cove.Errorf(cove.Unavailable, "only a server has long-lived sandboxes").WithHint("start one with \"cove serve\"")
 	}
 	return nil
 }
@@ -131,8 +130,26 @@ func (rs *residents) enter(ctx context.Context, id cove.SandboxID) (r *resident,
 		return r, func() { <-r.turn; rs.calls.Done() }, nil
 	case <-ctx.Done():
 		rs.calls.Done()
-		return nil, nil, cove.Errorf(cove.Canceled, "the caller went away while something else was done with the sandbox: %w", ctx.Err())
+		return nil, nil, cove.Errorf(cove.Canceled,
+			"the caller went away while something else was done with the sandbox: %w", ctx.Err())
 	}
+}
+
+// tryEnter takes the turn of a sandbox, or returns nil when it is taken.
+func (rs *residents) tryEnter(id cove.SandboxID) (r *resident, leave func()) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.closed {
+		return nil, nil
+	}
+	r = rs.residentLocked(id)
+	select {
+	case r.turn <- struct{}{}:
+	default:
+		return nil, nil
+	}
+	rs.calls.Add(1)
+	return r, func() { <-r.turn; rs.calls.Done() }
 }
 
 // running returns the running part of r, if it runs or is paused.

@@ -43,24 +43,37 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Host is what the server that holds the sandboxes provides for them. All are required but those that say so.
+// Host holds the services of the server for its sandboxes. All are required but those that may be nil.
 type Host struct {
 	Workspaces workspace.Workspaces
 	Layers     Layers
+	Routes     Routes
+	Git        Git                 // nil refuses worktrees
+	Successor  Successor           // nil ends the processes of an earlier server
+	Recorders  terminals.Recorders // nil records no terminal
+	Dir        string              // for files that sandboxes are shown; made on demand
+	Most       int                 // sandboxes at a time; 0 is no bound
+}
+
+// Routes opens the egress routes of sandboxes.
+type Routes interface {
 	// OpenRoute opens a route that the next server can open again, with the authority that the sandbox trusts.
-	// ForgetRoute removes what is stored for that.
-	OpenRoute   func(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error)
-	ForgetRoute func(cove.SandboxID) error
-	// Repository returns the network that work on a repository with a remote needs: for the machine's owner with the
-	// machine's credentials.
-	Repository func(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error)
-	// OpenGit makes git for a sandbox whose repository is not inside; nil where there are no such sandboxes.
-	OpenGit func(context.Context, HiddenGit) (GitService, error)
-	// TakeUp receives each Process of an earlier server when its sandbox is adopted, and must not wait; nil ends them.
-	TakeUp    func(LeftProcess)
-	Recorders terminals.Recorders // nil records no terminal
-	Dir       string              // for files that sandboxes are shown; made on demand
-	Most      int                 // sandboxes at a time; 0 is no bound
+	OpenRoute(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error)
+	// ForgetRoute removes the files from which the next server would open a route.
+	ForgetRoute(cove.SandboxID) error
+	// RepositoryNetwork returns the network that work on a repository with a remote needs: for the machine's owner with
+	// the machine's credentials.
+	RepositoryNetwork(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error)
+}
+
+// Git opens git for sandboxes whose repository stays outside.
+type Git interface {
+	OpenGit(context.Context, HiddenGit) (GitService, error)
+}
+
+// Successor receives each Process of an earlier server when its sandbox is adopted.
+type Successor interface {
+	TakeUp(LeftProcess) // must not wait
 }
 
 // Layers finds the installed programs of agents.

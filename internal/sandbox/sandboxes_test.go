@@ -125,11 +125,7 @@ func (s *server) end(t *testing.T) {
 
 func (h *home) lasting() sandbox.Host {
 	return sandbox.Host{
-		Workspaces: h.workspaces, OpenRoute: h.ways.openWay, ForgetRoute: h.ways.forget,
-		Repository: func(who cove.Principal, of store.SandboxRepository, _ bool) (egress.Network, error) {
-			return egress.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{{Source: fmt.Sprint("repository:", of.Remote, ",", who.IsOwner())}}}, nil
-		},
-		Dir: filepath.Join(h.dir, "sandboxes"), Most: 20,
+		Workspaces: h.workspaces, Routes: h.ways, Dir: filepath.Join(h.dir, "sandboxes"), Most: 20,
 	}
 }
 
@@ -238,7 +234,12 @@ type ways struct {
 	serve error // of Serve
 }
 
-func (w *ways) openWay(_ cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {
+func (w *ways) RepositoryNetwork(who cove.Principal, of store.SandboxRepository, _ bool) (egress.Network, error) {
+	document := &policy.Document{Source: fmt.Sprint("repository:", of.Remote, ",", who.IsOwner())}
+	return egress.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{document}}, nil
+}
+
+func (w *ways) OpenRoute(_ cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fail != nil {
@@ -252,7 +253,7 @@ func (w *ways) openWay(_ cove.Principal, id cove.SandboxID, name string, n egres
 	return w.open[id], nil
 }
 
-func (w *ways) forget(id cove.SandboxID) error {
+func (w *ways) ForgetRoute(id cove.SandboxID) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.kept, id)
@@ -354,7 +355,7 @@ type view struct {
 	ID, Within string
 }
 
-func viewOf(v sandbox.View) view { return view{v, string(v.ID), string(v.Spec.Within)} }
+func viewOf(v sandbox.View) view { return view{v, string(v.ID), string(v.Within)} }
 
 // makeFor makes a sandbox for a principal.
 func (s *server) makeFor(t *testing.T, who cove.Principal, q sandbox.Request) view {

@@ -21,7 +21,7 @@ type HiddenGit struct {
 	Owner     cove.Principal
 	Workspace workspace.Workspace
 	Dir       string // for what is kept for it, as long as the sandbox is there
-	// Network is what the sandbox may reach now.
+	// Network returns the present network of the sandbox.
 	Network func(context.Context) (egress.Network, error)
 	// Audit records what it had git do; err is why that was refused or failed.
 	Audit func(args []string, err error)
@@ -29,7 +29,7 @@ type HiddenGit struct {
 
 // GitService is git for such a sandbox; package gitservice implements it.
 type GitService interface {
-	// Bind adds to a binding what the sandbox is shown, but for the listener. The
+	// Bind adds to a binding what the sandbox is shown, except the listener. The
 	// caller closes the binding, also on error.
 	Bind(*engine.Binding) error
 	Listen() guest.Listen
@@ -39,7 +39,7 @@ type GitService interface {
 	// and the service.
 	Serve(ctx context.Context, ln net.Listener)
 	workGit
-	// Close ends what runs, where nobody serves.
+	// Close ends the running git where Serve has not been called.
 	Close()
 }
 
@@ -65,10 +65,11 @@ func (v *supervisor) services(ctx context.Context, record store.Sandbox, ws work
 
 // openGit makes git for a sandbox whose repository stays outside.
 func (v *supervisor) openGit(ctx context.Context, record store.Sandbox, ws workspace.Workspace) (GitService, error) {
-	if v.host.OpenGit == nil {
-		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not to be had here").WithHint("leave out --worktree")
+	if v.host.Git == nil {
+		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not available here").
+			WithHint("leave out --worktree")
 	}
-	return v.host.OpenGit(ctx, HiddenGit{
+	return v.host.Git.OpenGit(ctx, HiddenGit{
 		ID: record.ID, Name: record.Name, Owner: record.Owner, Workspace: ws, Dir: filepath.Join(v.dirOf(record.ID), "git"),
 		Network: func(ctx context.Context) (egress.Network, error) {
 			now, err := v.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
@@ -78,12 +79,9 @@ func (v *supervisor) openGit(ctx context.Context, record store.Sandbox, ws works
 			return v.networkOf(now)
 		},
 		Audit: func(args []string, err error) {
-			r := store.Record{Action: "sandbox-git", Object: string(record.ID), Verdict: "ok", Detail: fmt.Sprintf("%.500q", args)}
-			if err != nil {
-				r.Verdict, r.Detail = "error", fmt.Sprintf("%.500q: %v", args, err)
-				if cove.ErrorCode(err) == cove.Forbidden {
-					r.Verdict = "deny"
-				}
+			r := auditRecord("git", record.ID, fmt.Sprintf("%.500q", args), err)
+			if cove.ErrorCode(err) == cove.Forbidden {
+				r.Verdict = "deny"
 			}
 			v.Audit(context.Background(), cove.InSandbox(record.Name), r)
 		},

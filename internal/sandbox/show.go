@@ -9,9 +9,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// View is a sandbox as a caller sees it.
+// View is a sandbox, or a checkout in a shared one, as a caller sees it.
 type View struct {
 	store.Sandbox
+	Within    cove.SandboxID   // the sandbox that contains a checkout; empty for a sandbox
+	Place     string           // of the checkout, inside
 	Terminals []terminals.Info // while it runs; nil in lists
 	DiskUsed  int64            // bytes of its workspace and home; 0 in lists
 }
@@ -41,16 +43,8 @@ func infosOf(ttys *terminals.Set) []terminals.Info {
 	return all
 }
 
-// placeOf returns the path of a sandbox's checkout, inside.
-func placeOf(spec store.SandboxSpec) string { return cmp.Or(spec.Place, cove.Workspace) }
-
-// stateWithin returns the state of a checkout in a shared sandbox. It is pure.
-func stateWithin(record, host store.Sandbox) cove.State {
-	if record.State == cove.StateRunning {
-		return host.State
-	}
-	return record.State
-}
+// box returns the id of the sandbox that runs, or does not.
+func (v View) box() cove.SandboxID { return cmp.Or(v.Within, v.ID) }
 
 // wrongState says what can be done with a sandbox instead.
 func wrongState(record store.Sandbox, doing string) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// agentPlace is where programs inside find an SSH agent that is lent to them.
+// agentPlace is the path, inside, of the SSH agent that is lent to programs.
 const agentPlace = rootfs.Own + "/ssh-agent.sock"
 
 // maxAgents is how many connections to it are served at a time.
@@ -32,8 +32,8 @@ func servicesOf(spec store.SandboxSpec) []service {
 	}}
 }
 
-// lendAgent lets who connects to ln use the agent at a socket of this machine:
-// see its public keys, and have it sign. It serves until ctx ends.
+// lendAgent lets programs that connect to ln use the agent at a socket of this machine: see its public keys, and have it
+// sign. It serves until ctx ends.
 func lendAgent(ctx context.Context, ln net.Listener, socket string) {
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -77,8 +77,8 @@ const (
 	maxAgentMessage = 256 << 10 // bytes, as OpenSSH has it
 )
 
-// relay passes on what may be asked of an agent that is lent, with its answers:
-// nobody adds or removes keys, locks it, or uses what extends the protocol.
+// relay passes on requests to an agent that is lent, with its answers. It refuses every request except listing keys and
+// signing: no program inside adds or removes keys, locks the agent, or uses extensions of the protocol.
 func relay(theirs, agent io.ReadWriter) error {
 	for {
 		request, err := readAgentMessage(theirs)

@@ -35,7 +35,7 @@ type service struct {
 	env    map[string]string
 	front  string                                     // a directory inside, to be the first of PATH
 	serve  func(ctx context.Context, ln net.Listener) // until ctx ends; closes ln
-	git    workGit                                    // nil but for git of a repository that is not inside
+	git    workGit                                    // nil except for git of a repository that is not inside
 }
 
 // adoptTimeout bounds the hand-over of a sandbox from an engine and a guest to this server.
@@ -88,7 +88,7 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	var way egress.Route
 	if n.Mode != cove.NetworkNone {
 		plan.OpenRoute = func(cove.SandboxID) (_ provision.Route, err error) {
-			way, err = v.host.OpenRoute(record.Owner, record.ID, record.Name, n)
+			way, err = v.host.Routes.OpenRoute(record.Owner, record.ID, record.Name, n)
 			return way, err
 		}
 	}
@@ -105,7 +105,7 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 	spec, n := record.Spec, egress.Network{Mode: cove.NetworkNone}
 	asked := spec.Network
 	if spec.Repository != nil && spec.Repository.Remote != "" && (asked == nil || asked.Enabled) {
-		needs, err := v.host.Repository(record.Owner, *spec.Repository, spec.AllowPR)
+		needs, err := v.host.Routes.RepositoryNetwork(record.Owner, *spec.Repository, spec.AllowPR)
 		if err != nil {
 			return n, err
 		}
@@ -118,11 +118,11 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 		}
 		n = n.With(more)
 	}
-	within, err := v.networkWithin(record)
+	more, err := v.policyOfCheckouts(record)
 	if err != nil {
 		return n, err
 	}
-	n.Policy = append(n.Policy, within...)
+	n.Policy = append(n.Policy, more...)
 	for _, c := range spec.Changes {
 		documents, err := policy.Documents(cove.Network{Allow: c.Allow, Deny: c.Deny})
 		if err != nil {
@@ -131,29 +131,6 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 		n.Policy = append(n.Policy, documents...)
 	}
 	return n, nil
-}
-
-// networkWithin returns the policy that the checkouts in a shared sandbox need for their branches.
-func (v *supervisor) networkWithin(host store.Sandbox) ([]*policy.Document, error) {
-	if asked := host.Spec.Network; host.Spec.Shared == "" || asked != nil && !asked.Enabled {
-		return nil, nil
-	}
-	all, err := v.o.Store.For(host.Owner).Sandboxes(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	var documents []*policy.Document
-	for _, b := range all {
-		if b.Spec.Within != host.ID || b.State != cove.StateRunning || b.Spec.Repository == nil || b.Spec.Repository.Remote == "" {
-			continue
-		}
-		needs, err := v.host.Repository(b.Owner, *b.Spec.Repository, b.Spec.AllowPR)
-		if err != nil {
-			return nil, err
-		}
-		documents = append(documents, needs.Policy...)
-	}
-	return documents, nil
 }
 
 // binding returns everything of the host that a sandbox is shown: its workspace and home, the workspace's other files,
@@ -207,7 +184,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 		ln, err := net.FileListener(sockets[i])
 		sockets[i].Close()
 		if err != nil {
-			v.o.Log.Error("a service of a sandbox cannot be had", "sandbox", r.id, "address", s.listen.Address, "error", err)
+			v.o.Log.Error("a service of a sandbox is not available", "sandbox", r.id, "address", s.listen.Address, "error", err)
 			continue
 		}
 		serving.Go(func() { s.serve(ctx, ln) })
@@ -216,7 +193,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 		}
 	}
 	o := opened{
-		of: record.Owner, name: record.Name, way: way, git: git,
+		way: way, git: git,
 		env:  rootfs.LastWins(rootfs.WithVariables(env, record.Spec.Env)),
 		ttys: v.newTerminals(sb), left: make(chan struct{}),
 	}
@@ -348,4 +325,22 @@ func (v *supervisor) destroyLeft(ctx context.Context, engineName string, id cove
 		f.Close()
 	}
 	return provision.Adopted(sb).TearDown()
+}
+
+// policyOfCheckouts returns the policy that the checkouts in a sandbox need for their branches.
+func (v *supervisor) policyOfCheckouts(in store.Sandbox) (documents []*policy.Document, err error) {
+	if asked := in.Spec.Network; asked != nil && !asked.Enabled {
+		return nil, nil
+	}
+	for _, c := range in.Spec.Checkouts {
+		if c.State != cove.StateRunning || c.Repository == nil || c.Repository.Remote == "" {
+			continue
+		}
+		needs, err := v.host.Routes.RepositoryNetwork(in.Owner, *c.Repository, in.Spec.AllowPR)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, needs.Policy...)
+	}
+	return documents, nil
 }

@@ -44,7 +44,7 @@ func (ps *Processes) OpenTerminal(ctx context.Context, who cove.Principal, ref s
 		return nil, err
 	}
 	t, err := in.terminals.Find(q.ID)
-	others := in.Spec.Within != "" && q.ID == "" // those that there are may be anybody's
+	others := in.Within != "" && q.ID == "" // the present terminals may belong to other checkouts
 	if q.New || others || q.ID == "" && cove.ErrorCode(err) == cove.NotFound {
 		t, err = ps.startTerminal(ctx, who, in, q)
 	}
@@ -196,14 +196,10 @@ func startFailure(spec guest.ProcessSpec, err error) error {
 
 // auditProcess records that a process was started or ended in a sandbox. Arguments stay out of the record, since they
 // may hold secrets.
-func (ps *Processes) auditProcess(ctx context.Context, who cove.Principal, action string, record store.Sandbox, args []string, err error) {
-	r := store.Record{Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
+func (ps *Processes) auditProcess(ctx context.Context, who cove.Principal, action string, of store.Sandbox, args []string, err error) {
+	detail := of.Name
 	if len(args) > 0 {
-		r.Detail += ": " + args[0]
+		detail += ": " + args[0]
 	}
-	if err != nil {
-		r.Verdict = "error"
-		r.Detail += ": " + err.Error()
-	}
-	ps.Audit(ctx, who, r)
+	ps.Audit(ctx, who, auditRecord(action, of.ID, detail, err))
 }

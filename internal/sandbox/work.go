@@ -26,10 +26,11 @@ import (
 // network, and the sandbox cannot be started meanwhile. Errors: NotFound, InvalidArgument when it works on no
 // repository, Conflict when it is paused.
 func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string) (*Work, error) {
-	record, err := s.find(ctx, who, ref)
+	found, err := s.find(ctx, who, ref)
 	if err != nil {
 		return nil, err
 	}
+	record := found.Sandbox
 	switch {
 	case record.Spec.Repository == nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).WithHint("copy what you need from %s", record.Spec.Directory)
@@ -40,7 +41,8 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 		}
 		git := in.git
 		if !record.Spec.Repository.Worktree {
-			git = insideGit{record: record, place: placeOf(record.Spec), sandbox: in.Guest, clock: s.o.Clock, env: in.Env}
+			git = insideGit{record: record, place: cmp.Or(in.Place, cove.Workspace), sandbox: in.Guest, clock: s.o.Clock,
+				env: in.Env}
 		}
 		if git == nil {
 			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).WithHint("see \"cove server logs\", then stop the sandbox and start it")
@@ -49,12 +51,12 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 	case record.State != cove.StateStopped:
 		return nil, wrongState(record, "look into")
 	}
-	return s.showWork(ctx, who, record)
+	return s.showWork(ctx, who, found)
 }
 
 // showWork shows the workspace of a stopped sandbox to a temporary one.
-func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, record store.Sandbox) (w *Work, err error) {
-	_, leave, err := s.enter(ctx, cmp.Or(record.Spec.Within, record.ID))
+func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, found View) (w *Work, err error) {
+	_, leave, err := s.enter(ctx, found.box())
 	if err != nil {
 		return nil, err
 	}
@@ -63,17 +65,16 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, record sto
 			leave()
 		}
 	}()
-	if record, err = s.current(ctx, who, record.ID); err != nil {
+	if found, err = s.find(ctx, who, string(found.ID)); err != nil { // as it is now
 		return nil, err
 	}
+	record := found.Sandbox
 	if record.State != cove.StateStopped {
 		return nil, wrongState(record, "look into")
 	}
-	shown := record // whose files are shown
-	if record.Spec.Within != "" {
-		if shown, err = s.current(ctx, who, record.Spec.Within); err != nil {
-			return nil, err
-		}
+	shown, err := s.current(ctx, who, found.box()) // its files are shown
+	if err != nil {
+		return nil, err
 	}
 	ws, err := s.host.Workspaces.Open(ctx, shown.ID)
 	if err != nil {
@@ -111,7 +112,7 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, record sto
 		return nil, err
 	}
 	env := append(append(rootfs.Env(record.Spec.User), root.Env...), gitEnv...)
-	git := insideGit{record: record, place: placeOf(record.Spec), sandbox: j, clock: s.o.Clock, env: rootfs.LastWins(env)}
+	git := insideGit{record: record, place: cmp.Or(found.Place, cove.Workspace), sandbox: j, clock: s.o.Clock, env: rootfs.LastWins(env)}
 	return &Work{ID: record.ID, Record: record, audit: s.Auditor, git: git, close: func() {
 		if err := j.Close(); err != nil {
 			s.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
@@ -145,12 +146,9 @@ type workGit interface {
 
 // Audit records an action on the work.
 func (w *Work) Audit(ctx context.Context, who cove.Principal, action, detail string, err error) {
-	r := store.Record{Action: "sandbox-" + action, Object: string(w.ID), Verdict: "ok", Detail: w.Record.Name + ": " + detail}
-	if err != nil {
-		r.Verdict, r.Detail = "error", r.Detail+": "+err.Error()
-		if cove.ErrorCode(err) == cove.Forbidden {
-			r.Verdict = "deny"
-		}
+	r := auditRecord(action, w.ID, w.Record.Name+": "+detail, err)
+	if cove.ErrorCode(err) == cove.Forbidden {
+		r.Verdict = "deny"
 	}
 	w.audit.Audit(context.WithoutCancel(ctx), who, r)
 }

@@ -7,20 +7,17 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Sandboxes remembers the sandboxes that last, from the moment somebody asks
-// for one until nothing of it is left.
+// Sandboxes remembers long-lived sandboxes, from the request for one until nothing of it is left.
 type Sandboxes interface {
-	// AddSandbox records a new one. Errors: Conflict when its id is known, when
-	// its owner has another of its name, or when there are most of them already;
-	// most 0 is no bound.
+	// AddSandbox records a new one. Errors: Conflict when its id is known, when its owner has another sandbox or
+	// checkout of its name, or when there are already most sandboxes and checkouts; most 0 is no bound.
 	AddSandbox(ctx context.Context, s Sandbox, most int) error
 	// Sandbox returns one. Errors: NotFound.
 	Sandbox(ctx context.Context, id cove.SandboxID) (Sandbox, error)
 	// Sandboxes lists all of them, newest first.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
-	// MoveSandbox moves one from a state to the next, and keeps why; an empty
-	// reason is that somebody asked for it. Errors: NotFound, Conflict when it is
-	// in another state, or when cove's table has no such transition.
+	// MoveSandbox moves a sandbox from a state to the next, with the reason; an empty reason means a request. Errors:
+	// NotFound, Conflict when it is in another state, or when cove's table has no such transition.
 	MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cove.State, reason string) error
 	// ChangeSandbox changes name and spec of one at once; other fields stay
 	// whatever change does. Errors: NotFound, Conflict as AddSandbox's, change's.
@@ -33,23 +30,23 @@ type Sandboxes interface {
 	RemoveSandbox(ctx context.Context, id cove.SandboxID) error
 }
 
-// Sandbox is the record of a sandbox that lasts.
+// Sandbox is the record of a long-lived sandbox.
 type Sandbox struct {
 	ID         cove.SandboxID
 	Name       string         // unique among its owner's
 	Owner      cove.Principal // who made it
 	State      cove.State
-	Reason     string // why it is in this state, where nobody asked for it; at most MaxDetail bytes
+	Reason     string // for this state, unless it was requested; at most MaxDetail bytes
 	Spec       SandboxSpec
 	CreatedAt  time.Time
 	LastUsedAt time.Time
 }
 
-// SandboxSpec is what a sandbox is made of, each time it is started: what it must
-// be, with every limit, a user and its engine's name, and what has become of that.
+// SandboxSpec describes a sandbox for each start: the spec, with every limit, a user and its engine's name, and the result
+// of applying it.
 type SandboxSpec struct {
 	cove.Spec                  // WorkDir is absolute
-	Digest    string           // of the image that it runs from; empty when nobody has to hold one
+	Digest    string           // of the image that it runs from; empty when no image is held
 	ImageEnv  []string         // what that image asks to have in the environment
 	Mode      cove.NetworkMode // in force since it was started
 	Changes   []NetworkChange  // of its network, made while it ran, in their order
@@ -57,13 +54,23 @@ type SandboxSpec struct {
 	Repository *SandboxRepository
 	Directory  string // of the workspace, on the host
 	KeepWork   bool   // of one that is being destroyed: its checkout stays
-	// Shared says of a sandbox that several tasks share what it was made of, so
-	// that others of the same kind find it. Empty is one that nobody shares.
-	Shared string
-	// Within is such a sandbox, in which this one is no more than a checkout, at
-	// Place inside.
-	Within cove.SandboxID
-	Place  string
+	// Shared is the key by which tasks of the same kind find a sandbox that they share; empty in any other.
+	Shared    string
+	Checkouts []Checkout // of a shared sandbox, beside its own; the oldest first
+}
+
+// Checkout is a repository checked out in a shared sandbox for one task. Its owner is the sandbox's.
+type Checkout struct {
+	ID         cove.SandboxID // of its workspace; as unique as a sandbox's
+	Name       string         // unique among its owner's sandboxes and checkouts
+	State      cove.State     // preparing, running (as far as its sandbox does), destroying or failed
+	Reason     string         // of a failure
+	Repository *SandboxRepository
+	Place      string // its path inside
+	WorkDir    string // absolute
+	Labels     map[string]string
+	CreatedAt  time.Time
+	LastUsedAt time.Time
 }
 
 // SandboxRepository is the repository that a sandbox works on.

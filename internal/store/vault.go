@@ -341,6 +341,12 @@ func NoExecution(id cove.ExecutionID) error {
 	return cove.Errorf(cove.NotFound, "no execution %.64q", id)
 }
 
+// TooManySandboxes is the error about one more sandbox or checkout than are allowed.
+func TooManySandboxes(known int) error {
+	return cove.Errorf(cove.Conflict, "there are %d sandboxes, and no more are allowed", known).
+		WithHint("destroy one that is not needed, or raise sandbox.max_lasting")
+}
+
 // NoSandbox is the error about a sandbox that is not there, or another's.
 func NoSandbox(id cove.SandboxID) error {
 	return cove.Errorf(cove.NotFound, "there is no sandbox %.64q", id)

@@ -1,4 +1,4 @@
-// Package workspace is the contract for the files that a lasting sandbox works on: a directory on the host that
+// Package workspace is the contract for the files that a long-lived sandbox works on: a directory on the host that
 // outlives processes, sandboxes and servers, until it is removed.
 //
 // [Workspaces] makes a workspace in a transaction: it exists completely, or not at all. Its content belongs to the

@@ -26,7 +26,7 @@ const (
 	historyLines = 2000
 )
 
-// label is what the guest keeps of a terminal from its start.
+// label describes a terminal to the guest, which keeps it from the start.
 type label struct {
 	Terminal string   `json:"terminal"`
 	Created  int64    `json:"created"` // Unix seconds
@@ -52,8 +52,8 @@ func (l label) bytes() []byte {
 	}
 }
 
-// checkpoint is what the guest keeps of a terminal that runs, beside the output
-// after Offset: what makes a fresh model what the model was there.
+// checkpoint holds the state of a running terminal at Offset of its output. The guest keeps it, with the output after it,
+// from which a fresh model is brought to the present state.
 type checkpoint struct {
 	Offset  uint64        `json:"offset"`
 	Size    terminal.Size `json:"size"`

@@ -46,7 +46,7 @@ const (
 	maxEnded   = 4
 )
 
-// Options are what the terminals of a sandbox need.
+// Options make a Set.
 type Options struct {
 	Sandbox   engine.Sandbox
 	Recorders Recorders // nil records nothing

@@ -29,7 +29,7 @@ type Viewer struct {
 	terminal *Terminal
 	news     chan struct{} // holds one value when there is something for Next
 
-	// What follows is guarded by Terminal.mu.
+	// Terminal.mu guards the rest.
 	size      terminal.Size
 	history   bool   // the history comes first
 	redraw    bool   // the whole screen is due
@@ -126,7 +126,7 @@ func (v *Viewer) Next(ctx context.Context) ([]byte, error) {
 		case <-v.news:
 		case <-later:
 		case <-ctx.Done():
-			return nil, cove.Errorf(cove.Canceled, "nobody looks any more: %w", ctx.Err())
+			return nil, cove.Errorf(cove.Canceled, "the viewer went away: %w", ctx.Err())
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (v *Viewer) Type(ctx context.Context, p []byte) error {
 	case <-v.terminal.ended:
 		return nil // Next says so
 	case <-ctx.Done():
-		return cove.Errorf(cove.Canceled, "nobody types any more: %w", ctx.Err())
+		return cove.Errorf(cove.Canceled, "the viewer went away: %w", ctx.Err())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -14,22 +15,7 @@ import (
 // TestDatabaseOfEarlierVersion opens a database that was written before records held
 // a cove.Spec: nothing in it is lost, and what was not recorded then is as it was.
 func TestDatabaseOfEarlierVersion(t *testing.T) {
-	dump, err := os.ReadFile("testdata/schema7.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "cove.db")
-	db, err := sql.Open("sqlite", path)
-	if err == nil {
-		_, err = db.Exec(string(dump))
-	}
-	if err == nil {
-		err = db.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := openAt(t, path)
+	s := openAt(t, earlierDatabase(t, ""))
 	shape := cove.Shape{Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached}
 	plain := store.SandboxSpec{Spec: cove.Spec{Engine: "docker", Network: &cove.Network{}, Shape: shape}}
 	shape.Limits = cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9}
@@ -70,4 +56,58 @@ func TestDatabaseOfEarlierVersion(t *testing.T) {
 	if err != nil || e.Output != "42\n" || !reflect.DeepEqual(e.Spec, cove.Spec{}) {
 		t.Errorf("%+v, %v", e, err)
 	}
+}
+
+// TestCheckoutsOfEarlierVersion opens a database in which checkouts in a shared sandbox were sandboxes of their own: they
+// are data of that sandbox now. A checkout of a sandbox that is gone goes, and leaves its workspace as an orphan.
+func TestCheckoutsOfEarlierVersion(t *testing.T) {
+	const at = 1795377600000007
+	row := func(id, name, state, spec string) string {
+		return `INSERT INTO sandboxes (id, name, client, state, reason, spec, created_at, last_used_at) VALUES ('sb_` + id + `','` + name +
+			`','key:ci','` + state + `','why','` + spec + `',1795377600000007,1795377600000007);`
+	}
+	s := openAt(t, earlierDatabase(t,
+		row("host000000000000000000000a", "host", "running", `{"Engine":"native","Shared":"key","Within":"","Place":""}`)+
+			row("checkout00000000000000000a", "first", "running", `{"Engine":"native","Repository":{"source":"o/r","branch":"cove/first","from":"main","base":"12","Shared":["main"]},"Directory":"","WorkDir":"/home/cove/work-a/sub","Labels":{"k":"v"},"Shared":"","Within":"sb_host000000000000000000000a","Place":"/home/cove/work-a"}`)+
+			row("checkout00000000000000000b", "second", "destroying", `{"Repository":null,"Labels":null,"Within":"sb_host000000000000000000000a"}`)+
+			row("checkout00000000000000000c", "lost", "running", `{"Within":"sb_gone000000000000000000000a"}`)))
+	all, err := s.Sandboxes(t.Context())
+	if err != nil || len(all) != 3 || all[0].Name != "host" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	when := time.UnixMicro(at).UTC()
+	want := []store.Checkout{{
+		ID: "sb_checkout00000000000000000a", Name: "first", State: cove.StateRunning, Reason: "why",
+		Repository: &store.SandboxRepository{Source: "o/r", Branch: "cove/first", From: "main", Base: "12", Shared: []string{"main"}},
+		Place:      "/home/cove/work-a", WorkDir: "/home/cove/work-a/sub", Labels: map[string]string{"k": "v"}, CreatedAt: when, LastUsedAt: when,
+	}, {
+		ID: "sb_checkout00000000000000000b", Name: "second", State: cove.StateDestroying, Reason: "why", CreatedAt: when, LastUsedAt: when,
+	}}
+	if got := all[0].Spec.Checkouts; !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", got, want)
+	}
+	if all[1].Spec.Checkouts != nil || all[2].Spec.Checkouts != nil {
+		t.Errorf("others have checkouts: %+v", all[1:])
+	}
+}
+
+// earlierDatabase returns the path of a database of schema 7, after more statements.
+func earlierDatabase(t *testing.T, more string) string {
+	t.Helper()
+	dump, err := os.ReadFile("testdata/schema7.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "cove.db")
+	db, err := sql.Open("sqlite", path)
+	if err == nil {
+		_, err = db.Exec(string(dump) + more)
+	}
+	if err == nil {
+		err = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -30,7 +30,7 @@ import (
 var migrations embed.FS
 
 // schema is the version that the last migration leaves in PRAGMA user_version.
-const schema = 9
+const schema = 10
 
 // lockWait is how long a writer waits for another process's transaction, which
 // takes a millisecond unless that process is stopped.

@@ -28,23 +28,65 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error
 	reason, _ := store.Cut(b.Reason, store.MaxDetail)
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		var known int
-		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM sandboxes`).Scan(&known); err != nil {
+		err := tx.QueryRowContext(ctx, `
+			SELECT (SELECT count(*) FROM sandboxes) + (SELECT count(*) FROM checkouts)`).Scan(&known)
+		if err != nil {
 			return err
 		}
 		if most > 0 && known >= most {
-			return cove.Errorf(cove.Conflict, "there are %d sandboxes, and no more are allowed", known).
-				WithHint("destroy one that is not needed, or raise sandbox.max_lasting")
+			return store.TooManySandboxes(known)
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`) VALUES (?,?,?,?,?,?,?,?)`,
+		if err := freeNames(ctx, tx, b, nil); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`) VALUES (?,?,?,?,?,?,?,?)`,
 			string(b.ID), b.Name, b.Owner.String(), string(b.State), reason, string(spec), b.CreatedAt.UnixMicro(), b.LastUsedAt.UnixMicro())
 		return taken(err, b)
 	})
 }
 
+// freeNames returns an error if another sandbox of the same owner, or a checkout in one, has a name of b or its
+// checkouts. It skips the names that they have already.
+func freeNames(ctx context.Context, tx *sql.Tx, b store.Sandbox, already map[cove.SandboxID]string) error {
+	free := func(id cove.SandboxID, name string) error {
+		if already[id] == name {
+			return nil
+		}
+		var other bool
+		err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sandboxes WHERE client = ?1 AND name = ?2 AND id <> ?3)
+			OR EXISTS (SELECT 1 FROM checkouts WHERE client = ?1 AND name = ?2 AND id <> ?3)`,
+			b.Owner.String(), name, string(id)).Scan(&other)
+		if err == nil && other {
+			err = nameTaken(id, name)
+		}
+		return err
+	}
+	for id, name := range namesOf(b) {
+		if err := free(id, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namesOf returns the names of a sandbox and its checkouts.
+func namesOf(b store.Sandbox) map[cove.SandboxID]string {
+	names := map[cove.SandboxID]string{b.ID: b.Name}
+	for _, c := range b.Spec.Checkouts {
+		names[c.ID] = c.Name
+	}
+	return names
+}
+
+func nameTaken(id cove.SandboxID, name string) error {
+	return cove.Errorf(cove.Conflict, "there is a sandbox %q already, or one of the id %s", name, id).
+		WithHint("choose another name")
+}
+
 // taken says what a violated UNIQUE constraint means.
 func taken(err error, b store.Sandbox) error {
 	if isUnique(err) {
-		return cove.Errorf(cove.Conflict, "there is a sandbox %q already, or one of the id %s", b.Name, b.ID).WithHint("choose another name")
+		return nameTaken(b.ID, b.Name)
 	}
 	return err
 }
@@ -129,7 +171,11 @@ func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change fun
 			return store.NoSandbox(id)
 		}
 		if err == nil {
-			err = change(&b)
+			owner, already := b.Owner, namesOf(b)
+			if err = change(&b); err == nil {
+				b.Owner = owner
+				err = freeNames(ctx, tx, b, already)
+			}
 		}
 		if err != nil {
 			return err

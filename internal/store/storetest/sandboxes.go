@@ -95,6 +95,27 @@ func sandboxes(t *testing.T, open Open) {
 	}
 	has(s, whole, plain)
 
+	checkout := store.Checkout{
+		ID: cove.NewSandboxID(), Name: "checkout", State: cove.StatePreparing, Labels: map[string]string{"k": "v"},
+		CreatedAt: epoch, LastUsedAt: epoch,
+	}
+	with := func(name string) func(*store.Sandbox) error {
+		return func(b *store.Sandbox) error {
+			checkout.Name = name
+			b.Spec.Checkouts = []store.Checkout{checkout}
+			return nil
+		}
+	}
+	wantConflict(t, "a checkout of its own sandbox's name", s.ChangeSandbox(t.Context(), whole.ID, with(whole.Name)))
+	must(t, s.ChangeSandbox(t.Context(), whole.ID, with("checkout")))
+	whole.Spec.Checkouts = []store.Checkout{checkout}
+	has(s, whole, plain)
+	another := whole
+	another.ID, another.Name, another.Spec.Checkouts = cove.NewSandboxID(), "checkout", nil
+	wantConflict(t, "a sandbox of a checkout's name", s.AddSandbox(t.Context(), another, 0))
+	another.Name = "another"
+	wantConflict(t, "a sandbox beyond two and a checkout", s.AddSandbox(t.Context(), another, 3))
+
 	wantConflict(t, "removing one that is preparing", s.RemoveSandbox(t.Context(), plain.ID))
 	must(t, s.MoveSandbox(t.Context(), plain.ID, cove.StatePreparing, cove.StateDestroying, ""))
 	must(t, s.RemoveSandbox(t.Context(), plain.ID))

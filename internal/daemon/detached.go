@@ -5,41 +5,30 @@ import (
 	"path/filepath"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
-	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// adopt takes over the sandboxes that last: this is the server of its home. One
-// that cannot be put right is logged, and does not keep the others waiting.
+// adopt takes over the long-lived sandboxes of the home. It logs a sandbox that cannot be reconciled, and goes on.
 func (d *Daemon) adopt(ctx context.Context) error {
 	workspaces, err := d.openRepos()
 	if err != nil {
 		return err
 	}
-	g, err := d.newLastingGateway()
+	g, err := d.newDetachedGateway()
 	if err != nil {
 		return err
 	}
-	d.lasting.Store(g)
+	d.detached.Store(g)
 	d.approvals.Add(g)
 	err = d.sandboxes.Adopt(ctx, sandbox.Host{
-		Workspaces: workspaces,
-		OpenRoute: func(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {
-			return g.Open(spec(who, id, name, n))
-		},
-		ForgetRoute: g.Discard, OpenGit: d.openGit,
-		Repository: func(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
-			return d.outlet.GitHub.Access(github.Repository{Remote: of.Remote, Branch: of.Branch, Shared: of.Shared,
-				PullRequests: allowPR, Owned: who.IsOwner()})
-		},
-		Layers: d.agents.Layers(), TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		Workspaces: workspaces, Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs, Recorders: d.runs,
+		Git: newGitBeside(d.cfg.Home, gitBeside{engines: d.engines, gateway: d.openGateway, guest: GuestPath(d.cfg), log: d.log}),
+		Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)
@@ -50,9 +39,9 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	return nil
 }
 
-// newLastingGateway makes the gateway whose ways the next server can open again.
-// Guests pass through its directory to what they are to trust.
-func (d *Daemon) newLastingGateway() (*gateway.Gateway, error) {
+// newDetachedGateway makes the gateway whose routes the next server can open again. Guests pass through its directory to
+// the authorities that they trust.
+func (d *Daemon) newDetachedGateway() (*gateway.Gateway, error) {
 	o, err := d.gatewayOptions()
 	if err != nil {
 		return nil, err
@@ -63,14 +52,6 @@ func (d *Daemon) newLastingGateway() (*gateway.Gateway, error) {
 	}
 	o.Dir, o.Keep = filepath.Join(d.cfg.RunDir, "ways"), &keep
 	return gateway.New(o), nil
-}
-
-// spec is a way out as the gateway makes it.
-func spec(owner cove.Principal, id cove.SandboxID, name string, n egress.Network) gateway.Spec {
-	return gateway.Spec{
-		Owner: owner, Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget,
-		Remote: n.Remote, PullRequests: n.PullRequests,
-	}
 }
 
 func (d *Daemon) newRepos() (*repos.Store, error) {

@@ -1,0 +1,155 @@
+package daemon
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/github"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/registry"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/git/inspect"
+)
+
+// files reads the files that the configuration names, anew at each call.
+type files struct{ cfg *config.Config }
+
+// Profiles implements fit.Configuration.
+func (f files) Profiles() ([]api.Profile, error) { return Profiles(f.cfg) }
+
+// Providers implements fit.Configuration.
+func (f files) Providers() ([]model.Provider, error) { return providers(f.cfg.Gateway) }
+
+// Credentials implements fit.Configuration.
+func (f files) Credentials() ([]credential.Credential, error) { return credentials(f.cfg.Gateway) }
+
+// Machine implements fit.Configuration.
+func (f files) Machine(ctx context.Context) (policy.Machine, error) {
+	return Machine(ctx, f.cfg.Gateway)
+}
+
+// gatewayOptions returns the options of every gateway by the configuration.
+func gatewayOptions(g config.Gateway) (gateway.Options, error) {
+	o := gateway.Options{Patience: g.ApprovalTimeout.Std(), Clock: clock.Real()}
+	var err error
+	if o.Roots, o.Bundle, err = trust(g.ExtraCAs); err != nil {
+		return o, err
+	}
+	if o.Credentials, err = credentials(g); err != nil {
+		return o, err
+	}
+	if o.Providers, err = providers(g); err != nil {
+		return o, err
+	}
+	if g.Budget != "" {
+		if o.Budget, err = model.ParseBudget(g.Budget); err != nil {
+			return o, err // Validate has accepted it
+		}
+	}
+	if g.Resolver != "" {
+		o.Dialer.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, network, g.Resolver)
+		}}
+	}
+	if g.UpstreamProxy != "" {
+		if o.Dialer.Upstream, err = url.Parse(g.UpstreamProxy); err != nil {
+			return o, err // Validate has accepted it
+		}
+	}
+	if o.GitHub, err = GitHub(g); err != nil {
+		return o, err
+	}
+	o.Rate = gateway.Rate{PerSecond: g.RateLimit.PerSecond, Burst: g.RateLimit.Burst}
+	if o.Machine, err = Machine(context.Background(), g); err != nil {
+		return o, err
+	}
+	return o, nil
+}
+
+// packs returns the directory below another in which pushes are kept, and the
+// inspector that has git look into them, in sandboxes of any engine that can.
+func packs(below string, all *engine.Set) (spool string, i *inspect.Inspector, err error) {
+	spool = filepath.Join(below, "pushes")
+	if err := os.MkdirAll(spool, 0o711); err != nil {
+		return "", nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", spool, err)
+	}
+	inspect.Tidy(spool)
+	return spool, inspect.New(inspect.Options{Engines: all, Dir: spool}), nil
+}
+
+// GitHub returns the servers whose API is judged.
+func GitHub(g config.Gateway) (github.Servers, error) {
+	var enterprise []policy.Host
+	for _, s := range g.GitHubHosts {
+		h, err := policy.ParseHost(s)
+		if err != nil {
+			return github.Servers{}, err // Validate has accepted it
+		}
+		enterprise = append(enterprise, h)
+	}
+	return github.NewServers(enterprise...), nil
+}
+
+// Machine returns the part of this machine and its gateway that policies depend on.
+func Machine(ctx context.Context, g config.Gateway) (policy.Machine, error) {
+	packages := registry.New()
+	m := policy.Machine{Own: ownAddresses(), Registry: func(tool string) ([]policy.Endpoint, error) { return packages.Endpoints(ctx, tool) }}
+	for _, s := range g.PrivateCIDRs {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return policy.Machine{}, err // Validate has accepted it
+		}
+		m.Private = append(m.Private, p)
+	}
+	return m, nil
+}
+
+// trust returns the certificate authorities for origins: the machine's roots and the files, as a pool and, for
+// sandboxes, as PEM.
+func trust(files []string) (*x509.CertPool, []byte, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	bundle, err := ca.SystemRoots(os.Getenv)
+	if err != nil {
+		bundle = nil // a machine without roots: only extra ones vouch
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %w", err)
+		}
+		if !pool.AppendCertsFromPEM(data) {
+			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %s has no certificate", f).WithHint("it must be PEM")
+		}
+		bundle = append(bundle, data...)
+	}
+	return pool, bundle, nil
+}
+
+// ownAddresses are this machine's, loopback aside.
+func ownAddresses() []netip.Addr {
+	var own []netip.Addr
+	addresses, _ := net.InterfaceAddrs() // a machine without addresses needs no protection
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() {
+			own = append(own, p.Addr())
+		}
+	}
+	return own
+}
