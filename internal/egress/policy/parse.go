@@ -183,13 +183,6 @@ func (p parser) gitRule(n *yaml.Node) (GitRule, error) {
 	return g, nil
 }
 
-func objection(s, why string) error {
-	if why == "" {
-		return nil
-	}
-	return cove.Errorf(cove.InvalidArgument, "%s is refused: %s", quote(s), why)
-}
-
 func (p parser) gitGrant(n *yaml.Node, key string, to map[string]Grant) error {
 	s, err := p.scalar(n, key)
 	if err != nil {
