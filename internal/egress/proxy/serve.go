@@ -23,7 +23,7 @@ func New(sandbox Sandbox, o Options) *Server {
 	s := &Server{
 		sandbox: sandbox, dialer: o.Dialer, timeouts: o.Timeouts.withDefaults(), log: o.Log, max: o.MaxConnections,
 		destination: originalDestination,
-		feed:        newFeed(),
+		feed:        &feed{conns: make(chan net.Conn), done: make(chan struct{})},
 		listeners:   map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
 	if s.log == nil {
