@@ -2,12 +2,15 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/git/pktline"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/git/smart"
 )
@@ -79,3 +82,99 @@ func (g *gitRequest) large() (leg, error) {
 
 // maxBatch bounds a request for the addresses of large files, in bytes.
 const maxBatch = 4 << 20
+
+// advertise filters a server's first answer.
+func (g *gitRequest) advertise() (leg, error) {
+	g.version()
+	if g.asked.Service == smart.Push && g.rights.all((*git.Policy).ReadOnly) {
+		return leg{}, refuseGit(g.rights[0].ID, "this sandbox only reads from this repository")
+	}
+	return leg{response: func(res *http.Response) error {
+		if res.StatusCode != http.StatusOK {
+			return nil
+		}
+		if err := replaceable(res, "application/x-"+string(g.asked.Service)+"-advertisement"); err != nil {
+			return err
+		}
+		v, err := g.view()
+		if err != nil {
+			return err
+		}
+		return replaceAnswer(res, smart.Advertisement(res.Body, g.asked.Service, v))
+	}}, nil
+}
+
+// fetch judges the objects that a client wants, and filters lists of refs.
+func (g *gitRequest) fetch() (leg, error) {
+	v := g.version()
+	body, err := g.body(askedType, smart.MaxAsked)
+	if err != nil {
+		return leg{}, err
+	}
+	asked, err := smart.ParseAsked(bytes.NewReader(body), v)
+	if err != nil {
+		return leg{}, refuseFetch(plainMessage(err))
+	}
+	if !asked.Refs {
+		if err := g.admit(g.http.Context(), asked); err != nil {
+			return leg{}, err
+		}
+		if !g.rights.all(func(p *git.Policy) bool { return p.SeesTags() }) {
+			if body, err = smart.WithoutTags(body, v); err != nil {
+				return leg{}, err
+			}
+		}
+	}
+	carry(g.http, io.NopCloser(bytes.NewReader(body)), int64(len(body)))
+	return leg{response: func(res *http.Response) error {
+		if res.StatusCode != http.StatusOK {
+			return nil
+		}
+		if err := replaceable(res, objectsType); err != nil || !asked.Refs {
+			return err
+		}
+		v, err := g.view()
+		if err != nil {
+			return err
+		}
+		return replaceAnswer(res, smart.Refs(res.Body, v))
+	}}, nil
+}
+
+// admit admits wants that were shown, or that are in the history of shown refs. Errors: the refusal.
+func (g *gitRequest) admit(ctx context.Context, asked smart.Asked) error {
+	for _, ref := range asked.Names {
+		full := ref
+		if !strings.HasPrefix(ref, "refs/") && ref != "HEAD" {
+			full = "refs/heads/" + ref
+		}
+		if !g.rights.sees(full, g.repo.headOf()) {
+			return refuseFetch(fmt.Sprintf("there is no ref %.100q", ref))
+		}
+	}
+	missing := g.repo.missing(asked.Wants)
+	if len(missing) > 0 { // shown by another gateway, or pushed meanwhile
+		if err := g.list(ctx); err != nil {
+			return g.unanswered(err)
+		}
+		missing = g.repo.missing(missing)
+	}
+	if len(missing) > 0 {
+		var err error
+		if missing, err = g.unreachable(ctx, missing); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		return refuseFetch("upload-pack: not our ref " + missing[0])
+	}
+	return nil
+}
+
+// refuseFetch answers like a server without the wanted objects: git shows it as a remote error.
+func refuseFetch(reason string) *proxy.Answer {
+	var b bytes.Buffer
+	pktline.NewWriter(&b).Text("ERR %s", reason)
+	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {objectsType}}, Body: b.Bytes(),
+		Rule: ruleGit, Reason: reason}
+}

@@ -173,7 +173,6 @@ func (g *gitRequest) tips(ctx context.Context) (visible, settled []string, err e
 	return visible, settled, err
 }
 
-// Fetch implements inspect.Upstream.
 func (g *gitRequest) Fetch(ctx context.Context, q inspect.Query) (io.ReadCloser, []string, error) {
 	body := smart.FetchRequest(smart.FetchQuery{Wants: q.Wants, Haves: q.Haves, Trees: q.Trees, All: q.All,
 		Objects: q.Objects, Whole: g.repo.isWhole(), SHA256: len(q.Wants[0]) == 64})

@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -14,6 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/git/inspect"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -77,4 +81,21 @@ func (s Spec) identity() *identity {
 	}
 	id.name.Store(&s.Name)
 	return id
+}
+
+// Inspector looks into packs; inspect.Inspector is one.
+type Inspector interface {
+	Inspect(ctx context.Context, job inspect.Job) (git.Facts, error)
+	// Unreachable returns the wants that are not in the history of tips.
+	Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64,
+		server inspect.Upstream) ([]string, error)
+}
+
+// identity names the sandbox of a route.
+type identity struct {
+	sandbox cove.SandboxID
+	owner   cove.Principal
+	asker   cove.Principal         // see Spec
+	object  string                 // see Spec
+	name    atomic.Pointer[string] // see Rename
 }

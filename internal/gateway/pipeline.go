@@ -41,7 +41,6 @@ func enter(stages []stage, r policy.Request, h *http.Request) (proxy.Passage, er
 // passage is one request on its way, or one connection.
 type passage struct{ legs []leg }
 
-// Response implements proxy.Passage.
 func (p *passage) Response(h *http.Response) error {
 	for _, l := range p.legs {
 		if l.response == nil {
@@ -54,7 +53,6 @@ func (p *passage) Response(h *http.Response) error {
 	return nil
 }
 
-// End implements proxy.Passage.
 func (p *passage) End(failure error) {
 	for _, l := range p.legs {
 		if l.end != nil {

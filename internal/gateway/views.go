@@ -30,7 +30,6 @@ func (v dnsView) Resolve(ctx context.Context, name policy.Host) error {
 	return v.lookups.exists(ctx, name)
 }
 
-// Asked implements dns.Client.
 func (v dnsView) Asked(name, kind string, verdict policy.Verdict, stage decision.Stage, refused string) {
 	v.record(decision.Decision{
 		Time: v.clock.Now(), Entry: decision.EntryDNS, Host: strings.ToLower(strings.TrimSuffix(name, ".")),
@@ -42,14 +41,12 @@ func (v dnsView) Asked(name, kind string, verdict policy.Verdict, stage decision
 // proxyView is a route as a proxy.Sandbox.
 type proxyView struct{ *Route }
 
-// ID implements proxy.Sandbox.
 func (v proxyView) ID() cove.SandboxID { return v.sandbox }
 
 // ruleNames bounds the names that are looked up: each reaches resolvers and the servers of its domain, whatever
 // requests follow.
 const ruleNames = "gateway: names"
 
-// Decide implements proxy.Sandbox.
 func (v proxyView) Decide(ctx context.Context, r policy.Request) policy.Verdict {
 	verdict := v.Route.Decide(ctx, r)
 	if verdict.Action == policy.Allow && r.Layer == policy.LayerConnect && r.Host.Name() != "" &&
@@ -72,13 +69,10 @@ func (v proxyView) Early(r policy.Request) bool {
 	return v.rates.ahead(upstreamOf(r)) == nil
 }
 
-// Pinned implements proxy.Sandbox.
 func (v proxyView) Pinned(a netip.Addr) (policy.Host, bool) { return v.names.Name(a) }
 
-// Found implements proxy.Sandbox.
 func (v proxyView) Found(name policy.Host) []netip.Addr { return v.lookups.take(name) }
 
-// Leaf implements proxy.Sandbox.
 func (v proxyView) Leaf(h policy.Host) (*tls.Certificate, error) { return v.trust.Leaf(h) }
 
 // HTTP2 implements proxy.Sandbox. A git before 2.44 hangs for good when curl sends a request again after the stream has
@@ -86,17 +80,14 @@ func (v proxyView) Leaf(h policy.Host) (*tls.Certificate, error) { return v.trus
 // libcurl 7.88.
 func (v proxyView) HTTP2(h policy.Host) bool { return !v.gitHost(h) }
 
-// Prepare implements proxy.Sandbox.
 func (v proxyView) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
 	return enter(v.pipeline, r, h)
 }
 
-// Endpoint implements proxy.Sandbox.
 func (v proxyView) Endpoint(r policy.Request, h *http.Request) (*proxy.Origin, *proxy.Answer) {
 	return endpoints{v.models, v.credentials, v.placeholders}.serve(r, h)
 }
 
-// Record implements proxy.Sandbox.
 func (v proxyView) Record(e proxy.Event) {
 	d := decisionOf(e)
 	if d.Stage == decision.StagePolicy && v.judge(e.Request).Action == policy.Ask {

@@ -58,13 +58,13 @@ func Check(m Machine, layers ...*Document) ([]Finding, error) {
 		all = append(all, p.checkRule(&p.ask[i], p.ask, i)...)
 	}
 	for i := range p.git {
-		all = append(all, p.checkGit(&p.git[i])...)
+		all = append(all, checkGit(p, &p.git[i])...)
 	}
 	return all, nil
 }
 
 // checkGit reports suspicious grants for a remote.
-func (p *Policy) checkGit(g *GitRule) (all []Finding) {
+func checkGit(p *Policy, g *GitRule) (all []Finding) {
 	path := g.Remote.Path
 	if g.Remote.Below {
 		path += "/repository"

@@ -12,8 +12,7 @@
 //   - none: nothing leaves, whatever the rules say.
 //   - limited: only what rules allow. This is the default mode.
 //   - host-only: only services of the machine itself (HostService), by port.
-//   - open: every name and every public address; rules may deny, and may allow
-//     more.
+//   - open: every name and every public address; rules may deny, and may allow more.
 //
 // So nil, empty and absent mean deny. Removing a rule that allows or asks never adds reach, nor does adding one that
 // denies.

@@ -206,8 +206,6 @@ type feed struct {
 	once  sync.Once
 }
 
-func newFeed() *feed { return &feed{conns: make(chan net.Conn), done: make(chan struct{})} }
-
 func (f *feed) give(c net.Conn) {
 	select {
 	case f.conns <- c:

@@ -121,20 +121,16 @@ type running struct {
 	own    int64         // the guest's own tasks
 }
 
-// ID implements engine.Sandbox.
 func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
 
-// Listeners implements engine.Sandbox.
 func (s *sandbox) Listeners() []*os.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listeners
 }
 
-// Done implements engine.Sandbox.
 func (s *sandbox) Done() <-chan struct{} { return s.done }
 
-// Guest implements engine.Sandbox.
 func (s *sandbox) Guest() *guest.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()

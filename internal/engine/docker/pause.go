@@ -14,10 +14,8 @@ import (
 
 var _ engine.Pauser = (*sandbox)(nil)
 
-// Pause implements engine.Pauser.
 func (s *sandbox) Pause(ctx context.Context) error { return s.freeze(ctx, true) }
 
-// Resume implements engine.Pauser.
 func (s *sandbox) Resume(ctx context.Context) error { return s.freeze(ctx, false) }
 
 func (s *sandbox) freeze(ctx context.Context, frozen bool) error {

@@ -240,7 +240,6 @@ func (s *sandbox) end() {
 	}
 }
 
-// Bind implements engine.Sandbox.
 func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if err := s.engine.capabilities.CheckBinding(b); err != nil {
 		return err
@@ -348,7 +347,6 @@ func (s *sandbox) remake(ctx context.Context, hostname string, attached []bind) 
 	return err
 }
 
-// Kill implements engine.Sandbox.
 func (s *sandbox) Kill() error {
 	s.mu.Lock()
 	c, ended := s.current, s.ended
@@ -362,7 +360,6 @@ func (s *sandbox) Kill() error {
 	return s.engine.api.kill(ctx, c.id)
 }
 
-// Destroy implements engine.Sandbox.
 func (s *sandbox) Destroy(ctx context.Context) error {
 	s.mu.Lock()
 	left := s.left

@@ -35,7 +35,6 @@ const (
 	maxComplaint = 4 << 10
 )
 
-// Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
 	for s.left == 0 {
 		var h [8]byte
@@ -81,7 +80,6 @@ func (s *stream) text() string {
 	return printable(strings.TrimSpace(s.complaint.String()))
 }
 
-// Write implements io.Writer.
 func (s *stream) Write(p []byte) (int, error) { return s.conn.Write(p) }
 
 // Close implements io.Closer. With its input the guest ends.

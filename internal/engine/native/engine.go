@@ -79,7 +79,6 @@ type sandbox struct {
 	listeners []*os.File
 }
 
-// ID implements engine.Sandbox.
 func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
 
 func (s *sandbox) destroyed() error {

@@ -18,7 +18,6 @@ const pausePatience = 10 * time.Second
 
 var _ engine.Pauser = (*sandbox)(nil)
 
-// Pause implements engine.Pauser.
 func (s *sandbox) Pause(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pausePatience)
 	defer cancel()
@@ -33,7 +32,6 @@ func (s *sandbox) Pause(ctx context.Context) error {
 		WithHint("try again, or stop it instead"), s.group.Thaw())
 }
 
-// Resume implements engine.Pauser.
 func (s *sandbox) Resume(context.Context) error {
 	if _, err := s.group.Stats(); err != nil {
 		return s.destroyed()

@@ -12,20 +12,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 )
 
-// Guest implements engine.Sandbox.
 func (s *sandbox) Guest() *guest.Client { return s.client }
 
-// Done implements engine.Sandbox.
 func (s *sandbox) Done() <-chan struct{} { return s.done }
 
-// Listeners implements engine.Sandbox.
 func (s *sandbox) Listeners() []*os.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listeners
 }
 
-// Bind implements engine.Sandbox.
 func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err := s.engine.capabilities.CheckBinding(b); err != nil {
 		return err
@@ -69,7 +65,6 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	return nil
 }
 
-// Stats implements engine.Sandbox.
 func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 	g, err := s.group.Stats()
 	if err != nil {
@@ -83,7 +78,6 @@ func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 	}, nil
 }
 
-// Destroy implements engine.Sandbox.
 func (s *sandbox) Destroy(context.Context) error {
 	s.mu.Lock()
 	left := s.left

@@ -85,9 +85,7 @@ func New(ctx context.Context, o Options) (*Registry, error) {
 		}
 		c := &client{GatewayClient: k}
 		r.all[k.Name] = c
-		if c.problem = r.open(c); c.problem != nil {
-			o.Log.Error("a client of the gateway has no egress route", "client", k.Name, "error", c.problem)
-		}
+		r.tryOpen(c)
 	}
 	return r, nil
 }
@@ -216,12 +214,9 @@ func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, 
 	cut int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.find(who, name)
+	c, err := r.routed(who, name)
 	if err != nil {
 		return 0, err
-	}
-	if c.route == nil {
-		return 0, cove.Errorf(cove.Unavailable, "the client %s has no egress route: %w", name, c.problem)
 	}
 	g := c.GatewayRegistration
 	g.Allow = append(slices.Clip(g.Allow), more.Allow...)
@@ -315,16 +310,22 @@ func (r *Registry) find(who cove.Principal, name string) (*client, error) {
 	return c, nil
 }
 
+// routed returns a client with a route; mu must be held.
+func (r *Registry) routed(who cove.Principal, name string) (*client, error) {
+	c, err := r.find(who, name)
+	if err == nil && c.route == nil {
+		err = cove.Errorf(cove.Unavailable, "the client %s has no egress route: %w", name, c.problem)
+	}
+	return c, err
+}
+
 // Certificate returns that of a client's authority, as PEM. Errors: NotFound, Unavailable when the client has no route.
 func (r *Registry) Certificate(who cove.Principal, name string) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.find(who, name)
+	c, err := r.routed(who, name)
 	if err != nil {
 		return nil, err
-	}
-	if c.route == nil {
-		return nil, cove.Errorf(cove.Unavailable, "the client %s has no egress route: %w", name, c.problem)
 	}
 	return c.route.Certificate(), nil
 }
@@ -421,6 +422,11 @@ func (r *Registry) reopen(c *client) {
 	c.session = nil
 	c.route.Close()
 	c.route = nil
+	r.tryOpen(c)
+}
+
+// tryOpen opens a client's route, or logs the problem.
+func (r *Registry) tryOpen(c *client) {
 	if c.problem = r.open(c); c.problem != nil {
 		r.o.Log.Error("a client of the gateway has no egress route", "client", c.Name, "error", c.problem)
 	}

@@ -74,7 +74,6 @@ func (a *admission) end(err error) {
 	a.waiting = nil
 }
 
-// Accept implements net.Listener.
 func (a *admission) Accept() (net.Conn, error) {
 	select {
 	case c := <-a.accepted:
@@ -84,7 +83,6 @@ func (a *admission) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener.
 func (a *admission) Close() error {
 	a.end(net.ErrClosed)
 	return a.Listener.Close()

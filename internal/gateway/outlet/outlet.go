@@ -59,7 +59,6 @@ type asking struct {
 	by Asker
 }
 
-// Open implements repos.Outlet.
 func (o asking) Open(_ context.Context, _ cove.Principal, address string, push bool) (repos.Way, error) {
 	if !strings.HasPrefix(address, "https://") {
 		return repos.Way{}, cove.Errorf(cove.Unsupported, "a push to %s does not go through the gateway, which asks",

@@ -20,13 +20,15 @@ func gatewayClients(t *testing.T, open Open) {
 		}
 	}
 	has(s)
-	b := store.GatewayClient{Sandbox: cove.NewSandboxID(), CreatedAt: epoch, GatewayRegistration: store.GatewayRegistration{Name: "b", Transparent: true}}
-	a := store.GatewayClient{Sandbox: cove.NewSandboxID(), CreatedAt: epoch, GatewayRegistration: store.GatewayRegistration{
-		Name: "a", Listen: "127.0.0.1:3128", Dir: "/etc/cove",
-		Network: cove.Network{Mode: "limited", Policies: []cove.PolicyText{{Source: "p.yaml", Text: "rules: []\n'; DROP TABLE \u00e9"}},
-			Allow: []string{"a.test"}, Deny: []string{"b.test"}, Credentials: []string{"github"}, Providers: []string{"anthropic"},
-			Budget: cove.Budget{Tokens: 5}},
-	}}
+	client := func(g store.GatewayRegistration) store.GatewayClient {
+		return store.GatewayClient{GatewayRegistration: g, Sandbox: cove.NewSandboxID(), CreatedAt: epoch}
+	}
+	b := client(store.GatewayRegistration{Name: "b", Transparent: true})
+	a := client(store.GatewayRegistration{Name: "a", Listen: "127.0.0.1:3128", Dir: "/etc/cove", Network: cove.Network{
+		Mode: "limited", Policies: []cove.PolicyText{{Source: "p.yaml", Text: "rules: []\n'; DROP TABLE \u00e9"}},
+		Allow: []string{"a.test"}, Deny: []string{"b.test"}, Credentials: []string{"github"},
+		Providers: []string{"anthropic"}, Budget: cove.Budget{Tokens: 5},
+	}})
 	must(t, s.PutGatewayClient(t.Context(), b))
 	must(t, s.PutGatewayClient(t.Context(), a))
 	has(s, a, b)
