@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // editAddress leads the editor of a companion's git to Cove.
-var editAddress = "127.0.0.1:" + itoa(wire.EditPort)
+var editAddress = "127.0.0.1:" + strconv.Itoa(wire.EditPort)
 
 // askPatience is how long an editor may take to say what it is for.
 const askPatience = 10 * time.Second
