@@ -192,7 +192,7 @@ func sshAgent(t *testing.T) (path, comment string) {
 	return path, "lent-key"
 }
 
-// TestLasting is the life of sandboxes that last, with a server that is killed
+// TestLasting is the life of long-lived sandboxes, with a server that is killed
 // and a machine that is restarted.
 func TestLasting(t *testing.T) { lasting(t, "native") }
 

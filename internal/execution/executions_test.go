@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var owner = cove.MachineOwner()
 
-// house is a manager with its surroundings: the in-memory engine, whose
+// house is an Executions with its surroundings: the in-memory engine, whose
 // python3 is script, and a real store.
 type house struct {
 	*execution.Executions
@@ -302,7 +302,7 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForRecords: a caller that leaves while the manager closes is
+// TestCloseWaitsForRecords: a caller that leaves while Executions closes is
 // recorded before Close returns, because the store is closed next.
 func TestCloseWaitsForRecords(t *testing.T) {
 	finishing := make(chan struct{})

@@ -61,7 +61,7 @@ func (x *Executions) gone(id cove.InstanceID) bool {
 	return id != x.o.Instance && !instance.Alive(x.o.RunDir, id)
 }
 
-// today is the wall clock's time, unless it has jumped ahead since the manager
+// today is the wall clock's time, unless it has jumped ahead since x
 // was made: a jump must not take the history with it.
 func (x *Executions) today() time.Time {
 	now, expected := x.o.Clock.Now(), x.born.Add(x.o.Clock.Since(x.began))

@@ -102,8 +102,6 @@ func (s *Server) deny(ctx context.Context, who cove.Principal, action, object st
 	if ok, _ := s.audit.each.allow(who.String(), now); !ok || !s.audit.total.AllowN(now, 1) {
 		return
 	}
-	r := store.Record{Time: s.Clock.Now().UTC(), Action: action, Object: object, Verdict: "deny", Detail: err.Error()}
-	if err := s.Store.For(who).Append(context.WithoutCancel(ctx), r); err != nil {
-		s.Log.Error("cannot write the audit log", "action", action, "object", object, "error", err)
-	}
+	a := store.Auditor{Store: s.Store, Clock: s.Clock, Log: s.Log}
+	a.Audit(ctx, who, store.Record{Action: action, Object: object, Verdict: "deny", Detail: err.Error()})
 }

@@ -40,59 +40,48 @@ var sandboxErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeError
 // addLastingRoutes adds the routes of detached sandboxes.
 func (s *Server) addLastingRoutes() {
 	route(s, huma.Operation{OperationID: "create-sandbox", Method: http.MethodPost, Path: "/sandboxes", Tags: []string{"sandboxes"},
-		Summary: "Make a sandbox that lasts",
+		Summary: "Make a long-lived sandbox",
 		Description: "Server-sent events: progress carries a Progress; created a Sandbox; error an Error; created or error is the last. What fails, and what the caller leaves before it is made, leaves nothing behind. " +
 			"Lines that begin with a colon are heartbeats.",
 		Responses: s.creationResponses(),
 	}, append([]cove.Code{cove.Unsupported, cove.TooLarge}, sandboxErrors...), s.createSandbox)
 
 	route(s, huma.Operation{OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/sandboxes", Tags: []string{"sandboxes"},
-		Summary: "List the sandboxes that last, newest first", Description: "The caller's own; all of them for the machine's owner.",
+		Summary: "List the long-lived sandboxes, newest first", Description: "The caller's own; all of them for the machine's owner.",
 	}, storeErrors, s.listSandboxes)
 
 	route(s, huma.Operation{OperationID: "get-sandbox", Method: http.MethodGet, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"},
-		Summary: "Get a sandbox that lasts",
+		Summary: "Get a long-lived sandbox",
 	}, sandboxErrors, s.getSandbox)
 
 	route(s, huma.Operation{OperationID: "change-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"},
-		Summary: "Rename a sandbox that lasts",
+		Summary: "Rename a long-lived sandbox",
 	}, sandboxErrors, s.changeSandbox)
 
 	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
-		Summary: "Destroy a sandbox that lasts", Description: "With all that is in it, unless keep_work is given. The machine's owner may also name an orphan by its id.",
+		Summary: "Destroy a long-lived sandbox", Description: "With all that is in it, unless keep_work is given. The machine's owner may also name an orphan by its id.",
 	}, sandboxErrors, s.destroySandbox)
 
 	for _, o := range []struct {
 		name, summary, description string
-		does                       func(Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error)
+		does                       func(s Sandboxes, ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
 	}{
-		{"start", "Start a sandbox that is stopped", "Its workspace and home are as they were.",
-			func(l Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error) {
-				return l.Start
-			}},
-		{"stop", "Stop a sandbox", "Programs are asked to end, and after a moment killed. Its workspace and home stay; the rest of its files go.",
-			func(l Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error) {
-				return l.Stop
-			}},
-		{"pause", "Freeze a sandbox", "Nothing in it runs, and its memory is kept.",
-			func(l Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error) {
-				return l.Pause
-			}},
-		{"resume", "Let a sandbox that is paused go on", "",
-			func(l Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error) {
-				return l.Resume
-			}},
+		{"start", "Start a sandbox that is stopped", "Its workspace and home are as they were.", Sandboxes.Start},
+		{"stop", "Stop a sandbox", "Programs are asked to end, and after a moment killed. " +
+			"Its workspace and home stay; the rest of its files go.", Sandboxes.Stop},
+		{"pause", "Freeze a sandbox", "Nothing in it runs, and its memory is kept.", Sandboxes.Pause},
+		{"resume", "Let a sandbox that is paused go on", "", Sandboxes.Resume},
 	} {
 		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
 			Summary: o.summary, Description: o.description,
 		}, append([]cove.Code{cove.Unsupported}, sandboxErrors...), func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
-			v, err := o.does(s.Sandboxes)(ctx, exchangeOf(ctx).who, in.Sandbox)
+			v, err := o.does(s.Sandboxes, ctx, exchangeOf(ctx).who, in.Sandbox)
 			return answerSandbox(ctx, v, err)
 		})
 	}
 
 	route(s, huma.Operation{OperationID: "change-sandbox-network", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/network", Tags: []string{"sandboxes"},
-		Summary: "Add to what a sandbox that lasts may reach", Description: "At once, and each time that it is started; connections that are no longer allowed are cut.",
+		Summary: "Add to what a long-lived sandbox may reach", Description: "At once, and each time that it is started; connections that are no longer allowed are cut.",
 	}, sandboxErrors, s.changeSandboxNetwork)
 
 	route(s, huma.Operation{OperationID: "get-sandbox-authority", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/ca", Tags: []string{"sandboxes"},

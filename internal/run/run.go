@@ -116,16 +116,15 @@ func New(o Options) *Runner {
 	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{}, screens: map[cove.RunID]bool{}}
 }
 
-// Leave begins no run any more, and concludes none: the next server does. It is
-// called before the manager of sandboxes lets go of them.
+// Leave stops beginning and concluding runs, which the next server does. Callers call it before the sandboxes are closed.
 func (r *Runner) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 }
 
-// Close waits until nothing is done any more with runs, after the manager has let
-// go of the sandboxes: what runs in them goes on without a server.
+// Close waits for the Runner's work to end. Callers call it after the sandboxes are closed, whose programs go on without a
+// server.
 func (r *Runner) Close() {
 	r.Leave()
 	r.running.Wait()

@@ -1,6 +1,6 @@
 // Package store is the contract for what Cove remembers: executions, the audit
 // log, what became of attempts to leave sandboxes, what has been approved, who
-// goes out through a gateway of its own, the sandboxes that last, and the runs of
+// goes out through a gateway of its own, the long-lived sandboxes, and the runs of
 // agents. store/sqlite implements it;
 // storetest.Run is the suite that every implementation passes.
 package store

@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
 
-// in runs a script in a lasting sandbox, and returns what it says and its exit
+// in runs a script in a long-lived sandbox, and returns what it says and its exit
 // code.
 func (l *lab) in(name, script string) (string, int) {
 	l.t.Helper()

@@ -1,4 +1,4 @@
-// Package sandboxes proves sandboxes that last from outside: with the programs
+// Package sandboxes proves long-lived sandboxes from outside: with the programs
 // themselves, a server that a command has started, and real repositories.
 package sandboxes
 

@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// A lasting sandbox's guest cannot speak over the container's streams: they end with the attached client, and carry no
+// A detached sandbox's guest cannot speak over the container's streams: they end with the attached client, and carry no
 // descriptors. It calls a socket that is shown to it when it begins, and is given over that connection what a guest of
 // the native engine is: the door at which it waits for the next process of Cove, the lock that says that it lives, and
 // its listeners.
@@ -91,7 +91,7 @@ func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets map[int]*os.Fil
 		}
 		if s.keep == nil {
 			return sockets, nil, cove.Errorf(cove.Unsupported,
-				"only sandboxes that last have sockets among their files with the docker engine").WithHint("use --engine native")
+				"only long-lived sandboxes have sockets among their files with the docker engine").WithHint("use --engine native")
 		}
 		path := s.keep.Path(fmt.Sprint("socket-", i))
 		f, err := unixconn.Listen(path)

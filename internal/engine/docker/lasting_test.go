@@ -27,7 +27,7 @@ import (
 
 func lasting(t *engine.Template) { t.Lifetime = cove.LifetimeDetached }
 
-// TestLastingSurvivesKill: the process of Cove that made a lasting sandbox is
+// TestLastingSurvivesKill: the process of Cove that made a long-lived sandbox is
 // killed; the next one finds it as it was, and sweeps the one that was not bound.
 func TestLastingSurvivesKill(t *testing.T) {
 	if dir := os.Getenv("COVE_TEST_MAKE_LASTING"); dir != "" {
@@ -116,7 +116,7 @@ func makeLasting(t *testing.T, run string) {
 	select {} // until it is killed
 }
 
-// TestLastingSwept: what is left of a lasting sandbox that ended while nobody
+// TestLastingSwept: what is left of a long-lived sandbox that ended while nobody
 // had it is swept, and nothing of one that somebody has.
 func TestLastingSwept(t *testing.T) {
 	o := options(t)
@@ -166,7 +166,7 @@ func TestOnlyTheGuestCalls(t *testing.T) {
 	}
 }
 
-// TestLastingGuestThatFails: what the guest of a lasting sandbox complains about
+// TestLastingGuestThatFails: what the guest of a long-lived sandbox complains about
 // is said, as that of any other.
 func TestLastingGuestThatFails(t *testing.T) {
 	o := options(t)

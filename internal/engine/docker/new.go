@@ -204,7 +204,7 @@ func (s *sandbox) adopt(ctx context.Context) error {
 		return err
 	}
 	if made.State == nil || !made.State.Running {
-		return cove.Errorf(cove.NotFound, "no lasting sandbox %s runs", s.ID())
+		return cove.Errorf(cove.NotFound, "no long-lived sandbox %s runs", s.ID())
 	}
 	if made.State.Paused { // its guest does not answer
 		if err := s.engine.api.freeze(ctx, record.Name, false); err != nil {
@@ -230,7 +230,7 @@ func (s *sandbox) adopt(ctx context.Context) error {
 	return nil
 }
 
-// close is the end of the engine: a sandbox that lasts goes on.
+// close is the end of the engine: a long-lived sandbox goes on.
 func (s *sandbox) close(ctx context.Context) error {
 	s.mu.Lock()
 	c := s.current

@@ -24,7 +24,7 @@ var lastingTests = []test{
 	{name: "one that has ended does not last", run: endedDoesNotLast},
 }
 
-// lasting is a lasting sandbox, bound.
+// lasting is a long-lived sandbox, bound.
 func (x *env) lasting(t *testing.T, b engine.Binding) engine.Sandbox {
 	t.Helper()
 	if !x.caps.Lasting || x.suite.Reopen == nil {

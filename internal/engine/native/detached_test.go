@@ -23,7 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// lastingTemplate is a lasting sandbox of the host's own toolchain.
+// lastingTemplate is a long-lived sandbox of the host's own toolchain.
 func lastingTemplate() engine.Template {
 	return engine.Template{
 		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser, Lifetime: cove.LifetimeDetached},
@@ -31,7 +31,7 @@ func lastingTemplate() engine.Template {
 	}
 }
 
-// TestLastingSwept: what is left of a lasting sandbox that ended while nobody
+// TestLastingSwept: what is left of a long-lived sandbox that ended while nobody
 // had it is swept.
 func TestLastingSwept(t *testing.T) {
 	needRoot(t)
@@ -62,7 +62,7 @@ func TestLastingSwept(t *testing.T) {
 	}
 }
 
-// TestLastingSurvivesKill: the process of Cove that made a lasting sandbox is
+// TestLastingSurvivesKill: the process of Cove that made a long-lived sandbox is
 // killed; the next one finds it as it was.
 func TestLastingSurvivesKill(t *testing.T) {
 	needRoot(t)

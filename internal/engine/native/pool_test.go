@@ -80,7 +80,7 @@ func TestPoolKeepsNetworksApart(t *testing.T) {
 	}
 }
 
-// TestDetachedLasts: a lasting sandbox with a network begins as the detached guest that is
+// TestDetachedLasts: a long-lived sandbox with a network begins as the detached guest that is
 // ready, and goes on without the process that had it ready.
 func TestDetachedLasts(t *testing.T) {
 	needRoot(t)

@@ -99,7 +99,7 @@ func (s *sandbox) Destroy(context.Context) error {
 	return err
 }
 
-// close is the end of the engine: a sandbox that lasts goes on.
+// close is the end of the engine: a long-lived sandbox goes on.
 func (s *sandbox) close() error {
 	s.mu.Lock()
 	s.left = s.lasts && s.alive()

@@ -34,7 +34,7 @@ type Options struct {
 	Programs map[string]Program
 	// Images are the references that RootfsImage finds.
 	Images []string
-	// Host is where lasting sandboxes are when no engine has them; nil is one of
+	// Host is where long-lived sandboxes are when no engine has them; nil is one of
 	// the engine's own.
 	Host *Host
 }

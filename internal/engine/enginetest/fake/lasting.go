@@ -29,7 +29,7 @@ func (h *Host) drop(sb *Sandbox) {
 	}
 }
 
-// leave lets a sandbox that lasts go on without its engine.
+// leave lets a long-lived sandbox go on without its engine.
 func (sb *Sandbox) leave() bool {
 	select {
 	case <-sb.done:
@@ -79,7 +79,7 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	sb := e.host.lasting[id]
 	if sb == nil {
 		e.host.mu.Unlock()
-		return nil, cove.Errorf(cove.NotFound, "no lasting sandbox %s runs", id)
+		return nil, cove.Errorf(cove.NotFound, "no long-lived sandbox %s runs", id)
 	}
 	if !sb.goesOn() {
 		e.host.mu.Unlock()
