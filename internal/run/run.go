@@ -116,15 +116,16 @@ func New(o Options) *Runner {
 	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{}, screens: map[cove.RunID]bool{}}
 }
 
-// Leave stops beginning and concluding runs, which the next server does. Callers call it before the sandboxes are closed.
+// Leave stops beginning and concluding runs, which the next server does. Callers call it before they close the
+// sandboxes.
 func (r *Runner) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 }
 
-// Close waits for the Runner's work to end. Callers call it after the sandboxes are closed, whose programs go on without a
-// server.
+// Close waits for the Runner's work to end. Callers call it after they have closed the sandboxes, whose programs go on
+// without a server.
 func (r *Runner) Close() {
 	r.Leave()
 	r.running.Wait()
