@@ -1,8 +1,7 @@
-// Package cove is the vocabulary of Cove: sandboxes, executions, limits,
-// usage, states and errors, as plain values.
+// Package cove is the vocabulary of Cove: sandboxes, executions, limits, usage, states and errors, as plain values.
 //
-// It imports the standard library only, decides nothing and does no I/O, so
-// that every other package can speak it. ARCHITECTURE.md defines the words.
+// It imports the standard library only, decides nothing and does no I/O, so that every other package can speak it.
+// ARCHITECTURE.md defines the words.
 package cove
 
 import (
@@ -19,20 +18,17 @@ type SandboxID string
 // ExecutionID names one execution: "ex_" and 26 lower-case base32 characters.
 type ExecutionID string
 
-// InstanceID names one running Cove process (a server, or the daemon inside
-// one "cove run"): "in_" and 26 lower-case base32 characters. Whatever an
-// engine creates carries the instance that owns it.
+// InstanceID names one running Cove process (a server, or the daemon inside one "cove run"): "in_" and 26 lower-case
+// base32 characters. Whatever an engine creates carries the instance that owns it.
 type InstanceID string
 
-// HoldID names what waits for an answer on its way out of a sandbox: "ho_" and
-// 26 lower-case base32 characters.
+// HoldID names what waits for an answer on its way out of a sandbox: "ho_" and 26 lower-case base32 characters.
 type HoldID string
 
 // RunID names one task of an agent: "ru_" and 26 lower-case base32 characters.
 type RunID string
 
-// ApprovalID names an approval that is remembered: "ap_" and 26 lower-case
-// base32 characters.
+// ApprovalID names an approval that is remembered: "ap_" and 26 lower-case base32 characters.
 type ApprovalID string
 
 // NewSandboxID returns a fresh random id.
@@ -108,8 +104,7 @@ func checkID(noun, prefix, s string) error {
 type Isolation string
 
 const (
-	// IsolationContainer is namespaces, cgroups, seccomp and no capabilities
-	// on the host's own kernel.
+	// IsolationContainer is namespaces, cgroups, seccomp and no capabilities on the host's own kernel.
 	IsolationContainer Isolation = "container"
 	// IsolationGVisor is a kernel in user space between the sandbox and the host's.
 	IsolationGVisor Isolation = "gvisor"
@@ -141,9 +136,8 @@ const (
 	NetworkOpen NetworkMode = "open"
 )
 
-// Limits bound one sandbox. Every field is enforced by the kernel or, for
-// output and time, by Cove outside the sandbox; zero means the default, never
-// "no limit".
+// Limits bound one sandbox. Every field is enforced by the kernel or, for output and time, by Cove outside the sandbox;
+// zero means the default, never "no limit".
 type Limits struct {
 	Memory    int64         // bytes of memory and tmpfs together; swap is off
 	CPUs      float64       // quota in cores
@@ -206,16 +200,14 @@ type Layer struct {
 	Target string // absolute path inside
 }
 
-// Home is the home directory of both users that sandboxes have unless a Spec names
-// another.
+// Home is the home directory of both users that sandboxes have unless a Spec names another.
 const Home = "/home/cove"
 
 // WorkDir is the directory of code and its files, in which the code runs.
 const WorkDir = "/work"
 
-// Tokens is the directory of real tokens inside, of sandboxes whose profile asks for
-// it and of no others: files with the names of the variables in which programs look
-// for them.
+// Tokens is the directory of real tokens inside, of sandboxes whose profile asks for it and of no others: files with
+// the names of the variables in which programs look for them.
 const Tokens = "/opt/cove/tokens"
 
 // Workspace is the directory at which a caller's own directory is attached.

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Code is the kind of an error, from a closed list. Edges map codes to HTTP
-// statuses and exit codes in one table each.
+// Code is the kind of an error, from a closed list. Edges map codes to HTTP statuses and exit codes in one table each.
 type Code string
 
 const (
@@ -80,8 +79,7 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &c
 }
 
-// ErrorCode is the code of the first Error in err's chain, Internal when there
-// is none, and empty for nil.
+// ErrorCode is the code of the first Error in err's chain, Internal when there is none, and empty for nil.
 func ErrorCode(err error) Code {
 	if err == nil {
 		return ""

@@ -2,8 +2,7 @@ package cove
 
 import "strings"
 
-// ParseLabels reads labels as flags and queries have them, KEY=VALUE. Errors:
-// InvalidArgument.
+// ParseLabels reads labels as flags and queries have them, KEY=VALUE. Errors: InvalidArgument.
 func ParseLabels(pairs []string) (map[string]string, error) {
 	var labels map[string]string
 	for _, p := range pairs {
@@ -19,8 +18,7 @@ func ParseLabels(pairs []string) (map[string]string, error) {
 	return labels, nil
 }
 
-// CheckLabels refuses labels that are malformed, too long or too many. Errors:
-// InvalidArgument.
+// CheckLabels refuses labels that are malformed, too long or too many. Errors: InvalidArgument.
 func CheckLabels(labels map[string]string) error {
 	for k, v := range labels {
 		if k == "" || strings.Contains(k, "=") || len(k) > 63 || len(v) > 1024 || len(labels) > 64 {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Principal is the identity that asks for something, and that owns what it has
-// made: the machine's owner, the holder of an API key, a local user, an address
-// where no key is needed, a registered client of a gateway, or Cove itself. It is
+// Principal is the identity that asks for something, and that owns what it has made: the machine's owner, the holder of
+// an API key, a local user, an address where no key is needed, a registered client of a gateway, or Cove itself. It is
 // comparable. The zero Principal has no identity, and sees nothing.
 type Principal struct {
 	// Tenant is the tenant that the principal belongs to. It is empty: there are no
@@ -56,22 +55,19 @@ func LocalUser(uid uint32) Principal {
 // API key. On a server without keys it owns what these requests make.
 func Address(address string) Principal { return Principal{kind: kindAddress, name: address} }
 
-// RegisteredClient returns the principal that a gateway of its own knows by a name.
-// Its text form is that name alone.
+// RegisteredClient returns the principal that a gateway of its own knows by a name. Its text form is that name alone.
 func RegisteredClient(name string) Principal { return Principal{kind: kindNamed, name: name} }
 
 // InSandbox returns the principal that programs in a sandbox are, by its name, where
 // a service of Cove acts for them. It owns nothing.
 func InSandbox(name string) Principal { return Principal{kind: kindSandbox, name: name} }
 
-// System returns Cove itself, which sees everything, for what no caller asks for:
-// recovery, reaping and pruning. part names a part of Cove in records, such as
-// "agents"; it may be empty.
+// System returns Cove itself, which sees everything, for what no caller asks for: recovery, reaping and pruning. part
+// names a part of Cove in records, such as "agents"; it may be empty.
 func System(part string) Principal { return Principal{kind: kindSystem, name: part} }
 
-// ParsePrincipal returns the principal of a record, whose text form it is. It never
-// returns Cove itself: a record gives no power over other records but the owner's.
-// A text that begins like none of the kinds is a name.
+// ParsePrincipal returns the principal of a record, whose text form it is. It never returns Cove itself: a record gives
+// no power over other records but the owner's. A text that begins like none of the kinds is a name.
 func ParsePrincipal(text string) Principal {
 	if text == "" {
 		return Principal{}
@@ -96,9 +92,8 @@ func ParsePrincipal(text string) Principal {
 	return Principal{kind: kindNamed, name: text}
 }
 
-// String returns the text form, as records, the audit log and the API have it:
-// "local" for the machine's owner, else the kind and the name, such as "key:ci".
-// The zero Principal, and Cove where no part is named, are empty.
+// String returns the text form, as records, the audit log and the API have it: "local" for the machine's owner, else
+// the kind and the name, such as "key:ci". The zero Principal, and Cove where no part is named, are empty.
 func (p Principal) String() string {
 	switch p.kind {
 	case kindOwner:

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Spec describes a sandbox, as far as its request says. A zero field says
-// nothing, and takes the default: see Over. It is plain data, which services,
-// records and engines carry whole. Records have its fields by their names.
+// Spec describes a sandbox, as far as its request says. A zero field says nothing, and takes the default: see Over. It
+// is plain data, which services, records and engines carry whole. Records have its fields by their names.
 type Spec struct {
 	Profile string `json:",omitzero"` // the one that was applied; empty is none
 	Engine  string `json:",omitzero"` // a name, or "auto"
@@ -42,15 +41,13 @@ type Shape struct {
 type Lifetime string
 
 const (
-	// LifetimeAttached ends a sandbox with the process of Cove that made it, at the
-	// latest.
+	// LifetimeAttached ends a sandbox with the process of Cove that made it, at the latest.
 	LifetimeAttached Lifetime = ""
 	// LifetimeDetached lets a sandbox run on, until it is destroyed.
 	LifetimeDetached Lifetime = "detached"
 )
 
-// Network holds the network that was asked for a sandbox. Package
-// internal/egress/policy makes documents of it.
+// Network holds the network that was asked for a sandbox. Package internal/egress/policy makes documents of it.
 type Network struct {
 	Enabled  bool         `json:"enabled"` // there is a network at all
 	Policies []PolicyText `json:"policies,omitempty"`
@@ -83,13 +80,12 @@ type GitIdentity struct {
 	Email string `json:"email,omitempty"`
 }
 
-// Over lays s over defaults: what s says wins, and what it leaves out is as
-// defaults say. A request is laid over its profile, that over what an agent needs,
-// that over the configuration, and that over what is built in.
+// Over lays s over defaults: what s says wins, and what it leaves out is as defaults say. A request is laid over its
+// profile, that over what an agent needs, that over the configuration, and that over what is built in.
 //
-// Values are replaced whole, limits, budgets and the parts of an identity each by
-// itself. Variables and labels are those of both, by name; mounts by their place
-// inside. Networks add up (see Network.Over). AllowPR is granted by either.
+// Values are replaced whole, limits, budgets and the parts of an identity each by itself. Variables and labels are
+// those of both, by name; mounts by their place inside. Networks add up (see Network.Over). AllowPR is granted by
+// either.
 func (s Spec) Over(defaults Spec) Spec {
 	s.Profile = cmp.Or(s.Profile, defaults.Profile)
 	s.Engine = cmp.Or(s.Engine, defaults.Engine)
@@ -132,10 +128,9 @@ func (l Limits) Over(defaults Limits) Limits {
 	return l
 }
 
-// Over returns the network that n and defaults allow together; either may be nil. A
-// network that is not enabled stays so. Mode and each number of the budget are n's
-// own, if it has any, and so are the providers; rules and credentials are those of
-// both, and a denial of either wins.
+// Over returns the network that n and defaults allow together; either may be nil. A network that is not enabled stays
+// so. Mode and each number of the budget are n's own, if it has any, and so are the providers; rules and credentials
+// are those of both, and a denial of either wins.
 func (n *Network) Over(defaults *Network) *Network {
 	switch {
 	case defaults == nil || n != nil && !n.Enabled:

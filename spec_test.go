@@ -71,8 +71,7 @@ func TestSpecAsJSON(t *testing.T) {
 	}
 }
 
-// TestPrecedence lays a request over its profile, that over the configuration, and
-// that over what is built in.
+// TestPrecedence lays a request over its profile, that over the configuration, and that over what is built in.
 func TestPrecedence(t *testing.T) {
 	request := Spec{
 		Image: "request", Env: map[string]string{"A": "request"}, Labels: map[string]string{"who": "request"},

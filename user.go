@@ -2,8 +2,7 @@ package cove
 
 import "encoding/json"
 
-// User is the account of a sandbox's processes, inside. The zero User is the
-// default of whatever is made.
+// User is the account of a sandbox's processes, inside. The zero User is the default of whatever is made.
 type User struct {
 	UID   int    // greater than 0; the gid is the same
 	Name  string // as /etc/passwd has it
@@ -21,8 +20,7 @@ var (
 // userWords are the words for the two users in records.
 var userWords = map[string]User{"code": CodeUser, "agent": AgentUser}
 
-// MarshalJSON writes CodeUser and AgentUser as the words "code" and "agent", and any
-// other user as an object.
+// MarshalJSON writes CodeUser and AgentUser as the words "code" and "agent", and any other user as an object.
 func (u User) MarshalJSON() ([]byte, error) {
 	for word, known := range userWords {
 		if u == known {

@@ -40,8 +40,7 @@ type Message struct {
 	Time      time.Time       `json:"time,omitzero" doc:"When it came, where it is recorded"`
 }
 
-// AgentUsage counts an agent's use of models. Input excludes tokens read from a
-// cache and tokens written to one.
+// AgentUsage counts an agent's use of models. Input excludes tokens read from a cache and tokens written to one.
 type AgentUsage struct {
 	InputTokens      int64   `json:"input_tokens"`
 	OutputTokens     int64   `json:"output_tokens"`

@@ -333,8 +333,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestPermission: what an agent needs is added to what is asked of a network,
-// and to none where none is wanted.
+// TestPermission: what an agent needs is added to what is asked of a network, and to none where none is wanted.
 func TestEquip(t *testing.T) {
 	o := Outfit{
 		Network: cove.Network{

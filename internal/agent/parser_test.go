@@ -241,7 +241,8 @@ func TestCutOff(t *testing.T) {
 			if len(all) == 0 || all[len(all)-1].Type != message.TypeUsage {
 				t.Errorf("%s, %d lines: %+v", name, n, all)
 			}
-			if all, err := read(parserOf(t, name, message.AgentUsage{}), part, 0, ""); cove.ErrorCode(err) != cove.AgentProtocol {
+			if all, err := read(parserOf(t, name, message.AgentUsage{}), part, 0,
+				""); cove.ErrorCode(err) != cove.AgentProtocol {
 				t.Errorf("%s, %d lines, exit code 0: %+v %v", name, n, all, err)
 			}
 		}

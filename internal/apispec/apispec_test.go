@@ -77,13 +77,15 @@ func TestNetworkIsWhole(t *testing.T) {
 
 func TestLimitsSaturate(t *testing.T) {
 	for said, want := range map[int64]int64{
-		3: 3 << 20, -3: -3 << 20, 0: 0, math.MaxInt64: math.MaxInt64, math.MinInt64: math.MinInt64, 1 << 43: math.MaxInt64, -1 << 44: math.MinInt64,
+		3: 3 << 20, -3: -3 << 20, 0: 0, math.MaxInt64: math.MaxInt64, math.MinInt64: math.MinInt64, 1 << 43: math.MaxInt64,
+		-1 << 44: math.MinInt64,
 	} {
 		if got := Limits(api.Limits{MemoryMB: said}).Memory; got != want {
 			t.Errorf("%d MiB is %d, want %d", said, got, want)
 		}
 	}
-	for said, want := range map[float64]time.Duration{2.5: 2500 * time.Millisecond, 1e300: math.MaxInt64, -1e300: math.MinInt64} {
+	for said, want := range map[float64]time.Duration{2.5: 2500 * time.Millisecond, 1e300: math.MaxInt64,
+		-1e300: math.MinInt64} {
 		if got := Duration(said); got != want {
 			t.Errorf("%g s is %d, want %d", said, got, want)
 		}

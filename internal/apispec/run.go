@@ -10,7 +10,8 @@ func Run(r store.Run) api.Run {
 	run := api.Run{
 		ID: string(r.ID), Agent: r.Agent, Interactive: r.Interactive, Version: r.Version, Model: r.Model, Profile: r.Profile,
 		Prompt: r.Prompt, Status: string(r.Status), ExitCode: r.ExitCode, LimitHit: string(r.Limit), Result: r.Result,
-		Session: r.Session, Usage: r.Usage, Sandbox: r.Sandbox, SandboxName: r.SandboxName, Directory: r.Directory, Bind: r.Bind,
+		Session: r.Session, Usage: r.Usage, Sandbox: r.Sandbox, SandboxName: r.SandboxName,
+		Directory: r.Directory, Bind: r.Bind,
 		Exposes: r.Exposes, Recordings: r.Recordings, Changes: Changes(r.Changes), CreatedBy: r.CreatedBy,
 		StartedAt: r.StartedAt, EndedAt: r.EndedAt,
 	}

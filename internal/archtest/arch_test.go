@@ -86,7 +86,8 @@ func skipDir(base, dir, name string) error {
 	if dir == base {
 		return nil
 	}
-	if name == "testdata" || name == "vendor" || name == "bin" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
+	if name == "testdata" || name == "vendor" || name == "bin" || strings.HasPrefix(name, ".") ||
+		strings.HasPrefix(name, "_") {
 		return filepath.SkipDir
 	}
 	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
@@ -150,7 +151,8 @@ func standard(importPath string) bool {
 func TestEveryPackageIsInTheTable(t *testing.T) {
 	for _, p := range packages(t) {
 		if _, ok := roomOf(p.path); !ok {
-			t.Errorf("package %s is in no layer: give it a line in internal/archtest/table_test.go and a row in ARCHITECTURE.md, "+
+			t.Errorf("package %s is in no layer: give it a line in internal/archtest/table_test.go and a row in "+
+				"ARCHITECTURE.md, "+
 				"or put its code where it belongs", p.path)
 		}
 	}
@@ -240,7 +242,8 @@ func TestEveryPackageSaysWhatItOwns(t *testing.T) {
 			want = "Command " + path.Base(p.path) + " "
 		}
 		if !strings.HasPrefix(p.doc, want) {
-			t.Errorf("package %s: its doc comment should begin with %q and say in that sentence what it owns; it is %.60q", p.path, want, p.doc)
+			t.Errorf("package %s: its doc comment should begin with %q and say in that sentence what it owns; it is %.60q",
+				p.path, want, p.doc)
 		}
 	}
 }
@@ -268,7 +271,8 @@ const initAllowed = "cmd/cove-guest/main.go"
 func TestNoSideEffectsOnImport(t *testing.T) {
 	base := root(t)
 	for _, file := range repositoryFiles(t) {
-		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || strings.Contains(file, "testdata/") || file == initAllowed {
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || strings.Contains(file, "testdata/") ||
+			file == initAllowed {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(base, file), nil, parser.SkipObjectResolution)
@@ -311,7 +315,8 @@ func TestGuestLinksLittle(t *testing.T) {
 			continue
 		}
 		if !slices.ContainsFunc(guestModules, func(m string) bool { return strings.HasPrefix(dep, m) }) {
-			t.Errorf("cove-guest links %s: it lives in every sandbox and links %s only", dep, strings.Join(guestModules, " and "))
+			t.Errorf("cove-guest links %s: it lives in every sandbox and links %s only", dep,
+				strings.Join(guestModules, " and "))
 		}
 	}
 }
@@ -325,7 +330,8 @@ func TestGuestIsSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info.Size() > most {
-			t.Errorf("%s weighs %.1f MiB, at most %d are allowed: it is in sandboxes", program, float64(info.Size())/(1<<20), most>>20)
+			t.Errorf("%s weighs %.1f MiB, at most %d are allowed: it is in sandboxes", program,
+				float64(info.Size())/(1<<20), most>>20)
 		}
 	}
 }

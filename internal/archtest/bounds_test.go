@@ -20,8 +20,7 @@ var lower = flag.Bool("lower", false, "write what was counted into "+boundsFile+
 var raise = flag.Bool("raise", false,
 	"write it wherever it is above, too: after a merge of work that did not know its bounds")
 
-// finding is what a check found in one subject (a package, a tree, a file): how
-// much, and where.
+// finding is what a check found in one subject (a package, a tree, a file): how much, and where.
 type finding struct {
 	count int
 	sites []string
@@ -176,8 +175,10 @@ func TestBoundsAreOfChecks(t *testing.T) {
 }
 
 // toolingTrees are Go files that no user runs.
-var toolingTrees = []string{"test/...", "internal/archtest", "internal/deps", "internal/engine/enginetest/...", "internal/modeltest",
-	"internal/store/storetest", "internal/git/gittest", "internal/egress/policy/policytest", "internal/terminal/terminaltest"}
+var toolingTrees = []string{"test/...", "internal/archtest", "internal/deps", "internal/engine/enginetest/...",
+	"internal/modeltest",
+	"internal/store/storetest", "internal/git/gittest", "internal/egress/policy/policytest",
+	"internal/terminal/terminaltest"}
 
 // isProduct reports whether a file, named from the root, is Go code of the product.
 func isProduct(file string) bool {

@@ -53,8 +53,7 @@ func bannedOpening(comment string) string {
 	return ""
 }
 
-// TestPlainWords bounds the banned phrases in comments and texts of the product by
-// tree, and those of each document.
+// TestPlainWords bounds the banned phrases in comments and texts of the product by tree, and those of each document.
 func TestPlainWords(t *testing.T) {
 	found := findings{}
 	for _, file := range repositoryFiles(t) {

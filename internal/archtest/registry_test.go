@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// repositoryFiles lists the files that git tracks or would track; without git,
-// every file.
+// repositoryFiles lists the files that git tracks or would track; without git, every file.
 func repositoryFiles(t *testing.T) []string {
 	t.Helper()
 	base := root(t)
@@ -62,9 +61,8 @@ func walkFiles(t *testing.T, base string) []string {
 	return files
 }
 
-// TestNoPackageRegistryIsNamed keeps machine configuration out of the
-// repository: where packages come from is the machine's business. The names
-// are read from the installed tools, so none is written down here either.
+// TestNoPackageRegistryIsNamed keeps machine configuration out of the repository: where packages come from is the
+// machine's business. The names are read from the installed tools, so none is written down here either.
 func TestNoPackageRegistryIsNamed(t *testing.T) {
 	hosts := registryHosts(t)
 	if len(hosts) == 0 {
@@ -128,7 +126,8 @@ func registryHosts(t *testing.T) []string {
 	}
 	text.WriteString(ask(t, "npm", "config", "get", "registry"))
 	text.WriteString(ask(t, "pip", "config", "list"))
-	for _, pattern := range []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources",
+	for _, pattern := range []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list",
+		"/etc/apt/sources.list.d/*.sources",
 		"/etc/apt/mirrors/*", "/etc/apt/apt.conf.d/*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
@@ -188,7 +187,8 @@ func hostsIn(text string, except []string) []string {
 			continue
 		}
 		host := strings.ToLower(u.Hostname())
-		if !strings.Contains(host, ".") || strings.HasPrefix(host, "127.") || slices.Contains(except, host) || slices.Contains(hosts, host) {
+		if !strings.Contains(host, ".") || strings.HasPrefix(host, "127.") || slices.Contains(except, host) ||
+			slices.Contains(hosts, host) {
 			continue
 		}
 		hosts = append(hosts, host)

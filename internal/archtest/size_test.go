@@ -27,8 +27,7 @@ func TestFilesAreShort(t *testing.T) {
 	found.hold(t, "long-files")
 }
 
-// TestLinesAreShort bounds the lines of more than 120 characters by tree, those of
-// tests apart from those of programs.
+// TestLinesAreShort bounds the lines of more than 120 characters by tree, those of tests apart from those of programs.
 func TestLinesAreShort(t *testing.T) {
 	found := findings{}
 	for _, file := range repositoryFiles(t) {

@@ -12,8 +12,7 @@ import (
 // excuses. A test waits for an event instead, so the bound may only fall.
 const sleepsLeft = 58
 
-// sleepExcuse begins the comment that excuses a call on its line and says why
-// nothing else can be waited for.
+// sleepExcuse begins the comment that excuses a call on its line and says why nothing else can be waited for.
 const sleepExcuse = "// sleep: "
 
 // TestTestsSleepLittle: a test that sleeps is slow on every machine, and
@@ -41,8 +40,7 @@ func TestTestsSleepLittle(t *testing.T) {
 	}
 }
 
-// sleeps returns the places of the calls in a file that have no excuse, and
-// the number of those that have one.
+// sleeps returns the places of the calls in a file that have no excuse, and the number of those that have one.
 func sleeps(t *testing.T, file, text string) (calls []string, excuses int) {
 	t.Helper()
 	files := token.NewFileSet()

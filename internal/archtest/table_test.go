@@ -22,8 +22,9 @@ const (
 )
 
 func (l layer) String() string {
-	names := map[layer]string{vocabulary: "0 (vocabulary)", leaf: "0 (leaf helpers)", contract: "1 (contracts)", adapter: "2 (adapters)",
-		heart: "3 (hearts)", edge: "4 (edges)", wiring: "5 (wiring)", process: "6 (processes)",
+	names := map[layer]string{vocabulary: "0 (vocabulary)", leaf: "0 (leaf helpers)", contract: "1 (contracts)",
+		adapter: "2 (adapters)",
+		heart:   "3 (hearts)", edge: "4 (edges)", wiring: "5 (wiring)", process: "6 (processes)",
 		tooling: "test tooling", proof: "tests of the whole"}
 	return names[l]
 }
@@ -39,8 +40,7 @@ type room struct {
 	above []string
 }
 
-// rooms is the layer table. A new package gets a line here, and a reason for
-// being in its doc comment.
+// rooms is the layer table. A new package gets a line here, and a reason for being in its doc comment.
 var rooms = []room{
 	{path: "", layer: vocabulary},
 
@@ -63,7 +63,8 @@ var rooms = []room{
 	{path: "internal/agent", layer: contract, above: []string{"api", "internal/egress/model", "internal/egress/policy"}},
 	{path: "internal/apispec", layer: contract, above: []string{"api", "internal/egress/model", "internal/store"}},
 	{path: "internal/detect", layer: contract},
-	{path: "internal/egress", layer: contract, above: []string{"internal/egress/approval", "internal/egress/model", "internal/egress/policy", "internal/engine"}},
+	{path: "internal/egress", layer: contract, above: []string{"internal/egress/approval", "internal/egress/model",
+		"internal/egress/policy", "internal/engine"}},
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/decision", layer: leaf},
 	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress", "internal/egress/policy"}},
@@ -71,7 +72,8 @@ var rooms = []room{
 	{path: "internal/egress/policy", layer: contract, above: []string{"internal/git/policy"}},
 	{path: "internal/egress/redact", layer: contract},
 	{path: "internal/engine", layer: contract, above: []string{"internal/guest"}},
-	{path: "internal/engine/job", layer: contract, above: []string{"internal/engine", "internal/engine/process", "internal/engine/provision", "internal/guest"}},
+	{path: "internal/engine/job", layer: contract, above: []string{"internal/engine", "internal/engine/process",
+		"internal/engine/provision", "internal/guest"}},
 	{path: "internal/engine/local", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/process", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/provision", layer: contract, above: []string{"internal/engine", "internal/guest"}},
@@ -84,7 +86,8 @@ var rooms = []room{
 	{path: "internal/runtime", layer: contract},
 	{path: "internal/terminal", layer: contract},
 	{path: "internal/workspace", layer: contract},
-	{path: "internal/store", layer: contract, above: []string{"internal/detect", "internal/egress/approval", "internal/egress/model"}},
+	{path: "internal/store", layer: contract, above: []string{"internal/detect", "internal/egress/approval",
+		"internal/egress/model"}},
 
 	{path: "internal/agent/install", layer: adapter},
 	{path: "internal/engine/docker/...", layer: adapter},
@@ -108,7 +111,8 @@ var rooms = []room{
 	{path: "internal/gateway", layer: heart},
 	{path: "internal/gateway/clients", layer: heart, above: []string{"internal/gateway"}},
 	{path: "internal/gateway/outlet", layer: heart, above: []string{"internal/gateway"}},
-	{path: "internal/run", layer: heart, above: []string{"internal/agent/fit", "internal/sandbox", "internal/sandbox/terminals"}},
+	{path: "internal/run", layer: heart, above: []string{"internal/agent/fit", "internal/sandbox",
+		"internal/sandbox/terminals"}},
 	{path: "internal/sandbox", layer: heart, above: []string{"internal/sandbox/terminals"}},
 	{path: "internal/sandbox/terminals", layer: heart},
 	{path: "internal/work", layer: heart, above: []string{"internal/gateway/outlet", "internal/sandbox"}},
@@ -123,21 +127,29 @@ var rooms = []room{
 	{path: "internal/daemon", layer: wiring, above: []string{"internal/config", "internal/engines"}},
 	{path: "internal/doctor/...", layer: wiring, above: []string{"internal/config"}},
 
-	// The command line: what all rooms build on, then the rooms, which do not know
-	// each other, then the root command.
+	// The command line: what all rooms build on, then the rooms, which do not know each other, then the root command.
 	{path: "internal/cli/ui", layer: wiring},
-	{path: "internal/cli/session", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/cli/ui"}},
+	{path: "internal/cli/session", layer: wiring, above: []string{"internal/config", "internal/daemon",
+		"internal/cli/ui"}},
 	{path: "internal/cli/flags", layer: wiring, above: []string{"internal/cli/session", "internal/cli/ui"}},
 	{path: "internal/cli/report", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/ui"}},
-	{path: "internal/cli/interact", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
-	{path: "internal/cli/run", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
-	{path: "internal/cli/sandbox", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
-	{path: "internal/cli/agent", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui",
+	{path: "internal/cli/interact", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report",
+		"internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/run", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact",
+		"internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/sandbox", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact",
+		"internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/agent", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact",
+		"internal/cli/report", "internal/cli/session", "internal/cli/ui",
 		"internal/config", "internal/daemon"}},
-	{path: "internal/cli/network", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon"}},
+	{path: "internal/cli/network", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report",
+		"internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon"}},
 	// "cove dev model-server" serves the scripted model to users, who try their agents against it.
-	{path: "internal/cli/server", layer: wiring, above: []string{"internal/modeltest", "internal/cli/flags", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon", "internal/doctor/...", "internal/engines"}},
-	{path: "internal/cli", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/network", "internal/cli/run", "internal/cli/sandbox", "internal/cli/server", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/server", layer: wiring, above: []string{"internal/modeltest", "internal/cli/flags",
+		"internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon", "internal/doctor/...",
+		"internal/engines"}},
+	{path: "internal/cli", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/network", "internal/cli/run",
+		"internal/cli/sandbox", "internal/cli/server", "internal/cli/session", "internal/cli/ui"}},
 
 	{path: "cmd/...", layer: process},
 
@@ -171,7 +183,8 @@ var fences = []fence{
 		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
 	{imported: module + "/internal/store/sqlite/...", by: []string{"internal/daemon", "cmd/..."},
 		reason: "concrete stores are named in the wiring only; everybody else speaks to internal/store"},
-	{imported: module + "/api", by: []string{"internal/apispec", "client", "driver", "internal/httpapi/...", "internal/cli/...", "internal/daemon", "cmd/...",
+	{imported: module + "/api", by: []string{"internal/apispec", "client", "driver", "internal/httpapi/...",
+		"internal/cli/...", "internal/daemon", "cmd/...",
 		"internal/modeltest", "test/...",
 		// The file of profiles and the limits of the configuration are documents in the wire format.
 		"internal/agent/fit", "internal/config", "internal/profile"},
@@ -196,8 +209,13 @@ var fences = []fence{
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli/...", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli/session", "internal/cli/flags", "internal/cli/sandbox", "internal/cli/agent", "internal/egress/credential", "internal/egress/registry", "internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
-		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is not on the host"},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli/session", "internal/cli/flags",
+		"internal/cli/sandbox", "internal/cli/agent", "internal/egress/credential", "internal/egress/registry",
+		"internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest",
+		"internal/terminal/terminaltest", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
+		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the " +
+			"host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is " +
+			"not on the host"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.
@@ -220,15 +238,13 @@ var guestRefuses = map[string]string{
 	"internal/plugin": "the guest loads no code",
 }
 
-// guestModules are the only modules beside the standard library and Cove's own
-// that cove-guest may link.
+// guestModules are the only modules beside the standard library and Cove's own that cove-guest may link.
 var guestModules = []string{"golang.org/x/sys/", "golang.org/x/net/bpf"}
 
 // guestMaxSize is what cove-guest may weigh on disk.
 const guestMaxSize = 5 << 20
 
-// workerMaxSize is what cove-worker may weigh on disk: it is mounted into
-// sandboxes, and speaks TLS.
+// workerMaxSize is what cove-worker may weigh on disk: it is mounted into sandboxes, and speaks TLS.
 const workerMaxSize = 10 << 20
 
 // matches reports whether an import path falls under a pattern.

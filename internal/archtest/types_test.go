@@ -148,8 +148,7 @@ func (p typed) arrows() (graph map[string][]string, why map[[2]string]string) {
 	return graph, why
 }
 
-// TestTypesAreSmall bounds interfaces of more than 15 methods, types of more than
-// 30, and contexts in fields.
+// TestTypesAreSmall bounds interfaces of more than 15 methods, types of more than 30, and contexts in fields.
 func TestTypesAreSmall(t *testing.T) {
 	interfaces, methods, contexts := findings{}, findings{}, findings{}
 	for _, p := range typedPackages(t) {

@@ -25,7 +25,8 @@ func onScreen(columns int, written ...string) string {
 // TestAgentAtATerminal: what is shown is what an agent says and does, and the
 // line below leaves nothing behind; then somebody decides about the work.
 func TestAgentAtATerminal(t *testing.T) {
-	s := commandAtTerminal(t, 150, "claude", `say I look.; call 1 Bash {"command":"go test"}; result 1 ok; deny api.example.com; usage 1200 30 0.5; say All is \x1b[2Jwell.; change a.go; answer All is \x1b[2Jwell.`)
+	s := commandAtTerminal(t, 150, "claude",
+		`say I look.; call 1 Bash {"command":"go test"}; result 1 ok; deny api.example.com; usage 1200 30 0.5; say All is \x1b[2Jwell.; change a.go; answer All is \x1b[2Jwell.`)
 	got := s.expect(lastChoice)
 	s.typed("what\n")
 	got += s.expect(lastChoice)
@@ -70,15 +71,15 @@ cove: 1 file of /DIR is changed
 	}
 }
 
-// TestWorkOfAnAgent: declined work goes with its sandbox; kept, or left without
-// an answer, it stays and is named.
+// TestWorkOfAnAgent: declined work goes with its sandbox; kept, or left without an answer, it stays and is named.
 func TestWorkOfAnAgent(t *testing.T) {
 	for name, c := range map[string]struct {
 		typed string
 		stays bool
 		code  int
 	}{
-		"no": {"n\n", false, 0}, "yes": {"YES\n", false, 0}, "keep": {"k\n", true, 0}, "the end of input": {"\x04", true, 0}, "ctrl-c": {"\x03", true, 130},
+		"no": {"n\n", false, 0}, "yes": {"YES\n", false, 0}, "keep": {"k\n", true, 0}, "the end of input": {"\x04", true, 0},
+		"ctrl-c": {"\x03", true, 130},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := commandAtTerminal(t, 200, "claude", `change a.go`)
@@ -102,7 +103,8 @@ func TestInterruptedAgent(t *testing.T) {
 	s.expect("claude works")
 	s.typed("\x03")
 	got := s.expect("it has changed nothing")
-	for _, want := range []string{"claude is asked to stop; ctrl-c again ends it at once", "I stop here.", "half of it", "claude was interrupted"} {
+	for _, want := range []string{"claude is asked to stop; ctrl-c again ends it at once", "I stop here.", "half of it",
+		"claude was interrupted"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}
@@ -137,10 +139,12 @@ func bare(t *testing.T, program, script string) func(dir string) []string {
 	return func(dir string) []string {
 		t.Helper()
 		for path, content := range map[string]string{
-			"home/profiles.yaml": "profiles:\n  - {name: bare, mode: none, env: {A: of the profile}}\n", "bin/" + program: "#!/bin/sh\n" + script,
+			"home/profiles.yaml": "profiles:\n  - {name: bare, mode: none, env: {A: of the profile}}\n",
+			"bin/" + program:     "#!/bin/sh\n" + script,
 		} {
 			file := filepath.Join(dir, path)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o755)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+				os.WriteFile(file, []byte(content), 0o755)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -151,15 +155,16 @@ func bare(t *testing.T, program, script string) func(dir string) []string {
 // TestScreenHere: without a sandbox, an agent's own screen is that of its program
 // on this terminal, and its end is the program's.
 func TestScreenHere(t *testing.T) {
-	s := preparedAtTerminal(t, 150, bare(t, "claude", `test -t 0 && test -t 1 && read line && echo "$A, $line: $*"; exit 7`), "claude", "--profile", "bare", "--model", "m1")
+	s := preparedAtTerminal(t, 150, bare(t, "claude",
+		`test -t 0 && test -t 1 && read line && echo "$A, $line: $*"; exit 7`), "claude", "--profile", "bare",
+		"--model", "m1")
 	s.expect("without a sandbox and without asking, because the profile bare says so")
 	s.typed("typed\n")
 	s.expect("of the profile, typed: --dangerously-skip-permissions --model m1")
 	s.ends(7)
 }
 
-// TestInterruptedHere: without a sandbox, too, once asks and twice ends, and
-// nothing is left.
+// TestInterruptedHere: without a sandbox, too, once asks and twice ends, and nothing is left.
 func TestInterruptedHere(t *testing.T) {
 	const up = `shift; sleep 600 & echo $! > "$HOME/pid"; echo '{"version":1,"type":"thinking","content":"up"}'` + "\n"
 	gone := func(s *session) {
@@ -168,15 +173,19 @@ func TestInterruptedHere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat"); err == nil && !strings.Contains(string(state), ") Z ") {
+		if state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat"); err == nil &&
+			!strings.Contains(string(state), ") Z ") {
 			t.Errorf("it is left: %s", state)
 		}
 	}
-	s := preparedAtTerminal(t, 80, bare(t, "cove-worker", `trap 'echo "{\"version\":1,\"type\":\"result\",\"content\":\"half of it\"}"; exit' INT`+"\n"+up+`while :; do sleep 0.05; done`), "worker", "--profile", "bare", "x")
+	s := preparedAtTerminal(t, 80, bare(t, "cove-worker",
+		`trap 'echo "{\"version\":1,\"type\":\"result\",\"content\":\"half of it\"}"; exit' INT`+"\n"+
+			up+`while :; do sleep 0.05; done`), "worker", "--profile", "bare", "x")
 	got := s.expect("up\r\n")
 	s.typed("\x03")
 	got += s.expect("it has worked in")
-	for _, want := range []string{"worker works on this machine itself", "worker is asked to stop; ctrl-c again ends it at once", "half of it", "worker was interrupted"} {
+	for _, want := range []string{"worker works on this machine itself",
+		"worker is asked to stop; ctrl-c again ends it at once", "half of it", "worker was interrupted"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}
@@ -184,7 +193,8 @@ func TestInterruptedHere(t *testing.T) {
 	s.ends(130)
 	gone(s)
 
-	s = preparedAtTerminal(t, 80, bare(t, "cove-worker", "trap '' INT\n"+up+`while :; do sleep 0.05; done`), "worker", "--profile", "bare", "x")
+	s = preparedAtTerminal(t, 80, bare(t, "cove-worker", "trap '' INT\n"+up+`while :; do sleep 0.05; done`), "worker",
+		"--profile", "bare", "x")
 	s.expect("up\r\n")
 	s.typed("\x03")
 	s.expect("ctrl-c again ends it at once")
@@ -200,7 +210,8 @@ func TestInterruptedHere(t *testing.T) {
 // of a repository begins there, in a copy of all of it.
 func TestScreenWithinRepository(t *testing.T) {
 	s := preparedAtTerminal(t, 120, func(dir string) []string {
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, ".git"), 0o755), os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, ".git"), 0o755),
+			os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 		return nil

@@ -27,15 +27,13 @@ func atTerminal(t *testing.T, program string, flags ...string) *session {
 	return commandAtTerminal(t, 80, append([]string{"run", "python", "-c", program, "--allow", "x.test"}, flags...)...)
 }
 
-// commandAtTerminal starts a command of Cove's at a terminal that is so wide, in
-// a directory of its own.
+// commandAtTerminal starts a command of Cove's at a terminal that is so wide, in a directory of its own.
 func commandAtTerminal(t *testing.T, columns int, args ...string) *session {
 	t.Helper()
 	return preparedAtTerminal(t, columns, nil, args...)
 }
 
-// preparedAtTerminal is the same in a directory that was prepared; what prepare
-// returns is added to the environment.
+// preparedAtTerminal is the same in a directory that was prepared; what prepare returns is added to the environment.
 func preparedAtTerminal(t *testing.T, columns int, prepare func(dir string) []string, args ...string) *session {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cove-cli-")
@@ -50,7 +48,8 @@ func preparedAtTerminal(t *testing.T, columns int, prepare func(dir string) []st
 	s := newFakeServer().serve(l)
 	t.Cleanup(func() { s.Close() })
 	master, terminal := terminaltest.Open(t)
-	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: 50}); err != nil {
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Col: uint16(columns), Row: 50}); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -61,7 +60,8 @@ func preparedAtTerminal(t *testing.T, columns int, prepare func(dir string) []st
 		Path: self, Args: append([]string{"cove"}, args...), Dir: dir,
 		Stdin: terminal, Stdout: terminal, Stderr: terminal, SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: true},
 	}}
-	c.Env = append(os.Environ(), c.server, "NO_COLOR=1", "TERM=xterm", "HOME="+dir, "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"))
+	c.Env = append(os.Environ(), c.server, "NO_COLOR=1", "TERM=xterm", "HOME="+dir,
+		"COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"))
 	if prepare != nil {
 		c.Env = append(c.Env, prepare(dir)...)
 	}
@@ -72,8 +72,7 @@ func preparedAtTerminal(t *testing.T, columns int, prepare func(dir string) []st
 	return c
 }
 
-// commandOn runs another command with the same server, and returns what it
-// prints.
+// commandOn runs another command with the same server, and returns what it prints.
 func commandOn(s *session, args ...string) string {
 	s.t.Helper()
 	other := &exec.Cmd{Path: s.Path, Args: append([]string{"cove"}, args...), Env: s.Env}
@@ -111,15 +110,16 @@ func (s *session) ends(code int) {
 
 const lastWord = "[d]eny it? "
 
-// TestAskedAtATerminal: whoever runs something is asked, and what is typed
-// goes.
+// TestAskedAtATerminal: whoever runs something is asked, and what is typed goes.
 func TestAskedAtATerminal(t *testing.T) {
 	for typed, want := range map[string]string{
-		"o": `{"allow":true,"scope":"once"}`, "S": `{"allow":true,"scope":"sandbox"}`, " policy ": `{"allow":true,"scope":"policy"}`, "d": `{"allow":false}`,
+		"o": `{"allow":true,"scope":"once"}`, "S": `{"allow":true,"scope":"sandbox"}`,
+		" policy ": `{"allow":true,"scope":"policy"}`, "d": `{"allow":false}`,
 	} {
 		t.Run(strings.TrimSpace(typed), func(t *testing.T) {
 			s := atTerminal(t, `out up; ask api.example.com; out after\n`)
-			if got := s.expect(lastWord); !strings.Contains(got, "up\r\n\x1b[!pcove: POST api.example.com:443/x: needs a person (policy.yaml:3)\r\n      allow it [o]nce") {
+			if got := s.expect(lastWord); !strings.Contains(got,
+				"up\r\n\x1b[!pcove: POST api.example.com:443/x: needs a person (policy.yaml:3)\r\n      allow it [o]nce") {
 				t.Errorf("%q", got)
 			}
 			s.typed("what?\n")
@@ -153,7 +153,8 @@ func TestAnsweredElsewhere(t *testing.T) {
 	s := atTerminal(t, `ask api.example.com; out after\n`)
 	s.expect(lastWord)
 	commandOn(s, "approve", "--all")
-	if got := s.expect("after"); !strings.Contains(got, "it does not wait any more") || !strings.Contains(got, `{"allow":true}`) {
+	if got := s.expect("after"); !strings.Contains(got, "it does not wait any more") ||
+		!strings.Contains(got, `{"allow":true}`) {
 		t.Errorf("%q", got)
 	}
 	s.ends(0)
@@ -186,8 +187,7 @@ func TestNobodyToAsk(t *testing.T) {
 	s.ends(130)
 }
 
-// TestOutputWaits: what the program prints while somebody is asked comes after
-// the answer.
+// TestOutputWaits: what the program prints while somebody is asked comes after the answer.
 func TestOutputWaits(t *testing.T) {
 	s := atTerminal(t, `meanwhile api.example.com; out after\n`)
 	got := s.expect(lastWord)

@@ -31,8 +31,10 @@ func newPlace(t *testing.T) place {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := place{append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"), "COVE_LISTEN=",
-		"COVE_GUEST="+buildGuest(t), "COVE_SANDBOX_CGROUP_PARENT="+cgroupParent, "NO_COLOR=1", "COVE_SERVER=", "LC_ALL=C.UTF-8", "TERM=xterm-256color")}
+	p := place{append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"),
+		"COVE_LISTEN=",
+		"COVE_GUEST="+buildGuest(t), "COVE_SANDBOX_CGROUP_PARENT="+cgroupParent, "NO_COLOR=1", "COVE_SERVER=",
+		"LC_ALL=C.UTF-8", "TERM=xterm-256color")}
 	t.Cleanup(func() {
 		p.cove("destroy", "box", "--yes").Run()
 		p.cove("server", "stop").Run()
@@ -142,7 +144,8 @@ func TestAttach(t *testing.T) {
 	three.Sees("(?m)^a word$")
 
 	// What was on the screen is there as text.
-	if out := p.run(t, "logs", "box"); !strings.Contains(out, "red 日本 e\u0301 end\n") || strings.ContainsAny(out, "\x1b\a") {
+	if out := p.run(t, "logs", "box"); !strings.Contains(out, "red 日本 e\u0301 end\n") ||
+		strings.ContainsAny(out, "\x1b\a") {
 		t.Errorf("the log is %q", out)
 	}
 	three.Types("exit 7\r")
@@ -179,12 +182,14 @@ func TestShellAndExec(t *testing.T) {
 	cat := p.cove("exec", "box", "--", "sh", "-c", "cat; echo to the operator >&2; exit 3")
 	cat.Stdin, cat.Stdout, cat.Stderr = bytes.NewReader(data), &out, &errs
 	cat.Run()
-	if code := cat.ProcessState.ExitCode(); code != 3 || !bytes.Equal(out.Bytes(), data) || errs.String() != "to the operator\n" {
+	if code := cat.ProcessState.ExitCode(); code != 3 || !bytes.Equal(out.Bytes(), data) ||
+		errs.String() != "to the operator\n" {
 		t.Errorf("exit code %d, %d bytes of %d or others, %q", code, out.Len(), len(data), errs.String())
 	}
 
 	// A signal is passed on, and a time limit ends.
-	trap := p.cove("exec", "box", "--", "sh", "-c", "trap 'echo caught; exit 5' INT; echo set; while :; do sleep 0.1; done")
+	trap := p.cove("exec", "box", "--", "sh", "-c",
+		"trap 'echo caught; exit 5' INT; echo set; while :; do sleep 0.1; done")
 	pipe, err := trap.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +210,8 @@ func TestShellAndExec(t *testing.T) {
 	}
 	late := p.cove("exec", "box", "--timeout", "200ms", "--json", "--", "sh", "-c", "echo begun; sleep 1000")
 	text, err := late.Output()
-	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 124 || !strings.Contains(string(text), `"limit_hit": "timeout"`) || !strings.Contains(string(text), `"stdout": "begun\n"`) {
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 124 ||
+		!strings.Contains(string(text), `"limit_hit": "timeout"`) || !strings.Contains(string(text), `"stdout": "begun\n"`) {
 		t.Errorf("%v: %s", err, text)
 	}
 
@@ -236,7 +242,8 @@ func TestShellAndExec(t *testing.T) {
 		t.Errorf("terminals run:\n%s", out)
 	}
 	// Without a terminal there is none.
-	if out, err := p.cove("attach", "box").CombinedOutput(); err == nil || !strings.Contains(string(out), "not a terminal") {
+	if out, err := p.cove("attach", "box").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "not a terminal") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

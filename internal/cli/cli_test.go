@@ -27,9 +27,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"cove": cove, "git-remote-cove": cove})
 }
 
-// TestTranscripts runs testdata/*.txt, each a session at a shell. They talk to
-// a server whose programs are a few words (fakeserver_test.go), so that they
-// need neither root nor a sandbox.
+// TestTranscripts runs testdata/*.txt, each a session at a shell. They talk to a server whose programs are a few words
+// (fakeserver_test.go), so that they need neither root nor a sandbox.
 func TestTranscripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",

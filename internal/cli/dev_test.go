@@ -13,8 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/modeltest"
 )
 
-// TestModelServer: it says where it is, answers by the script, records what came
-// in, and ends.
+// TestModelServer: it says where it is, answers by the script, records what came in, and ends.
 func TestModelServer(t *testing.T) {
 	dir := t.TempDir()
 	script, record := filepath.Join(dir, "script.yaml"), filepath.Join(dir, "requests.ndjson")
@@ -35,14 +34,16 @@ func TestModelServer(t *testing.T) {
 	code := make(chan int)
 	go func() {
 		defer out.Close()
-		code <- Main(ctx, []string{"dev", "model-server", "--listen", "127.0.0.1:0", "--key", "right", "--script", script, "--record", record}, Streams{Out: out, Err: stderr})
+		code <- Main(ctx, []string{"dev", "model-server", "--listen", "127.0.0.1:0", "--key", "right", "--script", script,
+			"--record", record}, Streams{Out: out, Err: stderr})
 	}()
 	address, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{"right": "It works.", "wrong": "authentication_error"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, strings.TrimSpace(address)+"/v1/messages", strings.NewReader(`{"messages":[{"role":"user","content":"does it?"}]}`))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, strings.TrimSpace(address)+"/v1/messages",
+			strings.NewReader(`{"messages":[{"role":"user","content":"does it?"}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,8 @@ func TestModelServer(t *testing.T) {
 		t.Errorf("%s %v", lines, err)
 	}
 	said, err := os.ReadFile(stderr.Name())
-	if err != nil || !strings.Contains(string(said), `POST /v1/messages 200, turn 1 of "does it?"`) || !strings.Contains(string(said), "POST /v1/messages 401") {
+	if err != nil || !strings.Contains(string(said), `POST /v1/messages 200, turn 1 of "does it?"`) ||
+		!strings.Contains(string(said), "POST /v1/messages 401") {
 		t.Errorf("%s %v", said, err)
 	}
 }

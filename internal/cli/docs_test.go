@@ -11,9 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/session"
 )
 
-// TestDocumentedCommandsParse reads every command line of Cove's in the
-// documents and in the help texts' examples: its command and its flags exist,
-// and what must be an argument is one.
+// TestDocumentedCommandsParse reads every command line of Cove's in the documents and in the help texts' examples: its
+// command and its flags exist, and what must be an argument is one.
 func TestDocumentedCommandsParse(t *testing.T) {
 	files, err := filepath.Glob("../../*.md")
 	if err != nil {

@@ -100,8 +100,10 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 	}
 	now := time.Now()
-	run := &fakeRun{stop: make(chan struct{}), kill: make(chan struct{}), Run: api.Run{ID: string(cove.NewRunID()), Agent: req.Agent, Version: "1.2.3", Status: api.RunRunning,
-		Sandbox: string(cove.NewSandboxID()), SandboxName: "run-otter", Directory: req.Directory, Bind: req.Bind, Prompt: req.Prompt, StartedAt: now}}
+	run := &fakeRun{stop: make(chan struct{}), kill: make(chan struct{}),
+		Run: api.Run{ID: string(cove.NewRunID()), Agent: req.Agent, Version: "1.2.3", Status: api.RunRunning,
+			Sandbox: string(cove.NewSandboxID()), SandboxName: "run-otter", Directory: req.Directory, Bind: req.Bind,
+			Prompt: req.Prompt, StartedAt: now}}
 	if req.Sandbox != "" {
 		run.SandboxName = req.Sandbox
 	}
@@ -121,9 +123,11 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	}
 	ended := now.Add(72 * time.Second)
 	done.EndedAt = &ended
-	s := api.Sandbox{ID: done.Sandbox, Name: done.SandboxName, State: "running", Engine: "native", Network: "limited", Mounts: []api.Mount{}, CreatedAt: now, LastUsedAt: now, Labels: map[string]string{}}
+	s := api.Sandbox{ID: done.Sandbox, Name: done.SandboxName, State: "running", Engine: "native", Network: "limited",
+		Mounts: []api.Mount{}, CreatedAt: now, LastUsedAt: now, Labels: map[string]string{}}
 	if req.New != nil && req.New.Repository != nil {
-		s.Repository = &api.SandboxRepository{Source: req.New.Repository.Source, Branch: req.New.Repository.Branch, Remote: "https://git.example/owner/repo.git"}
+		s.Repository = &api.SandboxRepository{Source: req.New.Repository.Source, Branch: req.New.Repository.Branch,
+			Remote: "https://git.example/owner/repo.git"}
 	}
 	for _, c := range done.Changes {
 		s.Labels["changes"] += c.Path + " "
@@ -140,7 +144,8 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	send(api.EventDone, done)
 }
 
-func (f *fakeServer) runStep(r *http.Request, run *fakeRun, req api.RunRequest, line string, done *api.Run, send func(string, any)) bool {
+func (f *fakeServer) runStep(r *http.Request, run *fakeRun, req api.RunRequest, line string, done *api.Run,
+	send func(string, any)) bool {
 	word, rest, _ := strings.Cut(line, " ")
 	text := func(s string) string {
 		if u, err := strconv.Unquote(`"` + s + `"`); err == nil {
@@ -169,10 +174,13 @@ func (f *fakeServer) runStep(r *http.Request, run *fakeRun, req api.RunRequest, 
 		message(api.Message{Type: api.MessageUsage, Usage: &used})
 	case "deny":
 		host, rule, _ := strings.Cut(rest, " ")
-		send(api.EventDecision, api.Decision{Verdict: api.VerdictDeny, Host: host, Port: 443, Protocol: api.ProtocolHTTPS, Method: "GET", Path: "/x\x1b[2J",
-			Rule: orElse(rule, "default"), Reason: "no rule allows it", Remedy: "cove policy allow " + run.SandboxName + " " + host})
+		send(api.EventDecision, api.Decision{Verdict: api.VerdictDeny, Host: host, Port: 443, Protocol: api.ProtocolHTTPS,
+			Method: "GET", Path: "/x\x1b[2J",
+			Rule: orElse(rule, "default"), Reason: "no rule allows it",
+			Remedy: "cove policy allow " + run.SandboxName + " " + host})
 	case "ask":
-		h := api.Hold{ID: string(cove.NewHoldID()), Host: rest, Port: 443, Method: "POST", Path: "/x", About: rest + ":443", Count: 1, Rule: "policy.yaml:3", Reason: "needs a person",
+		h := api.Hold{ID: string(cove.NewHoldID()), Host: rest, Port: 443, Method: "POST", Path: "/x", About: rest + ":443",
+			Count: 1, Rule: "policy.yaml:3", Reason: "needs a person",
 			Since: time.Now(), Until: time.Now().Add(2 * time.Minute)}
 		answer := make(chan api.HoldAnswer, 1)
 		f.mu.Lock()

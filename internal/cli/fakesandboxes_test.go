@@ -31,15 +31,20 @@ type fakeSandboxes struct {
 func newFakeSandboxes() fakeSandboxes {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	return fakeSandboxes{mu: new(sync.Mutex), orphans: []string{"sb_zzzzzzzzzzzzzzzzzzzzzzzzzz"}, all: []api.Sandbox{{
-		ID: "sb_0123456789abcdefghjkmnpqrs", Name: "calm-heron", State: "stopped", Engine: "native", Image: "host", Directory: "/nowhere/calm", WorkDir: "/workspace", Network: "limited",
-		Repository: &api.SandboxRepository{Source: "owner/repo", Remote: "https://github.com/owner/repo.git", Branch: "cove/calm-heron", From: "main", Base: "0123456789abcdef0123456789abcdef01234567"},
-		Limits:     api.Limits{MemoryMB: 2048, CPUs: 1.5, PIDs: 300, DiskMB: 1024}, Mounts: []api.Mount{{Source: "/srv/data", Target: "/data", ReadOnly: true}},
+		ID: "sb_0123456789abcdefghjkmnpqrs", Name: "calm-heron", State: "stopped", Engine: "native", Image: "host",
+		Directory: "/nowhere/calm", WorkDir: "/workspace", Network: "limited",
+		Repository: &api.SandboxRepository{Source: "owner/repo", Remote: "https://github.com/owner/repo.git",
+			Branch: "cove/calm-heron", From: "main", Base: "0123456789abcdef0123456789abcdef01234567"},
+		Limits:   api.Limits{MemoryMB: 2048, CPUs: 1.5, PIDs: 300, DiskMB: 1024},
+		Mounts:   []api.Mount{{Source: "/srv/data", Target: "/data", ReadOnly: true}},
 		DiskUsed: 3 << 20, CreatedBy: "local", CreatedAt: at, LastUsedAt: at,
 	}}}
 }
 
 func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
-	stored := api.StoredRepository{Source: "https://github.com/owner/repo.git", Name: "github.com/owner/repo", Size: 5 << 20, FetchedAt: time.Now(), Sandboxes: []string{"sb_0123456789abcdefghjkmnpqrs"}, Kept: []string{"/home/ada/.cove/workspaces/sb_x/checkout"}}
+	stored := api.StoredRepository{Source: "https://github.com/owner/repo.git", Name: "github.com/owner/repo",
+		Size: 5 << 20, FetchedAt: time.Now(), Sandboxes: []string{"sb_0123456789abcdefghjkmnpqrs"},
+		Kept: []string{"/home/ada/.cove/workspaces/sb_x/checkout"}}
 	mux.HandleFunc("GET /repositories", func(w http.ResponseWriter, _ *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -58,7 +63,8 @@ func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
 		fmt.Fprintf(w, "event: fetched\ndata: %s\n\n", b)
 	})
 	mux.HandleFunc("DELETE /repositories", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, 409, api.Error{Error: "1 workspaces borrow from " + r.URL.Query().Get("source"), Code: string(cove.Conflict)})
+		reply(w, 409, api.Error{Error: "1 workspaces borrow from " + r.URL.Query().Get("source"),
+			Code: string(cove.Conflict)})
 	})
 	mux.HandleFunc("POST /repositories/collect", func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
@@ -80,7 +86,8 @@ func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("POST /sandboxes", f.create)
 	mux.HandleFunc("GET /sandboxes/{sandbox}", f.change(func(*api.Sandbox) {}))
-	for action, state := range map[string]string{"start": "running", "stop": "stopped", "pause": "paused", "resume": "running"} {
+	for action, state := range map[string]string{"start": "running", "stop": "stopped", "pause": "paused",
+		"resume": "running"} {
 		mux.HandleFunc("POST /sandboxes/{sandbox}/"+action, f.change(func(s *api.Sandbox) { s.State = state }))
 	}
 	mux.HandleFunc("PATCH /sandboxes/{sandbox}", func(w http.ResponseWriter, r *http.Request) {
@@ -125,18 +132,22 @@ func (f *fakeSandboxes) create(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "id: 0\nevent: %s\ndata: %s\n\n", name, b)
 		w.(http.Flusher).Flush()
 	}
-	s := api.Sandbox{ID: string(cove.NewSandboxID()), Name: req.Name, State: "running", Engine: "native", Image: "host", Agent: req.Agent, Directory: "/nowhere/new", WorkDir: "/workspace", Network: "none",
-		Mounts: []api.Mount{}, Labels: map[string]string{"request": string(sent)}, CreatedBy: "local", CreatedAt: time.Now(), LastUsedAt: time.Now()}
+	s := api.Sandbox{ID: string(cove.NewSandboxID()), Name: req.Name, State: "running", Engine: "native", Image: "host",
+		Agent: req.Agent, Directory: "/nowhere/new", WorkDir: "/workspace", Network: "none",
+		Mounts: []api.Mount{}, Labels: map[string]string{"request": string(sent)}, CreatedBy: "local", CreatedAt: time.Now(),
+		LastUsedAt: time.Now()}
 	maps.Copy(s.Labels, req.Labels)
 	if s.Name == "" {
 		s.Name = "brave-otter"
 	}
 	if req.Repository != nil {
 		branch := req.Repository.Branch
-		send(api.EventProgress, api.Progress{Step: "fetching \x1b]0;owned\a" + req.Repository.Source, Done: 0.5, Elapsed: 0.001})
+		send(api.EventProgress, api.Progress{Step: "fetching \x1b]0;owned\a" + req.Repository.Source, Done: 0.5,
+			Elapsed: 0.001})
 		switch branch {
 		case "fail":
-			send(api.EventError, api.Error{Error: "the repository is not there (look again)", Hint: "look again", Code: string(cove.NotFound)})
+			send(api.EventError, api.Error{Error: "the repository is not there (look again)", Hint: "look again",
+				Code: string(cove.NotFound)})
 			return
 		case "wait":
 			<-r.Context().Done()
@@ -145,7 +156,8 @@ func (f *fakeSandboxes) create(w http.ResponseWriter, r *http.Request) {
 			branch = "cove/" + s.Name
 		}
 		send(api.EventProgress, api.Progress{Step: "checking out " + branch, Elapsed: 1.251})
-		s.Repository = &api.SandboxRepository{Source: req.Repository.Source, Branch: branch, From: "main", Base: strings.Repeat("ab", 20), Worktree: req.Repository.Worktree}
+		s.Repository = &api.SandboxRepository{Source: req.Repository.Source, Branch: branch, From: "main",
+			Base: strings.Repeat("ab", 20), Worktree: req.Repository.Worktree}
 	}
 	send(api.EventProgress, api.Progress{Step: "starting", Elapsed: 1.301})
 	f.mu.Lock()
@@ -186,8 +198,10 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("POST /sandboxes/{sandbox}/import", func(w http.ResponseWriter, r *http.Request) {
 		s := of(r)
-		done := api.ImportedWork{Branch: s.Repository.Branch, Remote: "https://git.example/owner/repo.git", Base: s.Repository.Base, Directory: filepath.Join(filepath.Dir(s.Repository.Source), "import.git")}
-		out, err := exec.Command("git", "-C", done.Directory, "for-each-ref", "--format=%(objectname) %(refname)", "refs/sandbox").Output()
+		done := api.ImportedWork{Branch: s.Repository.Branch, Remote: "https://git.example/owner/repo.git",
+			Base: s.Repository.Base, Directory: filepath.Join(filepath.Dir(s.Repository.Source), "import.git")}
+		out, err := exec.Command("git", "-C", done.Directory, "for-each-ref", "--format=%(objectname) %(refname)",
+			"refs/sandbox").Output()
 		if err != nil {
 			out = []byte("0123456789012345678901234567890123456789 refs/sandbox/HEAD\n")
 		}
@@ -239,10 +253,12 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 			}
 		}
 		if !req.Restricted {
-			reply(w, 403, api.Error{Error: `".github/workflows/ci.yaml" is not applied: it decides what others run`, Code: string(cove.Forbidden)})
+			reply(w, 403, api.Error{Error: `".github/workflows/ci.yaml" is not applied: it decides what others run`,
+				Code: string(cove.Forbidden)})
 			return
 		}
-		reply(w, 200, api.AppliedWork{Changes: []api.WorkChange{{Path: req.Directory, Change: "changed"}, {Path: fmt.Sprint(req.Paths), Change: "added"}}})
+		reply(w, 200, api.AppliedWork{Changes: []api.WorkChange{{Path: req.Directory, Change: "changed"},
+			{Path: fmt.Sprint(req.Paths), Change: "added"}}})
 	})
 	mux.HandleFunc("POST /sandboxes/{sandbox}/push", func(w http.ResponseWriter, r *http.Request) {
 		var req api.PushRequest
@@ -250,6 +266,7 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 		if req.Branch == "" {
 			req.Branch = of(r).Repository.Branch
 		}
-		reply(w, 200, api.PushedWork{Remote: "https://git.example/owner/repo.git", Branch: req.Branch, Commit: "0123456789012345678901234567890123456789"})
+		reply(w, 200, api.PushedWork{Remote: "https://git.example/owner/repo.git", Branch: req.Branch,
+			Commit: "0123456789012345678901234567890123456789"})
 	})
 }

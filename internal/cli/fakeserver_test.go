@@ -17,9 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// fakeServer answers like a server of Cove whose programs are a few words,
-// parted by semicolons, so
-// that the command line's own behaviour shows without a sandbox:
+// fakeServer answers like a server of Cove whose programs are a few words, parted by semicolons, so that the command
+// line's own behaviour shows without a sandbox:
 //
 //	out TEXT, err TEXT   print (\n, \xNN and so on as in Go)
 //	exit N               the exit code
@@ -52,7 +51,8 @@ type record struct {
 }
 
 func newFakeServer() *fakeServer {
-	return &fakeServer{records: map[string]*record{}, answers: map[string]chan api.HoldAnswer{}, fakeSandboxes: newFakeSandboxes(), fakeRuns: newFakeRuns()}
+	return &fakeServer{records: map[string]*record{}, answers: map[string]chan api.HoldAnswer{},
+		fakeSandboxes: newFakeSandboxes(), fakeRuns: newFakeRuns()}
 }
 
 func (f *fakeServer) serve(l net.Listener) *http.Server {
@@ -66,7 +66,8 @@ func (f *fakeServer) serve(l net.Listener) *http.Server {
 	mux.HandleFunc("POST /network/holds/{id}", f.answerHold)
 	mux.HandleFunc("GET /network/approvals", func(w http.ResponseWriter, _ *http.Request) {
 		at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-		reply(w, 200, api.ApprovalList{Approvals: []api.Approval{{ID: approvalID, Policy: "0123456789abcdef", About: "POST api.example.com:443", Rule: "policy.yaml:3", Who: "local", Time: at, Until: at.Add(time.Hour)}}})
+		reply(w, 200, api.ApprovalList{Approvals: []api.Approval{{ID: approvalID, Policy: "0123456789abcdef",
+			About: "POST api.example.com:443", Rule: "policy.yaml:3", Who: "local", Time: at, Until: at.Add(time.Hour)}}})
 	})
 	mux.HandleFunc("DELETE /network/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
 		if r.PathValue("id") != approvalID {
@@ -83,8 +84,10 @@ func (f *fakeServer) serve(l net.Listener) *http.Server {
 	mux.HandleFunc("GET /network/decisions/stream", followDecisions)
 	mux.HandleFunc("GET /runtimes", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 200, api.RuntimeList{Runtimes: []api.Runtime{
-			{Name: "python", Available: true, Version: "Python 3.13.5\n", Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
-			{Name: "ruby", Missing: "apt-get install ruby", Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
+			{Name: "python", Available: true, Version: "Python 3.13.5\n",
+				Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
+			{Name: "ruby", Missing: "apt-get install ruby",
+				Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
 		}})
 	})
 	f.sandboxRoutes(mux)
@@ -146,7 +149,8 @@ func (f *fakeServer) execute(w http.ResponseWriter, r *http.Request) {
 	send(api.EventDone, done)
 }
 
-func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, line string, done *api.Execution, send func(string, any)) *api.Error {
+func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, line string, done *api.Execution,
+	send func(string, any)) *api.Error {
 	word, rest, _ := strings.Cut(line, " ")
 	print := func(event, text string) {
 		f.mu.Lock()
@@ -183,7 +187,8 @@ func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, 
 	case "truncated":
 		done.Truncated = true
 	case "event":
-		done.SecurityEvents = append(done.SecurityEvents, api.SecurityEvent{Rule: "fake", Severity: "high", Line: 1, Detail: rest})
+		done.SecurityEvents = append(done.SecurityEvents,
+			api.SecurityEvent{Rule: "fake", Severity: "high", Line: 1, Detail: rest})
 	case "env":
 		show(req.Env)
 	case "args":
@@ -191,7 +196,8 @@ func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, 
 	case "files":
 		show(req.Files)
 	case "limits":
-		show(map[string]any{"limits": req.Limits, "timeout": req.Timeout, "image": req.Image, "engine": req.Engine, "isolation": req.Isolation, "mounts": req.Mounts, "work_dir": req.WorkDir})
+		show(map[string]any{"limits": req.Limits, "timeout": req.Timeout, "image": req.Image, "engine": req.Engine,
+			"isolation": req.Isolation, "mounts": req.Mounts, "work_dir": req.WorkDir})
 	case "cat":
 		if !req.StdinStream {
 			print(api.EventStdout, "no input\n")
@@ -215,7 +221,8 @@ func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, 
 		case <-r.Context().Done():
 		}
 	case "ask", "meanwhile":
-		h := api.Hold{ID: string(cove.NewHoldID()), Execution: rec.ID, Host: rest, Port: 443, Method: "POST", Path: "/x", About: rest + ":443", Count: 1, Rule: "policy.yaml:3", Reason: "needs a person",
+		h := api.Hold{ID: string(cove.NewHoldID()), Execution: rec.ID, Host: rest, Port: 443, Method: "POST", Path: "/x",
+			About: rest + ":443", Count: 1, Rule: "policy.yaml:3", Reason: "needs a person",
 			Since: time.Now(), Until: time.Now().Add(2 * time.Minute)}
 		answer := make(chan api.HoldAnswer, 1)
 		f.mu.Lock()
@@ -295,9 +302,13 @@ func audit(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	records := []api.AuditRecord{
-		{Seq: 3, Time: at.Add(2 * time.Second), Who: "ip:192.0.2.1", Action: "request", Object: "GET /x\x1b]0;owned\a", Verdict: "deny", Detail: "no valid API key\nwas given", Hash: "c3"},
-		{Seq: 2, Time: at.Add(time.Second), Action: "sweep", Object: "native", Verdict: "ok", Detail: "action=" + q.Get("action") + " object=" + q.Get("object") + " verdict=" + q.Get("verdict") + " since=" + q.Get("since"), Hash: "b2"},
-		{Seq: 1, Time: at, Who: "local", Action: "execute", Object: "ex_1", Verdict: "ok", Detail: "python on fake: completed, exit code 0", Hash: "a1"},
+		{Seq: 3, Time: at.Add(2 * time.Second), Who: "ip:192.0.2.1", Action: "request", Object: "GET /x\x1b]0;owned\a",
+			Verdict: "deny", Detail: "no valid API key\nwas given", Hash: "c3"},
+		{Seq: 2, Time: at.Add(time.Second), Action: "sweep", Object: "native", Verdict: "ok",
+			Detail: "action=" + q.Get("action") + " object=" + q.Get("object") + " verdict=" + q.Get("verdict") + " since=" +
+				q.Get("since"), Hash: "b2"},
+		{Seq: 1, Time: at, Who: "local", Action: "execute", Object: "ex_1", Verdict: "ok",
+			Detail: "python on fake: completed, exit code 0", Hash: "a1"},
 	}
 	n, _ := strconv.Atoi(q.Get("cursor"))
 	l := api.AuditList{Records: records[n : n+1]}
@@ -314,12 +325,19 @@ func decisions(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	all := []api.Decision{
-		{Seq: 9, Time: at.Add(3 * time.Second), Execution: someExecution, Verdict: api.VerdictLost, Reason: "12 decisions were not recorded", Count: 12},
-		{Seq: 8, Time: at.Add(2 * time.Second), Execution: someExecution, Entry: "connect", Protocol: "https", Host: "2001:db8::1", Port: 443, Method: "GET", Path: "/x\x1b]0;owned\a", Verdict: "deny", Stage: "policy",
-			Rule: "default", Reason: "no rule allows it", Remedy: "cove policy allow " + someExecution + " 2001:db8::1", Status: 403, Received: 120, Duration: 0.002, Count: 3},
-		{Seq: 7, Time: at.Add(time.Second), Execution: someExecution, Entry: "transparent", Protocol: "tcp", Host: "git.example.com", Port: 22, Verdict: "allow", Stage: "upstream", Sent: 2048, Received: 1 << 20, Duration: 2.5, Count: 1},
-		{Seq: 5, Time: at, Execution: someExecution, Entry: "dns", Host: "git.example.com", Method: "AAAA", Verdict: "allow", Stage: "upstream", Rule: "--allow git.example.com",
-			Reason: "execution=" + q.Get("execution") + " host=" + q.Get("host") + " verdict=" + q.Get("verdict") + " since=" + q.Get("since"), Count: 1},
+		{Seq: 9, Time: at.Add(3 * time.Second), Execution: someExecution, Verdict: api.VerdictLost,
+			Reason: "12 decisions were not recorded", Count: 12},
+		{Seq: 8, Time: at.Add(2 * time.Second), Execution: someExecution, Entry: "connect", Protocol: "https",
+			Host: "2001:db8::1", Port: 443, Method: "GET", Path: "/x\x1b]0;owned\a", Verdict: "deny", Stage: "policy",
+			Rule: "default", Reason: "no rule allows it", Remedy: "cove policy allow " + someExecution + " 2001:db8::1",
+			Status: 403, Received: 120, Duration: 0.002, Count: 3},
+		{Seq: 7, Time: at.Add(time.Second), Execution: someExecution, Entry: "transparent", Protocol: "tcp",
+			Host: "git.example.com", Port: 22, Verdict: "allow", Stage: "upstream", Sent: 2048, Received: 1 << 20,
+			Duration: 2.5, Count: 1},
+		{Seq: 5, Time: at, Execution: someExecution, Entry: "dns", Host: "git.example.com", Method: "AAAA", Verdict: "allow",
+			Stage: "upstream", Rule: "--allow git.example.com",
+			Reason: "execution=" + q.Get("execution") + " host=" + q.Get("host") + " verdict=" + q.Get("verdict") + " since=" +
+				q.Get("since"), Count: 1},
 	}
 	n, _ := strconv.Atoi(q.Get("cursor"))
 	l := api.DecisionList{Decisions: all[n : n+1]}
@@ -333,7 +351,9 @@ func decisions(w http.ResponseWriter, r *http.Request) {
 func followDecisions(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	after, _ := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
-	b, _ := json.Marshal(api.Decision{Seq: after + 1, Time: time.Date(2030, 1, 2, 3, 5, 0, 0, time.UTC), Execution: someExecution, Entry: "absolute-form", Protocol: "http", Host: "new.example.com", Port: 8080, Method: "GET", Path: "/", Verdict: "allow", Status: 200, Count: 1})
+	b, _ := json.Marshal(api.Decision{Seq: after + 1, Time: time.Date(2030, 1, 2, 3, 5, 0, 0, time.UTC),
+		Execution: someExecution, Entry: "absolute-form", Protocol: "http", Host: "new.example.com", Port: 8080,
+		Method: "GET", Path: "/", Verdict: "allow", Status: 200, Count: 1})
 	fmt.Fprintf(w, ":\n\nid: %d\nevent: decision\ndata: %s\n\n", after+1, b)
 }
 

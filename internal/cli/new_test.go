@@ -13,8 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
 
-// atFakeServer makes this process's commands talk to a fake server, with a
-// terminal that is wide enough.
+// atFakeServer makes this process's commands talk to a fake server, with a terminal that is wide enough.
 func atFakeServer(t *testing.T) (master, terminal *os.File) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cove-cli-")
@@ -58,7 +57,8 @@ func TestDestroyAllIsTypedTwice(t *testing.T) {
 			master, terminal := atFakeServer(t)
 			done := make(chan int)
 			go func() {
-				done <- cli.Main(t.Context(), []string{"destroy", "--all", "--yes"}, cli.Streams{In: terminal, Out: terminal, Err: terminal})
+				done <- cli.Main(t.Context(), []string{"destroy", "--all", "--yes"},
+					cli.Streams{In: terminal, Out: terminal, Err: terminal})
 			}()
 			shown := seen(t, master, "to go on: ")
 			for line := range strings.Lines(c.typed) {
@@ -83,7 +83,8 @@ func TestDestroyAllIsTypedTwice(t *testing.T) {
 func asks(t *testing.T, terminal *os.File, args ...string) chan int {
 	done := make(chan int)
 	go func() {
-		done <- cli.Main(t.Context(), append([]string{"new"}, args...), cli.Streams{In: terminal, Out: terminal, Err: terminal})
+		done <- cli.Main(t.Context(), append([]string{"new"}, args...),
+			cli.Streams{In: terminal, Out: terminal, Err: terminal})
 	}()
 	return done
 }
@@ -114,8 +115,7 @@ func TestNewAsksAtATerminal(t *testing.T) {
 	}
 }
 
-// TestNewAsksLineByLine: a terminal that draws nothing is asked so, and the
-// answers make the command line.
+// TestNewAsksLineByLine: a terminal that draws nothing is asked so, and the answers make the command line.
 func TestNewAsksLineByLine(t *testing.T) {
 	master, terminal := atFakeServer(t)
 	t.Setenv("TERM", "dumb")
@@ -139,14 +139,16 @@ func TestNewAsksLineByLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer made.Close()
-	if code := cli.Main(t.Context(), []string{"info", "asked", "--json"}, cli.Streams{Out: made, Err: os.Stderr}); code != 0 {
+	if code := cli.Main(t.Context(), []string{"info", "asked", "--json"},
+		cli.Streams{Out: made, Err: os.Stderr}); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	text, err := os.ReadFile(made.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`\"source\":\"owner/repo-two\",\"branch\":\"topic\",\"from\":\"v2\"`, `\"agent\":\"claude\"`, `\"mode\":\"limited\"`} {
+	for _, want := range []string{`\"source\":\"owner/repo-two\",\"branch\":\"topic\",\"from\":\"v2\"`,
+		`\"agent\":\"claude\"`, `\"mode\":\"limited\"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in %s", want, text)
 		}

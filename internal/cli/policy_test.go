@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestPolicyDocument takes the policy and the expectations of docs/policy.md
-// as they stand there: the policy has no warning, and every expectation is
-// met.
+// TestPolicyDocument takes the policy and the expectations of docs/policy.md as they stand there: the policy has no
+// warning, and every expectation is met.
 func TestPolicyDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/policy.md")
 	if err != nil {

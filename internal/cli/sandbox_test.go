@@ -52,8 +52,7 @@ func TestSandboxTranscripts(t *testing.T) {
 	})
 }
 
-// buildGuest builds cove-guest where sandboxes, whose ids are their own, can
-// reach it.
+// buildGuest builds cove-guest where sandboxes, whose ids are their own, can reach it.
 func buildGuest(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -129,8 +128,10 @@ func TestSandboxesTour(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	env := append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"), "HOME="+dir,
-		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@site.example", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@site.example",
+	env := append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"),
+		"COVE_RUN_DIR="+filepath.Join(dir, "run"), "HOME="+dir,
+		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@site.example", "GIT_COMMITTER_NAME=Ada",
+		"GIT_COMMITTER_EMAIL=ada@site.example",
 		"COVE_GUEST="+buildGuest(t), "COVE_SANDBOX_CGROUP_PARENT="+cgroupParent, "NO_COLOR=1", "COVE_SERVER=", "LC_ALL=C")
 	run := func(line string) (string, error) {
 		cmd := exec.Command("sh", "-c", line)

@@ -84,7 +84,8 @@ func TestBarAtATerminal(t *testing.T) {
 	defer out.Close()
 	shown := make(chan string)
 	go func() { shown <- seen(t, master, "END") }()
-	if code := cli.Main(t.Context(), []string{"image", "import", archive, "--name", "x"}, cli.Streams{Out: out, Err: terminal}); code != 0 {
+	if code := cli.Main(t.Context(), []string{"image", "import", archive, "--name", "x"},
+		cli.Streams{Out: out, Err: terminal}); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	fmt.Fprint(terminal, "END")

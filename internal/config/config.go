@@ -1,11 +1,8 @@
-// Package config owns Cove's settings: one YAML file, the environment over it,
-// and the command line over both.
+// Package config owns Cove's settings: one YAML file, the environment over it, and the command line over both.
 //
-// Every setting has one name, a path such as sandbox.max_concurrent: that is
-// how it stands in the file, how messages call it, and (in capitals, with
-// COVE_ in front and _ for the dots) its environment variable. Load reads all
-// three, refuses what it does not know with the line it stands on, and keeps
-// where each value came from.
+// Every setting has one name, a path such as sandbox.max_concurrent: that is how it stands in the file, how messages
+// call it, and (in capitals, with COVE_ in front and _ for the dots) its environment variable. Load reads all three,
+// refuses what it does not know with the line it stands on, and keeps where each value came from.
 package config
 
 import (
@@ -21,8 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
-// Config holds every setting. The doc tags are their descriptions in "cove config
-// show" and in the example.
+// Config holds every setting. The doc tags are their descriptions in "cove config show" and in the example.
 type Config struct {
 	Listen       string   `yaml:"listen" doc:"Address of the HTTP API, host:port; beyond loopback it needs api_keys. Empty: the unix socket in run_dir only."`
 	AllowedHosts []string `yaml:"allowed_hosts" doc:"Names besides localhost under which the API may be called on loopback."`
@@ -58,8 +54,7 @@ type TLS struct {
 	Key  string `yaml:"key" doc:"PEM file of the certificate's key."`
 }
 
-// APIKey is one key: its holder's name, and its SHA-256 in hex. The key itself
-// is nowhere.
+// APIKey is one key: its holder's name, and its SHA-256 in hex. The key itself is nowhere.
 type APIKey struct {
 	Name string `yaml:"name"`
 	Hash string `yaml:"hash"`

@@ -70,7 +70,8 @@ func TestDirectories(t *testing.T) {
 		{"root", "/var/lib/cove", "/run/cove", Source{Getenv: func(string) string { return "" }}},
 		{"user", "/home/u/.local/share/cove", "/home/u/.local/share/cove/run", source()},
 		{"user with XDG", "/d/cove", "/r/cove", source("XDG_DATA_HOME=/d", "XDG_RUNTIME_DIR=/r")},
-		{"relative XDG is ignored", "/home/u/.local/share/cove", "/home/u/.local/share/cove/run", source("XDG_DATA_HOME=d", "XDG_RUNTIME_DIR=r")},
+		{"relative XDG is ignored", "/home/u/.local/share/cove", "/home/u/.local/share/cove/run",
+			source("XDG_DATA_HOME=d", "XDG_RUNTIME_DIR=r")},
 		{"set", "/a", "/b", source("COVE_HOME=/a", "COVE_RUN_DIR=/b", "XDG_DATA_HOME=/d")},
 	} {
 		got, err := Load(c.s)
@@ -88,11 +89,13 @@ func TestPrecedence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:1" || c.Engine != "native" || c.Sandbox.Queue != 20 || c.Sandbox.MaxConcurrent != 3 || c.Audit.Retention.Std() != 48*time.Hour || c.Log.Level != "info" {
+	if c.Listen != "127.0.0.1:1" || c.Engine != "native" || c.Sandbox.Queue != 20 || c.Sandbox.MaxConcurrent != 3 ||
+		c.Audit.Retention.Std() != 48*time.Hour || c.Log.Level != "info" {
 		t.Errorf("got %+v", c)
 	}
-	for name, want := range map[string]Origin{"listen": Origin("file " + path + ":1"), "sandbox.max_concurrent": Origin("file " + path + ":5"),
-		"sandbox.queue": "env COVE_SANDBOX_QUEUE", "engine": "flag", "log.level": "default"} {
+	for name, want := range map[string]Origin{"listen": Origin("file " + path + ":1"),
+		"sandbox.max_concurrent": Origin("file " + path + ":5"),
+		"sandbox.queue":          "env COVE_SANDBOX_QUEUE", "engine": "flag", "log.level": "default"} {
 		if got := c.Origin(name); got != want {
 			t.Errorf("%s is from %q, want %q", name, got, want)
 		}
@@ -107,7 +110,8 @@ func TestPort(t *testing.T) {
 		t.Errorf("listen %q", c.Listen)
 	}
 	for _, port := range []string{"x", "-1", "65536", "80:80"} {
-		if _, err := Load(source("PORT=" + port)); cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "PORT") {
+		if _, err := Load(source("PORT=" + port)); cove.ErrorCode(err) != cove.InvalidArgument ||
+			!strings.Contains(err.Error(), "PORT") {
 			t.Errorf("%s: %v", port, err)
 		}
 	}
@@ -128,12 +132,16 @@ sandbox:
   default_limits: {cpus: 0.5, timeout: 1500ms}
 rate_limit: {per_second: 0.5}
 `)
-	if c.Listen != "[::1]:0" || !reflect.DeepEqual(c.AllowedHosts, []string{"a.test", "b.test"}) || c.TLS.Key != "/k" || len(c.APIKeys) != 2 || c.APIKeys[0] != (APIKey{"ci", hash}) ||
-		c.Sandbox.AllowedWorkdirRoots[0] != "/srv/work" || c.Sandbox.DefaultLimits.CPUs != .5 || c.Sandbox.DefaultLimits.Timeout.Std() != 1500*time.Millisecond || c.RateLimit.PerSecond != .5 {
+	if c.Listen != "[::1]:0" || !reflect.DeepEqual(c.AllowedHosts, []string{"a.test", "b.test"}) || c.TLS.Key != "/k" ||
+		len(c.APIKeys) != 2 || c.APIKeys[0] != (APIKey{"ci", hash}) ||
+		c.Sandbox.AllowedWorkdirRoots[0] != "/srv/work" || c.Sandbox.DefaultLimits.CPUs != .5 ||
+		c.Sandbox.DefaultLimits.Timeout.Std() != 1500*time.Millisecond || c.RateLimit.PerSecond != .5 {
 		t.Errorf("got %+v", c)
 	}
-	e := load(t, "", "COVE_ALLOWED_HOSTS=a, b", "COVE_API_KEYS=ci:"+hash+",dev:"+hash, "COVE_SANDBOX_ALLOWED_WORKDIR_ROOTS=/a,/b", "COVE_RATE_LIMIT_PER_SECOND=3")
-	if !reflect.DeepEqual(e.AllowedHosts, []string{"a", "b"}) || len(e.APIKeys) != 2 || len(e.Sandbox.AllowedWorkdirRoots) != 2 || e.RateLimit.PerSecond != 3 {
+	e := load(t, "", "COVE_ALLOWED_HOSTS=a, b", "COVE_API_KEYS=ci:"+hash+",dev:"+hash,
+		"COVE_SANDBOX_ALLOWED_WORKDIR_ROOTS=/a,/b", "COVE_RATE_LIMIT_PER_SECOND=3")
+	if !reflect.DeepEqual(e.AllowedHosts, []string{"a", "b"}) || len(e.APIKeys) != 2 ||
+		len(e.Sandbox.AllowedWorkdirRoots) != 2 || e.RateLimit.PerSecond != 3 {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -151,8 +159,10 @@ func TestRefusals(t *testing.T) {
 		environ    []string
 		says       []string
 	}{
-		{"unknown setting", "engine: native\nlisten_on: x\n", nil, []string{"cove.yaml:2: there is no setting \"listen_on\"", "listen"}},
-		{"unknown setting in a section", "sandbox:\n  queue: 1\n  max_concurent: 3\n", nil, []string{"cove.yaml:3:", "sandbox.max_concurent", "max_concurrent"}},
+		{"unknown setting", "engine: native\nlisten_on: x\n", nil,
+			[]string{"cove.yaml:2: there is no setting \"listen_on\"", "listen"}},
+		{"unknown setting in a section", "sandbox:\n  queue: 1\n  max_concurent: 3\n", nil,
+			[]string{"cove.yaml:3:", "sandbox.max_concurent", "max_concurrent"}},
 		{"setting in the wrong section", "log:\n  queue: 3\n", nil, []string{"cove.yaml:2:", "did you mean sandbox.queue?"}},
 		{"twice", "engine: native\nengine: docker\n", nil, []string{"cove.yaml", "2", "engine"}},
 		{"section twice", "log:\n  level: info\nlog:\n  format: json\n", nil, []string{"cove.yaml", "3"}},
@@ -163,19 +173,27 @@ func TestRefusals(t *testing.T) {
 		{"text for a section", "sandbox: yes\n", nil, []string{"cove.yaml:1: sandbox must be a mapping"}},
 		{"mapping for a text", "engine:\n  name: native\n", nil, []string{"cove.yaml:2: engine: must be one value"}},
 		{"no value", "engine:\n", nil, []string{"cove.yaml:1: engine: has no value"}},
-		{"text for a number", "sandbox:\n  queue: many\n", nil, []string{"cove.yaml:2: sandbox.queue: \"many\" is not a whole number"}},
+		{"text for a number", "sandbox:\n  queue: many\n", nil,
+			[]string{"cove.yaml:2: sandbox.queue: \"many\" is not a whole number"}},
 		{"fraction for a number", "sandbox:\n  queue: 1.5\n", nil, []string{"cove.yaml:2:", "whole number"}},
-		{"number without a unit", "shutdown_grace: 10\n", nil, []string{"cove.yaml:1: shutdown_grace: \"10\" is not a time such as"}},
+		{"number without a unit", "shutdown_grace: 10\n", nil,
+			[]string{"cove.yaml:1: shutdown_grace: \"10\" is not a time such as"}},
 		{"text for a list", "allowed_hosts: a\n", nil, []string{"cove.yaml:1: allowed_hosts: must be a list"}},
 		{"anchors", "listen: &x 127.0.0.1:1\nengine: *x\n", nil, []string{"cove.yaml:1: anchors"}},
-		{"key with a password", "api_keys:\n  - name: ci\n    key: secret\n", nil, []string{"cove.yaml:2: api_keys: line 3: a key has name and hash"}},
-		{"agent with a key that is none", "agents:\n  - name: mine\n    headless: [mine]\n    promt: stdin\n", nil, []string{"cove.yaml:2: agents: line 4: there is no key \"promt\" here"}},
-		{"agent without a command", "agents:\n  - name: mine\n", nil, []string{"line 2: the agent \"mine\"", "headless, interactive or both"}},
+		{"key with a password", "api_keys:\n  - name: ci\n    key: secret\n", nil,
+			[]string{"cove.yaml:2: api_keys: line 3: a key has name and hash"}},
+		{"agent with a key that is none", "agents:\n  - name: mine\n    headless: [mine]\n    promt: stdin\n", nil,
+			[]string{"cove.yaml:2: agents: line 4: there is no key \"promt\" here"}},
+		{"agent without a command", "agents:\n  - name: mine\n", nil,
+			[]string{"line 2: the agent \"mine\"", "headless, interactive or both"}},
 		{"agents in the environment", "", []string{"COVE_AGENTS=mine"}, []string{"COVE_AGENTS", "file only"}},
-		{"short hash", "api_keys: [{name: ci, hash: abcd}]\n", nil, []string{"api_keys", "cove.yaml:1", "cove config new-key ci"}},
+		{"short hash", "api_keys: [{name: ci, hash: abcd}]\n", nil,
+			[]string{"api_keys", "cove.yaml:1", "cove config new-key ci"}},
 		{"key without a name", "api_keys: [{hash: " + hash + "}]\n", nil, []string{"api_keys", "not a name"}},
-		{"key name twice", "api_keys: [{name: a, hash: " + hash + "}, {name: a, hash: " + hash + "}]\n", nil, []string{"api_keys", "twice"}},
-		{"open without keys", "listen: 0.0.0.0:8080\n", nil, []string{"listen: 0.0.0.0:8080 can be reached from other machines", "cove config new-key"}},
+		{"key name twice", "api_keys: [{name: a, hash: " + hash + "}, {name: a, hash: " + hash + "}]\n", nil,
+			[]string{"api_keys", "twice"}},
+		{"open without keys", "listen: 0.0.0.0:8080\n", nil,
+			[]string{"listen: 0.0.0.0:8080 can be reached from other machines", "cove config new-key"}},
 		{"all addresses without keys", "listen: :8080\n", nil, []string{"listen", "other machines"}},
 		{"a name without keys", "listen: box.example:8080\n", nil, []string{"listen", "other machines"}},
 		{"no port", "listen: 127.0.0.1\n", nil, []string{"listen", "host:port"}},
@@ -185,19 +203,26 @@ func TestRefusals(t *testing.T) {
 		{"root as a root", "sandbox: {allowed_workdir_roots: [/]}\n", nil, []string{"allowed_workdir_roots", "below /"}},
 		{"relative root", "sandbox: {allowed_workdir_roots: [work]}\n", nil, []string{"allowed_workdir_roots"}},
 		{"control group elsewhere", "sandbox: {cgroup_parent: ../x}\n", nil, []string{"cgroup_parent"}},
-		{"unknown engine", "engine: runc\n", nil, []string{"engine: \"runc\" is none of native, docker, auto", "cove.yaml:1"}},
+		{"unknown engine", "engine: runc\n", nil, []string{"engine: \"runc\" is none of native, docker, auto",
+			"cove.yaml:1"}},
 		{"unknown level", "log: {level: verbose}\n", nil, []string{"log.level"}},
-		{"no concurrency", "sandbox: {max_concurrent: 0}\n", nil, []string{"sandbox.max_concurrent: 0 is out of range", "1 to 10000"}},
+		{"no concurrency", "sandbox: {max_concurrent: 0}\n", nil,
+			[]string{"sandbox.max_concurrent: 0 is out of range", "1 to 10000"}},
 		{"not a number", "rate_limit: {per_second: .nan}\n", nil, []string{"rate_limit.per_second"}},
 		{"negative rate", "rate_limit: {per_second: -1}\n", nil, []string{"rate_limit.per_second: -1 is out of range"}},
-		{"gateway's rate", "gateway: {rate_limit: {per_second: -1}}\n", nil, []string{"gateway.rate_limit.per_second: -1 is out of range"}},
-		{"gateway's burst", "gateway: {rate_limit: {burst: 0}}\n", nil, []string{"gateway.rate_limit.burst: 0 is out of range"}},
-		{"GitHub server", "gateway: {github_hosts: [\"https://github.example.com\"]}\n", nil, []string{"gateway.github_hosts", "github.example.com"}},
+		{"gateway's rate", "gateway: {rate_limit: {per_second: -1}}\n", nil,
+			[]string{"gateway.rate_limit.per_second: -1 is out of range"}},
+		{"gateway's burst", "gateway: {rate_limit: {burst: 0}}\n", nil,
+			[]string{"gateway.rate_limit.burst: 0 is out of range"}},
+		{"GitHub server", "gateway: {github_hosts: [\"https://github.example.com\"]}\n", nil,
+			[]string{"gateway.github_hosts", "github.example.com"}},
 		{"short retention", "audit: {retention: 1s}\n", nil, []string{"audit.retention: 1s is out of range"}},
 		{"few decisions", "audit: {decisions: 10}\n", nil, []string{"audit.decisions: 10 is out of range"}},
 		{"negative limit", "sandbox: {max_limits: {memory_mb: -5}}\n", nil, []string{"max_limits", "memory of"}},
-		{"overflowing limit", "sandbox: {max_limits: {memory_mb: 99999999999999999}}\n", nil, []string{"max_limits", "memory of"}},
-		{"default over the maximum", "sandbox: {max_limits: {pids_limit: 10}}\n", nil, []string{"default pids of 50 is over the maximum of 10"}},
+		{"overflowing limit", "sandbox: {max_limits: {memory_mb: 99999999999999999}}\n", nil,
+			[]string{"max_limits", "memory of"}},
+		{"default over the maximum", "sandbox: {max_limits: {pids_limit: 10}}\n", nil,
+			[]string{"default pids of 50 is over the maximum of 10"}},
 		{"variable of the wrong kind", "", []string{"COVE_SANDBOX_QUEUE=x"}, []string{"COVE_SANDBOX_QUEUE", "whole number"}},
 		{"variable that opens the server", "", []string{"COVE_LISTEN=0.0.0.0:1"}, []string{"listen", "env COVE_LISTEN"}},
 		{"key variable", "", []string{"COVE_API_KEYS=secret"}, []string{"COVE_API_KEYS", "NAME:HASH"}},
@@ -251,13 +276,15 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestShow(t *testing.T) {
-	c := load(t, "api_keys: [{name: ci, hash: "+hash+"}]\nallowed_hosts: [\"a, b\", x]\nengine: docker\n", "COVE_LOG_LEVEL=debug")
+	c := load(t, "api_keys: [{name: ci, hash: "+hash+"}]\nallowed_hosts: [\"a, b\", x]\nengine: docker\n",
+		"COVE_LOG_LEVEL=debug")
 	var b bytes.Buffer
 	if err := c.Show(&b); err != nil {
 		t.Fatal(err)
 	}
 	text := b.String()
-	for _, want := range []string{"listen: 127.0.0.1:8080  # default\n", "engine: docker  # file ", "cove.yaml:3\n", "  level: debug  # env COVE_LOG_LEVEL\n",
+	for _, want := range []string{"listen: 127.0.0.1:8080  # default\n", "engine: docker  # file ", "cove.yaml:3\n",
+		"  level: debug  # env COVE_LOG_LEVEL\n",
 		"  default_limits:\n    memory_mb: 256  # default\n", "retention: 30d  # default\n", "name: ci"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -324,7 +351,8 @@ func TestNewAPIKey(t *testing.T) {
 }
 
 func TestDuration(t *testing.T) {
-	for text, want := range map[string]time.Duration{"0": 0, "10s": 10 * time.Second, "30d": 30 * day, "1h30m": 90 * time.Minute} {
+	for text, want := range map[string]time.Duration{"0": 0, "10s": 10 * time.Second, "30d": 30 * day,
+		"1h30m": 90 * time.Minute} {
 		d, err := ParseDuration(text)
 		if err != nil || d.Std() != want {
 			t.Errorf("%s: %v, %v", text, d, err)

@@ -6,9 +6,8 @@ import (
 	"encoding/hex"
 )
 
-// NewAPIKey returns a fresh key of 256 random bits, and the hash that
-// api_keys stores. The key is shown once and kept nowhere; because it is
-// random, a plain hash of it tells nothing.
+// NewAPIKey returns a fresh key of 256 random bits, and the hash that api_keys stores. The key is shown once and kept
+// nowhere; because it is random, a plain hash of it tells nothing.
 func NewAPIKey() (key, hash string) {
 	var b [32]byte
 	rand.Read(b[:])

@@ -28,8 +28,7 @@ type Source struct {
 	UID     int
 }
 
-// Origin says where a value came from: "default", "file PATH:LINE",
-// "env NAME" or "flag".
+// Origin says where a value came from: "default", "file PATH:LINE", "env NAME" or "flag".
 type Origin string
 
 // Load reads the settings and checks them. Errors: InvalidArgument with the

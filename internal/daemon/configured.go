@@ -60,10 +60,11 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 		}
 	}
 	if g.Resolver != "" {
-		o.Dialer.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var dialer net.Dialer
-			return dialer.DialContext(ctx, network, g.Resolver)
-		}}
+		o.Dialer.Resolver = &net.Resolver{PreferGo: true,
+			Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				var dialer net.Dialer
+				return dialer.DialContext(ctx, network, g.Resolver)
+			}}
 	}
 	if g.UpstreamProxy != "" {
 		if o.Dialer.Upstream, err = url.Parse(g.UpstreamProxy); err != nil {
@@ -107,7 +108,10 @@ func GitHub(g config.Gateway) (github.Servers, error) {
 // Machine returns the part of this machine and its gateway that policies depend on.
 func Machine(ctx context.Context, g config.Gateway) (policy.Machine, error) {
 	packages := registry.New()
-	m := policy.Machine{Own: ownAddresses(), Registry: func(tool string) ([]policy.Endpoint, error) { return packages.Endpoints(ctx, tool) }}
+	m := policy.Machine{Own: ownAddresses(), Registry: func(tool string) ([]policy.Endpoint,
+		error) {
+		return packages.Endpoints(ctx, tool)
+	}}
 	for _, s := range g.PrivateCIDRs {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
@@ -135,7 +139,8 @@ func trust(files []string) (*x509.CertPool, []byte, error) {
 			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %w", err)
 		}
 		if !pool.AppendCertsFromPEM(data) {
-			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %s has no certificate", f).WithHint("it must be PEM")
+			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %s has no certificate", f).
+				WithHint("it must be PEM")
 		}
 		bundle = append(bundle, data...)
 	}

@@ -1,6 +1,5 @@
-// Package daemon builds Cove from its parts, top to bottom, and runs it: as a
-// server, or inside a single command. It is the only package that names
-// concrete engines and stores.
+// Package daemon builds Cove from its parts, top to bottom, and runs it: as a server, or inside a single command. It is
+// the only package that names concrete engines and stores.
 package daemon
 
 import (
@@ -84,8 +83,7 @@ type Daemon struct {
 type Options struct {
 	Config *config.Config
 	Log    *slog.Logger
-	// Warm opens the default engine at once, while the rest is being built: one
-	// sandbox is about to be asked for.
+	// Warm opens the default engine at once, while the rest is being built: one sandbox is about to be asked for.
 	Warm bool
 }
 
@@ -121,7 +119,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
-	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.vault, Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
+	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.vault, Keep: cfg.Audit.Decisions,
+		Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
 	d.executions = execution.New(execution.Options{
 		NextRoute: d.nextWay, OpenRoute: d.openWay,
 		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault,
@@ -155,9 +154,8 @@ func OpenImages(cfg *config.Config, log *slog.Logger) (*image.Store, error) {
 	})
 }
 
-// directories makes what everything else stands in. The run directory is
-// passed through by guests on their way to the staging directory; what is
-// private in it has directories of its own.
+// directories makes what everything else stands in. The run directory is passed through by guests on their way to the
+// staging directory; what is private in it has directories of its own.
 func directories(cfg *config.Config) error {
 	for _, d := range []struct {
 		name, path string
@@ -165,7 +163,8 @@ func directories(cfg *config.Config) error {
 	}{{"home", cfg.Home, 0o700}, {"run_dir", cfg.RunDir, 0o755}} {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
 			return cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", d.path, err).
-				WithHint("set another with %s in the configuration or COVE_%s", d.name, map[string]string{"home": "HOME", "run_dir": "RUN_DIR"}[d.name])
+				WithHint("set another with %s in the configuration or COVE_%s", d.name,
+					map[string]string{"home": "HOME", "run_dir": "RUN_DIR"}[d.name])
 		}
 	}
 	return nil
@@ -192,7 +191,10 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: d.vault, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals,
+		Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs,
+		Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: d.vault, Flush: d.recorder.Flush,
+		Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
@@ -202,15 +204,15 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	if cfg.TLS.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key)
 		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "the TLS certificate cannot be used: %w", err).WithHint("check tls.cert and tls.key")
+			return nil, cove.Errorf(cove.InvalidArgument, "the TLS certificate cannot be used: %w", err).
+				WithHint("check tls.cert and tls.key")
 		}
 		o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
 	return httpapi.New(o)
 }
 
-// open begins to listen in memory and on the instance's socket, and cleans up
-// once after processes that were killed.
+// open begins to listen in memory and on the instance's socket, and cleans up once after processes that were killed.
 func (d *Daemon) open() error {
 	if !d.warm { // the caller may list the records, in which dead executions must not run
 		if err := d.executions.Abandon(context.Background()); err != nil {
@@ -249,7 +251,8 @@ func (d *Daemon) serveLocal(ln net.Listener) {
 func listenPrivately(path string) (net.Listener, error) {
 	ln, err := localsocket.Listen(path)
 	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "cannot listen on %s: %w", path, err).WithHint("check run_dir: a socket's path has at most 107 bytes")
+		return nil, cove.Errorf(cove.Unavailable, "cannot listen on %s: %w", path, err).
+			WithHint("check run_dir: a socket's path has at most 107 bytes")
 	}
 	return ln, nil
 }
@@ -323,10 +326,12 @@ func (d *Daemon) listen(ctx context.Context) ([]listener, error) {
 	}
 	local.Close()
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, cove.Errorf(cove.Conflict, "%s is in use by another program", d.cfg.Listen).WithHint("stop it, or choose another address with --listen")
+		return nil, cove.Errorf(cove.Conflict, "%s is in use by another program", d.cfg.Listen).
+			WithHint("stop it, or choose another address with --listen")
 	}
 	if cove.ErrorCode(err) == cove.Internal {
-		return nil, cove.Errorf(cove.InvalidArgument, "cannot listen on %s: %w", d.cfg.Listen, err).WithHint("choose another address with --listen")
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot listen on %s: %w", d.cfg.Listen, err).
+			WithHint("choose another address with --listen")
 	}
 	return nil, err
 }
@@ -361,8 +366,7 @@ func (d *Daemon) answer() error {
 	return nil
 }
 
-// Close waits for running executions until ctx ends, kills the rest, and
-// leaves nothing behind. It may be called again.
+// Close waits for running executions until ctx ends, kills the rest, and leaves nothing behind. It may be called again.
 func (d *Daemon) Close(ctx context.Context) error {
 	d.closeOnce.Do(func() { d.closeErr = d.close(ctx) })
 	return d.closeErr
@@ -415,8 +419,9 @@ func (d *Daemon) newAgents() *fit.Agents {
 // newRuns makes the runner of agents.
 func (d *Daemon) newRuns() *run.Runner {
 	return run.New(run.Options{
-		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: work.Runs{Service: d.work}, Store: d.vault, Flush: d.recorder.Flush,
-		Dir: filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
+		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: work.Runs{Service: d.work}, Store: d.vault,
+		Flush: d.recorder.Flush,
+		Dir:   filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
 	})
 }
 

@@ -43,7 +43,8 @@ func settings(t *testing.T) *config.Config {
 
 func start(t *testing.T, cfg *config.Config) (*daemon.Daemon, *client.Client) {
 	t.Helper()
-	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Warm: true})
+	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Warm: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,11 +69,13 @@ func start(t *testing.T, cfg *config.Config) (*daemon.Daemon, *client.Client) {
 
 func TestRunsCode(t *testing.T) {
 	_, c := start(t, settings(t))
-	e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo hello $1; exit 4", Args: []string{"you"}})
+	e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo hello $1; exit 4",
+		Args: []string{"you"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Output != "hello you\n" || e.ExitCode != 4 || e.Status != api.StatusCompleted || e.Usage.MemoryPeakMB <= 0 || e.Usage.CPUTimeMS <= 0 {
+	if e.Output != "hello you\n" || e.ExitCode != 4 || e.Status != api.StatusCompleted || e.Usage.MemoryPeakMB <= 0 ||
+		e.Usage.CPUTimeMS <= 0 {
 		t.Errorf("%+v", e)
 	}
 	again, err := c.Get(t.Context(), e.ID)
@@ -102,7 +105,8 @@ func TestLimits(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "sh", Code: tt.code, Spec: api.Spec{Limits: &tt.limits}, Timeout: 5})
+			e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "sh", Code: tt.code,
+				Spec: api.Spec{Limits: &tt.limits}, Timeout: 5})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +158,8 @@ func TestSecondServerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.Close(t.Context())
-	if err := second.Serve(t.Context()); cove.ErrorCode(err) != cove.Conflict || !strings.Contains(err.Error(), "another server") {
+	if err := second.Serve(t.Context()); cove.ErrorCode(err) != cove.Conflict ||
+		!strings.Contains(err.Error(), "another server") {
 		t.Errorf("got %v", err)
 	}
 	cancel()

@@ -26,8 +26,10 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	d.detached.Store(g)
 	d.approvals.Add(g)
 	err = d.sandboxes.Adopt(ctx, sandbox.Host{
-		Workspaces: workspaces, Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs, Recorders: d.runs,
-		Git: newGitBeside(d.cfg.Home, gitBeside{engines: d.engines, gateway: d.openGateway, guest: GuestPath(d.cfg), log: d.log}),
+		Workspaces: workspaces, Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs,
+		Recorders: d.runs,
+		Git: newGitBeside(d.cfg.Home, gitBeside{engines: d.engines, gateway: d.openGateway,
+			guest: GuestPath(d.cfg), log: d.log}),
 		Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
@@ -39,8 +41,8 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	return nil
 }
 
-// newDetachedGateway makes the gateway whose routes the next server can open again. Guests pass through its directory to
-// the authorities that they trust.
+// newDetachedGateway makes the gateway whose routes the next server can open again. Guests pass through its directory
+// to the authorities that they trust.
 func (d *Daemon) newDetachedGateway() (*gateway.Gateway, error) {
 	o, err := d.gatewayOptions()
 	if err != nil {
@@ -75,7 +77,8 @@ func (r repositories) Mirrors(ctx context.Context, who cove.Principal) ([]repos.
 }
 
 // FetchMirror implements httpapi.Repositories.
-func (r repositories) FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool, progress func(workspace.Step)) (repos.Mirror, error) {
+func (r repositories) FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool,
+	progress func(workspace.Step)) (repos.Mirror, error) {
 	s, err := r.open()
 	if err != nil {
 		return repos.Mirror{}, err

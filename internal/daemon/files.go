@@ -15,8 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
-// Profiles reads the named configurations. It is asked at each use, so that a
-// change counts at once.
+// Profiles reads the named configurations. It is asked at each use, so that a change counts at once.
 func Profiles(cfg *config.Config) ([]api.Profile, error) {
 	file := cfg.ProfilesFile()
 	data, err := os.ReadFile(file)

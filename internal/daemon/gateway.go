@@ -16,7 +16,8 @@ func (d *Daemon) nextWay() cove.SandboxID {
 }
 
 // openWay opens the route of an execution, which closes it before Executions.Close returns.
-func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n egress.Network) (egress.Route, error) {
+func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.ExecutionID,
+	n egress.Network) (egress.Route, error) {
 	g, err := d.openGateway()
 	if err != nil {
 		return nil, err

@@ -17,8 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// newGitRoot makes the root filesystem for git of hidden repositories, in place of an earlier server's. It is in the home,
-// beside images: the run directory may be a tmpfs, which has no idmapped mounts before Linux 6.3.
+// newGitRoot makes the root filesystem for git of hidden repositories, in place of an earlier server's. It is in the
+// home, beside images: the run directory may be a tmpfs, which has no idmapped mounts before Linux 6.3.
 func newGitRoot(home, guest string) (engine.Rootfs, error) {
 	dir := filepath.Join(home, "git-root")
 	if err := os.RemoveAll(dir); err != nil {

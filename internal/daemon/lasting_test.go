@@ -105,7 +105,8 @@ func (p *process) kill() {
 func (p *process) sh(t *testing.T, sandbox, script string) string {
 	t.Helper()
 	var out bytes.Buffer
-	r, err := p.Exec(t.Context(), sandbox, api.ExecRequest{Args: []string{"sh", "-c", script}}, client.Stream{Stdout: &out, Stderr: &out})
+	r, err := p.Exec(t.Context(), sandbox, api.ExecRequest{Args: []string{"sh", "-c", script}},
+		client.Stream{Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatalf("%s: %v", script, err)
 	}
@@ -160,7 +161,8 @@ func changes(t *testing.T, path, before string) string {
 func repository(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("sh", "-c", `git init -q . && echo first > file && git add . && git -c user.name=a -c user.email=a@example.com commit -q -m first`)
+	cmd := exec.Command("sh", "-c",
+		`git init -q . && echo first > file && git add . && git -c user.name=a -c user.email=a@example.com commit -q -m first`)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -192,8 +194,7 @@ func sshAgent(t *testing.T) (path, comment string) {
 	return path, "lent-key"
 }
 
-// TestLasting is the life of long-lived sandboxes, with a server that is killed
-// and a machine that is restarted.
+// TestLasting is the life of long-lived sandboxes, with a server that is killed and a machine that is restarted.
 func TestLasting(t *testing.T) { lasting(t, "native") }
 
 // TestLastingContainers is the same with containers.
@@ -217,7 +218,8 @@ func lasting(t *testing.T, engine string) {
 		var steps []string
 		_, err := p.CreateSandbox(t.Context(), api.SandboxRequest{
 			Name: "worker", Repository: &api.RepositoryRequest{Source: source}, SSHAgent: socket,
-			Git: &api.GitIdentity{Name: `Ada "the first" Byron`, Email: "ada@example.com"}, Spec: api.Spec{Env: map[string]string{"MINE": "yes"}},
+			Git:   &api.GitIdentity{Name: `Ada "the first" Byron`, Email: "ada@example.com"},
+			Spec:  api.Spec{Env: map[string]string{"MINE": "yes"}},
 			Files: []api.File{{Path: "notes/a", Content: "a file\n"}},
 		}, func(p api.Progress) { steps = append(steps, p.Step) })
 		if err != nil || len(steps) == 0 {
@@ -234,8 +236,10 @@ func lasting(t *testing.T, engine string) {
 		t.FailNow()
 	}
 
-	p.want(t, "worker", "pwd; id -u; echo $HOME $MINE; cat file notes/a", "/workspace\n1000\n/home/cove yes\nfirst\na file")
-	p.want(t, "worker", "git config user.name; git log --format=%s; git branch --show-current; git remote", "Ada \"the first\" Byron\nfirst\ncove/worker")
+	p.want(t, "worker", "pwd; id -u; echo $HOME $MINE; cat file notes/a",
+		"/workspace\n1000\n/home/cove yes\nfirst\na file")
+	p.want(t, "worker", "git config user.name; git log --format=%s; git branch --show-current; git remote",
+		"Ada \"the first\" Byron\nfirst\ncove/worker")
 	p.want(t, "other", "ls -A /workspace; cat /workspace/file 2>/dev/null || echo none", "none")
 	_, noSSH := exec.LookPath("ssh-add")
 	lent := func() {
@@ -247,22 +251,28 @@ func lasting(t *testing.T, engine string) {
 		}
 	}
 	lent()
-	p.sh(t, "worker", "echo work > /workspace/work && git add -A && git commit -qm work && echo home > ~/home && echo tmp > /tmp/tmp")
+	p.sh(t, "worker",
+		"echo work > /workspace/work && git add -A && git commit -qm work && echo home > ~/home && echo tmp > /tmp/tmp")
 
 	t.Log("stop and start")
 	_, err := p.StopSandbox(t.Context(), "worker")
 	must(t, err)
 	p.wantState(t, "worker", cove.StateStopped)
-	if _, err := p.Exec(t.Context(), "worker", api.ExecRequest{Args: []string{"true"}}, client.Stream{}); cove.ErrorCode(err) != cove.Conflict {
+	if _, err := p.Exec(t.Context(), "worker", api.ExecRequest{Args: []string{"true"}},
+		client.Stream{}); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("a command in one that is stopped: %v", err)
 	}
 	_, err = p.StartSandbox(t.Context(), "worker")
 	must(t, err)
-	p.want(t, "worker", "git log --format=%s; cat ~/home; cat /tmp/tmp 2>/dev/null || echo gone", "work\nfirst\nhome\ngone")
+	p.want(t, "worker", "git log --format=%s; cat ~/home; cat /tmp/tmp 2>/dev/null || echo gone",
+		"work\nfirst\nhome\ngone")
 
 	t.Log("pause and resume")
 	count := filepath.Join(p.wantState(t, "worker", cove.StateRunning).Directory, "count")
-	if _, err := p.Exec(t.Context(), "worker", api.ExecRequest{Args: []string{"sh", "-c", "(i=0; while :; do i=$((i+1)); echo $i > /workspace/count; done) > /dev/null 2>&1 &"}, Detach: true}, client.Stream{}); err != nil {
+	if _, err := p.Exec(t.Context(), "worker",
+		api.ExecRequest{Args: []string{"sh", "-c",
+			"(i=0; while :; do i=$((i+1)); echo $i > /workspace/count; done) > /dev/null 2>&1 &"}, Detach: true},
+		client.Stream{}); err != nil {
 		t.Fatal(err)
 	}
 	changes(t, count, changes(t, count, ""))
@@ -284,7 +294,8 @@ func lasting(t *testing.T, engine string) {
 	must(t, err)
 	p.kill()
 	changes(t, count, counted) // it goes on by itself
-	if d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.DiscardHandler), Warm: true}); err != nil {
+	if d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.DiscardHandler),
+		Warm: true}); err != nil {
 		t.Error(err)
 	} else if err := d.Close(t.Context()); err != nil { // of a single command, which leaves them alone
 		t.Error(err)
@@ -336,7 +347,8 @@ func lasting(t *testing.T, engine string) {
 			t.Errorf("left in %s: %v", dir, left)
 		}
 	}
-	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), cfg.Home) || strings.Contains(string(mounts), cfg.RunDir) {
+	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), cfg.Home) ||
+		strings.Contains(string(mounts), cfg.RunDir) {
 		t.Errorf("mounts are left: %v", err)
 	}
 	reap(t, cfg)
@@ -359,7 +371,8 @@ func TestLastingRepository(t *testing.T) {
 	// Nobody's: the machine has no credential.
 	home := t.TempDir()
 	p := serve(t, cfg, "HOME="+home)
-	if made, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Repository: &api.RepositoryRequest{Source: address}}, nil); err == nil {
+	if made, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Repository: &api.RepositoryRequest{Source: address}},
+		nil); err == nil {
 		t.Errorf("without a credential there is %+v", made)
 	}
 	if list, err := p.Sandboxes(t.Context()); err != nil || len(list.Sandboxes)+len(list.Orphans) > 0 {
@@ -369,22 +382,29 @@ func TestLastingRepository(t *testing.T) {
 
 	must(t, os.WriteFile(filepath.Join(home, ".gitconfig"), []byte("[credential]\n\thelper = store\n"), 0o600))
 	host := strings.TrimPrefix(strings.TrimSuffix(address, "/team/app.git"), "https://")
-	must(t, os.WriteFile(filepath.Join(home, ".git-credentials"), []byte("https://"+user+":"+password+"@"+host+"\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(home, ".git-credentials"),
+		[]byte("https://"+user+":"+password+"@"+host+"\n"), 0o600))
 	p = serve(t, cfg, "HOME="+home)
-	made, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "worker", Repository: &api.RepositoryRequest{Source: address}, Git: &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}}, nil)
+	made, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "worker",
+		Repository: &api.RepositoryRequest{Source: address},
+		Git:        &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}}, nil)
 	must(t, err)
-	if made.Network != string(cove.NetworkLimited) || made.Repository.Remote != address || made.Repository.Branch != "cove/worker" {
+	if made.Network != string(cove.NetworkLimited) || made.Repository.Remote != address ||
+		made.Repository.Branch != "cove/worker" {
 		t.Errorf("made is %+v, %+v", made, made.Repository)
 	}
-	p.want(t, "worker", "cat README; git fetch -q && git branch -r --format='%(refname:short)' --list origin/main", "first\norigin/main")
+	p.want(t, "worker", "cat README; git fetch -q && git branch -r --format='%(refname:short)' --list origin/main",
+		"first\norigin/main")
 	p.want(t, "worker", "echo work > work && git add . && git commit -qm work && git push -q origin cove/worker 2>&1", "")
 	if got := repo.Run("log", "-1", "--format=%s %an", "cove/worker"); got != "work Ada" {
 		t.Errorf("the server has %q", got)
 	}
-	if got := p.sh(t, "worker", "git push origin cove/worker:main 2>&1 || true"); !strings.Contains(got, "remote:") || repo.Run("log", "-1", "--format=%s", "main") != "first" {
+	if got := p.sh(t, "worker", "git push origin cove/worker:main 2>&1 || true"); !strings.Contains(got, "remote:") ||
+		repo.Run("log", "-1", "--format=%s", "main") != "first" {
 		t.Errorf("pushing to another branch: %s", got)
 	}
-	if got := p.sh(t, "worker", "cat ~/.git-credentials 2>/dev/null; git config -l; env; grep -rs "+password+" /workspace /home /etc/cove /run/cove || true"); strings.Contains(got, password) {
+	if got := p.sh(t, "worker", "cat ~/.git-credentials 2>/dev/null; git config -l; env; grep -rs "+
+		password+" /workspace /home /etc/cove /run/cove || true"); strings.Contains(got, password) {
 		t.Errorf("the credential is inside: %s", got)
 	}
 	p.kill()
@@ -402,17 +422,24 @@ func TestLastingRepository(t *testing.T) {
 	// Of a repository that the store has in part, what is not there comes through
 	// the sandbox's own network, as far as it may read it.
 	large := server.Create("team/large.git")
-	second := large.RunWith("100644 blob "+large.RunWith("second\n", "hash-object", "-w", "--stdin")+"\tREADME\n", "mktree")
+	second := large.RunWith("100644 blob "+large.RunWith("second\n", "hash-object", "-w",
+		"--stdin")+"\tREADME\n", "mktree")
 	large.Run("update-ref", "refs/heads/main", large.Run("commit-tree", "-p", "main", "-m", "second", second))
 	hidden := large.RunWith("hidden\n", "hash-object", "-w", "--stdin")
 	address = server.URLAt(policy.HostService, "team/large.git")
-	if stored, err := p.FetchRepository(t.Context(), api.FetchRepositoryRequest{Source: address, Partial: true}, nil); err != nil || !stored.Partial {
+	if stored, err := p.FetchRepository(t.Context(), api.FetchRepositoryRequest{Source: address, Partial: true},
+		nil); err != nil || !stored.Partial {
 		t.Fatalf("stored is %+v, %v", stored, err)
 	}
-	_, err = p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "part", Repository: &api.RepositoryRequest{Source: address}, Git: &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}}, nil)
+	_, err = p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "part",
+		Repository: &api.RepositoryRequest{Source: address},
+		Git:        &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}}, nil)
 	must(t, err)
-	p.want(t, "part", "GIT_NO_LAZY_FETCH=1 git show HEAD~1:README >/dev/null 2>&1 && echo there; git status --porcelain; cat README; git show HEAD~1:README", "second\nfirst")
-	if got := p.sh(t, "part", "git cat-file -p "+hidden+" 2>&1 || true"); strings.Contains(got, "hidden") || !strings.Contains(got, "not our ref") {
+	p.want(t, "part",
+		"GIT_NO_LAZY_FETCH=1 git show HEAD~1:README >/dev/null 2>&1 && echo there; git status --porcelain; cat README; git "+
+			"show HEAD~1:README", "second\nfirst")
+	if got := p.sh(t, "part", "git cat-file -p "+hidden+" 2>&1 || true"); strings.Contains(got, "hidden") ||
+		!strings.Contains(got, "not our ref") {
 		t.Errorf("of what nobody refers to the sandbox sees %s", got)
 	}
 	p.want(t, "part", "echo work >> README && git commit -qam work && git push -q origin cove/part 2>&1", "")
@@ -442,9 +469,10 @@ func reboot(t *testing.T, cfg *config.Config, sandboxes ...api.Sandbox) {
 // endContainer ends a sandbox's container, which its daemon still has then.
 func endContainer(t *testing.T, sandbox string) {
 	t.Helper()
-	daemon := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"))
-	}}}
+	daemon := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"))
+		}}}
 	for _, path := range []string{"/kill", "/wait"} {
 		r, err := daemon.Post("http://docker/containers/cove-"+sandbox+path, "", nil)
 		must(t, err)
@@ -472,8 +500,7 @@ func endGroups(t *testing.T, cfg *config.Config) {
 	}
 }
 
-// reap has a process of Cove remove what the killed one had for itself, and
-// looks whether groups are left then.
+// reap has a process of Cove remove what the killed one had for itself, and looks whether groups are left then.
 func reap(t *testing.T, cfg *config.Config) {
 	t.Helper()
 	// What a killed server had made ready ends by itself, which takes a moment.
@@ -487,7 +514,8 @@ func reap(t *testing.T, cfg *config.Config) {
 			t.Fatalf("of %v some live on", known)
 		}
 	}
-	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Warm: true})
+	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Warm: true})
 	must(t, err)
 	c, err := d.Client()
 	must(t, err)

@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// memoryListener carries connections inside this process: one code path for a
-// command with and without a server.
+// memoryListener carries connections inside this process: one code path for a command with and without a server.
 type memoryListener struct {
 	conns chan net.Conn
 	once  sync.Once

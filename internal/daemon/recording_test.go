@@ -18,8 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/agent"
 )
 
-// until reads what a terminal shows until a text is in it, or, without a text,
-// until its program has ended.
+// until reads what a terminal shows until a text is in it, or, without a text, until its program has ended.
 func until(t *testing.T, term *client.Terminal, want string) {
 	t.Helper()
 	var shown strings.Builder
@@ -47,7 +46,8 @@ func TestRecording(t *testing.T) {
 	}}
 	cfg.Sandbox.CgroupParent = "cove-screen-" + strconv.Itoa(os.Getpid())
 	p := serve(t, cfg)
-	made, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "mine", Agent: "screen", Repository: &api.RepositoryRequest{Source: repository(t), Uncommitted: true}}, nil)
+	made, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "mine", Agent: "screen",
+		Repository: &api.RepositoryRequest{Source: repository(t), Uncommitted: true}}, nil)
 	must(t, err)
 	term, err := p.AttachTerminal(t.Context(), "mine", client.TerminalOptions{Rows: 20, Columns: 70})
 	must(t, err)
@@ -55,7 +55,8 @@ func TestRecording(t *testing.T) {
 	term.Close()
 
 	list, err := p.Runs(t.Context(), client.RunQuery{Sandbox: made.ID})
-	if err != nil || len(list.Runs) != 1 || !list.Runs[0].Interactive || list.Runs[0].Status != api.RunRunning || list.Runs[0].Agent != "screen" {
+	if err != nil || len(list.Runs) != 1 || !list.Runs[0].Interactive || list.Runs[0].Status != api.RunRunning ||
+		list.Runs[0].Agent != "screen" {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	id := list.Runs[0].ID
@@ -81,14 +82,16 @@ func TestRecording(t *testing.T) {
 		must(t, err)
 		time.Sleep(20 * time.Millisecond)
 	}
-	if r.Status != api.RunFailed || r.ExitCode == nil || *r.ExitCode != 3 || len(r.Changes) != 1 || len(r.Recordings) != 1 {
+	if r.Status != api.RunFailed || r.ExitCode == nil || *r.ExitCode != 3 || len(r.Changes) != 1 ||
+		len(r.Recordings) != 1 {
 		t.Errorf("%+v", r)
 	}
 	var cast bytes.Buffer
 	must(t, p.RunRecording(t.Context(), id, r.Recordings[0], &cast))
 	var header struct{ Version, Width, Height int }
 	first, rest, _ := strings.Cut(cast.String(), "\n")
-	if err := json.Unmarshal([]byte(first), &header); err != nil || header.Version != 2 || header.Width != 70 || header.Height != 20 {
+	if err := json.Unmarshal([]byte(first), &header); err != nil || header.Version != 2 || header.Width != 70 ||
+		header.Height != 20 {
 		t.Errorf("%s: %v", first, err)
 	}
 	shown, sizes, last := "", "", 0.0
@@ -109,7 +112,8 @@ func TestRecording(t *testing.T) {
 	}
 
 	// What somebody else runs in the sandbox is nobody's run.
-	term, err = p.AttachTerminal(t.Context(), "mine", client.TerminalOptions{New: true, Args: []string{"sh", "-c", "echo private"}, Rows: 24, Columns: 80})
+	term, err = p.AttachTerminal(t.Context(), "mine",
+		client.TerminalOptions{New: true, Args: []string{"sh", "-c", "echo private"}, Rows: 24, Columns: 80})
 	must(t, err)
 	until(t, term, "")
 	term.Close()

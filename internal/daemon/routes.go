@@ -11,7 +11,8 @@ import (
 // spec describes an egress route to the gateway.
 func spec(owner cove.Principal, id cove.SandboxID, name string, n egress.Network) gateway.Spec {
 	return gateway.Spec{
-		Owner: owner, Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget,
+		Owner: owner, Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers,
+		Budget: n.Budget,
 		Remote: n.Remote, PullRequests: n.PullRequests,
 	}
 }
@@ -31,7 +32,8 @@ func (r routes) OpenRoute(who cove.Principal, id cove.SandboxID, name string, n 
 func (r routes) ForgetRoute(id cove.SandboxID) error { return r.gateway.Discard(id) }
 
 // RepositoryNetwork implements sandbox.Routes.
-func (r routes) RepositoryNetwork(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
+func (r routes) RepositoryNetwork(who cove.Principal, of store.SandboxRepository,
+	allowPR bool) (egress.Network, error) {
 	return r.servers.Access(github.Repository{Remote: of.Remote, Branch: of.Branch, Shared: of.Shared,
 		PullRequests: allowPR, Owned: who.IsOwner()})
 }

@@ -26,7 +26,8 @@ import (
 // robots are the agents of the tests: a shell that does what its prompt says.
 var robots = []agent.Agent{{
 	Name: "robot", Title: "Robot", Program: "sh", Prompt: agent.ByStdin, Output: agent.FormatMessages,
-	Headless: []string{"sh", "-c", `say() { printf '{"version":1,"type":"thinking","content":"%s","session_id":"s1"}\n' "$1"; }
+	Headless: []string{"sh", "-c",
+		`say() { printf '{"version":1,"type":"thinking","content":"%s","session_id":"s1"}\n' "$1"; }
 answer() { printf '{"version":1,"type":"result","content":"%s"}\n{"version":1,"type":"usage","usage":{"input_tokens":3,"output_tokens":4,"turns":1}}\n' "$1"; }
 eval "$(cat)"`},
 	Options: agent.Options{Resume: []string{"{session}"}},
@@ -91,8 +92,11 @@ func TestRuns(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(source, "notes"), []byte("not committed\n"), 0o644))
 
 	t.Log("on a copy of a directory")
-	r, s := p.do(t, api.RunRequest{Directory: source}, "say hello", "cat notes >&2", "id -u >&2", "echo second >> file", "answer done")
-	if got := strings.Join(s.lines, "\n"); r.Status != api.RunSucceeded || r.Result != "done" || r.Usage.InputTokens != 3 || r.Session != "s1" || !strings.Contains(got, "log not committed") || !strings.Contains(got, "log 1000") || !strings.Contains(got, "thinking hello") {
+	r, s := p.do(t, api.RunRequest{Directory: source}, "say hello", "cat notes >&2", "id -u >&2",
+		"echo second >> file", "answer done")
+	if got := strings.Join(s.lines, "\n"); r.Status != api.RunSucceeded || r.Result != "done" ||
+		r.Usage.InputTokens != 3 || r.Session != "s1" || !strings.Contains(got, "log not committed") ||
+		!strings.Contains(got, "log 1000") || !strings.Contains(got, "thinking hello") {
 		t.Errorf("%+v\n%s", r, got)
 	}
 	if len(r.Changes) != 1 || r.Changes[0].Path != "file" || r.Changes[0].Added != 1 {
@@ -130,7 +134,8 @@ func TestRuns(t *testing.T) {
 	empty := filepath.Join(source, "deep", "empty")
 	must(t, os.MkdirAll(empty, 0o755))
 	r, s = p.do(t, api.RunRequest{Directory: empty}, "pwd >&2", "cat ../../notes >&2", "echo new > made", "answer done")
-	if got := strings.Join(s.lines, "\n"); !strings.Contains(got, "log /workspace/deep/empty\n") || !strings.Contains(got, "log not committed") || len(r.Changes) != 1 || r.Changes[0].Path != "deep/empty/made" {
+	if got := strings.Join(s.lines, "\n"); !strings.Contains(got, "log /workspace/deep/empty\n") ||
+		!strings.Contains(got, "log not committed") || len(r.Changes) != 1 || r.Changes[0].Path != "deep/empty/made" {
 		t.Errorf("%+v\n%s", r, got)
 	}
 	if got := p.sh(t, r.Sandbox, "pwd"); got != "/workspace/deep/empty" {
@@ -142,14 +147,16 @@ func TestRuns(t *testing.T) {
 	bound := t.TempDir()
 	must(t, os.Chmod(bound, 0o777))
 	r, _ = p.do(t, api.RunRequest{Directory: bound, Bind: true}, "echo here > mine; answer done")
-	if got, err := os.ReadFile(filepath.Join(bound, "mine")); err != nil || string(got) != "here\n" || !r.Bind || r.Directory != bound {
+	if got, err := os.ReadFile(filepath.Join(bound, "mine")); err != nil || string(got) != "here\n" || !r.Bind ||
+		r.Directory != bound {
 		t.Errorf("%+v has %q, %v", r, got, err)
 	}
 
 	t.Log("in the place of a language")
 	req := api.ExecuteRequest{Language: "robot", Code: "say hello; cat mine >&2; answer done", WorkDir: bound}
 	e, err := p.Execute(t.Context(), req)
-	if err != nil || e.Status != api.StatusCompleted || e.ExitCode != 0 || e.Stderr != "here\n" || strings.Count(e.Output, "\n") != 3 || !strings.Contains(e.Output, `"content":"hello"`) {
+	if err != nil || e.Status != api.StatusCompleted || e.ExitCode != 0 || e.Stderr != "here\n" ||
+		strings.Count(e.Output, "\n") != 3 || !strings.Contains(e.Output, `"content":"hello"`) {
 		t.Errorf("%+v, %v", e, err)
 	}
 	var stdout, stderr bytes.Buffer
@@ -160,12 +167,15 @@ func TestRuns(t *testing.T) {
 	if r, err := p.Run(t.Context(), e.ID); err != nil || r.Result != "done" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	for code, want := range map[string]int{"exit 3": 3, "echo '{\"version\":1,\"type\":\"result\",\"is_error\":true}'": 1} {
-		if e, err := p.Execute(t.Context(), api.ExecuteRequest{Language: "robot", Code: code}); err != nil || e.ExitCode != want {
+	for code, want := range map[string]int{"exit 3": 3,
+		"echo '{\"version\":1,\"type\":\"result\",\"is_error\":true}'": 1} {
+		if e, err := p.Execute(t.Context(), api.ExecuteRequest{Language: "robot", Code: code}); err != nil ||
+			e.ExitCode != want {
 			t.Errorf("%s: %+v, %v", code, e, err)
 		}
 	}
-	if _, err := p.Execute(t.Context(), api.ExecuteRequest{Language: "nothing", Code: "x"}); cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "no runtime") {
+	if _, err := p.Execute(t.Context(), api.ExecuteRequest{Language: "nothing",
+		Code: "x"}); cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "no runtime") {
 		t.Errorf("no language and no agent: %v", err)
 	}
 
@@ -179,11 +189,14 @@ func TestRuns(t *testing.T) {
 		req   api.RunRequest
 		steps string
 	}{
-		"oom":     {api.RunRequest{New: &api.SandboxRequest{Spec: api.Spec{Limits: &api.Limits{MemoryMB: 64}}}}, "say eating; tail /dev/zero; exit 1"},
-		"disk":    {api.RunRequest{New: &api.SandboxRequest{Spec: api.Spec{Limits: &api.Limits{DiskMB: 32}}}}, "say filling; head -c 100000000 /dev/zero > /tmp/big || exit 1"},
+		"oom": {api.RunRequest{New: &api.SandboxRequest{Spec: api.Spec{Limits: &api.Limits{MemoryMB: 64}}}},
+			"say eating; tail /dev/zero; exit 1"},
+		"disk": {api.RunRequest{New: &api.SandboxRequest{Spec: api.Spec{Limits: &api.Limits{DiskMB: 32}}}},
+			"say filling; head -c 100000000 /dev/zero > /tmp/big || exit 1"},
 		"timeout": {api.RunRequest{Timeout: 3}, "say waiting; sleep 1000"},
 	} {
-		if r, s := p.do(t, c.req, c.steps); r.Status != api.RunLimit || r.LimitHit != limit || r.Error != nil || len(s.lines) < 2 {
+		if r, s := p.do(t, c.req, c.steps); r.Status != api.RunLimit || r.LimitHit != limit || r.Error != nil ||
+			len(s.lines) < 2 {
 			t.Errorf("%s: %+v\n%q", limit, r, s.lines)
 		}
 	}
@@ -240,7 +253,8 @@ func TestRuns(t *testing.T) {
 		leave()
 		<-done
 		r, err := p.FollowRun(t.Context(), s.run.ID, client.RunStream{})
-		if want := map[bool]string{false: api.RunInterrupted, true: api.RunSucceeded}[detach]; err != nil || r.Status != want {
+		if want := map[bool]string{false: api.RunInterrupted, true: api.RunSucceeded}[detach]; err != nil ||
+			r.Status != want {
 			t.Errorf("detached %v: %+v, %v", detach, r, err)
 		}
 	}
@@ -251,13 +265,15 @@ func TestRuns(t *testing.T) {
 	first, _ := p.do(t, api.RunRequest{Sandbox: "mine"}, "say one; answer first")
 	_, err = p.StopSandbox(t.Context(), "mine")
 	must(t, err)
-	if second, s := p.do(t, api.RunRequest{Resume: first.ID}, "say $0; answer second"); second.SandboxName != "mine" || second.Result != "second" || s.lines[1] != "thinking s1" {
+	if second, s := p.do(t, api.RunRequest{Resume: first.ID}, "say $0; answer second"); second.SandboxName != "mine" ||
+		second.Result != "second" || s.lines[1] != "thinking s1" {
 		t.Errorf("%+v\n%q", second, s.lines)
 	}
 
 	t.Log("a server that is killed")
 	s = &story{news: make(chan string, 100)}
-	start(context.WithoutCancel(t.Context()), api.RunRequest{Sandbox: "mine", Detach: true}, "say one; say two; while [ ! -e /tmp/go ]; do sleep 0.02; done; say three; answer done")
+	start(context.WithoutCancel(t.Context()), api.RunRequest{Sandbox: "mine", Detach: true},
+		"say one; say two; while [ ! -e /tmp/go ]; do sleep 0.02; done; say three; answer done")
 	wait("thinking two")
 	id := s.run.ID
 	stopped, _ := p.do(t, api.RunRequest{}, "answer done")
@@ -267,7 +283,8 @@ func TestRuns(t *testing.T) {
 	p.sh(t, "mine", "touch /tmp/go")
 	s = &story{}
 	r, err = p.FollowRun(t.Context(), id, s.stream())
-	if got := strings.Join(s.lines, "\n"); err != nil || r.Status != api.RunSucceeded || got != "begun\nthinking one\nthinking two\nthinking three\nresult done\nusage " {
+	if got := strings.Join(s.lines, "\n"); err != nil || r.Status != api.RunSucceeded ||
+		got != "begun\nthinking one\nthinking two\nthinking three\nresult done\nusage " {
 		t.Errorf("%+v, %v\n%s", r, err, got)
 	}
 	if again, err := p.Run(t.Context(), stopped.ID[:12]); err != nil || again.Result != "done" {
@@ -276,16 +293,19 @@ func TestRuns(t *testing.T) {
 
 	t.Log("several in one sandbox, one of which is killed, and then the server")
 	must(t, os.WriteFile(cfg.ProfilesFile(), []byte("profiles:\n  - {name: crew, shared: true}\n"), 0o600))
-	crew := api.RunRequest{Detach: true, New: &api.SandboxRequest{Profile: "crew", Repository: &api.RepositoryRequest{Source: source}}}
+	crew := api.RunRequest{Detach: true, New: &api.SandboxRequest{Profile: "crew",
+		Repository: &api.RepositoryRequest{Source: source}}}
 	together := func(steps string) string {
 		s = &story{news: make(chan string, 100)}
-		start(context.WithoutCancel(t.Context()), crew, "pwd > mine; say here; while [ ! -e ~/go ]; do sleep 0.02; done; "+steps)
+		start(context.WithoutCancel(t.Context()), crew,
+			"pwd > mine; say here; while [ ! -e ~/go ]; do sleep 0.02; done; "+steps)
 		wait("thinking here")
 		return s.run.ID
 	}
 	one, two, three := together("answer one"), together("say two; answer two"), together("answer three")
 	must(t, p.InterruptRun(t.Context(), three, true))
-	if r, err := p.FollowRun(t.Context(), three, client.RunStream{}); err != nil || r.Status != api.RunInterrupted || len(r.Changes) != 1 {
+	if r, err := p.FollowRun(t.Context(), three, client.RunStream{}); err != nil || r.Status != api.RunInterrupted ||
+		len(r.Changes) != 1 {
 		t.Errorf("killed is %+v, %v", r, err)
 	}
 	p.kill()
@@ -299,7 +319,8 @@ func TestRuns(t *testing.T) {
 	places, boxes := map[string]bool{}, map[string]bool{}
 	for id, want := range map[string]string{one: "one", two: "two"} {
 		r, err := p.FollowRun(t.Context(), id, client.RunStream{})
-		if err != nil || r.Status != api.RunSucceeded || r.Result != want || len(r.Changes) != 1 || r.Changes[0].Path != "mine" {
+		if err != nil || r.Status != api.RunSucceeded || r.Result != want || len(r.Changes) != 1 ||
+			r.Changes[0].Path != "mine" {
 			t.Errorf("%+v, %v", r, err)
 		}
 		in, err := p.Sandbox(t.Context(), r.Sandbox)
@@ -315,7 +336,8 @@ func TestRuns(t *testing.T) {
 
 	t.Log("a machine that is restarted")
 	s = &story{news: make(chan string, 100)}
-	start(context.WithoutCancel(t.Context()), api.RunRequest{Directory: source, Detach: true}, "echo third >> file; say lost; sleep 1000")
+	start(context.WithoutCancel(t.Context()), api.RunRequest{Directory: source, Detach: true},
+		"echo third >> file; say lost; sleep 1000")
 	wait("thinking lost")
 	id = s.run.ID
 	in, err := p.Sandbox(t.Context(), s.run.Sandbox)
@@ -325,7 +347,8 @@ func TestRuns(t *testing.T) {
 	reboot(t, cfg)
 	p = serve(t, cfg)
 	r, err = p.Run(t.Context(), id)
-	if err != nil || r.Status != api.RunError || r.Error.Code != string(cove.Unavailable) || !strings.Contains(r.Error.Hint, "cove diff "+in.Name) || len(r.Changes) != 1 {
+	if err != nil || r.Status != api.RunError || r.Error.Code != string(cove.Unavailable) ||
+		!strings.Contains(r.Error.Hint, "cove diff "+in.Name) || len(r.Changes) != 1 {
 		t.Errorf("%+v, %+v, %v", r, r.Error, err)
 	}
 
@@ -333,7 +356,8 @@ func TestRuns(t *testing.T) {
 	results := make(chan string, 4)
 	for i := range 4 {
 		go func() {
-			r, err := p.StartRun(t.Context(), api.RunRequest{Agent: "robot", Prompt: fmt.Sprintf("say %d; answer %[1]d", i)}, client.RunStream{})
+			r, err := p.StartRun(t.Context(), api.RunRequest{Agent: "robot", Prompt: fmt.Sprintf("say %d; answer %[1]d", i)},
+				client.RunStream{})
 			results <- fmt.Sprintf("%s, %v", r.Result, err)
 		}()
 	}

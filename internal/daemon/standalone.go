@@ -38,8 +38,7 @@ type GatewayOptions struct {
 	Socket         string // path of the unix socket that clients are registered over
 	Health         string // HOST:PORT that tells how the gateway is; none if empty
 	BeyondLoopback bool   // listeners may be where other machines reach them
-	// Default describes the client of the command line, anew at each reload;
-	// nil: there is none.
+	// Default describes the client of the command line, anew at each reload; nil: there is none.
 	Default func() (api.GatewayRegistration, error)
 	Log     *slog.Logger
 }
@@ -60,9 +59,8 @@ type Gateway struct {
 	engines  *engine.Set // of the sandboxes in which pushes are looked into
 }
 
-// OpenGateway builds a gateway whose clients are served from now on; Serve
-// comes next, and Close in any case. Errors: Conflict when another gateway uses
-// the state or an address, StorageFull, InvalidArgument.
+// OpenGateway builds a gateway whose clients are served from now on; Serve comes next, and Close in any case. Errors:
+// Conflict when another gateway uses the state or an address, StorageFull, InvalidArgument.
 func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) {
 	g := &Gateway{o: o}
 	defer func() {
@@ -71,10 +69,12 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		}
 	}()
 	if err := os.MkdirAll(o.State, 0o700); err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", o.State, err).WithHint("choose another with --state")
+		return nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", o.State, err).
+			WithHint("choose another with --state")
 	}
 	if err := os.MkdirAll(o.Config.RunDir, 0o755); err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", o.Config.RunDir, err).WithHint("choose another with --run-dir")
+		return nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", o.Config.RunDir, err).
+			WithHint("choose another with --run-dir")
 	}
 	if g.lock, err = lockDirectory(o.State, "gateway", "choose another with --state",
 		"stop it, or give this one a state of its own with --state, and --socket"); err != nil {
@@ -94,9 +94,12 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		return nil, err
 	}
 	var served *gateway.Gateway
-	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() }, Lost: func() int64 { return g.recorder.Lost() }})
-	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.vault, Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
-	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, &g.vault, o.Log
+	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() },
+		Lost: func() int64 { return g.recorder.Lost() }})
+	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.vault, Keep: o.Config.Audit.Decisions,
+		Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
+	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder,
+		&g.vault, o.Log
 	if g.instance, err = instance.Hold(o.Config.RunDir); err != nil {
 		return nil, err
 	}
@@ -117,7 +120,9 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	}
 	approvals := gateway.NewApprovals(store.Auditor{Store: g.vault, Clock: clock.Real(), Log: o.Log})
 	approvals.Add(served)
-	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: g.vault, Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
+	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: g.vault,
+		Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log,
+		Version: version.Version}); err != nil {
 		return nil, err
 	}
 	if g.control, _, err = clients.Listen("unix:"+o.Socket, false); err != nil {
@@ -158,7 +163,8 @@ func (g *Gateway) Serve(ctx context.Context) error {
 	serving.Go(func() { failed <- g.api.ServeLocal(g.control) })
 	g.o.Log.Info("clients are registered over a socket", "address", "unix:"+g.o.Socket)
 	health := &http.Server{Handler: g.healthHandler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(g.o.Log.Handler(), slog.LevelDebug)}
+		WriteTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10,
+		ErrorLog: slog.NewLogLogger(g.o.Log.Handler(), slog.LevelDebug)}
 	if g.health != nil {
 		serving.Go(func() { failed <- health.Serve(g.health) })
 		g.o.Log.Info("health is told", "address", "http://"+g.health.Addr().String()+"/health")

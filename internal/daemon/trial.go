@@ -9,8 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// OpenEngine opens one engine without a daemon around it, to try it out. Its
-// Close removes everything.
+// OpenEngine opens one engine without a daemon around it, to try it out. Its Close removes everything.
 func OpenEngine(cfg *config.Config, name string, log *slog.Logger) (engine.Engine, error) {
 	if err := directories(cfg); err != nil {
 		return nil, err

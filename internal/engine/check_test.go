@@ -10,8 +10,10 @@ import (
 
 // everything is an engine that can do it all.
 func everything() Capabilities {
-	return Capabilities{Isolations: []cove.Isolation{cove.IsolationContainer}, Networks: []cove.NetworkMode{cove.NetworkNone}, OwnImages: true,
-		LateMount: true, Listeners: true, MemoryLimit: true, SwapLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true}
+	return Capabilities{Isolations: []cove.Isolation{cove.IsolationContainer},
+		Networks: []cove.NetworkMode{cove.NetworkNone}, OwnImages: true,
+		LateMount: true, Listeners: true, MemoryLimit: true, SwapLimit: true, CPULimit: true, PIDsLimit: true,
+		DiskLimit: true}
 }
 
 func TestCheckRefusesNegativeLimits(t *testing.T) {
@@ -33,16 +35,19 @@ func TestCheckRefusesNegativeLimits(t *testing.T) {
 
 // TestRefusalNamesEachReasonOnce, however many controls it takes away.
 func TestRefusalNamesEachReasonOnce(t *testing.T) {
-	c := Capabilities{Isolations: []cove.Isolation{cove.IsolationContainer}, SwapLimit: true, DiskLimit: true, Missing: map[string]string{
-		"cpu_limit": "no group is yours", "memory_limit": "no group is yours", "pids_limit": "too old", "late_mount": "no group is yours",
-	}}
+	c := Capabilities{Isolations: []cove.Isolation{cove.IsolationContainer}, SwapLimit: true, DiskLimit: true,
+		Missing: map[string]string{
+			"cpu_limit": "no group is yours", "memory_limit": "no group is yours", "pids_limit": "too old",
+			"late_mount": "no group is yours",
+		}}
 	for want, err := range map[string]error{
 		"cpu_limit, memory_limit: no group is yours; network none; pids_limit: too old": c.Check(Template{
 			Shape:   cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 1, CPUs: 1, PIDs: 1, Disk: 1}},
 			Network: cove.NetworkNone}),
 		"late_mount: no group is yours": c.CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: "/data"}}}),
 	} {
-		want = "this engine cannot enforce what was asked: " + want + ` (run "cove doctor" for what is missing and how to get it)`
+		want = "this engine cannot enforce what was asked: " +
+			want + ` (run "cove doctor" for what is missing and how to get it)`
 		if cove.ErrorCode(err) != cove.Unsupported || err.Error() != want {
 			t.Errorf("%v\nwant: %s", err, want)
 		}
@@ -54,7 +59,8 @@ func TestCheckIsolation(t *testing.T) {
 		"": "", cove.IsolationContainer: "", cove.IsolationMicroVM: "isolation microvm (it has container)",
 		cove.IsolationGVisor: "isolation gvisor (it has container)",
 	} {
-		err := everything().Check(Template{Shape: cove.Shape{Isolation: isolation, User: cove.CodeUser}, Network: cove.NetworkNone})
+		err := everything().Check(Template{Shape: cove.Shape{Isolation: isolation, User: cove.CodeUser},
+			Network: cove.NetworkNone})
 		if want == "" && err != nil {
 			t.Errorf("%q: %v", isolation, err)
 		}
@@ -75,7 +81,8 @@ func TestCheckRefusesRoot(t *testing.T) {
 }
 
 func TestCheckBindingRefusesTargets(t *testing.T) {
-	for target, refused := range map[string]bool{"/data": false, cove.Workspace: false, "/": true, "/proc": true, "/dev/shm": true, "/work/../sys": true, "relative": true, "": true} {
+	for target, refused := range map[string]bool{"/data": false, cove.Workspace: false, "/": true, "/proc": true,
+		"/dev/shm": true, "/work/../sys": true, "relative": true, "": true} {
 		err := everything().CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: target}}})
 		if (err != nil) != refused {
 			t.Errorf("%q: %v", target, err)
@@ -86,7 +93,9 @@ func TestCheckBindingRefusesTargets(t *testing.T) {
 		}
 	}
 	own := rootfs.Own + "/objects"
-	if err := everything().CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: own}}}); cove.ErrorCode(err) != cove.InvalidArgument {
+	if err := everything().
+		CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp",
+			Target: own}}}); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("a user's mount at %s: %v", own, err)
 	}
 	if err := everything().CheckBinding(Binding{Attachments: []Attachment{{Target: own}}}); err != nil {

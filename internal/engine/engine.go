@@ -3,10 +3,9 @@
 // # Model
 //
 // An [Engine] makes sandboxes in two phases, because a pool cannot know who will use what it prepares. Prepare builds
-// the generic part from a
-// [Template]: root filesystem, namespaces, limits, a guest that answers. Bind
-// gives it to a user with a [Binding]: host name, mounts, listeners; the guest then gives up its privileges for good.
-// Only after Bind can a process run, so nothing untrusted ever runs in a sandbox that can still be changed.
+// the generic part from a [Template]: root filesystem, namespaces, limits, a guest that answers. Bind gives it to a
+// user with a [Binding]: host name, mounts, listeners; the guest then gives up its privileges for good. Only after Bind
+// can a process run, so nothing untrusted ever runs in a sandbox that can still be changed.
 //
 // Guest is the way in: everything that happens inside is asked of cove-guest, PID 1 of the sandbox, over the guest
 // protocol. Destroy removes every trace and may be called at any time, concurrently, any number of times.

@@ -89,11 +89,11 @@ func (e *execution) reason() ending {
 	return e.why
 }
 
-// Execute runs one snippet of the principal's in a sandbox of its own. started, which may be nil,
-// is told the id before anything runs; out, which may be nil, receives the
-// output as it comes. A program that fails, or is ended by a limit, by Kill or
-// by the end of ctx, is a Result; an error means that Cove could not run it.
-func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID), out process.Output) (Result, error) {
+// Execute runs one snippet of the principal's in a sandbox of its own. started, which may be nil, is told the id before
+// anything runs; out, which may be nil, receives the output as it comes. A program that fails, or is ended by a limit,
+// by Kill or by the end of ctx, is a Result; an error means that Cove could not run it.
+func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID),
+	out process.Output) (Result, error) {
 	if err := x.call(); err != nil {
 		return Result{}, err
 	}
@@ -121,11 +121,11 @@ func (x *Executions) call() error {
 }
 
 // admit checks the request and waits for a place. When it fails, nothing has been made, and nothing recorded except
-// refused code; the execution then only says
-// what was noticed.
+// refused code; the execution then only says what was noticed.
 func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, out process.Output) (*execution, error) {
 	r.Spec = r.Over(x.o.Defaults).Over(snippetDefaults)
-	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}), cancel: func() {}}
+	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}),
+		cancel: func() {}}
 	var err error
 	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
 		return e, err
@@ -217,7 +217,8 @@ func checkPlaces(files []provision.File, mounts []cove.Mount) error {
 		for _, m := range mounts {
 			place, target := cove.WorkDir+"/"+f.Path, path.Clean(m.Target)
 			if place == target || strings.HasPrefix(place, target+"/") {
-				return cove.Errorf(cove.InvalidArgument, "a mount at %q is not possible: the file %q would be written into it, over what is on the host", m.Target, f.Path).
+				return cove.Errorf(cove.InvalidArgument,
+					"a mount at %q is not possible: the file %q would be written into it, over what is on the host", m.Target, f.Path).
 					WithHint("mount it somewhere else, such as %s", cove.Workspace)
 			}
 		}
@@ -319,7 +320,8 @@ func (x *Executions) discard(sb *provision.Sandbox, release func()) {
 }
 
 func (e *execution) binding() engine.Binding {
-	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments, Mounts: slices.Clone(e.request.Mounts)}
+	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments,
+		Mounts: slices.Clone(e.request.Mounts)}
 	if e.request.Bind != "" {
 		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.Bind, Target: cove.Workspace})
 	}
@@ -346,7 +348,8 @@ func (e *execution) program() guest.ProcessSpec {
 	}
 	return guest.ProcessSpec{
 		Args: append(args, e.request.Args...), Env: e.environment(), Dir: dir, Stdin: e.request.Stdin != nil, Alone: true,
-		StdoutLimit: e.limits.Stdout, StderrLimit: e.limits.Stderr, OutputCap: outputCapFactor * (e.limits.Stdout + e.limits.Stderr),
+		StdoutLimit: e.limits.Stdout, StderrLimit: e.limits.Stderr,
+		OutputCap: outputCapFactor * (e.limits.Stdout + e.limits.Stderr),
 	}
 }
 
@@ -374,13 +377,13 @@ func (e *execution) startError(err error) error {
 	case guest.FailNotFound:
 		return e.runtime.Missing(e.request.Image)
 	case guest.FailNoProcess:
-		return cove.Errorf(cove.InvalidArgument, "the pids limit does not allow even the first process").WithHint("raise it (--pids, limits.pids_limit)")
+		return cove.Errorf(cove.InvalidArgument, "the pids limit does not allow even the first process").
+			WithHint("raise it (--pids, limits.pids_limit)")
 	}
 	return cove.Errorf(cove.Internal, "cannot start %s: %w", e.runtime.Command[0], failure)
 }
 
-// attend moves the streams and waits for the program, its time, Kill, or the
-// caller's leaving.
+// attend moves the streams and waits for the program, its time, Kill, or the caller's leaving.
 func (e *execution) attend(ctx context.Context, p *process.Process) process.Outcome {
 	p.Copy(process.Sink(e.output.writeStdout), process.Sink(e.output.writeStderr), func() { e.end(endKilled) })
 	p.Feed(e.request.Stdin)
@@ -421,7 +424,8 @@ func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Du
 	default:
 		r.Limit = o.Limit(stats)
 		if o.Lost != nil && r.Limit == "" {
-			return Result{}, cove.Errorf(cove.Internal, "the sandbox died under the program: %w", o.Lost).WithHint("see the log; run \"cove doctor\"")
+			return Result{}, cove.Errorf(cove.Internal, "the sandbox died under the program: %w", o.Lost).
+				WithHint("see the log; run \"cove doctor\"")
 		}
 		if o.Lost != nil {
 			r.ExitCode = 128 + int(syscall.SIGKILL)

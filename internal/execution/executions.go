@@ -109,11 +109,11 @@ func (x *Executions) Models(who cove.Principal, id cove.ExecutionID) []model.Pro
 	return nil
 }
 
-// ExtendNetwork adds to the policy of a running execution of the principal's, and returns how
-// many of its connections that has cut. Errors:
-// InvalidArgument, NotFound, Conflict when it has ended, runs in another process
-// of Cove, or has no network.
-func (x *Executions) ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error) {
+// ExtendNetwork adds to the policy of a running execution of the principal's, and returns how many of its connections
+// that has cut. Errors: InvalidArgument, NotFound, Conflict when it has ended, runs in another process of Cove, or has
+// no network.
+func (x *Executions) ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID,
+	documents []*policy.Document) (cut int, err error) {
 	way, err := x.wayOf(ctx, who, id)
 	if err != nil {
 		return 0, err
@@ -142,7 +142,8 @@ func (x *Executions) wayOf(ctx context.Context, who cove.Principal, id cove.Exec
 	}
 	way := e.wayOut()
 	if way == nil {
-		return nil, cove.Errorf(cove.Conflict, "execution %s has no network, or not yet", id).WithHint("start it with --network or --allow")
+		return nil, cove.Errorf(cove.Conflict, "execution %s has no network, or not yet", id).
+			WithHint("start it with --network or --allow")
 	}
 	return way, nil
 }

@@ -32,8 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var owner = cove.MachineOwner()
 
-// house is an Executions with its surroundings: the in-memory engine, whose
-// python3 is script, and a real store.
+// house is an Executions with its surroundings: the in-memory engine, whose python3 is script, and a real store.
 type house struct {
 	*execution.Executions
 	engine *fake.Engine
@@ -67,8 +66,9 @@ func newHouseOf(t *testing.T, script fake.Program, records func(store.Store) sto
 		store:  st, clock: clock.Real(), runDir: runDir, id: in.ID,
 	}
 	o := execution.Options{
-		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}),
-		Images:  noImages{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir,
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake",
+			Open: func() (engine.Engine, error) { return h.engine, nil }}),
+		Images: noImages{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, f := range with {
@@ -141,11 +141,13 @@ func TestExecute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.ExitCode != 3 || string(r.Stdout) != "hello" || out.stdout.String() != "hello" || out.stderr.String() != "oh" || r.ID != id || r.Limit != "" {
+	if r.ExitCode != 3 || string(r.Stdout) != "hello" || out.stdout.String() != "hello" || out.stderr.String() != "oh" ||
+		r.ID != id || r.Limit != "" {
 		t.Errorf("result %+v, streamed %q %q", r, out.stdout.String(), out.stderr.String())
 	}
 	stored, err := h.store.Get(t.Context(), id)
-	if err != nil || stored.Status != cove.StatusCompleted || stored.Output != "hello" || stored.ExitCode != 3 || stored.FinishedAt == nil {
+	if err != nil || stored.Status != cove.StatusCompleted || stored.Output != "hello" || stored.ExitCode != 3 ||
+		stored.FinishedAt == nil {
 		t.Errorf("stored %+v, %v", stored, err)
 	}
 	log, err := h.store.Audit(t.Context(), store.AuditQuery{Object: string(id), Limit: 10})
@@ -169,7 +171,8 @@ func TestRecordHasTheSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := stored.Spec
-	if spec.Engine != "fake" || spec.Isolation != cove.IsolationContainer || spec.User != cove.CodeUser || spec.Labels["team"] != "a" ||
+	if spec.Engine != "fake" || spec.Isolation != cove.IsolationContainer || spec.User != cove.CodeUser ||
+		spec.Labels["team"] != "a" ||
 		spec.Limits.Memory != 64<<20 || spec.Limits.PIDs == 0 || spec.Env != nil {
 		t.Errorf("%+v", spec)
 	}
@@ -182,29 +185,46 @@ func TestRefusals(t *testing.T) {
 		code   cove.Code
 		says   string
 	}{
-		"unknown language":    {func(r *execution.Request) { r.Language = "cobol" }, cove.InvalidArgument, "cobol"},
-		"no code":             {func(r *execution.Request) { r.Code = nil }, cove.InvalidArgument, "no code"},
-		"too much code":       {func(r *execution.Request) { r.Code = make([]byte, execution.MaxCode+1) }, cove.TooLarge, "at most"},
-		"not UTF-8":           {func(r *execution.Request) { r.Code = []byte{0xff} }, cove.InvalidArgument, "UTF-8"},
-		"negative memory":     {func(r *execution.Request) { r.Limits.Memory = -1 }, cove.InvalidArgument, "out of range"},
-		"absurd CPUs":         {func(r *execution.Request) { r.Limits.CPUs = 1e9 }, cove.InvalidArgument, "cpus of 1000000000 is out of range (ask for 0.01 to 64"},
-		"timeout too long":    {func(r *execution.Request) { r.Limits.Timeout = time.Hour }, cove.InvalidArgument, "timeout of 3600 s is out of range (ask for 0.001 s to 60 s"},
-		"file that climbs":    {func(r *execution.Request) { r.Files = []provision.File{{Path: "../x"}} }, cove.InvalidArgument, "relative"},
-		"absolute file":       {func(r *execution.Request) { r.Files = []provision.File{{Path: "/etc/x"}} }, cove.InvalidArgument, "relative"},
-		"NUL in an argument":  {func(r *execution.Request) { r.Args = []string{"a\x00b"} }, cove.InvalidArgument, "NUL"},
-		"too many arguments":  {func(r *execution.Request) { r.Args = []string{strings.Repeat("x", 1<<20)} }, cove.TooLarge, "at most"},
-		"loader variable":     {func(r *execution.Request) { r.Env = map[string]string{"LD_PRELOAD": "x"} }, cove.Forbidden, "LD_PRELOAD"},
-		"mount over /proc":    {func(r *execution.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/proc"}} }, cove.InvalidArgument, "/proc"},
-		"mount over the code": {func(r *execution.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/work/."}} }, cove.InvalidArgument, "over what is on the host"},
-		"mount as the code":   {func(r *execution.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/work/main.py"}} }, cove.InvalidArgument, "over what is on the host"},
+		"unknown language": {func(r *execution.Request) { r.Language = "cobol" }, cove.InvalidArgument, "cobol"},
+		"no code":          {func(r *execution.Request) { r.Code = nil }, cove.InvalidArgument, "no code"},
+		"too much code": {func(r *execution.Request) { r.Code = make([]byte, execution.MaxCode+1) },
+			cove.TooLarge, "at most"},
+		"not UTF-8":       {func(r *execution.Request) { r.Code = []byte{0xff} }, cove.InvalidArgument, "UTF-8"},
+		"negative memory": {func(r *execution.Request) { r.Limits.Memory = -1 }, cove.InvalidArgument, "out of range"},
+		"absurd CPUs": {func(r *execution.Request) { r.Limits.CPUs = 1e9 }, cove.InvalidArgument,
+			"cpus of 1000000000 is out of range (ask for 0.01 to 64"},
+		"timeout too long": {func(r *execution.Request) { r.Limits.Timeout = time.Hour }, cove.InvalidArgument,
+			"timeout of 3600 s is out of range (ask for 0.001 s to 60 s"},
+		"file that climbs": {func(r *execution.Request) { r.Files = []provision.File{{Path: "../x"}} },
+			cove.InvalidArgument, "relative"},
+		"absolute file": {func(r *execution.Request) { r.Files = []provision.File{{Path: "/etc/x"}} },
+			cove.InvalidArgument, "relative"},
+		"NUL in an argument": {func(r *execution.Request) { r.Args = []string{"a\x00b"} }, cove.InvalidArgument, "NUL"},
+		"too many arguments": {func(r *execution.Request) { r.Args = []string{strings.Repeat("x", 1<<20)} },
+			cove.TooLarge, "at most"},
+		"loader variable": {func(r *execution.Request) { r.Env = map[string]string{"LD_PRELOAD": "x"} },
+			cove.Forbidden, "LD_PRELOAD"},
+		"mount over /proc": {func(r *execution.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/proc"}} },
+			cove.InvalidArgument, "/proc"},
+		"mount over the code": {func(r *execution.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/work/."}} },
+			cove.InvalidArgument, "over what is on the host"},
+		"mount as the code": {func(r *execution.Request) {
+			r.Mounts = []cove.Mount{{Source: "/tmp",
+				Target: "/work/main.py"}}
+		}, cove.InvalidArgument, "over what is on the host"},
 		"file into a mount": {func(r *execution.Request) {
 			r.Mounts, r.Files = []cove.Mount{{Source: "/tmp", Target: "/work/data"}}, []provision.File{{Path: "data/x"}}
 		}, cove.InvalidArgument, "over what is on the host"},
-		"file over the code": {func(r *execution.Request) { r.Files = []provision.File{{Path: "main.py", Data: []byte("other")}} }, cove.InvalidArgument, "another name"},
-		"missing image":      {func(r *execution.Request) { r.Image = "oci:nowhere" }, cove.ImageMissing, "nowhere"},
-		"isolation it lacks": {func(r *execution.Request) { r.Isolation = cove.IsolationMicroVM }, cove.Unsupported, "isolation microvm (it has container)"},
-		"malformed network":  {func(r *execution.Request) { r.Network = &cove.Network{Enabled: true, Allow: []string{"a b"}} }, cove.InvalidArgument, "a b"},
-		"unknown engine":     {func(r *execution.Request) { r.Engine = "vax" }, cove.InvalidArgument, "vax"},
+		"file over the code": {func(r *execution.Request) {
+			r.Files = []provision.File{{Path: "main.py",
+				Data: []byte("other")}}
+		}, cove.InvalidArgument, "another name"},
+		"missing image": {func(r *execution.Request) { r.Image = "oci:nowhere" }, cove.ImageMissing, "nowhere"},
+		"isolation it lacks": {func(r *execution.Request) { r.Isolation = cove.IsolationMicroVM }, cove.Unsupported,
+			"isolation microvm (it has container)"},
+		"malformed network": {func(r *execution.Request) { r.Network = &cove.Network{Enabled: true, Allow: []string{"a b"}} },
+			cove.InvalidArgument, "a b"},
+		"unknown engine": {func(r *execution.Request) { r.Engine = "vax" }, cove.InvalidArgument, "vax"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +243,8 @@ func TestRefusals(t *testing.T) {
 
 func TestEscapeAttemptIsRefusedAndRecorded(t *testing.T) {
 	h := newHouse(t, say)
-	r, err := h.Execute(t.Context(), owner, execution.Request{Language: "bash", Code: []byte("nsenter -t 1 -m -u -i -n -p sh\necho x > /sys/fs/cgroup/rdma/release_agent\n")}, nil, nil)
+	r, err := h.Execute(t.Context(), owner, execution.Request{Language: "bash",
+		Code: []byte("nsenter -t 1 -m -u -i -n -p sh\necho x > /sys/fs/cgroup/rdma/release_agent\n")}, nil, nil)
 	if cove.ErrorCode(err) != cove.Forbidden || len(r.Events) == 0 {
 		t.Fatalf("got %+v, %v", r, err)
 	}
@@ -388,7 +409,8 @@ func TestEngineFaults(t *testing.T) {
 				t.Fatalf("got %v (%s), want %s", err, cove.ErrorCode(err), tt.code)
 			}
 			page, err := h.store.List(t.Context(), store.Query{Limit: 10})
-			if err != nil || len(page.Executions) != 1 || page.Executions[0].Status != cove.StatusFailed || page.Executions[0].Error == "" {
+			if err != nil || len(page.Executions) != 1 || page.Executions[0].Status != cove.StatusFailed ||
+				page.Executions[0].Error == "" {
 				t.Errorf("stored %+v, %v", page.Executions, err)
 			}
 			// The place is free again.
@@ -460,7 +482,8 @@ func TestReap(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead := cove.NewInstanceID() // never held a lock
-	lost := store.Execution{ID: cove.NewExecutionID(), Language: "python", Status: cove.StatusRunning, ExitCode: -1, CreatedAt: time.Now(), Instance: dead}
+	lost := store.Execution{ID: cove.NewExecutionID(), Language: "python", Status: cove.StatusRunning, ExitCode: -1,
+		CreatedAt: time.Now(), Instance: dead}
 	if err := h.store.Begin(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
@@ -489,14 +512,16 @@ func TestReapLeavesTheLivingAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Release()
-	theirs := store.Execution{ID: cove.NewExecutionID(), Language: "python", Status: cove.StatusRunning, ExitCode: -1, CreatedAt: time.Now(), Instance: other.ID}
+	theirs := store.Execution{ID: cove.NewExecutionID(), Language: "python", Status: cove.StatusRunning, ExitCode: -1,
+		CreatedAt: time.Now(), Instance: other.ID}
 	if err := h.store.Begin(t.Context(), theirs); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Reap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if stored, err := h.store.Get(t.Context(), cove.ExecutionID(theirs.ID)); err != nil || stored.Status != cove.StatusRunning {
+	if stored, err := h.store.Get(t.Context(), cove.ExecutionID(theirs.ID)); err != nil ||
+		stored.Status != cove.StatusRunning {
 		t.Errorf("%+v, %v", stored, err)
 	}
 	if !instance.Alive(h.runDir, other.ID) {

@@ -8,20 +8,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Position is a place in the output of an execution: how much came before it,
-// in bytes.
+// Position is a place in the output of an execution: how much came before it, in bytes.
 type Position struct{ Stdout, Stderr int64 }
 
 // followChunk bounds what Follow hands out at once, in bytes.
 const followChunk = 32 << 10
 
-// Follow hands out the output of a running execution from a position on: what
-// is there at once, standard output first, and the rest as it comes. It returns
-// when the execution is recorded and everything is handed out. begun is called
-// before anything is. A slow out does not slow the program. Errors: NotFound;
-// Conflict when it has ended or runs in another process of Cove; those of out
-// and of ctx.
-func (x *Executions) Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from Position, begun func(), out process.Output) error {
+// Follow hands out the output of a running execution from a position on: what is there at once, standard output first,
+// and the rest as it comes. It returns when the execution is recorded and everything is handed out. begun is called
+// before anything is. A slow out does not slow the program. Errors: NotFound; Conflict when it has ended or runs in
+// another process of Cove; those of out and of ctx.
+func (x *Executions) Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from Position, begun func(),
+	out process.Output) error {
 	e, err := x.find(ctx, who, id)
 	if err != nil {
 		return err

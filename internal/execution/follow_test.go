@@ -15,8 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// reader is an Output that hands each piece to a test. A slow one waits until
-// the test has taken it.
+// reader is an Output that hands each piece to a test. A slow one waits until the test has taken it.
 type reader struct{ stdout, stderr chan string }
 
 func newReader() reader  { return reader{make(chan string, 100), make(chan string, 100)} }
@@ -49,7 +48,8 @@ func TestFollow(t *testing.T) {
 	id, out := make(chan cove.ExecutionID, 1), newReader()
 	var runs, follows sync.WaitGroup
 	runs.Go(func() {
-		if r, err := h.Execute(t.Context(), owner, python("x"), func(i cove.ExecutionID) { id <- i }, out); err != nil || r.ExitCode != 3 {
+		if r, err := h.Execute(t.Context(), owner, python("x"), func(i cove.ExecutionID) { id <- i }, out); err != nil ||
+			r.ExitCode != 3 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -112,7 +112,8 @@ func TestFollowGivesUp(t *testing.T) {
 	if err := h.Follow(ctx, owner, e, execution.Position{}, cancel, &output{}); cove.ErrorCode(err) != cove.Canceled {
 		t.Errorf("a follower that goes away: %v", err)
 	}
-	if err := h.Follow(t.Context(), owner, e, execution.Position{}, func() {}, &output{err: io.ErrClosedPipe}); !errors.Is(err, io.ErrClosedPipe) {
+	if err := h.Follow(t.Context(), owner, e, execution.Position{}, func() {},
+		&output{err: io.ErrClosedPipe}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a follower that cannot write: %v", err)
 	}
 	if h.Active() != 1 {
@@ -126,7 +127,8 @@ func TestFollowGivesUp(t *testing.T) {
 	if err := h.store.Begin(t.Context(), elsewhere); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[cove.ExecutionID]cove.Code{cove.NewExecutionID(): cove.NotFound, cove.ExecutionID(elsewhere.ID): cove.Conflict} {
+	for id, want := range map[cove.ExecutionID]cove.Code{cove.NewExecutionID(): cove.NotFound,
+		cove.ExecutionID(elsewhere.ID): cove.Conflict} {
 		if err := h.Follow(t.Context(), owner, id, execution.Position{}, nil, nil); cove.ErrorCode(err) != want {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -36,7 +36,8 @@ func (q *queue) enter(ctx context.Context) error {
 		return nil
 	case len(q.line) >= q.most:
 		q.mu.Unlock()
-		return cove.Errorf(cove.Overloaded, "%d executions run and %d wait already", q.limit, q.most).WithHint("try again in a moment")
+		return cove.Errorf(cove.Overloaded, "%d executions run and %d wait already", q.limit, q.most).
+			WithHint("try again in a moment")
 	}
 	turn := make(chan struct{})
 	q.line = append(q.line, turn)

@@ -13,10 +13,9 @@ import (
 // ReapInterval is how often a server looks for what crashes have left.
 const ReapInterval = 5 * time.Minute
 
-// Reap removes what instances that are gone have left: on the host, through
-// each engine in use, and in the store, where their executions are marked as
-// failed. It also removes executions beyond their retention. The files of a
-// dead instance go last, so that a failure leaves them for the next time.
+// Reap removes what instances that are gone have left: on the host, through each engine in use, and in the store, where
+// their executions are marked as failed. It also removes executions beyond their retention. The files of a dead
+// instance go last, so that a failure leaves them for the next time.
 func (x *Executions) Reap(ctx context.Context) error {
 	known, err := instance.List(x.o.RunDir)
 	if err != nil {
@@ -34,7 +33,8 @@ func (x *Executions) Reap(ctx context.Context) error {
 		errs = append(errs, err)
 		if len(swept.Items) > 0 {
 			x.o.Log.Info("removed what a dead process had left", "engine", eng.Name(), "items", swept.Items)
-			x.Audit(ctx, cove.System(""), store.Record{Action: "sweep", Object: eng.Name(), Verdict: "ok", Detail: "removed what a dead process had left"})
+			x.Audit(ctx, cove.System(""), store.Record{Action: "sweep", Object: eng.Name(), Verdict: "ok",
+				Detail: "removed what a dead process had left"})
 		}
 	}
 	errs = append(errs, x.Abandon(ctx))

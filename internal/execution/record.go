@@ -26,7 +26,8 @@ func (x *Executions) inspect(ctx context.Context, e *execution) error {
 			found = append(found, fmt.Sprintf("%s in line %d (%s)", ev.Rule, ev.Line, ev.Detail))
 		}
 	}
-	refusal := cove.Errorf(cove.Forbidden, "the code was refused: it looks like an attempt to escape: %s", strings.Join(found, "; ")).
+	refusal := cove.Errorf(cove.Forbidden, "the code was refused: it looks like an attempt to escape: %s",
+		strings.Join(found, "; ")).
 		WithHint("this is a tripwire for known recipes; change the code if it means something else")
 	now := x.o.Clock.Now().UTC()
 	begun := x.entry(e, now)
@@ -35,7 +36,8 @@ func (x *Executions) inspect(ctx context.Context, e *execution) error {
 	if err := errors.Join(x.o.Store.For(e.who).Begin(ctx, begun), x.o.Store.For(e.who).Finish(ctx, entry)); err != nil {
 		x.o.Log.Error("cannot record a refused execution", "execution", e.id, "error", err)
 	}
-	x.Audit(ctx, e.who, store.Record{Action: "execute", Object: string(e.id), Verdict: "deny", Detail: strings.Join(found, "; ")})
+	x.Audit(ctx, e.who, store.Record{Action: "execute", Object: string(e.id), Verdict: "deny",
+		Detail: strings.Join(found, "; ")})
 	return refusal
 }
 
@@ -71,7 +73,8 @@ func (x *Executions) runRecorded(ctx context.Context, e *execution) (Result, err
 	r, err := e.run(ctx, wait)
 	wait()
 	if errors.Is(err, errEnded) {
-		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: -1, Killed: true, Events: e.events}, nil
+		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: -1, Killed: true,
+			Events: e.events}, nil
 	}
 	r.Started, r.Labels = started, e.request.Labels
 	if beginErr != nil {

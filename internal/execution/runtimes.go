@@ -48,7 +48,8 @@ func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]
 }
 
 // openProbe makes the sandbox in which to ask.
-func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j *job.Job, root engine.Rootfs, release func(), err error) {
+func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j *job.Job, root engine.Rootfs,
+	release func(), err error) {
 	if err := x.queue.enter(ctx); err != nil {
 		return nil, root, nil, err
 	}
@@ -70,7 +71,8 @@ func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j
 		return nil, root, nil, err
 	}
 	j, err = job.Open(ctx, eng, x.o.Clock, provision.Plan{
-		Rootfs: root, Shape: cove.Shape{Limits: limits, User: cove.CodeUser}, Binding: engine.Binding{Hostname: rootfs.Hostname},
+		Rootfs: root, Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+		Binding: engine.Binding{Hostname: rootfs.Hostname},
 	})
 	if err != nil {
 		release()

@@ -15,8 +15,7 @@ const gitPolicy = `rules: [{hosts: [git.test, other.test]}]
 git: [{remote: https://git.test/group/repo, push: own}, {remote: https://git.test/group/read}]
 `
 
-// TestGitStage: what is let through to a server, as far as nobody has to look
-// into it. The whole is test/git's matter.
+// TestGitStage: what is let through to a server, as far as nobody has to look into it. The whole is test/git's matter.
 func TestGitStage(t *testing.T) {
 	w := routeWith(t, Options{}, document(t, gitPolicy))
 	for target, says := range map[string]string{
@@ -53,9 +52,11 @@ func TestGitStage(t *testing.T) {
 			t.Errorf("HTTP/2 for %s: %v", name, !offered)
 		}
 	}
-	through := routeWith(t, Options{}, document(t, "rules: [{hosts: git.test, ports: [22, 443], pass_through: true}]\ngit: [{remote: https://git.test/group/repo}]"))
+	through := routeWith(t, Options{}, document(t,
+		"rules: [{hosts: git.test, ports: [22, 443], pass_through: true}]\ngit: [{remote: https://git.test/group/repo}]"))
 	for _, port := range []uint16{22, 443} {
-		if v := through.judge(policy.Request{Layer: policy.LayerConnect, Host: hostOf(t, "git.test"), Port: port}); v.Action != policy.Deny || !strings.Contains(v.Reason, "over git is judged") {
+		if v := through.judge(policy.Request{Layer: policy.LayerConnect, Host: hostOf(t, "git.test"),
+			Port: port}); v.Action != policy.Deny || !strings.Contains(v.Reason, "over git is judged") {
 			t.Errorf("past the judge, by port %d: %+v", port, v)
 		}
 	}
@@ -64,19 +65,23 @@ func TestGitStage(t *testing.T) {
 // TestGitHeaders: what is asked for is said in one way, whatever the client says.
 func TestGitHeaders(t *testing.T) {
 	w := routeWith(t, Options{}, document(t, gitPolicy))
-	for version, want := range map[string]string{"version=2": "version=2", "version=2:version=1": "", "version=9": "", "": ""} {
-		h := &http.Request{Method: "GET", Header: http.Header{"Git-Protocol": {version}, "Range": {"bytes=1-"}, "If-None-Match": {"x"}, "Accept-Encoding": {"gzip"}}}
+	for version, want := range map[string]string{"version=2": "version=2", "version=2:version=1": "",
+		"version=9": "", "": ""} {
+		h := &http.Request{Method: "GET", Header: http.Header{"Git-Protocol": {version}, "Range": {"bytes=1-"},
+			"If-None-Match": {"x"}, "Accept-Encoding": {"gzip"}}}
 		u, err := policy.ParseURL("https://git.test/group/repo.git/info/refs?service=git-upload-pack")
 		if err != nil {
 			t.Fatal(err)
 		}
 		request, _ := http.NewRequest("GET", "https://git.test/group/repo.git/info/refs?service=git-upload-pack", nil)
 		h.URL = request.URL
-		l, err := w.git.enter(policy.Request{Layer: policy.LayerHTTP, Host: u.Host, Port: 443, Method: "GET", Path: "/group/repo.git/info/refs"}, h)
+		l, err := w.git.enter(policy.Request{Layer: policy.LayerHTTP, Host: u.Host, Port: 443, Method: "GET",
+			Path: "/group/repo.git/info/refs"}, h)
 		if err != nil || l.response == nil {
 			t.Fatal(err)
 		}
-		if h.Header.Get("Git-Protocol") != want || h.Header.Get("Range")+h.Header.Get("If-None-Match") != "" || h.Header.Get("Accept-Encoding") != "identity" {
+		if h.Header.Get("Git-Protocol") != want || h.Header.Get("Range")+h.Header.Get("If-None-Match") != "" ||
+			h.Header.Get("Accept-Encoding") != "identity" {
 			t.Errorf("%q: %v", version, h.Header)
 		}
 	}
@@ -90,7 +95,8 @@ func TestPushWaits(t *testing.T) {
 	answer := make(chan policy.Verdict, 1)
 	changed := waitsFor(w)
 	go func() {
-		answer <- w.askOnce(context.Background(), r, policy.Verdict{Action: policy.Ask, Rule: "policy.yaml:1", Asks: policy.Asks{Method: true, Path: true}})
+		answer <- w.askOnce(context.Background(), r, policy.Verdict{Action: policy.Ask, Rule: "policy.yaml:1",
+			Asks: policy.Asks{Method: true, Path: true}})
 	}()
 	<-changed
 	if all := held(w); len(all) != 1 || all[0].Method != "PUSH" || all[0].Path != r.Path {

@@ -209,7 +209,8 @@ func TestOnce(t *testing.T) {
 	}
 	reply(t, w, h, approval.Answer{Allow: true})
 	want(t, verdict, policy.Allow, "approved")
-	if _, err := w.Answer(t.Context(), cove.MachineOwner(), h.ID, approval.Answer{Allow: true}); cove.ErrorCode(err) != cove.NotFound {
+	if _, err := w.Answer(t.Context(), cove.MachineOwner(), h.ID,
+		approval.Answer{Allow: true}); cove.ErrorCode(err) != cove.NotFound {
 		t.Errorf("a second answer: %v", err)
 	}
 	h, verdict = begin(t, w, r) // the answer covered one request
@@ -305,7 +306,8 @@ func TestForTheSandbox(t *testing.T) {
 func TestForThePolicy(t *testing.T) {
 	g, c, m := newTestGateway(t)
 	r := requestOf(t, "asked.test", "GET", "/")
-	w, same, theirs, other := openRoute(t, g, cove.MachineOwner(), asks), openRoute(t, g, cove.MachineOwner(), "# written differently\n"+asks),
+	w, same, theirs, other := openRoute(t, g, cove.MachineOwner(), asks),
+		openRoute(t, g, cove.MachineOwner(), "# written differently\n"+asks),
 		openRoute(t, g, cove.KeyHolder("x"), asks), openRoute(t, g, cove.MachineOwner(), asks+"  - hosts: more.test\n")
 	credentialled, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Owner: cove.MachineOwner(),
 		Policy: []*policy.Document{document(t, asks)}, Credentials: []string{"github"}})
@@ -332,7 +334,8 @@ func TestForThePolicy(t *testing.T) {
 	reply(t, w, held(w)[0], approval.Answer{Allow: true, Scope: approval.Policy})
 	want(t, mine, policy.Allow, "")
 	want(t, waits, policy.Allow, "")
-	for name, later := range map[string]*Route{"the same policy": openRoute(t, g, cove.KeyHolder("y"), asks), "extended since": same} {
+	for name, later := range map[string]*Route{"the same policy": openRoute(t, g, cove.KeyHolder("y"), asks),
+		"extended since": same} {
 		if _, err := later.Extend(document(t, "rules: [{hosts: later.test}]")); err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +350,8 @@ func TestForThePolicy(t *testing.T) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
-	if a := m.all[1]; a.Who != cove.MachineOwner() || a.Rule != "policy.yaml:3" || a.Until.Sub(a.Time) != approval.DefaultLife {
+	if a := m.all[1]; a.Who != cove.MachineOwner() || a.Rule != "policy.yaml:3" ||
+		a.Until.Sub(a.Time) != approval.DefaultLife {
 		t.Errorf("remembered %+v", a)
 	}
 	c.Advance(approval.DefaultLife)

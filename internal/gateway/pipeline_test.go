@@ -91,7 +91,8 @@ func TestOrder(t *testing.T) {
 	for _, s := range w.pipeline {
 		names = append(names, s.name)
 	}
-	want := []decision.Stage{decision.StageGitHub, decision.StageGit, decision.StageRate, decision.StageBreaker, decision.StageBudget,
+	want := []decision.Stage{decision.StageGitHub, decision.StageGit, decision.StageRate, decision.StageBreaker,
+		decision.StageBudget,
 		decision.StageCredentials, decision.StageUpstream}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)

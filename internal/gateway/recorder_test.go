@@ -57,7 +57,8 @@ func (p *page) take() []string {
 
 func newRecorder(t *testing.T) (*Recorder, *page, *clocktest.Manual, *bytes.Buffer) {
 	p, c, log := &page{}, clocktest.NewManual(time.Unix(1_900_000_000, 0)), &bytes.Buffer{}
-	return NewRecorder(RecorderOptions{Store: store.NewVault(p), Keep: 10, Clock: c, Log: slog.New(slog.NewTextHandler(log, nil))}), p, c,
+	return NewRecorder(RecorderOptions{Store: store.NewVault(p), Keep: 10, Clock: c,
+			Log: slog.New(slog.NewTextHandler(log, nil))}), p, c,
 		log
 }
 

@@ -50,8 +50,7 @@ func TestReplace(t *testing.T) {
 	is("other.test", policy.Deny)
 }
 
-// TestChangeNarrowsFirst: while a change cuts what it does not allow, both
-// policies have to allow.
+// TestChangeNarrowsFirst: while a change cuts what it does not allow, both policies have to allow.
 func TestChangeNarrowsFirst(t *testing.T) {
 	w, _ := newTestRoute(t)
 	next, err := policy.Compile(policy.Machine{}, allow(t, "allowed.test", "asked.test", "other.test"))
@@ -120,8 +119,7 @@ func TestKeptAuthority(t *testing.T) {
 	}
 }
 
-// TestNamesOfConnections: a name that is connected to is looked up as one that
-// is asked for, and counts as much.
+// TestNamesOfConnections: a name that is connected to is looked up as one that is asked for, and counts as much.
 func TestNamesOfConnections(t *testing.T) {
 	w, _ := newTestRoute(t)
 	if _, err := w.Replace(allow(t, "*.wild.test")); err != nil {
@@ -140,7 +138,8 @@ func TestNamesOfConnections(t *testing.T) {
 	if v := connect("first.wild.test"); v.Action != policy.Allow {
 		t.Errorf("one that was there before: %+v", v)
 	}
-	if a := w.filter.Answer(t.Context(), new(mdns.Msg).SetQuestion("another.wild.test.", mdns.TypeA)); a.Rcode != mdns.RcodeRefused {
+	if a := w.filter.Answer(t.Context(), new(mdns.Msg).SetQuestion("another.wild.test.",
+		mdns.TypeA)); a.Rcode != mdns.RcodeRefused {
 		t.Errorf("a question for one more: %s", mdns.RcodeToString[a.Rcode])
 	}
 }
@@ -149,7 +148,8 @@ func TestNamesOfConnections(t *testing.T) {
 func TestNamedForTheRemote(t *testing.T) {
 	t.Setenv("GH_TOKEN", "ghp_a-token-of-this-machine")
 	t.Setenv("HOME", t.TempDir())
-	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), GitHub: github.NewServers()})
+	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		GitHub: github.NewServers()})
 	t.Cleanup(g.Close)
 	for _, pulls := range []bool{false, true} {
 		w, err := g.Open(Spec{

@@ -79,8 +79,7 @@ type Options struct {
 	// OpenRoute opens an egress route under the sandbox's policy; nil is no network.
 	OpenRoute func(id cove.SandboxID) (Route, error)
 	Force     bool // its branch may be pushed with force
-	// Audit receives each command that was refused, failed or changes something;
-	// err says why it was refused or failed.
+	// Audit receives each command that was refused, failed or changes something; err says why it was refused or failed.
 	Audit func(args []string, err error)
 	Guest string // the cove-guest binary
 	Clock clock.Clock
@@ -216,8 +215,7 @@ func (c *companion) Run(ctx context.Context, r command.Run) (exit int, err error
 	return exit, err
 }
 
-// enter returns the companion with a network, or the one without, and keeps it
-// from ending.
+// enter returns the companion with a network, or the one without, and keeps it from ending.
 func (c *companion) enter(ctx context.Context, online bool) (*box, func(), error) {
 	if online && c.o.OpenRoute == nil {
 		return nil, nil, cove.Errorf(cove.Forbidden, "this sandbox has no network to reach the remote by").
@@ -375,7 +373,8 @@ func (c *companion) binding() (b engine.Binding, err error) {
 	} else {
 		all = append(all, attached{w.Own(w.Hidden), engine.Attachment{Target: gitDir, NoExec: true}})
 		if w.Borrowed != "" {
-			all = append(all, attached{w.Own(w.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true, NoExec: true}})
+			all = append(all, attached{w.Own(w.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true,
+				NoExec: true}})
 		}
 	}
 	all = append(all, attached{own("empty"), engine.Attachment{Target: gitDir + "/hooks", ReadOnly: true, NoExec: true}})
@@ -384,11 +383,11 @@ func (c *companion) binding() (b engine.Binding, err error) {
 			return b, err
 		}
 	}
-	// Files that git outside takes for its configuration, or finds the repository
-	// by, cannot be written inside.
+	// Files that git outside takes for its configuration, or finds the repository by, cannot be written inside.
 	admin := gitDir + "/worktrees/" + w.Worktree
 	for name, target := range map[string]string{
-		"config": gitDir + "/config", "commondir": admin + "/commondir", "gitdir": admin + "/gitdir", "config.worktree": admin + "/config.worktree",
+		"config": gitDir + "/config", "commondir": admin + "/commondir", "gitdir": admin + "/gitdir",
+		"config.worktree": admin + "/config.worktree",
 	} {
 		if err := b.Show(own(name), engine.File{Target: target}); err != nil {
 			return b, err
@@ -397,8 +396,7 @@ func (c *companion) binding() (b engine.Binding, err error) {
 	return b, nil
 }
 
-// environment is that of every git in a companion: Cove's, as on the host, and
-// what is different here.
+// environment is that of every git in a companion: Cove's, as on the host, and what is different here.
 func (c *companion) environment(route map[string]string) []string {
 	settings := []hostgit.Setting{
 		{Key: "core.editor", Value: editorProgram}, {Key: "color.ui", Value: "false"}, {Key: "safe.directory", Value: "*"},
@@ -416,7 +414,8 @@ func (c *companion) environment(route map[string]string) []string {
 	}
 	run.Settings = settings
 	env := append(rootfs.Env(cove.AgentUser), run.Environment("/usr/bin")...)
-	for _, unset := range []string{"GIT_EDITOR", "GIT_PAGER", "GIT_ADVICE", "GIT_MERGE_AUTOEDIT", "TZ", "GIT_OPTIONAL_LOCKS", "GIT_GRAFT_FILE", "PATH"} {
+	for _, unset := range []string{"GIT_EDITOR", "GIT_PAGER", "GIT_ADVICE", "GIT_MERGE_AUTOEDIT", "TZ",
+		"GIT_OPTIONAL_LOCKS", "GIT_GRAFT_FILE", "PATH"} {
 		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, unset+"=") })
 	}
 	for k, v := range route {
@@ -480,8 +479,7 @@ type exitError struct {
 
 func (e *exitError) Error() string { return e.said }
 
-// limited keeps the beginning of what is written to it; too much is an error
-// where nothing may be missing.
+// limited keeps the beginning of what is written to it; too much is an error where nothing may be missing.
 type limited struct {
 	bytes.Buffer
 	left int
@@ -504,7 +502,8 @@ func (b *box) begun(ctx context.Context, spec guest.ProcessSpec) (*process.Proce
 	}
 	p, err := j.Start(ctx, spec)
 	var failure *guest.Failure
-	if errors.As(err, &failure) && failure.Kind != guest.FailNoProcess && failure.Kind != guest.FailState { // git is there: it is about the directory
+	// git is there: it is about the directory
+	if errors.As(err, &failure) && failure.Kind != guest.FailNoProcess && failure.Kind != guest.FailState {
 		return nil, cove.Errorf(cove.NotFound, "cannot change to '%s': %s", spec.Dir, failure.Message)
 	}
 	if err != nil {

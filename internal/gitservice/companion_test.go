@@ -55,7 +55,8 @@ func newHouse(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	guest := enginetest.BuildGuest(t)
-	e, err := native.New(native.Options{Guest: guest, RunDir: run, Instance: in.ID, CgroupParent: "cove-test-" + strconv.Itoa(os.Getpid()), Log: slog.New(slog.DiscardHandler)})
+	e, err := native.New(native.Options{Guest: guest, RunDir: run, Instance: in.ID,
+		CgroupParent: "cove-test-" + strconv.Itoa(os.Getpid()), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +84,10 @@ func plain(t testing.TB, dir string, args ...string) string {
 func try(dir string, args ...string) (stdout, stderr string, code int) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=P", "GIT_AUTHOR_EMAIL=p@x.example",
-		"GIT_COMMITTER_NAME=P", "GIT_COMMITTER_EMAIL=p@x.example", "GIT_AUTHOR_DATE=1700000000 +0000", "GIT_COMMITTER_DATE=1700000000 +0000", "LC_ALL=C", "GIT_EDITOR=:"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=P",
+		"GIT_AUTHOR_EMAIL=p@x.example",
+		"GIT_COMMITTER_NAME=P", "GIT_COMMITTER_EMAIL=p@x.example", "GIT_AUTHOR_DATE=1700000000 +0000",
+		"GIT_COMMITTER_DATE=1700000000 +0000", "LC_ALL=C", "GIT_EDITOR=:"}
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.Run()
@@ -109,8 +112,7 @@ type place struct {
 	repo string // of the person, or the workspace's own
 }
 
-// history makes a repository with the branches main, develop and secret, a tag,
-// and the branch own at main.
+// history makes a repository with the branches main, develop and secret, a tag, and the branch own at main.
 func history(t *testing.T, repo string) {
 	t.Helper()
 	plain(t, filepath.Dir(repo), "init", "-q", "-b", "main", repo)
@@ -134,7 +136,8 @@ func history(t *testing.T, repo string) {
 func (h *house) open(t *testing.T, w workspace.Workspace) *companion {
 	t.Helper()
 	c, err := newCompanion(context.Background(), Options{
-		Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(filepath.Dir(w.Directory), "companion"), Git: h.git, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(filepath.Dir(w.Directory), "companion"), Git: h.git,
+		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +160,8 @@ func (h *house) ofPerson(t *testing.T) *place {
 	}
 	history(t, repo)
 	plain(t, repo, "worktree", "add", "-q", tree, "own")
-	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git", Worktree: "checkout",
+	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git",
+		Worktree: "checkout",
 		Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main", "develop"}}}
 	return &place{t: t, c: h.open(t, w), w: w, repo: repo}
 }
@@ -179,7 +183,8 @@ func (h *house) ofWorkspace(t *testing.T) *place {
 	return &place{t: t, c: h.open(t, w), w: w, repo: repo}
 }
 
-var author = []string{"GIT_AUTHOR_NAME=P", "GIT_AUTHOR_EMAIL=p@x.example", "GIT_COMMITTER_NAME=P", "GIT_COMMITTER_EMAIL=p@x.example",
+var author = []string{"GIT_AUTHOR_NAME=P", "GIT_AUTHOR_EMAIL=p@x.example", "GIT_COMMITTER_NAME=P",
+	"GIT_COMMITTER_EMAIL=p@x.example",
 	"GIT_AUTHOR_DATE=1700000000 +0000", "GIT_COMMITTER_DATE=1700000000 +0000"}
 
 // git asks for a command as the API does.
@@ -274,9 +279,8 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// TestOtherBranchesAreNotThere: of a person's repository a sandbox sees its own
-// branch, the shared ones and tags, by no name, listing or id another one, and
-// changes only its own.
+// TestOtherBranchesAreNotThere: of a person's repository a sandbox sees its own branch, the shared ones and tags, by no
+// name, listing or id another one, and changes only its own.
 func TestOtherBranchesAreNotThere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds; make test runs it")
@@ -291,18 +295,31 @@ func TestOtherBranchesAreNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"branch", "-a"}, {"branch", "-avv"}, {"for-each-ref"}, {"show-ref"}, {"log", "--all", "--oneline", "--decorate"}, {"log", "--branches"}, {"log", "--remotes"},
-		{"log", "--glob=*"}, {"log", "-g"}, {"log", "--exclude=x", "--all"}, {"rev-parse", "--all"}, {"rev-list", "--all", "--objects"}, {"rev-parse", "--branches"}, {"show-branch", "-a"},
-		{"name-rev", "--all"}, {"describe", "--all"}, {"stash", "list"}, {"reflog"}, {"tag", "--contains", "main"}, {"branch", "--contains", "main"},
-		{"show", secret}, {"show", secret[:8]}, {"log", secret}, {"log", secret + "..main"}, {"log", "main.." + secret[:7]}, {"log", "^" + secret, "main"}, {"diff", "main", secret}, {"diff", "main..." + secret},
-		{"cat-file", "-p", secret}, {"cat-file", "-t", secret}, {"cat-file", "-e", secret}, {"cat-file", "-p", blob}, {"cat-file", "blob", blob[:6]}, {"show", blob}, {"show", secret + ":secret.txt"}, {"show", "x-g" + secret},
-		{"ls-tree", tree}, {"ls-tree", secret}, {"ls-tree", "-r", secret[:10]}, {"diff", blob, "HEAD:a.txt"}, {"diff-tree", "-p", secret}, {"rev-parse", secret[:9]}, {"rev-parse", secret + "^"},
-		{"merge", secret}, {"rebase", secret}, {"cherry-pick", secret}, {"revert", secret}, {"reset", "--hard", secret}, {"checkout", secret}, {"switch", "--detach", secret}, {"switch", "-C", "own", secret},
-		{"checkout", secret, "--", "secret.txt"}, {"restore", "--source=" + secret, "secret.txt"}, {"restore", "-s", tree, "secret.txt"}, {"branch", "--contains", secret}, {"tag", "--contains", secret},
-		{"merge-base", "main", secret}, {"merge-base", "--is-ancestor", secret, "main"}, {"blame", secret, "--", "a.txt"}, {"grep", "secret", secret}, {"range-diff", "main.." + secret, "main..own"},
-		{"commit", "--allow-empty", "-C", secret}, {"commit", "--allow-empty", "--fixup=" + secret}, {"log", "--find-object=" + blob}, {"rebase", "--onto", secret, "main"}, {"cherry", secret}, {"describe", secret}, {"name-rev", secret},
-		{"show", "secret"}, {"log", "secret"}, {"log", "refs/heads/secret", "--"}, {"switch", "--detach", "secret"}, {"merge", "secret"}, {"rev-parse", "secret"}, {"checkout", "secret"},
-		{"checkout", "main"}, {"switch", "-c", "mine"}, {"branch", "mine"}, {"tag", "mine"}, {"branch", "-D", "main"}, {"branch", "-f", "main", "own"}, {"update-ref", "refs/heads/main", "own"},
+		{"branch", "-a"}, {"branch", "-avv"}, {"for-each-ref"}, {"show-ref"}, {"log", "--all", "--oneline", "--decorate"},
+		{"log", "--branches"}, {"log", "--remotes"},
+		{"log", "--glob=*"}, {"log", "-g"}, {"log", "--exclude=x", "--all"}, {"rev-parse", "--all"},
+		{"rev-list", "--all", "--objects"}, {"rev-parse", "--branches"}, {"show-branch", "-a"},
+		{"name-rev", "--all"}, {"describe", "--all"}, {"stash", "list"}, {"reflog"}, {"tag", "--contains", "main"},
+		{"branch", "--contains", "main"},
+		{"show", secret}, {"show", secret[:8]}, {"log", secret}, {"log", secret + "..main"}, {"log", "main.." + secret[:7]},
+		{"log", "^" + secret, "main"}, {"diff", "main", secret}, {"diff", "main..." + secret},
+		{"cat-file", "-p", secret}, {"cat-file", "-t", secret}, {"cat-file", "-e", secret}, {"cat-file", "-p", blob},
+		{"cat-file", "blob", blob[:6]}, {"show", blob}, {"show", secret + ":secret.txt"}, {"show", "x-g" + secret},
+		{"ls-tree", tree}, {"ls-tree", secret}, {"ls-tree", "-r", secret[:10]}, {"diff", blob, "HEAD:a.txt"},
+		{"diff-tree", "-p", secret}, {"rev-parse", secret[:9]}, {"rev-parse", secret + "^"},
+		{"merge", secret}, {"rebase", secret}, {"cherry-pick", secret}, {"revert", secret}, {"reset", "--hard", secret},
+		{"checkout", secret}, {"switch", "--detach", secret}, {"switch", "-C", "own", secret},
+		{"checkout", secret, "--", "secret.txt"}, {"restore", "--source=" + secret, "secret.txt"},
+		{"restore", "-s", tree, "secret.txt"}, {"branch", "--contains", secret}, {"tag", "--contains", secret},
+		{"merge-base", "main", secret}, {"merge-base", "--is-ancestor", secret, "main"}, {"blame", secret, "--", "a.txt"},
+		{"grep", "secret", secret}, {"range-diff", "main.." + secret, "main..own"},
+		{"commit", "--allow-empty", "-C", secret}, {"commit", "--allow-empty", "--fixup=" + secret},
+		{"log", "--find-object=" + blob}, {"rebase", "--onto", secret, "main"}, {"cherry", secret}, {"describe", secret},
+		{"name-rev", secret},
+		{"show", "secret"}, {"log", "secret"}, {"log", "refs/heads/secret", "--"}, {"switch", "--detach", "secret"},
+		{"merge", "secret"}, {"rev-parse", "secret"}, {"checkout", "secret"},
+		{"checkout", "main"}, {"switch", "-c", "mine"}, {"branch", "mine"}, {"tag", "mine"}, {"branch", "-D", "main"},
+		{"branch", "-f", "main", "own"}, {"update-ref", "refs/heads/main", "own"},
 	} {
 		out, said, _ := p.git(args...)
 		// What was asked for may be named in the refusal.
@@ -319,7 +336,8 @@ func TestOtherBranchesAreNotThere(t *testing.T) {
 	}
 	after := plain(t, p.repo, "for-each-ref", "--format=%(refname) %(objectname)")
 	mine := func(s string) bool { return strings.HasPrefix(s, "refs/heads/own ") }
-	if got, want := slices.DeleteFunc(strings.Split(after, "\n"), mine), slices.DeleteFunc(strings.Split(before, "\n"), mine); !slices.Equal(got, want) {
+	if got, want := slices.DeleteFunc(strings.Split(after, "\n"), mine),
+		slices.DeleteFunc(strings.Split(before, "\n"), mine); !slices.Equal(got, want) {
 		t.Errorf("refs were\n%s and are\n%s", before, after)
 	}
 	if now, _ := os.ReadFile(p.repo + "/.git/config"); !bytes.Equal(now, config) {
@@ -327,9 +345,8 @@ func TestOtherBranchesAreNotThere(t *testing.T) {
 	}
 }
 
-// TestNothingRuns: whatever a sandbox puts into its files, and the repository's
-// configuration names, no program of either runs, inside the companion or
-// outside.
+// TestNothingRuns: whatever a sandbox puts into its files, and the repository's configuration names, no program of
+// either runs, inside the companion or outside.
 func TestNothingRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds; make test runs it")
@@ -349,17 +366,22 @@ func TestNothingRuns(t *testing.T) {
 	}
 	// A person's configuration that is not for everybody's files.
 	for _, kv := range [][2]string{
-		{"filter.evil.clean", "/workspace/evil"}, {"filter.evil.smudge", "/workspace/evil"}, {"filter.evil.required", "true"}, {"diff.evil.textconv", "/workspace/evil"},
-		{"diff.evil.command", "/workspace/evil"}, {"diff.external", "/workspace/evil"}, {"merge.evil.driver", "/workspace/evil %A"}, {"core.fsmonitor", "/workspace/evil"},
-		{"core.hooksPath", "/workspace/hooks"}, {"core.sshCommand", "/workspace/evil"}, {"gpg.program", "/workspace/evil"}, {"commit.gpgsign", "true"}, {"core.editor", "/workspace/evil"},
-		{"core.pager", "/workspace/evil"}, {"credential.helper", "/workspace/evil"}, {"alias.status", "!/workspace/evil"}, {"sequence.editor", "/workspace/evil"}, {"core.attributesFile", "/workspace/attributes"},
+		{"filter.evil.clean", "/workspace/evil"}, {"filter.evil.smudge", "/workspace/evil"}, {"filter.evil.required", "true"},
+		{"diff.evil.textconv", "/workspace/evil"},
+		{"diff.evil.command", "/workspace/evil"}, {"diff.external", "/workspace/evil"},
+		{"merge.evil.driver", "/workspace/evil %A"}, {"core.fsmonitor", "/workspace/evil"},
+		{"core.hooksPath", "/workspace/hooks"}, {"core.sshCommand", "/workspace/evil"}, {"gpg.program", "/workspace/evil"},
+		{"commit.gpgsign", "true"}, {"core.editor", "/workspace/evil"},
+		{"core.pager", "/workspace/evil"}, {"credential.helper", "/workspace/evil"}, {"alias.status", "!/workspace/evil"},
+		{"sequence.editor", "/workspace/evil"}, {"core.attributesFile", "/workspace/attributes"},
 	} {
 		plain(t, p.repo, "config", kv[0], kv[1])
 	}
 	attributes := "* filter=evil diff=evil merge=evil\n"
 	write(t, tree+"/.gitattributes", attributes)
 	write(t, tree+"/attributes", attributes)
-	for _, hook := range []string{"pre-commit", "post-commit", "commit-msg", "prepare-commit-msg", "post-checkout", "post-merge", "pre-rebase", "post-rewrite", "reference-transaction", "post-index-change", "fsmonitor-watchman"} {
+	for _, hook := range []string{"pre-commit", "post-commit", "commit-msg", "prepare-commit-msg", "post-checkout",
+		"post-merge", "pre-rebase", "post-rewrite", "reference-transaction", "post-index-change", "fsmonitor-watchman"} {
 		write(t, tree+"/hooks/"+hook, evil)
 		write(t, p.repo+"/.git/hooks/"+hook, evil)
 	}
@@ -369,22 +391,31 @@ func TestNothingRuns(t *testing.T) {
 	write(t, tree+"/sub/static", "f\n")
 	plain(t, tree+"/sub", "-c", "core.hooksPath=/dev/null", "add", "f", "static")
 	plain(t, tree+"/sub", "-c", "core.hooksPath=/dev/null", "commit", "-qm", "x")
-	for _, kv := range [][2]string{{"core.fsmonitor", "/workspace/evil"}, {"filter.evil.clean", "/workspace/evil"}, {"filter.static.clean", "/workspace/evil.static"}, {"diff.external", "/workspace/evil"}, {"core.hooksPath", "/workspace/hooks"},
+	for _, kv := range [][2]string{{"core.fsmonitor", "/workspace/evil"}, {"filter.evil.clean", "/workspace/evil"},
+		{"filter.static.clean", "/workspace/evil.static"}, {"diff.external", "/workspace/evil"},
+		{"core.hooksPath", "/workspace/hooks"},
 		{"alias.status", "!/workspace/evil"}, {"include.path", "/workspace/included"}} {
 		plain(t, tree+"/sub", "config", kv[0], kv[1])
 	}
 	write(t, tree+"/sub/.gitattributes", "* filter=evil diff=evil\nstatic filter=static\n")
 	write(t, tree+"/sub/static", "g\n")
 	write(t, tree+"/sub/f", "g\n") // of the same size: git has to read it
-	write(t, tree+"/.gitmodules", "[submodule \"sub\"]\n\tpath = sub\n\turl = ext::/workspace/evil\n\tupdate = !/workspace/evil\n\tignore = none\n")
+	write(t, tree+"/.gitmodules",
+		"[submodule \"sub\"]\n\tpath = sub\n\turl = ext::/workspace/evil\n\tupdate = !/workspace/evil\n\tignore = none\n")
 	os.Remove(tree + "/ran")
 	os.Remove(canary)
 
 	for _, args := range [][]string{
-		{"add", "."}, {"status"}, {"diff"}, {"diff", "--cached"}, {"commit", "-m", "x"}, {"status"}, {"diff", "HEAD~1"}, {"log", "-p"}, {"show"}, {"blame", "a.txt"}, {"grep", "one"},
-		{"add", "-u"}, {"commit", "-am", "y", "--allow-empty"}, {"stash"}, {"stash", "pop"}, {"checkout", "--", "."}, {"checkout", "HEAD~1", "--", "a.txt"}, {"reset", "--hard"}, {"switch", "--detach", "main"}, {"switch", "own"},
-		{"merge", "develop"}, {"merge", "--no-ff", "-m", "m", "develop"}, {"rebase", "main"}, {"cherry-pick", "main"}, {"cherry-pick", "--abort"}, {"revert", "--no-edit", "HEAD"}, {"revert", "--abort"}, {"describe", "--dirty", "--always"},
-		{"diff", "--submodule"}, {"diff-files", "-p"}, {"diff-index", "-p", "HEAD"}, {"ls-files", "-m"}, {"rm", "-r", "--cached", "sub"}, {"clean", "-nd"}, {"update-index", "--refresh"}, {"commit", "--amend", "--no-edit"}, {"fetch"}, {"push"},
+		{"add", "."}, {"status"}, {"diff"}, {"diff", "--cached"}, {"commit", "-m", "x"}, {"status"}, {"diff", "HEAD~1"},
+		{"log", "-p"}, {"show"}, {"blame", "a.txt"}, {"grep", "one"},
+		{"add", "-u"}, {"commit", "-am", "y", "--allow-empty"}, {"stash"}, {"stash", "pop"}, {"checkout", "--", "."},
+		{"checkout", "HEAD~1", "--", "a.txt"}, {"reset", "--hard"}, {"switch", "--detach", "main"}, {"switch", "own"},
+		{"merge", "develop"}, {"merge", "--no-ff", "-m", "m", "develop"}, {"rebase", "main"}, {"cherry-pick", "main"},
+		{"cherry-pick", "--abort"}, {"revert", "--no-edit", "HEAD"}, {"revert", "--abort"},
+		{"describe", "--dirty", "--always"},
+		{"diff", "--submodule"}, {"diff-files", "-p"}, {"diff-index", "-p", "HEAD"}, {"ls-files", "-m"},
+		{"rm", "-r", "--cached", "sub"}, {"clean", "-nd"}, {"update-index", "--refresh"}, {"commit", "--amend", "--no-edit"},
+		{"fetch"}, {"push"},
 	} {
 		out, said, code := p.git(args...)
 		for _, name := range []string{canary, tree + "/ran"} {
@@ -395,8 +426,7 @@ func TestNothingRuns(t *testing.T) {
 	}
 }
 
-// TestTheRootHasOnlyGit: there is nothing in a companion that could be run in
-// git's place.
+// TestTheRootHasOnlyGit: there is nothing in a companion that could be run in git's place.
 func TestTheRootHasOnlyGit(t *testing.T) {
 	h := newHouse(t)
 	filepath.WalkDir(h.root.Dir, func(name string, d fs.DirEntry, err error) error {
@@ -404,7 +434,8 @@ func TestTheRootHasOnlyGit(t *testing.T) {
 			t.Fatal(err)
 		}
 		base := filepath.Base(name)
-		if !d.Type().IsRegular() || strings.Contains(base, ".so") || strings.HasPrefix(name, h.root.Dir+"/etc/") || slices.Contains([]string{"git", "git-remote-http", "git-edit"}, base) {
+		if !d.Type().IsRegular() || strings.Contains(base, ".so") || strings.HasPrefix(name, h.root.Dir+"/etc/") ||
+			slices.Contains([]string{"git", "git-remote-http", "git-edit"}, base) {
 			return nil
 		}
 		t.Errorf("%s is in the root", strings.TrimPrefix(name, h.root.Dir))
@@ -427,7 +458,10 @@ func TestEditor(t *testing.T) {
 	if got := p.must("log", "-1", "--format=%B"); got != "typed in an editor\n\n" {
 		t.Errorf("the message is %q", got)
 	}
-	_, said, code = p.with(command.Run{Edit: func(context.Context, string, []byte) ([]byte, error) { return nil, context.Canceled }}, "commit", "--amend")
+	_, said, code = p.with(command.Run{Edit: func(context.Context, string, []byte) ([]byte, error) {
+		return nil,
+			context.Canceled
+	}}, "commit", "--amend")
 	if code != 1 || !strings.Contains(said, "error: There was a problem with the editor") {
 		t.Errorf("%d %s", code, said)
 	}
@@ -447,11 +481,12 @@ func TestCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.c.Run(ctx, command.Run{Command: c, Env: author, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, Edit: func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
-		cancel()
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}})
+	_, err = p.c.Run(ctx, command.Run{Command: c, Env: author, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{},
+		Edit: func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+			cancel()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
 	if err == nil {
 		t.Error("a command whose caller has gone ended well")
 	}
@@ -487,8 +522,7 @@ func TestBothMove(t *testing.T) {
 	}
 }
 
-// TestAsPlainGit: what a command says, and how it ends, is what git says of the
-// same repository in the same state.
+// TestAsPlainGit: what a command says, and how it ends, is what git says of the same repository in the same state.
 func TestAsPlainGit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds; make test runs it")
@@ -504,7 +538,9 @@ func TestAsPlainGit(t *testing.T) {
 		write(t, filepath.Join(p.w.Directory, name), text)
 		write(t, filepath.Join(tree, name), text)
 	}
-	normal := strings.NewReplacer(twin+"/.git/worktrees/twin-checkout/", gitDir+"/worktrees/checkout/", tree, cove.Workspace, "+ main", "  main").Replace // which is checked out beside it
+	// which is checked out beside it
+	normal := strings.NewReplacer(twin+"/.git/worktrees/twin-checkout/", gitDir+"/worktrees/checkout/", tree,
+		cove.Workspace, "+ main", "  main").Replace
 	n := 0
 	same := func(args ...string) {
 		t.Helper()
@@ -517,14 +553,28 @@ func TestAsPlainGit(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"status", "status -sb", "status --porcelain=v2", "log", "log --oneline --graph --decorate", "log -1 -p", "log --stat", "log --format=%H%n%an", "log main..", "log v1.0..HEAD", "log -- a.txt", "log a.txt",
-		"log --all --oneline", "log nothing", "show", "show HEAD~1", "show HEAD:a.txt", "show v1.0", "show annotated", "show HEAD:none", "diff", "diff main", "diff HEAD~1", "diff --stat HEAD~1", "diff v1.0 main -- a.txt",
-		"diff --name-status HEAD~1", "diff --exit-code HEAD~1", "diff --word-diff=plain HEAD~1", "blame a.txt", "blame -s -L 1,1 a.txt", "blame none", "annotate a.txt", "grep one", "grep -n two -- *.txt", "grep nothing", "grep -c e HEAD~1",
-		"ls-files", "ls-files -s", "ls-tree HEAD", "ls-tree -r --name-only HEAD src", "cat-file -t HEAD", "cat-file -p HEAD^{tree}", "cat-file -s HEAD:a.txt", "cat-file -e HEAD:none", "rev-parse HEAD", "rev-parse --abbrev-ref HEAD",
-		"rev-parse --show-toplevel", "rev-parse --is-inside-work-tree", "rev-parse --show-prefix", "rev-parse --verify -q nothing", "rev-list --count HEAD", "rev-list --objects HEAD", "merge-base main own", "merge-base --is-ancestor v1.0 own",
-		"name-rev HEAD", "describe", "describe --tags", "describe --abbrev=0", "shortlog -sn HEAD", "for-each-ref", "for-each-ref --format=%(refname:short) refs/heads", "show-ref", "show-ref --heads", "symbolic-ref HEAD", "symbolic-ref --short HEAD",
-		"branch --show-current", "branch --contains v1.0", "tag", "tag -l v*", "tag -n", "tag --contains HEAD", "check-ignore a.o", "check-attr text -- a.txt", "check-ref-format --branch own", "version", "remote", "remote -v", "config --get user.nothing",
-		"reflog -1", "stash list", "stash pop", "diff-tree -r HEAD", "diff-index HEAD", "diff-files", "range-diff v1.0..main v1.0..own", "cherry main", "show-branch main own", "whatchanged -1", "sparse-checkout list", "count-objects",
+		"status", "status -sb", "status --porcelain=v2", "log", "log --oneline --graph --decorate", "log -1 -p", "log --stat",
+		"log --format=%H%n%an", "log main..", "log v1.0..HEAD", "log -- a.txt", "log a.txt",
+		"log --all --oneline", "log nothing", "show", "show HEAD~1", "show HEAD:a.txt", "show v1.0", "show annotated",
+		"show HEAD:none", "diff", "diff main", "diff HEAD~1", "diff --stat HEAD~1", "diff v1.0 main -- a.txt",
+		"diff --name-status HEAD~1", "diff --exit-code HEAD~1", "diff --word-diff=plain HEAD~1", "blame a.txt",
+		"blame -s -L 1,1 a.txt", "blame none", "annotate a.txt", "grep one", "grep -n two -- *.txt", "grep nothing",
+		"grep -c e HEAD~1",
+		"ls-files", "ls-files -s", "ls-tree HEAD", "ls-tree -r --name-only HEAD src", "cat-file -t HEAD",
+		"cat-file -p HEAD^{tree}", "cat-file -s HEAD:a.txt", "cat-file -e HEAD:none", "rev-parse HEAD",
+		"rev-parse --abbrev-ref HEAD",
+		"rev-parse --show-toplevel", "rev-parse --is-inside-work-tree", "rev-parse --show-prefix",
+		"rev-parse --verify -q nothing", "rev-list --count HEAD", "rev-list --objects HEAD", "merge-base main own",
+		"merge-base --is-ancestor v1.0 own",
+		"name-rev HEAD", "describe", "describe --tags", "describe --abbrev=0", "shortlog -sn HEAD", "for-each-ref",
+		"for-each-ref --format=%(refname:short) refs/heads", "show-ref", "show-ref --heads", "symbolic-ref HEAD",
+		"symbolic-ref --short HEAD",
+		"branch --show-current", "branch --contains v1.0", "tag", "tag -l v*", "tag -n", "tag --contains HEAD",
+		"check-ignore a.o", "check-attr text -- a.txt", "check-ref-format --branch own", "version", "remote", "remote -v",
+		"config --get user.nothing",
+		"reflog -1", "stash list", "stash pop", "diff-tree -r HEAD", "diff-index HEAD", "diff-files",
+		"range-diff v1.0..main v1.0..own", "cherry main", "show-branch main own", "whatchanged -1", "sparse-checkout list",
+		"count-objects",
 	} {
 		if strings.HasPrefix(line, "count-objects") || strings.HasPrefix(line, "reflog") {
 			continue // where objects are, and when it began, is another matter
@@ -536,14 +586,21 @@ func TestAsPlainGit(t *testing.T) {
 	both(".gitignore", "*.o\n")
 	both("x.o", "")
 	for _, line := range []string{
-		"status", "status --short", "status --porcelain --ignored", "diff", "add -n .", "add .", "status -v", "diff --cached", "add x.o", "add none", "rm --cached a.txt", "status -s", "restore --staged a.txt", "restore a.txt", "status -s", "check-ignore -v x.o",
-		"mv a.txt c.txt", "mv none d", "commit -m moved", "log -1 --stat -M", "show --stat", "commit -m nothing", "rm c.txt", "status -s", "reset", "checkout -- c.txt", "checkout c.txt", "status -s", "reset --soft HEAD~1", "status -s", "commit -qm again",
-		"reset --hard HEAD~1", "reset --hard ORIG_HEAD", "branch -v", "tag --contains HEAD", "checkout v1.0", "status", "log -1 --format=%d", "switch own", "switch own", "switch --detach main", "switch -", "checkout none",
+		"status", "status --short", "status --porcelain --ignored", "diff", "add -n .", "add .", "status -v", "diff --cached",
+		"add x.o", "add none", "rm --cached a.txt", "status -s", "restore --staged a.txt", "restore a.txt", "status -s",
+		"check-ignore -v x.o",
+		"mv a.txt c.txt", "mv none d", "commit -m moved", "log -1 --stat -M", "show --stat", "commit -m nothing", "rm c.txt",
+		"status -s", "reset", "checkout -- c.txt", "checkout c.txt", "status -s", "reset --soft HEAD~1", "status -s",
+		"commit -qm again",
+		"reset --hard HEAD~1", "reset --hard ORIG_HEAD", "branch -v", "tag --contains HEAD", "checkout v1.0", "status",
+		"log -1 --format=%d", "switch own", "switch own", "switch --detach main", "switch -", "checkout none",
 	} {
 		same(strings.Fields(line)...)
 	}
 	both("c.txt", "stash me\n")
-	for _, line := range []string{"stash", "stash list", "stash show -p", "stash show --stat stash@{0}", "status -s", "stash apply", "stash drop", "stash push -m named -- c.txt", "stash list", "stash pop", "stash pop", "commit -am kept", "commit --amend --no-edit"} {
+	for _, line := range []string{"stash", "stash list", "stash show -p", "stash show --stat stash@{0}", "status -s",
+		"stash apply", "stash drop", "stash push -m named -- c.txt", "stash list", "stash pop", "stash pop",
+		"commit -am kept", "commit --amend --no-edit"} {
 		same(strings.Fields(line)...)
 	}
 	// Merging what is on another branch, with and without a conflict.
@@ -554,8 +611,12 @@ func TestAsPlainGit(t *testing.T) {
 	}
 	both("src/b.go", "package b // own\n")
 	for _, line := range []string{
-		"commit -qam mine", "log --oneline main...own", "log --oneline --left-right main...own", "rev-list --left-right --count main...own", "merge main", "status", "diff", "ls-files -u", "merge --abort", "merge -X ours main -m merged", "log --oneline --graph", "show",
-		"reset --hard HEAD~1", "rebase main", "status", "rebase --abort", "rebase -X theirs main", "log --oneline -3", "cherry-pick v1.0", "cherry-pick --abort", "revert --no-edit HEAD", "log -1", "revert HEAD~9", "merge --ff-only v1.0", "diff main --stat",
+		"commit -qam mine", "log --oneline main...own", "log --oneline --left-right main...own",
+		"rev-list --left-right --count main...own", "merge main", "status", "diff", "ls-files -u", "merge --abort",
+		"merge -X ours main -m merged", "log --oneline --graph", "show",
+		"reset --hard HEAD~1", "rebase main", "status", "rebase --abort", "rebase -X theirs main", "log --oneline -3",
+		"cherry-pick v1.0", "cherry-pick --abort", "revert --no-edit HEAD", "log -1", "revert HEAD~9", "merge --ff-only v1.0",
+		"diff main --stat",
 	} {
 		same(strings.Fields(line)...)
 	}
@@ -566,7 +627,8 @@ func TestAsPlainGit(t *testing.T) {
 		t.Errorf("apply: %d %s%s", code, out, said)
 	}
 	plain(t, tree, "apply", "fix.patch")
-	for _, line := range []string{"status -s", "diff", "clean -n", "clean -fd", "commit -am patched", "fsck", "log --format=%H -1"} {
+	for _, line := range []string{"status -s", "diff", "clean -n", "clean -fd", "commit -am patched", "fsck",
+		"log --format=%H -1"} {
 		if line != "fsck" {
 			same(strings.Fields(line)...)
 		}
@@ -588,8 +650,10 @@ func TestEnds(t *testing.T) {
 	history(t, repo)
 	plain(t, repo, "worktree", "add", "-q", tree, "own")
 	time := clocktest.NewManual(clock.Real().Now())
-	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git", Worktree: "checkout", Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
-	c, err := newCompanion(context.Background(), Options{Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler)})
+	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git",
+		Worktree: "checkout", Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
+	c, err := newCompanion(context.Background(), Options{Engine: h.engine, Root: h.root, Workspace: w,
+		Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -627,7 +691,8 @@ func TestEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-last.Done()
-	_, err = c.Run(context.Background(), command.Run{Command: command.Command{Verb: "status", Args: []string{"status"}, Dir: cove.Workspace}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
+	_, err = c.Run(context.Background(), command.Run{Command: command.Command{Verb: "status", Args: []string{"status"},
+		Dir: cove.Workspace}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
 	if cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("after the end: %v", err)
 	}
@@ -642,7 +707,9 @@ func TestLinksLeadNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"-C", "objects", "diff", ".", "pack"}, {"-C", "objects", "diff", "info", "pack"}, {"-C", "git", "diff", "HEAD", "config"}, {"-C", "git", "diff", "config", "commondir"}, {"-C", "root/etc", "diff", "passwd", "group"},
+	for _, args := range [][]string{{"-C", "objects", "diff", ".", "pack"}, {"-C", "objects", "diff", "info", "pack"},
+		{"-C", "git", "diff", "HEAD", "config"}, {"-C", "git", "diff", "config", "commondir"},
+		{"-C", "root/etc", "diff", "passwd", "group"},
 		{"-C", "root", "status"}, {"-C", "git/worktrees/checkout", "diff", "HEAD", "gitdir"}} {
 		if out, said, code := p.git(args...); code != 128 || out != "" || !strings.Contains(said, "cannot change to") {
 			t.Errorf("git %q: %d %s%s", args, code, out, said)
@@ -675,7 +742,8 @@ func TestSend(t *testing.T) {
 				t.Errorf("the status is now %q", out)
 			}
 			refs := p.sent()
-			if !strings.Contains(refs, " "+work+"\n") || !strings.Contains(refs, " refs/heads/own\n") || strings.Contains(refs, "secret") {
+			if !strings.Contains(refs, " "+work+"\n") || !strings.Contains(refs, " refs/heads/own\n") ||
+				strings.Contains(refs, "secret") {
 				t.Errorf("it sends\n%s", refs)
 			}
 			head, _, _ := strings.Cut(refs, " ")

@@ -25,15 +25,18 @@ func atoi(s string) int {
 
 // kept are the settings of a repository that say how its files are, or who
 // works on it. They are all that is taken from its configuration.
-var kept = []string{"extensions.objectformat", "core.filemode", "core.symlinks", "core.ignorecase", "core.autocrlf", "core.eol", "core.precomposeunicode",
-	"user.name", "user.email", "merge.conflictstyle", "pull.rebase", "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse"}
+var kept = []string{"extensions.objectformat", "core.filemode", "core.symlinks", "core.ignorecase", "core.autocrlf",
+	"core.eol", "core.precomposeunicode",
+	"user.name", "user.email", "merge.conflictstyle", "pull.rebase", "core.sparsecheckout", "core.sparsecheckoutcone",
+	"index.sparse"}
 
 // writeConfig writes the configuration that a companion has, and the files that
 // say where its worktree is. Nothing of these is written to inside.
 func (c *companion) writeConfig(ctx context.Context) error {
 	w := c.o.Workspace
 	admin := filepath.Join(w.Hidden, "worktrees", w.Worktree)
-	text := bytes.NewBufferString("[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlogallrefupdates = true\n[extensions]\n\tworktreeConfig = true\n")
+	text := bytes.NewBufferString("[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlogallrefupdates = " +
+		"true\n[extensions]\n\tworktreeConfig = true\n")
 	out, err := c.o.Git.Output(ctx, hostgit.Run{Dir: w.Hidden, Command: []string{"config"},
 		Flags: []string{"--null", "--list"}})
 	if err != nil {
@@ -58,7 +61,8 @@ func (c *companion) writeConfig(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(c.repository(), "hooks"), 0o755); err != nil {
 		return cove.Errorf(cove.StorageFull, "make a companion: %w", err)
 	}
-	if f, err := os.OpenFile(filepath.Join(admin, "config.worktree"), os.O_CREATE|os.O_RDONLY|syscall.O_NOFOLLOW, 0o644); err != nil {
+	if f, err := os.OpenFile(filepath.Join(admin, "config.worktree"), os.O_CREATE|os.O_RDONLY|syscall.O_NOFOLLOW,
+		0o644); err != nil {
 		return cove.Errorf(cove.StorageFull, "make a companion: %w", err)
 	} else if err := f.Close(); err != nil {
 		return err
@@ -95,5 +99,6 @@ func writeSetting(b *bytes.Buffer, key, value string) {
 	if first != last {
 		b.WriteString(` "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key[first+1:last]) + `"`)
 	}
-	b.WriteString("]\n\t" + key[last+1:] + ` = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(value) + "\"\n")
+	b.WriteString("]\n\t" + key[last+1:] + ` = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n",
+		`\n`).Replace(value) + "\"\n")
 }

@@ -54,8 +54,7 @@ func (e *edits) expect(ctx context.Context, edit editFunc) (token string, done f
 // maxEditors is how many editors of a companion are listened to at a time.
 const maxEditors = 32
 
-// serve answers the editors of a companion until its listener is closed, and
-// waits for those that it answers.
+// serve answers the editors of a companion until its listener is closed, and waits for those that it answers.
 func (e *edits) serve(ln net.Listener) {
 	var answering sync.WaitGroup
 	defer answering.Wait()

@@ -1,35 +1,29 @@
 //go:build linux
 
-// Package gitservice serves git to a sandbox whose repository stays outside: the
-// git command inside calls an API on the host, which judges each command and runs
-// it in a sandbox beside the first, the companion.
+// Package gitservice serves git to a sandbox whose repository stays outside: the git command inside calls an API on the
+// host, which judges each command and runs it in a sandbox beside the first, the companion.
 //
 // # What lies where
 //
-// The sandbox is shown its key, the git command (package inside, which cove-guest
-// links) and a listener. The API (package gitapi) accepts signed requests in the
-// form of package wire, and package command judges them.
+// The sandbox is shown its key, the git command (package inside, which cove-guest links) and a listener. The API
+// (package gitapi) accepts signed requests in the form of package wire, and package command judges them.
 //
-// A companion has the workspace's files, which belong to the sandbox and so to
-// the attacker, and the git directory, which does not. So git there has Cove's
-// own configuration, shown in place of the repository's; its root filesystem
-// has git and no other program (root.go), and nothing in the workspace can be
-// executed. A filter, a hook or a file system monitor that a repository names is
-// not there, in whichever configuration it is named: also that of another
-// repository below the workspace, which git looks into by itself. Symbolic
-// links of the workspace lead nowhere: git reads them, and follows none.
+// A companion has the workspace's files, which belong to the sandbox and so to the attacker, and the git directory,
+// which does not. So git there has Cove's own configuration, shown in place of the repository's; its root filesystem
+// has git and no other program (root.go), and nothing in the workspace can be executed. A filter, a hook or a file
+// system monitor that a repository names is not there, in whichever configuration it is named: also that of another
+// repository below the workspace, which git looks into by itself. Symbolic links of the workspace lead nowhere: git
+// reads them, and follows none.
 //
-// There are two: one without a network, and for commands that go to the remote
-// one with an egress route of its own, under the sandbox's policy.
+// There are two: one without a network, and for commands that go to the remote one with an egress route of its own,
+// under the sandbox's policy.
 //
 // # Whose repository
 //
-// A workspace's own repository has nothing that is not the sandbox's to see. A
-// person's own does. Git in the companion never sees that one's branches: it
-// has a repository of its own there, which borrows the person's objects
-// read-only, and into which the branches that may be seen are copied before a
-// command (person.go). Afterwards the sandbox's own branch is brought back, and
-// no other; git on the host checks every object.
+// A workspace's own repository has nothing that is not the sandbox's to see. A person's own does. Git in the companion
+// never sees that one's branches: it has a repository of its own there, which borrows the person's objects read-only,
+// and into which the branches that may be seen are copied before a command (person.go). Afterwards the sandbox's own
+// branch is brought back, and no other; git on the host checks every object.
 package gitservice
 
 import (
@@ -65,9 +59,8 @@ type Service struct {
 	log       *slog.Logger
 }
 
-// Open makes it, or opens what another process of Cove has made in the same
-// directory: the sandbox's key stays what it is until the directory is removed,
-// with the sandbox. Errors: InvalidArgument, StorageFull, Unsupported.
+// Open makes it, or opens what another process of Cove has made in the same directory: the sandbox's key stays what it
+// is until the directory is removed, with the sandbox. Errors: InvalidArgument, StorageFull, Unsupported.
 func Open(ctx context.Context, o Options) (*Service, error) {
 	s := &Service{dir: o.Dir, log: o.Log}
 	key, err := s.place(o.Guest)
@@ -123,8 +116,7 @@ func (s *Service) place(program string) (key []byte, err error) {
 	return key, atomicfile.Write(s.in("nothing"), nil, 0o444)
 }
 
-// copyProgram copies one in the place of one of an earlier version. The one
-// that a living sandbox runs stays as it is.
+// copyProgram copies one in the place of one of an earlier version. The one that a living sandbox runs stays as it is.
 func copyProgram(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -146,7 +138,8 @@ func copyProgram(from, to string) error {
 // Bind adds to a binding what the sandbox is shown, except the listener. The
 // caller closes the binding, also on error. Errors: those of hostpath.Own.
 func (s *Service) Bind(b *engine.Binding) error {
-	if err := b.Attach(hostpath.Own{Dir: s.dir, Name: "shown"}, engine.Attachment{Target: wire.Place, ReadOnly: true}); err != nil {
+	if err := b.Attach(hostpath.Own{Dir: s.dir, Name: "shown"},
+		engine.Attachment{Target: wire.Place, ReadOnly: true}); err != nil {
 		return err
 	}
 	return b.Show(hostpath.Own{Dir: s.dir, Name: "nothing"}, engine.File{Target: cove.Workspace + "/.git"})
@@ -160,8 +153,7 @@ func (*Service) Listen() guest.Listen {
 // Programs is the directory inside that has git, to be the first of PATH.
 func (*Service) Programs() string { return wire.Programs }
 
-// Serve serves until ctx ends, and then waits for what runs. It closes ln, and
-// the service with it.
+// Serve serves until ctx ends, and then waits for what runs. It closes ln, and the service with it.
 func (s *Service) Serve(ctx context.Context, ln net.Listener) {
 	if err := s.api.Serve(ctx, ln); err != nil {
 		s.log.Error("git of a sandbox has ended", "error", err)
@@ -174,9 +166,8 @@ func (s *Service) Snapshot(ctx context.Context, ref string) error {
 	return s.companion.Snapshot(ctx, ref)
 }
 
-// Send starts "git upload-pack" on the repository. asIs has it send objects as
-// they are, and not as differences to others. done lets go of what it runs in,
-// once it has ended.
+// Send starts "git upload-pack" on the repository. asIs has it send objects as they are, and not as differences to
+// others. done lets go of what it runs in, once it has ended.
 func (s *Service) Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error) {
 	return s.companion.Send(ctx, asIs)
 }

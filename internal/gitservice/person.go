@@ -20,8 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// person is a person's own repository, of which a sandbox sees some branches,
-// and has one.
+// person is a person's own repository, of which a sandbox sees some branches, and has one.
 type person struct {
 	c   *companion
 	dir string // its git directory, on the host
@@ -31,8 +30,7 @@ type person struct {
 	loaded bool
 }
 
-// newPerson makes the repository that the companion has instead, if it is not
-// there yet.
+// newPerson makes the repository that the companion has instead, if it is not there yet.
 func newPerson(ctx context.Context, c *companion) (*person, error) {
 	p := &person{c: c, dir: c.o.Workspace.Hidden}
 	own := c.in("repository")
@@ -46,10 +44,12 @@ func newPerson(ctx context.Context, c *companion) (*person, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := c.o.Git.Output(ctx, hostgit.Run{Dir: making, Command: []string{"init"}, Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}}); err != nil {
+		if _, err := c.o.Git.Output(ctx, hostgit.Run{Dir: making, Command: []string{"init"},
+			Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}}); err != nil {
 			return nil, err
 		}
-		err = errors.Join(os.MkdirAll(making+"/objects/info", 0o755), os.MkdirAll(making+"/worktrees/"+c.o.Workspace.Worktree, 0o755),
+		err = errors.Join(os.MkdirAll(making+"/objects/info", 0o755),
+			os.MkdirAll(making+"/worktrees/"+c.o.Workspace.Worktree, 0o755),
 			os.WriteFile(making+"/objects/info/alternates", []byte(objects+"\n"), 0o644),
 			os.WriteFile(making+"/HEAD", []byte("ref: refs/cove/none\n"), 0o644), // no branch is checked out there
 			os.Rename(making, own))
@@ -99,9 +99,8 @@ func (p *person) refs(ctx context.Context) (map[string]string, error) {
 
 func (p *person) shared(branch string) bool { return slices.Contains(p.c.o.Workspace.Shared, branch) }
 
-// bring copies what has changed in the person's repository into the companion's.
-// What the sandbox has done on its own branch is not undone by that: it counts
-// until it could be taken back.
+// bring copies what has changed in the person's repository into the companion's. What the sandbox has done on its own
+// branch is not undone by that: it counts until it could be taken back.
 func (p *person) bring(ctx context.Context, b *box) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,8 +197,7 @@ func (p *person) see(ctx context.Context, b *box, ids []string) error {
 	return nil
 }
 
-// seen are the beginnings of what a sandbox may see: its refs, what they were,
-// and what it has added to the index.
+// seen are the beginnings of what a sandbox may see: its refs, what they were, and what it has added to the index.
 var seen = []string{"--all", "--reflog", "HEAD"}
 
 func (p *person) reached(ctx context.Context, b *box, id string) (bool, error) {
@@ -284,8 +282,7 @@ func (p *person) take(ctx context.Context, b *box) error {
 	return p.remember()
 }
 
-// loose is the number of objects from which on they are kept as they come, in
-// a pack; fetch has the same.
+// loose is the number of objects from which on they are kept as they come, in a pack; fetch has the same.
 const loose = 100
 
 // maxPack is how many bytes may be brought back at a time.
@@ -305,9 +302,11 @@ func (p *person) receive(ctx context.Context, b *box) error {
 		return err
 	}
 	// First to a place of its own, as receive-pack does, and then once more.
-	aside := hostgit.Run{Dir: p.dir, Command: []string{"index-pack"}, Flags: []string{"--stdin", "--strict"}, Env: []string{
-		"GIT_OBJECT_DIRECTORY=" + filepath.Join(dir, "objects"), "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + filepath.Join(p.dir, "objects"),
-	}}
+	aside := hostgit.Run{Dir: p.dir, Command: []string{"index-pack"},
+		Flags: []string{"--stdin", "--strict"}, Env: []string{
+			"GIT_OBJECT_DIRECTORY=" + filepath.Join(dir, "objects"),
+			"GIT_ALTERNATE_OBJECT_DIRECTORIES=" + filepath.Join(p.dir, "objects"),
+		}}
 	if err := p.feed(ctx, aside, file); err != nil {
 		return cove.Errorf(cove.Forbidden, "what the sandbox has added is not accepted: %w", err)
 	}

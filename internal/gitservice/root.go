@@ -30,9 +30,8 @@ var execPaths = []string{"/usr/lib/git-core", "/usr/libexec/git-core"}
 var libraryPaths = []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/lib/x86_64-linux-gnu",
 	"/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}
 
-// MakeRoot makes, as the new directory dir, a root filesystem in which git of
-// this machine runs and nothing else does: no shell, no interpreter, nothing
-// that a repository could name as a program. editor is cove-guest. Errors:
+// MakeRoot makes, as the new directory dir, a root filesystem in which git of this machine runs and nothing else does:
+// no shell, no interpreter, nothing that a repository could name as a program. editor is cove-guest. Errors:
 // Unavailable when git is not installed, StorageFull.
 func MakeRoot(dir, editor string) (engine.Rootfs, error) {
 	r := &root{dir: dir, done: map[string]bool{}}
@@ -61,7 +60,8 @@ func (r *root) fill(editor string) error {
 		}
 	}
 	for name, text := range map[string]string{
-		"/etc/passwd": "root:x:0:0:root:/root:/nologin\ncove:x:1000:1000:cove:" + cove.Home + ":/nologin\n", "/etc/group": "root:x:0:\ncove:x:1000:\n",
+		"/etc/passwd":        "root:x:0:0:root:/root:/nologin\ncove:x:1000:1000:cove:" + cove.Home + ":/nologin\n",
+		"/etc/group":         "root:x:0:\ncove:x:1000:\n",
 		"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 	} {
 		if err := os.WriteFile(r.dir+name, []byte(text), 0o644); err != nil {

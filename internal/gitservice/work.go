@@ -22,10 +22,9 @@ import (
 // workIndex is, in the repository, the index that a snapshot is made with.
 const workIndex = "cove-work.index"
 
-// Snapshot makes a commit of what is not committed, for ref to lead to, and
-// touches no file that the user works with: it has an index of its own. Where
-// everything is committed the ref of it goes. Errors: Conflict with what git
-// says, StorageFull, Unavailable.
+// Snapshot makes a commit of what is not committed, for ref to lead to, and touches no file that the user works with:
+// it has an index of its own. Where everything is committed the ref of it goes. Errors: Conflict with what git says,
+// StorageFull, Unavailable.
 func (c *companion) Snapshot(ctx context.Context, ref string) error {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {
@@ -60,7 +59,8 @@ func (c *companion) Snapshot(ctx context.Context, ref string) error {
 
 func (b *box) snapshot(ctx context.Context, ref string) error {
 	env := []string{"GIT_INDEX_FILE=" + gitDir + "/" + workIndex,
-		"GIT_AUTHOR_NAME=Cove", "GIT_AUTHOR_EMAIL=cove@localhost", "GIT_COMMITTER_NAME=Cove", "GIT_COMMITTER_EMAIL=cove@localhost"}
+		"GIT_AUTHOR_NAME=Cove", "GIT_AUTHOR_EMAIL=cove@localhost", "GIT_COMMITTER_NAME=Cove",
+		"GIT_COMMITTER_EMAIL=cove@localhost"}
 	line := func(args ...string) (string, error) {
 		out, err := b.answerWith(ctx, env, nil, args...)
 		return strings.TrimSpace(string(out)), err
@@ -134,9 +134,8 @@ func (c *companion) copyIndex() (remove func(), err error) {
 	return remove, nil
 }
 
-// Send starts "git upload-pack" on the worktree's repository. asIs has it send
-// objects as they are, and not as differences to others. done lets the companion
-// go, once the process has ended.
+// Send starts "git upload-pack" on the worktree's repository. asIs has it send objects as they are, and not as
+// differences to others. done lets the companion go, once the process has ended.
 func (c *companion) Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error) {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {

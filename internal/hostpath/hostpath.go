@@ -21,13 +21,16 @@ var forbiddenTrees = []string{"/etc", "/var", "/root", "/proc", "/sys", "/dev", 
 var ancestors = []string{"/", "/home", "/usr"}
 
 // forbiddenNames are refused as a component anywhere: they hold credentials.
-var forbiddenNames = []string{".ssh", ".aws", ".gnupg", ".claude", ".kube", ".docker", ".azure", ".netrc", ".git-credentials", ".password-store", ".cove"}
+var forbiddenNames = []string{".ssh", ".aws", ".gnupg", ".claude", ".kube", ".docker", ".azure", ".netrc",
+	".git-credentials", ".password-store", ".cove"}
 
 // forbiddenPairs are refused as two components in a row.
-var forbiddenPairs = [][2]string{{".config", "gcloud"}, {".config", "gh"}, {".config", "cove"}, {".local", "share/cove"}}
+var forbiddenPairs = [][2]string{{".config", "gcloud"}, {".config", "gh"}, {".config", "cove"},
+	{".local", "share/cove"}}
 
 // sockets of container engines, wherever they are.
-var engineSockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock", "buildkitd.sock", "cove.sock"}
+var engineSockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock",
+	"buildkitd.sock", "cove.sock"}
 
 // Check judges a host path that a user wants a sandbox to see. Symbolic links are resolved first; the result is what
 // may be used. With roots, the resolved path must also lie in one of them; an empty, non-nil roots refuses everything.

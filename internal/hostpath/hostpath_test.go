@@ -16,9 +16,11 @@ import (
 // TestJudge states which resolved paths are refused.
 func TestJudge(t *testing.T) {
 	for path, refused := range map[string]bool{
-		"/home/dev/project": false, "/tmp/x": false, "/srv/data": false, "/opt/tool": false, "/mnt/disk": false, "/home/dev/.config/app": false,
-		"/": true, "/home": true, "/usr": true,
-		"/etc": true, "/etc/passwd": true, "/var": true, "/var/lib/docker": true, "/root": true, "/root/project": true, "/proc": true,
+		"/home/dev/project": false, "/tmp/x": false, "/srv/data": false, "/opt/tool": false, "/mnt/disk": false,
+		"/home/dev/.config/app": false,
+		"/":                     true, "/home": true, "/usr": true,
+		"/etc": true, "/etc/passwd": true, "/var": true, "/var/lib/docker": true, "/root": true,
+		"/root/project": true, "/proc": true,
 		"/proc/1": true, "/sys/fs/cgroup": true, "/dev/sda": true, "/boot": true, "/run/docker.sock": true,
 		"/home/dev/.ssh": true, "/home/dev/.ssh/id_ed25519": true, "/home/dev/.aws": true, "/srv/backup/.gnupg/x": true,
 		"/home/dev/.claude": true, "/home/dev/.kube/config": true, "/home/dev/.docker/config.json": true,
@@ -39,12 +41,14 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := func(name string) string { return filepath.Join(base, name) }
-	for _, d := range []string{"ok", "allowed/deep", "home/.ssh", "cloud/.config/gcloud", "data/.local/share/cove", "gcloud", "engine"} {
+	for _, d := range []string{"ok", "allowed/deep", "home/.ssh", "cloud/.config/gcloud", "data/.local/share/cove",
+		"gcloud", "engine"} {
 		if err := os.MkdirAll(in(d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, target := range map[string]string{"to-etc": "/etc", "to-ok": in("ok"), "dangling": in("nothing"), "loop": in("loop"), "allowed/out": in("ok"), "root-link": in("allowed")} {
+	for name, target := range map[string]string{"to-etc": "/etc", "to-ok": in("ok"), "dangling": in("nothing"),
+		"loop": in("loop"), "allowed/out": in("ok"), "root-link": in("allowed")} {
 		if err := os.Symlink(target, in(name)); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +179,8 @@ func TestOpenSaysWhy(t *testing.T) {
 		base + "/nothing": {cove.NotFound, "does not exist"},
 	} {
 		f, err := Open(path)
-		if cove.ErrorCode(err) != want.code || err != nil && (!strings.Contains(err.Error(), want.text) || cove.ErrorHint(err) == "" && want.code == cove.Forbidden) {
+		if cove.ErrorCode(err) != want.code || err != nil &&
+			(!strings.Contains(err.Error(), want.text) || cove.ErrorHint(err) == "" && want.code == cove.Forbidden) {
 			t.Errorf("%s: %v, want %s %q", path, err, want.code, want.text)
 		}
 		if err == nil {
@@ -184,8 +189,7 @@ func TestOpenSaysWhy(t *testing.T) {
 	}
 }
 
-// TestOwn: a place of Cove's own is below its directory, whatever was put on the
-// way to it, and is not judged.
+// TestOwn: a place of Cove's own is below its directory, whatever was put on the way to it, and is not judged.
 func TestOwn(t *testing.T) {
 	base := filepath.Join(t.TempDir(), ".local", "share", "cove")
 	for _, d := range []string{"agents/one/bin", "outside"} {
@@ -199,7 +203,8 @@ func TestOwn(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(base, "agents/fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"agents/out": "../outside", "agents/in": "one", "agents/two": "/etc", "home": "agents"} {
+	for name, target := range map[string]string{"agents/out": "../outside", "agents/in": "one", "agents/two": "/etc",
+		"home": "agents"} {
 		if err := os.Symlink(target, filepath.Join(base, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -209,12 +214,17 @@ func TestOwn(t *testing.T) {
 		own  Own
 		code cove.Code
 	}{
-		{Own{dir, "one"}, ""}, {Own{dir, "one/bin"}, ""}, {Own{dir, "file"}, ""}, {Own{dir, "."}, ""}, {Below(base, dir+"/one"), ""}, {Below(base, base), ""},
+		{Own{dir, "one"}, ""}, {Own{dir, "one/bin"}, ""}, {Own{dir, "file"}, ""}, {Own{dir, "."}, ""},
+		{Below(base, dir+"/one"), ""}, {Below(base, base), ""},
 		{Own{filepath.Join(base, "home"), "one"}, ""}, // the machine's owner has moved it
-		{Own{dir, "out"}, cove.Forbidden}, {Own{dir, "in"}, cove.Forbidden}, {Own{dir, "in/bin"}, cove.Forbidden}, {Own{dir, "two/passwd"}, cove.Forbidden},
-		{Own{dir, "../outside"}, cove.Forbidden}, {Own{dir, "/etc"}, cove.Forbidden}, {Own{dir, "one/../../outside"}, cove.Forbidden},
-		{Below(dir, base+"/outside"), cove.Forbidden}, {Below(dir, "/etc"), cove.Forbidden}, {Below(dir, "relative"), cove.NotFound},
-		{Own{dir, "nothing"}, cove.NotFound}, {Own{dir, "file/x"}, cove.NotFound}, {Own{base + "/nothing", "."}, cove.NotFound}, {Own{dir, ""}, cove.NotFound},
+		{Own{dir, "out"}, cove.Forbidden}, {Own{dir, "in"}, cove.Forbidden}, {Own{dir, "in/bin"}, cove.Forbidden},
+		{Own{dir, "two/passwd"}, cove.Forbidden},
+		{Own{dir, "../outside"}, cove.Forbidden}, {Own{dir, "/etc"}, cove.Forbidden},
+		{Own{dir, "one/../../outside"}, cove.Forbidden},
+		{Below(dir, base+"/outside"), cove.Forbidden}, {Below(dir, "/etc"), cove.Forbidden},
+		{Below(dir, "relative"), cove.NotFound},
+		{Own{dir, "nothing"}, cove.NotFound}, {Own{dir, "file/x"}, cove.NotFound},
+		{Own{base + "/nothing", "."}, cove.NotFound}, {Own{dir, ""}, cove.NotFound},
 		{Own{dir, "fifo"}, cove.Forbidden},
 	} {
 		f, err := c.own.Open()

@@ -14,7 +14,8 @@ import (
 // opened is judged again by the name the kernel has for it, so a path that is changed in between gives an error and
 // never another place. Errors: NotFound, Forbidden, InvalidArgument.
 func Open(resolved string) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, resolved, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	fd, err := unix.Openat2(unix.AT_FDCWD, resolved,
+		&unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return nil, cove.Errorf(cove.NotFound, "the host path %q does not exist", resolved)

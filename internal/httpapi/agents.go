@@ -16,23 +16,21 @@ import (
 // Agents are the coding agents of a machine.
 type Agents interface {
 	Agents(context.Context) ([]fit.Listed, error)
-	// InstallAgent installs a version of one, the pinned one if empty, and has runs
-	// use it. Errors: NotFound, InvalidArgument, RuntimeMissing, Unavailable,
-	// StorageFull, Corrupt, Unsupported, Canceled.
+	// InstallAgent installs a version of one, the pinned one if empty, and has runs use it. Errors: NotFound,
+	// InvalidArgument, RuntimeMissing, Unavailable, StorageFull, Corrupt, Unsupported, Canceled.
 	InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (fit.Listed, error)
-	// RemoveAgent removes a version, or all that are not in use if empty. Errors:
-	// NotFound, Conflict, StorageFull.
+	// RemoveAgent removes a version, or all that are not in use if empty. Errors: NotFound, Conflict, StorageFull.
 	RemoveAgent(ctx context.Context, name, version string) (removed []string, err error)
 	// CheckAgent tries what one needs. Errors: NotFound.
 	CheckAgent(ctx context.Context, name string) (fit.Report, error)
-	// EquipSandbox adds what its agent needs to a sandbox that is to be made. An
-	// agent that is not declared is the program of that name. Errors:
-	// RuntimeMissing, InvalidArgument, Unsupported.
+	// EquipSandbox adds what its agent needs to a sandbox that is to be made. An agent that is not declared is the
+	// program of that name. Errors: RuntimeMissing, InvalidArgument, Unsupported.
 	EquipSandbox(who cove.Principal, q *sandbox.Request) error
 }
 
 // agentErrors are the errors of routes on installed agents.
-var agentErrors = append([]cove.Code{cove.NotFound, cove.Conflict, cove.RuntimeMissing, cove.Unsupported}, storeErrors...)
+var agentErrors = append([]cove.Code{cove.NotFound, cove.Conflict, cove.RuntimeMissing, cove.Unsupported},
+	storeErrors...)
 
 // addAgentRoutes are the routes of coding agents.
 func (s *Server) addAgentRoutes() {
@@ -40,18 +38,25 @@ func (s *Server) addAgentRoutes() {
 		Summary: "List the coding agents",
 	}, storeErrors, s.listAgents)
 
-	route(s, huma.Operation{OperationID: "install-agent", Method: http.MethodPost, Path: "/agents/{agent}/install", Tags: []string{"agents"},
-		Summary:     "Install an agent, or another version of it",
-		Description: "For the machine's owner. Server-sent events: progress carries a Progress; installed an Agent; error an Error; installed or error is the last. Lines that begin with a colon are heartbeats.",
-		Responses:   s.stepResponses(api.EventInstalled, typeOf[api.Agent]()),
+	route(s, huma.Operation{OperationID: "install-agent", Method: http.MethodPost, Path: "/agents/{agent}/install",
+		Tags:    []string{"agents"},
+		Summary: "Install an agent, or another version of it",
+		Description: "For the machine's owner. Server-sent events: progress carries a Progress; installed an Agent; error " +
+			"an Error; installed or error is the last. Lines that begin with a colon are heartbeats.",
+		Responses: s.stepResponses(api.EventInstalled, typeOf[api.Agent]()),
 	}, agentErrors, s.installAgent)
 
-	route(s, huma.Operation{OperationID: "remove-agent", Method: http.MethodDelete, Path: "/agents/{agent}/versions", Tags: []string{"agents"},
-		Summary: "Remove installed versions of an agent", Description: "For the machine's owner. Versions that sandboxes have stay; without a version, so does the one that runs use.",
+	route(s, huma.Operation{OperationID: "remove-agent", Method: http.MethodDelete, Path: "/agents/{agent}/versions",
+		Tags:    []string{"agents"},
+		Summary: "Remove installed versions of an agent",
+		Description: "For the machine's owner. Versions that sandboxes have stay; without a version, so does the one that " +
+			"runs use.",
 	}, agentErrors, s.removeAgent)
 
-	route(s, huma.Operation{OperationID: "check-agent", Method: http.MethodGet, Path: "/agents/{agent}/doctor", Tags: []string{"agents"},
-		Summary: "Try what an agent needs", Description: "For the machine's owner: its program runs in a sandbox, and its credential is read.",
+	route(s, huma.Operation{OperationID: "check-agent", Method: http.MethodGet, Path: "/agents/{agent}/doctor",
+		Tags:        []string{"agents"},
+		Summary:     "Try what an agent needs",
+		Description: "For the machine's owner: its program runs in a sandbox, and its credential is read.",
 	}, agentErrors, s.checkAgent)
 }
 
@@ -111,7 +116,8 @@ func (s *Server) checkAgent(ctx context.Context, in *agentInput) (*answer[api.Ag
 		return nil, err
 	}
 	r, err := s.Agents.CheckAgent(ctx, in.Agent)
-	report := api.AgentReport{Agent: r.Agent, Title: r.Title, Healthy: r.Healthy, Checks: make([]api.AgentCheck, len(r.Checks))}
+	report := api.AgentReport{Agent: r.Agent, Title: r.Title, Healthy: r.Healthy,
+		Checks: make([]api.AgentCheck, len(r.Checks))}
 	for i, c := range r.Checks {
 		report.Checks[i] = api.AgentCheck(c)
 	}

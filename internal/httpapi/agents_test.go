@@ -30,7 +30,8 @@ func (f fakeAgents) Agents(context.Context) ([]fit.Listed, error) {
 	return []fit.Listed{a}, err
 }
 
-func (f fakeAgents) InstallAgent(_ context.Context, name, version string, progress func(workspace.Step)) (fit.Listed, error) {
+func (f fakeAgents) InstallAgent(_ context.Context, name, version string,
+	progress func(workspace.Step)) (fit.Listed, error) {
 	a, err := f.claude(name, version)
 	if err == nil {
 		progress(workspace.Step{Text: "fetching", Note: "3 MB so far"})
@@ -47,32 +48,38 @@ func (f fakeAgents) RemoveAgent(_ context.Context, name, version string) ([]stri
 
 func (f fakeAgents) CheckAgent(_ context.Context, name string) (fit.Report, error) {
 	a, err := f.claude(name, "")
-	return fit.Report{Agent: a.Name, Title: a.Title, Checks: []fit.Check{{Name: "runs", Found: "it does not", Fix: "install it"}}}, err
+	return fit.Report{Agent: a.Name, Title: a.Title,
+		Checks: []fit.Check{{Name: "runs", Found: "it does not", Fix: "install it"}}}, err
 }
 
 func (fakeAgents) EquipSandbox(cove.Principal, *sandbox.Request) error { return nil }
 
-// TestAgents: anybody may see which agents there are, and the owner alone changes
-// what is installed.
+// TestAgents: anybody may see which agents there are, and the owner alone changes what is installed.
 func TestAgents(t *testing.T) {
 	h := start(t, nil)
-	if all := decode[api.AgentList](t, h.get("/agents"), http.StatusOK).Agents; len(all) != 1 || all[0].Installed != "1.2.3" {
+	if all := decode[api.AgentList](t, h.get("/agents"), http.StatusOK).Agents; len(all) != 1 ||
+		all[0].Installed != "1.2.3" {
 		t.Errorf("%+v", all)
 	}
 	r := h.do(h.owner, "POST", "/agents/claude/install", `{"version":"1.2.4"}`)
-	if got := told(t, r); !slices.Equal(got, []string{"0 progress", "0 installed"}) || !strings.Contains(r.body, `"installed":"1.2.4"`) || !strings.Contains(r.body, "3 MB so far") {
+	if got := told(t, r); !slices.Equal(got, []string{"0 progress", "0 installed"}) ||
+		!strings.Contains(r.body, `"installed":"1.2.4"`) || !strings.Contains(r.body, "3 MB so far") {
 		t.Errorf("%q %s", got, r.body)
 	}
-	if removed := decode[api.AgentRemoval](t, h.do(h.owner, "DELETE", "/agents/claude/versions?version=1.2.3", ""), http.StatusOK).Removed; !slices.Equal(removed, []string{"1.2.3"}) {
+	if removed := decode[api.AgentRemoval](t, h.do(h.owner, "DELETE", "/agents/claude/versions?version=1.2.3", ""),
+		http.StatusOK).Removed; !slices.Equal(removed, []string{"1.2.3"}) {
 		t.Errorf("%q", removed)
 	}
-	if removed := decode[api.AgentRemoval](t, h.do(h.owner, "DELETE", "/agents/claude/versions", ""), http.StatusOK).Removed; removed == nil || len(removed) != 0 {
+	if removed := decode[api.AgentRemoval](t, h.do(h.owner, "DELETE", "/agents/claude/versions", ""),
+		http.StatusOK).Removed; removed == nil || len(removed) != 0 {
 		t.Errorf("%q", removed)
 	}
-	if report := decode[api.AgentReport](t, h.do(h.owner, "GET", "/agents/claude/doctor", ""), http.StatusOK); report.Healthy || report.Checks[0].Fix != "install it" {
+	if report := decode[api.AgentReport](t, h.do(h.owner, "GET", "/agents/claude/doctor", ""),
+		http.StatusOK); report.Healthy || report.Checks[0].Fix != "install it" {
 		t.Errorf("%+v", report)
 	}
-	for _, c := range []struct{ method, path, body string }{{"POST", "install", "{}"}, {"DELETE", "versions", ""}, {"GET", "doctor", ""}} {
+	for _, c := range []struct{ method, path, body string }{{"POST", "install", "{}"}, {"DELETE", "versions", ""},
+		{"GET", "doctor", ""}} {
 		if r := h.do(h.owner, c.method, "/agents/nobody/"+c.path, c.body); r.StatusCode != http.StatusNotFound {
 			t.Errorf("%s of nobody: %d %s", c.path, r.StatusCode, r.body)
 		}

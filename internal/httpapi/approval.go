@@ -39,8 +39,10 @@ func holdList(all []approval.Hold) api.HoldList {
 	list := api.HoldList{Holds: make([]api.Hold, 0, len(all))}
 	for _, h := range all {
 		list.Holds = append(list.Holds, api.Hold{
-			ID: string(h.ID), Execution: string(h.Execution), Client: h.Client, Host: h.Subject.Host, Port: h.Subject.Port, Method: h.Method, Path: h.Path, Address: h.Subject.Address,
-			About: h.Subject.String(), Count: h.Count, Rule: h.Rule, Reason: h.Reason, Since: h.Since.UTC(), Until: h.Until.UTC(),
+			ID: string(h.ID), Execution: string(h.Execution), Client: h.Client, Host: h.Subject.Host, Port: h.Subject.Port,
+			Method: h.Method, Path: h.Path, Address: h.Subject.Address,
+			About: h.Subject.String(), Count: h.Count, Rule: h.Rule, Reason: h.Reason, Since: h.Since.UTC(),
+			Until: h.Until.UTC(),
 		})
 	}
 	return list
@@ -51,8 +53,7 @@ type holdAnswerInput struct {
 	Body api.HoldAnswer
 }
 
-// answerHold is POST /network/holds/{id}. What a caller may not allow, it may
-// not approve.
+// answerHold is POST /network/holds/{id}. What a caller may not allow, it may not approve.
 func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}, error) {
 	id, err := cove.ParseHoldID(in.ID)
 	if err != nil {
@@ -83,7 +84,8 @@ func (s *Server) approvals(ctx context.Context, _ *struct{}) (*answer[api.Approv
 	}
 	list := api.ApprovalList{Approvals: make([]api.Approval, 0, len(all))}
 	for _, a := range all {
-		list.Approvals = append(list.Approvals, api.Approval{ID: string(a.ID), Policy: a.Policy, About: a.Subject.String(), Rule: a.Rule, Who: a.Who.String(), Time: a.Time, Until: a.Until})
+		list.Approvals = append(list.Approvals, api.Approval{ID: string(a.ID), Policy: a.Policy, About: a.Subject.String(),
+			Rule: a.Rule, Who: a.Who.String(), Time: a.Time, Until: a.Until})
 	}
 	return &answer[api.ApprovalList]{list}, nil
 }

@@ -16,7 +16,8 @@ import (
 var heldAt = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func holdOf(s approval.Subject) approval.Hold {
-	return approval.Hold{ID: cove.NewHoldID(), Execution: cove.NewExecutionID(), Subject: s, Method: "POST", Path: "/v1/items", Rule: "policy.yaml:3", Reason: "needs a person",
+	return approval.Hold{ID: cove.NewHoldID(), Execution: cove.NewExecutionID(), Subject: s, Method: "POST",
+		Path: "/v1/items", Rule: "policy.yaml:3", Reason: "needs a person",
 		Since: heldAt, Until: heldAt.Add(2 * time.Minute), Count: 3}
 }
 
@@ -34,7 +35,8 @@ func TestHolds(t *testing.T) {
 	first, second := holdOf(public), holdOf(inside)
 	h.fake.holds = []approval.Hold{first, second}
 	list := decode[api.HoldList](t, h.get("/network/holds"), 200)
-	want := api.Hold{ID: string(first.ID), Execution: string(first.Execution), Host: "api.example.com", Port: 443, Method: "POST", Path: "/v1/items", About: "POST api.example.com:443",
+	want := api.Hold{ID: string(first.ID), Execution: string(first.Execution), Host: "api.example.com", Port: 443,
+		Method: "POST", Path: "/v1/items", About: "POST api.example.com:443",
 		Count: 3, Rule: "policy.yaml:3", Reason: "needs a person", Since: heldAt, Until: heldAt.Add(2 * time.Minute)}
 	if len(list.Holds) != 2 || list.Holds[0] != want || list.Holds[1].Address != "10.0.0.7" {
 		t.Errorf("%+v", list)
@@ -65,8 +67,10 @@ func TestAnswerHold(t *testing.T) {
 		}
 	}
 	for body, status := range map[string]int{
-		`{}`: 400, `{"allow":"yes"}`: 400, `{"allow":true,"scope":"ever"}`: 400, `{"allow":true,"for":60}`: 400, `{"allow":true,"scope":"sandbox","for":-1}`: 400,
-		`{"allow":true,"scope":"policy","for":1e300}`: 400, `{"allow":false,"scope":"policy"}`: 400, `{"allow":true,"who":"local"}`: 400,
+		`{}`: 400, `{"allow":"yes"}`: 400, `{"allow":true,"scope":"ever"}`: 400, `{"allow":true,"for":60}`: 400,
+		`{"allow":true,"scope":"sandbox","for":-1}`:   400,
+		`{"allow":true,"scope":"policy","for":1e300}`: 400, `{"allow":false,"scope":"policy"}`: 400,
+		`{"allow":true,"who":"local"}`: 400,
 	} {
 		if r := h.post(path, body); r.StatusCode != status {
 			t.Errorf("%s: status %d, want %d", body, r.StatusCode, status)
@@ -106,21 +110,25 @@ func TestApprovalOfStrangers(t *testing.T) {
 		}
 	}
 	audited := h.store.audited()
-	if len(audited) != 3 || audited[0].Action != "approve" || audited[0].Verdict != "deny" || audited[0].Who != "ip:127.0.0.1" {
+	if len(audited) != 3 || audited[0].Action != "approve" || audited[0].Verdict != "deny" ||
+		audited[0].Who != "ip:127.0.0.1" {
 		t.Errorf("the record: %+v", audited)
 	}
 }
 
 func TestApprovals(t *testing.T) {
 	h := start(t, nil)
-	a := approval.Approval{ID: cove.NewApprovalID(), Policy: "d1", Subject: public, Rule: "policy.yaml:3", Who: cove.MachineOwner(), Time: heldAt, Until: heldAt.Add(time.Hour)}
+	a := approval.Approval{ID: cove.NewApprovalID(), Policy: "d1", Subject: public, Rule: "policy.yaml:3",
+		Who: cove.MachineOwner(), Time: heldAt, Until: heldAt.Add(time.Hour)}
 	h.store.approvals = []approval.Approval{a}
 	list := decode[api.ApprovalList](t, h.do(h.owner, "GET", "/network/approvals", ""), 200)
-	want := api.Approval{ID: string(a.ID), Policy: "d1", About: "POST api.example.com:443", Rule: "policy.yaml:3", Who: "local", Time: heldAt, Until: heldAt.Add(time.Hour)}
+	want := api.Approval{ID: string(a.ID), Policy: "d1", About: "POST api.example.com:443", Rule: "policy.yaml:3",
+		Who: "local", Time: heldAt, Until: heldAt.Add(time.Hour)}
 	if len(list.Approvals) != 1 || list.Approvals[0] != want {
 		t.Errorf("%+v", list)
 	}
-	if r := h.do(h.client, "DELETE", "/network/approvals/"+string(a.ID), ""); r.StatusCode != 204 || len(h.fake.revoked) != 1 || h.fake.revoked[0] != a.ID {
+	if r := h.do(h.client, "DELETE", "/network/approvals/"+string(a.ID), ""); r.StatusCode != 204 ||
+		len(h.fake.revoked) != 1 || h.fake.revoked[0] != a.ID {
 		t.Errorf("status %d: %s", r.StatusCode, r.body)
 	}
 	if r := h.do(h.client, "DELETE", "/network/approvals/x", ""); r.StatusCode != 404 {
@@ -132,7 +140,8 @@ func TestApprovals(t *testing.T) {
 func TestHoldsInTheStream(t *testing.T) {
 	h := start(t, nil)
 	hold := holdOf(public)
-	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		out process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		out.(execution.Asked).Holds([]approval.Hold{hold})
@@ -140,7 +149,8 @@ func TestHoldsInTheStream(t *testing.T) {
 		return finished(id), nil
 	}
 	r := h.post("/execute/stream", snippet)
-	first, second := strings.Index(r.body, "event: holds\ndata: {\"holds\":[{\"id\":\""+string(hold.ID)), strings.Index(r.body, "event: holds\ndata: {\"holds\":[]}\n")
+	first, second := strings.Index(r.body, "event: holds\ndata: {\"holds\":[{\"id\":\""+string(hold.ID)),
+		strings.Index(r.body, "event: holds\ndata: {\"holds\":[]}\n")
 	if first < 0 || second < first {
 		t.Errorf("%s", r.body)
 	}

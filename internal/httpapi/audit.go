@@ -25,8 +25,9 @@ type auditInput struct {
 
 // auditLog is GET /audit.
 func (s *Server) auditLog(ctx context.Context, in *auditInput) (*answer[api.AuditList], error) {
-	page, err := s.Store.For(exchangeOf(ctx).who).Audit(ctx, store.AuditQuery{Action: in.Action, Object: in.Object, Verdict: in.Verdict,
-		Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
+	page, err := s.Store.For(exchangeOf(ctx).who).
+		Audit(ctx, store.AuditQuery{Action: in.Action, Object: in.Object, Verdict: in.Verdict,
+			Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}
@@ -37,26 +38,26 @@ func (s *Server) auditLog(ctx context.Context, in *auditInput) (*answer[api.Audi
 	return &answer[api.AuditList]{out}, nil
 }
 
-// verifyAudit is GET /audit/verify. It reads the whole log, so one at a time
-// must do.
+// verifyAudit is GET /audit/verify. It reads the whole log, so one at a time must do.
 func (s *Server) verifyAudit(ctx context.Context, _ *struct{}) (*answer[api.AuditVerification], error) {
 	if err := s.ownerOnly(ctx, "verify", "", "the audit log as a whole is for the machine's owner"); err != nil {
 		return nil, err
 	}
 	if !s.audit.verifying.TryLock() {
-		return nil, cove.Errorf(cove.Overloaded, "the audit log is being verified for another caller").WithHint("try again in a few seconds")
+		return nil, cove.Errorf(cove.Overloaded, "the audit log is being verified for another caller").
+			WithHint("try again in a few seconds")
 	}
 	defer s.audit.verifying.Unlock()
 	v, err := s.Store.For(exchangeOf(ctx).who).Verify(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.AuditVerification]{api.AuditVerification{Intact: v.Broken == 0, Records: v.Records, Head: v.Head, Broken: v.Broken}}, nil
+	return &answer[api.AuditVerification]{api.AuditVerification{Intact: v.Broken == 0, Records: v.Records, Head: v.Head,
+		Broken: v.Broken}}, nil
 }
 
-// The sandbox package records executions. The API records the requests that it
-// refuses (invariant A5), at a bounded rate, so that strangers cannot fill the
-// disk. Beyond these rates a refusal is only logged.
+// The sandbox package records executions. The API records the requests that it refuses (invariant A5), at a bounded
+// rate, so that strangers cannot fill the disk. Beyond these rates a refusal is only logged.
 const (
 	refusalsPerSecond = 1
 	refusalsAtOnce    = 200
@@ -69,7 +70,8 @@ type auditor struct {
 }
 
 func newAuditor() *auditor {
-	return &auditor{total: rate.NewLimiter(refusalsPerSecond, refusalsAtOnce), each: newLimiter(Rate{PerSecond: 0.1, Burst: 20})}
+	return &auditor{total: rate.NewLimiter(refusalsPerSecond, refusalsAtOnce),
+		each: newLimiter(Rate{PerSecond: 0.1, Burst: 20})}
 }
 
 // auditRefusal records that a guard turned a caller away for who it is.

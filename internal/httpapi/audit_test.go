@@ -15,9 +15,11 @@ import (
 
 func TestAuditLog(t *testing.T) {
 	h := start(t, nil)
-	r := store.Record{Seq: 7, Time: time.Unix(1_900_000_000, 5000).UTC(), Who: "key:ci", Action: "execute", Object: someID, Verdict: "ok", Detail: "python \x1b[2J", Hash: "ab"}
+	r := store.Record{Seq: 7, Time: time.Unix(1_900_000_000, 5000).UTC(), Who: "key:ci", Action: "execute", Object: someID,
+		Verdict: "ok", Detail: "python \x1b[2J", Hash: "ab"}
 	h.store.records = []store.Record{r}
-	l := decode[api.AuditList](t, h.do(h.owner, "GET", "/audit?action=execute&object="+someID+"&verdict=ok&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05Z&cursor=abc&limit=7", ""), 200)
+	l := decode[api.AuditList](t, h.do(h.owner, "GET", "/audit?action=execute&object="+
+		someID+"&verdict=ok&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05Z&cursor=abc&limit=7", ""), 200)
 	if len(l.Records) != 1 || l.Records[0] != api.AuditRecord(r) || l.NextCursor != "more" {
 		t.Errorf("%+v", l)
 	}
@@ -33,7 +35,8 @@ func TestAuditLog(t *testing.T) {
 	if want := (store.AuditQuery{Who: "ip:127.0.0.1", Limit: 50}); h.store.auditQuery != want {
 		t.Errorf("default query %+v", h.store.auditQuery)
 	}
-	for _, bad := range []string{"limit=0", "limit=501", "verdict=maybe", "since=yesterday", "until=1", "who=local", "action=" + strings.Repeat("x", 65), "cursor=" + strings.Repeat("x", 257)} {
+	for _, bad := range []string{"limit=0", "limit=501", "verdict=maybe", "since=yesterday", "until=1", "who=local",
+		"action=" + strings.Repeat("x", 65), "cursor=" + strings.Repeat("x", 257)} {
 		if r := h.get("/audit?" + bad); r.StatusCode != 400 {
 			t.Errorf("%s: status %d", bad, r.StatusCode)
 		} else {
@@ -48,11 +51,13 @@ func TestAuditLog(t *testing.T) {
 
 func TestVerifyAudit(t *testing.T) {
 	h := start(t, nil)
-	if v := decode[api.AuditVerification](t, h.do(h.owner, "GET", "/audit/verify", ""), 200); v != (api.AuditVerification{Intact: true, Records: 3, Head: "h"}) {
+	if v := decode[api.AuditVerification](t, h.do(h.owner, "GET", "/audit/verify", ""),
+		200); v != (api.AuditVerification{Intact: true, Records: 3, Head: "h"}) {
 		t.Errorf("%+v", v)
 	}
 	h.store.verify = func() store.Verification { return store.Verification{Records: 1, Head: "g", Broken: 2} }
-	if v := decode[api.AuditVerification](t, h.do(h.owner, "GET", "/audit/verify", ""), 200); v != (api.AuditVerification{Records: 1, Head: "g", Broken: 2}) {
+	if v := decode[api.AuditVerification](t, h.do(h.owner, "GET", "/audit/verify", ""),
+		200); v != (api.AuditVerification{Records: 1, Head: "g", Broken: 2}) {
 		t.Errorf("%+v", v)
 	}
 
@@ -99,7 +104,8 @@ func TestTheAuditLogTellsCallersNothingNew(t *testing.T) {
 			t.Errorf("records differ: %q", details)
 		}
 	}
-	if log := h.log.String(); !strings.Contains(log, "a host path was refused") || !strings.Contains(log, "does not exist") {
+	if log := h.log.String(); !strings.Contains(log, "a host path was refused") ||
+		!strings.Contains(log, "does not exist") {
 		t.Errorf("the log does not have the whole reason: %s", log)
 	}
 }

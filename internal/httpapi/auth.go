@@ -29,7 +29,8 @@ func newKeyring(keys []Key) (keyring, error) {
 	for i, k := range keys {
 		b, err := hex.DecodeString(k.Hash)
 		if err != nil || len(b) != sha256.Size {
-			return nil, cove.Errorf(cove.InvalidArgument, "the hash of API key %.64q is not a SHA-256 in hex (64 digits)", k.Name).
+			return nil, cove.Errorf(cove.InvalidArgument,
+				"the hash of API key %.64q is not a SHA-256 in hex (64 digits)", k.Name).
 				WithHint("make one with: cove config new-key")
 		}
 		ring[i].name = k.Name
@@ -38,8 +39,7 @@ func newKeyring(keys []Key) (keyring, error) {
 	return ring, nil
 }
 
-// find returns the name of a presented key. It looks at every entry, so that
-// the time it takes says nothing.
+// find returns the name of a presented key. It looks at every entry, so that the time it takes says nothing.
 func (ring keyring) find(presented string) (name string, ok bool) {
 	hash := sha256.Sum256([]byte(presented))
 	for _, k := range ring {

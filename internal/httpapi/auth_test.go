@@ -40,7 +40,9 @@ func target(route string) (method, path, body string) {
 func TestEveryRouteNeedsAKey(t *testing.T) {
 	h := start(t, withKeys)
 	h.store.fail(cove.Errorf(cove.StorageFull, "no space")) // streams without an end have one
-	for _, route := range []string{"POST /execute", "POST /sandboxes", "POST /repositories", "GET /sandboxes/{sandbox}/diff", "POST /runs", "GET /runs/{run}/export", "POST /agents/{agent}/install", "GET /profiles", "GET /metrics"} {
+	for _, route := range []string{"POST /execute", "POST /sandboxes", "POST /repositories",
+		"GET /sandboxes/{sandbox}/diff", "POST /runs", "GET /runs/{run}/export", "POST /agents/{agent}/install",
+		"GET /profiles", "GET /metrics"} {
 		if !slices.Contains(h.s.Routes(), route) {
 			t.Errorf("%s is not there: the table is not whole", route)
 		}
@@ -83,11 +85,14 @@ func TestEveryRouteNeedsAKey(t *testing.T) {
 				t.Errorf("%s with %s: code %s", route, name, e.Code)
 			}
 		}
-		if r := h.do(h.client, method, path+"?api_key=cove_right&key=cove_right", body); route != "GET /health" && r.StatusCode != 401 {
+		if r := h.do(h.client, method, path+"?api_key=cove_right&key=cove_right", body); route != "GET /health" &&
+			r.StatusCode != 401 {
 			t.Errorf("%s with the key in the query: status %d", route, r.StatusCode)
 		}
-		for _, header := range [][]string{{"X-API-Key", "cove_right"}, {"Authorization", "Bearer cove_other"}, {"Authorization", "bearer cove_right"}} {
-			if r := h.do(h.client, method, path, body, header...); r.StatusCode == 401 || r.StatusCode == 403 && !ofOwner(route) {
+		for _, header := range [][]string{{"X-API-Key", "cove_right"}, {"Authorization", "Bearer cove_other"},
+			{"Authorization", "bearer cove_right"}} {
+			if r := h.do(h.client, method, path, body, header...); r.StatusCode == 401 || r.StatusCode == 403 &&
+				!ofOwner(route) {
 				t.Errorf("%s with %v: status %d", route, header, r.StatusCode)
 			}
 		}
@@ -97,20 +102,21 @@ func TestEveryRouteNeedsAKey(t *testing.T) {
 	}
 }
 
-// ofOwner reports whether a route is closed to keys, too; TestRepositories,
-// TestWorkLeavesForTheOwner, TestAgents and TestKeysSeeTheirOwnExecutions show
-// that it is.
+// ofOwner reports whether a route is closed to keys, too; TestRepositories, TestWorkLeavesForTheOwner, TestAgents and
+// TestKeysSeeTheirOwnExecutions show that it is.
 func ofOwner(route string) bool {
 	_, path, _ := strings.Cut(route, " ")
-	return strings.HasPrefix(path, "/repositories") || strings.HasPrefix(path, "/agents/") || path == "/sandboxes/{sandbox}/apply" || path == "/sandboxes/{sandbox}/push" || path == "/audit/verify"
+	return strings.HasPrefix(path, "/repositories") || strings.HasPrefix(path, "/agents/") ||
+		path == "/sandboxes/{sandbox}/apply" || path == "/sandboxes/{sandbox}/push" || path == "/audit/verify"
 }
 
-// TestUnknownPathsTellStrangersNothing: what exists and what does not is the
-// same to who has no key (probe A3).
+// TestUnknownPathsTellStrangersNothing: what exists and what does not is the same to who has no key (probe A3).
 func TestUnknownPathsTellStrangersNothing(t *testing.T) {
 	h := start(t, withKeys)
-	for _, path := range []string{"/", "/nothing", "/debug/pprof/", "/debug/vars", "/executions/", "/executions//", "/execute/", "/executions/../health",
-		"/executions/%2e%2e/metrics", "/health/../metrics", "//metrics", "/metrics/", "/./metrics", "/executions/" + someID + "/", "/executions/a%2fb", "/executions/..;/metrics"} {
+	for _, path := range []string{"/", "/nothing", "/debug/pprof/", "/debug/vars", "/executions/", "/executions//",
+		"/execute/", "/executions/../health",
+		"/executions/%2e%2e/metrics", "/health/../metrics", "//metrics", "/metrics/", "/./metrics",
+		"/executions/" + someID + "/", "/executions/a%2fb", "/executions/..;/metrics"} {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECTX"} {
 			r := h.do(h.client, method, path, "")
 			if r.StatusCode != 401 {
@@ -127,18 +133,23 @@ func TestVerbsAndPathsWithAKey(t *testing.T) {
 		status       int
 		allow        string
 	}{
-		{"GET", "/nothing", 404, ""}, {"GET", "/", 404, ""}, {"GET", "/debug/pprof/", 404, ""}, {"GET", "/metrics/", 404, ""}, {"GET", "//metrics", 404, ""},
+		{"GET", "/nothing", 404, ""}, {"GET", "/", 404, ""}, {"GET", "/debug/pprof/", 404, ""}, {"GET", "/metrics/", 404, ""},
+		{"GET", "//metrics", 404, ""},
 		{"GET", "/executions/../metrics", 404, ""}, {"GET", "/executions/" + someID + "/", 404, ""},
-		{"GET", "/execute", 405, "POST"}, {"PUT", "/execute", 405, "POST"}, {"POST", "/executions", 405, "GET"}, {"PATCH", "/executions/" + someID, 405, "GET, DELETE"},
+		{"GET", "/execute", 405, "POST"}, {"PUT", "/execute", 405, "POST"}, {"POST", "/executions", 405, "GET"},
+		{"PATCH", "/executions/" + someID, 405, "GET, DELETE"},
 		{"OPTIONS", "/execute", 405, "POST"}, {"TRACE", "/health", 405, "GET"}, {"POST", "/health", 405, "GET"},
 		{"HEAD", "/health", 200, ""},
-		{"GET", "/executions/a%2fb", 404, ""}, {"GET", "/executions/..%2f..%2fetc", 404, ""}, {"GET", "/executions/%00", 404, ""}, {"GET", "/executions/ex_short", 404, ""},
-		{"GET", "/executions/" + strings.ToUpper(someID), 404, ""}, {"GET", "/executions/" + someID + "%20", 404, ""}, {"DELETE", "/executions/*", 404, ""},
+		{"GET", "/executions/a%2fb", 404, ""}, {"GET", "/executions/..%2f..%2fetc", 404, ""},
+		{"GET", "/executions/%00", 404, ""}, {"GET", "/executions/ex_short", 404, ""},
+		{"GET", "/executions/" + strings.ToUpper(someID), 404, ""}, {"GET", "/executions/" + someID + "%20", 404, ""},
+		{"DELETE", "/executions/*", 404, ""},
 		{"POST", "/executions/x/stdin", 404, ""},
 	} {
 		r := h.do(h.client, c.method, c.path, "", "X-API-Key", "cove_right", "X-HTTP-Method-Override", "DELETE")
 		if r.StatusCode != c.status || r.Header.Get("Allow") != c.allow {
-			t.Errorf("%s %s: status %d, Allow %q, want %d, %q", c.method, c.path, r.StatusCode, r.Header.Get("Allow"), c.status, c.allow)
+			t.Errorf("%s %s: status %d, Allow %q, want %d, %q", c.method, c.path, r.StatusCode, r.Header.Get("Allow"),
+				c.status, c.allow)
 		}
 		if c.status >= 400 {
 			r.error(t)
@@ -157,7 +168,8 @@ func TestRefusalsAreAudited(t *testing.T) {
 	h.get("/executions")
 	h.get("/metrics", "Host", "evil.example")
 	r := h.store.audited()
-	if len(r) != 2 || r[0].Who != "ip:127.0.0.1" || r[0].Verdict != "deny" || r[0].Object != "GET /executions" || r[1].Object != "GET /metrics" || !strings.Contains(r[1].Detail, "evil.example") {
+	if len(r) != 2 || r[0].Who != "ip:127.0.0.1" || r[0].Verdict != "deny" || r[0].Object != "GET /executions" ||
+		r[1].Object != "GET /metrics" || !strings.Contains(r[1].Detail, "evil.example") {
 		t.Errorf("records %+v", r)
 	}
 	// Strangers cannot fill the disk.
@@ -178,7 +190,8 @@ func TestKeysAreNeverLogged(t *testing.T) {
 	h := start(t, withKeys)
 	h.post("/execute", snippet, "X-API-Key", "cove_right")
 	h.post("/execute", snippet, "Authorization", "Bearer cove_almost")
-	if log := h.log.String(); strings.Contains(log, "cove_right") || strings.Contains(log, "cove_almost") || !strings.Contains(log, `"client":"key:ci"`) {
+	if log := h.log.String(); strings.Contains(log, "cove_right") || strings.Contains(log, "cove_almost") ||
+		!strings.Contains(log, `"client":"key:ci"`) {
 		t.Errorf("the log is %s", log)
 	}
 	if h.fake.who != cove.KeyHolder("ci") {
@@ -188,7 +201,8 @@ func TestKeysAreNeverLogged(t *testing.T) {
 
 func TestMalformedHash(t *testing.T) {
 	for _, hash := range []string{"", "xyz", "abcd", strings.Repeat("g", 64)} {
-		h := Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}), CheckPath: func(string, []string) (string, error) { return "", nil }, Keys: []Key{{"ci", hash}}}
+		h := Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}),
+			CheckPath: func(string, []string) (string, error) { return "", nil }, Keys: []Key{{"ci", hash}}}
 		if _, err := New(h); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("%q: %v", hash, err)
 		}
@@ -208,7 +222,8 @@ func TestAnOpenListenerIsRefused(t *testing.T) {
 			t.Errorf("%s with keys: %v", address, err)
 		}
 		err = h.s.Serve(ln)
-		if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "without API keys") || !strings.Contains(err.Error(), "cove config new-key") {
+		if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "without API keys") ||
+			!strings.Contains(err.Error(), "cove config new-key") {
 			t.Errorf("%s: %v", address, err)
 		}
 		if _, err := ln.Accept(); err == nil {
@@ -267,11 +282,13 @@ func TestWebPagesAreKeptOut(t *testing.T) {
 			}
 		})
 	}
-	if r := h.get("/docs", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"); r.StatusCode != 200 {
+	if r := h.get("/docs", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+		"document"); r.StatusCode != 200 {
 		t.Errorf("a link to the documentation: status %d", r.StatusCode)
 	}
 	// A page can send text/plain, forms and no type at all without asking first.
-	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "application/jsonx", "application/json, text/plain"} {
+	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "",
+		"application/jsonx", "application/json, text/plain"} {
 		req, _ := http.NewRequest("POST", h.url+"/execute", strings.NewReader(snippet))
 		if kind != "" {
 			req.Header.Set("Content-Type", kind)
@@ -286,7 +303,8 @@ func TestWebPagesAreKeptOut(t *testing.T) {
 		}
 	}
 	// The owner's door has no browser behind it.
-	if r := h.do(h.owner, "POST", "/execute", snippet, "Host", "anything", "Origin", "http://anything"); r.StatusCode != 200 {
+	if r := h.do(h.owner, "POST", "/execute", snippet, "Host", "anything", "Origin",
+		"http://anything"); r.StatusCode != 200 {
 		t.Errorf("owner: status %d", r.StatusCode)
 	}
 }
@@ -295,7 +313,8 @@ func TestSecurityHeaders(t *testing.T) {
 	h := start(t, nil)
 	for _, path := range []string{"/health", "/nothing", "/executions?limit=x", "/openapi.json", "/metrics"} {
 		r := h.get(path)
-		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 			"Cross-Origin-Resource-Policy": "same-origin"} {
 			if got := r.Header.Get(name); got != want {
 				t.Errorf("%s: %s is %q", path, name, got)
@@ -326,7 +345,8 @@ func TestRequestIDs(t *testing.T) {
 func TestHealth(t *testing.T) {
 	h := start(t, nil)
 	v := decode[api.Health](t, h.get("/health"), 200)
-	if v.Status != "ok" || v.Version != "test" || v.Engines["docker"] != "not installed" || v.PID != os.Getpid() || v.Since == nil || !slices.Equal(v.Listens, []string{h.url}) {
+	if v.Status != "ok" || v.Version != "test" || v.Engines["docker"] != "not installed" || v.PID != os.Getpid() ||
+		v.Since == nil || !slices.Equal(v.Listens, []string{h.url}) {
 		t.Errorf("%+v", v)
 	}
 	h.fake.health = map[string]string{"native": "not used yet"}
@@ -340,8 +360,9 @@ func TestHealth(t *testing.T) {
 }
 
 func TestAddressGroup(t *testing.T) {
-	for remote, want := range map[string]string{"192.0.2.1:5": "192.0.2.1", "[::ffff:192.0.2.1]:5": "192.0.2.1", "[2001:db8:1:2:3:4:5:6]:5": "2001:db8:1:2::/64",
-		"[fe80::1%eth0]:5": "fe80::/64", "[::1]:5": "::1", "@": "unknown", "": "unknown", "pipe": "unknown"} {
+	for remote, want := range map[string]string{"192.0.2.1:5": "192.0.2.1", "[::ffff:192.0.2.1]:5": "192.0.2.1",
+		"[2001:db8:1:2:3:4:5:6]:5": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:5":         "fe80::/64", "[::1]:5": "::1", "@": "unknown", "": "unknown", "pipe": "unknown"} {
 		if got := addressGroup(remote); got != want {
 			t.Errorf("%q is %q, want %q", remote, got, want)
 		}

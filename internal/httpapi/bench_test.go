@@ -10,7 +10,8 @@ import (
 // BenchmarkNew is what every cove run pays for its own server.
 func BenchmarkNew(b *testing.B) {
 	for b.Loop() {
-		if _, err := New(Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}), CheckPath: hostpath.Check}); err != nil {
+		if _, err := New(Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}),
+			CheckPath: hostpath.Check}); err != nil {
 			b.Fatal(err)
 		}
 	}

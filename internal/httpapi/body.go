@@ -19,14 +19,16 @@ const (
 
 // jsonRoutes take a JSON body. The others take none, except the input of an
 // execution, which its handler reads at the pace of the program.
-var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": true, "POST /executions/{id}/network": true, "POST /network/holds/{id}": true,
-	"POST /sandboxes": true, "PATCH /sandboxes/{sandbox}": true, "POST /sandboxes/{sandbox}/network": true, "POST /sandboxes/{sandbox}/exec": true, "POST /sandboxes/{sandbox}/exec/{id}/signal": true,
-	"POST /sandboxes/{sandbox}/apply": true, "POST /sandboxes/{sandbox}/push": true, "POST /sandboxes/{sandbox}/pull": true, "POST /repositories": true, "POST /repositories/collect": true,
+var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": true,
+	"POST /executions/{id}/network": true, "POST /network/holds/{id}": true,
+	"POST /sandboxes": true, "PATCH /sandboxes/{sandbox}": true, "POST /sandboxes/{sandbox}/network": true,
+	"POST /sandboxes/{sandbox}/exec": true, "POST /sandboxes/{sandbox}/exec/{id}/signal": true,
+	"POST /sandboxes/{sandbox}/apply": true, "POST /sandboxes/{sandbox}/push": true,
+	"POST /sandboxes/{sandbox}/pull": true, "POST /repositories": true, "POST /repositories/collect": true,
 	"POST /runs": true, "POST /runs/{run}/interrupt": true, "POST /agents/{agent}/install": true,
 	"POST /clients": true, "POST /clients/{name}/network": true}
 
-// limitBody bounds the size, the kind and the time of the request's body, and
-// the memory that all bodies take together.
+// limitBody bounds the size, the kind and the time of the request's body, and the memory that all bodies take together.
 func (s *Server) limitBody(ex *exchange) error {
 	r := ex.r
 	if !jsonRoutes[ex.pattern] {
@@ -36,7 +38,8 @@ func (s *Server) limitBody(ex *exchange) error {
 		return problem(http.StatusUnsupportedMediaType, "", nil)
 	}
 	if r.Header.Get("Content-Encoding") != "" {
-		return &statusError{http.StatusUnsupportedMediaType, cove.Errorf(cove.InvalidArgument, "encoded request bodies are not taken").WithHint("send the JSON as it is")}
+		return &statusError{http.StatusUnsupportedMediaType,
+			cove.Errorf(cove.InvalidArgument, "encoded request bodies are not taken").WithHint("send the JSON as it is")}
 	}
 	if r.ContentLength > maxBody {
 		return problem(http.StatusRequestEntityTooLarge, "", nil)
@@ -48,10 +51,12 @@ func (s *Server) limitBody(ex *exchange) error {
 	// A body lives as text and decoded until the execution ends.
 	if size *= 2; !s.bodies.TryAcquire(size) {
 		ex.retryAfter = 1
-		return &statusError{http.StatusServiceUnavailable, cove.Errorf(cove.Overloaded, "too many large requests are in progress").WithHint("try again in a second")}
+		return &statusError{http.StatusServiceUnavailable,
+			cove.Errorf(cove.Overloaded, "too many large requests are in progress").WithHint("try again in a second")}
 	}
-	b := &timedBody{ReadCloser: http.MaxBytesReader(ex.w, r.Body, maxBody), control: http.NewResponseController(ex.w), deadline: time.Now().Add(s.ReadTimeout),
-		budget: s.bodies, reserved: size}
+	b := &timedBody{ReadCloser: http.MaxBytesReader(ex.w, r.Body, maxBody), control: http.NewResponseController(ex.w),
+		deadline: time.Now().Add(s.ReadTimeout),
+		budget:   s.bodies, reserved: size}
 	ex.release = append(ex.release, b.settle)
 	r.Body = b
 	return nil

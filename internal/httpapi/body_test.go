@@ -46,7 +46,8 @@ func TestMalformedBodies(t *testing.T) {
 		{"a key twice, deep down", `{"language":"python","code":"x","env":{"A":"1","A":"2"}}`, 400, "twice"},
 		{"a key in two cases", `{"language":"python","code":"x","CODE":"y"}`, 400, "twice"},
 		{"deep", `{"language":"python","code":` + deep + `}`, 400, "deeper"},
-		{"deep and whole", `{"language":"python","code":` + strings.Repeat(`{"a":`, 200_000) + "1" + strings.Repeat("}", 200_000) + `}`, 400, "deeper"},
+		{"deep and whole", `{"language":"python","code":` + strings.Repeat(`{"a":`, 200_000) + "1" +
+			strings.Repeat("}", 200_000) + `}`, 400, "deeper"},
 		{"byte order mark", "\ufeff" + snippet, 400, "byte order mark"},
 		{"invalid UTF-8", "{\"language\":\"python\",\"code\":\"\xff\"}", 400, "UTF-8"},
 		{"overlong UTF-8", "{\"language\":\"python\",\"code\":\"\xc0\xaf\"}", 400, "UTF-8"},
@@ -54,10 +55,12 @@ func TestMalformedBodies(t *testing.T) {
 		{"NUL", "\x00" + snippet, 400, "not JSON"},
 		{"a huge number", `{"language":"python","code":"x","timeout":1e400}`, 400, "out of range"},
 		{"a huge negative number", `{"language":"python","code":"x","timeout":-1e400}`, 400, "out of range"},
-		{"a long number", `{"language":"python","code":"x","limits":{"memory_mb":` + strings.Repeat("9", 100_000) + `}}`, 400, "out of range"},
+		{"a long number", `{"language":"python","code":"x","limits":{"memory_mb":` + strings.Repeat("9", 100_000) + `}}`, 400,
+			"out of range"},
 		{"NaN", `{"language":"python","code":"x","timeout":NaN}`, 400, "not JSON"},
 		{"hexadecimal", `{"language":"python","code":"x","timeout":0x10}`, 400, "not JSON"},
-		{"a fraction for a whole number", `{"language":"python","code":"x","limits":{"memory_mb":1.5}}`, 400, "limits.memory_mb"},
+		{"a fraction for a whole number", `{"language":"python","code":"x","limits":{"memory_mb":1.5}}`, 400,
+			"limits.memory_mb"},
 		{"a text for a number", `{"language":"python","code":"x","timeout":"10"}`, 400, "timeout"},
 		{"a number for a text", `{"language":"python","code":5}`, 400, "code"},
 		{"no code", `{"language":"python"}`, 400, "code"},
@@ -68,16 +71,26 @@ func TestMalformedBodies(t *testing.T) {
 		{"a comment", "// x\n" + snippet, 400, "not JSON"},
 		{"a trailing comma", `{"language":"python","code":"x",}`, 400, "not JSON"},
 		{"single quotes", `{'language':'python'}`, 400, "not JSON"},
-		{"unknown encoding", `{"language":"python","code":"x","files":[{"path":"a","content":"","encoding":"gzip"}]}`, 400, "encoding"},
-		{"not base64", `{"language":"python","code":"x","files":[{"path":"a","content":"@","encoding":"base64"}]}`, 400, "base64"},
-		{"a file twice", `{"language":"python","code":"x","files":[{"path":"a","content":""},{"path":"a","content":""}]}`, 400, "twice"},
-		{"a setuid file", `{"language":"python","code":"x","files":[{"path":"a","content":"","mode":2541}]}`, 400, "permission bits"},
+		{"unknown encoding", `{"language":"python","code":"x","files":[{"path":"a","content":"","encoding":"gzip"}]}`,
+			400, "encoding"},
+		{"not base64", `{"language":"python","code":"x","files":[{"path":"a","content":"@","encoding":"base64"}]}`,
+			400, "base64"},
+		{"a file twice", `{"language":"python","code":"x","files":[{"path":"a","content":""},{"path":"a","content":""}]}`,
+			400, "twice"},
+		{"a setuid file", `{"language":"python","code":"x","files":[{"path":"a","content":"","mode":2541}]}`, 400,
+			"permission bits"},
 		{"a negative mode", `{"language":"python","code":"x","files":[{"path":"a","content":"","mode":-1}]}`, 400, "mode"},
 		{"a network to nothing", `{"language":"python","code":"x","permissions":{"network":{"enabled":true}}}`, 400, "allow"},
-		{"a network that is not on", `{"language":"python","code":"x","permissions":{"network":{"enabled":false,"allow":["example.com"]}}}`, 400, "enabled"},
-		{"a network of an unknown kind", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"mode":"wide"}}}`, 400, "mode"},
-		{"a host that is none", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"allow":["exa mple.com"]}}}`, 400, "exa mple.com"},
-		{"a policy that is none", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"policies":[{"source":"p.yaml","text":"rulez: []"}]}}}`, 400, "p.yaml:1"},
+		{"a network that is not on",
+			`{"language":"python","code":"x","permissions":{"network":{"enabled":false,"allow":["example.com"]}}}`,
+			400, "enabled"},
+		{"a network of an unknown kind",
+			`{"language":"python","code":"x","permissions":{"network":{"enabled":true,"mode":"wide"}}}`, 400, "mode"},
+		{"a host that is none",
+			`{"language":"python","code":"x","permissions":{"network":{"enabled":true,"allow":["exa mple.com"]}}}`, 400,
+			"exa mple.com"},
+		{"a policy that is none",
+			`{"language":"python","code":"x","permissions":{"network":{"enabled":true,"policies":[{"source":"p.yaml","text":"rulez: []"}]}}}`, 400, "p.yaml:1"},
 		{"an image that is an option", `{"language":"python","code":"x","image":"--privileged"}`, 400, "image"},
 		{"an image with a newline", `{"language":"python","code":"x","image":"a\nb"}`, 400, "image"},
 		{"much stdin", `{"language":"python","code":"x","stdin":"` + strings.Repeat("x", maxStdin+1) + `"}`, 413, "stdin"},
@@ -109,16 +122,19 @@ func TestNumbersAtTheEdge(t *testing.T) {
 		body  string
 		check func(cove.Limits) bool
 	}{
-		{`"limits":{"memory_mb":9223372036854775807,"disk_mb":17592186044416,"stdout_kb":9007199254740993}`, func(l cove.Limits) bool {
-			return l.Memory > 1<<62 && l.Disk > 1<<62 && l.Stdout > 1<<62
-		}},
-		{`"limits":{"memory_mb":-9223372036854775808,"pids_limit":-1,"cpus":-0.5}`, func(l cove.Limits) bool { return l.Memory < 0 && l.PIDs == -1 && l.CPUs == -.5 }},
+		{`"limits":{"memory_mb":9223372036854775807,"disk_mb":17592186044416,"stdout_kb":9007199254740993}`,
+			func(l cove.Limits) bool {
+				return l.Memory > 1<<62 && l.Disk > 1<<62 && l.Stdout > 1<<62
+			}},
+		{`"limits":{"memory_mb":-9223372036854775808,"pids_limit":-1,"cpus":-0.5}`,
+			func(l cove.Limits) bool { return l.Memory < 0 && l.PIDs == -1 && l.CPUs == -.5 }},
 		{`"timeout":1e300`, func(l cove.Limits) bool { return l.Timeout > 1<<62 }},
 		{`"timeout":-1e300`, func(l cove.Limits) bool { return l.Timeout < -1<<62 }},
 		{`"timeout":-0`, func(l cove.Limits) bool { return l.Timeout == 0 }},
 		{`"timeout":-5`, func(l cove.Limits) bool { return l.Timeout == -5*time.Second }},
 		{`"timeout":1e1`, func(l cove.Limits) bool { return l.Timeout == 10*time.Second }},
-		{`"limits":null,"env":null,"files":null,"args":null,"permissions":{"network":{"enabled":false}}`, func(l cove.Limits) bool { return l == cove.Limits{} }},
+		{`"limits":null,"env":null,"files":null,"args":null,"permissions":{"network":{"enabled":false}}`,
+			func(l cove.Limits) bool { return l == cove.Limits{} }},
 	} {
 		r := h.post("/execute", `{"language":"python","code":"x",`+c.body+`}`)
 		if l := h.fake.request().Limits; r.StatusCode != 200 || !c.check(l) {
@@ -132,7 +148,8 @@ func TestEncodedBodies(t *testing.T) {
 	if r := h.post("/execute", snippet, "Content-Encoding", "gzip"); r.StatusCode != 415 {
 		t.Errorf("gzip: status %d", r.StatusCode)
 	}
-	if r := h.do(h.client, "POST", "/execute", "", "Content-Type", "application/json; charset=utf-8"); r.StatusCode != 400 {
+	if r := h.do(h.client, "POST", "/execute", "", "Content-Type",
+		"application/json; charset=utf-8"); r.StatusCode != 400 {
 		t.Errorf("nothing: status %d", r.StatusCode)
 	}
 }
@@ -143,7 +160,8 @@ func TestChunkedBodiesAreBounded(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	req, _ := http.NewRequest("POST", h.url+"/execute", io.MultiReader(strings.NewReader(`{"code":"`), io.LimitReader(endless{}, 200<<20)))
+	req, _ := http.NewRequest("POST", h.url+"/execute",
+		io.MultiReader(strings.NewReader(`{"code":"`), io.LimitReader(endless{}, 200<<20)))
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := h.client.Do(req)
 	if err == nil {
@@ -175,7 +193,8 @@ func (endless) Read(p []byte) (int, error) {
 func TestBodiesTogetherAreBounded(t *testing.T) {
 	h := start(t, func(o *Options) { o.MaxBodies = 1 << 20 })
 	release, begun := make(chan struct{}), make(chan struct{}, 10)
-	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		begun <- struct{}{}
@@ -228,7 +247,8 @@ func TestSlowBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")
+	fmt.Fprintf(conn,
+		"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -321,7 +341,8 @@ func TestSmuggling(t *testing.T) {
 		if name == "no host" {
 			host = ""
 		}
-		fmt.Fprintf(conn, "POST /execute HTTP/1.1\r\n%sContent-Type: application/json\r\nConnection: close\r\n%s\r\n%s", host, head, chunk)
+		fmt.Fprintf(conn, "POST /execute HTTP/1.1\r\n%sContent-Type: application/json\r\nConnection: close\r\n%s\r\n%s",
+			host, head, chunk)
 		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 		b, _ := io.ReadAll(conn)
 		conn.Close()
@@ -355,7 +376,8 @@ func TestEveryBodyIsBounded(t *testing.T) {
 	h := start(t, nil)
 	bodies := 0
 	for path, item := range h.s.api.OpenAPI().Paths {
-		for method, op := range map[string]*huma.Operation{"POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete, "GET": item.Get} {
+		for method, op := range map[string]*huma.Operation{"POST": item.Post, "PUT": item.Put, "PATCH": item.Patch,
+			"DELETE": item.Delete, "GET": item.Get} {
 			if op == nil || op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
 				continue
 			}

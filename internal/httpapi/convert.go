@@ -20,7 +20,8 @@ func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 // request turns a wire request into a request of the sandbox package, which checks language, limits, environment and
 // code. This function checks the form, and host paths, whose rules depend on the caller.
-func (s *Server) request(ctx context.Context, who cove.Principal, q api.ExecuteRequest) (r execution.Request, err error) {
+func (s *Server) request(ctx context.Context, who cove.Principal,
+	q api.ExecuteRequest) (r execution.Request, err error) {
 	r = execution.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args}
 	if err := checkInput(q); err != nil {
 		return r, err
@@ -70,7 +71,8 @@ func (s *Server) judge(ctx context.Context, who cove.Principal, spec *cove.Spec,
 	}
 	spec.Mounts = mounts
 	if spec.SSHAgent != "" && !who.IsOwner() {
-		refusal := cove.Errorf(cove.Forbidden, "an SSH agent is the machine's owner's to lend").WithHint("leave ssh_agent out")
+		refusal := cove.Errorf(cove.Forbidden, "an SSH agent is the machine's owner's to lend").
+			WithHint("leave ssh_agent out")
 		s.deny(ctx, who, "ssh-agent", spec.SSHAgent, refusal)
 		return refusal
 	}
@@ -80,7 +82,8 @@ func (s *Server) judge(ctx context.Context, who cove.Principal, spec *cove.Spec,
 func checkInput(q api.ExecuteRequest) error {
 	switch {
 	case len(q.Stdin) > maxStdin:
-		return cove.Errorf(cove.TooLarge, "stdin has %d bytes", len(q.Stdin)).WithHint("send at most %d, or stream it (stdin_stream)", maxStdin)
+		return cove.Errorf(cove.TooLarge, "stdin has %d bytes", len(q.Stdin)).
+			WithHint("send at most %d, or stream it (stdin_stream)", maxStdin)
 	case q.Stdin != "" && q.StdinStream:
 		return cove.Errorf(cove.InvalidArgument, "stdin and stdin_stream exclude each other").WithHint("leave one out")
 	}
@@ -105,13 +108,15 @@ func files(list []api.File) ([]provision.File, error) {
 		}
 		seen[f.Path] = true
 		if f.Mode > 0o777 {
-			return nil, cove.Errorf(cove.InvalidArgument, "mode %#o of the file %.200q has more than permission bits", f.Mode, f.Path).WithHint("use at most 0777 (511 in decimal)")
+			return nil, cove.Errorf(cove.InvalidArgument, "mode %#o of the file %.200q has more than permission bits", f.Mode,
+				f.Path).WithHint("use at most 0777 (511 in decimal)")
 		}
 		data := []byte(f.Content)
 		if f.Encoding == "base64" {
 			var err error
 			if data, err = base64.StdEncoding.Strict().DecodeString(f.Content); err != nil {
-				return nil, cove.Errorf(cove.InvalidArgument, "the content of the file %.200q is not base64", f.Path).WithHint("use the standard alphabet with padding, or leave encoding out")
+				return nil, cove.Errorf(cove.InvalidArgument, "the content of the file %.200q is not base64", f.Path).
+					WithHint("use the standard alphabet with padding, or leave encoding out")
 			}
 		}
 		out = append(out, provision.File{Path: f.Path, Mode: f.Mode, Data: data})
@@ -124,8 +129,10 @@ var pathSchemes = []string{"dir", "tar", "oci", "docker-archive"}
 
 // image lets strangers name images, but not the host's directories and files.
 func (s *Server) image(ctx context.Context, who cove.Principal, image string) (string, error) {
-	if len(image) > 1024 || strings.ContainsFunc(image, func(r rune) bool { return r < ' ' || r == 0x7f }) || strings.HasPrefix(image, "-") {
-		return "", cove.Errorf(cove.InvalidArgument, "%.100q is not the name of an image", image).WithHint("write host, dir:PATH, tar:PATH or a reference such as debian:stable")
+	if len(image) > 1024 || strings.ContainsFunc(image, func(r rune) bool { return r < ' ' || r == 0x7f }) ||
+		strings.HasPrefix(image, "-") {
+		return "", cove.Errorf(cove.InvalidArgument, "%.100q is not the name of an image", image).
+			WithHint("write host, dir:PATH, tar:PATH or a reference such as debian:stable")
 	}
 	if who.IsOwner() {
 		return image, nil
@@ -133,7 +140,8 @@ func (s *Server) image(ctx context.Context, who cove.Principal, image string) (s
 	scheme, p, _ := strings.Cut(image, ":")
 	if !slices.Contains(pathSchemes, scheme) {
 		if strings.Contains(image, ":/") || strings.HasPrefix(image, "/") || strings.HasPrefix(image, ".") {
-			return "", cove.Errorf(cove.Forbidden, "%.100q is not the name of an image", image).WithHint("write host or a reference such as debian:stable")
+			return "", cove.Errorf(cove.Forbidden, "%.100q is not the name of an image", image).
+				WithHint("write host or a reference such as debian:stable")
 		}
 		return image, nil
 	}
@@ -145,9 +153,8 @@ func (s *Server) image(ctx context.Context, who cove.Principal, image string) (s
 	return scheme + ":" + resolved + tag, err
 }
 
-// hostPath judges a host path (invariant H5). The owner may use every path that is
-// not always refused. Other callers may use paths under the configured roots, and
-// learn nothing about a path outside, not even whether it exists.
+// hostPath judges a host path (invariant H5). The owner may use every path that is not always refused. Other callers
+// may use paths under the configured roots, and learn nothing about a path outside, not even whether it exists.
 func (s *Server) hostPath(ctx context.Context, who cove.Principal, field, p string) (string, error) {
 	if who.IsOwner() {
 		return s.CheckPath(p, nil)
@@ -161,7 +168,8 @@ func (s *Server) hostPath(ctx context.Context, who cove.Principal, field, p stri
 		refusal := cove.Errorf(cove.Forbidden, "%s: %.200q is not a path that may be attached", field, p).
 			WithHint("name a directory under sandbox.allowed_workdir_roots of the server")
 		s.deny(ctx, who, "attach", p, refusal)
-		s.Log.Warn("a host path was refused", "request_id", exchangeOf(ctx).id, "path", truncate(p, 200), "client", who, "error", err)
+		s.Log.Warn("a host path was refused", "request_id", exchangeOf(ctx).id, "path", truncate(p, 200), "client",
+			who, "error", err)
 		return "", refusal
 	}
 	return resolved, nil

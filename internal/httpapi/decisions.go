@@ -32,7 +32,8 @@ type decisionsInput struct {
 }
 
 func (f DecisionFilter) query() store.DecisionQuery {
-	return store.DecisionQuery{Execution: f.Execution, Sandbox: f.Sandbox, Host: f.Host, Verdict: decision.Verdict(f.Verdict)}
+	return store.DecisionQuery{Execution: f.Execution, Sandbox: f.Sandbox, Host: f.Host,
+		Verdict: decision.Verdict(f.Verdict)}
 }
 
 // decisions is GET /network/decisions.
@@ -46,7 +47,8 @@ func (s *Server) decisions(ctx context.Context, in *decisionsInput) (*answer[api
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.DecisionList]{api.DecisionList{Decisions: apispec.Decisions(page.Decisions), NextCursor: page.Next}}, nil
+	return &answer[api.DecisionList]{api.DecisionList{Decisions: apispec.Decisions(page.Decisions),
+		NextCursor: page.Next}}, nil
 }
 
 type decisionStreamInput struct {
@@ -75,7 +77,8 @@ func (s *Server) decisionsFrom(ctx context.Context, id string) (int64, error) {
 	from, err := strconv.ParseUint(id, 10, 63)
 	if err != nil || strconv.FormatUint(from, 10) != id {
 		return 0, cove.Errorf(cove.InvalidArgument, "Last-Event-ID %.64q is not the id of an event", id).
-			WithHint("send the id of the last event that was seen, such as 12, 0 for all that are kept, or leave it out for new ones")
+			WithHint("send the id of the last event that was seen, such as 12, 0 for all that are kept, or leave it out for " +
+				"new ones")
 	}
 	return int64(from), nil
 }
@@ -84,8 +87,7 @@ func (s *Server) decisionsFrom(ctx context.Context, id string) (int64, error) {
 // processes write there too, and there is nothing else that they share.
 const decisionInterval = 250 * time.Millisecond
 
-// followDecisions writes decisions as they come, until the caller leaves
-// or the server ends.
+// followDecisions writes decisions as they come, until the caller leaves or the server ends.
 func (s *Server) followDecisions(ctx context.Context, q store.DecisionQuery, seen int64) {
 	ex := exchangeOf(ctx)
 	events := &eventStream{w: ex.w, clock: s.Clock}
@@ -132,6 +134,8 @@ func (e *eventStream) put(id, name string, v any) bool {
 // decisionResponses documents the stream.
 func (s *Server) decisionResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
-	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{schemas.Schema(typeOf[api.Decision](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
-	return eventResponses(nil, "The number of the last decision that has come, for Last-Event-ID", data, api.EventDecision, api.EventError)
+	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{schemas.Schema(typeOf[api.Decision](), true, ""),
+		schemas.Schema(typeOf[api.Error](), true, "")}}
+	return eventResponses(nil, "The number of the last decision that has come, for Last-Event-ID", data, api.EventDecision,
+		api.EventError)
 }

@@ -20,11 +20,13 @@ func TestDecisions(t *testing.T) {
 	h := start(t, nil)
 	h.store.decide("a.example", decision.Allow)
 	h.store.decide("b.example", decision.Deny)
-	l := decode[api.DecisionList](t, h.get("/network/decisions?execution="+someID+"&host=a.example&verdict=deny&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05Z&cursor=abc&limit=7"), 200)
+	l := decode[api.DecisionList](t, h.get("/network/decisions?execution="+
+		someID+"&host=a.example&verdict=deny&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05Z&cursor=abc&limit=7"), 200)
 	if len(l.Decisions) != 2 || l.Decisions[0] != apispec.Decision(h.store.decided[1]) || l.NextCursor != "more" {
 		t.Errorf("%+v", l)
 	}
-	want := store.DecisionQuery{Client: "ip:127.0.0.1", Execution: someID, Host: "a.example", Verdict: decision.Deny, Cursor: "abc", Limit: 7,
+	want := store.DecisionQuery{Client: "ip:127.0.0.1", Execution: someID, Host: "a.example", Verdict: decision.Deny,
+		Cursor: "abc", Limit: 7,
 		Since: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Until: time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)}
 	if h.store.decisionQuery != want {
 		t.Errorf("query %+v", h.store.decisionQuery)
@@ -36,7 +38,8 @@ func TestDecisions(t *testing.T) {
 	if want := (store.DecisionQuery{Client: "ip:127.0.0.1", Limit: 50}); h.store.decisionQuery != want {
 		t.Errorf("default query %+v", h.store.decisionQuery)
 	}
-	for _, bad := range []string{"limit=0", "limit=501", "verdict=ok", "since=yesterday", "who=local", "host=" + strings.Repeat("x", 254), "cursor=" + strings.Repeat("x", 257)} {
+	for _, bad := range []string{"limit=0", "limit=501", "verdict=ok", "since=yesterday", "who=local",
+		"host=" + strings.Repeat("x", 254), "cursor=" + strings.Repeat("x", 257)} {
 		if r := h.get("/network/decisions?" + bad); r.StatusCode != 400 {
 			t.Errorf("%s: status %d", bad, r.StatusCode)
 		} else {
@@ -90,11 +93,13 @@ func TestDecisionStream(t *testing.T) {
 	h := start(t, nil)
 	h.store.decide("a.example", decision.Allow)
 	h.store.decide("b.example", decision.Deny)
-	all, rest, denied, fresh := h.decisionEvents("", "0"), h.decisionEvents("", "1"), h.decisionEvents("?verdict=deny&host=c.example", "0"), h.decisionEvents("", "")
+	all, rest, denied, fresh := h.decisionEvents("", "0"), h.decisionEvents("", "1"),
+		h.decisionEvents("?verdict=deny&host=c.example", "0"), h.decisionEvents("", "")
 	is := func(name string, e sse, id, host string) {
 		t.Helper()
 		var d api.Decision
-		if err := json.Unmarshal([]byte(e.data), &d); err != nil || e.event != api.EventDecision || e.id != id || d.Host != host {
+		if err := json.Unmarshal([]byte(e.data), &d); err != nil || e.event != api.EventDecision || e.id != id ||
+			d.Host != host {
 			t.Errorf("%s: %+v (%v)", name, e, err)
 		}
 	}

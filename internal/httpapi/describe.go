@@ -17,8 +17,9 @@ func (s *Server) describe() huma.Config {
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Cove", Version: s.Version,
-			Description: "Runs untrusted code in sandboxes. Every failed request is answered with an Error; its code is from a closed list.",
-			License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
+			Description: "Runs untrusted code in sandboxes. Every failed request is answered with an Error; its code is from " +
+				"a closed list.",
+			License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
 		Servers: []*huma.Server{{URL: "/"}},
 		Components: &huma.Components{
 			Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),

@@ -12,8 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// docsPage renders /openapi.json without loading anything from elsewhere. It
-// has one style and one script, both inline.
+// docsPage renders /openapi.json without loading anything from elsewhere. It has one style and one script, both inline.
 //
 //go:embed docs.html
 var docsPage string
@@ -21,8 +20,10 @@ var docsPage string
 // addDocs adds GET /openapi.json and GET /docs. Both are made when they are
 // first asked for: most servers live within a single command, and never are.
 func (s *Server) addDocs() {
-	docs := s.document(huma.Operation{OperationID: "docs", Method: http.MethodGet, Path: "/docs", Tags: []string{"server"}, Summary: "This documentation as a page"}, "text/html")
-	openapi := s.document(huma.Operation{OperationID: "openapi", Method: http.MethodGet, Path: "/openapi.json", Tags: []string{"server"}, Summary: "This documentation as OpenAPI 3.1"}, "application/json")
+	docs := s.document(huma.Operation{OperationID: "docs", Method: http.MethodGet, Path: "/docs", Tags: []string{"server"},
+		Summary: "This documentation as a page"}, "text/html")
+	openapi := s.document(huma.Operation{OperationID: "openapi", Method: http.MethodGet, Path: "/openapi.json",
+		Tags: []string{"server"}, Summary: "This documentation as OpenAPI 3.1"}, "application/json")
 	openapi.Responses["200"].Content["application/json"].Schema = &huma.Schema{Type: huma.TypeObject}
 	document := sync.OnceValue(func() []byte {
 		b, err := json.MarshalIndent(s.api.OpenAPI(), "", " ")
@@ -32,7 +33,8 @@ func (s *Server) addDocs() {
 		return b
 	})
 	policy := sync.OnceValue(func() string {
-		return "default-src 'none'; connect-src 'self'; style-src " + inlineHash(docsPage, "style") + "; script-src " + inlineHash(docsPage, "script") +
+		return "default-src 'none'; connect-src 'self'; style-src " + inlineHash(docsPage, "style") + "; script-src " +
+			inlineHash(docsPage, "script") +
 			"; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 	})
 
@@ -47,8 +49,7 @@ func (s *Server) addDocs() {
 	})
 }
 
-// inlineHash is the source expression that permits the page's one inline
-// element of that name and no other.
+// inlineHash is the source expression that permits the page's one inline element of that name and no other.
 func inlineHash(page, element string) string {
 	_, rest, _ := strings.Cut(page, "<"+element+">")
 	text, _, _ := strings.Cut(rest, "</"+element+">")

@@ -62,8 +62,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// hidden are the codes whose messages speak of the server's insides; only the
-// owner and the log see them.
+// hidden are the codes whose messages speak of the server's insides; only the owner and the log see them.
 var hidden = map[cove.Code]string{
 	cove.Internal:    "the server failed",
 	cove.Corrupt:     "stored state cannot be read",
@@ -126,9 +125,8 @@ func (f *failure) Schema(r huma.Registry) *huma.Schema {
 
 var adoptOnce sync.Once
 
-// adoptErrors makes huma speak of errors as the API does. huma keeps this in
-// package variables; the functions put there depend on their arguments only, so
-// it does not matter which server sets them.
+// adoptErrors makes huma speak of errors as the API does. huma keeps this in package variables; the functions put there
+// depend on their arguments only, so it does not matter which server sets them.
 func adoptErrors() {
 	adoptOnce.Do(func() {
 		huma.ValidateStrictCasing = true
@@ -177,7 +175,8 @@ func problem(status int, msg string, errs []error) error {
 	case http.StatusRequestEntityTooLarge:
 		return cove.Errorf(cove.TooLarge, "the request body is larger than %d MiB", maxBody>>20).WithHint("send less")
 	case http.StatusUnsupportedMediaType:
-		return &statusError{status, cove.Errorf(cove.InvalidArgument, "the body must be application/json").WithHint("send Content-Type: application/json")}
+		return &statusError{status, cove.Errorf(cove.InvalidArgument,
+			"the body must be application/json").WithHint("send Content-Type: application/json")}
 	case http.StatusRequestTimeout:
 		return &statusError{status, cove.Errorf(cove.Canceled, "the request body did not come in time")}
 	}

@@ -79,7 +79,8 @@ func TestErrorsHideTheServersInsides(t *testing.T) {
 				t.Errorf("the log has no %s", e.RequestID)
 			}
 		}
-		if r := h.do(h.owner, "POST", "/execute", snippet); cove.ErrorCode(err) != cove.Internal && !strings.Contains(r.body, "secret") {
+		if r := h.do(h.owner, "POST", "/execute", snippet); cove.ErrorCode(err) != cove.Internal &&
+			!strings.Contains(r.body, "secret") {
 			t.Errorf("the owner sees %s", r.body)
 		}
 	}
@@ -90,7 +91,8 @@ func TestErrorsHideTheServersInsides(t *testing.T) {
 
 func TestPanics(t *testing.T) {
 	h := start(t, nil)
-	h.fake.do = func(context.Context, execution.Request, func(cove.ExecutionID), process.Output) (execution.Result, error) {
+	h.fake.do = func(context.Context, execution.Request, func(cove.ExecutionID),
+		process.Output) (execution.Result, error) {
 		panic("a secret defect")
 	}
 	r := h.post("/execute", snippet)
@@ -100,7 +102,8 @@ func TestPanics(t *testing.T) {
 	if log := h.log.String(); !strings.Contains(log, "a secret defect") || !strings.Contains(log, "errors_test.go") {
 		t.Error("the log has no stack")
 	}
-	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		started(cove.NewExecutionID())
 		panic("half way")
 	}
@@ -121,7 +124,8 @@ func TestTheLogCannotBeForged(t *testing.T) {
 	h.get("/%0a%7b%22msg%22%3a%22forged%22%7d%1b%5b31m" + strings.Repeat("x", 5000))
 	for line := range strings.SplitSeq(strings.TrimSpace(h.log.String()), "\n") {
 		var v map[string]any
-		if err := json.Unmarshal([]byte(line), &v); err != nil || v["msg"] == "forged" || strings.Contains(line, "\x1b") || len(line) > 2000 {
+		if err := json.Unmarshal([]byte(line), &v); err != nil || v["msg"] == "forged" || strings.Contains(line, "\x1b") ||
+			len(line) > 2000 {
 			t.Errorf("line %.300q (%v)", line, err)
 		}
 	}

@@ -40,16 +40,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// Callers in the tests of scopes: the key that made the objects, another key, and
-// the owner of the machine.
+// Callers in the tests of scopes: the key that made the objects, another key, and the owner of the machine.
 const (
 	keeper   = "cove_keeper"
 	stranger = "cove_stranger"
 	machine  = "" // through the owner's door
 )
 
-// estate is a server with the real services and a real store behind it, above the
-// in-memory engine.
+// estate is a server with the real services and a real store behind it, above the in-memory engine.
 type estate struct {
 	*Server
 	store      *sqlite.Store
@@ -79,12 +77,15 @@ func newEstate(t *testing.T) *estate {
 	log, vault := slog.New(slog.NewTextHandler(t.Output(), nil)), store.NewVault(e.store)
 	caps := fake.New(fake.Options{}).Capabilities()
 	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
-	eng := fake.New(fake.Options{Host: fake.NewHost(), Capabilities: &caps, Programs: map[string]fake.Program{"python3": e.secretive, "robot": robot}})
-	e.gateway = gateway.New(gateway.Options{Dir: filepath.Join(dir, "ways"), Approvals: &vault, Clock: clock.Real(), Log: log})
+	eng := fake.New(fake.Options{Host: fake.NewHost(), Capabilities: &caps,
+		Programs: map[string]fake.Program{"python3": e.secretive, "robot": robot}})
+	e.gateway = gateway.New(gateway.Options{Dir: filepath.Join(dir, "ways"), Approvals: &vault,
+		Clock: clock.Real(), Log: log})
 	approvals := gateway.NewApprovals(store.Auditor{Store: vault, Clock: clock.Real(), Log: log})
 	approvals.Add(e.gateway)
 	engines := engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }})
-	e.sandboxes = sandbox.New(sandbox.Options{Engines: engines, Images: hostAlone{}, Store: vault, Clock: clock.Real(), Log: log})
+	e.sandboxes = sandbox.New(sandbox.Options{Engines: engines, Images: hostAlone{}, Store: vault,
+		Clock: clock.Real(), Log: log})
 	e.processes = sandbox.NewProcesses(e.sandboxes)
 	e.executions = execution.New(execution.Options{
 		Engines: engines, Images: hostAlone{}, Store: vault, Instance: in.ID, RunDir: dir,
@@ -98,7 +99,8 @@ func newEstate(t *testing.T) *estate {
 		t.Fatal(err)
 	}
 	runs := run.New(run.Options{
-		Sandboxes: e.sandboxes, Processes: e.processes, Agents: robots{}, Work: workOfRuns{managed{e.sandboxes}}, Store: vault, Flush: func() {},
+		Sandboxes: e.sandboxes, Processes: e.processes, Agents: robots{}, Work: workOfRuns{managed{e.sandboxes}},
+		Store: vault, Flush: func() {},
 		Dir: filepath.Join(dir, "runs"), Clock: clock.Real(), Log: log,
 	})
 	err = e.sandboxes.Adopt(t.Context(), sandbox.Host{
@@ -115,7 +117,8 @@ func newEstate(t *testing.T) *estate {
 		return []api.Profile{{Name: "crew", Spec: api.Spec{Env: map[string]string{"TOKEN": secret}}}}, nil
 	}
 	e.Server, err = New(Options{
-		Executor: e.executions, Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors, Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{},
+		Executor: e.executions, Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors,
+		Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{},
 		Profiles: profiles, Store: vault, CheckPath: hostpath.Check, Version: "test", Log: log,
 		Keys: []Key{key("keeper", keeper), key("stranger", stranger)},
 	})
@@ -154,7 +157,8 @@ func (e *estate) secretive(p *fake.Process) int {
 
 // robot is an agent whose result is its prompt.
 func robot(p *fake.Process) int {
-	line, _ := json.Marshal(api.Message{Version: api.MessageVersion, Type: api.MessageResult, Content: p.Args[1], Session: "s1"})
+	line, _ := json.Marshal(api.Message{Version: api.MessageVersion, Type: api.MessageResult, Content: p.Args[1],
+		Session: "s1"})
 	fmt.Fprintf(p.Stdout, "%s\n", line)
 	return 0
 }
@@ -174,8 +178,7 @@ func (robots) Equip(context.Context, fit.Want, bool, func(workspace.Step)) (fit.
 	}, nil
 }
 
-// managed finds the work of a sandbox as package daemon does, with the
-// sandboxes, and takes nothing over.
+// managed finds the work of a sandbox as package daemon does, with the sandboxes, and takes nothing over.
 type managed struct{ sandboxes *sandbox.Sandboxes }
 
 func (m managed) open(ctx context.Context, who cove.Principal, ref string) error {
@@ -190,7 +193,8 @@ func (m managed) Import(ctx context.Context, who cove.Principal, ref string) (wo
 	return work.Imported{}, m.open(ctx, who, ref)
 }
 
-func (m managed) Diff(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ repos.DiffStyle, _ io.Writer) error {
+func (m managed) Diff(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ repos.DiffStyle,
+	_ io.Writer) error {
 	return m.open(ctx, who, ref)
 }
 
@@ -202,11 +206,13 @@ func (m managed) Commits(ctx context.Context, who cove.Principal, ref string, _ 
 	return nil, m.open(ctx, who, ref)
 }
 
-func (m managed) Changes(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ repos.ChangeStyle) ([]repos.Change, error) {
+func (m managed) Changes(ctx context.Context, who cove.Principal, ref string, _ repos.Work,
+	_ repos.ChangeStyle) ([]repos.Change, error) {
 	return nil, m.open(ctx, who, ref)
 }
 
-func (m managed) Apply(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ string, _ repos.ApplyStyle) (repos.Applied, error) {
+func (m managed) Apply(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ string,
+	_ repos.ApplyStyle) (repos.Applied, error) {
 	return repos.Applied{}, m.open(ctx, who, ref)
 }
 
@@ -239,7 +245,8 @@ func (nowhere) Open(context.Context, cove.Principal, string, bool) (repos.Way, e
 // emptyWorkspaces are workspaces without files, all in one directory.
 type emptyWorkspaces string
 
-func (dir emptyWorkspaces) Create(ctx context.Context, s workspace.Spec, _ func(workspace.Step)) (workspace.Workspace, error) {
+func (dir emptyWorkspaces) Create(ctx context.Context, s workspace.Spec,
+	_ func(workspace.Step)) (workspace.Workspace, error) {
 	return dir.Open(ctx, s.ID)
 }
 
@@ -283,7 +290,8 @@ func (e *estate) way(who cove.Principal, id cove.SandboxID, name string) (*heldW
 	w := &heldWay{Route: opened}
 	_, changed := opened.Holds()
 	e.waiting.Go(func() {
-		opened.Decide(context.Background(), policy.Request{Layer: policy.LayerHTTP, Host: host, Port: 443, Method: "GET", Path: "/"})
+		opened.Decide(context.Background(), policy.Request{Layer: policy.LayerHTTP, Host: host, Port: 443,
+			Method: "GET", Path: "/"})
 	})
 	<-changed
 	holds, _ := opened.Holds()
@@ -323,7 +331,8 @@ func (e *estate) ask(t *testing.T, who, method, path, body string) (int, string)
 		r.Header.Set("Content-Type", "application/octet-stream")
 	}
 	if strings.HasSuffix(path, "/terminal") {
-		for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="} {
+		for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
+			"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="} {
 			r.Header.Set(name, value)
 		}
 	}

@@ -41,8 +41,7 @@ const (
 	unscoped               // see why
 )
 
-// routeScope is a row of the table of every route: a request for the keeper's
-// objects, and what a stranger gets.
+// routeScope is a row of the table of every route: a request for the keeper's objects, and what a stranger gets.
 type routeScope struct {
 	route string
 	scope scope
@@ -52,8 +51,7 @@ type routeScope struct {
 	why   string // it is not scoped
 }
 
-// routeScopes are the routes of a server. A key asks for them in this order; what
-// ends an object comes last.
+// routeScopes are the routes of a server. A key asks for them in this order; what ends an object comes last.
 var routeScopes = []routeScope{
 	{route: "POST /execute", scope: made, body: `{"language":"python","code":"1"}`},
 	{route: "POST /execute/stream", scope: made, body: `{"language":"python","code":"1"}`},
@@ -66,8 +64,10 @@ var routeScopes = []routeScope{
 	{route: "POST /executions/{execution}/stdin", body: "typed"},
 	{route: "GET /runtimes", scope: unscoped, why: "the languages of the machine are the same for every caller"},
 	{route: "GET /health", scope: unscoped, why: "it counts, and names no object"},
-	{route: "GET /profiles", scope: unscoped, why: "profiles are the machine's; TestProfiles shows what of them is for the owner"},
-	{route: "GET /profiles/{profile}", scope: unscoped, why: "profiles are the machine's; TestProfiles shows what of them is for the owner"},
+	{route: "GET /profiles", scope: unscoped,
+		why: "profiles are the machine's; TestProfiles shows what of them is for the owner"},
+	{route: "GET /profiles/{profile}", scope: unscoped,
+		why: "profiles are the machine's; TestProfiles shows what of them is for the owner"},
 
 	{route: "GET /sandboxes", scope: listed, has: "{sandbox}"},
 	{route: "GET /sandboxes/{sandbox}"},
@@ -121,7 +121,8 @@ var routeScopes = []routeScope{
 	{route: "GET /network/decisions", scope: listed, has: "{execution}"},
 	{route: "GET /network/decisions", scope: listed, query: "?execution={execution}", has: "kept.example"},
 	{route: "GET /network/decisions/stream", scope: listed, has: "{execution}"},
-	{route: "GET /metrics", scope: unscoped, why: "they count what the whole machine does, and name no object and no caller"},
+	{route: "GET /metrics", scope: unscoped,
+		why: "they count what the whole machine does, and name no object and no caller"},
 	{route: "GET /docs", scope: unscoped, why: "documentation"},
 	{route: "GET /openapi.json", scope: unscoped, why: "documentation"},
 
@@ -164,15 +165,15 @@ func (r routeScope) request(ids map[string]string) (method, path, body string) {
 func neutral(text string, ids map[string]string) string {
 	text = regexp.MustCompile(`"request_id":"[^"]*"`).ReplaceAllString(text, "")
 	names := slices.Collect(maps.Keys(ids))
-	slices.SortFunc(names, func(a, b string) int { return len(ids[b]) - len(ids[a]) }) // a short id may occur in a long one
+	// a short id may occur in a long one
+	slices.SortFunc(names, func(a, b string) int { return len(ids[b]) - len(ids[a]) })
 	for _, name := range names {
 		text = strings.ReplaceAll(text, ids[name], name)
 	}
 	return text
 }
 
-// named is the first of some objects whose id is in an answer; names that callers
-// choose are no ids.
+// named is the first of some objects whose id is in an answer; names that callers choose are no ids.
 func named(text string, ids map[string]string) string {
 	for name, id := range ids {
 		if len(id) > 20 && strings.Contains(text, id) {
@@ -203,12 +204,12 @@ func everyRouteHasItsRow(t *testing.T, routes []string, rows []routeScope) {
 	}
 }
 
-// objects makes the keeper's objects and returns their ids by placeholder, and
-// those of objects that do not exist.
+// objects makes the keeper's objects and returns their ids by placeholder, and those of objects that do not exist.
 func (e *estate) objects(t *testing.T) (there, missing map[string]string) {
 	t.Helper()
 	who := cove.KeyHolder("keeper")
-	there = map[string]string{"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "plot", "{execution}": e.begin(t, keeper)}
+	there = map[string]string{"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "plot",
+		"{execution}": e.begin(t, keeper)}
 	there["{hold}"] = string(e.ways[0].hold.ID)
 	code, text := e.ask(t, keeper, "POST", "/sandboxes",
 		`{"name":"plot","network":{"enabled":true,"allow":["api.example.com"]},"labels":{"note":"`+secret+`"}}`)
@@ -222,17 +223,21 @@ func (e *estate) objects(t *testing.T) (there, missing map[string]string) {
 	}
 	there["{run}"] = get[api.RunList](t, e, keeper, "/runs").Runs[0].ID
 	there["{command}"] = e.command(t, who, there["{sandbox}"])
-	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject, Time: time.Now(), Until: time.Now().Add(time.Hour)}
+	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject,
+		Time: time.Now(), Until: time.Now().Add(time.Hour)}
 	there["{approval}"] = string(remembered.ID)
-	decided := decision.Decision{Time: time.Now(), Execution: there["{execution}"], Client: who.String(), Host: "kept.example", Verdict: decision.Allow}
-	for _, err := range []error{store.NewVault(e.store).For(who).Approve(t.Context(), remembered), e.store.AppendDecisions(t.Context(), 100, decided)} {
+	decided := decision.Decision{Time: time.Now(), Execution: there["{execution}"], Client: who.String(),
+		Host: "kept.example", Verdict: decision.Allow}
+	for _, err := range []error{store.NewVault(e.store).For(who).Approve(t.Context(), remembered),
+		e.store.AppendDecisions(t.Context(), 100, decided)} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	missing = map[string]string{
-		"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "none", "{execution}": string(cove.NewExecutionID()),
-		"{hold}": string(cove.NewHoldID()), "{sandbox}": string(cove.NewSandboxID()), "{run}": string(cove.NewRunID()),
+		"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "none",
+		"{execution}": string(cove.NewExecutionID()),
+		"{hold}":      string(cove.NewHoldID()), "{sandbox}": string(cove.NewSandboxID()), "{run}": string(cove.NewRunID()),
 		"{command}": string(cove.NewExecutionID()), "{approval}": string(cove.NewApprovalID()),
 	}
 	return there, missing
@@ -246,7 +251,8 @@ func (e *estate) command(t *testing.T, who cove.Principal, ref string) string {
 	var running sync.WaitGroup
 	running.Go(func() {
 		q := sandbox.CommandRequest{Args: []string{"sleep", "600"}}
-		e.processes.Command(ctx, who, ref, q, func(id cove.ExecutionID) { begun <- id }, newEventWriter(&response{}, clock.Real()))
+		e.processes.Command(ctx, who, ref, q, func(id cove.ExecutionID) { begun <- id },
+			newEventWriter(&response{}, clock.Real()))
 		close(begun)
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
@@ -257,9 +263,8 @@ func (e *estate) command(t *testing.T, who cove.Principal, ref string) string {
 	return string(id)
 }
 
-// TestEveryRouteIsScoped: with two keys, the one that made the objects and a
-// stranger, every route of the server gives the stranger what its row of the table
-// says, and the other one what is its own. A route without a row fails.
+// TestEveryRouteIsScoped: with two keys, the one that made the objects and a stranger, every route of the server gives
+// the stranger what its row of the table says, and the other one what is its own. A route without a row fails.
 func TestEveryRouteIsScoped(t *testing.T) {
 	e := newEstate(t)
 	everyRouteHasItsRow(t, e.Routes(), routeScopes)
@@ -275,7 +280,8 @@ func TestEveryRouteIsScoped(t *testing.T) {
 		case concealed:
 			bad = code == http.StatusForbidden || neutral(text, there) == strange[i]
 		case listed:
-			bad = code != http.StatusOK || !strings.Contains(text, fill(row.has, there)) || strings.Contains(text, "key:stranger")
+			bad = code != http.StatusOK || !strings.Contains(text, fill(row.has, there)) ||
+				strings.Contains(text, "key:stranger")
 		case ownerOnly:
 			owners, _ := e.ask(t, machine, method, path, body)
 			bad = code != http.StatusForbidden || owners == code

@@ -66,7 +66,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // client of an API follows and which shows what exists.
 func canonicalPath(r *http.Request) bool {
 	p := r.URL.EscapedPath()
-	return strings.HasPrefix(p, "/") && !strings.Contains(p, "//") && !strings.Contains(p, "/./") && !strings.Contains(p, "/../") &&
+	return strings.HasPrefix(p, "/") && !strings.Contains(p, "//") && !strings.Contains(p, "/./") &&
+		!strings.Contains(p, "/../") &&
 		!strings.HasSuffix(p, "/.") && !strings.HasSuffix(p, "/..")
 }
 
@@ -77,8 +78,9 @@ func (s *Server) findRoute(ex *exchange) error {
 	}
 	if allowed := s.methodsOf(ex.r); len(allowed) > 0 {
 		ex.w.Header().Set("Allow", strings.Join(allowed, ", "))
-		return &statusError{http.StatusMethodNotAllowed, cove.Errorf(cove.InvalidArgument, "%.20q is not a method of this path", ex.r.Method).
-			WithHint("use %s", strings.Join(allowed, " or "))}
+		return &statusError{http.StatusMethodNotAllowed,
+			cove.Errorf(cove.InvalidArgument, "%.20q is not a method of this path", ex.r.Method).
+				WithHint("use %s", strings.Join(allowed, " or "))}
 	}
 	return cove.Errorf(cove.NotFound, "there is no such path").WithHint("GET /openapi.json lists them")
 }
@@ -109,7 +111,8 @@ func (s *Server) takePlace(ex *exchange) error {
 		return nil
 	default:
 		ex.retryAfter = 1
-		return &statusError{http.StatusServiceUnavailable, cove.Errorf(cove.Overloaded, "%d requests are in progress", cap(s.places)).WithHint("try again in a second")}
+		return &statusError{http.StatusServiceUnavailable,
+			cove.Errorf(cove.Overloaded, "%d requests are in progress", cap(s.places)).WithHint("try again in a second")}
 	}
 }
 
@@ -183,8 +186,7 @@ func truncate(s string, n int) string {
 	return s
 }
 
-// response is a ResponseWriter that remembers what went out and gives up on a
-// client that does not read.
+// response is a ResponseWriter that remembers what went out and gives up on a client that does not read.
 type response struct {
 	http.ResponseWriter
 	timeout time.Duration

@@ -15,8 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 )
 
-// fakeProcesses run one kind of command: it prints its input and what it was
-// asked, and ends with 3.
+// fakeProcesses run one kind of command: it prints its input and what it was asked, and ends with 3.
 type fakeProcesses struct {
 	Processes // nil: nothing else is asked for
 
@@ -26,7 +25,8 @@ type fakeProcesses struct {
 	who     cove.Principal
 }
 
-func (f *fakeProcesses) Command(_ context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID), out process.Output) (sandbox.CommandResult, error) {
+func (f *fakeProcesses) Command(_ context.Context, who cove.Principal, ref string, q sandbox.CommandRequest,
+	started func(cove.ExecutionID), out process.Output) (sandbox.CommandResult, error) {
 	if ref != "box" {
 		return sandbox.CommandResult{}, cove.Errorf(cove.Conflict, "the sandbox %s is stopped", ref)
 	}
@@ -46,7 +46,8 @@ func (f *fakeProcesses) Command(_ context.Context, who cove.Principal, ref strin
 	return sandbox.CommandResult{ID: someID, ExitCode: 3, Limit: cove.LimitTimeout}, nil
 }
 
-func (f *fakeProcesses) SignalCommand(_ context.Context, _ cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error {
+func (f *fakeProcesses) SignalCommand(_ context.Context, _ cove.Principal, ref string, id cove.ExecutionID,
+	signal syscall.Signal) error {
 	if ref != "box" || id != someID {
 		return cove.Errorf(cove.NotFound, "no command %s runs in the sandbox %s", id, ref)
 	}
@@ -57,7 +58,8 @@ func (f *fakeProcesses) SignalCommand(_ context.Context, _ cove.Principal, ref s
 }
 
 // OpenTerminal has none, and remembers what was asked.
-func (f *fakeProcesses) OpenTerminal(_ context.Context, _ cove.Principal, _ string, q sandbox.TerminalRequest) (*terminals.Viewer, error) {
+func (f *fakeProcesses) OpenTerminal(_ context.Context, _ cove.Principal, _ string,
+	q sandbox.TerminalRequest) (*terminals.Viewer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened = append(f.opened, q)
@@ -71,11 +73,13 @@ func (f *fakeProcesses) TerminalText(context.Context, cove.Principal, string, st
 func TestExec(t *testing.T) {
 	f := &fakeProcesses{}
 	h := start(t, func(o *Options) { o.Processes = f })
-	r := h.post("/sandboxes/box/exec", `{"args":["a","b c"],"work_dir":"src","env":{"X":"y"},"timeout":1.5,"stdin":"typed "}`)
+	r := h.post("/sandboxes/box/exec",
+		`{"args":["a","b c"],"work_dir":"src","env":{"X":"y"},"timeout":1.5,"stdin":"typed "}`)
 	if r.StatusCode != 200 || r.Header.Get(api.ExecutionIDHeader) != someID {
 		t.Fatalf("%d %s", r.StatusCode, r.body)
 	}
-	for _, want := range []string{"event: stdout\ndata: {\"data\":\"typed \"}\n", "event: stdout\ndata: {\"data\":\"/wBkYXRhOiB4Cgo=\",\"encoding\":\"base64\"}\n",
+	for _, want := range []string{"event: stdout\ndata: {\"data\":\"typed \"}\n",
+		"event: stdout\ndata: {\"data\":\"/wBkYXRhOiB4Cgo=\",\"encoding\":\"base64\"}\n",
 		"event: stderr\ndata: {\"data\":\"a|b c in src y 1.5s\"}\n", `"exit_code":3`, `"limit_hit":"timeout"`} {
 		if !strings.Contains(r.body, want) {
 			t.Errorf("no %q in\n%s", want, r.body)
@@ -103,12 +107,15 @@ func TestExec(t *testing.T) {
 	if len(f.signals) != 1 || f.signals[0] != syscall.SIGINT {
 		t.Errorf("signals %v", f.signals)
 	}
-	if r := h.get("/sandboxes/box/terminals/-/text"); r.body != "<script>alert(1)</script>\n" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+	if r := h.get("/sandboxes/box/terminals/-/text"); r.body != "<script>alert(1)</script>\n" ||
+		!strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") ||
+		r.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%q, %v", r.body, r.Header)
 	}
 }
 
-var upgrade = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}
+var upgrade = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+	"Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}
 
 // TestTerminalsAreGuarded: an upgrade passes the guards of every other request,
 // before anything is opened (invariant A1).
@@ -137,12 +144,14 @@ func TestTerminalsAreGuarded(t *testing.T) {
 	if len(f.opened) > 0 {
 		t.Fatalf("terminals were opened: %+v", f.opened)
 	}
-	r := h.get("/sandboxes/box/terminal?id=t9&new=true&arg=sh&arg=-c&arg=a%20b,c&env=A=1,2&env=B=&rows=10&columns=20&term=xterm&truecolor=true&history=true&work_dir=src", right...)
+	r := h.get(
+		"/sandboxes/box/terminal?id=t9&new=true&arg=sh&arg=-c&arg=a%20b,c&env=A=1,2&env=B=&rows=10&columns=20&term=xterm&truecolor=true&history=true&work_dir=src", right...)
 	if r.StatusCode != 404 || r.error(t).Code != string(cove.NotFound) {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 	q := f.opened[0]
-	if q.ID != "t9" || !q.New || strings.Join(q.Args, "|") != "sh|-c|a b,c" || q.Env["A"] != "1,2" || q.Env["B"] != "" || len(q.Env) != 2 || q.Size.Rows != 10 || q.Size.Columns != 20 ||
+	if q.ID != "t9" || !q.New || strings.Join(q.Args, "|") != "sh|-c|a b,c" || q.Env["A"] != "1,2" || q.Env["B"] != "" ||
+		len(q.Env) != 2 || q.Size.Rows != 10 || q.Size.Columns != 20 ||
 		q.Term != "xterm" || !q.TrueColor || !q.History || q.Dir != "src" {
 		t.Errorf("asked for %+v", q)
 	}

@@ -18,12 +18,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// An agent may stand where a language does: then the code is its prompt, work_dir
-// the directory that it works on, and its output its messages, one in each line.
-// Such an execution is a run, and recorded as that.
+// An agent may stand where a language does: then the code is its prompt, work_dir the directory that it works on, and
+// its output its messages, one in each line. Such an execution is a run, and recorded as that.
 
-// asRun turns a request to execute into one for a run, when its language is an
-// agent.
+// asRun turns a request to execute into one for a run, when its language is an agent.
 func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) (r run.Request, is bool, err error) {
 	if _, unknown := runtime.Lookup(q.Language); unknown == nil || s.Runs == nil || s.Agents == nil {
 		return r, false, nil
@@ -36,7 +34,8 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 		return r, false, nil
 	}
 	if len(q.Args) > 0 || q.Stdin != "" || q.StdinStream {
-		return r, true, cove.Errorf(cove.InvalidArgument, "an agent takes no arguments and no standard input").WithHint("say it in the code, which is its prompt")
+		return r, true, cove.Errorf(cove.InvalidArgument, "an agent takes no arguments and no standard input").
+			WithHint("say it in the code, which is its prompt")
 	}
 	r = run.Request{Task: agent.Task{Prompt: q.Code}, Agent: q.Language}
 	if err := errors.Join(checkTimeout(q.Timeout), checkTokens(q.Mounts)); err != nil {
@@ -52,9 +51,9 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 	return r, true, s.judge(ctx, ex.who, &r.New.Spec, "work_dir")
 }
 
-// executeAgent runs an agent and hands out what it says. The run is interrupted
-// when the caller leaves.
-func (s *Server) executeAgent(ctx context.Context, who cove.Principal, q run.Request, begun func(store.Run) error, take func(run.Event) error) (store.Run, error) {
+// executeAgent runs an agent and hands out what it says. The run is interrupted when the caller leaves.
+func (s *Server) executeAgent(ctx context.Context, who cove.Principal, q run.Request, begun func(store.Run) error,
+	take func(run.Event) error) (store.Run, error) {
 	r, err := s.Runs.Begin(ctx, who, q)
 	if err != nil {
 		return r, err
@@ -132,7 +131,8 @@ func messageLine(m api.Message) []byte {
 // executionOf is a run as an execution, without its output. It is pure.
 func executionOf(r store.Run) api.Execution {
 	e := api.Execution{
-		ID: string(r.ID), Language: r.Agent, ExitCode: -1, LimitHit: string(r.Limit), CreatedAt: r.StartedAt, FinishedAt: r.EndedAt, SecurityEvents: []api.SecurityEvent{},
+		ID: string(r.ID), Language: r.Agent, ExitCode: -1, LimitHit: string(r.Limit), CreatedAt: r.StartedAt,
+		FinishedAt: r.EndedAt, SecurityEvents: []api.SecurityEvent{},
 		Status: map[store.RunStatus]api.Status{
 			store.RunRunning: api.StatusRunning, store.RunSucceeded: api.StatusCompleted, store.RunFailed: api.StatusCompleted,
 			store.RunInterrupted: api.StatusKilled, store.RunLimit: api.StatusLimited, store.RunError: api.StatusFailed,

@@ -22,7 +22,8 @@ func (s *Server) execute(ctx context.Context, in *executeInput) (*answer[api.Exe
 		return s.executeAgentWhole(ctx, ex, q)
 	}
 	if in.Body.StdinStream {
-		return nil, cove.Errorf(cove.InvalidArgument, "stdin_stream works with POST /execute/stream only").WithHint("put the input into stdin")
+		return nil, cove.Errorf(cove.InvalidArgument, "stdin_stream works with POST /execute/stream only").
+			WithHint("put the input into stdin")
 	}
 	req, err := s.request(ctx, ex.who, in.Body)
 	if err != nil {
@@ -38,7 +39,8 @@ func (s *Server) execute(ctx context.Context, in *executeInput) (*answer[api.Exe
 }
 
 // run executes and counts.
-func (s *Server) run(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+func (s *Server) run(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID),
+	out process.Output) (execution.Result, error) {
 	began := s.Clock.Monotonic()
 	result, err := s.Executor.Execute(ctx, who, r, started, out)
 	s.metrics.execution(r, result, err, s.Clock.Since(began))

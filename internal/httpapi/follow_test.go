@@ -29,7 +29,8 @@ func (h *harness) followed(id cove.ExecutionID, last string) []sse {
 		h.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get(api.ExecutionIDHeader) != string(id) {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
+		resp.Header.Get(api.ExecutionIDHeader) != string(id) {
 		h.t.Fatalf("status %d, headers %v", resp.StatusCode, resp.Header)
 	}
 	events, _ := readEvents(h.t, resp.Body)
@@ -67,7 +68,8 @@ func TestFollow(t *testing.T) {
 			}
 			end := events[len(events)-1]
 			var e api.Execution
-			if err := json.Unmarshal([]byte(end.data), &e); err != nil || end.event != "done" || end.id != "9-5" || e.ExitCode != 3 || e.Output != "" || e.SecurityEvents == nil {
+			if err := json.Unmarshal([]byte(end.data), &e); err != nil || end.event != "done" || end.id != "9-5" ||
+				e.ExitCode != 3 || e.Output != "" || e.SecurityEvents == nil {
 				t.Errorf("%s after %q: the end is %+v", name, last, end)
 			}
 		}
@@ -88,7 +90,8 @@ func TestFollowErrors(t *testing.T) {
 	if r := h.get("/executions/x/stream"); r.StatusCode != 404 {
 		t.Errorf("no id: status %d", r.StatusCode)
 	}
-	for _, last := range []string{"1", "x", "-", "1-", "-1", "1-2-3", "+1-2", "01-2", "1--2", "99999999999999999999-0", strings.Repeat("9", 65)} {
+	for _, last := range []string{"1", "x", "-", "1-", "-1", "1-2-3", "+1-2", "01-2", "1--2", "99999999999999999999-0",
+		strings.Repeat("9", 65)} {
 		if r := h.get(path, "Last-Event-ID", last); r.StatusCode != 400 {
 			t.Errorf("after %q: status %d", last, r.StatusCode)
 		} else {
@@ -101,7 +104,8 @@ func TestFollowErrors(t *testing.T) {
 		t.Errorf("elsewhere: status %d", r.StatusCode)
 	}
 	// A failure after the beginning is an event.
-	h.fake.follow = func(_ context.Context, _ cove.ExecutionID, _ execution.Position, begun func(), _ process.Output) error {
+	h.fake.follow = func(_ context.Context, _ cove.ExecutionID, _ execution.Position, begun func(),
+		_ process.Output) error {
 		begun()
 		return cove.Errorf(cove.Internal, "broken")
 	}

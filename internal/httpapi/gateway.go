@@ -32,36 +32,47 @@ type Clients interface {
 
 // addGatewayRoutes is the table of contents of a gateway's API.
 func (s *Server) addGatewayRoutes() {
-	route(s, huma.Operation{OperationID: "register-client", Method: http.MethodPost, Path: "/clients", Tags: []string{"gateway"},
+	route(s, huma.Operation{OperationID: "register-client", Method: http.MethodPost, Path: "/clients",
+		Tags:    []string{"gateway"},
 		Summary: "Give a client a way out, or another policy",
-		Description: "A client has a listener that nobody else has, which tells it from the others. For one that is there the policy is replaced, at once: " +
+		Description: "A client has a listener that nobody else has, which tells it from the others. For one that is there " +
+			"the policy is replaced, at once: " +
 			"what is no longer allowed is refused and cut before anything more is allowed.",
 	}, []cove.Code{cove.NotFound, cove.Conflict, cove.TooLarge, cove.StorageFull, cove.Canceled}, s.registerClient)
 
-	route(s, huma.Operation{OperationID: "list-clients", Method: http.MethodGet, Path: "/clients", Tags: []string{"gateway"},
+	route(s, huma.Operation{OperationID: "list-clients", Method: http.MethodGet, Path: "/clients",
+		Tags:    []string{"gateway"},
 		Summary: "List the clients",
 	}, nil, s.listClients)
 
-	route(s, huma.Operation{OperationID: "remove-client", Method: http.MethodDelete, Path: "/clients/{name}", Tags: []string{"gateway"}, DefaultStatus: http.StatusNoContent,
+	route(s, huma.Operation{OperationID: "remove-client", Method: http.MethodDelete, Path: "/clients/{name}",
+		Tags: []string{"gateway"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Close a client's way out for good", Description: "Its connections are cut, and its authority is forgotten.",
 	}, []cove.Code{cove.NotFound, cove.Conflict, cove.StorageFull, cove.Canceled}, s.removeClient)
 
-	route(s, huma.Operation{OperationID: "change-client", Method: http.MethodPost, Path: "/clients/{name}/network", Tags: []string{"gateway"},
+	route(s, huma.Operation{OperationID: "change-client", Method: http.MethodPost, Path: "/clients/{name}/network",
+		Tags:    []string{"gateway"},
 		Summary: "Add to what a client may reach", Description: "At once; connections that are no longer allowed are cut.",
 	}, []cove.Code{cove.NotFound, cove.TooLarge, cove.StorageFull, cove.Canceled}, s.changeClient)
 
-	route(s, huma.Operation{OperationID: "get-client-authority", Method: http.MethodGet, Path: "/clients/{name}/ca", Tags: []string{"gateway"},
-		Summary: "Get the certificate of the authority that a client trusts", Description: "Made for it alone; the key stays with the gateway.",
+	route(s, huma.Operation{OperationID: "get-client-authority", Method: http.MethodGet, Path: "/clients/{name}/ca",
+		Tags:        []string{"gateway"},
+		Summary:     "Get the certificate of the authority that a client trusts",
+		Description: "Made for it alone; the key stays with the gateway.",
 	}, []cove.Code{cove.NotFound}, s.clientAuthority)
 
-	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"}, Security: []map[string][]string{{}},
-		Summary: "How the gateway is",
+	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"},
+		Security: []map[string][]string{{}},
+		Summary:  "How the gateway is",
 	}, nil, s.gatewayHealth)
 
-	handover := huma.Operation{OperationID: "hand-over-sockets", Method: http.MethodPost, Path: "/clients/{name}/sockets", Tags: []string{"gateway"},
+	handover := huma.Operation{OperationID: "hand-over-sockets", Method: http.MethodPost, Path: "/clients/{name}/sockets",
+		Tags:    []string{"gateway"},
 		Summary: "Open a transparent client's way out",
-		Description: "Over a unix socket, with \"Connection: Upgrade\" and \"Upgrade: " + api.SocketsProtocol + "\". After 101 the caller sends one byte with the descriptors of the sockets that it has made " +
-			"in the client's network namespace: TCP 127.0.0.1:1, [::1]:1, 127.0.0.1:3128, 127.0.0.1:53, [::1]:53, UDP 127.0.0.1:53, [::1]:53, in this order. " +
+		Description: "Over a unix socket, with \"Connection: Upgrade\" and \"Upgrade: " +
+			api.SocketsProtocol + "\". After 101 the caller sends one byte with the descriptors of the sockets that it has made " +
+			"in the client's network namespace: TCP 127.0.0.1:1, [::1]:1, 127.0.0.1:3128, 127.0.0.1:53, [::1]:53, UDP " +
+			"127.0.0.1:53, [::1]:53, in this order. " +
 			"The answer is one line of JSON: {}, or an Error. The way is open for as long as the connection is.",
 		Responses: map[string]*huma.Response{"101": {Description: "The sockets are waited for"}},
 	}
@@ -123,12 +134,14 @@ const handoverTimeout = 10 * time.Second
 // takeSockets is POST /clients/{name}/sockets.
 func (s *Server) takeSockets(w http.ResponseWriter, r *http.Request) {
 	ex := exchangeOf(r.Context())
-	if err := s.ownerOnly(r.Context(), "sockets", r.PathValue("name"), "the clients of the gateway are the machine owner's"); err != nil {
+	if err := s.ownerOnly(r.Context(), "sockets", r.PathValue("name"),
+		"the clients of the gateway are the machine owner's"); err != nil {
 		s.writeError(ex, err)
 		return
 	}
 	if !strings.EqualFold(r.Header.Get("Connection"), "upgrade") || r.Header.Get("Upgrade") != api.SocketsProtocol {
-		s.writeError(ex, cove.Errorf(cove.InvalidArgument, "sockets are handed over after an upgrade to %s", api.SocketsProtocol).WithHint("use \"cove gateway attach\""))
+		s.writeError(ex, cove.Errorf(cove.InvalidArgument, "sockets are handed over after an upgrade to %s",
+			api.SocketsProtocol).WithHint("use \"cove gateway attach\""))
 		return
 	}
 	hijacked, _, err := http.NewResponseController(w).Hijack()
@@ -139,7 +152,8 @@ func (s *Server) takeSockets(w http.ResponseWriter, r *http.Request) {
 	defer hijacked.Close()
 	ex.w.status = http.StatusSwitchingProtocols
 	hijacked.SetDeadline(time.Now().Add(handoverTimeout))
-	if _, err := hijacked.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + api.SocketsProtocol + "\r\n\r\n")); err != nil {
+	if _, err := hijacked.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
+		api.SocketsProtocol + "\r\n\r\n")); err != nil {
 		return
 	}
 	sockets, err := receive(hijacked)

@@ -26,7 +26,8 @@ func (s *Server) list(ctx context.Context, in *listInput) (*answer[api.Execution
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.Store.For(exchangeOf(ctx).who).List(ctx, store.Query{Labels: labels, Language: in.Language, Status: cove.Status(in.Status), Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
+	page, err := s.Store.For(exchangeOf(ctx).who).List(ctx, store.Query{Labels: labels, Language: in.Language,
+		Status: cove.Status(in.Status), Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,8 @@ func TestHostPathsOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for link, to := range map[string]string{"inside": root + "/a", "out": outside, "shadow": "/etc/shadow", "dangling": "/nonexistent", "up": ".."} {
+	for link, to := range map[string]string{"inside": root + "/a", "out": outside, "shadow": "/etc/shadow",
+		"dangling": "/nonexistent", "up": ".."} {
 		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +52,8 @@ func TestHostPathsOfStrangers(t *testing.T) {
 			}
 		}
 		var seen []string
-		for _, path := range []string{outside, root + "/out", root + "/shadow", root + "/dangling", root + "/up", root + "/../outside", "/etc/shadow", "/etc/nonexistent", "/", "/root", "/var/run/docker.sock",
+		for _, path := range []string{outside, root + "/out", root + "/shadow", root + "/dangling", root + "/up",
+			root + "/../outside", "/etc/shadow", "/etc/nonexistent", "/", "/root", "/var/run/docker.sock",
 			root + "x", "relative", "../outside", "~", root + "\x00/a", "/proc/self/cwd", "/dev/fd/0"} {
 			if field == "image" && strings.Contains(path, "\x00") {
 				continue // is no name at all, which is said before any path is looked at
@@ -62,7 +64,8 @@ func TestHostPathsOfStrangers(t *testing.T) {
 				continue
 			}
 			quoted, _ := json.Marshal(fmt.Sprintf("%q", path))
-			seen = append(seen, strings.Replace(strings.Replace(r.body, strings.Trim(string(quoted), `"`), "PATH", 1), r.Header.Get("X-Request-Id"), "ID", 1))
+			seen = append(seen, strings.Replace(strings.Replace(r.body, strings.Trim(string(quoted), `"`), "PATH", 1),
+				r.Header.Get("X-Request-Id"), "ID", 1))
 		}
 		for _, body := range seen {
 			if body != seen[0] {
@@ -79,7 +82,8 @@ func TestHostPathsOfStrangers(t *testing.T) {
 		t.Errorf("work_dir is %q", got)
 	}
 	// Other spellings of host paths as images.
-	for _, image := range []string{"tar:/etc/passwd", "oci:/etc", "oci:" + outside + ":tag", "docker-archive:/etc/passwd:x", "/etc", "./x", "../x", "file:/etc", "file:///etc", "http://169.254.169.254/x"} {
+	for _, image := range []string{"tar:/etc/passwd", "oci:/etc", "oci:" + outside + ":tag",
+		"docker-archive:/etc/passwd:x", "/etc", "./x", "../x", "file:/etc", "file:///etc", "http://169.254.169.254/x"} {
 		if r := h.post("/execute", fmt.Sprintf(`{"language":"python","code":"x","image":%q}`, image)); r.StatusCode != 403 {
 			t.Errorf("image %s: status %d", image, r.StatusCode)
 		}
@@ -87,7 +91,8 @@ func TestHostPathsOfStrangers(t *testing.T) {
 			t.Errorf("runtimes of image %s: status %d", image, r.StatusCode)
 		}
 	}
-	for _, image := range []string{"", "host", "debian", "debian:stable-slim", "localhost:5000/x:y", "example.com/a/b@sha256:" + strings.Repeat("0", 64), "oci:" + root + "/a:tag"} {
+	for _, image := range []string{"", "host", "debian", "debian:stable-slim", "localhost:5000/x:y",
+		"example.com/a/b@sha256:" + strings.Repeat("0", 64), "oci:" + root + "/a:tag"} {
 		if r := h.post("/execute", fmt.Sprintf(`{"language":"python","code":"x","image":%q}`, image)); r.StatusCode != 200 {
 			t.Errorf("image %s: status %d: %s", image, r.StatusCode, r.body)
 		}
@@ -96,7 +101,8 @@ func TestHostPathsOfStrangers(t *testing.T) {
 		t.Errorf("image %q", got)
 	}
 	// The owner may attach what is not always refused.
-	if r := closed.do(closed.owner, "POST", "/execute", request("work_dir", outside)); r.StatusCode != 200 || closed.fake.who != cove.MachineOwner() {
+	if r := closed.do(closed.owner, "POST", "/execute", request("work_dir", outside)); r.StatusCode != 200 ||
+		closed.fake.who != cove.MachineOwner() {
 		t.Errorf("owner: status %d, client %q: %s", r.StatusCode, closed.fake.who, r.body)
 	}
 	if r := closed.do(closed.owner, "POST", "/execute", request("work_dir", "/etc")); r.StatusCode != 403 {

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeExecutor runs do instead of a sandbox.
 type fakeExecutor struct {
-	do     func(ctx context.Context, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error)
+	do func(ctx context.Context, r execution.Request, started func(cove.ExecutionID),
+		out process.Output) (execution.Result, error)
 	follow followFunc
 	health map[string]string
 
@@ -52,7 +53,8 @@ type fakeExecutor struct {
 	active   int
 }
 
-func (f *fakeExecutor) Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+func (f *fakeExecutor) Execute(ctx context.Context, who cove.Principal, r execution.Request,
+	started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
 	f.mu.Lock()
 	f.last, f.who = r, who
 	f.active++
@@ -75,7 +77,8 @@ func (f *fakeExecutor) Execute(ctx context.Context, who cove.Principal, r execut
 }
 
 func finished(id cove.ExecutionID) execution.Result {
-	return execution.Result{ID: id, Stdout: []byte("hello\n"), Stderr: []byte("oops\n"), Language: "python", Engine: "fake", ExitCode: 3, Started: time.Unix(1_900_000_000, 0), Duration: 1500 * time.Millisecond,
+	return execution.Result{ID: id, Stdout: []byte("hello\n"), Stderr: []byte("oops\n"), Language: "python",
+		Engine: "fake", ExitCode: 3, Started: time.Unix(1_900_000_000, 0), Duration: 1500 * time.Millisecond,
 		Usage: cove.Usage{CPUTime: 20 * time.Millisecond, MemoryPeak: 8 << 20, PIDsPeak: 2, BytesWritten: 10, DiskUsed: 4096}}
 }
 
@@ -92,7 +95,8 @@ func (f *fakeExecutor) Kill(_ context.Context, _ cove.Principal, id cove.Executi
 	return f.killErr
 }
 
-func (f *fakeExecutor) ExtendNetwork(_ context.Context, _ cove.Principal, id cove.ExecutionID, documents []*policy.Document) (int, error) {
+func (f *fakeExecutor) ExtendNetwork(_ context.Context, _ cove.Principal, id cove.ExecutionID,
+	documents []*policy.Document) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.extended = append(f.extended, documents...)
@@ -113,7 +117,8 @@ func (f *fakeExecutor) Holds(cove.Principal) []approval.Hold {
 	return slices.Clone(f.holds)
 }
 
-func (f *fakeExecutor) Answer(_ context.Context, p cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
+func (f *fakeExecutor) Answer(_ context.Context, p cove.Principal, id cove.HoldID, a approval.Answer,
+	may func(approval.Hold) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := slices.IndexFunc(f.holds, func(h approval.Hold) bool { return h.ID == id })
@@ -137,9 +142,11 @@ func (f *fakeExecutor) Revoke(_ context.Context, _ cove.Principal, id cove.Appro
 	return f.killErr
 }
 
-type followFunc = func(ctx context.Context, id cove.ExecutionID, from execution.Position, begun func(), out process.Output) error
+type followFunc = func(ctx context.Context, id cove.ExecutionID, from execution.Position, begun func(),
+	out process.Output) error
 
-func (f *fakeExecutor) Follow(ctx context.Context, _ cove.Principal, id cove.ExecutionID, from execution.Position, begun func(), out process.Output) error {
+func (f *fakeExecutor) Follow(ctx context.Context, _ cove.Principal, id cove.ExecutionID, from execution.Position,
+	begun func(), out process.Output) error {
 	if f.follow != nil {
 		return f.follow(ctx, id, from, begun, out)
 	}
@@ -155,7 +162,8 @@ func (f *fakeExecutor) Active() int {
 func (f *fakeExecutor) Queued() int { return 0 }
 
 func (f *fakeExecutor) Runtimes(context.Context, string, string) ([]execution.Runtime, error) {
-	return []execution.Runtime{{Name: "python", Version: "3.13", Limits: cove.Limits{Memory: 256 << 20, Timeout: 10 * time.Second}}}, nil
+	return []execution.Runtime{{Name: "python", Version: "3.13",
+		Limits: cove.Limits{Memory: 256 << 20, Timeout: 10 * time.Second}}}, nil
 }
 
 func (f *fakeExecutor) Health(context.Context) map[string]string {
@@ -191,7 +199,8 @@ func (f *fakeStore) ListDecisions(_ context.Context, q store.DecisionQuery) (sto
 	return store.DecisionPage{Decisions: all, Next: "more"}, f.err
 }
 
-func (f *fakeStore) DecisionsAfter(_ context.Context, client string, seq int64, limit int) ([]decision.Decision, error) {
+func (f *fakeStore) DecisionsAfter(_ context.Context, client string, seq int64,
+	limit int) ([]decision.Decision, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []decision.Decision
@@ -207,7 +216,8 @@ func (f *fakeStore) DecisionsAfter(_ context.Context, client string, seq int64, 
 func (f *fakeStore) decide(host string, v decision.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.decided = append(f.decided, decision.Decision{Seq: int64(len(f.decided) + 1), Time: time.Unix(1_900_000_000, 0).UTC(), Client: "ip:127.0.0.1", Host: host, Verdict: v, Count: 1})
+	f.decided = append(f.decided, decision.Decision{Seq: int64(len(f.decided) + 1),
+		Time: time.Unix(1_900_000_000, 0).UTC(), Client: "ip:127.0.0.1", Host: host, Verdict: v, Count: 1})
 }
 
 func (f *fakeStore) fail(err error) {
@@ -265,8 +275,7 @@ func (f *fakeStore) List(_ context.Context, q store.Query) (store.Page, error) {
 	return p, f.err
 }
 
-// harness is a server on loopback (and on a unix socket, for the owner) with a
-// client for each.
+// harness is a server on loopback (and on a unix socket, for the owner) with a client for each.
 type harness struct {
 	t       *testing.T
 	s       *Server
@@ -305,8 +314,11 @@ func (b *lockedBuffer) String() string {
 
 func start(t *testing.T, change func(*Options)) *harness {
 	t.Helper()
-	h := &harness{t: t, fake: &fakeExecutor{}, store: &fakeStore{executions: map[cove.ExecutionID]store.Execution{}}, log: &lockedBuffer{}}
-	o := Options{Executor: h.fake, Approvals: h.fake, Sandboxes: &h.lasting, Processes: &h.lasting, Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store), CheckPath: hostpath.Check, Version: "test",
+	h := &harness{t: t, fake: &fakeExecutor{}, store: &fakeStore{executions: map[cove.ExecutionID]store.Execution{}},
+		log: &lockedBuffer{}}
+	o := Options{Executor: h.fake, Approvals: h.fake, Sandboxes: &h.lasting, Processes: &h.lasting,
+		Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store),
+		CheckPath: hostpath.Check, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&o)
@@ -340,8 +352,10 @@ func start(t *testing.T, change func(*Options)) *harness {
 	h.doc = loadDocument(t, w.Body.String())
 	h.address = ln.Addr().String()
 	h.url = "http://" + h.address
-	h.client = &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	h.owner = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	h.client = &http.Client{Transport: &http.Transport{DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	h.owner = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
 	t.Cleanup(func() {
@@ -435,21 +449,27 @@ func decode[T any](t *testing.T, r reply, status int) T {
 
 func TestExecute(t *testing.T) {
 	h := start(t, nil)
-	r := h.post("/execute", `{"language":"python","code":"print(1)","args":["a","b c"],"timeout":2.5,"env":{"A":"b"},"stdin":"in",
+	r := h.post("/execute",
+		`{"language":"python","code":"print(1)","args":["a","b c"],"timeout":2.5,"env":{"A":"b"},"stdin":"in",
 		"limits":{"memory_mb":64,"pids_limit":5,"disk_mb":2,"cpus":0.5,"inodes":100,"open_files":32,"stdout_kb":4,"stderr_kb":2},
 		"files":[{"path":"d/x.txt","content":"aGk=","encoding":"base64","mode":448},{"path":"y","content":"é"}],"engine":"fake","isolation":"gvisor","image":"debian:stable"}`)
 	e := decode[api.Execution](t, r, 200)
-	if e.Output != "hello\n" || e.Stderr != "oops\n" || e.ExitCode != 3 || e.Status != api.StatusCompleted || e.Duration != 1.5 || e.Usage.CPUTimeMS != 20 ||
-		e.Usage.MemoryPeakMB != 8 || e.SecurityEvents == nil || e.FinishedAt == nil || e.ID == "" || e.ID != r.Header.Get(api.ExecutionIDHeader) {
+	if e.Output != "hello\n" || e.Stderr != "oops\n" || e.ExitCode != 3 || e.Status != api.StatusCompleted ||
+		e.Duration != 1.5 || e.Usage.CPUTimeMS != 20 ||
+		e.Usage.MemoryPeakMB != 8 || e.SecurityEvents == nil || e.FinishedAt == nil || e.ID == "" ||
+		e.ID != r.Header.Get(api.ExecutionIDHeader) {
 		t.Errorf("got %+v", e)
 	}
 	q := h.fake.request()
-	want := cove.Limits{Memory: 64 << 20, CPUs: .5, PIDs: 5, Disk: 2 << 20, Inodes: 100, OpenFiles: 32, Stdout: 4 << 10, Stderr: 2 << 10, Timeout: 2500 * time.Millisecond}
-	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" || h.fake.who != cove.Address("127.0.0.1") || q.Image != "debian:stable" ||
+	want := cove.Limits{Memory: 64 << 20, CPUs: .5, PIDs: 5, Disk: 2 << 20, Inodes: 100, OpenFiles: 32, Stdout: 4 << 10,
+		Stderr: 2 << 10, Timeout: 2500 * time.Millisecond}
+	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" ||
+		h.fake.who != cove.Address("127.0.0.1") || q.Image != "debian:stable" ||
 		q.Isolation != cove.IsolationGVisor {
 		t.Errorf("the sandbox was asked for %+v", q)
 	}
-	if len(q.Files) != 2 || string(q.Files[0].Data) != "hi" || q.Files[0].Mode != 0o700 || q.Files[1].Mode != 0 || string(q.Files[1].Data) != "é" {
+	if len(q.Files) != 2 || string(q.Files[0].Data) != "hi" || q.Files[0].Mode != 0o700 || q.Files[1].Mode != 0 ||
+		string(q.Files[1].Data) != "é" {
 		t.Errorf("files %+v", q.Files)
 	}
 	if r := h.post("/execute", `{"language":"python","code":"x","isolation":"jail"}`); r.StatusCode != 400 {
@@ -462,7 +482,8 @@ func TestExecute(t *testing.T) {
 
 func TestOutputThatIsNotText(t *testing.T) {
 	h := start(t, nil)
-	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		r := finished(id)

@@ -86,7 +86,8 @@ func (s *Server) sendInput(ctx context.Context, in *idInput) (*huma.StreamRespon
 	ex := exchangeOf(ctx)
 	p := s.inputs.find(id)
 	if p == nil || p.who != ex.who {
-		return nil, cove.Errorf(cove.NotFound, "no execution %.64q waits for input", in.ID).WithHint("start it with POST /execute/stream and stdin_stream")
+		return nil, cove.Errorf(cove.NotFound, "no execution %.64q waits for input", in.ID).
+			WithHint("start it with POST /execute/stream and stdin_stream")
 	}
 	if !p.take() {
 		return nil, cove.Errorf(cove.Conflict, "the input of %s is being sent already", id).WithHint("send it in one request")

@@ -19,7 +19,8 @@ import (
 
 // reads is an execution that gives back what it reads.
 func reads(begun chan<- cove.ExecutionID) executeFunc {
-	return func(ctx context.Context, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+	return func(ctx context.Context, r execution.Request, started func(cove.ExecutionID),
+		out process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		begun <- id
@@ -116,12 +117,12 @@ func TestBrokenInputIsNotTheEnd(t *testing.T) {
 	}
 }
 
-// TestInputAfterTheEnd: a program that ends leaves no request behind that
-// waits for more input.
+// TestInputAfterTheEnd: a program that ends leaves no request behind that waits for more input.
 func TestInputAfterTheEnd(t *testing.T) {
 	h := start(t, nil)
 	begun, release := make(chan cove.ExecutionID, 1), make(chan struct{})
-	h.fake.do = func(_ context.Context, r execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, r execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		begun <- id
@@ -135,7 +136,8 @@ func TestInputAfterTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /executions/%s/stdin HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmore\r\n", <-begun)
+	fmt.Fprintf(conn,
+		"POST /executions/%s/stdin HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmore\r\n", <-begun)
 	time.AfterFunc(50*time.Millisecond, func() { close(release) })
 	// The body is never ended, and yet the answer comes and the connection is closed.
 	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
@@ -148,7 +150,8 @@ func TestInputAfterTheEnd(t *testing.T) {
 
 func TestStdinStreamNeedsAStream(t *testing.T) {
 	h := start(t, nil)
-	if e := h.post("/execute", interactive).error(t); e.Code != string(cove.InvalidArgument) || !strings.Contains(e.Error, "/execute/stream") {
+	if e := h.post("/execute", interactive).error(t); e.Code != string(cove.InvalidArgument) ||
+		!strings.Contains(e.Error, "/execute/stream") {
 		t.Errorf("%+v", e)
 	}
 	both := `{"language":"python","code":"x","stdin":"a","stdin_stream":true}`

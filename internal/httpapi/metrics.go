@@ -42,9 +42,12 @@ func newModelMetrics() modelMetrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return modelMetrics{
-		requests: counter("sandbox_model_requests_total", "Requests to models by executions that have ended, by provider.", "provider"),
-		tokens:   counter("sandbox_model_tokens_total", "Tokens used by executions that have ended, by provider and kind.", "provider", "kind"),
-		cost:     counter("sandbox_model_cost_dollars_total", "What they cost, as far as prices are known, by provider.", "provider"),
+		requests: counter("sandbox_model_requests_total",
+			"Requests to models by executions that have ended, by provider.", "provider"),
+		tokens: counter("sandbox_model_tokens_total", "Tokens used by executions that have ended, by provider and kind.",
+			"provider", "kind"),
+		cost: counter("sandbox_model_cost_dollars_total",
+			"What they cost, as far as prices are known, by provider.", "provider"),
 	}
 }
 
@@ -53,7 +56,8 @@ func (m modelMetrics) used(all []model.ProviderUsage) {
 	for _, u := range all {
 		m.requests.WithLabelValues(u.Provider).Add(float64(u.Requests))
 		m.cost.WithLabelValues(u.Provider).Add(u.Cost)
-		for kind, n := range map[string]int64{"input": u.Input, "output": u.Output, "cache_read": u.CacheRead, "cache_write": u.CacheWrite} {
+		for kind, n := range map[string]int64{"input": u.Input, "output": u.Output, "cache_read": u.CacheRead,
+			"cache_write": u.CacheWrite} {
 			m.tokens.WithLabelValues(u.Provider, kind).Add(float64(n))
 		}
 	}
@@ -92,8 +96,7 @@ func newMetrics(e Executor) *metrics {
 	return m
 }
 
-// execution counts one. Labels come from closed lists, so that callers cannot
-// make the registry grow.
+// execution counts one. Labels come from closed lists, so that callers cannot make the registry grow.
 func (m *metrics) execution(r execution.Request, result execution.Result, err error, took time.Duration) {
 	for _, e := range result.Events {
 		m.security.WithLabelValues(e.Rule, string(e.Severity)).Inc()
@@ -144,8 +147,10 @@ func (e engineState) Collect(ch chan<- prometheus.Metric) {
 
 // addMetrics adds GET /metrics.
 func (s *Server) addMetrics() {
-	handler := promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 4})
-	op := s.document(huma.Operation{OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"server"}, Summary: "Metrics in Prometheus's text format"}, "text/plain")
+	handler := promhttp.HandlerFor(s.metrics.registry,
+		promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 4})
+	op := s.document(huma.Operation{OperationID: "metrics", Method: http.MethodGet, Path: "/metrics",
+		Tags: []string{"server"}, Summary: "Metrics in Prometheus's text format"}, "text/plain")
 	s.api.Adapter().Handle(op, func(ctx huma.Context) {
 		ex := exchangeOf(ctx.Context())
 		handler.ServeHTTP(ex.w, ex.r)

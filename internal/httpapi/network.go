@@ -12,8 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// mayReach refuses a network that a caller may not have. Errors: InvalidArgument,
-// Forbidden.
+// mayReach refuses a network that a caller may not have. Errors: InvalidArgument, Forbidden.
 func (s *Server) mayReach(ctx context.Context, who cove.Principal, asked *cove.Network) error {
 	n, err := egress.NetworkOf(asked)
 	if err != nil {
@@ -28,8 +27,7 @@ func (s *Server) mayReach(ctx context.Context, who cove.Principal, asked *cove.N
 	return s.mayOpen(ctx, who, n.Policy)
 }
 
-// mayOpen: services of the machine and private addresses are the owner's to
-// open.
+// mayOpen: services of the machine and private addresses are the owner's to open.
 func (s *Server) mayOpen(ctx context.Context, who cove.Principal, docs []*policy.Document) error {
 	if who.IsOwner() {
 		return nil

@@ -35,8 +35,7 @@ func (h *harness) reached(t *testing.T) egress.Network {
 	return n
 }
 
-// TestNetwork: what a request asks to reach becomes a policy, in which what is
-// denied wins.
+// TestNetwork: what a request asks to reach becomes a policy, in which what is denied wins.
 func TestNetwork(t *testing.T) {
 	h := start(t, nil)
 	for _, c := range []struct {
@@ -45,13 +44,18 @@ func TestNetwork(t *testing.T) {
 		allows, denies string // hosts
 	}{
 		{`{"enabled":false}`, "", "", ""},
-		{`{"enabled":true,"allow":["a.test","*.b.test"],"deny":["x.b.test"]}`, cove.NetworkLimited, "a.test y.b.test", "b.test x.b.test c.test"},
+		{`{"enabled":true,"allow":["a.test","*.b.test"],"deny":["x.b.test"]}`, cove.NetworkLimited, "a.test y.b.test",
+			"b.test x.b.test c.test"},
 		{`{"enabled":true,"mode":"open","deny":["a.test"]}`, cove.NetworkOpen, "b.test", "a.test"},
-		{`{"enabled":true,"policies":[{"source":"p.yaml","text":"mode: open\nrules: [{hosts: a.test, action: deny}]"}]}`, cove.NetworkOpen, "b.test", "a.test"},
-		{`{"enabled":true,"policies":[{"source":"p.yaml","text":"rules: [{hosts: a.test}]"},{"source":"q.yaml","text":"rules: [{hosts: c.test}, {hosts: d.test, action: deny}]"}],"allow":["b.test"]}`, cove.NetworkLimited, "a.test b.test c.test", "d.test e.test"},
-		{`{"enabled":true,"mode":"limited","policies":[{"source":"p.yaml","text":"mode: open"}]}`, cove.NetworkLimited, "", "a.test"},
+		{`{"enabled":true,"policies":[{"source":"p.yaml","text":"mode: open\nrules: [{hosts: a.test, action: deny}]"}]}`,
+			cove.NetworkOpen, "b.test", "a.test"},
+		{
+			`{"enabled":true,"policies":[{"source":"p.yaml","text":"rules: [{hosts: a.test}]"},{"source":"q.yaml","text":"rules: [{hosts: c.test}, {hosts: d.test, action: deny}]"}],"allow":["b.test"]}`, cove.NetworkLimited, "a.test b.test c.test", "d.test e.test"},
+		{`{"enabled":true,"mode":"limited","policies":[{"source":"p.yaml","text":"mode: open"}]}`,
+			cove.NetworkLimited, "", "a.test"},
 	} {
-		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+c.network+`}}`); r.StatusCode != 200 {
+		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+
+			c.network+`}}`); r.StatusCode != 200 {
 			t.Errorf("%s: status %d: %s", c.network, r.StatusCode, r.body)
 			continue
 		}
@@ -80,7 +84,8 @@ func TestAllowPR(t *testing.T) {
 		`{"enabled":true,"allow":["api.github.com"]}`:                 false,
 		`{"enabled":true,"allow":["api.github.com"],"allow_pr":true,"policies":[{"source":"p.yaml","text":"github: {pull_requests: deny}"}]}`: false,
 	} {
-		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+network+`}}`); r.StatusCode != 200 {
+		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+
+			network+`}}`); r.StatusCode != 200 {
 			t.Errorf("%s: status %d: %s", network, r.StatusCode, r.body)
 			continue
 		}
@@ -91,16 +96,19 @@ func TestAllowPR(t *testing.T) {
 	}
 }
 
-// TestModels: providers and a budget go to the sandbox, and what it uses shows
-// while it runs.
+// TestModels: providers and a budget go to the sandbox, and what it uses shows while it runs.
 func TestModels(t *testing.T) {
 	h := start(t, nil)
-	r := h.do(h.owner, "POST", "/execute", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"providers":["anthropic"],"budget":{"requests":3,"cost":0.5}}}}`)
-	if got := h.reached(t); r.StatusCode != 200 || !slices.Equal(got.Providers, []string{"anthropic"}) || got.Budget != (cove.Budget{Requests: 3, Cost: 0.5}) || got.Mode != cove.NetworkLimited {
+	r := h.do(h.owner, "POST", "/execute",
+		`{"language":"python","code":"x","permissions":{"network":{"enabled":true,"providers":["anthropic"],"budget":{"requests":3,"cost":0.5}}}}`)
+	if got := h.reached(t); r.StatusCode != 200 || !slices.Equal(got.Providers, []string{"anthropic"}) ||
+		got.Budget != (cove.Budget{Requests: 3, Cost: 0.5}) || got.Mode != cove.NetworkLimited {
 		t.Errorf("status %d: %s; %+v", r.StatusCode, r.body, got)
 	}
 	for _, wrong := range []string{`{"requests":0}`, `{"tokens":-1}`, `{"cost":-1}`, `{"dollars":1}`} {
-		if r := h.do(h.owner, "POST", "/execute", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"providers":["anthropic"],"budget":`+wrong+`}}}`); r.StatusCode != 422 && r.StatusCode != 400 {
+		if r := h.do(h.owner, "POST", "/execute",
+			`{"language":"python","code":"x","permissions":{"network":{"enabled":true,"providers":["anthropic"],"budget":`+
+				wrong+`}}}`); r.StatusCode != 422 && r.StatusCode != 400 {
 			t.Errorf("%s: status %d", wrong, r.StatusCode)
 		}
 	}
@@ -120,11 +128,13 @@ func TestNetworkOfStrangers(t *testing.T) {
 		`{"enabled":true,"providers":["anthropic"]}`,
 		`{"enabled":true,"policies":[{"source":"p.yaml","text":"rules: [{cidrs: 192.168.0.0/16}]"}]}`,
 	} {
-		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+network+`}}`); r.StatusCode != 403 {
+		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+
+			network+`}}`); r.StatusCode != 403 {
 			t.Errorf("%s: status %d", network, r.StatusCode)
 		}
 	}
-	if r := h.post("/executions/"+string(cove.NewExecutionID())+"/network", `{"allow":["169.254.169.254"]}`); r.StatusCode != 403 && r.StatusCode != 400 {
+	if r := h.post("/executions/"+string(cove.NewExecutionID())+"/network",
+		`{"allow":["169.254.169.254"]}`); r.StatusCode != 403 && r.StatusCode != 400 {
 		t.Errorf("a change: status %d", r.StatusCode)
 	}
 }
@@ -148,7 +158,8 @@ func TestChangeNetwork(t *testing.T) {
 	h := start(t, nil)
 	path := "/executions/" + string(cove.NewExecutionID()) + "/network"
 	done := decode[api.NetworkChanged](t, h.post(path, `{"allow":["a.test"],"deny":["b.test"]}`), 200)
-	if done.Cut != 2 || decide(t, h.fake.extended, "a.test") != policy.Allow || decide(t, h.fake.extended, "b.test") != policy.Deny {
+	if done.Cut != 2 || decide(t, h.fake.extended, "a.test") != policy.Allow ||
+		decide(t, h.fake.extended, "b.test") != policy.Deny {
 		t.Errorf("%+v, %+v", done, h.fake.extended)
 	}
 	for body, status := range map[string]int{`{"allow":["a b"]}`: 400, `{"allow":"a.test"}`: 400, `{"nothing":1}`: 400} {

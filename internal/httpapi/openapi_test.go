@@ -38,7 +38,8 @@ func loadDocument(t *testing.T, text string) document {
 func (d document) check(method, path string, status int, header http.Header, body string) error {
 	op, ok := d.find(method, path)
 	if !ok {
-		if status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusUnauthorized || status == http.StatusForbidden {
+		if status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusUnauthorized ||
+			status == http.StatusForbidden {
 			return nil // there is no such operation, and the answer says so
 		}
 		return fmt.Errorf("%s %s is answered with %d and not documented", method, path, status)
@@ -56,7 +57,8 @@ func (d document) check(method, path string, status int, header http.Header, bod
 	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	content, ok := r.Content[kind]
 	if err != nil || !ok {
-		return fmt.Errorf("%s %s: status %d has type %q, which is not documented", method, path, status, header.Get("Content-Type"))
+		return fmt.Errorf("%s %s: status %d has type %q, which is not documented", method, path, status,
+			header.Get("Content-Type"))
 	}
 	if kind != "application/json" || method == http.MethodHead {
 		return nil
@@ -95,7 +97,8 @@ func (d document) conforms(schema any, v any, at string) error {
 		return fmt.Errorf("%s: no schema", at)
 	}
 	for keyword := range s {
-		if !slices.Contains([]string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "format", "description", "examples", "oneOf",
+		if !slices.Contains([]string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum",
+			"format", "description", "examples", "oneOf",
 			"title", "minimum", "maximum", "maxLength", "default"}, keyword) {
 			return fmt.Errorf("%s: the checker does not know %q", at, keyword)
 		}
@@ -180,12 +183,15 @@ func TestTheCheckerNotices(t *testing.T) {
 	for name, err := range map[string]error{
 		"undocumented status": d.check("POST", "/execute", 418, header, good),
 		"missing field":       d.check("POST", "/execute", 200, header, strings.Replace(good, `"exit_code":3,`, "", 1)),
-		"undocumented field":  d.check("POST", "/execute", 200, header, strings.Replace(good, `"exit_code"`, `"extra":1,"exit_code"`, 1)),
-		"wrong type":          d.check("POST", "/execute", 200, header, strings.Replace(good, `"exit_code":3`, `"exit_code":"3"`, 1)),
-		"wrong enum":          d.check("POST", "/execute", 200, header, strings.Replace(good, "completed", "done", 1)),
-		"null list":           d.check("POST", "/execute", 200, header, strings.Replace(good, `"security_events":[]`, `"security_events":null`, 1)),
-		"wrong kind":          d.check("POST", "/execute", 200, http.Header{"Content-Type": {"text/html"}}, good),
-		"unknown operation":   d.check("PUT", "/execute", 200, header, good),
+		"undocumented field": d.check("POST", "/execute", 200, header,
+			strings.Replace(good, `"exit_code"`, `"extra":1,"exit_code"`, 1)),
+		"wrong type": d.check("POST", "/execute", 200, header,
+			strings.Replace(good, `"exit_code":3`, `"exit_code":"3"`, 1)),
+		"wrong enum": d.check("POST", "/execute", 200, header, strings.Replace(good, "completed", "done", 1)),
+		"null list": d.check("POST", "/execute", 200, header,
+			strings.Replace(good, `"security_events":[]`, `"security_events":null`, 1)),
+		"wrong kind":        d.check("POST", "/execute", 200, http.Header{"Content-Type": {"text/html"}}, good),
+		"unknown operation": d.check("PUT", "/execute", 200, header, good),
 	} {
 		if err == nil {
 			t.Errorf("%s passes", name)
@@ -228,11 +234,13 @@ func TestDocumentDescribesEveryRoute(t *testing.T) {
 func TestDocsPageLoadsNothingFromElsewhere(t *testing.T) {
 	h := start(t, nil)
 	r := h.get("/docs")
-	if strings.Contains(r.body, "http:") || strings.Contains(r.body, "https:") || strings.Contains(r.body, "//cdn") || strings.Contains(r.body, " src=") {
+	if strings.Contains(r.body, "http:") || strings.Contains(r.body, "https:") || strings.Contains(r.body, "//cdn") ||
+		strings.Contains(r.body, " src=") {
 		t.Error("the page refers to something elsewhere")
 	}
 	policy := r.Header.Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-", "frame-ancestors 'none'"} {
+	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-",
+		"frame-ancestors 'none'"} {
 		if !strings.Contains(policy, want) {
 			t.Errorf("the policy %q has no %q", policy, want)
 		}

@@ -11,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// door describes how a connection came in; it is a property of the listener, so no
-// header can change it.
+// door describes how a connection came in; it is a property of the listener, so no header can change it.
 type door int
 
 const (
@@ -59,9 +58,8 @@ func isLoopback(a net.Addr) bool {
 	return false
 }
 
-// checkOrigin keeps web pages out: a browser on this machine reaches loopback
-// too, by name (DNS rebinding, which the Host header shows) or across origins
-// (which Origin and Sec-Fetch-Site show).
+// checkOrigin keeps web pages out: a browser on this machine reaches loopback too, by name (DNS rebinding, which the
+// Host header shows) or across origins (which Origin and Sec-Fetch-Site show).
 func (s *Server) checkOrigin(ex *exchange) error {
 	if ex.door == fromOwner {
 		return nil
@@ -90,11 +88,11 @@ func (s *Server) checkOrigin(ex *exchange) error {
 }
 
 func isNavigation(r *http.Request) bool {
-	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+		r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// hostAllowed accepts the names of loopback, which no DNS answer can forge
-// because the browser asks none for them.
+// hostAllowed accepts the names of loopback, which no DNS answer can forge because the browser asks none for them.
 func (s *Server) hostAllowed(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -104,7 +102,8 @@ func (s *Server) hostAllowed(hostport string) bool {
 	if ip := net.ParseIP(host); ip != nil {
 		return ip.IsLoopback()
 	}
-	return host == "localhost" || slices.ContainsFunc(s.AllowedHosts, func(h string) bool { return strings.EqualFold(h, host) })
+	return host == "localhost" || slices.ContainsFunc(s.AllowedHosts,
+		func(h string) bool { return strings.EqualFold(h, host) })
 }
 
 func sameOrigin(o string, r *http.Request) bool {

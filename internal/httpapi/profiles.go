@@ -16,11 +16,14 @@ var profileErrors = []cove.Code{cove.NotFound}
 
 // addProfileRoutes are the routes of named configurations.
 func (s *Server) addProfileRoutes() {
-	route(s, huma.Operation{OperationID: "list-profiles", Method: http.MethodGet, Path: "/profiles", Tags: []string{"profiles"},
-		Summary: "List the profiles", Description: "Whole for the machine's owner; without variables, mounts and policies for others.",
+	route(s, huma.Operation{OperationID: "list-profiles", Method: http.MethodGet, Path: "/profiles",
+		Tags:        []string{"profiles"},
+		Summary:     "List the profiles",
+		Description: "Whole for the machine's owner; without variables, mounts and policies for others.",
 	}, nil, s.listProfiles)
 
-	route(s, huma.Operation{OperationID: "get-profile", Method: http.MethodGet, Path: "/profiles/{profile}", Tags: []string{"profiles"},
+	route(s, huma.Operation{OperationID: "get-profile", Method: http.MethodGet, Path: "/profiles/{profile}",
+		Tags:    []string{"profiles"},
 		Summary: "Get a profile",
 	}, profileErrors, s.getProfile)
 }

@@ -17,9 +17,9 @@ type Repositories interface {
 	Mirrors(ctx context.Context, who cove.Principal) ([]repos.Mirror, error)
 	// FetchMirror puts a repository into the store, or brings it up to date; partial
 	// leaves out the contents of files. Errors: Conflict where it is there whole.
-	FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool, progress func(workspace.Step)) (repos.Mirror, error)
-	// RemoveMirror removes one. Errors: NotFound, Conflict while a sandbox borrows
-	// from it.
+	FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool,
+		progress func(workspace.Step)) (repos.Mirror, error)
+	// RemoveMirror removes one. Errors: NotFound, Conflict while a sandbox borrows from it.
 	RemoveMirror(ctx context.Context, who cove.Principal, source string) error
 	// CollectMirror packs one anew. Errors: NotFound.
 	CollectMirror(ctx context.Context, who cove.Principal, source string) error
@@ -31,22 +31,29 @@ var repositoryErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeEr
 // addRepositoryRoutes adds the routes of the store of repositories. They are for
 // the machine's owner only: a caller must not see what others have fetched.
 func (s *Server) addRepositoryRoutes() {
-	route(s, huma.Operation{OperationID: "list-repositories", Method: http.MethodGet, Path: "/repositories", Tags: []string{"repositories"},
+	route(s, huma.Operation{OperationID: "list-repositories", Method: http.MethodGet, Path: "/repositories",
+		Tags:    []string{"repositories"},
 		Summary: "List the repositories in the store", Description: "For the machine's owner.",
 	}, storeErrors, s.listRepositories)
 
-	route(s, huma.Operation{OperationID: "fetch-repository", Method: http.MethodPost, Path: "/repositories", Tags: []string{"repositories"},
-		Summary:     "Put a repository into the store, or bring it up to date",
-		Description: "For the machine's owner. Server-sent events: progress carries a Progress; fetched a StoredRepository; error an Error; fetched or error is the last. Lines that begin with a colon are heartbeats.",
-		Responses:   s.stepResponses(api.EventFetched, typeOf[api.StoredRepository]()),
+	route(s, huma.Operation{OperationID: "fetch-repository", Method: http.MethodPost, Path: "/repositories",
+		Tags:    []string{"repositories"},
+		Summary: "Put a repository into the store, or bring it up to date",
+		Description: "For the machine's owner. Server-sent events: progress carries a Progress; fetched a " +
+			"StoredRepository; error an Error; fetched or error is the last. Lines that begin with a colon are heartbeats.",
+		Responses: s.stepResponses(api.EventFetched, typeOf[api.StoredRepository]()),
 	}, repositoryErrors, s.fetchRepository)
 
-	route(s, huma.Operation{OperationID: "remove-repository", Method: http.MethodDelete, Path: "/repositories", Tags: []string{"repositories"}, DefaultStatus: http.StatusNoContent,
-		Summary: "Remove a repository from the store", Description: "For the machine's owner. One that sandboxes borrow from stays.",
+	route(s, huma.Operation{OperationID: "remove-repository", Method: http.MethodDelete, Path: "/repositories",
+		Tags: []string{"repositories"}, DefaultStatus: http.StatusNoContent,
+		Summary:     "Remove a repository from the store",
+		Description: "For the machine's owner. One that sandboxes borrow from stays.",
 	}, repositoryErrors, s.removeRepository)
 
-	route(s, huma.Operation{OperationID: "collect-repository", Method: http.MethodPost, Path: "/repositories/collect", Tags: []string{"repositories"}, DefaultStatus: http.StatusNoContent,
-		Summary: "Pack a repository of the store anew", Description: "For the machine's owner. While sandboxes borrow from it, every object stays.",
+	route(s, huma.Operation{OperationID: "collect-repository", Method: http.MethodPost, Path: "/repositories/collect",
+		Tags: []string{"repositories"}, DefaultStatus: http.StatusNoContent,
+		Summary:     "Pack a repository of the store anew",
+		Description: "For the machine's owner. While sandboxes borrow from it, every object stays.",
 	}, repositoryErrors, s.collectRepository)
 }
 
@@ -56,7 +63,8 @@ func (s *Server) ownStore(ctx context.Context, object string) error {
 }
 
 func storedRepository(m repos.Mirror) api.StoredRepository {
-	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, Partial: m.Partial, FetchedAt: m.FetchedAt, Sandboxes: []string{}, Kept: m.Kept}
+	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, Partial: m.Partial, FetchedAt: m.FetchedAt,
+		Sandboxes: []string{}, Kept: m.Kept}
 	for _, id := range m.Borrowers {
 		r.Sandboxes = append(r.Sandboxes, string(id))
 	}

@@ -27,7 +27,8 @@ func (f *fakeRepositories) note(what string) {
 }
 
 func (f *fakeRepositories) mirror() repos.Mirror {
-	return repos.Mirror{Address: "https://git.example/a/b.git", Key: "git.example/a/b", Size: 7, FetchedAt: time.Unix(1, 0).UTC(), Borrowers: []cove.SandboxID{"sb_0123456789abcdefghjkmnpqrs"}}
+	return repos.Mirror{Address: "https://git.example/a/b.git", Key: "git.example/a/b", Size: 7,
+		FetchedAt: time.Unix(1, 0).UTC(), Borrowers: []cove.SandboxID{"sb_0123456789abcdefghjkmnpqrs"}}
 }
 
 func (f *fakeRepositories) Mirrors(context.Context, cove.Principal) ([]repos.Mirror, error) {
@@ -35,7 +36,8 @@ func (f *fakeRepositories) Mirrors(context.Context, cove.Principal) ([]repos.Mir
 	return []repos.Mirror{f.mirror()}, nil
 }
 
-func (f *fakeRepositories) FetchMirror(_ context.Context, who cove.Principal, source string, partial bool, progress func(workspace.Step)) (repos.Mirror, error) {
+func (f *fakeRepositories) FetchMirror(_ context.Context, who cove.Principal, source string, partial bool,
+	progress func(workspace.Step)) (repos.Mirror, error) {
 	f.note("fetch " + source)
 	if source == "nowhere" {
 		return repos.Mirror{}, cove.Errorf(cove.InvalidArgument, "this is no repository")
@@ -57,12 +59,12 @@ func (f *fakeRepositories) CollectMirror(_ context.Context, _ cove.Principal, so
 	return nil
 }
 
-// TestRepositories: the machine's owner sees the store and looks after it, and
-// nobody else does.
+// TestRepositories: the machine's owner sees the store and looks after it, and nobody else does.
 func TestRepositories(t *testing.T) {
 	h := start(t, withKeys)
 	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/repositories", ""}, {"POST", "/repositories", `{"source":"a/b"}`}, {"DELETE", "/repositories?source=a/b", ""}, {"POST", "/repositories/collect", `{"source":"a/b"}`},
+		{"GET", "/repositories", ""}, {"POST", "/repositories", `{"source":"a/b"}`},
+		{"DELETE", "/repositories?source=a/b", ""}, {"POST", "/repositories/collect", `{"source":"a/b"}`},
 	} {
 		if r := h.do(h.client, c.method, c.path, c.body, "X-API-Key", "cove_right"); r.StatusCode != 403 {
 			t.Errorf("%s %s with a key: %d", c.method, c.path, r.StatusCode)
@@ -73,7 +75,8 @@ func TestRepositories(t *testing.T) {
 	}
 
 	l := decode[api.StoredRepositories](t, h.do(h.owner, "GET", "/repositories", ""), 200)
-	if len(l.Repositories) != 1 || l.Repositories[0].Name != "git.example/a/b" || l.Repositories[0].Size != 7 || len(l.Repositories[0].Sandboxes) != 1 {
+	if len(l.Repositories) != 1 || l.Repositories[0].Name != "git.example/a/b" || l.Repositories[0].Size != 7 ||
+		len(l.Repositories[0].Sandboxes) != 1 {
 		t.Errorf("%+v", l)
 	}
 	if r := h.do(h.owner, "DELETE", "/repositories?source=a/b", ""); r.StatusCode != http.StatusConflict {

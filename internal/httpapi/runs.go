@@ -25,7 +25,8 @@ import (
 // Runs are the runs of agents; run.Runner has them.
 type Runs interface {
 	Begin(ctx context.Context, who cove.Principal, q run.Request) (store.Run, error)
-	Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error, take func(run.Event) error) (store.Run, error)
+	Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error,
+		take func(run.Event) error) (store.Run, error)
 	Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (store.RunPage, error)
 	Run(ctx context.Context, who cove.Principal, ref string) (store.Run, error)
 	Interrupt(ctx context.Context, who cove.Principal, ref string, kill bool) error
@@ -41,42 +42,62 @@ var runErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...
 func (s *Server) addRunRoutes() {
 	route(s, huma.Operation{OperationID: "start-run", Method: http.MethodPost, Path: "/runs", Tags: []string{"agents"},
 		Summary: "Give an agent a task, and follow it",
-		Description: "Server-sent events: progress carries a Progress, before the agent begins; run the Run, once it has; then message a Message, log an OutputEvent, decision a Decision, holds a HoldList whenever what waits for an answer has changed; " +
-			"done the Run as it ended, error an Error; done or error is the last. Unless detach is said, the run is interrupted when the caller leaves; a caller who only reads slowly is left behind, and may follow again. Lines that begin with a colon are heartbeats.",
+		Description: "Server-sent events: progress carries a Progress, before the agent begins; run the Run, once it has; " +
+			"then message a Message, log an OutputEvent, decision a Decision, holds a HoldList whenever what waits for an " +
+			"answer has changed; " +
+			"done the Run as it ended, error an Error; done or error is the last. Unless detach is said, the run is " +
+			"interrupted when the caller leaves; a caller who only reads slowly is left behind, and may follow again. Lines " +
+			"that begin with a colon are heartbeats.",
 		Responses: s.runResponses(),
-	}, append([]cove.Code{cove.Unsupported, cove.TooLarge, cove.RuntimeMissing, cove.Overloaded}, runErrors...), s.startRun)
+	}, append([]cove.Code{cove.Unsupported, cove.TooLarge, cove.RuntimeMissing, cove.Overloaded},
+		runErrors...), s.startRun)
 
 	route(s, huma.Operation{OperationID: "list-runs", Method: http.MethodGet, Path: "/runs", Tags: []string{"agents"},
-		Summary: "List what agents were given to do, newest first", Description: "By the caller; all of it for the machine's owner.",
+		Summary:     "List what agents were given to do, newest first",
+		Description: "By the caller; all of it for the machine's owner.",
 	}, storeErrors, s.listRuns)
 
 	route(s, huma.Operation{OperationID: "get-run", Method: http.MethodGet, Path: "/runs/{run}", Tags: []string{"agents"},
 		Summary: "Get a run",
 	}, runErrors, s.getRun)
 
-	route(s, huma.Operation{OperationID: "follow-run", Method: http.MethodGet, Path: "/runs/{run}/events", Tags: []string{"agents"},
-		Summary:     "Follow a run from its beginning",
-		Description: "The events of POST /runs but progress, also of a run that has ended: from the beginning, or after Last-Event-ID. Following neither slows a run nor ends it.",
-		Responses:   s.runResponses(),
+	route(s, huma.Operation{OperationID: "follow-run", Method: http.MethodGet, Path: "/runs/{run}/events",
+		Tags:    []string{"agents"},
+		Summary: "Follow a run from its beginning",
+		Description: "The events of POST /runs but progress, also of a run that has ended: from the beginning, or after " +
+			"Last-Event-ID. Following neither slows a run nor ends it.",
+		Responses: s.runResponses(),
 	}, runErrors, s.followRun)
 
-	route(s, huma.Operation{OperationID: "interrupt-run", Method: http.MethodPost, Path: "/runs/{run}/interrupt", Tags: []string{"agents"}, DefaultStatus: http.StatusNoContent,
-		Summary: "Have an agent stop", Description: "It is asked to (SIGINT), and killed if it has not ended 15 seconds later; with kill at once. What it has done stays.",
+	route(s, huma.Operation{OperationID: "interrupt-run", Method: http.MethodPost, Path: "/runs/{run}/interrupt",
+		Tags: []string{"agents"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Have an agent stop",
+		Description: "It is asked to (SIGINT), and killed if it has not ended 15 seconds later; with kill at once. What it " +
+			"has done stays.",
 	}, runErrors, s.interruptRun)
 
-	route(s, huma.Operation{OperationID: "remove-run", Method: http.MethodDelete, Path: "/runs/{run}", Tags: []string{"agents"}, DefaultStatus: http.StatusNoContent,
+	route(s, huma.Operation{OperationID: "remove-run", Method: http.MethodDelete, Path: "/runs/{run}",
+		Tags: []string{"agents"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove the record of a run that has ended", Description: "Its sandbox, if it is still there, stays.",
 	}, runErrors, s.removeRun)
 
-	route(s, huma.Operation{OperationID: "export-run", Method: http.MethodGet, Path: "/runs/{run}/export", Tags: []string{"agents"},
-		Summary:     "Get the whole record of a run",
-		Description: "A tar archive: run.json, messages.ndjson, stderr.log, decisions.ndjson (what left the sandbox and what did not), actions.ndjson (what the audit log has of it, pushes among it), changes.patch where there are changes, and TERMINAL.cast for each recording.",
-		Responses:   map[string]*huma.Response{"200": {Description: "The archive", Content: map[string]*huma.MediaType{"application/x-tar": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}}},
+	route(s, huma.Operation{OperationID: "export-run", Method: http.MethodGet, Path: "/runs/{run}/export",
+		Tags:    []string{"agents"},
+		Summary: "Get the whole record of a run",
+		Description: "A tar archive: run.json, messages.ndjson, stderr.log, decisions.ndjson (what left the sandbox and " +
+			"what did not), actions.ndjson (what the audit log has of it, pushes among it), changes.patch where there are " +
+			"changes, and TERMINAL.cast for each recording.",
+		Responses: map[string]*huma.Response{"200": {Description: "The archive",
+			Content: map[string]*huma.MediaType{"application/x-tar": {Schema: &huma.Schema{Type: huma.TypeString,
+				Format: "binary"}}}}},
 	}, runErrors, s.exportRun)
 
-	route(s, huma.Operation{OperationID: "get-run-recording", Method: http.MethodGet, Path: "/runs/{run}/recordings/{terminal}", Tags: []string{"agents"},
-		Summary: "Get the recording of a terminal of a run", Description: "As asciicast, version 2. The text is the sandbox's: a terminal obeys what is in it.",
-		Responses: map[string]*huma.Response{"200": {Description: "The recording", Content: map[string]*huma.MediaType{"application/x-asciicast": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
+	route(s, huma.Operation{OperationID: "get-run-recording", Method: http.MethodGet,
+		Path: "/runs/{run}/recordings/{terminal}", Tags: []string{"agents"},
+		Summary:     "Get the recording of a terminal of a run",
+		Description: "As asciicast, version 2. The text is the sandbox's: a terminal obeys what is in it.",
+		Responses: map[string]*huma.Response{"200": {Description: "The recording",
+			Content: map[string]*huma.MediaType{"application/x-asciicast": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
 	}, runErrors, s.runRecording)
 }
 
@@ -95,16 +116,19 @@ func (s *Server) startRun(ctx context.Context, in *startRunInput) (*huma.StreamR
 // runRequest turns a wire request into one for the run package.
 func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest) (q run.Request, err error) {
 	q = run.Request{
-		Task:  agent.Task{Prompt: b.Prompt, Model: b.Model, Turns: b.MaxTurns, Instructions: b.Instructions, Schema: b.Schema},
+		Task: agent.Task{Prompt: b.Prompt, Model: b.Model, Turns: b.MaxTurns, Instructions: b.Instructions,
+			Schema: b.Schema},
 		Agent: b.Agent, Resume: b.Resume, Sandbox: b.Sandbox, Keep: b.Keep, Detach: b.Detach,
 	}
 	if b.Timeout < 0 || b.Timeout > run.MaxTimeout.Seconds() {
-		return q, cove.Errorf(cove.InvalidArgument, "timeout: %g seconds are not possible", b.Timeout).WithHint("give at most %g", run.MaxTimeout.Seconds())
+		return q, cove.Errorf(cove.InvalidArgument, "timeout: %g seconds are not possible", b.Timeout).
+			WithHint("give at most %g", run.MaxTimeout.Seconds())
 	}
 	q.Timeout = time.Duration(b.Timeout * float64(time.Second))
 	if b.Sandbox+b.Resume != "" {
 		if b.Directory != "" || b.New != nil || b.Bind {
-			return q, cove.Errorf(cove.InvalidArgument, "directory, bind and new are about a new sandbox").WithHint("leave them out, or sandbox and resume")
+			return q, cove.Errorf(cove.InvalidArgument, "directory, bind and new are about a new sandbox").
+				WithHint("leave them out, or sandbox and resume")
 		}
 		return q, nil
 	}
@@ -120,7 +144,8 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 	wanted.Agent = "" // which sees to what it needs by itself
 	switch {
 	case b.Directory == "" && b.Bind:
-		return q, cove.Errorf(cove.InvalidArgument, "there is no directory to bind").WithHint("give directory, or leave bind out")
+		return q, cove.Errorf(cove.InvalidArgument, "there is no directory to bind").
+			WithHint("give directory, or leave bind out")
 	case b.Directory == "":
 	case wanted.Repository != nil || wanted.Bind != "":
 		return q, cove.Errorf(cove.InvalidArgument, "directory and those of new exclude each other").WithHint("leave one out")
@@ -146,7 +171,8 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 // ofProfile fills in a request from a profile. The request's own settings win.
 func ofProfile(p api.Profile, q run.Request) (run.Request, error) {
 	q.Agent = cmp.Or(q.Agent, p.Agent)
-	q.Task.Model, q.Task.Instructions, q.Task.Turns = cmp.Or(q.Task.Model, p.Model), cmp.Or(q.Task.Instructions, p.Instructions), cmp.Or(q.Task.Turns, p.MaxTurns)
+	q.Task.Model, q.Task.Instructions, q.Task.Turns = cmp.Or(q.Task.Model, p.Model),
+		cmp.Or(q.Task.Instructions, p.Instructions), cmp.Or(q.Task.Turns, p.MaxTurns)
 	q.Timeout = cmp.Or(q.Timeout, time.Duration(p.Timeout*float64(time.Second)))
 	q.Provider, q.Access = p.Provider, p.Access
 	q.New.Shared = p.Shared
@@ -156,7 +182,8 @@ func ofProfile(p api.Profile, q run.Request) (run.Request, error) {
 // ownDirectory is a directory of the machine's owner's, who asks.
 func (s *Server) ownDirectory(ctx context.Context, who cove.Principal, dir string) (string, error) {
 	if !who.IsOwner() {
-		refusal := cove.Errorf(cove.Forbidden, "a directory of the machine is for its owner").WithHint("name a repository instead: new.repository")
+		refusal := cove.Errorf(cove.Forbidden, "a directory of the machine is for its owner").
+			WithHint("name a repository instead: new.repository")
 		s.deny(ctx, who, "attach", dir, refusal)
 		return "", refusal
 	}
@@ -177,7 +204,8 @@ func (s *Server) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 		if !events.begun() {
 			events.open(s.Heartbeat)
 		}
-		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done, Elapsed: s.Clock.Since(began).Seconds()}) && !q.Detach {
+		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done,
+			Elapsed: s.Clock.Since(began).Seconds()}) && !q.Detach {
 			cancel() // the caller has gone
 		}
 	}
@@ -186,7 +214,8 @@ func (s *Server) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 		s.endRunEvents(ex, events, err)
 		return
 	}
-	if err := s.runEvents(ctx, ex, events, string(begun.ID), 0); err != nil && !q.Detach && !errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
+	if err := s.runEvents(ctx, ex, events, string(begun.ID), 0); err != nil && !q.Detach &&
+		!errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
 		s.Runs.Interrupt(context.WithoutCancel(ctx), ex.who, string(begun.ID), false) // who may have ended meanwhile
 	}
 }
@@ -201,8 +230,7 @@ func (s *Server) endRunEvents(ex *exchange, events *eventStream, err error) {
 	events.last(api.EventError, body(ex, err))
 }
 
-// runEvents writes the events of a run to its end. The error is why it did not
-// come to that.
+// runEvents writes the events of a run to its end. The error is why it did not come to that.
 func (s *Server) runEvents(ctx context.Context, ex *exchange, events *eventStream, ref string, after int) error {
 	put := func(seq int, name string, v any) error {
 		events.mu.Lock()
@@ -246,7 +274,8 @@ type listRunsInput struct {
 
 // listRuns is GET /runs.
 func (s *Server) listRuns(ctx context.Context, in *listRunsInput) (*answer[api.RunList], error) {
-	page, err := s.Runs.Runs(ctx, exchangeOf(ctx).who, store.RunQuery{Agent: in.Agent, Status: store.RunStatus(in.Status), Sandbox: in.Sandbox, Cursor: in.Before, Limit: in.Limit})
+	page, err := s.Runs.Runs(ctx, exchangeOf(ctx).who, store.RunQuery{Agent: in.Agent, Status: store.RunStatus(in.Status),
+		Sandbox: in.Sandbox, Cursor: in.Before, Limit: in.Limit})
 	return &answer[api.RunList]{apispec.Runs(page)}, err
 }
 
@@ -271,7 +300,8 @@ func (s *Server) followRun(ctx context.Context, in *followRunInput) (*huma.Strea
 	if in.LastEventID != "" {
 		n, err := strconv.ParseUint(in.LastEventID, 10, 31)
 		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "Last-Event-ID %.64q is not the id of an event", in.LastEventID).WithHint("send the id of the last event that was seen, such as 12, or leave it out to begin")
+			return nil, cove.Errorf(cove.InvalidArgument, "Last-Event-ID %.64q is not the id of an event", in.LastEventID).
+				WithHint("send the id of the last event that was seen, such as 12, or leave it out to begin")
 		}
 		after = int(n)
 	}
@@ -321,8 +351,11 @@ func (s *Server) runRecording(ctx context.Context, in *recordingInput) (*huma.St
 func (s *Server) runResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
-		schemas.Schema(typeOf[api.Progress](), true, ""), schemas.Schema(typeOf[api.Run](), true, ""), schemas.Schema(typeOf[api.Message](), true, ""), schemas.Schema(typeOf[api.OutputEvent](), true, ""),
-		schemas.Schema(typeOf[api.Decision](), true, ""), schemas.Schema(typeOf[api.HoldList](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
+		schemas.Schema(typeOf[api.Progress](), true, ""), schemas.Schema(typeOf[api.Run](), true, ""),
+		schemas.Schema(typeOf[api.Message](), true, ""), schemas.Schema(typeOf[api.OutputEvent](), true, ""),
+		schemas.Schema(typeOf[api.Decision](), true, ""), schemas.Schema(typeOf[api.HoldList](), true, ""),
+		schemas.Schema(typeOf[api.Error](), true, "")}}
 	return eventResponses(nil, "How many messages and logs have come, for Last-Event-ID of GET /runs/{run}/events", data,
-		api.EventProgress, api.EventRun, api.EventMessage, api.EventLog, api.EventDecision, api.EventHolds, api.EventDone, api.EventError)
+		api.EventProgress, api.EventRun, api.EventMessage, api.EventLog, api.EventDecision, api.EventHolds, api.EventDone,
+		api.EventError)
 }

@@ -21,8 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// fakeRuns are runs of an agent that says and does the same each time. There is
-// none of the name "nobody".
+// fakeRuns are runs of an agent that says and does the same each time. There is none of the name "nobody".
 type fakeRuns struct {
 	refuse error         // of Begin
 	steps  []string      // before a run begins
@@ -57,7 +56,8 @@ func (f *fakeRuns) asked() run.Request {
 }
 
 func (f *fakeRuns) run(status store.RunStatus) store.Run {
-	return store.Run{ID: "ru_0123456789abcdefghjkmnpqrs", Agent: "claude", Prompt: "mend it", Status: status, CreatedBy: "local", StartedAt: time.Unix(1_900_000_000, 0).UTC()}
+	return store.Run{ID: "ru_0123456789abcdefghjkmnpqrs", Agent: "claude", Prompt: "mend it", Status: status,
+		CreatedBy: "local", StartedAt: time.Unix(1_900_000_000, 0).UTC()}
 }
 
 func (f *fakeRuns) Begin(_ context.Context, who cove.Principal, q run.Request) (store.Run, error) {
@@ -70,7 +70,8 @@ func (f *fakeRuns) Begin(_ context.Context, who cove.Principal, q run.Request) (
 	return f.run(store.RunRunning), f.refuse
 }
 
-func (f *fakeRuns) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error, take func(run.Event) error) (store.Run, error) {
+func (f *fakeRuns) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error,
+	take func(run.Event) error) (store.Run, error) {
 	if err := f.note(ref, "follow %s after %d", ref, after); err != nil {
 		return store.Run{}, err
 	}
@@ -80,7 +81,8 @@ func (f *fakeRuns) Follow(ctx context.Context, who cove.Principal, ref string, a
 	for i, e := range []run.Event{
 		{Seq: 1, Message: &api.Message{Version: 1, Type: api.MessageThinking, Content: "hm"}},
 		{Seq: 2, Log: "a warning\n"},
-		{Seq: 2, Decision: &decision.Decision{Verdict: decision.Deny, Host: "denied.example", Time: time.Unix(1_900_000_000, 0).UTC()}},
+		{Seq: 2, Decision: &decision.Decision{Verdict: decision.Deny, Host: "denied.example",
+			Time: time.Unix(1_900_000_000, 0).UTC()}},
 		{Seq: 2, Asked: true, Holds: []approval.Hold{}},
 		{Seq: 3, Message: &api.Message{Version: 1, Type: api.MessageResult, Content: "done"}},
 	} {
@@ -155,19 +157,20 @@ func told(t *testing.T, r reply) []string {
 	return all
 }
 
-// TestRunEvents: what happens in a run comes as events, whoever begins it or
-// follows it, from where they left off.
+// TestRunEvents: what happens in a run comes as events, whoever begins it or follows it, from where they left off.
 func TestRunEvents(t *testing.T) {
 	h := start(t, nil)
 	h.runs.steps = []string{"copying", "starting"}
-	all := []string{"0 progress", "0 progress", "0 run", "1 message", "2 log", "2 decision", "2 holds", "3 message", "0 done"}
+	all := []string{"0 progress", "0 progress", "0 run", "1 message", "2 log", "2 decision", "2 holds",
+		"3 message", "0 done"}
 	if got := told(t, h.post("/runs", `{"agent":"claude","prompt":"mend it"}`)); !slices.Equal(got, all) {
 		t.Errorf("%q, want %q", got, all)
 	}
 	if got := told(t, h.get("/runs/"+someRun+"/events")); !slices.Equal(got, all[2:]) {
 		t.Errorf("%q, want %q", got, all[2:])
 	}
-	if got := told(t, h.get("/runs/"+someRun+"/events", "Last-Event-ID", "2")); !slices.Equal(got, []string{"2 run", "3 message", "0 done"}) {
+	if got := told(t, h.get("/runs/"+someRun+"/events", "Last-Event-ID", "2")); !slices.Equal(got,
+		[]string{"2 run", "3 message", "0 done"}) {
 		t.Errorf("after 2: %q", got)
 	}
 	for _, id := range []string{"x", "-1", "1.5", "99999999999"} {
@@ -184,12 +187,14 @@ func TestRunEvents(t *testing.T) {
 func TestRunsThatDoNotBegin(t *testing.T) {
 	h := start(t, nil)
 	h.runs.refuse = cove.Errorf(cove.RuntimeMissing, "claude is not installed").WithHint("cove agents install claude")
-	if r := h.post("/runs", `{"agent":"claude","prompt":"mend it"}`); r.StatusCode < 400 || r.error(t).Code != string(cove.RuntimeMissing) {
+	if r := h.post("/runs", `{"agent":"claude","prompt":"mend it"}`); r.StatusCode < 400 ||
+		r.error(t).Code != string(cove.RuntimeMissing) {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 	h.runs.steps = []string{"copying"}
 	r := h.post("/runs", `{"agent":"claude","prompt":"mend it"}`)
-	if got := told(t, r); !slices.Equal(got, []string{"0 progress", "0 error"}) || !strings.Contains(r.body, "cove agents install claude") {
+	if got := told(t, r); !slices.Equal(got, []string{"0 progress", "0 error"}) ||
+		!strings.Contains(r.body, "cove agents install claude") {
 		t.Errorf("%q %s", got, r.body)
 	}
 	if notes := h.runs.notes(); len(notes) != 0 {
@@ -202,7 +207,8 @@ func TestRunsThatDoNotBegin(t *testing.T) {
 func TestRunRequests(t *testing.T) {
 	h := start(t, func(o *Options) {
 		o.Profiles = func() ([]api.Profile, error) {
-			return []api.Profile{{Name: "careful", Agent: "codex", Model: "m1", Instructions: "be brief", MaxTurns: 7, Timeout: 60, Provider: "team", Access: "proxy"}}, nil
+			return []api.Profile{{Name: "careful", Agent: "codex", Model: "m1", Instructions: "be brief", MaxTurns: 7,
+				Timeout: 60, Provider: "team", Access: "proxy"}}, nil
 		}
 	})
 	dir := t.TempDir()
@@ -210,18 +216,26 @@ func TestRunRequests(t *testing.T) {
 		name, body string
 		check      func(run.Request) bool
 	}{
-		{"a task", `{"agent":"claude","prompt":"mend it","model":"m","instructions":"be quick","max_turns":3,"schema":{"type":"object"},"timeout":1.5,"keep":true}`, func(q run.Request) bool {
-			return h.runs.who.IsOwner() && q.Agent == "claude" && q.Task.Prompt == "mend it" && q.Task.Model == "m" && q.Task.Instructions == "be quick" && q.Task.Turns == 3 && string(q.Task.Schema) == `{"type":"object"}` &&
-				q.Timeout == 1500*time.Millisecond && q.Keep && !q.Detach
-		}},
-		{"one that goes on", `{"prompt":"go on","resume":"` + someRun + `","detach":true}`, func(q run.Request) bool { return q.Resume == someRun && q.Detach && q.Agent == "" }},
-		{"in a sandbox", `{"agent":"claude","prompt":"p","sandbox":"one"}`, func(q run.Request) bool { return q.Sandbox == "one" }},
+		{"a task",
+			`{"agent":"claude","prompt":"mend it","model":"m","instructions":"be quick","max_turns":3,"schema":{"type":"object"},"timeout":1.5,"keep":true}`, func(q run.Request) bool {
+				return h.runs.who.IsOwner() && q.Agent == "claude" && q.Task.Prompt == "mend it" && q.Task.Model == "m" &&
+					q.Task.Instructions == "be quick" && q.Task.Turns == 3 && string(q.Task.Schema) == `{"type":"object"}` &&
+					q.Timeout == 1500*time.Millisecond && q.Keep && !q.Detach
+			}},
+		{"one that goes on", `{"prompt":"go on","resume":"` + someRun + `","detach":true}`,
+			func(q run.Request) bool { return q.Resume == someRun && q.Detach && q.Agent == "" }},
+		{"in a sandbox", `{"agent":"claude","prompt":"p","sandbox":"one"}`,
+			func(q run.Request) bool { return q.Sandbox == "one" }},
 		{"of a profile", `{"prompt":"p","new":{"profile":"careful"}}`, func(q run.Request) bool {
-			return q.Agent == "codex" && q.Task.Model == "m1" && q.Task.Instructions == "be brief" && q.Task.Turns == 7 && q.Timeout == time.Minute && q.Provider == "team" && q.Access == "proxy" && q.New.Profile == "careful"
+			return q.Agent == "codex" && q.Task.Model == "m1" && q.Task.Instructions == "be brief" && q.Task.Turns == 7 &&
+				q.Timeout == time.Minute && q.Provider == "team" && q.Access == "proxy" && q.New.Profile == "careful"
 		}},
-		{"what is said beside a profile", `{"agent":"claude","prompt":"p","model":"m2","max_turns":1,"timeout":5,"new":{"profile":"careful"}}`, func(q run.Request) bool {
-			return h.runs.who.IsOwner() && q.Agent == "claude" && q.Task.Model == "m2" && q.Task.Turns == 1 && q.Timeout == 5*time.Second
-		}},
+		{"what is said beside a profile",
+			`{"agent":"claude","prompt":"p","model":"m2","max_turns":1,"timeout":5,"new":{"profile":"careful"}}`,
+			func(q run.Request) bool {
+				return h.runs.who.IsOwner() && q.Agent == "claude" && q.Task.Model == "m2" && q.Task.Turns == 1 &&
+					q.Timeout == 5*time.Second
+			}},
 		{"a copy of a directory", `{"agent":"claude","prompt":"p","directory":"` + dir + `"}`, func(q run.Request) bool {
 			return q.New.Repository != nil && q.New.Repository.Source == dir && q.New.Repository.Uncommitted
 		}},
@@ -242,7 +256,8 @@ func TestRunRequests(t *testing.T) {
 		{"a sandbox and a new one", `{"agent":"claude","prompt":"p","sandbox":"one","new":{}}`, 400},
 		{"a conversation and a directory", `{"prompt":"p","resume":"r","directory":"/srv"}`, 400},
 		{"nothing to bind", `{"agent":"claude","prompt":"p","bind":true}`, 400},
-		{"a directory and a repository", `{"agent":"claude","prompt":"p","directory":"/srv","new":{"repository":{"source":"o/r"}}}`, 400},
+		{"a directory and a repository",
+			`{"agent":"claude","prompt":"p","directory":"/srv","new":{"repository":{"source":"o/r"}}}`, 400},
 		{"no such profile", `{"prompt":"p","new":{"profile":"other"}}`, 404},
 		{"no such field", `{"prompt":"p","command":"rm"}`, 400},
 		{"no turns", `{"agent":"claude","prompt":"p","max_turns":-1}`, 400},
@@ -256,16 +271,17 @@ func TestRunRequests(t *testing.T) {
 	}
 	t.Run("a directory for who is not the owner", func(t *testing.T) {
 		r := h.post("/runs", `{"agent":"claude","prompt":"p","directory":"`+dir+`"}`)
-		if records := h.store.audited(); r.StatusCode != http.StatusForbidden || len(records) == 0 || records[len(records)-1].Object != dir {
+		if records := h.store.audited(); r.StatusCode != http.StatusForbidden || len(records) == 0 ||
+			records[len(records)-1].Object != dir {
 			t.Errorf("%d %s, records %+v", r.StatusCode, r.body, records)
 		}
 	})
 }
 
-// TestWhoLeavesARun: an agent whose caller has gone is interrupted, unless it was
-// to go on.
+// TestWhoLeavesARun: an agent whose caller has gone is interrupted, unless it was to go on.
 func TestWhoLeavesARun(t *testing.T) {
-	for body, interrupted := range map[string]bool{`{"agent":"claude","prompt":"p"}`: true, `{"agent":"claude","prompt":"p","detach":true}`: false} {
+	for body, interrupted := range map[string]bool{`{"agent":"claude","prompt":"p"}`: true,
+		`{"agent":"claude","prompt":"p","detach":true}`: false} {
 		h := start(t, nil)
 		h.runs.hangs = make(chan struct{})
 		ctx, leave := context.WithCancel(t.Context())
@@ -316,16 +332,20 @@ func TestRunRecords(t *testing.T) {
 		{"GET", "/export", "", 200, "application/x-tar", "an archive"},
 		{"GET", "/recordings/t1", "", 200, "application/x-asciicast", `{"version":2}`},
 	} {
-		if r := h.do(h.client, c.method, "/runs/"+someRun+c.path, c.body); r.StatusCode != c.status || c.kind != "" && r.Header.Get("Content-Type") != c.kind || r.body != c.want {
+		if r := h.do(h.client, c.method, "/runs/"+someRun+c.path, c.body); r.StatusCode != c.status || c.kind != "" &&
+			r.Header.Get("Content-Type") != c.kind || r.body != c.want {
 			t.Errorf("%s %s: %d %s %s", c.method, c.path, r.StatusCode, r.Header.Get("Content-Type"), r.body)
 		}
-		if r := h.do(h.client, c.method, "/runs/nobody"+c.path, c.body); r.StatusCode != http.StatusNotFound || r.error(t).Code != string(cove.NotFound) {
+		if r := h.do(h.client, c.method, "/runs/nobody"+c.path, c.body); r.StatusCode != http.StatusNotFound ||
+			r.error(t).Code != string(cove.NotFound) {
 			t.Errorf("%s %s of nobody: %d %s", c.method, c.path, r.StatusCode, r.body)
 		}
 	}
 	want := []string{
-		fmt.Sprintf("list %+v", store.RunQuery{Agent: "claude", Status: "failed", Sandbox: "sb_1", Cursor: "x", Limit: 5}), "get " + someRun,
-		"interrupt " + someRun + " false", "interrupt nobody false", "interrupt " + someRun + " true", "interrupt nobody true", "remove " + someRun, "remove nobody",
+		fmt.Sprintf("list %+v", store.RunQuery{Agent: "claude", Status: "failed", Sandbox: "sb_1", Cursor: "x", Limit: 5}),
+		"get " + someRun,
+		"interrupt " + someRun + " false", "interrupt nobody false", "interrupt " + someRun + " true",
+		"interrupt nobody true", "remove " + someRun, "remove nobody",
 		"export " + someRun, "export nobody", "recording " + someRun + " t1", "recording nobody t1",
 	}
 	if got := h.runs.notes(); !slices.Equal(got, want) {
@@ -338,23 +358,25 @@ func TestRunRecords(t *testing.T) {
 	}
 }
 
-// TestAgentAsALanguage: an agent stands where a language does, and its messages
-// are its output.
+// TestAgentAsALanguage: an agent stands where a language does, and its messages are its output.
 func TestAgentAsALanguage(t *testing.T) {
 	h := start(t, nil)
 	const body = `{"language":"claude","code":"mend it","timeout":9}`
 	done := decode[api.Execution](t, h.post("/execute", body), http.StatusOK)
-	if done.ID != someRun || done.Language != "claude" || done.Status != api.StatusCompleted || done.ExitCode != 0 || done.Duration != 2 || done.Stderr != "a warning\n" ||
+	if done.ID != someRun || done.Language != "claude" || done.Status != api.StatusCompleted || done.ExitCode != 0 ||
+		done.Duration != 2 || done.Stderr != "a warning\n" ||
 		strings.Count(done.Output, "\n") != 2 || !strings.Contains(done.Output, `"type":"result","content":"done"`) {
 		t.Errorf("%+v", done)
 	}
 	if q := h.runs.asked(); q.Task.Prompt != "mend it" || q.Agent != "claude" || q.Timeout != 9*time.Second {
 		t.Errorf("%+v", q)
 	}
-	if got := told(t, h.post("/execute/stream", body)); !slices.ContainsFunc(got, func(e string) bool { return strings.HasSuffix(e, "stdout") }) || !strings.HasSuffix(got[len(got)-1], " done") {
+	if got := told(t, h.post("/execute/stream", body)); !slices.ContainsFunc(got,
+		func(e string) bool { return strings.HasSuffix(e, "stdout") }) || !strings.HasSuffix(got[len(got)-1], " done") {
 		t.Errorf("%q", got)
 	}
-	for _, wrong := range []string{`{"language":"claude","code":"p","args":["x"]}`, `{"language":"claude","code":"p","stdin":"x"}`} {
+	for _, wrong := range []string{`{"language":"claude","code":"p","args":["x"]}`,
+		`{"language":"claude","code":"p","stdin":"x"}`} {
 		if r := h.post("/execute", wrong); r.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", wrong, r.StatusCode, r.body)
 		}

@@ -30,7 +30,8 @@ type Sandboxes interface {
 	Resume(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
 	Rename(ctx context.Context, who cove.Principal, ref, name string) (sandbox.View, error)
 	Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error
-	Extend(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange, documents []*policy.Document) (cut int, err error)
+	Extend(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange,
+		documents []*policy.Document) (cut int, err error)
 	Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
 }
 
@@ -39,32 +40,42 @@ var sandboxErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeError
 
 // addLastingRoutes adds the routes of detached sandboxes.
 func (s *Server) addLastingRoutes() {
-	route(s, huma.Operation{OperationID: "create-sandbox", Method: http.MethodPost, Path: "/sandboxes", Tags: []string{"sandboxes"},
+	route(s, huma.Operation{OperationID: "create-sandbox", Method: http.MethodPost, Path: "/sandboxes",
+		Tags:    []string{"sandboxes"},
 		Summary: "Make a long-lived sandbox",
-		Description: "Server-sent events: progress carries a Progress; created a Sandbox; error an Error; created or error is the last. What fails, and what the caller leaves before it is made, leaves nothing behind. " +
+		Description: "Server-sent events: progress carries a Progress; created a Sandbox; error an Error; created or error " +
+			"is the last. What fails, and what the caller leaves before it is made, leaves nothing behind. " +
 			"Lines that begin with a colon are heartbeats.",
 		Responses: s.creationResponses(),
 	}, append([]cove.Code{cove.Unsupported, cove.TooLarge}, sandboxErrors...), s.createSandbox)
 
-	route(s, huma.Operation{OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/sandboxes", Tags: []string{"sandboxes"},
-		Summary: "List the long-lived sandboxes, newest first", Description: "The caller's own; all of them for the machine's owner.",
+	route(s, huma.Operation{OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/sandboxes",
+		Tags:        []string{"sandboxes"},
+		Summary:     "List the long-lived sandboxes, newest first",
+		Description: "The caller's own; all of them for the machine's owner.",
 	}, storeErrors, s.listSandboxes)
 
-	route(s, huma.Operation{OperationID: "get-sandbox", Method: http.MethodGet, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"},
+	route(s, huma.Operation{OperationID: "get-sandbox", Method: http.MethodGet, Path: "/sandboxes/{sandbox}",
+		Tags:    []string{"sandboxes"},
 		Summary: "Get a long-lived sandbox",
 	}, sandboxErrors, s.getSandbox)
 
-	route(s, huma.Operation{OperationID: "change-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"},
+	route(s, huma.Operation{OperationID: "change-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{sandbox}",
+		Tags:    []string{"sandboxes"},
 		Summary: "Rename a long-lived sandbox",
 	}, sandboxErrors, s.changeSandbox)
 
-	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
-		Summary: "Destroy a long-lived sandbox", Description: "With all that is in it, unless keep_work is given. The machine's owner may also name an orphan by its id.",
+	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}",
+		Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Destroy a long-lived sandbox",
+		Description: "With all that is in it, unless keep_work is given. The machine's owner may also name an orphan by " +
+			"its id.",
 	}, sandboxErrors, s.destroySandbox)
 
 	for _, o := range []struct {
 		name, summary, description string
-		does                       func(s Sandboxes, ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
+		does                       func(s Sandboxes, ctx context.Context, who cove.Principal,
+			ref string) (sandbox.View, error)
 	}{
 		{"start", "Start a sandbox that is stopped", "Its workspace and home are as they were.", Sandboxes.Start},
 		{"stop", "Stop a sandbox", "Programs are asked to end, and after a moment killed. " +
@@ -72,20 +83,26 @@ func (s *Server) addLastingRoutes() {
 		{"pause", "Freeze a sandbox", "Nothing in it runs, and its memory is kept.", Sandboxes.Pause},
 		{"resume", "Let a sandbox that is paused go on", "", Sandboxes.Resume},
 	} {
-		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
+		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost,
+			Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
 			Summary: o.summary, Description: o.description,
-		}, append([]cove.Code{cove.Unsupported}, sandboxErrors...), func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
-			v, err := o.does(s.Sandboxes, ctx, exchangeOf(ctx).who, in.Sandbox)
-			return answerSandbox(ctx, v, err)
-		})
+		}, append([]cove.Code{cove.Unsupported}, sandboxErrors...),
+			func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
+				v, err := o.does(s.Sandboxes, ctx, exchangeOf(ctx).who, in.Sandbox)
+				return answerSandbox(ctx, v, err)
+			})
 	}
 
-	route(s, huma.Operation{OperationID: "change-sandbox-network", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/network", Tags: []string{"sandboxes"},
-		Summary: "Add to what a long-lived sandbox may reach", Description: "At once, and each time that it is started; connections that are no longer allowed are cut.",
+	route(s, huma.Operation{OperationID: "change-sandbox-network", Method: http.MethodPost,
+		Path: "/sandboxes/{sandbox}/network", Tags: []string{"sandboxes"},
+		Summary:     "Add to what a long-lived sandbox may reach",
+		Description: "At once, and each time that it is started; connections that are no longer allowed are cut.",
 	}, sandboxErrors, s.changeSandboxNetwork)
 
-	route(s, huma.Operation{OperationID: "get-sandbox-authority", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/ca", Tags: []string{"sandboxes"},
-		Summary: "Get the certificate of the authority that a sandbox trusts", Description: "Made for it alone; the key stays with the server.",
+	route(s, huma.Operation{OperationID: "get-sandbox-authority", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/ca",
+		Tags:        []string{"sandboxes"},
+		Summary:     "Get the certificate of the authority that a sandbox trusts",
+		Description: "Made for it alone; the key stays with the server.",
 	}, sandboxErrors, s.sandboxAuthority)
 
 	s.addProcessRoutes()
@@ -117,10 +134,10 @@ func (s *Server) create(ctx context.Context, ex *exchange, r sandbox.Request) {
 	})
 }
 
-// stepByStep does something that takes a while and writes its steps as events,
-// and its result as the last one of a name. What fails before the first step is
-// answered with a status.
-func (s *Server) stepByStep(ctx context.Context, ex *exchange, last string, do func(context.Context, func(workspace.Step)) (any, error)) {
+// stepByStep does something that takes a while and writes its steps as events, and its result as the last one of a
+// name. What fails before the first step is answered with a status.
+func (s *Server) stepByStep(ctx context.Context, ex *exchange, last string,
+	do func(context.Context, func(workspace.Step)) (any, error)) {
 	events := &eventStream{w: ex.w, clock: s.Clock}
 	defer events.stop()
 	began := s.Clock.Monotonic()
@@ -130,7 +147,8 @@ func (s *Server) stepByStep(ctx context.Context, ex *exchange, last string, do f
 		if !events.begun() {
 			events.open(s.Heartbeat)
 		}
-		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done, Note: step.Note, Elapsed: s.Clock.Since(began).Seconds()}) {
+		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done, Note: step.Note,
+			Elapsed: s.Clock.Since(began).Seconds()}) {
 			cancel() // the caller has gone
 		}
 	})
@@ -159,12 +177,14 @@ func (e *eventStream) last(name string, v any) {
 
 // sandboxRequest turns a wire request into a request of the sandbox package. It checks the form, and the rules that
 // depend on the caller.
-func (s *Server) sandboxRequest(ctx context.Context, who cove.Principal, q api.SandboxRequest) (r sandbox.Request, err error) {
+func (s *Server) sandboxRequest(ctx context.Context, who cove.Principal,
+	q api.SandboxRequest) (r sandbox.Request, err error) {
 	if err := checkTokens(q.Mounts); err != nil {
 		return r, err
 	}
 	if q.Bind != "" && q.Repository != nil {
-		return r, cove.Errorf(cove.InvalidArgument, "bind and repository exclude each other").WithHint("leave one of them out")
+		return r, cove.Errorf(cove.InvalidArgument, "bind and repository exclude each other").
+			WithHint("leave one of them out")
 	}
 	r = sandbox.Request{Name: q.Name}
 	if r.Files, err = files(q.Files); err != nil {
@@ -183,9 +203,11 @@ func (s *Server) sandboxRequest(ctx context.Context, who cove.Principal, q api.S
 	}
 	if g := q.Repository; g != nil {
 		if g.Worktree && !who.IsOwner() {
-			return r, cove.Errorf(cove.Forbidden, "a worktree is for the machine's owner, who can edit it").WithHint("leave repository.worktree out")
+			return r, cove.Errorf(cove.Forbidden, "a worktree is for the machine's owner, who can edit it").
+				WithHint("leave repository.worktree out")
 		}
-		r.Repository = &workspace.Repository{Source: g.Source, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted}
+		r.Repository = &workspace.Repository{Source: g.Source, Branch: g.Branch, From: g.From, Sparse: g.Sparse,
+			Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted}
 	}
 	return r, nil
 }
@@ -194,7 +216,8 @@ func (s *Server) sandboxRequest(ctx context.Context, who cove.Principal, q api.S
 func checkTokens(mounts []api.Mount) error {
 	for _, m := range mounts {
 		if path.Dir(path.Clean(m.Target)) == cove.Tokens {
-			return cove.Errorf(cove.InvalidArgument, "mounts: %s is for tokens, which a profile alone puts into sandboxes", cove.Tokens).
+			return cove.Errorf(cove.InvalidArgument,
+				"mounts: %s is for tokens, which a profile alone puts into sandboxes", cove.Tokens).
 				WithHint("name a profile with a token_file, or attach it elsewhere")
 		}
 	}
@@ -206,7 +229,8 @@ func sandboxSpec(q api.SandboxRequest) (cove.Spec, error) {
 	spec := apispec.Spec(q.Spec)
 	spec.Network, spec.Git = apispec.Network(q.Network), apispec.Identity(q.Git)
 	spec.Agent, spec.Bind, spec.AllowPR, spec.SSHAgent = q.Agent, q.Bind, q.AllowPR, q.SSHAgent
-	if dir := path.Clean(q.WorkDir); strings.HasPrefix(q.WorkDir, "/") && dir != cove.Workspace && !strings.HasPrefix(dir, cove.Workspace+"/") {
+	if dir := path.Clean(q.WorkDir); strings.HasPrefix(q.WorkDir, "/") && dir != cove.Workspace &&
+		!strings.HasPrefix(dir, cove.Workspace+"/") {
 		return spec, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)
 	}
 	spec.WorkDir = strings.TrimPrefix(path.Clean("/"+strings.TrimPrefix(q.WorkDir, cove.Workspace)), "/")
@@ -292,7 +316,8 @@ type sandboxNetworkInput struct {
 }
 
 // changeSandboxNetwork is POST /sandboxes/{sandbox}/network.
-func (s *Server) changeSandboxNetwork(ctx context.Context, in *sandboxNetworkInput) (*answer[api.NetworkChanged], error) {
+func (s *Server) changeSandboxNetwork(ctx context.Context,
+	in *sandboxNetworkInput) (*answer[api.NetworkChanged], error) {
 	docs, err := policy.Documents(apispec.Change(in.Body))
 	if err != nil {
 		return nil, err
@@ -320,6 +345,8 @@ func (s *Server) creationResponses() map[string]*huma.Response {
 func (s *Server) stepResponses(last string, result reflect.Type) map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
-		schemas.Schema(typeOf[api.Progress](), true, ""), schemas.Schema(result, true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
-	return eventResponses(nil, "Always 0: the stream cannot be taken up again", data, api.EventProgress, last, api.EventError)
+		schemas.Schema(typeOf[api.Progress](), true, ""), schemas.Schema(result, true, ""),
+		schemas.Schema(typeOf[api.Error](), true, "")}}
+	return eventResponses(nil, "Always 0: the stream cannot be taken up again", data, api.EventProgress, last,
+		api.EventError)
 }

@@ -15,7 +15,8 @@ func sandboxOf(who cove.Principal, v sandbox.View) api.Sandbox {
 	spec, shown := v.Spec, apispec.SpecOf(v.Spec.Spec)
 	s := api.Sandbox{
 		ID: string(v.ID), Name: v.Name, State: string(v.State), Error: v.Reason,
-		Engine: spec.Engine, Isolation: shown.Isolation, Image: cmp.Or(spec.Image, "host"), Profile: spec.Profile, Agent: spec.Agent,
+		Engine: spec.Engine, Isolation: shown.Isolation, Image: cmp.Or(spec.Image, "host"), Profile: spec.Profile,
+		Agent:     spec.Agent,
 		Directory: spec.Directory, WorkDir: spec.WorkDir, Within: string(v.Within),
 		Network: string(cmp.Or(spec.Mode, cove.NetworkNone)), AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "",
 		Limits: *shown.Limits, Mounts: shown.Mounts, Exposes: sandbox.Exposed(spec.Mounts), Labels: spec.Labels,

@@ -12,7 +12,8 @@ import (
 func TestSandboxOf(t *testing.T) {
 	v := sandbox.View{Sandbox: store.Sandbox{
 		Owner: cove.KeyHolder("ci"), State: cove.StateRunning,
-		Spec: store.SandboxSpec{Directory: "/srv/one", Repository: &store.SandboxRepository{Source: "o/r", Branch: "cove/one"}},
+		Spec: store.SandboxSpec{Directory: "/srv/one", Repository: &store.SandboxRepository{Source: "o/r",
+			Branch: "cove/one"}},
 	}}
 	for who, want := range map[cove.Principal]string{cove.MachineOwner(): "/srv/one", cove.KeyHolder("ci"): ""} {
 		got := sandboxOf(who, v)

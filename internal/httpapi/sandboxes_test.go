@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// fakeLasting has one sandbox. What the tests of commands and terminals ask for
-// is not here.
+// fakeLasting has one sandbox. What the tests of commands and terminals ask for is not here.
 type fakeLasting struct {
 	Processes
 
@@ -69,7 +68,8 @@ func (f *fakeLasting) found(ref string, state cove.State) (sandbox.View, error) 
 	return sandbox.View{}, cove.Errorf(cove.NotFound, "there is no sandbox %q", ref)
 }
 
-func (f *fakeLasting) Create(_ context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (sandbox.View, error) {
+func (f *fakeLasting) Create(_ context.Context, who cove.Principal, r sandbox.Request,
+	progress func(workspace.Step)) (sandbox.View, error) {
 	f.note("create", r.Name, who.String())
 	f.mu.Lock()
 	f.request, f.who = r, who
@@ -131,7 +131,8 @@ func (f *fakeLasting) Destroy(_ context.Context, who cove.Principal, ref string,
 	return err
 }
 
-func (f *fakeLasting) Extend(_ context.Context, who cove.Principal, ref string, change store.NetworkChange, documents []*policy.Document) (int, error) {
+func (f *fakeLasting) Extend(_ context.Context, who cove.Principal, ref string, change store.NetworkChange,
+	documents []*policy.Document) (int, error) {
 	_, err := f.change(who, "extend by "+strings.Join(change.Allow, ","), ref, cove.StateRunning)
 	return 2, err
 }
@@ -188,8 +189,7 @@ func TestSandboxes(t *testing.T) {
 	}
 }
 
-// TestCreateSandbox: its steps come as events, and what fails before the first
-// as a status.
+// TestCreateSandbox: its steps come as events, and what fails before the first as a status.
 func TestCreateSandbox(t *testing.T) {
 	h := start(t, nil)
 	events := func(body string) string {
@@ -237,7 +237,8 @@ func TestCreateSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := h.do(h.owner, "POST", "/sandboxes", `{"name":"one","repository":{"source":"/src","branch":"b","from":"f","sparse":["d"],"depth":3,"worktree":true},
+	r := h.do(h.owner, "POST", "/sandboxes",
+		`{"name":"one","repository":{"source":"/src","branch":"b","from":"f","sparse":["d"],"depth":3,"worktree":true},
 		"image":"dir:/etc","engine":"fake","isolation":"microvm","agent":"claude","limits":{"memory_mb":64,"cpus":0.5},"network":{"enabled":true,"allow":["a.test"],"credentials":["github"]},
 		"mounts":[{"source":"`+dir+`/data","target":"/data","read_only":true}],"files":[{"path":"a/b","content":"x","mode":448}],"env":{"A":"b"},"work_dir":"/workspace/sub",
 		"allow_pr":true,"git":{"name":"Ada","email":"ada@example.com"},"ssh_agent":"/tmp/agent","labels":{"k":"v"}}`)
@@ -245,12 +246,15 @@ func TestCreateSandbox(t *testing.T) {
 		t.Fatalf("status %d: %s", r.StatusCode, r.body)
 	}
 	q := h.lasting.asked()
-	if q.Name != "one" || !h.lasting.who.IsOwner() || q.Image != "dir:/etc" || q.Engine != "fake" || q.Isolation != cove.IsolationMicroVM || q.Agent != "claude" || q.WorkDir != "sub" ||
+	if q.Name != "one" || !h.lasting.who.IsOwner() || q.Image != "dir:/etc" || q.Engine != "fake" ||
+		q.Isolation != cove.IsolationMicroVM || q.Agent != "claude" || q.WorkDir != "sub" ||
 		!q.AllowPR || q.SSHAgent != "/tmp/agent" || q.Env["A"] != "b" || q.Labels["k"] != "v" || q.Git.Name != "Ada" ||
-		q.Limits.Memory != 64<<20 || q.Limits.CPUs != 0.5 || q.Network.Allow[0] != "a.test" || q.Network.Credentials[0] != "github" {
+		q.Limits.Memory != 64<<20 || q.Limits.CPUs != 0.5 || q.Network.Allow[0] != "a.test" ||
+		q.Network.Credentials[0] != "github" {
 		t.Errorf("asked for is %+v", q)
 	}
-	if g := q.Repository; g == nil || g.Source != "/src" || g.Branch != "b" || g.From != "f" || g.Sparse[0] != "d" || g.Depth != 3 || !g.Worktree {
+	if g := q.Repository; g == nil || g.Source != "/src" || g.Branch != "b" || g.From != "f" || g.Sparse[0] != "d" ||
+		g.Depth != 3 || !g.Worktree {
 		t.Errorf("the repository asked for is %+v", q.Repository)
 	}
 	if len(q.Mounts) != 1 || q.Mounts[0] != (cove.Mount{Source: dir + "/data", Target: "/data", ReadOnly: true}) {
@@ -259,7 +263,8 @@ func TestCreateSandbox(t *testing.T) {
 	if len(q.Files) != 1 || q.Files[0].Path != "a/b" || q.Files[0].Mode != 0o700 {
 		t.Errorf("files: %+v", q.Files)
 	}
-	if r := h.post("/sandboxes", `{"profile":"p"}`); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "no profile") {
+	if r := h.post("/sandboxes", `{"profile":"p"}`); r.StatusCode != http.StatusNotFound ||
+		!strings.Contains(r.body, "no profile") {
 		t.Errorf("a profile that is not there: status %d: %s", r.StatusCode, r.body)
 	}
 	if h.post("/sandboxes", `{"repository":{"source":"a/b"}}`); h.lasting.who.IsOwner() {

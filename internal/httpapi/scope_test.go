@@ -13,9 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 )
 
-// TestKeysSeeTheirOwnExecutions: an execution, what it says, what it may reach and
-// what becomes of that is for the key that asked for it, and for the machine's
-// owner. For another key it is not there.
+// TestKeysSeeTheirOwnExecutions: an execution, what it says, what it may reach and what becomes of that is for the key
+// that asked for it, and for the machine's owner. For another key it is not there.
 func TestKeysSeeTheirOwnExecutions(t *testing.T) {
 	e := newEstate(t)
 	id := e.begin(t, keeper)
@@ -26,9 +25,11 @@ func TestKeysSeeTheirOwnExecutions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject, Who: cove.KeyHolder("keeper"), Time: time.Now(), Until: time.Now().Add(time.Hour)}
+	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject,
+		Who: cove.KeyHolder("keeper"), Time: time.Now(), Until: time.Now().Add(time.Hour)}
 	must(e.store.Approve(t.Context(), remembered))
-	must(e.store.AppendDecisions(t.Context(), 100, decision.Decision{Time: time.Now(), Execution: id, Client: "key:keeper", Host: "api.example.com", Verdict: decision.Allow}))
+	must(e.store.AppendDecisions(t.Context(), 100, decision.Decision{Time: time.Now(), Execution: id, Client: "key:keeper",
+		Host: "api.example.com", Verdict: decision.Allow}))
 
 	execution := "/executions/" + id
 	requests := []struct{ method, path, body string }{
@@ -47,7 +48,8 @@ func TestKeysSeeTheirOwnExecutions(t *testing.T) {
 		}
 	}
 	lists := []struct{ path, has string }{
-		{"/executions", id}, {"/network/holds", hold}, {"/network/holds?execution=" + id, hold}, {"/network/approvals", string(remembered.ID)},
+		{"/executions", id}, {"/network/holds", hold}, {"/network/holds?execution=" + id, hold},
+		{"/network/approvals", string(remembered.ID)},
 		{"/network/decisions", "api.example.com"}, {"/network/decisions?execution=" + id, "api.example.com"},
 	}
 	for _, l := range lists {
@@ -67,7 +69,8 @@ func TestKeysSeeTheirOwnExecutions(t *testing.T) {
 		}
 	}
 	for _, who := range []string{keeper, machine} {
-		if code, text := e.ask(t, who, "GET", execution+"/stream", ""); code != http.StatusOK || !strings.Contains(text, "4711") {
+		if code, text := e.ask(t, who, "GET", execution+"/stream", ""); code != http.StatusOK ||
+			!strings.Contains(text, "4711") {
 			t.Errorf("%q follows: %d %s", who, code, text)
 		}
 	}
@@ -92,7 +95,8 @@ func TestKeysSeeTheirOwnExecutions(t *testing.T) {
 			}
 		}
 	}
-	for who, want := range map[string]int{keeper: http.StatusForbidden, stranger: http.StatusForbidden, machine: http.StatusOK} {
+	for who, want := range map[string]int{keeper: http.StatusForbidden, stranger: http.StatusForbidden,
+		machine: http.StatusOK} {
 		if code, text := e.ask(t, who, "GET", "/audit/verify", ""); code != want {
 			t.Errorf("%q verifies: %d %s", who, code, text)
 		}
@@ -103,7 +107,8 @@ func TestKeysSeeTheirOwnExecutions(t *testing.T) {
 func TestOwnersExecutionsAreTheOwners(t *testing.T) {
 	e := newEstate(t)
 	id := e.begin(t, machine)
-	for _, r := range []struct{ method, path string }{{"GET", "/executions/" + id}, {"DELETE", "/executions/" + id}, {"POST", "/network/holds/" + string(e.ways[0].hold.ID)}} {
+	for _, r := range []struct{ method, path string }{{"GET", "/executions/" + id}, {"DELETE", "/executions/" + id},
+		{"POST", "/network/holds/" + string(e.ways[0].hold.ID)}} {
 		body := ""
 		if r.method == "POST" {
 			body = `{"allow":true}`

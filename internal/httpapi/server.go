@@ -1,9 +1,8 @@
-// Package httpapi owns Cove's HTTP edge: routes, wire formats, and what stands
-// in front of them: identity, limits, and one answer for every error.
+// Package httpapi owns Cove's HTTP edge: routes, wire formats, and what stands in front of them: identity, limits, and
+// one answer for every error.
 //
-// A request passes the guards in the order of [Server.guards], each of which
-// may refuse it; then its route's handler, which turns wire types into those of
-// package sandbox and back. A route is closed unless it says otherwise.
+// A request passes the guards in the order of [Server.guards], each of which may refuse it; then its route's handler,
+// which turns wire types into those of package sandbox and back. A route is closed unless it says otherwise.
 package httpapi
 
 import (
@@ -35,19 +34,20 @@ import (
 
 // Executor runs executions; execution.Executions is one.
 type Executor interface {
-	// Execute runs r to its end. It calls started once the execution has its
-	// id and before anything reaches out, which may be nil: the result has the
-	// output too. The end of ctx ends the execution.
-	Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error)
+	// Execute runs r to its end. It calls started once the execution has its id and before anything reaches out, which
+	// may be nil: the result has the output too. The end of ctx ends the execution.
+	Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID),
+		out process.Output) (execution.Result, error)
 	// Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it
 	// has ended or runs in another process.
 	Kill(ctx context.Context, who cove.Principal, id cove.ExecutionID) error
 	// Follow hands out the output of a running execution of the principal's from a position on,
 	// to its end, after calling begun. Errors as Kill's.
-	Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from execution.Position, begun func(), out process.Output) error
-	// ExtendNetwork adds to what a running execution of the principal's may reach. Errors as
-	// Kill's.
-	ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error)
+	Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from execution.Position, begun func(),
+		out process.Output) error
+	// ExtendNetwork adds to what a running execution of the principal's may reach. Errors as Kill's.
+	ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID,
+		documents []*policy.Document) (cut int, err error)
 	// Certificate returns that of the authority which a running execution of the principal's
 	// trusts, as PEM. Errors as ExtendNetwork's.
 	Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error)
@@ -70,8 +70,7 @@ type Options struct {
 	Repositories Repositories
 	Work         Work // nil: there are no routes that bring work back
 	Runs         Runs // nil: there are no routes of runs of agents
-	// Agents are the coding agents of this machine; nil: there are no routes of
-	// them.
+	// Agents are the coding agents of this machine; nil: there are no routes of them.
 	Agents Agents
 	// Profiles reads the named configurations that there are.
 	Profiles func() ([]api.Profile, error)
@@ -79,8 +78,7 @@ type Options struct {
 	Store    store.Vault
 	// Approvals lists and answers the requests that wait.
 	Approvals Approvals
-	// CheckPath judges host paths as hostpath.Check does: with nil roots it
-	// applies only what is always refused.
+	// CheckPath judges host paths as hostpath.Check does: with nil roots it applies only what is always refused.
 	CheckPath func(path string, roots []string) (resolved string, err error)
 	// Flush writes to Store what this process has decided and not written yet.
 	Flush func()
@@ -143,7 +141,8 @@ func New(o Options) (*Server, error) {
 	}
 	o.fill()
 	s := &Server{Options: o, mux: http.NewServeMux(), keys: keys, rates: newLimiter(o.Rate),
-		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies), base: o.Clock.Monotonic(), since: o.Clock.Now(), closing: make(chan struct{})}
+		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies), base: o.Clock.Monotonic(),
+		since: o.Clock.Now(), closing: make(chan struct{})}
 	s.audit = newAuditor()
 	s.metrics = newMetrics(o.Executor)
 	s.metrics.registry.MustRegister(o.Collectors...)
@@ -191,7 +190,8 @@ func (s *Server) CheckListener(ln net.Listener) error {
 	if len(s.Keys) > 0 || isLoopback(ln.Addr()) {
 		return nil
 	}
-	return cove.Errorf(cove.InvalidArgument, "refusing to listen on %s without API keys: everybody who reaches it could run code", ln.Addr()).
+	return cove.Errorf(cove.InvalidArgument,
+		"refusing to listen on %s without API keys: everybody who reaches it could run code", ln.Addr()).
 		WithHint("add a key (cove config new-key), or listen on 127.0.0.1")
 }
 
@@ -215,9 +215,8 @@ func (s *Server) Serve(ln net.Listener) error {
 	return s.serve(ln)
 }
 
-// ServeLocal serves the owner: callers whom the listener itself has let in,
-// because only the owner can connect to it (a unix socket in a private
-// directory, or connections within this process). It closes ln.
+// ServeLocal serves the owner: callers whom the listener itself has let in, because only the owner can connect to it (a
+// unix socket in a private directory, or connections within this process). It closes ln.
 func (s *Server) ServeLocal(ln net.Listener) error {
 	return s.serve(origin{ln, fromOwner})
 }

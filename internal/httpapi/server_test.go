@@ -92,7 +92,8 @@ func TestLimiterIsBounded(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	h := start(t, func(o *Options) { o.MaxRequests = 2 })
 	release, begun := make(chan struct{}), make(chan cove.ExecutionID, 2)
-	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		begun <- id
@@ -125,7 +126,8 @@ func TestPlaces(t *testing.T) {
 func TestHistory(t *testing.T) {
 	h := start(t, nil)
 	id := cove.NewExecutionID()
-	h.store.executions[id] = store.Execution{ID: id, Language: "python", Status: cove.StatusCompleted, CreatedAt: time.Unix(1, 0).UTC(), Owner: cove.Address("127.0.0.1"), CodeHash: "h"}
+	h.store.executions[id] = store.Execution{ID: id, Language: "python", Status: cove.StatusCompleted,
+		CreatedAt: time.Unix(1, 0).UTC(), Owner: cove.Address("127.0.0.1"), CodeHash: "h"}
 	e := decode[api.Execution](t, h.get("/executions/"+string(id)), 200)
 	if e.ID != string(id) || e.SecurityEvents == nil {
 		t.Errorf("%+v", e)
@@ -136,12 +138,15 @@ func TestHistory(t *testing.T) {
 		t.Errorf("another's: status %d", r.StatusCode)
 	}
 	delete(h.store.executions, others)
-	l := decode[api.ExecutionList](t, h.get("/executions?language=python&status=completed&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05.5%2B01:00&cursor=abc&limit=7"), 200)
+	l := decode[api.ExecutionList](t,
+		h.get(
+			"/executions?language=python&status=completed&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05.5%2B01:00&cursor=abc&limit=7"), 200)
 	if len(l.Executions) != 1 {
 		t.Errorf("%+v", l)
 	}
 	q := h.store.query
-	if q.Client != "ip:127.0.0.1" || q.Language != "python" || q.Status != cove.StatusCompleted || q.Cursor != "abc" || q.Limit != 7 || !q.Since.Equal(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)) ||
+	if q.Client != "ip:127.0.0.1" || q.Language != "python" || q.Status != cove.StatusCompleted || q.Cursor != "abc" ||
+		q.Limit != 7 || !q.Since.Equal(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)) ||
 		!q.Until.Equal(time.Date(2031, 1, 2, 2, 4, 5, 500_000_000, time.UTC)) {
 		t.Errorf("query %+v", q)
 	}
@@ -149,7 +154,9 @@ func TestHistory(t *testing.T) {
 	if q := h.store.query; q.Limit != 50 || q.Cursor != "" || !q.Since.IsZero() {
 		t.Errorf("default query %+v", q)
 	}
-	for _, bad := range []string{"limit=0", "limit=501", "limit=-1", "limit=x", "limit=1e2", "status=odd", "since=yesterday", "since=2030-01-02", "until=1", "tenant=*", "language=" + strings.Repeat("x", 65), "cursor=" + strings.Repeat("x", 257)} {
+	for _, bad := range []string{"limit=0", "limit=501", "limit=-1", "limit=x", "limit=1e2", "status=odd",
+		"since=yesterday", "since=2030-01-02", "until=1", "tenant=*", "language=" + strings.Repeat("x", 65),
+		"cursor=" + strings.Repeat("x", 257)} {
 		if r := h.get("/executions?" + bad); r.StatusCode != 400 {
 			t.Errorf("%s: status %d", bad, r.StatusCode)
 		} else {
@@ -174,13 +181,15 @@ func TestKillErrors(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	h := start(t, nil)
-	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		r := finished(id)
 		r.Events = []detect.Event{{Rule: "nsenter", Severity: detect.High, Line: 1}}
 		r.Limit = cove.LimitTimeout
-		r.Models = []model.ProviderUsage{{Provider: "anthropic", Usage: model.Usage{Requests: 2, Input: 10, Output: 3, CacheRead: 100, Cost: 0.25}}}
+		r.Models = []model.ProviderUsage{{Provider: "anthropic",
+			Usage: model.Usage{Requests: 2, Input: 10, Output: 3, CacheRead: 100, Cost: 0.25}}}
 		return r, nil
 	}
 	h.post("/execute", snippet)
@@ -196,10 +205,14 @@ func TestMetrics(t *testing.T) {
 		`sandbox_execution_duration_seconds_count{language="python"} 2`,
 		`sandbox_executions_rejected_total{code="forbidden"} 1`,
 		`sandbox_security_events_total{rule="nsenter",severity="high"} 3`,
-		`sandbox_model_requests_total{provider="anthropic"} 6`, `sandbox_model_tokens_total{kind="input",provider="anthropic"} 30`,
-		`sandbox_model_tokens_total{kind="cache_read",provider="anthropic"} 300`, `sandbox_model_cost_dollars_total{provider="anthropic"} 0.75`,
-		`sandbox_active_executions 0`, `sandbox_queue_depth 0`, `sandbox_engine_up{engine="fake"} 1`, `sandbox_engine_up{engine="docker"} 0`,
-		`sandbox_http_requests_total{route="POST /execute",status="200"} 3`, `sandbox_http_requests_total{route="other",status="404"} 1`, "go_goroutines", "process_open_fds",
+		`sandbox_model_requests_total{provider="anthropic"} 6`,
+		`sandbox_model_tokens_total{kind="input",provider="anthropic"} 30`,
+		`sandbox_model_tokens_total{kind="cache_read",provider="anthropic"} 300`,
+		`sandbox_model_cost_dollars_total{provider="anthropic"} 0.75`,
+		`sandbox_active_executions 0`, `sandbox_queue_depth 0`, `sandbox_engine_up{engine="fake"} 1`,
+		`sandbox_engine_up{engine="docker"} 0`,
+		`sandbox_http_requests_total{route="POST /execute",status="200"} 3`,
+		`sandbox_http_requests_total{route="other",status="404"} 1`, "go_goroutines", "process_open_fds",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
@@ -221,7 +234,8 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"},
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -231,7 +245,8 @@ func TestTLS(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AddCert(cert)
 	h := start(t, func(o *Options) {
-		o.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+			MinVersion: tls.VersionTLS12}
 	})
 	h.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
 	plain := h.url
@@ -277,7 +292,8 @@ func TestShutdownWaitsAndThenCuts(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(ln) }()
 		begun, release := make(chan struct{}), make(chan struct{})
-		fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+		fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID),
+			_ process.Output) (execution.Result, error) {
 			id := cove.NewExecutionID()
 			started(id)
 			close(begun)

@@ -46,8 +46,7 @@ func (e *eventStream) begun() bool {
 	return e.started
 }
 
-// heartbeat shows the client and everything between that the stream lives,
-// and shows us when it does not.
+// heartbeat shows the client and everything between that the stream lives, and shows us when it does not.
 func (e *eventStream) heartbeat(every time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

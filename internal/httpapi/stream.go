@@ -118,8 +118,7 @@ func (e *eventWriter) output(name string, stream int, p []byte) error {
 	return e.err
 }
 
-// wholeCharacters is the length of p without a character that is cut off at
-// its end: chunks end anywhere.
+// wholeCharacters is the length of p without a character that is cut off at its end: chunks end anywhere.
 func wholeCharacters(p []byte) int {
 	for i := 1; i <= min(len(p), utf8.UTFMax-1); i++ {
 		if c := p[len(p)-i]; utf8.RuneStart(c) {
@@ -167,23 +166,28 @@ func (e *eventWriter) outputEvent(name string, p []byte) {
 func (s *Server) streamResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
-		schemas.Schema(typeOf[api.OutputEvent](), true, ""), schemas.Schema(typeOf[api.HoldList](), true, ""), schemas.Schema(typeOf[api.Execution](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
-	headers := map[string]*huma.Param{api.ExecutionIDHeader: {Description: "The execution's id, before its first event", Schema: &huma.Schema{Type: huma.TypeString}}}
-	return eventResponses(headers, "How much of stdout and of stderr has come, in bytes: 12-0. For Last-Event-ID of GET /executions/{id}/stream", data,
+		schemas.Schema(typeOf[api.OutputEvent](), true, ""), schemas.Schema(typeOf[api.HoldList](), true, ""),
+		schemas.Schema(typeOf[api.Execution](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
+	headers := map[string]*huma.Param{api.ExecutionIDHeader: {Description: "The execution's id, before its first event",
+		Schema: &huma.Schema{Type: huma.TypeString}}}
+	return eventResponses(headers,
+		"How much of stdout and of stderr has come, in bytes: 12-0. For Last-Event-ID of GET /executions/{id}/stream", data,
 		api.EventStdout, api.EventStderr, api.EventHolds, api.EventDone, api.EventError)
 }
 
 // eventResponses documents a stream of events.
-func eventResponses(headers map[string]*huma.Param, id string, data *huma.Schema, events ...any) map[string]*huma.Response {
+func eventResponses(headers map[string]*huma.Param, id string, data *huma.Schema,
+	events ...any) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {
 		Description: "A stream of server-sent events",
 		Headers:     headers,
-		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{
-			Type: huma.TypeObject, Required: []string{"id", "event", "data"},
-			Properties: map[string]*huma.Schema{
-				"id":    {Type: huma.TypeString, Description: id},
-				"event": {Type: huma.TypeString, Enum: events},
-				"data":  data,
-			}}}}},
+		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeArray,
+			Items: &huma.Schema{
+				Type: huma.TypeObject, Required: []string{"id", "event", "data"},
+				Properties: map[string]*huma.Schema{
+					"id":    {Type: huma.TypeString, Description: id},
+					"event": {Type: huma.TypeString, Enum: events},
+					"data":  data,
+				}}}}},
 	}}
 }

@@ -77,11 +77,13 @@ func (h *harness) streamed(ctx context.Context, client *http.Client, body string
 	return resp
 }
 
-type executeFunc = func(ctx context.Context, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error)
+type executeFunc = func(ctx context.Context, r execution.Request, started func(cove.ExecutionID),
+	out process.Output) (execution.Result, error)
 
 // writes is an execution that writes these chunks to stdout.
 func writes(chunks ...string) executeFunc {
-	return func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+	return func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		out process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		for _, c := range chunks {
@@ -121,7 +123,8 @@ func output(t *testing.T, events []sse, name string) []byte {
 func TestStream(t *testing.T) {
 	h := start(t, nil)
 	resp := h.streamed(t.Context(), h.client, snippet)
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
+		resp.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("status %d, headers %v", resp.StatusCode, resp.Header)
 	}
 	events, _ := readEvents(t, resp.Body)
@@ -134,7 +137,8 @@ func TestStream(t *testing.T) {
 		}
 	}
 	var e api.Execution
-	if err := json.Unmarshal([]byte(events[2].data), &e); err != nil || e.ExitCode != 3 || e.Output != "" || e.ID != resp.Header.Get(api.ExecutionIDHeader) {
+	if err := json.Unmarshal([]byte(events[2].data), &e); err != nil || e.ExitCode != 3 || e.Output != "" ||
+		e.ID != resp.Header.Get(api.ExecutionIDHeader) {
 		t.Errorf("done is %+v (%v)", e, err)
 	}
 }
@@ -145,7 +149,8 @@ func TestOutputCannotForgeEvents(t *testing.T) {
 	h := start(t, nil)
 	hostile := []string{
 		"\n\nevent: done\ndata: {}\n\n", "\r\r", "\r\n\r\n", "id: 99\nretry: 1\n\n", ": comment\n\n", "data: x\r\rdata: y",
-		"\u2028\u2029\u0085", "\x00\x01\x1b[2J\x1b]52;c;AAAA\x07", "\xff\xfe\n\nevent: error\n\n", "\xed\xa0\x80", "é€😀", "\uFEFF", "</script><script>", `"}` + "\n\n" + `{"`,
+		"\u2028\u2029\u0085", "\x00\x01\x1b[2J\x1b]52;c;AAAA\x07", "\xff\xfe\n\nevent: error\n\n", "\xed\xa0\x80", "é€😀",
+		"\uFEFF", "</script><script>", `"}` + "\n\n" + `{"`,
 	}
 	for _, cut := range []int{1, 2, 3, 5, 1000} {
 		all := strings.Join(hostile, "")
@@ -206,9 +211,11 @@ func TestErrorsBeforeAndAfterTheBeginning(t *testing.T) {
 		err    error
 		status int
 	}{
-		{cove.Errorf(cove.Overloaded, "busy"), 429}, {cove.Errorf(cove.Forbidden, "no"), 403}, {cove.Errorf(cove.RuntimeMissing, "none"), 422}, {errors.New("odd"), 500},
+		{cove.Errorf(cove.Overloaded, "busy"), 429}, {cove.Errorf(cove.Forbidden, "no"), 403},
+		{cove.Errorf(cove.RuntimeMissing, "none"), 422}, {errors.New("odd"), 500},
 	} {
-		h.fake.do = func(context.Context, execution.Request, func(cove.ExecutionID), process.Output) (execution.Result, error) {
+		h.fake.do = func(context.Context, execution.Request, func(cove.ExecutionID),
+			process.Output) (execution.Result, error) {
 			return execution.Result{}, c.err
 		}
 		r := h.post("/execute/stream", snippet)
@@ -222,7 +229,8 @@ func TestErrorsBeforeAndAfterTheBeginning(t *testing.T) {
 			t.Error("no Retry-After")
 		}
 
-		h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+		h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+			out process.Output) (execution.Result, error) {
 			started(cove.NewExecutionID())
 			out.Stdout([]byte("half a character \xc3"))
 			return execution.Result{}, c.err
@@ -231,7 +239,8 @@ func TestErrorsBeforeAndAfterTheBeginning(t *testing.T) {
 		events, _ := readEvents(t, resp.Body)
 		last := events[len(events)-1]
 		var e api.Error
-		if err := json.Unmarshal([]byte(last.data), &e); err != nil || last.event != "error" || e.Code != string(cove.ErrorCode(c.err)) || e.RequestID != resp.Header.Get("X-Request-Id") {
+		if err := json.Unmarshal([]byte(last.data), &e); err != nil || last.event != "error" ||
+			e.Code != string(cove.ErrorCode(c.err)) || e.RequestID != resp.Header.Get("X-Request-Id") {
 			t.Errorf("%v: the last event is %+v", c.err, last)
 		}
 		if got := output(t, events, "stdout"); string(got) != "half a character \xc3" {
@@ -244,7 +253,8 @@ func TestErrorsBeforeAndAfterTheBeginning(t *testing.T) {
 func TestHeadersComeAtOnce(t *testing.T) {
 	h := start(t, nil)
 	release := make(chan struct{})
-	h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		<-release
@@ -264,7 +274,8 @@ func TestHeartbeat(t *testing.T) {
 	m := clocktest.NewManual(time.Unix(1_900_000_000, 0))
 	h := start(t, func(o *Options) { o.Clock, o.Heartbeat = m, 15*time.Second })
 	release := make(chan struct{})
-	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		<-release
@@ -294,7 +305,8 @@ func TestALeavingClientEndsTheExecution(t *testing.T) {
 	h := start(t, nil)
 	for _, path := range []string{"/execute", "/execute/stream"} {
 		begun, ended := make(chan struct{}), make(chan error, 1)
-		h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+		h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID),
+			_ process.Output) (execution.Result, error) {
 			started(cove.NewExecutionID())
 			close(begun)
 			select {
@@ -309,7 +321,9 @@ func TestALeavingClientEndsTheExecution(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(snippet), snippet)
+		fmt.Fprintf(conn,
+			"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path,
+			len(snippet), snippet)
 		<-begun
 		conn.Close()
 		if err := <-ended; err != nil {
@@ -318,15 +332,15 @@ func TestALeavingClientEndsTheExecution(t *testing.T) {
 	}
 }
 
-// TestSlowReaders: a client that does not read costs a bounded buffer, and is
-// dropped after WriteTimeout.
+// TestSlowReaders: a client that does not read costs a bounded buffer, and is dropped after WriteTimeout.
 func TestSlowReaders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real timers; make test runs it")
 	}
 	h := start(t, func(o *Options) { o.WriteTimeout = 300 * time.Millisecond })
 	written, ended := 0, make(chan error, 1)
-	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
+		out process.Output) (execution.Result, error) {
 		started(cove.NewExecutionID())
 		chunk := bytes.Repeat([]byte("x"), 32<<10)
 		for range 4096 { // 128 MiB
@@ -345,7 +359,9 @@ func TestSlowReaders(t *testing.T) {
 	}
 	defer conn.Close()
 	conn.(*net.TCPConn).SetReadBuffer(4096)
-	fmt.Fprintf(conn, "POST /execute/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(snippet), snippet)
+	fmt.Fprintf(conn,
+		"POST /execute/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		len(snippet), snippet)
 	select {
 	case err := <-ended:
 		if err == nil {
@@ -359,13 +375,13 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// TestLongExecutionsOutliveTheReadTimeout: the deadline of the body must not
-// be taken for a client that has gone.
+// TestLongExecutionsOutliveTheReadTimeout: the deadline of the body must not be taken for a client that has gone.
 func TestLongExecutionsOutliveTheReadTimeout(t *testing.T) {
 	h := start(t, func(o *Options) {
 		o.ReadTimeout, o.WriteTimeout, o.HeaderTimeout = 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
 	})
-	h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
+	h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID),
+		_ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		select {
@@ -377,7 +393,8 @@ func TestLongExecutionsOutliveTheReadTimeout(t *testing.T) {
 	}
 	for range 2 { // the second on the same connection
 		decode[api.Execution](t, h.post("/execute", snippet), 200)
-		if events, _ := readEvents(t, h.streamed(t.Context(), h.client, snippet).Body); events[len(events)-1].event != "done" {
+		if events, _ := readEvents(t, h.streamed(t.Context(), h.client,
+			snippet).Body); events[len(events)-1].event != "done" {
 			t.Errorf("events %v", events)
 		}
 	}
@@ -385,8 +402,7 @@ func TestLongExecutionsOutliveTheReadTimeout(t *testing.T) {
 
 const interactive = `{"language":"python","code":"x","stdin_stream":true}`
 
-// TestLastEventIDIsIgnored: what is begun is not resumed, whatever a client
-// claims to have seen.
+// TestLastEventIDIsIgnored: what is begun is not resumed, whatever a client claims to have seen.
 func TestLastEventIDIsIgnored(t *testing.T) {
 	h := start(t, nil)
 	for _, id := range []string{"1", "-1", "99999999999999999999", "x\x01", strings.Repeat("9", 4000)} {

@@ -15,9 +15,8 @@ import (
 // maxDepth is how deep arrays and objects may nest.
 const maxDepth = 32
 
-// strictJSON is JSON that means one thing only: encoding/json takes the last of
-// two equal keys, replaces invalid UTF-8 and matches names in any case, so that
-// two readers of one body could see different requests.
+// strictJSON is JSON that means one thing only: encoding/json takes the last of two equal keys, replaces invalid UTF-8
+// and matches names in any case, so that two readers of one body could see different requests.
 var strictJSON = huma.Format{
 	Marshal: func(w io.Writer, v any) error {
 		e := json.NewEncoder(w)

@@ -45,7 +45,8 @@ type attachInput struct {
 func (s *Server) attachTerminal(ctx context.Context, in *attachInput) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
 	if !strings.EqualFold(ex.r.Header.Get("Upgrade"), "websocket") {
-		return nil, cove.Errorf(cove.InvalidArgument, "a terminal is a WebSocket").WithHint("use \"cove attach\", or a WebSocket client")
+		return nil, cove.Errorf(cove.InvalidArgument, "a terminal is a WebSocket").
+			WithHint("use \"cove attach\", or a WebSocket client")
 	}
 	q := sandbox.TerminalRequest{
 		ID: in.ID, New: in.New, Args: in.Args, Env: map[string]string{}, Dir: in.WorkDir,
@@ -158,8 +159,7 @@ func (t *terminalSocket) ping(ctx context.Context, s *Server) {
 	}
 }
 
-// show sends what the terminal shows. It returns why that has ended; io.EOF when
-// the program has.
+// show sends what the terminal shows. It returns why that has ended; io.EOF when the program has.
 func (t *terminalSocket) show(ctx context.Context, closing <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -229,6 +229,7 @@ func (t *terminalSocket) write(ctx context.Context, kind websocket.MessageType, 
 // terminalResponses documents the upgrade.
 func (s *Server) terminalResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
-	return map[string]*huma.Response{"101": {Description: "The connection is a WebSocket; its text messages are these", Content: map[string]*huma.MediaType{
-		"application/json": {Schema: schemas.Schema(typeOf[api.TerminalMessage](), true, "")}}}}
+	return map[string]*huma.Response{"101": {Description: "The connection is a WebSocket; its text messages are these",
+		Content: map[string]*huma.MediaType{
+			"application/json": {Schema: schemas.Schema(typeOf[api.TerminalMessage](), true, "")}}}}
 }

@@ -16,16 +16,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/work"
 )
 
-// Work gives access on the host to the changes made in detached sandboxes. Each
-// call imports them anew, first.
+// Work gives access on the host to the changes made in detached sandboxes. Each call imports them anew, first.
 type Work interface {
 	Import(ctx context.Context, who cove.Principal, ref string) (work.Imported, error)
 	Diff(ctx context.Context, who cove.Principal, ref string, w repos.Work, style repos.DiffStyle, out io.Writer) error
 	Log(ctx context.Context, who cove.Principal, ref string, w repos.Work, short bool, out io.Writer) error
-	Changes(ctx context.Context, who cove.Principal, ref string, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error)
+	Changes(ctx context.Context, who cove.Principal, ref string, w repos.Work,
+		style repos.ChangeStyle) ([]repos.Change, error)
 	Commits(ctx context.Context, who cove.Principal, ref string, w repos.Work) ([]repos.Commit, error)
 	// Apply changes a directory of the host that may be written to.
-	Apply(ctx context.Context, who cove.Principal, ref string, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error)
+	Apply(ctx context.Context, who cove.Principal, ref string, w repos.Work, dir string,
+		style repos.ApplyStyle) (repos.Applied, error)
 	// Push pushes what is committed.
 	Push(ctx context.Context, who cove.Principal, ref string, q work.Push) (work.Pushed, error)
 	// Pull opens a pull request for what was pushed.
@@ -37,38 +38,56 @@ var workErrors = append([]cove.Code{cove.TooLarge, cove.Unsupported, cove.Runtim
 
 // addWorkRoutes are the routes that bring work back from sandboxes.
 func (s *Server) addWorkRoutes() {
-	route(s, huma.Operation{OperationID: "import-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/import", Tags: []string{"work"},
-		Summary: "Take over what a sandbox has done in its repository", Description: "Git runs inside and sends; every object is checked, and nothing of it is run.",
+	route(s, huma.Operation{OperationID: "import-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/import",
+		Tags:        []string{"work"},
+		Summary:     "Take over what a sandbox has done in its repository",
+		Description: "Git runs inside and sends; every object is checked, and nothing of it is run.",
 	}, workErrors, s.importWork)
 
-	route(s, huma.Operation{OperationID: "diff-work", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/diff", Tags: []string{"work"},
-		Summary: "Show what a sandbox has changed", Description: "From the commit that it began at, what is not committed included. The text is the sandbox's: a terminal may obey what is in it.",
+	route(s, huma.Operation{OperationID: "diff-work", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/diff",
+		Tags:    []string{"work"},
+		Summary: "Show what a sandbox has changed",
+		Description: "From the commit that it began at, what is not committed included. The text is the sandbox's: a " +
+			"terminal may obey what is in it.",
 		Responses: textResponses(),
 	}, workErrors, s.diffWork)
 
-	route(s, huma.Operation{OperationID: "log-work", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/log", Tags: []string{"work"},
-		Summary: "Show what a sandbox has committed", Description: "Since the commit that it began at, newest first. The text is the sandbox's: a terminal may obey what is in it.",
+	route(s, huma.Operation{OperationID: "log-work", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/log",
+		Tags:    []string{"work"},
+		Summary: "Show what a sandbox has committed",
+		Description: "Since the commit that it began at, newest first. The text is the sandbox's: a terminal may obey what " +
+			"is in it.",
 		Responses: textResponses(),
 	}, workErrors, s.logWork)
 
-	route(s, huma.Operation{OperationID: "list-work-changes", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/changes", Tags: []string{"work"},
+	route(s, huma.Operation{OperationID: "list-work-changes", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/changes",
+		Tags:    []string{"work"},
 		Summary: "List what a sandbox has changed", Description: "The same as its diff, for programs.",
 	}, workErrors, s.listChanges)
 
-	route(s, huma.Operation{OperationID: "list-work-commits", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/commits", Tags: []string{"work"},
+	route(s, huma.Operation{OperationID: "list-work-commits", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/commits",
+		Tags:    []string{"work"},
 		Summary: "List what a sandbox has committed", Description: "The same as its log, for programs.",
 	}, workErrors, s.listCommits)
 
-	route(s, huma.Operation{OperationID: "apply-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/apply", Tags: []string{"work"},
-		Summary: "Change a checkout on the machine as a sandbox has changed its own", Description: "For the machine's owner. All of it or nothing: what is not as the sandbox found it (unless it is to be merged), leaves the checkout, or is git's own is refused.",
+	route(s, huma.Operation{OperationID: "apply-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/apply",
+		Tags:    []string{"work"},
+		Summary: "Change a checkout on the machine as a sandbox has changed its own",
+		Description: "For the machine's owner. All of it or nothing: what is not as the sandbox found it (unless it is to " +
+			"be merged), leaves the checkout, or is git's own is refused.",
 	}, workErrors, s.applyWork)
 
-	route(s, huma.Operation{OperationID: "push-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/push", Tags: []string{"work"},
-		Summary: "Push what a sandbox has committed", Description: "For the machine's owner, with the machine's credentials, and without force.",
+	route(s, huma.Operation{OperationID: "push-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/push",
+		Tags:        []string{"work"},
+		Summary:     "Push what a sandbox has committed",
+		Description: "For the machine's owner, with the machine's credentials, and without force.",
 	}, workErrors, s.pushWork)
 
-	route(s, huma.Operation{OperationID: "open-pull-request", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/pull", Tags: []string{"work"},
-		Summary: "Open a pull request for what was pushed", Description: "For the machine's owner, with the machine's credentials, by the API of GitHub and of servers that speak the same.",
+	route(s, huma.Operation{OperationID: "open-pull-request", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/pull",
+		Tags:    []string{"work"},
+		Summary: "Open a pull request for what was pushed",
+		Description: "For the machine's owner, with the machine's credentials, by the API of GitHub and of servers that " +
+			"speak the same.",
 	}, workErrors, s.openPull)
 }
 
@@ -102,7 +121,8 @@ type diffInput struct {
 // diffWork is GET /sandboxes/{sandbox}/diff.
 func (s *Server) diffWork(ctx context.Context, in *diffInput) (*huma.StreamResponse, error) {
 	return s.text(ctx, func(who cove.Principal, out io.Writer) error {
-		return s.Work.Diff(ctx, who, in.Sandbox, repos.Work{Paths: in.Path}, repos.DiffStyle{Stat: in.Stat, Names: in.Names}, out)
+		return s.Work.Diff(ctx, who, in.Sandbox, repos.Work{Paths: in.Path},
+			repos.DiffStyle{Stat: in.Stat, Names: in.Names}, out)
 	})
 }
 
@@ -127,7 +147,8 @@ type changesInput struct {
 
 // listChanges is GET /sandboxes/{sandbox}/changes.
 func (s *Server) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
-	changes, err := s.Work.Changes(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Path}, repos.ChangeStyle{Renames: true, Patches: in.Patch})
+	changes, err := s.Work.Changes(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Path},
+		repos.ChangeStyle{Renames: true, Patches: in.Patch})
 	return &answer[api.WorkChanges]{api.WorkChanges{Changes: apispec.Changes(work.Describe(changes))}}, err
 }
 
@@ -141,7 +162,8 @@ func (s *Server) listCommits(ctx context.Context, in *commitsInput) (*answer[api
 	commits, err := s.Work.Commits(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Ref: "HEAD", Paths: in.Path})
 	done := api.WorkCommits{Commits: []api.WorkCommit{}}
 	for _, c := range commits {
-		done.Commits = append(done.Commits, api.WorkCommit{ID: c.ID, Parents: append([]string{}, c.Parents...), Author: api.WorkPerson(c.Author), Committer: api.WorkPerson(c.Committer), Message: c.Message})
+		done.Commits = append(done.Commits, api.WorkCommit{ID: c.ID, Parents: append([]string{}, c.Parents...),
+			Author: api.WorkPerson(c.Author), Committer: api.WorkPerson(c.Committer), Message: c.Message})
 	}
 	return &answer[api.WorkCommits]{done}, err
 }
@@ -153,7 +175,8 @@ func (s *Server) text(ctx context.Context, write func(cove.Principal, io.Writer)
 
 // download answers with what write writes. What fails before that is answered
 // with a status; what fails later breaks the answer off.
-func (s *Server) download(ctx context.Context, kind string, write func(cove.Principal, io.Writer) error) (*huma.StreamResponse, error) {
+func (s *Server) download(ctx context.Context, kind string,
+	write func(cove.Principal, io.Writer) error) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		out := &documentWriter{w: ex.w, kind: kind}
@@ -209,7 +232,8 @@ func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.App
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Work.Apply(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Body.Paths}, dir, repos.ApplyStyle{Restricted: in.Body.Restricted, Merge: in.Body.Merge})
+	done, err := s.Work.Apply(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Body.Paths}, dir,
+		repos.ApplyStyle{Restricted: in.Body.Restricted, Merge: in.Body.Merge})
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +270,8 @@ func (s *Server) openPull(ctx context.Context, in *pullInput) (*answer[api.Opene
 		return nil, err
 	}
 	q := in.Body
-	done, err := s.Work.Pull(ctx, exchangeOf(ctx).who, in.Sandbox, forge.Pull{Title: q.Title, Head: q.Branch, Base: q.Base, Body: q.Body, Draft: q.Draft})
+	done, err := s.Work.Pull(ctx, exchangeOf(ctx).who, in.Sandbox,
+		forge.Pull{Title: q.Title, Head: q.Branch, Base: q.Base, Body: q.Body, Draft: q.Draft})
 	return &answer[api.OpenedPull]{api.OpenedPull{URL: done.URL, Number: done.Number}}, err
 }
 

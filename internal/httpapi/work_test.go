@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/work"
 )
 
-// fakeWork is the work of any sandbox but "nobody", and breaks in the midst of
-// that of "broken".
+// fakeWork is the work of any sandbox but "nobody", and breaks in the midst of that of "broken".
 type fakeWork struct {
 	mu     sync.Mutex
 	called []string // guarded by mu
@@ -35,10 +34,12 @@ func (f *fakeWork) note(ref string, format string, args ...any) error {
 }
 
 func (f *fakeWork) Import(_ context.Context, _ cove.Principal, ref string) (work.Imported, error) {
-	return work.Imported{Refs: []repos.Ref{{Name: "HEAD", ID: "01"}}, Branch: "b", Directory: "/home/import.git"}, f.note(ref, "import")
+	return work.Imported{Refs: []repos.Ref{{Name: "HEAD", ID: "01"}}, Branch: "b", Directory: "/home/import.git"},
+		f.note(ref, "import")
 }
 
-func (f *fakeWork) Diff(_ context.Context, _ cove.Principal, ref string, w repos.Work, style repos.DiffStyle, out io.Writer) error {
+func (f *fakeWork) Diff(_ context.Context, _ cove.Principal, ref string, w repos.Work, style repos.DiffStyle,
+	out io.Writer) error {
 	if err := f.note(ref, "diff %q %+v", w.Paths, style); err != nil {
 		return err
 	}
@@ -53,19 +54,24 @@ func (f *fakeWork) Log(_ context.Context, _ cove.Principal, ref string, w repos.
 	return f.note(ref, "log %s %v", w.Ref, short)
 }
 
-func (f *fakeWork) Changes(_ context.Context, _ cove.Principal, ref string, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
+func (f *fakeWork) Changes(_ context.Context, _ cove.Principal, ref string, w repos.Work,
+	style repos.ChangeStyle) ([]repos.Change, error) {
 	program := repos.Entry{Mode: policy.Program, ID: "01"}
-	return []repos.Change{{Path: "new", OldPath: "old", Old: repos.Entry{Mode: policy.File, ID: "01"}, New: program, Patch: "diff"}, {Path: "bin\xff", New: program, Binary: true}}, f.note(ref, "changes %q %+v", w.Paths, style)
+	return []repos.Change{{Path: "new", OldPath: "old", Old: repos.Entry{Mode: policy.File, ID: "01"}, New: program,
+		Patch: "diff"}, {Path: "bin\xff", New: program, Binary: true}}, f.note(ref, "changes %q %+v", w.Paths, style)
 }
 
 func (f *fakeWork) Commits(_ context.Context, _ cove.Principal, ref string, w repos.Work) ([]repos.Commit, error) {
 	who := repos.Person{Name: "A", Email: "a@x.example", Time: time.Unix(1_700_000_000, 0).UTC()}
-	return []repos.Commit{{ID: "02", Parents: []string{"01"}, Author: who, Committer: repos.Person{Name: "B"}, Message: "say\n\nmore"}, {ID: "01"}}, f.note(ref, "commits %q", w.Paths)
+	return []repos.Commit{{ID: "02", Parents: []string{"01"}, Author: who, Committer: repos.Person{Name: "B"},
+		Message: "say\n\nmore"}, {ID: "01"}}, f.note(ref, "commits %q", w.Paths)
 }
 
-func (f *fakeWork) Apply(_ context.Context, _ cove.Principal, ref string, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
+func (f *fakeWork) Apply(_ context.Context, _ cove.Principal, ref string, w repos.Work, dir string,
+	style repos.ApplyStyle) (repos.Applied, error) {
 	there := repos.Entry{Mode: policy.File, ID: "01"}
-	done := repos.Applied{Changes: []repos.Change{{Path: "a", New: there, Added: 3}, {Path: "b", Old: there, New: there}, {Path: "c", Old: there}}}
+	done := repos.Applied{Changes: []repos.Change{{Path: "a", New: there, Added: 3}, {Path: "b", Old: there, New: there},
+		{Path: "c", Old: there}}}
 	if style.Merge {
 		done.Merged, done.Conflicts = []string{"b"}, []repos.Clash{{Path: "c", Why: "it differs", Markers: true}}
 	}
@@ -73,20 +79,21 @@ func (f *fakeWork) Apply(_ context.Context, _ cove.Principal, ref string, w repo
 }
 
 func (f *fakeWork) Push(_ context.Context, _ cove.Principal, ref string, q work.Push) (work.Pushed, error) {
-	return work.Pushed{Remote: "https://git.example/r.git", Branch: q.Branch, Commit: "01"}, f.note(ref, "push %s", q.Branch)
+	return work.Pushed{Remote: "https://git.example/r.git", Branch: q.Branch, Commit: "01"},
+		f.note(ref, "push %s", q.Branch)
 }
 
 func (f *fakeWork) Pull(_ context.Context, _ cove.Principal, ref string, q forge.Pull) (forge.Opened, error) {
 	return forge.Opened{URL: "https://git.example/pull/1", Number: 1}, f.note(ref, "pull %+v", q)
 }
 
-// TestWorkLeavesForTheOwner: a caller with a key sees what its sandbox has done;
-// only the machine's owner has it applied to a directory, or pushed with the
-// machine's credentials.
+// TestWorkLeavesForTheOwner: a caller with a key sees what its sandbox has done; only the machine's owner has it
+// applied to a directory, or pushed with the machine's credentials.
 func TestWorkLeavesForTheOwner(t *testing.T) {
 	h := start(t, withKeys)
 	dir := t.TempDir()
-	for _, c := range []struct{ path, body string }{{"/sandboxes/x/apply", `{"directory":"` + dir + `"}`}, {"/sandboxes/x/push", `{"branch":"b"}`}, {"/sandboxes/x/pull", `{"branch":"b","base":"main","title":"t"}`}} {
+	for _, c := range []struct{ path, body string }{{"/sandboxes/x/apply", `{"directory":"` + dir + `"}`},
+		{"/sandboxes/x/push", `{"branch":"b"}`}, {"/sandboxes/x/pull", `{"branch":"b","base":"main","title":"t"}`}} {
 		if r := h.do(h.client, "POST", c.path, c.body, "X-API-Key", "cove_right"); r.StatusCode != 403 {
 			t.Errorf("%s with a key: %d", c.path, r.StatusCode)
 		}
@@ -94,20 +101,25 @@ func TestWorkLeavesForTheOwner(t *testing.T) {
 	if len(h.work.called) > 0 {
 		t.Errorf("somebody else did %q", h.work.called)
 	}
-	if w := decode[api.ImportedWork](t, h.do(h.client, "POST", "/sandboxes/x/import", "", "X-API-Key", "cove_right"), 200); w.Directory != "" || len(w.Refs) != 1 {
+	if w := decode[api.ImportedWork](t, h.do(h.client, "POST", "/sandboxes/x/import", "", "X-API-Key", "cove_right"),
+		200); w.Directory != "" || len(w.Refs) != 1 {
 		t.Errorf("%+v", w)
 	}
 	if w := decode[api.ImportedWork](t, h.do(h.owner, "POST", "/sandboxes/x/import", ""), 200); w.Directory == "" {
 		t.Errorf("%+v", w)
 	}
-	done := decode[api.AppliedWork](t, h.do(h.owner, "POST", "/sandboxes/x/apply", `{"directory":"`+dir+`","paths":["a"],"restricted":true}`), 200)
-	for i, want := range []api.WorkChange{{Path: "a", Change: "added", NewMode: "100644", Added: 3}, {Path: "b", Change: "changed", OldMode: "100644", NewMode: "100644"}, {Path: "c", Change: "deleted", OldMode: "100644"}} {
+	done := decode[api.AppliedWork](t, h.do(h.owner, "POST", "/sandboxes/x/apply",
+		`{"directory":"`+dir+`","paths":["a"],"restricted":true}`), 200)
+	for i, want := range []api.WorkChange{{Path: "a", Change: "added", NewMode: "100644", Added: 3}, {Path: "b",
+		Change: "changed", OldMode: "100644", NewMode: "100644"}, {Path: "c", Change: "deleted", OldMode: "100644"}} {
 		if done.Changes[i] != want {
 			t.Errorf("%+v, want %+v", done.Changes[i], want)
 		}
 	}
-	merged := decode[api.AppliedWork](t, h.do(h.owner, "POST", "/sandboxes/x/apply", `{"directory":"`+dir+`","merge":true}`), 200)
-	if len(merged.Changes) != 2 || merged.Changes[1].Change != "merged" || len(merged.Conflicts) != 1 || merged.Conflicts[0] != (api.WorkConflict{Path: "c", Why: "it differs", Markers: true}) {
+	merged := decode[api.AppliedWork](t, h.do(h.owner, "POST", "/sandboxes/x/apply",
+		`{"directory":"`+dir+`","merge":true}`), 200)
+	if len(merged.Changes) != 2 || merged.Changes[1].Change != "merged" || len(merged.Conflicts) != 1 ||
+		merged.Conflicts[0] != (api.WorkConflict{Path: "c", Why: "it differs", Markers: true}) {
 		t.Errorf("merged %+v", merged)
 	}
 	if r := h.do(h.owner, "POST", "/sandboxes/x/apply", `{"directory":"/etc"}`); r.StatusCode != 403 {
@@ -146,8 +158,7 @@ func TestWorkIsListed(t *testing.T) {
 	}
 }
 
-// TestWorkIsText: what fails before there is any has a status, and what fails
-// later does not look whole.
+// TestWorkIsText: what fails before there is any has a status, and what fails later does not look whole.
 func TestWorkIsText(t *testing.T) {
 	h := start(t, nil)
 	r := h.do(h.client, "GET", "/sandboxes/x/diff?path=a&path=b+c&stat=true", "")

@@ -35,30 +35,42 @@ func TestValidate(t *testing.T) {
 		{"valid", people, `{"people": [{"name": "Ada", "age": 36}], "kind": "a", "either": "x"}`, "", ""},
 		{"numbers are exact", `{"multipleOf": 0.01}`, `19.99`, "", ""},
 		{"an integer as it may be written", `{"type": "integer"}`, `1.0`, "", ""},
-		{"wrong type, deep", people, `{"people": [{"name": "Ada"}, {"name": "Bob", "age": "old"}]}`, cove.SchemaMismatch, "$.people[1].age: got string, want integer"},
+		{"wrong type, deep", people, `{"people": [{"name": "Ada"}, {"name": "Bob", "age": "old"}]}`, cove.SchemaMismatch,
+			"$.people[1].age: got string, want integer"},
 		{"missing", people, `{"people": [{"age": 3}]}`, cove.SchemaMismatch, "$.people[0]: missing property 'name'"},
-		{"too many", people, `{"people": [{"name": "x", "extra": 3}]}`, cove.SchemaMismatch, "$.people[0]: additional properties 'extra' not allowed"},
-		{"a name with a space", people, `{"people": [{"name": "x", "first name": 3}]}`, cove.SchemaMismatch, `$.people[0]["first name"]: `},
+		{"too many", people, `{"people": [{"name": "x", "extra": 3}]}`, cove.SchemaMismatch,
+			"$.people[0]: additional properties 'extra' not allowed"},
+		{"a name with a space", people, `{"people": [{"name": "x", "first name": 3}]}`, cove.SchemaMismatch,
+			`$.people[0]["first name"]: `},
 		{"at the root", people, `[]`, cove.SchemaMismatch, "$: got array, want object"},
-		{"every alternative", people, `{"either": 3}`, cove.SchemaMismatch, "$.either: got number, want object; $.either: got number, want string"},
-		{"several, in order", people, `{"people": [{"name": ""}, {}], "kind": "c"}`, cove.SchemaMismatch, "$.kind: value must be one of 'a', 'b'; $.people[0].name: minLength: got 0, want 1; $.people[1]: missing property 'name'"},
+		{"every alternative", people, `{"either": 3}`, cove.SchemaMismatch,
+			"$.either: got number, want object; $.either: got number, want string"},
+		{"several, in order", people, `{"people": [{"name": ""}, {}], "kind": "c"}`, cove.SchemaMismatch,
+			"$.kind: value must be one of 'a', 'b'; $.people[0].name: minLength: got 0, want 1; $.people[1]: missing property " +
+				"'name'"},
 		{"more than are listed", `{"items": {"type": "string"}}`, `[1,2,3,4,5,6,7]`, cove.SchemaMismatch, "; and 2 more"},
 		{"a long value", `{"const": "x"}`, `"` + strings.Repeat("y", 5000) + `"`, cove.SchemaMismatch, "$: "},
 		{"no JSON", people, `{"people": [}`, cove.SchemaMismatch, "not valid JSON"},
 		{"two values", people, `{} {}`, cove.SchemaMismatch, "more after byte 2"},
 		{"a closing brace too many", people, `{}}`, cove.SchemaMismatch, "more after byte 2"},
 		{"nothing", people, ``, cove.SchemaMismatch, "not valid JSON"},
-		{"a reference within", `{"$defs": {"s": {"type": "string"}}, "$ref": "#/$defs/s"}`, `3`, cove.SchemaMismatch, "$: got number, want string"},
-		{"a tree", `{"properties": {"next": {"$ref": "#"}}, "required": ["v"]}`, `{"v": 1, "next": {"v": 2, "next": {}}}`, cove.SchemaMismatch, "$.next.next: missing property 'v'"},
-		{"the draft's own schema", `{"$ref": "https://json-schema.org/draft/2020-12/schema"}`, `{"type": "nothing"}`, cove.SchemaMismatch, "$.type: "},
-		{"draft 4", `{"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 3, "exclusiveMinimum": true}`, `3`, cove.SchemaMismatch, "$: "},
+		{"a reference within", `{"$defs": {"s": {"type": "string"}}, "$ref": "#/$defs/s"}`, `3`, cove.SchemaMismatch,
+			"$: got number, want string"},
+		{"a tree", `{"properties": {"next": {"$ref": "#"}}, "required": ["v"]}`, `{"v": 1, "next": {"v": 2, "next": {}}}`,
+			cove.SchemaMismatch, "$.next.next: missing property 'v'"},
+		{"the draft's own schema", `{"$ref": "https://json-schema.org/draft/2020-12/schema"}`, `{"type": "nothing"}`,
+			cove.SchemaMismatch, "$.type: "},
+		{"draft 4", `{"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 3, "exclusiveMinimum": true}`, `3`,
+			cove.SchemaMismatch, "$: "},
 		{"false", `false`, `3`, cove.SchemaMismatch, "$: "},
 
 		{"schema: no JSON", `{`, `{}`, cove.InvalidArgument, "the schema is not valid JSON"},
-		{"schema: wrong keyword", `{"properties": {"a": {"type": "text"}}}`, `{}`, cove.InvalidArgument, "the schema is not valid: $.properties.a.type: "},
+		{"schema: wrong keyword", `{"properties": {"a": {"type": "text"}}}`, `{}`, cove.InvalidArgument,
+			"the schema is not valid: $.properties.a.type: "},
 		{"schema: no such part", `{"$ref": "#/$defs/none"}`, `{}`, cove.InvalidArgument, "the schema is not valid: "},
 		{"schema: a pattern", `{"pattern": "("}`, `""`, cove.InvalidArgument, "the schema is not valid: "},
-		{"schema: dynamic", `{"$dynamicRef": "#x", "$defs": {"x": {"$dynamicAnchor": "x"}}}`, `{}`, cove.InvalidArgument, "$dynamicRef and $recursiveRef are not supported (use $ref)"},
+		{"schema: dynamic", `{"$dynamicRef": "#x", "$defs": {"x": {"$dynamicAnchor": "x"}}}`, `{}`, cove.InvalidArgument,
+			"$dynamicRef and $recursiveRef are not supported (use $ref)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := Validate([]byte(c.schema), []byte(c.document))
@@ -72,8 +84,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestNothingIsLoaded: a reference to a file that is there, and to a server that
-// would answer.
+// TestNothingIsLoaded: a reference to a file that is there, and to a server that would answer.
 func TestNothingIsLoaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "schema.json")
 	if err := os.WriteFile(file, []byte(`{"type": "string"}`), 0o600); err != nil {
@@ -88,7 +99,8 @@ func TestNothingIsLoaded(t *testing.T) {
 	for _, ref := range []string{"file://" + file, file, server.URL, "other.json"} {
 		for _, keyword := range []string{"$ref", "$schema"} {
 			err := Validate(fmt.Appendf(nil, `{%q: %q}`, keyword, ref), []byte(`"x"`))
-			if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "nothing outside of the schema is loaded") {
+			if cove.ErrorCode(err) != cove.InvalidArgument ||
+				!strings.Contains(err.Error(), "nothing outside of the schema is loaded") {
 				t.Errorf("%s %s: %v", keyword, ref, err)
 			}
 		}
@@ -118,17 +130,22 @@ func TestBounds(t *testing.T) {
 		{"doubling, valid", doubling(60, "allOf", `{"type": "integer"}`), `1`, cove.InvalidArgument},
 		{"doubling, not valid", doubling(60, "anyOf", `{"type": "string"}`), `1`, cove.InvalidArgument},
 		{"doubling, one of", doubling(60, "oneOf", `{"enum": [2, 3]}`), `1`, cove.InvalidArgument},
-		{"doubling, an older draft", strings.Replace(doubling(60, "allOf", `{"not": {"type": "string"}}`), "{", `{"$schema": "http://json-schema.org/draft-07/schema#", `, 1), `1`, cove.InvalidArgument},
+		{"doubling, an older draft", strings.Replace(doubling(60, "allOf", `{"not": {"type": "string"}}`), "{",
+			`{"$schema": "http://json-schema.org/draft-07/schema#", `, 1), `1`, cove.InvalidArgument},
 		{"doubling with the document", nested, strings.Repeat("[", 80) + strings.Repeat("]", 80), cove.InvalidArgument},
 		{"a circle", `{"allOf": [{"$ref": "#"}]}`, `1`, cove.SchemaMismatch},
-		{"many values, many alternatives", `{"items": {"enum": [` + strings.Repeat(`"x",`, 5000) + `"y"]}}`, "[" + strings.Repeat("1,", 100_000) + "1]", cove.InvalidArgument},
+		{"many values, many alternatives", `{"items": {"enum": [` + strings.Repeat(`"x",`, 5000) + `"y"]}}`,
+			"[" + strings.Repeat("1,", 100_000) + "1]", cove.InvalidArgument},
 		{"a long schema", `{"description": "` + strings.Repeat("x", MaxSchema) + `"}`, `1`, cove.InvalidArgument},
 		{"a schema of many parts", `{"enum": [` + strings.Repeat("1,", maxValues) + `1]}`, `1`, cove.InvalidArgument},
 		{"large patterns", `{"pattern": "` + strings.Repeat("a{1000}", 500) + `"}`, `1`, cove.InvalidArgument},
-		{"many patterns", `{"allOf": [` + strings.Repeat(`{"pattern": "`+strings.Repeat("a{1000}", 50)+`"},`, 100) + `{}]}`, `1`, cove.InvalidArgument},
-		{"a pattern that others try for ever", `{"pattern": "^(a+)+$"}`, `"` + strings.Repeat("a", 1<<20) + `b"`, cove.SchemaMismatch},
+		{"many patterns", `{"allOf": [` + strings.Repeat(`{"pattern": "`+strings.Repeat("a{1000}", 50)+`"},`, 100) + `{}]}`,
+			`1`, cove.InvalidArgument},
+		{"a pattern that others try for ever", `{"pattern": "^(a+)+$"}`, `"` + strings.Repeat("a", 1<<20) + `b"`,
+			cove.SchemaMismatch},
 		{"a long document", `{}`, `"` + strings.Repeat("x", MaxDocument) + `"`, cove.TooLarge},
-		{"a deep document", `{"items": {"$ref": "#"}}`, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), cove.SchemaMismatch},
+		{"a deep document", `{"items": {"$ref": "#"}}`, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000),
+			cove.SchemaMismatch},
 		{"a large exponent", `{"minimum": 0}`, `1e999999999`, cove.SchemaMismatch},
 		{"a large exponent in the schema", `{"minimum": 1e-999999999}`, `1`, cove.InvalidArgument},
 		{"a long number", `{"minimum": 0}`, strings.Repeat("9", 1<<20), cove.SchemaMismatch},

@@ -55,7 +55,8 @@ func (chat) read(_ *http.Request, body []byte) (*asked, error) {
 	}
 	a := &asked{model: doc.Model, stream: doc.Stream, usage: doc.Options.Usage, session: doc.User}
 	for _, m := range doc.Messages {
-		by := map[string]author{"user": user, "assistant": model, "tool": result, "function": result, "system": system, "developer": system}
+		by := map[string]author{"user": user, "assistant": model, "tool": result, "function": result, "system": system,
+			"developer": system}
 		i := item{system, textOf(m.Content)}
 		if of, ok := by[m.Role]; ok {
 			i.by = of
@@ -99,14 +100,16 @@ func (c chat) whole(a *asked, said *answer) any {
 	if calls := c.calls(said); calls != nil {
 		message["tool_calls"] = calls
 	}
-	return map[string]any{"id": said.place.name("chatcmpl-", 0), "object": "chat.completion", "created": 1767225600, "model": a.model, "usage": c.usage(said.usage),
+	return map[string]any{"id": said.place.name("chatcmpl-", 0), "object": "chat.completion", "created": 1767225600,
+		"model": a.model, "usage": c.usage(said.usage),
 		"choices": []any{map[string]any{"index": 0, "message": message, "logprobs": nil, "finish_reason": c.finish(said)}}}
 }
 
 func (c chat) events(a *asked, said *answer) []event {
 	var all []event
 	chunk := func(choices []any, usage any, text bool) {
-		data := map[string]any{"id": said.place.name("chatcmpl-", 0), "object": "chat.completion.chunk", "created": 1767225600, "model": a.model, "choices": choices}
+		data := map[string]any{"id": said.place.name("chatcmpl-", 0), "object": "chat.completion.chunk",
+			"created": 1767225600, "model": a.model, "choices": choices}
 		if a.usage {
 			data["usage"] = usage
 		}
@@ -128,7 +131,8 @@ func (c chat) events(a *asked, said *answer) []event {
 		function["arguments"] = ""
 		delta(map[string]any{"tool_calls": []any{call}}, nil, false)
 		for _, piece := range pieces(arguments) {
-			delta(map[string]any{"tool_calls": []any{map[string]any{"index": i, "function": map[string]any{"arguments": piece}}}}, nil, false)
+			delta(map[string]any{"tool_calls": []any{map[string]any{"index": i,
+				"function": map[string]any{"arguments": piece}}}}, nil, false)
 		}
 	}
 	delta(map[string]any{}, c.finish(said), false)

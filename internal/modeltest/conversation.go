@@ -43,8 +43,7 @@ type place struct {
 	before   int    // answers before it
 }
 
-// opening begins a block that agents put beside a prompt: reminders, the
-// environment.
+// opening begins a block that agents put beside a prompt: reminders, the environment.
 var opening = regexp.MustCompile(`<([a-zA-Z][\w-]*)[^<>]*>`)
 
 // prompting is what a person says in a user's text, without such blocks.
@@ -66,9 +65,8 @@ func prompting(text string) string {
 	}
 }
 
-// locate reads how far a conversation is from what it says, so that many can go
-// on at once and none has to be remembered. What the model says between two
-// others is one answer, however many items it is.
+// locate reads how far a conversation is from what it says, so that many can go on at once and none has to be
+// remembered. What the model says between two others is one answer, however many items it is.
 func locate(items []item) place {
 	var p place
 	runs := 0

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// gemini is Gemini's generateContent, whose path says the model and whether it is
-// a stream.
+// gemini is Gemini's generateContent, whose path says the model and whether it is a stream.
 type gemini struct{}
 
 const geminiStream = ":streamGenerateContent"
@@ -84,7 +83,8 @@ func (gemini) chunk(a *asked, said *answer, parts []any, last bool) map[string]a
 		u := said.usage
 		input := u.Input + u.CacheRead + u.CacheWrite // what was cached counts as input
 		candidate["finishReason"] = "STOP"
-		c["usageMetadata"] = map[string]any{"promptTokenCount": input, "cachedContentTokenCount": u.CacheRead, "candidatesTokenCount": u.Output, "totalTokenCount": input + u.Output}
+		c["usageMetadata"] = map[string]any{"promptTokenCount": input, "cachedContentTokenCount": u.CacheRead,
+			"candidatesTokenCount": u.Output, "totalTokenCount": input + u.Output}
 	}
 	return c
 }
@@ -96,7 +96,8 @@ func (gemini) words(text string) any { return map[string]any{"text": text} }
 func (gemini) calls(said *answer) []any {
 	all := []any{}
 	for i, c := range said.calls {
-		all = append(all, map[string]any{"functionCall": map[string]any{"id": said.place.name("call_", i), "name": c.tool.name, "args": c.input},
+		all = append(all, map[string]any{"functionCall": map[string]any{"id": said.place.name("call_", i),
+			"name": c.tool.name, "args": c.input},
 			"thoughtSignature": "c2NyaXB0ZWQ="})
 	}
 	return all
@@ -128,7 +129,8 @@ func (g gemini) events(a *asked, said *answer) []event {
 }
 
 func (gemini) failure(status int, message string) any {
-	kind := map[int]string{401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}[status]
+	kind := map[int]string{401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED",
+		503: "UNAVAILABLE"}[status]
 	switch {
 	case kind != "":
 	case status < 500:

@@ -87,13 +87,15 @@ func (messages) content(said *answer) []map[string]any {
 		all = append(all, map[string]any{"type": "text", "text": said.text})
 	}
 	for i, c := range said.calls {
-		all = append(all, map[string]any{"type": "tool_use", "id": said.place.name("toolu_", i), "name": c.tool.name, "input": c.input})
+		all = append(all, map[string]any{"type": "tool_use", "id": said.place.name("toolu_", i), "name": c.tool.name,
+			"input": c.input})
 	}
 	return all
 }
 
 func (m messages) message(a *asked, said *answer) map[string]any {
-	return map[string]any{"id": said.place.name("msg_", 0), "type": "message", "role": "assistant", "model": a.model, "content": []any{},
+	return map[string]any{"id": said.place.name("msg_", 0), "type": "message", "role": "assistant", "model": a.model,
+		"content":     []any{},
 		"stop_reason": nil, "stop_sequence": nil, "usage": m.usage(said, 1)}
 }
 
@@ -111,7 +113,8 @@ func (messages) stop(said *answer) string {
 
 func (m messages) whole(a *asked, said *answer) any {
 	whole := m.message(a, said)
-	whole["content"], whole["stop_reason"], whole["usage"] = m.content(said), m.stop(said), m.usage(said, said.usage.Output)
+	whole["content"], whole["stop_reason"], whole["usage"] = m.content(said), m.stop(said),
+		m.usage(said, said.usage.Output)
 	return whole
 }
 
@@ -129,26 +132,31 @@ func (m messages) events(a *asked, said *answer) []event {
 		}
 		switch block["type"] {
 		case "thinking":
-			add("content_block_start", "content_block", map[string]any{"type": "thinking", "thinking": "", "signature": ""}, false)
+			add("content_block_start", "content_block", map[string]any{"type": "thinking", "thinking": "",
+				"signature": ""}, false)
 			delta("thinking_delta", "thinking", said.thinking)
-			add("content_block_delta", "delta", map[string]any{"type": "signature_delta", "signature": block["signature"]}, false)
+			add("content_block_delta", "delta", map[string]any{"type": "signature_delta",
+				"signature": block["signature"]}, false)
 		case "text":
 			add("content_block_start", "content_block", map[string]any{"type": "text", "text": ""}, false)
 			delta("text_delta", "text", said.text)
 		default:
-			add("content_block_start", "content_block", map[string]any{"type": "tool_use", "id": block["id"], "name": block["name"], "input": map[string]any{}}, false)
+			add("content_block_start", "content_block", map[string]any{"type": "tool_use", "id": block["id"],
+				"name": block["name"], "input": map[string]any{}}, false)
 			delta("input_json_delta", "partial_json", string(block["input"].(json.RawMessage)))
 		}
 		all = append(all, event{name: "content_block_stop", data: map[string]any{"type": "content_block_stop", "index": i}})
 	}
 	return append(all,
-		event{name: "message_delta", data: map[string]any{"type": "message_delta", "delta": map[string]any{"stop_reason": m.stop(said), "stop_sequence": nil},
+		event{name: "message_delta", data: map[string]any{"type": "message_delta",
+			"delta": map[string]any{"stop_reason": m.stop(said), "stop_sequence": nil},
 			"usage": m.usage(said, said.usage.Output)}},
 		event{name: "message_stop", data: map[string]any{"type": "message_stop"}})
 }
 
 func (messages) failure(status int, message string) any {
-	kind := map[int]string{401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+	kind := map[int]string{401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+		413: "request_too_large",
 		429: "rate_limit_error", 529: "overloaded_error"}[status]
 	switch {
 	case kind != "":

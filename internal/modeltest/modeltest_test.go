@@ -52,17 +52,27 @@ func ask(api, prompt string, stream bool) (path, body string) {
 	schema := `{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`
 	switch api {
 	case "messages":
-		return "/v1/messages", fmt.Sprintf(`{"model":"m","stream":%t,"messages":[{"role":"user","content":%q}],"tools":[{"name":"Bash","input_schema":%s}]}`, stream, prompt, schema)
+		return "/v1/messages",
+			fmt.Sprintf(
+				`{"model":"m","stream":%t,"messages":[{"role":"user","content":%q}],"tools":[{"name":"Bash","input_schema":%s}]}`,
+				stream, prompt, schema)
 	case "chat":
-		return "/v1/chat/completions", fmt.Sprintf(`{"model":"m","stream":%t,"messages":[{"role":"user","content":%q}],"tools":[{"type":"function","function":{"name":"bash","parameters":%s}}]}`, stream, prompt, schema)
+		return "/v1/chat/completions",
+			fmt.Sprintf(
+				`{"model":"m","stream":%t,"messages":[{"role":"user","content":%q}],"tools":[{"type":"function","function":{"name":"bash","parameters":%s}}]}`, stream, prompt, schema)
 	case "gemini":
-		path, schema := "/v1beta/models/m:generateContent", `{"type":"OBJECT","properties":{"command":{"type":"STRING"}},"required":["command"]}`
+		path, schema := "/v1beta/models/m:generateContent",
+			`{"type":"OBJECT","properties":{"command":{"type":"STRING"}},"required":["command"]}`
 		if stream {
 			path = "/v1beta/models/m:streamGenerateContent?alt=sse"
 		}
-		return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%q}]}],"tools":[{"functionDeclarations":[{"name":"shell","parameters":%s}]}]}`, prompt, schema)
+		return path,
+			fmt.Sprintf(
+				`{"contents":[{"role":"user","parts":[{"text":%q}]}],"tools":[{"functionDeclarations":[{"name":"shell","parameters":%s}]}]}`, prompt, schema)
 	}
-	return "/v1/responses", fmt.Sprintf(`{"model":"m","stream":%t,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":%q}]}],"tools":[{"type":"function","name":"shell","parameters":%s}]}`, stream, prompt, schema)
+	return "/v1/responses",
+		fmt.Sprintf(
+			`{"model":"m","stream":%t,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":%q}]}],"tools":[{"type":"function","name":"shell","parameters":%s}]}`, stream, prompt, schema)
 }
 
 var apis = []string{"messages", "chat", "responses", "gemini"}
@@ -90,7 +100,8 @@ func TestParse(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "s.yaml: ") || cove.ErrorCode(err) != cove.InvalidArgument {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "s.yaml: ") ||
+				cove.ErrorCode(err) != cove.InvalidArgument {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -108,11 +119,15 @@ func TestLocate(t *testing.T) {
 		want  place
 	}{
 		{"first", []item{{system, "be"}, {user, "fix it"}}, place{prompt: "fix it"}},
-		{"with reminders", []item{{user, "<system-reminder>\nfix that\n</system-reminder>"}, {user, "fix it"}, {user, "<env><cwd>/x</cwd></env>"}}, place{prompt: "fix it"}},
+		{"with reminders", []item{{user, "<system-reminder>\nfix that\n</system-reminder>"}, {user, "fix it"},
+			{user, "<env><cwd>/x</cwd></env>"}}, place{prompt: "fix it"}},
 		{"words that look like a tag", []item{{user, "is a<b and b>a?"}}, place{prompt: "is a<b and b>a?"}},
-		{"one answer of three items", []item{{user, "p"}, {model, "t"}, {model, "s"}, {model, "c"}, {result, "r"}}, place{prompt: "p", answered: 1}},
-		{"two answers", []item{{user, "p"}, {model, "c"}, {result, "r"}, {result, "r"}, {user, "<system-reminder>x</system-reminder>"}, {model, "c"}, {result, "r"}}, place{prompt: "p", answered: 2}},
-		{"a second prompt", []item{{user, "p"}, {model, "c"}, {result, "r"}, {model, "s"}, {user, "q"}, {model, "c"}, {result, "r"}}, place{prompt: "q", answered: 1, before: 2}},
+		{"one answer of three items", []item{{user, "p"}, {model, "t"}, {model, "s"}, {model, "c"}, {result, "r"}},
+			place{prompt: "p", answered: 1}},
+		{"two answers", []item{{user, "p"}, {model, "c"}, {result, "r"}, {result, "r"},
+			{user, "<system-reminder>x</system-reminder>"}, {model, "c"}, {result, "r"}}, place{prompt: "p", answered: 2}},
+		{"a second prompt", []item{{user, "p"}, {model, "c"}, {result, "r"}, {model, "s"}, {user, "q"}, {model, "c"},
+			{result, "r"}}, place{prompt: "q", answered: 1, before: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := locate(c.items); got != c.want {
@@ -126,19 +141,24 @@ func TestLocate(t *testing.T) {
 func TestChoose(t *testing.T) {
 	of := func(name string, required string, properties ...string) tool {
 		var s schema
-		if err := json.Unmarshal(fmt.Appendf(nil, `{"properties":{%s},"required":[%s]}`, strings.Join(properties, ","), required), &s); err != nil {
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"properties":{%s},"required":[%s]}`, strings.Join(properties, ","),
+			required), &s); err != nil {
 			t.Fatal(err)
 		}
 		return tool{name: name, schema: s}
 	}
 	bash := of("Bash", `"command"`, `"command":{"type":"string"}`, `"timeout":{"type":"number"}`)
 	tools := map[string][]tool{
-		"claude":   {bash, of("Write", "", `"file_path":{"type":"string"}`, `"content":{"type":"string"}`), of("Edit", "", `"file_path":{}`, `"old_string":{}`, `"new_string":{}`), of("Read", "", `"file_path":{}`)},
+		"claude": {bash, of("Write", "", `"file_path":{"type":"string"}`, `"content":{"type":"string"}`),
+			of("Edit", "", `"file_path":{}`, `"old_string":{}`, `"new_string":{}`), of("Read", "", `"file_path":{}`)},
 		"codex":    {of("exec_command", "", `"cmd":{"type":"string"}`)},
 		"scripted": {{name: "exec", freeform: true}},
-		"opencode": {of("bash", `"command","description","n"`, `"command":{}`, `"description":{"type":"string"}`, `"n":{"type":["integer","null"]}`), of("write", "", `"filePath":{}`, `"content":{}`)},
-		"old":      {of("shell", "", `"command":{"type":"array"}`)},
-		"gemini":   {of("run_shell_command", `"command","is_background"`, `"command":{"type":"STRING"}`, `"is_background":{"type":"BOOLEAN"}`), of("replace", `"instruction"`, `"file_path":{}`, `"old_string":{}`, `"new_string":{}`, `"instruction":{"type":"STRING"}`)},
+		"opencode": {of("bash", `"command","description","n"`, `"command":{}`, `"description":{"type":"string"}`,
+			`"n":{"type":["integer","null"]}`), of("write", "", `"filePath":{}`, `"content":{}`)},
+		"old": {of("shell", "", `"command":{"type":"array"}`)},
+		"gemini": {of("run_shell_command", `"command","is_background"`, `"command":{"type":"STRING"}`,
+			`"is_background":{"type":"BOOLEAN"}`), of("replace", `"instruction"`, `"file_path":{}`, `"old_string":{}`,
+			`"new_string":{}`, `"instruction":{"type":"STRING"}`)},
 	}
 	for _, c := range []struct{ agent, action, want string }{
 		{"claude", "shell: ls", `Bash {"command":"ls"}`},
@@ -149,16 +169,22 @@ func TestChoose(t *testing.T) {
 		{"claude", "tool: {name: Nothing}", `Nothing {}`},
 		{"codex", "shell: ls", `exec_command {"cmd":"ls"}`},
 		{"codex", "read: a b", `exec_command {"cmd":"cat 'a b'"}`},
-		{"codex", "write: {path: a, content: \"x\\ny\\n\"}", `exec_command {"cmd":"apply_patch <<'END_OF_PATCH'\n*** Begin Patch\n*** Add File: a\n+x\n+y\n*** End Patch\nEND_OF_PATCH\n"}`},
-		{"codex", "edit: {path: a, old: x, new: y}", `exec_command {"cmd":"apply_patch <<'END_OF_PATCH'\n*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End Patch\nEND_OF_PATCH\n"}`},
+		{"codex", "write: {path: a, content: \"x\\ny\\n\"}",
+			`exec_command {"cmd":"apply_patch <<'END_OF_PATCH'\n*** Begin Patch\n*** Add File: a\n+x\n+y\n*** End Patch\nEND_OF_PATCH\n"}`},
+		{"codex", "edit: {path: a, old: x, new: y}",
+			`exec_command {"cmd":"apply_patch <<'END_OF_PATCH'\n*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End Patch\nEND_OF_PATCH\n"}`},
 		{"scripted", "shell: echo \"a\"", `exec text(await tools.exec_command({cmd: "echo \"a\""}));`},
-		{"scripted", "write: {path: a, content: x}", `exec text(await tools.apply_patch("*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"));`},
+		{"scripted", "write: {path: a, content: x}",
+			`exec text(await tools.apply_patch("*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"));`},
 		{"opencode", "shell: ls", `bash {"command":"ls","description":"Run a command","n":0}`},
-		{"opencode", "edit: {path: a, old: x, new: y}", `bash {"command":"OLD='x' NEW='y' perl -0pi -e 's/\\Q$ENV{OLD}\\E/$ENV{NEW}/' 'a'","description":"Run a command","n":0}`},
+		{"opencode", "edit: {path: a, old: x, new: y}",
+			`bash {"command":"OLD='x' NEW='y' perl -0pi -e 's/\\Q$ENV{OLD}\\E/$ENV{NEW}/' 'a'","description":"Run a command","n":0}`},
 		{"gemini", "shell: ls", `run_shell_command {"command":"ls","is_background":false}`},
-		{"gemini", "edit: {path: a, old: x, new: y}", `replace {"file_path":"a","instruction":"","new_string":"y","old_string":"x"}`},
+		{"gemini", "edit: {path: a, old: x, new: y}",
+			`replace {"file_path":"a","instruction":"","new_string":"y","old_string":"x"}`},
 		{"old", "shell: ls", `shell {"command":["bash","-lc","ls"]}`},
-		{"old", "write: {path: d/a, content: it's}", `shell {"command":["bash","-lc","mkdir -p 'd' && printf %s 'it'\\''s' > 'd/a'"]}`},
+		{"old", "write: {path: d/a, content: it's}",
+			`shell {"command":["bash","-lc","mkdir -p 'd' && printf %s 'it'\\''s' > 'd/a'"]}`},
 	} {
 		t.Run(c.agent+" "+c.action, func(t *testing.T) {
 			s, err := Parse("x", []byte("prompts: [{turns: [{do: [{"+c.action+"}]}, {say: a}]}]"))
@@ -175,13 +201,13 @@ func TestChoose(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (Action{Shell: "ls"}).choose([]tool{{name: "think"}}); err == nil || !strings.Contains(err.Error(), `"think"`) {
+	if _, err := (Action{Shell: "ls"}).choose([]tool{{name: "think"}}); err == nil ||
+		!strings.Contains(err.Error(), `"think"`) {
 		t.Error(err)
 	}
 }
 
-// TestFaults: each kind of fault, on each API, with and without a stream; the
-// next try is answered.
+// TestFaults: each kind of fault, on each API, with and without a stream; the next try is answered.
 func TestFaults(t *testing.T) {
 	const text = "abcdefghijklmnopqrstuvwxyz, and once more abcdefghijklmnopqrstuvwxyz"
 	for _, c := range []struct {
@@ -196,13 +222,15 @@ func TestFaults(t *testing.T) {
 			return err == nil && json.Valid([]byte(body))
 		}},
 		{"status: 500, after: 3", 0, func(stream bool, r *http.Response, body string, err error) bool {
-			return err == nil && (stream && r.StatusCode == 200 && strings.Contains(body, "the script answers 500") || !stream && r.StatusCode == 500)
+			return err == nil && (stream && r.StatusCode == 200 && strings.Contains(body, "the script answers 500") || !stream &&
+				r.StatusCode == 500)
 		}},
 		{"cut: true, after: 4", 200, func(stream bool, _ *http.Response, body string, err error) bool {
 			return err != nil && body != "" && (!stream || strings.Count(body, "data: ") == 4)
 		}},
 		{"garbage: \"<html>busy\", after: 2", 200, func(stream bool, _ *http.Response, body string, err error) bool {
-			return err == nil && (stream && strings.Contains(body, "data: <html>busy\n\n") && strings.Contains(body, "xyz") || !stream && body == "<html>busy")
+			return err == nil && (stream && strings.Contains(body, "data: <html>busy\n\n") && strings.Contains(body, "xyz") ||
+				!stream && body == "<html>busy")
 		}},
 		{"stall: 30ms, after: 1", 200, func(_ bool, _ *http.Response, body string, err error) bool {
 			return err == nil && strings.Contains(body, "data: ") || json.Valid([]byte(body))
@@ -218,11 +246,13 @@ func TestFaults(t *testing.T) {
 					if c.status != 0 && (r == nil || r.StatusCode != c.status) || !c.check(stream, r, got, err) {
 						t.Errorf("%+v %q %v", r, got, err)
 					}
-					if r, got, err := post(t, url+path, body); err != nil || r.StatusCode != 200 || !strings.Contains(got, "abcdefghijklmnop") {
+					if r, got, err := post(t, url+path, body); err != nil || r.StatusCode != 200 ||
+						!strings.Contains(got, "abcdefghijklmnop") {
 						t.Errorf("the next try: %q %v", got, err)
 					}
 					seen := s.Requests()
-					if len(seen) != 2 || !seen[0].Fault || seen[1].Fault || seen[1].Turn != 1 || seen[1].Prompt != "hello" || !seen[1].Finished {
+					if len(seen) != 2 || !seen[0].Fault || seen[1].Fault || seen[1].Turn != 1 || seen[1].Prompt != "hello" ||
+						!seen[1].Finished {
 						t.Errorf("%+v", seen)
 					}
 				})
@@ -280,7 +310,8 @@ func TestParallel(t *testing.T) {
 		all.Go(func() {
 			messages := []any{map[string]any{"role": "user", "content": fmt.Sprintf("hello %d", n)}}
 			for turn, want := range []string{`"command":"one"`, `"command":"two"`, `"text":"three"`} {
-				body := encode(map[string]any{"model": "m", "messages": messages, "tools": []any{map[string]any{"name": "Bash", "input_schema": map[string]any{"properties": map[string]any{"command": map[string]any{}}}}}})
+				body := encode(map[string]any{"model": "m", "messages": messages, "tools": []any{map[string]any{"name": "Bash",
+					"input_schema": map[string]any{"properties": map[string]any{"command": map[string]any{}}}}}})
 				_, got, err := post(t, url+"/v1/messages", string(body))
 				if err != nil || !strings.Contains(got, want) {
 					t.Errorf("%d, turn %d: %q %v", n, turn, got, err)
@@ -294,7 +325,8 @@ func TestParallel(t *testing.T) {
 					return
 				}
 				messages = append(messages, map[string]any{"role": "assistant", "content": said.Content},
-					map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result", "tool_use_id": said.Content[0]["id"], "content": "ok"}}})
+					map[string]any{"role": "user",
+						"content": []any{map[string]any{"type": "tool_result", "tool_use_id": said.Content[0]["id"], "content": "ok"}}})
 			}
 		})
 	}
@@ -313,20 +345,27 @@ func TestRefused(t *testing.T) {
 	}{
 		{"no such key", "/v1/messages", "{}", nil, 401, `"authentication_error"`},
 		{"no such key of OpenAI's", "/v1/responses", "{}", nil, 401, `"invalid_api_key"`},
-		{"a key of Anthropic's", "/v1/messages", `{"messages":[{"role":"user","content":"known"}]}`, []string{"X-Api-Key", "right"}, 200, `"A title"`},
+		{"a key of Anthropic's", "/v1/messages", `{"messages":[{"role":"user","content":"known"}]}`,
+			[]string{"X-Api-Key", "right"}, 200, `"A title"`},
 		{"WebSocket", "/v1/responses", "", append(right, "Connection", "Upgrade", "Upgrade", "websocket"), 426, "POST"},
 		{"no JSON", "/v1/messages", "{", right, 400, `"invalid_request_error"`},
 		{"content", "/v1/messages", `{"messages":[{"role":"user","content":7}]}`, right, 400, "neither"},
-		{"unknown prompt", "/v1/messages", `{"messages":[{"role":"user","content":"who?"}]}`, right, 400, "nothing for the prompt"},
+		{"unknown prompt", "/v1/messages", `{"messages":[{"role":"user","content":"who?"}]}`, right, 400,
+			"nothing for the prompt"},
 		{"unknown path", "/v1/files", "{}", right, 404, `"message"`},
-		{"no tool", "/v1/messages", `{"messages":[{"role":"user","content":"known"}],"tools":[{"name":"think"}]}`, right, 200, "there is no tool for"},
+		{"no tool", "/v1/messages", `{"messages":[{"role":"user","content":"known"}],"tools":[{"name":"think"}]}`, right, 200,
+			"there is no tool for"},
 		{"tokens", "/v1/messages/count_tokens", "{}", right, 200, `{"input_tokens":1}`},
 		{"tokens of Gemini's", "/v1beta/models/m:countTokens", "{}", right, 200, `{"totalTokens":1}`},
-		{"a key of Gemini's", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"known"}]}]}`, []string{"Authorization", "", "X-Goog-Api-Key", "right"}, 200, `"A title"`},
-		{"an aside by a schema", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"known"}]}],"generationConfig":{"responseJsonSchema":{"type":"OBJECT","properties":{"why":{"type":"STRING"},"which":{"enum":["fast","slow"]},"n":{"type":"INTEGER"},"more":{}},"required":["why","which","n"]}}}`,
+		{"a key of Gemini's", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"known"}]}]}`,
+			[]string{"Authorization", "", "X-Goog-Api-Key", "right"}, 200, `"A title"`},
+		{"an aside by a schema", "/v1beta/models/m:generateContent",
+			`{"contents":[{"parts":[{"text":"known"}]}],"generationConfig":{"responseJsonSchema":{"type":"OBJECT","properties":{"why":{"type":"STRING"},"which":{"enum":["fast","slow"]},"n":{"type":"INTEGER"},"more":{}},"required":["why","which","n"]}}}`,
 			right, 200, `{\"n\":0,\"which\":\"fast\",\"why\":\"\"}`},
-		{"a stream of Gemini's that is none of events", "/v1beta/models/m:streamGenerateContent", `{"contents":[]}`, right, 400, `alt=sse`},
-		{"unknown path of Gemini's", "/v1beta/files", "{}", []string{"Authorization", "", "X-Goog-Api-Key", "right"}, 404, `"NOT_FOUND"`},
+		{"a stream of Gemini's that is none of events", "/v1beta/models/m:streamGenerateContent", `{"contents":[]}`, right,
+			400, `alt=sse`},
+		{"unknown path of Gemini's", "/v1beta/files", "{}", []string{"Authorization", "", "X-Goog-Api-Key", "right"}, 404,
+			`"NOT_FOUND"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.Forget()
@@ -334,25 +373,27 @@ func TestRefused(t *testing.T) {
 			if err != nil || r.StatusCode != c.status || !strings.Contains(body, c.want) || !json.Valid([]byte(body)) {
 				t.Errorf("%v %q %v", r, body, err)
 			}
-			if seen := s.Requests(); len(seen) != 1 || seen[0].Status != c.status || seen[0].Path != c.path || seen[0].Body != c.body || seen[0].Turn != 0 && c.name != "no tool" {
+			if seen := s.Requests(); len(seen) != 1 || seen[0].Status != c.status || seen[0].Path != c.path ||
+				seen[0].Body != c.body || seen[0].Turn != 0 && c.name != "no tool" {
 				t.Errorf("%+v", seen)
 			}
 		})
 	}
 }
 
-// TestAnswer: an answer by a schema goes to the tool that is for it, once, and is
-// said where there is none.
+// TestAnswer: an answer by a schema goes to the tool that is for it, once, and is said where there is none.
 func TestAnswer(t *testing.T) {
 	_, url := start(t, "prompts: [{turns: [{answer: {sum: 3}}]}]")
 	const tool = `{"name":"StructuredOutput","input_schema":{"properties":{"sum":{"type":"integer"}}}}`
 	for _, c := range []struct{ name, messages, tools, want string }{
 		{"a tool", `{"role":"user","content":"p"}`, tool, `"input":{"sum":3}`},
-		{"a tool that was called", `{"role":"user","content":"p"},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"StructuredOutput","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"}]}`, tool, `"text":"I have answered."`},
+		{"a tool that was called",
+			`{"role":"user","content":"p"},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"StructuredOutput","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"}]}`, tool, `"text":"I have answered."`},
 		{"none", `{"role":"user","content":"p"}`, "", `"text":"{\"sum\":3}"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, got, err := post(t, url+"/v1/messages", `{"messages":[`+c.messages+`],"tools":[`+c.tools+`]}`); err != nil || !strings.Contains(got, c.want) {
+			if _, got, err := post(t, url+"/v1/messages", `{"messages":[`+c.messages+`],"tools":[`+c.tools+`]}`); err != nil ||
+				!strings.Contains(got, c.want) {
 				t.Errorf("%q %v", got, err)
 			}
 		})
@@ -368,8 +409,11 @@ func FuzzServe(f *testing.F) {
 			f.Add(path, []byte(body))
 		}
 	}
-	f.Add("/v1/responses", []byte(`{"input":[{"type":"additional_tools","tools":[{"type":"namespace","name":"functions","tools":[{"type":"custom","name":"exec"}]}]},{"role":"user","content":"x"}]}`))
-	script, err := Parse("fuzz", []byte("prompts: [{loop: true, turns: [{think: t, say: s, do: [{shell: ls}, {edit: {path: a, old: b, new: c}}]}]}]"))
+	f.Add("/v1/responses",
+		[]byte(
+			`{"input":[{"type":"additional_tools","tools":[{"type":"namespace","name":"functions","tools":[{"type":"custom","name":"exec"}]}]},{"role":"user","content":"x"}]}`))
+	script, err := Parse("fuzz",
+		[]byte("prompts: [{loop: true, turns: [{think: t, say: s, do: [{shell: ls}, {edit: {path: a, old: b, new: c}}]}]}]"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -387,7 +431,8 @@ func FuzzServe(f *testing.F) {
 			return
 		}
 		for line := range strings.Lines(got) {
-			if data, ok := strings.CutPrefix(line, "data: "); ok && strings.TrimSpace(data) != "[DONE]" && !json.Valid([]byte(data)) {
+			if data, ok := strings.CutPrefix(line, "data: "); ok && strings.TrimSpace(data) != "[DONE]" &&
+				!json.Valid([]byte(data)) {
 				t.Fatalf("%q", data)
 			}
 		}
@@ -397,7 +442,8 @@ func FuzzServe(f *testing.F) {
 // FuzzParse: a script that is read can be followed.
 func FuzzParse(f *testing.F) {
 	f.Add(builtIn)
-	f.Add([]byte("prompts: [{when: a, loop: true, turns: [{do: [{tool: {name: x, input: {a: {b: [1]}}}}], usage: {input: 1}}]}]"))
+	f.Add([]byte("prompts: [{when: a, loop: true, turns: [{do: [{tool: {name: x, input: {a: {b: [1]}}}}], usage: " +
+		"{input: 1}}]}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Parse("fuzz", data)
 		if err != nil {

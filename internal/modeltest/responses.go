@@ -84,14 +84,17 @@ func (i openAIItem) item() item {
 func (responses) output(said *answer) []map[string]any {
 	all := []map[string]any{}
 	if said.thinking != "" {
-		all = append(all, map[string]any{"type": "reasoning", "id": said.place.name("rs_", 0), "summary": []any{map[string]any{"type": "summary_text", "text": said.thinking}}})
+		all = append(all, map[string]any{"type": "reasoning", "id": said.place.name("rs_", 0),
+			"summary": []any{map[string]any{"type": "summary_text", "text": said.thinking}}})
 	}
 	if said.text != "" {
-		all = append(all, map[string]any{"type": "message", "id": said.place.name("msg_", 0), "role": "assistant", "status": "completed",
+		all = append(all, map[string]any{"type": "message", "id": said.place.name("msg_", 0), "role": "assistant",
+			"status":  "completed",
 			"content": []any{map[string]any{"type": "output_text", "text": said.text, "annotations": []any{}}}})
 	}
 	for i, c := range said.calls {
-		one := map[string]any{"type": "function_call", "id": said.place.name("fc_", i), "call_id": said.place.name("call_", i), "status": "completed",
+		one := map[string]any{"type": "function_call", "id": said.place.name("fc_", i),
+			"call_id": said.place.name("call_", i), "status": "completed",
 			"name": c.tool.name, "arguments": c.arguments()}
 		if c.tool.freeform {
 			delete(one, "arguments")
@@ -106,8 +109,10 @@ func (responses) output(said *answer) []map[string]any {
 }
 
 func (responses) response(a *asked, said *answer, status string) map[string]any {
-	return map[string]any{"id": said.place.name("resp_", 0), "object": "response", "created_at": 1767225600, "status": status, "error": nil, "incomplete_details": nil,
-		"instructions": nil, "metadata": map[string]any{}, "model": a.model, "output": []any{}, "parallel_tool_calls": true, "temperature": 1, "tool_choice": "auto",
+	return map[string]any{"id": said.place.name("resp_", 0), "object": "response", "created_at": 1767225600,
+		"status": status, "error": nil, "incomplete_details": nil,
+		"instructions": nil, "metadata": map[string]any{}, "model": a.model, "output": []any{}, "parallel_tool_calls": true,
+		"temperature": 1, "tool_choice": "auto",
 		"tools": []any{}, "top_p": 1}
 }
 
@@ -116,8 +121,10 @@ func (r responses) whole(a *asked, said *answer) any {
 	u := said.usage
 	input := u.Input + u.CacheRead + u.CacheWrite
 	whole["output"] = r.output(said)
-	whole["usage"] = map[string]any{"input_tokens": input, "input_tokens_details": map[string]any{"cached_tokens": u.CacheRead},
-		"output_tokens": u.Output, "output_tokens_details": map[string]any{"reasoning_tokens": 0}, "total_tokens": input + u.Output}
+	whole["usage"] = map[string]any{"input_tokens": input,
+		"input_tokens_details": map[string]any{"cached_tokens": u.CacheRead},
+		"output_tokens":        u.Output, "output_tokens_details": map[string]any{"reasoning_tokens": 0},
+		"total_tokens": input + u.Output}
 	return whole
 }
 
@@ -144,7 +151,8 @@ func (r responses) events(a *asked, said *answer) []event {
 			begun["summary"] = []any{}
 			add("response.output_item.added", map[string]any{"output_index": i, "item": begun}, false)
 			summary := map[string]any{"type": "summary_text", "text": said.thinking}
-			add("response.reasoning_summary_part.added", in(map[string]any{"summary_index": 0, "part": map[string]any{"type": "summary_text", "text": ""}}), false)
+			add("response.reasoning_summary_part.added",
+				in(map[string]any{"summary_index": 0, "part": map[string]any{"type": "summary_text", "text": ""}}), false)
 			for _, piece := range pieces(said.thinking) {
 				add("response.reasoning_summary_text.delta", in(map[string]any{"summary_index": 0, "delta": piece}), false)
 			}
@@ -157,7 +165,8 @@ func (r responses) events(a *asked, said *answer) []event {
 			for _, piece := range pieces(said.text) {
 				add("response.output_text.delta", in(map[string]any{"content_index": 0, "delta": piece, "logprobs": []any{}}), true)
 			}
-			add("response.output_text.done", in(map[string]any{"content_index": 0, "text": said.text, "logprobs": []any{}}), false)
+			add("response.output_text.done",
+				in(map[string]any{"content_index": 0, "text": said.text, "logprobs": []any{}}), false)
 			add("response.content_part.done", in(map[string]any{"content_index": 0, "part": one["content"].([]any)[0]}), false)
 		case "function_call", "custom_tool_call":
 			field, kind := "arguments", "response.function_call_arguments"
@@ -182,6 +191,7 @@ func (r responses) broken(status int, message string) event {
 	if status == 429 {
 		kind = "rate_limit_exceeded"
 	}
-	failed := map[string]any{"id": "resp_failed", "object": "response", "status": "failed", "output": []any{}, "error": map[string]any{"code": kind, "message": message}}
+	failed := map[string]any{"id": "resp_failed", "object": "response", "status": "failed", "output": []any{},
+		"error": map[string]any{"code": kind, "message": message}}
 	return event{name: "response.failed", data: map[string]any{"type": "response.failed", "response": failed}}
 }

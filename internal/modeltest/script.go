@@ -17,8 +17,7 @@ import (
 
 // Script is what a model says. Its YAML form is docs/model-server.md.
 type Script struct {
-	// Aside answers requests that come without tools where the turn wants one, such
-	// as for a conversation's title.
+	// Aside answers requests that come without tools where the turn wants one, such as for a conversation's title.
 	Aside   string   `yaml:"aside"`
 	Prompts []Prompt `yaml:"prompts"`
 }
@@ -43,8 +42,7 @@ type Turn struct {
 	Answer map[string]any `yaml:"answer"`
 }
 
-// Action is one thing to do, in words that are no agent's own. It becomes a call
-// of whichever tool there is for it.
+// Action is one thing to do, in words that are no agent's own. It becomes a call of whichever tool there is for it.
 type Action struct {
 	Shell string `yaml:"shell"`
 	Read  string `yaml:"read"` // a path
@@ -72,8 +70,7 @@ type Tool struct {
 	Input map[string]any `yaml:"input"`
 }
 
-// Usage is what an answer says it used. What is not said is counted: four bytes
-// are a token.
+// Usage is what an answer says it used. What is not said is counted: four bytes are a token.
 type Usage struct {
 	Input      int64 `yaml:"input"`
 	Output     int64 `yaml:"output"`
@@ -96,8 +93,7 @@ type Fault struct {
 //go:embed script.yaml
 var builtIn []byte
 
-// BuiltIn is a script that does something sensible with any prompt, in a small
-// project.
+// BuiltIn is a script that does something sensible with any prompt, in a small project.
 func BuiltIn() *Script {
 	s, err := Parse("script.yaml", builtIn)
 	if err != nil {

@@ -24,9 +24,8 @@ func programs(t *testing.T) string {
 	return filepath.Join(dir, "clients")
 }
 
-// TestSDKs: the providers' own clients understand every answer: several turns
-// with tools, as streams and not, and errors that they try again after. Gemini's
-// is understood by Gemini CLI (test/agents).
+// TestSDKs: the providers' own clients understand every answer: several turns with tools, as streams and not, and
+// errors that they try again after. Gemini's is understood by Gemini CLI (test/agents).
 func TestSDKs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs programs of other languages for seconds; make test runs it")
@@ -59,7 +58,8 @@ prompts:
 `, "key")
 	run := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), clients, args...)
-		cmd.Env = []string{"ANTHROPIC_BASE_URL=" + url, "OPENAI_BASE_URL=" + url + "/v1", "ANTHROPIC_API_KEY=key", "OPENAI_API_KEY=key", "HOME=" + t.TempDir()}
+		cmd.Env = []string{"ANTHROPIC_BASE_URL=" + url, "OPENAI_BASE_URL=" + url + "/v1", "ANTHROPIC_API_KEY=key",
+			"OPENAI_API_KEY=key", "HOME=" + t.TempDir()}
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
@@ -68,7 +68,8 @@ prompts:
 		}
 		return string(out), err
 	}
-	finish := map[string][]string{"messages": {"tool_use", "tool_use", "end_turn"}, "chat": {"tool_calls", "tool_calls", "stop"}, "responses": {"completed", "completed", "completed"}}
+	finish := map[string][]string{"messages": {"tool_use", "tool_use", "end_turn"},
+		"chat": {"tool_calls", "tool_calls", "stop"}, "responses": {"completed", "completed", "completed"}}
 	for api, f := range finish {
 		for _, how := range []string{"whole", "stream"} {
 			t.Run(api+"/"+how, func(t *testing.T) {
@@ -77,7 +78,8 @@ prompts:
 				if err != nil {
 					t.Fatalf("%v\n%s", err, got)
 				}
-				want := "thinks Hm, let me see.\nsays I look at what is here, with words like \"größer\".\ncalls bash {\"command\":\"echo \\\"hello\\\" && ls\"}\ncalls bash {\"command\":\"pwd\"}\ntokens true 20 " + f[0] +
+				want := "thinks Hm, let me see.\nsays I look at what is here, with words like \"größer\".\ncalls bash " +
+					"{\"command\":\"echo \\\"hello\\\" && ls\"}\ncalls bash {\"command\":\"pwd\"}\ntokens true 20 " + f[0] +
 					"\ncalls bash {\"command\":\"date\"}\ntokens true 2 " + f[1] + "\nsays It is done.\ntokens true 3 " + f[2] + "\n"
 				if api == "chat" { // whose SDK has no word for it
 					_, want, _ = strings.Cut(want, "\n")
@@ -85,7 +87,9 @@ prompts:
 				if got != want {
 					t.Errorf("%s\nwant\n%s", got, want)
 				}
-				if got, err := run("agent", api, how, "busy, "+how); err == nil || !strings.Contains(got, "error 529 ") || api == "messages" && !strings.Contains(got, "overloaded_error") || api != "messages" && !strings.Contains(got, "too busy") {
+				if got, err := run("agent", api, how, "busy, "+how); err == nil || !strings.Contains(got, "error 529 ") ||
+					api == "messages" && !strings.Contains(got, "overloaded_error") || api != "messages" &&
+					!strings.Contains(got, "too busy") {
 					t.Errorf("busy: %q %v", got, err)
 				}
 				if got, err := run("agent", api, how, "broken, "+how); err == nil || strings.Contains(got, "tokens") {

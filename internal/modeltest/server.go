@@ -1,11 +1,9 @@
-// Package modeltest is a model endpoint that follows a script: it speaks
-// Anthropic's Messages, OpenAI's chat completions, OpenAI's Responses and
-// Gemini's generateContent, with streams, tools, and faults on demand. Agents work with it as with a provider's
-// own, so that they can be tested, and tried, without an account.
+// Package modeltest is a model endpoint that follows a script: it speaks Anthropic's Messages, OpenAI's chat
+// completions, OpenAI's Responses and Gemini's generateContent, with streams, tools, and faults on demand. Agents work
+// with it as with a provider's own, so that they can be tested, and tried, without an account.
 //
-// It remembers no conversation: each request says how far its own is, so that
-// many go on at once. A script says what the model does in words that are no
-// agent's own (Action), which become calls of the tools that a request offers.
+// It remembers no conversation: each request says how far its own is, so that many go on at once. A script says what
+// the model does in words that are no agent's own (Action), which become calls of the tools that a request offers.
 package modeltest
 
 import (
@@ -26,8 +24,7 @@ const (
 	maxKept = 1000     // requests that are remembered
 )
 
-// Options of a Server. The zero value follows the built-in script and takes any
-// key.
+// Options of a Server. The zero value follows the built-in script and takes any key.
 type Options struct {
 	Script *Script
 	Keys   []string      // that are accepted; none: whatever key, or none
@@ -156,7 +153,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !s.admits(r.Header):
 		reply(out, http.StatusUnauthorized, of.failure(http.StatusUnauthorized, "this key is none of the server's"))
 	case r.Header.Get("Upgrade") != "":
-		reply(out, http.StatusUpgradeRequired, of.failure(http.StatusUpgradeRequired, "there are no WebSockets here: send a POST request"))
+		reply(out, http.StatusUpgradeRequired, of.failure(http.StatusUpgradeRequired,
+			"there are no WebSockets here: send a POST request"))
 	case r.Method == http.MethodPost && p != nil:
 		s.answer(out, r, p, body, &seen)
 	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages/count_tokens"):
@@ -166,12 +164,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/models"):
 		reply(out, http.StatusOK, list())
 	default:
-		reply(out, http.StatusNotFound, of.failure(http.StatusNotFound, r.Method+" "+r.URL.Path+" is nothing that a model server has"))
+		reply(out, http.StatusNotFound, of.failure(http.StatusNotFound,
+			r.Method+" "+r.URL.Path+" is nothing that a model server has"))
 	}
 }
 
-// speaks finds whose API a request is of, for its errors, and the one that
-// answers it, if there is one.
+// speaks finds whose API a request is of, for its errors, and the one that answers it, if there is one.
 func speaks(r *http.Request) (protocol, protocol) {
 	for end, p := range protocols {
 		if strings.HasSuffix(r.URL.Path, end) {
@@ -242,8 +240,7 @@ func (s *Server) answer(w *writer, r *http.Request, p protocol, body []byte, see
 	s.document(w, r, p, a, said, f)
 }
 
-// aside is the answer to what has nothing to do with a script: such as a title,
-// or a choice among models.
+// aside is the answer to what has nothing to do with a script: such as a title, or a choice among models.
 func (a *asked) aside(s *Script) string {
 	if a.form != nil {
 		return string(encode(a.form.empty()))
@@ -297,9 +294,12 @@ func tokens(bytes int) int64 { return int64(max(1, bytes/4)) }
 // list is all models, in the forms of all providers at once.
 func list() any {
 	const id = "scripted"
-	data := []any{map[string]any{"id": id, "type": "model", "object": "model", "display_name": id, "created_at": "2026-01-01T00:00:00Z", "created": 1767225600, "owned_by": "cove"}}
-	models := []any{map[string]any{"name": "models/" + id, "displayName": id, "supportedGenerationMethods": []string{"generateContent", "countTokens"}}}
-	return map[string]any{"object": "list", "data": data, "has_more": false, "first_id": id, "last_id": id, "models": models}
+	data := []any{map[string]any{"id": id, "type": "model", "object": "model", "display_name": id,
+		"created_at": "2026-01-01T00:00:00Z", "created": 1767225600, "owned_by": "cove"}}
+	models := []any{map[string]any{"name": "models/" + id, "displayName": id,
+		"supportedGenerationMethods": []string{"generateContent", "countTokens"}}}
+	return map[string]any{"object": "list", "data": data, "has_more": false, "first_id": id, "last_id": id,
+		"models": models}
 }
 
 // writer remembers what was answered.

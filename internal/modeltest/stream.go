@@ -84,7 +84,8 @@ func (s *Server) document(w *writer, r *http.Request, p protocol, a *asked, said
 	}
 	w.Header().Set("Content-Type", "application/json")
 	for f.Endless { // space is what JSON may begin with
-		if _, err := w.Write([]byte(" ")); err != nil || http.NewResponseController(w).Flush() != nil || !wait(r, time.Millisecond) {
+		if _, err := w.Write([]byte(" ")); err != nil || http.NewResponseController(w).Flush() != nil ||
+			!wait(r, time.Millisecond) {
 			return
 		}
 	}

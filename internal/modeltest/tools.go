@@ -155,7 +155,8 @@ func (a Action) scripted(tools []tool) (call, bool) {
 	if patch := a.patch(); patch != "" {
 		return call{tool: tools[i], text: fmt.Sprintf("text(await tools.apply_patch(%s));", encode(patch))}, true
 	}
-	return call{tool: tools[i], text: fmt.Sprintf("text(await tools.exec_command({cmd: %s}));", encode(a.command(tools)))}, true
+	return call{tool: tools[i], text: fmt.Sprintf("text(await tools.exec_command({cmd: %s}));",
+		encode(a.command(tools)))}, true
 }
 
 // patch is a change of a file in the form of Codex's apply_patch.
@@ -171,7 +172,8 @@ func (a Action) patch() string {
 	case a.Write != nil:
 		return "*** Begin Patch\n*** Add File: " + a.Write.Path + "\n" + lines("+", a.Write.Content) + "*** End Patch\n"
 	case a.Edit != nil:
-		return "*** Begin Patch\n*** Update File: " + a.Edit.Path + "\n@@\n" + lines("-", a.Edit.Old) + lines("+", a.Edit.New) + "*** End Patch\n"
+		return "*** Begin Patch\n*** Update File: " + a.Edit.Path + "\n@@\n" +
+			lines("-", a.Edit.Old) + lines("+", a.Edit.New) + "*** End Patch\n"
 	}
 	return ""
 }
@@ -187,15 +189,16 @@ func (a Action) command(tools []tool) string {
 	case codex: // which has the command apply_patch
 		return "apply_patch <<'END_OF_PATCH'\n" + a.patch() + "END_OF_PATCH\n"
 	case a.Write != nil:
-		return fmt.Sprintf("mkdir -p %s && printf %%s %s > %s", quote(path.Dir(a.Write.Path)), quote(a.Write.Content), quote(a.Write.Path))
+		return fmt.Sprintf("mkdir -p %s && printf %%s %s > %s", quote(path.Dir(a.Write.Path)), quote(a.Write.Content),
+			quote(a.Write.Path))
 	}
-	return fmt.Sprintf("OLD=%s NEW=%s perl -0pi -e 's/\\Q$ENV{OLD}\\E/$ENV{NEW}/' %s", quote(a.Edit.Old), quote(a.Edit.New), quote(a.Edit.Path))
+	return fmt.Sprintf("OLD=%s NEW=%s perl -0pi -e 's/\\Q$ENV{OLD}\\E/$ENV{NEW}/' %s", quote(a.Edit.Old),
+		quote(a.Edit.New), quote(a.Edit.Path))
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// fill makes a call of what a script says, by what the tool calls it. What the
-// tool wants beside that it gets empty.
+// fill makes a call of what a script says, by what the tool calls it. What the tool wants beside that it gets empty.
 func (t tool) fill(says map[string]string, description string) call {
 	input := map[string]any{}
 	for word, value := range says {

@@ -56,11 +56,19 @@ func TestParseRefuses(t *testing.T) {
 		{"mode", "profiles:\n  - {name: a, mode: jail}\n", "none of container, none"},
 		{"access", "profiles:\n  - {name: a, access: key}\n", "none of intercept, proxy, token-file"},
 		{"no token", "profiles:\n  - {name: a, access: token-file}\n", "needs a token_file"},
-		{"a token by the way", "profiles:\n  - {name: a, token_file: {path: /srv/key, variable: KEY}}\n", "is for the access token-file"},
-		{"a token for others", "profiles:\n  - {name: a, access: token-file, provider: team, token_file: {path: /srv/key, variable: KEY}}\n", "its own provider"},
-		{"a token somewhere", "profiles:\n  - {name: a, access: token-file, token_file: {path: key, variable: KEY}}\n", "no absolute path"},
-		{"a token for nothing", "profiles:\n  - {name: a, access: token-file, token_file: {path: /srv/key, variable: ../key}}\n", "no name of a variable"},
-		{"a token without a wall", "profiles:\n  - {name: a, mode: none, access: token-file, token_file: {path: /srv/key, variable: KEY}}\n", "access is about one"},
+		{"a token by the way", "profiles:\n  - {name: a, token_file: {path: /srv/key, variable: KEY}}\n",
+			"is for the access token-file"},
+		{"a token for others",
+			"profiles:\n  - {name: a, access: token-file, provider: team, token_file: {path: /srv/key, variable: KEY}}\n",
+			"its own provider"},
+		{"a token somewhere", "profiles:\n  - {name: a, access: token-file, token_file: {path: key, variable: KEY}}\n",
+			"no absolute path"},
+		{"a token for nothing",
+			"profiles:\n  - {name: a, access: token-file, token_file: {path: /srv/key, variable: ../key}}\n",
+			"no name of a variable"},
+		{"a token without a wall",
+			"profiles:\n  - {name: a, mode: none, access: token-file, token_file: {path: /srv/key, variable: KEY}}\n",
+			"access is about one"},
 		{"a wall for none", "profiles:\n  - {name: a, mode: none, limits: {cpus: 1}}\n", "limits is about one"},
 		{"sharing nothing", "profiles:\n  - {name: a, mode: none, shared: true}\n", "shared is about one"},
 		{"nothing to allow", "profiles:\n  - {name: a, network: {mode: none, allow: [a.example]}}\n", "nothing to allow"},
@@ -71,7 +79,8 @@ func TestParseRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Parse("profiles.yaml", []byte(c.text))
-			if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "profiles.yaml") || strings.Contains(err.Error(), "\n") {
+			if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), c.want) ||
+				!strings.HasPrefix(err.Error(), "profiles.yaml") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v", err)
 			}
 		})
@@ -82,7 +91,8 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestFindNamesTheOthers(t *testing.T) {
-	if _, err := Find([]api.Profile{{Name: "a"}, {Name: "b"}}, "c"); cove.ErrorCode(err) != cove.NotFound || !strings.Contains(cove.ErrorHint(err), "a, b") {
+	if _, err := Find([]api.Profile{{Name: "a"}, {Name: "b"}}, "c"); cove.ErrorCode(err) != cove.NotFound ||
+		!strings.Contains(cove.ErrorHint(err), "a, b") {
 		t.Errorf("%v", err)
 	}
 	if _, err := Find(nil, "c"); cove.ErrorCode(err) != cove.NotFound {
@@ -92,7 +102,8 @@ func TestFindNamesTheOthers(t *testing.T) {
 
 func TestApply(t *testing.T) {
 	got, err := Apply(parsed(t, "careful"), cove.Spec{
-		Image: "host", Shape: cove.Shape{Limits: cove.Limits{CPUs: 1}}, Env: map[string]string{"B": "request"}, Git: &cove.GitIdentity{Name: "Ada"},
+		Image: "host", Shape: cove.Shape{Limits: cove.Limits{CPUs: 1}}, Env: map[string]string{"B": "request"},
+		Git:    &cove.GitIdentity{Name: "Ada"},
 		Mounts: []cove.Mount{{Source: "/mine", Target: "/data"}, {Source: "/more", Target: "/more"}},
 		Network: &cove.Network{
 			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"b.example", "d.example"}, Budget: cove.Budget{Cost: 1},
@@ -109,7 +120,8 @@ func TestApply(t *testing.T) {
 		Git: &cove.GitIdentity{Name: "Ada", Email: "robo@example.com"}, AllowPR: true,
 		Mounts: []cove.Mount{{Source: "/mine", Target: "/data"}, {Source: "/more", Target: "/more"}},
 		Network: &cove.Network{
-			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"a.example", "b.example", "d.example"}, Deny: []string{"c.example"},
+			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"a.example", "b.example", "d.example"},
+			Deny:        []string{"c.example"},
 			Credentials: []string{"github"}, Providers: []string{"anthropic"}, Budget: cove.Budget{Requests: 10, Cost: 1},
 		},
 	}
@@ -124,7 +136,8 @@ func TestApplyAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Limits.Timeout != 5*time.Second || got.Image != "tar:/srv/root.tar" || got.Limits.Memory != 2<<30 || got.Network.Credentials[0] != "github" ||
+	if got.Limits.Timeout != 5*time.Second || got.Image != "tar:/srv/root.tar" || got.Limits.Memory != 2<<30 ||
+		got.Network.Credentials[0] != "github" ||
 		!reflect.DeepEqual(got.Mounts, []cove.Mount{{Source: "/srv/data", Target: "/data", ReadOnly: true}}) {
 		t.Errorf("%+v", got)
 	}
@@ -155,7 +168,8 @@ func TestNetworkOfBoth(t *testing.T) {
 		{"none wins", p.Network, &cove.Network{}, false, 0},
 		{"the request's alone", nil, &cove.Network{Enabled: true, Allow: []string{"x.example"}}, true, 1},
 		{"a profile without one", &api.ProfileNetwork{Mode: "none"}, nil, false, 0},
-		{"what a request allows beside none", &api.ProfileNetwork{Mode: "none"}, &cove.Network{Enabled: true, Mode: "limited", Allow: []string{"x.example"}}, true, 1},
+		{"what a request allows beside none", &api.ProfileNetwork{Mode: "none"},
+			&cove.Network{Enabled: true, Mode: "limited", Allow: []string{"x.example"}}, true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			both, err := Apply(api.Profile{Name: "a", Network: c.profile}, cove.Spec{Network: c.asked})

@@ -301,7 +301,8 @@ func TestUncommittedRefuses(t *testing.T) {
 			if c.name == "another account's directory" {
 				who = ci
 			}
-			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Owner: who, Repository: &c.r},
+			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Owner: who,
+				Repository: &c.r},
 				nil)
 			if cove.ErrorCode(err) != c.code {
 				t.Errorf("%v", err)

@@ -25,10 +25,9 @@ import (
 // maxPrompt bounds each text of a task, in bytes.
 const maxPrompt = 1 << 20
 
-// Begin gives an agent a task of the principal's, and returns when its program runs. When ctx ends
-// before that, and on an error, nothing runs, and a sandbox that was made for it
-// is gone. Errors: InvalidArgument, NotFound, Forbidden, Conflict, Unsupported,
-// RuntimeMissing, and those of CreateSandbox.
+// Begin gives an agent a task of the principal's, and returns when its program runs. When ctx ends before that, and on
+// an error, nothing runs, and a sandbox that was made for it is gone. Errors: InvalidArgument, NotFound, Forbidden,
+// Conflict, Unsupported, RuntimeMissing, and those of CreateSandbox.
 func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (store.Run, error) {
 	if q.Progress == nil {
 		q.Progress = func(workspace.Step) {}
@@ -39,7 +38,8 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (stor
 	if err := r.goOn(ctx, who, &q); err != nil {
 		return store.Run{}, err
 	}
-	want := fit.Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir), Provider: q.Provider, Access: q.Access, Tokens: q.tokens}
+	want := fit.Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir),
+		Provider: q.Provider, Access: q.Access, Tokens: q.tokens}
 	eq, err := r.o.Agents.Equip(ctx, want, who.IsOwner(), q.Progress)
 	if err != nil {
 		return store.Run{}, err
@@ -68,13 +68,17 @@ func check(q Request) error {
 	case strings.TrimSpace(q.Task.Prompt) == "":
 		return cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("say what is to be done")
 	case len(q.Task.Prompt) > maxPrompt || len(q.Task.Instructions) > maxPrompt || len(q.Task.Schema) > maxPrompt:
-		return cove.Errorf(cove.TooLarge, "prompt, instructions and schema may have %d KiB each", maxPrompt>>10).WithHint("put it into a file of the workspace, and name that")
-	case !utf8.ValidString(q.Task.Prompt) || !utf8.ValidString(q.Task.Instructions) || strings.ContainsRune(q.Task.Prompt+q.Task.Instructions, 0):
+		return cove.Errorf(cove.TooLarge, "prompt, instructions and schema may have %d KiB each", maxPrompt>>10).
+			WithHint("put it into a file of the workspace, and name that")
+	case !utf8.ValidString(q.Task.Prompt) || !utf8.ValidString(q.Task.Instructions) ||
+		strings.ContainsRune(q.Task.Prompt+q.Task.Instructions, 0):
 		return cove.Errorf(cove.InvalidArgument, "prompt and instructions are text, without NUL bytes")
 	case q.Timeout < 0 || q.Timeout > MaxTimeout:
-		return cove.Errorf(cove.InvalidArgument, "a run may not take %s", q.Timeout).WithHint("give at most %g seconds", MaxTimeout.Seconds())
+		return cove.Errorf(cove.InvalidArgument, "a run may not take %s", q.Timeout).
+			WithHint("give at most %g seconds", MaxTimeout.Seconds())
 	case q.Resume != "" && q.Sandbox != "":
-		return cove.Errorf(cove.InvalidArgument, "a run that goes on does so in its own sandbox").WithHint("leave sandbox out")
+		return cove.Errorf(cove.InvalidArgument, "a run that goes on does so in its own sandbox").
+			WithHint("leave sandbox out")
 	}
 	if q.Task.Schema == nil {
 		return nil
@@ -91,11 +95,14 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 		case err != nil:
 			return err
 		case earlier.Status == store.RunRunning:
-			return cove.Errorf(cove.Conflict, "the run %s has not ended", earlier.ID).WithHint("end it first: cove runs interrupt %s", earlier.ID)
+			return cove.Errorf(cove.Conflict, "the run %s has not ended", earlier.ID).
+				WithHint("end it first: cove runs interrupt %s", earlier.ID)
 		case earlier.Session == "":
-			return cove.Errorf(cove.Conflict, "the run %s has said no name for its conversation, and cannot go on", earlier.ID).WithHint("begin anew, in its sandbox: --sandbox %s", earlier.SandboxName)
+			return cove.Errorf(cove.Conflict, "the run %s has said no name for its conversation, and cannot go on", earlier.ID).
+				WithHint("begin anew, in its sandbox: --sandbox %s", earlier.SandboxName)
 		case q.Agent != "" && q.Agent != earlier.Agent:
-			return cove.Errorf(cove.InvalidArgument, "the run %s was %s's", earlier.ID, earlier.Agent).WithHint("leave the agent out")
+			return cove.Errorf(cove.InvalidArgument, "the run %s was %s's", earlier.ID, earlier.Agent).
+				WithHint("leave the agent out")
 		}
 		q.Agent, q.Sandbox, q.Task.Session = earlier.Agent, earlier.Sandbox, earlier.Session
 		q.before = earlier.Spec.Before.Plus(earlier.Usage)
@@ -109,13 +116,13 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 		q.Agent, q.tokens = cmp.Or(q.Agent, there.Spec.Agent), len(sandbox.Exposed(there.Spec.Mounts)) > 0
 	}
 	if q.Agent == "" {
-		return cove.Errorf(cove.InvalidArgument, "no agent is named").WithHint("\"cove agents list\" shows those that there are")
+		return cove.Errorf(cove.InvalidArgument, "no agent is named").
+			WithHint("\"cove agents list\" shows those that there are")
 	}
 	return nil
 }
 
-// plan is the record of a run that begins. It is pure but for the id and the
-// time.
+// plan is the record of a run that begins. It is pure but for the id and the time.
 func (r *Runner) plan(who cove.Principal, q Request, eq fit.Equipment) store.Run {
 	id := cove.NewRunID()
 	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
@@ -136,9 +143,9 @@ func (r *Runner) plan(who cove.Principal, q Request, eq fit.Equipment) store.Run
 	return record
 }
 
-// enterSandbox makes the sandbox of a run, or finds the one that it is to work
-// in, and starts that.
-func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request, eq fit.Equipment, record *store.Run) (in sandbox.Inside, err error) {
+// enterSandbox makes the sandbox of a run, or finds the one that it is to work in, and starts that.
+func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request, eq fit.Equipment,
+	record *store.Run) (in sandbox.Inside, err error) {
 	var there sandbox.View
 	if record.Spec.Own {
 		there, err = r.o.Sandboxes.Create(ctx, who, forRun(eq.Fit(who, q.New), *record), q.Progress)
@@ -156,7 +163,8 @@ func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request
 	record.Exposes = sandbox.Exposed(in.Spec.Mounts)
 	for _, l := range eq.Layers {
 		if !slices.ContainsFunc(in.Spec.Layers, func(has cove.Layer) bool { return has.Target == l.Target }) {
-			return in, cove.Errorf(cove.Conflict, "the sandbox %s was not made for %s, whose program is not in it", in.Name, eq.Agent).WithHint("make one that is: cove new --agent %s", eq.Agent)
+			return in, cove.Errorf(cove.Conflict, "the sandbox %s was not made for %s, whose program is not in it", in.Name,
+				eq.Agent).WithHint("make one that is: cove new --agent %s", eq.Agent)
 		}
 	}
 	return in, nil
@@ -174,7 +182,8 @@ func forRun(q sandbox.Request, of store.Run) sandbox.Request {
 }
 
 // start places files, starts the program, and has the run attended.
-func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run, eq fit.Equipment, command agent.Command) (store.Run, error) {
+func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run, eq fit.Equipment,
+	command agent.Command) (store.Run, error) {
 	if err := place(ctx, in, record.Spec.Dir, eq.Files, command.Files); err != nil {
 		return store.Run{}, err
 	}
@@ -200,7 +209,8 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 			args[0] = path.Join(eq.Path, args[0])
 		}
 		var p *sandbox.Process
-		p, err = r.o.Processes.Start(ctx, record.Owner(), record.Sandbox, sandbox.ProcessRequest{Name: string(record.ID), Args: args, Env: env, Stdin: command.Stdin})
+		p, err = r.o.Processes.Start(ctx, record.Owner(), record.Sandbox,
+			sandbox.ProcessRequest{Name: string(record.ID), Args: args, Env: env, Stdin: command.Stdin})
 		if err == nil {
 			l.begin(p)
 		} else {
@@ -225,7 +235,8 @@ func place(ctx context.Context, in sandbox.Inside, dir string, home []agent.File
 		err := g.WriteFile(ctx, at, 0o600, []byte(content))
 		var failure *guest.Failure
 		if errors.As(err, &failure) && failure.Kind == guest.FailNoSpace {
-			return cove.Errorf(cove.StorageFull, "there is no space left in the sandbox %s for an agent's files", in.Name).WithHint("make one with more: --disk")
+			return cove.Errorf(cove.StorageFull, "there is no space left in the sandbox %s for an agent's files", in.Name).
+				WithHint("make one with more: --disk")
 		}
 		return err
 	}

@@ -39,9 +39,8 @@ func (r *Runner) attend(l *live, record store.Run) {
 	close(l.done)
 }
 
-// conclude does what follows when a run has ended, and records how it has. It
-// may have been begun by an earlier server. The error is that this server leaves
-// that to the next one.
+// conclude does what follows when a run has ended, and records how it has. It may have been begun by an earlier server.
+// The error is that this server leaves that to the next one.
 func (r *Runner) conclude(record store.Run, said store.Run, e ending) error {
 	ctx, cancel := context.WithTimeout(context.Background(), concludeTimeout)
 	defer cancel()
@@ -54,8 +53,7 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending) error {
 	if cerr != nil {
 		r.o.Log.Warn("what a run has changed is not known", "run", record.ID, "error", cerr)
 	}
-	// Before it is recorded: who dies in between leaves a run to conclude, and no
-	// sandbox that nobody looks for.
+	// Before it is recorded: who dies in between leaves a run to conclude, and no sandbox that nobody looks for.
 	if record.Spec.Own && !record.Spec.Keep && cerr == nil && len(changes) == 0 {
 		if err := r.o.Sandboxes.Destroy(ctx, who, record.Sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
 			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)

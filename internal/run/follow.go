@@ -24,16 +24,14 @@ type Event struct {
 	Asked    bool            // Holds is set
 }
 
-// newsInterval is how often the store is asked for what became of attempts to
-// leave the sandbox.
+// newsInterval is how often the store is asked for what became of attempts to leave the sandbox.
 const newsInterval = 250 * time.Millisecond
 
-// Follow hands out the events of a run, those after a message or log of a
-// number, and returns the run when it has ended and everything is handed out.
-// begun is told of the run first. Who follows neither slows a run nor ends it.
-// Errors: NotFound; Unavailable when this server lets go of the run; those of
-// begun, take and ctx.
-func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error, take func(Event) error) (store.Run, error) {
+// Follow hands out the events of a run, those after a message or log of a number, and returns the run when it has ended
+// and everything is handed out. begun is told of the run first. Who follows neither slows a run nor ends it. Errors:
+// NotFound; Unavailable when this server lets go of the run; those of begun, take and ctx.
+func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error,
+	take func(Event) error) (store.Run, error) {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
 		return store.Run{}, err
@@ -45,7 +43,8 @@ func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, aft
 		}
 	}
 	if record.Interactive && record.Status == store.RunRunning {
-		return store.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).WithHint("look at it: cove attach %s", record.SandboxName)
+		return store.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).
+			WithHint("look at it: cove attach %s", record.SandboxName)
 	}
 	if err := begun(show(who, r.current(record))); err != nil {
 		return store.Run{}, err
@@ -111,7 +110,9 @@ func (f *follower) follow(ctx context.Context) error {
 func (f *follower) rest(ctx context.Context) error {
 	if f.l == nil {
 		if f.record.Status == store.RunRunning {
-			return cove.Errorf(cove.Conflict, "the run %s is not to be followed now: its sandbox is paused, or another process has it", f.record.ID).WithHint("resume it: cove resume %s", f.record.SandboxName)
+			return cove.Errorf(cove.Conflict,
+				"the run %s is not to be followed now: its sandbox is paused, or another process has it",
+				f.record.ID).WithHint("resume it: cove resume %s", f.record.SandboxName)
 		}
 		return nil
 	}

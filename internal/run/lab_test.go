@@ -126,7 +126,8 @@ func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(works
 		},
 	}
 	if q.Agent == "keyed" {
-		eq.Network = cove.Network{Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"models.test"}, Credentials: []string{"models"}}
+		eq.Network = cove.Network{Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"models.test"},
+			Credentials: []string{"models"}}
 	}
 	if q.Agent == "packed" {
 		eq.Layers = []cove.Layer{{Name: "packed/1.2.3", Target: "/opt/packed"}}
@@ -195,17 +196,22 @@ func (l *lab) serve(t *testing.T) *server {
 	}
 	caps := fake.New(fake.Options{}).Capabilities()
 	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
-	s := &server{lab: l, engine: fake.New(fake.Options{Host: l.host, Capabilities: &caps, Programs: map[string]fake.Program{"robot": robot}}), in: in}
+	s := &server{lab: l, engine: fake.New(fake.Options{Host: l.host, Capabilities: &caps,
+		Programs: map[string]fake.Program{"robot": robot}}), in: in}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	s.sandboxes = sandbox.New(sandbox.Options{
-		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}),
-		Images:  noImages{}, Store: store.NewVault(l.store),
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake",
+			Open: func() (engine.Engine, error) { return s.engine, nil }}),
+		Images: noImages{}, Store: store.NewVault(l.store),
 		Clock: clock.Real(), Log: log,
 	})
-	s.Runner = run.New(run.Options{Sandboxes: s.sandboxes, Processes: sandbox.NewProcesses(s.sandboxes), Agents: l.agents, Work: l.work, Store: store.NewVault(l.store), Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
+	s.Runner = run.New(run.Options{Sandboxes: s.sandboxes, Processes: sandbox.NewProcesses(s.sandboxes), Agents: l.agents,
+		Work: l.work, Store: store.NewVault(l.store), Flush: func() {}, MaxOutput: 16 << 20,
+		Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
-		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, Routes: ways{}, Successor: s, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
+		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, Routes: ways{}, Successor: s,
+		Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 	})
 	if err == nil {
 		err = s.Recover(t.Context())
@@ -348,8 +354,7 @@ func wantText(t *testing.T, got, want string) {
 	}
 }
 
-// workspaces all have the same two directories, of which nothing is shown: the
-// engine's sandboxes are in memory.
+// workspaces all have the same two directories, of which nothing is shown: the engine's sandboxes are in memory.
 type workspaces struct{ dir string }
 
 func (w workspaces) Create(ctx context.Context, s workspace.Spec, _ func(workspace.Step)) (workspace.Workspace, error) {
@@ -362,7 +367,8 @@ func (w workspaces) Create(ctx context.Context, s workspace.Spec, _ func(workspa
 }
 
 func (w workspaces) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace, error) {
-	return workspace.Workspace{ID: id, Root: w.dir, Directory: filepath.Join(w.dir, "checkout"), Home: filepath.Join(w.dir, "home")}, nil
+	return workspace.Workspace{ID: id, Root: w.dir, Directory: filepath.Join(w.dir, "checkout"),
+		Home: filepath.Join(w.dir, "home")}, nil
 }
 
 // Place implements sandbox.Layers, with a layer for every name.

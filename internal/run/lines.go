@@ -6,8 +6,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// maxLine is the longest line that an agent may print, in bytes: a message with
-// a file in it has its place there.
+// maxLine is the longest line that an agent may print, in bytes: a message with a file in it has its place there.
 const maxLine = 32 << 20
 
 // lines splits what comes into lines.
@@ -24,7 +23,8 @@ func (l *lines) push(p []byte, take func([]byte) error) error {
 		end := bytes.IndexByte(l.rest[l.from:], '\n')
 		if end < 0 {
 			if l.from = len(l.rest); l.from > maxLine {
-				return cove.Errorf(cove.AgentProtocol, "the agent has printed a line of more than %d MiB, which begins with %.200q", maxLine>>20, l.rest[:200])
+				return cove.Errorf(cove.AgentProtocol, "the agent has printed a line of more than %d MiB, which begins with %.200q",
+					maxLine>>20, l.rest[:200])
 			}
 			return nil
 		}

@@ -41,7 +41,8 @@ type live struct {
 
 // newLive makes a run live; end must be called if it cannot be attended.
 func (r *Runner) newLive(record store.Run, t *transcript, p agent.Parser) *live {
-	return &live{id: record.ID, r: r, transcript: t, parser: p, schema: record.Spec.Schema, record: record, stops: make(chan asked, 2), done: make(chan struct{})}
+	return &live{id: record.ID, r: r, transcript: t, parser: p, schema: record.Spec.Schema, record: record,
+		stops: make(chan asked, 2), done: make(chan struct{})}
 }
 
 // stop asks for the end of a run; a kill is heard after an interrupt.
@@ -219,8 +220,7 @@ func (l *live) readOutput(broken chan<- error) {
 	}
 }
 
-// readErrors writes down what the program writes to its standard error, line by
-// line.
+// readErrors writes down what the program writes to its standard error, line by line.
 func (l *live) readErrors() {
 	from := bufio.NewReaderSize(l.process.Stderr(), 32<<10)
 	for {

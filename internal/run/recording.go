@@ -21,8 +21,7 @@ import (
 // maxRecording bounds the recording of a terminal, in bytes.
 const maxRecording = 64 << 20
 
-// recordTimeout is how long the store may take over the record of a run in a
-// terminal.
+// recordTimeout is how long the store may take over the record of a run in a terminal.
 const recordTimeout = 10 * time.Second
 
 // RecordTerminal implements terminals.Recorders: it keeps what an agent's own screen
@@ -60,8 +59,9 @@ func (r *Runner) recording(ctx context.Context, t terminals.Started) (*recording
 	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	record := store.Run{
 		ID: cove.NewRunID(), Agent: of.Spec.Agent, Profile: of.Spec.Profile, Status: store.RunRunning, Interactive: true,
-		Sandbox: string(of.ID), SandboxName: of.Name, Exposes: sandbox.Exposed(of.Spec.Mounts), CreatedBy: of.Owner.String(), StartedAt: now,
-		Spec: store.RunSpec{Keep: true, Terminal: t.ID},
+		Sandbox: string(of.ID), SandboxName: of.Name, Exposes: sandbox.Exposed(of.Spec.Mounts), CreatedBy: of.Owner.String(),
+		StartedAt: now,
+		Spec:      store.RunSpec{Keep: true, Terminal: t.ID},
 	}
 	if repository := of.Spec.Repository; repository != nil && filepath.IsAbs(repository.Source) {
 		record.Directory = repository.Source
@@ -72,10 +72,10 @@ func (r *Runner) recording(ctx context.Context, t terminals.Started) (*recording
 	return r.castOf(record, t, of)
 }
 
-// interactive is the run of a terminal that an earlier server has begun; nil if
-// there is none.
+// interactive is the run of a terminal that an earlier server has begun; nil if there is none.
 func (r *Runner) interactive(ctx context.Context, owner cove.Principal, t terminals.Started) (*store.Run, error) {
-	page, err := r.o.Store.For(owner).Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: store.RunRunning, Limit: store.MaxPage})
+	page, err := r.o.Store.For(owner).
+		Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: store.RunRunning, Limit: store.MaxPage})
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,7 @@ func (r *Runner) interactive(ctx context.Context, owner cove.Principal, t termin
 	return nil, nil
 }
 
-// recording is what a terminal shows, as asciicast, version 2. Its methods are
-// called by one at a time.
+// recording is what a terminal shows, as asciicast, version 2. Its methods are called by one at a time.
 type recording struct {
 	r      *Runner
 	record store.Run
@@ -135,8 +134,7 @@ func (c *recording) event(kind, data string) {
 	c.line([]any{math.Round(max(at, 0)*1e6) / 1e6, kind, data})
 }
 
-// line writes one. What does not fit, or cannot be written, ends the recording,
-// and not the program.
+// line writes one. What does not fit, or cannot be written, ends the recording, and not the program.
 func (c *recording) line(v any) {
 	if c.left <= 0 {
 		return
@@ -181,8 +179,7 @@ func (c *recording) Ended(exit int) {
 	}()
 }
 
-// concludeScreen records how a run in a terminal has ended: -1 where that is not
-// known.
+// concludeScreen records how a run in a terminal has ended: -1 where that is not known.
 func (r *Runner) concludeScreen(record store.Run, exit int) {
 	ctx, cancel := context.WithTimeout(context.Background(), concludeTimeout)
 	defer cancel()

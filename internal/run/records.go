@@ -40,8 +40,7 @@ func brief(s string) string {
 	return short
 }
 
-// show is a run as a caller sees it: where the owner keeps things is the
-// owner's.
+// show is a run as a caller sees it: where the owner keeps things is the owner's.
 func show(who cove.Principal, run store.Run) store.Run {
 	if !who.IsOwner() {
 		run.Directory = ""
@@ -49,8 +48,7 @@ func show(who cove.Principal, run store.Run) store.Run {
 	return run
 }
 
-// Run returns one, by its id or the beginning of it that no other has. Errors:
-// NotFound, Conflict.
+// Run returns one, by its id or the beginning of it that no other has. Errors: NotFound, Conflict.
 func (r *Runner) Run(ctx context.Context, who cove.Principal, ref string) (store.Run, error) {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
@@ -72,8 +70,7 @@ func (r *Runner) current(record store.Run) store.Run {
 	return run
 }
 
-// Interrupt has an agent stop. With kill it is ended at once. Errors: NotFound,
-// Conflict when it has ended.
+// Interrupt has an agent stop. With kill it is ended at once. Errors: NotFound, Conflict when it has ended.
 func (r *Runner) Interrupt(ctx context.Context, who cove.Principal, ref string, kill bool) error {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
@@ -81,7 +78,8 @@ func (r *Runner) Interrupt(ctx context.Context, who cove.Principal, ref string, 
 	}
 	l := r.liveOf(record.ID)
 	if record.Interactive && record.Status == store.RunRunning {
-		return cove.Errorf(cove.Conflict, "the run %s is in a terminal, with whoever looks at it", record.ID).WithHint("end it there: cove attach %s", record.SandboxName)
+		return cove.Errorf(cove.Conflict, "the run %s is in a terminal, with whoever looks at it", record.ID).
+			WithHint("end it there: cove attach %s", record.SandboxName)
 	}
 	if l == nil {
 		return cove.Errorf(cove.Conflict, "the run %s does not run (%s)", record.ID, record.Status)
@@ -91,7 +89,8 @@ func (r *Runner) Interrupt(ctx context.Context, who cove.Principal, ref string, 
 		how, action = askedKill, "kill"
 	}
 	l.stop(how)
-	return r.o.Store.For(who).Append(ctx, store.Record{Time: r.o.Clock.Now().UTC(), Action: action, Object: string(record.ID), Verdict: "ok", Detail: record.Agent})
+	return r.o.Store.For(who).Append(ctx, store.Record{Time: r.o.Clock.Now().UTC(), Action: action,
+		Object: string(record.ID), Verdict: "ok", Detail: record.Agent})
 }
 
 // Remove removes the record of a run that has ended. Errors: NotFound, Conflict.
@@ -107,10 +106,9 @@ func (r *Runner) Remove(ctx context.Context, who cove.Principal, ref string) err
 	return os.RemoveAll(r.dirOf(id))
 }
 
-// Export writes the record of a run as a tar archive: run.json, messages.ndjson,
-// stderr.log, decisions.ndjson, actions.ndjson, changes.patch, and recordings.
-// What the agent and its sandbox have written is theirs: nobody has judged it.
-// Errors, before anything is written: NotFound, Conflict.
+// Export writes the record of a run as a tar archive: run.json, messages.ndjson, stderr.log, decisions.ndjson,
+// actions.ndjson, changes.patch, and recordings. What the agent and its sandbox have written is theirs: nobody has
+// judged it. Errors, before anything is written: NotFound, Conflict.
 func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
@@ -162,8 +160,7 @@ func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out
 	return a.w.Close()
 }
 
-// archive writes files, each of which is made first: a tar's header says how
-// long a file is.
+// archive writes files, each of which is made first: a tar's header says how long a file is.
 type archive struct {
 	w   *tar.Writer
 	dir string // for files in the making
@@ -225,8 +222,7 @@ func each(dir string, take func(entry) error) error {
 	}
 }
 
-// decisions are what became of attempts to leave the sandbox of a run while it
-// ran, oldest first.
+// decisions are what became of attempts to leave the sandbox of a run while it ran, oldest first.
 func (r *Runner) decisions(ctx context.Context, record store.Run) ([]decision.Decision, error) {
 	if record.Sandbox == "" {
 		return nil, nil
@@ -251,9 +247,8 @@ func (r *Runner) decisions(ctx context.Context, record store.Run) ([]decision.De
 	}
 }
 
-// actions writes what the audit log has of the sandbox of a run while it ran,
-// pushes among it, newest first: whoever did it, but with hashes for those alone who
-// see the whole log.
+// actions writes what the audit log has of the sandbox of a run while it ran, pushes among it, newest first: whoever
+// did it, but with hashes for those alone who see the whole log.
 func (r *Runner) actions(ctx context.Context, who cove.Principal, record store.Run, w io.Writer) error {
 	if record.Sandbox == "" {
 		return nil

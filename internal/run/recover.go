@@ -12,8 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// TakeUp is told of programs that an earlier server has left; it is
-// sandbox.Host's.
+// TakeUp is told of programs that an earlier server has left; it is sandbox.Host's.
 func (r *Runner) TakeUp(l sandbox.LeftProcess) {
 	r.mu.Lock()
 	r.left[cove.RunID(l.Name)] = l
@@ -30,9 +29,8 @@ func (r *Runner) TakeUp(l sandbox.LeftProcess) {
 	}
 }
 
-// Recover goes on with runs that earlier servers have begun, and concludes those
-// whose programs are not there any more. Sandboxes must have been adopted. An
-// error says which could not be put right.
+// Recover goes on with runs that earlier servers have begun, and concludes those whose programs are not there any more.
+// Sandboxes must have been adopted. An error says which could not be put right.
 func (r *Runner) Recover(ctx context.Context) error {
 	r.mu.Lock()
 	left := maps.Clone(r.left)
@@ -61,7 +59,8 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 	if err == nil {
 		return
 	}
-	r.o.Log.Warn("a program of a run is ended, which cannot be gone on with", "run", l.Name, "sandbox", l.Sandbox, "error", err)
+	r.o.Log.Warn("a program of a run is ended, which cannot be gone on with", "run", l.Name, "sandbox",
+		l.Sandbox, "error", err)
 	if err := l.End(ctx); err != nil {
 		r.o.Log.Warn("a program of a run cannot be ended", "run", l.Name, "sandbox", l.Sandbox, "error", err)
 	}
@@ -106,9 +105,8 @@ func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
 	return r.newLive(record, t, eq.Parser(record.Spec.Before)), nil
 }
 
-// Reconcile concludes runs that nobody has: whose server has died, and their
-// programs with it or since. It removes records of which the store knows
-// nothing, as those beyond their retention.
+// Reconcile concludes runs that nobody has: whose server has died, and their programs with it or since. It removes
+// records of which the store knows nothing, as those beyond their retention.
 func (r *Runner) Reconcile(ctx context.Context) error {
 	var errs []error
 	q := store.RunQuery{Status: store.RunRunning, Limit: store.MaxPage}
@@ -177,7 +175,8 @@ func (r *Runner) sweep(ctx context.Context) error {
 		if err != nil || r.liveOf(id) != nil {
 			continue
 		}
-		if _, err := r.o.Store.For(cove.System("")).Run(ctx, id); cove.ErrorCode(err) == cove.NotFound && r.liveOf(id) == nil {
+		if _, err := r.o.Store.For(cove.System("")).Run(ctx, id); cove.ErrorCode(err) == cove.NotFound &&
+			r.liveOf(id) == nil {
 			errs = append(errs, os.RemoveAll(r.dirOf(id)))
 		}
 	}

@@ -1,11 +1,9 @@
-// Package run gives agents tasks: it makes or finds the sandbox that one works
-// in, starts its program, turns what that prints into messages, keeps the record
-// of it all, and says how it ended.
+// Package run gives agents tasks: it makes or finds the sandbox that one works in, starts its program, turns what that
+// prints into messages, keeps the record of it all, and says how it ended.
 //
-// What an agent prints is written down before anything else is done with it.
-// The messages follow from that alone, and whoever follows a run reads what is
-// written: so nobody who reads slowly holds an agent up, and the next server
-// goes on where one has died.
+// What an agent prints is written down before anything else is done with it. The messages follow from that alone, and
+// whoever follows a run reads what is written: so nobody who reads slowly holds an agent up, and the next server goes
+// on where one has died.
 package run
 
 import (
@@ -30,16 +28,14 @@ import (
 
 // Agents knows agents.
 type Agents interface {
-	// Equip finds an agent, and what a sandbox needs for it; with install one
-	// that is not there is installed, and the steps are told to progress. Errors:
-	// NotFound, RuntimeMissing, InvalidArgument, Unsupported.
+	// Equip finds an agent, and what a sandbox needs for it; with install one that is not there is installed, and the
+	// steps are told to progress. Errors: NotFound, RuntimeMissing, InvalidArgument, Unsupported.
 	Equip(ctx context.Context, q fit.Want, install bool, progress func(workspace.Step)) (fit.Equipment, error)
 }
 
 // Work is what was done in sandboxes, as it is on the host.
 type Work interface {
-	// Changes lists what a sandbox has changed. Errors: InvalidArgument when it
-	// works on no repository.
+	// Changes lists what a sandbox has changed. Errors: InvalidArgument when it works on no repository.
 	Changes(ctx context.Context, who cove.Principal, ref string) ([]store.FileChange, error)
 	Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
 }
@@ -77,18 +73,15 @@ type Request struct {
 }
 
 const (
-	// DefaultTimeout is how long a run may take where nothing else is said, and
-	// MaxTimeout how long at most.
+	// DefaultTimeout is how long a run may take where nothing else is said, and MaxTimeout how long at most.
 	DefaultTimeout = 30 * time.Minute
 	MaxTimeout     = 7 * 24 * time.Hour
 
-	// interruptGrace is how long an agent that was asked to stop may take to say
-	// what it has.
+	// interruptGrace is how long an agent that was asked to stop may take to say what it has.
 	interruptGrace = 15 * time.Second
 )
 
-// newDefaults are what a sandbox that is made for a run is where nothing else is
-// said.
+// newDefaults are what a sandbox that is made for a run is where nothing else is said.
 var newDefaults = cove.Spec{Shape: cove.Shape{Limits: cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 512}}}
 
 // RunLabel is the label of a sandbox that was made for a run: its id.
@@ -107,13 +100,13 @@ type Runner struct {
 	running sync.WaitGroup // of live; added to under mu while not closed
 }
 
-// New makes a Runner, which is to be told of what is left of runs (TakeUp) and
-// then to Recover.
+// New makes a Runner, which is to be told of what is left of runs (TakeUp) and then to Recover.
 func New(o Options) *Runner {
 	if o.MaxOutput == 0 {
 		o.MaxOutput = 256 << 20
 	}
-	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{}, screens: map[cove.RunID]bool{}}
+	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{},
+		screens: map[cove.RunID]bool{}}
 }
 
 // Leave stops beginning and concluding runs, which the next server does. Callers call it before they close the
@@ -170,10 +163,10 @@ func (r *Runner) has(id cove.RunID) bool {
 	return left || r.live[id] != nil || r.screens[id]
 }
 
-var errClosing = cove.Errorf(cove.Unavailable, "the server shuts down; the run goes on").WithHint("the next one goes on with it: cove runs list")
+var errClosing = cove.Errorf(cove.Unavailable, "the server shuts down; the run goes on").
+	WithHint("the next one goes on with it: cove runs list")
 
-// find returns a run of a caller's, by its id or the beginning of it that no
-// other has.
+// find returns a run of a caller's, by its id or the beginning of it that no other has.
 func (r *Runner) find(ctx context.Context, who cove.Principal, ref string) (store.Run, error) {
 	q := store.RunQuery{ID: ref, Limit: 2}
 	if ref == "" {
@@ -196,7 +189,8 @@ func (r *Runner) find(ctx context.Context, who cove.Principal, ref string) (stor
 }
 
 func noRun(ref string) error {
-	return cove.Errorf(cove.NotFound, "there is no run %.80q", ref).WithHint("\"cove runs list\" shows those that there are")
+	return cove.Errorf(cove.NotFound, "there is no run %.80q", ref).
+		WithHint("\"cove runs list\" shows those that there are")
 }
 
 // failureOf returns an error in the form of a record.
@@ -212,6 +206,5 @@ func failureOf(err error) *store.Failure {
 	return e
 }
 
-// boxOf is the sandbox that has the wall of a run: the one that its own is within,
-// or its own.
+// boxOf is the sandbox that has the wall of a run: the one that its own is within, or its own.
 func boxOf(record store.Run) string { return cmp.Or(record.Spec.Box, record.Sandbox) }

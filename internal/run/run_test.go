@@ -34,16 +34,19 @@ func TestRun(t *testing.T) {
 	q := ask("think about it", "log loading", "env ROBOT", "answer 42")
 	q.Task.Model, q.Task.Instructions = "big", "be brief"
 	r := s.begin(t, q)
-	if r.Status != store.RunRunning || r.Agent != "robot" || r.Version != "1.2.3" || r.Model != "big" || r.SandboxName == "" || r.CreatedBy != "local" {
+	if r.Status != store.RunRunning || r.Agent != "robot" || r.Version != "1.2.3" || r.Model != "big" ||
+		r.SandboxName == "" || r.CreatedBy != "local" {
 		t.Errorf("begun is %+v", r)
 	}
 	ended, text := s.follow(t, string(r.ID))
-	for _, want := range []string{" tool_result be brief", " thinking about it", " log loading", " thinking yes", " result 42", " usage "} {
+	for _, want := range []string{" tool_result be brief", " thinking about it", " log loading", " thinking yes",
+		" result 42", " usage "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("nobody hears %q, but\n%s", want, text)
 		}
 	}
-	if ended.Status != store.RunSucceeded || ended.Result != "42" || *ended.ExitCode != 0 || ended.Usage.InputTokens != 10 || ended.Session != "s1" || ended.EndedAt == nil || ended.Error != nil {
+	if ended.Status != store.RunSucceeded || ended.Result != "42" || *ended.ExitCode != 0 ||
+		ended.Usage.InputTokens != 10 || ended.Session != "s1" || ended.EndedAt == nil || ended.Error != nil {
 		t.Errorf("ended %+v", ended)
 	}
 	s.wantSandboxes(t, 0) // nothing has changed in it
@@ -55,13 +58,13 @@ func TestRun(t *testing.T) {
 		t.Errorf("later, one hears\n%s", same)
 	}
 	var h heard
-	if _, err := s.Follow(t.Context(), owner, string(r.ID), 4, func(store.Run) error { return nil }, h.take); err != nil || len(h.lines) != len(strings.Split(text, "\n"))-4 || !strings.HasPrefix(h.lines[0], "5 ") {
+	if _, err := s.Follow(t.Context(), owner, string(r.ID), 4, func(store.Run) error { return nil }, h.take); err != nil ||
+		len(h.lines) != len(strings.Split(text, "\n"))-4 || !strings.HasPrefix(h.lines[0], "5 ") {
 		t.Errorf("after the fourth, one hears\n%s, %v", h.text(), err)
 	}
 }
 
-// TestRunLeavesItsWork: a sandbox stays when there is something in it, or when it
-// is to be kept.
+// TestRunLeavesItsWork: a sandbox stays when there is something in it, or when it is to be kept.
 func TestRunLeavesItsWork(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
@@ -71,7 +74,9 @@ func TestRunLeavesItsWork(t *testing.T) {
 		t.Errorf("changed is %+v", r.Changes)
 	}
 	there := s.wantSandboxes(t, 1)
-	if string(there[0].ID) != r.Sandbox || there[0].Spec.Labels[run.RunLabel] != string(r.ID) || there[0].Spec.Agent != "robot" || there[0].Spec.Limits.Memory != 2<<30 || there[0].Spec.Limits.CPUs != 2 || there[0].Spec.Limits.PIDs != 512 {
+	if string(there[0].ID) != r.Sandbox || there[0].Spec.Labels[run.RunLabel] != string(r.ID) ||
+		there[0].Spec.Agent != "robot" || there[0].Spec.Limits.Memory != 2<<30 || there[0].Spec.Limits.CPUs != 2 ||
+		there[0].Spec.Limits.PIDs != 512 {
 		t.Errorf("its sandbox is %+v", there[0])
 	}
 	l.work.set()
@@ -94,10 +99,13 @@ func TestRunEndings(t *testing.T) {
 		says    string
 	}{
 		{name: "the agent could not do it", steps: []string{"fail too hard"}, status: store.RunFailed},
-		{name: "its program failed", steps: []string{"think", "log no such key", "exit 3"}, status: store.RunFailed, code: cove.AgentFailed, says: "no such key"},
-		{name: "it breaks its word", steps: []string{"think", "print <html>", "wait /never"}, status: store.RunError, code: cove.AgentProtocol, says: "<html>"},
+		{name: "its program failed", steps: []string{"think", "log no such key", "exit 3"}, status: store.RunFailed,
+			code: cove.AgentFailed, says: "no such key"},
+		{name: "it breaks its word", steps: []string{"think", "print <html>", "wait /never"}, status: store.RunError,
+			code: cove.AgentProtocol, says: "<html>"},
 		{name: "it says nothing", steps: []string{"exit 0"}, status: store.RunError, code: cove.AgentProtocol},
-		{name: "its time is up", steps: []string{"think", "wait /never"}, timeout: 300 * time.Millisecond, status: store.RunLimit, limit: "timeout"},
+		{name: "its time is up", steps: []string{"think", "wait /never"}, timeout: 300 * time.Millisecond,
+			status: store.RunLimit, limit: "timeout"},
 		{name: "it prints without end", steps: []string{"flood"}, status: store.RunLimit, limit: "output"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,7 +115,8 @@ func TestRunEndings(t *testing.T) {
 			if r.Status != c.status || string(r.Limit) != c.limit {
 				t.Errorf("%s, limit %q, error %+v", r.Status, string(r.Limit), r.Error)
 			}
-			if c.code != "" && (r.Error == nil || r.Error.Code != string(c.code) || !strings.Contains(r.Error.Error, c.says)) || c.code == "" && r.Error != nil {
+			if c.code != "" && (r.Error == nil || r.Error.Code != string(c.code) || !strings.Contains(r.Error.Error, c.says)) ||
+				c.code == "" && r.Error != nil {
 				t.Errorf("the error is %+v", r.Error)
 			}
 		})
@@ -157,7 +166,8 @@ func TestRunThatCannotBegin(t *testing.T) {
 	wantCode(t, "a directory that is not there", err, cove.RuntimeMissing)
 	s.wantSandboxes(t, 0)
 	list, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10})
-	if err != nil || len(list.Runs) != 1 || list.Runs[0].Status != store.RunError || list.Runs[0].Error.Code != string(cove.RuntimeMissing) {
+	if err != nil || len(list.Runs) != 1 || list.Runs[0].Status != store.RunError ||
+		list.Runs[0].Error.Code != string(cove.RuntimeMissing) {
 		t.Errorf("recorded are %+v, %v", list, err)
 	}
 }
@@ -221,8 +231,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestServerDies: the next one goes on where it was, and nobody misses or hears
-// twice what the agent says.
+// TestServerDies: the next one goes on where it was, and nobody misses or hears twice what the agent says.
 func TestServerDies(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
@@ -249,8 +258,7 @@ func TestServerDies(t *testing.T) {
 	s.wantSandboxes(t, 0)
 }
 
-// TestServerDiesInTheMiddle: a line that was half written, and a message that was
-// not, are made up for.
+// TestServerDiesInTheMiddle: a line that was half written, and a message that was not, are made up for.
 func TestServerDiesInTheMiddle(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
@@ -292,11 +300,13 @@ func TestMachineDies(t *testing.T) {
 	l.host.Reboot()
 	s = l.serve(t)
 	ended, text := s.follow(t, string(lost.ID))
-	if ended.Status != store.RunError || ended.Error.Code != string(cove.Unavailable) || !strings.Contains(ended.Error.Hint, "cove diff "+lost.SandboxName) || len(ended.Changes) != 1 {
+	if ended.Status != store.RunError || ended.Error.Code != string(cove.Unavailable) ||
+		!strings.Contains(ended.Error.Hint, "cove diff "+lost.SandboxName) || len(ended.Changes) != 1 {
 		t.Errorf("ended %+v, %+v", ended, ended.Error)
 	}
 	wantText(t, text, "1 thinking one")
-	if ended, _ = s.follow(t, string(said.ID)); ended.Status != store.RunSucceeded || ended.Result != "done" || ended.ExitCode != nil {
+	if ended, _ = s.follow(t, string(said.ID)); ended.Status != store.RunSucceeded || ended.Result != "done" ||
+		ended.ExitCode != nil {
 		t.Errorf("one that had said what it had to say: %+v", ended)
 	}
 	s.wantSandboxes(t, 2)
@@ -348,7 +358,8 @@ func TestSandboxOfARunEnds(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if ended, err := s.Run(t.Context(), owner, string(r.ID)); err != nil || ended.Status != store.RunError || ended.Error.Code != string(cove.Conflict) {
+	if ended, err := s.Run(t.Context(), owner, string(r.ID)); err != nil || ended.Status != store.RunError ||
+		ended.Error.Code != string(cove.Conflict) {
 		t.Errorf("ended %+v, %v", ended, err)
 	}
 }
@@ -366,7 +377,8 @@ func TestResume(t *testing.T) {
 	q = ask("env SESSION", "answer second")
 	q.Agent, q.Resume = "", string(first.ID)
 	second, text := s.follow(t, string(s.begin(t, q).ID))
-	if second.Sandbox != first.Sandbox || second.Agent != "robot" || second.Result != "second" || !strings.Contains(text, "thinking s1") {
+	if second.Sandbox != first.Sandbox || second.Agent != "robot" || second.Result != "second" ||
+		!strings.Contains(text, "thinking s1") {
 		t.Errorf("it went on as %+v\n%s", second, text)
 	}
 	s.wantSandboxes(t, 1) // it is not the second's to destroy
@@ -385,7 +397,8 @@ func TestInASandbox(t *testing.T) {
 	l := newLab(t)
 	l.agents.files = []agent.File{{Path: ".robot/config", Content: "fresh"}}
 	s := l.serve(t)
-	there, err := s.sandboxes.Create(t.Context(), owner, sandbox.Request{Name: "mine", Spec: cove.Spec{WorkDir: "../tmp"}}, nil)
+	there, err := s.sandboxes.Create(t.Context(), owner,
+		sandbox.Request{Name: "mine", Spec: cove.Spec{WorkDir: "../tmp"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,9 +448,11 @@ func TestNoSecretInTranscripts(t *testing.T) {
 	q.New.Network, q.Keep = &cove.Network{Enabled: true, Mode: cove.NetworkLimited}, true
 	r := s.begin(t, q)
 	deadline := time.Now().Add(20 * time.Second)
-	for printed := []byte(nil); !bytes.Contains(printed, []byte(`"of ***********"`)); time.Sleep(time.Millisecond) { // while it goes on
+	// while it goes on
+	for printed := []byte(nil); !bytes.Contains(printed, []byte(`"of ***********"`)); time.Sleep(time.Millisecond) {
 		var err error
-		if printed, err = os.ReadFile(filepath.Join(l.dir, "runs", string(r.ID), "output")); bytes.Contains(printed, []byte("sk-real-key")) || time.Now().After(deadline) {
+		if printed, err = os.ReadFile(filepath.Join(l.dir, "runs", string(r.ID), "output")); bytes.Contains(printed,
+			[]byte("sk-real-key")) || time.Now().After(deadline) {
 			t.Fatalf("what it prints is kept as %q, %v", printed, err)
 		}
 	}
@@ -450,7 +465,8 @@ func TestNoSecretInTranscripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, text := s.follow(t, string(r.ID))
-	if strings.Contains(text, "sk-real-key") || strings.Contains(follower.text(), "sk-real-key") || r.Result != "***********" {
+	if strings.Contains(text, "sk-real-key") || strings.Contains(follower.text(), "sk-real-key") ||
+		r.Result != "***********" {
 		t.Errorf("one hears\n%s", text)
 	}
 	found := 0
@@ -479,7 +495,8 @@ func TestSlowFollower(t *testing.T) {
 	stuck := make(chan struct{})
 	var gone sync.WaitGroup
 	gone.Go(func() {
-		s.Follow(t.Context(), owner, string(r.ID), 0, func(store.Run) error { return nil }, func(run.Event) error { <-stuck; return errors.New("left") })
+		s.Follow(t.Context(), owner, string(r.ID), 0, func(store.Run) error { return nil },
+			func(run.Event) error { <-stuck; return errors.New("left") })
 	})
 	ended, text := s.follow(t, string(r.ID))
 	if ended.Status != store.RunSucceeded || strings.Count(text, "\n") != 201 {
@@ -519,7 +536,8 @@ func TestSeveralAtOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if r, err = s.Follow(t.Context(), owner, string(r.ID), 0, func(store.Run) error { return nil }, new(heard).take); err != nil || r.Result != fmt.Sprint(i) {
+			if r, err = s.Follow(t.Context(), owner, string(r.ID), 0, func(store.Run) error { return nil },
+				new(heard).take); err != nil || r.Result != fmt.Sprint(i) {
 				t.Errorf("%d: %+v, %v", i, r, err)
 			}
 		})
@@ -533,12 +551,15 @@ func TestRecords(t *testing.T) {
 	s := l.serve(t)
 	l.work.set(store.FileChange{Path: "a", Change: "added"})
 	r, _ := s.follow(t, string(s.begin(t, ask("log to be seen", "answer "+strings.Repeat("x", 1000))).ID))
-	err := l.store.AppendDecisions(t.Context(), 100, decision.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(time.Microsecond), Host: "denied.example", Verdict: decision.Deny},
-		decision.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(-time.Second), Host: "before.example"}, decision.Decision{Sandbox: "sb_other", Time: r.StartedAt.Add(time.Microsecond), Host: "other.example"})
+	err := l.store.AppendDecisions(t.Context(), 100, decision.Decision{Sandbox: r.Sandbox,
+		Time: r.StartedAt.Add(time.Microsecond), Host: "denied.example", Verdict: decision.Deny},
+		decision.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(-time.Second), Host: "before.example"},
+		decision.Decision{Sandbox: "sb_other", Time: r.StartedAt.Add(time.Microsecond), Host: "other.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, text := s.follow(t, string(r.ID)); !strings.Contains(text, "0 decision denied.example") || strings.Contains(text, "before") || strings.Contains(text, "other") {
+	if _, text := s.follow(t, string(r.ID)); !strings.Contains(text, "0 decision denied.example") ||
+		strings.Contains(text, "before") || strings.Contains(text, "other") {
 		t.Errorf("one hears\n%s", text)
 	}
 	list, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10})
@@ -568,10 +589,12 @@ func TestRecords(t *testing.T) {
 		files[h.Name] = string(data)
 	}
 	var exported store.Run
-	if err := json.Unmarshal([]byte(files["run.json"]), &exported); err != nil || exported.ID != r.ID || len(exported.Changes) != 1 {
+	if err := json.Unmarshal([]byte(files["run.json"]), &exported); err != nil || exported.ID != r.ID ||
+		len(exported.Changes) != 1 {
 		t.Errorf("run.json is %s, %v", files["run.json"], err)
 	}
-	for name, want := range map[string]string{"messages.ndjson": `"type":"usage"`, "stderr.log": "to be seen\n", "decisions.ndjson": "denied.example", "actions.ndjson": `"sandbox-create"`, "changes.patch": "+++ b"} {
+	for name, want := range map[string]string{"messages.ndjson": `"type":"usage"`, "stderr.log": "to be seen\n",
+		"decisions.ndjson": "denied.example", "actions.ndjson": `"sandbox-create"`, "changes.patch": "+++ b"} {
 		if !strings.Contains(files[name], want) {
 			t.Errorf("%s is %q", name, files[name])
 		}

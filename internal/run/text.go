@@ -2,8 +2,7 @@ package run
 
 import "strings"
 
-// keptTail is how much of the end of an agent's error output is kept in memory,
-// in bytes.
+// keptTail is how much of the end of an agent's error output is kept in memory, in bytes.
 const keptTail = 4 << 10
 
 // tail is the end of a text.

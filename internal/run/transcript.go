@@ -88,8 +88,7 @@ func openTranscript(dir string, most uint64) (t *transcript, err error) {
 	return t, t.count()
 }
 
-// count counts what is in the events, and drops a line that was not written to
-// its end.
+// count counts what is in the events, and drops a line that was not written to its end.
 func (t *transcript) count() error {
 	var whole int64
 	r := bufio.NewReader(t.events)
@@ -115,7 +114,8 @@ func (t *transcript) count() error {
 }
 
 func unwritable(err error) error {
-	return cove.Errorf(cove.StorageFull, "the record of a run cannot be written: %w", err).WithHint("free some space, or choose another home with COVE_HOME")
+	return cove.Errorf(cove.StorageFull, "the record of a run cannot be written: %w", err).
+		WithHint("free some space, or choose another home with COVE_HOME")
 }
 
 // print adds what the program has printed, and says how much that is now.
@@ -177,8 +177,7 @@ func (t *transcript) heard() (news <-chan struct{}, over bool) {
 	return t.news, t.over
 }
 
-// end says that nothing follows: what was printed is not needed any more. With
-// keep the next server goes on.
+// end says that nothing follows: what was printed is not needed any more. With keep the next server goes on.
 func (t *transcript) end(keep bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,8 +208,7 @@ type reader struct {
 	seq  int    // of the entry that was read last
 }
 
-// openReader reads from the entry after one; of a run without any there are
-// none.
+// openReader reads from the entry after one; of a run without any there are none.
 func openReader(dir string, after int) (*reader, error) {
 	f, err := os.Open(filepath.Join(dir, eventsFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,25 +27,34 @@ type refusal struct {
 // refusals lists the variables that change what a loader, a shell or an interpreter does before the program's first
 // line. Who sets them runs code of their own in the name of the code that was submitted and looked at.
 var refusals = []refusal{
-	{"the dynamic loader and the C library obey it", []string{"LD_*", "DYLD_*", "GLIBC_TUNABLES", "GCONV_PATH", "GETCONF_DIR",
-		"LOCPATH", "NLSPATH", "MALLOC_TRACE", "MALLOC_CHECK_", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_HOST_CONF", "NIS_PATH"}, nil},
+	{"the dynamic loader and the C library obey it",
+		[]string{"LD_*", "DYLD_*", "GLIBC_TUNABLES", "GCONV_PATH", "GETCONF_DIR",
+			"LOCPATH", "NLSPATH", "MALLOC_TRACE", "MALLOC_CHECK_", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS",
+			"RESOLV_HOST_CONF", "NIS_PATH"}, nil},
 	{"Cove sets it", []string{"PATH", "HOME", "SHELL", "PWD", "OLDPWD", "COVE_*"}, nil},
-	{"shells run or obey it", []string{"BASH_*", "BASHOPTS", "ENV", "SHELLOPTS", "IFS", "PS0", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "PROMPT_DIRTRIM",
+	{"shells run or obey it", []string{"BASH_*", "BASHOPTS", "ENV", "SHELLOPTS", "IFS", "PS0", "PS1", "PS2", "PS3", "PS4",
+		"PROMPT_COMMAND", "PROMPT_DIRTRIM",
 		"CDPATH", "GLOBIGNORE", "FIGNORE", "FPATH", "ZDOTDIR", "INPUTRC", "EXECIGNORE", "HISTFILE", "HISTFILESIZE"}, nil},
 	{"python obeys it", []string{"PYTHON*"}, nil},
 	{"node obeys it", []string{"NODE_*", "NPM_CONFIG_*", "NPM_*", "YARN_*", "UV_THREADPOOL_SIZE", "OPENSSL_*"},
 		[]string{"NODE_ENV", "NODE_NO_WARNINGS", "NODE_DISABLE_COLORS"}},
 	{"perl obeys it", []string{"PERL*"}, nil},
 	{"ruby obeys it", []string{"RUBY*", "GEM_*", "BUNDLE_*"}, nil},
-	{"the Go toolchain obeys it", []string{"GOROOT", "GOPATH", "GOBIN", "GOFLAGS", "GOENV", "GOTOOLCHAIN", "GOTOOLDIR", "GOPROXY", "GOSUMDB", "GONOSUMDB",
-		"GONOSUMCHECK", "GONOPROXY", "GOPRIVATE", "GOINSECURE", "GOVCS", "GOAUTH", "GOMOD", "GOMODCACHE", "GOWORK", "GOCACHE", "GOCACHEPROG", "GOTMPDIR",
-		"GOEXPERIMENT", "GOCOVERDIR", "GOTELEMETRY", "GOTELEMETRYDIR", "GOPACKAGESDRIVER", "GO111MODULE", "GO_*", "GCCGO", "GCCGOTOOLDIR",
+	{"the Go toolchain obeys it", []string{"GOROOT", "GOPATH", "GOBIN", "GOFLAGS", "GOENV", "GOTOOLCHAIN", "GOTOOLDIR",
+		"GOPROXY", "GOSUMDB", "GONOSUMDB",
+		"GONOSUMCHECK", "GONOPROXY", "GOPRIVATE", "GOINSECURE", "GOVCS", "GOAUTH", "GOMOD", "GOMODCACHE", "GOWORK", "GOCACHE",
+		"GOCACHEPROG", "GOTMPDIR",
+		"GOEXPERIMENT", "GOCOVERDIR", "GOTELEMETRY", "GOTELEMETRYDIR", "GOPACKAGESDRIVER", "GO111MODULE", "GO_*", "GCCGO",
+		"GCCGOTOOLDIR",
 		"CGO_*", "CC", "CXX", "CPP", "FC", "AR", "AS", "PKG_CONFIG*"}, nil},
-	{"the Java virtual machine obeys it", []string{"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_*", "JAVA_OPTS", "CLASSPATH"}, nil},
+	{"the Java virtual machine obeys it", []string{"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_*", "JAVA_OPTS",
+		"CLASSPATH"}, nil},
 	{"the .NET runtime obeys it", []string{"DOTNET_*", "COMPlus_*", "COR_*", "CORECLR_*"}, nil},
-	{"its interpreter obeys it", []string{"LUA_*", "PHPRC", "PHP_INI_SCAN_DIR", "R_*", "TCLLIBPATH", "ERL_*", "ELIXIR_*", "JULIA_*", "AWKPATH", "AWKLIBPATH",
+	{"its interpreter obeys it", []string{"LUA_*", "PHPRC", "PHP_INI_SCAN_DIR", "R_*", "TCLLIBPATH", "ERL_*", "ELIXIR_*",
+		"JULIA_*", "AWKPATH", "AWKLIBPATH",
 		"RUSTC_*", "RUSTFLAGS", "CARGO_*", "MAKEFLAGS", "GNUMAKEFLAGS", "MAKEFILES"}, nil},
-	{"libraries load code from where it says", []string{"GTK_MODULES", "GTK_PATH", "GIO_*", "QT_PLUGIN_PATH", "KRB5_*", "TERMINFO", "TERMINFO_DIRS", "TERMCAP"}, nil},
+	{"libraries load code from where it says", []string{"GTK_MODULES", "GTK_PATH", "GIO_*", "QT_PLUGIN_PATH", "KRB5_*",
+		"TERMINFO", "TERMINFO_DIRS", "TERMCAP"}, nil},
 	{"git runs or obeys it", []string{"GIT_*"}, []string{"GIT_AUTHOR_*", "GIT_COMMITTER_*", "GIT_TERMINAL_PROMPT"}},
 	{"less runs it", []string{"LESSOPEN", "LESSCLOSE"}, nil},
 }
@@ -54,7 +63,8 @@ var refusals = []refusal{
 // those of refusals with Forbidden. Nothing of a value is ever in the error.
 func CheckEnv(env map[string]string) error {
 	if len(env) > MaxEnvCount {
-		return cove.Errorf(cove.InvalidArgument, "%d environment variables are too many", len(env)).WithHint("set at most %d", MaxEnvCount)
+		return cove.Errorf(cove.InvalidArgument, "%d environment variables are too many", len(env)).
+			WithHint("set at most %d", MaxEnvCount)
 	}
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(env)) { // sorted: one input, one message
@@ -81,7 +91,8 @@ func checkVariable(name, value string) error {
 			WithHint("leave it out, or set it inside the program")
 	}
 	if strings.ContainsRune(value, 0) {
-		return cove.Errorf(cove.InvalidArgument, "the value of the environment variable %s has a NUL byte", name).WithHint("remove it")
+		return cove.Errorf(cove.InvalidArgument, "the value of the environment variable %s has a NUL byte", name).
+			WithHint("remove it")
 	}
 	if len(value) > MaxEnvValue {
 		return cove.Errorf(cove.TooLarge, "the value of the environment variable %s has %d bytes", name, len(value)).

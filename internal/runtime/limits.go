@@ -75,7 +75,8 @@ func (b Bounds) Check() error {
 			}
 		}
 		if d, m := f.get(b.Defaults), first(f.get(b.Max), f.get(Max)); d > m {
-			return cove.Errorf(cove.InvalidArgument, "the default %s of %s is over the maximum of %s", f.name, f.show(d), f.show(m)).
+			return cove.Errorf(cove.InvalidArgument, "the default %s of %s is over the maximum of %s", f.name,
+				f.show(d), f.show(m)).
 				WithHint("lower the default or raise the maximum")
 		}
 	}

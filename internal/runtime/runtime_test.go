@@ -10,15 +10,17 @@ import (
 )
 
 func TestLookup(t *testing.T) {
-	for name, want := range map[string]string{"python": "python", "py": "python", "Python3": "python", "JS": "node", "javascript": "node",
-		"golang": "go", "bash": "bash", "shell": "sh", "rb": "ruby", "pl": "perl"} {
+	for name, want := range map[string]string{"python": "python", "py": "python", "Python3": "python", "JS": "node",
+		"javascript": "node",
+		"golang":     "go", "bash": "bash", "shell": "sh", "rb": "ruby", "pl": "perl"} {
 		if r, err := Lookup(name); err != nil || r.Name != want {
 			t.Errorf("%q is %q (%v), want %q", name, r.Name, err, want)
 		}
 	}
 	for _, name := range []string{"", "cobol", "python ", "../python", "py\x00", strings.Repeat("x", 1<<20)} {
 		_, err := Lookup(name)
-		if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "python, node, bash, sh, ruby, perl, go") {
+		if cove.ErrorCode(err) != cove.InvalidArgument ||
+			!strings.Contains(err.Error(), "python, node, bash, sh, ruby, perl, go") {
 			t.Errorf("%.20q: %.200v", name, err)
 		}
 		if len(err.Error()) > 500 {
@@ -36,7 +38,8 @@ func TestDeclarations(t *testing.T) {
 			}
 			taken[name] = r.Name
 		}
-		if r.File == "" || strings.Contains(r.File, "/") || len(r.Command) == 0 || len(r.Probe) == 0 || r.Package == "" || r.Image == "" {
+		if r.File == "" || strings.Contains(r.File, "/") || len(r.Command) == 0 || len(r.Probe) == 0 || r.Package == "" ||
+			r.Image == "" {
 			t.Errorf("%s: incomplete: %+v", r.Name, r)
 		}
 		if limits, err := r.Resolve(cove.Limits{}); err != nil {
@@ -60,7 +63,8 @@ func TestResolve(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("got %+v (%v), want %+v", got, err, want)
 	}
-	if got, err := golang.Resolve(cove.Limits{}); err != nil || got.Memory != 1<<30 || got.OpenFiles != Defaults.OpenFiles {
+	if got, err := golang.Resolve(cove.Limits{}); err != nil || got.Memory != 1<<30 ||
+		got.OpenFiles != Defaults.OpenFiles {
 		t.Errorf("go's own limits: %+v (%v)", got, err)
 	}
 }
@@ -115,7 +119,8 @@ func TestBounds(t *testing.T) {
 	if got, err := b.Resolve(golang, cove.Limits{}); err != nil || got.Memory != 512<<20 {
 		t.Errorf("go under a smaller maximum: %+v (%v)", got, err)
 	}
-	if _, err := b.Resolve(python, cove.Limits{Memory: 1 << 30}); err == nil || !strings.Contains(err.Error(), "16 MiB to 512 MiB") {
+	if _, err := b.Resolve(python, cove.Limits{Memory: 1 << 30}); err == nil ||
+		!strings.Contains(err.Error(), "16 MiB to 512 MiB") {
 		t.Errorf("over the configured maximum: %v", err)
 	}
 	for name, bad := range map[string]Bounds{
@@ -135,10 +140,14 @@ func TestBounds(t *testing.T) {
 
 func TestCheckEnv(t *testing.T) {
 	for _, name := range []string{
-		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "ld_preload", "GCONV_PATH", "GLIBC_TUNABLES", "PATH", "Path", "HOME", "NODE_OPTIONS", "node_options",
-		"NODE_PATH", "npm_config_script_shell", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PythonPath", "BASH_ENV", "ENV", "PERL5LIB",
-		"PERL5OPT", "PERL5DB", "PERLLIB", "RUBYOPT", "RUBYLIB", "GEM_PATH", "IFS", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "GOROOT", "GOFLAGS",
-		"GOTOOLCHAIN", "GOPROXY", "CGO_CFLAGS", "CC", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH", "GIT_SSH_COMMAND", "GIT_CONFIG_COUNT",
+		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "ld_preload", "GCONV_PATH", "GLIBC_TUNABLES", "PATH", "Path", "HOME",
+		"NODE_OPTIONS", "node_options",
+		"NODE_PATH", "npm_config_script_shell", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PythonPath",
+		"BASH_ENV", "ENV", "PERL5LIB",
+		"PERL5OPT", "PERL5DB", "PERLLIB", "RUBYOPT", "RUBYLIB", "GEM_PATH", "IFS", "SHELLOPTS", "BASHOPTS", "PS4",
+		"PROMPT_COMMAND", "GOROOT", "GOFLAGS",
+		"GOTOOLCHAIN", "GOPROXY", "CGO_CFLAGS", "CC", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH", "GIT_SSH_COMMAND",
+		"GIT_CONFIG_COUNT",
 		"GIT_EXEC_PATH", "OPENSSL_CONF", "LUA_INIT", "COVE_HOME", "LESSOPEN", "DOTNET_STARTUP_HOOKS",
 	} {
 		err := CheckEnv(map[string]string{"OK": "1", name: "sesame"})
@@ -149,8 +158,10 @@ func TestCheckEnv(t *testing.T) {
 			t.Errorf("%s: the error shows the value: %v", name, err)
 		}
 	}
-	for _, name := range []string{"API_KEY", "LANG", "LC_ALL", "TZ", "DEBUG", "NODE_ENV", "GOMAXPROCS", "GOGC", "GODEBUG", "GOOGLE_API_KEY", "GIT_AUTHOR_NAME",
-		"ENVIRONMENT", "MY_PATH", "PATHS", "HOMEPAGE", "LDAP_URL", "LDFLAGS", "_", "a1", "TMPDIR", "USER", "TERM", "FORCE_COLOR", "HTTP_PROXY", "CCACHE", "IFSX",
+	for _, name := range []string{"API_KEY", "LANG", "LC_ALL", "TZ", "DEBUG", "NODE_ENV", "GOMAXPROCS", "GOGC", "GODEBUG",
+		"GOOGLE_API_KEY", "GIT_AUTHOR_NAME",
+		"ENVIRONMENT", "MY_PATH", "PATHS", "HOMEPAGE", "LDAP_URL", "LDFLAGS", "_", "a1", "TMPDIR", "USER", "TERM",
+		"FORCE_COLOR", "HTTP_PROXY", "CCACHE", "IFSX",
 		"DATABASE_URL", "PASSWORD", "JAVA_HOME", "RABBITMQ"} {
 		if err := CheckEnv(map[string]string{name: "a=b c\n\xff"}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -209,7 +220,8 @@ func FuzzCheckEnv(f *testing.F) {
 		if CheckEnv(map[string]string{name: value}) != nil {
 			return
 		}
-		if strings.ContainsAny(name, "=\x00\n ") || strings.Contains(value, "\x00") || strings.HasPrefix(strings.ToUpper(name), "LD_") {
+		if strings.ContainsAny(name, "=\x00\n ") || strings.Contains(value, "\x00") ||
+			strings.HasPrefix(strings.ToUpper(name), "LD_") {
 			t.Errorf("%q=%q is accepted", name, value)
 		}
 	})

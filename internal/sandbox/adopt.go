@@ -20,7 +20,8 @@ import (
 // NotFound.
 func (v *supervisor) adopt(ctx context.Context, r *resident, record *store.Sandbox) error {
 	if bx, _ := v.running(r); bx != nil {
-		return cove.Errorf(cove.Unavailable, "the sandbox %s has no way out", record.Name).WithHint("stop it and start it again")
+		return cove.Errorf(cove.Unavailable, "the sandbox %s has no way out", record.Name).
+			WithHint("stop it and start it again")
 	}
 	eng, err := v.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
@@ -73,7 +74,8 @@ func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sa
 
 // openAgain opens a sandbox's route on the sockets that it holds, and takes them over except the first ones, which it
 // returns.
-func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first int) (way egress.Route, own []*os.File, err error) {
+func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first int) (way egress.Route,
+	own []*os.File, err error) {
 	if record.Spec.Mode != cove.NetworkNone {
 		var n egress.Network
 		if n, err = v.networkOf(record); err == nil {
@@ -111,11 +113,13 @@ func (v *supervisor) adoptPrograms(ctx context.Context, sb engine.Sandbox, ttys 
 	return nil
 }
 
-func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set, info guest.ProcessInfo) error {
+func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set,
+	info guest.ProcessInfo) error {
 	if ok, err := ttys.Adopt(ctx, info); ok {
 		return err
 	}
-	left := LeftProcess{Sandbox: sb.ID(), Name: processName(info.Label), From: info.Stdout, To: info.StdoutEnd, v: v, engine: sb, info: info}
+	left := LeftProcess{Sandbox: sb.ID(), Name: processName(info.Label), From: info.Stdout, To: info.StdoutEnd, v: v,
+		engine: sb, info: info}
 	v.mu.Lock()
 	with := v.host
 	v.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 )
 
-// TestWhatNobodyWaitsFor: a command of a server that is gone is ended, unless it
-// was to go on.
+// TestWhatNobodyWaitsFor: a command of a server that is gone is ended, unless it was to go on.
 func TestWhatNobodyWaitsFor(t *testing.T) {
 	var mu sync.Mutex
 	ended := map[string]bool{}
@@ -29,12 +28,14 @@ func TestWhatNobodyWaitsFor(t *testing.T) {
 	}
 	host, id := fake.NewHost(), cove.NewSandboxID()
 	e := fake.New(fake.Options{Host: host, Programs: map[string]fake.Program{"wait": wait}})
-	sb, err := provision.New(t.Context(), e, provision.Plan{ID: id, Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
+	sb, err := provision.New(t.Context(), e, provision.Plan{ID: id,
+		Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, label := range map[string]string{"attended": "", "detached": detachedLabel} {
-		if _, err := sb.Guest().Start(t.Context(), guest.ProcessSpec{Args: []string{"wait", name}, Env: []string{"PATH=/bin"}, Dir: "/", Label: []byte(label)}); err != nil {
+		if _, err := sb.Guest().Start(t.Context(), guest.ProcessSpec{Args: []string{"wait", name}, Env: []string{"PATH=/bin"},
+			Dir: "/", Label: []byte(label)}); err != nil {
 			t.Fatal(err)
 		}
 	}

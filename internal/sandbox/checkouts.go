@@ -14,9 +14,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// A shared sandbox is a sandbox like any other, with a checkout of its repository. Its home contains more checkouts, one
-// for each task. A checkout is data of its sandbox: it has a name, a branch and a change-set of its own, and no processes,
-// network or isolation. Callers see it as a sandbox within the shared one.
+// A shared sandbox is a sandbox like any other, with a checkout of its repository. Its home contains more checkouts,
+// one for each task. A checkout is data of its sandbox: it has a name, a branch and a change-set of its own, and no
+// processes, network or isolation. Callers see it as a sandbox within the shared one.
 //
 // Tasks share a sandbox when their requests are alike in every respect and come from the same principal. A hash of the
 // request is the key by which they find it. From a shared sandbox the branches of its present checkouts may be pushed.
@@ -42,9 +42,11 @@ func (q Request) shareKey() (string, error) {
 
 // share returns the shared sandbox for a request: the existing one, started if it does not run, or a new one. Of
 // several concurrent requests one makes it.
-func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request, progress func(workspace.Step)) (cove.SandboxID, error) {
+func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request,
+	progress func(workspace.Step)) (cove.SandboxID, error) {
 	if g := q.Repository; g == nil || g.Worktree || g.Uncommitted || q.Bind != "" || q.SSHAgent != "" {
-		return "", cove.Errorf(cove.Unsupported, "a sandbox is shared by checkouts of a repository alone").WithHint("leave out what is not committed, worktrees, directories and SSH agents, or have a sandbox of your own")
+		return "", cove.Errorf(cove.Unsupported, "a sandbox is shared by checkouts of a repository alone").
+			WithHint("leave out what is not committed, worktrees, directories and SSH agents, or have a sandbox of your own")
 	}
 	key, err := q.shareKey()
 	if err != nil {

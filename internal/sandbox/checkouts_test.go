@@ -38,7 +38,8 @@ func TestShared(t *testing.T) {
 	all.Wait()
 	host := made[0].Within
 	for _, m := range made {
-		if m.Within != host || host == "" || m.State != "running" || m.Spec.Labels["run"] == "" || m.Spec.WorkDir != cove.Home+"/"+m.ID || m.Spec.Directory != "" {
+		if m.Within != host || host == "" || m.State != "running" || m.Spec.Labels["run"] == "" ||
+			m.Spec.WorkDir != cove.Home+"/"+m.ID || m.Spec.Directory != "" {
 			t.Errorf("made is %+v", m)
 		}
 	}
@@ -96,8 +97,7 @@ func TestShared(t *testing.T) {
 	h.empty(t, s)
 }
 
-// TestNotShared: who asks for anything else, or is somebody else, has another
-// sandbox.
+// TestNotShared: who asks for anything else, or is somebody else, has another sandbox.
 func TestNotShared(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)

@@ -55,13 +55,15 @@ type command struct {
 // comes, and a slow out slows the command. A failing command is a result. At the end of ctx the command is killed with
 // its process group, unless it is detached. Errors: NotFound, Conflict when the sandbox does not run, InvalidArgument,
 // RuntimeMissing, Overloaded.
-func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string, q CommandRequest, started func(cove.ExecutionID), out process.Output) (CommandResult, error) {
+func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string, q CommandRequest,
+	started func(cove.ExecutionID), out process.Output) (CommandResult, error) {
 	if err := ps.call(); err != nil {
 		return CommandResult{}, err
 	}
 	defer ps.calls.Done()
 	if len(q.Args) == 0 || q.Args[0] == "" {
-		return CommandResult{}, cove.Errorf(cove.InvalidArgument, "there is no command").WithHint("give a program and its arguments")
+		return CommandResult{}, cove.Errorf(cove.InvalidArgument, "there is no command").
+			WithHint("give a program and its arguments")
 	}
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return CommandResult{}, err
@@ -105,7 +107,8 @@ var errShutdown = cove.Errorf(cove.Unavailable, "the server shuts down")
 
 // attend moves a command's streams until the command ends, its time is up, its caller leaves, or the server shuts down,
 // which leaves the command running.
-func (ps *Processes) attend(ctx context.Context, p *process.Process, q CommandRequest, out process.Output) (code int, limit cove.LimitKind, err error) {
+func (ps *Processes) attend(ctx context.Context, p *process.Process, q CommandRequest, out process.Output) (code int,
+	limit cove.LimitKind, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer ps.atEnd(func() { cancel(errShutdown) })()
@@ -131,7 +134,8 @@ func (ps *Processes) attend(ctx context.Context, p *process.Process, q CommandRe
 	}
 	o := p.Wait()
 	if o.Lost != nil {
-		return 0, "", cove.Errorf(cove.Conflict, "the sandbox does not run any more: %w", o.Lost).WithHint("start it with \"cove start\"")
+		return 0, "", cove.Errorf(cove.Conflict, "the sandbox does not run any more: %w", o.Lost).
+			WithHint("start it with \"cove start\"")
 	}
 	return o.Code, limit, nil
 }
@@ -177,7 +181,8 @@ func kill(p *process.Process) error {
 }
 
 // SignalCommand sends a signal to a command of the caller's, and to its process group. Errors: NotFound.
-func (ps *Processes) SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error {
+func (ps *Processes) SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID,
+	signal syscall.Signal) error {
 	record, err := ps.find(ctx, who, ref)
 	if err != nil {
 		return err

@@ -19,7 +19,8 @@ import (
 // Create makes a long-lived sandbox for a principal, and starts it. progress receives the steps. On error, and when ctx
 // ends before, nothing of it is left. Errors: InvalidArgument, NotFound, Forbidden, Conflict, Unsupported,
 // ImageMissing, StorageFull, Unavailable.
-func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, progress func(workspace.Step)) (made View, err error) {
+func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request,
+	progress func(workspace.Step)) (made View, err error) {
 	if progress == nil {
 		progress = func(workspace.Step) {}
 	}
@@ -40,7 +41,8 @@ func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, p
 }
 
 // create makes a planned sandbox.
-func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request, progress func(workspace.Step)) (made View, err error) {
+func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
+	progress func(workspace.Step)) (made View, err error) {
 	r, leave, err := s.enter(ctx, record.ID)
 	if err != nil {
 		return made, err
@@ -97,14 +99,18 @@ func (s *Sandboxes) plan(who cove.Principal, q Request) (store.Sandbox, error) {
 }
 
 // furnish makes the workspace, starts the sandbox and places the files.
-func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sandbox, q Request, progress func(workspace.Step)) error {
+func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sandbox, q Request,
+	progress func(workspace.Step)) error {
 	ws, err := s.host.Workspaces.Create(ctx, workspace.Spec{
 		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Bind: q.Bind, Owner: record.Owner,
 	}, progress)
 	if err != nil {
 		return err
 	}
-	if err := s.change(ctx, record, func(s *store.SandboxSpec) { s.Directory, s.Repository = ws.Directory, repositoryOf(ws, q.Repository) }); err != nil {
+	if err := s.change(ctx, record, func(s *store.SandboxSpec) {
+		s.Directory, s.Repository = ws.Directory,
+			repositoryOf(ws, q.Repository)
+	}); err != nil {
 		return err
 	}
 	progress(workspace.Step{Text: "starting the sandbox"})

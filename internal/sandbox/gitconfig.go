@@ -31,7 +31,8 @@ func (v *supervisor) writeGitConfig(record store.Sandbox) (hostpath.Own, error) 
 		err = atomicfile.Write(filepath.Join(place.Dir, place.Name), []byte(gitConfig(record.Spec)), 0o644)
 	}
 	if err != nil {
-		return place, cove.Errorf(cove.StorageFull, "cannot write what a sandbox is shown: %w", err).WithHint("free some space, or choose another home with COVE_HOME")
+		return place, cove.Errorf(cove.StorageFull, "cannot write what a sandbox is shown: %w", err).
+			WithHint("free some space, or choose another home with COVE_HOME")
 	}
 	return place, nil
 }
@@ -39,7 +40,8 @@ func (v *supervisor) writeGitConfig(record store.Sandbox) (hostpath.Own, error) 
 // gitConfig returns the configuration of git inside. It is pure.
 func gitConfig(spec store.SandboxSpec) string {
 	var b strings.Builder
-	b.WriteString("# Made by Cove for this sandbox. What you configure yourself wins.\n[include]\n\tpath = /etc/gitconfig\n")
+	b.WriteString("# Made by Cove for this sandbox. What you configure yourself wins.\n[include]\n\tpath = " +
+		"/etc/gitconfig\n")
 	if g := spec.Git; g != nil && g.Name+g.Email != "" {
 		b.WriteString("[user]\n")
 		for _, v := range []struct{ key, value string }{{"name", g.Name}, {"email", g.Email}} {
@@ -52,7 +54,8 @@ func gitConfig(spec store.SandboxSpec) string {
 	b.WriteString("[safe]\n\tdirectory = *\n[advice]\n\tdetachedHead = false\n")
 	hosts := slices.Clone(forges)
 	if spec.Repository != nil {
-		if u, err := url.Parse(spec.Repository.Remote); err == nil && u.Scheme == "https" && u.Host != "" && !slices.Contains(hosts, u.Host) {
+		if u, err := url.Parse(spec.Repository.Remote); err == nil && u.Scheme == "https" && u.Host != "" &&
+			!slices.Contains(hosts, u.Host) {
 			hosts = append(hosts, u.Host)
 		}
 	}

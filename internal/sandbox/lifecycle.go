@@ -93,7 +93,8 @@ func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (
 		}
 		pauser, ok := bx.Sandbox.(engine.Pauser)
 		if !ok {
-			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).WithHint("stop the sandbox instead")
+			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).
+				WithHint("stop the sandbox instead")
 		}
 		// It is frozen first: a server that finds a frozen sandbox recorded as running lets it run.
 		if err := pauser.Pause(ctx); err != nil {
@@ -127,7 +128,8 @@ func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) 
 		bx.Become(cove.StateRunning)
 		if err := bx.Sandbox.(engine.Pauser).Resume(ctx); err != nil {
 			bx.Become(cove.StatePaused)
-			return errors.Join(err, s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning, cove.StatePaused, ""))
+			return errors.Join(err, s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning,
+				cove.StatePaused, ""))
 		}
 		return nil
 	})
@@ -143,7 +145,8 @@ func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name st
 		return s.renameCheckout(ctx, who, found, name)
 	}
 	return s.live(ctx, who, ref, "rename", func(r *resident, record *store.Sandbox) error {
-		if err := s.o.Store.For(who).ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
+		if err := s.o.Store.For(who).ChangeSandbox(ctx, record.ID,
+			func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -194,7 +197,8 @@ func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string,
 var errAlready = errors.New("it is so already")
 
 // live finds a sandbox, waits for its turn, changes its life with f, and returns its state afterwards.
-func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, action string, f func(*resident, *store.Sandbox) error) (View, error) {
+func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, action string,
+	f func(*resident, *store.Sandbox) error) (View, error) {
 	found, err := s.find(ctx, who, ref)
 	if err == nil {
 		err = found.alone(action)
@@ -253,10 +257,12 @@ func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (V
 
 // Extend adds to the network of a sandbox, at once and for each start. documents are those of change. Errors: NotFound,
 // InvalidArgument, Conflict when it has no network.
-func (s *Sandboxes) Extend(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange, documents []*policy.Document) (cut int, err error) {
+func (s *Sandboxes) Extend(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange,
+	documents []*policy.Document) (cut int, err error) {
 	_, err = s.live(ctx, who, ref, "network", func(r *resident, record *store.Sandbox) error {
 		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
-			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).WithHint("make one with --network or --allow")
+			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).
+				WithHint("make one with --network or --allow")
 		}
 		if _, open := s.running(r); open.way != nil {
 			if cut, err = open.way.Extend(documents...); err != nil {

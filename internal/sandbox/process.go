@@ -42,7 +42,8 @@ type Process struct {
 // newProcess returns a program with its streams, from which the values of the gateway's credentials are blanked.
 func (v *supervisor) newProcess(in Inside, program *process.Process, before engine.Stats) *Process {
 	program.Retain()
-	p := &Process{Sandbox: in.ID, v: v, in: in, program: program, oomKills: before.OOMKills, stdout: program.Stdout(), stderr: program.Stderr()}
+	p := &Process{Sandbox: in.ID, v: v, in: in, program: program, oomKills: before.OOMKills, stdout: program.Stdout(),
+		stderr: program.Stderr()}
 	if in.way != nil {
 		p.stdout, p.stderr = in.way.Concealed(p.stdout), in.way.Concealed(p.stderr)
 	}
@@ -111,8 +112,7 @@ func (p *Process) Signal(ctx context.Context, s syscall.Signal) error {
 	return p.program.Signal(ctx, s)
 }
 
-// Kill kills the program's process group, and everything else in the sandbox
-// when the guest does not answer.
+// Kill kills the program's process group, and everything else in the sandbox when the guest does not answer.
 func (p *Process) Kill() error {
 	err := p.program.Kill()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -127,9 +127,8 @@ type Ended struct {
 	Limit    cove.LimitKind // that may have ended it
 }
 
-// Wait waits for the program's end; both streams must be read. Errors:
-// Unavailable when this server lets go of it and it goes on, Conflict when the
-// sandbox does not run any more; Limit may then say why.
+// Wait waits for the program's end; both streams must be read. Errors: Unavailable when this server lets go of it and
+// it goes on, Conflict when the sandbox does not run any more; Limit may then say why.
 func (p *Process) Wait() (e Ended, err error) {
 	o := p.program.Wait()
 	if o.Lost != nil {

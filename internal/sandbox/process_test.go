@@ -20,7 +20,8 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
 	made := s.make(t, sandbox.Request{Name: "one"})
-	p, err := s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"cat"}, Stdin: "first\nsecond\n"})
+	p, err := s.processes.Start(t.Context(), owner, "one",
+		sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"cat"}, Stdin: "first\nsecond\n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,8 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 		t.Errorf("ended %+v, %v", e, err)
 	}
 
-	p, err = s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_2", Args: []string{"sh", "-c", "echo one; echo two; sleep 100"}})
+	p, err = s.processes.Start(t.Context(), owner, "one",
+		sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_2", Args: []string{"sh", "-c", "echo one; echo two; sleep 100"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,8 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 	if err := s.Adopt(t.Context(), with); err != nil {
 		t.Fatal(err)
 	}
-	if len(left) != 1 || left[0].Name != "ru_2" || string(left[0].Sandbox) != made.ID || left[0].From > 4 || left[0].To != 8 {
+	if len(left) != 1 || left[0].Name != "ru_2" || string(left[0].Sandbox) != made.ID || left[0].From > 4 ||
+		left[0].To != 8 {
 		t.Fatalf("left are %+v", left)
 	}
 	if _, err := left[0].TakeUp(t.Context(), 9); cove.ErrorCode(err) != cove.Corrupt {
@@ -89,7 +92,8 @@ func TestProcessThatNobodyTakesUp(t *testing.T) {
 	s := h.adopt(t)
 	s.make(t, sandbox.Request{Name: "one"})
 	for _, name := range []string{"ru_1", "ru_2"} {
-		p, err := s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: name, Args: []string{"sleep", "100"}})
+		p, err := s.processes.Start(t.Context(), owner, "one",
+			sandbox.ProcessRequest{Dir: "/tmp", Name: name, Args: []string{"sleep", "100"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +120,8 @@ func TestProcessOfASandboxThatEnds(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
 	s.make(t, sandbox.Request{Name: "one"})
-	p, err := s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"sh", "-c", "echo begun; sleep 100"}})
+	p, err := s.processes.Start(t.Context(), owner, "one",
+		sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"sh", "-c", "echo begun; sleep 100"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,10 +132,12 @@ func TestProcessOfASandboxThatEnds(t *testing.T) {
 	if _, err := s.Stop(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Wait(); err != nil && cove.ErrorCode(err) != cove.Conflict { // it may have heard that it was asked to end
+	// it may have heard that it was asked to end
+	if _, err := p.Wait(); err != nil && cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("the end of its sandbox: %v", err)
 	}
-	_, err = s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"true"}})
+	_, err = s.processes.Start(t.Context(), owner, "one",
+		sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"true"}})
 	wantCode(t, "in one that does not run", err, cove.Conflict)
 }
 

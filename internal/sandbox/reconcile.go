@@ -123,7 +123,8 @@ func (c *reconciler) orphans(ctx context.Context, records []View) ([]string, err
 }
 
 // destroyOrphan removes an orphan, or returns the error otherwise when there is none.
-func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref string, keepWork bool, otherwise error) error {
+func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref string, keepWork bool,
+	otherwise error) error {
 	id, err := cove.ParseSandboxID(ref)
 	if err != nil {
 		return otherwise
@@ -149,13 +150,14 @@ func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref 
 	for _, eng := range c.o.Engines.Opened() {
 		err = errors.Join(err, c.destroyLeft(ctx, eng.Name(), id))
 	}
-	err = errors.Join(err, c.host.Workspaces.Remove(ctx, id, keepWork), c.host.Routes.ForgetRoute(id), os.RemoveAll(c.dirOf(id)))
+	err = errors.Join(err, c.host.Workspaces.Remove(ctx, id, keepWork), c.host.Routes.ForgetRoute(id),
+		os.RemoveAll(c.dirOf(id)))
 	c.auditLife(ctx, who, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
 	return err
 }
 
-// reconcileCheckouts removes the checkouts that were half made or half removed. It leaves alone a checkout whose turn is
-// taken.
+// reconcileCheckouts removes the checkouts that were half made or half removed. It leaves alone a checkout whose turn
+// is taken.
 func (c *reconciler) reconcileCheckouts(ctx context.Context) error {
 	all, err := c.own().Sandboxes(ctx)
 	for _, record := range all {

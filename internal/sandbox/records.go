@@ -55,7 +55,8 @@ func (rd *records) all(ctx context.Context, who cove.Principal) ([]View, error) 
 	return views, err
 }
 
-// find returns a sandbox or checkout by its id, its name (the caller's own first), or an unambiguous beginning of either.
+// find returns a sandbox or checkout by its id, its name (the caller's own first), or an unambiguous beginning of
+// either.
 func (rd *records) find(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	all, err := rd.all(ctx, who)
 	if err != nil {
@@ -167,7 +168,8 @@ func pick(who cove.Principal, all []View, ref string) (View, error) {
 		func(b View) bool { return b.Name == ref && b.Owner == who },
 		func(b View) bool { return b.Name == ref },
 		func(b View) bool {
-			return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) || strings.HasPrefix(string(b.ID), "sb_"+ref))
+			return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) ||
+				strings.HasPrefix(string(b.ID), "sb_"+ref))
 		},
 	} {
 		var found []View
@@ -188,7 +190,8 @@ func pick(who cove.Principal, all []View, ref string) (View, error) {
 				WithHint("say more of the name, or give the id")
 		}
 	}
-	return View{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", ref).WithHint("\"cove list\" shows those that there are")
+	return View{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", ref).
+		WithHint("\"cove list\" shows those that there are")
 }
 
 // Inside is a running sandbox, for starting processes in it.
@@ -226,7 +229,8 @@ func (v View) alone(action string) error {
 	if v.Within == "" {
 		return nil
 	}
-	return cove.Errorf(cove.Conflict, "%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone",
+	return cove.Errorf(cove.Conflict,
+		"%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone",
 		v.Name, action).
 		WithHint("that sandbox is %s", v.Within)
 }

@@ -24,8 +24,8 @@ func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.Sandbox
 	if record.State != cove.StateDestroying {
 		record.Spec.KeepWork = keepWork
 	}
-	// The record comes first, since another server may have to finish. On a full disk the removal goes on without it, since
-	// it makes room.
+	// The record comes first, since another server may have to finish. On a full disk the removal goes on without it,
+	// since it makes room.
 	noted := c.condemn(ctx, &record)
 	if noted != nil && cove.ErrorCode(noted) != cove.StorageFull {
 		return noted
@@ -100,8 +100,8 @@ func (c *reconciler) retry(r *resident, doomed, keepWork bool, again func() erro
 	})
 }
 
-// removeCheckout removes everything of a checkout. A checkout that cannot be removed stays recorded, as failed; on a full
-// disk the record is tried again until there is room. Its turn must be held.
+// removeCheckout removes everything of a checkout. A checkout that cannot be removed stays recorded, as failed; on a
+// full disk the record is tried again until there is room. Its turn must be held.
 func (c *reconciler) removeCheckout(ctx context.Context, r *resident, v View) error {
 	noted := c.changeCheckout(ctx, v, func(c *store.Checkout) { c.State = cove.StateDestroying })
 	if code := cove.ErrorCode(noted); noted != nil && code != cove.StorageFull && code != cove.NotFound {

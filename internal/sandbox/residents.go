@@ -91,7 +91,8 @@ func (rs *residents) ownsLocked() error {
 	case rs.closed:
 		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
 	case !rs.owner:
-		return cove.Errorf(cove.Unavailable, "only a server has long-lived sandboxes").WithHint("start one with \"cove serve\"")
+		return cove.Errorf(cove.Unavailable, "only a server has long-lived sandboxes").
+			WithHint("start one with \"cove serve\"")
 	}
 	return nil
 }

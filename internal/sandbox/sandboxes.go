@@ -1,6 +1,6 @@
-// Package sandbox manages long-lived sandboxes: it provisions them from a request, with a workspace and an egress route,
-// starts, stops, pauses and destroys them, adopts those of an earlier server, and runs commands, terminals and agents'
-// programs in them. It knows contracts only.
+// Package sandbox manages long-lived sandboxes: it provisions them from a request, with a workspace and an egress
+// route, starts, stops, pauses and destroys them, adopts those of an earlier server, and runs commands, terminals and
+// agents' programs in them. It knows contracts only.
 //
 // Its types build on each other, and call downward only:
 //

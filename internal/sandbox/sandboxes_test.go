@@ -42,8 +42,7 @@ var (
 	ci    = cove.KeyHolder("ci")
 )
 
-// home is what outlives servers: a store, workspaces, a machine, and what is
-// kept of ways out.
+// home is what outlives servers: a store, workspaces, a machine, and what is kept of ways out.
 type home struct {
 	dir        string
 	store      store.Store
@@ -65,7 +64,8 @@ func newHomeIn(t *testing.T, dir string) *home {
 	}
 	t.Cleanup(func() { st.Close() })
 	return &home{
-		dir: dir, store: st, host: fake.NewHost(), workspaces: &workspaces{dir: dir, there: map[cove.SandboxID]workspace.Workspace{}},
+		dir: dir, store: st, host: fake.NewHost(), workspaces: &workspaces{dir: dir,
+			there: map[cove.SandboxID]workspace.Workspace{}},
 		ways: &ways{open: map[cove.SandboxID]*way{}, kept: map[cove.SandboxID]bool{}},
 	}
 }
@@ -90,7 +90,8 @@ func (h *home) serve(t *testing.T) *server {
 	caps := fake.New(fake.Options{}).Capabilities()
 	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
 	s := &server{engine: fake.New(fake.Options{Host: h.host, Capabilities: &caps}), in: in}
-	s.engines = engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }})
+	s.engines = engine.NewSet("fake", engine.Source{Name: "fake",
+		Open: func() (engine.Engine, error) { return s.engine, nil }})
 	s.Sandboxes = sandbox.New(sandbox.Options{
 		Engines: s.engines,
 		Images:  noImages{}, Store: store.NewVault(h.store),
@@ -166,7 +167,8 @@ type workspaces struct {
 	bad   error // of Remove
 }
 
-func (w *workspaces) Create(ctx context.Context, s workspace.Spec, progress func(workspace.Step)) (workspace.Workspace, error) {
+func (w *workspaces) Create(ctx context.Context, s workspace.Spec,
+	progress func(workspace.Step)) (workspace.Workspace, error) {
 	progress(workspace.Step{Text: "making it"})
 	if w.fail != nil {
 		return workspace.Workspace{}, w.fail
@@ -178,14 +180,16 @@ func (w *workspaces) Create(ctx context.Context, s workspace.Spec, progress func
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ws := workspace.Workspace{ID: s.ID, Root: w.dir, Directory: filepath.Join(w.dir, string(s.ID), "checkout"), Home: filepath.Join(w.dir, string(s.ID), "home")}
+	ws := workspace.Workspace{ID: s.ID, Root: w.dir, Directory: filepath.Join(w.dir, string(s.ID), "checkout"),
+		Home: filepath.Join(w.dir, string(s.ID), "home")}
 	for _, dir := range []string{ws.Directory, ws.Home} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return ws, err
 		}
 	}
 	if s.Repository != nil {
-		ws.Checkout = workspace.Checkout{Source: s.Repository.Source, Remote: "https://git.example/o/r", Branch: "cove/" + s.Name, From: "main", Base: "1234"}
+		ws.Checkout = workspace.Checkout{Source: s.Repository.Source, Remote: "https://git.example/o/r",
+			Branch: "cove/" + s.Name, From: "main", Base: "1234"}
 	}
 	if s.Within != "" {
 		ws.Directory, ws.Home, ws.Place = "", "", cove.Home+"/"+string(s.ID)
@@ -303,8 +307,10 @@ type way struct {
 }
 
 func (w *way) Bind(*engine.Binding, engine.Rootfs) error { return nil }
-func (w *way) Env() map[string]string                    { return map[string]string{"WAY": w.ways.nameOf(string(w.id))} }
-func (w *way) Serve(sockets []*os.File) error            { return w.ways.serve }
+func (w *way) Env() map[string]string {
+	return map[string]string{"WAY": w.ways.nameOf(string(w.id))}
+}
+func (w *way) Serve(sockets []*os.File) error { return w.ways.serve }
 func (w *way) Extend(more ...*policy.Document) (int, error) {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()
@@ -374,7 +380,8 @@ func (s *server) run(t *testing.T, ref, script string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := in.Guest.Guest().Start(t.Context(), guest.ProcessSpec{Args: []string{"sh", "-c", script}, Env: in.Env, Dir: "/tmp", StdoutLimit: 1 << 10, StderrLimit: 1 << 10})
+	p, err := in.Guest.Guest().Start(t.Context(), guest.ProcessSpec{Args: []string{"sh", "-c", script}, Env: in.Env,
+		Dir: "/tmp", StdoutLimit: 1 << 10, StderrLimit: 1 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,9 +419,11 @@ func TestLastingLife(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
 	made := s.make(t, sandbox.Request{
-		Name: "one", Repository: &workspace.Repository{Source: "o/r"}, Spec: cove.Spec{WorkDir: "sub", Env: map[string]string{"MINE": "yes"}, Labels: map[string]string{"k": "v"}},
+		Name: "one", Repository: &workspace.Repository{Source: "o/r"},
+		Spec: cove.Spec{WorkDir: "sub", Env: map[string]string{"MINE": "yes"}, Labels: map[string]string{"k": "v"}},
 	})
-	if made.State != "running" || made.Name != "one" || made.Spec.WorkDir != "/workspace/sub" || made.Spec.Mode != cove.NetworkLimited || made.Spec.Repository == nil || made.Spec.Repository.Branch != "cove/one" {
+	if made.State != "running" || made.Name != "one" || made.Spec.WorkDir != "/workspace/sub" ||
+		made.Spec.Mode != cove.NetworkLimited || made.Spec.Repository == nil || made.Spec.Repository.Branch != "cove/one" {
 		t.Errorf("made is %+v", made)
 	}
 	if got := s.run(t, "one", "echo $MINE $WAY $GIT_TERMINAL_PROMPT $HOME"); got != "yes one 0 /home/cove\n" {
@@ -424,7 +433,8 @@ func TestLastingLife(t *testing.T) {
 		t.Errorf("its policy is %q", got)
 	}
 	b := s.engine.Sandbox(cove.SandboxID(made.ID)).Binding()
-	if len(b.Mounts) != 0 || len(b.Attachments) != 2 || b.Attachments[0].Target != cove.Workspace || b.Attachments[1].Target != cove.Home || b.Hostname != "one" || len(b.Files) != 1 {
+	if len(b.Mounts) != 0 || len(b.Attachments) != 2 || b.Attachments[0].Target != cove.Workspace ||
+		b.Attachments[1].Target != cove.Home || b.Hostname != "one" || len(b.Files) != 1 {
 		t.Errorf("it is bound to %+v", b)
 	}
 	if found, err := s.Find(t.Context(), owner, "one"); err != nil || found.DiskUsed != 42 {
@@ -454,7 +464,8 @@ func TestLastingLife(t *testing.T) {
 	if live := s.engine.Live(); len(live) > 0 {
 		t.Errorf("stopped, the engine has %v", live)
 	}
-	for doing, f := range map[string]func(context.Context, cove.Principal, string) (sandbox.View, error){"pause": s.Pause, "resume": s.Resume} {
+	for doing, f := range map[string]func(context.Context, cove.Principal, string) (sandbox.View, error){"pause": s.Pause,
+		"resume": s.Resume} {
 		_, err := f(t.Context(), owner, "one")
 		wantCode(t, doing+" one that is stopped", err, cove.Conflict)
 	}
@@ -486,13 +497,15 @@ func TestLastingLife(t *testing.T) {
 		done = append(done, strings.TrimPrefix(r.Action, "sandbox-")+" "+r.Verdict)
 	}
 	want := "create ok, pause ok, start error, resume ok, stop ok, start ok, rename ok, destroy ok"
-	if got := strings.Join(slices.DeleteFunc(done, func(s string) bool { return s == "pause error" || s == "resume error" }), ", "); got != want {
+	if got := strings.Join(slices.DeleteFunc(done, func(s string) bool {
+		return s == "pause error" ||
+			s == "resume error"
+	}), ", "); got != want {
 		t.Errorf("recorded is %s, want %s", got, want)
 	}
 }
 
-// TestLastingRollback: whatever fails while a sandbox is made, nothing of it is
-// left.
+// TestLastingRollback: whatever fails while a sandbox is made, nothing of it is left.
 func TestLastingRollback(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -567,8 +580,7 @@ func TestLastingShutdown(t *testing.T) {
 	h.empty(t, s)
 }
 
-// TestLastingCannotBeRemoved: what cannot be removed is listed, with why, and
-// can be destroyed later.
+// TestLastingCannotBeRemoved: what cannot be removed is listed, with why, and can be destroyed later.
 func TestLastingCannotBeRemoved(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
@@ -598,8 +610,7 @@ func TestLastingCannotBeRemoved(t *testing.T) {
 	h.empty(t, s)
 }
 
-// TestLastingFullDisk: what there is no room to record is done all the same, and
-// recorded as soon as there is.
+// TestLastingFullDisk: what there is no room to record is done all the same, and recorded as soon as there is.
 func TestLastingFullDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for real timers; make test runs it")
@@ -688,12 +699,14 @@ func TestLastingFullDisk(t *testing.T) {
 func TestLastingAdoption(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
-	running := s.make(t, sandbox.Request{Name: "running", Repository: &workspace.Repository{Source: "o/r"}, Spec: cove.Spec{Env: map[string]string{"MINE": "yes"}}})
+	running := s.make(t, sandbox.Request{Name: "running", Repository: &workspace.Repository{Source: "o/r"},
+		Spec: cove.Spec{Env: map[string]string{"MINE": "yes"}}})
 	more, err := policy.Documents(cove.Network{Allow: []string{"more.test"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Extend(t.Context(), owner, "running", store.NetworkChange{Allow: []string{"more.test"}}, more); err != nil {
+	if _, err := s.Extend(t.Context(), owner, "running", store.NetworkChange{Allow: []string{"more.test"}},
+		more); err != nil {
 		t.Fatal(err)
 	}
 	s.make(t, sandbox.Request{Name: "paused"})
@@ -746,7 +759,8 @@ func TestLastingAdoption(t *testing.T) {
 func TestLastingWithoutWay(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
-	made := s.make(t, sandbox.Request{Name: "one", Spec: cove.Spec{Network: &cove.Network{Enabled: true, Allow: []string{"a.test"}}}})
+	made := s.make(t, sandbox.Request{Name: "one",
+		Spec: cove.Spec{Network: &cove.Network{Enabled: true, Allow: []string{"a.test"}}}})
 	s.end(t)
 	h.ways.fail = errors.New("no way")
 	s = h.serve(t)
@@ -766,8 +780,7 @@ func TestLastingWithoutWay(t *testing.T) {
 	}
 }
 
-// TestLastingReboot: after a restart of the machine the list tells the truth,
-// and what ran can be started.
+// TestLastingReboot: after a restart of the machine the list tells the truth, and what ran can be started.
 func TestLastingReboot(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
@@ -800,7 +813,8 @@ func TestLastingCrash(t *testing.T) {
 	}
 	s.end(t)
 	// As the records would be in the midst of it: the sandboxes themselves run.
-	for name, state := range map[string][]cove.State{"destroying": {cove.StateDestroying}, "kept": {cove.StateDestroying}, "stopped": {cove.StateStopped}} {
+	for name, state := range map[string][]cove.State{"destroying": {cove.StateDestroying}, "kept": {cove.StateDestroying},
+		"stopped": {cove.StateStopped}} {
 		if name == "kept" {
 			h.store.ChangeSandbox(t.Context(), made[name], func(b *store.Sandbox) error { b.Spec.KeepWork = true; return nil })
 		}
@@ -813,7 +827,8 @@ func TestLastingCrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = errors.Join(h.store.MoveSandbox(t.Context(), b.ID, cove.StateRunning, cove.StateDestroying, ""), h.store.RemoveSandbox(t.Context(), b.ID))
+		err = errors.Join(h.store.MoveSandbox(t.Context(), b.ID, cove.StateRunning, cove.StateDestroying, ""),
+			h.store.RemoveSandbox(t.Context(), b.ID))
 		b.State = cove.State(name)
 		if err := errors.Join(err, h.store.AddSandbox(t.Context(), b, 0)); err != nil {
 			t.Fatal(err)
@@ -868,7 +883,8 @@ func TestLastingOrphans(t *testing.T) {
 	s := h.adopt(t)
 	kept := cove.SandboxID(s.make(t, sandbox.Request{Name: "lost"}).ID)
 	s.end(t)
-	for _, err := range []error{h.store.MoveSandbox(t.Context(), kept, cove.StateRunning, cove.StateDestroying, ""), h.store.RemoveSandbox(t.Context(), kept)} {
+	for _, err := range []error{h.store.MoveSandbox(t.Context(), kept, cove.StateRunning, cove.StateDestroying, ""),
+		h.store.RemoveSandbox(t.Context(), kept)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -963,7 +979,8 @@ func TestLastingAtOnce(t *testing.T) {
 				return
 			}
 			var same sync.WaitGroup
-			for _, f := range []func(context.Context, cove.Principal, string) (sandbox.View, error){s.Stop, s.Start, s.Pause, s.Resume, s.Stop} {
+			for _, f := range []func(context.Context, cove.Principal, string) (sandbox.View, error){s.Stop, s.Start, s.Pause,
+				s.Resume, s.Stop} {
 				same.Go(func() {
 					if _, err := f(t.Context(), owner, made.ID); err != nil && cove.ErrorCode(err) != cove.Conflict {
 						t.Error(err)

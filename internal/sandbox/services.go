@@ -35,8 +35,7 @@ type GitService interface {
 	Listen() guest.Listen
 	// Programs is the directory inside that has git, to be the first of PATH.
 	Programs() string
-	// Serve serves until ctx ends, and then waits for what runs. It closes ln,
-	// and the service.
+	// Serve serves until ctx ends, and then waits for what runs. It closes ln, and the service.
 	Serve(ctx context.Context, ln net.Listener)
 	workGit
 	// Close ends the running git where Serve has not been called.
@@ -45,7 +44,8 @@ type GitService interface {
 
 // services returns the services of a sandbox, always in the same order, by which another process finds their sockets.
 // The services add their files to b, which is nil for a running sandbox.
-func (v *supervisor) services(ctx context.Context, record store.Sandbox, ws workspace.Workspace, b *engine.Binding) ([]service, error) {
+func (v *supervisor) services(ctx context.Context, record store.Sandbox, ws workspace.Workspace,
+	b *engine.Binding) ([]service, error) {
 	all := servicesOf(record.Spec)
 	if ws.Hidden == "" {
 		return all, nil

@@ -32,8 +32,8 @@ func servicesOf(spec store.SandboxSpec) []service {
 	}}
 }
 
-// lendAgent lets programs that connect to ln use the agent at a socket of this machine: see its public keys, and have it
-// sign. It serves until ctx ends.
+// lendAgent lets programs that connect to ln use the agent at a socket of this machine: see its public keys, and have
+// it sign. It serves until ctx ends.
 func lendAgent(ctx context.Context, ln net.Listener, socket string) {
 	var serving sync.WaitGroup
 	defer serving.Wait()

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// TestLentAgent: who is lent an agent sees keys and gets signatures, and changes
-// nothing.
+// TestLentAgent: who is lent an agent sees keys and gets signatures, and changes nothing.
 func TestLentAgent(t *testing.T) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -93,7 +92,8 @@ func TestLentAgent(t *testing.T) {
 			t.Errorf("%s is possible", doing)
 		}
 	}
-	for what, raw := range map[string]string{"a message without a type": "\x00\x00\x00\x00", "one that is too large": "\x00\x10\x00\x00\x0b"} {
+	for what, raw := range map[string]string{"a message without a type": "\x00\x00\x00\x00",
+		"one that is too large": "\x00\x10\x00\x00\x0b"} {
 		c, err := net.Dial("unix", insidePath)
 		if err != nil {
 			t.Fatal(err)

@@ -48,7 +48,8 @@ const stopGrace = 3 * time.Second
 const stopPoll = 20 * time.Millisecond
 
 // bring makes the engine's sandbox for a record, with its route and services.
-func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandbox, ws workspace.Workspace) (err error) {
+func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandbox,
+	ws workspace.Workspace) (err error) {
 	eng, err := v.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return err
@@ -66,7 +67,10 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	if err != nil {
 		return err
 	}
-	err = v.change(ctx, record, func(s *store.SandboxSpec) { s.Digest, s.ImageEnv, s.Mode = root.Digest, root.Env, n.Mode })
+	err = v.change(ctx, record, func(s *store.SandboxSpec) {
+		s.Digest, s.ImageEnv, s.Mode = root.Digest,
+			root.Env, n.Mode
+	})
 	if err != nil {
 		return err
 	}
@@ -169,7 +173,8 @@ func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b en
 }
 
 // occupy records in the resident that a sandbox runs, and watches for its end.
-func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, way egress.Route, services []service, sockets []*os.File, release func()) {
+func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, way egress.Route,
+	services []service, sockets []*os.File, release func()) {
 	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
 	if way != nil {
@@ -214,7 +219,8 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 }
 
 func (v *supervisor) newTerminals(sb engine.Sandbox) *terminals.Set {
-	return terminals.New(terminals.Options{Sandbox: sb, Recorders: v.host.Recorders, Clock: v.o.Clock, Log: v.o.Log, Serving: &v.serving})
+	return terminals.New(terminals.Options{Sandbox: sb, Recorders: v.host.Recorders, Clock: v.o.Clock, Log: v.o.Log,
+		Serving: &v.serving})
 }
 
 // askToEnd asks every program to end, as a closing terminal and a machine's shutdown do, and gives them time.
@@ -280,7 +286,8 @@ func (v *supervisor) watch(r *resident, sb *provision.Sandbox, o opened) {
 	}
 	err := v.vacate(r)
 	record, rerr := v.own().Sandbox(ctx, r.id)
-	if err = errors.Join(err, rerr); err == nil && (record.State == cove.StateRunning || record.State == cove.StatePaused) {
+	if err = errors.Join(err, rerr); err == nil && (record.State == cove.StateRunning ||
+		record.State == cove.StatePaused) {
 		err = v.own().MoveSandbox(ctx, r.id, record.State, cove.StateStopped, why)
 	}
 	v.o.Log.Warn("a sandbox has ended", "sandbox", r.id, "name", record.Name, "reason", why, "error", err)

@@ -18,8 +18,7 @@ import (
 
 // TerminalRequest describes a terminal to look at.
 type TerminalRequest struct {
-	// ID is one that is there; empty is the oldest that runs, or where there is
-	// none a new one.
+	// ID is one that is there; empty is the oldest that runs, or where there is none a new one.
 	ID string
 	// New asks for a new one. Args is its program; empty is the sandbox's shell.
 	New  bool
@@ -35,7 +34,8 @@ type TerminalRequest struct {
 
 // OpenTerminal attaches the caller to a terminal of a running sandbox. Errors: NotFound, Conflict when the sandbox does
 // not run, Overloaded, InvalidArgument, RuntimeMissing.
-func (ps *Processes) OpenTerminal(ctx context.Context, who cove.Principal, ref string, q TerminalRequest) (*terminals.Viewer, error) {
+func (ps *Processes) OpenTerminal(ctx context.Context, who cove.Principal, ref string,
+	q TerminalRequest) (*terminals.Viewer, error) {
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,8 @@ func (ps *Processes) KillTerminal(ctx context.Context, who cove.Principal, ref, 
 }
 
 // startTerminal starts a program in a new terminal.
-func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in Inside, q TerminalRequest) (*terminals.Terminal, error) {
+func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in Inside,
+	q TerminalRequest) (*terminals.Terminal, error) {
 	spec := guest.ProcessSpec{Dir: in.place(q.Dir), Env: in.environment(q.Env, "TERM="+termOf(q.Term))}
 	if q.TrueColor {
 		spec.Env = rootfs.LastWins(append(spec.Env, "COLORTERM=truecolor"))
@@ -111,7 +112,8 @@ func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in I
 	for i, args := range programs {
 		spec.Args = args
 		t, err = in.terminals.Start(ctx, spec, q.Size)
-		if failure := new(guest.Failure); i == len(programs)-1 || !errors.As(err, &failure) || failure.Kind != guest.FailNotFound {
+		if failure := new(guest.Failure); i == len(programs)-1 || !errors.As(err, &failure) ||
+			failure.Kind != guest.FailNotFound {
 			break
 		}
 	}
@@ -139,7 +141,8 @@ func programsOf(q TerminalRequest, spec store.SandboxSpec) [][]string {
 
 // terms are the terminal types that a program inside may see. Any other is reported as the first: its sequences are
 // those that pass.
-var terms = regexp.MustCompile(`^(xterm-256color|xterm|xterm-color|screen|screen-256color|tmux|tmux-256color|vt100|vt220|linux|rxvt|rxvt-unicode-256color|ansi|dumb)$`)
+var terms = regexp.MustCompile(
+	`^(xterm-256color|xterm|xterm-color|screen|screen-256color|tmux|tmux-256color|vt100|vt220|linux|rxvt|rxvt-unicode-256color|ansi|dumb)$`)
 
 func termOf(asked string) string {
 	if terms.MatchString(asked) {
@@ -185,18 +188,21 @@ func startFailure(spec guest.ProcessSpec, err error) error {
 	}
 	switch failure.Kind {
 	case guest.FailNotFound:
-		return cove.Errorf(cove.RuntimeMissing, "cannot start %.200q in %.200q: %w", program, spec.Dir, failure).WithHint("it, or the directory, is not in the sandbox")
+		return cove.Errorf(cove.RuntimeMissing, "cannot start %.200q in %.200q: %w", program, spec.Dir, failure).
+			WithHint("it, or the directory, is not in the sandbox")
 	case guest.FailPermission, guest.FailInvalid:
 		return cove.Errorf(cove.InvalidArgument, "cannot start %.200q in %.200q: %w", program, spec.Dir, failure)
 	case guest.FailNoProcess, guest.FailState:
-		return cove.Errorf(cove.Overloaded, "the sandbox has as many processes as it may have").WithHint("end some, or make one with a higher limit (--pids)")
+		return cove.Errorf(cove.Overloaded, "the sandbox has as many processes as it may have").
+			WithHint("end some, or make one with a higher limit (--pids)")
 	}
 	return cove.Errorf(cove.Internal, "cannot start %.200q: %w", program, failure)
 }
 
 // auditProcess records that a process was started or ended in a sandbox. Arguments stay out of the record, since they
 // may hold secrets.
-func (ps *Processes) auditProcess(ctx context.Context, who cove.Principal, action string, of store.Sandbox, args []string, err error) {
+func (ps *Processes) auditProcess(ctx context.Context, who cove.Principal, action string, of store.Sandbox,
+	args []string, err error) {
 	detail := of.Name
 	if len(args) > 0 {
 		detail += ": " + args[0]

@@ -33,7 +33,8 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 	record := found.Sandbox
 	switch {
 	case record.Spec.Repository == nil:
-		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).WithHint("copy what you need from %s", record.Spec.Directory)
+		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).
+			WithHint("copy what you need from %s", record.Spec.Directory)
 	case record.State == cove.StateRunning:
 		in, err := s.inside(ctx, who, ref)
 		if err != nil {
@@ -45,7 +46,8 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 				env: in.Env}
 		}
 		if git == nil {
-			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).WithHint("see \"cove server logs\", then stop the sandbox and start it")
+			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).
+				WithHint("see \"cove server logs\", then stop the sandbox and start it")
 		}
 		return &Work{ID: in.ID, Record: record, audit: s.Auditor, git: git, close: func() {}}, nil
 	case record.State != cove.StateStopped:
@@ -112,7 +114,8 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, found View
 		return nil, err
 	}
 	env := append(append(rootfs.Env(record.Spec.User), root.Env...), gitEnv...)
-	git := insideGit{record: record, place: cmp.Or(found.Place, cove.Workspace), sandbox: j, clock: s.o.Clock, env: rootfs.LastWins(env)}
+	git := insideGit{record: record, place: cmp.Or(found.Place, cove.Workspace), sandbox: j, clock: s.o.Clock,
+		env: rootfs.LastWins(env)}
 	return &Work{ID: record.ID, Record: record, audit: s.Auditor, git: git, close: func() {
 		if err := j.Close(); err != nil {
 			s.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
@@ -138,9 +141,8 @@ type workGit interface {
 	// Snapshot puts work that is not committed where ref leads, as a commit;
 	// where everything is committed the ref goes.
 	Snapshot(ctx context.Context, ref string) error
-	// Send starts "git upload-pack" on the repository. asIs has it send objects as
-	// they are, and not as differences to others. done is called once the process
-	// has ended, or has been ended.
+	// Send starts "git upload-pack" on the repository. asIs has it send objects as they are, and not as differences to
+	// others. done is called once the process has ended, or has been ended.
 	Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error)
 }
 
@@ -173,8 +175,7 @@ fi
 commit=$(git commit-tree ${head:+-p "$head"} -m 'Work that is not committed' "$tree") && git update-ref "$ref" "$commit"
 `
 
-// patience is how long git inside may take for its part, and said how much of
-// what it says is kept, in bytes.
+// patience is how long git inside may take for its part, and said how much of what it says is kept, in bytes.
 const (
 	patience = 10 * time.Minute
 	maxSaid  = 4 << 10
@@ -214,7 +215,8 @@ type insideGit struct {
 
 // Snapshot implements workGit.
 func (g insideGit) Snapshot(ctx context.Context, ref string) error {
-	who := []string{"GIT_AUTHOR_NAME=Cove", "GIT_AUTHOR_EMAIL=cove@localhost", "GIT_COMMITTER_NAME=Cove", "GIT_COMMITTER_EMAIL=cove@localhost"}
+	who := []string{"GIT_AUTHOR_NAME=Cove", "GIT_AUTHOR_EMAIL=cove@localhost", "GIT_COMMITTER_NAME=Cove",
+		"GIT_COMMITTER_EMAIL=cove@localhost"}
 	p, err := g.start(ctx, who, "sh", "-c", snapshot, "sh", ref)
 	if err != nil {
 		return err
@@ -229,9 +231,11 @@ func (g insideGit) Snapshot(ctx context.Context, ref string) error {
 	case o.Code == 127:
 		return noGit(g.record)
 	case o.Code != 0:
-		e := cove.Errorf(cove.Conflict, "git in the sandbox %s cannot say what has changed: %s", g.record.Name, said.text()).WithHint("look at it inside: \"git status\"")
+		e := cove.Errorf(cove.Conflict, "git in the sandbox %s cannot say what has changed: %s", g.record.Name, said.text()).
+			WithHint("look at it inside: \"git status\"")
 		if hostgit.CodeOf(said.text()) == cove.StorageFull {
-			e = e.WithHint("free some space on the disk of this machine, or remove something in the sandbox: cove attach %s", g.record.Name)
+			e = e.WithHint("free some space on the disk of this machine, or remove something in the sandbox: cove attach %s",
+				g.record.Name)
 			e.Code = cove.StorageFull
 		}
 		return e
@@ -240,7 +244,8 @@ func (g insideGit) Snapshot(ctx context.Context, ref string) error {
 }
 
 func noGit(record store.Sandbox) error {
-	return cove.Errorf(cove.RuntimeMissing, "there is no git in the image of the sandbox %s", record.Name).WithHint("use an image with git; the files are in %s", record.Spec.Directory)
+	return cove.Errorf(cove.RuntimeMissing, "there is no git in the image of the sandbox %s", record.Name).
+		WithHint("use an image with git; the files are in %s", record.Spec.Directory)
 }
 
 // Send implements workGit.
@@ -254,7 +259,8 @@ func (g insideGit) Send(ctx context.Context, asIs bool) (*process.Process, func(
 }
 
 func (g insideGit) start(ctx context.Context, env []string, args ...string) (*process.Process, error) {
-	spec := guest.ProcessSpec{Args: args, Env: rootfs.LastWins(append(append([]string(nil), g.env...), env...)), Dir: g.place, Stdin: true}
+	spec := guest.ProcessSpec{Args: args, Env: rootfs.LastWins(append(append([]string(nil), g.env...), env...)),
+		Dir: g.place, Stdin: true}
 	p, err := process.Start(ctx, g.sandbox, g.clock, spec)
 	if err == nil {
 		return p, nil

@@ -11,9 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 )
 
-// Chain returns the hash of r when it follows a record whose hash is previous
-// (empty for the first): SHA-256, hex, over the previous hash and every field
-// but Hash, each with its length in front so that no two records read alike.
+// Chain returns the hash of r when it follows a record whose hash is previous (empty for the first): SHA-256, hex, over
+// the previous hash and every field but Hash, each with its length in front so that no two records read alike.
 func Chain(previous string, r Record) string {
 	h := sha256.New()
 	var n [8]byte
@@ -40,23 +39,22 @@ func (r Record) Normal() Record {
 	return r
 }
 
-// NormalDecision returns d as every store keeps it: time in UTC to the
-// microsecond, text valid UTF-8 and at most MaxField bytes, a count of at least
-// one. A path that is cut ends with "…".
+// NormalDecision returns d as every store keeps it: time in UTC to the microsecond, text valid UTF-8 and at most
+// MaxField bytes, a count of at least one. A path that is cut ends with "…".
 func NormalDecision(d decision.Decision) decision.Decision {
 	d.Time = d.Time.UTC().Truncate(time.Microsecond)
 	d.Count = max(d.Count, 1)
 	if path, cut := Cut(d.Path, MaxField-len("…")); cut {
 		d.Path = path + "…"
 	}
-	for _, s := range []*string{&d.Execution, &d.Sandbox, &d.Client, (*string)(&d.Entry), (*string)(&d.Protocol), &d.Host, &d.Method, &d.Path, (*string)(&d.Verdict), (*string)(&d.Stage), &d.Rule, &d.Reason, &d.Remedy} {
+	for _, s := range []*string{&d.Execution, &d.Sandbox, &d.Client, (*string)(&d.Entry), (*string)(&d.Protocol), &d.Host,
+		&d.Method, &d.Path, (*string)(&d.Verdict), (*string)(&d.Stage), &d.Rule, &d.Reason, &d.Remedy} {
 		*s, _ = Cut(*s, MaxField)
 	}
 	return d
 }
 
-// Cut returns s as valid UTF-8 of at most limit bytes, and whether it dropped
-// anything. It does not split a character.
+// Cut returns s as valid UTF-8 of at most limit bytes, and whether it dropped anything. It does not split a character.
 func Cut(s string, limit int) (string, bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= limit {

@@ -8,8 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/message"
 )
 
-// Runs remembers what agents were given to do, and what became of it. What they
-// say is not in it.
+// Runs remembers what agents were given to do, and what became of it. What they say is not in it.
 type Runs interface {
 	// AddRun records one that begins. Errors: Conflict when its id is known.
 	AddRun(ctx context.Context, r Run) error

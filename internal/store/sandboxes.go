@@ -22,11 +22,9 @@ type Sandboxes interface {
 	// ChangeSandbox changes name and spec of one at once; other fields stay
 	// whatever change does. Errors: NotFound, Conflict as AddSandbox's, change's.
 	ChangeSandbox(ctx context.Context, id cove.SandboxID, change func(*Sandbox) error) error
-	// TouchSandbox notes that one is used at a time; an earlier one than is known
-	// changes nothing. Errors: NotFound.
+	// TouchSandbox notes that one is used at a time; an earlier one than is known changes nothing. Errors: NotFound.
 	TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Time) error
-	// RemoveSandbox forgets one that is being destroyed. Errors: NotFound,
-	// Conflict in every other state.
+	// RemoveSandbox forgets one that is being destroyed. Errors: NotFound, Conflict in every other state.
 	RemoveSandbox(ctx context.Context, id cove.SandboxID) error
 }
 
@@ -42,8 +40,8 @@ type Sandbox struct {
 	LastUsedAt time.Time
 }
 
-// SandboxSpec describes a sandbox for each start: the spec, with every limit, a user and its engine's name, and the result
-// of applying it.
+// SandboxSpec describes a sandbox for each start: the spec, with every limit, a user and its engine's name, and the
+// result of applying it.
 type SandboxSpec struct {
 	cove.Spec                  // WorkDir is absolute
 	Digest    string           // of the image that it runs from; empty when no image is held

@@ -1,8 +1,6 @@
-// Package store is the contract for what Cove remembers: executions, the audit
-// log, what became of attempts to leave sandboxes, what has been approved, who
-// goes out through a gateway of its own, the long-lived sandboxes, and the runs of
-// agents. store/sqlite implements it;
-// storetest.Run is the suite that every implementation passes.
+// Package store is the contract for what Cove remembers: executions, the audit log, what became of attempts to leave
+// sandboxes, what has been approved, who goes out through a gateway of its own, the long-lived sandboxes, and the runs
+// of agents. store/sqlite implements it; storetest.Run is the suite that every implementation passes.
 package store
 
 import (
@@ -16,29 +14,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 )
 
-// Store remembers executions and audit records. Methods may be called
-// concurrently, and several processes may have one store open. Times are kept
-// to the microsecond. Errors carry InvalidArgument, NotFound, Corrupt,
-// StorageFull, Unavailable or Conflict.
+// Store remembers executions and audit records. Methods may be called concurrently, and several processes may have one
+// store open. Times are kept to the microsecond. Errors carry InvalidArgument, NotFound, Corrupt, StorageFull,
+// Unavailable or Conflict.
 type Store interface {
 	// Begin records an execution that has been accepted, before it runs; or one
 	// that never will (refused, failed), whole. A known id is Conflict.
 	Begin(ctx context.Context, e Execution) error
-	// Finish records how it ended: every field but id, language, creation time,
-	// instance, client, code hash and spec. Finishing twice is Conflict. Output
-	// beyond MaxOutput is dropped, and Truncated set.
+	// Finish records how it ended: every field but id, language, creation time, instance, client, code hash and spec.
+	// Finishing twice is Conflict. Output beyond MaxOutput is dropped, and Truncated set.
 	Finish(ctx context.Context, e Execution) error
 	// Get returns one execution, output included.
 	Get(ctx context.Context, id cove.ExecutionID) (Execution, error)
 	// List returns a page, newest first, without output.
 	List(ctx context.Context, q Query) (Page, error)
-	// Abandon marks running executions of dead instances as failed, and returns
-	// how many. It asks dead about each instance that has any, after it has seen
-	// them: one that begins meanwhile is not taken for dead.
+	// Abandon marks running executions of dead instances as failed, and returns how many. It asks dead about each
+	// instance that has any, after it has seen them: one that begins meanwhile is not taken for dead.
 	Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error)
 
-	// Append adds a record to the audit log, chained to the one before. Fields
-	// beyond MaxDetail bytes are cut.
+	// Append adds a record to the audit log, chained to the one before. Fields beyond MaxDetail bytes are cut.
 	Append(ctx context.Context, r Record) error
 	// Audit returns a page of the log, newest first.
 	Audit(ctx context.Context, q AuditQuery) (AuditPage, error)
@@ -74,18 +68,15 @@ type Decisions interface {
 
 // Approvals remembers what has been approved for every sandbox of one policy.
 type Approvals interface {
-	// Approve remembers an approval, in place of one about the same subject and
-	// policy by the same person, and removes those that are over at its time.
-	// One too many (MaxApprovals) is TooLarge.
+	// Approve remembers an approval, in place of one about the same subject and policy by the same person, and removes
+	// those that are over at its time. One too many (MaxApprovals) is TooLarge.
 	Approve(ctx context.Context, a approval.Approval) error
-	// Approved reports whether one of these people has approved a subject for a
-	// policy, and it is not over at a time.
+	// Approved reports whether one of these people has approved a subject for a policy, and it is not over at a time.
 	Approved(ctx context.Context, policy string, s approval.Subject, who []cove.Principal, at time.Time) (bool, error)
 	// Approvals lists those that who has given, and that are not over at a time,
 	// newest first; everybody's where who is empty.
 	Approvals(ctx context.Context, who string, at time.Time) ([]approval.Approval, error)
-	// Revoke forgets an approval that who has given; anybody's where who is empty.
-	// Errors: NotFound.
+	// Revoke forgets an approval that who has given; anybody's where who is empty. Errors: NotFound.
 	Revoke(ctx context.Context, who string, id cove.ApprovalID) error
 }
 
@@ -140,8 +131,7 @@ type DecisionPage struct {
 	Next      string // empty on the last page
 }
 
-// Selects reports whether d is one that q asks for; Cursor and Limit do not
-// matter.
+// Selects reports whether d is one that q asks for; Cursor and Limit do not matter.
 func (q DecisionQuery) Selects(d decision.Decision) bool {
 	same := func(asked, is string) bool { return asked == "" || asked == is }
 	return same(q.Execution, d.Execution) && same(q.Sandbox, d.Sandbox) && same(q.Client, d.Client) &&

@@ -17,22 +17,19 @@ type Vault struct{ store Store }
 // NewVault returns a Vault of what a Store holds.
 func NewVault(s Store) Vault { return Vault{s} }
 
-// For returns the records that p sees. Work that no caller asks for names
-// cove.System.
+// For returns the records that p sees. Work that no caller asks for names cove.System.
 func (v Vault) For(p cove.Principal) Records { return Records{v.store, p} }
 
-// Records are those of a Store that one principal sees, changes and adds. Their
-// methods are those of Store: another's record is NotFound, and lists leave it
-// out. What concerns the records of all is Forbidden to a principal that does not
-// see all.
+// Records are those of a Store that one principal sees, changes and adds. Their methods are those of Store: another's
+// record is NotFound, and lists leave it out. What concerns the records of all is Forbidden to a principal that does
+// not see all.
 type Records struct {
 	store Store
 	p     cove.Principal
 }
 
-// only returns the client whose records p sees, as queries take it; empty is
-// everybody's. Without some there are none: p is nobody, or a principal that
-// records cannot tell from another.
+// only returns the client whose records p sees, as queries take it; empty is everybody's. Without some there are none:
+// p is nobody, or a principal that records cannot tell from another.
 func (r Records) only() (client string, some bool) {
 	if r.p.SeesAll() {
 		return "", true
@@ -106,9 +103,8 @@ func (r Records) Append(ctx context.Context, record Record) error {
 	return r.store.Append(ctx, record)
 }
 
-// Audit returns a page of what p did; see Store. The hashes are over the records of
-// others, too, and would confirm a guess at them: a principal that does not see all
-// gets none.
+// Audit returns a page of what p did; see Store. The hashes are over the records of others, too, and would confirm a
+// guess at them: a principal that does not see all gets none.
 func (r Records) Audit(ctx context.Context, q AuditQuery) (AuditPage, error) {
 	only, some := r.only()
 	if !some {
@@ -133,8 +129,7 @@ func (r Records) Verify(ctx context.Context) (Verification, error) {
 	return r.store.Verify(ctx)
 }
 
-// AppendDecisions adds those of several principals' sandboxes, and is for
-// principals that see all; see Decisions.
+// AppendDecisions adds those of several principals' sandboxes, and is for principals that see all; see Decisions.
 func (r Records) AppendDecisions(ctx context.Context, keep int, all ...decision.Decision) error {
 	if err := r.all(); err != nil {
 		return err
@@ -354,7 +349,8 @@ func NoSandbox(id cove.SandboxID) error {
 
 // NoRun is the error about a run that is not there, or another's.
 func NoRun(id cove.RunID) error {
-	return cove.Errorf(cove.NotFound, "there is no run %.64q", id).WithHint("\"cove runs list\" shows those that there are")
+	return cove.Errorf(cove.NotFound, "there is no run %.64q", id).
+		WithHint("\"cove runs list\" shows those that there are")
 }
 
 // NoApproval is the error about an approval that is not there, or another's.

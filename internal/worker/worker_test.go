@@ -524,7 +524,8 @@ prompts:
 
 // TestRefusals covers refusals of the gateway and of providers.
 func TestRefusals(t *testing.T) {
-	blocked := `{"error": {"type": "blocked", "message": "blocked"}, "message": "blocked", "host": "api.example.com", "port": 443,
+	blocked :=
+		`{"error": {"type": "blocked", "message": "blocked"}, "message": "blocked", "host": "api.example.com", "port": 443,
 		"stage": "policy", "rule": "default", "reason": "no rule allows api.example.com", "allow": "cove policy allow sb_1 api.example.com"}`
 	for _, c := range []struct {
 		name   string

@@ -1,11 +1,10 @@
-// Package adversary owns the attacks on a sandbox: a table of real attempts
-// from inside, each with a positive control and an oracle outside.
+// Package adversary owns the attacks on a sandbox: a table of real attempts from inside, each with a positive control
+// and an oracle outside.
 //
 // # How a row proves something
 //
-// A row of the table makes attempts with the probe program (cmd/probe) inside
-// a sandbox that an engine provides through the contract alone. Three things
-// have to come together:
+// A row of the table makes attempts with the probe program (cmd/probe) inside a sandbox that an engine provides through
+// the contract alone. Three things have to come together:
 //
 //   - the attempt is refused, with an error that refusal has;
 //   - the control works: the allowed form inside, or the very same attempt
@@ -14,11 +13,10 @@
 //   - the oracle agrees: what the host sees of the sandbox, its files, its
 //     processes and its settings does not depend on what the attacker says.
 //
-// When a kernel has no such feature, inside and outside answer the same; then
-// the row is skipped and says so.
+// When a kernel has no such feature, inside and outside answer the same; then the row is skipped and says so.
 //
-// An engine's own test calls [Run]. Rows are subtests named by their id, so
-// that a list of those which must not be skipped can name them:
+// An engine's own test calls [Run]. Rows are subtests named by their id, so that a list of those which must not be
+// skipped can name them:
 //
 //	go test -run 'TestAdversary/K2.packet$' ./internal/engine/native
 package adversary
@@ -40,8 +38,7 @@ type Open func(t testing.TB, state string) engine.Engine
 
 // Options say what the suite has to know about the engine's surroundings.
 type Options struct {
-	// Rootfs is what the sandboxes are made of. The zero value is the host's
-	// own toolchain.
+	// Rootfs is what the sandboxes are made of. The zero value is the host's own toolchain.
 	Rootfs engine.Rootfs
 	// HostPaths are substrings that an engine cannot keep out of a sandbox's
 	// own view of its mounts, beside what every engine may show.
@@ -56,9 +53,8 @@ type row struct {
 	attempts  []string // command lines of the probe program; every one must be refused
 	deny      []string // the errors a refusal may have; nil is denied
 	inside    []string // controls: must succeed in the sandbox
-	// alone is for attempts that change more than the thread that makes them:
-	// each has a process of its own, inside and outside. The others are made
-	// together, by one process for all rows.
+	// alone is for attempts that change more than the thread that makes them: each has a process of its own, inside and
+	// outside. The others are made together, by one process for all rows.
 	alone bool
 	// engine says of a row about the way out that it depends on the engine.
 	engine bool
@@ -69,8 +65,7 @@ type row struct {
 // denied is what a refusal by permission, by filter or by absence answers.
 var denied = []string{"EPERM", "EACCES", "ENOSYS", "SIGSYS"}
 
-// hidden adds what names that are not there, masked files and read-only
-// places answer.
+// hidden adds what names that are not there, masked files and read-only places answer.
 var hidden = append([]string{"ENOENT", "ENOTDIR", "EROFS", "EMPTY", "NOTFOUND", "ENXIO", "ENODEV", "ELOOP"}, denied...)
 
 // table is every row, in the order in which they run: harmless ones first.
@@ -127,8 +122,7 @@ type result struct {
 	took       time.Duration
 }
 
-// summary prints the whole table with its results, so that a reader sees what
-// was tried.
+// summary prints the whole table with its results, so that a reader sees what was tried.
 func (s *suite) summary(t *testing.T, rows []row) {
 	counts := map[string]int{}
 	var b strings.Builder

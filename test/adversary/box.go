@@ -15,8 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// Where the probe program is in a sandbox: written there, or part of an image
-// of the suite's own, which costs less.
+// Where the probe program is in a sandbox: written there, or part of an image of the suite's own, which costs less.
 const (
 	probeInside  = cove.WorkDir + "/probe"
 	probeInImage = "/bin/probe"
@@ -258,7 +257,8 @@ func (p *process) wait(d time.Duration) run {
 	exit, err := p.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
 		p.Signal(context.Background(), 9)
-		return run{result: outcome.Result{Name: p.attempt, Outcome: outcome.Broken, Detail: "did not end in " + d.String()}, err: err}
+		return run{result: outcome.Result{Name: p.attempt, Outcome: outcome.Broken,
+			Detail: "did not end in " + d.String()}, err: err}
 	}
 	if err == nil {
 		p.readers.Wait()

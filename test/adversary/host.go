@@ -16,12 +16,17 @@ type hostValues map[string]string
 
 // watched are the host's values that are compared before and after.
 var watched = []string{
-	"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname", "/proc/sys/kernel/domainname",
-	"/proc/sys/kernel/hotplug", "/proc/sys/kernel/sysrq", "/proc/sys/kernel/randomize_va_space", "/proc/sys/kernel/kptr_restrict",
-	"/proc/sys/kernel/dmesg_restrict", "/proc/sys/kernel/perf_event_paranoid", "/proc/sys/kernel/unprivileged_bpf_disabled",
-	"/proc/sys/kernel/tainted", "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops", "/proc/sys/vm/overcommit_memory",
+	"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname",
+	"/proc/sys/kernel/domainname",
+	"/proc/sys/kernel/hotplug", "/proc/sys/kernel/sysrq", "/proc/sys/kernel/randomize_va_space",
+	"/proc/sys/kernel/kptr_restrict",
+	"/proc/sys/kernel/dmesg_restrict", "/proc/sys/kernel/perf_event_paranoid",
+	"/proc/sys/kernel/unprivileged_bpf_disabled",
+	"/proc/sys/kernel/tainted", "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops",
+	"/proc/sys/vm/overcommit_memory",
 	"/proc/sys/vm/swappiness", "/proc/sys/vm/drop_caches", "/proc/sys/fs/file-max", "/proc/sys/fs/suid_dumpable",
-	"/proc/sys/net/ipv4/ip_forward", "/proc/sys/user/max_user_namespaces", "/sys/kernel/uevent_helper", "/etc/passwd", "/etc/shadow",
+	"/proc/sys/net/ipv4/ip_forward", "/proc/sys/user/max_user_namespaces", "/sys/kernel/uevent_helper",
+	"/etc/passwd", "/etc/shadow",
 	"/etc/hosts", "/etc/resolv.conf",
 }
 
@@ -128,8 +133,7 @@ type tenant struct {
 	held  *process
 }
 
-// occupied makes a fresh sandbox in which a process waits, and finds both on
-// the host.
+// occupied makes a fresh sandbox in which a process waits, and finds both on the host.
 func (c *trial) occupied(o boxOptions) *tenant {
 	c.Helper()
 	return c.occupy(c.fresh(o))
@@ -177,8 +181,7 @@ func cgroups(pid int) map[string]string {
 	return dirs
 }
 
-// cgroupMounts maps a v1 controller list (or "" for version 2) to where its
-// hierarchy is mounted.
+// cgroupMounts maps a v1 controller list (or "" for version 2) to where its hierarchy is mounted.
 func cgroupMounts() map[string]string {
 	b, _ := os.ReadFile("/proc/self/mountinfo")
 	at := map[string]string{}
@@ -201,8 +204,7 @@ func cgroupMounts() map[string]string {
 	return at
 }
 
-// traces is what a sandbox is on the host: everything that must be gone when
-// it is.
+// traces is what a sandbox is on the host: everything that must be gone when it is.
 type traces struct {
 	word       string
 	pids       []int
@@ -236,8 +238,7 @@ func ownNamespace(kind string) string {
 	return link
 }
 
-// ownCgroup reports a control group that holds the test itself, or its
-// ancestors.
+// ownCgroup reports a control group that holds the test itself, or its ancestors.
 func ownCgroup(dir string) bool {
 	for _, own := range cgroups(os.Getpid()) {
 		if own == dir || strings.HasPrefix(own, dir+"/") {

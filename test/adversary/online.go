@@ -35,8 +35,7 @@ type Online struct {
 	Command func(t testing.TB, args ...string) *exec.Cmd
 	// Dirs are where Cove keeps anything.
 	Dirs []string
-	// Brief leaves out the rows that are about the gateway alone, which is the
-	// same whatever the engine.
+	// Brief leaves out the rows that are about the gateway alone, which is the same whatever the engine.
 	Brief bool
 }
 
@@ -49,8 +48,7 @@ type Way interface {
 	Close()
 }
 
-// RunOnline runs the rows about the way out over an engine whose sandboxes can
-// have one.
+// RunOnline runs the rows about the way out over an engine whose sandboxes can have one.
 func RunOnline(t *testing.T, open Open, o Options, online Online) {
 	if o.Rootfs.Kind == "" {
 		o.Rootfs.Kind = engine.RootfsHost
@@ -181,8 +179,7 @@ var (
 	madeUp6 = netip.MustParseAddr("2001:db8:5::5")
 )
 
-// entries are all ways to a host, each as a program would take it that wants
-// the host: scheme is http or https.
+// entries are all ways to a host, each as a program would take it that wants the host: scheme is http or https.
 func entries(scheme, host string, port int) []entry {
 	secure := scheme == "https"
 	to := host + ":" + strconv.Itoa(port)
@@ -195,8 +192,10 @@ func entries(scheme, host string, port int) []entry {
 	}
 	all := []entry{
 		{name: "by name", Talk: talk(outcome.Direct, "")},
-		{name: "by an IPv4 address of its own", Talk: talk(outcome.Direct, netip.AddrPortFrom(madeUp4, uint16(port)).String())},
-		{name: "by an IPv6 address of its own", Talk: talk(outcome.Direct, netip.AddrPortFrom(madeUp6, uint16(port)).String())},
+		{name: "by an IPv4 address of its own", Talk: talk(outcome.Direct,
+			netip.AddrPortFrom(madeUp4, uint16(port)).String())},
+		{name: "by an IPv6 address of its own", Talk: talk(outcome.Direct,
+			netip.AddrPortFrom(madeUp6, uint16(port)).String())},
 		{name: "CONNECT", Talk: talk(outcome.Connect, "")},
 		{name: "SOCKS5", Talk: talk(outcome.SOCKS, "")},
 	}
@@ -226,7 +225,8 @@ func (e entry) request(method, host, path string, header ...string) string {
 }
 
 func (e entry) keep(method, target, host string, header ...string) string {
-	return method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\n" + strings.Join(append(header, ""), "\r\n") + "\r\n"
+	return method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\n" +
+		strings.Join(append(header, ""), "\r\n") + "\r\n"
 }
 
 // say takes the entry and says something.
@@ -259,8 +259,7 @@ func (b *outward) seen(word string) bool {
 	})
 }
 
-// stays is an attempt that must not get anywhere: no origin's answer comes
-// back.
+// stays is an attempt that must not get anywhere: no origin's answer comes back.
 func (b *outward) stays(what string, a answer) {
 	b.c.Helper()
 	if a.Outcome == outcome.Succeeded && (a.Count < 400 && a.Count != 0 || strings.Contains(a.text, " over http")) {
@@ -268,9 +267,8 @@ func (b *outward) stays(what string, a answer) {
 	}
 }
 
-// quiet is the oracle outside: since Forget no origin has been asked for
-// anything, no resolver for another name than those, and no packet has gone
-// anywhere but to the resolver and the places of allowed names.
+// quiet is the oracle outside: since Forget no origin has been asked for anything, no resolver for another name than
+// those, and no packet has gone anywhere but to the resolver and the places of allowed names.
 func (b *outward) quiet(names ...string) {
 	b.c.Helper()
 	for _, r := range b.c.internet().Requests() {
@@ -284,8 +282,7 @@ func (b *outward) quiet(names ...string) {
 	b.noPackets()
 }
 
-// noPackets: nothing has begun that is not for the resolver or the web's
-// addresses.
+// noPackets: nothing has begun that is not for the resolver or the web's addresses.
 func (b *outward) noPackets() {
 	b.c.Helper()
 	for _, p := range b.c.internet().Packets() {
@@ -305,8 +302,7 @@ func (b *outward) decisions() (mine []decision.Decision) {
 	return mine
 }
 
-// talkOutside makes a conversation on the machine itself, as a control: the lab
-// would have seen it.
+// talkOutside makes a conversation on the machine itself, as a control: the lab would have seen it.
 func (c *trial) talkOutside(t outcome.Talk) answer {
 	c.Helper()
 	if t.Send != "" {

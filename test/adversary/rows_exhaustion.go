@@ -43,8 +43,7 @@ func exhaustionRows() []row {
 	}
 }
 
-// crowded is a sandbox that is about to do harm, and a neighbour that must not
-// notice.
+// crowded is a sandbox that is about to do harm, and a neighbour that must not notice.
 func (c *trial) crowded(change func(*cove.Limits)) (attacker *tenant, neighbour *box) {
 	c.Helper()
 	neighbour = c.fresh(boxOptions{})
@@ -52,8 +51,7 @@ func (c *trial) crowded(change func(*cove.Limits)) (attacker *tenant, neighbour 
 	return attacker, neighbour
 }
 
-// unharmed checks that the neighbour and the host work, and that the attacker
-// can be ended.
+// unharmed checks that the neighbour and the host work, and that the attacker can be ended.
 func (c *trial) unharmed(attacker *tenant, neighbour *box) {
 	c.Helper()
 	c.works(neighbour, "fork")
@@ -113,8 +111,7 @@ func zombieStorm(c *trial) {
 	c.unharmed(attacker, neighbour)
 }
 
-// memoryBomb takes far more than the limit. kernel says that the kernel may
-// also refuse or reclaim instead of killing.
+// memoryBomb takes far more than the limit. kernel says that the kernel may also refuse or reclaim instead of killing.
 func (c *trial) memoryBomb(attempt string, kernel bool) {
 	attacker, neighbour := c.crowded(func(l *cove.Limits) { l.Memory, l.Disk, l.OpenFiles = 64<<20, 48<<20, 1024 })
 	if strings.Contains(attempt, "_file") {
@@ -212,8 +209,7 @@ func noSwap(c *trial) {
 
 var writableDirs = []string{"/work", "/tmp", "/var/tmp", "/run", "/dev/shm", cove.Home}
 
-// diskBytes fills all writable places, each beyond the limit; together they
-// must hold no more than it.
+// diskBytes fills all writable places, each beyond the limit; together they must hold no more than it.
 func diskBytes(c *trial) {
 	b := c.fresh(boxOptions{limits: func(l *cove.Limits) { l.Disk, l.Memory = 24<<20, 192<<20 }})
 	free := diskFree(c)
@@ -282,9 +278,8 @@ func diskFree(c *trial) int64 {
 	return free
 }
 
-// cpuQuota burns with many threads and compares the kernel's account with the
-// time that passed, so a slow machine does not matter: a sandbox can only get
-// less. The control is one with a larger quota.
+// cpuQuota burns with many threads and compares the kernel's account with the time that passed, so a slow machine does
+// not matter: a sandbox can only get less. The control is one with a larger quota.
 func cpuQuota(c *trial) {
 	measure := func(cpus float64) float64 {
 		b := c.fresh(boxOptions{limits: func(l *cove.Limits) { l.CPUs = cpus }})
@@ -423,8 +418,7 @@ func oneLine(c *trial) {
 	}
 }
 
-// everyByte checks that what was printed arrives as it was, which is what lets
-// the edges escape it.
+// everyByte checks that what was printed arrives as it was, which is what lets the edges escape it.
 func everyByte(c *trial) {
 	r := c.box().run(c, spec("bytes"))
 	if r.err != nil {
@@ -473,8 +467,7 @@ func hugeArguments(c *trial) {
 	}
 }
 
-// stalledReader reads nothing: the program has to stall, and nobody's memory
-// may grow.
+// stalledReader reads nothing: the program has to stall, and nobody's memory may grow.
 func stalledReader(c *trial) {
 	b := c.fresh(boxOptions{})
 	s := spec("flood 512")

@@ -15,27 +15,45 @@ import (
 // fileRows are attempts at files and devices of the host (F1, F2, F3, F9).
 func fileRows() []row {
 	return []row{
-		{id: "F1.canary_search", invariant: "H1", what: "find a canary of the host's anywhere: every file, link, descriptor and environment", test: canarySearch},
-		{id: "F1.canary_paths", invariant: "H1", what: "open a canary by its path, and through PID 1's root and working directory", test: canaryPaths},
-		{id: "F1.shadow", invariant: "H1", what: "read the host's passwords and keys", deny: hidden, inside: []string{"read /etc/passwd"},
-			attempts: []string{"read /etc/shadow", "read /etc/gshadow", "list /root", "list /var/lib", "list /boot", "list /home/root", "list /proc/1/root/etc"}},
-		{id: "F1.accounts", invariant: "H1", what: "learn the host's accounts, names and resolvers from /etc", test: generatedEtc},
-		{id: "F1.init", invariant: "H1", what: "look into PID 1: its root, descriptors, memory, environment, program", deny: hidden, inside: []string{"read /proc/self/environ"},
-			attempts: []string{"list /proc/1/root/", "list /proc/1/cwd/", "list /proc/1/fd", "read /proc/1/environ", "read /proc/1/mem", "read /proc/1/maps",
-				"read /proc/1/auxv", "read /proc/1/syscall", "read /proc/1/stack", "readlink /proc/1/exe", "readlink /proc/1/cwd", "open_rdwr /proc/1/mem",
-				"open_write /proc/1/oom_score_adj", "open_write /proc/1/clear_refs", "open_write /proc/1/exe", "list /proc/1/map_files"}},
+		{id: "F1.canary_search", invariant: "H1",
+			what: "find a canary of the host's anywhere: every file, link, descriptor and environment", test: canarySearch},
+		{id: "F1.canary_paths", invariant: "H1",
+			what: "open a canary by its path, and through PID 1's root and working directory", test: canaryPaths},
+		{id: "F1.shadow", invariant: "H1", what: "read the host's passwords and keys", deny: hidden,
+			inside: []string{"read /etc/passwd"},
+			attempts: []string{"read /etc/shadow", "read /etc/gshadow", "list /root", "list /var/lib", "list /boot",
+				"list /home/root", "list /proc/1/root/etc"}},
+		{id: "F1.accounts", invariant: "H1", what: "learn the host's accounts, names and resolvers from /etc",
+			test: generatedEtc},
+		{id: "F1.init", invariant: "H1", what: "look into PID 1: its root, descriptors, memory, environment, program",
+			deny: hidden, inside: []string{"read /proc/self/environ"},
+			attempts: []string{"list /proc/1/root/", "list /proc/1/cwd/", "list /proc/1/fd", "read /proc/1/environ",
+				"read /proc/1/mem", "read /proc/1/maps",
+				"read /proc/1/auxv", "read /proc/1/syscall", "read /proc/1/stack", "readlink /proc/1/exe", "readlink /proc/1/cwd",
+				"open_rdwr /proc/1/mem",
+				"open_write /proc/1/oom_score_adj", "open_write /proc/1/clear_refs", "open_write /proc/1/exe",
+				"list /proc/1/map_files"}},
 		{id: "F2.dev", invariant: "H2", what: "find a device beyond the seven", test: deviceAllowList},
 		{id: "F2.nodes", invariant: "H2", what: "find a device node anywhere else", test: noNodes},
-		{id: "F2.mknod", invariant: "H3", what: "make a device node", inside: []string{"mknod_fifo"}, deny: append([]string{"EINVAL"}, denied...),
-			attempts: []string{"mknod c 1 1", "mknod c 1 3", "mknod b 8 0", "mknod b 254 0", "mknod c 10 229", "mknod c 10 232"}},
-		{id: "F2.open", invariant: "H2", what: "open the host's devices", deny: hidden, inside: []string{"open_write /dev/null", "read /dev/zero"},
-			attempts: []string{"open_write /dev/kmsg", "open_rdwr /dev/mem", "open_rdwr /dev/kvm", "open_rdwr /dev/fuse", "open_rdwr /dev/net/tun",
-				"open_rdwr /dev/vsock", "open_rdwr /dev/loop0", "open_rdwr /dev/loop-control", "open_rdwr /dev/vda", "open_rdwr /dev/sda",
-				"open_rdwr /dev/userfaultfd", "open_rdwr /dev/console", "open_rdwr /dev/tty0", "open_rdwr /dev/btrfs-control", "open_rdwr /dev/rtc0",
-				"open_rdwr /dev/hwrng", "open_rdwr /dev/cpu_dma_latency", "open_rdwr /dev/autofs", "open_rdwr /dev/vhost-net", "open_rdwr /dev/dri/card0"}},
-		{id: "F3.write_root", invariant: "H2", what: "write into the image's own directories", inside: []string{"create /work", "create /tmp", "create " + cove.Home},
-			deny:     hidden,
-			attempts: []string{"create /", "create /etc", "create /usr", "create /usr/bin", "create /bin", "create /dev", "create /proc", "create /sys", "mkdir /lib"}},
+		{id: "F2.mknod", invariant: "H3", what: "make a device node", inside: []string{"mknod_fifo"},
+			deny: append([]string{"EINVAL"}, denied...),
+			attempts: []string{"mknod c 1 1", "mknod c 1 3", "mknod b 8 0", "mknod b 254 0", "mknod c 10 229",
+				"mknod c 10 232"}},
+		{id: "F2.open", invariant: "H2", what: "open the host's devices", deny: hidden,
+			inside: []string{"open_write /dev/null", "read /dev/zero"},
+			attempts: []string{"open_write /dev/kmsg", "open_rdwr /dev/mem", "open_rdwr /dev/kvm", "open_rdwr /dev/fuse",
+				"open_rdwr /dev/net/tun",
+				"open_rdwr /dev/vsock", "open_rdwr /dev/loop0", "open_rdwr /dev/loop-control", "open_rdwr /dev/vda",
+				"open_rdwr /dev/sda",
+				"open_rdwr /dev/userfaultfd", "open_rdwr /dev/console", "open_rdwr /dev/tty0", "open_rdwr /dev/btrfs-control",
+				"open_rdwr /dev/rtc0",
+				"open_rdwr /dev/hwrng", "open_rdwr /dev/cpu_dma_latency", "open_rdwr /dev/autofs", "open_rdwr /dev/vhost-net",
+				"open_rdwr /dev/dri/card0"}},
+		{id: "F3.write_root", invariant: "H2", what: "write into the image's own directories",
+			inside: []string{"create /work", "create /tmp", "create " + cove.Home},
+			deny:   hidden,
+			attempts: []string{"create /", "create /etc", "create /usr", "create /usr/bin", "create /bin", "create /dev",
+				"create /proc", "create /sys", "mkdir /lib"}},
 		{id: "F3.writable", invariant: "H2", what: "find a writable directory that no limit covers", test: writablePlaces},
 		{id: "F3.mount_table", invariant: "H2", what: "find a mount without nosuid, nodev or its limit", test: mountTable},
 		{id: "F9.descriptors", invariant: "H1", what: "inherit a descriptor of the host's", test: descriptors},
@@ -46,12 +64,12 @@ func fileRows() []row {
 // canary is a file of the host's that nobody inside may find.
 type canary struct{ path, word string }
 
-// plant makes canaries where a leak would show: homes, temporary and service
-// directories, and the engine's own state.
+// plant makes canaries where a leak would show: homes, temporary and service directories, and the engine's own state.
 func (c *trial) plantCanaries() []canary {
 	c.Helper()
 	var planted []canary
-	for _, dir := range []string{"/root", "/home", "/var/tmp", "/tmp", "/opt", "/srv", "/var/lib", "/run", "/etc", "/dev/shm", "/usr/local/share", c.suite.state} {
+	for _, dir := range []string{"/root", "/home", "/var/tmp", "/tmp", "/opt", "/srv", "/var/lib", "/run", "/etc",
+		"/dev/shm", "/usr/local/share", c.suite.state} {
 		word := canaryWord()
 		path := filepath.Join(dir, "CANARY_"+word)
 		if err := os.WriteFile(path, []byte(word+"\n"), 0o644); err != nil {
@@ -70,9 +88,8 @@ func (c *trial) plantCanaries() []canary {
 // made of and so shows: it is the control of the search.
 func (k canary) shared() bool { return strings.HasPrefix(k.path, "/usr/") }
 
-// canarySearch lets the attacker walk everything. The controls: a canary in
-// the sandbox's own directory is found, by name and by content, and so is one
-// in the host's /usr, which the host root filesystem shows on purpose.
+// canarySearch lets the attacker walk everything. The controls: a canary in the sandbox's own directory is found, by
+// name and by content, and so is one in the host's /usr, which the host root filesystem shows on purpose.
 func canarySearch(c *trial) {
 	planted := c.plantCanaries()
 	c.Setenv("COVE_CANARY", planted[0].word)
@@ -104,8 +121,10 @@ func canaryPaths(c *trial) {
 		if k.shared() {
 			continue
 		}
-		for _, path := range []string{k.path, "/proc/1/root" + k.path, "/proc/self/root" + k.path, "/proc/1/cwd" + k.path, "/host" + k.path,
-			"/../../.." + k.path, "/proc/self/cwd/../../../.." + k.path, "/.cove" + k.path, "/oldroot" + k.path, "/.pivot_root" + k.path} {
+		for _, path := range []string{k.path, "/proc/1/root" + k.path, "/proc/self/root" + k.path, "/proc/1/cwd" + k.path,
+			"/host" + k.path,
+			"/../../.." + k.path, "/proc/self/cwd/../../../.." + k.path, "/.cove" + k.path, "/oldroot" + k.path,
+			"/.pivot_root" + k.path} {
 			c.denied(b, "read "+path)
 		}
 		if out := c.suite.outside(c, "read "+k.path); !strings.HasPrefix(out.Detail, k.word) {
@@ -116,7 +135,8 @@ func canaryPaths(c *trial) {
 
 // generatedEtc compares the files of /etc that say whose machine it is.
 func generatedEtc(c *trial) {
-	for _, path := range []string{"/etc/passwd", "/etc/group", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/machine-id", "/etc/fstab", "/etc/mtab"} {
+	for _, path := range []string{"/etc/passwd", "/etc/group", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
+		"/etc/machine-id", "/etc/fstab", "/etc/mtab"} {
 		host, err := os.ReadFile(path)
 		if err != nil || len(strings.TrimSpace(string(host))) == 0 {
 			continue
@@ -135,11 +155,13 @@ func generatedEtc(c *trial) {
 }
 
 // allowedDevices are all device nodes that a sandbox may have.
-var allowedDevices = []string{"/dev/null c 1:3", "/dev/zero c 1:5", "/dev/full c 1:7", "/dev/random c 1:8", "/dev/urandom c 1:9", "/dev/tty c 5:0",
+var allowedDevices = []string{"/dev/null c 1:3", "/dev/zero c 1:5", "/dev/full c 1:7", "/dev/random c 1:8",
+	"/dev/urandom c 1:9", "/dev/tty c 5:0",
 	"/dev/ptmx c 5:2", "/dev/pts/ptmx c 5:2"}
 
 // allowedInDev are the other names under /dev.
-var allowedInDev = regexp.MustCompile(`^/dev/?( d|pts d|shm d|mqueue d|pts/[0-9]+ c 136:[0-9]+|console c 136:[0-9]+|(fd|stdin|stdout|stderr|core|ptmx) l (/proc/self/fd(/[012])?|/proc/kcore|/dev/null|pts/ptmx|/dev/pts/ptmx))$`)
+var allowedInDev = regexp.MustCompile(
+	`^/dev/?( d|pts d|shm d|mqueue d|pts/[0-9]+ c 136:[0-9]+|console c 136:[0-9]+|(fd|stdin|stdout|stderr|core|ptmx) l (/proc/self/fd(/[012])?|/proc/kcore|/dev/null|pts/ptmx|/dev/pts/ptmx))$`)
 
 func deviceAllowList(c *trial) {
 	r := c.works(c.box(), "dev_tree")
@@ -287,14 +309,18 @@ func mountFaults(line string) []string {
 	if !has("nodev") && !device && !mask {
 		faults = append(faults, "no nodev")
 	}
-	if !has("noexec") && (target == "/proc" || strings.HasPrefix(target, "/proc/") || strings.HasPrefix(target, "/sys") || target == "/dev") {
+	if !has("noexec") && (target == "/proc" || strings.HasPrefix(target, "/proc/") || strings.HasPrefix(target, "/sys") ||
+		target == "/dev") {
 		faults = append(faults, "no noexec")
 	}
-	writable := regexp.MustCompile(`^(/|/work|/tmp|/var/tmp|/run|/home/cove|/home|/dev/shm|/dev/mqueue|/dev/pts|/dev/(null|zero|full|random|urandom|tty|ptmx|console)|/proc|/workspace.*)$`)
-	if !has("ro") && !writable.MatchString(target) && !(kind == "tmpfs" && device) && !strings.HasPrefix(target, "/proc/") {
+	writable := regexp.MustCompile(
+		`^(/|/work|/tmp|/var/tmp|/run|/home/cove|/home|/dev/shm|/dev/mqueue|/dev/pts|/dev/(null|zero|full|random|urandom|tty|ptmx|console)|/proc|/workspace.*)$`)
+	if !has("ro") && !writable.MatchString(target) && !(kind == "tmpfs" && device) &&
+		!strings.HasPrefix(target, "/proc/") {
 		faults = append(faults, "writable")
 	}
-	if slices.Contains([]string{"cgroup", "sysfs", "debugfs", "tracefs", "securityfs", "bpf", "configfs", "devtmpfs", "fusectl", "binfmt_misc", "nsfs"}, kind) && !has("ro") && !device {
+	if slices.Contains([]string{"cgroup", "sysfs", "debugfs", "tracefs", "securityfs", "bpf", "configfs", "devtmpfs",
+		"fusectl", "binfmt_misc", "nsfs"}, kind) && !has("ro") && !device {
 		faults = append(faults, "a writable "+kind)
 	}
 	return faults

@@ -15,18 +15,27 @@ import (
 // rights than the user, and reads and writes files for the host (F6, X2).
 func guestRows() []row {
 	return []row{
-		{id: "F6.deputy_read", invariant: "H7", what: "have the guest read its own secrets through a symlink", test: deputyRead},
-		{id: "F6.deputy_write", invariant: "H7", what: "have the guest write to the image, to itself or to its connection through a symlink", test: deputyWrite},
-		{id: "F6.deputy_remove", invariant: "H7", what: "have the guest remove or make what the user may not", test: deputyRemove},
-		{id: "F6.special_files", invariant: "H7", what: "stall the guest with a pipe, a device, a socket or a symlink loop", test: specialFiles},
+		{id: "F6.deputy_read", invariant: "H7", what: "have the guest read its own secrets through a symlink",
+			test: deputyRead},
+		{id: "F6.deputy_write", invariant: "H7",
+			what: "have the guest write to the image, to itself or to its connection through a symlink", test: deputyWrite},
+		{id: "F6.deputy_remove", invariant: "H7", what: "have the guest remove or make what the user may not",
+			test: deputyRemove},
+		{id: "F6.special_files", invariant: "H7", what: "stall the guest with a pipe, a device, a socket or a symlink loop",
+			test: specialFiles},
 		{id: "F6.bad_paths", invariant: "H7", what: "confuse the guest with a hostile path", test: badPaths},
-		{id: "F6.race", invariant: "H7", what: "swap a directory for a symlink while the guest works in it", test: deputyRace},
-		{id: "F6.huge_listing", invariant: "H7", what: "answer the host with a directory that no frame holds", test: hugeListing},
+		{id: "F6.race", invariant: "H7", what: "swap a directory for a symlink while the guest works in it",
+			test: deputyRace},
+		{id: "F6.huge_listing", invariant: "H7", what: "answer the host with a directory that no frame holds",
+			test: hugeListing},
 		{id: "F6.sparse_file", invariant: "H7", what: "have the host read a terabyte that is not there", test: sparseRead},
 		{id: "H3.signal_init", invariant: "H1", what: "kill or stop PID 1", test: signalInit},
 		{id: "H3.kill_all", invariant: "H1", what: "kill everything that can be named", test: killAll},
-		{id: "H3.guest_exe", invariant: "H1", what: "replace the guest's program through /proc (the runc hole of 2019)", test: guestProgram},
-		{id: "F4.exec_self", invariant: "H1", what: "be started as the guest's own program, or in a directory that a descriptor of the guest's names", test: startInDescriptor},
+		{id: "H3.guest_exe", invariant: "H1", what: "replace the guest's program through /proc (the runc hole of 2019)",
+			test: guestProgram},
+		{id: "F4.exec_self", invariant: "H1",
+			what: "be started as the guest's own program, or in a directory that a descriptor of the guest's names",
+			test: startInDescriptor},
 	}
 }
 
@@ -55,8 +64,10 @@ func (c *trial) link(b *box, name, target string) {
 }
 
 // secretsOfTheGuest are files that only the guest can read.
-var secretsOfTheGuest = []string{"/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/self/environ", "/proc/self/mem", "/proc/self/maps",
-	"/proc/thread-self/environ", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5", "/proc/self/auxv", "/proc/self/stack"}
+var secretsOfTheGuest = []string{"/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/self/environ",
+	"/proc/self/mem", "/proc/self/maps",
+	"/proc/thread-self/environ", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/3", "/proc/self/fd/4",
+	"/proc/self/fd/5", "/proc/self/auxv", "/proc/self/stack"}
 
 func deputyRead(c *trial) {
 	b := c.fresh(boxOptions{many: true})
@@ -90,10 +101,14 @@ func deputyWrite(c *trial) {
 	ctx, cancel := c.fileAPI()
 	defer cancel()
 	must(c, b.sandbox.Guest().WriteFile(ctx, "/work/plain", 0o644, []byte("control")))
-	for i, target := range []string{"/etc/passwd", "/etc/new", "/usr/bin/new", "/new", "/proc/self/mem", "/proc/1/mem", "/proc/self/oom_score_adj",
-		"/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2", "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5", "/proc/self/fd/6",
-		"/proc/self/fd/7", "/proc/self/fd/8", "/proc/1/fd/3", "/proc/sys/kernel/core_pattern", "/proc/self/uid_map", "/proc/self/exe",
-		"/proc/self/attr/current", "/proc/self/coredump_filter", "/proc/self/clear_refs", "/proc/self/comm", "/proc/self/task/1/comm"} {
+	for i, target := range []string{"/etc/passwd", "/etc/new", "/usr/bin/new", "/new", "/proc/self/mem", "/proc/1/mem",
+		"/proc/self/oom_score_adj",
+		"/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2", "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5",
+		"/proc/self/fd/6",
+		"/proc/self/fd/7", "/proc/self/fd/8", "/proc/1/fd/3", "/proc/sys/kernel/core_pattern", "/proc/self/uid_map",
+		"/proc/self/exe",
+		"/proc/self/attr/current", "/proc/self/coredump_filter", "/proc/self/clear_refs", "/proc/self/comm",
+		"/proc/self/task/1/comm"} {
 		link := fmt.Sprintf("/work/link%d", i)
 		c.link(b, link, target)
 		for _, path := range []string{link, target} {
@@ -118,7 +133,8 @@ func deputyRemove(c *trial) {
 	must(c, g.WriteFile(ctx, "/work/keep/file", 0o644, []byte("kept")))
 	c.link(b, "/work/tree/deep/out", "/work/keep")
 	c.link(b, "/work/etc", "/etc")
-	for _, path := range []string{"/etc/passwd", "/usr/bin", "/bin/sh", "/etc", "/", "/proc", "/dev/null", "/work/etc/passwd"} {
+	for _, path := range []string{"/etc/passwd", "/usr/bin", "/bin/sh", "/etc", "/", "/proc", "/dev/null",
+		"/work/etc/passwd"} {
 		if err := g.Remove(ctx, path); err == nil {
 			c.Errorf("HOLE: the guest removes %s", path)
 		}
@@ -140,7 +156,8 @@ func deputyRemove(c *trial) {
 func specialFiles(c *trial) {
 	b := c.fresh(boxOptions{many: true})
 	g := b.sandbox.Guest()
-	for _, attempt := range []string{"mkfifo /work/fifo", "symlink /work/loop2 /work/loop1", "symlink /work/loop1 /work/loop2", "symlink /work/nowhere/x /work/dangling"} {
+	for _, attempt := range []string{"mkfifo /work/fifo", "symlink /work/loop2 /work/loop1",
+		"symlink /work/loop1 /work/loop2", "symlink /work/nowhere/x /work/dangling"} {
 		c.works(b, attempt)
 	}
 	for i := range 60 {
@@ -150,7 +167,8 @@ func specialFiles(c *trial) {
 	if listener == nil || !listener.said("listening") {
 		c.Fatal("not tested: no unix socket inside")
 	}
-	for _, path := range []string{"/work/fifo", "/work/socket", "/work/loop1", "/work/dangling", "/work/chain0", "/dev/zero", "/dev/random", "/dev/tty", "/dev/ptmx",
+	for _, path := range []string{"/work/fifo", "/work/socket", "/work/loop1", "/work/dangling", "/work/chain0",
+		"/dev/zero", "/dev/random", "/dev/tty", "/dev/ptmx",
 		"/dev/full", "/work", "/proc/self/mem", "/proc/kmsg", "/sys"} {
 		ctx, cancel := c.fileAPI()
 		_, err := g.ReadFile(ctx, path, 1<<20)
@@ -160,7 +178,8 @@ func specialFiles(c *trial) {
 		}
 		c.answers(b, "reading "+path, err)
 	}
-	for _, path := range []string{"/work/fifo", "/work/socket", "/work/loop1", "/work/chain0", "/dev/full", "/dev/tty", "/dev/ptmx", "/work"} {
+	for _, path := range []string{"/work/fifo", "/work/socket", "/work/loop1", "/work/chain0", "/dev/full", "/dev/tty",
+		"/dev/ptmx", "/work"} {
 		ctx, cancel := c.fileAPI()
 		err := g.WriteFile(ctx, path, 0o644, []byte("x"))
 		cancel()
@@ -182,8 +201,10 @@ func badPaths(c *trial) {
 	g := b.sandbox.Guest()
 	long := "/work/" + strings.Repeat("n", 300)
 	deep := "/work" + strings.Repeat("/d", 3000)
-	for _, path := range []string{"", ".", "..", "relative", "../etc/new", "/work/../etc/new", "/work/../../../../etc/new", "/work/a\x00b", "\x00", long, deep,
-		"/work/\xff\xfe", "/work/new\nline", `/work\..\etc\new`, "/work/%2e%2e/%2e%2e/etc/new", "//etc/new", "/./etc/new", "/proc/self/root/etc/new",
+	for _, path := range []string{"", ".", "..", "relative", "../etc/new", "/work/../etc/new", "/work/../../../../etc/new",
+		"/work/a\x00b", "\x00", long, deep,
+		"/work/\xff\xfe", "/work/new\nline", `/work\..\etc\new`, "/work/%2e%2e/%2e%2e/etc/new", "//etc/new", "/./etc/new",
+		"/proc/self/root/etc/new",
 		"/proc/1/root/etc/new", "/proc/self/cwd/../etc/new", "/dev/fd/3/new", strings.Repeat("/", 70000)} {
 		ctx, cancel := c.fileAPI()
 		err := g.WriteFile(ctx, path, 0o644, []byte("x"))
@@ -203,8 +224,7 @@ func badPaths(c *trial) {
 	}
 }
 
-// deputyRace swaps a directory for a symlink to /etc while the host writes
-// into it a few hundred times.
+// deputyRace swaps a directory for a symlink to /etc while the host writes into it a few hundred times.
 func deputyRace(c *trial) {
 	b := c.fresh(boxOptions{})
 	g := b.sandbox.Guest()
@@ -298,9 +318,8 @@ func signalInit(c *trial) {
 	c.works(t.box, fmt.Sprintf("kill %s 0", t.user.pidInside()))
 }
 
-// killAll kills every process that the user can name. The control is a
-// process of the same sandbox, which dies; the oracles are the guest, another
-// sandbox, and the host's processes.
+// killAll kills every process that the user can name. The control is a process of the same sandbox, which dies; the
+// oracles are the guest, another sandbox, and the host's processes.
 func killAll(c *trial) {
 	victim, other := c.occupied(boxOptions{}), c.occupied(boxOptions{})
 	victim.try(c, "kill_all")
@@ -315,8 +334,7 @@ func killAll(c *trial) {
 	}
 }
 
-// guestProgram hashes the guest's program through the host's /proc before and
-// after attempts to write to it.
+// guestProgram hashes the guest's program through the host's /proc before and after attempts to write to it.
 func guestProgram(c *trial) {
 	t := c.occupied(boxOptions{many: true})
 	before := hashFile(fmt.Sprintf("/proc/%d/exe", t.guest.pid))
@@ -324,7 +342,8 @@ func guestProgram(c *trial) {
 		c.lacking("the guest's program cannot be read on this host")
 	}
 	c.row.deny = append([]string{"ETXTBSY"}, hidden...)
-	for _, path := range []string{"/proc/1/exe", "/proc/1/root/.cove/guest", "/proc/1/map_files/400000-401000", "/cove-guest", "/.cove/guest", "/sbin/cove-guest", "/proc/1/fd/3", "/proc/1/task/1/exe"} {
+	for _, path := range []string{"/proc/1/exe", "/proc/1/root/.cove/guest", "/proc/1/map_files/400000-401000",
+		"/cove-guest", "/.cove/guest", "/sbin/cove-guest", "/proc/1/fd/3", "/proc/1/task/1/exe"} {
 		c.denied(t.box, "open_write "+path)
 		c.denied(t.box, "open_rdwr "+path)
 	}
@@ -358,7 +377,8 @@ func startInDescriptor(c *trial) {
 	b := c.fresh(boxOptions{})
 	started := 0
 	for fd := range 16 {
-		for _, dir := range []string{fmt.Sprintf("/proc/self/fd/%d", fd), fmt.Sprintf("/proc/1/fd/%d", fd), fmt.Sprintf("/proc/self/fd/%d/../../..", fd)} {
+		for _, dir := range []string{fmt.Sprintf("/proc/self/fd/%d", fd), fmt.Sprintf("/proc/1/fd/%d", fd),
+			fmt.Sprintf("/proc/self/fd/%d/../../..", fd)} {
 			s := spec(climb)
 			s.Dir = dir
 			started += c.startsInside(b, s)

@@ -8,16 +8,19 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// handshakeRows are attempts with the beginning of a connection: TLS, SOCKS,
-// and what is neither (N4, N11, N23).
+// handshakeRows are attempts with the beginning of a connection: TLS, SOCKS, and what is neither (N4, N11, N23).
 func handshakeRows() []row {
 	return []row{
-		{id: "N4.names", invariant: "E5", what: "name one host in CONNECT or SOCKS and another in TLS, or none", test: namesInTLS},
-		{id: "N4.forms", invariant: "E5", what: "hide the name in TLS: in pieces, in 16 KiB, encrypted, in an old version", test: formsOfTLS},
+		{id: "N4.names", invariant: "E5", what: "name one host in CONNECT or SOCKS and another in TLS, or none",
+			test: namesInTLS},
+		{id: "N4.forms", invariant: "E5", what: "hide the name in TLS: in pieces, in 16 KiB, encrypted, in an old version",
+			test: formsOfTLS},
 		{id: "N4.not_tls", invariant: "E1", what: "speak another protocol on port 443 of an allowed host", test: notTLS},
-		{id: "N11.socks", invariant: "E5", what: "have SOCKS take other forms, commands, and names with a NUL", test: socksForms},
+		{id: "N11.socks", invariant: "E5", what: "have SOCKS take other forms, commands, and names with a NUL",
+			test: socksForms},
 		{id: "N23.leaves", invariant: "C5", what: "get a certificate for a host that is not allowed", test: leaves},
-		{id: "N23.key", invariant: "C5", what: "find the authority's key, or have one sandbox's certificate of use in another", test: authorityKey},
+		{id: "N23.key", invariant: "C5",
+			what: "find the authority's key, or have one sandbox's certificate of use in another", test: authorityKey},
 	}
 }
 
@@ -51,7 +54,8 @@ func namesInTLS(c *trial) {
 			b.stays(way+", then also.lab", b.talk(t))
 		}
 		t.Hello, t.Send = outcome.HelloRaw, ""
-		for _, name := range []string{"", lab.Web4.String(), lab.Evil4.String(), "allowed.lab.", "allowed.lab\x00.evil.lab", "evil.lab\x00allowed.lab", "allowed.lab evil.lab", strings.Repeat("a", 300) + ".lab"} {
+		for _, name := range []string{"", lab.Web4.String(), lab.Evil4.String(), "allowed.lab.", "allowed.lab\x00.evil.lab",
+			"evil.lab\x00allowed.lab", "allowed.lab evil.lab", strings.Repeat("a", 300) + ".lab"} {
 			t.Name = name
 			a := b.talk(t)
 			if a.Outcome == outcome.Succeeded && t.By != outcome.Direct {
@@ -130,10 +134,14 @@ func notTLS(c *trial) {
 	b := c.outward(allow("allowed.lab"))
 	c.internet().Forget()
 	for way, t := range toAllowed() {
-		for what, said := range map[string]string{"SSH": "SSH-2.0-OpenSSH_9.2\r\n", "SMTP": "EHLO x\r\n", "zeros": strings.Repeat("\x00", 100), "an alert": "\x15\x03\x01\x00\x02\x02\x00",
-			"no hello": "\x16\x03\x01\x00\x04\x02\x00\x00\x00", "empty records": strings.Repeat("\x16\x03\x01\x00\x00", 1000), "SSLv2": "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + strings.Repeat("x", 36),
-			"HTTP/2 without TLS": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "git": "003agit-upload-pack /a/b\x00host=allowed.lab\x00", "Redis": "*1\r\n$4\r\nPING\r\n",
-			"PostgreSQL": "\x00\x00\x00\x08\x04\xd2\x16\x2f", "BitTorrent": "\x13BitTorrent protocol", "random": token() + token()} {
+		for what, said := range map[string]string{"SSH": "SSH-2.0-OpenSSH_9.2\r\n", "SMTP": "EHLO x\r\n",
+			"zeros": strings.Repeat("\x00", 100), "an alert": "\x15\x03\x01\x00\x02\x02\x00",
+			"no hello": "\x16\x03\x01\x00\x04\x02\x00\x00\x00", "empty records": strings.Repeat("\x16\x03\x01\x00\x00", 1000),
+			"SSLv2":              "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + strings.Repeat("x", 36),
+			"HTTP/2 without TLS": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+			"git":                "003agit-upload-pack /a/b\x00host=allowed.lab\x00", "Redis": "*1\r\n$4\r\nPING\r\n",
+			"PostgreSQL": "\x00\x00\x00\x08\x04\xd2\x16\x2f", "BitTorrent": "\x13BitTorrent protocol",
+			"random": token() + token()} {
 			t.Send, t.Ended = said, true
 			if a := b.talk(t); strings.Contains(a.text, "HTTP/1.1 200") {
 				c.Errorf("HOLE: %s: %s: %s", way, what, a)
@@ -150,10 +158,11 @@ func socksForms(c *trial) {
 	const greeting = "\x05\x01\x00"
 	name := func(n string) string { return "\x03" + string([]byte{byte(len(n))}) + n + "\x01\xbb" }
 	for what, one := range map[string][2]string{
-		"a denied name":              {greeting + "\x05\x01\x00" + name("evil.lab"), "\x05\x00\x05\x02"},
-		"a denied address":           {greeting + "\x05\x01\x00\x01\x5d\xb8\xd8\x42\x01\xbb", "\x05\x00\x05\x02"},
-		"an address as a name":       {greeting + "\x05\x01\x00" + name("93.184.216.66"), "\x05\x00\x05\x02"},
-		"a mapped address":           {greeting + "\x05\x01\x00\x04" + strings.Repeat("\x00", 10) + "\xff\xff\x5d\xb8\xd8\x42\x01\xbb", "\x05\x00\x05\x02"},
+		"a denied name":        {greeting + "\x05\x01\x00" + name("evil.lab"), "\x05\x00\x05\x02"},
+		"a denied address":     {greeting + "\x05\x01\x00\x01\x5d\xb8\xd8\x42\x01\xbb", "\x05\x00\x05\x02"},
+		"an address as a name": {greeting + "\x05\x01\x00" + name("93.184.216.66"), "\x05\x00\x05\x02"},
+		"a mapped address": {greeting + "\x05\x01\x00\x04" +
+			strings.Repeat("\x00", 10) + "\xff\xff\x5d\xb8\xd8\x42\x01\xbb", "\x05\x00\x05\x02"},
 		"a name with NUL":            {greeting + "\x05\x01\x00" + name("evil.lab\x00allowed.lab"), "\x05\x00\x05\x01"},
 		"a name with NUL behind":     {greeting + "\x05\x01\x00" + name("allowed.lab\x00.evil.lab"), "\x05\x00\x05\x01"},
 		"a name with a port":         {greeting + "\x05\x01\x00" + name("allowed.lab:22"), "\x05\x00\x05\x01"},
@@ -174,7 +183,8 @@ func socksForms(c *trial) {
 		}
 	}
 	b.quiet()
-	if a := b.talk(outcome.Talk{By: outcome.Proxy, Send: greeting + "\x05\x01\x00" + name("allowed.lab"), Ended: true}); !strings.HasPrefix(a.text, "\x05\x00\x05\x00") {
+	if a := b.talk(outcome.Talk{By: outcome.Proxy, Send: greeting + "\x05\x01\x00" + name("allowed.lab"),
+		Ended: true}); !strings.HasPrefix(a.text, "\x05\x00\x05\x00") {
 		c.Errorf("not tested: the allowed name: %x", a.text)
 	}
 	c.control(b, "allowed.lab")
@@ -185,7 +195,8 @@ func leaves(c *trial) {
 	c.internet().Forget()
 	for way, t := range toAllowed() {
 		t.TLS, t.Hello, t.Send = true, outcome.HelloRaw, ""
-		for _, name := range []string{"evil.lab", "*.wild.lab", "*", "localhost", "wild.lab", "a.b.wild.lab", "x.allowed.lab", "metadata.google.internal", "host.cove.internal"} {
+		for _, name := range []string{"evil.lab", "*.wild.lab", "*", "localhost", "wild.lab", "a.b.wild.lab", "x.allowed.lab",
+			"metadata.google.internal", "host.cove.internal"} {
 			if t.Name = name; t.By == outcome.Direct {
 				if a := b.talk(t); a.Outcome == outcome.Succeeded {
 					c.Errorf("HOLE: %s: there is a certificate for %s", way, name)
@@ -218,7 +229,8 @@ func authorityKey(c *trial) {
 			c.Errorf("the certificate convinces by %v, want the sandbox's own authority alone", r.Lines)
 		}
 	}
-	for _, attempt := range []string{"keys /etc/cove", "keys /etc/ssl/certs", "keys /run", "keys /tmp", "keys /work", "keys /dev/shm"} {
+	for _, attempt := range []string{"keys /etc/cove", "keys /etc/ssl/certs", "keys /run", "keys /tmp", "keys /work",
+		"keys /dev/shm"} {
 		if r := one.try(c, attempt); r.Outcome == outcome.Succeeded {
 			c.Errorf("HOLE: %s: %v", attempt, r.Lines)
 		}
@@ -232,5 +244,6 @@ func authorityKey(c *trial) {
 			}
 		})
 	}
-	c.remark("that a certificate of one sandbox convinces no other is TestALeafConvincesNoOtherSandbox's, the constraints are TestConstraints'")
+	c.remark("that a certificate of one sandbox convinces no other is TestALeafConvincesNoOtherSandbox's, the " +
+		"constraints are TestConstraints'")
 }

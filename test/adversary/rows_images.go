@@ -32,23 +32,27 @@ func hashFile(path string) string {
 // imageRows are images made to break out while the sandbox is being built (F4).
 func imageRows() []row {
 	var rows []row
-	rows = append(rows, row{id: "F4.plain", invariant: "H1", what: "the control of F4: an image without tricks works", test: func(c *trial) {
-		c.works(c.imageBox(nil), "read /etc/passwd")
-	}})
-	for _, name := range []string{"proc", "sys", "dev", "work", "tmp", "run", "home", "home/cove", "etc", "etc/resolv.conf", "etc/hosts", "etc/hostname",
+	rows = append(rows, row{id: "F4.plain", invariant: "H1", what: "the control of F4: an image without tricks works",
+		test: func(c *trial) {
+			c.works(c.imageBox(nil), "read /etc/passwd")
+		}})
+	for _, name := range []string{"proc", "sys", "dev", "work", "tmp", "run", "home", "home/cove", "etc",
+		"etc/resolv.conf", "etc/hosts", "etc/hostname",
 		"dev/shm", "dev/null", "var", "var/tmp", "workspace", ".cove", "proc/self", "cove-guest"} {
-		rows = append(rows, row{id: "F4." + strings.ReplaceAll(strings.TrimPrefix(name, "."), "/", "_"), invariant: "H1", what: "an image whose /" + name + " is a symlink to a place of the host's",
+		rows = append(rows, row{id: "F4." + strings.ReplaceAll(strings.TrimPrefix(name, "."), "/", "_"), invariant: "H1",
+			what: "an image whose /" + name + " is a symlink to a place of the host's",
 			test: func(c *trial) { c.symlinkedImage(name) }})
 	}
 	return append(rows,
-		row{id: "F4.file_for_directory", invariant: "H1", what: "an image that has files, pipes and devices where directories belong", test: wrongKinds},
+		row{id: "F4.file_for_directory", invariant: "H1",
+			what: "an image that has files, pipes and devices where directories belong", test: wrongKinds},
 		row{id: "F4.device_node", invariant: "H2", what: "an image with device nodes", test: imageDevice},
-		row{id: "F4.image_unchanged", invariant: "H2", what: "write into the image that other sandboxes share", test: imageUnchanged})
+		row{id: "F4.image_unchanged", invariant: "H2", what: "write into the image that other sandboxes share",
+			test: imageUnchanged})
 }
 
-// symlinkedImage prepares an image in which name leads out. Either it is
-// refused, or the sandbox has a directory of its own there; never is anything
-// written or read at the place of the host's.
+// symlinkedImage prepares an image in which name leads out. Either it is refused, or the sandbox has a directory of its
+// own there; never is anything written or read at the place of the host's.
 func (c *trial) symlinkedImage(name string) {
 	bait := c.TempDir()
 	must(c, os.Chmod(bait, 0o777))
@@ -57,11 +61,13 @@ func (c *trial) symlinkedImage(name string) {
 	must(c, os.WriteFile(filepath.Join(bait, "passwd"), []byte("root:x:0:0::/root:/bin/sh\n"), 0o666))
 	before := treeOf(bait)
 	target := bait
-	if filepath.Ext(strings.TrimPrefix(name, ".")) != "" || strings.HasPrefix(name, "etc/") || name == "dev/null" || name == "cove-guest" {
+	if filepath.Ext(strings.TrimPrefix(name, ".")) != "" || strings.HasPrefix(name, "etc/") || name == "dev/null" ||
+		name == "cove-guest" {
 		target = filepath.Join(bait, "CANARY_"+word)
 	}
 	var wait sync.WaitGroup
-	for _, form := range []string{target, strings.Repeat("../", 20) + strings.TrimPrefix(target, "/"), "/proc/1/root" + target, "/proc/self/cwd" + target} {
+	for _, form := range []string{target, strings.Repeat("../", 20) + strings.TrimPrefix(target, "/"),
+		"/proc/1/root" + target, "/proc/self/cwd" + target} {
 		rootfs := c.plantedImage(func(root string) {
 			path := filepath.Join(root, name)
 			must(c, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -84,8 +90,7 @@ func (c *trial) symlinkedImage(name string) {
 	}
 }
 
-// nothingOfBait lets the attacker use every place that is writable, and look
-// for the canary.
+// nothingOfBait lets the attacker use every place that is writable, and look for the canary.
 func (c *trial) nothingOfBait(b *box, word string) {
 	c.Helper()
 	for _, dir := range []string{"/work", "/tmp", "/run", cove.Home, "/dev/shm"} {
@@ -145,8 +150,7 @@ func wrongKinds(c *trial) {
 	c.works(b, "read /proc/self/status")
 }
 
-// devNull and devKmsg are devices that are harmless to open. The second is
-// none of those that a sandbox has.
+// devNull and devKmsg are devices that are harmless to open. The second is none of those that a sandbox has.
 const devNull, devKmsg = 3, 11
 
 // plantNode makes a node of one of the kernel's memory devices.
@@ -185,7 +189,8 @@ func imageUnchanged(c *trial) {
 	})
 	before := treeOf(rootfs.Dir)
 	a := c.fresh(boxOptions{rootfs: &rootfs})
-	for _, attempt := range []string{"write /etc/open changed", "write /shared/new x", "write /etc/passwd x", "write /bin/probe x"} {
+	for _, attempt := range []string{"write /etc/open changed", "write /shared/new x", "write /etc/passwd x",
+		"write /bin/probe x"} {
 		c.Logf("%s: %s", attempt, say(a.try(c, attempt)))
 	}
 	c.works(a, "write /work/own x")

@@ -9,8 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// kernelRows are system calls that reach parts of the kernel which a sandbox
-// has no business with (K1, K3).
+// kernelRows are system calls that reach parts of the kernel which a sandbox has no business with (K1, K3).
 func kernelRows() []row {
 	one := func(id, what string, attempts ...string) row {
 		return row{id: id, invariant: "H3", what: what, attempts: attempts, inside: []string{"getpid"}}
@@ -26,7 +25,8 @@ func kernelRows() []row {
 		one("K3.modules", "load or unload a module", "init_module", "finit_module", "delete_module"),
 		one("K3.keyrings", "use keyrings, which know no namespaces", "keyctl", "add_key", "request_key"),
 		one("K3.ptrace", "trace PID 1, or a child of one's own", "ptrace_init", "ptrace_child"),
-		one("K3.process_vm", "read or write the memory of PID 1 or of a child", "process_vm_readv", "process_vm_writev", "process_vm_child"),
+		one("K3.process_vm", "read or write the memory of PID 1 or of a child", "process_vm_readv", "process_vm_writev",
+			"process_vm_child"),
 		one("K3.pidfd_getfd", "take a descriptor of PID 1's", "pidfd_getfd"),
 		one("K3.kcmp", "compare PID 1's resources with one's own", "kcmp"),
 		one("K3.handles", "open inodes by number (shocker)", "open_by_handle_at", "name_to_handle_at"),
@@ -45,14 +45,18 @@ func kernelRows() []row {
 		{id: "K3.personality", invariant: "H3", what: "undo address randomisation and no-execute",
 			attempts: []string{"personality_exec", "personality_noaslr"}, inside: []string{"personality_default"}},
 		one("K3.obsolete", "call what no program has used for decades", "lookup_dcookie", "nfsservctl"),
-		{id: "K3.x86_ports", invariant: "H3", what: "port access and segment tables", attempts: x86("iopl", "ioperm", "modify_ldt", "modify_ldt_write"), inside: []string{"getpid"}},
-		{id: "K3.x86_obsolete", invariant: "H3", what: "x86's obsolete calls", attempts: x86("uselib", "sysfs", "ustat", "_sysctl", "create_module"), inside: []string{"getpid"}},
+		{id: "K3.x86_ports", invariant: "H3", what: "port access and segment tables",
+			attempts: x86("iopl", "ioperm", "modify_ldt", "modify_ldt_write"), inside: []string{"getpid"}},
+		{id: "K3.x86_obsolete", invariant: "H3", what: "x86's obsolete calls",
+			attempts: x86("uselib", "sysfs", "ustat", "_sysctl", "create_module"), inside: []string{"getpid"}},
 		{id: "K3.x32", invariant: "H3", what: "the x32 table, past a filter that knows one table",
 			attempts: []string{"x32_getpid", "x32_ptrace", "x32_unshare"}, inside: []string{"getpid"}},
 		{id: "K3.int80", invariant: "H3", what: "the 32-bit table, past a filter that knows one table",
-			attempts: []string{"int80_getpid", "int80_mount", "int80_ptrace", "int80_unshare", "int80_keyctl", "int80_bpf", "int80_perf",
+			attempts: []string{"int80_getpid", "int80_mount", "int80_ptrace", "int80_unshare", "int80_keyctl",
+				"int80_bpf", "int80_perf",
 				"int80_io_uring", "int80_persona", "int80_clone"}, inside: []string{"getpid"}},
-		{id: "K3.sweep_native", invariant: "H3", what: "every number there is: none of the dangerous calls is reached", test: sweepNative},
+		{id: "K3.sweep_native", invariant: "H3", what: "every number there is: none of the dangerous calls is reached",
+			test: sweepNative},
 		{id: "K3.sweep_x32", invariant: "H3", what: "every x32 number is refused", test: sweepForeign("x32")},
 		{id: "K3.sweep_int80", invariant: "H3", what: "every 32-bit number is refused", test: sweepForeign("int80")},
 		{id: "K8.posture", invariant: "H3", what: "keep a capability, a filter gap or an id of the host's", test: posture},
@@ -69,8 +73,7 @@ func x86(attempts ...string) []string {
 	return attempts
 }
 
-// reached lists the numbers of a sweep that got past the filter, with their
-// answer.
+// reached lists the numbers of a sweep that got past the filter, with their answer.
 func reached(r outcome.Result) map[string]string {
 	got := map[string]string{}
 	for _, line := range r.Lines {
@@ -124,9 +127,8 @@ func sweepForeign(abi string) func(*trial) {
 	}
 }
 
-// posture reads the capabilities, filters and ids of the user's process and of
-// PID 1 from the host. The control is the suite's own process, of which the
-// same reading says something else.
+// posture reads the capabilities, filters and ids of the user's process and of PID 1 from the host. The control is the
+// suite's own process, of which the same reading says something else.
 func posture(c *trial) {
 	for _, user := range []string{"code", "agent"} {
 		t := c.occupied(boxOptions{user: userOf(user)})

@@ -20,13 +20,18 @@ import (
 func lifecycleRows() []row {
 	return []row{
 		{id: "C10.crowd", invariant: "H6", what: "be forgotten in a crowd: 30 at once, all destroyed", test: crowd},
-		{id: "C10.canceled", invariant: "H6", what: "be left by a caller who went away while the sandbox was being made", test: canceled},
-		{id: "C10.destroy_race", invariant: "H6", what: "be destroyed by several at once, while processes are being started", test: destroyRace},
+		{id: "C10.canceled", invariant: "H6", what: "be left by a caller who went away while the sandbox was being made",
+			test: canceled},
+		{id: "C10.destroy_race", invariant: "H6", what: "be destroyed by several at once, while processes are being started",
+			test: destroyRace},
 		{id: "H4.host_names", invariant: "H1", what: "inject into whoever uses the host name", test: hostileNames},
 		{id: "H4.ids", invariant: "H1", what: "inject into whoever uses the sandbox's id", test: hostileIDs},
-		{id: "H5.foreign_groups", invariant: "H6", what: "have a stranger's control groups swept: similar names, other instances", test: foreignGroups},
-		{id: "X10.sweep_live", invariant: "H6", what: "be swept while alive, by another instance, again and again", test: sweepLive},
-		{id: "H1.host_unchanged", invariant: "H1", what: "have changed a setting or an account of the host's in all of the above", test: valuesUnchanged},
+		{id: "H5.foreign_groups", invariant: "H6",
+			what: "have a stranger's control groups swept: similar names, other instances", test: foreignGroups},
+		{id: "X10.sweep_live", invariant: "H6", what: "be swept while alive, by another instance, again and again",
+			test: sweepLive},
+		{id: "H1.host_unchanged", invariant: "H1",
+			what: "have changed a setting or an account of the host's in all of the above", test: valuesUnchanged},
 	}
 }
 
@@ -43,21 +48,24 @@ func (c *trial) baseline() {
 	t.destroy(c)
 }
 
-// settles compares two censuses; connections and caches of this process may
-// take a moment.
+// settles compares two censuses; connections and caches of this process may take a moment.
 func (c *trial) settles(before census) {
 	c.Helper()
 	var now census
 	ok := eventually(patience, func() bool {
 		now = c.census()
-		return now.fds <= before.fds+2 && now.goroutines <= before.goroutines+2 && now.children <= before.children && len(now.cgroups) <= len(before.cgroups) &&
+		return now.fds <= before.fds+2 && now.goroutines <= before.goroutines+2 && now.children <= before.children &&
+			len(now.cgroups) <= len(before.cgroups) &&
 			len(now.mounts) <= len(before.mounts)
 	})
 	if !ok {
-		c.Errorf("left behind (H6): descriptors %d, were %d; goroutines %d, were %d; children %d, were %d; control groups %d, were %d; mounts %d, were %d",
-			now.fds, before.fds, now.goroutines, before.goroutines, now.children, before.children, len(now.cgroups), len(before.cgroups), len(now.mounts), len(before.mounts))
+		c.Errorf("left behind (H6): descriptors %d, were %d; goroutines %d, were %d; children %d, were %d; control groups "+
+			"%d, were %d; mounts %d, were %d",
+			now.fds, before.fds, now.goroutines, before.goroutines, now.children, before.children, len(now.cgroups),
+			len(before.cgroups), len(now.mounts), len(before.mounts))
 	}
-	c.remark("descriptors %d→%d, goroutines %d→%d, groups %d→%d, mounts %d→%d", before.fds, now.fds, before.goroutines, now.goroutines,
+	c.remark("descriptors %d→%d, goroutines %d→%d, groups %d→%d, mounts %d→%d", before.fds, now.fds, before.goroutines,
+		now.goroutines,
 		len(before.cgroups), len(now.cgroups), len(before.mounts), len(now.mounts))
 }
 
@@ -166,7 +174,8 @@ func destroyRace(c *trial) {
 
 func hostileNames(c *trial) {
 	was, _ := os.Hostname()
-	for _, name := range []string{"a;touch /tmp/cove-pwned", "$(touch /tmp/cove-pwned)", "`id`", "../../etc", "a b", "a\nb", "-rf", strings.Repeat("n", 64), strings.Repeat("n", 65),
+	for _, name := range []string{"a;touch /tmp/cove-pwned", "$(touch /tmp/cove-pwned)", "`id`", "../../etc", "a b",
+		"a\nb", "-rf", strings.Repeat("n", 64), strings.Repeat("n", 65),
 		strings.Repeat("n", 5000), "a\x00b", "ünïcödé", "a'b\"c", "%s%n", "name", "127.0.0.1"} {
 		b, err := c.suite.make(c, boxOptions{host: name})
 		if err != nil {
@@ -189,9 +198,11 @@ func hostileNames(c *trial) {
 }
 
 func hostileIDs(c *trial) {
-	for _, id := range []string{"../../../tmp/cove-pwned", "sb_../../x", "/tmp/cove-pwned", "", ".", "..", "sb_a;touch /tmp/cove-pwned", "sb_\x00", strings.Repeat("i", 5000), "sb_a b\nc"} {
+	for _, id := range []string{"../../../tmp/cove-pwned", "sb_../../x", "/tmp/cove-pwned", "", ".", "..",
+		"sb_a;touch /tmp/cove-pwned", "sb_\x00", strings.Repeat("i", 5000), "sb_a b\nc"} {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		sb, err := c.suite.engine.Prepare(ctx, engine.Template{ID: cove.SandboxID(id), Shape: cove.Shape{Limits: c.suite.limits(), User: cove.CodeUser},
+		sb, err := c.suite.engine.Prepare(ctx, engine.Template{ID: cove.SandboxID(id),
+			Shape:  cove.Shape{Limits: c.suite.limits(), User: cove.CodeUser},
 			Rootfs: c.suite.options.Rootfs, Network: cove.NetworkNone})
 		if err != nil {
 			c.Logf("%.40q is refused: %v", id, err)
@@ -208,8 +219,7 @@ func hostileIDs(c *trial) {
 	c.works(c.box(), "getpid")
 }
 
-// foreignGroups makes control groups that look like the engine's and are not,
-// each with a process in it, and sweeps.
+// foreignGroups makes control groups that look like the engine's and are not, each with a process in it, and sweeps.
 func foreignGroups(c *trial) {
 	if !asRoot() {
 		c.lacking("only root makes control groups beside the engine's")
@@ -221,7 +231,8 @@ func foreignGroups(c *trial) {
 	defer func() { bystander.Process.Kill(); bystander.Wait() }()
 	for _, dir := range t.traces().cgroups {
 		base, parent := filepath.Base(dir), filepath.Dir(dir)
-		for _, name := range []string{base + "x", "x" + base, string(cove.NewInstanceID()) + ".1", string(cove.NewInstanceID()), "cove", "cove-1", "sb_1", "in_1.1", "in_" + strings.Repeat("0", 26)} {
+		for _, name := range []string{base + "x", "x" + base, string(cove.NewInstanceID()) + ".1",
+			string(cove.NewInstanceID()), "cove", "cove-1", "sb_1", "in_1.1", "in_" + strings.Repeat("0", 26)} {
 			path := filepath.Join(parent, name)
 			if err := os.Mkdir(path, 0o755); err != nil {
 				continue

@@ -14,16 +14,22 @@ import (
 // lookupRows are attempts with names and what they lead to (N8, N9, N12).
 func lookupRows() []row {
 	return []row{
-		{id: "N8.rebinding", invariant: "E4", what: "have an allowed name lead inside: at once, later, among others, by CNAME, over IPv6, translated", test: rebinding},
+		{id: "N8.rebinding", invariant: "E4",
+			what: "have an allowed name lead inside: at once, later, among others, by CNAME, over IPv6, translated",
+			test: rebinding},
 		{id: "N9.hosts_file", engine: true, invariant: "E4", what: "say oneself where an allowed name is", test: ownHosts},
-		{id: "N12.denied", invariant: "E4", what: "carry data out in names that are denied, of every type", test: tunnelDenied},
-		{id: "N12.requests", invariant: "E4", what: "carry data out in names below an allowed domain that are not asked for, but connected to", test: tunnelRequests},
+		{id: "N12.denied", invariant: "E4", what: "carry data out in names that are denied, of every type",
+			test: tunnelDenied},
+		{id: "N12.requests", invariant: "E4",
+			what: "carry data out in names below an allowed domain that are not asked for, but connected to",
+			test: tunnelRequests},
 		{id: "N12.allowed", invariant: "E4", what: "carry data out in names below an allowed domain", test: tunnelAllowed},
 	}
 }
 
 // insides are allowed names that lead to where they must not.
-var insides = []string{"private.lab", "mixed.lab", "rebound.lab", "alias.lab", "six.lab", "nat64.lab", "mapped.lab", "metadata.lab", "host.lab"}
+var insides = []string{"private.lab", "mixed.lab", "rebound.lab", "alias.lab", "six.lab", "nat64.lab", "mapped.lab",
+	"metadata.lab", "host.lab"}
 
 func rebinding(c *trial) {
 	b := c.outward(allow(append(insides, "allowed.lab")...))
@@ -39,14 +45,18 @@ func rebinding(c *trial) {
 			if !slices.Contains(c.internet().Asked(), host) {
 				c.Errorf("not tested: %s, %s was not looked up", e.name, host)
 			}
-			if !slices.ContainsFunc(b.decisions()[before:], func(d decision.Decision) bool { return d.Verdict == decision.Deny && d.Rule == "address" }) {
+			if !slices.ContainsFunc(b.decisions()[before:], func(d decision.Decision) bool {
+				return d.Verdict == decision.Deny &&
+					d.Rule == "address"
+			}) {
 				c.Errorf("%s, %s: no decision says that its address is refused: %+v", e.name, host, b.decisions()[before:])
 			}
 		}
 	}
 	c.control(b, "allowed.lab")
 	for _, at := range []netip.Addr{lab.Private, lab.Others[3], lab.Others[6]} { // they are there
-		if a := c.talkOutside(outcome.Talk{By: outcome.Direct, At: netip.AddrPortFrom(at, 80).String(), Send: insideTLS}); !a.ok() {
+		if a := c.talkOutside(outcome.Talk{By: outcome.Direct, At: netip.AddrPortFrom(at, 80).String(),
+			Send: insideTLS}); !a.ok() {
 			c.Errorf("not tested: %s from the machine itself: %s", at, a)
 		}
 	}
@@ -54,11 +64,14 @@ func rebinding(c *trial) {
 
 func ownHosts(c *trial) {
 	b := c.outward(allow("allowed.lab"))
-	for _, at := range []netip.Addr{lab.Evil4, lab.Evil6, lab.Private, lab.Others[0], netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("fd63:6f76:6500::4d")} {
+	for _, at := range []netip.Addr{lab.Evil4, lab.Evil6, lab.Private, lab.Others[0],
+		netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("198.18.0.77"),
+		netip.MustParseAddr("fd63:6f76:6500::4d")} {
 		for _, secure := range []bool{false, true} {
 			c.internet().Forget()
 			port := map[bool]uint16{false: 80, true: 443}[secure]
-			t := outcome.Talk{By: outcome.Direct, At: netip.AddrPortFrom(at, port).String(), TLS: secure, Name: "allowed.lab", Send: insideTLS}
+			t := outcome.Talk{By: outcome.Direct, At: netip.AddrPortFrom(at, port).String(), TLS: secure, Name: "allowed.lab",
+				Send: insideTLS}
 			a := b.talk(t)
 			seen := c.internet().Requests()
 			if !a.ok() || len(seen) != 1 || seen[0].At.Addr() != lab.Web4 && seen[0].At.Addr() != lab.Web6 {
@@ -74,14 +87,16 @@ func ownHosts(c *trial) {
 }
 
 // Types of questions (IANA's DNS parameters).
-var kinds = map[string]int{"A": 1, "NS": 2, "CNAME": 5, "SOA": 6, "NULL": 10, "PTR": 12, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "NAPTR": 35, "DNSKEY": 48, "SVCB": 64, "HTTPS": 65,
+var kinds = map[string]int{"A": 1, "NS": 2, "CNAME": 5, "SOA": 6, "NULL": 10, "PTR": 12, "MX": 15, "TXT": 16,
+	"AAAA": 28, "SRV": 33, "NAPTR": 35, "DNSKEY": 48, "SVCB": 64, "HTTPS": 65,
 	"SPF": 99, "ANY": 255, "AXFR": 252, "PRIVATE": 65280}
 
 func tunnelDenied(c *trial) {
 	b := c.outward(allow("allowed.lab"))
 	c.internet().Forget()
 	for kind, number := range kinds {
-		for _, name := range []string{"evil.lab", strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + ".evil.lab", `\x01\x02\xff\xfe.evil.lab`, "allowed.lab.evil.lab", "x.allowed.lab"} {
+		for _, name := range []string{"evil.lab", strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + ".evil.lab",
+			`\x01\x02\xff\xfe.evil.lab`, "allowed.lab.evil.lab", "x.allowed.lab"} {
 			if r := b.try(c, fmt.Sprintf("ask udp 127.0.0.1:53 %s %d", name, number)); r.Outcome != outcome.Refused {
 				c.Errorf("HOLE: %s for %s: %s", kind, name, say(r))
 			}
@@ -113,7 +128,8 @@ func tunnelAllowed(c *trial) {
 	}
 	other := c.outward("rules:\n  - {hosts: \"*.wild.lab\", depth: 5}\n")
 	c.internet().Forget()
-	for _, name := range []string{strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + ".wild.lab", "a.b.c.d.e.f.wild.lab"} {
+	for _, name := range []string{strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + ".wild.lab",
+		"a.b.c.d.e.f.wild.lab"} {
 		if r := other.try(c, "ask udp 127.0.0.1:53 "+name+" 1"); r.Outcome != outcome.Refused {
 			c.Errorf("HOLE: %s: %s", name, say(r))
 		}
@@ -130,8 +146,7 @@ func tunnelAllowed(c *trial) {
 	c.remark("%d of 1000 names below one domain got out, and answers carry nothing in", out)
 }
 
-// tunnelRequests: the gateway looks a name up for whoever connects to it, so
-// that it counts there as well.
+// tunnelRequests: the gateway looks a name up for whoever connects to it, so that it counts there as well.
 func tunnelRequests(c *trial) {
 	most := 0
 	for i, e := range everyEntry("") {

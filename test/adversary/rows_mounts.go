@@ -15,23 +15,30 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
-// mountRows are attempts through directories that a user gave a sandbox
-// (F5, F8, H3 of PROBES.md; invariant H5).
+// mountRows are attempts through directories that a user gave a sandbox (F5, F8, H3 of PROBES.md; invariant H5).
 func mountRows() []row {
 	return []row{
-		{id: "F8.ownership", invariant: "H5", what: "leave a setuid or a foreign file in a mounted directory for the host", test: mountOwnership},
-		{id: "F8.setuid", invariant: "H5", what: "give a file in a mounted directory a setuid bit by any call there is", test: mountSetuid},
+		{id: "F8.ownership", invariant: "H5", what: "leave a setuid or a foreign file in a mounted directory for the host",
+			test: mountOwnership},
+		{id: "F8.setuid", invariant: "H5", what: "give a file in a mounted directory a setuid bit by any call there is",
+			test: mountSetuid},
 		{id: "F8.device", invariant: "H5", what: "leave a device or a capability in a mounted directory", test: mountDevice},
 		{id: "F8.flags", invariant: "H5", what: "find a mounted directory without nosuid and nodev", test: mountFlags},
 		{id: "F8.read_only", invariant: "H5", what: "write to a read-only mount", test: mountReadOnly},
 		{id: "F8.symlinks", invariant: "H5", what: "follow a symlink out of a mounted directory", test: mountSymlinks},
-		{id: "F8.climb", invariant: "H5", what: "climb out of a mounted directory, also while it is moved on the host", test: mountClimb},
-		{id: "F8.hard_link", invariant: "H5", what: "link a file of the image or of another mount into a mounted directory", test: mountHardLink},
+		{id: "F8.climb", invariant: "H5", what: "climb out of a mounted directory, also while it is moved on the host",
+			test: mountClimb},
+		{id: "F8.hard_link", invariant: "H5", what: "link a file of the image or of another mount into a mounted directory",
+			test: mountHardLink},
 		{id: "F8.target", invariant: "H2", what: "mount over what the wall depends on", test: mountTargets},
-		{id: "H5.forbidden", invariant: "H5", what: "have a forbidden place mounted, directly and through symlinks", test: forbiddenPlaces},
-		{id: "H5.engine_socket", invariant: "H5", what: "have a container engine's socket mounted, or the directory it is in", test: engineSocketMount},
-		{id: "F5.check_race", invariant: "H5", what: "swap a component of the source between check and open", test: checkRace},
-		{id: "F5.mount_race", invariant: "H5", what: "swap a component of the source while sandboxes mount it", test: mountRace},
+		{id: "H5.forbidden", invariant: "H5", what: "have a forbidden place mounted, directly and through symlinks",
+			test: forbiddenPlaces},
+		{id: "H5.engine_socket", invariant: "H5", what: "have a container engine's socket mounted, or the directory it is in",
+			test: engineSocketMount},
+		{id: "F5.check_race", invariant: "H5", what: "swap a component of the source between check and open",
+			test: checkRace},
+		{id: "F5.mount_race", invariant: "H5", what: "swap a component of the source while sandboxes mount it",
+			test: mountRace},
 	}
 }
 
@@ -158,8 +165,10 @@ func mountReadOnly(c *trial) {
 	b := c.mounted(dir, true)
 	c.works(b, "read /workspace/file")
 	c.row.deny = hidden
-	for _, attempt := range []string{"open_write /workspace/file", "create /workspace", "mkdir /workspace", "write /workspace/file x", "mkfifo /workspace/f",
-		"hardlink /workspace/file /workspace/other", "rename /workspace/file /workspace/other", "remount_rw /workspace", "open_write /proc/self/cwd/../workspace/file"} {
+	for _, attempt := range []string{"open_write /workspace/file", "create /workspace", "mkdir /workspace",
+		"write /workspace/file x", "mkfifo /workspace/f",
+		"hardlink /workspace/file /workspace/other", "rename /workspace/file /workspace/other", "remount_rw /workspace",
+		"open_write /proc/self/cwd/../workspace/file"} {
 		c.denied(b, attempt)
 	}
 	ctx, cancel := c.fileAPI()
@@ -175,7 +184,8 @@ func mountReadOnly(c *trial) {
 func mountSymlinks(c *trial) {
 	dir := c.mountable(1234)
 	bait, word := c.bait()
-	for i, target := range []string{bait, "../../../../../.." + bait, "/proc/1/root" + bait, "/proc/self/cwd/../../.." + bait} {
+	for i, target := range []string{bait, "../../../../../.." + bait, "/proc/1/root" + bait,
+		"/proc/self/cwd/../../.." + bait} {
 		must(c, os.Symlink(target, filepath.Join(dir, fmt.Sprintf("out%d", i))))
 	}
 	b := c.mounted(dir, false)
@@ -190,8 +200,7 @@ func mountSymlinks(c *trial) {
 	c.works(b, "create /workspace")
 }
 
-// bait is a directory in a place that no sandbox may see, with a canary whose
-// name and content are the word.
+// bait is a directory in a place that no sandbox may see, with a canary whose name and content are the word.
 func (c *trial) bait() (dir, word string) {
 	c.Helper()
 	word = "CANARY_" + canaryWord()
@@ -203,9 +212,8 @@ func (c *trial) bait() (dir, word string) {
 	return dir, word
 }
 
-// mountClimb moves a directory on the host while a process of the sandbox is
-// in it, which is how ".." leaves a mount: the kernel stops it at the mount's
-// root only as long as the directory is below that.
+// mountClimb moves a directory on the host while a process of the sandbox is in it, which is how ".." leaves a mount:
+// the kernel stops it at the mount's root only as long as the directory is below that.
 func mountClimb(c *trial) {
 	parent := c.mountable(1234)
 	word := "CANARY_" + canaryWord()
@@ -248,13 +256,13 @@ func mountHardLink(c *trial) {
 	c.works(b, "hardlink /workspace/own /workspace/linked2")
 }
 
-// mountTargets asks the engine for targets that would hide the wall. Whoever
-// refuses, nothing must be mounted there.
+// mountTargets asks the engine for targets that would hide the wall. Whoever refuses, nothing must be mounted there.
 func mountTargets(c *trial) {
 	dir := c.mountable(1234)
 	must(c, os.WriteFile(filepath.Join(dir, "marker"), []byte("x"), 0o644))
 	c.works(c.mounted(dir, false), "read /workspace/marker")
-	for _, target := range []string{"/proc", "/proc/self", "/dev", "/dev/shm", "/sys", "/", "/..", "/workspace/../proc", "relative", "", "/workspace/\x00"} {
+	for _, target := range []string{"/proc", "/proc/self", "/dev", "/dev/shm", "/sys", "/", "/..", "/workspace/../proc",
+		"relative", "", "/workspace/\x00"} {
 		b, err := c.suite.make(c, boxOptions{mounts: []cove.Mount{{Source: dir, Target: target}}})
 		if err != nil {
 			c.Logf("%q is refused: %v", target, err)
@@ -270,14 +278,14 @@ func mountTargets(c *trial) {
 	}
 }
 
-// forbiddenPlaces asks the host path allowlist, by the name and through a
-// symlink, and by way of a directory above.
+// forbiddenPlaces asks the host path allowlist, by the name and through a symlink, and by way of a directory above.
 func forbiddenPlaces(c *trial) {
 	home := c.mountable(os.Getuid())
 	for _, sub := range []string{".ssh", ".aws", ".gnupg", ".claude", ".kube", ".docker", ".config/gcloud", "project"} {
 		must(c, os.MkdirAll(filepath.Join(home, sub, "deep"), 0o755))
 	}
-	forbidden := []string{"/", "/etc", "/etc/ssl", "/var", "/var/lib", "/var/run", "/root", "/proc", "/proc/self", "/sys", "/sys/fs/cgroup", "/dev", "/dev/shm", "/boot",
+	forbidden := []string{"/", "/etc", "/etc/ssl", "/var", "/var/lib", "/var/run", "/root", "/proc", "/proc/self", "/sys",
+		"/sys/fs/cgroup", "/dev", "/dev/shm", "/boot",
 		"/run", "/proc/self/root/etc", "/usr/../etc", home, filepath.Join(home, ".config")}
 	for _, sub := range []string{".ssh", ".aws", ".gnupg", ".claude", ".kube", ".docker", ".config/gcloud"} {
 		forbidden = append(forbidden, filepath.Join(home, sub), filepath.Join(home, sub, "deep"))
@@ -321,8 +329,7 @@ func engineSocketMount(c *trial) {
 	}
 }
 
-// swapper swaps path between a directory and a symlink to target until
-// stopped; swaps counts.
+// swapper swaps path between a directory and a symlink to target until stopped; swaps counts.
 func swapper(path, target string) (stop func() int64) {
 	dir, link := path+".dir", path+".link"
 	os.Symlink(target, link)
@@ -383,8 +390,7 @@ func checkRace(c *trial) {
 	c.remark("%d opened, %d refused, %d swaps", opened, refusals, swaps)
 }
 
-// mountRace binds sandboxes with a source that is being swapped, several at a
-// time.
+// mountRace binds sandboxes with a source that is being swapped, several at a time.
 func mountRace(c *trial) {
 	home := c.mountable(os.Getuid())
 	bait, word := c.bait()

@@ -9,8 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// namespaceRows are attempts to make or enter a namespace (K4) and to change
-// what is mounted (P3).
+// namespaceRows are attempts to make or enter a namespace (K4) and to change what is mounted (P3).
 func namespaceRows() []row {
 	rows := []row{}
 	for _, n := range []struct {
@@ -22,8 +21,9 @@ func namespaceRows() []row {
 		{"ipc", 0x08000000, true}, {"uts", 0x04000000, true}, {"cgroup", 0x02000000, true}, {"time", 0x80, false},
 	} {
 		r := row{id: "K4.new_" + n.name, invariant: "H3", what: "make a " + n.name + " namespace",
-			attempts: []string{fmt.Sprintf("unshare %#x", n.flag), fmt.Sprintf("unshare %#x", n.flag|1<<32), fmt.Sprintf("clone3 %#x", n.flag)},
-			inside:   []string{"fork"}}
+			attempts: []string{fmt.Sprintf("unshare %#x", n.flag), fmt.Sprintf("unshare %#x", n.flag|1<<32),
+				fmt.Sprintf("clone3 %#x", n.flag)},
+			inside: []string{"fork"}}
 		if n.clone {
 			r.attempts = append(r.attempts, fmt.Sprintf("clone %#x", n.flag), fmt.Sprintf("clone %#x", n.flag|1<<32))
 		}
@@ -34,29 +34,36 @@ func namespaceRows() []row {
 			deny: hidden, test: func(c *trial) { c.enter(kind) }})
 	}
 	return append(rows,
-		row{id: "K4.enter_pidfd", invariant: "H3", what: "enter PID 1's namespaces by a pidfd", attempts: []string{"setns_pidfd"}, inside: []string{"fork"}},
-		row{id: "K4.deep", invariant: "H3", what: "mount inside a user namespace of one's own", attempts: []string{"unshare_deep"}, inside: []string{"fork"}},
-		row{id: "K4.flag_sweep", invariant: "H3", what: "find one namespace flag, with high bits too, that comes through", test: flagSweep},
-		row{id: "K4.uid_map", invariant: "H1", what: "map more ids", attempts: []string{"open_write /proc/1/uid_map"}, deny: hidden, inside: []string{"read /proc/self/uid_map"}},
-		row{id: "K4.names", invariant: "H3", what: "change the host's name", attempts: []string{"sethostname", "setdomainname"}, inside: []string{"getpid"}},
+		row{id: "K4.enter_pidfd", invariant: "H3", what: "enter PID 1's namespaces by a pidfd",
+			attempts: []string{"setns_pidfd"}, inside: []string{"fork"}},
+		row{id: "K4.deep", invariant: "H3", what: "mount inside a user namespace of one's own",
+			attempts: []string{"unshare_deep"}, inside: []string{"fork"}},
+		row{id: "K4.flag_sweep", invariant: "H3", what: "find one namespace flag, with high bits too, that comes through",
+			test: flagSweep},
+		row{id: "K4.uid_map", invariant: "H1", what: "map more ids", attempts: []string{"open_write /proc/1/uid_map"},
+			deny: hidden, inside: []string{"read /proc/self/uid_map"}},
+		row{id: "K4.names", invariant: "H3", what: "change the host's name",
+			attempts: []string{"sethostname", "setdomainname"}, inside: []string{"getpid"}},
 		row{id: "P3.mount", invariant: "H3", what: "mount a file system", inside: []string{"getpid"},
 			attempts: []string{"mount_tmpfs", "mount_proc", "mount_sysfs", "mount_cgroup2", "mount_overlay", "mount_bind /etc"}},
-		row{id: "P3.mount_cgroup", invariant: "H3", what: "mount control groups of version 1, whose release agent runs on the host",
+		row{id: "P3.mount_cgroup", invariant: "H3",
+			what:   "mount control groups of version 1, whose release agent runs on the host",
 			inside: []string{"getpid"}, test: mountCgroup},
 		row{id: "P3.remount", invariant: "H3", what: "make a read-only place writable", inside: []string{"getpid"},
-			attempts: []string{"remount_rw /", "remount_rw /proc", "remount_rw /proc/sys", "remount_rw /sys", "remount_rw /usr"}},
+			attempts: []string{"remount_rw /", "remount_rw /proc", "remount_rw /proc/sys", "remount_rw /sys",
+				"remount_rw /usr"}},
 		row{id: "P3.unmask", invariant: "H3", what: "take a mask away", inside: []string{"getpid"},
 			attempts: []string{"umount /proc", "umount /sys", "umount /dev", "umount /proc/sys", "mount_bind /proc"}},
 		row{id: "P3.new_mount_api", invariant: "H3", what: "mount by the newer calls", inside: []string{"getpid"},
-			attempts: []string{"fsopen", "fsconfig", "fsmount", "fspick", "open_tree", "move_mount", "mount_setattr", "open_tree_attr"}},
+			attempts: []string{"fsopen", "fsconfig", "fsmount", "fspick", "open_tree", "move_mount", "mount_setattr",
+				"open_tree_attr"}},
 		row{id: "P3.chroot", invariant: "H3", what: "leave through chroot", inside: []string{"getpid"},
 			attempts: []string{"chroot", "chroot_escape", "pivot_root"}},
 	)
 }
 
-// enter tries PID 1's namespace by its name, and the attacker's own, whose name
-// nothing hides. The control enters one's own outside: the kernel then answers
-// with success, or with EINVAL where one is in it already.
+// enter tries PID 1's namespace by its name, and the attacker's own, whose name nothing hides. The control enters one's
+// own outside: the kernel then answers with success, or with EINVAL where one is in it already.
 func (c *trial) enter(kind string) {
 	c.Helper()
 	c.denied(c.box(), "setns 1 "+kind)
@@ -71,7 +78,8 @@ func (c *trial) enter(kind string) {
 // group namespace only (kernel/cgroup/cgroup-v1.c), so the control is in it.
 func mountCgroup(c *trial) {
 	c.denied(c.box(), "mount_cgroup")
-	out := c.suite.unconfined(c, "mount_cgroup", func(cmd *exec.Cmd) { cmd.SysProcAttr.Cloneflags &^= syscall.CLONE_NEWCGROUP })
+	out := c.suite.unconfined(c, "mount_cgroup",
+		func(cmd *exec.Cmd) { cmd.SysProcAttr.Cloneflags &^= syscall.CLONE_NEWCGROUP })
 	switch {
 	case out.Outcome == outcome.Succeeded:
 	case out.Errno == "ENODEV" || !allCapable():

@@ -15,11 +15,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// neighbourRows are attempts from one sandbox at another, and at the host's
-// names and processes (C1, C2).
+// neighbourRows are attempts from one sandbox at another, and at the host's names and processes (C1, C2).
 func neighbourRows() []row {
 	ipc := func(kind, make, find string) row {
-		return row{id: "C2." + kind, invariant: "H1", what: "meet a neighbour by " + kind, test: func(c *trial) { c.meet(make, find) }}
+		return row{id: "C2." + kind, invariant: "H1", what: "meet a neighbour by " + kind,
+			test: func(c *trial) { c.meet(make, find) }}
 	}
 	return []row{
 		{id: "C1.namespaces", invariant: "H1", what: "share a namespace with the host or a neighbour", test: ownNamespaces},
@@ -32,12 +32,16 @@ func neighbourRows() []row {
 		ipc("abstract_socket", "unix_listen @cove%x", "unix_connect @cove%x"),
 		ipc("file_socket", "unix_listen /tmp/cove%x", "unix_connect /tmp/cove%x"),
 		ipc("loopback_port", "tcp_listen 127.0.0.1:4%.4d", "connect tcp 127.0.0.1:4%.4d"),
-		{id: "C2.files", invariant: "H1", what: "find a neighbour's files in /tmp, /dev/shm, /run and home", test: neighbourFiles},
+		{id: "C2.files", invariant: "H1", what: "find a neighbour's files in /tmp, /dev/shm, /run and home",
+			test: neighbourFiles},
 		{id: "C2.inotify", invariant: "H1", what: "watch a neighbour use the image they share", test: neighbourWatch},
-		{id: "C2.locks", invariant: "H1", what: "lock a file of the image against a neighbour or the host", test: neighbourLock},
+		{id: "C2.locks", invariant: "H1", what: "lock a file of the image against a neighbour or the host",
+			test: neighbourLock},
 		{id: "C2.host_abstract", invariant: "H1", what: "connect to an abstract socket of the host's", test: hostAbstract},
-		{id: "C2.proc_locks", invariant: "H1", what: "see a neighbour's or the host's locks, sockets and message queues", test: foreignObjects},
-		{id: "H1.engine_sockets", invariant: "H1", what: "find a container engine's socket: path, abstract name, port", test: engineSockets},
+		{id: "C2.proc_locks", invariant: "H1", what: "see a neighbour's or the host's locks, sockets and message queues",
+			test: foreignObjects},
+		{id: "H1.engine_sockets", invariant: "H1", what: "find a container engine's socket: path, abstract name, port",
+			test: engineSockets},
 	}
 }
 
@@ -109,8 +113,7 @@ func signalHost(c *trial) {
 	}
 }
 
-// meet makes an object in one sandbox and looks for it there, which works, and
-// in another, which does not.
+// meet makes an object in one sandbox and looks for it there, which works, and in another, which does not.
 func (c *trial) meet(makes, finds string) {
 	c.Helper()
 	key := 0x10000 + time.Now().UnixNano()%10000
@@ -157,9 +160,8 @@ func (b *box) held(c *trial, attempt, said string) (finish func() run) {
 	}
 }
 
-// sharing are the root filesystems and users for which an isolation must hold,
-// and those for which it cannot: the host's own toolchain is the same inodes
-// for everybody, so who may watch or lock a file there is felt by others.
+// sharing are the root filesystems and users for which an isolation must hold, and those for which it cannot: the
+// host's own toolchain is the same inodes for everybody, so who may watch or lock a file there is felt by others.
 // SECURITY.md says so; snippets may not watch at all.
 func (c *trial) sharing(check func(o boxOptions, dir, file string, must bool)) {
 	image := c.plantedImage(func(root string) {
@@ -269,7 +271,8 @@ func foreignObjects(c *trial) {
 	name := "cove-canary-" + canaryWord()
 	defer listenUnix(c, filepath.Join(dir, name))()
 	b := c.box()
-	for _, path := range []string{"/proc/net/unix", "/proc/locks", "/proc/net/tcp", "/proc/sysvipc/shm", "/proc/net/netlink"} {
+	for _, path := range []string{"/proc/net/unix", "/proc/locks", "/proc/net/tcp", "/proc/sysvipc/shm",
+		"/proc/net/netlink"} {
 		for _, line := range b.try(c, "lines "+path).Lines {
 			if strings.Contains(line, name) {
 				c.Errorf("HOLE: %s shows %s", path, line)
@@ -289,11 +292,14 @@ func foreignObjects(c *trial) {
 func engineSockets(c *trial) {
 	c.row.deny = append([]string{"ECONNREFUSED", "ENETUNREACH", "TIMEOUT", "EADDRNOTAVAIL"}, hidden...)
 	b := c.box()
-	for _, path := range []string{"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock", "/run/crio/crio.sock",
-		"/run/buildkit/buildkitd.sock", "/run/cove/cove.sock", "/run/dbus/system_bus_socket", "/run/systemd/private", "/run/systemd/notify", "/dev/log", "/run/snapd.socket"} {
+	for _, path := range []string{"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
+		"/run/podman/podman.sock", "/run/crio/crio.sock",
+		"/run/buildkit/buildkitd.sock", "/run/cove/cove.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
+		"/run/systemd/notify", "/dev/log", "/run/snapd.socket"} {
 		c.denied(b, "unix_connect "+path)
 	}
-	for _, name := range []string{"@/containerd-shim/x.sock", "@/org/kernel/linux/storage/multipathd", "@docker", "@cove"} {
+	for _, name := range []string{"@/containerd-shim/x.sock", "@/org/kernel/linux/storage/multipathd",
+		"@docker", "@cove"} {
 		c.denied(b, "unix_connect "+name)
 	}
 	for _, port := range []string{"2375", "2376", "2377", "4243", "6443", "10250", "5000"} {

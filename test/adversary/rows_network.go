@@ -14,17 +14,21 @@ func networkRows() []row {
 	away := append([]string{"ENETUNREACH", "EHOSTUNREACH", "ECONNREFUSED", "TIMEOUT", "EADDRNOTAVAIL"}, denied...)
 	return []row{
 		{id: "N1.interfaces", invariant: "E1", what: "find an interface or a route", test: loopbackOnly},
-		{id: "N1.addresses", invariant: "E1", what: "connect to the internet, private networks and the metadata service", deny: away,
+		{id: "N1.addresses", invariant: "E1",
+			what: "connect to the internet, private networks and the metadata service", deny: away,
 			inside: []string{"listen tcp 127.0.0.1:0", "listen tcp [::1]:0"}, test: unreachable},
-		{id: "N1.host_listener", invariant: "E1", what: "connect to a port of the host's, on every address it has", test: hostListener},
+		{id: "N1.host_listener", invariant: "E1", what: "connect to a port of the host's, on every address it has",
+			test: hostListener},
 		{id: "N1.names", invariant: "E1", what: "resolve a name, or wait long for the failure", test: namesFail},
 		{id: "N1.udp", invariant: "E1", what: "send a datagram out", deny: away, test: func(c *trial) {
-			for _, a := range []string{"1.1.1.1:53", "8.8.8.8:443", "255.255.255.255:67", "224.0.0.251:5353", "[2606:4700:4700::1111]:53", "[ff02::1%lo]:9"} {
+			for _, a := range []string{"1.1.1.1:53", "8.8.8.8:443", "255.255.255.255:67", "224.0.0.251:5353",
+				"[2606:4700:4700::1111]:53", "[ff02::1%lo]:9"} {
 				c.denied(c.box(), "connect udp "+a)
 			}
 			c.works(c.box(), "connect udp 127.0.0.1:9")
 		}},
-		{id: "N1.low_port", invariant: "E1", what: "take a privileged port inside, which is allowed or not but never the host's", test: lowPort},
+		{id: "N1.low_port", invariant: "E1",
+			what: "take a privileged port inside, which is allowed or not but never the host's", test: lowPort},
 	}
 }
 
@@ -50,14 +54,15 @@ func loopbackOnly(c *trial) {
 }
 
 func unreachable(c *trial) {
-	for _, a := range []string{"1.1.1.1:443", "8.8.8.8:53", "169.254.169.254:80", "10.0.0.1:22", "172.17.0.1:2375", "192.168.0.1:80", "100.64.0.1:80",
-		"168.63.129.16:80", "198.18.0.1:80", "[2606:4700:4700::1111]:443", "[fd00:ec2::254]:80", "[fe80::1%lo]:80", "[::ffff:1.1.1.1]:443"} {
+	for _, a := range []string{"1.1.1.1:443", "8.8.8.8:53", "169.254.169.254:80", "10.0.0.1:22", "172.17.0.1:2375",
+		"192.168.0.1:80", "100.64.0.1:80",
+		"168.63.129.16:80", "198.18.0.1:80", "[2606:4700:4700::1111]:443", "[fd00:ec2::254]:80", "[fe80::1%lo]:80",
+		"[::ffff:1.1.1.1]:443"} {
 		c.denied(c.box(), "connect tcp "+a)
 	}
 }
 
-// hostListener listens on the host and tries every address it could be reached
-// by. The control connects from the host.
+// hostListener listens on the host and tries every address it could be reached by. The control connects from the host.
 func hostListener(c *trial) {
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
@@ -84,7 +89,8 @@ func hostListener(c *trial) {
 }
 
 func namesFail(c *trial) {
-	for _, name := range []string{"example.com", "host.docker.internal", "metadata.google.internal", "gateway", "data.attacker.example"} {
+	for _, name := range []string{"example.com", "host.docker.internal", "metadata.google.internal", "gateway",
+		"data.attacker.example"} {
 		r := c.box().try(c, "resolve "+name)
 		if r.Outcome != "refused" {
 			c.Errorf("HOLE: %s resolves: %s %v", name, say(r), r.Lines)

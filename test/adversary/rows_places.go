@@ -14,19 +14,23 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// placeRows are attempts at where nobody may get: a cloud's metadata, the
-// machine, and Cove itself (N7, N25).
+// placeRows are attempts at where nobody may get: a cloud's metadata, the machine, and Cove itself (N7, N25).
 func placeRows() []row {
 	return []row{
-		{id: "N7.metadata", invariant: "E4", what: "ask a cloud about its machine, in every spelling, under policies that would allow it", test: metadata},
-		{id: "N7.machine", invariant: "E4", what: "reach a service of the machine: an API, Docker, ssh, a database", test: machine},
-		{id: "N25.ports", engine: true, invariant: "E3", what: "find an open port that is none of the gateway's, or something to control behind those", test: ownPorts},
+		{id: "N7.metadata", invariant: "E4",
+			what: "ask a cloud about its machine, in every spelling, under policies that would allow it", test: metadata},
+		{id: "N7.machine", invariant: "E4", what: "reach a service of the machine: an API, Docker, ssh, a database",
+			test: machine},
+		{id: "N25.ports", engine: true, invariant: "E3",
+			what: "find an open port that is none of the gateway's, or something to control behind those", test: ownPorts},
 	}
 }
 
 func metadata(c *trial) {
-	hosts := []string{"169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::1]",
-		"2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "metadata.google.internal", "metadata", "instance-data", "metadata.lab"}
+	hosts := []string{"169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "[fd00:ec2::254]",
+		"[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::1]",
+		"2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "metadata.google.internal", "metadata",
+		"instance-data", "metadata.lab"}
 	c.internet().Lead("metadata.google.internal", lab.Others[3], lab.Others[6])
 	c.internet().Forget()
 	tried := 0
@@ -46,7 +50,8 @@ func metadata(c *trial) {
 		for _, host := range hosts {
 			for _, e := range entries("http", host, 80) {
 				tried++
-				b.stays(e.name+", "+host, b.get(e, host, "/latest/meta-data/", "X-aws-ec2-metadata-token: x", "Metadata-Flavor: Google"))
+				b.stays(e.name+", "+host, b.get(e, host, "/latest/meta-data/", "X-aws-ec2-metadata-token: x",
+					"Metadata-Flavor: Google"))
 			}
 		}
 		b.quiet("metadata.lab")
@@ -78,7 +83,10 @@ func (c *trial) service(port int) *service {
 				s.reached.Add(1)
 			}
 		},
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "the machine over http\n") }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			io.WriteString(w, "the machine over http\n")
+		}),
 	}
 	go server.Serve(l)
 	c.Cleanup(func() { server.Close() })
@@ -96,7 +104,8 @@ func machine(c *trial) {
 		}
 		return n
 	}
-	places := []string{lab.Host4.String(), "[" + lab.Host6.String() + "]", "127.0.0.1", "127.0.0.2", "localhost", "[::1]", "0.0.0.0", "[::]", "host.lab", "[::ffff:" + lab.Host4.String() + "]",
+	places := []string{lab.Host4.String(), "[" + lab.Host6.String() + "]", "127.0.0.1", "127.0.0.2", "localhost", "[::1]",
+		"0.0.0.0", "[::]", "host.lab", "[::ffff:" + lab.Host4.String() + "]",
 		"host.docker.internal", "host.cove.internal", "2887581698", "ip6-localhost", "gateway.cove.internal"}
 	c.internet().Lead("host.docker.internal", lab.Host4, lab.Host6)
 	for _, text := range []string{
@@ -107,7 +116,8 @@ func machine(c *trial) {
 		"rules:\n  - cidrs: [172.30.0.0/30, \"fd1a:b::/64\"]\n    ports: 1-65535\n",
 		"rules:\n  - cidrs: [172.30.0.0/30, \"fd1a:b::/64\"]\n    ports: 1-65535\n    pass_through: true\n",
 		"rules:\n  - cidrs: [172.30.0.0/30, 127.0.0.0/8, \"fd1a:b::/64\", \"::1\", 0.0.0.0/0, \"::/0\"]\n    ports: 1-65535\n",
-		"rules:\n  - cidrs: [172.30.0.0/30, 127.0.0.0/8, \"fd1a:b::/64\", \"::1\"]\n    ports: 1-65535\n    pass_through: true\n",
+		"rules:\n  - cidrs: [172.30.0.0/30, 127.0.0.0/8, \"fd1a:b::/64\", \"::1\"]\n    ports: 1-65535\n    pass_through: " +
+			"true\n",
 	} {
 		b, err := c.tryOutward(text)
 		if err != nil {
@@ -117,7 +127,8 @@ func machine(c *trial) {
 		for _, place := range places {
 			for _, s := range services {
 				for _, e := range entries("http", place, s.port) {
-					if e.By == outcome.Direct && (strings.HasPrefix(place, "127") || strings.Contains(place, "localhost") || place == "[::1]" || place == "0.0.0.0" || place == "[::]") && e.At == "" {
+					if e.By == outcome.Direct && (strings.HasPrefix(place, "127") || strings.Contains(place, "localhost") ||
+						place == "[::1]" || place == "0.0.0.0" || place == "[::]") && e.At == "" {
 						continue // its own loopback
 					}
 					b.stays(e.name+", "+place, b.get(e, fmt.Sprintf("%s:%d", place, s.port), "/metrics"))
@@ -168,9 +179,11 @@ func ownPorts(c *trial) {
 		}
 	}
 	for _, at := range []string{"127.0.0.1:1", "[::1]:1", "127.0.0.1:3128"} { // and 53, which N12 and N13 talk to
-		for _, path := range []string{"/", "/metrics", "/debug/pprof/", "/executions", "/healthz", "/policy", "/network", "/openapi.json", "/v1/policy", "/ca.key"} {
+		for _, path := range []string{"/", "/metrics", "/debug/pprof/", "/executions", "/healthz", "/policy", "/network",
+			"/openapi.json", "/v1/policy", "/ca.key"} {
 			for _, host := range []string{"localhost", at, "gateway", "api.cove.internal", "127.0.0.1:8080"} {
-				a := b.talk(outcome.Talk{By: outcome.Direct, At: at, Send: "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nAuthorization: Bearer x\r\nProxy-Authorization: Basic eDp4\r\nConnection: close\r\n\r\n"})
+				a := b.talk(outcome.Talk{By: outcome.Direct, At: at, Send: "GET " + path + " HTTP/1.1\r\nHost: " +
+					host + "\r\nAuthorization: Bearer x\r\nProxy-Authorization: Basic eDp4\r\nConnection: close\r\n\r\n"})
 				if a.Count != 0 && a.Count < 400 || strings.Contains(a.text, "go_goroutines") {
 					c.Errorf("HOLE: %s%s with Host %s: %s", at, path, host, a)
 				}

@@ -11,12 +11,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// privilegeRows are attempts to become somebody else, or to hold on to a right
-// (K5, K8, C6).
+// privilegeRows are attempts to become somebody else, or to hold on to a right (K5, K8, C6).
 func privilegeRows() []row {
 	return []row{
-		{id: "K5.setuid_program", invariant: "H3", what: "become root by a setuid-root program in the image", test: setuidProgram},
-		{id: "K5.file_capabilities", invariant: "H3", what: "gain a capability by a program that has it in the image", test: capableProgram},
+		{id: "K5.setuid_program", invariant: "H3", what: "become root by a setuid-root program in the image",
+			test: setuidProgram},
+		{id: "K5.file_capabilities", invariant: "H3", what: "gain a capability by a program that has it in the image",
+			test: capableProgram},
 		{id: "K5.setuid_files", invariant: "H3", what: "find a setuid program on a mount that honours it", test: setuidFiles},
 		{id: "K5.su", invariant: "H3", what: "become root by the image's own su", test: suProgram},
 		{id: "K5.set_ids", invariant: "H3", what: "become root, who is mapped inside, by asking",
@@ -28,26 +29,35 @@ func privilegeRows() []row {
 				c.denied(c.box(), "prctl 0x100000026 0 0 0 0")
 			}},
 		{id: "K5.xattr_capability", invariant: "H3", what: "give a file of one's own a capability",
-			attempts: []string{"file_capability", "xattr_trusted"}, deny: append([]string{"EOPNOTSUPP"}, denied...), inside: []string{"create /work"}},
-		{id: "K5.chown", invariant: "H1", what: "give a file away to root", attempts: []string{"chown_root"}, inside: []string{"create /work"}},
-		{id: "K8.capset", invariant: "H3", what: "raise a capability", attempts: []string{"capset", "securebits"}, inside: []string{"ids"},
-			test: func(c *trial) { c.denied(c.box(), "ambient") }},
-		{id: "K8.prctl", invariant: "H3", what: "prctl options that reach beyond the process: its memory map, its tracer, page merging, speculation",
-			attempts: []string{"prctl 35 1 4096 0 0", "prctl 0x59616d61 1 0 0 0", "prctl 67 1 0 0 0", "prctl 0x100000023 1 4096 0 0"},
-			deny:     append([]string{"EINVAL"}, denied...), inside: []string{"prctl 3 0 0 0 0", "prctl 30 0 0 0 0"}},
-		{id: "K8.rlimits", alone: true, invariant: "H4", what: "raise a hard limit: descriptors, locked memory, core size, priorities",
+			attempts: []string{"file_capability", "xattr_trusted"}, deny: append([]string{"EOPNOTSUPP"}, denied...),
+			inside: []string{"create /work"}},
+		{id: "K5.chown", invariant: "H1", what: "give a file away to root", attempts: []string{"chown_root"},
+			inside: []string{"create /work"}},
+		{id: "K8.capset", invariant: "H3", what: "raise a capability", attempts: []string{"capset", "securebits"},
+			inside: []string{"ids"},
+			test:   func(c *trial) { c.denied(c.box(), "ambient") }},
+		{id: "K8.prctl", invariant: "H3",
+			what: "prctl options that reach beyond the process: its memory map, its tracer, page merging, speculation",
+			attempts: []string{"prctl 35 1 4096 0 0", "prctl 0x59616d61 1 0 0 0", "prctl 67 1 0 0 0",
+				"prctl 0x100000023 1 4096 0 0"},
+			deny: append([]string{"EINVAL"}, denied...), inside: []string{"prctl 3 0 0 0 0", "prctl 30 0 0 0 0"}},
+		{id: "K8.rlimits", alone: true, invariant: "H4",
+			what:     "raise a hard limit: descriptors, locked memory, core size, priorities",
 			attempts: []string{"rlimit_raise 7", "rlimit_raise 4", "rlimit_raise 13", "rlimit_raise 14"},
 			deny:     append([]string{"UNCHANGED"}, denied...), inside: []string{"getpid"}},
-		{id: "K8.limit_of_init", invariant: "H1", what: "change limits or the processor of PID 1", attempts: []string{"prlimit_init", "affinity_init"},
-			inside: []string{"getpid"}},
-		{id: "C6.nice", invariant: "H4", what: "run before everybody else", attempts: []string{"nice -20", "nice -1"}, inside: []string{"nice 19"}},
-		{id: "C6.realtime", invariant: "H4", what: "run in real time", attempts: []string{"sched_fifo", "sched_deadline", "ioprio_rt"}, inside: []string{"nice 19"}},
-		{id: "C4.oom_score", alone: true, invariant: "H4", what: "be the last that is killed for memory", attempts: []string{"oom_score"}, inside: []string{"getpid"}},
+		{id: "K8.limit_of_init", invariant: "H1", what: "change limits or the processor of PID 1",
+			attempts: []string{"prlimit_init", "affinity_init"},
+			inside:   []string{"getpid"}},
+		{id: "C6.nice", invariant: "H4", what: "run before everybody else", attempts: []string{"nice -20", "nice -1"},
+			inside: []string{"nice 19"}},
+		{id: "C6.realtime", invariant: "H4", what: "run in real time",
+			attempts: []string{"sched_fifo", "sched_deadline", "ioprio_rt"}, inside: []string{"nice 19"}},
+		{id: "C4.oom_score", alone: true, invariant: "H4", what: "be the last that is killed for memory",
+			attempts: []string{"oom_score"}, inside: []string{"getpid"}},
 	}
 }
 
-// plantedImage is a rootfs of the suite's own: a small tree with the probe
-// program, and whatever plant puts into it.
+// plantedImage is a rootfs of the suite's own: a small tree with the probe program, and whatever plant puts into it.
 func (c *trial) plantedImage(plant func(root string)) engine.Rootfs {
 	c.Helper()
 	root, err := os.MkdirTemp("", "image")
@@ -75,8 +85,7 @@ func (c *trial) plantedImage(plant func(root string)) engine.Rootfs {
 	return engine.Rootfs{Kind: engine.RootfsDir, Dir: root}
 }
 
-// imageBox is a sandbox of a planted image; an engine that has none is not
-// attacked by it.
+// imageBox is a sandbox of a planted image; an engine that has none is not attacked by it.
 func (c *trial) imageBox(plant func(root string)) *box {
 	c.Helper()
 	rootfs := c.plantedImage(plant)
@@ -125,8 +134,7 @@ func must(c *trial, err error) {
 	}
 }
 
-// netRawCapability is a security.capability attribute: VFS_CAP_REVISION_2,
-// effective, CAP_NET_RAW.
+// netRawCapability is a security.capability attribute: VFS_CAP_REVISION_2, effective, CAP_NET_RAW.
 var netRawCapability = []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 func capableProgram(c *trial) {
@@ -177,8 +185,7 @@ func setuidFiles(c *trial) {
 	}
 }
 
-// suProgram runs the root filesystem's own su and looks at it from the host
-// while it waits for a password.
+// suProgram runs the root filesystem's own su and looks at it from the host while it waits for a password.
 func suProgram(c *trial) {
 	t := c.occupied(boxOptions{})
 	s := spec("su")

@@ -8,7 +8,8 @@ import (
 // procRows are attempts at the kernel's own file systems (P1, P2, P4, P5).
 func procRows() []row {
 	read := func(id, what string, paths ...string) row {
-		r := row{id: id, invariant: "H2", what: what, deny: hidden, inside: []string{"read /proc/self/status", "read /proc/meminfo"}}
+		r := row{id: id, invariant: "H2", what: what, deny: hidden,
+			inside: []string{"read /proc/self/status", "read /proc/meminfo"}}
 		for _, p := range paths {
 			r.attempts = append(r.attempts, "read "+p)
 		}
@@ -22,45 +23,61 @@ func procRows() []row {
 		return r
 	}
 	write := func(id, what string, paths ...string) row {
-		r := row{id: id, invariant: "H2", what: what, deny: hidden, inside: []string{"open_write /proc/self/comm"}, test: valuesUnchanged}
+		r := row{id: id, invariant: "H2", what: what, deny: hidden, inside: []string{"open_write /proc/self/comm"},
+			test: valuesUnchanged}
 		for _, p := range paths {
 			r.attempts = append(r.attempts, "open_write "+p)
 		}
 		return r
 	}
 	return []row{
-		read("P1.memory", "read the kernel's memory and its maps", "/proc/kcore", "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup",
+		read("P1.memory", "read the kernel's memory and its maps", "/proc/kcore", "/proc/kpagecount", "/proc/kpageflags",
+			"/proc/kpagecgroup",
 			"/proc/vmallocinfo", "/proc/pagetypeinfo", "/proc/slabinfo"),
 		read("P1.keys", "read other users' keys", "/proc/keys"),
-		read("P1.timers", "read other processes' timers and the scheduler's state", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats"),
+		read("P1.timers", "read other processes' timers and the scheduler's state", "/proc/timer_list", "/proc/sched_debug",
+			"/proc/latency_stats"),
 		read("P1.kmsg", "read the kernel's log", "/proc/kmsg"),
 		{id: "P1.kallsyms", invariant: "H2", what: "learn the kernel's addresses", test: kernelAddresses},
-		list("P1.firmware", "look at firmware, ACPI and SCSI", "/proc/acpi", "/proc/scsi", "/proc/asound", "/sys/firmware", "/sys/firmware/efi"),
-		list("P1.sys", "look at the host's devices and debugging", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/class/net/eth0",
+		list("P1.firmware", "look at firmware, ACPI and SCSI", "/proc/acpi", "/proc/scsi", "/proc/asound", "/sys/firmware",
+			"/sys/firmware/efi"),
+		list("P1.sys", "look at the host's devices and debugging", "/sys/kernel/debug", "/sys/kernel/tracing",
+			"/sys/kernel/security", "/sys/class/net/eth0",
 			"/sys/devices/virtual/powercap", "/sys/fs/bpf", "/sys/fs/fuse/connections", "/sys/kernel/config"),
-		write("P2.core_pattern", "have the host run a program on a crash", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/core_pipe_limit"),
-		write("P2.modprobe", "have the host run a program for a module", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/sys/kernel/uevent_helper"),
-		write("P2.sysctl", "change the host's settings", "/proc/sys/kernel/hostname", "/proc/sys/kernel/randomize_va_space", "/proc/sys/kernel/yama/ptrace_scope",
-			"/proc/sys/kernel/dmesg_restrict", "/proc/sys/kernel/perf_event_paranoid", "/proc/sys/kernel/sysrq", "/proc/sys/kernel/panic",
-			"/proc/sys/vm/drop_caches", "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom", "/proc/sys/fs/file-max", "/proc/sys/fs/suid_dumpable",
+		write("P2.core_pattern", "have the host run a program on a crash", "/proc/sys/kernel/core_pattern",
+			"/proc/sys/kernel/core_pipe_limit"),
+		write("P2.modprobe", "have the host run a program for a module", "/proc/sys/kernel/modprobe",
+			"/proc/sys/kernel/hotplug", "/sys/kernel/uevent_helper"),
+		write("P2.sysctl", "change the host's settings", "/proc/sys/kernel/hostname", "/proc/sys/kernel/randomize_va_space",
+			"/proc/sys/kernel/yama/ptrace_scope",
+			"/proc/sys/kernel/dmesg_restrict", "/proc/sys/kernel/perf_event_paranoid", "/proc/sys/kernel/sysrq",
+			"/proc/sys/kernel/panic",
+			"/proc/sys/vm/drop_caches", "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom", "/proc/sys/fs/file-max",
+			"/proc/sys/fs/suid_dumpable",
 			"/proc/sys/user/max_user_namespaces", "/proc/sys/net/ipv4/ip_forward"),
 		write("P2.sysrq", "crash or reboot the host", "/proc/sysrq-trigger"),
 		write("P2.irq", "move interrupts", "/proc/irq/default_smp_affinity", "/proc/irq/0/smp_affinity"),
-		write("P2.binfmt", "have the host interpret a binary format", "/proc/sys/fs/binfmt_misc/register", "/proc/sys/fs/binfmt_misc/status"),
-		write("P2.bus", "write to a bus or a file system's control", "/proc/bus/pci/00/00.0", "/proc/fs/nfsd/filehandle", "/proc/mtrr", "/proc/driver/rtc",
+		write("P2.binfmt", "have the host interpret a binary format", "/proc/sys/fs/binfmt_misc/register",
+			"/proc/sys/fs/binfmt_misc/status"),
+		write("P2.bus", "write to a bus or a file system's control", "/proc/bus/pci/00/00.0", "/proc/fs/nfsd/filehandle",
+			"/proc/mtrr", "/proc/driver/rtc",
 			"/proc/asound/card0/oss_mixer", "/proc/acpi/wakeup"),
-		{id: "P2.release_agent", invariant: "H1", what: "have the host run a program when a control group empties", test: releaseAgent},
+		{id: "P2.release_agent", invariant: "H1", what: "have the host run a program when a control group empties",
+			test: releaseAgent},
 		{id: "P2.cgroup_escape", invariant: "H4", what: "leave the control group, or raise its limits", test: cgroupEscape},
-		{id: "P4.identity", invariant: "H1", what: "learn which machine this is", deny: hidden, inside: []string{"read /proc/version"},
-			attempts: []string{"read /etc/machine-id", "read /var/lib/dbus/machine-id", "read /sys/class/dmi/id/product_uuid", "read /sys/class/dmi/id/product_serial",
-				"read /sys/devices/virtual/dmi/id/product_name", "list /sys/class/net", "read /sys/class/net/eth0/address", "list /sys/bus/pci/devices"}},
-		{id: "P4.cgroup_path", invariant: "H1", what: "learn another sandbox's name, or one's own place on the host, from /proc/1/cgroup", test: cgroupPath},
+		{id: "P4.identity", invariant: "H1", what: "learn which machine this is", deny: hidden,
+			inside: []string{"read /proc/version"},
+			attempts: []string{"read /etc/machine-id", "read /var/lib/dbus/machine-id", "read /sys/class/dmi/id/product_uuid",
+				"read /sys/class/dmi/id/product_serial",
+				"read /sys/devices/virtual/dmi/id/product_name", "list /sys/class/net", "read /sys/class/net/eth0/address",
+				"list /sys/bus/pci/devices"}},
+		{id: "P4.cgroup_path", invariant: "H1",
+			what: "learn another sandbox's name, or one's own place on the host, from /proc/1/cgroup", test: cgroupPath},
 		{id: "P5.init_arguments", invariant: "C1", what: "learn anything from PID 1's arguments", test: initArguments},
 	}
 }
 
-// kernelAddresses reads /proc/kallsyms, which shows zeroes to whoever may not
-// know.
+// kernelAddresses reads /proc/kallsyms, which shows zeroes to whoever may not know.
 func kernelAddresses(c *trial) {
 	r := c.box().try(c, "read /proc/kallsyms")
 	if r.Outcome == "succeeded" && !strings.HasPrefix(r.Detail, "0000000000000000 ") {
@@ -99,7 +116,8 @@ func cgroupEscape(c *trial) {
 	c.row.deny = hidden
 	t := c.occupied(boxOptions{many: true})
 	before := cgroups(t.user.pid)
-	paths := []string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/cgroup.subtree_control",
+	paths := []string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max",
+		"/sys/fs/cgroup/cgroup.subtree_control",
 		"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/devices/devices.allow",
 		"/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs"}
 	for _, dir := range before {
@@ -125,7 +143,8 @@ func cgroupEscape(c *trial) {
 // cgroupPath reads what a control group namespace should hide.
 func cgroupPath(c *trial) {
 	a, b := c.occupied(boxOptions{}), c.occupied(boxOptions{})
-	for _, path := range []string{"/proc/1/cgroup", "/proc/self/cgroup", "/proc/self/mountinfo", "/proc/1/mountinfo", "/proc/self/mounts"} {
+	for _, path := range []string{"/proc/1/cgroup", "/proc/self/cgroup", "/proc/self/mountinfo", "/proc/1/mountinfo",
+		"/proc/self/mounts"} {
 		r := a.try(c, "lines "+path)
 		for _, line := range r.Lines {
 			if strings.Contains(line, string(b.sandbox.ID())) {

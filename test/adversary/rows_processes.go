@@ -14,25 +14,28 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// processRows are processes that do not want to go, and crashes that the host
-// might act on (C9, X2, core dumps).
+// processRows are processes that do not want to go, and crashes that the host might act on (C9, X2, core dumps).
 func processRows() []row {
 	return []row{
 		{id: "C9.stubborn", invariant: "H6", what: "ignore every signal", test: func(c *trial) { c.outlives("stubborn %s") }},
-		{id: "C9.daemon", invariant: "H6", what: "leave a session of one's own behind", test: func(c *trial) { c.outlives("daemon %s") }},
+		{id: "C9.daemon", invariant: "H6", what: "leave a session of one's own behind",
+			test: func(c *trial) { c.outlives("daemon %s") }},
 		{id: "C9.stopped", invariant: "H6", what: "be stopped when the end comes", test: stopped},
 		{id: "C9.alone", invariant: "H6", what: "go on after the process whose end ends all", test: daemonAlone},
-		{id: "C9.orphans", invariant: "H4", what: "leave more orphans than the sandbox may have processes", test: orphansReaped},
-		{id: "X2.guest_killed", invariant: "H6", what: "have PID 1 die: reported, everything gone, neighbours untouched", test: guestKilled},
+		{id: "C9.orphans", invariant: "H4", what: "leave more orphans than the sandbox may have processes",
+			test: orphansReaped},
+		{id: "X2.guest_killed", invariant: "H6", what: "have PID 1 die: reported, everything gone, neighbours untouched",
+			test: guestKilled},
 		{id: "X2.guest_stopped", invariant: "H6", what: "have PID 1 hang", test: guestStopped},
-		{id: "X2.guest_oom", invariant: "H4", what: "have the kernel kill PID 1 for memory instead of the attacker", test: guestOOM},
+		{id: "X2.guest_oom", invariant: "H4", what: "have the kernel kill PID 1 for memory instead of the attacker",
+			test: guestOOM},
 		{id: "H3.core_file", invariant: "H3", what: "have a core file written, inside or on the host", test: coreFile},
-		{id: "H3.core_handler", invariant: "H3", what: "have the host's crash handler started with a process of the attacker's", test: coreHandler},
+		{id: "H3.core_handler", invariant: "H3",
+			what: "have the host's crash handler started with a process of the attacker's", test: coreHandler},
 	}
 }
 
-// outlives starts what does not want to go, destroys the sandbox, and looks
-// for it on the host.
+// outlives starts what does not want to go, destroys the sandbox, and looks for it on the host.
 func (c *trial) outlives(attempt string) {
 	c.Helper()
 	t := c.occupied(boxOptions{})
@@ -74,8 +77,7 @@ func stopped(c *trial) {
 	c.gone(tr)
 }
 
-// daemonAlone ends with a process that is alone: whatever it left goes too,
-// and the sandbox lives.
+// daemonAlone ends with a process that is alone: whatever it left goes too, and the sandbox lives.
 func daemonAlone(c *trial) {
 	t := c.occupied(boxOptions{})
 	word := token()
@@ -130,8 +132,7 @@ func guestKilled(c *trial) {
 	c.gone(tr)
 }
 
-// guestStopped stops PID 1 from the host: whatever the guest could do about
-// its sandbox's end, it does not.
+// guestStopped stops PID 1 from the host: whatever the guest could do about its sandbox's end, it does not.
 func guestStopped(c *trial) {
 	victim := c.occupied(boxOptions{})
 	tr := victim.traces()
@@ -218,14 +219,15 @@ func coreFiles() []string {
 	return all
 }
 
-// coreHandler: where core_pattern begins with a pipe, the kernel starts the
-// host's handler as root for every crash, whatever the limit of core files,
-// unless that limit is exactly 1 (fs/coredump.c). So it has to be 1, and has to
-// stay so.
+// coreHandler: where core_pattern begins with a pipe, the kernel starts the host's handler as root for every crash,
+// whatever the limit of core files, unless that limit is exactly 1 (fs/coredump.c). So it has to be 1, and has to stay
+// so.
 func coreHandler(c *trial) {
 	r := c.works(c.box(), "core_limit")
 	if r.Count != 1 {
-		c.Errorf("HOLE: the limit of core files is %s, and only 1 keeps a piped core_pattern from starting the host's handler", r.Detail)
+		c.Errorf(
+			"HOLE: the limit of core files is %s, and only 1 keeps a piped core_pattern from starting the host's handler",
+			r.Detail)
 	}
 	c.row.deny = append([]string{"UNCHANGED"}, denied...)
 	c.denied(c.box(), "core_limit_set 0")
@@ -240,8 +242,7 @@ func coreHandler(c *trial) {
 	c.tryHandler()
 }
 
-// tryHandler sets a handler that leaves a mark, for a moment. Nobody else may
-// be on this machine.
+// tryHandler sets a handler that leaves a mark, for a moment. Nobody else may be on this machine.
 func (c *trial) tryHandler() {
 	const setting = "/proc/sys/kernel/core_pattern"
 	dir := c.TempDir()
@@ -264,8 +265,7 @@ func (c *trial) tryHandler() {
 	}
 }
 
-// census counts what the suite's own process has open, and what the machine
-// has that belongs to sandboxes.
+// census counts what the suite's own process has open, and what the machine has that belongs to sandboxes.
 type census struct {
 	fds, goroutines, children int
 	cgroups, mounts           []string
@@ -279,7 +279,8 @@ func (c *trial) steadyCensus() census {
 		was := now
 		time.Sleep(300 * time.Millisecond)
 		now = c.census()
-		return now.fds == was.fds && now.goroutines == was.goroutines && now.children == was.children && len(now.cgroups) == len(was.cgroups)
+		return now.fds == was.fds && now.goroutines == was.goroutines && now.children == was.children &&
+			len(now.cgroups) == len(was.cgroups)
 	})
 	return now
 }

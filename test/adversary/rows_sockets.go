@@ -14,10 +14,9 @@ const (
 	stream, dgram, raw, seqpacket, oldPacket = 1, 2, 3, 5, 10
 )
 
-// family is a row that asks for one kind of socket through every door: the
-// call itself, the call with bits that the kernel ignores and a filter might
-// not, with the flags that go with the type, and through the 32-bit table by
-// both of its calls.
+// family is a row that asks for one kind of socket through every door: the call itself, the call with bits that the
+// kernel ignores and a filter might not, with the flags that go with the type, and through the 32-bit table by both of
+// its calls.
 func family(id, what string, family, kind, protocol int) row {
 	plain := fmt.Sprintf("%d %d %d", family, kind, protocol)
 	return row{
@@ -33,13 +32,13 @@ func family(id, what string, family, kind, protocol int) row {
 		},
 		deny: append([]string{"EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT"}, denied...),
 		inside: []string{
-			fmt.Sprintf("socket %d %d 0", afInet, stream), fmt.Sprintf("socket %d %d 17", afInet6, dgram), fmt.Sprintf("socket %d %d 0", afUnix, stream),
+			fmt.Sprintf("socket %d %d 0", afInet, stream), fmt.Sprintf("socket %d %d 17", afInet6, dgram),
+			fmt.Sprintf("socket %d %d 0", afUnix, stream),
 		},
 	}
 }
 
-// socketRows are sockets that reach past the sandbox's network namespace, or
-// into code that nobody needs (K2).
+// socketRows are sockets that reach past the sandbox's network namespace, or into code that nobody needs (K2).
 func socketRows() []row {
 	return []row{
 		family("vsock", "the hypervisor's socket, which knows no namespaces", afVsock, stream, 0),
@@ -77,7 +76,8 @@ func socketRows() []row {
 		family("phonet", "the phone's bus", afPhonet, dgram, 0),
 		{id: "K2.socketpair", invariant: "H3", what: "a pair of some other family",
 			attempts: []string{"socketpair 30 5 0", "socketpair 0x10000001e 5 0", "socketpair 2 1 0"},
-			deny:     append([]string{"EAFNOSUPPORT", "EOPNOTSUPP"}, denied...), inside: []string{"socketpair 1 1 0", "socketpair 1 2 0"}},
+			deny:     append([]string{"EAFNOSUPPORT", "EOPNOTSUPP"}, denied...),
+			inside:   []string{"socketpair 1 1 0", "socketpair 1 2 0"}},
 		{id: "K2.link", invariant: "H3", what: "configure an interface over the netlink family that is left",
 			attempts: []string{"netlink_link_up"}, inside: []string{"netlink_route"}},
 	}

@@ -26,7 +26,8 @@ func terminalRows() []row {
 	discipline := tty("tiocsetd", "load a line discipline", "tty_setd")
 	paste := tty("tioclinux", "paste into the console, take it over", "tty_linux", "tty_linux_hi", "tty_console")
 	return []row{inject, discipline, paste,
-		{id: "K3.tiocsti_own", alone: true, invariant: "H3", what: "type into a terminal of one's own, which old kernels let everybody do",
+		{id: "K3.tiocsti_own", alone: true, invariant: "H3",
+			what:     "type into a terminal of one's own, which old kernels let everybody do",
 			attempts: []string{"tty_own_inject", "tty_own_inject_hi"}, inside: []string{"getpid"}},
 	}
 }

@@ -9,17 +9,23 @@ import (
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
-// wayRows are attempts to get a packet out by another way than the gateway
-// (N1, N2, N13 to N16).
+// wayRows are attempts to get a packet out by another way than the gateway (N1, N2, N13 to N16).
 func wayRows() []row {
 	return []row{
-		{id: "N1.default", engine: true, invariant: "E1", what: "reach anything under a policy that allows nothing", test: nothingAllowed},
-		{id: "N2.past_the_proxy", engine: true, invariant: "E1", what: "connect without regard to any proxy, by name and by address, over IPv4 and IPv6", test: pastTheProxy},
-		{id: "N13.resolvers", engine: true, invariant: "E4", what: "ask another resolver: by UDP, TCP, TLS, HTTPS, QUIC, and its neighbours' protocols", test: otherResolvers},
-		{id: "N14.datagrams", engine: true, invariant: "E1", what: "send datagrams: QUIC, STUN, NTP, WireGuard and any", test: datagrams},
-		{id: "N14.protocols", engine: true, invariant: "E1", what: "open a socket of another protocol: ICMP, SCTP, GRE, IPIP, IGMP, packets", test: protocols},
-		{id: "N15.ipv6", engine: true, invariant: "E1", what: "find an IPv6 that policy does not know of", test: onlyLoopbackOnline},
-		{id: "N16.source", engine: true, invariant: "E3", what: "take another sandbox's or the machine's address as one's own", test: takenSource},
+		{id: "N1.default", engine: true, invariant: "E1", what: "reach anything under a policy that allows nothing",
+			test: nothingAllowed},
+		{id: "N2.past_the_proxy", engine: true, invariant: "E1",
+			what: "connect without regard to any proxy, by name and by address, over IPv4 and IPv6", test: pastTheProxy},
+		{id: "N13.resolvers", engine: true, invariant: "E4",
+			what: "ask another resolver: by UDP, TCP, TLS, HTTPS, QUIC, and its neighbours' protocols", test: otherResolvers},
+		{id: "N14.datagrams", engine: true, invariant: "E1", what: "send datagrams: QUIC, STUN, NTP, WireGuard and any",
+			test: datagrams},
+		{id: "N14.protocols", engine: true, invariant: "E1",
+			what: "open a socket of another protocol: ICMP, SCTP, GRE, IPIP, IGMP, packets", test: protocols},
+		{id: "N15.ipv6", engine: true, invariant: "E1", what: "find an IPv6 that policy does not know of",
+			test: onlyLoopbackOnline},
+		{id: "N16.source", engine: true, invariant: "E3",
+			what: "take another sandbox's or the machine's address as one's own", test: takenSource},
 	}
 }
 
@@ -46,15 +52,16 @@ func (c *trial) control(b *outward, host string) {
 	}
 }
 
-// straight are conversations with addresses, as a program that has its own
-// idea of where things are would have them.
+// straight are conversations with addresses, as a program that has its own idea of where things are would have them.
 func straight() (all []outcome.Talk) {
 	for _, a := range []netip.Addr{lab.Evil4, lab.Evil6, netip.AddrFrom16(lab.Evil4.As16())} {
 		for _, port := range []uint16{80, 443, 8443} {
 			to := netip.AddrPortFrom(a, port).String()
-			all = append(all, outcome.Talk{By: outcome.Direct, At: to, Send: "GET / HTTP/1.1\r\nHost: " + to + "\r\nConnection: close\r\n\r\n"})
+			all = append(all, outcome.Talk{By: outcome.Direct, At: to,
+				Send: "GET / HTTP/1.1\r\nHost: " + to + "\r\nConnection: close\r\n\r\n"})
 			if port != 80 {
-				all = append(all, outcome.Talk{By: outcome.Direct, At: to, TLS: true, Name: "evil.lab", Send: "GET / HTTP/1.1\r\nHost: evil.lab\r\nConnection: close\r\n\r\n"})
+				all = append(all, outcome.Talk{By: outcome.Direct, At: to, TLS: true, Name: "evil.lab",
+					Send: "GET / HTTP/1.1\r\nHost: evil.lab\r\nConnection: close\r\n\r\n"})
 			}
 		}
 	}
@@ -106,11 +113,13 @@ func otherResolvers(c *trial) {
 			}
 		}
 		to := func(port string) string { return resolver + ":" + port }
-		hello := "GET /dns-query?dns=AAABAAABAAAAAAAABGV2aWwDbGFiAAABAAE HTTP/1.1\r\nHost: dns.google\r\nConnection: close\r\n\r\n"
+		hello := "GET /dns-query?dns=AAABAAABAAAAAAAABGV2aWwDbGFiAAABAAE HTTP/1.1\r\nHost: dns.google\r\nConnection: " +
+			"close\r\n\r\n"
 		for _, t := range []outcome.Talk{
 			{By: outcome.Direct, At: to("853"), TLS: true, Name: "dns.google"},
 			{By: outcome.Direct, At: to("443"), TLS: true, Name: "dns.google", Send: hello},
-			{By: outcome.Direct, At: to("443"), TLS: true, Name: strings.Trim(resolver, "[]"), Send: strings.Replace(hello, "dns.google", resolver, 1)},
+			{By: outcome.Direct, At: to("443"), TLS: true, Name: strings.Trim(resolver, "[]"),
+				Send: strings.Replace(hello, "dns.google", resolver, 1)},
 			{By: outcome.Direct, At: to("80"), Send: hello},
 			{By: outcome.Connect, To: to("443"), TLS: true, Name: "dns.google", Send: hello},
 			{By: outcome.Connect, To: "dns.google:443", TLS: true, Name: "dns.google", Send: hello},
@@ -123,7 +132,8 @@ func otherResolvers(c *trial) {
 			b.refusedDatagram(to(port))
 		}
 	}
-	for _, to := range []string{"224.0.0.251:5353", "224.0.0.252:5355", "255.255.255.255:137", "172.30.0.3:137", "[ff02::fb%lo]:5353", "[ff02::1:3%lo]:5355"} {
+	for _, to := range []string{"224.0.0.251:5353", "224.0.0.252:5355", "255.255.255.255:137", "172.30.0.3:137",
+		"[ff02::fb%lo]:5353", "[ff02::1:3%lo]:5355"} {
 		b.refusedDatagram(to)
 	}
 	b.quiet()
@@ -156,7 +166,8 @@ func (b *outward) works(c *trial, attempt string) {
 func (b *outward) refusedDatagram(to string) {
 	b.c.Helper()
 	r := b.try(b.c, "datagram "+to)
-	if r.Outcome != outcome.Refused || !slices.Contains([]string{"ECONNREFUSED", "EPERM", "EACCES", "ENETUNREACH", "EADDRNOTAVAIL", "EINVAL"}, r.Errno) {
+	if r.Outcome != outcome.Refused ||
+		!slices.Contains([]string{"ECONNREFUSED", "EPERM", "EACCES", "ENETUNREACH", "EADDRNOTAVAIL", "EINVAL"}, r.Errno) {
 		b.c.Errorf("a datagram to %s: %s", to, say(r))
 	}
 }
@@ -166,7 +177,8 @@ func datagrams(c *trial) {
 	c.internet().Forget()
 	ports := []string{"443", "80", "3478", "123", "51820", "500", "4500", "67", "69", "161", "1900", "4789", "5349"}
 	for _, port := range ports {
-		for _, a := range []string{lab.Evil4.String(), "[" + lab.Evil6.String() + "]", lab.Web4.String(), "[::ffff:" + lab.Evil4.String() + "]", "10.9.9.9", "169.254.169.254"} {
+		for _, a := range []string{lab.Evil4.String(), "[" + lab.Evil6.String() + "]", lab.Web4.String(),
+			"[::ffff:" + lab.Evil4.String() + "]", "10.9.9.9", "169.254.169.254"} {
 			b.refusedDatagram(a + ":" + port)
 		}
 	}
@@ -215,11 +227,14 @@ func onlyLoopbackOnline(c *trial) {
 			c.Errorf("HOLE: there is an interface: %s", line)
 		}
 	}
-	for _, a := range []string{"[fe80::1%lo]:80", "[ff02::2%lo]:80", "[" + lab.Host6.String() + "]:80", "[::ffff:" + lab.Host4.String() + "]:80", "[2002:ac1e:2::1]:80", "[64:ff9b::ac1e:2]:80"} {
-		b.stays(a, b.talk(outcome.Talk{By: outcome.Direct, At: a, Send: "GET / HTTP/1.1\r\nHost: " + a + "\r\nConnection: close\r\n\r\n"}))
+	for _, a := range []string{"[fe80::1%lo]:80", "[ff02::2%lo]:80", "[" + lab.Host6.String() + "]:80",
+		"[::ffff:" + lab.Host4.String() + "]:80", "[2002:ac1e:2::1]:80", "[64:ff9b::ac1e:2]:80"} {
+		b.stays(a, b.talk(outcome.Talk{By: outcome.Direct, At: a,
+			Send: "GET / HTTP/1.1\r\nHost: " + a + "\r\nConnection: close\r\n\r\n"}))
 	}
 	c.row.deny = append([]string{"EADDRNOTAVAIL", "ENOPROTOOPT", "ENETUNREACH"}, denied...)
-	for _, option := range []string{"lsrr", "ssrr", "transparent", "freebind", "rthdr", "hopopts", "v6transparent", "mark", "device"} {
+	for _, option := range []string{"lsrr", "ssrr", "transparent", "freebind", "rthdr", "hopopts", "v6transparent",
+		"mark", "device"} {
 		if r := b.try(c, "sockopt "+option); r.Outcome == outcome.Succeeded {
 			c.remark("%s can be set, on sockets that lead to the gateway", option)
 		}
@@ -228,13 +243,14 @@ func onlyLoopbackOnline(c *trial) {
 	c.control(b, "allowed.lab")
 }
 
-// takenSource: whose a connection is, the socket tells that it arrives on;
-// its addresses tell nothing.
+// takenSource: whose a connection is, the socket tells that it arrives on; its addresses tell nothing.
 func takenSource(c *trial) {
 	wide, narrow := c.outward(allow("allowed.lab", "also.lab")), c.outward(allow("allowed.lab"))
 	c.internet().Forget()
-	for _, from := range []string{"127.0.0.1", "127.0.0.2", "10.9.9.9", lab.Host4.String(), "198.18.0.1", lab.Host6.String(), "fd63:6f76:6500::1"} {
-		t := outcome.Talk{By: outcome.Direct, From: from, At: "203.0.113.5:80", Send: "GET /spoofed HTTP/1.1\r\nHost: also.lab\r\nConnection: close\r\n\r\n"}
+	for _, from := range []string{"127.0.0.1", "127.0.0.2", "10.9.9.9", lab.Host4.String(), "198.18.0.1",
+		lab.Host6.String(), "fd63:6f76:6500::1"} {
+		t := outcome.Talk{By: outcome.Direct, From: from, At: "203.0.113.5:80",
+			Send: "GET /spoofed HTTP/1.1\r\nHost: also.lab\r\nConnection: close\r\n\r\n"}
 		if strings.Contains(from, ":") {
 			t.At = "[2001:db8:5::5]:80"
 		}

@@ -135,9 +135,8 @@ func (s *suite) needProbe(c *trial) {
 // asRoot reports whether the suite is run by root.
 func asRoot() bool { return os.Geteuid() == 0 }
 
-// outside makes an attempt without a sandbox: as root of the host, in
-// namespaces of its own that keep mounts, names and signals from anybody else.
-// Without root the environment is a user namespace of the caller's.
+// outside makes an attempt without a sandbox: as root of the host, in namespaces of its own that keep mounts, names and
+// signals from anybody else. Without root the environment is a user namespace of the caller's.
 func (s *suite) outside(c *trial, attempt string) outcome.Result {
 	c.Helper()
 	return s.unconfined(c, attempt, func(*exec.Cmd) {})
@@ -173,9 +172,8 @@ func (s *suite) throwAway(ctx context.Context, dir string, attempt ...string) *e
 	cmd.Env = plainEnvironment("TMPDIR=" + dir)
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true,
-		// The cgroup namespace because a cgroup2 mount made in the host's sets the
-		// options of the host's own, whatever the mount namespace: nsdelegate,
-		// which keeps users in what they have been given, would go.
+		// The cgroup namespace because a cgroup2 mount made in the host's sets the options of the host's own, whatever
+		// the mount namespace: nsdelegate, which keeps users in what they have been given, would go.
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWCGROUP}
 	if !asRoot() {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -185,8 +183,7 @@ func (s *suite) throwAway(ctx context.Context, dir string, attempt ...string) *e
 	return cmd
 }
 
-// ended is how a process in the throw-away environment has ended, whose init
-// tells a signal as a shell does.
+// ended is how a process in the throw-away environment has ended, whose init tells a signal as a shell does.
 func ended(err error) (code, signal int, _ error) {
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -199,11 +196,11 @@ func ended(err error) (code, signal int, _ error) {
 }
 
 func plainEnvironment(more ...string) []string {
-	return append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "GOTRACEBACK=none", "GOMAXPROCS=2"}, more...)
+	return append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
+		"GOTRACEBACK=none", "GOMAXPROCS=2"}, more...)
 }
 
-// interpret makes a result of what the probe program printed last. A filter
-// that kills is a refusal, and says nothing.
+// interpret makes a result of what the probe program printed last. A filter that kills is a refusal, and says nothing.
 func interpret(attempt, stdout, stderr string, code, signal int) outcome.Result {
 	if signal == int(syscall.SIGSYS) || code == 2 && strings.Contains(stderr, "SIGSYS") {
 		return outcome.Result{Name: attempt, Outcome: outcome.Refused, Errno: "SIGSYS"}
@@ -217,7 +214,8 @@ func interpret(attempt, stdout, stderr string, code, signal int) outcome.Result 
 		return r
 	}
 	if signal != 0 {
-		return outcome.Result{Name: attempt, Outcome: outcome.Refused, Errno: syscall.Signal(signal).String(), Detail: "killed"}
+		return outcome.Result{Name: attempt, Outcome: outcome.Refused, Errno: syscall.Signal(signal).String(),
+			Detail: "killed"}
 	}
 	return outcome.Result{Name: attempt, Outcome: outcome.Broken,
 		Detail: fmt.Sprintf("exit %d, output %.200q, errors %.300q", code, stdout, stderr)}

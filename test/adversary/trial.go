@@ -50,7 +50,8 @@ func (c *trial) run() {
 
 // foreign reports an attempt that this architecture has not got.
 func foreign(attempt string) bool {
-	x86 := strings.HasPrefix(attempt, "int80") || strings.HasPrefix(attempt, "x32") || strings.HasPrefix(attempt, "sweep int80") ||
+	x86 := strings.HasPrefix(attempt, "int80") || strings.HasPrefix(attempt, "x32") ||
+		strings.HasPrefix(attempt, "sweep int80") ||
 		strings.HasPrefix(attempt, "sweep x32")
 	return x86 && runtime.GOARCH != "amd64"
 }
@@ -62,16 +63,14 @@ func (c *trial) remark(format string, args ...any) {
 
 func (c *trial) note() string { return strings.Join(c.notes, "; ") }
 
-// lacking skips the row because the machine or the engine has not got what it
-// attacks.
+// lacking skips the row because the machine or the engine has not got what it attacks.
 func (c *trial) lacking(format string, args ...any) {
 	c.Helper()
 	c.remark(format, args...)
 	c.Skipf(format, args...)
 }
 
-// box is the sandbox that harmless attempts share. One that an attempt has
-// broken is not used again.
+// box is the sandbox that harmless attempts share. One that an attempt has broken is not used again.
 func (c *trial) box() *box {
 	c.Helper()
 	return c.suite.sharedBox(c)
@@ -87,8 +86,7 @@ func (c *trial) works(b *box, attempt string) outcome.Result {
 	return r
 }
 
-// refused makes an attempt that must fail inside, and shows that it is not
-// refused without the sandbox.
+// refused makes an attempt that must fail inside, and shows that it is not refused without the sandbox.
 func (c *trial) refused(b *box, attempt string) outcome.Result {
 	c.Helper()
 	in := c.denied(b, attempt)
@@ -106,10 +104,12 @@ func (c *trial) refused(b *box, attempt string) outcome.Result {
 		c.Errorf("not tested: the control %q outside ended with %s", attempt, say(out))
 	case out.Outcome == outcome.Succeeded || out.Errno != in.Errno:
 		c.Logf("%q: %s inside, %s without a sandbox", attempt, say(in), say(out))
-	case slices.Contains([]string{"ENOSYS", "EAFNOSUPPORT", "ENOENT", "EMPTY", "ENODEV", "ENXIO", "EOPNOTSUPP", "EPROTONOSUPPORT"}, out.Errno):
+	case slices.Contains([]string{"ENOSYS", "EAFNOSUPPORT", "ENOENT", "EMPTY", "ENODEV", "ENXIO", "EOPNOTSUPP",
+		"EPROTONOSUPPORT"}, out.Errno):
 		c.absent = append(c.absent, fmt.Sprintf("%s (%s without a sandbox too)", attempt, out.Errno))
 	case !allCapable():
-		c.absent = append(c.absent, fmt.Sprintf("%s (%s without a sandbox too, where root has not all capabilities)", attempt, out.Errno))
+		c.absent = append(c.absent, fmt.Sprintf("%s (%s without a sandbox too, where root has not all capabilities)",
+			attempt, out.Errno))
 	default:
 		c.Errorf("not tested: %q is refused without a sandbox too: %s", attempt, say(out))
 	}

@@ -38,9 +38,8 @@ func globbed(t *testing.T, pattern string) []string {
 	return all
 }
 
-// searchProcesses looks for the real key in every process of a sandbox: in its
-// environment, its arguments, and all of its memory that it could have written.
-// It returns those that it has looked into.
+// searchProcesses looks for the real key in every process of a sandbox: in its environment, its arguments, and all of
+// its memory that it could have written. It returns those that it has looked into.
 func searchProcesses(t *testing.T) (processes []string) {
 	t.Helper()
 	for _, dir := range inSandboxes(t) {
@@ -63,8 +62,7 @@ func searchProcesses(t *testing.T) (processes []string) {
 	return processes
 }
 
-// inMemory looks for what in the writable memory of the process of a directory
-// of /proc.
+// inMemory looks for what in the writable memory of the process of a directory of /proc.
 func inMemory(dir string, what []byte) (string, error) {
 	maps, err := os.Open(filepath.Join(dir, "maps"))
 	if err != nil {

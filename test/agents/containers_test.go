@@ -59,7 +59,8 @@ func TestContainersOutlive(t *testing.T) {
 	if code := wait(); code == 0 {
 		t.Errorf("the command ended well: %s", out)
 	}
-	if got := l.cove(t, dir, "exec", begun.SandboxName, "--", "touch", "go"); got.code != 0 { // which starts the next server
+	// which starts the next server
+	if got := l.cove(t, dir, "exec", begun.SandboxName, "--", "touch", "go"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	if run := l.ended(t); run.Status != api.RunSucceeded || run.Result != "I waited, and am still here." {

@@ -154,8 +154,7 @@ type told struct {
 	resume   string
 }
 
-// run gives a task to both, at once; a conversation that goes on is each one's
-// own.
+// run gives a task to both, at once; a conversation that goes on is each one's own.
 func (d *drivers) run(t *testing.T, prompt string, o driver.Options, earlier ...told) []told {
 	t.Helper()
 	all := make([]told, len(d.of))
@@ -215,8 +214,7 @@ func (d *drivers) text(t *testing.T, got told) string {
 	return d.same.Replace(b.String())
 }
 
-// outline is what is left of a text where models are not to be had, and each way
-// has its own words for that.
+// outline is what is left of a text where models are not to be had, and each way has its own words for that.
 func outline(got told) string {
 	var types []string
 	for _, m := range got.messages {
@@ -225,8 +223,7 @@ func outline(got told) string {
 	return fmt.Sprint(types, cove.ErrorCode(got.err))
 }
 
-// inOrder puts each tool's answer behind its call: of what is called at once,
-// either may be ready first.
+// inOrder puts each tool's answer behind its call: of what is called at once, either may be ready first.
 func inOrder(t *testing.T, all []api.Message) []api.Message {
 	t.Helper()
 	var ordered []api.Message

@@ -103,12 +103,16 @@ func TestFaults(t *testing.T) {
 		except string // agents that try again for too long to wait for them, or need less memory
 	}{
 		{prompt: "get through", status: api.RunSucceeded, says: "I got through."},
-		{prompt: "lose the model", code: map[string]int{"": 125}, status: api.RunError, says: "model", keeps: true, flags: []string{"--env", "CLAUDE_CODE_MAX_RETRIES=1"}, except: "codex worker"},
+		{prompt: "lose the model", code: map[string]int{"": 125}, status: api.RunError, says: "model", keeps: true,
+			flags: []string{"--env", "CLAUDE_CODE_MAX_RETRIES=1"}, except: "codex worker"},
 		{prompt: "be killed", code: map[string]int{"": 1}, status: api.RunFailed, says: "killed", keeps: true},
 		{prompt: "take all memory", status: api.RunSucceeded, says: "It was too much.", keeps: true},
-		{prompt: "be too large", code: map[string]int{"": 137}, status: api.RunLimit, says: "out of memory", flags: []string{"--memory", "128M"}, except: "worker"},
-		{prompt: "fill the disk", status: api.RunSucceeded, says: "It is full.", keeps: true, flags: []string{"--disk", "200M"}},
-		{prompt: "wait for long", code: map[string]int{"": 124}, status: api.RunLimit, says: "time", keeps: true, flags: []string{"--timeout", "6s"}},
+		{prompt: "be too large", code: map[string]int{"": 137}, status: api.RunLimit, says: "out of memory",
+			flags: []string{"--memory", "128M"}, except: "worker"},
+		{prompt: "fill the disk", status: api.RunSucceeded, says: "It is full.", keeps: true,
+			flags: []string{"--disk", "200M"}},
+		{prompt: "wait for long", code: map[string]int{"": 124}, status: api.RunLimit, says: "time", keeps: true,
+			flags: []string{"--timeout", "6s"}},
 	} {
 		for _, a := range agents {
 			if strings.Contains(c.except, a.name) {
@@ -123,7 +127,8 @@ func TestFaults(t *testing.T) {
 				if !ok {
 					code = c.code[""]
 				}
-				if got.code != code || run.Status != c.status || !strings.Contains(got.stdout+got.stderr, c.says) || strings.Contains(got.stderr, "panic") {
+				if got.code != code || run.Status != c.status || !strings.Contains(got.stdout+got.stderr, c.says) ||
+					strings.Contains(got.stderr, "panic") {
 					t.Errorf("%+v\n%+v", got, run)
 				}
 				if c.keeps {
@@ -167,8 +172,7 @@ func until(t *testing.T, what string, happened func() bool) {
 // whatTools is in a request that tells a model what tools have answered.
 var whatTools = regexp.MustCompile(`"(tool_result|\w+_call_output)"`)
 
-// listens notes from now on when a model is asked, and when it is about to speak
-// of what a tool has answered.
+// listens notes from now on when a model is asked, and when it is about to speak of what a tool has answered.
 func (l *lab) listens() {
 	l.asked.Store(false)
 	l.speaks.Store(false)
@@ -216,7 +220,8 @@ func TestServerKilled(t *testing.T) {
 			if code := wait(); code == 0 {
 				t.Errorf("the command ended well: %s", out)
 			}
-			if got := l.cove(t, dir, "exec", begun.SandboxName, "--", "touch", "go"); got.code != 0 { // which starts the next server
+			// which starts the next server
+			if got := l.cove(t, dir, "exec", begun.SandboxName, "--", "touch", "go"); got.code != 0 {
 				t.Fatalf("%+v", got)
 			}
 			run := l.ended(t)
@@ -224,7 +229,8 @@ func TestServerKilled(t *testing.T) {
 				t.Errorf("%+v", run)
 			}
 			said := l.said(t, run)
-			if want := []string{api.MessageThinking, api.MessageToolCall, api.MessageToolResult, api.MessageResult, api.MessageUsage}; !slices.Equal(said, want) {
+			if want := []string{api.MessageThinking, api.MessageToolCall, api.MessageToolResult, api.MessageResult,
+				api.MessageUsage}; !slices.Equal(said, want) {
 				t.Errorf("it said %q, want %q", said, want)
 			}
 			l.kept(t, run)
@@ -251,7 +257,8 @@ func TestGatewayKilled(t *testing.T) {
 			if run.Status != api.RunSucceeded || !strings.HasPrefix(run.Result, "I talk at length") {
 				t.Errorf("%+v", run)
 			}
-			if said, want := l.said(t, run), []string{api.MessageToolCall, api.MessageToolResult, api.MessageResult, api.MessageUsage}; !slices.Equal(said, want) {
+			if said, want := l.said(t, run), []string{api.MessageToolCall, api.MessageToolResult, api.MessageResult,
+				api.MessageUsage}; !slices.Equal(said, want) {
 				t.Errorf("it said %q, want %q", said, want)
 			}
 			l.cut(t)
@@ -334,10 +341,13 @@ func TestDiskFull(t *testing.T) {
 			dir := l.project(t, a.name)
 			got := l.cove(t, dir, a.name, "leave no space")
 			run := l.last(t)
-			if got.code != 0 || got.stdout != "It is full.\n" || !strings.Contains(got.stderr, "what it has changed is not known") || !strings.Contains(got.stderr, "free some space") || run.Status != api.RunSucceeded || len(run.Changes) > 0 {
+			if got.code != 0 || got.stdout != "It is full.\n" ||
+				!strings.Contains(got.stderr, "what it has changed is not known") ||
+				!strings.Contains(got.stderr, "free some space") || run.Status != api.RunSucceeded || len(run.Changes) > 0 {
 				t.Errorf("%+v\n%+v", got, run)
 			}
-			if got := l.cove(t, dir, "diff", run.SandboxName); got.code == 0 || !strings.Contains(got.stderr, "free some space") {
+			if got := l.cove(t, dir, "diff", run.SandboxName); got.code == 0 ||
+				!strings.Contains(got.stderr, "free some space") {
 				t.Errorf("%+v", got)
 			}
 			if got := l.cove(t, dir, "exec", run.SandboxName, "--", "sh", "-c", "rm big $HOME/big"); got.code != 0 {
@@ -373,12 +383,14 @@ func TestReboot(t *testing.T) {
 	defer c.Close()
 	for _, begun := range runs {
 		run, err := c.Run(t.Context(), begun.ID)
-		if err != nil || run.Status != api.RunError || run.Error == nil || run.EndedAt == nil || !strings.Contains(run.Error.Hint, run.SandboxName) {
+		if err != nil || run.Status != api.RunError || run.Error == nil || run.EndedAt == nil ||
+			!strings.Contains(run.Error.Hint, run.SandboxName) {
 			t.Errorf("%+v, %v", run, err)
 		}
 		l.kept(t, run)
 		l.models.Forget()
-		if got := l.cove(t, l.dir, run.Agent, "--quiet", "--resume", run.ID, "go on now"); got.code != 0 || got.stdout != "I am back.\n" {
+		if got := l.cove(t, l.dir, run.Agent, "--quiet", "--resume", run.ID, "go on now"); got.code != 0 ||
+			got.stdout != "I am back.\n" {
 			t.Errorf("it cannot go on: %+v", got)
 		}
 		l.remembered(t, "wait for long")
@@ -397,8 +409,7 @@ func (l *lab) killServer(t *testing.T) {
 	}
 }
 
-// killSandboxes kills whatever is in sandboxes, at once, and removes their control
-// groups.
+// killSandboxes kills whatever is in sandboxes, at once, and removes their control groups.
 func (l *lab) killSandboxes(t *testing.T) {
 	t.Helper()
 	until(t, "all processes have ended", func() bool {

@@ -33,8 +33,7 @@ const key = "canary-7d1f4e5a90b2c3d4e5f60718293a4b5c"
 // token is what a profile may put into a sandbox.
 const token = "token-3b9c41d2e8f7a6b5"
 
-// agents are those whose real programs run here, and what is needed of their
-// host.
+// agents are those whose real programs run here, and what is needed of their host.
 var agents = []struct{ name, host, provider string }{
 	{"claude", "api.anthropic.com", "anthropic"},
 	{"codex", "api.openai.com", "openai"},
@@ -76,7 +75,8 @@ func newLab(t *testing.T, script string) *lab {
 		t.Fatal(err)
 	}
 	l.write(t, "lab.pem", string(l.Authority()))
-	l.write(t, "cove.yaml", fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n", labs.ResolverAt(), filepath.Join(l.dir, "lab.pem")))
+	l.write(t, "cove.yaml", fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n", labs.ResolverAt(),
+		filepath.Join(l.dir, "lab.pem")))
 	l.build(t)
 	l.install(t)
 	t.Cleanup(func() { l.end(t) })
@@ -93,9 +93,9 @@ func (l *lab) install(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(l.dir, "home"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// Their files are large, and nobody writes to them; a link to a directory is
-	// what Cove shows no sandbox.
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", `cp -a --link "$1" "$2" 2>/dev/null || cp -a "$1/." "$2"`, "sh", installed,
+	// Their files are large, and nobody writes to them; a link to a directory is what Cove shows no sandbox.
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", `cp -a --link "$1" "$2" 2>/dev/null || cp -a "$1/." "$2"`,
+		"sh", installed,
 		filepath.Join(l.dir, "home", "agents")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -109,7 +109,8 @@ func (l *lab) end(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, args := range [][]string{append([]string{"destroy", "--yes"}, strings.Fields(string(names))...), {"server", "stop"}} {
+	for _, args := range [][]string{append([]string{"destroy", "--yes"}, strings.Fields(string(names))...),
+		{"server", "stop"}} {
 		if args[0] == "destroy" && len(args) == 2 {
 			continue // there are none
 		}
@@ -118,7 +119,8 @@ func (l *lab) end(t *testing.T) {
 		}
 	}
 	left := searchProcesses(t)
-	for _, place := range []string{"home/sandboxes", "home/workspaces", "home/ca", "run/instances", "run/lasting/*", "run/ways", "run/staging"} {
+	for _, place := range []string{"home/sandboxes", "home/workspaces", "home/ca", "run/instances", "run/lasting/*",
+		"run/ways", "run/staging"} {
 		left = append(left, globbed(t, filepath.Join(l.dir, place, "[^.]*"))...)
 	}
 	if len(left) > 0 {
@@ -157,10 +159,13 @@ func (l *lab) build(t *testing.T) {
 func (l *lab) project(t *testing.T, name string) string {
 	t.Helper()
 	l.write(t, name+"/add.py", "def add(a, b):\n    return a - b\n")
-	l.write(t, name+"/test_add.py", "import unittest\nfrom add import add\n\n\nclass Add(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(1, 2), 3)\n")
+	l.write(t, name+"/test_add.py",
+		"import unittest\nfrom add import add\n\n\nclass Add(unittest.TestCase):\n    def test_add(self):\n        "+
+			"self.assertEqual(add(1, 2), 3)\n")
 	l.write(t, name+"/.gitignore", "__pycache__\n")
 	dir := filepath.Join(l.dir, name)
-	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"-c", "user.name=A", "-c", "user.email=a@lab.test", "commit", "-qm", "A first version"}} {
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"},
+		{"-c", "user.name=A", "-c", "user.email=a@lab.test", "commit", "-qm", "A first version"}} {
 		cmd := exec.CommandContext(t.Context(), "git", args...)
 		cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + l.dir, "GIT_CONFIG_NOSYSTEM=1"}
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -181,8 +186,10 @@ func (l *lab) command(ctx context.Context, dir string, args ...string) *exec.Cmd
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin, "cove"), args...)
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
-		"COVE_CONFIG=" + filepath.Join(l.dir, "cove.yaml"), "COVE_HOME=" + filepath.Join(l.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(l.dir, "run"),
-		"ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key, "GEMINI_API_KEY=" + key, "COVE_LISTEN=", "DOCKER_HOST=" + os.Getenv("DOCKER_HOST"), "COVE_SANDBOX_CGROUP_PARENT=" + cgroups, "COVE_SANDBOX_READY=0"}
+		"COVE_CONFIG=" + filepath.Join(l.dir, "cove.yaml"), "COVE_HOME=" + filepath.Join(l.dir, "home"),
+		"COVE_RUN_DIR=" + filepath.Join(l.dir, "run"),
+		"ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key, "GEMINI_API_KEY=" + key, "COVE_LISTEN=",
+		"DOCKER_HOST=" + os.Getenv("DOCKER_HOST"), "COVE_SANDBOX_CGROUP_PARENT=" + cgroups, "COVE_SANDBOX_READY=0"}
 	return cmd
 }
 

@@ -33,17 +33,20 @@ var others = []struct {
 }{
 	// Its API has no word for what is written to a cache.
 	{name: "gemini", host: "generativelanguage.googleapis.com", model: "gemini-2.5-pro",
-		used: api.AgentUsage{InputTokens: 11750, OutputTokens: 435, CacheReadTokens: 66900, Turns: 8}, usedLater: api.AgentUsage{InputTokens: 110, OutputTokens: 11, CacheReadTokens: 1850, Turns: 2}},
+		used:      api.AgentUsage{InputTokens: 11750, OutputTokens: 435, CacheReadTokens: 66900, Turns: 8},
+		usedLater: api.AgentUsage{InputTokens: 110, OutputTokens: 11, CacheReadTokens: 1850, Turns: 2}},
 	{name: "opencode", host: "api.anthropic.com", model: "claude-haiku-4-5", failures: true, onTheWay: true,
-		used: api.AgentUsage{InputTokens: 2750, OutputTokens: 435, CacheReadTokens: 66900, CacheWriteTokens: 9000, Turns: 8}, usedLater: api.AgentUsage{InputTokens: 110, OutputTokens: 11, CacheReadTokens: 1850, Turns: 2}},
+		used: api.AgentUsage{InputTokens: 2750, OutputTokens: 435, CacheReadTokens: 66900,
+			CacheWriteTokens: 9000, Turns: 8},
+		usedLater: api.AgentUsage{InputTokens: 110, OutputTokens: 11, CacheReadTokens: 1850, Turns: 2}},
 }
 
-// TestOthers: Gemini CLI and OpenCode as they are do the same work, keyless, and
-// go on with it.
+// TestOthers: Gemini CLI and OpenCode as they are do the same work, keyless, and go on with it.
 func TestOthers(t *testing.T) {
 	script := strings.NewReplacer("$OPENAI_API_KEY", "$GEMINI_API_KEY",
 		// Gemini CLI runs no command that has another one in it.
-		`"user $(id -u), home $(test -w "$HOME" && echo writable)"`, `"user $USER, in $HOME"; id -u; touch "$HOME/writable" && echo "home writable"`).Replace(work)
+		`"user $(id -u), home $(test -w "$HOME" && echo writable)"`,
+		`"user $USER, in $HOME"; id -u; touch "$HOME/writable" && echo "home writable"`).Replace(work)
 	l := newLab(t, script+later)
 	for _, a := range others {
 		t.Run(a.name, func(t *testing.T) {
@@ -65,7 +68,8 @@ func TestOthers(t *testing.T) {
 			said := messages(t, got.stdout)
 			checkOther(t, said, a.failures)
 			checkUsage(t, said, a.used, a.onTheWay)
-			if run.Status != api.RunSucceeded || run.Session == "" || run.Version == "" || run.Result != "The test passes now; add() subtracted." {
+			if run.Status != api.RunSucceeded || run.Session == "" || run.Version == "" ||
+				run.Result != "The test passes now; add() subtracted." {
 				t.Errorf("%+v", run)
 			}
 			if processes.Load() == 0 {
@@ -78,7 +82,8 @@ func TestOthers(t *testing.T) {
 			}
 			said = messages(t, got.stdout)
 			checkUsage(t, said, a.usedLater, a.onTheWay)
-			if again := l.last(t); again.Session != run.Session || again.Sandbox != run.Sandbox || again.Result != "Nothing is left." {
+			if again := l.last(t); again.Session != run.Session || again.Sandbox != run.Sandbox ||
+				again.Result != "Nothing is left." {
 				t.Errorf("%+v", again)
 			}
 			if !slices.ContainsFunc(said, func(m api.Message) bool {
@@ -99,8 +104,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// checkOther: each of the model's calls has an answer, which says what the tool
-// did, and the answer to it all is there.
+// checkOther: each of the model's calls has an answer, which says what the tool did, and the answer to it all is there.
 func checkOther(t *testing.T, all []api.Message, failures bool) {
 	t.Helper()
 	calls := map[string]bool{}
@@ -134,15 +138,15 @@ func checkOther(t *testing.T, all []api.Message, failures bool) {
 	if strings.Contains(outputs, "\n0\nhome") || failures != (failed > 0) {
 		t.Errorf("%d failed:\n%s", failed, outputs)
 	}
-	for _, text := range []string{"I run the tests first.", "One fails, so I look at the code.", "There may be more in the documents."} {
+	for _, text := range []string{"I run the tests first.", "One fails, so I look at the code.",
+		"There may be more in the documents."} {
 		if !slices.ContainsFunc(all, func(m api.Message) bool { return m.Type == api.MessageThinking && m.Content == text }) {
 			t.Errorf("it did not say %q", text)
 		}
 	}
 }
 
-// checkUsage: the last message says what was used, and those on the way what was
-// used until then.
+// checkUsage: the last message says what was used, and those on the way what was used until then.
 func checkUsage(t *testing.T, all []api.Message, want api.AgentUsage, onTheWay bool) {
 	t.Helper()
 	var turns []int

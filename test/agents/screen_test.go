@@ -24,8 +24,7 @@ prompts:
       - say: The note is there.
 `
 
-// TestScreen: somebody works with the agents' own screens, takes over what they
-// have done, and looks at it again.
+// TestScreen: somebody works with the agents' own screens, takes over what they have done, and looks at it again.
 func TestScreen(t *testing.T) {
 	l := newLab(t, note)
 	size := terminal.Size{Rows: 40, Columns: 120}

@@ -27,8 +27,7 @@ func lastOf(all []api.Message, kind string) api.Message {
 	return api.Message{}
 }
 
-// TestExecute: an agent stands for a language, and works in a directory of the
-// machine itself.
+// TestExecute: an agent stands for a language, and works in a directory of the machine itself.
 func TestExecute(t *testing.T) {
 	l := newLab(t, both)
 	if got := l.cove(t, l.dir, "list"); got.code != 0 { // which starts a server
@@ -40,31 +39,36 @@ func TestExecute(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			dir := l.project(t, a.name)
 			whole, err := c.Execute(t.Context(), api.ExecuteRequest{Language: a.name, Code: "mend it", WorkDir: dir})
-			if said := messages(t, whole.Output); err != nil || whole.Status != api.StatusCompleted || whole.ExitCode != 0 || lastOf(said, api.MessageResult).Content != "The test passes now." {
+			if said := messages(t, whole.Output); err != nil || whole.Status != api.StatusCompleted || whole.ExitCode != 0 ||
+				lastOf(said, api.MessageResult).Content != "The test passes now." {
 				t.Errorf("%+v, %v", whole, err)
 			}
-			for name, want := range map[string]string{"add.py": "def add(a, b):\n    return a + b\n", "docs/NOTES.md": "# Notes\n\nadd() subtracted.\n"} {
+			for name, want := range map[string]string{"add.py": "def add(a, b):\n    return a + b\n",
+				"docs/NOTES.md": "# Notes\n\nadd() subtracted.\n"} {
 				if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != want {
 					t.Errorf("%s: %q %v", name, text, err)
 				}
 			}
 
 			var out bytes.Buffer
-			streamed, err := c.ExecuteStream(t.Context(), api.ExecuteRequest{Language: a.name, Code: "go on", WorkDir: dir}, client.Stream{Stdout: &out})
+			streamed, err := c.ExecuteStream(t.Context(), api.ExecuteRequest{Language: a.name, Code: "go on", WorkDir: dir},
+				client.Stream{Stdout: &out})
 			said := messages(t, out.String())
-			if err != nil || streamed.Status != api.StatusCompleted || !strings.Contains(lastOf(said, api.MessageToolResult).Output, "add() subtracted.") || lastOf(said, api.MessageUsage).Usage == nil {
+			if err != nil || streamed.Status != api.StatusCompleted ||
+				!strings.Contains(lastOf(said, api.MessageToolResult).Output, "add() subtracted.") ||
+				lastOf(said, api.MessageUsage).Usage == nil {
 				t.Errorf("%+v, %v: %s", streamed, err, &out)
 			}
-			if run := l.last(t); run.ID != streamed.ID || run.Agent != a.name || run.Directory != dir || !run.Bind || run.Result != "I went on." {
+			if run := l.last(t); run.ID != streamed.ID || run.Agent != a.name || run.Directory != dir || !run.Bind ||
+				run.Result != "I went on." {
 				t.Errorf("%+v", run)
 			}
 		})
 	}
 }
 
-// TestTokenFile: where a profile asks for it, an agent has a real token of its own, in
-// a file that can be read; that is said each time, and nothing is set on the way out.
-// Elsewhere there is no such file.
+// TestTokenFile: where a profile asks for it, an agent has a real token of its own, in a file that can be read; that is
+// said each time, and nothing is set on the way out. Elsewhere there is no such file.
 func TestTokenFile(t *testing.T) {
 	t.Run("native", func(t *testing.T) { tokenFile(t, newLab(t, both)) })
 	t.Run("docker", func(t *testing.T) {
@@ -82,7 +86,8 @@ func tokenFile(t *testing.T, l *lab) {
 	text := "profiles:\n"
 	for _, a := range agents {
 		variable := map[string]string{"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}[a.provider]
-		text += fmt.Sprintf("  - {name: own-%s, agent: %s, access: token-file, token_file: {path: %s, variable: %s}}\n", a.name, a.name, file, variable)
+		text += fmt.Sprintf("  - {name: own-%s, agent: %s, access: token-file, token_file: {path: %s, variable: %s}}\n",
+			a.name, a.name, file, variable)
 	}
 	l.write(t, "home/profiles.yaml", text)
 	for _, a := range agents {
@@ -98,7 +103,8 @@ func tokenFile(t *testing.T, l *lab) {
 				t.Errorf("%+v", run)
 			}
 			got = l.cove(t, dir, a.name, "--resume", "go on") // in the same sandbox: with the same token
-			if got.code != 0 || got.stdout != "I went on.\n" || !strings.Contains(got.stderr, "the real token of "+run.Exposes[0]) {
+			if got.code != 0 || got.stdout != "I went on.\n" ||
+				!strings.Contains(got.stderr, "the real token of "+run.Exposes[0]) {
 				t.Errorf("%+v", got)
 			}
 			for _, r := range l.models.Requests() {
@@ -107,11 +113,13 @@ func tokenFile(t *testing.T, l *lab) {
 				}
 			}
 			if a.name != "worker" { // which has no screen
-				if got := l.cove(t, dir, "new", ".", "--name", "own-"+a.name, "--profile", "own-"+a.name, "--json"); got.code != 0 || !strings.Contains(got.stderr, "the real token of "+run.Exposes[0]) {
+				if got := l.cove(t, dir, "new", ".", "--name", "own-"+a.name, "--profile", "own-"+a.name,
+					"--json"); got.code != 0 || !strings.Contains(got.stderr, "the real token of "+run.Exposes[0]) {
 					t.Errorf("%+v", got)
 				}
 			}
-			if got := l.cove(t, dir, "new", ".", "--no-attach", "--mount", file+":"+cove.Tokens+"/OWN:ro"); got.code == 0 || !strings.Contains(got.stderr, "which a profile alone puts") {
+			if got := l.cove(t, dir, "new", ".", "--no-attach", "--mount", file+":"+cove.Tokens+"/OWN:ro"); got.code == 0 ||
+				!strings.Contains(got.stderr, "which a profile alone puts") {
 				t.Errorf("%+v", got)
 			}
 			for sandbox, want := range map[string]string{run.SandboxName: token + "\n", "": ""} {
@@ -121,7 +129,8 @@ func tokenFile(t *testing.T, l *lab) {
 						t.Fatalf("%+v", got)
 					}
 				}
-				if got := l.cove(t, dir, "exec", sandbox, "--", "sh", "-c", "cat "+cove.Tokens+"/* 2>/dev/null || true"); got.stdout != want {
+				if got := l.cove(t, dir, "exec", sandbox, "--", "sh", "-c",
+					"cat "+cove.Tokens+"/* 2>/dev/null || true"); got.stdout != want {
 					t.Errorf("%s: %+v", sandbox, got)
 				}
 			}
@@ -149,15 +158,15 @@ func TestResume(t *testing.T) {
 			}
 			l.remembered(t, "mend it", "The test passes now.")
 			run := l.last(t)
-			if run.Sandbox != first.Sandbox || run.Session != first.Session || run.Usage.InputTokens != 210 || run.Usage.CacheReadTokens != 19850 {
+			if run.Sandbox != first.Sandbox || run.Session != first.Session || run.Usage.InputTokens != 210 ||
+				run.Usage.CacheReadTokens != 19850 {
 				t.Errorf("after %+v came %+v", first, run)
 			}
 		})
 	}
 }
 
-// TestSeveral: many work on one project at once, each on its own copy of it, and
-// nobody sees anything of the others.
+// TestSeveral: many work on one project at once, each on its own copy of it, and nobody sees anything of the others.
 func TestSeveral(t *testing.T) {
 	const each = 2
 	script := "aside: A title\nprompts:\n"
@@ -195,12 +204,14 @@ func TestSeveral(t *testing.T) {
 	for i, task := range tasks {
 		said := messages(t, results[i].stdout)
 		seen := lastOf(said, api.MessageToolResult).Output
-		if results[i].code != 0 || lastOf(said, api.MessageResult).Content != "This was "+task.name+"." || !strings.HasPrefix(seen, task.name+"\n") || strings.Count(seen, "made-") != 1 {
+		if results[i].code != 0 || lastOf(said, api.MessageResult).Content != "This was "+task.name+"." ||
+			!strings.HasPrefix(seen, task.name+"\n") || strings.Count(seen, "made-") != 1 {
 			t.Errorf("%s: %+v", task.name, results[i])
 		}
 		at := slices.IndexFunc(runs.Runs, func(r api.Run) bool { return r.Prompt == "do "+task.name })
 		run := runs.Runs[at]
-		if run.Agent != task.agent || run.Status != api.RunSucceeded || run.Session != said[0].Session || sandboxes[run.Sandbox] {
+		if run.Agent != task.agent || run.Status != api.RunSucceeded || run.Session != said[0].Session ||
+			sandboxes[run.Sandbox] {
 			t.Errorf("%s: %+v", task.name, run)
 		}
 		sandboxes[run.Sandbox] = true

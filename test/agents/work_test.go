@@ -53,9 +53,8 @@ prompts:
         usage: {input: 280, output: 20, cache_read: 9800}
 `
 
-// TestWork: the real agents work on a project, see that a test fails, mend it,
-// are kept from a host, and finish; what they did, said and used is known; the
-// provider got the key, which is nowhere else.
+// TestWork: the real agents work on a project, see that a test fails, mend it, are kept from a host, and finish; what
+// they did, said and used is known; the provider got the key, which is nowhere else.
 func TestWork(t *testing.T) {
 	l := newLab(t, work)
 	for _, a := range agents {
@@ -146,7 +145,8 @@ func checkMessages(t *testing.T, all []api.Message) {
 		t.Errorf("%d messages after the last", len(all)-at)
 	}
 	for _, m := range all {
-		if strings.Contains(m.Output, "user ") && (!strings.Contains(m.Output, "0\n") || strings.Contains(m.Output, "user 0,") || !strings.Contains(m.Output, "home writable")) {
+		if strings.Contains(m.Output, "user ") && (!strings.Contains(m.Output, "0\n") ||
+			strings.Contains(m.Output, "user 0,") || !strings.Contains(m.Output, "home writable")) {
 			t.Errorf("inside: %q", m.Output)
 		}
 	}
@@ -155,8 +155,10 @@ func checkMessages(t *testing.T, all []api.Message) {
 // checkRun: what is recorded of the run.
 func (l *lab) checkRun(t *testing.T, agent, dir string, run api.Run) {
 	t.Helper()
-	if run.Agent != agent || run.Status != api.RunSucceeded || run.Prompt != "make the test pass" || run.Result != "The test passes now; add() subtracted." ||
-		run.ExitCode == nil || *run.ExitCode != 0 || run.Session == "" && agent != "worker" || run.Directory != dir || run.EndedAt == nil || run.Version == "" && agent != "worker" {
+	if run.Agent != agent || run.Status != api.RunSucceeded || run.Prompt != "make the test pass" ||
+		run.Result != "The test passes now; add() subtracted." ||
+		run.ExitCode == nil || *run.ExitCode != 0 || run.Session == "" && agent != "worker" || run.Directory != dir ||
+		run.EndedAt == nil || run.Version == "" && agent != "worker" {
 		t.Errorf("%+v", run)
 	}
 	want := api.AgentUsage{InputTokens: 2750, OutputTokens: 435, CacheReadTokens: 66900, CacheWriteTokens: 9000}
@@ -187,8 +189,7 @@ func (l *lab) checkRun(t *testing.T, agent, dir string, run api.Run) {
 	}
 }
 
-// taken takes the work over, and returns the placeholder that was in the
-// sandbox.
+// taken takes the work over, and returns the placeholder that was in the sandbox.
 func (l *lab) taken(t *testing.T, dir string, run api.Run) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(dir, "placeholder")); err == nil {
@@ -197,7 +198,8 @@ func (l *lab) taken(t *testing.T, dir string, run api.Run) string {
 	if got := l.cove(t, dir, "apply", run.SandboxName); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	for name, want := range map[string]string{"add.py": "def add(a, b):\n    return a + b\n", "docs/NOTES.md": "# Notes\n\nadd() subtracted.\n", "draft.txt": "not committed\n"} {
+	for name, want := range map[string]string{"add.py": "def add(a, b):\n    return a + b\n",
+		"docs/NOTES.md": "# Notes\n\nadd() subtracted.\n", "draft.txt": "not committed\n"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != want {
 			t.Errorf("%s: %q %v", name, text, err)
 		}
@@ -211,7 +213,8 @@ func (l *lab) taken(t *testing.T, dir string, run api.Run) string {
 
 // keyed are the header in which each provider has the key, and what it is there.
 var keyed = map[string][2]string{
-	"api.anthropic.com": {"X-Api-Key", key}, "api.openai.com": {"Authorization", "Bearer " + key}, "generativelanguage.googleapis.com": {"X-Goog-Api-Key", key},
+	"api.anthropic.com": {"X-Api-Key", key}, "api.openai.com": {"Authorization", "Bearer " + key},
+	"generativelanguage.googleapis.com": {"X-Goog-Api-Key", key},
 }
 
 // checkProvider: every request had the key where it belongs, and nothing of the
@@ -229,7 +232,8 @@ func (l *lab) checkProvider(t *testing.T, host, placeholder string, want int) {
 		if at := keyed[host]; at[0] == "" || r.Header.Get(at[0]) != at[1] {
 			t.Errorf("%s %s without the key", r.Method, r.Path)
 		}
-		if placeholder != "" && strings.Contains(fmt.Sprint(r.Body, r.Path, r.Header), placeholder) || strings.Contains(r.Body+r.Path, key) {
+		if placeholder != "" && strings.Contains(fmt.Sprint(r.Body, r.Path, r.Header), placeholder) ||
+			strings.Contains(r.Body+r.Path, key) {
 			t.Errorf("%s %s has the placeholder, or the key where it does not belong", r.Method, r.Path)
 		}
 	}

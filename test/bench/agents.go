@@ -40,8 +40,7 @@ type agentLab struct {
 	asked chan struct{} // closed when the next request of an agent has come
 }
 
-// agents measures how long it takes until an agent asks its model for the first
-// time, with Cove and without.
+// agents measures how long it takes until an agent asks its model for the first time, with Cove and without.
 func (r *Report) agents(ctx context.Context, dir string, a asked) (err error) {
 	l, err := newAgentLab(ctx, filepath.Join(dir, "agents"))
 	if err != nil {
@@ -49,11 +48,17 @@ func (r *Report) agents(ctx context.Context, dir string, a asked) (err error) {
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
 	for _, m := range []match{
-		l.match("Claude Code", "claude", a.rounds/2, []string{"-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"},
-			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.address, "NODE_EXTRA_CA_CERTS="+l.trust, "IS_SANDBOX=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1"),
-		l.match("Codex", "codex", a.rounds/2, []string{"exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
-			"-c", `model_provider="own"`, "-c", fmt.Sprintf(`model_providers.own={name="own", base_url=%q, wire_api="responses", env_key="OPENAI_API_KEY"}`, l.address+"/v1"),
-			"-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false", "-c", "feedback.enabled=false", "-c", "features.plugins=false", "-c", "features.apps=false", "-"},
+		l.match("Claude Code", "claude", a.rounds/2, []string{"-p", "--output-format", "stream-json", "--verbose",
+			"--dangerously-skip-permissions"},
+			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.address, "NODE_EXTRA_CA_CERTS="+l.trust, "IS_SANDBOX=1",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1"),
+		l.match("Codex", "codex", a.rounds/2, []string{"exec", "--json", "--skip-git-repo-check",
+			"--dangerously-bypass-approvals-and-sandbox",
+			"-c", `model_provider="own"`, "-c",
+			fmt.Sprintf(`model_providers.own={name="own", base_url=%q, wire_api="responses", env_key="OPENAI_API_KEY"}`,
+				l.address+"/v1"),
+			"-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false", "-c", "feedback.enabled=false", "-c",
+			"features.plugins=false", "-c", "features.apps=false", "-"},
 			"OPENAI_API_KEY=placeholder", "SSL_CERT_FILE="+l.trust),
 		l.match("the worker", "worker", a.rounds/2, []string{"agentic", "--prompt-file", "-"},
 			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.address, "SSL_CERT_FILE="+l.trust),
@@ -112,11 +117,13 @@ func newAgentLab(ctx context.Context, dir string) (l *agentLab, err error) {
 		return l, err
 	}
 	providers := filepath.Join(dir, "providers.yaml")
-	text := fmt.Sprintf("providers:\n  - {name: anthropic, base_url: %[1]q}\n  - {name: openai, base_url: %[1]q}\n", l.address+"/v1")
+	text := fmt.Sprintf("providers:\n  - {name: anthropic, base_url: %[1]q}\n  - {name: openai, base_url: %[1]q}\n",
+		l.address+"/v1")
 	if err := os.WriteFile(providers, []byte(text), 0o644); err != nil {
 		return l, err
 	}
-	l.server, err = startServer(ctx, dir, -1, "COVE_GATEWAY_PROVIDERS="+providers, "COVE_GATEWAY_EXTRA_CAS="+l.trust, "COVE_LISTEN=")
+	l.server, err = startServer(ctx, dir, -1, "COVE_GATEWAY_PROVIDERS="+providers, "COVE_GATEWAY_EXTRA_CAS="+l.trust,
+		"COVE_LISTEN=")
 	return l, err
 }
 
@@ -147,8 +154,10 @@ func (l *agentLab) makeProject(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(l.project, "README"), []byte("a project\n"), 0o644); err != nil {
 		return err
 	}
-	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=A", "-c", "user.email=a@bench.test", "commit", "-qm", "Begin"}} {
-		if out, err := exec.CommandContext(ctx, "git", append([]string{"-C", l.project}, args...)...).CombinedOutput(); err != nil {
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"},
+		{"-c", "user.name=A", "-c", "user.email=a@bench.test", "commit", "-qm", "Begin"}} {
+		if out, err := exec.CommandContext(ctx, "git", append([]string{"-C", l.project}, args...)...).
+			CombinedOutput(); err != nil {
 			return fmt.Errorf("git %s: %w: %s", args[0], err, out)
 		}
 	}
@@ -180,8 +189,10 @@ func (l *agentLab) match(title, name string, rounds int, args []string, env ...s
 		programs[0], err = binary("cove-worker")
 	}
 	m := match{
-		title: "until " + title + " first asks its model", base: name + ", by itself", rounds: max(rounds, 5), rest: 100 * time.Millisecond,
-		note: "cove: a new sandbox with a new home and a private copy of the project, through the gateway, by a server that is there",
+		title: "until " + title + " first asks its model", base: name + ", by itself", rounds: max(rounds, 5),
+		rest: 100 * time.Millisecond,
+		note: "cove: a new sandbox with a new home and a private copy of the project, through the gateway, by a server " +
+			"that is there",
 	}
 	if err != nil || len(programs) != 1 {
 		m.contenders = []contender{{name: "cove " + name, why: "it is not installed"}}

@@ -28,8 +28,7 @@ import (
 	runtimes "github.com/cove-sandbox/cove/internal/runtime"
 )
 
-// coveUnderTest is a real server process, and two engines in this one: with
-// guests ready and without.
+// coveUnderTest is a real server process, and two engines in this one: with guests ready and without.
 type coveUnderTest struct {
 	*server
 	ready, unready engine.Engine
@@ -76,8 +75,7 @@ type server struct {
 	client *client.Client
 }
 
-// startServer starts one with its state below dir, on a processor of its own if
-// core is not negative.
+// startServer starts one with its state below dir, on a processor of its own if core is not negative.
 func startServer(ctx context.Context, dir string, core int, settings ...string) (*server, error) {
 	program, err := binary("cove")
 	if err != nil {
@@ -156,7 +154,8 @@ func (c *coveUnderTest) first(e engine.Engine) func(context.Context) error {
 		if err := sb.Bind(ctx, engine.Binding{}); err != nil {
 			return err
 		}
-		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"/bin/true"}, Env: rootfs.Env(cove.CodeUser), Dir: cove.WorkDir, Alone: true})
+		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"/bin/true"}, Env: rootfs.Env(cove.CodeUser),
+			Dir: cove.WorkDir, Alone: true})
 		if err != nil {
 			return err
 		}
@@ -173,7 +172,8 @@ func (c *coveUnderTest) first(e engine.Engine) func(context.Context) error {
 func (c *coveUnderTest) execute(language, code string, allow ...string) func(context.Context) error {
 	r := api.ExecuteRequest{Language: language, Code: code, Timeout: 60}
 	if len(allow) > 0 {
-		r.Permissions = &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: allow}}}
+		r.Permissions = &api.Permissions{Network: &api.NetworkPermission{Enabled: true,
+			GatewayPolicy: api.GatewayPolicy{Allow: allow}}}
 	}
 	return func(ctx context.Context) error {
 		e, err := c.client.Execute(ctx, r)

@@ -84,7 +84,8 @@ func (s gatewaySetup) open() (*gateway.Gateway, error) {
 		return nil, err
 	}
 	o := gateway.Options{Dir: s.Dir, Clock: clock.Real(), Log: log, Rate: gateway.Rate{PerSecond: endless, Burst: endless}}
-	o.Recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(decisions), Keep: 10_000, Clock: o.Clock, Log: log})
+	o.Recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(decisions), Keep: 10_000,
+		Clock: o.Clock, Log: log})
 	certificate, err := os.ReadFile(s.Roots)
 	if err != nil {
 		return nil, err

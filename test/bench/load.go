@@ -74,8 +74,7 @@ func loadRole(setup []byte, out *json.Encoder) error {
 	return runAll(jobs, out)
 }
 
-// aloneRole does the same with an origin of its own, which it starts beside it
-// and where no others come.
+// aloneRole does the same with an origin of its own, which it starts beside it and where no others come.
 func aloneRole(setup []byte, out *json.Encoder) (err error) {
 	var jobs []job
 	if err := json.Unmarshal(setup, &jobs); err != nil {
@@ -234,8 +233,7 @@ func (j job) open(host string) (connection, error) {
 	return &serial{c, bufio.NewReader(c), host, j.Port}, nil
 }
 
-// serial speaks HTTP/1.1 with as little ado as can be: whoever loads shares a
-// processor with the origin.
+// serial speaks HTTP/1.1 with as little ado as can be: whoever loads shares a processor with the origin.
 type serial struct {
 	net.Conn
 	answers *bufio.Reader
@@ -244,7 +242,8 @@ type serial struct {
 }
 
 func (s *serial) get(path string) (io.ReadCloser, error) {
-	if _, err := fmt.Fprintf(s.Conn, "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n", path, s.host, s.port); err != nil {
+	if _, err := fmt.Fprintf(s.Conn, "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n", path,
+		s.host, s.port); err != nil {
 		return nil, err
 	}
 	res, err := http.ReadResponse(s.answers, nil)
@@ -376,8 +375,7 @@ func (j job) sequence() (took, error) {
 	return j.timed(func() error { return ask(c) })
 }
 
-// eachNew asks new hosts for one answer each, from the first look for the name
-// to the last byte.
+// eachNew asks new hosts for one answer each, from the first look for the name to the last byte.
 func (j job) eachNew() (took, error) {
 	return j.timed(func() error {
 		c, err := j.open(newHost())
@@ -410,9 +408,13 @@ func (j job) idle(host func() string) (t took, err error) {
 func (j job) webSocket() (t took, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	transport := &http.Transport{DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return j.dial(anyHost) }}
+	transport := &http.Transport{DialTLSContext: func(context.Context, string, string) (net.Conn,
+		error) {
+		return j.dial(anyHost)
+	}}
 	defer transport.CloseIdleConnections()
-	c, _, err := websocket.Dial(ctx, fmt.Sprintf("wss://%s:%d/websocket", anyHost, j.Port), &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	c, _, err := websocket.Dial(ctx, fmt.Sprintf("wss://%s:%d/websocket", anyHost, j.Port),
+		&websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
 		return t, err
 	}

@@ -1,10 +1,8 @@
 //go:build linux
 
-// Command bench measures Cove beside whatever peers are installed, in one run
-// and in turn, so that a machine whose speed drifts is fair to all: a plain
-// process, bubblewrap, runc and docker; its gateway beside a reverse proxy of
-// Go's standard library and mitmproxy; and agents in it beside the same ones by
-// themselves. It prints tables of medians with
+// Command bench measures Cove beside whatever peers are installed, in one run and in turn, so that a machine whose
+// speed drifts is fair to all: a plain process, bubblewrap, runc and docker; its gateway beside a reverse proxy of Go's
+// standard library and mitmproxy; and agents in it beside the same ones by themselves. It prints tables of medians with
 // ratios, and writes every sample as JSON.
 //
 //	go run ./test/bench [-rounds 30] [-json bench.json] [-part PART] [-only NAME] [-row ROW]
@@ -40,7 +38,8 @@ type match struct {
 	base       string // the contender that ratios are relative to
 	contenders []contender
 	rounds     int
-	rest       time.Duration // between runs: for the one before to be cleaned up, and for what is kept ready to be there again
+	// between runs: for the one before to be cleaned up, and for what is kept ready to be there again
+	rest time.Duration
 }
 
 // shortRest is enough for one sandbox of those that are kept ready.
@@ -117,7 +116,8 @@ func bench(ctx context.Context, a asked) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cove.close()) }()
-	report := Report{Machine: runtime.GOARCH, Kernel: kernel(), CPUs: runtime.NumCPU(), Time: time.Now().UTC(), Figures: map[string]float64{}}
+	report := Report{Machine: runtime.GOARCH, Kernel: kernel(), CPUs: runtime.NumCPU(), Time: time.Now().UTC(),
+		Figures: map[string]float64{}}
 	if a.part == "" || a.part == "sandboxes" {
 		if err := report.sandboxes(ctx, dir, cove, a); err != nil {
 			return err
@@ -182,7 +182,8 @@ func matches(c *coveUnderTest, p peers, rounds int) []match {
 		{
 			title: "first command: make a sandbox, run /bin/true in it, have its exit code", base: "cove", rounds: rounds,
 			note: "cove: namespaces, root, limits and seccomp are made for the request, in a guest process that was waiting\n" +
-				"cove (nothing ready): that process is made for the request too\nall with the same limits, but for bubblewrap, which has none",
+				"cove (nothing ready): that process is made for the request too\nall with the same limits, but for bubblewrap, " +
+				"which has none",
 			contenders: []contender{
 				{name: "cove", run: c.first(c.ready)},
 				{name: "cove (nothing ready)", run: c.first(c.unready)},
@@ -214,8 +215,7 @@ func matches(c *coveUnderTest, p peers, rounds int) []match {
 	}
 }
 
-// play has every contender run once in each round, after a round that does not
-// count.
+// play has every contender run once in each round, after a round that does not count.
 func (m match) play(ctx context.Context, only string) ([]Result, error) {
 	results := make([]Result, len(m.contenders))
 	for i, c := range m.contenders {

@@ -33,7 +33,8 @@ type measure struct {
 var measures = []measure{
 	{name: "HTTP/1.1: requests/s", ask: job{Do: doRate, Protocol: "http/1.1", Seconds: 1}, target: 6000, least: true},
 	{name: "HTTP/2: requests/s", ask: job{Do: doRate, Protocol: "h2", Seconds: 1}},
-	{name: "HTTP/1.1, reused connection: ms", ask: job{Do: doReused, Protocol: "http/1.1", Count: 400}, target: 0.3, added: true},
+	{name: "HTTP/1.1, reused connection: ms", ask: job{Do: doReused, Protocol: "http/1.1", Count: 400},
+		target: 0.3, added: true},
 	{name: "HTTP/2, reused connection: ms", ask: job{Do: doReused, Protocol: "h2", Count: 400}, target: 0.3, added: true},
 	{name: "HTTP/1.1, new host: ms", ask: job{Do: doNew, Protocol: "http/1.1", Count: 40}, target: 1.5, added: true},
 	{name: "HTTP/2, new host: ms", ask: job{Do: doNew, Protocol: "h2", Count: 40}, target: 1.5, added: true},
@@ -41,8 +42,7 @@ var measures = []measure{
 	{name: "event stream, first event: ms", ask: job{Do: doEvents, Protocol: "h2", Count: 40}, added: true},
 }
 
-// cpu is the row of the processor time that it took; empty if that is not
-// measured.
+// cpu is the row of the processor time that it took; empty if that is not measured.
 func (m measure) cpu() string {
 	switch m.ask.Do {
 	case doRate:
@@ -132,7 +132,8 @@ func newNetwork(ctx context.Context, dir string, a asked) (n *network, err error
 		return n, fmt.Errorf("%s: %w", coveInside, err)
 	}
 	n.all = append(n.all, inside...)
-	for _, b := range []between{{name: coveLoopback, start: n.gateway}, {name: "Go reverse proxy", start: n.reverse}, {name: "mitmproxy", start: n.mitmproxy}} {
+	for _, b := range []between{{name: coveLoopback, start: n.gateway}, {name: "Go reverse proxy", start: n.reverse},
+		{name: "mitmproxy", start: n.mitmproxy}} {
 		if a.only != "" && b.name != coveLoopback && !strings.Contains(strings.ToLower(b.name), a.only) {
 			b.why = "not asked for"
 			n.all = append(n.all, b)
@@ -197,41 +198,46 @@ const (
 	coveLoopback = "cove, on loopback"
 )
 
-// inside are processes in sandboxes: one that has its origin beside it, in the
-// same sandbox, so that nobody is between; and how Cove is used, one that knows
-// of no proxy, and the server that has its gateway.
+// inside are processes in sandboxes: one that has its origin beside it, in the same sandbox, so that nobody is between;
+// and how Cove is used, one that knows of no proxy, and the server that has its gateway.
 func (n *network) inside(ctx context.Context) ([]between, error) {
 	program := filepath.Join(n.dir, "load")
 	if err := copyProgram(program); err != nil {
 		return nil, err
 	}
-	s, err := startServer(ctx, n.dir, measuredCore, "COVE_GATEWAY_RESOLVER="+n.origin.Names, "COVE_GATEWAY_EXTRA_CAS="+n.files.Authority,
-		"COVE_GATEWAY_PRIVATE_CIDRS=127.0.0.1/32", fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_PER_SECOND=", endless), fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_BURST=", endless),
+	s, err := startServer(ctx, n.dir, measuredCore, "COVE_GATEWAY_RESOLVER="+n.origin.Names,
+		"COVE_GATEWAY_EXTRA_CAS="+n.files.Authority,
+		"COVE_GATEWAY_PRIVATE_CIDRS=127.0.0.1/32", fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_PER_SECOND=", endless),
+		fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_BURST=", endless),
 		"COVE_SANDBOX_ALLOWED_WORKDIR_ROOTS="+n.dir, "COVE_SANDBOX_CGROUP_PARENT=cove-bench-network")
 	if err != nil {
 		return nil, err
 	}
 	n.stops = append(n.stops, s.close)
 	in := func(name string, pid int, role string) between {
-		return between{name: name, pid: pid, way: func(j job) (job, error) { return j, nil }, load: func(ctx context.Context, jobs []job) ([]took, error) {
-			setup, err := json.Marshal(jobs)
-			if err != nil {
-				return nil, err
-			}
-			e, err := s.client.Execute(ctx, api.ExecuteRequest{
-				Language: "sh", Code: "exec " + strings.Join(onCore(otherCore, "/bench/load", "role", role, `"$1"`), " "), Args: []string{string(setup)},
-				Timeout: 60, Spec: api.Spec{Limits: &api.Limits{CPUs: 2, PIDs: 100, MemoryMB: 512, StdoutKB: 1024}, Mounts: []api.Mount{{Source: program, Target: "/bench/load", ReadOnly: true}}},
-				Permissions: &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: []string{n.origin.allowed()}}}},
-			})
-			if err != nil {
-				return nil, err
-			}
-			var all []took
-			if err := json.Unmarshal([]byte(e.Output), &all); err != nil {
-				return nil, fmt.Errorf("it said %q and %q: %w", e.Output, e.Stderr, err)
-			}
-			return all, failures(all)
-		}}
+		return between{name: name, pid: pid, way: func(j job) (job, error) { return j, nil },
+			load: func(ctx context.Context, jobs []job) ([]took, error) {
+				setup, err := json.Marshal(jobs)
+				if err != nil {
+					return nil, err
+				}
+				e, err := s.client.Execute(ctx, api.ExecuteRequest{
+					Language: "sh", Code: "exec " + strings.Join(onCore(otherCore, "/bench/load", "role", role, `"$1"`), " "),
+					Args:    []string{string(setup)},
+					Timeout: 60, Spec: api.Spec{Limits: &api.Limits{CPUs: 2, PIDs: 100, MemoryMB: 512, StdoutKB: 1024},
+						Mounts: []api.Mount{{Source: program, Target: "/bench/load", ReadOnly: true}}},
+					Permissions: &api.Permissions{Network: &api.NetworkPermission{Enabled: true,
+						GatewayPolicy: api.GatewayPolicy{Allow: []string{n.origin.allowed()}}}},
+				})
+				if err != nil {
+					return nil, err
+				}
+				var all []took
+				if err := json.Unmarshal([]byte(e.Output), &all); err != nil {
+					return nil, fmt.Errorf("it said %q and %q: %w", e.Output, e.Stderr, err)
+				}
+				return all, failures(all)
+			}}
 	}
 	return []between{in(directInside, 0, "alone"), in(coveInside, s.pid(), "load")}, nil
 }
@@ -279,15 +285,15 @@ func same(way func(job) job) func(int) ([]func(job) job, error) {
 // reverse starts a reverse proxy, which clients take for the origin.
 func (n *network) reverse() (*started, error) {
 	var address string
-	p, err := startRole(measuredCore, "reverse", reverseSetup{n.files, n.origin.Address}, &address, "SSL_CERT_FILE="+n.files.Authority)
+	p, err := startRole(measuredCore, "reverse", reverseSetup{n.files, n.origin.Address}, &address,
+		"SSL_CERT_FILE="+n.files.Authority)
 	if err != nil {
 		return nil, err
 	}
 	return &started{p, same(func(j job) job { j.To, j.Roots = address, n.files.Authority; return j })}, nil
 }
 
-// mitmproxy starts mitmdump. It is told the address of the origin, and looks no
-// name up.
+// mitmproxy starts mitmdump. It is told the address of the origin, and looks no name up.
 func (n *network) mitmproxy() (*started, error) {
 	program, err := exec.LookPath("mitmdump")
 	if err != nil {
@@ -300,7 +306,8 @@ func (n *network) mitmproxy() (*started, error) {
 	address := ln.Addr().(*net.TCPAddr)
 	ln.Close()
 	home := filepath.Join(n.dir, "mitmproxy")
-	p, err := start(onCore(measuredCore, program, "--quiet", "--listen-host", address.IP.String(), "--listen-port", strconv.Itoa(address.Port),
+	p, err := start(onCore(measuredCore, program, "--quiet", "--listen-host", address.IP.String(), "--listen-port",
+		strconv.Itoa(address.Port),
 		"--set", "flow_detail=0", "--set", "confdir="+home, "--set", "ssl_verify_upstream_trusted_ca="+n.files.Authority))
 	if err != nil {
 		return nil, err
@@ -427,7 +434,8 @@ func (n *network) idle(b between, row string, do action) error {
 // setUp measures what a network adds to an execution.
 func (n *network) setUp(ctx context.Context, c *coveUnderTest, rounds int) error {
 	results, err := (match{rounds: rounds, rest: 100 * time.Millisecond, contenders: []contender{
-		{name: direct, run: c.execute("sh", "echo 1")}, {name: coveInside, run: c.execute("sh", "echo 1", n.origin.allowed())},
+		{name: direct, run: c.execute("sh", "echo 1")},
+		{name: coveInside, run: c.execute("sh", "echo 1", n.origin.allowed())},
 	}}).play(ctx, "")
 	for _, r := range results {
 		n.sample(rowSetUp, r.Name, r.MS...)

@@ -46,8 +46,7 @@ func (o origin) port() uint16 { return netip.MustParseAddrPort(o.Address).Port()
 // pair names the files of a certificate, and of the authority that vouches for it.
 type pair struct{ Authority, Certificate, Key string }
 
-// newPair makes them, for the domain and for this machine, as programs on it and
-// in sandboxes call it.
+// newPair makes them, for the domain and for this machine, as programs on it and in sandboxes call it.
 func newPair(dir string) (p pair, err error) {
 	p = pair{filepath.Join(dir, "authority.pem"), filepath.Join(dir, "origin.pem"), filepath.Join(dir, "origin.key")}
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -60,11 +59,13 @@ func newPair(dir string) (p pair, err error) {
 	}
 	from, until := time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
 	root := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of the benchmark"}, NotBefore: from, NotAfter: until,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of the benchmark"}, NotBefore: from,
+		NotAfter: until,
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: []string{"*." + domain, "localhost", policy.HostService}, NotBefore: from, NotAfter: until,
+		SerialNumber: big.NewInt(2), DNSNames: []string{"*." + domain, "localhost", policy.HostService}, NotBefore: from,
+		NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, made := range []struct {
@@ -93,7 +94,8 @@ func (p pair) listenTLS() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}})
+	return tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate},
+		NextProtos: []string{"h2", "http/1.1"}})
 }
 
 var quiet = log.New(io.Discard, "", 0)
@@ -156,7 +158,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 func here(w dns.ResponseWriter, q *dns.Msg) {
 	a := new(dns.Msg).SetReply(q)
 	if q.Question[0].Qtype == dns.TypeA {
-		a.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: net.IPv4(127, 0, 0, 1)}}
+		a.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET},
+			A: net.IPv4(127, 0, 0, 1)}}
 	}
 	w.WriteMsg(a)
 }
@@ -167,8 +170,7 @@ type reverseSetup struct {
 	Origin string
 }
 
-// reverseRole is a plain reverse proxy of the standard library, with TLS on
-// both sides and one certificate.
+// reverseRole is a plain reverse proxy of the standard library, with TLS on both sides and one certificate.
 func reverseRole(setup []byte, out *json.Encoder) error {
 	var s reverseSetup
 	if err := json.Unmarshal(setup, &s); err != nil {
@@ -179,9 +181,10 @@ func reverseRole(setup []byte, out *json.Encoder) error {
 		return err
 	}
 	var dialer net.Dialer
-	transport := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return dialer.DialContext(ctx, network, s.Origin)
-	}}
+	transport := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, s.Origin)
+		}}
 	proxy := &httputil.ReverseProxy{Transport: transport, ErrorLog: quiet, Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "https", r.In.Host, r.In.Host
 	}}

@@ -22,8 +22,7 @@ import (
 	runtimes "github.com/cove-sandbox/cove/internal/runtime"
 )
 
-// peers are the other ways to run a command contained, on the same root: the
-// host's toolchain, read-only.
+// peers are the other ways to run a command contained, on the same root: the host's toolchain, read-only.
 type peers struct {
 	dir        string
 	host       rootfs.Host
@@ -104,8 +103,10 @@ func (p peers) docker(args ...string) contender {
 		return contender{name: "docker run", why: p.dockerWhy}
 	}
 	l := runtimes.Defaults
-	all := []string{"docker", "run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-		"--memory", strconv.FormatInt(l.Memory, 10), "--cpus", fmt.Sprint(l.CPUs), "--pids-limit", strconv.FormatInt(l.PIDs, 10),
+	all := []string{"docker", "run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt",
+		"no-new-privileges",
+		"--memory", strconv.FormatInt(l.Memory, 10), "--cpus", fmt.Sprint(l.CPUs), "--pids-limit",
+		strconv.FormatInt(l.PIDs, 10),
 		"--tmpfs", "/tmp", "--user", "65534"}
 	for _, d := range p.host.Dirs {
 		all = append(all, "-v", d+":"+d+":ro")
@@ -149,14 +150,16 @@ func (p peers) bundle(dir string, args []string) error {
 	quota, period := int64(l.CPUs*100_000), uint64(100_000)
 	spec := specs.Spec{
 		Version: "1.0.2", Root: &specs.Root{Path: "rootfs", Readonly: true},
-		Process: &specs.Process{Args: args, Env: []string{"PATH=" + rootfs.Path}, Cwd: "/", NoNewPrivileges: true, User: specs.User{UID: 65534, GID: 65534}},
+		Process: &specs.Process{Args: args, Env: []string{"PATH=" + rootfs.Path}, Cwd: "/", NoNewPrivileges: true,
+			User: specs.User{UID: 65534, GID: 65534}},
 		Mounts: []specs.Mount{
 			{Source: "proc", Destination: "/proc", Type: "proc"},
 			{Source: "tmpfs", Destination: "/dev", Type: "tmpfs", Options: []string{"nosuid", "mode=755"}},
 			{Source: "tmpfs", Destination: "/tmp", Type: "tmpfs", Options: []string{"nosuid", "nodev"}},
 		},
 		Linux: &specs.Linux{
-			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
+			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+				{Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace}},
 			MaskedPaths: rootfs.Masked, ReadonlyPaths: rootfs.ReadOnly, Seccomp: profile,
 			Resources: &specs.LinuxResources{
@@ -166,7 +169,8 @@ func (p peers) bundle(dir string, args []string) error {
 		},
 	}
 	for _, d := range p.host.Dirs {
-		spec.Mounts = append(spec.Mounts, specs.Mount{Source: d, Destination: d, Type: "bind", Options: []string{"rbind", "ro"}})
+		spec.Mounts = append(spec.Mounts, specs.Mount{Source: d, Destination: d, Type: "bind",
+			Options: []string{"rbind", "ro"}})
 	}
 	root := filepath.Join(dir, "rootfs")
 	if err := os.MkdirAll(root, 0o755); err != nil {

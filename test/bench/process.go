@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roles are what this program does as a process of its own. Each reads its
-// setup as JSON from its arguments, answers with a line of JSON on standard
-// output, and ends with its standard input.
+// roles are what this program does as a process of its own. Each reads its setup as JSON from its arguments, answers
+// with a line of JSON on standard output, and ends with its standard input.
 var roles = map[string]func(setup []byte, out *json.Encoder) error{
 	"origin": originRole, "reverse": reverseRole, "gateway": gatewayRole, "load": loadRole, "alone": aloneRole,
 }

@@ -33,7 +33,8 @@ func rows() (all []row) {
 	for _, m := range measures {
 		all = append(all, row{name: m.name, target: m.target, least: m.least, added: m.added})
 		if m.ask.Do == doNew {
-			all = append(all, row{name: strings.Replace(m.name, ": ms", " from a sandbox: ms", 1), target: m.target, added: true, inside: m.name})
+			all = append(all, row{name: strings.Replace(m.name, ": ms", " from a sandbox: ms", 1), target: m.target, added: true,
+				inside: m.name})
 		}
 		if m.cpu() != "" {
 			cpu := row{name: m.cpu()}
@@ -43,7 +44,8 @@ func rows() (all []row) {
 			all = append(all, cpu)
 		}
 	}
-	return append(all, row{name: rowIdle, target: targetIdleMiB}, row{name: rowSpread, target: targetIdleMiB}, row{name: rowSetUp, target: targetSetUpMS, added: true})
+	return append(all, row{name: rowIdle, target: targetIdleMiB}, row{name: rowSpread, target: targetIdleMiB},
+		row{name: rowSetUp, target: targetSetUpMS, added: true})
 }
 
 // rows are those that were asked for.

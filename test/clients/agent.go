@@ -12,13 +12,13 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// agentProgram is the loop of an agent, on an API of an SDK's: it calls what the
-// model calls until the model calls nothing. Nothing runs: each tool answers with
-// what it was given. It prints what it sees, and the status of an error.
+// agentProgram is the loop of an agent, on an API of an SDK's: it calls what the model calls until the model calls
+// nothing. Nothing runs: each tool answers with what it was given. It prints what it sees, and the status of an error.
 //
 //	agent messages|chat|responses whole|stream PROMPT
 func agentProgram(ctx context.Context, args []string) error {
-	apis := map[string]func(context.Context, bool, string) error{"messages": messagesAgent, "chat": chatAgent, "responses": responsesAgent}
+	apis := map[string]func(context.Context, bool, string) error{"messages": messagesAgent, "chat": chatAgent,
+		"responses": responsesAgent}
 	if len(args) != 3 || apis[args[0]] == nil {
 		return errors.New("usage: agent messages|chat|responses whole|stream PROMPT")
 	}
@@ -41,7 +41,8 @@ func messagesAgent(ctx context.Context, stream bool, prompt string) error {
 	client := anthropic.NewClient()
 	ask := anthropic.MessageNewParams{Model: "scripted", MaxTokens: 1000,
 		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(prompt))},
-		Tools:    []anthropic.ToolUnionParam{{OfTool: &anthropic.ToolParam{Name: "bash", InputSchema: anthropic.ToolInputSchemaParam{Properties: command, Required: []string{"command"}}}}}}
+		Tools: []anthropic.ToolUnionParam{{OfTool: &anthropic.ToolParam{Name: "bash",
+			InputSchema: anthropic.ToolInputSchemaParam{Properties: command, Required: []string{"command"}}}}}}
 	for {
 		said, err := func() (*anthropic.Message, error) {
 			if !stream {
@@ -83,7 +84,8 @@ func chatAgent(ctx context.Context, stream bool, prompt string) error {
 	client := openai.NewClient()
 	ask := openai.ChatCompletionNewParams{Model: "scripted",
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(prompt)},
-		Tools:    []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{Name: "bash", Parameters: parameters})}}
+		Tools: []openai.ChatCompletionToolUnionParam{
+			openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{Name: "bash", Parameters: parameters})}}
 	for {
 		said, err := func() (*openai.ChatCompletion, error) {
 			if !stream {
@@ -123,10 +125,12 @@ func chatAgent(ctx context.Context, stream bool, prompt string) error {
 
 func responsesAgent(ctx context.Context, stream bool, prompt string) error {
 	client := openai.NewClient()
-	input := responses.ResponseInputParam{responses.ResponseInputItemParamOfMessage(prompt, responses.EasyInputMessageRoleUser)}
+	input := responses.ResponseInputParam{responses.ResponseInputItemParamOfMessage(prompt,
+		responses.EasyInputMessageRoleUser)}
 	tool := responses.FunctionToolParam{Name: "bash", Parameters: parameters, Strict: openai.Bool(true)}
 	for {
-		ask := responses.ResponseNewParams{Model: "scripted", Input: responses.ResponseNewParamsInputUnion{OfInputItemList: input},
+		ask := responses.ResponseNewParams{Model: "scripted",
+			Input: responses.ResponseNewParamsInputUnion{OfInputItemList: input},
 			Tools: []responses.ToolUnionParam{{OfFunction: &tool}}}
 		said, err := func() (*responses.Response, error) {
 			if !stream {
@@ -154,7 +158,8 @@ func responsesAgent(ctx context.Context, stream bool, prompt string) error {
 				fmt.Println("thinks", i.Summary[0].Text)
 			case responses.ResponseOutputMessage:
 				fmt.Println("says", i.Content[0].Text)
-				input = append(input, responses.ResponseInputItemParamOfMessage(i.Content[0].Text, responses.EasyInputMessageRoleAssistant))
+				input = append(input, responses.ResponseInputItemParamOfMessage(i.Content[0].Text,
+					responses.EasyInputMessageRoleAssistant))
 			case responses.ResponseFunctionToolCall:
 				fmt.Println("calls", i.Name, i.Arguments)
 				answer := responses.ResponseInputItemParamOfFunctionCallOutput(i.Arguments)

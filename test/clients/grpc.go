@@ -81,8 +81,7 @@ func wait(_ any, s grpc.ServerStream) error {
 	return status.FromContextError(s.Context().Err()).Err()
 }
 
-// grpcOrigin serves on the socket it has inherited as descriptor 3, with a
-// certificate and its key from files.
+// grpcOrigin serves on the socket it has inherited as descriptor 3, with a certificate and its key from files.
 func grpcOrigin(ctx context.Context, args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: clients grpc-origin CERTIFICATE KEY 3<SOCKET")

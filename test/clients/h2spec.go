@@ -21,13 +21,13 @@ type conformance struct {
 	Failed          []string // group/sequence and description
 }
 
-// h2specProgram tests the HTTP/2 server at a host, port 443: all, or sections
-// like "http2/6".
+// h2specProgram tests the HTTP/2 server at a host, port 443: all, or sections like "http2/6".
 func h2specProgram(_ context.Context, args []string) error {
 	if len(args) < 1 {
 		return errors.New("usage: clients h2spec HOST [SECTION…]")
 	}
-	c := &config.Config{Host: args[0], Port: 443, Path: "/", Timeout: 2 * time.Second, MaxHeaderLen: 4000, TLS: true, Strict: true, Sections: args[1:]}
+	c := &config.Config{Host: args[0], Port: 443, Path: "/", Timeout: 2 * time.Second, MaxHeaderLen: 4000, TLS: true,
+		Strict: true, Sections: args[1:]}
 	var found conformance
 	for _, group := range []*spec.TestGroup{generic.Spec(), http2.Spec(), hpack.Spec()} {
 		group.Test(c)

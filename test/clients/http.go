@@ -7,8 +7,7 @@ import (
 	"net/http"
 )
 
-// httpProgram gets URLs with Go's own client: by the environment, and as one
-// that knows of no proxy.
+// httpProgram gets URLs with Go's own client: by the environment, and as one that knows of no proxy.
 func httpProgram(ctx context.Context, urls []string) error {
 	for _, proxied := range []bool{true, false} {
 		transport := http.DefaultTransport.(*http.Transport).Clone()

@@ -1,7 +1,6 @@
-// Command clients is programs that people run in sandboxes and that speak more
-// than a command line can: model SDKs, gRPC, WebSocket, h2spec. Tests of the
-// gateway run it inside, and its gRPC server as an origin. It is a module of
-// its own, so that what it needs is no dependency of Cove.
+// Command clients is programs that people run in sandboxes and that speak more than a command line can: model SDKs,
+// gRPC, WebSocket, h2spec. Tests of the gateway run it inside, and its gRPC server as an origin. It is a module of its
+// own, so that what it needs is no dependency of Cove.
 package main
 
 import (

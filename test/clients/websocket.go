@@ -9,9 +9,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// webSocketProgram talks to a server that sends messages back, pings it, and
-// asks it to close with a code; then it waits on the second URL until somebody
-// ends the connection.
+// webSocketProgram talks to a server that sends messages back, pings it, and asks it to close with a code; then it
+// waits on the second URL until somebody ends the connection.
 func webSocketProgram(ctx context.Context, urls []string) error {
 	socket, _, err := websocket.Dial(ctx, urls[0], nil)
 	if err != nil {

@@ -27,29 +27,40 @@ type act struct {
 func program(t *target, s *service, p project) []part {
 	return []part{
 		{"Ordinary programs run", []act{
-			{"Python", run("python", "import os, sys\nprint('Python', sys.version.split()[0], 'as uid', os.getuid())"), "", prints("Python 3")},
-			{"Node, with an argument", append(run("node", "console.log('Node', process.version, 'says', process.argv[2])"), "--", "hello"), "", prints("says hello")},
+			{"Python", run("python", "import os, sys\nprint('Python', sys.version.split()[0], 'as uid', os.getuid())"), "",
+				prints("Python 3")},
+			{"Node, with an argument", append(run("node", "console.log('Node', process.version, 'says', process.argv[2])"), "--",
+				"hello"), "", prints("says hello")},
 			{"Bash, with piped input", run("bash", "while read -r word; do echo ${word^^}; done"), "one\ntwo\n", prints("TWO")},
 			{"A program's own exit code", run("bash", "echo failing >&2; exit 3"), "", exits(3)},
 		}},
 		{"They see nothing of the host", []act{
-			{"Files", run("bash", "for f in /etc/shadow /root/. /home/*/. /var/lib/.; do\n  if head -c1 $f/* $f >/dev/null 2>&1\n  then echo $f is OPEN; else echo $f is closed; fi\ndone\ntouch /usr/x || true"),
+			{"Files",
+				run("bash",
+					"for f in /etc/shadow /root/. /home/*/. /var/lib/.; do\n  if head -c1 $f/* $f >/dev/null 2>&1\n  then echo $f "+
+						"is OPEN; else echo $f is closed; fi\ndone\ntouch /usr/x || true"),
 				"", all(prints("/etc/shadow is closed"), lacks("OPEN"))},
 			{"Processes", run("bash", "echo /proc/[0-9]* | wc -w; kill -9 -1"), "", sees(12)},
 			{"Privileges", run("python", privileges), "", all(prints("mount: "), lacks("ALLOWED"))},
 		}},
 		{"Hostile programs are stopped", []act{
-			{"Fork bomb", append(run("python", "import os\nwhile True:\n    os.fork()"), "--timeout", "5s"), "", stopped("too many processes", "out of time")},
-			{"Memory hog", run("python", "hog = []\nwhile True:\n    hog.append(bytearray(16 << 20))"), "", stopped("out of memory")},
+			{"Fork bomb", append(run("python", "import os\nwhile True:\n    os.fork()"), "--timeout", "5s"), "",
+				stopped("too many processes", "out of time")},
+			{"Memory hog", run("python", "hog = []\nwhile True:\n    hog.append(bytearray(16 << 20))"), "",
+				stopped("out of memory")},
 			{"Endless loop", append(run("node", "for (;;) {}"), "--timeout", "2s"), "", all(stopped("out of time"), exits(124))},
-			{"Disk filler", append(run("bash", "while :; do head -c 1M /dev/zero >>/tmp/big || exit; done"), "--disk", "32M"), "", stopped("disk full")},
+			{"Disk filler", append(run("bash", "while :; do head -c 1M /dev/zero >>/tmp/big || exit; done"), "--disk", "32M"),
+				"", stopped("disk full")},
 			{"Output flood", append(run("bash", "yes flood"), "--timeout", "5s"), "", stopped("too much output", "out of time")},
-			{"A way out, to this machine", run("python", t.attempt()), "", all(prints("host: "), lacks("CONNECTED"), t.untouched)},
+			{"A way out, to this machine", run("python", t.attempt()), "",
+				all(prints("host: "), lacks("CONNECTED"), t.untouched)},
 			{"A way out, to the world", run("python", away), "", all(prints("interfaces: ['lo']"), lacks("CONNECTED"))},
 		}},
 		{"Others reach what you say, and never hold a key", []act{
-			{"A service, by a key of which it has a placeholder", s.call(), "", all(prints("welcome, you sent ****"), prints("my key is placeholder-"), lacks(s.key))},
-			{"A place that nobody allowed", append(run("python", elsewhere), "--allow", "somewhere.example"), "", prints("403 blocked: no rule allows elsewhere.example")},
+			{"A service, by a key of which it has a placeholder", s.call(), "",
+				all(prints("welcome, you sent ****"), prints("my key is placeholder-"), lacks(s.key))},
+			{"A place that nobody allowed", append(run("python", elsewhere), "--allow", "somewhere.example"), "",
+				prints("403 blocked: no rule allows elsewhere.example")},
 		}},
 		{"Coding agents work without a key, and you take over what they did", p.tasks()},
 	}
@@ -75,8 +86,7 @@ for host in "192.0.2.1", "cove.example":
     except OSError as e:
         print(host + ":", e.strerror)`
 
-// target is a server of the demo's own on this machine, which programs inside
-// must not reach.
+// target is a server of the demo's own on this machine, which programs inside must not reach.
 type target struct {
 	l       net.Listener
 	reached atomic.Int64
@@ -117,7 +127,8 @@ func (t *target) close() { t.l.Close() }
 
 func (t *target) attempt() string {
 	_, port, _ := net.SplitHostPort(t.l.Addr().String())
-	return "import socket\ntry:\n    socket.create_connection((\"127.0.0.1\", " + port + "), 5)\n    print(\"host: CONNECTED\")\nexcept OSError as e:\n    print(\"host:\", e.strerror)"
+	return "import socket\ntry:\n    socket.create_connection((\"127.0.0.1\", " +
+		port + "), 5)\n    print(\"host: CONNECTED\")\nexcept OSError as e:\n    print(\"host:\", e.strerror)"
 }
 
 func (t *target) untouched(result) string {
@@ -167,8 +178,7 @@ func exits(code int) func(result) string {
 	}
 }
 
-// sees bounds how many processes a program counts, and lets it end by its own
-// signal.
+// sees bounds how many processes a program counts, and lets it end by its own signal.
 func sees(most int) func(result) string {
 	return func(r result) string {
 		var n int

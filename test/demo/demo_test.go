@@ -11,7 +11,8 @@ import (
 func stub(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cove")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\ncase $1 in version) echo cove stub; exit;; esac\n"+script), 0o755); err != nil {
+	if err := os.WriteFile(path, []byte("#!/bin/sh\ncase $1 in version) echo cove stub; exit;; esac\n"+script),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -48,8 +49,7 @@ func TestDemoNoticesWhatIsNotStopped(t *testing.T) {
 	}
 }
 
-// TestDemoNoticesAWayOut: a connection from inside fails it, whatever the
-// program prints about it.
+// TestDemoNoticesAWayOut: a connection from inside fails it, whatever the program prints about it.
 func TestDemoNoticesAWayOut(t *testing.T) {
 	target, err := newTarget()
 	if err != nil {
@@ -82,8 +82,10 @@ func TestJudges(t *testing.T) {
 	}{
 		{"stopped", stopped("out of memory"), result{stderr: "x\ncove: stopped: out of memory (limit 1 MiB)\n"}, true},
 		{"stopped by something else", stopped("out of memory"), result{stderr: "cove: stopped: out of time\n"}, false},
-		{"the program's own words do not count", stopped("out of memory"), result{stdout: "cove: stopped: out of memory\n"}, false},
-		{"a note is no verdict", stopped("out of time"), result{stderr: "cove: stopped: out of time\ncove: note: line 1\n"}, true},
+		{"the program's own words do not count", stopped("out of memory"),
+			result{stdout: "cove: stopped: out of memory\n"}, false},
+		{"a note is no verdict", stopped("out of time"),
+			result{stderr: "cove: stopped: out of time\ncove: note: line 1\n"}, true},
 		{"prints", prints("x"), result{stdout: "x"}, true},
 		{"prints and fails", prints("x"), result{stdout: "x", code: 1}, false},
 		{"lacks", lacks("OPEN"), result{stdout: "OPEN"}, false},
@@ -102,7 +104,8 @@ func TestJudges(t *testing.T) {
 
 // TestWhatCoveSaidIsShown: however much the program printed before.
 func TestWhatCoveSaidIsShown(t *testing.T) {
-	_, text := show(t, stub(t, `i=0; while [ $i -lt 20 ]; do echo "line $i" >&2; i=$((i+1)); done; echo "cove: stopped: by a test" >&2; exit 1`))
+	_, text := show(t, stub(t,
+		`i=0; while [ $i -lt 20 ]; do echo "line $i" >&2; i=$((i+1)); done; echo "cove: stopped: by a test" >&2; exit 1`))
 	if !strings.Contains(text, "more lines\n   │ cove: stopped: by a test\n") || strings.Contains(text, "line 19") {
 		t.Errorf("the demonstration shows\n%s", text)
 	}

@@ -14,8 +14,7 @@ import (
 // that what is its own can be told from what else runs here.
 const cgroupName = "cove-demo"
 
-// place is a state of its own for the demonstration, and a watch over what it
-// makes on this machine.
+// place is a state of its own for the demonstration, and a watch over what it makes on this machine.
 type place struct {
 	dir string
 
@@ -40,7 +39,8 @@ func newPlace() (*place, error) {
 
 // environ is this process's, with Cove's own settings replaced.
 func (p *place) environ() []string {
-	env := []string{"COVE_HOME=" + filepath.Join(p.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(p.dir, "run"), "COVE_SANDBOX_CGROUP_PARENT=" + cgroupName}
+	env := []string{"COVE_HOME=" + filepath.Join(p.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(p.dir, "run"),
+		"COVE_SANDBOX_CGROUP_PARENT=" + cgroupName}
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "COVE_") || strings.HasPrefix(e, "COVE_GUEST=") {
 			env = append(env, e)
@@ -90,8 +90,7 @@ func (p *place) mounts() []string {
 	return all
 }
 
-// leave removes the place and says what is left of what was made, and whether
-// the look could have seen it.
+// leave removes the place and says what is left of what was made, and whether the look could have seen it.
 func (p *place) leave() (left []string, seen bool) {
 	close(p.stop)
 	p.wait.Wait()

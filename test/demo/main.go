@@ -1,6 +1,5 @@
-// Command demo shows Cove to somebody at a terminal: ordinary programs run,
-// hostile ones are stopped, and nothing is left behind. It exits non-zero when
-// something was not stopped.
+// Command demo shows Cove to somebody at a terminal: ordinary programs run, hostile ones are stopped, and nothing is
+// left behind. It exits non-zero when something was not stopped.
 //
 //	make demo
 package main
@@ -21,8 +20,7 @@ import (
 	"time"
 )
 
-// patience is how long one act may take; each has a limit of its own that is
-// far below.
+// patience is how long one act may take; each has a limit of its own that is far below.
 const patience = 90 * time.Second
 
 func main() {

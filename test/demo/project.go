@@ -61,14 +61,16 @@ func newProject(dir string) (p project, err error) {
 		return p, err
 	}
 	for name, text := range map[string]string{
-		"shop.py":      "def discounted(price, percent):\n    return price + price * percent / 100\n",
-		"test_shop.py": "import unittest\n\nfrom shop import discounted\n\n\nclass Discount(unittest.TestCase):\n    def test_a_tenth(self):\n        self.assertEqual(discounted(200, 10), 180)\n",
+		"shop.py": "def discounted(price, percent):\n    return price + price * percent / 100\n",
+		"test_shop.py": "import unittest\n\nfrom shop import discounted\n\n\nclass Discount(unittest.TestCase):\n    def " +
+			"test_a_tenth(self):\n        self.assertEqual(discounted(200, 10), 180)\n",
 	} {
 		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644); err != nil {
 			return p, err
 		}
 	}
-	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=Demo", "-c", "user.email=demo@shop.test", "commit", "-qm", "Open the shop"}} {
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"},
+		{"-c", "user.name=Demo", "-c", "user.email=demo@shop.test", "commit", "-qm", "Open the shop"}} {
 		if out, err := exec.Command("git", append([]string{"-C", p.dir}, args...)...).CombinedOutput(); err != nil {
 			return p, fmt.Errorf("git %s: %w: %s", args[0], err, out)
 		}
@@ -76,17 +78,17 @@ func newProject(dir string) (p project, err error) {
 	return p, nil
 }
 
-// give is an agent's task, after which the project is as it was: the next one
-// has the same.
+// give is an agent's task, after which the project is as it was: the next one has the same.
 func (p project) give(title, agent string) act {
-	return act{title: title, args: []string{agent, "--dir", p.dir, "--apply", task}, judge: all(prints("The test passes now"), func(result) string {
-		defer exec.Command("git", "-C", p.dir, "checkout", "-q", ".").Run()
-		text, err := os.ReadFile(filepath.Join(p.dir, "shop.py"))
-		if err != nil || !strings.Contains(string(text), "price - price") {
-			return fmt.Sprintf("its work did not arrive: %q, %v", text, err)
-		}
-		return ""
-	})}
+	return act{title: title, args: []string{agent, "--dir", p.dir, "--apply", task},
+		judge: all(prints("The test passes now"), func(result) string {
+			defer exec.Command("git", "-C", p.dir, "checkout", "-q", ".").Run()
+			text, err := os.ReadFile(filepath.Join(p.dir, "shop.py"))
+			if err != nil || !strings.Contains(string(text), "price - price") {
+				return fmt.Sprintf("its work did not arrive: %q, %v", text, err)
+			}
+			return ""
+		})}
 }
 
 // agentModels is the model server of the demonstration.
@@ -98,8 +100,7 @@ func agentModels(key string) (*modeltest.Server, error) {
 	return modeltest.New(modeltest.Options{Script: s, Keys: []string{key}}), nil
 }
 
-// showAgents gives the demonstration's own state what was installed for it, and
-// says whether that was anything.
+// showAgents gives the demonstration's own state what was installed for it, and says whether that was anything.
 func showAgents(home string) (bool, error) {
 	installed, err := filepath.Abs(cmp.Or(os.Getenv("COVE_TEST_AGENTS"), agentsDir))
 	if err != nil {
@@ -114,8 +115,7 @@ func showAgents(home string) (bool, error) {
 	return true, link(installed, filepath.Join(home, "agents"))
 }
 
-// tasks are what agents are given to do: Cove's own, and where it is installed
-// another.
+// tasks are what agents are given to do: Cove's own, and where it is installed another.
 func (p project) tasks() []act {
 	all := []act{p.give("Cove's own, on a failing test", "worker")}
 	if p.installed {
@@ -123,12 +123,14 @@ func (p project) tasks() []act {
 	}
 	return append(all,
 		act{"What they did is on record", []string{"runs", "list"}, "", prints(task)},
-		act{"Where they were kept from", []string{"network", "log", "--denied", "--host", "elsewhere.example"}, "", prints("elsewhere.example")})
+		act{"Where they were kept from", []string{"network", "log", "--denied", "--host", "elsewhere.example"}, "",
+			prints("elsewhere.example")})
 }
 
 // link copies a directory whose files nobody writes to, at once where that can be.
 func link(from, to string) error {
-	if out, err := exec.Command("sh", "-c", `cp -a --link "$1" "$2" 2>/dev/null || cp -a "$1/." "$2"`, "sh", from, to).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", `cp -a --link "$1" "$2" 2>/dev/null || cp -a "$1/." "$2"`, "sh", from, to).
+		CombinedOutput(); err != nil {
 		return fmt.Errorf("copying %s: %w: %s", from, err, out)
 	}
 	return nil

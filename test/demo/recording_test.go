@@ -40,7 +40,8 @@ func TestRecordingIsReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	wellFormed(t, string(svg))
-	for _, want := range []string{"set-by-the-gateway", "no rule allows elsewhere.example", "claude has done it", "git diff --stat"} {
+	for _, want := range []string{"set-by-the-gateway", "no rule allows elsewhere.example", "claude has done it",
+		"git diff --stat"} {
 		if !strings.Contains(string(svg), want) {
 			t.Errorf("the recording lacks %q; \"make recording\" makes it anew", want)
 		}

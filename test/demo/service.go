@@ -50,9 +50,12 @@ func newService(dir string) (*service, error) {
 	}
 	for name, text := range map[string]string{
 		"service.pem": authority,
-		"credentials.yaml": fmt.Sprintf("credentials:\n  - name: demo\n    source: env:DEMO_KEY\n    variables: DEMO_KEY\n    shape: placeholder-{16}\n"+
-			"    to:\n      - {form: bearer, hosts: %[1]s, ports: %[2]d, methods: GET, paths: /**}\n      - {form: bearer, hosts: %[1]s, ports: %[2]d, methods: POST, paths: /v1/**}\n", hostName, s.port),
-		"providers.yaml": fmt.Sprintf("providers:\n  - {name: anthropic, base_url: \"https://localhost:%d/v1\", credential: demo}\n", s.port),
+		"credentials.yaml": fmt.Sprintf("credentials:\n  - name: demo\n    source: env:DEMO_KEY\n    variables: DEMO_KEY\n "+
+			"   shape: placeholder-{16}\n"+
+			"    to:\n      - {form: bearer, hosts: %[1]s, ports: %[2]d, methods: GET, paths: /**}\n      - {form: bearer, "+
+			"hosts: %[1]s, ports: %[2]d, methods: POST, paths: /v1/**}\n", hostName, s.port),
+		"providers.yaml": fmt.Sprintf("providers:\n  - {name: anthropic, base_url: \"https://localhost:%d/v1\", "+
+			"credential: demo}\n", s.port),
 		"cove.yaml": fmt.Sprintf("gateway:\n  extra_cas: [%s]\n  credentials: %s\n  providers: %s\n",
 			filepath.Join(dir, "service.pem"), filepath.Join(dir, "credentials.yaml"), filepath.Join(dir, "providers.yaml")),
 	} {
@@ -61,7 +64,8 @@ func newService(dir string) (*service, error) {
 			return nil, err
 		}
 	}
-	s.http = &http.Server{ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}},
+	s.http = &http.Server{ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasPrefix(r.URL.Path, "/v1/") {
 				models.ServeHTTP(w, r)
@@ -93,14 +97,16 @@ func selfSigned() (tls.Certificate, string, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Cove's demonstration"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour), DNSNames: []string{hostName},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Cove's demonstration"}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour), DNSNames: []string{hostName},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return tls.Certificate{}, "", err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), nil
 }
 
 // call asks the service with what the program believes is the key.
@@ -110,7 +116,8 @@ key = os.environ["DEMO_KEY"]
 print("my key is", key)
 request = urllib.request.Request("https://%s:%d/", headers={"Authorization": "Bearer " + key})
 print(urllib.request.urlopen(request).read().decode(), end="")`, hostName, s.port)
-	return append(run("python", code), "--network", "host-only", "--allow", fmt.Sprintf("%s:%d", hostName, s.port), "--credential", "demo")
+	return append(run("python", code), "--network", "host-only", "--allow", fmt.Sprintf("%s:%d", hostName, s.port),
+		"--credential", "demo")
 }
 
 // elsewhere is a place that no rule allows.

@@ -163,7 +163,8 @@ func (s *stage) close(left []string, seen bool) {
 	switch {
 	case len(left) > 0:
 	case seen:
-		fmt.Fprintf(s.w, "   %s nothing is left on this machine: no process, no control group, no mount, no file\n", s.paint("32", "✓"))
+		fmt.Fprintf(s.w, "   %s nothing is left on this machine: no process, no control group, no mount, no file\n",
+			s.paint("32", "✓"))
 	default:
 		fmt.Fprintf(s.w, "   %s no mount and no file is left; control groups were not seen\n", s.paint("33", "–"))
 	}

@@ -33,15 +33,21 @@ func animate(frames []frame, s terminal.Size) []byte {
 	width := float64(s.Columns)*cellWidth + 2*padding
 	height := float64(s.Rows)*cellHeight + 2*padding + barHeight
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img">`+"\n", width, height, width, height)
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img">`+"\n", width,
+		height, width, height)
 	b.WriteString("<title>cove claude mends a project in a sandbox, without a key inside</title>\n")
-	fmt.Fprintf(&b, "<style>text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,\"DejaVu Sans Mono\",monospace;fill:%s;white-space:pre}\n", foreground)
-	fmt.Fprintf(&b, ".f{visibility:hidden;animation-duration:%.2fs;animation-iteration-count:infinite;animation-timing-function:step-end}\n", total)
+	fmt.Fprintf(&b,
+		"<style>text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,\"DejaVu Sans "+
+			"Mono\",monospace;fill:%s;white-space:pre}\n", foreground)
+	fmt.Fprintf(&b,
+		".f{visibility:hidden;animation-duration:%.2fs;animation-iteration-count:infinite;animation-timing-function:step-end}\n", total)
 	rows := map[string]int{} // lines that are the same are drawn once
 	var shapes, shown strings.Builder
 	for i, f := range frames[:len(frames)-1] {
 		from, to := f.at.Seconds()/total*100, frames[i+1].at.Seconds()/total*100
-		fmt.Fprintf(&b, "@keyframes k%d{0%%{visibility:%s}%.3f%%{visibility:visible}%.3f%%{visibility:hidden}}#f%d{animation-name:k%d}\n",
+		fmt.Fprintf(&b,
+			"@keyframes k%d{0%%{visibility:%s}%.3f%%{visibility:visible}%.3f%%{visibility:hidden}}#f%d{animation-name:k%d}\n",
 			i, map[bool]string{true: "visible", false: "hidden"}[i == 0], from, to, i, i)
 		fmt.Fprintf(&shown, `<g class="f" id="f%d">`, i)
 		for y, row := range drawnRows(f.screen, s.Rows) {
@@ -149,7 +155,8 @@ func drawRun(text string, l look, x int) string {
 	if l.dim {
 		attributes += ` opacity=".6"`
 	}
-	return out + fmt.Sprintf(`<text x="%.1f" y="13" textLength="%.1f" xml:space="preserve"%s>%s</text>`, left, width, attributes, html.EscapeString(text))
+	return out + fmt.Sprintf(`<text x="%.1f" y="13" textLength="%.1f" xml:space="preserve"%s>%s</text>`, left, width,
+		attributes, html.EscapeString(text))
 }
 
 // restyle applies the parameters of one SGR.

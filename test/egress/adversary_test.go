@@ -34,12 +34,10 @@ import (
 	labs "github.com/cove-sandbox/cove/test/adversary/lab"
 )
 
-// TestAdversary attacks the way out of real sandboxes, with the gateway that
-// Cove has. Each attempt is a subtest.
+// TestAdversary attacks the way out of real sandboxes, with the gateway that Cove has. Each attempt is a subtest.
 func TestAdversary(t *testing.T) { attack(t, openNative, false) }
 
-// TestDockerAdversary does so from containers of a Docker daemon's, as far as
-// that depends on the engine.
+// TestDockerAdversary does so from containers of a Docker daemon's, as far as that depends on the engine.
 func TestDockerAdversary(t *testing.T) {
 	if os.Getenv("DOCKER_HOST") == "" {
 		t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
@@ -62,8 +60,9 @@ func attack(t *testing.T, open adversary.Open, brief bool) {
 func openNative(t testing.TB, state string) engine.Engine {
 	t.Helper()
 	in := holdIn(t, state)
-	e, err := native.New(native.Options{Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID, CgroupParent: "cove-egress-adversary",
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
+	e, err := native.New(native.Options{Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID,
+		CgroupParent: "cove-egress-adversary",
+		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +73,8 @@ func openNative(t testing.TB, state string) engine.Engine {
 func openDocker(t testing.TB, state string) engine.Engine {
 	t.Helper()
 	in := holdIn(t, state)
-	e, err := docker.New(docker.Options{Host: os.Getenv("DOCKER_HOST"), Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID,
+	e, err := docker.New(docker.Options{Host: os.Getenv("DOCKER_HOST"), Guest: enginetest.SharedGuest(t, state),
+		RunDir: state, Instance: in.ID,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -152,14 +152,16 @@ func newWatched(t *testing.T, l *lab) *watched {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { decisions.Close() })
-	recorder := gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(decisions), Keep: 10000, Clock: clock.Real(), Log: log, Observe: func(d decision.Decision) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.told = append(w.told, d)
-	}})
+	recorder := gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(decisions), Keep: 10000,
+		Clock: clock.Real(), Log: log, Observe: func(d decision.Decision) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.told = append(w.told, d)
+		}})
 	t.Cleanup(recorder.Flush)
 	w.gateway = gateway.New(gateway.Options{
-		Dir: w.dir, Roots: roots, Dialer: proxy.Direct{Resolver: resolver}, Machine: policy.Machine{Own: []netip.Addr{labs.Host4, labs.Host6}},
+		Dir: w.dir, Roots: roots, Dialer: proxy.Direct{Resolver: resolver},
+		Machine:     policy.Machine{Own: []netip.Addr{labs.Host4, labs.Host6}},
 		Credentials: described, Clock: clock.Real(), Log: log,
 		Recorder: recorder,
 	})

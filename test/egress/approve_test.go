@@ -74,9 +74,12 @@ const curl = `get() { echo "$(curl -sS --max-time 60 -w ' %{http_code}' "$@" | t
 func TestApproveOnce(t *testing.T) {
 	l := newLab(t)
 	policy := askFirst(t, l, "")
-	done := l.begin(t, curl+`get https://asked.lab.test/x; get --noproxy '*' http://asked.lab.test/y; get -d data https://asked.lab.test/z`, "--policy", policy)
+	done := l.begin(t,
+		curl+`get https://asked.lab.test/x; get --noproxy '*' http://asked.lab.test/y; get -d data https://asked.lab.test/z`,
+		"--policy", policy)
 	h := l.held(t, done, 1)[0]
-	if h.Host != "asked.lab.test" || h.Port != 443 || h.Method != "GET" || h.Path != "/x" || h.Reason != "needs a person" || !strings.HasSuffix(h.Rule, ":2") {
+	if h.Host != "asked.lab.test" || h.Port != 443 || h.Method != "GET" || h.Path != "/x" ||
+		h.Reason != "needs a person" || !strings.HasSuffix(h.Rule, ":2") {
 		t.Errorf("%+v", h)
 	}
 	if asked, seen := l.Asked(), l.seen(); len(asked)+len(seen) > 0 {
@@ -95,17 +98,20 @@ func TestApproveOnce(t *testing.T) {
 	l.approve(t, "--all", "--execution", h.Execution)
 	got := <-done
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-	if len(lines) != 3 || lines[0] != "GET asked.lab.test/x over https 200" || !strings.Contains(lines[1], "and denied") || !strings.HasSuffix(lines[1], " 403") || lines[2] != "POST asked.lab.test/z over https 200" {
+	if len(lines) != 3 || lines[0] != "GET asked.lab.test/x over https 200" || !strings.Contains(lines[1], "and denied") ||
+		!strings.HasSuffix(lines[1], " 403") || lines[2] != "POST asked.lab.test/z over https 200" {
 		t.Errorf("%+v", got)
 	}
-	if strings.Count(got.stderr, "waits for an answer") != 3 || !strings.Contains(got.stderr, "left: cove approve "+h.ID+" (or --deny)") {
+	if strings.Count(got.stderr, "waits for an answer") != 3 ||
+		!strings.Contains(got.stderr, "left: cove approve "+h.ID+" (or --deny)") {
 		t.Errorf("said: %q", got.stderr)
 	}
 	if seen := l.seen(); !slices.Equal(seen, []string{"GET asked.lab.test/x", "POST asked.lab.test/z"}) {
 		t.Errorf("arrived: %q", seen)
 	}
 	audit := l.cove(t, "audit", "--action", "approve", "--object", h.Execution).stdout
-	if !strings.Contains(audit, "allowed GET asked.lab.test:443/x ("+policy) || !strings.Contains(audit, "denied GET asked.lab.test:80/y") || strings.Count(audit, "local") != 3 {
+	if !strings.Contains(audit, "allowed GET asked.lab.test:443/x ("+policy) ||
+		!strings.Contains(audit, "denied GET asked.lab.test:80/y") || strings.Count(audit, "local") != 3 {
 		t.Errorf("the record: %s", audit)
 	}
 }
@@ -138,7 +144,8 @@ get http://private.lab.test/`, "--policy", askFirst(t, l, ""), "--pids", "300")
 		t.Errorf("%d of 32 went: %+v", n, got)
 	}
 	rest := got.stdout[strings.LastIndex(got.stdout, "DELETE asked"):]
-	if strings.Count(rest, "and denied\"} 403\n") != 2 || strings.Count(rest, " 200\n") != 3 || strings.Count(rest, " 403\n") != 3 || !strings.Contains(rest, "GET private.lab.test/ over http 200") {
+	if strings.Count(rest, "and denied\"} 403\n") != 2 || strings.Count(rest, " 200\n") != 3 ||
+		strings.Count(rest, " 403\n") != 3 || !strings.Contains(rest, "GET private.lab.test/ over http 200") {
 		t.Errorf("%s", rest)
 	}
 }

@@ -22,13 +22,15 @@ curl -sS --max-time 60 --noproxy '*' -6 https://good.lab.test/b
 curl -sS --max-time 60 --noproxy '*' https://bad.lab.test/c
 curl -sS --max-time 60 --noproxy '*' --insecure -o /dev/null -w '%{http_code}' https://93.184.216.34/d`,
 		"--engine", "docker", "--allow", "key.lab.test", "--allow", "good.lab.test", "--credential", "lab")
-	if !strings.HasPrefix(got.stdout, "lab_") || strings.Contains(got.stdout, "canary") || !strings.HasSuffix(got.stdout, "403") {
+	if !strings.HasPrefix(got.stdout, "lab_") || strings.Contains(got.stdout, "canary") ||
+		!strings.HasSuffix(got.stdout, "403") {
 		t.Errorf("inside there is %+v", got)
 	}
 	if want := []string{"Bearer " + key}; !slices.Equal(l.keys(), want) {
 		t.Errorf("keys that arrived: %q, want %q", l.keys(), want)
 	}
-	if want := []string{"GET key.lab.test/mirror", "GET good.lab.test/a", "GET good.lab.test/b"}; !slices.Equal(l.seen(), want) {
+	if want := []string{"GET key.lab.test/mirror", "GET good.lab.test/a",
+		"GET good.lab.test/b"}; !slices.Equal(l.seen(), want) {
 		t.Errorf("arrived: %q, want %q", l.seen(), want)
 	}
 	if !strings.Contains(got.stderr, "policy denied bad.lab.test") {

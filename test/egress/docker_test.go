@@ -36,8 +36,7 @@ func main() {
 }
 `
 
-// TestGatewayDocker: a container without a network, which Docker has started,
-// reaches what its policy allows.
+// TestGatewayDocker: a container without a network, which Docker has started, reaches what its policy allows.
 func TestGatewayDocker(t *testing.T) {
 	if os.Getenv("DOCKER_HOST") == "" {
 		t.Skip("needs a Docker daemon: DOCKER_HOST=$(scripts/start-docker.sh)")
@@ -73,7 +72,8 @@ func TestGatewayDocker(t *testing.T) {
 
 	l.gateway(t)
 	pid := docker("inspect", "--format", "{{.State.Pid}}", name)
-	a := l.stays(t, "attached process", "gateway", "attach", "--pid", pid, "--name", "box", "--allow", "good.lab.test", "--env")
+	a := l.stays(t, "attached process", "gateway", "attach", "--pid", pid, "--name", "box", "--allow",
+		"good.lab.test", "--env")
 	eventually(t, "the environment is printed", func() bool { return strings.HasSuffix(a.stdout.String(), "\n") })
 	file := filepath.Join(l.dir, "box.env")
 	if err := os.WriteFile(file, []byte(a.stdout.String()), 0o600); err != nil {
@@ -83,14 +83,17 @@ func TestGatewayDocker(t *testing.T) {
 		out, _ := exec.Command("docker", append([]string{"exec"}, args...)...).CombinedOutput()
 		return string(out)
 	}
-	if got := inside("--env-file", file, name, "/box", "https://good.lab.test/x"); got != "200 GET good.lab.test/x over https\n" {
+	if got := inside("--env-file", file, name, "/box",
+		"https://good.lab.test/x"); got != "200 GET good.lab.test/x over https\n" {
 		t.Errorf("by the proxy: %s", got)
 	}
-	if got := inside("--env", "SSL_CERT_FILE=/etc/cove/ca-certificates.crt", name, "/box", "https://good.lab.test/x"); got != "200 GET good.lab.test/x over https\n" {
+	if got := inside("--env", "SSL_CERT_FILE=/etc/cove/ca-certificates.crt", name, "/box",
+		"https://good.lab.test/x"); got != "200 GET good.lab.test/x over https\n" {
 		t.Errorf("past the proxy: %s", got)
 	}
 	l.Forget()
-	if got := inside(name, "/box", "http://bad.lab.test/x"); strings.HasPrefix(got, "200") || len(l.seen()) > 0 || len(l.Asked()) > 0 {
+	if got := inside(name, "/box", "http://bad.lab.test/x"); strings.HasPrefix(got, "200") || len(l.seen()) > 0 ||
+		len(l.Asked()) > 0 {
 		t.Errorf("denied: %s; arrived: %q", got, l.seen())
 	}
 	docker("rm", "--force", name)

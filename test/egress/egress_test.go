@@ -32,13 +32,15 @@ var clients = []struct{ name, program, script string }{
 import os, urllib.request, urllib.error
 try: print(urllib.request.urlopen(os.environ["URL"], timeout=30).read().decode(), end="")
 except urllib.error.HTTPError as e: print(e.read().decode(), end="")'`},
-	{"python http.client, no environment", "python3", `env -u HTTP_PROXY -u HTTPS_PROXY -u http_proxy -u https_proxy -u SSL_CERT_FILE -u SSL_CERT_DIR /usr/bin/python3 -c '
+	{"python http.client, no environment", "python3",
+		`env -u HTTP_PROXY -u HTTPS_PROXY -u http_proxy -u https_proxy -u SSL_CERT_FILE -u SSL_CERT_DIR /usr/bin/python3 -c '
 import os, urllib.request, urllib.error
 try: print(urllib.request.urlopen(os.environ["URL"], timeout=30).read().decode(), end="")
 except urllib.error.HTTPError as e: print(e.read().decode(), end="")'`},
 	{"node https", "node", `node -e '
 const u = process.env.URL; require(u.split(":")[0]).get(u, r => r.pipe(process.stdout)).on("error", e => console.log(e.message))'`},
-	{"node fetch", "node", `node -e 'fetch(process.env.URL).then(r => r.text()).then(t => process.stdout.write(t), e => console.log(e.message, e.cause))'`},
+	{"node fetch", "node",
+		`node -e 'fetch(process.env.URL).then(r => r.text()).then(t => process.stdout.write(t), e => console.log(e.message, e.cause))'`},
 	{"perl", "perl", `perl -MHTTP::Tiny -e 'print HTTP::Tiny->new(timeout => 30)->get($ENV{URL})->{content}'`},
 }
 
@@ -76,15 +78,16 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestJudgedAtEveryLayer: one part of a request that is allowed does not carry
-// another that is not.
+// TestJudgedAtEveryLayer: one part of a request that is allowed does not carry another that is not.
 func TestJudgedAtEveryLayer(t *testing.T) {
 	l := newLab(t)
 	for _, c := range []struct{ name, script string }{
 		{"another Host in TLS", `curl -sS --max-time 20 -H 'Host: bad.lab.test' https://good.lab.test/x`},
 		{"another Host in TLS, HTTP/1.1", `curl -sS --http1.1 --max-time 20 -H 'Host: bad.lab.test' https://good.lab.test/x`},
-		{"another Host past the proxy", `curl -sS --noproxy '*' --max-time 20 -H 'Host: bad.lab.test' http://good.lab.test/x`},
-		{"another name in TLS than in CONNECT", `curl -sS --max-time 20 --connect-to bad.lab.test:443:good.lab.test:443 https://bad.lab.test/x`},
+		{"another Host past the proxy",
+			`curl -sS --noproxy '*' --max-time 20 -H 'Host: bad.lab.test' http://good.lab.test/x`},
+		{"another name in TLS than in CONNECT",
+			`curl -sS --max-time 20 --connect-to bad.lab.test:443:good.lab.test:443 https://bad.lab.test/x`},
 		{"no name in TLS", `openssl s_client -quiet -noservername -connect good.lab.test:443 <<< $'GET /x HTTP/1.0\r\n\r\n'`},
 		{"a bare address", `curl -sS --noproxy '*' --max-time 20 http://93.184.216.34/x`},
 		{"a bare IPv6 address", `curl -sS --noproxy '*' --max-time 20 'http://[2606:2800:220:1::34]/x'`},
@@ -122,8 +125,7 @@ curl -sS --noproxy '*' --max-time 20 --resolve good.lab.test:443:10.9.9.9 https:
 	}
 }
 
-// TestRebinding: a name that is public when it is looked up, and leads inside
-// when it is dialled, does not get there.
+// TestRebinding: a name that is public when it is looked up, and leads inside when it is dialled, does not get there.
 func TestRebinding(t *testing.T) {
 	l := newLab(t)
 	got := l.inside(t, `curl -sS --noproxy '*' --max-time 20 http://rebound.lab.test/x`, "--allow", "rebound.lab.test")
@@ -157,8 +159,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestLiveChange: a running execution reaches more, and less, as soon as it is
-// said; what was open is cut.
+// TestLiveChange: a running execution reaches more, and less, as soon as it is said; what was open is cut.
 func TestLiveChange(t *testing.T) {
 	l := newLab(t)
 	// The origin's answer to /slow never ends by itself.
@@ -198,9 +199,8 @@ curl -sS -o /dev/null -w '%{http_code}\n' --max-time 20 http://good.lab.test/`
 	}
 }
 
-// TestKeyless: a credential arrives where it is meant to, and is nowhere else:
-// not in the sandbox, not at another host, not in what comes back, and not in
-// anything that Cove writes.
+// TestKeyless: a credential arrives where it is meant to, and is nowhere else: not in the sandbox, not at another host,
+// not in what comes back, and not in anything that Cove writes.
 func TestKeyless(t *testing.T) {
 	l := newLab(t)
 	got := l.inside(t, `echo "$LAB_TOKEN"
@@ -240,8 +240,7 @@ env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; find / -x
 	}
 }
 
-// TestDeniedIsSaid: whoever runs a program hears what it could not reach, and
-// how to let it.
+// TestDeniedIsSaid: whoever runs a program hears what it could not reach, and how to let it.
 func TestDeniedIsSaid(t *testing.T) {
 	l := newLab(t)
 	got := l.inside(t, `curl -s --max-time 20 https://bad.lab.test/ http://BAD.lab.test./ http://good.lab.test:8080/ http://1.2.3.4/
@@ -298,8 +297,7 @@ func TestAuthorityIsShown(t *testing.T) {
 	}
 }
 
-// TestNoisyOrigin: what an origin does wrong is not told to whoever runs a
-// program, in the origin's words.
+// TestNoisyOrigin: what an origin does wrong is not told to whoever runs a program, in the origin's words.
 func TestNoisyOrigin(t *testing.T) {
 	l := newLab(t)
 	certificate, secret, err := l.KeyPair("good.lab.test")

@@ -48,8 +48,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// stays begins a command that stays, and waits until it has said something on standard
-// error.
+// stays begins a command that stays, and waits until it has said something on standard error.
 func (l *lab) stays(t *testing.T, until string, args ...string) *background {
 	t.Helper()
 	b := &background{Cmd: l.command(t, t.Context(), args...), ended: make(chan struct{})}
@@ -59,7 +58,8 @@ func (l *lab) stays(t *testing.T, until string, args ...string) *background {
 	}
 	go func() { defer close(b.ended); b.Wait() }()
 	t.Cleanup(func() { b.kill() })
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(b.stderr.String(), until); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(b.stderr.String(),
+		until); time.Sleep(10 * time.Millisecond) {
 		select {
 		case <-b.ended:
 			t.Fatalf("%q has ended: %s", args, b.stderr.String())
@@ -101,8 +101,7 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// client runs a shell script on this machine with the environment that Cove
-// has printed for it.
+// client runs a shell script on this machine with the environment that Cove has printed for it.
 func client(t *testing.T, env, script string) result {
 	t.Helper()
 	return inNamespace(t, 0, env, script)
@@ -116,7 +115,8 @@ func inNamespace(t *testing.T, pid int, env, script string) result {
 		args = append([]string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pid)}, args...)
 	}
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/nonexistent"}, strings.Fields(env)...)
+	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/nonexistent"},
+		strings.Fields(env)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.Run()
@@ -153,13 +153,16 @@ func TestGatewayDefaultClient(t *testing.T) {
 		}
 	}
 	write("rules:\n  - hosts: good.lab.test\n")
-	g := l.gateway(t, "--listen", "127.0.0.1:3128", "--policy", policy, "--health", "127.0.0.1:3127", "--credential", "lab", "--allow", "key.lab.test")
+	g := l.gateway(t, "--listen", "127.0.0.1:3128", "--policy", policy, "--health", "127.0.0.1:3127", "--credential",
+		"lab", "--allow", "key.lab.test")
 	var clients api.GatewayClientList
-	if err := json.Unmarshal([]byte(l.cove(t, "gateway", "list", "--json").stdout), &clients); err != nil || len(clients.Clients) != 1 {
+	if err := json.Unmarshal([]byte(l.cove(t, "gateway", "list", "--json").stdout), &clients); err != nil ||
+		len(clients.Clients) != 1 {
 		t.Fatalf("%+v, %v", clients, err)
 	}
 	env := environ(clients.Clients[0])
-	for _, how := range []string{"curl -sS", "curl -sS --http1.1", "curl -sS --proxytunnel", "curl -sS --proxy socks5h://127.0.0.1:3128"} {
+	for _, how := range []string{"curl -sS", "curl -sS --http1.1", "curl -sS --proxytunnel",
+		"curl -sS --proxy socks5h://127.0.0.1:3128"} {
 		for _, scheme := range []string{"http", "https"} {
 			l.Forget()
 			got := client(t, env, how+` --max-time 30 `+scheme+`://good.lab.test/a`)
@@ -174,10 +177,13 @@ func TestGatewayDefaultClient(t *testing.T) {
 		}
 	}
 	l.Forget()
-	if got := client(t, env, `curl -sS --max-time 30 https://key.lab.test/mirror -H "Authorization: Bearer $LAB_TOKEN"`); !slices.Equal(l.keys(), []string{"Bearer " + key}) || strings.Contains(got.stdout, key) {
+	if got := client(t, env,
+		`curl -sS --max-time 30 https://key.lab.test/mirror -H "Authorization: Bearer $LAB_TOKEN"`); !slices.Equal(l.keys(),
+		[]string{"Bearer " + key}) || strings.Contains(got.stdout, key) {
 		t.Errorf("with a credential: %q arrived, %+v", l.keys(), got)
 	}
-	if got := client(t, "", `curl -sS http://127.0.0.1:3127/health; curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:3127/clients`); !strings.HasPrefix(got.stdout, `{"status":"ok",`) || !strings.HasSuffix(got.stdout, "404") {
+	if got := client(t, "",
+		`curl -sS http://127.0.0.1:3127/health; curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:3127/clients`); !strings.HasPrefix(got.stdout, `{"status":"ok",`) || !strings.HasSuffix(got.stdout, "404") {
 		t.Errorf("health: %+v", got)
 	}
 
@@ -191,14 +197,17 @@ func TestGatewayDefaultClient(t *testing.T) {
 	if got := <-stream; got.code == 0 {
 		t.Errorf("the stream went on: %+v", got)
 	}
-	got := client(t, env, `for p in a only; do curl -sS -o /dev/null -w '%{http_code} ' --max-time 30 http://good.lab.test/$p; done`)
+	got := client(t, env,
+		`for p in a only; do curl -sS -o /dev/null -w '%{http_code} ' --max-time 30 http://good.lab.test/$p; done`)
 	if got.stdout != "403 200 " {
 		t.Errorf("after the change: %+v", got)
 	}
 	write("rules: {")
 	g.Process.Signal(syscall.SIGHUP)
-	eventually(t, "a broken policy is said", func() bool { return strings.Contains(g.stderr.String(), "the policy stays as it is") })
-	if got := client(t, env, `curl -sS -o /dev/null -w '%{http_code}' --max-time 30 http://good.lab.test/only`); got.stdout != "200" {
+	eventually(t, "a broken policy is said",
+		func() bool { return strings.Contains(g.stderr.String(), "the policy stays as it is") })
+	if got := client(t, env,
+		`curl -sS -o /dev/null -w '%{http_code}' --max-time 30 http://good.lab.test/only`); got.stdout != "200" {
 		t.Errorf("after a broken change: %+v", got)
 	}
 	if code := g.stop(); code != 0 {
@@ -209,8 +218,7 @@ func TestGatewayDefaultClient(t *testing.T) {
 	}
 }
 
-// TestGatewayRefusals: what would let strangers out, or two gateways into one
-// state.
+// TestGatewayRefusals: what would let strangers out, or two gateways into one state.
 func TestGatewayRefusals(t *testing.T) {
 	l := newLab(t)
 	for _, c := range []struct {
@@ -227,15 +235,18 @@ func TestGatewayRefusals(t *testing.T) {
 		{[]string{"--listen", "127.0.0.1:3128", "--policy", "/nonexistent"}, "no file"},
 		{[]string{"--listen", "127.0.0.1:3128", "--credential", "nobody"}, "no credential"},
 	} {
-		if got := l.cove(t, append([]string{"gateway"}, c.flags...)...); got.code == 0 || !strings.Contains(got.stderr, c.want) {
+		if got := l.cove(t, append([]string{"gateway"}, c.flags...)...); got.code == 0 ||
+			!strings.Contains(got.stderr, c.want) {
 			t.Errorf("%q: %+v", c.flags, got)
 		}
 	}
 	l.gateway(t)
-	if got := l.cove(t, "gateway", "--socket", l.dir+"/other.sock"); got.code == 0 || !strings.Contains(got.stderr, "another gateway uses") {
+	if got := l.cove(t, "gateway", "--socket", l.dir+"/other.sock"); got.code == 0 ||
+		!strings.Contains(got.stderr, "another gateway uses") {
 		t.Errorf("a second one: %+v", got)
 	}
-	if got := l.cove(t, "gateway", "--state", l.dir+"/other"); got.code == 0 || !strings.Contains(got.stderr, "somebody listens") {
+	if got := l.cove(t, "gateway", "--state", l.dir+"/other"); got.code == 0 ||
+		!strings.Contains(got.stderr, "somebody listens") {
 		t.Errorf("a second one on the socket: %+v", got)
 	}
 	for _, c := range []struct {
@@ -249,26 +260,30 @@ func TestGatewayRefusals(t *testing.T) {
 		{[]string{"add", "x", "--allow", "a b"}, "a b"},
 		{[]string{"remove", "nobody"}, "no client"},
 	} {
-		if got := l.cove(t, append([]string{"gateway"}, c.args...)...); got.code == 0 || !strings.Contains(got.stderr, c.want) {
+		if got := l.cove(t, append([]string{"gateway"}, c.args...)...); got.code == 0 ||
+			!strings.Contains(got.stderr, c.want) {
 			t.Errorf("%q: %+v", c.args, got)
 		}
 	}
 	l.register(t, "x", "--allow", "good.lab.test")
-	if got := l.cove(t, "gateway", "add", "x", "--listen", "127.0.0.1:4444"); got.code == 0 || !strings.Contains(got.stderr, "another address") {
+	if got := l.cove(t, "gateway", "add", "x", "--listen", "127.0.0.1:4444"); got.code == 0 ||
+		!strings.Contains(got.stderr, "another address") {
 		t.Errorf("another address: %+v", got)
 	}
-	if got := l.cove(t, "gateway", "list", "--socket", l.dir+"/nobody.sock"); got.code == 0 || !strings.Contains(got.stderr, "no gateway answers") {
+	if got := l.cove(t, "gateway", "list", "--socket", l.dir+"/nobody.sock"); got.code == 0 ||
+		!strings.Contains(got.stderr, "no gateway answers") {
 		t.Errorf("no gateway: %+v", got)
 	}
 }
 
-// TestGatewayClients: the listener tells who asks, and nobody's certificates
-// convince another.
+// TestGatewayClients: the listener tells who asks, and nobody's certificates convince another.
 func TestGatewayClients(t *testing.T) {
 	l := newLab(t)
 	l.gateway(t)
-	a, b := l.register(t, "a", "--allow", "good.lab.test"), l.register(t, "b", "--allow", "key.lab.test", "--listen", "unix:"+l.dir+"/b.sock", "--dir", "/etc/cove")
-	if b.Env["SSL_CERT_FILE"] != "/etc/cove/ca-certificates.crt" || b.Env["HTTP_PROXY"] != "" || b.Listen != "unix:"+l.dir+"/b.sock" {
+	a, b := l.register(t, "a", "--allow", "good.lab.test"),
+		l.register(t, "b", "--allow", "key.lab.test", "--listen", "unix:"+l.dir+"/b.sock", "--dir", "/etc/cove")
+	if b.Env["SSL_CERT_FILE"] != "/etc/cove/ca-certificates.crt" || b.Env["HTTP_PROXY"] != "" ||
+		b.Listen != "unix:"+l.dir+"/b.sock" {
 		t.Errorf("b is %+v", b)
 	}
 	if info, err := os.Stat(l.dir + "/b.sock"); err != nil || info.Mode().Perm() != 0o600 {
@@ -300,7 +315,10 @@ func TestGatewayClients(t *testing.T) {
 	}()
 	try := func(proxy, files, host string) string {
 		t.Helper()
-		got := client(t, "", fmt.Sprintf(`curl -sS --max-time 30 --proxy http://%s --cacert %s/ca.pem -w ' %%{http_code} %%{http_connect}' https://%s/x`, proxy, files, host))
+		got := client(t, "",
+			fmt.Sprintf(
+				`curl -sS --max-time 30 --proxy http://%s --cacert %s/ca.pem -w ' %%{http_code} %%{http_connect}' https://%s/x`,
+				proxy, files, host))
 		return got.stdout + got.stderr
 	}
 	atB := bridge.Addr().String()
@@ -326,15 +344,19 @@ func TestGatewayClients(t *testing.T) {
 	}
 	eventually(t, "decisions are recorded", func() bool {
 		got := l.cove(t, "network", "log", "--server", "unix:"+l.dir+"/run/gateway.sock", "--json")
-		return strings.Contains(got.stdout, `"client": "a"`) && strings.Contains(got.stdout, `"client": "b"`) && strings.Contains(got.stdout, `"deny"`)
+		return strings.Contains(got.stdout, `"client": "a"`) && strings.Contains(got.stdout, `"client": "b"`) &&
+			strings.Contains(got.stdout, `"deny"`)
 	})
-	if got := l.cove(t, "ca", "export", "a"); got.stdout != read(t, a.Files+"/ca.pem") || strings.Contains(got.stdout, "PRIVATE") {
+	if got := l.cove(t, "ca", "export", "a"); got.stdout != read(t, a.Files+"/ca.pem") ||
+		strings.Contains(got.stdout, "PRIVATE") {
 		t.Errorf("a's authority: %+v", got)
 	}
-	if got := l.cove(t, "policy", "allow", "a", "key.lab.test"); got.code != 0 || !strings.HasSuffix(try(a.Listen, a.Files, "key.lab.test"), " 200 200") {
+	if got := l.cove(t, "policy", "allow", "a", "key.lab.test"); got.code != 0 ||
+		!strings.HasSuffix(try(a.Listen, a.Files, "key.lab.test"), " 200 200") {
 		t.Errorf("allowed later: %+v", got)
 	}
-	if got := l.register(t, "a", "--allow", "good.lab.test"); got.Listen != a.Listen || !strings.Contains(try(a.Listen, a.Files, "key.lab.test"), "403") {
+	if got := l.register(t, "a", "--allow", "good.lab.test"); got.Listen != a.Listen ||
+		!strings.Contains(try(a.Listen, a.Files, "key.lab.test"), "403") {
 		t.Errorf("registered again: %+v", got)
 	}
 	if got := l.cove(t, "gateway", "remove", "a"); got.code != 0 {
@@ -354,8 +376,7 @@ func TestGatewayClients(t *testing.T) {
 	})
 }
 
-// TestGatewayAsks: what a rule asks about waits for clients of a gateway, too,
-// and the same command answers.
+// TestGatewayAsks: what a rule asks about waits for clients of a gateway, too, and the same command answers.
 func TestGatewayAsks(t *testing.T) {
 	l := newLab(t)
 	l.gateway(t)
@@ -369,7 +390,9 @@ func TestGatewayAsks(t *testing.T) {
 	} {
 		done := make(chan result, 1)
 		go func() {
-			done <- client(t, "", fmt.Sprintf(`curl -sS --max-time 100 --proxy http://%s --cacert %s/ca.pem https://asked.lab.test/x`, c.Listen, c.Files))
+			done <- client(t, "",
+				fmt.Sprintf(`curl -sS --max-time 100 --proxy http://%s --cacert %s/ca.pem https://asked.lab.test/x`,
+					c.Listen, c.Files))
 		}()
 		held := l.held(t, done, 1)
 		if held[0].Client != "builder" || held[0].Execution != "" || held[0].Host != "asked.lab.test" {
@@ -399,8 +422,7 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// container is a process with a network namespace of its own, which has
-// loopback only and knows nothing of Cove.
+// container is a process with a network namespace of its own, which has loopback only and knows nothing of Cove.
 func container(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("sleep", "infinity")
@@ -417,38 +439,46 @@ func TestGatewayAttach(t *testing.T) {
 	l := newLab(t)
 	g := l.gateway(t)
 	pid := container(t)
-	if got := l.cove(t, "gateway", "attach", "--pid", fmt.Sprint(g.Process.Pid)); got.code == 0 || !strings.Contains(got.stderr, "of this machine") {
+	if got := l.cove(t, "gateway", "attach", "--pid", fmt.Sprint(g.Process.Pid)); got.code == 0 ||
+		!strings.Contains(got.stderr, "of this machine") {
 		t.Errorf("this machine: %+v", got)
 	}
 	around := container(t)
 	if got := inNamespace(t, around, "", "ip link add out0 type veth peer name out1"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	if got := l.cove(t, "gateway", "attach", "--pid", fmt.Sprint(around)); got.code == 0 || !strings.Contains(got.stderr, "way around the gateway: out") {
+	if got := l.cove(t, "gateway", "attach", "--pid", fmt.Sprint(around)); got.code == 0 ||
+		!strings.Contains(got.stderr, "way around the gateway: out") {
 		t.Errorf("a way around: %+v", got)
 	}
-	if got := l.cove(t, "gateway", "attach", "--pid", "99999999"); got.code == 0 || !strings.Contains(got.stderr, "no process") {
+	if got := l.cove(t, "gateway", "attach", "--pid", "99999999"); got.code == 0 ||
+		!strings.Contains(got.stderr, "no process") {
 		t.Errorf("nobody: %+v", got)
 	}
 
-	a := l.stays(t, "attached process", "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box", "--allow", "good.lab.test", "--env")
+	a := l.stays(t, "attached process", "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box", "--allow",
+		"good.lab.test", "--env")
 	var env string
-	eventually(t, "the environment is printed", func() bool { env = a.stdout.String(); return strings.HasSuffix(env, "\n") })
+	eventually(t, "the environment is printed",
+		func() bool { env = a.stdout.String(); return strings.HasSuffix(env, "\n") })
 	l.tryAttached(t, func(script string) result { return inNamespace(t, pid, env, script) })
-	if got := l.cove(t, "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box"); got.code == 0 || !strings.Contains(got.stderr, "attached already") {
+	if got := l.cove(t, "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box"); got.code == 0 ||
+		!strings.Contains(got.stderr, "attached already") {
 		t.Errorf("attached twice: %+v", got)
 	}
 	if code := a.stop(); code == 0 {
 		t.Errorf("ended by a signal with exit code %d: %s", code, a.stderr.String())
 	}
 	l.Forget()
-	if got := inNamespace(t, pid, env, `curl -sS --noproxy '*' --max-time 20 http://93.184.216.34/x; curl -sS --max-time 20 http://good.lab.test/x`); got.code == 0 || len(l.Packets()) > 0 {
+	if got := inNamespace(t, pid, env,
+		`curl -sS --noproxy '*' --max-time 20 http://93.184.216.34/x; curl -sS --max-time 20 http://good.lab.test/x`); got.code == 0 || len(l.Packets()) > 0 {
 		t.Errorf("after it was let go: %+v, %d packets", got, len(l.Packets()))
 	}
 
 	// Again, by the policy that it has; and it ends with the process.
 	b := l.stays(t, "attached process", "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box")
-	if got := inNamespace(t, pid, env, `curl -sS --max-time 30 https://good.lab.test/x`); got.stdout != "GET good.lab.test/x over https\n" {
+	if got := inNamespace(t, pid, env,
+		`curl -sS --max-time 30 https://good.lab.test/x`); got.stdout != "GET good.lab.test/x over https\n" {
 		t.Errorf("attached again: %+v", got)
 	}
 	syscall.Kill(pid, syscall.SIGKILL)
@@ -458,15 +488,16 @@ func TestGatewayAttach(t *testing.T) {
 	}
 }
 
-// tryAttached tries from within a container that good.lab.test is what it
-// reaches.
+// tryAttached tries from within a container that good.lab.test is what it reaches.
 func (l *lab) tryAttached(t *testing.T, inside func(script string) result) {
 	t.Helper()
 	for _, c := range []struct{ script, want string }{
 		{`curl -sS --max-time 30 https://good.lab.test/x`, "GET good.lab.test/x over https\n"},
 		{`curl -sS --noproxy '*' --max-time 30 https://good.lab.test/x`, "GET good.lab.test/x over https\n"},
-		{`curl -sS --noproxy '*' --max-time 30 --resolve good.lab.test:80:192.0.2.1 http://good.lab.test/x`, "GET good.lab.test/x over http\n"},
-		{`curl -sS -6 --noproxy '*' --max-time 30 --resolve 'good.lab.test:80:[2001:db8::1]' http://good.lab.test/x`, "GET good.lab.test/x over http\n"},
+		{`curl -sS --noproxy '*' --max-time 30 --resolve good.lab.test:80:192.0.2.1 http://good.lab.test/x`,
+			"GET good.lab.test/x over http\n"},
+		{`curl -sS -6 --noproxy '*' --max-time 30 --resolve 'good.lab.test:80:[2001:db8::1]' http://good.lab.test/x`,
+			"GET good.lab.test/x over http\n"},
 	} {
 		if got := inside(c.script); got.stdout != c.want {
 			t.Errorf("%s: %+v", c.script, got)
@@ -492,9 +523,11 @@ func TestGatewayKilled(t *testing.T) {
 	l := newLab(t)
 	g := l.gateway(t, "--listen", "127.0.0.1:3128", "--allow", "good.lab.test")
 	pid := container(t)
-	a := l.stays(t, "attached process", "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box", "--allow", "good.lab.test", "--env")
+	a := l.stays(t, "attached process", "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box", "--allow",
+		"good.lab.test", "--env")
 	var attached string
-	eventually(t, "the environment is printed", func() bool { attached = a.stdout.String(); return strings.HasSuffix(attached, "\n") })
+	eventually(t, "the environment is printed",
+		func() bool { attached = a.stdout.String(); return strings.HasSuffix(attached, "\n") })
 	explicit := l.register(t, "explicit", "--allow", "good.lab.test")
 	var before []string
 	for _, name := range []string{"default", "box", "explicit"} {
@@ -516,7 +549,8 @@ func TestGatewayKilled(t *testing.T) {
 	}
 	eventually(t, "it is noticed", func() bool { return strings.Contains(a.stderr.String(), "nothing leaves") })
 	l.Forget()
-	for _, script := range []string{`curl -sS --max-time 3 https://good.lab.test/x`, `curl -sS --noproxy '*' --max-time 3 http://93.184.216.34/x`} {
+	for _, script := range []string{`curl -sS --max-time 3 https://good.lab.test/x`,
+		`curl -sS --noproxy '*' --max-time 3 http://93.184.216.34/x`} {
 		if got := inNamespace(t, pid, attached, script); got.code == 0 {
 			t.Errorf("without a gateway: %+v", got)
 		}
@@ -529,7 +563,8 @@ func TestGatewayKilled(t *testing.T) {
 	}
 
 	l.gateway(t, "--listen", "127.0.0.1:3128", "--allow", "good.lab.test")
-	eventually(t, "it is attached again", func() bool { return strings.Contains(a.stderr.String(), "the gateway is back") })
+	eventually(t, "it is attached again",
+		func() bool { return strings.Contains(a.stderr.String(), "the gateway is back") })
 	const script = `curl -sS --max-time 30 https://good.lab.test/x; curl -s -o /dev/null -w '%{http_code}' --max-time 30 http://bad.lab.test/x`
 	const want = "GET good.lab.test/x over https\n403"
 	if got := inNamespace(t, pid, attached, script); got.stdout != want {

@@ -91,10 +91,13 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // repository is the only one there is, with its only pull request.
 var repository = map[string]any{
 	"id": "R_1", "name": "r", "owner": map[string]any{"login": "o"}, "viewerPermission": "WRITE", "hasIssuesEnabled": true,
-	"defaultBranchRef": map[string]any{"name": "main", "target": map[string]any{"oid": "abc"}}, "mergeCommitAllowed": true, "squashMergeAllowed": true, "rebaseMergeAllowed": true,
+	"defaultBranchRef": map[string]any{"name": "main", "target": map[string]any{"oid": "abc"}}, "mergeCommitAllowed": true,
+	"squashMergeAllowed": true, "rebaseMergeAllowed": true,
 	"pullRequests": map[string]any{"nodes": []any{}, "totalCount": 0},
-	"pullRequest": map[string]any{"id": "PR_1", "number": 7, "state": "OPEN", "title": "a change", "url": "https://github.com/o/r/pull/7", "headRefName": "feature", "baseRefName": "main",
-		"mergeStateStatus": "CLEAN", "isInMergeQueue": false, "isMergeQueueEnabled": false, "headRepositoryOwner": map[string]any{"login": "o"}, "headRefOid": "abc",
+	"pullRequest": map[string]any{"id": "PR_1", "number": 7, "state": "OPEN", "title": "a change",
+		"url": "https://github.com/o/r/pull/7", "headRefName": "feature", "baseRefName": "main",
+		"mergeStateStatus": "CLEAN", "isInMergeQueue": false, "isMergeQueueEnabled": false,
+		"headRepositoryOwner": map[string]any{"login": "o"}, "headRefOid": "abc",
 		"headRepository": map[string]any{"id": "R_1", "name": "r"}, "lastCommit": map[string]any{"nodes": []any{}}},
 }
 
@@ -112,8 +115,7 @@ func writes(done []string) []string {
 	return slices.DeleteFunc(done, func(s string) bool { return s == "query" || strings.HasPrefix(s, "GET ") })
 }
 
-// TestGitHubCLI: gh opens a pull request where that is allowed, and says in
-// words why it does not merge one.
+// TestGitHubCLI: gh opens a pull request where that is allowed, and says in words why it does not merge one.
 func TestGitHubCLI(t *testing.T) {
 	if _, err := exec.LookPath("gh"); err != nil {
 		t.Skip("gh is not installed")
@@ -154,14 +156,16 @@ func TestGitHubCLI(t *testing.T) {
 		`gh release create v1 --notes x --repo o/r`: "github: releases",
 	} {
 		got := l.inside(t, env+script, append(flags, "--allow-pr")...)
-		if got.code == 0 || !strings.Contains(got.stderr+got.stdout, says) || !strings.Contains(got.stderr+got.stdout, "ask a person") {
+		if got.code == 0 || !strings.Contains(got.stderr+got.stdout, says) ||
+			!strings.Contains(got.stderr+got.stdout, "ask a person") {
 			t.Errorf("%s: %+v", script, got)
 		}
 		if done := writes(h.take()); len(done) > 0 {
 			t.Errorf("%s: GitHub was asked for %q", script, done)
 		}
 	}
-	for _, script := range []string{`gh pr comment 7 --body hello --repo o/r`, `gh pr review 7 --comment --body hello --repo o/r`} {
+	for _, script := range []string{`gh pr comment 7 --body hello --repo o/r`,
+		`gh pr review 7 --comment --body hello --repo o/r`} {
 		if got := l.inside(t, env+script, append(flags, "--allow-pr")...); got.code != 0 {
 			t.Errorf("%s: %+v", script, got)
 		}
@@ -171,8 +175,7 @@ func TestGitHubCLI(t *testing.T) {
 	}
 }
 
-// TestGitHubAPI: the filter stands wherever the API can be reached, by every
-// way, and what it refuses does not arrive.
+// TestGitHubAPI: the filter stands wherever the API can be reached, by every way, and what it refuses does not arrive.
 func TestGitHubAPI(t *testing.T) {
 	l := newLab(t)
 	h := newHub(l)
@@ -209,8 +212,10 @@ echo; done`, "--network", "open", "--allow-pr", "--set", "gateway.github_hosts=g
 		t.Logf("%+v", got)
 	}
 
-	got = l.inside(t, `curl -sS --max-time 20 -X DELETE https://api.github.com/repos/o/r; curl -sS --max-time 20 -X POST https://api.github.com/repos/o/r/pulls; curl -sS --max-time 20 https://api.github.com/repos/o/r`, "--allow", "api.github.com")
-	for _, says := range []string{`"stage": "github"`, `"rule": "github: repository"`, `"message": "blocked by the gateway`, `"allow": "start the sandbox with --allow-pr"`, `"url": "/repos/o/r"`} {
+	got = l.inside(t,
+		`curl -sS --max-time 20 -X DELETE https://api.github.com/repos/o/r; curl -sS --max-time 20 -X POST https://api.github.com/repos/o/r/pulls; curl -sS --max-time 20 https://api.github.com/repos/o/r`, "--allow", "api.github.com")
+	for _, says := range []string{`"stage": "github"`, `"rule": "github: repository"`,
+		`"message": "blocked by the gateway`, `"allow": "start the sandbox with --allow-pr"`, `"url": "/repos/o/r"`} {
 		if !strings.Contains(got.stdout, says) {
 			t.Errorf("there is no %s", says)
 		}
@@ -227,11 +232,13 @@ echo; done`, "--network", "open", "--allow-pr", "--set", "gateway.github_hosts=g
 // whatever way it asks, and another host is not touched by it.
 func TestTooMuch(t *testing.T) {
 	l := newLab(t)
-	got := l.inside(t, `for i in 1 2 3 4; do curl -sS --max-time 20 -o /dev/null -w '%{http_code} ' https://good.lab.test/; done
+	got := l.inside(t,
+		`for i in 1 2 3 4; do curl -sS --max-time 20 -o /dev/null -w '%{http_code} ' https://good.lab.test/; done
 curl -sS -i --http1.1 --max-time 20 http://good.lab.test/
 for i in 1 2 3 4; do curl -sS -i --http1.1 --max-time 20 http://good.lab.test/; done | grep -i -e '^HTTP' -e retry-after -e '"rule"'
 curl -sS --max-time 20 http://other.lab.test/`, "--network", "open", "--set", "gateway.rate_limit.per_second=0.01", "--set", "gateway.rate_limit.burst=3")
-	for _, says := range []string{"200 200 200 429", "HTTP/1.1 200", "HTTP/1.1 429", "Retry-After: ", `"rule": "gateway: rate of one host"`, "GET other.lab.test/ over http"} {
+	for _, says := range []string{"200 200 200 429", "HTTP/1.1 200", "HTTP/1.1 429", "Retry-After: ",
+		`"rule": "gateway: rate of one host"`, "GET other.lab.test/ over http"} {
 		if !strings.Contains(got.stdout, says) {
 			t.Errorf("there is no %q", says)
 		}
@@ -258,7 +265,8 @@ curl -sS --max-time 20 http://good.lab.test/`, "--network", "open")
 	if !strings.HasPrefix(got.stdout, want) {
 		t.Errorf("want %s", want)
 	}
-	for _, says := range []string{"Retry-After: ", `"rule": "gateway: circuit breaker"`, "GET other.lab.test/ over http", "GET good.lab.test/ over http"} {
+	for _, says := range []string{"Retry-After: ", `"rule": "gateway: circuit breaker"`, "GET other.lab.test/ over http",
+		"GET good.lab.test/ over http"} {
 		if !strings.Contains(got.stdout, says) {
 			t.Errorf("there is no %q", says)
 		}

@@ -43,7 +43,9 @@ func TestJava(t *testing.T) {
 				t.Fatal(err)
 			}
 			policy := filepath.Join(t.TempDir(), "policy.yaml")
-			if err := os.WriteFile(policy, []byte("rules:\n  - hosts: good.lab.test\n  - hosts: pinned.lab.test\n    pass_through: true\n"), 0o644); err != nil {
+			if err := os.WriteFile(policy,
+				[]byte("rules:\n  - hosts: good.lab.test\n  - hosts: pinned.lab.test\n    pass_through: true\n"),
+				0o644); err != nil {
 				t.Fatal(err)
 			}
 			java := filepath.Join(home, "bin", "java")
@@ -53,7 +55,8 @@ func TestJava(t *testing.T) {
 					t.Errorf("%s says %+v", java, got)
 				}
 			}
-			if strings.Contains(got.stdout, "GET bad") || strings.Contains(got.stdout, "PKIX") || strings.Contains(got.stdout, "Picked up") {
+			if strings.Contains(got.stdout, "GET bad") || strings.Contains(got.stdout, "PKIX") ||
+				strings.Contains(got.stdout, "Picked up") {
 				t.Errorf("%s says %+v", java, got)
 			}
 		})

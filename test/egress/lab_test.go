@@ -1,7 +1,6 @@
 //go:build linux
 
-// Package egress tests the ways out of real sandboxes, with real clients
-// inside, against an internet of its own.
+// Package egress tests the ways out of real sandboxes, with real clients inside, against an internet of its own.
 package egress
 
 import (
@@ -112,8 +111,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// build finds the programs of this run, or builds them: Cove's, and those that
-// tests run in sandboxes.
+// build finds the programs of this run, or builds them: Cove's, and those that tests run in sandboxes.
 func (l *lab) build(t *testing.T) {
 	t.Helper()
 	if l.bin = os.Getenv("COVE_TEST_BIN"); l.bin != "" {
@@ -158,7 +156,8 @@ func (l *lab) command(t testing.TB, ctx context.Context, args ...string) *exec.C
 	t.Helper()
 	config := filepath.Join(l.dir, "cove.yaml")
 	text := fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n  credentials: %s\n  providers: %s\n",
-		labs.ResolverAt(), filepath.Join(l.dir, "lab.pem"), filepath.Join(l.dir, "credentials.yaml"), filepath.Join(l.dir, "providers.yaml")) + l.config
+		labs.ResolverAt(), filepath.Join(l.dir, "lab.pem"), filepath.Join(l.dir, "credentials.yaml"),
+		filepath.Join(l.dir, "providers.yaml")) + l.config
 	if err := os.WriteFile(filepath.Join(l.dir, "providers.yaml"), []byte(providers), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +170,8 @@ func (l *lab) command(t testing.TB, ctx context.Context, args ...string) *exec.C
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin, "cove"), args...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
 		"COVE_CONFIG=" + config, "COVE_HOME=" + filepath.Join(l.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(l.dir, "run"),
-		"LAB_KEY=" + key, "DOCKER_HOST=" + os.Getenv("DOCKER_HOST"), "ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key, "COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
+		"LAB_KEY=" + key, "DOCKER_HOST=" + os.Getenv("DOCKER_HOST"), "ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key,
+		"COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
 	return cmd
 }
 
@@ -206,5 +206,6 @@ func (l *lab) waiting(t *testing.T, done <-chan result) bool {
 // inside runs a shell script in a sandbox with a network.
 func (l *lab) inside(t *testing.T, script string, flags ...string) result {
 	t.Helper()
-	return l.cove(t, append([]string{"run", "bash", "-c", script, "--timeout", "60s", "--pids", "200", "--memory", "1G"}, flags...)...)
+	return l.cove(t, append([]string{"run", "bash", "-c", script, "--timeout", "60s", "--pids", "200", "--memory",
+		"1G"}, flags...)...)
 }

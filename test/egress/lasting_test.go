@@ -49,7 +49,8 @@ func startServer(t *testing.T, dir, bin string) server {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	e, err := native.New(native.Options{Guest: filepath.Join(bin, "cove-guest"), RunDir: run, Instance: in.ID, CgroupParent: "cove-egress-test", Log: log})
+	e, err := native.New(native.Options{Guest: filepath.Join(bin, "cove-guest"), RunDir: run, Instance: in.ID,
+		CgroupParent: "cove-egress-test", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,9 +66,10 @@ func startServer(t *testing.T, dir, bin string) server {
 	roots.AppendCertsFromPEM(authority)
 	g := gateway.New(gateway.Options{
 		Dir: filepath.Join(run, "shown"), Keep: &keep, Roots: roots, Clock: clock.Real(), Log: log,
-		Dialer: proxy.Direct{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, labs.ResolverAt().String())
-		}}},
+		Dialer: proxy.Direct{Resolver: &net.Resolver{PreferGo: true,
+			Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, labs.ResolverAt().String())
+			}}},
 	})
 	t.Cleanup(func() { g.Close(); e.Close(); in.Release() })
 	return server{e, g}
@@ -87,9 +89,8 @@ func (s server) open(t *testing.T, id cove.SandboxID) *gateway.Route {
 	return w
 }
 
-// TestRestart: a gateway is killed while a sandbox uses it. Nothing leaves then;
-// the next one opens the way again, with the authority that the sandbox trusts
-// and the policy that it has.
+// TestRestart: a gateway is killed while a sandbox uses it. Nothing leaves then; the next one opens the way again, with
+// the authority that the sandbox trusts and the policy that it has.
 func TestRestart(t *testing.T) {
 	if why := labs.Missing(); why != "" {
 		t.Skip(why)
@@ -142,8 +143,8 @@ func TestRestart(t *testing.T) {
 		}
 		return strings.TrimSpace(got)
 	}
-	// The stream has broken, and nothing gets through.
-	if got := ask("wait"); got != "18" && got != "56" && got != "35" && got != "92" { // curl: partial file, receive, TLS, HTTP/2
+	// The stream has broken, and nothing gets through. curl: partial file, receive, TLS, HTTP/2
+	if got := ask("wait"); got != "18" && got != "56" && got != "35" && got != "92" {
 		t.Errorf("the stream ended with curl's code %s", got)
 	}
 	if got := ask("good.lab.test --max-time 2"); !strings.HasPrefix(got, "000") {
@@ -176,7 +177,8 @@ func TestMakeRunning(t *testing.T) {
 	s := startServer(t, dir, os.Getenv("COVE_TEST_BIN"))
 	id := cove.NewSandboxID()
 	sb, err := s.engine.Prepare(t.Context(), engine.Template{
-		ID: id, Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 512 << 20, CPUs: 1, PIDs: 100, Disk: 64 << 20, Inodes: 5000, OpenFiles: 1024}, Lifetime: cove.LifetimeDetached},
+		ID: id, Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 512 << 20, CPUs: 1, PIDs: 100,
+			Disk: 64 << 20, Inodes: 5000, OpenFiles: 1024}, Lifetime: cove.LifetimeDetached},
 		Rootfs:  engine.Rootfs{Kind: engine.RootfsHost},
 		Network: cove.NetworkLimited,
 	})

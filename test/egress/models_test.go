@@ -42,18 +42,22 @@ func (l *lab) serveModels() {
 	anthropic, openai, other := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
 	anthropic.HandleFunc("POST /v1/messages", answer(func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
 		`{"model":%q,"content":[{"type":"text","text":%q}],"usage":{"input_tokens":1000,"output_tokens":100,"cache_read_input_tokens":10000}}`,
-		`{"type":"message_start","message":{"model":"claude-x","usage":{"input_tokens":2000,"output_tokens":1}}}`, `{"type":"content_block_delta"}`,
+		`{"type":"message_start","message":{"model":"claude-x","usage":{"input_tokens":2000,"output_tokens":1}}}`,
+		`{"type":"content_block_delta"}`,
 		`{"type":"message_delta","usage":{"output_tokens":50}}`, `{"type":"message_stop"}`))
 	anthropic.HandleFunc("GET /v1/models", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"data":[{"id":"claude-x"}],"version":%q}`, r.Header.Get("Anthropic-Version"))
 	})
 	anthropic.HandleFunc("POST /v1/files", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "files") })
-	chat := answer(bearer, `{"model":%q,"choices":[{"message":{"content":%q}}],"usage":{"prompt_tokens":30,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":20}}}`,
+	chat := answer(bearer,
+		`{"model":%q,"choices":[{"message":{"content":%q}}],"usage":{"prompt_tokens":30,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":20}}}`,
 		`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{"content":"b"}}]}`, "[DONE]")
 	openai.HandleFunc("POST /v1/chat/completions", chat)
-	openai.HandleFunc("POST /v1/responses", answer(bearer, `{"model":%q,"text":%q,"usage":{"input_tokens":5,"output_tokens":6}}`,
+	openai.HandleFunc("POST /v1/responses", answer(bearer,
+		`{"model":%q,"text":%q,"usage":{"input_tokens":5,"output_tokens":6}}`,
 		`{"type":"response.completed","response":{"usage":{"input_tokens":7,"output_tokens":8}}}`))
-	openai.HandleFunc("POST /v1/embeddings", answer(bearer, `{"model":%q,"key":%q,"usage":{"prompt_tokens":4,"total_tokens":4}}`))
+	openai.HandleFunc("POST /v1/embeddings", answer(bearer,
+		`{"model":%q,"key":%q,"usage":{"prompt_tokens":4,"total_tokens":4}}`))
 	other.HandleFunc("POST /v2/chat/completions", chat)
 	l.Site("api.anthropic.com", anthropic)
 	l.Site("api.openai.com", openai)
@@ -93,7 +97,8 @@ EOF
 env | grep -a canary; cat /proc/*/environ 2>/dev/null | grep -a canary`, "--model-provider", "anthropic", "--model-provider", "openai")
 	for _, want := range []string{
 		"http://gateway.cove.internal/proxy http://gateway.cove.internal/proxy/v1 sk-ant- sk-proj-\n",
-		`"cache_read_input_tokens":10000}}` + "\n200\n", `data: {"type":"message_delta","usage":{"output_tokens":50}}` + "\n\n", "data: [DONE]\n\n\n200\n",
+		`"cache_read_input_tokens":10000}}` + "\n200\n", `data: {"type":"message_delta","usage":{"output_tokens":50}}` +
+			"\n\n", "data: [DONE]\n\n\n200\n",
 		`{"data":[{"id":"claude-x"}],"version":"2023-06-01"}`, "claude-y\nclaude-y\n",
 	} {
 		if !strings.Contains(got.stdout, want) {
@@ -104,7 +109,8 @@ env | grep -a canary; cat /proc/*/environ 2>/dev/null | grep -a canary`, "--mode
 		t.Error("what came back is wrong")
 	}
 	// anthropic: 4+2 whole ones, 1 stream; openai: chat, a stream that does not say, responses, embeddings
-	want := fmt.Sprintf("models: anthropic 7 requests, %d tokens in (60000 from cache), 650 out, $%.4f; openai 4 requests, %d tokens in (20 from cache), 21 out (estimated)",
+	want := fmt.Sprintf("models: anthropic 7 requests, %d tokens in (60000 from cache), 650 out, $%.4f; openai 4 "+
+		"requests, %d tokens in (20 from cache), 21 out (estimated)",
 		6*1000+2000+60000, (8000*3+650*15+60000*0.3)/1e6, 30+len(`{"model":"gpt-x","stream":true}`)/4+1+7+4)
 	if !strings.Contains(got.stderr, want) {
 		t.Errorf("want %s", want)
@@ -124,8 +130,7 @@ env | grep -a canary; cat /proc/*/environ 2>/dev/null | grep -a canary`, "--mode
 	}
 }
 
-// TestModelsAreAllThereIs: nothing else is at the gateway's name, and what the
-// gateway may ask the sandbox may not.
+// TestModelsAreAllThereIs: nothing else is at the gateway's name, and what the gateway may ask the sandbox may not.
 func TestModelsAreAllThereIs(t *testing.T) {
 	l := newLab(t)
 	l.serveModels()
@@ -143,7 +148,8 @@ ask chat/completions '{"model":"gpt-x"}' -H 'X-Cove-Profile: anthropic'
 ask chat/completions '{"model":"gpt-x"}' -H 'X-Cove-Profile: other' -o /dev/null
 ask messages "$hello" -H 'X-Cove-Profile: nobody'`, "--model-provider", "anthropic,other")
 	lines := strings.Split(got.stdout, "\n")
-	for i, want := range []string{strings.Repeat("404 ", 12), strings.Repeat("403 ", 6), "tls ", "000", "direct 56", "400 405 426"} {
+	for i, want := range []string{strings.Repeat("404 ", 12), strings.Repeat("403 ", 6), "tls ", "000", "direct 56",
+		"400 405 426"} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) || want == "tls " && lines[i] == "tls 0" {
 			t.Errorf("line %d is not %q", i, want)
 		}
@@ -158,21 +164,25 @@ ask messages "$hello" -H 'X-Cove-Profile: nobody'`, "--model-provider", "anthrop
 			t.Errorf("no %q", want)
 		}
 	}
-	if seen := slices.DeleteFunc(l.seen(), func(s string) bool { return s == "POST other.lab.test/v2/chat/completions" }); len(seen) > 0 {
+	if seen := slices.DeleteFunc(l.seen(),
+		func(s string) bool { return s == "POST other.lab.test/v2/chat/completions" }); len(seen) > 0 {
 		t.Errorf("arrived: %q", seen)
 	}
 	if t.Failed() {
 		t.Logf("%+v", got)
 	}
-	got = l.inside(t, asking+`getent hosts gateway.cove.internal; ask messages "$hello"; echo "[$ANTHROPIC_BASE_URL]"`, "--allow", "good.lab.test")
+	got = l.inside(t, asking+`getent hosts gateway.cove.internal; ask messages "$hello"; echo "[$ANTHROPIC_BASE_URL]"`,
+		"--allow", "good.lab.test")
 	if !strings.HasPrefix(got.stdout, "{\n") || !strings.Contains(got.stdout, "\n403\n[]\n") {
 		t.Errorf("without a provider: %+v", got)
 	}
-	got = l.inside(t, asking+`ask messages "$hello"; ask chat/completions "{}" -o /dev/null`, "--model-provider", "anthropic,other", "--deny", "gateway.cove.internal")
+	got = l.inside(t, asking+`ask messages "$hello"; ask chat/completions "{}" -o /dev/null`, "--model-provider",
+		"anthropic,other", "--deny", "gateway.cove.internal")
 	if strings.Count(got.stdout, "\n403\n") != 2 {
 		t.Errorf("denied: %+v", got)
 	}
-	got = l.inside(t, asking+`ask messages "$hello"; ask chat/completions "{}" -o /dev/null`, "--model-provider", "anthropic,other", "--deny", "api.anthropic.com")
+	got = l.inside(t, asking+`ask messages "$hello"; ask chat/completions "{}" -o /dev/null`, "--model-provider",
+		"anthropic,other", "--deny", "api.anthropic.com")
 	if strings.Count(got.stdout, "\n403\n") != 1 || strings.Count(got.stdout, "\n200\n") != 1 {
 		t.Errorf("a denied provider: %+v", got)
 	}

@@ -60,7 +60,8 @@ func (l *lab) repository(t *testing.T) (bare string, backend http.Handler, git f
 	git("init", "-q", "--bare", "-b", "main", bare)
 	git("-C", bare, "config", "http.receivepack", "true")
 	git("init", "-q", "-b", "main", filepath.Join(root, "work"))
-	git("-C", filepath.Join(root, "work"), "-c", "user.name=x", "-c", "user.email=x@lab.test", "commit", "-q", "--allow-empty", "-m", "first")
+	git("-C", filepath.Join(root, "work"), "-c", "user.name=x", "-c", "user.email=x@lab.test", "commit", "-q",
+		"--allow-empty", "-m", "first")
 	git("-C", filepath.Join(root, "work"), "push", "-q", bare, "main")
 	return bare, &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(git("--exec-path")), "git-http-backend"),
@@ -68,8 +69,7 @@ func (l *lab) repository(t *testing.T) (bare string, backend http.Handler, git f
 	}, git
 }
 
-// TestGit: git clones, fetches and pushes over HTTPS, with more than it sends in
-// one piece.
+// TestGit: git clones, fetches and pushes over HTTPS, with more than it sends in one piece.
 func TestGit(t *testing.T) {
 	need(t, "/usr/bin/git")
 	l := newLab(t)
@@ -81,7 +81,8 @@ git config --global user.name x; git config --global user.email x@lab.test
 cd a; head -c 3000000 /dev/urandom > large; git add large; git commit -q -m second; git push -q origin main 2>&1
 cd ../b; git fetch -q; git log --format=%s origin/main; git merge -q origin/main; cmp large ../a/large && echo same
 git clone -q https://bad.lab.test/repo.git c 2>&1 || echo "denied $?"`, "--allow", "git.lab.test")
-	if !strings.HasPrefix(got.stdout, "second\nfirst\nsame\n") || !strings.Contains(got.stdout, "denied 128") || !strings.Contains(got.stdout, "403") {
+	if !strings.HasPrefix(got.stdout, "second\nfirst\nsame\n") || !strings.Contains(got.stdout, "denied 128") ||
+		!strings.Contains(got.stdout, "403") {
 		t.Errorf("%+v", got)
 	}
 	if log := git("-C", bare, "log", "--format=%s", "main"); log != "second\nfirst\n" {
@@ -89,8 +90,7 @@ git clone -q https://bad.lab.test/repo.git c 2>&1 || echo "denied $?"`, "--allow
 	}
 }
 
-// TestRequests: Python's requests keeps a session, streams up and down, and is
-// told what it must not.
+// TestRequests: Python's requests keeps a session, streams up and down, and is told what it must not.
 func TestRequests(t *testing.T) {
 	need(t, "/usr/lib/python3/dist-packages/requests")
 	l := newLab(t)
@@ -101,7 +101,8 @@ func TestRequests(t *testing.T) {
 		z.Close()
 	})
 	l.Page("/jump", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, map[string]string{"out": "https://bad.lab.test/x", "in": "/y"}[r.URL.RawQuery], http.StatusTemporaryRedirect)
+		http.Redirect(w, r, map[string]string{"out": "https://bad.lab.test/x", "in": "/y"}[r.URL.RawQuery],
+			http.StatusTemporaryRedirect)
 	})
 	got := l.inside(t, `/usr/bin/python3 - <<'END'
 import requests
@@ -136,15 +137,15 @@ GET good.lab.test/transparent over https
 	}
 }
 
-// TestNpm installs a package with npm, which is a node program that goes by the
-// proxy, and runs it.
+// TestNpm installs a package with npm, which is a node program that goes by the proxy, and runs it.
 func TestNpm(t *testing.T) {
 	need(t, "/usr/bin/npm", "/usr/bin/node")
 	l := newLab(t)
 	var archive bytes.Buffer
 	z := gzip.NewWriter(&archive)
 	tarball := tar.NewWriter(z)
-	for _, f := range [][2]string{{"package/package.json", `{"name":"tiny","version":"1.0.0"}`}, {"package/index.js", `module.exports = "tiny from npm"`}} {
+	for _, f := range [][2]string{{"package/package.json", `{"name":"tiny","version":"1.0.0"}`},
+		{"package/index.js", `module.exports = "tiny from npm"`}} {
 		tarball.WriteHeader(&tar.Header{Name: f[0], Mode: 0o644, Size: int64(len(f[1]))})
 		fmt.Fprint(tarball, f[1])
 	}
@@ -156,7 +157,8 @@ func TestNpm(t *testing.T) {
 			base64.StdEncoding.EncodeToString(sum[:]) + `"}}}}`,
 		"/tiny/-/tiny-1.0.0.tgz": archive.String(),
 	}))
-	got := l.inside(t, `cd /tmp; mkdir p; cd p; npm install --registry https://npm.lab.test --cache /tmp/cache --no-audit --no-fund --no-update-notifier --loglevel=error tiny && node -p 'require("tiny")'`,
+	got := l.inside(t,
+		`cd /tmp; mkdir p; cd p; npm install --registry https://npm.lab.test --cache /tmp/cache --no-audit --no-fund --no-update-notifier --loglevel=error tiny && node -p 'require("tiny")'`,
 		"--allow", "npm.lab.test")
 	if !strings.HasSuffix(got.stdout, "tiny from npm\n") {
 		t.Errorf("%+v, arrived: %q", got, l.seen())
@@ -173,7 +175,8 @@ func TestPip(t *testing.T) {
 		{"tiny.py", `says = "tiny from pip"`},
 		{"tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"},
 		{"tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
-		{"tiny-1.0.dist-info/RECORD", "tiny.py,,\ntiny-1.0.dist-info/METADATA,,\ntiny-1.0.dist-info/WHEEL,,\ntiny-1.0.dist-info/RECORD,,\n"},
+		{"tiny-1.0.dist-info/RECORD",
+			"tiny.py,,\ntiny-1.0.dist-info/METADATA,,\ntiny-1.0.dist-info/WHEEL,,\ntiny-1.0.dist-info/RECORD,,\n"},
 	} {
 		w, err := z.Create(f[0])
 		if err != nil {
@@ -186,41 +189,46 @@ func TestPip(t *testing.T) {
 		switch r.URL.Path {
 		case "/simple/tiny/":
 			w.Header().Set("Content-Type", "text/html")
-			fmt.Fprintf(w, `<!DOCTYPE html><a href="/files/tiny-1.0-py3-none-any.whl#sha256=%x">tiny-1.0-py3-none-any.whl</a>`, sha256.Sum256(wheel.Bytes()))
+			fmt.Fprintf(w, `<!DOCTYPE html><a href="/files/tiny-1.0-py3-none-any.whl#sha256=%x">tiny-1.0-py3-none-any.whl</a>`,
+				sha256.Sum256(wheel.Bytes()))
 		case "/files/tiny-1.0-py3-none-any.whl":
 			w.Write(wheel.Bytes())
 		default:
 			http.NotFound(w, r)
 		}
 	}))
-	got := l.inside(t, `cd /tmp; /usr/bin/pip3 install -q --no-cache-dir --disable-pip-version-check --index-url https://pypi.lab.test/simple/ --target /tmp/site tiny &&
+	got := l.inside(t,
+		`cd /tmp; /usr/bin/pip3 install -q --no-cache-dir --disable-pip-version-check --index-url https://pypi.lab.test/simple/ --target /tmp/site tiny &&
 cd /tmp/site && /usr/bin/python3 -c 'import tiny; print(tiny.says)'`, "--allow", "pypi.lab.test")
 	if !strings.HasSuffix(got.stdout, "tiny from pip\n") {
 		t.Errorf("%+v, arrived: %q", got, l.seen())
 	}
 }
 
-// TestApt: apt-get updates from a repository and installs a package from it, as
-// who is not root.
+// TestApt: apt-get updates from a repository and installs a package from it, as who is not root.
 func TestApt(t *testing.T) {
 	need(t, "/usr/bin/apt-get", "/usr/bin/dpkg-deb")
 	l := newLab(t)
-	l.file(t, "deb/DEBIAN/control", "Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: tiny\n")
+	l.file(t, "deb/DEBIAN/control",
+		"Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: tiny\n")
 	l.file(t, "deb/usr/share/tiny/says", "tiny from apt\n")
 	built := filepath.Join(l.dir, "tiny.deb")
-	if out, err := exec.Command("/usr/bin/dpkg-deb", "--root-owner-group", "-b", filepath.Join(l.dir, "deb"), built).CombinedOutput(); err != nil {
+	if out, err := exec.Command("/usr/bin/dpkg-deb", "--root-owner-group", "-b", filepath.Join(l.dir, "deb"), built).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	deb, err := os.ReadFile(built)
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := fmt.Sprintf("Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: tiny\nFilename: tiny.deb\nSize: %d\nSHA256: %x\n", len(deb), sha256.Sum256(deb))
+	index := fmt.Sprintf("Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: "+
+		"tiny\nFilename: tiny.deb\nSize: %d\nSHA256: %x\n", len(deb), sha256.Sum256(deb))
 	l.Site("apt.lab.test", static(map[string]string{
 		"/Packages": index, "/tiny.deb": string(deb),
 		"/Release": fmt.Sprintf("Suite: lab\nSHA256:\n %x %d Packages\n", sha256.Sum256([]byte(index)), len(index)),
 	}))
-	got := l.inside(t, `mkdir -p /tmp/apt/{etc/apt.conf.d,etc/preferences.d,etc/trusted.gpg.d,state/lists/partial,cache/archives/partial,log,dpkg/updates,dpkg/info,root}
+	got := l.inside(t,
+		`mkdir -p /tmp/apt/{etc/apt.conf.d,etc/preferences.d,etc/trusted.gpg.d,state/lists/partial,cache/archives/partial,log,dpkg/updates,dpkg/info,root}
 cd /tmp/apt; touch dpkg/status
 echo 'deb [trusted=yes] https://apt.lab.test/ /' > etc/sources.list
 cat > conf <<'END'
@@ -235,15 +243,16 @@ apt-get update 2>&1 && apt-get install -y tiny 2>&1; cat root/usr/share/tiny/say
 	}
 }
 
-// TestOpenSSL: a handshake without any proxy verifies with what the sandbox
-// trusts, and agrees on a protocol.
+// TestOpenSSL: a handshake without any proxy verifies with what the sandbox trusts, and agrees on a protocol.
 func TestOpenSSL(t *testing.T) {
 	need(t, "/usr/bin/openssl")
 	l := newLab(t)
-	got := l.inside(t, `printf 'GET /x HTTP/1.1\r\nHost: good.lab.test\r\nConnection: close\r\n\r\n' | openssl s_client -quiet -verify_return_error -connect good.lab.test:443 -servername good.lab.test 2>/dev/null | tail -n 1
+	got := l.inside(t,
+		`printf 'GET /x HTTP/1.1\r\nHost: good.lab.test\r\nConnection: close\r\n\r\n' | openssl s_client -quiet -verify_return_error -connect good.lab.test:443 -servername good.lab.test 2>/dev/null | tail -n 1
 for version in tls1_2 tls1_3; do openssl s_client -brief -$version -alpn h2 -verify_return_error -verify_hostname good.lab.test -connect good.lab.test:443 -servername good.lab.test </dev/null 2>&1 | grep -aE 'Protocol version|Verification'; done
 openssl s_client -brief -tls1_1 -connect good.lab.test:443 -servername good.lab.test </dev/null >/dev/null 2>&1 || echo "no TLS 1.1"`, "--allow", "good.lab.test")
-	want := "GET good.lab.test/x over https\nProtocol version: TLSv1.2\nVerification: OK\nProtocol version: TLSv1.3\nVerification: OK\nno TLS 1.1\n"
+	want := "GET good.lab.test/x over https\nProtocol version: TLSv1.2\nVerification: OK\nProtocol version: " +
+		"TLSv1.3\nVerification: OK\nno TLS 1.1\n"
 	if got.stdout != want {
 		t.Errorf("%+v, want %q", got, want)
 	}

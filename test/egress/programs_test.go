@@ -39,39 +39,51 @@ func needKey(header, value string, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// TestModelSDKs: the SDKs of Anthropic and OpenAI as they are, with the key that
-// the environment gives them, stream an answer; the key that arrives is real,
-// and what is refused comes with the remedy.
+// TestModelSDKs: the SDKs of Anthropic and OpenAI as they are, with the key that the environment gives them, stream an
+// answer; the key that arrives is real, and what is refused comes with the remedy.
 func TestModelSDKs(t *testing.T) {
 	l := newLab(t)
 	anthropic, openai := http.NewServeMux(), http.NewServeMux()
 	anthropic.HandleFunc("POST /v1/messages", needKey("X-Api-Key", key, func(w http.ResponseWriter, r *http.Request) {
 		events(w,
-			"event: message_start\ndata: "+`{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"x","content":[],"usage":{"input_tokens":3,"output_tokens":1}}}`,
-			"event: content_block_start\ndata: "+`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
-			"event: content_block_delta\ndata: "+`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Good "}}`,
-			"event: content_block_delta\ndata: "+`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"day"}}`,
+			"event: message_start\ndata: "+
+				`{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"x","content":[],"usage":{"input_tokens":3,"output_tokens":1}}}`,
+			"event: content_block_start\ndata: "+
+				`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
+			"event: content_block_delta\ndata: "+
+				`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Good "}}`,
+			"event: content_block_delta\ndata: "+
+				`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"day"}}`,
 			"event: content_block_stop\ndata: "+`{"type":"content_block_stop","index":0}`,
-			"event: message_delta\ndata: "+`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}`,
+			"event: message_delta\ndata: "+
+				`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}`,
 			"event: message_stop\ndata: "+`{"type":"message_stop"}`)
 	}))
-	openai.HandleFunc("POST /v1/chat/completions", needKey("Authorization", "Bearer "+key, func(w http.ResponseWriter, r *http.Request) {
-		chunk := `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"x","choices":[{"index":0,"delta":{"content":%q}}]}`
-		events(w, fmt.Sprintf(chunk, "Good "), fmt.Sprintf(chunk, "day"), "data: [DONE]")
-	}))
-	openai.HandleFunc("POST /v1/responses", needKey("Authorization", "Bearer "+key, func(w http.ResponseWriter, r *http.Request) {
-		delta := "event: response.output_text.delta\ndata: " + `{"type":"response.output_text.delta","sequence_number":1,"item_id":"i","output_index":0,"content_index":0,"delta":%q}`
-		events(w, fmt.Sprintf(delta, "Good "), fmt.Sprintf(delta, "day"))
-	}))
+	openai.HandleFunc("POST /v1/chat/completions", needKey("Authorization", "Bearer "+key,
+		func(w http.ResponseWriter, r *http.Request) {
+			chunk :=
+				`data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"x","choices":[{"index":0,"delta":{"content":%q}}]}`
+			events(w, fmt.Sprintf(chunk, "Good "), fmt.Sprintf(chunk, "day"), "data: [DONE]")
+		}))
+	openai.HandleFunc("POST /v1/responses", needKey("Authorization", "Bearer "+key,
+		func(w http.ResponseWriter, r *http.Request) {
+			delta := "event: response.output_text.delta\ndata: " +
+				`{"type":"response.output_text.delta","sequence_number":1,"item_id":"i","output_index":0,"content_index":0,"delta":%q}`
+			events(w, fmt.Sprintf(delta, "Good "), fmt.Sprintf(delta, "day"))
+		}))
 	l.Site("api.anthropic.com", anthropic)
 	l.Site("api.openai.com", openai)
 	policy := l.file(t, "models.yaml", "presets: [anthropic, openai]\n")
 	for name, c := range map[string]struct{ credential, want string }{
-		"anthropic": {"ANTHROPIC_API_KEY", "message_start \ncontent_block_start \ncontent_block_delta Good \ncontent_block_delta day\ncontent_block_stop \nmessage_delta \nmessage_stop \ntokens 7 end_turn\nbatches 403 true\n"},
-		"openai":    {"OPENAI_API_KEY", "chunk Good \nchunk day\nresponse.output_text.delta Good \nresponse.output_text.delta day\nfiles 403 true\n"},
+		"anthropic": {"ANTHROPIC_API_KEY",
+			"message_start \ncontent_block_start \ncontent_block_delta Good \ncontent_block_delta day\ncontent_block_stop " +
+				"\nmessage_delta \nmessage_stop \ntokens 7 end_turn\nbatches 403 true\n"},
+		"openai": {"OPENAI_API_KEY",
+			"chunk Good \nchunk day\nresponse.output_text.delta Good \nresponse.output_text.delta day\nfiles 403 true\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := l.inside(t, `/clients/clients `+name+`; echo "$`+c.credential+`"`, "--mount", l.bin+":/clients:ro", "--policy", policy, "--credential", name)
+			got := l.inside(t, `/clients/clients `+name+`; echo "$`+c.credential+`"`, "--mount", l.bin+":/clients:ro",
+				"--policy", policy, "--credential", name)
 			out, has := strings.CutPrefix(got.stdout, c.want)
 			if !has || strings.Contains(got.stdout+got.stderr, key) || !strings.HasPrefix(out, "sk-") {
 				t.Errorf("%+v, want %q and a placeholder", got, c.want)
@@ -93,8 +105,7 @@ func (l *lab) file(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestGoClient: a static program, by the environment and as one that knows of no
-// proxy, in HTTP/2.
+// TestGoClient: a static program, by the environment and as one that knows of no proxy, in HTTP/2.
 func TestGoClient(t *testing.T) {
 	l := newLab(t)
 	got := l.inside(t, `/clients/clients http https://good.lab.test/a http://good.lab.test/a https://bad.lab.test/a`,
@@ -134,7 +145,8 @@ func TestGRPC(t *testing.T) {
 	}
 	ln.Close()
 	defer socket.Close()
-	origin := exec.Command(filepath.Join(l.bin, "clients"), "grpc-origin", l.file(t, "grpc.pem", string(certificate)), l.file(t, "grpc.key", string(secret)))
+	origin := exec.Command(filepath.Join(l.bin, "clients"), "grpc-origin", l.file(t, "grpc.pem", string(certificate)),
+		l.file(t, "grpc.key", string(secret)))
 	origin.ExtraFiles, origin.Stderr = []*os.File{socket}, os.Stderr
 	if err := origin.Start(); err != nil {
 		t.Fatal(err)
@@ -158,7 +170,8 @@ chat re: 2
 chat EOF
 wait DeadlineExceeded
 denied `
-	if !strings.HasPrefix(got.stdout, want) || strings.HasSuffix(got.stdout, "denied OK\n") || strings.Contains(got.stdout, key) {
+	if !strings.HasPrefix(got.stdout, want) || strings.HasSuffix(got.stdout, "denied OK\n") ||
+		strings.Contains(got.stdout, key) {
 		t.Errorf("%+v, want %s", got, want)
 	}
 }
@@ -211,11 +224,13 @@ func TestWebSocketClient(t *testing.T) {
 		t.Errorf("deny: %+v", got)
 	}
 	got := <-done
-	want := "MessageBinary 5 true\nMessageBinary 307200 true\npong\nclosed with StatusCode(4321)\nopen\ncut StatusCode(-1)\nagain: "
+	want := "MessageBinary 5 true\nMessageBinary 307200 true\npong\nclosed with StatusCode(4321)\nopen\ncut " +
+		"StatusCode(-1)\nagain: "
 	if !strings.HasPrefix(got.stdout, want) || !strings.HasSuffix(got.stdout, "Forbidden\n") {
 		t.Errorf("%+v, want %q", got, want)
 	}
-	if n := slices.Index(l.seen(), "GET lasting.lab.test/"); n < 0 || slices.Contains(l.seen()[n+1:], "GET lasting.lab.test/") {
+	if n := slices.Index(l.seen(), "GET lasting.lab.test/"); n < 0 ||
+		slices.Contains(l.seen()[n+1:], "GET lasting.lab.test/") {
 		t.Errorf("arrived: %q", l.seen())
 	}
 }
@@ -231,7 +246,8 @@ var knownDeviations = map[string]string{
 // TestH2Spec: the side of the gateway that clients see keeps to HTTP/2.
 func TestH2Spec(t *testing.T) {
 	l := newLab(t)
-	got := l.inside(t, `/clients/clients h2spec good.lab.test`, "--mount", l.bin+":/clients:ro", "--allow", "good.lab.test")
+	got := l.inside(t, `/clients/clients h2spec good.lab.test`, "--mount", l.bin+":/clients:ro", "--allow",
+		"good.lab.test")
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
 	var found struct {
 		Passed, Skipped int

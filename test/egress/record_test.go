@@ -57,8 +57,10 @@ true`, "--allow", "key.lab.test", "--allow", "good.lab.test", "--credential", "l
 		return func(d api.Decision) bool { return d.Host == host && d.Path == path }
 	}
 	d := find("what got a credential", of("key.lab.test", "/mirror"))
-	if d.Verdict != api.VerdictAllow || d.Stage != api.StageUpstream || d.Protocol != api.ProtocolHTTPS || d.Method != "GET" || d.Status != 200 || d.Port != 443 ||
-		d.Received == 0 || d.Duration == 0 || d.Client != "local" || d.Execution == "" || d.Sandbox == "" || d.Rule == "" || d.Count != 1 {
+	if d.Verdict != api.VerdictAllow || d.Stage != api.StageUpstream || d.Protocol != api.ProtocolHTTPS ||
+		d.Method != "GET" || d.Status != 200 || d.Port != 443 ||
+		d.Received == 0 || d.Duration == 0 || d.Client != "local" || d.Execution == "" || d.Sandbox == "" ||
+		d.Rule == "" || d.Count != 1 {
 		t.Errorf("%+v", d)
 	}
 	if d = find("a path with a placeholder", of("good.lab.test", "/a/…/b")); d.Method != "POST" || d.Sent == 0 {
@@ -66,11 +68,13 @@ true`, "--allow", "key.lab.test", "--allow", "good.lab.test", "--credential", "l
 	}
 	find("a path with a value", of("good.lab.test", "/k/…"))
 	d = find("a lookup", func(d api.Decision) bool { return d.Entry == api.EntryDNS && d.Host == "bad.lab.test" })
-	if d.Verdict != api.VerdictDeny || d.Stage != api.StagePolicy || d.Remedy != "cove policy allow "+d.Execution+" bad.lab.test" {
+	if d.Verdict != api.VerdictDeny || d.Stage != api.StagePolicy ||
+		d.Remedy != "cove policy allow "+d.Execution+" bad.lab.test" {
 		t.Errorf("%+v", d)
 	}
 	d = find("a tunnel", func(d api.Decision) bool { return d.Host == "bad.lab.test" && d.Port == 8080 })
-	if d.Verdict != api.VerdictDeny || d.Status != 403 || d.Path != "" || !strings.HasSuffix(d.Remedy, " bad.lab.test:8080") {
+	if d.Verdict != api.VerdictDeny || d.Status != 403 || d.Path != "" ||
+		!strings.HasSuffix(d.Remedy, " bad.lab.test:8080") {
 		t.Errorf("%+v", d)
 	}
 	if d = find("another method", of("good.lab.test", "/gone")); d.Method != "DELETE" || d.Protocol != api.ProtocolHTTP {
@@ -95,7 +99,8 @@ true`, "--allow", "key.lab.test", "--allow", "good.lab.test", "--credential", "l
 	placeholder := "lab_"
 	filepath.WalkDir(filepath.Join(l.dir, "home"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
-			if data, err := os.ReadFile(path); err != nil || bytes.Contains(data, []byte("canary")) || bytes.Contains(data, []byte(placeholder)) {
+			if data, err := os.ReadFile(path); err != nil || bytes.Contains(data, []byte("canary")) ||
+				bytes.Contains(data, []byte(placeholder)) {
 				t.Errorf("%s has a secret (%v)", path, err)
 			}
 		}
@@ -142,19 +147,22 @@ curl -sS --max-time 20 -X POST http://other.lab.test/form`
 	if strings.Count(wide.stdout, "over http") != 3 {
 		t.Fatalf("%+v", wide)
 	}
-	if got := l.cove(t, "policy", "learn", "--last", "--out", learned); got.code == 0 || !strings.Contains(got.stderr, "--force") {
+	if got := l.cove(t, "policy", "learn", "--last", "--out", learned); got.code == 0 ||
+		!strings.Contains(got.stderr, "--force") {
 		t.Errorf("a file was replaced: %+v", got)
 	}
 	text := learn("--last", "--force")
 	for _, want := range []string{
-		"  # tried 2 times: GET /v1/items/17, GET /v1/items/18\n  - hosts: [good.lab.test]\n    ports: [443]\n    methods: [GET]\n    paths: [/v1/items/*]\n",
+		"  # tried 2 times: GET /v1/items/17, GET /v1/items/18\n  - hosts: [good.lab.test]\n    ports: [443]\n    methods: " +
+			"[GET]\n    paths: [/v1/items/*]\n",
 		"  # tried once: POST /form\n  - hosts: [other.lab.test]\n    ports: [80]\n    methods: [POST]\n    paths: [/form]\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no\n%s in\n%s", want, text)
 		}
 	}
-	if got := l.inside(t, script+"\ncurl -sS --max-time 20 https://good.lab.test/v2", "--policy", learned); !strings.HasPrefix(got.stdout, wide.stdout) || !strings.Contains(got.stdout, "blocked") {
+	if got := l.inside(t, script+"\ncurl -sS --max-time 20 https://good.lab.test/v2", "--policy",
+		learned); !strings.HasPrefix(got.stdout, wide.stdout) || !strings.Contains(got.stdout, "blocked") {
 		t.Errorf("with what was learned: %+v", got)
 	}
 }

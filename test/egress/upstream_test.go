@@ -31,9 +31,12 @@ func (l *lab) tinyproxy(t *testing.T) (port int, log func() string) {
 	port = free.Addr().(*net.TCPAddr).Port
 	free.Close()
 	logFile := l.file(t, "tinyproxy.log", "")
-	config := l.file(t, "tinyproxy.conf", fmt.Sprintf("Port %d\nListen 127.0.0.1\nTimeout 60\nLogFile %q\nLogLevel Connect\nMaxClients 20\nAllow 127.0.0.1\nBasicAuth cove pass-7d1f\n", port, logFile))
+	config := l.file(t, "tinyproxy.conf",
+		fmt.Sprintf("Port %d\nListen 127.0.0.1\nTimeout 60\nLogFile %q\nLogLevel Connect\nMaxClients 20\nAllow "+
+			"127.0.0.1\nBasicAuth cove pass-7d1f\n", port, logFile))
 	names := l.file(t, "resolv.conf", fmt.Sprintf("nameserver %s\n", labs.Resolver))
-	cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/resolv.conf && exec "$2" -d -c "$3"`, "sh", names, program, config)
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/resolv.conf && exec "$2" -d -c "$3"`,
+		"sh", names, program, config)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -54,9 +57,8 @@ func (l *lab) tinyproxy(t *testing.T) (port int, log func() string) {
 	return port, func() string { b, _ := os.ReadFile(logFile); return string(b) }
 }
 
-// TestUpstreamProxy: where the internet is behind a company's proxy, what is
-// allowed goes through it, with its password, and what is not does not; when it
-// does not do its part, that is said.
+// TestUpstreamProxy: where the internet is behind a company's proxy, what is allowed goes through it, with its
+// password, and what is not does not; when it does not do its part, that is said.
 func TestUpstreamProxy(t *testing.T) {
 	l := newLab(t)
 	port, log := l.tinyproxy(t)

@@ -22,7 +22,8 @@ func TestAskedPush(t *testing.T) {
 	r := l.server.Create("repo.git")
 	l.write("cove.yaml", fmt.Sprintf("gateway:\n  extra_cas: [%s]\n  approval_timeout: 3s\n", l.server.CA))
 	l.cove("new", l.remote("repo.git"), "own", "--name", "box", "--no-attach")
-	if out, code := l.in("box", "git -c user.name=A -c user.email=a@x.example commit -q --allow-empty -m 'Say hello'"); code != 0 {
+	if out, code := l.in("box",
+		"git -c user.name=A -c user.email=a@x.example commit -q --allow-empty -m 'Say hello'"); code != 0 {
 		t.Fatal(out)
 	}
 	for _, c := range []struct {

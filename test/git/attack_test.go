@@ -173,8 +173,7 @@ func (a *attack) get(path string, header ...string) answer {
 	return a.send("GET", path, nil, header...)
 }
 
-// tree is a commit on own whose tree has one more entry, as it stands, and its
-// pack.
+// tree is a commit on own whose tree has one more entry, as it stands, and its pack.
 func (a *attack) entry(mode, name, id string) (commit, pack string) {
 	a.t.Helper()
 	tree := a.git.RunWith(a.git.Run("ls-tree", a.own)+fmt.Sprintf("\n%s %s\t%s\n", mode, id, name), "mktree", "--missing")
@@ -182,9 +181,8 @@ func (a *attack) entry(mode, name, id string) (commit, pack string) {
 	return commit, a.git.Pack(commit + "\n" + tree + "\n")
 }
 
-// TestAttacks: what a sandbox could ask a server for that it must not have
-// (PROBES G1, G2, G3, G4, G8): it is refused, nothing changes, and nothing hidden
-// comes back. What must be allowed is among it.
+// TestAttacks: what a sandbox could ask a server for that it must not have (PROBES G1, G2, G3, G4, G8): it is refused,
+// nothing changes, and nothing hidden comes back. What must be allowed is among it.
 func TestAttacks(t *testing.T) {
 	a := newAttack(t, policyOfAttacks)
 	type try struct {
@@ -199,22 +197,33 @@ func TestAttacks(t *testing.T) {
 		all[name] = try{false, do}
 	}
 	for name, ref := range map[string]string{
-		"main": "refs/heads/main", "another's branch": "refs/heads/hidden", "a new branch": "refs/heads/new", "a traversal": "refs/heads/team/../main",
-		"a tag": "refs/tags/v2", "an existing tag": "refs/tags/v1", "a note": "refs/notes/commits", "a replacement": "refs/replace/" + a.main,
-		"a pull request": "refs/pull/1/head", "a merge request": "refs/merge-requests/1/head", "a review": "refs/for/main", "a draft": "refs/drafts/main",
-		"a change": "refs/changes/01/1/1", "configuration": "refs/meta/config", "HEAD": "HEAD", "a remote": "refs/remotes/origin/main", "the stash": "refs/stash",
-		"a case variant": "refs/heads/OWN", "a case variant of heads": "refs/Heads/own", "below own": "refs/heads/own/x", "above an area": "refs/heads/team",
-		"beside an area": "refs/heads/teams/x", "4 KB": "refs/heads/team/" + strings.Repeat("x", 4096), "a newline": "refs/heads/team/x\nrefs/heads/main",
-		"ANSI": "refs/heads/team/\x1b[2J", "a lock": "refs/heads/team/x.lock", "a reflog": "refs/heads/team/x@{1}", "hidden by a dot": "refs/heads/team/.x",
-		"two slashes": "refs/heads/team//x", "an option": "refs/heads/team/-x", "a space": "refs/heads/team/x y", "a pattern": "refs/heads/team/*",
-		"not UTF-8": "refs/heads/team/\xff", "bidi": "refs/heads/team/\u202ex", "protected": "refs/heads/team/frozen", "no refs": "team/x", "pseudo": "FETCH_HEAD",
-		"a colon": "refs/heads/team/x:refs/heads/main", "a backslash": `refs/heads/team\x`, "well known, in its area": "refs/heads/release/1",
+		"main": "refs/heads/main", "another's branch": "refs/heads/hidden", "a new branch": "refs/heads/new",
+		"a traversal": "refs/heads/team/../main",
+		"a tag":       "refs/tags/v2", "an existing tag": "refs/tags/v1", "a note": "refs/notes/commits",
+		"a replacement":  "refs/replace/" + a.main,
+		"a pull request": "refs/pull/1/head", "a merge request": "refs/merge-requests/1/head", "a review": "refs/for/main",
+		"a draft":  "refs/drafts/main",
+		"a change": "refs/changes/01/1/1", "configuration": "refs/meta/config", "HEAD": "HEAD",
+		"a remote": "refs/remotes/origin/main", "the stash": "refs/stash",
+		"a case variant": "refs/heads/OWN", "a case variant of heads": "refs/Heads/own", "below own": "refs/heads/own/x",
+		"above an area":  "refs/heads/team",
+		"beside an area": "refs/heads/teams/x", "4 KB": "refs/heads/team/" + strings.Repeat("x", 4096),
+		"a newline": "refs/heads/team/x\nrefs/heads/main",
+		"ANSI":      "refs/heads/team/\x1b[2J", "a lock": "refs/heads/team/x.lock", "a reflog": "refs/heads/team/x@{1}",
+		"hidden by a dot": "refs/heads/team/.x",
+		"two slashes":     "refs/heads/team//x", "an option": "refs/heads/team/-x", "a space": "refs/heads/team/x y",
+		"a pattern": "refs/heads/team/*",
+		"not UTF-8": "refs/heads/team/\xff", "bidi": "refs/heads/team/\u202ex", "protected": "refs/heads/team/frozen",
+		"no refs": "team/x", "pseudo": "FETCH_HEAD",
+		"a colon": "refs/heads/team/x:refs/heads/main", "a backslash": `refs/heads/team\x`,
+		"well known, in its area": "refs/heads/release/1",
 	} {
 		refuse("push to "+name, func() answer { return a.to(ref) })
 	}
 	all["push to own area"] = try{true, func() answer { return a.to("refs/heads/team/x") }}
 	refuse("push to a name with NUL", func() answer {
-		return a.push(lines(zero+" "+a.fresh+" refs/heads/team/y"+words, zero+" "+a.fresh+" refs/heads/team/x\x00refs/heads/main", "~") + a.pack)
+		return a.push(lines(zero+" "+a.fresh+" refs/heads/team/y"+words,
+			zero+" "+a.fresh+" refs/heads/team/x\x00refs/heads/main", "~") + a.pack)
 	})
 
 	refuse("delete own", func() answer { return a.push(lines(a.own+" "+zero+" refs/heads/own"+words, "~")) })
@@ -226,7 +235,8 @@ func TestAttacks(t *testing.T) {
 		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own"+words, a.main+" "+a.fresh+" refs/heads/main", "~") + a.pack)
 	})
 	refuse("one of two, without atomic", func() answer {
-		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own\x00report-status", a.main+" "+a.fresh+" refs/heads/main", "~") + a.pack)
+		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own\x00report-status",
+			a.main+" "+a.fresh+" refs/heads/main", "~") + a.pack)
 	})
 	refuse("force", func() answer {
 		a.git.Run("checkout", "-q", "-f", "--detach", a.main)
@@ -235,7 +245,8 @@ func TestAttacks(t *testing.T) {
 	})
 	refuse("back", func() answer { return a.update(a.main, a.git.Pack("")) })
 	refuse("a certificate", func() answer {
-		return a.push(lines("push-cert\x00report-status push-cert=x", "certificate version 0.1\n", "pusher x\n", "\n", a.own+" "+a.fresh+" refs/heads/main\n", "push-cert-end\n", "~") + a.pack)
+		return a.push(lines("push-cert\x00report-status push-cert=x", "certificate version 0.1\n", "pusher x\n", "\n",
+			a.own+" "+a.fresh+" refs/heads/main\n", "push-cert-end\n", "~") + a.pack)
 	})
 	refuse("options", func() answer {
 		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own\x00report-status push-options", "~", "x\ny", "~") + a.pack)
@@ -244,24 +255,29 @@ func TestAttacks(t *testing.T) {
 		return a.push(lines("shallow "+a.fresh, a.own+" "+a.fresh+" refs/heads/own"+words, "~") + a.pack)
 	})
 	refuse("an unknown capability", func() answer {
-		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own\x00report-status object-format=sha1 proc-receive", "~") + a.pack)
+		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own\x00report-status object-format=sha1 proc-receive",
+			"~") + a.pack)
 	})
 	refuse("commands after the pack", func() answer {
-		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~") + a.pack + lines(a.main+" "+a.fresh+" refs/heads/main"+words, "~"))
+		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own"+words,
+			"~") + a.pack + lines(a.main+" "+a.fresh+" refs/heads/main"+words, "~"))
 	})
 	refuse("another push behind an empty one", func() answer {
 		return a.push("0000" + lines(a.main+" "+a.fresh+" refs/heads/main"+words, "~") + a.pack)
 	})
-	refuse("a pack for a deletion", func() answer { return a.push(lines(a.own+" "+zero+" refs/heads/own"+words, "~") + a.pack) })
+	refuse("a pack for a deletion",
+		func() answer { return a.push(lines(a.own+" "+zero+" refs/heads/own"+words, "~") + a.pack) })
 	refuse("no pack", func() answer { return a.update(a.fresh, "") })
 	refuse("another kind of body", func() answer {
 		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~")+a.pack, "Content-Type", "text/plain")
 	})
 	refuse("two kinds of body", func() answer {
-		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~")+a.pack, "Content-Type", "application/x-git-receive-pack-request", "Content-Type", "x/y")
+		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~")+a.pack, "Content-Type",
+			"application/x-git-receive-pack-request", "Content-Type", "x/y")
 	})
 	refuse("a coding nobody reads", func() answer {
-		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~")+a.pack, "Content-Type", "application/x-git-receive-pack-request", "Content-Encoding", "br")
+		return a.push(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~")+a.pack, "Content-Type",
+			"application/x-git-receive-pack-request", "Content-Encoding", "br")
 	})
 	refuse("a bomb", func() answer {
 		var b bytes.Buffer
@@ -276,8 +292,10 @@ func TestAttacks(t *testing.T) {
 		return a.update(id, pack)
 	})
 
-	for name, path := range map[string]string{"a workflow": ".github/workflows/ci.yml", "a workflow, in capitals": ".GitHub/Workflows/ci.yml", "an action": "x/action.yml",
-		"GitLab's pipeline": ".gitlab-ci.yml", "owners": "docs/CODEOWNERS", "hooks": ".husky/pre-commit", "a Jenkinsfile": "Jenkinsfile"} {
+	for name, path := range map[string]string{"a workflow": ".github/workflows/ci.yml",
+		"a workflow, in capitals": ".GitHub/Workflows/ci.yml", "an action": "x/action.yml",
+		"GitLab's pipeline": ".gitlab-ci.yml", "owners": "docs/CODEOWNERS", "hooks": ".husky/pre-commit",
+		"a Jenkinsfile": "Jenkinsfile"} {
 		refuse("change "+name, func() answer { return a.update(a.commit(path, "x\n")) })
 	}
 	refuse("change a workflow and change it back", func() answer {
@@ -293,7 +311,8 @@ func TestAttacks(t *testing.T) {
 	refuse("a hidden blob", func() answer { return a.update(a.entry("100644 blob", "stolen", a.blob)) })
 	refuse("a hidden tree", func() answer { return a.update(a.entry("040000 tree", "stolen", a.tree)) })
 	refuse("a hidden parent", func() answer {
-		id := a.git.RunWith("tree "+a.git.Run("rev-parse", a.own+"^{tree}")+"\nparent "+a.own+"\nparent "+a.hidden+"\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx\n",
+		id := a.git.RunWith("tree "+a.git.Run("rev-parse", a.own+"^{tree}")+"\nparent "+a.own+"\nparent "+
+			a.hidden+"\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx\n",
 			"hash-object", "-t", "commit", "-w", "--literally", "--stdin")
 		return a.update(id, a.git.Pack(id+"\n"))
 	})
@@ -312,30 +331,36 @@ func TestAttacks(t *testing.T) {
 	})
 	refuse("half a pack", func() answer { return a.update(a.fresh, a.pack[:len(a.pack)/2]) })
 	refuse("a pack with another checksum", func() answer { return a.update(a.fresh, a.pack[:len(a.pack)-1]+"x") })
-	refuse("a pack that promises more", func() answer { return a.update(a.fresh, a.pack[:8]+"\x7f\xff\xff\xff"+a.pack[12:]) })
+	refuse("a pack that promises more",
+		func() answer { return a.update(a.fresh, a.pack[:8]+"\x7f\xff\xff\xff"+a.pack[12:]) })
 	refuse("a pack of another version", func() answer { return a.update(a.fresh, a.pack[:7]+"\x09"+a.pack[8:]) })
 	for _, name := range []string{".git", ".GIT", "git~1", "..", ".git "} {
 		refuse("an entry "+name, func() answer { return a.update(a.raw(name)) })
 	}
 
-	for version, want := range map[string]func(string) answer{"0": a.want0, "2": func(id string) answer { return a.want2("want " + id) }} {
-		for name, id := range map[string]string{"a hidden commit": a.hidden, "a hidden tree": a.tree, "a hidden blob": a.blob, "what nobody has": strings.Repeat("1", 40)} {
+	for version, want := range map[string]func(string) answer{"0": a.want0,
+		"2": func(id string) answer { return a.want2("want " + id) }} {
+		for name, id := range map[string]string{"a hidden commit": a.hidden, "a hidden tree": a.tree, "a hidden blob": a.blob,
+			"what nobody has": strings.Repeat("1", 40)} {
 			refuse("want "+name+" in version "+version, func() answer { return want(id) })
 		}
 		all["want main in version "+version] = try{true, func() answer { return want(a.main) }}
 	}
-	refuse("want a hidden commit in version 1", func() answer { return a.fetch("version=1", lines("want "+a.hidden+" side-band-64k\n", "~", "done\n")) })
+	refuse("want a hidden commit in version 1",
+		func() answer { return a.fetch("version=1", lines("want "+a.hidden+" side-band-64k\n", "~", "done\n")) })
 	refuse("want a hidden commit after another", func() answer {
 		return a.fetch("", lines("want "+a.main+" side-band-64k\n", "want "+a.hidden+"\n", "~", "done\n"))
 	})
 	refuse("want a hidden commit among haves", func() answer {
-		return a.fetch("", lines("want "+a.main+" side-band-64k\n", "~", "have "+a.main+"\n", "want "+a.hidden+"\n", "done\n"))
+		return a.fetch("", lines("want "+a.main+" side-band-64k\n", "~", "have "+a.main+"\n",
+			"want "+a.hidden+"\n", "done\n"))
 	})
 	refuse("want a hidden ref", func() answer {
 		a.server.Run("config", "uploadpack.allowRefInWant", "true")
 		return a.want2("want-ref refs/heads/hidden")
 	})
-	refuse("history without what is hidden", func() answer { return a.want2("want "+a.main, "deepen-not refs/heads/hidden") })
+	refuse("history without what is hidden",
+		func() answer { return a.want2("want "+a.main, "deepen-not refs/heads/hidden") })
 	refuse("a filter that is an object", func() answer { return a.want2("want "+a.main, "filter sparse:oid="+a.blob) })
 	refuse("information about objects", func() answer {
 		return a.fetch("version=2", lines("command=object-info", "|", "size", "oid "+a.blob, "~"))
@@ -345,7 +370,8 @@ func TestAttacks(t *testing.T) {
 	refuse("two commands in one", func() answer {
 		return a.fetch("version=2", lines("command=ls-refs", "~")+lines("command=fetch", "|", "want "+a.hidden, "done", "~"))
 	})
-	refuse("version 2 said as version 0", func() answer { return a.fetch("", lines("command=fetch", "|", "want "+a.hidden, "done", "~")) })
+	refuse("version 2 said as version 0",
+		func() answer { return a.fetch("", lines("command=fetch", "|", "want "+a.hidden, "done", "~")) })
 	refuse("two versions", func() answer {
 		return a.fetch("version=1:version=2", lines("command=fetch", "|", "want "+a.hidden, "done", "~"))
 	})
@@ -354,30 +380,45 @@ func TestAttacks(t *testing.T) {
 		z := gzip.NewWriter(&b)
 		z.Write(bytes.Repeat([]byte("0032have "+a.main+"\n"), 1<<20))
 		z.Close()
-		return a.send("POST", "/repo.git/git-upload-pack", &b, "Content-Type", "application/x-git-upload-pack-request", "Content-Encoding", "gzip")
+		return a.send("POST", "/repo.git/git-upload-pack", &b, "Content-Type", "application/x-git-upload-pack-request",
+			"Content-Encoding", "gzip")
 	})
 
 	for name, path := range map[string]string{
-		"HEAD": "/repo.git/HEAD", "configuration": "/repo.git/config", "packs": "/repo.git/objects/info/packs", "an object": "/repo.git/objects/" + a.blob[:2] + "/" + a.blob[2:],
-		"alternates": "/repo.git/objects/info/alternates", "HTTP alternates": "/repo.git/objects/info/http-alternates", "refs, dumb": "/repo.git/info/refs",
-		"a ref": "/repo.git/refs/heads/hidden", "packed refs": "/repo.git/packed-refs", "another repository": "/other.git/info/refs?service=git-upload-pack",
-		"an archive": "/repo.git/info/refs?service=git-upload-archive", "two services": "/repo.git/info/refs?service=git-upload-pack&service=git-receive-pack",
-		"an encoded service": "/repo.git/info/refs?service=git%2Dupload%2Dpack", "an encoded path": "/repo.git/git%2Dupload%2Dpack", "an encoded slash": "/repo.git%2Finfo/refs?service=git-upload-pack",
-		"traversal": "/repo.git/../other.git/info/refs?service=git-upload-pack", "encoded traversal": "/repo.git/%2e%2e/other.git/info/refs?service=git-upload-pack",
-		"an empty query": "/repo.git/info/refs?", "a service in capitals": "/repo.git/info/refs?service=GIT-UPLOAD-PACK",
+		"HEAD": "/repo.git/HEAD", "configuration": "/repo.git/config", "packs": "/repo.git/objects/info/packs",
+		"an object":  "/repo.git/objects/" + a.blob[:2] + "/" + a.blob[2:],
+		"alternates": "/repo.git/objects/info/alternates", "HTTP alternates": "/repo.git/objects/info/http-alternates",
+		"refs, dumb": "/repo.git/info/refs",
+		"a ref":      "/repo.git/refs/heads/hidden", "packed refs": "/repo.git/packed-refs",
+		"another repository": "/other.git/info/refs?service=git-upload-pack",
+		"an archive":         "/repo.git/info/refs?service=git-upload-archive",
+		"two services":       "/repo.git/info/refs?service=git-upload-pack&service=git-receive-pack",
+		"an encoded service": "/repo.git/info/refs?service=git%2Dupload%2Dpack",
+		"an encoded path":    "/repo.git/git%2Dupload%2Dpack",
+		"an encoded slash":   "/repo.git%2Finfo/refs?service=git-upload-pack",
+		"traversal":          "/repo.git/../other.git/info/refs?service=git-upload-pack",
+		"encoded traversal":  "/repo.git/%2e%2e/other.git/info/refs?service=git-upload-pack",
+		"an empty query":     "/repo.git/info/refs?", "a service in capitals": "/repo.git/info/refs?service=GIT-UPLOAD-PACK",
 	} {
 		refuse("read "+name, func() answer { return a.get(path) })
 	}
 	refuse("a push as GET", func() answer { return a.get("/repo.git/git-receive-pack") })
 	refuse("a push with a query", func() answer {
-		return a.send("POST", "/repo.git/git-receive-pack?x", strings.NewReader(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~")+a.pack), "Content-Type", "application/x-git-receive-pack-request")
+		return a.send("POST", "/repo.git/git-receive-pack?x",
+			strings.NewReader(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~")+a.pack), "Content-Type",
+			"application/x-git-receive-pack-request")
 	})
-	refuse("an archive service", func() answer { return a.send("POST", "/repo.git/git-upload-archive", strings.NewReader("0000")) })
+	refuse("an archive service", func() answer {
+		return a.send("POST", "/repo.git/git-upload-archive",
+			strings.NewReader("0000"))
+	})
 	refuse("an upload of a large file", func() answer {
-		return a.send("POST", "/repo.git/info/lfs/objects/batch", strings.NewReader(`{"operation":"upload","objects":[]}`), "Content-Type", "application/vnd.git-lfs+json")
+		return a.send("POST", "/repo.git/info/lfs/objects/batch", strings.NewReader(`{"operation":"upload","objects":[]}`),
+			"Content-Type", "application/vnd.git-lfs+json")
 	})
 	refuse("two operations on large files", func() answer {
-		return a.send("POST", "/repo.git/info/lfs/objects/batch", strings.NewReader(`{"operation":"download","operation":"upload"}`), "Content-Type", "application/vnd.git-lfs+json")
+		return a.send("POST", "/repo.git/info/lfs/objects/batch",
+			strings.NewReader(`{"operation":"download","operation":"upload"}`), "Content-Type", "application/vnd.git-lfs+json")
 	})
 	refuse("a large file", func() answer {
 		return a.send("PUT", "/repo.git/info/lfs/objects/"+strings.Repeat("0", 64)+"/3", strings.NewReader("abc"))
@@ -397,7 +438,8 @@ func TestAttacks(t *testing.T) {
 			if !got.refused || got.status == 0 {
 				t.Errorf("it is allowed: %d %.500q", got.status, got.body)
 			}
-			if strings.Contains(got.body, "PACK\x00") || strings.Contains(got.body, "work of hidden") || strings.Contains(got.body, password) {
+			if strings.Contains(got.body, "PACK\x00") || strings.Contains(got.body, "work of hidden") ||
+				strings.Contains(got.body, password) {
 				t.Errorf("it gives: %.500q", got.body)
 			}
 			if after := a.server.Refs(); after != before || l(a, "other.git") != other {
@@ -410,14 +452,17 @@ func TestAttacks(t *testing.T) {
 		t.Errorf("there are %d attempts", attempts)
 	}
 	t.Logf("%d attempts", attempts)
-	for _, path := range []string{"/repo.git/info/refs?service=git-upload-pack", "/repo.git/info/refs?service=git-receive-pack"} {
+	for _, path := range []string{"/repo.git/info/refs?service=git-upload-pack",
+		"/repo.git/info/refs?service=git-receive-pack"} {
 		for _, version := range []string{"", "version=1", "version=2"} {
-			if got := a.get(path, "Git-Protocol", version); got.refused || strings.Contains(got.body, a.hidden) || strings.Contains(got.body, "hidden") || strings.Contains(got.body, "push-cert") {
+			if got := a.get(path, "Git-Protocol", version); got.refused || strings.Contains(got.body, a.hidden) ||
+				strings.Contains(got.body, "hidden") || strings.Contains(got.body, "push-cert") {
 				t.Errorf("%s %s: %+v", path, version, got)
 			}
 		}
 	}
-	if got := a.fetch("version=2", lines("command=ls-refs", "|", "peel", "symrefs", "~")); got.refused || strings.Contains(got.body, a.hidden) || !strings.Contains(got.body, a.own) {
+	if got := a.fetch("version=2", lines("command=ls-refs", "|", "peel", "symrefs", "~")); got.refused ||
+		strings.Contains(got.body, a.hidden) || !strings.Contains(got.body, a.own) {
 		t.Errorf("ls-refs: %+v", got)
 	}
 	for name, x := range all {

@@ -38,9 +38,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestBombs: packs that are far more than they look (PROBES G8). Whatever is
-// decided of them, the gateway needs no more memory, nothing is left behind, and
-// the server has nothing of what was refused.
+// TestBombs: packs that are far more than they look (PROBES G8). Whatever is decided of them, the gateway needs no more
+// memory, nothing is left behind, and the server has nothing of what was refused.
 func TestBombs(t *testing.T) {
 	a := newAttack(t, policyOfBombs)
 	const limit = 64 << 20
@@ -111,7 +110,8 @@ func TestBombs(t *testing.T) {
 		{"a chain of 4,000 differences", "", push(chain(4_000))},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			if slow := strings.HasPrefix(x.name, "2,100,000") || strings.HasPrefix(x.name, "a chain of 100,000"); slow && os.Getenv("COVE_TEST_LONG") == "" {
+			if slow := strings.HasPrefix(x.name, "2,100,000") || strings.HasPrefix(x.name, "a chain of 100,000"); slow &&
+				os.Getenv("COVE_TEST_LONG") == "" {
 				t.Skip("it takes minutes: set COVE_TEST_LONG=1")
 			}
 			a.t = t
@@ -127,7 +127,8 @@ func TestBombs(t *testing.T) {
 			if grown := a.l.peak() - peak; grown > 96<<20 {
 				t.Errorf("the gateway's memory has grown by %d MiB", grown>>20)
 			}
-			for _, pattern := range []string{a.l.path(home) + "/gateway/pushes/*", a.server.Dir + "/objects/tmp_objdir-*", a.server.Dir + "/objects/incoming-*"} {
+			for _, pattern := range []string{a.l.path(home) + "/gateway/pushes/*", a.server.Dir + "/objects/tmp_objdir-*",
+				a.server.Dir + "/objects/incoming-*"} {
 				if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
 					t.Errorf("left behind: %q, %v", left, err)
 				}

@@ -17,9 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// TestShared: with a profile that says so, several workflows are under way at once
-// in one sandbox, each on a branch and in a checkout of its own, which goes when its
-// work is pushed. The sandbox stays, for those of the same profile alone.
+// TestShared: with a profile that says so, several workflows are under way at once in one sandbox, each on a branch and
+// in a checkout of its own, which goes when its work is pushed. The sandbox stays, for those of the same profile alone.
 func TestShared(t *testing.T) {
 	l := newLab(t, account)
 	l.lasting()
@@ -50,7 +49,8 @@ agents:
       - sh
       - "{prompt}"
 `, l.server.CA))
-	profiles := "profiles:\n  - {name: crew, agent: scripted, shared: true%s}\n  - {name: other, agent: scripted, shared: true}\n"
+	profiles := "profiles:\n  - {name: crew, agent: scripted, shared: true%s}\n  - {name: other, agent: scripted, " +
+		"shared: true}\n"
 	if err := os.MkdirAll(l.path(home), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,8 @@ agents:
 	var all sync.WaitGroup
 	for _, issue := range []string{"1", "2", "3"} {
 		all.Go(func() {
-			if out, code := start(issue, "# Concert\n", "crew"); code != 0 || !strings.Contains(out, "I have seen to it in /home/cove/work-") || !strings.Contains(out, "cove: pushed ") {
+			if out, code := start(issue, "# Concert\n", "crew"); code != 0 ||
+				!strings.Contains(out, "I have seen to it in /home/cove/work-") || !strings.Contains(out, "cove: pushed ") {
 				t.Errorf("issue %s: exit code %d\n%s\n%s", issue, code, out, l.log)
 			}
 		})
@@ -108,7 +109,8 @@ agents:
 	if len(crew) != 1 || len(within) != 0 {
 		t.Fatalf("there are %+v, and within %+v", crew, within)
 	}
-	if left := l.cove("exec", crew[0].Name, "--", "sh", "-c", "cd && ls -d work-* 2>/dev/null || echo none"); left != "none\n" {
+	if left := l.cove("exec", crew[0].Name, "--", "sh", "-c",
+		"cd && ls -d work-* 2>/dev/null || echo none"); left != "none\n" {
 		t.Errorf("left in it is %s", left)
 	}
 
@@ -131,7 +133,8 @@ agents:
 	if got := l.cove("diff", crew[0].Name, "--name-only"); got != "" {
 		t.Errorf("the work of the sandbox itself is %q", got)
 	}
-	if out, err := l.command("stop", bad).CombinedOutput(); err == nil || !strings.Contains(string(out), "not possible to stop it alone") {
+	if out, err := l.command("stop", bad).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "not possible to stop it alone") {
 		t.Errorf("%v: %s", err, out)
 	}
 	l.cove("stop", crew[0].Name)

@@ -15,10 +15,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
 
-// TestIssue: an agent works on issues from beginning to end, several at once.
-// What it does is on a branch of the server's then, what is not committed too,
-// and nothing is left here. What fails, and what may not be pushed, stays in its
-// sandbox.
+// TestIssue: an agent works on issues from beginning to end, several at once. What it does is on a branch of the
+// server's then, what is not committed too, and nothing is left here. What fails, and what may not be pushed, stays in
+// its sandbox.
 func TestIssue(t *testing.T) {
 	l := newLab(t, account)
 	l.lasting()
@@ -60,7 +59,8 @@ agents:
 	var all sync.WaitGroup
 	for _, issue := range []string{"7", "8", "TEAM-9"} {
 		all.Go(func() {
-			if out, code := start(issue, "# A good thing\n\nDo it.\n"); code != 0 || !strings.Contains(out, "I have seen to it") || !strings.Contains(out, "cove: pushed ") {
+			if out, code := start(issue, "# A good thing\n\nDo it.\n"); code != 0 ||
+				!strings.Contains(out, "I have seen to it") || !strings.Contains(out, "cove: pushed ") {
 				t.Errorf("issue %s: exit code %d\n%s\n%s", issue, code, out, l.log)
 			}
 		})
@@ -90,7 +90,8 @@ agents:
 		{"a bad one", 1, "exit code 3", true},
 	} {
 		out, code := start("10", c.text)
-		if code != c.code || !strings.Contains(out, c.says) || strings.Contains(out, "stays, with the work in it") != c.stays {
+		if code != c.code || !strings.Contains(out, c.says) ||
+			strings.Contains(out, "stays, with the work in it") != c.stays {
 			t.Errorf("%s: exit code %d\n%s", c.text, code, out)
 		}
 		left := strings.Fields(l.cove("list", "-q"))

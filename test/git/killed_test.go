@@ -18,9 +18,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// TestKilled: many push to one branch while the server, or the gateway, is killed
-// again and again in the middle of it. What was acknowledged stays, nothing is
-// there that nobody has pushed, and pushing goes on.
+// TestKilled: many push to one branch while the server, or the gateway, is killed again and again in the middle of it.
+// What was acknowledged stays, nothing is there that nobody has pushed, and pushing goes on.
 func TestKilled(t *testing.T) {
 	times := 3
 	if os.Getenv("COVE_TEST_LONG") != "" {
@@ -115,8 +114,7 @@ func (u *rush) work(git gittest.Git, who int, end <-chan struct{}) {
 	}
 }
 
-// push fetches the branch and pushes a commit on top of it, and reports whether
-// that was acknowledged.
+// push fetches the branch and pushes a commit on top of it, and reports whether that was acknowledged.
 func (u *rush) push(git gittest.Git, what string) bool {
 	begun := time.Since(u.began)
 	if got := git.Try("fetch", "-q", "origin", "shared"); got.Code != 0 {
@@ -182,7 +180,8 @@ func (u *rush) check() {
 	last := u.join("last")
 	for n, deadline := 0, time.Now().Add(time.Minute); !u.push(last, fmt.Sprint("the last, ", n)); n++ {
 		if time.Now().After(deadline) {
-			t.Fatalf("no push succeeds any more: %+v\n%q\n%s", last.Try("push", "origin", "HEAD:refs/heads/shared"), u.lockFiles(), u.log)
+			t.Fatalf("no push succeeds any more: %+v\n%q\n%s", last.Try("push", "origin", "HEAD:refs/heads/shared"),
+				u.lockFiles(), u.log)
 		}
 	}
 	u.repo.Run("fsck", "--full", "--strict")
@@ -222,7 +221,8 @@ func (u *rush) check() {
 	for _, wrong := range linear(all) {
 		t.Error(wrong)
 	}
-	t.Logf("%d commits, %d pushes acknowledged, %d refused, %d of which nothing was heard; %d locks were left", len(place)-1, acknowledged, len(u.refused), lost, u.locks)
+	t.Logf("%d commits, %d pushes acknowledged, %d refused, %d of which nothing was heard; %d locks were left",
+		len(place)-1, acknowledged, len(u.refused), lost, u.locks)
 }
 
 // swept sees that gateways which were killed have left no control groups.

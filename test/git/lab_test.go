@@ -21,8 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
 
-// host is the name of this machine's own services, which is the one that a
-// gateway leads to loopback.
+// host is the name of this machine's own services, which is the one that a gateway leads to loopback.
 const host = "host.cove.internal"
 
 // password is what upstream asks for; it must be nowhere but on requests to it.
@@ -84,7 +83,8 @@ func newLabOn(t *testing.T, engine string, o gittest.Options) *lab {
     to:
       - {form: basic, user: robot, hosts: %s, ports: %d}
 `, host, l.server.Addr().Port))
-	l.write("cove.yaml", fmt.Sprintf("engine: %s\ngateway:\n  extra_cas: [%s]\n  credentials: %s\n", l.engine, l.server.CA, l.path("credentials.yaml")))
+	l.write("cove.yaml", fmt.Sprintf("engine: %s\ngateway:\n  extra_cas: [%s]\n  credentials: %s\n", l.engine, l.server.CA,
+		l.path("credentials.yaml")))
 	l.start()
 	return l
 }
@@ -119,7 +119,8 @@ func (l *lab) build() {
 
 func (l *lab) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(l.bin, "cove"), args...) // also once the test has ended, to clean up
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1", "COVE_CONFIG=" + l.path("cove.yaml"),
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
+		"COVE_CONFIG=" + l.path("cove.yaml"),
 		"COVE_HOME=" + l.path(home), "COVE_RUN_DIR=" + l.path("run"), "FORGE_PASSWORD=" + password, "COVE_LISTEN=",
 		"COVE_SANDBOX_CGROUP_PARENT=cove-git-test", "COVE_SANDBOX_READY=0", "DOCKER_HOST=" + os.Getenv("DOCKER_HOST")}
 	return cmd
@@ -151,7 +152,8 @@ func (l *lab) start() {
 	l.gateway, l.ended = cmd, ended
 	go func() { defer close(ended); cmd.Wait() }()
 	l.t.Cleanup(func() { cmd.Process.Signal(os.Interrupt); <-ended })
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.log.String(), "clients are registered"); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.log.String(),
+		"clients are registered"); time.Sleep(10 * time.Millisecond) {
 		select {
 		case <-ended:
 			l.t.Fatalf("the gateway has ended: %s", l.log)
@@ -172,8 +174,7 @@ func (l *lab) kill() {
 // remote is the address of a repository as clients behind the gateway have it.
 func (l *lab) remote(path string) string { return l.server.URLAt(host, path) }
 
-// policy is one that opens the server, and says this of git; "REPO" stands for
-// the address of repo.git.
+// policy is one that opens the server, and says this of git; "REPO" stands for the address of repo.git.
 func (l *lab) policy(git string) string {
 	git = strings.ReplaceAll(git, "REPO", l.remote("repo.git"))
 	return fmt.Sprintf("rules:\n- {hosts: %s, ports: %d}\ngit:\n%s", host, l.server.Addr().Port, git)

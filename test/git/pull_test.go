@@ -30,14 +30,16 @@ func (f *forge) wrap(git http.Handler) http.Handler {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		var p struct{ Title, Head, Base, Body string }
-		if r.Method != http.MethodPost || r.URL.Path != "/api/v3/repos/owner/repo/pulls" || json.NewDecoder(r.Body).Decode(&p) != nil {
+		if r.Method != http.MethodPost || r.URL.Path != "/api/v3/repos/owner/repo/pulls" ||
+			json.NewDecoder(r.Body).Decode(&p) != nil {
 			f.rest = append(f.rest, r.Method+" "+r.URL.Path)
 			http.NotFound(w, r)
 			return
 		}
 		if len(f.opened) > 0 {
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			fmt.Fprint(w, `{"message":"Validation Failed","errors":[{"message":"A pull request already exists for owner:own."}]}`)
+			fmt.Fprint(w,
+				`{"message":"Validation Failed","errors":[{"message":"A pull request already exists for owner:own."}]}`)
 			return
 		}
 		f.opened = append(f.opened, fmt.Sprintf("%s: %s into %s", p.Title, p.Head, p.Base))
@@ -68,7 +70,8 @@ func TestPullRequest(t *testing.T) {
 	r := l.server.Create("owner/repo.git")
 	l.write("cove.yaml", fmt.Sprintf("gateway:\n  extra_cas: [%s]\n", l.server.CA))
 	l.cove("new", l.remote("owner/repo.git"), "own", "--name", "box", "--no-attach")
-	if out, code := l.in("box", "git -c user.name=A -c user.email=a@x.example commit -q --allow-empty -m 'Say hello'"); code != 0 {
+	if out, code := l.in("box",
+		"git -c user.name=A -c user.email=a@x.example commit -q --allow-empty -m 'Say hello'"); code != 0 {
 		t.Fatal(out)
 	}
 	// A server that nobody has named is none of GitHub's.

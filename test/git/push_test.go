@@ -19,8 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
 
-// TestPush: a sandbox without any credential clones, pushes its branch, and
-// nothing else; it is told why.
+// TestPush: a sandbox without any credential clones, pushes its branch, and nothing else; it is told why.
 func TestPush(t *testing.T) {
 	for name, filter := range map[string]string{"a server with filters": "true", "a plain server": "false"} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +48,8 @@ func TestPushWithDocker(t *testing.T) {
 func containersSince(t *testing.T, since time.Time) int {
 	t.Helper()
 	socket := strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://")
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context,
+		_, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
 	defer client.CloseIdleConnections()
@@ -84,7 +84,8 @@ func testPush(t *testing.T, l *lab, r *gittest.Repository) {
 		t.Errorf("a hidden commit: %+v", got)
 	}
 	first := git.Commit("work", "work", "1\n")
-	if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 0 || !strings.Contains(got.Stderr, "new branch") {
+	if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 0 ||
+		!strings.Contains(got.Stderr, "new branch") {
 		t.Errorf("push: %+v\n%s", got, l.log)
 	}
 	second := git.Commit("more", "work", "2\n")
@@ -94,7 +95,8 @@ func testPush(t *testing.T, l *lab, r *gittest.Repository) {
 	// somebody else takes it into main and goes on; the sandbox follows
 	r.Run("update-ref", "refs/heads/main", r.Branch("taken", second))
 	git.Run("fetch", "-q", "origin")
-	for _, args := range [][]string{{"push", "-q", "origin", "origin/main:refs/heads/own"}, {"push", "-q", "origin", "HEAD:refs/heads/own"}} {
+	for _, args := range [][]string{{"push", "-q", "origin", "origin/main:refs/heads/own"},
+		{"push", "-q", "origin", "HEAD:refs/heads/own"}} {
 		if got := git.Try(args...); (got.Code == 0) != (args[3] == "origin/main:refs/heads/own") {
 			t.Errorf("%q: %+v", args, got)
 		}
@@ -114,7 +116,8 @@ func testPush(t *testing.T, l *lab, r *gittest.Repository) {
 		"force":    {"--force", first + ":refs/heads/own"},
 	} {
 		got := git.Try(append([]string{"push", "origin"}, args...)...)
-		if got.Code != 1 || !strings.Contains(got.Stderr, "remote: Cove refuses this push") || !strings.Contains(got.Stderr, "[remote rejected]") {
+		if got.Code != 1 || !strings.Contains(got.Stderr, "remote: Cove refuses this push") ||
+			!strings.Contains(got.Stderr, "[remote rejected]") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -133,7 +136,8 @@ func TestAnew(t *testing.T) {
 	for i, version := range []string{"0", "2"} {
 		clone := fmt.Sprint("a", i)
 		git.Run("-c", "protocol.version="+version, "clone", "-q", l.remote("repo.git"), clone)
-		if has := git.In(clone).Run("cat-file", "--batch-all-objects", "--batch-check"); !strings.Contains(has, " commit ") || strings.Contains(has, " tag ") {
+		if has := git.In(clone).Run("cat-file", "--batch-all-objects", "--batch-check"); !strings.Contains(has, " commit ") ||
+			strings.Contains(has, " tag ") {
 			t.Errorf("in version %s a tag came along: %s", version, has)
 		}
 	}
@@ -142,12 +146,14 @@ func TestAnew(t *testing.T) {
 	git.Run("push", "-q", "origin", "HEAD:refs/heads/own")
 	git.Run("push", "-q", "origin", ":refs/heads/own")
 	git.Run("commit", "-q", "--amend", "-m", "another")
-	if got := git.Try("push", "-q", "origin", "HEAD:refs/heads/own"); got.Code != 1 || !strings.Contains(got.Stderr, "force push") {
+	if got := git.Try("push", "-q", "origin", "HEAD:refs/heads/own"); got.Code != 1 ||
+		!strings.Contains(got.Stderr, "force push") {
 		t.Errorf("anew: %+v", got)
 	}
 	git.Run("reset", "-q", "--hard", "HEAD@{1}")
 	id := git.Commit("on top", "work", "2")
-	if got := git.Try("push", "-q", "origin", "HEAD:refs/heads/own"); got.Code != 0 || !strings.Contains(r.Refs(), "refs/heads/own "+id) {
+	if got := git.Try("push", "-q", "origin", "HEAD:refs/heads/own"); got.Code != 0 ||
+		!strings.Contains(r.Refs(), "refs/heads/own "+id) {
 		t.Errorf("on top of what was there: %+v", got)
 	}
 }

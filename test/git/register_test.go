@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// operation is a push of a value to a branch, or a fetch of one, as its client
-// saw it. place is where the value is in the branch's history: values are in the
-// order in which they were pushed.
+// operation is a push of a value to a branch, or a fetch of one, as its client saw it. place is where the value is in
+// the branch's history: values are in the order in which they were pushed.
 type operation struct {
 	name  string
 	begun time.Duration
@@ -26,9 +25,8 @@ type operation struct {
 // unknown is the end of what may have happened at any time since.
 const unknown time.Duration = math.MaxInt64
 
-// linear says which operations cannot all have happened at one moment each,
-// between their beginning and their end: a branch is a register then, and what
-// was acknowledged stays.
+// linear says which operations cannot all have happened at one moment each, between their beginning and their end: a
+// branch is a register then, and what was acknowledged stays.
 func linear(all []operation) (wrong []string) {
 	ended := slices.Clone(all)
 	slices.SortFunc(ended, func(a, b operation) int { return cmp.Compare(a.ended, b.ended) })
@@ -60,17 +58,27 @@ func TestLinear(t *testing.T) {
 		all   []operation
 		wrong string
 	}{
-		"nothing":                               {},
-		"one after the other":                   {all: []operation{push("a", 1, 1, 2), fetch("ra", 1, 3, 4), push("b", 2, 5, 6), fetch("rb", 2, 7, 8)}},
-		"at the same time":                      {all: []operation{push("b", 2, 1, 9), push("a", 1, 2, 8), fetch("ra", 1, 3, 4), fetch("r0", 0, 1, 9)}},
-		"seen before it is acknowledged":        {all: []operation{push("a", 1, 1, 9), fetch("ra", 1, 2, 3), push("b", 2, 4, 5)}},
-		"never acknowledged":                    {all: []operation{push("a", 1, 1, unknown), fetch("r0", 0, 5, 6), fetch("ra", 1, 7, 8)}},
-		"acknowledged in another order":         {all: []operation{push("b", 2, 1, 2), push("a", 1, 3, 4)}, wrong: "a came after b"},
-		"an acknowledged push is not seen":      {all: []operation{push("a", 1, 1, 2), fetch("r0", 0, 3, 4)}, wrong: "r0 came after a"},
-		"what was seen is not there any more":   {all: []operation{push("a", 1, 1, unknown), fetch("ra", 1, 2, 3), fetch("r0", 0, 4, 5)}, wrong: "r0 came after ra"},
-		"seen before it was pushed":             {all: []operation{fetch("ra", 1, 1, 2), push("a", 1, 3, 4)}, wrong: "a came after ra"},
-		"never acknowledged, and in the past":   {all: []operation{push("b", 2, 1, 2), push("a", 1, 3, unknown)}, wrong: "a came after b"},
-		"an older one that was heard of before": {all: []operation{push("c", 3, 1, 2), push("a", 1, 1, 4), fetch("rb", 2, 5, 6)}, wrong: "rb came after c"},
+		"nothing": {},
+		"one after the other": {all: []operation{push("a", 1, 1, 2), fetch("ra", 1, 3, 4),
+			push("b", 2, 5, 6), fetch("rb", 2, 7, 8)}},
+		"at the same time": {all: []operation{push("b", 2, 1, 9), push("a", 1, 2, 8),
+			fetch("ra", 1, 3, 4), fetch("r0", 0, 1, 9)}},
+		"seen before it is acknowledged": {all: []operation{push("a", 1, 1, 9), fetch("ra", 1, 2, 3),
+			push("b", 2, 4, 5)}},
+		"never acknowledged": {all: []operation{push("a", 1, 1, unknown), fetch("r0", 0, 5, 6),
+			fetch("ra", 1, 7, 8)}},
+		"acknowledged in another order": {all: []operation{push("b", 2, 1, 2), push("a", 1, 3, 4)},
+			wrong: "a came after b"},
+		"an acknowledged push is not seen": {all: []operation{push("a", 1, 1, 2), fetch("r0", 0, 3, 4)},
+			wrong: "r0 came after a"},
+		"what was seen is not there any more": {all: []operation{push("a", 1, 1, unknown), fetch("ra", 1, 2, 3),
+			fetch("r0", 0, 4, 5)}, wrong: "r0 came after ra"},
+		"seen before it was pushed": {all: []operation{fetch("ra", 1, 1, 2), push("a", 1, 3, 4)},
+			wrong: "a came after ra"},
+		"never acknowledged, and in the past": {all: []operation{push("b", 2, 1, 2), push("a", 1, 3, unknown)},
+			wrong: "a came after b"},
+		"an older one that was heard of before": {all: []operation{push("c", 3, 1, 2), push("a", 1, 1, 4),
+			fetch("rb", 2, 5, 6)}, wrong: "rb came after c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wrong := linear(c.all)

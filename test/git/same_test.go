@@ -46,8 +46,7 @@ func (s *session) run(args ...string) {
 	fmt.Fprintf(&s.said, "$ %q\n%s%s\n= %d\n", args, r.Stdout, strings.Join(errors, ""), r.Code)
 }
 
-// large is content that does not compress, and has nothing in common with that of
-// another seed.
+// large is content that does not compress, and has nothing in common with that of another seed.
 func large(size int, seed ...byte) string {
 	data := make([]byte, size)
 	random := rand.NewChaCha8(sha256.Sum256(seed))
@@ -268,7 +267,8 @@ func same(t *testing.T) {
 						"GIT_AUTHOR_DATE=2001-02-03T04:05:06Z", "GIT_COMMITTER_DATE=2001-02-03T04:05:06Z"}
 					if way == "direct" {
 						env[0] = "GIT_CONFIG_COUNT=2"
-						env = append(env, "GIT_CONFIG_KEY_1=http.extraHeader", "GIT_CONFIG_VALUE_1=Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte("robot:"+password)))
+						env = append(env, "GIT_CONFIG_KEY_1=http.extraHeader",
+							"GIT_CONFIG_VALUE_1=Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte("robot:"+password)))
 						s.git, s.url = l.server.Client(env...), l.server.URL(of)
 					} else {
 						policy := strings.ReplaceAll(l.policy(everything), l.remote("repo.git"), l.remote("**"))
@@ -277,7 +277,8 @@ func same(t *testing.T) {
 					}
 					s.more = strings.NewReplacer("URL", s.url, "FIRST", first)
 					step(s)
-					text := strings.NewReplacer(s.url, "URL", strings.TrimSuffix(s.url, ".git"), "URL", of, "OF", s.git.Dir, "DIR").Replace(s.said.String())
+					text := strings.NewReplacer(s.url, "URL", strings.TrimSuffix(s.url, ".git"), "URL", of, "OF", s.git.Dir, "DIR").
+						Replace(s.said.String())
 					s.said.Reset()
 					s.said.WriteString(text)
 					sessions[i] = s

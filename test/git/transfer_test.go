@@ -47,7 +47,8 @@ func TestLarge(t *testing.T) {
 	for i := range files {
 		git.Write(fmt.Sprintf("large-%d", i), large(size, byte(i)))
 	}
-	git = git.With("GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=core.compression", "GIT_CONFIG_VALUE_0=0", "GIT_CONFIG_KEY_1=pack.window", "GIT_CONFIG_VALUE_1=0")
+	git = git.With("GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=core.compression", "GIT_CONFIG_VALUE_0=0",
+		"GIT_CONFIG_KEY_1=pack.window", "GIT_CONFIG_VALUE_1=0")
 	id := git.Commit("large")
 	git.Run("push", "-q", "origin", "HEAD:refs/heads/own")
 	if !strings.Contains(r.Refs(), "refs/heads/own "+id) {
@@ -144,8 +145,9 @@ func TestInterrupted(t *testing.T) {
 		"fetching":  gittest.Break("git-upload-pack", 2000),
 		"listing":   gittest.Break("info/refs", 100),
 		"reporting": gittest.Break("git-receive-pack", 10),
-		"refusing":  gittest.Answer("git-receive-pack", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "out of order", http.StatusTeapot) }),
-		"killed":    gittest.Hold("git-receive-pack", waiting, nil),
+		"refusing": gittest.Answer("git-receive-pack",
+			func(w http.ResponseWriter, r *http.Request) { http.Error(w, "out of order", http.StatusTeapot) }),
+		"killed": gittest.Hold("git-receive-pack", waiting, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			mu.Lock()
@@ -199,9 +201,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestAccounts: the credential is the gateway's to set, whatever the client
-// sends; without one, what the client has counts, and a server's redirects lead
-// nowhere else.
+// TestAccounts: the credential is the gateway's to set, whatever the client sends; without one, what the client has
+// counts, and a server's redirects lead nowhere else.
 func TestAccounts(t *testing.T) {
 	o := account
 	var l *lab
@@ -213,9 +214,11 @@ func TestAccounts(t *testing.T) {
 	l = newLab(t, o)
 	l.server.Create("repo.git")
 	l.server.Create("other.git")
-	both := l.policy("- {remote: REPO, push: own}\n") + "- remote: " + l.remote("moved.git") + "\n- remote: " + l.remote("away.git") + "\n"
+	both := l.policy("- {remote: REPO, push: own}\n") + "- remote: " + l.remote("moved.git") + "\n- remote: " +
+		l.remote("away.git") + "\n"
 	git, _ := l.client("box", both)
-	if got := git.Try("clone", "-q", strings.Replace(l.remote("repo.git"), "https://", "https://somebody:else@", 1), "a"); got.Code != 0 {
+	if got := git.Try("clone", "-q", strings.Replace(l.remote("repo.git"), "https://", "https://somebody:else@", 1),
+		"a"); got.Code != 0 {
 		t.Errorf("with another account: %+v", got)
 	}
 	if got := git.Try("clone", "-q", l.remote("moved.git"), "b"); got.Code != 0 {
@@ -225,16 +228,19 @@ func TestAccounts(t *testing.T) {
 		t.Errorf("moved to what it must not have: %+v", got)
 	}
 	for _, r := range l.server.Received() {
-		if got := r.Header.Get("Authorization"); got != "Basic cm9ib3Q6"+"Y2FuYXJ5LTJmNmM5ZDgxZTdiMzRhNTA=" || strings.Contains(r.Path, "other") {
+		if got := r.Header.Get("Authorization"); got != "Basic cm9ib3Q6"+"Y2FuYXJ5LTJmNmM5ZDgxZTdiMzRhNTA=" ||
+			strings.Contains(r.Path, "other") {
 			t.Errorf("%s with %q", r, got)
 		}
 	}
 	l.server.Forget()
 	bare, _ := l.clientWith("bare", both, nil)
-	if got := bare.Try("clone", "-q", l.remote("repo.git"), "a"); got.Code != 128 || !strings.Contains(got.Stderr, "terminal prompts disabled") {
+	if got := bare.Try("clone", "-q", l.remote("repo.git"), "a"); got.Code != 128 ||
+		!strings.Contains(got.Stderr, "terminal prompts disabled") {
 		t.Errorf("without any: %+v", got)
 	}
-	if got := bare.Try("clone", "-q", strings.Replace(l.remote("repo.git"), "https://", "https://robot:"+password+"@", 1), "a"); got.Code != 0 {
+	if got := bare.Try("clone", "-q", strings.Replace(l.remote("repo.git"), "https://", "https://robot:"+password+"@", 1),
+		"a"); got.Code != 0 {
 		t.Errorf("with its own: %+v", got)
 	}
 	bare = bare.In("a")

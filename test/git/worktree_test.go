@@ -15,8 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
 
-// in runs a script in a long-lived sandbox, and returns what it says and its exit
-// code.
+// in runs a script in a long-lived sandbox, and returns what it says and its exit code.
 func (l *lab) in(name, script string) (string, int) {
 	l.t.Helper()
 	cmd := l.command("exec", name, "--", "sh", "-c", script)
@@ -66,7 +65,8 @@ func TestWorktree(t *testing.T) {
 		{"git pull --no-rebase origin main", 0, "Already up to date"},
 		{"git reset -q --hard HEAD~1 && git commit -q --allow-empty -m other && git push", 1, "rejected"},
 	} {
-		if out, code := l.in("box", c.script); code != c.code || !strings.Contains(out, c.want) || strings.Contains(out, "other") && !strings.Contains(c.script, "other") {
+		if out, code := l.in("box", c.script); code != c.code || !strings.Contains(out, c.want) ||
+			strings.Contains(out, "other") && !strings.Contains(c.script, "other") {
 			t.Errorf("%s: %d\n%s", c.script, code, out)
 		}
 	}
@@ -74,8 +74,10 @@ func TestWorktree(t *testing.T) {
 		t.Errorf("%s", refs)
 	}
 	// Force is what the policy says of it, here as through the gateway.
-	l.write("force.yaml", "mode: limited\ngit:\n  - remote: "+l.remote("repo.git")+"\n    push: [forced]\n    force: allow\n")
-	l.cove("new", l.remote("repo.git"), "forced", "--worktree", "--name", "strong", "--no-attach", "--policy", l.path("force.yaml"))
+	l.write("force.yaml", "mode: limited\ngit:\n  - remote: "+
+		l.remote("repo.git")+"\n    push: [forced]\n    force: allow\n")
+	l.cove("new", l.remote("repo.git"), "forced", "--worktree", "--name", "strong", "--no-attach", "--policy",
+		l.path("force.yaml"))
 	const commit = "git -c user.name=A -c user.email=a@x.example commit -q --allow-empty -m "
 	for _, c := range []struct {
 		name, script string
@@ -94,7 +96,8 @@ func TestWorktree(t *testing.T) {
 		}
 	}
 	// The host brings the same work back, running or not.
-	l.in("box", "git fetch -q && git reset -q --hard origin/own && git commit -q --allow-empty -m more && echo later > later.txt")
+	l.in("box",
+		"git fetch -q && git reset -q --hard origin/own && git commit -q --allow-empty -m more && echo later > later.txt")
 	for _, state := range []string{"running", "stopped"} {
 		if out := l.cove("diff", "box", "--name-only"); out != "later.txt\n" {
 			t.Errorf("diff: %s", out)
@@ -115,10 +118,9 @@ func TestWorktree(t *testing.T) {
 	}
 }
 
-// TestWorktreeAttempts: what somebody in a sandbox on a person's repository
-// tries with git, each with the exit code it has to end with, and none with any
-// effect: another branch is neither shown nor changed, what is the person's
-// stays as it is, and no program runs that a file or a setting names.
+// TestWorktreeAttempts: what somebody in a sandbox on a person's repository tries with git, each with the exit code it
+// has to end with, and none with any effect: another branch is neither shown nor changed, what is the person's stays as
+// it is, and no program runs that a file or a setting names.
 func TestWorktreeAttempts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a root filesystem of another owner")
@@ -152,14 +154,18 @@ func TestWorktreeAttempts(t *testing.T) {
 	}
 	tree := checkouts[0]
 	// Canaries: programs, and whatever names them.
-	if out, code := l.in("box", `printf '#!/bin/sh\ntouch /workspace/ran\ncat\n' > evil && chmod 755 evil && mkdir hooks && for h in pre-commit post-commit post-checkout post-merge pre-push reference-transaction post-index-change; do cp evil hooks/$h; done
+	if out, code := l.in("box",
+		`printf '#!/bin/sh\ntouch /workspace/ran\ncat\n' > evil && chmod 755 evil && mkdir hooks && for h in pre-commit post-commit post-checkout post-merge pre-push reference-transaction post-index-change; do cp evil hooks/$h; done
 printf '* filter=evil diff=evil merge=evil\n' > .gitattributes; printf '[submodule "sub"]\npath=sub\nurl=ext::/workspace/evil\nignore=none\n' > .gitmodules
 git config --global user.name A; git config --global user.email a@x.example; git config --global core.fsmonitor /workspace/evil; git config --global diff.external /workspace/evil; git config --global filter.evil.clean /workspace/evil
 mkdir sub; cd sub; git init -q; echo x > f; git -c filter.evil.clean=cat -c core.fsmonitor=false add f; git -c core.fsmonitor=false commit -qm x; git config filter.evil.clean /workspace/evil; git config core.fsmonitor /workspace/evil; echo '* filter=evil' > .gitattributes; echo y > f; rm -f /workspace/ran`); code != 0 {
 		t.Fatalf("%d %s", code, out)
 	}
-	for _, kv := range [][2]string{{"filter.evil.clean", "/workspace/evil"}, {"filter.evil.smudge", "/workspace/evil"}, {"diff.evil.textconv", "/workspace/evil"}, {"core.fsmonitor", "/workspace/evil"}, {"core.hooksPath", "/workspace/hooks"},
-		{"merge.evil.driver", "/workspace/evil"}, {"core.editor", "/workspace/evil"}, {"core.pager", "/workspace/evil"}, {"gpg.program", "/workspace/evil"}} {
+	for _, kv := range [][2]string{{"filter.evil.clean", "/workspace/evil"}, {"filter.evil.smudge", "/workspace/evil"},
+		{"diff.evil.textconv", "/workspace/evil"}, {"core.fsmonitor", "/workspace/evil"},
+		{"core.hooksPath", "/workspace/hooks"},
+		{"merge.evil.driver", "/workspace/evil"}, {"core.editor", "/workspace/evil"}, {"core.pager", "/workspace/evil"},
+		{"gpg.program", "/workspace/evil"}} {
 		git.Run("config", kv[0], kv[1])
 	}
 	state := func() string {
@@ -188,7 +194,8 @@ mkdir sub; cd sub; git init -q; echo x > f; git -c filter.evil.clean=cat -c core
 			continue // a comment
 		}
 		tried++
-		script = strings.NewReplacer("{SECRET}", secret, "{SEC}", secret[:7], "{BLOB}", blob, "{BLO}", blob[:5], "{REPO}", repo).Replace(script)
+		script = strings.NewReplacer("{SECRET}", secret, "{SEC}", secret[:7], "{BLOB}", blob, "{BLO}", blob[:5], "{REPO}",
+			repo).Replace(script)
 		out, code := l.in("box", script)
 		if got := strconv.Itoa(code); got != strings.TrimSpace(want) {
 			t.Errorf("%s: exit code %s, want %s\n%s", script, got, want, out)
@@ -196,7 +203,8 @@ mkdir sub; cd sub; git init -q; echo x > f; git -c filter.evil.clean=cat -c core
 		for _, word := range strings.Fields(script) {
 			out = strings.ReplaceAll(out, strings.Trim(word, "'"), "")
 		}
-		if strings.Contains(out, "hush") || strings.Contains(out, "secret") || strings.Contains(out, "root:x:0") || strings.Contains(out, secret[:7]) {
+		if strings.Contains(out, "hush") || strings.Contains(out, "secret") || strings.Contains(out, "root:x:0") ||
+			strings.Contains(out, secret[:7]) {
 			t.Errorf("%s shows\n%s", script, out)
 		}
 		for _, name := range []string{"ran", "secret.txt", "out"} {

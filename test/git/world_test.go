@@ -24,7 +24,8 @@ func (l *lab) world(of string) *gittest.Repository {
 	author := l.author(r)
 	author.Run("update-index", "--add", "--cacheinfo", "160000,"+strings.Repeat("2b", 20)+",vendor/lib")
 	const large = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
-	add(author, "files that git reads", ".gitattributes", "* text=auto\n"+large, ".gitmodules", modules, "docs/.gitattributes",
+	add(author, "files that git reads", ".gitattributes", "* text=auto\n"+large, ".gitmodules", modules,
+		"docs/.gitattributes",
 		"*.md diff=markdown\n", "docs/a.md", "a\n", "assets/logo.bin", "version https://git-lfs.github.com/spec/v1\n")
 	add(author, "other attributes", ".gitattributes", "* text=auto eol=lf\n"+large)
 	author.Run("push", "-q", "origin", "HEAD:main")
@@ -187,7 +188,8 @@ func testChange(t *testing.T, l *lab, r *gittest.Repository, git gittest.Git, c 
 	if went != (c.says == "") || !strings.Contains(got.Stderr, c.says) {
 		t.Errorf("%+v\n%s", got, l.log)
 	}
-	if there := strings.Contains(after, ref+"-too "+git.Run("rev-parse", "HEAD")+"\n"); there != went || !went && after != before {
+	if there := strings.Contains(after, ref+"-too "+git.Run("rev-parse", "HEAD")+"\n"); there != went || !went &&
+		after != before {
 		t.Errorf("the server has\n%s", after)
 	}
 }

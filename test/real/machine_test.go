@@ -50,8 +50,7 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// machine is this one with empty state, as one of its users has it: nothing that
-// only Cove knows is in the environment.
+// machine is this one with empty state, as one of its users has it: nothing that only Cove knows is in the environment.
 type machine struct {
 	t       *testing.T
 	home    string // of the user
@@ -159,8 +158,7 @@ func handOver(t *testing.T) (groups []string) {
 	return groups
 }
 
-// removeGroup removes a control group and those below it, which nobody is in any
-// more.
+// removeGroup removes a control group and those below it, which nobody is in any more.
 func removeGroup(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -187,8 +185,7 @@ func inGroups(groups []string) []string {
 	return slices.Concat([]string{"sh", "-c", enter, "sh", fmt.Sprint(len(groups))}, groups)
 }
 
-// start makes the user's repository, and ends what the user has started when the
-// test is over.
+// start makes the user's repository, and ends what the user has started when the test is over.
 func start(m *machine) *machine {
 	m.t.Helper()
 	m.env = append(m.env, "PATH="+programs+":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8", "TERM=dumb")

@@ -1,14 +1,12 @@
 //go:build linux
 
-// Command report runs "go test -json", prints one line for each package as it
-// ends, then what failed and why, what was skipped and why, which tests that
-// must run did not, and which processes were left running.
+// Command report runs "go test -json", prints one line for each package as it ends, then what failed and why, what was
+// skipped and why, which tests that must run did not, and which processes were left running.
 //
 //	go run ./test/report -must-run test/mustrun.txt -log FILE -- go test -json ./...
 //
-// It exits non-zero when anything failed, a test that must run did not, or
-// something was left. Without a command it reads the log on standard input. A
-// signal ends the tests and everything they have started.
+// It exits non-zero when anything failed, a test that must run did not, or something was left. Without a command it
+// reads the log on standard input. A signal ends the tests and everything they have started.
 package main
 
 import (

@@ -38,21 +38,25 @@ func TestReport(t *testing.T) {
 		},
 		{
 			name: "a failure shows its output",
-			log: lines(ev("run", "a", "TestX", ""), ev("output", "a", "TestX", "x_test.go:1: bad\\n"), ev("fail", "a", "TestX", ""),
+			log: lines(ev("run", "a", "TestX", ""), ev("output", "a", "TestX", "x_test.go:1: bad\\n"),
+				ev("fail", "a", "TestX", ""),
 				ev("fail", "a", "", "")),
 			want: []string{"--- FAIL: a TestX\nx_test.go:1: bad\n", "tests: 0 passed, 1 failed, 0 skipped\n"},
 		},
 		{
 			name: "a skip is counted with its reason",
-			log: lines(ev("run", "a", "TestX", ""), ev("output", "a", "TestX", "    x_test.go:1: needs root\\n"), ev("output", "a", "TestX", "--- SKIP: TestX (0.00s)\\n"),
+			log: lines(ev("run", "a", "TestX", ""), ev("output", "a", "TestX", "    x_test.go:1: needs root\\n"),
+				ev("output", "a", "TestX", "--- SKIP: TestX (0.00s)\\n"),
 				ev("skip", "a", "TestX", ""), ev("run", "a", "TestY", ""), ev("pass", "a", "TestY", ""), ev("pass", "a", "", "")),
 			ok: true, want: []string{"   1  needs root (a TestX)", "tests: 1 passed, 0 failed, 1 skipped\n"},
 		},
 		{
 			name: "a required test that was skipped",
-			log: lines(ev("output", "a", "TestX", "    x_test.go:1: needs root\\n"), ev("skip", "a", "TestX", ""), ev("pass", "a", "TestY", ""),
+			log: lines(ev("output", "a", "TestX", "    x_test.go:1: needs root\\n"), ev("skip", "a", "TestX", ""),
+				ev("pass", "a", "TestY", ""),
 				ev("pass", "a", "", "")),
-			must: "a TestX\n", want: []string{"must run: a TestX was skipped: needs root", "tests: 1 passed, 1 failed, 1 skipped\n"},
+			must: "a TestX\n", want: []string{"must run: a TestX was skipped: needs root",
+				"tests: 1 passed, 1 failed, 1 skipped\n"},
 		},
 		{
 			name: "a required test that is not there",
@@ -128,7 +132,8 @@ func TestCommand(t *testing.T) {
 		{"the command fails by itself", pass + "; exit 3", "ok=false err=the tests passed, but their command failed", ""},
 		{"something is left", pass + "; setsid sleep 98765 & sleep 0.2", "1 passed, 1 failed, 0 skipped", "ok=true"},
 		{"what is left holds the output", pass + "; setsid sh -c 'sleep 98766' & sleep 0.2", `sleep 98766`, "ok=true"},
-		{"a signal ends everything", "setsid sh -c 'sleep 98767 & sleep 98768' & kill $PPID; sleep 98769", "ok=false err=ended by a signal", "left running"},
+		{"a signal ends everything", "setsid sh -c 'sleep 98767 & sleep 98768' & kill $PPID; sleep 98769",
+			"ok=false err=ended by a signal", "left running"},
 		{"what ends soon is not left", pass + "; setsid sleep 1 & true", "ok=true", "left running"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -149,8 +154,7 @@ func TestMustRunListIsChecked(t *testing.T) {
 	}
 }
 
-// TestMustRunListReads: the list itself is well formed and names tests that are
-// there.
+// TestMustRunListReads: the list itself is well formed and names tests that are there.
 func TestMustRunListReads(t *testing.T) {
 	f, err := os.Open("../mustrun.txt")
 	if err != nil {

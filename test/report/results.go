@@ -161,12 +161,12 @@ func (r *results) conclude(must []requirement) bool {
 	for _, m := range missed {
 		fmt.Fprintf(r.out, "must run: %s\n", m)
 	}
-	fmt.Fprintf(r.out, "\ntests: %d passed, %d failed, %d skipped\n", len(passed), len(failed)+len(missed)+r.left, len(skipped))
+	fmt.Fprintf(r.out, "\ntests: %d passed, %d failed, %d skipped\n", len(passed),
+		len(failed)+len(missed)+r.left, len(skipped))
 	return len(failed) == 0 && len(missed) == 0 && r.left == 0 && len(passed) > 0
 }
 
-// missed are the requirements that are not met, in words. A failure is
-// reported as such already.
+// missed are the requirements that are not met, in words. A failure is reported as such already.
 func (r *results) missed(must []requirement) []string {
 	var all []string
 	for _, m := range must {
@@ -210,8 +210,7 @@ func (r *results) printSkips(skipped []name) {
 // suite or another report passes on has several.
 var place = regexp.MustCompile(`^(\w+\.go:\d+: )+`)
 
-// reason is what a skipped test said: its last line that is not the test
-// runner's own, without file and line.
+// reason is what a skipped test said: its last line that is not the test runner's own, without file and line.
 func (r *results) reason(n name) string {
 	for _, line := range slices.Backward(r.output[n]) {
 		text := strings.TrimSpace(line)

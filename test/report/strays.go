@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strayGrace is how long processes that tests have started may take to end
-// after the tests have.
+// strayGrace is how long processes that tests have started may take to end after the tests have.
 const strayGrace = 5 * time.Second
 
 // tests is the test command, under way. Whatever it leaves running becomes a
@@ -32,8 +31,7 @@ func startTests(args []string) (*tests, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("cannot adopt what tests leave: %w", err)
 	}
-	// A pipe of our own: one that exec makes would be waited for as long as
-	// anybody holds it.
+	// A pipe of our own: one that exec makes would be waited for as long as anybody holds it.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -50,9 +48,8 @@ func startTests(args []string) (*tests, error) {
 	return t, nil
 }
 
-// adopt collects processes that tests have left and that end meanwhile, as
-// init would, until the command itself ends: what nobody collects looks like
-// something left behind.
+// adopt collects processes that tests have left and that end meanwhile, as init would, until the command itself ends:
+// what nobody collects looks like something left behind.
 func (t *tests) adopt() {
 	defer close(t.adopted)
 	for {

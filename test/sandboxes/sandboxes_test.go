@@ -46,9 +46,11 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	l := &lab{t: t, dir: dir}
-	l.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "COVE_HOME="+l.in("home"), "COVE_RUN_DIR="+l.in("run"), "COVE_SANDBOX_CGROUP_PARENT=cove-sb-test",
+	l.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "COVE_HOME="+l.in("home"), "COVE_RUN_DIR="+l.in("run"),
+		"COVE_SANDBOX_CGROUP_PARENT=cove-sb-test",
 		"COVE_SERVER=", "HOME="+dir, "NO_COLOR=1", "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@site.example", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@site.example")
+		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@site.example", "GIT_COMMITTER_NAME=Ada",
+		"GIT_COMMITTER_EMAIL=ada@site.example")
 	t.Cleanup(func() {
 		for _, s := range l.list().Sandboxes {
 			l.run("cove", "destroy", "--yes", s.ID)
@@ -68,8 +70,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// bin is where cove and cove-guest are: as "make test" has built them, or built
-// now.
+// bin is where cove and cove-guest are: as "make test" has built them, or built now.
 var bin = os.Getenv("COVE_TEST_BIN")
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -179,21 +180,25 @@ func (l *lab) serverPID() int {
 // TestLife is one sandbox from its beginning to its end.
 func TestLife(t *testing.T) {
 	l := newLab(t)
-	if name := l.must("cove", "new", "src", "--name", "first", "--no-attach", "--copy", "src/a.txt:notes/b.txt", "--env", "MODE=test"); name != "first\n" {
+	if name := l.must("cove", "new", "src", "--name", "first", "--no-attach", "--copy", "src/a.txt:notes/b.txt", "--env",
+		"MODE=test"); name != "first\n" {
 		t.Fatalf("%q", name)
 	}
 	var s api.Sandbox
 	if err := json.Unmarshal([]byte(l.must("cove", "info", "first", "--json")), &s); err != nil {
 		t.Fatal(err)
 	}
-	if s.State != "running" || s.Repository == nil || s.Repository.Branch != "cove/first" || s.Repository.From != "main" || s.DiskUsed == 0 || s.Network != "none" {
+	if s.State != "running" || s.Repository == nil || s.Repository.Branch != "cove/first" || s.Repository.From != "main" ||
+		s.DiskUsed == 0 || s.Network != "none" {
 		t.Errorf("%+v %+v", s, s.Repository)
 	}
-	if out := l.must("cove", "exec", "first", "--", "sh", "-c", "cat a.txt notes/b.txt; echo $MODE; pwd; git branch --show-current; git log --format=%an%s; id -u"); out != "one\none\ntest\n/workspace\ncove/first\nAdaone\n1000\n" {
+	if out := l.must("cove", "exec", "first", "--", "sh", "-c",
+		"cat a.txt notes/b.txt; echo $MODE; pwd; git branch --show-current; git log --format=%an%s; id -u"); out != "one\none\ntest\n/workspace\ncove/first\nAdaone\n1000\n" {
 		t.Errorf("%q", out)
 	}
 	// Stopping ends what runs, and keeps the work.
-	l.must("cove", "exec", "first", "--", "sh", "-c", "echo two >>a.txt; echo mine >~/own; git commit -qam two; echo three >c.txt")
+	l.must("cove", "exec", "first", "--", "sh", "-c",
+		"echo two >>a.txt; echo mine >~/own; git commit -qam two; echo three >c.txt")
 	l.must("cove", "stop", "first")
 	if out, err := l.run("cove", "exec", "first", "--", "true"); err == nil {
 		t.Errorf("a program ran in a sandbox that is stopped: %q", out)
@@ -205,7 +210,8 @@ func TestLife(t *testing.T) {
 		t.Errorf("what it has changed: %q", out)
 	}
 	l.must("cove", "start", "first")
-	if out := l.must("cove", "exec", "first", "--", "sh", "-c", "cat a.txt c.txt ~/own; git status --short"); out != "one\ntwo\nthree\nmine\n?? c.txt\n?? notes/\n" {
+	if out := l.must("cove", "exec", "first", "--", "sh", "-c",
+		"cat a.txt c.txt ~/own; git status --short"); out != "one\ntwo\nthree\nmine\n?? c.txt\n?? notes/\n" {
 		t.Errorf("%q", out)
 	}
 	// It is found from the repository it was made from, and from its checkout.
@@ -267,8 +273,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// silent is a server of repositories that takes a request and says nothing. It
-// tells when one has come.
+// silent is a server of repositories that takes a request and says nothing. It tells when one has come.
 func silent(t *testing.T) (address string, asked chan struct{}) {
 	asked, end := make(chan struct{}, 100), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -282,8 +287,7 @@ func silent(t *testing.T) (address string, asked chan struct{}) {
 	return s.URL + "/owner/repo.git", asked
 }
 
-// TestInterrupted: what Ctrl-C ends in the midst leaves nothing, whatever the
-// step, and the next one works.
+// TestInterrupted: what Ctrl-C ends in the midst leaves nothing, whatever the step, and the next one works.
 func TestInterrupted(t *testing.T) {
 	l := newLab(t)
 	address, asked := silent(t)
@@ -298,7 +302,8 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := c.Wait()
-	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 128+int(syscall.SIGINT) || !strings.Contains(errs.String(), "taken back") {
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 128+int(syscall.SIGINT) ||
+		!strings.Contains(errs.String(), "taken back") {
 		t.Errorf("%v: %s", err, errs.String())
 	}
 	l.eventually("nothing is left", func() bool {
@@ -308,8 +313,7 @@ func TestInterrupted(t *testing.T) {
 	l.must("cove", "new", "src", "--name", "slow", "--no-attach")
 }
 
-// TestServerKilled: what runs in sandboxes goes on, the next server has them,
-// and what was being made is gone.
+// TestServerKilled: what runs in sandboxes goes on, the next server has them, and what was being made is gone.
 func TestServerKilled(t *testing.T) {
 	l := newLab(t)
 	l.must("cove", "new", "src", "--name", "lasts", "--no-attach")
@@ -332,7 +336,8 @@ func TestServerKilled(t *testing.T) {
 		t.Error("a sandbox was made by a server that is dead")
 	}
 	all := l.list()
-	if len(all.Sandboxes) != 1 || all.Sandboxes[0].Name != "lasts" || all.Sandboxes[0].State != "running" || len(all.Orphans) > 0 || len(l.left()) != 1 {
+	if len(all.Sandboxes) != 1 || all.Sandboxes[0].Name != "lasts" || all.Sandboxes[0].State != "running" ||
+		len(all.Orphans) > 0 || len(l.left()) != 1 {
 		t.Errorf("%+v, workspaces %q", all, l.left())
 	}
 	if again := l.serverPID(); again == pid {
@@ -345,14 +350,14 @@ func TestServerKilled(t *testing.T) {
 	l.must("cove", "exec", "lasts", "--", "sh", "-c", "kill -0 $(cat /workspace/pid)")
 }
 
-// TestPush: what somebody has agreed to is pushed from the machine, to a real
-// server, without force.
+// TestPush: what somebody has agreed to is pushed from the machine, to a real server, without force.
 func TestPush(t *testing.T) {
 	l := newLab(t)
 	l.must("git", "clone", "-q", "--bare", l.in("src"), l.in("srv/site.git"))
 	l.must("git", "-C", l.in("srv/site.git"), "config", "http.receivepack", "true")
 	backend := strings.TrimSpace(l.must("git", "--exec-path")) + "/git-http-backend"
-	s := httptest.NewServer(&cgi.Handler{Path: backend, Env: []string{"GIT_PROJECT_ROOT=" + l.in("srv"), "GIT_HTTP_EXPORT_ALL=1"}, InheritEnv: []string{"PATH"}})
+	s := httptest.NewServer(&cgi.Handler{Path: backend,
+		Env: []string{"GIT_PROJECT_ROOT=" + l.in("srv"), "GIT_HTTP_EXPORT_ALL=1"}, InheritEnv: []string{"PATH"}})
 	t.Cleanup(s.Close)
 	l.must("cove", "new", s.URL+"/site.git", "topic", "--name", "pusher", "--no-attach")
 	if _, err := l.run("cove", "push", "pusher", "--yes", "--branch", "-x"); err == nil {
@@ -371,7 +376,8 @@ func TestPush(t *testing.T) {
 	}
 	// Somebody else has pushed meanwhile: nothing is overwritten.
 	l.must("cove", "exec", "pusher", "--", "git", "commit", "-q", "--amend", "-m", "other")
-	if _, err := l.run("cove", "push", "pusher", "--yes"); err == nil || !strings.Contains(err.Error(), "the sandbox has not") {
+	if _, err := l.run("cove", "push", "pusher", "--yes"); err == nil ||
+		!strings.Contains(err.Error(), "the sandbox has not") {
 		t.Errorf("%v", err)
 	}
 	if got := at("topic"); got != "two\none\n" {
@@ -383,7 +389,10 @@ func TestPush(t *testing.T) {
 // each time that the sandbox is started; and what is denied is denied.
 func TestRemedy(t *testing.T) {
 	l := newLab(t)
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		fmt.Fprint(w, "served")
+	}))
 	defer service.Close()
 	host := "host.cove.internal:" + service.URL[strings.LastIndexByte(service.URL, ':')+1:]
 	l.must("cove", "new", "--empty", "--name", "first", "--no-attach", "--allow", "api.example.com")
@@ -413,7 +422,8 @@ func TestRemedy(t *testing.T) {
 	if said := ask(); !strings.Contains(said, `"type": "blocked"`) {
 		t.Errorf("when it is denied it says %s", said)
 	}
-	if out, err := l.run("cove", "policy", "allow", "second", host); err == nil || !strings.Contains(err.Error(), `there is no sandbox "second"`) {
+	if out, err := l.run("cove", "policy", "allow", "second", host); err == nil ||
+		!strings.Contains(err.Error(), `there is no sandbox "second"`) {
 		t.Errorf("%q, %v", out, err)
 	}
 }

@@ -116,8 +116,7 @@ func treeSize(root string) (int64, error) {
 	return size, err
 }
 
-// makeInitramfs writes the archive the kernel starts from: the init and the
-// modules that find the root disk.
+// makeInitramfs writes the archive the kernel starts from: the init and the modules that find the root disk.
 func makeInitramfs(repo, image, dir, path string) error {
 	init := filepath.Join(dir, "init")
 	if err := goBuild(repo, "build", init, "test/vmtest/vminit"); err != nil {

@@ -38,7 +38,8 @@ func (m machine) args() []string {
 		"-initrd", m.initramfs,
 		// Without "quiet": what the kernel says is shown when a VM is lost. A
 		// non-maskable interrupt makes it say what every processor is doing.
-		"-append", "console=ttyS0 panic=-1 unknown_nmi_panic panic_print=0x40 mitigations=off random.trust_cpu=on tsc=reliable",
+		"-append",
+		"console=ttyS0 panic=-1 unknown_nmi_panic panic_print=0x40 mitigations=off random.trust_cpu=on tsc=reliable",
 		"-serial", "file:" + m.console,
 		"-drive", drive(filepath.Join(m.image, "root.ext4"), ",snapshot=on"),
 		"-drive", drive(m.payload, ",readonly=on"),
@@ -83,12 +84,12 @@ func start(m machine) (*VM, error) {
 	monitor, theirs := os.NewFile(uintptr(pair[0]), "monitor"), os.NewFile(uintptr(pair[1]), "monitor")
 	defer theirs.Close()
 	cmd.ExtraFiles = []*os.File{theirs}
-	vm := &VM{console: m.console, started: time.Now(), steps: steps, monitor: monitor, events: make(chan protocol.Event, 64)}
+	vm := &VM{console: m.console, started: time.Now(), steps: steps, monitor: monitor,
+		events: make(chan protocol.Event, 64)}
 
 	failed := make(chan error)
 	go func() {
-		// The signal at the parent's death is that of the thread that started
-		// the process, so this thread stays.
+		// The signal at the parent's death is that of the thread that started the process, so this thread stays.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(vm.events)
@@ -130,12 +131,12 @@ func (vm *VM) next(timeout time.Duration) (protocol.Event, error) {
 		}
 		return event, nil
 	case <-timer.C:
-		return protocol.Event{}, vm.lost(fmt.Sprintf("nothing was heard in %s; %s", timeout.Round(time.Second), vm.interrupt()))
+		return protocol.Event{}, vm.lost(fmt.Sprintf("nothing was heard in %s; %s", timeout.Round(time.Second),
+			vm.interrupt()))
 	}
 }
 
-// interrupt asks QEMU how the machine is, and has its kernel tell, if it still
-// can, what it is doing, which ends it.
+// interrupt asks QEMU how the machine is, and has its kernel tell, if it still can, what it is doing, which ends it.
 func (vm *VM) interrupt() string {
 	const patience = 10 * time.Second
 	_ = vm.monitor.SetDeadline(time.Now().Add(patience))
@@ -159,8 +160,7 @@ func (vm *VM) interrupt() string {
 	return "nor does QEMU answer"
 }
 
-// stop ends the VM and waits until it has gone. It holds nothing worth a
-// shutdown.
+// stop ends the VM and waits until it has gone. It holds nothing worth a shutdown.
 func (vm *VM) stop() {
 	vm.stopped.Do(func() {
 		_ = vm.process.Kill()
@@ -170,9 +170,8 @@ func (vm *VM) stop() {
 	})
 }
 
-// lost says how the machine was lost, with the end of what its kernel and its
-// init have printed. It is not used again: what it tells now would be taken for
-// the next step's.
+// lost says how the machine was lost, with the end of what its kernel and its init have printed. It is not used again:
+// what it tells now would be taken for the next step's.
 func (vm *VM) lost(how string) error {
 	vm.stop()
 	console, err := os.ReadFile(vm.console)

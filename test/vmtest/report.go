@@ -50,9 +50,8 @@ func (n *node) anyFailed() bool {
 	return false
 }
 
-// find is the node of the test with this name, made when it is not there. Its
-// parent is the test with the longest name that this one begins with, because
-// the name of a subtest may hold a slash.
+// find is the node of the test with this name, made when it is not there. Its parent is the test with the longest name
+// that this one begins with, because the name of a subtest may hold a slash.
 func (n *node) find(full string) *node {
 	for _, child := range n.children {
 		if child.full == full {
@@ -92,11 +91,11 @@ func (n *node) apply(e testEvent) {
 	}
 }
 
-// isFrame says whether a line is the test framework's own, which the outer
-// test prints again.
+// isFrame says whether a line is the test framework's own, which the outer test prints again.
 func isFrame(line string) bool {
 	line = strings.TrimLeft(line, " ")
-	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME ", "--- PASS: ", "--- FAIL: ", "--- SKIP: "} {
+	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME ", "--- PASS: ", "--- FAIL: ",
+		"--- SKIP: "} {
 		if strings.HasPrefix(line, prefix) {
 			return true
 		}

@@ -9,12 +9,10 @@ import (
 	"github.com/cove-sandbox/cove/test/vmtest/protocol"
 )
 
-// self is where a service that makes control groups of its own has moved
-// itself; it cannot leave that again.
+// self is where a service that makes control groups of its own has moved itself; it cannot leave that again.
 var self = []string{"test.service/self"}
 
-// TestCgroup runs the tests of control groups on version 2, by every way a
-// process may have come by one.
+// TestCgroup runs the tests of control groups on version 2, by every way a process may have come by one.
 func TestCgroup(t *testing.T) {
 	const pkg = "internal/linux/cgroup"
 	vm := Boot(t, Config{Packages: []string{pkg}})
@@ -25,15 +23,15 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// TestNative runs the native engine's tests, the conformance suite among them,
-// for each way of mapping ids; and, for each way of coming by a control group,
-// those for which it makes a difference.
+// TestNative runs the native engine's tests, the conformance suite among them, for each way of mapping ids; and, for
+// each way of coming by a control group, those for which it makes a difference.
 func TestNative(t *testing.T) {
 	const pkg = "internal/engine/native"
 	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest"}})
 	for _, as := range accounts {
 		t.Run(string(as), func(t *testing.T) {
-			test := Test{Package: pkg, As: as, Args: []string{"-test.skip=^TestAdversary$"}, MayLeave: self, Timeout: 10 * time.Minute}
+			test := Test{Package: pkg, As: as, Args: []string{"-test.skip=^TestAdversary$"}, MayLeave: self,
+				Timeout: 10 * time.Minute}
 			if !slices.Contains([]protocol.Account{protocol.Root, protocol.Delegated, protocol.NoRange}, as) {
 				test.Args = append(test.Args, "-test.run=^TestRefuses|^TestConformance$/^(lifecycle|limits)$")
 			}
@@ -47,7 +45,8 @@ func TestNative(t *testing.T) {
 func TestAdversary(t *testing.T) {
 	const pkg = "internal/engine/native"
 	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest", "test/adversary/cmd/probe"}})
-	vm.Test(t, Test{Package: pkg, As: protocol.Root, Args: []string{"-test.run=^TestAdversary$"}, Env: []string{"COVE_ADVERSARY_ALONE=1"}, Timeout: 25 * time.Minute})
+	vm.Test(t, Test{Package: pkg, As: protocol.Root, Args: []string{"-test.run=^TestAdversary$"},
+		Env: []string{"COVE_ADVERSARY_ALONE=1"}, Timeout: 25 * time.Minute})
 }
 
 // TestSeccomp loads the policy into an older kernel.
@@ -61,8 +60,7 @@ func TestSeccomp(t *testing.T) {
 	}
 }
 
-// TestDoctor has every kind of user examined, each of whom can enforce
-// something else.
+// TestDoctor has every kind of user examined, each of whom can enforce something else.
 func TestDoctor(t *testing.T) {
 	const pkg = "internal/doctor"
 	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest"}})
@@ -73,15 +71,15 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestReal has Cove's state where it is by default, as those may who can have
-// limits. What the doctor finds is TestDoctor's: emulated, its checks of a whole
-// machine at once run out of time.
+// TestReal has Cove's state where it is by default, as those may who can have limits. What the doctor finds is
+// TestDoctor's: emulated, its checks of a whole machine at once run out of time.
 func TestReal(t *testing.T) {
 	const pkg = "test/real"
 	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove", "cmd/cove-guest", "cmd/cove-worker"}})
 	for _, as := range []protocol.Account{protocol.Root, protocol.Delegated, protocol.NoRange} {
 		t.Run(string(as), func(t *testing.T) {
-			vm.Test(t, Test{Package: pkg, As: as, Args: []string{"-test.skip=TestDefaults/.*/doctor$"}, Timeout: 10 * time.Minute})
+			vm.Test(t, Test{Package: pkg, As: as, Args: []string{"-test.skip=TestDefaults/.*/doctor$"},
+				Timeout: 10 * time.Minute})
 		})
 	}
 }
@@ -111,18 +109,18 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// runCode runs "cove run" with args, or sees it refused where the account
-// cannot have the limits.
+// runCode runs "cove run" with args, or sees it refused where the account cannot have the limits.
 func runCode(t *testing.T, vm *VM, as protocol.Account, args string, exit int, output string) {
-	// Emulated, and beside other tests, node takes seconds to start; the last
-	// --timeout counts.
-	got := vm.Run(t, protocol.Step{As: as, Args: []string{"/bin/bash", "-c", "/cove/bin/cove run --timeout 60s " + args + " 2>~/errors; code=$?; cat ~/errors; exit $code"}})
+	// Emulated, and beside other tests, node takes seconds to start; the last --timeout counts.
+	got := vm.Run(t, protocol.Step{As: as, Args: []string{"/bin/bash", "-c",
+		"/cove/bin/cove run --timeout 60s " + args + " 2>~/errors; code=$?; cat ~/errors; exit $code"}})
 	for _, left := range got.Left {
 		if !containsAny(left, self) {
 			t.Errorf("left behind: %s", left)
 		}
 	}
-	fix := map[protocol.Account]string{protocol.Undelegated: "systemd-run --user --scope", protocol.Partial: "Delegate=cpu memory pids"}[as]
+	fix := map[protocol.Account]string{protocol.Undelegated: "systemd-run --user --scope",
+		protocol.Partial: "Delegate=cpu memory pids"}[as]
 	if fix != "" {
 		if got.ExitCode != 126 || !strings.Contains(got.Output, fix) {
 			t.Errorf("code %d, output %q; want 126 and %q", got.ExitCode, got.Output, fix)

@@ -9,10 +9,10 @@ import (
 	"github.com/cove-sandbox/cove/test/vmtest/protocol"
 )
 
-var accounts = []protocol.Account{protocol.Root, protocol.Delegated, protocol.Undelegated, protocol.Service, protocol.NoRange, protocol.Partial}
+var accounts = []protocol.Account{protocol.Root, protocol.Delegated, protocol.Undelegated, protocol.Service,
+	protocol.NoRange, protocol.Partial}
 
-// TestSelf shows that the VM is what the suites count on, and that what goes
-// wrong inside is told outside.
+// TestSelf shows that the VM is what the suites count on, and that what goes wrong inside is told outside.
 func TestSelf(t *testing.T) {
 	vm := Boot(t, Config{Packages: []string{"test/vmtest/selftest"}})
 	for _, as := range accounts {
@@ -21,7 +21,8 @@ func TestSelf(t *testing.T) {
 		})
 	}
 	t.Run("exit code and output", func(t *testing.T) {
-		got := vm.Run(t, protocol.Step{Args: []string{"/bin/sh", "-c", "id -u; echo oops >&2; exit 7"}, As: protocol.Delegated})
+		got := vm.Run(t, protocol.Step{Args: []string{"/bin/sh", "-c", "id -u; echo oops >&2; exit 7"},
+			As: protocol.Delegated})
 		if got.ExitCode != 7 || got.Output != "1000\noops\n" || len(got.Left) != 0 {
 			t.Errorf("got %+v", got)
 		}
@@ -40,7 +41,8 @@ func TestSelf(t *testing.T) {
 		}
 	})
 	t.Run("timeout", func(t *testing.T) {
-		if err := vm.send(protocol.Step{Args: []string{"/bin/sleep", "1000"}, As: protocol.Root, Timeout: time.Second}); err != nil {
+		if err := vm.send(protocol.Step{Args: []string{"/bin/sleep", "1000"}, As: protocol.Root,
+			Timeout: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		event, err := vm.next(time.Minute)
@@ -50,8 +52,7 @@ func TestSelf(t *testing.T) {
 	})
 }
 
-// TestLostMachine loses machines in the middle of a step, and looks at what is
-// told about it.
+// TestLostMachine loses machines in the middle of a step, and looks at what is told about it.
 func TestLostMachine(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -65,13 +66,15 @@ func TestLostMachine(t *testing.T) {
 		{"panic", "echo here; echo c > /proc/sysrq-trigger", nil, time.Minute,
 			[]string{"QEMU has ended: exit status 0", "Kernel panic - not syncing: sysrq triggered crash"}},
 		{"silent", "echo here; sleep 1000", nil, time.Second,
-			[]string{"nothing was heard in 1s; QEMU says VM status: running", "Kernel panic - not syncing: NMI", "backtrace for cpu"}},
+			[]string{"nothing was heard in 1s; QEMU says VM status: running", "Kernel panic - not syncing: NMI",
+				"backtrace for cpu"}},
 		{"stuck", "echo here; sleep 1000", func(vm *VM) error { return vm.process.Signal(syscall.SIGSTOP) }, time.Second,
 			[]string{"nothing was heard in 1s; nor does QEMU answer", "Run /init as init process"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vm := Boot(t, Config{})
-			if err := vm.send(protocol.Step{As: protocol.Root, Args: []string{"/bin/sh", "-c", c.script}, Timeout: time.Hour}); err != nil {
+			if err := vm.send(protocol.Step{As: protocol.Root, Args: []string{"/bin/sh", "-c", c.script},
+				Timeout: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			if event, err := vm.next(time.Minute); err != nil || string(event.Output) != "here\n" {

@@ -1,15 +1,13 @@
-// Package vmtest runs tests and programs of this repository in a small virtual
-// machine: Debian's kernel, control groups v2, root and unprivileged accounts
-// with and without a delegated subtree. It is how a suite that passes on one
-// machine is shown to pass on those of users. docs/testing.md says how to use
-// it by hand.
+// Package vmtest runs tests and programs of this repository in a small virtual machine: Debian's kernel, control groups
+// v2, root and unprivileged accounts with and without a delegated subtree. It is how a suite that passes on one machine
+// is shown to pass on those of users. docs/testing.md says how to use it by hand.
 //
 //	vm := vmtest.Boot(t, vmtest.Config{Packages: []string{"internal/linux/cgroup"}})
 //	vm.Test(t, vmtest.Test{Package: "internal/linux/cgroup", As: protocol.Root})
 //	result := vm.Run(t, protocol.Step{Args: []string{"/cove/bin/cove", "version"}, As: protocol.Delegated})
 //
-// The VM is emulated, so that it needs no /dev/kvm; it boots in a few seconds
-// and runs about ten times slower than the machine it is on. It has no network.
+// The VM is emulated, so that it needs no /dev/kvm; it boots in a few seconds and runs about ten times slower than the
+// machine it is on. It has no network.
 package vmtest
 
 import (
@@ -44,8 +42,7 @@ const (
 
 // Config says what the VM has to have.
 type Config struct {
-	// Packages are those whose tests are built: paths in this module, without
-	// its name.
+	// Packages are those whose tests are built: paths in this module, without its name.
 	Packages []string
 	// Programs are main packages, built into bin.
 	Programs []string
@@ -58,8 +55,7 @@ type Test struct {
 	Args    []string // further flags: "-test.run=…"
 	Env     []string
 	Timeout time.Duration // 5 minutes when zero
-	// MayLeave are substrings of what may be left behind; anything else that
-	// is left fails the test.
+	// MayLeave are substrings of what may be left behind; anything else that is left fails the test.
 	MayLeave []string
 }
 
@@ -88,7 +84,8 @@ func Boot(t *testing.T, config Config) *VM {
 		t.Fatal(err)
 	}
 	for try := 1; ; try++ {
-		vm, err := start(machine{image: image, initramfs: initramfs, payload: payload, console: filepath.Join(dir, fmt.Sprintf("console%d", try))})
+		vm, err := start(machine{image: image, initramfs: initramfs, payload: payload,
+			console: filepath.Join(dir, fmt.Sprintf("console%d", try))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,8 +149,7 @@ func (vm *VM) Test(t *testing.T, test Test) {
 	}
 }
 
-// timeout is how long a step may take: what was asked for or the usual, and no
-// longer than t itself lasts.
+// timeout is how long a step may take: what was asked for or the usual, and no longer than t itself lasts.
 func timeout(t *testing.T, asked time.Duration) time.Duration {
 	if asked == 0 {
 		asked = stepTimeout
@@ -183,8 +179,7 @@ func (vm *VM) do(t *testing.T, step protocol.Step, output func([]byte)) protocol
 	return done
 }
 
-// step runs a step to its end. An error says that it could not be run, or how
-// the machine was lost.
+// step runs a step to its end. An error says that it could not be run, or how the machine was lost.
 func (vm *VM) step(step protocol.Step, output func([]byte)) (protocol.Done, error) {
 	_ = vm.send(step) // where it does not arrive, the next event tells why
 	deadline := time.Now().Add(step.Timeout + grace)

@@ -20,9 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// lab is a Store whose sandboxes are this process: npm is a function that writes
-// into a directory as npm would. What really happens in sandboxes is proved where
-// agents are run.
+// lab is a Store whose sandboxes are this process: npm is a function that writes into a directory as npm would. What
+// really happens in sandboxes is proved where agents are run.
 type lab struct {
 	*Store
 	dir      string
@@ -161,8 +160,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestFailures: whatever goes wrong, nothing is left that counts, and the error
-// says what to do.
+// TestFailures: whatever goes wrong, nothing is left that counts, and the error says what to do.
 func TestFailures(t *testing.T) {
 	full := "npm warn tar TAR_ENTRY_ERROR ENOSPC: no space left on device, write\nnpm error code ENOSPC\n"
 	for name, c := range map[string]struct {
@@ -256,8 +254,7 @@ func TestHostilePackage(t *testing.T) {
 	}
 }
 
-// TestKilled: what a process leaves that dies meanwhile is removed by the next,
-// and counts for nothing until then.
+// TestKilled: what a process leaves that dies meanwhile is removed by the next, and counts for nothing until then.
 func TestKilled(t *testing.T) {
 	l := newLab(t)
 	claude, _ := l.Agent("claude")

@@ -45,7 +45,8 @@ func TestIssueArgs(t *testing.T) {
 		{"#42", "owner/repo", "issue view 42 --repo owner/repo --json title,body,url"},
 		{"other/place#7", "/srv/repo", "issue view 7 --repo other/place --json title,body,url"},
 		{"42", "https://git.example/team/app.git", "issue view 42 --repo git.example/team/app --json title,body,url"},
-		{"https://github.com/owner/repo/issues/42", ".", "issue view https://github.com/owner/repo/issues/42 --json title,body,url"},
+		{"https://github.com/owner/repo/issues/42", ".",
+			"issue view https://github.com/owner/repo/issues/42 --json title,body,url"},
 		{"42", ".", ""}, {"LOGIN-7", "owner/repo", ""}, {"--web", "owner/repo", ""}, {"4;2", "owner/repo", ""},
 	} {
 		got, err := issueArgs(c.issue, c.repo)
@@ -56,7 +57,8 @@ func TestIssueArgs(t *testing.T) {
 }
 
 func TestTitleOf(t *testing.T) {
-	for text, want := range map[string]string{"\n\n# Make it work\n\nNow.": "Make it work", "plain": "plain", "#\n": "", "": ""} {
+	for text, want := range map[string]string{"\n\n# Make it work\n\nNow.": "Make it work", "plain": "plain",
+		"#\n": "", "": ""} {
 		if got := titleOf(text); got != want {
 			t.Errorf("titleOf(%q) = %q, want %q", text, got, want)
 		}

@@ -23,7 +23,9 @@ func aTask() []api.Message {
 		{Type: api.MessageThinking, Content: "I'll look at the failing test first, and then at the code."},
 		{Type: api.MessageThinking, Content: "  \n"},
 		call("1", "Bash", `{"command":"go test ./... 2>&1","description":"Run the tests"}`),
-		{Type: api.MessageToolResult, Call: "1", Output: "--- FAIL: TestAdd\r\n\tadd_test.go:8: Add(1, 2) = -1, and it should be 3\n\x1b[31mFAIL\x1b[0m\x1b]0;owned\a\n1%\r50%\r100%\n\n5\n6\n7\n8\n"},
+		{Type: api.MessageToolResult, Call: "1",
+			Output: "--- FAIL: TestAdd\r\n\tadd_test.go:8: Add(1, 2) = -1, and it should be " +
+				"3\n\x1b[31mFAIL\x1b[0m\x1b]0;owned\a\n1%\r50%\r100%\n\n5\n6\n7\n8\n"},
 		call("2", "Edit", `{"file_path":"/workspace/add.go","old_string":"a - b","new_string":"a + b"}`),
 		{Type: api.MessageToolResult, Call: "2", Output: "The file was changed"},
 		call("3", "Read", `{"file_path":"/workspace/add.go"}`),
@@ -108,7 +110,8 @@ func TestStatusFits(t *testing.T) {
 	v := newView(nil, nil)
 	v.doing("claude works")
 	v.count(api.Message{Type: api.MessageUsage, Usage: &api.AgentUsage{InputTokens: 900, OutputTokens: 7}})
-	v.count(api.Message{Type: api.MessageUsage, Usage: &api.AgentUsage{InputTokens: 1000, CacheReadTokens: 11345, OutputTokens: 40, Cost: 0.03}})
+	v.count(api.Message{Type: api.MessageUsage, Usage: &api.AgentUsage{InputTokens: 1000, CacheReadTokens: 11345,
+		OutputTokens: 40, Cost: 0.03}})
 	v.count(api.Message{Type: api.MessageToolCall, Input: json.RawMessage(`{"path":"a","content":"x"}`)})
 	v.count(api.Message{Type: api.MessageToolCall, Input: json.RawMessage(`{"path":"a","content":"y"}`)})
 	v.count(api.Message{Type: api.MessageToolCall, Input: json.RawMessage(`{"path":"b","content":"y"}`)})
@@ -143,13 +146,20 @@ func TestReadTool(t *testing.T) {
 		{"a file that is read", `{"file_path":"/workspace/a/b.go","limit":10}`, "a/b.go", nil},
 		{"a search", `{"pattern":"func .*","path":"/workspace/src"}`, "func .* in src", nil},
 		{"a file", `{"file_path":"/workspace/a.go","content":"1\n2\n"}`, "a.go (+2)", []string{"a.go"}},
-		{"an edit", `{"filePath":"a.go","oldString":"1\n2\n3\n","newString":"1\nx\ny\n3\n"}`, "a.go (+2 −1)", []string{"a.go"}},
+		{"an edit", `{"filePath":"a.go","oldString":"1\n2\n3\n","newString":"1\nx\ny\n3\n"}`, "a.go (+2 −1)",
+			[]string{"a.go"}},
 		{"the worker's edit", `{"path":"a.go","old":"a - b","new":"a + b"}`, "a.go (+1 −1)", []string{"a.go"}},
-		{"edits", `{"file_path":"a.go","edits":[{"old_string":"1","new_string":"2"},{"old_string":"3","new_string":""}]}`, "a.go (+1 −2)", []string{"a.go"}},
-		{"a patch", `{"input":"*** Begin Patch\n*** Update File: a.go\n@@\n-1\n+2\n+3\n*** Add File: b.go\n+x\n*** End Patch"}`, "a.go, b.go (+3 −1)", []string{"a.go", "b.go"}},
-		{"changes", `{"changes":[{"path":"/workspace/a.go","kind":"update"},{"path":"b.go"}]}`, "a.go, b.go", []string{"a.go", "b.go"}},
+		{"edits", `{"file_path":"a.go","edits":[{"old_string":"1","new_string":"2"},{"old_string":"3","new_string":""}]}`,
+			"a.go (+1 −2)", []string{"a.go"}},
+		{"a patch",
+			`{"input":"*** Begin Patch\n*** Update File: a.go\n@@\n-1\n+2\n+3\n*** Add File: b.go\n+x\n*** End Patch"}`,
+			"a.go, b.go (+3 −1)", []string{"a.go", "b.go"}},
+		{"changes", `{"changes":[{"path":"/workspace/a.go","kind":"update"},{"path":"b.go"}]}`, "a.go, b.go",
+			[]string{"a.go", "b.go"}},
 		{"changes by path", `{"changes":{"b.go":{},"a.go":{}}}`, "a.go, b.go", []string{"a.go", "b.go"}},
-		{"a list of things to do", `{"todos":[{"content":"one","status":"completed"},{"content":"two","status":"in_progress"},{"content":"three"}]}`, "1 of 3 done, now: two", nil},
+		{"a list of things to do",
+			`{"todos":[{"content":"one","status":"completed"},{"content":"two","status":"in_progress"},{"content":"three"}]}`,
+			"1 of 3 done, now: two", nil},
 		{"something else", `{"depth":3}`, `{"depth":3}`, nil},
 		{"nothing", `{}`, "", nil},
 		{"no object", `[1]`, "[1]", nil},
@@ -164,8 +174,7 @@ func TestReadTool(t *testing.T) {
 	}
 }
 
-// FuzzAgentView: whatever an agent says, no line is wider than the terminal, and
-// nothing comes through that one obeys.
+// FuzzAgentView: whatever an agent says, no line is wider than the terminal, and nothing comes through that one obeys.
 func FuzzAgentView(f *testing.F) {
 	for _, m := range aTask() {
 		f.Add(m.Type, m.Content+m.Output, m.Tool, string(m.Input), uint8(40), m.Reasoning)
@@ -175,7 +184,8 @@ func FuzzAgentView(f *testing.F) {
 		var b strings.Builder
 		v := newView(&b, func() int { return int(width) })
 		v.verbose = flag
-		m := api.Message{Type: kind, Content: text, Output: text, Tool: name, Input: json.RawMessage(input), Reasoning: flag, IsError: flag, Call: name}
+		m := api.Message{Type: kind, Content: text, Output: text, Tool: name, Input: json.RawMessage(input), Reasoning: flag,
+			IsError: flag, Call: name}
 		v.message(m)
 		v.message(m)
 		v.log(text)

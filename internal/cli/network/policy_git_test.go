@@ -7,7 +7,9 @@ import (
 )
 
 func TestExplainGit(t *testing.T) {
-	d, err := policy.Parse("p.yaml", []byte("rules: [{hosts: [git.example.com, other.example.com]}]\ngit: [{remote: https://git.example.com/group/repo, push: [own, asked], update: ask}, {remote: https://git.example.com/group/read}]"))
+	d, err := policy.Parse("p.yaml",
+		[]byte("rules: [{hosts: [git.example.com, other.example.com]}]\ngit: [{remote: https://git.example.com/group/repo, "+
+			"push: [own, asked], update: ask}, {remote: https://git.example.com/group/read}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// TestPatchAtATerminal: a terminal gets its own colours and obeys nothing that
-// the patch has, however it is cut.
+// TestPatchAtATerminal: a terminal gets its own colours and obeys nothing that the patch has, however it is cut.
 func TestPatchAtATerminal(t *testing.T) {
 	const patch = "diff --git a/a b/a\n@@ -1 +1 @@ f()\n-old\n+\tnew \x1b]0;owned\a\u202e\n plain\nlast"
-	const want = "\x1b[1mdiff --git a/a b/a\x1b[0m\n\x1b[36m@@ -1 +1 @@ f()\x1b[0m\n\x1b[31m-old\x1b[0m\n\x1b[32m+\tnew \\x1b]0;owned\\x07\\u202e\x1b[0m\n plain\nlast\n"
+	const want = "\x1b[1mdiff --git a/a b/a\x1b[0m\n\x1b[36m@@ -1 +1 @@ f()\x1b[0m\n\x1b[31m-old\x1b[0m\n\x1b[32m+\tnew " +
+		"\\x1b]0;owned\\x07\\u202e\x1b[0m\n plain\nlast\n"
 	for size := 1; size <= len(patch); size++ {
 		var got strings.Builder
 		w := &PatchWriter{To: &got, Color: true}

@@ -25,7 +25,8 @@ func TestFilesKeepTheirPlaceInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []api.File{{Path: "a.txt", Content: "a", Mode: 0o750}, {Path: "d/b.txt", Content: "b", Mode: 0o750},
+	for i, want := range []api.File{{Path: "a.txt", Content: "a", Mode: 0o750},
+		{Path: "d/b.txt", Content: "b", Mode: 0o750},
 		{Path: "o.bin", Content: "/w==", Encoding: "base64", Mode: 0o750}} {
 		if files[i] != want {
 			t.Errorf("%+v, want %+v", files[i], want)

@@ -38,7 +38,8 @@ func TestExitCodesOfExecutions(t *testing.T) {
 
 // TestVerdictNamesEveryLimit: a limit added to the vocabulary needs its words.
 func TestVerdictNamesEveryLimit(t *testing.T) {
-	for _, kind := range []cove.LimitKind{cove.LimitOOM, cove.LimitTimeout, cove.LimitPIDs, cove.LimitDisk, cove.LimitOutput} {
+	for _, kind := range []cove.LimitKind{cove.LimitOOM, cove.LimitTimeout, cove.LimitPIDs, cove.LimitDisk,
+		cove.LimitOutput} {
 		for _, used := range []cove.Limits{{}, defaultsOf("python")} {
 			v := report.Verdict(api.Execution{Status: api.StatusLimited, LimitHit: string(kind)}, used)
 			if !strings.HasPrefix(v, "stopped: ") || !strings.Contains(v, "--") {

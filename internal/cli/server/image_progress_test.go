@@ -37,8 +37,7 @@ func TestBarText(t *testing.T) {
 	}
 }
 
-// TestProgressGoesForward: a bar that shows the layers one after the other, or
-// two stages as one, would fall back.
+// TestProgressGoesForward: a bar that shows the layers one after the other, or two stages as one, would fall back.
 func TestProgressGoesForward(t *testing.T) {
 	p := &progress{parts: map[progressPart]image.Event{}}
 	event := func(s image.Stage, layer int, done, total int64) string {

@@ -16,8 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// TestReadersFindTheLiving: a process that ends just when it is asked does not
-// keep another from answering.
+// TestReadersFindTheLiving: a process that ends just when it is asked does not keep another from answering.
 func TestReadersFindTheLiving(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cove-cli-") // short: a unix socket's path has 107 bytes
 	if err != nil {
@@ -41,7 +40,8 @@ func TestReadersFindTheLiving(t *testing.T) {
 		go s.Serve(l)
 		t.Cleanup(func() { s.Close() })
 	}
-	a := &Session{Terminal: &ui.Terminal{Say: &ui.Speaker{W: io.Discard}, Getenv: func(string) string { return "" }}, Settings: Settings{Home: dir, RunDir: dir}}
+	a := &Session{Terminal: &ui.Terminal{Say: &ui.Speaker{W: io.Discard}, Getenv: func(string) string { return "" }},
+		Settings: Settings{Home: dir, RunDir: dir}}
 	var h api.Health
 	err = a.ReadRecords(t.Context(), func(c *client.Client) (err error) {
 		h, err = c.Health(t.Context())

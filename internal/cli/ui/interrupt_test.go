@@ -11,7 +11,8 @@ import (
 func TestExitCodes(t *testing.T) {
 	for _, code := range cove.Codes {
 		ofAgent := code == cove.AgentFailed || code == cove.SchemaMismatch
-		if got := ExitCode(cove.Errorf(code, "x")); ofAgent != (got == ExitAgent) || !ofAgent && (got < ExitCove || got > exitMissing) {
+		if got := ExitCode(cove.Errorf(code, "x")); ofAgent != (got == ExitAgent) || !ofAgent &&
+			(got < ExitCove || got > exitMissing) {
 			t.Errorf("%s becomes %d, which is not one of Cove's own", code, got)
 		}
 	}
@@ -20,7 +21,8 @@ func TestExitCodes(t *testing.T) {
 // TestSecondSignalLeavesAtOnce: also while the first is still at work.
 func TestSecondSignalLeavesAtOnce(t *testing.T) {
 	left := make(chan int, 1)
-	in := &Interrupts{signals: make(chan os.Signal, 2), done: make(chan struct{}), Leave: func(code int) { left <- code }, cancel: func() {}}
+	in := &Interrupts{signals: make(chan os.Signal, 2), done: make(chan struct{}), Leave: func(code int) { left <- code },
+		cancel: func() {}}
 	go in.watch()
 	busy, begun := make(chan struct{}), make(chan struct{})
 	in.OnSignal(func() { close(begun); <-busy })
@@ -35,11 +37,11 @@ func TestSecondSignalLeavesAtOnce(t *testing.T) {
 	close(in.done)
 }
 
-// TestSignalsInTurn: each signal has its own turn, and the one after them
-// leaves.
+// TestSignalsInTurn: each signal has its own turn, and the one after them leaves.
 func TestSignalsInTurn(t *testing.T) {
 	left, said := make(chan int, 1), make(chan string)
-	in := &Interrupts{signals: make(chan os.Signal, 2), done: make(chan struct{}), Leave: func(code int) { left <- code }, cancel: func() { t.Error("it gave up") }}
+	in := &Interrupts{signals: make(chan os.Signal, 2), done: make(chan struct{}), Leave: func(code int) { left <- code },
+		cancel: func() { t.Error("it gave up") }}
 	go in.watch()
 	in.OnSignal(func() { said <- "ask" }, func() { said <- "kill" })
 	for _, want := range []string{"ask", "kill"} {

@@ -78,8 +78,7 @@ func TestAskOverAPipe(t *testing.T) {
 	}
 }
 
-// TestAskAtATerminal: tab completes, ctrl-c and the end of the context leave, and
-// the terminal is as it was.
+// TestAskAtATerminal: tab completes, ctrl-c and the end of the context leave, and the terminal is as it was.
 func TestAskAtATerminal(t *testing.T) {
 	for _, c := range []struct {
 		name, typed string

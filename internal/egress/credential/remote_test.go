@@ -91,7 +91,8 @@ func TestNamedBeforeTheMachines(t *testing.T) {
 		"another host": {"{hosts: api.github.com, form: bearer}",
 			map[string]string{git: "[repository]", page: "[]", api: "[named]"}},
 	} {
-		named := parse(t, "credentials: [{name: named, source: 'env:COVE_TEST_SERVICE', variables: GH_TOKEN, to: ["+c.to+"]}]")
+		named := parse(t,
+			"credentials: [{name: named, source: 'env:COVE_TEST_SERVICE', variables: GH_TOKEN, to: ["+c.to+"]}]")
 		own, err := ForRemote("https://github.com/o/r", &API{Host: host, Port: 443})
 		if err != nil {
 			t.Fatal(err)

@@ -306,7 +306,8 @@ func TestPolicy(t *testing.T) {
 		local + "}": {"POST http://host.cove.internal:11434/v1/chat/completions": true,
 			"POST http://host.cove.internal:11435/v1/chat/completions": false,
 			"DELETE http://host.cove.internal:11434/v1/models":         false},
-		"providers: [{name: a, kind: openai, base_url: 'http://10.1.2.3:8000/'}]": {"POST http://10.1.2.3:8000/embeddings": true, "POST http://10.1.2.4:8000/embeddings": false},
+		"providers: [{name: a, kind: openai, base_url: 'http://10.1.2.3:8000/'}]": {
+			"POST http://10.1.2.3:8000/embeddings": true, "POST http://10.1.2.4:8000/embeddings": false},
 	} {
 		p := provider(t, text)
 		compiled, err := p.Policy(policy.Machine{})

@@ -65,8 +65,10 @@ func TestGo(t *testing.T) {
 	}{
 		"proxies": {"GOPROXY=https://modules.lab.test,http://user:secret@second.lab.test:8081/go|" +
 			"direct\nGOSUMDB=sums.lab.test\n", []string{"modules.lab.test:443", "second.lab.test:8081", "sums.lab.test:443"}},
-		"a database behind a URL": {"GOPROXY=https://modules.lab.test\nGOSUMDB=sums.lab.test+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8 https://modules.lab.test/sumdb\n", []string{"modules.lab.test:443"}},
-		"no database":             {"GOPROXY=https://modules.lab.test,off\nGOSUMDB=off\n", []string{"modules.lab.test:443"}},
+		"a database behind a URL": {
+			"GOPROXY=https://modules.lab.test\nGOSUMDB=sums.lab.test+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8 " +
+				"https://modules.lab.test/sumdb\n", []string{"modules.lab.test:443"}},
+		"no database": {"GOPROXY=https://modules.lab.test,off\nGOSUMDB=off\n", []string{"modules.lab.test:443"}},
 		"files": {"GOPROXY=file:///srv/modules,https://modules.lab.test\nGOSUMDB=off\n",
 			[]string{"modules.lab.test:443"}},
 	} {

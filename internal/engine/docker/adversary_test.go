@@ -33,5 +33,6 @@ func openShared(t testing.TB, state string) engine.Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { in.Release() })
-	return open(t, Options{Host: host(t), Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID, Log: discard})
+	return open(t, Options{Host: host(t), Guest: enginetest.SharedGuest(t, state), RunDir: state,
+		Instance: in.ID, Log: discard})
 }

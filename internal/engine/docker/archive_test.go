@@ -134,7 +134,8 @@ func TestFingerprint(t *testing.T) {
 		do   func() error
 	}{
 		{"content of the same size and time", func() error {
-			return errors.Join(os.WriteFile(file, []byte("CONTENT"), 0o640), os.Chtimes(file, before.ModTime(), before.ModTime()))
+			return errors.Join(os.WriteFile(file, []byte("CONTENT"), 0o640),
+				os.Chtimes(file, before.ModTime(), before.ModTime()))
 		}},
 		{"a mode", func() error { return os.Chmod(file, 0o644) }},
 		{"a new file", func() error { return os.WriteFile(file+"2", nil, 0o644) }},

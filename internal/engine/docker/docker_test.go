@@ -23,8 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// The tests have a Docker daemon of their own: they stop it, freeze it and
-// look for what is left of its containers.
+// The tests have a Docker daemon of their own: they stop it, freeze it and look for what is left of its containers.
 const script = "../../../scripts/start-docker.sh"
 
 var daemonDir = filepath.Join(os.TempDir(), "cove-docker-test-"+strconv.Itoa(os.Getpid()))
@@ -32,8 +31,7 @@ var daemonDir = filepath.Join(os.TempDir(), "cove-docker-test-"+strconv.Itoa(os.
 // daemonVar holds the daemon's address for the processes that a test starts.
 const daemonVar = "COVE_TEST_DOCKER_DAEMON"
 
-// daemon starts it, once, and says where it is. What a test process that
-// crashed has left is stopped first.
+// daemon starts it, once, and says where it is. What a test process that crashed has left is stopped first.
 var daemon = sync.OnceValues(func() (string, error) {
 	if address := os.Getenv(daemonVar); address != "" {
 		return address, nil
@@ -121,8 +119,7 @@ func ask(t testing.TB) *client.Client {
 	return c
 }
 
-// leftovers are the daemon's containers and volumes, and what the host has of
-// them: mounts and control groups.
+// leftovers are the daemon's containers and volumes, and what the host has of them: mounts and control groups.
 func leftovers(t *testing.T) []string {
 	c := ask(t)
 	var left []string

@@ -54,12 +54,13 @@ func newWire(t *testing.T) *wire {
 	through.Transport = transport
 	through.ErrorLog = log.New(io.Discard, "", 0)
 	x := &wire{address: "unix://" + socket}
-	srv := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if rule := x.rule.Load(); rule != nil && (*rule)(w, r) {
-			return
-		}
-		through.ServeHTTP(w, r)
-	})}
+	srv := &http.Server{ErrorLog: log.New(io.Discard, "", 0),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if rule := x.rule.Load(); rule != nil && (*rule)(w, r) {
+				return
+			}
+			through.ServeHTTP(w, r)
+		})}
 	var serving sync.WaitGroup
 	serving.Go(func() { srv.Serve(ln) })
 	t.Cleanup(func() {
@@ -93,7 +94,8 @@ func through(t *testing.T, x *wire) *Engine {
 
 func template() engine.Template {
 	return engine.Template{
-		ID: cove.NewSandboxID(), Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 32, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256}},
+		ID: cove.NewSandboxID(), Shape: cove.Shape{User: cove.CodeUser,
+			Limits: cove.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 32, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256}},
 		Rootfs:  engine.Rootfs{Kind: engine.RootfsHost},
 		Network: cove.NetworkNone,
 	}
@@ -131,9 +133,8 @@ func say(t *testing.T, sb engine.Sandbox, script string) string {
 	return string(out)
 }
 
-// TestLostAnswers loses the answer to every kind of call once; the daemon has
-// done what was asked, or has not. Either way everything works, and nothing is
-// made twice or left.
+// TestLostAnswers loses the answer to every kind of call once; the daemon has done what was asked, or has not. Either
+// way everything works, and nothing is made twice or left.
 func TestLostAnswers(t *testing.T) {
 	x := newWire(t)
 	e := through(t, x)
@@ -245,8 +246,7 @@ func TestFaultsEverywhere(t *testing.T) {
 	}
 }
 
-// TestDestroyThatFailsIsSwept: a container that could not be removed stays
-// known until it is.
+// TestDestroyThatFailsIsSwept: a container that could not be removed stays known until it is.
 func TestDestroyThatFailsIsSwept(t *testing.T) {
 	x := newWire(t)
 	e := through(t, x)
@@ -278,8 +278,7 @@ func TestDestroyThatFailsIsSwept(t *testing.T) {
 	}
 }
 
-// TestSweepWantsTheWholeList: on a list that is cut, wrong or missing, nothing
-// is removed.
+// TestSweepWantsTheWholeList: on a list that is cut, wrong or missing, nothing is removed.
 func TestSweepWantsTheWholeList(t *testing.T) {
 	x := newWire(t)
 	o := options(t)
@@ -385,8 +384,7 @@ func daemonPID(t *testing.T) int {
 	return pid
 }
 
-// TestDaemonRestart: sandboxes end with the daemon, and the engine goes on
-// with the next one.
+// TestDaemonRestart: sandboxes end with the daemon, and the engine goes on with the next one.
 func TestDaemonRestart(t *testing.T) {
 	e := open(t, options(t))
 	sb := bound(t, e)
@@ -400,7 +398,8 @@ func TestDaemonRestart(t *testing.T) {
 		t.Error("the sandbox does not notice")
 	}
 	began := time.Now()
-	if _, err := e.Prepare(t.Context(), template()); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(cove.ErrorHint(err), "start it") {
+	if _, err := e.Prepare(t.Context(), template()); cove.ErrorCode(err) != cove.Unavailable ||
+		!strings.Contains(cove.ErrorHint(err), "start it") {
 		t.Errorf("without a daemon: %v", err)
 	}
 	if took := time.Since(began); took > 5*time.Second {
@@ -424,7 +423,8 @@ func TestDaemonRestart(t *testing.T) {
 }
 
 func TestNoDaemon(t *testing.T) {
-	o := Options{Host: "unix:///nowhere/docker.sock", Guest: "/bin/true", RunDir: t.TempDir(), Instance: cove.NewInstanceID(), Log: discard}
+	o := Options{Host: "unix:///nowhere/docker.sock", Guest: "/bin/true", RunDir: t.TempDir(),
+		Instance: cove.NewInstanceID(), Log: discard}
 	began := time.Now()
 	_, err := New(o)
 	if cove.ErrorCode(err) != cove.Unavailable || cove.ErrorHint(err) == "" || time.Since(began) > 5*time.Second {
@@ -440,8 +440,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// TestServerKilled: when Cove dies, its containers end by themselves, and the
-// next instance removes them.
+// TestServerKilled: when Cove dies, its containers end by themselves, and the next instance removes them.
 func TestServerKilled(t *testing.T) {
 	if dir := os.Getenv("COVE_TEST_VICTIM"); dir != "" {
 		victim(t, dir)
@@ -449,7 +448,8 @@ func TestServerKilled(t *testing.T) {
 	}
 	o := options(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestServerKilled$")
-	cmd.Env = append(os.Environ(), "COVE_TEST_VICTIM="+o.RunDir, "COVE_TEST_HOST="+o.Host, "COVE_TEST_GUEST="+enginetest.BuildGuest(t))
+	cmd.Env = append(os.Environ(), "COVE_TEST_VICTIM="+o.RunDir, "COVE_TEST_HOST="+o.Host,
+		"COVE_TEST_GUEST="+enginetest.BuildGuest(t))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

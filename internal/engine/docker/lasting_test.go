@@ -36,7 +36,8 @@ func TestLastingSurvivesKill(t *testing.T) {
 	}
 	o := options(t)
 	maker := exec.Command(os.Args[0], "-test.run=^TestLastingSurvivesKill$")
-	maker.Env = append(os.Environ(), "COVE_TEST_MAKE_LASTING="+o.RunDir, "COVE_TEST_HOST="+o.Host, "COVE_TEST_GUEST="+enginetest.BuildGuest(t))
+	maker.Env = append(os.Environ(), "COVE_TEST_MAKE_LASTING="+o.RunDir, "COVE_TEST_HOST="+o.Host,
+		"COVE_TEST_GUEST="+enginetest.BuildGuest(t))
 	maker.Stderr = os.Stderr
 	out, err := maker.StdoutPipe()
 	if err != nil {
@@ -62,7 +63,8 @@ func TestLastingSurvivesKill(t *testing.T) {
 	}
 	elsewhere := o
 	elsewhere.Host = newWire(t).address
-	if _, err := open(t, elsewhere).Adopt(t.Context(), id); cove.ErrorCode(err) != cove.Conflict || !strings.Contains(err.Error(), "DOCKER_HOST") {
+	if _, err := open(t, elsewhere).Adopt(t.Context(), id); cove.ErrorCode(err) != cove.Conflict ||
+		!strings.Contains(err.Error(), "DOCKER_HOST") {
 		t.Errorf("adopting from another daemon: %v", err)
 	}
 	sb, err := e.Adopt(t.Context(), id)
@@ -94,7 +96,8 @@ func makeLasting(t *testing.T, run string) {
 		t.Fatal(err)
 	}
 	defer in.Release() // never reached: it keeps the lock's file from being collected
-	e, err := New(Options{Host: os.Getenv("COVE_TEST_HOST"), Guest: os.Getenv("COVE_TEST_GUEST"), RunDir: run, Instance: in.ID, Log: discard})
+	e, err := New(Options{Host: os.Getenv("COVE_TEST_HOST"), Guest: os.Getenv("COVE_TEST_GUEST"), RunDir: run,
+		Instance: in.ID, Log: discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +138,8 @@ func TestLastingSwept(t *testing.T) {
 		t.Fatalf("those that run: swept %+v, %v", swept, err)
 	}
 	for _, id := range []cove.SandboxID{one, other} {
-		if _, err := ask(t).ContainerKill(t.Context(), containerName(id), client.ContainerKillOptions{Signal: "KILL"}); err != nil {
+		if _, err := ask(t).ContainerKill(t.Context(), containerName(id),
+			client.ContainerKillOptions{Signal: "KILL"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,19 +159,18 @@ func TestLastingSwept(t *testing.T) {
 	}
 }
 
-// TestOnlyTheGuestCalls: the user's processes may not connect to where the guest
-// has called.
+// TestOnlyTheGuestCalls: the user's processes may not connect to where the guest has called.
 func TestOnlyTheGuestCalls(t *testing.T) {
 	e := open(t, options(t))
 	sb := bound(t, e, lasting)
-	got := say(t, sb, `perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, sockaddr_un($ARGV[0])) and print "connected"; print $!' `+callPath)
+	got := say(t, sb,
+		`perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, sockaddr_un($ARGV[0])) and print "connected"; print $!' `+callPath)
 	if got != "Permission denied" {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestLastingGuestThatFails: what the guest of a long-lived sandbox complains about
-// is said, as that of any other.
+// TestLastingGuestThatFails: what the guest of a long-lived sandbox complains about is said, as that of any other.
 func TestLastingGuestThatFails(t *testing.T) {
 	o := options(t)
 	o.Guest = filepath.Join(t.TempDir(), "guest")
@@ -176,7 +179,8 @@ func TestLastingGuestThatFails(t *testing.T) {
 	}
 	tmpl := template()
 	tmpl.Lifetime = cove.LifetimeDetached
-	if _, err := open(t, o).Prepare(t.Context(), tmpl); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), "no such thing") {
+	if _, err := open(t, o).Prepare(t.Context(), tmpl); cove.ErrorCode(err) != cove.Unavailable ||
+		!strings.Contains(err.Error(), "no such thing") {
 		t.Errorf("Prepare: %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(o.RunDir, local.Dir, engineName)); err != nil || len(left) > 0 {
@@ -193,7 +197,8 @@ func TestLocalSocketsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Destroy(context.Background())
-	err = sb.Bind(t.Context(), engine.Binding{Listeners: []guest.Listen{{Network: guest.UnixNetwork, Address: "/run/cove/x.sock"}}})
+	err = sb.Bind(t.Context(),
+		engine.Binding{Listeners: []guest.Listen{{Network: guest.UnixNetwork, Address: "/run/cove/x.sock"}}})
 	if cove.ErrorCode(err) != cove.Unsupported {
 		t.Errorf("Bind: %v", err)
 	}

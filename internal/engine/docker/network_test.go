@@ -30,12 +30,14 @@ func TestLocal(t *testing.T) {
 		{root: true, here: true, option: "name=userns", lasting: "userns-remap"},
 		{root: true, here: true, option: "name=rootless", lasting: "maps ids"},
 	} {
-		caps, err := capabilities(system.Info{OSType: "linux", Architecture: machine(), SecurityOptions: []string{"name=seccomp,profile=builtin", c.option}})
+		caps, err := capabilities(system.Info{OSType: "linux", Architecture: machine(),
+			SecurityOptions: []string{"name=seccomp,profile=builtin", c.option}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		addLocal(&caps, system.Info{SecurityOptions: []string{c.option}}, c.root, c.here)
-		if has := c.lasting == ""; caps.Listeners != (c.network == "") || caps.Lasting != has || caps.MountOwners != has || caps.MountFlags != has {
+		if has := c.lasting == ""; caps.Listeners != (c.network == "") || caps.Lasting != has || caps.MountOwners != has ||
+			caps.MountFlags != has {
 			t.Errorf("%+v: %+v", c, caps)
 		}
 		refused := func(why string, err error) {
@@ -59,7 +61,8 @@ func TestIsHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	for address, want := range map[string]bool{"unix://" + path: true, "unix://" + path + "none": false, "tcp://127.0.0.1:2376": false, "ssh://host": false} {
+	for address, want := range map[string]bool{"unix://" + path: true, "unix://" + path + "none": false,
+		"tcp://127.0.0.1:2376": false, "ssh://host": false} {
 		if isHere(address) != want {
 			t.Errorf("%s: %t", address, !want)
 		}

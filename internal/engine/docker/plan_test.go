@@ -23,14 +23,14 @@ func aWish() wish {
 	return wish{
 		cpus: 2,
 		name: "cove-x", nonce: "n", realm: "r", instance: "in_x", hostname: "cove", guest: "/opt/cove-guest",
-		template: engine.Template{ID: "sb_x", Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 256 << 20, CPUs: 0.5, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024}},
+		template: engine.Template{ID: "sb_x", Shape: cove.Shape{User: cove.CodeUser,
+			Limits: cove.Limits{Memory: 256 << 20, CPUs: 0.5, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024}},
 			Network: cove.NetworkNone},
 		image: image{ID: "sha256:abc", Env: []string{"PATH=/bin", "GODEBUG=x=1", "BARE"}, Volumes: []string{"/data", "/tmp"}},
 	}
 }
 
-// TestPlanOfMuch: what a daemon refuses to give is not asked of it, and the guest
-// keeps to what was asked for.
+// TestPlanOfMuch: what a daemon refuses to give is not asked of it, and the guest keeps to what was asked for.
 func TestPlanOfMuch(t *testing.T) {
 	w := aWish()
 	w.template.Limits.CPUs, w.template.Limits.OpenFiles = 4, 1<<16
@@ -59,21 +59,22 @@ func TestPlan(t *testing.T) {
 		"it has no network":                h.NetworkMode == "none" && c.NetworkDisabled,
 		"it is not privileged":             !h.Privileged && len(h.Devices) == 0,
 		"its root is read-only":            h.ReadonlyRootfs,
-		"it shares no namespace":           h.PidMode == "" && h.UTSMode == "" && h.UsernsMode == "" && h.IpcMode == container.IPCModeNone && h.CgroupnsMode == container.CgroupnsModePrivate,
-		"it has no capability to spare":    slices.Equal(h.CapDrop, []string{"ALL"}) && len(h.CapAdd) == 4,
-		"it gains no privilege":            slices.Contains(h.SecurityOpt, "no-new-privileges:true"),
-		"memory is limited, without swap":  h.Memory == 256<<20 && h.MemorySwap == h.Memory,
-		"the CPU is limited":               h.NanoCPUs == 500_000_000,
-		"tasks are limited":                *h.PidsLimit == 50+startTasks,
-		"it does not come back":            h.RestartPolicy.Name == container.RestartPolicyDisabled && !h.AutoRemove,
-		"it writes no log":                 h.LogConfig.Type == "none",
-		"/sys is not there":                slices.Contains(h.MaskedPaths, "/sys"),
-		"message queues are not there":     slices.Contains(h.MaskedPaths, "/dev/mqueue"),
-		"/proc/kcore is not there":         slices.Contains(h.MaskedPaths, "/proc/kcore"),
-		"/proc/sys cannot be written":      slices.Contains(h.ReadonlyPaths, "/proc/sys"),
-		"cores are off":                    h.Ulimits[0].Name == "core" && h.Ulimits[0].Hard <= 1,
-		"a volume is no place to write":    strings.HasPrefix(h.Tmpfs["/data"], "ro,"),
-		"a volume does not displace /tmp":  strings.HasPrefix(h.Tmpfs["/tmp"], "rw,"),
+		"it shares no namespace": h.PidMode == "" && h.UTSMode == "" && h.UsernsMode == "" &&
+			h.IpcMode == container.IPCModeNone && h.CgroupnsMode == container.CgroupnsModePrivate,
+		"it has no capability to spare":   slices.Equal(h.CapDrop, []string{"ALL"}) && len(h.CapAdd) == 4,
+		"it gains no privilege":           slices.Contains(h.SecurityOpt, "no-new-privileges:true"),
+		"memory is limited, without swap": h.Memory == 256<<20 && h.MemorySwap == h.Memory,
+		"the CPU is limited":              h.NanoCPUs == 500_000_000,
+		"tasks are limited":               *h.PidsLimit == 50+startTasks,
+		"it does not come back":           h.RestartPolicy.Name == container.RestartPolicyDisabled && !h.AutoRemove,
+		"it writes no log":                h.LogConfig.Type == "none",
+		"/sys is not there":               slices.Contains(h.MaskedPaths, "/sys"),
+		"message queues are not there":    slices.Contains(h.MaskedPaths, "/dev/mqueue"),
+		"/proc/kcore is not there":        slices.Contains(h.MaskedPaths, "/proc/kcore"),
+		"/proc/sys cannot be written":     slices.Contains(h.ReadonlyPaths, "/proc/sys"),
+		"cores are off":                   h.Ulimits[0].Name == "core" && h.Ulimits[0].Hard <= 1,
+		"a volume is no place to write":   strings.HasPrefix(h.Tmpfs["/data"], "ro,"),
+		"a volume does not displace /tmp": strings.HasPrefix(h.Tmpfs["/tmp"], "rw,"),
 	} {
 		if !ok {
 			t.Errorf("not so: %s", what)
@@ -122,7 +123,8 @@ func TestSeccompIsOurs(t *testing.T) {
 			t.Errorf("%s: memfd_create allowed: %t", u.Name, allowed)
 		}
 		// libseccomp kills a thread that uses an ABI which a profile does not name.
-		if runtime.GOARCH == "amd64" && !slices.Equal(p.Architectures, []string{"SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"}) {
+		if runtime.GOARCH == "amd64" && !slices.Equal(p.Architectures,
+			[]string{"SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"}) {
 			t.Errorf("%s: the profile is for %v", u.Name, p.Architectures)
 		}
 		want, err := seccomp.Filter(u)
@@ -132,7 +134,8 @@ func TestSeccompIsOurs(t *testing.T) {
 		w := aWish()
 		w.template.User = u
 		if sealed, err := seal(w.template, nil); err != nil || !bytes.Equal(sealed.Seal.Filter, want) {
-			t.Errorf("%s: the guest loads another filter than the native engine's: %d bytes, %v", u.Name, len(sealed.Seal.Filter), err)
+			t.Errorf("%s: the guest loads another filter than the native engine's: %d bytes, %v", u.Name,
+				len(sealed.Seal.Filter), err)
 		}
 	}
 }
@@ -158,8 +161,7 @@ func TestUserMountsTakeThePlaceOfOurs(t *testing.T) {
 	}
 }
 
-// TestDivide: the parts never add up to more than the whole, and everybody
-// gets something.
+// TestDivide: the parts never add up to more than the whole, and everybody gets something.
 func TestDivide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		disk := rapid.Int64Range(0, 1<<40).Draw(t, "disk")
@@ -210,7 +212,8 @@ func TestOwned(t *testing.T) {
 		{"an image brought the labels", []string{"/quirky_hopper"}, labels, false},
 		{"another sandbox's name", []string{"/cove-" + string(cove.NewSandboxID())}, labels, false},
 		{"no labels", []string{"/cove-" + id}, nil, false},
-		{"an instance that is none", []string{"/cove-" + id}, map[string]string{labelSandbox: id, labelInstance: "me"}, false},
+		{"an instance that is none", []string{"/cove-" + id},
+			map[string]string{labelSandbox: id, labelInstance: "me"}, false},
 		{"a sandbox that is none", []string{"/cove-x"}, map[string]string{labelSandbox: "x", labelInstance: in}, false},
 		{"no name", nil, labels, false},
 	} {
@@ -251,7 +254,9 @@ func TestDifferencesAreNoticed(t *testing.T) {
 		"no read-only ones": func(h *container.HostConfig) { h.ReadonlyPaths = nil },
 		"capabilities":      func(h *container.HostConfig) { h.CapAdd = append(h.CapAdd[:4:4], "CAP_SYS_ADMIN") },
 		"kept capabilities": func(h *container.HostConfig) { h.CapDrop = nil },
-		"a device":          func(h *container.HostConfig) { h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/kvm"}} },
+		"a device": func(h *container.HostConfig) {
+			h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/kvm"}}
+		},
 		"a bind":            func(h *container.HostConfig) { h.Binds = []string{"/:/host"} },
 		"a mount":           func(h *container.HostConfig) { h.Mounts = append(h.Mounts, mount.Mount{Source: "/"}) },
 		"a boundless tmpfs": func(h *container.HostConfig) { h.Tmpfs["/work"] = "rw" },
@@ -279,7 +284,8 @@ const someMounts = `22 27 0:21 / /proc rw,relatime - proc proc rw
 func TestHostTreeHasAPlaceForEverything(t *testing.T) {
 	h := rootfs.Host{Dirs: []string{"/usr", "/lib"}, Etc: []string{"/etc/ssl/certs"}}
 	tree := hostTree(h)
-	for _, want := range []string{"/usr", "/lib", "/work", "/tmp", "/proc", "/sys", "/dev", "/etc", path.Dir(guestPath), cove.Workspace} {
+	for _, want := range []string{"/usr", "/lib", "/work", "/tmp", "/proc", "/sys", "/dev", "/etc", path.Dir(guestPath),
+		cove.Workspace} {
 		if !slices.Contains(tree, want) {
 			t.Errorf("no %s in %q", want, tree)
 		}

@@ -25,8 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// smallTree is a root filesystem with a shell and a few programs, copied from
-// the host with the libraries they need.
+// smallTree is a root filesystem with a shell and a few programs, copied from the host with the libraries they need.
 func smallTree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -129,7 +128,8 @@ func TestDirectory(t *testing.T) {
 	dir := smallTree(t)
 	before := len(images(t, dirImage))
 	from := func(tmpl *engine.Template) { tmpl.Rootfs = engine.Rootfs{Kind: engine.RootfsDir, Dir: dir} }
-	if got := say(t, bound(t, e, from), "cat /etc/flavour; id -u; ls /work; ls /usr/bin"); got != "vanilla\n65534\nenv\nid\n" {
+	if got := say(t, bound(t, e, from),
+		"cat /etc/flavour; id -u; ls /work; ls /usr/bin"); got != "vanilla\n65534\nenv\nid\n" {
 		t.Errorf("%q", got)
 	}
 	say(t, bound(t, e, from), "echo gone > /etc/flavour; echo new > /etc/new")
@@ -139,7 +139,8 @@ func TestDirectory(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "etc/flavour"), []byte("pistachio\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := say(t, bound(t, e, from), "cat /etc/flavour; ls /etc"); !strings.HasPrefix(got, "pistachio\n") || strings.Contains(got, "new") {
+	if got := say(t, bound(t, e, from), "cat /etc/flavour; ls /etc"); !strings.HasPrefix(got, "pistachio\n") ||
+		strings.Contains(got, "new") {
 		t.Errorf("%q", got)
 	}
 	withDigest := func(tmpl *engine.Template) {
@@ -152,7 +153,8 @@ func TestDirectory(t *testing.T) {
 	if tags := images(t, dirImage); !slices.Contains(tags, dirImage+":sha256-"+strings.Repeat("ab", 32)) {
 		t.Errorf("images %q", tags)
 	}
-	for _, digest := range []string{"sha256:short", "md5:" + strings.Repeat("ab", 32), "../../x", "sha256:" + strings.Repeat("zz", 32)} {
+	for _, digest := range []string{"sha256:short", "md5:" + strings.Repeat("ab", 32), "../../x",
+		"sha256:" + strings.Repeat("zz", 32)} {
 		tmpl := template()
 		tmpl.Rootfs = engine.Rootfs{Kind: engine.RootfsDir, Dir: dir, Digest: digest}
 		if _, err := e.Prepare(t.Context(), tmpl); cove.ErrorCode(err) != cove.InvalidArgument {
@@ -195,13 +197,13 @@ func TestImportsAreOne(t *testing.T) {
 	}
 }
 
-// TestLinkedPlaces: where an image has a symlink for a writable place, runc
-// mounts the place wherever that leads.
+// TestLinkedPlaces: where an image has a symlink for a writable place, runc mounts the place wherever that leads.
 func TestLinkedPlaces(t *testing.T) {
 	e := open(t, options(t))
 	for _, test := range []struct{ target, refused string }{{"/tmp", ""}, {"/etc", "the image's /var/tmp leads to /etc"}} {
 		dir := smallTree(t)
-		if err := errors.Join(os.Mkdir(filepath.Join(dir, "var"), 0o755), os.Symlink(test.target, filepath.Join(dir, "var/tmp"))); err != nil {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "var"), 0o755),
+			os.Symlink(test.target, filepath.Join(dir, "var/tmp"))); err != nil {
 			t.Fatal(err)
 		}
 		tmpl := template()
@@ -230,12 +232,14 @@ func hostileImage(t *testing.T, tag string) {
 	if err := writeTree(t.Context(), &archive, root); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := ask(t).ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, tag, client.ImageImportOptions{Changes: []string{
-		`ENTRYPOINT ["/bin/sh", "-c", "echo entrypoint; sleep 600"]`, `CMD ["cmd"]`, "USER 1:1", "WORKDIR /proc/self/fd/7",
-		"ENV GODEBUG=madvdontneed=1 LD_PRELOAD=/evil.so FLAVOUR=vanilla", "VOLUME /data /tmp /work/deep", "EXPOSE 80",
-		`HEALTHCHECK --interval=1s CMD echo x >> /tmp/health`,
-		"LABEL " + labelInstance + "=" + string(cove.NewInstanceID()) + " " + labelSandbox + "=" + string(cove.NewSandboxID()) + " " + labelRealm + "=x",
-	}})
+	answer, err := ask(t).ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, tag,
+		client.ImageImportOptions{Changes: []string{
+			`ENTRYPOINT ["/bin/sh", "-c", "echo entrypoint; sleep 600"]`, `CMD ["cmd"]`, "USER 1:1", "WORKDIR /proc/self/fd/7",
+			"ENV GODEBUG=madvdontneed=1 LD_PRELOAD=/evil.so FLAVOUR=vanilla", "VOLUME /data /tmp /work/deep", "EXPOSE 80",
+			`HEALTHCHECK --interval=1s CMD echo x >> /tmp/health`,
+			"LABEL " + labelInstance + "=" + string(cove.NewInstanceID()) + " " + labelSandbox + "=" +
+				string(cove.NewSandboxID()) + " " + labelRealm + "=x",
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,12 +254,15 @@ func TestHostileImage(t *testing.T) {
 	e := open(t, options(t))
 	hostileImage(t, tag)
 	root, err := e.Resolve(t.Context(), tag)
-	if err != nil || root.Kind != engine.RootfsImage || !slices.Contains(root.Env, "FLAVOUR=vanilla") || !strings.HasPrefix(root.Digest, "sha256:") {
+	if err != nil || root.Kind != engine.RootfsImage || !slices.Contains(root.Env, "FLAVOUR=vanilla") ||
+		!strings.HasPrefix(root.Digest, "sha256:") {
 		t.Fatalf("Resolve: %+v, %v", root, err)
 	}
 	sb := bound(t, e, func(tmpl *engine.Template) { tmpl.Rootfs = root })
-	got := say(t, sb, `id -u; cat /etc/flavour; echo x > /data/f; echo x > /etc/f; echo x > /work/deep/f; echo ok > /tmp/f; cat /tmp/f; sleep 2; ls /tmp`)
-	if !strings.HasPrefix(got, "65534\nvanilla\n") || strings.Count(got, "cannot create") != 3 || !strings.HasSuffix(got, "ok\nf\n") {
+	got := say(t, sb,
+		`id -u; cat /etc/flavour; echo x > /data/f; echo x > /etc/f; echo x > /work/deep/f; echo ok > /tmp/f; cat /tmp/f; sleep 2; ls /tmp`)
+	if !strings.HasPrefix(got, "65534\nvanilla\n") || strings.Count(got, "cannot create") != 3 ||
+		!strings.HasSuffix(got, "ok\nf\n") {
 		t.Errorf("%q", got)
 	}
 	made, err := ask(t).ContainerInspect(t.Context(), containerName(sb.ID()), client.ContainerInspectOptions{})
@@ -263,7 +270,10 @@ func TestHostileImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := made.Container
-	if slices.ContainsFunc(c.Config.Env, func(kv string) bool { return strings.Contains(kv, "GODEBUG=") || strings.Contains(kv, "LD_PRELOAD=") }) {
+	if slices.ContainsFunc(c.Config.Env, func(kv string) bool {
+		return strings.Contains(kv, "GODEBUG=") ||
+			strings.Contains(kv, "LD_PRELOAD=")
+	}) {
 		t.Errorf("PID 1 has the image's environment: %q", c.Config.Env)
 	}
 	for _, m := range c.Mounts {
@@ -282,8 +292,10 @@ func TestForgedLabels(t *testing.T) {
 	e := open(t, options(t))
 	hostileImage(t, tag)
 	c := ask(t)
-	labels := map[string]string{labelRealm: e.realm, labelInstance: string(cove.NewInstanceID()), labelSandbox: string(cove.NewSandboxID())}
-	foreign, err := c.ContainerCreate(t.Context(), client.ContainerCreateOptions{Name: "cove-foreign", Config: &container.Config{Image: tag, Labels: labels}})
+	labels := map[string]string{labelRealm: e.realm, labelInstance: string(cove.NewInstanceID()),
+		labelSandbox: string(cove.NewSandboxID())}
+	foreign, err := c.ContainerCreate(t.Context(), client.ContainerCreateOptions{Name: "cove-foreign",
+		Config: &container.Config{Image: tag, Labels: labels}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +333,8 @@ func TestNothingIsPulled(t *testing.T) {
 		pulled = pulled || strings.HasSuffix(r.URL.Path, "/images/create")
 		return false
 	})
-	for _, ref := range []string{"debian:stable-slim", "cove.invalid/x@sha256:" + strings.Repeat("0", 64), "UPPER:case", "", "-x"} {
+	for _, ref := range []string{"debian:stable-slim", "cove.invalid/x@sha256:" + strings.Repeat("0", 64),
+		"UPPER:case", "", "-x"} {
 		if _, err := e.Resolve(t.Context(), ref); cove.ErrorCode(err) != cove.ImageMissing || cove.ErrorHint(err) == "" {
 			t.Errorf("%q: %v", ref, err)
 		}
@@ -331,19 +344,22 @@ func TestNothingIsPulled(t *testing.T) {
 	}
 }
 
-// TestSwappedMount: a directory that is changed between the judgement and the
-// mount is not what the sandbox gets.
+// TestSwappedMount: a directory that is changed between the judgement and the mount is not what the sandbox gets.
 func TestSwappedMount(t *testing.T) {
 	x := newWire(t)
 	e := through(t, x)
 	base := t.TempDir()
 	project, secret := filepath.Join(base, "project"), filepath.Join(base, "secret")
-	if err := errors.Join(os.Mkdir(project, 0o755), os.Mkdir(secret, 0o755), os.WriteFile(filepath.Join(secret, "key"), []byte("canary"), 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(project, 0o755), os.Mkdir(secret, 0o755),
+		os.WriteFile(filepath.Join(secret, "key"), []byte("canary"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	for name, swap := range map[string]func() error{
-		"another directory": func() error { return errors.Join(os.Rename(project, project+".old"), os.Rename(secret, project)) },
-		"a link":            func() error { return errors.Join(os.Rename(project, project+".old"), os.Symlink(secret, project)) },
+		"another directory": func() error {
+			return errors.Join(os.Rename(project, project+".old"),
+				os.Rename(secret, project))
+		},
+		"a link": func() error { return errors.Join(os.Rename(project, project+".old"), os.Symlink(secret, project)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			sb, err := e.Prepare(t.Context(), template())
@@ -368,7 +384,8 @@ func TestSwappedMount(t *testing.T) {
 			}
 			<-sb.Done() // and nobody can use it
 			x.heal()
-			if err := errors.Join(os.RemoveAll(project+".old"), os.RemoveAll(project), os.MkdirAll(project, 0o755), os.MkdirAll(secret, 0o755)); err != nil {
+			if err := errors.Join(os.RemoveAll(project+".old"), os.RemoveAll(project), os.MkdirAll(project, 0o755),
+				os.MkdirAll(secret, 0o755)); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -379,13 +396,13 @@ func TestSwappedMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Destroy(context.Background())
-	if err := sb.Bind(t.Context(), engine.Binding{Mounts: []cove.Mount{{Source: project, Target: cove.Workspace}}}); err != nil {
+	if err := sb.Bind(t.Context(),
+		engine.Binding{Mounts: []cove.Mount{{Source: project, Target: cove.Workspace}}}); err != nil {
 		t.Errorf("Bind without a swap: %v", err)
 	}
 }
 
-// TestWeakerContainer: a daemon that leaves a wall out is found out before
-// anything runs.
+// TestWeakerContainer: a daemon that leaves a wall out is found out before anything runs.
 func TestWeakerContainer(t *testing.T) {
 	x := newWire(t)
 	e := through(t, x)
@@ -421,8 +438,7 @@ func TestWeakerContainer(t *testing.T) {
 	}
 }
 
-// TestStatsFromTheDaemon: where the control groups cannot be seen, the daemon
-// is asked.
+// TestStatsFromTheDaemon: where the control groups cannot be seen, the daemon is asked.
 func TestStatsFromTheDaemon(t *testing.T) {
 	e := open(t, options(t))
 	sb := bound(t, e).(*sandbox)
@@ -436,19 +452,20 @@ func TestStatsFromTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if there.CPUTime < here.CPUTime || there.CPUTime > 2*here.CPUTime || there.MemoryPeak < here.MemoryPeak/2 || there.PIDs != here.PIDs {
+	if there.CPUTime < here.CPUTime || there.CPUTime > 2*here.CPUTime || there.MemoryPeak < here.MemoryPeak/2 ||
+		there.PIDs != here.PIDs {
 		t.Errorf("the kernel says %+v, the daemon %+v", here, there)
 	}
 }
 
-// TestOutOfMemoryOfPIDOne: when even the guest is killed for memory, it is said
-// that memory was the reason.
+// TestOutOfMemoryOfPIDOne: when even the guest is killed for memory, it is said that memory was the reason.
 func TestOutOfMemoryOfPIDOne(t *testing.T) {
 	e := open(t, options(t))
 	sb := bound(t, e, func(tmpl *engine.Template) {
 		tmpl.Limits.Memory, tmpl.Limits.Disk = 32<<20, 200<<20 // files in memory, whose owner cannot be killed
 	})
-	p, err := sb.Guest().Start(t.Context(), command("sh", "-c", "cat /dev/zero > /work/a & cat /dev/zero > /home/cove/b & cat /dev/zero > /tmp/c & wait"))
+	p, err := sb.Guest().Start(t.Context(), command("sh", "-c",
+		"cat /dev/zero > /work/a & cat /dev/zero > /home/cove/b & cat /dev/zero > /tmp/c & wait"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -498,8 +515,7 @@ func TestGuestOfAnotherBuild(t *testing.T) {
 	}
 }
 
-// TestTasksAreTheUsers: the user has all of the limit of tasks, and the guest
-// its own on top, neither more nor less.
+// TestTasksAreTheUsers: the user has all of the limit of tasks, and the guest its own on top, neither more nor less.
 func TestTasksAreTheUsers(t *testing.T) {
 	e := open(t, options(t))
 	sb := bound(t, e, func(tmpl *engine.Template) { tmpl.Limits.PIDs = 20 })

@@ -98,7 +98,8 @@ func mountNoExec(t *testing.T, x *env) {
 		return
 	}
 	sb := x.mounted(t, mount)
-	r := x.output(t, sb, shell("/shared/program; echo $?; sh /shared/program; echo more > /shared/more && cat /shared/more"))
+	r := x.output(t, sb,
+		shell("/shared/program; echo $?; sh /shared/program; echo more > /shared/more && cat /shared/more"))
 	if r.stdout != "126\nruns\nmore\n" {
 		t.Errorf("%q %q", r.stdout, r.stderr)
 	}
@@ -115,7 +116,9 @@ func mountNoFollow(t *testing.T, x *env) {
 		}
 	}
 	sb := x.mounted(t, cove.Mount{Source: dir, Target: "/shared", NoFollow: true})
-	r := x.output(t, sb, shell("readlink /shared/up; cd /shared/up 2>/dev/null; echo $?; cat /shared/file 2>/dev/null; echo $?; cat /shared/given"))
+	r := x.output(t, sb,
+		shell("readlink /shared/up; cd /shared/up 2>/dev/null; echo $?; cat /shared/file 2>/dev/null; echo $?; cat "+
+			"/shared/given"))
 	if r.stdout != "/\n2\n1\nby the host" {
 		t.Errorf("%q %q", r.stdout, r.stderr)
 	}
@@ -165,8 +168,7 @@ func mountMissing(t *testing.T, x *env) {
 	x.destroyed(t, sb)
 }
 
-// ownFile: shown read-only in place of what the root filesystem has, and made
-// where it has nothing.
+// ownFile: shown read-only in place of what the root filesystem has, and made where it has nothing.
 func ownFile(t *testing.T, x *env) {
 	if !x.caps.Files {
 		t.Skip("the engine shows no files of Cove's own: " + x.caps.Missing["files"])

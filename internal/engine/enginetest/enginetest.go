@@ -1,15 +1,13 @@
-// Package enginetest is the conformance suite of the engine contract: what
-// every engine must do, whatever it is made of.
+// Package enginetest is the conformance suite of the engine contract: what every engine must do, whatever it is made
+// of.
 //
-// An engine's own test calls [Run], or fills a [Suite] when it has more to
-// say. What an engine cannot do is read from its Capabilities, and what only a
-// kernel can show from Suite.InMemory; no test asks which engine it is.
+// An engine's own test calls [Run], or fills a [Suite] when it has more to say. What an engine cannot do is read from
+// its Capabilities, and what only a kernel can show from Suite.InMemory; no test asks which engine it is.
 //
 // # What the suite needs inside
 //
-// The sandboxes' root filesystem has the programs of a small Unix system:
-// true, false, cat, echo, env, head, id, ln, mkfifo, printf, pwd, sh, sleep,
-// stty; beyond an in-memory engine also bash, dd, getent and tail.
+// The sandboxes' root filesystem has the programs of a small Unix system: true, false, cat, echo, env, head, id, ln,
+// mkfifo, printf, pwd, sh, sleep, stty; beyond an in-memory engine also bash, dd, getent and tail.
 package enginetest
 
 import (
@@ -30,17 +28,15 @@ type Suite struct {
 	// Reopen makes another engine over what the last one of Open has left, as
 	// the next process of Cove would. Nil when nothing outlives an engine.
 	Reopen func(t *testing.T) engine.Engine
-	// Rootfs is what the sandboxes are made of. The zero value is the host's
-	// own toolchain.
+	// Rootfs is what the sandboxes are made of. The zero value is the host's own toolchain.
 	Rootfs engine.Rootfs
 	// InMemory says that no kernel stands behind the sandboxes: limits, ids
 	// and the network are not real, and there is nothing to exceed.
 	InMemory bool
 	// NoTTY says that the guest gives no terminals.
 	NoTTY bool
-	// Leftovers lists everything the engine has on the host at the moment:
-	// processes, mounts, cgroups, containers, directories. After each test the
-	// list must be what it was before. Nil when nothing can be left.
+	// Leftovers lists everything the engine has on the host at the moment: processes, mounts, cgroups, containers,
+	// directories. After each test the list must be what it was before. Nil when nothing can be left.
 	Leftovers func(t *testing.T) []string
 	// Sandboxes is how many live at once in the test of many; 0 means 20.
 	Sandboxes int
@@ -137,8 +133,7 @@ func (s Suite) nothingLeft(t *testing.T, before []string) {
 	}
 }
 
-// Limits are what the suite's sandboxes get where the engine can enforce it:
-// small enough to be exceeded in a moment.
+// Limits are what the suite's sandboxes get where the engine can enforce it: small enough to be exceeded in a moment.
 func Limits(c engine.Capabilities) cove.Limits {
 	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 20, Stderr: 256 << 10, Timeout: time.Minute}
 	if c.MemoryLimit && c.SwapLimit {

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// BuildGuest is the path of a cove-guest of this source: built now, or the one that
-// was built before where there is no Go (COVE_TEST_BIN, see docs/testing.md).
-// Every user may execute it.
+// BuildGuest is the path of a cove-guest of this source: built now, or the one that was built before where there is no
+// Go (COVE_TEST_BIN, see docs/testing.md). Every user may execute it.
 func BuildGuest(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("COVE_TEST_BIN"); dir != "" {
@@ -32,8 +31,7 @@ func BuildGuest(t testing.TB) string {
 	return bin
 }
 
-// SharedGuest is BuildGuest's program in a directory, put there by the first
-// of the processes that share the directory.
+// SharedGuest is BuildGuest's program in a directory, put there by the first of the processes that share the directory.
 func SharedGuest(t testing.TB, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "cove-guest")

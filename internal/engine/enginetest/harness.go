@@ -72,8 +72,7 @@ func (x *env) bound(t *testing.T, change ...func(*engine.Template)) engine.Sandb
 	return sb
 }
 
-// command is a process of the usual kind: in cove.WorkDir, with a plain
-// environment.
+// command is a process of the usual kind: in cove.WorkDir, with a plain environment.
 func command(args ...string) guest.ProcessSpec {
 	return guest.ProcessSpec{
 		Args: args, Dir: cove.WorkDir,

@@ -15,9 +15,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/origdst"
 )
 
-// waysOut: with a network, whatever a program connects to or asks a name of
-// arrives at the sockets the host was given, and says where it wanted to go.
-// Nothing else leaves, and fails at once.
+// waysOut: with a network, whatever a program connects to or asks a name of arrives at the sockets the host was given,
+// and says where it wanted to go. Nothing else leaves, and fails at once.
 func waysOut(t *testing.T, x *env) {
 	if !slices.Contains(x.caps.Networks, cove.NetworkLimited) {
 		t.Skip("the engine has no network that leads to the gateway")
@@ -72,8 +71,7 @@ func waysOut(t *testing.T, x *env) {
 	}
 }
 
-// tellWhere answers every connection with where it wanted to go, until the
-// test ends.
+// tellWhere answers every connection with where it wanted to go, until the test ends.
 func tellWhere(t *testing.T, f *os.File, names bool) {
 	ln, err := net.FileListener(f)
 	if err != nil {

@@ -140,7 +140,8 @@ func cannotStart(t *testing.T, x *env) {
 
 // awkward are strings that a shell, a line or a terminal would change.
 var awkward = []string{
-	"", " ", "a b", "$HOME", "`id`", "$(id)", "'", `"`, `\`, `\n`, "*", "~", "-", "--", "-n", "new\nline", "tab\there", "\r", "\x1b[31mred",
+	"", " ", "a b", "$HOME", "`id`", "$(id)", "'", `"`, `\`, `\n`, "*", "~", "-", "--", "-n", "new\nline", "tab\there",
+	"\r", "\x1b[31mred",
 	"snow ☃ and 𝄞", "e\u0301", "invalid \xff\xfe utf-8", strings.Repeat("long ", 2000),
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// Refuse rather than degrade: a template that needs what the engine cannot
-// enforce makes nothing.
+// Refuse rather than degrade: a template that needs what the engine cannot enforce makes nothing.
 var refusalTests = []test{
 	{name: "a capability is a promise or a reason", run: capabilitiesMakeSense},
 	{name: "an isolation that is not offered", run: refuses(func(t *engine.Template, _ engine.Capabilities) bool {
@@ -76,8 +75,7 @@ func capabilitiesMakeSense(t *testing.T, x *env) {
 	}
 }
 
-// refuses tests a template that change makes impossible; change says whether
-// it did.
+// refuses tests a template that change makes impossible; change says whether it did.
 func refuses(change func(*engine.Template, engine.Capabilities) bool) func(*testing.T, *env) {
 	return func(t *testing.T, x *env) {
 		tmpl := x.template()

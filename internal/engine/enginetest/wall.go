@@ -65,7 +65,9 @@ func ownNamespaces(t *testing.T, x *env) {
 
 func readOnlyRoot(t *testing.T, x *env) {
 	sb := x.bound(t)
-	r := x.output(t, sb, shell(`for p in / /etc /usr /usr/bin /dev /proc /sys /.cove; do ( : > "$p/probe" ) 2>/dev/null && echo "$p"; done; : > /work/probe && echo control`))
+	r := x.output(t, sb,
+		shell(
+			`for p in / /etc /usr /usr/bin /dev /proc /sys /.cove; do ( : > "$p/probe" ) 2>/dev/null && echo "$p"; done; : > /work/probe && echo control`))
 	if r.stdout != "control\n" {
 		t.Errorf("writable: %q; %q", r.stdout, r.stderr)
 	}
@@ -75,7 +77,8 @@ func nothingOfTheHost(t *testing.T, x *env) {
 	sb := x.bound(t)
 	dir := t.TempDir() // under the host's /tmp
 	r := x.output(t, sb, shell(`for p in "$@"; do ls -d "$p" 2>/dev/null; done; ls -d /usr/bin`,
-		dir, "/etc/shadow", "/var/lib/dpkg", "/var/run/docker.sock", "/run/docker.sock", "/root/.ssh", "/boot/config", "/sys/kernel", "/sys/fs", "/proc/1/root/usr"))
+		dir, "/etc/shadow", "/var/lib/dpkg", "/var/run/docker.sock", "/run/docker.sock", "/root/.ssh", "/boot/config",
+		"/sys/kernel", "/sys/fs", "/proc/1/root/usr"))
 	if r.stdout != "/usr/bin\n" {
 		t.Errorf("inside there is %q", r.stdout)
 	}

@@ -38,7 +38,8 @@ func hold(t *testing.T, r Registry) *instance.Instance {
 func TestLife(t *testing.T) {
 	r := Registry{RunDir: t.TempDir(), Engine: "some"}
 	id := cove.NewSandboxID()
-	k, err := r.New(hold(t, r), Record{Under: "parent", Name: "made", Tasks: 7, Template: engine.Template{ID: id, Shape: cove.Shape{User: cove.AgentUser}}})
+	k, err := r.New(hold(t, r), Record{Under: "parent", Name: "made", Tasks: 7,
+		Template: engine.Template{ID: id, Shape: cove.Shape{User: cove.AgentUser}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,8 @@ func TestLife(t *testing.T) {
 	wantCode(t, "taking what its maker has", err, cove.Conflict)
 	var plan guest.Bind
 	held, sent, err := k.Bind(&plan, []*os.File{os.Stdin}, os.Stdout)
-	if err != nil || *plan.Door != 1 || !slices.Equal(plan.Hold, []int{2, 3}) || len(held) != 4 || held[0] != os.Stdin || held[3] != os.Stdout {
+	if err != nil || *plan.Door != 1 || !slices.Equal(plan.Hold, []int{2, 3}) || len(held) != 4 || held[0] != os.Stdin ||
+		held[3] != os.Stdout {
 		t.Fatalf("%+v, %v, %v", plan, held, err)
 	}
 	fd, err := syscall.Dup(int(held[2].Fd()))
@@ -108,7 +110,8 @@ func TestRecordOfEarlierVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := `{"Instance":"` + string(self.ID) + `","Under":"parent","Name":"made","Tasks":7,"Template":{"ID":"` + string(id) + `","Isolation":"container",` +
+	record := `{"Instance":"` + string(self.ID) + `","Under":"parent","Name":"made","Tasks":7,"Template":{"ID":"` +
+		string(id) + `","Isolation":"container",` +
 		`"Rootfs":{"Kind":"host","Dir":"","Digest":"","Image":"","Env":null},"Limits":{"Memory":1024,"CPUs":2,"PIDs":3,"Disk":4,"Inodes":5,"OpenFiles":6,` +
 		`"Stdout":7,"Stderr":8,"Timeout":9},"User":"agent","Network":"limited","Lasting":true}}`
 	if err := os.WriteFile(k.Path(recordFile), []byte(record), 0o600); err != nil {
@@ -121,10 +124,12 @@ func TestRecordOfEarlierVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := engine.Template{ID: id, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkLimited, Shape: cove.Shape{
-		Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
-		Limits: cove.Limits{Memory: 1024, CPUs: 2, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9},
-	}}
+	want := engine.Template{ID: id, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkLimited,
+		Shape: cove.Shape{
+			Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
+			Limits: cove.Limits{Memory: 1024, CPUs: 2, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7,
+				Stderr: 8, Timeout: 9},
+		}}
 	if got := k.Record.Template; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}

@@ -20,7 +20,8 @@ func TestIDMaps(t *testing.T) {
 		user     int // the host's id of the user's processes
 		separate bool
 	}{
-		{"a range of its own", rangeMap(3), "0 1879244800 65536\n", "0 1879244800 65536\n", firstID + 3*rangeSize + 65534, true},
+		{"a range of its own", rangeMap(3), "0 1879244800 65536\n", "0 1879244800 65536\n",
+			firstID + 3*rangeSize + 65534, true},
 		{"the caller's ids only", ownMap(cove.CodeUser, self), "65534 1000 1\n", "65534 100 1\n", 1000, false},
 		{"subordinate ids, code", subordinateMap(cove.CodeUser, self, first),
 			"0 100000 65534\n65534 1000 1\n65535 165534 1\n", "0 200000 65534\n65534 100 1\n65535 265534 1\n", 1000, true},
@@ -41,7 +42,8 @@ func TestIDMaps(t *testing.T) {
 		})
 	}
 	agent := subordinateMap(cove.AgentUser, self, first).Users
-	if agent.OnHost(1000) != 1000 || agent.OnHost(0) != 100000 || agent.OnHost(65535) != 100000+65534 || agent.OnHost(65536) != -1 {
+	if agent.OnHost(1000) != 1000 || agent.OnHost(0) != 100000 || agent.OnHost(65535) != 100000+65534 ||
+		agent.OnHost(65536) != -1 {
 		t.Errorf("agent: %s", agent)
 	}
 }
@@ -59,7 +61,8 @@ func FuzzSubordinate(f *testing.F) {
 func TestParseSubordinate(t *testing.T) {
 	for line, want := range map[string]bool{
 		"dev:100000:65536": true, "1000:100000:65536": true, "dev:100000:65535": false, "other:100000:65536": false,
-		"dev:0:65536": false, "dev:-5:65536": false, "dev:x:65536": false, "dev:100000": false, "": false, "# dev:1:65536": false,
+		"dev:0:65536": false, "dev:-5:65536": false, "dev:x:65536": false, "dev:100000": false, "": false,
+		"# dev:1:65536": false,
 	} {
 		if _, ok := parseSubordinate(line, "dev", "1000"); ok != want {
 			t.Errorf("%q: %v", line, ok)

@@ -22,7 +22,8 @@ func TestConformance(t *testing.T) {
 	case account == "undelegated" || account == "partial":
 		t.Skip("there is no control group with every controller; TestRefusesWithoutDelegation looks at that")
 	case account == "" && os.Geteuid() != 0:
-		t.Skip("needs root: without it the limits are those of a delegated cgroup, which is the virtual machine tests' matter")
+		t.Skip(
+			"needs root: without it the limits are those of a delegated cgroup, which is the virtual machine tests' matter")
 	}
 	var run string
 	enginetest.Suite{
@@ -36,8 +37,7 @@ func TestConformance(t *testing.T) {
 	}.Run(t)
 }
 
-// leftovers are the control groups of the tests' own parent. The engine mounts
-// nothing on the host.
+// leftovers are the control groups of the tests' own parent. The engine mounts nothing on the host.
 func leftovers(t *testing.T) []string {
 	h, err := cgroup.Find(groupParent)
 	if err != nil {

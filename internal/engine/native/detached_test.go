@@ -31,8 +31,7 @@ func lastingTemplate() engine.Template {
 	}
 }
 
-// TestLastingSwept: what is left of a long-lived sandbox that ended while nobody
-// had it is swept.
+// TestLastingSwept: what is left of a long-lived sandbox that ended while nobody had it is swept.
 func TestLastingSwept(t *testing.T) {
 	needRoot(t)
 	e := open(t)
@@ -69,7 +68,8 @@ func TestLastingSurvivesKill(t *testing.T) {
 	run := t.TempDir()
 	passable(run)
 	maker := exec.Command(os.Args[0], "-test.run=^TestMakeLasting$")
-	maker.Env = append(os.Environ(), "COVE_TEST_MAKE_LASTING="+run, "COVE_TEST_GUEST="+enginetest.BuildGuest(t), "COVE_TEST_GROUP="+groupParent)
+	maker.Env = append(os.Environ(), "COVE_TEST_MAKE_LASTING="+run, "COVE_TEST_GUEST="+enginetest.BuildGuest(t),
+		"COVE_TEST_GROUP="+groupParent)
 	maker.Stderr = os.Stderr
 	out, err := maker.StdoutPipe()
 	if err != nil {
@@ -132,7 +132,8 @@ func TestMakeLasting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(Options{Guest: os.Getenv("COVE_TEST_GUEST"), RunDir: run, Instance: in.ID, CgroupParent: os.Getenv("COVE_TEST_GROUP"), Log: slog.Default(), Ready: 2})
+	e, err := New(Options{Guest: os.Getenv("COVE_TEST_GUEST"), RunDir: run, Instance: in.ID,
+		CgroupParent: os.Getenv("COVE_TEST_GROUP"), Log: slog.Default(), Ready: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,8 @@ func TestMakeLasting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sb.Guest().Start(t.Context(), guest.ProcessSpec{
-		Args: []string{"sh", "-c", "echo begun; cat; echo ended"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/tmp", Stdin: true,
+		Args: []string{"sh", "-c", "echo begun; cat; echo ended"}, Env: []string{"PATH=/usr/bin:/bin"},
+		Dir: "/tmp", Stdin: true,
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,8 @@ func openIn(t testing.TB, run string) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(Options{Guest: bin, RunDir: run, Instance: in.ID, CgroupParent: groupParent, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
+	e, err := New(Options{Guest: bin, RunDir: run, Instance: in.ID, CgroupParent: groupParent,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +71,7 @@ func needRoot(t *testing.T) {
 
 var limits = cove.Limits{Memory: 256 << 20, CPUs: 1, PIDs: 50, Disk: 100 << 20, Inodes: 20000, OpenFiles: 1024}
 
-// run makes a sandbox on a root filesystem, runs a shell script in it, and
-// returns what it printed.
+// run makes a sandbox on a root filesystem, runs a shell script in it, and returns what it printed.
 func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script string) (string, guest.Exit) {
 	t.Helper()
 	ctx := context.Background()
@@ -93,7 +93,8 @@ func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script s
 func output(t *testing.T, sb engine.Sandbox, script string) (string, guest.Exit) {
 	t.Helper()
 	ctx := context.Background()
-	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", script + "\n"}, Env: rootfs.Env(cove.CodeUser), Dir: "/", Alone: true})
+	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", script + "\n"},
+		Env: rootfs.Env(cove.CodeUser), Dir: "/", Alone: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,8 @@ func TestMountKeepsOwnership(t *testing.T) {
 				}
 			}
 			b := engine.Binding{Mounts: []cove.Mount{{Source: dir, Target: "/data"}}}
-			out, exit := run(t, e, engine.Rootfs{Kind: engine.RootfsHost}, b, "cat /data/old; stat -c %u /data/old; echo new > /data/new; chmod 755 /data/new")
+			out, exit := run(t, e, engine.Rootfs{Kind: engine.RootfsHost}, b,
+				"cat /data/old; stat -c %u /data/old; echo new > /data/new; chmod 755 /data/new")
 			if exit.Code != 0 || out != "old65534\n" {
 				t.Errorf("%q, %+v", out, exit)
 			}
@@ -176,8 +178,7 @@ func TestMountKeepsOwnership(t *testing.T) {
 	}
 }
 
-// TestImageIsPrivate: a sandbox writes to its own overlay; the tree stays as it
-// is, with the owners it has.
+// TestImageIsPrivate: a sandbox writes to its own overlay; the tree stays as it is, with the owners it has.
 func TestImageIsPrivate(t *testing.T) {
 	needRoot(t)
 	e := open(t)
@@ -208,9 +209,8 @@ cat /etc/hostname`)
 	}
 }
 
-// TestImageDirectories: who may can remove directories that the image came
-// with and make them anew, where the kernel's tmpfs can take note of that
-// (6.6); elsewhere there is an error, and the doctor says why.
+// TestImageDirectories: who may can remove directories that the image came with and make them anew, where the kernel's
+// tmpfs can take note of that (6.6); elsewhere there is an error, and the doctor says why.
 func TestImageDirectories(t *testing.T) {
 	e := open(t)
 	dir := imageTree(t)
@@ -228,7 +228,8 @@ func TestImageDirectories(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
 		"removed":               {"rm -r /shared/old && ls /shared", "file\n"},
 		"removed and made anew": {"rm -r /shared/old && mkdir /shared/old && ls -A /shared/old", ""},
-		"moved":                 {"mv /shared/old /shared/new && ls /shared && cat /shared/new/deep/file", "file\nnew\noriginal"},
+		"moved": {"mv /shared/old /shared/new && ls /shared && cat /shared/new/deep/file",
+			"file\nnew\noriginal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, exit := run(t, e, engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}, engine.Binding{}, c.script)
@@ -270,8 +271,7 @@ func imageTree(t *testing.T) string {
 	return dir
 }
 
-// copyProgram copies a program, and the libraries it is linked with, into a
-// tree where its loader finds them.
+// copyProgram copies a program, and the libraries it is linked with, into a tree where its loader finds them.
 func copyProgram(t *testing.T, root, from, to string) {
 	t.Helper()
 	to = filepath.Join(root, to)
@@ -355,8 +355,7 @@ func TestHostileImage(t *testing.T) {
 	}
 }
 
-// TestOneProcess: the user has all of a limit of one, however often, and not
-// many more.
+// TestOneProcess: the user has all of a limit of one, however often, and not many more.
 func TestOneProcess(t *testing.T) {
 	needRoot(t)
 	e := open(t)
@@ -378,7 +377,8 @@ func TestOneProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", "for i in 1 2 3 4; do sleep 5 & done"}, Env: rootfs.Env(cove.CodeUser), Dir: "/", Alone: true})
+		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", "for i in 1 2 3 4; do sleep 5 & done"},
+			Env: rootfs.Env(cove.CodeUser), Dir: "/", Alone: true})
 		if err != nil {
 			t.Fatalf("the first process was refused: %v", err)
 		}

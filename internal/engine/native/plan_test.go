@@ -20,25 +20,29 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // TestPlan: what a guest is told to build, step by step.
 func TestPlan(t *testing.T) {
 	host := rootfs.Host{
-		Dirs: []string{"/usr"}, Links: []rootfs.Link{{Name: "/bin", Target: "usr/bin"}}, Etc: []string{"/etc/ld.so.cache", "/etc/ssl/certs"},
+		Dirs: []string{"/usr"}, Links: []rootfs.Link{{Name: "/bin", Target: "usr/bin"}},
+		Etc: []string{"/etc/ld.so.cache", "/etc/ssl/certs"},
 	}
 	limits := cove.Limits{Memory: 256 << 20, CPUs: 1, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024}
 	template := func(kind engine.RootfsKind, u cove.User) engine.Template {
-		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"}, Shape: cove.Shape{Limits: limits, User: u}}
+		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"},
+			Shape: cove.Shape{Limits: limits, User: u}}
 	}
 	bundle := new(os.File)
 	mounts := engine.Binding{
 		Attachments: []engine.Attachment{{Target: "/workspace", NoExec: true}},
 		Mounts:      []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}},
-		Files:       []engine.File{{Place: bundle, Target: "/etc/bundle"}, {Place: bundle, Target: "/etc/other", Existing: true}},
+		Files: []engine.File{{Place: bundle, Target: "/etc/bundle"},
+			{Place: bundle, Target: "/etc/other", Existing: true}},
 	}
 	var sources []engine.Identity
 	for i, path := range []string{"/home/me/covehome/workspaces/one", "/srv/a", "/srv/b", "/run/cove/bundle"} {
 		sources = append(sources, engine.Identity{Path: path, Dev: 8, Ino: uint64(100 + i)})
 	}
 	for name, plan := range map[string]any{
-		"begin":         planBegin(0, "/run/cove/staging", nil),
-		"begin-network": planBegin(0, "/run/cove/staging", []guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
+		"begin": planBegin(0, "/run/cove/staging", nil),
+		"begin-network": planBegin(0, "/run/cove/staging",
+			[]guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
 		"host":          planSetup(template(engine.RootfsHost, cove.CodeUser), host, nil),
 		"image":         planSetup(template(engine.RootfsDir, cove.AgentUser), host, nil),
 		"bind":          planBind(template(engine.RootfsHost, cove.CodeUser), hostname(engine.Binding{}), nil, nil),
@@ -78,7 +82,8 @@ func TestPlanIsTight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []engine.RootfsKind{engine.RootfsHost, engine.RootfsDir} {
-		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Shape: cove.Shape{Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}}, host, nil)
+		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"},
+			Shape: cove.Shape{Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}}, host, nil)
 		masked := map[string]bool{}
 		for _, s := range append(planBegin(0, "/s", nil).Steps, plan.Steps...) {
 			device := filepath.Dir(s.Target) == kernelPlace+"/dev"

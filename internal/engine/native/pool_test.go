@@ -16,9 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
-// TestPoolKeepsNetworksApart: a sandbox with a network has the same one
-// whether its blank was online or not, and one without has none, whatever is
-// ready.
+// TestPoolKeepsNetworksApart: a sandbox with a network has the same one whether its blank was online or not, and one
+// without has none, whatever is ready.
 func TestPoolKeepsNetworksApart(t *testing.T) {
 	e := open(t)
 	networks := map[cove.NetworkMode]string{}
@@ -58,11 +57,13 @@ func TestPoolKeepsNetworksApart(t *testing.T) {
 			if b := s.(*sandbox).blank; b.online != c.online || (b == ready[c.online]) != c.taken {
 				t.Errorf("it has a blank that is online: %v, and was ready: %v", b.online, b == ready[c.online])
 			}
-			if err := s.Bind(t.Context(), engine.Binding{Listeners: []guest.Listen{{Network: "tcp4", Address: fmt.Sprint("127.0.0.1:", engine.TransparentPort)}}}); err != nil {
+			if err := s.Bind(t.Context(), engine.Binding{Listeners: []guest.Listen{{Network: "tcp4",
+				Address: fmt.Sprint("127.0.0.1:", engine.TransparentPort)}}}); err != nil {
 				t.Fatal(err)
 			}
 			// Of the sockets that were made ahead those are left that were asked for.
-			if out, _ := output(t, s, "exec cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6"); strings.Count(out, "\n") != 4+1 || !strings.Contains(out, ": 0100007F:0001 00000000:0000 0A ") {
+			if out, _ := output(t, s, "exec cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6"); strings.Count(out,
+				"\n") != 4+1 || !strings.Contains(out, ": 0100007F:0001 00000000:0000 0A ") {
 				t.Errorf("sockets inside:\n%s", out)
 			}
 			network := connected(t, s)

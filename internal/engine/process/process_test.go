@@ -122,8 +122,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestEnd: a program that is asked may end by itself, and is killed where it does
-// not.
+// TestEnd: a program that is asked may end by itself, and is killed where it does not.
 func TestEnd(t *testing.T) {
 	for _, c := range []struct {
 		ask   syscall.Signal
@@ -189,7 +188,8 @@ func TestAttend(t *testing.T) {
 	}
 
 	// A reader that fails ends the program.
-	o, err = l.start(t, "echo one; sleep 100").Attend(t.Context(), process.Attendance{Read: func(io.Reader) error { return errFull }})
+	o, err = l.start(t, "echo one; sleep 100").
+		Attend(t.Context(), process.Attendance{Read: func(io.Reader) error { return errFull }})
 	if !errors.Is(err, errFull) || o.Signal != int(syscall.SIGKILL) {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -206,7 +206,8 @@ func TestAttend(t *testing.T) {
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())
 	time.AfterFunc(10*time.Millisecond, func() { cancel(errFull) })
-	o, err = l.start(t, "sleep 100").Attend(ctx, process.Attendance{Ask: []syscall.Signal{syscall.SIGTERM}, Patience: 20 * time.Second})
+	o, err = l.start(t, "sleep 100").
+		Attend(ctx, process.Attendance{Ask: []syscall.Signal{syscall.SIGTERM}, Patience: 20 * time.Second})
 	if !errors.Is(err, errFull) || o.Signal != int(syscall.SIGTERM) {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -222,7 +223,8 @@ func TestAttend(t *testing.T) {
 func TestAdopt(t *testing.T) {
 	host := fake.NewHost()
 	e := fake.New(fake.Options{Host: host})
-	sb, err := provision.New(t.Context(), e, provision.Plan{Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
+	sb, err := provision.New(t.Context(), e,
+		provision.Plan{Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
 	if err != nil {
 		t.Fatal(err)
 	}

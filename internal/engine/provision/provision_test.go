@@ -153,7 +153,8 @@ func TestNewFails(t *testing.T) {
 func TestAdopted(t *testing.T) {
 	host := fake.NewHost()
 	e := fake.New(fake.Options{Host: host})
-	made, err := provision.New(t.Context(), e, provision.Plan{Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
+	made, err := provision.New(t.Context(), e,
+		provision.Plan{Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +173,7 @@ func TestAdopted(t *testing.T) {
 	}
 }
 
-// TestNoRoute: a route that cannot be opened is not closed, whatever comes with
-// the error.
+// TestNoRoute: a route that cannot be opened is not closed, whatever comes with the error.
 func TestNoRoute(t *testing.T) {
 	e, r := newEngine(t), &route{}
 	plan := r.plan()

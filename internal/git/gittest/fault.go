@@ -71,7 +71,8 @@ func Answer(service string, h http.HandlerFunc) func(http.Handler) http.Handler 
 	return around(service, func(_ http.Handler, w http.ResponseWriter, r *http.Request) { h(w, r) })
 }
 
-func around(service string, f func(git http.Handler, w http.ResponseWriter, r *http.Request)) func(http.Handler) http.Handler {
+func around(service string, f func(git http.Handler, w http.ResponseWriter,
+	r *http.Request)) func(http.Handler) http.Handler {
 	return func(git http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/"+service) {

@@ -12,18 +12,21 @@ func TestServer(t *testing.T) {
 	r := s.Create("group/repo.git")
 	topic := r.Branch("topic", "main")
 	git := s.Client()
-	if got := git.Try("clone", "-q", r.URL, "none"); got.Code != 128 || !strings.Contains(got.Stderr, "terminal prompts disabled") {
+	if got := git.Try("clone", "-q", r.URL, "none"); got.Code != 128 ||
+		!strings.Contains(got.Stderr, "terminal prompts disabled") {
 		t.Errorf("without an account: %+v", got)
 	}
 	s.Forget()
 	git.Run("clone", "-q", strings.Replace(r.URL, "https://", "https://robot:word@", 1), "a")
-	if got := s.Received(); len(got) < 3 || got[0].Status != http.StatusUnauthorized || got[1].Header.Get("Authorization") != "Basic cm9ib3Q6d29yZA==" {
+	if got := s.Received(); len(got) < 3 || got[0].Status != http.StatusUnauthorized ||
+		got[1].Header.Get("Authorization") != "Basic cm9ib3Q6d29yZA==" {
 		t.Errorf("%+v", got)
 	}
 	if got := git.In("a").Run("rev-parse", "origin/topic"); got != topic {
 		t.Errorf("topic is %s, want %s", got, topic)
 	}
-	git = git.In("a").With("GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http.extraHeader", "GIT_CONFIG_VALUE_0=Authorization: Bearer tok")
+	git = git.In("a").With("GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http.extraHeader",
+		"GIT_CONFIG_VALUE_0=Authorization: Bearer tok")
 	made := git.Commit("large", "large", strings.Repeat("0123456789abcdef", 1<<17))
 	before := r.Refs()
 	git.Run("-c", "http.postBuffer=65536", "-c", "core.compression=0", "push", "-q", r.URL, "HEAD:refs/heads/new")

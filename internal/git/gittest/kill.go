@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Kill ends the server in the middle of whatever it does: every git that works
-// for it gets SIGKILL, and connections break. What comes until Revive has no
-// answer.
+// Kill ends the server in the middle of whatever it does: every git that works for it gets SIGKILL, and connections
+// break. What comes until Revive has no answer.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	s.dead = true
@@ -52,8 +51,7 @@ func (s *Server) busy() bool {
 	return s.active > 0
 }
 
-// killGits kills the processes that have the server's environment: it is theirs
-// alone, and handed down.
+// killGits kills the processes that have the server's environment: it is theirs alone, and handed down.
 func (s *Server) killGits() {
 	mark := []byte("\x00GIT_PROJECT_ROOT=" + s.Root + "\x00")
 	all, err := filepath.Glob("/proc/[0-9]*/environ")

@@ -16,8 +16,7 @@ import (
 var isolated = []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
 	"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@git.test", "GIT_COMMITTER_NAME=C", "GIT_COMMITTER_EMAIL=c@git.test"}
 
-// Git is a git of the tests: where it runs, and what its environment has beside
-// nothing.
+// Git is a git of the tests: where it runs, and what its environment has beside nothing.
 type Git struct {
 	Dir string
 	Env []string
@@ -26,7 +25,8 @@ type Git struct {
 
 // NewGit is a git that runs in a directory.
 func NewGit(t testing.TB, dir string, env ...string) Git {
-	return Git{Dir: dir, Env: slices.Concat([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, isolated, env), t: t}
+	return Git{Dir: dir, Env: slices.Concat([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()},
+		isolated, env), t: t}
 }
 
 // Client is a git in a new directory that trusts the server.
@@ -72,8 +72,7 @@ func (g Git) TryWith(stdin string, args ...string) Result {
 	return Result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// Run runs git, which must succeed, and gives what it wrote, without the last
-// newline.
+// Run runs git, which must succeed, and gives what it wrote, without the last newline.
 func (g Git) Run(args ...string) string {
 	g.t.Helper()
 	return g.RunWith("", args...)
@@ -89,8 +88,7 @@ func (g Git) RunWith(stdin string, args ...string) string {
 	return strings.TrimSuffix(r.Stdout, "\n")
 }
 
-// Pack is the pack that git pack-objects makes of what it is told to, to the last
-// byte.
+// Pack is the pack that git pack-objects makes of what it is told to, to the last byte.
 func (g Git) Pack(objects string, flags ...string) string {
 	g.t.Helper()
 	r := g.TryWith(objects, append([]string{"pack-objects", "-q", "--stdout"}, flags...)...)
@@ -113,8 +111,7 @@ func (g Git) Write(name, content string) {
 	}
 }
 
-// Commit writes files (name, content, …) and commits everything; it gives the
-// commit's object id.
+// Commit writes files (name, content, …) and commits everything; it gives the commit's object id.
 func (g Git) Commit(message string, files ...string) string {
 	g.t.Helper()
 	for i := 0; i+1 < len(files); i += 2 {
@@ -132,15 +129,15 @@ type Repository struct {
 	URL  string
 }
 
-// Create makes a repository on the server, whose default branch is main, with
-// one commit: the file README. Pushing to it is allowed, and so is all that git
-// knows to ask of it, but objects that no ref leads to.
+// Create makes a repository on the server, whose default branch is main, with one commit: the file README. Pushing to
+// it is allowed, and so is all that git knows to ask of it, but objects that no ref leads to.
 func (s *Server) Create(of string) *Repository {
 	s.t.Helper()
 	dir := filepath.Join(s.Root, of)
 	NewGit(s.t, s.Root).Run("init", "-q", "--bare", "-b", "main", dir)
 	r := &Repository{Git: NewGit(s.t, dir), Path: of, URL: s.URL(of)}
-	for _, key := range []string{"http.receivepack", "uploadpack.allowFilter", "receive.advertisePushOptions", "receive.advertiseAtomic"} {
+	for _, key := range []string{"http.receivepack", "uploadpack.allowFilter", "receive.advertisePushOptions",
+		"receive.advertiseAtomic"} {
 		r.Run("config", key, "true")
 	}
 	work := NewGit(s.t, s.t.TempDir())

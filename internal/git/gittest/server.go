@@ -71,8 +71,7 @@ func (r Received) String() string {
 	return r.Method + " " + r.Path + "?" + r.Query
 }
 
-// Start starts a server that ends with the test. A machine without git http-backend
-// fails it.
+// Start starts a server that ends with the test. A machine without git http-backend fails it.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	libexec, err := exec.Command("git", "--exec-path").Output()
@@ -139,7 +138,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 		defer s.finish()
-		entry := Received{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Chunks: len(r.TransferEncoding) > 0 || r.ContentLength < 0}
+		entry := Received{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(),
+			Chunks: len(r.TransferEncoding) > 0 || r.ContentLength < 0}
 		body := &counted{ReadCloser: r.Body}
 		r.Body = body
 		answer := &status{ResponseWriter: w, code: http.StatusOK}

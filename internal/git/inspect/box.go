@@ -36,8 +36,7 @@ type Inspector struct {
 	places *places
 }
 
-// Able reports whether sandboxes of an engine can hold a pack: the engine has to
-// show them a directory of the host.
+// Able reports whether sandboxes of an engine can hold a pack: the engine has to show them a directory of the host.
 func Able(c engine.Capabilities) error {
 	if !c.LateMount {
 		return cove.Errorf(cove.Unsupported, "the engine shows sandboxes no directory of this machine").
@@ -56,8 +55,7 @@ func New(o Options) *Inspector {
 	return &Inspector{o: o, places: newPlaces(o.AtOnce)}
 }
 
-// abandoned is the age of a directory that is not in use: inspecting a push takes
-// less.
+// abandoned is the age of a directory that is not in use: inspecting a push takes less.
 const abandoned = 24 * time.Hour
 
 // Tidy removes what processes that are gone have left in a directory (Options.Dir).
@@ -75,9 +73,8 @@ func Tidy(dir string) {
 
 const prefix = "inspect-"
 
-// limits of a sandbox that a pack of so many bytes is looked into in. Packs
-// themselves are in a directory of the host's, where index-pack keeps no more of
-// one than it reads, and nothing has a file larger than what may be written.
+// limits of a sandbox that a pack of so many bytes is looked into in. Packs themselves are in a directory of the
+// host's, where index-pack keeps no more of one than it reads, and nothing has a file larger than what may be written.
 func limits(c engine.Capabilities, most int64) cove.Limits {
 	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 30, Stderr: maxFindings, Timeout: time.Hour}
 	if c.MemoryLimit {
@@ -109,9 +106,8 @@ func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, e
 	return facts, err
 }
 
-// Unreachable returns the wants that are not in the history of tips, for a
-// sandbox. most is how much the server is asked for, in bytes. Errors: those of
-// Inspect, and of server.
+// Unreachable returns the wants that are not in the history of tips, for a sandbox. most is how much the server is
+// asked for, in bytes. Errors: those of Inspect, and of server.
 func (i *Inspector) Unreachable(
 	ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server Upstream,
 ) (missing []string, err error) {
@@ -125,8 +121,7 @@ func (i *Inspector) Unreachable(
 	return missing, err
 }
 
-// with runs f for a sandbox, with a git in an empty repository, in another one of
-// its own.
+// with runs f for a sandbox, with a git in an empty repository, in another one of its own.
 func (i *Inspector) with(
 	ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error,
 ) error {
@@ -193,7 +188,8 @@ func (b *sandboxBox) close() {
 	os.RemoveAll(b.dir)
 }
 
-var environment = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+var environment = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C",
+	"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
 	"GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_ATTR_NOSYSTEM=1"}
 
 func (b *sandboxBox) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {

@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/policy"
 )
 
-// git runs git in one repository, somewhere where nothing it does matters. What
-// it writes is hostile.
+// git runs git in one repository, somewhere where nothing it does matters. What it writes is hostile.
 type git struct {
 	box    box
 	dir    string // of the repository, there
@@ -27,9 +26,8 @@ type git struct {
 
 // box runs git.
 type box interface {
-	// run runs a program, which reads stdin (nil: nothing), and hands its output
-	// to read while it runs. What read leaves is dropped. Errors: failed, what
-	// read says, and what there is wrong with the box.
+	// run runs a program, which reads stdin (nil: nothing), and hands its output to read while it runs. What read
+	// leaves is dropped. Errors: failed, what read says, and what there is wrong with the box.
 	run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error
 	// write puts a file there.
 	write(ctx context.Context, path string, data []byte) error
@@ -43,10 +41,11 @@ type failed struct {
 
 func (f *failed) Error() string { return fmt.Sprintf("git ended with %d: %.300q", f.code, f.stderr) }
 
-// always is configuration that no repository changes: nothing else is run, and
-// what is read is bounded.
-var always = []string{"-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=8m", "-c", "pack.threads=1", "-c", "protocol.allow=never",
-	"-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false", "-c", "pack.windowMemory=64m", "-c", "core.deltaBaseCacheLimit=64m"}
+// always is configuration that no repository changes: nothing else is run, and what is read is bounded.
+var always = []string{"-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=8m", "-c",
+	"pack.threads=1", "-c", "protocol.allow=never",
+	"-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false", "-c", "pack.windowMemory=64m", "-c",
+	"core.deltaBaseCacheLimit=64m"}
 
 func (g git) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
 	return g.box.run(ctx, stdin, read, append(append([]string{"git", "--git-dir=" + g.dir}, always...), args...)...)
@@ -73,8 +72,7 @@ func (g git) aside(ctx context.Context) (git, error) {
 	return create(ctx, g.box, dir, g.sha256)
 }
 
-// index reads a pack into the repository, and nothing may follow it. A pack whose
-// deltas need what it lacks is refused.
+// index reads a pack into the repository, and nothing may follow it. A pack whose deltas need what it lacks is refused.
 func (g git) index(ctx context.Context, pack io.Reader, limit int64) error {
 	_, said, err := g.indexPack(ctx, pack, limit)
 	if f := (*failed)(nil); errors.As(err, &f) {
@@ -88,10 +86,9 @@ func (g git) index(ctx context.Context, pack io.Reader, limit int64) error {
 
 const followed = defect("its pack is refused: something follows it")
 
-// check reads a pack into the repository as index does, and has git check its
-// objects one by one. lacks are the ids, sorted, of what its trees have as
-// .gitattributes or .gitmodules and the repository does not have: these contents
-// are not checked. The name of the pack is for recheck.
+// check reads a pack into the repository as index does, and has git check its objects one by one. lacks are the ids,
+// sorted, of what its trees have as .gitattributes or .gitmodules and the repository does not have: these contents are
+// not checked. The name of the pack is for recheck.
 func (g git) check(ctx context.Context, pack io.Reader, limit int64) (name string, lacks []string, err error) {
 	name, said, err := g.indexPack(ctx, pack, limit, "--fsck-objects")
 	lacks, err = unchecked(said, err)
@@ -105,8 +102,7 @@ func (g git) recheck(ctx context.Context, name string) error {
 	return err
 }
 
-// indexPack has git read a pack. It returns the pack's name, and what git says
-// after it.
+// indexPack has git read a pack. It returns the pack's name, and what git says after it.
 func (g git) indexPack(ctx context.Context, pack io.Reader, limit int64, options ...string) (name, said string,
 	err error) {
 	sum := newTrailer(pack, g.sha256)
@@ -178,8 +174,7 @@ func (t *trailer) whole() string {
 	return hex.EncodeToString(t.last)
 }
 
-// complaint returns the defect that git reports in a pack, in known words: the
-// rest may be the attacker's.
+// complaint returns the defect that git reports in a pack, in known words: the rest may be the attacker's.
 func complaint(stderr string) string {
 	for _, known := range []struct{ says, means string }{
 		{"unresolved delta", "it has deltas of objects that it lacks"},
@@ -242,11 +237,11 @@ func (g git) list(ctx context.Context, f func(kind, id string) error) error {
 type capped struct{ box }
 
 func (c capped) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
-	return c.box.run(ctx, stdin, read, append([]string{"sh", "-c", `ulimit -t ` + maxListing + ` && exec "$@"`, "sh"}, args...)...)
+	return c.box.run(ctx, stdin, read,
+		append([]string{"sh", "-c", `ulimit -t ` + maxListing + ` && exec "$@"`, "sh"}, args...)...)
 }
 
-// records has f read git's output, which ends each field with NUL, a record at a
-// time.
+// records has f read git's output, which ends each field with NUL, a record at a time.
 func (g git) records(
 	ctx context.Context, stdin io.Reader, f func(next func() (string, error)) error, args ...string,
 ) error {
@@ -322,8 +317,7 @@ func (g git) objects(ctx context.Context, ids []string, f func(id, kind string, 
 	}, "cat-file", "--batch", "--buffer")
 }
 
-// headers reads the head of a commit or tag: lines of a name and a value, until
-// an empty one.
+// headers reads the head of a commit or tag: lines of a name and a value, until an empty one.
 func headers(content io.Reader, f func(name, value string)) error {
 	r := bufio.NewReaderSize(content, maxLine)
 	for {

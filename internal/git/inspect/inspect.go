@@ -1,14 +1,11 @@
-// Package inspect finds out what is in the pack of a push, in a sandbox of its
-// own: one without network, with limits of memory, time, tasks and output, that
-// is destroyed when it has answered.
+// Package inspect finds out what is in the pack of a push, in a sandbox of its own: one without network, with limits of
+// memory, time, tasks and output, that is destroyed when it has answered.
 //
-// A pack is bytes of an untrusted source, and the git that reads it is outside
-// the trusted base: it runs in there, and what it writes is
-// read here as hostile, too. It decides nothing; what it finds are Facts.
+// A pack is bytes of an untrusted source, and the git that reads it is outside the trusted base: it runs in there, and
+// what it writes is read here as hostile, too. It decides nothing; what it finds are Facts.
 //
-// What a push needs of the server's (commits that new ones are built on) comes
-// from the server, through an Upstream. A missing object is not guessed: then
-// ancestry is Unknown, or the push has a defect.
+// What a push needs of the server's (commits that new ones are built on) comes from the server, through an Upstream. A
+// missing object is not guessed: then ancestry is Unknown, or the push has a defect.
 package inspect
 
 import (
@@ -33,8 +30,7 @@ type Job struct {
 	// Shallow are commits whose parents the client says that it has not. A new
 	// commit is none: its history would be cut.
 	Shallow []string
-	// Visible are commits that the sandbox may see; what is new is built on them,
-	// or on what is in their history.
+	// Visible are commits that the sandbox may see; what is new is built on them, or on what is in their history.
 	Visible []string
 	// Settled holds the visible commits at the tips of other people's branches: what a
 	// commit takes over from one is no change of its own.
@@ -61,9 +57,8 @@ type Query struct {
 
 // Upstream asks the server that a push is for.
 type Upstream interface {
-	// Fetch gives a pack, and which of its commits have parents that it lacks.
-	// The caller reads the pack to its end and closes it. Errors: any, and the
-	// server has not what is wanted, or does not give it.
+	// Fetch gives a pack, and which of its commits have parents that it lacks. The caller reads the pack to its end and
+	// closes it. Errors: any, and the server has not what is wanted, or does not give it.
 	Fetch(ctx context.Context, q Query) (pack io.ReadCloser, shallow []string, err error)
 }
 
@@ -178,7 +173,8 @@ func (r *run) read(ctx context.Context) error {
 			})
 		})
 	}
-	if err := heads(keys(r.commits), "parent", func(id, parent string) { r.commits[id] = append(r.commits[id], parent) }); err != nil {
+	if err := heads(keys(r.commits), "parent",
+		func(id, parent string) { r.commits[id] = append(r.commits[id], parent) }); err != nil {
 		return err
 	}
 	return heads(keys(r.tags), "object", func(id, object string) { r.tags[id] = object })
@@ -211,8 +207,7 @@ func (r *run) tips(ctx context.Context) (all []string, err error) {
 	}, "cat-file", "--batch-check=%(objecttype) %(objectname)")
 }
 
-// walk finds the commits of the pack that tips lead to, and those beyond it that
-// they are built on.
+// walk finds the commits of the pack that tips lead to, and those beyond it that they are built on.
 func (r *run) walk(tips []string) (fresh, boundary []string) {
 	seen := map[string]bool{}
 	for next := slices.Clone(tips); len(next) > 0; {
@@ -235,10 +230,10 @@ func (r *run) walk(tips []string) (fresh, boundary []string) {
 	return fresh, boundary
 }
 
-// visible refuses a push that is built on what the sandbox does not see: it
-// would see it then.
+// visible refuses a push that is built on what the sandbox does not see: it would see it then.
 func (r *run) visible(ctx context.Context, boundary []string) error {
-	unknown := slices.DeleteFunc(slices.Clone(boundary), func(id string) bool { return slices.Contains(r.job.Visible, id) })
+	unknown := slices.DeleteFunc(slices.Clone(boundary),
+		func(id string) bool { return slices.Contains(r.job.Visible, id) })
 	for _, id := range unknown {
 		found, err := r.descends(ctx, id, r.job.Visible)
 		switch {
@@ -247,7 +242,8 @@ func (r *run) visible(ctx context.Context, boundary []string) error {
 		case err != nil:
 			return defect("the server does not say whether it is built on the history of what this sandbox sees: " + plain(err))
 		case !found:
-			return defect("it is built on commits that are not in the history of what this sandbox sees; fetch, and merge or rebase")
+			return defect("it is built on commits that are not in the history of what this sandbox sees; fetch, and merge or " +
+				"rebase")
 		}
 	}
 	return nil
@@ -375,9 +371,8 @@ func plain(err error) string {
 	return s
 }
 
-// complete refuses a push that names objects which it does not bring, and which
-// are not in what it is built on: those the sandbox may never have seen, and it
-// would see them then.
+// complete refuses a push that names objects which it does not bring, and which are not in what it is built on: those
+// the sandbox may never have seen, and it would see them then.
 func (r *run) complete(ctx context.Context, fresh, boundary []string) error {
 	var in strings.Builder
 	for _, id := range fresh {
@@ -396,7 +391,8 @@ func (r *run) complete(ctx context.Context, fresh, boundary []string) error {
 
 // changes lists what each new commit changes, compared to each of its parents.
 func (r *run) changes(ctx context.Context, fresh, boundary []string) error {
-	settled := slices.DeleteFunc(slices.Clone(boundary), func(id string) bool { return !slices.Contains(r.job.Settled, id) })
+	settled := slices.DeleteFunc(slices.Clone(boundary),
+		func(id string) bool { return !slices.Contains(r.job.Settled, id) })
 	var blobs []blob
 	commit := ""
 	err := r.git.records(ctx, strings.NewReader(strings.Join(fresh, "\n")+"\n"), func(next func() (string, error)) error {
@@ -501,9 +497,8 @@ func (r *run) taken(ctx context.Context, path string, e entry, settled []string)
 // maxNear is of how many tips alone the trees are looked at first.
 const maxNear = 16
 
-// unreachable returns the wants that are not in the history of tips, trees and
-// blobs included. It fetches the trees of the first tips alone, which hold most
-// wants, and then everything except blobs themselves.
+// unreachable returns the wants that are not in the history of tips, trees and blobs included. It fetches the trees of
+// the first tips alone, which hold most wants, and then everything except blobs themselves.
 func unreachable(ctx context.Context, g git, tips, wants []string, most int64, server Upstream) ([]string, error) {
 	missing := map[string]bool{}
 	for _, id := range wants {
@@ -522,8 +517,7 @@ func unreachable(ctx context.Context, g git, tips, wants []string, most int64, s
 	return keys(missing), err
 }
 
-// strike takes from missing what is in what a server answers to a query: in an
-// empty repository.
+// strike takes from missing what is in what a server answers to a query: in an empty repository.
 func (g git) strike(ctx context.Context, missing map[string]bool, q Query, most int64, server Upstream) error {
 	pack, shallow, err := server.Fetch(ctx, q)
 	if err != nil {

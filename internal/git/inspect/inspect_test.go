@@ -19,8 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/policy"
 )
 
-// here is a box that is this machine. What is in the packs of these tests is
-// their own.
+// here is a box that is this machine. What is in the packs of these tests is their own.
 type here struct{}
 
 func (here) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
@@ -107,7 +106,8 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	dir := t.TempDir()
-	s := &scene{t: t, server: &beside{Git: gittest.NewGit(t, filepath.Join(dir, "server"))}, client: gittest.NewGit(t, filepath.Join(dir, "client"))}
+	s := &scene{t: t, server: &beside{Git: gittest.NewGit(t, filepath.Join(dir, "server"))},
+		client: gittest.NewGit(t, filepath.Join(dir, "client"))}
 	top := gittest.NewGit(t, dir)
 	top.Run("init", "-q", "-b", "main", "client")
 	s.client.Commit("first", "README", "first\n", ".github/workflows/ci.yml", "on: push\n", "src/a.go", "package a\n")
@@ -135,8 +135,10 @@ func (s *scene) lookInto(pack, new, from string, change ...func(*Job)) policy.Fa
 	if old == "" {
 		old = strings.Repeat("0", len(new))
 	}
-	job := Job{Pack: strings.NewReader(pack), Max: 64 << 20, Compare: []Compare{{policy.Update{Ref: "refs/heads/own", Old: old, New: new}, from}},
-		Visible: []string{s.main}, Settled: []string{s.main}, Watch: func(c policy.Change) bool { return strings.HasPrefix(c.Path, ".github") }, Server: s.server}
+	job := Job{Pack: strings.NewReader(pack), Max: 64 << 20,
+		Compare: []Compare{{policy.Update{Ref: "refs/heads/own", Old: old, New: new}, from}},
+		Visible: []string{s.main}, Settled: []string{s.main},
+		Watch: func(c policy.Change) bool { return strings.HasPrefix(c.Path, ".github") }, Server: s.server}
 	for _, f := range change {
 		f(&job)
 	}
@@ -186,7 +188,8 @@ func TestChanges(t *testing.T) {
 		t.Errorf("removed: %+v", f)
 	}
 	c.Run("checkout", "-q", "--orphan", "root")
-	if f := s.look(c.Commit("a root", ".github/x", "x"), ""); !slices.Contains(paths(f), ".github/x") || len(f.Defects) > 0 {
+	if f := s.look(c.Commit("a root", ".github/x", "x"), ""); !slices.Contains(paths(f), ".github/x") ||
+		len(f.Defects) > 0 {
 		t.Errorf("a root: %+v", f)
 	}
 	c.Run("checkout", "-q", "-f", plain)
@@ -209,7 +212,8 @@ func TestChanges(t *testing.T) {
 		t.Errorf("pushed from a shallow clone: %+v", f)
 	}
 	// The same from a branch that is not settled is a change.
-	if f := s.lookInto(pack, merged, "", func(j *Job) { j.Visible = []string{s.main, next}; j.Settled = []string{s.main} }); len(f.Changes) == 0 {
+	if f := s.lookInto(pack, merged, "",
+		func(j *Job) { j.Visible = []string{s.main, next}; j.Settled = []string{s.main} }); len(f.Changes) == 0 {
 		t.Errorf("merged from elsewhere: %+v", f)
 	}
 	// A merge that says something neither side says.
@@ -222,8 +226,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestAncestry: a force push is told from one that is none, however the commits
-// come to be where they are.
+// TestAncestry: a force push is told from one that is none, however the commits come to be where they are.
 func TestAncestry(t *testing.T) {
 	s := newScene(t)
 	c := s.client
@@ -283,8 +286,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// TestDefects: what cannot be told to be in order is refused, and why is said
-// in words of ours (PROBES G4, G8).
+// TestDefects: what cannot be told to be in order is refused, and why is said in words of ours (PROBES G4, G8).
 func TestDefects(t *testing.T) {
 	s := newScene(t)
 	c := s.client
@@ -320,27 +322,30 @@ func TestDefects(t *testing.T) {
 	short, shortPack := raw("git~1")
 	slash, slashPack := raw("a/b")
 	for name, x := range map[string]struct{ pack, new, says string }{
-		"good":                     {pack, good, ""},
-		"on top of what is hidden": {c.Pack(onHidden+"\n^"+hidden+"\n", "--revs"), onHidden, "does not see|not in the history"},
-		"what is hidden itself":    {c.Pack(""), hidden, "not in the history"},
-		"an object of another":     {c.Pack(thief + "\n" + tree + "\n"), thief, "lacks objects"},
-		"cut short":                {pack[:len(pack)-30], good, "refused"},
-		"another checksum":         {pack[:len(pack)-1] + "x", good, "corrupt|refused"},
-		"something after it":       {pack + "x", good, "follows"},
-		"itself after it":          {pack + pack, good, "follows"},
-		"no pack":                  {"PACKnot one", good, "refused"},
-		"nothing":                  {"", good, "refused"},
-		"thin":                     {c.Pack(small+"\n^"+good+"\n", "--revs", "--thin", "--delta-base-offset"), small, "deltas of objects"},
-		"a ref at a blob":          {c.Pack(empty + "\n"), empty, "no commit"},
-		"an entry .git":            {dotGitPack, dotGit, "dangerous"},
-		"an entry .GIT":            {capitalPack, capital, "dangerous"},
-		"an entry ..":              {dotsPack, dots, "dangerous"},
-		"an entry git~1":           {shortPack, short, "dangerous"},
-		"an entry with a slash":    {slashPack, slash, "dangerous"},
+		"good": {pack, good, ""},
+		"on top of what is hidden": {c.Pack(onHidden+"\n^"+hidden+"\n", "--revs"), onHidden,
+			"does not see|not in the history"},
+		"what is hidden itself": {c.Pack(""), hidden, "not in the history"},
+		"an object of another":  {c.Pack(thief + "\n" + tree + "\n"), thief, "lacks objects"},
+		"cut short":             {pack[:len(pack)-30], good, "refused"},
+		"another checksum":      {pack[:len(pack)-1] + "x", good, "corrupt|refused"},
+		"something after it":    {pack + "x", good, "follows"},
+		"itself after it":       {pack + pack, good, "follows"},
+		"no pack":               {"PACKnot one", good, "refused"},
+		"nothing":               {"", good, "refused"},
+		"thin": {c.Pack(small+"\n^"+good+"\n", "--revs", "--thin", "--delta-base-offset"), small,
+			"deltas of objects"},
+		"a ref at a blob":       {c.Pack(empty + "\n"), empty, "no commit"},
+		"an entry .git":         {dotGitPack, dotGit, "dangerous"},
+		"an entry .GIT":         {capitalPack, capital, "dangerous"},
+		"an entry ..":           {dotsPack, dots, "dangerous"},
+		"an entry git~1":        {shortPack, short, "dangerous"},
+		"an entry with a slash": {slashPack, slash, "dangerous"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := s.lookInto(x.pack, x.new, "")
-			if said := strings.Join(f.Defects, "\n"); (said == "") != (x.says == "") || !regexp.MustCompile(x.says).MatchString(said) {
+			if said := strings.Join(f.Defects, "\n"); (said == "") != (x.says == "") ||
+				!regexp.MustCompile(x.says).MatchString(said) {
 				t.Errorf("%q", f.Defects)
 			}
 		})
@@ -350,7 +355,8 @@ func TestDefects(t *testing.T) {
 // TestTidy: what is old goes, and nothing else does.
 func TestTidy(t *testing.T) {
 	dir := t.TempDir()
-	for name, age := range map[string]time.Duration{"inspect-old": 2 * abandoned, "inspect-new": 0, "other-old": 2 * abandoned} {
+	for name, age := range map[string]time.Duration{"inspect-old": 2 * abandoned, "inspect-new": 0,
+		"other-old": 2 * abandoned} {
 		if err := os.MkdirAll(filepath.Join(dir, name, "r"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +366,8 @@ func TestTidy(t *testing.T) {
 		}
 	}
 	Tidy(dir)
-	if left, err := filepath.Glob(dir + "/*"); err != nil || strings.Join(left, " ") != dir+"/inspect-new "+dir+"/other-old" {
+	if left, err := filepath.Glob(dir + "/*"); err != nil ||
+		strings.Join(left, " ") != dir+"/inspect-new "+dir+"/other-old" {
 		t.Errorf("left: %q, %v", left, err)
 	}
 }
@@ -371,7 +378,8 @@ func TestSecrets(t *testing.T) {
 	c := s.client
 	key := func(j *Job) { j.Secrets = []policy.Secret{{Name: "key", Pattern: regexp.MustCompile("KEY-[0-9]{4}")}} }
 	first := c.Commit("added", "conf", "a\nkey=KEY-1234\nb\n")
-	if f := s.look(first, "", key); len(f.Secrets) != 1 || f.Secrets[0].Path != "conf" || f.Secrets[0].Line != 2 || f.Secrets[0].Secret != "key" {
+	if f := s.look(first, "", key); len(f.Secrets) != 1 || f.Secrets[0].Path != "conf" || f.Secrets[0].Line != 2 ||
+		f.Secrets[0].Secret != "key" {
 		t.Errorf("%+v", f)
 	}
 	second := c.Commit("removed", "conf", "a\nb\n")
@@ -400,7 +408,8 @@ func TestUnreachable(t *testing.T) {
 		missing []string
 		asked   int
 	}{
-		{[]string{near}, nil, 1}, {[]string{s.main}, nil, 1}, {[]string{near, first}, nil, 2}, {[]string{secret}, []string{secret}, 2}, {[]string{near, other, first}, []string{other}, 2},
+		{[]string{near}, nil, 1}, {[]string{s.main}, nil, 1}, {[]string{near, first}, nil, 2},
+		{[]string{secret}, []string{secret}, 2}, {[]string{near, other, first}, []string{other}, 2},
 	} {
 		s.server.asked = nil
 		g, err := create(t.Context(), here{}, filepath.Join(t.TempDir(), "r"), false)
@@ -417,13 +426,13 @@ func TestUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if missing, err := unreachable(t.Context(), g, []string{s.main}, []string{near}, 64<<20, s.server); err == nil && len(missing) == 0 {
+	if missing, err := unreachable(t.Context(), g, []string{s.main}, []string{near}, 64<<20, s.server); err == nil &&
+		len(missing) == 0 {
 		t.Error("a server that says nothing says that it is there")
 	}
 }
 
-// TestManyLines: how many lines of a file are remembered, to look for secrets in
-// those that are new, is bounded.
+// TestManyLines: how many lines of a file are remembered, to look for secrets in those that are new, is bounded.
 func TestManyLines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds; make test runs it")

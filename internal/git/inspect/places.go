@@ -8,9 +8,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// places bound how much is looked into at a time. A sandbox has no more than a
-// share of them, and those that wait for one take turns, so that slow packs of
-// one sandbox do not hold up the pushes of others.
+// places bound how much is looked into at a time. A sandbox has no more than a share of them, and those that wait for
+// one take turns, so that slow packs of one sandbox do not hold up the pushes of others.
 type places struct {
 	all, share int
 

@@ -56,8 +56,7 @@ func TestSlowPacks(t *testing.T) {
 		looked("slow")
 		looked("other")
 
-		// A third waits for what was looked into when it came, and for one pack of
-		// each sandbox that waited before it.
+		// A third waits for what was looked into when it came, and for one pack of each sandbox that waited before it.
 		push("third")
 		for range 2 {
 			end <- struct{}{}

@@ -179,9 +179,8 @@ func attributesIn(directories int) (files []string) {
 	return files
 }
 
-// TestUnreachableSpecialFile: a tree beside what is pushed does not have the server
-// asked for a file that the sandbox does not see: the answer would tell whether it
-// is there.
+// TestUnreachableSpecialFile: a tree beside what is pushed does not have the server asked for a file that the sandbox
+// does not see: the answer would tell whether it is there.
 func TestUnreachableSpecialFile(t *testing.T) {
 	s := newScene(t)
 	c := s.client
@@ -228,7 +227,8 @@ func TestUnreadAttributes(t *testing.T) {
 
 // FuzzUnreadAttributes: what git complains of may be anything.
 func FuzzUnreadAttributes(f *testing.F) {
-	f.Add("error: object 0123456789abcdef0123456789abcdef01234567: gitattributesMissing: x\nfatal: fsck error in pack objects\n")
+	f.Add("error: object 0123456789abcdef0123456789abcdef01234567: gitattributesMissing: x\nfatal: fsck error in pack " +
+		"objects\n")
 	f.Add("fatal: fsck error in pack objects")
 	f.Fuzz(func(t *testing.T, text string) {
 		if lacks, ok := unreadAttributes(text); ok && len(lacks) == 0 {

@@ -36,8 +36,11 @@ func post(path string, body []byte) (conn *os.File, answer io.Reader, err error)
 	rand.Read(nonce)
 	now, n := strconv.FormatInt(time.Now().Unix(), 10), hex.EncodeToString(nonce)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s: %s\r\n%s: %s\r\n%s: %s\r\n\r\n",
-		path, len(body), wire.HeaderTime, now, wire.HeaderNonce, n, wire.HeaderSignature, wire.Sign(key, "POST", path, body, now, n))
+	fmt.Fprintf(&b,
+		"POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: "+
+			"%d\r\n%s: %s\r\n%s: %s\r\n%s: %s\r\n\r\n",
+		path, len(body), wire.HeaderTime, now, wire.HeaderNonce, n, wire.HeaderSignature,
+		wire.Sign(key, "POST", path, body, now, n))
 	b.Write(body)
 	_, writeErr := conn.Write(b.Bytes())
 	answer, err = readAnswer(bufio.NewReaderSize(conn, 64<<10))

@@ -1,12 +1,10 @@
 //go:build linux
 
-// Package inside owns git inside a sandbox whose repository is not there: the
-// program that sends a command to the git API and behaves as git would. It is
-// linked into cove-guest.
+// Package inside owns git inside a sandbox whose repository is not there: the program that sends a command to the git
+// API and behaves as git would. It is linked into cove-guest.
 //
-// What concerns the place where it is called happens here: aliases, the user's
-// own settings, files to read a message from, the pager and the editor. Whether
-// a command is allowed is decided outside.
+// What concerns the place where it is called happens here: aliases, the user's own settings, files to read a message
+// from, the pager and the editor. Whether a command is allowed is decided outside.
 package inside
 
 import (
@@ -77,7 +75,8 @@ type session struct {
 func (s *session) verb() int {
 	for i := 0; i < len(s.args); i++ {
 		switch a := s.args[i]; {
-		case a == "-C" || a == "-c" || a == "--git-dir" || a == "--work-tree" || a == "--namespace" || a == "--super-prefix" || a == "--config-env":
+		case a == "-C" || a == "-c" || a == "--git-dir" || a == "--work-tree" || a == "--namespace" ||
+			a == "--super-prefix" || a == "--config-env":
 			i++
 		case !strings.HasPrefix(a, "-"):
 			return i
@@ -138,7 +137,8 @@ func (s *session) real() int {
 	for dir := range strings.SplitSeq(os.Getenv("PATH"), ":") {
 		program := path.Join(dir, "git")
 		fi, err := os.Stat(program)
-		if err != nil || !path.IsAbs(program) || fi.IsDir() || fi.Mode()&0o111 == 0 || os.SameFile(fi, self) || path.Clean(dir) == wire.Programs {
+		if err != nil || !path.IsAbs(program) || fi.IsDir() || fi.Mode()&0o111 == 0 || os.SameFile(fi, self) ||
+			path.Clean(dir) == wire.Programs {
 			continue
 		}
 		err = syscall.Exec(program, append([]string{"git"}, s.args...), os.Environ())
@@ -157,7 +157,8 @@ func terminal(f *os.File) bool {
 }
 
 // passed are the variables that the API may be told.
-var passed = []string{"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_COMMITTER_DATE",
+var passed = []string{"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", "GIT_COMMITTER_NAME",
+	"GIT_COMMITTER_EMAIL", "GIT_COMMITTER_DATE",
 	"GIT_MERGE_AUTOEDIT", "COLUMNS", "TZ"}
 
 // ask has the API run the command.
@@ -262,9 +263,8 @@ func (s *session) show(p []byte) error {
 	return err
 }
 
-// heedInterrupts ends the command when the terminal says so, which its
-// runner notices by the connection; but not while the user is in the editor, or
-// reads: those have the terminal.
+// heedInterrupts ends the command when the terminal says so, which its runner notices by the connection; but not while
+// the user is in the editor, or reads: those have the terminal.
 func (s *session) heedInterrupts() {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, unix.SIGINT, unix.SIGQUIT)

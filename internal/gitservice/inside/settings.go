@@ -14,8 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gitservice/internal/command"
 )
 
-// setting is one line of configuration. The key is in small letters, except
-// what is between its first and last dot.
+// setting is one line of configuration. The key is in small letters, except what is between its first and last dot.
 type setting struct{ key, value string }
 
 // settings are the user's own, the last of a key being the one that counts.
@@ -48,8 +47,7 @@ func globalFile() string {
 	return path.Join(os.Getenv("HOME"), ".gitconfig")
 }
 
-// readSettings reads those of the sandbox and of its user. A file that cannot
-// be read says nothing.
+// readSettings reads those of the sandbox and of its user. A file that cannot be read says nothing.
 func readSettings() settings {
 	system := "/etc/gitconfig"
 	if name := os.Getenv("GIT_CONFIG_SYSTEM"); name != "" {
@@ -276,7 +274,8 @@ func change(key string, value *string) int {
 		if first != last {
 			section += ` "` + name[first+1:last] + `"`
 		}
-		out += "[" + section + "]\n\t" + name[last+1:] + ` = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(*value) + "\"\n"
+		out += "[" + section + "]\n\t" + name[last+1:] + ` = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).
+			Replace(*value) + "\"\n"
 	}
 	temporary := globalFile() + ".lock"
 	err = os.WriteFile(temporary, []byte(out), 0o644)
@@ -309,7 +308,8 @@ func (s *session) helpFor() (name string, asked bool) {
 		}
 		return "", true
 	}
-	return s.args[i], len(rest) == 1 && (rest[0] == "-h" && !slices.Contains([]string{"grep", "ls-remote"}, s.args[i]) || rest[0] == "--help")
+	return s.args[i], len(rest) == 1 && (rest[0] == "-h" && !slices.Contains([]string{"grep", "ls-remote"}, s.args[i]) ||
+		rest[0] == "--help")
 }
 
 func help(name string) int {

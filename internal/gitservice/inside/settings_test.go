@@ -13,8 +13,10 @@ import (
 )
 
 func TestSettings(t *testing.T) {
-	s := parseSettings("[user]\n\tname = \"A ; B\" # who\n email=a@x.example\n[Alias] st = status -sb\n\tlg = \"log --format='%h %s'\"\n" +
-		"[color \"Diff\"]\n\tnew = green bold  ; yes\n[core]\n\tbare\n\teditor = vi \\\n-n\n[user]\n\tname = C\\tD\nbroken line\n[open\n")
+	s := parseSettings("[user]\n\tname = \"A ; B\" # who\n email=a@x.example\n[Alias] st = status -sb\n\tlg = \"log " +
+		"--format='%h %s'\"\n" +
+		"[color \"Diff\"]\n\tnew = green bold  ; yes\n[core]\n\tbare\n\teditor = vi \\\n-n\n[user]\n\tname = C\\tD\nbroken " +
+		"line\n[open\n")
 	for key, want := range map[string]string{
 		"user.name": "C\tD", "user.email": "a@x.example", "alias.st": "status -sb", "alias.lg": "log --format='%h %s'",
 		"color.Diff.new": "green bold", "core.bare": "true", "core.editor": "vi -n", "none.x": "",
@@ -31,7 +33,8 @@ func TestSettings(t *testing.T) {
 }
 
 func TestAliases(t *testing.T) {
-	s := parseSettings("[alias]\n st = status -sb\n two = st --long\n loop = pool\n pool = loop\n sh = !evil\n log = status\n q = commit -m 'a b'\n open = log 'x\n")
+	s := parseSettings("[alias]\n st = status -sb\n two = st --long\n loop = pool\n pool = loop\n sh = !evil\n log = " +
+		"status\n q = commit -m 'a b'\n open = log 'x\n")
 	for line, want := range map[string]string{
 		"st .":            "status|-sb|.",
 		"-C x two":        "-C|x|status|-sb|--long",
@@ -57,7 +60,8 @@ func TestOwnSettingsAreWritten(t *testing.T) {
 	t.Setenv("GIT_CONFIG_SYSTEM", "/nowhere")
 	t.Setenv("HOME", "/nowhere")
 	os.WriteFile(file, []byte("# mine\n[user]\n\tname = Old\n\temail = a@x.example\n"), 0o600)
-	for _, args := range [][]string{{"config", "--global", "user.name", `A "B" \ C`}, {"config", "--global", "alias.st", "status"}, {"config", "--global", "--unset", "user.email"}} {
+	for _, args := range [][]string{{"config", "--global", "user.name", `A "B" \ C`},
+		{"config", "--global", "alias.st", "status"}, {"config", "--global", "--unset", "user.email"}} {
 		if code, done := (&session{args: args}).own(); !done || code != 0 {
 			t.Errorf("git %q: %d, %v", args, code, done)
 		}
@@ -85,7 +89,8 @@ func TestAnswers(t *testing.T) {
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab":                          "error: unexpected EOF",
 		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxLine) + "\r\n\r":                      "error: a line is too long",
 	} {
-		for name, r := range map[string]io.Reader{"whole": strings.NewReader(in), "by bytes": iotest.OneByteReader(strings.NewReader(in))} {
+		for name, r := range map[string]io.Reader{"whole": strings.NewReader(in),
+			"by bytes": iotest.OneByteReader(strings.NewReader(in))} {
 			body, err := readAnswer(bufio.NewReader(r))
 			var got []byte
 			if err == nil {
@@ -103,12 +108,14 @@ func TestAnswers(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for line, want := range map[string]string{
-		"": "|true", "--help": "|true", "help": "|true", "help log": "log|true", "log --help": "log|true", "log -h": "log|true",
+		"": "|true", "--help": "|true", "help": "|true", "help log": "log|true", "log --help": "log|true",
+		"log -h":  "log|true",
 		"grep -h": "grep|false", "log": "log|false", "commit -m -h": "commit|false",
 	} {
 		s := &session{args: strings.Fields(line)}
 		name, asked := s.helpFor()
-		if got := name + "|" + map[bool]string{true: "true", false: "false"}[asked]; got != want && !(strings.HasSuffix(want, "false") && !asked) {
+		if got := name + "|" + map[bool]string{true: "true", false: "false"}[asked]; got != want &&
+			!(strings.HasSuffix(want, "false") && !asked) {
 			t.Errorf("git %s: %s, want %s", line, got, want)
 		}
 	}

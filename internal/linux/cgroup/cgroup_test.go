@@ -21,8 +21,7 @@ import (
 	"time"
 )
 
-// The tests run a second time on version 2, and without root, in the VM of
-// test/vmtest.
+// The tests run a second time on version 2, and without root, in the VM of test/vmtest.
 
 // account is the account that runs the tests in the VM.
 var account = os.Getenv("COVE_TEST_IN_VM")

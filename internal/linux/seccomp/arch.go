@@ -19,8 +19,7 @@ const (
 // HostArch is the architecture of this build.
 func HostArch() Arch { return Arch(runtime.GOARCH) }
 
-// x32Bit marks the numbers of x86-64's second ABI, which shares the first
-// one's audit architecture (__X32_SYSCALL_BIT).
+// x32Bit marks the numbers of x86-64's second ABI, which shares the first one's audit architecture (__X32_SYSCALL_BIT).
 const x32Bit = 0x40000000
 
 // abi describes an architecture to the filter.

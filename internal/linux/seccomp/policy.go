@@ -75,8 +75,8 @@ type Test struct {
 	Pointer bool
 }
 
-// For returns the policy for the processes of a user: Agent for the id of cove.AgentUser, and Snippet, the stricter one,
-// for any other.
+// For returns the policy for the processes of a user: Agent for the id of cove.AgentUser, and Snippet, the stricter
+// one, for any other.
 func For(u cove.User) Policy {
 	if u.UID == cove.AgentUser.UID {
 		return Agent()

@@ -49,8 +49,7 @@ func TestTableIsTheKernels(t *testing.T) {
 	}
 }
 
-// TestEveryCallIsDecided: each call of the table is in exactly one list, with
-// a reason.
+// TestEveryCallIsDecided: each call of the table is in exactly one list, with a reason.
 func TestEveryCallIsDecided(t *testing.T) {
 	for _, p := range policies() {
 		verdicts, err := p.resolve()

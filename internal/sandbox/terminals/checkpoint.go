@@ -52,8 +52,8 @@ func (l label) bytes() []byte {
 	}
 }
 
-// checkpoint holds the state of a running terminal at Offset of its output. The guest keeps it, with the output after it,
-// from which a fresh model is brought to the present state.
+// checkpoint holds the state of a running terminal at Offset of its output. The guest keeps it, with the output after
+// it, from which a fresh model is brought to the present state.
 type checkpoint struct {
 	Offset  uint64        `json:"offset"`
 	Size    terminal.Size `json:"size"`
@@ -106,9 +106,8 @@ func (t *Terminal) save(always bool) {
 	}
 }
 
-// Adopt takes over a program that an earlier server has started in a terminal, from
-// its checkpoint on. ok is false when the program has no terminal. Errors: those of
-// the guest.
+// Adopt takes over a program that an earlier server has started in a terminal, from its checkpoint on. ok is false when
+// the program has no terminal. Errors: those of the guest.
 func (s *Set) Adopt(ctx context.Context, info guest.ProcessInfo) (ok bool, err error) {
 	var l label
 	if json.Unmarshal(info.Label, &l) != nil || l.Terminal == "" || !info.TTY {

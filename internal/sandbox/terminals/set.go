@@ -1,24 +1,21 @@
-// Package terminals holds the terminals of long-lived sandboxes: programs that run
-// on while no viewer is attached, each with a model of its screen.
+// Package terminals holds the terminals of long-lived sandboxes: programs that run on while no viewer is attached, each
+// with a model of its screen.
 //
-// A [Set] holds the terminals of one sandbox. A [Terminal] reads its program's
-// output into the model, and from there to its viewers and its recorder. A [Viewer]
-// is attached to a terminal: it is sent the screen as it is, then what changes, and
-// what its user types goes to the program.
+// A [Set] holds the terminals of one sandbox. A [Terminal] reads its program's output into the model, and from there to
+// its viewers and its recorder. A [Viewer] is attached to a terminal: it is sent the screen as it is, then what
+// changes, and what its user types goes to the program.
 //
 // # Servers that come and go
 //
-// A terminal outlives its server. The guest keeps the output that is not part of a
-// checkpoint, and the checkpoint itself: the model as escape sequences, and the
-// offset up to which output is in it (checkpoint.go). The next server adopts the
-// terminal by writing both into a fresh model.
+// A terminal outlives its server. The guest keeps the output that is not part of a checkpoint, and the checkpoint
+// itself: the model as escape sequences, and the offset up to which output is in it (checkpoint.go). The next server
+// adopts the terminal by writing both into a fresh model.
 //
 // # Locks
 //
-// In the order in which they are acquired: Terminal.resizing, Terminal.saving,
-// Terminal.mu, Set.mu. Terminal.mu guards its viewers, too. Calls to the guest and to
-// a program's input are made with neither Terminal.mu nor Set.mu held; calls to a
-// [Recorder] are made with Terminal.mu held.
+// In the order in which they are acquired: Terminal.resizing, Terminal.saving, Terminal.mu, Set.mu. Terminal.mu guards
+// its viewers, too. Calls to the guest and to a program's input are made with neither Terminal.mu nor Set.mu held;
+// calls to a [Recorder] are made with Terminal.mu held.
 package terminals
 
 import (
@@ -38,9 +35,8 @@ import (
 )
 
 const (
-	// maxRunning bounds the terminals of one sandbox that run, maxViewers the
-	// viewers of one terminal, and maxEnded the terminals that have ended and can
-	// still be looked at.
+	// maxRunning bounds the terminals of one sandbox that run, maxViewers the viewers of one terminal, and maxEnded the
+	// terminals that have ended and can still be looked at.
 	maxRunning = 32
 	maxViewers = 16
 	maxEnded   = 4
@@ -52,15 +48,13 @@ type Options struct {
 	Recorders Recorders // nil records nothing
 	Clock     clock.Clock
 	Log       *slog.Logger
-	// Serving counts what serves terminals. It ends with the connection to the
-	// sandbox's guest.
+	// Serving counts what serves terminals. It ends with the connection to the sandbox's guest.
 	Serving *sync.WaitGroup
 }
 
 // Recorders provides recorders.
 type Recorders interface {
-	// RecordTerminal returns the recorder of a terminal that begins; nil records
-	// nothing. It must not wait.
+	// RecordTerminal returns the recorder of a terminal that begins; nil records nothing. It must not wait.
 	RecordTerminal(Started) Recorder
 }
 
@@ -73,8 +67,7 @@ type Started struct {
 	Adopted bool // an earlier server has started it
 }
 
-// Recorder keeps what a terminal shows, as it may be sent to a real one. Its methods
-// are called one at a time.
+// Recorder keeps what a terminal shows, as it may be sent to a real one. Its methods are called one at a time.
 type Recorder interface {
 	Output(p []byte)
 	Resized(size terminal.Size)
@@ -95,8 +88,7 @@ type Info struct {
 	Exit     *int // nil while the program runs; -1 where it is not known
 }
 
-// Set holds the terminals of one sandbox. Its methods may be called concurrently;
-// a nil Set is empty.
+// Set holds the terminals of one sandbox. Its methods may be called concurrently; a nil Set is empty.
 type Set struct {
 	o Options
 
@@ -109,8 +101,7 @@ type Set struct {
 // New makes an empty set.
 func New(o Options) *Set { return &Set{o: o} }
 
-// Start starts a program in a new terminal. Errors: Overloaded, and those of the
-// guest.
+// Start starts a program in a new terminal. Errors: Overloaded, and those of the guest.
 func (s *Set) Start(ctx context.Context, spec guest.ProcessSpec, size terminal.Size) (*Terminal, error) {
 	id, err := s.reserve()
 	if err != nil {
@@ -147,7 +138,8 @@ func (s *Set) reserve() (id string, err error) {
 	case s.detached != nil:
 		return "", s.detached
 	case running >= maxRunning:
-		return "", cove.Errorf(cove.Overloaded, "the sandbox has %d terminals", running).WithHint("end one with \"exit\", or attach to one that runs")
+		return "", cove.Errorf(cove.Overloaded, "the sandbox has %d terminals", running).
+			WithHint("end one with \"exit\", or attach to one that runs")
 	}
 	s.last++
 	return fmt.Sprintf("t%d", s.last), nil
@@ -176,8 +168,7 @@ func (s *Set) prune() {
 	}
 }
 
-// Find returns the terminal of an id; of none, the oldest that runs. Errors:
-// NotFound.
+// Find returns the terminal of an id; of none, the oldest that runs. Errors: NotFound.
 func (s *Set) Find(id string) (*Terminal, error) {
 	for _, t := range s.List() {
 		if t.id == id || id == "" && !t.Ended() {
@@ -187,7 +178,8 @@ func (s *Set) Find(id string) (*Terminal, error) {
 	if id == "" {
 		return nil, cove.Errorf(cove.NotFound, "the sandbox has no terminal that runs")
 	}
-	return nil, cove.Errorf(cove.NotFound, "the sandbox has no terminal %.20q", id).WithHint("\"cove info\" shows those that it has")
+	return nil, cove.Errorf(cove.NotFound, "the sandbox has no terminal %.20q", id).
+		WithHint("\"cove info\" shows those that it has")
 }
 
 // List returns the terminals, the oldest first.
@@ -218,5 +210,6 @@ func (s *Set) lost(err error) error {
 	if s.detached != nil {
 		return s.detached
 	}
-	return cove.Errorf(cove.Conflict, "the sandbox does not run any more: %w", err).WithHint("start it with \"cove start\"")
+	return cove.Errorf(cove.Conflict, "the sandbox does not run any more: %w", err).
+		WithHint("start it with \"cove start\"")
 }

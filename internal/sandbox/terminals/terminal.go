@@ -15,9 +15,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
-// busy is how long the model may take over what was read at once before the terminal
-// rests for as long: the output of a sandbox costs the host at most half of a
-// processor for each of its terminals.
+// busy is how long the model may take over what was read at once before the terminal rests for as long: the output of a
+// sandbox costs the host at most half of a processor for each of its terminals.
 const busy = 5 * time.Millisecond
 
 // Terminal is a program in a terminal. It runs on while no viewer is attached.
@@ -44,7 +43,8 @@ type Terminal struct {
 	lost     error // why the exit is not known; set before ended is closed
 }
 
-func (s *Set) newTerminal(id string, args []string, created time.Time, p *process.Process, model *terminal.Terminal) *Terminal {
+func (s *Set) newTerminal(id string, args []string, created time.Time, p *process.Process,
+	model *terminal.Terminal) *Terminal {
 	p.Retain()
 	return &Terminal{
 		set: s, id: id, args: args, created: created, process: p, model: model,
@@ -135,8 +135,7 @@ func (t *Terminal) serveOutput() {
 	t.end(t.process.Wait())
 }
 
-// show puts output into the model, and before viewers and recorder. It reports
-// whether a checkpoint is due.
+// show puts output into the model, and before viewers and recorder. It reports whether a checkpoint is due.
 func (t *Terminal) show(p []byte) (due bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -271,7 +270,8 @@ func (t *Terminal) resizeTo(v *Viewer) {
 	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), checkpointTimeout)
 	defer cancel()
-	if err := t.process.Resize(ctx, uint16(size.Rows), uint16(size.Columns)); err != nil && !errors.Is(err, guest.ErrClosed) {
+	if err := t.process.Resize(ctx, uint16(size.Rows), uint16(size.Columns)); err != nil &&
+		!errors.Is(err, guest.ErrClosed) {
 		t.set.o.Log.Debug("a terminal cannot be resized", "sandbox", t.set.o.Sandbox.ID(), "terminal", t.id, "error", err)
 	}
 	t.save(true) // the checkpoint has the size

@@ -44,7 +44,8 @@ func newMachine(t *testing.T, programs map[string]fake.Program) (*machine, *serv
 	t.Helper()
 	m := &machine{host: fake.NewHost(), id: cove.NewSandboxID()}
 	e := fake.New(fake.Options{Host: m.host, Programs: programs})
-	sb, err := provision.New(t.Context(), e, provision.Plan{ID: m.id, Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
+	sb, err := provision.New(t.Context(), e, provision.Plan{ID: m.id,
+		Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ func newMachine(t *testing.T, programs map[string]fake.Program) (*machine, *serv
 // open is a server that has the sandbox.
 func (m *machine) open(t *testing.T, e *fake.Engine, sb engine.Sandbox) *server {
 	s := &server{engine: e, sandbox: sb}
-	s.Set = New(Options{Sandbox: sb, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Serving: &s.serving})
+	s.Set = New(Options{Sandbox: sb, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Serving: &s.serving})
 	t.Cleanup(func() {
 		e.Close()
 		sb.Destroy(context.Background())
@@ -250,8 +252,7 @@ func TestSlowAndAbsent(t *testing.T) {
 	<-p.ended
 }
 
-// TestSizes: the terminal has the size of who did something last, and others
-// see as much as fits.
+// TestSizes: the terminal has the size of who did something last, and others see as much as fits.
 func TestSizes(t *testing.T) {
 	_, s := newMachine(t, programs())
 	p := s.begin(t, "echo!")
@@ -379,12 +380,14 @@ func TestTheNextServer(t *testing.T) {
 
 // TestLabelFits, however long the arguments are.
 func TestLabelFits(t *testing.T) {
-	for _, args := range [][]string{{"sh"}, {strings.Repeat("x", 10_000)}, {"a", strings.Repeat("é\x00", 300), "b"}, strings.Split(strings.Repeat("x", 5_000), "")} {
+	for _, args := range [][]string{{"sh"}, {strings.Repeat("x", 10_000)}, {"a", strings.Repeat("é\x00", 300), "b"},
+		strings.Split(strings.Repeat("x", 5_000), "")} {
 		if b := (label{Terminal: "t1", Args: args}).bytes(); len(b) > guest.MaxLabel || !bytes.Contains(b, []byte(`"t1"`)) {
 			t.Errorf("%d bytes: %.100s", len(b), b)
 		}
 	}
-	for _, n := range []checkpoint{{History: bytes.Repeat([]byte("line\n"), 100_000)}, {Screen: make([]byte, guest.MaxNote)}} {
+	for _, n := range []checkpoint{{History: bytes.Repeat([]byte("line\n"), 100_000)},
+		{Screen: make([]byte, guest.MaxNote)}} {
 		if b := n.bytes(); len(b) > guest.MaxNote || len(b) == 0 {
 			t.Errorf("a note of %d bytes", len(b))
 		}

@@ -18,8 +18,7 @@ const (
 	// Beyond it, the viewer is sent the whole screen when it reads.
 	maxQueued = 256 << 10
 
-	// frameInterval is how often a viewer whose size is not the terminal's is sent
-	// the screen.
+	// frameInterval is how often a viewer whose size is not the terminal's is sent the screen.
 	frameInterval = 50 * time.Millisecond
 )
 
@@ -99,10 +98,9 @@ func (v *Viewer) next() (p []byte, wait time.Duration) {
 	return p, 0
 }
 
-// Next waits for what is to be shown next. It returns io.EOF when the program has
-// ended and everything has been shown, and otherwise why nothing is shown any more:
-// Canceled after Close and with ctx, Unavailable when this server goes, Conflict
-// when the sandbox does not run any more.
+// Next waits for what is to be shown next. It returns io.EOF when the program has ended and everything has been shown,
+// and otherwise why nothing is shown any more: Canceled after Close and with ctx, Unavailable when this server goes,
+// Conflict when the sandbox does not run any more.
 func (v *Viewer) Next(ctx context.Context) ([]byte, error) {
 	t := v.terminal
 	for {
@@ -138,8 +136,7 @@ func (v *Viewer) ExitCode() int {
 	return v.terminal.exit
 }
 
-// Type sends what was typed. It waits while the program does not read. Errors:
-// Canceled with ctx.
+// Type sends what was typed. It waits while the program does not read. Errors: Canceled with ctx.
 func (v *Viewer) Type(ctx context.Context, p []byte) error {
 	v.terminal.resizeTo(v)
 	select {

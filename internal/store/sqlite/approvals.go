@@ -17,8 +17,10 @@ func (s *Store) Approve(ctx context.Context, a approval.Approval) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM approvals WHERE until <= ?`, a.Time.UnixMicro()); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO approvals (id, policy, host, port, method, path, address, rule, who, time, until) VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
-			string(a.ID), a.Policy, a.Subject.Host, int64(a.Subject.Port), a.Subject.Method, a.Subject.Path, a.Subject.Address, a.Rule, a.Who.String(), a.Time.UnixMicro(), a.Until.UnixMicro())
+		_, err := tx.ExecContext(ctx,
+			`INSERT OR REPLACE INTO approvals (id, policy, host, port, method, path, address, rule, who, time, until) VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
+			string(a.ID), a.Policy, a.Subject.Host, int64(a.Subject.Port), a.Subject.Method, a.Subject.Path, a.Subject.Address,
+			a.Rule, a.Who.String(), a.Time.UnixMicro(), a.Until.UnixMicro())
 		if err != nil {
 			return err
 		}
@@ -27,14 +29,16 @@ func (s *Store) Approve(ctx context.Context, a approval.Approval) error {
 			return err
 		}
 		if n > store.MaxApprovals {
-			return cove.Errorf(cove.TooLarge, "%d approvals are remembered already", store.MaxApprovals).WithHint("revoke some: cove approvals revoke ID")
+			return cove.Errorf(cove.TooLarge, "%d approvals are remembered already", store.MaxApprovals).
+				WithHint("revoke some: cove approvals revoke ID")
 		}
 		return nil
 	})
 }
 
 // Approved implements store.Store.
-func (s *Store) Approved(ctx context.Context, policy string, about approval.Subject, who []cove.Principal, at time.Time) (found bool, err error) {
+func (s *Store) Approved(ctx context.Context, policy string, about approval.Subject, who []cove.Principal,
+	at time.Time) (found bool, err error) {
 	var names []string
 	for _, p := range who {
 		names = append(names, p.String())
@@ -43,9 +47,11 @@ func (s *Store) Approved(ctx context.Context, policy string, about approval.Subj
 	if err != nil {
 		return false, err
 	}
-	err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM approvals WHERE policy = ? AND host = ? AND port = ? AND method = ? AND path = ? AND address = ?
+	err = s.read.QueryRowContext(ctx,
+		`SELECT EXISTS (SELECT 1 FROM approvals WHERE policy = ? AND host = ? AND port = ? AND method = ? AND path = ? AND address = ?
 		AND who IN (SELECT value FROM json_each(?)) AND until > ?)`,
-		policy, about.Host, int64(about.Port), about.Method, about.Path, about.Address, string(people), at.UnixMicro()).Scan(&found)
+		policy, about.Host, int64(about.Port), about.Method, about.Path, about.Address, string(people),
+		at.UnixMicro()).Scan(&found)
 	return found, s.fault("read", err)
 }
 
@@ -54,7 +60,9 @@ func (s *Store) Approvals(ctx context.Context, who string, at time.Time) ([]appr
 	var c clause
 	c.addText("who = ?", who)
 	c.add("until > ?", at.UnixMicro())
-	rows, err := s.read.QueryContext(ctx, `SELECT id, policy, host, port, method, path, address, rule, who, time, until FROM approvals `+c.where()+` ORDER BY seq DESC`, c.args...)
+	rows, err := s.read.QueryContext(ctx,
+		`SELECT id, policy, host, port, method, path, address, rule, who, time, until FROM approvals `+
+			c.where()+` ORDER BY seq DESC`, c.args...)
 	if err != nil {
 		return nil, s.fault("read", err)
 	}
@@ -64,7 +72,8 @@ func (s *Store) Approvals(ctx context.Context, who string, at time.Time) ([]appr
 		var a approval.Approval
 		var who string
 		var given, until int64
-		if err := rows.Scan(&a.ID, &a.Policy, &a.Subject.Host, &a.Subject.Port, &a.Subject.Method, &a.Subject.Path, &a.Subject.Address, &a.Rule, &who, &given, &until); err != nil {
+		if err := rows.Scan(&a.ID, &a.Policy, &a.Subject.Host, &a.Subject.Port, &a.Subject.Method, &a.Subject.Path,
+			&a.Subject.Address, &a.Rule, &who, &given, &until); err != nil {
 			return nil, s.fault("read", err)
 		}
 		a.Who, a.Time, a.Until = cove.ParsePrincipal(who), time.UnixMicro(given).UTC(), time.UnixMicro(until).UTC()

@@ -20,7 +20,8 @@ func (s *Store) Append(ctx context.Context, r store.Record) error {
 		}
 		r.Seq = last.seq + 1
 		r.Hash = store.Chain(last.hash, r)
-		_, err = tx.ExecContext(ctx, `INSERT INTO audit (seq, time, who, action, object, verdict, detail, hash) VALUES (?,?,?,?,?,?,?,?)`,
+		_, err = tx.ExecContext(ctx,
+			`INSERT INTO audit (seq, time, who, action, object, verdict, detail, hash) VALUES (?,?,?,?,?,?,?,?)`,
 			r.Seq, r.Time.UnixMicro(), r.Who, r.Action, r.Object, r.Verdict, r.Detail, r.Hash)
 		return err
 	})
@@ -107,8 +108,7 @@ func auditConditions(q store.AuditQuery) (string, []any, error) {
 	return c.where(), c.args, nil
 }
 
-// Verify implements store.Store. Besides changed records it finds missing
-// ones, those cut off the end included.
+// Verify implements store.Store. Besides changed records it finds missing ones, those cut off the end included.
 func (s *Store) Verify(ctx context.Context) (store.Verification, error) {
 	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// A cursor is opaque to clients: what it is a place in, sequence number,
-// checksum. The checksum is no protection, it only tells a typing error from a
-// cursor.
+// A cursor is opaque to clients: what it is a place in, sequence number, checksum. The checksum is no protection, it
+// only tells a typing error from a cursor.
 const cursorSize = 1 + 8 + 4
 
 // list is what a cursor is a place in.

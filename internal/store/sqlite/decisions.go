@@ -33,8 +33,7 @@ func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...decision.D
 				return err
 			}
 		}
-		// Numbers are given without a gap, but by pruning: so this leaves at most
-		// so many, and costs what it removes.
+		// Numbers are given without a gap, but by pruning: so this leaves at most so many, and costs what it removes.
 		_, err = tx.ExecContext(ctx, `DELETE FROM decisions WHERE seq <= (SELECT max(seq) FROM decisions) - ?`, keep)
 		return err
 	})
@@ -59,8 +58,7 @@ func (s *Store) ListDecisions(ctx context.Context, q store.DecisionQuery) (store
 	return page, nil
 }
 
-// DecisionsAfter implements store.Store: writers take turns, so what has a
-// higher number is committed later.
+// DecisionsAfter implements store.Store: writers take turns, so what has a higher number is committed later.
 func (s *Store) DecisionsAfter(ctx context.Context, client string, seq int64, limit int) ([]decision.Decision, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err

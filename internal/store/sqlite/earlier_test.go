@@ -18,18 +18,25 @@ func TestDatabaseOfEarlierVersion(t *testing.T) {
 	s := openAt(t, earlierDatabase(t, ""))
 	shape := cove.Shape{Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached}
 	plain := store.SandboxSpec{Spec: cove.Spec{Engine: "docker", Network: &cove.Network{}, Shape: shape}}
-	shape.Limits = cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9}
+	shape.Limits = cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7,
+		Stderr: 8, Timeout: 9}
 	whole := store.SandboxSpec{
 		Spec: cove.Spec{
-			Engine: "native", Image: "debian:stable", Profile: "p", Agent: "a", Path: "/opt/a/bin", Screen: []string{"a", "--screen"}, Shape: shape,
+			Engine: "native", Image: "debian:stable", Profile: "p", Agent: "a", Path: "/opt/a/bin",
+			Screen: []string{"a", "--screen"}, Shape: shape,
 			Network: &cove.Network{
-				Enabled: true, Credentials: []string{"github"}, Mode: cove.NetworkLimited, Allow: []string{"a.test"}, Deny: []string{"b.test"}, AllowPR: true,
-				Policies: []cove.PolicyText{{Source: "p.yaml", Text: "rules: []"}}, Providers: []string{"anthropic"}, Budget: cove.Budget{Requests: 3, Cost: 0.5},
+				Enabled: true, Credentials: []string{"github"}, Mode: cove.NetworkLimited, Allow: []string{"a.test"},
+				Deny: []string{"b.test"}, AllowPR: true,
+				Policies: []cove.PolicyText{{Source: "p.yaml", Text: "rules: []"}}, Providers: []string{"anthropic"},
+				Budget: cove.Budget{Requests: 3, Cost: 0.5},
 			},
-			WorkDir: "/workspace/sub", Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
-			AllowPR: true, SSHAgent: "/s", Git: &cove.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
+			WorkDir: "/workspace/sub", Env: map[string]string{"A": "b"},
+			Mounts:  []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
+			AllowPR: true, SSHAgent: "/s", Git: &cove.GitIdentity{Name: "Ada", Email: "ada@example.com"},
+			Labels: map[string]string{"k": "v"},
 		},
-		Digest: "sha256:1", ImageEnv: []string{"LANG=C"}, Mode: cove.NetworkLimited, Changes: []store.NetworkChange{{Allow: []string{"c.test"}}},
+		Digest: "sha256:1", ImageEnv: []string{"LANG=C"}, Mode: cove.NetworkLimited,
+		Changes: []store.NetworkChange{{Allow: []string{"c.test"}}},
 		Repository: &store.SandboxRepository{
 			Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234",
 			Shared: []string{"main"},
@@ -58,18 +65,21 @@ func TestDatabaseOfEarlierVersion(t *testing.T) {
 	}
 }
 
-// TestCheckoutsOfEarlierVersion opens a database in which checkouts in a shared sandbox were sandboxes of their own: they
-// are data of that sandbox now. A checkout of a sandbox that is gone goes, and leaves its workspace as an orphan.
+// TestCheckoutsOfEarlierVersion opens a database in which checkouts in a shared sandbox were sandboxes of their own:
+// they are data of that sandbox now. A checkout of a sandbox that is gone goes, and leaves its workspace as an orphan.
 func TestCheckoutsOfEarlierVersion(t *testing.T) {
 	const at = 1795377600000007
 	row := func(id, name, state, spec string) string {
-		return `INSERT INTO sandboxes (id, name, client, state, reason, spec, created_at, last_used_at) VALUES ('sb_` + id + `','` + name +
+		return `INSERT INTO sandboxes (id, name, client, state, reason, spec, created_at, last_used_at) VALUES ('sb_` +
+			id + `','` + name +
 			`','key:ci','` + state + `','why','` + spec + `',1795377600000007,1795377600000007);`
 	}
 	s := openAt(t, earlierDatabase(t,
 		row("host000000000000000000000a", "host", "running", `{"Engine":"native","Shared":"key","Within":"","Place":""}`)+
-			row("checkout00000000000000000a", "first", "running", `{"Engine":"native","Repository":{"source":"o/r","branch":"cove/first","from":"main","base":"12","Shared":["main"]},"Directory":"","WorkDir":"/home/cove/work-a/sub","Labels":{"k":"v"},"Shared":"","Within":"sb_host000000000000000000000a","Place":"/home/cove/work-a"}`)+
-			row("checkout00000000000000000b", "second", "destroying", `{"Repository":null,"Labels":null,"Within":"sb_host000000000000000000000a"}`)+
+			row("checkout00000000000000000a", "first", "running",
+				`{"Engine":"native","Repository":{"source":"o/r","branch":"cove/first","from":"main","base":"12","Shared":["main"]},"Directory":"","WorkDir":"/home/cove/work-a/sub","Labels":{"k":"v"},"Shared":"","Within":"sb_host000000000000000000000a","Place":"/home/cove/work-a"}`)+
+			row("checkout00000000000000000b", "second", "destroying",
+				`{"Repository":null,"Labels":null,"Within":"sb_host000000000000000000000a"}`)+
 			row("checkout00000000000000000c", "lost", "running", `{"Within":"sb_gone000000000000000000000a"}`)))
 	all, err := s.Sandboxes(t.Context())
 	if err != nil || len(all) != 3 || all[0].Name != "host" {
@@ -78,10 +88,13 @@ func TestCheckoutsOfEarlierVersion(t *testing.T) {
 	when := time.UnixMicro(at).UTC()
 	want := []store.Checkout{{
 		ID: "sb_checkout00000000000000000a", Name: "first", State: cove.StateRunning, Reason: "why",
-		Repository: &store.SandboxRepository{Source: "o/r", Branch: "cove/first", From: "main", Base: "12", Shared: []string{"main"}},
-		Place:      "/home/cove/work-a", WorkDir: "/home/cove/work-a/sub", Labels: map[string]string{"k": "v"}, CreatedAt: when, LastUsedAt: when,
+		Repository: &store.SandboxRepository{Source: "o/r", Branch: "cove/first", From: "main", Base: "12",
+			Shared: []string{"main"}},
+		Place: "/home/cove/work-a", WorkDir: "/home/cove/work-a/sub", Labels: map[string]string{"k": "v"}, CreatedAt: when,
+		LastUsedAt: when,
 	}, {
-		ID: "sb_checkout00000000000000000b", Name: "second", State: cove.StateDestroying, Reason: "why", CreatedAt: when, LastUsedAt: when,
+		ID: "sb_checkout00000000000000000b", Name: "second", State: cove.StateDestroying, Reason: "why", CreatedAt: when,
+		LastUsedAt: when,
 	}}
 	if got := all[0].Spec.Checkouts; !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)

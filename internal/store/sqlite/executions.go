@@ -36,7 +36,8 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 		return err
 	}
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		args := append([]any{string(e.ID), string(e.Instance), e.Owner.String(), e.CodeHash, e.Language, string(spec), e.CreatedAt.UnixMicro()}, row...)
+		args := append([]any{string(e.ID), string(e.Instance), e.Owner.String(), e.CodeHash, e.Language, string(spec),
+			e.CreatedAt.UnixMicro()}, row...)
 		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at,
 			engine, status, exit_code, duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written,
 			disk_used, truncated, events, models, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
@@ -103,7 +104,8 @@ func outcome(e store.Execution) (row []any, stdout, stderr string, err error) {
 	}
 	return []any{
 		e.Engine, string(e.Status), e.ExitCode, e.Duration.Seconds(), string(e.Limit),
-		float64(e.Usage.CPUTime.Microseconds()) / 1000, float64(e.Usage.MemoryPeak) / (1 << 20), e.Usage.PIDsPeak, e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), string(models), reason, finished,
+		float64(e.Usage.CPUTime.Microseconds()) / 1000, float64(e.Usage.MemoryPeak) / (1 << 20), e.Usage.PIDsPeak,
+		e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), string(models), reason, finished,
 	}, stdout, stderr, nil
 }
 
@@ -111,7 +113,8 @@ func insertOutput(ctx context.Context, tx *sql.Tx, seq int64, stdout, stderr str
 	if stdout == "" && stderr == "" {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO outputs (seq, stdout, stderr) VALUES (?, ?, ?)`, seq, stdout, stderr)
+	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO outputs (seq, stdout, stderr) VALUES (?, ?, ?)`, seq,
+		stdout, stderr)
 	return err
 }
 
@@ -268,7 +271,8 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 	err = s.change(ctx, "write", func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE executions SET status = ?, exit_code = -1, error = ?
 			WHERE status = ? AND instance IN (SELECT value FROM json_each(?))`,
-			string(cove.StatusFailed), "the Cove process that ran it ended before it did", string(cove.StatusRunning), string(list))
+			string(cove.StatusFailed), "the Cove process that ran it ended before it did",
+			string(cove.StatusRunning), string(list))
 		if err == nil {
 			n, err = r.RowsAffected()
 		}
@@ -279,7 +283,8 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 
 // runners are the instances that have running executions.
 func (s *Store) runners(ctx context.Context) ([]cove.InstanceID, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT DISTINCT instance FROM executions WHERE status = ?`, string(cove.StatusRunning))
+	rows, err := s.read.QueryContext(ctx, `SELECT DISTINCT instance FROM executions WHERE status = ?`,
+		string(cove.StatusRunning))
 	if err != nil {
 		return nil, err
 	}

@@ -28,11 +28,13 @@ func (s *Store) fault(doing string, err error) error {
 	switch e.Code() & 0xff { // the primary code; the rest says where
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return cove.Errorf(cove.Corrupt, "the database %s is damaged: %w", s.path, err).
-			WithHint("nothing was deleted; move it away together with its log (mkdir %[1]s.damaged; mv %[1]s %[1]s-* %[1]s.damaged/) and Cove starts a new one", s.path)
+			WithHint("nothing was deleted; move it away together with its log (mkdir %[1]s.damaged; mv %[1]s %[1]s-* "+
+				"%[1]s.damaged/) and Cove starts a new one", s.path)
 	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR:
 		return unwritable(s.path, err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return cove.Errorf(cove.Unavailable, "another process has held the database %s for over %s: %w", s.path, lockWait, err).
+		return cove.Errorf(cove.Unavailable, "another process has held the database %s for over %s: %w", s.path,
+			lockWait, err).
 			WithHint("find it with: fuser -v %s", s.path)
 	case sqlite3.SQLITE_INTERRUPT:
 		return cove.Errorf(cove.Canceled, "%s the database: %w", doing, err)

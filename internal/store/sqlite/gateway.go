@@ -26,7 +26,8 @@ func (s *Store) PutGatewayClient(ctx context.Context, c store.GatewayClient) err
 
 // GatewayClients implements store.Store.
 func (s *Store) GatewayClients(ctx context.Context) ([]store.GatewayClient, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT name, sandbox, registration, created_at FROM gateway_clients ORDER BY name`)
+	rows, err := s.read.QueryContext(ctx,
+		`SELECT name, sandbox, registration, created_at FROM gateway_clients ORDER BY name`)
 	if err != nil {
 		return nil, s.fault("read", err)
 	}

@@ -1,9 +1,8 @@
-// Package sqlite owns the database file: a store.Store in one SQLite file with
-// a write-ahead log, shared by every Cove process of a user.
+// Package sqlite owns the database file: a store.Store in one SQLite file with a write-ahead log, shared by every Cove
+// process of a user.
 //
-// Each process has one writing connection and a few reading ones. Writers of
-// several processes take turns: a transaction takes the write lock when it
-// begins, waiting up to lockWait. A commit survives the death of the process
+// Each process has one writing connection and a few reading ones. Writers of several processes take turns: a
+// transaction takes the write lock when it begins, waiting up to lockWait. A commit survives the death of the process
 // at any moment; a power failure may lose the last commits, never the file.
 package sqlite
 
@@ -45,9 +44,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open opens the database at path, making it and its directory when there is
-// none, and brings an older one up to date. Errors: Corrupt, StorageFull,
-// Unsupported (made by a newer Cove), Unavailable (locked for too long).
+// Open opens the database at path, making it and its directory when there is none, and brings an older one up to date.
+// Errors: Corrupt, StorageFull, Unsupported (made by a newer Cove), Unavailable (locked for too long).
 func Open(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -79,9 +77,8 @@ func connect(path, options string) *sql.DB {
 	return db
 }
 
-// ensureFile makes the file, readable by its owner only (SQLite gives its log
-// the same mode), and finds out whether it can be written at all, because
-// SQLite would silently open it for reading.
+// ensureFile makes the file, readable by its owner only (SQLite gives its log the same mode), and finds out whether it
+// can be written at all, because SQLite would silently open it for reading.
 func ensureFile(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -133,7 +130,8 @@ func (s *Store) version(ctx context.Context) (int, error) {
 		return 0, s.fault("open", err)
 	}
 	if v > schema {
-		return 0, cove.Errorf(cove.Unsupported, "the database %s was made by a newer Cove (schema %d, this one knows %d)", s.path, v, schema).
+		return 0, cove.Errorf(cove.Unsupported, "the database %s was made by a newer Cove (schema %d, this one knows %d)",
+			s.path, v, schema).
 			WithHint("upgrade this cove, or set COVE_HOME to another directory")
 	}
 	return v, nil
@@ -176,8 +174,7 @@ func (s *Store) migrate(ctx context.Context, from int) error {
 	return nil
 }
 
-// Close closes the connections; the last process to do so folds the log back
-// into the file.
+// Close closes the connections; the last process to do so folds the log back into the file.
 func (s *Store) Close() error {
 	return errors.Join(s.read.Close(), s.write.Close())
 }

@@ -15,8 +15,7 @@ const pruneBatch = 500
 
 // Prune implements store.Store.
 func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
-	// Every process asks for this, and there is seldom anything to do: it is
-	// found out without the write lock.
+	// Every process asks for this, and there is seldom anything to do: it is found out without the write lock.
 	if due, err := s.due(ctx, before); err != nil || !due {
 		return 0, s.fault("read", err)
 	}
@@ -52,7 +51,8 @@ func (s *Store) due(ctx context.Context, before time.Time) (due bool, err error)
 		OR coalesce((SELECT time FROM audit ORDER BY seq LIMIT 1), ?) < ?
 		OR EXISTS (SELECT 1 FROM decisions WHERE time < ?)
 		OR EXISTS (SELECT 1 FROM runs WHERE ended_at < ?)`,
-		before.UnixMicro(), before.UnixMicro(), string(cove.StatusRunning), before.UnixMicro(), before.UnixMicro(), before.UnixMicro(), before.UnixMicro()).Scan(&due)
+		before.UnixMicro(), before.UnixMicro(), string(cove.StatusRunning), before.UnixMicro(), before.UnixMicro(),
+		before.UnixMicro(), before.UnixMicro()).Scan(&due)
 	return due, err
 }
 
@@ -71,8 +71,7 @@ func (s *Store) pruneExecutions(ctx context.Context, before time.Time) (int, err
 	return int(n), err
 }
 
-// pruneAudit moves the anchor to the last record to go, which permits the
-// deletion of all up to it.
+// pruneAudit moves the anchor to the last record to go, which permits the deletion of all up to it.
 func (s *Store) pruneAudit(ctx context.Context, before time.Time) error {
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		var l link
@@ -93,10 +92,10 @@ func (s *Store) pruneAudit(ctx context.Context, before time.Time) error {
 	})
 }
 
-// pruneRows removes the rows of a table whose time lies before another, in
-// batches, as pruneExecutions does.
+// pruneRows removes the rows of a table whose time lies before another, in batches, as pruneExecutions does.
 func (s *Store) pruneRows(ctx context.Context, table, column string, before time.Time) error {
-	statement := fmt.Sprintf(`DELETE FROM %[1]s WHERE seq IN (SELECT seq FROM %[1]s WHERE %[2]s < ? LIMIT ?)`, table, column)
+	statement := fmt.Sprintf(`DELETE FROM %[1]s WHERE seq IN (SELECT seq FROM %[1]s WHERE %[2]s < ? LIMIT ?)`, table,
+		column)
 	for n := int64(pruneBatch); n == pruneBatch; {
 		err := s.change(ctx, "write", func(tx *sql.Tx) error {
 			r, err := tx.ExecContext(ctx, statement, before.UnixMicro(), pruneBatch)

@@ -19,7 +19,8 @@ func (s *Store) AddRun(ctx context.Context, r store.Run) error {
 		return err
 	}
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO runs (id, agent, status, sandbox, client, started_at, ended_at, record) VALUES (?,?,?,?,?,?,?,?)`,
+		_, err := tx.ExecContext(ctx,
+			`INSERT INTO runs (id, agent, status, sandbox, client, started_at, ended_at, record) VALUES (?,?,?,?,?,?,?,?)`,
 			r.ID, r.Agent, r.Status, r.Sandbox, r.CreatedBy, r.StartedAt.UnixMicro(), endOf(r), string(record))
 		if isUnique(err) {
 			return cove.Errorf(cove.Conflict, "the run %s is known already", r.ID)
@@ -82,7 +83,8 @@ func (s *Store) ChangeRun(ctx context.Context, id cove.RunID, change func(*store
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE runs SET status = ?, sandbox = ?, ended_at = ?, record = ? WHERE id = ?`, r.Status, r.Sandbox, endOf(r), string(record), r.ID)
+		_, err = tx.ExecContext(ctx, `UPDATE runs SET status = ?, sandbox = ?, ended_at = ?, record = ? WHERE id = ?`,
+			r.Status, r.Sandbox, endOf(r), string(record), r.ID)
 		return err
 	})
 }
@@ -105,7 +107,8 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage,
 	c.addText("status = ?", string(q.Status))
 	c.addText("sandbox = ?", q.Sandbox)
 	c.addText("client = ?", q.Client)
-	rows, err := s.read.QueryContext(ctx, `SELECT record, seq FROM runs `+c.where()+` ORDER BY seq DESC LIMIT ?`, append(c.args, q.Limit+1)...)
+	rows, err := s.read.QueryContext(ctx, `SELECT record, seq FROM runs `+c.where()+` ORDER BY seq DESC LIMIT ?`,
+		append(c.args, q.Limit+1)...)
 	if err != nil {
 		return page, s.fault("read", err)
 	}
@@ -133,7 +136,8 @@ func (s *Store) RemoveRun(ctx context.Context, id cove.RunID) error {
 			return err
 		}
 		if r.Status == store.RunRunning {
-			return cove.Errorf(cove.Conflict, "the run %s has not ended", id).WithHint("end it first: cove runs interrupt %s", id)
+			return cove.Errorf(cove.Conflict, "the run %s has not ended", id).
+				WithHint("end it first: cove runs interrupt %s", id)
 		}
 		_, err = tx.ExecContext(ctx, `DELETE FROM runs WHERE id = ?`, string(id))
 		return err

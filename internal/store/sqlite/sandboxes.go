@@ -11,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// unrecorded is what earlier versions did not record of their sandboxes, which were
-// all alike in it.
+// unrecorded is what earlier versions did not record of their sandboxes, which were all alike in it.
 var unrecorded = cove.Spec{Shape: cove.Shape{
 	Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
 }}
@@ -40,7 +39,8 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`) VALUES (?,?,?,?,?,?,?,?)`,
-			string(b.ID), b.Name, b.Owner.String(), string(b.State), reason, string(spec), b.CreatedAt.UnixMicro(), b.LastUsedAt.UnixMicro())
+			string(b.ID), b.Name, b.Owner.String(), string(b.State), reason, string(spec), b.CreatedAt.UnixMicro(),
+			b.LastUsedAt.UnixMicro())
 		return taken(err, b)
 	})
 }
@@ -93,7 +93,8 @@ func taken(err error, b store.Sandbox) error {
 
 // Sandbox implements store.Store.
 func (s *Store) Sandbox(ctx context.Context, id cove.SandboxID) (store.Sandbox, error) {
-	b, err := s.scanSandbox(s.read.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
+	b, err := s.scanSandbox(s.read.QueryRowContext(ctx,
+		`SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
 	if errors.Is(err, sql.ErrNoRows) {
 		return b, store.NoSandbox(id)
 	}
@@ -125,7 +126,8 @@ func (s *Store) scanSandbox(row interface{ Scan(...any) error }) (store.Sandbox,
 	if err := row.Scan(&b.ID, &b.Name, &client, &b.State, &b.Reason, &spec, &created, &used); err != nil {
 		return b, err
 	}
-	b.Owner, b.CreatedAt, b.LastUsedAt = cove.ParsePrincipal(client), time.UnixMicro(created).UTC(), time.UnixMicro(used).UTC()
+	b.Owner, b.CreatedAt, b.LastUsedAt = cove.ParsePrincipal(client), time.UnixMicro(created).
+		UTC(), time.UnixMicro(used).UTC()
 	if err := json.Unmarshal([]byte(spec), &b.Spec); err != nil {
 		return b, cove.Errorf(cove.Corrupt, "the sandbox %s cannot be read from %s: %w", b.ID, s.path, err)
 	}
@@ -140,7 +142,8 @@ func (s *Store) MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cov
 	}
 	reason, _ = store.Cut(reason, store.MaxDetail)
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, reason = ? WHERE id = ? AND state = ?`, string(to), reason, string(id), string(from))
+		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, reason = ? WHERE id = ? AND state = ?`, string(to),
+			reason, string(id), string(from))
 		if err != nil {
 			return err
 		}
@@ -192,7 +195,8 @@ func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change fun
 // TouchSandbox implements store.Store.
 func (s *Store) TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Time) error {
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET last_used_at = max(last_used_at, ?) WHERE id = ?`, at.UnixMicro(), string(id))
+		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET last_used_at = max(last_used_at, ?) WHERE id = ?`,
+			at.UnixMicro(), string(id))
 		if err != nil {
 			return err
 		}

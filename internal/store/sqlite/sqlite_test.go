@@ -28,8 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/message"
 )
 
-// childDir makes the test binary the child of TestKill: it writes to the
-// database in that directory until it is killed.
+// childDir makes the test binary the child of TestKill: it writes to the database in that directory until it is killed.
 const childDir = "COVE_TEST_SQLITE_CHILD"
 
 func TestMain(m *testing.M) {
@@ -69,7 +68,8 @@ func TestModes(t *testing.T) {
 	if err := s.Append(t.Context(), store.Record{Action: "start"}); err != nil {
 		t.Fatal(err)
 	}
-	for p, want := range map[string]os.FileMode{filepath.Dir(path): 0o700, path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600} {
+	for p, want := range map[string]os.FileMode{filepath.Dir(path): 0o700, path: 0o600, path + "-wal": 0o600,
+		path + "-shm": 0o600} {
 		info, err := os.Stat(p)
 		if err != nil {
 			t.Fatal(err)
@@ -275,8 +275,7 @@ func TestAuditIsAppendOnly(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsTampering removes the triggers first, as somebody with the
-// file in an editor would.
+// TestVerifyFindsTampering removes the triggers first, as somebody with the file in an editor would.
 func TestVerifyFindsTampering(t *testing.T) {
 	for _, c := range []struct {
 		statement string
@@ -299,7 +298,8 @@ func TestVerifyFindsTampering(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, drop := range []string{"audit_no_update", "audit_no_delete", "audit_append_only", "audit_anchor_forward", "audit_anchor_stays"} {
+		for _, drop := range []string{"audit_no_update", "audit_no_delete", "audit_append_only", "audit_anchor_forward",
+			"audit_anchor_stays"} {
 			if _, err := s.write.Exec("DROP TRIGGER " + drop); err != nil {
 				t.Fatal(err)
 			}
@@ -348,7 +348,9 @@ func TestFormOfExecutions(t *testing.T) {
 	const row = `{"id":"ex_old","duration":1.5,"limit_hit":"oom","cpu":12.5,"memory":7.25,
 		"events":[{"rule":"r","severity":"high","line":2,"detail":"d"}],
 		"models":[{"provider":"p","requests":2,"input_tokens":3,"output_tokens":4,"cache_read_tokens":5,"cache_write_tokens":6,"cost":0.5,"estimated":1}]}`
-	if _, err := s.write.Exec(`INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at, engine, status, exit_code,
+	if _,
+		err := s.write.Exec(
+		`INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at, engine, status, exit_code,
 		duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written, disk_used, truncated, events, models, error)
 		SELECT value->>'id', 'in_1', 'owner', 'h', 'python', '{}', 1, 'native', 'limited', 137, value->>'duration', value->>'limit_hit',
 		value->>'cpu', value->>'memory', 3, 4, 5, 1, value->'events', value->'models', '' FROM json_each(?)`, "["+row+"]"); err != nil {
@@ -356,11 +358,15 @@ func TestFormOfExecutions(t *testing.T) {
 	}
 	got, err := s.Get(t.Context(), "ex_old")
 	want := store.Execution{
-		ID: "ex_old", Instance: "in_1", Owner: got.Owner, CodeHash: "h", Language: "python", Engine: "native", Status: cove.StatusLimited,
+		ID: "ex_old", Instance: "in_1", Owner: got.Owner, CodeHash: "h", Language: "python", Engine: "native",
+		Status:   cove.StatusLimited,
 		ExitCode: 137, Limit: cove.LimitOOM, Duration: 1500 * time.Millisecond,
-		Usage:  cove.Usage{CPUTime: 12500 * time.Microsecond, MemoryPeak: 7<<20 + 1<<18, PIDsPeak: 3, BytesWritten: 4, DiskUsed: 5},
-		Models: []model.ProviderUsage{{Provider: "p", Usage: model.Usage{Requests: 2, Input: 3, Output: 4, CacheRead: 5, CacheWrite: 6, Cost: 0.5, Estimated: 1}}},
-		Events: []detect.Event{{Rule: "r", Severity: detect.High, Line: 2, Detail: "d"}}, Truncated: true, CreatedAt: time.UnixMicro(1).UTC(),
+		Usage: cove.Usage{CPUTime: 12500 * time.Microsecond, MemoryPeak: 7<<20 + 1<<18, PIDsPeak: 3,
+			BytesWritten: 4, DiskUsed: 5},
+		Models: []model.ProviderUsage{{Provider: "p", Usage: model.Usage{Requests: 2, Input: 3, Output: 4, CacheRead: 5,
+			CacheWrite: 6, Cost: 0.5, Estimated: 1}}},
+		Events: []detect.Event{{Rule: "r", Severity: detect.High, Line: 2, Detail: "d"}}, Truncated: true,
+		CreatedAt: time.UnixMicro(1).UTC(),
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v (%v)", got, want, err)
@@ -370,7 +376,8 @@ func TestFormOfExecutions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var same int
-	if err := s.read.QueryRow(`SELECT count(*) FROM executions a, executions b WHERE a.id = 'ex_old' AND b.id = 'ex_new' AND a.duration = b.duration
+	if err := s.read.QueryRow(
+		`SELECT count(*) FROM executions a, executions b WHERE a.id = 'ex_old' AND b.id = 'ex_new' AND a.duration = b.duration
 		AND a.cpu_time_ms = b.cpu_time_ms AND a.memory_peak_mb = b.memory_peak_mb AND json(a.events) = json(b.events) AND json(a.models) = json(b.models)`).Scan(&same); err != nil || same != 1 {
 		t.Errorf("a record is not written as it was read (%d, %v)", same, err)
 	}
@@ -397,8 +404,7 @@ func TestFormOfRuns(t *testing.T) {
 	}
 }
 
-// writeForever appends and acknowledges on stdout each write that the store
-// has acknowledged.
+// writeForever appends and acknowledges on stdout each write that the store has acknowledged.
 func writeForever(dir string) {
 	ctx := context.Background()
 	s, err := Open(ctx, filepath.Join(dir, "cove.db"))
@@ -424,8 +430,7 @@ func writeForever(dir string) {
 	}
 }
 
-// TestKill kills a writing process at random moments. Whatever it had
-// acknowledged is there, and the chain holds.
+// TestKill kills a writing process at random moments. Whatever it had acknowledged is there, and the chain holds.
 func TestKill(t *testing.T) {
 	rounds := 12
 	if testing.Short() {

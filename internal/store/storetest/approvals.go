@@ -12,13 +12,13 @@ import (
 )
 
 func approvalOf(s approval.Subject, who cove.Principal) approval.Approval {
-	return approval.Approval{ID: cove.NewApprovalID(), Policy: "digest", Subject: s, Rule: "policy.yaml:3", Who: who, Time: epoch, Until: epoch.Add(time.Hour)}
+	return approval.Approval{ID: cove.NewApprovalID(), Policy: "digest", Subject: s, Rule: "policy.yaml:3", Who: who,
+		Time: epoch, Until: epoch.Add(time.Hour)}
 }
 
 var place = approval.Subject{Host: "api.example.com", Port: 443, Method: "POST", Path: "/v1/items"}
 
-// approvals: one counts for its policy, its subject, its person and its time,
-// until it is revoked.
+// approvals: one counts for its policy, its subject, its person and its time, until it is revoked.
 func approvals(t *testing.T, open Open) {
 	dir := t.TempDir()
 	s, other := at(t, open, dir), at(t, open, dir)
@@ -38,12 +38,18 @@ func approvals(t *testing.T, open Open) {
 		{"another policy", "other", nil, []cove.Principal{cove.MachineOwner()}, epoch, false},
 		{"another person", "digest", nil, []cove.Principal{cove.KeyHolder("x")}, epoch, false},
 		{"nobody", "digest", nil, nil, epoch, false},
-		{"another host", "digest", func(s *approval.Subject) { s.Host = "example.com" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
-		{"another port", "digest", func(s *approval.Subject) { s.Port = 80 }, []cove.Principal{cove.MachineOwner()}, epoch, false},
-		{"another method", "digest", func(s *approval.Subject) { s.Method = "GET" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
-		{"every method", "digest", func(s *approval.Subject) { s.Method = "" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
-		{"another path", "digest", func(s *approval.Subject) { s.Path = "/" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
-		{"an address", "digest", func(s *approval.Subject) { s.Address = "10.0.0.7" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"another host", "digest", func(s *approval.Subject) { s.Host = "example.com" },
+			[]cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"another port", "digest", func(s *approval.Subject) { s.Port = 80 },
+			[]cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"another method", "digest", func(s *approval.Subject) { s.Method = "GET" },
+			[]cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"every method", "digest", func(s *approval.Subject) { s.Method = "" },
+			[]cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"another path", "digest", func(s *approval.Subject) { s.Path = "/" },
+			[]cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"an address", "digest", func(s *approval.Subject) { s.Address = "10.0.0.7" },
+			[]cove.Principal{cove.MachineOwner()}, epoch, false},
 	} {
 		about := place
 		if c.about != nil {
@@ -83,7 +89,8 @@ func approvals(t *testing.T, open Open) {
 	wantCode(t, other.Revoke(t.Context(), "key:x", again.ID), cove.NotFound)
 	must(t, other.Revoke(t.Context(), "", again.ID))
 	wantCode(t, s.Revoke(t.Context(), "", again.ID), cove.NotFound)
-	if ok, err := s.Approved(t.Context(), "digest", place, []cove.Principal{cove.MachineOwner()}, epoch); err != nil || ok {
+	if ok, err := s.Approved(t.Context(), "digest", place, []cove.Principal{cove.MachineOwner()},
+		epoch); err != nil || ok {
 		t.Errorf("revoked, and found: %v, %v", ok, err)
 	}
 }
@@ -92,7 +99,8 @@ func approvals(t *testing.T, open Open) {
 func approvalsAreBounded(t *testing.T, open Open) {
 	s := start(t, open)
 	for i := range store.MaxApprovals {
-		must(t, s.Approve(t.Context(), approvalOf(approval.Subject{Host: fmt.Sprint("h", i, ".example.com"), Port: 443}, cove.MachineOwner())))
+		must(t, s.Approve(t.Context(), approvalOf(approval.Subject{Host: fmt.Sprint("h", i, ".example.com"), Port: 443},
+			cove.MachineOwner())))
 	}
 	late := approvalOf(place, cove.MachineOwner())
 	wantCode(t, s.Approve(t.Context(), late), cove.TooLarge)

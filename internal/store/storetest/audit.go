@@ -11,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// verified checks that the chain holds, and that the verification says of
-// which records.
+// verified checks that the chain holds, and that the verification says of which records.
 func verified(t *testing.T, s store.Store) {
 	t.Helper()
 	v, err := s.Verify(t.Context())
@@ -37,7 +36,8 @@ func auditChain(t *testing.T, open Open) {
 	s := start(t, open)
 	verified(t, s)
 	for i := range 20 {
-		must(t, s.Append(t.Context(), store.Record{Seq: 999, Hash: "ignored", Time: epoch.Add(time.Duration(-i) * time.Hour), Who: "local",
+		must(t, s.Append(t.Context(), store.Record{Seq: 999, Hash: "ignored",
+			Time: epoch.Add(time.Duration(-i) * time.Hour), Who: "local",
 			Action: "execute", Object: fmt.Sprint("ex_", i), Verdict: "allow", Detail: strings.Repeat("x", 2*store.MaxDetail)}))
 	}
 	verified(t, s)
@@ -61,7 +61,8 @@ func auditChain(t *testing.T, open Open) {
 func auditQuery(t *testing.T, open Open) {
 	s := start(t, open)
 	for i, action := range []string{"start", "execute", "kill", "execute"} {
-		must(t, s.Append(t.Context(), store.Record{Time: epoch.Add(time.Duration(i) * time.Minute), Who: []string{"local", "key:ci"}[i%2], Action: action, Object: fmt.Sprint("o", i%2), Verdict: []string{"ok", "deny"}[i/2]}))
+		must(t, s.Append(t.Context(), store.Record{Time: epoch.Add(time.Duration(i) * time.Minute), Who: []string{"local",
+			"key:ci"}[i%2], Action: action, Object: fmt.Sprint("o", i%2), Verdict: []string{"ok", "deny"}[i/2]}))
 	}
 	for _, c := range []struct {
 		name string
@@ -76,7 +77,8 @@ func auditQuery(t *testing.T, open Open) {
 		{"verdict", store.AuditQuery{Limit: 10, Verdict: "deny"}, []int64{4, 3}},
 		{"since", store.AuditQuery{Limit: 10, Since: epoch.Add(2 * time.Minute)}, []int64{4, 3}},
 		{"until", store.AuditQuery{Limit: 10, Until: epoch.Add(2 * time.Minute)}, []int64{2, 1}},
-		{"together", store.AuditQuery{Limit: 10, Action: "execute", Object: "o1", Verdict: "ok", Since: epoch, Until: epoch.Add(time.Hour)}, []int64{2}},
+		{"together", store.AuditQuery{Limit: 10, Action: "execute", Object: "o1", Verdict: "ok", Since: epoch,
+			Until: epoch.Add(time.Hour)}, []int64{2}},
 		{"nothing", store.AuditQuery{Limit: 10, Action: "execute' OR '1"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -93,8 +95,7 @@ func auditQuery(t *testing.T, open Open) {
 	wantCode(t, err, cove.InvalidArgument)
 }
 
-// auditPages: each record is on one page, whatever arrives meanwhile, and the
-// page that ends the log says so.
+// auditPages: each record is on one page, whatever arrives meanwhile, and the page that ends the log says so.
 func auditPages(t *testing.T, open Open) {
 	for _, n := range []int{0, 1, 2, 3, 4, 7} {
 		s := start(t, open)

@@ -20,8 +20,10 @@ const plenty = 10_000
 
 func aDecision(change func(*decision.Decision)) decision.Decision {
 	d := decision.Decision{
-		Time: epoch, Execution: "ex_1", Sandbox: "sb_1", Client: "local", Entry: "transparent", Protocol: decision.ProtocolHTTPS, Host: "api.example.com", Port: 443, Method: "GET", Path: "/v1",
-		Verdict: decision.Allow, Stage: decision.StageUpstream, Rule: "--allow api.example.com", Reason: "it is allowed", Remedy: "none", Status: 200,
+		Time: epoch, Execution: "ex_1", Sandbox: "sb_1", Client: "local", Entry: "transparent",
+		Protocol: decision.ProtocolHTTPS, Host: "api.example.com", Port: 443, Method: "GET", Path: "/v1",
+		Verdict: decision.Allow, Stage: decision.StageUpstream, Rule: "--allow api.example.com", Reason: "it is allowed",
+		Remedy: "none", Status: 200,
 		Sent: 1, Received: 2, Duration: 0.25, Count: 1,
 	}
 	if change != nil {
@@ -87,7 +89,8 @@ func decisionQuery(t *testing.T, open Open) {
 		{"verdict", store.DecisionQuery{Limit: 10, Verdict: decision.Deny}, []int64{3, 2}},
 		{"since is inclusive", store.DecisionQuery{Limit: 10, Since: epoch.Add(2 * time.Minute)}, []int64{4, 3}},
 		{"until is exclusive", store.DecisionQuery{Limit: 10, Until: epoch.Add(2 * time.Minute)}, []int64{2, 1}},
-		{"together", store.DecisionQuery{Limit: 10, Execution: "ex_0", Host: "h1", Verdict: decision.Deny, Since: epoch, Until: epoch.Add(time.Hour)}, []int64{3}},
+		{"together", store.DecisionQuery{Limit: 10, Execution: "ex_0", Host: "h1", Verdict: decision.Deny, Since: epoch,
+			Until: epoch.Add(time.Hour)}, []int64{3}},
 		{"nothing", store.DecisionQuery{Limit: 10, Host: "h1' OR '1"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -166,7 +169,8 @@ func decisionsAfter(t *testing.T, open Open) {
 	after(2, 10, 3)
 	after(3, 10)
 	after(-1, 1, 1)
-	must(t, s.AppendDecisions(t.Context(), plenty, aDecision(func(d *decision.Decision) { d.Client = "key:ci" }), aDecision(nil)))
+	must(t, s.AppendDecisions(t.Context(), plenty, aDecision(func(d *decision.Decision) { d.Client = "key:ci" }),
+		aDecision(nil)))
 	for client, want := range map[string]int64{"key:ci": 4, "local": 5} {
 		if all, err := s.DecisionsAfter(t.Context(), client, 3, 10); err != nil || len(all) != 1 || all[0].Seq != want {
 			t.Errorf("of %s after 3: %+v, %v; want %d", client, all, err, want)
@@ -174,8 +178,7 @@ func decisionsAfter(t *testing.T, open Open) {
 	}
 }
 
-// decisionsAreBounded: whatever comes, only the newest stay, and no number is
-// given twice.
+// decisionsAreBounded: whatever comes, only the newest stay, and no number is given twice.
 func decisionsAreBounded(t *testing.T, open Open) {
 	s := start(t, open)
 	for i := range 10 {
@@ -196,12 +199,14 @@ func decisionsArePruned(t *testing.T, open Open) {
 	s := start(t, open)
 	for i := range 5 {
 		// Recorded in the order of their ends, begun in another.
-		must(t, s.AppendDecisions(t.Context(), plenty, aDecision(func(d *decision.Decision) { d.Time = epoch.Add(time.Duration(i*3%5) * time.Minute) })))
+		must(t, s.AppendDecisions(t.Context(), plenty,
+			aDecision(func(d *decision.Decision) { d.Time = epoch.Add(time.Duration(i*3%5) * time.Minute) })))
 	}
 	_, err := s.Prune(t.Context(), epoch.Add(2*time.Minute))
 	must(t, err)
 	left := decisions(t, s, store.DecisionQuery{Limit: 10})
-	if len(left) != 3 || slices.ContainsFunc(left, func(d decision.Decision) bool { return d.Time.Before(epoch.Add(2 * time.Minute)) }) {
+	if len(left) != 3 ||
+		slices.ContainsFunc(left, func(d decision.Decision) bool { return d.Time.Before(epoch.Add(2 * time.Minute)) }) {
 		t.Errorf("left: %+v", left)
 	}
 	_, err = s.Prune(t.Context(), epoch.Add(time.Hour))
@@ -221,7 +226,8 @@ func decisionsOfTwo(t *testing.T, open Open) {
 	for _, s := range []store.Store{a, b} {
 		writing.Go(func() {
 			for range each {
-				if err := s.AppendDecisions(t.Context(), plenty, slices.Repeat([]decision.Decision{aDecision(nil)}, batch)...); err != nil {
+				if err := s.AppendDecisions(t.Context(), plenty,
+					slices.Repeat([]decision.Decision{aDecision(nil)}, batch)...); err != nil {
 					t.Error(err)
 				}
 			}

@@ -55,7 +55,8 @@ func listFilters(t *testing.T, open Open) {
 		{"label and language", store.Query{Labels: map[string]string{"who": "b"}, Language: "python"}, ""},
 		{"since is inclusive", store.Query{Since: epoch.Add(2 * time.Minute)}, "dc"},
 		{"until is exclusive", store.Query{Until: epoch.Add(2 * time.Minute)}, "ba"},
-		{"a range in another zone", store.Query{Since: epoch.Add(time.Minute).In(time.FixedZone("", 3600)), Until: epoch.Add(3 * time.Minute)}, "cb"},
+		{"a range in another zone", store.Query{Since: epoch.Add(time.Minute).In(time.FixedZone("", 3600)),
+			Until: epoch.Add(3 * time.Minute)}, "cb"},
 		{"unknown language", store.Query{Language: "' OR 1=1 --"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -149,7 +150,8 @@ func malformedCursor(t *testing.T, open Open) {
 	if _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1, Cursor: log.Next}); err != nil {
 		t.Error(err)
 	}
-	for _, c := range []string{"x", "-1", "0", good + "A", good[:len(good)-1], log.Next, "B" + good[1:], "' OR 1=1", "\x00", strings.Repeat("A", 1<<16), good + "="} {
+	for _, c := range []string{"x", "-1", "0", good + "A", good[:len(good)-1], log.Next, "B" + good[1:], "' OR 1=1",
+		"\x00", strings.Repeat("A", 1<<16), good + "="} {
 		_, err := s.List(t.Context(), store.Query{Limit: 1, Cursor: c})
 		wantCode(t, err, cove.InvalidArgument)
 		if c != log.Next {

@@ -22,7 +22,8 @@ func runs(t *testing.T, open Open) {
 	whole := run("claude")
 	whole.Version, whole.Model, whole.Profile, whole.Prompt = "1.2.3", "m", "p", "'; DROP TABLE \u00e9"
 	whole.Sandbox, whole.SandboxName, whole.Directory, whole.Bind = "sb_1", "brave-otter", "/d", true
-	whole.Spec = store.RunSpec{Own: true, Keep: true, Dir: "/tmp/x", Schema: []byte(`{"type":"object"}`), Deadline: epoch.Add(time.Hour), Terminal: "t1"}
+	whole.Spec = store.RunSpec{Own: true, Keep: true, Dir: "/tmp/x", Schema: []byte(`{"type":"object"}`),
+		Deadline: epoch.Add(time.Hour), Terminal: "t1"}
 	must(t, s.AddRun(t.Context(), whole))
 	wantConflict(t, "a known id", s.AddRun(t.Context(), whole))
 	is := func(s store.Store, want store.Run) {
@@ -41,7 +42,8 @@ func runs(t *testing.T, open Open) {
 			t.Errorf("to be changed is %+v, want %+v", *r, whole)
 		}
 		r.Status, r.ExitCode, r.Result, r.Session = store.RunSucceeded, new(0), "done", "s"
-		r.Usage = message.AgentUsage{InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.5, Duration: 6, Turns: 7}
+		r.Usage = message.AgentUsage{InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.5,
+			Duration: 6, Turns: 7}
 		r.Changes = []store.FileChange{{Path: "a", Change: "added", Added: 1}}
 		r.Error, r.Limit, r.EndedAt = &store.Failure{Code: "internal", Error: "x"}, "oom", new(end.Add(time.Nanosecond))
 		whole, whole.EndedAt = *r, &end

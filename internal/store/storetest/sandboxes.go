@@ -45,18 +45,24 @@ func sandboxes(t *testing.T, open Open) {
 	whole.Reason = "'; DROP TABLE \u00e9"
 	whole.Spec = store.SandboxSpec{
 		Spec: cove.Spec{
-			Engine: "native", Image: "debian:stable", Profile: "p", Agent: "a", Path: "/opt/a/bin", Screen: []string{"a", "--screen"}, Bind: "/bound",
+			Engine: "native", Image: "debian:stable", Profile: "p", Agent: "a", Path: "/opt/a/bin",
+			Screen: []string{"a", "--screen"}, Bind: "/bound",
 			Layers: []cove.Layer{{Name: "robot/1.0.0", Target: "/opt/robot"}},
 			Shape: cove.Shape{
-				Isolation: cove.IsolationMicroVM, User: cove.User{UID: 1001, Name: "u", Home: "/home/u", Shell: "/bin/bash"}, Lifetime: cove.LifetimeDetached,
-				Limits: cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9},
+				Isolation: cove.IsolationMicroVM, User: cove.User{UID: 1001, Name: "u", Home: "/home/u", Shell: "/bin/bash"},
+				Lifetime: cove.LifetimeDetached,
+				Limits: cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7,
+					Stderr: 8, Timeout: 9},
 			},
 			Network: &cove.Network{
-				Enabled: true, Credentials: []string{"github"}, Allow: []string{"a.test"}, Policies: []cove.PolicyText{{Source: "p.yaml", Text: "rules: []"}},
+				Enabled: true, Credentials: []string{"github"}, Allow: []string{"a.test"},
+				Policies:  []cove.PolicyText{{Source: "p.yaml", Text: "rules: []"}},
 				Providers: []string{"anthropic"}, Budget: cove.Budget{Requests: 3, Cost: 0.5},
 			},
-			WorkDir: cove.Workspace, Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
-			AllowPR: true, SSHAgent: "/s", Git: &cove.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
+			WorkDir: cove.Workspace, Env: map[string]string{"A": "b"},
+			Mounts:  []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
+			AllowPR: true, SSHAgent: "/s", Git: &cove.GitIdentity{Name: "Ada", Email: "ada@example.com"},
+			Labels: map[string]string{"k": "v"},
 		},
 		Digest:  "sha256:1",
 		Changes: []store.NetworkChange{{Allow: []string{"b.test"}}},
@@ -90,7 +96,9 @@ func sandboxes(t *testing.T, open Open) {
 	whole.Name, whole.Spec.Labels = "other", map[string]string{"k": "w"}
 	has(s, whole, plain)
 	refused := errors.New("refused")
-	if err := s.ChangeSandbox(t.Context(), whole.ID, func(b *store.Sandbox) error { b.Name = "x"; return refused }); !errors.Is(err, refused) && !strings.Contains(err.Error(), "refused") {
+	if err := s.ChangeSandbox(t.Context(), whole.ID,
+		func(b *store.Sandbox) error { b.Name = "x"; return refused }); !errors.Is(err, refused) &&
+		!strings.Contains(err.Error(), "refused") {
 		t.Errorf("a change that is refused: %v", err)
 	}
 	has(s, whole, plain)
@@ -135,7 +143,8 @@ func sandboxes(t *testing.T, open Open) {
 
 func sandboxNames(t *testing.T, open Open) {
 	s := at(t, open, t.TempDir())
-	mine, theirs, second := lasting("same", cove.MachineOwner()), lasting("same", cove.KeyHolder("ci")), lasting("second", cove.MachineOwner())
+	mine, theirs, second := lasting("same", cove.MachineOwner()), lasting("same", cove.KeyHolder("ci")),
+		lasting("second", cove.MachineOwner())
 	must(t, s.AddSandbox(t.Context(), mine, 0))
 	must(t, s.AddSandbox(t.Context(), theirs, 0)) // names are each client's own
 	must(t, s.AddSandbox(t.Context(), second, 0))
@@ -143,7 +152,8 @@ func sandboxNames(t *testing.T, open Open) {
 	again := lasting("third", cove.MachineOwner())
 	again.ID = mine.ID
 	wantConflict(t, "an id again", s.AddSandbox(t.Context(), again, 0))
-	wantConflict(t, "renamed to a name that is taken", s.ChangeSandbox(t.Context(), second.ID, func(b *store.Sandbox) error { b.Name = "same"; return nil }))
+	wantConflict(t, "renamed to a name that is taken",
+		s.ChangeSandbox(t.Context(), second.ID, func(b *store.Sandbox) error { b.Name = "same"; return nil }))
 	if got, err := s.Sandbox(t.Context(), second.ID); err != nil || got.Name != "second" {
 		t.Errorf("then it is %+v, %v", got, err)
 	}
@@ -160,8 +170,7 @@ func sandboxesAreBounded(t *testing.T, open Open) {
 	must(t, s.AddSandbox(t.Context(), lasting("c", cove.MachineOwner()), 2))
 }
 
-// sandboxStates: whatever state one is in and whichever it is taken for, what
-// happens is what cove's table has.
+// sandboxStates: whatever state one is in and whichever it is taken for, what happens is what cove's table has.
 func sandboxStates(t *testing.T, open Open) {
 	s := at(t, open, t.TempDir())
 	for _, is := range cove.States {
@@ -186,8 +195,7 @@ func sandboxStates(t *testing.T, open Open) {
 	}
 }
 
-// sandboxMovesOnce: of many who move one at the same time, over two openings of
-// the store, one does.
+// sandboxMovesOnce: of many who move one at the same time, over two openings of the store, one does.
 func sandboxMovesOnce(t *testing.T, open Open) {
 	dir := t.TempDir()
 	one, two := at(t, open, dir), at(t, open, dir)

@@ -83,11 +83,14 @@ func at(t *testing.T, open Open, dir string) store.Store {
 
 func execution() store.Execution {
 	return store.Execution{
-		ID: cove.NewExecutionID(), Language: "python", Engine: "native", Status: cove.StatusRunning, ExitCode: -1, CreatedAt: epoch,
-		Instance: cove.NewInstanceID(), Owner: cove.MachineOwner(), CodeHash: strings.Repeat("ab", 32),
+		ID: cove.NewExecutionID(), Language: "python", Engine: "native", Status: cove.StatusRunning, ExitCode: -1,
+		CreatedAt: epoch,
+		Instance:  cove.NewInstanceID(), Owner: cove.MachineOwner(), CodeHash: strings.Repeat("ab", 32),
 		Spec: cove.Spec{
-			Engine: "native", Image: "debian:stable", Labels: map[string]string{"k": "v'; DROP TABLE"}, Network: &cove.Network{Enabled: true, Allow: []string{"a.test"}},
-			Shape: cove.Shape{Isolation: cove.IsolationContainer, User: cove.CodeUser, Limits: cove.Limits{Memory: 1, CPUs: 0.5}},
+			Engine: "native", Image: "debian:stable", Labels: map[string]string{"k": "v'; DROP TABLE"},
+			Network: &cove.Network{Enabled: true, Allow: []string{"a.test"}},
+			Shape: cove.Shape{Isolation: cove.IsolationContainer, User: cove.CodeUser,
+				Limits: cove.Limits{Memory: 1, CPUs: 0.5}},
 		},
 	}
 }
@@ -96,8 +99,10 @@ func finished(e store.Execution) store.Execution {
 	end := e.CreatedAt.Add(1500 * time.Millisecond)
 	e.Status, e.ExitCode, e.Duration, e.FinishedAt = cove.StatusCompleted, 3, 1500*time.Millisecond, &end
 	e.Output, e.Stderr, e.Truncated, e.Limit = "out\n", "err\n", true, "output"
-	e.Models = []model.ProviderUsage{{Provider: "p", Usage: model.Usage{Requests: 2, Input: 3, Output: 4, CacheRead: 5, CacheWrite: 6, Cost: 0.5, Estimated: 1}}}
-	e.Usage = cove.Usage{CPUTime: 12500 * time.Microsecond, MemoryPeak: 7<<20 + 1<<18, PIDsPeak: 3, BytesWritten: 8, DiskUsed: 4096}
+	e.Models = []model.ProviderUsage{{Provider: "p", Usage: model.Usage{Requests: 2, Input: 3, Output: 4, CacheRead: 5,
+		CacheWrite: 6, Cost: 0.5, Estimated: 1}}}
+	e.Usage = cove.Usage{CPUTime: 12500 * time.Microsecond, MemoryPeak: 7<<20 + 1<<18, PIDsPeak: 3, BytesWritten: 8,
+		DiskUsed: 4096}
 	e.Events = []detect.Event{{Rule: "nsenter", Severity: "high", Line: 2, Detail: "enters namespaces"}}
 	return e
 }

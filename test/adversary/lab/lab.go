@@ -1,11 +1,9 @@
 //go:build linux
 
-// Package lab owns an internet for tests: a network namespace in which public
-// addresses, private ones and those of a cloud's metadata are local, with a
-// resolver and origins that remember what reached them, and a look at every
-// packet that arrives. The test itself, and the Cove under test, run in another
-// namespace, whose default routes lead there; so whatever would leave a real
-// machine is seen.
+// Package lab owns an internet for tests: a network namespace in which public addresses, private ones and those of a
+// cloud's metadata are local, with a resolver and origins that remember what reached them, and a look at every packet
+// that arrives. The test itself, and the Cove under test, run in another namespace, whose default routes lead there; so
+// whatever would leave a real machine is seen.
 package lab
 
 import (
@@ -28,9 +26,8 @@ import (
 // inside is set in the process that has network namespaces of its own.
 const inside = "COVE_TEST_LAB"
 
-// Main is TestMain for packages that use the lab: it runs the tests in a
-// network namespace of their own, where it may make one, and returns what to
-// exit with.
+// Main is TestMain for packages that use the lab: it runs the tests in a network namespace of their own, where it may
+// make one, and returns what to exit with.
 func Main(m *testing.M) int {
 	if os.Geteuid() != 0 || os.Getenv(inside) != "" {
 		return m.Run()
@@ -49,8 +46,7 @@ func Main(m *testing.M) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// Addresses of the lab. Documentation ranges would do for policies, but not for
-// clients that know them.
+// Addresses of the lab. Documentation ranges would do for policies, but not for clients that know them.
 var (
 	Web4     = netip.MustParseAddr("93.184.216.34") // of every name that is not said otherwise
 	Web6     = netip.MustParseAddr("2606:2800:220:1::34")
@@ -125,7 +121,8 @@ func cable(ns netns.NsHandle) error {
 	defer here.Close()
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = "uplink"
-	if err := here.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: cableName, PeerNamespace: netlink.NsFd(int(ns))}); err != nil {
+	if err := here.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: cableName,
+		PeerNamespace: netlink.NsFd(int(ns))}); err != nil {
 		return err
 	}
 	public := append([]netip.Addr{Web4, Web6, Evil4, Evil6, Nowhere, Resolver, Private, ByAddress4, ByAddress6}, Others...)

@@ -27,7 +27,10 @@ func (i *Internet) serveNames(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { w.WriteMsg(i.answer(q)) })}
+	s := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter,
+		q *dns.Msg) {
+		w.WriteMsg(i.answer(q))
+	})}
 	done := make(chan struct{})
 	go func() { defer close(done); s.ActivateAndServe() }()
 	t.Cleanup(func() { pc.Close(); <-done })
@@ -56,7 +59,8 @@ func (i *Internet) answer(q *dns.Msg) *dns.Msg {
 	}
 	owner := asked.Name
 	if alias := aliases[name]; alias != "" {
-		a.Answer = append(a.Answer, &dns.CNAME{Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeCNAME, Class: dns.ClassINET}, Target: alias + "."})
+		a.Answer = append(a.Answer, &dns.CNAME{Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeCNAME, Class: dns.ClassINET},
+			Target: alias + "."})
 		owner = alias + "."
 	}
 	for _, address := range found {

@@ -56,8 +56,7 @@ type Request struct {
 // String is "GET host/path", as far as a request has these.
 func (r Request) String() string { return r.Method + " " + r.Host + r.Target }
 
-// Open makes an internet for one test, which is over when the test is. There is
-// one at a time.
+// Open makes an internet for one test, which is over when the test is. There is one at a time.
 func Open(t testing.TB) *Internet {
 	t.Helper()
 	if why := Missing(); why != "" {
@@ -66,7 +65,8 @@ func Open(t testing.TB) *Internet {
 	if _, err := world(); err != nil {
 		t.Fatal("the lab: ", err)
 	}
-	i := &Internet{pages: map[string]http.HandlerFunc{}, sites: map[string]http.Handler{}, names: map[string][]netip.Addr{}, leaves: map[string]*tls.Certificate{}}
+	i := &Internet{pages: map[string]http.HandlerFunc{}, sites: map[string]http.Handler{},
+		names: map[string][]netip.Addr{}, leaves: map[string]*tls.Certificate{}}
 	i.certify(t)
 	i.watch(t)
 	i.serveNames(t)
@@ -107,7 +107,8 @@ func (i *Internet) leaf(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := i.leaves[h.ServerName]; c != nil {
 		return c, nil
 	}
-	template := &x509.Certificate{NotBefore: i.authority.NotBefore, NotAfter: i.authority.NotAfter, DNSNames: []string{h.ServerName}}
+	template := &x509.Certificate{NotBefore: i.authority.NotBefore, NotAfter: i.authority.NotAfter,
+		DNSNames: []string{h.ServerName}}
 	if h.ServerName == "" {
 		template.DNSNames = nil
 		if a, ok := h.Conn.LocalAddr().(*net.TCPAddr); ok {
@@ -125,8 +126,7 @@ func (i *Internet) leaf(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// Page says what every origin answers for a path, once the request has been
-// remembered.
+// Page says what every origin answers for a path, once the request has been remembered.
 func (i *Internet) Page(path string, h http.HandlerFunc) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -142,8 +142,7 @@ func (i *Internet) Site(host string, h http.Handler) {
 	i.names[host] = []netip.Addr{Web4, Web6}
 }
 
-// KeyPair is a certificate for a name and its key, as PEM, for origins that are
-// programs.
+// KeyPair is a certificate for a name and its key, as PEM, for origins that are programs.
 func (i *Internet) KeyPair(name string) (certificate, key []byte, err error) {
 	leaf, err := i.leaf(&tls.ClientHelloInfo{ServerName: name})
 	if err != nil {
@@ -153,7 +152,8 @@ func (i *Internet) KeyPair(name string) (certificate, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
 // serveWeb is every origin, on ports 80 (HTTP), 443 and 8443 (TLS or HTTP).
@@ -177,8 +177,7 @@ func (i *Internet) serveWeb(t testing.TB) {
 	}
 }
 
-// either takes HTTP with TLS and without on one port: what a client is denied
-// in one form it may not get in the other.
+// either takes HTTP with TLS and without on one port: what a client is denied in one form it may not get in the other.
 type either struct {
 	net.Listener
 	config *tls.Config
@@ -222,7 +221,8 @@ func (i *Internet) handler(at netip.AddrPort) http.Handler {
 		i.mu.Lock()
 		page, site := i.pages[r.URL.Path], i.sites[r.Host]
 		i.mu.Unlock()
-		seen := Request{At: at, Secure: r.TLS != nil, Proto: r.Proto, Method: r.Method, Host: r.Host, Target: r.RequestURI, Header: r.Header.Clone()}
+		seen := Request{At: at, Secure: r.TLS != nil, Proto: r.Proto, Method: r.Method, Host: r.Host, Target: r.RequestURI,
+			Header: r.Header.Clone()}
 		if r.TLS != nil {
 			seen.Name = r.TLS.ServerName
 		}

@@ -20,9 +20,8 @@ type Packet struct {
 	To       netip.AddrPort // port 0 where the protocol has none
 }
 
-// watch remembers packets that arrive over the cable, whether anybody listens
-// for them or not. Those that a machine sends by itself, to find out who
-// is beside it, are left out.
+// watch remembers packets that arrive over the cable, whether anybody listens for them or not. Those that a machine
+// sends by itself, to find out who is beside it, are left out.
 func (i *Internet) watch(t testing.TB) {
 	t.Helper()
 	f, err := there(func() (*os.File, error) {
@@ -121,8 +120,7 @@ func (i *Internet) Packets() []Packet {
 	return append([]Packet(nil), i.packets...)
 }
 
-// settle sends a packet of its own and waits until it has been seen: then so
-// have those before it.
+// settle sends a packet of its own and waits until it has been seen: then so have those before it.
 func (i *Internet) settle() {
 	i.mu.Lock()
 	i.marks++

@@ -1,5 +1,4 @@
-// Package outcome is what the probe program reports to the adversarial suite:
-// one JSON line per attempt.
+// Package outcome is what the probe program reports to the adversarial suite: one JSON line per attempt.
 package outcome
 
 // Kind is how an attempt ended, as the attacker saw it.
@@ -15,9 +14,8 @@ const (
 type Result struct {
 	Name    string `json:"name"`
 	Outcome Kind   `json:"outcome"`
-	// Errno is the symbolic errno of a refusal ("EPERM"), "SIGSYS" when a
-	// filter killed the attempt, or an upper-case word for a refusal that is
-	// no errno ("EMPTY": the file opened and held nothing).
+	// Errno is the symbolic errno of a refusal ("EPERM"), "SIGSYS" when a filter killed the attempt, or an upper-case
+	// word for a refusal that is no errno ("EMPTY": the file opened and held nothing).
 	Errno string `json:"errno,omitempty"`
 	// Detail is for the reader; Lines are for oracles.
 	Detail string   `json:"detail,omitempty"`

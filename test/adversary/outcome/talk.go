@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Talk is one connection that a program inside makes, and what it says there:
-// the argument of the attempt "talk". The result's Count is the status of the
-// last HTTP answer, its Lines are the bytes that came back, quoted, and the
-// names in the certificate if there was one.
+// Talk is one connection that a program inside makes, and what it says there: the argument of the attempt "talk". The
+// result's Count is the status of the last HTTP answer, its Lines are the bytes that came back, quoted, and the names
+// in the certificate if there was one.
 type Talk struct {
 	By string `json:"by"` // Direct, Connect, SOCKS or Proxy
 	// To is whom it is for: HOST:PORT, in any spelling. It is looked up as

@@ -178,14 +178,15 @@ func TestOverlay(t *testing.T) {
 
 func TestSubordinateIDs(t *testing.T) {
 	who := account(t)
-	out, err := exec.Command("/usr/bin/unshare", "--user", "--map-root-user", "--map-auto", "cat", "/proc/self/uid_map").CombinedOutput()
-	if has := err == nil && strings.Contains(string(out), "100000"); has != (who != protocol.Root && who != protocol.NoRange && who != protocol.Partial) {
+	out, err := exec.Command("/usr/bin/unshare", "--user", "--map-root-user", "--map-auto", "cat", "/proc/self/uid_map").
+		CombinedOutput()
+	if has := err == nil && strings.Contains(string(out), "100000"); has != (who != protocol.Root &&
+		who != protocol.NoRange && who != protocol.Partial) {
 		t.Errorf("%s: %v: %s", who, err, out)
 	}
 }
 
-// TestIdmappedMount maps a directory of ext4 to other ids, which only root
-// can.
+// TestIdmappedMount maps a directory of ext4 to other ids, which only root can.
 func TestIdmappedMount(t *testing.T) {
 	if account(t) != protocol.Root {
 		t.Skip("idmapped mounts of the root file system are root's to make")
@@ -233,8 +234,7 @@ func TestIdmappedMount(t *testing.T) {
 	}
 }
 
-// TestOOMScore shows the trap of sessions that systemd starts: who has raised
-// the score cannot lower it to zero.
+// TestOOMScore shows the trap of sessions that systemd starts: who has raised the score cannot lower it to zero.
 func TestOOMScore(t *testing.T) {
 	who := account(t)
 	const file = "/proc/self/oom_score_adj"
@@ -242,14 +242,16 @@ func TestOOMScore(t *testing.T) {
 	write(t, file, "1000")
 	defer write(t, file, before)
 	err := os.WriteFile(file, []byte("0"), 0)
-	if trap := who == protocol.Delegated || who == protocol.NoRange || who == protocol.Partial; trap != errors.Is(err, os.ErrPermission) {
+	if trap := who == protocol.Delegated || who == protocol.NoRange ||
+		who == protocol.Partial; trap != errors.Is(err, os.ErrPermission) {
 		t.Errorf("%s, score %s: set 0: %v", who, before, err)
 	}
 }
 
 func TestToolchains(t *testing.T) {
 	account(t)
-	for _, args := range [][]string{{"python3", "--version"}, {"node", "--version"}, {"bash", "--version"}, {"perl", "-v"}, {"ruby", "--version"}} {
+	for _, args := range [][]string{{"python3", "--version"}, {"node", "--version"}, {"bash", "--version"}, {"perl", "-v"},
+		{"ruby", "--version"}} {
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		if err != nil {
 			t.Errorf("%v: %v: %s", args, err, out)

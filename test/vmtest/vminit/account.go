@@ -79,8 +79,7 @@ func (a account) environment() []string {
 	return env
 }
 
-// layOutCgroups makes the slices, services and scopes of accounts, with the
-// controllers systemd gives each.
+// layOutCgroups makes the slices, services and scopes of accounts, with the controllers systemd gives each.
 func layOutCgroups() error {
 	const all, delegable = "+cpuset +cpu +io +memory +pids", "+cpu +memory +pids"
 	if err := enableControllers("", all); err != nil {
@@ -144,8 +143,7 @@ func (a account) emptySession() error {
 	return nil
 }
 
-// delegate gives a control group to somebody: the directory, and the files that
-// the kernel names as safe to give.
+// delegate gives a control group to somebody: the directory, and the files that the kernel names as safe to give.
 func delegate(path string, uid, gid int) error {
 	files, err := os.ReadFile("/sys/kernel/cgroup/delegate")
 	if err != nil {

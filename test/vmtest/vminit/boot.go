@@ -116,8 +116,7 @@ func enterRoot() error {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	// systemd shares every mount; code that forgets to make them private in its
-	// own namespace must be found out here.
+	// systemd shares every mount; code that forgets to make them private in its own namespace must be found out here.
 	return unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, "")
 }
 
@@ -135,7 +134,8 @@ func mountRest() error {
 	}); err != nil {
 		return err
 	}
-	for link, target := range map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1", "/dev/stderr": "fd/2"} {
+	for link, target := range map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "fd/0", "/dev/stdout": "fd/1",
+		"/dev/stderr": "fd/2"} {
 		if err := os.Symlink(target, link); err != nil {
 			return err
 		}
@@ -185,7 +185,8 @@ func applySettings() error {
 		}
 	}
 	// What a machine in use has loaded: more to attack, not only more to use.
-	if out, err := exec.Command("/usr/sbin/modprobe", "-a", "overlay", "loop", "fuse", "tun", "vsock").CombinedOutput(); err != nil {
+	if out, err := exec.Command("/usr/sbin/modprobe", "-a", "overlay", "loop", "fuse", "tun", "vsock").
+		CombinedOutput(); err != nil {
 		return fmt.Errorf("modprobe: %w: %s", err, out)
 	}
 	return nil

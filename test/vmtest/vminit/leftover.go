@@ -36,8 +36,7 @@ func takeInventory() inventory {
 	return inv
 }
 
-// settle gives the processes a step has started a moment to go on their own,
-// and names those that stay.
+// settle gives the processes a step has started a moment to go on their own, and names those that stay.
 func settle() []string {
 	var left []string
 	for range 50 {
@@ -75,8 +74,7 @@ func processes() []string {
 	return left
 }
 
-// parentOf reads the fourth field of a stat file; the second, in parentheses,
-// may hold anything.
+// parentOf reads the fourth field of a stat file; the second, in parentheses, may hold anything.
 func parentOf(stat []byte) int {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 2 {
@@ -86,8 +84,7 @@ func parentOf(stat []byte) int {
 	return ppid
 }
 
-// cleanUp removes control groups and mounts that are not in before, and names
-// them.
+// cleanUp removes control groups and mounts that are not in before, and names them.
 func cleanUp(before inventory) []string {
 	now := takeInventory()
 	var left []string

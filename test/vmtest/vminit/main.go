@@ -1,6 +1,5 @@
-// Command vminit is PID 1 of a test VM: it brings up what a Linux machine with
-// systemd has (file systems, control groups, loopback), runs the steps that the
-// host sends, and powers off when there are no more.
+// Command vminit is PID 1 of a test VM: it brings up what a Linux machine with systemd has (file systems, control
+// groups, loopback), runs the steps that the host sends, and powers off when there are no more.
 package main
 
 import (

@@ -13,8 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/test/vmtest/protocol"
 )
 
-// runStep runs one step to its end, tells emit its output, and removes what it
-// leaves behind.
+// runStep runs one step to its end, tells emit its output, and removes what it leaves behind.
 func runStep(step protocol.Step, emit func([]byte)) protocol.Done {
 	before := takeInventory()
 	read, write, err := os.Pipe()

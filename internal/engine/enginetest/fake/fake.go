@@ -1,9 +1,8 @@
-// Package fake is an engine in memory: sandboxes without processes, kernel or
-// privileges, for tests of everything above the engine contract.
+// Package fake is an engine in memory: sandboxes without processes, kernel or privileges, for tests of everything above
+// the engine contract.
 //
-// A sandbox is the real serving side of the guest protocol at the other end of
-// a pipe, over programs that are Go functions and a tree of files in memory.
-// What it does, it does like the others: it passes enginetest. What it cannot
+// A sandbox is the real serving side of the guest protocol at the other end of a pipe, over programs that are Go
+// functions and a tree of files in memory. What it does, it does like the others: it passes enginetest. What it cannot
 // do is enforce anything against a program that does not cooperate.
 //
 // [Faults] make it go wrong in the ways real engines do.
@@ -34,13 +33,11 @@ type Options struct {
 	Programs map[string]Program
 	// Images are the references that RootfsImage finds.
 	Images []string
-	// Host is where long-lived sandboxes are when no engine has them; nil is one of
-	// the engine's own.
+	// Host is where long-lived sandboxes are when no engine has them; nil is one of the engine's own.
 	Host *Host
 }
 
-// Host is the imaginary machine that engines share, one after the other or at
-// the same time, as processes of Cove do.
+// Host is the imaginary machine that engines share, one after the other or at the same time, as processes of Cove do.
 type Host struct {
 	mu      sync.Mutex
 	lasting map[cove.SandboxID]*Sandbox // bound; had by their engine while it is open
@@ -137,8 +134,7 @@ func (e *Engine) fault() Faults {
 	return e.faults
 }
 
-// LeaveBehind puts items on the imaginary host, as an instance that died
-// would; Sweep removes them.
+// LeaveBehind puts items on the imaginary host, as an instance that died would; Sweep removes them.
 func (e *Engine) LeaveBehind(items ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -147,7 +147,8 @@ func TestOwnPrograms(t *testing.T) {
 	if err := sb.Guest().WriteFile(t.Context(), "/work/main.py", 0o644, []byte("print(1)")); err != nil {
 		t.Fatal(err)
 	}
-	p, err := sb.Guest().Start(t.Context(), guest.ProcessSpec{Args: []string{"python3"}, Dir: "/work", Env: []string{"PATH=/usr/bin"}})
+	p, err := sb.Guest().Start(t.Context(), guest.ProcessSpec{Args: []string{"python3"}, Dir: "/work",
+		Env: []string{"PATH=/usr/bin"}})
 	if err != nil {
 		t.Fatal(err)
 	}

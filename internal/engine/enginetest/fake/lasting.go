@@ -98,8 +98,7 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	return sb, nil
 }
 
-// Pause implements engine.Pauser: the guest does not answer any more. Programs
-// in memory run on.
+// Pause implements engine.Pauser: the guest does not answer any more. Programs in memory run on.
 func (sb *Sandbox) Pause(ctx context.Context) error {
 	if err := sb.fault().Pause; err != nil {
 		return err

@@ -63,8 +63,7 @@ func (p *Process) Getenv(key string) string {
 	return ""
 }
 
-// ReadFile reads a file with the rights of the sandbox's user; relative names
-// begin at the process's directory.
+// ReadFile reads a file with the rights of the sandbox's user; relative names begin at the process's directory.
 func (p *Process) ReadFile(name string) ([]byte, error) { return p.table.files.read(p.path(name)) }
 
 // WriteFile replaces a file likewise.

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// usualPrograms are the commands of every sandbox in memory: as much of each
-// as tests use.
+// usualPrograms are the commands of every sandbox in memory: as much of each as tests use.
 func usualPrograms() map[string]Program {
 	return map[string]Program{
 		"true":   func(*Process) int { return 0 },
@@ -48,8 +47,7 @@ func describe(err error) string {
 	return err.Error()
 }
 
-// copied copies to the output until either side ends; a broken pipe is no
-// error but the end of the program.
+// copied copies to the output until either side ends; a broken pipe is no error but the end of the program.
 func (p *Process) copied(r io.Reader) error {
 	_, err := io.Copy(struct{ io.Writer }{p.Stdout}, r)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
@@ -143,8 +141,7 @@ func mkfifo(p *Process) int {
 	return 0
 }
 
-// printf knows %s, \n and \0, and repeats its format as long as there are
-// arguments.
+// printf knows %s, \n and \0, and repeats its format as long as there are arguments.
 func printf(p *Process) int {
 	if len(p.Args) < 2 {
 		return p.fail(errors.New("no format"))

@@ -10,10 +10,9 @@ import (
 	"syscall"
 )
 
-// The shell of sandboxes in memory knows simple commands, joined by ; newline
-// & && and ||, with quotes, variables, $1 "$@" $$ $?, redirections to files
-// and >&2, and the builtins : cd exit export kill read. Anything else is an
-// error, not a guess.
+// The shell of sandboxes in memory knows simple commands, joined by ; newline & && and ||, with quotes, variables, $1
+// "$@" $$ $?, redirections to files and >&2, and the builtins : cd exit export kill read. Anything else is an error,
+// not a guess.
 
 // sh is "sh -c SCRIPT [NAME [ARG]...]" or "sh FILE [ARG]...".
 func sh(p *Process) int {
@@ -90,8 +89,7 @@ type lexer struct {
 	pos int
 }
 
-// command reads one simple command and the operator that ends it; "" is the
-// end of the script.
+// command reads one simple command and the operator that ends it; "" is the end of the script.
 func (l *lexer) command() (words []word, op string, err error) {
 	for l.pos < len(l.src) {
 		rest := l.src[l.pos:]
@@ -185,7 +183,8 @@ func (in *interpreter) variables(s string) string {
 			return out.String()
 		}
 		n := 0
-		for n < len(after) && (after[n] == '_' || after[n] >= '0' && after[n] <= '9' || after[n]|0x20 >= 'a' && after[n]|0x20 <= 'z') {
+		for n < len(after) && (after[n] == '_' || after[n] >= '0' && after[n] <= '9' || after[n]|0x20 >= 'a' &&
+			after[n]|0x20 <= 'z') {
 			n++
 		}
 		switch {
@@ -384,7 +383,8 @@ func (in *interpreter) builtin(c *Process, args []string) (done bool, err error)
 	case "export":
 		for _, kv := range args[1:] {
 			if name, value, ok := strings.Cut(kv, "="); ok {
-				in.p.Env = append(slices.DeleteFunc(slices.Clone(in.p.Env), func(s string) bool { return strings.HasPrefix(s, name+"=") }), name+"="+value)
+				in.p.Env = append(slices.DeleteFunc(slices.Clone(in.p.Env),
+					func(s string) bool { return strings.HasPrefix(s, name+"=") }), name+"="+value)
 			}
 		}
 	case "kill":

@@ -108,8 +108,7 @@ type spot struct {
 	node *node // nil when there is none
 }
 
-// walk follows path as the kernel does; follow says whether a link at its end
-// is followed too.
+// walk follows path as the kernel does; follow says whether a link at its end is followed too.
 func (t *tree) walk(path string, follow bool) (spot, error) {
 	switch {
 	case !strings.HasPrefix(path, "/"), strings.Contains(path, "\x00"):
@@ -293,8 +292,7 @@ func (t *tree) read(path string) ([]byte, error) {
 	return bytes.Clone(s.node.data), nil
 }
 
-// open is a program's way to read: devices are files too. What is endless
-// ends with ctx.
+// open is a program's way to read: devices are files too. What is endless ends with ctx.
 func (t *tree) open(path string, ctx context.Context) (io.Reader, error) {
 	t.mu.Lock()
 	s, err := t.existing(path, true)
@@ -316,8 +314,7 @@ func (z zeroes) Read(p []byte) (int, error) {
 	return len(p), z.ctx.Err()
 }
 
-// executable says what the file at path runs: the program of its name when it
-// is empty, otherwise a script.
+// executable says what the file at path runs: the program of its name when it is empty, otherwise a script.
 func (t *tree) executable(path string) (name, script string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

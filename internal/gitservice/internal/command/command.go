@@ -1,21 +1,18 @@
-// Package command owns the decision which git commands a sandbox may have run
-// for it, where its repository is not inside: the git API's table. It is pure.
+// Package command owns the decision which git commands a sandbox may have run for it, where its repository is not
+// inside: the git API's table. It is pure.
 //
-// Nothing is allowed that is not in the table (table.go), which lists commands,
-// their options, and what kinds of values those take. Options are written out
-// as they are there, without abbreviations; what is not known is refused, so
-// that an option of a newer git is no hole.
+// Nothing is allowed that is not in the table (table.go), which lists commands, their options, and what kinds of values
+// those take. Options are written out as they are there, without abbreviations; what is not known is refused, so that
+// an option of a newer git is no hole.
 //
-// What was judged is what is run: [Parse] answers with arguments written anew
-// from what it understood, in one spelling: each option by itself with its value
-// attached, then revisions, then paths. A path that could be read as something
-// else begins with "./"; a name that is not a branch or tag that the sandbox may
-// see is never left where git would look for one.
+// What was judged is what is run: [Parse] answers with arguments written anew from what it understood, in one spelling:
+// each option by itself with its value attached, then revisions, then paths. A path that could be read as something
+// else begins with "./"; a name that is not a branch or tag that the sandbox may see is never left where git would look
+// for one.
 //
-// Two things are left to the runner of the command, because they need the
-// repository: that the ids in [Command.Objects] belong to commits that the
-// sandbox may see, and that git is shown no branches beside those of the
-// [Context]. Listings are filtered by that.
+// Two things are left to the runner of the command, because they need the repository: that the ids in [Command.Objects]
+// belong to commits that the sandbox may see, and that git is shown no branches beside those of the [Context]. Listings
+// are filtered by that.
 package command
 
 import (
@@ -53,8 +50,7 @@ type Command struct {
 	Args []string
 	Dir  string // where it runs, below the workspace
 	Effect
-	// Config are settings for this command only, key and value, of the
-	// harmless ones (Harmless).
+	// Config are settings for this command only, key and value, of the harmless ones (Harmless).
 	Config [][2]string
 	// Input names the source of its standard input inside: a path, "-" for its
 	// own, or empty for nothing. Args say "-" in either case.
@@ -71,9 +67,8 @@ const (
 	maxBytes = 1 << 20 // of all arguments
 )
 
-// Parse judges arguments of git (without "git" itself). Errors:
-// InvalidArgument where git would say so itself, Forbidden for what this
-// sandbox may not do. Their texts read as git's do after "fatal: ".
+// Parse judges arguments of git (without "git" itself). Errors: InvalidArgument where git would say so itself,
+// Forbidden for what this sandbox may not do. Their texts read as git's do after "fatal: ".
 func Parse(argv []string, c Context) (Command, error) {
 	c.Root = cmp.Or(c.Root, cove.Workspace)
 	c.Dir = path.Clean(c.Dir)
@@ -102,8 +97,7 @@ type Needs struct {
 	NoPager  bool // or no pager
 }
 
-// Describe says what arguments want, without judging values. It is for the
-// sandbox's side.
+// Describe says what arguments want, without judging values. It is for the sandbox's side.
 func Describe(argv []string) (Needs, error) {
 	s, err := split(argv)
 	if err != nil {
@@ -130,8 +124,7 @@ func forbidden(format string, args ...any) *cove.Error {
 	return cove.Errorf(cove.Forbidden, format, args...)
 }
 
-// printable reports whether an argument is text that can be handed to a
-// program and shown in a log.
+// printable reports whether an argument is text that can be handed to a program and shown in a log.
 func printable(s string) bool { return strings.IndexByte(s, 0) < 0 }
 
 // Options returns the options of a command of the table, as they are written.
@@ -160,6 +153,9 @@ func Options(name string) (all []string, ok bool) {
 		}
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b string) int { return strings.Compare(strings.TrimLeft(a, "-"), strings.TrimLeft(b, "-")) })
+	slices.SortFunc(all, func(a, b string) int {
+		return strings.Compare(strings.TrimLeft(a, "-"),
+			strings.TrimLeft(b, "-"))
+	})
 	return all, true
 }

@@ -112,7 +112,8 @@ func TestEveryOption(t *testing.T) {
 			if v.name == "push" && strings.HasPrefix(name, "--force-with") {
 				value = "own"
 			}
-			if strings.Contains(strings.Join(o.names, " "), "create") || name == "-b" && v.name == "checkout" || name == "-B" && v.name == "checkout" {
+			if strings.Contains(strings.Join(o.names, " "), "create") || name == "-b" && v.name == "checkout" || name == "-B" &&
+				v.name == "checkout" {
 				value = "own"
 			}
 			long := strings.HasPrefix(name, "--")
@@ -163,11 +164,13 @@ func TestEveryOption(t *testing.T) {
 	}
 }
 
-// dangerous are options that must never reach git, whatever they are called in
-// the table's commands.
-var dangerous = []string{"--exec", "--upload-pack", "--receive-pack", "--output", "--ext-diff", "--textconv", "--open-files-in-pager", "--git-dir", "--work-tree",
-	"--template", "--separate-git-dir", "--no-index", "--interactive", "--edit-todo", "--gpg-sign", "--show-signature", "--recurse-submodules", "--config-env",
-	"--exec-path", "--namespace", "--batch", "--stdin", "--pathspec-from-file", "--contents", "--ignore-revs-file", "--push-option", "--mirror", "--delete", "--super-prefix"}
+// dangerous are options that must never reach git, whatever they are called in the table's commands.
+var dangerous = []string{"--exec", "--upload-pack", "--receive-pack", "--output", "--ext-diff", "--textconv",
+	"--open-files-in-pager", "--git-dir", "--work-tree",
+	"--template", "--separate-git-dir", "--no-index", "--interactive", "--edit-todo", "--gpg-sign", "--show-signature",
+	"--recurse-submodules", "--config-env",
+	"--exec-path", "--namespace", "--batch", "--stdin", "--pathspec-from-file", "--contents", "--ignore-revs-file",
+	"--push-option", "--mirror", "--delete", "--super-prefix"}
 
 func TestNothingDangerousIsInTheTable(t *testing.T) {
 	for _, v := range verbs() {
@@ -177,23 +180,25 @@ func TestNothingDangerousIsInTheTable(t *testing.T) {
 			}
 		}
 	}
-	for _, key := range []string{"core.editor", "core.pager", "core.fsmonitor", "core.hookspath", "diff.external", "credential.helper", "include.path", "alias.x",
-		"filter.x.clean", "diff.x.textconv", "merge.x.driver", "gpg.program", "core.sshcommand", "core.attributesfile", "url.x.insteadof", "http.proxy", "color.x.y.z"} {
+	for _, key := range []string{"core.editor", "core.pager", "core.fsmonitor", "core.hookspath", "diff.external",
+		"credential.helper", "include.path", "alias.x",
+		"filter.x.clean", "diff.x.textconv", "merge.x.driver", "gpg.program", "core.sshcommand", "core.attributesfile",
+		"url.x.insteadof", "http.proxy", "color.x.y.z"} {
 		if Harmless(key, "true") {
 			t.Errorf("%s is harmless", key)
 		}
 	}
 }
 
-// TestARefusedOptionStaysRefused: whatever allowed arguments stand around it,
-// an option that is not in the table is refused, unless it stands where git
-// takes it for a value or a path.
+// TestARefusedOptionStaysRefused: whatever allowed arguments stand around it, an option that is not in the table is
+// refused, unless it stands where git takes it for a value or a path.
 func TestARefusedOptionStaysRefused(t *testing.T) {
 	allowed := lines(t, "allowed.txt")
 	rapid.Check(t, func(t *rapid.T) {
 		asked, _, _ := strings.Cut(rapid.SampledFrom(allowed).Draw(t, "line"), " => ")
 		words := fields(asked)
-		bad := rapid.SampledFrom(dangerous).Draw(t, "option") + rapid.SampledFrom([]string{"", "=x", "=/etc/passwd"}).Draw(t, "value")
+		bad := rapid.SampledFrom(dangerous).Draw(t, "option") + rapid.SampledFrom([]string{"", "=x", "=/etc/passwd"}).
+			Draw(t, "value")
 		at := rapid.IntRange(0, len(words)).Draw(t, "at")
 		c, err := Parse(slices.Insert(slices.Clone(words), at, bad), where)
 		if err != nil {
@@ -203,8 +208,7 @@ func TestARefusedOptionStaysRefused(t *testing.T) {
 	})
 }
 
-// checkArgs fails when arguments that were allowed hold what git could take for
-// an option that is not in the table.
+// checkArgs fails when arguments that were allowed hold what git could take for an option that is not in the table.
 func checkArgs(t interface{ Errorf(string, ...any) }, c Command) {
 	v := verbs().find(c.Verb)
 	if v == nil {
@@ -257,8 +261,10 @@ func checkArgs(t interface{ Errorf(string, ...any) }, c Command) {
 // TestOnlyWhatIsSeen: a name that is neither the sandbox's branch, nor shared,
 // nor a tag, is left where git looks for revisions by no command.
 func TestOnlyWhatIsSeen(t *testing.T) {
-	suffixes := []string{"", "^", "~2", "^{commit}", "^{/x}", "^!", "^@", ":a.go", "@{1}", "@{u}", "..HEAD", "...main", "^2~3"}
-	prefixes := []string{"", "refs/heads/", "heads/", "origin/", "refs/remotes/origin/", "remotes/origin/", "refs/", "HEAD..", "main...", "^", "refs/tags/", "tags/", "refs/notes/", "+"}
+	suffixes := []string{"", "^", "~2", "^{commit}", "^{/x}", "^!", "^@", ":a.go", "@{1}", "@{u}", "..HEAD",
+		"...main", "^2~3"}
+	prefixes := []string{"", "refs/heads/", "heads/", "origin/", "refs/remotes/origin/", "remotes/origin/", "refs/",
+		"HEAD..", "main...", "^", "refs/tags/", "tags/", "refs/notes/", "+"}
 	for _, v := range verbs() {
 		for _, p := range prefixes {
 			for _, s := range suffixes {
@@ -274,7 +280,8 @@ func TestOnlyWhatIsSeen(t *testing.T) {
 					case "grep", "check-attr": // a text
 						continue
 					}
-					if strings.Contains(a, "secret") && !strings.HasPrefix(a, "./") && !slices.Contains(c.Args[:slices.Index(c.Args, a)], "--") {
+					if strings.Contains(a, "secret") && !strings.HasPrefix(a, "./") &&
+						!slices.Contains(c.Args[:slices.Index(c.Args, a)], "--") {
 						t.Errorf("git %s %s is run as %q", v.name, word, c.Args)
 					}
 				}
@@ -362,7 +369,8 @@ func TestForce(t *testing.T) {
 			t.Errorf("git %s is run as %q, %v, want %q", line, got, err, want)
 		}
 	}
-	for _, line := range []string{"push -f origin main", "push origin +own:main", "push --force-with-lease=main", "push -f origin :own"} {
+	for _, line := range []string{"push -f origin main", "push origin +own:main", "push --force-with-lease=main",
+		"push -f origin :own"} {
 		if c, err := Parse(fields(line), forced); err == nil {
 			t.Errorf("git %s is allowed as %q", line, c.Args)
 		}

@@ -24,10 +24,10 @@ type judge struct {
 	bare    bool // never "--"
 }
 
-// globalOptions are the options before the verb. Those of the pager concern the
-// sandbox's side only.
+// globalOptions are the options before the verb. Those of the pager concern the sandbox's side only.
 var globalOptions = sync.OnceValue(func() map[string]*option {
-	return compile(`-C=<text>; -c=<text>; --no-pager; -P --no-pager; -p --paginate; --no-optional-locks; --no-replace-objects
+	return compile(
+		`-C=<text>; -c=<text>; --no-pager; -P --no-pager; -p --paginate; --no-optional-locks; --no-replace-objects
 	--literal-pathspecs; --glob-pathspecs; --noglob-pathspecs; --icase-pathspecs; --no-advice`)
 })
 
@@ -66,8 +66,7 @@ func (j *judge) globals() error {
 
 func (j *judge) within(dir string) bool { return dir == j.Root || strings.HasPrefix(dir, j.Root+"/") }
 
-// values judges the values of all options, and writes paths so that they are
-// nothing else.
+// values judges the values of all options, and writes paths so that they are nothing else.
 func (j *judge) values() error {
 	for _, g := range j.s.options {
 		if err := j.value(g); err != nil {
@@ -91,7 +90,8 @@ func (j *judge) value(g *given) error {
 		}
 	case enum:
 		if !slices.Contains(g.values, g.value) {
-			return forbidden("option `%s' takes %s here, not '%s'", strings.TrimLeft(g.name(), "-"), strings.Join(g.values, ", "), g.value)
+			return forbidden("option `%s' takes %s here, not '%s'", strings.TrimLeft(g.name(), "-"),
+				strings.Join(g.values, ", "), g.value)
 		}
 	case revision:
 		return j.see(strings.TrimPrefix(strings.TrimPrefix(g.value, "amend:"), "reword:"))
@@ -111,7 +111,8 @@ func (j *judge) see(rev string) error {
 // command writes what was understood.
 func (j *judge) command() Command {
 	v := j.s.verb
-	c := Command{Verb: v.name, Dir: j.Dir, Effect: v.effect, Config: j.config, Objects: j.objects, Pager: j.s.pages(), Input: j.input}
+	c := Command{Verb: v.name, Dir: j.Dir, Effect: v.effect, Config: j.config, Objects: j.objects, Pager: j.s.pages(),
+		Input: j.input}
 	if j.effect != "" {
 		c.Effect = j.effect
 	}

@@ -145,7 +145,8 @@ func (c *Context) logged(name, log, whole string) error {
 		}
 		return c.unseen(whole)
 	}
-	if ok && log != "" && !strings.ContainsAny(log, "{}") && (full == "HEAD" || full == "@" || full == "refs/stash" || full == "refs/heads/"+c.Branch) {
+	if ok && log != "" && !strings.ContainsAny(log, "{}") &&
+		(full == "HEAD" || full == "@" || full == "refs/stash" || full == "refs/heads/"+c.Branch) {
 		return nil
 	}
 	return forbidden("'%s' reads the log of a branch that is not this sandbox's", whole).

@@ -5,14 +5,12 @@ import (
 	"io"
 )
 
-// Runner runs commands that have been judged, on one sandbox's repository.
-// Methods may be called concurrently.
+// Runner runs commands that have been judged, on one sandbox's repository. Methods may be called concurrently.
 type Runner interface {
 	// Context returns what commands are judged in, without their directory.
 	Context(ctx context.Context) (Context, error)
-	// Run runs one and returns git's exit code. Its context ends it. Errors, for
-	// what did not come to git: Forbidden for objects that the sandbox may not
-	// see, Unavailable.
+	// Run runs one and returns git's exit code. Its context ends it. Errors, for what did not come to git: Forbidden
+	// for objects that the sandbox may not see, Unavailable.
 	Run(ctx context.Context, r Run) (exit int, err error)
 }
 

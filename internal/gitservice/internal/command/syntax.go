@@ -36,12 +36,10 @@ type verb struct {
 	// judge looks at the operands, and at options together.
 	judge func(*judge) error
 	pager bool
-	// editor says when it asks for a text: unless one of these options is there;
-	// nil is never.
+	// editor says when it asks for a text: unless one of these options is there; nil is never.
 	editor []string
 	count  bool // "-5" is "--max-count=5"
-	// query says that options are questions, answered in their order among the
-	// operands.
+	// query says that options are questions, answered in their order among the operands.
 	query bool
 
 	known map[string]*option
@@ -228,8 +226,7 @@ func (s *sentence) long(arg string, args []string) ([]string, error) {
 	return args, nil
 }
 
-// short takes apart what follows a single hyphen: flags, of which the last may
-// have a value.
+// short takes apart what follows a single hyphen: flags, of which the last may have a value.
 func (s *sentence) short(letters string, args []string) ([]string, error) {
 	for letters != "" {
 		o := s.verb.known["-"+letters[:1]]

@@ -17,9 +17,8 @@ func (t table) find(name string) *verb {
 	return nil
 }
 
-// verbs holds the commands that a sandbox may call. What a command does with names of
-// branches is judged by its judge. They are read when they are first needed, which most
-// commands of Cove never do.
+// verbs holds the commands that a sandbox may call. What a command does with names of branches is judged by its judge.
+// They are read when they are first needed, which most commands of Cove never do.
 var verbs = sync.OnceValue(func() table {
 	options := readOptions(optionsTable)
 	t := table{

@@ -8,10 +8,12 @@ import (
 // unknownVerb says why a command is not in the table, where there is more to say than that.
 func unknownVerb(name string) error {
 	why := map[string]string{
-		"clone": "clone outside the workspace, with a git of its own", "init": "make repositories outside the workspace, with a git of its own",
+		"clone":     "clone outside the workspace, with a git of its own",
+		"init":      "make repositories outside the workspace, with a git of its own",
 		"submodule": "the repository is not inside, and so are those of its submodules not",
 		"gc":        "the repository is looked after outside", "maintenance": "the repository is looked after outside",
-		"worktree": "this sandbox has one, which is the workspace", "bisect": "check commits out with \"git switch --detach COMMIT\"",
+		"worktree": "this sandbox has one, which is the workspace",
+		"bisect":   "check commits out with \"git switch --detach COMMIT\"",
 		"difftool": "use \"git diff\"", "mergetool": "edit the files, and add them",
 		"filter-branch": "", "update-ref": "use \"git reset\"",
 	}[name]
@@ -124,7 +126,8 @@ func question(j *judge) error {
 		}
 		word := it.operand
 		if err := j.see(word); err != nil && j.s.has("--verify") && refName(word) {
-			word = "refs/unseen/" + strings.TrimPrefix(word, "refs/unseen/") // which is not there, and git says so as its caller expects
+			// which is not there, and git says so as its caller expects
+			word = "refs/unseen/" + strings.TrimPrefix(word, "refs/unseen/")
 		} else if err != nil {
 			return err
 		}
@@ -206,7 +209,8 @@ func remote(j *judge) error {
 
 // tags lists them.
 func tags(j *judge) error {
-	if len(j.s.operands) > 0 && !j.s.has("--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at", "-n") {
+	if len(j.s.operands) > 0 && !j.s.has("--list", "--contains", "--no-contains", "--merged", "--no-merged",
+		"--points-at", "-n") {
 		return forbidden("tags are not made or changed in this sandbox")
 	}
 	return words(j)
@@ -214,7 +218,8 @@ func tags(j *judge) error {
 
 // branch lists them.
 func branch(j *judge) error {
-	if len(j.s.operands) > 0 && !j.s.has("--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at") {
+	if len(j.s.operands) > 0 && !j.s.has("--list", "--contains", "--no-contains", "--merged", "--no-merged",
+		"--points-at") {
 		return forbidden("branches are not made or changed in this sandbox: its work is on '%s'", j.Branch)
 	}
 	return words(j)
@@ -342,7 +347,8 @@ func stashed(j *judge) error {
 	}
 	for _, word := range j.s.operands {
 		number := strings.Trim(word, "0123456789") == ""
-		if rest, ok := strings.CutPrefix(word, "stash@{"); !number && (!ok || strings.Trim(strings.TrimSuffix(rest, "}"), "0123456789") != "") && word != "stash" {
+		if rest, ok := strings.CutPrefix(word, "stash@{"); !number &&
+			(!ok || strings.Trim(strings.TrimSuffix(rest, "}"), "0123456789") != "") && word != "stash" {
 			return invalid("'%s' is not a stash reference", word)
 		}
 	}

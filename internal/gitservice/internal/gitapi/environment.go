@@ -16,12 +16,12 @@ const maxValue = 1024
 // variables lists the variables of a sandbox that git may see: they set the
 // author, the date and the width of the screen, and nothing else.
 var variables = []string{
-	"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_COMMITTER_DATE",
+	"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
+	"GIT_COMMITTER_DATE",
 	"GIT_MERGE_AUTOEDIT", "COLUMNS", "TZ",
 }
 
-// environment returns the sandbox's variables that git is given, without all
-// others.
+// environment returns the sandbox's variables that git is given, without all others.
 func environment(asked wire.Request) ([]string, error) {
 	var env []string
 	for _, name := range variables {
@@ -49,9 +49,8 @@ func zone(v string) bool {
 		strings.Trim(v, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-_/:,.<>") == ""
 }
 
-// settings returns the settings of the request, as far as they are harmless; the
-// rest is for other programs, or nothing that a sandbox may choose. Git itself
-// sees no terminal: where there is one, what it would do by itself is said.
+// settings returns the settings of the request, as far as they are harmless; the rest is for other programs, or nothing
+// that a sandbox may choose. Git itself sees no terminal: where there is one, what it would do by itself is said.
 func settings(asked wire.Request) [][2]string {
 	var all [][2]string
 	if asked.Color {
@@ -61,7 +60,8 @@ func settings(asked wire.Request) [][2]string {
 		if !command.Harmless(kv[0], kv[1]) {
 			continue
 		}
-		if asked.Color && strings.HasPrefix(strings.ToLower(kv[0]), "color.") && slices.Contains([]string{"auto", "true", "yes", "on", "1"}, strings.ToLower(kv[1])) {
+		if asked.Color && strings.HasPrefix(strings.ToLower(kv[0]), "color.") &&
+			slices.Contains([]string{"auto", "true", "yes", "on", "1"}, strings.ToLower(kv[1])) {
 			kv[1] = "always"
 		}
 		all = append(all, kv)
@@ -71,7 +71,8 @@ func settings(asked wire.Request) [][2]string {
 
 // withProgress asks commands that go to the remote to say how far they are.
 func withProgress(c command.Command) []string {
-	if c.Effect != command.Remote || c.Verb == "ls-remote" || slices.Contains(c.Args, "--quiet") || slices.Contains(c.Args, "--no-progress") {
+	if c.Effect != command.Remote || c.Verb == "ls-remote" || slices.Contains(c.Args, "--quiet") ||
+		slices.Contains(c.Args, "--no-progress") {
 		return c.Args
 	}
 	args := slices.Clone(c.Args)

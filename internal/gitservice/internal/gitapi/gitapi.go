@@ -1,10 +1,8 @@
-// Package gitapi owns the git API (invariant G4): the HTTP service on the host
-// that git inside a sandbox, whose repository is not inside, asks to run
-// commands.
+// Package gitapi owns the git API (invariant G4): the HTTP service on the host that git inside a sandbox, whose
+// repository is not inside, asks to run commands.
 //
-// It serves one sandbox, on the listener that is that sandbox's. A request is
-// accepted once, if it is signed with the sandbox's key and its time is now
-// (signature.go). What it asks for is judged by package command, and run by a
+// It serves one sandbox, on the listener that is that sandbox's. A request is accepted once, if it is signed with the
+// sandbox's key and its time is now (signature.go). What it asks for is judged by package command, and run by a
 // [command.Runner], whose output is streamed back in frames (package wire).
 package gitapi
 
@@ -88,9 +86,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &http.Server{
-		Handler: s, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, MaxHeaderBytes: maxHeader, DisableGeneralOptionsHandler: true,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+		Handler: s, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, MaxHeaderBytes: maxHeader,
+		DisableGeneralOptionsHandler: true,
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		ErrorLog:                     slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { h.Close() })
 	defer stop()
@@ -121,7 +120,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // statuses maps codes to the HTTP statuses of refusals before an answer begins.
 var statuses = map[cove.Code]int{
-	cove.InvalidArgument: http.StatusBadRequest, cove.Unauthenticated: http.StatusUnauthorized, cove.NotFound: http.StatusNotFound,
+	cove.InvalidArgument: http.StatusBadRequest, cove.Unauthenticated: http.StatusUnauthorized,
+	cove.NotFound: http.StatusNotFound,
 	cove.TooLarge: http.StatusRequestEntityTooLarge, cove.Overloaded: http.StatusTooManyRequests,
 }
 

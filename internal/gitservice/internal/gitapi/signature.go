@@ -57,7 +57,8 @@ func (g *guard) accept(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil || strconv.FormatInt(seconds, 10) != sent || !isHex(nonce, wire.NonceSize) || !isHex(signature, 32) {
 		return nil, cove.Errorf(cove.Unauthenticated, "the request is not signed")
 	}
-	if r.ContentLength < 0 || len(r.TransferEncoding) > 0 || r.Header.Get("Content-Encoding") != "" || r.URL.RawQuery != "" {
+	if r.ContentLength < 0 || len(r.TransferEncoding) > 0 || r.Header.Get("Content-Encoding") != "" ||
+		r.URL.RawQuery != "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "the request must say its length, and be as it is")
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))

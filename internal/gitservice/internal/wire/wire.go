@@ -1,10 +1,8 @@
-// Package wire owns what git inside a sandbox and the git API outside say to
-// each other: a signed request over HTTP, and the frames of its answer. It is
-// pure, and small enough for cove-guest.
+// Package wire owns what git inside a sandbox and the git API outside say to each other: a signed request over HTTP,
+// and the frames of its answer. It is pure, and small enough for cove-guest.
 //
-// A request is signed with the sandbox's own key: HMAC-SHA256 over its method,
-// path, the SHA-256 of its body, its time and a nonce, one on each line after
-// the name of this scheme. There is no other scheme, and no way to ask for one.
+// A request is signed with the sandbox's own key: HMAC-SHA256 over its method, path, the SHA-256 of its body, its time
+// and a nonce, one on each line after the name of this scheme. There is no other scheme, and no way to ask for one.
 package wire
 
 import (
@@ -50,9 +48,8 @@ const (
 	Port     = 3129
 )
 
-// Where the editor of the git that runs beside a sandbox finds who can edit, on
-// its own loopback: a frame with an Edit is answered by one with an Edited. The
-// variable has its id.
+// Where the editor of the git that runs beside a sandbox finds who can edit, on its own loopback: a frame with an Edit
+// is answered by one with an Edited. The variable has its id.
 const (
 	EditPort     = 3130
 	EditVariable = "COVE_GIT_EDIT"
@@ -98,8 +95,7 @@ func Sign(key []byte, method, path string, body []byte, time, nonce string) stri
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Signed reports, in a time that does not depend on where they differ, whether
-// a signature is that of a request.
+// Signed reports, in a time that does not depend on where they differ, whether a signature is that of a request.
 func Signed(key []byte, method, path string, body []byte, time, nonce, signature string) bool {
 	return hmac.Equal([]byte(signature), []byte(Sign(key, method, path, body, time, nonce)))
 }
@@ -117,8 +113,7 @@ const (
 // MaxFrame is how many bytes a frame may have.
 const MaxFrame = 2 << 20
 
-// WriteFrame writes one: its type, the length of what follows in 4 bytes, big
-// end first, and that.
+// WriteFrame writes one: its type, the length of what follows in 4 bytes, big end first, and that.
 func WriteFrame(w io.Writer, t FrameType, payload []byte) error {
 	if len(payload) > MaxFrame {
 		return fmt.Errorf("a frame of %d bytes is too large", len(payload))
@@ -139,8 +134,7 @@ func WriteJSON(w io.Writer, t FrameType, v any) error {
 	return WriteFrame(w, t, payload)
 }
 
-// ReadFrame reads one. The error is io.EOF between frames, and
-// io.ErrUnexpectedEOF within one.
+// ReadFrame reads one. The error is io.EOF between frames, and io.ErrUnexpectedEOF within one.
 func ReadFrame(r io.Reader) (FrameType, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

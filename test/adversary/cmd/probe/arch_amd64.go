@@ -35,8 +35,7 @@ const (
 	i386IoUringSetup = 425
 )
 
-// archCalls are attempts that only x86-64 has: port access, segment tables
-// and the two other system call tables.
+// archCalls are attempts that only x86-64 has: port access, segment tables and the two other system call tables.
 func archCalls() map[string]attempt {
 	return map[string]attempt{
 		"iopl":             simple(func() error { return call(unix.SYS_IOPL, 3) }),
@@ -49,19 +48,20 @@ func archCalls() map[string]attempt {
 		"_sysctl":          simple(func() error { return call(unix.SYS__SYSCTL, 0) }),
 		"create_module":    simple(func() error { return call(unix.SYS_CREATE_MODULE, 0, 0) }),
 
-		"x32_getpid":      simple(func() error { return call(0x40000000 | unix.SYS_GETPID) }),
-		"x32_ptrace":      simple(func() error { return call(0x40000000|521, unix.PTRACE_TRACEME) }),
-		"x32_unshare":     simple(func() error { return call(0x40000000|unix.SYS_UNSHARE, unix.CLONE_NEWUSER) }),
-		"int80_getpid":    simple(func() error { return int80(i386Getpid) }),
-		"int80_mount":     simple(func() error { return int80(i386Mount, 0, 0, 0, 0, 0) }),
-		"int80_ptrace":    simple(func() error { return int80(i386Ptrace, unix.PTRACE_SEIZE, 1, 0, 0) }),
-		"int80_unshare":   simple(func() error { return int80(i386Unshare, unix.CLONE_NEWUTS) }),
-		"int80_keyctl":    simple(func() error { return int80(i386Keyctl, unix.KEYCTL_GET_KEYRING_ID, minus(2), 1) }),
-		"int80_bpf":       simple(func() error { return int80(i386Bpf, 99, 0, 0) }),
-		"int80_perf":      simple(func() error { return int80(i386PerfEvent, 0, 0, all, all, 0) }),
-		"int80_io_uring":  simple(func() error { return int80(i386IoUringSetup, 1, 0) }),
-		"int80_persona":   simple(func() error { return int80(i386Personality, 0x0400000) }),
-		"int80_clone":     simple(func() error { return int80(i386Clone, unix.CLONE_NEWUSER|unix.CLONE_THREAD, 0) }), // EINVAL when reached
+		"x32_getpid":     simple(func() error { return call(0x40000000 | unix.SYS_GETPID) }),
+		"x32_ptrace":     simple(func() error { return call(0x40000000|521, unix.PTRACE_TRACEME) }),
+		"x32_unshare":    simple(func() error { return call(0x40000000|unix.SYS_UNSHARE, unix.CLONE_NEWUSER) }),
+		"int80_getpid":   simple(func() error { return int80(i386Getpid) }),
+		"int80_mount":    simple(func() error { return int80(i386Mount, 0, 0, 0, 0, 0) }),
+		"int80_ptrace":   simple(func() error { return int80(i386Ptrace, unix.PTRACE_SEIZE, 1, 0, 0) }),
+		"int80_unshare":  simple(func() error { return int80(i386Unshare, unix.CLONE_NEWUTS) }),
+		"int80_keyctl":   simple(func() error { return int80(i386Keyctl, unix.KEYCTL_GET_KEYRING_ID, minus(2), 1) }),
+		"int80_bpf":      simple(func() error { return int80(i386Bpf, 99, 0, 0) }),
+		"int80_perf":     simple(func() error { return int80(i386PerfEvent, 0, 0, all, all, 0) }),
+		"int80_io_uring": simple(func() error { return int80(i386IoUringSetup, 1, 0) }),
+		"int80_persona":  simple(func() error { return int80(i386Personality, 0x0400000) }),
+		// EINVAL when reached
+		"int80_clone":     simple(func() error { return int80(i386Clone, unix.CLONE_NEWUSER|unix.CLONE_THREAD, 0) }),
 		"int80_socket":    socket32(false),
 		"int80_sockcall":  socket32(true),
 		"getpid32_exists": simple(func() error { return int80(i386Getpid) }),
@@ -83,7 +83,8 @@ func socket32(viaSocketcall bool) attempt {
 		if !viaSocketcall {
 			return report{}, int80(i386Socket, uintptr(v[0]), uintptr(v[1]), uintptr(v[2]))
 		}
-		low, err := unix.MmapPtr(-1, 0, nil, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_32BIT)
+		low, err := unix.MmapPtr(-1, 0, nil, 4096, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_32BIT)
 		if err != nil {
 			return report{}, err
 		}

@@ -11,8 +11,13 @@ import (
 // devices are attempts at hardware (F2, H2).
 func devices() map[string]attempt {
 	return map[string]attempt{
-		"mknod":       mknod,
-		"mknod_fifo":  simple(func() error { return onName(func(p string) error { return unix.Mknod(p, unix.S_IFIFO|0o600, 0) }) }),
+		"mknod": mknod,
+		"mknod_fifo": simple(func() error {
+			return onName(func(p string) error {
+				return unix.Mknod(p,
+					unix.S_IFIFO|0o600, 0)
+			})
+		}),
 		"dev_tree":    deviceTree,
 		"dev_nodes":   deviceNodes,
 		"device_copy": simple(deviceCopy),

@@ -46,7 +46,8 @@ func inodeFill(args []string) (report, error) {
 	for _, dir := range args[1:] {
 		var made int64
 		for made < n {
-			fd, err := unix.Open(fmt.Sprintf("%s/.inode-%d", dir, made), unix.O_CREAT|unix.O_WRONLY|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+			fd, err := unix.Open(fmt.Sprintf("%s/.inode-%d", dir, made),
+				unix.O_CREAT|unix.O_WRONLY|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 			if err != nil {
 				last = err
 				break
@@ -150,8 +151,7 @@ func oneLine(args []string) (report, error) {
 	return report{}, nil
 }
 
-// everyByte writes each byte value, escape sequences, invalid UTF-8 and line
-// separators.
+// everyByte writes each byte value, escape sequences, invalid UTF-8 and line separators.
 func everyByte([]string) (report, error) {
 	os.Stdout.Write(hostileOutput())
 	os.Exit(0)
@@ -163,6 +163,7 @@ func hostileOutput() []byte {
 	for i := range 256 {
 		b = append(b, byte(i))
 	}
-	b = append(b, "\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://x/\x07\xff\xfe\xc0\xaf\u2028\u2029\r\n\ndata: x\n\nevent: done\n\n"...)
+	b = append(b,
+		"\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://x/\x07\xff\xfe\xc0\xaf\u2028\u2029\r\n\ndata: x\n\nevent: done\n\n"...)
 	return b
 }

@@ -99,8 +99,7 @@ func forkBomb(args []string) (report, error) {
 	return r, nil
 }
 
-// threadBomb makes N threads. When one is refused the Go runtime ends the
-// program, which says so on its standard error.
+// threadBomb makes N threads. When one is refused the Go runtime ends the program, which says so on its standard error.
 func threadBomb(args []string) (report, error) {
 	n, err := count(args, 0, 1000)
 	if err != nil {
@@ -283,8 +282,7 @@ func fillKernel(n int64, open func() (int, error)) (report, error) {
 	return report{count: total / mib}, nil
 }
 
-// memDentries asks for N names that do not exist in DIR; the kernel remembers
-// each.
+// memDentries asks for N names that do not exist in DIR; the kernel remembers each.
 func memDentries(args []string) (report, error) {
 	n, err := count(args, 0, 500_000)
 	if err != nil {
@@ -418,8 +416,7 @@ func spin(args []string) (report, error) {
 	return report{count: (usage.Utime.Nano() + usage.Stime.Nano()) / 1e6}, nil
 }
 
-// openMany opens descriptors until one is refused, at most N; KIND is file,
-// socket, pipe, event or epoll.
+// openMany opens descriptors until one is refused, at most N; KIND is file, socket, pipe, event or epoll.
 func openMany(args []string) (report, error) {
 	n, err := count(args, 1, 100_000)
 	if err != nil {

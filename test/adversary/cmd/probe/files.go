@@ -17,27 +17,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files are attempts at files of the host, of PID 1 and of the kernel
-// (F1, F3, F9, P1, P2, P4).
+// files are attempts at files of the host, of PID 1 and of the kernel (F1, F3, F9, P1, P2, P4).
 func files() map[string]attempt {
 	return map[string]attempt{
-		"read":         readSome,
-		"list":         listSome,
-		"open_write":   func(args []string) (report, error) { return report{}, openFor(args[0], unix.O_WRONLY) },
-		"open_rdwr":    func(args []string) (report, error) { return report{}, openFor(args[0], unix.O_RDWR) },
-		"create":       create,
-		"mkdir":        func(args []string) (report, error) { return report{}, makeDir(args[0]) },
-		"readlink":     readLink,
-		"stat":         func(args []string) (report, error) { var st unix.Stat_t; return report{}, unix.Stat(args[0], &st) },
-		"lines":        func(args []string) (report, error) { return readLines(args[0]) },
-		"fds":          openDescriptors,
-		"cwd":          func([]string) (report, error) { d, err := os.Getwd(); return report{detail: d}, err },
-		"search":       search,
-		"climb":        climb,
-		"hardlink":     func(args []string) (report, error) { return report{}, os.Link(args[0], args[1]) },
-		"symlink":      func(args []string) (report, error) { return report{}, os.Symlink(args[0], args[1]) },
-		"mkfifo":       func(args []string) (report, error) { return report{}, unix.Mkfifo(args[0], 0o666) },
-		"write":        func(args []string) (report, error) { return report{}, os.WriteFile(args[0], []byte(args[1]), 0o644) },
+		"read":       readSome,
+		"list":       listSome,
+		"open_write": func(args []string) (report, error) { return report{}, openFor(args[0], unix.O_WRONLY) },
+		"open_rdwr":  func(args []string) (report, error) { return report{}, openFor(args[0], unix.O_RDWR) },
+		"create":     create,
+		"mkdir":      func(args []string) (report, error) { return report{}, makeDir(args[0]) },
+		"readlink":   readLink,
+		"stat":       func(args []string) (report, error) { var st unix.Stat_t; return report{}, unix.Stat(args[0], &st) },
+		"lines":      func(args []string) (report, error) { return readLines(args[0]) },
+		"fds":        openDescriptors,
+		"cwd":        func([]string) (report, error) { d, err := os.Getwd(); return report{detail: d}, err },
+		"search":     search,
+		"climb":      climb,
+		"hardlink":   func(args []string) (report, error) { return report{}, os.Link(args[0], args[1]) },
+		"symlink":    func(args []string) (report, error) { return report{}, os.Symlink(args[0], args[1]) },
+		"mkfifo":     func(args []string) (report, error) { return report{}, unix.Mkfifo(args[0], 0o666) },
+		"write": func(args []string) (report, error) {
+			return report{},
+				os.WriteFile(args[0], []byte(args[1]), 0o644)
+		},
 		"rename":       func(args []string) (report, error) { return report{}, os.Rename(args[0], args[1]) },
 		"symlink_spin": symlinkSpin,
 		"cat":          cat,
@@ -123,9 +125,8 @@ func readLink(args []string) (report, error) {
 	return report{detail: target}, err
 }
 
-// openDescriptors reports what the process was born with. Descriptors that
-// the Go runtime or this listing opened are close-on-exec; an inherited one
-// is not.
+// openDescriptors reports what the process was born with. Descriptors that the Go runtime or this listing opened are
+// close-on-exec; an inherited one is not.
 func openDescriptors([]string) (report, error) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -149,9 +150,8 @@ func openDescriptors([]string) (report, error) {
 	return r, nil
 }
 
-// search walks everything that can be reached and reports where a NEEDLE…
-// (given in hex, so that it is not in the searcher's own arguments) is part of
-// a name or of the content.
+// search walks everything that can be reached and reports where a NEEDLE… (given in hex, so that it is not in the
+// searcher's own arguments) is part of a name or of the content.
 func search(args []string) (report, error) {
 	var needles [][]byte
 	for _, a := range args {
@@ -234,7 +234,8 @@ func walkFiles(root string, visit func(path string, st *unix.Stat_t)) error {
 		if err != nil {
 			return nil
 		}
-		if d.IsDir() && (strings.HasSuffix(path, "/task") && strings.HasPrefix(path, "/proc/") || path == "/sys/kernel/tracing") {
+		if d.IsDir() && (strings.HasSuffix(path, "/task") && strings.HasPrefix(path, "/proc/") ||
+			path == "/sys/kernel/tracing") {
 			return filepath.SkipDir
 		}
 		switch filepath.Base(path) {
@@ -271,8 +272,7 @@ func climb(args []string) (report, error) {
 	return r, refusal("NOTFOUND")
 }
 
-// symlinkSpin swaps PATH between a directory and a symlink to TARGET until
-// killed: the racer of a time-of-check attack.
+// symlinkSpin swaps PATH between a directory and a symlink to TARGET until killed: the racer of a time-of-check attack.
 func symlinkSpin(args []string) (report, error) {
 	path, target := args[0], args[1]
 	dir, link := path+".dir", path+".link"
@@ -304,8 +304,7 @@ func writable([]string) (report, error) {
 	return r, err
 }
 
-// inotify watches PATH, says so, and reports how many events came until
-// standard input ends.
+// inotify watches PATH, says so, and reports how many events came until standard input ends.
 func inotify(args []string) (report, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -334,8 +333,7 @@ func climbSlowly(args []string) (report, error) {
 	return climb(args)
 }
 
-// flock takes PATH's lock; with hold it says so and keeps it until standard
-// input ends.
+// flock takes PATH's lock; with hold it says so and keeps it until standard input ends.
 func flock(path string, hold bool) (report, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

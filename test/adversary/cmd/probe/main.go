@@ -1,15 +1,13 @@
-// Command probe is the attacker of the adversarial suite: a static program
-// that is put into a sandbox, makes one named attempt with raw system calls,
-// and prints one JSON line (package outcome).
+// Command probe is the attacker of the adversarial suite: a static program that is put into a sandbox, makes one named
+// attempt with raw system calls, and prints one JSON line (package outcome).
 //
 //	probe NAME [ARG…]
 //
 // As "probe serve" it makes the attempts that its standard input asks for.
 //
-// The same program, run outside any sandbox, is the positive control: it shows
-// that the attempt works where nothing refuses it. So every attempt is
-// harmless when it succeeds: it opens without writing, asks with arguments the
-// kernel rejects only after its permission checks, and stops at a bound.
+// The same program, run outside any sandbox, is the positive control: it shows that the attempt works where nothing
+// refuses it. So every attempt is harmless when it succeeds: it opens without writing, asks with arguments the kernel
+// rejects only after its permission checks, and stops at a bound.
 package main
 
 import (

@@ -14,8 +14,7 @@ var held struct {
 	values []any
 }
 
-// at is the address of *p as a system call's argument, valid for the
-// program's short life.
+// at is the address of *p as a system call's argument, valid for the program's short life.
 func at[T any](p *T) uintptr {
 	held.mu.Lock()
 	defer held.mu.Unlock()

@@ -72,8 +72,7 @@ func umount(args []string) (report, error) {
 	return report{}, unix.Unmount(args[0], unix.MNT_DETACH)
 }
 
-// chrootEscape is the classic: chroot into a subdirectory while keeping a
-// descriptor above it, then walk up.
+// chrootEscape is the classic: chroot into a subdirectory while keeping a descriptor above it, then walk up.
 func chrootEscape() error {
 	root, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

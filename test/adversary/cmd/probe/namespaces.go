@@ -53,9 +53,8 @@ func child(flags uintptr) error {
 	return reap(exiting(unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), 0))
 }
 
-// exiting makes a process that exits at once. The child has none of the
-// runtime's other threads, so it must not come to where a stack is grown or
-// handed to somebody else: at the beginning of a function.
+// exiting makes a process that exits at once. The child has none of the runtime's other threads, so it must not come to
+// where a stack is grown or handed to somebody else: at the beginning of a function.
 //
 //go:nosplit
 func exiting(nr, a1, a2 uintptr) (pid uintptr, _ unix.Errno) {
@@ -130,8 +129,7 @@ func nsInodes([]string) (report, error) {
 	return r, nil
 }
 
-// unshareDeep is the usual escape's first step: a user namespace of one's own
-// and a mount inside it.
+// unshareDeep is the usual escape's first step: a user namespace of one's own and a mount inside it.
 func unshareDeep() error {
 	if err := unix.Unshare(unix.CLONE_NEWUSER | unix.CLONE_NEWNS); err != nil {
 		return err
@@ -139,9 +137,8 @@ func unshareDeep() error {
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 }
 
-// cloneSweep tries every flag of clone in the bits that could make a
-// namespace, with high bits set too that the kernel ignores, and reports those
-// that came through.
+// cloneSweep tries every flag of clone in the bits that could make a namespace, with high bits set too that the kernel
+// ignores, and reports those that came through.
 func cloneSweep([]string) (report, error) {
 	namespaceBits := []uint{7, 17, 25, 26, 27, 28, 29, 30} // time, mnt, cgroup, uts, ipc, user, pid, net
 	var r report

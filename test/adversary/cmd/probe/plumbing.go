@@ -34,9 +34,8 @@ func hold([]string) (report, error) {
 	return report{}, nil
 }
 
-// initRun is PID 1 of the pid namespace of a positive control: it makes mounts
-// private, mounts the namespace's own /proc, and runs "probe ARG…" as its
-// child.
+// initRun is PID 1 of the pid namespace of a positive control: it makes mounts private, mounts the namespace's own
+// /proc, and runs "probe ARG…" as its child.
 func initRun(args []string) (report, error) {
 	signal.Ignore(unix.SIGHUP)
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {

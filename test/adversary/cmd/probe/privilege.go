@@ -55,15 +55,15 @@ func identity(path string) (report, error) {
 	for line := range strings.Lines(string(b)) {
 		key, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch key {
-		case "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters":
+		case "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp",
+			"Seccomp_filters":
 			r.lines = append(r.lines, key+": "+strings.Join(strings.Fields(rest), " "))
 		}
 	}
 	return r, nil
 }
 
-// execIDs executes FILE, a copy of this program with a setuid bit or file
-// capabilities, and reports who it became.
+// execIDs executes FILE, a copy of this program with a setuid bit or file capabilities, and reports who it became.
 func execIDs(args []string) (report, error) {
 	out, err := exec.Command(args[0], "ids").Output()
 	if err != nil {
@@ -101,8 +101,7 @@ func setID(nr uintptr) attempt {
 	return simple(func() error { return call(nr, 0) })
 }
 
-// setFSUID has no error: the old value comes back whatever happens, so it is
-// asked twice.
+// setFSUID has no error: the old value comes back whatever happens, so it is asked twice.
 func setFSUID([]string) (report, error) {
 	if _, err := value(unix.SYS_SETFSUID, 0); err != nil {
 		return report{}, err
@@ -115,7 +114,8 @@ func setFSUID([]string) (report, error) {
 
 func capsetAll() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	data := [2]unix.CapUserData{{Effective: 1 << unix.CAP_NET_RAW, Permitted: 1 << unix.CAP_NET_RAW, Inheritable: 1 << unix.CAP_NET_RAW}}
+	data := [2]unix.CapUserData{{Effective: 1 << unix.CAP_NET_RAW, Permitted: 1 << unix.CAP_NET_RAW,
+		Inheritable: 1 << unix.CAP_NET_RAW}}
 	return call(unix.SYS_CAPSET, at(&header), at(&data))
 }
 
@@ -143,8 +143,7 @@ func chownRoot() error {
 	return onFile(func(path string) error { return unix.Chown(path, 0, 0) })
 }
 
-// chmodSuid sets MODE on a fresh file by every call that can; the file is in
-// directory DIR, or the temporary one.
+// chmodSuid sets MODE on a fresh file by every call that can; the file is in directory DIR, or the temporary one.
 func chmodSuid(args []string) (report, error) {
 	mode, err := numbers(args[:1])
 	if err != nil {
@@ -190,8 +189,7 @@ func chmodSuid(args []string) (report, error) {
 	return r, err
 }
 
-// openSuid makes files in DIR that have MODE from the beginning, by every call
-// that can.
+// openSuid makes files in DIR that have MODE from the beginning, by every call that can.
 func openSuid(args []string) (report, error) {
 	mode, err := numbers(args[:1])
 	if err != nil {
@@ -290,7 +288,8 @@ func schedFIFO() error {
 }
 
 func schedDeadline() error {
-	return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_DEADLINE, Runtime: 1e6, Deadline: 1e7, Period: 1e7}, 0)
+	return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_DEADLINE, Runtime: 1e6,
+		Deadline: 1e7, Period: 1e7}, 0)
 }
 
 // rlimitRaise raises the hard limit of RESOURCE by one.

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes are attempts at other processes, and processes that do not want
-// to go (C1, C9, P5).
+// processes are attempts at other processes, and processes that do not want to go (C1, C9, P5).
 func processes() map[string]attempt {
 	return map[string]attempt{
 		"kill":               killOne,
@@ -81,8 +80,7 @@ func stubborn([]string) (report, error) {
 	return hold(nil)
 }
 
-// daemon leaves a session of its own behind: fork, setsid, fork, hold; the
-// arguments mark the process.
+// daemon leaves a session of its own behind: fork, setsid, fork, hold; the arguments mark the process.
 func daemon(args []string) (report, error) {
 	if len(args) > 1 && args[0] == "again" {
 		return stubborn(nil)
@@ -126,7 +124,8 @@ func coreLimitSet(args []string) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	return report{}, changedCoreLimit(v[0], unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{Cur: uint64(v[0]), Max: uint64(v[0])}, nil))
+	return report{}, changedCoreLimit(v[0], unix.Prlimit(0, unix.RLIMIT_CORE,
+		&unix.Rlimit{Cur: uint64(v[0]), Max: uint64(v[0])}, nil))
 }
 
 // changedCoreLimit believes the limit, not the call.
@@ -144,7 +143,8 @@ func coreLimitSetOld(args []string) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	return report{}, changedCoreLimit(v[0], call(unix.SYS_SETRLIMIT, unix.RLIMIT_CORE, at(&unix.Rlimit{Cur: uint64(v[0]), Max: uint64(v[0])})))
+	return report{}, changedCoreLimit(v[0], call(unix.SYS_SETRLIMIT, unix.RLIMIT_CORE,
+		at(&unix.Rlimit{Cur: uint64(v[0]), Max: uint64(v[0])})))
 }
 
 // abortAndLook has a child crash and reports whether a core file is there.

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serve makes the attempts that standard input asks for, one a line, so that
-// many of them do not take a process each. Each has a thread of its own, with
-// which goes what it changed there: namespaces, ids, filters, directories,
-// priorities. An attempt that changes the whole process has to be run alone.
-// With the argument "mounts" each has a mount namespace of its own as well.
+// serve makes the attempts that standard input asks for, one a line, so that many of them do not take a process each.
+// Each has a thread of its own, with which goes what it changed there: namespaces, ids, filters, directories,
+// priorities. An attempt that changes the whole process has to be run alone. With the argument "mounts" each has a
+// mount namespace of its own as well.
 func serve(args []string) (report, error) {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 16<<20) // what is to be said may be long
@@ -33,8 +32,7 @@ func serve(args []string) (report, error) {
 	return report{}, lines.Err()
 }
 
-// onThread runs f on a fresh thread that ends with it, and is not the one whose
-// state /proc/self shows.
+// onThread runs f on a fresh thread that ends with it, and is not the one whose state /proc/self shows.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {

@@ -133,8 +133,7 @@ func resolve(args []string) (report, error) {
 	return report{count: took, lines: addrs}, nil
 }
 
-// interfaces lists what the network namespace has: links with their
-// addresses, and routes.
+// interfaces lists what the network namespace has: links with their addresses, and routes.
 func interfaces([]string) (report, error) {
 	var r report
 	links, err := net.Interfaces()
@@ -183,8 +182,7 @@ func listenOn(network, address string) (report, error) {
 
 func unixConnect(args []string) (report, error) { return connect([]string{"unix", args[0]}) }
 
-// netlinkRoute asks for the links, as every program that enumerates addresses
-// does: it has to work.
+// netlinkRoute asks for the links, as every program that enumerates addresses does: it has to work.
 func netlinkRoute() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -203,7 +201,8 @@ func netlinkLinkUp() error {
 	defer unix.Close(fd)
 	// struct nlmsghdr {RTM_SETLINK, ACK}, struct ifinfomsg {index 1, IFF_UP}: lo, which is up.
 	var b []byte
-	for _, word := range []uint32{32, unix.RTM_SETLINK | (unix.NLM_F_REQUEST|unix.NLM_F_ACK)<<16, 1, 0, 0, 1, unix.IFF_UP, unix.IFF_UP} {
+	for _, word := range []uint32{32, unix.RTM_SETLINK | (unix.NLM_F_REQUEST|unix.NLM_F_ACK)<<16, 1, 0, 0, 1,
+		unix.IFF_UP, unix.IFF_UP} {
 		b = binary.NativeEndian.AppendUint32(b, word)
 	}
 	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {

@@ -14,15 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep asks for every system call number there could be, each with arguments
-// that no call can use, and reports for each whether the kernel was reached.
-// A number whose answer is EPERM or ENOSYS, or that killed its process, was
-// not.
+// Sweep asks for every system call number there could be, each with arguments that no call can use, and reports for
+// each whether the kernel was reached. A number whose answer is EPERM or ENOSYS, or that killed its process, was not.
 //
 //	probe sweep ABI FROM TO     ABI is native, x32 or int80
 //
-// It works in batches in processes of its own, because a filter may kill and
-// some calls do not come back.
+// It works in batches in processes of its own, because a filter may kill and some calls do not come back.
 func sweep(args []string) (report, error) {
 	if len(args) != 3 {
 		return report{}, fmt.Errorf("sweep ABI FROM TO")
@@ -49,8 +46,7 @@ func sweep(args []string) (report, error) {
 	return r, nil
 }
 
-// sweepBatch runs numbers in a child until one does not come back; it returns
-// the last number that was settled.
+// sweepBatch runs numbers in a child until one does not come back; it returns the last number that was settled.
 func sweepBatch(abi string, from, to int) (int, []string) {
 	cmd := exec.Command("/proc/self/exe", "sweep-child", abi, strconv.Itoa(from), strconv.Itoa(to))
 	cmd.WaitDelay = time.Second
@@ -103,13 +99,13 @@ func answered(out string, n int) bool {
 	return strings.Contains("\n"+out, fmt.Sprintf("\n%d ", n))
 }
 
-// unsweepable are calls whose success ends, blocks or multiplies the caller
-// whatever the arguments.
+// unsweepable are calls whose success ends, blocks or multiplies the caller whatever the arguments.
 func unsweepable(abi string) []int {
 	if abi != "native" {
 		return nil // not one may come through
 	}
-	return slices.Concat([]int{unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_RT_SIGRETURN, unix.SYS_RT_SIGSUSPEND, unix.SYS_SYNC,
+	return slices.Concat([]int{unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_RT_SIGRETURN,
+		unix.SYS_RT_SIGSUSPEND, unix.SYS_SYNC,
 		unix.SYS_VHANGUP, unix.SYS_RESTART_SYSCALL, unix.SYS_MUNLOCKALL}, archUnsweepable())
 }
 

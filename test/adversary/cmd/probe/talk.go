@@ -26,7 +26,8 @@ import (
 
 // conversations are attempts to leave by the ways that there are (N, S).
 func conversations() map[string]attempt {
-	return map[string]attempt{"talk": talk, "ask": ask, "datagram": datagram, "sockopt": socketOption, "crowd": crowd, "hammer": hammer, "trusts": trusts, "keys": keys, "scan": scan, "crew": crew}
+	return map[string]attempt{"talk": talk, "ask": ask, "datagram": datagram, "sockopt": socketOption, "crowd": crowd,
+		"hammer": hammer, "trusts": trusts, "keys": keys, "scan": scan, "crew": crew}
 }
 
 const (
@@ -249,7 +250,8 @@ func rawHello(c net.Conn, t outcome.Talk) (report, error) {
 		return report{}, err
 	}
 	if t.Hello == outcome.HelloECH {
-		hello = withExtension(hello, 0xfe0d, append([]byte{0, 0, 1, 0, 1, 7, 0, 32}, append(make([]byte, 32), 0, 4, 1, 2, 3, 4)...))
+		hello = withExtension(hello, 0xfe0d, append([]byte{0, 0, 1, 0, 1, 7, 0, 32},
+			append(make([]byte, 32), 0, 4, 1, 2, 3, 4)...))
 	}
 	c.Write(hello)
 	b := make([]byte, 7)
@@ -381,13 +383,12 @@ func stream(c net.Conn, fields [][2]string) (report, error) {
 	}
 }
 
-// ask asks SERVER:PORT over udp or tcp for NAME and TYPE, in one message by
-// hand, and says the answer's code and how many answers it has.
+// ask asks SERVER:PORT over udp or tcp for NAME and TYPE, in one message by hand, and says the answer's code and how
+// many answers it has.
 //
 //	ask udp 127.0.0.1:53 NAME TYPE [TIMES]
 //
-// With TIMES, NAME has a number put before it, each its own; Count is then how
-// many were answered.
+// With TIMES, NAME has a number put before it, each its own; Count is then how many were answered.
 func ask(args []string) (report, error) {
 	if len(args) < 4 {
 		return report{}, errors.New("ask NETWORK SERVER NAME TYPE [TIMES]")
@@ -438,8 +439,7 @@ func ask(args []string) (report, error) {
 	return r, nil
 }
 
-// question makes one and reads its answer. A name is split at its dots, so that
-// labels may have any other byte.
+// question makes one and reads its answer. A name is split at its dots, so that labels may have any other byte.
 func question(c net.Conn, network string, id uint16, name string, kind uint16) ([]byte, error) {
 	m := binary.BigEndian.AppendUint16(nil, id)
 	m = append(m, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0)
@@ -523,7 +523,8 @@ func socketOption(args []string) (report, error) {
 	case "freebind":
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
 	case "rthdr":
-		err = unix.SetsockoptString(fd, unix.IPPROTO_IPV6, unix.IPV6_RTHDR, "\x00\x02\x00\x01\x00\x00\x00\x00"+strings.Repeat("\x20", 16))
+		err = unix.SetsockoptString(fd, unix.IPPROTO_IPV6, unix.IPV6_RTHDR,
+			"\x00\x02\x00\x01\x00\x00\x00\x00"+strings.Repeat("\x20", 16))
 	case "hopopts":
 		err = unix.SetsockoptString(fd, unix.IPPROTO_IPV6, unix.IPV6_HOPOPTS, "\x00\x00\x01\x04\x00\x00\x00\x00")
 	case "v6transparent":
@@ -538,8 +539,7 @@ func socketOption(args []string) (report, error) {
 	return report{}, err
 }
 
-// crowd makes COUNT connections to ADDRESS, says half a word on each, and
-// stays.
+// crowd makes COUNT connections to ADDRESS, says half a word on each, and stays.
 func crowd(args []string) (report, error) {
 	count, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -626,7 +626,8 @@ func keys(args []string) (report, error) {
 		if err != nil || !d.Type().IsRegular() {
 			return nil
 		}
-		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte("PRIVATE "+"KEY")) && path != os.Args[0] {
+		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte("PRIVATE "+"KEY")) &&
+			path != os.Args[0] {
 			r.lines = append(r.lines, path)
 		}
 		return nil
@@ -654,8 +655,7 @@ func scan(args []string) (report, error) {
 	return r, nil
 }
 
-// crew has the same conversation COUNT times at once, and counts those that
-// were answered with 200.
+// crew has the same conversation COUNT times at once, and counts those that were answered with 200.
 func crew(args []string) (report, error) {
 	count, err := strconv.Atoi(args[0])
 	if err != nil {

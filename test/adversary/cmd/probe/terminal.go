@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminals are attempts through the terminal a process has as its standard
-// input (H3). Run them with a TTY.
+// terminals are attempts through the terminal a process has as its standard input (H3). Run them with a TTY.
 func terminals() map[string]attempt {
 	return map[string]attempt{
 		"tty_inject":    ttyIoctl(unix.TIOCSTI),
