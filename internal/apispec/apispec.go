@@ -1,5 +1,5 @@
-// Package apispec is the one place where what the API says of a sandbox becomes a
-// cove.Spec, and back: pure functions, which convert units and judge nothing.
+// Package apispec converts between the types of the API and those of services and records. Its functions are pure: they
+// convert units and judge nothing.
 package apispec
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Spec is what the API says as a cove.Spec.
+// Spec returns a sandbox of the API as a cove.Spec.
 func Spec(s api.Spec) cove.Spec {
 	spec := cove.Spec{
 		Engine: s.Engine, Image: s.Image, Env: s.Env, Labels: s.Labels,
@@ -77,7 +77,7 @@ func scale(v int64, bits uint) int64 {
 	return v << bits
 }
 
-// Network is what the API says of a network; nil says nothing.
+// Network returns a network of the API; nil is unspecified.
 func Network(q *api.NetworkPermission) *cove.Network {
 	if q == nil {
 		return nil
@@ -87,7 +87,7 @@ func Network(q *api.NetworkPermission) *cove.Network {
 	return &n
 }
 
-// Policy is what the API says of what may leave, without credentials and models.
+// Policy returns a policy of the API, as a network without credentials and models.
 func Policy(p api.GatewayPolicy) cove.Network {
 	n := cove.Network{Mode: cove.NetworkMode(p.Mode), Allow: p.Allow, Deny: p.Deny, AllowPR: p.AllowPR}
 	for _, text := range p.Policies {
@@ -110,7 +110,7 @@ func NetworkOf(n cove.Network) api.NetworkPermission {
 	return q
 }
 
-// Change is what a change of a network adds to it.
+// Change returns the rules that a change adds to a network.
 func Change(c api.NetworkChange) cove.Network { return cove.Network{Allow: c.Allow, Deny: c.Deny} }
 
 // Budget is a budget of the API; nil is none.

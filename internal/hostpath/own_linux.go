@@ -26,8 +26,8 @@ func Below(dir, path string) Own {
 	return Own{Dir: dir, Name: name}
 }
 
-// Open opens the place (O_PATH). No component below Dir may be a symbolic link, so the result lies below Dir whoever
-// swaps something meanwhile. Errors: NotFound, Forbidden, InvalidArgument.
+// Open opens the place (O_PATH). No component below Dir may be a symbolic link, so the result lies below Dir even if a
+// component is swapped meanwhile. Errors: NotFound, Forbidden, InvalidArgument.
 func (o Own) Open() (*os.File, error) {
 	path := filepath.Join(o.Dir, o.Name)
 	dir, err := unix.Open(o.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -34,10 +34,9 @@ type Clients interface {
 func (s *Server) addGatewayRoutes() {
 	route(s, huma.Operation{OperationID: "register-client", Method: http.MethodPost, Path: "/clients",
 		Tags:    []string{"gateway"},
-		Summary: "Give a client a way out, or another policy",
-		Description: "A client has a listener that nobody else has, which tells it from the others. For one that is there " +
-			"the policy is replaced, at once: " +
-			"what is no longer allowed is refused and cut before anything more is allowed.",
+		Summary: "Register a client, or replace its policy",
+		Description: "Each client has a listener of its own, which identifies it. The policy of a registered client is " +
+			"replaced at once: connections that are no longer allowed are cut before anything new is allowed.",
 	}, []cove.Code{cove.NotFound, cove.Conflict, cove.TooLarge, cove.StorageFull, cove.Canceled}, s.registerClient)
 
 	route(s, huma.Operation{OperationID: "list-clients", Method: http.MethodGet, Path: "/clients",

@@ -191,7 +191,7 @@ func (s *Server) CheckListener(ln net.Listener) error {
 		return nil
 	}
 	return cove.Errorf(cove.InvalidArgument,
-		"refusing to listen on %s without API keys: everybody who reaches it could run code", ln.Addr()).
+		"refusing to listen on %s without API keys: every client that reaches it could run code", ln.Addr()).
 		WithHint("add a key (cove config new-key), or listen on 127.0.0.1")
 }
 

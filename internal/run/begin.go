@@ -122,7 +122,7 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 	return nil
 }
 
-// plan is the record of a run that begins. It is pure but for the id and the time.
+// plan returns the record of a new run. It is pure, except for the id and the time.
 func (r *Runner) plan(who cove.Principal, q Request, eq fit.Equipment) store.Run {
 	id := cove.NewRunID()
 	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
@@ -196,7 +196,7 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 		t.end(false)
 		return store.Run{}, err
 	}
-	// Recorded first: whoever finds the program has to know whose it is.
+	// The record comes first: a server that finds the program has to know its run.
 	err = r.o.Store.For(record.Owner()).AddRun(ctx, record)
 	if err == nil {
 		env := maps.Clone(eq.Env)

@@ -35,7 +35,7 @@ func (r *Runner) attend(l *live, record store.Run) {
 	l.err = err
 	l.mu.Unlock()
 	l.transcript.end(err != nil)
-	r.leave(l) // before anybody hears of it, who may look for what is left
+	r.leave(l) // before followers hear of it, which may look for leftovers
 	close(l.done)
 }
 
@@ -53,7 +53,7 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending) error {
 	if cerr != nil {
 		r.o.Log.Warn("what a run has changed is not known", "run", record.ID, "error", cerr)
 	}
-	// Before it is recorded: who dies in between leaves a run to conclude, and no sandbox that nobody looks for.
+	// The sandbox goes before the record: a server that dies in between leaves a run to conclude, and no stray sandbox.
 	if record.Spec.Own && !record.Spec.Keep && cerr == nil && len(changes) == 0 {
 		if err := r.o.Sandboxes.Destroy(ctx, who, record.Sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
 			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)
@@ -81,8 +81,8 @@ func (r *Runner) tidy(ctx context.Context, record store.Run, e ending) {
 	}
 }
 
-// changes is what a run's sandbox has changed, and keeps the text of it. A
-// workspace without a repository has changed when there is something in it.
+// changes returns the changes of a run's sandbox, and keeps their text. Every file of a workspace without a repository
+// is a change.
 func (r *Runner) changes(ctx context.Context, who cove.Principal, record store.Run) ([]store.FileChange, error) {
 	if record.Bind {
 		return nil, nil

@@ -65,7 +65,7 @@ func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, aft
 	return show(who, run), err
 }
 
-// follower is somebody who follows a run.
+// follower hands out the events of a run to one caller.
 type follower struct {
 	r       *Runner
 	record  store.Run

@@ -209,7 +209,7 @@ func (l *live) readOutput(broken chan<- error) {
 			}
 			if failed = perr != nil; failed {
 				broken <- perr
-				l.process.Safe(1 << 60) // nobody needs what follows
+				l.process.Safe(1 << 60) // the rest is not needed
 			}
 		} else if n > 0 {
 			l.process.Safe(1 << 60)

@@ -36,8 +36,8 @@ const (
 	limitBudget cove.LimitKind = "budget"
 )
 
-// outcome is what becomes of a run: its status, the limit that ended it, and what went wrong. It is pure. What somebody
-// or Cove has done comes before what followed from it, and a run that succeeds has not been ended by a limit.
+// outcome returns the status of a run, the limit that ended it, and its error. It is pure. An action of a user or of
+// Cove takes precedence over its consequences, and no limit has ended a run that succeeds.
 func outcome(e ending) (status store.RunStatus, limit cove.LimitKind, err error) {
 	failed := e.result == nil || e.result.IsError || e.exit != nil && *e.exit != 0
 	switch {

@@ -87,7 +87,7 @@ func (r *Runner) interactive(ctx context.Context, owner cove.Principal, t termin
 	return nil, nil
 }
 
-// recording is what a terminal shows, as asciicast, version 2. Its methods are called by one at a time.
+// recording writes the output of a terminal as asciicast, version 2. Its methods must not be called concurrently.
 type recording struct {
 	r      *Runner
 	record store.Run

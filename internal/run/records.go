@@ -78,7 +78,7 @@ func (r *Runner) Interrupt(ctx context.Context, who cove.Principal, ref string, 
 	}
 	l := r.liveOf(record.ID)
 	if record.Interactive && record.Status == store.RunRunning {
-		return cove.Errorf(cove.Conflict, "the run %s is in a terminal, with whoever looks at it", record.ID).
+		return cove.Errorf(cove.Conflict, "the run %s is interactive, in a terminal", record.ID).
 			WithHint("end it there: cove attach %s", record.SandboxName)
 	}
 	if l == nil {
@@ -107,8 +107,8 @@ func (r *Runner) Remove(ctx context.Context, who cove.Principal, ref string) err
 }
 
 // Export writes the record of a run as a tar archive: run.json, messages.ndjson, stderr.log, decisions.ndjson,
-// actions.ndjson, changes.patch, and recordings. What the agent and its sandbox have written is theirs: nobody has
-// judged it. Errors, before anything is written: NotFound, Conflict.
+// actions.ndjson, changes.patch, and recordings. The texts of the agent and its sandbox are not verified. Errors,
+// before anything is written: NotFound, Conflict.
 func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
@@ -222,7 +222,7 @@ func each(dir string, take func(entry) error) error {
 	}
 }
 
-// decisions are what became of attempts to leave the sandbox of a run while it ran, oldest first.
+// decisions returns the network decisions of a run's sandbox while it ran, oldest first.
 func (r *Runner) decisions(ctx context.Context, record store.Run) ([]decision.Decision, error) {
 	if record.Sandbox == "" {
 		return nil, nil
@@ -247,8 +247,8 @@ func (r *Runner) decisions(ctx context.Context, record store.Run) ([]decision.De
 	}
 }
 
-// actions writes what the audit log has of the sandbox of a run while it ran, pushes among it, newest first: whoever
-// did it, but with hashes for those alone who see the whole log.
+// actions writes the audit records of a run's sandbox while it ran, of all callers, newest first. Hashes are for
+// callers that see the whole log.
 func (r *Runner) actions(ctx context.Context, who cove.Principal, record store.Run, w io.Writer) error {
 	if record.Sandbox == "" {
 		return nil

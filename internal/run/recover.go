@@ -105,8 +105,8 @@ func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
 	return r.newLive(record, t, eq.Parser(record.Spec.Before)), nil
 }
 
-// Reconcile concludes runs that nobody has: whose server has died, and their programs with it or since. It removes
-// records of which the store knows nothing, as those beyond their retention.
+// Reconcile concludes runs whose server and program have died. It removes files of runs that the store does not know,
+// such as those beyond their retention.
 func (r *Runner) Reconcile(ctx context.Context) error {
 	var errs []error
 	q := store.RunQuery{Status: store.RunRunning, Limit: store.MaxPage}

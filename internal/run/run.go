@@ -1,9 +1,9 @@
-// Package run gives agents tasks: it makes or finds the sandbox that one works in, starts its program, turns what that
-// prints into messages, keeps the record of it all, and says how it ended.
+// Package run gives agents tasks: it makes or finds a sandbox, starts the agent's program, parses its output into
+// messages, and records the run with its outcome.
 //
-// What an agent prints is written down before anything else is done with it. The messages follow from that alone, and
-// whoever follows a run reads what is written: so nobody who reads slowly holds an agent up, and the next server goes
-// on where one has died.
+// The output of an agent is written to disk before anything else. Messages are derived from the file alone, and
+// followers read the file: so a slow follower does not delay an agent, and the next server continues where the last one
+// died.
 package run
 
 import (
@@ -33,7 +33,7 @@ type Agents interface {
 	Equip(ctx context.Context, q fit.Want, install bool, progress func(workspace.Step)) (fit.Equipment, error)
 }
 
-// Work is what was done in sandboxes, as it is on the host.
+// Work gives access to the work of sandboxes on the host.
 type Work interface {
 	// Changes lists what a sandbox has changed. Errors: InvalidArgument when it works on no repository.
 	Changes(ctx context.Context, who cove.Principal, ref string) ([]store.FileChange, error)
@@ -56,7 +56,7 @@ type Options struct {
 
 // Request is a task for an agent.
 type Request struct {
-	Task     agent.Task // but for Dir and Session
+	Task     agent.Task // without Dir and Session
 	Agent    string
 	Timeout  time.Duration // 0 is DefaultTimeout
 	Resume   string        // an earlier run, whose conversation goes on in its sandbox
@@ -81,7 +81,7 @@ const (
 	interruptGrace = 15 * time.Second
 )
 
-// newDefaults are what a sandbox that is made for a run is where nothing else is said.
+// newDefaults apply to a sandbox that is made for a run.
 var newDefaults = cove.Spec{Shape: cove.Shape{Limits: cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 512}}}
 
 // RunLabel is the label of a sandbox that was made for a run: its id.

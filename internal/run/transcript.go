@@ -41,8 +41,7 @@ func (e entry) at() time.Time {
 	return e.Time
 }
 
-// transcript is the record of a run while it is written. What is in the files
-// is whole at any moment, but for the end of the last line.
+// transcript writes the files of a run. They are complete at any moment, except for the end of the last line.
 type transcript struct {
 	dir  string
 	most uint64 // bytes that the program may print

@@ -14,8 +14,7 @@ type Runs interface {
 	AddRun(ctx context.Context, r Run) error
 	// Run returns one. Errors: NotFound.
 	Run(ctx context.Context, id cove.RunID) (Run, error)
-	// ChangeRun changes one at once, but for its id, agent, client and beginning,
-	// which stay whatever change does. Errors: NotFound, change's.
+	// ChangeRun changes a run atomically. Its id, agent, creator and start stay the same. Errors: NotFound, change's.
 	ChangeRun(ctx context.Context, id cove.RunID, change func(*Run) error) error
 	// Runs returns a page, newest first.
 	Runs(ctx context.Context, q RunQuery) (RunPage, error)
@@ -88,7 +87,7 @@ type FileChange struct {
 // Owner returns the principal that asked for the run.
 func (r Run) Owner() cove.Principal { return cove.ParsePrincipal(r.CreatedBy) }
 
-// RunSpec is what a server needs to go on with a run that another has begun.
+// RunSpec holds the state with which a server adopts a run.
 type RunSpec struct {
 	Own      bool      // its sandbox was made for it
 	Box      string    // the sandbox that its sandbox is within; empty where it is none but itself
@@ -97,7 +96,7 @@ type RunSpec struct {
 	Schema   []byte    // of the result; nil is none
 	Deadline time.Time // by when it has ended
 	Terminal string    // of an interactive one
-	// Before is what earlier runs of the conversation have used.
+	// Before is the usage of earlier runs of the conversation.
 	Before message.AgentUsage
 }
 

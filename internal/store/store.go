@@ -73,10 +73,10 @@ type Approvals interface {
 	Approve(ctx context.Context, a approval.Approval) error
 	// Approved reports whether one of these people has approved a subject for a policy, and it is not over at a time.
 	Approved(ctx context.Context, policy string, s approval.Subject, who []cove.Principal, at time.Time) (bool, error)
-	// Approvals lists those that who has given, and that are not over at a time,
-	// newest first; everybody's where who is empty.
+	// Approvals lists the approvals of a principal that are valid at a time, newest first. An empty who means all
+	// principals.
 	Approvals(ctx context.Context, who string, at time.Time) ([]approval.Approval, error)
-	// Revoke forgets an approval that who has given; anybody's where who is empty. Errors: NotFound.
+	// Revoke removes an approval of a principal, or of any if who is empty. Errors: NotFound.
 	Revoke(ctx context.Context, who string, id cove.ApprovalID) error
 }
 
@@ -222,7 +222,7 @@ type AuditPage struct {
 	Next    string // empty on the last page
 }
 
-// Verification is what a walk along the chain of the audit log found.
+// Verification is the result of a walk along the chain of the audit log.
 type Verification struct {
 	Records int64  // that fit, from the oldest on
 	Head    string // hash of the last that fits

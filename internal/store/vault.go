@@ -20,16 +20,16 @@ func NewVault(s Store) Vault { return Vault{s} }
 // For returns the records that p sees. Work that no caller asks for names cove.System.
 func (v Vault) For(p cove.Principal) Records { return Records{v.store, p} }
 
-// Records are those of a Store that one principal sees, changes and adds. Their methods are those of Store: another's
-// record is NotFound, and lists leave it out. What concerns the records of all is Forbidden to a principal that does
-// not see all.
+// Records is the part of a Store that one principal sees, changes and adds to. Its methods are those of Store. Another
+// principal's record is NotFound, and lists leave it out. Operations on the records of all are Forbidden to a principal
+// that does not see all.
 type Records struct {
 	store Store
 	p     cove.Principal
 }
 
-// only returns the client whose records p sees, as queries take it; empty is everybody's. Without some there are none:
-// p is nobody, or a principal that records cannot tell from another.
+// only returns the client of the records that p sees, in the form of queries; empty means all clients. some is false if
+// p sees no records: p is zero, or records cannot tell it from another principal.
 func (r Records) only() (client string, some bool) {
 	if r.p.SeesAll() {
 		return "", true

@@ -90,7 +90,7 @@ func conditional() []Rule {
 		},
 		{
 			Call: "ioctl",
-			Why: "everything but typing into the terminal of whoever started the sandbox (TIOCSTI, TIOCLINUX) and " +
+			Why: "everything but typing into the terminal that started the sandbox (TIOCSTI, TIOCLINUX) and " +
 				"loading line disciplines (TIOCSETD)",
 			AnyOf: []Match{{{Arg: 1, Mask: all32, In: []uint32{tiocsti, tioclinux, tiocsetd}, Not: true}}},
 		},

@@ -95,7 +95,7 @@ func Snippet() Policy {
 			Calls: []string{"memfd_create"},
 		},
 		Group{
-			Why: "watches files of a root file system that is everybody's, and so sees what neighbours and the host run; " +
+			Why: "watches files of a root file system that all sandboxes share, and so sees what neighbours and the host run; " +
 				"programs fall back to looking again",
 			Errno: syscall.ENOSYS,
 			Calls: inotify(),

@@ -32,7 +32,7 @@ func refused() []Group {
 			Calls: list(`init_module finit_module delete_module kexec_load kexec_file_load reboot`)},
 		{Why: "watches or limits whole file systems",
 			Calls: list(`fanotify_init fanotify_mark quotactl quotactl_fd acct swapon swapoff`)},
-		{Why: "asks to write out all of the host's file systems, which stalls everybody else's writes; fsync does for a " +
+		{Why: "asks to write out all of the host's file systems, which stalls the writes of others; fsync does for a " +
 			"program's own",
 			Calls: list(`sync syncfs`)},
 		{Why: "the kernel's log, and terminals that are not ours", Calls: list(`syslog vhangup`)},

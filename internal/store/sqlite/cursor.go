@@ -12,7 +12,7 @@ import (
 // only tells a typing error from a cursor.
 const cursorSize = 1 + 8 + 4
 
-// list is what a cursor is a place in.
+// list names the list of a cursor.
 type list byte
 
 const (

@@ -84,7 +84,7 @@ func (s *Store) Finish(ctx context.Context, e store.Execution) error {
 	})
 }
 
-// outcome is what Begin and Finish write of e, in the order of both.
+// outcome returns the columns that Begin and Finish write, in their order.
 func outcome(e store.Execution) (row []any, stdout, stderr string, err error) {
 	var cut1, cut2 bool
 	stdout, cut1 = store.Cut(e.Output, store.MaxOutput)
@@ -261,7 +261,7 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 	}
 	gone := slices.DeleteFunc(running, func(id cove.InstanceID) bool { return !dead(id) })
 	if len(gone) == 0 {
-		return 0, nil // nobody waits for the write lock
+		return 0, nil // without the write lock
 	}
 	list, err := json.Marshal(gone)
 	if err != nil {

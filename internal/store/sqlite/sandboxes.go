@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// unrecorded is what earlier versions did not record of their sandboxes, which were all alike in it.
+// unrecorded holds the properties that earlier versions did not record, which all their sandboxes had.
 var unrecorded = cove.Spec{Shape: cove.Shape{
 	Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
 }}
