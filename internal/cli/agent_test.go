@@ -5,8 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
@@ -169,13 +172,29 @@ func TestInterruptedHere(t *testing.T) {
 	const up = `shift; sleep 600 & echo $! > "$HOME/pid"; echo '{"version":1,"type":"thinking","content":"up"}'` + "\n"
 	gone := func(s *session) {
 		t.Helper()
-		pid, err := os.ReadFile(filepath.Join(s.Dir, "pid"))
+		text, err := os.ReadFile(filepath.Join(s.Dir, "pid"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat"); err == nil &&
-			!strings.Contains(string(state), ") Z ") {
-			t.Errorf("it is left: %s", state)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err == unix.ESRCH {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		// One that has been killed may still be exiting.
+		n, err := 0, error(unix.EINTR)
+		for err == unix.EINTR {
+			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
+		}
+		if n != 1 {
+			t.Errorf("the process %d is left: %v", pid, err)
 		}
 	}
 	s := preparedAtTerminal(t, 80, bare(t, "cove-worker",

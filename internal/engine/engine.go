@@ -73,8 +73,11 @@ type Resolver interface {
 // Adopter is implemented by an engine whose sandboxes can outlive the process of Cove that made them
 // (Capabilities.Lasting). One process at a time manages such a sandbox.
 type Adopter interface {
-	// Left lists the sandboxes that run and that no process has.
+	// Left lists the sandboxes that run and that no process manages.
 	Left(ctx context.Context) ([]cove.SandboxID, error)
+
+	// Runs reports whether a sandbox runs, paused or not, whichever process manages it.
+	Runs(ctx context.Context, id cove.SandboxID) (bool, error)
 
 	// Adopt takes over a sandbox that another process has made and bound. Its processes run on, and their output waits to
 	// be attached to; those of one that is paused are resumed. Errors: NotFound when it does not run, Conflict when a

@@ -84,8 +84,7 @@ func (c *reconciler) checkPaused(ctx context.Context, record store.Sandbox) erro
 	if !ok {
 		return nil
 	}
-	left, err := adopter.Left(ctx)
-	if err != nil || slices.Contains(left, record.ID) {
+	if runs, err := adopter.Runs(ctx, record.ID); err != nil || runs {
 		return err
 	}
 	return c.stopped(ctx, &record)

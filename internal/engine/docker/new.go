@@ -176,6 +176,9 @@ var _ engine.Adopter = (*Engine)(nil)
 // Left implements engine.Adopter.
 func (e *Engine) Left(context.Context) ([]cove.SandboxID, error) { return e.keeper.Left() }
 
+// Runs implements engine.Adopter.
+func (e *Engine) Runs(_ context.Context, id cove.SandboxID) (bool, error) { return e.keeper.Runs(id) }
+
 // Adopt implements engine.Adopter.
 func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, error) {
 	k, err := e.keeper.Take(id, e.api.c.DaemonHost(), "DOCKER_HOST")

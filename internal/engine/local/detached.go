@@ -214,6 +214,20 @@ func (d *Detached) released() bool {
 // record, and does not run.
 func (d *Detached) runs() bool { return instance.Alive(d.runDir, d.Record.Instance) }
 
+// Runs reports whether a sandbox runs, whichever process manages it.
+func (r Registry) Runs(id cove.SandboxID) (bool, error) {
+	d, err := r.takeSoon(id)
+	switch {
+	case errors.Is(err, errOwned):
+		return true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return d.runs(), d.Disown()
+}
+
 // Left lists the sandboxes that run and that no process manages.
 func (r Registry) Left() ([]cove.SandboxID, error) {
 	var left []cove.SandboxID
@@ -282,15 +296,22 @@ func (r Registry) take(dir string) (*Detached, error) {
 	return d, nil
 }
 
+// takeSoon takes a sandbox, and waits a moment if it is owned: a process that is being started shares the lock of a
+// manager that has been killed, and a sweep locks each sandbox for as long as it looks at it.
+func (r Registry) takeSoon(id cove.SandboxID) (d *Detached, err error) {
+	for deadline := time.Now().Add(lockGrace); ; time.Sleep(lockPoll) {
+		if d, err = r.take(r.dirOf(id)); !errors.Is(err, errOwned) || time.Now().After(deadline) {
+			return d, err
+		}
+	}
+}
+
 // Take makes this process the one that manages a running sandbox, if the sandbox's Record.Under is this process's own.
 // Errors: NotFound when it does not run; Conflict when another process manages it, or when its Under differs, with the
 // setting that chooses it in the hint.
 func (r Registry) Take(id cove.SandboxID, under, setting string) (*Detached, error) {
 	gone := cove.Errorf(cove.NotFound, "no sandbox %s runs", id)
-	if !r.Has(id) {
-		return nil, gone
-	}
-	d, err := r.take(r.dirOf(id))
+	d, err := r.takeSoon(id)
 	switch {
 	case errors.Is(err, errOwned):
 		return nil, cove.Errorf(cove.Conflict, "sandbox %s cannot be adopted: %w", id, err)

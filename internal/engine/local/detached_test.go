@@ -3,12 +3,14 @@
 package local
 
 import (
+	"errors"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -62,10 +64,18 @@ func TestLife(t *testing.T) {
 	if left, err := r.Left(); err != nil || len(left) > 0 {
 		t.Errorf("left while its maker has it: %v, %v", left, err)
 	}
+	runs := func(when string, want bool) {
+		t.Helper()
+		if runs, err := r.Runs(id); err != nil || runs != want {
+			t.Errorf("%s: it runs: %t, %v", when, runs, err)
+		}
+	}
+	runs("its maker has it", true)
 	if err := k.Disown(); err != nil {
 		t.Fatal(err)
 	}
 
+	runs("no process has it", true)
 	if left, err := r.Left(); err != nil || !slices.Equal(left, []cove.SandboxID{id}) {
 		t.Errorf("left %v, %v", left, err)
 	}
@@ -83,11 +93,25 @@ func TestLife(t *testing.T) {
 	if err != nil || k.Record.Name != "made" || k.Record.Tasks != 7 || k.Record.Template.User != cove.AgentUser {
 		t.Fatalf("%+v, %v", k, err)
 	}
-	if err := k.Disown(); err != nil {
+	// Its manager is killed, and lets go of it a moment later.
+	disowned := make(chan error, 1)
+	time.AfterFunc(lockGrace/40, func() { disowned <- k.Disown() })
+	runs("its manager is being killed", true)
+	if err := <-disowned; err != nil {
 		t.Fatal(err)
+	}
+	if k, err = r.Take(id, "parent", "it"); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(lockGrace/40, func() { disowned <- k.Disown() })
+	if next, err := r.Take(id, "parent", "it"); err != nil {
+		t.Errorf("taken when its manager has let go of it: %v", err)
+	} else if err := errors.Join(<-disowned, next.Disown()); err != nil {
+		t.Error(err)
 	}
 
 	lock.Close()
+	runs("it has ended", false)
 	_, err = r.Take(id, "parent", "it")
 	wantCode(t, "taking one that has ended", err, cove.NotFound)
 	if !r.Has(id) {
@@ -98,6 +122,7 @@ func TestLife(t *testing.T) {
 	}
 	_, err = r.Take(id, "parent", "it")
 	wantCode(t, "taking one that was swept", err, cove.NotFound)
+	runs("it was swept", false)
 }
 
 // TestRecordOfEarlierVersion: a sandbox that an earlier version of Cove made is

@@ -51,6 +51,9 @@ func (e *Engine) keep(t engine.Template, d *detached) (*local.Detached, error) {
 // Left implements engine.Adopter.
 func (e *Engine) Left(context.Context) ([]cove.SandboxID, error) { return e.keeper.Left() }
 
+// Runs implements engine.Adopter.
+func (e *Engine) Runs(_ context.Context, id cove.SandboxID) (bool, error) { return e.keeper.Runs(id) }
+
 // Adopt implements engine.Adopter.
 func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, error) {
 	k, err := e.keeper.Take(id, e.o.CgroupParent, "sandbox.cgroup_parent")

@@ -70,6 +70,13 @@ func (e *Engine) Left(ctx context.Context) ([]cove.SandboxID, error) {
 	return left, ctx.Err()
 }
 
+// Runs implements engine.Adopter.
+func (e *Engine) Runs(ctx context.Context, id cove.SandboxID) (bool, error) {
+	e.host.mu.Lock()
+	defer e.host.mu.Unlock()
+	return e.host.lasting[id] != nil, ctx.Err()
+}
+
 // Adopt implements engine.Adopter.
 func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, error) {
 	if err := e.fault().Adopt; err != nil {
