@@ -246,7 +246,7 @@ func TestGatewayRefusals(t *testing.T) {
 		t.Errorf("a second one: %+v", got)
 	}
 	if got := l.cove(t, "gateway", "--state", l.dir+"/other"); got.code == 0 ||
-		!strings.Contains(got.stderr, "somebody listens") {
+		!strings.Contains(got.stderr, "another program listens") {
 		t.Errorf("a second one on the socket: %+v", got)
 	}
 	for _, c := range []struct {
