@@ -308,8 +308,7 @@ func TestTerminal(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	s := newScene(t)
 	write(t, s.tree+"/wait", "#!/bin/sh\n: > /tmp/waiting; sleep 600\n")
-	out,
-		_ := s.sh("GIT_EDITOR=/workspace/wait git commit --allow-empty & pid=$!; while [ ! -e /tmp/waiting ]; do sleep " +
+	out, _ := s.sh("GIT_EDITOR=/workspace/wait git commit --allow-empty & pid=$!; while [ ! -e /tmp/waiting ]; do sleep " +
 		"0.05; done; kill -KILL $pid; wait $pid 2>/dev/null; pkill sleep; git commit -qm after --allow-empty && git log -1 " +
 		"--format=%s")
 	if !strings.HasSuffix(out, "after\n") {

@@ -348,8 +348,7 @@ func TestFormOfExecutions(t *testing.T) {
 	const row = `{"id":"ex_old","duration":1.5,"limit_hit":"oom","cpu":12.5,"memory":7.25,
 		"events":[{"rule":"r","severity":"high","line":2,"detail":"d"}],
 		"models":[{"provider":"p","requests":2,"input_tokens":3,"output_tokens":4,"cache_read_tokens":5,"cache_write_tokens":6,"cost":0.5,"estimated":1}]}`
-	if _,
-		err := s.write.Exec(
+	if _, err := s.write.Exec(
 		`INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at, engine, status, exit_code,
 		duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written, disk_used, truncated, events, models, error)
 		SELECT value->>'id', 'in_1', 'owner', 'h', 'python', '{}', 1, 'native', 'limited', 137, value->>'duration', value->>'limit_hit',
