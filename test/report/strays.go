@@ -83,7 +83,7 @@ func (t *tests) end(ctx context.Context) (left []string, err error) {
 	case <-t.adopted:
 	case <-ctx.Done():
 	}
-	asked := map[int]bool{}
+	asked, killed := map[int]bool{}, map[int]bool{}
 	for deadline := time.Now().Add(strayGrace); ; time.Sleep(50 * time.Millisecond) {
 		select {
 		case <-t.adopted:
@@ -102,10 +102,15 @@ func (t *tests) end(ctx context.Context) (left []string, err error) {
 				asked[pid] = true
 				syscall.Kill(pid, syscall.SIGTERM)
 			}
-			if time.Now().After(deadline) {
+			if time.Now().After(deadline) && !killed[pid] {
+				killed[pid] = true
 				left = append(left, describe(pid))
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
+		}
+		// A process in a frozen control group of version 1 does not die.
+		if ended && time.Now().After(deadline.Add(strayGrace)) {
+			return left, err
 		}
 	}
 }
