@@ -187,7 +187,7 @@ func TestNobodyToAsk(t *testing.T) {
 	s.ends(130)
 }
 
-// TestOutputWaits: what the program prints while somebody is asked comes after the answer.
+// TestOutputWaits: output of the program that comes during a question is shown after the answer.
 func TestOutputWaits(t *testing.T) {
 	s := atTerminal(t, `meanwhile api.example.com; out after\n`)
 	got := s.expect(lastWord)

@@ -108,8 +108,8 @@ func GitHub(g config.Gateway) (github.Servers, error) {
 // Machine returns the part of this machine and its gateway that policies depend on.
 func Machine(ctx context.Context, g config.Gateway) (policy.Machine, error) {
 	packages := registry.New()
-	m := policy.Machine{Own: ownAddresses(), Registry: func(tool string) ([]policy.Endpoint,
-		error) {
+	m := policy.Machine{Own: ownAddresses(), Registry: func(tool string) (
+		[]policy.Endpoint, error) {
 		return packages.Endpoints(ctx, tool)
 	}}
 	for _, s := range g.PrivateCIDRs {

@@ -15,7 +15,7 @@ const gitPolicy = `rules: [{hosts: [git.test, other.test]}]
 git: [{remote: https://git.test/group/repo, push: own}, {remote: https://git.test/group/read}]
 `
 
-// TestGitStage: what is let through to a server, as far as nobody has to look into it. The whole is test/git's matter.
+// TestGitStage: the stage judges requests that need no inspection of a pack. test/git covers the whole.
 func TestGitStage(t *testing.T) {
 	w := routeWith(t, Options{}, document(t, gitPolicy))
 	for target, says := range map[string]string{

@@ -54,7 +54,7 @@ func (f fakeAgents) CheckAgent(_ context.Context, name string) (fit.Report, erro
 
 func (fakeAgents) EquipSandbox(cove.Principal, *sandbox.Request) error { return nil }
 
-// TestAgents: anybody may see which agents there are, and the owner alone changes what is installed.
+// TestAgents: every caller may list agents, and the owner alone changes the installs.
 func TestAgents(t *testing.T) {
 	h := start(t, nil)
 	if all := decode[api.AgentList](t, h.get("/agents"), http.StatusOK).Agents; len(all) != 1 ||

@@ -59,7 +59,7 @@ func (f *fakeRepositories) CollectMirror(_ context.Context, _ cove.Principal, so
 	return nil
 }
 
-// TestRepositories: the machine's owner sees the store and looks after it, and nobody else does.
+// TestRepositories: only the machine's owner sees and changes the store.
 func TestRepositories(t *testing.T) {
 	h := start(t, withKeys)
 	for _, c := range []struct{ method, path, body string }{

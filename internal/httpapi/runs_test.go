@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// fakeRuns are runs of an agent that says and does the same each time. There is none of the name "nobody".
+// fakeRuns runs an agent with the same messages each time. A run of the name "nobody" is not found.
 type fakeRuns struct {
 	refuse error         // of Begin
 	steps  []string      // before a run begins

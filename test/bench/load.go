@@ -408,8 +408,8 @@ func (j job) idle(host func() string) (t took, err error) {
 func (j job) webSocket() (t took, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	transport := &http.Transport{DialTLSContext: func(context.Context, string, string) (net.Conn,
-		error) {
+	transport := &http.Transport{DialTLSContext: func(context.Context, string, string) (
+		net.Conn, error) {
 		return j.dial(anyHost)
 	}}
 	defer transport.CloseIdleConnections()

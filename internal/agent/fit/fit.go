@@ -139,8 +139,8 @@ func (a *Agents) show(of agent.Agent) (Listed, error) {
 
 // InstallAgent installs a version of an agent, the pinned one if empty. Errors: NotFound, InvalidArgument,
 // RuntimeMissing, Unavailable, StorageFull, Corrupt, Unsupported, Canceled.
-func (a *Agents) InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (Listed,
-	error) {
+func (a *Agents) InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (
+	Listed, error) {
 	if _, err := a.layers.Install(ctx, name, version, progress); err != nil {
 		return Listed{}, err
 	}

@@ -119,8 +119,8 @@ func makeLasting(t *testing.T, run string) {
 	select {} // until it is killed
 }
 
-// TestLastingSwept: what is left of a long-lived sandbox that ended while nobody
-// had it is swept, and nothing of one that somebody has.
+// TestLastingSwept: a sweep removes a detached sandbox that ended while no process managed it, and no sandbox that a
+// process manages.
 func TestLastingSwept(t *testing.T) {
 	o := options(t)
 	e := open(t, o)

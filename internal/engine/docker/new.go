@@ -187,13 +187,7 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	}
 	s := newSandbox(e, k.Record.Template)
 	s.keep, s.bound, s.lasts, s.traces = k, true, true, []trace{{id: k.Record.Name}}
-	if err := e.present.Add(s); err != nil {
-		k.Disown()
-		return nil, err
-	}
-	if err := s.adopt(ctx); err != nil {
-		e.present.Remove(s)
-		k.Disown()
+	if err := e.present.Adopt(k, s, func() error { return s.adopt(ctx) }); err != nil {
 		return nil, err
 	}
 	return s, nil

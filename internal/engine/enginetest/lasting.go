@@ -79,7 +79,7 @@ func lastsOn(t *testing.T, x *env) {
 		t.Fatal(err)
 	}
 	seen, e := len(pid), x.eng
-	// Twice: the first time the guest is a child of this process, then it is nobody's.
+	// The first time the guest is a child of this process, the second time of PID 1.
 	for _, line := range []string{"first\n", "second\n"} {
 		e, sb = x.next(t, e, sb.ID())
 		if ids := sb.Guest().Processes(); !slices.Equal(ids, []uint32{p.ID()}) {

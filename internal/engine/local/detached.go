@@ -330,3 +330,18 @@ func (r Registry) Take(id cove.SandboxID, under, setting string) (*Detached, err
 	}
 	return d, nil
 }
+
+// Adopt adds a sandbox whose record is k, and connects it to its guest. On an error another process may manage it.
+// Errors: those of Add and connect.
+func (p *Present[S]) Adopt(k *Detached, s S, connect func() error) error {
+	err := p.Add(s)
+	if err == nil {
+		if err = connect(); err != nil {
+			p.Remove(s)
+		}
+	}
+	if err != nil {
+		k.Disown()
+	}
+	return err
+}

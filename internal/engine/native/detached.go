@@ -61,13 +61,7 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 		return nil, err
 	}
 	s := &sandbox{engine: e, template: k.Record.Template, bound: true, lasts: true, keep: k, ranges: local.NewRanges()}
-	if err := e.present.Add(s); err != nil {
-		k.Disown()
-		return nil, err
-	}
-	if err := s.adopt(ctx); err != nil {
-		e.present.Remove(s)
-		k.Disown()
+	if err := e.present.Adopt(k, s, func() error { return s.adopt(ctx) }); err != nil {
 		return nil, err
 	}
 	return s, nil

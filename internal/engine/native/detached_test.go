@@ -31,7 +31,7 @@ func lastingTemplate() engine.Template {
 	}
 }
 
-// TestLastingSwept: what is left of a long-lived sandbox that ended while nobody had it is swept.
+// TestLastingSwept: a sweep removes a detached sandbox that ended while no process managed it.
 func TestLastingSwept(t *testing.T) {
 	needRoot(t)
 	e := open(t)
