@@ -3,16 +3,20 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/cove-sandbox/cove/internal/version.Version=$(VERSION)
 FUZZTIME ?= 10s
+GOVULNCHECK ?= v1.1.4
 
 export CGO_ENABLED = 0
 
-.PHONY: help build check test demo recording bench lint fuzz install clean
+.PHONY: help build run check test demo recording bench lint vulncheck fuzz dist install uninstall clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 build: ## bin/cove, bin/cove-guest and bin/cove-worker, static
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+run: build ## serve the HTTP API, with what was built
+	bin/cove serve
 
 check: ## formatting, vet, the layers and the quick tests, while working
 	@scripts/check.sh
@@ -41,12 +45,27 @@ lint: ## formatting, vet, and the shape of the house
 	$(GO) vet -C test/clients ./...
 	$(GO) test -count=1 ./internal/archtest
 
+vulncheck: ## look for known vulnerabilities that the programs reach; VULNDB is another database
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) $(if $(VULNDB),-db $(VULNDB)) ./...
+
+dist: ## archives, Debian packages, bills of materials and checksums of a release, in dist/
+	@cd packaging/dist && $(GO) run . -out ../../dist
+
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
-install: build ## copy the binaries to PREFIX/bin (/usr/local)
-	install -D -t $(DESTDIR)$(or $(PREFIX),/usr/local)/bin bin/cove bin/cove-guest bin/cove-worker
-	ln -sf cove $(DESTDIR)$(or $(PREFIX),/usr/local)/bin/git-remote-cove
+BIN     ?= bin
+PREFIX  ?= /usr/local
+PROGRAMS = cove cove-guest cove-worker
+
+install: ## copy what "make build" has built to PREFIX/bin (/usr/local); needs no Go
+	@for p in $(PROGRAMS); do test -x $(BIN)/$$p || { echo "$(BIN)/$$p is not there: run \"make build\" first, as yourself" >&2; exit 1; }; done
+	install -D -t $(DESTDIR)$(PREFIX)/bin $(PROGRAMS:%=$(BIN)/%)
+	ln -sf cove $(DESTDIR)$(PREFIX)/bin/git-remote-cove
+
+uninstall: ## remove the programs from PREFIX/bin; asks about what Cove keeps (/var/lib/cove)
+	rm -f $(PROGRAMS:%=$(DESTDIR)$(PREFIX)/bin/%) $(DESTDIR)$(PREFIX)/bin/git-remote-cove
+	@scripts/forget.sh "$(DESTDIR)"
 
 clean: ## remove what was built
-	rm -rf bin .cache
+	rm -rf bin dist .cache

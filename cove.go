@@ -49,6 +49,9 @@ func NewRunID() RunID { return RunID(newID("ru_")) }
 // NewApprovalID returns a fresh random id.
 func NewApprovalID() ApprovalID { return ApprovalID(newID("ap_")) }
 
+// Run returns the id of the run that an agent's execution is.
+func (id ExecutionID) Run() RunID { return RunID("ru_" + strings.TrimPrefix(string(id), "ex_")) }
+
 // ParseSandboxID accepts exactly what NewSandboxID makes.
 func ParseSandboxID(s string) (SandboxID, error) {
 	return SandboxID(s), checkID("sandbox", "sb_", s)

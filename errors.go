@@ -91,6 +91,15 @@ func ErrorCode(err error) Code {
 	return Internal
 }
 
+// ErrorMessage is the message of the first Error in err's chain, without its hint, or else the whole text.
+func ErrorMessage(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
+}
+
 // ErrorHint is the hint of the first Error in err's chain that has one.
 func ErrorHint(err error) string {
 	for err != nil {

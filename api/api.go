@@ -4,7 +4,9 @@
 // name.
 package api
 
-import "time"
+import (
+	"time"
+)
 
 // ExecuteRequest runs a snippet: POST /execute and POST /execute/stream.
 type ExecuteRequest struct {
@@ -12,7 +14,7 @@ type ExecuteRequest struct {
 	Code     string   `json:"code" doc:"The source text, UTF-8, not empty, at most 1 MiB" example:"print(6 * 7)"`
 	Args     []string `json:"args,omitempty" doc:"Arguments of the program, at most 1024 and 128 KiB"`
 	Spec
-	Timeout     float64      `json:"timeout,omitempty" doc:"Wall time in seconds, more than 0 and at most the server's maximum (60); the runtime's default when absent"`
+	Timeout     Seconds      `json:"timeout,omitempty" doc:"Wall time, more than 0 and at most the server's maximum (60); the runtime's default when absent"`
 	Permissions *Permissions `json:"permissions,omitempty"`
 	Stdin       string       `json:"stdin,omitempty" doc:"Standard input, at most 8 MiB; stream longer ones"`
 	StdinStream bool         `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin (streaming only)"`
@@ -72,6 +74,24 @@ type ModelBudget struct {
 	Cost     float64 `json:"cost,omitempty" yaml:"cost,omitempty" minimum:"0" doc:"Dollars, by the prices that are configured"`
 }
 
+// SandboxNetworkChange changes what a sandbox may reach.
+type SandboxNetworkChange struct {
+	Reset bool   `json:"reset,omitempty" doc:"First take back all changes since the sandbox was made"`
+	Mode  string `json:"mode,omitempty" enum:"none,limited,open" doc:"Another mode; a sandbox that was started without a network has one when it is started again"`
+	NetworkChange
+}
+
+// SandboxNetwork describes the network of a sandbox.
+type SandboxNetwork struct {
+	Mode        string          `json:"mode" enum:"none,limited,host-only,open" doc:"That it has, or has when it is started"`
+	Repository  string          `json:"repository,omitempty" doc:"The remote that git in it reaches"`
+	Credentials []string        `json:"credentials,omitempty" doc:"Names of those that are set on its requests"`
+	Providers   []string        `json:"providers,omitempty" doc:"Providers of models that it may use"`
+	Budget      *ModelBudget    `json:"budget,omitempty"`
+	Changes     []NetworkChange `json:"changes,omitempty" doc:"Since it was made, in their order"`
+	Policies    []PolicyText    `json:"policies,omitempty" doc:"For the machine's owner: all layers of its policy, first to last"`
+}
+
 // NetworkChange adds to what a running execution may reach.
 type NetworkChange struct {
 	Allow []string `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
@@ -115,6 +135,8 @@ type Execution struct {
 	ExitCode       int               `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed, or while it runs"`
 	Duration       float64           `json:"duration" doc:"Wall time in seconds"`
 	LimitHit       string            `json:"limit_hit,omitempty" doc:"The limit that ended it: oom, timeout, pids, disk or output"`
+	Limits         *Limits           `json:"limits,omitempty" doc:"In force, whatever set them"`
+	Timeout        float64           `json:"timeout,omitempty" doc:"In force, in seconds"`
 	Usage          ResourceUsage     `json:"resource_usage"`
 	Models         []ModelUsage      `json:"models,omitempty" doc:"What it has used of models, so far if it runs"`
 	Truncated      bool              `json:"truncated" doc:"Output beyond the limit was dropped"`
@@ -325,12 +347,31 @@ type Runtime struct {
 
 // Health is the answer of GET /health. Callers without a key get the status only.
 type Health struct {
-	Status  string            `json:"status" enum:"ok,degraded" doc:"degraded when no engine can be used"`
+	Status  string            `json:"status" enum:"ok,degraded" doc:"degraded when it is not ready"`
 	Version string            `json:"version,omitempty"`
-	Engines map[string]string `json:"engines,omitempty" doc:"Each engine: ok, or why it cannot be used"`
+	Engines map[string]string `json:"engines,omitempty" doc:"Each engine: ok, not used yet, or why it cannot be used"`
+	Store   string            `json:"store,omitempty" doc:"The database: ok, or why it cannot be read"`
 	Active  int               `json:"active,omitempty" doc:"Executions that run"`
 	Queued  int               `json:"queued,omitempty" doc:"Executions that wait for a place"`
 	PID     int               `json:"pid,omitempty" doc:"The server's process, as its machine numbers it"`
 	Since   *time.Time        `json:"since,omitempty" doc:"When it began to serve"`
 	Listens []string          `json:"listens,omitempty" doc:"Addresses of its network listeners"`
+	// Background is set for a server that a command has started because none answered; it ends when it is idle.
+	Reads      []string `json:"reads,omitempty" doc:"For the owner: variables of its environment from which credentials are read"`
+	Background bool     `json:"background,omitempty" doc:"A command has started it, in the background"`
+}
+
+// GatewayPolicy is a policy for requests that leave: documents, then the rest.
+type GatewayPolicy struct {
+	Policies []PolicyText `json:"policies,omitempty" doc:"Layers, first to last"`
+	Mode     string       `json:"mode,omitempty" enum:"none,limited,host-only,open" doc:"none: nothing; limited (default): what is allowed; host-only: named services of the host; open: everything but private addresses"`
+	Allow    []string     `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
+	Deny     []string     `json:"deny,omitempty" doc:"The same; what is denied wins"`
+	AllowPR  bool         `json:"allow_pr,omitempty" doc:"GitHub's API, where it may be reached, may be asked to open pull requests, to comment, and to comment in reviews; otherwise only to read"`
+}
+
+// PolicyText is a policy document.
+type PolicyText struct {
+	Source string `json:"source" maxLength:"255" example:"policy.yaml" doc:"What verdicts name it by"`
+	Text   string `json:"text" doc:"YAML"`
 }

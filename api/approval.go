@@ -29,7 +29,7 @@ type HoldList struct {
 type HoldAnswer struct {
 	Allow bool    `json:"allow"`
 	Scope string  `json:"scope,omitempty" enum:"once,sandbox,policy" doc:"once (default of what is allowed): what waits now; sandbox (default of what is denied): everything the same that this sandbox asks; policy: and every sandbox that was started with the same policy"`
-	For   float64 `json:"for,omitempty" doc:"Seconds that it counts; by default as long as the sandbox lives, and for a policy 30 days"`
+	For   Seconds `json:"for,omitempty" doc:"How long it counts; by default as long as the sandbox lives, and for a policy 30 days"`
 }
 
 // Approval is an answer that is remembered for a policy.

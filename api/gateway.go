@@ -11,21 +11,6 @@ type GatewayRegistration struct {
 	Dir         string `json:"dir,omitempty" doc:"Where the client sees the directory of its files; without it where the gateway has it"`
 }
 
-// GatewayPolicy is a policy for requests that leave: documents, then the rest.
-type GatewayPolicy struct {
-	Policies []PolicyText `json:"policies,omitempty" doc:"Layers, first to last"`
-	Mode     string       `json:"mode,omitempty" enum:"none,limited,host-only,open" doc:"none: nothing; limited (default): what is allowed; host-only: named services of the host; open: everything but private addresses"`
-	Allow    []string     `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
-	Deny     []string     `json:"deny,omitempty" doc:"The same; what is denied wins"`
-	AllowPR  bool         `json:"allow_pr,omitempty" doc:"GitHub's API, where it may be reached, may be asked to open pull requests, to comment, and to comment in reviews; otherwise only to read"`
-}
-
-// PolicyText is a policy document.
-type PolicyText struct {
-	Source string `json:"source" maxLength:"255" example:"policy.yaml" doc:"What verdicts name it by"`
-	Text   string `json:"text" doc:"YAML"`
-}
-
 // GatewayClient is a client that a gateway knows.
 type GatewayClient struct {
 	GatewayRegistration

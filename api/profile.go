@@ -14,10 +14,11 @@ type Profile struct {
 	TokenFile    *TokenFile      `json:"token_file,omitempty" yaml:"token_file,omitempty" doc:"The token of access token-file"`
 	Instructions string          `json:"instructions,omitempty" yaml:"instructions,omitempty" doc:"What agents are told beside their own"`
 	MaxTurns     int             `json:"max_turns,omitempty" yaml:"max_turns,omitempty" minimum:"1" doc:"Answers of the model in a run"`
-	Timeout      float64         `json:"timeout,omitempty" yaml:"timeout,omitempty" doc:"Seconds of an execution or a run"`
+	Timeout      Seconds         `json:"timeout,omitempty" yaml:"timeout,omitempty" doc:"Of an execution or a run"`
 	Network      *ProfileNetwork `json:"network,omitempty" yaml:"network,omitempty"`
 	Shared       bool            `json:"shared,omitempty" yaml:"shared,omitempty" doc:"Runs on a repository work in one sandbox, which stays, each in a checkout of its own"`
 	Git          *ProfileGit     `json:"git,omitempty" yaml:"git,omitempty"`
+	Problem      string          `json:"problem,omitempty" yaml:"-" doc:"The reason why the profile cannot be used; its other fields may be incomplete then"`
 }
 
 // TokenFile is a real token that sandboxes of a profile hold.

@@ -13,9 +13,10 @@ type RunRequest struct {
 	Instructions string          `json:"instructions,omitempty" doc:"What the agent is told beside its own instructions"`
 	MaxTurns     int             `json:"max_turns,omitempty" minimum:"1" doc:"Answers of the model; the agent's own bound when absent"`
 	Schema       json.RawMessage `json:"schema,omitempty" doc:"A JSON Schema: the result's data is valid by it"`
-	Timeout      float64         `json:"timeout,omitempty" doc:"Seconds; 1800 when absent"`
+	Timeout      Seconds         `json:"timeout,omitempty" doc:"Half an hour when absent"`
 	Resume       string          `json:"resume,omitempty" doc:"An earlier run, whose conversation goes on in its sandbox"`
 	Sandbox      string          `json:"sandbox,omitempty" doc:"Name or id of a sandbox to work in, instead of a new one"`
+	Ignored      []string        `json:"ignored,omitempty" maxItems:"100" doc:"With directory: paths that git ignores there, such as node_modules, to copy nevertheless"`
 	Directory    string          `json:"directory,omitempty" doc:"A directory of the machine, for its owner: the agent works on a private copy of it, with what is not committed. Of one that is within a repository all of that is copied, and the agent begins there"`
 	Bind         bool            `json:"bind,omitempty" doc:"The directory itself, which the agent then changes, instead of a copy"`
 	New          *SandboxRequest `json:"new,omitempty" doc:"What the new sandbox must be; its repository instead of directory"`
@@ -47,6 +48,8 @@ type Run struct {
 	Error       *Error       `json:"error,omitempty"`
 	ExitCode    *int         `json:"exit_code,omitempty" doc:"Of the agent's program, once it has ended"`
 	LimitHit    string       `json:"limit_hit,omitempty" enum:"oom,timeout,pids,disk,output,turns,budget"`
+	Limits      *Limits      `json:"limits,omitempty" doc:"Of its sandbox"`
+	Timeout     float64      `json:"timeout,omitempty" doc:"In force, in seconds"`
 	Result      string       `json:"result,omitempty" doc:"What the agent answered"`
 	Session     string       `json:"session_id,omitempty" doc:"The agent's own name for the conversation"`
 	Usage       AgentUsage   `json:"usage"`

@@ -6,6 +6,7 @@ import "time"
 // repository it has a checkout of it at /workspace, on a branch of its own.
 type SandboxRequest struct {
 	Name       string             `json:"name,omitempty" doc:"Small letters, digits and hyphens, at most 63; made up when absent" example:"brave-otter"`
+	IfExists   string             `json:"if_exists,omitempty" enum:"error,return" doc:"When the caller has a sandbox of this name: error (default) refuses with 409; return answers with that sandbox as it is, after waiting for it while it is being made, and starting it if it does not run"`
 	Repository *RepositoryRequest `json:"repository,omitempty"`
 	Bind       string             `json:"bind,omitempty" doc:"A directory of the machine to be the workspace itself, instead of one that is made; it must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
 	Spec
@@ -29,9 +30,10 @@ type GitIdentity struct {
 type RepositoryRequest struct {
 	Source      string   `json:"source" doc:"An HTTPS address, OWNER/REPO of GitHub, or for the machine's owner a directory" example:"https://git.example/owner/repo.git"`
 	Branch      string   `json:"branch,omitempty" doc:"The sandbox's own; made up when absent" example:"cove/brave-otter"`
-	From        string   `json:"from,omitempty" doc:"A branch, tag or commit to begin at; the default branch when absent, or Branch where the repository has it"`
+	From        string   `json:"from,omitempty" doc:"A branch, tag or commit to begin at; the default branch when absent, what a directory has checked out, or Branch where the repository has it"`
 	Sparse      []string `json:"sparse,omitempty" doc:"Directories to check out, instead of all"`
 	Depth       int      `json:"depth,omitempty" minimum:"1" doc:"History to fetch, in commits; all when absent"`
+	Ignored     []string `json:"ignored,omitempty" maxItems:"100" doc:"Of a directory: paths that git ignores there, such as node_modules, to copy into the checkout nevertheless"`
 	Uncommitted bool     `json:"uncommitted,omitempty" doc:"Of a directory: begin at what is in its files now, and not at what is committed; it need not be a repository"`
 	Worktree    bool     `json:"worktree,omitempty" doc:"A worktree of a repository outside, to edit from the host: git inside is a service"`
 }
@@ -89,7 +91,13 @@ type SandboxChange struct {
 // Names of the SSE events of POST /sandboxes; done or error is the last.
 const (
 	EventProgress = "progress" // Progress
-	EventCreated  = "created"  // Sandbox, the last event of one that was made
+	EventCreated  = "created"  // Sandbox, the last event of one that was made, or returned
+)
+
+// Values of SandboxRequest.IfExists.
+const (
+	IfExistsError  = "error"
+	IfExistsReturn = "return"
 )
 
 // Progress is one step of something that takes a while.
@@ -105,7 +113,7 @@ type ExecRequest struct {
 	Args        []string          `json:"args" doc:"Program and arguments; no shell"`
 	Env         map[string]string `json:"env,omitempty"`
 	WorkDir     string            `json:"work_dir,omitempty" doc:"Relative to the sandbox's, or absolute"`
-	Timeout     float64           `json:"timeout,omitempty" doc:"Seconds; none when absent"`
+	Timeout     Seconds           `json:"timeout,omitempty" doc:"None when absent"`
 	Stdin       string            `json:"stdin,omitempty"`
 	StdinStream bool              `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin"`
 	Detach      bool              `json:"detach,omitempty" doc:"Go on when the caller leaves; what it then prints is dropped"`

@@ -1,4 +1,5 @@
-// Package client speaks Cove's HTTP API: over TCP, over a unix socket, or over any connection that the caller dials.
+// Package client speaks Cove's HTTP API: over TCP, over a unix socket, over ssh, or over any connection that the caller
+// dials.
 //
 //	c, err := client.New(client.Options{Address: "http://127.0.0.1:8080", Key: key})
 //	e, err := c.Execute(ctx, api.ExecuteRequest{Language: "python", Code: "print(1)"})
@@ -34,7 +35,8 @@ const maxAnswer = 64 << 20
 
 // Options configure the connection to a server.
 type Options struct {
-	// Address is "http://host:port", "https://host:port" or "unix:/path".
+	// Address is "http://host:port", "https://host:port", "unix:/path" or
+	// "ssh://[user@]host[:port]", which runs the ssh program of this machine.
 	Address string
 	// Key is sent as a bearer token when it is not empty.
 	Key string
@@ -74,6 +76,13 @@ func New(o Options) (*Client, error) {
 			return d.DialContext(ctx, "unix", path)
 		}
 	}
+	if o.Dial == nil && strings.HasPrefix(o.Address, "ssh:") {
+		host, err := parseSSH(o.Address)
+		if err != nil {
+			return nil, err
+		}
+		base, o.Dial = "http://localhost", host.dial
+	}
 	if o.Dial != nil {
 		base = cmp.Or(base, "http://localhost")
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
@@ -81,7 +90,7 @@ func New(o Options) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, cove.Errorf(cove.InvalidArgument, "%q is not an address of a server", o.Address).
-			WithHint("write http://host:port, https://host:port or unix:/path")
+			WithHint("write http://host:port, https://host:port, unix:/path or ssh://host")
 	}
 	// A redirect would pass the key and the code to another server.
 	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -374,8 +383,16 @@ func unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
 	}
+	if e, ok := errors.AsType[*cove.Error](err); ok {
+		return e // of the dialing
+	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // the method and the address are redundant
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return cove.Errorf(cove.Unavailable, "the certificate of the server is not trusted: %w", err).
+			WithHint("if it is the right server, put the certificate of its authority into a file, " +
+				"and name that in SSL_CERT_FILE")
 	}
 	return cove.Errorf(cove.Unavailable, "the server does not answer: %w", err).
 		WithHint("check its address, and that \"cove serve\" is running")

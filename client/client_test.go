@@ -191,6 +191,18 @@ func TestHealthOfADegradedServer(t *testing.T) {
 	}
 }
 
+// TestUntrustedCertificate: what can be done about it is said.
+func TestUntrustedCertificate(t *testing.T) {
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(s.Close)
+	c := connect(t, client.Options{Address: s.URL})
+	if _, err := c.Health(t.Context()); cove.ErrorCode(err) != cove.Unavailable ||
+		!strings.Contains(err.Error(), "the certificate of the server is not trusted") ||
+		!strings.Contains(cove.ErrorHint(err), "SSL_CERT_FILE") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestNobodyAnswers(t *testing.T) {
 	c := connect(t, client.Options{Address: "unix:" + filepath.Join(t.TempDir(), "cove.sock")})
 	if _, err := c.Health(t.Context()); cove.ErrorCode(err) != cove.Unavailable || cove.ErrorHint(err) == "" {

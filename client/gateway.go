@@ -13,7 +13,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/linux/fdpass"
 )
 
 // The methods in this file are for a standalone gateway ("cove gateway").
@@ -109,7 +108,7 @@ func handOver(conn *net.UnixConn, name string, sockets []*os.File) error {
 		defer resp.Body.Close()
 		return failure(resp)
 	}
-	if err := fdpass.Send(conn, sockets); err != nil {
+	if err := sendSockets(conn, sockets); err != nil {
 		return err
 	}
 	var refused api.Error

@@ -68,9 +68,14 @@ func (c *Client) DestroySandbox(ctx context.Context, sandbox string, keepWork bo
 	return c.call(ctx, http.MethodDelete, sandboxPath(sandbox).with(q), nil, nil)
 }
 
-// ChangeSandboxNetwork extends a sandbox's network permission, at once and for later starts.
+// SandboxNetwork returns what a sandbox may reach.
+func (c *Client) SandboxNetwork(ctx context.Context, sandbox string) (api.SandboxNetwork, error) {
+	return ask[api.SandboxNetwork](ctx, c, http.MethodGet, sandboxPath(sandbox).below("/network"), nil)
+}
+
+// ChangeSandboxNetwork changes a sandbox's network permission, at once and for later starts.
 func (c *Client) ChangeSandboxNetwork(ctx context.Context, sandbox string,
-	change api.NetworkChange) (api.NetworkChanged, error) {
+	change api.SandboxNetworkChange) (api.NetworkChanged, error) {
 	return ask[api.NetworkChanged](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/network"), change)
 }
 

@@ -17,10 +17,11 @@ func (c *Client) ImportWork(ctx context.Context, sandbox string) (api.ImportedWo
 
 // WorkOptions select and format a sandbox's work.
 type WorkOptions struct {
-	Stat  bool     // of differences: files with line counts
-	Names bool     // of differences: file names only
-	Short bool     // of commits: one line each
-	Paths []string // of the repository; nil: all
+	Stat   bool     // of differences: files with line counts
+	Names  bool     // of differences: file names only
+	Binary bool     // of differences: with the contents of binary files
+	Short  bool     // of commits: one line each
+	Paths  []string // of the repository; nil: all
 }
 
 // DiffWork writes a sandbox's changes. The text is the sandbox's: a terminal would obey its control sequences.
@@ -28,6 +29,7 @@ func (c *Client) DiffWork(ctx context.Context, sandbox string, o WorkOptions, ou
 	q := o.query()
 	q.flag("stat", o.Stat)
 	q.flag("names", o.Names)
+	q.flag("binary", o.Binary)
 	return c.copy(ctx, sandboxPath(sandbox).below("/diff").with(q), out)
 }
 

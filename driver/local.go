@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/apispec"
 )
 
 const (
@@ -115,7 +116,7 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 			return cove.Errorf(cove.StorageFull, "cannot write the task: %w", err)
 		}
 	}
-	timeout := cmp.Or(o.Timeout, time.Duration(p.Timeout*float64(time.Second)), defaultTimeout)
+	timeout := cmp.Or(o.Timeout, apispec.Duration(p.Timeout), defaultTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
 	cmd := exec.Command(command.Args[0], command.Args[1:]...)
@@ -135,7 +136,7 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 			o.Log(p)
 		}
 	}}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = inGroup()
 	cmd.WaitDelay = grace
 	process, err := start(cmd)
 	if err != nil {
@@ -271,7 +272,7 @@ func (p *process) stop(ctx context.Context, when <-chan struct{}) (interrupted b
 }
 
 // signal signals the group. An ended group is ignored.
-func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
+func (p *process) signal(s syscall.Signal) { _ = signalGroup(p.cmd.Process.Pid, s) }
 
 var errTimeUp = errors.New("its time is up")
 

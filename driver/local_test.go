@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 )
@@ -296,13 +298,8 @@ func TestLocalLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // it dies when it is next scheduled
+	await.That(t, "the process that was left ends", func() bool { // when it is next scheduled
 		state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
-		switch {
-		case err != nil || strings.Contains(string(state), ") Z "):
-			return
-		case time.Now().After(end):
-			t.Fatalf("it is left: %s", state)
-		}
-	}
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
 }

@@ -98,7 +98,7 @@ func (s *sandboxed) request(prompt string, o Options) api.RunRequest {
 	q := api.RunRequest{
 		Agent: s.config.Agent, Prompt: prompt, Model: cmp.Or(o.Model, s.config.Model), Instructions: o.Instructions,
 		MaxTurns: o.MaxTurns, Schema: o.Schema,
-		Timeout: o.Timeout.Seconds(), Resume: o.Resume,
+		Timeout: api.Seconds(o.Timeout.Seconds()), Resume: o.Resume,
 	}
 	if o.Resume == "" {
 		fresh := s.config.New

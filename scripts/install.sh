@@ -39,6 +39,10 @@ wanted() {
 		tinyproxy tinyproxy-bin
 		pip3 python3-pip
 		/usr/lib/python3/dist-packages/requests python3-requests
+		systemd-analyze systemd
+		man man-db
+		sshd openssh-server
+		ssh openssh-client
 	LIST
 	[[ $1 == bench ]] && cat <<-'LIST'
 		mitmdump mitmproxy

@@ -106,5 +106,6 @@ fi
 mkdir -p .cache
 echo "test: go test (the log is .cache/test.json)"
 step go build -o "$work/report" ./test/report
-# Two packages at a time: tests of limits start many processes of their own.
-step "$work/report" "${must[@]}" -log .cache/test.json -- go test -json -count=1 -timeout=60m -p=2 "$@"
+# Three packages at a time, as one of them waits for a daemon or an agent most of the time; not more, as tests of limits
+# start many processes of their own.
+step "$work/report" "${must[@]}" -log .cache/test.json -- go test -json -count=1 -timeout=60m -p=3 "$@"

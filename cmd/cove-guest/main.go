@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/gitservice/inside"
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -50,19 +51,11 @@ func main() {
 		// Whatever else the host forgot to keep to itself ends here.
 		unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 		conn, err := unixconn.New(socketFD)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "cove-guest: no socket at descriptor 3:", err)
-			os.Exit(125)
-		}
-		pid1.Run(conn, false)
+		run(conn, err, "no socket at descriptor 3", false)
 	case "--call": // a listener at a socket among the sandbox's files
 		ignoreSignals()
 		conn, err := unixconn.Dial(place)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "cove-guest: the socket does not answer:", err)
-			os.Exit(125)
-		}
-		pid1.Run(conn, true)
+		run(conn, err, "the socket does not answer", true)
 	case "--stdio":
 		ignoreSignals()
 		pid1.Run(stdio{}, true)
@@ -77,6 +70,15 @@ func main() {
 // ignoreSignals lets PID 1 survive every signal from inside the sandbox; it ends with its host. Signals are caught
 // rather than ignored, because a child process would inherit ignored signals.
 func ignoreSignals() { signal.Notify(make(chan os.Signal, 1)) }
+
+// run serves a connection, or says what failed.
+func run(conn guest.Conn, err error, failed string, setUp bool) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "cove-guest: %s: %v\n", failed, err)
+		os.Exit(125)
+	}
+	pid1.Run(conn, setUp)
+}
 
 // stdio speaks the protocol on descriptors 0 and 1.
 type stdio struct{}

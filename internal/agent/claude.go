@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -192,10 +193,14 @@ func (p *claudeParser) answered(l claudeLine, parts []claudeBlock) (all []messag
 	return all
 }
 
+// claudeDiagnostic begins an error that is about Claude Code's own state, and comes with each interruption.
+const claudeDiagnostic = "[ede_diagnostic]"
+
 // result records a result. The last one counts, and the usage of all.
 func (p *claudeParser) result(l claudeLine) {
 	m := &message.Message{Content: l.Result, IsError: l.IsError}
-	m.Content = cmp.Or(m.Content, strings.Join(l.Errors, "\n"))
+	said := slices.DeleteFunc(l.Errors, func(s string) bool { return strings.HasPrefix(s, claudeDiagnostic) })
+	m.Content = cmp.Or(m.Content, strings.Join(said, "\n"))
 	if len(l.Data) > 0 && string(l.Data) != "null" {
 		m.Data = l.Data
 	}

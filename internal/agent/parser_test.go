@@ -305,6 +305,17 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestClaudeDiagnostics: what Claude Code notes of its own state at an interruption is no word of the agent's.
+func TestClaudeDiagnostics(t *testing.T) {
+	output := `{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"s","num_turns":1,` +
+		`"errors":["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null","it was stopped"]}` + "\n"
+	all, err := read(parserOf(t, "claude", message.AgentUsage{}), []byte(output), 1, "")
+	text := fmt.Sprintf("%+v %v", all, err)
+	if strings.Contains(text, "ede_diagnostic") || !strings.Contains(text, "it was stopped") {
+		t.Error(text)
+	}
+}
+
 // TestTroubleAfterTheAnswer: an error of codex after its answer does not discard the answer.
 func TestTroubleAfterTheAnswer(t *testing.T) {
 	all, err := read(builtinAgent(t, "codex").NewParser(message.AgentUsage{}),

@@ -54,9 +54,18 @@ func LimitsOf(l cove.Limits) api.Limits {
 	}
 }
 
-// Duration is a time of the API, in seconds. What does not fit saturates.
-func Duration(seconds float64) time.Duration {
-	switch v := seconds * float64(time.Second); {
+// InForce returns the limits of a record, and its timeout in seconds; nil and 0 for one that has none.
+func InForce(l cove.Limits) (*api.Limits, float64) {
+	shown := LimitsOf(l)
+	if shown == (api.Limits{}) {
+		return nil, l.Timeout.Seconds()
+	}
+	return &shown, l.Timeout.Seconds()
+}
+
+// Duration is a time of the API. What does not fit saturates.
+func Duration(s api.Seconds) time.Duration {
+	switch v := float64(s) * float64(time.Second); {
 	case v >= math.MaxInt64:
 		return math.MaxInt64
 	case v <= math.MinInt64:

@@ -84,7 +84,7 @@ func TestLimitsSaturate(t *testing.T) {
 			t.Errorf("%d MiB is %d, want %d", said, got, want)
 		}
 	}
-	for said, want := range map[float64]time.Duration{2.5: 2500 * time.Millisecond, 1e300: math.MaxInt64,
+	for said, want := range map[api.Seconds]time.Duration{2.5: 2500 * time.Millisecond, 1e300: math.MaxInt64,
 		-1e300: math.MinInt64} {
 		if got := Duration(said); got != want {
 			t.Errorf("%g s is %d, want %d", said, got, want)

@@ -15,6 +15,7 @@ func Run(r store.Run) api.Run {
 		Exposes: r.Exposes, Recordings: r.Recordings, Changes: Changes(r.Changes), CreatedBy: r.CreatedBy,
 		StartedAt: r.StartedAt, EndedAt: r.EndedAt,
 	}
+	run.Limits, run.Timeout = InForce(r.Spec.Limits)
 	if f := r.Error; f != nil {
 		run.Error = &api.Error{Error: f.Error, Code: f.Code, Hint: f.Hint}
 	}

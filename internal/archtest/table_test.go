@@ -131,7 +131,8 @@ var rooms = []room{
 	{path: "internal/cli/ui", layer: wiring},
 	{path: "internal/cli/session", layer: wiring, above: []string{"internal/config", "internal/daemon",
 		"internal/cli/ui"}},
-	{path: "internal/cli/flags", layer: wiring, above: []string{"internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/flags", layer: wiring, above: []string{"internal/cli/session", "internal/cli/ui",
+		"internal/engines"}},
 	{path: "internal/cli/report", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/ui"}},
 	{path: "internal/cli/interact", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report",
 		"internal/cli/session", "internal/cli/ui"}},
@@ -148,7 +149,8 @@ var rooms = []room{
 	{path: "internal/cli/server", layer: wiring, above: []string{"internal/modeltest", "internal/cli/flags",
 		"internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon", "internal/doctor/...",
 		"internal/engines"}},
-	{path: "internal/cli", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/network", "internal/cli/run",
+	{path: "internal/cli", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/flags",
+		"internal/cli/network", "internal/cli/run",
 		"internal/cli/sandbox", "internal/cli/server", "internal/cli/session", "internal/cli/ui"}},
 
 	{path: "cmd/...", layer: process},
@@ -212,10 +214,10 @@ var fences = []fence{
 	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli/session", "internal/cli/flags",
 		"internal/cli/sandbox", "internal/cli/agent", "internal/egress/credential", "internal/egress/registry",
 		"internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest",
-		"internal/terminal/terminaltest", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
+		"internal/terminal/terminaltest", "internal/hostgit", "internal/worker/...", "client", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the " +
-			"host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is " +
-			"not on the host"},
+			"host, but git in its own way, and others to ask them how they are configured or for a credential, and the client " +
+			"ssh; the worker is not on the host"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.

@@ -56,6 +56,7 @@ cove: claude has done it (72 s, 1 turn, 1.2k tokens in, 30 out, $0.5000)
 cove: it has changed 1 file:
  a.go | 1 +
 cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: what
+cove: "what" is none of y, d, n and k
 cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: d
 diff --git a/a b/a
 --- a/a

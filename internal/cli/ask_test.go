@@ -115,6 +115,8 @@ func TestAskedAtATerminal(t *testing.T) {
 	for typed, want := range map[string]string{
 		"o": `{"allow":true,"scope":"once"}`, "S": `{"allow":true,"scope":"sandbox"}`,
 		" policy ": `{"allow":true,"scope":"policy"}`, "d": `{"allow":false}`,
+		"y": `{"allow":true,"scope":"once"}`, "Yes": `{"allow":true,"scope":"once"}`,
+		"n": `{"allow":false}`, "no": `{"allow":false}`,
 	} {
 		t.Run(strings.TrimSpace(typed), func(t *testing.T) {
 			s := atTerminal(t, `out up; ask api.example.com; out after\n`)
@@ -123,7 +125,9 @@ func TestAskedAtATerminal(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 			s.typed("what?\n")
-			s.expect(lastWord)
+			if got := s.expect(lastWord); !strings.Contains(got, `"what?" is none of o, s, p and d`) {
+				t.Errorf("%q", got)
+			}
 			s.typed(typed + "\n")
 			if got := s.expect("after"); !strings.Contains(got, want) {
 				t.Errorf("%q, want %s", got, want)

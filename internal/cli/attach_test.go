@@ -76,6 +76,7 @@ func TestAttach(t *testing.T) {
 	p.run(t, "new", "--empty", "--name", "box", "--no-attach")
 
 	one := p.sit(t, 24, 80, "attach", "box")
+	one.Sees(`(?m)^cove@box:/workspace\$`) // the prompt names the sandbox
 	one.Types("PS1='<$?> '; stty size\r")
 	one.Sees("(?m)^24 80$")
 	one.Resize(terminal.Size{Rows: 30, Columns: 100})
@@ -245,5 +246,32 @@ func TestShellAndExec(t *testing.T) {
 	if out, err := p.cove("attach", "box").CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "not a terminal") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestExecStarts: a sandbox that does not run is started for a command that asks for it, and is the one of its name.
+func TestExecStarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
+	p := newPlace(t)
+	ensure := []string{"new", "--empty", "--name", "box", "--if-exists", "return", "--no-attach"}
+	p.run(t, ensure...)
+	p.run(t, "exec", "box", "--", "sh", "-c", "echo kept >file")
+	for _, action := range []string{"stop", "pause"} {
+		p.run(t, action, "box")
+		if out, err := p.cove("exec", "box", "--", "cat", "file").CombinedOutput(); err == nil {
+			t.Errorf("after %s a command runs without --start: %s", action, out)
+		}
+		if got := p.run(t, "exec", "--start", "box", "--", "cat", "file"); got != "kept\n" {
+			t.Errorf("after %s: %q", action, got)
+		}
+	}
+	p.run(t, "stop", "box")
+	if got := p.run(t, ensure...); !strings.HasSuffix(got, "\nbox\n") {
+		t.Errorf("again: %q", got)
+	}
+	if got := p.run(t, "exec", "box", "--", "cat", "file"); got != "kept\n" {
+		t.Errorf("it has %q", got)
 	}
 }

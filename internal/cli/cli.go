@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/internal/cli/agent"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/network"
 	"github.com/cove-sandbox/cove/internal/cli/run"
 	"github.com/cove-sandbox/cove/internal/cli/sandbox"
@@ -48,7 +49,7 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	case errors.Is(err, syscall.EPIPE):
 		return ui.ExitSignal(syscall.SIGPIPE) // like every program in a pipe, without a word
 	}
-	sess.Say.Fail(err)
+	sess.Say.Fail(session.Spoken(sess, err))
 	return ui.ExitCode(err)
 }
 
@@ -61,12 +62,12 @@ func rootCommand(sess *session.Session) *cobra.Command {
 network, no capabilities, kernel-enforced limits. Nothing has to run
 beforehand; "cove serve" offers the same over HTTP.`,
 		Example: `  cove run python -c 'print(6 * 7)'
-  cove run node script.js -- first second
+  cove run script.js -- first second
   echo data | cove run bash -c 'wc -c'
   cove doctor`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          ui.UnknownCommand,
+		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Version:       server.VersionLine(),
 	}
@@ -83,5 +84,8 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	root.AddCommand(agent.Commands(sess)...)
 	root.AddCommand(network.Commands(sess)...)
 	root.AddCommand(server.Commands(sess)...)
+	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: ui.ExitCodesHelp})
+	ui.CheckArguments(root)
+	flags.Complete(sess, root)
 	return root
 }

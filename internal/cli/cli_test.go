@@ -77,10 +77,11 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: waitfor FILE")
 	}
 	path := ts.MkAbs(args[0])
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
 			return
 		}
+		time.Sleep(10 * time.Millisecond) // sleep: a script has no testing.T for await
 	}
 	ts.Fatalf("%s stayed empty", args[0])
 }

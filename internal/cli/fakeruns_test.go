@@ -30,7 +30,7 @@ import (
 //	wait                     until it is interrupted, and then say so
 //	stubborn                 until it is killed
 //	answer TEXT, data JSON   the result
-//	failed, limit KIND       how it ends
+//	failed [WHY], limit KIND how it ends
 //	wrong CODE TEXT          it does not come to its end
 //	refuse CODE TEXT         it does not begin
 //	broken                   the connection ends
@@ -103,10 +103,21 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	run := &fakeRun{stop: make(chan struct{}), kill: make(chan struct{}),
 		Run: api.Run{ID: string(cove.NewRunID()), Agent: req.Agent, Version: "1.2.3", Status: api.RunRunning,
 			Sandbox: string(cove.NewSandboxID()), SandboxName: "run-otter", Directory: req.Directory, Bind: req.Bind,
-			Prompt: req.Prompt, StartedAt: now}}
+			Prompt: req.Prompt, StartedAt: now, Session: "conversation"}}
 	if req.Sandbox != "" {
 		run.SandboxName = req.Sandbox
 	}
+	run.Limits, run.Timeout = &api.Limits{MemoryMB: 2048}, float64(req.Timeout)
+	if req.New != nil && req.New.Limits != nil {
+		run.Limits = req.New.Limits
+	}
+	f.fakeRuns.mu.Lock()
+	for _, earlier := range f.runs {
+		if req.Resume != "" && earlier.ID == req.Resume {
+			run.Sandbox, run.Directory, run.Agent = earlier.Sandbox, earlier.Directory, earlier.Agent
+		}
+	}
+	f.fakeRuns.mu.Unlock()
 	send(api.EventProgress, api.Progress{Step: "copying " + req.Directory, Elapsed: 0.001})
 	send(api.EventProgress, api.Progress{Step: "starting " + req.Agent, Elapsed: 0.035})
 	f.fakeRuns.mu.Lock()
@@ -131,6 +142,9 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, c := range done.Changes {
 		s.Labels["changes"] += c.Path + " "
+	}
+	if lost {
+		s.Labels["lost"] = "yes"
 	}
 	if len(done.Changes) > 0 || req.Keep || lost {
 		f.fakeSandboxes.mu.Lock()
@@ -219,6 +233,9 @@ func (f *fakeServer) runStep(r *http.Request, run *fakeRun, req api.RunRequest, 
 		message(api.Message{Type: api.MessageResult, Data: json.RawMessage(rest)})
 	case "failed":
 		done.Status = api.RunFailed
+		if rest != "" {
+			done.Error = &api.Error{Error: rest, Code: string(cove.AgentFailed)}
+		}
 	case "limit":
 		done.Status, done.LimitHit = api.RunLimit, rest
 	case "wrong":

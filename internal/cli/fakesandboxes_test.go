@@ -19,8 +19,9 @@ import (
 // fakeSandboxes answers like a server's detached sandboxes. What was sent to
 // make one is its label "request". A branch has a meaning:
 //
-//	fail    an error after the first step
-//	wait    until the caller has gone
+//	fail        an error after the first step
+//	wait        until the caller has gone
+//	unpushable  the repository has no remote
 type fakeSandboxes struct {
 	mu      *sync.Mutex
 	all     []api.Sandbox // guarded by mu
@@ -157,7 +158,11 @@ func (f *fakeSandboxes) create(w http.ResponseWriter, r *http.Request) {
 		}
 		send(api.EventProgress, api.Progress{Step: "checking out " + branch, Elapsed: 1.251})
 		s.Repository = &api.SandboxRepository{Source: req.Repository.Source, Branch: branch, From: "main",
-			Base: strings.Repeat("ab", 20), Worktree: req.Repository.Worktree}
+			Base: strings.Repeat("ab", 20), Worktree: req.Repository.Worktree,
+			Remote: "https://git.example/owner/repo.git"}
+		if branch == "unpushable" {
+			s.Repository.Remote = ""
+		}
 	}
 	send(api.EventProgress, api.Progress{Step: "starting", Elapsed: 1.301})
 	f.mu.Lock()
@@ -235,6 +240,14 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 		reply(w, 200, api.OpenedPull{URL: "https://git.example/" + req.Branch + "/" + req.Base + "/" + req.Title, Number: 7})
 	})
 	mux.HandleFunc("GET /sandboxes/{sandbox}/changes", func(w http.ResponseWriter, r *http.Request) {
+		if of(r).ID != r.PathValue("sandbox") {
+			reply(w, 404, api.Error{Error: "no sandbox " + r.PathValue("sandbox"), Code: string(cove.NotFound)})
+			return
+		}
+		if of(r).Labels["lost"] != "" {
+			reply(w, 501, api.Error{Error: "git in the sandbox cannot say what has changed", Code: string(cove.Unsupported)})
+			return
+		}
 		reply(w, 200, api.WorkChanges{Changes: []api.WorkChange{{Path: r.URL.RawQuery, Change: "changed", Patch: hostile}}})
 	})
 	mux.HandleFunc("GET /sandboxes/{sandbox}/commits", func(w http.ResponseWriter, r *http.Request) {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
 // fakeServer answers like a server of Cove whose programs are a few words, parted by semicolons, so that the command
@@ -134,6 +136,7 @@ func (f *fakeServer) execute(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 	}
 	done := rec.Execution
+	done.Limits, done.Timeout = inForce(req)
 	done.Status, done.ExitCode, done.Duration = api.StatusCompleted, 0, 0.25
 	for _, step := range strings.Split(req.Code, ";") {
 		if err := f.step(r, rec, req, strings.TrimSpace(step), &done, send); err != nil {
@@ -147,6 +150,27 @@ func (f *fakeServer) execute(w http.ResponseWriter, r *http.Request) {
 	rec.Output, rec.Stderr = out, errs
 	f.mu.Unlock()
 	send(api.EventDone, done)
+}
+
+// inForce returns the limits of a request over those of its runtime.
+func inForce(req api.ExecuteRequest) (*api.Limits, float64) {
+	r, err := runtime.Lookup(req.Language)
+	if err != nil {
+		return nil, 0
+	}
+	asked := cove.Limits{Timeout: apispec.Duration(req.Timeout)}
+	if req.Limits != nil {
+		asked = apispec.Limits(*req.Limits)
+		asked.Timeout = apispec.Duration(req.Timeout)
+	}
+	limits, err := r.Resolve(asked)
+	if err != nil {
+		return nil, 0
+	}
+	if req.Profile == "slow" { // whose timeout the command line does not know
+		limits.Timeout = 3 * time.Second
+	}
+	return apispec.InForce(limits)
 }
 
 func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, line string, done *api.Execution,
@@ -231,7 +255,7 @@ func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, 
 		send(api.EventHolds, api.HoldList{Holds: []api.Hold{h}})
 		for word == "meanwhile" && len(answer) == 0 && r.Context().Err() == nil {
 			print(api.EventStdout, "faked question\n")
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond) // sleep: the program prints again and again
 		}
 		select {
 		case a := <-answer:

@@ -7,6 +7,9 @@ package config
 
 import (
 	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -36,6 +39,7 @@ type Config struct {
 
 	Agents []agent.Agent `yaml:"agents" doc:"Coding agents beside those that Cove knows, or in their place; see docs/agents.md."`
 
+	Server    Server    `yaml:"server"`
 	Sandbox   Sandbox   `yaml:"sandbox"`
 	Gateway   Gateway   `yaml:"gateway"`
 	RateLimit RateLimit `yaml:"rate_limit"`
@@ -54,6 +58,17 @@ type TLS struct {
 	Key  string `yaml:"key" doc:"PEM file of the certificate's key."`
 }
 
+// Server holds settings of the HTTP server itself.
+type Server struct {
+	Metrics string `yaml:"metrics" doc:"Who may read GET /metrics: callers with a key (key), or every caller (open)."`
+}
+
+// Values of Server.Metrics.
+const (
+	MetricsKey  = "key"
+	MetricsOpen = "open"
+)
+
 // APIKey is one key: its holder's name, and its SHA-256 in hex. The key itself is nowhere.
 type APIKey struct {
 	Name string `yaml:"name"`
@@ -70,6 +85,7 @@ type Sandbox struct {
 	CgroupParent        string   `yaml:"cgroup_parent" doc:"Name of the control group that holds all sandboxes of the native engine."`
 	DefaultLimits       Limits   `yaml:"default_limits" doc:"Where neither the request nor the runtime says anything."`
 	MaxLimits           Limits   `yaml:"max_limits" doc:"The most a request may ask for."`
+	OwnerTimeout        Duration `yaml:"owner_timeout" doc:"The longest wall time that the machine's owner may ask for with cove run; for others max_limits says it."`
 }
 
 // Limits have the names and units of the API.
@@ -103,13 +119,13 @@ type Gateway struct {
 // GatewayRate bounds what each sandbox sends out.
 type GatewayRate struct {
 	PerSecond float64 `yaml:"per_second" doc:"Requests, and connections that are passed through, a second of one sandbox to one host and port; to all together 4 times as many. 0 is no limit."`
-	Burst     int     `yaml:"burst" doc:"As many at once before the rate counts."`
+	Burst     int     `yaml:"burst" doc:"As many at once before the rate counts; at least 1."`
 }
 
 // RateLimit bounds the requests of each caller of the API.
 type RateLimit struct {
 	PerSecond float64 `yaml:"per_second" doc:"Requests a second of each key, or of each address where no key is needed; 0 is no limit."`
-	Burst     int     `yaml:"burst" doc:"Requests at once before the rate counts."`
+	Burst     int     `yaml:"burst" doc:"Requests at once before the rate counts; at least 1."`
 }
 
 // Audit bounds the records that are kept.
@@ -133,6 +149,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 		RunDir:    defaultRunDir(getenv, uid),
 		Engine:    "native",
 		Isolation: string(cove.IsolationContainer),
+		Server:    Server{Metrics: MetricsKey},
 		Sandbox: Sandbox{
 			MaxConcurrent: 64,
 			MaxLasting:    256,
@@ -141,10 +158,10 @@ func Defaults(getenv func(string) string, uid int) Config {
 			CgroupParent:  "cove",
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
+			OwnerTimeout:  Duration(runtime.OwnerTimeout),
 		},
 		Gateway: Gateway{
-			ApprovalTimeout: Duration(2 * time.Minute),
-			RateLimit:       GatewayRate{PerSecond: 500, Burst: 5000},
+			ApprovalTimeout: Duration(2 * time.Minute), RateLimit: GatewayRate{PerSecond: 500, Burst: 5000},
 		},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
 		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
@@ -197,7 +214,8 @@ func (c *Config) Spec() cove.Spec {
 
 // Bounds returns the limits that requests are held to.
 func (c *Config) Bounds() runtime.Bounds {
-	return runtime.Bounds{Defaults: c.Sandbox.DefaultLimits.limits(), Max: c.Sandbox.MaxLimits.limits()}
+	return runtime.Bounds{Defaults: c.Sandbox.DefaultLimits.limits(), Max: c.Sandbox.MaxLimits.limits(),
+		OwnerTimeout: c.Sandbox.OwnerTimeout.Std()}
 }
 
 // ProfilesFile returns the path of the file of profiles.
@@ -227,4 +245,19 @@ func (d Duration) String() string {
 		return strconv.FormatInt(int64(t/day), 10) + "d"
 	}
 	return time.Duration(d).String()
+}
+
+// NewAPIKey returns a fresh key of 256 random bits, and the hash that api_keys stores. The key is shown once and kept
+// nowhere; because it is random, a plain hash of it tells nothing.
+func NewAPIKey() (key, hash string) {
+	var b [32]byte
+	rand.Read(b[:])
+	key = "cove_" + hex.EncodeToString(b[:])
+	return key, HashAPIKey(key)
+}
+
+// HashAPIKey is the hash of a key as api_keys stores it.
+func HashAPIKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,27 @@ func TestPrecedence(t *testing.T) {
 		if got := c.Origin(name); got != want {
 			t.Errorf("%s is from %q, want %q", name, got, want)
 		}
+	}
+}
+
+// TestConfigPath: a file that CONFIG_PATH names is read where COVE_CONFIG names none.
+func TestConfigPath(t *testing.T) {
+	path, other := write(t, "engine: docker\n"), write(t, "engine: auto\n")
+	for _, c := range []struct {
+		env  []string
+		want string
+	}{
+		{[]string{"CONFIG_PATH=" + path}, "docker"},
+		{[]string{"CONFIG_PATH=" + path, "COVE_CONFIG=" + other}, "auto"},
+		{[]string{"CONFIG_PATH="}, "native"},
+	} {
+		got, err := Load(source(c.env...))
+		if err != nil || got.Engine != c.want {
+			t.Errorf("%v: %+v, %v", c.env, got, err)
+		}
+	}
+	if _, err := Load(source("CONFIG_PATH=/does/not/exist")); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("a file that is missing: %v", err)
 	}
 }
 
@@ -302,6 +324,29 @@ func TestShow(t *testing.T) {
 	}
 }
 
+// TestDiffering: of the settings that a command brings, those are found that a server has otherwise; how the server is
+// reached, and what it logs, is its own.
+func TestDiffering(t *testing.T) {
+	server := load(t, "engine: docker\nlisten: 127.0.0.1:9999\nsandbox: {queue: 7, default_limits: {timeout: 2s}}\n")
+	for _, c := range []struct {
+		file string
+		env  []string
+		want []string
+	}{
+		{"", nil, nil},
+		{"engine: docker\n", nil, nil},
+		{"engine: native\n", nil, []string{"engine"}},
+		{"listen: 127.0.0.1:1\nlog: {level: debug}\nrate_limit: {burst: 3}\nshutdown_grace: 1s\n", nil, nil},
+		{"", []string{"COVE_SANDBOX_QUEUE=8", "COVE_SANDBOX_DEFAULT_LIMITS_TIMEOUT=2s", "COVE_HOME=/elsewhere"},
+			[]string{"home", "sandbox.queue"}},
+		{"gateway: {private_cidrs: [10.0.0.0/8]}\n", nil, []string{"gateway.private_cidrs"}},
+	} {
+		if got := load(t, c.file, c.env...).Differing(server.Digests()); !slices.Equal(got, c.want) {
+			t.Errorf("%q, %q: %v, want %v", c.file, c.env, got, c.want)
+		}
+	}
+}
+
 // TestExample holds docs/cove.example.yaml to the code: what it sets is the
 // default, every setting is in it, and its examples are accepted.
 func TestExample(t *testing.T) {
@@ -322,22 +367,21 @@ func TestExample(t *testing.T) {
 	// Prose has a space after #; examples have none before the name.
 	examples := regexp.MustCompile(`(?m)^#(\S|  )`).ReplaceAllString(text, "$1")
 	all := load(t, examples)
-	for _, name := range names() {
-		if all.Origin(name) == "default" {
-			t.Errorf("the example does not have %s", name)
+	for _, s := range all.leaves() {
+		if all.Origin(s.name) == "default" {
+			t.Errorf("the example does not have %s", s.name)
 		}
 	}
 }
 
 func TestEverySettingIsDocumented(t *testing.T) {
 	c := &Config{}
-	all := c.settings()
-	if len(all) != len(names()) {
-		t.Errorf("%d settings, %d names", len(all), len(names()))
+	if all := c.settings(); len(all) != len(c.leaves()) {
+		t.Errorf("%d settings, %d names", len(all), len(c.leaves()))
 	}
-	for _, name := range names() {
-		if all[name].doc == "" {
-			t.Errorf("%s has no documentation", name)
+	for _, s := range c.leaves() {
+		if s.doc == "" {
+			t.Errorf("%s has no documentation", s.name)
 		}
 	}
 }

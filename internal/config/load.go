@@ -16,12 +16,11 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// maxFile bounds the configuration file, in bytes.
-const maxFile = 1 << 20
+const maxFile = 1 << 20 // bytes
 
 // Source holds the places that Load reads from.
 type Source struct {
-	Path    string // of the file; empty is COVE_CONFIG, and then none
+	Path    string // of the file; empty is COVE_CONFIG, then CONFIG_PATH, and then none
 	Getenv  func(string) string
 	Environ []string          // as os.Environ gives it
 	Flags   map[string]string // setting to value, from the command line
@@ -35,10 +34,10 @@ type Origin string
 // setting and the file's line; NotFound when the file is not there.
 func Load(s Source) (*Config, error) {
 	c, err := Read(s)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = c.Validate()
 	}
-	if err := c.Validate(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -49,8 +48,7 @@ func Read(s Source) (*Config, error) {
 	c := Defaults(s.Getenv, s.UID)
 	c.origins = map[string]Origin{}
 	all := c.settings()
-	path := cmp.Or(s.Path, s.Getenv("COVE_CONFIG"))
-	if path != "" {
+	if path := cmp.Or(s.Path, s.Getenv("COVE_CONFIG"), s.Getenv("CONFIG_PATH")); path != "" {
 		if err := c.readFile(all, path); err != nil {
 			return nil, err
 		}
@@ -68,15 +66,14 @@ func (c *Config) readFile(all settings, path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return cove.Errorf(cove.NotFound, "the configuration file %s does not exist", path).
-			WithHint("correct --config or COVE_CONFIG, or begin with docs/cove.example.yaml")
+			WithHint("correct --config, COVE_CONFIG or CONFIG_PATH, or begin with docs/cove.example.yaml")
 	}
 	if err != nil {
 		return cove.Errorf(cove.InvalidArgument, "cannot read the configuration: %w", err)
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o022 != 0 {
-		c.warnings = append(c.warnings, fmt.Sprintf("%s can be written by others, who could add API keys; use chmod go-w",
-			path))
+		c.warnings = append(c.warnings, path+" can be written by others, who could add API keys; use chmod go-w")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
@@ -110,7 +107,6 @@ func (c *Config) parse(all settings, path string, data []byte) error {
 	return p.mapping("", doc.Content[0])
 }
 
-// parser walks through the file.
 type parser struct {
 	config *Config
 	all    settings
@@ -126,7 +122,7 @@ func (p parser) mapping(prefix string, n *yaml.Node) error {
 		return nil // a section whose settings are all commented out
 	}
 	if n.Kind != yaml.MappingNode {
-		return p.problem(n, "%s must be a mapping of settings", place(prefix))
+		return p.problem(n, "%s must be a mapping of settings", cmp.Or(prefix, "the file"))
 	}
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -164,13 +160,6 @@ func (p parser) entry(name string, key, value *yaml.Node) error {
 	return nil
 }
 
-func place(prefix string) string {
-	if prefix == "" {
-		return "the file"
-	}
-	return prefix
-}
-
 // otherVariables are read elsewhere: by clients, by Load, by tests.
 var otherVariables = []string{"COVE_CONFIG", "COVE_SERVER", "COVE_API_KEY"}
 
@@ -187,9 +176,7 @@ func (c *Config) readEnvironment(all settings, s Source) error {
 		}
 		c.Listen, c.origins["listen"] = listen, "env PORT"
 	}
-	environ := slices.Clone(s.Environ)
-	slices.Sort(environ)
-	for _, e := range environ {
+	for _, e := range slices.Sorted(slices.Values(s.Environ)) {
 		v, value, _ := strings.Cut(e, "=")
 		if !strings.HasPrefix(v, "COVE_") {
 			continue
@@ -224,14 +211,8 @@ func (c *Config) readFlags(all settings, flags map[string]string) error {
 }
 
 // Origin says where the value of a setting came from.
-func (c *Config) Origin(name string) Origin {
-	if o, ok := c.origins[name]; ok {
-		return o
-	}
-	return "default"
-}
+func (c *Config) Origin(name string) Origin { return cmp.Or(c.origins[name], "default") }
 
-// variable is the environment variable of a setting.
 func variable(name string) string {
 	return "COVE_" + strings.ToUpper(strings.ReplaceAll(name, ".", "_"))
 }

@@ -1,8 +1,12 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -15,61 +19,41 @@ import (
 	"github.com/cove-sandbox/cove/internal/agent"
 )
 
-// setting is one leaf of Config.
 type setting struct {
 	name  string
 	doc   string
 	value reflect.Value
 }
 
-// settings are all leaves by name.
 type settings map[string]setting
 
 // settings finds the leaves of c; setting them changes c.
 func (c *Config) settings() settings {
 	all := settings{}
-	collect(all, "", reflect.ValueOf(c).Elem())
+	for _, s := range c.leaves() {
+		all[s.name] = s
+	}
 	return all
 }
 
-func collect(all settings, prefix string, v reflect.Value) {
+// leaves are in the order of the file: as Config declares them.
+func (c *Config) leaves() []setting { return collect("", reflect.ValueOf(c).Elem()) }
+
+func collect(prefix string, v reflect.Value) (all []setting) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		name := f.Tag.Get("yaml")
-		if name == "" {
-			continue
-		}
-		name = prefix + name
-		if f.Type.Kind() == reflect.Struct {
-			collect(all, name+".", v.Field(i))
-			continue
-		}
-		all[name] = setting{name, f.Tag.Get("doc"), v.Field(i)}
-	}
-}
-
-// names are in the order of the file: as Config declares them.
-func names() []string {
-	var list []string
-	var walk func(prefix string, t reflect.Type)
-	walk = func(prefix string, t reflect.Type) {
-		for i := range t.NumField() {
-			f := t.Field(i)
-			name := f.Tag.Get("yaml")
-			switch {
-			case name == "":
-			case f.Type.Kind() == reflect.Struct:
-				walk(prefix+name+".", f.Type)
-			default:
-				list = append(list, prefix+name)
-			}
+		switch {
+		case name == "":
+		case f.Type.Kind() == reflect.Struct:
+			all = append(all, collect(prefix+name+".", v.Field(i))...)
+		default:
+			all = append(all, setting{prefix + name, f.Tag.Get("doc"), v.Field(i)})
 		}
 	}
-	walk("", reflect.TypeFor[Config]())
-	return list
+	return all
 }
 
-// section reports whether name is a group of settings.
 func (all settings) section(name string) bool {
 	for n := range all {
 		if strings.HasPrefix(n, name+".") {
@@ -79,7 +63,6 @@ func (all settings) section(name string) bool {
 	return false
 }
 
-// suggest names the settings beside an unknown one.
 func (all settings) suggest(name string) string {
 	prefix := ""
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {
@@ -104,7 +87,6 @@ func (all settings) suggest(name string) string {
 	return "the settings here are " + strings.Join(beside, ", ")
 }
 
-// decode sets s from a YAML value.
 func (s setting) decode(n *yaml.Node) error {
 	switch p := s.value.Addr().Interface().(type) {
 	case *[]string:
@@ -172,34 +154,18 @@ func decodeKeys(p *[]APIKey, n *yaml.Node) error {
 
 // parse sets s from text, as environment and command line have it.
 func (s setting) parse(text string) error {
-	wrong := fmt.Errorf("%q is not %s", text, s.kind())
+	var err error
 	switch p := s.value.Addr().Interface().(type) {
 	case *string:
 		*p = text
 	case *int:
-		v, err := strconv.Atoi(text)
-		if err != nil {
-			return wrong
-		}
-		*p = v
+		*p, err = strconv.Atoi(text)
 	case *int64:
-		v, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return wrong
-		}
-		*p = v
+		*p, err = strconv.ParseInt(text, 10, 64)
 	case *float64:
-		v, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return wrong
-		}
-		*p = v
+		*p, err = strconv.ParseFloat(text, 64)
 	case *Duration:
-		v, err := ParseDuration(text)
-		if err != nil {
-			return wrong
-		}
-		*p = v
+		*p, err = ParseDuration(text)
 	case *[]string:
 		*p = split(text)
 	case *[]APIKey:
@@ -217,10 +183,12 @@ func (s setting) parse(text string) error {
 	default:
 		panic("config: no parser for " + s.value.Type().String())
 	}
+	if err != nil {
+		return fmt.Errorf("%q is not %s", text, s.kind())
+	}
 	return nil
 }
 
-// kind describes the form of s's values.
 func (s setting) kind() string {
 	switch s.value.Interface().(type) {
 	case int, int64:
@@ -254,4 +222,125 @@ func ParseDuration(s string) (Duration, error) {
 	}
 	d, err := time.ParseDuration(s)
 	return Duration(d), err
+}
+
+// InEffect is one setting with where its value came from.
+type InEffect struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"` // as YAML; hashes of keys are cut short
+	Origin Origin `json:"origin"`
+}
+
+// InEffect returns the settings in effect, in the order of Show.
+func (c *Config) InEffect() []InEffect {
+	var all []InEffect
+	for _, s := range c.leaves() {
+		all = append(all, InEffect{s.name, s.show(), c.Origin(s.name)})
+	}
+	return all
+}
+
+// Show writes the settings in effect as YAML, each with where it came from.
+// The output can be read back, except the hashes of keys, which are cut short.
+func (c *Config) Show(w io.Writer) error {
+	var section []string
+	for _, s := range c.leaves() {
+		parts := strings.Split(s.name, ".")
+		depth := 0
+		for ; depth < len(parts)-1; depth++ {
+			if depth < len(section) && section[depth] == parts[depth] {
+				continue
+			}
+			section = append(section[:depth:depth], parts[depth])
+			if _, err := fmt.Fprintf(w, "%s%s:\n", strings.Repeat("  ", depth), parts[depth]); err != nil {
+				return err
+			}
+		}
+		section = section[:depth]
+		_, err := fmt.Fprintf(w, "%s%s: %s  # %s\n", strings.Repeat("  ", depth), parts[depth], s.show(), c.Origin(s.name))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Digests returns a digest of each setting, by its name, by which the settings of two processes are compared: the
+// beginning of the SHA-256 of its value.
+func (c *Config) Digests() map[string]string {
+	all := map[string]string{}
+	for _, s := range c.leaves() {
+		text, err := json.Marshal(s.value.Interface())
+		if err != nil {
+			text = fmt.Appendf(nil, "%+v", s.value.Interface())
+		}
+		sum := sha256.Sum256(text)
+		all[s.name] = hex.EncodeToString(sum[:6])
+	}
+	return all
+}
+
+// ofServing are the settings of how a server is reached and what it logs: they are its own, and mean nothing to the
+// commands that use it.
+var ofServing = []string{"listen", "allowed_hosts", "tls.", "api_keys", "run_dir", "rate_limit.", "log.",
+	"shutdown_grace"}
+
+// Differing returns the settings that were chosen, and that a server has otherwise, by its digests; the home is
+// compared in any case. A setting that it does not know, as one of an earlier version, is not compared.
+func (c *Config) Differing(theirs map[string]string) (names []string) {
+	own := c.Digests()
+	chosen := append(c.Chosen(), "home")
+	slices.Sort(chosen)
+	for _, name := range slices.Compact(chosen) {
+		served := slices.ContainsFunc(ofServing, func(s string) bool {
+			return name == s || strings.HasSuffix(s, ".") && strings.HasPrefix(name, s)
+		})
+		if is, known := theirs[name]; known && !served && is != own[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Chosen returns the names of the settings that were set: in the file, the environment or on the command line.
+func (c *Config) Chosen() []string { return slices.Sorted(maps.Keys(c.origins)) }
+
+// show is the value of s on one line of YAML.
+func (s setting) show() string {
+	switch v := s.value.Interface().(type) {
+	case Duration:
+		return v.String()
+	case []string:
+		return list(v, quoted)
+	case []agent.Agent:
+		return list(v, func(a agent.Agent) string { return fmt.Sprintf("{name: %s, …}", quoted(a.Name)) })
+	case []APIKey:
+		return list(v, func(k APIKey) string { return fmt.Sprintf("{name: %s, hash: %.8s…}", quoted(k.Name), k.Hash) })
+	default:
+		return scalar(v)
+	}
+}
+
+func list[T any](all []T, show func(T) string) string {
+	items := make([]string, len(all))
+	for i, one := range all {
+		items[i] = show(one)
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}
+
+func scalar(v any) string {
+	b, err := yaml.Marshal(v)
+	if err != nil || strings.Count(string(b), "\n") > 1 {
+		return fmt.Sprintf("%q", fmt.Sprint(v))
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// quoted is a text within a list, where commas and brackets mean something.
+func quoted(s string) string {
+	if strings.ContainsAny(s, ",[]{}#:") {
+		return fmt.Sprintf("%q", s)
+	}
+	return scalar(s)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engines"
+	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
 // Validate refuses settings that cannot work, or that would be dangerous, with
@@ -35,7 +36,6 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// wrong is a problem with one setting.
 func (c *Config) wrong(name, format string, args ...any) *cove.Error {
 	err := cove.Errorf(cove.InvalidArgument, format, args...)
 	err.Message = name + ": " + err.Message
@@ -93,7 +93,6 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// withPort is listen with another port.
 func withPort(listen, port string) (string, error) {
 	listen = cmp.Or(listen, "127.0.0.1:0")
 	host, _, err := net.SplitHostPort(listen)
@@ -153,11 +152,10 @@ func (c *Config) checkPaths() error {
 			return c.wrong(p.name, "%q is not an absolute path", p.path).WithHint("begin it with /")
 		}
 	}
-	if c.Guest != "" && !filepath.IsAbs(c.Guest) {
-		return c.wrong("guest", "%q is not an absolute path", c.Guest).WithHint("begin it with /, or leave it out")
-	}
-	if c.Profiles != "" && !filepath.IsAbs(c.Profiles) {
-		return c.wrong("profiles", "%q is not an absolute path", c.Profiles).WithHint("begin it with /, or leave it out")
+	for _, p := range []struct{ name, path string }{{"guest", c.Guest}, {"profiles", c.Profiles}} {
+		if p.path != "" && !filepath.IsAbs(p.path) {
+			return c.wrong(p.name, "%q is not an absolute path", p.path).WithHint("begin it with /, or leave it out")
+		}
 	}
 	if !groupName.MatchString(c.Sandbox.CgroupParent) {
 		return c.wrong("sandbox.cgroup_parent", "%.80q is not a name for a control group", c.Sandbox.CgroupParent).
@@ -179,6 +177,7 @@ func (c *Config) checkChoices() error {
 	}{
 		{"engine", c.Engine, append(engines.Names(), engine.Auto)},
 		{"isolation", c.Isolation, []string{"container", "gvisor", "microvm"}},
+		{"server.metrics", c.Server.Metrics, []string{MetricsKey, MetricsOpen}},
 		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
 		{"log.format", c.Log.Format, []string{"text", "json"}},
 	} {
@@ -214,6 +213,7 @@ func (c *Config) checkNumbers() error {
 		value      Duration
 		least, top time.Duration
 	}{
+		{"sandbox.owner_timeout", c.Sandbox.OwnerTimeout, time.Second, runtime.LongestTimeout},
 		{"shutdown_grace", c.ShutdownGrace, 0, 10 * time.Minute},
 		{"gateway.approval_timeout", c.Gateway.ApprovalTimeout, time.Second, time.Hour},
 		{"audit.retention", c.Audit.Retention, time.Hour, 36_500 * day},

@@ -18,40 +18,59 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/egress/registry"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
 )
 
-// files reads the files that the configuration names, anew at each call.
-type files struct{ cfg *config.Config }
+// files are the files that the configuration names. Each is read at every use, and parsed where it has changed.
+type files struct {
+	cfg         *config.Config
+	credentials reading[credential.Credential]
+	providers   reading[model.Provider]
+}
 
 // Profiles implements fit.Configuration.
-func (f files) Profiles() ([]api.Profile, error) { return Profiles(f.cfg) }
+func (f *files) Profiles() ([]api.Profile, error) { return Profiles(f.cfg) }
 
-// Providers implements fit.Configuration.
-func (f files) Providers() ([]model.Provider, error) { return providers(f.cfg.Gateway) }
+// Credentials returns the credentials that the configuration describes.
+func (f *files) Credentials() ([]credential.Credential, error) {
+	return f.credentials.of("gateway.credentials", f.cfg.Gateway.Credentials, credential.Parse)
+}
 
-// Credentials implements fit.Configuration.
-func (f files) Credentials() ([]credential.Credential, error) { return credentials(f.cfg.Gateway) }
+// Providers returns the providers of models that a configuration describes.
+func Providers(cfg *config.Config) ([]model.Provider, error) { return (&files{cfg: cfg}).Providers() }
+
+// Providers implements fit.Configuration: the providers of models.
+func (f *files) Providers() ([]model.Provider, error) {
+	if f.cfg.Gateway.Providers == "" {
+		return model.Known()
+	}
+	return f.providers.of("gateway.providers", f.cfg.Gateway.Providers, model.Parse)
+}
 
 // Machine implements fit.Configuration.
-func (f files) Machine(ctx context.Context) (policy.Machine, error) {
+func (f *files) Machine(ctx context.Context) (policy.Machine, error) {
 	return Machine(ctx, f.cfg.Gateway)
 }
 
+// described returns what gateways need of them.
+func (f *files) described() (d gateway.Described, err error) {
+	if d.Credentials, err = f.Credentials(); err != nil {
+		return d, err
+	}
+	d.Providers, err = f.Providers()
+	return d, err
+}
+
 // gatewayOptions returns the options of every gateway by the configuration.
-func gatewayOptions(g config.Gateway) (gateway.Options, error) {
-	o := gateway.Options{Patience: g.ApprovalTimeout.Std(), Clock: clock.Real()}
+func gatewayOptions(f *files) (gateway.Options, error) {
+	g := f.cfg.Gateway
+	o := gateway.Options{Patience: g.ApprovalTimeout.Std(), Described: f.described, Clock: clock.Real()}
 	var err error
 	if o.Roots, o.Bundle, err = trust(g.ExtraCAs); err != nil {
-		return o, err
-	}
-	if o.Credentials, err = credentials(g); err != nil {
-		return o, err
-	}
-	if o.Providers, err = providers(g); err != nil {
 		return o, err
 	}
 	if g.Budget != "" {
@@ -60,11 +79,7 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 		}
 	}
 	if g.Resolver != "" {
-		o.Dialer.Resolver = &net.Resolver{PreferGo: true,
-			Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				var dialer net.Dialer
-				return dialer.DialContext(ctx, network, g.Resolver)
-			}}
+		o.Dialer.Resolver = proxy.ResolverAt(g.Resolver)
 	}
 	if g.UpstreamProxy != "" {
 		if o.Dialer.Upstream, err = url.Parse(g.UpstreamProxy); err != nil {

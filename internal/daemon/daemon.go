@@ -4,7 +4,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -12,18 +11,15 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/execution"
@@ -40,38 +36,40 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
-	"github.com/cove-sandbox/cove/internal/version"
 	"github.com/cove-sandbox/cove/internal/work"
 )
 
 // Daemon is Cove, running.
 type Daemon struct {
-	cfg        *config.Config
-	log        *slog.Logger
-	instance   *instance.Instance
-	store      *sqlite.Store
-	vault      store.Vault // of store
-	images     *image.Store
-	engines    *engine.Set
-	executions *execution.Executions
-	sandboxes  *sandbox.Sandboxes
-	processes  *sandbox.Processes
-	agents     *fit.Agents
-	outlet     outlet.Outlet
-	work       *work.Service
-	approvals  *gateway.Approvals
-	runs       *run.Runner
-	meter      *meter.Meter
-	recorder   *gateway.Recorder
-	opened     atomic.Pointer[gateway.Gateway] // once it is
-	api        *httpapi.Server
-	memory     *memoryListener
-	port       atomic.Uint32 // of the API on the network; 0 if it is not there
+	cfg         *config.Config
+	log         *slog.Logger
+	files       *files          // that cfg names
+	credentials credential.Host // of the machine
+	instance    *instance.Instance
+	store       *sqlite.Store
+	vault       store.Vault // of store
+	images      *image.Store
+	engines     *engine.Set
+	executions  *execution.Executions
+	sandboxes   *sandbox.Sandboxes
+	processes   *sandbox.Processes
+	agents      *fit.Agents
+	outlet      outlet.Outlet
+	work        *work.Service
+	approvals   *gateway.Approvals
+	runs        *run.Runner
+	meter       *meter.Meter
+	recorder    *gateway.Recorder
+	opened      atomic.Pointer[gateway.Gateway] // once it is
+	api         *httpapi.Server
+	memory      *memoryListener
+	port        atomic.Uint32 // of the API on the network; 0 if it is not there
 
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
 	openRepos   func() (*repos.Store, error)     // once
 	detached    atomic.Pointer[gateway.Gateway]  // of long-lived sandboxes, once they are adopted
 	warm        bool                             // the default engine is opened at once
+	background  bool                             // a command has started the server
 
 	serving   sync.WaitGroup // listeners, the reaper, the engine being warmed
 	stopReaps context.CancelFunc
@@ -83,67 +81,10 @@ type Daemon struct {
 type Options struct {
 	Config *config.Config
 	Log    *slog.Logger
+	// Background says that a command has started the server because none answered.
+	Background bool
 	// Warm opens the default engine at once, while the rest is being built: one sandbox is about to be asked for.
 	Warm bool
-}
-
-// New builds a daemon that is reached by Client, and by other commands of the
-// same user over its instance's socket. Close must be called.
-func New(ctx context.Context, o Options) (_ *Daemon, err error) {
-	cfg, log := o.Config, o.Log
-	d := &Daemon{cfg: cfg, log: log, memory: newMemoryListener(), stopReaps: func() {}}
-	d.openGateway, d.openRepos = sync.OnceValues(d.newGateway), sync.OnceValues(d.newRepos)
-	defer func() {
-		if err != nil {
-			d.Close(ctx)
-		}
-	}()
-	if err := directories(cfg); err != nil {
-		return nil, err
-	}
-	if d.instance, err = instance.Hold(cfg.RunDir); err != nil {
-		return nil, err
-	}
-	d.warm = o.Warm
-	of := engineOptions(cfg, d.instance, log)
-	of.Single = d.warm
-	d.engines = engines.New(of, cfg.Engine)
-	if d.warm {
-		d.serving.Go(func() { d.engines.Get("") }) // an error shows when it is used
-	}
-	if d.store, err = sqlite.Open(ctx, cfg.Database()); err != nil {
-		return nil, err
-	}
-	d.vault = store.NewVault(d.store)
-	if d.images, err = OpenImages(cfg, log); err != nil {
-		return nil, err
-	}
-	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
-	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.vault, Keep: cfg.Audit.Decisions,
-		Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
-	d.executions = execution.New(execution.Options{
-		NextRoute: d.nextWay, OpenRoute: d.openWay,
-		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault,
-		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
-		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
-		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
-	})
-	d.sandboxes = sandbox.New(sandbox.Options{
-		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault, Bounds: cfg.Bounds(),
-		Clock: clock.Real(), Log: log,
-	})
-	d.processes = sandbox.NewProcesses(d.sandboxes)
-	d.approvals = gateway.NewApprovals(store.Auditor{Store: d.vault, Clock: clock.Real(), Log: log})
-	d.agents = d.newAgents()
-	if d.outlet, err = d.newOutlet(); err != nil {
-		return nil, err
-	}
-	d.work = work.New(work.Options{Sandboxes: d.sandboxes, Repositories: d.openRepos, Outlet: d.outlet})
-	d.runs = d.newRuns()
-	if d.api, err = d.newAPI(); err != nil {
-		return nil, err
-	}
-	return d, d.open()
 }
 
 // OpenImages opens the image store, which needs no daemon.
@@ -188,30 +129,6 @@ func GuestPath(cfg *config.Config) string {
 	return filepath.Join(filepath.Dir(self), "cove-guest")
 }
 
-func (d *Daemon) newAPI() (*httpapi.Server, error) {
-	cfg := d.cfg
-	o := httpapi.Options{
-		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals,
-		Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs,
-		Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: d.vault, Flush: d.recorder.Flush,
-		Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
-		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
-		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
-	}
-	for _, k := range cfg.APIKeys {
-		o.Keys = append(o.Keys, httpapi.Key{Name: k.Name, Hash: k.Hash})
-	}
-	if cfg.TLS.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key)
-		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "the TLS certificate cannot be used: %w", err).
-				WithHint("check tls.cert and tls.key")
-		}
-		o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	}
-	return httpapi.New(o)
-}
-
 // open begins to listen in memory and on the instance's socket, and cleans up once after processes that were killed.
 func (d *Daemon) open() error {
 	if !d.warm { // the caller may list the records, in which dead executions must not run
@@ -231,8 +148,18 @@ func (d *Daemon) open() error {
 		if d.warm {
 			d.executions.Open() // what it has to sweep is swept too; an error shows when it is used
 		}
-		if err := d.executions.Reap(ctx); err != nil && ctx.Err() == nil {
-			d.log.Warn("cannot clean up after earlier processes", "error", err)
+		select {
+		case <-d.engines.Openings(): // of the engine that is swept now
+		default:
+		}
+		for ctx.Err() == nil {
+			if err := d.executions.Reap(ctx); err != nil && ctx.Err() == nil {
+				d.log.Warn("cannot clean up after earlier processes", "error", err)
+			}
+			select {
+			case <-d.engines.Openings(): // an engine that is opened later is swept, too
+			case <-ctx.Done():
+			}
 		}
 	})
 	return nil
@@ -246,110 +173,15 @@ func (d *Daemon) serveLocal(ln net.Listener) {
 	})
 }
 
-// listenPrivately listens on a unix socket that only its owner may connect to,
-// in place of one that a dead process has left.
-func listenPrivately(path string) (net.Listener, error) {
-	ln, err := localsocket.Listen(path)
-	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "cannot listen on %s: %w", path, err).
-			WithHint("check run_dir: a socket's path has at most 107 bytes")
-	}
-	return ln, nil
-}
-
 // Client talks to this daemon without a network.
 func (d *Daemon) Client() (*client.Client, error) {
 	return client.New(client.Options{Address: "http://cove", Dial: d.memory.dial})
-}
-
-// Serve listens for others until ctx ends, then gives running executions the
-// configured grace and closes the daemon. One server may use a home.
-func (d *Daemon) Serve(ctx context.Context) error {
-	lock, err := lockHome(d.cfg.Home)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if err := d.executions.Open(); err != nil {
-		return err
-	}
-	if err := d.adopt(ctx); err != nil {
-		return err
-	}
-	listeners, err := d.listen(ctx)
-	if err != nil {
-		return err
-	}
-	failed := make(chan error, len(listeners))
-	for _, l := range listeners {
-		d.serving.Go(func() { failed <- l.serve(l) })
-		d.log.Info("listening", "address", l.Addr().String())
-	}
-	reaps, stop := context.WithCancel(ctx)
-	defer stop()
-	d.serving.Go(func() { d.executions.RunReaper(reaps) })
-	d.serving.Go(func() { d.sandboxes.RunReconciler(reaps, execution.ReapInterval) })
-	d.serving.Go(func() { d.tendRuns(reaps) })
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
-	}
-	stop()
-	grace, cancel := context.WithTimeout(context.Background(), d.cfg.ShutdownGrace.Std())
-	defer cancel()
-	d.log.Info("shutting down", "running", d.executions.Active())
-	return errors.Join(err, d.Close(grace))
 }
 
 // listener is one way in, and how it is served.
 type listener struct {
 	net.Listener
 	serve func(net.Listener) error
-}
-
-func (d *Daemon) listen(ctx context.Context) ([]listener, error) {
-	local, err := listenPrivately(d.cfg.Socket())
-	if err != nil {
-		return nil, err
-	}
-	all := []listener{{local, d.api.ServeLocal}}
-	if d.cfg.Listen == "" {
-		return all, nil
-	}
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Listen)
-	if err == nil {
-		if err = d.api.CheckListener(ln); err == nil {
-			d.port.Store(uint32(ln.Addr().(*net.TCPAddr).Port))
-			return append(all, listener{ln, d.api.Serve}), nil
-		}
-		ln.Close()
-	}
-	local.Close()
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, cove.Errorf(cove.Conflict, "%s is in use by another program", d.cfg.Listen).
-			WithHint("stop it, or choose another address with --listen")
-	}
-	if cove.ErrorCode(err) == cove.Internal {
-		return nil, cove.Errorf(cove.InvalidArgument, "cannot listen on %s: %w", d.cfg.Listen, err).
-			WithHint("choose another address with --listen")
-	}
-	return nil, err
-}
-
-// lockHome makes this the only server of a home; single commands share it.
-func lockHome(home string) (*os.File, error) {
-	return lockDirectory(home, "server", "set another home with COVE_HOME",
-		"stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
-}
-
-// Serves reports whether a server uses a home now.
-func Serves(home string) bool {
-	f, err := lockHome(home)
-	if err != nil {
-		return cove.ErrorCode(err) == cove.Conflict
-	}
-	f.Close()
-	return false
 }
 
 // answerTimeout is how long answers may take once nothing runs any more.
@@ -412,7 +244,8 @@ func (d *Daemon) close(ctx context.Context) error {
 func (d *Daemon) newAgents() *fit.Agents {
 	return fit.New(fit.Options{
 		Executions: d.executions, Store: d.vault, Dir: filepath.Join(d.cfg.Home, "agents"),
-		Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents), Configuration: files{d.cfg},
+		Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents), Configuration: d.files,
+		Credentials: d.credentials,
 	})
 }
 
@@ -437,4 +270,15 @@ func (d *Daemon) tendRuns(ctx context.Context) {
 			d.log.Error("not every run could be put right", "error", err)
 		}
 	}
+}
+
+// listenPrivately listens on a unix socket that only its owner may connect to,
+// in place of one that a dead process has left.
+func listenPrivately(path string) (net.Listener, error) {
+	ln, err := localsocket.Listen(path)
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "cannot listen on %s: %w", path, err).
+			WithHint("check run_dir: a socket's path has at most 107 bytes")
+	}
+	return ln, nil
 }

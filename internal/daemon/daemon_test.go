@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
@@ -145,14 +147,10 @@ func TestSecondServerIsRefused(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error)
 	go func() { served <- d.Serve(ctx) }()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(cfg.Socket()); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the server does not listen")
-		}
-	}
+	await.That(t, "the server listens", func() bool {
+		_, err := os.Stat(cfg.Socket())
+		return err == nil
+	})
 	second, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

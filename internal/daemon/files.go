@@ -1,17 +1,17 @@
 package daemon
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/egress/credential"
-	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
@@ -28,28 +28,33 @@ func Profiles(cfg *config.Config) ([]api.Profile, error) {
 	return profile.Parse(file, data)
 }
 
-// credentials returns the credentials that the configuration describes.
-func credentials(g config.Gateway) ([]credential.Credential, error) {
-	if g.Credentials == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(g.Credentials)
-	if err != nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "gateway.credentials: %w", err)
-	}
-	return credential.Parse(g.Credentials, data)
+// reading is a file with descriptions, as it was read last.
+type reading[T any] struct {
+	mu     sync.Mutex
+	text   []byte
+	parsed []T
 }
 
-// providers returns the providers of models.
-func providers(g config.Gateway) ([]model.Provider, error) {
-	if g.Providers == "" {
-		return model.Known()
+// of returns what the file of a setting describes; nothing if it is not set. Errors: InvalidArgument.
+func (r *reading[T]) of(setting, file string, parse func(file string, text []byte) ([]T, error)) ([]T, error) {
+	if file == "" {
+		return nil, nil
 	}
-	data, err := os.ReadFile(g.Providers)
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "gateway.providers: %w", err)
+		return nil, cove.Errorf(cove.InvalidArgument, "%s: %w", setting, err)
 	}
-	return model.Parse(g.Providers, data)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.text != nil && bytes.Equal(r.text, text) {
+		return r.parsed, nil
+	}
+	parsed, err := parse(file, text)
+	if err != nil {
+		return nil, err
+	}
+	r.text, r.parsed = text, parsed
+	return parsed, nil
 }
 
 // lockDirectory makes this process the only server or gateway (kind) of a directory. The hints follow from an unusable

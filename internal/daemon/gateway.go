@@ -7,16 +7,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 )
 
-// nextWay names a sandbox that openWay is called for next.
-func (d *Daemon) nextWay() cove.SandboxID {
+// nextRoute names the sandbox for which openRoute is called next.
+func (d *Daemon) nextRoute() cove.SandboxID {
 	if g := d.opened.Load(); g != nil {
 		return g.Next()
 	}
 	return cove.NewSandboxID() // and the gateway is opened for it
 }
 
-// openWay opens the route of an execution, which closes it before Executions.Close returns.
-func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.ExecutionID,
+// openRoute opens the route of an execution, which closes it before Executions.Close returns.
+func (d *Daemon) openRoute(who cove.Principal, id cove.SandboxID, of cove.ExecutionID,
 	n egress.Network) (egress.Route, error) {
 	g, err := d.openGateway()
 	if err != nil {
@@ -50,11 +50,11 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 
 // gatewayOptions returns the options of both gateways of a daemon.
 func (d *Daemon) gatewayOptions() (gateway.Options, error) {
-	o, err := gatewayOptions(d.cfg.Gateway)
+	o, err := gatewayOptions(d.files)
 	if err != nil {
 		return o, err
 	}
-	o.Recorder, o.Approvals, o.Log = d.recorder, &d.vault, d.log
+	o.Recorder, o.Approvals, o.Values, o.Log = d.recorder, &d.vault, d.credentials.Values, d.log
 	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
 	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines)
 	return o, err

@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"golang.org/x/crypto/ssh/agent"
 
 	"github.com/cove-sandbox/cove"
@@ -83,15 +85,11 @@ func serve(t *testing.T, cfg *config.Config, env ...string) *process {
 	}
 	p := &process{c, cmd}
 	t.Cleanup(p.kill)
-	for {
-		if _, err := c.Health(t.Context()); err == nil {
-			return p
-		}
-		if t.Context().Err() != nil {
-			t.Fatal("the server does not answer")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	await.That(t, "the server answers", func() bool {
+		_, err := c.Health(t.Context())
+		return err == nil
+	})
+	return p
 }
 
 // kill ends the server at once, as kill -9 does.
@@ -145,16 +143,13 @@ func must(t *testing.T, err error) {
 // changes waits until a file has other content than before.
 func changes(t *testing.T, path, before string) string {
 	t.Helper()
-	for {
-		now, err := os.ReadFile(path)
-		if err == nil && len(now) > 0 && string(now) != before {
-			return string(now)
-		}
-		if t.Context().Err() != nil {
-			t.Fatalf("%s stays %q, %v", path, before, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	var now []byte
+	await.That(t, path+" changes from "+before, func() bool {
+		var err error
+		now, err = os.ReadFile(path)
+		return err == nil && len(now) > 0 && string(now) != before
+	})
+	return string(now)
 }
 
 // repository is a directory with a repository of one commit.
@@ -281,7 +276,7 @@ func lasting(t *testing.T, engine string) {
 	p.wantState(t, "worker", cove.StatePaused)
 	before, err := os.ReadFile(count)
 	must(t, err)
-	time.Sleep(100 * time.Millisecond) // in which it would have counted on
+	time.Sleep(100 * time.Millisecond) // sleep: a paused program does nothing, of which no event can tell
 	if after, err := os.ReadFile(count); err != nil || string(after) != string(before) {
 		t.Errorf("paused, it counts from %s to %s, %v", before, after, err)
 	}
@@ -504,16 +499,11 @@ func endGroups(t *testing.T, cfg *config.Config) {
 func reap(t *testing.T, cfg *config.Config) {
 	t.Helper()
 	// What a killed server had made ready ends by itself, which takes a moment.
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	await.That(t, "every instance ends", func() bool {
 		known, err := instance.List(cfg.RunDir)
 		must(t, err)
-		if !slices.ContainsFunc(known, func(id cove.InstanceID) bool { return instance.Alive(cfg.RunDir, id) }) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("of %v some live on", known)
-		}
-	}
+		return !slices.ContainsFunc(known, func(id cove.InstanceID) bool { return instance.Alive(cfg.RunDir, id) })
+	})
 	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Warm: true})
 	must(t, err)

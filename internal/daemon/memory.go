@@ -51,4 +51,5 @@ func (l *memoryListener) Addr() net.Addr { return memoryAddr{} }
 type memoryAddr struct{}
 
 func (memoryAddr) Network() string { return "memory" }
-func (memoryAddr) String() string  { return "in this process" }
+
+func (memoryAddr) String() string { return "in this process" }

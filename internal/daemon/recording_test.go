@@ -11,7 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
@@ -77,11 +78,11 @@ func TestRecording(t *testing.T) {
 	term.Close()
 
 	var r api.Run
-	for r.EndedAt == nil {
+	await.That(t, "the run ends", func() bool {
 		r, err = p.Run(t.Context(), id)
 		must(t, err)
-		time.Sleep(20 * time.Millisecond)
-	}
+		return r.EndedAt != nil
+	})
 	if r.Status != api.RunFailed || r.ExitCode == nil || *r.ExitCode != 3 || len(r.Changes) != 1 ||
 		len(r.Recordings) != 1 {
 		t.Errorf("%+v", r)

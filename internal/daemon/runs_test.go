@@ -164,7 +164,7 @@ func TestRuns(t *testing.T) {
 	if err != nil || stderr.String() != "here\n" || strings.Count(stdout.String(), "\n") != 3 {
 		t.Errorf("%+v, %v: %s", e, err, &stdout)
 	}
-	if r, err := p.Run(t.Context(), e.ID); err != nil || r.Result != "done" {
+	if r, err := p.Run(t.Context(), string(cove.ExecutionID(e.ID).Run())); err != nil || r.Result != "done" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for code, want := range map[string]int{"exit 3": 3,

@@ -89,7 +89,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		return nil, err
 	}
 	// Clients pass through here to what they are to trust, so it is not private.
-	way, err := gatewayOptions(o.Config.Gateway)
+	options, err := gatewayOptions(&files{cfg: o.Config})
 	if err != nil {
 		return nil, err
 	}
@@ -98,18 +98,18 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		Lost: func() int64 { return g.recorder.Lost() }})
 	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.vault, Keep: o.Config.Audit.Decisions,
 		Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
-	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder,
-		&g.vault, o.Log
+	options.Dir, options.Keep = filepath.Join(o.Config.RunDir, "gateway"), &keep
+	options.Recorder, options.Approvals, options.Log = g.recorder, &g.vault, o.Log
 	if g.instance, err = instance.Hold(o.Config.RunDir); err != nil {
 		return nil, err
 	}
 	of := engineOptions(o.Config, g.instance, o.Log)
 	of.Sweep = true // a server sweeps at its start, and a gateway when the first push needs an engine
 	g.engines = engines.New(of, o.Config.Engine)
-	if way.Spool, way.Packs, err = packs(o.State, g.engines); err != nil {
+	if options.Spool, options.Packs, err = packs(o.State, g.engines); err != nil {
 		return nil, err
 	}
-	served = gateway.New(way)
+	served = gateway.New(options)
 	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: g.vault, BeyondLoopback: o.BeyondLoopback,
 		Version: version.Version, Clock: clock.Real(), Log: o.Log})
 	if err != nil {

@@ -8,8 +8,10 @@ package detect
 import (
 	"bytes"
 	"cmp"
+	_ "embed"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -23,10 +25,7 @@ const (
 	Critical Severity = "critical"
 )
 
-// rank returns the severity's order.
-func (s Severity) rank() int {
-	return slices.Index([]Severity{Low, Medium, High, Critical}, s)
-}
+func (s Severity) rank() int { return slices.Index([]Severity{Low, Medium, High, Critical}, s) }
 
 // Event is one match. Its JSON is part of the records of executions.
 type Event struct {
@@ -41,8 +40,7 @@ type Rule struct {
 	ID        string
 	Severity  Severity
 	Languages []string // runtime names; nil is every language
-	// Literals are lower-case texts around which the code is searched, in any case. Every match of Pattern contains one of
-	// them.
+	// Literals are lower-case texts around which the code is searched, in any case; every match of Pattern contains one.
 	Literals []string
 	Pattern  string // RE2
 	Detail   string // what it indicates
@@ -83,8 +81,7 @@ func Scan(language string, code []byte) []Event {
 	return events
 }
 
-// soften lowers critical events to high where the recipe is only text: in comments, and in a program that can neither
-// run a command nor open a file.
+// soften lowers critical events to high where the recipe is only text: in comments, or where nothing can run it.
 func soften(events []Event, language string, code []byte) {
 	lines := bytes.Split(code, []byte("\n"))
 	idle := !slices.Contains(shells, language) && !acts().Match(code)
@@ -116,24 +113,19 @@ func isComment(language string, number int, line []byte) bool {
 
 type compiledRule struct {
 	Rule
-	re       func() *regexp.Regexp // compiled at a literal's first occurrence: ordinary code has none
-	literals [][]byte
+	re func() *regexp.Regexp // compiled at a literal's first occurrence: ordinary code has none
 }
 
 var compiled = sync.OnceValue(func() []compiledRule {
 	var all []compiledRule
 	for _, r := range Rules() {
-		c := compiledRule{Rule: r, re: sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(r.Pattern) })}
-		for _, l := range r.Literals {
-			c.literals = append(c.literals, []byte(l))
-		}
-		all = append(all, c)
+		all = append(all, compiledRule{r, sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(r.Pattern) })})
 	}
 	return all
 })
 
 // scan returns the rule's matches, at most one a line and maxPerRule in total.
-func (r compiledRule) scan(code, lower []byte) []Event {
+func (r compiledRule) scan(code []byte, lower string) []Event {
 	var events []Event
 	left, last := budget, 0
 	for _, w := range r.windows(lower) {
@@ -158,12 +150,12 @@ func (r compiledRule) scan(code, lower []byte) []Event {
 type window struct{ from, to int }
 
 // windows returns the stretches around the rule's literals, in order, merged where they overlap, up to the budget.
-func (r compiledRule) windows(lower []byte) []window {
+func (r compiledRule) windows(lower string) []window {
 	var found []window
-	for _, l := range r.literals {
+	for _, l := range r.Literals {
 		size := 0
 		for at := 0; size <= budget; {
-			i := bytes.Index(lower[at:], l)
+			i := strings.Index(lower[at:], l)
 			if i < 0 {
 				break
 			}
@@ -196,12 +188,69 @@ func join(windows []window) []window {
 }
 
 // lowerASCII preserves every offset, unlike bytes.ToLower.
-func lowerASCII(b []byte) []byte {
+func lowerASCII(b []byte) string {
 	lower := bytes.Clone(b)
 	for i, c := range lower {
 		if 'A' <= c && c <= 'Z' {
 			lower[i] = c + 'a' - 'A'
 		}
 	}
-	return lower
+	return string(lower)
+}
+
+//go:embed rules.txt
+var rulesText string
+
+// Rules returns the table, the gravest first.
+func Rules() []Rule {
+	var all []Rule
+	for line := range strings.Lines(rulesText) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == '\t':
+			word, value, _ := strings.Cut(line[1:], " ")
+			all[len(all)-1].set(word, strings.TrimLeft(value, " "))
+		default:
+			f := strings.SplitN(line, " ", 3)
+			all = append(all, Rule{Severity: Severity(f[0]), ID: f[1], Detail: f[2]})
+		}
+	}
+	return all
+}
+
+// set takes a line of a rule.
+func (r *Rule) set(word, value string) {
+	alternative := func(pattern string) {
+		if r.Pattern != "" {
+			r.Pattern += "|"
+		}
+		r.Pattern += pattern
+	}
+	switch word {
+	case "near":
+		r.Literals = append(r.Literals, strings.Split(strings.Trim(value, `"`), `", "`)...)
+	case "match":
+		alternative(value)
+	case "writes":
+		alternative(writesTo(value))
+	case "+":
+		r.Pattern += value
+	default:
+		panic("detect: rules.txt: " + word)
+	}
+}
+
+// Context of a path that is written: a redirection, tee or dd before it, or a call with a writing mode around it.
+const (
+	shellWrite = `(?:>{1,2}\s*|\btee\s+(?:-a\s+)?|\bof=)["']?`
+	callWrite  = `["']\s*,\s*(?:mode\s*=\s*)?(?:["'][^"'\n]*[wa+]|[^)\n]*O_(?:WRONLY|RDWR))`
+	callName   = `\b(?:open\w*|write_?file\w*|File\.(?:write|open)|Path)\s*\(\s*`
+)
+
+// writesTo matches a write to a path that ends in the given expression.
+func writesTo(path string) string {
+	return shellWrite + `[^\s"'|;&]*` + path + `\b` +
+		`|` + callName + `[furb]{0,2}["'][^"'\n]*` + path + callWrite +
+		`|(?i:\bwrite_?file\w*|\bFile\.write)\s*\(\s*["'][^"'\n]*` + path + `["']`
 }

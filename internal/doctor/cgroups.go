@@ -1,5 +1,3 @@
-//go:build linux
-
 package doctor
 
 import (
@@ -48,7 +46,6 @@ func checkControllers(_ context.Context, h *host) outcome {
 		delegation(hierarchy.Version(), isRoot()))
 }
 
-// delegation returns how to get a delegated group.
 func delegation(version int, root bool) string {
 	switch {
 	case root:
@@ -56,7 +53,8 @@ func delegation(version int, root bool) string {
 			"off at boot\n" +
 			"(cgroup_disable=): run Cove outside, or take that off the kernel's command line"
 	case version == 1:
-		return "version 1 cannot be handed to users: run Cove as root, or boot with systemd.unified_cgroup_hierarchy=1"
+		return "hand groups of version 1 to yourself, in the shell in which you run Cove (until the machine restarts):\n" +
+			handover + "\nor run Cove as root, or boot with systemd.unified_cgroup_hierarchy=1"
 	}
 	return `start Cove in a group that systemd hands to you:
 systemd-run --user --scope -p Delegate=yes cove …
@@ -66,21 +64,19 @@ printf '[Service]\nDelegate=cpu cpuset io memory pids\n' | sudo tee /etc/systemd
 sudo systemctl daemon-reload`
 }
 
-// grouped is the outcome of a child in its own group.
+// handover hands groups of version 1 to the user of a shell, and has the shell enter them.
+const handover = `for c in memory cpu cpuacct pids freezer; do g=/sys/fs/cgroup/$c/$USER
+sudo mkdir -p $g && sudo chown -R $USER $g && echo $$ | sudo tee $g/cgroup.procs >/dev/null; done`
+
 type grouped struct {
 	found string // its report
 	err   error  // its failure
 	stats cgroup.Stats
 }
 
-// killed reports whether a signal ended the child.
 func (g grouped) killed() bool {
-	var exit *exec.ExitError
-	if !errors.As(g.err, &exit) {
-		return false
-	}
-	status, isUnix := exit.Sys().(syscall.WaitStatus)
-	return isUnix && status.Signaled()
+	exit, ok := errors.AsType[*exec.ExitError](g.err)
+	return ok && exit.Sys().(syscall.WaitStatus).Signaled()
 }
 
 // tryLimited runs a trial in a new group with limits. It fails if the group cannot be made.
@@ -105,11 +101,9 @@ func (h *host) withGroup(limits cgroup.Limits, f func(*cgroup.Group) error) (err
 	if err != nil {
 		return err
 	}
-	for c, wanted := range map[string]bool{cgroup.PIDs: true, cgroup.Memory: limits.Memory > 0,
-		cgroup.CPU: limits.CPUs > 0} {
-		if wanted && !hierarchy.Has(c) {
-			return errNoController
-		}
+	if !hierarchy.Has(cgroup.PIDs) || limits.Memory > 0 && !hierarchy.Has(cgroup.Memory) ||
+		limits.CPUs > 0 && !hierarchy.Has(cgroup.CPU) {
+		return errNoController
 	}
 	g, err := hierarchy.Create(string(cove.NewInstanceID()))
 	if err != nil {
@@ -170,7 +164,6 @@ func noGroup(err error) outcome {
 
 // checkBirth starts a process inside a group, and ends the group.
 func checkBirth(ctx context.Context, h *host) outcome {
-	found := ""
 	err := h.withGroup(cgroup.Limits{}, func(g *cgroup.Group) error {
 		t := trial{name: "wait"}
 		return h.inside(g, &t, func() error {
@@ -187,14 +180,12 @@ func checkBirth(ctx context.Context, h *host) outcome {
 			if err == nil && !strings.Contains(string(groups), g.Name()) {
 				err = errors.New("the process is not in it")
 			}
-			err = errors.Join(err, g.Kill())
-			if err != nil {
+			if err = errors.Join(err, g.Kill()); err != nil {
 				cmd.Process.Kill()
 			}
 			cmd.Wait()
-			if status, isUnix := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil &&
-				(!isUnix || status.Signal() != syscall.SIGKILL) {
-				err = fmt.Errorf("the process ended with %v", cmd.ProcessState)
+			if err == nil && cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+				return fmt.Errorf("the process ended with %v", cmd.ProcessState)
 			}
 			return err
 		})
@@ -207,11 +198,9 @@ func checkBirth(ctx context.Context, h *host) outcome {
 			"needs Linux 5.7 or later (CLONE_INTO_CGROUP) with control groups of version 2; see control groups above")
 	}
 	if hierarchy, _ := h.hierarchy(); hierarchy.Version() == 2 {
-		found = "with CLONE_INTO_CGROUP and cgroup.kill"
-	} else {
-		found = "from a thread inside, and one signal each"
+		return ok("with CLONE_INTO_CGROUP and cgroup.kill")
 	}
-	return ok(found)
+	return ok("from a thread inside, and one signal each")
 }
 
 // checkMemory uses three times the memory limit of a group.
@@ -269,4 +258,44 @@ func checkCPU(ctx context.Context, h *host) outcome {
 		return fail(found, "needs a kernel built with CONFIG_CFS_BANDWIDTH")
 	}
 	return ok(found)
+}
+
+const seccompFix = "needs a kernel built with CONFIG_SECCOMP_FILTER (every distribution's is), on amd64 or arm64"
+
+// checkPIDFD opens a child by a descriptor, kills it, and waits for it.
+func checkPIDFD(ctx context.Context, h *host) outcome {
+	fix := "needs Linux 5.4 or later"
+	cmd := h.command(ctx, trial{name: "wait"})
+	fd := -1
+	cmd.SysProcAttr.PidFD = &fd
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return unknown("a pipe", err)
+	}
+	defer stdin.Close()
+	if err := cmd.Start(); err != nil {
+		return fail("clone with CLONE_PIDFD: "+err.Error(), fix)
+	}
+	if fd < 0 {
+		cmd.Process.Kill()
+		cmd.Wait()
+		return fail("clone gave no descriptor", fix)
+	}
+	defer unix.Close(fd)
+	signalled := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
+	if signalled != nil {
+		cmd.Process.Kill()
+	}
+	var si unix.Siginfo
+	waited := unix.Waitid(unix.P_PIDFD, fd, &si, unix.WEXITED|unix.WNOWAIT, nil)
+	cmd.Wait()
+	for name, err := range map[string]error{"pidfd_send_signal": signalled, "waitid(P_PIDFD)": waited} {
+		if err != nil {
+			return fail(name+": "+err.Error(), fix)
+		}
+	}
+	if cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		return fail(fmt.Sprintf("the child ended with %v", cmd.ProcessState), fix)
+	}
+	return ok("started, ended and waited for a child by its descriptor")
 }

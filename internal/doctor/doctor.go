@@ -48,27 +48,19 @@ type Report struct {
 
 // Options configure the examination.
 type Options struct {
-	// Version is the version of this program.
-	Version string
-	// Probe is the command that calls RunProbe with the appended arguments: this program and its hidden subcommand.
-	Probe []string
-	// Engine is the default engine's name; "auto" counts as "native".
-	Engine string
-	// Home is Cove's state directory.
-	Home string
-	// Guest is the path of the cove-guest program.
-	Guest string
-	// Docker is the engine's socket; empty: the usual path.
-	Docker string
-	// Engines are tried by making a sandbox.
-	Engines []Engine
+	Version string   // of this program
+	Probe   []string // calls RunProbe with the appended arguments: this program and its hidden subcommand
+	Engine  string   // the default one's name; "auto" counts as "native"
+	Home    string   // Cove's state directory
+	Guest   string   // path of the cove-guest program
+	Docker  string   // the engine's socket; empty: the usual path
+	Engines []Engine // tried by making a sandbox
 }
 
 // Engine is an engine to try.
 type Engine struct {
 	Name string
-	// Open opens the engine; the doctor closes it.
-	Open func(ctx context.Context) (engine.Engine, error)
+	Open func(ctx context.Context) (engine.Engine, error) // the doctor closes it
 	// Plan is a small sandbox in which Args can run; no Args leave the trial at opening the engine.
 	Plan provision.Plan
 	Args []string

@@ -1,5 +1,3 @@
-//go:build linux
-
 package doctor
 
 import (
@@ -15,7 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -54,26 +54,21 @@ func checkGuest(ctx context.Context, h *host) outcome {
 	return ok(fmt.Sprintf("version %s in %s", version, path))
 }
 
-// engineChecks returns the checks of every given engine.
 func engineChecks(o Options) []check {
 	var all []check
 	for _, e := range o.Engines {
-		all = append(all, check{
-			id: "engine." + e.Name, area: "engines", title: "a sandbox of " + e.Name, needs: e.Name,
-			run: func(ctx context.Context, h *host) outcome { return tryEngine(ctx, e, h.options.Engine) },
-		}, check{
-			id: "workspace." + e.Name, area: "engines", title: "a long-lived sandbox of " + e.Name, needs: e.Name,
-			run: func(ctx context.Context, h *host) outcome { return tryWorkspace(ctx, e, h.options.Home) },
-		}, check{
-			id: "network." + e.Name, area: "engines", title: "a network in a sandbox of " + e.Name, needs: e.Name,
-			run: func(ctx context.Context, h *host) outcome { return tryNetwork(ctx, e) },
-		})
+		all = append(all,
+			check{"engine." + e.Name, "engines", "a sandbox of " + e.Name, e.Name,
+				func(ctx context.Context, h *host) outcome { return tryEngine(ctx, e, h.options.Engine) }},
+			check{"workspace." + e.Name, "engines", "a long-lived sandbox of " + e.Name, e.Name,
+				func(ctx context.Context, h *host) outcome { return tryWorkspace(ctx, e, h.options.Home) }},
+			check{"network." + e.Name, "engines", "a network in a sandbox of " + e.Name, e.Name,
+				func(ctx context.Context, _ *host) outcome { return tryNetwork(ctx, e) }})
 	}
 	return all
 }
 
-// tryEngine makes a sandbox, runs a program in it, and removes it. A missing engine is a finding only if it is the
-// default.
+// tryEngine makes, uses and removes a sandbox. A missing engine is a finding only if it is the default.
 func tryEngine(ctx context.Context, e Engine, standard string) outcome {
 	eng, err := e.Open(ctx)
 	if cove.ErrorCode(err) == cove.Unavailable && e.Name != standard {
@@ -125,8 +120,7 @@ func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	return ok(fmt.Sprintf("made in %s, used and removed in %d ms", home, time.Since(start).Milliseconds()))
 }
 
-// workIn has the user of a long-lived sandbox write to its workspace and its home, which are below dir, and looks for
-// the files on the host.
+// workIn has a long-lived sandbox write to its workspace and home, below dir, and looks for the files on the host.
 func workIn(ctx context.Context, eng engine.Engine, plan provision.Plan, dir string) error {
 	defer func() { plan.Binding.Close() }()
 	targets := map[string]string{"checkout": cove.Workspace, "home": cove.Home}
@@ -139,8 +133,8 @@ func workIn(ctx context.Context, eng engine.Engine, plan provision.Plan, dir str
 		}
 	}
 	plan.User, plan.Lifetime = cove.AgentUser, cove.LifetimeDetached
-	if err := runIn(ctx, eng, plan, cove.Workspace, "/bin/sh", "-c",
-		"echo tried > file && cp file "+cove.Home); err != nil {
+	const script = "echo tried > file && cp file " + cove.Home
+	if err := runIn(ctx, eng, plan, cove.Workspace, "/bin/sh", "-c", script); err != nil {
 		return err
 	}
 	for name := range targets {
@@ -208,7 +202,6 @@ func runIn(ctx context.Context, eng engine.Engine, plan provision.Plan, dir stri
 	return nil
 }
 
-// enforces reports limits that the engine cannot enforce.
 func enforces(c engine.Capabilities) (o outcome, complete bool) {
 	limits := []struct {
 		name string
@@ -230,7 +223,6 @@ func enforces(c engine.Capabilities) (o outcome, complete bool) {
 	return fail("cannot enforce "+strings.Join(missing, ", "), strings.Join(fixes, "\n")), missing == nil
 }
 
-// dockerSocket returns the engine's socket.
 func (h *host) dockerSocket() string {
 	if h.options.Docker != "" {
 		return strings.TrimPrefix(h.options.Docker, "unix://")
@@ -238,7 +230,6 @@ func (h *host) dockerSocket() string {
 	return "/var/run/docker.sock"
 }
 
-// dockerVersion holds the relevant part of the engine's version.
 type dockerVersion struct {
 	Version    string
 	APIVersion string `json:"ApiVersion"`
@@ -308,4 +299,62 @@ func checkRunc(ctx context.Context, h *host) outcome {
 		}
 	}
 	return info("the engine does not say which it uses")
+}
+
+// runcVersion is a version in runc's notation: 1.1.5, 1.4.0-rc.2, 1.1.5+ds1.
+type runcVersion struct {
+	major, minor, patch int
+	candidate           int  // of "-rc.N"; 0 for a release
+	distribution        bool // modified by a distribution
+}
+
+var runcPattern = regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)(?:[-~]rc\.?(\d+))?(.*)$`)
+
+func parseRunc(text string) (v runcVersion, ok bool) {
+	m := runcPattern.FindStringSubmatch(strings.TrimSpace(text))
+	if m == nil {
+		return v, false
+	}
+	n := func(i int) int { v, _ := strconv.Atoi(m[i]); return v }
+	return runcVersion{n(1), n(2), n(3), n(4), m[5] != ""}, true
+}
+
+// before reports whether v precedes a release or candidate.
+func (v runcVersion) before(major, minor, patch, candidate int) bool {
+	rank := func(c int) int { // a release follows its candidates
+		if c == 0 {
+			return 1 << 20
+		}
+		return c
+	}
+	return slices.Compare([]int{v.major, v.minor, v.patch, rank(v.candidate)},
+		[]int{major, minor, patch, rank(candidate)}) < 0
+}
+
+// judgeRunc knows vulnerabilities through which a container reaches the host: CVE-2025-31133, CVE-2025-52565 and
+// CVE-2025-52881, fixed in 1.2.8, 1.3.3 and 1.4.0-rc.3; and CVE-2024-21626, fixed in 1.1.12.
+func judgeRunc(text string) outcome {
+	v, ok := parseRunc(text)
+	if !ok {
+		return warn(fmt.Sprintf("version %q is not one that can be judged", text),
+			"compare it with runc's security advisories")
+	}
+	var holes []string
+	if v.before(1, 1, 12, 0) {
+		holes = append(holes, "CVE-2024-21626")
+	}
+	if v.before(1, 2, 8, 0) ||
+		!v.before(1, 3, 0, 1) && v.before(1, 3, 3, 0) ||
+		!v.before(1, 4, 0, 1) && v.before(1, 4, 0, 3) {
+		holes = append(holes, "CVE-2025-31133", "CVE-2025-52565", "CVE-2025-52881")
+	}
+	switch {
+	case holes == nil:
+		return outcome{status: OK, found: "version " + text}
+	case v.distribution:
+		return warn(fmt.Sprintf("version %s has %s, unless your distribution has mended it", text, strings.Join(holes, ", ")),
+			"compare with your distribution's security tracker, or install runc 1.2.8, 1.3.3, 1.4.0 or later")
+	}
+	return fail(fmt.Sprintf("version %s has %s: containers can get at the host", text, strings.Join(holes, ", ")),
+		"install runc 1.2.8, 1.3.3, 1.4.0 or later")
 }

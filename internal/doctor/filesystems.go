@@ -1,5 +1,3 @@
-//go:build linux
-
 package doctor
 
 import (
@@ -8,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -45,8 +42,7 @@ func checkOverlayDirectories(ctx context.Context, h *host) outcome {
 	return ok("one was removed and made anew")
 }
 
-// checkIDMap maps the owners of a mount of the file system of Cove's state: images and workspaces are attached that
-// way.
+// checkIDMap maps the owners of a mount on the state's file system, as images and workspaces are attached.
 func checkIDMap(ctx context.Context, h *host) outcome {
 	if !isRoot() {
 		return info("not used without root: the code has your own id")
@@ -78,38 +74,28 @@ func checkIDMap(ctx context.Context, h *host) outcome {
 
 // userNamespace returns a user namespace with a range of ids; its process has ended.
 func (h *host) userNamespace(ctx context.Context) (*os.File, error) {
-	cmd := h.command(ctx, trial{name: "wait"})
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER,
-		Pdeathsig:   syscall.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{HostID: 0x70000000, Size: 65536}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: 0x70000000, Size: 65536}},
-	}
-	stdin, err := cmd.StdinPipe()
+	ids := []syscall.SysProcIDMap{{HostID: 0x70000000, Size: 65536}}
+	pid, end, err := h.waiting(ctx, &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL, UidMappings: ids, GidMappings: ids,
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	defer cmd.Wait()
-	defer stdin.Close()
-	return os.Open("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/user")
+	defer end()
+	return os.Open("/proc/" + pid + "/ns/user")
 }
 
 // existing returns the nearest existing parent of a path.
 func existing(path string) string {
-	for path != "" && path != "/" && path != "." {
+	for ; path != "" && path != "/" && path != "."; path = filepath.Dir(path) {
 		if _, err := os.Stat(path); err == nil {
 			return path
 		}
-		path = filepath.Dir(path)
 	}
 	return "/"
 }
 
-// enoughSpace is the free space for images and the database, in bytes.
-const enoughSpace = 2 << 30
+const enoughSpace = 2 << 30 // bytes, for images and the database
 
 // checkHome writes into Cove's state directory and checks its free space.
 func checkHome(_ context.Context, h *host) outcome {

@@ -1,5 +1,3 @@
-//go:build linux
-
 package doctor
 
 import (
@@ -11,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,12 +48,10 @@ func (h *host) read(name string) (text string, ok bool) {
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-// sysctl reads a setting by its dotted name.
 func (h *host) sysctl(name string) (value string, ok bool) {
 	return h.read("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 }
 
-// number reads a numeric setting.
 func (h *host) number(name string) (value int, ok bool) {
 	text, ok := h.sysctl(name)
 	if !ok {
@@ -91,12 +88,20 @@ type trial struct {
 	tree       *os.File // mount passed as its descriptor 3
 }
 
-// answer is the child's report.
 type answer struct {
 	Step  string `json:"step,omitempty"` // the failed step
 	Error string `json:"error,omitempty"`
 	Found string `json:"found,omitempty"`
 	Errno int    `json:"errno,omitempty"`
+}
+
+// step ends the trial with a panic, which report recovers, if a step of it has failed.
+func step(name string, err error) {
+	if err == nil {
+		return
+	}
+	errno, _ := errors.AsType[syscall.Errno](err)
+	panic(answer{Step: name, Error: err.Error(), Errno: int(errno)})
 }
 
 // trialError is the error of a failed step in the child.
@@ -112,7 +117,7 @@ func (e *trialError) Unwrap() error {
 }
 
 func (h *host) command(ctx context.Context, t trial) *exec.Cmd {
-	args := append(append(append([]string{}, h.options.Probe[1:]...), t.name), t.args...)
+	args := slices.Concat(h.options.Probe[1:], []string{t.name}, t.args)
 	cmd := exec.CommandContext(ctx, h.options.Probe[0], args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
 	cmd.SysProcAttr = attributes(t.namespaces)
@@ -123,6 +128,20 @@ func (h *host) command(ctx context.Context, t trial) *exec.Cmd {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(t.group.Fd())
 	}
 	return cmd
+}
+
+// waiting starts a child that waits until end is called. It has the attributes a.
+func (h *host) waiting(ctx context.Context, a *syscall.SysProcAttr) (pid string, end func(), err error) {
+	cmd := h.command(ctx, trial{name: "wait"})
+	cmd.SysProcAttr = a
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	return strconv.Itoa(cmd.Process.Pid), func() { stdin.Close(); cmd.Wait() }, nil
 }
 
 // attributes returns the attributes for namespaces; in a user namespace the caller is root.
@@ -143,7 +162,6 @@ func (h *host) try(ctx context.Context, t trial) (found string, err error) {
 	return ask(h.command(ctx, t))
 }
 
-// ask runs a child and reads its answer.
 func ask(cmd *exec.Cmd) (found string, err error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -16,7 +16,6 @@ type check struct {
 
 const everyEngine = "*"
 
-// outcome is the result of a check function.
 type outcome struct {
 	status Status
 	found  string
@@ -37,12 +36,10 @@ func (c check) finding(o outcome, engine string) Finding {
 	return Finding{ID: c.id, Area: c.area, Title: c.title, Status: o.status, Found: o.found, Fix: o.fix}
 }
 
-// healthy reports whether the default engine has everything it needs.
 func healthy(findings []Finding) bool {
 	return !slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Fail })
 }
 
-// count returns the number of findings with a status.
 func (r Report) count(s Status) int {
 	n := 0
 	for _, f := range r.Findings {

@@ -1,9 +1,8 @@
-//go:build linux
-
 package doctor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,10 +120,7 @@ func kindSettings(kinds []string) []string {
 	names := map[string]string{"mount": "mnt", "network": "net"}
 	var settings []string
 	for _, k := range kinds {
-		if short := names[k]; short != "" {
-			k = short
-		}
-		settings = append(settings, "user.max_"+k+"_namespaces")
+		settings = append(settings, "user.max_"+cmp.Or(names[k], k)+"_namespaces")
 	}
 	return settings
 }
@@ -189,11 +185,8 @@ func checkSubordinateIDs(ctx context.Context, h *host) outcome {
 		}
 	}
 	first, err := subordinate(filepath.Join(h.root, "/etc/subuid"), me)
-	if err != nil {
-		return warn(err.Error(), fix)
-	}
-	group, err := subordinate(filepath.Join(h.root, "/etc/subgid"), me)
-	if err != nil {
+	group, groupErr := subordinate(filepath.Join(h.root, "/etc/subgid"), me)
+	if err := cmp.Or(err, groupErr); err != nil {
 		return warn(err.Error(), fix)
 	}
 	if err := mapIDs(ctx, h, first, group); err != nil {
@@ -203,20 +196,12 @@ func checkSubordinateIDs(ctx context.Context, h *host) outcome {
 	return ok(fmt.Sprintf("mapped 65536 ids from %d", first))
 }
 
-// mapIDs writes the maps of a waiting process with the tools.
 func mapIDs(ctx context.Context, h *host, uid, gid int) error {
-	cmd := h.command(ctx, trial{name: "wait"})
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL}
-	stdin, err := cmd.StdinPipe()
+	pid, end, err := h.waiting(ctx, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL})
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	defer cmd.Wait()
-	defer stdin.Close()
-	pid := strconv.Itoa(cmd.Process.Pid)
+	defer end()
 	for tool, first := range map[string]int{"newuidmap": uid, "newgidmap": gid} {
 		if out, err := exec.CommandContext(ctx, tool, pid, "0", strconv.Itoa(first), "65536").CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", tool, err, strings.TrimSpace(string(out)))

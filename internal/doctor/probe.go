@@ -1,19 +1,29 @@
-//go:build linux
-
 package doctor
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp/load"
 )
 
 // probes are the trials of a child. They may change the child at will, since it ends afterwards.
-var probes = map[string]func(args []string) (found string, err error){
-	"nothing":             func([]string) (string, error) { return "", nil },
+var probes = map[string]func(args []string) (found string){
+	"nothing":             func([]string) string { return "" },
 	"capability":          probeCapability,
 	"nested":              probeNested,
 	"proc":                probeProc,
@@ -37,21 +47,259 @@ func RunProbe(args []string) int {
 		fmt.Fprintln(os.Stderr, "this command is for \"cove doctor\" itself")
 		return 2
 	}
-	found, err := probes[args[0]](args[1:])
-	json.NewEncoder(os.Stdout).Encode(answerOf(found, err))
+	json.NewEncoder(os.Stdout).Encode(report(probes[args[0]], args[1:]))
 	return 0
 }
 
-func answerOf(found string, err error) answer {
-	if err == nil {
-		return answer{Found: found}
+// report makes a trial, up to the first step that fails.
+func report(trial func([]string) string, args []string) (a answer) {
+	defer func() {
+		switch failed := recover().(type) {
+		case nil:
+		case answer:
+			a = failed
+		default:
+			panic(failed)
+		}
+	}()
+	return answer{Found: trial(args)}
+}
+
+// place returns a directory that exists everywhere, to mount on in the child's own mount namespace.
+func place() string { return os.TempDir() }
+
+// at returns a path in what is mounted there.
+func at(name string) string { return filepath.Join(place(), name) }
+
+// ownTmpfs makes the mounts private and mounts a tmpfs on the place.
+func ownTmpfs(data string) {
+	step("make the mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	step("mount a tmpfs", unix.Mount("tmpfs", place(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data))
+}
+
+// probeCapability uses a capability in its namespaces: restricted user namespaces can be made but grant none.
+func probeCapability([]string) string {
+	ownTmpfs("size=64k")
+	return ""
+}
+
+// probeNested becomes another user and then makes namespaces as that user. Its arguments are the user's id and this
+// program's command for a probe.
+func probeNested(args []string) string {
+	id, err := strconv.Atoi(args[0])
+	step("probe", err)
+	step(fmt.Sprintf("become uid %d", id),
+		errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id)))
+	// The change of ids gave /proc/self to root, but the id map is written there.
+	step("become dumpable", unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
+	cmd := exec.Command("/proc/self/exe", args[1:]...)
+	cmd.SysProcAttr = attributes(unix.CLONE_NEWUSER | unix.CLONE_NEWNS)
+	found, err := ask(cmd)
+	step("probe", err)
+	return found
+}
+
+// probeProc mounts /proc as the first process of a pid namespace.
+func probeProc([]string) string {
+	step("make the mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	step("mount proc", unix.Mount("proc", place(), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
+	if self, err := os.Readlink(at("self")); err != nil || self != "1" {
+		step("find itself as pid 1", fmt.Errorf("%q, %v", self, err))
 	}
-	a := answer{Step: "probe", Error: err.Error()}
-	if s, ok := errors.AsType[*stepError](err); ok {
-		a.Step, a.Error = s.step, s.err.Error()
+	return ""
+}
+
+// layers makes a tmpfs with the directories of an overlay, and others.
+func layers(more ...string) {
+	ownTmpfs("size=1m")
+	for _, dir := range append([]string{"lower", "upper", "work", "merged"}, more...) {
+		step("make "+dir, os.Mkdir(at(dir), 0o755))
 	}
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		a.Errno = int(errno)
+}
+
+func mountOverlay() {
+	data := "userxattr,lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
+	step("mount an overlay", unix.Mount("overlay", at("merged"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, data))
+}
+
+// ownOverlay makes an overlay over a lower directory with a file and a directory.
+func ownOverlay() {
+	layers("lower/dir")
+	for _, file := range []string{"lower/file", "lower/dir/file"} {
+		step("write "+file, os.WriteFile(at(file), []byte("lower"), 0o644))
 	}
-	return a
+	mountOverlay()
+}
+
+// probeOverlay changes a file through an overlay; the lower one must be unchanged.
+func probeOverlay([]string) string {
+	ownOverlay()
+	step("write through the overlay", os.WriteFile(at("merged/file"), []byte("upper"), 0o644))
+	lower, err := os.ReadFile(at("lower/file"))
+	if err != nil || string(lower) != "lower" {
+		step("keep the lower file", fmt.Errorf("it reads %q, %v", lower, err))
+	}
+	step("remove through the overlay", os.Remove(at("merged/file")))
+	return ""
+}
+
+// probeOverlayDirectories removes a directory through an overlay and makes it again: both need an extended attribute on
+// the overlay's own directory, which hides the lower one.
+func probeOverlayDirectories([]string) string {
+	ownOverlay()
+	step("remove a directory", os.RemoveAll(at("merged/dir")))
+	step("make it anew", os.Mkdir(at("merged/dir"), 0o755))
+	entries, err := os.ReadDir(at("merged/dir"))
+	if err == nil && len(entries) != 0 {
+		err = fmt.Errorf("it has %v", entries)
+	}
+	step("find it empty", err)
+	return ""
+}
+
+// probeOverlayIDMapped mounts an overlay over a given idmapped mount, as for an image when root runs Cove.
+func probeOverlayIDMapped([]string) string {
+	layers()
+	step("attach the mount", unix.MoveMount(3, "", unix.AT_FDCWD, at("lower"), unix.MOVE_MOUNT_F_EMPTY_PATH))
+	mountOverlay()
+	return ""
+}
+
+func probeTmpfsBytes([]string) string {
+	const size = 1 << 20
+	ownTmpfs("size=" + strconv.Itoa(size))
+	f, err := os.Create(at("file"))
+	step("make a file", err)
+	n, err := f.Write(make([]byte, 2*size))
+	if !errors.Is(err, unix.ENOSPC) {
+		step("be stopped at 1 MiB", fmt.Errorf("wrote %d bytes, %v", n, err))
+	}
+	if n > size {
+		step("be stopped at 1 MiB", fmt.Errorf("stopped after %d bytes", n))
+	}
+	return fmt.Sprintf("stopped after %d of %d bytes", n, 2*size)
+}
+
+func probeTmpfsInodes([]string) string {
+	const inodes = 16
+	ownTmpfs("size=1m,nr_inodes=" + strconv.Itoa(inodes))
+	for i := range 2 * inodes {
+		f, err := os.Create(at(strconv.Itoa(i)))
+		if errors.Is(err, unix.ENOSPC) {
+			return fmt.Sprintf("stopped after %d of %d files", i, 2*inodes)
+		}
+		step("make a file", err)
+		f.Close()
+	}
+	step("be stopped at 16 inodes", fmt.Errorf("made %d files", 2*inodes))
+	return ""
+}
+
+// probeMountAPI makes a mount by descriptors, and copies one.
+func probeMountAPI([]string) string {
+	step("make the mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	step("fsopen", err)
+	step("fsconfig", unix.FsconfigSetString(fs, "size", "64k"))
+	step("fsconfig create", unix.FsconfigCreate(fs))
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID)
+	step("fsmount", err)
+	step("move_mount", unix.MoveMount(mount, "", unix.AT_FDCWD, place(), unix.MOVE_MOUNT_F_EMPTY_PATH))
+	tree, err := unix.OpenTree(unix.AT_FDCWD, place(), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	step("open_tree", err)
+	readOnly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	step("mount_setattr", unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, readOnly))
+	return "fsopen, fsmount, move_mount, open_tree, mount_setattr"
+}
+
+// probeSeccomp loads the policy for snippets and makes refused calls, and an allowed one.
+func probeSeccomp([]string) string {
+	filter, err := seccomp.Filter(cove.CodeUser)
+	step("compile the filter", err)
+	step("load the filter", load.Filter(filter, unix.SECCOMP_FILTER_FLAG_TSYNC))
+	for _, c := range []struct {
+		name     string
+		number   uintptr
+		argument uintptr
+		want     syscall.Errno
+	}{
+		{"unshare", unix.SYS_UNSHARE, 0, unix.EPERM},
+		{"clone3", unix.SYS_CLONE3, 0, unix.ENOSYS},
+		{"socket(AF_VSOCK)", unix.SYS_SOCKET, unix.AF_VSOCK, unix.EPERM},
+		{"close, which is allowed,", unix.SYS_CLOSE, ^uintptr(0), unix.EBADF},
+	} {
+		if _, _, errno := unix.RawSyscall(c.number, c.argument, 0, 0); errno != c.want {
+			step("have the filter decide", fmt.Errorf("%s ends with %v, not %v", c.name, errno, c.want))
+		}
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	step("read /proc/self/status", err)
+	for _, line := range []string{"NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !strings.Contains(string(status), line) {
+			step("be under the filter", fmt.Errorf("no %q in /proc/self/status", line))
+		}
+	}
+	return fmt.Sprintf("%d instructions", len(filter)/8)
+}
+
+func probeWait([]string) string {
+	_, err := io.Copy(io.Discard, os.Stdin)
+	step("probe", err)
+	return ""
+}
+
+// probeMemory uses the number of bytes in its argument, and should be killed.
+func probeMemory(args []string) string {
+	n, err := strconv.Atoi(args[0])
+	step("probe", err)
+	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	step("map memory", err)
+	for i := 0; i < n; i += 4096 {
+		mem[i] = byte(i>>12) | 1
+	}
+	return fmt.Sprintf("used %d MiB", n>>20)
+}
+
+// probePIDs starts the number of processes in its first argument; the others are this program's command for a probe.
+func probePIDs(args []string) string {
+	n, err := strconv.Atoi(args[0])
+	step("probe", err)
+	var waiting []*exec.Cmd
+	defer func() {
+		for _, cmd := range waiting {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+	}()
+	for i := range n {
+		cmd := exec.Command("/proc/self/exe", args[1:]...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		_, err := cmd.StdinPipe()
+		step("probe", err)
+		if err = cmd.Start(); errors.Is(err, unix.EAGAIN) {
+			return fmt.Sprintf("stopped after %d processes", i)
+		}
+		step("start a process", err)
+		waiting = append(waiting, cmd)
+	}
+	return fmt.Sprintf("started %d processes", n)
+}
+
+// probeCPU uses the CPU time in its argument, and reports the elapsed time.
+func probeCPU(args []string) string {
+	want, err := time.ParseDuration(args[0])
+	step("probe", err)
+	base, start := cpuTime(), time.Now()
+	for cpuTime()-base < want {
+		for i, x := 0, 1; i < 100_000; i++ {
+			x = x*31 + i
+		}
+	}
+	return time.Since(start).String()
+}
+
+func cpuTime() time.Duration {
+	var usage unix.Rusage
+	step("probe", unix.Getrusage(unix.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

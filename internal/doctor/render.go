@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 )
 
-// colors are the terminal colors by status.
 var colors = map[Status]string{OK: "32", Info: "2", Warn: "33", Fail: "31"}
 
 // Text writes the report for people: findings under their area, statuses and titles in columns, fixes indented below.

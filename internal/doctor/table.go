@@ -1,8 +1,12 @@
-//go:build linux
-
 package doctor
 
-// checks returns the table, in the order of the report.
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
 func checks() []check {
 	all := []check{
 		{"userns.self", "namespaces", "user namespaces", native, checkUserNamespace},
@@ -17,10 +21,8 @@ func checks() []check {
 		{"limit.memory", "limits", "memory, without swap", native, checkMemory},
 		{"limit.pids", "limits", "processes", native, checkPIDs},
 		{"limit.cpu", "limits", "CPU", native, checkCPU},
-		{"limit.disk", "limits", "bytes on disk", native,
-			succeeds("tmpfs-bytes", inMounts, "", tmpfsFix)},
-		{"limit.inodes", "limits", "files on disk", native,
-			succeeds("tmpfs-inodes", inMounts, "", tmpfsFix)},
+		{"limit.disk", "limits", "bytes on disk", native, succeeds("tmpfs-bytes", inMounts, "", tmpfsFix)},
+		{"limit.inodes", "limits", "files on disk", native, succeeds("tmpfs-inodes", inMounts, "", tmpfsFix)},
 
 		{"seccomp", "walls", "seccomp, no_new_privs", everyEngine,
 			succeeds("seccomp", 0, "loaded, refuses and allows as it should: ", seccompFix)},
@@ -48,4 +50,39 @@ func checks() []check {
 		check{"docker", "engines", "Docker", docker, checkDocker},
 		check{"docker.runc", "engines", "Docker's runc", docker, checkRunc},
 	)
+}
+
+// atOnce bounds concurrent checks, which mostly wait for processes.
+const atOnce = 4
+
+const patience = 20 * time.Second
+
+// Run makes every check. It does not fail: an unknown outcome is a finding too.
+func Run(ctx context.Context, o Options) Report {
+	if o.Engine == "" || o.Engine == "auto" {
+		o.Engine = native
+	}
+	h := newHost(o)
+	defer h.close()
+	all := append(checks(), engineChecks(o)...)
+	findings := make([]Finding, len(all))
+	gate := make(chan struct{}, atOnce)
+	var wait sync.WaitGroup
+	for i, c := range all {
+		gate <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-gate }()
+			// Children die with the thread that started them (Pdeathsig), and threads that have entered a control group end.
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			findings[i] = c.finding(c.run(ctx, h), o.Engine)
+		})
+	}
+	wait.Wait()
+	return Report{
+		Version: o.Version, Kernel: h.kernel(), User: h.user(), Engine: o.Engine,
+		Healthy: healthy(findings), Findings: findings,
+	}
 }

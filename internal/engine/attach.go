@@ -5,6 +5,7 @@ package engine
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +21,7 @@ func (b *Binding) Attach(own hostpath.Own, a Attachment) (err error) {
 	return err
 }
 
-// Show opens a file of Cove's own and adds it to the binding at every place that at names. Errors: those of
-// hostpath.Own.
+// Show opens a file of Cove's own and adds it to the binding at every place in at. Errors: those of hostpath.Own.
 func (b *Binding) Show(own hostpath.Own, at ...File) error {
 	place, err := own.Open()
 	if err != nil {
@@ -44,19 +44,20 @@ func (b *Binding) Close() {
 	}
 }
 
-// OpenMounts opens the sources of the mounts, each of which is judged once more (invariant H5), as attachments. The
-// caller closes their places, also on error. Engines call it.
-func (b *Binding) OpenMounts() (opened []Attachment, err error) {
+// OpenMounts opens the sources of the mounts, each of which is judged once more (invariant H5), and makes the mounts
+// attachments. The caller calls closeMounts, also on error. Engines call it, on their own copy of a binding.
+func (b *Binding) OpenMounts() (closeMounts func(), err error) {
+	var opened Binding
 	for _, m := range b.Mounts {
 		place, err := hostpath.Open(m.Source)
 		if err != nil {
-			return opened, err
+			return opened.Close, err
 		}
-		opened = append(opened, Attachment{
-			Place: place, Target: m.Target, ReadOnly: m.ReadOnly, NoExec: m.NoExec, NoFollow: m.NoFollow,
-		})
+		opened.Attachments = append(opened.Attachments, Attachment{
+			Place: place, Target: m.Target, ReadOnly: m.ReadOnly, NoExec: m.NoExec, NoFollow: m.NoFollow})
 	}
-	return opened, nil
+	b.Attachments, b.Mounts = slices.Concat(b.Attachments, opened.Attachments), nil
+	return opened.Close, nil
 }
 
 // Identity tells one directory or file of the host from every other.

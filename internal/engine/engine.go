@@ -188,8 +188,9 @@ const (
 	ProxyPort       = 3128 // TCP, of programs that are told of a proxy
 )
 
-// WayOut are these sockets, in the order in which a way out takes them. An engine may make them before it is asked.
-func WayOut() []guest.Listen {
+// RouteListeners returns these sockets in the order in which an egress route takes them. An engine may make them ahead
+// of need.
+func RouteListeners() []guest.Listen {
 	at := func(network string, port int) guest.Listen {
 		host := "127.0.0.1"
 		if network[len(network)-1] == '6' {
@@ -240,8 +241,8 @@ type Capabilities struct {
 type Stats struct {
 	CPUTime    time.Duration
 	MemoryPeak int64 // bytes
-	PIDsPeak   int64 // tasks of the user, the guest's own not counted
-	PIDs       int64 // tasks now
+	PIDs       int64 // tasks now, of the user, the guest's own not counted
+	PIDsPeak   int64 // likewise
 	OOMKills   int64 // processes killed for memory
 	PIDsDenied int64 // forks refused by the pids limit
 }

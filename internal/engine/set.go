@@ -26,15 +26,17 @@ type Set struct {
 	sources  []Source // in order of preference
 	fallback string
 
+	openings chan struct{} // has room for one
+
 	mu     sync.Mutex
 	opened map[string]Engine
 	failed map[string]error
 }
 
-// NewSet makes a Set. sources are in the order in which Auto tries them; fallback is the name of the default engine, or
-// Auto.
+// NewSet makes a Set. Auto tries sources in their order; fallback is the name of the default engine, or Auto.
 func NewSet(fallback string, sources ...Source) *Set {
-	return &Set{sources: sources, fallback: fallback, opened: map[string]Engine{}, failed: map[string]error{}}
+	return &Set{sources: sources, fallback: fallback, opened: map[string]Engine{},
+		openings: make(chan struct{}, 1), failed: map[string]error{}}
 }
 
 // Get returns the engine of that name; empty is the default, Auto the first that can be used. Errors: InvalidArgument
@@ -101,9 +103,16 @@ func (s *Set) open(source Source) (Engine, error) {
 	s.failed[source.Name] = err
 	if err == nil {
 		s.opened[source.Name] = opened
+		select {
+		case s.openings <- struct{}{}:
+		default: // it is to be received yet
+		}
 	}
 	return opened, err
 }
+
+// Openings receives after an engine has been opened, once for several since the last time.
+func (s *Set) Openings() <-chan struct{} { return s.openings }
 
 // Opened lists the engines that are open, in order of preference.
 func (s *Set) Opened() []Engine {

@@ -1,32 +1,5 @@
 package execution
 
-import (
-	"sync"
-	"sync/atomic"
-
-	"github.com/cove-sandbox/cove/internal/engine/process"
-)
-
-// collector keeps what a program writes, up to the limits, and passes it on.
-// The guest applies the limits too; the host does not rely on it.
-type collector struct {
-	to   process.Output // may be nil
-	turn sync.Mutex     // one call of to at a time
-
-	mu             sync.Mutex
-	stdout, stderr kept
-	news           chan struct{} // closed when more is kept; nil without a waiting reader
-
-	dropped atomic.Bool
-}
-
-// kept is a bounded buffer, guarded by collector.mu. What is in it stays as it
-// is, so that a part of it may be read later.
-type kept struct {
-	limit int64
-	buf   []byte
-}
-
 // take keeps what fits of p and returns it.
 func (k *kept) take(p []byte) []byte {
 	p = p[:min(int64(len(p)), k.limit-int64(len(k.buf)))]

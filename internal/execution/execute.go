@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -34,38 +33,11 @@ var snippetDefaults = cove.Spec{Shape: cove.Shape{User: cove.CodeUser}}
 // ended, since it would go on until its time is up.
 const outputCapFactor = 16
 
-// ending is why Cove ended an execution.
-type ending int32
-
 const (
 	endNone ending = iota
 	endTimeout
 	endKilled
 )
-
-// execution is one Execute in progress.
-type execution struct {
-	executions *Executions
-	id         cove.ExecutionID
-	who        cove.Principal // who asks
-	request    Request
-	network    egress.Network // that the request asks for
-	runtime    runtime.Runtime
-	limits     cove.Limits
-	engine     engine.Engine
-	rootfs     engine.Rootfs
-	release    func() // lets go of the image
-	events     []detect.Event
-	output     *collector
-
-	cancel context.CancelFunc // ends what prepares
-
-	mu  sync.Mutex
-	way egress.Route // nil without a network
-	why ending
-
-	dismissed chan struct{} // closed when it is over and recorded
-}
 
 // end asks for the execution's end; the first reason stays.
 func (e *execution) end(why ending) {
@@ -75,12 +47,6 @@ func (e *execution) end(why ending) {
 		e.why = why
 		e.cancel()
 	}
-}
-
-func (e *execution) wayOut() egress.Route {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.way
 }
 
 func (e *execution) reason() ending {
@@ -130,7 +96,11 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
 		return e, err
 	}
-	if e.limits, err = x.o.Bounds.Resolve(e.runtime, r.Limits); err != nil {
+	bounds := x.o.Bounds
+	if who.IsOwner() {
+		bounds = bounds.ForOwner()
+	}
+	if e.limits, err = bounds.Resolve(e.runtime, r.Limits); err != nil {
 		return e, err
 	}
 	e.limits = r.Own.Over(e.limits)
@@ -257,8 +227,8 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 		return Result{}, e.excuse(e.startError(err))
 	}
 	outcome := e.attend(ctx, p)
-	if way := e.wayOut(); way != nil {
-		way.Shut() // all that became of its connections is recorded before the result
+	if route := e.currentRoute(); route != nil {
+		route.Shut() // all that became of its connections is recorded before the result
 	}
 	took := e.executions.o.Clock.Since(start)
 	stats, err := sb.Stats(context.WithoutCancel(ctx))
@@ -274,25 +244,25 @@ func (e *execution) open(ctx context.Context) (*provision.Sandbox, error) {
 	shape := e.request.Shape
 	shape.Limits = e.limits
 	plan := provision.Plan{Rootfs: e.rootfs, Shape: shape, Network: e.network.Mode, Binding: e.binding()}
-	var way egress.Route
+	var route egress.Route
 	if cmp.Or(plan.Network, cove.NetworkNone) != cove.NetworkNone {
 		if e.executions.o.NextRoute != nil {
 			plan.ID = e.executions.o.NextRoute()
 		}
 		plan.OpenRoute = func(id cove.SandboxID) (_ provision.Route, err error) {
-			way, err = e.executions.o.OpenRoute(e.who, id, e.id, e.network)
-			return way, err
+			route, err = e.executions.o.OpenRoute(e.who, id, e.id, e.network)
+			return route, err
 		}
 	}
 	sb, err := provision.New(ctx, e.engine, plan)
-	if err != nil || way == nil {
+	if err != nil || route == nil {
 		return sb, err
 	}
 	e.mu.Lock()
-	e.way = way
+	e.route = route
 	e.mu.Unlock()
 	release := e.release
-	e.release = func() { way.Close(); release() }
+	e.release = func() { route.Close(); release() }
 	return sb, nil
 }
 
@@ -357,8 +327,8 @@ func (e *execution) program() guest.ProcessSpec {
 func (e *execution) environment() []string {
 	env := append(rootfs.Env(e.request.User), e.rootfs.Env...)
 	env = append(env, e.runtime.Env...)
-	if way := e.wayOut(); way != nil {
-		for k, v := range way.Env() {
+	if route := e.currentRoute(); route != nil {
+		for k, v := range route.Env() {
 			env = append(env, k+"="+v)
 		}
 	}
@@ -410,9 +380,9 @@ func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Du
 			BytesWritten: o.Stats.BytesWritten, DiskUsed: o.Stats.DiskUsed,
 		},
 	}
-	if way := e.wayOut(); way != nil {
-		r.Models = way.Models()
-		for _, place := range way.Denied() {
+	if route := e.currentRoute(); route != nil {
+		r.Models = route.Models()
+		for _, place := range route.Denied() {
 			r.Events = append(slices.Clip(r.Events), detect.Event{Rule: DeniedRule, Severity: detect.Low, Detail: place})
 		}
 	}
@@ -432,4 +402,32 @@ func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Du
 		}
 	}
 	return r, nil
+}
+
+// runRecorded runs e between its two records. The first is written while the
+// sandbox is being made, and is complete before the program begins.
+func (x *Executions) runRecorded(ctx context.Context, e *execution) (Result, error) {
+	started := x.o.Clock.Now().UTC().Truncate(time.Microsecond) // as the store keeps it
+	entry := x.entry(e, started)
+	begun := make(chan error, 1)
+	go func() { begun <- x.o.Store.For(e.who).Begin(context.WithoutCancel(ctx), entry) }()
+	var beginErr error
+	wait := func() error {
+		if begun != nil {
+			beginErr, begun = <-begun, nil
+		}
+		return beginErr
+	}
+	r, err := e.run(ctx, wait)
+	wait()
+	if errors.Is(err, errEnded) {
+		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: -1, Killed: true,
+			Events: e.events}, nil
+	}
+	r.Started, r.Labels, r.Limits = started, e.request.Labels, e.limits
+	if beginErr != nil {
+		return Result{}, beginErr
+	}
+	x.finish(ctx, e, entry, r, err)
+	return r, err
 }

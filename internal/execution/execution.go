@@ -1,14 +1,24 @@
 package execution
 
 import (
+	"context"
 	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Request is one execution to do: a snippet in a runtime, in a fresh sandbox.
@@ -39,7 +49,8 @@ type Result struct {
 	Engine    string
 	ExitCode  int // 128+N for signal N; -1 when Cove ended it
 	Limit     cove.LimitKind
-	Killed    bool // by Kill, or because the caller went away
+	Killed    bool   // by Kill, or because the caller went away
+	Failure   string // why a job did not come to its end by itself, when Cove and not its program is the reason
 	Usage     cove.Usage
 	Models    []model.ProviderUsage // by provider
 	Truncated bool
@@ -47,6 +58,122 @@ type Result struct {
 	Stderr    []byte
 	Events    []detect.Event
 	Labels    map[string]string // of the request
+	Limits    cove.Limits       // in force
 	Started   time.Time
 	Duration  time.Duration
+}
+
+// ending is why Cove ended an execution.
+type ending int32
+
+// execution is one Execute in progress.
+type execution struct {
+	executions *Executions
+	id         cove.ExecutionID
+	who        cove.Principal // who asks
+	request    Request
+	network    egress.Network // that the request asks for
+	runtime    runtime.Runtime
+	limits     cove.Limits
+	engine     engine.Engine
+	rootfs     engine.Rootfs
+	release    func() // lets go of the image
+	events     []detect.Event
+	output     *collector
+
+	cancel context.CancelFunc // ends what prepares
+
+	mu    sync.Mutex
+	route egress.Route // nil without a network
+	why   ending
+
+	dismissed chan struct{} // closed when it is over and recorded
+}
+
+// Options make Executions. All are required but NextRoute.
+type Options struct {
+	Engines  *engine.Set
+	Defaults cove.Spec // as configured, beneath those of a request
+	Images   provision.Images
+	// NextRoute returns the id of a sandbox whose route may be prepared already, for the next call of OpenRoute; nil:
+	// any id does.
+	NextRoute     func() cove.SandboxID
+	OpenRoute     func(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n egress.Network) (egress.Route, error)
+	Store         store.Vault
+	Instance      cove.InstanceID
+	RunDir        string
+	Bounds        runtime.Bounds
+	MaxConcurrent int           // executions at once
+	MaxQueued     int           // executions waiting for one to end
+	Retention     time.Duration // of finished executions; 0 is for ever
+	Clock         clock.Clock
+	Log           *slog.Logger
+}
+
+// Executions runs executions. Its methods may be called concurrently.
+//
+// Order of locks: mu, then execution.mu. collector.turn is held while an Output is called, and no lock is taken under
+// it.
+type Executions struct {
+	store.Auditor
+	o     Options
+	queue *queue
+	clean sync.WaitGroup // destructions under way
+	born  time.Time      // when Executions was made, by the wall clock
+	began clock.Instant  // and by the monotonic one
+	calls sync.WaitGroup // of Execute, and trials; added to under mu while not closed
+
+	trials trials
+
+	mu      sync.Mutex
+	running map[cove.ExecutionID]*execution
+	closed  bool
+}
+
+// Position is a place in the output of an execution: how much came before it, in bytes.
+type Position struct{ Stdout, Stderr int64 }
+
+// Asked is an Output that receives the requests that wait for an answer: all of them, whenever they change, until
+// Execute returns. It is called beside Stdout and Stderr, not in turn with them.
+type Asked interface {
+	Holds([]approval.Hold)
+}
+
+func (e *execution) currentRoute() egress.Route {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.route
+}
+
+// collector keeps what a program writes, up to the limits, and passes it on.
+// The guest applies the limits too; the host does not rely on it.
+type collector struct {
+	to   process.Output // may be nil
+	turn sync.Mutex     // one call of to at a time
+
+	mu             sync.Mutex
+	stdout, stderr kept
+	news           chan struct{} // closed when more is kept; nil without a waiting reader
+
+	dropped atomic.Bool
+}
+
+// kept is a bounded buffer, guarded by collector.mu. What is in it stays as it
+// is, so that a part of it may be read later.
+type kept struct {
+	limit int64
+	buf   []byte
+}
+
+// trials are the last attempts to use each engine.
+type trials struct {
+	mu   sync.Mutex
+	last map[string]*trial
+}
+
+// trial is one attempt to use an engine.
+type trial struct {
+	began clock.Instant
+	done  chan struct{} // closed when err is set
+	err   error
 }

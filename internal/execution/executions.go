@@ -4,66 +4,22 @@ package execution
 
 import (
 	"context"
-	"log/slog"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/provision"
-	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/store"
 )
-
-// Options make Executions. All are required but NextRoute.
-type Options struct {
-	Engines  *engine.Set
-	Defaults cove.Spec // as configured, beneath those of a request
-	Images   provision.Images
-	// NextRoute returns the id of a sandbox whose route may be prepared already, for the next call of OpenRoute; nil:
-	// any id does.
-	NextRoute     func() cove.SandboxID
-	OpenRoute     func(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n egress.Network) (egress.Route, error)
-	Store         store.Vault
-	Instance      cove.InstanceID
-	RunDir        string
-	Bounds        runtime.Bounds
-	MaxConcurrent int           // executions at once
-	MaxQueued     int           // executions waiting for one to end
-	Retention     time.Duration // of finished executions; 0 is for ever
-	Clock         clock.Clock
-	Log           *slog.Logger
-}
-
-// Executions runs executions. Its methods may be called concurrently.
-//
-// Order of locks: mu, then execution.mu. collector.turn is held while an Output is called, and no lock is taken under
-// it.
-type Executions struct {
-	store.Auditor
-	o     Options
-	queue *queue
-	clean sync.WaitGroup // destructions under way
-	born  time.Time      // when Executions was made, by the wall clock
-	began clock.Instant  // and by the monotonic one
-	calls sync.WaitGroup // of Execute; added to under mu while not closed
-
-	mu      sync.Mutex
-	running map[cove.ExecutionID]*execution
-	closed  bool
-}
 
 // New makes Executions.
 func New(o Options) *Executions {
 	return &Executions{
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
 		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued),
-		running: map[cove.ExecutionID]*execution{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
+		running: map[cove.ExecutionID]*execution{}, trials: trials{last: map[string]*trial{}},
+		born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 }
 
@@ -78,9 +34,6 @@ func (x *Executions) Active() int { return x.queue.active() }
 
 // Queued counts executions that wait for a place.
 func (x *Executions) Queued() int { return x.queue.waiting() }
-
-// Health maps each engine to "ok", engine.Unused, or the reason why it cannot be used.
-func (x *Executions) Health(context.Context) map[string]string { return x.o.Engines.Health() }
 
 // Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it has
 // ended or runs in another process of Cove.
@@ -103,8 +56,8 @@ func (x *Executions) Models(who cove.Principal, id cove.ExecutionID) []model.Pro
 	if e == nil || !who.Sees(e.who) {
 		return nil
 	}
-	if way := e.wayOut(); way != nil {
-		return way.Models()
+	if route := e.currentRoute(); route != nil {
+		return route.Models()
 	}
 	return nil
 }
@@ -114,11 +67,11 @@ func (x *Executions) Models(who cove.Principal, id cove.ExecutionID) []model.Pro
 // no network.
 func (x *Executions) ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID,
 	documents []*policy.Document) (cut int, err error) {
-	way, err := x.wayOf(ctx, who, id)
+	route, err := x.routeOf(ctx, who, id)
 	if err != nil {
 		return 0, err
 	}
-	if cut, err = way.Extend(documents...); err == nil {
+	if cut, err = route.Extend(documents...); err == nil {
 		x.Audit(ctx, who, store.Record{Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
 	}
 	return cut, err
@@ -127,25 +80,25 @@ func (x *Executions) ExtendNetwork(ctx context.Context, who cove.Principal, id c
 // Certificate returns that of the authority which a running execution of the principal's
 // trusts, as PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
 func (x *Executions) Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error) {
-	way, err := x.wayOf(ctx, who, id)
+	route, err := x.routeOf(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
-	return way.Certificate(), nil
+	return route.Certificate(), nil
 }
 
-// wayOf finds the way out of a running execution of the principal's.
-func (x *Executions) wayOf(ctx context.Context, who cove.Principal, id cove.ExecutionID) (egress.Route, error) {
+// routeOf finds the egress route of a running execution of the principal's.
+func (x *Executions) routeOf(ctx context.Context, who cove.Principal, id cove.ExecutionID) (egress.Route, error) {
 	e, err := x.find(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
-	way := e.wayOut()
-	if way == nil {
+	route := e.currentRoute()
+	if route == nil {
 		return nil, cove.Errorf(cove.Conflict, "execution %s has no network, or not yet", id).
 			WithHint("start it with --network or --allow")
 	}
-	return way, nil
+	return route, nil
 }
 
 // describe lists the rules of documents, for the record.
@@ -169,19 +122,15 @@ func (x *Executions) Close(ctx context.Context) {
 	select {
 	case <-x.queue.empty():
 	case <-ctx.Done():
-		x.killAll()
+		x.mu.Lock()
+		for _, e := range x.running {
+			e.end(endKilled)
+		}
+		x.mu.Unlock()
 		<-x.queue.empty()
 	}
 	x.clean.Wait()
 	x.calls.Wait() // their records are written last
-}
-
-func (x *Executions) killAll() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, e := range x.running {
-		e.end(endKilled)
-	}
 }
 
 // own returns the records as Cove itself sees them, for recovery, reaping and pruning.

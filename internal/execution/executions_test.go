@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
@@ -170,11 +172,28 @@ func TestRecordHasTheSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if r.Limits != stored.Spec.Limits || r.Record().Spec.Limits != stored.Spec.Limits || r.Limits.Timeout == 0 {
+		t.Errorf("the result has the limits %+v, its record %+v", r.Limits, stored.Spec.Limits)
+	}
 	spec := stored.Spec
 	if spec.Engine != "fake" || spec.Isolation != cove.IsolationContainer || spec.User != cove.CodeUser ||
 		spec.Labels["team"] != "a" ||
 		spec.Limits.Memory != 64<<20 || spec.Limits.PIDs == 0 || spec.Env != nil {
 		t.Errorf("%+v", spec)
+	}
+}
+
+// TestTimeouts: the machine's owner may have code take hours, a caller with a key a minute.
+func TestTimeouts(t *testing.T) {
+	h := newHouse(t, say)
+	q := python("pass")
+	q.Limits.Timeout = 2 * time.Hour
+	if _, err := h.Execute(t.Context(), owner, q, nil, nil); err != nil {
+		t.Errorf("the owner: %v", err)
+	}
+	_, err := h.Execute(t.Context(), cove.KeyHolder("ci"), q, nil, nil)
+	if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "0.001 s to 60 s") {
+		t.Errorf("a key: %v", err)
 	}
 }
 
@@ -193,8 +212,8 @@ func TestRefusals(t *testing.T) {
 		"negative memory": {func(r *execution.Request) { r.Limits.Memory = -1 }, cove.InvalidArgument, "out of range"},
 		"absurd CPUs": {func(r *execution.Request) { r.Limits.CPUs = 1e9 }, cove.InvalidArgument,
 			"cpus of 1000000000 is out of range (ask for 0.01 to 64"},
-		"timeout too long": {func(r *execution.Request) { r.Limits.Timeout = time.Hour }, cove.InvalidArgument,
-			"timeout of 3600 s is out of range (ask for 0.001 s to 60 s"},
+		"timeout too long": {func(r *execution.Request) { r.Limits.Timeout = 25 * time.Hour }, cove.InvalidArgument,
+			"timeout of 90000 s is out of range (ask for 0.001 s to 86400 s"},
 		"file that climbs": {func(r *execution.Request) { r.Files = []provision.File{{Path: "../x"}} },
 			cove.InvalidArgument, "relative"},
 		"absolute file": {func(r *execution.Request) { r.Files = []provision.File{{Path: "/etc/x"}} },
@@ -356,7 +375,7 @@ type slowStore struct {
 
 func (s *slowStore) Finish(ctx context.Context, e store.Execution) error {
 	close(s.finishing)
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(200 * time.Millisecond) // sleep: the store is slow
 	defer s.finished.Store(true)
 	return s.Store.Finish(ctx, e)
 }
@@ -531,12 +550,7 @@ func TestReapLeavesTheLivingAlone(t *testing.T) {
 
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatal("it did not happen")
+	await.That(t, "the execution gets there", ok)
 }
 
 func TestRetentionSurvivesClockJumps(t *testing.T) {

@@ -8,9 +8,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Position is a place in the output of an execution: how much came before it, in bytes.
-type Position struct{ Stdout, Stderr int64 }
-
 // followChunk bounds what Follow hands out at once, in bytes.
 const followChunk = 32 << 10
 

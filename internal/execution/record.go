@@ -56,34 +56,6 @@ func (x *Executions) entry(e *execution, started time.Time) store.Execution {
 	}
 }
 
-// runRecorded runs e between its two records. The first is written while the
-// sandbox is being made, and is complete before the program begins.
-func (x *Executions) runRecorded(ctx context.Context, e *execution) (Result, error) {
-	started := x.o.Clock.Now().UTC().Truncate(time.Microsecond) // as the store keeps it
-	entry := x.entry(e, started)
-	begun := make(chan error, 1)
-	go func() { begun <- x.o.Store.For(e.who).Begin(context.WithoutCancel(ctx), entry) }()
-	var beginErr error
-	wait := func() error {
-		if begun != nil {
-			beginErr, begun = <-begun, nil
-		}
-		return beginErr
-	}
-	r, err := e.run(ctx, wait)
-	wait()
-	if errors.Is(err, errEnded) {
-		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: -1, Killed: true,
-			Events: e.events}, nil
-	}
-	r.Started, r.Labels = started, e.request.Labels
-	if beginErr != nil {
-		return Result{}, beginErr
-	}
-	x.finish(ctx, e, entry, r, err)
-	return r, err
-}
-
 // finish writes the second record and the audit line.
 func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execution, r Result, err error) {
 	if err == nil {
@@ -112,6 +84,8 @@ func (r Result) Status() cove.Status {
 	switch {
 	case r.Killed:
 		return cove.StatusKilled
+	case r.Failure != "":
+		return cove.StatusFailed
 	case r.Limit == cove.LimitTimeout:
 		return cove.StatusTimeout
 	case r.Limit != "":
@@ -124,9 +98,11 @@ func (r Result) Status() cove.Status {
 func (r Result) Record() store.Execution {
 	finished := r.Started.Add(r.Duration).Truncate(time.Microsecond)
 	return store.Execution{
-		ID: r.ID, Language: r.Language, Engine: r.Engine, Spec: cove.Spec{Labels: r.Labels}, Status: r.Status(),
+		ID: r.ID, Language: r.Language, Engine: r.Engine, Status: r.Status(),
+		Spec:     cove.Spec{Shape: cove.Shape{Limits: r.Limits}, Labels: r.Labels},
 		ExitCode: r.ExitCode, Limit: r.Limit, Duration: r.Duration, Usage: r.Usage, Models: r.Models, Events: r.Events,
-		Output: text(r.Stdout), Stderr: text(r.Stderr), Truncated: r.Truncated, CreatedAt: r.Started, FinishedAt: &finished,
+		Output: text(r.Stdout), Stderr: text(r.Stderr), Truncated: r.Truncated, Error: r.Failure,
+		CreatedAt: r.Started, FinishedAt: &finished,
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Approvals lists the open questions of every route of its gateways, and answers them for principals. Its methods may
-// be called concurrently.
+// Approvals lists and answers the open questions of its gateways' routes. Its methods may be called concurrently.
 type Approvals struct {
 	store.Auditor
 
@@ -29,7 +28,6 @@ func (a *Approvals) Add(g *Gateway) {
 	a.gateways = append(a.gateways, g)
 }
 
-// routes returns the routes whose questions a principal sees.
 func (a *Approvals) routes(who cove.Principal) (all []*Route) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,9 +48,8 @@ func (a *Approvals) Holds(who cove.Principal) []approval.Hold {
 	return all
 }
 
-// Answer answers a question as a principal who sees it. may judges whether the principal may give this answer; its
-// error is Answer's. Errors: NotFound when the question is not open in this process, InvalidArgument, those of
-// Records.Approve.
+// Answer answers a question as a principal who sees it, unless may refuses that. Errors: may's, InvalidArgument,
+// NotFound when the question is not open in this process, those of Records.Approve.
 func (a *Approvals) Answer(ctx context.Context, who cove.Principal, id cove.HoldID, answer approval.Answer,
 	may func(approval.Hold) error) error {
 	for _, r := range a.routes(who) {

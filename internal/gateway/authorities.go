@@ -2,14 +2,21 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
@@ -60,25 +67,21 @@ func (a *authorities) claim(sandbox cove.SandboxID) *trust {
 	return t
 }
 
-// of returns the authority of a sandbox: made ahead, stored, or made now. It signs for hosts that allow permits.
-func (a *authorities) of(sandbox cove.SandboxID, allow func(policy.Host) error) (t *trust, err error) {
-	if t = a.claim(sandbox); t == nil {
-		if t, err = a.make(sandbox); err != nil {
-			return nil, err
-		}
+// of returns the authority of a sandbox: made ahead, stored, or made now.
+func (a *authorities) of(sandbox cove.SandboxID) (*trust, error) {
+	if t := a.claim(sandbox); t != nil {
+		return t, nil
 	}
-	t.allow.Store(&allow)
-	return t, nil
+	return a.make(sandbox)
 }
 
-// make makes a sandbox's authority and files, or loads the stored authority. On error only the stored authority is
-// left.
+// make makes a sandbox's authority and files, or loads the stored authority, which alone is left on error.
 func (a *authorities) make(sandbox cove.SandboxID) (t *trust, err error) {
 	t = &trust{sandbox: sandbox, dir: filepath.Join(a.dir, string(sandbox))}
 	if a.keep == nil {
-		t.Authority, err = ca.New(sandbox, a.clock, t.maySign)
+		t.Authority, err = ca.New(sandbox, a.clock)
 	} else {
-		t.Authority, err = a.stored(sandbox, t.maySign)
+		t.Authority, err = a.stored(sandbox)
 	}
 	if err == nil {
 		err = t.write(a.bundle)
@@ -89,7 +92,6 @@ func (a *authorities) make(sandbox cove.SandboxID) (t *trust, err error) {
 	return t, err
 }
 
-// makeAhead makes the authority and files of a future sandbox.
 func (a *authorities) makeAhead(context.Context) (*trust, error) {
 	t, err := a.make(cove.NewSandboxID())
 	if err == nil && a.java.wanted.Load() {
@@ -101,12 +103,12 @@ func (a *authorities) makeAhead(context.Context) (*trust, error) {
 }
 
 // stored returns a sandbox's stored authority, or a new one that it stores.
-func (a *authorities) stored(sandbox cove.SandboxID, allow func(policy.Host) error) (*ca.Authority, error) {
-	authority, err := a.keep.Load(sandbox, a.clock, allow)
+func (a *authorities) stored(sandbox cove.SandboxID) (*ca.Authority, error) {
+	authority, err := a.keep.Load(sandbox, a.clock)
 	if cove.ErrorCode(err) != cove.NotFound {
 		return authority, err
 	}
-	if authority, err = ca.New(sandbox, a.clock, allow); err != nil {
+	if authority, err = ca.New(sandbox, a.clock); err != nil {
 		return nil, err
 	}
 	return authority, a.keep.Save(authority)
@@ -120,13 +122,11 @@ func (a *authorities) discard(t *trust) {
 	}
 }
 
-// remove removes the stored files of a destroyed sandbox.
 func (a *authorities) remove(sandbox cove.SandboxID) error {
 	os.RemoveAll(filepath.Join(a.dir, string(sandbox)))
 	return a.keep.Remove(sandbox)
 }
 
-// close removes everything that is not stored.
 func (a *authorities) close() {
 	a.mu.Lock()
 	for _, t := range a.next {
@@ -136,4 +136,143 @@ func (a *authorities) close() {
 	a.mu.Unlock()
 	a.pool.Close()
 	a.clean.Wait()
+}
+
+// Paths of the trusted certificates inside a sandbox.
+const (
+	bundlePlace      = "/etc/cove/ca-certificates.crt"
+	certificatePlace = "/etc/cove/ca.pem"
+)
+
+const keystoreName = "cacerts" // the name of Java's keystore beside them
+
+// trust is an authority, and a directory with the files that make one sandbox trust it.
+type trust struct {
+	*ca.Authority
+	sandbox  cove.SandboxID
+	dir      string
+	keystore bool // the keystore exists
+}
+
+func (t *trust) write(roots []byte) error {
+	err := os.MkdirAll(filepath.Dir(t.dir), 0o755)
+	if err == nil {
+		err = os.Mkdir(t.dir, 0o755)
+	}
+	write := os.WriteFile
+	if errors.Is(err, fs.ErrExist) { // a process may be reading the files of an earlier server
+		write, err = atomicfile.Write, nil
+	}
+	if err == nil {
+		err = write(t.file(bundlePlace), t.Bundle(roots), 0o644)
+	}
+	if err == nil {
+		err = write(t.file(certificatePlace), t.Certificate(), 0o644)
+	}
+	return t.unwritten(err)
+}
+
+func (t *trust) writeKeystore(roots ca.JavaRoots) error {
+	if t.keystore {
+		return nil
+	}
+	keystore, err := t.JavaKeystore(roots)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(t.file(keystoreName), keystore, 0o644); err != nil {
+		return t.unwritten(err)
+	}
+	t.keystore = true
+	return nil
+}
+
+func (t *trust) unwritten(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cove.Errorf(cove.StorageFull, "cannot write the certificates that sandbox %s trusts: %w", t.sandbox, err).
+		WithHint("free some space in the run directory")
+}
+
+func (t *trust) remove() { os.RemoveAll(t.dir) }
+
+// file returns the host's path of the file at a place inside.
+func (t *trust) file(place string) string { return filepath.Join(t.dir, path.Base(place)) }
+
+// own names the file for place, for a sandbox's binding.
+func (t *trust) own(place string) hostpath.Own {
+	return hostpath.Own{Dir: t.dir, Name: path.Base(place)}
+}
+
+// bind mounts the files into the sandbox: at their own places, and over the bundle of the root filesystem.
+func (t *trust) bind(b *engine.Binding) error {
+	bundles := []engine.File{{Target: bundlePlace}}
+	for _, place := range ca.SystemBundles {
+		bundles = append(bundles, engine.File{Target: place, Existing: true})
+	}
+	if err := b.Show(t.own(bundlePlace), bundles...); err != nil {
+		return err
+	}
+	return b.Show(t.own(certificatePlace), engine.File{Target: certificatePlace})
+}
+
+// java holds the gateway's roots in Java's form, and the paths of Java's trusted certificates in root filesystems.
+type java struct {
+	roots  func() ca.JavaRoots // computed once
+	wanted atomic.Bool         // a sandbox with Java has been opened
+
+	mu   sync.Mutex
+	seen map[string]cachedStores // by directory
+}
+
+type cachedStores struct {
+	stores []string
+	at     clock.Instant
+}
+
+// A cached result for a machine or an image expires after this time, and the cache is bounded; results for other
+// directories are not cached, since they change.
+const (
+	sightingLife = time.Minute
+	maxSightings = 64
+)
+
+func (j *java) stores(root engine.Rootfs, c clock.Clock) []string {
+	dir := map[engine.RootfsKind]string{engine.RootfsHost: "/", engine.RootfsDir: root.Dir}[root.Kind]
+	switch {
+	case dir == "":
+		return nil
+	case root.Kind == engine.RootfsDir && root.Digest == "":
+		return ca.JavaStores(dir)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s, ok := j.seen[dir]
+	if ok && c.Since(s.at) < sightingLife {
+		return s.stores
+	}
+	if j.seen == nil || len(j.seen) >= maxSightings {
+		j.seen = map[string]cachedStores{}
+	}
+	s = cachedStores{ca.JavaStores(dir), c.Monotonic()}
+	j.seen[dir] = s
+	return s.stores
+}
+
+// bind adds Java's trusted certificates if the root filesystem has Java: a keystore takes longer than all other files.
+func (j *java) bind(t *trust, b *engine.Binding, root engine.Rootfs, c clock.Clock) error {
+	stores := j.stores(root, c)
+	if len(stores) == 0 {
+		return nil
+	}
+	j.wanted.Store(true)
+	if err := t.writeKeystore(j.roots()); err != nil {
+		return err
+	}
+	var at []engine.File
+	for _, s := range stores {
+		at = append(at, engine.File{Target: s, Existing: true})
+	}
+	return b.Show(t.own(keystoreName), at...)
 }

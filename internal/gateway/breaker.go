@@ -22,12 +22,10 @@ const (
 	maxPause    = 10 * time.Second // delay before one request probes the upstream
 )
 
-// errGateway is the failure of an origin that answers for another behind it: 502, 503 or 504. Other statuses, 500 among
-// them, come from an origin that works.
+// errGateway is the failure of an origin that answers for another: 502, 503 or 504. Others, such as 500, do not count.
 var errGateway = errors.New("it reports a failure of the server behind it")
 
-// breakers are the circuit breakers of one sandbox, one for each upstream. They are separate, so that no sandbox can
-// open a circuit for others.
+// breakers are the circuit breakers of one sandbox, one for each upstream: no sandbox can open a circuit for others.
 type breakers struct {
 	log *slog.Logger
 
@@ -41,7 +39,6 @@ type breaker struct {
 	last   atomic.Pointer[error] // last failure
 }
 
-// failed records a failure that counts.
 func (b *breaker) failed(err error) error {
 	if err != nil && !errors.Is(err, proxy.ErrUnfinished) {
 		b.last.Store(&err)
@@ -53,7 +50,6 @@ func newBreakers(log *slog.Logger) *breakers {
 	return &breakers{log: log, one: newRecent[*breaker]()}
 }
 
-// of returns the breaker of an upstream.
 func (s *breakers) of(to upstream) *breaker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +109,6 @@ func (s *breakers) enter(r policy.Request, h *http.Request) (leg, error) {
 	}, nil
 }
 
-// refuse answers while a circuit is open or probed by another request.
 func (b *breaker) refuse(to upstream) error {
 	after := time.Second
 	if at := b.opened.Load(); at != nil {
@@ -126,12 +121,10 @@ func (b *breaker) refuse(to upstream) error {
 	return &proxy.Refusal{
 		Code: cove.Unavailable, Rule: "gateway: circuit breaker",
 		Reason: fmt.Sprintf("%s failed %d times in a row, and is left alone for %s%s", to, maxFailures, maxPause, why),
-		Remedy: "wait until it works again",
 		After:  after,
 	}
 }
 
-// states returns the number of open and half-open circuits.
 func (s *breakers) states() (open, halfOpen int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

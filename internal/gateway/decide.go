@@ -1,7 +1,10 @@
 package gateway
 
 import (
-	"github.com/cove-sandbox/cove"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
@@ -16,8 +19,7 @@ type decider struct {
 	endpoints bool
 }
 
-// sshPort is the port of git, and not of the API, at a GitHub server.
-const sshPort = 22
+const sshPort = 22 // the port of git, and not of the API, at a GitHub server
 
 // judge returns the verdict on a request: Ask where it needs an approval.
 func (d *decider) judge(r policy.Request) policy.Verdict {
@@ -74,8 +76,7 @@ func implied(r policy.Request, v policy.Verdict) bool {
 	return false
 }
 
-// judgeEndpoint judges requests to the gateway's own name. It has endpoints for sandboxes with a model or a credential,
-// at one port.
+// judgeEndpoint judges requests to the gateway's own name: endpoints for models and credentials, at one port.
 func (d *decider) judgeEndpoint(r policy.Request) policy.Verdict {
 	if v, denied := d.denies(r); denied {
 		return v
@@ -90,8 +91,7 @@ func (d *decider) judgeEndpoint(r policy.Request) policy.Verdict {
 	return policy.Verdict{Action: policy.Allow, Rule: "gateway: endpoints"}
 }
 
-// judgeProvider judges the gateway's requests to a provider for the sandbox: the provider's own policy allows, and the
-// sandbox's may deny.
+// judgeProvider judges the gateway's requests to a provider: the provider's policy allows, the sandbox's may deny.
 func (d *decider) judgeProvider(r policy.Request) policy.Verdict {
 	if v, denied := d.denies(r); denied {
 		return v
@@ -106,8 +106,7 @@ func (d *decider) judgeProvider(r policy.Request) policy.Verdict {
 	return v
 }
 
-// stands returns the verdict, during a change, on an open connection or request: what needed an approval until now has
-// it, or waits for it.
+// stands returns the verdict, during a change, on an open flow: one that needed an approval has it, or waits for it.
 func (d *decider) stands(r policy.Request) policy.Verdict {
 	v := d.judge(r)
 	if v.Action == policy.Ask && d.asks(r) {
@@ -116,11 +115,101 @@ func (d *decider) stands(r policy.Request) policy.Verdict {
 	return v
 }
 
-// maySign permits leaf certificates for hosts to which the sandbox may connect, at some port.
-func (d *decider) maySign(h policy.Host) error {
-	v := d.decide(policy.Request{Layer: policy.LayerDNS, Host: h})
-	if _, address := h.Addr(); address || v.Action != policy.Deny {
-		return nil // an address has been judged with its port
+// rules hold the policy of one sandbox, which can change while connections are open.
+type rules struct {
+	*identity
+	machine     policy.Machine
+	credentials *credential.Set // set on the sandbox's own requests
+
+	policy atomic.Pointer[policy.Policy]
+	next   atomic.Pointer[policy.Policy] // set while a change cuts connections
+
+	changing  sync.Mutex
+	documents []*policy.Document // of policy; guarded by changing
+}
+
+func (s *rules) compile(documents []*policy.Document) (*policy.Policy, error) {
+	p, err := policy.Compile(s.machine, documents...)
+	if err != nil {
+		return nil, err
 	}
-	return cove.Errorf(cove.Forbidden, "%s", v.Reason)
+	if err := s.credentials.Check(p.Decide); err != nil {
+		return nil, err
+	}
+	return p.For(*s.name.Load()), nil
+}
+
+// Rename sets the name of the sandbox, in remedies, questions and decisions.
+func (s *rules) Rename(name string) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.name.Store(&name)
+	s.policy.Store(s.policy.Load().For(name))
+}
+
+// change replaces the policy by one of documents. Until cut has closed all that the new policy does not allow, nothing
+// is allowed that the old one does not allow.
+func (s *rules) change(documents []*policy.Document, cut func()) error {
+	p, err := s.compile(documents)
+	if err != nil {
+		return err
+	}
+	s.next.Store(p)
+	cut()
+	s.documents = documents
+	s.policy.Store(p)
+	s.next.Store(nil)
+	return nil
+}
+
+// both returns the policies that must agree: the policy and, during a change, the next one.
+func (s *rules) both() []*policy.Policy {
+	next := s.next.Load() // first: a change stores the policy before it clears next
+	all := []*policy.Policy{next, s.policy.Load()}
+	if next == nil {
+		return all[1:]
+	}
+	return all
+}
+
+// decide returns the verdict of the policy, or during a change the stricter of two.
+func (s *rules) decide(r policy.Request) policy.Verdict {
+	next := s.next.Load() // first: see both
+	v := s.policy.Load().Decide(r)
+	if next == nil {
+		return v
+	}
+	after := next.Decide(r)
+	if after.Action == policy.Deny || after.Action == policy.Ask && v.Action == policy.Allow {
+		v, after = after, v
+	}
+	v.PassThrough = v.PassThrough && after.PassThrough
+	v.Whole = v.Whole && after.Whole
+	return v
+}
+
+// denies returns the denial of the policy or, during a change, of the next one.
+func (s *rules) denies(r policy.Request) (policy.Verdict, bool) {
+	next := s.next.Load() // first: see both
+	if v, denied := s.policy.Load().Denied(r); denied || next == nil {
+		return v, denied
+	}
+	return next.Denied(r)
+}
+
+// asks reports whether the policy, before any change in progress, asks about a request.
+func (s *rules) asks(r policy.Request) bool { return s.policy.Load().Decide(r).Action == policy.Ask }
+
+// gitHost reports whether git requests to a host are judged.
+func (s *rules) gitHost(h policy.Host) bool {
+	return s.next.Load().GitHost(h) || s.policy.Load().GitHost(h)
+}
+
+// grants returns what both policies grant at GitHub's API.
+func (s *rules) grants() github.Grants {
+	g := github.Grants{PullRequests: true}
+	for _, p := range s.both() {
+		g = g.And(p.GitHub())
+	}
+	return g
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -14,17 +13,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// gitEndpoint serves git's credential protocol.
-const gitEndpoint = "git/credentials"
+const gitEndpoint = "git/credentials" // serves git's credential protocol
 
-// profileHeader selects one of a sandbox's providers.
-const profileHeader = "X-Cove-Profile"
+// providerHeader selects one of a sandbox's providers. formerHeader is its name in earlier versions.
+const (
+	providerHeader = "X-Cove-Provider"
+	formerHeader   = "X-Cove-Profile"
+)
 
 // served are the endpoints of providers that the gateway serves to sandboxes.
 var served = []model.Endpoint{model.Messages, model.CountTokens, model.Chat, model.Responses,
 	model.Embeddings, model.Models}
 
-// endpoints are the gateway's own endpoints, for one sandbox.
 type endpoints struct {
 	models       *models
 	credentials  *credential.Set
@@ -39,8 +39,7 @@ func (e endpoints) serve(r policy.Request, h *http.Request) (*proxy.Origin, *pro
 	case below && path == gitEndpoint:
 		return nil, e.gitCredentials(h)
 	case !below || !slices.Contains(served, at):
-		return nil, answerTo(model.OpenAI, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
-			Message: fmt.Sprintf("the gateway has no endpoint %.100q", r.Path)})
+		return nil, answerTo(model.OpenAI, model.Refuse(http.StatusNotFound, "the gateway has no endpoint %.100q", r.Path))
 	case r.Method != at.Method():
 		return nil, wrongMethod(at, h)
 	}
@@ -62,17 +61,17 @@ func (e endpoints) serve(r policy.Request, h *http.Request) (*proxy.Origin, *pro
 	}}, nil
 }
 
-// provider returns the provider of a request: the one it names, if the sandbox may use it, or the first with the
-// endpoint.
+// provider returns the provider that a request names, if the sandbox may use it, or the first with the endpoint.
 func (m *models) provider(e model.Endpoint, h http.Header) (*provider, *model.Refusal) {
-	named := h.Values(profileHeader)
-	h.Del(profileHeader)
+	named := append(h.Values(providerHeader), h.Values(formerHeader)...)
+	h.Del(providerHeader)
+	h.Del(formerHeader)
 	var names []string
 	for _, p := range m.providers {
 		if len(named) == 0 && p.Has(e) || len(named) == 1 && p.Name == strings.TrimSpace(named[0]) {
 			if !p.Has(e) {
-				return nil, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
-					Message: fmt.Sprintf("the provider %s has no %s; it has %s", p.Name, e, list(p.Endpoints))}
+				return nil, model.Refuse(http.StatusNotFound, "the provider %s has no %s; it has %s", p.Name, e,
+					list(p.Endpoints))
 			}
 			return p, nil
 		}
@@ -80,15 +79,14 @@ func (m *models) provider(e model.Endpoint, h http.Header) (*provider, *model.Re
 	}
 	switch {
 	case len(names) == 0:
-		return nil, &model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
-			Message: "this sandbox may use no model provider: start it with --model-provider NAME"}
+		return nil, model.Refuse(http.StatusForbidden,
+			"this sandbox may use no model provider: start it with --model-provider NAME")
 	case len(named) > 0:
-		return nil, &model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
-			Message: fmt.Sprintf("this sandbox may not use the provider %.80q; it may use %s", strings.Join(named, ","),
-				strings.Join(names, ", "))}
+		return nil, model.Refuse(http.StatusForbidden, "this sandbox may not use the provider %.80q; it may use %s",
+			strings.Join(named, ","), strings.Join(names, ", "))
 	}
-	return nil, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
-		Message: fmt.Sprintf("no provider of this sandbox's has %s; it may use %s", e, strings.Join(names, ", "))}
+	return nil, model.Refuse(http.StatusNotFound, "no provider of this sandbox's has %s; it may use %s", e,
+		strings.Join(names, ", "))
 }
 
 func list(endpoints []model.Endpoint) string {
@@ -105,8 +103,7 @@ func wrongMethod(e model.Endpoint, h *http.Request) *proxy.Answer {
 	if h.Header.Get("Upgrade") != "" {
 		status = http.StatusUpgradeRequired
 	}
-	a := answerTo(e.Kind(), &model.Refusal{Status: status, Type: "invalid_request_error",
-		Message: fmt.Sprintf("%s takes %s", e, e.Method())})
+	a := answerTo(e.Kind(), model.Refuse(status, "%s takes %s", e, e.Method()))
 	a.Header.Set("Allow", e.Method())
 	return a
 }
@@ -136,8 +133,7 @@ func (e endpoints) gitCredentials(h *http.Request) *proxy.Answer {
 	return say(http.StatusOK, "username="+user+"\npassword="+password+"\n", "")
 }
 
-// gitLogin parses attributes as in git-credential(1), and answers for the host that they name, over https. Unknown
-// attributes are ignored.
+// gitLogin parses git-credential(1)'s attributes, ignoring unknown ones, and answers for the host named, over https.
 func gitLogin(in []byte, login func(policy.Host, uint16) (user, password string, ok bool)) (user, password string,
 	ok bool) {
 	said := map[string]string{}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
@@ -23,7 +24,6 @@ import (
 type Gateway struct {
 	o           Options
 	resolver    proxy.Resolver
-	values      *credential.Values
 	authorities *authorities
 
 	mu     sync.Mutex
@@ -33,20 +33,26 @@ type Gateway struct {
 
 // New returns a Gateway.
 func New(o Options) *Gateway {
-	o.Patience = cmp.Or(o.Patience, defaultPatience)
-	if o.Providers == nil {
-		o.Providers, _ = model.Known() // a test parses them
+	o.Patience = cmp.Or(o.Patience, 2*time.Minute)
+	if o.Values == nil {
+		o.Values = credential.NewValues(o.Clock)
 	}
-	var resolver proxy.Resolver = net.DefaultResolver
-	if o.Dialer.Resolver != nil {
-		resolver = o.Dialer.Resolver
-	}
-	o.Dialer.Resolver = hostService{resolver}
-	return &Gateway{o: o, resolver: o.Dialer.Resolver, values: credential.NewValues(o.Clock),
+	o.Dialer.Resolver = hostService{cmp.Or[proxy.Resolver](o.Dialer.Resolver, net.DefaultResolver)}
+	return &Gateway{o: o, resolver: o.Dialer.Resolver,
 		authorities: newAuthorities(&o), routes: map[cove.SandboxID]*Route{}}
 }
 
-// hostService resolves the name of the machine's own services.
+// described returns what the machine's owner has described, with the built-in providers where there are no others.
+func (g *Gateway) described() (d Described, err error) {
+	if g.o.Described != nil {
+		d, err = g.o.Described()
+	}
+	if err == nil && d.Providers == nil {
+		d.Providers, err = model.Known()
+	}
+	return d, err
+}
+
 type hostService struct{ proxy.Resolver }
 
 func (h hostService) LookupNetIP(ctx context.Context, network, name string) ([]netip.Addr, error) {
@@ -60,7 +66,6 @@ func (h hostService) LookupNetIP(ctx context.Context, network, name string) ([]n
 // sandbox uses it, so the caller must open the route.
 func (g *Gateway) Next() cove.SandboxID { return g.authorities.nextID() }
 
-// add adds a route, and reports whether its sandbox may have it.
 func (g *Gateway) add(r *Route) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -71,7 +76,6 @@ func (g *Gateway) add(r *Route) bool {
 	return true
 }
 
-// remove removes a route that has ended.
 func (g *Gateway) remove(r *Route) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -15,7 +15,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/smart"
 )
 
-// enter is the stage that judges git requests to repositories.
 func (s *gitStage) enter(r policy.Request, h *http.Request) (leg, error) {
 	if h == nil || !s.gitHost(r.Host) {
 		return leg{}, nil
@@ -80,28 +79,17 @@ func (g *gitRequest) large() (leg, error) {
 	return leg{}, nil
 }
 
-// maxBatch bounds a request for the addresses of large files, in bytes.
-const maxBatch = 4 << 20
+const maxBatch = 4 << 20 // bounds a request for the addresses of large files, in bytes
 
-// advertise filters a server's first answer.
 func (g *gitRequest) advertise() (leg, error) {
 	g.version()
 	if g.asked.Service == smart.Push && g.rights.all((*git.Policy).ReadOnly) {
 		return leg{}, refuseGit(g.rights[0].ID, "this sandbox only reads from this repository")
 	}
 	return leg{response: func(res *http.Response) error {
-		if res.StatusCode != http.StatusOK {
-			return nil
-		}
-		if err := replaceable(res, "application/x-"+string(g.asked.Service)+"-advertisement"); err != nil {
-			return err
-		}
-		v, err := g.view()
-		if err != nil {
-			return err
-		}
-		return replaceAnswer(res, smart.Advertisement(res.Body, g.asked.Service, v))
-	}}, nil
+		form := func(r io.Reader, v smart.View) *smart.List { return smart.Advertisement(r, g.asked.Service, v) }
+		return g.filter(res, "application/x-"+string(g.asked.Service)+"-advertisement", form)
+	}, problem: g.saidProblem}, nil
 }
 
 // fetch judges the objects that a client wants, and filters lists of refs.
@@ -127,18 +115,17 @@ func (g *gitRequest) fetch() (leg, error) {
 	}
 	carry(g.http, io.NopCloser(bytes.NewReader(body)), int64(len(body)))
 	return leg{response: func(res *http.Response) error {
-		if res.StatusCode != http.StatusOK {
-			return nil
+		if asked.Refs || res.StatusCode != http.StatusOK {
+			return g.filter(res, objectsType, smart.Refs)
 		}
-		if err := replaceable(res, objectsType); err != nil || !asked.Refs {
+		if err := replaceable(res, objectsType); err != nil {
 			return err
 		}
-		v, err := g.view()
-		if err != nil {
-			return err
-		}
-		return replaceAnswer(res, smart.Refs(res.Body, v))
-	}}, nil
+		result := smart.NewResult(res.Body, nil)
+		g.answer = result
+		replaceAnswer(res, result)
+		return nil
+	}, problem: g.saidProblem}, nil
 }
 
 // admit admits wants that were shown, or that are in the history of shown refs. Errors: the refusal.
@@ -168,6 +155,24 @@ func (g *gitRequest) admit(ctx context.Context, asked smart.Asked) error {
 	if len(missing) > 0 {
 		return refuseFetch("upload-pack: not our ref " + missing[0])
 	}
+	return nil
+}
+
+// filter replaces an answer of a type by the form of it that shows the sandbox's view.
+func (g *gitRequest) filter(res *http.Response, kind string, form func(io.Reader, smart.View) *smart.List) error {
+	if res.StatusCode != http.StatusOK {
+		return nil
+	}
+	if err := replaceable(res, kind); err != nil {
+		return err
+	}
+	v, err := g.view()
+	if err != nil {
+		return err
+	}
+	list := form(res.Body, v)
+	g.answer = list
+	replaceAnswer(res, list)
 	return nil
 }
 

@@ -100,7 +100,8 @@ func newGitLab(t *testing.T, rate Rate) *gitLab {
 	}
 	l := &gitLab{gitServer: s, clock: clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))}
 	log := slog.New(slog.DiscardHandler)
-	g := New(Options{Dir: t.TempDir(), Clock: l.clock, Log: log, Rate: rate, Credentials: credentials, Packs: noPacks{},
+	g := New(Options{Dir: t.TempDir(), Clock: l.clock, Log: log, Rate: rate, Packs: noPacks{},
+		Described: func() (Described, error) { return Described{Credentials: credentials}, nil },
 		Recorder: NewRecorder(RecorderOptions{Store: store.NewVault(&page{}), Keep: 10, Clock: l.clock, Log: log,
 			Observe: l.observe})})
 	t.Cleanup(g.Close)

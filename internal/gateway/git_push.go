@@ -20,11 +20,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/smart"
 )
 
-// maxCommands bounds the part of a push before its pack, in bytes.
-const maxCommands = 8 << 20
+const maxCommands = 8 << 20 // bounds the part of a push before its pack, in bytes
 
-// maxSpooled bounds the pushes of one sandbox that are stored at a time, until they are judged; others wait.
-const maxSpooled = 4
+const maxSpooled = 4 // bounds the pushes of one sandbox that are stored at a time, until they are judged; others wait
 
 // spool stores a push as it was judged, in a file without a name.
 type spool struct {
@@ -118,14 +116,18 @@ func (g *gitRequest) push() (_ leg, err error) {
 			if err := replaceable(res, smart.PushResult); err != nil {
 				return err
 			}
-			report := &overheard{body: res.Body, end: func(said []byte) {
+			result := smart.NewResult(res.Body, commands.RefusedBy)
+			g.answer = result
+			report := &overheard{body: result, end: func(said []byte) {
 				if made, err := commands.Report(bytes.NewReader(said)); err == nil {
 					g.repo.made(made)
 				}
 			}}
-			return replaceAnswer(res, commands.Warn(report, warnings...))
+			replaceAnswer(res, commands.Warn(report, warnings...))
+			return nil
 		},
-		end: func(error) { s.close() },
+		problem: g.saidProblem,
+		end:     func(error) { s.close() },
 	}, nil
 }
 
@@ -136,8 +138,7 @@ type overheard struct {
 	end  func(said []byte)
 }
 
-// maxOverheard is larger than a server's report on a push, in bytes.
-const maxOverheard = 4 << 20
+const maxOverheard = 4 << 20 // larger than a server's report on a push, in bytes
 
 func (o *overheard) Read(p []byte) (int, error) {
 	n, err := o.body.Read(p)
@@ -176,11 +177,9 @@ func (g *gitRequest) judgePush(ctx context.Context, c *smart.Commands, pack io.R
 	return v.Warnings, nil
 }
 
-// inspect returns the contents of a push.
 func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Reader) (git.Facts, error) {
 	if g.packs == nil {
-		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
-			Reason: "packs cannot be looked into here, and are not passed on unseen"}
+		return git.Facts{}, unanswerable("packs cannot be looked into here, and are not passed on unseen", nil)
 	}
 	visible, settled, err := g.tips(ctx)
 	if err != nil {
@@ -193,6 +192,7 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 	for _, p := range g.rights {
 		job.Max = max(job.Max, p.PackLimit())
 		job.Secrets = append(job.Secrets, p.Secrets...)
+		job.Known = job.Known || p.Known < git.Allow
 	}
 	for _, u := range c.Updates {
 		if u.Deletes() {
@@ -212,8 +212,7 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 		if ctx.Err() == nil {
 			g.log.Error("a push cannot be looked into; it is refused", "sandbox", g.sandbox, "error", err)
 		}
-		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "the push cannot be looked into",
-			Remedy: cove.ErrorHint(err)}
+		return git.Facts{}, unanswerable("the push cannot be looked into", err)
 	}
 	return facts, nil
 }
@@ -234,8 +233,7 @@ func (g *gitRequest) refusePush(c *smart.Commands, v git.Verdict) error {
 		}
 	}
 	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {smart.PushResult}},
-		Body: c.Refuse(v, lines...),
-		Rule: rule, Reason: fmt.Sprintf("%.200q: %s", refused.Update.Ref, refused.Reason)}
+		Body: c.Refuse(v, lines...), Rule: rule, Reason: fmt.Sprintf("%.200q: %s", refused.Update.Ref, refused.Reason)}
 }
 
 // askPush asks for the approvals that updates of a push need, one by one.
@@ -246,16 +244,11 @@ func (g *gitRequest) askPush(ctx context.Context, v git.Verdict) git.Verdict {
 		if r.Action != git.Ask {
 			continue
 		}
-		what := "PUSH"
-		if r.Update.Deletes() {
-			what = "DELETE"
-		} else if r.Reason != "" && !r.Update.Creates() {
-			what = "FORCE"
-		}
 		asked := g.request
-		asked.Layer, asked.Method, asked.Path = policy.LayerHTTP, what, g.asked.Repo+"/"+r.Update.Ref
-		verdict := g.holds.askOnce(ctx, asked, policy.Verdict{Action: policy.Ask, Rule: r.Rule,
-			Reason: "git: " + what + " " + r.Update.Ref, Asks: policy.Asks{Method: true, Path: true}})
+		asked.Layer, asked.Method, asked.Path = policy.LayerHTTP, r.Operation, g.asked.Repo+"/"+r.Update.Ref
+		verdict := g.holds.ask(ctx, asked, policy.Verdict{Action: policy.Ask, Rule: r.Rule,
+			Reason: "git: " + r.Operation + " " + r.Update.Ref + ": " + r.Reason,
+			Asks:   policy.Asks{Method: true, Path: true}}, true)
 		if verdict.Action == policy.Allow {
 			v.Updates[i].Action = git.Allow
 			continue

@@ -10,7 +10,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -19,8 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/smart"
 )
 
-// ruleGit is the rule of refusals that no policy makes.
-const ruleGit = "gateway: git"
+const ruleGit = "gateway: git" // the rule of refusals that no policy makes
 
 // Types of messages in the protocol.
 const (
@@ -29,7 +31,6 @@ const (
 	commandsType = "application/x-git-receive-pack-request"
 )
 
-// gitStage judges the git requests of one sandbox.
 type gitStage struct {
 	*decider
 	holds  *holds
@@ -75,7 +76,6 @@ func (s *gitStage) rightsTo(r policy.Request, repo string) gitRights {
 	return all
 }
 
-// gitRequest is a git request that is judged.
 type gitRequest struct {
 	*gitStage
 	request policy.Request
@@ -85,15 +85,29 @@ type gitRequest struct {
 	repo    *gitRepo
 	// refused is the last refusal by a stage of one of the gateway's own requests to the server.
 	refused atomic.Pointer[proxy.Refusal]
+	// answer is the server's answer to the sandbox, as it is passed on; nil before it, and where it is not judged.
+	answer interface{ Refused() string }
 }
 
 func refuseGit(rule, reason string) *proxy.Refusal {
 	return &proxy.Refusal{Code: cove.Forbidden, Rule: rule, Reason: reason}
 }
 
-// plainMessage returns the message of an error without its hint.
+// unanswerable refuses a request that cannot be judged now; the hint of the cause, which may be nil, is the remedy.
+func unanswerable(reason string, cause error) *proxy.Refusal {
+	return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: reason, Remedy: cove.ErrorHint(cause)}
+}
+
 func plainMessage(err error) string {
 	return strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")")
+}
+
+// saidProblem returns the message with which the server has ended its answer, or "".
+func (g *gitRequest) saidProblem() string {
+	if g.answer == nil || g.answer.Refused() == "" {
+		return ""
+	}
+	return plainMessage(smart.Refused(g.answer.Refused()))
 }
 
 // version settles the version of the protocol, so that the server reads what was judged.
@@ -115,12 +129,17 @@ func (g *gitRequest) body(kind string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	return readBody(r, most, "the request has more than %d bytes")
+}
+
+// readBody reads a body of at most so many bytes; tooLarge says so of a larger one.
+func readBody(body io.Reader, most int64, tooLarge string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, most+1))
 	switch {
 	case err != nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "the body of the request broke off: %w", err)
 	case int64(len(data)) > most:
-		return nil, cove.Errorf(cove.TooLarge, "the request has more than %d bytes", most)
+		return nil, cove.Errorf(cove.TooLarge, tooLarge, most)
 	}
 	return data, nil
 }
@@ -164,29 +183,109 @@ func carry(h *http.Request, body io.ReadCloser, size int64) {
 // replaceable refuses an answer that cannot be judged as what it should be.
 func replaceable(res *http.Response, kind string) error {
 	if got := res.Header.Get("Content-Type"); got != kind {
-		return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
-			Reason: fmt.Sprintf("the server does not answer as a git server does (smart HTTP): its answer is of type %.60q",
-				got)}
+		return unanswerable(fmt.Sprintf(
+			"the server does not answer as a git server does (smart HTTP): its answer is of type %.60q", got), nil)
 	}
 	if coding := res.Header.Get("Content-Encoding"); cmp.Or(coding, "identity") != "identity" {
-		return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
-			Reason: fmt.Sprintf("the server answers in the coding %.30q, which was not requested", coding)}
+		return unanswerable(fmt.Sprintf("the server answers in the coding %.30q, which was not requested", coding), nil)
 	}
 	return nil
 }
 
-// replaceAnswer replaces the body of an answer by its filtered form.
-func replaceAnswer(res *http.Response, body io.Reader) error {
+func replaceAnswer(res *http.Response, body io.Reader) {
 	res.Body = filtered{body, res.Body}
 	res.ContentLength = -1
 	for _, name := range []string{"Content-Length", "Etag", "Content-Md5", "Digest", "Last-Modified", "Accept-Ranges"} {
 		res.Header.Del(name)
 	}
-	return nil
 }
 
 // filtered reads the filtered form of an answer, and closes all of it.
 type filtered struct {
 	io.Reader
 	io.Closer
+}
+
+// gitRepos are the repositories for which a sandbox has sent requests.
+type gitRepos struct {
+	mu  sync.Mutex
+	all *simplelru.LRU[string, *gitRepo]
+}
+
+// maxRepos bounds the repositories of a sandbox with state. The server is asked again about any other.
+const maxRepos = 64
+
+func (g *gitRepos) of(name string) *gitRepo {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all == nil {
+		g.all, _ = simplelru.NewLRU[string, *gitRepo](maxRepos, nil) // the size is positive
+	}
+	r, ok := g.all.Get(name)
+	if !ok {
+		r = &gitRepo{shown: map[string]bool{}, gone: map[string]string{}}
+		g.all.Add(name, r)
+	}
+	return r
+}
+
+// gitRepo is the state of a repository for one sandbox: the objects that it has seen, and its pushes.
+type gitRepo struct {
+	mu    sync.Mutex
+	head  string
+	shown map[string]bool   // object ids of refs it sees
+	gone  map[string]string // deleted refs, with their last object id
+	whole atomic.Bool       // the server cannot leave objects out
+}
+
+const maxShown = 600_000 // bounds the object ids that are remembered; beyond it they are forgotten together
+
+func (r *gitRepo) headOf() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.head
+}
+
+func (r *gitRepo) found(head string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.head = head
+}
+
+func (r *gitRepo) show(_, id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.shown) >= maxShown {
+		r.shown = map[string]bool{}
+	}
+	r.shown[id] = true
+}
+
+func (r *gitRepo) missing(ids []string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.shown[id] })
+}
+
+// was returns the last object id of a ref that the sandbox has deleted, or "".
+func (r *gitRepo) was(ref string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gone[ref]
+}
+
+const maxGone = 10_000 // bounds the deletions that are remembered
+
+// made records the updates of a push that the server has made.
+func (r *gitRepo) made(updates []git.Update) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, u := range updates {
+		if !u.Deletes() {
+			r.shown[u.New] = true
+			delete(r.gone, u.Ref)
+		} else if len(r.gone) < maxGone {
+			r.gone[u.Ref] = u.Old
+		}
+	}
 }

@@ -1,13 +1,13 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -25,16 +25,15 @@ func (g *gitRequest) ask(ctx context.Context, method, below, query string, heade
 	r := g.request
 	r.Layer, r.Method, r.Path = policy.LayerHTTP, method, g.asked.Repo+below
 	u := *g.http.URL
-	u.Opaque, u.Path, u.RawPath, u.RawQuery, u.ForceQuery = "", "", "", query, false
-	path, err := url.PathUnescape(r.Path)
-	if err != nil {
+	u.Opaque, u.RawPath, u.RawQuery, u.ForceQuery = "", r.Path, query, false
+	var err error
+	if u.Path, err = url.PathUnescape(r.Path); err != nil {
 		return nil, err
 	}
-	u.Path, u.RawPath = path, r.Path
 	h := (&http.Request{Method: method, URL: &u, Host: g.http.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1,
 		ProtoMinor: 1}).WithContext(ctx)
 	if body != nil {
-		carry(h, io.NopCloser(strings.NewReader(string(body))), int64(len(body)))
+		carry(h, io.NopCloser(bytes.NewReader(body)), int64(len(body)))
 	}
 	if own := g.http.Header["Authorization"]; len(own) > 0 { // the sandbox's own, where there is no credential
 		header["Authorization"] = own
@@ -57,34 +56,37 @@ func (g *gitRequest) ask(ctx context.Context, method, below, query string, heade
 }
 
 // speaks returns what a server answers first: version 2, or a list of refs, which has been read on return.
-func (g *gitRequest) speaks(ctx context.Context, v smart.View) (two bool, err error) {
+func (g *gitRequest) speaks(ctx context.Context, v smart.View) (f smart.Features, err error) {
 	res, err := g.ask(ctx, http.MethodGet, "/info/refs", "service="+string(smart.Fetch),
 		http.Header{"Git-Protocol": {smart.Version(2).Header()}}, nil)
 	if err != nil {
-		return false, err
+		return f, err
 	}
 	defer res.Body.Close()
 	if err := replaceable(res, "application/x-git-upload-pack-advertisement"); err != nil {
-		return false, err
+		return f, err
 	}
 	list := smart.Advertisement(res.Body, smart.Fetch, v)
-	features, two, err := smart.ParseFeatures(list)
-	if err == nil && !two {
-		_, err = io.Copy(io.Discard, list)
+	if f, err = smart.ParseFeatures(list); err == nil && !f.Two {
+		if _, err = io.Copy(io.Discard, list); err == nil && list.Refused() != "" {
+			err = smart.Refused(list.Refused())
+		}
 	}
-	g.repo.learn(features)
-	return two, err
+	g.repo.whole.Store(!slices.Contains(f.Fetch, "filter"))
+	return f, err
 }
 
-// refs lists the server's refs to v.
 func (g *gitRequest) refs(ctx context.Context, v smart.View, prefixes ...string) error {
-	two, err := g.speaks(ctx, v)
-	if err != nil || !two {
+	f, err := g.speaks(ctx, v)
+	if err != nil || !f.Two {
 		return err
 	}
-	var b strings.Builder
+	var b bytes.Buffer
 	w := pktline.NewWriter(&b)
 	w.Text("command=ls-refs")
+	if f.SHA256 {
+		w.Text("object-format=sha256")
+	}
 	w.Delim()
 	w.Text("peel")
 	w.Text("symrefs")
@@ -92,17 +94,15 @@ func (g *gitRequest) refs(ctx context.Context, v smart.View, prefixes ...string)
 		w.Text("ref-prefix %s", p)
 	}
 	w.Flush()
-	res, err := g.ask(ctx, http.MethodPost, "/git-upload-pack", "", http.Header{
-		"Git-Protocol": {smart.Version(2).Header()}, "Content-Type": {askedType}, "Accept": {objectsType}},
-		[]byte(b.String()))
+	answer, err := g.upload(ctx, b.Bytes())
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()
-	if err := replaceable(res, objectsType); err != nil {
-		return err
+	defer answer.Close()
+	list := smart.Refs(answer, v)
+	if _, err = io.Copy(io.Discard, list); err == nil && list.Refused() != "" {
+		err = smart.Refused(list.Refused())
 	}
-	_, err = io.Copy(io.Discard, smart.Refs(res.Body, v))
 	return err
 }
 
@@ -111,7 +111,6 @@ func (g *gitRequest) learnHead(ctx context.Context) error {
 	return g.refs(ctx, smart.View{Sees: g.rights.sees, Found: g.repo.found}, "HEAD")
 }
 
-// list refreshes the refs that the sandbox sees.
 func (g *gitRequest) list(ctx context.Context) error {
 	return g.refs(ctx, smart.View{Sees: g.rights.sees, Head: g.repo.headOf(), Found: g.repo.found, Shown: g.repo.show})
 }
@@ -134,8 +133,7 @@ func (g *gitRequest) unreachable(ctx context.Context, wants []string) ([]string,
 			g.log.Error("the history of a repository cannot be inspected; a fetch is refused", "sandbox",
 				g.sandbox, "error", err)
 		}
-		return nil, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
-			Reason: "the gateway cannot tell whether the objects may be fetched", Remedy: cove.ErrorHint(err)}
+		return nil, unanswerable("the gateway cannot tell whether the objects may be fetched", err)
 	}
 	for _, id := range wants {
 		if !slices.Contains(missing, id) {
@@ -145,14 +143,12 @@ func (g *gitRequest) unreachable(ctx context.Context, wants []string) ([]string,
 	return missing, nil
 }
 
-// unanswered returns the refusal of the sandbox's request after the server has not answered the gateway's own: a
-// stage's refusal of those as it is.
+// unanswered refuses the sandbox's request after the server, or a stage, has refused to answer the gateway's own.
 func (g *gitRequest) unanswered(err error) error {
 	if refused := g.refused.Load(); refused != nil {
 		return refused
 	}
-	return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
-		Reason: "the server does not say what it has: " + plainMessage(err), Remedy: cove.ErrorHint(err)}
+	return unanswerable("the server does not say what it has: "+plainMessage(err), err)
 }
 
 // tips returns the object ids of the refs that the sandbox sees now: all, and those of well-known branches.
@@ -175,21 +171,30 @@ func (g *gitRequest) tips(ctx context.Context) (visible, settled []string, err e
 
 func (g *gitRequest) Fetch(ctx context.Context, q inspect.Query) (io.ReadCloser, []string, error) {
 	body := smart.FetchRequest(smart.FetchQuery{Wants: q.Wants, Haves: q.Haves, Trees: q.Trees, All: q.All,
-		Objects: q.Objects, Whole: g.repo.isWhole(), SHA256: len(q.Wants[0]) == 64})
-	res, err := g.ask(ctx, http.MethodPost, "/git-upload-pack", "", http.Header{
-		"Git-Protocol": {smart.Version(2).Header()}, "Content-Type": {askedType}, "Accept": {objectsType}}, body)
+		Objects: q.Objects, Whole: g.repo.whole.Load(), SHA256: len(q.Wants[0]) == 64})
+	answer, err := g.upload(ctx, body)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err = replaceable(res, objectsType); err == nil {
-		var pack io.Reader
-		var shallow []string
-		if pack, shallow, err = smart.ParseFetched(res.Body); err == nil {
-			return filtered{pack, res.Body}, shallow, nil
-		}
+	pack, shallow, err := smart.ParseFetched(answer)
+	if err != nil {
+		answer.Close()
+		return nil, nil, err
 	}
-	res.Body.Close()
-	return nil, nil, err
+	return filtered{pack, answer}, shallow, nil
+}
+
+func (g *gitRequest) upload(ctx context.Context, body []byte) (answer io.ReadCloser, err error) {
+	res, err := g.ask(ctx, http.MethodPost, "/git-upload-pack", "", http.Header{
+		"Git-Protocol": {smart.Version(2).Header()}, "Content-Type": {askedType}, "Accept": {objectsType}}, body)
+	if err != nil {
+		return nil, err
+	}
+	if err := replaceable(res, objectsType); err != nil {
+		res.Body.Close()
+		return nil, err
+	}
+	return res.Body, nil
 }
 
 // view returns the sandbox's view of the repository. Errors: a refusal by rate, after which a retry sees more.

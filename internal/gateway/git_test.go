@@ -95,8 +95,8 @@ func TestPushWaits(t *testing.T) {
 	answer := make(chan policy.Verdict, 1)
 	changed := waitsFor(w)
 	go func() {
-		answer <- w.askOnce(context.Background(), r, policy.Verdict{Action: policy.Ask, Rule: "policy.yaml:1",
-			Asks: policy.Asks{Method: true, Path: true}})
+		answer <- w.ask(context.Background(), r, policy.Verdict{Action: policy.Ask, Rule: "policy.yaml:1",
+			Asks: policy.Asks{Method: true, Path: true}}, true)
 	}()
 	<-changed
 	if all := held(w); len(all) != 1 || all[0].Method != "PUSH" || all[0].Path != r.Path {

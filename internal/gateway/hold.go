@@ -67,7 +67,6 @@ type heldRequest struct {
 	answer       chan answer // has a buffer of one
 }
 
-// answer is the outcome for a waiting request.
 type answer int
 
 const (
@@ -76,13 +75,6 @@ const (
 	rejudge        // the policy has changed, and decides again
 )
 
-func answerOf(allow bool) answer {
-	if allow {
-		return allowed
-	}
-	return denied
-}
-
 // settlement is an answer that covers further requests.
 type settlement struct {
 	allow bool
@@ -90,7 +82,6 @@ type settlement struct {
 	life  time.Duration // validity; 0 is for ever
 }
 
-// answered returns the answer that covers a subject in this sandbox.
 func (h *holds) answered(s approval.Subject) (allow, ok bool) {
 	x, ok := h.settled[s]
 	if ok && x.life > 0 && h.clock.Since(x.from) >= x.life {
@@ -100,7 +91,6 @@ func (h *holds) answered(s approval.Subject) (allow, ok bool) {
 	return x.allow, ok
 }
 
-// count returns the number of waiting requests.
 func (h *holds) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,7 +175,6 @@ func (h *holds) reconsider() {
 	}
 }
 
-// find returns the open question with an id; h.mu must be held.
 func (h *holds) find(id cove.HoldID) (question, bool) {
 	for q, one := range h.waiting {
 		if one.id == id {
@@ -220,12 +209,8 @@ func (h *holds) Decide(ctx context.Context, r policy.Request) policy.Verdict {
 	return v
 }
 
-// askOnce asks about something other than a request, in a request's form. A change of policy denies it.
-func (h *holds) askOnce(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
-	return h.ask(ctx, r, v, true)
-}
-
-// ask returns the answer to a request, and waits for one if necessary. No answer in time is a denial.
+// ask returns the answer to a request, and waits for one if necessary. No answer in time is a denial. alone is for a
+// question about something other than a request, in its form; a change of policy denies that.
 func (h *holds) ask(ctx context.Context, r policy.Request, v policy.Verdict, alone bool) policy.Verdict {
 	deny := func(why string) policy.Verdict {
 		v.Action, v.Reason = policy.Deny, why
@@ -292,7 +277,6 @@ func (h *holds) ask(ctx context.Context, r policy.Request, v policy.Verdict, alo
 	}
 }
 
-// approved reports whether a subject has been approved for the policy.
 func (h *holds) approved(ctx context.Context, s approval.Subject) bool {
 	if h.approvals == nil {
 		return false
@@ -319,8 +303,7 @@ func (h *holds) Holds() (all []approval.Hold, changed <-chan struct{}) {
 	return all, h.changed
 }
 
-// Answer answers the open question with an id, and returns the question. Errors: NotFound when it is not open any more,
-// InvalidArgument, those of Records.Approve.
+// Answer answers, and returns, an open question. Errors: NotFound, InvalidArgument, those of Records.Approve.
 func (h *holds) Answer(ctx context.Context, who cove.Principal, id cove.HoldID,
 	a approval.Answer) (approval.Hold, error) {
 	a, err := a.Normal()
@@ -333,16 +316,19 @@ func (h *holds) Answer(ctx context.Context, who cove.Principal, id cove.HoldID,
 		h.mu.Unlock()
 		return approval.Hold{}, notOpen(id)
 	}
-	what := h.describe(q, h.waiting[q])
+	what, said := h.describe(q, h.waiting[q]), denied
+	if a.Allow {
+		said = allowed
+	}
 	switch a.Scope {
 	case approval.Once:
-		h.release(q, answerOf(a.Allow))
+		h.release(q, said)
 	case approval.Sandbox:
 		if h.settled == nil {
 			h.settled = map[approval.Subject]settlement{}
 		}
 		h.settled[q.about] = settlement{a.Allow, h.clock.Monotonic(), a.For}
-		h.releaseAll(q.about, answerOf(a.Allow))
+		h.releaseAll(q.about, said)
 	}
 	h.mu.Unlock()
 	if a.Scope == approval.Policy {
@@ -381,7 +367,6 @@ func (h *holds) allowAll(s approval.Subject) {
 // EndBy limits how long questions are shown to be open: by then the program that waits has ended.
 func (h *holds) EndBy(deadline time.Time) { h.deadline.Store(&deadline) }
 
-// notOpen is the error for a question that is not open.
 func notOpen(id cove.HoldID) error {
 	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).
 		WithHint("it was answered, or has gone; \"cove approve\" lists what waits")

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
@@ -204,7 +206,7 @@ func TestOnce(t *testing.T) {
 	r := requestOf(t, "asked.test", "POST", "/x")
 	h, verdict := begin(t, w, r)
 	if h.Rule != "policy.yaml:3" || h.Method != "POST" || h.Path != "/x" || h.Count != 1 ||
-		h.Subject.String() != "asked.test:443" || !h.Since.Equal(c.Now()) || h.Until.Sub(h.Since) != defaultPatience {
+		h.Subject.String() != "asked.test:443" || !h.Since.Equal(c.Now()) || h.Until.Sub(h.Since) != 2*time.Minute {
 		t.Errorf("held as %+v", h)
 	}
 	reply(t, w, h, approval.Answer{Allow: true})
@@ -392,7 +394,7 @@ func TestNobodyAnswers(t *testing.T) {
 	r := requestOf(t, "asked.test", "GET", "/")
 	_, verdict := begin(t, w, r)
 	c.BlockUntil(1)
-	c.Advance(defaultPatience)
+	c.Advance(2 * time.Minute)
 	want(t, verdict, policy.Deny, "no answer came within 2m0s")
 	if all := held(w); len(all) > 0 {
 		t.Errorf("still held: %+v", all)
@@ -402,9 +404,7 @@ func TestNobodyAnswers(t *testing.T) {
 	left := make(chan policy.Verdict, 1)
 	_, stays := begin(t, w, r)
 	go func() { left <- w.Decide(gone, r) }()
-	for waiting(w) < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	await.That(t, "two wait", func() bool { return waiting(w) >= 2 })
 	leave()
 	want(t, left, policy.Deny, "has gone")
 	if n := waiting(w); n != 1 {

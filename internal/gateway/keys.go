@@ -10,11 +10,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 )
 
-// setting is the stage that sets credentials on requests, in place of any that the sandbox has sent.
-func setting(credentials *credential.Set) func(policy.Request, *http.Request) (leg, error) {
+// setting is the stage that sets credentials on requests, in place of any that the sandbox has sent; where keyed says
+// no, requests leave without.
+func setting(credentials *credential.Set, keyed func(policy.Request) bool) func(policy.Request, *http.Request) (leg, error) {
 	return func(r policy.Request, h *http.Request) (leg, error) {
 		if h == nil { // no credential is bound to what passes through
 			return leg{}, nil
+		}
+		if !keyed(r) {
+			return leg{}, credentials.Withhold(r, h)
 		}
 		if _, err := credentials.Apply(r, h); err != nil {
 			return leg{}, err

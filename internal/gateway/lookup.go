@@ -14,10 +14,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// lookups holds the look-ups of one sandbox. A program asks for both address families of a name at once, which makes
-// one look-up. Its result serves the connection that follows the query, once and within a second. For any other
-// connection the name is looked up when it is dialled. Policy judges the dialled addresses, whatever an earlier look-up
-// returned.
+// lookups holds the look-ups of one sandbox. A program asks for both address families of a name at once, in one
+// look-up. Its result serves the connection that follows the query, once and within a second; for any other, the name
+// is looked up when it is dialled. Policy judges the dialled addresses, whatever an earlier look-up returned.
 type lookups struct {
 	resolver proxy.Resolver
 	clock    clock.Clock
@@ -27,7 +26,6 @@ type lookups struct {
 	found map[policy.Host]found   // guarded by mu
 }
 
-// found are the addresses of a name, with the time of the look-up.
 type found struct {
 	addresses []netip.Addr
 	at        clock.Instant
@@ -48,7 +46,6 @@ func newLookups(r proxy.Resolver, c clock.Clock) *lookups {
 	return &lookups{resolver: r, clock: c, now: map[policy.Host]*lookup{}, found: map[policy.Host]found{}}
 }
 
-// exists looks up whether a name has an address. Errors: dns.ErrNoName.
 func (s *lookups) exists(ctx context.Context, name policy.Host) error {
 	for {
 		l, mine := s.place(name)

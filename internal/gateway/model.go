@@ -21,9 +21,9 @@ type models struct {
 	providers []*provider
 	known     []model.Provider
 	ledger    *model.Ledger
+	refusals  model.Refusals // of credentials
 }
 
-// provider is a provider that a sandbox may use.
 type provider struct {
 	*model.Provider
 	policy      *policy.Policy
@@ -33,11 +33,10 @@ type provider struct {
 
 // newModels returns the models for a sandbox with the named providers, and the names of their credentials. Each
 // credential is for requests to its provider alone.
-func newModels(o *Options, values *credential.Values, names []string, b cove.Budget) (
-	m *models, credentials []string, err error) {
+func newModels(o *Options, d Described, names []string, b cove.Budget) (m *models, credentials []string, err error) {
 	b = b.Over(o.Budget)
-	m = &models{known: o.Providers, ledger: model.NewLedger(b)}
-	chosen, err := model.Choose(o.Providers, names...)
+	m = &models{known: d.Providers, ledger: model.NewLedger(b)}
+	chosen, err := model.Choose(d.Providers, names...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -52,7 +51,7 @@ func newModels(o *Options, values *credential.Values, names []string, b cove.Bud
 				WithHint("say its prices in the file of gateway.providers, or limit requests or tokens")
 		}
 		if c.Credential != "" {
-			if p.credentials, err = credentialsOf(c, o, values); err != nil {
+			if p.credentials, err = credentialsOf(c, o.Values, d); err != nil {
 				return nil, nil, err
 			}
 			credentials = append(credentials, c.Credential)
@@ -62,8 +61,8 @@ func newModels(o *Options, values *credential.Values, names []string, b cove.Bud
 	return m, credentials, nil
 }
 
-func credentialsOf(p *model.Provider, o *Options, values *credential.Values) (*credential.Set, error) {
-	chosen, err := credential.Choose(o.Credentials, p.Credential)
+func credentialsOf(p *model.Provider, values *credential.Values, d Described) (*credential.Set, error) {
+	chosen, err := credential.Choose(d.Credentials, p.Credential)
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +72,10 @@ func credentialsOf(p *model.Provider, o *Options, values *credential.Values) (*c
 	}
 	for _, e := range p.Endpoints {
 		if r := p.Request(e); !set.Covers(r) {
-			return nil,
-				cove.Errorf(cove.InvalidArgument, "the credential %s is not bound to %s %s, where the model provider %s is asked",
-					p.Credential, r.Method, p.URL(e), p.Name).
-					WithHint("bind it there (to, in its description), or leave the endpoint out")
+			return nil, cove.Errorf(cove.InvalidArgument,
+				"the credential %s is not bound to %s %s, where the model provider %s is asked",
+				p.Credential, r.Method, p.URL(e), p.Name).
+				WithHint("bind it there (to, in its description), or leave the endpoint out")
 		}
 	}
 	return set, nil
@@ -85,8 +84,7 @@ func credentialsOf(p *model.Provider, o *Options, values *credential.Values) (*c
 // Models returns the sandbox's use of models, by provider.
 func (m *models) Models() []model.ProviderUsage { return m.ledger.Used() }
 
-// env returns variables that lead programs to the sandbox's models: base URLs, and keys where there is no placeholder,
-// since programs do not start without one.
+// env returns the base URLs of the sandbox's models, and keys where it has no placeholder: programs need one to start.
 func (m *models) env() map[string]string {
 	const base = "http://" + policy.GatewayService
 	env := map[string]string{}
@@ -101,13 +99,10 @@ func (m *models) env() map[string]string {
 	return env
 }
 
-// endpointPath is the prefix of the gateway's endpoints at policy.GatewayService.
-const endpointPath = "/proxy/v1/"
+const endpointPath = "/proxy/v1/" // the prefix of the gateway's endpoints at policy.GatewayService
 
-// noKey is the key for programs where the gateway has none to replace.
-const noKey = "set-by-the-gateway"
+const noKey = "set-by-the-gateway" // the key for programs where the gateway has none to replace
 
-// call is a request to a model.
 type call struct {
 	provider *model.Provider
 	endpoint model.Endpoint
@@ -146,7 +141,42 @@ func (m *models) counting(of *model.Provider) func(policy.Request, *http.Request
 	}
 }
 
-// use is one request to a model and its usage.
+// watching is the stage that sets credentials, where it is known what becomes of those of models. A model's request
+// without a value is answered in the provider's form, in which clients do not try again.
+func (m *models) watching(of *model.Provider, set func(policy.Request, *http.Request) (leg, error)) func(
+	policy.Request, *http.Request) (leg, error) {
+	return func(r policy.Request, h *http.Request) (leg, error) {
+		l, err := set(r, h)
+		c, ok := m.callOf(r, of)
+		if !ok || h == nil {
+			return l, err
+		}
+		if err != nil {
+			m.refusals.Note(c.provider.Name, err)
+			return leg{}, answerTo(c.endpoint.Kind(), model.Refuse(http.StatusUnauthorized, "%s", err))
+		}
+		inner := l.response
+		l.response = func(h *http.Response) error {
+			switch {
+			case h.StatusCode == http.StatusUnauthorized:
+				m.refusals.Note(c.provider.Name, cove.Errorf(cove.Unavailable,
+					"%s has refused the credential of its models (401)", r.Host).
+					WithHint("see that the key is right and has not expired: \"cove credentials check\" says where it is from"))
+			case h.StatusCode/100 == 2:
+				m.refusals.Note(c.provider.Name, nil)
+			}
+			if inner == nil {
+				return nil
+			}
+			return inner(h)
+		}
+		return l, nil
+	}
+}
+
+// Refusals tell which providers of models refuse their credentials.
+func (m *models) Refusals() *model.Refusals { return &m.refusals }
+
 type use struct {
 	call     *model.Call
 	question *model.Question // nil: no body
@@ -155,11 +185,9 @@ type use struct {
 	refused  atomic.Bool // refused while its body was read
 }
 
-// maxHeld is the largest body, in bytes, that is judged before any of it is sent. Of a larger, refused body a part may
-// be sent, but never all.
+// maxHeld bounds the bodies, in bytes, that are judged whole. Of a larger one that is refused a part may be sent.
 const maxHeld = 64 << 10
 
-// begin counts a request to a model, unless the budget is used up.
 func (m *models) begin(h *http.Request, c call) (*use, error) {
 	refuse := func(r *model.Refusal) error {
 		return proxy.At(decision.StageBudget, answerTo(c.endpoint.Kind(), r))
@@ -167,12 +195,12 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 	u := &use{}
 	judged := c.limited && len(c.provider.Models) > 0 || m.ledger.Limits()
 	if coding := h.Header.Get("Content-Encoding"); judged && coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, refuse(&model.Refusal{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error",
-			Message: "the gateway reads requests to models, which must not be compressed"})
+		return nil, refuse(model.Refuse(http.StatusUnsupportedMediaType,
+			"the gateway reads requests to models, which must not be compressed"))
 	}
 	if m.ledger.LimitsCost() && len(c.provider.Prices) == 0 {
-		return nil, refuse(&model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
-			Message: "the budget of this sandbox is in dollars, and what " + c.provider.Name + " costs is not known"})
+		return nil, refuse(model.Refuse(http.StatusForbidden,
+			"the budget of this sandbox is in dollars, and what %s costs is not known", c.provider.Name))
 	}
 	if h.Body != nil {
 		u.question = model.NewQuestion(h.Body, func(a model.Asked) error {
@@ -205,21 +233,18 @@ func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
 	return &proxy.Answer{Status: r.Status, Header: r.Header(), Body: r.Body(k), Reason: r.Message}
 }
 
-// objection returns the refusal of a request, as far as its fields are known.
 func (m *models) objection(c call, a model.Asked) *model.Refusal {
 	p := c.provider
 	switch {
 	case a.Background && m.ledger.Limits():
-		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error",
-			Message: "with a budget, nothing is answered in the background, where it could not be counted"}
+		return model.Refuse(http.StatusBadRequest,
+			"with a budget, nothing is answered in the background, where it could not be counted")
 	case !c.limited || len(p.Models) == 0:
 	case a.Malformed:
-		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error",
-			Message: "the request is not JSON"}
+		return model.Refuse(http.StatusBadRequest, "the request is not JSON")
 	case (a.Model != "" || a.Whole) && !p.Allows(a.Model):
-		return &model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
-			Message: fmt.Sprintf("the model %.80q is none of the provider %s's that may be used: %s", a.Model, p.Name,
-				strings.Join(p.Models, ", "))}
+		return model.Refuse(http.StatusForbidden, "the model %.80q is none of the provider %s's that may be used: %s",
+			a.Model, p.Name, strings.Join(p.Models, ", "))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -46,8 +47,8 @@ func modelGateway(t *testing.T) *Gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Providers: providers,
-		Credentials: credentials})
+	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		Described: func() (Described, error) { return Described{credentials, providers}, nil }})
 	t.Cleanup(g.Close)
 	return g
 }
@@ -99,13 +100,13 @@ func askEndpoint(t *testing.T, w *Route, path, body string,
 	return h, p, nil
 }
 
-// TestProfiles: each request goes to the selected account of the sandbox's, with only that account's key.
-func TestProfiles(t *testing.T) {
+// TestProviderHeader: each request goes to the selected account of the sandbox's, with only that account's key.
+func TestProviderHeader(t *testing.T) {
 	w := openModels(t, Spec{Providers: []string{"one", "two", "three"}})
 	for _, c := range []struct {
-		profile, path string
-		key           string
-		status        int
+		provider, path string
+		key            string
+		status         int
 	}{
 		{"", "messages", "the-first-key", 0},
 		{"one", "messages", "the-first-key", 0},
@@ -118,8 +119,8 @@ func TestProfiles(t *testing.T) {
 		{"anthropic", "messages", "", 403},
 	} {
 		header := http.Header{"X-Api-Key": {"placeholder"}, "Authorization": {"Bearer placeholder"}}
-		if c.profile != "" {
-			header.Set(profileHeader, c.profile)
+		if c.provider != "" {
+			header.Set(providerHeader, c.provider)
 		}
 		h, p, answer := askEndpoint(t, w, c.path, `{"model":"small"}`, header)
 		if c.status != 0 {
@@ -132,15 +133,19 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%+v: %s", c, answer.Body)
 			continue
 		}
-		if h.Header.Get("X-Api-Key") != c.key || h.Header.Get("Authorization") != "" || h.Header.Get(profileHeader) != "" ||
+		if h.Header.Get("X-Api-Key") != c.key || h.Header.Get("Authorization") != "" || h.Header.Get(providerHeader) != "" ||
 			(h.Header.Get("X-Team") == "red") != (c.key == "the-second-key") {
 			t.Errorf("%+v: sent %v", c, h.Header)
 		}
 		p.End(nil)
 	}
-	h, _, answer := askEndpoint(t, w, "messages", "{}", http.Header{profileHeader: {"one", "two"}})
+	h, _, answer := askEndpoint(t, w, "messages", "{}", http.Header{providerHeader: {"one", "two"}})
 	if answer == nil || answer.Status != 403 {
-		t.Errorf("two profiles: %v %+v", h, answer)
+		t.Errorf("two providers: %v %+v", h, answer)
+	}
+	h, _, answer = askEndpoint(t, w, "messages", "{}", http.Header{formerHeader: {"two"}})
+	if answer != nil || h.Header.Get(formerHeader) != "" || h.Header.Get("X-Api-Key") != "the-second-key" {
+		t.Errorf("the former name: %v %+v", h, answer)
 	}
 	if v := w.judge(policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "models.test"), Port: 443, Method: "POST",
 		Path: "/v1/messages"}); v.Action != policy.Deny {
@@ -246,6 +251,47 @@ func TestUseOfModels(t *testing.T) {
 	_, _, err := send(t, w, "POST", "https://models.test/v1/messages", hello)
 	if answer := (*proxy.Answer)(nil); !errors.As(err, &answer) || answer.Status != 429 {
 		t.Errorf("beyond the budget, asked directly: %v", err)
+	}
+}
+
+// TestRefusedKeys: a request for a model without a key is answered as its provider does, where no client tries again;
+// and what becomes of a provider's keys is known.
+func TestRefusedKeys(t *testing.T) {
+	w := openModels(t, Spec{Providers: []string{"one", "two"}})
+	const hello = `{"model":"small","messages":[]}`
+	_, changed := w.Refusals().Of("one")
+	os.Unsetenv("FIRST_KEY")
+	_, _, answer := askEndpoint(t, w, "messages", hello, nil)
+	if answer == nil || answer.Status != http.StatusUnauthorized || answer.Header.Get("X-Should-Retry") != "false" ||
+		!strings.Contains(string(answer.Body), "authentication_error") ||
+		!strings.Contains(string(answer.Body), "export FIRST_KEY=") {
+		t.Fatalf("without a key: %+v", answer)
+	}
+	<-changed
+	if why, _ := w.Refusals().Of("one"); why == nil || !strings.Contains(cove.ErrorHint(why), "export FIRST_KEY=") {
+		t.Errorf("without a key: %v", why)
+	}
+	if why, _ := w.Refusals().Of("two"); why != nil {
+		t.Errorf("the other provider: %v", why)
+	}
+	t.Setenv("FIRST_KEY", "the-first-key-anew")
+	for _, c := range []struct {
+		status  int
+		refused bool
+	}{{http.StatusOK, false}, {http.StatusTooManyRequests, false}, {http.StatusUnauthorized, false},
+		{http.StatusUnauthorized, false}, {http.StatusUnauthorized, true}, {http.StatusOK, false}} {
+		_, p, answer := askEndpoint(t, w, "messages", hello, nil)
+		if answer != nil {
+			t.Fatalf("%s", answer.Body)
+		}
+		res := &http.Response{StatusCode: c.status, Header: http.Header{}, Body: http.NoBody}
+		if err := p.Response(res); err != nil {
+			t.Fatal(err)
+		}
+		p.End(nil)
+		if why, _ := w.Refusals().Of("one"); (why != nil) != c.refused {
+			t.Errorf("after %d: %v", c.status, why)
+		}
 	}
 }
 

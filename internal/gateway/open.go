@@ -36,15 +36,19 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := g.credentials(remote, s.Credentials)
+	described, err := g.described()
 	if err != nil {
 		return nil, err
 	}
-	models, names, err := newModels(&g.o, g.values, s.Providers, s.Budget)
+	own, err := g.credentials(described, remote, s.Credentials)
 	if err != nil {
 		return nil, err
 	}
-	known, err := g.credentials(remote, unique(slices.Concat(s.Credentials, names)))
+	models, names, err := newModels(&g.o, described, s.Providers, s.Budget)
+	if err != nil {
+		return nil, err
+	}
+	known, err := g.credentials(described, remote, unique(slices.Concat(s.Credentials, names)))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +78,7 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	}
 	r.holds = &holds{identity: r.identity, decider: r.decider, clock: g.o.Clock, patience: g.o.Patience,
 		approvals: g.o.Approvals, started: started, peers: g.holds, closed: r.done, log: g.o.Log}
-	if r.trust, err = g.authorities.of(s.Sandbox, r.maySign); err != nil {
+	if r.trust, err = g.authorities.of(s.Sandbox); err != nil {
 		return nil, err
 	}
 	r.forget = func() { g.remove(r) }
@@ -83,8 +87,10 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 		proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
 	r.git = &gitStage{decider: r.decider, holds: r.holds, proxy: r.proxy, packs: g.o.Packs, dir: g.o.Spool, log: g.o.Log,
 		places: make(chan struct{}, maxSpooled)}
+	r.api = newGitHubStage(r.decider, r.proxy)
 	r.pipeline = r.stages(own, nil)
 	r.git.after = r.pipeline[1+slices.IndexFunc(r.pipeline, func(s stage) bool { return s.name == decision.StageGit }):]
+	r.api.after = r.git.after
 	for _, p := range models.providers {
 		p.pipeline = r.stages(p.credentials, p.Provider)
 	}
@@ -95,26 +101,26 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 // and records the outcome. They apply to the sandbox's own requests, or to those for a provider of models.
 func (r *Route) stages(credentials *credential.Set, of *model.Provider) []stage {
 	return []stage{
-		{decision.StageGitHub, judgingGitHub(r.github, r.rules)},
+		{decision.StageProtocol, r.refuseOverrides},
+		{decision.StageGitHub, r.api.enter},
 		{decision.StageGit, r.git.enter},
 		{decision.StageRate, r.rates.enter},
 		{decision.StageBreaker, r.breakers.enter},
 		{decision.StageBudget, r.counting(of)},
-		{decision.StageCredentials, setting(credentials)},
+		{decision.StageCredentials, r.watching(of, setting(credentials, r.keyed))},
 		{decision.StageUpstream, r.redact},
 	}
 }
 
 // credentials returns the named credentials of this machine, and those for a remote.
-func (g *Gateway) credentials(remote []credential.Credential, names []string) (*credential.Set, error) {
-	chosen, err := credential.Choose(g.o.Credentials, names...)
+func (g *Gateway) credentials(d Described, remote []credential.Credential, names []string) (*credential.Set, error) {
+	chosen, err := credential.Choose(d.Credentials, names...)
 	if err != nil {
 		return nil, err
 	}
-	return credential.NewSet(g.values, append(chosen, remote...)...)
+	return credential.NewSet(g.o.Values, append(chosen, remote...)...)
 }
 
-// unique returns list without repetitions.
 func unique(list []string) (once []string) {
 	for _, s := range list {
 		if !slices.Contains(once, s) {
@@ -153,7 +159,6 @@ func setOf(placeholders map[string]string) (*redact.Set, error) {
 	return redact.New(values...)
 }
 
-// holds returns those of every route.
 func (g *Gateway) holds() (all []*holds) {
 	for _, r := range g.all() {
 		all = append(all, r.holds)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -21,23 +20,28 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
+// Described holds the descriptions of a machine's owner for its gateways.
+type Described struct {
+	Credentials []credential.Credential // in addition to the presets
+	Providers   []model.Provider        // of models, as returned by model.Parse; nil means the built-in ones
+}
+
 // Options configure a Gateway.
 type Options struct {
 	Dir string // for files that are mounted into sandboxes; made on demand
-	// Keep stores the authorities of sandboxes that outlive this process, so that their trust continues. Nil: no sandbox
-	// does.
+	// Keep stores the authorities of sandboxes that outlive this process, so that their trust continues; nil: none does.
 	Keep *ca.Store
 	// Ahead is the number of sandboxes whose authority and files are made in advance (Next), after a route has closed,
 	// when no caller waits. With Keep there are none.
-	Ahead       int
-	Bundle      []byte         // roots that sandboxes trust beside their own authority, PEM
-	Roots       *x509.CertPool // trusted for origins; the host's own by default
-	Dialer      proxy.Direct   // connects to origins
-	Machine     policy.Machine
-	Credentials []credential.Credential // of this machine, in addition to the presets
-	// Providers are the providers of models, as returned by model.Parse; nil means the built-in ones.
-	Providers []model.Provider
-	Budget    cove.Budget // for a sandbox without its own
+	Ahead   int
+	Bundle  []byte         // roots that sandboxes trust beside their own authority, PEM
+	Roots   *x509.CertPool // trusted for origins; the host's own by default
+	Dialer  proxy.Direct   // connects to origins
+	Machine policy.Machine
+	// Described returns what this machine's owner has described, for each route anew; nil: nothing.
+	Described func() (Described, error)
+	Values    *credential.Values // the cache of the credentials' values; nil: one of its own
+	Budget    cove.Budget        // for a sandbox without its own
 	GitHub    github.Servers
 	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.
 	Packs     Inspector
@@ -53,8 +57,6 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-const defaultPatience = 2 * time.Minute
-
 // Spec describes the egress route of a sandbox.
 type Spec struct {
 	Sandbox cove.SandboxID
@@ -66,8 +68,7 @@ type Spec struct {
 	Object      string
 	Policy      []*policy.Document // merged first to last
 	Credentials []string           // names
-	// Remote is a repository whose requests get the machine's own credential for it; with PullRequests so do requests to
-	// the API that opens them.
+	// Remote is a repository whose requests get the machine's own credential; with PullRequests so does the API's host.
 	Remote       string
 	PullRequests bool
 	Providers    []string    // names of permitted model providers, the default first
@@ -75,10 +76,8 @@ type Spec struct {
 }
 
 func (s Spec) identity() *identity {
-	id := &identity{sandbox: s.Sandbox, owner: s.Owner, asker: s.Asker, object: cmp.Or(s.Object, string(s.Sandbox))}
-	if id.asker == (cove.Principal{}) {
-		id.asker = s.Owner
-	}
+	id := &identity{sandbox: s.Sandbox, owner: s.Owner, asker: cmp.Or(s.Asker, s.Owner),
+		object: cmp.Or(s.Object, string(s.Sandbox))}
 	id.name.Store(&s.Name)
 	return id
 }
@@ -89,13 +88,4 @@ type Inspector interface {
 	// Unreachable returns the wants that are not in the history of tips.
 	Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64,
 		server inspect.Upstream) ([]string, error)
-}
-
-// identity names the sandbox of a route.
-type identity struct {
-	sandbox cove.SandboxID
-	owner   cove.Principal
-	asker   cove.Principal         // see Spec
-	object  string                 // see Spec
-	name    atomic.Pointer[string] // see Rename
 }

@@ -21,10 +21,10 @@ type stage struct {
 // leg holds a stage's later duties for an admitted request; each may be nil.
 type leg struct {
 	response func(*http.Response) error
+	problem  func() string       // see proxy.Passage
 	end      func(failure error) // see proxy.Passage
 }
 
-// enter takes a request through stages.
 func enter(stages []stage, r policy.Request, h *http.Request) (proxy.Passage, error) {
 	p := &passage{legs: make([]leg, 0, len(stages))}
 	for _, s := range stages {
@@ -38,7 +38,6 @@ func enter(stages []stage, r policy.Request, h *http.Request) (proxy.Passage, er
 	return p, nil
 }
 
-// passage is one request on its way, or one connection.
 type passage struct{ legs []leg }
 
 func (p *passage) Response(h *http.Response) error {
@@ -53,6 +52,17 @@ func (p *passage) Response(h *http.Response) error {
 	return nil
 }
 
+func (p *passage) Problem() string {
+	for _, l := range p.legs {
+		if l.problem != nil {
+			if problem := l.problem(); problem != "" {
+				return problem
+			}
+		}
+	}
+	return ""
+}
+
 func (p *passage) End(failure error) {
 	for _, l := range p.legs {
 		if l.end != nil {
@@ -61,7 +71,6 @@ func (p *passage) End(failure error) {
 	}
 }
 
-// upstream is the target of a request.
 type upstream struct {
 	host policy.Host
 	port uint16
@@ -71,8 +80,7 @@ func upstreamOf(r policy.Request) upstream { return upstream{r.Host, r.Port} }
 
 func (u upstream) String() string { return u.host.Authority(u.port) }
 
-// maxUpstreams bounds the upstreams of a sandbox with state; the least recently used are dropped.
-const maxUpstreams = 1024
+const maxUpstreams = 1024 // bounds the upstreams of a sandbox with state; the least recently used are dropped
 
 func newRecent[V any]() *simplelru.LRU[upstream, V] {
 	l, err := simplelru.NewLRU[upstream, V](maxUpstreams, nil)

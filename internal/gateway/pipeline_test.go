@@ -91,8 +91,8 @@ func TestOrder(t *testing.T) {
 	for _, s := range w.pipeline {
 		names = append(names, s.name)
 	}
-	want := []decision.Stage{decision.StageGitHub, decision.StageGit, decision.StageRate, decision.StageBreaker,
-		decision.StageBudget,
+	want := []decision.Stage{decision.StageProtocol, decision.StageGitHub, decision.StageGit, decision.StageRate,
+		decision.StageBreaker, decision.StageBudget,
 		decision.StageCredentials, decision.StageUpstream}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)
@@ -217,7 +217,7 @@ func TestBreaker(t *testing.T) {
 			!strings.Contains(f.Reason, "down.test:443") || !strings.Contains(f.Reason, errDown.Error()) {
 			t.Errorf("%+v", f)
 		}
-		time.Sleep(maxPause / 2)
+		time.Sleep(maxPause / 2) // sleep: the bubble's clock
 		if f := refused(); f.After != maxPause/2 {
 			t.Errorf("after a while: %+v", f)
 		}
@@ -226,7 +226,7 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("another port: %v", err)
 		}
 
-		time.Sleep(maxPause)
+		time.Sleep(maxPause) // sleep: the bubble's clock
 		is(0, 1)
 		probe := enter()
 		refused() // one probe at a time
@@ -235,7 +235,7 @@ func TestBreaker(t *testing.T) {
 		is(1, 0)
 		refused()
 
-		time.Sleep(2 * maxPause)
+		time.Sleep(2 * maxPause) // sleep: the bubble's clock
 		probe = enter()
 		probe.response(&http.Response{StatusCode: 200}) // the answer continues for long
 		is(0, 0)

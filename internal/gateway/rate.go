@@ -15,17 +15,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// Rate bounds the requests and passed-through connections of one sandbox to one host and port. A PerSecond of 0 is no
-// bound.
+// Rate bounds a sandbox's requests and passed-through connections to one host and port; a PerSecond of 0 does not.
 type Rate struct {
 	PerSecond float64
 	Burst     int // requests at once, before the rate applies
 }
 
-// together is the factor by which a sandbox's rate to all hosts exceeds that to one.
-const together = 4
+const together = 4 // the factor by which a sandbox's rate to all hosts exceeds that to one
 
-// rates are the token buckets of one sandbox.
 type rates struct {
 	rate  Rate
 	clock clock.Clock
@@ -36,7 +33,6 @@ type rates struct {
 	one *simplelru.LRU[upstream, *bucket]
 }
 
-// bucket is the token bucket of one host and port.
 type bucket struct {
 	*rate.Limiter
 	ahead bool // a token has been taken for a request that has not come yet

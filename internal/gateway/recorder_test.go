@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
@@ -109,11 +111,7 @@ func TestRecorderWritesByItself(t *testing.T) {
 
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not happen")
-		}
-	}
+	await.That(t, "the records are written", done)
 }
 
 // TestRecorderNeverWaits: with a hanging store, one sandbox loses its excess, and no other does.

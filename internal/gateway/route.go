@@ -40,6 +40,7 @@ type Route struct {
 	filter       *dns.Filter
 	proxy        *proxy.Server
 
+	api      *gitHubStage
 	git      *gitStage
 	rates    *rates
 	breakers *breakers
@@ -59,7 +60,7 @@ var _ egress.Route = (*Route)(nil)
 // Bind adds to a binding what the route needs inside, where the root filesystem is root. The caller closes the binding,
 // also on error. Errors: StorageFull, and those of hostpath.Own.
 func (r *Route) Bind(b *engine.Binding, root engine.Rootfs) error {
-	b.Listeners = append(b.Listeners, engine.WayOut()...)
+	b.Listeners = append(b.Listeners, engine.RouteListeners()...)
 	if err := r.trust.bind(b); err != nil {
 		return err
 	}
@@ -103,13 +104,13 @@ func (r *Route) Serve(sockets []*os.File) error {
 			f.Close() // the listeners have their own
 		}
 	}()
-	if len(sockets) != len(engine.WayOut()) {
+	if len(sockets) != len(engine.RouteListeners()) {
 		return cove.Errorf(cove.Internal, "%d sockets for a sandbox's egress route, want %d", len(sockets),
-			len(engine.WayOut()))
+			len(engine.RouteListeners()))
 	}
 	var streams []net.Listener
 	var packets []net.PacketConn
-	for i, l := range engine.WayOut() {
+	for i, l := range engine.RouteListeners() {
 		var err error
 		if l.Network[:3] == "udp" {
 			var p net.PacketConn
@@ -129,10 +130,7 @@ func (r *Route) Serve(sockets []*os.File) error {
 	r.ServeProxy(streams[2])
 	r.serve("dns", func() error {
 		ctx, cancel := context.WithCancel(context.Background())
-		r.serving.Go(func() {
-			<-r.done
-			cancel()
-		})
+		r.serving.Go(func() { <-r.done; cancel() })
 		return r.filter.Serve(ctx, streams[3:], packets)
 	})
 	return nil
@@ -174,8 +172,7 @@ func (r *Route) change(documents []*policy.Document) (cut int, err error) {
 	return cut, err
 }
 
-// Shut ends everything that uses the route, lets nothing through from now on, and waits until all of that is recorded.
-// Close comes later, when no caller waits.
+// Shut ends all use of the route, and waits until it is recorded. Close comes later, when no caller waits.
 func (r *Route) Shut() {
 	r.shut()
 	r.proxy.Shut()

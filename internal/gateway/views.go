@@ -18,8 +18,7 @@ import (
 // dnsView is a route as a dns.Client.
 type dnsView struct{ *Route }
 
-// Resolve implements dns.Client. A name that a rule asks about exists, and is looked up when it is dialled: a question
-// would leave before any answer.
+// Resolve implements dns.Client. A name that a rule asks about exists, and is looked up only after an answer.
 func (v dnsView) Resolve(ctx context.Context, name policy.Host) error {
 	if name.Name() == policy.GatewayService || v.asks(policy.Request{Layer: policy.LayerDNS, Host: name}) {
 		return nil
@@ -43,8 +42,7 @@ type proxyView struct{ *Route }
 
 func (v proxyView) ID() cove.SandboxID { return v.sandbox }
 
-// ruleNames bounds the names that are looked up: each reaches resolvers and the servers of its domain, whatever
-// requests follow.
+// ruleNames bounds the names that are looked up: each reaches its domain's servers, whatever requests follow.
 const ruleNames = "gateway: names"
 
 func (v proxyView) Decide(ctx context.Context, r policy.Request) policy.Verdict {

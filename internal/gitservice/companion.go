@@ -9,9 +9,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -102,31 +102,6 @@ type companion struct {
 	calls  sync.WaitGroup
 }
 
-// newCompanion makes what runs git for a workspace whose git directory is hidden. No
-// companion is started yet. Errors: InvalidArgument, StorageFull, Unsupported.
-func newCompanion(ctx context.Context, o Options) (*companion, error) {
-	w := o.Workspace
-	if w.Hidden == "" || w.Worktree == "" || !filepath.IsLocal(w.Worktree) || strings.ContainsRune(w.Worktree, '/') {
-		return nil, cove.Errorf(cove.InvalidArgument, "git of the workspace %s is inside", w.ID)
-	}
-	if o.Limits == (cove.Limits{}) {
-		o.Limits = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 64, Disk: 256 << 20, Inodes: 10_000, OpenFiles: 1024}
-	}
-	c := &companion{o: o, boxes: map[bool]*box{}, edits: edits{waiting: map[string]*editing{}}}
-	for _, d := range []string{o.Dir, c.in("empty")} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return nil, cove.Errorf(cove.StorageFull, "make a companion: %w", err)
-		}
-	}
-	if filepath.Dir(w.Hidden) != filepath.Dir(w.Directory) {
-		var err error
-		if c.person, err = newPerson(ctx, c); err != nil {
-			return nil, err
-		}
-	}
-	return c, c.writeConfig(ctx)
-}
-
 func (c *companion) in(name string) string { return filepath.Join(c.o.Dir, name) }
 
 // Close ends what runs, and the companions.
@@ -142,46 +117,6 @@ func (c *companion) Close() error {
 	}
 	c.calls.Wait()
 	return errors.Join(errs...)
-}
-
-// Context implements command.Runner.
-func (c *companion) Context(ctx context.Context) (command.Context, error) {
-	w := c.o.Workspace
-	tags, err := c.listTags(ctx)
-	return command.Context{Branch: w.Branch, Shared: w.Shared, Tags: tags, Force: c.o.Force}, err
-}
-
-func (c *companion) listTags(ctx context.Context) ([]string, error) {
-	if c.person != nil {
-		refs, err := c.person.refs(ctx)
-		var tags []string
-		for name := range refs {
-			if tag, ok := strings.CutPrefix(name, "refs/tags/"); ok {
-				tags = append(tags, tag)
-			}
-		}
-		return tags, err
-	}
-	c.mu.Lock()
-	tags, known := c.tags, c.known
-	c.mu.Unlock()
-	if known {
-		return tags, nil
-	}
-	b, leave, err := c.enter(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	out, err := b.answer(ctx, nil, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/tags")
-	if err != nil {
-		return nil, err
-	}
-	tags = strings.Fields(string(out))
-	c.mu.Lock()
-	c.tags, c.known = tags, true
-	c.mu.Unlock()
-	return tags, nil
 }
 
 // Run implements command.Runner.
@@ -534,4 +469,21 @@ func (b *box) process(
 		return 0, cove.Errorf(cove.Unavailable, "git was ended: %w", o.Lost)
 	}
 	return o.Code, nil
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// person is a person's own repository, of which a sandbox sees some branches, and has one.
+type person struct {
+	c   *companion
+	dir string // its git directory, on the host
+
+	mu     sync.Mutex        // one command is brought in, or taken back, at a time
+	shown  map[string]string // refs that were copied, by their names, as they were then
+	loaded bool
 }

@@ -381,7 +381,8 @@ func TestNothingRuns(t *testing.T) {
 	write(t, tree+"/.gitattributes", attributes)
 	write(t, tree+"/attributes", attributes)
 	for _, hook := range []string{"pre-commit", "post-commit", "commit-msg", "prepare-commit-msg", "post-checkout",
-		"post-merge", "pre-rebase", "post-rewrite", "reference-transaction", "post-index-change", "fsmonitor-watchman"} {
+		"post-merge", "pre-rebase", "applypatch-msg", "pre-applypatch", "post-applypatch",
+		"post-rewrite", "reference-transaction", "post-index-change", "fsmonitor-watchman"} {
 		write(t, tree+"/hooks/"+hook, evil)
 		write(t, p.repo+"/.git/hooks/"+hook, evil)
 	}
@@ -412,12 +413,18 @@ func TestNothingRuns(t *testing.T) {
 		{"checkout", "HEAD~1", "--", "a.txt"}, {"reset", "--hard"}, {"switch", "--detach", "main"}, {"switch", "own"},
 		{"merge", "develop"}, {"merge", "--no-ff", "-m", "m", "develop"}, {"rebase", "main"}, {"cherry-pick", "main"},
 		{"cherry-pick", "--abort"}, {"revert", "--no-edit", "HEAD"}, {"revert", "--abort"},
-		{"describe", "--dirty", "--always"},
+		{"describe", "--dirty", "--always"}, {"submodule", "status"}, {"archive", "HEAD"},
+		{"archive", "--format=tgz", "HEAD", "sub"}, {"format-patch", "--stdout", "HEAD~1"}, {"format-patch", "HEAD~1"},
+		{"am", "--abort"}, {"reset", "--hard"}, {"am", "mail"}, {"am", "-3", "mail"}, {"am", "--skip"},
 		{"diff", "--submodule"}, {"diff-files", "-p"}, {"diff-index", "-p", "HEAD"}, {"ls-files", "-m"},
 		{"rm", "-r", "--cached", "sub"}, {"clean", "-nd"}, {"update-index", "--refresh"}, {"commit", "--amend", "--no-edit"},
 		{"fetch"}, {"push"},
 	} {
-		out, said, code := p.git(args...)
+		var r command.Run
+		if args[0] == "am" {
+			r.Stdin = []byte(mailed)
+		}
+		out, said, code := p.with(r, args...)
 		for _, name := range []string{canary, tree + "/ran"} {
 			if _, err := os.Lstat(name); err == nil {
 				t.Fatalf("git %q ran a program: %d %s%s", args, code, out, said)
@@ -425,6 +432,24 @@ func TestNothingRuns(t *testing.T) {
 		}
 	}
 }
+
+// mailed is a patch as "git am" reads it.
+const mailed = `From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: A <a@x.example>
+Date: Tue, 14 Nov 2023 22:13:20 +0000
+Subject: [PATCH] Add a file
+
+---
+diff --git a/mailed.txt b/mailed.txt
+new file mode 100644
+index 0000000..5626abf
+--- /dev/null
++++ b/mailed.txt
+@@ -0,0 +1 @@
++one
+-- 
+2.39.5
+`
 
 // TestTheRootHasOnlyGit: there is nothing in a companion that could be run in git's place.
 func TestTheRootHasOnlyGit(t *testing.T) {
@@ -619,6 +644,27 @@ func TestAsPlainGit(t *testing.T) {
 		"diff main --stat",
 	} {
 		same(strings.Fields(line)...)
+	}
+	for _, line := range []string{
+		"format-patch -1", "format-patch -o patches main", "format-patch --stdout -1 --signoff",
+		"format-patch -1 -o none/there",
+		"archive --format=tar HEAD", "archive HEAD src", "archive --format=zip --prefix=x/ v1.0", "archive HEAD none",
+		"archive --format=tgz HEAD src/b.go", "submodule status", "clean -fdq",
+	} {
+		same(strings.Fields(line)...)
+	}
+	mail := plain(t, tree, "format-patch", "--stdout", "-1")
+	both("mail", mail)
+	same("reset", "-q", "--hard", "HEAD~1")
+	for _, args := range [][]string{{"am", "mail"}, {"am", "--abort"}, {"am", "--continue"}, {"am", "-3", "mail"}} {
+		out, said, code := p.with(command.Run{Stdin: []byte(mail)}, args...)
+		wantOut, wantSaid, wantCode := try(tree, args...)
+		if out != normal(wantOut) || said != normal(wantSaid) || code != wantCode {
+			t.Errorf("git %q: %d\n%s%s\nwant %d\n%s%s", args, code, out, said, wantCode, normal(wantOut),
+				normal(wantSaid))
+		}
+		same("log", "-2", "--format=%an %ad %s %T")
+		same("status", "--short")
 	}
 	both("fix.patch", "--- a/c.txt\n+++ b/c.txt\n@@ -1 +1 @@\n-stash me\n+patched\n")
 	patch := []byte("--- a/c.txt\n+++ b/c.txt\n@@ -1 +1 @@\n-stash me\n+patched\n")

@@ -7,7 +7,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -15,13 +14,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
-
-func itoa(n int) string { return strconv.Itoa(n) }
-
-func atoi(s string) int {
-	n, _ := strconv.Atoi(s)
-	return n
-}
 
 // kept are the settings of a repository that say how its files are, or who
 // works on it. They are all that is taken from its configuration.

@@ -178,3 +178,68 @@ func (s *Service) Close() {
 		s.log.Error("the companion of a sandbox cannot be removed", "error", err)
 	}
 }
+
+// Context implements command.Runner.
+func (c *companion) Context(ctx context.Context) (command.Context, error) {
+	w := c.o.Workspace
+	tags, err := c.listTags(ctx)
+	return command.Context{Branch: w.Branch, Shared: w.Shared, Tags: tags, Force: c.o.Force}, err
+}
+
+func (c *companion) listTags(ctx context.Context) ([]string, error) {
+	if c.person != nil {
+		refs, err := c.person.refs(ctx)
+		var tags []string
+		for name := range refs {
+			if tag, ok := strings.CutPrefix(name, "refs/tags/"); ok {
+				tags = append(tags, tag)
+			}
+		}
+		return tags, err
+	}
+	c.mu.Lock()
+	tags, known := c.tags, c.known
+	c.mu.Unlock()
+	if known {
+		return tags, nil
+	}
+	b, leave, err := c.enter(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	out, err := b.answer(ctx, nil, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/tags")
+	if err != nil {
+		return nil, err
+	}
+	tags = strings.Fields(string(out))
+	c.mu.Lock()
+	c.tags, c.known = tags, true
+	c.mu.Unlock()
+	return tags, nil
+}
+
+// newCompanion makes what runs git for a workspace whose git directory is hidden. No
+// companion is started yet. Errors: InvalidArgument, StorageFull, Unsupported.
+func newCompanion(ctx context.Context, o Options) (*companion, error) {
+	w := o.Workspace
+	if w.Hidden == "" || w.Worktree == "" || !filepath.IsLocal(w.Worktree) || strings.ContainsRune(w.Worktree, '/') {
+		return nil, cove.Errorf(cove.InvalidArgument, "git of the workspace %s is inside", w.ID)
+	}
+	if o.Limits == (cove.Limits{}) {
+		o.Limits = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 64, Disk: 256 << 20, Inodes: 10_000, OpenFiles: 1024}
+	}
+	c := &companion{o: o, boxes: map[bool]*box{}, edits: edits{waiting: map[string]*editing{}}}
+	for _, d := range []string{o.Dir, c.in("empty")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, cove.Errorf(cove.StorageFull, "make a companion: %w", err)
+		}
+	}
+	if filepath.Dir(w.Hidden) != filepath.Dir(w.Directory) {
+		var err error
+		if c.person, err = newPerson(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.writeConfig(ctx)
+}

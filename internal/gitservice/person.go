@@ -13,22 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
-
-// person is a person's own repository, of which a sandbox sees some branches, and has one.
-type person struct {
-	c   *companion
-	dir string // its git directory, on the host
-
-	mu     sync.Mutex        // one command is brought in, or taken back, at a time
-	shown  map[string]string // refs that were copied, by their names, as they were then
-	loaded bool
-}
 
 // newPerson makes the repository that the companion has instead, if it is not there yet.
 func newPerson(ctx context.Context, c *companion) (*person, error) {

@@ -11,32 +11,16 @@ import (
 	"time"
 )
 
-// Conn carries frames. A stream that can pass descriptors also implements FDConn; linux/unixconn does.
-type Conn = io.ReadWriteCloser
-
-// FDConn is a Conn that passes descriptors with its bytes.
-type FDConn interface {
-	Conn
-	// WriteFDs writes all of p with fds attached to its first byte.
-	WriteFDs(p []byte, fds []int) error
-	// TakeFDs removes the first n descriptors that have been received.
-	TakeFDs(n int) ([]*os.File, error)
-}
-
 // ErrClosed is returned by calls after the connection has ended cleanly.
 var ErrClosed = errors.New("the sandbox's guest has gone")
 
-// Client is the host's side of one connection. Its methods may be called concurrently. It treats everything it reads as
-// hostile.
+// Client is the host's side of one connection, for concurrent use. It treats everything it reads as hostile.
 type Client struct {
-	conn  Conn
-	hello Hello
-	done  chan struct{} // closed when the reader has ended
-
+	link      Link
+	hello     Hello
+	done      chan struct{}  // closed when the reader has ended
 	abandoned sync.WaitGroup // starts whose caller returned before the guest's answer
-
-	writeMu sync.Mutex     // serialises frames on conn
-	asides  sync.WaitGroup // frames that the reader sends from other goroutines, so that it never blocks on the guest
+	asides    sync.WaitGroup // frames that the reader sends from other goroutines, so that it never blocks on the guest
 
 	mu        sync.Mutex
 	err       error // why the connection ended; set before done is closed
@@ -50,10 +34,9 @@ type answer struct {
 	err  error
 }
 
-// NewClient waits for the guest's Hello and serves the connection until it
-// ends or Close is called. The context bounds the wait only.
+// NewClient waits for the guest's Hello, within the context, and serves the connection until its end or Close.
 func NewClient(ctx context.Context, conn Conn) (*Client, error) {
-	c := &Client{conn: conn, done: make(chan struct{}), pending: map[uint32]chan answer{},
+	c := &Client{link: Link{Conn: conn}, done: make(chan struct{}), pending: map[uint32]chan answer{},
 		processes: map[uint32]*RemoteProcess{}}
 	r := bufio.NewReaderSize(conn, 64<<10)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -98,7 +81,7 @@ func (c *Client) Processes() []uint32 { return c.hello.Processes }
 
 // Close ends the connection and waits for the reader.
 func (c *Client) Close() error {
-	err := c.conn.Close()
+	err := c.link.Close()
 	<-c.done
 	c.abandoned.Wait()
 	return err
@@ -109,8 +92,13 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 
 // read owns the receiving side until the connection ends.
 func (c *Client) read(r io.Reader) {
-	err := c.receive(r)
-	c.conn.Close()
+	f, err := ReadFrame(r)
+	for err == nil {
+		if err = c.dispatch(f); err == nil {
+			f, err = ReadFrame(r)
+		}
+	}
+	c.link.Close()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) ||
 		errors.Is(err, io.ErrUnexpectedEOF) {
 		err = ErrClosed
@@ -124,21 +112,9 @@ func (c *Client) read(r io.Reader) {
 		ch <- answer{err: err}
 	}
 	for _, p := range processes {
-		p.fail(err)
+		p.finish(Exit{}, err)
 	}
 	close(c.done)
-}
-
-func (c *Client) receive(r io.Reader) error {
-	for {
-		f, err := ReadFrame(r)
-		if err != nil {
-			return err
-		}
-		if err := c.dispatch(f); err != nil {
-			return err
-		}
-	}
 }
 
 func (c *Client) dispatch(f Frame) error {
@@ -179,25 +155,6 @@ func (c *Client) answer(id uint32, a answer) error {
 	return nil
 }
 
-// send writes one frame.
-func (c *Client) send(f Frame, fds []int) error {
-	b, err := AppendFrame(make([]byte, 0, headerSize+len(f.Payload)), f)
-	if err != nil {
-		return err
-	}
-	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
-	if len(fds) > 0 {
-		fc, ok := c.conn.(FDConn)
-		if !ok {
-			return errors.New("this engine's connection carries no descriptors")
-		}
-		return fc.WriteFDs(b, fds)
-	}
-	_, err = c.conn.Write(b)
-	return err
-}
-
 // reserve registers a request and, unless p is nil, a process under the same id.
 func (c *Client) reserve(p *RemoteProcess) (uint32, chan answer, error) {
 	c.mu.Lock()
@@ -215,8 +172,7 @@ func (c *Client) reserve(p *RemoteProcess) (uint32, chan answer, error) {
 	return id, ch, nil
 }
 
-// call sends a request, waits for the answer and decodes it into result unless that is nil. It returns the raw bytes
-// after the answer's JSON.
+// call sends a request and decodes its answer into result, unless that is nil. It returns the raw bytes after the JSON.
 func (c *Client) call(ctx context.Context, p *RemoteProcess, op Op, params any, raw []byte, fds []int,
 	result any) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
@@ -234,7 +190,7 @@ func (c *Client) call(ctx context.Context, p *RemoteProcess, op Op, params any, 
 		if _, ok := errors.AsType[*ProtocolError](err); ok {
 			return nil, err // too large: nothing has been sent
 		}
-		c.conn.Close()
+		c.link.Close()
 		<-c.done
 		return nil, c.err
 	}
@@ -277,47 +233,50 @@ func (c *Client) sendRequest(ctx context.Context, id uint32, op Op, params any, 
 		select {
 		case <-sent:
 		case <-time.After(writeGrace):
-			c.conn.Close()
+			c.link.Close()
 		}
 	})
 	defer stop()
-	return c.send(Frame{Type: FrameRequest, ID: id, Payload: Body{JSON: rj, Raw: raw}.Payload()}, fds)
+	return c.link.Send(Frame{Type: FrameRequest, ID: id, Payload: Body{JSON: rj, Raw: raw}.Payload()}, fds...)
+}
+
+// do sends a request whose answer is empty.
+func (c *Client) do(ctx context.Context, op Op, params any, fds ...int) error {
+	_, err := c.call(ctx, nil, op, params, nil, fds, nil)
+	return err
+}
+
+// ask sends a request and returns its answer.
+func ask[T any](ctx context.Context, c *Client, op Op, params any) (result T, err error) {
+	_, err = c.call(ctx, nil, op, params, nil, nil, &result)
+	return result, err
 }
 
 // Health checks that the guest answers.
 func (c *Client) Health(ctx context.Context) (Health, error) {
-	var h Health
-	_, err := c.call(ctx, nil, OpHealth, nil, nil, nil, &h)
-	return h, err
+	return ask[Health](ctx, c, OpHealth, nil)
 }
 
 // Begin sends the steps that every sandbox needs, before its plan is known.
-func (c *Client) Begin(ctx context.Context, b Begin) error {
-	_, err := c.call(ctx, nil, OpBegin, b, nil, nil, nil)
-	return err
-}
+func (c *Client) Begin(ctx context.Context, b Begin) error { return c.do(ctx, OpBegin, b) }
 
 // Setup makes the guest build the root filesystem. Step.FD indexes fds.
 func (c *Client) Setup(ctx context.Context, s Setup, fds []int) error {
-	_, err := c.call(ctx, nil, OpSetup, s, nil, fds, nil)
-	return err
+	return c.do(ctx, OpSetup, s, fds...)
 }
 
 // Bind hands the sandbox to its user, seals the guest and returns the listeners.
 func (c *Client) Bind(ctx context.Context, b Bind, fds []int) ([]*os.File, error) {
-	if _, err := c.call(ctx, nil, OpBind, b, nil, fds, nil); err != nil {
+	if err := c.do(ctx, OpBind, b, fds...); err != nil {
 		return nil, err
 	}
-	if len(b.Listeners) == 0 {
-		return nil, nil
-	}
-	return c.takeFDs(len(b.Listeners))
+	return c.link.TakeFDs(len(b.Listeners))
 }
 
 // Listed describes the processes whose exit has not been collected, for Attach.
 func (c *Client) Listed(ctx context.Context) ([]ProcessInfo, error) {
-	var all []ProcessInfo
-	if _, err := c.call(ctx, nil, OpProcesses, nil, nil, nil, &all); err != nil {
+	all, err := ask[[]ProcessInfo](ctx, c, OpProcesses, nil)
+	if err != nil {
 		return nil, err
 	}
 	if len(all) > MaxProcesses {
@@ -333,33 +292,20 @@ func (c *Client) Listed(ctx context.Context) ([]ProcessInfo, error) {
 
 // Listeners returns copies of Bind's listeners, from a guest that has outlived the connection of the Bind.
 func (c *Client) Listeners(ctx context.Context) ([]*os.File, error) {
-	var l Listeners
-	if _, err := c.call(ctx, nil, OpListeners, nil, nil, nil, &l); err != nil || l.Count == 0 {
+	l, err := ask[Listeners](ctx, c, OpListeners, nil)
+	if err != nil {
 		return nil, err
 	}
-	return c.takeFDs(l.Count)
-}
-
-func (c *Client) takeFDs(n int) ([]*os.File, error) {
-	fc, ok := c.conn.(FDConn)
-	if !ok {
-		return nil, errors.New("this engine's connection carries no descriptors")
-	}
-	return fc.TakeFDs(n)
+	return c.link.TakeFDs(l.Count)
 }
 
 // SignalAll sends sig to every process of the sandbox except the guest.
 func (c *Client) SignalAll(ctx context.Context, sig int) error {
-	_, err := c.call(ctx, nil, OpSignal, Signal{All: true, Signal: sig}, nil, nil, nil)
-	return err
+	return c.do(ctx, OpSignal, Signal{All: true, Signal: sig})
 }
 
 // Stats returns the counters that are visible only inside the sandbox.
-func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	var s Stats
-	_, err := c.call(ctx, nil, OpStats, nil, nil, nil, &s)
-	return s, err
-}
+func (c *Client) Stats(ctx context.Context) (Stats, error) { return ask[Stats](ctx, c, OpStats, nil) }
 
 // WriteFile writes a file inside as the sandbox's user and makes missing parents.
 func (c *Client) WriteFile(ctx context.Context, path string, mode uint32, data []byte) error {
@@ -398,26 +344,20 @@ func (c *Client) ReadFile(ctx context.Context, path string, limit int64) ([]byte
 
 // Stat describes a file inside; symlinks are not followed.
 func (c *Client) Stat(ctx context.Context, path string) (FileInfo, error) {
-	var info FileInfo
-	_, err := c.call(ctx, nil, OpStat, Path{Path: path}, nil, nil, &info)
-	return info, err
+	return ask[FileInfo](ctx, c, OpStat, Path{Path: path})
 }
 
 // List lists a directory inside.
 func (c *Client) List(ctx context.Context, path string) ([]FileInfo, error) {
-	var infos []FileInfo
-	_, err := c.call(ctx, nil, OpList, Path{Path: path}, nil, nil, &infos)
-	return infos, err
+	return ask[[]FileInfo](ctx, c, OpList, Path{Path: path})
 }
 
 // Mkdir makes a directory inside, with missing parents.
 func (c *Client) Mkdir(ctx context.Context, path string, mode uint32) error {
-	_, err := c.call(ctx, nil, OpMkdir, WriteFile{Path: path, Mode: mode}, nil, nil, nil)
-	return err
+	return c.do(ctx, OpMkdir, WriteFile{Path: path, Mode: mode})
 }
 
 // Remove removes a file or a tree inside.
 func (c *Client) Remove(ctx context.Context, path string) error {
-	_, err := c.call(ctx, nil, OpRemove, Path{Path: path}, nil, nil, nil)
-	return err
+	return c.do(ctx, OpRemove, Path{Path: path})
 }

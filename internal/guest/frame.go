@@ -32,6 +32,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"sync"
 )
 
 // Version is the version of the protocol; both sides must have the same.
@@ -103,25 +105,17 @@ func ReadFrame(r io.Reader) (Frame, error) {
 		return Frame{}, violation("frame of %d bytes, at most %d are allowed", n, MaxPayload)
 	}
 	payload, err := readPayload(r, int(n))
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return Frame{}, err
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
 	}
 	f.Payload = payload
-	return f, nil
+	return f, err
 }
 
 // readPayload allocates as bytes arrive, so that a hostile length alone costs no memory.
 func readPayload(r io.Reader, n int) ([]byte, error) {
 	const step = 64 << 10
-	if n <= step {
-		b := make([]byte, n)
-		_, err := io.ReadFull(r, b)
-		return b, err
-	}
-	b := make([]byte, 0, step)
+	b := make([]byte, 0, min(n, step))
 	for len(b) < n {
 		k := min(step, n-len(b))
 		b = append(b, make([]byte, k)...)
@@ -141,6 +135,55 @@ func AppendFrame(b []byte, f Frame) ([]byte, error) {
 	b = append(b, byte(f.Type))
 	b = binary.BigEndian.AppendUint32(b, f.ID)
 	return append(b, f.Payload...), nil
+}
+
+// Conn carries frames. A stream that can pass descriptors also implements FDConn; linux/unixconn does.
+type Conn = io.ReadWriteCloser
+
+// FDConn is a Conn that passes descriptors with its bytes.
+type FDConn interface {
+	Conn
+	// WriteFDs writes all of p with fds attached to its first byte.
+	WriteFDs(p []byte, fds []int) error
+	// TakeFDs removes the first n descriptors that have been received.
+	TakeFDs(n int) ([]*os.File, error)
+}
+
+var errNoFDs = errors.New("this connection carries no descriptors")
+
+// Link is either side of a connection. Send may be called concurrently.
+type Link struct {
+	Conn
+	mu sync.Mutex // serialises frames
+}
+
+// Send writes one frame, with fds attached to its first byte.
+func (l *Link) Send(f Frame, fds ...int) error {
+	b, err := AppendFrame(make([]byte, 0, headerSize+len(f.Payload)), f)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(fds) == 0 {
+		_, err = l.Write(b)
+		return err
+	}
+	if fc, ok := l.Conn.(FDConn); ok {
+		return fc.WriteFDs(b, fds)
+	}
+	return errNoFDs
+}
+
+// TakeFDs removes the first n descriptors that have been received.
+func (l *Link) TakeFDs(n int) ([]*os.File, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	if fc, ok := l.Conn.(FDConn); ok {
+		return fc.TakeFDs(n)
+	}
+	return nil, errNoFDs
 }
 
 // Chunk is a piece of a stream: Data starts Offset bytes after the stream's beginning.
@@ -169,9 +212,7 @@ type Ack struct {
 }
 
 // Payload returns a's wire form: the stream, then 8 bytes of offset.
-func (a Ack) Payload() []byte {
-	return binary.BigEndian.AppendUint64([]byte{byte(a.Stream)}, a.Offset)
-}
+func (a Ack) Payload() []byte { return binary.BigEndian.AppendUint64([]byte{byte(a.Stream)}, a.Offset) }
 
 // ParseAck is the reverse of Ack.Payload.
 func ParseAck(p []byte) (Ack, error) {

@@ -81,8 +81,7 @@ type ProcessSpec struct {
 	TTY  bool   `json:"tty,omitempty"`
 	Rows uint16 `json:"rows,omitempty"`
 	Cols uint16 `json:"cols,omitempty"`
-	// Alone ends every other process of the sandbox when this one exits. Its output is then complete, and no process
-	// stays behind.
+	// Alone ends every other process of the sandbox when this one exits, so that its output is complete.
 	Alone bool `json:"alone,omitempty"`
 	// StdoutLimit and StderrLimit bound the bytes sent to the host; the rest is read and dropped. Zero means no limit.
 	StdoutLimit int64 `json:"stdout_limit,omitempty"`
@@ -107,8 +106,7 @@ type ProcessInfo struct {
 	ID    uint32 `json:"id"`
 	Label []byte `json:"label,omitempty"`
 	TTY   bool   `json:"tty,omitempty"`
-	// Stdout and Stderr are the offsets of the earliest output that the guest still retains; OpAttach cannot go back
-	// further.
+	// Stdout and Stderr are the offsets of the earliest output still retained; OpAttach cannot go back further.
 	Stdout uint64 `json:"stdout"`
 	Stderr uint64 `json:"stderr"`
 	// StdoutEnd is the offset of Stdout's end so far.

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"sync"
@@ -9,17 +10,15 @@ import (
 
 // RemoteProcess is one process inside, seen from the host.
 type RemoteProcess struct {
-	client *Client
-	id     uint32
-	pid    int
-
+	client         *Client
+	id             uint32
+	pid            int
 	stdout, stderr inbound
 	stdin          outbound
-
-	exited chan struct{} // closed when exit or err is set
-	exit   Exit
-	err    error
-	once   sync.Once
+	exited         chan struct{} // closed when exit or err is set
+	exit           Exit
+	err            error
+	once           sync.Once
 }
 
 func newRemoteProcess(c *Client) *RemoteProcess {
@@ -27,7 +26,7 @@ func newRemoteProcess(c *Client) *RemoteProcess {
 	p.stdout.init(func(off uint64) error { return p.ack(Stdout, off) })
 	p.stderr.init(func(off uint64) error { return p.ack(Stderr, off) })
 	p.stdin.init(func(chunk Chunk) error {
-		return c.send(Frame{Type: FrameStdin, ID: p.id, Payload: chunk.Payload()}, nil)
+		return c.link.Send(Frame{Type: FrameStdin, ID: p.id, Payload: chunk.Payload()})
 	})
 	return p
 }
@@ -57,9 +56,8 @@ func (c *Client) Attach(ctx context.Context, id uint32, stdout, stderr uint64) (
 	}
 	c.processes[id] = p
 	c.mu.Unlock()
-	var attached Attached
-	if _, err := c.call(ctx, nil, OpAttach, Attach{Process: id, Stdout: stdout, Stderr: stderr}, nil, nil,
-		&attached); err != nil {
+	attached, err := ask[Attached](ctx, c, OpAttach, Attach{Process: id, Stdout: stdout, Stderr: stderr})
+	if err != nil {
 		c.drop(id)
 		return nil, err
 	}
@@ -103,14 +101,12 @@ func (p *RemoteProcess) Exited() <-chan struct{} { return p.exited }
 
 // Signal sends sig to the process's group.
 func (p *RemoteProcess) Signal(ctx context.Context, sig int) error {
-	_, err := p.client.call(ctx, nil, OpSignal, Signal{Process: p.id, Signal: sig}, nil, nil, nil)
-	return err
+	return p.client.do(ctx, OpSignal, Signal{Process: p.id, Signal: sig})
 }
 
 // Resize changes the process's terminal.
 func (p *RemoteProcess) Resize(ctx context.Context, rows, cols uint16) error {
-	_, err := p.client.call(ctx, nil, OpResize, Resize{Process: p.id, Rows: rows, Cols: cols}, nil, nil, nil)
-	return err
+	return p.client.do(ctx, OpResize, Resize{Process: p.id, Rows: rows, Cols: cols})
 }
 
 // Retain makes the guest retain output that has been read until Release. A process stalls at Window bytes of retained
@@ -120,8 +116,7 @@ func (p *RemoteProcess) Retain() { p.stdout.retain() }
 // Release frees the output before offset, counted from the process's beginning.
 func (p *RemoteProcess) Release(offset uint64) error { return p.stdout.release(offset) }
 
-// Note stores data with the process, at most MaxNote bytes, and replaces an earlier note. A host that attaches later
-// can read it.
+// Note stores data with the process, at most MaxNote bytes, for hosts that attach later; it replaces an earlier note.
 func (p *RemoteProcess) Note(ctx context.Context, data []byte) error {
 	_, err := p.client.call(ctx, nil, OpNote, Note{Process: p.id}, data, nil, nil)
 	return err
@@ -136,8 +131,7 @@ func (c *Client) Noted(ctx context.Context, process uint32) ([]byte, error) {
 	return data, err
 }
 
-// abandon ends a process whose caller returned before the start was answered: its output will not be read, nor its exit
-// awaited.
+// abandon ends a process whose caller returned before the start was answered; its output and exit remain unread.
 func (p *RemoteProcess) abandon(a answer) {
 	if a.err != nil {
 		p.client.drop(p.id)
@@ -152,7 +146,7 @@ func (p *RemoteProcess) abandon(a answer) {
 }
 
 func (p *RemoteProcess) ack(s Stream, off uint64) error {
-	return p.client.send(Frame{Type: FrameAck, ID: p.id, Payload: Ack{Stream: s, Offset: off}.Payload()}, nil)
+	return p.client.link.Send(Frame{Type: FrameAck, ID: p.id, Payload: Ack{Stream: s, Offset: off}.Payload()})
 }
 
 // receive handles a frame for this process; an error is a violation.
@@ -182,25 +176,19 @@ func (p *RemoteProcess) receive(f Frame) error {
 		return err
 	}
 	p.client.drop(p.id)
-	// The guest is told to forget the process before the caller learns of the exit, so that the caller's next request
-	// finds it forgotten.
+	// The guest is told to forget the process before the caller learns of the exit, so that its next request finds it so.
 	p.client.asides.Go(func() {
-		p.client.send(Frame{Type: FrameExit, ID: p.id}, nil)
+		p.client.link.Send(Frame{Type: FrameExit, ID: p.id})
 		p.finish(exit, nil)
 	})
 	return nil
 }
 
-// fail ends the process because the connection has ended.
-func (p *RemoteProcess) fail(err error) { p.finish(Exit{}, err) }
-
+// finish ends the process: with its exit, or with an error because the connection has ended.
 func (p *RemoteProcess) finish(exit Exit, err error) {
 	p.once.Do(func() {
 		p.exit, p.err = exit, err
-		eof := err
-		if eof == nil {
-			eof = io.EOF
-		}
+		eof := cmp.Or(err, io.EOF)
 		p.stdout.end(eof)
 		p.stderr.end(eof)
 		p.stdin.end(io.ErrClosedPipe)
@@ -208,23 +196,30 @@ func (p *RemoteProcess) finish(exit Exit, err error) {
 	})
 }
 
-// inbound is the receiving end of a windowed stream.
-type inbound struct {
-	ack func(offset uint64) error
+type window struct {
+	mu   sync.Mutex // guards the fields of either end
+	cond sync.Cond
+	err  error // why the stream has ended
+}
 
-	mu    sync.Mutex
-	cond  sync.Cond
+func (w *window) end(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = cmp.Or(w.err, err)
+	w.cond.Broadcast()
+}
+
+// inbound is the receiving end of a windowed stream. Its error follows buf.
+type inbound struct {
+	window
+	ack   func(offset uint64) error
 	buf   []byte
 	taken uint64 // offset of buf[0]
 	acked uint64
-	kept  bool  // read bytes are acknowledged by release only
-	err   error // after buf
+	kept  bool // read bytes are acknowledged by release only
 }
 
-func (s *inbound) init(ack func(uint64) error) {
-	s.ack = ack
-	s.cond.L = &s.mu
-}
+func (s *inbound) init(ack func(uint64) error) { s.ack, s.cond.L = ack, &s.mu }
 
 // maxOffset exceeds any real stream, and keeps sums of offsets far from overflow.
 const maxOffset = 1 << 62
@@ -243,15 +238,6 @@ func (s *inbound) put(c Chunk) error {
 	s.buf = append(s.buf, c.Data...)
 	s.cond.Broadcast()
 	return nil
-}
-
-func (s *inbound) end(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
-	}
-	s.cond.Broadcast()
 }
 
 // Read implements io.Reader. Bytes that have been read are acknowledged in steps.
@@ -300,27 +286,18 @@ func (s *inbound) release(offset uint64) error {
 }
 
 // outbound is the sending end of a windowed stream without resending; a lost connection ends it. sendMu keeps chunks in
-// order. The goroutine that receives acknowledgements never holds it, so that two full connections cannot wait for each
-// other.
+// order. The receiver of acknowledgements never holds it, so that two full connections cannot wait for each other.
 type outbound struct {
-	send func(Chunk) error
-
 	sendMu sync.Mutex // acquired before mu
-
-	mu     sync.Mutex
-	cond   sync.Cond
+	window
+	send   func(Chunk) error
 	sent   uint64
 	taken  uint64
 	closed bool
-	err    error
 }
 
-func (s *outbound) init(send func(Chunk) error) {
-	s.send = send
-	s.cond.L = &s.mu
-}
+func (s *outbound) init(send func(Chunk) error) { s.send, s.cond.L = send, &s.mu }
 
-// resume continues a stream of an earlier connection.
 func (s *outbound) resume(offset uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,16 +315,6 @@ func (s *outbound) acked(offset uint64) error {
 	return nil
 }
 
-func (s *outbound) end(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
-	}
-	s.cond.Broadcast()
-}
-
-// Write implements io.Writer.
 func (s *outbound) Write(p []byte) (int, error) {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()

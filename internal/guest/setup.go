@@ -20,8 +20,7 @@ type Begin struct {
 
 // Setup makes the guest build the sandbox's root filesystem, in the directory Root of the staging one.
 type Setup struct {
-	// Size in bytes and Inodes limit the file system on the staging directory: everything writable, which Stats
-	// measures.
+	// Size in bytes and Inodes limit the staging file system: everything writable, which Stats measures.
 	Size   int64  `json:"size"`
 	Inodes int64  `json:"inodes"`
 	Steps  []Step `json:"steps"`
@@ -51,8 +50,7 @@ const (
 	StepDir     StepKind = "dir"     // Mode, UID
 	StepFile    StepKind = "file"    // Data, Mode
 	StepSymlink StepKind = "symlink" // Source is the text
-	// StepMask hides Target: a file behind /dev/null, a directory behind an empty read-only tmpfs. A missing Target is
-	// skipped.
+	// StepMask hides Target, unless missing: a file behind /dev/null, a directory behind an empty read-only tmpfs.
 	StepMask StepKind = "mask"
 	// StepReadOnly makes the mount at Target read-only with Flags, after binding a Target that is no mount onto itself.
 	// A missing Target is skipped.

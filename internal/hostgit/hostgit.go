@@ -140,8 +140,8 @@ func (g *Git) Line(ctx context.Context, r Run) (string, error) {
 }
 
 // commands are the permitted ones. An alias is never one of them.
-var commands = []string{"bundle", "cat-file", "commit-graph", "commit-tree", "config", "count-objects", "diff",
-	"diff-index", "diff-tree", "fetch", "for-each-ref", "fsck",
+var commands = []string{"bundle", "cat-file", "check-attr", "commit-graph", "commit-tree", "config",
+	"count-objects", "diff", "diff-index", "diff-tree", "fetch", "for-each-ref", "fsck",
 	"hash-object", "index-pack", "init", "log", "ls-files", "ls-remote", "ls-tree", "merge-base", "merge-file",
 	"merge-tree", "pack-objects", "pack-refs", "prune", "prune-packed", "push", "read-tree", "repack",
 	"rev-list", "rev-parse", "show", "sparse-checkout", "symbolic-ref", "unpack-objects", "update-index", "update-ref",

@@ -20,6 +20,10 @@ var forbiddenTrees = []string{"/etc", "/var", "/root", "/proc", "/sys", "/dev", 
 // ancestors are refused themselves: what is forbidden lies below them.
 var ancestors = []string{"/", "/home", "/usr"}
 
+// projectTrees are places below forbidden trees where people keep projects: root's home, and what a web server shows.
+// With a home, what its hidden directories hold is not a project.
+var projectTrees = []string{"/root", "/var/www", "/var/home"}
+
 // forbiddenNames are refused as a component anywhere: they hold credentials.
 var forbiddenNames = []string{".ssh", ".aws", ".gnupg", ".claude", ".kube", ".docker", ".azure", ".netrc",
 	".git-credentials", ".password-store", ".cove"}
@@ -36,6 +40,21 @@ var engineSockets = []string{"docker.sock", "containerd.sock", "podman.sock", "c
 // may be used. With roots, the resolved path must also lie in one of them; an empty, non-nil roots refuses everything.
 // Errors: InvalidArgument, NotFound, Forbidden.
 func Check(path string, roots []string) (string, error) {
+	resolved, err := check(path, Judge)
+	if err != nil {
+		return "", err
+	}
+	if roots != nil && !slices.ContainsFunc(roots, func(root string) bool { return under(resolved, root) }) {
+		return "", refused(path, resolved, "it is not under sandbox.allowed_workdir_roots")
+	}
+	return resolved, nil
+}
+
+// CheckProject judges a directory of the machine's owner that is copied into a sandbox, or in which files are changed
+// one by one: it is not shown to a sandbox, and may lie where no mount may. Errors: those of Check.
+func CheckProject(path string) (string, error) { return check(path, judgeProject) }
+
+func check(path string, judge func(resolved string) string) (string, error) {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return "", cove.Errorf(cove.InvalidArgument, "the host path %q must be absolute", path)
 	}
@@ -46,7 +65,7 @@ func Check(path string, roots []string) (string, error) {
 	case err != nil:
 		return "", cove.Errorf(cove.InvalidArgument, "the host path %q cannot be resolved: %s", path, reason(err))
 	}
-	if why := Judge(resolved); why != "" {
+	if why := judge(resolved); why != "" {
 		return "", refused(path, resolved, why)
 	}
 	fi, err := os.Lstat(resolved)
@@ -58,9 +77,6 @@ func Check(path string, roots []string) (string, error) {
 	}
 	if why := judgeContents(resolved); why != "" {
 		return "", refused(path, resolved, why)
-	}
-	if roots != nil && !slices.ContainsFunc(roots, func(root string) bool { return under(resolved, root) }) {
-		return "", refused(path, resolved, "it is not under sandbox.allowed_workdir_roots")
 	}
 	return resolved, nil
 }
@@ -84,6 +100,23 @@ func Judge(resolved string) string {
 	if slices.Contains(ancestors, clean) {
 		return "it contains directories that no sandbox may see"
 	}
+	return judgeNames(clean)
+}
+
+// judgeProject says why a resolved path cannot be a project, or "". It is pure.
+func judgeProject(resolved string) string {
+	clean := filepath.Clean(resolved)
+	for _, tree := range projectTrees {
+		below, ok := strings.CutPrefix(clean, tree+"/")
+		if ok && !strings.HasPrefix(below, ".") && !slices.Contains(ancestors, clean) {
+			return judgeNames(clean)
+		}
+	}
+	return Judge(clean)
+}
+
+// judgeNames says which name in a path holds credentials, or is a container engine's socket; or "".
+func judgeNames(clean string) string {
 	parts := strings.Split(strings.Trim(clean, "/"), "/")
 	for i, name := range parts {
 		if slices.Contains(forbiddenNames, name) {
@@ -116,11 +149,25 @@ func judgeContents(dir string) string {
 		if why == "" {
 			continue // forbidden below another directory only
 		}
+		if name == claudeDirectory && !ofPerson(inside) {
+			continue
+		}
 		if _, err := os.Lstat(inside); err == nil {
 			return "it contains " + name + ": " + why
 		}
 	}
 	return ""
+}
+
+// claudeDirectory is Claude Code's directory: in a home it holds a login and conversations, in a project settings.
+const claudeDirectory = ".claude"
+
+// ofPerson reports whether a directory of Claude Code's is a person's, not a project's.
+func ofPerson(dir string) bool {
+	return slices.ContainsFunc([]string{".credentials.json", "projects", "history.jsonl"}, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err == nil
+	})
 }
 
 // under reports whether path lies in root, which may itself be a link.

@@ -35,6 +35,48 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeProject: a project may lie where no mount may, as below root's home, but for what holds credentials.
+func TestJudgeProject(t *testing.T) {
+	for path, refused := range map[string]bool{
+		"/root/project": false, "/root/work/deep": false, "/var/www/site": false, "/var/home/dev/project": false,
+		"/home/dev/project": false, "/srv/data": false,
+		"/root": true, "/root/.config": true, "/root/.cache/x": true, "/root/project/.ssh": true, "/root/x/.aws/y": true,
+		"/root/.local/share/cove": true, "/var": true, "/var/www": true, "/var/lib/cove": true, "/var/home": true,
+		"/var/home/dev/.ssh": true, "/etc/x": true, "/": true, "/root/../etc": true, "/root/x/docker.sock": true,
+	} {
+		if got := judgeProject(path) != ""; got != refused {
+			t.Errorf("%s: refused %v (%s)", path, got, judgeProject(path))
+		}
+	}
+}
+
+// TestClaudeDirectory: the directory of Claude Code in a project is settings; that in a home is a login.
+func TestClaudeDirectory(t *testing.T) {
+	project, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(project, ".claude/commands"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", ".credentials.json", "projects", "history.jsonl"} {
+		at := filepath.Join(project, ".claude", name)
+		if name != "" {
+			if err := os.WriteFile(at, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Check(project, nil)
+		_, perr := CheckProject(project)
+		if (err != nil) != (name != "") || (perr != nil) != (name != "") {
+			t.Errorf("with %q: %v, %v", name, err, perr)
+		}
+		if name != "" {
+			os.Remove(at)
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -8,32 +8,18 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/agent/fit"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// Agents are the coding agents of a machine.
-type Agents interface {
-	Agents(context.Context) ([]fit.Listed, error)
-	// InstallAgent installs a version of one, the pinned one if empty, and has runs use it. Errors: NotFound,
-	// InvalidArgument, RuntimeMissing, Unavailable, StorageFull, Corrupt, Unsupported, Canceled.
-	InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (fit.Listed, error)
-	// RemoveAgent removes a version, or all that are not in use if empty. Errors: NotFound, Conflict, StorageFull.
-	RemoveAgent(ctx context.Context, name, version string) (removed []string, err error)
-	// CheckAgent tries what one needs. Errors: NotFound.
-	CheckAgent(ctx context.Context, name string) (fit.Report, error)
-	// EquipSandbox adds what its agent needs to a sandbox that is to be made. An agent that is not declared is the
-	// program of that name. Errors: RuntimeMissing, InvalidArgument, Unsupported.
-	EquipSandbox(who cove.Principal, q *sandbox.Request) error
-}
+// agentRoutes serve the coding agents of this machine.
+type agentRoutes struct{ *edge }
 
 // agentErrors are the errors of routes on installed agents.
 var agentErrors = append([]cove.Code{cove.NotFound, cove.Conflict, cove.RuntimeMissing, cove.Unsupported},
 	storeErrors...)
 
-// addAgentRoutes are the routes of coding agents.
-func (s *Server) addAgentRoutes() {
+// add adds the routes of coding agents.
+func (s agentRoutes) add() {
 	route(s, huma.Operation{OperationID: "list-agents", Method: http.MethodGet, Path: "/agents", Tags: []string{"agents"},
 		Summary: "List the coding agents",
 	}, storeErrors, s.listAgents)
@@ -61,7 +47,7 @@ func (s *Server) addAgentRoutes() {
 }
 
 // listAgents is GET /agents.
-func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*answer[api.AgentList], error) {
+func (s agentRoutes) listAgents(ctx context.Context, _ *struct{}) (*answer[api.AgentList], error) {
 	all, err := s.Agents.Agents(ctx)
 	list := make([]api.Agent, len(all))
 	for i, a := range all {
@@ -70,17 +56,13 @@ func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*answer[api.Agent
 	return &answer[api.AgentList]{api.AgentList{Agents: list}}, err
 }
 
-type agentInput struct {
-	Agent string `path:"agent" maxLength:"64" doc:"As GET /agents lists it" example:"claude"`
-}
-
 type installInput struct {
-	Agent string `path:"agent" maxLength:"64" doc:"As GET /agents lists it" example:"claude"`
-	Body  api.AgentInstall
+	AgentPath
+	Body api.AgentInstall
 }
 
 // installAgent is POST /agents/{agent}/install.
-func (s *Server) installAgent(ctx context.Context, in *installInput) (*huma.StreamResponse, error) {
+func (s agentRoutes) installAgent(ctx context.Context, in *installInput) (*huma.StreamResponse, error) {
 	if err := s.ownerOnly(ctx, "agents", in.Agent, "what is installed is for the machine's owner to change"); err != nil {
 		return nil, err
 	}
@@ -94,12 +76,12 @@ func (s *Server) installAgent(ctx context.Context, in *installInput) (*huma.Stre
 }
 
 type removeAgentInput struct {
-	Agent   string `path:"agent" maxLength:"64" doc:"As GET /agents lists it" example:"claude"`
+	AgentPath
 	Version string `query:"version" maxLength:"64" doc:"All that are not in use when absent"`
 }
 
 // removeAgent is DELETE /agents/{agent}/versions.
-func (s *Server) removeAgent(ctx context.Context, in *removeAgentInput) (*answer[api.AgentRemoval], error) {
+func (s agentRoutes) removeAgent(ctx context.Context, in *removeAgentInput) (*answer[api.AgentRemoval], error) {
 	if err := s.ownerOnly(ctx, "agents", in.Agent, "what is installed is for the machine's owner to change"); err != nil {
 		return nil, err
 	}
@@ -111,7 +93,7 @@ func (s *Server) removeAgent(ctx context.Context, in *removeAgentInput) (*answer
 }
 
 // checkAgent is GET /agents/{agent}/doctor.
-func (s *Server) checkAgent(ctx context.Context, in *agentInput) (*answer[api.AgentReport], error) {
+func (s agentRoutes) checkAgent(ctx context.Context, in *AgentPath) (*answer[api.AgentReport], error) {
 	if err := s.ownerOnly(ctx, "agents", in.Agent, "what is installed is for the machine's owner to change"); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,10 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -11,15 +14,34 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 )
 
-// Approvals lists and answers the requests that wait; gateway.Approvals is one.
-type Approvals interface {
-	// Holds lists what waits for an answer of the principal's in this process, the oldest first.
-	Holds(who cove.Principal) []approval.Hold
-	// Answer answers, as the principal, what waits as id in something of the principal's, if may has no
-	// objection. Errors: NotFound, InvalidArgument.
-	Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error
-	// Revoke forgets an approval of the principal's. Errors: NotFound.
-	Revoke(ctx context.Context, who cove.Principal, id cove.ApprovalID) error
+// approvalRoutes serve requests that wait for an answer, and the answers that are remembered.
+type approvalRoutes struct{ *edge }
+
+func (s approvalRoutes) add() {
+	route(s, huma.Operation{OperationID: "list-holds", Method: http.MethodGet, Path: "/network/holds",
+		Tags:    []string{"network"},
+		Summary: "List what waits for an answer",
+		Description: "Requests that a policy asks about, of the caller's executions and sandboxes, the oldest first; of " +
+			"all of this server, or of all clients of this gateway, for the machine's owner.",
+	}, nil, s.holds)
+
+	route(s, huma.Operation{OperationID: "answer-hold", Method: http.MethodPost, Path: "/network/holds/{id}",
+		Tags: []string{"network"}, DefaultStatus: http.StatusNoContent,
+		Summary:     "Answer what waits",
+		Description: "At once. Private addresses and services of the machine are approved by its owner.",
+	}, append([]cove.Code{cove.NotFound, cove.TooLarge}, storeErrors...), s.answerHold)
+
+	route(s, huma.Operation{OperationID: "list-approvals", Method: http.MethodGet, Path: "/network/approvals",
+		Tags:        []string{"network"},
+		Summary:     "List the approvals that are remembered for policies, newest first",
+		Description: "Those that the caller has given; all of them for the machine's owner.",
+	}, storeErrors, s.approvals)
+
+	route(s, huma.Operation{OperationID: "revoke-approval", Method: http.MethodDelete, Path: "/network/approvals/{id}",
+		Tags: []string{"network"}, DefaultStatus: http.StatusNoContent,
+		Summary:     "Forget an approval",
+		Description: "What it is about is asked about again, in running executions too; requests that are under way go on.",
+	}, append([]cove.Code{cove.NotFound}, storeErrors...), s.revoke)
 }
 
 type holdsInput struct {
@@ -27,25 +49,12 @@ type holdsInput struct {
 }
 
 // holds is GET /network/holds.
-func (s *Server) holds(ctx context.Context, in *holdsInput) (*answer[api.HoldList], error) {
+func (s approvalRoutes) holds(ctx context.Context, in *holdsInput) (*answer[api.HoldList], error) {
 	all := s.Approvals.Holds(exchangeOf(ctx).who)
 	if in.Execution != "" {
 		all = slices.DeleteFunc(all, func(h approval.Hold) bool { return string(h.Execution) != in.Execution })
 	}
 	return &answer[api.HoldList]{holdList(all)}, nil
-}
-
-func holdList(all []approval.Hold) api.HoldList {
-	list := api.HoldList{Holds: make([]api.Hold, 0, len(all))}
-	for _, h := range all {
-		list.Holds = append(list.Holds, api.Hold{
-			ID: string(h.ID), Execution: string(h.Execution), Client: h.Client, Host: h.Subject.Host, Port: h.Subject.Port,
-			Method: h.Method, Path: h.Path, Address: h.Subject.Address,
-			About: h.Subject.String(), Count: h.Count, Rule: h.Rule, Reason: h.Reason, Since: h.Since.UTC(),
-			Until: h.Until.UTC(),
-		})
-	}
-	return list
 }
 
 type holdAnswerInput struct {
@@ -54,7 +63,7 @@ type holdAnswerInput struct {
 }
 
 // answerHold is POST /network/holds/{id}. What a caller may not allow, it may not approve.
-func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}, error) {
+func (s approvalRoutes) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}, error) {
 	id, err := cove.ParseHoldID(in.ID)
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "nothing waits as %.64q", in.ID)
@@ -77,7 +86,7 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 }
 
 // approvals is GET /network/approvals.
-func (s *Server) approvals(ctx context.Context, _ *struct{}) (*answer[api.ApprovalList], error) {
+func (s approvalRoutes) approvals(ctx context.Context, _ *struct{}) (*answer[api.ApprovalList], error) {
 	all, err := s.Store.For(exchangeOf(ctx).who).Approvals(ctx, s.Clock.Now())
 	if err != nil {
 		return nil, err
@@ -95,7 +104,7 @@ type approvalInput struct {
 }
 
 // revoke is DELETE /network/approvals/{id}.
-func (s *Server) revoke(ctx context.Context, in *approvalInput) (*struct{}, error) {
+func (s approvalRoutes) revoke(ctx context.Context, in *approvalInput) (*struct{}, error) {
 	id, err := cove.ParseApprovalID(in.ID)
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "no approval %.64q is remembered", in.ID)

@@ -3,13 +3,10 @@ package httpapi
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/cove-sandbox/cove"
 )
 
 const (
@@ -26,41 +23,7 @@ var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": 
 	"POST /sandboxes/{sandbox}/apply": true, "POST /sandboxes/{sandbox}/push": true,
 	"POST /sandboxes/{sandbox}/pull": true, "POST /repositories": true, "POST /repositories/collect": true,
 	"POST /runs": true, "POST /runs/{run}/interrupt": true, "POST /agents/{agent}/install": true,
-	"POST /clients": true, "POST /clients/{name}/network": true}
-
-// limitBody bounds the size, the kind and the time of the request's body, and the memory that all bodies take together.
-func (s *Server) limitBody(ex *exchange) error {
-	r := ex.r
-	if !jsonRoutes[ex.pattern] {
-		return nil
-	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return problem(http.StatusUnsupportedMediaType, "", nil)
-	}
-	if r.Header.Get("Content-Encoding") != "" {
-		return &statusError{http.StatusUnsupportedMediaType,
-			cove.Errorf(cove.InvalidArgument, "encoded request bodies are not taken").WithHint("send the JSON as it is")}
-	}
-	if r.ContentLength > maxBody {
-		return problem(http.StatusRequestEntityTooLarge, "", nil)
-	}
-	size := r.ContentLength
-	if size < 0 {
-		size = maxBody
-	}
-	// A body lives as text and decoded until the execution ends.
-	if size *= 2; !s.bodies.TryAcquire(size) {
-		ex.retryAfter = 1
-		return &statusError{http.StatusServiceUnavailable,
-			cove.Errorf(cove.Overloaded, "too many large requests are in progress").WithHint("try again in a second")}
-	}
-	b := &timedBody{ReadCloser: http.MaxBytesReader(ex.w, r.Body, maxBody), control: http.NewResponseController(ex.w),
-		deadline: time.Now().Add(s.ReadTimeout),
-		budget:   s.bodies, reserved: size}
-	ex.release = append(ex.release, b.settle)
-	r.Body = b
-	return nil
-}
+	"PUT /credentials/environment": true, "POST /clients": true, "POST /clients/{name}/network": true}
 
 // timedBody gives up on a body that is not there by its deadline. At its end
 // net/http takes the deadline off again and waits for the client to go away.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -13,6 +14,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
+
+// decisionRoutes serve the decisions on attempts to leave sandboxes.
+type decisionRoutes struct{ *edge }
+
+func (s decisionRoutes) add() {
+	route(s, huma.Operation{OperationID: "list-decisions", Method: http.MethodGet, Path: "/network/decisions",
+		Tags:    []string{"network"},
+		Summary: "List what became of attempts to leave sandboxes, newest first",
+		Description: "Requests, connections and questions for names, allowed and denied, of the caller's executions and " +
+			"sandboxes, in every process of Cove that shares the database; of all of them for the machine's owner.",
+	}, storeErrors, s.decisions)
+
+	route(s, huma.Operation{OperationID: "follow-decisions", Method: http.MethodGet, Path: "/network/decisions/stream",
+		Tags:    []string{"network"},
+		Summary: "Follow what becomes of attempts to leave sandboxes",
+		Description: "Those that GET /network/decisions lists. Server-sent events: decision carries a Decision; error an " +
+			"Error, and is the last. Lines that begin with a colon are heartbeats. It goes on until the caller leaves.",
+		Responses: s.decisionResponses(),
+	}, storeErrors, s.decisionStream)
+}
 
 // DecisionFilter selects decisions, in both of their routes. It is exported for
 // the reader of requests, which sees no other fields.
@@ -37,7 +58,7 @@ func (f DecisionFilter) query() store.DecisionQuery {
 }
 
 // decisions is GET /network/decisions.
-func (s *Server) decisions(ctx context.Context, in *decisionsInput) (*answer[api.DecisionList], error) {
+func (s decisionRoutes) decisions(ctx context.Context, in *decisionsInput) (*answer[api.DecisionList], error) {
 	q := in.query()
 	q.Since, q.Until, q.Cursor, q.Limit = in.Since, in.Until, in.Cursor, in.Limit
 	if s.Flush != nil && in.Cursor == "" {
@@ -57,7 +78,7 @@ type decisionStreamInput struct {
 }
 
 // decisionStream is GET /network/decisions/stream.
-func (s *Server) decisionStream(ctx context.Context, in *decisionStreamInput) (*huma.StreamResponse, error) {
+func (s decisionRoutes) decisionStream(ctx context.Context, in *decisionStreamInput) (*huma.StreamResponse, error) {
 	from, err := s.decisionsFrom(ctx, in.LastEventID)
 	if err != nil {
 		return nil, err
@@ -66,7 +87,7 @@ func (s *Server) decisionStream(ctx context.Context, in *decisionStreamInput) (*
 }
 
 // decisionsFrom is the number of the last decision that does not come.
-func (s *Server) decisionsFrom(ctx context.Context, id string) (int64, error) {
+func (s decisionRoutes) decisionsFrom(ctx context.Context, id string) (int64, error) {
 	if id == "" {
 		newest, err := s.Store.For(exchangeOf(ctx).who).ListDecisions(ctx, store.DecisionQuery{Limit: 1})
 		if err != nil || len(newest.Decisions) == 0 {
@@ -88,7 +109,7 @@ func (s *Server) decisionsFrom(ctx context.Context, id string) (int64, error) {
 const decisionInterval = 250 * time.Millisecond
 
 // followDecisions writes decisions as they come, until the caller leaves or the server ends.
-func (s *Server) followDecisions(ctx context.Context, q store.DecisionQuery, seen int64) {
+func (s decisionRoutes) followDecisions(ctx context.Context, q store.DecisionQuery, seen int64) {
 	ex := exchangeOf(ctx)
 	events := &eventStream{w: ex.w, clock: s.Clock}
 	defer events.stop()
@@ -122,17 +143,8 @@ func (s *Server) followDecisions(ctx context.Context, q store.DecisionQuery, see
 	}
 }
 
-// put writes one event, and reports whether the client still listens.
-func (e *eventStream) put(id, name string, v any) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.event(id, name, v)
-	e.soon()
-	return e.err == nil
-}
-
 // decisionResponses documents the stream.
-func (s *Server) decisionResponses() map[string]*huma.Response {
+func (s decisionRoutes) decisionResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{schemas.Schema(typeOf[api.Decision](), true, ""),
 		schemas.Schema(typeOf[api.Error](), true, "")}}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -49,6 +50,7 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string { return e.err.Error() }
+
 func (e *statusError) Unwrap() error { return e.err }
 
 func statusOf(err error) int {
@@ -73,13 +75,10 @@ var hidden = map[cove.Code]string{
 // body returns the description of err for the caller of ex.
 func body(ex *exchange, err error) api.Error {
 	b := api.Error{Code: string(cove.ErrorCode(err)), RequestID: ex.id}
-	var e *cove.Error
 	if general, hide := hidden[cove.Code(b.Code)]; hide && !ex.who.IsOwner() {
 		b.Error, b.Hint = general, "the server's log has the reason, under this request id"
-	} else if errors.As(err, &e) {
-		b.Error, b.Hint = e.Message, cove.ErrorHint(err)
 	} else {
-		b.Error = err.Error()
+		b.Error, b.Hint = cove.ErrorMessage(err), cove.ErrorHint(err)
 	}
 	if b.Hint != "" {
 		b.Error += " (" + b.Hint + ")"
@@ -88,7 +87,7 @@ func body(ex *exchange, err error) api.Error {
 }
 
 // writeError answers with err, unless the answer has begun.
-func (s *Server) writeError(ex *exchange, err error) {
+func writeError(ex *exchange, err error) {
 	ex.failure = err
 	if ex.w.status != 0 {
 		return
@@ -114,13 +113,24 @@ type failure struct {
 // wire is api.Error under a name that leaves room for the method Error.
 type wire api.Error
 
-func (f *failure) Error() string           { return f.wire.Error }
-func (f *failure) GetStatus() int          { return f.status }
+func (f *failure) Error() string { return f.wire.Error }
+
+func (f *failure) GetStatus() int { return f.status }
+
 func (f *failure) GetHeaders() http.Header { return f.headers }
 
 // Schema implements huma.SchemaProvider.
 func (f *failure) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(typeOf[api.Error](), true, "")
+}
+
+// listCodes has the schema of Error list its codes.
+func listCodes(schemas huma.Registry) {
+	ref := schemas.Schema(typeOf[api.Error](), true, "")
+	code := schemas.SchemaFromRef(ref.Ref).Properties["code"]
+	for _, c := range cove.Codes {
+		code.Enum = append(code.Enum, string(c))
+	}
 }
 
 var adoptOnce sync.Once
@@ -184,6 +194,9 @@ func problem(status int, msg string, errs []error) error {
 }
 
 func detail(d *huma.ErrorDetail) string {
+	if d.Message == validation.MsgExpectedMatchExactlyOneSchema { // one of a request's is a duration
+		d.Message = `expected seconds, such as 2.5, or a duration, such as "10s"`
+	}
 	where := strings.TrimPrefix(d.Location, "body.")
 	if where == "" || where == "body" {
 		return d.Message

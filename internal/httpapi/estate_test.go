@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
@@ -54,7 +56,8 @@ type estate struct {
 	executions *execution.Executions
 	sandboxes  *sandbox.Sandboxes
 	processes  *sandbox.Processes
-	printed    chan struct{} // receives when a program has printed the secret
+	printed    chan struct{}      // receives when a program has printed the secret
+	changes    []store.FileChange // of every run
 
 	gateway *gateway.Gateway
 	waiting sync.WaitGroup // requests in ways
@@ -99,7 +102,7 @@ func newEstate(t *testing.T) *estate {
 		t.Fatal(err)
 	}
 	runs := run.New(run.Options{
-		Sandboxes: e.sandboxes, Processes: e.processes, Agents: robots{}, Work: workOfRuns{managed{e.sandboxes}},
+		Sandboxes: e.sandboxes, Processes: e.processes, Agents: robots{}, Work: workOfRuns{managed{e.sandboxes}, e},
 		Store: vault, Flush: func() {},
 		Dir: filepath.Join(dir, "runs"), Clock: clock.Real(), Log: log,
 	})
@@ -119,7 +122,9 @@ func newEstate(t *testing.T) *estate {
 	e.Server, err = New(Options{
 		Executor: e.executions, Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors,
 		Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{},
-		Profiles: profiles, Store: vault, CheckPath: hostpath.Check, Version: "test", Log: log,
+		Credentials: noCredentials(), Settings: func() map[string]string { return nil },
+		Profiles: profiles, Store: vault, CheckPath: hostpath.Check,
+		CheckProject: hostpath.CheckProject, Version: "test", Log: log,
 		Keys: []Key{key("keeper", keeper), key("stranger", stranger)},
 	})
 	if err != nil {
@@ -155,8 +160,14 @@ func (e *estate) secretive(p *fake.Process) int {
 	return 0
 }
 
-// robot is an agent whose result is its prompt.
+// robot is an agent whose result is its prompt; with the prompt "wait" it thinks until it is killed.
 func robot(p *fake.Process) int {
+	if p.Args[1] == "wait" {
+		line, _ := json.Marshal(api.Message{Version: api.MessageVersion, Type: api.MessageThinking, Content: "hm"})
+		fmt.Fprintf(p.Stdout, "%s\n", line)
+		<-p.Context.Done()
+		return 0
+	}
 	line, _ := json.Marshal(api.Message{Version: api.MessageVersion, Type: api.MessageResult, Content: p.Args[1],
 		Session: "s1"})
 	fmt.Fprintf(p.Stdout, "%s\n", line)
@@ -165,6 +176,8 @@ func robot(p *fake.Process) int {
 
 // robots are the agents of the tests: the robot.
 type robots struct{}
+
+func (robots) Ready(context.Context, fit.Equipment, *cove.Network) error { return nil }
 
 func (robots) Equip(context.Context, fit.Want, bool, func(workspace.Step)) (fit.Equipment, error) {
 	return fit.Equipment{
@@ -225,10 +238,13 @@ func (m managed) Pull(ctx context.Context, who cove.Principal, ref string, _ for
 }
 
 // workOfRuns is managed as runs need it.
-type workOfRuns struct{ managed }
+type workOfRuns struct {
+	managed
+	e *estate
+}
 
 func (w workOfRuns) Changes(ctx context.Context, who cove.Principal, ref string) ([]store.FileChange, error) {
-	return nil, w.open(ctx, who, ref)
+	return w.e.changes, w.open(ctx, who, ref)
 }
 
 func (w workOfRuns) Patch(ctx context.Context, who cove.Principal, ref string, _ io.Writer) error {
@@ -238,8 +254,8 @@ func (w workOfRuns) Patch(ctx context.Context, who cove.Principal, ref string, _
 // nowhere has no way out.
 type nowhere struct{}
 
-func (nowhere) Open(context.Context, cove.Principal, string, bool) (repos.Way, error) {
-	return repos.Way{}, cove.Errorf(cove.Unavailable, "there is no way out")
+func (nowhere) Open(context.Context, cove.Principal, string, bool) (repos.Route, error) {
+	return repos.Route{}, cove.Errorf(cove.Unavailable, "there is no way out")
 }
 
 // emptyWorkspaces are workspaces without files, all in one directory.
@@ -317,6 +333,21 @@ func (e *estate) ask(t *testing.T, who, method, path, body string) (int, string)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	return e.answer(ctx, who, method, path, body)
+}
+
+// leaving sends a request whose caller leaves when leave is called; answered is closed when it is over.
+func (e *estate) leaving(t *testing.T, who, method, path, body string) (leave func(), answered chan struct{}) {
+	ctx, cancel := context.WithCancel(t.Context())
+	answered = make(chan struct{})
+	go func() {
+		defer close(answered)
+		e.answer(ctx, who, method, path, body)
+	}()
+	return cancel, answered
+}
+
+func (e *estate) answer(ctx context.Context, who, method, path, body string) (int, string) {
 	d := fromNetwork
 	if who == machine {
 		d = fromOwner
@@ -358,21 +389,18 @@ func (e *estate) begin(t *testing.T, who string) string {
 		}
 	})
 	t.Cleanup(asking.Wait)
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	var begun string
+	await.That(t, "an execution begins", func() bool {
 		for id := range e.running(t) {
-			if before[id] {
-				continue
-			}
-			t.Cleanup(func() { e.ask(t, machine, "DELETE", "/executions/"+id, "") })
-			select {
-			case <-e.printed:
-				return id
-			case <-time.After(time.Until(deadline)):
+			if !before[id] {
+				begun = id
 			}
 		}
-	}
-	t.Fatal("nothing begins")
-	return ""
+		return begun != ""
+	})
+	t.Cleanup(func() { e.ask(t, machine, "DELETE", "/executions/"+begun, "") })
+	<-e.printed
+	return begun
 }
 
 func (e *estate) running(t *testing.T) map[string]bool {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -16,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -75,7 +78,9 @@ var routeScopes = []routeScope{
 	{route: "POST /sandboxes", scope: made, body: `{"name":"plot"}`}, // the name of the keeper's
 	{route: "PATCH /sandboxes/{sandbox}", body: `{"name":"taken"}`},
 	{route: "POST /sandboxes/{sandbox}/start"},
+	{route: "GET /sandboxes/{sandbox}/network"},
 	{route: "POST /sandboxes/{sandbox}/network", body: `{"allow":["evil.example"]}`},
+	{route: "POST /sandboxes/{sandbox}/network", body: `{"reset":true,"mode":"open"}`},
 	{route: "GET /sandboxes/{sandbox}/ca"},
 	{route: "POST /sandboxes/{sandbox}/exec", body: `{"args":["true"]}`},
 	{route: "POST /sandboxes/{sandbox}/exec/{command}/signal", body: `{"signal":"KILL"}`},
@@ -112,6 +117,10 @@ var routeScopes = []routeScope{
 	{route: "DELETE /agents/{agent}/versions", scope: ownerOnly},
 	{route: "GET /agents/{agent}/doctor", scope: ownerOnly},
 
+	{route: "GET /credentials", scope: ownerOnly},
+	{route: "PUT /credentials/environment", scope: ownerOnly, body: `{"variables":{"GH_TOKEN":"a-token-of-somebody"}}`},
+	{route: "GET /settings", scope: ownerOnly},
+
 	{route: "GET /audit", scope: listed, has: "key:keeper"},
 	{route: "GET /audit", scope: listed, query: "?object={execution}", has: "network"},
 	{route: "GET /audit/verify", scope: ownerOnly},
@@ -124,6 +133,7 @@ var routeScopes = []routeScope{
 	{route: "GET /metrics", scope: unscoped,
 		why: "they count what the whole machine does, and name no object and no caller"},
 	{route: "GET /docs", scope: unscoped, why: "documentation"},
+	{route: "GET /docs/page.js", scope: unscoped, why: "documentation"},
 	{route: "GET /openapi.json", scope: unscoped, why: "documentation"},
 
 	{route: "POST /network/holds/{hold}", body: `{"allow":true}`},
@@ -142,7 +152,8 @@ var object = regexp.MustCompile(`\{[a-z]+\}`)
 // shape is a route of the table as the server writes it.
 func shape(row string) string {
 	return strings.NewReplacer("{execution}", "{id}", "{command}", "{id}", "{hold}", "{id}", "{approval}", "{id}",
-		"/sandboxes/{name}", "/sandboxes/{sandbox}", "/clients/{client}", "/clients/{name}").Replace(row)
+		"/sandboxes/{name}", "/sandboxes/{sandbox}", "/clients/{client}", "/clients/{name}",
+		"/docs/page.js", "/docs/{file}").Replace(row)
 }
 
 // fill puts ids into a text.
@@ -252,7 +263,7 @@ func (e *estate) command(t *testing.T, who cove.Principal, ref string) string {
 	running.Go(func() {
 		q := sandbox.CommandRequest{Args: []string{"sleep", "600"}}
 		e.processes.Command(ctx, who, ref, q, func(id cove.ExecutionID) { begun <- id },
-			newEventWriter(&response{}, clock.Real()))
+			newEventWriter(&exchange{r: httptest.NewRequest("GET", "/", nil), w: &response{}}, clock.Real()))
 		close(begun)
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
@@ -340,6 +351,7 @@ var gatewayScopes = []routeScope{
 	{route: "GET /audit/verify", scope: ownerOnly},
 	{route: "GET /metrics", scope: unscoped, why: "they count what the whole gateway does"},
 	{route: "GET /docs", scope: unscoped, why: "documentation"},
+	{route: "GET /docs/page.js", scope: unscoped, why: "documentation"},
 	{route: "GET /openapi.json", scope: unscoped, why: "documentation"},
 	{route: "DELETE /clients/{client}"},
 }
@@ -401,11 +413,10 @@ func newGatewayEstate(t *testing.T) (e *estate, there, missing map[string]string
 	})
 	t.Cleanup(func() { cancel(); waiting.Wait() })
 	var holds api.HoldList
-	for deadline := time.Now().Add(10 * time.Second); len(holds.Holds) == 0; time.Sleep(time.Millisecond) {
-		if holds = get[api.HoldList](t, e, machine, "/network/holds"); time.Now().After(deadline) {
-			t.Fatal("nothing waits")
-		}
-	}
+	await.That(t, "something waits", func() bool {
+		holds = get[api.HoldList](t, e, machine, "/network/holds")
+		return len(holds.Holds) > 0
+	})
 	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: approval.Subject{Host: "kept.example", Port: 443}, Time: time.Now(), Until: time.Now().Add(time.Hour)}
 	decided := decision.Decision{Time: time.Now(), Client: "builder", Host: "kept.example", Verdict: decision.Allow}
 	for _, err := range []error{vault.For(cove.MachineOwner()).Approve(t.Context(), remembered), e.store.AppendDecisions(t.Context(), 100, decided)} {

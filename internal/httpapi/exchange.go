@@ -2,13 +2,10 @@ package httpapi
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"net/http"
+	"reflect"
 	"regexp"
-	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -31,89 +28,11 @@ type exchange struct {
 	failure    error // what was answered with an error, for the log
 }
 
-// guard refuses a request by returning an error.
-type guard func(*exchange) error
-
 type exchangeKey struct{}
 
 func exchangeOf(ctx context.Context) *exchange {
 	ex, _ := ctx.Value(exchangeKey{}).(*exchange)
 	return ex
-}
-
-// ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ex := &exchange{id: requestID(r.Header), door: doorOf(r.Context()), start: s.Clock.Monotonic(),
-		who: cove.Address(addressGroup(r.RemoteAddr))}
-	ex.w = &response{ResponseWriter: w, timeout: s.WriteTimeout}
-	ex.r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex))
-	defer s.finish(ex)
-	if canonicalPath(r) {
-		_, ex.pattern = s.mux.Handler(r)
-	}
-	setHeaders(ex)
-	for _, g := range s.guards {
-		if err := g(ex); err != nil {
-			s.auditRefusal(ex, err)
-			s.writeError(ex, err)
-			return
-		}
-	}
-	s.mux.ServeHTTP(ex.w, ex.r)
-}
-
-// canonicalPath refuses what the mux would answer with a redirect, which no
-// client of an API follows and which shows what exists.
-func canonicalPath(r *http.Request) bool {
-	p := r.URL.EscapedPath()
-	return strings.HasPrefix(p, "/") && !strings.Contains(p, "//") && !strings.Contains(p, "/./") &&
-		!strings.Contains(p, "/../") &&
-		!strings.HasSuffix(p, "/.") && !strings.HasSuffix(p, "/..")
-}
-
-// findRoute answers in the API's own form where the mux would in its.
-func (s *Server) findRoute(ex *exchange) error {
-	if ex.pattern != "" {
-		return nil
-	}
-	if allowed := s.methodsOf(ex.r); len(allowed) > 0 {
-		ex.w.Header().Set("Allow", strings.Join(allowed, ", "))
-		return &statusError{http.StatusMethodNotAllowed,
-			cove.Errorf(cove.InvalidArgument, "%.20q is not a method of this path", ex.r.Method).
-				WithHint("use %s", strings.Join(allowed, " or "))}
-	}
-	return cove.Errorf(cove.NotFound, "there is no such path").WithHint("GET /openapi.json lists them")
-}
-
-func (s *Server) methodsOf(r *http.Request) []string {
-	if !canonicalPath(r) {
-		return nil
-	}
-	var allowed []string
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
-		probe := *r
-		probe.Method = m
-		if _, pattern := s.mux.Handler(&probe); pattern != "" {
-			allowed = append(allowed, m)
-		}
-	}
-	return allowed
-}
-
-// takePlace bounds requests in progress. Health and killing always have one.
-func (s *Server) takePlace(ex *exchange) error {
-	if ex.pattern == "GET /health" || ex.r.Method == http.MethodDelete {
-		return nil
-	}
-	select {
-	case s.places <- struct{}{}:
-		ex.release = append(ex.release, func() { <-s.places })
-		return nil
-	default:
-		ex.retryAfter = 1
-		return &statusError{http.StatusServiceUnavailable,
-			cove.Errorf(cove.Overloaded, "%d requests are in progress", cap(s.places)).WithHint("try again in a second")}
-	}
 }
 
 func setHeaders(ex *exchange) {
@@ -138,45 +57,6 @@ func requestID(h http.Header) string {
 		return ids[0]
 	}
 	return "rq" + string(cove.NewExecutionID())[2:]
-}
-
-// finish is the end of every exchange: panics, places, metrics, the log line.
-func (s *Server) finish(ex *exchange) {
-	p := recover()
-	aborted := p != nil && p == any(http.ErrAbortHandler)
-	if p != nil && !aborted {
-		s.Log.Error("panic in a request", "request_id", ex.id, "panic", p, "stack", string(debug.Stack()))
-		if ex.w.status == 0 {
-			s.writeError(ex, errors.New("panic"))
-		} else {
-			aborted = true // half an answer must not look like a whole one
-		}
-	}
-	for _, f := range ex.release {
-		f()
-	}
-	s.record(ex)
-	if aborted {
-		panic(http.ErrAbortHandler)
-	}
-}
-
-func (s *Server) record(ex *exchange) {
-	took := s.Clock.Since(ex.start)
-	if ex.w.status == 0 {
-		ex.w.status = http.StatusOK // what net/http sends when a handler writes nothing
-	}
-	s.metrics.request(ex, took)
-	level := slog.LevelInfo
-	if ex.pattern == "GET /health" || ex.pattern == "GET /metrics" {
-		level = slog.LevelDebug // asked every few seconds by machines
-	}
-	attrs := []any{"request_id", ex.id, "method", ex.r.Method, "path", truncate(ex.r.URL.Path, 200), "status", ex.w.status,
-		"bytes", ex.w.bytes, "duration_ms", float64(took.Microseconds()) / 1000, "client", ex.who.String()}
-	if ex.failure != nil {
-		attrs = append(attrs, "error", ex.failure.Error())
-	}
-	s.Log.Log(context.Background(), level, "request", attrs...)
 }
 
 func truncate(s string, n int) string {
@@ -230,3 +110,8 @@ func (ex *exchange) setRetryAfter(h http.Header, status int) {
 		h.Set("Retry-After", strconv.Itoa(max(1, ex.retryAfter)))
 	}
 }
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+// compat reports whether the request asks for that form.
+func (ex *exchange) compat() bool { return ex.r.URL.Query().Get("compat") == "1" }

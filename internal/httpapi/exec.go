@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"syscall"
@@ -12,27 +11,18 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 )
 
-// Processes runs commands and terminals in long-lived sandboxes; sandbox.Processes is one.
-type Processes interface {
-	Command(ctx context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID),
-		out process.Output) (sandbox.CommandResult, error)
-	SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error
-	OpenTerminal(ctx context.Context, who cove.Principal, ref string, q sandbox.TerminalRequest) (*terminals.Viewer, error)
-	Terminals(ctx context.Context, who cove.Principal, ref string) ([]terminals.Info, error)
-	TerminalText(ctx context.Context, who cove.Principal, ref, id string) (string, error)
-	KillTerminal(ctx context.Context, who cove.Principal, ref, id string) error
-}
+// processRoutes serve commands in detached sandboxes.
+type processRoutes struct{ *edge }
 
 // processErrors are the errors of routes that start a process in a sandbox.
 var processErrors = append([]cove.Code{cove.Overloaded, cove.TooLarge, cove.RuntimeMissing}, sandboxErrors...)
 
-// addProcessRoutes adds the routes of processes in detached sandboxes.
-func (s *Server) addProcessRoutes() {
+// add adds the routes of processes in detached sandboxes.
+func (s processRoutes) add() {
 	route(s, huma.Operation{OperationID: "exec", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/exec",
 		Tags:    []string{"sandboxes"},
 		Summary: "Run a command in a sandbox that runs, and follow its output",
@@ -47,50 +37,21 @@ func (s *Server) addProcessRoutes() {
 		Path: "/sandboxes/{sandbox}/exec/{id}/signal", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Send a signal to a command", Description: "To its process group.",
 	}, sandboxErrors, s.signalExec)
-
-	route(s, huma.Operation{OperationID: "attach-terminal", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/terminal",
-		Tags:    []string{"sandboxes"},
-		Summary: "Look at a terminal, and type",
-		Description: "A WebSocket. Binary messages are what the terminal shows, and what is typed; text messages are a " +
-			"TerminalMessage each. It begins with the screen as it is. " +
-			"The program goes on when the connection ends; who connects again, with the id that the message attached has " +
-			"told, sees the screen again. What of the program's output could harm a terminal does not come.",
-		Responses: s.terminalResponses(),
-	}, append([]cove.Code{cove.Unsupported}, processErrors...), s.attachTerminal)
-
-	route(s, huma.Operation{OperationID: "list-terminals", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/terminals",
-		Tags:    []string{"sandboxes"},
-		Summary: "List the terminals of a sandbox that runs, the oldest first",
-	}, sandboxErrors, s.listTerminals)
-
-	route(s, huma.Operation{OperationID: "get-terminal-text", Method: http.MethodGet,
-		Path: "/sandboxes/{sandbox}/terminals/{terminal}/text", Tags: []string{"sandboxes"},
-		Summary:     "Get what a terminal shows and has shown, as plain text",
-		Description: "The terminal - is the oldest that runs, else the newest that has ended.",
-		Responses: map[string]*huma.Response{"200": {Description: "The text",
-			Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
-	}, sandboxErrors, s.terminalText)
-
-	route(s, huma.Operation{OperationID: "kill-terminal", Method: http.MethodDelete,
-		Path: "/sandboxes/{sandbox}/terminals/{terminal}", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
-		Summary:     "End the program of a terminal",
-		Description: "It is told that its terminal has gone, and after a second killed.",
-	}, sandboxErrors, s.killTerminal)
 }
 
 type execInput struct {
-	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Body    api.ExecRequest
+	SandboxPath
+	Body api.ExecRequest
 }
 
 // exec is POST /sandboxes/{sandbox}/exec.
-func (s *Server) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
+func (s processRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
 	q := in.Body
 	if q.StdinStream && q.Stdin != "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "stdin and stdin_stream exclude each other").
 			WithHint("send the input one way")
 	}
-	if q.Timeout < 0 || q.Timeout > maxExecTimeout.Seconds() {
+	if q.Timeout < 0 || apispec.Duration(q.Timeout) > maxExecTimeout {
 		return nil, cove.Errorf(cove.InvalidArgument, "timeout: %g seconds are not possible", q.Timeout).
 			WithHint("leave it out for none")
 	}
@@ -102,12 +63,12 @@ const maxExecTimeout = 365 * 24 * time.Hour
 
 // runCommand runs a command and writes its events. Until it has begun, a
 // failure is answered with a status; afterwards with an event.
-func (s *Server) runCommand(ctx context.Context, ex *exchange, in *execInput) {
-	events := newEventWriter(ex.w, s.Clock)
+func (s processRoutes) runCommand(ctx context.Context, ex *exchange, in *execInput) {
+	events := newEventWriter(ex, s.Clock)
 	defer events.stop()
 	q := sandbox.CommandRequest{
 		Args: in.Body.Args, Env: in.Body.Env, Dir: in.Body.WorkDir,
-		Timeout: time.Duration(in.Body.Timeout * float64(time.Second)), Detach: in.Body.Detach,
+		Timeout: apispec.Duration(in.Body.Timeout), Detach: in.Body.Detach,
 	}
 	var input *inputPipe
 	switch {
@@ -128,7 +89,7 @@ func (s *Server) runCommand(ctx context.Context, ex *exchange, in *execInput) {
 		s.inputs.remove(input)
 	}
 	if err != nil {
-		s.breakOff(ex, events, err)
+		breakOff(ex, events, err)
 		return
 	}
 	events.finish(api.EventDone, api.ExecResult{ID: string(result.ID), ExitCode: result.ExitCode,
@@ -136,9 +97,9 @@ func (s *Server) runCommand(ctx context.Context, ex *exchange, in *execInput) {
 }
 
 type signalInput struct {
-	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	ID      string `path:"id" doc:"Of the command" example:"ex_0123456789abcdefghjkmnpqrs"`
-	Body    api.SignalRequest
+	SandboxPath
+	ID   string `path:"id" doc:"Of the command" example:"ex_0123456789abcdefghjkmnpqrs"`
+	Body api.SignalRequest
 }
 
 var signals = map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT,
@@ -147,7 +108,7 @@ var signals = map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SI
 	"WINCH": syscall.SIGWINCH}
 
 // signalExec is POST /sandboxes/{sandbox}/exec/{id}/signal.
-func (s *Server) signalExec(ctx context.Context, in *signalInput) (*struct{}, error) {
+func (s processRoutes) signalExec(ctx context.Context, in *signalInput) (*struct{}, error) {
 	id, err := cove.ParseExecutionID(in.ID)
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "%.64q is not the id of a command", in.ID)
@@ -160,40 +121,8 @@ func (s *Server) signalExec(ctx context.Context, in *signalInput) (*struct{}, er
 	return nil, s.Processes.SignalCommand(ctx, exchangeOf(ctx).who, in.Sandbox, id, signal)
 }
 
-type terminalPath struct {
-	Sandbox  string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Terminal string `path:"terminal" maxLength:"32" doc:"Its id" example:"t1"`
-}
-
-// listTerminals is GET /sandboxes/{sandbox}/terminals.
-func (s *Server) listTerminals(ctx context.Context, in *sandboxInput) (*answer[api.TerminalList], error) {
-	all, err := s.Processes.Terminals(ctx, exchangeOf(ctx).who, in.Sandbox)
-	return &answer[api.TerminalList]{api.TerminalList{Terminals: terminalsOf(all)}}, err
-}
-
-// terminalText is GET /sandboxes/{sandbox}/terminals/{terminal}/text.
-func (s *Server) terminalText(ctx context.Context, in *terminalPath) (*huma.StreamResponse, error) {
-	id := in.Terminal
-	if id == "-" {
-		id = ""
-	}
-	text, err := s.Processes.TerminalText(ctx, exchangeOf(ctx).who, in.Sandbox, id)
-	if err != nil {
-		return nil, err
-	}
-	return &huma.StreamResponse{Body: func(c huma.Context) {
-		c.SetHeader("Content-Type", "text/plain; charset=utf-8")
-		io.WriteString(c.BodyWriter(), text)
-	}}, nil
-}
-
-// killTerminal is DELETE /sandboxes/{sandbox}/terminals/{terminal}.
-func (s *Server) killTerminal(ctx context.Context, in *terminalPath) (*struct{}, error) {
-	return nil, s.Processes.KillTerminal(ctx, exchangeOf(ctx).who, in.Sandbox, in.Terminal)
-}
-
 // execResponses documents the stream.
-func (s *Server) execResponses() map[string]*huma.Response {
+func (s processRoutes) execResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
 		schemas.Schema(typeOf[api.OutputEvent](), true, ""), schemas.Schema(typeOf[api.ExecResult](), true, ""),

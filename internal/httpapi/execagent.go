@@ -1,28 +1,49 @@
 package httpapi
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// An agent may stand where a language does: then the code is its prompt, work_dir the directory that it works on, and
-// its output its messages, one in each line. Such an execution is a run, and recorded as that.
+// executionRoutes serve executions of snippets. An agent may stand where a language does: then the code is its prompt,
+// work_dir the directory that it works on, and its output its messages, one in each line. Such an execution is a run as
+// well, recorded as both, in a sandbox that ends with it.
+type executionRoutes struct{ *edge }
+
+// run executes and counts.
+func (s executionRoutes) run(ctx context.Context, who cove.Principal, r execution.Request,
+	started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+	began := s.Clock.Monotonic()
+	result, err := s.Executor.Execute(ctx, who, r, started, out)
+	language := "other"
+	if known, err := runtime.Lookup(r.Language); err == nil {
+		language = known.Name
+	}
+	s.metrics.execution(language, result, err, s.Clock.Since(began))
+	return result, err
+}
+
+// noExecution answers ids that are none like ids that name nothing.
+func noExecution(id string) error { return cove.Errorf(cove.NotFound, "no execution %.64q", id) }
 
 // asRun turns a request to execute into one for a run, when its language is an agent.
-func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) (r run.Request, is bool, err error) {
+func (s executionRoutes) asRun(ctx context.Context, ex *exchange,
+	q api.ExecuteRequest) (r run.Request, is bool, err error) {
 	if _, unknown := runtime.Lookup(q.Language); unknown == nil || s.Runs == nil || s.Agents == nil {
 		return r, false, nil
 	}
@@ -44,79 +65,82 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 	if r.New.Files, err = files(q.Files); err != nil {
 		return r, true, err
 	}
-	if r.New.Spec, err = withProfile(s, q.Profile, executionSpec(q), profile.Apply); err != nil {
+	if r.New.Spec, err = withProfile(s.edge, q.Profile, executionSpec(q), profile.Apply); err != nil {
 		return r, true, err
 	}
 	r.Timeout, r.New.Limits.Timeout, r.New.Agent = r.New.Limits.Timeout, 0, "" // which sees to what it needs by itself
 	return r, true, s.judge(ctx, ex.who, &r.New.Spec, "work_dir")
 }
 
-// executeAgent runs an agent and hands out what it says. The run is interrupted when the caller leaves.
-func (s *Server) executeAgent(ctx context.Context, who cove.Principal, q run.Request, begun func(store.Run) error,
-	take func(run.Event) error) (store.Run, error) {
-	r, err := s.Runs.Begin(ctx, who, q)
-	if err != nil {
-		return r, err
+// runAgent runs an agent as an execution. The end of ctx, and an out that takes nothing any more, kill it. started is
+// told the id once the agent's program runs.
+func (s executionRoutes) runAgent(ctx context.Context, who cove.Principal, q run.Request,
+	started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
+	began := s.Clock.Monotonic()
+	job := execution.Job{Language: q.Agent, Code: []byte(q.Task.Prompt), Spec: q.New.Spec}
+	job.Spec.Limits.Timeout = cmp.Or(q.Timeout, run.DefaultTimeout)
+	job.Do = func(ctx context.Context, id cove.ExecutionID, out process.Output) (execution.Result, error) {
+		q.ID, q.Ends = id.Run(), true
+		r, err := s.Runs.Begin(ctx, who, q)
+		if err != nil {
+			return execution.Result{}, err
+		}
+		seen := 0
+		ended, err := s.Runs.Follow(ctx, who, string(r.ID), 0, func(store.Run) error {
+			started(id)
+			return nil
+		}, func(e run.Event) error {
+			seen = e.Seq
+			return tell(out, e)
+		})
+		if err != nil && cove.ErrorCode(err) != cove.Unavailable { // which is this server's own end
+			ctx = context.WithoutCancel(ctx)
+			s.Runs.Interrupt(ctx, who, string(r.ID), true) // it may have ended meanwhile
+			ended, err = s.Runs.Follow(ctx, who, string(r.ID), seen, func(store.Run) error { return nil },
+				func(run.Event) error { return nil })
+		}
+		return resultOf(ended), err
 	}
-	ended, err := s.Runs.Follow(ctx, who, string(r.ID), 0, begun, take)
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
-		s.Runs.Interrupt(context.WithoutCancel(ctx), who, string(r.ID), false) // who may have ended meanwhile
-	}
-	return ended, err
+	result, err := s.Executor.Do(ctx, who, job, out)
+	s.metrics.execution(q.Agent, result, err, s.Clock.Since(began))
+	return result, err
 }
 
-// executeAgentWhole is POST /execute of an agent.
-func (s *Server) executeAgentWhole(ctx context.Context, ex *exchange, q run.Request) (*answer[api.Execution], error) {
-	var stdout, stderr bytes.Buffer
-	truncated := false
-	keep := func(b *bytes.Buffer, p []byte) {
-		if b.Len()+len(p) > store.MaxOutput {
-			truncated = true
-			return
+// tell writes an event of a run as output: a message to stdout, a log to stderr.
+func tell(out process.Output, e run.Event) error {
+	switch {
+	case e.Message != nil:
+		return out.Stdout(messageLine(*e.Message))
+	case e.Asked:
+		if to, ok := out.(execution.Asked); ok {
+			to.Holds(e.Holds)
 		}
-		b.Write(p)
+	case e.Log != "":
+		return out.Stderr([]byte(e.Log))
 	}
-	ended, err := s.executeAgent(ctx, ex.who, q, func(r store.Run) error {
-		ex.w.Header().Set(api.ExecutionIDHeader, string(r.ID))
-		return nil
-	}, func(e run.Event) error {
-		if e.Message != nil {
-			keep(&stdout, messageLine(*e.Message))
-		}
-		keep(&stderr, []byte(e.Log))
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	done := executionOf(ended)
-	done.Output, done.Stderr, done.Truncated = stdout.String(), stderr.String(), truncated
-	return &answer[api.Execution]{done}, nil
+	return nil
 }
 
 // streamAgent is POST /execute/stream of an agent.
-func (s *Server) streamAgent(ctx context.Context, ex *exchange, q run.Request) {
-	events := newEventWriter(ex.w, s.Clock)
+func (s executionRoutes) streamAgent(ctx context.Context, ex *exchange, q run.Request) {
+	events := newEventWriter(ex, s.Clock)
 	defer events.stop()
-	ended, err := s.executeAgent(ctx, ex.who, q, func(r store.Run) error {
-		events.begin(cove.ExecutionID(r.ID), s.Heartbeat)
-		return nil
-	}, func(e run.Event) error {
-		switch {
-		case e.Message != nil:
-			return events.Stdout(messageLine(*e.Message))
-		case e.Asked:
-			events.Holds(e.Holds)
-		case e.Log != "":
-			return events.Stderr([]byte(e.Log))
-		}
-		return nil
-	})
-	if err != nil {
-		s.breakOff(ex, events, err)
-		return
+	result, err := s.runAgent(ctx, ex.who, q, func(id cove.ExecutionID) { events.begin(id, s.Heartbeat) }, events)
+	s.end(ex, events, result, err)
+}
+
+// end writes the last event of a stream, or answers what has not begun.
+func (s executionRoutes) end(ex *exchange, events *eventWriter, result execution.Result, err error) {
+	switch {
+	case err == nil && events.begun():
+		e := apispec.Execution(result.Record())
+		e.Output, e.Stderr = "", "" // handed out already
+		events.finish(api.EventDone, e)
+	case err == nil:
+		writeError(ex, cove.Errorf(cove.Internal, "the execution ended before it began"))
+	default:
+		breakOff(ex, events, err)
 	}
-	events.finish(api.EventDone, executionOf(ended))
 }
 
 // messageLine is a message as a line of NDJSON.
@@ -128,19 +152,10 @@ func messageLine(m api.Message) []byte {
 	return append(line, '\n')
 }
 
-// executionOf is a run as an execution, without its output. It is pure.
-func executionOf(r store.Run) api.Execution {
-	e := api.Execution{
-		ID: string(r.ID), Language: r.Agent, ExitCode: -1, LimitHit: string(r.Limit), CreatedAt: r.StartedAt,
-		FinishedAt: r.EndedAt, SecurityEvents: []api.SecurityEvent{},
-		Status: map[store.RunStatus]api.Status{
-			store.RunRunning: api.StatusRunning, store.RunSucceeded: api.StatusCompleted, store.RunFailed: api.StatusCompleted,
-			store.RunInterrupted: api.StatusKilled, store.RunLimit: api.StatusLimited, store.RunError: api.StatusFailed,
-		}[r.Status],
-	}
-	if r.Limit == cove.LimitTimeout {
-		e.Status = api.StatusTimeout
-	}
+// resultOf returns how a run ended as the result of an execution. It is pure.
+func resultOf(r store.Run) execution.Result {
+	e := execution.Result{Engine: r.Spec.Engine, ExitCode: -1, Limit: r.Limit, Killed: r.Status == store.RunInterrupted,
+		Usage: r.Spec.Used, Models: r.Spec.Models, Limits: r.Spec.Limits}
 	if r.ExitCode != nil {
 		e.ExitCode = *r.ExitCode
 	}
@@ -148,10 +163,13 @@ func executionOf(r store.Run) api.Execution {
 		e.ExitCode = 1 // it has said that it could not do it
 	}
 	if r.EndedAt != nil {
-		e.Duration = r.EndedAt.Sub(r.StartedAt).Seconds()
+		e.Duration = r.EndedAt.Sub(r.StartedAt)
 	}
-	if r.Error != nil {
-		e.Error = r.Error.Error
+	if r.Status == store.RunError {
+		e.Failure = "it did not come to an end"
+		if r.Error != nil {
+			e.Failure = r.Error.Error
+		}
 	}
 	return e
 }

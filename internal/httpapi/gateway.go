@@ -19,19 +19,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Clients manages the registered clients of a gateway of its own. clients.Registry implements it.
-type Clients interface {
-	Register(ctx context.Context, who cove.Principal, g store.GatewayRegistration) (clients.View, error)
-	Extend(ctx context.Context, who cove.Principal, name string, more store.NetworkChange) (cut int, err error)
-	List(who cove.Principal) []clients.View
-	Certificate(who cove.Principal, name string) ([]byte, error)
-	Remove(ctx context.Context, who cove.Principal, name string) error
-	Attach(who cove.Principal, name string, sockets []*os.File) (*clients.Session, error)
-	Health() clients.Health
-}
+// gatewayRoutes serve a gateway of its own: its clients and its health.
+type gatewayRoutes struct{ *edge }
 
-// addGatewayRoutes is the table of contents of a gateway's API.
-func (s *Server) addGatewayRoutes() {
+// add adds the routes of a gateway of its own.
+func (s gatewayRoutes) add() {
 	route(s, huma.Operation{OperationID: "register-client", Method: http.MethodPost, Path: "/clients",
 		Tags:    []string{"gateway"},
 		Summary: "Register a client, or replace its policy",
@@ -76,19 +68,19 @@ func (s *Server) addGatewayRoutes() {
 		Responses: map[string]*huma.Response{"101": {Description: "The sockets are waited for"}},
 	}
 	s.api.OpenAPI().AddOperation(&handover)
-	recorder{s}.HandleFunc(handover.Method+" "+handover.Path, s.takeSockets)
+	s.mux.HandleFunc(handover.Method+" "+handover.Path, s.takeSockets)
 }
 
 type registerInput struct{ Body api.GatewayRegistration }
 
 // registerClient is POST /clients.
-func (s *Server) registerClient(ctx context.Context, in *registerInput) (*answer[api.GatewayClient], error) {
+func (s gatewayRoutes) registerClient(ctx context.Context, in *registerInput) (*answer[api.GatewayClient], error) {
 	c, err := s.Clients.Register(ctx, exchangeOf(ctx).who, Registration(in.Body))
 	return &answer[api.GatewayClient]{gatewayClient(c)}, err
 }
 
 // listClients is GET /clients.
-func (s *Server) listClients(ctx context.Context, _ *struct{}) (*answer[api.GatewayClientList], error) {
+func (s gatewayRoutes) listClients(ctx context.Context, _ *struct{}) (*answer[api.GatewayClientList], error) {
 	list := api.GatewayClientList{Clients: []api.GatewayClient{}}
 	for _, c := range s.Clients.List(exchangeOf(ctx).who) {
 		list.Clients = append(list.Clients, gatewayClient(c))
@@ -96,34 +88,31 @@ func (s *Server) listClients(ctx context.Context, _ *struct{}) (*answer[api.Gate
 	return &answer[api.GatewayClientList]{list}, nil
 }
 
-type clientInput struct {
-	Name string `path:"name" doc:"The client's name" example:"builder"`
-}
-
 // removeClient is DELETE /clients/{name}.
-func (s *Server) removeClient(ctx context.Context, in *clientInput) (*struct{}, error) {
+func (s gatewayRoutes) removeClient(ctx context.Context, in *ClientPath) (*struct{}, error) {
 	return nil, s.Clients.Remove(ctx, exchangeOf(ctx).who, in.Name)
 }
 
 type clientChangeInput struct {
-	Name string `path:"name" doc:"The client's name" example:"builder"`
+	ClientPath
 	Body api.NetworkChange
 }
 
 // changeClient is POST /clients/{name}/network.
-func (s *Server) changeClient(ctx context.Context, in *clientChangeInput) (*answer[api.NetworkChanged], error) {
-	cut, err := s.Clients.Extend(ctx, exchangeOf(ctx).who, in.Name, store.NetworkChange(in.Body))
+func (s gatewayRoutes) changeClient(ctx context.Context, in *clientChangeInput) (*answer[api.NetworkChanged], error) {
+	cut, err := s.Clients.Extend(ctx, exchangeOf(ctx).who, in.Name,
+		store.NetworkChange{Allow: in.Body.Allow, Deny: in.Body.Deny})
 	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, err
 }
 
 // clientAuthority is GET /clients/{name}/ca.
-func (s *Server) clientAuthority(ctx context.Context, in *clientInput) (*answer[api.Authority], error) {
+func (s gatewayRoutes) clientAuthority(ctx context.Context, in *ClientPath) (*answer[api.Authority], error) {
 	certificate, err := s.Clients.Certificate(exchangeOf(ctx).who, in.Name)
 	return &answer[api.Authority]{api.Authority{Certificate: string(certificate)}}, err
 }
 
 // gatewayHealth is GET /health of a gateway.
-func (s *Server) gatewayHealth(context.Context, *struct{}) (*answer[api.GatewayHealth], error) {
+func (s gatewayRoutes) gatewayHealth(context.Context, *struct{}) (*answer[api.GatewayHealth], error) {
 	return &answer[api.GatewayHealth]{api.GatewayHealth(s.Clients.Health())}, nil
 }
 
@@ -131,21 +120,21 @@ func (s *Server) gatewayHealth(context.Context, *struct{}) (*answer[api.GatewayH
 const handoverTimeout = 10 * time.Second
 
 // takeSockets is POST /clients/{name}/sockets.
-func (s *Server) takeSockets(w http.ResponseWriter, r *http.Request) {
+func (s gatewayRoutes) takeSockets(w http.ResponseWriter, r *http.Request) {
 	ex := exchangeOf(r.Context())
 	if err := s.ownerOnly(r.Context(), "sockets", r.PathValue("name"),
 		"the clients of the gateway are the machine owner's"); err != nil {
-		s.writeError(ex, err)
+		writeError(ex, err)
 		return
 	}
 	if !strings.EqualFold(r.Header.Get("Connection"), "upgrade") || r.Header.Get("Upgrade") != api.SocketsProtocol {
-		s.writeError(ex, cove.Errorf(cove.InvalidArgument, "sockets are handed over after an upgrade to %s",
+		writeError(ex, cove.Errorf(cove.InvalidArgument, "sockets are handed over after an upgrade to %s",
 			api.SocketsProtocol).WithHint("use \"cove gateway attach\""))
 		return
 	}
 	hijacked, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		s.writeError(ex, err)
+		writeError(ex, err)
 		return
 	}
 	defer hijacked.Close()
@@ -189,7 +178,7 @@ func receive(c net.Conn) ([]*os.File, error) {
 	if !ok {
 		return nil, cove.Errorf(cove.InvalidArgument, "sockets are handed over a unix socket only")
 	}
-	sockets, err := fdpass.Receive(unix, len(engine.WayOut()))
+	sockets, err := fdpass.Receive(unix, len(engine.RouteListeners()))
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "the sockets cannot be taken: %w", err)
 	}

@@ -76,6 +76,39 @@ func (f *fakeExecutor) Execute(ctx context.Context, who cove.Principal, r execut
 	return finished(id), nil
 }
 
+// Do does a job whose output is passed on and kept.
+func (f *fakeExecutor) Do(ctx context.Context, _ cove.Principal, j execution.Job,
+	out process.Output) (execution.Result, error) {
+	kept := &keptOutput{to: out}
+	r, err := j.Do(ctx, someAgent, kept)
+	r.ID, r.Language, r.Stdout, r.Stderr = someAgent, j.Language, kept.stdout.Bytes(), kept.stderr.Bytes()
+	return r, err
+}
+
+// someAgent is the execution of every job.
+const someAgent cove.ExecutionID = "ex_0123456789abcdefghjkmnpqrs"
+
+type keptOutput struct {
+	to             process.Output
+	stdout, stderr bytes.Buffer
+}
+
+func (k *keptOutput) Stdout(p []byte) error {
+	k.stdout.Write(p)
+	if k.to == nil {
+		return nil
+	}
+	return k.to.Stdout(p)
+}
+
+func (k *keptOutput) Stderr(p []byte) error {
+	k.stderr.Write(p)
+	if k.to == nil {
+		return nil
+	}
+	return k.to.Stderr(p)
+}
+
 func finished(id cove.ExecutionID) execution.Result {
 	return execution.Result{ID: id, Stdout: []byte("hello\n"), Stderr: []byte("oops\n"), Language: "python",
 		Engine: "fake", ExitCode: 3, Started: time.Unix(1_900_000_000, 0), Duration: 1500 * time.Millisecond,
@@ -318,7 +351,9 @@ func start(t *testing.T, change func(*Options)) *harness {
 		log: &lockedBuffer{}}
 	o := Options{Executor: h.fake, Approvals: h.fake, Sandboxes: &h.lasting, Processes: &h.lasting,
 		Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store),
-		CheckPath: hostpath.Check, Version: "test",
+		Credentials: noCredentials(),
+		Settings:    func() map[string]string { return map[string]string{"engine": "0123456789ab"} },
+		CheckPath:   hostpath.Check, CheckProject: hostpath.CheckProject, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&o)

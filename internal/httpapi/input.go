@@ -1,14 +1,9 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net/http"
 	"sync"
-	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -71,46 +66,4 @@ func (i *inputs) find(id cove.ExecutionID) *inputPipe {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.byID[id]
-}
-
-type idInput struct {
-	ID string `path:"id" doc:"The execution's id" example:"ex_0123456789abcdefghjkmnpqrs"`
-}
-
-// sendInput is POST /executions/{id}/stdin.
-func (s *Server) sendInput(ctx context.Context, in *idInput) (*huma.StreamResponse, error) {
-	id, err := cove.ParseExecutionID(in.ID)
-	if err != nil {
-		return nil, noExecution(in.ID)
-	}
-	ex := exchangeOf(ctx)
-	p := s.inputs.find(id)
-	if p == nil || p.who != ex.who {
-		return nil, cove.Errorf(cove.NotFound, "no execution %.64q waits for input", in.ID).
-			WithHint("start it with POST /execute/stream and stdin_stream")
-	}
-	if !p.take() {
-		return nil, cove.Errorf(cove.Conflict, "the input of %s is being sent already", id).WithHint("send it in one request")
-	}
-	return &huma.StreamResponse{Body: func(huma.Context) { s.pump(ex, p) }}, nil
-}
-
-// pump passes the body on at the pace at which the program reads.
-func (s *Server) pump(ex *exchange, p *inputPipe) {
-	stop := context.AfterFunc(ex.r.Context(), func() { p.writer.CloseWithError(io.ErrUnexpectedEOF) })
-	defer stop()
-	_, err := io.Copy(p.writer, ex.r.Body)
-	switch {
-	case errors.Is(err, errEnded):
-		// The rest of the body is not waited for.
-		ex.w.Header().Set("Connection", "close")
-		http.NewResponseController(ex.w).SetReadDeadline(time.Now())
-		s.writeError(ex, cove.Errorf(cove.Conflict, "the execution ended before it had read its input"))
-	case err != nil:
-		p.writer.CloseWithError(io.ErrUnexpectedEOF)
-		s.writeError(ex, cove.Errorf(cove.Canceled, "the input broke off: %w", err))
-	default:
-		p.writer.Close()
-		ex.w.WriteHeader(http.StatusNoContent)
-	}
 }

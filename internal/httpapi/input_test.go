@@ -106,7 +106,7 @@ func TestBrokenInputIsNotTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(conn, "POST /executions/%s/stdin HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf", <-begun)
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // sleep: the server reads half of it, of which nothing tells
 	conn.Close()
 	events, _ := readEvents(t, resp.Body)
 	if got := output(t, events, "stderr"); string(got) != io.ErrUnexpectedEOF.Error() {

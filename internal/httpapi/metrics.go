@@ -2,22 +2,16 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/execution"
-	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
 // metrics counts what passes the edge, in a registry of its own.
@@ -97,7 +91,7 @@ func newMetrics(e Executor) *metrics {
 }
 
 // execution counts one. Labels come from closed lists, so that callers cannot make the registry grow.
-func (m *metrics) execution(r execution.Request, result execution.Result, err error, took time.Duration) {
+func (m *metrics) execution(language string, result execution.Result, err error, took time.Duration) {
 	for _, e := range result.Events {
 		m.security.WithLabelValues(e.Rule, string(e.Severity)).Inc()
 	}
@@ -105,10 +99,6 @@ func (m *metrics) execution(r execution.Request, result execution.Result, err er
 	if err != nil {
 		m.rejected.WithLabelValues(string(cove.ErrorCode(err))).Inc()
 		return
-	}
-	language := "other"
-	if known, err := runtime.Lookup(r.Language); err == nil {
-		language = known.Name
 	}
 	m.executions.WithLabelValues(language, result.Engine, string(result.Status())).Inc()
 	m.durations.WithLabelValues(language).Observe(took.Seconds())
@@ -143,29 +133,4 @@ func (e engineState) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(engineUp, prometheus.GaugeValue, up, name)
 	}
-}
-
-// addMetrics adds GET /metrics.
-func (s *Server) addMetrics() {
-	handler := promhttp.HandlerFor(s.metrics.registry,
-		promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 4})
-	op := s.document(huma.Operation{OperationID: "metrics", Method: http.MethodGet, Path: "/metrics",
-		Tags: []string{"server"}, Summary: "Metrics in Prometheus's text format"}, "text/plain")
-	s.api.Adapter().Handle(op, func(ctx huma.Context) {
-		ex := exchangeOf(ctx.Context())
-		handler.ServeHTTP(ex.w, ex.r)
-	})
-}
-
-// document describes a route whose answers huma does not make.
-func (s *Server) document(op huma.Operation, kind string) *huma.Operation {
-	schemas := s.api.OpenAPI().Components.Schemas
-	op.Responses = map[string]*huma.Response{"200": {Description: http.StatusText(http.StatusOK),
-		Content: map[string]*huma.MediaType{kind: {Schema: &huma.Schema{Type: huma.TypeString}}}}}
-	for _, status := range slices.Sorted(slices.Values(everyRoute)) {
-		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status),
-			Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(typeOf[api.Error](), true, "")}}}
-	}
-	s.api.OpenAPI().AddOperation(&op)
-	return &op
 }

@@ -90,8 +90,8 @@ func TestAllowPR(t *testing.T) {
 			continue
 		}
 		p, err := policy.Compile(policy.Machine{}, h.reached(t).Policy...)
-		if err != nil || p.PullRequests() != want {
-			t.Errorf("%s: %t, %v", network, p.PullRequests(), err)
+		if err != nil || p.GitHub().PullRequests != want {
+			t.Errorf("%s: %t, %v", network, p.GitHub().PullRequests, err)
 		}
 	}
 }

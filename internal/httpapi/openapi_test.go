@@ -6,6 +6,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -54,13 +55,16 @@ func (d document) check(method, path string, status int, header http.Header, bod
 		}
 		return nil
 	}
-	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+	kind, parameters, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if parameters["compat"] != "" {
+		kind = compatType
+	}
 	content, ok := r.Content[kind]
 	if err != nil || !ok {
 		return fmt.Errorf("%s %s: status %d has type %q, which is not documented", method, path, status,
 			header.Get("Content-Type"))
 	}
-	if kind != "application/json" || method == http.MethodHead {
+	if !strings.HasPrefix(kind, "application/json") || method == http.MethodHead {
 		return nil
 	}
 	var v any
@@ -98,13 +102,25 @@ func (d document) conforms(schema any, v any, at string) error {
 	}
 	for keyword := range s {
 		if !slices.Contains([]string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum",
-			"format", "description", "examples", "oneOf",
+			"format", "description", "examples", "oneOf", "pattern",
 			"title", "minimum", "maximum", "maxLength", "default"}, keyword) {
 			return fmt.Errorf("%s: the checker does not know %q", at, keyword)
 		}
 	}
 	if ref, ok := s["$ref"].(string); ok {
 		return d.conforms(d.Components.Schemas[strings.TrimPrefix(ref, "#/components/schemas/")], v, at)
+	}
+	if choices, ok := s["oneOf"].([]any); ok {
+		fits := 0
+		for _, choice := range choices {
+			if d.conforms(choice, v, at) == nil {
+				fits++
+			}
+		}
+		if fits != 1 {
+			return fmt.Errorf("%s: %v fits %d of %d schemas", at, v, fits, len(choices))
+		}
+		return nil
 	}
 	if !typeMatches(s["type"], v) {
 		return fmt.Errorf("%s: %v is not of type %v", at, v, s["type"])
@@ -113,6 +129,10 @@ func (d document) conforms(schema any, v any, at string) error {
 		return fmt.Errorf("%s: %v is not one of %v", at, v, enum)
 	}
 	switch v := v.(type) {
+	case string:
+		if pattern, ok := s["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(v) {
+			return fmt.Errorf("%s: %q is not of the form %s", at, v, pattern)
+		}
 	case []any:
 		for i, item := range v {
 			if err := d.conforms(s["items"], item, fmt.Sprintf("%s[%d]", at, i)); err != nil {
@@ -228,32 +248,5 @@ func TestDocumentDescribesEveryRoute(t *testing.T) {
 	}
 	if len(d.Components.Schemas["Error"].(map[string]any)["required"].([]any)) != 3 {
 		t.Error("an error has no three required fields")
-	}
-}
-
-func TestDocsPageLoadsNothingFromElsewhere(t *testing.T) {
-	h := start(t, nil)
-	r := h.get("/docs")
-	if strings.Contains(r.body, "http:") || strings.Contains(r.body, "https:") || strings.Contains(r.body, "//cdn") ||
-		strings.Contains(r.body, " src=") {
-		t.Error("the page refers to something elsewhere")
-	}
-	policy := r.Header.Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-",
-		"frame-ancestors 'none'"} {
-		if !strings.Contains(policy, want) {
-			t.Errorf("the policy %q has no %q", policy, want)
-		}
-	}
-	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
-		t.Errorf("the policy %q is loose", policy)
-	}
-	for _, sink := range []string{"innerHTML", "document.write", "insertAdjacentHTML", "eval("} {
-		if strings.Contains(r.body, sink) {
-			t.Errorf("the page uses %s", sink)
-		}
-	}
-	if strings.Count(r.body, "<script") != 1 || strings.Count(r.body, "<style") != 1 {
-		t.Error("the policy permits one script and one style")
 	}
 }

@@ -11,11 +11,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
+// profileRoutes serve named configurations.
+type profileRoutes struct{ *edge }
+
 // profileErrors are the errors of reading the profiles of the machine's owner.
 var profileErrors = []cove.Code{cove.NotFound}
 
-// addProfileRoutes are the routes of named configurations.
-func (s *Server) addProfileRoutes() {
+// add adds the routes of named configurations.
+func (s profileRoutes) add() {
 	route(s, huma.Operation{OperationID: "list-profiles", Method: http.MethodGet, Path: "/profiles",
 		Tags:        []string{"profiles"},
 		Summary:     "List the profiles",
@@ -29,7 +32,7 @@ func (s *Server) addProfileRoutes() {
 }
 
 // listProfiles is GET /profiles.
-func (s *Server) listProfiles(ctx context.Context, _ *struct{}) (*answer[api.ProfileList], error) {
+func (s profileRoutes) listProfiles(ctx context.Context, _ *struct{}) (*answer[api.ProfileList], error) {
 	all, err := s.profiles()
 	if err != nil {
 		return nil, err
@@ -46,12 +49,15 @@ type profileInput struct {
 }
 
 // getProfile is GET /profiles/{profile}.
-func (s *Server) getProfile(ctx context.Context, in *profileInput) (*answer[api.Profile], error) {
+func (s profileRoutes) getProfile(ctx context.Context, in *profileInput) (*answer[api.Profile], error) {
 	all, err := s.profiles()
 	if err != nil {
 		return nil, err
 	}
 	p, err := profile.Find(all, in.Profile)
+	if p.Problem != "" {
+		err = nil // it is shown with its problem
+	}
 	return &answer[api.Profile]{shownProfile(p, exchangeOf(ctx).who)}, err
 }
 
@@ -59,29 +65,9 @@ func (s *Server) getProfile(ctx context.Context, in *profileInput) (*answer[api.
 func shownProfile(p api.Profile, who cove.Principal) api.Profile {
 	if !who.IsOwner() {
 		p.Env, p.Mounts, p.Network, p.Instructions = nil, nil, nil, ""
+		if p.Problem != "" {
+			p.Problem = "it is invalid"
+		}
 	}
 	return p
-}
-
-func (s *Server) profiles() ([]api.Profile, error) {
-	if s.Profiles == nil {
-		return nil, nil
-	}
-	return s.Profiles()
-}
-
-// withProfile is a request with the profile that it names, if it names one.
-func withProfile[Q any](s *Server, name string, q Q, with func(api.Profile, Q) (Q, error)) (Q, error) {
-	if name == "" {
-		return q, nil
-	}
-	all, err := s.profiles()
-	if err != nil {
-		return q, err
-	}
-	p, err := profile.Find(all, name)
-	if err != nil {
-		return q, err
-	}
-	return with(p, q)
 }

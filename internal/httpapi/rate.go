@@ -2,13 +2,10 @@ package httpapi
 
 import (
 	"container/list"
-	"math"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/cove-sandbox/cove"
 )
 
 // Rate bounds the requests of each caller. A PerSecond of 0 is no bound.
@@ -63,20 +60,4 @@ func (l *limiter) allow(name string, now time.Time) (bool, time.Duration) {
 	}
 	missing := 1 - b.TokensAt(now)
 	return false, time.Duration(missing / l.rate.PerSecond * float64(time.Second))
-}
-
-// limitRate refuses a caller that asks too often. The owner is not limited.
-func (s *Server) limitRate(ex *exchange) error {
-	if ex.who.IsOwner() || ex.rated {
-		return nil
-	}
-	// A time made of the monotonic clock, so that no jump fills or empties a bucket.
-	now := time.Unix(1, 0).Add(s.Clock.Since(s.base))
-	ok, wait := s.rates.allow(ex.who.String(), now)
-	if ok {
-		return nil
-	}
-	ex.retryAfter = int(math.Ceil(wait.Seconds()))
-	return cove.Errorf(cove.Overloaded, "too many requests: more than %g a second", s.Rate.PerSecond).
-		WithHint("wait %d s", max(1, ex.retryAfter))
 }

@@ -12,25 +12,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// Repositories is the store of repositories; repos.Store is one.
-type Repositories interface {
-	Mirrors(ctx context.Context, who cove.Principal) ([]repos.Mirror, error)
-	// FetchMirror puts a repository into the store, or brings it up to date; partial
-	// leaves out the contents of files. Errors: Conflict where it is there whole.
-	FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool,
-		progress func(workspace.Step)) (repos.Mirror, error)
-	// RemoveMirror removes one. Errors: NotFound, Conflict while a sandbox borrows from it.
-	RemoveMirror(ctx context.Context, who cove.Principal, source string) error
-	// CollectMirror packs one anew. Errors: NotFound.
-	CollectMirror(ctx context.Context, who cove.Principal, source string) error
-}
+// repositoryRoutes serve the store of repositories.
+type repositoryRoutes struct{ *edge }
 
 // repositoryErrors are the errors of routes on repositories in the store.
 var repositoryErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
 
-// addRepositoryRoutes adds the routes of the store of repositories. They are for
+// add adds the routes of the store of repositories. They are for
 // the machine's owner only: a caller must not see what others have fetched.
-func (s *Server) addRepositoryRoutes() {
+func (s repositoryRoutes) add() {
 	route(s, huma.Operation{OperationID: "list-repositories", Method: http.MethodGet, Path: "/repositories",
 		Tags:    []string{"repositories"},
 		Summary: "List the repositories in the store", Description: "For the machine's owner.",
@@ -58,7 +48,7 @@ func (s *Server) addRepositoryRoutes() {
 }
 
 // ownStore refuses who is not the machine's owner.
-func (s *Server) ownStore(ctx context.Context, object string) error {
+func (s repositoryRoutes) ownStore(ctx context.Context, object string) error {
 	return s.ownerOnly(ctx, "repositories", object, "the store of repositories is for the machine's owner")
 }
 
@@ -72,7 +62,7 @@ func storedRepository(m repos.Mirror) api.StoredRepository {
 }
 
 // listRepositories is GET /repositories.
-func (s *Server) listRepositories(ctx context.Context, _ *struct{}) (*answer[api.StoredRepositories], error) {
+func (s repositoryRoutes) listRepositories(ctx context.Context, _ *struct{}) (*answer[api.StoredRepositories], error) {
 	if err := s.ownStore(ctx, ""); err != nil {
 		return nil, err
 	}
@@ -92,7 +82,7 @@ type repositoryInput struct{ Body api.RepositoryName }
 type fetchInput struct{ Body api.FetchRepositoryRequest }
 
 // fetchRepository is POST /repositories.
-func (s *Server) fetchRepository(ctx context.Context, in *fetchInput) (*huma.StreamResponse, error) {
+func (s repositoryRoutes) fetchRepository(ctx context.Context, in *fetchInput) (*huma.StreamResponse, error) {
 	if err := s.ownStore(ctx, in.Body.Source); err != nil {
 		return nil, err
 	}
@@ -110,7 +100,7 @@ type removeInput struct {
 }
 
 // removeRepository is DELETE /repositories.
-func (s *Server) removeRepository(ctx context.Context, in *removeInput) (*struct{}, error) {
+func (s repositoryRoutes) removeRepository(ctx context.Context, in *removeInput) (*struct{}, error) {
 	if err := s.ownStore(ctx, in.Source); err != nil {
 		return nil, err
 	}
@@ -118,7 +108,7 @@ func (s *Server) removeRepository(ctx context.Context, in *removeInput) (*struct
 }
 
 // collectRepository is POST /repositories/collect.
-func (s *Server) collectRepository(ctx context.Context, in *repositoryInput) (*struct{}, error) {
+func (s repositoryRoutes) collectRepository(ctx context.Context, in *repositoryInput) (*struct{}, error) {
 	if err := s.ownStore(ctx, in.Body.Source); err != nil {
 		return nil, err
 	}

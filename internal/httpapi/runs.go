@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -22,24 +21,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// Runs are the runs of agents; run.Runner has them.
-type Runs interface {
-	Begin(ctx context.Context, who cove.Principal, q run.Request) (store.Run, error)
-	Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error,
-		take func(run.Event) error) (store.Run, error)
-	Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (store.RunPage, error)
-	Run(ctx context.Context, who cove.Principal, ref string) (store.Run, error)
-	Interrupt(ctx context.Context, who cove.Principal, ref string, kill bool) error
-	Remove(ctx context.Context, who cove.Principal, ref string) error
-	Export(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
-	Recording(ctx context.Context, who cove.Principal, ref, terminal string, out io.Writer) error
-}
+// runRoutes serve what agents are given to do.
+type runRoutes struct{ *edge }
 
 // runErrors are the errors of routes on runs.
 var runErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
 
-// addRunRoutes are the routes of what agents are given to do.
-func (s *Server) addRunRoutes() {
+// add adds the routes of what agents are given to do.
+func (s runRoutes) add() {
 	route(s, huma.Operation{OperationID: "start-run", Method: http.MethodPost, Path: "/runs", Tags: []string{"agents"},
 		Summary: "Give an agent a task, and follow it",
 		Description: "Server-sent events: progress carries a Progress, before the agent begins; run the Run, once it has; " +
@@ -104,7 +93,7 @@ func (s *Server) addRunRoutes() {
 type startRunInput struct{ Body api.RunRequest }
 
 // startRun is POST /runs.
-func (s *Server) startRun(ctx context.Context, in *startRunInput) (*huma.StreamResponse, error) {
+func (s runRoutes) startRun(ctx context.Context, in *startRunInput) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
 	q, err := s.runRequest(ctx, ex, in.Body)
 	if err != nil {
@@ -114,17 +103,17 @@ func (s *Server) startRun(ctx context.Context, in *startRunInput) (*huma.StreamR
 }
 
 // runRequest turns a wire request into one for the run package.
-func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest) (q run.Request, err error) {
+func (s runRoutes) runRequest(ctx context.Context, ex *exchange, b api.RunRequest) (q run.Request, err error) {
 	q = run.Request{
 		Task: agent.Task{Prompt: b.Prompt, Model: b.Model, Turns: b.MaxTurns, Instructions: b.Instructions,
 			Schema: b.Schema},
 		Agent: b.Agent, Resume: b.Resume, Sandbox: b.Sandbox, Keep: b.Keep, Detach: b.Detach,
 	}
-	if b.Timeout < 0 || b.Timeout > run.MaxTimeout.Seconds() {
+	if b.Timeout < 0 || apispec.Duration(b.Timeout) > run.MaxTimeout {
 		return q, cove.Errorf(cove.InvalidArgument, "timeout: %g seconds are not possible", b.Timeout).
 			WithHint("give at most %g", run.MaxTimeout.Seconds())
 	}
-	q.Timeout = time.Duration(b.Timeout * float64(time.Second))
+	q.Timeout = apispec.Duration(b.Timeout)
 	if b.Sandbox+b.Resume != "" {
 		if b.Directory != "" || b.New != nil || b.Bind {
 			return q, cove.Errorf(cove.InvalidArgument, "directory, bind and new are about a new sandbox").
@@ -136,8 +125,12 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 	if b.New != nil {
 		wanted = *b.New
 	}
+	if wanted.IfExists == api.IfExistsReturn {
+		return q, cove.Errorf(cove.InvalidArgument, "new.if_exists: new is about a sandbox of the run's own").
+			WithHint("name the one that exists in sandbox")
+	}
 	if p := wanted.Profile; p != "" {
-		if q, err = withProfile(s, p, q, ofProfile); err != nil {
+		if q, err = withProfile(s.edge, p, q, ofProfile); err != nil {
 			return q, err
 		}
 	}
@@ -146,6 +139,9 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 	case b.Directory == "" && b.Bind:
 		return q, cove.Errorf(cove.InvalidArgument, "there is no directory to bind").
 			WithHint("give directory, or leave bind out")
+	case len(b.Ignored) > 0 && (b.Directory == "" || b.Bind):
+		return q, cove.Errorf(cove.InvalidArgument, "ignored is about the copy of a directory").
+			WithHint("give directory without bind, or leave ignored out")
 	case b.Directory == "":
 	case wanted.Repository != nil || wanted.Bind != "":
 		return q, cove.Errorf(cove.InvalidArgument, "directory and those of new exclude each other").WithHint("leave one out")
@@ -156,7 +152,7 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 		if err != nil {
 			return q, err
 		}
-		wanted.Repository = &api.RepositoryRequest{Source: dir, Uncommitted: true}
+		wanted.Repository = &api.RepositoryRequest{Source: dir, Uncommitted: true, Ignored: b.Ignored}
 		wanted.WorkDir = cmp.Or(wanted.WorkDir, repos.Below(dir))
 	}
 	shared := q.New.Shared
@@ -173,25 +169,25 @@ func ofProfile(p api.Profile, q run.Request) (run.Request, error) {
 	q.Agent = cmp.Or(q.Agent, p.Agent)
 	q.Task.Model, q.Task.Instructions, q.Task.Turns = cmp.Or(q.Task.Model, p.Model),
 		cmp.Or(q.Task.Instructions, p.Instructions), cmp.Or(q.Task.Turns, p.MaxTurns)
-	q.Timeout = cmp.Or(q.Timeout, time.Duration(p.Timeout*float64(time.Second)))
+	q.Timeout = cmp.Or(q.Timeout, apispec.Duration(p.Timeout))
 	q.Provider, q.Access = p.Provider, p.Access
 	q.New.Shared = p.Shared
 	return q, nil
 }
 
-// ownDirectory is a directory of the machine's owner's, who asks.
-func (s *Server) ownDirectory(ctx context.Context, who cove.Principal, dir string) (string, error) {
+// ownDirectory is a directory of the machine's owner's, who asks, to be copied.
+func (s runRoutes) ownDirectory(ctx context.Context, who cove.Principal, dir string) (string, error) {
 	if !who.IsOwner() {
 		refusal := cove.Errorf(cove.Forbidden, "a directory of the machine is for its owner").
 			WithHint("name a repository instead: new.repository")
 		s.deny(ctx, who, "attach", dir, refusal)
 		return "", refusal
 	}
-	return s.CheckPath(dir, nil)
+	return s.CheckProject(dir)
 }
 
 // beginRun starts a run of an agent, and writes its events.
-func (s *Server) beginRun(ctx context.Context, ex *exchange, q run.Request) {
+func (s runRoutes) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 	events := &eventStream{w: ex.w, clock: s.Clock}
 	defer events.stop()
 	making, cancel := context.WithCancel(ctx)
@@ -221,9 +217,9 @@ func (s *Server) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 }
 
 // endRunEvents ends a stream with an error: a status, if nothing was sent yet.
-func (s *Server) endRunEvents(ex *exchange, events *eventStream, err error) {
+func (s runRoutes) endRunEvents(ex *exchange, events *eventStream, err error) {
 	if !events.begun() {
-		s.writeError(ex, err)
+		writeError(ex, err)
 		return
 	}
 	ex.failure = err
@@ -231,7 +227,7 @@ func (s *Server) endRunEvents(ex *exchange, events *eventStream, err error) {
 }
 
 // runEvents writes the events of a run to its end. The error is why it did not come to that.
-func (s *Server) runEvents(ctx context.Context, ex *exchange, events *eventStream, ref string, after int) error {
+func (s runRoutes) runEvents(ctx context.Context, ex *exchange, events *eventStream, ref string, after int) error {
 	put := func(seq int, name string, v any) error {
 		events.mu.Lock()
 		defer events.mu.Unlock()
@@ -273,29 +269,25 @@ type listRunsInput struct {
 }
 
 // listRuns is GET /runs.
-func (s *Server) listRuns(ctx context.Context, in *listRunsInput) (*answer[api.RunList], error) {
+func (s runRoutes) listRuns(ctx context.Context, in *listRunsInput) (*answer[api.RunList], error) {
 	page, err := s.Runs.Runs(ctx, exchangeOf(ctx).who, store.RunQuery{Agent: in.Agent, Status: store.RunStatus(in.Status),
 		Sandbox: in.Sandbox, Cursor: in.Before, Limit: in.Limit})
 	return &answer[api.RunList]{apispec.Runs(page)}, err
 }
 
-type runInput struct {
-	Run string `path:"run" maxLength:"64" doc:"Its id, or the beginning of it that no other has" example:"ru_0123456789abcdefghjkmnpqrs"`
-}
-
 // getRun is GET /runs/{run}.
-func (s *Server) getRun(ctx context.Context, in *runInput) (*answer[api.Run], error) {
+func (s runRoutes) getRun(ctx context.Context, in *RunPath) (*answer[api.Run], error) {
 	shown, err := s.Runs.Run(ctx, exchangeOf(ctx).who, in.Run)
 	return &answer[api.Run]{apispec.Run(shown)}, err
 }
 
 type followRunInput struct {
-	Run         string `path:"run" maxLength:"64" doc:"Its id, or the beginning of it that no other has" example:"ru_0123456789abcdefghjkmnpqrs"`
+	RunPath
 	LastEventID string `header:"Last-Event-ID" maxLength:"64" doc:"The id of the last event that was seen; what follows it comes"`
 }
 
 // followRun is GET /runs/{run}/events.
-func (s *Server) followRun(ctx context.Context, in *followRunInput) (*huma.StreamResponse, error) {
+func (s runRoutes) followRun(ctx context.Context, in *followRunInput) (*huma.StreamResponse, error) {
 	after := 0
 	if in.LastEventID != "" {
 		n, err := strconv.ParseUint(in.LastEventID, 10, 31)
@@ -314,41 +306,41 @@ func (s *Server) followRun(ctx context.Context, in *followRunInput) (*huma.Strea
 }
 
 type interruptRunInput struct {
-	Run  string `path:"run" maxLength:"64" doc:"Its id, or the beginning of it that no other has" example:"ru_0123456789abcdefghjkmnpqrs"`
+	RunPath
 	Body api.RunInterrupt
 }
 
 // interruptRun is POST /runs/{run}/interrupt.
-func (s *Server) interruptRun(ctx context.Context, in *interruptRunInput) (*struct{}, error) {
+func (s runRoutes) interruptRun(ctx context.Context, in *interruptRunInput) (*struct{}, error) {
 	return nil, s.Runs.Interrupt(ctx, exchangeOf(ctx).who, in.Run, in.Body.Kill)
 }
 
 // removeRun is DELETE /runs/{run}.
-func (s *Server) removeRun(ctx context.Context, in *runInput) (*struct{}, error) {
+func (s runRoutes) removeRun(ctx context.Context, in *RunPath) (*struct{}, error) {
 	return nil, s.Runs.Remove(ctx, exchangeOf(ctx).who, in.Run)
 }
 
 // exportRun is GET /runs/{run}/export.
-func (s *Server) exportRun(ctx context.Context, in *runInput) (*huma.StreamResponse, error) {
-	return s.download(ctx, "application/x-tar", func(who cove.Principal, out io.Writer) error {
+func (s runRoutes) exportRun(ctx context.Context, in *RunPath) (*huma.StreamResponse, error) {
+	return download(ctx, "application/x-tar", func(who cove.Principal, out io.Writer) error {
 		return s.Runs.Export(ctx, who, in.Run, out)
 	})
 }
 
 type recordingInput struct {
-	Run      string `path:"run" maxLength:"64" doc:"Its id, or the beginning of it that no other has" example:"ru_0123456789abcdefghjkmnpqrs"`
+	RunPath
 	Terminal string `path:"terminal" maxLength:"32" doc:"Its id" example:"t1"`
 }
 
 // runRecording is GET /runs/{run}/recordings/{terminal}.
-func (s *Server) runRecording(ctx context.Context, in *recordingInput) (*huma.StreamResponse, error) {
-	return s.download(ctx, "application/x-asciicast", func(who cove.Principal, out io.Writer) error {
+func (s runRoutes) runRecording(ctx context.Context, in *recordingInput) (*huma.StreamResponse, error) {
+	return download(ctx, "application/x-asciicast", func(who cove.Principal, out io.Writer) error {
 		return s.Runs.Recording(ctx, who, in.Run, in.Terminal, out)
 	})
 }
 
 // runResponses documents the stream.
-func (s *Server) runResponses() map[string]*huma.Response {
+func (s runRoutes) runResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
 		schemas.Schema(typeOf[api.Progress](), true, ""), schemas.Schema(typeOf[api.Run](), true, ""),

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
@@ -300,11 +302,7 @@ func TestWhoLeavesARun(t *testing.T) {
 		leave()
 		resp.Body.Close()
 		want := "interrupt " + someRun + " false"
-		for deadline := time.Now().Add(20 * time.Second); len(h.s.places) > 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: it goes on: %q", body, h.runs.notes())
-			}
-		}
+		await.That(t, body+" ends", func() bool { return len(h.s.places) == 0 })
 		if got := slices.Contains(h.runs.notes(), want); got != interrupted {
 			t.Errorf("%s: %q", body, h.runs.notes())
 		}
@@ -363,7 +361,8 @@ func TestAgentAsALanguage(t *testing.T) {
 	h := start(t, nil)
 	const body = `{"language":"claude","code":"mend it","timeout":9}`
 	done := decode[api.Execution](t, h.post("/execute", body), http.StatusOK)
-	if done.ID != someRun || done.Language != "claude" || done.Status != api.StatusCompleted || done.ExitCode != 0 ||
+	if done.ID != string(someAgent) ||
+		done.Language != "claude" || done.Status != api.StatusCompleted || done.ExitCode != 0 ||
 		done.Duration != 2 || done.Stderr != "a warning\n" ||
 		strings.Count(done.Output, "\n") != 2 || !strings.Contains(done.Output, `"type":"result","content":"done"`) {
 		t.Errorf("%+v", done)

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,7 +13,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -131,10 +133,20 @@ func (f *fakeLasting) Destroy(_ context.Context, who cove.Principal, ref string,
 	return err
 }
 
-func (f *fakeLasting) Extend(_ context.Context, who cove.Principal, ref string, change store.NetworkChange,
-	documents []*policy.Document) (int, error) {
-	_, err := f.change(who, "extend by "+strings.Join(change.Allow, ","), ref, cove.StateRunning)
+func (f *fakeLasting) ChangeNetwork(_ context.Context, who cove.Principal, ref string, change store.NetworkChange,
+	reset bool) (int, error) {
+	doing := "extend by " + strings.Join(change.Allow, ",")
+	if reset || change.Mode != "" {
+		doing = fmt.Sprintf("change to %s, reset %v", change.Mode, reset)
+	}
+	_, err := f.change(who, doing, ref, cove.StateRunning)
 	return 2, err
+}
+
+func (f *fakeLasting) NetworkOf(_ context.Context, _ cove.Principal, ref string) (sandbox.View, egress.Network, error) {
+	v, err := f.found(ref, cove.StateRunning)
+	n, nerr := egress.NetworkOf(&cove.Network{Enabled: true, Allow: []string{"a.example"}})
+	return v, n, errors.Join(err, nerr)
 }
 
 func (f *fakeLasting) Certificate(_ context.Context, _ cove.Principal, ref string) ([]byte, error) {

@@ -1,7 +1,7 @@
 // Package httpapi owns Cove's HTTP edge: routes, wire formats, and what stands in front of them: identity, limits, and
 // one answer for every error.
 //
-// A request passes the guards in the order of [Server.guards], each of which may refuse it; then its route's handler,
+// A request passes the guards in the order of [guards], each of which may refuse it; then its route's handler,
 // which turns wire types into those of package sandbox and back. A route is closed unless it says otherwise.
 package httpapi
 
@@ -13,96 +13,14 @@ import (
 	"net"
 	"net/http"
 	"sync"
-
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/clock"
-	"github.com/cove-sandbox/cove/internal/egress/model"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/engine/process"
-	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/store"
 )
-
-// Executor runs executions; execution.Executions is one.
-type Executor interface {
-	// Execute runs r to its end. It calls started once the execution has its id and before anything reaches out, which
-	// may be nil: the result has the output too. The end of ctx ends the execution.
-	Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID),
-		out process.Output) (execution.Result, error)
-	// Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it
-	// has ended or runs in another process.
-	Kill(ctx context.Context, who cove.Principal, id cove.ExecutionID) error
-	// Follow hands out the output of a running execution of the principal's from a position on,
-	// to its end, after calling begun. Errors as Kill's.
-	Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from execution.Position, begun func(),
-		out process.Output) error
-	// ExtendNetwork adds to what a running execution of the principal's may reach. Errors as Kill's.
-	ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID,
-		documents []*policy.Document) (cut int, err error)
-	// Certificate returns that of the authority which a running execution of the principal's
-	// trusts, as PEM. Errors as ExtendNetwork's.
-	Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error)
-	// Models returns what a running execution of the principal's has used of models so far.
-	Models(who cove.Principal, id cove.ExecutionID) []model.ProviderUsage
-	Active() int
-	Queued() int
-	Runtimes(ctx context.Context, image, engine string) ([]execution.Runtime, error)
-	// Health returns "ok", engine.Unused or the fault of each engine.
-	Health(ctx context.Context) map[string]string
-}
-
-// Options is everything a Server needs. Executor, Store, Approvals and CheckPath
-// must be set; of a gateway of its own Clients, Store and Approvals.
-type Options struct {
-	Executor  Executor
-	Sandboxes Sandboxes // nil: there are no routes of long-lived sandboxes
-	Processes Processes // of Sandboxes
-	// Repositories is the store of repositories; nil: there are no routes of it.
-	Repositories Repositories
-	Work         Work // nil: there are no routes that bring work back
-	Runs         Runs // nil: there are no routes of runs of agents
-	// Agents are the coding agents of this machine; nil: there are no routes of them.
-	Agents Agents
-	// Profiles reads the named configurations that there are.
-	Profiles func() ([]api.Profile, error)
-	Clients  Clients
-	Store    store.Vault
-	// Approvals lists and answers the requests that wait.
-	Approvals Approvals
-	// CheckPath judges host paths as hostpath.Check does: with nil roots it applies only what is always refused.
-	CheckPath func(path string, roots []string) (resolved string, err error)
-	// Flush writes to Store what this process has decided and not written yet.
-	Flush func()
-	// Collectors are metrics beside the server's own.
-	Collectors []prometheus.Collector
-	Log        *slog.Logger // nil discards
-	Clock      clock.Clock  // nil is the real one
-	Version    string
-
-	Keys         []Key       // none: only listeners on loopback are served
-	TLS          *tls.Config // nil: plain HTTP on network listeners
-	AllowedHosts []string    // names besides loopback's that a Host header may have on loopback
-	WorkDirRoots []string    // what remote callers may attach; none by default
-	Rate         Rate
-
-	// Zero fields take the default in the comment.
-	MaxRequests    int           // requests in progress: 1024
-	MaxConnections int           // per network listener: 8192
-	MaxBodies      int64         // bytes of request bodies in memory: 256 MiB
-	Heartbeat      time.Duration // of streams: 15 s
-	HeaderTimeout  time.Duration // all headers of a request: 10 s
-	ReadTimeout    time.Duration // a whole request body: 30 s
-	WriteTimeout   time.Duration // one write to a client that does not read: 30 s
-}
 
 const (
 	idleTimeout    = 2 * time.Minute // between two requests on one connection
@@ -111,23 +29,8 @@ const (
 
 // Server serves the API. Make one with New.
 type Server struct {
-	Options
-	mux     *http.ServeMux
-	api     huma.API
-	routes  []string // "METHOD /pattern", in order of registration
-	http    *http.Server
-	guards  []guard
-	keys    keyring
-	rates   *limiter
-	places  chan struct{}
-	bodies  *semaphore.Weighted
-	metrics *metrics
-	inputs  inputs
-	audit   *auditor
-	base    clock.Instant
-	since   time.Time
-	listens addresses
-	closing chan struct{} // closed when streams without an end of their own are to end
+	guards
+	http *http.Server
 }
 
 // New builds a server; it serves nothing until Serve or ServeLocal.
@@ -140,14 +43,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.fill()
-	s := &Server{Options: o, mux: http.NewServeMux(), keys: keys, rates: newLimiter(o.Rate),
-		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies), base: o.Clock.Monotonic(),
-		since: o.Clock.Now(), closing: make(chan struct{})}
-	s.audit = newAuditor()
-	s.metrics = newMetrics(o.Executor)
-	s.metrics.registry.MustRegister(o.Collectors...)
-	s.guards = []guard{s.checkOrigin, s.authenticate, s.limitRate, s.takePlace, s.findRoute, s.limitBody}
-	s.api = humago.New(recorder{s}, s.describe())
+	s := &Server{guards: guards{edge: newEdge(o), keys: keys, rates: newLimiter(o.Rate),
+		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies)}}
 	s.addRoutes()
 	s.http = &http.Server{
 		Handler:           s,
@@ -155,33 +52,48 @@ func New(o Options) (*Server, error) {
 		ReadHeaderTimeout: o.HeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		// OPTIONS * is a request like others: a stranger learns nothing by it.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
 	s.http.RegisterOnShutdown(sync.OnceFunc(func() { close(s.closing) }))
 	return s, nil
 }
 
-func (o *Options) fill() {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+// addRoutes adds everything that this server does.
+func (s *Server) addRoutes() {
+	if s.Clients != nil {
+		gatewayRoutes{s.edge}.add()
+	} else {
+		executionRoutes{s.edge}.add()
+		systemRoutes{s.edge}.add()
+		profileRoutes{s.edge}.add()
+		if s.Sandboxes != nil {
+			sandboxRoutes{s.edge}.add()
+			processRoutes{s.edge}.add()
+			terminalRoutes{s.edge}.add()
+		}
+		if s.Repositories != nil {
+			repositoryRoutes{s.edge}.add()
+		}
+		if s.Work != nil {
+			workRoutes{s.edge}.add()
+		}
+		if s.Runs != nil {
+			runRoutes{s.edge}.add()
+		}
+		if s.Agents != nil {
+			agentRoutes{s.edge}.add()
+		}
+		if s.Credentials != nil {
+			ownerRoutes{s.edge}.add()
+		}
 	}
-	if o.Clock == nil {
-		o.Clock = clock.Real()
-	}
-	setDefault(&o.MaxRequests, 1024)
-	setDefault(&o.MaxConnections, 8192)
-	setDefault(&o.MaxBodies, 256<<20)
-	setDefault(&o.Heartbeat, 15*time.Second)
-	setDefault(&o.HeaderTimeout, 10*time.Second)
-	setDefault(&o.ReadTimeout, 30*time.Second)
-	setDefault(&o.WriteTimeout, 30*time.Second)
-}
-
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
+	auditRoutes{s.edge, new(sync.Mutex)}.add()
+	approvalRoutes{s.edge}.add()
+	decisionRoutes{s.edge}.add()
+	systemRoutes{s.edge}.addMetrics()
+	s.addDocs()
 }
 
 // CheckListener refuses a listener that would serve strangers: without API
@@ -208,10 +120,13 @@ func (s *Server) Serve(ln net.Listener) error {
 		s.Log.Warn("no TLS: API keys and code cross the network in clear", "address", ln.Addr().String())
 	}
 	defer s.listens.add(ln.Addr(), s.TLS != nil)()
-	ln = origin{netutil.LimitListener(ln, s.MaxConnections), network(ln.Addr())}
+	var config *tls.Config
 	if s.TLS != nil {
-		ln = origin{tls.NewListener(ln, s.TLS), network(ln.Addr())}
+		config = s.TLS.Clone()
+		config.NextProtos = []string{"h2", "http/1.1"}
 	}
+	strict := newStrictListener(netutil.LimitListener(ln, s.MaxConnections), config, s.HeaderTimeout)
+	ln = origin{strict, network(ln.Addr())}
 	return s.serve(ln)
 }
 
@@ -238,18 +153,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
+// Requests returns how many requests are in progress, without those for health and those that end something.
+func (s *Server) Requests() int { return len(s.places) }
+
 // Close cuts everything at once.
 func (s *Server) Close() error { return s.http.Close() }
 
 // Routes lists the routes as "METHOD /pattern".
-func (s *Server) Routes() []string { return s.routes }
-
-// recorder is the mux as huma sees it; it remembers what was registered.
-type recorder struct{ s *Server }
-
-func (r recorder) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
-	r.s.routes = append(r.s.routes, pattern)
-	r.s.mux.HandleFunc(pattern, handler)
-}
-
-func (r recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.s.mux.ServeHTTP(w, req) }
+func (s *Server) Routes() []string { return s.mux.patterns }

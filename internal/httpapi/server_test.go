@@ -248,12 +248,26 @@ func TestTLS(t *testing.T) {
 		o.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 			MinVersion: tls.VersionTLS12}
 	})
-	h.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
+	transport := h.client.Transport.(*http.Transport)
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	plain := h.url
 	h.url = "https://" + h.address
 	r := h.get("/health")
 	if r.StatusCode != 200 || r.Header.Get("Strict-Transport-Security") == "" || r.TLS.Version < tls.VersionTLS12 {
 		t.Errorf("status %d, headers %v", r.StatusCode, r.Header)
+	}
+	for _, p := range []struct {
+		offered []string
+		chosen  string
+	}{{[]string{"h2", "http/1.1"}, "h2"}, {[]string{"http/1.1"}, "http/1.1"}, {nil, ""}} {
+		conn, err := tls.Dial("tcp", h.address, &tls.Config{RootCAs: pool, NextProtos: p.offered})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.ConnectionState().NegotiatedProtocol; got != p.chosen {
+			t.Errorf("of %q it chooses %q", p.offered, got)
+		}
+		conn.Close()
 	}
 	if r := h.post("/execute", snippet, "Origin", h.url); r.StatusCode != 200 {
 		t.Errorf("its own origin: status %d", r.StatusCode)

@@ -3,8 +3,11 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/cove-sandbox/cove/internal/clock"
 )
@@ -70,6 +73,24 @@ func (e *eventStream) stop() {
 	}
 }
 
+// put writes one event, and reports whether the client still listens.
+func (e *eventStream) put(id, name string, v any) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.event(id, name, v)
+	e.soon()
+	return e.err == nil
+}
+
+// last writes the last event of a stream.
+func (e *eventStream) last(name string, v any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.event("0", name, v)
+	e.send()
+	e.ended = true
+}
+
 // event writes one event; e.mu is held.
 func (e *eventStream) event(id, name string, v any) {
 	data, err := json.Marshal(v)
@@ -118,4 +139,36 @@ func (e *eventStream) send() {
 		e.err = http.NewResponseController(e.w).Flush()
 	}
 	e.flushed = e.clock.Monotonic()
+}
+
+// eventResponses documents a stream of events.
+func eventResponses(headers map[string]*huma.Param, id string, data *huma.Schema,
+	events ...any) map[string]*huma.Response {
+	return map[string]*huma.Response{"200": {
+		Description: "A stream of server-sent events",
+		Headers:     headers,
+		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeArray,
+			Items: &huma.Schema{
+				Type: huma.TypeObject, Required: []string{"id", "event", "data"},
+				Properties: map[string]*huma.Schema{
+					"id":    {Type: huma.TypeString, Description: id},
+					"event": {Type: huma.TypeString, Enum: events},
+					"data":  data,
+				}}}}},
+	}}
+}
+
+// lineEnds makes line feeds of the line ends of server-sent events.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// textEvent writes an event whose data is a text: a line of data for each of its lines, which clients join with line
+// feeds. No text ends the event, since every line end begins another line of data. e.mu is held.
+func (e *eventStream) textEvent(id, name string, text []byte) {
+	var b strings.Builder
+	b.WriteString("id: " + id + "\nevent: " + name + "\n")
+	for line := range strings.SplitSeq(lineEnds.Replace(strings.ToValidUTF8(string(text), "\uFFFD")), "\n") {
+		b.WriteString("data: " + line + "\n")
+	}
+	b.WriteString("\n")
+	e.write([]byte(b.String()))
 }

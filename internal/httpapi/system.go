@@ -2,16 +2,40 @@ package httpapi
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"os"
-	"slices"
-	"sync"
+	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/store"
 )
+
+// systemRoutes serve the state of the server.
+type systemRoutes struct{ *edge }
+
+// add adds the routes of the state of a server that runs sandboxes.
+func (s systemRoutes) add() {
+	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes",
+		Tags:    []string{"server"},
+		Summary: "List the languages and whether they can be run",
+	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)
+
+	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"},
+		Security: []map[string][]string{{}},
+		Summary:  "Whether the server can run anything",
+		Description: "An engine in use is tried, at most once in 10 seconds: a sandbox is made and torn down; of docker " +
+			"its daemon is asked. The database is read. Each has 2 seconds. Callers without a key learn the status only. " +
+			"503 when no engine works, or the database does not.",
+		Responses: map[string]*huma.Response{"503": {Description: "It is not ready", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[api.Health]())}}}},
+	}, nil, s.health)
+}
 
 type runtimesInput struct {
 	Image  string `query:"image" maxLength:"1024" doc:"Look into this root filesystem instead of the host's"`
@@ -19,7 +43,7 @@ type runtimesInput struct {
 }
 
 // runtimes is GET /runtimes.
-func (s *Server) runtimes(ctx context.Context, in *runtimesInput) (*answer[api.RuntimeList], error) {
+func (s systemRoutes) runtimes(ctx context.Context, in *runtimesInput) (*answer[api.RuntimeList], error) {
 	image, err := s.image(ctx, exchangeOf(ctx).who, in.Image)
 	if err != nil {
 		return nil, err
@@ -41,49 +65,60 @@ type healthOutput struct {
 	Body   api.Health
 }
 
+// healthTimeout is how long GET /health waits for the database.
+const healthTimeout = 2 * time.Second
+
 // health is GET /health.
-func (s *Server) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+func (s systemRoutes) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	engines := s.Executor.Health(ctx)
-	out := &healthOutput{Status: http.StatusServiceUnavailable, Body: api.Health{Status: "degraded"}}
-	for _, state := range engines {
-		if state == "ok" || state == engine.Unused {
-			out.Status, out.Body.Status = http.StatusOK, "ok"
-		}
+	out := &healthOutput{Status: http.StatusOK, Body: api.Health{Status: "ok"}}
+	if !usable(engines) {
+		out.Status, out.Body.Status = http.StatusServiceUnavailable, "degraded"
+	}
+	records := "ok"
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	if _, err := s.Store.For(cove.System("")).List(ctx, store.Query{Limit: 1}); err != nil {
+		records, out.Status, out.Body.Status = err.Error(), http.StatusServiceUnavailable, "degraded"
 	}
 	// How busy the server is and what it is made of is not for strangers.
 	if exchangeOf(ctx).known {
-		out.Body.Version, out.Body.Engines = s.Version, engines
+		out.Body.Version, out.Body.Engines, out.Body.Store = s.Version, engines, records
 		out.Body.Active, out.Body.Queued = s.Executor.Active(), s.Executor.Queued()
 		out.Body.PID, out.Body.Since, out.Body.Listens = os.Getpid(), &s.since, s.listens.all()
+		out.Body.Background = s.Background
+		if exchangeOf(ctx).who.IsOwner() && s.Credentials != nil {
+			reads, err := s.Credentials.Reads()
+			if err != nil {
+				s.Log.Warn("the credentials of this machine cannot be read", "error", err)
+			}
+			out.Body.Reads = reads
+		}
 	}
 	return out, nil
 }
 
-// addresses holds the addresses of the network listeners that are served now.
-type addresses struct {
-	mu   sync.Mutex
-	open []string // guarded by mu
-}
-
-func (a *addresses) add(l net.Addr, secure bool) (remove func()) {
-	address := "http://" + l.String()
-	if secure {
-		address = "https://" + l.String()
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.open = append(a.open, address)
-	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if i := slices.Index(a.open, address); i >= 0 {
-			a.open = slices.Delete(a.open, i, i+1)
+// usable reports whether an engine works, or none has been tried yet. It is pure.
+func usable(engines map[string]string) bool {
+	tried := false
+	for _, state := range engines {
+		if state == "ok" {
+			return true
 		}
+		tried = tried || state != engine.Unused
 	}
+	return !tried
 }
 
-func (a *addresses) all() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clone(a.open)
+// addMetrics adds GET /metrics.
+func (s systemRoutes) addMetrics() {
+	handler := promhttp.HandlerFor(s.metrics.registry,
+		promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 4})
+	op := s.document(huma.Operation{OperationID: "metrics", Method: http.MethodGet, Path: "/metrics",
+		Tags: []string{"server"}, Summary: "Metrics in Prometheus's text format",
+		Description: "For callers with a key, or with server.metrics: open in the configuration for all."}, "text/plain")
+	s.api.Adapter().Handle(op, func(ctx huma.Context) {
+		ex := exchangeOf(ctx.Context())
+		handler.ServeHTTP(ex.w, ex.r)
+	})
 }

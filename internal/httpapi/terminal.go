@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,41 @@ import (
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
+// terminalRoutes serve terminals of detached sandboxes.
+type terminalRoutes struct{ *edge }
+
+// add adds the routes of terminals.
+func (s terminalRoutes) add() {
+	route(s, huma.Operation{OperationID: "attach-terminal", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/terminal",
+		Tags:    []string{"sandboxes"},
+		Summary: "Look at a terminal, and type",
+		Description: "A WebSocket. Binary messages are what the terminal shows, and what is typed; text messages are a " +
+			"TerminalMessage each. It begins with the screen as it is. " +
+			"The program goes on when the connection ends; who connects again, with the id that the message attached has " +
+			"told, sees the screen again. What of the program's output could harm a terminal does not come.",
+		Responses: s.terminalResponses(),
+	}, append([]cove.Code{cove.Unsupported}, processErrors...), s.attachTerminal)
+
+	route(s, huma.Operation{OperationID: "list-terminals", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/terminals",
+		Tags:    []string{"sandboxes"},
+		Summary: "List the terminals of a sandbox that runs, the oldest first",
+	}, sandboxErrors, s.listTerminals)
+
+	route(s, huma.Operation{OperationID: "get-terminal-text", Method: http.MethodGet,
+		Path: "/sandboxes/{sandbox}/terminals/{terminal}/text", Tags: []string{"sandboxes"},
+		Summary:     "Get what a terminal shows and has shown, as plain text",
+		Description: "The terminal - is the oldest that runs, else the newest that has ended.",
+		Responses: map[string]*huma.Response{"200": {Description: "The text",
+			Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}},
+	}, sandboxErrors, s.terminalText)
+
+	route(s, huma.Operation{OperationID: "kill-terminal", Method: http.MethodDelete,
+		Path: "/sandboxes/{sandbox}/terminals/{terminal}", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
+		Summary:     "End the program of a terminal",
+		Description: "It is told that its terminal has gone, and after a second killed.",
+	}, sandboxErrors, s.killTerminal)
+}
+
 const (
 	// maxTyped is the longest message with keyboard input, in bytes.
 	maxTyped = 64 << 10
@@ -28,7 +64,7 @@ const (
 )
 
 type attachInput struct {
-	Sandbox   string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	SandboxPath
 	ID        string   `query:"id" maxLength:"32" doc:"Of a terminal; the oldest that runs when absent, or where there is none a new one" example:"t1"`
 	New       bool     `query:"new" doc:"A new terminal"`
 	Args      []string `query:"arg,explode" doc:"Program and arguments of a new terminal; the sandbox's shell when absent"`
@@ -41,8 +77,40 @@ type attachInput struct {
 	History   bool     `query:"history" doc:"Begin with what has left the screen"`
 }
 
+type terminalPath struct {
+	SandboxPath
+	Terminal string `path:"terminal" maxLength:"32" doc:"Its id" example:"t1"`
+}
+
+// listTerminals is GET /sandboxes/{sandbox}/terminals.
+func (s terminalRoutes) listTerminals(ctx context.Context, in *SandboxPath) (*answer[api.TerminalList], error) {
+	all, err := s.Processes.Terminals(ctx, exchangeOf(ctx).who, in.Sandbox)
+	return &answer[api.TerminalList]{api.TerminalList{Terminals: terminalsOf(all)}}, err
+}
+
+// terminalText is GET /sandboxes/{sandbox}/terminals/{terminal}/text.
+func (s terminalRoutes) terminalText(ctx context.Context, in *terminalPath) (*huma.StreamResponse, error) {
+	id := in.Terminal
+	if id == "-" {
+		id = ""
+	}
+	text, err := s.Processes.TerminalText(ctx, exchangeOf(ctx).who, in.Sandbox, id)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		c.SetHeader("Content-Type", "text/plain; charset=utf-8")
+		io.WriteString(c.BodyWriter(), text)
+	}}, nil
+}
+
+// killTerminal is DELETE /sandboxes/{sandbox}/terminals/{terminal}.
+func (s terminalRoutes) killTerminal(ctx context.Context, in *terminalPath) (*struct{}, error) {
+	return nil, s.Processes.KillTerminal(ctx, exchangeOf(ctx).who, in.Sandbox, in.Terminal)
+}
+
 // attachTerminal is GET /sandboxes/{sandbox}/terminal.
-func (s *Server) attachTerminal(ctx context.Context, in *attachInput) (*huma.StreamResponse, error) {
+func (s terminalRoutes) attachTerminal(ctx context.Context, in *attachInput) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
 	if !strings.EqualFold(ex.r.Header.Get("Upgrade"), "websocket") {
 		return nil, cove.Errorf(cove.InvalidArgument, "a terminal is a WebSocket").
@@ -75,7 +143,7 @@ type terminalSocket struct {
 }
 
 // serveTerminal is a terminal from the upgrade to its end.
-func (s *Server) serveTerminal(ctx context.Context, ex *exchange, v *terminals.Viewer) {
+func (s terminalRoutes) serveTerminal(ctx context.Context, ex *exchange, v *terminals.Viewer) {
 	defer v.Close()
 	conn, err := websocket.Accept(ex.w, ex.r, nil) // it looks at the origin once more
 	if err != nil {
@@ -92,7 +160,7 @@ func (s *Server) serveTerminal(ctx context.Context, ex *exchange, v *terminals.V
 		defer cancel()
 		t.read(ctx)
 	})
-	beside.Go(func() { t.ping(ctx, s) })
+	beside.Go(func() { t.ping(ctx, s.edge) })
 	err = t.send(ctx, api.TerminalMessage{Type: api.TerminalAttached, Terminal: v.ID()})
 	if err == nil {
 		err = t.show(ctx, s.closing)
@@ -139,7 +207,7 @@ func (t *terminalSocket) hear(p []byte) error {
 }
 
 // ping shows both sides, and everything between, that the other is there.
-func (t *terminalSocket) ping(ctx context.Context, s *Server) {
+func (t *terminalSocket) ping(ctx context.Context, s *edge) {
 	for {
 		select {
 		case <-s.Clock.After(s.Heartbeat):
@@ -227,7 +295,7 @@ func (t *terminalSocket) write(ctx context.Context, kind websocket.MessageType, 
 }
 
 // terminalResponses documents the upgrade.
-func (s *Server) terminalResponses() map[string]*huma.Response {
+func (s terminalRoutes) terminalResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	return map[string]*huma.Response{"101": {Description: "The connection is a WebSocket; its text messages are these",
 		Content: map[string]*huma.MediaType{

@@ -16,28 +16,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/work"
 )
 
-// Work gives access on the host to the changes made in detached sandboxes. Each call imports them anew, first.
-type Work interface {
-	Import(ctx context.Context, who cove.Principal, ref string) (work.Imported, error)
-	Diff(ctx context.Context, who cove.Principal, ref string, w repos.Work, style repos.DiffStyle, out io.Writer) error
-	Log(ctx context.Context, who cove.Principal, ref string, w repos.Work, short bool, out io.Writer) error
-	Changes(ctx context.Context, who cove.Principal, ref string, w repos.Work,
-		style repos.ChangeStyle) ([]repos.Change, error)
-	Commits(ctx context.Context, who cove.Principal, ref string, w repos.Work) ([]repos.Commit, error)
-	// Apply changes a directory of the host that may be written to.
-	Apply(ctx context.Context, who cove.Principal, ref string, w repos.Work, dir string,
-		style repos.ApplyStyle) (repos.Applied, error)
-	// Push pushes what is committed.
-	Push(ctx context.Context, who cove.Principal, ref string, q work.Push) (work.Pushed, error)
-	// Pull opens a pull request for what was pushed.
-	Pull(ctx context.Context, who cove.Principal, ref string, q forge.Pull) (forge.Opened, error)
-}
+// workRoutes bring the work of sandboxes back.
+type workRoutes struct{ *edge }
 
 // workErrors are the errors of routes that look at a sandbox's work.
 var workErrors = append([]cove.Code{cove.TooLarge, cove.Unsupported, cove.RuntimeMissing}, sandboxErrors...)
 
-// addWorkRoutes are the routes that bring work back from sandboxes.
-func (s *Server) addWorkRoutes() {
+// add adds the routes that bring work back from sandboxes.
+func (s workRoutes) add() {
 	route(s, huma.Operation{OperationID: "import-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/import",
 		Tags:        []string{"work"},
 		Summary:     "Take over what a sandbox has done in its repository",
@@ -98,7 +84,7 @@ func textResponses() map[string]*huma.Response {
 }
 
 // importWork is POST /sandboxes/{sandbox}/import.
-func (s *Server) importWork(ctx context.Context, in *sandboxInput) (*answer[api.ImportedWork], error) {
+func (s workRoutes) importWork(ctx context.Context, in *SandboxPath) (*answer[api.ImportedWork], error) {
 	who := exchangeOf(ctx).who
 	w, err := s.Work.Import(ctx, who, in.Sandbox)
 	done := api.ImportedWork{Refs: make([]api.WorkRef, len(w.Refs)), Base: w.Base, Branch: w.Branch, Remote: w.Remote}
@@ -112,53 +98,54 @@ func (s *Server) importWork(ctx context.Context, in *sandboxInput) (*answer[api.
 }
 
 type diffInput struct {
-	Sandbox string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Stat    bool     `query:"stat" doc:"Which files, and how many lines"`
-	Names   bool     `query:"names" doc:"Which files"`
-	Path    []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
+	SandboxPath
+	Stat   bool     `query:"stat" doc:"Which files, and how many lines"`
+	Names  bool     `query:"names" doc:"Which files"`
+	Binary bool     `query:"binary" doc:"With the contents of binary files, so that git can apply the patch"`
+	Path   []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
 }
 
 // diffWork is GET /sandboxes/{sandbox}/diff.
-func (s *Server) diffWork(ctx context.Context, in *diffInput) (*huma.StreamResponse, error) {
+func (s workRoutes) diffWork(ctx context.Context, in *diffInput) (*huma.StreamResponse, error) {
 	return s.text(ctx, func(who cove.Principal, out io.Writer) error {
 		return s.Work.Diff(ctx, who, in.Sandbox, repos.Work{Paths: in.Path},
-			repos.DiffStyle{Stat: in.Stat, Names: in.Names}, out)
+			repos.DiffStyle{Stat: in.Stat, Names: in.Names, Binary: in.Binary}, out)
 	})
 }
 
 type logInput struct {
-	Sandbox string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Short   bool     `query:"short" doc:"One line for each commit"`
-	Path    []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
+	SandboxPath
+	Short bool     `query:"short" doc:"One line for each commit"`
+	Path  []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
 }
 
 // logWork is GET /sandboxes/{sandbox}/log.
-func (s *Server) logWork(ctx context.Context, in *logInput) (*huma.StreamResponse, error) {
+func (s workRoutes) logWork(ctx context.Context, in *logInput) (*huma.StreamResponse, error) {
 	return s.text(ctx, func(who cove.Principal, out io.Writer) error {
 		return s.Work.Log(ctx, who, in.Sandbox, repos.Work{Ref: "HEAD", Paths: in.Path}, in.Short, out)
 	})
 }
 
 type changesInput struct {
-	Sandbox string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Patch   bool     `query:"patch" doc:"With the patch of each file"`
-	Path    []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
+	SandboxPath
+	Patch bool     `query:"patch" doc:"With the patch of each file"`
+	Path  []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
 }
 
 // listChanges is GET /sandboxes/{sandbox}/changes.
-func (s *Server) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
+func (s workRoutes) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
 	changes, err := s.Work.Changes(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Path},
 		repos.ChangeStyle{Renames: true, Patches: in.Patch})
 	return &answer[api.WorkChanges]{api.WorkChanges{Changes: apispec.Changes(work.Describe(changes))}}, err
 }
 
 type commitsInput struct {
-	Sandbox string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Path    []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
+	SandboxPath
+	Path []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
 }
 
 // listCommits is GET /sandboxes/{sandbox}/commits.
-func (s *Server) listCommits(ctx context.Context, in *commitsInput) (*answer[api.WorkCommits], error) {
+func (s workRoutes) listCommits(ctx context.Context, in *commitsInput) (*answer[api.WorkCommits], error) {
 	commits, err := s.Work.Commits(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Ref: "HEAD", Paths: in.Path})
 	done := api.WorkCommits{Commits: []api.WorkCommit{}}
 	for _, c := range commits {
@@ -169,66 +156,27 @@ func (s *Server) listCommits(ctx context.Context, in *commitsInput) (*answer[api
 }
 
 // text answers with text that write writes.
-func (s *Server) text(ctx context.Context, write func(cove.Principal, io.Writer) error) (*huma.StreamResponse, error) {
-	return s.download(ctx, "text/plain; charset=utf-8", write)
-}
-
-// download answers with what write writes. What fails before that is answered
-// with a status; what fails later breaks the answer off.
-func (s *Server) download(ctx context.Context, kind string,
+func (s workRoutes) text(ctx context.Context,
 	write func(cove.Principal, io.Writer) error) (*huma.StreamResponse, error) {
-	ex := exchangeOf(ctx)
-	return &huma.StreamResponse{Body: func(huma.Context) {
-		out := &documentWriter{w: ex.w, kind: kind}
-		err := write(ex.who, out)
-		switch {
-		case err != nil && !out.begun:
-			s.writeError(ex, err)
-		case err != nil:
-			ex.failure = err
-			panic(http.ErrAbortHandler)
-		default:
-			out.begin()
-		}
-	}}, nil
-}
-
-// documentWriter begins an answer when there is something to write.
-type documentWriter struct {
-	w     *response
-	kind  string
-	begun bool
-}
-
-func (d *documentWriter) begin() {
-	if !d.begun {
-		d.begun = true
-		d.w.Header().Set("Content-Type", d.kind)
-		d.w.WriteHeader(http.StatusOK)
-	}
-}
-
-func (d *documentWriter) Write(p []byte) (int, error) {
-	d.begin()
-	return d.w.Write(p)
+	return download(ctx, "text/plain; charset=utf-8", write)
 }
 
 // mayBringBack refuses who is not the machine's owner.
-func (s *Server) mayBringBack(ctx context.Context, action, ref string) error {
+func (s workRoutes) mayBringBack(ctx context.Context, action, ref string) error {
 	return s.ownerOnly(ctx, action, ref, "what leaves a sandbox through the machine is for its owner")
 }
 
 type applyInput struct {
-	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Body    api.ApplyRequest
+	SandboxPath
+	Body api.ApplyRequest
 }
 
 // applyWork is POST /sandboxes/{sandbox}/apply.
-func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.AppliedWork], error) {
+func (s workRoutes) applyWork(ctx context.Context, in *applyInput) (*answer[api.AppliedWork], error) {
 	if err := s.mayBringBack(ctx, "apply", in.Sandbox); err != nil {
 		return nil, err
 	}
-	dir, err := s.CheckPath(in.Body.Directory, nil)
+	dir, err := s.CheckProject(in.Body.Directory)
 	if err != nil {
 		return nil, err
 	}
@@ -255,17 +203,17 @@ func appliedWork(done repos.Applied) api.AppliedWork {
 }
 
 type pushInput struct {
-	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Body    api.PushRequest
+	SandboxPath
+	Body api.PushRequest
 }
 
 type pullInput struct {
-	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
-	Body    api.PullRequest
+	SandboxPath
+	Body api.PullRequest
 }
 
 // openPull is POST /sandboxes/{sandbox}/pull.
-func (s *Server) openPull(ctx context.Context, in *pullInput) (*answer[api.OpenedPull], error) {
+func (s workRoutes) openPull(ctx context.Context, in *pullInput) (*answer[api.OpenedPull], error) {
 	if err := s.mayBringBack(ctx, "pull-request", in.Sandbox); err != nil {
 		return nil, err
 	}
@@ -276,7 +224,7 @@ func (s *Server) openPull(ctx context.Context, in *pullInput) (*answer[api.Opene
 }
 
 // pushWork is POST /sandboxes/{sandbox}/push.
-func (s *Server) pushWork(ctx context.Context, in *pushInput) (*answer[api.PushedWork], error) {
+func (s workRoutes) pushWork(ctx context.Context, in *pushInput) (*answer[api.PushedWork], error) {
 	if err := s.mayBringBack(ctx, "push", in.Sandbox); err != nil {
 		return nil, err
 	}

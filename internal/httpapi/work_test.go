@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -171,8 +172,12 @@ func TestWorkIsText(t *testing.T) {
 	if r := h.do(h.client, "GET", "/sandboxes/nobody/diff", ""); r.StatusCode != 404 {
 		t.Errorf("%d %q", r.StatusCode, r.body)
 	}
-	if want := `diff ["a" "b c"] {Stat:true Names:false Color:false}`; h.work.called[0] != want {
+	if want := `diff ["a" "b c"] {Stat:true Names:false Binary:false Color:false}`; h.work.called[0] != want {
 		t.Errorf("%q, want %q", h.work.called[0], want)
+	}
+	h.do(h.client, "GET", "/sandboxes/x/diff?binary=true", "")
+	if want := `diff [] {Stat:false Names:false Binary:true Color:false}`; !slices.Contains(h.work.called, want) {
+		t.Errorf("%q, want %q", h.work.called, want)
 	}
 	resp, err := h.client.Get(h.url + "/sandboxes/broken/diff")
 	if err != nil {

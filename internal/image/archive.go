@@ -3,8 +3,6 @@ package image
 import (
 	"archive/tar"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -13,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
@@ -27,38 +26,23 @@ type files interface {
 
 // openTar opens the archive of a root filesystem as a content. It reads the digest first, so that a known archive is
 // not unpacked, and checks it again while unpacking.
-func (s *Store) openTar(ctx context.Context, file string, report *reporter) (*content, io.Closer, error) {
+func openTar(ctx context.Context, file string) (*content, io.Closer, error) {
 	f, err := openRegular(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	h := sha256.New()
-	size, err := io.Copy(h, contextReader{ctx, f})
+	sum, size, err := v1.SHA256(withContext(ctx, f))
 	if err != nil {
 		f.Close()
 		return nil, nil, storage(err, "read the archive")
 	}
-	digest := "sha256:" + hex.EncodeToString(h.Sum(nil))
-	c := &content{digest: digest, plain: true, layers: []layer{{
-		digest: digest, size: size, kind: unpack.Archive,
-		open: func(context.Context) (io.ReadCloser, error) {
-			return io.NopCloser(io.NewSectionReader(f, 0, size)), nil
-		},
-	}}}
-	return c, f, nil
-}
-
-// contextReader ends a long read with its context.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, cove.Errorf(cove.Canceled, "reading was canceled: %w", err)
+	digest := sum.String()
+	open := func(context.Context) (io.ReadCloser, error) {
+		return io.NopCloser(io.NewSectionReader(f, 0, size)), nil
 	}
-	return c.r.Read(p)
+	c := &content{digest: digest, plain: true,
+		layers: []layer{{digest: digest, size: size, kind: unpack.Archive, open: open}}}
+	return c, f, nil
 }
 
 // archived is a tar archive whose files are read in place.
@@ -79,8 +63,7 @@ const (
 	maxArchiveName  = 4096   // bytes; tar itself allows a mebibyte
 )
 
-// openArchive indexes an archive. A compressed one is first unpacked into the store's temporary directory, because
-// random access needs plain bytes.
+// openArchive indexes an archive, after unpacking a compressed one: random access needs plain bytes.
 func (s *Store) openArchive(ctx context.Context, file string) (*archived, error) {
 	f, err := openRegular(file)
 	if err != nil {
@@ -129,8 +112,7 @@ func (a *archived) Close() error {
 	return a.f.Close()
 }
 
-// index records the position of each file. tar.Reader reads single blocks, so the file's offset after a header is the
-// content's position.
+// index records each file's position: tar.Reader reads single blocks, so it is the offset after the header.
 func (a *archived) index(ctx context.Context) error {
 	if _, err := a.f.Seek(0, io.SeekStart); err != nil {
 		return storage(err, "read the archive")
@@ -197,20 +179,10 @@ func (a *archived) open(name string) (io.ReadCloser, int64, error) {
 }
 
 // laidOut is a directory; it opens nothing outside, whatever the symlinks.
-type laidOut struct{ root *os.Root }
+type laidOut struct{ *os.Root }
 
-func openDirectory(dir string) (*laidOut, error) {
-	root, err := openRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &laidOut{root}, nil
-}
-
-func (l *laidOut) Close() error { return l.root.Close() }
-
-func (l *laidOut) open(name string) (io.ReadCloser, int64, error) {
-	f, err := l.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|unix.O_NONBLOCK, 0)
+func (l laidOut) open(name string) (io.ReadCloser, int64, error) {
+	f, err := l.OpenFile(filepath.FromSlash(name), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -241,14 +213,11 @@ func readSmall(from files, name string, limit int64) ([]byte, error) {
 
 // detectArchive determines an archive's kind by its first names.
 func detectArchive(f *os.File) (kind, error) {
-	pr, pw := io.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		pw.CloseWithError(unpack.Decompress(context.Background(), pw, f, unpack.DefaultLimits()))
-	}()
-	defer func() { pr.Close(); <-done }()
-	tr := tar.NewReader(pr)
+	plain := written(func(w io.Writer) error {
+		return unpack.Decompress(context.Background(), w, f, unpack.DefaultLimits())
+	})
+	defer plain.Close()
+	tr := tar.NewReader(plain)
 	found := fromTar
 	for range maxArchiveFiles {
 		h, err := tr.Next()

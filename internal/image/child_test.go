@@ -12,7 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"golang.org/x/sys/unix"
 
@@ -108,12 +109,7 @@ func TestKilled(t *testing.T) {
 
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.That(t, "the store does what it is asked", ok)
 }
 
 // TestFullDisk fills a small file system at every stage.

@@ -81,11 +81,15 @@ func readManifest(ctx context.Context, from blobs, d v1.Descriptor) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(raw)
-	if got := "sha256:" + hex.EncodeToString(sum[:]); got != d.Digest.String() {
-		return nil, mismatch("manifest", d.Digest.String(), got)
+	if got := hashOf(raw); got != d.Digest {
+		return nil, mismatch("manifest", d.Digest.String(), got.String())
 	}
 	return raw, nil
+}
+
+func hashOf(raw []byte) v1.Hash {
+	sum := sha256.Sum256(raw)
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
 }
 
 func isIndex(mediaType types.MediaType, raw []byte) bool {
@@ -173,8 +177,7 @@ func (c *content) setConfig(raw []byte, p v1.Platform, layers int) error {
 	if err := json.Unmarshal(raw, &c.config); err != nil {
 		return cove.Errorf(cove.InvalidArgument, "the image's configuration is not readable: %w", err)
 	}
-	sum := sha256.Sum256(raw)
-	c.digest = "sha256:" + hex.EncodeToString(sum[:])
+	c.digest = hashOf(raw).String()
 	if layers > maxLayers {
 		return cove.Errorf(cove.TooLarge, "%d layers: at most %d are allowed", layers, maxLayers)
 	}
@@ -182,7 +185,7 @@ func (c *content) setConfig(raw []byte, p v1.Platform, layers int) error {
 		return cove.Errorf(cove.InvalidArgument, "not an image that can run: %d layers, but its configuration names %d",
 			layers, n)
 	}
-	have := v1.Platform{OS: c.config.OS, Architecture: c.config.Architecture, Variant: c.config.Variant}
+	have := c.platform()
 	if have.OS == "" && have.Architecture == "" {
 		return nil // made by hand, without a platform
 	}
@@ -191,6 +194,11 @@ func (c *content) setConfig(raw []byte, p v1.Platform, layers int) error {
 		return wrongPlatform(p, have.String())
 	}
 	return nil
+}
+
+// platform is the configuration's; empty when it states none.
+func (c *content) platform() v1.Platform {
+	return v1.Platform{OS: c.config.OS, Architecture: c.config.Architecture, Variant: c.config.Variant}
 }
 
 func (c *content) setLayers(from blobs, descs []v1.Descriptor, limits unpack.Limits) error {
@@ -229,8 +237,8 @@ func parsePlatform(s string) (v1.Platform, error) {
 	}
 	p, err := v1.ParsePlatform(s)
 	if err != nil || p.OS != "linux" || p.Architecture == "" {
-		return v1.Platform{}, cove.Errorf(cove.InvalidArgument, "%.80q is not a platform",
-			s).WithHint("write linux/amd64 or linux/arm64")
+		return v1.Platform{}, cove.Errorf(cove.InvalidArgument, "%.80q is not a platform", s).
+			WithHint("write linux/amd64 or linux/arm64")
 	}
 	return *p, nil
 }
@@ -285,4 +293,42 @@ func mismatch(what, want, got string) error {
 	return cove.Errorf(cove.Corrupt, "the %s does not match its digest (want %s, got %s); it was refused",
 		what, want, got).
 		WithHint("the source is damaged or was tampered with: do not trust it")
+}
+
+// readerFunc is an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// withContext ends a long read with its context.
+func withContext(ctx context.Context, r io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, cove.Errorf(cove.Canceled, "reading was canceled: %w", err)
+		}
+		return r.Read(p)
+	})
+}
+
+// written returns what write writes, beside the caller.
+func written(write func(io.Writer) error) io.ReadCloser {
+	pr, pw := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pw.CloseWithError(write(pw))
+	}()
+	return &pipe{pr, done}
+}
+
+// pipe waits, when closed, for its writer.
+type pipe struct {
+	*io.PipeReader
+	done <-chan struct{}
+}
+
+func (p *pipe) Close() error {
+	err := p.PipeReader.Close()
+	<-p.done
+	return err
 }

@@ -29,6 +29,9 @@ type guard struct {
 	plain    *http.Transport // http
 }
 
+// parallel bounds concurrent downloads of layers.
+const parallel = 3
+
 func newGuard(registry string, insecure bool) *guard {
 	g := &guard{host: hostOf(registry), insecure: insecure, proxies: map[string]bool{}}
 	for _, scheme := range []string{"https", "http"} {
@@ -119,8 +122,7 @@ func reached(a netip.Addr) netip.Addr {
 
 func never(a netip.Addr) bool {
 	return !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() ||
-		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) ||
-		a == awsMetadata6 || a == alibabaMetadata
+		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || a == awsMetadata6 || a == alibabaMetadata
 }
 
 var (

@@ -8,19 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/cove-sandbox/cove"
 )
-
-// ImportOptions configure Import.
-type ImportOptions struct {
-	Progress Progress // may be nil
-	Platform string   // of an OCI layout with several: "linux/arm64"; empty is this machine's
-}
 
 // Import adds an image to the store from a file or directory: oci:PATH[:tag], docker-archive:PATH[:tag], tar:PATH,
 // dir:PATH, or a path without a scheme, whose kind is detected. as is the image's name, and may be empty. Names stated
@@ -76,67 +69,11 @@ func (s *Store) parseSource(source string) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	switch t.kind {
-	case fromDir, fromTar, fromLayout, fromDocker:
+	if t.kind.onDisk() {
 		return t, nil
 	}
 	return target{}, cove.Errorf(cove.InvalidArgument, "%.200q is nothing to import", source).
 		WithHint("give an absolute path, or dir:PATH, tar:PATH, oci:PATH, docker-archive:PATH")
-}
-
-// located is an archive or layout on disk.
-type located struct {
-	kind kind
-	path string // resolved and checked
-	tag  string
-	dir  bool
-}
-
-// key returns the file's key in the index.
-func (f located) key() string {
-	if f.tag != "" {
-		return string(f.kind) + ":" + f.path + ":" + f.tag
-	}
-	return string(f.kind) + ":" + f.path
-}
-
-// stamped returns the path of the file that changes whenever the image does.
-func (f located) stamped() string {
-	if f.dir {
-		return filepath.Join(f.path, "index.json")
-	}
-	return f.path
-}
-
-// locate finds the file of a target. Paths may contain colons, so the longest existing part is the path and the rest
-// the tag.
-func (s *Store) locate(t target) (located, error) {
-	f := located{kind: t.kind, path: t.path}
-	if t.kind != fromTar {
-		f.path, f.tag = splitTag(t.path)
-	}
-	real, err := s.userPath(f.path)
-	if err != nil {
-		return located{}, err
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return located{}, storage(err, "look at "+f.path)
-	}
-	f.path, f.dir = real, info.IsDir()
-	if !info.Mode().IsRegular() && (!f.dir || t.kind != fromLayout) {
-		return located{}, cove.Errorf(cove.InvalidArgument, "%s is not a file", t)
-	}
-	return f, nil
-}
-
-func splitTag(path string) (string, string) {
-	for at := len(path); at > 0; at = strings.LastIndexByte(path[:at], ':') {
-		if _, err := os.Lstat(path[:at]); err == nil {
-			return path[:at], strings.TrimPrefix(path[at:], ":")
-		}
-	}
-	return path, ""
 }
 
 // importFile adds an archive or layout to the store and records its stamp, so that the next Resolve need not read it.
@@ -154,16 +91,14 @@ func (s *Store) importFile(ctx context.Context, f located, tag string, o ImportO
 		return "", about(f.key(), err)
 	}
 	defer closer.Close()
-	source := f.key()
-	digest, err := s.add(ctx, c, source, newReporter(o.Progress), func(i *index) {
+	digest, err := s.add(ctx, c, f.key(), oneAtATime(o.Progress), func(i *index) {
 		if tag != "" {
 			i.Names[tag] = named{Digest: c.digest}
-		}
-		if tag == "" {
+		} else {
 			i.remember(f, c.digest, before, begun)
 		}
 	})
-	return digest, about(source, err)
+	return digest, about(f.key(), err)
 }
 
 // remember records a file's image, unless the file was changed while it was read.
@@ -181,56 +116,40 @@ func (i *index) remember(f located, digest string, before stamp, begun time.Time
 	i.Files[f.key()] = filed{Digest: digest, Path: f.stamped(), Stamp: after}
 }
 
-// about adds the source to an error.
-func about(source string, err error) error {
-	var known *cove.Error
-	if err == nil || !errors.As(err, &known) {
-		return err
-	}
-	e := *known
-	e.Message = source + ": " + e.Message
-	return &e
-}
-
 // openFile reads the part of a source that identifies its image.
 func (s *Store) openFile(ctx context.Context, f located, o ImportOptions) (*content, io.Closer, error) {
 	p, err := parsePlatform(o.Platform)
 	if err != nil {
 		return nil, nil, err
 	}
-	switch f.kind {
-	case fromTar:
-		return s.openTar(ctx, f.path, newReporter(o.Progress))
-	case fromDocker:
-		files, err := s.openArchive(ctx, f.path)
-		if err != nil {
-			return nil, nil, err
-		}
-		c, err := loadDockerArchive(files, f.tag, p)
-		return closing(c, files, err)
+	if f.kind == fromTar {
+		return openTar(ctx, f.path)
 	}
-	var files files
-	if f.dir {
-		files, err = openDirectory(f.path)
-	} else {
-		files, err = s.openArchive(ctx, f.path)
-	}
+	from, err := s.openFiles(ctx, f)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := loadLayout(ctx, files, f.tag, p, s.limits)
-	return closing(c, files, err)
-}
-
-func closing(c *content, closer io.Closer, err error) (*content, io.Closer, error) {
+	var c *content
+	if f.kind == fromDocker {
+		c, err = loadDockerArchive(from, f.tag, p)
+	} else {
+		c, err = loadLayout(ctx, from, f.tag, p, s.limits)
+	}
 	if err != nil {
-		closer.Close()
+		from.Close()
 		return nil, nil, storage(err, "read the image")
 	}
-	return c, closer, nil
+	return c, from, nil
 }
 
-// detect determines the kind of a path.
+func (s *Store) openFiles(ctx context.Context, f located) (files, error) {
+	if !f.dir {
+		return s.openArchive(ctx, f.path)
+	}
+	root, err := openRoot(f.path)
+	return laidOut{root}, err
+}
+
 func detect(path string) (kind, error) {
 	info, err := os.Stat(path)
 	if err != nil {

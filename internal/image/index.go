@@ -10,34 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 )
-
-// index is the content of index.json.
-type index struct {
-	Version int `json:"version"`
-	// Names maps a canonical reference to its image.
-	Names map[string]named `json:"names,omitempty"`
-	// Files maps keys such as "tar:/path" to the file's stamp and image at its last reading.
-	Files map[string]filed `json:"files,omitempty"`
-}
-
-type named struct {
-	Digest string `json:"digest"`
-	// Implied marks a digest reference from a pull by tag: it finds the image, but does not keep it.
-	Implied bool `json:"implied,omitempty"`
-}
-
-type filed struct {
-	Digest string `json:"digest"`
-	Path   string `json:"path"` // the file that changes when the image does
-	Stamp  stamp  `json:"stamp"`
-}
 
 const indexVersion = 1
 
@@ -91,42 +69,9 @@ func (s *Store) update(ctx context.Context, change func(*index) error) error {
 	return storage(atomicfile.Write(s.indexPath(), append(data, '\n'), 0o600), "write the image index")
 }
 
-// sweepIndex removes half-written indexes of a crash.
-func (s *Store) sweepIndex() error {
-	left, err := filepath.Glob(filepath.Join(s.dir, ".index.json.*"))
-	if err != nil || len(left) == 0 {
-		return err
-	}
-	lock, err := tryLock(filepath.Join(s.dir, "index.lock"), unix.LOCK_EX)
-	if err == errHeld {
-		return nil // another process is writing one
-	}
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	for _, path := range left {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
-}
-
 // keeps reports whether a name or an unchanged file keeps an image.
-func (i *index) keeps(digest string) bool {
-	for _, n := range i.Names {
-		if n.Digest == digest && !n.Implied {
-			return true
-		}
-	}
-	for _, f := range i.Files {
-		if f.Digest == digest {
-			return true
-		}
-	}
-	return false
-}
+func (i *index) keeps(digest string) bool { return len(i.namesOf(digest)) > 0 }
 
-// drop removes every name of an image.
 func (i *index) drop(digest string) {
 	maps.DeleteFunc(i.Names, func(_ string, n named) bool { return n.Digest == digest })
 	maps.DeleteFunc(i.Files, func(_ string, f filed) bool { return f.Digest == digest })
@@ -149,15 +94,6 @@ func (i *index) namesOf(digest string) []string {
 	return names
 }
 
-// stamp identifies the version of a file.
-type stamp struct {
-	Dev   uint64 `json:"dev"`
-	Inode uint64 `json:"inode"`
-	Size  int64  `json:"size"`
-	MTime int64  `json:"mtime"` // nanoseconds
-	CTime int64  `json:"ctime"` // unlike MTime, the file's owner cannot set it back
-}
-
 func stampOf(path string) (stamp, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -166,16 +102,34 @@ func stampOf(path string) (stamp, error) {
 	return stamp{Dev: st.Dev, Inode: st.Ino, Size: st.Size, MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano()}, nil
 }
 
-// dropStale removes files that changed or disappeared.
-func (i *index) dropStale() {
-	maps.DeleteFunc(i.Files, func(_ string, f filed) bool {
-		now, err := stampOf(f.Path)
-		return err != nil || now != f.Stamp
-	})
+// image returns an image's record; fs.ErrNotExist when it is missing, for which every call looks.
+func (s *Store) image(digest string) (*Image, error) {
+	dir := s.imageDir(digest)
+	if _, err := os.Lstat(filepath.Join(dir, rootfsName)); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	img := s.known[digest]
+	s.mu.Unlock()
+	if img != nil {
+		return img, nil
+	}
+	data, err := os.ReadFile(filepath.Join(dir, recordName))
+	if err != nil {
+		return nil, err
+	}
+	img = &Image{}
+	if err := json.Unmarshal(data, img); err != nil || img.Digest != digest {
+		return nil, cove.Errorf(cove.Corrupt, "the record of image %s cannot be read", short(digest)).
+			WithHint("remove it with \"cove image remove %s\" and pull or import it again", digest)
+	}
+	s.mu.Lock()
+	s.known[digest] = img
+	s.mu.Unlock()
+	return img, nil
 }
 
-// validDigest accepts "sha256:" and 64 lower-case hex digits, which are also a safe file name.
-func validDigest(s string) bool {
-	hex, ok := strings.CutPrefix(s, "sha256:")
-	return ok && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""
+func (i Image) named(idx *index) Image {
+	i.Names = idx.namesOf(i.Digest)
+	return i
 }

@@ -1,21 +1,32 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
+// ImportOptions configure Import.
+type ImportOptions struct {
+	Progress Progress // may be nil
+	Platform string   // of an OCI layout with several: "linux/arm64"; empty is this machine's
+}
+
 // add adds a content to the store, unless it exists, and then runs tag while the image cannot be removed.
-func (s *Store) add(ctx context.Context, c *content, source string, report *reporter,
+func (s *Store) add(ctx context.Context, c *content, source string, report Progress,
 	tag func(*index)) (string, error) {
 	unpackIt := func() error {
 		t, err := s.newTemp()
@@ -33,15 +44,8 @@ func (s *Store) add(ctx context.Context, c *content, source string, report *repo
 	return c.digest, s.withImage(ctx, c.digest, unpackIt, tagIt)
 }
 
-// discard removes a temporary directory that was not published. A failure is left to the sweeper.
-func (s *Store) discard(t *temp) {
-	if err := t.discard(); err != nil {
-		s.log.Warn("temporary directory of the image store not removed", "dir", t.dir, "err", err)
-	}
-}
-
 // fill unpacks a content into a temporary directory, with its record.
-func (s *Store) fill(ctx context.Context, dir string, c *content, source string, report *reporter) (*Image, error) {
+func (s *Store) fill(ctx context.Context, dir string, c *content, source string, report Progress) (*Image, error) {
 	rootfs := filepath.Join(dir, rootfsName)
 	if err := os.Mkdir(rootfs, 0o700); err != nil {
 		return nil, storage(err, "make a root filesystem")
@@ -70,22 +74,14 @@ func (s *Store) fill(ctx context.Context, dir string, c *content, source string,
 			return nil, err
 		}
 	}
-	img := &Image{
-		Digest: c.digest, Source: source, Platform: c.platform(), Created: c.config.Created.UTC(),
-		Added: time.Now().UTC().Truncate(time.Second),
-		Size:  stats.Bytes, Files: stats.Files, Skipped: stats.Skipped,
-		Config: Config{Env: environment(c.config.Config.Env), WorkingDir: c.config.Config.WorkingDir,
-			User:       c.config.Config.User,
-			Entrypoint: c.config.Config.Entrypoint, Cmd: c.config.Config.Cmd},
-	}
-	return img, nil
-}
-
-func (c *content) platform() string {
-	if c.config.OS == "" {
-		return hostPlatform().String()
-	}
-	return strings.TrimSuffix(c.config.OS+"/"+c.config.Architecture+"/"+c.config.Variant, "/")
+	config := c.config.Config
+	return &Image{
+		Digest: c.digest, Source: source, Created: c.config.Created.UTC(), Added: time.Now().UTC().Truncate(time.Second),
+		Platform: cmp.Or(c.platform().String(), hostPlatform().String()),
+		Size:     stats.Bytes, Files: stats.Files, Skipped: stats.Skipped,
+		Config: Config{Env: environment(config.Env), WorkingDir: config.WorkingDir, User: config.User,
+			Entrypoint: config.Entrypoint, Cmd: config.Cmd},
+	}, nil
 }
 
 // environment drops malformed variables.
@@ -99,14 +95,14 @@ func environment(env []string) []string {
 	return kept
 }
 
-func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content, report *reporter) (unpack.Stats, error) {
+func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content, report Progress) (unpack.Stats, error) {
 	tree, err := unpack.New(rootfs, s.limits)
 	if err != nil {
 		return unpack.Stats{}, err
 	}
 	defer tree.Close()
 	for i := range c.layers {
-		report.send(c.unpacking(i)) // announces all layers at the beginning
+		report(c.unpacking(i)) // announces all layers at the beginning
 	}
 	for i := range c.layers {
 		if err := applyLayer(ctx, tree, c, i, report); err != nil {
@@ -124,7 +120,7 @@ func (c *content) unpacking(i int) Event {
 
 // applyLayer applies one layer and checks both of its digests. The remains of a failure are in a temporary directory,
 // and are removed with it.
-func applyLayer(ctx context.Context, tree *unpack.Tree, c *content, i int, report *reporter) error {
+func applyLayer(ctx context.Context, tree *unpack.Tree, c *content, i int, report Progress) error {
 	l := &c.layers[i]
 	rc, err := l.open(ctx)
 	if err != nil {
@@ -140,8 +136,7 @@ func applyLayer(ctx context.Context, tree *unpack.Tree, c *content, i int, repor
 	if err != nil && cove.ErrorCode(err) != cove.InvalidArgument {
 		return err
 	}
-	// A decompressor may stop before the end of its input. The rest is read so that the digest of a malformed layer is
-	// checked too.
+	// A decompressor may stop early. The rest is read so that the digest of a malformed layer is checked too.
 	if _, e := io.Copy(io.Discard, r); e != nil && (err == nil || cove.ErrorCode(e) == cove.Corrupt) {
 		return e
 	}
@@ -163,8 +158,7 @@ func (l *layer) name() string {
 	return l.diffID
 }
 
-// publish writes the record, syncs everything, and renames the directory to its place. The caller must hold the
-// digest's exclusive lock.
+// publish writes the record, syncs all, and renames the directory. The caller must hold the digest's exclusive lock.
 func (s *Store) publish(t *temp, img *Image) error {
 	data, err := json.MarshalIndent(img, "", "\t")
 	if err != nil {
@@ -196,4 +190,34 @@ func looksLikeRoot(root *os.Root) error {
 		return e.WithHint("it is an OCI layout: write oci:PATH")
 	}
 	return e.WithHint("give the directory or archive whose top has bin, etc, lib and usr")
+}
+
+// withImage runs then while an image exists and cannot be removed, after making it if it is missing.
+func (s *Store) withImage(ctx context.Context, digest string, make, then func() error) error {
+	if err := s.ensure(); err != nil {
+		return err
+	}
+	lock, err := lockFile(ctx, s.digestLock(digest), unix.LOCK_SH) // shared: the image may be in use
+	if err != nil {
+		return err
+	}
+	_, err = s.image(digest)
+	if err == nil {
+		err = then()
+	}
+	lock.Close()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if lock, err = lockFile(ctx, s.digestLock(digest), unix.LOCK_EX); err != nil {
+		return err
+	}
+	defer lock.Close()
+	if _, err = s.image(digest); errors.Is(err, fs.ErrNotExist) { // no other process has made it meanwhile
+		err = make()
+	}
+	if err != nil {
+		return err
+	}
+	return then()
 }

@@ -2,10 +2,7 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
 
@@ -31,15 +28,15 @@ func loadLayout(ctx context.Context, from files, tag string, p v1.Platform, limi
 	if err != nil {
 		return nil, err
 	}
+	blobs := layoutBlobs{files: from}
 	if top == nil { // one image for several platforms, listed directly
-		sum := sha256.Sum256(raw)
-		return load(ctx, layoutBlobs{from, raw}, v1.Descriptor{MediaType: types.OCIImageIndex, Size: int64(len(raw)),
-			Digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}}, p, limits)
+		blobs.index = raw
+		top = &v1.Descriptor{MediaType: types.OCIImageIndex, Size: int64(len(raw)), Digest: hashOf(raw)}
 	}
 	if err := validDescriptor(*top); err != nil {
 		return nil, err
 	}
-	return load(ctx, layoutBlobs{files: from}, *top, p, limits)
+	return load(ctx, blobs, *top, p, limits)
 }
 
 const (
@@ -86,11 +83,8 @@ type layoutBlobs struct {
 }
 
 func (l layoutBlobs) manifest(_ context.Context, d v1.Descriptor) ([]byte, error) {
-	if l.index != nil && d.MediaType == types.OCIImageIndex {
-		sum := sha256.Sum256(l.index)
-		if d.Digest.Hex == hex.EncodeToString(sum[:]) {
-			return l.index, nil
-		}
+	if l.index != nil && d.MediaType == types.OCIImageIndex && d.Digest == hashOf(l.index) {
+		return l.index, nil
 	}
 	return readSmall(l.files, "blobs/sha256/"+d.Digest.Hex, maxManifest)
 }
@@ -171,5 +165,5 @@ func pick(images []saved, tag string) (saved, error) {
 			}
 		}
 	}
-	return saved{}, cove.Errorf(cove.NotFound, "no image is tagged %s in it", fmt.Sprintf("%.200q", tag))
+	return saved{}, cove.Errorf(cove.NotFound, "no image is tagged %.200q in it", tag)
 }

@@ -26,48 +26,28 @@ type Event struct {
 // Progress receives events. One goroutine at a time calls it, often, so it should return quickly.
 type Progress func(Event)
 
-// reporter serialises calls of a Progress. A nil reporter is silent.
-type reporter struct {
-	mu   sync.Mutex
-	call Progress
-}
-
-func newReporter(p Progress) *reporter {
+// oneAtATime serialises calls of a Progress, which may be nil.
+func oneAtATime(p Progress) Progress {
 	if p == nil {
-		return nil
+		return func(Event) {}
 	}
-	return &reporter{call: p}
+	var mu sync.Mutex
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		p(e)
+	}
 }
 
-func (r *reporter) send(e Event) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.call(e)
-}
-
-// reader reports the bytes read through it.
-func (r *reporter) reader(from io.Reader, e Event) io.Reader {
-	if r == nil {
-		return from
-	}
-	r.send(e)
-	return &reported{from: from, to: r, event: e}
-}
-
-type reported struct {
-	from  io.Reader
-	to    *reporter
-	event Event
-}
-
-func (r *reported) Read(p []byte) (int, error) {
-	n, err := r.from.Read(p)
-	if n > 0 {
-		r.event.Done += int64(n)
-		r.to.send(r.event)
-	}
-	return n, err
+// reader reports e at once, and the bytes read through it.
+func (p Progress) reader(from io.Reader, e Event) io.Reader {
+	p(e)
+	return readerFunc(func(buf []byte) (int, error) {
+		n, err := from.Read(buf)
+		if n > 0 {
+			e.Done += int64(n)
+			p(e)
+		}
+		return n, err
+	})
 }

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
@@ -28,18 +29,6 @@ type PullOptions struct {
 	// Insecure allows plain HTTP to a registry that is not on loopback.
 	Insecure bool
 }
-
-// patience bounds the time of a registry; tests use shorter values.
-type patience struct {
-	attempts int           // for each request and each layer
-	pause    time.Duration // after the first failure; tripled after each further one
-	stall    time.Duration // without a byte of a layer
-}
-
-var defaultPatience = patience{attempts: 3, pause: time.Second, stall: time.Minute}
-
-// parallel bounds concurrent downloads of layers.
-const parallel = 3
 
 // Pull downloads an image from its registry into the store and gives it the requested name. It checks manifests,
 // configuration and layers against their digests before unpacking. If the name exists already, Pull asks the registry
@@ -69,11 +58,11 @@ func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (Image, err
 		return Image{}, err
 	}
 	defer r.close()
-	c, err := r.find(ctx, p)
+	c, err := r.find(ctx, p, s.limits)
 	if err != nil {
 		return Image{}, about(t.String(), explain(ctx, t.name, err))
 	}
-	report := newReporter(o.Progress)
+	report := oneAtATime(o.Progress)
 	c.begin = func(ctx context.Context, dir string) func() { return r.download(ctx, dir, c, report) }
 	digest, err := s.add(ctx, c, t.String(), report, func(i *index) { i.name(t, c) })
 	if err != nil {
@@ -95,11 +84,10 @@ func (i *index) name(t target, c *content) {
 
 // upstream is the source of one pulled image.
 type upstream struct {
-	repo     name.Repository
 	ref      name.Reference
 	puller   *remote.Puller
+	top      *remote.Descriptor // of ref, once it was found
 	patience patience
-	limits   unpack.Limits
 	close    func()
 }
 
@@ -120,30 +108,22 @@ func (s *Store) connect(ctx context.Context, t target, o PullOptions) (*upstream
 	if err != nil {
 		return nil, cove.Errorf(cove.Internal, "reach the registry: %w", err)
 	}
-	return &upstream{repo: ref.Context(), ref: ref, puller: puller, patience: s.patience, limits: s.limits,
-		close: g.closeIdle}, nil
+	return &upstream{ref: ref, puller: puller, patience: s.patience, close: g.closeIdle}, nil
 }
 
 // find requests the manifest and follows it to the image.
-func (r *upstream) find(ctx context.Context, p v1.Platform) (*content, error) {
-	top, err := r.puller.Get(ctx, r.ref)
-	if err != nil {
+func (r *upstream) find(ctx context.Context, p v1.Platform, limits unpack.Limits) (c *content, err error) {
+	if r.top, err = r.puller.Get(ctx, r.ref); err != nil {
 		return nil, err
 	}
-	return load(ctx, registryBlobs{r, top}, top.Descriptor, p, r.limits)
+	return load(ctx, r, r.top.Descriptor, p, limits)
 }
 
-// registryBlobs reads from a registry.
-type registryBlobs struct {
-	*upstream
-	top *remote.Descriptor
-}
-
-func (b registryBlobs) manifest(ctx context.Context, d v1.Descriptor) ([]byte, error) {
-	if d.Digest == b.top.Digest {
-		return b.top.Manifest, nil
+func (r *upstream) manifest(ctx context.Context, d v1.Descriptor) ([]byte, error) {
+	if d.Digest == r.top.Digest {
+		return r.top.Manifest, nil
 	}
-	got, err := b.puller.Get(ctx, b.repo.Digest(d.Digest.String()))
+	got, err := r.puller.Get(ctx, r.ref.Context().Digest(d.Digest.String()))
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +131,8 @@ func (b registryBlobs) manifest(ctx context.Context, d v1.Descriptor) ([]byte, e
 }
 
 // blob ignores addresses of layers in a manifest: the user named one registry.
-func (b registryBlobs) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
-	l, err := b.puller.Layer(ctx, b.repo.Digest(d.Digest.String()))
+func (r *upstream) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	l, err := r.puller.Layer(ctx, r.ref.Context().Digest(d.Digest.String()))
 	if err != nil {
 		return nil, err
 	}
@@ -161,61 +141,53 @@ func (b registryBlobs) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser
 
 // download fetches a content's layers into a directory, a few at a time, and makes each layer's open wait for its file.
 // The returned function waits for all downloads to end.
-func (r *upstream) download(ctx context.Context, dir string, c *content, report *reporter) func() {
-	var all sync.WaitGroup
-	slots := make(chan struct{}, parallel)
-	fromDigest := map[string]func(context.Context) (io.ReadCloser, error){}
-	uses := map[string]int{}
-	for _, l := range c.layers {
-		uses[l.digest]++
-	}
-	// One goroutine starts them in the order of use.
-	var starts []func()
+func (r *upstream) download(ctx context.Context, dir string, c *content, report Progress) func() {
+	var inOrder []*download
+	byDigest := map[string]*download{}
 	for i := range c.layers {
 		l := &c.layers[i]
-		if open, ok := fromDigest[l.digest]; ok {
-			l.open = open // the same layer twice, as empty ones often are
-			continue
+		d := byDigest[l.digest]
+		if d == nil {
+			d = &download{layer: *l, file: filepath.Join(dir, strings.TrimPrefix(l.digest, "sha256:")),
+				ready: make(chan struct{}),
+				event: Event{Stage: Download, Layer: i, Layers: len(c.layers), Digest: l.digest, Total: l.size}}
+			report(d.event) // announces all layers at the beginning
+			byDigest[l.digest] = d
+			inOrder = append(inOrder, d)
+		} else {
+			d.keep = true // the same layer twice, as empty ones often are
 		}
-		d := &download{layer: *l, file: filepath.Join(dir, strings.TrimPrefix(l.digest, "sha256:")),
-			ready: make(chan struct{}),
-			event: Event{Stage: Download, Layer: i, Layers: len(c.layers), Digest: l.digest, Total: l.size}}
-		report.send(d.event) // announces all layers at the beginning
-		keep := uses[l.digest] > 1
-		l.open = func(ctx context.Context) (io.ReadCloser, error) { return d.open(ctx, keep) }
-		fromDigest[l.digest] = l.open
-		starts = append(starts, func() { d.run(ctx, r, report); <-slots })
+		l.open = d.open
 	}
+	var all sync.WaitGroup
 	all.Go(func() {
-		for _, start := range starts {
-			select {
-			case slots <- struct{}{}:
-				all.Go(start)
-			case <-ctx.Done():
-				return
-			}
+		var few errgroup.Group
+		few.SetLimit(parallel)
+		for _, d := range inOrder {
+			few.Go(func() error { d.run(ctx, r, report); return nil })
 		}
+		few.Wait()
 	})
 	return all.Wait
 }
 
-// download is the download of one layer into a file.
 type download struct {
 	layer layer
 	file  string
+	keep  bool // for another layer of the same digest
 	event Event
 	ready chan struct{} // closed when err is set or the file is complete
 	err   error
 }
 
-func (d *download) run(ctx context.Context, r *upstream, report *reporter) {
+func (d *download) run(ctx context.Context, r *upstream, report Progress) {
 	defer close(d.ready)
 	if err := d.retry(ctx, r.patience, report); err != nil {
 		d.err = explain(ctx, r.ref, err)
 	}
 }
 
-func (d *download) retry(ctx context.Context, p patience, report *reporter) error {
+func (d *download) retry(ctx context.Context, p patience, report Progress) error {
 	pause := p.pause
 	for attempt := 1; ; attempt++ {
 		err := d.once(ctx, p, report)
@@ -236,12 +208,12 @@ func worthRetrying(err error) bool {
 	if answer, ok := errors.AsType[*transport.Error](err); ok {
 		return answer.Temporary()
 	}
-	var known *cove.Error
-	return !errors.As(err, &known)
+	_, known := errors.AsType[*cove.Error](err)
+	return !known
 }
 
 // once tries to download the whole layer, and checks it before it is read.
-func (d *download) once(ctx context.Context, p patience, report *reporter) error {
+func (d *download) once(ctx context.Context, p patience, report Progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := time.AfterFunc(p.stall, func() {
@@ -258,7 +230,13 @@ func (d *download) once(ctx context.Context, p patience, report *reporter) error
 		return storage(err, "store a layer")
 	}
 	defer f.Close()
-	body := report.reader(&alive{rc, stalled, p.stall}, d.event)
+	body := report.reader(readerFunc(func(buf []byte) (int, error) {
+		n, err := rc.Read(buf)
+		if n > 0 {
+			stalled.Reset(p.stall)
+		}
+		return n, err
+	}), d.event)
 	_, err = io.CopyBuffer(struct{ io.Writer }{f}, verify(body, "layer", d.layer.digest, d.layer.size),
 		make([]byte, 256<<10))
 	if _, ok := errors.AsType[*os.PathError](err); ok {
@@ -269,31 +247,14 @@ func (d *download) once(ctx context.Context, p patience, report *reporter) error
 
 // cause returns the cause of a context's end in preference to its effect on a connection.
 func cause(ctx context.Context, err error) error {
-	var known *cove.Error
-	if err != nil && errors.As(context.Cause(ctx), &known) {
+	if known, ok := errors.AsType[*cove.Error](context.Cause(ctx)); ok && err != nil {
 		return known
 	}
 	return err
 }
 
-// alive extends the deadline with every byte.
-type alive struct {
-	r     io.Reader
-	timer *time.Timer
-	stall time.Duration
-}
-
-func (a *alive) Read(p []byte) (int, error) {
-	n, err := a.r.Read(p)
-	if n > 0 {
-		a.timer.Reset(a.stall)
-	}
-	return n, err
-}
-
-// open waits for the file, and unlinks it unless keep is set, so that its space is freed as soon as the layer is
-// unpacked.
-func (d *download) open(ctx context.Context, keep bool) (io.ReadCloser, error) {
+// open waits for the file, and unlinks it unless it is to be kept: unpacking the layer then frees its space.
+func (d *download) open(ctx context.Context) (io.ReadCloser, error) {
 	select {
 	case <-d.ready:
 	case <-ctx.Done():
@@ -306,7 +267,7 @@ func (d *download) open(ctx context.Context, keep bool) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, storage(err, "read a layer")
 	}
-	if !keep {
+	if !d.keep {
 		_ = os.Remove(d.file) // otherwise removed with its directory
 	}
 	return f, nil
@@ -325,8 +286,8 @@ func explain(ctx context.Context, ref name.Reference, err error) error {
 		return mismatch("manifest", ref.Identifier(), "another")
 	}
 	host := ref.Context().RegistryStr()
-	var answer *transport.Error
-	if !errors.As(err, &answer) {
+	answer, ok := errors.AsType[*transport.Error](err)
+	if !ok {
 		return cove.Errorf(cove.Unavailable, "the registry %s cannot be reached: %w", host, err).
 			WithHint("check the name, the network and HTTPS_PROXY; a registry that speaks plain HTTP needs --insecure")
 	}

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -12,7 +13,6 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// kind is the kind of an image string.
 type kind string
 
 const (
@@ -25,7 +25,6 @@ const (
 	fromDigest kind = "digest"    // sha256:…, of an image in the store
 )
 
-// target is a parsed image string.
 type target struct {
 	kind kind
 	path string         // directory and archives: absolute, clean; oci and docker-archive may end in ":tag"
@@ -33,9 +32,12 @@ type target struct {
 	name name.Reference // reference
 }
 
+func (k kind) onDisk() bool {
+	return k == fromDir || k == fromTar || k == fromLayout || k == fromDocker
+}
+
 const maxReference = 4096 // a path may be that long
 
-// parse parses a user's image string.
 func parse(s string) (target, error) {
 	if len(s) > maxReference || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return target{}, cove.Errorf(cove.InvalidArgument, "%.80q is not an image: too long, or with control characters", s)
@@ -44,32 +46,21 @@ func parse(s string) (target, error) {
 		return target{kind: fromHost}, nil
 	}
 	scheme, rest, found := strings.Cut(s, ":")
-	if found {
-		switch k := kind(scheme); k {
-		case fromDir, fromTar, fromLayout, fromDocker:
-			return parsePath(k, rest)
-		case "sha256":
-			return parseDigest(s)
+	switch {
+	case found && kind(scheme).onDisk():
+		if !filepath.IsAbs(rest) {
+			return target{}, cove.Errorf(cove.InvalidArgument, "%s:%s: the path must be absolute", scheme, rest).
+				WithHint("write %s:/path/to/it", scheme)
 		}
+		return target{kind: kind(scheme), path: filepath.Clean(rest)}, nil
+	case found && scheme == "sha256":
+		if len(rest) < 12 || len(rest) > 64 || strings.Trim(rest, "0123456789abcdef") != "" {
+			return target{}, cove.Errorf(cove.InvalidArgument,
+				"%.80q is not a digest: sha256: and 12 to 64 hexadecimal digits", s)
+		}
+		return target{kind: fromDigest, ref: s}, nil
 	}
 	return parseReference(s)
-}
-
-func parsePath(k kind, path string) (target, error) {
-	if !filepath.IsAbs(path) {
-		return target{}, cove.Errorf(cove.InvalidArgument, "%s:%s: the path must be absolute", k, path).
-			WithHint("write %s:/path/to/it", k)
-	}
-	return target{kind: k, path: filepath.Clean(path)}, nil
-}
-
-func parseDigest(s string) (target, error) {
-	hex := strings.TrimPrefix(s, "sha256:")
-	if len(hex) < 12 || len(hex) > 64 || strings.Trim(hex, "0123456789abcdef") != "" {
-		return target{}, cove.Errorf(cove.InvalidArgument, "%.80q is not a digest: sha256: and 12 to 64 hexadecimal digits",
-			s)
-	}
-	return target{kind: fromDigest, ref: s}, nil
 }
 
 var (
@@ -80,8 +71,7 @@ var (
 		`^[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 )
 
-// parseReference accepts the grammar of the distribution spec, which is narrower than the library's: no option, no
-// path, no odd host.
+// parseReference accepts the distribution spec's grammar, narrower than the library's: no option, path or odd host.
 func parseReference(s string) (target, error) {
 	bad := func(why string) error {
 		return cove.Errorf(cove.InvalidArgument, "%.200q is not an image reference: %s", s, why).
@@ -135,11 +125,8 @@ func validHost(hostPort string) bool {
 
 // isScheme reports a repository whose short form would parse as something else.
 func isScheme(repository string) bool {
-	switch base, ok := strings.CutPrefix(repository, "library/"); kind(base) {
-	case fromHost, fromDir, fromTar, fromLayout, fromDocker, "sha256":
-		return ok
-	}
-	return false
+	base, ok := strings.CutPrefix(repository, "library/")
+	return ok && (kind(base).onDisk() || base == string(fromHost) || base == "sha256")
 }
 
 // canonical returns the one form under which a reference is stored.
@@ -186,7 +173,7 @@ func missing(t target) error {
 	case fromRef:
 		return err.WithHint("get it with \"cove image pull %s\"", t)
 	case fromDigest:
-		return err.WithHint("\"cove image ls\" lists what is there")
+		return err.WithHint("\"cove image list\" lists what is there")
 	}
 	return err.WithHint("get it with \"cove image import %s\"", t)
 }
@@ -194,12 +181,24 @@ func missing(t target) error {
 // Absolute makes the path in an image string absolute, for a client with another working directory than the server's.
 func Absolute(s, workDir string) string {
 	scheme, rest, found := strings.Cut(s, ":")
-	if !found || rest == "" || filepath.IsAbs(rest) {
+	if !found || rest == "" || filepath.IsAbs(rest) || !kind(scheme).onDisk() {
 		return s
 	}
-	switch kind(scheme) {
-	case fromDir, fromTar, fromLayout, fromDocker:
-		return scheme + ":" + filepath.Join(workDir, rest)
+	return scheme + ":" + filepath.Join(workDir, rest)
+}
+
+// validDigest accepts "sha256:" and 64 lower-case hex digits, which are also a safe file name.
+func validDigest(s string) bool {
+	hex, ok := strings.CutPrefix(s, "sha256:")
+	return ok && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""
+}
+
+func about(source string, err error) error {
+	known, ok := errors.AsType[*cove.Error](err)
+	if !ok {
+		return err
 	}
-	return s
+	e := *known
+	e.Message = source + ": " + e.Message
+	return &e
 }

@@ -168,7 +168,7 @@ func TestMessages(t *testing.T) {
 	s := newStore(t)
 	for ref, want := range map[string]string{"python:3.13": "cove image pull python:3.13",
 		"ghcr.io/a/b":       "cove image pull ghcr.io/a/b:latest",
-		"a@sha256:" + zeros: "cove image pull a@sha256:" + zeros, "sha256:" + zeros: "cove image ls"} {
+		"a@sha256:" + zeros: "cove image pull a@sha256:" + zeros, "sha256:" + zeros: "cove image list"} {
 		_, err := s.Resolve(t.Context(), ref)
 		if cove.ErrorCode(err) != cove.ImageMissing || !strings.Contains(cove.ErrorHint(err), want) {
 			t.Errorf("%s: %v; want the hint %q", ref, err, want)

@@ -42,25 +42,9 @@ func (s *Store) List(ctx context.Context) ([]Image, error) {
 			s.log.Warn("image skipped in the list", "digest", digest, "err", err)
 			continue
 		}
-		out := *img
-		out.Names = idx.namesOf(digest)
-		all = append(all, out)
+		all = append(all, img.named(idx))
 	}
 	slices.SortFunc(all, func(a, b Image) int { return b.Added.Compare(a.Added) })
-	return all, nil
-}
-
-func (s *Store) digests() ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(s.dir, "sha256"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, storage(err, "list the images")
-	}
-	var all []string
-	for _, e := range entries {
-		if digest := "sha256:" + e.Name(); validDigest(digest) {
-			all = append(all, digest)
-		}
-	}
 	return all, nil
 }
 
@@ -74,44 +58,23 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 	if t.kind == fromHost || t.kind == fromDir {
 		return Removed{}, cove.Errorf(cove.InvalidArgument, "%s is not in the store", t)
 	}
-	idx, err := s.index()
-	if err != nil {
-		return Removed{}, err
-	}
-	digest, err := s.find(t, idx)
+	digest, err := s.find(t)
 	if cove.ErrorCode(err) == cove.ImageMissing {
-		return Removed{}, notStored(t).WithHint("\"cove image ls\" lists what is there")
+		return Removed{}, notStored(t).WithHint("\"cove image list\" lists what is there")
 	}
 	if err != nil {
 		return Removed{}, err
 	}
 	key := t.ref
-	if t.kind != fromRef && t.kind != fromDigest {
+	if t.kind.onDisk() {
 		key = s.fileKey(t)
 	}
-	return s.remove(ctx, digest, key, t)
-}
-
-// fileKey returns the index's key of a file, which may be missing.
-func (s *Store) fileKey(t target) string {
-	if f, err := s.locate(t); err == nil {
-		return f.key()
-	}
-	return t.String()
-}
-
-func (s *Store) remove(ctx context.Context, digest, key string, t target) (Removed, error) {
 	lock, err := s.lockAlone(digest)
-	if err == errHeld && t.kind != fromDigest {
-		return s.untag(ctx, digest, key)
-	}
-	if err == errHeld {
-		return Removed{}, inUse(t)
-	}
-	if err != nil {
+	held := err == errHeld
+	if err != nil && !held {
 		return Removed{}, err
 	}
-	defer lock.Close()
+	defer lock.Close() // nil if it is held
 	var out Removed
 	last := true
 	err = s.update(ctx, func(i *index) error {
@@ -122,31 +85,22 @@ func (s *Store) remove(ctx context.Context, digest, key string, t target) (Remov
 			i.untag(digest, key)
 			last = !i.keeps(digest)
 		}
-		if last {
+		switch {
+		case last && held:
+			return cove.Errorf(cove.Conflict, "image %s is in use", t).
+				WithHint("stop what runs on it (\"cove ps\") and try again")
+		case last:
 			i.drop(digest)
-		}
-		return nil
-	})
-	if err != nil || !last {
-		return out, err
-	}
-	return out, s.delete(digest, &out)
-}
-
-// untag removes one of several names of an image in use.
-func (s *Store) untag(ctx context.Context, digest, key string) (Removed, error) {
-	err := s.update(ctx, func(i *index) error {
-		i.untag(digest, key)
-		if !i.keeps(digest) {
-			return cove.Errorf(cove.Conflict, "%s is in use",
-				familiar(key)).WithHint("stop what runs on it (\"cove ps\") and try again")
 		}
 		return nil
 	})
 	if err != nil {
 		return Removed{}, err
 	}
-	return Removed{Names: []string{familiar(key)}}, nil
+	if last {
+		err = s.delete(digest, &out)
+	}
+	return out, err
 }
 
 func (i *index) untag(digest, key string) {
@@ -156,10 +110,6 @@ func (i *index) untag(digest, key string) {
 	if i.Files[key].Digest == digest {
 		delete(i.Files, key)
 	}
-}
-
-func inUse(t target) error {
-	return cove.Errorf(cove.Conflict, "image %s is in use", t).WithHint("stop what runs on it (\"cove ps\") and try again")
 }
 
 func (s *Store) lockAlone(digest string) (*os.File, error) {
@@ -173,8 +123,7 @@ func (s *Store) lockAlone(digest string) (*os.File, error) {
 	return lock, err
 }
 
-// delete removes an image's files. The caller must hold its exclusive lock. One rename takes it out of the store; the
-// rest may be interrupted.
+// delete removes an image's files, under its exclusive lock: one rename takes it out, and the rest may be interrupted.
 func (s *Store) delete(digest string, out *Removed) error {
 	img, err := s.image(digest)
 	if err != nil {
@@ -233,13 +182,13 @@ func (s *Store) Prune(ctx context.Context, keepInUse func(digest string) bool) (
 // pruneIndex removes names of missing images, and changed files.
 func (s *Store) pruneIndex(ctx context.Context, digests []string, out *Removed) error {
 	return s.update(ctx, func(i *index) error {
-		before := maps.Clone(i.Files)
-		i.dropStale()
-		for name := range before {
-			if _, ok := i.Files[name]; !ok {
-				out.Names = append(out.Names, name)
+		maps.DeleteFunc(i.Files, func(name string, f filed) bool {
+			if now, err := stampOf(f.Path); err == nil && now == f.Stamp {
+				return false
 			}
-		}
+			out.Names = append(out.Names, name)
+			return true
+		})
 		maps.DeleteFunc(i.Names, func(name string, n named) bool {
 			if slices.Contains(digests, n.Digest) {
 				return false

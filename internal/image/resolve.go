@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -39,15 +39,35 @@ func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) 
 	case fromTar, fromLayout, fromDocker:
 		return s.resolveFile(ctx, t)
 	}
-	idx, err := s.index()
-	if err != nil {
-		return engine.Rootfs{}, err
-	}
-	digest, err := s.find(t, idx)
+	digest, err := s.find(t)
 	if err != nil {
 		return engine.Rootfs{}, err
 	}
 	return s.rootfs(t, digest)
+}
+
+// Hold keeps an image from being removed until release is called or the process ends. Callers that run an image hold
+// it.
+func (s *Store) Hold(ctx context.Context, digest string) (release func(), err error) {
+	if !validDigest(digest) {
+		return nil, cove.Errorf(cove.InvalidArgument, "%.80q is not a digest", digest)
+	}
+	t := target{kind: fromDigest, ref: digest}
+	if _, err := s.image(digest); err != nil {
+		return nil, missing(t)
+	}
+	f, err := lockFile(ctx, s.digestLock(digest), unix.LOCK_SH)
+	if errors.Is(err, unix.EROFS) {
+		return func() {}, nil // it cannot be removed
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.image(digest); err != nil {
+		f.Close()
+		return nil, missing(t)
+	}
+	return func() { f.Close() }, nil
 }
 
 func (s *Store) rootfs(t target, digest string) (engine.Rootfs, error) {
@@ -103,55 +123,4 @@ func (s *Store) resolveFile(ctx context.Context, t target) (engine.Rootfs, error
 		return engine.Rootfs{}, err
 	}
 	return s.rootfs(t, digest)
-}
-
-// find returns the digest of a name, digest or known file.
-func (s *Store) find(t target, idx *index) (string, error) {
-	switch t.kind {
-	case fromRef:
-		if n, ok := idx.Names[t.ref]; ok {
-			return n.Digest, nil
-		}
-		return "", missing(t)
-	case fromDigest:
-		return s.expand(t)
-	case fromTar, fromLayout, fromDocker:
-		if f, err := s.locate(t); err == nil {
-			if known, ok := idx.Files[f.key()]; ok {
-				return known.Digest, nil
-			}
-		}
-		if known, ok := idx.Files[t.String()]; ok { // the file is missing
-			return known.Digest, nil
-		}
-		return "", missing(t)
-	}
-	return "", cove.Errorf(cove.InvalidArgument, "%s is not in the store: it is used where it is", t)
-}
-
-// expand completes an abbreviated digest.
-func (s *Store) expand(t target) (string, error) {
-	if validDigest(t.ref) {
-		return t.ref, nil
-	}
-	entries, err := os.ReadDir(filepath.Join(s.dir, "sha256"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", storage(err, "list the images")
-	}
-	var found string
-	for _, e := range entries {
-		digest := "sha256:" + e.Name()
-		if !validDigest(digest) || !strings.HasPrefix(digest, t.ref) {
-			continue
-		}
-		if found != "" {
-			return "", cove.Errorf(cove.InvalidArgument, "%s is the beginning of several digests",
-				t.ref).WithHint("write more of it")
-		}
-		found = digest
-	}
-	if found == "" {
-		return "", missing(t)
-	}
-	return found, nil
 }

@@ -23,7 +23,6 @@ package image
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -88,80 +87,6 @@ type Store struct {
 	known  map[string]*Image // by digest; never changed
 }
 
-// Open returns the store of a directory, which need not exist, and removes the remains of crashes.
-func Open(o Options) (*Store, error) {
-	dir, err := filepath.Abs(o.Dir)
-	if err != nil || o.Dir == "" {
-		return nil, cove.Errorf(cove.InvalidArgument, "%q is no directory for images", o.Dir)
-	}
-	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, log: o.Log, keychain: authn.DefaultKeychain,
-		patience: defaultPatience, known: map[string]*Image{}}
-	if s.checkPath == nil {
-		s.checkPath = filepath.EvalSymlinks
-	}
-	if s.limits == (unpack.Limits{}) {
-		s.limits = unpack.DefaultLimits()
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if _, _, err := s.sweep(); err != nil {
-		s.log.Warn("image store not swept", "dir", dir, "err", err)
-	}
-	return s, nil
-}
-
-// Get returns the record of an image by its name, digest or file.
-func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
-	t, err := parse(ref)
-	if err != nil {
-		return Image{}, err
-	}
-	idx, err := s.index()
-	if err != nil {
-		return Image{}, err
-	}
-	digest, err := s.find(t, idx)
-	if err != nil {
-		return Image{}, err
-	}
-	img, err := s.image(digest)
-	if err != nil {
-		return Image{}, missing(t)
-	}
-	out := *img
-	out.Names = idx.namesOf(digest)
-	return out, nil
-}
-
-// image returns an image's record; fs.ErrNotExist when it is missing. Every call checks the directory's existence, and
-// nothing more.
-func (s *Store) image(digest string) (*Image, error) {
-	dir := s.imageDir(digest)
-	if _, err := os.Lstat(filepath.Join(dir, rootfsName)); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	img := s.known[digest]
-	s.mu.Unlock()
-	if img != nil {
-		return img, nil
-	}
-	data, err := os.ReadFile(filepath.Join(dir, recordName))
-	if err != nil {
-		return nil, err
-	}
-	img = &Image{}
-	if err := json.Unmarshal(data, img); err != nil || img.Digest != digest {
-		return nil, cove.Errorf(cove.Corrupt, "the record of image %s cannot be read", short(digest)).
-			WithHint("remove it with \"cove image rm %s\" and pull or import it again", digest)
-	}
-	s.mu.Lock()
-	s.known[digest] = img
-	s.mu.Unlock()
-	return img, nil
-}
-
 const (
 	recordName = "image.json"
 	rootfsName = "rootfs"
@@ -171,7 +96,6 @@ func (s *Store) imageDir(digest string) string {
 	return filepath.Join(s.dir, "sha256", strings.TrimPrefix(digest, "sha256:"))
 }
 
-// ensure makes the store's directories.
 func (s *Store) ensure() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return storage(err, "make the image store")
@@ -186,12 +110,10 @@ func (s *Store) ensure() error {
 
 // storage gives an error of the store's own files its code.
 func storage(err error, doing string) error {
-	var known *cove.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &known):
+	if _, known := errors.AsType[*cove.Error](err); known || err == nil {
 		return err
+	}
+	switch {
 	case unpack.IsFull(err):
 		return unpack.Full(err)
 	case errors.Is(err, fs.ErrPermission):
@@ -208,4 +130,43 @@ func storage(err error, doing string) error {
 func short(digest string) string {
 	hex := strings.TrimPrefix(digest, "sha256:")
 	return hex[:min(len(hex), 12)]
+}
+
+// patience bounds the time of a registry; tests use shorter values.
+type patience struct {
+	attempts int           // for each request and each layer
+	pause    time.Duration // after the first failure; tripled after each further one
+	stall    time.Duration // without a byte of a layer
+}
+
+var defaultPatience = patience{attempts: 3, pause: time.Second, stall: time.Minute}
+
+// stamp identifies the version of a file.
+type stamp struct {
+	Dev   uint64 `json:"dev"`
+	Inode uint64 `json:"inode"`
+	Size  int64  `json:"size"`
+	MTime int64  `json:"mtime"` // nanoseconds
+	CTime int64  `json:"ctime"` // unlike MTime, the file's owner cannot set it back
+}
+
+// index is the content of index.json.
+type index struct {
+	Version int `json:"version"`
+	// Names maps a canonical reference to its image.
+	Names map[string]named `json:"names,omitempty"`
+	// Files maps keys such as "tar:/path" to the file's stamp and image at its last reading.
+	Files map[string]filed `json:"files,omitempty"`
+}
+
+type named struct {
+	Digest string `json:"digest"`
+	// Implied marks a digest reference from a pull by tag: it finds the image, but does not keep it.
+	Implied bool `json:"implied,omitempty"`
+}
+
+type filed struct {
+	Digest string `json:"digest"`
+	Path   string `json:"path"` // the file that changes when the image does
+	Stamp  stamp  `json:"stamp"`
 }

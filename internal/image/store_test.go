@@ -252,7 +252,7 @@ func TestDamagedState(t *testing.T) {
 		writeFile(t, filepath.Join(s.imageDir(img.Digest), recordName), []byte("{"))
 		s = storeAt(t, s.dir)
 		_, err := s.Resolve(ctx, "base")
-		if cove.ErrorCode(err) != cove.Corrupt || !strings.Contains(cove.ErrorHint(err), "cove image rm") {
+		if cove.ErrorCode(err) != cove.Corrupt || !strings.Contains(cove.ErrorHint(err), "cove image remove") {
 			t.Errorf("%v", err)
 		}
 		if _, err := s.Remove(ctx, img.Digest); err != nil {
@@ -338,7 +338,7 @@ func TestLockWaits(t *testing.T) {
 		t.Errorf("waiting in vain: %v", err)
 	}
 	go func() { // removes it while holding it, as delete does
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // sleep: the other is to wait by then, of which nothing tells
 		os.Remove(path)
 		first.Close()
 	}()
@@ -363,7 +363,7 @@ func BenchmarkResolve(b *testing.B) {
 	s := newStore(b)
 	img := importRoot(b, s, "base", "x")
 	path := writeFile(b, filepath.Join(b.TempDir(), "r.tar"), tarOf(b, item{name: "bin/sh", body: "y"}))
-	time.Sleep(2100 * time.Millisecond)
+	time.Sleep(2100 * time.Millisecond) // sleep: the change time cannot be set
 	for _, ref := range []string{"host", "base", img.Digest, "tar:" + path} {
 		b.Run(strings.SplitN(ref, ":", 2)[0], func(b *testing.B) {
 			for b.Loop() {

@@ -26,9 +26,9 @@ func (s *Store) userPath(path string) (string, error) {
 // openChecked opens a path of userPath without following symlinks: the checked file is the one that is read, even if
 // the path is changed meanwhile. It does not wait for a FIFO.
 func openChecked(path string, flags uint64) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path,
-		&unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC | flags,
-			Resolve: unix.RESOLVE_NO_SYMLINKS})
+	how := &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC | flags,
+		Resolve: unix.RESOLVE_NO_SYMLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
 	switch err {
 	case nil:
 		return os.NewFile(uintptr(fd), path), nil
@@ -56,7 +56,6 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openRoot opens a user's directory.
 func openRoot(path string) (*os.Root, error) {
 	f, err := openChecked(path, unix.O_DIRECTORY)
 	if err != nil {

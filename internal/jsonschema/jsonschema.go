@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -114,7 +116,6 @@ func (s *Schema) Validate(document []byte) (err error) {
 	return err
 }
 
-// invalid says what is wrong with a schema.
 func invalid(err error) error {
 	var by *jsonschema.SchemaValidationError
 	var differs *jsonschema.ValidationError
@@ -124,7 +125,6 @@ func invalid(err error) error {
 	return cove.Errorf(cove.InvalidArgument, "the schema is not valid: %s", strings.ReplaceAll(err.Error(), location, ""))
 }
 
-// nothing refuses to load references outside of the schema.
 type nothing struct{}
 
 func (nothing) Load(url string) (any, error) {
@@ -170,51 +170,44 @@ func decode(data []byte) (any, error) {
 
 // numbers refuses those that are too long to be compared exactly.
 func numbers(v any) error {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, part := range v {
-			if err := numbers(part); err != nil {
-				return err
-			}
+	for part := range within(v) {
+		if err := numbers(part); err != nil {
+			return err
 		}
-	case []any:
-		for _, part := range v {
-			if err := numbers(part); err != nil {
-				return err
-			}
-		}
-	case json.Number:
-		s := string(v)
-		if len(s) > maxDigits {
-			return fmt.Errorf("a number has %d digits, %d are allowed", len(s), maxDigits)
-		}
-		if i := strings.IndexAny(s, "eE"); i >= 0 {
-			if e, err := strconv.Atoi(s[i+1:]); err != nil || e > maxExponent || e < -maxExponent {
-				return fmt.Errorf("the number %s is out of range", s)
-			}
+	}
+	number, _ := v.(json.Number)
+	s := string(number)
+	if len(s) > maxDigits {
+		return fmt.Errorf("a number has %d digits, %d are allowed", len(s), maxDigits)
+	}
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		if e, err := strconv.Atoi(s[i+1:]); err != nil || e > maxExponent || e < -maxExponent {
+			return fmt.Errorf("the number %s is out of range", s)
 		}
 	}
 	return nil
 }
 
-// count is the number of values in a value, itself included.
-func count(v any) int {
-	n := 1
+// within iterates over the values directly in a value.
+func within(v any) iter.Seq[any] {
 	switch v := v.(type) {
 	case map[string]any:
-		for _, part := range v {
-			n += count(part)
-		}
+		return maps.Values(v)
 	case []any:
-		for _, part := range v {
-			n += count(part)
-		}
+		return slices.Values(v)
+	}
+	return func(func(any) bool) {}
+}
+
+func count(v any) int {
+	n := 1
+	for part := range within(v) {
+		n += count(part)
 	}
 	return n
 }
 
-// complaints are the differences at the ends of an error's tree, each with the
-// place in the document, in the order of places.
+// complaints are the differences at the ends of an error's tree, each with its place in the document, in order.
 func complaints(doc any, err *jsonschema.ValidationError) string {
 	printer := message.NewPrinter(language.English)
 	var all []string
@@ -276,3 +269,34 @@ func place(doc any, tokens []string) string {
 }
 
 var plain = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
+
+// Document is the JSON document that an answer in words consists of, or that is in its only block of code: models like
+// to put a fence around what they are asked for.
+func Document(answer string) (json.RawMessage, bool) {
+	text := strings.TrimSpace(answer)
+	if !json.Valid([]byte(text)) {
+		text = block(text)
+	}
+	if !json.Valid([]byte(text)) {
+		return nil, false
+	}
+	return json.RawMessage(text), true
+}
+
+// block returns the text between the only two fences of a text. A fence begins a line, so no JSON document has one.
+func block(text string) string {
+	var inside strings.Builder
+	fences := 0
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(strings.TrimSpace(line), "```"):
+			fences++
+		case fences == 1:
+			inside.WriteString(line)
+		}
+	}
+	if fences != 2 {
+		return ""
+	}
+	return strings.TrimSpace(inside.String())
+}

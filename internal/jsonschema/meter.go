@@ -2,6 +2,7 @@ package jsonschema
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -103,25 +104,17 @@ func parts(s *jsonschema.Schema) (same, named, each []*jsonschema.Schema) {
 	if s.DynamicRef != nil {
 		add(&same, s.DynamicRef.Ref)
 	}
-	for _, list := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf} {
-		add(&same, list...)
-	}
-	for _, one := range s.DependentSchemas {
-		add(&same, one)
-	}
+	add(&same, slices.Concat(s.AllOf, s.AnyOf, s.OneOf)...)
+	add(&same, slices.Collect(maps.Values(s.DependentSchemas))...)
 	for _, either := range s.Dependencies {
 		if one, ok := either.(*jsonschema.Schema); ok {
 			add(&same, one)
 		}
 	}
 	add(&named, s.PrefixItems...)
-	for _, one := range s.Properties {
-		add(&named, one)
-	}
+	add(&named, slices.Collect(maps.Values(s.Properties))...)
 	add(&each, s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems)
-	for _, one := range s.PatternProperties {
-		add(&each, one)
-	}
+	add(&each, slices.Collect(maps.Values(s.PatternProperties))...)
 	for _, either := range []any{s.AdditionalProperties, s.Items, s.AdditionalItems} {
 		switch either := either.(type) {
 		case *jsonschema.Schema:

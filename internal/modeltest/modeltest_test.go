@@ -10,7 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -290,11 +291,7 @@ func TestEndless(t *testing.T) {
 				t.Errorf("%q %v", got, err)
 			}
 			resp.Body.Close()
-			for deadline := time.Now().Add(10 * time.Second); len(s.Requests()) == 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("%s goes on", api)
-				}
-			}
+			await.That(t, fmt.Sprint(api, " ends"), func() bool { return len(s.Requests()) > 0 })
 			if seen := s.Requests()[0]; seen.Finished {
 				t.Errorf("%+v", seen)
 			}

@@ -3,12 +3,14 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -37,10 +39,10 @@ var (
 	variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 )
 
-// maxDocument is the largest file, in bytes.
-const maxDocument = 1 << 20
+const maxDocument = 1 << 20 // bytes
 
-// Parse reads a file of profiles; source names it in errors, which have the line. Errors: InvalidArgument.
+// Parse reads a file of profiles; source names it in errors. An invalid profile has a Problem, with the line where one
+// is known, and leaves the others as they are. Errors: InvalidArgument for a file that is no list of profiles.
 func Parse(source string, data []byte) ([]api.Profile, error) {
 	if len(data) > maxDocument {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).
@@ -51,38 +53,88 @@ func Parse(source string, data []byte) ([]api.Profile, error) {
 	var doc struct {
 		Profiles []api.Profile `yaml:"profiles"`
 	}
-	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
-		wrong := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")
-		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", source, wrong).
+	err := d.Decode(&doc)
+	problems, whole := assign(err, starts(data))
+	if whole != "" {
+		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", source, whole).
 			WithHint("docs/profiles.md lists what a profile has")
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).
 			WithHint("remove what follows ---")
 	}
-	seen := map[string]bool{}
+	count := map[string]int{}
 	for _, p := range doc.Profiles {
-		err := check(p)
-		if err == nil && seen[p.Name] {
-			err = cove.Errorf(cove.InvalidArgument, "it is there twice").WithHint("give each profile a name of its own")
+		count[p.Name]++
+	}
+	for i := range doc.Profiles {
+		p := &doc.Profiles[i]
+		if problem := cmp.Or(problems[i], problemOf(*p, count[p.Name])); problem != "" {
+			p.Problem = fmt.Sprintf("%s: the profile %.80q: %s", source, p.Name, problem)
 		}
-		if err != nil {
-			return nil, in(source, p.Name, err)
-		}
-		seen[p.Name] = true
 	}
 	return doc.Profiles, nil
 }
 
-// in names the profile that is wrong.
-func in(source, name string, err error) error {
+// problemOf returns why a profile cannot be used, or "".
+func problemOf(p api.Profile, named int) string {
+	err := check(p)
+	if err == nil && named > 1 {
+		err = cove.Errorf(cove.InvalidArgument, "it is there twice").WithHint("give each profile a name of its own")
+	}
+	if err == nil {
+		return ""
+	}
 	text := err.Error()
 	if e, ok := errors.AsType[*cove.Error](err); ok {
 		text = e.Message
 	}
-	e := cove.Errorf(cove.InvalidArgument, "%s: the profile %.80q: %s", source, name, text)
-	e.Hint = cove.ErrorHint(err)
-	return e
+	if hint := cove.ErrorHint(err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	return text
+}
+
+// starts returns the line at which each profile of a file begins, or nothing where it is no list.
+func starts(data []byte) (lines []int) {
+	var doc struct {
+		Profiles []yaml.Node `yaml:"profiles"`
+	}
+	if yaml.Unmarshal(data, &doc) != nil {
+		return nil
+	}
+	for _, n := range doc.Profiles {
+		lines = append(lines, n.Line)
+	}
+	return lines
+}
+
+var atLine = regexp.MustCompile(`^line ([0-9]+): `)
+
+// assign distributes the errors of decoding to the profiles in whose lines they are; whole is what is wrong with the
+// file.
+func assign(err error, starts []int) (problems map[int]string, whole string) {
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil, ""
+	}
+	plain := func(s string) string { return strings.Join(strings.Fields(strings.TrimPrefix(s, "yaml: ")), " ") }
+	types, ok := errors.AsType[*yaml.TypeError](err)
+	if !ok {
+		return nil, plain(err.Error())
+	}
+	problems = map[int]string{}
+	for _, e := range types.Errors {
+		line := 0
+		if m := atLine.FindStringSubmatch(e); m != nil {
+			line, _ = strconv.Atoi(m[1])
+		}
+		i, _ := slices.BinarySearch(starts, line+1)
+		if i == 0 {
+			return nil, plain(e)
+		}
+		problems[i-1] = strings.TrimPrefix(problems[i-1]+"; "+plain(e), "; ")
+	}
+	return problems, ""
 }
 
 func check(p api.Profile) error {
@@ -185,9 +237,13 @@ func sandboxed(p api.Profile) string {
 	return ""
 }
 
-// Find is the profile of a name. Errors: NotFound.
+// Find returns the profile of a name. Errors: NotFound; InvalidArgument for one with a Problem.
 func Find(all []api.Profile, name string) (api.Profile, error) {
 	i := slices.IndexFunc(all, func(p api.Profile) bool { return p.Name == name })
+	if i >= 0 && all[i].Problem != "" {
+		return all[i], cove.Errorf(cove.InvalidArgument, "%s", all[i].Problem).
+			WithHint("correct it there; docs/profiles.md lists what a profile has")
+	}
 	if i >= 0 {
 		return all[i], nil
 	}
@@ -213,7 +269,6 @@ func Apply(p api.Profile, s cove.Spec) (cove.Spec, error) {
 	return s.Over(specOf(p)), nil
 }
 
-// specOf returns the settings of a sandbox that a profile holds.
 func specOf(p api.Profile) cove.Spec {
 	s := apispec.Spec(p.Spec)
 	s.Agent, s.Limits.Timeout = p.Agent, apispec.Duration(p.Timeout)

@@ -78,7 +78,13 @@ func TestParseRefuses(t *testing.T) {
 		{"negative", "profiles:\n  - {name: a, timeout: -1}\n", "more than nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Parse("profiles.yaml", []byte(c.text))
+			all, err := Parse("profiles.yaml", []byte("profiles: [{name: good}]"))
+			if err != nil || all[0].Problem != "" {
+				t.Fatalf("%+v, %v", all, err)
+			}
+			if all, err = Parse("profiles.yaml", []byte(c.text)); err == nil {
+				_, err = Find(all, all[0].Name)
+			}
 			if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), c.want) ||
 				!strings.HasPrefix(err.Error(), "profiles.yaml") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v", err)
@@ -87,6 +93,27 @@ func TestParseRefuses(t *testing.T) {
 	}
 	if all, err := Parse("profiles.yaml", []byte("# nothing yet\n")); err != nil || len(all) != 0 {
 		t.Errorf("a file of comments: %v, %v", all, err)
+	}
+}
+
+// TestOneFailsAlone: an invalid profile, whatever is wrong with it, leaves the others usable.
+func TestOneFailsAlone(t *testing.T) {
+	const text = "profiles:\n  - name: first\n    timeout: 5\n  - name: key\n    colour: red\n    limits: {cpus: 1}\n" +
+		"  - {name: type, timeout: soon, max_turns: many}\n  - name: last\n    engine: native\n  - {name: mode, mode: jail}\n"
+	all, err := Parse("profiles.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"first": "", "last": "", "key": `"key": line 5: field colour not found`,
+		"type": `"type": line 7: `, "mode": "none of container, none"} {
+		p, err := Find(all, name)
+		if want == "" && err != nil || want != "" && (cove.ErrorCode(err) != cove.InvalidArgument ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "last" && p.Engine != "native" {
+			t.Errorf("%+v", p)
+		}
 	}
 }
 

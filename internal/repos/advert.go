@@ -16,6 +16,8 @@ type advert struct {
 	head string            // full name of HEAD's branch; empty if not stated
 	at   string            // id of HEAD; empty when it is unborn or dangling
 	refs map[string]string // full names to ids; annotated tags by their own id, not their target's
+	// detached is the commit that a directory of this machine has checked out without a branch.
+	detached string
 }
 
 // parseAdvert parses the output of git ls-remote --symref. Refs with names that Cove refuses are dropped. Errors:
@@ -121,6 +123,8 @@ func plan(a advert, name, branch, from string, taken func(branch string) bool) (
 	switch {
 	case from == "" && s.tracks:
 		s.ref = own
+	case from == "" && a.detached != "":
+		s.id = a.detached
 	case from == "":
 		s.ref = a.guessHead()
 		if s.ref == "" && len(a.refs) > 0 {

@@ -245,3 +245,23 @@ func isGitName(name string) bool {
 	rest, ok := strings.CutPrefix(name, "git~")
 	return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
 }
+
+// ApplyStyle configures Apply.
+type ApplyStyle struct {
+	Restricted bool // include files that affect what others execute
+	Merge      bool // merge files that both sides have changed
+}
+
+// Applied is the result of Apply.
+type Applied struct {
+	Changes   []Change
+	Merged    []string // paths of changes that were merged with the checkout's own
+	Conflicts []Clash  // changes that were not applied, or not entirely
+}
+
+// Clash is a change that conflicts with another.
+type Clash struct {
+	Path    string
+	Why     string
+	Markers bool // the file contains both sides, between markers; else it is unchanged
+}

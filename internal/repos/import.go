@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,23 +17,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// WorkRef is the ref of the commit, in a sandbox's repository, that holds uncommitted work for Import.
-const WorkRef = "refs/cove/work"
-
-// imported is the prefix of the sandbox's refs in import.git: HEAD, work, and heads/NAME.
-const imported = "refs/sandbox/"
-
 const (
 	maxImportRefs = 1000
 	importMemory  = 4 << 30 // bytes
 	importCPU     = 10 * time.Minute
 )
-
-// Ref is a ref imported from a sandbox.
-type Ref struct {
-	Name string // "HEAD", "work" (WorkRef), "heads/NAME"
-	ID   string
-}
 
 // Import fetches a sandbox's work: its branches, its HEAD, and WorkRef if it exists. Every object is checked, and none
 // of them is executed. connect is called more than once. Refs of an earlier import that are missing now are removed.
@@ -128,92 +115,9 @@ func (s *Store) dropImported(ctx context.Context, held []*os.File, dir string, w
 	return err
 }
 
-func (s *Store) importedRefs(ctx context.Context, dir string) ([]Ref, error) {
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"for-each-ref"},
-		Flags: []string{"--format=%(objectname) %(refname)"}, Args: []string{imported}})
-	if err != nil {
-		return nil, err
-	}
-	var refs []Ref
-	for line := range strings.Lines(string(out)) {
-		id, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		refs = append(refs, Ref{Name: strings.TrimPrefix(name, imported), ID: id})
-	}
-	return refs, nil
-}
-
 // ImportDirectory returns the git directory on the host that holds a sandbox's imported work, below refs/sandbox/.
 func (s *Store) ImportDirectory(id cove.SandboxID) string {
 	return filepath.Join(s.directory(id), importDir)
-}
-
-// repositoryOf returns the record of a workspace with a repository.
-func (s *Store) repositoryOf(id cove.SandboxID) (record, error) {
-	r, err := s.read(id)
-	if err == nil && r.Source == "" {
-		err = cove.Errorf(cove.InvalidArgument, "the sandbox works on no repository")
-	}
-	return r, err
-}
-
-// Work selects a part of the imported work.
-type Work struct {
-	// Ref is one of Import's refs; empty means uncommitted work if there is any, else HEAD.
-	Ref   string
-	Paths []string // below the root of the repository; nil is all
-}
-
-// span is work since the sandbox's start.
-type span struct {
-	dir        string // import.git
-	base, head string // ids; base is an empty tree where the sandbox began without commits
-	paths      []string
-}
-
-// span returns imported work, and makes sure that all of it can be shown. Errors: NotFound, those of supply.
-func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, error) {
-	r, err := s.repositoryOf(id)
-	if err != nil {
-		return span{}, err
-	}
-	dir := filepath.Join(s.directory(id), importDir)
-	refs, err := s.importedRefs(ctx, dir)
-	if err != nil {
-		return span{}, err
-	}
-	names := []string{w.Ref}
-	if w.Ref == "" {
-		names = []string{"work", "HEAD"}
-	}
-	for _, p := range w.Paths {
-		if !filepath.IsLocal(p) {
-			return span{}, cove.Errorf(cove.InvalidArgument, "%.200q is no path in a repository", p)
-		}
-	}
-	for _, name := range names {
-		for _, ref := range refs {
-			if ref.Name != name {
-				continue
-			}
-			base := r.Base
-			if base == "" {
-				base, err = s.emptyTree(ctx, dir)
-			}
-			sp := span{dir: dir, base: base, head: ref.ID, paths: w.Paths}
-			if err == nil {
-				err = s.supply(ctx, r, sp)
-			}
-			return sp, err
-		}
-	}
-	return span{}, cove.Errorf(cove.NotFound, "there is no such work of the sandbox: %q",
-		names[0]).WithHint("it has to be imported first")
-}
-
-// emptyTree returns the id of the empty tree, which git knows without storing it.
-func (s *Store) emptyTree(ctx context.Context, dir string) (string, error) {
-	return s.line(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"hash-object"},
-		Flags: []string{"-t", "tree", "--stdin"}, Stdin: strings.NewReader("")})
 }
 
 // Push pushes imported work to a branch of the sandbox's remote, from the host and without force, through the given
@@ -247,19 +151,4 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 			err).WithHint("fetch and merge them in the sandbox, then push again")
 	}
 	return errors.Join(err, hangUp())
-}
-
-// cleanRepository removes the remains of a git process that was killed while writing. The caller must hold the lock
-// that excludes writers.
-func cleanRepository(dir string) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") ||
-			strings.HasPrefix(name, ".tmp-") {
-			return os.Remove(path)
-		}
-		return nil
-	})
 }

@@ -130,6 +130,16 @@ func TestImport(t *testing.T) {
 					changes[0].Removed != 1 || !changes[2].Binary {
 					t.Errorf("%+v, %v", changes, err)
 				}
+				var patch bytes.Buffer
+				if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{Binary: true}, &patch); err != nil {
+					t.Fatal(err)
+				}
+				index := git.With("GIT_INDEX_FILE=" + filepath.Join(t.TempDir(), "index"))
+				index.Run("read-tree", "HEAD~2")
+				index.RunWith(patch.String(), "apply", "--cached")
+				if got, want := index.Run("write-tree"), git.Run("rev-parse", two+"^{tree}"); got != want {
+					t.Errorf("applied, the patch makes %s, not %s", got, want)
+				}
 				branch := "cove/pushed-" + name + version
 				if err := s.Push(t.Context(), w.ID, Work{}, branch, s.o.Outlet); err != nil {
 					t.Fatal(err)

@@ -159,22 +159,6 @@ func (t *tree) toPlace(staged, p string) error {
 	return t.place(staged, fd, path.Base(p))
 }
 
-// place moves a staged entry into a directory, under a free name. The error is the kernel's.
-func (t *tree) place(staged string, dir int, name string) error {
-	err := unix.Renameat2(t.stageFD, staged, dir, name, unix.RENAME_NOREPLACE)
-	if !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	// The file system lacks RENAME_NOREPLACE.
-	switch err := unix.Faccessat(dir, name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW); {
-	case err == nil:
-		return unix.EEXIST
-	case !errors.Is(err, unix.ENOENT):
-		return err
-	}
-	return unix.Renameat(t.stageFD, staged, dir, name)
-}
-
 // unstage removes the stage, which has this name now.
 func (t *tree) unstage(name string) error {
 	dir := os.NewFile(uintptr(t.stageFD), name)

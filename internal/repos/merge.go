@@ -17,13 +17,6 @@ import (
 // maxMerged bounds each side of a merged file, in bytes.
 const maxMerged = 16 << 20
 
-// Clash is a change that conflicts with another.
-type Clash struct {
-	Path    string
-	Why     string
-	Markers bool // the file contains both sides, between markers; else it is unchanged
-}
-
 // merge returns the change to make to a file that differs from the sandbox's base: the merge of both sides, whose
 // content it adds, or none.
 func (s *Store) merge(ctx context.Context, dir string, t *tree, c Change, have Entry, content map[string][]byte,
@@ -50,9 +43,9 @@ func (s *Store) merge(ctx context.Context, dir string, t *tree, c Change, have E
 		if err != nil {
 			return c, err
 		}
-		base = found[c.Old.ID]
+		base, _ = t.form(c.Path, c.Old, found)
 	}
-	theirs := content[c.New.ID]
+	theirs, _ := t.form(c.Path, c.New, content)
 	if max(len(ours), len(base), len(theirs)) > maxMerged {
 		return clash("it is too large to be merged")
 	}

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"io/fs"
 	"maps"
 	"os"
@@ -132,7 +131,19 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking,
 	if err := m.drop(ctx, have, want); err != nil {
 		return advert{}, err
 	}
-	partial, err := m.get(ctx, r, p, have, want, was.Partial, fetching(r, progress))
+	shallow, err := m.shallow(r)
+	if err != nil {
+		return advert{}, err
+	}
+	if len(shallow) > 0 {
+		have = nil // what is behind the same commits has changed
+	}
+	partial, err := m.get(ctx, r, p, have, want, was.Partial, fetching(r, progress), shallow...)
+	if hostgit.ExitCode(err) > 0 && r.git != "" && isPartialClone(r.git) {
+		return advert{}, cove.Errorf(cove.Unsupported, "the repository %s is a partial clone: it lacks contents of files, "+
+			"which git of Cove's does not fetch into it", r.Dir).WithHint("name the address that it was cloned from, or " +
+			`make it whole: "git fetch --refetch --no-filter"`)
+	}
 	if err != nil {
 		return advert{}, err
 	}
@@ -148,11 +159,29 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking,
 	return a, m.describe(r, was)
 }
 
+// shallow returns the flags of a fetch from a repository of this machine whose history begins elsewhere than the
+// mirror's; none where both begin alike.
+func (m *mirror) shallow(r remote) ([]string, error) {
+	if r.git == "" {
+		return nil, nil
+	}
+	theirs, err := shallowCommits(r.git)
+	ours, e := shallowCommits(m.dir)
+	if err := cmp.Or(err, e); err != nil || slices.Equal(ours, theirs) {
+		return nil, err
+	}
+	flags := []string{"--update-shallow"}
+	if len(ours) > 0 {
+		flags = append(flags, "--unshallow")
+	}
+	return flags, nil
+}
+
 // list returns a remote's refs. It requests only branches and tags where those suffice: forges have many more refs,
 // hundreds of thousands of pull requests.
 func (m *mirror) list(ctx context.Context, r remote, p peer, anew bool) (advert, error) {
 	if r.git != "" {
-		return m.s.listNeighbour(ctx, m.held, r.git)
+		return m.s.listNeighbour(ctx, m.held, r.own)
 	}
 	if head := m.head(); head != "" && !anew {
 		a, err := listRemote(ctx, m.held, p, "--heads", "--tags")
@@ -226,17 +255,13 @@ func (m *mirror) drop(ctx context.Context, have, want map[string]string) error {
 
 // get fetches new objects, and reports whether a requested filter was applied.
 func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[string]string, partial bool,
-	said func(string)) (bool, error) {
-	var in bytes.Buffer
-	for _, ref := range slices.Sorted(maps.Keys(want)) {
-		if have[ref] != want[ref] {
-			in.WriteString("+" + ref + ":" + ref + "\n")
-		}
-	}
-	if in.Len() == 0 {
+	said func(string), flags ...string) (bool, error) {
+	specs := refspecs(have, want)
+	if len(specs) == 0 {
 		return partial, nil
 	}
-	run := fetchRun(m.dir, &in)
+	run := fetchRun(m.dir, bytes.NewBufferString(strings.Join(specs, "\n")+"\n"))
+	run.Flags = append(run.Flags, flags...)
 	run.Said = said
 	if partial {
 		run = leavingOut(run, r.URL, contents)
@@ -262,6 +287,28 @@ func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[strin
 	}
 	_, err = m.git(ctx, m.joining(partial, r.URL))
 	return partial, err
+}
+
+// manyTags is the number of changed tags from which all are asked for at once: git compares every single refspec with
+// every ref of the remote.
+const manyTags = 50
+
+// refspecs returns those of the refs that differ. All tags are wanted where one is. It is pure.
+func refspecs(have, want map[string]string) (specs []string) {
+	var tags []string
+	for _, ref := range slices.Sorted(maps.Keys(want)) {
+		switch spec := "+" + ref + ":" + ref; {
+		case have[ref] == want[ref]:
+		case strings.HasPrefix(ref, "refs/tags/"):
+			tags = append(tags, spec)
+		default:
+			specs = append(specs, spec)
+		}
+	}
+	if len(tags) > manyTags {
+		tags = []string{"+refs/tags/*:refs/tags/*"}
+	}
+	return append(specs, tags...)
 }
 
 // joining returns the run that joins packs. Packs of a partial mirror are marked, and the joined one must be marked
@@ -296,208 +343,6 @@ func (m *mirror) describe(r remote, d Mirror) error {
 	}
 	if err != nil {
 		return storageFull("describe a mirror", err)
-	}
-	return nil
-}
-
-// Mirrors returns the mirrors of the store.
-func (s *Store) Mirrors(ctx context.Context, who cove.Principal) ([]Mirror, error) {
-	if !who.SeesAll() {
-		return nil, cove.Errorf(cove.Forbidden, "the store of repositories is for the machine's owner")
-	}
-	all, err := s.described()
-	if err != nil {
-		return nil, err
-	}
-	records, err := s.records()
-	if err != nil {
-		return nil, err
-	}
-	for i := range all {
-		if err := ctx.Err(); err != nil {
-			return nil, cove.Errorf(cove.Canceled, "listing repositories: %w", err)
-		}
-		if all[i].Size, err = diskUsed(ctx, s.mirror(all[i].Key).dir); err != nil {
-			return nil, err
-		}
-		for _, r := range records {
-			if r.Mirror == all[i].Key {
-				all[i].Borrowers = append(all[i].Borrowers, r.ID)
-				if r.Kept {
-					all[i].Kept = append(all[i].Kept, filepath.Join(s.directory(r.ID), checkoutDir))
-				}
-			}
-		}
-	}
-	return all, nil
-}
-
-// described reads the descriptions of all mirrors.
-func (s *Store) described() ([]Mirror, error) {
-	var all []Mirror
-	err := filepath.WalkDir(s.repos, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
-		}
-		if err != nil || !d.IsDir() || !strings.HasSuffix(d.Name(), ".git") {
-			return err
-		}
-		m, err := (&mirror{s: s, dir: path}).description()
-		if errors.Is(err, fs.ErrNotExist) {
-			return fs.SkipDir // incomplete
-		}
-		if err != nil || s.mirror(m.Key).dir != path {
-			s.o.Log.Warn("mirror cannot be read", "dir", path, "error", err)
-			return fs.SkipDir
-		}
-		all = append(all, m)
-		return fs.SkipDir
-	})
-	if err != nil {
-		return nil, storageFull("read the store", err)
-	}
-	slices.SortFunc(all, func(a, b Mirror) int { return strings.Compare(a.Key, b.Key) })
-	return all, nil
-}
-
-// known returns a mirror by any of its names: the source as requested, its address, or its key. Errors: NotFound.
-func (s *Store) known(who cove.Principal, source string) (Mirror, error) {
-	all, err := s.described()
-	if err != nil {
-		return Mirror{}, err
-	}
-	keys := []string{source}
-	if src, err := ParseSource(who, source); err == nil && src.Dir == "" {
-		keys = append(keys, src.Key)
-	} else if err == nil {
-		if git, err := gitDirectory(src.Dir); err == nil {
-			keys = append(keys, keyOfDirectory(git))
-		}
-	}
-	// The form in the list takes precedence.
-	for _, key := range keys {
-		for _, m := range all {
-			if m.Key == key || m.Address == key {
-				return m, nil
-			}
-		}
-	}
-	return Mirror{}, cove.Errorf(cove.NotFound, "the store has no repository %.200q",
-		source).WithHint(`"cove repo list" shows them`)
-}
-
-// FetchMirror fetches a repository into the store. partial omits contents of files until their first checkout.
-// Errors: those of ParseSource, Outlet.Open and git; Conflict if a complete mirror exists.
-func (s *Store) FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool,
-	progress func(workspace.Step)) (Mirror, error) {
-	r, err := s.find(ctx, who, source)
-	if err != nil {
-		return Mirror{}, err
-	}
-	if partial && r.git != "" {
-		return Mirror{}, cove.Errorf(cove.InvalidArgument, "%s is on this machine, and taken whole",
-			r.Dir).WithHint("leave out --partial")
-	}
-	tell(progress, fetchStep(r))
-	m := s.mirror(r.Key)
-	release, err := m.hold(ctx)
-	if err != nil {
-		return Mirror{}, err
-	}
-	defer release()
-	p, hangUp, err := s.dial(ctx, r, false)
-	if err != nil {
-		return Mirror{}, err
-	}
-	_, err = m.fetch(ctx, r, p, asking{head: true, partial: partial}, progress)
-	if err := errors.Join(err, hangUp()); err != nil {
-		return Mirror{}, err
-	}
-	found, err := s.known(who, r.Key)
-	if err == nil {
-		found.Size, err = diskUsed(ctx, m.dir)
-	}
-	return found, err
-}
-
-// RemoveMirror removes a mirror without borrowers. Errors: NotFound, Conflict.
-func (s *Store) RemoveMirror(ctx context.Context, who cove.Principal, source string) error {
-	found, err := s.known(who, source)
-	if err != nil {
-		return err
-	}
-	m := s.mirror(found.Key)
-	release, err := m.hold(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	if err := s.forget(ctx); err != nil {
-		return err
-	}
-	// Borrowers register before they take the lock.
-	ids, err := s.borrowers(m.key)
-	if err != nil {
-		return err
-	}
-	if len(ids) > 0 {
-		return cove.Errorf(cove.Conflict, "%d workspaces borrow from %s, such as that of %s", len(ids),
-			found.Address, ids[0]).
-			WithHint("destroy those sandboxes first: their history would be gone")
-	}
-	// Without its description the mirror counts as incomplete, whatever fails from here on.
-	err = os.Remove(filepath.Join(m.dir, mirrorFile))
-	if err == nil {
-		err = os.RemoveAll(m.dir)
-	}
-	if err != nil {
-		return storageFull("remove "+found.Address, err)
-	}
-	return nil
-}
-
-// CollectMirror repacks a mirror. It keeps every object while the mirror has borrowers or is partial; otherwise it
-// drops unreachable objects.
-func (s *Store) CollectMirror(ctx context.Context, who cove.Principal, source string) error {
-	found, err := s.known(who, source)
-	if err != nil {
-		return err
-	}
-	m := s.mirror(found.Key)
-	release, err := m.hold(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	if err := cleanRepository(m.dir); err != nil {
-		return storageFull("clean a mirror", err)
-	}
-	if err := s.forget(ctx); err != nil {
-		return err
-	}
-	ids, err := s.borrowers(m.key)
-	if err != nil {
-		return err
-	}
-	repack := m.joining(found.Partial, found.Address)
-	if !found.Partial {
-		repack.Flags = []string{"--quiet", "-a", "-d"}
-		if len(ids) > 0 {
-			repack.Flags = append(repack.Flags, "--keep-unreachable")
-		}
-	}
-	runs := []hostgit.Run{
-		{Command: []string{"pack-refs"}, Flags: []string{"--all"}},
-		repack,
-		{Command: []string{"commit-graph", "write"}, Flags: []string{"--reachable", "--no-progress"}},
-	}
-	if len(ids) == 0 && !found.Partial {
-		runs = slices.Insert(runs, 2, hostgit.Run{Command: []string{"prune"}, Flags: []string{"--expire=now"}})
-	}
-	for _, r := range runs {
-		if _, err := m.git(ctx, r); err != nil {
-			return err
-		}
 	}
 	return nil
 }

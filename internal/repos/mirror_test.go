@@ -176,8 +176,8 @@ func TestLeftovers(t *testing.T) {
 // unreachable is an Outlet without a server.
 type unreachable struct{}
 
-func (unreachable) Open(context.Context, cove.Principal, string, bool) (Way, error) {
-	return Way{Proxy: "http://127.0.0.1:9", Close: func() error { return nil }}, nil
+func (unreachable) Open(context.Context, cove.Principal, string, bool) (Route, error) {
+	return Route{Proxy: "http://127.0.0.1:9", Close: func() error { return nil }}, nil
 }
 
 func TestDone(t *testing.T) {
@@ -425,4 +425,31 @@ func BenchmarkCreate(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(used)/(1<<20), "MiB")
+}
+
+// TestRefspecs: changed refs are asked for one by one, and tags at once where there are many.
+func TestRefspecs(t *testing.T) {
+	tags := func(n int) map[string]string {
+		all := map[string]string{"refs/heads/main": "b"}
+		for i := range n {
+			all[fmt.Sprintf("refs/tags/v%d", i)] = "a"
+		}
+		return all
+	}
+	const head, every = "+refs/heads/main:refs/heads/main", "+refs/tags/*:refs/tags/*"
+	for _, c := range []struct {
+		have, want map[string]string
+		specs      []string
+	}{
+		{nil, tags(0), []string{head}},
+		{nil, tags(1), []string{head, "+refs/tags/v0:refs/tags/v0"}},
+		{tags(1), tags(1), nil},
+		{tags(1), tags(2), []string{"+refs/tags/v1:refs/tags/v1"}},
+		{nil, tags(manyTags + 1), []string{head, every}},
+		{tags(manyTags), tags(2*manyTags + 1), []string{every}},
+	} {
+		if got := refspecs(c.have, c.want); !slices.Equal(got, c.specs) {
+			t.Errorf("%d to %d refs: %q, want %q", len(c.have), len(c.want), got, c.specs)
+		}
+	}
 }

@@ -7,33 +7,13 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
-
-// contents is the filter of a partial mirror: it omits the contents of files. All commits and trees are present, so
-// that reachability is known.
-const contents = "blob:none"
-
-// notFiltered is git's message for a remote without filters.
-const notFiltered = "filtering not recognized by server"
-
-// promised returns the settings that make git treat missing objects as available at an address. Git does not fetch
-// them.
-func promised(address, filter string) []hostgit.Setting {
-	return []hostgit.Setting{{Key: "remote." + address + ".promisor", Value: "true"},
-		{Key: "remote." + address + ".partialCloneFilter", Value: filter}}
-}
-
-// leavingOut returns a fetch from an address with a filter.
-func leavingOut(run hostgit.Run, address, filter string) hostgit.Run {
-	run.Flags = append(run.Flags, "--filter="+filter)
-	run.Settings = slices.Concat(run.Settings, promised(address, filter))
-	return run
-}
 
 // isPartial reports whether a mirror is partial.
 func (s *Store) isPartial(key string) bool {
@@ -85,33 +65,6 @@ func (s *Store) blobs(ctx context.Context, held []*os.File, dir, tree string, sp
 	}
 	return slices.Sorted(maps.Keys(ids)), err
 }
-
-// fields splits its input at a byte and passes each field on; an error ends the writing.
-type fields struct {
-	end  byte
-	each func(string) error
-	part []byte // the beginning of a field
-}
-
-func (f *fields) Write(p []byte) (int, error) {
-	for rest := p; ; {
-		part, more, whole := bytes.Cut(rest, []byte{f.end})
-		rest = more
-		if len(f.part) < maxField {
-			f.part = append(f.part, part...)
-		}
-		if !whole {
-			return len(p), nil
-		}
-		if err := f.each(string(f.part)); err != nil {
-			return 0, err
-		}
-		f.part = f.part[:0]
-	}
-}
-
-// maxField bounds a field, in bytes; the rest is irrelevant.
-const maxField = 8 << 10
 
 // lacking returns the ids that a repository and its alternates lack.
 func (s *Store) lacking(ctx context.Context, held []*os.File, dir string, ids []string) ([]string, error) {
@@ -234,4 +187,57 @@ func (s *Store) readable(ctx context.Context, dir, base string, ids []string) ([
 		Flags: []string{"--objects", "--no-object-names", "--missing=print", "--glob=refs/shared"}, Args: []string{base},
 		Stdout: history})
 	return slices.Sorted(maps.Keys(found)), err
+}
+
+// span is work since the sandbox's start.
+type span struct {
+	dir        string // import.git
+	base, head string // ids; base is an empty tree where the sandbox began without commits
+	paths      []string
+}
+
+// span returns imported work, and makes sure that all of it can be shown. Errors: NotFound, those of supply.
+func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, error) {
+	r, err := s.repositoryOf(id)
+	if err != nil {
+		return span{}, err
+	}
+	dir := filepath.Join(s.directory(id), importDir)
+	refs, err := s.importedRefs(ctx, dir)
+	if err != nil {
+		return span{}, err
+	}
+	names := []string{w.Ref}
+	if w.Ref == "" {
+		names = []string{"work", "HEAD"}
+	}
+	for _, p := range w.Paths {
+		if !filepath.IsLocal(p) {
+			return span{}, cove.Errorf(cove.InvalidArgument, "%.200q is no path in a repository", p)
+		}
+	}
+	for _, name := range names {
+		for _, ref := range refs {
+			if ref.Name != name {
+				continue
+			}
+			base := r.Base
+			if base == "" {
+				base, err = s.emptyTree(ctx, dir)
+			}
+			sp := span{dir: dir, base: base, head: ref.ID, paths: w.Paths}
+			if err == nil {
+				err = s.supply(ctx, r, sp)
+			}
+			return sp, err
+		}
+	}
+	return span{}, cove.Errorf(cove.NotFound, "there is no such work of the sandbox: %q",
+		names[0]).WithHint("it has to be imported first")
+}
+
+// emptyTree returns the id of the empty tree, which git knows without storing it.
+func (s *Store) emptyTree(ctx context.Context, dir string) (string, error) {
+	return s.line(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"hash-object"},
+		Flags: []string{"-ttree", "--stdin"}, Stdin: strings.NewReader("")})
 }

@@ -27,6 +27,7 @@ type peer func(ctx context.Context, held []*os.File, r hostgit.Run) ([]byte, err
 type remote struct {
 	Source
 	git string         // git directory of a repository on this machine
+	own string         // that of the checkout around the directory: git, but in a linked worktree
 	who cove.Principal // the requester
 }
 
@@ -40,7 +41,7 @@ func (s *Store) find(ctx context.Context, who cove.Principal, source string) (re
 		return remote{Source: src, who: who}, nil
 	}
 	r := remote{Source: src, who: who}
-	if r.git, err = gitDirectory(src.Dir); err != nil {
+	if r.git, r.own, err = gitDirectories(src.Dir); err != nil {
 		return remote{}, err
 	}
 	if err := s.checkOwnObjects(r.git); err != nil {
@@ -51,18 +52,43 @@ func (s *Store) find(ctx context.Context, who cove.Principal, source string) (re
 }
 
 // origin returns the address for pushes of a repository's sandboxes; empty if there is none.
-func (s *Store) origin(ctx context.Context, r remote) (string, error) {
+func origin(ctx context.Context, r remote) (string, error) {
 	if r.git == "" {
 		return r.URL, nil
 	}
-	origin, err := s.line(ctx, nil, hostgit.Run{Dir: r.git, Command: []string{"config"}, Flags: []string{"--get"},
+	url, err := Origin(ctx, r.git)
+	if cove.ErrorCode(err) == cove.Conflict {
+		return "", nil
+	}
+	return url, err
+}
+
+// Origin returns the address that a sandbox of the repository around a directory of this machine pushes to. Errors:
+// NotFound, Forbidden; Conflict when the repository has no remote "origin", or none that a sandbox can push to.
+func Origin(ctx context.Context, dir string) (string, error) {
+	common, err := gitDirectory(dir)
+	if err != nil {
+		return "", err
+	}
+	git, err := hostgit.Find()
+	if err != nil {
+		return "", err
+	}
+	origin, err := git.Line(ctx, hostgit.Run{Dir: common, Command: []string{"config"}, Flags: []string{"--get"},
 		Args: []string{"remote.origin.url"}})
 	if err != nil && hostgit.ExitCode(err) != 1 { // 1: there is none
 		return "", err
 	}
+	if origin == "" {
+		return "", cove.Errorf(cove.Conflict, "the repository %s has no remote \"origin\" to push to", dir).
+			WithHint("add it: git -C %s remote add origin https://HOST/OWNER/REPO.git", dir)
+	}
 	o, err := ParseSource(cove.Principal{}, origin)
-	if err != nil { // a directory, or an address with a password: not for a sandbox
-		return "", nil
+	if err != nil { // not repeated: an address may have a password
+		return "", cove.Errorf(cove.Conflict,
+			"the remote \"origin\" of the repository %s is no address that a sandbox can push to", dir).
+			WithHint("a path, or a password in the address, is none: "+
+				"git -C %s remote set-url origin https://HOST/OWNER/REPO.git", dir)
 	}
 	return o.URL, nil
 }
@@ -70,32 +96,38 @@ func (s *Store) origin(ctx context.Context, r remote) (string, error) {
 // gitDirectory returns the git directory of the repository that contains dir, without symlinks: the one that its
 // worktrees share. Errors: NotFound, Forbidden.
 func gitDirectory(dir string) (string, error) {
+	common, _, err := gitDirectories(dir)
+	return common, err
+}
+
+// gitDirectories returns what gitDirectory does, and the git directory of the checkout that contains dir.
+func gitDirectories(dir string) (common, own string, err error) {
 	none := cove.Errorf(cove.NotFound, "%s is not in a git repository",
 		dir).WithHint(`make one with "git init", or attach the directory with --mount`)
 	top, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return "", cove.Errorf(cove.NotFound, "there is no directory %s", dir)
+		return "", "", cove.Errorf(cove.NotFound, "there is no directory %s", dir)
 	}
 	for ; ; top = filepath.Dir(top) {
 		if isGitDirectory(top) {
-			return top, nil
+			return top, top, nil
 		}
 		git := filepath.Join(top, ".git")
 		if text, err := readSmall(git); err == nil {
 			return pointedAt(top, text)
 		}
 		if isGitDirectory(git) {
-			return git, nil
+			return git, git, nil
 		}
 		if _, err := os.Lstat(git); err == nil || top == "/" { // whatever it is, git may understand it
-			return "", none
+			return "", "", none
 		}
 	}
 }
 
-// pointedAt returns the git directory that the .git file of a worktree or of a submodule names. That directory must
+// pointedAt returns the git directories that the .git file of a worktree or of a submodule names. That directory must
 // point back: otherwise the file's author could substitute another repository than the person means. Errors: Forbidden.
-func pointedAt(top, text string) (string, error) {
+func pointedAt(top, text string) (common, own string, err error) {
 	refused := cove.Errorf(cove.Forbidden, "the file %s names a git directory that does not know of it",
 		filepath.Join(top, ".git")).
 		WithHint("name that git directory itself, if it is yours")
@@ -112,30 +144,30 @@ func pointedAt(top, text string) (string, error) {
 	target, ok := strings.CutPrefix(text, "gitdir: ")
 	git := below(top, target)
 	if !ok || git == "" {
-		return "", refused
+		return "", "", refused
 	}
 	if common, err := readSmall(filepath.Join(git, "commondir")); err == nil { // a worktree
 		back, err := readSmall(filepath.Join(git, "gitdir"))
 		common = below(git, common)
 		if err != nil || below(git, back) != filepath.Join(top, ".git") || !isGitDirectory(common) ||
 			filepath.Dir(git) != filepath.Join(common, "worktrees") {
-			return "", refused
+			return "", "", refused
 		}
-		return common, nil
+		return common, git, nil
 	}
 	config, err := os.Open(filepath.Join(git, "config"))
 	if err != nil {
-		return "", refused
+		return "", "", refused
 	}
 	defer config.Close()
 	for lines := bufio.NewScanner(io.LimitReader(config, 1<<20)); lines.Scan(); { // a submodule
 		name, value, _ := strings.Cut(lines.Text(), "=")
 		if strings.EqualFold(strings.TrimSpace(name), "worktree") &&
 			below(git, strings.Trim(strings.TrimSpace(value), `"`)) == top && isGitDirectory(git) {
-			return git, nil
+			return git, git, nil
 		}
 	}
-	return "", refused
+	return "", "", refused
 }
 
 // checkOwnObjects refuses a repository with alternates outside the store: its author chose them, and another repository
@@ -219,13 +251,13 @@ func (s *Store) dialBy(ctx context.Context, outlet Outlet, r remote, push bool) 
 	if outlet == nil {
 		return nil, nil, cove.Errorf(cove.Unavailable, "there is no way to %s", r.URL)
 	}
-	way, err := outlet.Open(ctx, r.who, r.URL, push)
+	route, err := outlet.Open(ctx, r.who, r.URL, push)
 	if err != nil {
 		return nil, nil, err
 	}
-	settings := []hostgit.Setting{{Key: "http.proxy", Value: way.Proxy}, {Key: "http.proxyAuthMethod", Value: "basic"}}
-	if way.CA != "" {
-		settings = append(settings, hostgit.Setting{Key: "http.sslCAInfo", Value: way.CA})
+	settings := []hostgit.Setting{{Key: "http.proxy", Value: route.Proxy}, {Key: "http.proxyAuthMethod", Value: "basic"}}
+	if route.CA != "" {
+		settings = append(settings, hostgit.Setting{Key: "http.sslCAInfo", Value: route.CA})
 	}
 	scheme, _, _ := strings.Cut(r.URL, ":")
 	return func(ctx context.Context, held []*os.File, run hostgit.Run) ([]byte, error) {
@@ -233,7 +265,7 @@ func (s *Store) dialBy(ctx context.Context, outlet Outlet, r remote, push bool) 
 		run.Settings = slices.Concat(settings, run.Settings)
 		run.Transport = []string{scheme}
 		return s.git(ctx, held, run)
-	}, way.Close, nil
+	}, route.Close, nil
 }
 
 // neighbour returns the peer for a repository of this machine: another git reads it, without the repository's
@@ -268,7 +300,8 @@ func (s *Store) neighbour(dir string) peer {
 	}
 }
 
-// listNeighbour returns the refs of a repository of this machine, as listRemote does.
+// listNeighbour returns the refs of a repository of this machine, as listRemote does, and what the checkout of the git
+// directory dir has checked out.
 func (s *Store) listNeighbour(ctx context.Context, held []*os.File, dir string) (advert, error) {
 	out, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"for-each-ref"}, Flags: []string{
 		"--format=%(if)%(HEAD)%(then)ref: %(refname)%09HEAD%0a%(end)%(objectname)%09%(refname)",
@@ -276,7 +309,16 @@ func (s *Store) listNeighbour(ctx context.Context, held []*os.File, dir string) 
 	if err != nil {
 		return advert{}, err
 	}
-	return parseAdvert(string(out))
+	a, err := parseAdvert(string(out))
+	if err != nil || a.head != "" {
+		return a, err
+	}
+	a.detached, err = s.line(ctx, held, hostgit.Run{Dir: dir, Command: []string{"rev-parse"},
+		Flags: []string{"--verify", "--quiet"}, Args: []string{"HEAD^{commit}"}})
+	if hostgit.ExitCode(err) > 0 {
+		return a, nil // its branch is unborn
+	}
+	return a, err
 }
 
 // stream is the address of the connection at the first descriptor that git inherits (git-remote-fd(1)).
@@ -359,3 +401,10 @@ func (s *Store) stranger(connect Connect, limit int64, asIs bool) peer {
 }
 
 var errTooLarge = errors.New("too large")
+
+// Work selects a part of the imported work.
+type Work struct {
+	// Ref is one of Import's refs; empty means uncommitted work if there is any, else HEAD.
+	Ref   string
+	Paths []string // below the root of the repository; nil is all
+}

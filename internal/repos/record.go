@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
 // record is the record of a workspace: record.json of its directory.
@@ -41,16 +43,47 @@ type record struct {
 	Kept bool `json:"kept,omitempty"` // the sandbox is gone, its work remains
 }
 
+func writeRecord(dir string, r record) error { return putRecord(dir, r, atomicfile.Write) }
+
+// WorkRef is the ref of the commit, in a sandbox's repository, that holds uncommitted work for Import.
+const WorkRef = "refs/cove/work"
+
+// imported is the prefix of the sandbox's refs in import.git: HEAD, work, and heads/NAME.
+const imported = "refs/sandbox/"
+
+// Ref is a ref imported from a sandbox.
+type Ref struct {
+	Name string // "HEAD", "work" (WorkRef), "heads/NAME"
+	ID   string
+}
+
+func (s *Store) importedRefs(ctx context.Context, dir string) ([]Ref, error) {
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"for-each-ref"},
+		Flags: []string{"--format=%(objectname) %(refname)"}, Args: []string{imported}})
+	if err != nil {
+		return nil, err
+	}
+	var refs []Ref
+	for line := range strings.Lines(string(out)) {
+		id, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		refs = append(refs, Ref{Name: strings.TrimPrefix(name, imported), ID: id})
+	}
+	return refs, nil
+}
+
+// repositoryOf returns the record of a workspace with a repository.
+func (s *Store) repositoryOf(id cove.SandboxID) (record, error) {
+	r, err := s.read(id)
+	if err == nil && r.Source == "" {
+		err = cove.Errorf(cove.InvalidArgument, "the sandbox works on no repository")
+	}
+	return r, err
+}
+
 const (
 	recordFile = "record.json"
 	maxRecord  = 1 << 20 // bytes
 )
-
-func writeRecord(dir string, r record) error { return putRecord(dir, r, atomicfile.Write) }
-
-// claim writes the record of a workspace in the making, for other processes. It need not survive a crash of the
-// machine, which ends the making.
-func (w *making) claim() error { return putRecord(w.dir, w.record, atomicfile.Replace) }
 
 func putRecord(dir string, r record, write func(string, []byte, fs.FileMode) error) error {
 	data, err := json.MarshalIndent(r, "", "\t")
@@ -119,4 +152,21 @@ func (s *Store) borrowers(key string) ([]cove.SandboxID, error) {
 		}
 	}
 	return ids, err
+}
+
+// read returns the record of a sandbox's workspace. Errors: NotFound, Corrupt.
+func (s *Store) read(id cove.SandboxID) (record, error) {
+	if _, err := cove.ParseSandboxID(string(id)); err != nil {
+		return record{}, err
+	}
+	r, err := readRecord(s.directory(id))
+	switch {
+	case err != nil:
+		return record{}, err
+	case r.ID != id:
+		return record{}, cove.Errorf(cove.Corrupt, "the workspace of %s says that it is another's", id)
+	case r.Kept:
+		return record{}, cove.Errorf(cove.NotFound, "there is no such workspace")
+	}
+	return r, nil
 }

@@ -1,9 +1,11 @@
 package repos
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,18 +15,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
+// ChangeStyle configures Changes.
+type ChangeStyle struct {
+	Renames bool // report a renamed file as one change
+	Patches bool // with patches
+}
+
 const (
 	maxChanges = 20_000
 	maxCommits = 10_000
 	maxPatches = 32 << 20 // bytes of patches in a list
 	maxWords   = 64 << 20 // bytes of commit messages in a list
 )
-
-// ChangeStyle configures Changes.
-type ChangeStyle struct {
-	Renames bool // report a renamed file as one change
-	Patches bool // with patches
-}
 
 // Changes returns the changes of imported work, by path. Errors: NotFound, TooLarge.
 func (s *Store) Changes(ctx context.Context, id cove.SandboxID, w Work, style ChangeStyle) ([]Change, error) {
@@ -93,9 +95,10 @@ func hinted(err error, hint string) error {
 
 // DiffStyle configures Diff.
 type DiffStyle struct {
-	Stat  bool // files with line counts
-	Names bool // file names only
-	Color bool
+	Stat   bool // files with line counts
+	Names  bool // file names only
+	Binary bool // contents of binary files, so that git can apply the text
+	Color  bool
 }
 
 // Diff writes the differences of imported work. They contain the sandbox's text: a terminal needs a filter for control
@@ -114,6 +117,9 @@ func (s *Store) Diff(ctx context.Context, id cove.SandboxID, w Work, style DiffS
 	}
 	if style.Names {
 		flags = append(flags, "--name-only")
+	}
+	if style.Binary && !style.Stat && !style.Names {
+		flags = append(flags, "--binary")
 	}
 	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff"}, Flags: flags,
 		Args: []string{sp.base, sp.head}, Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
@@ -210,4 +216,34 @@ func calendarTime(seconds string) time.Time {
 		return time.Unix(n, 0).UTC()
 	}
 	return time.Time{}
+}
+
+// contents reads blobs of at most most bytes in total. Errors: TooLarge.
+func (s *Store) contents(ctx context.Context, dir string, ids []string, most int64) (map[string][]byte, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"cat-file"},
+		Flags: []string{"--batch", "--buffer"}, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"),
+		MaxOutput: most + int64(len(ids))*128}) // and a line for each
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]byte{}
+	for len(out) > 0 {
+		line, rest, _ := bytes.Cut(out, []byte("\n"))
+		parts := strings.Fields(string(line)) // id, type, size
+		size := int64(-1)
+		if len(parts) == 3 && parts[1] == "blob" {
+			if size, err = strconv.ParseInt(parts[2], 10, 64); err != nil {
+				size = -1
+			}
+		}
+		if size < 0 || size >= int64(len(rest)) {
+			return nil, cove.Errorf(cove.Corrupt, "git does not give the content of %.100q", line)
+		}
+		all[parts[0]], out = rest[:size], rest[size+1:] // with its newline
+	}
+	return all, nil
 }

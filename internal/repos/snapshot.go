@@ -113,7 +113,15 @@ func copyIndex(top, to string) error {
 			git = filepath.Join(top, git)
 		}
 	}
-	return copyFile(filepath.Join(git, "index"), to, 0o600)
+	// Git reads a file again that has changed in the second of the index's own time: the copy keeps that time.
+	info, err := os.Stat(filepath.Join(git, "index"))
+	if err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(git, "index"), to, 0o600); err != nil {
+		return err
+	}
+	return os.Chtimes(to, info.ModTime(), info.ModTime())
 }
 
 // grow updates the index to the files, and writes its tree unless that is the committed one.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -394,5 +395,26 @@ func TestNoSpaceForACheckout(t *testing.T) {
 		if ids, err := s.List(t.Context()); err != nil || len(ids) != 0 {
 			t.Errorf("%s: left are %v, %v", name, ids, err)
 		}
+	}
+}
+
+// TestUncommittedAtOnce: a change of the same length is taken that was made in the second of the last commit.
+func TestUncommittedAtOnce(t *testing.T) {
+	s, dir := newStore(t, nil), project(t)
+	then := time.Now().Add(-time.Hour)
+	at := func(name string) {
+		if err := os.Chtimes(filepath.Join(dir, name), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at("changed")
+	plain(t, dir, "add", "changed")
+	put(t, dir, "changed", "AS COMMITTED\n")
+	at("changed")
+	at(".git/index")
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Owner: owner,
+		Repository: uncommitted(dir)})
+	if g := got(t, w.Directory, "changed"); g != "AS COMMITTED" {
+		t.Errorf("changed is %q", g)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -22,11 +21,11 @@ import (
 type Outlet interface {
 	// Open opens a route to the repository at an address only, for reading or also for pushing. The
 	// machine's credentials are for its owner alone. Errors: Forbidden, Unavailable.
-	Open(ctx context.Context, who cove.Principal, address string, push bool) (Way, error)
+	Open(ctx context.Context, who cove.Principal, address string, push bool) (Route, error)
 }
 
-// Way is one egress route. The zero value with a Close is a direct one.
-type Way struct {
+// Route is one egress route. The zero value with a Close is a direct one.
+type Route struct {
 	Proxy string // address of an HTTP proxy, possibly with user and password
 	CA    string // file of the trusted authorities, in place of the machine's
 	Close func() error
@@ -58,33 +57,20 @@ type Store struct {
 	workspaces string
 }
 
-var _ workspace.Workspaces = (*Store)(nil)
-
-// Open opens the store, and removes incomplete work of killed processes. No directory needs to exist.
-func Open(o Options) (*Store, error) {
-	if !filepath.IsAbs(o.Home) {
-		return nil, cove.Errorf(cove.Internal, "Cove's home %q is not absolute", o.Home)
-	}
-	if o.MaxImport == 0 {
-		o.MaxImport = defaultImport
-	}
-	if o.MaxCheckout == 0 {
-		o.MaxCheckout = defaultCheckout
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), workspaces: filepath.Join(o.Home, "workspaces")}
-	for _, dir := range []string{s.repos, s.workspaces} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, storageFull("make "+dir, err)
-		}
-		if err := os.Chmod(dir, 0o700); err != nil { // files in workspaces may have any mode
-			return nil, storageFull("close "+dir+" to others", err)
-		}
-	}
-	return s, errors.Join(s.sweep(), s.takeBack(""))
+// tooMuch returns the error of a checkout that is too large.
+func (s *Store) tooMuch() error {
+	return cove.Errorf(cove.TooLarge, "a checkout has at most %d GiB and %d files", s.o.MaxCheckout>>30,
+		maxFiles).WithHint("check out a part of it: --sparse DIRECTORY")
 }
+
+const (
+	maxSparse      = 256       // directories
+	maxFiles       = 1_000_000 // of a checkout
+	checkoutMemory = 3 << 30   // bytes, of the git process that writes it
+	checkoutCPU    = 10 * time.Minute
+)
+
+var _ workspace.Workspaces = (*Store)(nil)
 
 // Prefixes of directories being made, and being removed.
 const (
@@ -93,31 +79,6 @@ const (
 )
 
 func (s *Store) creating() string { return filepath.Join(s.workspaces, ".creating.lock") }
-
-// sweep removes workspaces that are incomplete or partly removed, unless a process is making one.
-func (s *Store) sweep() error {
-	l, err := tryLock(s.creating(), syscall.LOCK_EX)
-	if l == nil {
-		return err
-	}
-	defer l.Close()
-	entries, err := os.ReadDir(s.workspaces)
-	if err != nil {
-		return storageFull("read "+s.workspaces, err)
-	}
-	var errs []error
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), coming) || strings.HasPrefix(e.Name(), going) {
-			dir := filepath.Join(s.workspaces, e.Name())
-			if r, err := readRecord(dir); err == nil && strings.HasPrefix(e.Name(), coming) {
-				errs = append(errs, s.abandonWorktree(context.Background(), r))
-			}
-			s.o.Log.Info("workspace swept", "name", e.Name())
-			errs = append(errs, removeAll(dir))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // git looks git up for each run, so that a later installation is used.
 func (s *Store) git(ctx context.Context, held []*os.File, r hostgit.Run) ([]byte, error) {
@@ -178,3 +139,14 @@ func hoist(top string) error {
 		return fs.SkipDir
 	})
 }
+
+// Names in a workspace's directory.
+const (
+	checkoutDir   = "checkout"
+	homeDir       = "home"
+	importDir     = "import.git"
+	repositoryDir = "repository.git"
+)
+
+// directory returns the path of a workspace, existing or not.
+func (s *Store) directory(id cove.SandboxID) string { return filepath.Join(s.workspaces, string(id)) }

@@ -15,8 +15,8 @@ import (
 // direct is an Outlet that connects directly to the server.
 type direct struct{ ca string }
 
-func (d direct) Open(context.Context, cove.Principal, string, bool) (Way, error) {
-	return Way{CA: d.ca, Close: func() error { return nil }}, nil
+func (d direct) Open(context.Context, cove.Principal, string, bool) (Route, error) {
+	return Route{CA: d.ca, Close: func() error { return nil }}, nil
 }
 
 // newStore returns a store whose remotes are on the server.

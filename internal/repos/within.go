@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // A checkout within another sandbox is a workspace of its own, with its own record and import.git, and its checkout
@@ -37,18 +36,6 @@ func (w *making) within() error {
 	w.host = host
 	w.record.Within, w.record.Place = host.ID, "work-"+strings.TrimPrefix(string(w.spec.ID), "sb_")[:12]
 	return nil
-}
-
-// borrowWithin sets a repository's alternates to the path of the objects in its sandbox, and only to that, since the
-// host has them elsewhere.
-func (w *making) borrowWithin(dir string) error {
-	if w.spec.Within == "" || w.record.Mirror == "" {
-		return nil
-	}
-	if w.record.Mirror != w.host.Mirror {
-		return cove.Errorf(cove.Conflict, "the sandbox %s has no objects of this repository to borrow", w.host.ID)
-	}
-	return writeFile(filepath.Join(dir, "objects/info/alternates"), workspace.BorrowedPlace+"\n")
 }
 
 // lent returns the host's path of a checkout within another sandbox.

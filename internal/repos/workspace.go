@@ -8,25 +8,12 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
-
-// Names in a workspace's directory.
-const (
-	checkoutDir   = "checkout"
-	homeDir       = "home"
-	importDir     = "import.git"
-	repositoryDir = "repository.git"
-)
-
-// directory returns the path of a workspace, existing or not.
-func (s *Store) directory(id cove.SandboxID) string { return filepath.Join(s.workspaces, string(id)) }
 
 // Create implements workspace.Workspaces. Everything belongs to the account that runs Cove; an engine that maps the
 // owners of mounts shows it as the sandbox's user's (engine.Capabilities.MountOwners).
@@ -88,44 +75,6 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 	return s.shape(w.record), nil
 }
 
-// making is a workspace in the making.
-type making struct {
-	s        *Store
-	spec     workspace.Spec
-	dir      string // its temporary path
-	final    string // its final path
-	host     record // of the containing sandbox
-	held     []*os.File
-	record   record
-	head     string // full name of the remote's default branch
-	partial  bool   // of the mirror
-	progress func(workspace.Step)
-}
-
-func (w *making) in(name string) string { return filepath.Join(w.dir, name) }
-
-func (w *making) git(ctx context.Context, r hostgit.Run) ([]byte, error) {
-	return w.s.git(ctx, w.held, r)
-}
-
-// directories makes the directories common to all workspaces.
-func (w *making) directories() error {
-	for _, d := range []struct {
-		path string
-		mode fs.FileMode
-	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700},
-		{w.in(filepath.Dir(workspace.BorrowedPlace)), 0o755}} {
-		err := os.MkdirAll(d.path, 0o755)
-		if err == nil {
-			err = os.Chmod(d.path, d.mode) // independent of the umask
-		}
-		if err != nil {
-			return storageFull("make a workspace", err)
-		}
-	}
-	return nil
-}
-
 // bind uses a person's own directory as the workspace. Its .git is read-only inside for good, because its content
 // determines what the owner's git executes.
 func (w *making) bind() error {
@@ -183,23 +132,6 @@ func (s *Store) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace,
 	return s.shape(r), nil
 }
 
-// read returns the record of a sandbox's workspace. Errors: NotFound, Corrupt.
-func (s *Store) read(id cove.SandboxID) (record, error) {
-	if _, err := cove.ParseSandboxID(string(id)); err != nil {
-		return record{}, err
-	}
-	r, err := readRecord(s.directory(id))
-	switch {
-	case err != nil:
-		return record{}, err
-	case r.ID != id:
-		return record{}, cove.Errorf(cove.Corrupt, "the workspace of %s says that it is another's", id)
-	case r.Kept:
-		return record{}, cove.Errorf(cove.NotFound, "there is no such workspace")
-	}
-	return r, nil
-}
-
 // Remove implements workspace.Workspaces. A kept checkout borrows from its mirror until it has been removed and forget
 // has run.
 func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) error {
@@ -243,23 +175,6 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 	return removeAll(gone)
 }
 
-// forget removes the records of kept workspaces whose checkout has been removed: they borrow no more.
-func (s *Store) forget(ctx context.Context) error {
-	records, err := s.records()
-	if err != nil {
-		return err
-	}
-	for _, r := range records {
-		if _, err := os.Lstat(filepath.Join(s.directory(r.ID), checkoutDir)); !r.Kept || !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err := s.Remove(ctx, r.ID, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // List implements workspace.Workspaces.
 func (s *Store) List(context.Context) ([]cove.SandboxID, error) {
 	entries, err := os.ReadDir(s.workspaces)
@@ -291,27 +206,4 @@ func (s *Store) Used(ctx context.Context, id cove.SandboxID) (int64, error) {
 		return 0, storageFull("measure the workspace of "+string(id), err)
 	}
 	return n, nil
-}
-
-// plan decides the start of the branch, and claims the branch in the record before another workspace can.
-func (w *making) plan(ctx context.Context, a advert, want workspace.Repository) (start, error) {
-	l, err := lock(ctx, filepath.Join(w.s.workspaces, ".branches.lock"), syscall.LOCK_EX)
-	if err != nil {
-		return start{}, err
-	}
-	defer l.Close()
-	all, err := w.s.records()
-	if err != nil {
-		w.s.o.Log.Warn("whose branches are whose is not known entirely", "error", err)
-	}
-	at, err := plan(a, w.spec.Name, want.Branch, want.From, func(branch string) bool {
-		return slices.ContainsFunc(all, func(r record) bool {
-			return r.ID != w.spec.ID && !r.Kept && r.Repository == w.record.Repository && strings.EqualFold(r.Branch, branch)
-		})
-	})
-	if err != nil {
-		return start{}, err
-	}
-	w.record.Branch, w.record.From = at.branch, at.from
-	return at, w.claim()
 }

@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -323,6 +324,13 @@ func TestParts(t *testing.T) {
 		if w.Base != "" || !strings.Contains(c.In(empty).Run("for-each-ref"), "refs/heads/main") {
 			t.Errorf("%+v", w.Checkout)
 		}
+		if _, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil {
+			t.Fatal(err)
+		}
+		var diff bytes.Buffer
+		if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{Names: true}, &diff); err != nil || diff.String() != "f\n" {
+			t.Errorf("its work is %q, %v", &diff, err)
+		}
 	})
 	t.Run("of another hash", func(t *testing.T) {
 		path := filepath.Join(server.Root, "sha256.git")
@@ -477,8 +485,8 @@ func TestFailures(t *testing.T) {
 
 type refusing struct{}
 
-func (refusing) Open(context.Context, cove.Principal, string, bool) (Way, error) {
-	return Way{}, cove.Errorf(cove.Forbidden, "the policy does not allow it")
+func (refusing) Open(context.Context, cove.Principal, string, bool) (Route, error) {
+	return Route{}, cove.Errorf(cove.Forbidden, "the policy does not allow it")
 }
 
 // TestLocalSource: a directory's repository is read, and nothing of it is executed.
@@ -529,9 +537,27 @@ func TestLocalSource(t *testing.T) {
 	}
 	// A linked worktree leads to the same repository.
 	mine.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "worktree", "add", "-q", "../linked")
+	linked := mine.In(filepath.Join(git.Dir, "linked"))
+	linked.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "commit", "-q",
+		"--allow-empty", "-m", "newest")
 	os.Remove(canary)
-	create(t, s, ownSpec("z", workspace.Repository{Source: filepath.Join(git.Dir, "linked")}))
-	if mirrors, err := s.Mirrors(t.Context(), owner); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 3 {
+	w = create(t, s, ownSpec("z", workspace.Repository{Source: linked.Dir}))
+	if got := gittest.NewGit(t, w.Directory).Run("log", "-1", "--format=%s"); got != "newest" || w.From != "linked" {
+		t.Errorf("it begins at %s, %s", w.From, got)
+	}
+	// So does one that has no branch checked out.
+	linked.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "commit", "-q", "--allow-empty", "-m", "on")
+	linked.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "checkout", "-q", "--detach")
+	linked.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "commit", "-q",
+		"--allow-empty", "-m", "detached")
+	os.Remove(canary)
+	for name, worktree := range map[string]bool{"own": false, "beside": true} {
+		w = create(t, s, ownSpec(name, workspace.Repository{Source: linked.Dir, Worktree: worktree}))
+		if id := linked.Run("rev-parse", "HEAD"); w.Base != id || w.From != id {
+			t.Errorf("it begins at %s, %s, not at %s", w.From, w.Base, id)
+		}
+	}
+	if mirrors, err := s.Mirrors(t.Context(), owner); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 4 {
 		t.Errorf("%+v, %v", mirrors, err)
 	}
 	if exists(canary) {
@@ -635,5 +661,82 @@ func TestLocalPointers(t *testing.T) {
 	again := create(t, s, ownSpec("again", workspace.Repository{Source: kept.Directory}))
 	if read(t, again.Directory, "key") != "key" {
 		t.Error("it is another")
+	}
+}
+
+// TestShallowSource: the history of a directory's sandbox begins where the directory's begins, when it is deepened too.
+func TestShallowSource(t *testing.T) {
+	git := gittest.NewGit(t, t.TempDir())
+	git.Run("init", "-q", "-b", "main", "all")
+	for _, name := range []string{"one", "two", "three", "four"} {
+		git.In("all").Commit(name, name, name)
+	}
+	git.Run("clone", "-q", "--depth=1", "file://"+git.In("all").Dir, "mine")
+	mine, s := git.In("mine"), newStore(t, nil)
+	for i, step := range []struct {
+		fetch   []string
+		commits string
+	}{{nil, "1"}, {[]string{"--depth=2"}, "2"}, {[]string{"--unshallow"}, "4"}} {
+		if step.fetch != nil {
+			mine.Run(append([]string{"fetch", "-q"}, step.fetch...)...)
+		}
+		for kind, r := range map[string]workspace.Repository{"own": {}, "beside": {Worktree: true}} {
+			r.Source = mine.Dir
+			w := create(t, s, ownSpec(fmt.Sprint(kind, i), r))
+			inner := gittest.NewGit(t, w.Directory)
+			if got := inner.Run("rev-list", "--count", "HEAD"); got != step.commits {
+				t.Errorf("%s %q: %s commits, want %s", kind, step.fetch, got, step.commits)
+			}
+			inner.Run("fsck", "--no-dangling")
+			work := inner.Commit("work", "work", kind)
+			refs, err := s.Import(t.Context(), w.ID, inside(t, w))
+			if err != nil || !slices.Contains(refs, Ref{"HEAD", work}) {
+				t.Errorf("%s %q: %v, %v", kind, step.fetch, refs, err)
+			}
+		}
+	}
+}
+
+// TestPartialClone: a directory that lacks contents of files is refused in words, and taken once it has them, as the
+// hint says.
+func TestPartialClone(t *testing.T) {
+	git := gittest.NewGit(t, t.TempDir())
+	git.Run("init", "-q", "-b", "main", "all")
+	git.In("all").Run("config", "uploadpack.allowFilter", "true")
+	for _, text := range []string{"one", "two"} {
+		git.In("all").Commit(text, "file", text)
+	}
+	git.Run("clone", "-q", "--filter=blob:none", "file://"+git.In("all").Dir, "mine")
+	mine, s := git.In("mine"), newStore(t, nil)
+	_, err := s.Create(t.Context(), ownSpec("x", workspace.Repository{Source: mine.Dir}), nil)
+	if cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), "is a partial clone") {
+		t.Fatal(err)
+	}
+	mine.Run("-c", "gc.auto=0", "fetch", "-q", "--refetch", "--no-filter")
+	w := create(t, s, ownSpec("y", workspace.Repository{Source: mine.Dir}))
+	gittest.NewGit(t, w.Directory).Run("fsck", "--no-dangling")
+}
+
+// TestFormats: a directory with SHA-256 ids is refused where its remote has SHA-1 ids, and else is not.
+func TestFormats(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	old := server.Create("old.git")
+	git := server.Client()
+	for _, name := range []string{"same.git", "empty.git"} {
+		git.Run("init", "-q", "--bare", "-b", "main", "--object-format=sha256", filepath.Join(server.Root, name))
+	}
+	git.Run("init", "-q", "-b", "main", "--object-format=sha256", "mine")
+	mine := git.In("mine")
+	mine.Commit("first", "file", "1")
+	mine.Run("push", "-q", filepath.Join(server.Root, "same.git"), "main")
+	mine.Run("remote", "add", "origin", old.URL)
+	s := newStore(t, server)
+	for url, code := range map[string]cove.Code{old.URL: cove.Unsupported, server.URL("same.git"): "",
+		server.URL("empty.git"): "", server.URL("none.git"): ""} {
+		mine.Run("remote", "set-url", "origin", url)
+		w, err := s.Create(t.Context(), ownSpec("x", workspace.Repository{Source: mine.Dir}), nil)
+		if code == "" && (err != nil || w.Remote != url) || code != "" && cove.ErrorCode(err) != code {
+			t.Errorf("%s: %+v, %v", url, w.Checkout, err)
+		}
 	}
 }

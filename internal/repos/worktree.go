@@ -34,7 +34,7 @@ func (w *making) worktree(ctx context.Context, at start, refs map[string]string,
 // fetched.
 func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Repository) error {
 	tell(w.progress, "adding a worktree to "+r.Dir)
-	a, err := w.s.listNeighbour(ctx, w.held, r.git)
+	a, err := w.s.listNeighbour(ctx, w.held, r.own)
 	if err != nil {
 		return err
 	}
@@ -58,6 +58,9 @@ func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Reposi
 	}
 	if err := writeFile(filepath.Join(w.in(importDir), "objects/info/alternates"),
 		filepath.Join(r.git, "objects")+"\n"); err != nil {
+		return err
+	}
+	if err := copyShallow(r.git, w.in(importDir)); err != nil {
 		return err
 	}
 	if err := w.remember(); err != nil {

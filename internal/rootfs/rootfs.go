@@ -79,8 +79,7 @@ func ReadHost() (Host, error) {
 	return h, nil
 }
 
-// EtcFiles returns the generated files of /etc for a sandbox of a user. An image with its own users gets only those of
-// Resolver.
+// EtcFiles returns the generated files of /etc for a user. An image with its own users gets only those of Resolver.
 func EtcFiles(hostname string, u cove.User) []File {
 	users := fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\n"+
 		"cove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
@@ -115,9 +114,8 @@ const Hostname = "cove"
 // not mounted at all.
 var Masked = []string{
 	"/proc/acpi", "/proc/asound", "/proc/driver", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
-	"/proc/key-users",
-	"/proc/kmsg", "/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
-	"/proc/timer_stats",
+	"/proc/key-users", "/proc/kmsg", "/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi",
+	"/proc/timer_list", "/proc/timer_stats",
 }
 
 // ReadOnly are visible but not writable.
@@ -181,4 +179,42 @@ func ValidateTarget(target string) error {
 		}
 	}
 	return nil
+}
+
+// LastWins drops of several values of a variable all but the last.
+func LastWins(env []string) []string {
+	last := map[string]int{}
+	for i, kv := range env {
+		k, _, _ := strings.Cut(kv, "=")
+		last[k] = i
+	}
+	merged := env[:0:0]
+	for i, kv := range env {
+		if k, _, _ := strings.Cut(kv, "="); last[k] == i {
+			merged = append(merged, kv)
+		}
+	}
+	return merged
+}
+
+// WithVariables appends variables to an environment.
+func WithVariables(env []string, more map[string]string) []string {
+	for k, v := range more {
+		env = append(env, k+"="+v)
+	}
+	return env
+}
+
+// InFront appends a PATH that begins with a directory; an empty one changes nothing.
+func InFront(env []string, dir string) []string {
+	if dir == "" {
+		return env
+	}
+	path := ""
+	for _, v := range env { // the last one counts
+		if p, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = p
+		}
+	}
+	return append(env, "PATH="+dir+":"+path)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +38,7 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (stor
 		return store.Run{}, err
 	}
 	want := fit.Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir),
-		Provider: q.Provider, Access: q.Access, Tokens: q.tokens}
+		Provider: q.Provider, Access: q.Access, Network: q.New.Network, Tokens: q.tokens}
 	eq, err := r.o.Agents.Equip(ctx, want, who.IsOwner(), q.Progress)
 	if err != nil {
 		return store.Run{}, err
@@ -104,8 +103,13 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 			return cove.Errorf(cove.InvalidArgument, "the run %s was %s's", earlier.ID, earlier.Agent).
 				WithHint("leave the agent out")
 		}
+		if _, err := r.o.Sandboxes.Find(ctx, who, earlier.Sandbox); cove.ErrorCode(err) == cove.NotFound {
+			return cove.Errorf(cove.Conflict, "the run %s cannot go on: its sandbox %s is gone", earlier.ID,
+				cmp.Or(earlier.SandboxName, earlier.Sandbox)).
+				WithHint("\"cove runs show %s\" has what became of it; --keep keeps the sandbox of a run", earlier.ID)
+		}
 		q.Agent, q.Sandbox, q.Task.Session = earlier.Agent, earlier.Sandbox, earlier.Session
-		q.before = earlier.Spec.Before.Plus(earlier.Usage)
+		q.before, q.directory, q.bind = earlier.Spec.Before.Plus(earlier.Usage), earlier.Directory, earlier.Bind
 	}
 	q.tokens = len(sandbox.Exposed(q.New.Mounts)) > 0
 	if q.Sandbox != "" {
@@ -124,13 +128,14 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 
 // plan returns the record of a new run. It is pure, except for the id and the time.
 func (r *Runner) plan(who cove.Principal, q Request, eq fit.Equipment) store.Run {
-	id := cove.NewRunID()
+	id := cmp.Or(q.ID, cove.NewRunID())
 	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	record := store.Run{
 		ID: id, Agent: eq.Agent, Version: eq.Version, Model: q.Task.Model, Profile: q.New.Profile, Prompt: q.Task.Prompt,
 		Status: store.RunRunning, Session: q.Task.Session, CreatedBy: who.String(), StartedAt: now,
+		Directory: q.directory, Bind: q.bind,
 		Spec: store.RunSpec{
-			Own: q.Sandbox == "", Keep: q.Keep, Dir: "/tmp/cove-" + string(id), Schema: q.Task.Schema,
+			Own: q.Sandbox == "", Keep: q.Keep, Ends: q.Ends, Dir: "/tmp/cove-" + string(id), Schema: q.Task.Schema,
 			Deadline: now.Add(cmp.Or(q.Timeout, DefaultTimeout)), Before: q.before,
 		},
 	}
@@ -148,10 +153,16 @@ func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request
 	record *store.Run) (in sandbox.Inside, err error) {
 	var there sandbox.View
 	if record.Spec.Own {
-		there, err = r.o.Sandboxes.Create(ctx, who, forRun(eq.Fit(who, q.New), *record), q.Progress)
-	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil && there.State == cove.StateStopped {
-		q.Progress(workspace.Step{Text: "starting the sandbox"})
-		there, err = r.o.Sandboxes.Start(ctx, who, string(there.ID))
+		made := forRun(eq.Fit(who, q.New), *record)
+		if err = r.o.Agents.Ready(ctx, eq, made.Network); err == nil {
+			there, err = r.o.Sandboxes.Create(ctx, who, made, q.Progress)
+		}
+	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil {
+		err = r.o.Agents.Ready(ctx, eq, there.Spec.Network)
+		if err == nil && there.State == cove.StateStopped {
+			q.Progress(workspace.Step{Text: "starting the sandbox"})
+			there, err = r.o.Sandboxes.Start(ctx, who, string(there.ID))
+		}
 	}
 	if err != nil {
 		return in, err
@@ -160,7 +171,9 @@ func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request
 	if in, err = r.o.Sandboxes.Enter(ctx, who, string(there.ID)); err != nil {
 		return in, err
 	}
-	record.Exposes = sandbox.Exposed(in.Spec.Mounts)
+	record.Exposes, record.Spec.Provider = sandbox.Exposed(in.Spec.Mounts), eq.ProviderIn(in.Spec.Network)
+	record.Spec.Limits, record.Spec.Engine = in.Spec.Limits, in.Spec.Engine
+	record.Spec.Limits.Timeout = record.Spec.Deadline.Sub(record.StartedAt)
 	for _, l := range eq.Layers {
 		if !slices.ContainsFunc(in.Spec.Layers, func(has cove.Layer) bool { return has.Target == l.Target }) {
 			return in, cove.Errorf(cove.Conflict, "the sandbox %s was not made for %s, whose program is not in it", in.Name,
@@ -263,5 +276,3 @@ func place(ctx context.Context, in sandbox.Inside, dir string, home []agent.File
 	}
 	return nil
 }
-
-func (r *Runner) dirOf(id cove.RunID) string { return filepath.Join(r.o.Dir, string(id)) }

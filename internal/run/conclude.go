@@ -54,7 +54,7 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending) error {
 		r.o.Log.Warn("what a run has changed is not known", "run", record.ID, "error", cerr)
 	}
 	// The sandbox goes before the record: a server that dies in between leaves a run to conclude, and no stray sandbox.
-	if record.Spec.Own && !record.Spec.Keep && cerr == nil && len(changes) == 0 {
+	if record.Spec.Own && !record.Spec.Keep && (record.Spec.Ends || cerr == nil && len(changes) == 0) {
 		if err := r.o.Sandboxes.Destroy(ctx, who, record.Sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
 			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)
 		}
@@ -160,6 +160,9 @@ func (r *Runner) record(of store.Run, e ending, said store.Run, changes []store.
 		s.Status, s.Limit, s.Error, s.ExitCode, s.EndedAt = status, limit, failureOf(why), e.exit, &now
 		s.Result, s.Usage, s.Changes = said.Result, said.Usage, changes
 		s.Session, s.Model = said.Session, said.Model
+		if s.Spec.Own && s.Spec.Box == "" {
+			s.Spec.Used, s.Spec.Models = e.used, e.models
+		}
 		return nil
 	})
 }

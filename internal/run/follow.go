@@ -193,8 +193,6 @@ func (f *follower) decided(ctx context.Context) (all []decision.Decision, err er
 	}
 }
 
-func byTime(a, b decision.Decision) int { return a.Time.Compare(b.Time) }
-
 // tellHolds hands out what waits for an answer, and says how a change shows.
 func (f *follower) tellHolds() (<-chan struct{}, error) {
 	all, changed := f.l.holds()

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
@@ -89,7 +91,7 @@ func robot(p *fake.Process) int {
 				if _, err := p.ReadFile(rest); err == nil {
 					break
 				}
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // sleep: it is a program, and a sandbox has no event for a file
 			}
 		case "exit":
 			n, _ := strconv.Atoi(rest)
@@ -100,7 +102,17 @@ func robot(p *fake.Process) int {
 }
 
 // agents knows the robot.
-type agents struct{ files []agent.File }
+type agents struct {
+	files   []agent.File
+	missing error // why there is no key for the models
+}
+
+func (a *agents) Ready(_ context.Context, e fit.Equipment, n *cove.Network) error {
+	if e.ProviderIn(n) == "" {
+		return nil
+	}
+	return a.missing
+}
 
 func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(workspace.Step)) (fit.Equipment, error) {
 	switch q.Agent {
@@ -126,6 +138,7 @@ func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(works
 		},
 	}
 	if q.Agent == "keyed" {
+		eq.Provider = "models"
 		eq.Network = cove.Network{Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"models.test"},
 			Credentials: []string{"models"}}
 	}
@@ -165,6 +178,8 @@ type lab struct {
 	host   *fake.Host
 	agents *agents
 	work   *work
+	// refusals are what providers of models say of the credentials of every sandbox.
+	refusals *model.Refusals
 }
 
 func newLab(t *testing.T) *lab {
@@ -175,7 +190,8 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	return &lab{dir: dir, store: st, host: fake.NewHost(), agents: &agents{}, work: &work{}}
+	return &lab{dir: dir, store: st, host: fake.NewHost(), agents: &agents{}, work: &work{},
+		refusals: &model.Refusals{}}
 }
 
 // server is a process of Cove that has the lab's sandboxes and runs.
@@ -210,7 +226,7 @@ func (l *lab) serve(t *testing.T) *server {
 		Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
-		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, Routes: ways{}, Successor: s,
+		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, Routes: ways{l.refusals}, Successor: s,
 		Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 	})
 	if err == nil {
@@ -291,11 +307,7 @@ func (h *heard) text() string {
 // until waits for a line.
 func (h *heard) until(t *testing.T, line string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(h.text(), line); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nobody hears %q, but\n%s", line, h.text())
-		}
-	}
+	await.That(t, "a follower hears "+line, func() bool { return strings.Contains(h.text(), line) })
 }
 
 // follow follows a run from its beginning to its end.
@@ -390,34 +402,36 @@ func (noImages) Hold(context.Context, string) (func(), error) {
 }
 
 // way leads nowhere, and knows a key.
-type way struct{}
+type route struct{ refusals *model.Refusals }
 
-func (way) Bind(*engine.Binding, engine.Rootfs) error { return nil }
-func (way) Env() map[string]string                    { return nil }
-func (way) Serve(sockets []*os.File) error            { return nil }
-func (way) Extend(...*policy.Document) (int, error)   { return 0, nil }
-func (way) Replace(...*policy.Document) (int, error)  { return 0, nil }
-func (way) Certificate() []byte                       { return nil }
-func (way) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
-func (way) Denied() []string                          { return nil }
-func (way) Models() []model.ProviderUsage             { return nil }
+func (route) Bind(*engine.Binding, engine.Rootfs) error { return nil }
+func (route) Env() map[string]string                    { return nil }
+func (route) Serve(sockets []*os.File) error            { return nil }
+func (route) Extend(...*policy.Document) (int, error)   { return 0, nil }
+func (route) Replace(...*policy.Document) (int, error)  { return 0, nil }
+func (route) Certificate() []byte                       { return nil }
+func (route) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
+func (route) Denied() []string                          { return nil }
+func (route) Models() []model.ProviderUsage             { return nil }
+
+func (r route) Refusals() *model.Refusals { return r.refusals }
 
 // known is a key that ways know.
 var known, _ = redact.New(secret.New("sk-real-key"))
 
-func (way) Concealed(from io.Reader) io.Reader {
+func (route) Concealed(from io.Reader) io.Reader {
 	return redact.Follow(from, func() (*redact.Set, error) { return known, nil })
 }
-func (way) Close()          {}
-func (way) Shut()           {}
-func (way) Rename(string)   {}
-func (way) EndBy(time.Time) {}
+func (route) Close()          {}
+func (route) Shut()           {}
+func (route) Rename(string)   {}
+func (route) EndBy(time.Time) {}
 
 // ways opens ways that lead nowhere.
-type ways struct{}
+type ways struct{ refusals *model.Refusals }
 
-func (ways) OpenRoute(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) {
-	return way{}, nil
+func (w ways) OpenRoute(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) {
+	return route{w.refusals}, nil
 }
 func (ways) ForgetRoute(cove.SandboxID) error { return nil }
 func (ways) RepositoryNetwork(cove.Principal, store.SandboxRepository, bool) (egress.Network, error) {

@@ -17,32 +17,10 @@ import (
 	"github.com/cove-sandbox/cove/message"
 )
 
-// live is a run whose program this server has.
-type live struct {
-	id         cove.RunID
-	r          *Runner
-	transcript *transcript
-	parser     agent.Parser
-	schema     []byte // of the answer; nil is none
-	process    *sandbox.Process
-	lines      lines
-	skip       int // messages that are in the transcript already
-	tail       tail
-	broken     error         // of what it has printed for an earlier server
-	stops      chan asked    // holds one value
-	done       chan struct{} // closed when nothing follows
-
-	mu     sync.Mutex
-	record store.Run        // what the messages have said so far
-	result *message.Message // the agent's
-	misfit error            // why that is not valid by the schema
-	err    error            // why nothing follows, where the run has not ended
-}
-
 // newLive makes a run live; end must be called if it cannot be attended.
 func (r *Runner) newLive(record store.Run, t *transcript, p agent.Parser) *live {
-	return &live{id: record.ID, r: r, transcript: t, parser: p, schema: record.Spec.Schema, record: record,
-		stops: make(chan asked, 2), done: make(chan struct{})}
+	return &live{id: record.ID, provider: record.Spec.Provider, r: r, transcript: t, parser: p,
+		schema: record.Spec.Schema, record: record, stops: make(chan asked, 2), done: make(chan struct{})}
 }
 
 // stop asks for the end of a run; a kill is heard after an interrupt.
@@ -112,9 +90,20 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 	timer := clock.NewTimer(deadline.Sub(clock.Now()))
 	defer timer.Stop()
 	var e ending
-	var patience <-chan time.Time
+	var patience, hopeless <-chan time.Time
 	for over := false; !over; {
+		why, refused := l.refusal()
+		if why != nil && hopeless == nil {
+			hopeless = clock.After(refusalGrace)
+		}
 		select {
+		case <-refused:
+		case <-hopeless:
+			hopeless = nil
+			if why, _ := l.refusal(); why != nil { // no answer has come since
+				e.err, e.broken = why, true
+				l.kill()
+			}
 		case <-l.process.Exited():
 			over = true
 		case <-timer.C:
@@ -157,7 +146,7 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 	if cove.ErrorCode(err) == cove.Unavailable {
 		return e, errClosing
 	}
-	e.measured = ended.Limit
+	e.measured, e.used, e.models = ended.Limit, ended.Usage, ended.Models
 	if err != nil && e.err == nil {
 		e.err, e.broken = err, true
 	}
@@ -172,6 +161,19 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 		e.err = l.misfit
 	}
 	return e, nil
+}
+
+// refusal returns why the run's models cannot be asked any more, and a channel that is closed when that changes.
+func (l *live) refusal() (err error, changed <-chan struct{}) {
+	all := l.process.Refusals()
+	if l.provider == "" || all == nil {
+		return nil, nil
+	}
+	err, changed = all.Of(l.provider)
+	if err != nil {
+		return cove.Errorf(cove.ModelUnreachable, "%s", cove.ErrorMessage(err)).WithHint("%s", cove.ErrorHint(err)), nil
+	}
+	return nil, changed
 }
 
 func (l *live) kill() {
@@ -243,6 +245,9 @@ func (l *live) begin(p *sandbox.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.process = p
+	if all := p.Refusals(); all != nil {
+		all.Forget(l.provider) // this run may have another key than the one before
+	}
 }
 
 // holds lists what waits for an answer in the run's sandbox.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/message"
 )
@@ -28,6 +29,8 @@ type ending struct {
 	result   *message.Message // that the agent gave; nil: none
 	broken   bool             // err is about its output or its sandbox, not about how it ended
 	err      error
+	used     cove.Usage // by its sandbox
+	models   []model.ProviderUsage
 	overdraw bool // requests to models were refused, since a budget was used up
 }
 

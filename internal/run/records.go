@@ -318,3 +318,5 @@ func (r *Runner) Recording(ctx context.Context, who cove.Principal, ref, termina
 	_, err = io.Copy(out, f)
 	return err
 }
+
+func byTime(a, b decision.Decision) int { return a.Time.Compare(b.Time) }

@@ -9,9 +9,9 @@ package run
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +31,8 @@ type Agents interface {
 	// Equip finds an agent, and what a sandbox needs for it; with install one that is not there is installed, and the
 	// steps are told to progress. Errors: NotFound, RuntimeMissing, InvalidArgument, Unsupported.
 	Equip(ctx context.Context, q fit.Want, install bool, progress func(workspace.Step)) (fit.Equipment, error)
+	// Ready tries the credentials of the agent's models in a network. Errors: Unavailable, NotFound.
+	Ready(ctx context.Context, e fit.Equipment, n *cove.Network) error
 }
 
 // Work gives access to the work of sandboxes on the host.
@@ -56,6 +58,7 @@ type Options struct {
 
 // Request is a task for an agent.
 type Request struct {
+	ID       cove.RunID // made up when empty
 	Task     agent.Task // without Dir and Session
 	Agent    string
 	Timeout  time.Duration // 0 is DefaultTimeout
@@ -65,11 +68,14 @@ type Request struct {
 	Provider string // of models, and how they are got at; see fit.Want
 	Access   string
 	Keep     bool // a new one stays, also when nothing has changed in it
+	Ends     bool // a new one ends with the run, whatever has changed in it
 	Detach   bool // it goes on when the caller leaves
 	Progress func(workspace.Step)
 
-	before message.AgentUsage // of the conversation
-	tokens bool               // are in the sandbox, which is there
+	before    message.AgentUsage // of the conversation
+	directory string             // of the machine, that the conversation is about; with bind, it works in it itself
+	bind      bool
+	tokens    bool // are in the sandbox, which is there
 }
 
 const (
@@ -80,6 +86,10 @@ const (
 	// interruptGrace is how long an agent that was asked to stop may take to say what it has.
 	interruptGrace = 15 * time.Second
 )
+
+// refusalGrace is how long an agent may take to end by itself, with its own message, when its models refuse its
+// credential.
+var refusalGrace = 10 * time.Second
 
 // newDefaults apply to a sandbox that is made for a run.
 var newDefaults = cove.Spec{Shape: cove.Shape{Limits: cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 512}}}
@@ -198,13 +208,34 @@ func failureOf(err error) *store.Failure {
 	if err == nil {
 		return nil
 	}
-	e := &store.Failure{Code: string(cove.ErrorCode(err)), Error: err.Error(), Hint: cove.ErrorHint(err)}
-	var known *cove.Error
-	if errors.As(err, &known) {
-		e.Error = known.Message
-	}
-	return e
+	code := string(cove.ErrorCode(err))
+	return &store.Failure{Code: code, Error: cove.ErrorMessage(err), Hint: cove.ErrorHint(err)}
 }
 
 // boxOf is the sandbox that has the wall of a run: the one that its own is within, or its own.
 func boxOf(record store.Run) string { return cmp.Or(record.Spec.Box, record.Sandbox) }
+
+func (r *Runner) dirOf(id cove.RunID) string { return filepath.Join(r.o.Dir, string(id)) }
+
+// live is a run whose program this server has.
+type live struct {
+	id         cove.RunID
+	provider   string // of its models; empty where it is not known
+	r          *Runner
+	transcript *transcript
+	parser     agent.Parser
+	schema     []byte // of the answer; nil is none
+	process    *sandbox.Process
+	lines      lines
+	skip       int // messages that are in the transcript already
+	tail       tail
+	broken     error         // of what it has printed for an earlier server
+	stops      chan asked    // holds one value
+	done       chan struct{} // closed when nothing follows
+
+	mu     sync.Mutex
+	record store.Run        // what the messages have said so far
+	result *message.Message // the agent's
+	misfit error            // why that is not valid by the schema
+	err    error            // why nothing follows, where the run has not ended
+}

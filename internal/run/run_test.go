@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
@@ -24,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -201,6 +204,53 @@ func TestCredentialsOfRuns(t *testing.T) {
 	}
 }
 
+// TestKeysOfRuns: a run whose models have no key is not begun, and leaves nothing; one whose key is refused ends at
+// once, with what to do.
+func TestKeysOfRuns(t *testing.T) {
+	run.SetRefusalGrace(t, 10*time.Millisecond)
+	l := newLab(t)
+	s := l.serve(t)
+	q := ask("think", "wait /never")
+	q.Agent = "keyed"
+	l.agents.missing = cove.Errorf(cove.Unavailable, "there is no key").WithHint("export it")
+	_, err := s.Begin(t.Context(), owner, q)
+	wantCode(t, "without a key", err, cove.Unavailable)
+	if all, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10}); err != nil || len(all.Runs) != 0 {
+		t.Errorf("recorded is %+v, %v", all, err)
+	}
+	if all, err := s.sandboxes.List(t.Context(), owner); err != nil || len(all.Sandboxes) != 0 {
+		t.Errorf("left is %+v, %v", all, err)
+	}
+	l.agents.missing = nil
+
+	refused := cove.Errorf(cove.Unavailable, "the key is refused").WithHint("make another")
+	l.refusals.Note("models", refused) // of an earlier run: this one may have another key
+	for _, noted := range []string{"other", "models"} {
+		r := s.begin(t, q)
+		h, done := s.listen(t, string(r.ID))
+		h.until(t, "thinking")
+		if l.refusals.Note(noted, refused); noted == "other" { // another program's, of another provider
+			if err := s.Interrupt(t.Context(), owner, string(r.ID), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		r, _ = s.follow(t, string(r.ID))
+		if noted == "other" {
+			if r.Status != store.RunInterrupted {
+				t.Errorf("%s: %+v", noted, r)
+			}
+			continue
+		}
+		if r.Status != store.RunError || r.Error == nil || r.Error.Code != string(cove.ModelUnreachable) ||
+			r.Error.Error != "the key is refused" || r.Error.Hint != "make another" {
+			t.Errorf("%s: %+v, %+v", noted, r, r.Error)
+		}
+	}
+}
+
 func TestInterrupt(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
@@ -334,15 +384,13 @@ func TestPausedWhileServersChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.touch(t, r, "/tmp/go")
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.That(t, "the run succeeds", func() bool {
 		now, err := s.Run(t.Context(), owner, string(r.ID))
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("%+v, %v", now, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if now.Status == store.RunSucceeded {
-			return
-		}
-	}
+		return now.Status == store.RunSucceeded
+	})
 }
 
 // TestSandboxOfARunEnds: whoever stops or destroys it ends the run.
@@ -369,7 +417,7 @@ func TestResume(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
 	q := ask("think", "answer first")
-	q.Keep = true
+	q.Keep, q.New.Repository = true, &workspace.Repository{Source: "/srv/project"}
 	first, _ := s.follow(t, string(s.begin(t, q).ID))
 	if _, err := s.sandboxes.Stop(t.Context(), owner, first.Sandbox); err != nil {
 		t.Fatal(err)
@@ -378,7 +426,7 @@ func TestResume(t *testing.T) {
 	q.Agent, q.Resume = "", string(first.ID)
 	second, text := s.follow(t, string(s.begin(t, q).ID))
 	if second.Sandbox != first.Sandbox || second.Agent != "robot" || second.Result != "second" ||
-		!strings.Contains(text, "thinking s1") {
+		!strings.Contains(text, "thinking s1") || second.Directory != "/srv/project" {
 		t.Errorf("it went on as %+v\n%s", second, text)
 	}
 	s.wantSandboxes(t, 1) // it is not the second's to destroy
@@ -386,6 +434,15 @@ func TestResume(t *testing.T) {
 	q.Resume, q.Agent = string(first.ID), "packed"
 	_, err := s.Begin(t.Context(), owner, q)
 	wantCode(t, "another agent", err, cove.InvalidArgument)
+	if err := s.sandboxes.Destroy(t.Context(), owner, first.Sandbox, false); err != nil {
+		t.Fatal(err)
+	}
+	q.Agent = ""
+	_, err = s.Begin(t.Context(), owner, q)
+	wantCode(t, "one whose sandbox is gone", err, cove.Conflict)
+	if !strings.Contains(err.Error(), string(first.ID)) || strings.Contains(err.Error(), first.Sandbox) {
+		t.Errorf("it does not name the run, or an id that no list has: %v", err)
+	}
 	silent, _ := s.follow(t, string(s.begin(t, ask("answer")).ID))
 	q.Resume, q.Agent = string(silent.ID), ""
 	_, err = s.Begin(t.Context(), owner, q)
@@ -447,15 +504,13 @@ func TestNoSecretInTranscripts(t *testing.T) {
 	q := ask("think of sk-real-key", "log with sk-real-key", "wait /tmp/go", "answer sk-real-key")
 	q.New.Network, q.Keep = &cove.Network{Enabled: true, Mode: cove.NetworkLimited}, true
 	r := s.begin(t, q)
-	deadline := time.Now().Add(20 * time.Second)
-	// while it goes on
-	for printed := []byte(nil); !bytes.Contains(printed, []byte(`"of ***********"`)); time.Sleep(time.Millisecond) {
-		var err error
-		if printed, err = os.ReadFile(filepath.Join(l.dir, "runs", string(r.ID), "output")); bytes.Contains(printed,
-			[]byte("sk-real-key")) || time.Now().After(deadline) {
-			t.Fatalf("what it prints is kept as %q, %v", printed, err)
+	await.That(t, "what it prints is kept without the value, while it goes on", func() bool {
+		printed, _ := os.ReadFile(filepath.Join(l.dir, "runs", string(r.ID), "output"))
+		if bytes.Contains(printed, []byte("sk-real-key")) {
+			t.Fatalf("what it prints is kept as %q", printed)
 		}
-	}
+		return bytes.Contains(printed, []byte(`"of ***********"`))
+	})
 	s.end(t)
 	s = l.serve(t)
 	follower, done := s.listen(t, string(r.ID))

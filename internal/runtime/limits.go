@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -15,8 +16,13 @@ var Defaults = cove.Limits{
 	Stdout: 1 << 20, Stderr: 256 << 10, Timeout: 10 * time.Second,
 }
 
-// MaxTimeout is the longest wall time an execution may ask for.
-const MaxTimeout = 60 * time.Second
+// The longest wall times of an execution: that a caller may ask for, that the machine's owner may, and that can be
+// configured for either.
+const (
+	MaxTimeout     = 60 * time.Second
+	OwnerTimeout   = 24 * time.Hour
+	LongestTimeout = 7 * 24 * time.Hour
+)
 
 // Max is the most that may be asked for where nothing else is configured.
 var Max = cove.Limits{
@@ -38,6 +44,22 @@ type Bounds struct {
 	// Max is the most a caller may ask for; what a runtime asks for by itself
 	// is reduced to it. Zero fields take the package's.
 	Max cove.Limits
+	// OwnerTimeout is the longest wall time that the machine's owner may ask for; zero is OwnerTimeout of the package. It
+	// is never shorter than that of Max.
+	OwnerTimeout time.Duration
+}
+
+// ForOwner returns the bounds of the machine's owner.
+func (b Bounds) ForOwner() Bounds {
+	b.Max.Timeout = max(cmp.Or(b.OwnerTimeout, OwnerTimeout), cmp.Or(b.Max.Timeout, MaxTimeout))
+	return b
+}
+
+// ceiling returns what can be configured of a limit at most.
+func ceiling(f field) float64 {
+	most := Max
+	most.Timeout = LongestTimeout
+	return f.get(most)
 }
 
 // Resolve is Bounds.Resolve where nothing is configured.
@@ -48,14 +70,14 @@ func (r Runtime) Resolve(want cove.Limits) (cove.Limits, error) { return Bounds{
 func (b Bounds) Resolve(r Runtime, want cove.Limits) (cove.Limits, error) {
 	var got cove.Limits
 	for _, f := range fields {
-		ceiling := first(f.get(b.Max), f.get(Max))
+		most := first(f.get(b.Max), f.get(Max))
 		v := f.get(want)
 		switch {
 		case v == 0:
-			v = min(first(f.get(r.Limits), f.get(b.Defaults), f.get(Defaults)), ceiling)
-		case !(v >= f.get(Min) && v <= ceiling): // so written, NaN is refused too
+			v = min(first(f.get(r.Limits), f.get(b.Defaults), f.get(Defaults)), most)
+		case !(v >= f.get(Min) && v <= most): // so written, NaN is refused too
 			return cove.Limits{}, cove.Errorf(cove.InvalidArgument, "%s of %s is out of range", f.name, f.show(v)).
-				WithHint("ask for %s to %s, or leave it out", f.show(f.get(Min)), f.show(ceiling))
+				WithHint("ask for %s to %s, or leave it out", f.show(f.get(Min)), f.show(most))
 		}
 		f.set(&got, v)
 	}
@@ -69,9 +91,9 @@ func (b Bounds) Check() error {
 			what  string
 			value float64
 		}{{"default", f.get(b.Defaults)}, {"maximum", f.get(b.Max)}} {
-			if v.value != 0 && !(v.value >= f.get(Min) && v.value <= f.get(Max)) {
+			if v.value != 0 && !(v.value >= f.get(Min) && v.value <= ceiling(f)) {
 				return cove.Errorf(cove.InvalidArgument, "the %s %s of %s is out of range", v.what, f.name, f.show(v.value)).
-					WithHint("set %s to %s", f.show(f.get(Min)), f.show(f.get(Max)))
+					WithHint("set %s to %s", f.show(f.get(Min)), f.show(ceiling(f)))
 			}
 		}
 		if d, m := f.get(b.Defaults), first(f.get(b.Max), f.get(Max)); d > m {

@@ -123,11 +123,31 @@ func TestBounds(t *testing.T) {
 		!strings.Contains(err.Error(), "16 MiB to 512 MiB") {
 		t.Errorf("over the configured maximum: %v", err)
 	}
+	// The machine's owner may take longer, never less long than others.
+	long := cove.Limits{Timeout: 2 * time.Hour}
+	for _, c := range []struct {
+		b    Bounds
+		most time.Duration
+	}{
+		{Bounds{}, OwnerTimeout}, {Bounds{OwnerTimeout: time.Hour}, time.Hour},
+		{Bounds{OwnerTimeout: time.Hour, Max: long}, 2 * time.Hour},
+	} {
+		if _, err := c.b.ForOwner().Resolve(python, cove.Limits{Timeout: c.most}); err != nil {
+			t.Errorf("the owner, for %v: %v", c.most, err)
+		}
+		_, err := c.b.ForOwner().Resolve(python, cove.Limits{Timeout: c.most + 1})
+		if cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("the owner, for longer than %v: %v", c.most, err)
+		}
+	}
+	if err := (Bounds{Max: long}).Check(); err != nil {
+		t.Errorf("a configured maximum of hours: %v", err)
+	}
 	for name, bad := range map[string]Bounds{
 		"negative":                   {Max: cove.Limits{Memory: -1}},
 		"below the minimum":          {Defaults: cove.Limits{Memory: 1}},
 		"default over the maximum":   {Defaults: cove.Limits{PIDs: 100}, Max: cove.Limits{PIDs: 10}},
-		"maximum over Cove's own":    {Max: cove.Limits{Timeout: time.Hour}},
+		"maximum over Cove's own":    {Max: cove.Limits{Timeout: LongestTimeout + 1}},
 		"default over Cove's own":    {Defaults: cove.Limits{OpenFiles: 1 << 30}},
 		"default of no number":       {Defaults: cove.Limits{CPUs: math.NaN()}},
 		"maximum of infinitely many": {Max: cove.Limits{CPUs: math.Inf(1)}},

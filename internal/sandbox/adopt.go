@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"github.com/cove-sandbox/cove"
@@ -60,12 +61,12 @@ func (v *supervisor) adopt(ctx context.Context, r *resident, record *store.Sandb
 // nothing leaves it.
 func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sandbox, release func()) error {
 	services, unserved := v.servicesAgain(record)
-	way, own, err := v.openAgain(record, sb.Listeners(), len(services))
+	route, own, err := v.openAgain(record, sb.Listeners(), len(services))
 	if err != nil {
 		services = nil
 	}
 	err = errors.Join(err, unserved)
-	v.occupy(r, sb, record, way, services, own, release)
+	v.occupy(r, sb, record, route, services, own, release)
 	_, open := v.running(r)
 	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
 	defer cancel()
@@ -74,12 +75,12 @@ func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sa
 
 // openAgain opens a sandbox's route on the sockets that it holds, and takes them over except the first ones, which it
 // returns.
-func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first int) (way egress.Route,
+func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first int) (route egress.Route,
 	own []*os.File, err error) {
 	if record.Spec.Mode != cove.NetworkNone {
 		var n egress.Network
 		if n, err = v.networkOf(record); err == nil {
-			way, err = v.host.Routes.OpenRoute(record.Owner, record.ID, record.Name, n)
+			route, err = v.host.Routes.OpenRoute(record.Owner, record.ID, record.Name, n)
 		}
 		if err != nil {
 			for _, f := range sockets {
@@ -88,11 +89,11 @@ func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first i
 			return nil, nil, err
 		}
 	}
-	if own, err = provision.Serve(sockets, first, way); err != nil && way != nil {
-		way.Close()
-		way = nil
+	if own, err = provision.Serve(sockets, first, route); err != nil && route != nil {
+		route.Close()
+		route = nil
 	}
-	return way, own, err
+	return route, own, err
 }
 
 // detachedLabel marks, in the guest, a command that outlives the server.
@@ -118,8 +119,9 @@ func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *
 	if ok, err := ttys.Adopt(ctx, info); ok {
 		return err
 	}
-	left := LeftProcess{Sandbox: sb.ID(), Name: processName(info.Label), From: info.Stdout, To: info.StdoutEnd, v: v,
-		engine: sb, info: info}
+	left := LeftProcess{Sandbox: sb.ID(), Name: processName(info.Label), From: info.Stdout, To: info.StdoutEnd,
+		takeUp: func(ctx context.Context, from uint64) (*Process, error) { return v.takeUp(ctx, sb, info, from) },
+		end:    func(ctx context.Context) error { return v.endProgram(ctx, sb, info) }}
 	v.mu.Lock()
 	with := v.host
 	v.mu.Unlock()
@@ -130,23 +132,28 @@ func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *
 	return nil
 }
 
-// LeftProcess is a process of an earlier server, to be taken up or ended. It stalls when its output is not read.
-type LeftProcess struct {
-	Sandbox  cove.SandboxID
-	Name     string
-	From, To uint64 // what is there of its standard output: offsets from its beginning
-
-	v      *supervisor
-	engine engine.Sandbox
-	info   guest.ProcessInfo
+// servicesAgain returns the services of a sandbox that runs already. A service that cannot be opened answers nothing.
+func (v *supervisor) servicesAgain(record store.Sandbox) ([]service, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
+	defer cancel()
+	ws, err := v.host.Workspaces.Open(ctx, record.ID)
+	var all []service
+	if err == nil {
+		all, err = v.services(ctx, record, ws, nil)
+	}
+	if err != nil {
+		all = servicesOf(record.Spec)
+		if ws.Hidden != "" {
+			all = append(all, service{serve: func(_ context.Context, ln net.Listener) { ln.Close() }})
+		}
+	}
+	return all, err
 }
 
-// TakeUp continues a process, from an available offset of its standard output. Unread standard error comes first.
-func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) {
-	if from < l.From || from > l.To {
-		return nil, cove.Errorf(cove.Corrupt, "what a program has written up to %d is not there any more", l.From)
-	}
-	in, err := l.v.inside(ctx, cove.System(""), string(l.Sandbox))
+// takeUp continues a program of an earlier server from an offset of its standard output.
+func (v *supervisor) takeUp(ctx context.Context, sb engine.Sandbox, info guest.ProcessInfo,
+	from uint64) (*Process, error) {
+	in, err := v.inside(ctx, cove.System(""), string(sb.ID()))
 	if err != nil {
 		return nil, err
 	}
@@ -154,26 +161,23 @@ func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) 
 	if err != nil {
 		return nil, err
 	}
-	p, err := process.Adopt(ctx, l.engine, l.v.o.Clock, l.info.ID, from, l.info.Stderr)
+	p, err := process.Adopt(ctx, sb, v.o.Clock, info.ID, from, info.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	return l.v.newProcess(in, p, stats), nil
+	return newProcess(in, p, stats, func() error { return v.whyLost(in.Guest) }), nil
 }
 
-// End kills a process that is not adopted, unless it is a detached command. Its output is dropped.
-func (l LeftProcess) End(ctx context.Context) error {
-	p, err := process.Adopt(ctx, l.engine, l.v.o.Clock, l.info.ID, l.info.Stdout, l.info.Stderr)
+// endProgram drops the output of a program of an earlier server, and kills it unless it is a detached command.
+func (v *supervisor) endProgram(ctx context.Context, sb engine.Sandbox, info guest.ProcessInfo) error {
+	p, err := process.Adopt(ctx, sb, v.o.Clock, info.ID, info.Stdout, info.Stderr)
 	if err != nil {
 		return err
 	}
 	p.Copy(nil, nil, nil)
-	l.v.serving.Go(p.Copied)
-	if string(l.info.Label) == detachedLabel {
+	v.serving.Go(p.Copied)
+	if string(info.Label) == detachedLabel {
 		return nil
 	}
 	return p.Kill()
 }
-
-// reasonGone is the reason in the record of a sandbox that ended while no server ran.
-const reasonGone = "it ended while no server ran, as in a restart of the machine"

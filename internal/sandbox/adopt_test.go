@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -13,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // TestWhatNobodyWaitsFor: a command of a server that is gone is ended, unless it was to go on.
@@ -57,20 +57,15 @@ func TestWhatNobodyWaitsFor(t *testing.T) {
 	if err := m.adoptPrograms(t.Context(), again, ttys); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.That(t, "what nobody waits for ends", func() bool {
 		mu.Lock()
 		attended, detached := ended["attended"], ended["detached"]
 		mu.Unlock()
 		if detached {
 			t.Fatal("what was to go on was ended")
 		}
-		if attended {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("what nobody waits for goes on")
-		}
-	}
+		return attended
+	})
 	if len(ttys.List()) != 0 {
 		t.Error("it is a terminal")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Processes runs programs in the sandboxes that this process holds: commands, terminals, and programs that outlive the
@@ -194,4 +195,15 @@ func (ps *Processes) SignalCommand(ctx context.Context, who cove.Principal, ref 
 		return cove.Errorf(cove.NotFound, "no command %s runs in the sandbox %s", id, record.Name)
 	}
 	return c.process.Signal(ctx, signal)
+}
+
+// auditProcess records that a process was started or ended in a sandbox. Arguments stay out of the record, since they
+// may hold secrets.
+func (ps *Processes) auditProcess(ctx context.Context, who cove.Principal, action string, of store.Sandbox,
+	args []string, err error) {
+	detail := of.Name
+	if len(args) > 0 {
+		detail += ": " + args[0]
+	}
+	ps.Audit(ctx, who, auditRecord(action, of.ID, detail, err))
 }

@@ -16,30 +16,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// Create makes a long-lived sandbox for a principal, and starts it. progress receives the steps. On error, and when ctx
-// ends before, nothing of it is left. Errors: InvalidArgument, NotFound, Forbidden, Conflict, Unsupported,
-// ImageMissing, StorageFull, Unavailable.
-func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request,
-	progress func(workspace.Step)) (made View, err error) {
-	if progress == nil {
-		progress = func(workspace.Step) {}
-	}
-	if err := s.owns(); err != nil {
-		return made, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer s.atEnd(cancel)()
-	record, err := s.plan(who, q)
-	if err != nil {
-		return made, err
-	}
-	if q.Shared {
-		return s.checkOut(ctx, record, q, progress)
-	}
-	return s.create(ctx, record, q, progress)
-}
-
 // create makes a planned sandbox.
 func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	progress func(workspace.Step)) (made View, err error) {

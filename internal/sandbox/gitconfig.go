@@ -2,14 +2,9 @@ package sandbox
 
 import (
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -22,20 +17,6 @@ var gitEnv = []string{"GIT_CONFIG_SYSTEM=" + gitConfigPlace, "GIT_TERMINAL_PROMP
 
 // forges are the hosts with SSH addresses that every sandbox rewrites to HTTPS.
 var forges = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"}
-
-// writeGitConfig writes the configuration of git inside, and returns its place.
-func (v *supervisor) writeGitConfig(record store.Sandbox) (hostpath.Own, error) {
-	place := hostpath.Own{Dir: v.dirOf(record.ID), Name: "gitconfig"}
-	err := os.MkdirAll(place.Dir, 0o755)
-	if err == nil {
-		err = atomicfile.Write(filepath.Join(place.Dir, place.Name), []byte(gitConfig(record.Spec)), 0o644)
-	}
-	if err != nil {
-		return place, cove.Errorf(cove.StorageFull, "cannot write what a sandbox is shown: %w", err).
-			WithHint("free some space, or choose another home with COVE_HOME")
-	}
-	return place, nil
-}
 
 // gitConfig returns the configuration of git inside. It is pure.
 func gitConfig(spec store.SandboxSpec) string {

@@ -3,11 +3,10 @@ package sandbox
 import (
 	"cmp"
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -22,117 +21,6 @@ func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (
 		return s.Find(ctx, who, string(found.ID))
 	}
 	return started, err
-}
-
-func (s *Sandboxes) start(ctx context.Context, who cove.Principal, id cove.SandboxID) (View, error) {
-	return s.live(ctx, who, string(id), "start", func(r *resident, record *store.Sandbox) error {
-		switch bx, _ := s.running(r); {
-		case record.State == cove.StateRunning && bx != nil:
-			return errAlready
-		case record.State == cove.StateRunning:
-			return s.adopt(ctx, r, record)
-		case record.State != cove.StateStopped:
-			return wrongState(*record, "start")
-		}
-		ws, err := s.host.Workspaces.Open(ctx, record.ID)
-		if err != nil {
-			return err
-		}
-		if err := s.bring(ctx, r, record, ws); err != nil {
-			return err
-		}
-		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateStopped, cove.StateRunning, ""); err != nil {
-			return errors.Join(err, s.vacate(r))
-		}
-		return nil
-	})
-}
-
-// Stop ends the processes of a sandbox. Its workspace and home stay; the rest of its files goes. A stopped one stays as
-// it is. Errors: NotFound, Conflict.
-func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (View, error) {
-	return s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
-		switch record.State {
-		case cove.StateStopped:
-			return errAlready
-		case cove.StateRunning, cove.StatePaused:
-		default:
-			return wrongState(*record, "stop")
-		}
-		if bx, _ := s.running(r); bx == nil {
-			if err := s.adopt(ctx, r, record); err != nil && cove.ErrorCode(err) != cove.NotFound {
-				return err
-			}
-			if record.State == cove.StateStopped {
-				return nil
-			}
-		}
-		bx, _ := s.running(r)
-		if bx == nil {
-			return s.o.Store.For(who).MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, "")
-		}
-		if record.State == cove.StateRunning {
-			s.askToEnd(ctx, bx)
-		}
-		if err := s.vacate(r); err != nil {
-			return err
-		}
-		return s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, record.State, cove.StateStopped, "")
-	})
-}
-
-// Pause freezes a sandbox: nothing in it runs, and its memory is kept. Errors: NotFound, Conflict, Unsupported.
-func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (View, error) {
-	return s.live(ctx, who, ref, "pause", func(r *resident, record *store.Sandbox) error {
-		bx, _ := s.running(r)
-		switch {
-		case record.State == cove.StatePaused:
-			return errAlready
-		case record.State != cove.StateRunning || bx == nil:
-			return wrongState(*record, "pause")
-		}
-		pauser, ok := bx.Sandbox.(engine.Pauser)
-		if !ok {
-			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).
-				WithHint("stop the sandbox instead")
-		}
-		// It is frozen first: a server that finds a frozen sandbox recorded as running lets it run.
-		if err := pauser.Pause(ctx); err != nil {
-			return err
-		}
-		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateRunning, cove.StatePaused, ""); err != nil {
-			return errors.Join(err, pauser.Resume(context.WithoutCancel(ctx)))
-		}
-		bx.Become(cove.StatePaused)
-		return nil
-	})
-}
-
-// Resume continues a paused sandbox. Errors: NotFound, Conflict.
-func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) (View, error) {
-	return s.live(ctx, who, ref, "resume", func(r *resident, record *store.Sandbox) error {
-		switch record.State {
-		case cove.StateRunning:
-			return errAlready
-		case cove.StatePaused:
-		default:
-			return wrongState(*record, "resume")
-		}
-		bx, _ := s.running(r)
-		if bx == nil {
-			return s.adopt(ctx, r, record)
-		}
-		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
-			return err
-		}
-		bx.Become(cove.StateRunning)
-		if err := bx.Sandbox.(engine.Pauser).Resume(ctx); err != nil {
-			bx.Become(cove.StatePaused)
-			return errors.Join(err, s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning,
-				cove.StatePaused, ""))
-		}
-		return nil
-	})
 }
 
 // Rename changes the name of a sandbox. Decisions about its network carry the old name until the next start. Errors:
@@ -150,25 +38,32 @@ func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name st
 			return err
 		}
 		s.mu.Lock()
-		way := r.open.way
+		route := r.open.route
 		s.mu.Unlock()
-		if way != nil {
-			way.Rename(name)
+		if route != nil {
+			route.Rename(name)
 		}
 		return nil
 	})
 }
 
 // Destroy removes a sandbox in whatever state; with keepWork its checkout stays in place. ref may also be the id of an
-// orphan. Errors: NotFound, Unavailable.
+// orphan. The id of a sandbox of the principal's that is destroyed already is no error. Errors: NotFound, Unavailable.
 func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error {
 	found, err := s.find(ctx, who, ref)
-	if cove.ErrorCode(err) == cove.NotFound && who.IsOwner() {
-		return s.destroyOrphan(ctx, who, ref, keepWork, err)
+	if err == nil {
+		ref = string(found.ID)
+		err = s.destroy(ctx, who, found, keepWork)
+	} else if cove.ErrorCode(err) == cove.NotFound && who.IsOwner() {
+		err = s.destroyOrphan(ctx, who, ref, keepWork, err)
 	}
-	if err != nil {
-		return err
+	if cove.ErrorCode(err) == cove.NotFound && s.destroyed(ctx, who, ref) {
+		return nil
 	}
+	return err
+}
+
+func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, found View, keepWork bool) error {
 	if keepWork && found.shared() {
 		return cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it", found.Name).
 			WithHint("push or apply it first, then destroy it without keeping it")
@@ -191,40 +86,6 @@ func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string,
 		s.auditLife(ctx, who, "destroy", v.Sandbox, err)
 	}
 	return err
-}
-
-// errAlready reports that nothing had to be done, so that nothing is recorded.
-var errAlready = errors.New("it is so already")
-
-// live finds a sandbox, waits for its turn, changes its life with f, and returns its state afterwards.
-func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, action string,
-	f func(*resident, *store.Sandbox) error) (View, error) {
-	found, err := s.find(ctx, who, ref)
-	if err == nil {
-		err = found.alone(action)
-	}
-	if err != nil {
-		return View{}, err
-	}
-	r, leave, err := s.enter(ctx, found.ID)
-	if err != nil {
-		return View{}, err
-	}
-	defer leave()
-	record, err := s.current(ctx, who, found.ID) // as it is now
-	if err != nil {
-		s.drop(r)
-		return View{}, err
-	}
-	if err = f(r, &record); !errors.Is(err, errAlready) {
-		s.auditLife(ctx, who, action, record, err)
-		if err != nil {
-			return View{}, err
-		}
-		s.touch(ctx, found)
-	}
-	record, err = s.o.Store.For(who).Sandbox(ctx, record.ID)
-	return View{Sandbox: record}, err
 }
 
 // List returns the sandboxes of a principal, newest first, and to the machine's owner the orphans, which belong to no
@@ -255,23 +116,55 @@ func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (V
 	return shown, err
 }
 
-// Extend adds to the network of a sandbox, at once and for each start. documents are those of change. Errors: NotFound,
-// InvalidArgument, Conflict when it has no network.
-func (s *Sandboxes) Extend(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange,
-	documents []*policy.Document) (cut int, err error) {
+// ChangeNetwork changes the network of a sandbox, at once and for each start; with reset, earlier changes are taken
+// back first. cut counts the connections that it has cut. Errors: NotFound, InvalidArgument, Conflict when it has no
+// network.
+func (s *Sandboxes) ChangeNetwork(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange,
+	reset bool) (cut int, err error) {
 	_, err = s.live(ctx, who, ref, "network", func(r *resident, record *store.Sandbox) error {
-		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
-			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).
-				WithHint("make one with --network or --allow")
+		changed := *record
+		if reset {
+			changed.Spec.Changes = nil
 		}
-		if _, open := s.running(r); open.way != nil {
-			if cut, err = open.way.Extend(documents...); err != nil {
+		if len(change.Allow)+len(change.Deny) > 0 || change.Mode != "" {
+			changed.Spec.Changes = append(slices.Clip(changed.Spec.Changes), change)
+		}
+		n, err := s.networkOf(changed)
+		if err != nil {
+			return err
+		}
+		_, open := s.running(r)
+		none := cmp.Or(n.Mode, cove.NetworkNone) == cove.NetworkNone
+		switch {
+		case open.route != nil:
+			if cut, err = open.route.Replace(n.Policy...); err != nil {
 				return err
 			}
+		case none && change.Mode == "" && !reset:
+			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).
+				WithHint("give it one: cove policy mode %s limited", record.Name)
+		case !none && record.State != cove.StateStopped:
+			return cove.Errorf(cove.Conflict, "the sandbox %s was started without a network", record.Name).
+				WithHint("stop it, change its network, and start it again: cove stop %s", record.Name)
 		}
-		return s.change(ctx, record, func(s *store.SandboxSpec) { s.Changes = append(s.Changes, change) })
+		return s.change(ctx, record, func(s *store.SandboxSpec) {
+			s.Changes = changed.Spec.Changes
+			if open.route != nil {
+				s.Mode = n.Mode
+			}
+		})
 	})
 	return cut, err
+}
+
+// NetworkOf returns the network of a sandbox, as it is or as it is when the sandbox is started again. Errors: NotFound.
+func (s *Sandboxes) NetworkOf(ctx context.Context, who cove.Principal, ref string) (View, egress.Network, error) {
+	found, err := s.find(ctx, who, ref)
+	if err != nil {
+		return View{}, egress.Network{}, err
+	}
+	n, err := s.networkOf(found.Sandbox)
+	return found, n, err
 }
 
 // Certificate returns the certificate authority that a sandbox trusts, as PEM. Errors: NotFound, Conflict when it does
@@ -283,8 +176,8 @@ func (s *Sandboxes) Certificate(ctx context.Context, who cove.Principal, ref str
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.held[record.ID]; r != nil && r.open.way != nil {
-		return r.open.way.Certificate(), nil
+	if r := s.held[record.ID]; r != nil && r.open.route != nil {
+		return r.open.route.Certificate(), nil
 	}
 	return nil, cove.Errorf(cove.Conflict, "the sandbox %s has no network, or does not run", record.Name)
 }

@@ -5,25 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/runtime"
 )
-
-// ProcessRequest describes a program that outlives this server.
-type ProcessRequest struct {
-	Name  string // by which the next server knows it; at most 64 bytes
-	Args  []string
-	Env   map[string]string
-	Dir   string // relative to where processes begin, or absolute
-	Stdin string // all of its input
-}
 
 // Process is a program in a long-lived sandbox. Its holder reads both streams to their end, reports how much of the
 // output is stored safely, and waits for it. When this server ends, the program runs on, and the next server receives
@@ -31,21 +24,21 @@ type ProcessRequest struct {
 type Process struct {
 	Sandbox cove.SandboxID
 
-	v        *supervisor
 	in       Inside
 	program  *process.Process
-	oomKills int64 // in the sandbox before it began
+	oomKills int64        // in the sandbox before it began
+	whyLost  func() error // the reason for the end of the connection to the guest
 
 	stdout, stderr io.Reader
 }
 
 // newProcess returns a program with its streams, from which the values of the gateway's credentials are blanked.
-func (v *supervisor) newProcess(in Inside, program *process.Process, before engine.Stats) *Process {
+func newProcess(in Inside, program *process.Process, before engine.Stats, whyLost func() error) *Process {
 	program.Retain()
-	p := &Process{Sandbox: in.ID, v: v, in: in, program: program, oomKills: before.OOMKills, stdout: program.Stdout(),
-		stderr: program.Stderr()}
-	if in.way != nil {
-		p.stdout, p.stderr = in.way.Concealed(p.stdout), in.way.Concealed(p.stderr)
+	p := &Process{Sandbox: in.ID, in: in, program: program, oomKills: before.OOMKills, whyLost: whyLost,
+		stdout: program.Stdout(), stderr: program.Stderr()}
+	if in.route != nil {
+		p.stdout, p.stderr = in.route.Concealed(p.stdout), in.route.Concealed(p.stderr)
 	}
 	return p
 }
@@ -62,37 +55,6 @@ func processName(label []byte) string {
 		return ""
 	}
 	return l.Process
-}
-
-// Start starts a program in a running sandbox. Errors: NotFound, Conflict when the sandbox does not run,
-// InvalidArgument, RuntimeMissing, Overloaded.
-func (ps *Processes) Start(ctx context.Context, who cove.Principal, ref string, q ProcessRequest) (*Process, error) {
-	if err := checkCommand(q.Args, q.Env); err != nil {
-		return nil, err
-	}
-	in, err := ps.Enter(ctx, who, ref)
-	if err != nil {
-		return nil, err
-	}
-	label, err := json.Marshal(processLabel{q.Name})
-	if err != nil {
-		return nil, err
-	}
-	spec := guest.ProcessSpec{Args: q.Args, Env: in.environment(q.Env), Dir: in.place(q.Dir), Stdin: true, Label: label}
-	stats, err := in.Guest.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p, err := process.Start(ctx, in.Guest, ps.o.Clock, spec)
-	if err != nil {
-		err = startFailure(spec, err)
-	}
-	ps.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
-	if err != nil {
-		return nil, err
-	}
-	p.Feed(strings.NewReader(q.Stdin))
-	return ps.newProcess(in, p, stats), nil
 }
 
 // Stdout returns the program's output, without credentials. The guest keeps it until Safe.
@@ -125,6 +87,9 @@ func (p *Process) Kill() error {
 type Ended struct {
 	ExitCode int            // 128+N for signal N
 	Limit    cove.LimitKind // that may have ended it
+	// Usage and Models are those of its sandbox since that was started, other programs in it included.
+	Usage  cove.Usage
+	Models []model.ProviderUsage
 }
 
 // Wait waits for the program's end; both streams must be read. Errors: Unavailable when this server lets go of it and
@@ -133,7 +98,7 @@ func (p *Process) Wait() (e Ended, err error) {
 	o := p.program.Wait()
 	if o.Lost != nil {
 		// The end of the connection shows here before its reason is known.
-		err = p.v.whyLost(p.in.Guest)
+		err = p.whyLost()
 	}
 	if cove.ErrorCode(err) == cove.Unavailable {
 		return Ended{}, err
@@ -145,27 +110,88 @@ func (p *Process) Wait() (e Ended, err error) {
 		stats = engine.Stats{}
 	}
 	stats.OOMKills = max(0, stats.OOMKills-p.oomKills)
-	return Ended{ExitCode: o.Code, Limit: o.Limit(stats)}, err
+	e = Ended{ExitCode: o.Code, Limit: o.Limit(stats), Usage: cove.Usage{
+		CPUTime: stats.CPUTime, MemoryPeak: stats.MemoryPeak, PIDsPeak: stats.PIDsPeak,
+		BytesWritten: o.Stats.BytesWritten, DiskUsed: o.Stats.DiskUsed,
+	}}
+	if p.in.route != nil {
+		e.Models = p.in.route.Models()
+	}
+	return e, err
 }
 
-// lostGrace is the time in which the end of a sandbox shows after the connection to its guest has ended.
-const lostGrace = time.Second
-
-// whyLost returns the reason for the end of a connection to a guest.
-func (v *supervisor) whyLost(sb engine.Sandbox) error {
-	select {
-	case <-sb.Done():
-	case <-v.ended:
-	case <-v.o.Clock.After(lostGrace):
+// Refusals tell which providers of models refuse the credentials of the program's sandbox; nil without a network.
+func (p *Process) Refusals() *model.Refusals {
+	if p.in.route == nil {
+		return nil
 	}
-	return v.whyLeft()
+	return p.in.route.Refusals()
 }
 
 // Holds returns the requests of the program's sandbox that wait for an answer, the oldest first, and a channel that is
 // closed when they change; nil without a network.
 func (p *Process) Holds() ([]approval.Hold, <-chan struct{}) {
-	if p.in.way == nil {
+	if p.in.route == nil {
 		return nil, nil
 	}
-	return p.in.way.Holds()
+	return p.in.route.Holds()
+}
+
+// LeftProcess is a process of an earlier server, to be taken up or ended. It stalls when its output is not read.
+type LeftProcess struct {
+	Sandbox  cove.SandboxID
+	Name     string
+	From, To uint64 // what is there of its standard output: offsets from its beginning
+
+	takeUp func(ctx context.Context, from uint64) (*Process, error)
+	end    func(context.Context) error
+}
+
+// TakeUp continues a process, from an available offset of its standard output. Unread standard error comes first.
+func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) {
+	if from < l.From || from > l.To {
+		return nil, cove.Errorf(cove.Corrupt, "what a program has written up to %d is not there any more", l.From)
+	}
+	return l.takeUp(ctx, from)
+}
+
+// End kills a process that is not adopted, unless it is a detached command. Its output is dropped.
+func (l LeftProcess) End(ctx context.Context) error { return l.end(ctx) }
+
+// checkCommand refuses a malformed command.
+func checkCommand(args []string, env map[string]string) error {
+	if err := runtime.CheckArgs(args); err != nil {
+		return err
+	}
+	return runtime.CheckEnv(env)
+}
+
+// escaped returns text of a sandbox with everything that is not printable as %q has it.
+func escaped(s string) string {
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// startFailure turns a guest's failure to start a program into an error for the user.
+func startFailure(spec guest.ProcessSpec, err error) error {
+	var failure *guest.Failure
+	if !errors.As(err, &failure) {
+		return err
+	}
+	failure = &guest.Failure{Kind: failure.Kind, Message: escaped(failure.Message)}
+	program := ""
+	if len(spec.Args) > 0 {
+		program = spec.Args[0]
+	}
+	switch failure.Kind {
+	case guest.FailNotFound:
+		return cove.Errorf(cove.RuntimeMissing, "cannot start %.200q in %.200q: %w", program, spec.Dir, failure).
+			WithHint("it, or the directory, is not in the sandbox")
+	case guest.FailPermission, guest.FailInvalid:
+		return cove.Errorf(cove.InvalidArgument, "cannot start %.200q in %.200q: %w", program, spec.Dir, failure)
+	case guest.FailNoProcess, guest.FailState:
+		return cove.Errorf(cove.Overloaded, "the sandbox has as many processes as it may have").
+			WithHint("end some, or make one with a higher limit (--pids)")
+	}
+	return cove.Errorf(cove.Internal, "cannot start %.200q: %w", program, failure)
 }

@@ -2,11 +2,11 @@ package sandbox_test
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -148,18 +148,13 @@ func (s *server) wantNoProcesses(t *testing.T, ref string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for {
-		all, err := in.Guest.Guest().Listed(ctx)
+	await.That(t, "no process is left", func() bool {
+		all, err := in.Guest.Guest().Listed(t.Context())
 		if err != nil {
-			t.Fatalf("processes are left: %+v, %v", all, err)
+			t.Fatal(err)
 		}
-		if len(all) == 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return len(all) == 0
+	})
 }
 
 // successor keeps the processes of an earlier server.

@@ -9,10 +9,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/egress"
-	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
-	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -63,6 +60,30 @@ func (rd *records) find(ctx context.Context, who cove.Principal, ref string) (Vi
 		return View{}, err
 	}
 	return pick(who, all, ref)
+}
+
+// named returns the principal's own sandbox of a name. Errors: NotFound.
+func (rd *records) named(ctx context.Context, who cove.Principal, name string) (View, error) {
+	all, err := rd.all(ctx, who)
+	if err != nil {
+		return View{}, err
+	}
+	i := slices.IndexFunc(all, func(v View) bool { return v.Name == name && v.Owner == who })
+	if i < 0 {
+		return View{}, cove.Errorf(cove.NotFound, "there is no sandbox %q", name)
+	}
+	return all[i], nil
+}
+
+// destroyed reports whether an id that names no sandbox now is that of one of the principal's, by the audit log.
+func (rd *records) destroyed(ctx context.Context, who cove.Principal, ref string) bool {
+	id, err := cove.ParseSandboxID(ref)
+	if err != nil {
+		return false
+	}
+	page, err := rd.o.Store.For(who).Audit(ctx, store.AuditQuery{Action: auditRecord("create", id, "", nil).Action,
+		Object: string(id), Limit: 1})
+	return err == nil && len(page.Records) > 0
 }
 
 // settle records that a new sandbox is ready, and that it runs.
@@ -134,7 +155,7 @@ func (rd *records) inside(ctx context.Context, who cove.Principal, ref string) (
 	}
 	return Inside{
 		Sandbox: found.Sandbox, Within: found.Within, Place: found.Place, Guest: sb, Env: open.env, Dir: found.Spec.WorkDir,
-		Stopped: sb.Done(), terminals: open.ttys, git: open.git, way: open.way,
+		Stopped: sb.Done(), terminals: open.ttys, git: open.git, route: open.route,
 	}, nil
 }
 
@@ -194,21 +215,6 @@ func pick(who cove.Principal, all []View, ref string) (View, error) {
 		WithHint("\"cove list\" shows those that there are")
 }
 
-// Inside is a running sandbox, for starting processes in it.
-type Inside struct {
-	store.Sandbox
-	Within  cove.SandboxID // the sandbox that contains a checkout; empty for a sandbox
-	Place   string         // of the checkout, inside
-	Guest   engine.Sandbox
-	Env     []string        // of every process, before what it asks for itself
-	Dir     string          // where processes begin
-	Stopped <-chan struct{} // closed when it does not run any more
-
-	terminals *terminals.Set
-	git       workGit
-	way       egress.Route // nil without a network
-}
-
 // checkoutsOf returns the checkouts in a sandbox as callers see them, the newest first. It is pure.
 func checkoutsOf(in store.Sandbox) (views []View) {
 	for _, c := range slices.Backward(in.Spec.Checkouts) {
@@ -260,3 +266,6 @@ func (rd *records) touchCheckout(ctx context.Context, v View) error {
 		c.LastUsedAt = rd.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	})
 }
+
+// reasonGone is the reason in the record of a sandbox that ended while no server ran.
+const reasonGone = "it ended while no server ran, as in a restart of the machine"

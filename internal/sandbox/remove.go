@@ -4,52 +4,17 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
+// reconciler removes sandboxes, and makes records and sandboxes agree.
+type reconciler struct{ *supervisor }
+
 // roomPoll is the interval of attempts to write a record for which the disk had no room.
 const roomPoll = 2 * time.Second
-
-// dismantle removes a sandbox with everything that belongs to it. A sandbox that cannot be removed stays recorded, as
-// failed; on a full disk the record is tried again until there is room. The turn must be held.
-func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.SandboxID, keepWork bool) error {
-	record, err := c.own().Sandbox(ctx, id)
-	if err != nil {
-		return err
-	}
-	if record.State != cove.StateDestroying {
-		record.Spec.KeepWork = keepWork
-	}
-	// The record comes first, since another server may have to finish. On a full disk the removal goes on without it,
-	// since it makes room.
-	noted := c.condemn(ctx, &record)
-	if noted != nil && cove.ErrorCode(noted) != cove.StorageFull {
-		return noted
-	}
-	cleared := c.clear(ctx, r, record)
-	if noted != nil {
-		noted = c.condemn(ctx, &record)
-	}
-	switch {
-	case noted != nil:
-	case cleared != nil:
-		noted = c.own().MoveSandbox(ctx, id, cove.StateDestroying, cove.StateFailed, "it cannot be removed: "+cleared.Error())
-	default:
-		noted = c.own().RemoveSandbox(ctx, id)
-	}
-	c.retry(r, cove.ErrorCode(noted) == cove.StorageFull, record.Spec.KeepWork, func() error {
-		return c.reconcileOne(context.Background(), id)
-	})
-	if err := errors.Join(cleared, noted); err != nil {
-		return err
-	}
-	c.drop(r)
-	return nil
-}
 
 // condemn records that a sandbox is being removed, and whether its work stays.
 func (c *reconciler) condemn(ctx context.Context, record *store.Sandbox) error {
@@ -100,41 +65,6 @@ func (c *reconciler) retry(r *resident, doomed, keepWork bool, again func() erro
 	})
 }
 
-// removeCheckout removes everything of a checkout. A checkout that cannot be removed stays recorded, as failed; on a
-// full disk the record is tried again until there is room. Its turn must be held.
-func (c *reconciler) removeCheckout(ctx context.Context, r *resident, v View) error {
-	noted := c.changeCheckout(ctx, v, func(c *store.Checkout) { c.State = cove.StateDestroying })
-	if code := cove.ErrorCode(noted); noted != nil && code != cove.StorageFull && code != cove.NotFound {
-		return noted
-	}
-	cleared := c.host.Workspaces.Remove(ctx, v.ID, false)
-	if cleared != nil {
-		noted = c.changeCheckout(ctx, v, func(c *store.Checkout) {
-			c.State, c.Reason = cove.StateFailed, "it cannot be removed: "+cleared.Error()
-		})
-	} else {
-		// This fails while the sandbox does not run. Its next start grants what the other checkouts need.
-		if err := c.regrant(ctx, v.Within); err != nil {
-			c.o.Log.Debug("what a shared sandbox may reach stays for now", "sandbox", v.Within, "error", err)
-		}
-		noted = c.own().ChangeSandbox(ctx, v.Within, func(b *store.Sandbox) error {
-			b.Spec.Checkouts = slices.DeleteFunc(b.Spec.Checkouts, func(c store.Checkout) bool { return c.ID == v.ID })
-			return nil
-		})
-	}
-	if cove.ErrorCode(noted) == cove.NotFound { // the sandbox is gone, and its checkouts with it
-		noted = nil
-	}
-	c.retry(r, cove.ErrorCode(noted) == cove.StorageFull, false, func() error {
-		return c.reconcileCheckout(context.Background(), v.ID)
-	})
-	if err := errors.Join(cleared, noted); err != nil {
-		return err
-	}
-	c.drop(r)
-	return nil
-}
-
 // clearCheckouts removes the workspaces of the checkouts in a sandbox that is being removed.
 func (c *reconciler) clearCheckouts(ctx context.Context, in cove.SandboxID) error {
 	record, err := c.own().Sandbox(ctx, in) // no checkout is added any more
@@ -160,13 +90,13 @@ func (c *reconciler) regrant(ctx context.Context, id cove.SandboxID) error {
 		return wrongState(record, "work in")
 	}
 	_, open := c.running(r)
-	if open.way == nil {
+	if open.route == nil {
 		return nil
 	}
 	n, err := c.networkOf(record)
 	if err != nil {
 		return err
 	}
-	_, err = open.way.Replace(n.Policy...)
+	_, err = open.route.Replace(n.Policy...)
 	return err
 }

@@ -15,6 +15,8 @@ import (
 // Request describes a new long-lived sandbox.
 type Request struct {
 	Name string // made up when empty
+	// Ensure asks for the caller's sandbox of this name: the existing one, made to run, or else a new one; see ensure.
+	Ensure bool
 	// Spec describes the sandbox. Host paths in it have been checked; WorkDir is relative to the workspace; without a
 	// network the sandbox reaches only the hosts that its repository needs.
 	cove.Spec
@@ -50,6 +52,8 @@ func (q *Request) check() error {
 		if err := CheckName(q.Name); err != nil {
 			return err
 		}
+	} else if q.Ensure {
+		return cove.Errorf(cove.InvalidArgument, "a sandbox that may exist already needs a name").WithHint("give its name")
 	}
 	if strings.IndexByte(q.WorkDir, 0) >= 0 || len(q.WorkDir) > 1024 {
 		return cove.Errorf(cove.InvalidArgument, "%.100q is not a directory", q.WorkDir)

@@ -3,9 +3,11 @@ package sandbox
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -71,7 +73,7 @@ type resident struct {
 
 // opened is the part of a running sandbox on the host, beside the engine's.
 type opened struct {
-	way   egress.Route // nil without a network
+	route egress.Route // nil without a network
 	git   workGit      // of a repository that is not inside
 	env   []string
 	ttys  *terminals.Set
@@ -180,4 +182,17 @@ func (rs *residents) correct(record *store.Sandbox) {
 	if r := rs.held[record.ID]; r != nil && r.doomed {
 		record.State, record.Spec.KeepWork = cove.StateDestroying, r.keepWork
 	}
+}
+
+// lostGrace is the time in which the end of a sandbox shows after the connection to its guest has ended.
+const lostGrace = time.Second
+
+// whyLost returns the reason for the end of a connection to a guest.
+func (rs *residents) whyLost(sb engine.Sandbox) error {
+	select {
+	case <-sb.Done():
+	case <-rs.ended:
+	case <-rs.o.Clock.After(lostGrace):
+	}
+	return rs.whyLeft()
 }

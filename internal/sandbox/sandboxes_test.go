@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
@@ -66,7 +68,7 @@ func newHomeIn(t *testing.T, dir string) *home {
 	return &home{
 		dir: dir, store: st, host: fake.NewHost(), workspaces: &workspaces{dir: dir,
 			there: map[cove.SandboxID]workspace.Workspace{}},
-		ways: &ways{open: map[cove.SandboxID]*way{}, kept: map[cove.SandboxID]bool{}},
+		ways: &ways{open: map[cove.SandboxID]*route{}, kept: map[cove.SandboxID]bool{}},
 	}
 }
 
@@ -232,7 +234,7 @@ func (w *workspaces) Used(_ context.Context, id cove.SandboxID) (int64, error) {
 // ways opens ways that lead nowhere.
 type ways struct {
 	mu    sync.Mutex
-	open  map[cove.SandboxID]*way
+	open  map[cove.SandboxID]*route
 	kept  map[cove.SandboxID]bool
 	fail  error // of OpenWay
 	serve error // of Serve
@@ -252,7 +254,7 @@ func (w *ways) OpenRoute(_ cove.Principal, id cove.SandboxID, name string, n egr
 	if w.open[id] != nil {
 		return nil, cove.Errorf(cove.Conflict, "a second way of %s", id)
 	}
-	w.open[id] = &way{ways: w, id: id, name: name, documents: n.Policy}
+	w.open[id] = &route{ways: w, id: id, name: name, documents: n.Policy}
 	w.kept[id] = true
 	return w.open[id], nil
 }
@@ -293,55 +295,57 @@ func (w *ways) policyOf(id string) string {
 func (w *ways) nameOf(id string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if way := w.open[cove.SandboxID(id)]; way != nil {
-		return way.name
+	if route := w.open[cove.SandboxID(id)]; route != nil {
+		return route.name
 	}
 	return ""
 }
 
-type way struct {
+type route struct {
 	ways      *ways
 	id        cove.SandboxID
 	name      string
 	documents []*policy.Document
 }
 
-func (w *way) Bind(*engine.Binding, engine.Rootfs) error { return nil }
-func (w *way) Env() map[string]string {
+func (w *route) Bind(*engine.Binding, engine.Rootfs) error { return nil }
+func (w *route) Env() map[string]string {
 	return map[string]string{"WAY": w.ways.nameOf(string(w.id))}
 }
-func (w *way) Serve(sockets []*os.File) error { return w.ways.serve }
-func (w *way) Extend(more ...*policy.Document) (int, error) {
+func (w *route) Serve(sockets []*os.File) error { return w.ways.serve }
+func (w *route) Extend(more ...*policy.Document) (int, error) {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()
 	w.documents = append(slices.Clip(w.documents), more...)
 	return 3, nil
 }
-func (w *way) Replace(all ...*policy.Document) (int, error) {
+func (w *route) Replace(all ...*policy.Document) (int, error) {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()
 	w.documents = all
 	return 0, nil
 }
-func (w *way) Certificate() []byte                       { return []byte("certificate of " + w.id) }
-func (w *way) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
-func (w *way) Denied() []string                          { return nil }
-func (w *way) Rename(name string) {
+func (w *route) Certificate() []byte                       { return []byte("certificate of " + w.id) }
+func (w *route) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
+func (w *route) Denied() []string                          { return nil }
+func (w *route) Rename(name string) {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()
 	w.name = name
 }
-func (w *way) Models() []model.ProviderUsage { return nil }
+func (w *route) Models() []model.ProviderUsage { return nil }
+
+func (w *route) Refusals() *model.Refusals { return nil }
 
 // known is a key that ways know.
 var known, _ = redact.New(secret.New("the key of it"))
 
-func (w *way) Concealed(from io.Reader) io.Reader {
+func (w *route) Concealed(from io.Reader) io.Reader {
 	return redact.Follow(from, func() (*redact.Set, error) { return known, nil })
 }
-func (w *way) EndBy(time.Time) {}
-func (w *way) Shut()           {}
-func (w *way) Close() {
+func (w *route) EndBy(time.Time) {}
+func (w *route) Shut()           {}
+func (w *route) Close() {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()
 	if w.ways.open[w.id] == w {
@@ -679,11 +683,10 @@ func TestLastingFullDisk(t *testing.T) {
 				if err := os.Remove(filler); err != nil {
 					t.Fatal(err)
 				}
-				for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-					if all, err := h.store.Sandboxes(t.Context()); err != nil || len(all) == 0 {
-						break
-					}
-				}
+				await.That(t, "it is removed", func() bool {
+					all, err := h.store.Sandboxes(t.Context())
+					return err != nil || len(all) == 0
+				})
 			}
 			h.empty(t, s)
 			if len(h.workspaces.kept) != c.kept {
@@ -701,12 +704,8 @@ func TestLastingAdoption(t *testing.T) {
 	s := h.adopt(t)
 	running := s.make(t, sandbox.Request{Name: "running", Repository: &workspace.Repository{Source: "o/r"},
 		Spec: cove.Spec{Env: map[string]string{"MINE": "yes"}}})
-	more, err := policy.Documents(cove.Network{Allow: []string{"more.test"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Extend(t.Context(), owner, "running", store.NetworkChange{Allow: []string{"more.test"}},
-		more); err != nil {
+	change := store.NetworkChange{Allow: []string{"more.test"}}
+	if _, err := s.ChangeNetwork(t.Context(), owner, "running", change, false); err != nil {
 		t.Fatal(err)
 	}
 	s.make(t, sandbox.Request{Name: "paused"})
@@ -747,6 +746,58 @@ func TestLastingAdoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"running", "paused", "stopped"} {
+		if err := s.Destroy(t.Context(), owner, name, false); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	h.empty(t, s)
+}
+
+// TestChangeNetwork: a sandbox's network is changed at once and for later starts, and what was changed is taken back;
+// one without a network has one from its next start on.
+func TestChangeNetwork(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	made := s.make(t, sandbox.Request{Name: "one",
+		Spec: cove.Spec{Network: &cove.Network{Enabled: true, Allow: []string{"a.test"}}}})
+	id := cove.SandboxID(made.ID)
+	policyNow := func() string { return h.ways.policyOf(string(id)) }
+	first := policyNow()
+	change := func(c store.NetworkChange, reset bool, want string) {
+		t.Helper()
+		if _, err := s.ChangeNetwork(t.Context(), owner, "one", c, reset); err != nil {
+			t.Fatal(err)
+		}
+		if got := policyNow(); got != want {
+			t.Errorf("the policy is %q, want %q", got, want)
+		}
+	}
+	change(store.NetworkChange{Deny: []string{"a.test"}}, false, first+" --deny a.test")
+	change(store.NetworkChange{Mode: cove.NetworkOpen}, false, first+" --deny a.test cove policy mode")
+	v, n, err := s.NetworkOf(t.Context(), owner, "one")
+	if err != nil || n.Mode != cove.NetworkOpen || len(v.Spec.Changes) != 2 || v.Spec.Mode != cove.NetworkOpen {
+		t.Errorf("shown is %+v of %+v, %v", n, v.Spec, err)
+	}
+	change(store.NetworkChange{Allow: []string{"b.test"}}, true, first+" --allow b.test")
+	change(store.NetworkChange{}, true, first)
+
+	s.make(t, sandbox.Request{Name: "none"})
+	_, err = s.ChangeNetwork(t.Context(), owner, "none", store.NetworkChange{Allow: []string{"a.test"}}, false)
+	wantCode(t, "adding to nothing", err, cove.Conflict)
+	_, err = s.ChangeNetwork(t.Context(), owner, "none", store.NetworkChange{Mode: cove.NetworkLimited}, false)
+	wantCode(t, "a network while it runs without", err, cove.Conflict)
+	if _, err := s.Stop(t.Context(), owner, "none"); err != nil {
+		t.Fatal(err)
+	}
+	limited := store.NetworkChange{Mode: cove.NetworkLimited, Allow: []string{"a.test"}}
+	if _, err := s.ChangeNetwork(t.Context(), owner, "none", limited, false); err != nil {
+		t.Fatal(err)
+	}
+	v, err = s.Start(t.Context(), owner, "none")
+	if err != nil || v.Spec.Mode != cove.NetworkLimited {
+		t.Errorf("started again it has %q, %v", v.Spec.Mode, err)
+	}
+	for _, name := range []string{"one", "none"} {
 		if err := s.Destroy(t.Context(), owner, name, false); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -859,18 +910,13 @@ func TestLastingEndsByItself(t *testing.T) {
 	if err := s.engine.Sandbox(cove.SandboxID(made.ID)).Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for {
-		if state, why := s.state(t, "one"); state == cove.StateStopped {
-			if !strings.Contains(why, "PID 1") {
-				t.Errorf("why: %s", why)
-			}
-			break
+	await.That(t, "its end is recorded", func() bool {
+		state, why := s.state(t, "one")
+		if state == cove.StateStopped && !strings.Contains(why, "PID 1") {
+			t.Errorf("why: %s", why)
 		}
-		if t.Context().Err() != nil {
-			t.Fatal("it is not recorded")
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return state == cove.StateStopped
+	})
 	if _, err := s.Start(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
+// service is something that this process does for a sandbox, on a socket inside that it holds.
+type service struct {
+	listen guest.Listen
+	env    map[string]string
+	front  string                                     // a directory inside, to be the first of PATH
+	serve  func(ctx context.Context, ln net.Listener) // until ctx ends; closes ln
+	git    workGit                                    // nil except for git of a repository that is not inside
+}
+
 // agentPlace is the path, inside, of the SSH agent that is lent to programs.
 const agentPlace = rootfs.Own + "/ssh-agent.sock"
 

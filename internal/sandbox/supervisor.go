@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,11 +13,12 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
-	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -27,15 +29,6 @@ import (
 type supervisor struct {
 	*records
 	looking sync.WaitGroup // for the ends of sandboxes
-}
-
-// service is something that this process does for a sandbox, on a socket inside that it holds.
-type service struct {
-	listen guest.Listen
-	env    map[string]string
-	front  string                                     // a directory inside, to be the first of PATH
-	serve  func(ctx context.Context, ln net.Listener) // until ctx ends; closes ln
-	git    workGit                                    // nil except for git of a repository that is not inside
 }
 
 // adoptTimeout bounds the hand-over of a sandbox from an engine and a guest to this server.
@@ -89,18 +82,18 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	plan := provision.Plan{
 		ID: record.ID, Rootfs: root, Shape: record.Spec.Shape, Network: n.Mode, Binding: b,
 	}
-	var way egress.Route
+	var route egress.Route
 	if n.Mode != cove.NetworkNone {
 		plan.OpenRoute = func(cove.SandboxID) (_ provision.Route, err error) {
-			way, err = v.host.Routes.OpenRoute(record.Owner, record.ID, record.Name, n)
-			return way, err
+			route, err = v.host.Routes.OpenRoute(record.Owner, record.ID, record.Name, n)
+			return route, err
 		}
 	}
 	sb, err := provision.New(ctx, eng, plan)
 	if err != nil {
 		return err
 	}
-	v.occupy(r, sb, *record, way, services, sb.Sockets, release)
+	v.occupy(r, sb, *record, route, services, sb.Sockets, release)
 	return nil
 }
 
@@ -133,6 +126,10 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 			return n, err
 		}
 		n.Policy = append(n.Policy, documents...)
+		if c.Mode != "" {
+			n.Mode = c.Mode
+			n.Policy = append(n.Policy, &policy.Document{Source: "cove policy mode", Mode: c.Mode})
+		}
 	}
 	return n, nil
 }
@@ -164,6 +161,9 @@ func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b en
 			return b, err
 		}
 	}
+	if err := makeMountPoints(ws, record.Spec.User.Home, record.Spec.Mounts); err != nil {
+		return b, err
+	}
 	b.Mounts = slices.Concat(b.Mounts, ws.Mounts, record.Spec.Mounts)
 	config, err := v.writeGitConfig(record)
 	if err != nil {
@@ -173,12 +173,12 @@ func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b en
 }
 
 // occupy records in the resident that a sandbox runs, and watches for its end.
-func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, way egress.Route,
+func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, route egress.Route,
 	services []service, sockets []*os.File, release func()) {
 	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
-	if way != nil {
-		env = rootfs.WithVariables(env, way.Env())
+	if route != nil {
+		env = rootfs.WithVariables(env, route.Env())
 	}
 	env = rootfs.InFront(env, record.Spec.Path)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -198,7 +198,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 		}
 	}
 	o := opened{
-		way: way, git: git,
+		route: route, git: git,
 		env:  rootfs.LastWins(rootfs.WithVariables(env, record.Spec.Env)),
 		ttys: v.newTerminals(sb), left: make(chan struct{}),
 	}
@@ -207,8 +207,8 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 		o.ttys.Detach(v.whyLeft())
 		cancel()
 		serving.Wait()
-		if way != nil {
-			way.Close()
+		if route != nil {
+			route.Close()
 		}
 		release()
 	})
@@ -350,4 +350,64 @@ func (v *supervisor) policyOfCheckouts(in store.Sandbox) (documents []*policy.Do
 		documents = append(documents, needs.Policy...)
 	}
 	return documents, nil
+}
+
+// writeGitConfig writes the configuration of git inside, and returns its place.
+func (v *supervisor) writeGitConfig(record store.Sandbox) (hostpath.Own, error) {
+	place := hostpath.Own{Dir: v.dirOf(record.ID), Name: "gitconfig"}
+	err := os.MkdirAll(place.Dir, 0o755)
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(place.Dir, place.Name), []byte(gitConfig(record.Spec)), 0o644)
+	}
+	if err != nil {
+		return place, cove.Errorf(cove.StorageFull, "cannot write what a sandbox is shown: %w", err).
+			WithHint("free some space, or choose another home with COVE_HOME")
+	}
+	return place, nil
+}
+
+// services returns the services of a sandbox, always in the same order, by which another process finds their sockets.
+// The services add their files to b, which is nil for a running sandbox.
+func (v *supervisor) services(ctx context.Context, record store.Sandbox, ws workspace.Workspace,
+	b *engine.Binding) ([]service, error) {
+	all := servicesOf(record.Spec)
+	if ws.Hidden == "" {
+		return all, nil
+	}
+	git, err := v.openGit(ctx, record, ws)
+	if err != nil {
+		return nil, err
+	}
+	if b != nil {
+		if err := git.Bind(b); err != nil {
+			git.Close()
+			return nil, err
+		}
+	}
+	return append(all, service{listen: git.Listen(), front: git.Programs(), serve: git.Serve, git: git}), nil
+}
+
+// openGit makes git for a sandbox whose repository stays outside.
+func (v *supervisor) openGit(ctx context.Context, record store.Sandbox, ws workspace.Workspace) (GitService, error) {
+	if v.host.Git == nil {
+		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not available here").
+			WithHint("leave out --worktree")
+	}
+	return v.host.Git.OpenGit(ctx, HiddenGit{
+		ID: record.ID, Name: record.Name, Owner: record.Owner, Workspace: ws, Dir: filepath.Join(v.dirOf(record.ID), "git"),
+		Network: func(ctx context.Context) (egress.Network, error) {
+			now, err := v.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
+			if err != nil {
+				return egress.Network{}, err
+			}
+			return v.networkOf(now)
+		},
+		Audit: func(args []string, err error) {
+			r := auditRecord("git", record.ID, fmt.Sprintf("%.500q", args), err)
+			if cove.ErrorCode(err) == cove.Forbidden {
+				r.Verdict = "deny"
+			}
+			v.Audit(context.Background(), cove.InSandbox(record.Name), r)
+		},
+	})
 }

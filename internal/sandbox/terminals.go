@@ -5,12 +5,10 @@ import (
 	"errors"
 	"path"
 	"regexp"
-	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
-	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/terminal"
@@ -102,15 +100,17 @@ func (ps *Processes) KillTerminal(ctx context.Context, who cove.Principal, ref, 
 // startTerminal starts a program in a new terminal.
 func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in Inside,
 	q TerminalRequest) (*terminals.Terminal, error) {
-	spec := guest.ProcessSpec{Dir: in.place(q.Dir), Env: in.environment(q.Env, "TERM="+termOf(q.Term))}
+	spec := guest.ProcessSpec{Dir: in.place(q.Dir)}
+	env := in.environment(q.Env, "TERM="+termOf(q.Term))
 	if q.TrueColor {
-		spec.Env = rootfs.LastWins(append(spec.Env, "COLORTERM=truecolor"))
+		env = append(env, "COLORTERM=truecolor")
 	}
 	var t *terminals.Terminal
 	err := errNoProgram
 	programs := programsOf(q, in.Spec)
 	for i, args := range programs {
 		spec.Args = args
+		spec.Env = rootfs.LastWins(append(promptOf(args, in.Sandbox.Name), env...))
 		t, err = in.terminals.Start(ctx, spec, q.Size)
 		if failure := new(guest.Failure); i == len(programs)-1 || !errors.As(err, &failure) ||
 			failure.Kind != guest.FailNotFound {
@@ -139,6 +139,18 @@ func programsOf(q TerminalRequest, spec store.SandboxSpec) [][]string {
 	return [][]string{{"bash", "-l"}, {"sh", "-l"}}
 }
 
+// promptOf returns the variable with a shell's prompt, which names the sandbox. An image's own configuration of the
+// shell wins.
+func promptOf(args []string, name string) []string {
+	switch {
+	case path.Base(args[0]) == "bash":
+		return []string{`PS1=\u@\h:\w\$ `}
+	case path.Base(args[0]) == "sh": // not every one expands the above
+		return []string{"PS1=" + name + "$ "}
+	}
+	return nil
+}
+
 // terms are the terminal types that a program inside may see. Any other is reported as the first: its sequences are
 // those that pass.
 var terms = regexp.MustCompile(
@@ -149,63 +161,4 @@ func termOf(asked string) string {
 		return asked
 	}
 	return "xterm-256color"
-}
-
-// environment returns the environment of a process with variables of its own; a later value wins.
-func (in Inside) environment(asked map[string]string, more ...string) []string {
-	env := append(slices.Clone(in.Env), more...)
-	return rootfs.LastWins(rootfs.WithVariables(env, asked))
-}
-
-// place returns the directory in which a process starts.
-func (in Inside) place(asked string) string {
-	switch {
-	case asked == "":
-		return in.Dir
-	case path.IsAbs(asked):
-		return asked
-	}
-	return path.Join(in.Dir, asked)
-}
-
-// checkCommand refuses a malformed command.
-func checkCommand(args []string, env map[string]string) error {
-	if err := runtime.CheckArgs(args); err != nil {
-		return err
-	}
-	return runtime.CheckEnv(env)
-}
-
-// startFailure turns a guest's failure to start a program into an error for the user.
-func startFailure(spec guest.ProcessSpec, err error) error {
-	var failure *guest.Failure
-	if !errors.As(err, &failure) {
-		return err
-	}
-	program := ""
-	if len(spec.Args) > 0 {
-		program = spec.Args[0]
-	}
-	switch failure.Kind {
-	case guest.FailNotFound:
-		return cove.Errorf(cove.RuntimeMissing, "cannot start %.200q in %.200q: %w", program, spec.Dir, failure).
-			WithHint("it, or the directory, is not in the sandbox")
-	case guest.FailPermission, guest.FailInvalid:
-		return cove.Errorf(cove.InvalidArgument, "cannot start %.200q in %.200q: %w", program, spec.Dir, failure)
-	case guest.FailNoProcess, guest.FailState:
-		return cove.Errorf(cove.Overloaded, "the sandbox has as many processes as it may have").
-			WithHint("end some, or make one with a higher limit (--pids)")
-	}
-	return cove.Errorf(cove.Internal, "cannot start %.200q: %w", program, failure)
-}
-
-// auditProcess records that a process was started or ended in a sandbox. Arguments stay out of the record, since they
-// may hold secrets.
-func (ps *Processes) auditProcess(ctx context.Context, who cove.Principal, action string, of store.Sandbox,
-	args []string, err error) {
-	detail := of.Name
-	if len(args) > 0 {
-		detail += ": " + args[0]
-	}
-	ps.Audit(ctx, who, auditRecord(action, of.ID, detail, err))
 }

@@ -136,16 +136,6 @@ type Work struct {
 	close func()
 }
 
-// workGit is git on a sandbox's repository.
-type workGit interface {
-	// Snapshot puts work that is not committed where ref leads, as a commit;
-	// where everything is committed the ref goes.
-	Snapshot(ctx context.Context, ref string) error
-	// Send starts "git upload-pack" on the repository. asIs has it send objects as they are, and not as differences to
-	// others. done is called once the process has ended, or has been ended.
-	Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error)
-}
-
 // Audit records an action on the work.
 func (w *Work) Audit(ctx context.Context, who cove.Principal, action, detail string, err error) {
 	r := auditRecord(action, w.ID, w.Record.Name+": "+detail, err)

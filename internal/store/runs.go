@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -89,13 +90,20 @@ func (r Run) Owner() cove.Principal { return cove.ParsePrincipal(r.CreatedBy) }
 
 // RunSpec holds the state with which a server adopts a run.
 type RunSpec struct {
-	Own      bool      // its sandbox was made for it
-	Box      string    // the sandbox that its sandbox is within; empty where it is none but itself
-	Keep     bool      // that sandbox stays
-	Dir      string    // inside, for files of this run alone
-	Schema   []byte    // of the result; nil is none
-	Deadline time.Time // by when it has ended
-	Terminal string    // of an interactive one
+	Own      bool        // its sandbox was made for it
+	Box      string      // the sandbox that its sandbox is within; empty where it is none but itself
+	Keep     bool        // that sandbox stays
+	Ends     bool        `json:",omitempty"` // that sandbox ends with it, whatever has changed in it
+	Dir      string      // inside, for files of this run alone
+	Schema   []byte      // of the result; nil is none
+	Deadline time.Time   // by when it has ended
+	Terminal string      // of an interactive one
+	Limits   cove.Limits `json:",omitzero"` // in force; none in records of earlier versions
+	Provider string      // of its models; empty where it is not known
+	Engine   string      `json:",omitempty"` // of its sandbox
+	// Used and Models are what its own sandbox has used, once it has ended.
+	Used   cove.Usage            `json:",omitzero"`
+	Models []model.ProviderUsage `json:",omitempty"`
 	// Before is the usage of earlier runs of the conversation.
 	Before message.AgentUsage
 }

@@ -82,8 +82,14 @@ type SandboxRepository struct {
 	Shared   []string // branches that every sandbox may read
 }
 
-// NetworkChange is an addition to the network of a running sandbox.
+// NetworkChange is a change of the network of a sandbox: additions, and another mode where there is one.
 type NetworkChange struct {
-	Allow []string `json:"allow,omitempty"`
-	Deny  []string `json:"deny,omitempty"`
+	Allow []string         `json:"allow,omitempty"`
+	Deny  []string         `json:"deny,omitempty"`
+	Mode  cove.NetworkMode `json:"mode,omitempty"`
+}
+
+// Network returns the change as a network.
+func (c NetworkChange) Network() cove.Network {
+	return cove.Network{Allow: c.Allow, Deny: c.Deny, Mode: c.Mode}
 }

@@ -1,11 +1,15 @@
 package terminal
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
-// control executes a control sequence.
 func (t *Terminal) control(q *sequence) {
 	t.marks = 0
 	if q.final != 'm' && slices.Contains(q.colon, true) {
@@ -58,11 +62,8 @@ func (t *Terminal) question(q *sequence) {
 		t.reply(fmt.Sprintf("\x1b[?%d;%d$y", max(q.params[0], 0), t.setting(q.params[0])))
 	case key == "\x00$p" && len(q.params) == 1:
 		n := 0
-		switch q.params[0] {
-		case 4:
-			n = onOff(t.insert)
-		case 20:
-			n = onOff(t.newline)
+		if flag := t.ansiFlag(q.params[0]); flag != nil {
+			n = onOff(*flag)
 		}
 		t.reply(fmt.Sprintf("\x1b[%d;%d$y", max(q.params[0], 0), n))
 	}
@@ -94,7 +95,6 @@ const (
 	altScreenCursor = 1049
 )
 
-// private sets or resets a private mode.
 func (t *Terminal) private(mode int, on bool) {
 	switch mode {
 	case 6:
@@ -121,15 +121,12 @@ func (t *Terminal) private(mode int, on bool) {
 		if !slices.Contains(kept, mode) {
 			return
 		}
+		mouse := func(m int, _ bool) bool { return m == 1000 || m == 1002 || m == 1003 }
+		if on && mouse(mode, on) { // one at a time
+			maps.DeleteFunc(t.modes, mouse)
+		}
 		if t.modes[mode] = on; !on {
 			delete(t.modes, mode)
-		}
-		if (mode == 1000 || mode == 1002 || mode == 1003) && on { // one at a time
-			for _, m := range []int{1000, 1002, 1003} {
-				if m != mode {
-					delete(t.modes, m)
-				}
-			}
 		}
 	}
 	t.showMode(mode, on)
@@ -217,7 +214,6 @@ func (t *Terminal) move(dx, dy int) {
 	at.x, at.y, at.wrap = max(0, min(at.x+dx, t.size.Columns-1)), max(first, min(at.y+dy, end-1)), false
 }
 
-// plainControl executes a sequence without a private prefix.
 func (t *Terminal) plainControl(q *sequence) {
 	at, bg := &t.at, t.at.pen.bg
 	rows, columns := t.size.Rows, t.size.Columns
@@ -225,20 +221,14 @@ func (t *Terminal) plainControl(q *sequence) {
 	case '@': // ICH
 		t.line().insert(at.x, t.count(q, columns), columns, bg)
 		at.wrap = false
-	case 'A':
+	case 'A', 'F':
 		t.move(0, -t.count(q, rows))
-	case 'B', 'e':
+	case 'B', 'E', 'e':
 		t.move(0, t.count(q, rows))
 	case 'C', 'a':
 		t.move(t.count(q, columns), 0)
 	case 'D':
 		t.move(-t.count(q, columns), 0)
-	case 'E':
-		t.move(0, t.count(q, rows))
-		at.x = 0
-	case 'F':
-		t.move(0, -t.count(q, rows))
-		at.x = 0
 	case 'G', '`':
 		at.x, at.wrap = q.number(columns)-1, false
 	case 'H', 'f':
@@ -262,17 +252,17 @@ func (t *Terminal) plainControl(q *sequence) {
 		at.wrap = false
 	case 'L', 'M': // IL, DL
 		n := t.count(q, rows)
-		if at.y >= t.top && at.y < t.end {
-			if q.final == 'M' {
-				t.on.scroll(at.y, t.end, n, bg, nil)
-			} else {
-				t.on.scroll(at.y, t.end, -n, bg, nil)
-			}
-			at.x, at.wrap = 0, false
-			t.pass(q)
-			t.show = append(t.show, '\r') // which some terminals imply
+		t.pass(q)
+		if at.y < t.top || at.y >= t.end {
 			return
 		}
+		if q.final == 'L' {
+			n = -n
+		}
+		t.on.scroll(at.y, t.end, n, bg, nil)
+		at.x, at.wrap = 0, false
+		t.show = append(t.show, '\r') // which some terminals imply
+		return
 	case 'P': // DCH
 		t.line().remove(at.x, t.count(q, columns), columns, bg)
 		at.wrap = false
@@ -314,6 +304,9 @@ func (t *Terminal) plainControl(q *sequence) {
 		t.question(q)
 		return
 	}
+	if q.final == 'E' || q.final == 'F' {
+		at.x = 0
+	}
 	t.pass(q)
 }
 
@@ -324,8 +317,7 @@ func (t *Terminal) count(q *sequence, most int) int {
 	return n
 }
 
-// repeat prints the last character again. Terminals disagree on the details of REP, so the resulting text passes
-// instead.
+// repeat prints the last character again. Terminals disagree on the details of REP, so the text passes instead.
 func (t *Terminal) repeat(n int) {
 	if t.last == 0 {
 		return
@@ -336,21 +328,17 @@ func (t *Terminal) repeat(n int) {
 }
 
 func (t *Terminal) ansiMode(q *sequence) {
-	on := q.final == 'h'
 	for _, m := range q.params {
-		switch m {
-		case 4:
-			t.insert = on
-		case 20:
-			t.newline = on
-		default:
-			continue
+		if flag := t.ansiFlag(m); flag != nil {
+			*flag = q.final == 'h'
+			t.show = fmt.Appendf(t.show, "\x1b[%d%c", m, q.final)
 		}
-		t.show = fmt.Appendf(t.show, "\x1b[%d%c", m, q.final)
 	}
 }
 
-// margins executes DECSTBM.
+// ansiFlag returns what a mode without a prefix sets, or nil.
+func (t *Terminal) ansiFlag(mode int) *bool { return map[int]*bool{4: &t.insert, 20: &t.newline}[mode] }
+
 func (t *Terminal) margins(q *sequence) {
 	top, end := q.param(0, 1)-1, min(q.param(1, t.size.Rows), t.size.Rows)
 	if len(q.params) > 2 || end-top < 2 {
@@ -398,4 +386,61 @@ func (t *Terminal) eraseLine(what int) bool {
 	t.line().erase(from, to, t.size.Columns, t.at.pen.bg)
 	t.at.wrap = false
 	return true
+}
+
+const maxTitle = 200
+
+func (t *Terminal) command(data []byte) {
+	t.marks = 0
+	number, text, _ := bytes.Cut(data, []byte(";"))
+	switch string(number) {
+	case "0", "2":
+		t.title = plainText(string(text))
+		t.show = append(t.show, "\x1b]2;"+t.title+"\x1b\\"...)
+	case "8":
+		if params, url, ok := strings.Cut(string(text), ";"); ok && harmlessLink(params, url) {
+			t.show = append(t.show, "\x1b]8;"+params+";"+url+"\x1b\\"...)
+		}
+	case "10":
+		if string(text) == "?" && t.Foreground != "" {
+			t.reply("\x1b]10;" + t.Foreground + "\x1b\\")
+		}
+	case "11":
+		if string(text) == "?" && t.Background != "" {
+			t.reply("\x1b]11;" + t.Background + "\x1b\\")
+		}
+	}
+}
+
+func plainText(s string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n == maxTitle {
+			break
+		}
+		if r != utf8.RuneError && unicode.IsPrint(r) && (r < 0x80 || printable(r)) {
+			b.WriteRune(r)
+			n++
+		}
+	}
+	return b.String()
+}
+
+// harmlessLink reports whether a hyperlink may pass: one to the web, or the end of one.
+func harmlessLink(params, url string) bool {
+	if url == "" {
+		return params == ""
+	}
+	for _, c := range []byte(params) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("=:._-", rune(c)) {
+			return false
+		}
+	}
+	for _, c := range []byte(url) {
+		if c <= 0x20 || c >= 0x7f {
+			return false
+		}
+	}
+	return strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://")
 }

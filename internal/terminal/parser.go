@@ -9,7 +9,6 @@ const (
 	maxString = 4096  // bytes of an operating system command
 )
 
-// actions receives the parser's results.
 type actions interface {
 	print(r rune)
 	execute(c byte)
@@ -66,8 +65,7 @@ type parser struct {
 
 const several = 0xff
 
-// parse passes the content of p to a. A character or sequence that is incomplete at the end of p continues with the
-// next call.
+// parse passes the content of p to a. A character or sequence that p does not complete continues with the next call.
 func (s *parser) parse(p []byte, a actions) {
 	for _, c := range p {
 		s.pending++

@@ -8,9 +8,10 @@ import (
 )
 
 // Restore returns the sequences that put a terminal of size s back into the state that shells expect, on the main
-// screen, whatever the program has done. The cursor stays.
+// screen, whatever the program has done. The cursor stays: it is saved first, since xterm and others restore a saved one
+// when they leave the alternate screen, also where they are on the main one.
 func Restore(s Size) []byte {
-	b := []byte("\x1b[?1049l\x1b[?47l\x1b7" + calm + "\x1b]8;;\x1b\\\x1b[?25h\x1b[0 q")
+	b := []byte("\x1b7\x1b[?1049l\x1b[?47l\x1b7" + calm + "\x1b]8;;\x1b\\\x1b[?25h\x1b[0 q")
 	b = appendTabs(b, defaultTabs(s.Columns))
 	return append(b, "\x1b8\x1b(B\x1b)B\x0f\x1b[0m"...)
 }
@@ -36,18 +37,12 @@ const calm = "\x1b[0m\x1b(B\x1b)B\x0f\x1b[4l\x1b[20l\x1b[?6l\x1b[r\x1b[?7h\x1b[?
 //
 // With whole, the terminal may be in any state; otherwise it has been up to date before, and is on the right screen.
 func (t *Terminal) Redraw(s Size, whole bool) []byte {
-	b := []byte("\x1b[?2026h\x1b[?25l")
-	if whole {
-		b = append(b, "\x1b[?1049l\x1b[?47l"...)
-	}
-	b = append(b, calm...)
-	b = append(b, "\x1b[?2026h"...)
+	b := when([]byte("\x1b[?2026h\x1b[?25l"), whole, "\x1b[?1049l\x1b[?47l")
+	b = append(b, calm+"\x1b[?2026h"...)
 	if whole && t.alt != 0 {
 		b = t.main.paint(b, s, t.entered.y)
 		b = t.save(b, &t.main, s, t.entered.y)
-		if t.entered.origin {
-			b = append(b, "\x1b[?6h"...)
-		}
+		b = when(b, t.entered.origin, "\x1b[?6h")
 		b = t.place(b, &t.main, t.entered, s, t.entered.y, 0)
 		b = fmt.Appendf(b, "\x1b[?%dh\x1b[?6l\x1b(B\x1b)B\x0f", t.alt)
 	}
@@ -62,12 +57,14 @@ func (t *Terminal) Redraw(s Size, whole bool) []byte {
 			b = fmt.Appendf(b, "\x1b[?%dh", m)
 		}
 	}
-	if t.keypad {
-		b = append(b, "\x1b="...)
-	}
+	b = when(b, t.keypad, "\x1b=")
 	b = fmt.Appendf(b, "\x1b[%d q\x1b]2;%s\x1b\\\x1b[?2026l", t.shape, t.title)
-	if !t.invis {
-		b = append(b, "\x1b[?25h"...)
+	return when(b, !t.invis, "\x1b[?25h")
+}
+
+func when(b []byte, holds bool, text string) []byte {
+	if holds {
+		b = append(b, text...)
 	}
 	return b
 }
@@ -86,20 +83,13 @@ func (c *screen) paint(b []byte, s Size, y int) []byte {
 			l.extend(s.Columns)
 			l.cut(s.Columns)
 		}
-		end := style{}
 		text := l.trimmed()
-		if b, end = appendText(b, text, end); end != (style{}) {
-			b = append(b, "\x1b[0m"...)
-		}
-		if len(text) < s.Columns {
-			b = append(b, "\x1b[K"...)
-		}
+		b = when(appendLine(b, text), len(text) < s.Columns, "\x1b[K")
 	}
 	return b
 }
 
-// place moves the cursor of a terminal of size s, which shows the screen from row y on, to c, with the attributes of c.
-// In origin mode its rows count from top.
+// place gives a terminal of size s, with row y in sight, the cursor c; in origin mode its rows count from top.
 func (t *Terminal) place(b []byte, on *screen, c cursor, s Size, y, top int) []byte {
 	row := c.y - max(0, y-s.Rows+1) - top
 	b = fmt.Appendf(b, "\x1b[%d;%dH", max(0, min(row, s.Rows-1))+1, min(c.x, s.Columns-1)+1)
@@ -114,7 +104,6 @@ func (t *Terminal) place(b []byte, on *screen, c cursor, s Size, y, top int) []b
 	return append(b, byte(0x0f-c.shift))
 }
 
-// touch writes the last cell of l again, so that the next character wraps.
 func touch(b []byte, l line, columns int) []byte {
 	l.cells = slices.Clone(l.cells)
 	l.extend(columns)
@@ -130,15 +119,11 @@ func touch(b []byte, l line, columns int) []byte {
 
 // save makes a terminal, which has no margins, save the cursor that a screen has saved.
 func (t *Terminal) save(b []byte, on *screen, s Size, y int) []byte {
-	c := on.saved
-	if c.origin {
-		b = append(b, "\x1b[?6h"...)
-	}
-	b = t.place(b, on, c, s, y, 0)
+	b = when(b, on.saved.origin, "\x1b[?6h")
+	b = t.place(b, on, on.saved, s, y, 0)
 	return append(b, "\x1b7\x1b[?6l"...)
 }
 
-// exact returns the further state for a terminal of the same size.
 func (t *Terminal) exact(b []byte, whole bool) []byte {
 	if whole {
 		b = appendTabs(b, t.tabs)
@@ -152,25 +137,16 @@ func (t *Terminal) exact(b []byte, whole bool) []byte {
 		b, top = append(b, "\x1b[?6h"...), t.top
 	}
 	b = t.place(b, t.on, t.at, t.size, 0, top)
-	if t.insert {
-		b = append(b, "\x1b[4h"...)
-	}
-	if t.newline {
-		b = append(b, "\x1b[20h"...)
-	}
-	if t.noWrap {
-		b = append(b, "\x1b[?7l"...)
-	}
-	return b
+	b = when(b, t.insert, "\x1b[4h")
+	b = when(b, t.newline, "\x1b[20h")
+	return when(b, t.noWrap, "\x1b[?7l")
 }
 
-// History returns at most the last lines lines of scrollback, for a real terminal to scroll: to be written on a clear
-// screen before Redraw.
+// History returns the last lines of scrollback, for a real terminal to scroll: written on a clear screen before Redraw.
 func (t *Terminal) History(lines int) []byte {
 	var b []byte
 	for _, l := range t.history.last(lines) {
-		b = append(b, l...)
-		b = append(b, "\x1b[0m\r\n"...)
+		b = append(b, l+"\x1b[0m\r\n"...)
 	}
 	if len(b) > 0 { // scroll it out of view
 		b = append(b, strings.Repeat("\n", t.size.Rows-1)...)
@@ -182,8 +158,7 @@ func (t *Terminal) History(lines int) []byte {
 func (t *Terminal) Text() string {
 	var b strings.Builder
 	for _, l := range t.history.last(maxHistoryLines) {
-		b.WriteString(strip(l))
-		b.WriteByte('\n')
+		b.WriteString(strip(l) + "\n")
 	}
 	screens := []*screen{&t.main}
 	if t.alt != 0 {
@@ -195,8 +170,7 @@ func (t *Terminal) Text() string {
 			lines = lines[:len(lines)-1]
 		}
 		for _, l := range lines {
-			b.WriteString(l.plain())
-			b.WriteByte('\n')
+			b.WriteString(l.plain() + "\n")
 		}
 	}
 	return b.String()
@@ -215,19 +189,10 @@ type history struct {
 	buf   []byte
 }
 
-func newHistory() history { return history{} }
-
 func (h *history) add(l line) {
-	var end style
-	if h.buf, end = appendText(h.buf[:0], l.trimmed(), style{}); end != (style{}) {
-		h.buf = append(h.buf, "\x1b[0m"...)
-	}
-	h.push(string(h.buf))
-}
-
-func (h *history) push(l string) {
-	h.lines = append(h.lines, l)
-	h.bytes += len(l)
+	h.buf = appendLine(h.buf[:0], l.trimmed())
+	h.lines = append(h.lines, string(h.buf))
+	h.bytes += len(h.buf)
 	for len(h.lines) > maxHistoryLines || h.bytes > maxHistoryBytes {
 		h.bytes -= len(h.lines[0])
 		h.lines[0] = ""
@@ -239,7 +204,6 @@ func (h *history) clear() { h.lines, h.bytes = nil, 0 }
 
 func (h *history) last(n int) []string { return h.lines[max(0, len(h.lines)-n):] }
 
-// strip removes the SGR from a line of the history.
 func strip(l string) string {
 	var b strings.Builder
 	for l != "" {

@@ -80,12 +80,9 @@ type Terminal struct {
 // maxShow bounds the output that one call of Write passes: beyond it, a redraw is smaller.
 const maxShow = 1 << 20
 
-var _ actions = (*Terminal)(nil)
-
 // New returns a fresh terminal.
 func New(s Size) *Terminal {
-	t := &Terminal{history: newHistory()}
-	t.size = s.Clamp()
+	t := &Terminal{size: s.Clamp()}
 	t.reset()
 	return t
 }
@@ -124,8 +121,7 @@ func (t *Terminal) Title() string { return t.title }
 // Unfinished returns the number of bytes, at the end of the input, of an incomplete sequence.
 func (t *Terminal) Unfinished() int { return t.pending }
 
-// Write processes the program's output. show is the output for viewers, answer the answers to the program's queries.
-// Both are valid until the next call.
+// Write processes a program's output for viewers, and answers its queries. Results are valid until the next call.
 func (t *Terminal) Write(p []byte) (show, answer []byte) {
 	t.show, t.answer, t.again = t.show[:0], t.answer[:0], false
 	t.parse(p, t)
@@ -135,17 +131,16 @@ func (t *Terminal) Write(p []byte) (show, answer []byte) {
 	return t.show, t.answer
 }
 
-// Resize changes the size without reflowing lines. Real terminals differ in what they show afterwards, so they need a
-// redraw.
+// Resize changes the size without reflowing lines. Real terminals need a redraw: they differ in what they then show.
 func (t *Terminal) Resize(s Size) {
 	if s = s.Clamp(); s == t.size {
 		return
 	}
 	drop := max(0, t.at.y-s.Rows+1)
 	if t.alt == 0 {
-		t.main.resize(s, drop, t.remember)
+		t.main.resize(s, drop, t.history.add)
 	} else {
-		t.main.resize(s, max(0, t.entered.y-s.Rows+1), t.remember)
+		t.main.resize(s, max(0, t.entered.y-s.Rows+1), t.history.add)
 	}
 	t.other.resize(s, drop, func(line) {})
 	t.size = s
@@ -159,15 +154,11 @@ func (t *Terminal) Resize(s Size) {
 	t.tabs = tabs
 }
 
-// remember appends a line of the main screen to the history.
-func (t *Terminal) remember(l line) { t.history.add(l) }
-
 func (t *Terminal) line() *line { return &t.on.lines[t.at.y] }
 
 // widths are the widths of characters, with ambiguous ones narrow, independently of the environment.
 var widths = &runewidth.Condition{StrictEmojiNeutral: true}
 
-// print writes a character at the cursor.
 func (t *Terminal) print(r rune) {
 	if r >= 0x80 && (r < 0xa0 || !printable(r)) {
 		return
@@ -188,8 +179,7 @@ func (t *Terminal) print(r rune) {
 	t.show = utf8.AppendRune(t.show, r)
 }
 
-// printable refuses characters that change the direction or language of later text, with which text can imitate other
-// text.
+// printable refuses characters that change the direction or language of later text, which can then imitate other text.
 func printable(r rune) bool {
 	switch {
 	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r >= 0xe0000 && r <= 0xe007f:
@@ -200,7 +190,6 @@ func printable(r rune) bool {
 	return true
 }
 
-// mark writes a zero-width character.
 func (t *Terminal) mark(r rune) {
 	if t.marks++; t.marks > maxMarks {
 		return
@@ -250,7 +239,6 @@ func (t *Terminal) put(r rune, w int) {
 // drawing are the characters of DEC Special Graphics from 0x60 on.
 var drawing = []rune("◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
 
-// translate maps a character of a character set.
 func translate(charset byte, r rune) rune {
 	switch {
 	case charset == '0' && r >= 0x60 && r < 0x7f:
@@ -282,14 +270,13 @@ func (t *Terminal) reverseIndex() {
 
 // scrollUp moves the lines of the region from top on up. Lines that leave the screen become history.
 func (t *Terminal) scrollUp(top, n int) {
-	above := t.remember
+	above := t.history.add
 	if t.alt != 0 || top > 0 {
 		above = nil
 	}
 	t.on.scroll(top, t.end, n, t.at.pen.bg, above)
 }
 
-// execute executes a control character.
 func (t *Terminal) execute(c byte) {
 	t.marks = 0
 	at := &t.at
@@ -329,7 +316,6 @@ func (t *Terminal) tab(n int) {
 	t.at.wrap = t.at.wrap && step > 0
 }
 
-// escape executes an escape sequence.
 func (t *Terminal) escape(intermediate, final byte) {
 	t.marks = 0
 	switch intermediate {
@@ -349,7 +335,6 @@ func (t *Terminal) escape(intermediate, final byte) {
 	}
 }
 
-// simpleEscape executes a sequence and reports whether it passes.
 func (t *Terminal) simpleEscape(final byte) bool {
 	at := &t.at
 	switch final {
@@ -380,7 +365,6 @@ func (t *Terminal) simpleEscape(final byte) bool {
 	return true
 }
 
-// restore returns to the saved cursor.
 func (t *Terminal) restore() {
 	t.at = t.on.saved
 	t.at.x, t.at.y = min(t.at.x, t.size.Columns-1), min(t.at.y, t.size.Rows-1)
@@ -390,10 +374,8 @@ func (t *Terminal) restore() {
 	}
 }
 
-// reply answers the program.
 func (t *Terminal) reply(s string) { t.answer = append(t.answer, s...) }
 
-// pass appends a parsed sequence to the viewers' output.
 func (t *Terminal) pass(q *sequence) { t.show = q.append(t.show) }
 
 func (q *sequence) append(b []byte) []byte {

@@ -21,7 +21,7 @@ func (r Runs) Changes(ctx context.Context, who cove.Principal, ref string) ([]st
 
 // Patch writes the changes of a sandbox to out.
 func (r Runs) Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
-	return r.Diff(ctx, who, ref, repos.Work{}, repos.DiffStyle{}, out)
+	return r.Diff(ctx, who, ref, repos.Work{}, repos.DiffStyle{Binary: true}, out)
 }
 
 // Describe returns changes in the form of a record.

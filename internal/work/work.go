@@ -114,7 +114,13 @@ func (s *Service) Apply(ctx context.Context, who cove.Principal, ref string, of 
 	if err != nil || len(refs) == 0 {
 		return repos.Applied{}, err
 	}
-	return store.Apply(ctx, in.ID, of, dir, style)
+	done, err := store.Apply(ctx, in.ID, of, dir, style)
+	files := "files"
+	if len(done.Changes) == 1 {
+		files = "file"
+	}
+	in.Audit(ctx, who, "apply", fmt.Sprintf("apply %d %s to %s", len(done.Changes), files, dir), err)
+	return done, err
 }
 
 // Push selects the commits of a push.
@@ -144,12 +150,12 @@ func (s *Service) Push(ctx context.Context, who cove.Principal, ref string, q Pu
 			WithHint("look at it again: cove log %s", in.Record.Name)
 	}
 	what := fmt.Sprintf("push %s to %s of %s", done.Commit, done.Branch, done.Remote)
-	var way repos.Outlet = s.o.Outlet
+	var route repos.Outlet = s.o.Outlet
 	if q.Ask {
-		way = s.o.Outlet.Asking(outlet.Asker{Who: who, Sandbox: in.ID, Name: in.Record.Name,
+		route = s.o.Outlet.Asking(outlet.Asker{Who: who, Sandbox: in.ID, Name: in.Record.Name,
 			What: what + ", from the sandbox " + in.Record.Name})
 	}
-	err = store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch, way)
+	err = store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch, route)
 	in.Audit(ctx, who, "push", what, err)
 	return done, err
 }

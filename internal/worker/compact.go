@@ -27,7 +27,6 @@ func (w *worker) learn(u message.AgentUsage) {
 	}
 }
 
-// tokens estimates the tokens of the next request.
 func (w *worker) tokens() int { return int(float64(w.weight()) * w.density) }
 
 // weight returns the size of the next request, in bytes.
@@ -39,7 +38,6 @@ func (w *worker) weight() int {
 	return max(1, n)
 }
 
-// size returns the size of messages, in bytes.
 func size(all []model.Message) int {
 	n := 0
 	for _, m := range all {
@@ -76,16 +74,14 @@ func (w *worker) fit(ctx context.Context) error {
 	return nil
 }
 
-// elide omits long tool results before the last messages.
 func elide(all []model.Message, keep int) []model.Message {
 	all = slices.Clone(all)
 	for i := range all[:max(0, len(all)-keep)] {
 		parts := slices.Clone(all[i].Parts)
 		for j, p := range parts {
-			if p.Kind != model.Result || len(p.Text) <= shortResult {
-				continue
+			if p.Kind == model.Result {
+				parts[j].Text = cut(p.Text, shortResult, "call the tool again if it is needed")
 			}
-			parts[j].Text = cut(p.Text, shortResult, "call the tool again if it is needed")
 		}
 		all[i].Parts = parts
 	}
@@ -104,8 +100,7 @@ func cut(text string, most int, hint string) string {
 	return strings.ToValidUTF8(text[:max(0, most-len(said))], "") + said
 }
 
-// split divides a conversation before an answer of the model, so that calls stay with their results; the rest has at
-// most keep messages.
+// split divides a conversation before an answer, so that calls stay with their results; rest has at most keep messages.
 func split(all []model.Message, keep int) (past, rest []model.Message) {
 	i := max(0, len(all)-keep)
 	for i < len(all) && all[i].Role != model.Assistant {
@@ -142,11 +137,10 @@ const summarising = `You summarise what a coding agent has done, for the agent i
 // summarise asks the model for a summary; if that fails, it lists the calls.
 func (w *worker) summarise(ctx context.Context, past []model.Message) (string, error) {
 	most := int(float64(w.window) / w.density / 2)
-	transcript := transcript(past, partInDigest, most)
+	question := model.Message{Role: model.User,
+		Parts: []model.Part{{Kind: model.Text, Text: transcript(past, partInDigest, most)}}}
 	answer, err := w.model.Ask(ctx, model.Request{Model: w.request.Model, System: summarising,
-		MaxOutput: w.request.MaxOutput, Messages: []model.Message{
-			{Role: model.User, Parts: []model.Part{{Kind: model.Text, Text: transcript}}},
-		}})
+		MaxOutput: w.request.MaxOutput, Messages: []model.Message{question}})
 	if cove.ErrorCode(err) == cove.Canceled || cove.ErrorCode(err) == cove.LimitReached {
 		return "", err
 	}
@@ -180,7 +174,6 @@ func transcript(all []model.Message, each, most int) string {
 	return middleOut(said, most)
 }
 
-// callsOf lists the calls of a conversation, one a line.
 func callsOf(all []model.Message, most int) string {
 	failed := map[string]bool{}
 	for _, m := range all {

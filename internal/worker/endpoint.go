@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -12,7 +13,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/model"
 )
 
-// endpoint is the address and dialect of models, by flags and environment.
 type endpoint struct {
 	dialect model.Dialect
 	base    *url.URL
@@ -32,8 +32,7 @@ const (
 	openaiModel    = "OPENAI_MODEL"
 )
 
-// resolve determines the endpoint. Missing values follow from the model's name, and from the variables that are set.
-// Errors: InvalidArgument.
+// resolve determines the endpoint; missing values follow from the model's name and variables. Errors: InvalidArgument.
 func (f flags) resolve(getenv func(string) string) (endpoint, error) {
 	e := endpoint{dialect: model.Dialect(f.kind), model: f.model, header: http.Header{}}
 	if f.kind == "" {
@@ -44,11 +43,11 @@ func (f flags) resolve(getenv func(string) string) (endpoint, error) {
 	}
 	base, named := f.baseURL, openaiModel
 	if e.dialect == model.Anthropic {
-		base, named = first(base, getenv(anthropicBase), "https://api.anthropic.com"), anthropicModel
+		base, named = cmp.Or(base, getenv(anthropicBase), "https://api.anthropic.com"), anthropicModel
 	} else {
-		base = first(base, getenv(openaiBase), "https://api.openai.com/v1")
+		base = cmp.Or(base, getenv(openaiBase), "https://api.openai.com/v1")
 	}
-	e.model = first(e.model, getenv(named))
+	e.model = cmp.Or(e.model, getenv(named))
 	var err error
 	if e.base, err = url.Parse(base); err != nil || e.base.Host == "" ||
 		e.base.Scheme != "http" && e.base.Scheme != "https" || e.base.RawQuery != "" || e.base.User != nil {
@@ -88,7 +87,6 @@ func (e endpoint) authorize(keyEnv string, getenv func(string) string) error {
 	return nil
 }
 
-// guess returns the dialect of an endpoint without an explicit one.
 func guess(name, base string, getenv func(string) string) model.Dialect {
 	anthropic := getenv(anthropicBase)+getenv(anthropicKey)+getenv(anthropicToken)+getenv(oauthToken) != ""
 	openai := getenv(openaiBase)+getenv(openaiKey) != ""
@@ -118,22 +116,12 @@ func (e endpoint) choose(ctx context.Context, c *model.Client) (string, error) {
 		WithHint("name it with --model: %s", join(names[:min(len(names), 10)]))
 }
 
-// window returns the default context window of a model, in tokens. If the real one is smaller, the endpoint reports it,
-// and the conversation is shortened then.
+// window returns a model's default context window, in tokens; fit adapts when an endpoint reports a smaller one.
 func (e endpoint) window() int {
 	if e.dialect == model.Anthropic {
 		return 200_000
 	}
 	return 128_000
-}
-
-func first(texts ...string) string {
-	for _, s := range texts {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }
 
 func join[T ~string](names []T) string {

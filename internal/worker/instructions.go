@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -33,7 +32,6 @@ var projectFiles = []string{"AGENTS.md", "CLAUDE.md"}
 
 const maxProjectFile = 32 << 10
 
-// system returns the system prompt.
 func system(dir, instructions string, schema []byte) string {
 	parts := []string{role, fmt.Sprintf("The directory is %s. The machine is %s/%s, the date %s.", dir, runtime.GOOS,
 		runtime.GOARCH, time.Now().Format(time.DateOnly))}
@@ -64,12 +62,7 @@ func beginning(path string) string {
 	if err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxProjectFile+1))
+	data, err := readFile(path, maxProjectFile)
 	if err != nil {
 		return ""
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -22,37 +23,22 @@ import (
 
 // Exit codes, explained in docs/worker.md.
 const (
-	exitDone        = 0
-	exitFailed      = 1 // the agent could not do the task
-	exitUsage       = 2
-	exitTurns       = 3
-	exitModel       = 4
-	exitSchema      = 5
-	exitDefect      = 6
-	exitBudget      = 7
-	exitInterrupted = 130
+	exitDone   = 0
+	exitDefect = 6
+	exitBudget = 7
 )
 
-// exitCode returns the exit code of an error.
+var exitCodes = map[cove.Code]int{
+	"": exitDone, cove.AgentFailed: 1, cove.InvalidArgument: 2, cove.NotFound: 2, cove.LimitReached: 3,
+	cove.ModelUnreachable: 4, cove.TooLarge: 4, cove.SchemaMismatch: 5, cove.Canceled: 130,
+}
+
 func exitCode(err error) int {
 	if errors.Is(err, model.ErrUsedUp) {
 		return exitBudget
 	}
-	switch cove.ErrorCode(err) {
-	case "":
-		return exitDone
-	case cove.AgentFailed:
-		return exitFailed
-	case cove.InvalidArgument, cove.NotFound:
-		return exitUsage
-	case cove.LimitReached:
-		return exitTurns
-	case cove.ModelUnreachable, cove.TooLarge:
-		return exitModel
-	case cove.SchemaMismatch:
-		return exitSchema
-	case cove.Canceled:
-		return exitInterrupted
+	if code, ok := exitCodes[cove.ErrorCode(err)]; ok {
+		return code
 	}
 	return exitDefect
 }
@@ -67,8 +53,8 @@ type Process struct {
 }
 
 func (p Process) getenv(name string) string {
-	for i := len(p.Env) - 1; i >= 0; i-- {
-		if key, value, _ := strings.Cut(p.Env[i], "="); key == name {
+	for _, variable := range slices.Backward(p.Env) {
+		if key, value, _ := strings.Cut(variable, "="); key == name {
 			return value
 		}
 	}
@@ -91,7 +77,6 @@ a fault of the worker, 7 when a budget is used up, 130 when it was interrupted.
 Flags:
 `
 
-// flags are the command line.
 type flags struct {
 	promptFile, cwd, model, kind, baseURL, keyEnv string
 	instructions, schema, resume                  string
@@ -160,8 +145,8 @@ func Main(ctx context.Context, p Process) int {
 	case err != nil:
 		return p.fail(cove.Errorf(cove.InvalidArgument, "%w", err).WithHint("cove-worker --help"))
 	case set.NArg() > 0:
-		return p.fail(cove.Errorf(cove.InvalidArgument, "%.80q is too much",
-			set.Arg(0)).WithHint("the task is in --prompt-file"))
+		err = cove.Errorf(cove.InvalidArgument, "%.80q is too much", set.Arg(0)).WithHint("the task is in --prompt-file")
+		return p.fail(err)
 	}
 	w, err := p.prepare(ctx, mode == "agentic", f)
 	if err == nil {
@@ -173,7 +158,6 @@ func Main(ctx context.Context, p Process) int {
 	return p.fail(err)
 }
 
-// fail prints an error and returns its exit code.
 func (p Process) fail(err error) int {
 	if err != nil {
 		fmt.Fprintln(p.Stderr, "cove-worker:", err)
@@ -181,7 +165,6 @@ func (p Process) fail(err error) int {
 	return exitCode(err)
 }
 
-// prepare returns a worker for the command line.
 func (p Process) prepare(ctx context.Context, agentic bool, f flags) (*worker, error) {
 	prompt, err := p.prompt(f.promptFile)
 	if err != nil {
@@ -230,7 +213,6 @@ func (p Process) prepare(ctx context.Context, agentic bool, f flags) (*worker, e
 	return w, nil
 }
 
-// failing is an unavailable model.
 type failing struct{ err error }
 
 func (f failing) Ask(context.Context, model.Request) (model.Answer, error) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/cove-sandbox/cove/internal/worker/model"
 )
 
@@ -79,18 +81,6 @@ func marked(t *testing.T, variable string) (pids []string) {
 	return pids
 }
 
-// until waits until a condition is true.
-func until(t *testing.T, what string, true func() bool) {
-	t.Helper()
-	for range 3000 {
-		if true() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("not within 30 s: %s", what)
-}
-
 // TestInterrupt: a signal ends any activity, with a result and without remaining processes; the session can be resumed.
 func TestInterrupt(t *testing.T) {
 	if testing.Short() {
@@ -111,7 +101,7 @@ func TestInterrupt(t *testing.T) {
 				`, {say: x}]}]`)
 			mark := "COVE_TEST_MARK=" + rand.Text()
 			cmd, out := l.start(append(l.env(), mark), l.args("agentic", "go")...)
-			until(t, "it has begun", func() bool {
+			await.That(t, "it has begun", func() bool {
 				if strings.Contains(c.turn, "begun") {
 					_, err := os.Stat(filepath.Join(l.dir, "begun"))
 					return err == nil
@@ -119,7 +109,7 @@ func TestInterrupt(t *testing.T) {
 				sessions, _ := filepath.Glob(filepath.Join(l.home, ".local/state/cove-worker/*.json"))
 				return len(sessions) == 1
 			})
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // sleep: the signal arrives while it works, of which nothing tells
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 				t.Fatal(err)
 			}

@@ -20,15 +20,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 )
 
-// session is a resumable conversation, stored in a file.
 type session struct {
 	Version  int             `json:"version"`
 	ID       string          `json:"id"`
 	Dir      string          `json:"dir"` // the task's
 	Messages []model.Message `json:"messages"`
 	Todo     []tools.Item    `json:"todo,omitempty"`
-
-	path string // empty: not stored
+	path     string          // empty: not stored
 }
 
 const (
@@ -117,7 +115,6 @@ func readSession(path string) (*session, error) {
 	return s, nil
 }
 
-// save replaces the file.
 func (s *session) save() error {
 	if s.path == "" {
 		return nil
@@ -132,7 +129,6 @@ func (s *session) save() error {
 	return atomicfile.Write(s.path, data, 0o600)
 }
 
-// prompt adds a prompt.
 func (s *session) prompt(text string) {
 	part := model.Part{Kind: model.Text, Text: text}
 	if n := len(s.Messages); n > 0 && s.Messages[n-1].Role == model.User {
@@ -143,8 +139,7 @@ func (s *session) prompt(text string) {
 	s.Messages = append(s.Messages, model.Message{Role: model.User, Parts: []model.Part{part}})
 }
 
-// mend makes a conversation with an arbitrary end valid: every call gets a result, every result has a call, roles
-// alternate and the user begins.
+// mend makes a conversation with any end valid: calls and results in pairs, roles that alternate, the user first.
 func mend(all []model.Message) []model.Message {
 	var out []model.Message
 	for _, m := range all {

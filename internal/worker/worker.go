@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,11 +29,10 @@ type asker interface {
 	Ask(context.Context, model.Request) (model.Answer, error)
 }
 
-// worker executes one task.
 type worker struct {
 	model    asker
-	request  model.Request // without messages
-	tools    *tools.Set    // nil: none
+	request  model.Request
+	tools    *tools.Set // nil: none
 	schema   *jsonschema.Schema
 	maxTurns int
 	window   int // context window, in tokens
@@ -43,7 +43,6 @@ type worker struct {
 	density  float64 // tokens a byte
 }
 
-// messages writes the worker's output.
 type messages struct {
 	w       io.Writer
 	session string
@@ -55,17 +54,11 @@ func (m *messages) send(msg message.Message) error {
 	if msg.Type != message.TypeUsage && msg.Type != message.TypeToolResult {
 		msg.Model = m.model
 	}
-	var line strings.Builder
-	e := json.NewEncoder(&line)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(msg); err != nil {
-		return err
-	}
-	_, err := io.WriteString(m.w, line.String())
-	return err
+	line := json.NewEncoder(m.w) // writes once
+	line.SetEscapeHTML(false)
+	return line.Encode(msg)
 }
 
-// outcome is the outcome of a task.
 type outcome struct {
 	text string
 	data json.RawMessage
@@ -135,27 +128,24 @@ func (w *worker) work(ctx context.Context) outcome {
 	}
 }
 
-// ask gets the next answer, and stores it.
 func (w *worker) ask(ctx context.Context) (model.Answer, error) {
 	if w.usage.Turns >= w.maxTurns {
 		return model.Answer{}, cove.Errorf(cove.LimitReached, "the task is not done after %d answers of the model",
-			w.usage.Turns).
-			WithHint("--max-turns allows more, and --resume goes on")
+			w.usage.Turns).WithHint("--max-turns allows more, and --resume goes on")
 	}
 	if err := w.fit(ctx); err != nil {
 		return model.Answer{}, err
 	}
-	answer, err := w.model.Ask(ctx, w.with(w.session.Messages))
-	for range 2 { // the window turned out to be smaller
-		if cove.ErrorCode(err) != cove.TooLarge {
-			break
-		}
+	w.request.Messages = w.session.Messages
+	answer, err := w.model.Ask(ctx, w.request)
+	for try := 1; try < 3 && cove.ErrorCode(err) == cove.TooLarge; try++ { // the window turned out to be smaller
 		w.log.Warn("the conversation does not fit the model and is shortened", "error", err)
 		w.window = w.tokens() * 3 / 4
 		if err := w.fit(ctx); err != nil {
 			return model.Answer{}, err
 		}
-		answer, err = w.model.Ask(ctx, w.with(w.session.Messages))
+		w.request.Messages = w.session.Messages
+		answer, err = w.model.Ask(ctx, w.request)
 	}
 	if err != nil {
 		return model.Answer{}, err
@@ -181,12 +171,6 @@ func (w *worker) save() {
 	}
 }
 
-func (w *worker) with(messages []model.Message) model.Request {
-	r := w.request
-	r.Messages = messages
-	return r
-}
-
 // note adds a text of the worker's own to the conversation.
 func (w *worker) note(text string) {
 	w.session.Messages = append(w.session.Messages, model.Message{
@@ -194,32 +178,28 @@ func (w *worker) note(text string) {
 	})
 }
 
-// think reports the model's intermediate text.
 func (w *worker) think(m model.Message, kinds ...model.PartKind) error {
 	for _, p := range m.Parts {
-		for _, kind := range kinds {
-			if p.Kind != kind || strings.TrimSpace(p.Text) == "" {
-				continue
-			}
-			if err := w.out.send(message.Message{Type: message.TypeThinking, Content: p.Text,
-				Reasoning: kind == model.Reasoning}); err != nil {
-				return err
-			}
+		if !slices.Contains(kinds, p.Kind) || strings.TrimSpace(p.Text) == "" {
+			continue
+		}
+		thought := message.Message{Type: message.TypeThinking, Content: p.Text, Reasoning: p.Kind == model.Reasoning}
+		if err := w.out.send(thought); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// follow executes the calls of an answer. Every call gets a result, even in an interrupted task, so that the
-// conversation can continue.
+// follow executes the calls of an answer. Each gets a result, even in an interrupted task, so that it can be resumed.
 func (w *worker) follow(ctx context.Context, m model.Message) error {
 	if err := w.think(m, model.Reasoning, model.Text); err != nil {
 		return err
 	}
 	results := model.Message{Role: model.User}
 	for _, call := range m.Calls() {
-		if err := w.out.send(message.Message{Type: message.TypeToolCall, Call: call.ID, Tool: call.Tool,
-			Input: call.Input}); err != nil {
+		said := message.Message{Type: message.TypeToolCall, Call: call.ID, Tool: call.Tool, Input: call.Input}
+		if err := w.out.send(said); err != nil {
 			return err
 		}
 		output, failed := "interrupted before it began", true
@@ -231,8 +211,8 @@ func (w *worker) follow(ctx context.Context, m model.Message) error {
 			output, failed = w.tools.Do(ctx, call)
 		}
 		results.Parts = append(results.Parts, model.Part{Kind: model.Result, ID: call.ID, Text: output, Failed: failed})
-		if err := w.out.send(message.Message{Type: message.TypeToolResult, Call: call.ID, Tool: call.Tool, Output: output,
-			IsError: failed}); err != nil {
+		said = message.Message{Type: message.TypeToolResult, Call: call.ID, Tool: call.Tool, Output: output, IsError: failed}
+		if err := w.out.send(said); err != nil {
 			return err
 		}
 	}

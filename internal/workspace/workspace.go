@@ -53,6 +53,8 @@ type Repository struct {
 	Worktree bool
 	// Uncommitted starts at the working files of a directory, which need not be a repository, instead of a commit.
 	Uncommitted bool
+	// Ignored are paths of a directory that git ignores, and which are copied nevertheless.
+	Ignored []string
 }
 
 // Step is progress.

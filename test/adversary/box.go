@@ -40,7 +40,7 @@ type boxOptions struct {
 	host   string // the host name to bind
 	bare   bool   // without the probe program
 	many   bool   // attempts are made by one process, except of a row whose attempts are alone
-	way    Way    // the way out of sandbox id; without one there is no network
+	route  Route  // the way out of sandbox id; without one there is no network
 	id     cove.SandboxID
 }
 
@@ -65,7 +65,7 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if o.user != (cove.User{}) {
 		t.User = o.user
 	}
-	if o.way != nil {
+	if o.route != nil {
 		t.ID, t.Network = o.id, cove.NetworkLimited
 	}
 	sb, err := eng.Prepare(ctx, t)
@@ -81,18 +81,18 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 		name = "sandbox"
 	}
 	binding := engine.Binding{Hostname: name, Mounts: o.mounts}
-	if o.way != nil {
-		if err := o.way.Bind(&binding, t.Rootfs); err != nil {
+	if o.route != nil {
+		if err := o.route.Bind(&binding, t.Rootfs); err != nil {
 			b.destroy(c)
 			return nil, err
 		}
-		for k, v := range o.way.Env() {
+		for k, v := range o.route.Env() {
 			b.env = append(b.env, k+"="+v)
 		}
 	}
 	err = sb.Bind(ctx, binding)
-	if err == nil && o.way != nil {
-		err = o.way.Serve(sb.Listeners())
+	if err == nil && o.route != nil {
+		err = o.route.Serve(sb.Listeners())
 	}
 	if err != nil {
 		b.destroy(c)

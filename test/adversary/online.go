@@ -25,7 +25,7 @@ import (
 type Online struct {
 	Internet *lab.Internet
 	// Open makes the way out of a sandbox, with credentials by name.
-	Open func(id cove.SandboxID, policies []*policy.Document, credentials []string) (Way, error)
+	Open func(id cove.SandboxID, policies []*policy.Document, credentials []string) (Route, error)
 	// Decisions are all that ways out have recorded.
 	Decisions func() []decision.Decision
 	// Log is what the gateway has logged, at its most talkative.
@@ -39,8 +39,8 @@ type Online struct {
 	Brief bool
 }
 
-// Way is the way out of one sandbox, as the gateway makes it.
-type Way interface {
+// Route is the egress route of one sandbox, as the gateway makes it.
+type Route interface {
 	Bind(*engine.Binding, engine.Rootfs) error
 	Env() map[string]string
 	Serve(sockets []*os.File) error
@@ -73,9 +73,9 @@ func onlineTable() []row {
 // outward is a sandbox with a way out.
 type outward struct {
 	*box
-	c   *trial
-	id  cove.SandboxID
-	way Way
+	c     *trial
+	id    cove.SandboxID
+	route Route
 }
 
 // outward makes a sandbox with a way out under a policy, and with credentials.
@@ -95,11 +95,11 @@ func (c *trial) tryOutward(text string, credentials ...string) (*outward, error)
 		return nil, err
 	}
 	b := &outward{c: c, id: cove.NewSandboxID()}
-	if b.way, err = c.suite.online.Open(b.id, []*policy.Document{d}, credentials); err != nil {
+	if b.route, err = c.suite.online.Open(b.id, []*policy.Document{d}, credentials); err != nil {
 		return nil, err
 	}
-	c.Cleanup(b.way.Close) // after the sandbox
-	b.box = c.fresh(boxOptions{many: true, way: b.way, id: b.id})
+	c.Cleanup(b.route.Close) // after the sandbox
+	b.box = c.fresh(boxOptions{many: true, route: b.route, id: b.id})
 	return b, nil
 }
 
@@ -110,7 +110,7 @@ func (b *outward) extend(text string) (cut int) {
 	if err != nil {
 		b.c.Fatal("not tested: ", err)
 	}
-	cut, err = b.way.Extend(d)
+	cut, err = b.route.Extend(d)
 	if err != nil {
 		b.c.Fatal("not tested: ", err)
 	}
@@ -335,16 +335,16 @@ func (c *trial) notServing(text string) *outward {
 		c.Fatal("not tested: ", err)
 	}
 	b := &outward{c: c, id: cove.NewSandboxID()}
-	if b.way, err = c.suite.online.Open(b.id, []*policy.Document{d}, nil); err != nil {
+	if b.route, err = c.suite.online.Open(b.id, []*policy.Document{d}, nil); err != nil {
 		c.Fatal("not tested: ", err)
 	}
-	c.Cleanup(b.way.Close)
-	b.box = c.fresh(boxOptions{way: later{b.way}, id: b.id})
+	c.Cleanup(b.route.Close)
+	b.box = c.fresh(boxOptions{route: later{b.route}, id: b.id})
 	return b
 }
 
 // later is a way that somebody else opens.
-type later struct{ Way }
+type later struct{ Route }
 
 // Serve leaves the sockets to the sandbox.
 func (later) Serve([]*os.File) error { return nil }

@@ -190,7 +190,7 @@ func gatewayGone(c *trial) {
 	if p == nil || !p.said("hammering") {
 		c.Fatal("not tested: nothing hammers")
 	}
-	b.way.Close()
+	b.route.Close()
 	for _, e := range everyEntry("allowed.lab") {
 		if a := b.get(e, "allowed.lab", "/"); a.Outcome == outcome.Succeeded && a.Count == 200 {
 			c.Errorf("HOLE: %s: %s", e.name, a)
@@ -246,7 +246,7 @@ func startRace(c *trial) {
 		if p == nil || !p.said("hammering") {
 			c.Fatal("not tested: nothing hammers")
 		}
-		if err := b.way.Serve(b.sandbox.Listeners()); err != nil {
+		if err := b.route.Serve(b.sandbox.Listeners()); err != nil {
 			c.Fatal("not tested: ", err)
 		}
 		if r := p.wait(patience).result; r.Errno != "NOTHING" {

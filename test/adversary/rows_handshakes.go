@@ -41,17 +41,17 @@ func toAllowed() map[string]outcome.Talk {
 func namesInTLS(c *trial) {
 	b := c.outward(allow("allowed.lab", "also.lab"))
 	c.internet().Forget()
-	for way, t := range toAllowed() {
+	for route, t := range toAllowed() {
 		t.TLS = true
 		for _, name := range []string{"evil.lab", "cdn.lab", "x.allowed.lab", "xallowed.lab"} {
 			t.Name, t.Hello, t.Send = name, "", strings.Replace(insideTLS, "allowed.lab", name, 1)
-			b.stays(way+", then "+name, b.talk(t))
+			b.stays(route+", then "+name, b.talk(t))
 			t.Send = insideTLS
-			b.stays(way+", then "+name+", then allowed.lab again", b.talk(t))
+			b.stays(route+", then "+name+", then allowed.lab again", b.talk(t))
 		}
 		if t.By != outcome.Direct { // where the connection is for somebody already, not even for another that is allowed
 			t.Name, t.Send = "also.lab", strings.Replace(insideTLS, "allowed.lab", "also.lab", 1)
-			b.stays(way+", then also.lab", b.talk(t))
+			b.stays(route+", then also.lab", b.talk(t))
 		}
 		t.Hello, t.Send = outcome.HelloRaw, ""
 		for _, name := range []string{"", lab.Web4.String(), lab.Evil4.String(), "allowed.lab.", "allowed.lab\x00.evil.lab",
@@ -59,7 +59,7 @@ func namesInTLS(c *trial) {
 			t.Name = name
 			a := b.talk(t)
 			if a.Outcome == outcome.Succeeded && t.By != outcome.Direct {
-				c.Errorf("HOLE: %s, the name %q: %s", way, name, a)
+				c.Errorf("HOLE: %s, the name %q: %s", route, name, a)
 			}
 		}
 	}
@@ -71,29 +71,29 @@ func namesInTLS(c *trial) {
 func formsOfTLS(c *trial) {
 	b := c.outward(allow("allowed.lab"))
 	c.internet().Forget()
-	for way, t := range toAllowed() {
+	for route, t := range toAllowed() {
 		t.TLS = true
 		for _, form := range []string{outcome.HelloBytes, outcome.HelloFragments, outcome.HelloLong} {
 			t.Hello = form
 			t.Name, t.Send = "evil.lab", strings.Replace(insideTLS, "allowed", "evil", 1)
-			b.stays(way+", "+form, b.talk(t))
+			b.stays(route+", "+form, b.talk(t))
 		}
 		t.Hello, t.Name, t.Send = outcome.HelloOld, "allowed.lab", insideTLS
 		if a := b.talk(t); a.Errno != "TLS" {
-			c.Errorf("%s: TLS 1.1: %s", way, a)
+			c.Errorf("%s: TLS 1.1: %s", route, a)
 		}
 		t.Hello, t.Name, t.Send = outcome.HelloECH, "evil.lab", ""
 		if a := b.talk(t); a.Outcome == outcome.Succeeded && t.By != outcome.Direct {
-			c.Errorf("HOLE: %s, a denied name with an encrypted one: %s", way, a)
+			c.Errorf("HOLE: %s, a denied name with an encrypted one: %s", route, a)
 		}
 	}
 	b.quiet("allowed.lab")
-	for way, t := range toAllowed() {
+	for route, t := range toAllowed() {
 		t.TLS, t.Name, t.Send = true, "allowed.lab", insideTLS
 		for _, t.Hello = range []string{"", outcome.HelloBytes, outcome.HelloFragments, outcome.HelloLong} {
 			c.internet().Forget()
 			if a := b.talk(t); !a.ok() || !b.seen("/inside") {
-				c.Errorf("not tested: %s, %q: %s", way, t.Hello, a)
+				c.Errorf("not tested: %s, %q: %s", route, t.Hello, a)
 			}
 		}
 		// A name that is encrypted beside one that is allowed: the gateway ends
@@ -101,31 +101,31 @@ func formsOfTLS(c *trial) {
 		c.internet().Forget()
 		t.Hello, t.Send = outcome.HelloECH, ""
 		if a := b.talk(t); a.Outcome != outcome.Succeeded {
-			c.Errorf("%s: a client that greases ECH: %s", way, a)
+			c.Errorf("%s: a client that greases ECH: %s", route, a)
 		}
 		b.quiet("allowed.lab")
 	}
 	passes := c.outward("rules:\n  - {hosts: allowed.lab, ports: 443, pass_through: true}\n")
 	c.internet().Forget()
-	for way, t := range toAllowed() { // where TLS is passed through nobody could judge it
+	for route, t := range toAllowed() { // where TLS is passed through nobody could judge it
 		t.TLS, t.Hello = true, outcome.HelloECH
 		for _, t.Name = range []string{"allowed.lab", "evil.lab"} {
 			if a := passes.talk(t); a.Outcome == outcome.Succeeded && t.By != outcome.Direct {
-				c.Errorf("HOLE: %s, passed through with an encrypted name beside %s: %s", way, t.Name, a)
+				c.Errorf("HOLE: %s, passed through with an encrypted name beside %s: %s", route, t.Name, a)
 			}
 		}
 		t.Hello, t.Name, t.Send = "", "evil.lab", strings.Replace(insideTLS, "allowed", "evil", 1)
-		passes.stays(way+", passed through to another name", passes.talk(t))
+		passes.stays(route+", passed through to another name", passes.talk(t))
 	}
 	for _, p := range c.internet().Packets() {
 		if p.To.Port() == 443 {
 			c.Errorf("HOLE: something was dialled for a name that is encrypted or another: %s", p.To)
 		}
 	}
-	for way, t := range toAllowed() {
+	for route, t := range toAllowed() {
 		t.TLS, t.Name, t.Send = true, "allowed.lab", insideTLS
 		if a := passes.talk(t); !a.ok() {
-			c.Errorf("not tested: %s, passed through: %s", way, a)
+			c.Errorf("not tested: %s, passed through: %s", route, a)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func formsOfTLS(c *trial) {
 func notTLS(c *trial) {
 	b := c.outward(allow("allowed.lab"))
 	c.internet().Forget()
-	for way, t := range toAllowed() {
+	for route, t := range toAllowed() {
 		for what, said := range map[string]string{"SSH": "SSH-2.0-OpenSSH_9.2\r\n", "SMTP": "EHLO x\r\n",
 			"zeros": strings.Repeat("\x00", 100), "an alert": "\x15\x03\x01\x00\x02\x02\x00",
 			"no hello": "\x16\x03\x01\x00\x04\x02\x00\x00\x00", "empty records": strings.Repeat("\x16\x03\x01\x00\x00", 1000),
@@ -144,7 +144,7 @@ func notTLS(c *trial) {
 			"random": token() + token()} {
 			t.Send, t.Ended = said, true
 			if a := b.talk(t); strings.Contains(a.text, "HTTP/1.1 200") {
-				c.Errorf("HOLE: %s: %s: %s", way, what, a)
+				c.Errorf("HOLE: %s: %s: %s", route, what, a)
 			}
 		}
 	}
@@ -158,9 +158,9 @@ func socksForms(c *trial) {
 	const greeting = "\x05\x01\x00"
 	name := func(n string) string { return "\x03" + string([]byte{byte(len(n))}) + n + "\x01\xbb" }
 	for what, one := range map[string][2]string{
-		"a denied name":        {greeting + "\x05\x01\x00" + name("evil.lab"), "\x05\x00\x05\x02"},
-		"a denied address":     {greeting + "\x05\x01\x00\x01\x5d\xb8\xd8\x42\x01\xbb", "\x05\x00\x05\x02"},
-		"an address as a name": {greeting + "\x05\x01\x00" + name("93.184.216.66"), "\x05\x00\x05\x02"},
+		"a denied name at a port of no clients": {greeting + "\x05\x01\x00\x03\x08evil.lab\x00\x16", "\x05\x00\x05\x02"},
+		"a denied address":                      {greeting + "\x05\x01\x00\x01\x5d\xb8\xd8\x42\x01\xbb", "\x05\x00\x05\x02"},
+		"an address as a name":                  {greeting + "\x05\x01\x00" + name("93.184.216.66"), "\x05\x00\x05\x02"},
 		"a mapped address": {greeting + "\x05\x01\x00\x04" +
 			strings.Repeat("\x00", 10) + "\xff\xff\x5d\xb8\xd8\x42\x01\xbb", "\x05\x00\x05\x02"},
 		"a name with NUL":            {greeting + "\x05\x01\x00" + name("evil.lab\x00allowed.lab"), "\x05\x00\x05\x01"},
@@ -193,19 +193,31 @@ func socksForms(c *trial) {
 func leaves(c *trial) {
 	b := c.outward(allow("allowed.lab", "*.wild.lab"))
 	c.internet().Forget()
-	for way, t := range toAllowed() {
+	for route, t := range toAllowed() {
 		t.TLS, t.Hello, t.Send = true, outcome.HelloRaw, ""
-		for _, name := range []string{"evil.lab", "*.wild.lab", "*", "localhost", "wild.lab", "a.b.wild.lab", "x.allowed.lab",
-			"metadata.google.internal", "host.cove.internal"} {
+		for _, name := range []string{"*.wild.lab", "*", "localhost", "metadata", "metadata.google.internal",
+			"host.cove.internal"} {
 			if t.Name = name; t.By == outcome.Direct {
 				if a := b.talk(t); a.Outcome == outcome.Succeeded {
-					c.Errorf("HOLE: %s: there is a certificate for %s", way, name)
+					c.Errorf("HOLE: %s: there is a certificate for %s", route, name)
 				}
 			}
 		}
+		for _, name := range []string{"evil.lab", "wild.lab", "a.b.wild.lab", "x.allowed.lab"} { // it carries the refusal alone
+			if t.By != outcome.Direct {
+				continue
+			}
+			inside := t
+			inside.Hello, inside.Name = "", name
+			inside.Send = "GET / HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n"
+			if a := b.talk(inside); a.Count != 403 || !strings.Contains(a.text, "blocked by Cove's gateway") {
+				c.Errorf("HOLE: %s: inside the certificate for %s: %s", route, name, a)
+			}
+		}
+		b.quiet("allowed.lab")
 		t.Name = "allowed.lab"
 		if a := b.talk(t); a.Outcome != outcome.Succeeded {
-			c.Errorf("not tested: %s: no certificate for allowed.lab: %s", way, a)
+			c.Errorf("not tested: %s: no certificate for allowed.lab: %s", route, a)
 		}
 	}
 	t := outcome.Talk{By: outcome.Direct, To: "allowed.lab:443", TLS: true, Name: "allowed.lab", Send: insideTLS}

@@ -108,8 +108,10 @@ func otherResolvers(c *trial) {
 	resolvers := []string{"8.8.8.8", "1.1.1.1", "[2001:4860:4860::8888]", lab.Resolver.String()}
 	for _, resolver := range resolvers {
 		for _, network := range []string{"udp", "tcp"} {
-			if r := b.try(c, "ask "+network+" "+resolver+":53 evil.lab 1"); r.Outcome != outcome.Refused || r.Errno != "NODNS" {
-				c.Errorf("HOLE: %s by %s says of a denied name: %s", resolver, network, say(r))
+			r := b.try(c, "ask "+network+" "+resolver+":53 evil.lab 1")
+			if r.Outcome != outcome.Succeeded || len(r.Lines) != 1 || !strings.Contains(r.Lines[0], " at 198.18.") {
+				c.Errorf("HOLE: %s by %s says of a denied name: %s, %v; want an address of the gateway's own", resolver, network,
+					say(r), r.Lines)
 			}
 		}
 		to := func(port string) string { return resolver + ":" + port }

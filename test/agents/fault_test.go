@@ -14,7 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
@@ -103,7 +104,7 @@ func TestFaults(t *testing.T) {
 		except string // agents that try again for too long to wait for them, or need less memory
 	}{
 		{prompt: "get through", status: api.RunSucceeded, says: "I got through."},
-		{prompt: "lose the model", code: map[string]int{"": 125}, status: api.RunError, says: "model", keeps: true,
+		{prompt: "lose the model", code: map[string]int{"": 123}, status: api.RunError, says: "model", keeps: true,
 			flags: []string{"--env", "CLAUDE_CODE_MAX_RETRIES=1"}, except: "codex worker"},
 		{prompt: "be killed", code: map[string]int{"": 1}, status: api.RunFailed, says: "killed", keeps: true},
 		{prompt: "take all memory", status: api.RunSucceeded, says: "It was too much.", keeps: true},
@@ -152,21 +153,11 @@ func (l *lab) waits(t *testing.T, dir, agent, prompt string) (*bytes.Buffer, fun
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the model is asked", l.asked.Load)
-	until(t, "the agent does something", func() bool {
+	await.That(t, "the model is asked", l.asked.Load)
+	await.That(t, "the agent does something", func() bool {
 		return strings.Contains(l.cove(t, l.dir, "diff", l.last(t).SandboxName).stdout, "+kept")
 	})
 	return &out, func() int { cmd.Wait(); return cmd.ProcessState.ExitCode() }, func(s os.Signal) { cmd.Process.Signal(s) }
-}
-
-// until waits for something that has to happen.
-func until(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !happened(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not happen: %s", what)
-		}
-	}
 }
 
 // whatTools is in a request that tells a model what tools have answered.
@@ -247,7 +238,7 @@ func TestGatewayKilled(t *testing.T) {
 			l.models.Forget()
 			dir := l.project(t, t.Name())
 			_, wait, _ := l.waits(t, dir, a.name, "talk at length")
-			until(t, "the model speaks", l.speaks.Load)
+			await.That(t, "the model speaks", l.speaks.Load)
 			l.killServer(t)
 			wait()
 			if got := l.cove(t, dir, "list"); got.code != 0 { // which starts the next server
@@ -286,7 +277,7 @@ func TestLoneGatewayKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the gateway answers", func() bool { return l.cove(t, l.dir, "gateway", "list").code == 0 })
+		await.That(t, "the gateway answers", func() bool { return l.cove(t, l.dir, "gateway", "list").code == 0 })
 		return func() { cmd.Process.Kill(); cmd.Wait() }
 	}
 	kill := begin(t)
@@ -312,7 +303,7 @@ func TestLoneGatewayKilled(t *testing.T) {
 				}
 				told <- r
 			}()
-			until(t, "the model speaks", l.speaks.Load)
+			await.That(t, "the model speaks", l.speaks.Load)
 			kill()
 			kill = begin(t)
 			if r := <-told; r.IsError || !strings.HasPrefix(r.Text, "I talk at length") {
@@ -412,7 +403,7 @@ func (l *lab) killServer(t *testing.T) {
 // killSandboxes kills whatever is in sandboxes, at once, and removes their control groups.
 func (l *lab) killSandboxes(t *testing.T) {
 	t.Helper()
-	until(t, "all processes have ended", func() bool {
+	await.That(t, "all processes have ended", func() bool {
 		left := inSandboxes(t)
 		for _, dir := range left {
 			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
@@ -435,7 +426,7 @@ func (l *lab) killSandboxes(t *testing.T) {
 func (l *lab) ended(t *testing.T) api.Run {
 	t.Helper()
 	var run api.Run
-	until(t, "the run ends", func() bool { run = l.last(t); return run.Status != api.RunRunning })
+	await.That(t, "the run ends", func() bool { run = l.last(t); return run.Status != api.RunRunning })
 	return run
 }
 

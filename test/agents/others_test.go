@@ -130,7 +130,8 @@ func checkOther(t *testing.T, all []api.Message, failures bool) {
 	if len(calls) > 0 {
 		t.Errorf("calls without an answer: %v", calls)
 	}
-	for _, want := range []string{"FAILED (failures=1)", "not committed", "all passed", "it is blocked", "home writable"} {
+	for _, want := range []string{"FAILED (failures=1)", "not committed", "all passed", "no rule allows blocked.lab.test",
+		"home writable"} {
 		if !strings.Contains(outputs, want) {
 			t.Errorf("no tool said %q", want)
 		}

@@ -59,7 +59,8 @@ func TestExecute(t *testing.T) {
 				lastOf(said, api.MessageUsage).Usage == nil {
 				t.Errorf("%+v, %v: %s", streamed, err, &out)
 			}
-			if run := l.last(t); run.ID != streamed.ID || run.Agent != a.name || run.Directory != dir || !run.Bind ||
+			id := string(cove.ExecutionID(streamed.ID).Run())
+			if run := l.last(t); run.ID != id || run.Agent != a.name || run.Directory != dir || !run.Bind ||
 				run.Result != "I went on." {
 				t.Errorf("%+v", run)
 			}

@@ -42,7 +42,7 @@ prompts:
       - say: There may be more in the documents.
         usage: {input: 100, output: 30, cache_read: 9700}
         do:
-          - shell: curl -sS --max-time 20 https://blocked.lab.test/documents || echo "it is blocked"
+          - shell: curl -sS --max-time 20 https://blocked.lab.test/documents
       - usage: {input: 100, output: 30, cache_read: 9700}
         do:
           - shell: |
@@ -135,7 +135,7 @@ func checkMessages(t *testing.T, all []api.Message) {
 	tool("", false)
 	tool("all passed", false)
 	thinking("There may be more in the documents.")
-	tool("it is blocked", false)
+	tool("no rule allows blocked.lab.test", false)
 	tool("user ", false)
 	find("result", func(m api.Message) bool {
 		return m.Type == api.MessageResult && m.Content == "The test passes now; add() subtracted." && !m.IsError

@@ -61,7 +61,7 @@ func gatewayRole(setup []byte, out *json.Encoder) error {
 		}
 		var all []opened
 		for range n {
-			o, err := s.way(g)
+			o, err := s.route(g)
 			if err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ func resolver(names string) *net.Resolver {
 func (o origin) allowed() string { return fmt.Sprintf("*.%s:%d", domain, o.port()) }
 
 // way opens a way out and serves it on sockets that no sandbox has.
-func (s gatewaySetup) way(g *gateway.Gateway) (o opened, err error) {
+func (s gatewaySetup) route(g *gateway.Gateway) (o opened, err error) {
 	begin := time.Now()
 	document, err := policy.Args("bench", policy.Allow, s.Origin.allowed())
 	if err != nil {

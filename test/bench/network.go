@@ -67,11 +67,11 @@ const (
 
 // between is who stands between a client and the origin.
 type between struct {
-	name string
-	why  string                 // not empty: why it is not measured
-	pid  int                    // of the process that has a processor for itself; 0 if there is none
-	way  func(job) (job, error) // tells a job how to get there
-	load func(ctx context.Context, jobs []job) ([]took, error)
+	name  string
+	why   string                 // not empty: why it is not measured
+	pid   int                    // of the process that has a processor for itself; 0 if there is none
+	route func(job) (job, error) // tells a job how to get there
+	load  func(ctx context.Context, jobs []job) ([]took, error)
 	// start starts another one, for its memory; nil where that is not measured.
 	start func() (*started, error)
 }
@@ -123,7 +123,7 @@ func newNetwork(ctx context.Context, dir string, a asked) (n *network, err error
 		return n, err
 	}
 	n.stops = append(n.stops, p.stop)
-	n.all = []between{{name: direct, load: runLoad, way: func(j job) (job, error) {
+	n.all = []between{{name: direct, load: runLoad, route: func(j job) (job, error) {
 		j.To, j.Port, j.Roots = alone.Address, alone.port(), n.files.Authority
 		return j, nil
 	}}}
@@ -155,7 +155,7 @@ func (n *network) add(b between) error {
 		n.stops = append(n.stops, s.stop)
 		b.pid, b.load = s.cmd.Process.Pid, runLoad
 		// Each job is another sandbox's: there is a limit to new names of one.
-		b.way = func(j job) (job, error) {
+		b.route = func(j job) (job, error) {
 			ways, err := s.ways(1)
 			if err != nil {
 				return j, err
@@ -215,7 +215,7 @@ func (n *network) inside(ctx context.Context) ([]between, error) {
 	}
 	n.stops = append(n.stops, s.close)
 	in := func(name string, pid int, role string) between {
-		return between{name: name, pid: pid, way: func(j job) (job, error) { return j, nil },
+		return between{name: name, pid: pid, route: func(j job) (job, error) { return j, nil },
 			load: func(ctx context.Context, jobs []job) ([]took, error) {
 				setup, err := json.Marshal(jobs)
 				if err != nil {
@@ -278,8 +278,8 @@ func (n *network) gateway() (*started, error) {
 }
 
 // same is for those who treat all clients alike.
-func same(way func(job) job) func(int) ([]func(job) job, error) {
-	return func(n int) ([]func(job) job, error) { return slices.Repeat([]func(job) job{way}, n), nil }
+func same(route func(job) job) func(int) ([]func(job) job, error) {
+	return func(n int) ([]func(job) job, error) { return slices.Repeat([]func(job) job{route}, n), nil }
 }
 
 // reverse starts a reverse proxy, which clients take for the origin.
@@ -375,7 +375,7 @@ func (n *network) asked(row string) bool { return strings.Contains(row, n.only) 
 func (n *network) once(ctx context.Context, m measure, b between) error {
 	j := m.ask
 	j.Port = n.origin.port()
-	j, err := b.way(j)
+	j, err := b.route(j)
 	if err != nil {
 		return err
 	}
@@ -417,8 +417,8 @@ func (n *network) idle(b between, row string, do action) error {
 		return err
 	}
 	var jobs []job
-	for _, way := range ways {
-		jobs = append(jobs, way(job{Do: do, Protocol: "http/1.1", Port: n.origin.port(), Count: idleConnections}))
+	for _, route := range ways {
+		jobs = append(jobs, route(job{Do: do, Protocol: "http/1.1", Port: n.origin.port(), Count: idleConnections}))
 	}
 	var all []took
 	p, err := startRole(otherCore, "load", jobs, &all)

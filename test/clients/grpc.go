@@ -72,10 +72,13 @@ func chat(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// wait answers nothing until the client's deadline, which has to arrive.
+// wait says that the client's deadline has arrived, and nothing more until the client cancels.
 func wait(_ any, s grpc.ServerStream) error {
 	if _, ok := s.Context().Deadline(); !ok {
 		return status.Error(codes.Internal, "no deadline has arrived")
+	}
+	if err := s.SendMsg(wrapperspb.String("has a deadline")); err != nil {
+		return err
 	}
 	<-s.Context().Done()
 	return status.FromContextError(s.Context().Err()).Err()
@@ -152,15 +155,19 @@ func grpcProgram(ctx context.Context, args []string) error {
 	stream.CloseSend()
 	fmt.Println("chat", stream.RecvMsg(&out))
 
-	short, cancel := context.WithTimeout(ctx, time.Second)
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	stream, err = conn.NewStream(short, &service.Streams[2], talk+"Wait")
+	stream, err = conn.NewStream(limited, &service.Streams[2], talk+"Wait")
 	if err != nil {
 		return err
 	}
 	stream.SendMsg(wrapperspb.String(""))
 	stream.CloseSend()
-	fmt.Println("wait", status.Code(stream.RecvMsg(&out)))
+	if err := stream.RecvMsg(&out); err != nil {
+		return err
+	}
+	cancel()
+	fmt.Println("wait", out.Value, status.Code(stream.RecvMsg(&out)))
 
 	if len(args) > 1 { // a place that is refused
 		denied, err := grpc.NewClient(args[1], grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{})))

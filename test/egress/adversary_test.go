@@ -125,12 +125,12 @@ func (w *watched) decisions() []decision.Decision {
 	return slices.Clone(w.told)
 }
 
-func (w *watched) open(id cove.SandboxID, policies []*policy.Document, credentials []string) (adversary.Way, error) {
-	way, err := w.gateway.Open(gateway.Spec{Sandbox: id, Name: string(id), Policy: policies, Credentials: credentials})
+func (w *watched) open(id cove.SandboxID, policies []*policy.Document, credentials []string) (adversary.Route, error) {
+	route, err := w.gateway.Open(gateway.Spec{Sandbox: id, Name: string(id), Policy: policies, Credentials: credentials})
 	if err != nil {
 		return nil, err // and no nil way that is not nil
 	}
-	return way, nil
+	return route, nil
 }
 
 func newWatched(t *testing.T, l *lab) *watched {
@@ -161,8 +161,9 @@ func newWatched(t *testing.T, l *lab) *watched {
 	t.Cleanup(recorder.Flush)
 	w.gateway = gateway.New(gateway.Options{
 		Dir: w.dir, Roots: roots, Dialer: proxy.Direct{Resolver: resolver},
-		Machine:     policy.Machine{Own: []netip.Addr{labs.Host4, labs.Host6}},
-		Credentials: described, Clock: clock.Real(), Log: log,
+		Machine:   policy.Machine{Own: []netip.Addr{labs.Host4, labs.Host6}},
+		Described: func() (gateway.Described, error) { return gateway.Described{Credentials: described}, nil },
+		Clock:     clock.Real(), Log: log,
 		Recorder: recorder,
 	})
 	t.Cleanup(w.gateway.Close)

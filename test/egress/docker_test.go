@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // boxed is all there is in a container: it sleeps, or says what is at a URL.
@@ -74,7 +76,7 @@ func TestGatewayDocker(t *testing.T) {
 	pid := docker("inspect", "--format", "{{.State.Pid}}", name)
 	a := l.stays(t, "attached process", "gateway", "attach", "--pid", pid, "--name", "box", "--allow",
 		"good.lab.test", "--env")
-	eventually(t, "the environment is printed", func() bool { return strings.HasSuffix(a.stdout.String(), "\n") })
+	await.That(t, "the environment is printed", func() bool { return strings.HasSuffix(a.stdout.String(), "\n") })
 	file := filepath.Join(l.dir, "box.env")
 	if err := os.WriteFile(file, []byte(a.stdout.String()), 0o600); err != nil {
 		t.Fatal(err)

@@ -5,8 +5,12 @@ package egress
 import (
 	"bytes"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -69,6 +73,9 @@ func TestClients(t *testing.T) {
 				}
 				if asked := l.Asked(); len(asked) > 0 {
 					t.Errorf("%s: a denied name was looked up: %q", scheme, asked)
+				}
+				if !strings.Contains(got.stdout+got.stderr, "no rule allows bad.lab.test") {
+					t.Errorf("%s: the reason cannot be read: %+v", scheme, got)
 				}
 				if strings.Contains(got.stdout, " over ") {
 					t.Errorf("%s: denied: %+v", scheme, got)
@@ -156,6 +163,26 @@ func TestModes(t *testing.T) {
 		if got := l.inside(t, script, c.flags...); strings.TrimSpace(got.stdout) != c.want {
 			t.Errorf("%q: %+v, want %s", c.flags, got, c.want)
 		}
+	}
+}
+
+// TestHostServiceAlias: a service of the machine is reached under the name that programs for containers know, past the
+// proxy and through it, with TLS as well; the rule is about the one service, whatever it is called.
+func TestHostServiceAlias(t *testing.T) {
+	l := newLab(t)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "the machine's own\n")
+	}))
+	defer service.Close()
+	port := service.Listener.Addr().(*net.TCPAddr).Port
+	script := fmt.Sprintf(`for way in "" "--noproxy *"; do for name in host.docker.internal host.cove.internal; do
+	curl -sS $way --max-time 20 http://$name:%d/; done; done
+curl -sS --max-time 20 -o /dev/null -w '%%{http_code}\n' http://host.docker.internal:%d/
+curl -sS --max-time 20 -o /dev/null -w '%%{http_code}\n' https://host.docker.internal:%d/`, port, port+1, port)
+	got := l.inside(t, script, "--allow", fmt.Sprintf("host.docker.internal:%d", port))
+	// The certificate is accepted under that name; the service then speaks no TLS.
+	if want := strings.Repeat("the machine's own\n", 4) + "403\n502\n"; got.stdout != want {
+		t.Errorf("%+v, want %q", got, want)
 	}
 }
 

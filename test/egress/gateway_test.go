@@ -16,7 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"golang.org/x/sys/unix"
 
@@ -58,17 +59,14 @@ func (l *lab) stays(t *testing.T, until string, args ...string) *background {
 	}
 	go func() { defer close(b.ended); b.Wait() }()
 	t.Cleanup(func() { b.kill() })
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(b.stderr.String(),
-		until); time.Sleep(10 * time.Millisecond) {
+	await.That(t, fmt.Sprintf("%q says %q", args, until), func() bool {
 		select {
 		case <-b.ended:
 			t.Fatalf("%q has ended: %s", args, b.stderr.String())
 		default:
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%q does not say %q: %s", args, until, b.stderr.String())
-		}
-	}
+		return strings.Contains(b.stderr.String(), until)
+	})
 	return b
 }
 
@@ -89,16 +87,6 @@ func (b *background) stop() int {
 func (l *lab) gateway(t *testing.T, flags ...string) *background {
 	t.Helper()
 	return l.stays(t, "clients are registered", append([]string{"gateway"}, flags...)...)
-}
-
-// eventually waits for something that has to happen.
-func eventually(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !happened(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not happen: %s", what)
-		}
-	}
 }
 
 // client runs a shell script on this machine with the environment that Cove has printed for it.
@@ -191,7 +179,7 @@ func TestGatewayDefaultClient(t *testing.T) {
 	stream := make(chan result, 1)
 	l.Forget()
 	go func() { stream <- client(t, env, `curl -sS --no-buffer http://good.lab.test/slow`) }()
-	eventually(t, "the stream begins", func() bool { return slices.Contains(l.seen(), "GET good.lab.test/slow") })
+	await.That(t, "the stream begins", func() bool { return slices.Contains(l.seen(), "GET good.lab.test/slow") })
 	write("rules:\n  - hosts: good.lab.test\n    paths: /only\n")
 	g.Process.Signal(syscall.SIGHUP)
 	if got := <-stream; got.code == 0 {
@@ -204,7 +192,7 @@ func TestGatewayDefaultClient(t *testing.T) {
 	}
 	write("rules: {")
 	g.Process.Signal(syscall.SIGHUP)
-	eventually(t, "a broken policy is said",
+	await.That(t, "a broken policy is said",
 		func() bool { return strings.Contains(g.stderr.String(), "the policy stays as it is") })
 	if got := client(t, env,
 		`curl -sS -o /dev/null -w '%{http_code}' --max-time 30 http://good.lab.test/only`); got.stdout != "200" {
@@ -342,7 +330,7 @@ func TestGatewayClients(t *testing.T) {
 	if seen := l.seen(); len(seen) > 0 {
 		t.Errorf("arrived: %q", seen)
 	}
-	eventually(t, "decisions are recorded", func() bool {
+	await.That(t, "decisions are recorded", func() bool {
 		got := l.cove(t, "network", "log", "--server", "unix:"+l.dir+"/run/gateway.sock", "--json")
 		return strings.Contains(got.stdout, `"client": "a"`) && strings.Contains(got.stdout, `"client": "b"`) &&
 			strings.Contains(got.stdout, `"deny"`)
@@ -459,7 +447,7 @@ func TestGatewayAttach(t *testing.T) {
 	a := l.stays(t, "attached process", "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box", "--allow",
 		"good.lab.test", "--env")
 	var env string
-	eventually(t, "the environment is printed",
+	await.That(t, "the environment is printed",
 		func() bool { env = a.stdout.String(); return strings.HasSuffix(env, "\n") })
 	l.tryAttached(t, func(script string) result { return inNamespace(t, pid, env, script) })
 	if got := l.cove(t, "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box"); got.code == 0 ||
@@ -526,7 +514,7 @@ func TestGatewayKilled(t *testing.T) {
 	a := l.stays(t, "attached process", "gateway", "attach", "--pid", fmt.Sprint(pid), "--name", "box", "--allow",
 		"good.lab.test", "--env")
 	var attached string
-	eventually(t, "the environment is printed",
+	await.That(t, "the environment is printed",
 		func() bool { attached = a.stdout.String(); return strings.HasSuffix(attached, "\n") })
 	explicit := l.register(t, "explicit", "--allow", "good.lab.test")
 	var before []string
@@ -540,14 +528,14 @@ func TestGatewayKilled(t *testing.T) {
 		streams <- inNamespace(t, pid, attached, `curl -sS --no-buffer --noproxy '*' https://good.lab.test/slow`)
 	}()
 	go func() { streams <- client(t, environ(explicit), `curl -sS --no-buffer https://good.lab.test/slow`) }()
-	eventually(t, "the streams begin", func() bool { return len(l.seen()) == 2 })
+	await.That(t, "the streams begin", func() bool { return len(l.seen()) == 2 })
 	g.kill()
 	for range 2 {
 		if got := <-streams; got.code == 0 {
 			t.Errorf("a stream ended well: %+v", got)
 		}
 	}
-	eventually(t, "it is noticed", func() bool { return strings.Contains(a.stderr.String(), "nothing leaves") })
+	await.That(t, "it is noticed", func() bool { return strings.Contains(a.stderr.String(), "nothing leaves") })
 	l.Forget()
 	for _, script := range []string{`curl -sS --max-time 3 https://good.lab.test/x`,
 		`curl -sS --noproxy '*' --max-time 3 http://93.184.216.34/x`} {
@@ -563,7 +551,7 @@ func TestGatewayKilled(t *testing.T) {
 	}
 
 	l.gateway(t, "--listen", "127.0.0.1:3128", "--allow", "good.lab.test")
-	eventually(t, "it is attached again",
+	await.That(t, "it is attached again",
 		func() bool { return strings.Contains(a.stderr.String(), "the gateway is back") })
 	const script = `curl -sS --max-time 30 https://good.lab.test/x; curl -s -o /dev/null -w '%{http_code}' --max-time 30 http://bad.lab.test/x`
 	const want = "GET good.lab.test/x over https\n403"

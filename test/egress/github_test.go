@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os/exec"
 	"regexp"
@@ -22,13 +23,16 @@ type hub struct {
 	mu   sync.Mutex
 	done []string // what it was asked to do: "POST /repos/o/r/pulls", "mutation createPullRequest"
 	keys map[string]bool
+	with map[string]string // the last credential, by path
 }
 
 func newHub(l *lab) *hub {
-	h := &hub{keys: map[string]bool{}}
+	h := &hub{keys: map[string]bool{}, with: map[string]string{}}
 	l.Site("api.github.com", h)
 	return h
 }
+
+type object = map[string]any
 
 // typeOf is a question for a type, under a name.
 var typeOf = regexp.MustCompile(`(\w+): ?__type\(`)
@@ -40,6 +44,7 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.keys[r.Header.Get("Authorization")] = true
+	h.with[r.URL.Path] = r.Header.Get("Authorization")
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -63,6 +68,16 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	if ids, ok := asked.Variables["ids"].([]any); ok { // in which repositories nodes are
+		var nodes []any
+		for _, id := range ids {
+			nodes = append(nodes, map[string]any{"PR_1": object{"repository": object{"nameWithOwner": "o/r"}},
+				"R_1": object{"nameWithOwner": "o/r"}, "PR_2": object{"repository": object{"nameWithOwner": "other/private"}},
+			}[id.(string)])
+		}
+		json.NewEncoder(w).Encode(object{"data": object{"nodes": nodes}})
+		return
+	}
 	if m := rootOf.FindStringSubmatch(asked.Query); m != nil {
 		h.done = append(h.done, "mutation "+m[1])
 		answers := map[string]string{
@@ -175,6 +190,81 @@ func TestGitHubCLI(t *testing.T) {
 	}
 }
 
+// TestGitHubRepositories: where a policy names repositories, the token is for these alone, in REST and GraphQL, and gh
+// does in them what it did.
+func TestGitHubRepositories(t *testing.T) {
+	l := newLab(t)
+	h := newHub(l)
+	policy := l.file(t, "repositories.yaml", "github: {pull_requests: allow, repositories: o/r}\n")
+	flags := []string{"--allow", "api.github.com", "--credential", "hub", "--policy", policy}
+	const ask = `ask() { curl -sS --max-time 20 -H "Authorization: token $GH_TOKEN" -H 'Content-Type: application/json' "$@"; echo; }
+graphql() { ask https://api.github.com/graphql -d "$(jq -n --arg query "$1" '{$query}')"; }
+`
+	for _, c := range []struct {
+		script, says string
+		path         string // that arrives
+		with         string // the credential of it
+	}{
+		{`ask https://api.github.com/repos/o/r/pulls/7`, `"url": "/repos/o/r/pulls/7"`, "/repos/o/r/pulls/7", "Bearer " + key},
+		{`ask https://api.github.com/repos/other/private`, `"url": "/repos/other/private"`, "/repos/other/private", ""},
+		{`ask https://api.github.com/user/repos`, `"url": "/user/repos"`, "/user/repos", ""},
+		{`ask https://api.github.com/repos/other/r/pulls -d '{"title":"x"}'`, "works on o/r", "", ""},
+		{`ask https://api.github.com/repos/other/r/issues/1/comments -d '{"body":"x"}'`, "github: repositories", "", ""},
+		{`ask https://api.github.com/repos/o/r/hooks`, "github: webhooks", "", ""},
+		{`graphql '{repository(owner:"o",name:"r"){id}}'`, `"data"`, "/graphql", "Bearer " + key},
+		{`graphql '{repository(owner:"other",name:"private"){id}}'`, "is another repository", "", ""},
+		{`graphql '{viewer{repositories(first:9){nodes{name}}}}'`, "may show what is in other repositories", "", ""},
+		{`graphql 'mutation{addComment(input:{subjectId:"PR_1",body:"x"}){commentEdge{node{url}}}}'`, "issuecomment-1",
+			"/graphql", "Bearer " + key},
+		{`graphql 'mutation{addComment(input:{subjectId:"PR_2",body:"x"}){commentEdge{node{url}}}}'`, "other/private",
+			"/graphql", "Bearer " + key},
+		{`graphql '{node(id:"PR_9"){id}}'`, "is in no repository", "/graphql", "Bearer " + key},
+	} {
+		clear(h.with)
+		got := l.inside(t, ask+c.script, flags...)
+		if !strings.Contains(got.stdout, c.says) {
+			t.Errorf("%s: %+v", c.script, got)
+		}
+		want := map[string]string{}
+		if c.path != "" {
+			want[c.path] = c.with
+		}
+		if !maps.Equal(h.with, want) {
+			t.Errorf("%s: GitHub was asked %q, want %q", c.script, h.with, want)
+		}
+	}
+	if done := writes(h.take()); !slices.Equal(done, []string{"mutation addComment"}) {
+		t.Errorf("GitHub was asked for %q", done)
+	}
+
+	if _, err := exec.LookPath("gh"); err != nil {
+		t.Skip("gh is not installed")
+	}
+	const env = "export HOME=/tmp GH_NO_UPDATE_NOTIFIER=1 GH_PROMPT_DISABLED=1 NO_COLOR=1; "
+	for script, wrote := range map[string]string{
+		`gh pr create --repo o/r --head feature --base main --title 'a change' --body x`: "mutation createPullRequest",
+		`gh pr comment 7 --body hello --repo o/r`:                                        "mutation addComment",
+		`gh pr review 7 --comment --body hello --repo o/r`:                               "mutation addPullRequestReview",
+		`gh pr view 7 --repo o/r`:                                                        "", `gh pr list --repo o/r`: "", `gh issue list --repo o/r`: "",
+		`gh pr list --repo o/r --label "help wanted"`: "", `gh repo view o/r`: "", `gh pr checks 7 --repo o/r`: "",
+		`gh issue view 7 --repo o/r --comments`: "", `gh pr view 7 --repo o/r --json ` +
+			`author,body,closingIssuesReferences,comments,commits,files,headRepository,latestReviews,mergedBy,reviewRequests,` +
+			`reviews,statusCheckRollup,title`: "",
+	} {
+		got := l.inside(t, env+script, flags...)
+		if strings.Contains(got.stderr+got.stdout, "blocked by Cove's gateway") || wrote != "" && got.code != 0 {
+			t.Errorf("%s: %+v", script, got)
+		}
+		if done := writes(h.take()); wrote != "" && !slices.Equal(done, []string{wrote}) {
+			t.Errorf("%s: GitHub was asked for %q", script, done)
+		}
+	}
+	got := l.inside(t, env+`gh pr view 7 --repo other/private`, flags...)
+	if got.code == 0 || !strings.Contains(got.stderr, "other/private") || !strings.Contains(got.stderr, "HTTP 403") {
+		t.Errorf("gh in another repository: %+v", got)
+	}
+}
+
 // TestGitHubAPI: the filter stands wherever the API can be reached, by every way, and what it refuses does not arrive.
 func TestGitHubAPI(t *testing.T) {
 	l := newLab(t)
@@ -215,7 +305,7 @@ echo; done`, "--network", "open", "--allow-pr", "--set", "gateway.github_hosts=g
 	got = l.inside(t,
 		`curl -sS --max-time 20 -X DELETE https://api.github.com/repos/o/r; curl -sS --max-time 20 -X POST https://api.github.com/repos/o/r/pulls; curl -sS --max-time 20 https://api.github.com/repos/o/r`, "--allow", "api.github.com")
 	for _, says := range []string{`"stage": "github"`, `"rule": "github: repository"`,
-		`"message": "blocked by the gateway`, `"allow": "start the sandbox with --allow-pr"`, `"url": "/repos/o/r"`} {
+		`"message": "blocked by Cove's gateway`, `"allow": "start the sandbox with --allow-pr"`, `"url": "/repos/o/r"`} {
 		if !strings.Contains(got.stdout, says) {
 			t.Errorf("there is no %s", says)
 		}

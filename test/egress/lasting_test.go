@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
@@ -112,12 +114,7 @@ func TestRestart(t *testing.T) {
 	if _, err := fmt.Sscanf(line, "%s %d", &id, &seen); err != nil {
 		t.Fatalf("it says %q: %v", line, err)
 	}
-	for len(l.seen()) < 2 { // the stream has begun too
-		if t.Context().Err() != nil {
-			t.Fatal("the stream does not begin")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.That(t, "the stream has begun too", func() bool { return len(l.seen()) >= 2 })
 	maker.Process.Kill()
 	maker.Wait()
 

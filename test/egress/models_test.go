@@ -121,7 +121,7 @@ env | grep -a canary; cat /proc/*/environ 2>/dev/null | grep -a canary`, "--mode
 				t.Errorf("%s with %s %q", r, name, v)
 			}
 		}
-		if r.Header.Get("X-Cove-Profile") != "" {
+		if r.Header.Get("X-Cove-Provider")+r.Header.Get("X-Cove-Profile") != "" {
 			t.Errorf("%s with a profile", r)
 		}
 	}
@@ -143,12 +143,12 @@ curl -sS --max-time 20 -o /dev/null -w '%{http_code}\n' https://api.anthropic.co
 curl -sS --max-time 20 -o /dev/null -w '%{http_code} ' -X POST -d x $G/../v1/messages --path-as-is; curl -sS --max-time 20 -o /dev/null -w '%{http_code} ' -X DELETE $G/messages
 curl -sS --max-time 20 -o /dev/null -w '%{http_code}\n' -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' -H 'Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==' $G/responses
 ask messages '{"model":"claude-x","model":"gpt-x"}'
-ask chat/completions '{"model":"gpt-x"}' -H 'X-Cove-Profile: openai'
-ask chat/completions '{"model":"gpt-x"}' -H 'X-Cove-Profile: anthropic'
+ask chat/completions '{"model":"gpt-x"}' -H 'X-Cove-Provider: openai'
+ask chat/completions '{"model":"gpt-x"}' -H 'X-Cove-Provider: anthropic'
 ask chat/completions '{"model":"gpt-x"}' -H 'X-Cove-Profile: other' -o /dev/null
 ask messages "$hello" -H 'X-Cove-Profile: nobody'`, "--model-provider", "anthropic,other")
 	lines := strings.Split(got.stdout, "\n")
-	for i, want := range []string{strings.Repeat("404 ", 12), strings.Repeat("403 ", 6), "tls ", "000", "direct 56",
+	for i, want := range []string{strings.Repeat("404 ", 12), strings.Repeat("403 ", 6), "tls ", "403", "direct 0",
 		"400 405 426"} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) || want == "tls " && lines[i] == "tls 0" {
 			t.Errorf("line %d is not %q", i, want)

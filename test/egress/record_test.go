@@ -73,7 +73,7 @@ true`, "--allow", "key.lab.test", "--allow", "good.lab.test", "--credential", "l
 		t.Errorf("%+v", d)
 	}
 	d = find("a tunnel", func(d api.Decision) bool { return d.Host == "bad.lab.test" && d.Port == 8080 })
-	if d.Verdict != api.VerdictDeny || d.Status != 403 || d.Path != "" ||
+	if d.Verdict != api.VerdictDeny || d.Status != 403 || d.Path != "/" ||
 		!strings.HasSuffix(d.Remedy, " bad.lab.test:8080") {
 		t.Errorf("%+v", d)
 	}

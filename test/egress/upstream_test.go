@@ -11,7 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	labs "github.com/cove-sandbox/cove/test/adversary/lab"
 )
@@ -42,18 +43,13 @@ func (l *lab) tinyproxy(t *testing.T) (port int, log func() string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	await.That(t, "tinyproxy serves", func() bool {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			c.Close()
-			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("tinyproxy does not serve: %v", err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return err == nil
+	})
 	return port, func() string { b, _ := os.ReadFile(logFile); return string(b) }
 }
 

@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
@@ -61,20 +62,47 @@ func TestAskedPush(t *testing.T) {
 	}
 }
 
+// TestGuardedBranch: a sandbox whose own branch is one that others build upon pushes to it when somebody allows it, and
+// says so when it is made.
+func TestGuardedBranch(t *testing.T) {
+	l := newLab(t, gittest.Options{})
+	l.lasting()
+	r := l.server.Create("repo.git")
+	l.write("cove.yaml", fmt.Sprintf("gateway:\n  extra_cas: [%s]\n  approval_timeout: 60s\n", l.server.CA))
+	made := l.command("new", l.remote("repo.git"), "main", "--name", "box", "--no-attach")
+	if out, err := made.CombinedOutput(); err != nil || !strings.Contains(string(out), "to main are asked about") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	before := r.Refs()
+	for _, answer := range []string{"--deny", ""} {
+		ended := make(chan string, 1)
+		go func() {
+			out, _ := l.in("box", "git -c user.name=A -c user.email=a@x.example commit -q --allow-empty -m more; "+
+				"git push -q 2>&1; echo code $?")
+			ended <- out
+		}()
+		l.cove(strings.Fields("approve " + l.waits() + " --scope once " + answer)...)
+		out := <-ended
+		if denied := answer != ""; strings.Contains(out, "code 0") == denied || (r.Refs() == before) != denied {
+			t.Errorf("answered %q: %s", answer, out)
+		}
+	}
+}
+
 // held waits for a push that waits for an answer, and says what it is.
-func (l *lab) held(name, branch string) string {
+func (l *lab) held(name, branch string) (id string) {
 	l.t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	await.That(l.t, "a push waits for an answer", func() bool {
 		var list api.HoldList
 		if err := json.Unmarshal([]byte(l.cove("approve", "--json")), &list); err != nil {
 			l.t.Fatal(err)
 		}
 		for _, h := range list.Holds {
 			if h.Execution == name && strings.Contains(h.Reason, " to "+branch+" of ") {
-				return h.ID
+				id = h.ID
 			}
 		}
-	}
-	l.t.Fatal("nothing waits")
-	return ""
+		return id != ""
+	})
+	return id
 }

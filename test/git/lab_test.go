@@ -15,7 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
@@ -152,17 +153,14 @@ func (l *lab) start() {
 	l.gateway, l.ended = cmd, ended
 	go func() { defer close(ended); cmd.Wait() }()
 	l.t.Cleanup(func() { cmd.Process.Signal(os.Interrupt); <-ended })
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.log.String(),
-		"clients are registered"); time.Sleep(10 * time.Millisecond) {
+	await.That(l.t, "the gateway starts", func() bool {
 		select {
 		case <-ended:
 			l.t.Fatalf("the gateway has ended: %s", l.log)
 		default:
 		}
-		if time.Now().After(deadline) {
-			l.t.Fatalf("the gateway does not start: %s", l.log)
-		}
-	}
+		return strings.Contains(l.log.String(), "clients are registered")
+	})
 }
 
 // kill ends the gateway as nothing can prevent; start starts another.
@@ -212,13 +210,11 @@ func (l *lab) clientWith(name, policy string, credentials []string, env ...strin
 var account = gittest.Options{User: "robot", Password: password}
 
 // waits is the id of the one thing that waits to be approved, once it does.
-func (l *lab) waits() string {
+func (l *lab) waits() (id string) {
 	l.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if found := regexp.MustCompile(`ho_\w+`).FindString(l.cove("approve")); found != "" {
-			return found
-		}
-	}
-	l.t.Fatalf("nothing waits: %s", l.log)
-	return ""
+	await.That(l.t, "something waits", func() bool {
+		id = regexp.MustCompile(`ho_\w+`).FindString(l.cove("approve"))
+		return id != ""
+	})
+	return id
 }

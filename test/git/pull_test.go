@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +18,8 @@ import (
 // forge answers for the API of a GitHub Enterprise server that is beside git.
 type forge struct {
 	mu     sync.Mutex
-	opened []string // what was asked to be opened
+	opened []string // what was asked to be opened, "TITLE: HEAD into BASE"
+	of     []string // the repository of each, "OWNER/REPO"
 	rest   []string // what else was asked of the API
 }
 
@@ -30,21 +32,23 @@ func (f *forge) wrap(git http.Handler) http.Handler {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		var p struct{ Title, Head, Base, Body string }
-		if r.Method != http.MethodPost || r.URL.Path != "/api/v3/repos/owner/repo/pulls" ||
+		of, pulls := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/api/v3/repos/"), "/pulls")
+		if r.Method != http.MethodPost || !pulls || !strings.HasPrefix(of, "owner/") ||
 			json.NewDecoder(r.Body).Decode(&p) != nil {
 			f.rest = append(f.rest, r.Method+" "+r.URL.Path)
 			http.NotFound(w, r)
 			return
 		}
-		if len(f.opened) > 0 {
+		if slices.Contains(f.of, of) {
 			w.WriteHeader(http.StatusUnprocessableEntity)
 			fmt.Fprint(w,
 				`{"message":"Validation Failed","errors":[{"message":"A pull request already exists for owner:own."}]}`)
 			return
 		}
 		f.opened = append(f.opened, fmt.Sprintf("%s: %s into %s", p.Title, p.Head, p.Base))
+		f.of = append(f.of, of)
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"number":7,"html_url":"https://%s/owner/repo/pull/7"}`, host)
+		fmt.Fprintf(w, `{"number":7,"html_url":"https://%s/%s/pull/7"}`, host, of)
 	})
 }
 

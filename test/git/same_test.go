@@ -54,6 +54,17 @@ func large(size int, seed ...byte) string {
 	return string(data)
 }
 
+// firstDifference returns the first line of b that a has not at that place, and the one that a has.
+func firstDifference(a, b string) string {
+	is := strings.Split(b, "\n")
+	for i, line := range strings.Split(a, "\n") {
+		if i == len(is) || is[i] != line {
+			return fmt.Sprintf("line %d, %q is %q", i+1, line, append(is, "")[i])
+		}
+	}
+	return "more lines"
+}
+
 // TestSame: where the policy allows it, git behaves through the gateway as
 // without it: what it says, how it ends, what it leaves on both sides.
 func TestSame(t *testing.T) { same(t) }
@@ -285,7 +296,8 @@ func same(t *testing.T) {
 					refs[i] = r.Run("for-each-ref")
 				}
 				if a, b := sessions[0].said.String(), sessions[1].said.String(); a != b {
-					t.Errorf("without the gateway:\n%s\nthrough it:\n%s\n%s", a, b, l.log)
+					t.Errorf("git says other things through the gateway: %s\nwithout it:\n%s\nthrough it:\n%s\n%s",
+						firstDifference(a, b), a, b, l.log)
 				}
 				if refs[0] != refs[1] {
 					t.Errorf("the server has, without the gateway:\n%s\nthrough it:\n%s", refs[0], refs[1])

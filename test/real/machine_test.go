@@ -1,10 +1,12 @@
 package real
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // patience is how long one command may take.
@@ -105,14 +109,14 @@ func newNamespace(t *testing.T) []string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	script := fmt.Sprintf(`set -e
-		hostname cove-real-%d
+		hostname %s
 		cd %s
 		mkdir lib root home home/user srv
 		chmod 700 root; chown %d:%[3]d home/user
 		for place in lib:/var/lib root:/root home:/home srv:/srv; do mount --bind ${place%%%%:*} ${place#*:}; done
 		mount -t tmpfs -o mode=755 tmpfs /run
 		echo ready
-		exec sleep infinity`, os.Getpid(), dir, user)
+		exec sleep infinity`, filepath.Base(dir), dir, user)
 	holder := exec.Command("unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", script)
 	holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
@@ -167,12 +171,11 @@ func removeGroup(t *testing.T, dir string) {
 			removeGroup(t, filepath.Join(dir, e.Name()))
 		}
 	}
-	for end := time.Now().Add(10 * time.Second); err == nil; time.Sleep(20 * time.Millisecond) {
-		if err = syscall.Rmdir(dir); errors.Is(err, syscall.EBUSY) && time.Now().Before(end) {
-			err = nil // a process is just ending
-			continue
-		}
-		break
+	if err == nil {
+		await.That(t, "the control group "+dir+" is left", func() bool {
+			err = syscall.Rmdir(dir)
+			return !errors.Is(err, syscall.EBUSY) // a process is just ending
+		})
 	}
 	if err != nil {
 		t.Errorf("the control group %s stays: %v", dir, err)
@@ -214,15 +217,52 @@ type result struct {
 	code      int
 }
 
+// command is one of the user's in a directory. Its process is the command's own.
+func (m *machine) command(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	all := slices.Concat(m.enter, []string{"sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", dir}, args)
+	c := exec.CommandContext(ctx, all[0], all[1:]...)
+	c.Env, c.Dir, c.WaitDelay = m.env, "/", time.Second
+	return c
+}
+
+// signaled runs a command, signals its process group once it has printed a line, as a terminal does, and returns what
+// it printed.
+func (m *machine) signaled(s syscall.Signal, args ...string) (r result) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c := m.command(ctx, "/", args...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var errs bytes.Buffer
+	c.Stderr = &errs
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	printed := bufio.NewReader(out)
+	r.out, err = printed.ReadString('\n')
+	err = errors.Join(err, syscall.Kill(-c.Process.Pid, s))
+	rest, rerr := io.ReadAll(printed)
+	if err = errors.Join(err, rerr); err != nil {
+		m.t.Errorf("%q: %v", args, err)
+	}
+	c.Wait() // the signal is what ends it
+	r.out += string(rest)
+	r.errs, r.code = errs.String(), c.ProcessState.ExitCode()
+	return r
+}
+
 // try runs a command of the user's in a directory.
 func (m *machine) try(dir string, args ...string) (r result) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	all := slices.Concat(m.enter, []string{"sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", dir}, args)
-	c := exec.CommandContext(ctx, all[0], all[1:]...)
+	c := m.command(ctx, dir, args...)
 	var out, errs bytes.Buffer
-	c.Env, c.Dir, c.Stdout, c.Stderr, c.WaitDelay = m.env, "/", &out, &errs, time.Second
+	c.Stdout, c.Stderr = &out, &errs
 	err := c.Run()
 	r = result{out: out.String(), errs: errs.String(), code: c.ProcessState.ExitCode()}
 	if err != nil && r.code <= 0 {

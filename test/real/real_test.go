@@ -29,7 +29,8 @@ func defaults(t *testing.T, m *machine) {
 		run  func(*testing.T, *machine)
 	}{
 		{"doctor", doctor}, {"new", newAndExec}, {"stopped", stopped}, {"worktree", worktree}, {"bind", bind},
-		{"refused", refused}, {"worker", worker}, {"agent", agent}, {"install", install}, {"left", left},
+		{"mounts", mounts}, {"refused", refused}, {"worker", worker}, {"agent", agent}, {"in the home", inHome},
+		{"install", install}, {"left", left},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			of := *m
@@ -99,6 +100,24 @@ func bind(t *testing.T, m *machine) {
 	}
 }
 
+// mounts: a user's directories and files are attached below the home and the workspace, again at each start.
+func mounts(t *testing.T, m *machine) {
+	of := m.project + "-tools"
+	m.sh("/", "mkdir -p "+of+"/skills && cd "+of+" && echo a skill >skills/one && echo a rule >rule")
+	m.cove("new", "--empty", "--name", "fitted", "--no-attach", "--mount", of+"/skills:/home/cove/.tool/skills:ro",
+		"--mount", of+"/rule:/home/cove/.config/tool/rule:ro", "--mount", of+"/skills:/workspace/vendor:ro")
+	const look = "cat ~/.tool/skills/one ~/.config/tool/rule /workspace/vendor/one"
+	const want = "a skill\na rule\na skill\n"
+	if got := m.cove("exec", "fitted", "--", "sh", "-c", look+"; echo own >~/.tool/own"); got != want {
+		t.Errorf("inside: %q", got)
+	}
+	m.cove("stop", "fitted")
+	m.cove("start", "fitted")
+	if got := m.cove("exec", "fitted", "--", "sh", "-c", look+" ~/.tool/own"); got != want+"own\n" {
+		t.Errorf("started again: %q", got)
+	}
+}
+
 // refused: what a user asks for is judged, with the reason.
 func refused(t *testing.T, m *machine) {
 	for _, args := range [][]string{
@@ -133,6 +152,24 @@ echo '{"type":"result","subtype":"success","is_error":false,"result":"it is note
 	m.must(m.project, "cove", "claude", "--apply", "leave a note")
 	if got := m.sh(m.project, "cat note.txt"); got != "noted\n" {
 		t.Errorf("taken over: %q", got)
+	}
+}
+
+// inHome works on a project in the user's home, which root has, too; it has settings of Claude Code.
+func inHome(t *testing.T, m *machine) {
+	m.project = m.home + "/mine"
+	m.sh("/", "mkdir -p "+m.project+"/.claude && cd "+m.project+" && git init -q -b main && "+
+		"echo {} >.claude/settings.json && echo one >a.txt && git add . && git commit -q -m one")
+	m.cove("new", ".", "--name", "homely", "--no-attach")
+	m.cove("exec", "homely", "--", "sh", "-c", "echo two >>a.txt; git commit -qam two")
+	m.cove("apply", "homely")
+	m.env = append(slices.Clone(m.env), "ANTHROPIC_API_KEY=sk-ant-of-nobody")
+	m.must(m.project, "cove", "claude", "--apply", "leave a note")
+	if got := m.sh(m.project, "cat a.txt note.txt"); got != "one\ntwo\nnoted\n" {
+		t.Errorf("taken over: %q", got)
+	}
+	if got := m.cove("audit", "--json"); strings.Count(got, "apply 1 file to "+m.project) != 2 {
+		t.Errorf("what was taken over is not on record:\n%s", got)
 	}
 }
 

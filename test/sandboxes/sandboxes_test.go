@@ -18,13 +18,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove/api"
 )
-
-// patience is how long something may take that is not measured.
-const patience = time.Minute
 
 // lab is a home of its own, with a repository to work on.
 type lab struct {
@@ -144,11 +142,7 @@ func (l *lab) list() (all api.SandboxList) {
 // eventually waits for something that happens by itself.
 func (l *lab) eventually(what string, is func() bool) {
 	l.t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			l.t.Fatalf("never: %s", what)
-		}
-	}
+	await.That(l.t, what, is)
 }
 
 // left are the workspaces on disk.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 // node is a test that ran inside, with its subtests.
@@ -15,15 +16,22 @@ type node struct {
 	name     string // the part below the parent's
 	full     string
 	action   string // how it ended: "pass", "fail", "skip"; empty when it did not
+	elapsed  time.Duration
 	output   strings.Builder
 	children []*node
 }
+
+// slow is how long a test takes that report names with its duration: the duration of the subtest it makes is none.
+const slow = time.Second
 
 // report makes every test below n a subtest of t that ends as it did.
 func (n *node) report(t *testing.T) {
 	for _, child := range n.children {
 		t.Run(child.name, func(t *testing.T) {
 			child.report(t)
+			if child.elapsed >= slow {
+				t.Logf("took %s inside", child.elapsed)
+			}
 			output := strings.TrimSpace(child.output.String())
 			switch child.action {
 			case "pass":
@@ -71,9 +79,10 @@ func (n *node) find(full string) *node {
 
 // testEvent is one line of test2json (cmd/test2json).
 type testEvent struct {
-	Action string
-	Test   string
-	Output string
+	Action  string
+	Test    string
+	Output  string
+	Elapsed float64 // seconds
 }
 
 func (n *node) apply(e testEvent) {
@@ -83,7 +92,7 @@ func (n *node) apply(e testEvent) {
 	}
 	switch e.Action {
 	case "pass", "fail", "skip":
-		at.action = e.Action
+		at.action, at.elapsed = e.Action, time.Duration(e.Elapsed*float64(time.Second))
 	case "output":
 		if !isFrame(e.Output) {
 			at.output.WriteString(e.Output)
@@ -112,7 +121,7 @@ type parser struct {
 }
 
 func newParser() (*parser, error) {
-	p := &parser{cmd: exec.Command("go", "tool", "test2json"), result: make(chan error, 1), root: &node{}}
+	p := &parser{cmd: exec.Command("go", "tool", "test2json", "-t"), result: make(chan error, 1), root: &node{}}
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -32,7 +32,6 @@ import (
 type Configuration interface {
 	Profiles() ([]api.Profile, error)
 	Providers() ([]model.Provider, error)
-	Credentials() ([]credential.Credential, error)
 	Machine(context.Context) (policy.Machine, error)
 }
 
@@ -44,6 +43,7 @@ type Options struct {
 	Beside        string // directory with the agents that come with Cove
 	Agents        []agent.Agent
 	Configuration Configuration
+	Credentials   credential.Host
 }
 
 // Agents are the coding agents of a machine, declared and installed.
@@ -177,7 +177,42 @@ type Want struct {
 	// of a profile.
 	Provider string
 	Access   string
-	Tokens   bool // its sandbox contains a real token
+	// Network is the one that was asked for. Where Provider is empty, the agent asks a provider that it names.
+	Network *cove.Network
+	Tokens  bool // its sandbox contains a real token
+}
+
+// choose settles the provider. The first of a network's that speaks as the agent's own provider does is preferred, else
+// the first; the gateway's address serves it.
+func (a *Agents) choose(q *Want) error {
+	if q.Provider != "" || q.Network == nil || len(q.Network.Providers) == 0 {
+		return nil
+	}
+	of, err := a.layers.Agent(q.Agent)
+	if err != nil {
+		return err
+	}
+	all, err := a.o.Configuration.Providers()
+	if err != nil {
+		return err
+	}
+	kindOf := func(name string) model.Kind {
+		for _, p := range all {
+			if p.Name == name {
+				return p.Kind
+			}
+		}
+		return ""
+	}
+	q.Provider, q.Access = q.Network.Providers[0], profile.AccessProxy
+	own := kindOf(of.Provider)
+	for _, name := range q.Network.Providers {
+		if own != "" && kindOf(name) == own {
+			q.Provider = name
+			break
+		}
+	}
+	return nil
 }
 
 // Equipment is an agent, and its needs where it works.
@@ -185,6 +220,8 @@ type Equipment struct {
 	Agent   string
 	Title   string
 	Version string // of its program; empty when unknown
+	// Provider names the provider of its models that the agent asks itself; empty: none.
+	Provider string
 	agent.Outfit
 	Command func(agent.Task) (agent.Command, error)
 	// Parser returns the parser for a run of a conversation with a usage so far.
@@ -206,10 +243,18 @@ func (e Equipment) Fit(who cove.Principal, q sandbox.Request) sandbox.Request {
 // Equip finds an agent, and states its needs. With missing, an agent that is missing is installed, and progress
 // receives the steps. Errors: NotFound, RuntimeMissing, InvalidArgument, Unsupported.
 func (a *Agents) Equip(ctx context.Context, q Want, missing bool, progress func(workspace.Step)) (Equipment, error) {
+	if err := a.choose(&q); err != nil {
+		return Equipment{}, err
+	}
 	want := install.Want{ProviderName: q.Provider, Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir,
 		Gateway: q.Access == profile.AccessProxy, Tokens: q.Tokens}}
 	of, l, o, err := a.layers.Outfit(q.Agent, want)
 	if cove.ErrorCode(err) == cove.RuntimeMissing && missing && of.Package.Npm != "" {
+		if q.Provider == "" && !q.Tokens { // else Ready knows, once it is installed
+			if err := a.hasKey(ctx, of.Title, of.Provider); err != nil {
+				return Equipment{}, err
+			}
+		}
 		if _, err = a.layers.Install(ctx, q.Agent, "", progress); err == nil {
 			of, l, o, err = a.layers.Outfit(q.Agent, want)
 		}
@@ -217,8 +262,52 @@ func (a *Agents) Equip(ctx context.Context, q Want, missing bool, progress func(
 	if err != nil {
 		return Equipment{}, err
 	}
-	return Equipment{Agent: of.Name, Title: of.Title, Version: l.Version, Outfit: o, Command: of.HeadlessCommand,
-		Parser: of.NewParser}, nil
+	return Equipment{Agent: of.Name, Title: of.Title, Version: l.Version, Provider: of.Provider, Outfit: o,
+		Command: of.HeadlessCommand, Parser: of.NewParser}, nil
+}
+
+// ProviderIn returns the provider of the agent's models in a network that it works in: the default one of the gateway's
+// endpoint, or the one that the agent asks itself with a credential of that name; empty if there is neither.
+func (e Equipment) ProviderIn(n *cove.Network) string {
+	switch {
+	case n == nil:
+		return ""
+	case len(n.Providers) > 0:
+		return n.Providers[0]
+	case slices.Contains(n.Credentials, e.Provider):
+		return e.Provider
+	}
+	return ""
+}
+
+// Ready tries the credential of the agent's models in a network that it is to work in, before anything is made for it.
+// Errors: Unavailable where it has no value, with what to do; NotFound.
+func (a *Agents) Ready(ctx context.Context, e Equipment, n *cove.Network) error {
+	name := e.ProviderIn(n)
+	if name != "" && len(n.Providers) > 0 {
+		all, err := a.o.Configuration.Providers()
+		if err != nil {
+			return err
+		}
+		chosen, err := model.Choose(all, name)
+		if err != nil {
+			return err
+		}
+		name = chosen[0].Credential
+	}
+	return a.hasKey(ctx, e.Title, name)
+}
+
+// hasKey tries a credential of models; none is needed where it has no name.
+func (a *Agents) hasKey(ctx context.Context, title, credential string) error {
+	if credential == "" {
+		return nil
+	}
+	if _, err := a.o.Credentials.Ready(ctx, credential); err != nil {
+		return cove.Errorf(cove.ErrorCode(err), "%s has no key for its models: %s", title, cove.ErrorMessage(err)).
+			WithHint("%s", cove.ErrorHint(err))
+	}
+	return nil
 }
 
 // EquipSandbox adds the needs of a request's agent to it, for a sandbox whose terminal shows the agent. An agent that
@@ -238,11 +327,15 @@ func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 		}
 	}
 	e, err := a.Equip(context.Background(), Want{Agent: q.Agent, Model: p.Model, Provider: p.Provider, Access: p.Access,
-		WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Tokens: len(sandbox.Exposed(q.Mounts)) > 0}, false, nil)
+		Network: q.Network, WorkDir: filepath.Join(cove.Workspace, q.WorkDir),
+		Tokens: len(sandbox.Exposed(q.Mounts)) > 0}, false, nil)
 	if err != nil {
 		return err
 	}
 	*q = e.Fit(who, *q)
+	if err := a.Ready(context.Background(), e, q.Network); err != nil {
+		return err
+	}
 	for _, f := range e.Files {
 		q.Home = append(q.Home, provision.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)})
 	}
@@ -320,15 +413,7 @@ func (a *Agents) reach(ctx context.Context, of agent.Agent, l agent.Layer) (cred
 
 // credential returns the source of a credential in words, without its value.
 func (a *Agents) credential(ctx context.Context, name string) (found string, err error) {
-	own, err := a.o.Configuration.Credentials()
-	if err != nil {
-		return "", err
-	}
-	chosen, err := credential.Choose(own, name)
-	if err != nil {
-		return "", err
-	}
-	from, err := chosen[0].Ready(ctx)
+	from, err := a.o.Credentials.Ready(ctx, name)
 	if err != nil {
 		return "", err
 	}

@@ -29,24 +29,21 @@ where an agent runs: see docs/agents.md.`,
 }
 
 func agentsList(sess *session.Session) *cobra.Command {
-	return sess.Showing(&cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List the agents, and which version of each is installed",
-		Args:    ui.Exactly(),
+	return sess.ShowingList(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the agents, and which version of each is installed",
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := session.OfBackend(cmd, sess, (*client.Client).Agents)
-		return ui.Listing[api.Agent]{
-			Key:      "agents",
-			Headings: []string{"NAME", "INSTALLED", "SIZE", "MODELS OF", "WHAT"},
-			Row: func(one api.Agent) []string {
-				return []string{one.Name, installedText(one), sizeOr(one.Size), cmp.Or(one.Provider, "-"), one.Title}
-			},
-		}.Result(all), err
+		headings := []string{"NAME", "INSTALLED", "SIZE", "MODELS OF", "WHAT"}
+		return ui.Listing("agents", all, headings, func(one api.Agent) []string {
+			size := "-"
+			if one.Size > 0 {
+				size = ui.SizeText(one.Size)
+			}
+			return []string{one.Name, installedText(one), size, cmp.Or(one.Provider, "-"), one.Title}
+		}), err
 	})
 }
 
-// installedText is which version of an agent there is.
 func installedText(one api.Agent) string {
 	switch {
 	case one.Installed != "" && one.Pinned != "" && one.Installed != one.Pinned:
@@ -60,7 +57,6 @@ func installedText(one api.Agent) string {
 }
 
 func agentsInstall(sess *session.Session) *cobra.Command {
-	asJSON := false
 	c := &cobra.Command{
 		Use:   "install AGENT[@VERSION]...",
 		Short: "Install agents, or other versions of them",
@@ -69,7 +65,7 @@ written. What is installed once is not fetched again, and works without a networ
 runs use the version that was installed last. A version that was installed before
 and removed has to be what it was: its lockfile is kept.`,
 		Example:           "  cove agents install claude codex\n  cove agents install claude@2.1.197",
-		Args:              ui.AtLeastOne("AGENT"),
+		Args:              ui.Arguments("AGENT..."),
 		ValidArgsFunction: completeAgents(sess),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) error {
@@ -83,20 +79,15 @@ and removed has to be what it was: its lockfile is kept.`,
 						return err
 					}
 					done.Agents = append(done.Agents, one)
-					if !asJSON {
-						if err := sess.Print(strings.TrimSuffix(name+"@"+one.Installed, "@") + "\n"); err != nil {
-							return err
-						}
+					if err := sess.PrintText(strings.TrimSuffix(name+"@"+one.Installed, "@") + "\n"); err != nil {
+						return err
 					}
 				}
-				if asJSON {
-					return sess.PrintJSON(done)
-				}
-				return nil
+				return sess.Show(ui.Result{Value: done}, nil)
 			})
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	sess.AddJSON(c.Flags(), "print one JSON object")
 	return c
 }
 
@@ -104,12 +95,12 @@ func agentsRemove(sess *session.Session) *cobra.Command {
 	whole := false
 	c := &cobra.Command{
 		Use:     "remove AGENT[@VERSION]...",
-		Aliases: []string{"rm"},
+		Aliases: []string{"rm", "delete"},
 		Short:   "Remove installed versions of agents",
 		Long: `Remove the version of an agent that is written or, without one, those that runs do
 not use any more; --all removes that one, too. What a sandbox has stays.`,
 		Example:           "  cove agents remove claude\n  cove agents remove claude@2.1.197",
-		Args:              ui.AtLeastOne("AGENT"),
+		Args:              ui.Arguments("AGENT..."),
 		ValidArgsFunction: completeAgents(sess),
 	}
 	c.Flags().BoolVar(&whole, "all", false, "without VERSION: the version that runs use, too")
@@ -128,7 +119,7 @@ not use any more; --all removes that one, too. What a sandbox has stays.`,
 			return removed, nil
 		}
 		removed, err := session.OfBackend(cmd, sess, remove)
-		return ui.Lines("removed", removed), err
+		return ui.Names("removed", removed, strings.Clone), err
 	})
 }
 
@@ -152,7 +143,6 @@ func removeAgent(ctx context.Context, c *client.Client, name, version string, wh
 }
 
 func agentsDoctor(sess *session.Session) *cobra.Command {
-	asJSON := false
 	c := &cobra.Command{
 		Use:   "doctor [AGENT...]",
 		Short: "Try what agents need, and say how to get what is missing",
@@ -189,24 +179,19 @@ something is missing.`,
 					if !r.Healthy {
 						sess.Exit = ui.ExitUnhealthy
 					}
-					if reports = append(reports, r); !asJSON {
-						if err := sess.Print(reportText(r)); err != nil {
-							return err
-						}
+					reports = append(reports, r)
+					if err := sess.PrintText(reportText(r)); err != nil {
+						return err
 					}
 				}
-				if asJSON {
-					return sess.PrintJSON(map[string][]api.AgentReport{"agents": reports})
-				}
-				return nil
+				return sess.Show(ui.Result{Value: map[string][]api.AgentReport{"agents": reports}}, nil)
 			})
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	sess.AddJSON(c.Flags(), "print one JSON object")
 	return c
 }
 
-// reportText describes the state of an agent and what to do about it.
 func reportText(r api.AgentReport) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", ui.Printable(r.Title))
@@ -223,7 +208,6 @@ func reportText(r api.AgentReport) string {
 	return b.String()
 }
 
-// completeAgents completes with the names of agents.
 func completeAgents(sess *session.Session) cobra.CompletionFunc {
 	return ui.CompleteEach(func(ctx context.Context) (names []string) {
 		for _, one := range session.OfRunning(ctx, sess, (*client.Client).Agents) {
@@ -231,11 +215,4 @@ func completeAgents(sess *session.Session) cobra.CompletionFunc {
 		}
 		return names
 	})
-}
-
-func sizeOr(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return ui.SizeText(n)
 }

@@ -20,9 +20,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/driver"
 	"github.com/cove-sandbox/cove/internal/agent"
-	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -62,12 +63,7 @@ func profilesHere(ctx context.Context, sess *session.Session) ([]api.Profile, er
 	if !session.Answers(ctx, cfg.Socket()) {
 		return daemon.Profiles(cfg)
 	}
-	b, err := sess.Dial("unix:" + cfg.Socket())
-	if err != nil {
-		return nil, err
-	}
-	defer b.Close()
-	return b.Client.Profiles(ctx)
+	return session.OfAddress(ctx, sess, "unix:"+cfg.Socket(), (*client.Client).Profiles)
 }
 
 // bareTask is a task for an agent on this machine itself.
@@ -133,7 +129,7 @@ func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, er
 	if err != nil {
 		return t, err
 	}
-	t.options.Timeout = cmp.Or(time.Duration(cmp.Or(timeout, p.Timeout)*float64(time.Second)), agentLimits.Timeout)
+	t.options.Timeout = cmp.Or(apispec.Duration(cmp.Or(timeout, p.Timeout)), defaultTimeout)
 	if t.options.Schema, err = o.readSchema(); err != nil {
 		return t, err
 	}
@@ -141,10 +137,8 @@ func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, er
 	if err != nil {
 		return t, err
 	}
-	t.config.New.Env = maps.Clone(p.Env)
-	if t.config.New.Env == nil {
-		t.config.New.Env = env
-	}
+	t.config.New.Env = map[string]string{}
+	maps.Copy(t.config.New.Env, p.Env)
 	maps.Copy(t.config.New.Env, env)
 	switch o.resume {
 	case "":
@@ -165,7 +159,7 @@ func sayBare(sess *session.Session, t bareTask) {
 // giveTaskHere runs a task without a sandbox, and shows its progress.
 func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driver.Driver, b bareTask,
 	prompt string) error {
-	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
+	t := newTask(sess, o)
 	defer t.in.Stop()
 	covered, cancel := t.in.Cover(ctx)
 	defer cancel()
@@ -179,18 +173,19 @@ func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driv
 		}
 		return nil
 	}
-	t.run = api.Run{Agent: o.Agent, Directory: b.options.Directory, Bind: true, StartedAt: time.Now()}
+	t.run = api.Run{Agent: o.Agent, Directory: b.options.Directory, Bind: true, StartedAt: time.Now(),
+		Timeout: b.options.Timeout.Seconds()}
 	run, err := t.followHere(covered, d, b, prompt)
 	if err != nil {
 		return t.failed(err)
 	}
 	if run.Session != "" {
-		b.remember(run.Session)
+		_ = session.Keep(b.lastFile(), []byte(run.Session)) // the summary names the conversation, too
 	}
-	err = t.conclude(ctx, run, api.RunRequest{Timeout: b.options.Timeout.Seconds()}, nil)
+	err = t.conclude(ctx, run, nil)
 	if err == nil && t.view != nil && run.Session != "" {
 		resume := t.Command(o.Agent, "--profile", b.profile.Name, "--resume="+ui.ShellWord(run.Session), "PROMPT")
-		t.SayFacts([][2]string{{"go on", resume}})
+		t.SayFacts(ui.Facts{{"go on", resume}})
 	}
 	return err
 }
@@ -252,9 +247,7 @@ func screenHere(sess *session.Session, cmd *cobra.Command, o *options, t bareTas
 		return err
 	}
 	command, err := who.InteractiveCommand(agent.Task{
-		Model:        t.options.Model,
-		Session:      t.options.Resume,
-		Instructions: t.options.Instructions,
+		Model: t.options.Model, Session: t.options.Resume, Instructions: t.options.Instructions,
 	})
 	if err != nil {
 		return err
@@ -284,15 +277,6 @@ func (t bareTask) lastFile() string {
 	return filepath.Join(t.cfg.Home, "conversations", fmt.Sprintf("%s-%x", t.config.Agent, sum[:12]))
 }
 
-// remember keeps the name of a conversation. An error is ignored, because the summary names the conversation, too.
-func (t bareTask) remember(session string) {
-	file := t.lastFile()
-	if os.MkdirAll(filepath.Dir(file), 0o700) == nil {
-		_ = atomicfile.Write(file, []byte(session), 0o600)
-	}
-}
-
-// last is the conversation that goes on.
 func (t bareTask) last() (string, error) {
 	data, err := os.ReadFile(t.lastFile())
 	if errors.Is(err, fs.ErrNotExist) {

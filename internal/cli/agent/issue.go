@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -18,9 +19,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/repos"
 )
 
-// workflow is an issue that an agent works on from beginning to end, as "cove start ISSUE --repo REPO" has it.
+// workflow is an issue that an agent works on from beginning to end, as "cove start ISSUE [--repo REPO]" has it.
 type workflow struct {
 	options
 
@@ -28,9 +30,9 @@ type workflow struct {
 	repo, branch, from string
 }
 
-// add adds the flags of a workflow, which all go with --repo.
 func (w *workflow) add(f *pflag.FlagSet) {
-	f.StringVar(&w.repo, "repo", "", "have an agent work on an issue of `REPO`: OWNER/REPO, an address, or a directory")
+	f.StringVar(&w.repo, "repo", "", "have an agent work on an issue of `REPO`: OWNER/REPO, an address, or a directory\n"+
+		"(default: the checkout that the current directory is in)")
 	f.StringVar(&w.Agent, "agent", "", "`NAME` of the agent (default: the profile's)")
 	f.StringVar(&w.promptFile, "prompt-file", "", "read the issue from `FILE`, or from standard input if it is \"-\"")
 	f.StringVar(&w.from, "from", "", "`BRANCH`, tag or commit to begin at (default: the default branch)")
@@ -46,17 +48,18 @@ func (w *workflow) add(f *pflag.FlagSet) {
 		"show all that tools answer, and what the agent writes to its standard error")
 }
 
-// workflowHelp is the part of the help of "cove start" on issues.
-const workflowHelp = `With --repo it starts work on an issue instead, and sees it through: a sandbox with
-a checkout of REPO on a branch named after ISSUE, in which an agent works, as
-"cove claude" shows it. What the agent leaves uncommitted is committed, and the
-branch is pushed from the sandbox, as its policy lets it: that branch, without
-force, and no files that decide what others run. Then the sandbox is destroyed.
-If a step fails, a sandbox with work in it stays, and is named.
+const workflowHelp = `With --repo, or of an issue in a checkout, it starts the work on the issue instead, and
+sees it through: a sandbox with a checkout of REPO on a branch named after ISSUE, in
+which an agent works, as "cove claude" shows it. What the agent leaves uncommitted is
+committed, and the branch is pushed from the sandbox, as its policy lets it: that
+branch, without force, and no files that decide what others run. Then the sandbox is
+destroyed. If a step fails, a sandbox with work in it stays, and is named.
 
-ISSUE is the number of an issue on GitHub, OWNER/REPO#NUMBER, a URL, or a name.
-Its text is read from --prompt-file, or with "gh", GitHub's own command. Several
-issues can be worked on at once.`
+ISSUE is the number of an issue on GitHub, OWNER/REPO#NUMBER, a URL, or a name. Its
+text is read from --prompt-file, or with "gh", GitHub's own command. Several issues
+can be worked on at once. Without --repo the repository is the one that the current
+directory is in, and its issues those of its remote "origin"; a name is then an issue's
+if an option says so, such as --prompt-file, and a number always is.`
 
 // StartsWorkflow makes "cove start", which is there, take issues, too.
 func StartsWorkflow(sess *session.Session, c *cobra.Command) *cobra.Command {
@@ -65,31 +68,34 @@ func StartsWorkflow(sess *session.Session, c *cobra.Command) *cobra.Command {
 	w.add(own)
 	c.Flags().AddFlagSet(own)
 	sess.AddProfile(c, &w.Profile)
-	c.Use += " | ISSUE --repo REPO"
+	c.Use += " | ISSUE [--repo REPO]"
 	c.Long += "\n\n" + workflowHelp
 	c.Example += `
+  cove start 42
   cove start 42 --repo owner/repo --profile careful
   cove start LOGIN-7 --repo https://git.example/team/app.git --agent claude --prompt-file login.md`
 	args, run := c.Args, c.RunE
 	c.Args = func(cmd *cobra.Command, given []string) error {
-		if w.repo != "" {
-			w.Given = cmd.Flags().Changed
-			return w.arguments(cmd, given)
-		}
-		var err error
+		about := "" // an option that is about an issue
 		own.VisitAll(func(f *pflag.Flag) {
-			if cmd.Flags().Changed(f.Name) && err == nil {
-				err = ui.UsageError(cmd, "--%s is about an issue, and goes with --repo", f.Name)
+			if cmd.Flags().Changed(f.Name) && about == "" {
+				about = f.Name
 			}
 		})
-		if err != nil {
-			return err
+		if w.repo == "" && (about != "" || len(given) == 1 && isIssue(given[0])) {
+			w.repo = flags.RepositoryTop(flags.CurrentDirectory())
+		}
+		switch {
+		case w.repo != "":
+			w.Given = cmd.Flags().Changed
+			return w.arguments(cmd, given)
+		case about != "":
+			return ui.UsageError(cmd, "--%s is about an issue, and goes with --repo", about)
 		}
 		return args(cmd, given)
 	}
 	c.RunE = func(cmd *cobra.Command, given []string) error {
 		if w.repo != "" {
-			w.json = cmd.Flag("json").Changed
 			return workOn(cmd.Context(), sess, w)
 		}
 		return run(cmd, given)
@@ -97,7 +103,6 @@ func StartsWorkflow(sess *session.Session, c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// arguments takes ISSUE.
 func (w *workflow) arguments(cmd *cobra.Command, given []string) error {
 	switch {
 	case len(given) == 0:
@@ -111,9 +116,22 @@ func (w *workflow) arguments(cmd *cobra.Command, given []string) error {
 	return w.check(cmd)
 }
 
-// workOn runs an agent on an issue, and pushes its work.
 func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
-	said, err := readIssue(ctx, sess, w)
+	source, err := flags.RepositorySource(w.repo, false)
+	if err != nil {
+		return err
+	}
+	if err := flags.CheckNear(sess, source); err != nil {
+		return err
+	}
+	sess.Say.Lines(flags.LikeDirectory(w.repo))
+	project := w.repo           // whose issues they are
+	if filepath.IsAbs(source) { // else the address is what is pushed to
+		if project, err = repos.Origin(ctx, source); err != nil {
+			return err
+		}
+	}
+	said, err := readIssue(ctx, sess, w, project)
 	if err != nil {
 		return err
 	}
@@ -121,15 +139,13 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	if err != nil {
 		return err
 	}
-	source, err := flags.RepositorySource(w.repo, false)
-	if err != nil {
-		return err
+	req.Directory, req.Ignored, req.New.WorkDir = "", nil, ""
+	if filepath.IsAbs(source) {
+		req.New.Git = flags.GitIdentity(sess.Getenv, source)
 	}
-	req.Directory, req.New.WorkDir = "", ""
 	req.New.Repository = &api.RepositoryRequest{
-		Source: source,
-		Branch: cmp.Or(w.branch, branchOf(w.issue, said.title)),
-		From:   w.from,
+		Source: source, Branch: cmp.Or(w.branch, branchOf(w.issue, said.title)), From: w.from,
+		Ignored: w.Ignored,
 	}
 	return giveTask(ctx, sess, &w.options, req, func(t *task, ctx context.Context, done work) error {
 		done.directory = "" // no checkout of this machine's is concerned
@@ -137,29 +153,26 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	})
 }
 
-// workflowRules tell the agent how it works, below what the issue says: not every
-// agent can be told anything beside its task.
+// workflowRules tell the agent how it works; not every agent can be told anything beside its task.
 const workflowRules = "This is an issue of the repository in the current directory. " +
 	"You work on it on a branch of its own, and there is no user to ask. Commit what belongs together as you go. " +
 	"When you have ended, what is not committed is committed for you, and the branch is pushed: do not push yourself."
 
-// issueText holds the title and the text of an issue.
 type issueText struct{ title, text string }
 
-// readIssue finds what an issue says: in a file, or by asking gh.
-func readIssue(ctx context.Context, sess *session.Session, w *workflow) (issueText, error) {
+// readIssue reads the text of an issue; project is the repository of an issue that is a number.
+func readIssue(ctx context.Context, sess *session.Session, w *workflow, project string) (issueText, error) {
 	if w.promptFile != "" {
 		text, err := readPrompt(sess, &w.options)
 		return issueText{titleOf(text), text}, err
 	}
-	args, err := issueArgs(w.issue, w.repo)
+	args, err := issueArgs(w.issue, project)
 	if err != nil {
 		return issueText{}, err
 	}
 	gh, err := exec.LookPath("gh")
 	if err != nil {
-		return issueText{}, cove.Errorf(cove.InvalidArgument,
-			"cannot read the issue %.80q: gh is not installed", w.issue).
+		return issueText{}, cove.Errorf(cove.InvalidArgument, "cannot read the issue %.80q: gh is not installed", w.issue).
 			WithHint("put it into a file: --prompt-file FILE")
 	}
 	c := exec.CommandContext(ctx, gh, args...)
@@ -187,6 +200,11 @@ var (
 	issueNumber = regexp.MustCompile(`^#?([0-9]+)$`)
 	issueOfRepo = regexp.MustCompile(`^([A-Za-z0-9-]+/[A-Za-z0-9._-]+)#([0-9]+)$`)
 )
+
+// isIssue reports whether a text names an issue rather than a sandbox.
+func isIssue(text string) bool {
+	return issueNumber.MatchString(text) || issueOfRepo.MatchString(text) || strings.HasPrefix(text, "https://")
+}
 
 // issueArgs returns the arguments with which gh prints an issue.
 func issueArgs(issue, repo string) ([]string, error) {
@@ -227,7 +245,6 @@ func titleOf(text string) string {
 	return ""
 }
 
-// maxBranch is how long a branch is that is named after an issue.
 const maxBranch = 60
 
 // branchOf names a branch after an issue: issue-42-make-the-login-work, login-7-make-the-login-work.
@@ -253,7 +270,6 @@ func branchOf(issue, title string) string {
 
 var notInSlug = regexp.MustCompile(`[^a-z0-9]+`)
 
-// slug is a text as a part of a name.
 func slug(text string) string {
 	return strings.Trim(notInSlug.ReplaceAllString(strings.ToLower(text), "-"), "-")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,15 +31,16 @@ type options struct {
 	schema             string // file
 	turns              int
 
-	json, quiet, verbose, detach bool
+	quiet, verbose, detach bool
 }
 
 // lastRun is --resume without the id of a run.
 const lastRun = "last"
 
-func (o *options) addAgent(f *pflag.FlagSet) {
+func (o *options) addAgent(sess *session.Session, f *pflag.FlagSet) {
 	f.StringVar(&o.promptFile, "prompt-file", "", "read the prompt from `FILE`")
 	f.StringVar(&o.dir, "dir", "", "`DIR` to work on (default: this one)")
+	flags.AddIgnored(f, &o.Ignored)
 	f.BoolVar(&o.bind, "bind", false, "let it work in the directory itself, instead of on a copy")
 	f.BoolVar(&o.apply, "apply", false, "take over what it has changed without asking, if it has succeeded")
 	f.BoolVar(&o.keep, "keep", false, "keep the sandbox, whatever becomes of the work")
@@ -52,7 +54,7 @@ func (o *options) addAgent(f *pflag.FlagSet) {
 	f.StringVar(&o.schema, "schema", "", "the answer is JSON, valid by the JSON Schema in `FILE`")
 	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10m")
 	o.AddSandbox(f)
-	f.BoolVar(&o.json, "json", false, "print each message as one JSON object on a line")
+	sess.AddJSON(f, "print each message as one JSON object on a line")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print the answer only")
 	f.BoolVarP(&o.verbose, "verbose", "v", false,
 		"show all that tools answer, and what the agent writes to its standard error")
@@ -83,13 +85,13 @@ func (o *options) arguments(cmd *cobra.Command, name string, args []string) erro
 	return o.check(cmd)
 }
 
-// check refuses what does not go together.
 func (o *options) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	for _, pair := range [][2]string{
 		{"json", "quiet"}, {"json", "verbose"}, {"quiet", "verbose"},
 		{"detach", "apply"}, {"detach", "quiet"}, {"detach", "verbose"},
 		{"bind", "apply"}, {"sandbox", "resume"}, {"sandbox", "bind"}, {"resume", "bind"}, {"resume", "dir"},
+		{"with-ignored", "bind"}, {"with-ignored", "sandbox"}, {"with-ignored", "resume"},
 	} {
 		if given(pair[0]) && given(pair[1]) {
 			return ui.UsageError(cmd, "--%s and --%s exclude each other", pair[0], pair[1])
@@ -116,30 +118,26 @@ func (o *options) ofSandbox() (name string) {
 	return name
 }
 
-// maxPrompt is the most a prompt may have, in bytes.
-const maxPrompt = 1 << 20
+const maxPrompt = 1 << 20 // bytes
 
 // readPrompt is the task in words; nothing when none was given.
 func readPrompt(sess *session.Session, o *options) (string, error) {
-	text, from := o.prompt, "the prompt"
+	data, from := []byte(o.prompt), "the prompt"
+	var err error
 	switch {
 	case o.promptFile == "-" || o.promptFile == "" && o.prompt == "-":
 		from = "the prompt on standard input"
-		data, err := flags.ReadLimited(sess.In, from, maxPrompt)
-		if err != nil {
-			return "", err
-		}
-		text = string(data)
+		data, err = flags.ReadLimited(sess.In, from, maxPrompt)
 	case o.promptFile != "":
 		from = o.promptFile
-		data, _, err := flags.ReadFile(o.promptFile, maxPrompt)
-		if err != nil {
-			return "", err
-		}
-		text = string(data)
+		data, _, err = flags.ReadFile(o.promptFile, maxPrompt)
 	case o.prompt == "" && !o.Given("prompt-file"):
 		return "", nil
 	}
+	if err != nil {
+		return "", err
+	}
+	text := string(data)
 	if strings.TrimSpace(text) == "" {
 		return "", cove.Errorf(cove.InvalidArgument, "%s is empty", from)
 	}
@@ -173,19 +171,18 @@ func (o *options) workDirectory() (dir, below string, err error) {
 	return dir, below, err
 }
 
-// agentSandbox returns the request for a new sandbox, without a workspace.
-func agentSandbox(sess *session.Session, o *options) (api.SandboxRequest, error) {
+// agentSandbox returns the request for a new sandbox, without a workspace. Commits are of whom git in dir names.
+func agentSandbox(sess *session.Session, o *options, dir string) (api.SandboxRequest, error) {
 	o.Empty = true
 	req, err := o.NewSandbox.Request(sess.Getenv)
 	if err != nil {
 		return req, err
 	}
-	req.Agent, req.Git = "", flags.GitIdentity(sess.Getenv)
+	req.Agent, req.Git = "", flags.GitIdentity(sess.Getenv, dir)
 	req.Profile, err = sess.ResolveProfile(o.Profile)
 	return req, err
 }
 
-// runRequest builds what is sent.
 func runRequest(sess *session.Session, o *options, prompt string) (api.RunRequest, error) {
 	req := api.RunRequest{Agent: o.Agent, Prompt: prompt, Model: o.model, Instructions: o.instructions, MaxTurns: o.turns,
 		Sandbox: o.sandbox, Bind: o.bind, Keep: o.keep, Detach: o.detach}
@@ -203,8 +200,21 @@ func runRequest(sess *session.Session, o *options, prompt string) (api.RunReques
 	if req.Directory, below, err = o.workDirectory(); err != nil {
 		return req, err
 	}
-	made, err := agentSandbox(sess, o)
+	req.Ignored = o.Ignored
+	made, err := agentSandbox(sess, o, req.Directory)
 	made.WorkDir = below
 	req.New = &made
 	return req, err
+}
+
+// checkScreen refuses to show an agent's screen where there is no terminal, or with flags that are about a task.
+func checkScreen(sess *session.Session, cmd *cobra.Command, o *options, ofTask ...string) error {
+	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Out) {
+		return cove.Errorf(cove.InvalidArgument, "PROMPT is missing").
+			WithHint("write it in quotes, in a file for --prompt-file, or on standard input for \"-\"")
+	}
+	if i := slices.IndexFunc(ofTask, o.Given); i >= 0 {
+		return ui.UsageError(cmd, "PROMPT is missing: --%s is about a task", ofTask[i])
+	}
+	return nil
 }

@@ -19,11 +19,9 @@ import (
 type replayOptions struct {
 	speed    float64
 	terminal string
-	json     bool
 	verbose  bool
 }
 
-// longestPause is how long a replay waits at most between two things.
 const longestPause = 3 * time.Second
 
 func runsReplay(sess *session.Session) *cobra.Command {
@@ -35,7 +33,6 @@ func runsReplay(sess *session.Session) *cobra.Command {
 recording of its terminal where it had one. Of a run that goes on it follows.
 Pauses are those there were, at most three seconds; --speed 0 leaves them out.`,
 		Example: "  cove runs replay --speed 4 RUN\n  cove runs replay --json RUN | jq .tool",
-		Args:    ui.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.speed < 0 {
 				return ui.UsageError(cmd, "--speed %g: it must be 0 or more", o.speed)
@@ -49,7 +46,7 @@ Pauses are those there were, at most three seconds; --speed 0 leaves them out.`,
 	f := c.Flags()
 	f.Float64Var(&o.speed, "speed", 1, "so many times as `FAST`; 0 is without pauses")
 	f.StringVar(&o.terminal, "terminal", "", "the recording of this `TERMINAL`")
-	f.BoolVar(&o.json, "json", false, "print messages as JSON, one on each line, without pauses")
+	sess.AddJSON(f, "print messages as JSON, one on each line, without pauses")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show everything, however long, and what the agent logged")
 	return c
 }
@@ -78,7 +75,7 @@ func replay(ctx context.Context, sess *session.Session, c *client.Client, id str
 	view.color, view.verbose = sess.Say.Color && ui.IsTerminal(sess.Out), o.verbose
 	s := client.RunStream{
 		Message: func(m api.Message) error {
-			if o.json {
+			if sess.JSON {
 				return sess.PrintJSONLine(m)
 			}
 			if err := pace.until(ctx, m.Time); err != nil {
@@ -91,25 +88,24 @@ func replay(ctx context.Context, sess *session.Session, c *client.Client, id str
 			return nil
 		},
 		Decision: func(d api.Decision) error {
-			if !o.json {
+			if !sess.JSON {
 				view.decision(d, sess.Say)
 			}
 			return nil
 		},
 	}
-	if o.verbose && !o.json {
+	if o.verbose && !sess.JSON {
 		s.Log = func(b []byte) error { view.log(string(b)); return nil }
 	}
 	ended, err := c.FollowRun(ctx, run.ID, s)
-	if err != nil || o.json {
+	if err != nil || sess.JSON {
 		return err
 	}
 	view.end()
-	sess.Say.Line("%s", runText(ended, cove.Limits{}))
+	sess.Say.Line("%s", runText(ended))
 	return nil
 }
 
-// pacer waits between things as long as there was between them.
 type pacer struct {
 	speed float64
 	last  time.Time
@@ -152,13 +148,10 @@ func playCast(ctx context.Context, sess *session.Session, from io.Reader, speed 
 		if err != nil {
 			return err
 		}
-		var event []json.RawMessage
 		var when float64
 		var kind, data string
-		if json.Unmarshal(line, &event) != nil || len(event) != 3 ||
-			json.Unmarshal(event[0], &when) != nil ||
-			json.Unmarshal(event[1], &kind) != nil ||
-			json.Unmarshal(event[2], &data) != nil {
+		event := []any{&when, &kind, &data}
+		if json.Unmarshal(line, &event) != nil || len(event) != 3 {
 			return cove.Errorf(cove.Corrupt, "the recording cannot be read").WithHint("look at it: cove runs export")
 		}
 		if err := pace.pause(ctx, time.Duration((when-at)*float64(time.Second))); err != nil {

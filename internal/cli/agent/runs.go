@@ -21,7 +21,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// runStatuses are the statuses that --status accepts.
 var runStatuses = []string{
 	api.RunRunning, api.RunSucceeded, api.RunFailed, api.RunInterrupted, api.RunLimit, api.RunError,
 }
@@ -41,26 +40,23 @@ A run is named by its id, or the beginning of it that no other has.`,
 
 func runsList(sess *session.Session) *cobra.Command {
 	var q client.RunQuery
-	quiet, limit := false, 0
+	limit := 0
 	c := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List runs, newest first",
 		Example: "  cove runs list --agent claude --status failed\n  cove runs show $(cove runs list -q -n 1)",
-		Args:    ui.Exactly(),
 	}
 	f := c.Flags()
 	f.StringVar(&q.Agent, "agent", "", "of this `AGENT` only")
 	f.StringVar(&q.Status, "status", "", "with this `STATUS` only: "+strings.Join(runStatuses, ", "))
 	f.StringVar(&q.Sandbox, "sandbox", "", "in the sandbox of this `ID` only")
 	f.IntVarP(&limit, "limit", "n", 50, "at most `COUNT`")
-	f.BoolVarP(&quiet, "quiet", "q", false, "print ids only")
-	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+	return sess.ShowingList(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		if err := flags.CheckLimit(limit); err != nil {
 			return ui.Result{}, err
 		}
-		if q.Status != "" && !slices.Contains(runStatuses, q.Status) {
-			known := strings.Join(runStatuses, ", ")
+		if known := strings.Join(runStatuses, ", "); q.Status != "" && !slices.Contains(runStatuses, q.Status) {
 			return ui.Result{}, ui.UsageError(cmd, "--status %q: it must be one of %s", q.Status, known)
 		}
 		all, err := session.OfRecords(cmd.Context(), sess, func(c *client.Client, ctx context.Context) ([]api.Run, error) {
@@ -70,43 +66,27 @@ func runsList(sess *session.Session) *cobra.Command {
 				return l.Runs, l.Next, err
 			})
 		})
-		l := runListing(time.Now())
-		if quiet {
-			return l.Names(all, func(r api.Run) string { return r.ID }), err
-		}
-		return l.Result(all), err
-	})
-}
-
-func runListing(now time.Time) ui.Listing[api.Run] {
-	return ui.Listing[api.Run]{
-		Key:      "runs",
-		Headings: []string{"ID", "AGENT", "STATUS", "BEGUN", "TOOK", "SANDBOX", "TASK"},
-		Row: func(r api.Run) []string {
+		headings := []string{"ID", "AGENT", "STATUS", "BEGUN", "TOOK", "SANDBOX", "TASK"}
+		return ui.Listing("runs", all, headings, func(r api.Run) []string {
 			took := "—"
 			if r.EndedAt != nil {
 				took = ui.TimeText(r.EndedAt.Sub(r.StartedAt))
 			}
-			return []string{r.ID, r.Agent, statusOf(r), ui.Ago(now.Sub(r.StartedAt)), took, r.SandboxName,
-				beginning(taskOf(r), 60)}
-		},
-	}
+			asked := r.Prompt
+			if r.Interactive {
+				asked = "(in a terminal)"
+			}
+			return []string{r.ID, r.Agent, statusOf(r), ui.Ago(time.Since(r.StartedAt)), took, r.SandboxName,
+				beginning(asked, 60)}
+		}), err
+	})
 }
 
-// statusOf is how a run stands, and which limit has ended it.
 func statusOf(r api.Run) string {
 	if r.LimitHit != "" {
 		return r.Status + ": " + r.LimitHit
 	}
 	return r.Status
-}
-
-// taskOf returns the task of a run, in words.
-func taskOf(r api.Run) string {
-	if r.Interactive {
-		return "(in a terminal)"
-	}
-	return r.Prompt
 }
 
 // beginning is at most so many characters of the first line of a text.
@@ -124,7 +104,6 @@ func runsShow(sess *session.Session) *cobra.Command {
 	return sess.Showing(&cobra.Command{
 		Use:   "show RUN",
 		Short: "Show a run: how it ended, what it changed, what left its sandbox",
-		Args:  ui.Exactly("RUN"),
 	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		shown, err := session.OfRecords(cmd.Context(), sess,
 			func(c *client.Client, ctx context.Context) (runRecord, error) { return readRun(ctx, c, args[0]) })
@@ -137,9 +116,10 @@ type runRecord struct {
 	api.Run
 	Decisions []api.Decision    `json:"decisions"`
 	Actions   []api.AuditRecord `json:"actions"`
+	// Afterwards has the records of those who took the work over or pushed it.
+	Afterwards []api.AuditRecord `json:"afterwards"`
 }
 
-// mostShown bounds what is shown of each list.
 const mostShown = 500
 
 func readRun(ctx context.Context, c *client.Client, id string) (r runRecord, err error) {
@@ -156,39 +136,43 @@ func readRun(ctx context.Context, c *client.Client, id string) (r runRecord, err
 		return r, err
 	}
 	log, err := c.Audit(ctx, client.AuditOptions{Object: r.Sandbox, Since: r.StartedAt, Until: until, Limit: mostShown})
-	for i := len(log.Records) - 1; i >= 0; i-- {
-		r.Actions = append(r.Actions, log.Records[i])
+	r.Actions = append(r.Actions, log.Records...) // null, not [], without any
+	slices.Reverse(r.Actions)
+	if r.EndedAt == nil {
+		return r, err
 	}
+	for _, action := range []string{"sandbox-apply", "sandbox-push"} {
+		log, aerr := c.Audit(ctx, client.AuditOptions{Action: action, Object: r.Sandbox, Since: until, Limit: mostShown})
+		r.Afterwards, err = append(r.Afterwards, log.Records...), cmp.Or(err, aerr)
+	}
+	slices.SortFunc(r.Afterwards, func(a, b api.AuditRecord) int { return cmp.Compare(a.Seq, b.Seq) })
 	return r, err
 }
 
 func (r runRecord) text() string {
-	rows := [][2]string{{"Run", r.ID}, {"Agent", strings.TrimSpace(r.Agent + " " + r.Version)},
-		{"Status", statusOf(r.Run)}}
-	add := func(name, value string) {
-		if value != "" {
-			rows = append(rows, [2]string{name, value})
-		}
-	}
+	var rows ui.Facts
+	rows.Add("Run", r.ID)
+	rows.Add("Agent", strings.TrimSpace(r.Agent+" "+r.Version))
+	rows.Add("Status", statusOf(r.Run))
 	if r.ExitCode != nil {
-		add("Exit code", fmt.Sprint(*r.ExitCode))
+		rows.Add("Exit code", fmt.Sprint(*r.ExitCode))
 	}
 	if r.Error != nil {
-		add("Error", r.Error.Error)
-		add("", r.Error.Hint)
+		rows.Add("Error", r.Error.Error)
+		rows.Add("", r.Error.Hint)
 	}
-	add("Model", r.Model)
-	add("Profile", r.Profile)
-	add("Directory", r.Directory)
-	add("Sandbox", strings.TrimSpace(r.SandboxName+" "+r.Sandbox))
-	add("Conversation", r.Session)
-	add("Begun", r.StartedAt.Local().Format(time.DateTime)+", by "+r.CreatedBy)
+	rows.Add("Model", r.Model)
+	rows.Add("Profile", r.Profile)
+	rows.Add("Directory", r.Directory)
+	rows.Add("Sandbox", strings.TrimSpace(r.SandboxName+" "+r.Sandbox))
+	rows.Add("Conversation", r.Session)
+	rows.Add("Begun", r.StartedAt.Local().Format(time.DateTime)+", by "+r.CreatedBy)
 	if r.EndedAt != nil {
-		add("Took", ui.TimeText(r.EndedAt.Sub(r.StartedAt)))
+		rows.Add("Took", ui.TimeText(r.EndedAt.Sub(r.StartedAt)))
 	}
-	add("Used", usedText(r.Usage))
-	add("Recordings", strings.Join(r.Recordings, ", "))
-	b := ui.Facts(rows)
+	rows.Add("Used", usedText(r.Usage))
+	rows.Add("Recordings", strings.Join(r.Recordings, ", "))
+	b := rows.Text()
 	section := func(title, text string) {
 		if text = strings.Trim(text, "\n"); text != "" {
 			b += "\n" + title + "\n  " + strings.ReplaceAll(text, "\n", "\n  ") + "\n"
@@ -213,11 +197,16 @@ func (r runRecord) text() string {
 		actions += fmt.Sprintf("%s %s %s\n", action.Action, action.Verdict, ui.Printable(action.Detail))
 	}
 	section("Actions", actions)
+	afterwards := ""
+	for _, a := range r.Afterwards {
+		afterwards += fmt.Sprintf("%s %s %s\n", a.Time.Local().Format(time.DateTime), a.Verdict, ui.Printable(a.Detail))
+	}
+	section("Afterwards", afterwards)
 	return b
 }
 
 func runsExport(sess *session.Session) *cobra.Command {
-	var to string
+	to := ""
 	c := &cobra.Command{
 		Use:   "export RUN",
 		Short: "Write the whole record of a run as a tar archive",
@@ -226,7 +215,6 @@ stderr.log, decisions.ndjson (what left its sandbox, and what did not),
 actions.ndjson (what was done with it, pushes among that), changes.patch where
 there are changes, and TERMINAL.cast for the recording of a terminal.`,
 		Example: "  cove runs export -o run.tar RUN\n  cove runs export RUN | tar -xO run.json",
-		Args:    ui.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" && ui.IsTerminal(sess.Out) {
 				return ui.UsageError(cmd, "an archive is not for a terminal: say where to with -o FILE")
@@ -239,7 +227,8 @@ there are changes, and TERMINAL.cast for the recording of a terminal.`,
 			})
 		},
 	}
-	c.Flags().StringVarP(&to, "output", "o", "", "write it to `FILE`, and not to standard output")
+	c.Flags().StringVarP(&to, "out", "o", "", "write it to `FILE`, and not to standard output")
+	ui.OldNames(c.Flags(), map[string]string{"output": "out"})
 	return c
 }
 
@@ -250,9 +239,7 @@ func exportTo(ctx context.Context, c *client.Client, id, to string) error {
 		return cove.Errorf(cove.InvalidArgument, "%s: %w", to, ui.Cause(err))
 	}
 	defer os.Remove(f.Name())
-	err = c.ExportRun(ctx, id, f)
-	err = cmp.Or(err, f.Close())
-	if err == nil {
+	if err = cmp.Or(c.ExportRun(ctx, id, f), f.Close()); err == nil {
 		err = os.Rename(f.Name(), to)
 	}
 	return err
@@ -264,31 +251,33 @@ func runsInterrupt(sess *session.Session) *cobra.Command {
 		Use:   "interrupt RUN",
 		Short: "Ask the agent of a run to stop",
 		Long:  `Ask the agent of a run to stop, and end it 15 seconds later if it has not. What it has done stays.`,
-		Args:  ui.Exactly("RUN"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return sess.WithServer(cmd,
-				func(ctx context.Context, c *client.Client) error { return c.InterruptRun(ctx, args[0], kill) })
-		},
 	}
 	c.Flags().BoolVar(&kill, "kill", false, "end it at once")
-	return c
+	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		err := sess.WithServer(cmd,
+			func(ctx context.Context, c *client.Client) error { return c.InterruptRun(ctx, args[0], kill) })
+		return ui.Result{Value: map[string]string{"interrupted": args[0]}}, err
+	})
 }
 
 func runsRemove(sess *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "rm RUN...",
-		Short: "Remove records of runs that have ended",
-		Long:  `Remove records of runs that have ended. Their sandboxes, if they are still there, stay.`,
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return sess.ReadRecords(cmd.Context(), func(c *client.Client) error {
-				for _, id := range args {
-					if err := c.RemoveRun(cmd.Context(), id); err != nil {
-						return err
-					}
+	return sess.Showing(&cobra.Command{
+		Use:     "remove RUN...",
+		Aliases: []string{"rm", "delete"},
+		Short:   "Remove records of runs that have ended",
+		Long:    `Remove records of runs that have ended. Their sandboxes, if they are still there, stay.`,
+		Args:    cobra.MinimumNArgs(1),
+	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		removed, err := session.OfRecords(cmd.Context(), sess, func(c *client.Client, ctx context.Context) ([]string, error) {
+			var removed []string
+			for _, id := range args {
+				if err := c.RemoveRun(ctx, id); err != nil {
+					return removed, err
 				}
-				return nil
-			})
-		},
-	}
+				removed = append(removed, id)
+			}
+			return removed, nil
+		})
+		return ui.Names("removed", removed, strings.Clone), err
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
@@ -39,11 +39,18 @@ type task struct {
 	stop   func(ctx context.Context, kill bool) error
 }
 
+func newTask(sess *session.Session, o *options) *task {
+	return &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
+}
+
 // giveTask runs a task in a sandbox, shows its progress, and calls settle with the work.
 func giveTask(ctx context.Context, sess *session.Session, o *options, req api.RunRequest,
 	settle func(*task, context.Context, work) error) error {
-	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
+	t := newTask(sess, o)
 	defer t.in.Stop()
+	if err := flags.CheckNear(sess, req.Directory); err != nil {
+		return t.failed(err)
+	}
 	covered, cancel := t.in.Cover(ctx)
 	defer cancel()
 	b, err := sess.Server(covered)
@@ -63,7 +70,7 @@ func giveTask(ctx context.Context, sess *session.Session, o *options, req api.Ru
 	if o.detach {
 		return sess.Print(run.ID + "\n")
 	}
-	return t.conclude(ctx, run, req, settle)
+	return t.conclude(ctx, run, settle)
 }
 
 // resumes is the id of the run that goes on, if one does.
@@ -79,7 +86,16 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 		if derr != nil {
 			return "", derr
 		}
-		earlier, err = lastRunOf(ctx, t.client, t.o.Agent, dir)
+		var skipped string
+		earlier, skipped, err = lastConversation(ctx, t.client, t.o.Agent, dir)
+		if err != nil {
+			return "", err
+		}
+		if skipped != "" {
+			t.tell("%s", skipped)
+		}
+		t.tell("going on with %s of %s, in the sandbox %s", earlier.ID, ui.Ago(time.Since(earlier.StartedAt)),
+			cmp.Or(earlier.SandboxName, earlier.Sandbox))
 	default:
 		earlier, err = t.client.Run(ctx, t.o.resume)
 	}
@@ -89,8 +105,8 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 
 // failed reports the error of a task that did not become a run, or of a run whose end is unknown.
 func (t *task) failed(err error) error {
-	if t.o.json && !errors.Is(err, syscall.EPIPE) && cove.ErrorCode(err) != cove.Canceled {
-		t.PrintJSONLine(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
+	if t.JSON && !errors.Is(err, syscall.EPIPE) && cove.ErrorCode(err) != cove.Canceled {
+		t.PrintJSONLine(session.ProblemOf(t.Session, err))
 	}
 	return t.in.Explain(err)
 }
@@ -118,9 +134,12 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 			}
 			if t.o.detach {
 				leave()
-				return nil
+			} else {
+				following := t.begun()
+				if t.view != nil && req.Directory != "" && !req.Bind {
+					t.sayLeftOut(following, req.Directory)
+				}
 			}
-			t.begun()
 			return nil
 		},
 		Message:  t.message,
@@ -136,14 +155,13 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 		steps.Fail()
 	}
 	if err != nil && t.run.ID != "" {
-		t.screen.Apart(func() { t.sayLost() })
+		t.screen.Apart(t.sayLost)
 	}
 	return run, err
 }
 
-// show shows the agent's activity, unless flags turn that off.
 func (t *task) show() {
-	if t.o.quiet || t.o.json {
+	if t.o.quiet || t.JSON {
 		return
 	}
 	t.view = newView(t.screen.Stderr, t.columns)
@@ -155,10 +173,7 @@ func (t *task) askTerminal() *os.File {
 	if t.o.detach || t.o.prompt == "-" || t.o.promptFile == "-" {
 		return nil
 	}
-	if !ui.IsTerminal(t.In) || !ui.IsTerminal(t.Err) || !interact.Foreground(t.In) {
-		return nil
-	}
-	return t.In
+	return interact.AskTerminal(t.Session)
 }
 
 // columns is how wide the terminal is; 0 where there is none.
@@ -169,40 +184,49 @@ func (t *task) columns() int {
 	return ui.Columns(t.Err)
 }
 
-// begun prints where the agent works, and begins to show its progress.
-func (t *task) begun() {
-	if t.view != nil {
-		t.sayWhere()
-	}
-	interact.SayExposed(t.Session, t.run.Exposes)
-	t.follows()
-}
-
-// sayWhere prints where the agent works.
-func (t *task) sayWhere() {
-	where := ""
-	switch r := t.run; {
+// begun says what works where, and returns a context that ends when it is no longer followed.
+func (t *task) begun() context.Context {
+	where, r := "", t.run
+	switch {
 	case r.Bind:
 		where = ", on " + r.Directory + " itself"
 	case r.Directory != "":
 		where = ", on a copy of " + r.Directory
 	}
-	t.Say.Line("%s works in the sandbox %s%s",
-		strings.TrimSpace(t.run.Agent+" "+t.run.Version), cmp.Or(t.run.SandboxName, t.run.Sandbox), where)
+	if t.view != nil {
+		t.Say.Line("%s works in the sandbox %s%s",
+			strings.TrimSpace(r.Agent+" "+r.Version), cmp.Or(r.SandboxName, r.Sandbox), where)
+	}
+	interact.SayExposed(t.Session, r.Exposes)
+	return t.follows()
 }
 
-// follows shows from now on how the agent gets along, and has signals stop it.
-func (t *task) follows() {
+// sayLeftOut prints what the copy of a directory lacks, as soon as it is known.
+func (t *task) sayLeftOut(following context.Context, dir string) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(following)) // a short run does not end it
+	var left interact.LeftOut
+	left.Look(ctx, &api.RepositoryRequest{Source: dir, Uncommitted: true, Ignored: t.o.Ignored})
+	t.ticks.Go(func() {
+		defer cancel()
+		left.Await(following)
+		if all := left.Lines(nil); len(all) > 0 {
+			t.screen.Apart(func() { t.Say.Lines(all...) })
+		}
+	})
+}
+
+// follows shows from now on how the agent gets along, and has signals stop it. The context ends with that.
+func (t *task) follows() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.ended = cancel
 	t.in.OnSignal(func() { t.interrupt(false) }, func() { t.interrupt(true) })
 	if t.view == nil {
-		return
+		return ctx
 	}
 	t.view.doing(t.run.Agent + " works")
 	if t.screen.Terminal == nil || t.Getenv("TERM") == "dumb" {
-		return
+		return ctx
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	t.ended = cancel
 	began := time.Now()
 	t.ticks.Go(func() {
 		for tick := time.NewTicker(time.Second); ; {
@@ -215,9 +239,9 @@ func (t *task) follows() {
 			}
 		}
 	})
+	return ctx
 }
 
-// endBelow takes the line below away.
 func (t *task) endBelow() {
 	t.ended()
 	t.ticks.Wait()
@@ -225,7 +249,6 @@ func (t *task) endBelow() {
 	t.screen.Restore()
 }
 
-// interrupt asks the agent to stop, or ends it.
 func (t *task) interrupt(kill bool) {
 	doing, words := "stopping", fmt.Sprintf("%s is asked to stop; ctrl-c again ends it at once", t.run.Agent)
 	if kill {
@@ -250,7 +273,7 @@ func (t *task) message(m api.Message) error {
 	if t.view != nil {
 		t.view.message(m)
 	}
-	if t.o.json {
+	if t.JSON {
 		return t.PrintJSONLine(m)
 	}
 	return nil
@@ -272,16 +295,14 @@ func (t *task) decision(d api.Decision) error {
 
 // sayLost prints where the work of a run is that could not be followed to its end.
 func (t *task) sayLost() {
-	rows := [][2]string{{"run", t.Command("runs", "show", t.run.ID)}}
+	rows := ui.Facts{{"run", t.Command("runs", "show", t.run.ID)}}
 	if name := cmp.Or(t.run.SandboxName, t.run.Sandbox); name != "" && !t.run.Bind {
-		rows = append(rows, [2]string{"its work", t.Command("diff", name)})
+		rows.Add("its work", t.Command("diff", name))
 	}
 	t.SayFacts(rows)
 }
 
-// conclude prints how the task has ended, and settles the work.
-func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest,
-	settle func(*task, context.Context, work) error) error {
+func (t *task) conclude(ctx context.Context, run api.Run, settle func(*task, context.Context, work) error) error {
 	t.Exit = exitOfRun(run, t.in.First())
 	if err := t.printAnswer(run); err != nil {
 		return err
@@ -289,17 +310,16 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest,
 	if t.view != nil {
 		t.view.end()
 	}
-	if run.Status == api.RunError {
-		err := runError(run)
-		t.Say.Fail(err)
-		if t.o.json {
-			t.PrintJSONLine(run.Error)
+	if run.Status == api.RunError || run.Error != nil { // the program of an agent that has failed may say why
+		t.Say.Fail(runError(run))
+		if t.JSON && run.Error != nil {
+			t.PrintJSONLine(session.ProblemOf(t.Session, runError(run)))
 		}
 	}
 	if t.view != nil {
-		t.Say.Line("%s", runText(run, report.InForce(agentLimits, limitsOf(req), req.Timeout)))
+		t.Say.Line("%s", runText(run))
 		if run.ID != "" {
-			t.SayFacts([][2]string{{"transcript", t.Command("runs", "show", run.ID)}})
+			t.SayFacts(ui.Facts{{"transcript", t.Command("runs", "show", run.ID)}})
 		}
 	}
 	if run.Bind {
@@ -322,7 +342,7 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest,
 func (t *task) printAnswer(run api.Run) error {
 	text := run.Result
 	switch {
-	case t.o.json, run.Status == api.RunError: // the error says what there is to say
+	case t.JSON, run.Status == api.RunError: // the error says what there is to say
 		return nil
 	case len(t.answer.Data) > 0:
 		text = string(t.answer.Data)
@@ -351,28 +371,212 @@ type work struct {
 	ours          bool // the sandbox was made for the agent, and goes once the work is settled
 }
 
-// lastRunOf is the run of an agent that was the last to begin in a directory, or to go on with what was begun there.
-func lastRunOf(ctx context.Context, c *client.Client, agent, dir string) (api.Run, error) {
-	of := func(q client.RunQuery, wanted func(api.Run) bool) (api.Run, error) {
-		for {
-			l, err := c.Runs(ctx, q)
-			if err != nil {
-				return api.Run{}, err
-			}
-			if i := slices.IndexFunc(l.Runs, func(r api.Run) bool { return !r.Interactive && wanted(r) }); i >= 0 {
-				return l.Runs[i], nil
-			}
-			if q.Before = l.Next; q.Before == "" {
-				return api.Run{}, cove.Errorf(cove.NotFound, "%s has done nothing in %s yet", agent, dir).
-					WithHint("\"cove runs list\" shows the runs; name one with --resume=RUN")
-			}
+// settle shows what an agent has changed, and applies it, discards it, or
+// says where it is. Without a decision of the user the work stays.
+func (t *task) settle(ctx context.Context, w work) error {
+	if w.changed == 0 {
+		return t.unchanged(ctx, w)
+	}
+	t.keepOnSignal(w)
+	if !t.JSON && !t.o.quiet {
+		t.tell("it has changed %s:", ui.Counted(w.changed, "file", "files"))
+		if err := t.showDiff(ctx, w, client.WorkOptions{Stat: true}); err != nil {
+			t.Say.Fail(err) // what is shown does not change what becomes of it
 		}
 	}
-	begun, err := of(client.RunQuery{Agent: agent}, func(r api.Run) bool { return r.Directory == dir })
-	if err != nil {
-		return begun, err
+	switch {
+	case t.o.apply && w.succeeded:
+		return t.takeOver(ctx, w)
+	case t.o.apply, t.JSON, w.directory == "", !w.ours, t.askTerminal() == nil:
+		t.sayKept(w)
+		return nil
 	}
-	last, err := of(client.RunQuery{Agent: agent, Sandbox: begun.Sandbox}, func(api.Run) bool { return true })
-	last.Directory = begun.Directory
-	return last, err
+	return t.askWhether(ctx, w)
+}
+
+func (t *task) keepOnSignal(w work) {
+	t.in.OnSignal(func() {
+		fmt.Fprintln(t.Err)
+		t.sayKept(w)
+		t.in.Leave(ui.ExitSignal(t.in.First()))
+	})
+}
+
+// unchanged is for a run without changes on its record: it has changed nothing, or its changes could not be read.
+func (t *task) unchanged(ctx context.Context, w work) error {
+	known, err := knownUnchanged(ctx, t.client, w.sandbox, t.o.keep || t.o.resume != "" || !w.ours)
+	if !known {
+		t.Say.Line("what it has changed is not known")
+		if err != nil {
+			t.Say.Fail(err)
+		}
+		t.sayKept(w)
+		return nil
+	}
+	t.tell("it has changed nothing")
+	if t.o.keep && w.ours {
+		t.sayKept(w)
+	}
+	return nil
+}
+
+// knownUnchanged reports whether a run without changes on its record has changed nothing. Then its sandbox is gone, or
+// of one that stays in any case the changes can be read. The error is why they cannot.
+func knownUnchanged(ctx context.Context, c *client.Client, sandbox string, stays bool) (bool, error) {
+	_, err := c.WorkChanges(ctx, sandbox, nil, false)
+	switch cove.ErrorCode(err) {
+	case cove.NotFound, cove.InvalidArgument: // gone, or without a repository
+		_, gone := c.Sandbox(ctx, sandbox)
+		return stays || cove.ErrorCode(gone) == cove.NotFound, nil
+	case "":
+		return stays, nil
+	}
+	return false, err
+}
+
+// tell prints a message that --quiet and --json leave out.
+func (t *task) tell(format string, args ...any) {
+	if !t.o.quiet && !t.JSON {
+		t.Say.Line(format, args...)
+	}
+}
+
+func (t *task) showDiff(ctx context.Context, w work, o client.WorkOptions) error {
+	out := &report.PatchWriter{To: t.Err, Color: t.Say.Color}
+	if err := t.client.DiffWork(ctx, w.sandbox, o, out); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// askWhether asks what becomes of the work. Who leaves has decided nothing.
+func (t *task) askWhether(ctx context.Context, w work) error {
+	question := "take it over into " + w.directory +
+		"? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: "
+	for {
+		t.Say.Ask(question, ui.Columns(t.Err))
+		answer, err := ui.TypedLine(t.In)
+		if err != nil {
+			fmt.Fprintln(t.Err)
+			answer = "keep"
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "y", "yes":
+			return t.takeOver(ctx, w)
+		case "d", "diff":
+			if err := t.showDiff(ctx, w, client.WorkOptions{}); err != nil {
+				t.Say.Fail(err)
+			}
+		case "n", "no":
+			return t.remove(ctx, w)
+		case "k", "keep":
+			t.sayKept(w)
+			return nil
+		default:
+			t.Say.Line("%.40q is none of y, d, n and k", strings.TrimSpace(answer))
+		}
+	}
+}
+
+// takeOver changes the directory as the agent has changed its copy. Where that fails the work stays in the sandbox.
+func (t *task) takeOver(ctx context.Context, w work) error {
+	done, err := t.client.ApplyWork(ctx, w.sandbox, api.ApplyRequest{Directory: w.directory})
+	if err != nil {
+		t.sayKept(w)
+		return err
+	}
+	t.Say.Line("%s", report.AppliedText(done.Changes, w.directory))
+	return t.remove(ctx, w)
+}
+
+func (t *task) remove(ctx context.Context, w work) error {
+	if t.o.keep || !w.ours {
+		t.sayKept(w)
+		return nil
+	}
+	if err := t.client.DestroySandbox(ctx, w.sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
+		return err
+	}
+	return nil
+}
+
+func (t *task) sayKept(w work) {
+	t.Say.Line("the sandbox %s stays, with the work in it", w.name)
+	onward := [2]string{"push", t.Command("push", w.name)}
+	if w.directory != "" {
+		onward = [2]string{"take over", t.Command("apply", w.name, "--to", ui.ShellWord(w.directory))}
+	}
+	t.SayFacts(ui.Facts{{"review", t.Command("diff", w.name)}, onward, {"look inside", t.Command("attach", w.name)},
+		{"throw away", t.Command("destroy", w.name)}})
+}
+
+// defaultTimeout is how long a task without a sandbox may take where neither flags nor profile set a limit.
+const defaultTimeout = 30 * time.Minute
+
+func runText(r api.Run) string {
+	parts := []string{}
+	if r.Status == api.RunFailed && r.ExitCode != nil && *r.ExitCode != 0 {
+		parts = append(parts, fmt.Sprintf("exit code %d", *r.ExitCode))
+	}
+	if r.EndedAt != nil {
+		parts = append(parts, ui.TimeText(r.EndedAt.Sub(r.StartedAt)))
+	}
+	if n := r.Usage.Turns; n > 0 {
+		parts = append(parts, ui.Counted(n, "turn", "turns"))
+	}
+	if u := usedText(r.Usage); u != "" {
+		parts = append(parts, u)
+	}
+	took := ""
+	if len(parts) > 0 {
+		took = " (" + strings.Join(parts, ", ") + ")"
+	}
+	if r.Status == api.RunLimit {
+		return limitText(r) + took
+	}
+	ended := map[string]string{
+		api.RunSucceeded: "has done it", api.RunFailed: "has not done it", api.RunInterrupted: "was interrupted",
+	}[r.Status]
+	return r.Agent + " " + cmp.Or(ended, "has not come to an end") + took
+}
+
+// limitText names the limit that ended a task, and the flag that changes it.
+func limitText(r api.Run) string {
+	switch r.LimitHit {
+	case "turns":
+		return report.Stopped("out of turns", "", "--max-turns")
+	case "budget":
+		return report.Stopped("the budget for models is used up", "", "--budget")
+	}
+	return cmp.Or(report.Verdict(api.Execution{LimitHit: r.LimitHit, Limits: r.Limits, Timeout: r.Timeout}),
+		"stopped by a limit: "+r.LimitHit)
+}
+
+func runError(r api.Run) error {
+	if r.Error == nil {
+		return cove.Errorf(cove.Internal, "the run %s did not finish, and no reason was recorded", r.ID)
+	}
+	return &cove.Error{
+		Code:    cove.Code(r.Error.Code),
+		Message: strings.TrimSuffix(r.Error.Error, " ("+r.Error.Hint+")"),
+		Hint:    r.Error.Hint,
+	}
+}
+
+// exitOfRun is the exit code for a run that has ended. stopped is the user's signal that interrupted it, or 0.
+func exitOfRun(r api.Run, stopped syscall.Signal) int {
+	switch r.Status {
+	case api.RunSucceeded:
+		return 0
+	case api.RunFailed:
+		return ui.ExitAgent
+	case api.RunInterrupted:
+		return ui.ExitSignal(cmp.Or(stopped, syscall.SIGINT))
+	case api.RunLimit:
+		if r.LimitHit == string(cove.LimitTimeout) {
+			return ui.ExitTimeout
+		}
+		return ui.ExitSignal(syscall.SIGKILL)
+	}
+	return ui.ExitCode(runError(r))
 }

@@ -57,12 +57,7 @@ func readTool(m api.Message) tool {
 
 // edit is a file that is written, or in which text is replaced.
 func (t *tool) edit(in map[string]any) bool {
-	file := ""
-	for _, key := range []string{"file_path", "notebook_path", "path", "filePath"} {
-		if file = said(in[key]); file != "" {
-			break
-		}
-	}
+	file := cmp.Or(said(in["file_path"]), said(in["notebook_path"]), said(in["path"]), said(in["filePath"]))
 	if file == "" {
 		return false
 	}
@@ -165,7 +160,10 @@ func (t *tool) todos(in map[string]any) bool {
 func said(v any) string {
 	switch v := v.(type) {
 	case string:
-		return unwrapped(v)
+		if m := wrapped.FindStringSubmatch(v); m != nil {
+			return m[1] + m[2]
+		}
+		return v
 	case []any:
 		var list []string
 		for _, w := range v {
@@ -187,13 +185,6 @@ func said(v any) string {
 
 // wrapped is a command that a shell is given as its script.
 var wrapped = regexp.MustCompile(`(?s)^(?:/\S+/)?(?:ba|z|da)?sh -l?c (?:'([^']*)'|"([^"\\$]*)")$`)
-
-func unwrapped(command string) string {
-	if m := wrapped.FindStringSubmatch(command); m != nil {
-		return m[1] + m[2]
-	}
-	return command
-}
 
 // textOf is the first of keys that is a text.
 func textOf(in map[string]any, keys ...string) (string, bool) {
@@ -231,7 +222,6 @@ func countText(added, removed int) string {
 	return fmt.Sprintf("(+%d −%d)", added, removed)
 }
 
-// inWorkspace is a path inside as people say it.
 func inWorkspace(path string) string {
 	if rest, ok := strings.CutPrefix(path, cove.Workspace+"/"); ok && rest != "" {
 		return rest

@@ -39,7 +39,6 @@ type view struct {
 	files map[string]bool // that it has changed, as far as its calls tell
 }
 
-// foldedLines is how much of a result is shown.
 const foldedLines = 6
 
 func newView(out io.Writer, columns func() int) *view {
@@ -47,7 +46,6 @@ func newView(out io.Writer, columns func() int) *view {
 		calls: map[string]tool{}, denied: map[string]bool{}, files: map[string]bool{}}
 }
 
-// message shows one.
 func (v *view) message(m api.Message) {
 	v.count(m)
 	switch m.Type {
@@ -100,7 +98,6 @@ func (v *view) apart() {
 	v.begun, v.latest = true, ""
 }
 
-// end leaves a line below all that was shown.
 func (v *view) end() {
 	if v.begun {
 		fmt.Fprintln(v.out)
@@ -108,7 +105,6 @@ func (v *view) end() {
 	v.begun = false
 }
 
-// call shows which tool is called, in one line.
 func (v *view) call(m api.Message) {
 	if v.texted || !v.begun {
 		v.apart()
@@ -135,15 +131,9 @@ func (v *view) title(mark string, t tool) {
 const maxTitle = 200
 
 // width is that of the terminal, or how much is enough without one.
-func (v *view) width(without int) int {
-	if w := v.columns(); w > 0 {
-		return w
-	}
-	return without
-}
+func (v *view) width(without int) int { return cmp.Or(v.columns(), without) }
 
-// result shows the beginning of what a tool has answered, below its call. Of a
-// file that was changed the call says it all.
+// result shows the beginning of a tool's answer below its call; of a changed file the call says it all.
 func (v *view) result(m api.Message) {
 	call, known := v.calls[m.Call]
 	delete(v.calls, m.Call)
@@ -188,7 +178,6 @@ func (v *view) folded(text, margin, color string) {
 	}
 }
 
-// cut shows as much of a line as there is place for.
 func (v *view) cut(margin, line, color string) {
 	v.painted(margin, ansi.Truncate(line, max(1, v.width(maxFolded)-ansi.StringWidth(margin)), "…"), color)
 }
@@ -243,7 +232,6 @@ func (v *view) decision(d api.Decision, s *ui.Speaker) {
 	v.latest = "" // a result that comes now has no call above it
 }
 
-// log shows what the agent writes to its standard error.
 func (v *view) log(text string) {
 	if text = strings.Trim(plainLines(text), "\n"); text != "" {
 		v.folded(text, "  ! ", ui.Dim)
@@ -251,15 +239,13 @@ func (v *view) log(text string) {
 	}
 }
 
-// doing sets what the agent does, in a word or two.
 func (v *view) doing(words string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.does = words
 }
 
-// status is the line below: how long it works, and what it has used. It is at
-// most width columns long; what does not fit is left out.
+// status is the line below, of at most width columns; what does not fit is left out.
 func (v *view) status(elapsed time.Duration, width int) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -329,7 +315,6 @@ func plainLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// oneLine is the beginning of a text of several lines.
 func oneLine(text string) string {
 	text = strings.TrimSpace(text)
 	first, rest, _ := strings.Cut(text, "\n")

@@ -2,6 +2,7 @@ package flags
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
@@ -45,6 +47,25 @@ func RepositorySource(s string, plain bool) (string, error) {
 		WithHint("copy it as it is: cove new %s --uncommitted; or attach it: cove new --empty --mount %s:/data", s, s)
 }
 
+// CheckNear refuses a directory of this machine for a server of another one, which would take it for its own. source is
+// what RepositorySource returns, or a directory.
+func CheckNear(sess *session.Session, source string) error {
+	host, far := strings.CutPrefix(sess.ServerAddress(), "ssh://")
+	if !far || !filepath.IsAbs(source) {
+		return nil
+	}
+	return cove.Errorf(cove.Unsupported, "%s is a directory of this machine, and the server is on %s", source, host).
+		WithHint("push it, and name the repository: OWNER/REPO or an address")
+}
+
+// LikeDirectory says what OWNER/REPO stands for when a directory here has the same path.
+func LikeDirectory(source string) string {
+	if info, err := os.Stat(source); !IsOwnerRepo(source) || err != nil || !info.IsDir() {
+		return ""
+	}
+	return fmt.Sprintf("%s is a repository of GitHub; write ./%s for the directory", source, source)
+}
+
 // scpAddress is USER@HOST:PATH, as ssh writes it.
 var scpAddress = regexp.MustCompile(`^([A-Za-z0-9._-]+@)?[A-Za-z0-9.-]+:[^:]+$`)
 
@@ -70,15 +91,24 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// RealDirectory is a directory for a server, which knows no current one: without symbolic links.
-func RealDirectory(dir string) (string, error) {
-	dir = cmp.Or(dir, ".")
-	abs, err := filepath.Abs(dir)
+// RealPath is a path for a server, which knows no current directory: without symbolic links.
+func RealPath(path string) (string, error) {
+	abs, err := filepath.Abs(path)
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)
 	}
 	if err != nil {
-		return "", cove.Errorf(cove.InvalidArgument, "%s: %w", dir, ui.Cause(err))
+		return "", cove.Errorf(cove.InvalidArgument, "%s: %w", path, ui.Cause(err))
+	}
+	return abs, nil
+}
+
+// RealDirectory is RealPath of a directory; empty is the current one.
+func RealDirectory(dir string) (string, error) {
+	dir = cmp.Or(dir, ".")
+	abs, err := RealPath(dir)
+	if err != nil {
+		return "", err
 	}
 	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
 		return "", cove.Errorf(cove.InvalidArgument, "%s is not a directory", dir).
@@ -87,11 +117,12 @@ func RealDirectory(dir string) (string, error) {
 	return abs, nil
 }
 
-// GitIdentity returns the name and address for commits that git is configured for on this machine.
-func GitIdentity(getenv func(string) string) *api.GitIdentity {
+// GitIdentity returns the name and address for commits that git is configured for in dir, an absolute path; empty is
+// outside of every repository.
+func GitIdentity(getenv func(string) string, dir string) *api.GitIdentity {
 	id := api.GitIdentity{
-		Name:  cmp.Or(getenv("GIT_AUTHOR_NAME"), globalGitConfig("user.name")),
-		Email: cmp.Or(getenv("GIT_AUTHOR_EMAIL"), globalGitConfig("user.email"), getenv("EMAIL")),
+		Name:  cmp.Or(getenv("GIT_AUTHOR_NAME"), gitConfig(dir, "user.name")),
+		Email: cmp.Or(getenv("GIT_AUTHOR_EMAIL"), gitConfig(dir, "user.email"), getenv("EMAIL")),
 	}
 	if id == (api.GitIdentity{}) || CheckText("", id.Name+id.Email) != nil {
 		return nil
@@ -99,11 +130,11 @@ func GitIdentity(getenv func(string) string) *api.GitIdentity {
 	return &id
 }
 
-// globalGitConfig reads the user's own configuration, and not that of a
-// repository. Without git, or without the key, it is empty.
-func globalGitConfig(key string) string {
-	c := exec.Command("git", "config", "--global", "--get", key)
-	c.Dir = "/"
+// gitConfig reads a value of the user's configuration and, in a directory of the user's, of the repository there.
+// Without git or the key it is empty.
+func gitConfig(dir, key string) string {
+	c := exec.Command("git", "config", "--get", key)
+	c.Dir = cmp.Or(dir, "/")
 	out, err := c.Output()
 	if err != nil {
 		return ""

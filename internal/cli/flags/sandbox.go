@@ -18,22 +18,20 @@ type NewSandbox struct {
 	Spec
 
 	Name, Agent          string
+	IfExists             string
 	Copies               []string
 	Bind                 string
 	Sparse               []string
 	Depth                int
 	Worktree, Empty, SSH bool
 	Uncommitted          bool
+	Ignored              []string
 	Source, Branch, From string // REPO [BRANCH [FROM]]
 }
 
 // AddSandbox adds the flags that say what a sandbox is made of, whatever it is for.
 func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 	o.AddMake(f, "`ENGINE` that supports long-lived sandboxes, or auto")
-	o.Policy.Add(f)
-	f.StringArrayVar(&o.Credentials, "credential", nil,
-		"set the credential `NAME` on its requests, outside the sandbox (repeatable)")
-	o.Models.Add(f)
 	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
 	f.StringVar(&o.Memory, "memory", "", "memory `SIZE`, writable files included, like 4G")
@@ -44,8 +42,20 @@ func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 
 // Request builds what is sent.
 func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, error) {
-	req := api.SandboxRequest{Name: o.Name, Agent: o.Agent, WorkDir: o.WorkDir, AllowPR: o.Policy.allowPR}
+	req := api.SandboxRequest{Name: o.Name, IfExists: o.IfExists, Agent: o.Agent, WorkDir: o.WorkDir,
+		AllowPR: o.Policy.allowPR}
 	var err error
+	switch o.IfExists {
+	case "", api.IfExistsError:
+	case api.IfExistsReturn:
+		if o.Name == "" {
+			return req, cove.Errorf(cove.InvalidArgument, "--if-exists return is about a sandbox of a name").
+				WithHint("add --name NAME")
+		}
+	default:
+		return req, cove.Errorf(cove.InvalidArgument, "--if-exists %.80q is neither error nor return", o.IfExists).
+			WithHint("use return for the sandbox that exists")
+	}
 	if req.Repository, err = o.repository(); err != nil {
 		return req, err
 	}
@@ -69,9 +79,23 @@ func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, er
 		}
 	}
 	if req.Repository != nil {
-		req.Git = GitIdentity(getenv)
+		req.Git = GitIdentity(getenv, directoryOf(req.Repository))
 	}
 	return req, nil
+}
+
+// directoryOf is the directory of this machine that a repository is in, or empty.
+func directoryOf(r *api.RepositoryRequest) string {
+	if filepath.IsAbs(r.Source) {
+		return r.Source
+	}
+	return ""
+}
+
+// AddIgnored adds the flag for ignored files of a directory.
+func AddIgnored(f *pflag.FlagSet, to *[]string) {
+	f.StringArrayVar(to, "with-ignored", nil,
+		"copy `PATH` too, which git ignores in the directory, such as node_modules or .venv (repeatable)")
 }
 
 // repository is nil for a sandbox without one.
@@ -81,9 +105,9 @@ func (o *NewSandbox) repository() (*api.RepositoryRequest, error) {
 			WithHint("leave the flag out for all of the history")
 	}
 	if o.Empty || o.Bind != "" {
-		if o.Worktree || o.Uncommitted || len(o.Sparse) > 0 || o.Given("depth") {
-			return nil, cove.Errorf(cove.InvalidArgument,
-				"--worktree, --uncommitted, --sparse and --depth are about a repository, and --empty and --bind are without one").
+		if o.Worktree || o.Uncommitted || len(o.Sparse)+len(o.Ignored) > 0 || o.Given("depth") {
+			return nil, cove.Errorf(cove.InvalidArgument, "--worktree, --uncommitted, --with-ignored, --sparse and --depth are "+
+				"about a repository, and --empty and --bind are without one").
 				WithHint("leave one of them out")
 		}
 		return nil, nil
@@ -99,6 +123,7 @@ func (o *NewSandbox) repository() (*api.RepositoryRequest, error) {
 		Sparse:      o.Sparse,
 		Depth:       o.Depth,
 		Uncommitted: o.Uncommitted,
+		Ignored:     o.Ignored,
 		Worktree:    o.Worktree,
 	}, nil
 }

@@ -2,14 +2,22 @@
 package flags
 
 import (
+	"errors"
+	"io"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // Spec are the flags that say what an execution or a sandbox must be, as they were written.
@@ -38,17 +46,21 @@ type Spec struct {
 // Resolved holds the values of a Spec for a server, which knows neither this process's directory nor its environment.
 type Resolved struct {
 	api.Spec
-	Timeout float64                // seconds
+	Timeout api.Seconds
 	Network *api.NetworkPermission // nil when no flag says anything of it
 }
 
-// AddMake defines the flags for a sandbox's image, engine and isolation. engine is the help of --engine.
+// AddMake defines the flags for a sandbox's image, engine, isolation and network. engine is the help of --engine.
 func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
 	f.StringVar(&o.Engine, "engine", "", engine)
 	f.StringVar(&o.Isolation, "isolation", "",
 		"`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
 	f.StringArrayVar(&o.Labels, "label", nil, "give it the label `KEY=VALUE` (repeatable)")
+	o.Policy.Add(f)
+	f.StringArrayVar(&o.Credentials, "credential", nil,
+		"set the credential `NAME` on its requests, outside the sandbox (repeatable)")
+	o.Models.Add(f)
 }
 
 // Resolve reads what the flags say.
@@ -110,15 +122,12 @@ func (o *Spec) network() (*api.NetworkPermission, error) {
 		return nil, err
 	}
 	return &api.NetworkPermission{
-		Enabled:         true,
-		GatewayPolicy:   p,
-		Credentials:     o.Credentials,
-		ModelPermission: models,
+		Enabled: true, GatewayPolicy: p, Credentials: o.Credentials, ModelPermission: models,
 	}, nil
 }
 
 // Limits are nil when no flag was given.
-func (o *Spec) Limits() (*api.Limits, float64, error) {
+func (o *Spec) Limits() (*api.Limits, api.Seconds, error) {
 	var l api.Limits
 	for _, f := range []struct {
 		flag, text string
@@ -163,7 +172,107 @@ func (o *Spec) Limits() (*api.Limits, float64, error) {
 		}
 	}
 	if l == (api.Limits{}) {
-		return nil, timeout.Seconds(), nil
+		return nil, api.Seconds(timeout.Seconds()), nil
 	}
-	return &l, timeout.Seconds(), nil
+	return &l, api.Seconds(timeout.Seconds()), nil
+}
+
+// Policy are the flags that make up a policy, wherever one can be stated.
+type Policy struct {
+	Files   []string // --policy
+	Network string   // --network
+	allow   []string // --allow
+	deny    []string // --deny
+	allowPR bool     // --allow-pr
+
+	Dir string // that files are relative to; empty is where the command runs
+}
+
+func (f *Policy) Add(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.Files, "policy", nil, "policy `FILE` (repeatable: layers, first to last)")
+	flags.StringVar(&f.Network, "network", "", "network `MODE`: none, limited, host-only or open")
+	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range; "+
+		"tcp://HOST:PORT for what is neither HTTP nor TLS (repeatable)")
+	flags.StringArrayVar(&f.deny, "deny", nil, "deny `HOST[:PORT]` (repeatable); a denial wins")
+	flags.BoolVar(&f.allowPR, "allow-pr", false,
+		"where GitHub's API may be reached, let it open pull requests and comment, not only read")
+}
+
+// Given reports whether there is any.
+func (f *Policy) Given() bool {
+	return len(f.Files)+len(f.allow)+len(f.deny) > 0 || f.Network != "" || f.allowPR
+}
+
+// Texts is the policy that the flags make up, as it is sent to others.
+func (f *Policy) Texts() (api.GatewayPolicy, error) {
+	p := api.GatewayPolicy{Mode: f.Network, Allow: f.allow, Deny: f.deny, AllowPR: f.allowPR}
+	for _, file := range f.Files {
+		path := file
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(f.Dir, path)
+		}
+		text, err := ReadPolicyFile(path)
+		if err != nil {
+			return p, err
+		}
+		p.Policies = append(p.Policies, api.PolicyText{Source: file, Text: string(text)})
+	}
+	_, err := policy.Documents(apispec.Policy(p)) // said with the names of this command's flags and files
+	return p, err
+}
+
+// Documents are the layers that the flags name: each file, then the rest.
+func (f *Policy) Documents() ([]*policy.Document, error) {
+	p, err := f.Texts()
+	if err != nil {
+		return nil, err
+	}
+	return policy.Documents(apispec.Policy(p))
+}
+
+// maxPolicyFile is more than any policy has; policy.Parse says what is too much.
+const maxPolicyFile = 2 << 20
+
+func ReadPolicyFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cove.Errorf(cove.NotFound, "there is no file %s", path)
+	}
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, ui.Cause(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxPolicyFile))
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, ui.Cause(err))
+	}
+	return data, nil
+}
+
+// Models are the flags that say which models may be used, and how much.
+type Models struct {
+	providers []string // --model-provider
+	budget    string   // --budget
+}
+
+func (f *Models) Add(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.providers, "model-provider", nil, "let it use the models of the provider `NAME`, "+
+		"such as anthropic, openai or openrouter (repeatable; the first that fits is the default)")
+	flags.StringVar(&f.budget, "budget", "",
+		"end its use of models at `requests=N,tokens=N,cost=DOLLARS`, each of which may be left out")
+}
+
+func (f *Models) Given() bool { return len(f.providers) > 0 || f.budget != "" }
+
+func (f *Models) Permission() (api.ModelPermission, error) {
+	p := api.ModelPermission{Providers: f.providers}
+	if f.budget == "" {
+		return p, nil
+	}
+	b, err := model.ParseBudget(f.budget)
+	if err != nil {
+		return p, inFlag("--budget", err)
+	}
+	p.Budget = &api.ModelBudget{Requests: b.Requests, Tokens: b.Tokens, Cost: b.Cost}
+	return p, nil
 }

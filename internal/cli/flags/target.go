@@ -133,8 +133,7 @@ func Named(all []api.Sandbox, name string) (api.Sandbox, error) {
 		WithHint("say which: %s", Names(begin))
 }
 
-// ofDirectory returns the sandbox of the checkout around a directory, or else the only sandbox that was made from the
-// repository around it.
+// ofDirectory returns the sandbox whose checkout dir is in, or else the only one made from the repository there.
 func ofDirectory(all []api.Sandbox, dir string) (api.Sandbox, error) {
 	for _, s := range all {
 		if s.Directory != "" && Within(dir, s.Directory) {

@@ -1,25 +1,31 @@
 package flags
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
+
+	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/image"
 )
 
 // inFlag names the flag in front of what is wrong with it.
 func inFlag(flag string, err error) error {
-	var e *cove.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*cove.Error](err)
+	if !ok {
 		return err
 	}
 	c := *e
@@ -27,7 +33,7 @@ func inFlag(flag string, err error) error {
 	return &c
 }
 
-// Environment reads NAME=VALUE, and NAME alone as this process's own value.
+// Environment reads NAME=VALUE, and NAME alone as this process's own value, which must not be empty.
 func Environment(pairs []string, getenv func(string) string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, p := range pairs {
@@ -37,7 +43,10 @@ func Environment(pairs []string, getenv func(string) string) (map[string]string,
 				WithHint("write NAME=VALUE, or NAME for this shell's value")
 		}
 		if !ok {
-			value = getenv(name)
+			if value = getenv(name); value == "" {
+				return nil, cove.Errorf(cove.InvalidArgument, "--env %s: this shell has no variable of that name", name).
+					WithHint("export it, write %s=VALUE, or leave it out", name)
+			}
 		}
 		env[name] = value
 	}
@@ -125,4 +134,38 @@ func AbsoluteImage(s string) (string, error) {
 		return "", cove.Errorf(cove.InvalidArgument, "this directory cannot be read: %w", err)
 	}
 	return image.Absolute(s, dir), nil
+}
+
+// List holds the flags of every command that lists records.
+type List struct {
+	since string
+	Limit int
+}
+
+// Add defines the flags; begun is what happened since --since.
+func (l *List) Add(sess *session.Session, f *pflag.FlagSet, begun string) {
+	f.StringVar(&l.since, "since", "", begun+" since `TIME` only: how long ago, like 1h or 7d, or when")
+	f.IntVarP(&l.Limit, "limit", "n", 50, "at most `COUNT`")
+	sess.AddJSON(f, "print one JSON object")
+}
+
+// From is the time that --since says.
+func (l *List) From(now time.Time) (time.Time, error) {
+	since, err := ui.ParseSince(l.since, now)
+	return since, cmp.Or(err, CheckLimit(l.Limit))
+}
+
+// CheckOneOf refuses a value of a flag that is neither empty nor allowed.
+func CheckOneOf(flag, value string, allowed []string) error {
+	if value == "" || slices.Contains(allowed, value) {
+		return nil
+	}
+	return cove.Errorf(cove.InvalidArgument, "%s %q is none of %s", flag, value, strings.Join(allowed, ", "))
+}
+
+func CheckLimit(n int) error {
+	if n < 1 {
+		return cove.Errorf(cove.InvalidArgument, "--limit %d: it must be at least 1", n)
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -128,16 +129,10 @@ func (k *Asker) next() (api.Hold, bool) {
 	}
 }
 
-// waits reports whether h still does.
 func (k *Asker) waits(h api.Hold) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, w := range k.waiting {
-		if w.ID == h.ID {
-			return !k.over
-		}
-	}
-	return false
+	return !k.over && slices.ContainsFunc(k.waiting, func(w api.Hold) bool { return w.ID == h.ID })
 }
 
 // question asks about h. What the program writes appears after it, so that it can neither cover the question nor answer
@@ -161,13 +156,14 @@ func (k *Asker) question(h api.Hold) (api.HoldAnswer, error) {
 			}
 			return api.HoldAnswer{}, err
 		}
-		if answer, ok := typedAnswers[strings.ToLower(strings.TrimSpace(line))]; ok {
+		line = strings.TrimSpace(line)
+		if answer, ok := typedAnswers[strings.ToLower(line)]; ok {
 			return answer, nil
 		}
+		fmt.Fprintf(k.sess.Err, "      %.40q is none of o, s, p and d\n", line)
 	}
 }
 
-// line reads what is typed, for as long as h waits.
 func (k *Asker) line(h api.Hold) (string, error) {
 	var typed strings.Builder
 	for k.waits(h) {
@@ -185,7 +181,7 @@ func (k *Asker) line(h api.Hold) (string, error) {
 		if fds[0].Revents == 0 {
 			continue
 		}
-		if !Foreground(k.terminal) { // to read would stop this process
+		if !foreground(k.terminal) { // to read would stop this process
 			return "", io.EOF
 		}
 		b := make([]byte, 256)
@@ -206,14 +202,13 @@ func (k *Asker) line(h api.Hold) (string, error) {
 
 // NewAsker begins; stop ends it.
 func NewAsker(sess *session.Session, c *client.Client, terminal *os.File, s *ui.Screen) *Asker {
-	k := &Asker{sess: sess, client: c, terminal: terminal, screen: s, dealt: map[string]bool{}, mute: terminal == nil}
-	if !k.mute {
-		var err error
-		if k.woken, k.wake, err = os.Pipe(); err != nil {
-			k.mute = true
-		}
+	k := &Asker{sess: sess, client: c, terminal: terminal, screen: s, dealt: map[string]bool{}, mute: true}
+	if terminal == nil {
+		return k
 	}
-	if !k.mute {
+	var err error
+	if k.woken, k.wake, err = os.Pipe(); err == nil {
+		k.mute = false
 		k.asking.Go(k.ask)
 	}
 	return k
@@ -222,22 +217,28 @@ func NewAsker(sess *session.Session, c *client.Client, terminal *os.File, s *ui.
 // answerTimeout is how long the gateway may take to hear an answer.
 const answerTimeout = 10 * time.Second
 
-// errGone: what was asked about does not wait any more.
 var errGone = errors.New("it does not wait any more")
 
 // softReset takes back what a program may have done to a terminal's letters, colours and margins (DECSTR).
 const softReset = "\x1b[!p"
 
-// typedAnswers maps each accepted input to its answer.
 var typedAnswers = map[string]api.HoldAnswer{
 	"o": {Allow: true, Scope: "once"}, "once": {Allow: true, Scope: "once"},
 	"s": {Allow: true, Scope: "sandbox"}, "sandbox": {Allow: true, Scope: "sandbox"},
 	"p": {Allow: true, Scope: "policy"}, "policy": {Allow: true, Scope: "policy"},
 	"d": {}, "deny": {},
+	"y": {Allow: true, Scope: "once"}, "yes": {Allow: true, Scope: "once"}, "n": {}, "no": {},
 }
 
-// Foreground reports whether this process may read a terminal.
-func Foreground(f *os.File) bool {
+// AskTerminal returns the terminal at which the user can be asked, or nil.
+func AskTerminal(sess *session.Session) *os.File {
+	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) || !foreground(sess.In) {
+		return nil
+	}
+	return sess.In
+}
+
+func foreground(f *os.File) bool {
 	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,7 +91,6 @@ type console struct {
 	attached *client.Terminal // nil while the connection is lost
 }
 
-// run shows the terminal. It returns the exit code of the program.
 func (t *console) run(ctx context.Context) (code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -118,23 +118,19 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	beside.Go(func() { t.hear(ctx, signals, cancel) })
-	wake, woken, err := os.Pipe()
+	in, err := ui.NewCancelReader(ctx, t.In)
 	if err != nil {
 		return 0, err
 	}
-	defer wake.Close()
-	beside.Go(func() { t.keyboard(ctx, wake, cancel) })
-	stop := context.AfterFunc(ctx, func() {
-		woken.Close()
+	defer in.Close()
+	beside.Go(func() { t.keyboard(ctx, in, cancel) })
+	context.AfterFunc(ctx, func() {
 		if now := t.now(); now != nil {
 			now.Close()
 		}
 	})
 	code, err = t.show(ctx)
 	cancel(nil)
-	if stop() { // it has not begun
-		woken.Close()
-	}
 	beside.Wait()
 	restore()
 	return t.conclude(ctx, code, err)
@@ -143,7 +139,7 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 // conclude prints how the terminal was left, and returns the program's exit code.
 func (t *console) conclude(ctx context.Context, code int, err error) (int, error) {
 	cause := context.Cause(ctx)
-	var ended *ui.Interrupted
+	ended, interrupted := errors.AsType[*ui.Interrupted](cause)
 	switch {
 	case err == nil:
 		return code, nil
@@ -152,13 +148,12 @@ func (t *console) conclude(ctx context.Context, code int, err error) (int, error
 		t.Say.Line("detached from terminal %s of %s, which goes on; %q is back",
 			t.options.ID, t.sandbox.Name, t.Command("attach", t.sandbox.Name))
 		return 0, nil
-	case errors.As(cause, &ended):
+	case interrupted:
 		return 0, ended
 	}
 	return 0, err
 }
 
-// size is that of this terminal.
 func (t *console) size() (rows, columns int) {
 	columns, rows, err := term.GetSize(int(t.Out.Fd()))
 	if err != nil {
@@ -173,7 +168,6 @@ func (t *console) prepare() {
 	fmt.Fprintf(t.Out, "\x1b[22;2t\x1b[%d;1H%s\x1b[H", rows, strings.Repeat("\n", rows))
 }
 
-// restore gives the terminal back as it was.
 func (t *console) restore() {
 	rows, columns := t.size()
 	t.Out.Write(terminal.Restore(terminal.Size{Rows: rows, Columns: columns}))
@@ -273,7 +267,6 @@ func (t *console) tell(text string) {
 	fmt.Fprintf(t.Out, "\x1b7\x1b[r\x1b[%d;1H\x1b[0;7m%s\x1b[0m\x1b[K\x1b8", rows, text)
 }
 
-// hear takes signals.
 func (t *console) hear(ctx context.Context, signals <-chan os.Signal, cancel context.CancelCauseFunc) {
 	defer t.restoreAfterPanic()
 	for {
@@ -301,23 +294,15 @@ func (t *console) hear(ctx context.Context, signals <-chan os.Signal, cancel con
 	}
 }
 
-// keyboard passes on what is typed, until wake is closed at its other end.
-func (t *console) keyboard(ctx context.Context, wake *os.File, cancel context.CancelCauseFunc) {
+// keyboard passes on what is typed, until ctx ends.
+func (t *console) keyboard(ctx context.Context, in io.Reader, cancel context.CancelCauseFunc) {
 	defer t.restoreAfterPanic()
 	buf := make([]byte, 32<<10)
-	for ctx.Err() == nil {
-		ready := []unix.PollFd{{Fd: int32(t.In.Fd()), Events: unix.POLLIN}, {Fd: int32(wake.Fd()), Events: unix.POLLIN}}
-		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			cancel(err)
+	for {
+		n, err := in.Read(buf)
+		if ctx.Err() != nil {
 			return
 		}
-		if ready[1].Revents != 0 {
-			return
-		}
-		if ready[0].Revents == 0 {
-			continue
-		}
-		n, err := t.In.Read(buf)
 		if err != nil || n == 0 { // this terminal has gone
 			cancel(&ui.Interrupted{Signal: syscall.SIGHUP})
 			return
@@ -337,10 +322,97 @@ func (t *console) keyboard(ctx context.Context, wake *os.File, cancel context.Ca
 	}
 }
 
-// errDetached ends a console whose program goes on.
 var errDetached = errors.New("detached")
 
 func AddDetachKeys(f *pflag.FlagSet, keys *string) {
 	f.StringVar(keys, "detach-keys", DefaultDetachKeys,
 		"`KEYS` that detach, such as ctrl-p,ctrl-q or ctrl-]; \"\" is none")
+}
+
+type keyWatch struct {
+	keys []byte
+	seen int // how many of them were typed last, and are held back
+}
+
+// feed takes typed input. It returns the input to pass on, and reports whether the keys were in it.
+func (w *keyWatch) feed(p []byte) (pass []byte, found bool) {
+	if len(w.keys) == 0 {
+		return p, false
+	}
+	for _, c := range p {
+		if c == w.keys[w.seen] {
+			if w.seen++; w.seen == len(w.keys) {
+				w.seen = 0
+				return pass, true
+			}
+			continue
+		}
+		// Of what was held back, a part may begin the keys anew.
+		held := append(slices.Clone(w.keys[:w.seen]), c)
+		w.seen = 0
+		for len(held) > 0 && !bytes.HasPrefix(w.keys, held) {
+			pass = append(pass, held[0])
+			held = held[1:]
+		}
+		w.seen = len(held)
+	}
+	return pass, false
+}
+
+// parseKeys reads keys such as "ctrl-p,ctrl-q" or "ctrl-],q".
+func parseKeys(s string) ([]byte, error) {
+	if s == "" {
+		return nil, nil
+	}
+	var keys []byte
+	for _, k := range strings.Split(s, ",") {
+		c, ctrl := strings.CutPrefix(strings.ToLower(k), "ctrl-")
+		switch {
+		case ctrl && len(c) == 1 && (c[0] >= 'a' && c[0] <= 'z' || strings.Contains(`@[\]^_`, c)):
+			keys = append(keys, strings.ToUpper(c)[0]&0x1f)
+		case !ctrl && len(k) == 1 && k[0] > ' ' && k[0] < 0x7f:
+			keys = append(keys, k[0])
+		default:
+			return nil, cove.Errorf(cove.InvalidArgument, "--detach-keys: %q is not a key", k).
+				WithHint("write keys such as ctrl-p,ctrl-q")
+		}
+	}
+	return keys, nil
+}
+
+// CreateSandbox asks for a sandbox and shows its steps. A signal takes back what was made.
+func CreateSandbox(ctx context.Context, sess *session.Session, req api.SandboxRequest) (api.Sandbox, error) {
+	ctx, interrupts := ui.CoverSignals(ctx, sess.Out, sess.Err)
+	defer interrupts.Stop()
+	b, err := sess.Server(ctx)
+	if err != nil {
+		return api.Sandbox{}, interrupts.Explain(err)
+	}
+	defer b.Close()
+	shown, left := sess.NewSteps(), &LeftOut{}
+	s, err := b.Client.CreateSandbox(ctx, req, func(p api.Progress) {
+		left.Look(ctx, req.Repository) // once it is begun
+		shown.Take(p)
+	})
+	if err != nil {
+		shown.Fail()
+		if interrupts.First() != 0 {
+			sess.Say.Line("what was made of the sandbox is taken back")
+		}
+		return s, interrupts.Explain(err)
+	}
+	shown.Finish()
+	if !sess.JSON {
+		sess.Say.Lines(left.Lines(s.Repository)...)
+	}
+	SayExposed(sess, s.Exposes)
+	return s, nil
+}
+
+// SayExposed warns that real tokens are in a sandbox, even with --quiet.
+func SayExposed(sess *session.Session, variables []string) {
+	if len(variables) > 0 {
+		sess.Say.Line("the real token of %s is in the sandbox, because its profile says so: "+
+			"its programs can read it, and send it wherever its network leads", strings.Join(variables, " and "))
+	}
 }

@@ -27,10 +27,7 @@ type approveOptions struct {
 	all       bool
 	execution string
 	follow    bool
-	json      bool
 }
-
-var scopes = []string{"once", "sandbox", "policy"}
 
 func approveCommand(sess *session.Session) *cobra.Command {
 	var o approveOptions
@@ -54,13 +51,17 @@ the sandbox.`,
   cove approve -f`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed
-			if _, err := cove.ParseExecutionID(o.execution); o.execution != "" && err != nil {
-				return session.ExecutionIDError(o.execution)
+			if o.execution != "" {
+				ids, err := session.ExecutionIDs(cmd.Context(), sess, o.execution)
+				if err != nil {
+					return err
+				}
+				o.execution = ids[0]
 			}
 			switch {
 			case len(args) > 0 && o.all:
 				return ui.UsageError(cmd, "--all answers everything, so no ID can be with it")
-			case (len(args) > 0 || o.all) && (o.follow || o.json):
+			case (len(args) > 0 || o.all) && (o.follow || sess.JSON):
 				return ui.UsageError(cmd, "--follow and --json list what waits, and answer nothing")
 			case len(args) == 0 && !o.all && (o.deny || given("scope") || given("for")):
 				return ui.UsageError(cmd, "ID is missing, or --all")
@@ -69,7 +70,8 @@ the sandbox.`,
 			case o.follow:
 				return followHolds(cmd.Context(), sess, o)
 			}
-			return listHolds(cmd.Context(), sess, o)
+			all, err := currentHolds(cmd.Context(), sess, o.execution)
+			return sess.Show(holdListing(all, time.Now()), err)
 		},
 	}
 	f := c.Flags()
@@ -79,28 +81,23 @@ the sandbox.`,
 	f.BoolVar(&o.all, "all", false, "answer everything that waits")
 	f.StringVar(&o.execution, "execution", "", "of the execution `ID` only")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on listing what comes to wait")
-	f.BoolVar(&o.json, "json", false, "print one JSON object; with --follow, one for each that waits")
+	sess.AddJSON(f, "print one JSON object; with --follow, one for each that waits")
 	return c
 }
 
-// answer returns the answer that the flags describe.
 func (o approveOptions) answer() (api.HoldAnswer, error) {
 	answer := api.HoldAnswer{Allow: !o.deny, Scope: o.scope}
-	if err := flags.CheckOneOf("--scope", o.scope, scopes); err != nil {
-		return answer, err
-	}
 	if o.period != "" {
 		d, ok := ui.ParsePeriod(o.period)
 		if !ok {
 			return answer, cove.Errorf(cove.InvalidArgument, "--for %q is not a time", o.period).
 				WithHint("write it like 30m, 12h or 7d")
 		}
-		answer.For = d.Seconds()
+		answer.For = api.Seconds(d.Seconds())
 	}
-	return answer, nil
+	return answer, flags.CheckOneOf("--scope", o.scope, []string{"once", "sandbox", "policy"})
 }
 
-// answer answers what waits, whichever process it waits in.
 func answer(ctx context.Context, sess *session.Session, ids []string, o approveOptions) error {
 	answer, err := o.answer()
 	if err != nil {
@@ -126,15 +123,12 @@ func answer(ctx context.Context, sess *session.Session, ids []string, o approveO
 			ids = append(ids, h.ID)
 		}
 	}
-	return sess.Each(ids, func(id string) error {
-		err := whoeverHolds(peers, id, func(p *session.Backend) error { return p.Client.AnswerHold(ctx, id, answer) })
-		switch {
-		case o.all && cove.ErrorCode(err) == cove.NotFound:
-			return nil // it has gone meanwhile, or went with another
-		case err != nil:
-			return err
+	return sess.Each("answered", ids, func(id string) error {
+		err := whoeverHolds(peers, id, func(c *client.Client) error { return c.AnswerHold(ctx, id, answer) })
+		if o.all && cove.ErrorCode(err) == cove.NotFound {
+			return ui.ErrSkipped // it has gone meanwhile, or went with another
 		}
-		return sess.Print(id + "\n")
+		return err
 	})
 }
 
@@ -157,11 +151,11 @@ func askers(ctx context.Context, sess *session.Session) ([]*session.Backend, err
 }
 
 // whoeverHolds asks one peer after the other; only the one where it waits can do it.
-func whoeverHolds(peers []*session.Backend, id string, do func(*session.Backend) error) error {
+func whoeverHolds(peers []*session.Backend, id string, do func(*client.Client) error) error {
 	var last error = cove.Errorf(cove.NotFound, "nothing waits as %s", id).
 		WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 	for _, p := range peers {
-		err := do(p)
+		err := do(p.Client)
 		if err == nil || !session.NotHere(err) {
 			return err
 		}
@@ -189,19 +183,9 @@ func currentHolds(ctx context.Context, sess *session.Session, execution string) 
 	return collectHolds(ctx, peers, execution)
 }
 
-func listHolds(ctx context.Context, sess *session.Session, o approveOptions) error {
-	all, err := currentHolds(ctx, sess, o.execution)
-	if err != nil {
-		return err
-	}
-	return sess.Show(holdListing(time.Now()).Result(all), o.json)
-}
-
-// lookAgain is how often processes are looked for that hold something.
 const lookAgain = time.Second
 
-// followHolds prints what waits, and what comes to wait, until it is stopped.
-// Processes come and go meanwhile, so all are asked again and again.
+// followHolds prints what waits until it is stopped. Processes come and go, so all are asked again and again.
 func followHolds(ctx context.Context, sess *session.Session, o approveOptions) error {
 	printed := map[string]bool{}
 	for {
@@ -214,7 +198,7 @@ func followHolds(ctx context.Context, sess *session.Session, o approveOptions) e
 				continue
 			}
 			printed[h.ID] = true
-			if o.json {
+			if sess.JSON {
 				err = sess.PrintJSON(h)
 			} else {
 				err = sess.Print(fmt.Sprintf("%s  %s, %s left  %s\n",
@@ -232,15 +216,12 @@ func followHolds(ctx context.Context, sess *session.Session, o approveOptions) e
 	}
 }
 
-func holdListing(now time.Time) ui.Listing[api.Hold] {
-	return ui.Listing[api.Hold]{
-		Key:      "holds",
-		Headings: []string{"ID", "REQUEST", "COUNT", "RULE", "REASON", "SINCE", "LEFT", "OF"},
-		Row: func(h api.Hold) []string {
-			return []string{h.ID, report.RequestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ui.Ago(now.Sub(h.Since)),
-				report.LeftText(h, now), cmp.Or(h.Execution, h.Client)}
-		},
-	}
+func holdListing(all []api.Hold, now time.Time) ui.Result {
+	headings := []string{"ID", "REQUEST", "COUNT", "RULE", "REASON", "SINCE", "LEFT", "OF"}
+	return ui.Listing("holds", all, headings, func(h api.Hold) []string {
+		return []string{h.ID, report.RequestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ui.Ago(now.Sub(h.Since)),
+			report.LeftText(h, now), cmp.Or(h.Execution, h.Client)}
+	})
 }
 
 func approvalsCommand(sess *session.Session) *cobra.Command {
@@ -254,25 +235,22 @@ beginning of a digest of the policy's rules.`,
 		Args:    ui.UnknownCommand,
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := session.OfRecords(cmd.Context(), sess, (*client.Client).Approvals)
-		now := time.Now()
-		return ui.Listing[api.Approval]{
-			Key:      "approvals",
-			Headings: []string{"ID", "WHAT", "RULE", "POLICY", "WHO", "GIVEN", "UNTIL"},
-			Row: func(p api.Approval) []string {
-				return []string{p.ID, p.About, p.Rule, p.Policy[:min(len(p.Policy), 12)], p.Who, ui.Ago(now.Sub(p.Time)),
-					p.Until.UTC().Format(time.RFC3339)}
-			},
-		}.Result(all), err
+		headings := []string{"ID", "WHAT", "RULE", "POLICY", "WHO", "GIVEN", "UNTIL"}
+		return ui.Listing("approvals", all, headings, func(p api.Approval) []string {
+			return []string{p.ID, p.About, p.Rule, p.Policy[:min(len(p.Policy), 12)], p.Who, ui.Ago(time.Since(p.Time)),
+				p.Until.UTC().Format(time.RFC3339)}
+		}), err
 	})
-	c.AddCommand(&cobra.Command{
+	revoking := &cobra.Command{
 		Use:   "revoke ID...",
 		Short: "Forget approvals",
 		Long: `Forget approvals. What they are about is asked about again at once, in sandboxes
 that run, too; requests that are under way go on.`,
 		Example: "  cove approvals revoke ap_0123456789abcdefghjkmnpqrs",
-		Args:    ui.AtLeastOne("ID"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return revoke(cmd.Context(), sess, args) },
-	})
+	}
+	sess.AddJSON(revoking.Flags(), "print one JSON object")
+	c.AddCommand(revoking)
 	return c
 }
 
@@ -283,11 +261,7 @@ func revoke(ctx context.Context, sess *session.Session, ids []string) error {
 				WithHint("\"cove approvals\" lists them")
 		}
 	}
-	return sess.Each(ids, func(id string) error {
-		err := sess.ReadRecords(ctx, func(c *client.Client) error { return c.Revoke(ctx, id) })
-		if err != nil {
-			return err
-		}
-		return sess.Print(id + "\n")
+	return sess.Each("revoked", ids, func(id string) error {
+		return sess.ReadRecords(ctx, func(c *client.Client) error { return c.Revoke(ctx, id) })
 	})
 }

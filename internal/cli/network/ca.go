@@ -28,15 +28,14 @@ func caCommand(sess *session.Session) *cobra.Command {
 sandbox's own. Its trust stores have the certificate; the key is with the
 gateway and is never shown. A client of "cove gateway" has one, too.`,
 	}, caShow(sess), caExport(sess))
-	c.PersistentFlags().String(socketFlag, "",
-		"`PATH` of the gateway's unix socket, for a CLIENT (default: gateway.sock in --run-dir)")
+	addSocket(c.PersistentFlags())
 	return c
 }
 
 // authorityCommand makes a command about the authority of one sandbox, execution or client, which do gets as PEM.
 func authorityCommand(sess *session.Session, c *cobra.Command, do func(certificate string) error) *cobra.Command {
 	c.Use += " SANDBOX|EXECUTION|CLIENT"
-	c.Args = ui.Exactly("SANDBOX, EXECUTION or CLIENT")
+	c.Args = ui.Arguments("SANDBOX, EXECUTION or CLIENT")
 	c.ValidArgsFunction = flags.CompleteSandbox(sess)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		certificate, err := authorityOf(sess, cmd, args[0])
@@ -55,10 +54,7 @@ func caShow(sess *session.Session) *cobra.Command {
 		Example: "  cove ca show brave-otter\n  cove ca show $(cove ps -q)",
 	}, func(certificate string) error {
 		text, err := authorityText(certificate)
-		if err != nil {
-			return err
-		}
-		return sess.Print(text)
+		return sess.Show(ui.Result{Text: text}, err)
 	})
 }
 
@@ -99,7 +95,6 @@ func authorityOf(sess *session.Session, cmd *cobra.Command, name string) (certif
 	return certificate, err
 }
 
-// authorityText describes a certificate for people.
 func authorityText(certificate string) (string, error) {
 	block, _ := pem.Decode([]byte(certificate))
 	if block == nil {
@@ -109,11 +104,8 @@ func authorityText(certificate string) (string, error) {
 	if err != nil {
 		return "", cove.Errorf(cove.Unavailable, "the server sent no certificate: %w", err)
 	}
-	var hex []string
-	for _, b := range sha256.Sum256(c.Raw) {
-		hex = append(hex, fmt.Sprintf("%02X", b))
-	}
+	hex := strings.ReplaceAll(fmt.Sprintf("% X", sha256.Sum256(c.Raw)), " ", ":")
+	from, to := c.NotBefore.UTC().Format(time.DateTime), c.NotAfter.UTC().Format(time.DateTime)
 	return fmt.Sprintf("subject      %s\nfingerprint  SHA-256 %s\nvalid        %s to %s\n",
-		ui.Printable(c.Subject.String()), strings.Join(hex, ":"),
-		c.NotBefore.UTC().Format(time.DateTime), c.NotAfter.UTC().Format(time.DateTime)), nil
+		ui.Printable(c.Subject.String()), hex, from, to), nil
 }

@@ -12,5 +12,5 @@ import (
 // Commands returns the commands of this room.
 func Commands(sess *session.Session) []*cobra.Command {
 	return ui.InGroup(ui.GroupNetwork, policyCommand(sess), approveCommand(sess), approvalsCommand(sess),
-		networkCommand(sess), caCommand(sess), gatewayCommand(sess))
+		networkCommand(sess), credentialsCommand(sess), caCommand(sess), gatewayCommand(sess))
 }

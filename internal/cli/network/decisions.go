@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
@@ -58,10 +57,11 @@ where it would show one.`,
 				q.Verdict = api.VerdictDeny
 			}
 			if len(args) > 0 {
-				if _, err := cove.ParseExecutionID(args[0]); err != nil {
-					return session.ExecutionIDError(args[0])
+				ids, err := session.ExecutionIDs(cmd.Context(), sess, args[0])
+				if err != nil {
+					return err
 				}
-				q.Execution = args[0]
+				q.Execution = ids[0]
 			}
 			var err error
 			if q.Since, err = o.From(time.Now()); err != nil {
@@ -71,30 +71,21 @@ where it would show one.`,
 				return sess.WithBackend(cmd,
 					func(ctx context.Context, c *client.Client) error { return followDecisions(ctx, sess, c, q, o) })
 			}
-			return decisions(cmd.Context(), sess, q, o)
+			all, err := session.OfRecords(cmd.Context(), sess,
+				func(c *client.Client, ctx context.Context) ([]api.Decision, error) {
+					return session.DecisionsUpTo(ctx, c, q, o.Limit)
+				})
+			headings := []string{"TIME", "EXECUTION", "VERDICT", "WHAT", "STATUS", "SENT", "RECEIVED", "TOOK", "WHY"}
+			return sess.Show(ui.Listing("decisions", all, headings, report.DecisionCells), err)
 		},
 	}
 	f := c.Flags()
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on as they come")
 	f.BoolVar(&o.denied, "denied", false, "what was not let out only")
 	f.StringVar(&o.host, "host", "", "to this `HOST` only, a name or an address")
-	o.List.Add(f, "begun")
+	o.List.Add(sess, f, "begun")
 	f.Lookup("json").Usage += "; with -f one on each line"
 	return c
-}
-
-func decisions(ctx context.Context, sess *session.Session, q client.DecisionOptions, o decisionOptions) error {
-	all, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) ([]api.Decision, error) {
-		return session.DecisionsUpTo(ctx, c, q, o.Limit)
-	})
-	if err != nil {
-		return err
-	}
-	return sess.Show(ui.Listing[api.Decision]{
-		Key:      "decisions",
-		Headings: []string{"TIME", "EXECUTION", "VERDICT", "WHAT", "STATUS", "SENT", "RECEIVED", "TOOK", "WHY"},
-		Row:      report.DecisionCells,
-	}.Result(all), o.JSON)
 }
 
 // followDecisions follows the database, which all processes share: in the server if there is one, else in a daemon of
@@ -108,7 +99,7 @@ func followDecisions(ctx context.Context, sess *session.Session, c *client.Clien
 	last := int64(0)
 	show := func(d api.Decision) error {
 		last = d.Seq
-		if o.JSON {
+		if sess.JSON {
 			return sess.PrintJSONLine(d)
 		}
 		return sess.Print(report.DecisionLine(d))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,17 +18,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/daemon"
 )
 
-// gatewayFlags holds the flags of "cove gateway".
-type gatewayFlags struct {
-	clientFlags
-	listen string
-	state  string
-	health string
-	beyond bool
-}
-
 func gatewayCommand(sess *session.Session) *cobra.Command {
-	var f gatewayFlags
+	var allowed clientFlags
+	var o daemon.GatewayOptions
+	listen := ""
 	c := &cobra.Command{
 		Use:   "gateway",
 		Short: "Run the gateway for containers that Cove does not start",
@@ -48,15 +42,14 @@ out.`,
   cove gateway add builder --allow api.example.com --env
   cove gateway attach --pid 4242 --name box --allow api.example.com`,
 		Args: ui.UnknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runGateway(sess, cmd, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runGateway(sess, cmd, o, listen, &allowed) },
 	}
-	f.add(c.Flags(), "the default client")
-	c.Flags().StringVar(&f.listen, "listen", "",
-		"`ADDRESS` of the default client's proxy: HOST:PORT of loopback, or unix:/PATH")
-	c.Flags().StringVar(&f.state, "state", "",
-		"`DIR` of the gateway's state: database, authorities (default: gateway in --home)")
-	c.Flags().StringVar(&f.health, "health", "", "report the gateway's health at `HOST:PORT`: GET /health")
-	c.Flags().BoolVar(&f.beyond, "beyond-loopback", false,
+	f := c.Flags()
+	allowed.add(f, "the default client")
+	f.StringVar(&listen, "listen", "", "`ADDRESS` of the default client's proxy: HOST:PORT of loopback, or unix:/PATH")
+	f.StringVar(&o.State, "state", "", "`DIR` of the gateway's state: database, authorities (default: gateway in --home)")
+	f.StringVar(&o.Health, "health", "", "report the gateway's health at `HOST:PORT`: GET /health")
+	f.BoolVar(&o.BeyondLoopback, "beyond-loopback", false,
 		"listen where other machines reach it, too: they go out with the client's policy and credentials")
 	c.PersistentFlags().String(socketFlag, "",
 		"`PATH` of the unix socket that clients are registered over (default: gateway.sock in --run-dir)")
@@ -64,8 +57,9 @@ out.`,
 	return c
 }
 
-func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error {
-	if f.listen == "" && f.given() {
+func runGateway(sess *session.Session, cmd *cobra.Command, o daemon.GatewayOptions, listen string,
+	allowed *clientFlags) error {
+	if listen == "" && allowed.given() {
 		return ui.UsageError(cmd, "the policy has no client: name an address with --listen")
 	}
 	cfg, err := sess.Config()
@@ -73,17 +67,17 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 		return err
 	}
 	log := sess.Logger(cfg)
-	o := daemon.GatewayOptions{Config: cfg, State: f.state, Health: f.health, BeyondLoopback: f.beyond, Log: log}
+	o.Config, o.Log = cfg, log
 	o.State = cmp.Or(o.State, filepath.Join(cfg.Home, "gateway"))
 	if o.Socket, err = socketOf(cmd.Flags(), cfg); err != nil {
 		return err
 	}
-	if f.listen != "" {
+	if listen != "" {
 		o.Default = func() (api.GatewayRegistration, error) {
-			return f.registration(api.GatewayRegistration{Listen: f.listen})
+			return allowed.registration(api.GatewayRegistration{Listen: listen})
 		}
 	}
-	if f.beyond {
+	if o.BeyondLoopback {
 		log.Warn("listening beyond loopback is allowed: a machine that reaches a client's address goes out as that client")
 	}
 	// Not as other commands: SIGHUP reads policies anew.
@@ -129,7 +123,6 @@ A client that is there gets the policy in the place of its own, at once: what is
 no longer allowed is refused and cut before anything more is allowed.`,
 		Example: `  cove gateway add builder --policy policy.yaml --credential github
   env $(cove gateway add me --allow api.example.com --env) curl https://api.example.com/`,
-		Args: ui.Exactly("NAME"),
 	}
 	f.add(c.Flags(), "the client")
 	c.Flags().StringVar(&g.Listen, "listen", "",
@@ -160,47 +153,43 @@ no longer allowed is refused and cut before anything more is allowed.`,
 }
 
 func gatewayList(sess *session.Session) *cobra.Command {
-	return sess.Showing(&cobra.Command{
-		Use:   "list",
-		Short: "List the gateway's clients",
-		Args:  ui.Exactly(),
+	return sess.ShowingList(&cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the gateway's clients",
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := ofGateway(sess, cmd, (*client.Client).GatewayClients)
-		return ui.Listing[api.GatewayClient]{
-			Key:      "clients",
-			Headings: []string{"NAME", "ADDRESS", "STATE", "FILES"},
-			Row: func(c api.GatewayClient) []string {
-				address, state := c.Listen, "open"
-				if c.Transparent {
-					address = "transparent"
-				}
-				if !c.Open {
-					state = "closed"
-				}
-				return []string{c.Name, address, cmp.Or(c.Problem, state), c.Files}
-			},
-		}.Result(all), err
+		headings := []string{"NAME", "ADDRESS", "STATE", "FILES"}
+		return ui.Listing("clients", all, headings, func(c api.GatewayClient) []string {
+			address, state := c.Listen, "open"
+			if c.Transparent {
+				address = "transparent"
+			}
+			if !c.Open {
+				state = "closed"
+			}
+			return []string{c.Name, address, cmp.Or(c.Problem, state), c.Files}
+		}), err
 	})
 }
 
 func gatewayRemove(sess *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "remove NAME...",
-		Short: "Close clients' ways out for good",
-		Long:  "Close clients' ways out for good: their connections are cut, and their authorities\nforgotten.",
-		Args:  ui.AtLeastOne("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			gateway, err := gatewayClient(sess, cmd)
-			if err != nil {
-				return err
+	return sess.Showing(&cobra.Command{
+		Use:     "remove NAME...",
+		Aliases: []string{"rm", "delete"},
+		Short:   "Close clients' ways out for good",
+		Long:    "Close clients' ways out for good: their connections are cut, and their authorities\nforgotten.",
+	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		gateway, err := gatewayClient(sess, cmd)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		defer gateway.Close()
+		for _, name := range args {
+			if err := gateway.RemoveGatewayClient(cmd.Context(), name); err != nil {
+				return ui.Result{}, err
 			}
-			defer gateway.Close()
-			for _, name := range args {
-				if err := gateway.RemoveGatewayClient(cmd.Context(), name); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
+		}
+		return ui.Names("removed", args, strings.Clone), nil
+	})
 }

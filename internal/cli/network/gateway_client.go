@@ -21,10 +21,8 @@ import (
 // gatewaySocket is the socket of "cove gateway", below the run directory.
 const gatewaySocket = "gateway.sock"
 
-// socketFlag names the gateway's socket.
 const socketFlag = "socket"
 
-// socketOf is the path of the gateway's socket.
 func socketOf(f *pflag.FlagSet, cfg *config.Config) (string, error) {
 	path, err := f.GetString(socketFlag)
 	if err != nil || path == "" {
@@ -33,7 +31,11 @@ func socketOf(f *pflag.FlagSet, cfg *config.Config) (string, error) {
 	return filepath.Abs(path)
 }
 
-// gatewayClient speaks to the gateway.
+// addSocket adds --socket to a command that a CLIENT of the gateway can be named to.
+func addSocket(f *pflag.FlagSet) {
+	f.String(socketFlag, "", "`PATH` of the gateway's unix socket, for a CLIENT (default: gateway.sock in --run-dir)")
+}
+
 func gatewayClient(sess *session.Session, cmd *cobra.Command) (*client.Client, error) {
 	cfg, err := sess.Config()
 	if err != nil {
@@ -50,7 +52,6 @@ func gatewayClient(sess *session.Session, cmd *cobra.Command) (*client.Client, e
 	return client.New(client.Options{Address: "unix:" + path})
 }
 
-// ofGateway returns the answer of the gateway.
 func ofGateway[T any](sess *session.Session, cmd *cobra.Command, ask session.Ask[T]) (answer T, err error) {
 	gateway, err := gatewayClient(sess, cmd)
 	if err != nil {
@@ -69,7 +70,6 @@ func envText(env map[string]string) string {
 	return b.String()
 }
 
-// clientFlags say what a client of the gateway may do.
 type clientFlags struct {
 	policy      flags.Policy
 	credentials []string
@@ -82,12 +82,10 @@ func (f *clientFlags) add(set *pflag.FlagSet, whose string) {
 	set.StringArrayVar(&f.credentials, "credential", nil, "`NAME` of a credential that "+whose+" may use (repeatable)")
 }
 
-// given reports whether there is any.
 func (f *clientFlags) given() bool {
 	return f.policy.Given() || len(f.credentials) > 0 || f.models.Given()
 }
 
-// registration is g with what the flags say.
 func (f *clientFlags) registration(g api.GatewayRegistration) (api.GatewayRegistration, error) {
 	var err error
 	if g.GatewayPolicy, err = f.policy.Texts(); err != nil {
@@ -96,4 +94,42 @@ func (f *clientFlags) registration(g api.GatewayRegistration) (api.GatewayRegist
 	g.Credentials = f.credentials
 	g.ModelPermission, err = f.models.Permission()
 	return g, err
+}
+
+// theirNetwork holds one action on a network for each kind of its owner.
+type theirNetwork struct{ execution, sandbox, gateway func(*client.Client) error }
+
+// aboutNetwork performs the action for an execution, by its id, for a sandbox,
+// which one process of Cove manages, or for a client of "cove gateway".
+func aboutNetwork(sess *session.Session, cmd *cobra.Command, name string, do theirNetwork) error {
+	ctx := cmd.Context()
+	_, err := cove.ParseExecutionID(name)
+	isExecution := err == nil
+	if isExecution || !cmd.Flags().Changed(socketFlag) {
+		peers, err := sess.Peers(ctx)
+		if err != nil {
+			return err
+		}
+		defer session.CloseAll(peers)
+		if isExecution {
+			return session.AskRunner(peers, name, do.execution)
+		}
+		for _, p := range peers {
+			err := do.sandbox(p.Client)
+			if code := cove.ErrorCode(err); code != cove.NotFound && code != cove.Unavailable { // of a process that is no server
+				return err
+			}
+		}
+	}
+	gateway, err := gatewayClient(sess, cmd)
+	if cove.ErrorCode(err) == cove.Unavailable && !cmd.Flags().Changed(socketFlag) {
+		return cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).
+			WithHint("\"cove list\" and \"cove ps\" show what there is; " +
+				"for a client of \"cove gateway\" give the gateway's --socket")
+	}
+	if err != nil {
+		return err
+	}
+	defer gateway.Close()
+	return do.gateway(gateway)
 }

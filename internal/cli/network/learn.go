@@ -48,12 +48,11 @@ lookup was denied, nothing is known but the name.`,
 			case force && out == "":
 				return ui.UsageError(cmd, "--force is about the file of --out")
 			}
-			for _, id := range args {
-				if _, err := cove.ParseExecutionID(id); err != nil {
-					return session.ExecutionIDError(id)
-				}
+			ids, err := session.ExecutionIDs(cmd.Context(), sess, args...)
+			if err != nil {
+				return err
 			}
-			return learnPolicy(cmd.Context(), sess, args, out, force)
+			return learnPolicy(cmd.Context(), sess, ids, out, force)
 		},
 	}
 	f := c.Flags()
@@ -63,7 +62,6 @@ lookup was denied, nothing is known but the name.`,
 	return c
 }
 
-// learnPolicy proposes a policy from executions, or from the last one.
 func learnPolicy(ctx context.Context, sess *session.Session, ids []string, out string, force bool) error {
 	all, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) (all []api.Decision, err error) {
 		if len(ids) == 0 {
@@ -128,7 +126,6 @@ func writeNew(path, text string, replace bool) error {
 	return nil
 }
 
-// proposal is a policy file made of decisions.
 func proposal(ids []string, all []api.Decision) (string, error) {
 	tried, notes := attempts(all)
 	text, err := policy.Propose(tried).YAML()
@@ -175,7 +172,6 @@ func attempts(all []api.Decision) (tried []policy.Attempt, notes []string) {
 	return tried, notes
 }
 
-// attemptOf returns the attempt that a decision is about.
 func attemptOf(d api.Decision, host policy.Host) (t policy.Attempt, ok bool) {
 	t.Host, t.Port, t.Times = host, d.Port, d.Count
 	remediable := []api.Stage{api.StageProtocol, api.StagePolicy, api.StageApproval, api.StageDial}

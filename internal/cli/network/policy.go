@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -22,8 +24,53 @@ addresses. It is a YAML file; the order of rules does not matter, a rule that
 denies wins, and what no rule allows is denied. Several files are layers of one
 policy, each extending the ones before it.`,
 	},
-		policyExplain(sess), policyTest(sess), policyCheck(sess), policyLearn(sess), policyPresets(sess),
-		policyAllow(sess), policyDeny(sess))
+		policyExplain(sess), policyTest(sess), policyCheck(sess), policyLearn(sess), policyPresets(sess), policyShow(sess),
+		policyMode(sess), policyReset(sess),
+		policyChange(sess, "allow", "Let a sandbox or a running execution reach more",
+			`Let a sandbox, a running execution, or a client of "cove gateway", reach a host,
+*.HOST, an address or a range, at once, and a sandbox each time that it is started.
+What its policy denies stays denied; the command says so, and its exit code is 1.`,
+			func(hosts []string) api.NetworkChange { return api.NetworkChange{Allow: hosts} }),
+		policyChange(sess, "deny", "Let a sandbox or a running execution reach less",
+			`Cut a sandbox, a running execution, or a client of "cove gateway", off from a host,
+*.HOST, an address or a range, whatever allows it, at once, and a sandbox each time
+that it is started. Connections there are cut.`,
+			func(hosts []string) api.NetworkChange { return api.NetworkChange{Deny: hosts} }))
+}
+
+func policyChange(sess *session.Session, verb, short, long string,
+	change func(hosts []string) api.NetworkChange) *cobra.Command {
+	c := &cobra.Command{
+		Use:   verb + " SANDBOX|EXECUTION|CLIENT HOST[:PORT]...",
+		Short: short,
+		Long:  long,
+		Example: "  cove policy " + verb + " brave-otter api.example.com\n" +
+			"  cove policy " + verb + " $(cove ps -q) api.example.com",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return ui.UsageError(cmd, "SANDBOX, EXECUTION or CLIENT, and HOST, are needed")
+			}
+			return nil
+		},
+		ValidArgsFunction: flags.CompleteSandbox(sess),
+	}
+	addSocket(c.Flags())
+	return sess.Showing(c, func(cmd *cobra.Command, args []string) (r ui.Result, err error) {
+		ctx, name, change := cmd.Context(), args[0], change(args[1:])
+		var changed api.NetworkChanged
+		err = aboutNetwork(sess, cmd, name, theirNetwork{
+			execution: func(c *client.Client) error { changed, err = c.ChangeNetwork(ctx, name, change); return err },
+			sandbox: func(c *client.Client) error {
+				changed, err = c.ChangeSandboxNetwork(ctx, name, api.SandboxNetworkChange{NetworkChange: change})
+				if err == nil && len(change.Allow) > 0 {
+					err = sayDenied(ctx, sess, c, name, change.Allow)
+				}
+				return err
+			},
+			gateway: func(c *client.Client) error { changed, err = c.ChangeGatewayClient(ctx, name, change); return err },
+		})
+		return ui.Result{Value: changed}, err
+	})
 }
 
 func policyTest(sess *session.Session) *cobra.Command {
@@ -35,7 +82,6 @@ func policyTest(sess *session.Session) *cobra.Command {
 table names the files of the policy, relative to itself; --policy and the like
 take their place. The exit code is 1 when an expectation is not met.`,
 		Example: "  cove policy test expect.yaml\n  cove policy test expect.yaml --policy other.yaml --json",
-		Args:    ui.Exactly("FILE"),
 	}
 	f.Add(c.Flags())
 	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
@@ -58,7 +104,6 @@ take their place. The exit code is 1 when an expectation is not met.`,
 	})
 }
 
-// tried is one expectation and what came of it.
 type tried struct {
 	ID       string         `json:"id"`
 	Request  string         `json:"request"`
@@ -67,29 +112,22 @@ type tried struct {
 	Decision policy.Verdict `json:"decision"`
 }
 
-// runTable holds the policy to the table.
 func runTable(sess *session.Session, p *policy.Policy, t *policy.Table) ui.Result {
 	var all []tried
 	failed := 0
-	for _, e := range t.Expectations {
-		v, differs := e.Judge(p)
-		if differs != "" {
-			failed++
-		}
-		all = append(all, tried{e.ID, e.Request, differs == "", differs, v})
-	}
-	if failed > 0 {
-		sess.Exit = ui.ExitFindings
-	}
 	var b strings.Builder
 	color := ui.Colorful(sess.Out, sess.Getenv)
-	for _, r := range all {
-		if r.Passed {
-			fmt.Fprintf(&b, "%s    %s  %s\n", ui.Paint(color, ui.Green, "ok"), ui.Printable(r.ID), ui.Printable(r.Request))
+	for _, e := range t.Expectations {
+		v, differs := e.Judge(p)
+		all = append(all, tried{e.ID, e.Request, differs == "", differs, v})
+		if differs == "" {
+			fmt.Fprintf(&b, "%s    %s  %s\n", ui.Paint(color, ui.Green, "ok"), ui.Printable(e.ID), ui.Printable(e.Request))
 			continue
 		}
-		fmt.Fprintf(&b, "%s  %s  %s\n      %s: %s\n", ui.Paint(color, ui.Red, "FAIL"), ui.Printable(r.ID),
-			ui.Printable(r.Request), ui.Printable(r.Differs), ui.Printable(r.Decision.Reason))
+		failed++
+		sess.Exit = ui.ExitFindings
+		fmt.Fprintf(&b, "%s  %s  %s\n      %s: %s\n", ui.Paint(color, ui.Red, "FAIL"), ui.Printable(e.ID),
+			ui.Printable(e.Request), ui.Printable(differs), ui.Printable(v.Reason))
 	}
 	fmt.Fprintf(&b, "%d of %d as expected\n", len(all)-failed, len(all))
 	return ui.Result{Text: b.String(), Value: struct {
@@ -107,7 +145,7 @@ func policyCheck(sess *session.Session) *cobra.Command {
 wider than it looks, what has no effect, and where data can leave. The exit
 code is 1 when there is a warning; notes are for knowing.`,
 		Example: "  cove policy check policy.yaml\n  cove policy check base.yaml mine.yaml --json",
-		Args:    ui.AtLeastOne("FILE"),
+		Args:    ui.Arguments("FILE..."),
 	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		f := flags.Policy{Files: args}
 		layers, err := f.Documents()
@@ -126,20 +164,14 @@ code is 1 when there is a warning; notes are for knowing.`,
 // found shows findings. Warnings set the exit code.
 func found(sess *session.Session, findings []policy.Finding) ui.Result {
 	warnings := 0
-	for _, f := range findings {
-		if f.Severity == policy.Warning {
-			warnings++
-		}
-	}
-	if warnings > 0 {
-		sess.Exit = ui.ExitFindings
-	}
 	var b strings.Builder
 	color := ui.Colorful(sess.Out, sess.Getenv)
 	for _, f := range findings {
 		shade := ui.Dim
 		if f.Severity == policy.Warning {
 			shade = ui.Yellow
+			warnings++
+			sess.Exit = ui.ExitFindings
 		}
 		fmt.Fprintf(&b, "%s: %s: %s (%s)\n",
 			ui.Printable(f.Rule), ui.Paint(color, shade, string(f.Severity)), ui.Printable(f.Message), f.Kind)
@@ -156,7 +188,6 @@ func found(sess *session.Session, findings []policy.Finding) ui.Result {
 	}{warnings, append([]policy.Finding{}, findings...)}}
 }
 
-// shownPreset is a preset of policies as JSON.
 type shownPreset struct {
 	Name     string `json:"name"`
 	About    string `json:"about"`
@@ -171,17 +202,13 @@ func policyPresets(sess *session.Session) *cobra.Command {
 package registries take their hosts from the configuration of the tool on this
 machine.`,
 		Example: "  cove policy presets",
-		Args:    ui.Exactly(),
 	}, func(*cobra.Command, []string) (ui.Result, error) {
 		all, err := policy.Presets()
 		var list []shownPreset
 		for _, p := range all {
 			list = append(list, shownPreset{p.Name, p.About, p.Registry})
 		}
-		return ui.Listing[shownPreset]{
-			Key:      "presets",
-			Headings: []string{"NAME", "WHAT"},
-			Row:      func(p shownPreset) []string { return []string{p.Name, p.About} },
-		}.Result(list), err
+		row := func(p shownPreset) []string { return []string{p.Name, p.About} }
+		return ui.Listing("presets", list, []string{"NAME", "WHAT"}, row), err
 	})
 }

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
 func logsCommand(sess *session.Session) *cobra.Command {
@@ -44,13 +44,14 @@ over comes again.`,
 				}
 				return sandboxLogs(sess, cmd, p, terminal)
 			}
-			if _, err := cove.ParseExecutionID(args[0]); err != nil {
-				return session.ExecutionIDError(args[0])
+			ids, err := session.ExecutionIDs(cmd.Context(), sess, p.Name)
+			if err != nil {
+				return err
 			}
 			if follow {
-				return followExecution(cmd.Context(), sess, args[0])
+				return followExecution(cmd.Context(), sess, ids[0])
 			}
-			return logs(cmd.Context(), sess, args[0])
+			return logs(cmd.Context(), sess, ids[0])
 		},
 	}
 	p.AddTo(sess, c)
@@ -101,34 +102,23 @@ func logs(ctx context.Context, sess *session.Session, id string) error {
 	}
 	if e.Status == api.StatusRunning {
 		sess.Say.Line("it still runs, and its output is kept when it has ended; \"cove logs -f %s\" shows it as it comes", id)
-		return nil
+	} else {
+		sayEnd(sess, e)
 	}
-	sayEnd(sess, e)
 	return nil
 }
 
-// sayEnd prints what ended an execution, as far as its record tells.
 func sayEnd(sess *session.Session, e api.Execution) {
-	if t := report.Truncation(e, cove.Limits{}); t != "" {
-		sess.Say.Line("%s", t)
-	}
-	if v := report.Verdict(e, cove.Limits{}); v != "" {
-		sess.Say.Line("%s", v)
-	}
+	sess.Say.Lines(report.Truncation(e), report.Verdict(e))
 }
 
-// sandboxLogs prints what a terminal of a sandbox shows and has shown.
 func sandboxLogs(sess *session.Session, cmd *cobra.Command, p flags.Target, id string) error {
 	return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 		text, err := c.TerminalText(ctx, s.ID, id)
-		if err != nil {
-			return err
-		}
-		return sess.Print(text)
+		return sess.Show(ui.Result{Text: text}, err)
 	})
 }
 
-// followInterval is the time between two looks at a terminal's screen.
 const followInterval = 300 * time.Millisecond
 
 // followTerminal prints what a terminal shows as it comes, line by line, until its program has ended.

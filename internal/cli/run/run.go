@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -24,32 +25,32 @@ import (
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
-// options are the flags of "cove run" as they were written.
 type options struct {
 	flags.Spec
 
 	code  string
 	files []string
 	stdin bool // pass a terminal's input on, too
-	json  bool
 }
 
 func runCommand(sess *session.Session) *cobra.Command {
 	var o options
 	c := &cobra.Command{
-		Use:   "run RUNTIME [FILE] [-c CODE] [--file PATH]... [-- ARG...]",
+		Use:   "run [RUNTIME] [FILE] [-c CODE] [--file PATH]... [-- ARG...]",
 		Short: "Run code in a fresh sandbox",
 		Long: `Run a program in a fresh sandbox, print what it prints as it comes, and exit
 with its exit code. The code is FILE, or -c CODE, or standard input when FILE
-is "-"; otherwise standard input is the program's when it is piped.
+is "-"; otherwise standard input is the program's when it is piped. RUNTIME may
+be left out where the extension of FILE says it.
 
 The sandbox has no network unless --network, --allow, --policy or
 --model-provider say what it may reach, a read-only root, an unprivileged user and limits.
 What a limit ended is said on standard error. Exit codes beside the program's:
-124 out of time, 125 Cove itself failed, 126 refused, 127 the runtime or image
-is missing, 128+N ended by signal N.`,
+124 out of time, 126 refused, 127 the runtime or image is missing, 128+N ended by
+signal N; "cove help exit-codes" has those of Cove itself, from 120 on.`,
 		Example: `  cove run python -c 'print(6 * 7)'
-  cove run python train.py --file data.csv --memory 1G --timeout 60s
+  cove run script.js
+  cove run python train.py --file data.csv --memory 1G --timeout 2h
   cove run bash -c 'echo "$1"' -- hello
   cat words.txt | cove run perl -c 'print sort <>'
   cove run python main.py --mount ./src:/src:ro --env MODE=test
@@ -66,7 +67,7 @@ is missing, 128+N ended by signal N.`,
 			for _, r := range runtime.All() {
 				names = append(names, r.Name)
 			}
-			return names, cobra.ShellCompDirectiveNoFileComp
+			return names, cobra.ShellCompDirectiveDefault // or a file, whose extension says it
 		},
 	}
 	f := c.Flags()
@@ -75,12 +76,8 @@ is missing, 128+N ended by signal N.`,
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "hand on standard input although it is a terminal")
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
 	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
-	f.StringVar(&o.WorkDir, "work-dir", "", "attach `DIR` at /workspace and run there")
+	f.StringVar(&o.WorkDir, "dir", "", "attach `DIR` at /workspace and run there")
 	o.AddMake(f, "`ENGINE`: native, docker or auto")
-	o.Policy.Add(f)
-	f.StringArrayVar(&o.Credentials, "credential", nil,
-		"set the credential `NAME` on its requests, outside the sandbox (repeatable)")
-	o.Models.Add(f)
 	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10s")
 	f.StringVar(&o.Memory, "memory", "", "memory `SIZE`, writable files included, like 256M")
 	f.Float64Var(&o.CPUs, "cpus", 0, "`CORES`, like 0.5")
@@ -90,8 +87,9 @@ is missing, 128+N ended by signal N.`,
 	f.Int64Var(&o.OpenFiles, "open-files", 0, "`COUNT` of open files of each process")
 	f.StringVar(&o.Stdout, "stdout-limit", "", "`SIZE` of output that is kept, like 1M")
 	f.StringVar(&o.Stderr, "stderr-limit", "", "`SIZE` of error output that is kept, like 256K")
-	f.BoolVar(&o.json, "json", false, "print one JSON object with the result, output included")
+	sess.AddJSON(f, "print one JSON object with the result, output included")
 	f.SortFlags = false
+	ui.OldNames(f, map[string]string{"work-dir": "dir"})
 	sess.AddProfile(c, &o.Profile)
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return cove.Errorf(cove.InvalidArgument, "%w", err).
@@ -103,7 +101,7 @@ is missing, 128+N ended by signal N.`,
 func runCode(ctx context.Context, sess *session.Session, o *options, args []string, dash int) error {
 	interrupts := ui.WatchSignals(sess.Out, sess.Err)
 	defer interrupts.Stop()
-	language, file, rest, err := splitArgs(args, dash)
+	language, file, rest, err := splitArgs(args, dash, o.Given("code"))
 	if err != nil {
 		return err
 	}
@@ -111,8 +109,7 @@ func runCode(ctx context.Context, sess *session.Session, o *options, args []stri
 	if err != nil {
 		return err
 	}
-	req.Profile, err = sess.ResolveProfile(o.Profile)
-	if err != nil {
+	if req.Profile, err = sess.ResolveProfile(o.Profile); err != nil {
 		return err
 	}
 	if req.Code, err = o.source(file, sess.In); err != nil {
@@ -125,25 +122,25 @@ func runCode(ctx context.Context, sess *session.Session, o *options, args []stri
 		return interrupts.Explain(err)
 	}
 	stdin := programInput(sess, o, file)
-	e, err := execute(ctx, sess, b.Client, req, o.json, stdin, askable(sess, req, file, stdin), interrupts)
+	e, err := execute(ctx, sess, b.Client, req, stdin, askable(sess, req, file, stdin), interrupts)
 	if cerr := b.Close(); err == nil && cerr != nil {
 		sess.Say.Fail(cerr) // the program's own result stands
 	}
 	if err != nil {
-		if o.json && !errors.Is(err, syscall.EPIPE) {
-			sess.PrintJSON(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
+		err = explainLanguage(err, language)
+		if sess.JSON && !errors.Is(err, syscall.EPIPE) {
+			sess.PrintJSON(session.ProblemOf(sess, err))
 		}
 		return interrupts.Explain(err)
 	}
 	sess.Exit = exitOf(e, interrupts.First())
-	if o.json {
+	if sess.JSON {
 		return sess.PrintJSON(e)
 	}
-	conclude(sess, e, req)
+	conclude(sess, e)
 	return nil
 }
 
-// programInput returns the standard input of the program, or nil.
 func programInput(sess *session.Session, o *options, file string) io.Reader {
 	if file == "-" || ui.IsNull(sess.In) || ui.IsTerminal(sess.In) && !o.stdin {
 		return nil
@@ -153,15 +150,15 @@ func programInput(sess *session.Session, o *options, file string) io.Reader {
 
 // execute runs one request to its end. A signal kills the execution, whose record then still arrives. What its policy
 // asks about is asked at terminal, or said if that is nil.
-func execute(ctx context.Context, sess *session.Session, c *client.Client, req api.ExecuteRequest, collect bool,
-	stdin io.Reader, terminal *os.File, in *ui.Interrupts) (api.Execution, error) {
+func execute(ctx context.Context, sess *session.Session, c *client.Client, req api.ExecuteRequest, stdin io.Reader,
+	terminal *os.File, in *ui.Interrupts) (api.Execution, error) {
 	var stdout, stderr bytes.Buffer
 	out := sess.NewScreen()
 	defer out.Restore()
 	asker := interact.NewAsker(sess, c, terminal, out)
 	defer asker.Stop()
 	s := client.Stream{Stdin: stdin, Stdout: out.Stdout, Stderr: out.Stderr, Holds: asker.Take}
-	if collect {
+	if sess.JSON {
 		s.Stdout, s.Stderr = &stdout, &stderr
 	}
 	defer in.Settle()
@@ -175,7 +172,7 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 		})
 	}
 	e, err := c.ExecuteStream(ctx, req, s)
-	if err == nil && collect {
+	if err == nil && sess.JSON {
 		e.Output, e.Stderr = valid(stdout.Bytes()), valid(stderr.Bytes())
 	}
 	return e, err
@@ -184,49 +181,20 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 // valid is text for JSON: as everywhere in the API, invalid UTF-8 is replaced.
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
-// conclude prints the summary below the program's output.
-func conclude(sess *session.Session, e api.Execution, req api.ExecuteRequest) {
-	used := report.InForce(defaultsOf(req.Language), req.Limits, req.Timeout)
-	for _, w := range warnings(e) {
-		sess.Say.Line("%s", w)
-	}
-	if t := report.Truncation(e, used); t != "" {
-		sess.Say.Line("%s", t)
-	}
-	if m := modelsUsed(e.Models); m != "" {
-		sess.Say.Line("%s", m)
-	}
-	if v := report.Verdict(e, used); v != "" {
-		sess.Say.Line("%s", v)
-	}
-}
-
-// defaultsOf are the declared limits of a runtime, zero when it is unknown.
-func defaultsOf(language string) cove.Limits {
-	r, err := runtime.Lookup(language)
-	if err != nil {
-		return cove.Limits{}
-	}
-	limits, err := r.Resolve(cove.Limits{})
-	if err != nil {
-		return cove.Limits{}
-	}
-	return limits
+func conclude(sess *session.Session, e api.Execution) {
+	sess.Say.Lines(append(warnings(e), report.Truncation(e), modelsUsed(e.Models), report.Verdict(e))...)
 }
 
 // modelsUsed describes the use of models in one line. It is empty if there was none.
 func modelsUsed(all []api.ModelUsage) string {
 	var parts []string
 	for _, u := range all {
-		requests := "requests"
-		if u.Requests == 1 {
-			requests = "request"
-		}
 		in := fmt.Sprintf("%d tokens in", u.InputTokens+u.CacheReadTokens+u.CacheWriteTokens)
 		if u.CacheReadTokens > 0 {
 			in += fmt.Sprintf(" (%d from cache)", u.CacheReadTokens)
 		}
-		part := fmt.Sprintf("%s %d %s, %s, %d out", u.Provider, u.Requests, requests, in, u.OutputTokens)
+		requests := ui.Counted(int(u.Requests), "request", "requests")
+		part := fmt.Sprintf("%s %s, %s, %d out", u.Provider, requests, in, u.OutputTokens)
 		if u.Cost > 0 {
 			part += fmt.Sprintf(", $%.4f", u.Cost)
 		}
@@ -262,14 +230,10 @@ func askable(sess *session.Session, req api.ExecuteRequest, file string, stdin i
 	if req.Permissions == nil || stdin != nil || file == "-" {
 		return nil
 	}
-	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) || !interact.Foreground(sess.In) {
-		return nil
-	}
-	return sess.In
+	return interact.AskTerminal(sess)
 }
 
-// exitOf is the exit code for an execution that came to its end. stopped is
-// the signal with which the user ended it, or 0.
+// exitOf is the exit code for an execution that has ended. stopped is the user's signal that ended it, or 0.
 func exitOf(e api.Execution, stopped syscall.Signal) int {
 	switch {
 	case stopped != 0 && e.Status == api.StatusKilled:
@@ -284,4 +248,82 @@ func exitOf(e api.Execution, stopped syscall.Signal) int {
 		return ui.ExitSignal(syscall.SIGKILL)
 	}
 	return e.ExitCode & 0xff
+}
+
+// maxCode is the API's limit on the size of code, in bytes. Code beyond it is not read.
+const maxCode = 1 << 20
+
+// request builds what is sent, apart from the code.
+func (o *options) request(language string, args []string, getenv func(string) string) (api.ExecuteRequest, error) {
+	req := api.ExecuteRequest{Language: language, Args: args}
+	made, err := o.Resolve(getenv)
+	if err != nil {
+		return req, err
+	}
+	req.Spec, req.Timeout = made.Spec, made.Timeout
+	if made.Network != nil {
+		req.Permissions = &api.Permissions{Network: made.Network}
+	}
+	for i, arg := range args {
+		if err := flags.CheckText(fmt.Sprintf("argument %d of the program", i+1), arg); err != nil {
+			return req, err
+		}
+	}
+	if req.Files, err = readFiles(o.files); err != nil {
+		return req, err
+	}
+	if o.WorkDir != "" {
+		if req.WorkDir, err = filepath.Abs(o.WorkDir); err != nil {
+			return req, cove.Errorf(cove.InvalidArgument, "--dir %s: %w", o.WorkDir, err)
+		}
+	}
+	return req, nil
+}
+
+// readFiles reads what is placed beside the code: a relative path as it is, any other by its last name.
+func readFiles(paths []string) ([]api.File, error) {
+	var files []api.File
+	total := 0
+	for _, p := range paths {
+		data, mode, err := flags.ReadFile(p, flags.MaxFiles-total)
+		if err != nil {
+			return nil, err
+		}
+		total += len(data)
+		name := filepath.Clean(p)
+		if !filepath.IsLocal(name) {
+			name = filepath.Base(name)
+		}
+		files = append(files, flags.File(filepath.ToSlash(name), data, mode))
+	}
+	return files, nil
+}
+
+// source finds the program's text: -c, a FILE, or standard input for "-".
+func (o *options) source(file string, stdin io.Reader) (string, error) {
+	switch {
+	case o.Given("code") && file != "":
+		return "", cove.Errorf(cove.InvalidArgument, "both -c and the file %s were given", file).
+			WithHint("put -- before arguments of the program")
+	case o.Given("code") && o.code == "":
+		return "", cove.Errorf(cove.InvalidArgument, "the code of -c is empty").WithHint("quote it: -c 'print(1)'")
+	case o.Given("code"):
+		return o.code, flags.CheckText("the code of -c", o.code)
+	case file == "":
+		return "", cove.Errorf(cove.InvalidArgument, "there is no code to run").
+			WithHint("name a file, write the code with -c, or use - to read it from standard input")
+	}
+	name := file
+	var data []byte
+	var err error
+	if file == "-" {
+		name = "the code on standard input"
+		data, err = flags.ReadLimited(stdin, name, maxCode)
+	} else {
+		data, _, err = flags.ReadFile(file, maxCode)
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(data), flags.CheckText(name, string(data))
 }

@@ -1,12 +1,16 @@
 package run
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/report"
 )
 
@@ -38,16 +42,50 @@ func TestExitCodesOfExecutions(t *testing.T) {
 
 // TestVerdictNamesEveryLimit: a limit added to the vocabulary needs its words.
 func TestVerdictNamesEveryLimit(t *testing.T) {
+	number := regexp.MustCompile(`\(limit (128 MiB|3 s|7|9 MiB and 9 files|1 KiB of output, 1 KiB of errors);`)
 	for _, kind := range []cove.LimitKind{cove.LimitOOM, cove.LimitTimeout, cove.LimitPIDs, cove.LimitDisk,
 		cove.LimitOutput} {
-		for _, used := range []cove.Limits{{}, defaultsOf("python")} {
-			v := report.Verdict(api.Execution{Status: api.StatusLimited, LimitHit: string(kind)}, used)
-			if !strings.HasPrefix(v, "stopped: ") || !strings.Contains(v, "--") {
+		for _, e := range []api.Execution{{}, {Limits: &api.Limits{MemoryMB: 128, PIDs: 7, DiskMB: 9, Inodes: 9, StdoutKB: 1,
+			StderrKB: 1}, Timeout: 3}} {
+			e.Status, e.LimitHit = api.StatusLimited, string(kind)
+			v := report.Verdict(e)
+			known := number.MatchString(v)
+			if !strings.HasPrefix(v, "stopped: ") || !strings.Contains(v, "--") || known != (e.Limits != nil) {
 				t.Errorf("%s: %q", kind, v)
 			}
 		}
 	}
-	if v := report.Verdict(api.Execution{Status: api.StatusCompleted, ExitCode: 1}, cove.Limits{}); v != "" {
+	if v := report.Verdict(api.Execution{Status: api.StatusCompleted, ExitCode: 1}); v != "" {
 		t.Errorf("a program that ended by itself: %q", v)
+	}
+}
+
+func TestFilesKeepTheirPlaceInside(t *testing.T) {
+	t.Chdir(t.TempDir())
+	outside := filepath.Join(t.TempDir(), "o.bin")
+	for name, data := range map[string]string{"a.txt": "a", "d/b.txt": "b", outside: "\xff"} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(data), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := readFiles([]string{"./a.txt", "d/../d/b.txt", outside})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []api.File{{Path: "a.txt", Content: "a", Mode: 0o750},
+		{Path: "d/b.txt", Content: "b", Mode: 0o750},
+		{Path: "o.bin", Content: "/w==", Encoding: "base64", Mode: 0o750}} {
+		if files[i] != want {
+			t.Errorf("%+v, want %+v", files[i], want)
+		}
+	}
+	if err := os.Truncate("a.txt", flags.MaxFiles+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readFiles([]string{"a.txt"}); cove.ErrorCode(err) != cove.TooLarge {
+		t.Errorf("a file that is too large: %v", err)
 	}
 }

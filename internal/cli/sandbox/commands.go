@@ -11,10 +11,10 @@ import (
 
 // Commands returns the commands of this room. "cove start" is apart: StartCommand.
 func Commands(sess *session.Session) []*cobra.Command {
-	all := ui.InGroup(ui.GroupWork, newCommand(sess), listCommand(sess), infoCommand(sess), attachCommand(sess),
-		shellCommand(sess), execCommand(sess),
-		stopCommand(sess), pauseCommand(sess), resumeCommand(sess), renameCommand(sess), destroyCommand(sess),
-		diffCommand(sess), logCommand(sess), applyCommand(sess), pushCommand(sess), prCommand(sess),
-		presetCommand(sess), profileCommand(sess), repoCommand(sess))
-	return append(all, setupCommand(sess), gitRemoteCommand(sess))
+	work := []*cobra.Command{listCommand(sess), infoCommand(sess), attachCommand(sess), shellCommand(sess),
+		execCommand(sess), diffCommand(sess), logCommand(sess), applyCommand(sess), pushCommand(sess), prCommand(sess)}
+	work = append(append(work, pausingCommands(sess)...), renameCommand(sess), destroyCommand(sess),
+		pruneCommand(sess), presetCommand(sess), profileCommand(sess), repoCommand(sess))
+	all := ui.InGroup(ui.GroupStart, newCommand(sess))
+	return append(append(all, ui.InGroup(ui.GroupWork, work...)...), setupCommand(sess), gitRemoteCommand(sess))
 }

@@ -2,7 +2,9 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -13,15 +15,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/repos"
 )
 
-// destroyOptions are the flags of "cove destroy".
 type destroyOptions struct {
 	all, orphans bool
 	keepWork     bool
 	yes          bool
 	last         bool
-	json         bool
+	deleteBranch string // "", "yes" or "force"
 }
 
 // chosen are the sandboxes to destroy; one without a name is a workspace that belongs to none.
@@ -65,9 +67,15 @@ asks before; elsewhere --yes has to be there. --all removes every sandbox, and
 asks twice at a terminal, whatever --yes says. The id of a workspace that belongs
 to no sandbox ("cove list" names them) removes that; --orphans all of them.
 
+--delete-branch removes the sandbox's branch from the repository of this machine that
+it was made of, too. It is refused, and nothing is removed, where the branch has
+commits that no other branch, tag or remote has (--delete-branch=force insists), or
+is checked out elsewhere.
+
 ` + flags.TargetHelp,
 		Example: `  cove destroy brave-otter
   cove destroy --last --keep-work
+  cove destroy brave-otter --delete-branch
   cove destroy --yes $(cove list -q)`,
 		ValidArgsFunction: flags.CompleteSandboxes(sess),
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -77,8 +85,13 @@ to no sandbox ("cove list" names them) removes that; --orphans all of them.
 					said++
 				}
 			}
-			if said > 1 {
+			switch {
+			case said > 1:
 				return ui.UsageError(cmd, "SANDBOX, --last, --orphans and --all exclude each other")
+			case !slices.Contains([]string{"", "yes", "force"}, o.deleteBranch):
+				return ui.UsageError(cmd, "--delete-branch has no value, or \"force\"")
+			case o.deleteBranch != "" && (o.keepWork || o.orphans):
+				return ui.UsageError(cmd, "--delete-branch excludes --keep-work and --orphans")
 			}
 			return nil
 		},
@@ -86,19 +99,43 @@ to no sandbox ("cove list" names them) removes that; --orphans all of them.
 	}
 	f := c.Flags()
 	f.BoolVar(&o.keepWork, "keep-work", false, "leave the checkout where it is")
+	f.StringVar(&o.deleteBranch, "delete-branch", "",
+		"remove its branch from the repository that it was made of; \"force\" also with commits that nothing else has")
+	f.Lookup("delete-branch").NoOptDefVal = "yes"
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.last, "last", false, "the sandbox that was used last")
 	f.BoolVar(&o.all, "all", false, "every sandbox: the number of them is typed twice")
 	f.BoolVar(&o.orphans, "orphans", false, "workspaces that belong to no sandbox")
-	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	sess.AddJSON(f, "print one JSON object")
 	return c
 }
 
-// destroyed describes a destroyed sandbox in the output of "cove destroy --json".
 type destroyed struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
 	Kept string `json:"kept,omitempty"` // directory
+	// Branch was removed from the repository of this machine.
+	Branch string `json:"branch,omitempty"`
+}
+
+// branches returns the branches to remove, by sandbox, before anything is removed.
+func (o destroyOptions) branches(ctx context.Context, doomed []api.Sandbox) (map[string]*repos.Branch, error) {
+	all := map[string]*repos.Branch{}
+	if o.deleteBranch == "" {
+		return all, nil
+	}
+	for _, s := range doomed {
+		if s.Repository == nil || !filepath.IsAbs(s.Repository.Source) {
+			return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s was made of no repository of this machine",
+				cmp.Or(s.Name, s.ID)).WithHint("leave out --delete-branch")
+		}
+		b, err := repos.RemovableBranch(ctx, s.Repository.Source, s.Repository.Branch, s.Directory, o.deleteBranch == "force")
+		if err != nil {
+			return nil, err
+		}
+		all[s.ID] = b
+	}
+	return all, nil
 }
 
 func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args []string) error {
@@ -117,6 +154,10 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 		return err
 	}
 	doomed = withWithin(l.Sandboxes, doomed)
+	branches, err := o.branches(ctx, doomed)
+	if err != nil {
+		return err
+	}
 	if len(doomed) > 0 {
 		if err := confirmDestroy(sess, o, doomed); err != nil {
 			return err
@@ -140,22 +181,26 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 		if o.keepWork {
 			d.Kept = s.Directory
 		}
-		done = append(done, d)
-		if !o.json {
-			if err := sess.Print(cmp.Or(s.Name, s.ID) + "\n"); err != nil {
-				return err
-			}
-			if d.Kept != "" {
-				sess.Say.Line("the work is kept in %s", d.Kept)
+		if b := branches[s.ID]; b != nil {
+			if err := b.Remove(ctx); err != nil {
+				failed = err
+			} else {
+				d.Branch = b.Name()
 			}
 		}
-	}
-	if o.json {
-		if err := sess.PrintJSON(struct {
-			Destroyed []destroyed `json:"destroyed"`
-		}{done}); err != nil {
+		done = append(done, d)
+		if err := sess.PrintText(cmp.Or(s.Name, s.ID) + "\n"); err != nil {
 			return err
 		}
+		if d.Kept != "" && !sess.JSON {
+			sess.Say.Line("the work is kept in %s", d.Kept)
+		}
+		if d.Branch != "" && !sess.JSON {
+			sess.Say.Line("the branch %s is removed from %s", d.Branch, s.Repository.Source)
+		}
+	}
+	if err := sess.Show(ui.Result{Value: map[string][]destroyed{"destroyed": done}}, nil); err != nil {
+		return err
 	}
 	return interrupts.Explain(failed)
 }

@@ -151,10 +151,6 @@ func fetchBatch(ctx context.Context, in *bufio.Reader, line string, w api.Import
 	return nil
 }
 
-// errNoGitDirectory: git has not said whose helper this is.
-var errNoGitDirectory = errors.New("GIT_DIR is not set")
-
-// gitRemoteCommand is git's remote helper for cove::SANDBOX.
 func gitRemoteCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "git-remote NAME [SANDBOX]",
@@ -170,7 +166,7 @@ it, and "cove setup git" puts it where git looks.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if sess.Getenv("GIT_DIR") == "" {
-				return cove.Errorf(cove.InvalidArgument, "%w", errNoGitDirectory).WithHint("git runs this: git fetch cove::SANDBOX")
+				return cove.Errorf(cove.InvalidArgument, "GIT_DIR is not set").WithHint("git runs this: git fetch cove::SANDBOX")
 			}
 			name := strings.TrimPrefix(strings.TrimPrefix(args[len(args)-1], "cove::"), "//")
 			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
@@ -199,7 +195,6 @@ program, or in --dir, which should be in PATH. Then git fetches from sandboxes:
   git fetch cove::SANDBOX          # what is checked out there
   git fetch cove::SANDBOX refs/cove/work   # with what is not committed`,
 		Example: "  cove setup git\n  cove setup git --dir ~/.local/bin",
-		Args:    ui.Exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			self, err := os.Executable()
 			if err != nil {

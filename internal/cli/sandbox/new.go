@@ -2,6 +2,14 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
 func newCommand(sess *session.Session) *cobra.Command {
@@ -22,7 +31,8 @@ func newCommand(sess *session.Session) *cobra.Command {
 		Long: `Make a long-lived sandbox, with a checkout of a repository at /workspace, on a
 branch of its own. REPO is OWNER/REPO of GitHub, an HTTPS address, or a directory
 of this machine, such as "."; BRANCH is made up when it is left out, and FROM is
-where it begins: the default branch, or BRANCH where the repository has it.
+where it begins: BRANCH where the repository has it, else the default branch, or
+what a directory has checked out: a branch, or a commit without one.
 Without arguments, at a terminal, it asks.
 
 The sandbox has a repository of its own, which borrows objects from Cove's store
@@ -30,6 +40,9 @@ The sandbox has a repository of its own, which borrows objects from Cove's store
 sandboxes, or this machine. There is no credential in it. What it may reach, and
 what it may push, is in its policy; without --network, --allow, --policy or
 --model-provider it reaches the remote of its repository, and nothing else.
+
+With --if-exists return, a sandbox of that --name that exists is the one: it is
+started if it does not run, and what else the command says is not applied to it.
 
 At a terminal it attaches to the sandbox when it is ready (--no-attach does not).
 Else it prints the sandbox's name. "cove diff", "cove apply" and "git fetch
@@ -40,7 +53,8 @@ cove::NAME" bring the work back.`,
   cove new owner/big --sparse docs --sparse src/api --depth 1
   cove new . --save-as careful --network limited --cpus 2
   cove new ../other --preset careful
-  cove new --empty --copy notes.md:notes.md`,
+  cove new --empty --copy notes.md:notes.md
+  cove new . --name dev --if-exists return`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 3 {
 				return ui.UsageError(cmd, "%q is one argument too many", args[3])
@@ -55,7 +69,7 @@ cove::NAME" bring the work back.`,
 				return ui.UsageError(cmd, "--empty and --bind are without a repository, and %q names one", args[0])
 			case o.preset != "" && o.last:
 				return ui.UsageError(cmd, "--preset and --last exclude each other")
-			case o.json && o.ide != "":
+			case sess.JSON && o.ide != "":
 				return ui.UsageError(cmd, "--json and --ide exclude each other")
 			}
 			return nil
@@ -66,7 +80,7 @@ cove::NAME" bring the work back.`,
 			return create(sess, cmd, &o)
 		},
 	}
-	o.add(c.Flags())
+	o.add(sess, c.Flags())
 	sess.AddProfile(c, &o.Profile)
 	c.RegisterFlagCompletionFunc("preset", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		names, _ := presetNames(sess) // completion cannot show an error
@@ -80,7 +94,7 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 		return err
 	}
 	if o.Source == "" && !o.Empty && o.Bind == "" {
-		if o.json || !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) {
+		if sess.JSON || !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) {
 			return ui.UsageError(cmd, "REPO is missing: OWNER/REPO, an address, or a directory; --empty is without one")
 		}
 		if err := askNew(cmd.Context(), sess, &o.NewSandbox); err != nil {
@@ -91,6 +105,14 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if err != nil {
 		return err
 	}
+	directory := req.Bind
+	if req.Repository != nil {
+		directory = req.Repository.Source
+	}
+	if err := flags.CheckNear(sess, directory); err != nil {
+		return err
+	}
+	sess.Say.Lines(flags.LikeDirectory(o.Source))
 	req.Profile, err = sess.ResolveProfile(o.Profile)
 	if err != nil {
 		return err
@@ -105,15 +127,15 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	}
 	s, err := interact.CreateSandbox(cmd.Context(), sess, req)
 	if err != nil {
-		if o.json && cove.ErrorCode(err) != cove.Canceled {
-			sess.PrintJSON(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
+		if sess.JSON && cove.ErrorCode(err) != cove.Canceled {
+			sess.PrintJSON(session.ProblemOf(sess, err))
 		}
 		return err
 	}
 	if err := saveLast(sess, cmd, o); err != nil {
 		sess.Say.Fail(err) // the sandbox is there
 	}
-	if o.json {
+	if sess.JSON {
 		return sess.PrintJSON(s)
 	}
 	sayReady(sess, s)
@@ -133,25 +155,30 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	return nil
 }
 
-// sayReady prints the new sandbox and the commands to use it with.
 func sayReady(sess *session.Session, s api.Sandbox) {
 	sess.Say.Line("the sandbox %s is ready", s.Name)
-	rows := [][2]string{}
-	if r := s.Repository; r != nil {
-		rows = append(rows, [2]string{"branch", r.Branch + ", from " + cmp.Or(r.From, shortID(r.Base))})
+	var rows ui.Facts
+	r := s.Repository
+	if r != nil {
+		rows.Add("branch", r.Branch+", from "+cmp.Or(r.From, shortID(r.Base), "nothing"))
 	}
-	rows = append(rows, [2]string{"network", s.Network}, [2]string{"attach", sess.Command("attach", s.Name)})
-	if r := s.Repository; r != nil {
+	rows = append(rows, [2]string{"network", s.Network}) // though it is empty
+	rows.Add("attach", sess.Command("attach", s.Name))
+	if r != nil {
 		if r.Worktree {
-			rows = append(rows, [2]string{"edit", s.Directory})
+			rows.Add("edit", s.Directory)
 		}
-		rows = append(rows, [2]string{"review", sess.Command("diff", s.Name) + ", or: git fetch cove::" + s.Name},
-			[2]string{"bring back", sess.Command("apply", s.Name)})
+		rows.Add("review", sess.Command("diff", s.Name)+", or: git fetch cove::"+s.Name)
+		back := sess.Command("apply", s.Name)
 		if branchOutside(r) {
-			rows[len(rows)-1][1] += ", or in " + r.Source + ": git merge " + r.Branch
+			back += ", or in " + r.Source + ": git merge " + r.Branch
 		}
+		rows.Add("bring back", back)
 	}
-	rows = append(rows, [2]string{"end", sess.Command("stop", s.Name) + ", " + sess.Command("destroy", s.Name)})
+	if r != nil && r.Remote != "" && git.GuardedBranch(r.Branch) {
+		rows.Add("pushes", "to "+r.Branch+" are asked about, since others have them at once: "+sess.Command("approve"))
+	}
+	rows.Add("end", sess.Command("stop", s.Name)+", "+sess.Command("destroy", s.Name))
 	sess.SayFacts(rows)
 }
 
@@ -161,4 +188,113 @@ func completeRepository(_ *cobra.Command, args []string, _ string) ([]string, co
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+func askNew(ctx context.Context, sess *session.Session, o *flags.NewSandbox) error {
+	known := knownRepositories(ctx, sess)
+	if len(known) > 0 {
+		o.Source = known[0]
+	}
+	o.Source = cmp.Or(o.Source, ".")
+	checkSource := func(s string) error {
+		_, err := flags.RepositorySource(s, o.Uncommitted)
+		return err
+	}
+	questions := []ui.Question{
+		{
+			Name:        "Repository",
+			About:       "OWNER/REPO, an HTTPS address, or a directory",
+			Value:       &o.Source,
+			Suggestions: known,
+			Check:       checkSource,
+		},
+		{Name: "Branch", About: "of the sandbox's own; empty: made up", Value: &o.Branch},
+		{Name: "From", About: "branch, tag or commit where it begins; empty: the default branch", Value: &o.From},
+	}
+	network := o.Policy.Network
+	if network == "" && !o.Policy.Given() {
+		network = string(cove.NetworkNone)
+	}
+	preset := network
+	if network != "" {
+		questions = append(questions, ui.Question{Name: "Network", Value: &network, Choices: []ui.Choice{
+			{Value: string(cove.NetworkNone), About: "none"},
+			{Value: string(cove.NetworkLimited), About: "limited: what rules allow, and the repository"},
+			{Value: string(cove.NetworkOpen), About: "open: everything but private addresses"},
+		}})
+	}
+	questions = append(questions,
+		ui.Question{Name: "Agent", About: "program of its terminal; empty: a shell", Value: &o.Agent})
+	if err := sess.Ask(ctx, questions...); err != nil {
+		if cove.ErrorCode(err) == cove.Canceled {
+			return cove.Errorf(cove.Canceled, "nothing was made")
+		}
+		return err
+	}
+	if network != preset {
+		o.Policy.Network = network
+	}
+	return nil
+}
+
+// knownRepositories lists repositories to suggest at the terminal: the repository around this directory, those of
+// sandboxes, the last used first, and those in the store. A server that does not answer knows none.
+func knownRepositories(ctx context.Context, sess *session.Session) []string {
+	var known []string
+	if top := flags.RepositoryTop(flags.CurrentDirectory()); top != "" {
+		known = append(known, top)
+	}
+	for _, s := range flags.AnsweredSandboxes(ctx, sess) {
+		if s.Repository != nil && !slices.Contains(known, s.Repository.Source) {
+			known = append(known, s.Repository.Source)
+		}
+	}
+	for _, r := range session.OfRunning(ctx, sess, (*client.Client).Repositories) {
+		if source := strings.TrimSuffix(r.Source, "/.git"); !slices.Contains(known, source) {
+			known = append(known, source)
+		}
+	}
+	return known
+}
+
+// trustIDE warns once before a program here opens files that a sandbox writes. At a terminal the user agrees.
+func trustIDE(sess *session.Session, program string) error {
+	if program == "" {
+		return nil
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		return cove.Errorf(cove.NotFound, "--ide: there is no program %.80q here", program).
+			WithHint("name one that is in PATH, such as code, zed, idea or vim")
+	}
+	told, err := sess.InHome("ide-warning-seen")
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(told); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	sess.Say.Line("the checkout of a sandbox is written by the programs in it. " +
+		"A program that runs what it finds there (tasks, hooks of git, extensions, build files) runs it as you, " +
+		"outside the sandbox. Open it in the program's restricted mode, and build in the sandbox.")
+	if ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Err) {
+		if err := sess.Confirm("go on? [y/N] ", "y", "yes"); err != nil {
+			return err
+		}
+	}
+	if err := session.Keep(told, nil); err != nil {
+		return cove.Errorf(cove.StorageFull, "cannot use %s: %w", filepath.Dir(told), err)
+	}
+	return nil
+}
+
+// openIDE opens a directory with a program, which may take the terminal. Git has no hooks and no monitor there.
+func openIDE(sess *session.Session, program, dir string) error {
+	c := exec.Command(program, dir)
+	c.Stdin, c.Stdout, c.Stderr = sess.In, sess.Out, sess.Err
+	c.Env = append(os.Environ(), "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=core.hooksPath", "GIT_CONFIG_VALUE_0=/dev/null",
+		"GIT_CONFIG_KEY_1=core.fsmonitor", "GIT_CONFIG_VALUE_1=false")
+	if err := c.Run(); err != nil {
+		return cove.Errorf(cove.Unavailable, "%s cannot open %s: %w", program, dir, err)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -28,49 +28,38 @@ import (
 var presetFlags = []string{
 	"empty", "bind", "image", "engine", "isolation", "label", "profile", "agent",
 	"network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",
-	"mount", "copy", "env", "wd", "sparse", "depth", "uncommitted", "worktree", "with-ssh",
+	"mount", "copy", "env", "dir", "sparse", "depth", "uncommitted", "with-ignored", "worktree",
+	"with-ssh",
 	"memory", "cpus", "pids", "disk", "ide", "no-attach",
 }
 
-// repositoryKey is REPO in a preset.
 const repositoryKey = "repository"
+
+// oldNames are flags that had other names, with those of today.
+var oldNames = map[string]string{"wd": "dir"}
 
 // preset is a file of flags: names, each with its values. There is no secret in
 // it: credentials are named, and variables have names only.
-type preset struct {
-	values map[string][]string
-}
+type preset map[string][]string
 
 var presetName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// presetFile returns the path of a preset, whether it exists or not.
 func presetFile(sess *session.Session, name string) (string, error) {
 	if !presetName.MatchString(name) {
 		return "", cove.Errorf(cove.InvalidArgument, "%.80q is no name for a preset", name).
 			WithHint("use small letters, digits, _ and -, at most 63")
 	}
-	cfg, err := sess.Config()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(cfg.Home, "presets", name+".yaml"), nil
+	return sess.InHome("presets", name+".yaml")
 }
 
-// lastFile returns the path of the file that "cove new --last" reads.
-func lastFile(sess *session.Session) (string, error) {
-	cfg, err := sess.Config()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(cfg.Home, "last-new.yaml"), nil
-}
+// lastFile is the file that "cove new --last" reads, in the directory of Cove's state.
+const lastFile = "last-new.yaml"
 
-// maxPreset is more than any preset has, in bytes.
-const maxPreset = 256 << 10
+const maxPreset = 256 << 10 // bytes, more than any has
 
 // readPreset reads a file. Errors: NotFound, InvalidArgument with the line.
 func readPreset(file, what string) (preset, error) {
-	p := preset{values: map[string][]string{}}
+	p := preset{}
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, cove.Errorf(cove.NotFound, "there is no %s", what)
@@ -105,22 +94,25 @@ func (p preset) parse(file string, data []byte) error {
 	}
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
+		if today, ok := oldNames[key.Value]; ok {
+			key.Value = today
+		}
 		switch {
 		case key.Value != repositoryKey && !slices.Contains(presetFlags, key.Value):
 			return wrong(key.Line, "%.80q is no flag that a preset may have", key.Value)
-		case p.values[key.Value] != nil:
+		case p[key.Value] != nil:
 			return wrong(key.Line, "%s is there twice", key.Value)
 		}
 		items := []*yaml.Node{value}
 		if value.Kind == yaml.SequenceNode {
 			items = value.Content
 		}
-		p.values[key.Value] = []string{}
+		p[key.Value] = []string{}
 		for _, item := range items {
 			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
 				return wrong(item.Line, "%s must have a value, or a list of values", key.Value)
 			}
-			p.values[key.Value] = append(p.values[key.Value], item.Value)
+			p[key.Value] = append(p[key.Value], item.Value)
 		}
 	}
 	return nil
@@ -130,7 +122,7 @@ func (p preset) parse(file string, data []byte) error {
 func (p preset) text() ([]byte, error) {
 	top := &yaml.Node{Kind: yaml.MappingNode}
 	for _, name := range append([]string{repositoryKey}, presetFlags...) {
-		values, ok := p.values[name]
+		values, ok := p[name]
 		if !ok {
 			continue
 		}
@@ -145,12 +137,12 @@ func (p preset) text() ([]byte, error) {
 		}
 		top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
 	}
-	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
 	if len(top.Content) == 0 {
 		return nil, nil
 	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
 	err := e.Encode(top)
 	return b.Bytes(), err
 }
@@ -165,7 +157,7 @@ func applyPreset(sess *session.Session, cmd *cobra.Command, o *newOptions) error
 		file, err = presetFile(sess, o.preset)
 	case o.last:
 		what = "\"cove new\" before this one"
-		file, err = lastFile(sess)
+		file, err = sess.InHome(lastFile)
 	default:
 		return nil
 	}
@@ -176,7 +168,7 @@ func applyPreset(sess *session.Session, cmd *cobra.Command, o *newOptions) error
 	if err != nil {
 		return err
 	}
-	if source := p.values[repositoryKey]; len(source) == 1 && o.Source == "" && !o.Empty && o.Bind == "" {
+	if source := p[repositoryKey]; len(source) == 1 && o.Source == "" && !o.Empty && o.Bind == "" {
 		o.Source = source[0]
 	}
 	for _, name := range presetFlags {
@@ -184,7 +176,7 @@ func applyPreset(sess *session.Session, cmd *cobra.Command, o *newOptions) error
 		if f.Changed || name == "empty" && o.Source != "" {
 			continue
 		}
-		for _, value := range p.values[name] {
+		for _, value := range p[name] {
 			if err := cmd.Flags().Set(name, value); err != nil {
 				return cove.Errorf(cove.InvalidArgument, "%s: %s: %w", file, name, err).WithHint("put it right, or remove the file")
 			}
@@ -195,13 +187,13 @@ func applyPreset(sess *session.Session, cmd *cobra.Command, o *newOptions) error
 
 // presetOf returns the preset of a command line. It works from every directory and holds no secrets.
 func presetOf(sess *session.Session, cmd *cobra.Command, o *newOptions) (preset, error) {
-	p := preset{values: map[string][]string{}}
+	p := preset{}
 	if o.Source != "" {
 		source, err := flags.RepositorySource(o.Source, o.Uncommitted)
 		if err != nil {
 			return p, err
 		}
-		p.values[repositoryKey] = []string{source}
+		p[repositoryKey] = []string{source}
 	}
 	for _, name := range presetFlags {
 		f := cmd.Flags().Lookup(name)
@@ -213,19 +205,17 @@ func presetOf(sess *session.Session, cmd *cobra.Command, o *newOptions) (preset,
 			values = list.GetSlice()
 		}
 		for i, v := range values {
-			kept, err := keptValue(name, v)
-			if err != nil {
+			var err error
+			if values[i], err = keptValue(name, v); err != nil {
 				return p, err
 			}
-			values[i] = kept
 		}
-		p.values[name] = values
+		p[name] = values
 	}
 	return p, nil
 }
 
-// keptValue is a flag's value for a file: paths are absolute, and of NAME=VALUE
-// the value, which may be a secret, stays out.
+// keptValue is a flag's value for a file: paths are absolute, and a variable's value, maybe a secret, stays out.
 func keptValue(name, value string) (string, error) {
 	switch name {
 	case "env":
@@ -246,7 +236,6 @@ func keptValue(name, value string) (string, error) {
 	return value, nil
 }
 
-// savePreset keeps the flags of this command line.
 func savePreset(sess *session.Session, cmd *cobra.Command, o *newOptions, name string) error {
 	file, err := presetFile(sess, name)
 	if err != nil {
@@ -278,12 +267,11 @@ func checkPublic(source string) error {
 	return nil
 }
 
-// saveLast keeps them for --last.
 func saveLast(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if checkPublic(o.Source) != nil {
 		return nil
 	}
-	file, err := lastFile(sess)
+	file, err := sess.InHome(lastFile)
 	if err != nil {
 		return err
 	}
@@ -299,11 +287,170 @@ func writePreset(sess *session.Session, cmd *cobra.Command, o *newOptions, file 
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return cove.Errorf(cove.StorageFull, "cannot keep the flags: %w", err)
-	}
-	if err := atomicfile.Write(file, data, 0o600); err != nil {
+	if err := session.Keep(file, data); err != nil {
 		return cove.Errorf(cove.StorageFull, "cannot keep the flags: %w", err)
 	}
 	return nil
+}
+
+func presetCommand(sess *session.Session) *cobra.Command {
+	return ui.Group(&cobra.Command{
+		Use:   "preset",
+		Short: "See flags of \"cove new\" that were kept",
+		Long: `See what "cove new --save-as NAME" has kept for "cove new --preset NAME": YAML
+files below presets in --home, with names of flags and their values. There is no
+secret in them: credentials are named, and variables have names only.`,
+	}, presetList(sess), presetShow(sess), presetRemove(sess))
+}
+
+type shownPreset struct {
+	Name  string `json:"name"`
+	Flags preset `json:"flags"`
+}
+
+func presetList(sess *session.Session) *cobra.Command {
+	return sess.ShowingList(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the presets",
+	}, func(*cobra.Command, []string) (ui.Result, error) {
+		names, err := presetNames(sess)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		var all []shownPreset
+		for _, name := range names {
+			p, err := namedPreset(sess, name)
+			if err != nil {
+				return ui.Result{}, err
+			}
+			all = append(all, shownPreset{name, p})
+		}
+		row := func(p shownPreset) []string { return []string{p.Name, p.Flags.flags()} }
+		return ui.Listing("presets", all, []string{"NAME", "FLAGS"}, row), nil
+	})
+}
+
+func namedPreset(sess *session.Session, name string) (preset, error) {
+	file, err := presetFile(sess, name)
+	if err != nil {
+		return preset{}, err
+	}
+	return readPreset(file, "preset "+name)
+}
+
+func presetShow(sess *session.Session) *cobra.Command {
+	return sess.Showing(&cobra.Command{
+		Use: "show NAME", Short: "Print a preset", ValidArgsFunction: completePreset(sess),
+	}, func(_ *cobra.Command, args []string) (ui.Result, error) {
+		p, err := namedPreset(sess, args[0])
+		if err != nil {
+			return ui.Result{}, noPreset(err)
+		}
+		text, err := p.text()
+		return ui.Result{Value: shownPreset{args[0], p}, Text: string(text)}, err
+	})
+}
+
+func noPreset(err error) error {
+	if e := new(cove.Error); errors.As(err, &e) && e.Code == cove.NotFound {
+		return e.WithHint("\"cove preset list\" shows them")
+	}
+	return err
+}
+
+func presetRemove(sess *session.Session) *cobra.Command {
+	return sess.Showing(&cobra.Command{
+		Use:               "remove NAME",
+		Aliases:           []string{"rm", "delete"},
+		Short:             "Forget a preset",
+		ValidArgsFunction: completePreset(sess),
+	}, func(_ *cobra.Command, args []string) (ui.Result, error) {
+		file, err := presetFile(sess, args[0])
+		if err != nil {
+			return ui.Result{}, err
+		}
+		if err := os.Remove(file); errors.Is(err, fs.ErrNotExist) {
+			return ui.Result{}, noPreset(cove.Errorf(cove.NotFound, "there is no preset %s", args[0]))
+		} else if err != nil {
+			return ui.Result{}, cove.Errorf(cove.InvalidArgument, "cannot remove the preset: %w", ui.Cause(err))
+		}
+		return ui.Names("removed", args, strings.Clone), nil
+	})
+}
+
+func completePreset(sess *session.Session) cobra.CompletionFunc {
+	return ui.CompleteFirst(func(context.Context) []string {
+		names, _ := presetNames(sess) // a completion has no place for an error
+		return names
+	})
+}
+
+// flags returns the preset as the flags of a command line.
+func (p preset) flags() string {
+	words := slices.Clone(p[repositoryKey])
+	for _, name := range presetFlags {
+		for _, v := range p[name] {
+			if v == "true" {
+				words = append(words, "--"+name)
+			} else {
+				words = append(words, "--"+name, ui.ShellWord(v))
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func presetNames(sess *session.Session) ([]string, error) {
+	dir, err := sess.InHome("presets")
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot list the presets: %w", ui.Cause(err))
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".yaml"); ok && presetName.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+type newOptions struct {
+	flags.NewSandbox
+
+	ide            string
+	noAttach       bool
+	saveAs, preset string
+	last           bool
+}
+
+func (o *newOptions) add(sess *session.Session, f *pflag.FlagSet) {
+	f.StringVar(&o.Name, "name", "", "`NAME` of the sandbox (default: made up)")
+	f.StringVar(&o.IfExists, "if-exists", "",
+		"`WHAT` to do when there is one of --name: error (default), or return that one, running")
+	f.BoolVar(&o.Empty, "empty", false, "no repository: an empty workspace")
+	f.StringVar(&o.Bind, "bind", "", "no repository: `DIR` itself is the workspace, and what is done in it is done")
+	f.StringVar(&o.Agent, "agent", "", "`AGENT` of its terminal, or a program of the image, instead of a shell")
+	o.AddSandbox(f)
+	f.StringArrayVar(&o.Copies, "copy", nil,
+		"copy the file or directory `SOURCE[:TARGET]` into the workspace (repeatable)")
+	f.StringVar(&o.WorkDir, "dir", "", "`DIR` in which its programs begin, relative to the workspace or absolute")
+	f.StringArrayVar(&o.Sparse, "sparse", nil, "check out `DIR` only (repeatable)")
+	f.IntVar(&o.Depth, "depth", 0, "fetch `COUNT` commits of history only")
+	f.BoolVar(&o.Uncommitted, "uncommitted", false,
+		"begin at what is in the directory now, committed or not; it need not be a repository")
+	flags.AddIgnored(f, &o.Ignored)
+	f.BoolVar(&o.Worktree, "worktree", false,
+		"check out a git worktree to edit from this machine; inside, git uses a service instead of .git")
+	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
+	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
+	f.BoolVar(&o.noAttach, "no-attach", false, "do not attach to it")
+	f.StringVar(&o.preset, "preset", "", "flags of the preset `NAME`; those that are written here win")
+	f.StringVar(&o.saveAs, "save-as", "", "keep these flags as the preset `NAME`")
+	f.BoolVar(&o.last, "last", false, "flags, and without REPO the repository, of the last \"cove new\"")
+	sess.AddJSON(f, "print one JSON object; do not attach")
+	f.SortFlags = false
+	ui.OldNames(f, oldNames)
 }

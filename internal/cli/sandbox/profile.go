@@ -3,17 +3,14 @@ package sandbox
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/profile"
@@ -31,36 +28,33 @@ goes before its profile.`,
 }
 
 func profileList(sess *session.Session) *cobra.Command {
-	return sess.Showing(&cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List the profiles; the chosen one has a star",
-		Args:    ui.Exactly(),
+	return sess.ShowingList(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the profiles; the chosen one has a star",
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := sess.Profiles(cmd.Context())
 		if err != nil {
 			return ui.Result{}, err
 		}
 		chosen, err := sess.ChosenProfile()
-		r := ui.Listing[api.Profile]{
-			Key:      "profiles",
-			Headings: []string{"PROFILE", "AGENT", "MODELS", "NETWORK", ""},
-			Row: func(p api.Profile) []string {
-				name := p.Name
-				if name == chosen {
-					name += " *"
-				}
-				return []string{name, cmp.Or(p.Agent, "-"),
-					cmp.Or(strings.Trim(p.Provider+" "+p.Model, " "), "-"),
-					profileNetworkText(p), p.Description}
-			},
-		}.Result(all)
+		headings := []string{"PROFILE", "AGENT", "MODELS", "NETWORK", ""}
+		r := ui.Listing("profiles", all, headings, func(p api.Profile) []string {
+			name := p.Name
+			if name == chosen {
+				name += " *"
+			}
+			if p.Problem != "" {
+				return []string{name, "-", "-", "-", "invalid: cove profile show " + p.Name}
+			}
+			models := strings.Trim(p.Provider+" "+p.Model, " ")
+			return []string{name, cmp.Or(p.Agent, "-"), cmp.Or(models, "-"), profileNetworkText(p), p.Description}
+		})
 		if len(all) == 0 {
 			file := "profiles.yaml of the server's home"
 			if cfg, err := sess.Config(); err == nil && sess.ServerAddress() == "" {
 				file = cfg.ProfilesFile()
 			}
-			r.Text, r.Notes = "", []string{"there are no profiles: write them to " + file + " (docs/profiles.md)"}
+			note := "there are no profiles: write them to " + file + " (docs/profiles.md)"
+			r = ui.Result{Value: r.Value, Notes: []string{note}}
 		}
 		return r, err
 	})
@@ -113,7 +107,6 @@ func profileUse(sess *session.Session) *cobra.Command {
 		Short: "Choose the profile that is used where no --profile is given",
 		Long: `Choose the profile that is used where no --profile is given: by "cove run", "cove
 new" and agents on this machine. "cove profile use default" chooses none.`,
-		Args:              ui.Exactly("NAME"),
 		ValidArgsFunction: sess.CompleteProfile(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if sess.ServerAddress() != "" {
@@ -139,10 +132,7 @@ new" and agents on this machine. "cove profile use default" chooses none.`,
 			if _, err := profile.Find(all, name); err != nil {
 				return err
 			}
-			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-				return cove.Errorf(cove.StorageFull, "cannot keep which profile is chosen: %w", ui.Cause(err))
-			}
-			if err := atomicfile.Write(file, fmt.Appendln(nil, name), 0o600); err != nil {
+			if err := session.Keep(file, []byte(name+"\n")); err != nil {
 				return cove.Errorf(cove.StorageFull, "cannot keep which profile is chosen: %w", ui.Cause(err))
 			}
 			sess.Say.Line("the profile %s is used where none is given", name)

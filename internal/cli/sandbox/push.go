@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/url"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,6 +57,9 @@ func push(ctx context.Context, sess *session.Session, p flags.Target, req api.Pu
 		return api.PushedWork{}, err
 	}
 	defer b.Close()
+	if err := pushable(sess, s); err != nil {
+		return api.PushedWork{}, err
+	}
 	if req.Ask {
 		sess.Say.Line("waiting until the push is allowed: %s", sess.Command("approve"))
 	} else if !yes {
@@ -77,7 +82,7 @@ func push(ctx context.Context, sess *session.Session, p flags.Target, req api.Pu
 		}
 		branch := cmp.Or(req.Branch, w.Branch)
 		question := fmt.Sprintf("push it to %s of %s? [y/N] ", branch, cmp.Or(w.Remote, "its remote"))
-		if err := sess.Confirm(ui.Printable(question), "y", "yes"); err != nil {
+		if err := sess.Confirm(question, "y", "yes"); err != nil {
 			return api.PushedWork{}, err
 		}
 	}
@@ -91,6 +96,22 @@ func push(ctx context.Context, sess *session.Session, p flags.Target, req api.Pu
 	return done, nil
 }
 
+// pushable refuses a sandbox whose repository has no remote.
+func pushable(sess *session.Session, s api.Sandbox) error {
+	hint := "bring its work back with " + strconv.Quote(sess.Command("apply", s.Name))
+	switch {
+	case s.Repository == nil:
+		return cove.Errorf(cove.Conflict, "the sandbox %s has no repository, and nowhere to push to", s.Name).
+			WithHint("look at its files with %q", sess.Command("attach", s.Name))
+	case s.Repository.Remote != "":
+		return nil
+	case filepath.IsAbs(s.Repository.Source):
+		hint += ", and push from " + s.Repository.Source
+	}
+	return cove.Errorf(cove.Conflict, "the sandbox %s has no remote to push to: when it was made, "+
+		"%s had no origin with an address", s.Name, s.Repository.Source).WithHint("%s", hint)
+}
+
 func headOf(w api.ImportedWork) string {
 	for _, r := range w.Refs {
 		if r.Name == "HEAD" {
@@ -102,8 +123,8 @@ func headOf(w api.ImportedWork) string {
 
 func prCommand(sess *session.Session) *cobra.Command {
 	var p flags.Target
-	var title, body, base string
-	var yes, ask, draft bool
+	var q api.PullRequest
+	var yes, ask bool
 	c := &cobra.Command{
 		Use:   "pr",
 		Short: "Push what a sandbox has committed, and open a pull request",
@@ -114,56 +135,51 @@ configuration names, with the credential that pushes have. For other servers the
 address is printed where one can be opened in a browser.`,
 		Example: "  cove pr brave-otter --title 'Say who is logged in'\n  cove pr --last --draft",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := pullRequest{title: title, body: body, base: base, draft: draft}
 			return createPullRequest(cmd.Context(), sess, p, q, yes, ask)
 		},
 	}
 	p.AddTo(sess, c)
-	c.Flags().StringVarP(&title, "title", "t", "", "`TITLE` (default: the first line of the only commit, or the branch)")
-	c.Flags().StringVarP(&body, "body", "b", "", "`TEXT` of its description (default: the commits)")
-	c.Flags().StringVar(&base, "base", "", "`BRANCH` to merge into (default: the one the sandbox began at)")
-	c.Flags().BoolVar(&draft, "draft", false, "as a draft")
+	c.Flags().StringVarP(&q.Title, "title", "t", "", "`TITLE` (default: the first line of the only commit, or the branch)")
+	c.Flags().StringVarP(&q.Body, "body", "b", "", "`TEXT` of its description (default: the commits)")
+	c.Flags().StringVar(&q.Base, "base", "", "`BRANCH` to merge into (default: the one the sandbox began at)")
+	c.Flags().BoolVar(&q.Draft, "draft", false, "as a draft")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&ask, "ask", false, "wait until it is allowed with cove approve")
 	c.MarkFlagsMutuallyExclusive("yes", "ask")
 	return c
 }
 
-type pullRequest struct {
-	title, body, base string
-	draft             bool
-}
-
 // fill sets the title and body that the flags left out. The words of commits are the sandbox's.
-func (q *pullRequest) fill(s api.Sandbox, done api.PushedWork, log string) {
+func fill(q *api.PullRequest, s api.Sandbox, done api.PushedWork, log string) {
+	q.Branch = done.Branch
 	var subjects []string
 	for line := range strings.Lines(log) {
 		_, subject, _ := strings.Cut(strings.TrimSpace(line), " ")
 		subjects = append(subjects, ui.Printable(subject))
 	}
-	if q.title == "" {
-		q.title = done.Branch
+	if q.Title == "" {
+		q.Title = done.Branch
 		if len(subjects) == 1 {
-			q.title = subjects[0]
+			q.Title = subjects[0]
 		}
 	}
-	if q.body == "" && len(subjects) > 1 {
-		q.body = "- " + strings.Join(subjects, "\n- ") + "\n"
+	if q.Body == "" && len(subjects) > 1 {
+		q.Body = "- " + strings.Join(subjects, "\n- ") + "\n"
 	}
-	if q.base == "" && s.Repository.From != s.Repository.Branch && !isCommit(s.Repository.From) {
-		q.base = s.Repository.From
+	if q.Base == "" && s.Repository.From != s.Repository.Branch && !isCommit(s.Repository.From) {
+		q.Base = s.Repository.From
 	}
 }
 
-func createPullRequest(ctx context.Context, sess *session.Session, p flags.Target, q pullRequest, yes, ask bool) error {
+func createPullRequest(ctx context.Context, sess *session.Session, p flags.Target, q api.PullRequest,
+	yes, ask bool) error {
 	b, s, err := p.Open(ctx, sess)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	if s.Repository == nil || s.Repository.Remote == "" {
-		return cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request", s.Name).
-			WithHint("bring its work back with %q", sess.Command("apply", s.Name))
+	if err := pushable(sess, s); err != nil {
+		return err
 	}
 	var log bytes.Buffer
 	if err := b.Client.LogWork(ctx, s.ID, client.WorkOptions{Short: true}, &log); err != nil {
@@ -173,22 +189,22 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 	if err != nil {
 		return err
 	}
-	q.fill(s, done, log.String())
+	fill(&q, s, done, log.String())
 	host, repository, err := flags.PlaceOf(done.Remote)
 	if err != nil {
 		return err
 	}
 	gh, err := exec.LookPath("gh")
 	if err != nil {
-		return openPull(ctx, sess, b.Client, s, done, q,
-			fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.base), pathOf(done.Branch)))
+		return openPull(ctx, sess, b.Client, s.ID, q,
+			fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.Base), pathOf(done.Branch)))
 	}
-	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.title,
-		"--body", q.body}
-	if q.base != "" {
-		args = append(args, "--base", q.base)
+	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.Title,
+		"--body", q.Body}
+	if q.Base != "" {
+		args = append(args, "--base", q.Base)
 	}
-	if q.draft {
+	if q.Draft {
 		args = append(args, "--draft")
 	}
 	c := exec.CommandContext(ctx, gh, args...)
@@ -203,14 +219,13 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 
 // openPull asks the server to open a pull request, and prints its address. Where the server cannot, it prints the
 // address of a page on which the user can.
-func openPull(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox, done api.PushedWork,
-	q pullRequest, page string) error {
-	if q.base == "" {
+func openPull(ctx context.Context, sess *session.Session, c *client.Client, id string, q api.PullRequest,
+	page string) error {
+	if q.Base == "" {
 		sess.Say.Line("the pull request is not opened: its base branch is unknown. Name it with --base, or open it here:")
 		return sess.Print(page + "\n")
 	}
-	opened, err := c.OpenPull(ctx, s.ID,
-		api.PullRequest{Branch: done.Branch, Base: q.base, Title: q.title, Body: q.body, Draft: q.draft})
+	opened, err := c.OpenPull(ctx, id, q)
 	switch cove.ErrorCode(err) {
 	case "":
 		sess.Say.Line("opened pull request %d", opened.Number)
@@ -227,7 +242,6 @@ func isCommit(from string) bool {
 	return len(from) >= 40 && strings.Trim(from, "0123456789abcdef") == ""
 }
 
-// pathOf is a branch within an address.
 func pathOf(branch string) string {
 	if branch == "" {
 		return "HEAD"

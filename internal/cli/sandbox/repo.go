@@ -28,24 +28,18 @@ next to no time and no space. An object that a sandbox borrows is never removed.
 }
 
 func repoList(sess *session.Session) *cobra.Command {
-	return sess.Showing(&cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List the repositories in the store",
-		Args:    ui.Exactly(),
+	return sess.ShowingList(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the repositories in the store",
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := session.OfServer(cmd, sess, (*client.Client).Repositories)
-		r := ui.Listing[api.StoredRepository]{
-			Key:      "repositories",
-			Headings: []string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"},
-			Row: func(r api.StoredRepository) []string {
-				size := ui.SizeText(r.Size)
-				if r.Partial {
-					size += ", in part"
-				}
-				return []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)), r.Source}
-			},
-		}.Result(all)
+		headings := []string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"}
+		r := ui.Listing("repositories", all, headings, func(r api.StoredRepository) []string {
+			size := ui.SizeText(r.Size)
+			if r.Partial {
+				size += ", in part"
+			}
+			return []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)), r.Source}
+		})
 		for _, stored := range all {
 			for _, dir := range stored.Kept {
 				r.Notes = append(r.Notes, fmt.Sprintf("work that was kept borrows from %s: %s; "+
@@ -66,7 +60,6 @@ that is very large, the contents of files are left out: what a sandbox checks ou
 is fetched when it is made, and an older file when git inside looks at it, through
 the sandbox's network.`,
 		Example: "  cove repo fetch owner/repo\n  cove repo fetch --partial https://git.example/owner/repo.git",
-		Args:    ui.Exactly("REPO"),
 	}
 	c.Flags().BoolVar(&partial, "partial", false, "leave out the contents of files until they are checked out")
 	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
@@ -84,60 +77,46 @@ the sandbox's network.`,
 	})
 }
 
-// storedSource is REPO as the store may know it: by the name that it lists, too.
-func storedSource(s string) string {
-	if source, err := flags.RepositorySource(s, false); err == nil {
-		return source
-	}
-	return s
-}
-
 func repoRemove(sess *session.Session) *cobra.Command {
-	asJSON := false
 	c := &cobra.Command{
 		Use:     "remove REPO...",
-		Aliases: []string{"rm"},
+		Aliases: []string{"rm", "delete"},
 		Short:   "Remove repositories from the store",
 		Long: `Remove repositories from the store, by their names in "cove repo list" or by the
 SOURCE that they were fetched from. One that sandboxes borrow from stays.`,
 		Example:           "  cove repo remove github.com/owner/repo",
 		ValidArgsFunction: completeStored(sess),
-		Args:              ui.AtLeastOne("REPO"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-				done, err := eachStored(sess, args, asJSON, func(source string) error { return c.RemoveRepository(ctx, source) })
-				if asJSON && err == nil {
-					err = sess.PrintJSON(map[string][]string{"removed": done})
-				}
-				return err
+				done, err := eachStored(sess, args, func(source string) error { return c.RemoveRepository(ctx, source) })
+				return sess.Show(ui.Result{Value: map[string][]string{"removed": done}}, err)
 			})
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	sess.AddJSON(c.Flags(), "print one JSON object")
 	return c
 }
 
-// eachStored does something with each repository and prints its name, unless
-// that is told later. It ends with the first error.
-func eachStored(sess *session.Session, names []string, quiet bool,
-	do func(source string) error) (done []string, err error) {
+// eachStored does something with each repository and prints its name. It ends with the first error.
+func eachStored(sess *session.Session, names []string, do func(source string) error) (done []string, err error) {
 	done = []string{}
 	for _, name := range names {
-		if err := do(storedSource(name)); err != nil {
+		source, err := flags.RepositorySource(name, false)
+		if err != nil {
+			source = name // by which the store lists it
+		}
+		if err := do(source); err != nil {
 			return done, err
 		}
 		done = append(done, name)
-		if !quiet {
-			if err := sess.Print(name + "\n"); err != nil {
-				return done, err
-			}
+		if err := sess.PrintText(name + "\n"); err != nil {
+			return done, err
 		}
 	}
 	return done, nil
 }
 
 func repoCollect(sess *session.Session) *cobra.Command {
-	asJSON := false
 	c := &cobra.Command{
 		Use:   "gc [REPO]...",
 		Short: "Pack repositories of the store anew",
@@ -158,7 +137,7 @@ where) until you remove that.`,
 						args = append(args, r.Name)
 					}
 				}
-				done, err := eachStored(sess, args, asJSON, func(source string) error { return c.CollectRepository(ctx, source) })
+				done, err := eachStored(sess, args, func(source string) error { return c.CollectRepository(ctx, source) })
 				if err != nil {
 					return err
 				}
@@ -167,17 +146,15 @@ where) until you remove that.`,
 					return err
 				}
 				freed := max(storedSize(before)-storedSize(after), 0)
-				if asJSON {
-					return sess.PrintJSON(map[string]any{"collected": done, "freed": freed})
-				}
+				r := ui.Result{Value: map[string]any{"collected": done, "freed": freed}}
 				if freed > 0 {
-					sess.Say.Line("freed %s", ui.SizeText(freed))
+					r.Notes = []string{"freed " + ui.SizeText(freed)}
 				}
-				return nil
+				return sess.Show(r, nil)
 			})
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	sess.AddJSON(c.Flags(), "print one JSON object")
 	return c
 }
 

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -18,16 +17,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-type auditOptions struct {
-	action  string
-	object  string
-	verdict string
-	verify  bool
-	flags.List
-}
-
 func auditCommand(sess *session.Session) *cobra.Command {
-	var o auditOptions
+	var q client.AuditOptions
+	var l flags.List
+	verify := false
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who did what, and whether the record is intact",
@@ -36,99 +29,69 @@ verdict and why. Each record carries a hash over itself and the record before,
 so that --verify finds the first one that was changed or removed later. Then
 the exit code is 1.`,
 		Example: "  cove audit --verdict deny --since 24h\n  cove audit --object $(cove ps -aq -n 1)\n  cove audit --verify",
-		Args:    ui.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !o.verify {
-				return audit(cmd.Context(), sess, o)
+			if !verify {
+				return sess.Show(audit(cmd.Context(), sess, q, l))
 			}
 			for _, filter := range []string{"action", "object", "verdict", "since", "limit"} {
 				if cmd.Flags().Changed(filter) {
 					return ui.UsageError(cmd, "--verify checks the whole log, so it cannot be with --%s", filter)
 				}
 			}
-			return verifyAudit(cmd.Context(), sess, o.JSON)
+			return verifyAudit(cmd.Context(), sess)
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.action, "action", "",
+	f.StringVar(&q.Action, "action", "",
 		"of this `KIND` only: execute, kill, network, approve, revoke, attach, request, sweep")
-	f.StringVar(&o.object, "object", "", "about this only: the `ID` of an execution, a path, a route")
-	f.StringVar(&o.verdict, "verdict", "", "with this `VERDICT` only: "+strings.Join(verdicts, ", "))
-	o.List.Add(f, "recorded")
-	f.BoolVar(&o.verify, "verify", false, "check that no record was changed or removed")
+	f.StringVar(&q.Object, "object", "", "about this only: the `ID` of an execution, a path, a route")
+	f.StringVar(&q.Verdict, "verdict", "", "with this `VERDICT` only: "+strings.Join(verdicts, ", "))
+	l.Add(sess, f, "recorded")
+	f.BoolVar(&verify, "verify", false, "check that no record was changed or removed")
 	return c
 }
 
-func (o auditOptions) query(now time.Time) (client.AuditOptions, error) {
-	since, err := o.From(now)
-	return client.AuditOptions{Action: o.action, Object: o.object, Verdict: o.verdict, Since: since},
-		cmp.Or(err, flags.CheckOneOf("--verdict", o.verdict, verdicts))
-}
-
-func audit(ctx context.Context, sess *session.Session, o auditOptions) error {
-	query, err := o.query(time.Now())
-	if err != nil {
-		return err
+func audit(ctx context.Context, sess *session.Session, q client.AuditOptions, l flags.List) (r ui.Result, err error) {
+	q.Since, err = l.From(time.Now())
+	if err = cmp.Or(err, flags.CheckOneOf("--verdict", q.Verdict, verdicts)); err != nil {
+		return r, err
 	}
 	all, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) ([]api.AuditRecord, error) {
-		return session.UpTo(o.Limit, func(cursor string, n int) ([]api.AuditRecord, string, error) {
-			query.Cursor, query.Limit = cursor, n
-			page, err := c.Audit(ctx, query)
+		return session.UpTo(l.Limit, func(cursor string, n int) ([]api.AuditRecord, string, error) {
+			q.Cursor, q.Limit = cursor, n
+			page, err := c.Audit(ctx, q)
 			return page.Records, page.NextCursor, err
 		})
 	})
-	if err != nil {
-		return err
-	}
-	return sess.Show(ui.Listing[api.AuditRecord]{
-		Key:      "records",
-		Headings: []string{"NO", "TIME", "WHO", "ACTION", "OBJECT", "VERDICT", "DETAIL"},
-		Row: func(r api.AuditRecord) []string {
-			who := cmp.Or(r.Who, "cove") // itself
-			return []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict,
-				r.Detail}
-		},
-	}.Result(all), o.JSON)
+	headings := []string{"NO", "TIME", "WHO", "ACTION", "OBJECT", "VERDICT", "DETAIL"}
+	return ui.Listing("records", all, headings, func(r api.AuditRecord) []string {
+		who := cmp.Or(r.Who, "cove") // itself
+		return []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict,
+			r.Detail}
+	}), err
 }
 
-func verifyAudit(ctx context.Context, sess *session.Session, asJSON bool) error {
+func verifyAudit(ctx context.Context, sess *session.Session) error {
 	v, err := session.OfRecords(ctx, sess, (*client.Client).VerifyAudit)
-	if err != nil {
-		return err
+	r := ui.Result{Value: v}
+	switch {
+	case v.Intact && v.Records == 0:
+		r.Text = "the audit log is empty\n"
+	case v.Intact:
+		known := ui.Counted(int(v.Records), "record, with hash", "records, the last with hash")
+		r.Text = "the audit log is intact: " + known + " " + ui.Printable(v.Head) + "\n"
 	}
-	if asJSON {
-		err = sess.PrintJSON(v)
-	} else if v.Intact {
-		err = sess.Print(intact(v))
-	}
-	if err == nil && !v.Intact {
+	if err = sess.Show(r, err); err == nil && !v.Intact {
+		before := "nothing is intact"
+		if v.Records > 0 {
+			before = ui.Counted(int(v.Records), "record is", "records are") + " intact"
+		}
 		sess.Exit = ui.ExitUnhealthy
 		sess.Say.Fail(cove.Errorf(cove.Corrupt,
 			"the audit log cannot be trusted from record %d on: it was changed or removed", v.Broken).
-			WithHint("%s before it; compare with a backup of the database, cove.db", intactBefore(v.Records)))
+			WithHint("%s before it; compare with a backup of the database, cove.db", before))
 	}
 	return err
 }
 
-func intact(v api.AuditVerification) string {
-	switch v.Records {
-	case 0:
-		return "the audit log is empty\n"
-	case 1:
-		return fmt.Sprintf("the audit log is intact: 1 record, with hash %s\n", ui.Printable(v.Head))
-	}
-	return fmt.Sprintf("the audit log is intact: %d records, the last with hash %s\n", v.Records, ui.Printable(v.Head))
-}
-
-func intactBefore(records int64) string {
-	switch records {
-	case 0:
-		return "nothing is intact"
-	case 1:
-		return "1 record is intact"
-	}
-	return fmt.Sprintf("%d records are intact", records)
-}
-
-// verdicts are the values that --verdict of "cove audit" accepts.
 var verdicts = []string{"ok", "deny", "error"}

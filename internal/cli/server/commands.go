@@ -3,17 +3,95 @@
 package server
 
 import (
+	"fmt"
+	goruntime "runtime"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/version"
 )
 
 // Commands returns the commands of this room.
 func Commands(sess *session.Session) []*cobra.Command {
-	all := ui.InGroup(ui.GroupRun, serveCommand(sess), serverCommand(sess))
-	all = append(all, ui.InGroup(ui.GroupExecutions, auditCommand(sess))...)
-	all = append(all,
-		ui.InGroup(ui.GroupMachine, imageCommand(sess), doctorCommand(sess), configCommand(sess), devCommand(sess))...)
+	all := ui.InGroup(ui.GroupExecutions, auditCommand(sess))
+	all = append(all, ui.InGroup(ui.GroupMachine, statusCommand(sess), doctorCommand(sess), serveCommand(sess),
+		serverCommand(sess), configCommand(sess), imageCommand(sess), devCommand(sess))...)
 	return append(all, versionCommand(sess), doctorProbeCommand(sess))
+}
+
+func configCommand(sess *session.Session) *cobra.Command {
+	return ui.Group(&cobra.Command{
+		Use:   "config",
+		Short: "See and check the configuration",
+		Long: `Settings come from one YAML file (--config, COVE_CONFIG or CONFIG_PATH), then the
+environment (COVE_... and PORT), then flags. "cove config show" lists all of them.`,
+	}, configShow(sess), configCheck(sess), configNewKey(sess))
+}
+
+// configured makes a command without arguments that reads the configuration and prints its warnings first.
+func configured(sess *session.Session, c *cobra.Command, do func(*config.Config) (ui.Result, error)) *cobra.Command {
+	return sess.Showing(c, func(*cobra.Command, []string) (ui.Result, error) {
+		cfg, err := sess.Config()
+		if err != nil {
+			return ui.Result{}, err
+		}
+		sess.Warn(cfg)
+		return do(cfg)
+	})
+}
+
+func configShow(sess *session.Session) *cobra.Command {
+	return configured(sess, &cobra.Command{
+		Use:     "show",
+		Short:   "Print every setting in effect, and where it comes from",
+		Example: "  cove config show --config cove.yaml",
+	}, func(cfg *config.Config) (ui.Result, error) {
+		var text strings.Builder
+		err := cfg.Show(&text)
+		return ui.Result{Value: map[string][]config.InEffect{"settings": cfg.InEffect()}, Text: text.String()}, err
+	})
+}
+
+func configCheck(sess *session.Session) *cobra.Command {
+	return configured(sess, &cobra.Command{
+		Use: "check", Short: "Say whether the configuration is right", Example: "  cove config check --config cove.yaml",
+	}, func(cfg *config.Config) (ui.Result, error) {
+		value := map[string][]string{"warnings": append([]string{}, cfg.Warnings()...)}
+		return ui.Result{Value: value, Text: "the configuration is right\n"}, nil
+	})
+}
+
+func configNewKey(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "new-key NAME",
+		Short: "Make an API key, and the line for the configuration",
+		Long: `Make an API key for NAME. The key is printed once and stored nowhere; the
+configuration has its hash only.`,
+		Example: "  cove config new-key ci",
+		RunE: func(_ *cobra.Command, args []string) error {
+			key, hash := config.NewAPIKey()
+			return sess.Print(fmt.Sprintf("key:  %s\n\nand for the configuration:\n\napi_keys:\n  - name: %q\n    hash: %s\n",
+				key, args[0], hash))
+		},
+	}
+}
+
+// VersionLine is the version of this program and what it was built for.
+func VersionLine() string {
+	return fmt.Sprintf("cove %s (%s, %s/%s)", version.Version, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)
+}
+
+func versionCommand(sess *session.Session) *cobra.Command {
+	return sess.Showing(&cobra.Command{
+		Use: "version", Short: "Print the version",
+	}, func(*cobra.Command, []string) (ui.Result, error) {
+		value := map[string]string{
+			"version": version.Version, "go": goruntime.Version(), "os": goruntime.GOOS, "arch": goruntime.GOARCH,
+		}
+		return ui.Result{Value: value, Text: VersionLine() + "\n"}, nil
+	})
 }

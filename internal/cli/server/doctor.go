@@ -27,7 +27,6 @@ func doctorCommand(sess *session.Session) *cobra.Command {
 works, what does not, and how to put it right. The exit code is 1 when the
 default engine cannot hold its invariants here.`,
 		Example: "  cove doctor\n  sudo cove doctor --json",
-		Args:    ui.Exactly(),
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		o, err := doctorOptions(sess)
 		if err != nil {
@@ -49,6 +48,7 @@ func doctorProbeCommand(sess *session.Session) *cobra.Command {
 		Use:                doctorProbe,
 		Hidden:             true,
 		DisableFlagParsing: true,
+		Args:               cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			sess.Exit = doctor.RunProbe(args)
 			return nil
@@ -56,7 +56,6 @@ func doctorProbeCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// doctorProbe is the hidden command's name.
 const doctorProbe = "doctor-probe"
 
 func doctorOptions(sess *session.Session) (doctor.Options, error) {

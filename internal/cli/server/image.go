@@ -1,8 +1,7 @@
 package server
 
 import (
-	"context"
-	"os"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
@@ -33,13 +32,13 @@ func imagePull(sess *session.Session) *cobra.Command {
 		Short:   "Get an image from a registry",
 		Long:    "Get an image from a registry and unpack it. Every digest is verified.",
 		Example: "  cove image pull debian:stable-slim",
-		Args:    ui.Exactly("REFERENCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) {
 				return s.Pull(cmd.Context(), args[0], o)
 			})
 		},
 	}
+	sess.AddJSON(c.Flags(), "print one JSON object")
 	c.Flags().BoolVar(&o.Insecure, "insecure", false, "allow plain HTTP to a registry that is not on this machine")
 	c.Flags().StringVar(&o.Platform, "platform", "",
 		"of an image for several: `OS/ARCH`, like linux/arm64; this machine's when not given")
@@ -56,9 +55,12 @@ func imageImport(sess *session.Session) *cobra.Command {
 "docker save" archive or a directory. What SOURCE is is found by looking, or
 said: tar:PATH, oci:PATH[:TAG], docker-archive:PATH[:TAG], dir:PATH.`,
 		Example: "  cove image import rootfs.tar.gz --name mine\n  cove image import oci:./layout:latest --name mine:2",
-		Args:    ui.Exactly("SOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			source, err := absoluteSource(args[0])
+			absolute := flags.AbsoluteImage
+			if flags.Exists(args[0]) { // a bare path
+				absolute = filepath.Abs
+			}
+			source, err := absolute(args[0])
 			if err != nil {
 				return err
 			}
@@ -67,6 +69,7 @@ said: tar:PATH, oci:PATH[:TAG], docker-archive:PATH[:TAG], dir:PATH.`,
 			})
 		},
 	}
+	sess.AddJSON(c.Flags(), "print one JSON object")
 	c.Flags().StringVar(&name, "name", "", "what it will be called: `NAME[:TAG]`")
 	c.Flags().StringVar(&o.Platform, "platform", "", "of a layout for several: `OS/ARCH`; this machine's when not given")
 	return c
@@ -85,88 +88,93 @@ func addImage(sess *session.Session, progress *image.Progress, add func(*image.S
 	if err != nil {
 		return err
 	}
-	return sess.Print(imageTable([]image.Image{img}, time.Now()))
-}
-
-// absoluteSource does the same for a source, which may be a bare path.
-func absoluteSource(s string) (string, error) {
-	if _, err := os.Lstat(s); err == nil {
-		return filepath.Abs(s)
-	}
-	return flags.AbsoluteImage(s)
+	return sess.Show(imageTable(img, []image.Image{img}, time.Now()), nil)
 }
 
 func imageList(sess *session.Session) *cobra.Command {
-	return sess.Showing(&cobra.Command{
-		Use:   "ls",
-		Short: "List the images in the store",
-		Args:  ui.Exactly(),
+	return sess.ShowingList(&cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the images in the store",
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		s, err := openImages(sess)
 		if err != nil {
 			return ui.Result{}, err
 		}
 		all, err := s.List(cmd.Context())
-		return ui.Result{
-			Value: map[string]any{"images": append([]image.Image{}, all...)},
-			Text:  imageTable(all, time.Now()),
-		}, err
+		value := map[string]any{"images": append([]image.Image{}, all...)}
+		return imageTable(value, all, time.Now()), err
 	})
 }
 
-func imageTable(all []image.Image, now time.Time) string {
+// imageTable returns a value with a table of images, each once for each name.
+func imageTable(value any, all []image.Image, now time.Time) ui.Result {
 	var rows [][]string
 	for _, img := range all {
 		names := img.Names
 		if len(names) == 0 {
-			names = []string{"-"}
+			names = []string{shortDigest(img.Digest)}
 		}
 		for _, name := range names {
 			rows = append(rows,
 				[]string{name, shortDigest(img.Digest), img.Platform, ui.SizeText(img.Size), ui.Ago(now.Sub(img.Added))})
 		}
 	}
-	return ui.Table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "ADDED"}, rows)
+	return ui.TableOf(value, []string{"NAME", "DIGEST", "PLATFORM", "SIZE", "ADDED"}, rows)
 }
 
 // shortDigest returns the shortest prefix of a digest that "cove run --image" accepts.
 func shortDigest(digest string) string {
 	hex, ok := strings.CutPrefix(digest, "sha256:")
-	if !ok {
-		return digest
+	if ok {
+		return "sha256:" + hex[:min(12, len(hex))]
 	}
-	return "sha256:" + hex[:min(12, len(hex))]
+	return digest
 }
 
 func imageRemove(sess *session.Session) *cobra.Command {
-	return &cobra.Command{
-		Use:   "rm IMAGE...",
-		Short: "Remove images",
-		Long:  "Take names away, and with its last name an image; a digest takes all of its names.",
-		Args:  ui.AtLeastOne("IMAGE"),
-		RunE:  func(cmd *cobra.Command, args []string) error { return removeImages(cmd.Context(), sess, args) },
-	}
+	return sess.Showing(&cobra.Command{
+		Use:     "remove IMAGE...",
+		Aliases: []string{"rm", "delete"},
+		Short:   "Remove images",
+		Long:    "Take names away, and with its last name an image; a digest takes all of its names.",
+	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		s, err := openImages(sess)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		done := removedImages{Untagged: []string{}, Removed: []string{}}
+		for _, arg := range args {
+			ref, err := flags.AbsoluteImage(arg)
+			if err != nil {
+				return ui.Result{}, err
+			}
+			removed, err := s.Remove(cmd.Context(), ref)
+			if err != nil {
+				return ui.Result{}, err
+			}
+			done.add(removed)
+			if err := sess.PrintText(removedText(removed)); err != nil {
+				return ui.Result{}, err
+			}
+		}
+		return ui.Result{Value: done}, nil
+	})
 }
 
-func removeImages(ctx context.Context, sess *session.Session, refs []string) error {
-	s, err := openImages(sess)
-	if err != nil {
-		return err
+// removedImages lists removed names and digests, as JSON.
+type removedImages struct {
+	Untagged []string `json:"untagged"`
+	Removed  []string `json:"removed"` // digests
+	Freed    int64    `json:"freed"`   // bytes
+}
+
+func (r *removedImages) add(one image.Removed) {
+	r.Untagged = append(r.Untagged, one.Names...)
+	for _, img := range one.Images {
+		r.Removed = append(r.Removed, img.Digest)
 	}
-	for _, ref := range refs {
-		ref, err := flags.AbsoluteImage(ref)
-		if err != nil {
-			return err
-		}
-		removed, err := s.Remove(ctx, ref)
-		if err != nil {
-			return err
-		}
-		if err := sess.Print(removedText(removed)); err != nil {
-			return err
-		}
-	}
-	return nil
+	r.Freed += one.Freed
 }
 
 func removedText(r image.Removed) string {
@@ -181,22 +189,19 @@ func removedText(r image.Removed) string {
 }
 
 func imagePrune(sess *session.Session) *cobra.Command {
-	return &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "prune",
 		Short: "Remove images without a name, and what a crash left",
-		Args:  ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := openImages(sess)
-			if err != nil {
-				return err
-			}
-			removed, err := s.Prune(cmd.Context(), nil)
-			if err != nil {
-				return err
-			}
-			return sess.Print(removedText(removed) + "freed " + ui.SizeText(removed.Freed) + "\n")
-		},
-	}
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		s, err := openImages(sess)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		removed, err := s.Prune(cmd.Context(), nil)
+		done := removedImages{Untagged: []string{}, Removed: []string{}}
+		done.add(removed)
+		return ui.Result{Value: done, Text: removedText(removed) + "freed " + ui.SizeText(removed.Freed) + "\n"}, err
+	})
 }
 
 func openImages(sess *session.Session) (*image.Store, error) {
@@ -205,4 +210,104 @@ func openImages(sess *session.Session) (*image.Store, error) {
 		return nil, err
 	}
 	return daemon.OpenImages(cfg, sess.QuietLogger(cfg))
+}
+
+// progress shows how far an image is: a bar on a terminal, otherwise one line for each layer that is done.
+type progress struct {
+	sess  *session.Session
+	bar   bool
+	drawn time.Time
+	parts map[progressPart]image.Event
+	said  map[progressPart]bool
+}
+
+type progressPart struct {
+	stage image.Stage
+	layer int
+}
+
+func newProgress(sess *session.Session) *progress {
+	return &progress{sess: sess, bar: ui.IsTerminal(sess.Err) && sess.Getenv("TERM") != "dumb",
+		parts: map[progressPart]image.Event{}, said: map[progressPart]bool{}}
+}
+
+// take is an image.Progress.
+func (p *progress) take(e image.Event) {
+	part := progressPart{e.Stage, e.Layer}
+	p.parts[part] = e
+	if p.bar {
+		p.draw()
+		return
+	}
+	if e.Total > 0 && e.Done >= e.Total && !p.said[part] {
+		p.said[part] = true
+		word := map[image.Stage]string{image.Download: "downloaded", image.Unpack: "unpacked"}[e.Stage]
+		p.sess.Say.Line("layer %d of %d: %s, %s", e.Layer+1, e.Layers, word, ui.SizeText(e.Total))
+	}
+}
+
+// draw writes the bar over itself. The terminal may have another width by now.
+func (p *progress) draw() {
+	now := time.Now()
+	if now.Sub(p.drawn) < ui.Redraw {
+		return
+	}
+	p.drawn = now
+	fmt.Fprint(p.sess.Err, "\r"+p.line(ui.Columns(p.sess.Err)-1)+"\x1b[K") // a full line would wrap
+}
+
+// line is the stage that is under way, all of its layers together.
+func (p *progress) line(width int) string {
+	if done, total := p.sum(image.Download); total < 0 || done < total {
+		return barText("downloading", done, total, width)
+	}
+	done, total := p.sum(image.Unpack)
+	return barText("unpacking", done, total, width)
+}
+
+// sum is how far a stage is, in bytes; the total is -1 when it is not known.
+func (p *progress) sum(s image.Stage) (done, total int64) {
+	for part, e := range p.parts {
+		if part.stage != s {
+			continue
+		}
+		done += e.Done
+		if e.Total < 0 || total < 0 {
+			total = -1
+		} else {
+			total += e.Total
+		}
+	}
+	return done, total
+}
+
+// barText is one line of at most width columns: as much as fits of what is done, how far it is, a bar, and the sizes.
+func barText(doing string, done, total int64, width int) string {
+	if total <= 0 {
+		return fit(width, doing+" "+ui.SizeText(done), doing)
+	}
+	const most, least = 30, 8
+	done = min(done, total)
+	head := fmt.Sprintf("%s %3d%%", doing, 100*done/total)
+	sizes := fmt.Sprintf("%s of %s", ui.SizeText(done), ui.SizeText(total))
+	if bar := min(most, width-len(head)-len(" [] ")-len(sizes)); bar >= least {
+		full := int(int64(bar) * done / total)
+		return fmt.Sprintf("%s [%s%s] %s", head, strings.Repeat("=", full), strings.Repeat(" ", bar-full), sizes)
+	}
+	return fit(width, head+" "+sizes, head, doing)
+}
+
+func fit(width int, texts ...string) string {
+	for _, t := range texts {
+		if len(t) <= width {
+			return t
+		}
+	}
+	return ""
+}
+
+func (p *progress) end() {
+	if p.bar {
+		fmt.Fprint(p.sess.Err, "\r\x1b[K")
+	}
 }

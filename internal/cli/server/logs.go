@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,10 +23,9 @@ func serverLogs(sess *session.Session) *cobra.Command {
 		Use:     "logs",
 		Short:   "Print the log of the server in the background",
 		Example: "  cove server logs -n 20\n  cove server logs -f",
-		Args:    ui.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lines < 0 {
-				return ui.UsageError(cmd, "--lines %d: it must not be negative", lines)
+				return ui.UsageError(cmd, "--limit %d: it must not be negative", lines)
 			}
 			ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out)
 			defer interrupts.Stop()
@@ -33,25 +33,15 @@ func serverLogs(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := printLog(ctx, sess, session.ServerLogPath(cfg), lines, follow); err != nil {
-				return err
-			}
-			return interrupts.Explain(ended(ctx, follow))
+			return interrupts.Explain(printLog(ctx, sess, session.ServerLogPath(cfg), lines, follow))
 		},
 	}
-	c.Flags().IntVarP(&lines, "lines", "n", 100, "the last `COUNT` lines")
+	c.Flags().IntVarP(&lines, "limit", "n", 100, "the last `COUNT` lines")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as it grows")
+	ui.OldNames(c.Flags(), map[string]string{"lines": "limit"})
 	return c
 }
 
-func ended(ctx context.Context, follow bool) error {
-	if follow && ctx.Err() != nil {
-		return cove.Errorf(cove.Canceled, "it was ended")
-	}
-	return nil
-}
-
-// logPoll is how often a log that is followed is looked at.
 const logPoll = 200 * time.Millisecond
 
 // printLog prints the last lines of a log, and with follow what comes, also
@@ -77,7 +67,7 @@ func printLog(ctx context.Context, sess *session.Session, path string, lines int
 		select {
 		case <-time.After(logPoll):
 		case <-ctx.Done():
-			return nil
+			return cove.Errorf(cove.Canceled, "it was ended")
 		}
 		if _, err := io.Copy(sess.Out, f); err != nil {
 			return err
@@ -108,18 +98,7 @@ func same(a, b *os.File) bool {
 	return err == nil && os.SameFile(ia, ib)
 }
 
-// lastLines are the last n lines of data.
 func lastLines(data []byte, n int) []byte {
-	end := len(bytes.TrimSuffix(data, []byte("\n")))
-	for i := end; n > 0; n-- {
-		at := bytes.LastIndexByte(data[:i], '\n')
-		if at < 0 {
-			return data
-		}
-		if n == 1 {
-			return data[at+1:]
-		}
-		i = at
-	}
-	return nil
+	lines := slices.Collect(bytes.Lines(data))
+	return bytes.Join(lines[max(0, len(lines)-n):], nil)
 }

@@ -26,7 +26,6 @@ func devCommand(sess *session.Session) *cobra.Command {
 	}, modelServerCommand(sess))
 }
 
-// modelServerFlags holds the flags of "cove dev model-server".
 type modelServerFlags struct {
 	listen, script, record string
 	cert, certKey          string
@@ -49,7 +48,6 @@ standard error. docs/model-server.md says how scripts are written.`,
 		Example: `  cove dev model-server
   cove dev model-server --script script.yaml --record requests.ndjson
   ANTHROPIC_BASE_URL=http://127.0.0.1:8089 ANTHROPIC_API_KEY=any claude -p 'look around'`,
-		Args: ui.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return serveModels(cmd.Context(), sess, f) },
 	}
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8089", "`ADDRESS` HOST:PORT to listen on; port 0 is a free one")
@@ -62,7 +60,6 @@ standard error. docs/model-server.md says how scripts are written.`,
 	return c
 }
 
-// serveModels serves until a signal.
 func serveModels(ctx context.Context, sess *session.Session, f modelServerFlags) error {
 	o := modeltest.Options{Keys: f.keys}
 	if f.script != "" {
@@ -119,7 +116,6 @@ func serveModels(ctx context.Context, sess *session.Session, f modelServerFlags)
 	return nil
 }
 
-// modelLine is a request in one line.
 func modelLine(r modeltest.Request) string {
 	line := fmt.Sprintf("%s %s %d", r.Method, r.Path, r.Status)
 	if r.Turn > 0 {

@@ -1,10 +1,24 @@
 package server
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/version"
 )
 
 func serverCommand(sess *session.Session) *cobra.Command {
@@ -14,12 +28,19 @@ func serverCommand(sess *session.Session) *cobra.Command {
 		Long: `Long-lived sandboxes belong to a server. When none answers, the commands that
 need one start it in the background: "cove serve" in a session of its own, which
 listens on its unix socket only unless the configuration says where else. Its
-log is logs/server.log in --home.
+log is logs/server.log in --home. It takes the keys that each command's shell
+exports, and ends when nothing has run in it for 10 minutes. "cove serve" takes
+over from it.
 
 Sandboxes outlive it: what runs in them goes on, and the next server takes them
-over.`,
+over.
+
+The server of another machine is used over ssh: --server ssh://[USER@]HOST[:PORT]
+or COVE_SERVER. Cove has to be installed there. Keys and everything else come from
+~/.ssh/config and ssh-agent; there the server takes you for the user that ssh
+logs in, and one is started if none answers.`,
 		Example: "  cove server status\n  cove server logs -f\n  cove server stop",
-	}, serverStatus(sess), serverStart(sess), serverStop(sess), serverLogs(sess))
+	}, serverStatus(sess), serverStart(sess), serverStop(sess), serverLogs(sess), serverConnect(sess))
 }
 
 func serverStatus(sess *session.Session) *cobra.Command {
@@ -28,7 +49,6 @@ func serverStatus(sess *session.Session) *cobra.Command {
 		Short:   "Say whether a server answers, and what it does",
 		Long:    "Say whether a server answers, and what it does. The exit code is 0 when one does, and 3 when none does.",
 		Example: "  cove server status\n  cove server status --json",
-		Args:    ui.Exactly(),
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		s, err := findServer(cmd.Context(), sess)
 		if err == nil && !s.Running {
@@ -40,26 +60,289 @@ func serverStatus(sess *session.Session) *cobra.Command {
 
 func serverStart(sess *session.Session) *cobra.Command {
 	return sess.Showing(&cobra.Command{
-		Use:     "start",
-		Short:   "Start a server in the background, if none answers",
-		Example: "  cove server start",
-		Args:    ui.Exactly(),
+		Use: "start", Short: "Start a server in the background, if none answers", Example: "  cove server start",
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		ctx, interrupts := ui.CoverSignals(cmd.Context())
 		defer interrupts.Stop()
 		if sess.ServerAddress() != "" {
 			return ui.Result{}, elsewhere("started")
 		}
-		cfg, err := sess.Config()
-		if err != nil {
-			return ui.Result{}, err
+		address, err := sess.Running(ctx)
+		if err == nil && address == "" {
+			_, err = sess.StartServer(ctx)
 		}
-		if !session.Answers(ctx, cfg.Socket()) {
-			if err := sess.StartServer(ctx, cfg); err != nil {
-				return ui.Result{}, interrupts.Explain(err)
-			}
+		if err != nil {
+			return ui.Result{}, interrupts.Explain(err)
 		}
 		s, err := findServer(ctx, sess)
 		return ui.Result{Value: s, Text: s.text()}, err
 	})
+}
+
+type serverState struct {
+	Running    bool       `json:"running"`
+	PID        int        `json:"pid,omitempty"`
+	Version    string     `json:"version,omitempty"`
+	Command    string     `json:"command_version"` // of this program
+	Since      *time.Time `json:"since,omitempty"`
+	Status     string     `json:"status,omitempty"`
+	Background bool       `json:"background,omitempty"` // a command has started it
+	Addresses  []string   `json:"addresses,omitempty"`
+	Sandboxes  int        `json:"sandboxes"`
+	Executions int        `json:"executions"`
+	Queued     int        `json:"queued"`
+	Log        string     `json:"log,omitempty"`
+}
+
+func findServer(ctx context.Context, sess *session.Session) (serverState, error) {
+	s := serverState{Command: version.Version}
+	address := sess.ServerAddress()
+	if address == "" {
+		cfg, err := sess.Config()
+		if err != nil {
+			return s, err
+		}
+		s.Log, address = session.ServerLogPath(cfg), "unix:"+cfg.Socket()
+		if _, err := os.Stat(s.Log); err != nil {
+			s.Log = "" // it never was in the background
+		}
+		if !session.Answers(ctx, cfg.Socket()) {
+			return s, nil
+		}
+	}
+	b, err := sess.Dial(address)
+	if err != nil {
+		return s, err
+	}
+	defer b.Close()
+	h, err := b.Client.Health(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Running, s.PID, s.Version, s.Since, s.Status = true, h.PID, h.Version, h.Since, h.Status
+	s.Addresses = append([]string{address}, h.Listens...)
+	s.Executions, s.Queued, s.Background = h.Active, h.Queued, h.Background
+	s.Sandboxes, err = countSandboxes(b.Client, ctx)
+	return s, err
+}
+
+func (s serverState) text() string {
+	if !s.Running {
+		return "no server answers; commands that need one start it\n"
+	}
+	var rows ui.Facts
+	rows.Add("running", "process "+strconv.Itoa(s.PID))
+	if s.Background {
+		rows.Add("started", "by a command; it ends when nothing has run in it for a while")
+	}
+	shown := s.Version
+	if s.Version != s.Command {
+		shown += " (this command: " + s.Command + ")"
+	}
+	rows.Add("version", shown)
+	if s.Since != nil {
+		rows.Add("since", s.Since.Local().Format(time.DateTime)+" ("+ui.Ago(time.Since(*s.Since))+")")
+	}
+	if s.Status != "ok" {
+		rows.Add("status", s.Status+": \"cove doctor\" says why")
+	}
+	rows.Add("address", strings.Join(s.Addresses, ", "))
+	rows.Add("sandboxes", strconv.Itoa(s.Sandboxes))
+	rows.Add("executions", strconv.Itoa(s.Executions))
+	rows.Add("log", s.Log)
+	return rows.Text()
+}
+
+// countSandboxes counts those of a server; an older one has none.
+func countSandboxes(c *client.Client, ctx context.Context) (int, error) {
+	l, err := c.Sandboxes(ctx)
+	if code := cove.ErrorCode(err); code == cove.NotFound || code == cove.Unsupported {
+		return 0, nil
+	}
+	return len(l.Sandboxes), err
+}
+
+func serverStop(sess *session.Session) *cobra.Command {
+	return sess.Showing(&cobra.Command{
+		Use:   "stop",
+		Short: "Stop the server of this machine",
+		Long: `Stop the server of this machine. Executions end within shutdown_grace.
+Sandboxes stay as they are: what runs in them goes on, and the next server takes
+them over. While there is none, nothing leaves them.`,
+		Example: "  cove server stop",
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		done, err := stopServer(cmd.Context(), sess)
+		return ui.Result{Value: done, Text: done.text()}, err
+	})
+}
+
+type stopped struct {
+	Stopped   bool `json:"stopped"`
+	PID       int  `json:"pid,omitempty"`
+	Sandboxes int  `json:"sandboxes"`
+}
+
+func (s stopped) text() string {
+	switch {
+	case !s.Stopped:
+		return "no server answers\n"
+	case s.Sandboxes == 0:
+		return "the server has stopped\n"
+	case s.Sandboxes == 1:
+		return "the server has stopped; 1 sandbox stays, and the next server takes it over\n"
+	}
+	return fmt.Sprintf("the server has stopped; %d sandboxes stay, and the next server takes them over\n", s.Sandboxes)
+}
+
+func stopServer(ctx context.Context, sess *session.Session) (result stopped, err error) {
+	ctx, interrupts := ui.CoverSignals(ctx)
+	defer interrupts.Stop()
+	if sess.ServerAddress() != "" {
+		return result, elsewhere("stopped")
+	}
+	cfg, err := session.Places(sess)
+	if err != nil {
+		return result, err
+	}
+	if result.Sandboxes, err = session.OfAddress(ctx, sess, "unix:"+cfg.Socket(), countSandboxes); err != nil {
+		result.Sandboxes = 0 // it does not answer, or there is none
+	}
+	result.PID, err = session.StopServer(ctx, sess)
+	if err != nil {
+		return result, interrupts.Explain(err)
+	}
+	result.Stopped = result.PID != 0
+	return result, nil
+}
+
+func serveCommand(sess *session.Session) *cobra.Command {
+	var o serveOptions
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the HTTP API",
+		Long: `Serve the HTTP API on the configured address and on a unix socket, which
+"cove run" and the other commands then use. The first Ctrl-C or SIGTERM lets
+executions end within shutdown_grace, the second ends at once.`,
+		Example: "  cove serve\n  cove serve --listen 127.0.0.1:9000\n  cove serve --config /etc/cove.yaml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sess.Settings.Serving = cmd.Flags().Changed("listen")
+			return serve(cmd.Context(), sess, o)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.logFile, "log-file", "", "log to `FILE`, which begins anew when it is large")
+	f.BoolVar(&o.background, "background", false, "a command has started it: it takes their keys, and ends when idle")
+	f.DurationVar(&o.idle, "idle", idleTime, "`TIME` after which one in the background ends when nothing runs")
+	for _, hidden := range []string{"log-file", "background", "idle"} {
+		f.Lookup(hidden).Hidden = true
+	}
+	c.Flags().StringVar(&sess.Settings.Listen, "listen", "",
+		"`HOST:PORT` of the HTTP API; empty serves the unix socket only")
+	return c
+}
+
+// idleTime is how long a server in the background stays when nothing runs.
+const idleTime = 10 * time.Minute
+
+type serveOptions struct {
+	logFile    string
+	background bool
+	idle       time.Duration
+}
+
+func serve(ctx context.Context, sess *session.Session, o serveOptions) error {
+	ctx, interrupts := ui.CoverSignals(ctx)
+	defer interrupts.Stop()
+	cfg, err := sess.Config()
+	if err != nil {
+		return err
+	}
+	if !o.background {
+		if err := takeOver(ctx, sess); err != nil {
+			return interrupts.Explain(err)
+		}
+	}
+	if o.logFile != "" {
+		l, err := session.OpenServerLog(o.logFile, session.MaxServerLog)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		if err := l.Redirect(); err != nil {
+			return err
+		}
+		sess.LogTo = l
+	}
+	log := sess.Logger(cfg)
+	for _, w := range cfg.Warnings() {
+		log.Warn(w)
+	}
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: log, Background: o.background})
+	if err != nil {
+		return err
+	}
+	if o.background {
+		go whileNeeded(ctx, d, cfg.Home, o.idle, interrupts.GiveUp)
+	}
+	err = d.Serve(ctx)
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), session.CloseTimeout)
+	defer done()
+	return cmp.Or(err, d.Close(closing))
+}
+
+// takeOver stops the server that a command has started in the background, if there is one: sandboxes stay, and this
+// server takes them over. Errors: Conflict where the server is not of that kind.
+func takeOver(ctx context.Context, sess *session.Session) error {
+	cfg, err := sess.Config()
+	if err != nil || !session.Answers(ctx, cfg.Socket()) {
+		return err
+	}
+	h, err := session.OfAddress(ctx, sess, "unix:"+cfg.Socket(), (*client.Client).Health)
+	if err != nil {
+		return err
+	}
+	theirs, err := session.OfAddress(ctx, sess, "unix:"+cfg.Socket(),
+		func(c *client.Client, ctx context.Context) (map[string]string, error) {
+			return client.AsOwner(c).SettingDigests(ctx)
+		})
+	if err != nil || !h.Background || theirs["home"] != cfg.Digests()["home"] {
+		return cove.Errorf(cove.Conflict, "another server (process %d) listens at %s", h.PID, cfg.Socket()).
+			WithHint("stop it: cove server stop; or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
+	}
+	if _, err := session.StopServer(ctx, sess); err != nil {
+		return err
+	}
+	sess.Say.Line("took over from the server in the background (process %d); sandboxes stay", h.PID)
+	return nil
+}
+
+const (
+	homePoll = 2 * time.Second
+	busyPoll = 30 * time.Second
+)
+
+// whileNeeded calls end when the home of a server has gone, where no command finds it, or when nothing has run in it
+// for as long as idle.
+func whileNeeded(ctx context.Context, d *daemon.Daemon, home string, idle time.Duration, end func()) {
+	last, asked := time.Now(), time.Time{}
+	for {
+		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {
+			end()
+			return
+		}
+		if time.Since(asked) >= min(busyPoll, idle) {
+			if asked = time.Now(); d.Busy(ctx) {
+				last = asked
+			}
+			if time.Since(last) >= idle {
+				end()
+				return
+			}
+		}
+		select {
+		case <-time.After(min(homePoll, idle)):
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -3,12 +3,18 @@ package session
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -20,58 +26,70 @@ import (
 // until it has ended. It takes over sandboxes and sweeps up before.
 const StartTimeout = time.Minute
 
-// startPoll is the time between two looks for a server that starts.
 const startPoll = 10 * time.Millisecond
+
+// sayAfter is how long a command waits for a server before it says so.
+const sayAfter = 2 * time.Second
 
 // ServerLogPath returns the path of the log of a server in the background.
 func ServerLogPath(cfg *config.Config) string { return filepath.Join(cfg.Home, "logs", "server.log") }
 
-// StartServer starts a server in the background and waits until it answers.
-// Of several who do so at once one starts it, and the others find it.
-func (sess *Session) StartServer(ctx context.Context, cfg *config.Config) error {
+// StartServer starts a server in the background, waits until it answers, and returns its address. Of several who do so
+// at once one starts it, and the others find it.
+func (sess *Session) StartServer(ctx context.Context) (address string, err error) {
+	cfg, err := sess.Config()
+	if err != nil {
+		return "", err
+	}
 	sess.Warn(cfg)
+	address = "unix:" + cfg.Socket()
 	path := ServerLogPath(cfg)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return cove.Errorf(cove.StorageFull, "cannot make a place for the server's log: %w", err).
+		return "", cove.Errorf(cove.StorageFull, "cannot make a place for the server's log: %w", err).
 			WithHint("set another home with COVE_HOME")
 	}
 	waiting, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
+	said := time.AfterFunc(sayAfter, func() {
+		sess.Say.Line("waiting for the server, which takes over sandboxes before it answers; its log is %s", path)
+	})
+	defer said.Stop()
 	turn, err := awaitTurn(waiting, cfg)
 	if err != nil || turn == nil {
-		return err
+		return address, err
 	}
 	defer turn.Close()
 	log, err := OpenServerLog(path, MaxServerLog)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer log.Close()
 	begin := log.size
 	server, err := sess.launch(cfg, log)
 	if err != nil {
-		return err
+		return "", err
 	}
 	ended := make(chan struct{})
 	go func() { server.Wait(); close(ended) }()
 	for !Answers(waiting, cfg.Socket()) {
 		select {
 		case <-ended:
-			return didNotStart(path, begin)
+			return "", didNotStart(path, begin)
 		case <-waiting.Done():
 			if ctx.Err() != nil {
-				return cove.Errorf(cove.Canceled, "the server was starting, and goes on by itself")
+				return "", cove.Errorf(cove.Canceled, "the server was starting, and goes on by itself")
 			}
 			server.Process.Kill()
 			<-ended
-			return cove.Errorf(cove.Unavailable, "the server does not answer after %v", StartTimeout).WithHint("see %s", path)
+			return "", cove.Errorf(cove.Unavailable, "the server does not answer after %v", StartTimeout).
+				WithHint("see %s", path)
 		case <-time.After(startPoll):
 		}
 	}
 	if ui.IsTerminal(sess.Err) {
 		sess.Say.Line("started a server in the background (process %d); \"cove server status\" shows it", server.Process.Pid)
 	}
-	return nil
+	return address, nil
 }
 
 // awaitTurn waits until no other process starts a server and the home is free, and
@@ -91,7 +109,7 @@ func awaitTurn(ctx context.Context, cfg *config.Config) (*os.File, error) {
 		if !ours {
 			ours = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 		}
-		if ours && !daemon.Serves(cfg.Home) {
+		if ours && !daemon.Serves(cfg) {
 			return f, nil
 		}
 		select {
@@ -115,7 +133,7 @@ func (sess *Session) launch(cfg *config.Config, log *serverLog) (*exec.Cmd, erro
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"serve", "--home", cfg.Home, "--run-dir", cfg.RunDir, "--log-file", log.path}
+	args := []string{"serve", "--background", "--home", cfg.Home, "--run-dir", cfg.RunDir, "--log-file", log.path}
 	if sess.Settings.Path != "" {
 		args = append(args, "--config", sess.Settings.Path)
 	}
@@ -133,6 +151,102 @@ func (sess *Session) launch(cfg *config.Config, log *serverLog) (*exec.Cmd, erro
 		return nil, cove.Errorf(cove.Unavailable, "cannot start a server: %w", err)
 	}
 	return c, nil
+}
+
+// Places returns the settings, or where they cannot be read at least the directories: the server of a broken
+// configuration can be found then.
+func Places(sess *Session) (*config.Config, error) {
+	cfg, err := sess.Config()
+	if err == nil {
+		return cfg, nil
+	}
+	cfg = new(config.Defaults(sess.Getenv, os.Geteuid()))
+	for _, place := range []struct {
+		to   *string
+		from []string
+	}{
+		{&cfg.Home, []string{sess.Settings.Home, sess.Getenv("COVE_HOME")}},
+		{&cfg.RunDir, []string{sess.Settings.RunDir, sess.Getenv("COVE_RUN_DIR")}},
+	} {
+		if i := slices.IndexFunc(place.from, func(dir string) bool { return dir != "" }); i >= 0 {
+			*place.to = place.from[i]
+		}
+	}
+	sess.config = cfg // it is said once
+	sess.Say.Line("the configuration cannot be read (%s); the server is looked for in %s", cove.ErrorMessage(err),
+		cfg.RunDir)
+	return cfg, nil
+}
+
+// StopServer stops the server of this machine, waits until it has ended, and returns its process; 0 where there is
+// none.
+func StopServer(ctx context.Context, sess *Session) (pid int, err error) {
+	cfg, err := Places(sess)
+	if err != nil {
+		return 0, err
+	}
+	p, pid, err := listener(cfg.Socket())
+	if err != nil || pid == 0 {
+		return 0, err
+	}
+	defer p.Close()
+	if err := p.Terminate(); err != nil {
+		return 0, err
+	}
+	waits := time.AfterFunc(sayAfter, func() {
+		sess.Say.Line("waiting for the server (process %d) to end; what runs may go on for %v", pid,
+			cfg.ShutdownGrace.Std())
+	})
+	defer waits.Stop()
+	p.Wait(ctx)
+	if ctx.Err() != nil {
+		return pid, cove.Errorf(cove.Canceled, "the server is told to stop, and has not ended yet")
+	}
+	return pid, nil
+}
+
+// listener returns the process that listens on a unix socket of this machine, and its id. The id is 0 without one.
+func listener(path string) (Process, int, error) {
+	pid, err := listenerPID(path)
+	if pid == 0 || err != nil {
+		return Process{}, 0, err
+	}
+	p, err := WatchProcess(pid)
+	if err != nil {
+		return p, 0, err
+	}
+	// it has ended meanwhile, and the number may be another's
+	if again, err := listenerPID(path); again != pid || err != nil {
+		p.Close()
+		return Process{}, 0, err
+	}
+	return p, pid, nil
+}
+
+func listenerPID(path string) (int, error) {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return 0, nil
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	var failed error
+	ask := func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }
+	if err := raw.Control(ask); err != nil {
+		return 0, err
+	}
+	if failed != nil {
+		return 0, failed
+	}
+	if peer.Pid == 0 {
+		return 0, cove.Errorf(cove.Unsupported, "the server at %s runs where its process has no number here", path).
+			WithHint("stop it there: it is in another container")
+	}
+	return int(peer.Pid), nil
 }
 
 // didNotStart returns the error of a server that ended, with the last error in its log.
@@ -162,4 +276,98 @@ func didNotStart(path string, begin int64) error {
 		break
 	}
 	return e
+}
+
+// MaxServerLog is how large the log of a server in the background becomes, in
+// bytes, before it begins anew. The one before is kept beside it, as .1.
+const MaxServerLog = 16 << 20
+
+// serverLog is the file a server in the background logs to.
+type serverLog struct {
+	path string
+	max  int64
+
+	mu       sync.Mutex
+	f        *os.File
+	size     int64
+	standard bool // it is this process's standard output, too
+}
+
+// OpenServerLog opens the log to write at its end.
+func OpenServerLog(path string, max int64) (*serverLog, error) {
+	l := &serverLog{path: path, max: max}
+	if err := l.open(); err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "cannot write the server's log: %w", err).
+			WithHint("set another home with COVE_HOME")
+	}
+	if l.size >= l.max {
+		if err := l.rotate(); err != nil {
+			l.Close()
+			return nil, cove.Errorf(cove.StorageFull, "cannot begin the server's log anew: %w", err)
+		}
+	}
+	return l, nil
+}
+
+func (l *serverLog) open() error {
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return err
+	}
+	l.f, l.size = f, info.Size()
+	return nil
+}
+
+// Redirect makes the log this process's standard output and error output: what
+// the runtime says when it gives up goes there as well.
+func (l *serverLog) Redirect() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.standard = true
+	return l.duplicate()
+}
+
+func (l *serverLog) duplicate() error {
+	return errors.Join(unix.Dup3(int(l.f.Fd()), 1, 0), unix.Dup3(int(l.f.Fd()), 2, 0))
+}
+
+// Write implements io.Writer.
+func (l *serverLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.size > 0 && l.size+int64(len(p)) > l.max {
+		if err := l.rotate(); err != nil {
+			l.size = 0 // it goes on where it is, and tries again as late
+		}
+	}
+	n, err := l.f.Write(p)
+	l.size += int64(n)
+	return n, err
+}
+
+// rotate begins a new file. l.mu is held, unless l is not shared yet.
+func (l *serverLog) rotate() error {
+	if err := os.Rename(l.path, l.path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	old := l.f
+	if err := l.open(); err != nil {
+		return err
+	}
+	old.Close()
+	if l.standard {
+		return l.duplicate()
+	}
+	return nil
+}
+
+func (l *serverLog) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.f.Close()
 }

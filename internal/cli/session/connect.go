@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/version"
 )
@@ -33,21 +33,44 @@ type Ask[T any] = func(*client.Client, context.Context) (T, error)
 // Connect finds the backend: the server that was named, else the one of this machine when it answers, else a daemon in
 // this process, which is warm when something is about to run.
 func (sess *Session) Connect(ctx context.Context, warm bool) (*Backend, error) {
-	if address := sess.ServerAddress(); address != "" {
-		return sess.Dial(address)
+	address, err := sess.Running(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case address == "":
+		return sess.inProcess(ctx, warm)
 	}
+	b, err := sess.Dial(address)
+	if err != nil || sess.ServerAddress() != "" || !warm || len(sess.config.Chosen()) == 0 {
+		return b, err
+	}
+	// The server serves what its own settings allow; a command that brings others has a daemon of its own.
+	typed, inherited, err := differing(ctx, sess, b.Client)
+	if err != nil || len(typed)+len(inherited) == 0 {
+		return b, err
+	}
+	b.Close()
+	return sess.inProcess(ctx, warm)
+}
+
+// Running returns the address of the server that was named, else of the one of this machine when it answers, else
+// nothing.
+func (sess *Session) Running(ctx context.Context) (address string, err error) {
+	if address := sess.ServerAddress(); address != "" {
+		return address, nil
+	}
+	cfg, err := sess.Config()
+	if err != nil || !Answers(ctx, cfg.Socket()) {
+		return "", err
+	}
+	return "unix:" + cfg.Socket(), nil
+}
+
+func (sess *Session) inProcess(ctx context.Context, warm bool) (*Backend, error) {
 	cfg, err := sess.Config()
 	if err != nil {
 		return nil, err
 	}
-	if path := cfg.Socket(); Answers(ctx, path) {
-		return sess.Dial("unix:" + path)
-	}
-	return sess.inProcess(ctx, cfg, warm)
-}
-
-// inProcess builds a daemon in this process.
-func (sess *Session) inProcess(ctx context.Context, cfg *config.Config, warm bool) (*Backend, error) {
 	sess.Warn(cfg)
 	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: sess.QuietLogger(cfg), Warm: warm})
 	if err != nil {
@@ -68,7 +91,7 @@ func (sess *Session) inProcess(ctx context.Context, cfg *config.Config, warm boo
 
 // Dial speaks to the server at an address, with the key of the environment.
 func (sess *Session) Dial(address string) (*Backend, error) {
-	c, err := client.New(client.Options{Address: address, Key: sess.Getenv("COVE_API_KEY")})
+	c, err := client.New(client.Options{Address: address, Key: sess.Getenv(keyVariable)})
 	if err != nil {
 		return nil, err
 	}
@@ -78,28 +101,48 @@ func (sess *Session) Dial(address string) (*Backend, error) {
 // Server finds the server that keeps sandboxes: the one that was named, else
 // the one of this machine, which is started if it does not answer.
 func (sess *Session) Server(ctx context.Context) (*Backend, error) {
-	address := sess.ServerAddress()
+	address, err := sess.Running(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if address == "" {
-		cfg, err := sess.Config()
-		if err != nil {
-			return nil, err
-		}
-		address = "unix:" + cfg.Socket()
-		if !Answers(ctx, cfg.Socket()) {
-			if err := sess.StartServer(ctx, cfg); err != nil {
-				return nil, err
-			}
-			return sess.Dial(address)
-		}
+		return started(ctx, sess)
 	}
 	b, err := sess.Dial(address)
 	if err != nil {
 		return nil, err
 	}
-	if h, err := b.Client.Health(ctx); err == nil { // else the command itself says what is wrong
-		sess.checkVersion(h)
+	h, err := b.Client.Health(ctx)
+	switch {
+	case cove.ErrorCode(err) == cove.Unavailable && sess.ServerAddress() == "": // it has ended since it answered
+		b.Close()
+		return started(ctx, sess)
+	case err != nil:
+		return b, nil // the command itself says what is wrong
 	}
+	sess.checkVersion(h)
+	if sess.ServerAddress() != "" {
+		return b, nil
+	}
+	anew, err := reconcile(ctx, sess, b.Client, h)
+	if err != nil || anew != "" {
+		b.Close()
+		if err != nil {
+			return nil, err
+		}
+		return sess.Dial(anew)
+	}
+	HandKeys(ctx, sess, b.Client, h.Reads)
 	return b, nil
+}
+
+// started starts a server of this machine, unless one answers, and returns it.
+func started(ctx context.Context, sess *Session) (*Backend, error) {
+	address, err := sess.StartServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sess.Dial(address)
 }
 
 // WithServer calls do with a client of the server that manages sandboxes. A signal cancels do's context.
@@ -113,7 +156,6 @@ func (sess *Session) WithBackend(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), func(ctx context.Context) (*Backend, error) { return sess.Connect(ctx, false) }, do)
 }
 
-// with connects, and ends do at a signal.
 func (sess *Session) with(ctx context.Context, connect func(context.Context) (*Backend, error), do Do) error {
 	ctx, interrupts := ui.CoverSignals(ctx, sess.Out)
 	defer interrupts.Stop()
@@ -150,36 +192,28 @@ func OfRunning[T any](ctx context.Context, sess *Session, ask Ask[T]) (answer T)
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	address := sess.ServerAddress()
-	if address == "" {
-		cfg, err := sess.Config()
-		if err != nil || !Answers(ctx, cfg.Socket()) {
-			return answer
-		}
-		address = "unix:" + cfg.Socket()
-	}
-	b, err := sess.Dial(address)
-	if err != nil {
+	address, err := sess.Running(ctx)
+	if err != nil || address == "" {
 		return answer
 	}
-	defer b.Close()
-	answer, _ = ask(b.Client, ctx)
+	answer, _ = OfAddress(ctx, sess, address, ask)
 	return answer
 }
 
-// completionTimeout is how long completion waits for a server.
-const completionTimeout = 2 * time.Second
+// OfAddress returns the answer of the server at an address.
+func OfAddress[T any](ctx context.Context, sess *Session, address string, ask Ask[T]) (answer T, err error) {
+	b, err := sess.Dial(address)
+	if err != nil {
+		return answer, err
+	}
+	defer b.Close()
+	return ask(b.Client, ctx)
+}
 
 // KillTimeout is how long ending an execution may take before the connection is dropped instead, which ends it too.
 const KillTimeout = 10 * time.Second
-
-// How long it takes to look for a gateway that has gone again, at first and at most.
-const (
-	SoonestRetry = 50 * time.Millisecond
-	LatestRetry  = 2 * time.Second
-)
 
 // checkVersion warns when a server is of another version than this command.
 func (sess *Session) checkVersion(h api.Health) {

@@ -3,7 +3,9 @@ package session
 import (
 	"cmp"
 	"context"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -53,11 +55,7 @@ func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) e
 	if asked || sess.ServerAddress() != "" {
 		return err
 	}
-	cfg, err := sess.Config()
-	if err != nil {
-		return err
-	}
-	b, err := sess.inProcess(ctx, cfg, false)
+	b, err := sess.inProcess(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -72,10 +70,10 @@ func NotHere(err error) bool {
 }
 
 // AskRunner asks one peer after the other; only the one that runs the execution can do it.
-func AskRunner(peers []*Backend, id string, do func(*Backend) error) error {
+func AskRunner(peers []*Backend, id string, do func(*client.Client) error) error {
 	var last error = cove.Errorf(cove.NotFound, "no running execution has the id %s", id).WithHint("see \"cove ps\"")
 	for _, p := range peers {
-		err := do(p)
+		err := do(p.Client)
 		if err == nil {
 			return nil
 		}
@@ -117,10 +115,62 @@ func Collect[T any](peers []*Backend, id func(T) string, list func(*client.Clien
 	return all, nil
 }
 
-// ExecutionIDError refuses what is no id of an execution.
-func ExecutionIDError(id string) error {
-	return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution", id).
-		WithHint("\"cove ps -a\" lists them")
+// ExecutionIDs returns the ids of executions that are given whole, or by a beginning that no other of the newest ones
+// has. Errors: InvalidArgument, NotFound.
+func ExecutionIDs(ctx context.Context, sess *Session, given ...string) ([]string, error) {
+	var known []api.Execution
+	ids := slices.Clone(given)
+	for i, id := range given {
+		if _, err := cove.ParseExecutionID(id); err == nil {
+			continue
+		}
+		if !executionPrefix.MatchString(id) {
+			return nil, cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution", id).
+				WithHint("\"cove ps -a\" lists them")
+		}
+		if known == nil {
+			var err error
+			if known, err = OfRecords(ctx, sess, newestExecutions); err != nil {
+				return nil, err
+			}
+		}
+		whole, err := wholeID(known, id)
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = whole
+	}
+	return ids, nil
+}
+
+// executionPrefix matches the beginning of an execution's id: at least four of its own characters.
+var executionPrefix = regexp.MustCompile(`^ex_[0-9a-z]{4,25}$`)
+
+// newestExecutions returns the executions among which a beginning of an id is looked for.
+func newestExecutions(c *client.Client, ctx context.Context) ([]api.Execution, error) {
+	const most = 1000
+	return UpTo(most, func(cursor string, n int) ([]api.Execution, string, error) {
+		page, err := c.List(ctx, client.ListOptions{Cursor: cursor, Limit: n})
+		return page.Executions, page.NextCursor, err
+	})
+}
+
+// wholeID returns the id of the only execution that begins so.
+func wholeID(all []api.Execution, beginning string) (string, error) {
+	var found []string
+	for _, e := range all {
+		if strings.HasPrefix(e.ID, beginning) {
+			found = append(found, e.ID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", cove.Errorf(cove.NotFound, "there is no execution %.64q", beginning).WithHint("\"cove ps -a\" lists them")
+	case 1:
+		return found[0], nil
+	}
+	return "", cove.Errorf(cove.InvalidArgument, "%.64q is the beginning of %d executions", beginning, len(found)).
+		WithHint("say more of the id: %s", strings.Join(found[:min(len(found), 3)], ", "))
 }
 
 // CloseAll closes backends.
@@ -130,7 +180,6 @@ func CloseAll(peers []*Backend) {
 	}
 }
 
-// pageSize is how many records are asked for at once.
 const pageSize = 100
 
 // UpTo reads page after page, until there are limit records or no more.

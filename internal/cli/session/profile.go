@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,13 +17,7 @@ import (
 )
 
 // ChosenProfileFile keeps the name of the profile that is used where none is given.
-func (sess *Session) ChosenProfileFile() (string, error) {
-	cfg, err := sess.Config()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(cfg.Home, "profile"), nil
-}
+func (sess *Session) ChosenProfileFile() (string, error) { return sess.InHome("profile") }
 
 // ChosenProfile returns the name of the profile that "cove profile use" has chosen, or nothing. With --server it is
 // nothing: the choice is this machine's.
@@ -41,7 +34,8 @@ func (sess *Session) ChosenProfile() (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", cove.Errorf(cove.InvalidArgument, "cannot read which profile is chosen: %w", ui.Cause(err))
+		return "", cove.Errorf(cove.Forbidden, "cannot read which profile is chosen, in %s: %w", file, ui.Cause(err)).
+			WithHint("run as the user whose directory it is, or choose another one with COVE_HOME or --home")
 	}
 	return strings.TrimSpace(string(data)), nil
 }
@@ -63,10 +57,8 @@ func (sess *Session) Profiles(ctx context.Context) (all []api.Profile, err error
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		err = cmp.Or(err, b.Close())
-	}()
-	return b.Client.Profiles(ctx)
+	all, err = b.Client.Profiles(ctx)
+	return all, cmp.Or(err, b.Close())
 }
 
 // AddProfile adds --profile to a command that makes sandboxes.

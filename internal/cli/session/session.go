@@ -3,13 +3,18 @@
 package session
 
 import (
+	"cmp"
 	"io"
+	"log"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/config"
 )
@@ -23,6 +28,8 @@ type Session struct {
 	Settings Settings  // --config and the like
 	LogTo    io.Writer // of the log, when it is not standard error
 	Exit     int       // of a command that did its work but has a verdict to give
+
+	config *config.Config // once it was read
 }
 
 // New returns the session of a process with these streams.
@@ -32,12 +39,13 @@ func New(streams ui.Streams, getenv func(string) string) *Session {
 
 // AddFlags defines the flags that every command has.
 func (sess *Session) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&sess.Settings.Path, "config", "", "configuration `FILE` (or COVE_CONFIG)")
+	f.StringVar(&sess.Settings.Path, "config", "", "configuration `FILE` (or COVE_CONFIG, CONFIG_PATH)")
 	f.StringArrayVar(&sess.Settings.Set, "set", nil, "set one setting of the configuration: `NAME=VALUE` (repeatable)")
 	f.StringVar(&sess.Settings.Home, "home", "", "`DIR` of state: database, images (or COVE_HOME)")
 	f.StringVar(&sess.Settings.RunDir, "run-dir", "", "`DIR` of sockets and locks (or COVE_RUN_DIR)")
 	f.StringVar(&sess.Address, "server", "",
-		"talk to this server: `ADDRESS` http://host:port or unix:/path (or COVE_SERVER; its key in COVE_API_KEY)")
+		"talk to this server: `ADDRESS` http://host:port, unix:/path or ssh://host (or COVE_SERVER; "+
+			"its key in COVE_API_KEY)")
 }
 
 // Command is a command line of Cove's that reaches the same processes as this one.
@@ -54,12 +62,7 @@ func (sess *Session) Command(words ...string) string {
 	return "cove " + strings.Join(words, " ")
 }
 
-func (sess *Session) ServerAddress() string {
-	if sess.Address != "" {
-		return sess.Address
-	}
-	return sess.Getenv("COVE_SERVER")
-}
+func (sess *Session) ServerAddress() string { return cmp.Or(sess.Address, sess.Getenv("COVE_SERVER")) }
 
 // Settings are the flags that stand for settings of the configuration.
 type Settings struct {
@@ -71,13 +74,13 @@ type Settings struct {
 	Serving bool     // --listen was given
 }
 
-// configSource returns the source of the configuration.
 func (sess *Session) configSource() (config.Source, error) {
 	flags := map[string]string{}
-	for name, value := range map[string]string{"home": sess.Settings.Home, "run_dir": sess.Settings.RunDir} {
-		if value != "" {
-			flags[name] = value
-		}
+	if sess.Settings.Home != "" {
+		flags["home"] = sess.Settings.Home
+	}
+	if sess.Settings.RunDir != "" {
+		flags["run_dir"] = sess.Settings.RunDir
 	}
 	if sess.Settings.Serving {
 		flags["listen"] = sess.Settings.Listen
@@ -91,26 +94,78 @@ func (sess *Session) configSource() (config.Source, error) {
 		flags[name] = value
 	}
 	return config.Source{
-		Path:    sess.Settings.Path,
-		Getenv:  sess.Getenv,
-		Environ: os.Environ(),
-		Flags:   flags,
-		UID:     os.Geteuid(),
+		Path: sess.Settings.Path, Getenv: sess.Getenv, Environ: os.Environ(), Flags: flags, UID: os.Geteuid(),
 	}, nil
 }
 
 // Config reads the settings, once for each command.
 func (sess *Session) Config() (*config.Config, error) {
+	if sess.config != nil {
+		return sess.config, nil
+	}
 	s, err := sess.configSource()
 	if err != nil {
 		return nil, err
 	}
-	return config.Load(s)
+	sess.config, err = config.Load(s)
+	return sess.config, err
+}
+
+// InHome returns a path in the directory of Cove's state.
+func (sess *Session) InHome(names ...string) (string, error) {
+	cfg, err := sess.Config()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(append([]string{cfg.Home}, names...)...), nil
+}
+
+// Keep writes a file of the user's state, whole or not at all, and makes its directory.
+func Keep(file string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return atomicfile.Write(file, data, 0o600)
 }
 
 // Warn prints the configuration's warnings.
-func (sess *Session) Warn(cfg *config.Config) {
-	for _, w := range cfg.Warnings() {
-		sess.Say.Line("%s", w)
+func (sess *Session) Warn(cfg *config.Config) { sess.Say.Lines(cfg.Warnings()...) }
+
+// QuietLogger returns the logger of commands, whose daemon shares the user's
+// terminal. It logs errors only, unless the configuration sets a level.
+func (sess *Session) QuietLogger(cfg *config.Config) *slog.Logger {
+	if cfg.Origin("log.level") == "default" {
+		return sess.loggerAt(cfg, slog.LevelError)
 	}
+	return sess.Logger(cfg)
+}
+
+// Logger is the server's log, on standard error.
+func (sess *Session) Logger(cfg *config.Config) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	return sess.loggerAt(cfg, level)
+}
+
+// loggerAt returns a logger of a level. The standard library's own messages, such
+// as those of net/http about malformed requests, become debug messages of it.
+func (sess *Session) loggerAt(cfg *config.Config, level slog.Level) *slog.Logger {
+	var to io.Writer = sess.Err
+	if sess.LogTo != nil {
+		to = sess.LogTo
+	}
+	l := slog.New(handler(to, cfg.Log.Format, level))
+	log.SetFlags(0)
+	log.SetOutput(slog.NewLogLogger(l.Handler(), slog.LevelDebug).Writer())
+	return l
+}
+
+func handler(w io.Writer, format string, level slog.Level) slog.Handler {
+	o := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.NewJSONHandler(w, o)
+	}
+	return slog.NewTextHandler(w, o)
 }

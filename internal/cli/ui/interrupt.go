@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"slices"
@@ -154,3 +155,82 @@ func (in *Interrupts) Stop() {
 	signal.Stop(in.signals)
 	close(in.done)
 }
+
+// Exit codes that are not the program's own: from 124 on those of timeout(1) and of a shell, and before them those
+// that tell apart why Cove could not do what was asked. ExitCodesHelp describes them to users.
+const (
+	exitUsage     = 120 // the command line, or a value or file that it names, is wrong
+	exitUnknown   = 121 // what it names is not there
+	exitConflict  = 122 // it is there already, or its state does not allow it
+	exitAway      = 123 // a server, a model or another thing that Cove needs does not answer
+	ExitTimeout   = 124 // the wall time ran out
+	ExitCove      = 125 // Cove could not do what was asked
+	ExitRefused   = 126 // it may not be run
+	exitMissing   = 127 // what would run it is not there
+	exitSignalled = 128 // plus the signal's number
+	ExitUnhealthy = 1   // "cove doctor" found that an invariant cannot be held
+	ExitNoServer  = 3   // "cove server status" found none, as service managers say it
+	ExitFindings  = 1   // "cove policy check" or "cove policy test" found something
+	ExitAgent     = 1   // the agent has not done its task, or failed
+)
+
+// exitCodes is the table from an error's code to the exit code; codes that are not in it are exitCove.
+var exitCodes = map[cove.Code]int{
+	cove.InvalidArgument:  exitUsage,
+	cove.TooLarge:         exitUsage,
+	cove.NotFound:         exitUnknown,
+	cove.Conflict:         exitConflict,
+	cove.Unavailable:      exitAway,
+	cove.Overloaded:       exitAway,
+	cove.ModelUnreachable: exitAway,
+	cove.Forbidden:        ExitRefused,
+	cove.Unauthenticated:  ExitRefused,
+	cove.Unsupported:      ExitRefused,
+	cove.RuntimeMissing:   exitMissing,
+	cove.ImageMissing:     exitMissing,
+	cove.AgentFailed:      ExitAgent,
+	cove.SchemaMismatch:   ExitAgent,
+}
+
+// ExitCodesHelp is "cove help exit-codes".
+const ExitCodesHelp = `A command exits with 0 when it has done what was asked, and "cove run", "cove exec"
+and "cove attach" with the exit code of their program. The others tell what
+stood in the way:
+
+    1  the answer is no: the agent has not done its task, "cove doctor", "cove policy
+       check" or "cove policy test" found something
+    3  "cove server status": there is no server
+  120  usage: the command line, or a value or file that it names, is wrong
+  121  unknown: there is no such sandbox, run, execution, repository, …
+  122  conflict: it exists already, or its state does not allow it
+  123  unavailable: a server, a model or a network does not answer or is busy, or a
+       key for models is missing
+  124  out of time
+  125  anything else that Cove could not do, and what was declined at a question
+  126  refused: by a policy, by a server that wants an API key, or because nothing
+       here can enforce it
+  127  the runtime, the image, the agent or the program is missing
+128+N  ended by signal N: 130 by ctrl-c, 137 by a limit or by "cove kill"
+
+A program may use these codes, too; --json tells them apart. An error that --json
+prints has a code by name: invalid_argument, not_found, conflict, unavailable, ….`
+
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if i, ok := errors.AsType[*Interrupted](err); ok {
+		return ExitSignal(i.Signal)
+	}
+	if code, ok := exitCodes[cove.ErrorCode(err)]; ok {
+		return code
+	}
+	return ExitCove
+}
+
+func ExitSignal(s syscall.Signal) int { return exitSignalled + int(s) }
+
+// Interrupted ends a command that a signal stopped before it had a result.
+type Interrupted struct{ Signal syscall.Signal }
+
+func (i *Interrupted) Error() string { return "stopped: " + i.Signal.String() }

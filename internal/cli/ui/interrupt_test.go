@@ -12,7 +12,7 @@ func TestExitCodes(t *testing.T) {
 	for _, code := range cove.Codes {
 		ofAgent := code == cove.AgentFailed || code == cove.SchemaMismatch
 		if got := ExitCode(cove.Errorf(code, "x")); ofAgent != (got == ExitAgent) || !ofAgent &&
-			(got < ExitCove || got > exitMissing) {
+			(got < exitUsage || got > exitMissing || got == ExitTimeout) {
 			t.Errorf("%s becomes %d, which is not one of Cove's own", code, got)
 		}
 	}

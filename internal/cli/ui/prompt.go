@@ -48,10 +48,9 @@ func (t *Terminal) Ask(ctx context.Context, questions ...Question) error {
 	return nil
 }
 
-// prompt reads answers.
 type prompt struct {
 	terminal *Terminal
-	in       *cancelReader
+	in       *CancelReader
 	lines    *bufio.Reader  // of a terminal that is not drawn on
 	editor   *term.Terminal // of one that is
 	before   *term.State    // of that terminal
@@ -62,7 +61,7 @@ type prompt struct {
 }
 
 func (t *Terminal) openPrompt(ctx context.Context) (*prompt, error) {
-	in, err := newCancelReader(ctx, t.In)
+	in, err := NewCancelReader(ctx, t.In)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +71,7 @@ func (t *Terminal) openPrompt(ctx context.Context) (*prompt, error) {
 		return p, nil
 	}
 	if p.before, err = term.MakeRaw(int(t.In.Fd())); err != nil {
-		in.close()
+		in.Close()
 		return nil, cove.Errorf(cove.InvalidArgument, "this terminal cannot be asked: %w", err)
 	}
 	p.editor = term.NewTerminal(struct {
@@ -88,7 +87,7 @@ func (p *prompt) close() {
 	if p.before != nil {
 		term.Restore(int(p.terminal.In.Fd()), p.before)
 	}
-	p.in.close()
+	p.in.Close()
 }
 
 func (p *prompt) print(text string) {
@@ -147,7 +146,6 @@ func (p *prompt) line(question string) (string, error) {
 	return line, err
 }
 
-// read returns the answer that a typed line gives.
 func (q Question) read(line string) (string, error) {
 	kept := line == ""
 	if kept {
@@ -198,23 +196,24 @@ func (p *prompt) complete(line string, at int, key rune) (string, int, bool) {
 	return p.matches[p.shown], len(p.matches[p.shown]), true
 }
 
-// cancelReader reads a file until a context ends.
-type cancelReader struct {
+// CancelReader reads a file until a context ends.
+type CancelReader struct {
 	f           *os.File
 	woken, wake *os.File
 	stop        func() bool
 }
 
-func newCancelReader(ctx context.Context, f *os.File) (*cancelReader, error) {
+// NewCancelReader reads f until ctx ends; close it after use.
+func NewCancelReader(ctx context.Context, f *os.File) (*CancelReader, error) {
 	woken, wake, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	return &cancelReader{f: f, woken: woken, wake: wake, stop: context.AfterFunc(ctx, func() { wake.Close() })}, nil
+	return &CancelReader{f: f, woken: woken, wake: wake, stop: context.AfterFunc(ctx, func() { wake.Close() })}, nil
 }
 
 // Read implements io.Reader. Errors: Canceled.
-func (r *cancelReader) Read(b []byte) (int, error) {
+func (r *CancelReader) Read(b []byte) (int, error) {
 	for {
 		fds := []unix.PollFd{{Fd: int32(r.f.Fd()), Events: unix.POLLIN}, {Fd: int32(r.woken.Fd()), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
@@ -229,7 +228,8 @@ func (r *cancelReader) Read(b []byte) (int, error) {
 	}
 }
 
-func (r *cancelReader) close() {
+// Close stops the reader; the file stays open.
+func (r *CancelReader) Close() {
 	if r.stop() {
 		r.wake.Close()
 	}

@@ -12,13 +12,14 @@ import (
 )
 
 var units = []struct {
-	names []string
+	name  string
+	names []string // that are read, too
 	size  int64
 }{
-	{[]string{"gib", "gb", "g"}, 1 << 30},
-	{[]string{"mib", "mb", "m"}, 1 << 20},
-	{[]string{"kib", "kb", "k"}, 1 << 10},
-	{[]string{"b", ""}, 1},
+	{"GiB", []string{"gib", "gb", "g"}, 1 << 30},
+	{"MiB", []string{"mib", "mb", "m"}, 1 << 20},
+	{"KiB", []string{"kib", "kb", "k"}, 1 << 10},
+	{"B", []string{"b", ""}, 1},
 }
 
 // ParseSize reads a size that must be a positive multiple of step, so that it reaches the API without being rounded.
@@ -62,10 +63,7 @@ func scale(s, digits string, unit, step int64) (int64, error) {
 
 // SizeText is a size for people: "256 MiB".
 func SizeText(n int64) string {
-	for _, u := range []struct {
-		name string
-		size int64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+	for _, u := range units {
 		if n >= u.size {
 			return strings.TrimSuffix(strconv.FormatFloat(float64(n)/float64(u.size), 'f', 1, 64), ".0") + " " + u.name
 		}

@@ -1,5 +1,4 @@
-// Package approval owns the questions about requests that wait for an approval, and their answers: plain values, and
-// how they relate.
+// Package approval owns the questions about requests that wait for an approval, and their answers, as plain values.
 package approval
 
 import (

@@ -6,7 +6,6 @@
 package ca
 
 import (
-	"container/list"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -20,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -43,21 +44,16 @@ const (
 // Authority signs leaves for the hosts of one sandbox.
 type Authority struct {
 	sandbox cove.SandboxID
-	allow   func(policy.Host) error
 	clock   clock.Clock
 	cert    *x509.Certificate
 	key     *ecdsa.PrivateKey
 
 	mu     sync.Mutex
-	leaves map[policy.Host]*list.Element // of *leaf
-	used   *list.List                    // most recently used first
+	leaves *simplelru.LRU[policy.Host, *leaf]
 }
 
 // leaf is a cache entry. Its first user mints the certificate while others wait for it.
-type leaf struct {
-	host policy.Host
-	mint func() (*minted, error)
-}
+type leaf struct{ mint func() (*minted, error) }
 
 // minted is a certificate and its validity. It is kept unparsed: parsed it takes another 3 KiB, which clients can spend
 // themselves.
@@ -66,9 +62,8 @@ type minted struct {
 	from, until time.Time
 }
 
-// New returns an authority in memory. It signs for hosts for which allow returns nil, and asks each time; a nil allow
-// refuses all.
-func New(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (*Authority, error) {
+// New returns an authority in memory.
+func New(sandbox cove.SandboxID, c clock.Clock) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, cove.Errorf(cove.Internal, "cannot make a key: %w", err)
@@ -83,8 +78,7 @@ func New(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (
 		MaxPathLenZero:        true, // it signs leaves and no other authorities
 		KeyUsage:              x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// Policy changes while the sandbox runs, so the constraint only excludes what no policy can allow: the sandbox's own
-		// loopback.
+		// Policy changes while the sandbox runs, so this excludes only what no policy can allow: the sandbox's own loopback.
 		ExcludedDNSDomains:          []string{localhost},
 		ExcludedIPRanges:            loopback,
 		PermittedDNSDomainsCritical: true, // applies to all constraints (RFC 5280, 4.2.1.10)
@@ -93,20 +87,16 @@ func New(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (
 	if err != nil {
 		return nil, cove.Errorf(cove.Internal, "cannot make the certificate authority: %w", err)
 	}
-	return assemble(sandbox, c, allow, der, key)
+	return assemble(sandbox, c, der, key)
 }
 
-func assemble(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error, der []byte,
-	key *ecdsa.PrivateKey) (*Authority, error) {
+func assemble(sandbox cove.SandboxID, c clock.Clock, der []byte, key *ecdsa.PrivateKey) (*Authority, error) {
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
 		return nil, cove.Errorf(cove.Corrupt, "the authority's certificate cannot be read: %w", err)
 	}
-	if allow == nil {
-		allow = func(policy.Host) error { return cove.Errorf(cove.Forbidden, "this authority signs for no host") }
-	}
-	return &Authority{sandbox: sandbox, allow: allow, clock: c, cert: cert, key: key,
-		leaves: map[policy.Host]*list.Element{}, used: list.New()}, nil
+	leaves, err := simplelru.NewLRU[policy.Host, *leaf](maxLeaves, nil)
+	return &Authority{sandbox: sandbox, clock: c, cert: cert, key: key, leaves: leaves}, err
 }
 
 func subject(sandbox cove.SandboxID) pkix.Name {
@@ -127,22 +117,19 @@ func encode(certificate []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 }
 
-// Leaf returns a certificate with its own key for one host, new or cached. Errors: those of allow; Forbidden for
-// loopback.
+// Leaf returns a certificate with its own key for one host, new or cached, also for a host that policy denies: the
+// refusal of a request is read inside TLS. Errors: Forbidden for loopback.
 func (a *Authority) Leaf(host policy.Host) (*tls.Certificate, error) {
 	if host.IsZero() || constrained(host) {
 		return nil, cove.Errorf(cove.Forbidden, "no certificate is made for %q: it is no host beyond the sandbox", host)
 	}
-	if err := a.allow(host); err != nil {
-		return nil, err
-	}
 	for {
-		place := a.place(host)
-		m, err := place.Value.(*leaf).mint()
+		l := a.leaf(host)
+		m, err := l.mint()
 		if err == nil && a.fresh(m) {
 			return &m.cert, nil
 		}
-		a.forget(place)
+		a.forget(host, l)
 		if err != nil {
 			return nil, err
 		}
@@ -158,31 +145,23 @@ func constrained(host policy.Host) bool {
 	return host.Name() == localhost || strings.HasSuffix(host.Name(), "."+localhost)
 }
 
-// place returns the host's cache entry, possibly new, and evicts the least recently used entry.
-func (a *Authority) place(host policy.Host) *list.Element {
+// leaf returns the host's cache entry, possibly new.
+func (a *Authority) leaf(host policy.Host) *leaf {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e, ok := a.leaves[host]; ok {
-		a.used.MoveToFront(e)
-		return e
+	l, ok := a.leaves.Get(host)
+	if !ok {
+		l = &leaf{sync.OnceValues(func() (*minted, error) { return a.sign(host) })}
+		a.leaves.Add(host, l)
 	}
-	e := a.used.PushFront(&leaf{host, sync.OnceValues(func() (*minted, error) { return a.sign(host) })})
-	a.leaves[host] = e
-	if a.used.Len() > maxLeaves {
-		oldest := a.used.Back()
-		a.used.Remove(oldest)
-		delete(a.leaves, oldest.Value.(*leaf).host)
-	}
-	return e
+	return l
 }
 
-func (a *Authority) forget(e *list.Element) {
+func (a *Authority) forget(host policy.Host, l *leaf) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	host := e.Value.(*leaf).host
-	if a.leaves[host] == e {
-		delete(a.leaves, host)
-		a.used.Remove(e)
+	if present, _ := a.leaves.Peek(host); present == l {
+		a.leaves.Remove(host)
 	}
 }
 

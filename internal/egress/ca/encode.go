@@ -2,132 +2,85 @@ package ca
 
 import (
 	"crypto/ecdsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/asn1"
 	"math/big"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-	der "golang.org/x/crypto/cryptobyte/asn1"
-
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Object identifiers in a leaf (RFC 5280, RFC 5480, RFC 5758).
-var (
-	oidECDSAWithSHA256  = asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}
-	oidECPublicKey      = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
-	oidP256             = asn1.ObjectIdentifier{1, 2, 840, 10045, 3, 1, 7}
-	oidOrganization     = asn1.ObjectIdentifier{2, 5, 4, 10}
-	oidKeyUsage         = asn1.ObjectIdentifier{2, 5, 29, 15}
-	oidSubjectAltName   = asn1.ObjectIdentifier{2, 5, 29, 17}
-	oidBasicConstraints = asn1.ObjectIdentifier{2, 5, 29, 19}
-	oidAuthorityKeyID   = asn1.ObjectIdentifier{2, 5, 29, 35}
-	oidExtKeyUsage      = asn1.ObjectIdentifier{2, 5, 29, 37}
-	oidServerAuth       = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 1}
-)
+var ecdsaWithSHA256 = pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}} // RFC 5758
 
 // organization is the subject of every leaf. The subject has no common name: it cannot hold names longer than 64 bytes,
 // and a client that reads it ignores the alternative names, which count.
 const organization = "Cove"
 
+// Parts of a certificate (RFC 5280, 4.1).
+type (
+	certificate struct {
+		Signed    asn1.RawValue
+		Algorithm pkix.AlgorithmIdentifier
+		Signature asn1.BitString
+	}
+	toBeSigned struct {
+		Version    int `asn1:"explicit,tag:0"`
+		Serial     *big.Int
+		Algorithm  pkix.AlgorithmIdentifier
+		Issuer     asn1.RawValue
+		Validity   validity
+		Subject    pkix.RDNSequence
+		PublicKey  asn1.RawValue
+		Extensions []pkix.Extension `asn1:"explicit,tag:3"`
+	}
+	validity struct{ From, Until time.Time }
+)
+
 // toSign returns the signed part of a leaf, byte for byte as x509.CreateCertificate would encode it; a test compares
-// them. CreateCertificate takes twice as long, because it verifies its own signature, and the first connection to a
-// host waits for it.
+// them. CreateCertificate also verifies its signature, for which a host's first connection would wait.
 func (a *Authority) toSign(serial *big.Int, host policy.Host, key *ecdsa.PublicKey,
 	from, until time.Time) ([]byte, error) {
-	point, err := key.Bytes()
+	public, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
 		return nil, err
 	}
-	var b cryptobyte.Builder
-	b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1(der.Tag(0).ContextSpecific().Constructed(), func(b *cryptobyte.Builder) { b.AddASN1Int64(2) }) // version 3
-		b.AddASN1BigInt(serial)
-		addAlgorithm(b)
-		b.AddBytes(a.cert.RawSubject)
-		b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-			addTime(b, from)
-			addTime(b, until)
-		})
-		b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-			b.AddASN1(der.SET, func(b *cryptobyte.Builder) {
-				b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-					b.AddASN1ObjectIdentifier(oidOrganization)
-					b.AddASN1(der.PrintableString, func(b *cryptobyte.Builder) { b.AddBytes([]byte(organization)) })
-				})
-			})
-		})
-		b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-			b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-				b.AddASN1ObjectIdentifier(oidECPublicKey)
-				b.AddASN1ObjectIdentifier(oidP256)
-			})
-			b.AddASN1BitString(point)
-		})
-		b.AddASN1(der.Tag(3).ContextSpecific().Constructed(), func(b *cryptobyte.Builder) {
-			b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) { a.addExtensions(b, host) })
-		})
-	})
-	return b.Bytes()
-}
-
-func (a *Authority) addExtensions(b *cryptobyte.Builder, host policy.Host) {
-	addExtension(b, oidKeyUsage, true, func(b *cryptobyte.Builder) {
-		// digitalSignature, the first of one bit
-		b.AddASN1(der.BIT_STRING, func(b *cryptobyte.Builder) { b.AddBytes([]byte{7, 0x80}) })
-	})
-	addExtension(b, oidExtKeyUsage, false, func(b *cryptobyte.Builder) {
-		b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) { b.AddASN1ObjectIdentifier(oidServerAuth) })
-	})
-	addExtension(b, oidBasicConstraints, true, func(b *cryptobyte.Builder) {
-		b.AddASN1(der.SEQUENCE, func(*cryptobyte.Builder) {}) // basic constraints: no authority
-	})
-	addExtension(b, oidAuthorityKeyID, false, func(b *cryptobyte.Builder) {
-		b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-			b.AddASN1(der.Tag(0).ContextSpecific(), func(b *cryptobyte.Builder) { b.AddBytes(a.cert.SubjectKeyId) })
-		})
-	})
-	addExtension(b, oidSubjectAltName, false, func(b *cryptobyte.Builder) {
-		b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-			tag, name := der.Tag(2), []byte(host.Name())
-			if addr, ok := host.Addr(); ok {
-				tag, name = der.Tag(7), addr.Unmap().AsSlice()
-			}
-			b.AddASN1(tag.ContextSpecific(), func(b *cryptobyte.Builder) { b.AddBytes(name) })
-		})
-	})
-}
-
-// assembleCertificate returns the certificate of a signed part and its signature.
-func assembleCertificate(signed, signature []byte) ([]byte, error) {
-	var b cryptobyte.Builder
-	b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddBytes(signed)
-		addAlgorithm(b)
-		b.AddASN1BitString(signature)
-	})
-	return b.Bytes()
-}
-
-func addAlgorithm(b *cryptobyte.Builder) {
-	b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) { b.AddASN1ObjectIdentifier(oidECDSAWithSHA256) })
-}
-
-// addTime adds a time in whole seconds; years up to 2049 have two digits.
-func addTime(b *cryptobyte.Builder, t time.Time) {
-	if t = t.UTC(); t.Year() < 2050 {
-		b.AddASN1UTCTime(t)
-	} else {
-		b.AddASN1GeneralizedTime(t)
+	authority, err := asn1.Marshal(struct {
+		ID []byte `asn1:"tag:0"`
+	}{a.cert.SubjectKeyId})
+	if err != nil {
+		return nil, err
 	}
+	name := asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(host.Name())}
+	if addr, ok := host.Addr(); ok {
+		name.Tag, name.Bytes = 7, addr.Unmap().AsSlice()
+	}
+	all := []asn1.RawValue{name}
+	if host.Name() == policy.HostService {
+		name.Bytes = []byte(policy.HostServiceAlias)
+		all = append(all, name)
+	}
+	names, err := asn1.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	of := func(number int) asn1.ObjectIdentifier { return asn1.ObjectIdentifier{2, 5, 29, number} }
+	return asn1.Marshal(toBeSigned{
+		Version: 2, Serial: serial, Algorithm: ecdsaWithSHA256, // version 3
+		Issuer: asn1.RawValue{FullBytes: a.cert.RawSubject}, Validity: validity{from.UTC(), until.UTC()},
+		Subject:   pkix.Name{Organization: []string{organization}}.ToRDNSequence(),
+		PublicKey: asn1.RawValue{FullBytes: public},
+		Extensions: []pkix.Extension{
+			{Id: of(15), Critical: true, Value: []byte{3, 2, 7, 0x80}},                      // key usage: digitalSignature
+			{Id: of(37), Value: []byte("\x30\x0a\x06\x08\x2b\x06\x01\x05\x05\x07\x03\x01")}, // extended key usage: serverAuth
+			{Id: of(19), Critical: true, Value: []byte{0x30, 0}},                            // basic constraints: no authority
+			{Id: of(35), Value: authority},                                                  // key of the authority
+			{Id: of(17), Value: names},                                                      // alternative names of the subject
+		},
+	})
 }
 
-func addExtension(b *cryptobyte.Builder, id asn1.ObjectIdentifier, critical bool, value func(*cryptobyte.Builder)) {
-	b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1ObjectIdentifier(id)
-		if critical {
-			b.AddASN1Boolean(true)
-		}
-		b.AddASN1(der.OCTET_STRING, value)
-	})
+func assembleCertificate(signed, signature []byte) ([]byte, error) {
+	return asn1.Marshal(certificate{asn1.RawValue{FullBytes: signed}, ecdsaWithSHA256,
+		asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
 }

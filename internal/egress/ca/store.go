@@ -18,7 +18,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/clock"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // Store keeps authorities below Cove's home, in one private file each, for sandboxes that outlive the server.
@@ -49,8 +48,7 @@ func (s Store) path(sandbox cove.SandboxID) (string, error) {
 	return filepath.Join(s.dir, string(id)+extension), err
 }
 
-// Save writes the authority durably, for Load after a restart. An authority whose sandbox ends with the server need not
-// be saved.
+// Save writes the authority durably, for Load after a restart, if its sandbox outlives the server.
 func (s Store) Save(a *Authority) error {
 	path, err := s.path(a.sandbox)
 	if err != nil {
@@ -70,7 +68,7 @@ func (s Store) Save(a *Authority) error {
 
 // Load reads a saved authority. Errors: NotFound; Corrupt when the file is not Save's for this sandbox, or was readable
 // by other users.
-func (s Store) Load(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (*Authority, error) {
+func (s Store) Load(sandbox cove.SandboxID, c clock.Clock) (*Authority, error) {
 	path, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
@@ -90,7 +88,7 @@ func (s Store) Load(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Hos
 	if !isECDSA || !pair.Leaf.IsCA || pair.Leaf.Subject.String() != subject(sandbox).String() {
 		return nil, unusable(sandbox, errors.New("it is another's"))
 	}
-	return assemble(sandbox, c, allow, pair.Certificate[0], key)
+	return assemble(sandbox, c, pair.Certificate[0], key)
 }
 
 func unusable(sandbox cove.SandboxID, err error) error {
@@ -98,7 +96,6 @@ func unusable(sandbox cove.SandboxID, err error) error {
 		WithHint("start a new sandbox")
 }
 
-// readPrivate reads a file that only its owner may read.
 func readPrivate(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -4,9 +4,17 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pavlo-v-chernykh/keystore-go/v4"
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -77,4 +85,123 @@ func Environment(bundle, certificate string) map[string]string {
 		"DENO_CERT":           certificate,
 		"NODE_USE_ENV_PROXY":  "1", // Node's fetch looks at HTTPS_PROXY only when told to
 	}
+}
+
+// javaPassword is that of every cacerts file as shipped. It protects nothing: Java reads the file without it.
+const javaPassword = "changeit"
+
+// JavaRoots holds the roots of SystemRoots in JavaKeystore's form, for use in several keystores.
+type JavaRoots struct {
+	entries []keystore.TrustedCertificateEntry
+}
+
+// NewJavaRoots parses PEM.
+func NewJavaRoots(roots []byte) JavaRoots {
+	var r JavaRoots
+	for {
+		var block *pem.Block
+		if block, roots = pem.Decode(roots); block == nil {
+			return r
+		}
+		r.entries = append(r.entries, javaEntry(block.Bytes))
+	}
+}
+
+func javaEntry(certificate []byte) keystore.TrustedCertificateEntry {
+	return keystore.TrustedCertificateEntry{
+		CreationTime: time.Unix(0, 0), // the same bytes for the same certificates
+		Certificate:  keystore.Certificate{Type: "X.509", Content: certificate},
+	}
+}
+
+// JavaKeystore returns the trusted certificates for Java programs: a JKS file, which every version of Java reads in
+// place of its cacerts. It corresponds to Bundle.
+func (a *Authority) JavaKeystore(roots JavaRoots) ([]byte, error) {
+	ks := keystore.New(keystore.WithOrderedAliases())
+	err := ks.SetTrustedCertificateEntry("cove", javaEntry(a.cert.Raw))
+	for i, e := range roots.entries {
+		err = errors.Join(err, ks.SetTrustedCertificateEntry("root-"+strconv.Itoa(i), e))
+	}
+	var out bytes.Buffer
+	if err == nil {
+		err = ks.Store(&out, []byte(javaPassword))
+	}
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "cannot make a Java keystore: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// javaStores are the paths of Java's trusted certificates, relative to the root.
+var javaStores = []string{
+	"etc/ssl/certs/java/cacerts",              // Debian, Ubuntu: of all versions
+	"etc/pki/java/cacerts",                    // Fedora, older
+	"etc/pki/ca-trust/extracted/java/cacerts", // Fedora, RHEL
+	"usr/lib/jvm/*/lib/security/cacerts",      // distributions
+	"usr/lib/jvm/*/jre/lib/security/cacerts",  // Java 8
+	"opt/*/lib/security/cacerts",              // manual installations, and images
+	"opt/*/*/lib/security/cacerts",            // /opt/java/openjdk
+	"usr/local/*/lib/security/cacerts",        // /usr/local/openjdk-21
+	"usr/java/*/lib/security/cacerts",         // Oracle
+}
+
+// JavaStores returns Java's files of trusted certificates in a root filesystem, as absolute paths inside. It reads
+// nothing outside dir, whatever symlinks it contains.
+func JavaStores(dir string) []string {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil // a missing directory is reported by its user
+	}
+	defer root.Close()
+	var found []string
+	for _, pattern := range javaStores {
+		for _, m := range expand(root, "", strings.Split(pattern, "/")) {
+			if at := resolved(root, m); !slices.Contains(found, at) {
+				found = append(found, at)
+			}
+		}
+	}
+	return found
+}
+
+const maxNames = 256 // bounds the names read from one directory
+
+// expand returns the files that match a pattern, in which "*" is any one name.
+func expand(root *os.Root, at string, pattern []string) (found []string) {
+	for i, p := range pattern {
+		if p != "*" {
+			at = path.Join(at, p)
+			continue
+		}
+		dir, err := root.OpenFile(at, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil
+		}
+		names, _ := dir.Readdirnames(maxNames) // unreadable names count as absent
+		dir.Close()
+		slices.Sort(names)
+		for _, name := range names {
+			found = append(found, expand(root, path.Join(at, name), pattern[i+1:])...)
+		}
+		return found
+	}
+	if _, err := root.Lstat(at); err != nil {
+		return nil
+	}
+	return []string{at}
+}
+
+func resolved(root *os.Root, name string) string {
+	for range 4 {
+		to, err := root.Readlink(name)
+		if err != nil {
+			break
+		}
+		if path.IsAbs(to) {
+			name = strings.TrimPrefix(path.Clean(to), "/")
+		} else {
+			name = filepath.Join(filepath.Dir(name), to)
+		}
+	}
+	return path.Join("/", name)
 }

@@ -12,12 +12,15 @@ package credential
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"iter"
 	"net/http"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
@@ -29,8 +32,7 @@ type Credential struct {
 	Variables []string // variables inside that hold the placeholder
 	Shape     string   // format of a placeholder, such as "sk-{40}"
 	Bindings  []Binding
-	// Or are alternatives, each complete in itself, for a source without a value: the first alternative with a value is
-	// used.
+	// Or are alternatives, each complete in itself: the first that has a value is used.
 	Or []Credential
 
 	// optional credentials are the machine's own (ForRemote): requests go without if the source has no value, and any
@@ -47,8 +49,7 @@ func (c *Credential) ways() []*Credential {
 	return all
 }
 
-// way returns the alternative in use, as far as that is known without running a program; the first one if none has a
-// value.
+// way returns the first alternative that may have a value, as far as is known without a program, or else the first one.
 func (c *Credential) way() *Credential {
 	for _, w := range c.ways() {
 		if w.Source.there() {
@@ -58,9 +59,9 @@ func (c *Credential) way() *Credential {
 	return c
 }
 
-// Ready returns the source from which the value would be read now. Errors: Unavailable, with a remedy.
-func (c *Credential) Ready(ctx context.Context) (from string, err error) {
-	values := NewValues(clock.Real())
+// ready returns the source from which the value would be read now. Errors: Unavailable, with a remedy.
+func (c *Credential) ready(ctx context.Context, values *Values) (from string, err error) {
+	var why error
 	for _, w := range c.ways() {
 		for _, b := range w.Bindings {
 			if len(b.probes) == 0 {
@@ -73,10 +74,11 @@ func (c *Credential) Ready(ctx context.Context) (from string, err error) {
 			if err == nil {
 				return w.Source.String(), nil
 			}
+			why = err
 			break
 		}
 	}
-	return "", c.missing(nil)
+	return "", c.missing(why)
 }
 
 // missing returns the error of a credential without a value; why is the error of its only source.
@@ -86,13 +88,30 @@ func (c *Credential) missing(why error) error {
 		sources = append(sources, w.Source.String())
 	}
 	e := cove.Errorf(cove.Unavailable, "the credential %s is not available from %s", c.Name, strings.Join(sources, ", "))
-	if why != nil && len(sources) == 1 {
-		e = cove.Errorf(cove.Unavailable, "the credential %s is not available from %s: %w", c.Name, sources[0], why)
+	if len(sources) == 1 && why != nil {
+		e = cove.Errorf(cove.Unavailable, "%s: %w", e, why)
 	}
-	if len(sources) > 1 {
-		return e.WithHint("see that one of them is there, on the host, where Cove's server finds it")
+	return e.WithHint("%s, on the host; \"cove credentials check\" shows what there is", c.remedy())
+}
+
+// remedy returns what gives the credential a value.
+func (c *Credential) remedy() string {
+	var variables, other []string
+	for _, w := range c.ways() {
+		if w.Source.kind == fromEnv {
+			variables = append(variables, w.Source.name)
+		} else {
+			other = append(other, w.Source.remedy())
+		}
 	}
-	return e.WithHint("see that it is there, on the host")
+	if len(variables) > 0 {
+		set := "export " + variables[0] + "=…"
+		if len(variables) > 1 {
+			set += " (or " + strings.Join(variables[1:], ", ") + ")"
+		}
+		other = slices.Insert(other, 0, set)
+	}
+	return strings.Join(other, ", or ")
 }
 
 // Binding selects the requests that get a credential, and its form in them.
@@ -104,7 +123,6 @@ type Binding struct {
 	probes []probe
 }
 
-// probe is one host and port of a binding.
 type probe struct {
 	host policy.Host
 	port uint16
@@ -145,7 +163,6 @@ func NewSet(values *Values, credentials ...Credential) (*Set, error) {
 	return &Set{credentials: credentials, values: values}, nil
 }
 
-// order sorts optional credentials after all others.
 func order(c Credential) int {
 	if c.optional {
 		return 1
@@ -153,8 +170,7 @@ func order(c Credential) int {
 	return 0
 }
 
-// Placeholders returns the placeholders for a sandbox's environment: for each variable a random text of the expected
-// shape, new at each call.
+// Placeholders returns, for each variable of a sandbox's environment, a random text of the shape, new at each call.
 func (s *Set) Placeholders() map[string]string {
 	all := map[string]string{}
 	if s == nil {
@@ -173,26 +189,31 @@ func (s *Set) Placeholders() map[string]string {
 // Binds reports whether some request to a host and port may get a credential. TLS to it must be intercepted then:
 // passed-through requests cannot be judged or changed (invariant C3).
 func (s *Set) Binds(host policy.Host, port uint16) bool {
-	if s == nil {
-		return false
-	}
 	r := policy.Request{Layer: policy.LayerConnect, Host: host, Port: port}
-	for _, w := range s.ways() {
-		for i := range w.Bindings {
-			if w.Bindings[i].matches(r) {
-				return true
-			}
+	for _, b := range s.bindings() {
+		if b.matches(r) {
+			return true
 		}
 	}
 	return false
 }
 
-// ways returns the alternatives of all credentials.
-func (s *Set) ways() (all []*Credential) {
-	for i := range s.credentials {
-		all = append(all, s.credentials[i].ways()...)
+// bindings returns the bindings of all credentials and their alternatives, each with the alternative that it is of.
+func (s *Set) bindings() iter.Seq2[*Credential, *Binding] {
+	return func(yield func(*Credential, *Binding) bool) {
+		if s == nil {
+			return
+		}
+		for i := range s.credentials {
+			for _, w := range s.credentials[i].ways() {
+				for j := range w.Bindings {
+					if !yield(w, &w.Bindings[j]) {
+						return
+					}
+				}
+			}
+		}
 	}
-	return all
 }
 
 // Covers reports whether a request, at LayerHTTP, gets a credential of the set.
@@ -204,16 +225,9 @@ func (s *Set) Covers(r policy.Request) bool {
 // Login returns the user and password for a program that asks for those of a host, as git does: placeholders, which the
 // credential replaces. They are those of Placeholders if the credential has a variable.
 func (s *Set) Login(host policy.Host, port uint16, placeholders map[string]string) (user, password string, ok bool) {
-	if s == nil {
-		return "", "", false
-	}
 	r := policy.Request{Layer: policy.LayerConnect, Host: host, Port: port}
-	for _, c := range s.ways() {
-		for i := range c.Bindings {
-			b := &c.Bindings[i]
-			if !b.Form.basic || !b.matches(r) {
-				continue
-			}
+	for c, b := range s.bindings() {
+		if b.Form.basic && b.matches(r) {
 			for _, v := range c.Variables {
 				password = placeholders[v]
 			}
@@ -226,18 +240,13 @@ func (s *Set) Login(host policy.Host, port uint16, placeholders map[string]strin
 // Check refuses a policy that passes bound connections through. It must be called whenever policy or credentials
 // change. Errors: Conflict.
 func (s *Set) Check(decide func(policy.Request) policy.Verdict) error {
-	if s == nil {
-		return nil
-	}
-	for _, c := range s.ways() {
-		for _, b := range c.Bindings {
-			for _, p := range b.probes {
-				r := policy.Request{Layer: policy.LayerConnect, Host: p.host, Port: p.port}
-				if v := decide(r); b.matches(r) && v.Action != policy.Deny && v.PassThrough {
-					return cove.Errorf(cove.Conflict, "the credential %s cannot be set on requests to %s: %s passes its TLS through",
-						c.Name, p.host.Authority(p.port), v.Rule).
-						WithHint("remove pass_through from the rule, or the credential")
-				}
+	for c, b := range s.bindings() {
+		for _, p := range b.probes {
+			r := policy.Request{Layer: policy.LayerConnect, Host: p.host, Port: p.port}
+			if v := decide(r); b.matches(r) && v.Action != policy.Deny && v.PassThrough {
+				return cove.Errorf(cove.Conflict, "the credential %s cannot be set on requests to %s: %s passes its TLS through",
+					c.Name, p.host.Authority(p.port), v.Rule).
+					WithHint("remove pass_through from the rule, or the credential")
 			}
 		}
 	}
@@ -258,7 +267,6 @@ type option struct {
 	bindings []*Binding
 }
 
-// accepts reports whether the login fits the bindings' forms.
 func (o option) accepts(l login) error {
 	for _, b := range o.bindings {
 		if err := b.Form.accepts(l); err != nil {
@@ -301,6 +309,20 @@ func (s *Set) Apply(r policy.Request, h *http.Request) ([]string, error) {
 		names = append(names, u.credential.Name)
 	}
 	return names, nil
+}
+
+// Withhold removes from a request what the sandbox sent in the places of its credentials, and sets nothing. Errors:
+// Conflict, as Apply.
+func (s *Set) Withhold(r policy.Request, h *http.Request) error {
+	uses, err := s.uses(r)
+	for _, u := range uses {
+		for _, o := range u.options {
+			for _, b := range o.bindings {
+				b.Form.strip(h)
+			}
+		}
+	}
+	return err
 }
 
 // choose reads the first alternative with a value, or returns the last one's error.
@@ -360,8 +382,7 @@ func (s *Set) uses(r policy.Request) ([]use, error) {
 	return all, nil
 }
 
-// Refused reports that the server did not accept the credentials of a request. A value from a program is read again at
-// the next use.
+// Refused reports that the server did not accept a request's credentials: programs are asked again at the next use.
 func (s *Set) Refused(r policy.Request) {
 	uses, err := s.uses(r)
 	if err != nil {
@@ -374,14 +395,18 @@ func (s *Set) Refused(r policy.Request) {
 	}
 }
 
-// Known returns every value of the set that has been read, including replaced ones, for redaction. The version changes
-// with the values.
+// Known returns every value of the set that has been read, also replaced ones. The version changes with the values.
 func (s *Set) Known() (known []secret.Value, version uint64) {
 	if s == nil {
 		return nil, 0
 	}
 	return s.values.known(func(src string) bool {
-		return slices.ContainsFunc(s.ways(), func(c *Credential) bool { return c.Source.key() == src })
+		for c := range s.bindings() { // a credential without a binding is never read
+			if c.Source.key() == src {
+				return true
+			}
+		}
+		return false
 	})
 }
 
@@ -395,4 +420,49 @@ func (s *Set) String() string {
 		names = append(names, c.Name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// randomPart is the part of a shape that stands for so many random letters and digits.
+var randomPart = regexp.MustCompile(`\{([0-9]{1,3})\}`)
+
+const (
+	defaultShape = "{40}"
+	minRandom    = 16 // characters of a placeholder, so that no two are equal
+	maxShape     = 1 << 10
+)
+
+func checkShape(shape string) error {
+	random := 0
+	for _, m := range randomPart.FindAllStringSubmatch(shape, -1) {
+		n, _ := strconv.Atoi(m[1])
+		random += n
+	}
+	rest := randomPart.ReplaceAllString(shape, "")
+	if random < minRandom || random+len(rest) > maxShape || !visible(rest) || strings.ContainsAny(rest, "{}") {
+		return cove.Errorf(cove.InvalidArgument, "a shape is one word, with {N} for N random characters, at least %d",
+			minRandom).WithHint(`for example "sk-{40}"`)
+	}
+	return nil
+}
+
+func fill(shape string) string {
+	return randomPart.ReplaceAllStringFunc(shape, func(b string) string {
+		n, _ := strconv.Atoi(b[1 : len(b)-1])
+		return letters(n)
+	})
+}
+
+func letters(n int) string {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	out := make([]byte, 0, n)
+	for len(out) < n {
+		var random [64]byte
+		rand.Read(random[:])
+		for _, r := range random {
+			if int(r) < 4*len(alphabet) && len(out) < n { // uniform
+				out = append(out, alphabet[int(r)%len(alphabet)])
+			}
+		}
+	}
+	return string(out)
 }

@@ -3,6 +3,7 @@ package credential
 import (
 	"cmp"
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -41,7 +42,6 @@ var carriers = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Ap
 var refusedHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade",
 	"Content-Type", "Content-Encoding", "Expect", "Keep-Alive", "Accept-Encoding"}
 
-// bearer returns the form of the header Authorization: Bearer VALUE.
 func bearer() (Form, error) { return headerForm("Authorization", "Bearer {}") }
 
 // headerForm returns the form of a header with a template, in which {} is the value.
@@ -72,7 +72,6 @@ func alsoForm(f Form, text string) (Form, error) {
 	return f, nil
 }
 
-// basicForm returns the form of the header Authorization: Basic, for user and value.
 func basicForm(user string) (Form, error) {
 	if strings.ContainsAny(user, ":") || !printable(user) {
 		return Form{}, cove.Errorf(cove.InvalidArgument, "a user has no colon and no control characters")
@@ -80,7 +79,6 @@ func basicForm(user string) (Form, error) {
 	return Form{header: "Authorization", basic: true, user: user}, nil
 }
 
-// queryForm returns the form of a parameter of the query.
 func queryForm(name string) (Form, error) {
 	if name == "" || url.QueryEscape(name) != name {
 		return Form{}, cove.Errorf(cove.InvalidArgument, "a parameter has letters, digits, hyphens, underscores and dots")
@@ -101,8 +99,8 @@ func (f Form) accepts(l login) error {
 	v := l.value.Reveal()
 	if f.basic {
 		if _, err := basicForm(f.userOf(l)); err != nil || f.userOf(l) == "" || !printable(v) {
-			return cove.Errorf(cove.InvalidArgument, "it has no user, or one with a colon, or control characters").WithHint(
-				"set user")
+			return cove.Errorf(cove.InvalidArgument, "it has no user, or one with a colon, or control characters").
+				WithHint("set user")
 		}
 		return nil
 	}
@@ -112,12 +110,7 @@ func (f Form) accepts(l login) error {
 	return nil
 }
 
-func (f Form) userOf(l login) string {
-	if f.user != "" {
-		return f.user
-	}
-	return l.user
-}
+func (f Form) userOf(l login) string { return cmp.Or(f.user, l.user) }
 
 // strip removes the form's header or parameter and all other carriers from header, trailer and URL, in every spelling
 // that a server may accept.
@@ -129,33 +122,22 @@ func (f Form) strip(h *http.Request) {
 	}
 	carries := func(name string) bool { n := plain(name); return n != "" && slices.Contains(names, n) }
 	for _, fields := range []http.Header{h.Header, h.Trailer} {
-		for name := range fields {
-			if carries(name) {
-				delete(fields, name)
-			}
-		}
+		maps.DeleteFunc(fields, func(name string, _ []string) bool { return carries(name) })
 	}
 	h.URL.User = nil
 	h.URL.RawQuery = withoutParameters(h.URL.RawQuery, carries)
 }
 
-// plain returns a name in the loosest comparison of servers: without case, and with hyphen and underscore the same
-// (CGI).
+// plain returns a name as the loosest server compares it: without case, and with hyphen for underscore (CGI).
 func plain(name string) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
 }
 
 // withoutParameters removes parameters from a raw query. Some servers accept ";" for "&", and "key[]" for "key".
 func withoutParameters(query string, unwanted func(name string) bool) string {
-	if query == "" {
-		return ""
-	}
-	var kept []string
-	for pair := range strings.SplitSeq(query, "&") {
-		if !slices.ContainsFunc(strings.Split(pair, ";"), func(p string) bool { return unwanted(parameterName(p)) }) {
-			kept = append(kept, pair)
-		}
-	}
+	kept := slices.DeleteFunc(strings.Split(query, "&"), func(pair string) bool {
+		return slices.ContainsFunc(strings.Split(pair, ";"), func(p string) bool { return unwanted(parameterName(p)) })
+	})
 	return strings.Join(kept, "&")
 }
 
@@ -169,7 +151,6 @@ func parameterName(pair string) string {
 	return name
 }
 
-// set writes the login into a request.
 func (f Form) set(h *http.Request, l login) {
 	value := l.value.Reveal()
 	if f.also != "" {
@@ -192,12 +173,10 @@ func (f Form) set(h *http.Request, l login) {
 	}
 }
 
-// visible reports whether s is ASCII without spaces and control characters.
 func visible(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
-// printable reports whether s has no control characters.
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 })
 }

@@ -1,12 +1,10 @@
 package credential
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,8 +16,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
-
-const maxDocument = 1 << 20 // bytes
 
 //go:embed presets.yaml
 var presets []byte
@@ -56,11 +52,7 @@ func Choose(own []Credential, names ...string) ([]Credential, error) {
 	return chosen, nil
 }
 
-// document is the YAML form of credentials.
-type document struct {
-	Credentials []entry `yaml:"credentials"`
-}
-
+// entry is the YAML form of a credential.
 type entry struct {
 	Name      text        `yaml:"name"`
 	Source    words       `yaml:"source"`
@@ -107,7 +99,6 @@ func (w *words) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// placed is an error with its line.
 type placed struct {
 	line int
 	err  *cove.Error
@@ -144,19 +135,11 @@ func at(line int, format string, args ...any) error {
 // Messages never repeat a value of the document, which may be a secret by mistake. Errors: InvalidArgument with source
 // and line.
 func Parse(source string, data []byte) ([]Credential, error) {
-	if len(data) > maxDocument {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source,
-			maxDocument>>20).WithHint("is it the right file?")
+	var doc struct {
+		Credentials []entry `yaml:"credentials"`
 	}
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	var doc document
-	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+	if err := policy.Decode(source, data, &doc); err != nil {
 		return nil, inPlace(source, err)
-	}
-	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document",
-			source).WithHint("remove what follows ---")
 	}
 	var all []Credential
 	for _, e := range doc.Credentials {
@@ -262,7 +245,6 @@ func (w words) source() (Source, error) {
 	return command(w.all[1:])
 }
 
-// wrap adds the words' line to an error.
 func (w words) wrap(err error) error {
 	if e, ok := errors.AsType[*cove.Error](err); ok {
 		return &placed{cmp.Or(w.line, 1), e}
@@ -355,7 +337,6 @@ func probes(hosts, ports words, from Source) (all []probe, err error) {
 	return all, nil
 }
 
-// readForm parses a form from its keys.
 func readForm(line int, keys map[string]words) (Form, error) {
 	one := func(key string) string {
 		if w := keys[key]; len(w.all) == 1 && !w.list {

@@ -48,8 +48,7 @@ const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS,
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
 
-// ParseSource parses a source. Its errors do not repeat the text, which may be the value itself by mistake. Errors:
-// InvalidArgument.
+// ParseSource parses a source. Its errors do not repeat the text, perhaps a value by mistake. Errors: InvalidArgument.
 func ParseSource(s string) (Source, error) {
 	bad := func(why string) (Source, error) {
 		return Source{}, cove.Errorf(cove.InvalidArgument, "this is no source of a credential: %s", why).WithHint(sourceHint)
@@ -88,14 +87,8 @@ func ParseSource(s string) (Source, error) {
 	return bad("it is of no known kind")
 }
 
-// command returns the source that runs a program with arguments.
 func command(argv []string) (Source, error) {
-	for _, a := range argv {
-		if strings.IndexByte(a, 0) >= 0 {
-			argv = nil
-		}
-	}
-	if len(argv) == 0 || argv[0] == "" {
+	if len(argv) == 0 || argv[0] == "" || strings.Contains(strings.Join(argv, ""), "\x00") {
 		return Source{}, cove.Errorf(cove.InvalidArgument, "command: needs a program").WithHint(sourceHint)
 	}
 	return Source{kind: fromCommand, argv: argv}, nil
@@ -112,12 +105,26 @@ func (s Source) String() string {
 	return string(s.kind)
 }
 
-// key identifies the source.
 func (s Source) key() string { return fmt.Sprintf("%s %q %q", s.kind, s.name, s.argv) }
 
 // program reports whether reading the source runs a program.
 func (s Source) program() bool {
 	return s.kind != fromEnv && s.kind != fromFile && s.kind != fromClaude
+}
+
+// remedy returns what gives the source a value. A variable's is that of the credential.
+func (s Source) remedy() string {
+	switch s.kind {
+	case fromFile:
+		return "write it to " + s.name
+	case fromCommand:
+		return "see that " + s.argv[0] + " prints it"
+	case fromGH:
+		return "log in with gh auth login"
+	case fromClaude:
+		return "log in to Claude Code"
+	}
+	return "have git know it (git credential approve)"
 }
 
 // there reports whether the source seems to have a value, without running a program.
@@ -135,8 +142,7 @@ func (s Source) there() bool {
 	return true
 }
 
-// account returns the account that is requested from a source for many hosts: the subdomains of github.com belong to
-// the same accounts.
+// account returns the account that a source of many hosts is asked for: github.com and its subdomains share accounts.
 func (s Source) account(host policy.Host, port uint16) string {
 	if s.kind != fromGit && s.kind != fromGH && s.kind != fromMachine {
 		return ""
@@ -144,10 +150,7 @@ func (s Source) account(host policy.Host, port uint16) string {
 	if strings.HasSuffix("."+host.Name(), ".github.com") {
 		return "github.com"
 	}
-	if port == 443 {
-		return strings.TrimSuffix(host.Authority(port), ":443")
-	}
-	return host.Authority(port)
+	return strings.TrimSuffix(host.Authority(port), ":443")
 }
 
 // read returns the value and, if the source returns it, its user. Its errors contain nothing of the value.
@@ -166,19 +169,15 @@ func (s Source) read(ctx context.Context, account string) (user, value string, e
 		out, err := run(ctx, "", s.argv...)
 		return "", trim(out), err
 	case fromGH:
-		out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account)
-		return "", trim(out), err
+		value, err = ghToken(ctx, account)
+		return "", value, err
 	case fromClaude:
 		value, err = claudeLogin()
 		return "", value, err
 	case fromMachine:
 		return readMachine(ctx, account)
 	case fromGit:
-		out, err := run(ctx, "protocol=https\nhost="+account+"\n\n", "git", "credential", "fill")
-		if err != nil {
-			return "", "", err
-		}
-		return gitLogin(out)
+		return gitLogin(ctx, account)
 	}
 	return "", "", cove.Errorf(cove.Internal, "a source of no kind")
 }
@@ -207,9 +206,8 @@ func claudeLogin() (string, error) {
 		return "", errors.New("there is no login of Claude Code")
 	}
 	if kept.OAuth.Expires > 0 && time.UnixMilli(kept.OAuth.Expires).Before(time.Now()) {
-		return "",
-			errors.New("the login of Claude Code has expired; use it once on this machine, or make a token that lasts with " +
-				"claude setup-token")
+		return "", errors.New("the login of Claude Code has expired; use it once on this machine, or make a token that " +
+			"lasts with claude setup-token")
 	}
 	return kept.OAuth.Token, nil
 }
@@ -245,8 +243,16 @@ func bare(err error) error {
 	return err
 }
 
-// gitLogin parses the answer of git credential fill.
-func gitLogin(out string) (user, value string, err error) {
+func ghToken(ctx context.Context, account string) (string, error) {
+	out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account)
+	return trim(out), err
+}
+
+func gitLogin(ctx context.Context, account string) (user, value string, err error) {
+	out, err := run(ctx, "protocol=https\nhost="+account+"\n\n", "git", "credential", "fill")
+	if err != nil {
+		return "", "", err
+	}
 	for line := range strings.Lines(out) {
 		name, v, _ := strings.Cut(trim(line), "=")
 		switch name {
@@ -302,8 +308,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.buffer.Write(p)
 }
 
-// anyUser is the placeholder for a user that only the source knows.
-const anyUser = "x-access-token"
+const anyUser = "x-access-token" // the placeholder for a user that only the source knows
 
 // tokens are the variables from which a host's tools read its token.
 var tokens = map[string][]string{"github.com": {"GH_TOKEN", "GITHUB_TOKEN"}, "gitlab.com": {"GITLAB_TOKEN"}}
@@ -315,12 +320,8 @@ func readMachine(ctx context.Context, account string) (user, value string, err e
 			return anyUser, value, nil
 		}
 	}
-	if out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account); err == nil && trim(out) != "" {
-		return anyUser, trim(out), nil
+	if token, err := ghToken(ctx, account); err == nil && token != "" {
+		return anyUser, token, nil
 	}
-	out, err := run(ctx, "protocol=https\nhost="+account+"\n\n", "git", "credential", "fill")
-	if err != nil {
-		return "", "", err
-	}
-	return gitLogin(out)
+	return gitLogin(ctx, account)
 }

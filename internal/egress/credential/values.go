@@ -18,8 +18,7 @@ import (
 const (
 	// lifetime is how long a program's value is used.
 	lifetime = 5 * time.Minute
-	// settled is the minimum age of a value for a refusal to count: a sandbox that provokes refusals must not make
-	// programs run on the host at will.
+	// settled is how old a value must be for a refusal to count: no sandbox makes programs run on the host at will.
 	settled = 30 * time.Second
 	// pause is the delay after a failure before a program is run again.
 	pause = 10 * time.Second
@@ -27,8 +26,7 @@ const (
 	maxFormer = 4
 )
 
-// Values reads sources and caches their values in memory. Environment variables and files are read each time; programs
-// are run when their value has become old.
+// Values caches the values of sources in memory. Variables and files are read each time, programs run for an old value.
 type Values struct {
 	clock  clock.Clock
 	flight singleflight.Group
@@ -40,7 +38,6 @@ type Values struct {
 
 type place struct{ source, account string }
 
-// held is the cached value of a source.
 type held struct {
 	login  login
 	former []secret.Value
@@ -54,7 +51,6 @@ func NewValues(c clock.Clock) *Values {
 	return &Values{clock: c, held: map[place]*held{}}
 }
 
-// get returns the value for a host.
 func (v *Values) get(ctx context.Context, s Source, host policy.Host, port uint16) (login, error) {
 	p := place{s.key(), s.account(host, port)}
 	if !s.program() {
@@ -146,6 +142,15 @@ func (v *Values) expire(s Source, host policy.Host, port uint16) {
 	defer v.mu.Unlock()
 	if h := v.held[place{s.key(), s.account(host, port)}]; h != nil && v.clock.Since(h.at) > settled {
 		h.old = true
+	}
+}
+
+// renew makes the next use of each value run its program again: what the programs read has changed.
+func (v *Values) renew() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, h := range v.held {
+		h.old, h.err = true, nil
 	}
 }
 

@@ -93,7 +93,7 @@ func TestAnthropicWays(t *testing.T) {
 			!strings.HasSuffix(p, "-cove-placeholder-AA") || len(p) != 108 {
 			t.Errorf("%s: %v", c.has, held)
 		}
-		if from, err := s.credentials[0].Ready(t.Context()); err != nil || from != c.from {
+		if from, err := s.credentials[0].ready(t.Context(), NewValues(clock.Real())); err != nil || from != c.from {
 			t.Errorf("%s: %s, %v", c.has, from, err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestAnthropicWays(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 		noLeak(t, why, fmt.Sprint(err))
-		if _, err := s.credentials[0].Ready(t.Context()); cove.ErrorCode(err) != cove.Unavailable {
+		if _, err := s.credentials[0].ready(t.Context(), NewValues(clock.Real())); cove.ErrorCode(err) != cove.Unavailable {
 			t.Errorf("%s: %v", why, err)
 		}
 		if _, ok := s.Placeholders()["ANTHROPIC_API_KEY"]; !ok {

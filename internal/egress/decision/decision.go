@@ -39,8 +39,7 @@ const (
 	Lost  Verdict = "lost" // Count decisions could not be recorded
 )
 
-// Entry is the way by which an attempt came: a question for a name, or a connection (transparent, connect,
-// absolute-form, socks5).
+// Entry is the way of an attempt: a question for a name, or a connection (transparent, connect, absolute-form, socks5).
 type Entry string
 
 // EntryDNS is a question for a name.

@@ -1,11 +1,14 @@
-// Package dns answers a sandbox's DNS queries: an allowed name gets an address that stands for it, any other name does
-// not exist. A denied name never reaches a resolver.
+// Package dns answers a sandbox's DNS queries: an allowed name gets an address that stands for it, and so does a denied
+// one below a public domain, where clients read the reason of the denial. Any other name does not exist. A denied name
+// never reaches a resolver.
 package dns
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -24,8 +27,7 @@ var ErrNoName = errors.New("no such name")
 type Client interface {
 	// Decide is the policy's decision; a query is asked with policy.LayerDNS.
 	Decide(ctx context.Context, r policy.Request) policy.Verdict
-	// Resolve looks an allowed name up outside, and refuses a name whose addresses policy would not allow to be dialled.
-	// Errors: ErrNoName.
+	// Resolve looks an allowed name up outside. It refuses names whose addresses may not be dialled. Errors: ErrNoName.
 	Resolve(ctx context.Context, name policy.Host) error
 	// Asked receives every query, the stage it reached, and the reason of a refusal: "" when it was answered.
 	Asked(name string, kind string, v policy.Verdict, stage decision.Stage, refused string)
@@ -47,11 +49,9 @@ const (
 	questionsAtOnce    = 64
 )
 
-// answerTTL is short, in seconds: an address is meaningless once the sandbox has gone, and policy may change.
-const answerTTL = 30
+const answerTTL = 30 // short, in seconds: an address is meaningless once the sandbox has gone, and policy may change
 
-// resolveTimeout bounds one look-up.
-const resolveTimeout = 5 * time.Second
+const resolveTimeout = 5 * time.Second // bounds one look-up
 
 // New returns a filter that takes addresses from names.
 func New(c Client, names *Names) *Filter {
@@ -74,6 +74,10 @@ func (f *Filter) Answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 	kind := dns.TypeToString[question.Qtype]
 	name, verdict, stage, rcode, refused := f.judge(ctx, question.Name)
 	f.client.Asked(question.Name, kind, verdict, stage, refused)
+	if stage == decision.StagePolicy && f.explains(name) {
+		rcode = dns.RcodeSuccess
+		explain(a, q, refused)
+	}
 	if rcode != dns.RcodeSuccess {
 		return fail(a, q, rcode, refused)
 	}
@@ -91,6 +95,12 @@ func (f *Filter) Answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 		a.Answer = append(a.Answer, &dns.AAAA{Hdr: header, AAAA: six.AsSlice()})
 	}
 	return a
+}
+
+// explains reports whether a denied name gets an address, at which clients read the reason of the denial; nothing is
+// looked up. Half of the addresses are left to allowed names.
+func (f *Filter) explains(name policy.Host) bool {
+	return name.Public() && f.names.count() < maxNames/2 && f.Permit(name)
 }
 
 // judge decides whether a name exists for this sandbox.
@@ -137,16 +147,21 @@ const TooManyNames = "too many names below one domain"
 // look-ups that serve a connection instead of a query.
 func (f *Filter) Permit(name policy.Host) bool { return f.labels.allow(name.Name(), time.Now()) }
 
-// fail sets a's code and its reason, as an extended error (RFC 8914) if the query supports it.
+// fail sets a's code and its reason.
 func fail(a, q *dns.Msg, rcode int, why string) *dns.Msg {
 	a.Rcode = rcode
+	explain(a, q, why)
+	return a
+}
+
+// explain adds a reason to a, as an extended error (RFC 8914), if the query supports it.
+func explain(a, q *dns.Msg, why string) {
 	if q.IsEdns0() != nil && why != "" {
 		opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
 		opt.SetUDPSize(dns.DefaultMsgSize)
 		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeFiltered, ExtraText: why})
 		a.Extra = append(a.Extra, opt)
 	}
-	return a
 }
 
 // labels counts the distinct names looked up below each domain, so that names carry little data out.
@@ -233,4 +248,68 @@ func (f *Filter) Serve(ctx context.Context, listeners []net.Listener, packets []
 		return nil
 	}
 	return failed
+}
+
+// Names assigns addresses to the names that one sandbox may look up, and maps them back when the sandbox connects.
+// Inside, every address is local anyway; outside, the gateway resolves the name itself. So a name cannot be rebound,
+// two names never share an address, and a sandbox neither learns nor chooses a real address.
+//
+// The addresses are of 198.18.0.0/15, which no network routes (RFC 2544), and of a unique local IPv6 prefix.
+type Names struct {
+	mu    sync.Mutex
+	index map[policy.Host]uint32
+	names []policy.Host // by index
+}
+
+const maxNames = 1 << 16 // bounds the names of one sandbox, by the IPv4 range without its ends, and by memory
+
+var (
+	base4 = binary.BigEndian.Uint32(netip.MustParseAddr("198.18.0.1").AsSlice())
+	base6 = netip.MustParseAddr("fd63:6f76:6500::1").As16()
+)
+
+// Addresses returns the addresses of a name, the same each time; false when the table is full.
+func (n *Names) Addresses(name policy.Host) (four, six netip.Addr, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i, ok := n.index[name]
+	if !ok {
+		if len(n.names) == maxNames {
+			return four, six, false
+		}
+		if n.index == nil {
+			n.index = map[policy.Host]uint32{}
+		}
+		i = uint32(len(n.names))
+		n.index[name], n.names = i, append(n.names, name)
+	}
+	b := base6
+	binary.BigEndian.PutUint32(b[12:], binary.BigEndian.Uint32(b[12:])+i)
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, base4+i))), netip.AddrFrom16(b), true
+}
+
+func (n *Names) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.names)
+}
+
+// Name returns the name that an address stands for.
+func (n *Names) Name(a netip.Addr) (policy.Host, bool) {
+	var i uint32
+	if a = a.Unmap(); a.Is4() {
+		i = binary.BigEndian.Uint32(a.AsSlice()) - base4
+	} else {
+		b := a.As16()
+		if [12]byte(b[:12]) != [12]byte(base6[:12]) {
+			return policy.Host{}, false
+		}
+		i = binary.BigEndian.Uint32(b[12:]) - binary.BigEndian.Uint32(base6[12:])
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if i >= uint32(len(n.names)) {
+		return policy.Host{}, false
+	}
+	return n.names[i], true
 }

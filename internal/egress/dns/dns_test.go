@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
+
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
@@ -78,9 +82,13 @@ func TestAnswer(t *testing.T) {
 		{"an allowed name", question("allowed.test.", dns.TypeA), dns.RcodeSuccess, "198.18.0.1", "allowed.test"},
 		{"its IPv6 address", question("allowed.test.", dns.TypeAAAA), dns.RcodeSuccess, "fd63:6f76:6500::1", "allowed.test"},
 		{"in capitals", question("A.aLLowed.TEST.", dns.TypeA), dns.RcodeSuccess, "198.18.0.1", "a.allowed.test"},
-		{"a denied name", question("denied.test.", dns.TypeA), dns.RcodeNameError, "", ""},
-		{"a neighbour of an allowed name", question("notallowed.test.", dns.TypeA), dns.RcodeNameError, "", ""},
-		{"data in a denied name", question(strings.Repeat("a", 63)+".evil.test.", dns.TypeTXT), dns.RcodeNameError, "", ""},
+		{"a denied name, whose connections are told why", question("denied.test.", dns.TypeA), dns.RcodeSuccess,
+			"198.18.0.1", ""},
+		{"a neighbour of an allowed name", question("notallowed.test.", dns.TypeA), dns.RcodeSuccess, "198.18.0.1", ""},
+		{"data in a denied name", question(strings.Repeat("a", 63)+".evil.test.", dns.TypeTXT), dns.RcodeSuccess, "", ""},
+		{"a denied name of this machine's network", question("metadata.google.internal.", dns.TypeA), dns.RcodeNameError, "",
+			""},
+		{"a denied name without a domain", question("database.", dns.TypeA), dns.RcodeNameError, "", ""},
 		{"an allowed name that does not exist", question("missing.allowed.test.", dns.TypeA), dns.RcodeNameError, "",
 			"missing.allowed.test"},
 		{"an allowed name with a private address", question("private.allowed.test.", dns.TypeA), dns.RcodeNameError, "",
@@ -136,6 +144,35 @@ func TestWhy(t *testing.T) {
 	a := New(&client{}, new(Names)).Answer(t.Context(), q)
 	if a.IsEdns0() == nil || !strings.Contains(a.String(), "no rule allows it") {
 		t.Errorf("%s", a)
+	}
+}
+
+// TestDeniedNamesAreBounded: denied names leave addresses for allowed ones.
+func TestDeniedNamesAreBounded(t *testing.T) {
+	names := new(Names)
+	f := New(&client{}, names)
+	f.rate.SetLimit(rate.Inf)
+	ask := func(name string) int { return f.Answer(t.Context(), question(name, dns.TypeA)).Rcode }
+	for i := range maxNames {
+		if ask(fmt.Sprintf("denied%d.test.", i)) != dns.RcodeSuccess {
+			break
+		}
+	}
+	if n := names.count(); n != maxNames/2 {
+		t.Errorf("%d denied names have an address", n)
+	}
+	if ask("allowed.test.") != dns.RcodeSuccess {
+		t.Error("an allowed name has none")
+	}
+	f = New(&client{}, new(Names))
+	got := 0
+	for i := range namesPerDomain + 50 {
+		if f.Answer(t.Context(), question(fmt.Sprintf("d%d.denied.test.", i), dns.TypeA)).Rcode == dns.RcodeSuccess {
+			got++
+		}
+	}
+	if got != namesPerDomain {
+		t.Errorf("%d names below one domain", got)
 	}
 }
 
@@ -206,9 +243,7 @@ func TestSlowResolver(t *testing.T) {
 	for range questionsAtOnce {
 		go func() { rcodes <- f.Answer(ctx, question("slow.allowed.test.", dns.TypeA)).Rcode }()
 	}
-	for len(f.busy) < questionsAtOnce {
-		time.Sleep(time.Millisecond)
-	}
+	await.That(t, "every question is being asked", func() bool { return len(f.busy) == questionsAtOnce })
 	if a := f.Answer(ctx, question("slow.allowed.test.", dns.TypeA)); a.Rcode != dns.RcodeServerFailure {
 		t.Errorf("one more: %s", dns.RcodeToString[a.Rcode])
 	}
@@ -286,7 +321,7 @@ func TestServe(t *testing.T) {
 	go func() { done <- New(who, new(Names)).Serve(ctx, []net.Listener{ln}, []net.PacketConn{pc}) }()
 	for network, address := range map[string]string{"udp": pc.LocalAddr().String(), "tcp": ln.Addr().String()} {
 		c := dns.Client{Net: network, Timeout: 20 * time.Second}
-		for name, rcode := range map[string]int{"allowed.test.": dns.RcodeSuccess, "denied.test.": dns.RcodeNameError} {
+		for name, rcode := range map[string]int{"allowed.test.": dns.RcodeSuccess, "denied.internal.": dns.RcodeNameError} {
 			a, _, err := c.Exchange(question(name, dns.TypeA), address)
 			if err != nil || a.Rcode != rcode {
 				t.Errorf("%s over %s: %v, %v", name, network, a, err)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vektah/gqlparser/v2/ast"
 	"github.com/vektah/gqlparser/v2/parser"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // opens matches what --allow-pr may open, independently of the table.
@@ -54,9 +56,15 @@ func FuzzGraphQL(f *testing.F) {
 	for _, c := range graphQLCases {
 		f.Add(c.body)
 	}
+	d, err := policy.Parse("p.yaml", []byte("github: {repositories: o/r}"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	limit := Grants{PullRequests: true, Repositories: []policy.Repositories{d.Repositories}}
 	f.Fuzz(func(t *testing.T, body string) {
-		sent, err := judgeGraphQL([]byte(body), Grants{})
-		with, errWith := judgeGraphQL([]byte(body), Grants{PullRequests: true})
+		limited, errLimited := judgeText([]byte(body), limit)
+		sent, err := judgeText([]byte(body), Grants{})
+		with, errWith := judgeText([]byte(body), Grants{PullRequests: true})
 		if err == nil {
 			for field := range roots(t, sent) {
 				t.Errorf("%s: %s is a mutation that nothing grants", sent, field)
@@ -64,6 +72,9 @@ func FuzzGraphQL(f *testing.F) {
 			if errWith != nil || string(with) != string(sent) {
 				t.Errorf("%s: granting more refuses it: %v", sent, errWith)
 			}
+		}
+		if errLimited == nil && (errWith != nil || string(with) != string(limited)) {
+			t.Errorf("%s: a limit allows it, or changes it: %v", limited, errWith)
 		}
 		if errWith != nil {
 			return
@@ -73,7 +84,7 @@ func FuzzGraphQL(f *testing.F) {
 				t.Errorf("%s: %s is allowed", with, field)
 			}
 		}
-		if again, err := judgeGraphQL(with, Grants{PullRequests: true}); err != nil || string(again) != string(with) {
+		if again, err := judgeText(with, Grants{PullRequests: true}); err != nil || string(again) != string(with) {
 			t.Errorf("%s is sent, which becomes %s, %v", with, again, err)
 		}
 	})

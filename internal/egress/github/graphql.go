@@ -2,19 +2,18 @@ package github
 
 import (
 	_ "embed"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/vektah/gqlparser/v2/ast"
 	"github.com/vektah/gqlparser/v2/formatter"
 	"github.com/vektah/gqlparser/v2/parser"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// maxTokens bounds a GraphQL document; those of gh have a few hundred.
-const maxTokens = 20_000
+const maxTokens = 20_000 // bounds a GraphQL document; those of gh have a few hundred
 
-// mutation describes a known root field of mutations.
 type mutation struct {
 	effect effect
 	event  eventRule // of its input
@@ -23,8 +22,7 @@ type mutation struct {
 //go:embed mutations.txt
 var mutationsTable string
 
-// mutations returns the known root fields of GraphQL mutations. Unknown fields are refused too; the entries that refuse
-// give a reason.
+// mutations returns the known root fields of GraphQL mutations. Others are refused; the rows that refuse give a reason.
 var mutations = sync.OnceValue(func() map[string]mutation {
 	all := map[string]mutation{}
 	for row := range tableRows(mutationsTable, 2) {
@@ -33,13 +31,13 @@ var mutations = sync.OnceValue(func() map[string]mutation {
 	return all
 })
 
-// judgeGraphQL judges the body of a request, and encodes it again.
-func judgeGraphQL(data []byte, g Grants) ([]byte, error) {
+// judgeGraphQL judges the body of a request to a server, and encodes it again.
+func judgeGraphQL(data []byte, server policy.Host, g Grants) (Judged, error) {
 	body, err := readObject(data)
 	if err != nil {
-		return nil, form(err.Error() + ` ({"query": …, "variables": …} is)`)
+		return Judged{}, form(err.Error() + ` ({"query": …, "variables": …} is)`)
 	}
-	q := query{grants: g, fragments: map[string]*ast.FragmentDefinition{}}
+	q := query{server: server, grants: g, fragments: map[string]*ast.FragmentDefinition{}}
 	sent := map[string]any{}
 	for key, value := range body {
 		ok := true
@@ -63,23 +61,25 @@ func judgeGraphQL(data []byte, g Grants) ([]byte, error) {
 			ok = false
 		}
 		if !ok {
-			return nil, form("what it has as " + quoted(key) + " is no part of a GraphQL request, or a stored query")
+			return Judged{}, form("what it has as " + quoted(key) + " is no part of a GraphQL request, or a stored query")
 		}
 	}
 	if err := q.judge(); err != nil {
-		return nil, err
+		return Judged{}, err
 	}
 	sent["query"] = q.text
-	return writeJSON(sent)
+	written, err := writeJSON(sent)
+	return Judged{Body: written, Nodes: q.nodes}, err
 }
 
-// query is a GraphQL request during its judgement.
 type query struct {
 	text      string
 	name      string // the requested operation; empty if none is named
 	variables map[string]any
+	server    policy.Host
 	grants    Grants
 	fragments map[string]*ast.FragmentDefinition
+	nodes     []string // ids that the grants have to reach
 }
 
 func (q *query) judge() error {
@@ -112,12 +112,23 @@ func (q *query) judge() error {
 		default:
 			return form("it is a subscription")
 		}
+		if !q.grants.limited() {
+			continue
+		}
+		in, err := q.scope(o)
+		if err != nil {
+			return err
+		}
+		w := &walk{server: q.server, grants: q.grants, fragments: q.fragments, in: in, seen: map[visit]bool{}, nodes: q.nodes}
+		if err := w.operation(o); err != nil {
+			return err
+		}
+		q.nodes = w.nodes
 	}
 	return nil
 }
 
-// read parses the document and renders it again, so that no part is left that another parser could read differently.
-// The rendered document is the judged one.
+// read parses the document, renders it, and returns what that parses to, so that no other parser reads it differently.
 func (q *query) read() (*ast.QueryDocument, error) {
 	doc, err := parse(q.text)
 	if err != nil {
@@ -157,10 +168,8 @@ func (q *query) checkOperations(all ast.OperationList) error {
 	return nil
 }
 
-// secretFields are fields that show secrets.
 var secretFields = map[string]bool{"recoveryCodes": true}
 
-// checkFields checks every field of a selection, at any depth.
 func checkFields(set ast.SelectionSet) error {
 	for _, s := range set {
 		var below ast.SelectionSet
@@ -180,16 +189,24 @@ func checkFields(set ast.SelectionSet) error {
 	return nil
 }
 
-// judgeMutation judges every field at the root of a mutation.
 func (q *query) judgeMutation(o *ast.OperationDefinition) error {
+	in, err := q.scope(o)
+	if err != nil {
+		return err
+	}
+	return q.judgeRoot(o.SelectionSet, in, map[string]bool{})
+}
+
+// scope returns the variables of an operation.
+func (q *query) scope(o *ast.OperationDefinition) (scope, error) {
 	defaults := map[string]*ast.Value{} // nil where there is none
 	for _, d := range o.VariableDefinitions {
 		if _, twice := defaults[d.Variable]; twice {
-			return form("a variable is defined twice")
+			return scope{}, form("a variable is defined twice")
 		}
 		defaults[d.Variable] = d.DefaultValue
 	}
-	return q.judgeRoot(o.SelectionSet, scope{q.variables, defaults}, map[string]bool{})
+	return scope{q.variables, defaults}, nil
 }
 
 // judgeRoot judges root fields through fragments; seen holds the fragments judged already.
@@ -244,85 +261,4 @@ func (q *query) judgeField(f *ast.Field, in scope) error {
 		return err
 	}
 	return m.event.judge(event, has)
-}
-
-// scope holds the values of variables.
-type scope struct {
-	given    map[string]any
-	defaults map[string]*ast.Value // of all defined variables; nil where there is none
-}
-
-// member returns a member of an object as servers evaluate it: values of variables, defaults where a variable has none,
-// and absent where there is no default either. An enum value is returned as a string, in either notation.
-func (in scope) member(v *ast.Value, name string) (value any, has bool, err error) {
-	if v.Kind == ast.Variable {
-		given, fallback, err := in.variable(v.Raw)
-		if err != nil || fallback == nil {
-			object, ok := given.(map[string]any)
-			if err == nil && !ok {
-				err = form("input is not an object")
-			}
-			value, has = object[name]
-			return value, has, err
-		}
-		v = fallback
-	}
-	if v.Kind != ast.ObjectValue {
-		return nil, false, form("input is not an object")
-	}
-	var found *ast.Value
-	members := map[string]bool{}
-	for _, m := range v.Children {
-		if members[m.Name] {
-			return nil, false, form("input has a member twice")
-		}
-		members[m.Name] = true
-		if m.Name == name {
-			found = m.Value
-		}
-	}
-	if found == nil {
-		return nil, false, nil
-	}
-	return in.scalar(found)
-}
-
-// scalar returns the value of an enum, from the document or a variable.
-func (in scope) scalar(v *ast.Value) (value any, has bool, err error) {
-	if v.Kind == ast.Variable {
-		given, fallback, err := in.variable(v.Raw)
-		if err != nil || fallback == nil {
-			_, has = in.given[v.Raw]
-			return given, has, err
-		}
-		v = fallback
-	}
-	switch v.Kind {
-	case ast.EnumValue:
-		return v.Raw, true, nil
-	case ast.NullValue:
-		return nil, true, nil
-	}
-	return nil, false, form("the event of a review is a bare word")
-}
-
-// variable returns a variable's given value, or else its default.
-func (in scope) variable(name string) (given any, fallback *ast.Value, err error) {
-	otherwise, defined := in.defaults[name]
-	if !defined {
-		return nil, nil, form("the variable $" + name + " is not defined")
-	}
-	if v, ok := in.given[name]; ok {
-		return v, nil, nil
-	}
-	return nil, otherwise, nil
-}
-
-// quoted returns a bounded part of a document for a message.
-func quoted(s string) string {
-	const most = 80
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return strconv.Quote(s)
 }

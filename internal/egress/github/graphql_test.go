@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // ask returns the body of a GraphQL request.
@@ -254,7 +256,7 @@ func TestGraphQL(t *testing.T) {
 func TestGraphQLSent(t *testing.T) {
 	const text = "# hello\nquery Q($n:Int=3,$s:String=\"é\\u0041\\n\",$b:[Boolean!]!){v:viewer@include(if:$b){...f ... " +
 		"on User{a(x:-1.5e3,y:{z:[E,null,true]},s:\"\"\"two\nlines\"\"\")}}} fragment f on User{login}"
-	sent, err := judgeGraphQL([]byte(ask(text, `"operationName":"Q"`, `"variables":{"b":[true],"n":1e400}`)), Grants{})
+	sent, err := judgeText([]byte(ask(text, `"operationName":"Q"`, `"variables":{"b":[true],"n":1e400}`)), Grants{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,13 +284,19 @@ func TestMutationsAreRefused(t *testing.T) {
 			`mutation{%s(input:{}){clientMutationId}}`, `mutation{addComment:%s(input:{}){clientMutationId}}`,
 			`mutation{...f} fragment f on Mutation{%s(input:{}){clientMutationId}}`,
 		} {
-			_, err := judgeGraphQL([]byte(ask(fmt.Sprintf(text, name))), Grants{PullRequests: true})
+			_, err := judgeText([]byte(ask(fmt.Sprintf(text, name))), Grants{PullRequests: true})
 			if allowed := err == nil; allowed != (m.effect.granted() && m.event != eventRequired) {
 				t.Errorf(text+": %v", name, err)
 			}
-			if _, err := judgeGraphQL([]byte(ask(fmt.Sprintf(text, name))), Grants{}); err == nil {
+			if _, err := judgeText([]byte(ask(fmt.Sprintf(text, name))), Grants{}); err == nil {
 				t.Errorf(text+" without --allow-pr", name)
 			}
 		}
 	}
+}
+
+// judgeText judges the body of a request to GitHub's own server.
+func judgeText(body []byte, g Grants) ([]byte, error) {
+	judged, err := judgeGraphQL(body, policy.Host{}, g)
+	return judged.Body, err
 }

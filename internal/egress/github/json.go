@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxNesting bounds the nesting of JSON.
-const maxNesting = 64
+const maxNesting = 64 // bounds the nesting of JSON
 
 // readObject parses an unambiguous JSON object: without repeated keys, and without trailing data.
 func readObject(data []byte) (map[string]any, error) {
@@ -73,7 +72,6 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 	return token, nil
 }
 
-// end reads the closing bracket.
 func end(d *json.Decoder) error {
 	if _, err := d.Token(); err != nil {
 		return errNotJSON
@@ -81,7 +79,6 @@ func end(d *json.Decoder) error {
 	return nil
 }
 
-// writeJSON encodes the result of readObject.
 func writeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -5,9 +5,11 @@
 // exceptions: opening a pull request, commenting, and commenting in a review, if the sandbox has the grant (Grants). An
 // unknown request counts as a write, and is refused.
 //
-// REST requests are judged by a table of routes (routes.txt). Requests to the GraphQL API are parsed: every operation
-// of a document is judged by the fields at the root of its mutations, through aliases and fragments, with the values of
-// variables.
+// Where the grants name repositories (Grants.Repositories), writing elsewhere is refused, and so is what GraphQL could
+// show of others (fields.txt); REST requests elsewhere leave without the sandbox's credential (Grants.Keyed).
+//
+// REST requests are judged by a table (routes.txt). Requests to the GraphQL API are parsed: every operation is judged
+// by the fields at the root of its mutations, through aliases and fragments, with the values of variables.
 //
 // The judged request is the one that is sent: a body that mattered is encoded again from its parsed form.
 package github
@@ -15,20 +17,39 @@ package github
 import (
 	"net/http"
 	"strings"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // Request is one request to the API.
 type Request struct {
-	Method string // upper case
-	Path   string // of the API, from Servers.At; canonical (policy.CanonicalPath)
-	Query  string // of the URL, as received
+	Server policy.Host // of the repositories, from Servers.Of
+	Method string      // upper case
+	Path   string      // of the API, from Servers.At; canonical (policy.CanonicalPath)
+	Query  string      // of the URL, as received
 	Header http.Header
 	Body   bool // the request has a body
 }
 
-// Judge decides on a request. body reads its body, and is called only if the body matters; then sent is the body to
-// send instead. Errors: a *Refusal, or the error of body.
-func Judge(r Request, g Grants, body func() ([]byte, error)) (sent []byte, err error) {
+// Judge decides on a request. body reads its body, and is called only if the body matters. Errors: a *Refusal, or the
+// error of body.
+func Judge(r Request, g Grants, body func() ([]byte, error)) (Judged, error) {
+	judge, err := r.judge(g)
+	if err != nil || judge == nil {
+		return Judged{}, err
+	}
+	if err := r.checkBody(); err != nil {
+		return Judged{}, err
+	}
+	data, err := body()
+	if err != nil {
+		return Judged{}, err
+	}
+	return judge(data)
+}
+
+// judge decides on all but the body, and returns what judges it; nil if it does not matter.
+func (r Request) judge(g Grants) (func([]byte) (Judged, error), error) {
 	if err := r.checkHead(); err != nil {
 		return nil, err
 	}
@@ -47,39 +68,49 @@ func Judge(r Request, g Grants, body func() ([]byte, error)) (sent []byte, err e
 		}
 		return nil, nil
 	}
-	judge := func(data []byte) ([]byte, error) { return judgeGraphQL(data, g) }
-	if !graphQL {
-		rt := find(r.Method, r.Path)
-		switch {
-		case rt == nil:
-			return nil, refuse(unknown)
-		case !rt.effect.granted():
-			return nil, refuse(rt.effect)
-		case !g.PullRequests:
-			return nil, ungranted(words[rt.effect])
+	if graphQL {
+		if r.Method != http.MethodPost {
+			return nil, form("GraphQL by " + r.Method + "; send it by POST")
 		}
-		judge = func(data []byte) ([]byte, error) { return judgeBody(data, rt) }
-	} else if r.Method != http.MethodPost {
-		return nil, form("GraphQL by " + r.Method + "; send it by POST")
+		return func(data []byte) (Judged, error) { return judgeGraphQL(data, r.Server, g) }, nil
 	}
-	if err := r.checkBody(); err != nil {
-		return nil, err
+	rt := find(r.Method, r.Path)
+	switch {
+	case rt == nil:
+		return nil, refuse(unknown)
+	case !rt.effect.granted():
+		return nil, refuse(rt.effect)
+	case !g.PullRequests:
+		return nil, ungranted(words[rt.effect])
+	case g.limited() && !g.Keyed(r.Server, r.Path):
+		return nil, g.Outside(quoted(r.Path) + " is of another repository")
 	}
-	data, err := body()
-	if err != nil {
-		return nil, err
+	return func(data []byte) (Judged, error) { return judgeBody(data, rt) }, nil
+}
+
+// Keyed reports whether a request for a path of a server's API gets the sandbox's credential: where the grants name
+// repositories, those for them, for the account's name, and for GraphQL, which is judged.
+func (g Grants) Keyed(server policy.Host, path string) bool {
+	if !g.limited() {
+		return true
 	}
-	return judge(data)
+	segments := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 4)
+	switch {
+	case len(segments) >= 3 && segments[0] == "repos":
+		return g.Reach(server, segments[1]+"/"+segments[2])
+	case len(segments) == 1:
+		return segments[0] == "" || segments[0] == "user" || segments[0] == "rate_limit" || segments[0] == "graphql"
+	}
+	return false
 }
 
 // checkHead refuses headers that could change the request's meaning.
 func (r Request) checkHead() error {
 	for name := range r.Header {
-		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
-		case "x-http-method-override", "x-http-method", "x-method-override", "x-original-method",
-			"x-original-url", "x-original-uri", "x-rewrite-url", "x-forwarded-method", "x-forwarded-uri":
+		switch {
+		case policy.Overrides(name):
 			return form("the header " + name + " changes what a request means")
-		case "upgrade":
+		case strings.EqualFold(name, "upgrade"):
 			return form("the protocol would change")
 		}
 	}

@@ -1,11 +1,43 @@
 package github
 
-// Grants are a sandbox's permissions beyond reading.
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// Grants are a sandbox's permissions.
 type Grants struct {
 	PullRequests bool // open pull requests, comment, and comment in reviews
+	// Repositories limit the API to those that each of them has; none is no limit.
+	Repositories []policy.Repositories
 }
 
-// effect is the effect of a request.
+// And returns what g and a policy grant both.
+func (g Grants) And(p policy.GitHub) Grants {
+	g.PullRequests = g.PullRequests && p.PullRequests
+	if len(p.Repositories) > 0 {
+		g.Repositories = append(slices.Clip(g.Repositories), p.Repositories)
+	}
+	return g
+}
+
+// limited reports whether the grants name repositories.
+func (g Grants) limited() bool { return len(g.Repositories) > 0 }
+
+// Reach reports whether the grants reach the repository OWNER/NAME of a server.
+func (g Grants) Reach(server policy.Host, name string) bool {
+	return !slices.ContainsFunc(g.Repositories, func(r policy.Repositories) bool { return !r.Has(server, name) })
+}
+
+// Judged tells how an allowed request is sent, and the condition that remains.
+type Judged struct {
+	Body  []byte   // to send instead; nil if the body does not matter
+	Nodes []string // ids of GraphQL, which have to belong to the repositories of the grants
+}
+
 type effect string
 
 const (
@@ -15,6 +47,7 @@ const (
 	judgement   effect = "approve"
 	tokens      effect = "tokens"
 	unknown     effect = "unknown"
+	elsewhere   effect = "repositories" // beyond Grants.Repositories; in no table
 )
 
 // words are the reasons of refusals.
@@ -28,10 +61,10 @@ var words = map[effect]string{
 	"refs":                "this changes branches, tags or other refs without a push",
 	"protection":          "this changes the protection of branches, tags or pushes",
 	"files":               "this writes files, commits or other git objects without a push",
-	"secrets":             "this changes secrets or variables",
+	"secrets":             "this lists secrets, or changes secrets or variables",
 	"keys":                "this changes keys",
 	tokens:                "this makes or shows a token or a secret",
-	"webhooks":            "this changes webhooks",
+	"webhooks":            "this lists or changes webhooks",
 	"workflows":           "this starts, stops, changes or approves workflows",
 	"runners":             "this changes runners",
 	"releases":            "this changes releases or what they carry",
@@ -65,7 +98,6 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// allowPR is the remedy that grants PullRequests.
 const allowPR = "start the sandbox with --allow-pr"
 
 func refuse(e effect) *Refusal {
@@ -78,7 +110,27 @@ func ungranted(what string) *Refusal {
 		Remedy: allowPR}
 }
 
+// Outside returns the refusal of a request beyond the repositories of the grants.
+func (g Grants) Outside(what string) *Refusal {
+	var own []string
+	for _, r := range g.Repositories {
+		own = append(own, r.String())
+	}
+	return &Refusal{Rule: "github: " + string(elsewhere),
+		Reason: what + "; this sandbox works on " + strings.Join(slices.Compact(own), ", and not ") + " with GitHub's token",
+		Remedy: "name it in a policy: github: {repositories: [OWNER/NAME]}"}
+}
+
 // form returns the refusal of an ambiguous or unparsable request.
 func form(why string) *Refusal {
 	return &Refusal{Rule: "github: form", Reason: "the gateway sends nothing to GitHub's API that it cannot judge: " + why}
+}
+
+// quoted returns a bounded part of a document for a message.
+func quoted(s string) string {
+	const most = 80
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return strconv.Quote(s)
 }

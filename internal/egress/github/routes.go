@@ -119,20 +119,19 @@ func exactly(pattern, segment string) bool {
 	return strings.Trim(segment, letters+digits) == ""
 }
 
-// judgeBody judges the body of a granted write.
-func judgeBody(data []byte, r *route) ([]byte, error) {
+func judgeBody(data []byte, r *route) (Judged, error) {
 	body, err := readObject(data)
 	if err != nil {
-		return nil, form(err.Error())
+		return Judged{}, form(err.Error())
 	}
 	event, has := body["event"]
 	if err := r.event.judge(event, has); err != nil {
-		return nil, err
+		return Judged{}, err
 	}
-	return writeJSON(body)
+	written, err := writeJSON(body)
+	return Judged{Body: written}, err
 }
 
-// judge checks the event of a review.
 func (e eventRule) judge(event any, has bool) error {
 	switch {
 	case e == noEvent, event == "COMMENT", e == eventOptional && (!has || event == nil):

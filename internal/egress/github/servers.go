@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -21,8 +23,7 @@ func NewServers(enterprise ...policy.Host) Servers {
 	return s
 }
 
-// At returns the API path of a host's path, as the API's documentation writes it ("/repos/…"), or false where the host
-// serves no API.
+// At returns the API path of a host's path, as GitHub documents it ("/repos/…"), or false where the host serves no API.
 func (s Servers) At(h policy.Host, path string) (apiPath string, ok bool) {
 	if s.dedicated(h) {
 		return path, true
@@ -42,6 +43,17 @@ func (s Servers) At(h policy.Host, path string) (apiPath string, ok bool) {
 		return below, true
 	}
 	return rest, true
+}
+
+// Of returns the host of the repositories of an API's host.
+func (s Servers) Of(h policy.Host) policy.Host {
+	if s.dedicated(h) {
+		_, rest, _ := strings.Cut(h.Name(), ".")
+		if web, err := policy.ParseHost(rest); err == nil {
+			return web
+		}
+	}
+	return h
 }
 
 // API is the location of a server's API. Its paths are below Prefix.
@@ -86,11 +98,65 @@ func (s Servers) dedicated(h policy.Host) bool {
 	return rest == "github.com" || strings.HasSuffix(rest, ".ghe.com") || slices.Contains(s.enterprise, rest)
 }
 
-// nextSegment removes the first segment of a path.
 func nextSegment(path string) (first, rest string) {
 	first, rest, more := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !more {
 		return first, ""
 	}
 	return first, "/" + rest
+}
+
+const source = "repository" // names the rules of a repository in records
+
+// Repository is a sandbox's repository, as far as its network depends on it.
+type Repository struct {
+	Remote       string
+	Branch       string   // the sandbox's own; empty for read-only
+	Shared       []string // refs that it sees in addition, as policy.ForRepository takes them
+	PullRequests bool     // it may open pull requests
+	Owned        bool     // by the machine's owner, whose credential requests to Remote get
+}
+
+// Access returns the network for work on a repository: its git paths and, where the sandbox may open pull requests, the
+// API of its server, limited to the repository. A remote without HTTPS is one of the machine's, which no sandbox
+// reaches. Errors: InvalidArgument.
+func (s Servers) Access(r Repository) (egress.Network, error) {
+	if !strings.HasPrefix(r.Remote, "https://") {
+		return egress.Network{Mode: cove.NetworkNone}, nil
+	}
+	git, err := policy.ForRepository(source, r.Remote, r.Branch, r.Shared, r.PullRequests)
+	if err != nil {
+		return egress.Network{}, err
+	}
+	remote, err := policy.ParseRemote(r.Remote)
+	if err != nil {
+		return egress.Network{}, err
+	}
+	a := egress.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{git}, PullRequests: r.PullRequests}
+	if r.Owned {
+		a.Remote = r.Remote
+	}
+	api, ok := s.API(remote.Host)
+	if !ok {
+		return a, nil
+	}
+	if git.Repositories, err = policy.RepositoryAt(remote); err != nil || !r.PullRequests {
+		return a, err
+	}
+	rules, err := api.rules(remote.Port)
+	if err != nil {
+		return egress.Network{}, err
+	}
+	a.Policy = append(a.Policy, rules)
+	return a, nil
+}
+
+// rules returns the document that opens the API: its whole host where it has its own, else its paths beside git's.
+func (a API) rules(git uint16) (*policy.Document, error) {
+	if a.Own {
+		return policy.Args(source, policy.Allow, a.Host.String())
+	}
+	graphql := strings.TrimSuffix(a.Prefix, "/v3") + "/graphql"
+	rule, err := policy.Exactly(source+" "+a.Host.Authority(a.Port(git)), a.Host, a.Port(git), "", a.Prefix+"/**", graphql)
+	return &policy.Document{Source: source, Rules: []policy.Rule{rule}}, err
 }

@@ -2,8 +2,11 @@ package model
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,9 +67,8 @@ func (e *Exhausted) Error() string {
 }
 
 // Ledger tracks one sandbox's use against its budget. A request is counted at its beginning, and its expected use is
-// reserved until its end. A request that does not fit beside the concurrent ones waits for them. Near its end a budget
-// therefore serves one request at a time, and is overrun by no more than the last of them, once the size of requests is
-// known.
+// reserved until its end; one that does not fit beside the others waits for them. Near its end a budget therefore
+// serves one request at a time, and is overrun by the last one at most, once the size of requests is known.
 type Ledger struct {
 	budget cove.Budget
 
@@ -97,8 +99,7 @@ type Call struct {
 	once     sync.Once
 }
 
-// usualAnswer is the number of tokens reserved for an answer while no size is known.
-const usualAnswer = 4096
+const usualAnswer = 4096 // tokens reserved for an answer while no size is known
 
 // Begin admits a request of size bytes to a provider; -1 if the size is unknown. It may wait for others. Errors:
 // *Exhausted, or the cause of ctx's end.
@@ -111,8 +112,8 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, err
 			return nil, err
 		}
 		need := need
-		need.Input, need.Output = max(need.Input, l.largest.Input+l.largest.CacheRead+l.largest.CacheWrite),
-			max(need.Output, l.largest.Output)
+		need.Input = max(need.Input, l.largest.Input+l.largest.CacheRead+l.largest.CacheWrite)
+		need.Output = max(need.Output, l.largest.Output)
 		need.Cost, _ = p.Cost("", need)
 		need.Cost = max(need.Cost, l.largest.Cost)
 		if l.underway == 0 || l.fits(need) {
@@ -201,4 +202,71 @@ func (l *Ledger) Used() []ProviderUsage {
 type ProviderUsage struct {
 	Provider string `json:"provider"`
 	Usage
+}
+
+// Refusal is an answer of the gateway in a provider's own form, so that clients raise a readable error.
+type Refusal struct {
+	Status  int // determines the type of the error
+	Message string
+	Detail  map[string]string // for programs, under "cove"
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// Refuse returns a refusal with a message.
+func Refuse(status int, format string, args ...any) *Refusal {
+	return &Refusal{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+// RefusalOf returns an exhausted budget in the form of providers' quota errors.
+func RefusalOf(err error) (*Refusal, bool) {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r, true
+	}
+	e, ok := errors.AsType[*Exhausted](err)
+	if !ok {
+		return nil, false
+	}
+	return &Refusal{Status: http.StatusTooManyRequests, Message: e.Error(),
+		Detail: map[string]string{"error": "budget_exhausted", "budget": e.What, "limit": e.Limit, "used": e.Used}}, true
+}
+
+// words returns the type of an error in Anthropic's terms, and its type and code in OpenAI's.
+func words(status int) (anthropic, openAI, code string) {
+	switch status {
+	case http.StatusTooManyRequests:
+		return "rate_limit_error", "insufficient_quota", "insufficient_quota"
+	case http.StatusUnauthorized:
+		return "authentication_error", "invalid_request_error", "invalid_api_key"
+	case http.StatusForbidden:
+		return "permission_error", "invalid_request_error", "permission_denied"
+	case http.StatusNotFound:
+		return "not_found_error", "invalid_request_error", "not_found"
+	}
+	return "invalid_request_error", "invalid_request_error", "invalid_request"
+}
+
+// Header returns the answer's header. It tells clients not to retry: the budget will not have changed.
+func (r *Refusal) Header() http.Header {
+	return http.Header{"Content-Type": {"application/json"}, "X-Should-Retry": {"false"}}
+}
+
+// Body returns the answer's body, in JSON.
+func (r *Refusal) Body(k Kind) []byte {
+	type fault struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+		Code    string `json:"code,omitempty"`
+	}
+	anthropic, openAI, code := words(r.Status)
+	body := struct {
+		Type  string            `json:"type,omitempty"`
+		Error fault             `json:"error"`
+		Cove  map[string]string `json:"cove,omitempty"`
+	}{"error", fault{anthropic, r.Message, ""}, r.Detail}
+	if k == OpenAI {
+		body.Type, body.Error = "", fault{openAI, r.Message, code}
+	}
+	b, _ := json.Marshal(body) // strings only, so it cannot fail
+	return append(b, '\n')
 }

@@ -424,7 +424,7 @@ func TestParallel(t *testing.T) {
 			}
 			admitted++
 			go func() {
-				time.Sleep(time.Millisecond) // an answer takes time
+				time.Sleep(time.Millisecond) // sleep: an answer takes time
 				c.End("m", Usage{Input: 1000, Output: each - 1000})
 			}()
 		})

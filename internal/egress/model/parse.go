@@ -1,11 +1,9 @@
 package model
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"errors"
-	"io"
 	"net"
 	"net/textproto"
 	"net/url"
@@ -14,14 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
-
-const maxDocument = 1 << 20 // bytes
 
 //go:embed providers.yaml
 var known []byte
@@ -29,8 +24,7 @@ var known []byte
 // Known returns Cove's built-in providers.
 func Known() ([]Provider, error) { return Parse("", nil) }
 
-// Parse parses providers in YAML, strictly, and adds the built-in ones. A provider with a built-in's name inherits the
-// keys that it does not state.
+// Parse parses providers in YAML, strictly, and adds the built-in ones, from which those of the same names inherit.
 //
 //	providers:
 //	  - name: local                          # for --model-provider
@@ -84,34 +78,18 @@ type entry struct {
 	Credential string            `yaml:"credential"`
 	Headers    map[string]string `yaml:"headers"`
 	Models     []string          `yaml:"models"`
-	Prices     []price           `yaml:"prices"`
-}
-
-type price struct {
-	Models     string  `yaml:"models"`
-	Input      float64 `yaml:"input"`
-	Output     float64 `yaml:"output"`
-	CacheRead  float64 `yaml:"cache_read"`
-	CacheWrite float64 `yaml:"cache_write"`
+	Prices     []Price           `yaml:"prices"`
 }
 
 func read(source string, data []byte) ([]entry, error) {
-	if len(data) > maxDocument {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source,
-			maxDocument>>20).WithHint("is it the right file?")
-	}
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
 	var doc struct {
 		Providers []entry `yaml:"providers"`
 	}
-	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+	if err := policy.Decode(source, data, &doc); cove.ErrorCode(err) == cove.InvalidArgument {
+		return nil, err
+	} else if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", source, strings.TrimPrefix(err.Error(), "yaml: ")).
 			WithHint("a provider has name, kind, base_url, endpoints, credential, headers, models and prices")
-	}
-	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document",
-			source).WithHint("remove what follows ---")
 	}
 	seen := map[string]bool{}
 	for _, e := range doc.Providers {
@@ -123,7 +101,6 @@ func read(source string, data []byte) ([]entry, error) {
 	return doc.Providers, nil
 }
 
-// in adds the provider's name to an error.
 func in(source, name string, err error) error {
 	e := cove.Errorf(cove.InvalidArgument, "%s: the provider %.80q: %s", source, name, bare(err))
 	e.Hint = cove.ErrorHint(err)
@@ -137,8 +114,7 @@ func bare(err error) string {
 	return err.Error()
 }
 
-// over fills in keys that e does not state from other. With its own address e does not inherit the credential, which is
-// for other's address.
+// over fills in keys from other. An e with its own address inherits no credential, which is for other's address.
 func (e entry) over(other entry) entry {
 	if e.Base == "" {
 		e.Base = other.Base
@@ -180,8 +156,8 @@ func (e entry) provider() (Provider, error) {
 	if p.Base, err = parseBase(e.Base); err != nil {
 		return p, err
 	}
-	if p.host, p.port, err = policy.ParseAuthority(p.Base.Host,
-		map[string]uint16{"http": 80, "https": 443}[p.Base.Scheme]); err != nil {
+	usual := map[string]uint16{"http": 80, "https": 443}[p.Base.Scheme]
+	if p.host, p.port, err = policy.ParseAuthority(p.Base.Host, usual); err != nil {
 		return p, err
 	}
 	if p.Credential != "" && p.Base.Scheme != "https" {
@@ -200,7 +176,7 @@ func (e entry) provider() (Provider, error) {
 			}
 		}
 		one.Models = cmp.Or(one.Models, "*")
-		p.Prices = append(p.Prices, Price(one))
+		p.Prices = append(p.Prices, one)
 	}
 	return p, nil
 }

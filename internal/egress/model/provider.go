@@ -78,11 +78,11 @@ type Provider struct {
 
 // Price is in dollars for a million tokens.
 type Price struct {
-	Models     string // a pattern
-	Input      float64
-	Output     float64
-	CacheRead  float64
-	CacheWrite float64
+	Models     string  `yaml:"models"` // a pattern
+	Input      float64 `yaml:"input"`
+	Output     float64 `yaml:"output"`
+	CacheRead  float64 `yaml:"cache_read"`
+	CacheWrite float64 `yaml:"cache_write"`
 }
 
 // Has reports whether p has an endpoint.
@@ -106,8 +106,7 @@ func (p *Provider) Allows(model string) bool {
 	})
 }
 
-// Cost returns the price of a use, in dollars, if there are prices. A model without a price costs as much as the most
-// expensive one.
+// Cost returns the price of a use in dollars, if there are prices. A model without one costs as much as the dearest.
 func (p *Provider) Cost(model string, u Usage) (dollars float64, known bool) {
 	if len(p.Prices) == 0 {
 		return 0, false
@@ -135,21 +134,15 @@ func matches(pattern, s string) bool {
 	if !wild {
 		return pattern == s
 	}
-	if !strings.HasPrefix(s, first) {
-		return false
-	}
-	s = s[len(first):]
-	for {
+	s, found := strings.CutPrefix(s, first)
+	for found {
 		var part string
 		if part, rest, wild = strings.Cut(rest, "*"); !wild {
 			return strings.HasSuffix(s, part)
 		}
-		i := strings.Index(s, part)
-		if i < 0 {
-			return false
-		}
-		s = s[i+len(part):]
+		_, s, found = strings.Cut(s, part)
 	}
+	return false
 }
 
 // Find returns the provider's endpoint that a request is for, if any.
@@ -170,8 +163,7 @@ func (p *Provider) Request(e Endpoint) policy.Request {
 	return policy.Request{Layer: policy.LayerHTTP, Host: p.host, Port: p.port, Method: e.Method(), Path: p.path(e)}
 }
 
-// Policy returns a policy that allows only the provider's endpoints. Errors: InvalidArgument when no policy could, as
-// for the machine's own addresses.
+// Policy returns a policy that allows only the provider's endpoints. Errors: InvalidArgument when no policy could.
 func (p *Provider) Policy(m policy.Machine) (*policy.Policy, error) {
 	d := &policy.Document{Source: "provider " + p.Name, Mode: cove.NetworkLimited}
 	for _, method := range []string{http.MethodPost, http.MethodGet} {

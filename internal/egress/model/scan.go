@@ -2,11 +2,11 @@ package model
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
-// scan parses JSON as it passes and reports the values at some places. Its memory is bounded by those values, not by
-// the document.
+// scan parses JSON as it passes and reports the values at some places. Its memory is bounded by those values.
 //
 // A place is the path of keys, at most two: "usage", "message.usage". Keys are compared in lower case, since some
 // servers ignore case; a repeated key is reported each time.
@@ -97,14 +97,12 @@ func (s *scan) next(c byte) {
 	}
 }
 
-// beginTop handles the beginning of a value at the top level.
 func (s *scan) beginTop() {
 	if s.depth == 0 && s.done {
 		s.bad = true // two documents
 	}
 }
 
-// stringByte handles a byte of a string.
 func (s *scan) stringByte(c byte) {
 	s.collect(c)
 	switch {
@@ -139,7 +137,6 @@ func keyOf(raw []byte) string {
 	return strings.ToLower(k)
 }
 
-// beginValue handles the beginning of a key's value.
 func (s *scan) beginValue() {
 	if s.place != "" || s.depth < 1 || s.depth >= len(s.keys) || !s.object[s.depth] {
 		return
@@ -151,14 +148,11 @@ func (s *scan) beginValue() {
 		}
 		place += "." + s.keys[2]
 	}
-	for _, p := range s.places {
-		if p == place {
-			s.place, s.at, s.value, s.overflow = place, s.depth, s.value[:0], false
-		}
+	if slices.Contains(s.places, place) {
+		s.place, s.at, s.value, s.overflow = place, s.depth, s.value[:0], false
 	}
 }
 
-// collect appends to the value being collected.
 func (s *scan) collect(c byte) {
 	switch {
 	case s.place == "":
@@ -169,18 +163,15 @@ func (s *scan) collect(c byte) {
 	}
 }
 
-// report passes on the collected value.
 func (s *scan) report() {
-	place := s.place
+	place, value := s.place, s.value
 	s.place = ""
 	if s.overflow {
-		s.found(place, nil)
-		return
+		value = nil
 	}
-	s.found(place, s.value)
+	s.found(place, value)
 }
 
-// reset begins another document.
 func (s *scan) reset() {
 	*s = scan{places: s.places, found: s.found, key: s.key[:0], value: s.value[:0]}
 }

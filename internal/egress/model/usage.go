@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Usage is the use of models by calls. Input excludes tokens read from or written to a provider's cache, which have
-// other prices.
+// Usage is the use of models by calls. Input excludes tokens of a provider's cache, which have other prices.
 type Usage struct {
 	Requests   int64   `json:"requests"`
 	Input      int64   `json:"input_tokens"`
@@ -23,16 +22,14 @@ func (u Usage) Tokens() int64 { return u.Input + u.Output + u.CacheRead + u.Cach
 // Plus returns the sum of u and v.
 func (u Usage) Plus(v Usage) Usage {
 	return Usage{u.Requests + v.Requests, u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead,
-		u.CacheWrite + v.CacheWrite,
-		u.Cost + v.Cost, u.Estimated + v.Estimated}
+		u.CacheWrite + v.CacheWrite, u.Cost + v.Cost, u.Estimated + v.Estimated}
 }
 
 // answerPlaces are the places of model and usage in answers: single objects, and the events of Anthropic's streams and
 // of the Responses API.
 var answerPlaces = []string{"model", "usage", "message.model", "message.usage", "response.model", "response.usage"}
 
-// Meter reads usage from an answer as it passes, as JSON or as server-sent events. It never fails, for any input, and
-// buffers a few KiB.
+// Meter reads usage from an answer as it passes, JSON or server-sent events. It never fails, and buffers a few KiB.
 type Meter struct {
 	scan  scan
 	event *events // nil: the answer is one document
@@ -118,7 +115,6 @@ type details struct {
 	CacheWrite count `json:"cache_write_tokens"`
 }
 
-// count is a number of tokens.
 type count int64
 
 // UnmarshalJSON accepts any number, and ignores everything else.
@@ -151,7 +147,6 @@ func (m *Meter) add(value []byte, whole bool) {
 	}
 }
 
-// events parses a stream of server-sent events.
 type events struct {
 	data func(byte) // a byte of an event's data
 	end  func()     // the end of an event with data

@@ -1,6 +1,10 @@
 package policy
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // special is a range of addresses that rules by name do not open.
 type special struct {
@@ -59,8 +63,7 @@ var globalV6 = netip.MustParsePrefix("2000::/3")
 const classMetadata = "cloud metadata"
 
 // Reserved reports whether rules by name never lead to an address, and its class in a few words ("private", "loopback",
-// "NAT64 of 10.0.0.1"). Mapped IPv4 is judged as the IPv4 address; every other form that embeds an IPv4 address is
-// reserved.
+// "NAT64 of 10.0.0.1"). Mapped IPv4 is judged as IPv4; every other form that embeds IPv4 is reserved.
 func Reserved(a netip.Addr) (class string, reserved bool) {
 	if !a.IsValid() {
 		return "no address", true
@@ -92,13 +95,9 @@ func Reserved(a netip.Addr) (class string, reserved bool) {
 // metadata reports whether a, or its embedded IPv4 address, is a cloud's metadata service.
 func metadata(a netip.Addr) bool {
 	a = a.Unmap()
-	for _, s := range specials {
-		if s.class == classMetadata && s.net.Contains(a) {
-			return true
-		}
-	}
 	v4, ok := embedded(a)
-	return ok && metadata(v4)
+	return ok && metadata(v4) ||
+		slices.ContainsFunc(specials, func(s special) bool { return s.class == classMetadata && s.net.Contains(a) })
 }
 
 // embedded returns the IPv4 address that an IPv6 address leads to.
@@ -137,4 +136,48 @@ var never = []special{
 	{"this machine", netip.MustParsePrefix("0.0.0.0/8")},
 	{"this machine", netip.MustParsePrefix("::1/128")},
 	{"this machine", netip.MustParsePrefix("::/128")},
+}
+
+// HostService is the name of the machine's own services inside a sandbox, each opened by a rule with its port. The
+// gateway dials loopback for it. No wildcard matches it.
+const HostService = "host.cove.internal"
+
+// HostServiceAlias is HostService under the name that programs made for containers know.
+const HostServiceAlias = "host.docker.internal"
+
+// GatewayService is the name of the gateway's endpoints inside a sandbox, by HTTP on port 80. No rule opens it: the
+// gateway decides on its endpoints. Rules may deny it (see Policy.Denied).
+const GatewayService = "gateway.cove.internal"
+
+const ownDomain = ".cove.internal"
+
+// closedNames lead to the machine itself or to a cloud's metadata service. They resolve to addresses that are refused
+// anyway; refusing the name gives a better reason.
+var closedNames = map[string]string{
+	"localhost":                  "this machine",
+	"localhost.localdomain":      "this machine",
+	"ip6-localhost":              "this machine",
+	"ip6-loopback":               "this machine",
+	"metadata":                   "cloud metadata",
+	"metadata.google.internal":   "cloud metadata",
+	"metadata.goog":              "cloud metadata",
+	"instance-data":              "cloud metadata",
+	"instance-data.ec2.internal": "cloud metadata",
+	"metadata.tencentyun.com":    "cloud metadata",
+}
+
+// closedName returns the target of a name that no rule can open, or "".
+func closedName(name string) string {
+	if why := closedNames[name]; why != "" {
+		return why
+	}
+	switch {
+	case strings.HasSuffix(name, ".localhost"):
+		return "this machine"
+	case strings.HasSuffix(name, ownDomain) && name != HostService, name == ownDomain[1:]:
+		return "Cove itself"
+	case strings.HasSuffix(name, ".metadata.google.internal"):
+		return "cloud metadata"
+	}
+	return ""
 }

@@ -9,8 +9,7 @@ import (
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
-// Compile merges documents, first to last, into one policy. Errors: InvalidArgument with the rule's place, or the error
-// of Registry.
+// Compile merges documents, first to last, into one policy. Errors: InvalidArgument with the place, those of Registry.
 func Compile(m Machine, layers ...*Document) (*Policy, error) {
 	p := &Policy{private: slices.Clone(m.Private), own: slices.Clone(m.Own)}
 	for _, d := range layers {
@@ -27,6 +26,7 @@ func Compile(m Machine, layers ...*Document) (*Policy, error) {
 		if p.pullRequests != Refused && d.PullRequests != Unsaid {
 			p.pullRequests = d.PullRequests
 		}
+		p.repositories = append(p.repositories, d.Repositories...)
 		p.git = mergeGit(p.git, d.Git)
 		if d.Mode != "" {
 			p.mode = d.Mode
@@ -50,15 +50,15 @@ func Compile(m Machine, layers ...*Document) (*Policy, error) {
 }
 
 func (p *Policy) add(rules []Rule) error {
-	for _, r := range rules {
+	for _, r := range rules { // a copy, since a Policy never changes
 		switch r.Action {
 		case Deny:
-			p.deny = append(p.deny, r)
+			p.deny = append(p.deny, &r)
 			continue
 		case Allow:
-			p.allow = append(p.allow, r)
+			p.allow = append(p.allow, &r)
 		case Ask:
-			p.ask = append(p.ask, r)
+			p.ask = append(p.ask, &r)
 		}
 		for _, c := range r.cidrs {
 			if err := p.opens(c); err != nil {
@@ -106,4 +106,37 @@ func MayForce(layers []*Document, remote string) (bool, error) {
 	}
 	of := p.Git(r.Host, r.Port, r.Path)
 	return of != nil && of.Force != git.Deny, nil
+}
+
+// Documents are the layers that a network asks for: each file, then the rest. Errors: InvalidArgument, with the place.
+func Documents(n cove.Network) ([]*Document, error) {
+	var layers []*Document
+	for _, text := range n.Policies {
+		d, err := Parse(text.Source, []byte(text.Text))
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, d)
+	}
+	last, err := Args("--allow", Allow, n.Allow...)
+	if err != nil {
+		return nil, err
+	}
+	denied, err := Args("--deny", Deny, n.Deny...)
+	if err != nil {
+		return nil, err
+	}
+	last.Rules = append(last.Rules, denied.Rules...)
+	if n.Mode != "" {
+		if last.Mode, err = ParseMode(string(n.Mode)); err != nil {
+			return nil, err
+		}
+	}
+	if n.AllowPR {
+		last.PullRequests = Granted
+	}
+	if len(last.Rules) == 0 && last.Mode == "" && !n.AllowPR {
+		return layers, nil
+	}
+	return append(layers, last), nil
 }

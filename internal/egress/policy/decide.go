@@ -21,9 +21,7 @@ func (p *Policy) Decide(r Request) Verdict {
 		return Verdict{Rule: "default", Reason: r.Host.name + " leads to " + why + ", which no rule opens"}
 	}
 	q := query{Request: r}
-	if r.Layer == LayerHTTP {
-		q.path, q.slashes = appendDecoded(q.buf[:0], r.Path, encodedSlash)
-	}
+	q.path, q.slashes = appendDecoded(q.buf[:0], r.Path, encodedSlash)
 	v := p.byRules(mode, &q)
 	switch {
 	case v.Action == Deny:
@@ -36,7 +34,6 @@ func (p *Policy) Decide(r Request) Verdict {
 	return v
 }
 
-// query is a request during its decision.
 type query struct {
 	Request
 	buf     [512]byte // room for the decoded path
@@ -93,7 +90,7 @@ func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 	passable := q.Layer == LayerConnect && !inside
 	if r, passThrough := p.permitting(p.allow, q, false); r != nil {
 		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside,
-			Whole: passable && p.whole(q), Passable: passable}
+			Whole: passable && cover(p.allow, q, true), Passable: passable}
 	}
 	open := mode == cove.NetworkOpen && p.isOpen(q)
 	if r, passThrough := p.permitting(p.ask, q, open); r != nil {
@@ -101,16 +98,15 @@ func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 			PassThrough: passThrough && !inside, Asks: p.asks(q)}
 	}
 	if open {
-		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open", Whole: passable && !p.asksAbout(q),
-			Passable: passable}
+		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open",
+			Whole: passable && !cover(p.ask, q, false), Passable: passable}
 	}
 	return p.unmatched(q)
 }
 
 // denying returns the rule that denies q. inside reports that the rule denies only some requests in the connection.
 func (p *Policy) denying(q *query) (rule *Rule, inside bool) {
-	for i := range p.deny {
-		d := &p.deny[i]
+	for _, d := range p.deny {
 		if !d.about(q.Host) {
 			continue
 		}
@@ -120,8 +116,7 @@ func (p *Policy) denying(q *query) (rule *Rule, inside bool) {
 				return d, false
 			}
 		case LayerHTTP:
-			if hasPort(d.reach(), q.Port) && d.hasMethod(q.Method) &&
-				(d.hasPath(q.path, false) || q.slashes && d.hasPath(q.path, true)) {
+			if d.hasRequest(q) {
 				return d, false
 			}
 		default:
@@ -143,28 +138,28 @@ func (p *Policy) Denied(r Request) (Verdict, bool) {
 		return Verdict{Rule: "malformed", Reason: why}, true
 	}
 	q := query{Request: r}
-	if r.Layer == LayerHTTP {
-		q.path, q.slashes = appendDecoded(q.buf[:0], r.Path, encodedSlash)
-	}
+	q.path, q.slashes = appendDecoded(q.buf[:0], r.Path, encodedSlash)
 	if rule, _ := p.denying(&q); rule != nil {
 		return denied(rule, &q), true
 	}
-	if r.Layer == LayerDial {
-		for i := range p.deny {
-			if d := &p.deny[i]; d.hasAddress(r.Address.Unmap()) && hasPort(d.reach(), q.Port) {
-				return denied(d, &q), true
-			}
+	for _, d := range p.deny {
+		if r.Layer == LayerDial && d.dials(&q, r.Address.Unmap()) {
+			return denied(d, &q), true
 		}
 	}
 	return Verdict{}, false
 }
 
+// dials reports whether r covers an address that is dialled.
+func (r *Rule) dials(q *query, a netip.Addr) bool {
+	return r.hasAddress(a) && hasPort(r.reach(), q.Port)
+}
+
 // permitting returns the rule that allows q, preferably one that passes through, since that allows everything another
 // could. With whole it ignores rules about only some later requests.
-func (p *Policy) permitting(rules []Rule, q *query, whole bool) (found *Rule, passThrough bool) {
+func (p *Policy) permitting(rules []*Rule, q *query, whole bool) (found *Rule, passThrough bool) {
 	var apart, together *Rule // by reading of encoded slashes
-	for i := range rules {
-		r := &rules[i]
+	for _, r := range rules {
 		if !r.about(q.Host) || whole && r.inPart(q.Layer) {
 			continue
 		}
@@ -201,24 +196,11 @@ func (p *Policy) permitting(rules []Rule, q *query, whole bool) (found *Rule, pa
 	return found, false
 }
 
-// whole reports whether a rule allows every request in a connection.
-func (p *Policy) whole(q *query) bool {
-	for i := range p.allow {
-		if r := &p.allow[i]; !r.inner() && r.about(q.Host) && hasPort(r.reach(), q.Port) {
-			return true
-		}
-	}
-	return false
-}
-
-// asksAbout reports whether a rule asks about some request in a connection.
-func (p *Policy) asksAbout(q *query) bool {
-	for i := range p.ask {
-		if r := &p.ask[i]; r.about(q.Host) && hasPort(r.reach(), q.Port) {
-			return true
-		}
-	}
-	return false
+// cover reports whether one of some rules covers a connection: every request in it if whole, or some.
+func cover(rules []*Rule, q *query, whole bool) bool {
+	return slices.ContainsFunc(rules, func(r *Rule) bool {
+		return !(whole && r.inner()) && r.about(q.Host) && hasPort(r.reach(), q.Port)
+	})
 }
 
 // asks returns the parts of a request that the asking rules look at, over all rules, since their order does not matter.
@@ -226,10 +208,8 @@ func (p *Policy) asks(q *query) (all Asks) {
 	if q.Layer != LayerHTTP {
 		return Asks{}
 	}
-	for i := range p.ask {
-		r := &p.ask[i]
-		if r.about(q.Host) && hasPort(r.reach(), q.Port) && r.hasMethod(q.Method) &&
-			(r.hasPath(q.path, false) || q.slashes && r.hasPath(q.path, true)) {
+	for _, r := range p.ask {
+		if r.about(q.Host) && r.hasRequest(q) {
 			all.Method = all.Method || r.methods != nil
 			all.Path = all.Path || r.paths != nil
 		}
@@ -253,8 +233,7 @@ func (p *Policy) leaves(r *Rule, h Host) bool {
 
 // deniedUntil returns port, or a port after it if rules deny all ports in between.
 func (p *Policy) deniedUntil(h Host, port uint32) uint32 {
-	for i := range p.deny {
-		d := &p.deny[i]
+	for _, d := range p.deny {
 		if d.inner() || !d.about(h) {
 			continue
 		}
@@ -286,12 +265,7 @@ func (r *Rule) about(h Host) bool {
 	if h.name == "" {
 		return r.hasAddress(h.addr)
 	}
-	for i := range r.hosts {
-		if r.hosts[i].match(h.name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.hosts, func(p pattern) bool { return p.match(h.name) })
 }
 
 // hasAddress reports whether a is in one of r's ranges. For a rule that denies, the embedded IPv4 address counts too.
@@ -299,17 +273,11 @@ func (r *Rule) hasAddress(a netip.Addr) bool {
 	if len(r.cidrs) == 0 {
 		return false
 	}
-	for _, c := range r.cidrs {
-		if c.Contains(a) {
-			return true
-		}
+	if slices.ContainsFunc(r.cidrs, func(c netip.Prefix) bool { return c.Contains(a) }) {
+		return true
 	}
-	if r.Action == Deny {
-		if v4, ok := embedded(a); ok {
-			return r.hasAddress(v4)
-		}
-	}
-	return false
+	v4, ok := embedded(a)
+	return ok && r.Action == Deny && r.hasAddress(v4)
 }
 
 func (r *Rule) hasMethod(method string) bool {
@@ -317,15 +285,13 @@ func (r *Rule) hasMethod(method string) bool {
 }
 
 func (r *Rule) hasPath(path []byte, split bool) bool {
-	if r.paths == nil {
-		return true
-	}
-	for i := range r.paths {
-		if r.paths[i].match(path, split) {
-			return true
-		}
-	}
-	return false
+	return r.paths == nil || slices.ContainsFunc(r.paths, func(g glob) bool { return g.match(path, split) })
+}
+
+// hasRequest reports whether r covers a request of LayerHTTP to a host that r is about, in either reading of its path.
+func (r *Rule) hasRequest(q *query) bool {
+	return hasPort(r.reach(), q.Port) && r.hasMethod(q.Method) &&
+		(r.hasPath(q.path, false) || q.slashes && r.hasPath(q.path, true))
 }
 
 // byAddress judges the address that is or would be dialled; v is the verdict of the rules.
@@ -336,8 +302,8 @@ func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
 		}
 		return Verdict{Rule: "address", Reason: HostService + " is this machine's loopback, and not " + a.String()}
 	}
-	for i := range p.deny {
-		if d := &p.deny[i]; d.hasAddress(a) && hasPort(d.reach(), q.Port) {
+	for _, d := range p.deny {
+		if d.dials(q, a) {
 			return denied(d, q)
 		}
 	}
@@ -367,6 +333,12 @@ func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
 		"), which no rule by cidrs names"}
 	if q.Host.addr.IsValid() {
 		refused.Reason = a.String() + " (" + class + ") cannot be opened by a rule by cidrs"
+		if by := p.wider(q, a); by != "" && p.openable(a) {
+			refused.Reason = a.String() + " (" + class + ") is opened only by a cidr that lies within its reserved range; " + by
+		}
+	} else if by := p.wider(q, a); by != "" && p.openable(a) {
+		refused.Reason = q.Host.String() + " is at " + a.String() + " (" + class +
+			"), which is opened only by a cidr that lies within its reserved range; " + by
 	}
 	if p.openable(a) {
 		refused.Remedy = remedy(p.sandbox, HostOf(a), q.Port)
@@ -383,20 +355,59 @@ func (p *Policy) named(q *query, a netip.Addr) (Action, string) {
 	if closedAddress(a) {
 		return Deny, ""
 	}
-	for i, rules := range [2][]Rule{p.allow, p.ask} {
-		for j := range rules {
-			r := &rules[j]
+	for _, rules := range [2][]*Rule{p.allow, p.ask} {
+		for _, r := range rules {
 			if !hasPort(r.reach(), q.Port) || r.inner() && q.Host.name != "" {
 				continue
 			}
 			for _, c := range r.cidrs {
-				if c.Contains(a) && (c.IsSingleIP() || !p.isOwn(a)) {
-					return [2]Action{Allow, Ask}[i], r.ID
+				if c.Contains(a) && (c.IsSingleIP() || !p.isOwn(a) && names(c, a)) {
+					return r.Action, r.ID
 				}
 			}
 		}
 	}
 	return Deny, ""
+}
+
+// names reports whether a range that contains a is within a reserved range with it. A wider one opens the public
+// addresses in it only.
+func names(c netip.Prefix, a netip.Addr) bool {
+	inSpecial := false
+	for _, s := range specials {
+		if s.net.Contains(a) {
+			if within(s.net, c) {
+				return true
+			}
+			inSpecial = true
+		}
+	}
+	if inSpecial {
+		return false
+	}
+	return a.Is4() || globalV6.Contains(a) || !c.Overlaps(globalV6) // the last: not assigned
+}
+
+// wide reports whether a range has reserved addresses that it does not open, since it lies within none of their ranges.
+func wide(c netip.Prefix) bool {
+	if !slices.ContainsFunc(specials, func(s special) bool { return s.net.Overlaps(c) }) {
+		return c.Addr().Is6() && c.Overlaps(globalV6) && !within(globalV6, c)
+	}
+	return !slices.ContainsFunc(specials, func(s special) bool { return within(s.net, c) })
+}
+
+// wider says which rule has a cidr that contains a and opens public addresses only, or returns "".
+func (p *Policy) wider(q *query, a netip.Addr) string {
+	for _, rules := range [2][]*Rule{p.allow, p.ask} {
+		for _, r := range rules {
+			for _, c := range r.cidrs {
+				if c.Contains(a) && !names(c, a) && hasPort(r.reach(), q.Port) {
+					return r.ID + " has the wider " + c.String()
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // openable reports whether a rule could open a.
@@ -411,12 +422,7 @@ func (p *Policy) openable(a netip.Addr) bool {
 
 // closedAddress reports whether a can never be opened by a rule.
 func closedAddress(a netip.Addr) bool {
-	for _, s := range never {
-		if s.net.Contains(a) {
-			return true
-		}
-	}
-	return metadata(a)
+	return slices.ContainsFunc(never, func(s special) bool { return s.net.Contains(a) }) || metadata(a)
 }
 
 // configured reports whether the gateway's configuration opens a.
@@ -441,7 +447,6 @@ func denied(d *Rule, q *query) Verdict {
 	return Verdict{Rule: d.ID, Reason: reason}
 }
 
-// reason returns the reason of a rule that allows or asks.
 func (r *Rule) reason() string {
 	if r.Note != "" {
 		return r.Note
@@ -472,8 +477,8 @@ func (p *Policy) unmatched(q *query) Verdict {
 		}
 		return v
 	}
-	for i := range p.allow {
-		if r := &p.allow[i]; r.about(q.Host) {
+	for _, r := range p.allow {
+		if r.about(q.Host) {
 			if q.Layer == LayerHTTP && hasPort(r.reach(), q.Port) {
 				v.Reason = r.ID + " allows " + q.Host.name + ", but not " + q.Method + " " + q.Path
 			} else if !hasPort(r.reach(), q.Port) && q.Port != 0 {
@@ -481,11 +486,45 @@ func (p *Policy) unmatched(q *query) Verdict {
 			}
 			return v
 		}
-		for _, h := range p.allow[i].hosts {
+		for _, h := range r.hosts {
 			if h.depth > 0 && h.tooDeep(q.Host.name) {
-				v.Reason = p.allow[i].ID + " allows " + h.String() + ", but " + q.Host.name + " has more labels than its depth"
+				v.Reason = r.ID + " allows " + h.String() + ", but " + q.Host.name + " has more labels than its depth"
 			}
 		}
 	}
 	return v
+}
+
+// Step is the verdict of one layer.
+type Step struct {
+	Layer   Layer
+	Verdict Verdict
+}
+
+// Explain judges a request at each layer that its fields suffice for: the name, the connection, the request in it if
+// there is a method and the connection is intercepted, and the address if there is one. The verdict is the strictest.
+func (p *Policy) Explain(r Request) (Verdict, []Step) {
+	var steps []Step
+	judge := func(l Layer) Verdict {
+		r.Layer = l
+		v := p.Decide(r)
+		steps = append(steps, Step{l, v})
+		return v
+	}
+	if r.Host.Name() != "" {
+		judge(LayerDNS)
+	}
+	if v := judge(LayerConnect); r.Method != "" && !v.PassThrough {
+		judge(LayerHTTP)
+	}
+	if r.Address.IsValid() {
+		judge(LayerDial)
+	}
+	least := steps[len(steps)-1].Verdict // of equally strict ones, the layer that saw most
+	for _, s := range steps {
+		if s.Verdict.Action < least.Action {
+			least = s.Verdict
+		}
+	}
+	return least, steps
 }

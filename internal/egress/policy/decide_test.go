@@ -179,10 +179,39 @@ func TestDecide(t *testing.T) {
 			connect [2002:7f00:1::]        deny address
 			connect [fd00:ec2::254]        deny address
 			connect 192.0.2.77             deny address
-			connect 10.0.0.1               allow a.yaml:2
+			connect 10.0.0.1               deny address
+			connect 100.64.0.1             deny address
+			connect [fd00::1]              deny address
+			connect [2001:db8::1]          allow a.yaml:2
+			dial x.lab:443 10.0.0.1        deny address
+			dial x.lab:443 192.168.1.1     deny address
+			dial x.lab:443 fd00::1         deny address
+			dial x.lab:443 198.51.100.1    allow a.yaml:4
 			connect 198.51.100.1:25        allow a.yaml:2
 			dial x.lab:443 169.254.169.254 deny address
 			dial x.lab:443 192.0.2.77      deny address`},
+		{"a range opens the reserved range that it lies within, and no other",
+			"rules:\n- cidrs: [10.0.0.0/8, 192.168.0.0/15, 172.0.0.0/11, 96.0.0.0/3, 100.64.0.0/10, \"fc00::/7\", " +
+				"\"2000::/3\"]\n- hosts: x.lab\n", `
+			connect 10.0.0.1            allow a.yaml:2
+			connect 192.168.1.1         deny address
+			connect 192.169.1.1         allow a.yaml:2
+			connect 172.16.0.1          deny address
+			connect 172.15.0.1          allow a.yaml:2
+			connect 100.64.0.1          allow a.yaml:2
+			connect 100.128.0.1         allow a.yaml:2
+			connect 127.0.0.1           deny address
+			connect [fd00::1]           allow a.yaml:2
+			connect [2002:a00:1::]      deny address
+			connect [2001:db8::1]       allow a.yaml:2
+			dial x.lab:443 10.0.0.1     allow a.yaml:3
+			dial x.lab:443 192.168.1.1  deny address
+			dial x.lab:443 172.31.0.1   deny address
+			dial x.lab:443 100.64.0.1   allow a.yaml:3`},
+		{"a wide range asks about nothing reserved", "rules:\n- cidrs: 0.0.0.0/0\n  action: ask\n- hosts: x.lab\n", `
+			connect 10.0.0.1            deny address
+			connect 198.51.100.1        ask a.yaml:2
+			dial x.lab:443 192.168.1.1  deny address`},
 		{"an address of the machine, named by itself", "rules:\n- cidrs: 192.0.2.77\n", `
 			connect 192.0.2.77   allow a.yaml:2
 			connect 192.0.2.77:22 deny default`},
@@ -544,6 +573,15 @@ func TestArgs(t *testing.T) {
 			t.Errorf("%q: %s (%s)", target, d.Rules[0].describe(), d.Rules[0].ID)
 		} else if err != nil && cove.ErrorHint(err) == "" {
 			t.Errorf("%q: no hint in %v", target, err)
+		}
+	}
+}
+
+// TestArgsAddress: an address of the web is no target, and the hint names what to write.
+func TestArgsAddress(t *testing.T) {
+	for target, want := range map[string]string{"http://x.lab/path": `"x.lab"`, "https://x.lab:8443": `"x.lab:8443"`} {
+		if _, err := Args("--allow", Allow, target); err == nil || !strings.HasPrefix(cove.ErrorHint(err), "write "+want) {
+			t.Errorf("%q: %v", target, err)
 		}
 	}
 }

@@ -45,6 +45,8 @@ func TestDigest(t *testing.T) {
 			"b.example.com, action: ask}]",
 		"pull requests": "github: {pull_requests: allow}\nrules: [{hosts: a.example.com}, {hosts: b.example.com, " +
 			"action: ask}]",
+		"repositories": "github: {repositories: o/r}\nrules: [{hosts: a.example.com}, {hosts: b.example.com, " +
+			"action: ask}]",
 		"a denial": "rules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}, {hosts: c.example.com, " +
 			"action: deny}]",
 		"passed through": "rules: [{hosts: a.example.com, pass_through: true}, {hosts: b.example.com, action: ask}]",

@@ -17,9 +17,10 @@ type Document struct {
 	Replace bool             // drop what earlier layers allow, instead of extending it
 	Presets []PresetUse
 	Rules   []Rule
-	// PullRequests grants opening pull requests and commenting by GitHub's API, in addition to reading (see
-	// egress/github).
+	// PullRequests grants pull requests and comments by GitHub's API, in addition to reading (see egress/github).
 	PullRequests Grant
+	// Repositories limit the use of GitHub's API, together with those of all other documents; nil says nothing of it.
+	Repositories Repositories
 	Git          []GitRule
 }
 
@@ -29,8 +30,7 @@ type PresetUse struct {
 	ID   string // place of its use
 }
 
-// Rule is one rule. A request matches if each part matches: one of its hosts or cidrs, one of its ports, one of its
-// methods, one of its paths.
+// Rule is one rule. It matches a request if each part does: one of its hosts or cidrs, ports, methods and paths.
 type Rule struct {
 	ID          string // stable: "policy.yaml:12", "preset github#3", "--allow example.com"
 	Action      Action
@@ -48,7 +48,6 @@ type Rule struct {
 // inner reports whether r looks at parts that only HTTP shows.
 func (r *Rule) inner() bool { return r.methods != nil || r.paths != nil }
 
-// reach returns the ports that r covers.
 func (r *Rule) reach() []portRange {
 	switch {
 	case r.ports != nil:
@@ -59,7 +58,6 @@ func (r *Rule) reach() []portRange {
 	return webPorts
 }
 
-// check refuses rules that contradict themselves.
 func (r *Rule) check() error {
 	bad := func(format string, args ...any) *cove.Error {
 		return cove.Errorf(cove.InvalidArgument, format, args...)
@@ -81,8 +79,8 @@ func (r *Rule) check() error {
 	for _, h := range r.hosts {
 		name := strings.TrimPrefix(h.name, ".")
 		if why := closedName(name); why != "" && r.Action != Deny {
-			return bad("%s leads to %s, which no rule opens", h, why).WithHint("a service of this machine is %s with its port",
-				HostService)
+			return bad("%s leads to %s, which no rule opens", h, why).
+				WithHint("a service of this machine is %s with its port", HostService)
 		}
 		if name == HostService {
 			if err := r.checkHostService(h); err != nil {
@@ -132,9 +130,9 @@ func Args(source string, action Action, targets ...string) (*Document, error) {
 			err = r.check()
 		}
 		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "%s %s: %s", source, quote(target), bare(err)).WithHint("%s",
-				hintOr(err,
-					"it takes HOST, *.HOST, ADDRESS or CIDR, :PORT if need be, and tcp:// for what is neither HTTP nor TLS"))
+			hint := "it takes HOST, *.HOST, ADDRESS or CIDR, :PORT if need be, and tcp:// for what is neither HTTP nor TLS"
+			return nil, cove.Errorf(cove.InvalidArgument, "%s %s: %s", source, quote(target), bare(err)).
+				WithHint("%s", cmp.Or(cove.ErrorHint(err), hint))
 		}
 		d.Rules = append(d.Rules, r)
 	}
@@ -146,16 +144,14 @@ func bare(err error) string {
 	return strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")")
 }
 
-func hintOr(err error, otherwise string) string {
-	if hint := cove.ErrorHint(err); hint != "" {
-		return hint
-	}
-	return otherwise
-}
-
 func parseTarget(s string) (Rule, error) {
 	var r Rule
 	s, r.PassThrough = strings.CutPrefix(s, "tcp://")
+	if scheme, rest, ok := strings.Cut(s, "://"); ok {
+		rest, _, _ = strings.Cut(rest, "/")
+		return Rule{}, cove.Errorf(cove.InvalidArgument, "a rule is about a host, not about a %s address", quote(scheme)).
+			WithHint("write %s; a rule in a file of rules limits methods and paths, too", quote(rest))
+	}
 	host := s
 	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') && strings.Count(s, ":") == 1 ||
 		i > 0 && s[i-1] == ']' {
@@ -184,22 +180,18 @@ func parseTarget(s string) (Rule, error) {
 
 // parseCIDR reads ADDRESS/BITS, or an address by itself.
 func parseCIDR(s string) (netip.Prefix, error) {
-	if !strings.Contains(s, "/") {
-		a, err := netip.ParseAddr(s)
-		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, cove.Errorf(cove.InvalidArgument, "%s is not an address or range such as 192.0.2.0/24",
-				quote(s))
-		}
-		a = a.Unmap()
-		return netip.PrefixFrom(a, a.BitLen()), nil
+	if c, err := netip.ParsePrefix(s); err == nil {
+		return c, nil
 	}
-	c, err := netip.ParsePrefix(s)
-	if err != nil {
+	a, err := netip.ParseAddr(s) // which takes no slash
+	if err != nil || a.Zone() != "" {
 		return netip.Prefix{}, cove.Errorf(cove.InvalidArgument, "%s is not an address or range such as 192.0.2.0/24",
 			quote(s))
 	}
-	return c, nil
+	return single(a.Unmap()), nil
 }
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // Foreign refuses rules that only the machine's owner may write: for services of the machine, and for private addresses
 // outside private. It is for documents from callers of the API. Errors: Forbidden.
@@ -242,7 +234,6 @@ func overlapsSpecial(c netip.Prefix) (class string, ok bool) {
 	return "", false
 }
 
-// remedy returns the command that would allow a host and port.
 func remedy(sandbox string, h Host, port uint16) string {
 	if h.name != HostService && hasPort(webPorts, port) || port == 0 {
 		return allowCommand(sandbox, h.String())
@@ -255,10 +246,9 @@ func allowCommand(sandbox, target string) string {
 	return "cove policy allow " + sandbox + " " + target
 }
 
-// setHost makes the rule one for a single host or address.
 func (r *Rule) setHost(h Host) {
 	if a, ok := h.Addr(); ok {
-		r.cidrs = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+		r.cidrs = []netip.Prefix{single(a)}
 	} else {
 		r.hosts = []pattern{{name: h.Name()}}
 	}
@@ -283,7 +273,7 @@ func Exactly(id string, host Host, port uint16, method string, paths ...string) 
 }
 
 // gitPaths are the paths that a git client requests, below the repository's own.
-var gitPaths = []string{"/info/refs", "/git-upload-pack", "/git-receive-pack"}
+var gitPaths = []string{"/info/refs", "/git-upload-pack", "/git-receive-pack", "/info/lfs/objects/batch"}
 
 // ForRepository returns the document of a sandbox that works on one repository: remote is its https URL, branch its own
 // branch ("" for read-only), shared the refs that it sees in addition (git.ParseRefs; nil: the well-known branches, and
@@ -305,7 +295,7 @@ func ForRepository(source, remote, branch string, shared []string, pullRequests 
 		err = cmp.Or(err, objection(s, why))
 	}
 	if branch != "" {
-		add(&g.push, branch)
+		add(&g.own, branch)
 	}
 	for _, s := range shared {
 		add(&g.fetch, s)
@@ -320,7 +310,6 @@ func ForRepository(source, remote, branch string, shared []string, pullRequests 
 			for _, p := range gitPaths {
 				paths = append(paths, name+p)
 			}
-			paths = append(paths, name+"/info/lfs/objects/batch")
 		}
 		rule, err := Exactly(source, r.Host, r.Port, method, paths...)
 		if err != nil {

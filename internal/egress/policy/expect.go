@@ -49,10 +49,8 @@ func ParseTable(source string, data []byte) (*Table, error) {
 	}
 	t, p := &Table{}, parser{source: source}
 	err = p.mapping(root, "the table", map[string]func(*yaml.Node) error{
-		"policies": func(n *yaml.Node) error {
-			return p.list(n, "policies", func(s string) error { t.Policies = append(t.Policies, s); return nil })
-		},
-		"tests": func(n *yaml.Node) error { return p.expectations(n, t) },
+		"policies": listOf(p, "policies", asWritten, &t.Policies),
+		"tests":    func(n *yaml.Node) error { return p.expectations(n, t) },
 	})
 	if err == nil && len(t.Expectations) == 0 {
 		err = p.problem(root, "the table has no tests")
@@ -100,11 +98,8 @@ func (p parser) expectation(n *yaml.Node) (Expectation, error) {
 		"lookup":  what("lookup", readLookup),
 		"connect": what("connect", readConnect),
 		"dial":    what("dial", readDial),
-		"verdict": func(n *yaml.Node) error { stated = true; return p.action(n, &e.Action) },
-		"rule": func(n *yaml.Node) (err error) {
-			e.Rule, err = p.scalar(n, "rule")
-			return err
-		},
+		"verdict": func(n *yaml.Node) error { stated = true; return valueOf(p, "action", parseAction, &e.Action)(n) },
+		"rule":    valueOf(p, "rule", asWritten, &e.Rule),
 	})
 	switch {
 	case err != nil:

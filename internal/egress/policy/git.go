@@ -11,16 +11,17 @@ import (
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
-// GitRule holds a document's grants for the repositories of one remote. On the host of any GitRule, git operations need
-// a grant in addition to a rule. The most specific GitRule for a repository decides; a repository without one is
-// refused.
+// GitRule holds a document's grants for the repositories of one remote. On its host, git needs a grant in addition to a
+// rule. The most specific GitRule for a repository decides; a repository without one is refused.
 type GitRule struct {
 	ID     string // "policy.yaml:12"
 	Remote Remote
 
 	fetch, push, protected []git.Refs
+	own                    []git.Refs       // like push; the guarded ones are asked about, unless push names them
 	grants                 map[string]Grant // by key of gitGrants; an unset key is absent
 	maxPack                int64            // bytes; 0: unset
+	maxUpdates, maxDeleted int64            // 0: unset
 	block, warn            []git.Files
 	bare                   bool // without Cove's list of restricted files
 	secrets                []git.Secret
@@ -36,11 +37,13 @@ type Remote struct {
 
 // gitGrants maps the keys of grants to their defaults.
 var gitGrants = map[string]Grant{"update": Granted, "force": Refused, "delete": Refused, "tags": Refused,
-	"options": Refused, "downloads": Granted}
+	"options": Refused, "downloads": Granted, "known_secrets": Refused}
 
 const (
 	maxGit     = 200
 	maxPackMiB = 1 << 20
+	maxUpdates = 5000    // each of them is compared to the others
+	maxDeleted = 100_000 // as many are counted
 )
 
 // ParseRemote parses the URL of a repository, or of many with "/**" at its end. Errors: InvalidArgument.
@@ -73,22 +76,17 @@ func ParseRemote(s string) (Remote, error) {
 	if why := objectionToPath(cmp.Or(r.Path, "/")); why != "" {
 		return bad(why)
 	}
-	if r.Path != "" {
-		r.Path = upperEncodings(r.Path)
-	}
+	r.Path = upperEncodings(r.Path)
 	return r, nil
 }
 
 // String returns the URL that ParseRemote parses.
 func (r Remote) String() string {
-	authority := r.Host.Authority(r.Port)
-	if r.Port == 443 {
-		authority = strings.TrimSuffix(authority, ":443")
-	}
+	text := "https://" + strings.TrimSuffix(r.Host.Authority(r.Port), ":443") + r.Path
 	if r.Below {
-		return "https://" + authority + r.Path + "/**"
+		text += "/**"
 	}
-	return "https://" + authority + r.Path
+	return text
 }
 
 // has reports whether r covers a repository, given without ".git".
@@ -111,11 +109,13 @@ func mergeGit(all, rules []GitRule) []GitRule {
 		g, r := all[i], r.normal()
 		g.ID = r.ID
 		g.fetch, g.push, g.protected = union(g.fetch, r.fetch), union(g.push, r.push), union(g.protected, r.protected)
+		g.own = union(g.own, r.own)
 		g.grants = maps.Clone(g.grants)
 		for key, said := range r.grants {
 			g.grants[key] = stricter(g.grants[key], said)
 		}
 		g.maxPack = smaller(g.maxPack, r.maxPack)
+		g.maxUpdates, g.maxDeleted = smaller(g.maxUpdates, r.maxUpdates), smaller(g.maxDeleted, r.maxDeleted)
 		g.block, g.warn, g.secrets = union(g.block, r.block), union(g.warn, r.warn), slices.Concat(g.secrets, r.secrets)
 		g.bare = g.bare && r.bare
 		all[i] = g
@@ -131,12 +131,11 @@ func (g GitRule) normal() GitRule {
 	return g
 }
 
-// dropGit drops the grants of earlier documents. Their remotes stay, without any grant: a judged host does not become
-// an unjudged one.
+// dropGit drops the grants of earlier documents, but not their remotes: a judged host does not become an unjudged one.
 func dropGit(all []GitRule) []GitRule {
 	all = slices.Clone(all)
 	for i, g := range all {
-		g.fetch, g.push, g.bare = []git.Refs{}, nil, false
+		g.fetch, g.push, g.own, g.bare = []git.Refs{}, nil, nil, false
 		g.grants = maps.Clone(g.grants)
 		maps.DeleteFunc(g.grants, func(_ string, said Grant) bool { return said == Granted })
 		all[i] = g
@@ -171,10 +170,13 @@ func (g *GitRule) policy() *git.Policy {
 		}
 		return git.Deny
 	}
-	made := &git.Policy{ID: g.ID, Fetch: g.fetch, Push: g.push, Protected: g.protected,
+	asked := slices.DeleteFunc(slices.Clone(g.own), func(r git.Refs) bool {
+		return !git.Guarded(string(r)) || slices.Contains(g.push, r)
+	})
+	made := &git.Policy{ID: g.ID, Fetch: g.fetch, Push: union(g.push, g.own), Asked: asked, Protected: g.protected,
 		Update: grant("update"), Force: grant("force"), Delete: grant("delete"), Tags: grant("tags"),
-		Options:   grant("options"),
-		Downloads: grant("downloads") == git.Allow, MaxPack: g.maxPack,
+		Options: grant("options"), Downloads: grant("downloads") == git.Allow, MaxPack: g.maxPack,
+		Known: grant("known_secrets"), MaxUpdates: int(g.maxUpdates), MaxDeleted: int(g.maxDeleted),
 		Block: append([]git.Files{}, g.block...), Warn: append([]git.Files{}, g.warn...), Secrets: g.secrets}
 	if !g.bare {
 		made.Block, made.Warn = append(made.Block, git.Restricted...), append(made.Warn, git.Noted...)

@@ -140,17 +140,21 @@ func TestGitContents(t *testing.T) {
   secrets: [{name: key, pattern: "KEY-[0-9]+\\t"}]
   options: allow
   downloads: deny
-`, "git: [{remote: https://git.example.com/group/repo, max_pack_mb: 9, files: {block: z, defaults: false}}]"),
+  max_updates: 300
+  known_secrets: ask
+`, "git: [{remote: https://git.example.com/group/repo, max_pack_mb: 9, max_updates: 400, max_deleted: 5, "+
+		"files: {block: z, defaults: false}}]"),
 		"/group/repo")
 	if p.PackLimit() != 7<<20 || !slices.Contains(p.Block, "x/**") || !slices.Contains(p.Block, "z") ||
 		!slices.Contains(p.Block, ".github/workflows/**") ||
 		!slices.Contains(p.Warn, "y") || p.Secrets[0].Pattern.String() != "KEY-[0-9]+\\t" ||
-		p.Options != git.Allow || p.Downloads {
+		p.Options != git.Allow || p.Downloads || p.UpdateLimit() != 300 || p.DeletionLimit(1000) != 5 || p.Known != git.Ask {
 		t.Errorf("%+v", p)
 	}
 	bare := gitAt(t, compileTexts(t, "git: [{remote: https://git.example.com/group/repo, files: {defaults: false}}]"),
 		"/group/repo")
-	if bare.Block == nil || len(bare.Block) > 0 || len(bare.Warn) > 0 || !bare.Downloads {
+	if bare.Block == nil || len(bare.Block) > 0 || len(bare.Warn) > 0 || !bare.Downloads ||
+		bare.UpdateLimit() != 256 || bare.DeletionLimit(0) != 100 || bare.Known != git.Deny {
 		t.Errorf("%+v", bare)
 	}
 }
@@ -175,6 +179,10 @@ func TestGitMistakes(t *testing.T) {
 		"git: [{remote: https://x.test/a, options: ask}]":                        "options is allow or deny",
 		"git: [{remote: https://x.test/a, max_pack_mb: 0}]":                      "number of MiB",
 		"git: [{remote: https://x.test/a, max_pack_mb: 1.5}]":                    "number of MiB",
+		"git: [{remote: https://x.test/a, max_updates: 0}]":                      "number, 1 to 5000",
+		"git: [{remote: https://x.test/a, max_updates: 5001}]":                   "number, 1 to 5000",
+		"git: [{remote: https://x.test/a, max_deleted: none}]":                   "number, 1 to 100000",
+		"git: [{remote: https://x.test/a, known_secrets: off}]":                  "allow, deny or ask",
 		"git: [{remote: https://x.test/a, files: {block: /x}}]":                  "begins and ends",
 		"git: [{remote: https://x.test/a, files: {defaults: no}}]":               "true or false",
 		"git: [{remote: https://x.test/a, secrets: [{name: x}]}]":                "a name and a pattern",
@@ -222,7 +230,7 @@ func TestForRepository(t *testing.T) {
 		}
 	}
 	if got := can(gitAt(t, p, "/group/repo")); got !=
-		"see heads/main, allow create heads/own, see heads/own, see tags/v1" || !p.PullRequests() {
+		"see heads/main, allow create heads/own, see heads/own, see tags/v1" || !p.GitHub().PullRequests {
 		t.Error(got)
 	}
 	if found, err := Check(Machine{}, d); err != nil || slices.ContainsFunc(found, func(f Finding) bool {
@@ -234,6 +242,50 @@ func TestForRepository(t *testing.T) {
 		{"https://git.example.com/a", "a..b"}} {
 		if _, err := ForRepository("new", bad[0], bad[1], nil, false); err == nil {
 			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+// TestOwnBranch: a push to a sandbox's own branch is asked about where others have it at once, unless a document names
+// the branch for pushes.
+func TestOwnBranch(t *testing.T) {
+	const named = "git: [{remote: https://git.example.com/group/repo, push: [main, fix-1]}]"
+	for branch, want := range map[string][2]string{
+		"own": {"allow create heads/own", "allow"}, "main": {"ask update heads/main", "allow"},
+		"release/2": {"ask create heads/release/2", "ask"}, "gh-pages": {"ask create heads/gh-pages", "ask"},
+		"hotfix/7": {"ask create heads/hotfix/7", "ask"}, "maintenance": {"allow create heads/maintenance", "allow"},
+	} {
+		repository, err := ForRepository("new", "https://git.example.com/group/repo", branch, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := repository.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse("again.yaml", text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		more, err := Parse("more.yaml", []byte(named))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := "refs/heads/" + branch
+		for i, layers := range [][]*Document{{repository}, {again}, {repository, more}, {more, repository}} {
+			p, err := Compile(Machine{}, layers...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := git.Update{Ref: ref, Old: strings.Repeat("a", 40), New: strings.Repeat("b", 40)}
+			got := gitAt(t, p, "/group/repo").Admit(git.Push{Updates: []git.Update{u}}).Action.String()
+			expected, _, _ := strings.Cut(want[0], " ")
+			if i >= 2 {
+				expected = want[1]
+			}
+			if got != expected {
+				t.Errorf("%s, layers %d: %s, want %s", branch, i, got, expected)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -30,7 +31,7 @@ type Host struct {
 // ParseHost parses a host from a URL, a Host header, an SNI or a configuration. Letters are lowered, IDNA is applied
 // and one trailing dot is dropped. Every spelling that inet_aton(3) accepts is an address. All else is refused: control
 // characters, spaces, "%", brackets other than [IPv6], zones, empty or overlong labels, names whose last label is a
-// number. Errors: InvalidArgument.
+// number. HostServiceAlias is HostService. Errors: InvalidArgument.
 func ParseHost(s string) (Host, error) {
 	if s == "" {
 		return Host{}, cove.Errorf(cove.InvalidArgument, "the host is empty")
@@ -59,6 +60,9 @@ func ParseHost(s string) (Host, error) {
 	if why := objectionToName(name); why != "" {
 		return Host{}, badHost(s, why)
 	}
+	if name == HostServiceAlias {
+		name = HostService
+	}
 	return Host{name: name}, nil
 }
 
@@ -75,6 +79,14 @@ func (h Host) Name() string { return h.name }
 
 // Addr returns the address, if the host is one.
 func (h Host) Addr() (netip.Addr, bool) { return h.addr, h.addr.IsValid() }
+
+// Public reports whether h is a name as public ones are: below a domain, and below none that is reserved for a machine
+// or its network (RFC 6761, 6762, 9476, and ICANN's .internal).
+func (h Host) Public() bool {
+	i := strings.LastIndexByte(h.name, '.')
+	return i > 0 && !slices.Contains([]string{"internal", "local", "localhost", "localdomain", "invalid", "onion", "alt",
+		"arpa"}, h.name[i+1:])
+}
 
 // IsZero reports whether h is the zero Host.
 func (h Host) IsZero() bool { return h == Host{} }
@@ -116,8 +128,7 @@ func parseV6(s, inner string) (Host, error) {
 	return HostOf(a), nil
 }
 
-// lookup is UTS 46 with the options of browsers: names such as r3---sn-x are in use, so hyphens in third and fourth
-// place are not checked.
+// lookup is UTS 46 as browsers have it: names such as r3---sn-x are in use, so such hyphens are not checked.
 var lookup = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.CheckHyphens(false))
 
 // toASCII returns s in ASCII and lower case, mapped by IDNA where needed.
@@ -152,8 +163,7 @@ func toASCII(s string) (string, error) {
 	return name, nil
 }
 
-// invisible reports characters that IDNA drops, which would make two different names one. IDNA keeps and checks
-// joiners, which some scripts need.
+// invisible reports characters that IDNA drops, so that two names become one. IDNA keeps and checks joiners.
 func invisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) && r != '\u200c' && r != '\u200d'
 }
@@ -198,36 +208,22 @@ func objectionToLabel(label string) string {
 
 func isLetterOrDigit(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
 
-// isALabel reports whether an xn-- label is the only spelling of a name that needs it. Other labels are a second
-// spelling of some name.
+// isALabel reports whether an xn-- label is the only spelling of a name, and not a second one.
 func isALabel(label string) bool {
 	u, err := lookup.ToUnicode(label)
-	if err != nil || isASCII(u) {
+	if err != nil || !strings.ContainsFunc(u, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		return false
 	}
 	back, err := lookup.ToASCII(u)
 	return err == nil && back == label
 }
 
-func isASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
-}
-
 // isNumber reports whether a resolver may read a last label as a part of an address (WHATWG URL, "ends in a number").
 func isNumber(label string) bool {
-	digits, isHex := strings.CutPrefix(label, "0x")
-	for i := 0; i < len(digits); i++ {
-		c := digits[i]
-		if !('0' <= c && c <= '9' || isHex && 'a' <= c && c <= 'f') {
-			return false
-		}
+	if digits, isHex := strings.CutPrefix(label, "0x"); isHex {
+		return strings.Trim(digits, "0123456789abcdef") == ""
 	}
-	return true
+	return strings.Trim(label, "0123456789") == ""
 }
 
 // inetAton parses an IPv4 address in every form of inet_aton(3): one to four parts, each decimal, octal (0…) or
@@ -263,31 +259,16 @@ func atonPart(s string) (uint64, bool) {
 	} else if len(s) > 1 && s[0] == '0' {
 		s, base = s[1:], 8
 	}
-	if s == "" || s[0] == '+' || s[0] == '-' || strings.Contains(s, "_") {
-		return 0, false
-	}
 	v, err := strconv.ParseUint(s, base, 64)
 	return v, err == nil
 }
 
 // ParsePort parses a port: digits only, 1 to 65535, no sign, no leading zero. Errors: InvalidArgument.
 func ParsePort(s string) (uint16, error) {
-	bad := func() (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16) // which takes no sign
+	if err != nil || s[0] == '0' {
 		return 0, cove.Errorf(cove.InvalidArgument,
 			"%s is not a port: a port is a number from 1 to 65535, without sign or leading zero", quote(s))
-	}
-	if s == "" || len(s) > 5 || s[0] == '0' {
-		return bad()
-	}
-	n := 0
-	for i := 0; i < len(s); i++ {
-		if s[i] < '0' || s[i] > '9' {
-			return bad()
-		}
-		n = n*10 + int(s[i]-'0')
-	}
-	if n > 65535 {
-		return bad()
 	}
 	return uint16(n), nil
 }
@@ -306,13 +287,12 @@ func ParseAuthority(s string, defaultPort uint16) (Host, uint16, error) {
 	if err != nil {
 		return Host{}, 0, err
 	}
-	if !hasPort {
-		if defaultPort == 0 {
-			return Host{}, 0, cove.Errorf(cove.InvalidArgument, "%s has no port", quote(s))
-		}
-		return h, defaultPort, nil
+	p := defaultPort
+	if hasPort {
+		p, err = ParsePort(port)
+	} else if defaultPort == 0 {
+		err = cove.Errorf(cove.InvalidArgument, "%s has no port", quote(s))
 	}
-	p, err := ParsePort(port)
 	if err != nil {
 		return Host{}, 0, err
 	}

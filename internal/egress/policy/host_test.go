@@ -4,7 +4,9 @@ import "testing"
 
 func TestParseHost(t *testing.T) {
 	for in, want := range map[string]string{
-		"Example.COM.": "example.com", "a": "a", "1.2.3.4": "1.2.3.4", "2130706433": "127.0.0.1", "0x7f.1": "127.0.0.1",
+		"Example.COM.": "example.com", "Host.Docker.Internal.": "host.cove.internal",
+		"a.host.docker.internal": "a.host.docker.internal", "a": "a",
+		"1.2.3.4": "1.2.3.4", "2130706433": "127.0.0.1", "0x7f.1": "127.0.0.1",
 		"017700000001": "127.0.0.1",
 		"127.1":        "127.0.0.1", "0": "0.0.0.0", "1.1.1.1.": "1.1.1.1", "[::1]": "::1", "[::ffff:127.0.0.1]": "127.0.0.1",
 		"bücher.example": "xn--bcher-kva.example",

@@ -11,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// learnedPaths bounds the paths of one host in a proposal; more become a common prefix.
-const learnedPaths = 10
+const learnedPaths = 10 // bounds the paths of one host in a proposal; more become a common prefix
 
 // Attempt is an attempted request, and its count.
 type Attempt struct {
@@ -29,7 +28,8 @@ type Attempt struct {
 func Propose(tried []Attempt) *Document {
 	d := &Document{Source: "proposal", Mode: cove.NetworkLimited}
 	seen := collect(tried)
-	for _, h := range seen.order {
+	byText := func(a, b Host) int { return cmp.Compare(a.String(), b.String()) }
+	for _, h := range slices.SortedFunc(maps.Keys(seen.hosts), byText) {
 		d.Rules = append(d.Rules, seen.hosts[h].rules(h)...)
 	}
 	d.Rules = append(joinHosts(d.Rules), seen.reserved()...)
@@ -39,7 +39,6 @@ func Propose(tried []Attempt) *Document {
 	return d
 }
 
-// habits are the attempts on one host.
 type habits struct {
 	ports   map[uint16]bool     // connected to, without requests; true: to be passed through
 	methods map[string][]string // "METHOD PORT" to paths
@@ -47,7 +46,6 @@ type habits struct {
 }
 
 type observations struct {
-	order []Host
 	hosts map[Host]*habits
 	dials []Request // to reserved addresses
 }
@@ -69,7 +67,6 @@ func collect(tried []Attempt) *observations {
 		if h == nil {
 			h = &habits{ports: map[uint16]bool{}, methods: map[string][]string{}, inside: map[uint16]bool{}}
 			o.hosts[r.Host] = h
-			o.order = append(o.order, r.Host)
 		}
 		switch r.Layer {
 		case LayerDNS:
@@ -82,7 +79,6 @@ func collect(tried []Attempt) *observations {
 		key := r.Method + " " + portRange{r.Port, r.Port}.String()
 		h.methods[key] = append(h.methods[key], r.Path)
 	}
-	slices.SortFunc(o.order, func(a, b Host) int { return cmp.Compare(a.String(), b.String()) })
 	return o
 }
 
@@ -157,9 +153,8 @@ func joinHosts(rules []Rule) []Rule {
 func (o *observations) reserved() []Rule {
 	var all []Rule
 	for _, r := range o.dials {
-		a := r.Address
-		rule := Rule{Action: Allow, cidrs: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())},
-			ports: []portRange{{r.Port, r.Port}}, Note: r.Host.String() + " is there"}
+		rule := Rule{Action: Allow, cidrs: []netip.Prefix{single(r.Address)}, ports: []portRange{{r.Port, r.Port}},
+			Note: r.Host.String() + " is there"}
 		if !slices.ContainsFunc(all, func(have Rule) bool { return have.covers(&rule) }) {
 			all = append(all, rule)
 		}
@@ -215,7 +210,6 @@ func looksLikeID(s string) bool {
 	return digits || hexadecimal && len(s) >= 16
 }
 
-// inCommon returns the pattern of the texts' common prefix.
 func inCommon(texts []string) string {
 	common := strings.Split(texts[0], "/")
 	for _, text := range texts[1:] {
@@ -229,12 +223,10 @@ func inCommon(texts []string) string {
 	return strings.Join(append(slices.Clone(common), "**"), "/")
 }
 
-// tallied bounds the attempts that a comment lists.
-const tallied = 4
+const tallied = 4 // bounds the attempts that a comment lists
 
-// tally describes the attempts that r is for.
 func (r *Rule) tally(tried []Attempt) string {
-	only := &Policy{mode: cove.NetworkLimited, allow: []Rule{*r}}
+	only := &Policy{mode: cove.NetworkLimited, allow: []*Rule{r}}
 	var requests, lookups, denied int64
 	var what []string
 	for _, t := range tried {

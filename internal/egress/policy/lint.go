@@ -51,11 +51,10 @@ func Check(m Machine, layers ...*Document) ([]Finding, error) {
 	for i := range p.deny {
 		all = append(all, p.uselessDenial(i)...)
 	}
-	for i := range p.allow {
-		all = append(all, p.checkRule(&p.allow[i], p.allow, i)...)
-	}
-	for i := range p.ask {
-		all = append(all, p.checkRule(&p.ask[i], p.ask, i)...)
+	for _, rules := range [][]*Rule{p.allow, p.ask} {
+		for i := range rules {
+			all = append(all, p.checkRule(rules, i)...)
+		}
 	}
 	for i := range p.git {
 		all = append(all, checkGit(p, &p.git[i])...)
@@ -63,8 +62,8 @@ func Check(m Machine, layers ...*Document) ([]Finding, error) {
 	return all, nil
 }
 
-// checkGit reports suspicious grants for a remote.
 func checkGit(p *Policy, g *GitRule) (all []Finding) {
+	add := func(s Severity, kind, message, hint string) { all = append(all, Finding{s, kind, g.ID, message, hint}) }
 	path := g.Remote.Path
 	if g.Remote.Below {
 		path += "/repository"
@@ -78,37 +77,39 @@ func checkGit(p *Policy, g *GitRule) (all []Finding) {
 	}
 	made := g.policy()
 	if denied("GET", "/info/refs") {
-		all = append(all, Finding{Warning, "unreachable", g.ID, "no rule lets git reach " + g.Remote.String(),
-			"a rule for its host, with the methods GET and POST"})
+		add(Warning, "unreachable", "no rule lets git reach "+g.Remote.String(),
+			"a rule for its host, with the methods GET and POST")
 	} else if !made.ReadOnly() && denied("POST", "/git-receive-pack") {
-		all = append(all, Finding{Warning, "unreachable", g.ID, "no rule lets git push to " + g.Remote.String(),
-			"a rule for its host, with the method POST"})
+		add(Warning, "unreachable", "no rule lets git push to "+g.Remote.String(),
+			"a rule for its host, with the method POST")
 	}
 	if v := p.Decide(Request{Layer: LayerConnect, Host: g.Remote.Host, Port: g.Remote.Port}); v.PassThrough {
-		all = append(all, Finding{Warning, "unseen", g.ID, v.Rule + " passes connections to " + g.Remote.Host.String() +
-			" through, and they are refused where git is judged", "remove pass_through"})
+		add(Warning, "unseen", v.Rule+" passes connections to "+g.Remote.Host.String()+
+			" through, and they are refused where git is judged", "remove pass_through")
 	}
 	if made.Force == git.Allow {
-		all = append(all, Finding{Note, "write-capable", g.ID, "pushes may leave commits behind (force)", "force: ask"})
+		add(Note, "write-capable", "pushes may leave commits behind (force)", "force: ask")
 	}
 	if len(made.Block) == 0 {
-		all = append(all, Finding{Note, "write-capable", g.ID,
-			"pushes may change files that decide what others run, such as CI workflows", "remove defaults: false"})
+		add(Note, "write-capable", "pushes may change files that decide what others run, such as CI workflows",
+			"remove defaults: false")
 	}
 	return all
 }
 
-// uselessDenial reports a denial that another rule contains.
 func (p *Policy) uselessDenial(i int) []Finding {
-	for j := range p.deny {
-		if r, other := &p.deny[i], &p.deny[j]; i != j && other.covers(r) && !(j > i && r.covers(other)) {
+	r := p.deny[i]
+	for j, other := range p.deny {
+		if i != j && other.covers(r) && !(j > i && r.covers(other)) {
 			return []Finding{{Warning, "redundant", r.ID, other.ID + " denies all of it", "remove it"}}
 		}
 	}
 	return nil
 }
 
-func (p *Policy) checkRule(r *Rule, peers []Rule, i int) []Finding {
+// checkRule reports on the rule i of peers, which have one action.
+func (p *Policy) checkRule(peers []*Rule, i int) []Finding {
+	r := peers[i]
 	if f, found := p.without(r, peers, i); found {
 		return []Finding{f} // the other findings do not matter then
 	}
@@ -118,14 +119,14 @@ func (p *Policy) checkRule(r *Rule, peers []Rule, i int) []Finding {
 		all = append(all, Finding{Note, "unseen", r.ID,
 			"what passes through is not looked into: any method and path, no credentials, data can leave by it", ""})
 	case r.writes():
-		all = append(all, Finding{Note, "write-capable", r.ID, strings.Join(r.targets(), ", ") + ": data can leave by it",
+		targets := append(texts(r.hosts, pattern.String), texts(r.cidrs, netip.Prefix.String)...)
+		all = append(all, Finding{Note, "write-capable", r.ID, strings.Join(targets, ", ") + ": data can leave by it",
 			"methods: [GET, HEAD] for reading only"})
 	}
 	return all
 }
 
-// without returns why a rule has no effect.
-func (p *Policy) without(r *Rule, peers []Rule, i int) (Finding, bool) {
+func (p *Policy) without(r *Rule, peers []*Rule, i int) (Finding, bool) {
 	none := func(kind, why, hint string) (Finding, bool) { return Finding{Warning, kind, r.ID, why, hint}, true }
 	switch {
 	case p.mode == cove.NetworkNone:
@@ -133,21 +134,18 @@ func (p *Policy) without(r *Rule, peers []Rule, i int) (Finding, bool) {
 	case p.mode == cove.NetworkHostOnly && !r.onlyHostService():
 		return none("unreachable", "in mode host-only only rules for "+HostService+" have an effect", "mode: limited")
 	}
-	for j := range p.deny {
-		if p.deny[j].covers(r) {
-			return none("unreachable", p.deny[j].ID+" denies all of it, and a denial wins", "remove one of them")
+	for _, d := range p.deny {
+		if d.covers(r) {
+			return none("unreachable", d.ID+" denies all of it, and a denial wins", "remove one of them")
 		}
 	}
-	if r.Action == Ask {
-		for j := range p.allow {
-			if p.allow[j].covers(r) {
-				return none("unreachable", p.allow[j].ID+" allows all of it without asking", "remove one of them")
-			}
+	for _, a := range p.allow {
+		if r.Action == Ask && a.covers(r) {
+			return none("unreachable", a.ID+" allows all of it without asking", "remove one of them")
 		}
 	}
-	for j := range peers {
-		if other := &peers[j]; j != i && other.covers(r) && other.PassThrough == r.PassThrough &&
-			!(j > i && r.covers(other)) {
+	for j, other := range peers {
+		if j != i && other.covers(r) && other.PassThrough == r.PassThrough && !(j > i && r.covers(other)) {
 			return none("redundant", other.ID+" already says all of it", "remove it")
 		}
 	}
@@ -172,9 +170,13 @@ func (r *Rule) breadth() []Finding {
 		if c.Addr().Is4() && c.Bits() < broadV4 || c.Addr().Is6() && c.Bits() < broadV6 {
 			add(Warning, "broad-range", c.String()+" is wide", "name the range that is needed")
 		}
-		if _, special := overlapsSpecial(c); special {
+		switch _, special := overlapsSpecial(c); {
+		case special && wide(c):
+			add(Warning, "address", c.String()+" is wider than the private and other reserved ranges in it, and opens public "+
+				"addresses only", "a cidr within the reserved range, as 10.0.0.0/8")
+		case special:
 			add(Note, "address", c.String()+" is private or special, and opened to every name that may use these ports", "")
-		} else {
+		default:
 			add(Note, "address", c.String()+" may later belong to another host", "a rule by hosts, if it has a name")
 		}
 	}
@@ -213,17 +215,6 @@ func (r *Rule) writes() bool {
 
 func (r *Rule) onlyHostService() bool {
 	return len(r.hosts) > 0 && !slices.ContainsFunc(r.hosts, func(h pattern) bool { return h.name != HostService })
-}
-
-func (r *Rule) targets() []string {
-	var all []string
-	for _, h := range r.hosts {
-		all = append(all, h.String())
-	}
-	for _, c := range r.cidrs {
-		all = append(all, c.String())
-	}
-	return all
 }
 
 // covers reports whether r covers everything that s does. It may miss that several parts of r together do.

@@ -25,30 +25,26 @@ func Parse(source string, data []byte) (*Document, error) {
 	}
 	p := parser{source: source}
 	err = p.mapping(root, "the policy", map[string]func(*yaml.Node) error{
-		"mode":    func(n *yaml.Node) error { return p.mode(n, &d.Mode) },
-		"merge":   func(n *yaml.Node) error { return p.merge(n, &d.Replace) },
+		"mode":    valueOf(p, "mode", ParseMode, &d.Mode),
+		"merge":   valueOf(p, "merge", parseMerge, &d.Replace),
 		"presets": func(n *yaml.Node) error { return p.presets(n, d) },
 		"rules":   func(n *yaml.Node) error { return p.rules(n, d) },
-		"github":  func(n *yaml.Node) error { return p.github(n, d) },
-		"git":     func(n *yaml.Node) error { return p.gitRules(n, d) },
+		"github": func(n *yaml.Node) error {
+			return p.mapping(n, "github", map[string]func(*yaml.Node) error{
+				"pull_requests": valueOf(p, "pull_requests", parsePullRequests, &d.PullRequests),
+				"repositories":  listOf(p, "repositories", parseRepositories, (*[]repositories)(&d.Repositories)),
+			})
+		},
+		"git": func(n *yaml.Node) error { return p.gitRules(n, d) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	if d.Replace && d.Mode == "" {
-		return nil, p.problem(root, "merge: replace takes the earlier layers' place, so it says the mode").WithHint(
-			"add mode: limited")
+		return nil, p.problem(root, "merge: replace takes the earlier layers' place, so it says the mode").
+			WithHint("add mode: limited")
 	}
 	return d, nil
-}
-
-func (p parser) mode(n *yaml.Node, mode *cove.NetworkMode) error {
-	s, err := p.scalar(n, "mode")
-	if err != nil {
-		return err
-	}
-	*mode, err = ParseMode(s)
-	return p.wrap(n, err)
 }
 
 // ParseMode reads a network mode. Errors: InvalidArgument.
@@ -63,43 +59,25 @@ func ParseMode(s string) (cove.NetworkMode, error) {
 
 var modes = []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen}
 
-func (p parser) merge(n *yaml.Node, replace *bool) error {
-	switch s, err := p.scalar(n, "merge"); {
-	case err != nil:
-		return err
-	case s != "extend" && s != "replace":
-		return p.problem(n, "merge is extend or replace")
-	default:
-		*replace = s == "replace"
-		return nil
+func parseMerge(s string) (replace bool, err error) {
+	if s != "extend" && s != "replace" {
+		return false, cove.Errorf(cove.InvalidArgument, "merge is extend or replace")
 	}
+	return s == "replace", nil
 }
 
-// github reads the grants for GitHub's API.
-func (p parser) github(n *yaml.Node, d *Document) error {
-	return p.mapping(n, "github", map[string]func(*yaml.Node) error{
-		"pull_requests": func(n *yaml.Node) error {
-			s, err := p.scalar(n, "pull_requests")
-			if err == nil && s != string(Granted) && s != string(Refused) {
-				return p.problem(n, "pull_requests is allow or deny")
-			}
-			d.PullRequests = Grant(s)
-			return err
-		},
-	})
+func parsePullRequests(s string) (Grant, error) {
+	if s != string(Granted) && s != string(Refused) {
+		return Unsaid, cove.Errorf(cove.InvalidArgument, "pull_requests is allow or deny")
+	}
+	return Grant(s), nil
 }
 
 func (p parser) presets(n *yaml.Node, d *Document) error {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		return nil
 	}
-	entry := n
-	i := 0
-	return p.list(n, "presets", func(name string) error {
-		if n.Kind == yaml.SequenceNode {
-			entry = n.Content[i]
-			i++
-		}
+	return p.list(n, "presets", func(entry *yaml.Node, name string) error {
 		if err := knownPreset(name); err != nil {
 			return err
 		}
@@ -108,7 +86,6 @@ func (p parser) presets(n *yaml.Node, d *Document) error {
 	})
 }
 
-// gitRules parses a document's section on git.
 func (p parser) gitRules(n *yaml.Node, d *Document) error {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || len(n.Content) > maxGit {
 		return p.problem(n, "git is a list of 1 to %d remotes", maxGit)
@@ -131,45 +108,35 @@ func (p parser) gitRules(n *yaml.Node, d *Document) error {
 
 func (p parser) gitRule(n *yaml.Node) (GitRule, error) {
 	g := GitRule{ID: p.source + ":" + strconv.Itoa(n.Line), grants: map[string]Grant{}}
-	refs := func(what string, to *[]git.Refs) func(*yaml.Node) error {
-		return func(n *yaml.Node) error {
-			*to = []git.Refs{}
-			if what == "fetch" && n.Kind == yaml.SequenceNode && len(n.Content) == 0 { // only its own branches
-				return nil
-			}
-			return p.list(n, what, func(s string) error {
-				r, why := git.ParseRefs(s)
-				*to = append(*to, r)
-				return objection(s, why)
-			})
-		}
+	parse := func(s string) (git.Refs, error) {
+		r, why := git.ParseRefs(s)
+		return r, objection(s, why)
 	}
 	keys := map[string]func(*yaml.Node) error{
-		"remote": func(n *yaml.Node) error {
-			s, err := p.scalar(n, "remote")
-			if err == nil {
-				g.Remote, err = ParseRemote(s)
-				err = p.wrap(n, err)
+		"remote": valueOf(p, "remote", ParseRemote, &g.Remote),
+		"fetch": func(n *yaml.Node) error {
+			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 { // only its own branches
+				g.fetch = []git.Refs{}
+				return nil
 			}
-			return err
+			return listOf(p, "fetch", parse, &g.fetch)(n)
 		},
-		"fetch":     refs("fetch", &g.fetch),
-		"push":      refs("push", &g.push),
-		"protected": refs("protected", &g.protected),
-		"max_pack_mb": func(n *yaml.Node) error {
-			s, err := p.scalar(n, "max_pack_mb")
-			mib, bad := strconv.ParseInt(s, 10, 64)
-			if err == nil && (bad != nil || mib < 1 || mib > maxPackMiB) {
-				return p.problem(n, "max_pack_mb is a number of MiB, 1 to %d", maxPackMiB)
-			}
-			g.maxPack = mib << 20
-			return err
-		},
-		"files":   func(n *yaml.Node) error { return p.gitFiles(n, &g) },
-		"secrets": func(n *yaml.Node) error { return p.gitSecrets(n, &g) },
+		"push":        listOf(p, "push", parse, &g.push),
+		"own":         listOf(p, "own", parse, &g.own),
+		"protected":   listOf(p, "protected", parse, &g.protected),
+		"max_pack_mb": valueOf(p, "max_pack_mb", parseMaxPack, &g.maxPack),
+		"max_updates": valueOf(p, "max_updates", numberUpTo("max_updates", maxUpdates), &g.maxUpdates),
+		"max_deleted": valueOf(p, "max_deleted", numberUpTo("max_deleted", maxDeleted), &g.maxDeleted),
+		"files":       func(n *yaml.Node) error { return p.gitFiles(n, &g) },
+		"secrets":     func(n *yaml.Node) error { return p.gitSecrets(n, &g) },
 	}
 	for key := range gitGrants {
-		keys[key] = func(n *yaml.Node) error { return p.gitGrant(n, key, g.grants) }
+		keys[key] = func(n *yaml.Node) error {
+			var said Grant
+			err := valueOf(p, key, func(s string) (Grant, error) { return parseGitGrant(key, s) }, &said)(n)
+			g.grants[key] = said
+			return err
+		}
 	}
 	if err := p.mapping(n, "a remote of git", keys); err != nil {
 		return GitRule{}, err
@@ -177,27 +144,41 @@ func (p parser) gitRule(n *yaml.Node) (GitRule, error) {
 	switch {
 	case g.Remote.Host.IsZero():
 		return GitRule{}, p.problem(n, "it says not which remote").WithHint("add remote: https://HOST/OWNER/REPOSITORY")
-	case slices.Contains(g.push, git.WellKnownRefs) || slices.Contains(g.protected, git.WellKnownRefs):
+	case slices.Contains(slices.Concat(g.push, g.own, g.protected), git.WellKnownRefs):
 		return GitRule{}, p.problem(n, "%s is for fetch: what is pushed is named", git.WellKnownRefs)
 	}
 	return g, nil
 }
 
-func (p parser) gitGrant(n *yaml.Node, key string, to map[string]Grant) error {
-	s, err := p.scalar(n, key)
-	if err != nil {
-		return err
+// parseMaxPack reads a number of MiB as bytes.
+func parseMaxPack(s string) (int64, error) {
+	mib, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || mib < 1 || mib > maxPackMiB {
+		return 0, cove.Errorf(cove.InvalidArgument, "max_pack_mb is a number of MiB, 1 to %d", maxPackMiB)
 	}
-	to[key] = Grant(s)
-	// options and downloads are passed on or not; there is no question to ask
-	asks := key != "options" && key != "downloads"
-	if to[key] == Granted || to[key] == Refused || to[key] == Asked && asks {
-		return nil
+	return mib << 20, nil
+}
+
+// numberUpTo reads a number from 1 to most.
+func numberUpTo(key string, most int64) func(string) (int64, error) {
+	return func(s string) (int64, error) {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < 1 || n > most {
+			return 0, cove.Errorf(cove.InvalidArgument, "%s is a number, 1 to %d", key, most)
+		}
+		return n, nil
 	}
-	if asks {
-		return p.problem(n, "%s is allow, deny or ask", key)
+}
+
+func parseGitGrant(key, s string) (Grant, error) {
+	said, choice := []string{"allow", "deny", "ask"}, "allow, deny or ask"
+	if key == "options" || key == "downloads" { // they are passed on or not; there is no question to ask
+		said, choice = said[:2], "allow or deny"
 	}
-	return p.problem(n, "%s is allow or deny", key)
+	if !slices.Contains(said, s) {
+		return Unsaid, cove.Errorf(cove.InvalidArgument, "%s is %s", key, choice)
+	}
+	return Grant(s), nil
 }
 
 func (p parser) gitFiles(n *yaml.Node, g *GitRule) error {
@@ -209,11 +190,9 @@ func (p parser) gitFiles(n *yaml.Node, g *GitRule) error {
 		"block": listOf(p, "block", parse, &g.block),
 		"warn":  listOf(p, "warn", parse, &g.warn),
 		"defaults": func(n *yaml.Node) error {
-			if n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
-				return p.problem(n, "defaults is true or false")
-			}
-			g.bare = n.Value == "false"
-			return nil
+			defaults, err := p.boolean(n, "defaults")
+			g.bare = !defaults
+			return err
 		},
 	})
 }
@@ -225,21 +204,8 @@ func (p parser) gitSecrets(n *yaml.Node, g *GitRule) error {
 	for _, entry := range n.Content {
 		var s git.Secret
 		err := p.mapping(entry, "a secret", map[string]func(*yaml.Node) error{
-			"name": func(n *yaml.Node) (err error) { s.Name, err = p.scalar(n, "name"); return err },
-			"pattern": func(n *yaml.Node) error {
-				text, err := p.scalar(n, "pattern")
-				if err != nil {
-					return err
-				}
-				if s.Pattern, err = regexp.Compile(text); err != nil {
-					return p.problem(n, "pattern is no regular expression (RE2): %s",
-						strings.TrimPrefix(err.Error(), "error parsing regexp: "))
-				}
-				if s.Pattern.MatchString("") {
-					return p.problem(n, "pattern is found in everything")
-				}
-				return nil
-			},
+			"name":    valueOf(p, "name", asWritten, &s.Name),
+			"pattern": valueOf(p, "pattern", parseSecret, &s.Pattern),
 		})
 		if err != nil {
 			return err
@@ -250,4 +216,16 @@ func (p parser) gitSecrets(n *yaml.Node, g *GitRule) error {
 		g.secrets = append(g.secrets, s)
 	}
 	return nil
+}
+
+func parseSecret(s string) (*regexp.Regexp, error) {
+	pattern, err := regexp.Compile(s)
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "pattern is no regular expression (RE2): %s",
+			strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	if pattern.MatchString("") {
+		return nil, cove.Errorf(cove.InvalidArgument, "pattern is found in everything")
+	}
+	return pattern, nil
 }

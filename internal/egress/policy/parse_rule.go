@@ -32,8 +32,7 @@ func (p parser) rules(n *yaml.Node, d *Document) error {
 	return nil
 }
 
-// ParseRule parses one rule of a document of another kind, such as a credential's binding. Errors: InvalidArgument with
-// source and line.
+// ParseRule parses a rule in another kind of document, as of a credential. Errors: InvalidArgument, with the place.
 func ParseRule(source string, n *yaml.Node) (Rule, error) {
 	return parser{source: source}.rule(n, source+":"+strconv.Itoa(n.Line))
 }
@@ -43,21 +42,18 @@ func (p parser) rule(n *yaml.Node, id string) (Rule, error) {
 	var hosts []string
 	depth := 0
 	err := p.mapping(n, "a rule", map[string]func(*yaml.Node) error{
-		"hosts": func(n *yaml.Node) error {
-			return p.list(n, "hosts", func(s string) error { // the depth may follow in a later line; only syntax is checked here
-				_, err := parsePattern(s, 1)
-				hosts = append(hosts, s)
-				return err
-			})
-		},
-		"depth":        func(n *yaml.Node) error { return p.depth(n, &depth) },
+		"hosts": listOf(p, "hosts", func(s string) (string, error) { // the depth may follow; only syntax is checked here
+			_, err := parsePattern(s, 1)
+			return s, err
+		}, &hosts),
+		"depth":        valueOf(p, "depth", parseDepth, &depth),
 		"cidrs":        listOf(p, "cidrs", parseCIDR, &r.cidrs),
 		"ports":        listOf(p, "ports", parsePorts, &r.ports),
 		"methods":      listOf(p, "methods", parseMethod, &r.methods),
 		"paths":        listOf(p, "paths", parseGlob, &r.paths),
-		"action":       func(n *yaml.Node) error { return p.action(n, &r.Action) },
-		"pass_through": func(n *yaml.Node) error { return p.passThrough(n, &r.PassThrough) },
-		"note":         func(n *yaml.Node) error { return p.note(n, &r.Note) },
+		"action":       valueOf(p, "action", parseAction, &r.Action),
+		"pass_through": func(n *yaml.Node) (err error) { r.PassThrough, err = p.boolean(n, "pass_through"); return err },
+		"note":         valueOf(p, "note", parseNote, &r.Note),
 	})
 	if err != nil {
 		return Rule{}, err
@@ -85,45 +81,26 @@ func (r *Rule) setHosts(hosts []string, depth int) error {
 	return nil
 }
 
-func (p parser) depth(n *yaml.Node, depth *int) error {
-	s, err := p.scalar(n, "depth")
-	if err != nil {
-		return err
+func parseDepth(s string) (int, error) {
+	depth, err := strconv.Atoi(s)
+	if err != nil || depth < 1 || depth > maxDepth {
+		return 0, cove.Errorf(cove.InvalidArgument, "depth is the number of labels that * may stand for, 1 to %d", maxDepth)
 	}
-	*depth, err = strconv.Atoi(s)
-	if err != nil || *depth < 1 || *depth > maxDepth {
-		return p.problem(n, "depth is the number of labels that * may stand for, 1 to %d", maxDepth)
-	}
-	return nil
+	return depth, nil
 }
 
-func (p parser) action(n *yaml.Node, action *Action) error {
-	s, err := p.scalar(n, "action")
-	if err != nil {
-		return err
-	}
+func parseAction(s string) (Action, error) {
 	for _, a := range []Action{Deny, Ask, Allow} {
 		if a.String() == s {
-			*action = a
-			return nil
+			return a, nil
 		}
 	}
-	return p.problem(n, "%s is no action", quote(s)).WithHint("it is allow, deny or ask")
+	return Deny, cove.Errorf(cove.InvalidArgument, "%s is no action", quote(s)).WithHint("it is allow, deny or ask")
 }
 
-func (p parser) passThrough(n *yaml.Node, on *bool) error {
-	if n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
-		return p.problem(n, "pass_through is true or false")
+func parseNote(s string) (string, error) {
+	if len(s) > maxNote {
+		return "", cove.Errorf(cove.InvalidArgument, "the note is longer than %d bytes", maxNote)
 	}
-	*on = n.Value == "true"
-	return nil
-}
-
-func (p parser) note(n *yaml.Node, note *string) error {
-	s, err := p.scalar(n, "note")
-	if err == nil && len(s) > maxNote {
-		return p.problem(n, "the note is longer than %d bytes", maxNote)
-	}
-	*note = s
-	return err
+	return s, nil
 }

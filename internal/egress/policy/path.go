@@ -7,8 +7,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// maxPath bounds a path, in bytes.
-const maxPath = 16 << 10
+const maxPath = 16 << 10 // bounds a path, in bytes
 
 // CanonicalPath parses the path of a request target as received, without its query, and returns the form that policy
 // judges and the gateway forwards: the same bytes, with percent-encodings in upper case. An empty path is "/".
@@ -92,8 +91,7 @@ func objectionToEncoded(c byte, rest string) string {
 	return ""
 }
 
-// appendDecoded decodes a path with well-formed encodings once, with slash in place of an encoded slash. It reports
-// whether there was one.
+// appendDecoded decodes a path once, with slash in place of encoded slashes, and reports whether there was one.
 func appendDecoded(buf []byte, path string, slash byte) (decoded []byte, slashes bool) {
 	for i := 0; i < len(path); i++ {
 		c := path[i]
@@ -133,21 +131,74 @@ func upper(c byte) byte {
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' }
 
 func unhex(c byte) byte {
-	switch {
-	case c >= 'a':
-		return c - 'a' + 10
-	case c >= 'A':
-		return c - 'A' + 10
+	if c <= '9' {
+		return c - '0'
 	}
-	return c - '0'
+	return upper(c) - 'A' + 10
 }
 
-// encodedSlash represents %2F in a decoded path; no other encoding decodes to NUL.
-const encodedSlash = 0
+const encodedSlash = 0 // represents %2F in a decoded path; no other encoding decodes to NUL
 
 func segmentEnd(path []byte, at int, split bool) int {
 	for at < len(path) && path[at] != '/' && !(split && path[at] == encodedSlash) {
 		at++
 	}
 	return at
+}
+
+const maxQuery = 64 << 10 // bounds a query, in bytes
+
+// URL is an absolute http or https URL with canonical parts.
+type URL struct {
+	Scheme string // "http" or "https"
+	Host   Host
+	Port   uint16
+	Path   string // from CanonicalPath
+	Query  string // with its "?", or empty; not judged
+}
+
+// ParseURL parses an absolute URL of a request line: scheme http, https, ws or wss (on the wire http and https), no
+// user, no fragment, and host, port and path as ParseHost, ParsePort and CanonicalPath do. Errors: InvalidArgument.
+func ParseURL(raw string) (URL, error) {
+	bad := func(why string) (URL, error) {
+		return URL{}, cove.Errorf(cove.InvalidArgument, "%s is not a URL for the gateway: %s", quote(raw), why)
+	}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return bad("it has no scheme and host")
+	}
+	u := URL{Scheme: "https"}
+	port := uint16(443)
+	switch strings.ToLower(scheme) {
+	case "https", "wss":
+	case "http", "ws":
+		u.Scheme, port = "http", 80
+	default:
+		return bad("its scheme is not http or https")
+	}
+	authority, path := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, path = rest[:i], rest[i:]
+	}
+	if strings.Contains(authority, "@") {
+		return bad("it names a user")
+	}
+	if i := strings.IndexByte(path, '?'); i >= 0 {
+		path, u.Query = path[:i], path[i:]
+	}
+	if strings.Contains(path+u.Query, "#") {
+		return bad("it has a fragment")
+	}
+	if len(u.Query) > maxQuery {
+		return bad("its query is longer than 64 KiB")
+	}
+	if strings.ContainsFunc(u.Query, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		return bad("its query has bytes that must be encoded")
+	}
+	var err error
+	if u.Host, u.Port, err = ParseAuthority(authority, port); err != nil {
+		return URL{}, err
+	}
+	u.Path, err = CanonicalPath(path)
+	return u, err
 }

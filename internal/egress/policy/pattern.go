@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func (r portRange) String() string {
 	if r.low == r.high {
 		return strconv.Itoa(int(r.low))
 	}
-	return strconv.Itoa(int(r.low)) + "-" + strconv.Itoa(int(r.high))
+	return fmt.Sprintf("%d-%d", r.low, r.high)
 }
 
 func hasPort(ranges []portRange, port uint16) bool {
@@ -121,7 +122,6 @@ func coversPorts(a, b []portRange) bool {
 	return true
 }
 
-// parseMethod reads the method of a rule.
 func parseMethod(s string) (string, error) {
 	if why := objectionToMethod(s); why != "" {
 		return "", cove.Errorf(cove.InvalidArgument, "%s is no method for a rule: %s", quote(s), why)
@@ -147,8 +147,7 @@ func objectionToMethod(s string) string {
 	return ""
 }
 
-// glob is a path pattern of segments: "*" matches one segment, "**" any number, including none. Literal segments are
-// decoded.
+// glob is a path pattern of decoded segments: "*" matches one segment, "**" any number, including none.
 type glob struct {
 	text     string
 	segments []string
@@ -193,10 +192,7 @@ func encodeForeign(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] >= utf8.RuneSelf || s[i] == ' ' {
-			const digits = "0123456789ABCDEF"
-			b.WriteByte('%')
-			b.WriteByte(digits[s[i]>>4])
-			b.WriteByte(digits[s[i]&15])
+			fmt.Fprintf(&b, "%%%02X", s[i])
 		} else {
 			b.WriteByte(s[i])
 		}
@@ -204,8 +200,7 @@ func encodeForeign(s string) string {
 	return b.String()
 }
 
-// match reports whether g matches a decoded path. Encoded slashes separate segments if split; otherwise they are part
-// of a segment.
+// match reports whether g matches a decoded path, in which encoded slashes separate segments if split.
 func (g glob) match(path []byte, split bool) bool {
 	at, seg := 1, 0 // the first segment begins after the leading slash
 	star, starAt := -1, 0

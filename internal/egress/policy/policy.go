@@ -14,8 +14,7 @@
 //   - host-only: only services of the machine itself (HostService), by port.
 //   - open: every name and every public address; rules may deny, and may allow more.
 //
-// So nil, empty and absent mean deny. Removing a rule that allows or asks never adds reach, nor does adding one that
-// denies.
+// So nil, empty and absent mean deny. Neither fewer rules that allow or ask nor more that deny ever add reach.
 //
 // Names never lead to reserved addresses (Reserved): the gateway dials one only if a rule by cidrs names it, or its own
 // configuration (Machine.Private). No rule opens loopback and cloud metadata.
@@ -37,28 +36,26 @@ import (
 
 // Machine describes the machine and its gateway for a policy.
 type Machine struct {
-	// Registry returns the hosts from which an installed tool (npm, pip, go, apt, cargo) gets packages. If it is nil,
-	// presets of registries are refused.
+	// Registry returns the hosts from which a tool (npm, pip, go, apt, cargo) gets packages. Nil refuses those presets.
 	Registry func(tool string) ([]Endpoint, error)
 	// Private are reserved addresses that the gateway's configuration opens to every name that a rule allows.
 	Private []netip.Prefix
-	// Own are the machine's own addresses, except loopback. They are refused unless a rule, or Private, names one
-	// individually.
+	// Own are the machine's own addresses, except loopback. Each is refused unless a rule, or Private, names it.
 	Own []netip.Addr
 }
 
-// Policy is the compiled policy of one sandbox. It never changes; a live change swaps the pointer. The nil Policy and
-// the zero Policy deny everything.
+// Policy is the compiled policy of one sandbox. It never changes. The nil Policy and the zero Policy deny everything.
 type Policy struct {
 	sandbox string // for remedies
 	mode    cove.NetworkMode
-	deny    []Rule
-	allow   []Rule
-	ask     []Rule
+	deny    []*Rule
+	allow   []*Rule
+	ask     []*Rule
 	private []netip.Prefix
 	own     []netip.Addr
 
 	pullRequests Grant
+	repositories Repositories
 	git          []GitRule // one for each remote
 }
 
@@ -72,8 +69,19 @@ func (p *Policy) For(sandbox string) *Policy {
 	return &named
 }
 
-// PullRequests reports whether opening pull requests and commenting by GitHub's API is granted.
-func (p *Policy) PullRequests() bool { return p != nil && p.pullRequests == Granted }
+// GitHub holds the grants of a policy at GitHub's API.
+type GitHub struct {
+	PullRequests bool         // opening them, and commenting
+	Repositories Repositories // the only ones; none is no limit
+}
+
+// GitHub returns what is granted at GitHub's API.
+func (p *Policy) GitHub() GitHub {
+	if p == nil {
+		return GitHub{}
+	}
+	return GitHub{PullRequests: p.pullRequests == Granted, Repositories: p.repositories}
+}
 
 // Mode returns the mode after all documents.
 func (p *Policy) Mode() cove.NetworkMode {
@@ -88,8 +96,7 @@ func (p *Policy) Through(h Host, port uint16) string {
 	return allowCommand(p.sandbox, "tcp://"+h.Authority(port))
 }
 
-// GitHost reports whether git operations at a host need a grant. The answer covers every port, because each may lead to
-// the same server.
+// GitHost reports whether git at a host needs a grant, whatever the port: each may lead to the same server.
 func (p *Policy) GitHost(h Host) bool {
 	return p != nil && slices.ContainsFunc(p.git, func(g GitRule) bool { return g.Remote.Host == h })
 }

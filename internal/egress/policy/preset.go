@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"embed"
 	"io/fs"
 	"slices"
@@ -73,16 +74,11 @@ func readPreset(name string) (Preset, error) {
 	}
 	preset, d := Preset{Name: name}, &Document{}
 	p := parser{source: source, preset: name}
-	text := func(to *string, what string) func(*yaml.Node) error {
-		return func(n *yaml.Node) (err error) { *to, err = p.scalar(n, what); return err }
-	}
 	err = p.mapping(root, "a preset", map[string]func(*yaml.Node) error{
-		"about":    text(&preset.About, "about"),
-		"registry": text(&preset.Registry, "registry"),
-		"methods": func(n *yaml.Node) error {
-			return p.list(n, "methods", func(s string) error { preset.methods = append(preset.methods, s); return nil })
-		},
-		"rules": func(n *yaml.Node) error { return p.rules(n, d) },
+		"about":    valueOf(p, "about", asWritten, &preset.About),
+		"registry": valueOf(p, "registry", asWritten, &preset.Registry),
+		"methods":  listOf(p, "methods", asWritten, &preset.methods),
+		"rules":    func(n *yaml.Node) error { return p.rules(n, d) },
 	})
 	preset.Rules = d.Rules
 	return preset, err
@@ -101,7 +97,7 @@ func (u PresetUse) expand(registry func(tool string) ([]Endpoint, error)) ([]Rul
 	endpoints, err := registry(preset.Registry)
 	if err != nil {
 		return nil, cove.Errorf(cove.ErrorCode(err), "%s: the preset %s: %s", u.ID, u.Name, bare(err)).WithHint("%s",
-			hintOr(err, "name the hosts by rules instead"))
+			cmp.Or(cove.ErrorHint(err), "name the hosts by rules instead"))
 	}
 	rules := preset.Rules
 	for _, e := range endpoints {

@@ -246,7 +246,7 @@ func (p *Policy) String() string {
 	if p == nil {
 		return b.String()
 	}
-	for _, rules := range [][]Rule{p.deny, p.allow, p.ask} {
+	for _, rules := range [][]*Rule{p.deny, p.allow, p.ask} {
 		for _, r := range rules {
 			b.WriteString(r.Action.String() + " " + r.describe() + "  # " + r.ID + "\n")
 		}

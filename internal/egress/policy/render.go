@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -13,14 +14,16 @@ import (
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
-// Digest returns the SHA-256, in hex, of mode and rules. Equivalent policies have the same digest, whatever their
-// sources. The machine's part is excluded.
+// Digest returns the SHA-256, in hex, of mode and rules, whatever their sources, and without the machine's part.
 func (p *Policy) Digest() (string, error) {
 	if p == nil {
 		p = &Policy{}
 	}
-	text, err := (&Document{Mode: p.Mode(), PullRequests: p.pullRequests, Git: p.git,
-		Rules: slices.Concat(p.deny, p.allow, p.ask)}).YAML()
+	d := &Document{Mode: p.Mode(), PullRequests: p.pullRequests, Repositories: p.repositories, Git: p.git}
+	for _, r := range slices.Concat(p.deny, p.allow, p.ask) {
+		d.Rules = append(d.Rules, *r)
+	}
+	text, err := d.YAML()
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), err
 }
@@ -35,15 +38,16 @@ func (d *Document) YAML() ([]byte, error) {
 		put(root, "merge", text("replace"))
 	}
 	if len(d.Presets) > 0 {
-		var names []string
-		for _, p := range d.Presets {
-			names = append(names, p.Name)
-		}
-		put(root, "presets", list(names))
+		put(root, "presets", list(texts(d.Presets, func(p PresetUse) string { return p.Name })))
 	}
+	github := &yaml.Node{Kind: yaml.MappingNode}
 	if d.PullRequests != Unsaid {
-		github := &yaml.Node{Kind: yaml.MappingNode}
 		put(github, "pull_requests", text(string(d.PullRequests)))
+	}
+	if len(d.Repositories) > 0 {
+		put(github, "repositories", list(texts(d.Repositories, repositories.String)))
+	}
+	if len(github.Content) > 0 {
 		put(root, "github", github)
 	}
 	if len(d.Git) > 0 {
@@ -72,25 +76,20 @@ func (d *Document) YAML() ([]byte, error) {
 
 func (r *Rule) node() *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, HeadComment: r.comment}
-	var hosts, cidrs, ports, paths []string
 	depth := 0
 	for _, h := range r.hosts {
-		hosts = append(hosts, h.String())
 		depth = max(depth, h.depth)
-	}
-	for _, c := range r.cidrs {
-		cidrs = append(cidrs, c.String())
-	}
-	for _, p := range r.ports {
-		ports = append(ports, p.String())
-	}
-	for _, g := range r.paths {
-		paths = append(paths, g.text)
 	}
 	for _, part := range []struct {
 		key    string
 		values []string
-	}{{"hosts", hosts}, {"cidrs", cidrs}, {"ports", ports}, {"methods", r.methods}, {"paths", paths}} {
+	}{
+		{"hosts", texts(r.hosts, pattern.String)},
+		{"cidrs", texts(r.cidrs, netip.Prefix.String)},
+		{"ports", texts(r.ports, portRange.String)},
+		{"methods", r.methods},
+		{"paths", texts(r.paths, func(g glob) string { return g.text })},
+	} {
 		if part.values != nil {
 			put(n, part.key, list(part.values))
 		}
@@ -139,9 +138,9 @@ func (g *GitRule) node() *yaml.Node {
 	for _, part := range []struct {
 		key  string
 		refs []git.Refs
-	}{{"fetch", g.fetch}, {"push", g.push}, {"protected", g.protected}} {
+	}{{"fetch", g.fetch}, {"push", g.push}, {"own", g.own}, {"protected", g.protected}} {
 		if len(part.refs) > 0 || part.key == "fetch" && part.refs != nil {
-			put(n, part.key, list(texts(part.refs)))
+			put(n, part.key, list(texts(part.refs, func(r git.Refs) string { return string(r) })))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(g.grants)) {
@@ -149,6 +148,12 @@ func (g *GitRule) node() *yaml.Node {
 	}
 	if g.maxPack > 0 {
 		put(n, "max_pack_mb", plain(strconv.FormatInt(g.maxPack>>20, 10), "!!int"))
+	}
+	if g.maxUpdates > 0 {
+		put(n, "max_updates", plain(strconv.FormatInt(g.maxUpdates, 10), "!!int"))
+	}
+	if g.maxDeleted > 0 {
+		put(n, "max_deleted", plain(strconv.FormatInt(g.maxDeleted, 10), "!!int"))
 	}
 	if files := g.filesNode(); len(files.Content) > 0 {
 		put(n, "files", files)
@@ -169,11 +174,12 @@ func (g *GitRule) node() *yaml.Node {
 
 func (g *GitRule) filesNode() *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
+	file := func(f git.Files) string { return string(f) }
 	if len(g.block) > 0 {
-		put(n, "block", list(texts(g.block)))
+		put(n, "block", list(texts(g.block, file)))
 	}
 	if len(g.warn) > 0 {
-		put(n, "warn", list(texts(g.warn)))
+		put(n, "warn", list(texts(g.warn, file)))
 	}
 	if g.bare {
 		put(n, "defaults", plain("false", "!!bool"))
@@ -181,9 +187,9 @@ func (g *GitRule) filesNode() *yaml.Node {
 	return n
 }
 
-func texts[T ~string](values []T) (all []string) {
+func texts[T any](values []T, text func(T) string) (all []string) {
 	for _, v := range values {
-		all = append(all, string(v))
+		all = append(all, text(v))
 	}
 	return all
 }

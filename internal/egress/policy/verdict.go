@@ -12,19 +12,7 @@ const (
 	LayerDial                 // the address about to be dialled: Host, Port and Address
 )
 
-func (l Layer) String() string {
-	switch l {
-	case LayerDNS:
-		return "dns"
-	case LayerConnect:
-		return "connect"
-	case LayerHTTP:
-		return "http"
-	case LayerDial:
-		return "dial"
-	}
-	return "unknown"
-}
+func (l Layer) String() string { return [...]string{"dns", "connect", "http", "dial"}[l] }
 
 // Request is the subject of a decision. The relevant fields depend on Layer.
 type Request struct {
@@ -34,11 +22,9 @@ type Request struct {
 	Method  string // upper case
 	Path    string // from CanonicalPath
 	Address netip.Addr
-	// Endpoint marks a request of the gateway itself, made for a sandbox that used one of the gateway's endpoints.
-	// Policies ignore it.
+	// Endpoint marks a request of the gateway, for a sandbox that used one of its endpoints. Policies ignore it.
 	Endpoint bool
-	// Inside, of LayerConnect, announces that the request in the connection is judged too, even if it may pass through.
-	// Policies ignore it.
+	// Inside, of LayerConnect, announces that the request inside is judged, even if it may pass. Policies ignore it.
 	Inside bool
 }
 
@@ -51,26 +37,21 @@ const (
 	Allow
 )
 
-func (a Action) String() string {
-	switch a {
-	case Allow:
-		return "allow"
-	case Ask:
-		return "ask"
-	}
-	return "deny"
-}
+func (a Action) String() string { return [...]string{"deny", "ask", "allow"}[a] }
 
-// Verdict is the answer to a Request. The zero Verdict denies.
+// MarshalText encodes an action as its name.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// Verdict is the answer to a Request, and its JSON the one of the command line and the API. The zero Verdict denies.
 type Verdict struct {
-	Action      Action
-	Rule        string // the rule that decided: "policy.yaml:12", "preset github#3", "default"
-	Reason      string // one sentence for a person or an agent
-	Remedy      string // the exact command that would allow it; empty if none can
-	PassThrough bool   // do not intercept TLS: SNI and address are the only fields judged
-	Whole       bool   // of an allowed connection: every request in it is allowed too
-	Passable    bool   // of an allowed connection: it could be passed through, see Policy.Through
-	Asks        Asks   // of Ask: the fields beside host and port that an answer covers
+	Action      Action `json:"verdict"`
+	Rule        string `json:"rule"`                   // what decided: "policy.yaml:12", "preset github#3", "default"
+	Reason      string `json:"reason"`                 // one sentence for a person or an agent
+	Remedy      string `json:"remedy,omitempty"`       // the exact command that would allow it; empty if none can
+	PassThrough bool   `json:"pass_through,omitempty"` // do not intercept TLS: SNI and address are the only fields judged
+	Whole       bool   `json:"-"`                      // of an allowed connection: every request in it is allowed too
+	Passable    bool   `json:"-"`                      // of an allowed connection: see Policy.Through
+	Asks        Asks   `json:"-"`                      // of Ask: the fields beside host and port that an answer covers
 }
 
 // Asks are the fields of a request that the asking rules look at.

@@ -26,29 +26,41 @@ const (
 // readYAML returns the single value of a document, or nil if it is empty.
 func readYAML(source string, data []byte) (*yaml.Node, error) {
 	switch {
-	case len(data) > maxDocument:
-		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source,
-			maxDocument>>20).WithHint("is it the right file?")
+	case len(data) > maxDocument: // Decode refuses it
 	case !utf8.Valid(data):
 		return nil, cove.Errorf(cove.InvalidArgument, "%s:%d: this is not UTF-8", source, invalidLine(data))
 	case bytes.IndexByte(data, 0) >= 0:
 		return nil, cove.Errorf(cove.InvalidArgument, "%s is not YAML: it has NUL bytes", source)
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, nil // only comments
+	if err := Decode(source, data, &doc); cove.ErrorCode(err) == cove.InvalidArgument {
+		return nil, err
 	} else if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s is not YAML: %s", source, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document",
-			source).WithHint("remove what follows ---")
-	}
-	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
+	if len(doc.Content) == 0 || isNull(doc.Content[0]) { // perhaps only comments
 		return nil, nil
 	}
 	return doc.Content[0], nil
+}
+
+// Decode reads one YAML document, which has no keys but to's; an empty one leaves to as it is. Errors: InvalidArgument
+// for too large a document and for several, those of the decoder.
+func Decode(source string, data []byte, to any) error {
+	if len(data) > maxDocument {
+		return cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).
+			WithHint("is it the right file?")
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(to); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).
+			WithHint("remove what follows ---")
+	}
+	return nil
 }
 
 func invalidLine(data []byte) int {
@@ -79,14 +91,9 @@ func (p parser) wrap(n *yaml.Node, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := p.problem(n, "%s", bare(err))
-	if hint := cove.ErrorHint(err); hint != "" {
-		return e.WithHint("%s", hint)
-	}
-	return e
+	return p.problem(n, "%s", bare(err)).WithHint("%s", cove.ErrorHint(err))
 }
 
-// mapping reads a mapping with known keys.
 func (p parser) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
 		return p.problem(n, "%s must be a mapping", what)
@@ -130,9 +137,16 @@ func (p parser) scalar(n *yaml.Node, what string) (string, error) {
 	return "", p.problem(n, "%s has the tag %s, which is not supported", what, quote(n.Tag))
 }
 
-// list reads a list of values, or a single value. An empty list is an error: it would match nothing, but could be read
-// as everything.
-func (p parser) list(n *yaml.Node, what string, add func(string) error) error {
+// boolean returns the value of true or false, and of nothing else that YAML takes for them.
+func (p parser) boolean(n *yaml.Node, what string) (bool, error) {
+	if n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
+		return false, p.problem(n, "%s is true or false", what)
+	}
+	return n.Value == "true", nil
+}
+
+// list reads one or more values. An empty list is an error: it matches nothing, but could be read as everything.
+func (p parser) list(n *yaml.Node, what string, add func(entry *yaml.Node, s string) error) error {
 	entries := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
 		entries = n.Content
@@ -148,17 +162,31 @@ func (p parser) list(n *yaml.Node, what string, add func(string) error) error {
 		if err != nil {
 			return err
 		}
-		if err := add(s); err != nil {
+		if err := add(entry, s); err != nil {
 			return p.wrap(entry, err)
 		}
 	}
 	return nil
 }
 
+// valueOf returns a reader of one value that parse reads.
+func valueOf[T any](p parser, what string, parse func(string) (T, error), to *T) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		s, err := p.scalar(n, what)
+		if err != nil {
+			return err
+		}
+		*to, err = parse(s)
+		return p.wrap(n, err)
+	}
+}
+
+func asWritten(s string) (string, error) { return s, nil }
+
 // listOf returns a reader of a list whose entries parse reads.
 func listOf[T any](p parser, what string, parse func(string) (T, error), to *[]T) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
-		return p.list(n, what, func(s string) error {
+		return p.list(n, what, func(_ *yaml.Node, s string) error {
 			entry, err := parse(s)
 			*to = append(*to, entry)
 			return err

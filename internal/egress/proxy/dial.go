@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,6 +23,31 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
+// ResolverAt returns a resolver that asks the DNS server at an address (address:port) alone. Its errors name it.
+func ResolverAt(address string) Resolver {
+	return &resolverAt{address, net.Resolver{PreferGo: true,
+		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}}}
+}
+
+type resolverAt struct {
+	address string
+	net.Resolver
+}
+
+// LookupNetIP implements Resolver. net.Resolver takes the server for the one in resolv.conf, whatever is dialled.
+func (r *resolverAt) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	found, err := r.Resolver.LookupNetIP(ctx, network, host)
+	var failed *net.DNSError
+	if errors.As(err, &failed) && failed.Server != "" {
+		named := *failed
+		named.Server = r.address
+		err = &named
+	}
+	return found, err
+}
+
 // Direct is the Dialer that connects to origins itself or through an upstream proxy.
 type Direct struct {
 	Resolver Resolver // nil: the host's own
@@ -33,12 +60,7 @@ type Direct struct {
 	Stagger time.Duration // delay before the next address is tried in parallel; 250 ms (RFC 8305)
 }
 
-const (
-	defaultDialTimeout = 10 * time.Second
-	defaultStagger     = 250 * time.Millisecond
-
-	maxAddresses = 16 // of one name that are considered
-)
+const maxAddresses = 16 // of one name that are considered
 
 // Dial resolves host once, checks every address, and connects to one of them. One refused address refuses them all: a
 // name that leads inside as well as outside is an attack or a mistake.
@@ -70,17 +92,23 @@ func (d *Direct) resolve(ctx context.Context, host policy.Host) ([]netip.Addr, e
 	if a, ok := host.Addr(); ok {
 		return []netip.Addr{a}, nil
 	}
-	resolver := d.Resolver
-	if resolver == nil {
-		resolver = net.DefaultResolver
-	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
+	resolver := cmp.Or[Resolver](d.Resolver, net.DefaultResolver)
 	found, err := resolver.LookupNetIP(ctx, "ip", host.Name()+".") // the dot: no search list
 	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "look up %s: %w", host, err)
+		return nil, lookupFailed(host, err)
 	}
 	return found, nil
+}
+
+// lookupFailed says inside what became of a lookup. The cause, with the resolver's address, is for the record.
+func lookupFailed(host policy.Host, err error) error {
+	failed := &cove.Error{Code: cove.Unavailable, Message: fmt.Sprintf("the name %s cannot be looked up", host), Err: err}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		failed.Message = fmt.Sprintf("there is no host named %s", host)
+	}
+	return failed
 }
 
 // inOrder returns the distinct addresses in the order in which they are tried.
@@ -107,29 +135,16 @@ func interleave(addresses []netip.Addr) []netip.Addr {
 			other = append(other, a)
 		}
 	}
-	var mixed []netip.Addr
-	for i := range max(len(first), len(other)) {
-		if i < len(first) {
-			mixed = append(mixed, first[i])
-		}
-		if i < len(other) {
-			mixed = append(mixed, other[i])
-		}
+	for i, a := range other[:min(len(first), len(other))] {
+		first = slices.Insert(first, 2*i+1, a)
 	}
-	return mixed
+	return append(first, other[min(len(first), len(other)):]...)
 }
 
 // race tries one address after another, with a short delay between them. The first connection wins (RFC 8305).
 func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
-	if len(addresses) == 1 {
-		c, err := connectTo(ctx, netip.AddrPortFrom(addresses[0], port))
-		if err != nil {
-			return nil, cove.Errorf(cove.Unavailable, "connect: %w", err)
-		}
-		return c, nil
-	}
 	type attempt struct {
 		conn net.Conn
 		err  error
@@ -153,7 +168,8 @@ func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) 
 			}
 		}
 	}()
-	stagger := time.NewTimer(d.stagger())
+	pause := cmp.Or(d.Stagger, 250*time.Millisecond)
+	stagger := time.NewTimer(pause)
 	defer stagger.Stop()
 	next()
 	var failure error
@@ -169,14 +185,14 @@ func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) 
 			}
 			if begun < len(addresses) {
 				next()
-				stagger.Reset(d.stagger())
+				stagger.Reset(pause)
 			} else if pending == 0 {
 				return nil, cove.Errorf(cove.Unavailable, "connect: %w", failure)
 			}
 		case <-stagger.C:
 			if begun < len(addresses) {
 				next()
-				stagger.Reset(d.stagger())
+				stagger.Reset(pause)
 			}
 		}
 	}
@@ -190,21 +206,8 @@ func connectTo(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return c, nil
 }
 
-func (d *Direct) timeout() time.Duration {
-	if d.Timeout > 0 {
-		return d.Timeout
-	}
-	return defaultDialTimeout
-}
+func (d *Direct) timeout() time.Duration { return cmp.Or(d.Timeout, 10*time.Second) }
 
-func (d *Direct) stagger() time.Duration {
-	if d.Stagger > 0 {
-		return d.Stagger
-	}
-	return defaultStagger
-}
-
-// dialUpstream requests a connection from the upstream proxy.
 func (d *Direct) dialUpstream(ctx context.Context, host policy.Host, port uint16,
 	check func(netip.Addr) error) (net.Conn, error) {
 	if a, ok := host.Addr(); ok {
@@ -214,8 +217,7 @@ func (d *Direct) dialUpstream(ctx context.Context, host policy.Host, port uint16
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
-	dialer := net.Dialer{Resolver: nil}
-	c, err := dialer.DialContext(ctx, "tcp", d.Upstream.Host)
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", d.Upstream.Host)
 	if err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "connect to the upstream proxy: %w", err)
 	}
@@ -231,13 +233,12 @@ func (d *Direct) dialUpstream(ctx context.Context, host policy.Host, port uint16
 	return joined, nil
 }
 
-// connect speaks CONNECT on a fresh connection to a proxy.
 func (d *Direct) connect(c net.Conn, authority string) (net.Conn, error) {
 	request := "CONNECT " + authority + " HTTP/1.1\r\nHost: " + authority + "\r\n"
 	if user := d.Upstream.User; user != nil {
 		password, _ := user.Password()
-		request += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)) +
-			"\r\n"
+		basic := base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))
+		request += "Proxy-Authorization: Basic " + basic + "\r\n"
 	}
 	if _, err := c.Write([]byte(request + "\r\n")); err != nil {
 		return nil, err
@@ -253,23 +254,14 @@ func (d *Direct) connect(c net.Conn, authority string) (net.Conn, error) {
 	if reader.Buffered() == 0 {
 		return c, nil
 	}
-	ahead, _ := reader.Peek(reader.Buffered())
-	return &aheadConn{Conn: c, ahead: ahead}, nil
+	return &aheadConn{c, reader}, nil
 }
 
 // aheadConn is a connection of which some bytes have been read already.
 type aheadConn struct {
 	net.Conn
-	ahead []byte
+	reader *bufio.Reader
 }
 
-func (a *aheadConn) Read(p []byte) (int, error) {
-	if len(a.ahead) > 0 {
-		n := copy(p, a.ahead)
-		a.ahead = a.ahead[n:]
-		return n, nil
-	}
-	return a.Conn.Read(p)
-}
-
-func (a *aheadConn) CloseWrite() error { return closeWrite(a.Conn) }
+func (a *aheadConn) Read(p []byte) (int, error) { return a.reader.Read(p) }
+func (a *aheadConn) CloseWrite() error          { return closeWrite(a.Conn) }

@@ -12,6 +12,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // answers is a resolver with a different answer each time.
@@ -37,6 +40,47 @@ func addrs(list ...string) (all []netip.Addr) {
 		all = append(all, netip.MustParseAddr(s))
 	}
 	return all
+}
+
+// TestResolverAt: an error names the resolver that was asked, and not the one of resolv.conf.
+func TestResolverAt(t *testing.T) {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		buffer := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			buffer[2], buffer[3] = 0x81, 0x82 // SERVFAIL
+			server.WriteTo(buffer[:n], from)
+		}
+	}()
+	address := server.LocalAddr().String()
+	_, err = ResolverAt(address).LookupNetIP(t.Context(), "ip", "git.lab.")
+	if err == nil || !strings.Contains(err.Error(), "lookup git.lab. on "+address+": ") {
+		t.Error(err)
+	}
+
+	// The message for inside names the host's resolver no more than the host's other addresses.
+	host, err := policy.ParseHost("git.lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := &Direct{Resolver: ResolverAt(address)}
+	_, err = direct.Dial(t.Context(), host, 443, nil, func(netip.Addr) error { return nil })
+	said := cove.ErrorMessage(err)
+	if said != "the name git.lab cannot be looked up" || !strings.Contains(err.Error(), address) {
+		t.Errorf("%q, of %v", said, err)
+	}
+	missing := lookupFailed(host, &net.DNSError{Err: "no such host", Name: "git.lab.", Server: address, IsNotFound: true})
+	if said = cove.ErrorMessage(missing); said != "there is no host named git.lab" {
+		t.Error(said)
+	}
 }
 
 // TestDirect: a name is resolved once, each of its addresses is checked, and the dialled address is a checked one.

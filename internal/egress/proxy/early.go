@@ -61,8 +61,7 @@ func (c *earlyConn) proceed() {
 	}
 }
 
-// abandon ends the attempt: the client has turned out different. It does nothing after proceed, or when another request
-// has taken the connection.
+// abandon ends the attempt, for a client that turned out different, unless proceed was called or the connection taken.
 func (c *earlyConn) abandon() {
 	if c == nil {
 		return
@@ -97,7 +96,6 @@ func (e *early) judge(_ context.Context, r policy.Request) policy.Verdict {
 	return policy.Verdict{Reason: "it is not connected to before it is asked for"}
 }
 
-// patientWriter delays writes until it is released.
 type patientWriter struct {
 	net.Conn
 	ended <-chan struct{} // with the context of the handshake, which returns the error
@@ -120,8 +118,8 @@ func (p *patientWriter) Write(b []byte) (int, error) {
 
 // add registers an attempt, unless there is another or there are too many.
 func (e *early) add(to destination) (*earlyConn, context.Context) {
-	c := &earlyConn{to: to, changes: e.server.flows.changes(), speak: make(chan struct{}), made: make(chan earlyResult),
-		ended: make(chan struct{})}
+	c := &earlyConn{to: to, changes: e.server.flows.changes.Load(), speak: make(chan struct{}),
+		made: make(chan earlyResult), ended: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.open[to] > 0 || e.begun[to] != nil || len(e.begun) >= maxEarly {
@@ -157,7 +155,7 @@ func (e *early) take(ctx context.Context, to destination) (net.Conn, error) {
 	c.proceed()
 	select {
 	case got := <-c.made:
-		if e.server.flows.changes() == c.changes {
+		if e.server.flows.changes.Load() == c.changes {
 			return got.conn, got.err
 		}
 		if got.err == nil {

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/egress/decision"
@@ -18,7 +20,8 @@ func (s *Server) transparent(c *conn) {
 		reset(c)
 		return
 	}
-	s.tunnel(c, &route{entry: EntryTransparent, addr: to.Addr().Unmap(), port: to.Port()})
+	c.route = &route{entry: EntryTransparent, addr: to.Addr().Unmap(), port: to.Port()}
+	s.newTunnel(c, c.route, time.Now()).serve()
 }
 
 func originalDestination(c net.Conn) (netip.AddrPort, error) { return origdst.Of(c.(*net.TCPConn)) }
@@ -42,14 +45,7 @@ func (s *Server) explicit(c *conn) {
 	}
 }
 
-// tunnel serves a connection whose protocol is not known yet.
-func (s *Server) tunnel(c *conn, rt *route) {
-	c.route = rt
-	t := &tunnel{server: s, conn: c, route: rt, began: time.Now(), host: s.candidate(rt)}
-	t.verdict = s.admit(c, t.host, rt.port)
-	t.serve()
-}
-
+// serve serves a connection whose protocol is not known yet.
 func (t *tunnel) serve() {
 	passes := t.passes()
 	wait := t.server.timeouts.Hello
@@ -88,10 +84,9 @@ func (s *Server) socks(c *conn) {
 		c.Close()
 		return
 	}
-	t := &tunnel{server: s, conn: c, route: rt, began: time.Now(), host: s.candidate(rt)}
 	c.route = rt
-	t.verdict = s.admit(c, t.host, rt.port)
-	if t.verdict.Action != policy.Allow {
+	t := s.newTunnel(c, rt, time.Now())
+	if t.verdict.Action != policy.Allow && !s.explains(t.host, rt.port) {
 		t.record(decision.StagePolicy, "", 0, 0)
 		c.Write(socksReply(socksNotAllowed))
 		c.Close()
@@ -105,8 +100,7 @@ func (s *Server) socks(c *conn) {
 }
 
 const (
-	socksVersion = 5
-
+	socksVersion            = 5
 	socksGranted            = 0
 	socksNotAllowed         = 2
 	socksCommandUnsupported = 7
@@ -122,8 +116,7 @@ func socksReply(code byte) []byte {
 	return []byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0}
 }
 
-// readSOCKS reads a client's greeting and request, and answers the greeting. Without a route, reply is the final
-// answer.
+// readSOCKS reads a client's greeting and request, and answers the greeting. Without a route, reply ends it.
 func readSOCKS(c io.ReadWriter) (rt *route, reply []byte) {
 	var b [4]byte
 	var methods [255]byte
@@ -135,13 +128,7 @@ func readSOCKS(c io.ReadWriter) (rt *route, reply []byte) {
 		return nil, nil
 	}
 	const noAuthentication, noneAcceptable = 0, 0xff // the listener identifies the sandbox
-	accepted := byte(noneAcceptable)
-	for _, m := range offered {
-		if m == noAuthentication {
-			accepted = noAuthentication
-		}
-	}
-	if accepted != noAuthentication {
+	if !slices.Contains(offered, noAuthentication) {
 		return nil, []byte{socksVersion, noneAcceptable}
 	}
 	if _, err := c.Write([]byte{socksVersion, noAuthentication}); err != nil {
@@ -164,7 +151,7 @@ func readSOCKS(c io.ReadWriter) (rt *route, reply []byte) {
 }
 
 func readSOCKSAddress(c io.Reader, kind byte) (*route, byte) {
-	var b [256]byte
+	var b [255 + 2]byte
 	size := map[byte]int{socksIPv4: 4, socksIPv6: 16}[kind]
 	switch {
 	case kind == socksName:
@@ -175,14 +162,11 @@ func readSOCKSAddress(c io.Reader, kind byte) (*route, byte) {
 	case size == 0:
 		return nil, socksAddressUnsupported
 	}
-	address, port := b[:size], [2]byte{}
-	if _, err := io.ReadFull(c, address); err != nil {
+	if _, err := io.ReadFull(c, b[:size+2]); err != nil {
 		return nil, socksFailure
 	}
-	if _, err := io.ReadFull(c, port[:]); err != nil {
-		return nil, socksFailure
-	}
-	rt := &route{entry: EntrySOCKS, port: uint16(port[0])<<8 | uint16(port[1])}
+	address := b[:size]
+	rt := &route{entry: EntrySOCKS, port: binary.BigEndian.Uint16(b[size:])}
 	if rt.port == 0 {
 		return nil, socksFailure
 	}

@@ -240,7 +240,7 @@ func slowly(s string) func(c *tls.Conn) {
 	return func(c *tls.Conn) {
 		c.Read(make([]byte, 4096))
 		for i := range len(s) {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // sleep: the origin is slow
 			io.WriteString(c, s[i:i+1])
 		}
 	}
@@ -587,7 +587,7 @@ func TestHalfClose(t *testing.T) {
 			left <- struct{}{}
 			return
 		}
-		time.Sleep(50 * time.Millisecond) // so that the request's end arrives first
+		time.Sleep(50 * time.Millisecond) // sleep: the request's end arrives first, of which nothing tells
 		sayWhat(w, r)
 	})
 	ways := map[string]func() *wire{

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
@@ -16,16 +17,10 @@ type flow struct {
 // flows holds all flows of a sandbox. A flow is added before policy is asked, so that Rejudge finds everything that a
 // replaced policy has allowed.
 type flows struct {
-	mu       sync.Mutex
-	all      map[*flow]struct{} // guarded by mu
-	rejudged int                // guarded by mu; count of policy changes
-}
+	changes atomic.Int64 // of policy, for callers that ask policy before they have a flow
 
-// changes returns the count of policy changes, for callers that ask policy before they have a flow.
-func (fs *flows) changes() int {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	return fs.rejudged
+	mu  sync.Mutex
+	all map[*flow]struct{} // guarded by mu
 }
 
 func (fs *flows) add(f *flow) *flow {
@@ -44,7 +39,6 @@ func (fs *flows) remove(f *flow) {
 	delete(fs.all, f)
 }
 
-// passes marks f as not intercepted.
 func (fs *flows) passes(f *flow) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -52,9 +46,7 @@ func (fs *flows) passes(f *flow) {
 }
 
 func (fs *flows) rejudge(judge func(policy.Request) policy.Verdict) (cut int) {
-	fs.mu.Lock()
-	fs.rejudged++
-	fs.mu.Unlock()
+	fs.changes.Add(1)
 	for _, f := range fs.those(func(f *flow) bool {
 		v := judge(f.request)
 		return v.Action != policy.Allow || f.passThrough && !v.PassThrough

@@ -2,9 +2,12 @@ package proxy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -12,11 +15,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// forward sends the request to the origin and its answer back.
 func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *http.Request) (Passage, error)) {
 	x.watchdog = watch(x.server.timeouts.Idle, func() { x.cancel(errStall); x.unblock() })
 	defer x.watchdog.stop()
-
 	out, socket := x.outgoing(ctx)
 	var err error
 	if x.passage, err = prepare(x.origin.Request, out); err != nil {
@@ -77,7 +78,7 @@ func (x *exchange) outgoing(ctx context.Context) (out *http.Request, socket *web
 		in.Header["User-Agent"] = nil // none, instead of Go's
 	}
 	if socket != nil {
-		ctx = withVersion1(ctx)
+		ctx = context.WithValue(ctx, version1Key{}, true)
 		in.Header["Connection"] = []string{"Upgrade"}
 		in.Header["Upgrade"] = []string{"websocket"}
 	}
@@ -131,7 +132,6 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// respond sends the origin's answer to the client.
 func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	if err := x.passage.Response(res); err != nil {
 		x.refuse(err)
@@ -162,6 +162,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 		x.problem = "the answer broke off: " + cause(ctx, err).Error()
 		panic(http.ErrAbortHandler)
 	}
+	x.problem = x.passage.Problem()
 	for name, values := range res.Trailer {
 		switch {
 		case slices.Contains(announced, name):
@@ -172,7 +173,6 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	}
 }
 
-// copyBody copies an answer's body as it arrives.
 func (x *exchange) copyBody(ctx context.Context, res *http.Response) error {
 	flush := http.NewResponseController(x.w).Flush
 	if res.ContentLength < 0 {
@@ -205,4 +205,50 @@ func (x *exchange) copyBody(ctx context.Context, res *http.Response) error {
 			return err
 		}
 	}
+}
+
+const ruleEndpoint = "gateway: endpoints"
+
+// serveEndpoint answers a request to the gateway's own name, or forwards it to the origin behind it, judged like any.
+func (x *exchange) serveEndpoint(ctx context.Context) {
+	s := x.server
+	x.stage = decision.StageEndpoint
+	origin, answer := s.sandbox.Endpoint(x.target.Request, x.r)
+	if answer != nil {
+		if answer.Status >= http.StatusBadRequest {
+			x.verdict = policy.Verdict{Rule: ruleEndpoint, Reason: answer.Reason}
+		}
+		x.answerWith(answer)
+		return
+	}
+	var err error
+	if x.origin, err = x.target.at(origin.URL); err != nil {
+		x.refuse(fmt.Errorf("where an endpoint leads: %w", err))
+		return
+	}
+	f := s.flows.add(&flow{request: x.origin.Request, cut: func() { x.cancel(errCut); x.unblock() }})
+	defer s.flows.remove(f)
+	x.stage = decision.StagePolicy
+	if x.verdict = s.judge(ctx, &route{}, x.origin.Request); x.verdict.Action != policy.Allow {
+		x.block()
+		return
+	}
+	x.forward(ctx, origin.Prepare)
+}
+
+var errNoOrigin = errors.New("it is no http or https URL of a path")
+
+// at returns the request moved to another URL, with its query.
+func (t target) at(u *url.URL) (target, error) {
+	t.Endpoint, t.scheme = true, u.Scheme
+	port := map[string]uint16{"http": 80, "https": 443}[u.Scheme]
+	if port == 0 || u.RawQuery != "" {
+		return t, errNoOrigin
+	}
+	var err error
+	if t.Host, t.Port, err = policy.ParseAuthority(strings.TrimSuffix(u.Host, ":"), port); err != nil {
+		return t, err
+	}
+	t.Path, err = policy.CanonicalPath(u.EscapedPath())
+	return t, err
 }

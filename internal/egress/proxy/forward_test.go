@@ -511,7 +511,7 @@ func TestStages(t *testing.T) {
 		t.Errorf("%s %v", res.Status, res.Header)
 	}
 	for _, says := range []string{`"stage": "rate"`, `"rule": "rate"`, `"reason": "too often"`, `"allow": "wait"`,
-		`"retry_after": 2`, `"message": "rate limited by the gateway`} {
+		`"retry_after": 2`, `"message": "rate limited by Cove's gateway`} {
 		if !strings.Contains(body, says) {
 			t.Errorf("%s does not say %s", body, says)
 		}

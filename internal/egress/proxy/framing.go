@@ -3,9 +3,13 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Limits of one HTTP/1 message head; HTTP/2 has the same.
@@ -15,9 +19,8 @@ const (
 )
 
 // framing validates a client's HTTP/1 stream and refuses everything that two parsers could read as different messages.
-// Go's parser is lenient in places (bare LF, folded lines, an empty line before the request line, both ways to state a
-// length, a Host header beside an absolute target). Behind framing its leniency does not matter, because only
-// unambiguous messages reach it.
+// Go's parser is lenient in places (bare LF, folded lines, an empty line before the request line, two lengths, a Host
+// header beside an absolute target), which does not matter behind framing: only unambiguous messages reach it.
 //
 // It changes no byte. The zero value expects a request.
 type framing struct {
@@ -105,7 +108,6 @@ func (f *framing) next(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// begin expects a new request.
 func (f *framing) begin() {
 	*f = framing{line: f.line[:0], heads: f.heads}
 }
@@ -124,7 +126,6 @@ func (f *framing) takeLine(p []byte) (took int, line []byte) {
 	return end + 1, f.line
 }
 
-// readLine judges one line, including its end.
 func (f *framing) readLine(line []byte) error {
 	text, ok := bytes.CutSuffix(line, []byte("\r\n"))
 	if !ok {
@@ -165,10 +166,8 @@ func (f *framing) requestLine(line string) error {
 	if !ok || method == "" || target == "" || strings.Trim(method, methodLetters) != "" {
 		return errRequestLine
 	}
-	for i := 0; i < len(target); i++ {
-		if c := target[i]; c <= ' ' || c >= 0x7f || c == '#' || c == '\\' {
-			return errRequestLine
-		}
+	if strings.ContainsFunc(target, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '#' || c == '\\' }) {
+		return errRequestLine
 	}
 	switch version {
 	case "HTTP/1.1":
@@ -181,8 +180,9 @@ func (f *framing) requestLine(line string) error {
 	return nil
 }
 
-// methodLetters are the bytes of a method. Methods are case sensitive, which some servers ignore; lower case is
-// refused.
+const maxMethod = 32 // exceeds every method in use
+
+// methodLetters are the bytes of a method. Some servers ignore its case, so lower case is refused.
 const methodLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 
 func (f *framing) field(line []byte) error {
@@ -196,10 +196,8 @@ func (f *framing) field(line []byte) error {
 	if colon <= 0 {
 		return errField
 	}
-	for _, c := range line[:colon] {
-		if !isToken(c) {
-			return errField
-		}
+	if !httpguts.ValidHeaderFieldName(string(line[:colon])) {
+		return errField
 	}
 	if f.state == atTrailer {
 		return nil
@@ -217,12 +215,6 @@ func (f *framing) field(line []byte) error {
 
 func value(b []byte) string { return string(bytes.Trim(b, " \t")) }
 
-func isToken(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}
-
-// endOfHead judges a complete head and determines the framing of the body.
 func (f *framing) endOfHead() error {
 	h := f.head
 	if err := h.checkHost(); err != nil {
@@ -302,19 +294,10 @@ func (f *framing) chunkSize(line []byte) error {
 	return nil
 }
 
-// number parses digits only, too few to overflow.
-func number(s string, base uint64) (n uint64, ok bool) {
-	if s == "" || len(s) > 15 {
-		return 0, false
-	}
-	for i := 0; i < len(s); i++ {
-		digit := uint64(strings.IndexByte("0123456789abcdef", s[i]|0x20))
-		if s[i] < '0' || s[i] > '9' && s[i] < 'A' || digit >= base {
-			return 0, false
-		}
-		n = n*base + digit
-	}
-	return n, true
+// number parses digits only, which is what ParseUint accepts in a given base.
+func number(s string, base int) (n uint64, ok bool) {
+	n, err := strconv.ParseUint(s, base, 64)
+	return n, err == nil && len(s) <= 15
 }
 
 // strictConn passes only validated bytes to Go's HTTP/1 server.
@@ -322,7 +305,7 @@ type strictConn struct {
 	net.Conn
 	framing framing
 	refused error
-	off     bool // the connection is no longer HTTP
+	off     bool // the bytes that follow are not HTTP; set only after the server has given the connection up
 	onError func(error)
 
 	answered atomic.Int64 // answered requests
@@ -334,14 +317,7 @@ func (c *strictConn) under() bool {
 	return !c.off && c.refused == nil && f.state == atRequestLine && len(f.line) == 0 && int64(f.heads) > c.answered.Load()
 }
 
-// NetConn returns the underlying connection.
 func (c *strictConn) NetConn() net.Conn { return c.Conn }
-
-// raw ends the validation: the following bytes are not HTTP. It may be called only after the server has given the
-// connection up.
-func (c *strictConn) raw() { c.off = true }
-
-// CloseWrite closes the sending side.
 func (c *strictConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func (c *strictConn) Read(p []byte) (int, error) {
@@ -361,7 +337,7 @@ func (c *strictConn) Read(p []byte) (int, error) {
 	return passed, err
 }
 
-func closeWrite(c net.Conn) error {
+func closeWrite(c io.Closer) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}

@@ -81,8 +81,5 @@ func (c *patientConn) note(t time.Time) {
 	}
 }
 
-// NetConn returns the underlying connection.
 func (c *patientConn) NetConn() net.Conn { return c.Conn }
-
-// CloseWrite closes the sending side.
 func (c *patientConn) CloseWrite() error { return closeWrite(c.Conn) }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/policy/policytest"
 )
@@ -39,17 +41,17 @@ func TestHostileCorpus(t *testing.T) {
 		differs func(c policytest.Case) policytest.Outcome
 	}{
 		{"CONNECT", policytest.Authority, func(in string) string {
-			return dialWire(t, l.explicit).send("CONNECT " + in + " HTTP/1.1\r\nHost: " + in + "\r\n\r\n").firstLine()
+			return l.tunnelled(dialWire(t, l.explicit).send("CONNECT " + in + " HTTP/1.1\r\nHost: " + in + "\r\n\r\n"))
 		}, nil},
 		{"CONNECT in HTTP/1.0", policytest.Authority, func(in string) string {
-			return dialWire(t, l.explicit).send("CONNECT " + in + " HTTP/1.0\r\n\r\n").firstLine()
+			return l.tunnelled(dialWire(t, l.explicit).send("CONNECT " + in + " HTTP/1.0\r\n\r\n"))
 		}, nil},
 		{"host of CONNECT", policytest.Host, func(in string) string {
-			return dialWire(t, l.explicit).send("CONNECT " + in + ":443 HTTP/1.1\r\nHost: " + in + ":443\r\n\r\n").firstLine()
+			return l.tunnelled(dialWire(t, l.explicit).send("CONNECT " + in + ":443 HTTP/1.1\r\nHost: " + in + ":443\r\n\r\n"))
 		}, bracketed},
 		{"port of CONNECT", policytest.Port, func(in string) string {
-			return dialWire(t, l.explicit).send("CONNECT allowed.lab:" + in + " HTTP/1.1\r\nHost: allowed.lab:" + in +
-				"\r\n\r\n").firstLine()
+			return l.tunnelled(dialWire(t, l.explicit).send("CONNECT allowed.lab:" + in + " HTTP/1.1\r\nHost: allowed.lab:" +
+				in + "\r\n\r\n"))
 		}, nil},
 		{"host of absolute form", policytest.Host, func(in string) string {
 			return dialWire(t, l.explicit).send(get("http://"+in+":443/", in+":443")).firstLine()
@@ -221,6 +223,30 @@ func (w *wire) firstLine() string {
 	return line
 }
 
+// tunnelled returns the answer to a CONNECT.
+func (l *lab) tunnelled(w *wire) string {
+	defer w.Close()
+	line, _ := w.r.ReadString('\n')
+	if !accepted(line) {
+		return line
+	}
+	w.r.ReadString('\n')
+	return cmp.Or(l.onlyExplains(w), line)
+}
+
+// onlyExplains returns the refusal of a tunnel that was opened to explain it, or "". Another protocol than TLS or HTTP
+// is refused by policy there, and for its protocol where the host is allowed.
+func (l *lab) onlyExplains(w *wire) string {
+	w.send("\x00\x01")
+	w.rest()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last := l.events[len(l.events)-1]; last.Stage != decision.StageProtocol {
+		return "opened, to refuse at the stage " + string(last.Stage)
+	}
+	return ""
+}
+
 // socksTo requests a host by name and returns the outcome.
 func (l *lab) socksTo(t *testing.T, host string, port uint16) string {
 	w := dialWire(t, l.explicit)
@@ -233,7 +259,7 @@ func (l *lab) socksTo(t *testing.T, host string, port uint16) string {
 	answer := make([]byte, 12)
 	n, _ := io.ReadFull(w.r, answer)
 	if n == 12 && answer[3] == 0 {
-		return "granted"
+		return cmp.Or(l.onlyExplains(w), "granted")
 	}
 	return fmt.Sprintf("%x", answer[:n])
 }

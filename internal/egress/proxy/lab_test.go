@@ -300,6 +300,8 @@ type passage struct {
 	request policy.Request
 }
 
+func (p *passage) Problem() string { return "" }
+
 func (p *passage) Response(h *http.Response) error {
 	if p.response != nil {
 		return p.response(p.request, h)
@@ -451,11 +453,10 @@ func (b *bothListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c.SetReadDeadline(time.Now().Add(patience))
-	first := make([]byte, 1)
-	n, _ := c.Read(first)
+	again := &aheadConn{c, bufio.NewReader(c)}
+	first, err := again.reader.Peek(1)
 	c.SetReadDeadline(time.Time{})
-	again := &aheadConn{Conn: c, ahead: first[:n]}
-	if n == 1 && first[0] == 22 {
+	if err == nil && first[0] == 22 {
 		return tls.Server(again, b.config), nil
 	}
 	return again, nil

@@ -12,9 +12,8 @@ import (
 )
 
 // RoundTrip sends a request of the gateway's own to an origin: through the stages of prepare, over connections that are
-// judged like the sandbox's, and recorded like the sandbox's requests. v is the policy's verdict on the request. The
-// caller closes the answer's body, which ends the request. Errors: those of prepare and of the passage, Forbidden,
-// those of the connection.
+// judged and recorded like the sandbox's. v is the policy's verdict on the request. The caller closes the answer's
+// body, which ends the request. Errors: those of prepare and of the passage, Forbidden, those of the connection.
 func (s *Server) RoundTrip(out *http.Request, r policy.Request, v policy.Verdict,
 	prepare func(policy.Request, *http.Request) (Passage, error)) (*http.Response, error) {
 	o := &own{server: s, event: Event{Time: time.Now(), Stage: decision.StagePolicy, Request: r, Verdict: v,
@@ -42,12 +41,13 @@ func (s *Server) RoundTrip(out *http.Request, r policy.Request, v policy.Verdict
 		res.Body.Close()
 		return nil, o.fail(err)
 	}
-	res.Body = &ownBody{ReadCloser: res.Body, own: o}
+	o.ReadCloser, res.Body = res.Body, o
 	return res, nil
 }
 
-// own is a request of the gateway's own.
+// own is a request of the gateway's own, and the body of its answer: it counts the bytes, and Close ends the request.
 type own struct {
+	io.ReadCloser
 	server  *Server
 	event   Event
 	passage Passage // nil until the stages have admitted the request
@@ -72,20 +72,13 @@ func (o *own) end() {
 	})
 }
 
-// ownBody counts the answer's bytes; Close ends the request.
-type ownBody struct {
-	io.ReadCloser
-	own *own
-}
-
-func (b *ownBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.own.event.Received += int64(n)
+func (o *own) Read(p []byte) (int, error) {
+	n, err := o.ReadCloser.Read(p)
+	o.event.Received += int64(n)
 	return n, err
 }
 
-func (b *ownBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.own.end()
-	return err
+func (o *own) Close() error {
+	defer o.end()
+	return o.ReadCloser.Close()
 }

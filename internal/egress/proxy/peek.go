@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -25,7 +24,6 @@ const (
 	protocolBroken // began like a protocol and did not continue like it
 )
 
-// name returns the protocol's name for the record.
 func (p protocol) name() decision.Protocol {
 	switch p {
 	case protocolTLS:
@@ -46,8 +44,7 @@ func (p protocol) problem() string {
 	return "neither TLS nor HTTP, and no rule passes it through"
 }
 
-// maxHello bounds a ClientHello with its records. crypto/tls accepts 64 KiB of message, which may arrive in records of
-// a few bytes each.
+// maxHello bounds a ClientHello with its records: crypto/tls accepts 64 KiB, in records of a few bytes each.
 const maxHello = 192 << 10
 
 var (
@@ -111,10 +108,6 @@ func peek(c *conn, wait time.Duration) (protocol, *hello) {
 	}
 }
 
-// maxMethod exceeds every method in use.
-const maxMethod = 32
-
-// hello holds the relevant fields of a ClientHello.
 type hello struct {
 	name      string // SNI; empty if there is none
 	encrypted bool   // there may be another name inside
@@ -154,7 +147,7 @@ func (h *hello) host(rt *route) (policy.Host, error) {
 		return policy.Host{}, errNoName
 	}
 	host, err := policy.ParseHost(h.name)
-	if err != nil || host.Name() != strings.ToLower(h.name) {
+	if name := strings.ToLower(h.name); err != nil || name != host.Name() && name != policy.HostServiceAlias {
 		return policy.Host{}, errBadName
 	}
 	if !rt.host.IsZero() && host != rt.host {
@@ -165,8 +158,8 @@ func (h *hello) host(rt *route) (policy.Host, error) {
 
 // replay reads a connection without consuming it, and discards writes.
 type replay struct {
-	conn *conn
-	at   int
+	*conn
+	at int
 }
 
 func (r *replay) Read(p []byte) (int, error) {
@@ -182,8 +175,6 @@ func (r *replay) Read(p []byte) (int, error) {
 
 func (r *replay) Write(p []byte) (int, error)      { return len(p), nil }
 func (r *replay) Close() error                     { return nil }
-func (r *replay) LocalAddr() net.Addr              { return r.conn.LocalAddr() }
-func (r *replay) RemoteAddr() net.Addr             { return r.conn.RemoteAddr() }
 func (r *replay) SetDeadline(time.Time) error      { return nil } // the connection's own deadline holds
 func (r *replay) SetReadDeadline(time.Time) error  { return nil }
 func (r *replay) SetWriteDeadline(time.Time) error { return nil }

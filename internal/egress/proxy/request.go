@@ -2,10 +2,18 @@ package proxy
 
 import (
 	"errors"
+	"maps"
 	"net/http"
+	"net/netip"
+	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -47,12 +55,10 @@ func (rt *route) read(r *http.Request) (target, error) {
 	if err != nil {
 		return t, err
 	}
-	for i := 0; i < len(rest); i++ {
-		if c := rest[i]; c <= ' ' || c >= 0x7f || c == '#' {
-			return t, errTarget
-		}
+	if strings.ContainsFunc(rest, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '#' }) {
+		return t, errTarget
 	}
-	path := rest
+	var path string
 	path, t.query, t.hasQuery = strings.Cut(rest, "?")
 	if t.Path, err = policy.CanonicalPath(path); err != nil {
 		return t, err
@@ -68,16 +74,16 @@ func fields(h http.Header) (n int) {
 	return n
 }
 
-// split separates the target of a request into authority and the rest.
 func (rt *route) split(r *http.Request) (authority, rest string, err error) {
 	if rt.explicit {
 		if strings.HasPrefix(r.RequestURI, "/") && r.Host == rt.self {
 			return policy.GatewayService, r.RequestURI, nil // a request to the proxy itself
 		}
-		rest, ok := cutPrefixFold(r.RequestURI, "http://")
-		if !ok {
+		const scheme = "http://"
+		if len(r.RequestURI) < len(scheme) || !strings.EqualFold(r.RequestURI[:len(scheme)], scheme) {
 			return "", "", errNotProxied
 		}
+		rest = r.RequestURI[len(scheme):]
 		end := strings.IndexAny(rest, "/?")
 		if end < 0 {
 			return rest, "", nil
@@ -91,13 +97,6 @@ func (rt *route) split(r *http.Request) (authority, rest string, err error) {
 		return "", "", errTwoHosts
 	}
 	return r.Host, r.RequestURI, nil
-}
-
-func cutPrefixFold(s, prefix string) (string, bool) {
-	if len(s) < len(prefix) || !strings.EqualFold(s[:len(prefix)], prefix) {
-		return s, false
-	}
-	return s[len(prefix):], true
 }
 
 // readAuthority checks that a request's host is that of its connection.
@@ -127,7 +126,6 @@ func (rt *route) readAuthority(t *target, authority string) (err error) {
 	return nil
 }
 
-// url returns the URL for the origin.
 func (t target) url() *url.URL {
 	decoded, err := url.PathUnescape(t.Path)
 	if err != nil { // cannot fail: canonical paths decode
@@ -149,4 +147,73 @@ func (t target) hostHeader() string {
 		return t.Host.String()
 	}
 	return t.Host.Authority(t.Port)
+}
+
+// route holds the facts about a connection beside its bytes.
+type route struct {
+	entry    Entry
+	explicit bool   // requests state their host: absolute form, CONNECT
+	self     string // the proxy's own address, if explicit: requests in origin form are for its endpoints
+	tls      bool   // intercepted
+
+	host policy.Host // the connection's target; zero if each request states it
+	addr netip.Addr  // the address that the sandbox connected to, if it gave one
+	port uint16      // 0 if each request states it
+
+	admitted bool // LayerConnect has allowed host and port
+}
+
+func (rt *route) protocol() decision.Protocol {
+	if rt.tls {
+		return decision.ProtocolHTTPS
+	}
+	return decision.ProtocolHTTP
+}
+
+// bind sets the connection's target. An address may still turn out to belong to one of its names.
+func (rt *route) bind(host policy.Host) {
+	if a, ok := host.Addr(); ok {
+		rt.addr = a
+	} else {
+		rt.host = host
+	}
+}
+
+func isASCII(b []byte) bool {
+	return !slices.ContainsFunc(b, func(c byte) bool { return c >= utf8.RuneSelf })
+}
+
+// hopByHop are headers for the next hop, or for a proxy.
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+	"Proxy-Authentication-Info", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+}
+
+// elsewhere are headers that would lead a client to the origin around the gateway.
+var elsewhere = []string{"Alt-Svc", "Alt-Used"}
+
+// strip removes hop-by-hop headers, those named by Connection, and routes around the gateway.
+func strip(h http.Header) {
+	for _, v := range h["Connection"] {
+		for name := range strings.SplitSeq(v, ",") {
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		return slices.Contains(hopByHop, name) || slices.Contains(elsewhere, name)
+	})
+}
+
+func has(h http.Header, name, token string) bool {
+	return httpguts.HeaderValuesContainsToken(h[name], token)
+}
+
+// trailerAllowed reports whether a field may be a trailer: fields that belong before the body may not.
+func trailerAllowed(name string) bool {
+	switch name {
+	case "Host", "Authorization", "Cookie", "Set-Cookie", "Content-Length", "Content-Encoding", "Content-Type",
+		"Content-Range", "Expect", "Cache-Control", "Max-Forwards", "Range", "Www-Authenticate", "Location":
+		return false
+	}
+	return !slices.Contains(hopByHop, name) && !slices.Contains(elsewhere, name)
 }

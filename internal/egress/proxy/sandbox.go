@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -26,8 +27,7 @@ type Sandbox interface {
 	Early(r policy.Request) bool
 	// Pinned returns the name for which the sandbox's DNS returned an address.
 	Pinned(a netip.Addr) (policy.Host, bool)
-	// Found returns the addresses of a recent DNS query of the sandbox, once, for the connection that follows it; or none.
-	// They are judged like any when dialled.
+	// Found returns, once, the addresses of the DNS query before a connection, or none. They are judged when dialled.
 	Found(name policy.Host) []netip.Addr
 	// Leaf returns a certificate for a host that only this sandbox trusts.
 	Leaf(host policy.Host) (*tls.Certificate, error)
@@ -53,9 +53,11 @@ type Origin struct {
 
 // Passage is one request on its way to the origin and back.
 type Passage interface {
-	// Response changes the answer on its way in. An implementation that replaces the body with one of another length sets
-	// ContentLength to -1.
+	// Response changes the answer on its way in. With a new body of another length it sets ContentLength to -1.
 	Response(h *http.Response) error
+	// Problem returns the error that the origin has reported within its answer, or "". It is called after the answer's
+	// last byte, and recorded.
+	Problem() string
 	// End is called once and last; for a passed-through connection, once the origin is connected. failure is the origin's
 	// fault: it was unreachable, did not answer, or broke off. It is nil without a fault, and ErrUnfinished when another
 	// cause ended the request before the origin answered.
@@ -95,4 +97,81 @@ type Event struct {
 	Sent     int64  // bytes from the sandbox, bodies only for HTTP
 	Received int64  // bytes to the sandbox, bodies only for HTTP
 	Problem  string // what went wrong, or was malformed; empty if nothing
+}
+
+// Rules that no policy can change.
+const (
+	ruleProtocol = "gateway: protocol"
+	ruleTLS      = "gateway: tls"
+)
+
+// Answer is an answer of the gateway itself, in a form that the client can read. It is returned as an error.
+type Answer struct {
+	Status int
+	Header http.Header // Content-Type and further headers
+	Body   []byte
+	Rule   string // for the record, if it refuses
+	Reason string
+}
+
+func (a *Answer) Error() string { return a.Reason }
+
+// Refusal is a stage's objection to a request that policy has allowed.
+type Refusal struct {
+	Code   cove.Code // Forbidden, Overloaded, Unavailable, …
+	Rule   string
+	Reason string        // one sentence
+	Remedy string        // a way to allow it
+	After  time.Duration // when to try again; 0 if that is pointless
+}
+
+func (f *Refusal) Error() string { return f.Reason }
+
+type blocked struct {
+	request policy.Request
+	verdict policy.Verdict
+}
+
+func (b *blocked) Error() string {
+	return fmt.Sprintf("%s at %s is refused: %s", b.request.Host, b.request.Address, b.verdict.Reason)
+}
+
+type staged struct {
+	stage decision.Stage
+	error
+}
+
+func (s *staged) Unwrap() error { return s.error }
+
+// At adds a stage to an error, for the record.
+func At(stage decision.Stage, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &staged{stage, err}
+}
+
+func stageOf(err error, otherwise decision.Stage) decision.Stage {
+	if s, ok := errors.AsType[*staged](err); ok {
+		return s.stage
+	}
+	return otherwise
+}
+
+func verdictOf(err error, v policy.Verdict) policy.Verdict {
+	if b, ok := errors.AsType[*blocked](err); ok {
+		return b.verdict
+	}
+	return v
+}
+
+// refusedBy returns the verdict of a stage that refused.
+func refusedBy(stage decision.Stage, err error) policy.Verdict {
+	if f, ok := errors.AsType[*Refusal](err); ok {
+		return policy.Verdict{Rule: f.Rule, Reason: f.Reason, Remedy: f.Remedy}
+	}
+	if a := (*Answer)(nil); errors.As(err, &a) && a.Rule != "" {
+		return policy.Verdict{Rule: a.Rule, Reason: a.Reason}
+	}
+	return policy.Verdict{Rule: "gateway: " + string(stage), Reason: err.Error()}
 }

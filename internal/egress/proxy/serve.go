@@ -21,17 +21,13 @@ import (
 // New returns the proxy of a sandbox. Close ends it.
 func New(sandbox Sandbox, o Options) *Server {
 	s := &Server{
-		sandbox: sandbox, dialer: o.Dialer, timeouts: o.Timeouts.withDefaults(), log: o.Log, max: o.MaxConnections,
+		sandbox: sandbox, dialer: o.Dialer, timeouts: o.Timeouts.withDefaults(),
+		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		max: cmp.Or(o.MaxConnections, 1024), requests: make(chan struct{}, cmp.Or(o.MaxRequests, 1024)),
 		destination: originalDestination,
 		feed:        &feed{conns: make(chan net.Conn), done: make(chan struct{})},
 		listeners:   map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	s.max = cmp.Or(s.max, defaultMaxConnections)
-	o.MaxRequests = cmp.Or(o.MaxRequests, defaultMaxRequests)
-	s.requests = make(chan struct{}, o.MaxRequests)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.transport = s.newTransport(o.Roots, false)
 	s.behind = s.newTransport(o.Roots, true)
@@ -58,17 +54,17 @@ func (s *Server) newHTTPServer() *http.Server {
 			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
 			MaxReadFrameSize: 16 << 10, // a frame is held whole, and must fit into the stream's buffer
 		},
+
+		DisableGeneralOptionsHandler: true, // OPTIONS * is refused and recorded like other requests without a path
 	}
 }
 
 // ServeTransparent accepts connections that the sandbox's firewall has redirected to l, until l fails or Close.
 func (s *Server) ServeTransparent(l net.Listener) error { return s.accept(l, s.transparent) }
 
-// ServeExplicit accepts connections of clients that are configured for the proxy: HTTP and SOCKS5, distinguished by
-// their first byte.
+// ServeExplicit accepts connections of clients configured for the proxy: HTTP and SOCKS5, told apart by the first byte.
 func (s *Server) ServeExplicit(l net.Listener) error { return s.accept(l, s.explicit) }
 
-// accept serves every connection in a goroutine.
 func (s *Server) accept(l net.Listener, serve func(*conn)) error {
 	if !s.addListener(l) {
 		l.Close()
@@ -115,7 +111,6 @@ func (s *Server) Shut() {
 	conns := s.conns
 	s.conns = map[*conn]struct{}{}
 	s.mu.Unlock()
-
 	s.cancel()
 	s.http.Close()
 	for c := range conns {
@@ -139,7 +134,6 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// serveHTTP answers one request of the sandbox.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.enter() {
 		panic(http.ErrAbortHandler)
@@ -177,7 +171,6 @@ func (x *exchange) serve() {
 	defer x.cancel(nil)
 	f := s.flows.add(&flow{request: request, cut: func() { x.cancel(errCut); x.unblock() }})
 	defer s.flows.remove(f)
-
 	x.stage = decision.StagePolicy
 	if x.verdict = s.judge(ctx, x.route, request); x.verdict.Action != policy.Allow {
 		x.block()
@@ -216,10 +209,9 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 	c := x.conn
 	inner := &route{entry: EntryConnect, port: port}
 	inner.bind(host)
-	t := &tunnel{server: s, conn: c, route: inner, began: x.began, host: s.candidate(inner)}
-	t.verdict = s.admit(c, t.host, port)
+	t := s.newTunnel(c, inner, x.began)
 	x.target.Host, x.target.Port, x.verdict = t.host, port, t.verdict
-	if t.verdict.Action != policy.Allow {
+	if t.verdict.Action != policy.Allow && !s.explains(host, port) {
 		s.forget(c)
 		x.stage = decision.StagePolicy
 		x.block()
@@ -251,8 +243,7 @@ func (t *tunnel) hijack(w http.ResponseWriter) bool {
 }
 
 // newTransport returns the transport for a sandbox's connections to origins. Connections are kept by scheme, host and
-// port, and never shared between hosts, HTTP/2 included. Those for endpoints are judged differently and kept in a
-// separate transport.
+// port, and never shared between hosts, HTTP/2 included. Those for endpoints are judged differently and kept apart.
 func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transport {
 	config := &tls.Config{
 		RootCAs:            roots,
@@ -274,7 +265,7 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 			if err != nil {
 				return nil, err
 			}
-			return s.dial(ctx, r, nil, s.decides)
+			return s.dial(ctx, r, nil, s.sandbox.Decide)
 		},
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			r, err := to(address)
@@ -290,7 +281,7 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 					return c, err
 				}
 			}
-			c, err := s.dial(ctx, r, nil, s.decides)
+			c, err := s.dial(ctx, r, nil, s.sandbox.Decide)
 			if err != nil {
 				return nil, err
 			}

@@ -1,14 +1,17 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -35,24 +38,14 @@ type Timeouts struct {
 }
 
 func (t Timeouts) withDefaults() Timeouts {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&t.Hello, 15 * time.Second}, {&t.Silence, 500 * time.Millisecond}, {&t.Header, 30 * time.Second},
-		{&t.KeepAlive, 2 * time.Minute}, {&t.Idle, 10 * time.Minute}, {&t.Leaving, 10 * time.Second},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
+	t.Hello = cmp.Or(t.Hello, 15*time.Second)
+	t.Silence = cmp.Or(t.Silence, 500*time.Millisecond)
+	t.Header = cmp.Or(t.Header, 30*time.Second)
+	t.KeepAlive = cmp.Or(t.KeepAlive, 2*time.Minute)
+	t.Idle = cmp.Or(t.Idle, 10*time.Minute)
+	t.Leaving = cmp.Or(t.Leaving, 10*time.Second)
 	return t
 }
-
-const (
-	defaultMaxConnections = 1024
-	defaultMaxRequests    = 1024
-)
 
 // Server is the proxy of one sandbox.
 type Server struct {
@@ -83,7 +76,6 @@ type Server struct {
 	conns     map[*conn]struct{} // from the sandbox
 }
 
-// recovered confines a panic to one connection.
 func (s *Server) recovered() {
 	if p := recover(); p != nil {
 		s.log.Error("proxy: panic", "sandbox", s.sandbox.ID(), "panic", p)
@@ -170,7 +162,6 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// carried counts payload bytes.
 func (c *conn) carried(n int) {
 	if c.meter != nil {
 		c.meter.useful.Add(int64(n))
@@ -246,7 +237,6 @@ type early struct {
 	open  map[destination]int        // guarded by mu; all connections to the origin
 }
 
-// destination is the target of a connection.
 type destination struct {
 	host policy.Host
 	port uint16
@@ -255,7 +245,7 @@ type destination struct {
 // earlyConn is a connection in the making. Nil means none.
 type earlyConn struct {
 	to      destination
-	changes int                // count of policy changes at the start
+	changes int64              // count of policy changes at the start
 	cancel  context.CancelFunc // ends the attempt
 	spoken  sync.Once          // closes speak
 	speak   chan struct{}      // closed when a client has named the origin in its handshake
@@ -268,7 +258,6 @@ type earlyResult struct {
 	err  error
 }
 
-// opened counts a connection to an origin.
 func (e *early) opened(to destination) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -300,3 +289,36 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 }
 
 func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }
+
+// meter ends an HTTP/2 connection with much traffic and next to no payload: PING, SETTINGS, PRIORITY, empty
+// CONTINUATION or DATA and the like cost the gateway work, if little memory.
+type meter struct {
+	useful atomic.Int64 // bytes of heads and bodies, both ways
+
+	since    time.Time // start of the period; owned by the reader
+	received int64     // bytes on the wire
+	before   int64     // useful at the start of the period
+}
+
+const (
+	meterFree    = 4 << 20 // bytes a minute without payload
+	meterFactor  = 32      // bytes per payload byte: small messages have large frames
+	meterRequest = 4 << 10 // payload credit of a request, whatever its head
+)
+
+var errIdleTalk = errors.New("an HTTP/2 connection that carries next to nothing")
+
+// allows counts n received bytes and reports whether the connection may go on.
+func (m *meter) allows(n int, now func() time.Time) bool {
+	m.received += int64(n)
+	useful := m.useful.Load()
+	if m.received <= meterFree+meterFactor*(useful-m.before) {
+		return true
+	}
+	at := now()
+	if at.Sub(m.since) < time.Minute {
+		return false
+	}
+	m.since, m.received, m.before = at, 0, useful
+	return true
+}

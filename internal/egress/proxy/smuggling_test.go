@@ -41,6 +41,19 @@ func mustSecure(t *testing.T, w *wire, c *tls.Config) *wire {
 	return inside
 }
 
+// TestOptionsOfServer: OPTIONS * is refused as a request without a path, by no other answer, through any entry.
+func TestOptionsOfServer(t *testing.T) {
+	l := newLab(t)
+	l.permit("allowed.lab")
+	l.serve("allowed.lab", "203.0.113.1", nil)
+	for way, enter := range l.entrances() {
+		got := enter(t).send("OPTIONS * HTTP/1.1\r\nHost: allowed.lab\r\nConnection: close\r\n\r\n").rest()
+		if !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.Contains(got, "the target of the request is not") {
+			t.Errorf("%s: %.300q", way, got)
+		}
+	}
+}
+
 // TestSmuggling: only exact sequences of requests reach an origin, through any entry, and bytes after a refusal are not
 // read.
 func TestSmuggling(t *testing.T) {

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// splice joins two connections until both directions have ended or have been idle, and closes both. Each direction ends
-// separately (half-close). Between TCP connections the kernel moves the bytes. look is called before a byte of a goes
-// to b, and may refuse.
+// splice joins two connections until both directions have ended or been idle, and closes both. Each direction ends by
+// itself (half-close), and the kernel moves bytes of TCP. look may refuse before a byte of a goes to b.
 func splice(a *conn, b net.Conn, idle time.Duration, look func() error) (sent, received int64, err error) {
 	defer b.Close()
 	defer a.Close()
@@ -63,7 +62,6 @@ type join struct {
 
 var errIdle = errors.New("nothing has moved for too long")
 
-// begin sends the bytes that have been read ahead.
 func (j *join) begin(a *conn, to net.Conn) (int64, error) {
 	ahead := a.ahead
 	a.ahead = nil
@@ -72,9 +70,8 @@ func (j *join) begin(a *conn, to net.Conn) (int64, error) {
 	return int64(n), err
 }
 
-// copy moves bytes until from ends, and then ends to. A read deadline wakes it periodically to check for activity in
-// either direction. No byte is lost then, because io.Copy reads only after it has written everything. A write that
-// exceeds its own deadline ends the copy.
+// copy moves bytes until from ends, and then ends to. A read deadline wakes it to check for activity in either
+// direction; no byte is lost then, because io.Copy reads only after it has written. A write deadline ends the copy.
 func (j *join) copy(to, from net.Conn) (total int64, err error) {
 	pause := j.idle / 4
 	for {

@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"time"
 
@@ -22,14 +24,19 @@ type tunnel struct {
 	early   *earlyConn        // to the origin
 }
 
+// newTunnel asks policy about a connection on a route.
+func (s *Server) newTunnel(c *conn, rt *route, began time.Time) *tunnel {
+	t := &tunnel{server: s, conn: c, route: rt, began: began, host: s.candidate(rt)}
+	t.verdict = s.admit(c, t.host, rt.port)
+	return t
+}
+
 // admit asks policy about a connection to host, and registers it to be judged again whenever policy changes.
 func (s *Server) admit(c *conn, host policy.Host, port uint16) policy.Verdict {
 	s.flows.remove(c.flow)
 	request := policy.Request{Layer: policy.LayerConnect, Host: host, Port: port}
 	c.flow = s.flows.add(&flow{request: request, cut: func() { c.Conn.Close() }})
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer cancel()
-	return s.sandbox.Decide(ctx, request)
+	return s.sandbox.Decide(s.ctx, request)
 }
 
 // forget removes the connection's flow: the connection is no longer for the host it was judged for.
@@ -38,8 +45,7 @@ func (s *Server) forget(c *conn) {
 	c.flow = nil
 }
 
-// candidate returns the best known host of a connection: a name, the name for which DNS returned its address, or the
-// address.
+// candidate returns a connection's best known host: a name, the name that DNS gave its address to, or the address.
 func (s *Server) candidate(rt *route) policy.Host {
 	if !rt.host.IsZero() {
 		return rt.host
@@ -50,8 +56,7 @@ func (s *Server) candidate(rt *route) policy.Host {
 	return policy.HostOf(rt.addr)
 }
 
-// prepare starts the work that a TLS client will need, while the client makes its ClientHello: a certificate and a
-// connection to the origin.
+// prepare starts what a TLS client will need while it makes its ClientHello: a certificate, a connection to the origin.
 func (t *tunnel) prepare() {
 	s, host := t.server, t.host
 	if t.verdict.Action != policy.Allow || t.passes() || t.route.port == portHTTP {
@@ -65,8 +70,13 @@ func (t *tunnel) prepare() {
 	t.early = s.early.begin(host, t.route.port, asked && pinned == host)
 }
 
-// portHTTP is the port on which clients do not speak TLS.
-const portHTTP = 80
+const portHTTP = 80 // the port on which clients do not speak TLS
+
+// explains reports whether a refused tunnel is opened, so that its client reads the reason inside: few clients show the
+// answer of a proxy. It is opened for names, at the ports of the web and at unprivileged ones.
+func (s *Server) explains(host policy.Host, port uint16) bool {
+	return host.Public() && (port == portHTTP || port == 443 || port >= 1024)
+}
 
 func (t *tunnel) passes() bool { return t.verdict.Action == policy.Allow && t.verdict.PassThrough }
 
@@ -102,7 +112,8 @@ func (t *tunnel) passThrough(unseen bool) {
 		reset(t.conn)
 		return
 	}
-	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port}, nil, s.decides)
+	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port}, nil,
+		s.sandbox.Decide)
 	passage.End(dialFailure(err))
 	if err != nil {
 		t.verdict = verdictOf(err, t.verdict)
@@ -131,7 +142,6 @@ func dialFailure(err error) error {
 	return err
 }
 
-// lookLate judges the first bytes of a client that was silent at first.
 func (t *tunnel) lookLate() error {
 	protocol, hello := peek(t.conn, t.server.timeouts.Idle)
 	if protocol == protocolBroken {
@@ -150,11 +160,113 @@ func (t *tunnel) lookLate() error {
 	return err
 }
 
-// recordMalformed records a request that could not be parsed.
 func (s *Server) recordMalformed(rt *route, err error) {
 	s.sandbox.Record(Event{
 		Time: time.Now(), Entry: rt.entry, Protocol: rt.protocol(), Stage: decision.StageProtocol,
 		Request: policy.Request{Layer: policy.LayerHTTP, Host: rt.host, Port: rt.port},
 		Verdict: policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}, Status: http.StatusBadRequest, Problem: err.Error(),
 	})
+}
+
+// Alerts that are sent before encryption (RFC 8446, 6).
+const (
+	alertUnrecognizedName = 112
+	alertInternalError    = 80
+	alertAccessDenied     = 49
+)
+
+func (t *tunnel) serveTLS(h *hello) {
+	host, err := h.host(t.route)
+	if err != nil {
+		t.alert(alertUnrecognizedName, err)
+		return
+	}
+	if host != t.host {
+		t.early.abandon()
+		t.host = host
+		t.verdict = t.server.admit(t.conn, host, t.route.port)
+		t.prepare()
+	}
+	if t.passes() {
+		if h.encrypted {
+			t.alert(alertUnrecognizedName, errEncryptedHello)
+			return
+		}
+		t.passThrough(false)
+		return
+	}
+	t.route.host, t.route.tls = host, true
+	t.route.admitted = t.verdict.Action == policy.Allow
+	if !t.route.admitted { // each request gets the reason
+		t.record(decision.StagePolicy, "", 0, 0)
+		t.server.forget(t.conn)
+	}
+	if t.route.admitted {
+		t.early.proceed()
+	}
+	t.intercept()
+}
+
+// alert refuses a TLS handshake for a reason outside policy.
+func (t *tunnel) alert(code byte, why error) {
+	t.verdict = policy.Verdict{Rule: ruleTLS, Reason: why.Error()}
+	t.record(decision.StageProtocol, why.Error(), 0, 0)
+	t.writeAlert(code)
+}
+
+// writeAlert ends a TLS handshake that has not begun.
+func (t *tunnel) writeAlert(code byte) {
+	const alert, fatal = 21, 2
+	t.conn.Conn.Write([]byte{alert, 3, 3, 0, 2, fatal, code})
+	t.conn.Close() // not a reset, which could overtake the alert
+}
+
+// intercept terminates the client's TLS with the sandbox's certificate for the host, and serves the requests inside.
+func (t *tunnel) intercept() {
+	s := t.server
+	leaf, err := s.sandbox.Leaf(t.route.host)
+	named := t.route.host.Name() != ""
+	switch {
+	case !t.route.admitted && (err != nil || named && !s.explains(t.route.host, t.route.port)): // already recorded
+		t.writeAlert(alertAccessDenied)
+		return
+	case err != nil:
+		t.alert(alertInternalError, err)
+		return
+	}
+	protocols := bothVersions
+	if !s.sandbox.HTTP2(t.route.host) {
+		protocols = onlyVersion1
+	}
+	inside := tls.Server(t.conn, &tls.Config{
+		Certificates:           []tls.Certificate{*leaf},
+		NextProtos:             protocols,
+		MinVersion:             tls.VersionTLS12,
+		SessionTicketsDisabled: true, // each connection is judged from its beginning
+		// The connection stays on this machine, so post-quantum key exchange adds no protection.
+		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521},
+	})
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.Hello)
+	defer cancel()
+	if err := inside.HandshakeContext(ctx); err != nil {
+		t.record(decision.StageProtocol, "TLS with the client: "+err.Error(), 0, 0)
+		t.conn.Close()
+		return
+	}
+	if inside.ConnectionState().NegotiatedProtocol == "h2" {
+		t.conn.meter = &meter{since: time.Now()}
+		s.feed.give(inside)
+		return
+	}
+	s.serveHTTP1(inside, t.conn, t.route)
+}
+
+// serveHTTP1 hands c to the HTTP server, behind framing. outer is the connection with the route: c or one below it.
+func (s *Server) serveHTTP1(c net.Conn, outer *conn, rt *route) {
+	outer.route = rt
+	strict := &strictConn{}
+	strict.Conn = &patientConn{Conn: c, leaving: s.timeouts.Leaving, under: strict.under}
+	outer.strict = strict
+	strict.onError = func(err error) { s.recordMalformed(rt, err) }
+	s.feed.give(strict)
 }

@@ -21,12 +21,8 @@ var (
 	onlyVersion1 = []string{"http/1.1"}
 )
 
+// version1Key in a request's context makes the transport use an HTTP/1.1 connection.
 type version1Key struct{}
-
-// withVersion1 makes the transport use an HTTP/1.1 connection for a request.
-func withVersion1(ctx context.Context) context.Context {
-	return context.WithValue(ctx, version1Key{}, true)
-}
 
 // secure performs the TLS handshake on a connection to host, and verifies it. It closes c on failure.
 func secure(ctx context.Context, c net.Conn, host policy.Host, config *tls.Config, protocols []string,
@@ -43,8 +39,7 @@ func secure(ctx context.Context, c net.Conn, host policy.Host, config *tls.Confi
 	return inside, nil
 }
 
-// minRSABits is the minimum of public authorities since 2014; crypto/tls accepts less.
-const minRSABits = 2048
+const minRSABits = 2048 // the minimum of public authorities since 2014; crypto/tls accepts less
 
 // refuseWeakKey refuses keys that can be factored, because the factors impersonate the origin.
 func refuseWeakKey(c tls.ConnectionState) error {
@@ -57,18 +52,12 @@ func refuseWeakKey(c tls.ConnectionState) error {
 // judge is Sandbox.Decide, or a substitute.
 type judge func(context.Context, policy.Request) policy.Verdict
 
-func (s *Server) decides(ctx context.Context, r policy.Request) policy.Verdict {
-	return s.sandbox.Decide(ctx, r)
-}
-
-// dial connects to an address of r's host that judge allows, for as long as policy does. The host is looked up unless
-// its addresses are known.
+// dial connects to an address of r's host that judge allows, while policy does. Unless known, they are looked up.
 func (s *Server) dial(ctx context.Context, r policy.Request, known []netip.Addr, judge judge) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-
-	before := s.flows.changes()
+	before := s.flows.changes.Load()
 	var mu sync.Mutex
 	asked := map[netip.Addr]bool{}
 	check := func(a netip.Addr) error {
@@ -97,7 +86,7 @@ func (s *Server) dial(ctx context.Context, r policy.Request, known []netip.Addr,
 	}
 	r.Address = a
 	up.flow = s.flows.add(&flow{request: r, cut: func() { c.Close() }})
-	if s.flows.changes() != before { // policy changed before the flow was registered
+	if s.flows.changes.Load() != before { // policy changed before the flow was registered
 		if err := check(a); err != nil {
 			up.Close()
 			return nil, At(decision.StageDial, err)
@@ -114,7 +103,6 @@ func addressOf(c net.Conn) (netip.Addr, bool) {
 	return tcp.AddrPort().Addr().Unmap(), true
 }
 
-// upstreamConn is a connection to an origin.
 type upstreamConn struct {
 	net.Conn
 	server *Server

@@ -17,8 +17,7 @@ import (
 // webSocket is a request for a WebSocket (RFC 6455).
 type webSocket struct{ key string }
 
-// askedWebSocket returns the WebSocket request in r, or nil. Other upgrades are stripped, and the request goes on
-// without them.
+// askedWebSocket returns the WebSocket request in r, or nil. Other upgrades are stripped from the request.
 func askedWebSocket(r *http.Request) *webSocket {
 	upgrade, key, version := r.Header["Upgrade"], r.Header["Sec-Websocket-Key"], r.Header["Sec-Websocket-Version"]
 	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.Method != http.MethodGet || r.ContentLength != 0 ||
@@ -79,7 +78,6 @@ func (x *exchange) upgrade(ctx context.Context, res *http.Response, socket *webS
 
 var errEarly = errors.New("the client went on before the protocol was switched")
 
-// takeOver takes the connection from the HTTP server.
 func (x *exchange) takeOver() (*strictConn, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -94,7 +92,7 @@ func (x *exchange) takeOver() (*strictConn, error) {
 		return nil, errEarly
 	}
 	taken.SetDeadline(time.Time{})
-	client.raw()
+	client.off = true
 	return client, nil
 }
 
@@ -111,12 +109,7 @@ func writeSwitch(w io.Writer, h http.Header) error {
 func (x *exchange) join(client *strictConn, origin io.ReadWriteCloser) {
 	var both sync.WaitGroup
 	both.Go(func() { x.copyHalf(client, origin, &x.answer, client.CloseWrite, origin) })
-	x.copyHalf(origin, client, &x.body, func() error {
-		if half, ok := origin.(interface{ CloseWrite() error }); ok {
-			return half.CloseWrite()
-		}
-		return origin.Close()
-	}, client)
+	x.copyHalf(origin, client, &x.body, func() error { return closeWrite(origin) }, client)
 	both.Wait()
 }
 
@@ -137,7 +130,6 @@ func (x *exchange) copyHalf(to io.WriteCloser, from io.Reader, count *atomic.Int
 
 type onlyReader struct{ io.Reader }
 
-// counted counts bytes and records activity.
 type counted struct {
 	io.Writer
 	count    *atomic.Int64

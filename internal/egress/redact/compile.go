@@ -12,12 +12,10 @@ import (
 // A pattern is one spelling of a value: its characters in sequence, each in one of several forms.
 type (
 	pattern []character
-	// character holds the encodings of one character. Each encoding is a sequence of byte pairs, and either byte of a pair
-	// matches at its position.
+	// character holds the encodings of one character, as sequences of byte pairs of which either byte matches.
 	character [][][2]byte
 )
 
-// patterns returns all spellings of a value.
 func patterns(value string) []pattern {
 	all := []pattern{escaped(value), hexed(value), wide(value)}
 	for alignment := range 3 {
@@ -94,8 +92,7 @@ func hexed(value string) pattern {
 	return p
 }
 
-// wide returns the pattern of UTF-16 in either byte order: the bytes with a zero between them. Characters beyond
-// Latin-1 are not covered.
+// wide returns the pattern of UTF-16 in either byte order, a zero between the bytes, for characters of Latin-1.
 func wide(value string) pattern {
 	var p pattern
 	for i := range len(value) {
@@ -107,8 +104,7 @@ func wide(value string) pattern {
 	return p
 }
 
-// base64ed returns the base64 characters that depend on the value alone when so many bytes (modulo 3) precede it. A
-// character has 6 bits.
+// base64ed returns the base64 characters, of 6 bits, that depend on the value alone after so many bytes (modulo 3).
 func base64ed(value string, before int) pattern {
 	text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00", before) + value))
 	var p pattern
@@ -125,16 +121,13 @@ func base64ed(value string, before int) pattern {
 	return p
 }
 
-// compiler builds a Set.
 type compiler struct {
 	set    *Set
 	states [][]edge
 }
 
-// root is the initial state, whose edges are in Set.start.
-const root = -2
+const root = -2 // the initial state, whose edges are in Set.start
 
-// add adds a pattern's states.
 func (c *compiler) add(p pattern) {
 	from := int32(root)
 	for i, ch := range p {
@@ -184,8 +177,7 @@ func (c *compiler) finish() *Set {
 	return c.set
 }
 
-// beginning is the number of bytes that the filter hashes; no spelling is shorter than the shortest value.
-const beginning = MinLength
+const beginning = MinLength // bytes that the filter hashes; no spelling is shorter than the shortest value
 
 // admit adds the beginnings of p that start with prefix to the filter.
 func (c *compiler) admit(p pattern, prefix []byte) {

@@ -6,8 +6,7 @@
 // other byte, so that lengths, frames and offsets are preserved: an event stream flows, and the frames of a WebSocket
 // or gRPC stay whole.
 //
-// Values under other transformations are not found: reversed, encrypted, in base64 broken into lines, inside an
-// archive.
+// Values under other transformations are not found: reversed, encrypted, in base64 with line breaks, in an archive.
 package redact
 
 import (
@@ -43,11 +42,9 @@ type edge struct {
 	to   int32
 }
 
-// found is the accepting state.
 const found = -1
 
-// New compiles values; without values it returns the nil Set. Errors: InvalidArgument for a value that is too short or
-// too long.
+// New compiles values, and returns nil without any. Errors: InvalidArgument for a value that is too short or too long.
 func New(values ...secret.Value) (*Set, error) {
 	if len(values) == 0 {
 		return nil, nil
@@ -80,8 +77,7 @@ func maskFor(values string) byte {
 	return '*'
 }
 
-// candidate returns the first position at or after i where a value may begin: where the filter matches, or where too
-// few bytes follow for it.
+// candidate returns the first position from i where a value may begin: the filter matches, or too few bytes follow.
 func (s *Set) candidate(b []byte, i int) int {
 	for ; i+beginning <= len(b); i++ {
 		h := hash(b[i:])
@@ -92,7 +88,6 @@ func (s *Set) candidate(b []byte, i int) int {
 	return i
 }
 
-// hash hashes the first eight bytes of b.
 func hash(b []byte) uint64 { return binary.LittleEndian.Uint64(b) * 0x9e3779b97f4a7c15 >> 48 }
 
 // scanner runs a Set over a buffer that grows at its end.
@@ -109,8 +104,7 @@ type thread struct {
 	start int
 }
 
-// scan continues at from, masks the values that end in b, and returns the position of the first value that may be
-// incomplete: len(b) if none.
+// scan continues at from, masks the values that end in b, and returns where the first that may be incomplete begins.
 func (s *scanner) scan(b []byte, from int) int {
 	for i := from; i < len(b); i++ {
 		if len(s.active) == 0 {
@@ -184,8 +178,7 @@ func (s *Set) Text(text string) string {
 	return string(b)
 }
 
-// buffered is the size of a Reader's reads, in bytes.
-const buffered = 16 << 10
+const buffered = 16 << 10 // the size of a Reader's reads, in bytes
 
 // Reader returns a reader of from without the values. It holds back only a possible beginning of a value, and otherwise
 // never waits for more bytes.
@@ -196,9 +189,8 @@ func (s *Set) Reader(from io.Reader) io.Reader {
 	return s.reader(from, buffered)
 }
 
-// Follow returns a reader of from without the values known at the time of each read, which now returns. While now
-// fails, every byte except line ends is masked, so that no value shows. If the stream breaks off, a possible beginning
-// of a value is not returned.
+// Follow returns a reader of from without the values that now returns at each read. While now fails, every byte except
+// line ends is masked. If the stream breaks off, a possible beginning of a value is not returned.
 func Follow(from io.Reader, now func() (*Set, error)) io.Reader {
 	return &reader{from: from, now: now, size: buffered}
 }
@@ -250,8 +242,7 @@ func (r *reader) fill() {
 	}
 }
 
-// scan masks the values in the buffer, of which a part was scanned before, and returns the number of bytes that may be
-// returned.
+// scan masks the values in the buffer, scanned up to before, and returns how many bytes may be returned.
 func (r *reader) scan(before int) int {
 	if r.now == nil {
 		return r.scanner.scan(r.buffer, before)

@@ -1,6 +1,5 @@
 // Package registry owns the question where this machine's tools get packages from. It reads the configuration of npm,
-// pip, go, apt and cargo, so that a policy's presets follow a company's mirrors, and Cove contains no registry's
-// address.
+// pip, go, apt and cargo, so that presets follow a company's mirrors, and Cove contains no registry's address.
 //
 // A tool that prints its configuration is asked; for the others, files are read. The configuration is that of the
 // account that runs Cove.
@@ -60,12 +59,11 @@ func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint,
 	origins, err := read(ctx)
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, cove.Errorf(cove.NotFound, "%s is not installed on this machine, so nothing says where its packages are",
-			tool).
-			WithHint("name the hosts by rules instead of the preset")
+			tool).WithHint("name the hosts by rules instead of the preset")
 	}
 	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "cannot read the configuration of %s: %w", tool,
-			err).WithHint("name the hosts by rules instead of the preset")
+		return nil, cove.Errorf(cove.Unavailable, "cannot read the configuration of %s: %w", tool, err).
+			WithHint("name the hosts by rules instead of the preset")
 	}
 	all := endpoints(origins)
 	if len(all) == 0 {
@@ -98,11 +96,9 @@ func (r *Reader) NPM(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// origin is a URL or a host, and its source.
 type origin struct{ url, from string }
 
-// endpoints returns the distinct origins that the gateway supports: http and https. Users and passwords in URLs are
-// removed.
+// endpoints returns the distinct origins with http and https, without users and passwords.
 func endpoints(origins []origin) []policy.Endpoint {
 	var all []policy.Endpoint
 	for _, o := range origins {
@@ -114,16 +110,9 @@ func endpoints(origins []origin) []policy.Endpoint {
 		if err != nil || u.Scheme != "https" && u.Scheme != "http" {
 			continue
 		}
-		e := policy.Endpoint{Port: 443, From: o.from}
-		if u.Scheme == "http" {
-			e.Port = 80
-		}
-		if u.Port() != "" {
-			if e.Port, err = policy.ParsePort(u.Port()); err != nil {
-				continue
-			}
-		}
-		if e.Host, err = policy.ParseHost(u.Hostname()); err != nil {
+		port := map[string]uint16{"http": 80, "https": 443}[u.Scheme]
+		e := policy.Endpoint{From: o.from}
+		if e.Host, e.Port, err = policy.ParseAuthority(strings.TrimSuffix(u.Host, ":"), port); err != nil {
 			continue
 		}
 		if !slices.ContainsFunc(all, func(have policy.Endpoint) bool { return have.Host == e.Host && have.Port == e.Port }) {
@@ -147,7 +136,6 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// limited is a buffer with a maximum size.
 type limited struct {
 	w    io.Writer
 	left int
@@ -160,7 +148,6 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// readFile reads a configuration file of limited size.
 func readFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

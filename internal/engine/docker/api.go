@@ -21,8 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// A daemon that is restarted or busy is asked again, a few times and not for long; one that hangs is given up after
-// callTimeout.
+// A daemon that is restarted or busy is asked again a few times; one that hangs is given up after callTimeout.
 const (
 	callTimeout = 30 * time.Second
 	attempts    = 3
@@ -65,8 +64,7 @@ func (a *api) once(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// passing reports a fault of the connection, or of a daemon that is coming up or going down; everything else would be
-// the same the next time.
+// passing reports a fault of the connection, or of a daemon that comes up or goes down; all others would recur.
 func passing(err error) bool {
 	var netErr net.Error
 	switch {
@@ -115,9 +113,8 @@ func (a *api) info(ctx context.Context) (info system.Info, err error) {
 
 // create makes a container. When an answer was lost, the container is found again by its nonce. A caller who leaves is
 // kept until the daemon has answered: a container that is still being made could not be removed.
-func (a *api) create(
-	ctx context.Context, name string, config *container.Config, host *container.HostConfig,
-) (id string, err error) {
+func (a *api) create(ctx context.Context, name string, config *container.Config,
+	host *container.HostConfig) (id string, err error) {
 	taken := false
 	err = a.do(context.WithoutCancel(ctx), "make a container", func(ctx context.Context) error {
 		r, err := a.c.ContainerCreate(ctx, client.ContainerCreateOptions{Name: name, Config: config, HostConfig: host})
@@ -186,7 +183,6 @@ func (a *api) inspect(ctx context.Context, id string) (c container.InspectRespon
 	return c, err
 }
 
-// exists reports whether a container has a file at a path.
 func (a *api) exists(ctx context.Context, id, path string) (found bool, err error) {
 	err = a.do(ctx, "look for a file of a container", func(ctx context.Context) error {
 		_, err := a.c.ContainerStatPath(ctx, id, client.ContainerStatPathOptions{Path: path})
@@ -198,7 +194,6 @@ func (a *api) exists(ctx context.Context, id, path string) (found bool, err erro
 	return found, err
 }
 
-// limitPIDs changes the limit of a running container's tasks.
 func (a *api) limitPIDs(ctx context.Context, id string, n int64) error {
 	return a.do(ctx, "limit a container", func(ctx context.Context) error {
 		_, err := a.c.ContainerUpdate(ctx, id, client.ContainerUpdateOptions{Resources: &container.Resources{PidsLimit: &n}})

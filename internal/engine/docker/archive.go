@@ -4,6 +4,7 @@ package docker
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,7 +14,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
@@ -22,147 +22,58 @@ import (
 
 // writeHostTree writes an archive of directories, links and generated files that is the same every time.
 func writeHostTree(w io.Writer, h rootfs.Host) error {
+	modes := map[string]uint32{}
+	for _, w := range rootfs.Writables(cove.CodeUser) {
+		modes[w.Name] = w.Mode
+	}
 	tw := tar.NewWriter(w)
+	var err error
+	add := func(h tar.Header, data string) {
+		h.Size = int64(len(data))
+		if err == nil {
+			err = tw.WriteHeader(&h)
+		}
+		if err == nil {
+			_, err = io.WriteString(tw, data)
+		}
+	}
 	for _, dir := range hostTree(h) {
-		mode := int64(0o755)
-		for _, w := range rootfs.Writables(cove.CodeUser) {
-			if w.Name == dir {
-				mode = int64(w.Mode)
-			}
-		}
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: mode}); err != nil {
-			return err
-		}
+		add(tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: int64(cmp.Or(modes[dir], 0o755))}, "")
 	}
 	for _, l := range h.Links {
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: l.Name[1:], Linkname: l.Target,
-			Mode: 0o777}); err != nil {
-			return err
-		}
+		add(tar.Header{Typeflag: tar.TypeSymlink, Name: l.Name[1:], Linkname: l.Target, Mode: 0o777}, "")
 	}
 	for _, f := range rootfs.EtcFiles(rootfs.Hostname, cove.CodeUser) {
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name[1:], Mode: int64(f.Mode),
-			Size: int64(len(f.Data))}); err != nil {
-			return err
-		}
-		if _, err := io.WriteString(tw, f.Data); err != nil {
-			return err
-		}
+		add(tar.Header{Typeflag: tar.TypeReg, Name: f.Name[1:], Mode: int64(f.Mode)}, f.Data)
 	}
-	return tw.Close()
+	return cmp.Or(err, tw.Close())
 }
 
-// inode identifies a file with several names.
-type inode struct{ dev, ino uint64 }
-
-// writeTree writes an archive of everything below root but sockets and device nodes, which mean nothing elsewhere.
+// writeTree writes an archive of everything below root.
 func writeTree(ctx context.Context, w io.Writer, root *os.Root) error {
-	tw := tar.NewWriter(w)
-	names := map[inode]string{}
-	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil || name == "." {
-			return err
-		}
-		fi, err := root.Lstat(name)
-		if err != nil {
-			return err
-		}
-		return writeEntry(tw, root, name, fi, names)
-	})
-	if err != nil {
-		return err
-	}
-	return tw.Close()
+	return rootfs.Tree{Root: root, Describe: func(h *tar.Header, _ *syscall.Stat_t) bool {
+		h.Uname, h.Gname = "", ""
+		return h.Name != "./"
+	}}.Write(ctx, w)
 }
 
-func writeEntry(tw *tar.Writer, root *os.Root, name string, fi fs.FileInfo, names map[inode]string) error {
-	if fi.Mode()&(fs.ModeSocket|fs.ModeDevice) != 0 {
-		return nil
-	}
-	target := ""
-	if fi.Mode()&fs.ModeSymlink != 0 {
-		var err error
-		if target, err = root.Readlink(name); err != nil {
-			return err
-		}
-	}
-	h, err := tar.FileInfoHeader(fi, target)
-	if err != nil {
-		return err
-	}
-	h.Name, h.Uname, h.Gname = name, "", ""
-	if fi.IsDir() {
-		h.Name += "/"
-	}
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok && fi.Mode().IsRegular() && st.Nlink > 1 {
-		id := inode{uint64(st.Dev), st.Ino}
-		if first := names[id]; first != "" {
-			h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
-			return tw.WriteHeader(h)
-		}
-		names[id] = name
-	}
-	if err := tw.WriteHeader(h); err != nil || !fi.Mode().IsRegular() {
-		return err
-	}
-	return copyFile(tw, root, name, fi)
-}
-
-func copyFile(w io.Writer, root *os.Root, name string, fi fs.FileInfo) error {
-	f, err := root.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	opened, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(fi, opened) {
-		return fmt.Errorf("%s was changed while it was read", name)
-	}
-	// A file that grew is cut; one that shrank is an error of the archive.
-	_, err = io.CopyN(w, f, fi.Size())
-	return err
-}
-
-// fingerprint identifies the content of a tree by the names, kinds, owners, sizes and times of change of all that is in
-// it, without reading a file.
+// fingerprint identifies the content of a tree by the metadata of all that is in it, without reading a file.
 func fingerprint(ctx context.Context, root *os.Root) (string, error) {
 	sum := sha256.New()
-	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
+	err := fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
 		fi, err := root.Lstat(name)
 		if err != nil {
 			return err
 		}
-		st, ok := fi.Sys().(*syscall.Stat_t)
-		if !ok {
-			return fmt.Errorf("%s: the file system does not describe it", name)
-		}
+		st := fi.Sys().(*syscall.Stat_t)
 		fmt.Fprintf(sum, "%q %o %d %d %d %d %d.%d %d.%d\n", path.Clean(name), st.Mode, st.Uid, st.Gid, st.Ino, st.Size,
 			st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
 		return nil
 	})
 	return hex.EncodeToString(sum.Sum(nil)), err
-}
-
-// printable keeps control characters of hostile output out of terminals.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 // hostTree are the directories on which something of the host's or a writable place is put.

@@ -20,7 +20,6 @@ package docker
 
 import (
 	"context"
-
 	"log/slog"
 	"os"
 	"sync"

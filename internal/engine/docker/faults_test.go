@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
@@ -467,17 +469,13 @@ func TestServerKilled(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	deadline := time.Now().Add(20 * time.Second)
-	for running := true; running; time.Sleep(50 * time.Millisecond) {
+	await.That(t, "the containers end with the server", func() bool {
 		found, err := e.api.list(t.Context(), e.realm)
 		if err != nil || len(found) != 2 {
 			t.Fatalf("%d containers, %v", len(found), err)
 		}
-		running = found[0].State == "running" || found[1].State == "running"
-		if time.Now().After(deadline) {
-			t.Fatal("the containers outlive the server")
-		}
-	}
+		return found[0].State != "running" && found[1].State != "running"
+	})
 	if s, err := e.Sweep(t.Context()); err != nil || s.Sandboxes != 2 {
 		t.Errorf("Sweep: %+v, %v", s, err)
 	}

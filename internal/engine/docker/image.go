@@ -4,6 +4,7 @@ package docker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,12 +22,12 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Images that the engine imports itself, by what they contain. They are a cache: removing one costs the next sandbox
-// its import.
+// Images that the engine imports itself, by what they contain: a cache, without which the next sandbox imports again.
 const (
 	hostImage = "cove/host"   // the empty tree on which the host's toolchain is shown
 	dirImage  = "cove/rootfs" // an unpacked tree
@@ -46,11 +47,7 @@ func (e *Engine) image(ctx context.Context, r engine.Rootfs) (image, []bind, err
 	switch r.Kind {
 	case engine.RootfsImage:
 		// By its id if it has been resolved before: what was asked for is what runs.
-		ref := r.Image
-		if r.Digest != "" {
-			ref = r.Digest
-		}
-		img, err := e.find(ctx, ref)
+		img, err := e.find(ctx, cmp.Or(r.Digest, r.Image))
 		return img, nil, err
 	case engine.RootfsDir:
 		img, err := e.importDir(ctx, r)
@@ -96,9 +93,8 @@ func (e *Engine) find(ctx context.Context, ref string) (img image, err error) {
 }
 
 // imported finds an image of our own by its tag, or makes it from what write writes: a tar archive.
-func (e *Engine) imported(
-	ctx context.Context, tag string, write func(context.Context, io.Writer) error,
-) (image, error) {
+func (e *Engine) imported(ctx context.Context, tag string,
+	write func(context.Context, io.Writer) error) (image, error) {
 	img, err := e.find(ctx, tag)
 	if cove.ErrorCode(err) != cove.ImageMissing {
 		return img, err
@@ -176,7 +172,6 @@ func (e *Engine) importHost(ctx context.Context) (image, error) {
 	})
 }
 
-// importDir makes an image of an unpacked tree.
 func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) {
 	root, err := os.OpenRoot(r.Dir)
 	if err != nil {
@@ -191,8 +186,7 @@ func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) 
 	return e.imported(ctx, tag, func(ctx context.Context, w io.Writer) error { return writeTree(ctx, w, root) })
 }
 
-// dirTag names a tree by its content: the digest that it was unpacked from, or the metadata of every entry in the file
-// system, changes included.
+// dirTag names a tree by its content: the digest that it was unpacked from, or the metadata of every entry.
 func dirTag(ctx context.Context, root *os.Root, r engine.Rootfs) (string, error) {
 	if r.Digest != "" {
 		algorithm, sum, ok := strings.Cut(r.Digest, ":")
@@ -221,7 +215,11 @@ func (e *Engine) resolver(hostname string) ([]bind, error) {
 		}
 		file := filepath.Join(dir, path.Base(f.Name))
 		if have, err := os.ReadFile(file); err != nil || string(have) != f.Data {
-			if err := placeFile(file, f); err != nil {
+			err := os.MkdirAll(dir, 0o755)
+			if err == nil {
+				err = atomicfile.Replace(file, []byte(f.Data), os.FileMode(f.Mode))
+			}
+			if err != nil {
 				return nil, cove.Errorf(cove.StorageFull, "cannot write to the run directory: %w", err).
 					WithHint("free some space, or choose another with --run-dir or COVE_RUN_DIR")
 			}
@@ -229,21 +227,4 @@ func (e *Engine) resolver(hostname string) ([]bind, error) {
 		binds = append(binds, bind{file, f.Name, true})
 	}
 	return binds, nil
-}
-
-// placeFile puts a file where others may be reading it.
-func placeFile(name string, f rootfs.File) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // gone once renamed
-	_, err = tmp.WriteString(f.Data)
-	if err := errors.Join(err, tmp.Chmod(os.FileMode(f.Mode)), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), name)
 }

@@ -23,8 +23,7 @@ import (
 // the native engine is: the door at which it waits for the next process of Cove, the lock that says that it lives, and
 // its listeners.
 
-// keep records a detached sandbox, of which a restart of the machine may have left a container. Errors: Conflict,
-// StorageFull, Unavailable.
+// keep records a detached sandbox, and removes what a restart left. Errors: Conflict, StorageFull, Unavailable.
 func (e *Engine) keep(ctx context.Context, t engine.Template) (*local.Detached, error) {
 	self, err := instance.Hold(e.o.RunDir)
 	if err != nil {
@@ -41,8 +40,7 @@ func (e *Engine) keep(ctx context.Context, t engine.Template) (*local.Detached, 
 	return k, nil
 }
 
-// removeDead removes the container of a sandbox whose instance is dead: a daemon has it still when the machine was
-// restarted.
+// removeDead removes the container of a dead instance: a daemon has it still when the machine was restarted.
 func (e *Engine) removeDead(ctx context.Context, id cove.SandboxID) error {
 	found, err := e.api.list(ctx, e.realm)
 	if err != nil {
@@ -59,10 +57,9 @@ func (e *Engine) removeDead(ctx context.Context, id cove.SandboxID) error {
 
 // keepRunning binds a guest that is to last, and gives it the door and the sockets. It returns them as the guest has
 // them.
-func (s *sandbox) keepRunning(
-	ctx context.Context, c *running, plan guest.Bind, asked []guest.Listen, sockets []*os.File,
-) ([]*os.File, error) {
-	defer closeAll(sockets)
+func (s *sandbox) keepRunning(ctx context.Context, c *running, plan guest.Bind, asked []guest.Listen,
+	sockets []*os.File) ([]*os.File, error) {
+	defer local.CloseAll(sockets)
 	for i, l := range asked {
 		l.FD = new(i)
 		plan.Listeners = append(plan.Listeners, l)
@@ -72,19 +69,15 @@ func (s *sandbox) keepRunning(
 	if err != nil {
 		return nil, err
 	}
-	raw := make([]int, len(fds))
-	for i, f := range fds {
-		raw[i] = int(f.Fd())
-	}
-	listeners, err := c.client.Bind(ctx, plan, raw)
+	listeners, err := c.client.Bind(ctx, plan, local.Descriptors(fds))
 	sent(err == nil)
 	return listeners, err
 }
 
-// unixSockets makes the sockets of a binding that are among the sandbox's files, by their place in it, and the binds
-// that show them. Only the user's processes may connect to them.
-func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets map[int]*os.File, shown []bind, err error) {
-	sockets = map[int]*os.File{}
+// unixSockets makes the sockets of a binding that are among the sandbox's files, at their places in it and nil for the
+// others, and the binds that show them. Only the user's processes may connect to them.
+func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets []*os.File, shown []bind, err error) {
+	sockets = make([]*os.File, len(listeners))
 	for i, l := range listeners {
 		if l.Network != guest.UnixNetwork {
 			continue

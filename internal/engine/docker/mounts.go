@@ -46,7 +46,7 @@ func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attac
 		return err
 	}
 	var trees []*os.File
-	defer func() { closeAll(trees) }()
+	defer func() { local.CloseAll(trees) }()
 	var all []mounts.Attachment
 	for _, a := range attached {
 		tree, err := mounts.Clone(int(a.Place.Fd()), "")
@@ -65,7 +65,6 @@ func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attac
 	return mounts.Attach(pid, all)
 }
 
-// attributes returns the mount attributes of an attachment.
 func attributes(a engine.Attachment) uint64 {
 	all := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
 	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: a.ReadOnly, unix.MOUNT_ATTR_NOEXEC: a.NoExec,

@@ -86,43 +86,32 @@ func isHere(address string) bool {
 	return peer.Pid > 0
 }
 
-// listen makes the sockets of a binding in the container's network, and leads everything that wants to leave it there.
-// Nothing but the guest runs yet. Those among the sandbox's files are there already, and taken out of local.
-func (s *sandbox) listen(
-	ctx context.Context, c *running, listeners []guest.Listen, local map[int]*os.File,
-) ([]*os.File, error) {
-	var sockets []netjoin.Socket
-	for _, l := range listeners {
-		if l.Network != guest.UnixNetwork {
-			sockets = append(sockets, netjoin.Socket{Network: l.Network, Address: l.Address})
+// listen makes the sockets of a binding that are not there yet in the container's network, and leads everything that
+// wants to leave it there. Nothing but the guest runs yet.
+func (s *sandbox) listen(ctx context.Context, c *running, listeners []guest.Listen, sockets []*os.File) error {
+	var missing []netjoin.Socket
+	for i, l := range listeners {
+		if sockets[i] == nil {
+			missing = append(missing, netjoin.Socket{Network: l.Network, Address: l.Address})
 		}
 	}
-	var joined []*os.File
-	if len(sockets) > 0 {
-		var err error
-		if joined, err = s.join(ctx, c, sockets); err != nil {
-			return nil, err
-		}
+	if len(missing) == 0 {
+		return nil
 	}
-	var all []*os.File
-	for i := range listeners {
-		if f := local[i]; f != nil {
-			all = append(all, f)
-			delete(local, i)
-			continue
-		}
-		all, joined = append(all, joined[0]), joined[1:]
-	}
-	return all, nil
-}
-
-// join makes sockets in the container's network.
-func (s *sandbox) join(ctx context.Context, c *running, sockets []netjoin.Socket) ([]*os.File, error) {
 	pid, err := s.process(ctx, c, "network")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, sockets)
+	made, err := netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, missing)
+	if err != nil {
+		return err
+	}
+	for i := range sockets {
+		if sockets[i] == nil {
+			sockets[i], made = made[0], made[1:]
+		}
+	}
+	return nil
 }
 
 // shown are the binds of Cove's own files. What is shown only in place of another is asked of the container that is
@@ -150,8 +139,7 @@ func (s *sandbox) shown(ctx context.Context, files []engine.File) (binds []bind,
 	return binds, nil
 }
 
-// has reports whether the daemon names a security option of its own ("name=seccomp,profile=default", or just
-// "seccomp").
+// has reports whether the daemon names a security option ("name=seccomp,profile=default", or just "seccomp").
 func has(info system.Info, option string) bool {
 	return slices.ContainsFunc(info.SecurityOptions, func(s string) bool {
 		name, _, _ := strings.Cut(s, ",")

@@ -5,7 +5,6 @@ package docker
 import (
 	"context"
 	"crypto/rand"
-
 	"errors"
 	"os"
 	"runtime"
@@ -17,13 +16,11 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
-	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// slotsPerCPU bounds how many containers are made at the same time. A daemon makes more no faster, and each would take
-// longer than a call may.
+// slotsPerCPU bounds how many containers are made at once: a daemon makes more no faster, and each takes longer.
 const slotsPerCPU = 4
 
 // startPatience is how long New waits for the daemon's first answer.
@@ -70,7 +67,6 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// capabilities says what a daemon can enforce.
 func capabilities(info system.Info) (engine.Capabilities, error) {
 	refuse := func(why, hint string) (engine.Capabilities, error) {
 		return engine.Capabilities{}, cove.Errorf(cove.Unsupported, "this Docker daemon cannot hold a sandbox: %s", why).
@@ -88,17 +84,10 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 	c := engine.Capabilities{
 		Isolations:    []cove.Isolation{cove.IsolationContainer},
 		Networks:      []cove.NetworkMode{cove.NetworkNone},
-		OwnImages:     true,
-		UserIDs:       true,
 		UserNamespace: has(info, "userns"),
-		LateMount:     true,
-		Files:         true,
-		MemoryLimit:   info.MemoryLimit,
-		SwapLimit:     info.SwapLimit || noSwap(),
-		CPULimit:      info.CPUCfsPeriod && info.CPUCfsQuota,
-		PIDsLimit:     info.PidsLimit,
-		DiskLimit:     true,
-		Pause:         true,
+		OwnImages:     true, UserIDs: true, LateMount: true, Files: true, DiskLimit: true, Pause: true,
+		MemoryLimit: info.MemoryLimit, SwapLimit: info.SwapLimit || noSwap(),
+		CPULimit: info.CPUCfsPeriod && info.CPUCfsQuota, PIDsLimit: info.PidsLimit,
 		Missing: map[string]string{
 			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its ` +
 				`daemon.json gives them one apart from the host's`,
@@ -145,7 +134,8 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 			return nil, err
 		}
 	}
-	if err = sb.prepare(ctx); err == nil {
+	err = sb.make(ctx, func(ctx context.Context) error { return sb.launch(ctx, rootfs.Hostname, nil) })
+	if err == nil {
 		return sb, nil
 	}
 	// Destroying it also takes it out.
@@ -193,7 +183,6 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	return s, nil
 }
 
-// adopt connects to the guest.
 func (s *sandbox) adopt(ctx context.Context) error {
 	record := s.keep.Record
 	made, err := s.engine.api.inspect(ctx, record.Name)
@@ -208,22 +197,11 @@ func (s *sandbox) adopt(ctx context.Context) error {
 			return err
 		}
 	}
-	conn, err := s.keep.Dial()
-	if err != nil {
+	c := &running{id: record.Name, own: record.Tasks, group: groupOf(made.State.Pid, record.Name)}
+	if c.client, s.listeners, err = s.keep.Connect(ctx); err != nil {
 		return err
 	}
-	c := &running{id: record.Name, own: record.Tasks, group: groupOf(made.State.Pid, record.Name)}
-	if c.client, err = guest.NewClient(ctx, conn); err != nil {
-		return cove.Errorf(cove.Unavailable, "the guest of sandbox %s does not answer: %w", s.ID(), err)
-	}
-	if s.listeners, err = c.client.Listeners(ctx); err != nil {
-		c.client.Close()
-		return cove.Errorf(cove.Unavailable, "the guest of sandbox %s does not hand over its sockets: %w", s.ID(), err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current, s.latest = c, c.client
-	s.watched.Go(func() { s.watch(c) })
+	s.use(c)
 	return nil
 }
 

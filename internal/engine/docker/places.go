@@ -10,13 +10,7 @@ import (
 // The native engine has one file system for everything writable. A container engine mounts each place by itself, so the
 // limits of bytes and inodes are divided, in 32nds: most for where code and its files are and for the home directory
 // (homeShare), where package managers and compilers keep their caches.
-var shares = map[string]int64{
-	cove.WorkDir: 12,
-	"/tmp":       6,
-	"/var/tmp":   2,
-	"/run":       1,
-	"/dev/shm":   1,
-}
+var shares = map[string]int64{cove.WorkDir: 12, "/tmp": 6, "/var/tmp": 2, "/run": 1, "/dev/shm": 1}
 
 const (
 	whole     = 32
@@ -30,7 +24,6 @@ const (
 	minInodes = whole * 4
 )
 
-// place is one writable directory.
 type place struct {
 	rootfs.Writable
 	size, inodes int64
@@ -45,11 +38,11 @@ func divide(disk, inodes int64, u cove.User) ([]place, error) {
 	}
 	var places []place
 	for _, w := range rootfs.Writables(u) {
-		share, known := shares[w.Name]
+		share := shares[w.Name]
 		if w.Name == u.Home {
-			share, known = homeShare, true
+			share = homeShare
 		}
-		if !known {
+		if share == 0 {
 			return nil, cove.Errorf(cove.Internal, "the docker engine gives no share of the disk to %s", w.Name)
 		}
 		places = append(places, place{Writable: w, size: disk * share / whole / page * page, inodes: inodes * share / whole})

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -31,8 +32,7 @@ const (
 // guestPath holds the guest inside a sandbox.
 const guestPath = "/.cove/guest"
 
-// startTasks is the limit of tasks until the guest's own have been counted: room for a Go program, with nothing else
-// there to take it.
+// startTasks is the limit of tasks until the guest's own are counted: room for a Go program, and nothing else is there.
 const startTasks = 64
 
 // capsOfGuest lets the guest start processes as the user, end them, and drop its own bounding set. No other process in
@@ -69,8 +69,7 @@ type bind struct {
 
 func containerName(id cove.SandboxID) string { return "cove-" + string(id) }
 
-// owned reports whether a container is one that this engine made: the labels agree with the name, which no image can
-// set.
+// owned reports whether this engine made a container: the labels agree with the name, which no image can set.
 func owned(names []string, labels map[string]string) bool {
 	id, err := cove.ParseSandboxID(labels[labelSandbox])
 	if err != nil {
@@ -80,7 +79,6 @@ func owned(names []string, labels map[string]string) bool {
 	return err == nil && slices.Contains(names, "/"+containerName(id))
 }
 
-// plan is the container for a wish.
 func plan(w wish) (*container.Config, *container.HostConfig, error) {
 	profile, err := seccompProfile(w.template.User)
 	if err != nil {
@@ -184,14 +182,7 @@ func without(env []string) []string {
 // tmpfsMounts are the writable places, and what covers the image's volumes, which would be writable without a limit.
 func tmpfsMounts(w wish) (map[string]string, error) {
 	l := w.template.Limits
-	disk, inodes := l.Disk, l.Inodes
-	if disk == 0 {
-		disk = defaultDisk
-	}
-	if inodes == 0 {
-		inodes = defaultInodes
-	}
-	places, err := divide(disk, inodes, w.template.User)
+	places, err := divide(cmp.Or(l.Disk, defaultDisk), cmp.Or(l.Inodes, defaultInodes), w.template.User)
 	if err != nil {
 		return nil, err
 	}
@@ -214,24 +205,20 @@ const (
 	defaultInodes = 20_000
 )
 
+// bindMounts show each one file system and nothing mounted below it, which would keep its own flags and be writable.
 func bindMounts(w wish) []mount.Mount {
-	all := []mount.Mount{bindMount(bind{w.guest, guestPath, true})}
+	binds := []bind{{w.guest, guestPath, true}}
 	if w.call != "" {
-		all = append(all, bindMount(bind{w.call, callPath, true}))
+		binds = append(binds, bind{w.call, callPath, true})
 	}
-	for _, b := range w.binds {
-		all = append(all, bindMount(b))
+	var all []mount.Mount
+	for _, b := range append(binds, w.binds...) {
+		all = append(all, mount.Mount{
+			Type: mount.TypeBind, Source: b.source, Target: b.target, ReadOnly: b.readOnly,
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: true},
+		})
 	}
 	return all
-}
-
-// bindMount shows one file system and no other that is mounted below it: what is below would keep its own flags, so it
-// would be writable.
-func bindMount(b bind) mount.Mount {
-	return mount.Mount{
-		Type: mount.TypeBind, Source: b.source, Target: b.target, ReadOnly: b.readOnly,
-		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: true},
-	}
 }
 
 // hostBinds show the host's toolchain, with what is mounted below it.

@@ -3,6 +3,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,12 @@ import (
 	"slices"
 	"strings"
 
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
@@ -46,12 +51,6 @@ func (s *sandbox) make(ctx context.Context, f func(context.Context) error) error
 	return err
 }
 
-func (s *sandbox) prepare(ctx context.Context) error {
-	return s.make(ctx, func(ctx context.Context) error {
-		return s.launch(ctx, rootfs.Hostname, nil)
-	})
-}
-
 // launch makes a container and waits for its guest; called with changing held.
 func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) error {
 	img, binds, err := s.engine.image(ctx, s.template.Rootfs)
@@ -81,11 +80,15 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	if err != nil {
 		return err
 	}
+	s.use(c)
+	return nil
+}
+
+func (s *sandbox) use(c *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current, s.latest = c, c.client
 	s.watched.Go(func() { s.watch(c) })
-	return nil
 }
 
 // bindsOf returns the mounts to request of the daemon. The daemon walks the paths by itself, so its mounts are compared
@@ -148,12 +151,7 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 			WithHint("use Docker Engine 20.10 or newer without plugins that change containers, or --engine native")
 	}
 	c := &running{id: id}
-	if door != nil {
-		err = c.wait(ctx, e.api, door)
-	} else {
-		err = c.connect(ctx, e.api)
-	}
-	if err != nil {
+	if err := c.connect(ctx, e.api, door); err != nil {
 		return nil, err
 	}
 	if err := e.settle(ctx, c, w.template.Limits.PIDs); err != nil {
@@ -163,8 +161,7 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 	return c, nil
 }
 
-// settle finds out how the container is accounted, and gives the user's processes all of their limit of tasks: the
-// guest's own come on top.
+// settle finds out how the container is accounted, and adds the guest's own tasks to the user's limit.
 func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	made, err := e.api.inspect(ctx, c.id)
 	if err != nil {
@@ -176,8 +173,7 @@ func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	c.group = groupOf(made.State.Pid, made.ID)
 	if shared := sharedNamespaces(made.State.Pid); c.group != nil && len(shared) > 0 {
 		return cove.Errorf(cove.Unsupported, "the Docker daemon made a container that shares namespaces with the host: %s",
-			strings.Join(shared, ", ")).
-			WithHint("use Docker Engine 20.10 or newer, or --engine native")
+			strings.Join(shared, ", ")).WithHint("use Docker Engine 20.10 or newer, or --engine native")
 	}
 	if e.capabilities.MountFlags {
 		if c.group == nil {
@@ -198,8 +194,7 @@ func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	return e.api.limitPIDs(ctx, c.id, limit+c.own)
 }
 
-// sharedNamespaces lists the namespaces that a process of this host shares with us; those that we may not look at are
-// left out.
+// sharedNamespaces lists the namespaces that a process of this host shares with us, as far as we may look.
 func sharedNamespaces(pid int) []string {
 	var shared []string
 	for _, name := range []string{"pid", "mnt", "net", "ipc", "uts", "cgroup"} {
@@ -251,31 +246,24 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if again {
 		return cove.Errorf(cove.Conflict, "sandbox %s is bound already, or destroyed", s.ID())
 	}
-	mounted, err := b.OpenMounts()
-	defer func() {
-		for _, a := range mounted {
-			a.Place.Close()
-		}
-	}()
+	closeMounts, err := b.OpenMounts()
+	defer closeMounts()
 	if err != nil {
 		return err
 	}
-	all := slices.Concat(b.Attachments, mounted)
-	attached, err := bindsOf(all)
+	attached, err := bindsOf(b.Attachments)
 	if err != nil {
 		return err
 	}
-	if b.Hostname == "" {
-		b.Hostname = rootfs.Hostname
-	}
+	b.Hostname = cmp.Or(b.Hostname, rootfs.Hostname)
 	shown, err := s.shown(ctx, b.Files)
 	if err != nil {
 		return err
 	}
-	ours, among, err := s.unixSockets(b.Listeners)
+	sockets, among, err := s.unixSockets(b.Listeners)
 	defer func() {
-		for _, f := range ours {
-			f.Close()
+		if err != nil {
+			local.CloseAll(sockets)
 		}
 	}()
 	if err != nil {
@@ -290,22 +278,16 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	s.mu.Lock()
 	c := s.current
 	s.mu.Unlock()
-	if err := s.cover(ctx, c, all); err != nil {
+	if err := s.cover(ctx, c, b.Attachments); err != nil {
 		return errors.Join(err, s.Kill())
 	}
-	sealed, err := seal(s.template, all)
+	sealed, err := seal(s.template, b.Attachments)
 	if err != nil {
 		return err
 	}
-	sockets, err := s.listen(ctx, c, b.Listeners, ours)
-	if err != nil {
+	if err := s.listen(ctx, c, b.Listeners, sockets); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			closeAll(sockets)
-		}
-	}()
 	if s.keep != nil {
 		sockets, err = s.keepRunning(ctx, c, sealed, b.Listeners, sockets)
 	} else {
@@ -317,7 +299,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 		}
 		return c.failed("seal the sandbox", err)
 	}
-	if err := compare(ctx, c.client, all); err != nil {
+	if err := compare(ctx, c.client, b.Attachments); err != nil {
 		return errors.Join(err, s.Kill())
 	}
 	s.mu.Lock()
@@ -412,4 +394,41 @@ func (s *sandbox) erase(ctx context.Context) error {
 		s.traces = s.traces[1:]
 	}
 	return nil
+}
+
+var _ engine.Pauser = (*sandbox)(nil)
+
+func (s *sandbox) Pause(ctx context.Context) error { return s.freeze(ctx, true) }
+
+func (s *sandbox) Resume(ctx context.Context) error { return s.freeze(ctx, false) }
+
+func (s *sandbox) freeze(ctx context.Context, frozen bool) error {
+	s.mu.Lock()
+	c, destroyed := s.current, s.destroyed
+	s.mu.Unlock()
+	if destroyed || c == nil {
+		return cove.Errorf(cove.NotFound, "sandbox %s has been destroyed", s.ID())
+	}
+	return s.engine.api.freeze(ctx, c.id, frozen)
+}
+
+// freeze has a container's processes do nothing, or go on, if it is not so already.
+func (a *api) freeze(ctx context.Context, id string, frozen bool) error {
+	return a.do(ctx, "pause or resume a container", func(ctx context.Context) error {
+		var err error
+		if frozen {
+			_, err = a.c.ContainerPause(ctx, id, client.ContainerPauseOptions{})
+		} else {
+			_, err = a.c.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
+		}
+		if err == nil || cerrdefs.IsNotFound(err) {
+			return err
+		}
+		// A daemon says in several ways that it is so already.
+		now, ierr := a.c.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+		if state := now.Container.State; ierr == nil && state != nil && state.Running && state.Paused == frozen {
+			return nil
+		}
+		return err
+	})
 }

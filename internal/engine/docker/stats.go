@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
-// groupOf is the container's control group, when the daemon is on this host: its name has the container's id. Nil
-// otherwise.
+// groupOf is the container's control group, whose name has its id; nil when the daemon is not on this host.
 func groupOf(pid int, id string) *cgroup.Group {
 	g, err := cgroup.Of(pid)
 	if err != nil || !strings.Contains(g.Name(), id) {
@@ -32,8 +31,7 @@ func (e *Engine) measure(ctx context.Context, c *running) (engine.Stats, error) 
 	if c.group != nil {
 		g, err := c.group.Stats()
 		if err == nil {
-			return engine.Stats{CPUTime: g.CPUTime, MemoryPeak: g.MemoryPeak, OOMKills: g.OOMKills,
-				PIDs: g.PIDs, PIDsPeak: g.PIDsPeak, PIDsDenied: g.PIDsDenied}, nil
+			return engine.Stats(g), nil
 		}
 		if !os.IsNotExist(err) {
 			return engine.Stats{}, err
@@ -42,8 +40,7 @@ func (e *Engine) measure(ctx context.Context, c *running) (engine.Stats, error) 
 	return e.api.stats(ctx, c.id)
 }
 
-// stats asks the daemon, which counts less: it does not know of peaks of tasks and of refused forks, and on cgroup
-// version 2 of no peak of memory.
+// stats asks the daemon, which counts no peak of tasks, no refused forks, and on cgroup version 2 no peak of memory.
 func (a *api) stats(ctx context.Context, id string) (engine.Stats, error) {
 	var r containertypes.StatsResponse
 	err := a.do(ctx, "measure a container", func(ctx context.Context) error {

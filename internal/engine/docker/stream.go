@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
-	"sync"
+
+	"github.com/cove-sandbox/cove/internal/engine/local"
 )
 
 // stream is the guest's standard streams as one connection. The daemon sends output and errors as frames of one stream:
@@ -22,17 +22,13 @@ type stream struct {
 	r    *bufio.Reader
 	left uint32 // of the current frame of output; owned by the reader
 
-	mu        sync.Mutex
-	complaint strings.Builder
+	complaint local.Complaint
 }
 
 const (
 	kindOutput  = 1
 	kindErrors  = 2
 	kindMessage = 3
-
-	// maxComplaint is how much of the guest's errors is kept.
-	maxComplaint = 4 << 10
 )
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -48,7 +44,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		case h[0] == kindOutput:
 			s.left = n
 		case h[0] == kindErrors || h[0] == kindMessage:
-			if err := s.complain(n); err != nil {
+			if _, err := io.CopyN(&s.complaint, s.r, int64(n)); err != nil {
 				return 0, err
 			}
 		default:
@@ -58,26 +54,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p[:min(len(p), int(s.left))])
 	s.left -= uint32(n)
 	return n, err
-}
-
-// complain keeps the beginning and drops the rest.
-func (s *stream) complain(n uint32) error {
-	s.mu.Lock()
-	room := min(int64(n), int64(maxComplaint-s.complaint.Len()))
-	_, err := io.CopyN(&s.complaint, s.r, room)
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	_, err = io.CopyN(io.Discard, s.r, int64(n)-room)
-	return err
-}
-
-// text returns the errors that the guest has written.
-func (s *stream) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return printable(strings.TrimSpace(s.complaint.String()))
 }
 
 func (s *stream) Write(p []byte) (int, error) { return s.conn.Write(p) }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/cove-sandbox/cove/internal/engine/local"
 )
 
 // frame is what the daemon sends for one write of a container's.
@@ -44,17 +46,17 @@ func TestStream(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, s, err := readAll(c.raw)
-			if got != c.want || (err != nil) != c.fails || s.text() != c.complaint {
-				t.Errorf("%q, %q, %v", got, s.text(), err)
+			if got != c.want || (err != nil) != c.fails || s.complaint.Text(nil) != c.complaint {
+				t.Errorf("%q, %q, %v", got, s.complaint.Text(nil), err)
 			}
 		})
 	}
 }
 
 func TestComplaintsAreBounded(t *testing.T) {
-	got, s, err := readAll(frame(2, strings.Repeat("x", 3*maxComplaint)) + frame(2, "more") + frame(1, "output"))
-	if got != "output" || err != nil || len(s.text()) != maxComplaint {
-		t.Errorf("%q, %d bytes of complaint, %v", got, len(s.text()), err)
+	got, s, err := readAll(frame(2, strings.Repeat("x", 3*local.MaxComplaint)) + frame(2, "more") + frame(1, "output"))
+	if got != "output" || err != nil || len(s.complaint.Text(nil)) != local.MaxComplaint {
+		t.Errorf("%q, %d bytes of complaint, %v", got, len(s.complaint.Text(nil)), err)
 	}
 }
 
@@ -64,8 +66,8 @@ func FuzzStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s := &stream{r: bufio.NewReader(bytes.NewReader(raw))}
 		got, err := io.ReadAll(s)
-		if len(got) > len(raw) || len(s.text()) > 4*maxComplaint {
-			t.Errorf("%d bytes from %d, %d of complaint", len(got), len(raw), len(s.text()))
+		if len(got) > len(raw) || len(s.complaint.Text(nil)) > 4*local.MaxComplaint {
+			t.Errorf("%d bytes from %d, %d of complaint", len(got), len(raw), len(s.complaint.Text(nil)))
 		}
 		if errors.Is(err, io.ErrShortBuffer) {
 			t.Error(err)

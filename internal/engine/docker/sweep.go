@@ -16,8 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// newNonce names a container that is about to be requested. From now until disown the container has an owner, whatever
-// the daemon answers.
+// newNonce names a container about to be requested, which has an owner until disown, whatever the daemon answers.
 func (e *Engine) newNonce() string {
 	nonce := e.id + "." + rand.Text()
 	e.mu.Lock()

@@ -11,6 +11,7 @@
 package local
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,19 +88,31 @@ func noRoom(err error) error {
 		WithHint("free some space in the run directory")
 }
 
-// make makes the directory under another name first: one of a sandbox's name is locked from the moment it is there.
-func (d *Detached) make(parent string) error {
+// make makes the directory under another name first: one of a sandbox's name is locked from the moment it is there. A
+// sweep that finds one that is not locked yet takes it for the remains of a process that died, so another is made.
+func (d *Detached) make(parent string) (err error) {
+	const tries = 10
+	for range tries {
+		if err = d.tryMake(parent); !errors.Is(err, errOwned) && !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return err
+}
+
+func (d *Detached) tryMake(parent string) error {
 	fresh, err := os.MkdirTemp(parent, ".new-*")
 	if err != nil {
 		return err
 	}
-	if d.owner, err = lockOwner(fresh); err == nil {
+	if d.owner, err = lockOwner(fresh, os.O_CREATE); err == nil {
 		err = os.Rename(fresh, d.dir)
 	}
 	if err != nil {
 		os.RemoveAll(fresh)
 		if d.owner != nil {
 			d.owner.Close()
+			d.owner = nil
 		}
 	}
 	return err
@@ -115,12 +128,12 @@ func (r Registry) Has(id cove.SandboxID) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// errOwned says that another process manages a sandbox.
 var errOwned = errors.New("another process of Cove manages it")
 
-// lockOwner makes this process the one that manages the sandbox of a directory.
-func lockOwner(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600)
+// lockOwner makes this process the one that manages the sandbox of a directory. flag is os.O_CREATE for a new one: in
+// another a missing file is one that is being removed.
+func lockOwner(dir string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|flag, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -136,9 +149,8 @@ func (d *Detached) Path(name string) string { return filepath.Join(d.dir, name) 
 
 // Bind adds to a plan the descriptors that the guest keeps, after those that the plan has already: the door, the
 // instance's lock, and hold. The caller calls sent once the guest has them, or will not get them.
-func (d *Detached) Bind(
-	plan *guest.Bind, fds []*os.File, hold ...*os.File,
-) (all []*os.File, sent func(bound bool), err error) {
+func (d *Detached) Bind(plan *guest.Bind, fds []*os.File,
+	hold ...*os.File) (all []*os.File, sent func(bound bool), err error) {
 	door, err := unixconn.Listen(d.Path(doorFile))
 	if err != nil {
 		return nil, nil, noRoom(err)
@@ -167,13 +179,24 @@ func (d *Detached) Bind(
 	}, nil
 }
 
-// Dial connects to the guest, which waits at the door after the connection before has ended.
-func (d *Detached) Dial() (*unixconn.Conn, error) {
+// Connect connects to the guest, which waits at the door after the connection before has ended, and takes over its
+// listeners. Errors: Unavailable.
+func (d *Detached) Connect(ctx context.Context) (*guest.Client, []*os.File, error) {
+	var client *guest.Client
 	conn, err := unixconn.Dial(d.Path(doorFile))
-	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "the guest of sandbox %s does not answer: %w", d.Record.Template.ID, err)
+	if err == nil {
+		client, err = guest.NewClient(ctx, conn)
 	}
-	return conn, nil
+	id := d.Record.Template.ID
+	if err != nil {
+		return nil, nil, cove.Errorf(cove.Unavailable, "the guest of sandbox %s does not answer: %w", id, err)
+	}
+	listeners, err := client.Listeners(ctx)
+	if err != nil {
+		client.Close()
+		return nil, nil, cove.Errorf(cove.Unavailable, "the guest of sandbox %s does not hand over its sockets: %w", id, err)
+	}
+	return client, listeners, nil
 }
 
 // Disown lets another process manage the sandbox. It unlocks the file as well as closing it: a process that is being
@@ -210,8 +233,7 @@ func (d *Detached) released() bool {
 	return true
 }
 
-// runs reports whether the guest lives, or the process that is to bind it. A sandbox that was never bound has no
-// record, and does not run.
+// runs reports whether the guest lives, or the process that is to bind it.
 func (d *Detached) runs() bool { return instance.Alive(d.runDir, d.Record.Instance) }
 
 // Runs reports whether a sandbox runs, whichever process manages it.
@@ -281,7 +303,7 @@ func (r Registry) eachLeft(f func(*Detached) error) error {
 func (r Registry) take(dir string) (*Detached, error) {
 	d := &Detached{runDir: r.RunDir, dir: dir}
 	var err error
-	if d.owner, err = lockOwner(dir); err != nil {
+	if d.owner, err = lockOwner(dir, 0); err != nil {
 		return nil, err
 	}
 	data, err := os.ReadFile(d.Path(recordFile))
@@ -331,8 +353,7 @@ func (r Registry) Take(id cove.SandboxID, under, setting string) (*Detached, err
 	return d, nil
 }
 
-// Adopt adds a sandbox whose record is k, and connects it to its guest. On an error another process may manage it.
-// Errors: those of Add and connect.
+// Adopt adds a sandbox of the record k, and connects it to its guest, or disowns k. Errors: those of Add and connect.
 func (p *Present[S]) Adopt(k *Detached, s S, connect func() error) error {
 	err := p.Add(s)
 	if err == nil {

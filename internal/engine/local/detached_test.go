@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -123,6 +124,39 @@ func TestLife(t *testing.T) {
 	_, err = r.Take(id, "parent", "it")
 	wantCode(t, "taking one that was swept", err, cove.NotFound)
 	runs("it was swept", false)
+}
+
+// TestMadeDuringSweeps: sandboxes are made while sweeps take what nobody manages.
+func TestMadeDuringSweeps(t *testing.T) {
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
+	stop := make(chan struct{})
+	var sweeping sync.WaitGroup
+	for range 4 {
+		sweeping.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := r.Sweep(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 300 {
+		k, err := r.New(hold(t, r), Record{Template: engine.Template{ID: cove.NewSandboxID()}})
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if err := k.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	sweeping.Wait()
 }
 
 // TestRecordOfEarlierVersion: a sandbox that an earlier version of Cove made is

@@ -3,7 +3,6 @@
 package local
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -74,8 +73,7 @@ func ownMap(u cove.User, self Owner) IDMap {
 	return IDMap{Users: IDLines{{u.UID, self.UID, 1}}, Groups: IDLines{{u.UID, self.GID, 1}}, Guest: u.UID}
 }
 
-// subordinateMap gives the user's processes the caller's own ids, so that files in mounts are the caller's, and
-// everything else subordinate ids.
+// subordinateMap gives the user's processes the caller's own ids, which files in mounts have; all else is subordinate.
 func subordinateMap(u cove.User, self, first Owner) IDMap {
 	return IDMap{Tool: true, Users: around(u.UID, self.UID, first.UID), Groups: around(u.UID, self.GID, first.GID)}
 }
@@ -99,13 +97,12 @@ func subordinate(file, tool string) (first int, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	f, err := os.Open(file)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return 0, false
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if first, ok := parseSubordinate(lines.Text(), u.Username, u.Uid); ok {
+	for line := range strings.Lines(string(data)) {
+		if first, ok := parseSubordinate(strings.TrimSpace(line), u.Username, u.Uid); ok {
 			return first, true
 		}
 	}
@@ -123,8 +120,7 @@ func parseSubordinate(line, name, uid string) (first int, ok bool) {
 	return first, err1 == nil && err2 == nil && first > 0 && count >= rangeSize
 }
 
-// rangeLockFile holds the locks of the ranges in use: one place for the whole host, whatever the run directories, so
-// that no two sandboxes share ids.
+// rangeLockFile holds the locks of the ranges in use: one for the whole host, so that no two sandboxes share ids.
 const rangeLockFile = "/run/cove-ids.lock"
 
 // IDs chooses the ids of sandboxes that this process makes.
@@ -208,8 +204,7 @@ func (r *Ranges) take() (int, error) {
 	return 0, cove.Errorf(cove.Overloaded, "all %d id ranges are in use", rangeCount).WithHint("wait for sandboxes to end")
 }
 
-// lock takes the byte of a range; false when another open file has it, in whatever process (fcntl(2), open file
-// description locks).
+// lock takes the byte of a range; false when another open file of any process has it (fcntl(2), OFD locks).
 func (r *Ranges) lock(number int) (bool, error) {
 	if r.ours[number] {
 		return false, nil

@@ -30,3 +30,19 @@ func Unmappable(place string, err error) error {
 	return cove.Errorf(cove.Unsupported, "%s cannot be attached with its owner: %w", place, err).
 		WithHint("its file system needs idmapped mounts: ext4, xfs, btrfs, tmpfs and others since Linux 5.12")
 }
+
+// CloseAll closes files.
+func CloseAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// Descriptors returns the descriptors of files, which stay open.
+func Descriptors(files []*os.File) []int {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	return fds
+}

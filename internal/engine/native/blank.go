@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
@@ -27,22 +31,26 @@ type blank struct {
 	releaseIDs func()
 	group      *cgroup.Group
 	client     *guest.Client
-	complaint  complaint // what the guest wrote to its standard error
-	online     bool      // has planNetwork done
-	tasks      int64     // threads of the guest itself
-	adopted    bool      // PID 1 is not a child of this process
+	complaint  complaint   // what the guest wrote to its standard error
+	online     bool        // has planNetwork done
+	tasks      int64       // threads of the guest itself
+	adopted    bool        // PID 1 is not a child of this process
+	process    *os.Process // PID 1; nil if adopted
+
+	// Of one for a detached sandbox: its own instance, until its sandbox has a record, and the lock on its id range, until
+	// the guest holds it.
+	self   *instance.Instance
+	ranges *local.Ranges
 
 	owning     sync.Mutex
 	ownerships map[[3]int]*os.File // see Engine.ownership; guarded by owning
 
 	done chan struct{} // closed when the process has been collected
 
-	mu     sync.Mutex
-	pid    int  // 0 once the process has been collected, and if adopted
-	goesOn bool // without its connection
+	goesOn atomic.Bool // without its connection
 
-	removeOnce sync.Once
-	removeErr  error
+	removal sync.Once
+	left    error // what it could not remove
 }
 
 // namespaces are all but the cgroup namespace, which the guest makes itself once it is in its group.
@@ -74,13 +82,12 @@ func (b *blank) start(program string, seed *seed, socket *os.File) error {
 		return err
 	}
 	defer stderr.Close()
-	attr := &syscall.ProcAttr{
+	b.process, err = seed.fork(program, []string{"cove-guest", "--socket"}, &os.ProcAttr{
 		Env:   guestEnv,
-		Files: []uintptr{null.Fd(), null.Fd(), stderr.Fd(), socket.Fd()},
+		Files: []*os.File{null, null, stderr, socket},
 		Sys:   &syscall.SysProcAttr{Cloneflags: namespaces, AmbientCaps: ambient, Setsid: true},
-	}
-	if b.pid, err = seed.fork(program, []string{"cove-guest", "--socket"}, attr); err != nil {
-		b.pid = 0
+	})
+	if err != nil {
 		return launchError(err)
 	}
 	return nil
@@ -98,7 +105,6 @@ func launchError(err error) error {
 	return e.WithHint("run \"cove doctor\"")
 }
 
-// alive reports whether the guest still waits.
 func (b *blank) alive() bool {
 	select {
 	case <-b.client.Done():
@@ -113,12 +119,13 @@ func (b *blank) Kill() error {
 	if b.adopted {
 		return b.group.Kill()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.pid == 0 {
+	if b.process == nil {
 		return nil
 	}
-	if err := unix.Kill(b.pid, unix.SIGKILL); err != nil || b.group == nil {
+	switch err := b.process.Kill(); {
+	case errors.Is(err, os.ErrProcessDone):
+		return nil
+	case err != nil:
 		return err
 	}
 	return b.group.LetDie() // if it was paused
@@ -126,18 +133,14 @@ func (b *blank) Kill() error {
 
 // leave ends the connection, and nothing else.
 func (b *blank) leave() {
-	b.mu.Lock()
-	b.goesOn = true
-	b.mu.Unlock()
+	b.goesOn.Store(true)
 	b.client.Close()
 }
 
 // collect waits for PID 1, whose end shows as the end of the connection.
 func (b *blank) collect() {
 	<-b.client.Done()
-	b.mu.Lock()
-	goesOn := b.goesOn
-	b.mu.Unlock()
+	goesOn := b.goesOn.Load()
 	if goesOn && b.adopted {
 		return // another goroutine sees how it ends
 	}
@@ -152,27 +155,15 @@ func (b *blank) collect() {
 func (b *blank) wait() {
 	if b.adopted {
 		b.waitEmpty()
-		return
+	} else if b.process != nil {
+		b.process.Wait()
 	}
-	b.mu.Lock()
-	pid := b.pid
-	b.mu.Unlock()
-	if pid == 0 {
-		return
-	}
-	// Look first: the id stays ours until it is cleared below.
-	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	unix.Wait4(pid, nil, unix.WNOHANG, nil)
-	b.pid = 0
 }
 
 // remove kills the guest and removes every trace. It may be called again.
 func (b *blank) remove() error {
-	b.removeOnce.Do(func() { b.removeErr = b.removeAll() })
-	return b.removeErr
+	b.removal.Do(func() { b.left = b.removeAll() })
+	return b.left
 }
 
 func (b *blank) removeAll() error {
@@ -186,13 +177,14 @@ func (b *blank) removeAll() error {
 	}
 	b.complaint.close()
 	b.dropOwnerships()
-	if b.group != nil {
-		if b.group.Remove(removalPatience/100) != nil {
-			err = errors.Join(err, b.group.Kill(), b.group.Remove(removalPatience))
-		}
+	if b.group != nil && b.group.Remove(removalPatience/100) != nil {
+		err = errors.Join(err, b.group.Kill(), b.group.Remove(removalPatience))
 	}
 	if err == nil && b.releaseIDs != nil {
 		b.releaseIDs() // ids of which something may be left are not given out again
+	}
+	if b.self != nil {
+		err = errors.Join(err, b.self.Release())
 	}
 	return err
 }
@@ -209,27 +201,57 @@ func (b *blank) dropOwnerships() {
 
 // explain turns a failure of the guest into an error that says what it complained about.
 func (b *blank) explain(doing string, err error) error {
-	var failure *guest.Failure
-	hint := "run \"cove doctor\" for what this host lacks"
-	if errors.As(err, &failure) {
-		return cove.Errorf(cove.Unavailable, "cannot %s: %w", doing, failure).WithHint("%s", hint)
-	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if failure, ok := errors.AsType[*guest.Failure](err); ok {
+		err = failure
+	} else if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
+	} else {
+		b.Kill()
+		if text := b.complaint.text(); text != "" {
+			err = fmt.Errorf("%w: %q", err, text)
+		}
 	}
-	b.Kill()
-	if text := b.complaint.text(); text != "" {
-		err = fmt.Errorf("%w: %s", err, text)
-	}
-	return cove.Errorf(cove.Unavailable, "cannot %s: %w", doing, err).WithHint("%s", hint)
+	return cove.Errorf(cove.Unavailable, "cannot %s: %w", doing, err).
+		WithHint("run \"cove doctor\" for what this host lacks")
 }
 
-// waitEmpty waits until nothing of an adopted sandbox runs any more: its PID 1 is not a child of this process, which
-// could wait for it.
+// waitEmpty waits until nothing of an adopted sandbox runs: its PID 1 is not a child that could be waited for.
 func (b *blank) waitEmpty() {
 	for deadline := time.Now().Add(removalPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if b.group.Empty() {
 			return
 		}
+	}
+}
+
+type complaint struct {
+	kept local.Complaint
+	r    *os.File
+	done chan struct{}
+}
+
+func (c *complaint) open() (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	c.r, c.done = r, make(chan struct{})
+	go func() {
+		defer close(c.done)
+		io.Copy(&c.kept, r)
+	}()
+	return w, nil
+}
+
+// text returns the output, without a trace, once the guest has ended, or within a moment.
+func (c *complaint) text() string {
+	text, _, _ := strings.Cut(c.kept.Text(c.done), "\n\ngoroutine")
+	return text
+}
+
+func (c *complaint) close() {
+	if c.r != nil {
+		c.r.Close()
+		<-c.done
 	}
 }

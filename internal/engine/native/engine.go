@@ -18,7 +18,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
-	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/prewarm"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -67,7 +66,6 @@ type sandbox struct {
 	engine   *Engine
 	template engine.Template
 	keep     *local.Detached // of a lasting one
-	ranges   *local.Ranges   // likewise: the lock on its id range, until the guest holds it
 
 	keepOnce sync.Once
 	keepErr  error
@@ -89,14 +87,5 @@ func (s *sandbox) destroyed() error {
 // that is online serves only sandboxes with a network; any other serves every sandbox.
 type pool struct {
 	offline, online *prewarm.Buffer[*blank]
-	detached        *prewarm.Buffer[*detached] // online
-}
-
-// A detached is a guest for a detached sandbox. It is an instance of its own, with the lock on its id range, so that it
-// can go on without this process.
-type detached struct {
-	*blank
-	self   *instance.Instance
-	ranges *local.Ranges
-	group  string
+	detached        *prewarm.Buffer[*blank] // online
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"os"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -20,32 +19,22 @@ import (
 )
 
 // launch takes a blank and has it build the sandbox. On error the caller destroys s.
-func (s *sandbox) launch(ctx context.Context) (err error) {
-	if s.blank, err = s.beginning(ctx); err != nil {
+func (s *sandbox) launch(ctx context.Context) error {
+	b, err := s.engine.takeBlank(ctx, s.template)
+	if err != nil {
 		return err
 	}
+	if b.self != nil {
+		if s.keep, err = s.engine.keep(s.template, b); err != nil {
+			b.remove()
+			return err
+		}
+	}
+	s.blank = b
 	// The limits are for what comes after: they are set while the guest builds.
 	limited := make(chan error, 1)
 	go func() { limited <- s.limit() }()
 	return cmp.Or(s.setUp(ctx), <-limited)
-}
-
-// beginning is the blank that becomes s.
-func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
-	e := s.engine
-	if s.template.Lifetime != cove.LifetimeDetached {
-		return e.takeBlank(ctx, s.template)
-	}
-	h, err := e.takeDetached(ctx, s.template)
-	if err != nil {
-		return nil, err
-	}
-	if s.keep, err = e.keep(s.template, h); err != nil {
-		h.remove()
-		return nil, err
-	}
-	s.ranges = h.ranges
-	return h.blank, nil
 }
 
 // limit sets every limit of the group. The user has all of the limit of tasks: the guest's threads come on top.
@@ -70,7 +59,7 @@ func (s *sandbox) setUp(ctx context.Context) error {
 	}
 	plan := planSetup(s.template, s.engine.host, network)
 	var trees []*os.File
-	defer func() { closeAll(trees) }()
+	defer func() { local.CloseAll(trees) }()
 	if s.template.Rootfs.Kind == engine.RootfsDir {
 		if s.engine.root {
 			tree, err := s.imageTree()
@@ -85,7 +74,7 @@ func (s *sandbox) setUp(ctx context.Context) error {
 			plan.Steps[0].FD, plan.Steps[0].Source = nil, s.template.Rootfs.Dir
 		}
 	}
-	if err := s.client.Setup(ctx, plan, descriptors(trees)); err != nil {
+	if err := s.client.Setup(ctx, plan, local.Descriptors(trees)); err != nil {
 		return s.explain("build the sandbox", err)
 	}
 	return nil
@@ -108,7 +97,7 @@ func (s *sandbox) imageTree() (*os.File, error) {
 	if err != nil {
 		return nil, imageMissing(err)
 	}
-	userns, err := os.Open("/proc/" + strconv.Itoa(s.pid) + "/ns/user")
+	userns, err := os.Open("/proc/" + strconv.Itoa(s.process.Pid) + "/ns/user")
 	if err != nil {
 		tree.Close()
 		return nil, err
@@ -127,19 +116,10 @@ func imageMissing(err error) error {
 	return cove.Errorf(cove.ImageMissing, "the root filesystem cannot be opened: %w", err)
 }
 
-// openBinding opens what a Binding attaches, in the order of planBind: as detached mounts, on which the owner of each
-// source is the sandbox's user, and files as they are. Without root the guest opens the sources itself, by what they
-// are: there the user's processes have the caller's own id.
-func (s *sandbox) openBinding(b engine.Binding) (trees []*os.File, sources []engine.Identity, err error) {
-	mounted, err := b.OpenMounts()
-	defer func() {
-		for _, a := range mounted {
-			a.Place.Close()
-		}
-	}()
-	if err != nil {
-		return nil, nil, err
-	}
+// attach opens what a Binding attaches, in the order of planBind: as detached mounts, on which each source's owner is
+// the sandbox's user, and files as they are. Without root the guest opens the sources itself, by what they are: there
+// the user's processes have the caller's own id.
+func (s *sandbox) attach(b engine.Binding) (trees []*os.File, sources []engine.Identity, err error) {
 	open := func(place *os.File, clone func(*os.File) (*os.File, error)) error {
 		if !s.engine.root {
 			source, err := engine.Identify(place)
@@ -152,7 +132,7 @@ func (s *sandbox) openBinding(b engine.Binding) (trees []*os.File, sources []eng
 		}
 		return err
 	}
-	for _, a := range slices.Concat(b.Attachments, mounted) {
+	for _, a := range b.Attachments {
 		if err := open(a.Place, s.openMount); err != nil {
 			return trees, sources, err
 		}
@@ -188,18 +168,4 @@ func (s *sandbox) openMount(place *os.File) (*os.File, error) {
 		return nil, local.Unmappable(place.Name(), err)
 	}
 	return tree, nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
-}
-
-func descriptors(files []*os.File) []int {
-	fds := make([]int, len(files))
-	for i, f := range files {
-		fds[i] = int(f.Fd())
-	}
-	return fds
 }

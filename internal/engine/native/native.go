@@ -56,6 +56,9 @@ func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).
 			WithHint("choose another with --run-dir or COVE_RUN_DIR")
 	}
+	if err := e.checkPassage(); err != nil {
+		return nil, err
+	}
 	e.host, e.hostErr = rootfs.ReadHost()
 	e.capabilities = e.look()
 	e.pool = e.newPool(max(o.Ready, 0))
@@ -65,7 +68,28 @@ func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	return e, nil
 }
 
-// look says what can be enforced here.
+// checkPassage refuses a staging directory that the users of root's sandboxes cannot reach. The sandboxes of another
+// user have that one among theirs, and reach what the user does.
+func (e *Engine) checkPassage() error {
+	if !e.root {
+		return nil
+	}
+	for dir := e.staging; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return cove.Errorf(cove.Unavailable, "the run directory cannot be used: %w", err)
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return cove.Errorf(cove.Unavailable, "the run directory %s cannot be used: sandboxes have users of their own, "+
+				"who may not pass through %s (mode %#o)", e.o.RunDir, dir, info.Mode().Perm()).
+				WithHint("chmod o+x %s, or choose another run directory with --run-dir or COVE_RUN_DIR", dir)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
 func (e *Engine) look() engine.Capabilities {
 	h := e.hierarchy
 	c := engine.Capabilities{
@@ -73,21 +97,11 @@ func (e *Engine) look() engine.Capabilities {
 		Networks:      []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
 		UserIDs:       e.ids.Separate(),
 		HostIDRange:   e.ids.Ranged(),
-		UserNamespace: true,
-		LateMount:     true,
-		MountFlags:    true,
-		MountOwners:   true,
-		Files:         true,
-		Listeners:     true,
-		FileSockets:   true,
-		MemoryLimit:   h.Has(cgroup.Memory),
-		SwapLimit:     h.Swap(),
-		CPULimit:      h.Has(cgroup.CPU),
-		PIDsLimit:     h.Has(cgroup.PIDs),
-		DiskLimit:     true,
-		Lasting:       true,
-		Pause:         h.Has(cgroup.Freezer),
-		Missing:       map[string]string{},
+		UserNamespace: true, DiskLimit: true, Lasting: true,
+		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
+		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(),
+		CPULimit: h.Has(cgroup.CPU), PIDsLimit: h.Has(cgroup.PIDs), Pause: h.Has(cgroup.Freezer),
+		Missing: map[string]string{},
 	}
 	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory,
 		"cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer} {

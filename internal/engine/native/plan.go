@@ -3,9 +3,12 @@
 package native
 
 import (
+	"sync"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/transparent"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -32,7 +35,7 @@ const (
 func planBegin(uid int, staging string, network []guest.Step) guest.Begin {
 	b := guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: append(kernelPlaces(), network...)}
 	if len(network) > 0 {
-		b.Listeners = engine.WayOut()
+		b.Listeners = engine.RouteListeners()
 	}
 	return b
 }
@@ -132,9 +135,9 @@ func kernelPlaces() []guest.Step {
 	return steps
 }
 
-// planBind says what the guest attaches last, and what it gives up. It attaches b.Attachments, b.Mounts and b.Files in
-// this order, less those files that are shown already: each by a descriptor of the request, or, where the host hands
-// none over, by its identity in sources.
+// planBind says what the guest attaches last, and what it gives up. It attaches b.Attachments, which the mounts have
+// become, and b.Files in this order, less those files that are shown already: each by a descriptor of the request, or,
+// where the host hands none over, by its identity in sources.
 func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte) guest.Bind {
 	g := guest.Bind{
 		Hostname:  b.Hostname,
@@ -157,10 +160,7 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 		g.Steps = append(g.Steps, step)
 	}
 	for _, a := range b.Attachments {
-		attach(guest.Step{Target: a.Target, Flags: flagsOf(a.ReadOnly, a.NoExec, a.NoFollow)})
-	}
-	for _, m := range b.Mounts {
-		attach(guest.Step{Target: m.Target, Flags: flagsOf(m.ReadOnly, m.NoExec, m.NoFollow)})
+		attach(guest.Step{Target: a.Target, Flags: flagsOf(a)})
 	}
 	for i, f := range b.Files {
 		step := guest.Step{Target: f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing}
@@ -177,15 +177,15 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 	return g
 }
 
-func flagsOf(ro, noExec, noFollow bool) guest.MountFlag {
+func flagsOf(a engine.Attachment) guest.MountFlag {
 	flags := sealed
-	if ro {
+	if a.ReadOnly {
 		flags = readOnly
 	}
-	if noExec {
+	if a.NoExec {
 		flags |= guest.NoExec
 	}
-	if noFollow {
+	if a.NoFollow {
 		flags |= guest.NoFollow
 	}
 	return flags
@@ -202,10 +202,20 @@ func shownAlready(files []engine.File, i int) (target string, ok bool) {
 	return "", false
 }
 
-// bind defaults: a host name that says nothing about the host.
-func hostname(b engine.Binding) engine.Binding {
-	if b.Hostname == "" {
-		b.Hostname = rootfs.Hostname
+// planNetwork is the network of a sandbox whose ways out lead to the gateway. The guest only sends the messages, in its
+// own network namespace, before anything else runs there: in a Begin or a Setup.
+var planNetwork = sync.OnceValues(func() ([]guest.Step, error) {
+	plan := transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}
+	routes, err := plan.Routes()
+	if err != nil {
+		return nil, err
 	}
-	return b
-}
+	rules, err := plan.Firewall()
+	if err != nil {
+		return nil, err
+	}
+	return []guest.Step{
+		{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: routes},
+		{Kind: guest.StepNetlink, Target: guest.NetlinkNetfilter, Data: rules},
+	}, nil
+})

@@ -28,10 +28,11 @@ func TestPlan(t *testing.T) {
 		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"},
 			Shape: cove.Shape{Limits: limits, User: u}}
 	}
+	named := engine.Binding{Hostname: rootfs.Hostname}
 	bundle := new(os.File)
 	mounts := engine.Binding{
-		Attachments: []engine.Attachment{{Target: "/workspace", NoExec: true}},
-		Mounts:      []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}},
+		Attachments: []engine.Attachment{{Target: "/workspace", NoExec: true}, {Target: "/data"},
+			{Target: "/b", ReadOnly: true}},
 		Files: []engine.File{{Place: bundle, Target: "/etc/bundle"},
 			{Place: bundle, Target: "/etc/other", Existing: true}},
 	}
@@ -45,7 +46,7 @@ func TestPlan(t *testing.T) {
 			[]guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
 		"host":          planSetup(template(engine.RootfsHost, cove.CodeUser), host, nil),
 		"image":         planSetup(template(engine.RootfsDir, cove.AgentUser), host, nil),
-		"bind":          planBind(template(engine.RootfsHost, cove.CodeUser), hostname(engine.Binding{}), nil, nil),
+		"bind":          planBind(template(engine.RootfsHost, cove.CodeUser), named, nil, nil),
 		"bind-mounts":   planBind(template(engine.RootfsHost, cove.CodeUser), mounts, nil, nil),
 		"bind-rootless": planBind(template(engine.RootfsDir, cove.CodeUser), mounts, sources, nil),
 	} {

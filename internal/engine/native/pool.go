@@ -13,9 +13,9 @@ import (
 // newPool returns a pool of up to n guests that are not online; of as many that are online, after the first sandbox
 // with a network; and of one guest for detached sandboxes, after the first of those.
 func (e *Engine) newPool(n int) pool {
-	of := func(online bool) *prewarm.Buffer[*blank] {
+	of := func(n int, u cove.User, online, detached bool) *prewarm.Buffer[*blank] {
 		launch := func(ctx context.Context) (*blank, error) {
-			b, err := e.newBlank(ctx, cove.CodeUser, online, e.groupName(), e.ranges)
+			b, err := e.start(ctx, u, online, detached)
 			if err != nil && ctx.Err() == nil {
 				e.o.Log.Debug("cannot prepare a guest", "error", err)
 			}
@@ -23,15 +23,8 @@ func (e *Engine) newPool(n int) pool {
 		}
 		return prewarm.New(n, launch, func(b *blank) { b.remove() })
 	}
-	detach := func(ctx context.Context) (*detached, error) {
-		h, err := e.newDetached(ctx, cove.AgentUser, true)
-		if err != nil && ctx.Err() == nil {
-			e.o.Log.Debug("cannot prepare a guest", "error", err)
-		}
-		return h, err
-	}
-	return pool{offline: of(false), online: of(true),
-		detached: prewarm.New(min(n, 1), detach, func(d *detached) { d.remove() })}
+	return pool{offline: of(n, cove.CodeUser, false, false), online: of(n, cove.CodeUser, true, false),
+		detached: of(min(n, 1), cove.AgentUser, true, true)}
 }
 
 func (p pool) close() {
@@ -40,51 +33,39 @@ func (p pool) close() {
 	p.detached.Close()
 }
 
-// take returns a prewarmed guest for a sandbox with or without a network, or nil.
-func (p pool) take(network bool) *blank {
-	if network {
-		if b := takeAlive(p.online); b != nil {
-			return b
-		}
+// suitable are the buffers of guests for a sandbox, the best first. As root a guest's ids do for every user; else the
+// map depends on the user.
+func (e *Engine) suitable(t engine.Template, online, detached bool) []*prewarm.Buffer[*blank] {
+	switch {
+	case detached && online && (e.root || t.User.UID == cove.AgentUser.UID):
+		return []*prewarm.Buffer[*blank]{e.pool.detached}
+	case detached, !e.root && t.User.UID != cove.CodeUser.UID:
+		return nil
+	case online:
+		return []*prewarm.Buffer[*blank]{e.pool.online, e.pool.offline}
 	}
-	return takeAlive(p.offline)
+	return []*prewarm.Buffer[*blank]{e.pool.offline}
 }
 
-// takeAlive returns a guest that still waits, or nil.
-func takeAlive[B interface {
-	alive() bool
-	remove() error
-}](s *prewarm.Buffer[B]) B {
-	for {
-		b, ok := s.Take()
-		if !ok || b.alive() {
-			return b
-		}
-		b.remove()
-	}
-}
-
-// takeBlank returns a guest for a template, if possible a prewarmed one.
+// takeBlank returns a guest for a template, if possible a prewarmed one that still waits.
 func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, error) {
-	network := t.Network != cove.NetworkNone
-	// As root a blank's ids do for every user; else the map depends on the user.
-	if e.root || t.User.UID == cove.CodeUser.UID {
-		if b := e.pool.take(network); b != nil {
-			return b, nil
+	online, detached := t.Network != cove.NetworkNone, t.Lifetime == cove.LifetimeDetached
+	for _, buffer := range e.suitable(t, online, detached) {
+		for b, ok := buffer.Take(); ok; b, ok = buffer.Take() {
+			if b.alive() {
+				return b, nil
+			}
+			b.remove()
 		}
 	}
-	return e.newBlank(ctx, t.User, network, e.groupName(), e.ranges)
+	return e.start(ctx, t.User, online, detached)
 }
 
-// takeDetached returns a guest for a detached sandbox, if possible the prewarmed one.
-func (e *Engine) takeDetached(ctx context.Context, t engine.Template) (*detached, error) {
-	network := t.Network != cove.NetworkNone
-	if network && (e.root || t.User.UID == cove.AgentUser.UID) {
-		if h := takeAlive(e.pool.detached); h != nil {
-			return h, nil
-		}
+func (e *Engine) start(ctx context.Context, u cove.User, online, detached bool) (*blank, error) {
+	if detached {
+		return e.newDetached(ctx, u, online)
 	}
-	return e.newDetached(ctx, t.User, network)
+	return e.newBlank(ctx, u, online, e.groupName(), e.ranges)
 }
 
 // refill replaces the guest that a sandbox has taken. It is called when the sandbox is ready, so that the next guest's
@@ -106,5 +87,4 @@ func (e *Engine) refill(t engine.Template) {
 	}
 }
 
-// groupName names a new group.
 func (e *Engine) groupName() string { return e.names.Group(e.o.Instance, e.serial.Add(1)) }

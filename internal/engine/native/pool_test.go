@@ -98,7 +98,7 @@ func TestDetachedLasts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer without.Destroy(context.Background())
-	if without.(*sandbox).blank == h.blank {
+	if without.(*sandbox).blank == h {
 		t.Error("one without a network has a blank that is online")
 	}
 	tmpl.ID, tmpl.Network = cove.NewSandboxID(), cove.NetworkLimited
@@ -107,7 +107,7 @@ func TestDetachedLasts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Destroy(context.Background())
-	if s.(*sandbox).blank != h.blank {
+	if s.(*sandbox).blank != h {
 		t.Error("it did not take what was ready")
 	}
 	dir := t.TempDir()

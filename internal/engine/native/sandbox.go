@@ -3,13 +3,19 @@
 package native
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 func (s *sandbox) Guest() *guest.Client { return s.client }
@@ -38,26 +44,32 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return err
 	}
-	trees, sources, err := s.openBinding(b)
-	defer closeAll(trees)
+	b.Hostname = cmp.Or(b.Hostname, rootfs.Hostname)
+	closeMounts, err := b.OpenMounts()
+	defer closeMounts()
+	if err != nil {
+		return err
+	}
+	trees, sources, err := s.attach(b)
+	defer local.CloseAll(trees)
 	s.dropOwnerships()
 	if err != nil {
 		return err
 	}
-	plan := planBind(s.template, hostname(b), sources, program)
+	plan := planBind(s.template, b, sources, program)
 	fds, sent := trees, func(bool) {}
 	if s.keep != nil {
 		if fds, sent, err = s.keep.Bind(&plan, trees, s.ranges.Held()...); err != nil {
 			return err
 		}
 	}
-	listeners, err := s.client.Bind(ctx, plan, descriptors(fds))
+	listeners, err := s.client.Bind(ctx, plan, local.Descriptors(fds))
 	sent(err == nil)
-	if err == nil && s.keep != nil {
-		s.ranges.Close()
-	}
 	if err != nil {
 		return s.explain("seal the sandbox", err)
+	}
+	if s.keep != nil {
+		s.ranges.Close()
 	}
 	s.mu.Lock()
 	s.listeners, s.lasts = listeners, s.keep != nil
@@ -72,10 +84,8 @@ func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 	}
 	limit := s.template.Limits.PIDs
 	users := func(n int64) int64 { return min(max(n-s.tasks, 0), limit) }
-	return engine.Stats{
-		CPUTime: g.CPUTime, MemoryPeak: g.MemoryPeak, OOMKills: g.OOMKills, PIDsDenied: g.PIDsDenied,
-		PIDs: users(g.PIDs), PIDsPeak: users(g.PIDsPeak),
-	}, nil
+	g.PIDs, g.PIDsPeak = users(g.PIDs), users(g.PIDsPeak)
+	return engine.Stats(g), nil
 }
 
 func (s *sandbox) Destroy(context.Context) error {
@@ -91,7 +101,6 @@ func (s *sandbox) Destroy(context.Context) error {
 	}
 	if s.keep != nil && err == nil {
 		s.keepOnce.Do(func() { s.keepErr = s.keep.Remove() })
-		s.ranges.Close()
 		err = s.keepErr
 	}
 	s.engine.present.Remove(s)
@@ -111,4 +120,33 @@ func (s *sandbox) close() error {
 	s.engine.present.Remove(s)
 	s.leave() // if its guest ends at this moment, Sweep removes the rest
 	return s.keep.Disown()
+}
+
+// pausePatience is how long the kernel may take to freeze a sandbox, while it finishes what it does for a process.
+const pausePatience = 10 * time.Second
+
+var _ engine.Pauser = (*sandbox)(nil)
+
+func (s *sandbox) Pause(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pausePatience)
+	defer cancel()
+	err := s.group.Freeze(ctx)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.destroyed()
+	}
+	return errors.Join(cove.Errorf(cove.Unavailable, "sandbox %s cannot be paused: %w", s.ID(), err).
+		WithHint("try again, or stop it instead"), s.group.Thaw())
+}
+
+func (s *sandbox) Resume(context.Context) error {
+	if _, err := s.group.Stats(); err != nil {
+		return s.destroyed()
+	}
+	if err := s.group.Thaw(); err != nil {
+		return cove.Errorf(cove.Unavailable, "sandbox %s cannot be resumed: %w", s.ID(), err)
+	}
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -70,19 +69,19 @@ func (s *seed) inside(ready chan<- error) {
 }
 
 // fork starts a process in the group. A seed is used once.
-func (s *seed) fork(program string, args []string, attr *syscall.ProcAttr) (pid int, err error) {
+func (s *seed) fork(program string, args []string, attr *os.ProcAttr) (p *os.Process, err error) {
 	if s.fd != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(s.fd.Fd())
 		defer s.fd.Close()
-		return syscall.ForkExec(program, args, attr)
+		return os.StartProcess(program, args, attr)
 	}
 	done := make(chan struct{})
 	s.work <- func() {
-		pid, err = syscall.ForkExec(program, args, attr)
+		p, err = os.StartProcess(program, args, attr)
 		close(done)
 	}
 	<-done
-	return pid, err
+	return p, err
 }
 
 // discard removes a seed that has not been used.

@@ -17,11 +17,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// newBlank makes one for a class of users, on the network or not, with a group of that name and, as root, one of the id
-// ranges. On error nothing is left.
-func (e *Engine) newBlank(
-	ctx context.Context, u cove.User, online bool, name string, ranges *local.Ranges,
-) (b *blank, err error) {
+// newBlank makes a blank for a class of users, with a group of that name and an id range. On error nothing is left.
+func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string,
+	ranges *local.Ranges) (b *blank, err error) {
 	b = &blank{online: online, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -74,7 +72,7 @@ func (e *Engine) newBlank(
 
 // writeIDs gives the guest's user namespace its maps. The guest waits for the plan meanwhile.
 func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
-	pid := strconv.Itoa(b.pid)
+	pid := strconv.Itoa(b.process.Pid)
 	if b.ids.Tool {
 		for tool, lines := range map[string]local.IDLines{"newuidmap": b.ids.Users, "newgidmap": b.ids.Groups} {
 			args := append([]string{pid}, strings.Fields(lines.String())...)

@@ -1,7 +1,6 @@
 package process
 
-// Output receives what a program writes, as it comes and within its limits. It is called from one goroutine at a time;
-// a slow Output slows the program.
+// Output receives what a program writes, within its limits, on one goroutine at a time; a slow one slows the program.
 type Output interface {
 	Stdout(p []byte) error
 	Stderr(p []byte) error

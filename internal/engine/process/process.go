@@ -33,10 +33,21 @@ type Process struct {
 	copies  sync.WaitGroup // of the streams, by Copy
 }
 
-// Start starts a program. Its output must be read to the end: by Copy, or from Stdout and Stderr. Errors: those of the
-// guest.
+// Start starts a program. Its output must be read to the end: by Copy, or from Stdout and Stderr. Where ctx ends while
+// the guest starts it, Start returns the program nevertheless, which may run already: its caller then ends it in a way
+// of its own. Errors: those of the guest; the cause of the end of ctx, also where the guest does not answer within
+// Grace of it.
 func Start(ctx context.Context, sb engine.Sandbox, clk clock.Clock, spec guest.ProcessSpec) (*Process, error) {
-	p, err := sb.Guest().Start(ctx, spec)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	answered, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(Grace, giveUp) })()
+	p, err := sb.Guest().Start(answered, spec)
+	if answered.Err() != nil && err != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -45,9 +56,8 @@ func Start(ctx context.Context, sb engine.Sandbox, clk clock.Clock, spec guest.P
 
 // Adopt takes over a program that another process of Cove has started. stdout and stderr are the offsets from which its
 // output is read. Errors: those of the guest.
-func Adopt(
-	ctx context.Context, sb engine.Sandbox, clk clock.Clock, id uint32, stdout, stderr uint64,
-) (*Process, error) {
+func Adopt(ctx context.Context, sb engine.Sandbox, clk clock.Clock,
+	id uint32, stdout, stderr uint64) (*Process, error) {
 	p, err := sb.Guest().Attach(ctx, id, stdout, stderr)
 	if err != nil {
 		return nil, err
@@ -142,7 +152,7 @@ func (p *Process) Signal(ctx context.Context, s syscall.Signal) error {
 // tell signals a program, which may have ended meanwhile.
 func (p *Process) tell(ctx context.Context, s syscall.Signal) error {
 	err := p.Signal(ctx, s)
-	if failure := new(guest.Failure); errors.As(err, &failure) && failure.Kind == guest.FailNotFound {
+	if failure, ok := errors.AsType[*guest.Failure](err); ok && failure.Kind == guest.FailNotFound {
 		return nil
 	}
 	return err

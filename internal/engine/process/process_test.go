@@ -168,6 +168,33 @@ func TestKillAll(t *testing.T) {
 	}
 }
 
+// TestStartWhileItsCallerLeaves returns the program, so that it can be ended as its caller ends programs: a git that is
+// killed leaves its locks behind.
+func TestStartWhileItsCallerLeaves(t *testing.T) {
+	l := newLab(t)
+	l.engine.Inject(fake.Faults{Slow: 20 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	p, err := process.Start(ctx, l.sandbox, clock.Real(), script("sleep 100"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := p.Attend(ctx, process.Attendance{Ask: []syscall.Signal{syscall.SIGTERM}, Patience: time.Minute})
+	if !errors.Is(err, context.DeadlineExceeded) || o.Signal != int(syscall.SIGTERM) {
+		t.Errorf("%+v, %v", o, err)
+	}
+
+	l.engine.Inject(fake.Faults{Deaf: true})
+	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := process.Start(ctx, l.sandbox, clock.Real(), script("true")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a guest that does not answer: %v", err)
+	}
+	if _, err := process.Start(ctx, l.sandbox, clock.Real(), script("true")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller that has gone: %v", err)
+	}
+}
+
 func TestAttend(t *testing.T) {
 	l := newLab(t)
 	var stdout, stderr bytes.Buffer

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func CheckFiles(files []File) error {
 	}
 	total := 0
 	for _, f := range files {
-		if total += len(f.Data); !path.IsAbs("/"+f.Path) || f.Path == "" || path.IsAbs(f.Path) || !cleanPath(f.Path) {
+		if total += len(f.Data); !cleanPath(f.Path) {
 			return cove.Errorf(cove.InvalidArgument, "the file path %q must be relative and clean, without \"..\"", f.Path)
 		}
 	}
@@ -43,20 +44,15 @@ func CheckFiles(files []File) error {
 }
 
 func cleanPath(p string) bool {
-	return path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") && p != "." && strings.IndexByte(p, 0) < 0 &&
-		len(p) < 1024
+	return path.Clean(p) == p && !path.IsAbs(p) && p != ".." && !strings.HasPrefix(p, "../") && p != "." &&
+		strings.IndexByte(p, 0) < 0 && len(p) < 1024
 }
 
 // Deliver writes files below a directory of a sandbox. Errors: TooLarge when they do not fit.
 func Deliver(ctx context.Context, g *guest.Client, dir string, files []File) error {
 	for _, f := range files {
-		mode := f.Mode
-		if mode == 0 {
-			mode = 0o644
-		}
-		err := g.WriteFile(ctx, dir+"/"+f.Path, mode, f.Data)
-		var failure *guest.Failure
-		if errors.As(err, &failure) && failure.Kind == guest.FailNoSpace {
+		err := g.WriteFile(ctx, dir+"/"+f.Path, cmp.Or(f.Mode, 0o644), f.Data)
+		if failure, ok := errors.AsType[*guest.Failure](err); ok && failure.Kind == guest.FailNoSpace {
 			return cove.Errorf(cove.TooLarge, "the files do not fit into the sandbox's disk").
 				WithHint("raise the disk limit (--disk, limits.disk_mb)")
 		}

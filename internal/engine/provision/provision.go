@@ -46,14 +46,10 @@ type Plan struct {
 
 // Template returns the generic part of the sandbox, for engine.Prepare.
 func (p Plan) Template() engine.Template {
-	t := engine.Template{
-		ID: p.ID, Shape: p.Shape, Rootfs: p.Rootfs, Network: cmp.Or(p.Network, cove.NetworkNone),
-	}
+	t := engine.Template{ID: p.ID, Shape: p.Shape, Rootfs: p.Rootfs, Network: cmp.Or(p.Network, cove.NetworkNone)}
+	t.Rootfs.Kind = cmp.Or(t.Rootfs.Kind, engine.RootfsHost)
 	if t.ID == "" {
 		t.ID = cove.NewSandboxID()
-	}
-	if t.Rootfs.Kind == "" {
-		t.Rootfs.Kind = engine.RootfsHost
 	}
 	return t
 }
@@ -69,14 +65,13 @@ type Sandbox struct {
 	state cove.State
 }
 
-// New makes a sandbox. On error nothing is left. Errors: those of the engine and of the route; Unavailable after a
-// deadline.
+// New makes a sandbox, or leaves nothing. Errors: those of the engine and of the route; Unavailable after a deadline.
 func New(ctx context.Context, eng engine.Engine, p Plan) (*Sandbox, error) {
 	t := p.Template()
 	s := &Sandbox{id: t.ID, state: cove.StatePreparing}
 	route, err := s.bring(ctx, eng, t, p)
 	if err == nil {
-		err = s.serve(len(p.Binding.Listeners), route)
+		s.Sockets, err = Serve(s.Listeners(), len(p.Binding.Listeners), route)
 	}
 	if err == nil {
 		return s, nil
@@ -133,12 +128,6 @@ func (s *Sandbox) bring(ctx context.Context, eng engine.Engine, t engine.Templat
 		return route, late(ctx, err, "binding the sandbox", bindTimeout)
 	}
 	return route, s.Become(cove.StateRunning)
-}
-
-// serve takes the sandbox's sockets, and opens its route.
-func (s *Sandbox) serve(own int, route Route) (err error) {
-	s.Sockets, err = Serve(s.Listeners(), own, route)
-	return err
 }
 
 // Serve opens a route, which may be nil, on the sockets of a sandbox that come after its own; those it returns. On

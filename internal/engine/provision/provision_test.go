@@ -27,7 +27,7 @@ type route struct {
 }
 
 func (r *route) Bind(b *engine.Binding, _ engine.Rootfs) error {
-	b.Listeners = append(b.Listeners, engine.WayOut()[:2]...)
+	b.Listeners = append(b.Listeners, engine.RouteListeners()[:2]...)
 	return r.bind
 }
 

@@ -5,14 +5,19 @@ package clients
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -20,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/localsocket"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -42,8 +48,7 @@ type Registry struct {
 	closed bool
 }
 
-// client is a registered client. Its route exists from the beginning, because its files do, and is open while it serves
-// sockets.
+// client is a registered client. Its route exists always, because its files do, and is open while it serves sockets.
 type client struct {
 	store.GatewayClient
 	route   *gateway.Route // nil if it could not be opened; see problem
@@ -71,8 +76,7 @@ type Health struct {
 	Open    int // of their routes
 }
 
-// New returns a Registry with the stored clients. A client that cannot be served as before, because its address is
-// taken, is closed, and logged.
+// New returns a Registry with the stored clients. One whose address is taken is closed, and logged.
 func New(ctx context.Context, o Options) (*Registry, error) {
 	r := &Registry{o: o, all: map[string]*client{}}
 	known, err := o.Store.For(cove.System("")).GatewayClients(ctx)
@@ -229,7 +233,6 @@ func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, 
 	return changed.Cut, err
 }
 
-// replace changes the policy of a client.
 func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g store.GatewayRegistration,
 	documents []*policy.Document) (View, error) {
 	differs := ""
@@ -262,7 +265,6 @@ func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g
 	return d, nil
 }
 
-// describe returns the present view of a client.
 func (c *client) describe() View {
 	v := View{GatewayClient: c.GatewayClient, Env: map[string]string{}}
 	if c.route == nil {
@@ -330,8 +332,7 @@ func (r *Registry) Certificate(who cove.Principal, name string) ([]byte, error) 
 	return c.route.Certificate(), nil
 }
 
-// Remove closes a client's route for good, and removes its authority. Errors: NotFound, Conflict for the default
-// client, StorageFull.
+// Remove closes a client's route for good. Errors: NotFound, Conflict for the default client, StorageFull.
 func (r *Registry) Remove(ctx context.Context, who cove.Principal, name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -351,7 +352,6 @@ func (r *Registry) Remove(ctx context.Context, who cove.Principal, name string) 
 	return r.o.Gateway.Discard(c.Sandbox)
 }
 
-// close closes the route of a client; mu must be held.
 func (c *client) close() {
 	if c.session != nil {
 		close(c.session.done)
@@ -369,19 +369,16 @@ type Session struct {
 	done     chan struct{}
 }
 
-// Attach opens a transparent client's route on sockets of its network namespace (engine.WayOut), and takes them over,
-// until the session ends. Errors: NotFound, Conflict when the route is open or the client is not transparent.
-func (r *Registry) Attach(who cove.Principal, name string, sockets []*os.File) (*Session, error) {
-	s, err := r.attach(who, name, sockets)
-	if err != nil {
+// Attach opens a transparent client's route on sockets of its network namespace (engine.RouteListeners), and takes them
+// over, until the session ends. Errors: NotFound, Conflict when the route is open or the client is not transparent.
+func (r *Registry) Attach(who cove.Principal, name string, sockets []*os.File) (_ *Session, err error) {
+	defer func() {
 		for _, f := range sockets {
-			f.Close()
+			if err != nil {
+				f.Close()
+			}
 		}
-	}
-	return s, err
-}
-
-func (r *Registry) attach(who cove.Principal, name string, sockets []*os.File) (*Session, error) {
+	}()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(who, name)
@@ -459,4 +456,65 @@ func (r *Registry) Close() {
 	for _, c := range r.all {
 		c.close()
 	}
+}
+
+// Listen listens at "HOST:PORT" or "unix:/PATH", for its owner alone, and returns the address: port 0 is any that is
+// free. A program that reaches the address goes out as the client, so it must be loopback or a unix socket unless
+// beyond is set (invariant A1). Errors: InvalidArgument, Conflict when another program listens there.
+func Listen(address string, beyond bool) (net.Listener, string, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		l, err := listenUnix(path)
+		return l, address, err
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, "", cove.Errorf(cove.InvalidArgument, "%.100q is no address to listen on", address).
+			WithHint("write 127.0.0.1:3128 or unix:/path")
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil, "", cove.Errorf(cove.InvalidArgument, "%.100q: %.64q is no numeric address", address, host).
+			WithHint("write 127.0.0.1:3128 or unix:/path")
+	}
+	if !beyond && !ip.IsLoopback() {
+		return nil, "", cove.Errorf(cove.InvalidArgument,
+			"refusing to listen on %s: every program that reaches it would go out with this policy and its credentials",
+			address).
+			WithHint("listen on 127.0.0.1 or a unix socket, or run the gateway with --beyond-loopback")
+	}
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, "", cove.Errorf(cove.Conflict, "%s is in use by another program", address).
+			WithHint("choose another address")
+	}
+	if err != nil {
+		return nil, "", cove.Errorf(cove.InvalidArgument, "cannot listen on %.100q: %w", address, err).
+			WithHint("choose another address")
+	}
+	return l, l.Addr().String(), nil
+}
+
+// listenUnix listens at a path, and replaces a socket that is not served any more.
+func listenUnix(path string) (net.Listener, error) {
+	fail := func(err error) (net.Listener, error) {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot listen on unix:%s: %w", path, err).
+			WithHint("a socket's path is absolute and has about 90 bytes at most")
+	}
+	if !filepath.IsAbs(path) {
+		return fail(errors.New("the path is not absolute"))
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, cove.Errorf(cove.Conflict, "there is something else at %s", path).
+			WithHint("choose another path, or move it away")
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return nil, cove.Errorf(cove.Conflict, "another program listens on unix:%s already", path).
+			WithHint("choose another path, or end that program")
+	}
+	l, err := localsocket.Listen(path)
+	if err != nil {
+		return fail(err)
+	}
+	return l, nil
 }

@@ -1,6 +1,7 @@
 package outlet
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/subtle"
@@ -91,7 +92,8 @@ func (a *admission) Close() error {
 // admit reads the head of a connection's first request, and hands on the connection if that carries the password.
 func (a *admission) admit(c net.Conn) {
 	c.SetReadDeadline(time.Now().Add(admissionTimeout))
-	head, err := readHead(c)
+	ahead := bufio.NewReaderSize(c, maxAdmission)
+	head, err := readHead(ahead)
 	if err == nil && !a.admits(head) {
 		_, err = io.WriteString(c, "HTTP/1.1 407 Proxy Authentication Required\r\n"+
 			"Proxy-Authenticate: Basic realm=\"cove\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -106,30 +108,25 @@ func (a *admission) admit(c net.Conn) {
 	}
 	c.SetReadDeadline(time.Time{})
 	select {
-	case a.accepted <- &begun{Conn: c, head: bytes.NewReader(head)}:
+	case a.accepted <- &begun{c, ahead}:
 	case <-a.closed:
 		c.Close()
 	}
 }
 
-// readHead reads to the end of a head, and perhaps beyond.
-func readHead(c net.Conn) (head []byte, err error) {
-	buf := make([]byte, maxAdmission)
-	n := 0
-	for n < len(buf) {
-		m, err := c.Read(buf[n:])
-		n += m
-		if bytes.Contains(buf[:n], []byte("\r\n\r\n")) {
-			return buf[:n], nil
-		}
-		if err != nil {
+// readHead returns the bytes to the end of a head, and perhaps beyond, to be read again.
+func readHead(r *bufio.Reader) (head []byte, err error) {
+	for r.Buffered() < maxAdmission {
+		if _, err := r.Peek(r.Buffered() + 1); err != nil {
 			return nil, err
+		}
+		if head, _ = r.Peek(r.Buffered()); bytes.Contains(head, []byte("\r\n\r\n")) {
+			return head, nil
 		}
 	}
 	return nil, cove.Errorf(cove.TooLarge, "the head of a request has more than %d bytes", maxAdmission)
 }
 
-// admits reports whether a head carries the password.
 func (a *admission) admits(head []byte) bool {
 	text, _, _ := strings.Cut(string(head), "\r\n\r\n")
 	for line := range strings.SplitSeq(text, "\r\n") {
@@ -141,18 +138,12 @@ func (a *admission) admits(head []byte) bool {
 	return false
 }
 
-// begun is a connection with bytes that have been read already.
 type begun struct {
 	net.Conn
-	head *bytes.Reader
+	ahead *bufio.Reader
 }
 
-func (b *begun) Read(p []byte) (int, error) {
-	if b.head.Len() > 0 {
-		return b.head.Read(p)
-	}
-	return b.Conn.Read(p)
-}
+func (b *begun) Read(p []byte) (int, error) { return b.ahead.Read(p) }
 
 // CloseWrite lets the proxy end its side first.
 func (b *begun) CloseWrite() error {

@@ -5,13 +5,19 @@ package outlet
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
+	"net/http"
+	"net/url"
+	"os"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/git/forge"
 	"github.com/cove-sandbox/cove/internal/repos"
 )
 
@@ -24,19 +30,19 @@ type Outlet struct {
 var _ repos.Outlet = Outlet{}
 
 // Open implements repos.Outlet. Errors: InvalidArgument, Forbidden, Unavailable.
-func (o Outlet) Open(_ context.Context, who cove.Principal, address string, push bool) (repos.Way, error) {
+func (o Outlet) Open(_ context.Context, who cove.Principal, address string, push bool) (repos.Route, error) {
 	if strings.HasPrefix(address, "http://") { // on this machine's loopback, for its owner alone
-		return repos.Way{Close: func() error { return nil }}, nil
+		return repos.Route{Close: func() error { return nil }}, nil
 	}
 	document, err := openTo(address, push)
 	if err != nil {
-		return repos.Way{}, err
+		return repos.Route{}, err
 	}
 	spec := gateway.Spec{Name: "git", Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: address}
 	if !who.IsOwner() {
 		spec.Remote = ""
 		if err := document.Foreign(nil); err != nil {
-			return repos.Way{}, err
+			return repos.Route{}, err
 		}
 	}
 	return o.open(spec)
@@ -50,8 +56,7 @@ type Asker struct {
 	What    string // the question
 }
 
-// Asking returns an outlet for a push that waits for an approval first, like a sandbox's request for which its policy
-// asks.
+// Asking returns an outlet for a push that first waits for an approval, like a sandbox's request.
 func (o Outlet) Asking(by Asker) repos.Outlet { return asking{o, by} }
 
 type asking struct {
@@ -59,14 +64,14 @@ type asking struct {
 	by Asker
 }
 
-func (o asking) Open(_ context.Context, _ cove.Principal, address string, push bool) (repos.Way, error) {
+func (o asking) Open(_ context.Context, _ cove.Principal, address string, push bool) (repos.Route, error) {
 	if !strings.HasPrefix(address, "https://") {
-		return repos.Way{}, cove.Errorf(cove.Unsupported, "a push to %s does not go through the gateway, which asks",
+		return repos.Route{}, cove.Errorf(cove.Unsupported, "a push to %s does not go through the gateway, which asks",
 			address).WithHint("say yes to it yourself")
 	}
 	document, err := openTo(address, push)
 	if err != nil {
-		return repos.Way{}, err
+		return repos.Route{}, err
 	}
 	first := &document.Rules[0] // git begins by reading, once: that is the request that waits
 	first.Action, first.Note = policy.Ask, o.by.What
@@ -75,24 +80,24 @@ func (o asking) Open(_ context.Context, _ cove.Principal, address string, push b
 }
 
 // open opens a route for a program of this machine: a proxy that admits only clients with its password.
-func (o Outlet) open(spec gateway.Spec) (repos.Way, error) {
+func (o Outlet) open(spec gateway.Spec) (repos.Route, error) {
 	g, err := o.Gateway()
 	if err != nil {
-		return repos.Way{}, err
+		return repos.Route{}, err
 	}
 	spec.Sandbox = g.Next()
 	route, err := g.Open(spec)
 	if err != nil {
-		return repos.Way{}, err
+		return repos.Route{}, err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		route.Close()
-		return repos.Way{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
+		return repos.Route{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
 	}
 	password := rand.Text()
 	route.ServeProxy(newAdmission(ln, "git:"+password))
-	return repos.Way{
+	return repos.Route{
 		Proxy: "http://git:" + password + "@" + ln.Addr().String(),
 		CA:    route.EnvAt("", route.Files())["GIT_SSL_CAINFO"],
 		Close: func() error { route.Close(); return nil },
@@ -126,4 +131,59 @@ func openTo(address string, push bool) (*policy.Document, error) {
 		d.Rules = append(d.Rules, rule)
 	}
 	return d, nil
+}
+
+// OpenPull opens a pull request for a repository, through the gateway, which sets this machine's credential. Errors:
+// Unsupported where the host does not serve GitHub's API, those of forge.Open.
+func (o Outlet) OpenPull(ctx context.Context, remote string, p forge.Pull) (forge.Opened, error) {
+	spec, address, err := o.forgeSpec(remote)
+	if err != nil {
+		return forge.Opened{}, err
+	}
+	route, err := o.open(spec)
+	if err != nil {
+		return forge.Opened{}, err
+	}
+	defer route.Close()
+	proxy, err := url.Parse(route.Proxy)
+	if err != nil {
+		return forge.Opened{}, cove.Errorf(cove.Internal, "the egress route has no address: %w", err)
+	}
+	roots, err := os.ReadFile(route.CA)
+	if err != nil {
+		return forge.Opened{}, cove.Errorf(cove.Unavailable, "read whom to trust: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(roots)
+	transport := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool},
+		DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	return forge.Open(ctx, &http.Client{Transport: transport}, address, p)
+}
+
+// forgeSpec returns the address at which a repository's pull requests are opened, and a route to it alone.
+func (o Outlet) forgeSpec(remote string) (spec gateway.Spec, address string, err error) {
+	none := cove.Errorf(cove.Unsupported, "pull requests can be opened at servers that speak GitHub's API").
+		WithHint("if this is a GitHub Enterprise server, name it in gateway.github_hosts of the configuration")
+	if !strings.HasPrefix(remote, "https://") {
+		return spec, "", none
+	}
+	r, err := policy.ParseRemote(remote)
+	if err != nil {
+		return spec, "", err
+	}
+	at, ok := o.GitHub.API(r.Host)
+	if !ok || strings.Count(r.Path, "/") != 2 {
+		return spec, "", none
+	}
+	path := at.Prefix + "/repos" + r.Path + "/pulls"
+	rule, err := policy.Exactly("repository", at.Host, at.Port(r.Port), http.MethodPost, path)
+	if err != nil {
+		return spec, "", err
+	}
+	document := &policy.Document{Source: "repository", Mode: cove.NetworkLimited, Rules: []policy.Rule{rule},
+		PullRequests: policy.Granted}
+	spec = gateway.Spec{Name: "git", Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: remote,
+		PullRequests: true}
+	return spec, "https://" + at.Host.Authority(at.Port(r.Port)) + path, nil
 }

@@ -129,6 +129,18 @@ func (g git) output(ctx context.Context, stdin io.Reader, args ...string) (said 
 // maxFindings bounds the findings of git about a pack, in bytes.
 const maxFindings = 256 << 10
 
+// files counts the files of a commit.
+func (g git) files(ctx context.Context, commit string) (n int, err error) {
+	err = g.records(ctx, nil, func(next func() (string, error)) error {
+		_, err := next()
+		if err == nil {
+			n++
+		}
+		return err
+	}, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+	return n, err
+}
+
 // lacks returns the ids of objects that the repository does not have.
 func (g git) lacks(ctx context.Context, ids []string) (missing []string, err error) {
 	err = g.lines(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), func(line string) error {

@@ -37,6 +37,7 @@ type Job struct {
 	Settled []string
 	Watch   func(policy.Change) bool // which changes count
 	Secrets []policy.Secret
+	Known   bool // also look for secrets of known forms
 	Server  Upstream
 }
 
@@ -66,7 +67,8 @@ type Upstream interface {
 const (
 	maxObjects  = 2_000_000
 	maxCommits  = 20_000 // new ones
-	maxBoundary = 256    // commits that new ones are built on
+	maxBoundary = 5000   // commits that new ones are built on, or that refs are to be at
+	maxOneByOne = 8      // of them that the server is asked about one by one
 	maxChanges  = 1000   // that count
 )
 
@@ -234,8 +236,18 @@ func (r *run) walk(tips []string) (fresh, boundary []string) {
 func (r *run) visible(ctx context.Context, boundary []string) error {
 	unknown := slices.DeleteFunc(slices.Clone(boundary),
 		func(id string) bool { return slices.Contains(r.job.Visible, id) })
+	history := map[string]bool(nil)
+	if len(unknown) > maxOneByOne { // as where many tags are pushed
+		var err error
+		if history, err = r.history(ctx, r.job.Visible); err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
 	for _, id := range unknown {
-		found, err := r.descends(ctx, id, r.job.Visible)
+		found, err := history[id], error(nil)
+		if history == nil {
+			found, err = r.descends(ctx, id, r.job.Visible)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -249,6 +261,26 @@ func (r *run) visible(ctx context.Context, boundary []string) error {
 	return nil
 }
 
+// history returns the commits in the history of tips. Without an answer of the server it is nil.
+func (r *run) history(ctx context.Context, tips []string) (map[string]bool, error) {
+	all := map[string]bool{}
+	for part := range slices.Chunk(tips, maxWants) {
+		err := r.commitsAside(ctx, Query{Wants: part}, func(_ git, commits []string) error {
+			for _, id := range commits {
+				all[id] = true
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// maxWants bounds the wants of one request.
+const maxWants = 512
+
 // descends reports whether a commit is in the history of one of tips, which the
 // server is asked for: of all commits in it that are not in the commit's own
 // history, one has it for a parent. An error is the first, if no answer is that it is.
@@ -256,8 +288,7 @@ func (r *run) descends(ctx context.Context, from string, tips []string) (found b
 	if slices.Contains(tips, from) {
 		return true, nil
 	}
-	const most = 512 // wants of one request
-	for part := range slices.Chunk(tips, most) {
+	for part := range slices.Chunk(tips, maxWants) {
 		ok, err := r.descendsFrom(ctx, from, part)
 		if err == nil && ok {
 			return true, nil
@@ -268,20 +299,30 @@ func (r *run) descends(ctx context.Context, from string, tips []string) (found b
 }
 
 func (r *run) descendsFrom(ctx context.Context, from string, tips []string) (found bool, err error) {
-	pack, shallow, err := r.job.Server.Fetch(ctx, Query{Wants: tips, Haves: []string{from}})
+	err = r.commitsAside(ctx, Query{Wants: tips, Haves: []string{from}}, func(aside git, commits []string) error {
+		return aside.objects(ctx, commits, func(_, _ string, content io.Reader) error {
+			return headers(content, func(name, value string) { found = found || name == "parent" && value == from })
+		})
+	})
+	return found, err
+}
+
+// commitsAside hands the commits of the server's answer to q to f, in an empty repository of their own.
+func (r *run) commitsAside(ctx context.Context, q Query, f func(aside git, commits []string) error) error {
+	pack, shallow, err := r.job.Server.Fetch(ctx, q)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer pack.Close()
 	if len(shallow) > 0 { // the server itself has not all of it
-		return false, defect("the history is not whole")
+		return defect("the history is not whole")
 	}
 	aside, err := r.git.aside(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if err := aside.index(ctx, pack, r.job.Max); err != nil {
-		return false, err
+		return err
 	}
 	var commits []string
 	err = aside.list(ctx, func(kind, id string) error {
@@ -294,12 +335,9 @@ func (r *run) descendsFrom(ctx context.Context, from string, tips []string) (fou
 		return nil
 	})
 	if err != nil {
-		return false, err
+		return err
 	}
-	err = aside.objects(ctx, commits, func(_, _ string, content io.Reader) error {
-		return headers(content, func(name, value string) { found = found || name == "parent" && value == from })
-	})
-	return found, err
+	return f(aside, commits)
 }
 
 // ancestry compares what a ref was with what it is to be.
@@ -393,27 +431,12 @@ func (r *run) complete(ctx context.Context, fresh, boundary []string) error {
 func (r *run) changes(ctx context.Context, fresh, boundary []string) error {
 	settled := slices.DeleteFunc(slices.Clone(boundary),
 		func(id string) bool { return !slices.Contains(r.job.Settled, id) })
-	var blobs []blob
-	commit := ""
-	err := r.git.records(ctx, strings.NewReader(strings.Join(fresh, "\n")+"\n"), func(next func() (string, error)) error {
-		field, err := next()
-		if err != nil {
-			return err
-		}
-		if !strings.HasPrefix(field, ":") {
-			if commit, _, _ = strings.Cut(field, " "); !policy.IsObjectID(commit) {
-				return defect("it cannot be read")
-			}
-			return nil
-		}
-		path, err := next()
-		if err != nil {
-			return err
-		}
-		e, err := parseEntry(field)
-		if err != nil {
-			return err
-		}
+	blobs, deletions := map[string]bool{}, policy.NewTally()
+	commit, searched := "", 0
+	err := r.eachChange(ctx, fresh, func(of string) {
+		commit = of
+		deletions.Begin(of)
+	}, func(path string, e entry) error {
 		change := policy.Change{Commit: commit, Path: path, Mode: e.mode, Delete: e.new == ""}
 		if r.job.Watch(change) {
 			taken, err := r.taken(ctx, path, e, settled)
@@ -427,45 +450,35 @@ func (r *run) changes(ctx context.Context, fresh, boundary []string) error {
 				return defect(fmt.Sprintf("it changes more than %d files that the policy is about", maxChanges))
 			}
 		}
-		if len(r.job.Secrets) > 0 && e.new != "" && e.mode != policy.Gitlink {
-			blobs = append(blobs, blob{commit: commit, path: path, id: e.new, old: e.old})
-			if len(blobs) > maxBlobs {
-				return defect("it changes too many files to look for secrets")
-			}
+		deletions.Add(path, e.old, e.new)
+		if e.new == "" || e.mode == policy.Gitlink || !r.job.Known && len(r.job.Secrets) == 0 {
+			return nil
+		}
+		switch searched++; {
+		case searched <= maxBlobs:
+			blobs[e.new] = true
+		case len(r.job.Secrets) > 0:
+			return defect("it changes too many files to look for secrets")
 		}
 		return nil
-	}, "diff-tree", "--stdin", "-z", "-r", "-m", "--root", "--no-renames", "--no-abbrev")
-	if err != nil || len(blobs) == 0 {
+	})
+	if err != nil {
 		return err
 	}
-	return r.secrets(ctx, blobs)
-}
-
-// entry is a change of one entry of a tree; ids are "" where there is none.
-type entry struct {
-	mode     policy.Mode
-	old, new string
-}
-
-// parseEntry reads ":MODE MODE ID ID STATUS".
-func parseEntry(s string) (e entry, err error) {
-	f := strings.Fields(s)
-	if len(f) != 5 || !policy.IsObjectID(f[2]) || !policy.IsObjectID(f[3]) {
-		return e, defect("it cannot be read")
+	r.facts.Unsearched = searched > maxBlobs
+	if r.facts.Deleted = deletions.Count(); r.facts.Deleted > policy.DefaultMaxDeleted {
+		for _, id := range boundary[:min(len(boundary), maxNear)] {
+			n, err := r.git.files(ctx, id)
+			if err != nil {
+				return err
+			}
+			r.facts.Files = max(r.facts.Files, n)
+		}
 	}
-	mode := f[1]
-	if strings.Trim(f[3], "0") != "" {
-		e.new = f[3]
-	} else {
-		mode = strings.TrimPrefix(f[0], ":")
+	if len(blobs) == 0 {
+		return nil
 	}
-	if strings.Trim(f[2], "0") != "" {
-		e.old = f[2]
-	}
-	if _, err := fmt.Sscanf(mode, "%o", &e.mode); err != nil {
-		return e, defect("it cannot be read")
-	}
-	return e, nil
+	return r.secrets(ctx, fresh, blobs)
 }
 
 // taken reports whether an entry is as it is at one of settled.

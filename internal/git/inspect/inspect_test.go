@@ -432,23 +432,124 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestManyLines: how many lines of a file are remembered, to look for secrets in those that are new, is bounded.
+// TestManyLines: a file of many lines is searched, and the lines of its earlier version are not remembered.
 func TestManyLines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds; make test runs it")
 	}
 	s := newScene(t)
 	var b bytes.Buffer
-	for i := range maxLines + 10 {
+	for i := range 1_000_010 {
 		fmt.Fprintln(&b, i)
 	}
 	many := s.client.Commit("many", "file", b.String())
-	more := s.client.Commit("more", "file", b.String()+"x\n")
+	more := s.client.Commit("more", "file", b.String()+"secret\n")
 	secret := func(j *Job) { j.Secrets = []policy.Secret{{Name: "x", Pattern: regexp.MustCompile("^secret$")}} }
-	if f := s.look(many, "", secret); len(f.Defects) > 0 {
-		t.Errorf("new lines: %q", f.Defects)
+	if f := s.look(many, "", secret); len(f.Defects) > 0 || len(f.Secrets) > 0 {
+		t.Errorf("new lines: %+v", f)
 	}
-	if f := s.look(more, "", secret); len(f.Defects) != 1 || !strings.Contains(f.Defects[0], "too many lines") {
-		t.Errorf("changed: %q", f.Defects)
+	if f := s.look(more, "", secret); len(f.Defects) > 0 || len(f.Secrets) != 1 || f.Secrets[0].Line != 1_000_011 {
+		t.Errorf("changed: %+v", f)
+	}
+}
+
+// TestEarlierSecrets: what a file, or another one that the commit changes, had before is not added by a commit.
+func TestEarlierSecrets(t *testing.T) {
+	const old, new = "ghp_q7Rk2ZpWv9LdXe4TnHb8MyCs3GfJ6uAa5Ki1", "ghp_Nt0QoVxYwPzEhUgBjDmSrFlIcq7Rk2ZpWv9Ld"
+	s := newScene(t)
+	c := s.client
+	s.main = s.upload(c.Commit("a test key", "testdata/keys", "key: "+old+"\n"), "main")
+	known := func(j *Job) { j.Known = true }
+	lines := func(f policy.Facts) (all []string) {
+		for _, s := range f.Secrets {
+			all = append(all, fmt.Sprintf("%s %d %s", s.Path, s.Line, s.Commit))
+		}
+		slices.Sort(all)
+		return all
+	}
+	check := func(name, id string, want ...string) {
+		t.Helper()
+		f := s.look(id, "", known)
+		if len(f.Defects) > 0 || !slices.Equal(lines(f), want) {
+			t.Errorf("%s: %q, want %q, %q", name, lines(f), want, f.Defects)
+		}
+	}
+	edited := c.Commit("edit", "testdata/keys", "# used in tests\nkey = "+old+"\n")
+	check("the file is edited", edited)
+	check("another key", c.Commit("another", "testdata/keys", "key = "+old+"\nkey = "+new+"\n"),
+		"testdata/keys 2 "+c.Run("rev-parse", "HEAD"))
+	c.Run("checkout", "-q", "-f", edited)
+	c.Run("mv", "testdata/keys", "keys.txt")
+	check("it is moved and edited", c.Commit("move", "keys.txt", "moved\nkey = "+old+"\n"))
+	c.Run("checkout", "-q", "-f", s.main)
+	added := c.Commit("add", "x", new+"\n")
+	more := c.Commit("more", "x", new+"\nmore\n")
+	check("added, and edited", more, "x 1 "+added)
+	c.Run("checkout", "-q", "-f", added)
+	c.Commit("a line", "x", new+"\nmore\n")
+	check("there, changed, and back", c.Commit("and back", "x", new+"\n"), "x 1 "+added)
+	s.server.gives = func(q Query) bool { return !q.Objects }
+	check("a server that does not say", edited, "testdata/keys 2 "+edited)
+}
+
+// TestDeleted: files that a push deletes are counted, and not those that it moves, or that others have deleted.
+func TestDeleted(t *testing.T) {
+	s := newScene(t)
+	c := s.client
+	var files []string
+	for i := range 20 {
+		files = append(files, fmt.Sprintf("pkg/f%d.go", i), fmt.Sprintf("package pkg // %d\n", i))
+	}
+	s.main = s.upload(c.Commit("files", files...), "main")
+	check := func(name, id string, want int, change ...func(*Job)) {
+		t.Helper()
+		if f := s.look(id, "", change...); len(f.Defects) > 0 || f.Deleted != want {
+			t.Errorf("%s: %d deleted, want %d; %q", name, f.Deleted, want, f.Defects)
+		}
+	}
+	start := func() { c.Run("checkout", "-q", "-f", s.main) }
+	c.Run("rm", "-q", "-r", "pkg")
+	deleted := c.Commit("all")
+	check("all are deleted", deleted, 20)
+	check("and come back", c.Commit("back", files...), 0)
+	start()
+	c.Run("mv", "pkg", "internal")
+	moved := c.Commit("moved", "internal/f1.go", "package internal\n", "internal/f2.go", "package internal // 2\n")
+	check("they are moved, and some are edited", moved, 0)
+	c.Run("rm", "-q", "-r", "internal")
+	check("and deleted there", c.Commit("gone"), 20)
+	start()
+	c.Commit("rubbish", "out/a", "1", "out/b", "2")
+	c.Run("rm", "-q", "-r", "out")
+	check("what the push itself has added", c.Commit("tidy"), 0)
+	start()
+	for i := range 10 {
+		c.Run("rm", "-q", fmt.Sprintf("pkg/f%d.go", i))
+		c.Commit("one by one")
+	}
+	check("one by one", c.Run("rev-parse", "HEAD"), 10)
+	start()
+	var many []string
+	for i := range 150 {
+		many = append(many, fmt.Sprintf("many/%d", i), fmt.Sprintln(i))
+	}
+	s.main = s.upload(c.Commit("many", many...), "main")
+	c.Run("rm", "-q", "-r", "many")
+	few := c.Commit("few are left")
+	check("many", few, 150)
+	if f := s.look(few, ""); f.Files != 174 {
+		t.Errorf("there were %d files", f.Files)
+	}
+	start()
+	own := c.Commit("own", "own", "1")
+	c.Run("checkout", "-q", "-f", deleted)
+	s.upload(deleted, "main")
+	c.Run("checkout", "-q", own)
+	c.Run("merge", "-q", "-m", "merge", deleted)
+	merged := c.Run("rev-parse", "HEAD")
+	pack := c.Pack(merged+"\n^"+deleted+"\n", "--revs")
+	f := s.lookInto(pack, merged, "", func(j *Job) { j.Visible = append(j.Visible, deleted) })
+	if len(f.Defects) > 0 || f.Deleted != 0 {
+		t.Errorf("merged: %d deleted, %q", f.Deleted, f.Defects)
 	}
 }

@@ -41,25 +41,41 @@ func (r *run) checkSpecial(ctx context.Context, fresh []string) error {
 	return r.git.recheck(ctx, r.pack)
 }
 
-// fetch has the server give objects that the repository lacks. A server that cannot
-// leave objects out has given them with what the push is built on.
+// fetch has the server give objects that the repository lacks.
 func (r *run) fetch(ctx context.Context, ids []string) error {
-	lacks, err := r.git.lacks(ctx, ids)
-	if err != nil || len(lacks) == 0 {
-		return err
+	lacks, err := r.obtain(ctx, ids, maxSpecialSize)
+	if refusal := (*notObtained)(nil); errors.As(err, &refusal) {
+		return defect(fmt.Sprintf("%s %s: %s", notGiven, refusal.id, plain(refusal.cause)))
 	}
-	pack, _, err := r.job.Server.Fetch(ctx, Query{Wants: lacks, Objects: true})
-	if err != nil {
-		return defect(fmt.Sprintf("%s %s: %s", notGiven, lacks[0], plain(err)))
-	}
-	defer pack.Close()
-	if err := r.git.index(ctx, pack, maxSpecialSize); err != nil {
-		return err
-	}
-	if lacks, err = r.git.lacks(ctx, ids); err == nil && len(lacks) > 0 {
+	if err == nil && len(lacks) > 0 {
 		err = defect(notGiven + " " + lacks[0])
 	}
 	return err
+}
+
+// notObtained is that the server refuses to give an object.
+type notObtained struct {
+	id    string
+	cause error
+}
+
+func (n *notObtained) Error() string { return n.id + ": " + plain(n.cause) }
+
+// obtain has the server give objects that the repository lacks, and returns those that it still lacks. A server that
+// cannot leave objects out has given them with what the push is built on. Errors: notObtained, and the pack's.
+func (r *run) obtain(ctx context.Context, ids []string, most int64) (lacks []string, err error) {
+	if lacks, err = r.git.lacks(ctx, ids); err != nil || len(lacks) == 0 {
+		return nil, err
+	}
+	pack, _, err := r.job.Server.Fetch(ctx, Query{Wants: lacks, Objects: true})
+	if err != nil {
+		return nil, &notObtained{lacks[0], err}
+	}
+	defer pack.Close()
+	if err := r.git.index(ctx, pack, most); err != nil {
+		return nil, err
+	}
+	return r.git.lacks(ctx, ids)
 }
 
 // notGiven is the defect of a push whose special files cannot be checked.

@@ -30,9 +30,6 @@ type Push struct {
 	Pack        int64    // bytes of the pack; 0 without one
 }
 
-// maxUpdates bounds the updates of one push.
-const maxUpdates = 256
-
 // Ancestry is the relation of an update's two commits.
 type Ancestry int
 
@@ -67,6 +64,7 @@ type Found struct {
 	Path   string
 	Line   int // from 1
 	Secret string
+	Known  bool // told by its form, and not by a Secret of the policy
 }
 
 // Facts are the findings about a push, from its pack and the server's objects.
@@ -77,6 +75,12 @@ type Facts struct {
 	Commits  int // new ones
 	Changes  []Change
 	Secrets  []Found
+	// Deleted counts the files that the new commits delete; files that they move are not among them.
+	Deleted int
+	// Files counts those in what the push is built on, where it deletes more than DefaultMaxDeleted.
+	Files int
+	// Unsearched reports that not all files were searched for secrets of known forms.
+	Unsearched bool
 	// Defects are reasons why the push's content is uncertain; it is refused.
 	Defects []string
 }
@@ -94,6 +98,21 @@ type Ruling struct {
 	Action Action
 	Rule   string // "policy.yaml:12", or "git: protocol" for updates that no policy allows
 	Reason string // one printable line
+	// Operation names the subject of an approval: PUSH, FORCE or DELETE, and what is unusual about it, as in
+	// PUSH+DELETIONS.
+	Operation string
+}
+
+// hold lowers the action of a ruling. Two reasons to ask are one question.
+func (r *Ruling) hold(a Action, unusual, reason string) {
+	switch {
+	case a == Ask && r.Action == Ask:
+		r.Operation += unusual
+		r.Reason += "; " + reason
+	case a < r.Action:
+		r.Action, r.Reason = a, reason
+		r.Operation += unusual
+	}
 }
 
 // Refused returns the first update that is refused for its own reason.
@@ -113,11 +132,14 @@ const ruleProtocol = "git: protocol"
 // Admit judges a push by its commands and options.
 func (p *Policy) Admit(push Push) Verdict {
 	v := Verdict{Action: Allow}
-	whole := p.objection(push)
+	whole, many := p.objection(push), p.manyRefs(push)
 	for _, u := range push.Updates {
 		r := p.admit(u, push.Updates)
-		if whole != "" && r.Action != Deny {
+		switch {
+		case whole != "" && r.Action != Deny:
 			r.Action, r.Reason = Deny, whole
+		case many != "" && u.Deletes():
+			r.hold(Ask, "+DELETIONS", many)
 		}
 		v.Updates = append(v.Updates, r)
 	}
@@ -145,8 +167,9 @@ func (v Verdict) sum() Verdict {
 // objection returns an objection to a push as a whole, or "".
 func (p *Policy) objection(push Push) string {
 	switch {
-	case len(push.Updates) > maxUpdates:
-		return fmt.Sprintf("a push has %d updates at most", maxUpdates)
+	case len(push.Updates) > p.UpdateLimit():
+		return fmt.Sprintf("it has %d updates, and a push has %d at most (max_updates); push the refs in parts",
+			len(push.Updates), p.UpdateLimit())
 	case push.Certificate:
 		return "signed pushes are not passed on"
 	case len(push.Options) > 0 && p.Options != Allow:
@@ -155,6 +178,21 @@ func (p *Policy) objection(push Push) string {
 		return fmt.Sprintf("the pack is larger than %s", size(p.PackLimit()))
 	}
 	return ""
+}
+
+// manyRefs returns why the deletions of a push are asked about, or "".
+func (p *Policy) manyRefs(push Push) string {
+	n := 0
+	for _, u := range push.Updates {
+		if u.Deletes() {
+			n++
+		}
+	}
+	if n <= p.DeletionLimit(0) {
+		return ""
+	}
+	return fmt.Sprintf("it deletes %d branches and tags, and more than %d (max_deleted) need approval", n,
+		p.DeletionLimit(0))
 }
 
 // size formats bytes for people.
@@ -172,7 +210,11 @@ func size(n int64) string {
 
 // admit judges one update by its command alone.
 func (p *Policy) admit(u Update, all []Update) Ruling {
-	rule := func(a Action, id, reason string) Ruling { return Ruling{u, a, id, reason} }
+	operation := "PUSH"
+	if u.Deletes() {
+		operation = "DELETE"
+	}
+	rule := func(a Action, id, reason string) Ruling { return Ruling{u, a, id, reason, operation} }
 	switch why := CheckName(u.Ref); {
 	case why != "":
 		return rule(Deny, ruleProtocol, why)
@@ -188,18 +230,28 @@ func (p *Policy) admit(u Update, all []Update) Ruling {
 		return rule(Deny, p.ID, "it is protected")
 	}
 	action, reason := p.Update, "the policy allows no updates"
+	if action == Ask {
+		reason = "updates need approval"
+	}
 	switch {
 	case p.owns(u.Ref):
+		if has(p.Asked, u.Ref) && action > Ask {
+			action, reason = Ask, "a push to this branch reaches others at once"
+		}
 	case strings.HasPrefix(u.Ref, tags) && p.Tags > Deny:
 		if !u.Creates() {
 			return rule(Deny, p.ID, "tags are created only")
 		}
-		action = min(action, p.Tags)
+		if action = min(action, p.Tags); p.Tags == Ask {
+			reason = "new tags need approval"
+		}
 	default:
 		return rule(Deny, p.ID, p.reach())
 	}
 	if u.Deletes() {
-		action, reason = min(action, p.Delete), "the policy allows no deletion"
+		if action, reason = min(action, p.Delete), "the policy allows no deletion"; action == Ask {
+			reason = "deletions need approval"
+		}
 	}
 	if action == Allow {
 		reason = ""
@@ -247,10 +299,12 @@ func (p *Policy) Judge(push Push, facts Facts) Verdict {
 	for i, r := range v.Updates {
 		switch {
 		case why != "":
-			v.Updates[i].Action, v.Updates[i].Reason = Deny, why
-		default:
-			v.Updates[i] = p.force(r, facts.Ancestry)
+			r.hold(Deny, "", why)
+		case !r.Update.Deletes():
+			r = p.force(r, facts.Ancestry)
+			p.unusual(&r, facts)
 		}
+		v.Updates[i] = r
 	}
 	return v.sum()
 }
@@ -261,15 +315,35 @@ func (p *Policy) force(r Ruling, known map[Update]Ancestry) Ruling {
 	if r.Update.Deletes() || r.Update.Creates() && !compared || a == Descends {
 		return r
 	}
-	if r.Action = min(r.Action, p.Force); r.Action < Allow {
-		r.Reason = "it would leave commits behind (a force push), which the policy does not allow; merge or rebase onto " +
-			"what is there"
-		if a == Unknown {
-			r.Reason = "it cannot be shown that it keeps the commits that are there, so it counts as a force push, which the " +
-				"policy does not allow"
-		}
+	reason := "it would leave commits behind (a force push), which the policy does not allow; merge or rebase onto " +
+		"what is there"
+	if a == Unknown {
+		reason = "it cannot be shown that it keeps the commits that are there, so it counts as a force push, which the " +
+			"policy does not allow"
 	}
+	r.Operation = "FORCE"
+	r.hold(p.Force, "", reason)
 	return r
+}
+
+// unusual holds an update whose commits delete many files, or add what looks like a key.
+func (p *Policy) unusual(r *Ruling, facts Facts) {
+	if limit := p.DeletionLimit(facts.Files); facts.Deleted > limit {
+		r.hold(Ask, "+DELETIONS", fmt.Sprintf("it deletes %d files, and more than %d (max_deleted) need approval",
+			facts.Deleted, limit))
+	}
+	if i := slices.IndexFunc(facts.Secrets, func(s Found) bool { return s.Known }); i >= 0 {
+		r.hold(p.Known, "+SECRET", facts.Secrets[i].String()+"; if it is none, known_secrets in the policy's git section "+
+			"allows it")
+	}
+}
+
+func (f Found) String() string {
+	said := fmt.Sprintf("it adds what looks like a secret (%s) in %s, line %d", clean(f.Secret), clean(f.Path), f.Line)
+	if f.Commit != "" {
+		said += fmt.Sprintf(" of commit %.12s", f.Commit)
+	}
+	return said
 }
 
 // contents returns an objection to the content of a push, or "", and warnings.
@@ -288,13 +362,14 @@ func (p *Policy) contents(facts Facts) (why string, warnings []string) {
 	if len(warned) > 0 {
 		warnings = append(warnings, "it changes "+some(warned)+", which the policy warns of")
 	}
+	if facts.Unsearched && p.Known < Allow {
+		warnings = append(warnings, "it is too large to search all of its files for keys and tokens")
+	}
 	if len(blocked) > 0 {
 		return "it changes " + some(blocked) + ", which the policy does not allow", warnings
 	}
-	if len(facts.Secrets) > 0 {
-		s := facts.Secrets[0]
-		return fmt.Sprintf("it adds what looks like a secret (%s) in %s, line %d", clean(s.Secret), clean(s.Path), s.Line),
-			warnings
+	if i := slices.IndexFunc(facts.Secrets, func(s Found) bool { return !s.Known }); i >= 0 {
+		return facts.Secrets[i].String(), warnings
 	}
 	return "", warnings
 }

@@ -121,6 +121,16 @@ func WellKnown(ref, head string) bool {
 	return ref == head && strings.HasPrefix(ref, heads) || has(wellKnown, ref)
 }
 
+// guarded are branches that are deployed, or that others are told to build upon, beside the well-known ones.
+var guarded = []Refs{heads + "production", heads + "prod", heads + "staging", heads + "hotfix/**", heads + "gh-pages"}
+
+// Guarded reports whether a push to a ref reaches others at once: to a well-known branch, or one that is deployed, such
+// as production or gh-pages.
+func Guarded(ref string) bool { return has(wellKnown, ref) || has(guarded, ref) }
+
+// GuardedBranch is Guarded for the name of a branch.
+func GuardedBranch(name string) bool { return Guarded(heads + name) }
+
 // String returns the shortest form that ParseRefs reads.
 func (r Refs) String() string {
 	if s := strings.TrimPrefix(string(r), heads); s != string(WellKnownRefs) {

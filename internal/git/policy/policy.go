@@ -16,7 +16,7 @@
 package policy
 
 import (
-	"regexp"
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -46,6 +46,8 @@ type Policy struct {
 
 	Fetch []Refs // visible refs beside its own branches; nil: Usual
 	Push  []Refs // its own branches, and other refs that it may update; a set of many never contains a well-known branch
+	// Asked are refs of Push whose updates are held until they are approved.
+	Asked []Refs
 	// Protected are refs that it never updates, even if Push contains them.
 	Protected []Refs
 
@@ -56,15 +58,27 @@ type Policy struct {
 	// Options decides on push options, whose meaning the server defines.
 	Options Action
 
-	MaxPack   int64   // bytes; 0: DefaultMaxPack
+	// Known decides on added lines with a private key, or a token of a form that Search knows.
+	Known Action
+
+	MaxPack    int64 // bytes; 0: DefaultMaxPack
+	MaxUpdates int   // updates of a push; 0: DefaultMaxUpdates
+	// MaxDeleted bounds the files, and the refs, that a push deletes without approval; 0: DefaultMaxDeleted or, if that
+	// is more, a tenth of the files.
+	MaxDeleted int
+
 	Block     []Files // files that must not change; nil: Restricted
 	Warn      []Files
 	Secrets   []Secret
 	Downloads bool // permits downloads of large files (LFS); uploads have no ref to judge
 }
 
-// DefaultMaxPack is the default limit of a pack, in bytes.
-const DefaultMaxPack = 512 << 20
+// Default limits of a push.
+const (
+	DefaultMaxPack    = 512 << 20 // bytes
+	DefaultMaxUpdates = 256
+	DefaultMaxDeleted = 100
+)
 
 // PackLimit returns the limit of a pack, in bytes.
 func (p *Policy) PackLimit() int64 {
@@ -72,6 +86,14 @@ func (p *Policy) PackLimit() int64 {
 		return p.MaxPack
 	}
 	return DefaultMaxPack
+}
+
+// UpdateLimit returns the limit of updates in a push.
+func (p *Policy) UpdateLimit() int { return cmp.Or(p.MaxUpdates, DefaultMaxUpdates) }
+
+// DeletionLimit returns how many of so many files, or refs, a push may delete without approval.
+func (p *Policy) DeletionLimit(of int) int {
+	return cmp.Or(p.MaxDeleted, max(DefaultMaxDeleted, of/10))
 }
 
 // Sees reports whether a ref is visible to the sandbox. head is the branch of the server's HEAD, if known.
@@ -110,12 +132,6 @@ func (p *Policy) blocked() []Files {
 
 // ReadOnly reports whether p allows no update at all.
 func (p *Policy) ReadOnly() bool { return len(p.Push) == 0 && p.Tags == Deny }
-
-// Secret is a pattern that pushed lines must not match.
-type Secret struct {
-	Name    string
-	Pattern *regexp.Regexp
-}
 
 // Files is a set of files by path: "*" matches within a directory, "**" any number of directories, and a pattern
 // without "/" matches names at any depth.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -98,8 +99,13 @@ func TestAdmit(t *testing.T) {
 		"options, allowed": {generous, Push{Updates: []Update{{"refs/heads/own", a, b}}, Options: []string{"x;y\nz"}}, ""},
 		"a large pack":     {branch, Push{Updates: []Update{{"refs/heads/own", a, b}}, Pack: DefaultMaxPack + 1}, "512 MiB"},
 		"too many": {own("refs/heads/**"), Push{
-			Updates: slices.Repeat([]Update{{"refs/heads/x", zero, a}}, maxUpdates+1),
+			Updates: slices.Repeat([]Update{{"refs/heads/x", zero, a}}, DefaultMaxUpdates+1),
 		}, "force push"},
+		"as many as may be": {own("refs/tags/**"), Push{Updates: tagged(DefaultMaxUpdates)}, ""},
+		"one too many": {own("refs/tags/**"), Push{Updates: tagged(DefaultMaxUpdates + 1)},
+			"it has 257 updates, and a push has 256 at most (max_updates)"},
+		"as many as the policy says": {&Policy{Push: []Refs{"refs/tags/**"}, Update: Allow, MaxUpdates: 300},
+			Push{Updates: tagged(300)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := c.policy.Admit(c.push)
@@ -115,6 +121,14 @@ func TestAdmit(t *testing.T) {
 	if v := branch.Admit(Push{}); v.Action != Deny {
 		t.Error("a push of nothing is allowed")
 	}
+}
+
+// tagged returns the updates of a push of so many new tags.
+func tagged(n int) (all []Update) {
+	for i := range n {
+		all = append(all, Update{fmt.Sprintf("refs/tags/v%d", i), zero, b})
+	}
+	return all
 }
 
 func reasons(v Verdict) string {
@@ -176,6 +190,23 @@ func TestJudge(t *testing.T) {
 			Facts{Changes: []Change{{Path: ".gitmodules"}}}, Allow, ""},
 		"a secret": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Secrets: key}, creation,
 			Facts{Secrets: []Found{{Path: "x", Line: 3, Secret: "key"}}}, Deny, "(key) in x, line 3"},
+		"a known one": {own("refs/heads/own"), creation, Facts{Secrets: []Found{{Path: "x", Line: 3, Secret: "GitHub token",
+			Known: true, Commit: b}}}, Deny,
+			"(GitHub token) in x, line 3 of commit bbbbbbbbbbbb; if it is none, known_secrets in the policy's git section"},
+		"a known one, asked": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Known: Ask}, creation,
+			Facts{Secrets: []Found{{Path: "x", Line: 3, Known: true}}}, Ask, "x, line 3"},
+		"a known one, allowed": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Known: Allow}, creation,
+			Facts{Secrets: []Found{{Path: "x", Line: 3, Known: true}}}, Allow, ""},
+		"many deletions": {own("refs/heads/own"), creation, Facts{Deleted: DefaultMaxDeleted + 1}, Ask,
+			"it deletes 101 files, and more than 100 (max_deleted) need approval"},
+		"a tenth of the files": {own("refs/heads/own"), creation, Facts{Deleted: 500, Files: 5000}, Allow, ""},
+		"more than a tenth": {own("refs/heads/own"), creation, Facts{Deleted: 501, Files: 5000}, Ask,
+			"it deletes 501 files, and more than 500 (max_deleted)"},
+		"some deletions": {own("refs/heads/own"), creation, Facts{Deleted: DefaultMaxDeleted}, Allow, ""},
+		"more than the policy says": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, MaxDeleted: 2}, creation,
+			Facts{Deleted: 3}, Ask, "it deletes 3 files, and more than 2"},
+		"many deletions by force": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Force: Ask}, update,
+			Facts{Deleted: 200, Ancestry: map[Update]Ancestry{update: Diverges}}, Ask, "leave commits behind (a force push)"},
 		"a defect": {own("refs/heads/own"), creation, Facts{Defects: []string{"the pack is broken"}}, Deny, "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,6 +218,38 @@ func TestJudge(t *testing.T) {
 				t.Errorf("warnings: %q", v.Warnings)
 			}
 		})
+	}
+}
+
+// TestOperation: what an approval is for says what is unusual about an update, so that the approval of an ordinary push
+// is not one of a push that deletes much.
+func TestOperation(t *testing.T) {
+	update := Update{"refs/heads/own", a, b}
+	p := &Policy{Push: []Refs{"refs/heads/own"}, Update: Ask, Force: Ask, Delete: Allow, Known: Ask, MaxDeleted: 1}
+	descends := Facts{Ancestry: map[Update]Ancestry{update: Descends}}
+	for want, c := range map[string]struct {
+		updates []Update
+		facts   Facts
+	}{
+		"PUSH": {[]Update{update}, descends}, "FORCE": {[]Update{update}, Facts{}},
+		"PUSH+DELETIONS":         {[]Update{update}, Facts{Ancestry: descends.Ancestry, Deleted: 2}},
+		"FORCE+DELETIONS+SECRET": {[]Update{update}, Facts{Deleted: 2, Secrets: []Found{{Known: true}}}},
+		"DELETE":                 {[]Update{{"refs/heads/own", a, zero}}, Facts{}},
+	} {
+		v := p.Judge(Push{Updates: c.updates}, c.facts)
+		if r := v.Updates[0]; v.Action != Ask || r.Operation != want || r.Reason == "" {
+			t.Errorf("%s: %+v", want, v)
+		}
+	}
+	many := &Policy{Push: []Refs{"refs/heads/**"}, Update: Allow, Delete: Allow, MaxDeleted: 1}
+	push := Push{Updates: []Update{{"refs/heads/x", a, zero}, {"refs/heads/y", a, zero}}}
+	if v := many.Judge(push, Facts{}); v.Action != Ask || v.Updates[1].Operation != "DELETE+DELETIONS" ||
+		!strings.Contains(reasons(v), "it deletes 2 branches and tags, and more than 1 (max_deleted) need approval") {
+		t.Errorf("%+v", v)
+	}
+	push.Updates = push.Updates[:1]
+	if v := many.Judge(push, Facts{}); v.Action != Allow {
+		t.Errorf("%+v", v)
 	}
 }
 
@@ -257,7 +320,8 @@ func drawPolicy(t *rapid.T) *Policy {
 	p := &Policy{Push: sets.Draw(t, "push"), Protected: sets.Draw(t, "protected"), Update: action.Draw(t, "update"),
 		Force:  action.Draw(t, "force"),
 		Delete: action.Draw(t, "delete"), Tags: action.Draw(t, "tags"), Options: action.Draw(t, "options"),
-		MaxPack: rapid.Int64Range(0, 3).Draw(t, "max")}
+		MaxPack: rapid.Int64Range(0, 3).Draw(t, "max"), MaxUpdates: rapid.IntRange(0, 3).Draw(t, "max updates"),
+		MaxDeleted: rapid.IntRange(0, 2).Draw(t, "max deleted"), Known: action.Draw(t, "known")}
 	if rapid.Bool().Draw(t, "fetch") {
 		p.Fetch = append([]Refs{}, sets.Draw(t, "see")...)
 	}
@@ -277,6 +341,10 @@ func drawPush(t *rapid.T) (Push, Facts) {
 	for _, path := range rapid.SliceOfN(rapid.SampledFrom(someFiles), 0, 2).Draw(t, "files") {
 		facts.Changes = append(facts.Changes, Change{Path: path, Mode: File})
 	}
+	facts.Deleted = rapid.IntRange(0, 3).Draw(t, "deleted")
+	if rapid.Bool().Draw(t, "a key") {
+		facts.Secrets = []Found{{Path: "x", Known: true}}
+	}
 	return push, facts
 }
 
@@ -290,7 +358,7 @@ func narrower(t *rapid.T, p *Policy) *Policy {
 		}
 		return slices.Delete(slices.Clone(sets), 0, 1)
 	}
-	switch rapid.IntRange(0, 9).Draw(t, "less") {
+	switch rapid.IntRange(0, 12).Draw(t, "less") {
 	case 0:
 		lower(&q.Update)
 	case 1:
@@ -311,6 +379,12 @@ func narrower(t *rapid.T, p *Policy) *Policy {
 		q.MaxPack = min(1, q.PackLimit())
 	case 9:
 		q.Block = append(slices.Clone(q.blocked()), "a")
+	case 10:
+		lower(&q.Known)
+	case 11:
+		q.MaxUpdates = 1
+	case 12:
+		q.MaxDeleted = 1
 	}
 	return &q
 }

@@ -43,30 +43,40 @@ func (v *View) show(ref, id string) {
 	}
 }
 
-// filter is a reader of packets as rewritten by step.
-type filter struct {
-	in   *pktline.Reader
-	out  bytes.Buffer
-	w    *pktline.Writer
-	step func(pktline.Packet) error
-	end  func() error // called before the end of the stream; nil: nothing
-	err  error
+// List reads a list of refs or capabilities, rewritten by step.
+type List struct {
+	in      *pktline.Reader
+	out     bytes.Buffer
+	w       *pktline.Writer
+	step    func(pktline.Packet) error
+	end     func() error // called before the end of the stream; nil: the list has ended
+	err     error
+	refused string
 }
 
-func newFilter(src io.Reader) *filter {
-	f := &filter{in: pktline.NewReader(src, maxListBytes, maxListLines)}
+func newList(src io.Reader) *List {
+	f := &List{in: pktline.NewReader(src, maxListBytes, maxListLines)}
 	f.w = pktline.NewWriter(&f.out)
 	return f
 }
 
+// Refused returns the message with which the server ended the list that has been read, or "". It is one printable
+// line.
+func (f *List) Refused() string { return f.refused }
+
 // Read implements io.Reader.
-func (f *filter) Read(p []byte) (int, error) {
+func (f *List) Read(p []byte) (int, error) {
 	for f.out.Len() == 0 {
 		if f.err != nil {
 			return 0, f.err
 		}
 		packet, err := f.in.Next()
-		if err == nil {
+		if said, is := refusal(packet); err == nil && is && f.end != nil {
+			f.refused = said
+			if err = f.w.Text("ERR %s", said); err == nil {
+				err = io.EOF
+			}
+		} else if err == nil {
 			err = f.step(packet)
 		} else if err == io.EOF && f.end != nil {
 			if bad := f.end(); bad != nil {
@@ -82,9 +92,10 @@ func malformed(what string) error {
 	return cove.Errorf(cove.Unavailable, "the git server's answer makes no sense: %s", what)
 }
 
-// Advertisement filters the answer to a request of kind Advertise.
-func Advertisement(src io.Reader, s Service, v View) io.Reader {
-	f := newFilter(src)
+// Advertisement filters the answer to a request of kind Advertise. A server's error message (a packet ERR) is kept, and
+// ends it.
+func Advertisement(src io.Reader, s Service, v View) *List {
+	f := newList(src)
 	a := &advertisement{f: f, service: s, view: &v}
 	f.step, f.end = a.first, func() error { return io.ErrUnexpectedEOF }
 	return f
@@ -92,7 +103,7 @@ func Advertisement(src io.Reader, s Service, v View) io.Reader {
 
 // advertisement filters a list of refs of version 0 or 1, or of capabilities of version 2.
 type advertisement struct {
-	f       *filter
+	f       *List
 	service Service
 	view    *View
 	caps    []string
@@ -262,16 +273,16 @@ func (a *advertisement) capability(p pktline.Packet) error {
 	return nil // unjudged operations: object-info, bundle-uri, …
 }
 
-// Refs filters the answer to ls-refs of version 2.
-func Refs(src io.Reader, v View) io.Reader {
-	f := newFilter(src)
+// Refs filters the answer to ls-refs of version 2, like Advertisement.
+func Refs(src io.Reader, v View) *List {
+	f := newList(src)
 	l := &listing{f: f, view: &v}
 	f.step, f.end = l.ref, func() error { return io.ErrUnexpectedEOF }
 	return f
 }
 
 type listing struct {
-	f    *filter
+	f    *List
 	view *View
 }
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/pktline"
 )
 
@@ -52,23 +51,34 @@ func FetchRequest(q FetchQuery) []byte {
 	return b.Bytes()
 }
 
-// ParseFeatures parses a server's fetch features from its first answer. two reports version 2; otherwise the answer
-// lists refs, which are left unread.
-func ParseFeatures(list io.Reader) (features []string, two bool, err error) {
+// Features describes a server's first answer.
+type Features struct {
+	Two    bool     // version 2; otherwise the answer lists refs
+	Fetch  []string // features of fetches; of version 2
+	SHA256 bool     // the object ids are SHA-256; of version 2
+}
+
+// ParseFeatures parses a server's first answer. Refs are left unread. Errors: Unavailable with the server's message.
+func ParseFeatures(list io.Reader) (f Features, err error) {
 	r := pktline.NewReader(list, 1<<20, 100)
 	for n := 0; ; n++ {
 		p, err := r.Next()
+		said, refused := refusal(p)
 		switch text := p.Text(); {
 		case err != nil:
-			return nil, false, err
+			return Features{}, err
+		case refused:
+			return Features{}, Refused(said)
 		case text == "version 2":
-			two = true
-		case two && p.Kind == pktline.Flush:
-			return features, true, nil
-		case two && strings.HasPrefix(text, "fetch="):
-			features = strings.Fields(text[len("fetch="):])
-		case !two && n == 2: // the service, a flush, and no version
-			return nil, false, nil
+			f.Two = true
+		case f.Two && p.Kind == pktline.Flush:
+			return f, nil
+		case f.Two && strings.HasPrefix(text, "fetch="):
+			f.Fetch = strings.Fields(text[len("fetch="):])
+		case f.Two && text == "object-format=sha256":
+			f.SHA256 = true
+		case !f.Two && n == 2: // the service, a flush, and no version
+			return Features{}, nil
 		}
 	}
 }
@@ -90,13 +100,14 @@ func ParseFetched(answer io.Reader) (pack io.Reader, shallow []string, err error
 			return nil, nil, malformed("it broke off")
 		}
 		text := p.Text()
+		said, refused := refusal(p)
 		switch {
 		case p.Kind == pktline.Delim:
 			section = ""
 		case p.Kind != pktline.Data:
 			return nil, nil, malformed("it has no pack")
-		case strings.HasPrefix(text, "ERR "):
-			return nil, nil, cove.Errorf(cove.Unavailable, "the git server says %.200q", text[4:])
+		case refused:
+			return nil, nil, Refused(said)
 		case section == "" && text == "packfile":
 			return pktline.NewDemux(r, nil), shallow, nil
 		case section == "":

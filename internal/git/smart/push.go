@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/cove-sandbox/cove/internal/git/pktline"
 	"github.com/cove-sandbox/cove/internal/git/policy"
@@ -166,7 +167,7 @@ const maxShown = 1000
 // shown returns one printable line of foreign text.
 func shown(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || 0x80 <= r && r < 0xa0 || r == '\ufffd' {
+		if !unicode.IsPrint(r) || r == '\ufffd' {
 			return '?'
 		}
 		return r
@@ -175,6 +176,18 @@ func shown(s string) string {
 		s = strings.ToValidUTF8(s[:maxShown], "?")
 	}
 	return s
+}
+
+// RefusedBy returns the answer to a push in place of a server's packet ERR with the message said.
+func (c *Commands) RefusedBy(said string) []byte {
+	if !c.bands {
+		return errPacket(said)
+	}
+	var b bytes.Buffer
+	w := pktline.NewWriter(&b)
+	w.Band(pktline.Payload, pktline.MaxBand).Write(errPacket(said)) // where git reads the report, and reads ERR
+	w.Flush()
+	return b.Bytes()
 }
 
 // Warn prepends lines to a server's answer to a push, if the client supports side-bands.

@@ -407,16 +407,18 @@ func TestWithoutTags(t *testing.T) {
 func TestParseFeatures(t *testing.T) {
 	for in, want := range map[string]string{
 		lines("version 2\n", "agent=x\n", "fetch=shallow filter\n",
-			"~"): "[shallow filter] true",
-		lines("# service=git-upload-pack\n", "~", "version 2\n", "fetch\n", "~"):                           "[] true",
-		lines("# service=git-upload-pack\n", "~", a+" refs/heads/main\x00x\n", b+" refs/heads/own\n", "~"): "[] false",
-		lines("# service=git-upload-pack\n", "~", "version 1\n", a+" refs/heads/main\x00x\n", "~"):         "[] false",
+			"~"): "[shallow filter] true false",
+		lines("version 2\n", "fetch=shallow\n", "object-format=sha256\n", "~"):                        "[shallow] true true",
+		lines("# service=git-upload-pack\n", "~", "version 2\n", "fetch\n", "~"):                      "[] true false",
+		lines("# service=git-upload-pack\n", "~", a+" refs/heads/m\x00x\n", b+" refs/heads/x\n", "~"): "[] false false",
+		lines("# service=git-upload-pack\n", "~", "version 1\n", a+" refs/heads/main\x00x\n", "~"):    "[] false false",
 	} {
-		if features, two, err := ParseFeatures(strings.NewReader(in)); err != nil || fmt.Sprint(features, two) != want {
-			t.Errorf("%q: %q %t, %v", in, features, two, err)
+		f, err := ParseFeatures(strings.NewReader(in))
+		if got := fmt.Sprint(f.Fetch, f.Two, f.SHA256); err != nil || got != want {
+			t.Errorf("%q: %s, %v", in, got, err)
 		}
 	}
-	if _, _, err := ParseFeatures(strings.NewReader(lines("version 2\n"))); err == nil {
+	if _, err := ParseFeatures(strings.NewReader(lines("version 2\n"))); err == nil {
 		t.Error("broken off")
 	}
 }
@@ -479,4 +481,46 @@ func FuzzStreams(f *testing.F) {
 		}
 		ParseBatch(in)
 	})
+}
+
+// TestRefusalPackets: a packet ERR is read wherever a list or an answer may begin or go on, and not beyond its end.
+func TestRefusalPackets(t *testing.T) {
+	const service = "# service=git-upload-pack\n"
+	for name, x := range map[string]struct {
+		in        []string
+		refs      bool
+		says      string
+		malformed bool
+	}{
+		"first":           {in: []string{"ERR no\n"}, says: "no"},
+		"after service":   {in: []string{service, "~", "ERR no"}, says: "no"},
+		"in a list":       {in: []string{service, "~", a + " HEAD\x00thin-pack", "ERR no"}, says: "no"},
+		"capabilities":    {in: []string{service, "~", "version 2", "ERR no"}, says: "no"},
+		"refs":            {in: []string{"ERR a\tb\n\x07c"}, refs: true, says: "a b ?c"},
+		"beyond the end":  {in: []string{a + " refs/heads/main", "~", "ERR no"}, refs: true, malformed: true},
+		"another word":    {in: []string{"ERROR no"}, refs: true, malformed: true},
+		"nothing":         {in: []string{"ERR \n"}, refs: true, says: ""},
+		"not in UTF-8":    {in: []string{"ERR \xff\xfe\u202ex"}, refs: true, says: "???x"},
+		"what follows it": {in: []string{"ERR no", a + " refs/heads/main", "~"}, refs: true, says: "no"},
+	} {
+		var shown []string
+		var list *List
+		if list = Advertisement(strings.NewReader(lines(x.in...)), Fetch, view(&shown)); x.refs {
+			list = Refs(strings.NewReader(lines(x.in...)), view(&shown))
+		}
+		out, err := io.ReadAll(list)
+		if (err != nil) != x.malformed || list.Refused() != x.says {
+			t.Errorf("%s: %q, %v", name, list.Refused(), err)
+		}
+		if end := lines("ERR " + x.says + "\n"); !x.malformed && !strings.HasSuffix(string(out), end) {
+			t.Errorf("%s: %q", name, out)
+		}
+	}
+	for in, want := range map[string]string{"": "", "00": "00", lines("ERR x", "y"): lines("ERR x\n"),
+		lines("packfile\n") + "rest": lines("packfile\n") + "rest"} {
+		out, err := io.ReadAll(iotest.OneByteReader(NewResult(strings.NewReader(in), nil)))
+		if err != nil || string(out) != want {
+			t.Errorf("%q: %q, %v", in, out, err)
+		}
+	}
 }

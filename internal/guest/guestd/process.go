@@ -1,6 +1,7 @@
 package guestd
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -18,34 +19,30 @@ import (
 // open. Bytes written by then are collected, however late they can be sent.
 const lingering = 250 * time.Millisecond
 
-// process is a Process and its stream windows.
 type process struct {
 	Process
-	id     uint32
-	server *Server
-	spec   guest.ProcessSpec
-
-	stdout, stderr *output
-	input          *input
-
-	total  atomic.Int64 // bytes read from both streams
-	capped atomic.Bool  // OutputCap was exceeded
-
-	link *link  // of the host that started or attached to it; guarded by server.mu
-	exit []byte // JSON; guarded by server.mu
-	note []byte // set by the host; guarded by server.mu, and replaced rather than changed
+	id      uint32
+	server  *Server
+	spec    guest.ProcessSpec
+	sources []Output   // the process's ends of its outputs: one or two
+	outputs [3]*output // by guest.Stream; Stdin has none
+	input   *input
+	total   atomic.Int64 // bytes read from both streams
+	capped  atomic.Bool  // OutputCap was exceeded
+	link    *guest.Link  // of the host that started or attached to it; guarded by server.mu
+	exit    []byte       // JSON; guarded by server.mu
+	note    []byte       // set by the host; guarded by server.mu, and replaced rather than changed
 }
 
-// send writes to the host that is attached to the process. Frames that cannot be sent are not lost: the windows keep
-// their bytes for the next host.
+// send writes to the host that is attached. The windows keep the bytes that cannot be sent for the next host.
 func (p *process) send(f guest.Frame) {
 	p.server.mu.Lock()
 	l := p.link
 	p.server.mu.Unlock()
-	l.send(f, nil) // a broken connection shows at its reader
+	l.Send(f) // a broken connection shows at its reader
 }
 
-func (s *Server) start(l *link, id uint32, spec guest.ProcessSpec) (guest.Started, error) {
+func (s *Server) start(l *guest.Link, id uint32, spec guest.ProcessSpec) (guest.Started, error) {
 	if len(spec.Args) == 0 {
 		return guest.Started{}, &guest.Failure{Kind: guest.FailInvalid, Message: "no command"}
 	}
@@ -66,8 +63,12 @@ func (s *Server) start(l *link, id uint32, spec guest.ProcessSpec) (guest.Starte
 		return guest.Started{}, err
 	}
 	p := &process{Process: proc, id: id, server: s, spec: spec, link: l}
-	p.stdout = newOutput(id, guest.FrameStdout, l)
-	p.stderr = newOutput(id, guest.FrameStderr, l)
+	p.sources = []Output{proc.Stdout()}
+	if r := proc.Stderr(); r != nil {
+		p.sources = append(p.sources, r)
+	}
+	p.outputs[guest.Stdout] = newOutput(id, guest.FrameStdout, l)
+	p.outputs[guest.Stderr] = newOutput(id, guest.FrameStderr, l)
 	p.input = newInput(proc.Stdin(), func(offset uint64) {
 		p.send(guest.Frame{Type: guest.FrameAck, ID: id, Payload: guest.Ack{Stream: guest.Stdin, Offset: offset}.Payload()})
 	})
@@ -81,44 +82,35 @@ func (s *Server) start(l *link, id uint32, spec guest.ProcessSpec) (guest.Starte
 // run owns the process until its exit has been sent.
 func (p *process) run() {
 	var pumps sync.WaitGroup
-	pumps.Go(func() { p.pump(p.stdout, p.Stdout(), p.spec.StdoutLimit) })
-	if r := p.Stderr(); r != nil {
-		pumps.Go(func() { p.pump(p.stderr, r, p.spec.StderrLimit) })
+	limits := []int64{p.spec.StdoutLimit, p.spec.StderrLimit}
+	for i, r := range p.sources {
+		pumps.Go(func() { p.pump(p.outputs[guest.Stdout+guest.Stream(i)], r, limits[i]) })
 	}
 	go p.input.run()
-
 	code, signal := p.Wait()
 	if p.spec.Alone {
 		p.server.world.Spawner.SignalAll(syscall.SIGKILL)
 	} else {
-		t := time.AfterFunc(lingering, p.cutOutput)
+		t := time.AfterFunc(lingering, func() {
+			for _, r := range p.sources {
+				r.Cut()
+			}
+		})
 		defer t.Stop()
 	}
 	pumps.Wait()
 	p.input.close()
 	p.input.silence()
-	p.closeOutput()
-	p.sendExit(code, signal)
-}
-
-func (p *process) cutOutput() {
-	p.Stdout().Cut()
-	if r := p.Stderr(); r != nil {
-		r.Cut()
-	}
-}
-
-func (p *process) closeOutput() {
-	p.Stdout().Close()
-	if r := p.Stderr(); r != nil {
+	for _, r := range p.sources {
 		r.Close()
 	}
+	p.sendExit(code, signal)
 }
 
 func (p *process) sendExit(code int, signal syscall.Signal) {
 	e := guest.Exit{
 		Code: code, Signal: int(signal), OutputCapped: p.capped.Load(),
-		StdoutDropped: p.stdout.dropped, StderrDropped: p.stderr.dropped,
+		StdoutDropped: p.outputs[guest.Stdout].dropped, StderrDropped: p.outputs[guest.Stderr].dropped,
 		Stats: p.server.world.Spawner.Stats(),
 	}
 	if signal != 0 {
@@ -129,7 +121,7 @@ func (p *process) sendExit(code int, signal syscall.Signal) {
 	p.exit = j
 	l := p.link // a host that attaches from now on gets the exit from attach, once
 	p.server.mu.Unlock()
-	l.send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: j}, nil)
+	l.Send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: j})
 }
 
 // pump moves one stream from the process into its window. Bytes beyond limit are read and dropped.
@@ -158,23 +150,13 @@ func (p *process) pump(o *output, r io.Reader, limit int64) {
 	}
 }
 
-func (p *process) acked(a guest.Ack) {
-	switch a.Stream {
-	case guest.Stdout:
-		p.stdout.acked(a.Offset)
-	case guest.Stderr:
-		p.stderr.acked(a.Offset)
-	}
-}
-
-// attach connects the process to the host on l. It sends again what that host has not received, then the exit if the
-// process has ended.
-func (s *Server) attach(l *link, a guest.Attach) (guest.Attached, error) {
+// attach connects the process to the host on l, and sends what that host lacks of its output, then the exit if any.
+func (s *Server) attach(l *guest.Link, a guest.Attach) (guest.Attached, error) {
 	p := s.process(a.Process)
 	if p == nil {
 		return guest.Attached{}, noProcess(a.Process)
 	}
-	if !p.stdout.resend(l, a.Stdout) || !p.stderr.resend(l, a.Stderr) {
+	if !p.outputs[guest.Stdout].resend(l, a.Stdout) || !p.outputs[guest.Stderr].resend(l, a.Stderr) {
 		return guest.Attached{}, &guest.Failure{Kind: guest.FailInvalid, Message: "that part of the output is gone"}
 	}
 	s.mu.Lock()
@@ -182,7 +164,7 @@ func (s *Server) attach(l *link, a guest.Attach) (guest.Attached, error) {
 	exit := p.exit
 	s.mu.Unlock()
 	if exit != nil {
-		l.send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: exit}, nil)
+		l.Send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: exit})
 	}
 	return guest.Attached{Stdin: p.input.offset()}, nil
 }
@@ -194,8 +176,8 @@ func (s *Server) list() []guest.ProcessInfo {
 	all := make([]guest.ProcessInfo, 0, len(s.processes))
 	for id, p := range s.processes {
 		info := guest.ProcessInfo{ID: id, Label: p.spec.Label, TTY: p.spec.TTY}
-		info.Stdout, info.StdoutEnd = p.stdout.extent()
-		info.Stderr, _ = p.stderr.extent()
+		info.Stdout, info.StdoutEnd = p.outputs[guest.Stdout].extent()
+		info.Stderr, _ = p.outputs[guest.Stderr].extent()
 		all = append(all, info)
 	}
 	slices.SortFunc(all, func(a, b guest.ProcessInfo) int { return cmp.Compare(a.ID, b.ID) })
@@ -235,7 +217,7 @@ type output struct {
 	dropped uint64 // owned by the pump; read after it has ended
 
 	sendMu sync.Mutex // acquired before mu
-	link   *link
+	link   *guest.Link
 
 	mu   sync.Mutex
 	cond sync.Cond
@@ -243,7 +225,7 @@ type output struct {
 	kept []byte
 }
 
-func newOutput(id uint32, frame guest.FrameType, l *link) *output {
+func newOutput(id uint32, frame guest.FrameType, l *guest.Link) *output {
 	o := &output{id: id, frame: frame, link: l}
 	o.cond.L = &o.mu
 	return o
@@ -251,7 +233,7 @@ func newOutput(id uint32, frame guest.FrameType, l *link) *output {
 
 // send requires sendMu.
 func (o *output) send(c guest.Chunk) {
-	o.link.send(guest.Frame{Type: o.frame, ID: o.id, Payload: c.Payload()}, nil)
+	o.link.Send(guest.Frame{Type: o.frame, ID: o.id, Payload: c.Payload()})
 }
 
 // write waits for room in the window, retains p and sends it.
@@ -271,7 +253,6 @@ func (o *output) write(p []byte) {
 	o.send(guest.Chunk{Offset: offset, Data: p})
 }
 
-// extent returns the offsets at which the retained bytes begin and end.
 func (o *output) extent() (from, to uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -289,23 +270,21 @@ func (o *output) acked(offset uint64) {
 	o.cond.Broadcast()
 }
 
-// resend switches to the host on l and sends it everything from offset on. It returns false if that part is no longer
-// retained.
-func (o *output) resend(l *link, offset uint64) bool {
+// resend switches to the host on l and sends it everything from offset on; false: that is no longer retained.
+func (o *output) resend(l *guest.Link, offset uint64) bool {
 	o.sendMu.Lock()
 	defer o.sendMu.Unlock()
 	o.link = l
 	o.acked(offset)
 	o.mu.Lock()
-	base, kept := o.base, append([]byte(nil), o.kept...)
+	base, kept := o.base, bytes.Clone(o.kept)
 	o.mu.Unlock()
 	if offset != base {
 		return false
 	}
-	for len(kept) > 0 {
-		n := min(len(kept), guest.MaxChunk)
-		o.send(guest.Chunk{Offset: base, Data: kept[:n]})
-		base, kept = base+uint64(n), kept[n:]
+	for chunk := range slices.Chunk(kept, guest.MaxChunk) {
+		o.send(guest.Chunk{Offset: base, Data: chunk})
+		base += uint64(len(chunk))
 	}
 	return true
 }
@@ -351,7 +330,6 @@ func (i *input) put(c guest.Chunk) error {
 	return nil
 }
 
-// offset returns the offset at which the host continues.
 func (i *input) offset() uint64 {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -369,15 +347,6 @@ func (i *input) close() {
 	}
 }
 
-// acknowledge reports to the host how much input has been consumed.
-func (i *input) acknowledge(offset uint64) {
-	i.ackMu.Lock()
-	defer i.ackMu.Unlock()
-	if !i.silent {
-		i.ack(offset)
-	}
-}
-
 // silence stops all acknowledgements: the host knows the process no more once it has received the exit.
 func (i *input) silence() {
 	i.ackMu.Lock()
@@ -385,8 +354,7 @@ func (i *input) silence() {
 	i.silent = true
 }
 
-// run writes to the process until the end of input or of the process. Input that the process refuses is acknowledged
-// and dropped.
+// run writes to the process until either ends. Input that the process refuses is acknowledged and dropped.
 func (i *input) run() {
 	wanted := i.to != nil
 	for {
@@ -409,6 +377,10 @@ func (i *input) run() {
 		i.taken += uint64(len(data))
 		offset := i.taken
 		i.mu.Unlock()
-		i.acknowledge(offset)
+		i.ackMu.Lock()
+		if !i.silent {
+			i.ack(offset)
+		}
+		i.ackMu.Unlock()
 	}
 }

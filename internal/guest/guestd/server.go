@@ -85,7 +85,6 @@ type Server struct {
 	detached  detached
 }
 
-// detached holds the descriptors of a guest that outlives its connections.
 type detached struct {
 	door      *os.File   // nil if the guest ends with its connection
 	listeners []*os.File // as Bind made them
@@ -109,8 +108,7 @@ const (
 	phaseBroken // a step failed half-way
 )
 
-// New returns a Server. setUp is true when a container engine has built the root filesystem already; OpBegin and
-// OpSetup are then refused.
+// New returns a Server; with setUp a container engine built the root filesystem, and OpBegin and OpSetup are refused.
 func New(w World, setUp bool) *Server {
 	s := &Server{world: w, processes: map[uint32]*process{}}
 	if setUp {
@@ -119,41 +117,12 @@ func New(w World, setUp bool) *Server {
 	return s
 }
 
-// link is one connection.
-type link struct {
-	conn guest.Conn
-	mu   sync.Mutex // serialises frames
-}
-
-func (l *link) send(f guest.Frame, fds []*os.File) error {
-	b, err := guest.AppendFrame(make([]byte, 0, 16+len(f.Payload)), f)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(fds) == 0 {
-		_, err = l.conn.Write(b)
-		return err
-	}
-	fc, ok := l.conn.(guest.FDConn)
-	if !ok {
-		return errors.New("this connection carries no descriptors")
-	}
-	raw := make([]int, len(fds))
-	for i, f := range fds {
-		raw[i] = int(f.Fd())
-	}
-	return fc.WriteFDs(b, raw)
-}
-
-// Serve speaks the protocol on conn until it ends, and closes conn. A further connection may be served afterwards. It
-// returns nil at a clean end.
+// Serve speaks the protocol on conn until it ends, nil if cleanly, and closes conn. Another may be served afterwards.
 func (s *Server) Serve(conn guest.Conn) error {
-	l := &link{conn: conn}
+	l := &guest.Link{Conn: conn}
 	defer conn.Close()
 	hello, _ := json.Marshal(guest.Hello{Version: guest.Version, Processes: s.ids()})
-	if err := l.send(guest.Frame{Type: guest.FrameHello, Payload: hello}, nil); err != nil {
+	if err := l.Send(guest.Frame{Type: guest.FrameHello, Payload: hello}); err != nil {
 		return err
 	}
 	r := bufio.NewReaderSize(conn, 64<<10)
@@ -171,16 +140,14 @@ func (s *Server) Serve(conn guest.Conn) error {
 	}
 }
 
-// ids returns the processes whose exit has not been collected.
 func (s *Server) ids() []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.processes))
 }
 
-// handle processes one frame; an error ends the connection. It never waits for the host to read, so that the two sides
-// cannot block each other.
-func (s *Server) handle(l *link, f guest.Frame) error {
+// handle processes one frame; an error ends the connection. It never waits for the host to read: both might wait.
+func (s *Server) handle(l *guest.Link, f guest.Frame) error {
 	switch f.Type {
 	case guest.FrameRequest:
 		return s.request(l, f)
@@ -198,8 +165,8 @@ func (s *Server) handle(l *link, f guest.Frame) error {
 		if err != nil {
 			return err
 		}
-		if p := s.process(f.ID); p != nil {
-			p.acked(ack)
+		if p := s.process(f.ID); p != nil && p.outputs[ack.Stream] != nil {
+			p.outputs[ack.Stream].acked(ack.Offset)
 		}
 		return nil
 	case guest.FrameExit:
@@ -220,7 +187,7 @@ func (s *Server) process(id uint32) *process {
 }
 
 // request starts the operation in a goroutine, which sends the answer.
-func (s *Server) request(l *link, f guest.Frame) error {
+func (s *Server) request(l *guest.Link, f guest.Frame) error {
 	body, err := guest.ParseBody(f.Payload)
 	if err != nil {
 		return err
@@ -229,27 +196,28 @@ func (s *Server) request(l *link, f guest.Frame) error {
 	if err := guest.DecodeJSON(body.JSON, &req); err != nil {
 		return err
 	}
-	var fds []*os.File
-	if req.FDs > 0 {
-		fc, ok := l.conn.(guest.FDConn)
-		if !ok {
-			return &guest.ProtocolError{Reason: "descriptors on a connection that carries none"}
-		}
-		if fds, err = fc.TakeFDs(req.FDs); err != nil {
-			return err
-		}
+	fds, err := l.TakeFDs(req.FDs)
+	if err != nil {
+		return err
 	}
 	go func() {
 		result, raw, out, err := s.do(l, f.ID, req, body.Raw, fds)
-		for _, fd := range fds {
-			fd.Close()
-		}
-		l.send(answer(f.ID, result, raw, err), out) // a broken connection shows at its reader
+		CloseAll(fds)
+		var numbers []int
 		for _, fd := range out {
-			fd.Close()
+			numbers = append(numbers, int(fd.Fd()))
 		}
+		l.Send(answer(f.ID, result, raw, err), numbers...) // a broken connection shows at its reader
+		CloseAll(out)
 	}()
 	return nil
+}
+
+// CloseAll closes files.
+func CloseAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 func answer(id uint32, result any, raw []byte, err error) guest.Frame {
@@ -267,7 +235,6 @@ func answer(id uint32, result any, raw []byte, err error) guest.Frame {
 	return guest.Frame{Type: guest.FrameFailure, ID: id, Payload: j}
 }
 
-// failure maps an error to a Failure with its kind.
 func failure(err error) *guest.Failure {
 	if f, ok := errors.AsType[*guest.Failure](err); ok {
 		return f
@@ -291,26 +258,22 @@ func failure(err error) *guest.Failure {
 	return &guest.Failure{Kind: kind, Message: err.Error()}
 }
 
-// do executes one request.
-func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte,
+func (s *Server) do(l *guest.Link, id uint32, req guest.Request, raw []byte,
 	fds []*os.File) (result any, out []byte, outFDs []*os.File, err error) {
-	switch req.Op {
-	case guest.OpHealth:
-		return s.health(), nil, nil, nil
-	case guest.OpBegin:
-		return nil, nil, nil, with(req, s.begin)
-	case guest.OpSetup:
-		err = with(req, func(p guest.Setup) error { return s.setup(p, fds) })
-		return nil, nil, nil, err
-	case guest.OpBind:
-		err = with(req, func(p guest.Bind) (err error) { outFDs, err = s.bind(p, fds); return err })
-		return nil, nil, outFDs, err
-	}
-	if !s.bound() {
+	early := []guest.Op{guest.OpHealth, guest.OpBegin, guest.OpSetup, guest.OpBind}
+	if !slices.Contains(early, req.Op) && !s.health().Bound {
 		return nil, nil, nil, &guest.Failure{Kind: guest.FailState, Message: "the sandbox is not bound yet"}
 	}
 	files := s.world.Files
 	switch req.Op {
+	case guest.OpHealth:
+		result = s.health()
+	case guest.OpBegin:
+		err = with(req, s.begin)
+	case guest.OpSetup:
+		err = with(req, func(p guest.Setup) error { return s.setup(p, fds) })
+	case guest.OpBind:
+		err = with(req, func(p guest.Bind) (err error) { outFDs, err = s.bind(p, fds); return err })
 	case guest.OpStart:
 		err = with(req, func(p guest.ProcessSpec) (err error) { result, err = s.start(l, id, p); return err })
 	case guest.OpAttach:
@@ -348,7 +311,6 @@ func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte,
 	return result, out, outFDs, err
 }
 
-// with decodes a request's parameters and calls f with them.
 func with[T any](req guest.Request, f func(T) error) error {
 	var p T
 	if err := json.Unmarshal(req.Params, &p); err != nil {
@@ -361,12 +323,6 @@ func (s *Server) health() guest.Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return guest.Health{Bound: s.phase == phaseBound, Processes: len(s.processes)}
-}
-
-func (s *Server) bound() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.phase == phaseBound
 }
 
 // advance runs step if the server is in phase from, and leaves it in phase to, or broken. The lock is not held
@@ -411,7 +367,6 @@ func (s *Server) bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err e
 	return listeners, err
 }
 
-// keep stores the descriptors that a detached guest holds.
 func (s *Server) keep(p guest.Bind, fds, listeners []*os.File) error {
 	kept := detached{listeners: listeners}
 	for _, i := range append([]int{*p.Door}, p.Hold...) {
@@ -428,7 +383,6 @@ func (s *Server) keep(p guest.Bind, fds, listeners []*os.File) error {
 	return nil
 }
 
-// listeners returns copies of the stored listeners.
 func (s *Server) listeners() (copies []*os.File, err error) {
 	s.mu.Lock()
 	kept := s.detached.listeners
@@ -436,9 +390,7 @@ func (s *Server) listeners() (copies []*os.File, err error) {
 	for _, l := range kept {
 		copied, err := duplicate(l)
 		if err != nil {
-			for _, c := range copies {
-				c.Close()
-			}
+			CloseAll(copies)
 			return nil, err
 		}
 		copies = append(copies, copied)
@@ -446,7 +398,6 @@ func (s *Server) listeners() (copies []*os.File, err error) {
 	return copies, nil
 }
 
-// duplicate copies a descriptor with close-on-exec.
 func duplicate(f *os.File) (*os.File, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

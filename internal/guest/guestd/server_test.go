@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/await"
+
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -207,7 +209,7 @@ func TestNothingWrittenIsLost(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Hour)
+				time.Sleep(time.Hour) // sleep: the bubble's clock, which stands still otherwise
 				if out, err := io.ReadAll(p.Stdout()); err != nil || !bytes.Equal(out, text) {
 					t.Errorf("%d bytes of %d, or others, %v", len(out), len(text), err)
 				}
@@ -310,7 +312,7 @@ func TestNothingFollowsTheExit(t *testing.T) {
 		if _, err := c.Health(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // sleep: what must not happen has time to
 	}
 }
 
@@ -338,15 +340,13 @@ func TestExitWaitsForTheHost(t *testing.T) {
 	if out, err := io.ReadAll(p.Stdout()); err != nil || string(out) != "bye" {
 		t.Errorf("%q, %v", out, err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.That(t, "the process is forgotten", func() bool {
 		h, err := c.Health(t.Context())
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("%+v, %v", h, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if h.Processes == 0 {
-			break
-		}
-	}
+		return h.Processes == 0
+	})
 	wait()
 }
 

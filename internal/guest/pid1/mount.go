@@ -16,10 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 )
 
-// netlinks maps a StepNetlink's target to the kernel's protocol.
 var netlinks = map[string]int{guest.NetlinkRoute: unix.NETLINK_ROUTE, guest.NetlinkNetfilter: unix.NETLINK_NETFILTER}
 
-// builder executes steps below the staging directory.
 type builder struct {
 	staging int // O_PATH descriptor
 	fds     []*os.File
@@ -43,9 +41,8 @@ func (b *builder) step(s guest.Step) error {
 	case guest.StepSymlink:
 		return b.symlink(s)
 	case guest.StepTmpfs:
-		return b.filesystem(s, "tmpfs",
-			"size", strconv.FormatInt(s.Size, 10), "nr_inodes", strconv.FormatInt(s.Inodes, 10), "mode",
-			"0"+strconv.FormatUint(uint64(s.Mode), 8))
+		return b.filesystem(s, "tmpfs", "size", strconv.FormatInt(s.Size, 10),
+			"nr_inodes", strconv.FormatInt(s.Inodes, 10), "mode", fmt.Sprintf("0%o", s.Mode))
 	case guest.StepProc:
 		return b.filesystem(s, "proc", "hidepid", "2")
 	case guest.StepDevpts:
@@ -72,8 +69,7 @@ func (b *builder) step(s guest.Step) error {
 	return errors.New("unknown step")
 }
 
-// how returns how targets are resolved: never out of the staging directory, and never through a symlink below the
-// places that the sandbox itself depends on.
+// how resolves targets: never out of the staging directory, nor by a symlink in places that the sandbox depends on.
 func how(target string, flags uint64) *unix.OpenHow {
 	h := &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	for _, place := range []string{guest.Root + "/proc", guest.Root + "/dev", guest.Root + "/sys"} {
@@ -93,12 +89,17 @@ func (b *builder) open(target string) (int, error) {
 	return fd, err
 }
 
-// parent opens the directory in which a target is made.
-func (b *builder) parent(target string) (int, error) {
+// inParent calls f with the directory in which a target is made, and with its name there.
+func (b *builder) inParent(target string, f func(dir int, name string) error) error {
 	if err := b.mkdirAll(path.Dir(target)); err != nil {
-		return -1, err
+		return err
 	}
-	return b.open(path.Dir(target))
+	dir, err := b.open(path.Dir(target))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return f(dir, path.Base(target))
 }
 
 func (b *builder) mkdirAll(target string) error {
@@ -108,15 +109,16 @@ func (b *builder) mkdirAll(target string) error {
 	if target == "/" || target == "." {
 		return unix.ENOENT
 	}
-	dir, err := b.parent(target)
-	if err != nil {
-		return err
+	return b.inParent(target, func(dir int, name string) error {
+		return unlessExists(unix.Mkdirat(dir, name, 0o755))
+	})
+}
+
+func unlessExists(err error) error {
+	if err == unix.EEXIST {
+		return nil
 	}
-	defer unix.Close(dir)
-	if err := unix.Mkdirat(dir, path.Base(target), 0o755); err != nil && err != unix.EEXIST {
-		return err
-	}
-	return nil
+	return err
 }
 
 // place makes sure that a mount's target exists, as a directory or a file, and opens it.
@@ -155,45 +157,30 @@ func (b *builder) dir(s guest.Step) error {
 
 // file makes a new file and replaces one of the image.
 func (b *builder) file(s guest.Step) error {
-	dir, err := b.parent(s.Target)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
-	name := path.Base(s.Target)
-	if err := unix.Unlinkat(dir, name, 0); err != nil && err != unix.ENOENT {
-		return err
-	}
-	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, s.Mode)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	for data := s.Data; len(data) > 0; {
-		n, err := unix.Write(fd, data)
+	return b.inParent(s.Target, func(dir int, name string) error {
+		if err := unix.Unlinkat(dir, name, 0); err != nil && err != unix.ENOENT {
+			return err
+		}
+		fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, s.Mode)
 		if err != nil {
 			return err
 		}
-		data = data[n:]
-	}
-	return unix.Fchmod(fd, s.Mode)
+		f := os.NewFile(uintptr(fd), name)
+		defer f.Close()
+		if _, err := f.Write(s.Data); err != nil {
+			return err
+		}
+		return unix.Fchmod(fd, s.Mode)
+	})
 }
 
 func (b *builder) symlink(s guest.Step) error {
-	dir, err := b.parent(s.Target)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
-	err = unix.Symlinkat(s.Source, dir, path.Base(s.Target))
-	if err == unix.EEXIST {
-		return nil
-	}
-	return err
+	return b.inParent(s.Target, func(dir int, name string) error {
+		return unlessExists(unix.Symlinkat(s.Source, dir, name))
+	})
 }
 
-// filesystem mounts a new file system of a type at the step's target. Options alternate name and value; an empty value
-// is a flag.
+// filesystem mounts a new file system at the step's target. Options alternate name and value; an empty value is a flag.
 func (b *builder) filesystem(s guest.Step, fstype string, options ...string) error {
 	fs, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -214,7 +201,6 @@ func (b *builder) filesystem(s guest.Step, fstype string, options ...string) err
 	return b.attach(tree, s.Target, true)
 }
 
-// configure sets the options of a file system context.
 func configure(fs int, options ...string) (err error) {
 	for i := 0; i < len(options); i += 2 {
 		if options[i+1] == "" {
@@ -248,7 +234,6 @@ func attributes(f guest.MountFlag) int {
 	return attr
 }
 
-// attach puts a detached mount at target and makes the place if it is missing.
 func (b *builder) attach(tree int, target string, directory bool) error {
 	at, err := b.place(target, directory)
 	if err != nil {
@@ -345,7 +330,6 @@ func (b *builder) move(s guest.Step) error {
 	return b.attach(from, s.Target, true)
 }
 
-// clone makes a detached copy of the mount at an opened place.
 func clone(place int, recursive bool) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
 	if recursive {
@@ -383,7 +367,6 @@ func setAttributes(tree int, f guest.MountFlag, recursive bool) error {
 	return nil
 }
 
-// mask hides a file behind /dev/null and a directory behind an empty one.
 func (b *builder) mask(s guest.Step) error {
 	at, err := b.open(s.Target)
 	if errors.Is(err, unix.ENOENT) {

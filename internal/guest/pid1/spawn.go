@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +20,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
 )
 
-// child is a process that the guest started.
 type child struct {
 	world          *world
 	pid            int
@@ -30,7 +30,6 @@ type child struct {
 	status         unix.WaitStatus // set before exited is closed
 }
 
-// Start implements guestd.Spawner.
 func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	for _, s := range append(append([]string{spec.Dir}, spec.Args...), spec.Env...) {
 		if strings.IndexByte(s, 0) >= 0 {
@@ -44,9 +43,20 @@ func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	}
 	c := &child{world: w, tty: spec.TTY, exited: make(chan struct{})}
 	ends, err := w.streams(c, spec)
+	if err == nil {
+		err = w.fork(c, program, spec, ends)
+	}
+	guestd.CloseAll(ends)
 	if err != nil {
+		c.closeStreams()
 		return nil, err
 	}
+	return c, nil
+}
+
+// fork starts the process on the main thread. Meanwhile the guest raises its own OOM score, which the child inherits,
+// so that memory runs out for the user's processes before it does for the guest.
+func (w *world) fork(c *child, program string, spec guest.ProcessSpec, ends []*os.File) error {
 	attr := &syscall.ProcAttr{Dir: spec.Dir, Env: spec.Env, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY}}
 	for _, f := range ends {
 		attr.Files = append(attr.Files, f.Fd())
@@ -54,28 +64,14 @@ func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	if unix.Getuid() != w.seal.UserUID {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(w.seal.UserUID), Gid: uint32(w.seal.UserGID)}
 	}
-	err = w.fork(c, program, spec.Args, attr)
-	for _, f := range ends {
-		f.Close()
-	}
-	if err != nil {
-		c.closeStreams()
-		return nil, &os.PathError{Op: "start", Path: spec.Args[0], Err: err}
-	}
-	return c, nil
-}
-
-// fork starts the process on the main thread. Meanwhile the guest raises its own OOM score, which the child inherits,
-// so that memory runs out for the user's processes before it does for the guest.
-func (w *world) fork(c *child, program string, args []string, attr *syscall.ProcAttr) error {
 	return w.main.do(func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.oom.WriteString("1000")
 		defer w.oom.WriteString(w.oomOwn)
-		pid, err := syscall.ForkExec(program, args, attr)
+		pid, err := syscall.ForkExec(program, spec.Args, attr)
 		if err != nil {
-			return err
+			return &os.PathError{Op: "start", Path: spec.Args[0], Err: err}
 		}
 		c.pid = pid
 		w.children[pid] = c
@@ -122,15 +118,17 @@ func (w *world) reap() {
 }
 
 // SignalAll implements guestd.Spawner: kill(-1) spares only the caller.
-func (w *world) SignalAll(sig syscall.Signal) error {
-	err := unix.Kill(-1, sig)
+func (w *world) SignalAll(sig syscall.Signal) error { return kill(-1, sig) }
+
+// kill signals processes, of which there may be none.
+func kill(pid int, sig syscall.Signal) error {
+	err := unix.Kill(pid, sig)
 	if err == unix.ESRCH {
 		return nil
 	}
 	return err
 }
 
-// Stats implements guestd.Spawner.
 func (w *world) Stats() guest.Stats {
 	var s guest.Stats
 	var fs unix.Statfs_t
@@ -171,7 +169,7 @@ func lookPath(name string, env []string) (string, error) {
 			search = v
 		}
 	}
-	for _, dir := range strings.Split(search, ":") {
+	for dir := range strings.SplitSeq(search, ":") {
 		if !strings.HasPrefix(dir, "/") {
 			continue
 		}
@@ -183,27 +181,21 @@ func lookPath(name string, env []string) (string, error) {
 	return "", &guest.Failure{Kind: guest.FailNotFound, Message: fmt.Sprintf("%s: not found in PATH", name)}
 }
 
-// streams makes the process's ends of its streams, in the order 0, 1, 2, and stores the guest's ends in c.
+// streams makes the process's ends of its streams, 0, 1, 2, and stores the guest's in c. The caller closes both.
 func (w *world) streams(c *child, spec guest.ProcessSpec) (ends []*os.File, err error) {
-	defer func() {
-		if err != nil {
-			for _, f := range ends {
-				f.Close()
-			}
-			c.closeStreams()
-		}
-	}()
 	if spec.TTY {
 		return w.terminal(c, spec)
 	}
 	var in *os.File
 	if spec.Stdin {
 		var ours *os.File
-		if in, ours, err = pipe(false); err != nil {
-			return nil, err
+		if in, ours, err = pipe(false); err == nil {
+			c.stdin = ours
 		}
-		c.stdin = ours
-	} else if in, err = os.Open("/dev/null"); err != nil {
+	} else {
+		in, err = os.Open("/dev/null")
+	}
+	if err != nil {
 		return nil, err
 	}
 	ends = append(ends, in)
@@ -218,8 +210,7 @@ func (w *world) streams(c *child, spec guest.ProcessSpec) (ends []*os.File, err 
 	return ends, nil
 }
 
-// pipe makes a pipe with one end for the process (the writing one for output) and one for the guest. Only the guest's
-// end is non-blocking.
+// pipe makes a pipe for a process, which writes to it if output; only the guest's end is non-blocking.
 func pipe(output bool) (theirs, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -242,26 +233,25 @@ func blockingFile(fd int) *os.File { return os.NewFile(uintptr(fd), "stream") }
 
 // terminal gives the process a new pseudo-terminal that the user owns.
 func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
-	var master, slave int
-	err := w.files.do(func() (err error) {
-		if master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0); err != nil {
+	var slave int
+	err := w.files.do(func() error {
+		master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+		if err != nil {
 			return err
 		}
-		if err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err == nil {
-			var n int
-			if n, err = unix.IoctlGetInt(master, unix.TIOCGPTN); err == nil {
-				slave, err = unix.Open("/dev/pts/"+strconv.Itoa(n), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
-			}
+		c.stdout = &stream{file: os.NewFile(uintptr(master), "ptmx")}
+		if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+			return err
 		}
-		if err != nil {
-			unix.Close(master)
+		n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+		if err == nil {
+			slave, err = unix.Open("/dev/pts/"+strconv.Itoa(n), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
-	c.stdout = &stream{file: os.NewFile(uintptr(master), "ptmx")}
 	c.stdin = terminalInput{c.stdout.file}
 	c.Resize(spec.Rows, spec.Cols)
 	ends := []*os.File{blockingFile(slave)}
@@ -275,8 +265,7 @@ func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
 	return ends, nil
 }
 
-// terminalInput writes as a keyboard does: end of input is the terminal's end-of-file character, and closing it does
-// not close the output.
+// terminalInput writes as a keyboard does: Close writes the end-of-file character, and leaves the output open.
 type terminalInput struct{ master *os.File }
 
 func (t terminalInput) Write(p []byte) (int, error) { return t.master.Write(p) }
@@ -311,12 +300,8 @@ func (c *child) Signal(sig syscall.Signal) error {
 	case <-c.exited:
 		return nil
 	default:
+		return kill(-c.pid, sig)
 	}
-	err := unix.Kill(-c.pid, sig)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return err
 }
 
 func (c *child) Resize(rows, cols uint16) error {
@@ -335,4 +320,63 @@ func (c *child) Wait() (int, syscall.Signal) {
 		return 0, c.status.Signal()
 	}
 	return c.status.ExitStatus(), 0
+}
+
+// stream is the guest's end of a process's output: a pipe or a terminal, non-blocking. It implements guestd.Output.
+type stream struct {
+	file *os.File
+
+	// Owned by the reader.
+	cut  bool
+	rest int // bytes still to read after the cut
+}
+
+// uncounted exceeds the bytes that a terminal holds beyond its readable count: the kernel delivers output to the reader
+// with a delay, but before it reports that there is none.
+const uncounted = 64 << 10
+
+// Cut implements guestd.Output: it wakes the reader, which reads the rest.
+func (s *stream) Cut() { s.file.SetReadDeadline(time.Unix(1, 0)) }
+
+func (s *stream) Close() error { return s.file.Close() }
+
+func (s *stream) Read(p []byte) (n int, err error) {
+	if !s.cut {
+		if n, err = s.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+	}
+	conn, err := s.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	// conn.Read would obey the deadline even when bytes are available.
+	if cerr := conn.Control(func(fd uintptr) { n, err = s.readRest(int(fd), p) }); cerr != nil {
+		return 0, cerr
+	}
+	return n, err
+}
+
+// readRest reads what was available at the cut without waiting, so that no persistent writer can hold the stream open.
+func (s *stream) readRest(fd int, p []byte) (int, error) {
+	if !s.cut {
+		there, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+		if err != nil {
+			return 0, err
+		}
+		s.cut, s.rest = true, there+uncounted
+	}
+	for {
+		n, err := unix.Read(fd, p[:min(len(p), s.rest)])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN, err == nil && n == 0:
+			return 0, io.EOF
+		case err != nil:
+			return 0, err
+		}
+		s.rest -= n
+		return n, nil
+	}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// thread runs functions on one operating-system thread.
 type thread struct{ calls chan func() }
 
 func newThread() *thread { return &thread{calls: make(chan func())} }
@@ -33,7 +32,6 @@ func (t *thread) loop() {
 	}
 }
 
-// do runs f on the thread and waits for it.
 func (t *thread) do(f func() error) (err error) {
 	done := make(chan struct{})
 	t.calls <- func() { err = f(); close(done) }
@@ -57,7 +55,6 @@ func Run(conn guest.Conn, setUp bool) {
 	main.loop()
 }
 
-// serve serves one connection after another and returns the exit code.
 func serve(server *guestd.Server, conn guest.Conn) int {
 	for {
 		err := server.Serve(conn)
@@ -75,12 +72,10 @@ func serve(server *guestd.Server, conn guest.Conn) int {
 	}
 }
 
-// threads is the number of threads of a guest before the user's first process. The guest shares a limit of tasks with
-// the user's processes, and a Go program that cannot create a thread crashes. So the guest creates all threads ahead,
-// and the host adds them to the limit.
+// threads is the number of threads of a guest before the user's first process. Both share a limit of tasks, and a Go
+// program that cannot create a thread crashes. So the guest creates all ahead, and the host adds them to the limit.
 const threads = 16
 
-// makeThreads raises the process to its number of threads.
 func makeThreads() {
 	for n := 4; n <= threads; {
 		reserveThreads(n)

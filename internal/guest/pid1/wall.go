@@ -5,29 +5,33 @@ package pid1
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/guestd"
 	"github.com/cove-sandbox/cove/internal/linux/netsetup"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp/load"
 )
 
 // world implements guestd.Wall and guestd.Spawner.
 type world struct {
 	main, files *thread
-
-	seal    guest.Seal
-	staging int
-	scratch []int    // the file systems that hold everything writable
-	io      *os.File // the guest's own /proc/self/io
-	oom     *os.File // the guest's own /proc/self/oom_score_adj
-	oomOwn  string   // its initial value
-	ahead   listeners
+	seal        guest.Seal
+	staging     int
+	scratch     []int    // the file systems that hold everything writable
+	io          *os.File // the guest's own /proc/self/io
+	oom         *os.File // the guest's own /proc/self/oom_score_adj
+	oomOwn      string   // its initial value
+	ahead       listeners
 
 	mu       sync.Mutex // guards children, and orders fork against reaping
 	children map[int]*child
@@ -37,7 +41,6 @@ type world struct {
 // anyWritable is a directory on the scratch file system of every sandbox.
 const anyWritable = "/tmp"
 
-// Begin implements guestd.Wall.
 func (w *world) Begin(b guest.Begin) error {
 	err := w.main.do(func() error {
 		if err := become(b.UID, b.GID); err != nil {
@@ -67,7 +70,6 @@ func (w *world) Begin(b guest.Begin) error {
 	return err
 }
 
-// Setup implements guestd.Wall.
 func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 	return w.main.do(func() error {
 		if err := resize(w.staging, s.Size, s.Inodes); err != nil {
@@ -77,8 +79,7 @@ func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 		if err := b.run(s.Steps); err != nil {
 			return err
 		}
-		// The directory must lie inside the root: a descriptor of the staging directory would stay a way out of it, by
-		// the guest's /proc/self/fd.
+		// The directory must lie inside the root: one of the staging directory would be a way out, by /proc/self/fd.
 		fd, err := b.open(guest.Root + anyWritable)
 		if err != nil {
 			return fmt.Errorf("open %s: %w", anyWritable, err)
@@ -105,7 +106,6 @@ func (w *world) stage(staging string) error {
 	return err
 }
 
-// resize limits the tmpfs at a place to size bytes and inodes.
 func resize(place int, size, inodes int64) error {
 	fs, err := unix.Fspick(place, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
 	if err != nil {
@@ -158,7 +158,7 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 		if listeners, err = b.listen(p.Listeners, w.ahead, p.Seal); err != nil {
 			return err
 		}
-		w.ahead.close()
+		guestd.CloseAll(slices.Collect(maps.Values(w.ahead)))
 		if p.Hostname != "" {
 			if err := unix.Sethostname([]byte(p.Hostname)); err != nil {
 				return fmt.Errorf("set the host name: %w", err)
@@ -208,7 +208,6 @@ func pivot(staging int) error {
 	return unix.Chdir("/")
 }
 
-// listeners are listening sockets made ahead, not yet requested.
 type listeners map[guest.Listen]*os.File
 
 func (ahead *listeners) make(ls []guest.Listen) error {
@@ -223,23 +222,11 @@ func (ahead *listeners) make(ls []guest.Listen) error {
 	return nil
 }
 
-// take removes and returns a listener, or nil.
-func (ahead listeners) take(l guest.Listen) *os.File {
-	f := ahead[l]
-	delete(ahead, l)
-	return f
-}
-
-func (ahead listeners) close() {
-	for _, f := range ahead {
-		f.Close()
-	}
-}
-
 // listen returns the listening sockets, and makes those that were not made ahead.
 func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (files []*os.File, err error) {
 	for _, l := range ls {
-		f := ahead.take(l)
+		f := ahead[l]
+		delete(ahead, l)
 		switch {
 		case f != nil:
 		case l.FD != nil:
@@ -252,9 +239,7 @@ func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (f
 			f, err = b.listenUnix(guest.Root+l.Address, seal)
 		}
 		if err != nil {
-			for _, f := range files {
-				f.Close()
-			}
+			guestd.CloseAll(files)
 			return nil, fmt.Errorf("listen on %s %s: %w", l.Network, l.Address, err)
 		}
 		files = append(files, f)
@@ -274,27 +259,139 @@ func (b *builder) given(i int) (*os.File, error) {
 
 // listenUnix makes a listening socket that only the user's processes can connect to.
 func (b *builder) listenUnix(target string, seal guest.Seal) (*os.File, error) {
-	dir, err := b.parent(target)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// bind(2) takes no directory descriptor.
-	place := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + path.Base(target)
-	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: place}); err == nil {
-		if err = unix.Fchmodat(dir, path.Base(target), 0o600, 0); err == nil {
-			if err = unix.Fchownat(dir, path.Base(target), seal.UserUID, seal.UserGID, unix.AT_SYMLINK_NOFOLLOW); err == nil {
-				err = unix.Listen(fd, unix.SOMAXCONN)
-			}
+	err = b.inParent(target, func(dir int, name string) error {
+		// bind(2) takes no directory descriptor.
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name}); err != nil {
+			return err
 		}
+		if err := unix.Fchmodat(dir, name, 0o600, 0); err != nil {
+			return err
+		}
+		return unix.Fchownat(dir, name, seal.UserUID, seal.UserGID, unix.AT_SYMLINK_NOFOLLOW)
+	})
+	if err == nil {
+		err = unix.Listen(fd, unix.SOMAXCONN)
 	}
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), target), nil
+}
+
+// kept are the capabilities of a guest with an id of its own: to start processes as the user, and to signal them. They
+// are bounded to the sandbox's user namespace, and children never get them.
+const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+
+// lastCap bounds the loop over capabilities, which ends earlier at the kernel's last one.
+const lastCap = 63
+
+// become changes every id of every thread and drops all supplementary groups. A user namespace made without privilege
+// may not change groups; the caller's remain there, which "cove doctor" reports.
+func become(uid, gid int) error {
+	if err := syscall.Setgroups(nil); err != nil && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("leave the groups: %w", err)
+	}
+	if err := syscall.Setresgid(gid, gid, gid); err != nil {
+		return fmt.Errorf("become group %d: %w", gid, err)
+	}
+	if err := syscall.Setresuid(uid, uid, uid); err != nil {
+		return fmt.Errorf("become user %d: %w", uid, err)
+	}
+	return nil
+}
+
+// enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible.
+func (w *world) enclose(s guest.Seal) error {
+	if s.Pivot {
+		if err := pivot(w.staging); err != nil {
+			return err
+		}
+		unix.Close(w.staging)
+	}
+	syscall.Umask(0o022)
+	if err := limits(s); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("not dumpable: %w", err)
+	}
+	if err := dropCapabilities(unix.Getuid() != s.UserUID); err != nil {
+		return err
+	}
+	return load.Filter(s.Filter, unix.SECCOMP_FILTER_FLAG_TSYNC)
+}
+
+func limits(s guest.Seal) error {
+	for _, l := range []struct {
+		resource int
+		value    uint64
+	}{
+		// 1 is smaller than any core file, and the one value with which the kernel does not start the host's crash
+		// handler (fs/coredump.c); 0 applies to files only. The seccomp policy preserves it.
+		{unix.RLIMIT_CORE, 1},
+		{unix.RLIMIT_NOFILE, uint64(s.OpenFiles)},
+		{unix.RLIMIT_FSIZE, uint64(s.FileSize)},
+		{unix.RLIMIT_MEMLOCK, 64 << 10},
+	} {
+		if l.value == 0 {
+			continue
+		}
+		var have syscall.Rlimit
+		if err := syscall.Getrlimit(l.resource, &have); err != nil {
+			return err
+		}
+		v := min(l.value, have.Max) // raising would need a privilege on the host
+		if err := syscall.Setrlimit(l.resource, &syscall.Rlimit{Cur: v, Max: v}); err != nil {
+			return fmt.Errorf("resource limit %d: %w", l.resource, err)
+		}
+	}
+	return nil
+}
+
+// dropCapabilities empties the bounding, ambient and inheritable sets, and reduces the permitted and effective ones to
+// kept, or to nothing. The first two are the main thread's: they matter at an exec only, and every child comes from it.
+func dropCapabilities(ownID bool) error {
+	for c := uintptr(0); c <= lastCap; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if err == unix.EINVAL {
+			break // beyond the kernel's last
+		}
+		if err != nil {
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if ownID {
+		data[0].Permitted, data[0].Effective = kept, kept
+	}
+	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)),
+		uintptr(unsafe.Pointer(&data)), 0, 0, 0, 0)
+	runtime.KeepAlive(&hdr)
+	runtime.KeepAlive(&data)
+	if errno != 0 {
+		return fmt.Errorf("drop capabilities: %w", errno)
+	}
+	return nil
+}
+
+// setFSIDs sets this thread's file-system ids. The call returns the old value and no error, so a second verifies it.
+func setFSIDs(uid, gid int) error {
+	syscall.RawSyscall(unix.SYS_SETFSGID, uintptr(gid), 0, 0)
+	syscall.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
+	none := ^uintptr(0)
+	g, _, _ := syscall.RawSyscall(unix.SYS_SETFSGID, none, 0, 0)
+	u, _, _ := syscall.RawSyscall(unix.SYS_SETFSUID, none, 0, 0)
+	if int(g) != gid || int(u) != uid {
+		return fmt.Errorf("the files thread could not become user %d", uid)
+	}
+	return nil
 }

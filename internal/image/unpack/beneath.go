@@ -12,15 +12,6 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// parent is an open directory of the tree (O_PATH) with its path. A tree caches one, since entries of a directory
-// follow each other. The cached one cannot go stale, because only its content is removed while it is held.
-type parent struct {
-	path string
-	fd   int
-	ino  uint64
-}
-
-// forget closes the cached directory.
 func (t *Tree) forget() {
 	if t.at.fd >= 0 {
 		unix.Close(t.at.fd)
@@ -49,7 +40,7 @@ func (t *Tree) enter(path string, create bool) (parent, error) {
 func (t *Tree) makePath(path string) (parent, error) {
 	dir, base := split(path)
 	if path == "." {
-		return parent{}, fs.ErrNotExist // the root itself is gone
+		return parent{}, unix.ENOENT // the root itself is gone
 	}
 	up, err := t.enter(dir, true)
 	if err != nil {
@@ -71,11 +62,16 @@ func (t *Tree) mkdir(up parent, base string) error {
 			return err
 		}
 	}
+	return t.describe(up, base, undescribed(t.now))
+}
+
+// describe records what Finish gives a directory.
+func (t *Tree) describe(up parent, base string, m dirMeta) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(up.fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	t.dirs[st.Ino] = dirMeta{mode: 0o755, mtime: t.now.UnixNano()}
+	t.dirs[st.Ino] = m
 	return nil
 }
 
@@ -83,40 +79,32 @@ func (t *Tree) mkdir(up parent, base string) error {
 // literal. If there is one, the second attempt follows it, with the tree as its "/", and measures the result's depth:
 // symlinks must not make a tree deeper than its limits.
 func (t *Tree) open(path string) (parent, error) {
-	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
-	root := int(t.root.Fd())
-	fd, err := retrying(func() (int, error) {
-		return unix.Openat2(root, path, &unix.OpenHow{Flags: flags,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
-	})
-	switch err {
-	case nil:
+	fd, err := lookUp(t.root, path, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+	if err == nil {
 		return identify(path, fd)
-	case unix.ELOOP:
-		fd, err = retrying(func() (int, error) {
-			return unix.Openat2(root, path, &unix.OpenHow{Flags: flags,
-				Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV})
-		})
+	}
+	if err == unix.ELOOP {
+		fd, err = lookUp(t.root, path, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 	}
 	if err == unix.ENOSYS {
-		return parent{},
-			cove.Errorf(cove.Unsupported, "this kernel has no openat2, which keeps images inside their directory").
-				WithHint("use Linux 5.6 or later, and no filter that hides the call")
+		err := cove.Errorf(cove.Unsupported, "this kernel has no openat2, which keeps images inside their directory")
+		return parent{}, err.WithHint("use Linux 5.6 or later, and no filter that hides the call")
 	}
 	if err != nil {
 		return parent{}, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	if err := t.measure(fd); err != nil {
+	if err := measure(t.root, fd, t.limits); err != nil {
 		unix.Close(fd)
 		return parent{}, err
 	}
 	return identify(path, fd)
 }
 
-// retrying repeats a scoped lookup that a concurrent rename made uncertain.
-func retrying(open func() (int, error)) (int, error) {
+// lookUp opens a directory by a scoped lookup, which it repeats when a concurrent rename made it uncertain.
+func lookUp(root *os.File, path string, resolve uint64) (int, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve | unix.RESOLVE_NO_XDEV}
 	for range 128 {
-		fd, err := open()
+		fd, err := unix.Openat2(int(root.Fd()), path, how)
 		if err != unix.EAGAIN && err != unix.EINTR {
 			return fd, err
 		}
@@ -125,12 +113,12 @@ func retrying(open func() (int, error)) (int, error) {
 }
 
 // measure refuses a directory deeper in the tree than an entry's own name could be.
-func (t *Tree) measure(fd int) error {
+func measure(root *os.File, fd int, l Limits) error {
 	where, err := os.Readlink(procSelf(fd))
 	if err != nil {
 		return fmt.Errorf("find where a link led: %w", err)
 	}
-	top, err := os.Readlink(procSelf(int(t.root.Fd())))
+	top, err := os.Readlink(procSelf(int(root.Fd())))
 	if err != nil {
 		return fmt.Errorf("find the tree's own path: %w", err)
 	}
@@ -138,8 +126,8 @@ func (t *Tree) measure(fd int) error {
 	if !ok {
 		return cove.Errorf(cove.Internal, "a path of the image left its tree")
 	}
-	if len(inside) > t.limits.NameLength || strings.Count(inside, "/") > t.limits.Depth {
-		return cove.Errorf(cove.TooLarge, "links of the image lead deeper than %d directories", t.limits.Depth)
+	if len(inside) > l.NameLength || strings.Count(inside, "/") > l.Depth {
+		return cove.Errorf(cove.TooLarge, "links of the image lead deeper than %d directories", l.Depth)
 	}
 	return nil
 }

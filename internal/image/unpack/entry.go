@@ -7,14 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/cove-sandbox/cove"
 )
 
-// apply applies one entry.
 func (t *Tree) apply(tr *tar.Reader, h *tar.Header, kind Kind) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
@@ -53,7 +49,7 @@ func (t *Tree) applyRoot(h *tar.Header) error {
 	if err := t.chown(root.fd, "", h, unix.AT_EMPTY_PATH); err != nil {
 		return failure(err, "give away", ".")
 	}
-	t.dirs[root.ino] = dirMeta{mode: permissions(h), mtime: t.sane(h.ModTime).UnixNano()}
+	t.dirs[root.ino] = t.meta(h)
 	return nil
 }
 
@@ -66,13 +62,16 @@ func (t *Tree) create(tr *tar.Reader, h *tar.Header, up parent, base string) err
 	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
 		return t.regular(tr, h, up, base)
 	case tar.TypeSymlink:
-		return t.symlink(h, up, base)
+		if h.Linkname == "" || len(h.Linkname) > 4095 || strings.IndexByte(h.Linkname, 0) >= 0 {
+			return refuse(h.Name, "not a target that a symbolic link can have")
+		}
+		return t.node(h, up, base, func() error { return unix.Symlinkat(h.Linkname, up.fd, base) })
 	case tar.TypeLink:
 		return t.hardlink(h, up, base)
 	case tar.TypeFifo:
-		return t.fifo(h, up, base)
+		return t.node(h, up, base, func() error { return unix.Mknodat(up.fd, base, unix.S_IFIFO|0o600, 0) })
 	default: // devices and unknown types
-		t.skipped++
+		t.stats.Skipped++
 		return t.clearWay(up, base)
 	}
 }
@@ -88,12 +87,7 @@ func (t *Tree) directory(h *tar.Header, up parent, base string) error {
 	if err := t.chown(up.fd, base, h, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstatat(up.fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	t.dirs[st.Ino] = dirMeta{mode: permissions(h), mtime: t.sane(h.ModTime).UnixNano()}
-	return nil
+	return t.describe(up, base, t.meta(h))
 }
 
 // keepDirectory keeps an existing directory and replaces anything else.
@@ -113,7 +107,7 @@ func (t *Tree) keepDirectory(up parent, base string) error {
 
 func (t *Tree) regular(tr *tar.Reader, h *tar.Header, up parent, base string) error {
 	if t.written += h.Size; t.written > t.limits.Bytes {
-		return t.tooManyBytes()
+		return t.limits.tooManyBytes()
 	}
 	fd := -1
 	err := t.exclusively(up, base, func() (err error) {
@@ -159,20 +153,6 @@ func (t *Tree) copy(fd int, r io.Reader) error {
 	}
 }
 
-func (t *Tree) symlink(h *tar.Header, up parent, base string) error {
-	if h.Linkname == "" || len(h.Linkname) > 4095 || strings.IndexByte(h.Linkname, 0) >= 0 {
-		return refuse(h.Name, "not a target that a symbolic link can have")
-	}
-	err := t.exclusively(up, base, func() error { return unix.Symlinkat(h.Linkname, up.fd, base) })
-	if err != nil {
-		return err
-	}
-	if err := t.chown(up.fd, base, h, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	return t.setTime(up.fd, base, h)
-}
-
 // hardlink adds a name to an entry of the tree; like every other path, an absolute target or one with ".." is refused.
 func (t *Tree) hardlink(h *tar.Header, up parent, base string) error {
 	target, err := t.limits.clean(h.Linkname)
@@ -209,17 +189,19 @@ func missingTarget(h *tar.Header, err error) error {
 	return err
 }
 
-func (t *Tree) fifo(h *tar.Header, up parent, base string) error {
-	err := t.exclusively(up, base, func() error { return unix.Mknodat(up.fd, base, unix.S_IFIFO|0o600, 0) })
-	if err != nil {
+// node makes an entry without content, by a call.
+func (t *Tree) node(h *tar.Header, up parent, base string, make func() error) error {
+	if err := t.exclusively(up, base, make); err != nil {
 		return err
 	}
 	if err := t.chown(up.fd, base, h, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	// Fchmodat follows symlinks; this name was just made, in a directory that no other process can reach.
-	if err := unix.Fchmodat(up.fd, base, permissions(h), 0); err != nil {
-		return err
+	if h.Typeflag != tar.TypeSymlink {
+		// Fchmodat follows symlinks; this name was just made, in a directory that no other process can reach.
+		if err := unix.Fchmodat(up.fd, base, permissions(h), 0); err != nil {
+			return err
+		}
 	}
 	return t.setTime(up.fd, base, h)
 }
@@ -244,68 +226,7 @@ func (t *Tree) chown(fd int, base string, h *tar.Header, flags int) error {
 	return unix.Fchownat(fd, base, ownerID(h.Uid), ownerID(h.Gid), flags)
 }
 
-// ownerID keeps ids inside the range that a sandbox maps.
-func ownerID(id int) int {
-	if id < 0 || id > 65535 {
-		return 65534 // the kernel shows this id for unmapped ones
-	}
-	return id
-}
-
-// permissions drops set-user-id and set-group-id; sticky is kept on directories only.
-func permissions(h *tar.Header) uint32 {
-	mode := uint32(h.Mode) & 0o777
-	if h.Typeflag == tar.TypeDir {
-		mode |= uint32(h.Mode) & unix.S_ISVTX
-	}
-	return mode
-}
-
 func (t *Tree) setTime(fd int, base string, h *tar.Header) error {
-	ts := unix.NsecToTimespec(t.sane(h.ModTime).UnixNano())
+	ts := unix.NsecToTimespec(sane(h.ModTime, t.now).UnixNano())
 	return unix.UtimesNanoAt(fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
-
-// sane limits a modification time to between 1970 and now.
-func (t *Tree) sane(mtime time.Time) time.Time {
-	if mtime.Before(time.Unix(0, 0)) {
-		return time.Unix(0, 0)
-	}
-	if mtime.After(t.now) {
-		return t.now
-	}
-	return mtime
-}
-
-func (t *Tree) tooManyBytes() error {
-	return cove.Errorf(cove.TooLarge, "the image unpacks to more than %d bytes", t.limits.Bytes)
-}
-
-// failure gives an error of the file system its code.
-func failure(err error, doing, name string) error {
-	var known *cove.Error
-	switch {
-	case errors.As(err, &known):
-		return err
-	case isFull(err):
-		return Full(err)
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EEXIST),
-		errors.Is(err, unix.ENAMETOOLONG),
-		errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EMLINK), errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL):
-		return cove.Errorf(cove.InvalidArgument, "%s %.200q: %w", doing, name, err) // an entry of the archive is in the way
-	}
-	return cove.Errorf(cove.Internal, "%s %.200q: %w", doing, name, err)
-}
-
-func isFull(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS)
-}
-
-// Full returns the error for a full disk.
-func Full(err error) error {
-	return cove.Errorf(cove.StorageFull, "no room for the image: %w", err).
-		WithHint("free some space, or remove images with \"cove image prune\" or \"cove image rm\"")
-}
-
-// IsFull reports an error that means no space, or a read-only file system.
-func IsFull(err error) bool { return isFull(err) }

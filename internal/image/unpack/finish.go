@@ -1,6 +1,8 @@
 package unpack
 
 import (
+	"os"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
@@ -10,45 +12,33 @@ import (
 // set-user-id bit at this point is a defect of this package, and is refused.
 func (t *Tree) Finish() (Stats, error) {
 	t.forget()
-	f := finisher{tree: t, linked: map[uint64]struct{}{}}
-	fd, err := unix.FcntlInt(t.root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return Stats{}, failure(err, "open", ".")
-	}
-	defer unix.Close(fd)
+	fd := int(t.root.Fd())
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return Stats{}, failure(err, "look at", ".")
 	}
 	if _, ok := t.dirs[st.Ino]; !ok {
-		t.dirs[st.Ino] = dirMeta{mode: 0o755, mtime: t.now.UnixNano()}
+		t.dirs[st.Ino] = undescribed(t.now)
 	}
-	if err := f.directory(fd, st.Ino); err != nil {
+	if err := t.finish(fd, st.Ino); err != nil {
 		return Stats{}, failure(err, "finish", ".")
 	}
-	f.stats.Skipped = t.skipped
-	return f.stats, nil
+	return t.stats, nil
 }
 
-type finisher struct {
-	tree   *Tree
-	stats  Stats
-	linked map[uint64]struct{} // counted inodes with several names
-}
-
-// directory finishes its content first: the directory may be unreadable afterwards.
-func (f *finisher) directory(fd int, ino uint64) error {
-	f.stats.Dirs++
+// finish finishes what is in a directory first: the directory may be unreadable afterwards.
+func (t *Tree) finish(fd int, ino uint64) error {
+	t.stats.Dirs++
 	names, err := list(fd)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := f.name(fd, name); err != nil {
+		if err := t.finishName(fd, name); err != nil {
 			return err
 		}
 	}
-	meta, ok := f.tree.dirs[ino]
+	meta, ok := t.dirs[ino]
 	if !ok {
 		return cove.Errorf(cove.Internal, "a directory of the image was not made by its unpacking")
 	}
@@ -59,7 +49,7 @@ func (f *finisher) directory(fd int, ino uint64) error {
 	return unix.UtimesNanoAt(fd, "", []unix.Timespec{ts, ts}, unix.AT_EMPTY_PATH)
 }
 
-func (f *finisher) name(dirfd int, name string) error {
+func (t *Tree) finishName(dirfd int, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -71,91 +61,50 @@ func (f *finisher) name(dirfd int, name string) error {
 			return err
 		}
 		defer unix.Close(fd)
-		return f.directory(fd, st.Ino)
+		return t.finish(fd, st.Ino)
 	case kind != unix.S_IFREG && kind != unix.S_IFLNK && kind != unix.S_IFIFO,
 		kind != unix.S_IFLNK && st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
 		return cove.Errorf(cove.Internal, "%.200q was unpacked with mode %o", name, st.Mode)
 	}
-	f.stats.Files++
+	t.stats.Files++
 	if st.Nlink > 1 {
-		if _, seen := f.linked[st.Ino]; seen {
+		if t.linked[st.Ino] {
 			return nil
 		}
-		f.linked[st.Ino] = struct{}{}
+		t.linked[st.Ino] = true
 	}
-	f.stats.Bytes += st.Size
+	t.stats.Bytes += st.Size
 	return nil
 }
 
-// RemoveAll removes a directory of this package's making, whatever the modes of its directories. A missing one is no
-// error.
-func RemoveAll(dir string) error { return removeAt(unix.AT_FDCWD, dir) }
-
-// removeAt removes a name and everything below, without following symlinks.
-func removeAt(dirfd int, name string) error {
-	err := unix.Unlinkat(dirfd, name, 0)
-	if err == nil || err == unix.ENOENT {
-		return nil
-	}
-	if err != unix.EISDIR && err != unix.EPERM { // POSIX: EPERM for a directory
-		return err
-	}
-	fd, err := openToEmpty(dirfd, name)
-	if err == unix.ENOENT {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = removeIn(fd)
-	unix.Close(fd)
-	if err != nil {
-		return err
-	}
-	if err := unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR); err != unix.ENOENT {
-		return err
-	}
-	return nil
-}
-
-func removeIn(fd int) error {
-	names, err := list(fd)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := removeAt(fd, name); err != nil {
-			return err
+// RemoveAll removes a directory of this package's making, whatever its modes. A missing one is no error.
+func RemoveAll(dir string) error {
+	if os.Geteuid() != 0 {
+		_ = os.Chmod(dir, 0o700)
+		if root, err := os.OpenRoot(dir); err == nil {
+			openUp(root)
+			root.Close()
 		}
 	}
-	return nil
+	return os.RemoveAll(dir)
 }
 
-// openToEmpty opens a directory and makes it writable: without root, a directory of mode 0555 cannot be emptied, nor
-// one of mode 0 be listed.
-func openToEmpty(dirfd int, name string) (int, error) {
-	const flags = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(dirfd, name, unix.O_RDONLY|flags, 0)
-	if err == unix.EACCES {
-		if err = openUp(dirfd, name); err == nil {
-			fd, err = unix.Openat(dirfd, name, unix.O_RDONLY|flags, 0)
+// openUp gives the owner access to every directory below: without root, a directory of mode 0555 cannot be emptied, nor
+// one of mode 0 be listed. What fails here fails to be removed, too.
+func openUp(root *os.Root) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return
+	}
+	entries, _ := dir.ReadDir(-1)
+	dir.Close()
+	for _, e := range entries {
+		if !e.IsDir() || root.Chmod(e.Name(), 0o700) != nil {
+			continue
+		}
+		if below, err := root.OpenRoot(e.Name()); err == nil {
+			openUp(below)
+			below.Close()
 		}
 	}
-	if err != nil {
-		return -1, err
-	}
-	if unix.Geteuid() != 0 {
-		_ = unix.Fchmod(fd, 0o700) // if it belongs to another, unlinking fails
-	}
-	return fd, nil
-}
-
-// openUp gives the owner access to a directory that cannot be opened.
-func openUp(dirfd int, name string) error {
-	fd, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Chmod(procSelf(fd), 0o700) // before 6.6, fchmod refuses O_PATH descriptors
 }

@@ -1,6 +1,8 @@
 package unpack
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -30,26 +32,18 @@ func (l Limits) clean(name string) (string, error) {
 		return "", cove.Errorf(cove.TooLarge, "entry %.64q…: the name has %d bytes, at most %d are allowed", name, len(name),
 			l.NameLength)
 	}
-	var parts []string
-	for part := range strings.SplitSeq(name, "/") {
-		switch {
-		case part == "" || part == ".":
-		case part == "..":
-			return "", refuse(name, "the name contains \"..\"")
-		case len(part) > 255: // NAME_MAX
-			return "", refuse(name, "a component has more than 255 bytes")
-		default:
-			parts = append(parts, part)
-		}
+	parts := slices.DeleteFunc(strings.Split(name, "/"), func(part string) bool { return part == "" || part == "." })
+	if slices.Contains(parts, "..") {
+		return "", refuse(name, "the name contains \"..\"")
+	}
+	if slices.ContainsFunc(parts, func(part string) bool { return len(part) > 255 }) { // NAME_MAX
+		return "", refuse(name, "a component has more than 255 bytes")
 	}
 	if len(parts) > l.Depth {
 		return "", cove.Errorf(cove.TooLarge, "entry %.64q…: %d directories deep, at most %d are allowed", name,
 			len(parts), l.Depth)
 	}
-	if len(parts) == 0 {
-		return ".", nil
-	}
-	return strings.Join(parts, "/"), nil
+	return cmp.Or(strings.Join(parts, "/"), "."), nil
 }
 
 // split separates a clean path into its directory and its last component.
@@ -58,21 +52,6 @@ func split(path string) (dir, base string) {
 		return path[:i], path[i+1:]
 	}
 	return ".", path
-}
-
-// hidden returns the target of a whiteout: a name, or everything (opaque).
-func hidden(base string) (name string, opaque bool, err error) {
-	switch {
-	case base == opaqueMarker:
-		return "", true, nil
-	case strings.HasPrefix(base, metaPrefix):
-		return "", false, nil
-	}
-	name = strings.TrimPrefix(base, whiteoutPrefix)
-	if name == "" || name == "." || name == ".." {
-		return "", false, refuse(base, "not a name that a whiteout can hide")
-	}
-	return name, false, nil
 }
 
 func refuse(name, why string) error {

@@ -1,16 +1,15 @@
 package unpack
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// mayChown reports whether the process can give files to any id that a sandbox maps: it needs CAP_CHOWN, and a user
-// namespace with those ids.
+// mayChown reports whether the process can give files to any id of a sandbox: CAP_CHOWN, and a map of those ids.
 func mayChown() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -22,15 +21,14 @@ func mayChown() bool {
 
 // mapsAll reports whether an id map contains 0 to 65535.
 func mapsAll(path string) bool {
-	f, err := os.Open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return false
 	}
-	defer f.Close()
 	next := int64(0) // the kernel does not sort the map; real maps are sorted
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	for line := range strings.Lines(string(data)) {
 		var inside, outside, length int64
-		if _, err := fmt.Sscan(lines.Text(), &inside, &outside, &length); err != nil {
+		if _, err := fmt.Sscan(line, &inside, &outside, &length); err != nil {
 			return false
 		}
 		if inside <= next {

@@ -64,7 +64,7 @@ func (t *Tree) gauge(packed *counter) func(n int) error {
 	return func(n int) error {
 		out += int64(n)
 		if t.bytes += int64(n); t.bytes > t.limits.Bytes {
-			return t.tooManyBytes()
+			return t.limits.tooManyBytes()
 		}
 		if in := packed.n.Load(); out > RatioFloor && out/max(in, 1) > t.limits.Ratio {
 			return cove.Errorf(cove.TooLarge, "a layer unpacks to more than %d times its size", t.limits.Ratio)
@@ -140,7 +140,6 @@ func (s *stream) explain(err error) error {
 	return malformed(err)
 }
 
-// counter counts packed bytes.
 type counter struct {
 	r io.Reader
 	n atomic.Int64
@@ -221,7 +220,7 @@ func Decompress(ctx context.Context, w io.Writer, r io.Reader, limits Limits) er
 	switch {
 	case s.err != nil && s.err != io.EOF:
 		return malformed(s.err)
-	case isFull(err):
+	case IsFull(err):
 		return Full(err)
 	}
 	return err

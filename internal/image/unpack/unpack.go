@@ -24,7 +24,6 @@ package unpack
 import (
 	"archive/tar"
 	"context"
-	"errors"
 	"hash/maphash"
 	"io"
 	"os"
@@ -32,77 +31,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 )
-
-// Limits bound one tree.
-type Limits struct {
-	Entries    int64 // archive entries of all layers together
-	Bytes      int64 // bytes of all layers, uncompressed, and of all files
-	Ratio      int64 // unpacked bytes for each packed one, beyond RatioFloor
-	NameLength int   // bytes of a path inside the tree
-	Depth      int   // components of a path inside the tree
-}
-
-// RatioFloor is the unpacked size of a layer below which its ratio is ignored: small archives of zeros are harmless and
-// compress a thousandfold.
-const RatioFloor = 128 << 20
-
-// DefaultLimits returns limits far above every real image, and below harm to a machine.
-func DefaultLimits() Limits {
-	return Limits{Entries: 1_000_000, Bytes: 10 << 30, Ratio: 250, NameLength: 4095, Depth: 255}
-}
-
-// Kind determines the meaning of an archive's special names.
-type Kind int
-
-const (
-	Layer   Kind = iota // ".wh." names are whiteouts, as in the OCI image spec
-	Archive             // every name is literal
-)
-
-// Stats are the totals of a tree.
-type Stats struct {
-	Bytes   int64 // content of regular files, each inode once
-	Files   int64 // all entries except directories
-	Dirs    int64
-	Skipped int64 // entries that are never unpacked: devices, unknown types
-}
-
-// Tree is a directory being filled. It must be used by one goroutine.
-type Tree struct {
-	root    *os.File
-	limits  Limits
-	owners  bool // the process may change owners
-	entries int64
-	bytes   int64 // of archives
-	written int64 // of files: a sparse file is larger than its archive
-	skipped int64
-
-	// dirs holds the modes and times that Finish sets, by inode: until then all directories are writable, so that
-	// read-only ones can be filled without root.
-	dirs map[uint64]dirMeta
-	// created holds the entries of the layer being applied: whiteouts hide only entries of the layers below.
-	created map[place]struct{}
-	seed    maphash.Seed
-	at      parent // the last opened directory
-	buf     []byte
-	now     time.Time
-}
-
-// place identifies a name by the inode of its directory and a hash of its last component, under a random seed: storing
-// a million long names would take too much memory.
-type place struct {
-	dir  uint64
-	base uint64
-}
-
-func (t *Tree) place(dir uint64, base string) place {
-	return place{dir, maphash.String(t.seed, base)}
-}
-
-type dirMeta struct {
-	mode  uint32
-	mtime int64 // nanoseconds since 1970
-}
 
 // New opens an empty directory that only the caller can reach.
 func New(dir string, limits Limits) (*Tree, error) {
@@ -114,8 +42,8 @@ func New(dir string, limits Limits) (*Tree, error) {
 		f.Close()
 		return nil, cove.Errorf(cove.Internal, "unpack into %q: not an empty directory: %v", dir, err)
 	}
-	t := &Tree{root: f, limits: limits, owners: mayChown(), dirs: map[uint64]dirMeta{}, seed: maphash.MakeSeed(),
-		buf: make([]byte, 256<<10), now: time.Now()}
+	t := &Tree{root: f, limits: limits, owners: mayChown(), dirs: map[uint64]dirMeta{}, linked: map[uint64]bool{},
+		seed: maphash.MakeSeed(), buf: make([]byte, 256<<10), now: time.Now()}
 	t.at.fd = -1
 	return t, nil
 }
@@ -164,12 +92,4 @@ func (t *Tree) applyAll(tr *tar.Reader, kind Kind) error {
 			return err
 		}
 	}
-}
-
-// malformed wraps errors of archive/tar; errors of the stream below keep their own code.
-func malformed(err error) error {
-	if _, ok := errors.AsType[*cove.Error](err); ok {
-		return err
-	}
-	return cove.Errorf(cove.InvalidArgument, "not a readable tar archive: %w", err)
 }

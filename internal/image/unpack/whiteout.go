@@ -13,7 +13,7 @@ import (
 func (t *Tree) special(name, dir, base string) (bool, error) {
 	switch {
 	case strings.HasPrefix(name, metaPrefix) && name != opaqueMarker:
-		t.skipped++ // storage driver's metadata, at the root only
+		t.stats.Skipped++ // storage driver's metadata, at the root only
 		return true, nil
 	case strings.HasPrefix(base, whiteoutPrefix):
 		return true, t.whiteout(dir, base)
@@ -25,9 +25,12 @@ func (t *Tree) special(name, dir, base string) (bool, error) {
 
 // whiteout hides the entries of lower layers at a name, or in a whole directory.
 func (t *Tree) whiteout(dir, base string) error {
-	name, opaque, err := hidden(base)
-	if err != nil || name == "" && !opaque {
-		return err
+	name, opaque := strings.TrimPrefix(base, whiteoutPrefix), base == opaqueMarker
+	switch {
+	case strings.HasPrefix(base, metaPrefix) && !opaque:
+		return nil
+	case name == "", name == ".", name == "..":
+		return refuse(base, "not a name that a whiteout can hide")
 	}
 	up, err := t.enter(dir, opaque) // an opaque directory exists, even if empty
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -37,9 +40,9 @@ func (t *Tree) whiteout(dir, base string) error {
 		return failure(err, "enter", dir)
 	}
 	if opaque {
-		_, err = t.hideAll(up.fd, up.ino)
+		_, err = t.hideAll(up.fd, up.ino, false)
 	} else {
-		_, err = t.hide(up.fd, up.ino, name)
+		_, err = t.hide(up.fd, up.ino, name, false)
 	}
 	if err != nil {
 		return failure(err, "hide", name)
@@ -47,9 +50,10 @@ func (t *Tree) whiteout(dir, base string) error {
 	return nil
 }
 
-// hide removes a name, except entries of this layer, and reports whether any stay.
-func (t *Tree) hide(dirfd int, dirIno uint64, base string) (kept bool, err error) {
+// hide removes a name and all below, except, unless ownToo, entries of this layer, and reports whether any stay.
+func (t *Tree) hide(dirfd int, dirIno uint64, base string, ownToo bool) (kept bool, err error) {
 	_, own := t.created[t.place(dirIno, base)]
+	own = own && !ownToo
 	var st unix.Stat_t
 	if err := unix.Fstatat(dirfd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		if err == unix.ENOENT {
@@ -67,7 +71,7 @@ func (t *Tree) hide(dirfd int, dirIno uint64, base string) (kept bool, err error
 	if err != nil {
 		return false, err
 	}
-	kept, err = t.hideAll(fd, st.Ino)
+	kept, err = t.hideAll(fd, st.Ino, ownToo)
 	unix.Close(fd)
 	if err != nil || kept || own {
 		return true, err
@@ -76,14 +80,13 @@ func (t *Tree) hide(dirfd int, dirIno uint64, base string) (kept bool, err error
 	return false, unix.Unlinkat(dirfd, base, unix.AT_REMOVEDIR)
 }
 
-// hideAll hides every name of a directory.
-func (t *Tree) hideAll(dirfd int, ino uint64) (kept bool, err error) {
+func (t *Tree) hideAll(dirfd int, ino uint64, ownToo bool) (kept bool, err error) {
 	names, err := list(dirfd)
 	if err != nil {
 		return false, err
 	}
 	for _, name := range names {
-		stays, err := t.hide(dirfd, ino, name)
+		stays, err := t.hide(dirfd, ino, name, ownToo)
 		if err != nil {
 			return false, err
 		}
@@ -92,16 +95,9 @@ func (t *Tree) hideAll(dirfd int, ino uint64) (kept bool, err error) {
 	return kept, nil
 }
 
-// clearWay removes a name with everything below it.
 func (t *Tree) clearWay(up parent, base string) error {
-	err := unix.Unlinkat(up.fd, base, 0)
-	if err == unix.ENOENT || err == nil {
-		return nil
-	}
-	if err != unix.EISDIR && err != unix.EPERM { // POSIX: EPERM for a directory
-		return err
-	}
-	return removeAt(up.fd, base)
+	_, err := t.hide(up.fd, up.ino, base, true)
+	return err
 }
 
 // list returns the names of a directory that was opened without read access.

@@ -216,12 +216,12 @@ func TestCPULimit(t *testing.T) {
 	cmd, _ := start(t, h, g, "while :; do :; done")
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
-	time.Sleep(300 * time.Millisecond) // the first period's quota is spent
+	time.Sleep(300 * time.Millisecond) // sleep: the first period's quota is spent
 	// Wait until the loop has used CPU time: an emulated machine on a busy host is slow.
 	before, at := stats(t, g).CPUTime, time.Now()
 	var used, passed time.Duration
 	for used < 200*time.Millisecond && passed < time.Minute {
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // sleep: what is measured is a share of time
 		used, passed = stats(t, g).CPUTime-before, time.Since(at)
 	}
 	// The kernel enforces a quota roughly; without one the loop has a whole CPU.

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // TestFreeze: a frozen group stops with all its children, zombies among them; a thawed one continues; a frozen one can
@@ -44,7 +46,7 @@ func TestFreeze(t *testing.T) {
 		// CPU time may be accounted a moment late; running loops would use more in every interval.
 		before, still := stats(t, g).CPUTime, false
 		for range 10 {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // sleep: a frozen group does nothing, of which no event can tell
 			after := stats(t, g).CPUTime
 			if still = after == before; still {
 				break
@@ -57,12 +59,7 @@ func TestFreeze(t *testing.T) {
 		if err := g.Thaw(); err != nil {
 			t.Fatal(err)
 		}
-		for stats(t, g).CPUTime == before {
-			if ctx.Err() != nil {
-				t.Fatal("thawed, it does not go on")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		await.That(t, "thawed, it goes on", func() bool { return stats(t, g).CPUTime != before })
 	}
 	if err := g.Freeze(ctx); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ package cgroup
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,38 +72,32 @@ const period = 100_000
 
 // Limit sets limits. A limit whose controller is missing is an error.
 func (g *Group) Limit(l Limits) error {
-	v2 := g.h.version == 2
-	set := func(controller, name, value string, optional bool) error {
-		if !g.h.Has(controller) {
-			return fmt.Errorf("no %s controller: %s", controller, g.h.Missing(controller))
-		}
-		err := write(g.dir(controller), name, value)
-		if optional && errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	}
+	memory, quota := strconv.FormatInt(l.Memory, 10), strconv.FormatInt(int64(l.CPUs*period), 10)
 	var errs []error
-	if l.Memory > 0 {
-		v := strconv.FormatInt(l.Memory, 10)
-		if v2 {
-			errs = append(errs, set(Memory, "memory.max", v, false), set(Memory, "memory.swap.max", "0", true))
-		} else {
-			errs = append(errs, set(Memory, "memory.limit_in_bytes", v, false),
-				set(Memory, "memory.memsw.limit_in_bytes", v, true), set(Memory, "memory.swappiness", "0", true))
+	for _, s := range []struct {
+		version          int // 0: both
+		wanted, optional bool
+		controller       string
+		name, value      string
+	}{
+		{2, l.Memory > 0, false, Memory, "memory.max", memory},
+		{2, l.Memory > 0, true, Memory, "memory.swap.max", "0"},
+		{1, l.Memory > 0, false, Memory, "memory.limit_in_bytes", memory},
+		{1, l.Memory > 0, true, Memory, "memory.memsw.limit_in_bytes", memory},
+		{1, l.Memory > 0, true, Memory, "memory.swappiness", "0"},
+		{2, l.CPUs > 0, false, CPU, "cpu.max", quota + " " + strconv.Itoa(period)},
+		{1, l.CPUs > 0, false, CPU, "cpu.cfs_period_us", strconv.Itoa(period)},
+		{1, l.CPUs > 0, false, CPU, "cpu.cfs_quota_us", quota},
+		{0, l.PIDs > 0, false, PIDs, "pids.max", strconv.FormatInt(l.PIDs, 10)},
+	} {
+		if !s.wanted || s.version != 0 && s.version != g.h.version {
+			continue
 		}
-	}
-	if l.CPUs > 0 {
-		quota := strconv.FormatInt(int64(l.CPUs*period), 10)
-		if v2 {
-			errs = append(errs, set(CPU, "cpu.max", quota+" "+strconv.Itoa(period), false))
-		} else {
-			errs = append(errs, set(CPU, "cpu.cfs_period_us", strconv.Itoa(period), false),
-				set(CPU, "cpu.cfs_quota_us", quota, false))
+		if !g.h.Has(s.controller) {
+			errs = append(errs, fmt.Errorf("no %s controller: %s", s.controller, g.h.Missing(s.controller)))
+		} else if err := write(g.dir(s.controller), s.name, s.value); !s.optional || !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
-	}
-	if l.PIDs > 0 {
-		errs = append(errs, set(PIDs, "pids.max", strconv.FormatInt(l.PIDs, 10), false))
 	}
 	return errors.Join(errs...)
 }
@@ -116,8 +111,7 @@ func (g *Group) FD() (*os.File, error) {
 	return os.NewFile(uintptr(fd), g.name), nil
 }
 
-// Enter puts the calling thread into the group (version 1). The thread must be locked and not the main one; its
-// children start in the group.
+// Enter puts the calling thread, locked and not the main one, into the group (version 1); its children start there.
 func (g *Group) Enter() error {
 	tid := strconv.Itoa(unix.Gettid())
 	for _, dir := range g.initialDirs() {
@@ -203,14 +197,9 @@ func (g *Group) Kill() error {
 	for range 1000 {
 		fresh := false
 		for _, dir := range g.dirs() {
-			pids, err := processes(dir)
-			if err != nil {
-				continue
-			}
+			pids, _ := processes(dir)
 			for _, pid := range pids {
-				if !seen[pid] {
-					fresh = true
-				}
+				fresh = fresh || !seen[pid]
 				seen[pid] = true
 				if pid != os.Getpid() {
 					unix.Kill(pid, unix.SIGKILL)
@@ -224,8 +213,7 @@ func (g *Group) Kill() error {
 	return errors.New("the processes of " + g.name + " fork faster than they can be killed")
 }
 
-// Empty reports whether the group has no live process. Zombies do not count: one may stay for as long as its parent
-// likes.
+// Empty reports whether the group has no live process. A zombie, which may stay as long as its parent likes, is none.
 func (g *Group) Empty() bool {
 	pids, err := processes(g.dir(PIDs))
 	return err != nil || len(pids) == 0
@@ -265,4 +253,106 @@ func (g *Group) Remove(patience time.Duration) error {
 		time.Sleep(wait)
 		wait = min(wait*2, 20*time.Millisecond)
 	}
+}
+
+const freezePoll = time.Millisecond
+
+// Freeze stops every process of the group and returns when all are stopped. It may be called again.
+func (g *Group) Freeze(ctx context.Context) error {
+	if !g.h.Has(Freezer) {
+		return fmt.Errorf("no %s: %s", Freezer, g.h.Missing(Freezer))
+	}
+	if g.h.version == 2 {
+		if err := write(g.dir(Freezer), "cgroup.freeze", "1"); err != nil {
+			return err
+		}
+		return g.await(ctx, func() (bool, error) { return entry(g.dir(Freezer), "cgroup.events", "frozen") == 1, nil })
+	}
+	if err := os.Mkdir(g.dir(Freezer), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if _, err := os.Stat(g.dir(PIDs)); err != nil { // the group has been removed
+		os.Remove(g.dir(Freezer))
+		return err
+	}
+	return g.await(ctx, func() (bool, error) {
+		// The state comes before the processes, so that a process that moves in cannot fork any more: any process still
+		// outside is then a child of one that was outside too, and their number falls to zero. The state is written
+		// each time because a kernel may forget a process that waits for its child in vfork, and stay at FREEZING (seen
+		// with 6.18).
+		if err := write(g.dir(Freezer), "freezer.state", "FROZEN"); err != nil {
+			return false, err
+		}
+		whole, err := g.gather()
+		if err != nil || !whole {
+			return false, err
+		}
+		state, err := os.ReadFile(filepath.Join(g.dir(Freezer), "freezer.state"))
+		return string(bytes.TrimSpace(state)) == "FROZEN", err
+	})
+}
+
+// gather moves the group's processes into its freezer, and reports whether all of them were there already. It skips
+// this process, which may have a thread in the group.
+func (g *Group) gather() (whole bool, err error) {
+	members, err := processes(g.dir(PIDs))
+	if err != nil {
+		return false, err
+	}
+	inside, err := processes(g.dir(Freezer))
+	if err != nil {
+		return false, err
+	}
+	there := map[int]bool{}
+	for _, pid := range inside {
+		there[pid] = true
+	}
+	whole = true
+	for _, pid := range members {
+		if there[pid] {
+			continue
+		}
+		whole = false
+		if pid == os.Getpid() {
+			continue // a thread of this process that starts a child there, and ends soon; frozen, it could not thaw itself
+		}
+		if err := write(g.dir(Freezer), "cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return false, err
+		}
+	}
+	return whole, nil
+}
+
+func (g *Group) await(ctx context.Context, done func() (bool, error)) error {
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(freezePoll):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Thaw resumes the processes of the group. It does nothing to a group that was never frozen.
+func (g *Group) Thaw() error {
+	name, value := "freezer.state", "THAWED"
+	if g.h.version == 2 {
+		name, value = "cgroup.freeze", "0"
+	}
+	err := write(g.dir(Freezer), name, value)
+	if g.h.version == 1 && errors.Is(err, fs.ErrNotExist) || !g.h.Has(Freezer) {
+		return nil
+	}
+	return err
+}
+
+// LetDie thaws killed processes where necessary: on version 1 a frozen process does not die.
+func (g *Group) LetDie() error {
+	if g.h.version == 2 {
+		return nil
+	}
+	return g.Thaw()
 }

@@ -41,15 +41,13 @@ const cpuacct = "cpuacct"
 // joins when it is first frozen.
 const Freezer = "freezer"
 
-// Hierarchy is the place on this host below which Cove's groups are made. It exists while any process uses it; the last
-// user removes it.
+// Hierarchy is the place on this host below which Cove's groups are made. The last process that uses it removes it.
 type Hierarchy struct {
 	version int
 	// claim is the first of the place's directories, with a lock that all users of the place share. The shared lock
 	// keeps a user from removing a directory that others rely on.
 	claim *os.File
-	// dirs maps each usable controller to the directory below which groups are made; on version 2 they are all the same
-	// directory.
+	// dirs maps each usable controller to the directory below which groups are made; on version 2 all are the same.
 	dirs    map[string]string
 	missing map[string]string
 }
@@ -88,9 +86,8 @@ func Find(name string) (*Hierarchy, error) {
 	if err := unix.Statfs(Mount, &st); err != nil {
 		return nil, fmt.Errorf("no control groups at %s: %w", Mount, err)
 	}
-	h := &Hierarchy{dirs: map[string]string{}, missing: map[string]string{}}
+	h := &Hierarchy{version: 1, dirs: map[string]string{}, missing: map[string]string{}}
 	find := h.findSeparate
-	h.version = 1
 	if st.Type == unix.CGROUP2_SUPER_MAGIC {
 		h.version, find = 2, h.findUnified
 	}
@@ -101,10 +98,9 @@ func Find(name string) (*Hierarchy, error) {
 	return h, nil
 }
 
-// findSeparate makes the directory in each version-1 hierarchy: at its root for root, else below the caller's own
-// group.
+// findSeparate makes the directory in each version-1 hierarchy: at the top for root, else below the caller's own group.
 func (h *Hierarchy) findSeparate(name string) error {
-	own, err := ownGroups()
+	own, err := groupsOf("self")
 	if err != nil {
 		return err
 	}
@@ -116,7 +112,7 @@ func (h *Hierarchy) findSeparate(name string) error {
 		dir := filepath.Join(base, name)
 		if err := h.use(dir); err != nil {
 			h.missing[c] = "cannot make " + dir + ": " + cause(err) +
-				"; run as root, or have an administrator give you a group of the " + c + " hierarchy"
+				"; run as root, or get a group of the " + c + " hierarchy as \"cove doctor\" says"
 			continue
 		}
 		h.dirs[c] = dir
@@ -161,8 +157,7 @@ func (h *Hierarchy) findUnified(name string) error {
 
 const delegationFix = `start Cove in a delegated group: "systemd-run --user --scope -p Delegate=yes cove …", or as root`
 
-// controllerFix returns how to get a controller that base lacks. Not every distribution delegates all three: systemd
-// before 252 omits cpu.
+// controllerFix returns how to get a controller that base lacks. Systemd before 252, for one, does not delegate cpu.
 func controllerFix(base, controller string) string {
 	have, err := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
 	if err == nil && !slices.Contains(strings.Fields(string(have)), controller) {
@@ -178,7 +173,7 @@ func unifiedBase() (string, error) {
 	if os.Geteuid() == 0 && writableGroup(Mount) {
 		return Mount, nil
 	}
-	own, err := ownGroups()
+	own, err := groupsOf("self")
 	if err != nil {
 		return "", err
 	}
@@ -204,8 +199,7 @@ func writableGroup(dir string) bool {
 	return true
 }
 
-// vacate moves the processes of a group, including this one, into a leaf below it: a group with processes cannot enable
-// controllers for its children.
+// vacate moves the processes of a group, this one too, into a leaf below: only an empty group can enable controllers.
 func vacate(dir string) error {
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil || len(procs) == 0 {
@@ -247,9 +241,7 @@ func enable(dir, controller string) error {
 	return write(dir, "cgroup.subtree_control", "+"+controller)
 }
 
-// ownGroups maps each version-1 controller, and "" for version 2, to the caller's group (cgroups(7), /proc/pid/cgroup).
-func ownGroups() (map[string]string, error) { return groupsOf("self") }
-
+// groupsOf maps each version-1 controller, and "" for version 2, to a process's group (cgroups(7), /proc/pid/cgroup).
 func groupsOf(pid string) (map[string]string, error) {
 	data, err := os.ReadFile("/proc/" + pid + "/cgroup")
 	if err != nil {
@@ -258,8 +250,7 @@ func groupsOf(pid string) (map[string]string, error) {
 	return parseOwn(string(data)), nil
 }
 
-// Of returns the group of a process, made by another program, for measuring. Its name is the path below the hierarchy's
-// root.
+// Of returns a process's group, made by another program, for measuring. Its name is the path below the hierarchy.
 func Of(pid int) (*Group, error) {
 	groups, err := groupsOf(strconv.Itoa(pid))
 	if err != nil {
@@ -296,7 +287,7 @@ func parseOwn(data string) map[string]string {
 		if len(parts) != 3 {
 			continue
 		}
-		for _, c := range strings.Split(parts[1], ",") {
+		for c := range strings.SplitSeq(parts[1], ",") {
 			own[c] = parts[2]
 		}
 	}
@@ -349,7 +340,6 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// stillAt reports whether path is the directory that f is.
 func stillAt(path string, f *os.File) bool {
 	is, err := f.Stat()
 	if err != nil {
@@ -359,8 +349,7 @@ func stillAt(path string, f *os.File) bool {
 	return err == nil && os.SameFile(is, now)
 }
 
-// Close gives the place up, and removes it if it has no other user and no group. The first claimed directory, which
-// holds the lock, goes last.
+// Close gives the place up, and removes it if it has no other user and no group, the directory with the lock last.
 func (h *Hierarchy) Close() error {
 	if h.claim == nil {
 		return nil

@@ -116,33 +116,27 @@ func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) 
 		return nil, cove.Errorf(cove.Unsupported, "cannot set the firewall of the namespace: %w",
 			err).WithHint("the kernel needs nf_tables with nat and redirect")
 	}
-	defer func() {
-		if err != nil {
-			for _, f := range files {
-				f.Close()
-			}
-			files = nil
-		}
-	}()
 	for _, s := range sockets {
 		f, err := netsetup.Listen(s.Network, s.Address)
+		if err == nil {
+			files = append(files, f)
+			continue
+		}
+		for _, f := range files {
+			f.Close()
+		}
 		if errors.Is(err, unix.EADDRINUSE) {
-			return files, cove.Errorf(cove.Conflict, "%s %s is in use in the namespace already", s.Network,
+			return nil, cove.Errorf(cove.Conflict, "%s %s is in use in the namespace already", s.Network,
 				s.Address).WithHint("it may be attached already; or end the program that listens there")
 		}
-		if err != nil {
-			return files, fmt.Errorf("listen on %s %s: %w", s.Network, s.Address, err)
-		}
-		files = append(files, f)
+		return nil, fmt.Errorf("listen on %s %s: %w", s.Network, s.Address, err)
 	}
 	return files, nil
 }
 
-// fallbacks are interfaces that the kernel puts into every namespace when it supports a tunnel; down, they lead
-// nowhere.
+// fallbacks are interfaces of the kernel's tunnels, which it puts into every namespace; down, they lead nowhere.
 var fallbacks = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 
-// noWayAround refuses interfaces that could lead out.
 func noWayAround(links []net.Interface) error {
 	var names []string
 	for _, l := range links {

@@ -1,11 +1,16 @@
 //go:build linux
 
+// Package netsetup configures the network namespace of the calling thread. It uses system calls only, so that the guest
+// can link it.
 package netsetup
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,21 +57,90 @@ func Listen(network, address string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind == unix.SOCK_STREAM { // allow old connections on the same port
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-			unix.Close(fd)
-			return nil, err
-		}
+	stream := kind == unix.SOCK_STREAM
+	if stream { // allow old connections on the same port
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
-	if err := unix.Bind(fd, sa); err != nil {
+	if err == nil {
+		err = unix.Bind(fd, sa)
+	}
+	if err == nil && stream {
+		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
-	if kind == unix.SOCK_STREAM {
-		if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
-			unix.Close(fd)
-			return nil, err
+	return os.NewFile(uintptr(fd), address), nil
+}
+
+// Send sends whole netlink messages to the kernel's protocol (NETLINK_ROUTE, NETLINK_NETFILTER) and waits for the
+// acknowledgements that they request. It uses one write, as a firewall batch requires. It returns the kernel's error.
+func Send(protocol int, messages []byte) error {
+	expected, err := acknowledged(messages)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// The kernel answers at once; a missing answer must not hang the start.
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		return err
+	}
+	if err := unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	buf := make([]byte, 16<<10)
+	for expected > 0 {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("wait for the kernel's answers: %w", err)
+		}
+		answers, err := answers(buf[:n])
+		if err != nil {
+			return err
+		}
+		expected -= answers
+	}
+	return nil
+}
+
+// acknowledged counts the messages that request an acknowledgement.
+func acknowledged(data []byte) (n int, err error) {
+	messages, err := syscall.ParseNetlinkMessage(data)
+	size := 0
+	for _, m := range messages {
+		size += int(m.Header.Len+unix.NLMSG_ALIGNTO-1) &^ (unix.NLMSG_ALIGNTO - 1)
+		if m.Header.Flags&unix.NLM_F_ACK != 0 {
+			n++
 		}
 	}
-	return os.NewFile(uintptr(fd), address), nil
+	if err == nil && size != len(data) {
+		err = errors.New("half a netlink message")
+	}
+	return n, err
+}
+
+// answers counts the acknowledgements in data; a refusal is an error.
+func answers(data []byte) (n int, err error) {
+	messages, err := syscall.ParseNetlinkMessage(data)
+	for _, m := range messages {
+		if m.Header.Type != unix.NLMSG_ERROR {
+			continue // an echo of what was made
+		}
+		if len(m.Data) < 4 {
+			return 0, errors.New("half an answer")
+		}
+		if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 {
+			return 0, unix.Errno(-code)
+		}
+		n++
+	}
+	return n, err
 }

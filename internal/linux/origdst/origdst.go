@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,28 +31,20 @@ func Of(c *net.TCPConn) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// soOriginalDst is the value of both SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
-const soOriginalDst = 80
-
+// get reads SO_ORIGINAL_DST, whose number IP6T_SO_ORIGINAL_DST shares, into types of x/sys that are large enough.
 func get(fd int, four bool) (netip.AddrPort, error) {
-	if four {
-		var sa unix.RawSockaddrInet4
-		err := getsockopt(fd, unix.SOL_IP, unsafe.Pointer(&sa), unsafe.Sizeof(sa))
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), port(&sa.Port)), err
+	if !four {
+		info, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
+		if err != nil {
+			return netip.AddrPort{}, err
+		}
+		port := binary.NativeEndian.AppendUint16(nil, info.Addr.Port) // as in memory: big endian
+		return netip.AddrPortFrom(netip.AddrFrom16(info.Addr.Addr), binary.BigEndian.Uint16(port)), nil
 	}
-	var sa unix.RawSockaddrInet6
-	err := getsockopt(fd, unix.SOL_IPV6, unsafe.Pointer(&sa), unsafe.Sizeof(sa))
-	return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), port(&sa.Port)), err
-}
-
-func port(p *uint16) uint16 { return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(p))[:]) }
-
-func getsockopt(fd, level int, p unsafe.Pointer, size uintptr) error {
-	length := uint32(size)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), soOriginalDst, uintptr(p),
-		uintptr(unsafe.Pointer(&length)), 0)
-	if errno != 0 {
-		return errno
+	request, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
+	if err != nil {
+		return netip.AddrPort{}, err
 	}
-	return nil
+	sa := request.Multiaddr // struct sockaddr_in: 2 bytes of family, the port, the address
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(sa[4:8])), binary.BigEndian.Uint16(sa[2:])), nil
 }

@@ -1,29 +1,15 @@
 package seccomp
 
 import (
-	"encoding/binary"
 	"slices"
 	"sync"
 	"syscall"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 )
-
-// Program is a filter in the kernel's format.
-type Program []bpf.RawInstruction
-
-// Bytes returns the program as struct sock_filter[], 8 bytes each, little endian.
-func (p Program) Bytes() []byte {
-	b := make([]byte, 0, 8*len(p))
-	for _, i := range p {
-		b = binary.LittleEndian.AppendUint16(b, i.Op)
-		b = append(b, i.Jt, i.Jf)
-		b = binary.LittleEndian.AppendUint32(b, i.K)
-	}
-	return b
-}
 
 // Filter returns the policy for the processes of a user, compiled once for this machine.
 func Filter(u cove.User) ([]byte, error) {
@@ -50,20 +36,14 @@ const (
 	offsetArgs   = 16 // 8 bytes each, low word first on both architectures
 )
 
-// Return values of a filter (SECCOMP_RET_*).
-const (
-	retAllow = 0x7fff0000
-	retErrno = 0x00050000
-
-	// retIgnore skips the call and reports success (errno 0).
-	retIgnore = retErrno
-)
+// retIgnore skips the call and reports success (errno 0).
+const retIgnore = unix.SECCOMP_RET_ERRNO
 
 func retFor(e syscall.Errno) uint32 {
 	if e == 0 {
-		return retAllow
+		return unix.SECCOMP_RET_ALLOW
 	}
-	return retErrno | uint32(e)
+	return unix.SECCOMP_RET_ERRNO | uint32(e)
 }
 
 // Compile makes the filter program for an architecture, on any machine.
@@ -94,10 +74,9 @@ func (p Policy) Compile(arch Arch) (Program, error) {
 	return a.finish()
 }
 
-// condition emits a rule: its alternatives in turn.
 func (a *assembler) condition(r Rule) label {
 	next := a.anyOf(r.Ignored, ret(retIgnore), ret(retFor(syscall.EPERM)))
-	return a.anyOf(r.AnyOf, ret(retAllow), next)
+	return a.anyOf(r.AnyOf, ret(unix.SECCOMP_RET_ALLOW), next)
 }
 
 func (a *assembler) anyOf(matches []Match, yes, no label) label {
@@ -111,7 +90,6 @@ func (a *assembler) anyOf(matches []Match, yes, no label) label {
 	return no
 }
 
-// test emits one comparison of an argument.
 func (a *assembler) test(t Test, pass, fail label) label {
 	if t.Not {
 		pass, fail = fail, pass
@@ -146,4 +124,118 @@ func membership(values []uint32, in, out label) []span {
 		}
 	}
 	return line
+}
+
+// assembler emits a program from its end to its start, so that every jump's
+// target is known when the jump is emitted. BPF jumps go forward only.
+type assembler struct {
+	code []bpf.Instruction // the program's last instruction first
+	rets map[uint32]int    // where each value was last returned
+}
+
+// label is a jump target: an emitted instruction, or a return value, which is emitted on demand.
+type label struct {
+	at    int // index in code
+	value uint32
+	isRet bool
+}
+
+func ret(value uint32) label { return label{value: value, isRet: true} }
+
+// span maps numbers from start on, up to the next span, to a label.
+type span struct {
+	start uint32
+	to    label
+}
+
+func (a *assembler) emit(i bpf.Instruction) label {
+	a.code = append(a.code, i)
+	return label{at: len(a.code) - 1}
+}
+
+// reach bounds a conditional jump: 255, less the instructions that resolving its other target may insert.
+const reach = 250
+
+// near returns the index of an instruction with l's effect, within reach of the next jump.
+func (a *assembler) near(l label) int {
+	at, emitted := l.at, true
+	if l.isRet {
+		at, emitted = a.rets[l.value]
+	}
+	if emitted && len(a.code)-at <= reach {
+		return at
+	}
+	return a.place(l)
+}
+
+func (a *assembler) place(l label) int {
+	switch {
+	case l.isRet:
+		if a.rets == nil {
+			a.rets = map[uint32]int{}
+		}
+		a.rets[l.value] = len(a.code)
+		return a.emit(bpf.RetConstant{Val: l.value}).at
+	case l.at == len(a.code)-1:
+		return l.at
+	}
+	return a.emit(bpf.Jump{Skip: uint32(len(a.code) - l.at - 1)}).at
+}
+
+func (a *assembler) jump(cond bpf.JumpTest, value uint32, yes, no label) label {
+	t, f := a.near(yes), a.near(no)
+	next := len(a.code) - 1
+	return a.emit(bpf.JumpIf{Cond: cond, Val: value, SkipTrue: uint8(next - t), SkipFalse: uint8(next - f)})
+}
+
+func (a *assembler) load(offset uint32, then label) label {
+	a.place(then)
+	return a.emit(bpf.LoadAbsolute{Off: offset, Size: 4})
+}
+
+func (a *assembler) mask(mask uint32, then label) label {
+	a.place(then)
+	return a.emit(bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: mask})
+}
+
+// search emits a balanced binary search of the loaded number in the line.
+func (a *assembler) search(line []span) label { return a.tree(leaves(line)) }
+
+// leaf is a stretch of the line in which all numbers but at most one go the same way; that one costs one comparison.
+type leaf struct {
+	span
+	except bool
+	value  uint32
+	other  label
+}
+
+func leaves(line []span) []leaf {
+	var out []leaf
+	for i := 0; i < len(line); i++ {
+		l := leaf{span: line[i]}
+		if i+2 < len(line) && line[i+2].start == line[i+1].start+1 && line[i+2].to == line[i].to {
+			l.except, l.value, l.other = true, line[i+1].start, line[i+1].to
+			i += 2
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+func (a *assembler) tree(ls []leaf) label {
+	if len(ls) == 1 {
+		if l := ls[0]; l.except {
+			return a.jump(bpf.JumpEqual, l.value, l.other, l.to)
+		}
+		return ls[0].to
+	}
+	mid := len(ls) / 2
+	right := a.tree(ls[mid:])
+	left := a.tree(ls[:mid])
+	return a.jump(bpf.JumpGreaterOrEqual, ls[mid].start, right, left)
+}
+
+func (a *assembler) finish() (Program, error) {
+	slices.Reverse(a.code)
+	return bpf.Assemble(a.code)
 }

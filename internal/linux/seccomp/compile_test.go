@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -76,7 +77,7 @@ func decide(t testing.TB, p Policy, arch Arch, c attempt) uint32 {
 	name := calls()[i].name
 	for _, g := range p.Allowed {
 		if slices.Contains(g.Calls, name) {
-			return retAllow
+			return unix.SECCOMP_RET_ALLOW
 		}
 	}
 	for _, g := range p.Refused {
@@ -89,7 +90,7 @@ func decide(t testing.TB, p Policy, arch Arch, c attempt) uint32 {
 		switch {
 		case r.Call != name:
 		case slices.ContainsFunc(r.AnyOf, holds):
-			return retAllow
+			return unix.SECCOMP_RET_ALLOW
 		case slices.ContainsFunc(r.Ignored, holds):
 			return retIgnore
 		}
@@ -136,7 +137,7 @@ func number(t testing.TB, arch Arch, name string) uint32 {
 
 func show(action uint32) string {
 	switch {
-	case action == retAllow:
+	case action == unix.SECCOMP_RET_ALLOW:
 		return "allow"
 	case action == retIgnore:
 		return "ignore"

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp/load"
 )
 
 // childVar makes the test binary a child that first loads a filter: "calls" makes the calls of forbidden() and does
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Unsetenv(childVar)
 	filter, err := Filter(cove.CodeUser)
 	if err == nil && child != "control" {
-		err = Load(filter)
+		err = load.Filter(filter, unix.SECCOMP_FILTER_FLAG_TSYNC)
 	}
 	if err == nil {
 		if child == "exec" {
@@ -403,7 +404,7 @@ func BenchmarkLoad(b *testing.B) {
 		go func() {
 			runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 			start := time.Now()
-			err := load(filter, 0)
+			err := load.Filter(filter, 0)
 			total += time.Since(start)
 			done <- err
 		}()

@@ -1,6 +1,7 @@
 package seccomp
 
 import (
+	"slices"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -28,10 +29,7 @@ func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 	for _, c := range calls() {
 		here[c.name] = target.number(c) != absent
 	}
-	out := &specs.LinuxSeccomp{
-		DefaultAction: specs.ActErrno,
-		Architectures: target.oci,
-	}
+	out := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, Architectures: target.oci}
 	add := func(names []string, action specs.LinuxSeccompAction, errno syscall.Errno, args []specs.LinuxSeccompArg) {
 		s := specs.LinuxSyscall{Action: action, Args: args}
 		for _, name := range names {
@@ -40,8 +38,7 @@ func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 			}
 		}
 		if action == specs.ActErrno {
-			number := uint(errno)
-			s.ErrnoRet = &number
+			s.ErrnoRet = new(uint(errno))
 		}
 		if len(s.Names) > 0 {
 			out.Syscalls = append(out.Syscalls, s)
@@ -51,14 +48,13 @@ func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 		add(g.Calls, specs.ActAllow, 0, nil)
 	}
 	for _, r := range p.Conditional {
-		for _, m := range r.AnyOf {
-			for _, args := range m.conjunctions() {
-				add([]string{r.Call}, specs.ActAllow, 0, args)
+		for i, m := range slices.Concat(r.AnyOf, r.Ignored) {
+			action := specs.ActAllow
+			if i >= len(r.AnyOf) {
+				action = specs.ActErrno
 			}
-		}
-		for _, m := range r.Ignored {
 			for _, args := range m.conjunctions() {
-				add([]string{r.Call}, specs.ActErrno, 0, args)
+				add([]string{r.Call}, action, 0, args)
 			}
 		}
 	}
@@ -87,11 +83,11 @@ func (m Match) conjunctions() [][]specs.LinuxSeccompArg {
 
 // comparisons returns the test as alternative comparisons, with the index unset.
 func (t Test) comparisons() []specs.LinuxSeccompArg {
-	if t.Pointer {
-		if t.Not {
-			return []specs.LinuxSeccompArg{{Op: specs.OpNotEqual, Value: 0}}
-		}
-		return []specs.LinuxSeccompArg{{Op: specs.OpEqualTo, Value: 0}}
+	switch {
+	case t.Pointer && t.Not:
+		return []specs.LinuxSeccompArg{{Op: specs.OpNotEqual}}
+	case t.Pointer:
+		return []specs.LinuxSeccompArg{{Op: specs.OpEqualTo}}
 	}
 	var out []specs.LinuxSeccompArg
 	for _, c := range t.cubes() {
@@ -103,7 +99,6 @@ func (t Test) comparisons() []specs.LinuxSeccompArg {
 // cube is the set of 32-bit numbers that equal value under mask.
 type cube struct{ mask, value uint32 }
 
-// cubes returns the test as a union of disjoint cubes.
 func (t Test) cubes() []cube {
 	if t.Not {
 		return complement(t.Mask, t.In, 31, cube{})

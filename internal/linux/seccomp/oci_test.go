@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -35,9 +36,9 @@ func engineDecides(p *specs.LinuxSeccomp, name string, args [6]uint64) uint32 {
 			continue
 		}
 		if s.Action == specs.ActAllow {
-			return retAllow
+			return unix.SECCOMP_RET_ALLOW
 		}
-		return retErrno | uint32(*s.ErrnoRet)
+		return unix.SECCOMP_RET_ERRNO | uint32(*s.ErrnoRet)
 	}
 	return retFor(syscall.EPERM) // SCMP_ACT_ERRNO by default
 }

@@ -30,10 +30,11 @@
 package seccomp
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"syscall"
-
-	"github.com/cove-sandbox/cove"
 )
 
 // Policy lists the calls that a sandbox's processes may make. A call in no group is refused with EPERM.
@@ -57,8 +58,7 @@ type Rule struct {
 	Why   string
 	Call  string
 	AnyOf []Match
-	// Ignored are matches for which the call does nothing and reports success. They must be disjoint from AnyOf,
-	// because engines do not promise an order.
+	// Ignored are matches, disjoint from AnyOf (engines promise no order), for which the call only reports success.
 	Ignored []Match
 }
 
@@ -75,47 +75,127 @@ type Test struct {
 	Pointer bool
 }
 
-// For returns the policy for the processes of a user: Agent for the id of cove.AgentUser, and Snippet, the stricter
-// one, for any other.
-func For(u cove.User) Policy {
-	if u.UID == cove.AgentUser.UID {
-		return Agent()
+// verdict is the policy's decision on one call: a condition when rule is set, else an errno, 0 for allowed.
+type verdict struct {
+	errno syscall.Errno
+	rule  *Rule
+}
+
+// resolve returns the verdict on every call of the policy, and refuses a contradictory policy.
+func (p Policy) resolve() (map[string]verdict, error) {
+	known := make(map[string]bool, len(calls()))
+	for _, c := range calls() {
+		known[c.name] = true
 	}
-	return Snippet()
-}
-
-// Snippet returns the policy for code snippets.
-func Snippet() Policy {
-	p := Agent()
-	p.Name = "snippet"
-	p.Allowed = without(p.Allowed, append(inotify(), "memfd_create")...)
-	p.Refused = append(p.Refused,
-		Group{
-			Why:   "runs a program that was never a file, so that no file system rule has seen it",
-			Calls: []string{"memfd_create"},
-		},
-		Group{
-			Why: "watches files of a root file system that all sandboxes share, and so sees what neighbours and the host run; " +
-				"programs fall back to looking again",
-			Errno: syscall.ENOSYS,
-			Calls: inotify(),
-		})
-	return p
-}
-
-// Agent returns the policy for coding agents: their browsers and language servers share memory through memfd_create,
-// and their tools watch files.
-func Agent() Policy {
-	return Policy{Name: "agent", Allowed: allowed(), Conditional: conditional(), Refused: refused()}
-}
-
-func without(groups []Group, names ...string) []Group {
-	var kept []Group
-	for _, g := range groups {
-		g.Calls = slices.DeleteFunc(g.Calls, func(c string) bool { return slices.Contains(names, c) })
-		if len(g.Calls) > 0 {
-			kept = append(kept, g)
+	out := make(map[string]verdict, len(calls()))
+	var err error // the first contradiction
+	put := func(v verdict, names ...string) {
+		for _, name := range names {
+			if _, twice := out[name]; twice {
+				err = cmp.Or(err, fmt.Errorf("policy %s: two verdicts on %s", p.Name, name))
+			}
+			if !known[name] {
+				err = cmp.Or(err, fmt.Errorf("policy %s: no such system call: %s", p.Name, name))
+			}
+			out[name] = v
 		}
 	}
-	return kept
+	for _, g := range p.Allowed {
+		put(verdict{}, g.Calls...)
+	}
+	for _, g := range p.Refused {
+		put(verdict{errno: g.errno()}, g.Calls...)
+	}
+	for i := range p.Conditional {
+		r := &p.Conditional[i]
+		if wrong := r.check(); wrong != nil {
+			err = cmp.Or(err, fmt.Errorf("policy %s: %w", p.Name, wrong))
+		}
+		put(verdict{rule: r}, r.Call)
+	}
+	return out, err
+}
+
+func (g Group) errno() syscall.Errno { return cmp.Or(g.Errno, syscall.EPERM) }
+
+func (r Rule) check() error {
+	if len(r.AnyOf) == 0 {
+		return fmt.Errorf("%s: a condition without an alternative refuses everything", r.Call)
+	}
+	for _, m := range slices.Concat(r.AnyOf, r.Ignored) {
+		if len(m) == 0 {
+			return fmt.Errorf("%s: an empty alternative holds for everything", r.Call)
+		}
+		tested := map[int]bool{}
+		for _, t := range m {
+			if t.Arg < 0 || t.Arg > 5 || tested[t.Arg] {
+				return fmt.Errorf("%s: argument %d does not exist or is tested twice in one alternative", r.Call, t.Arg)
+			}
+			tested[t.Arg] = true
+			if err := t.check(); err != nil {
+				return fmt.Errorf("%s: argument %d: %w", r.Call, t.Arg, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (t Test) check() error {
+	if t.Pointer {
+		if t.Mask != 0 || len(t.In) != 0 {
+			return errors.New("a pointer is compared with null, not with values")
+		}
+		return nil
+	}
+	if len(t.In) == 0 {
+		return errors.New("a test against nothing")
+	}
+	for _, v := range t.In {
+		if v&^t.Mask != 0 {
+			return fmt.Errorf("%#x cannot be equal to anything under mask %#x", v, t.Mask)
+		}
+	}
+	return nil
+}
+
+// numbered is the verdict on every number from start to the next entry's start.
+type numbered struct {
+	start uint32
+	verdict
+}
+
+// byNumber lays the verdicts out along the line of all 2^32 numbers.
+func byNumber(verdicts map[string]verdict, target abi) []numbered {
+	known := map[uint32]verdict{}
+	var last uint32
+	for _, c := range calls() {
+		n := target.number(c)
+		if n == absent {
+			continue
+		}
+		known[uint32(n)] = verdict{errno: syscall.EPERM}
+		if v, named := verdicts[c.name]; named {
+			known[uint32(n)] = v
+		}
+		last = max(last, uint32(n))
+	}
+	unknown := verdict{errno: syscall.ENOSYS}
+	var line []numbered
+	add := func(start uint32, v verdict) {
+		if len(line) == 0 || line[len(line)-1].verdict != v {
+			line = append(line, numbered{start, v})
+		}
+	}
+	for n := range last + 1 {
+		v, ok := known[n]
+		if !ok {
+			v = unknown
+		}
+		add(n, v)
+	}
+	add(last+1, unknown)
+	if target.foreign != 0 {
+		add(target.foreign, verdict{errno: syscall.EPERM})
+	}
+	return line
 }

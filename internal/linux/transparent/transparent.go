@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -63,7 +64,6 @@ func (p Plan) Routes() ([]byte, error) {
 	return encode(messages)
 }
 
-// encode fills in the lengths and sequence numbers of messages.
 func encode(messages []netlink.Message) ([]byte, error) {
 	var all []byte
 	for i, m := range messages {
@@ -109,17 +109,14 @@ func (p Plan) addRules(conn *nftables.Conn) {
 	}
 	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
 	add := func(c *nftables.Chain, parts ...[]expr.Any) {
-		var all []expr.Any
-		for _, p := range parts {
-			all = append(all, p...)
-		}
-		conn.AddRule(&nftables.Rule{Table: table, Chain: c, Exprs: all})
+		conn.AddRule(&nftables.Rule{Table: table, Chain: c, Exprs: slices.Concat(parts...)})
 	}
 
-	turn := conn.AddChain(&nftables.Chain{
-		Name: "turn", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput,
-		Priority: nftables.ChainPriorityNATDest,
-	})
+	chain := func(name string, kind nftables.ChainType, priority *nftables.ChainPriority) *nftables.Chain {
+		return conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: nftables.ChainHookOutput,
+			Priority: priority})
+	}
+	turn := chain("turn", nftables.ChainTypeNAT, nftables.ChainPriorityNATDest)
 	for _, protocol := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 		add(turn, transport(protocol), destinationPort(53), redirect(p.DNSPort))
 	}
@@ -127,11 +124,7 @@ func (p Plan) addRules(conn *nftables.Conn) {
 		add(turn, own, accept)
 	}
 	add(turn, transport(unix.IPPROTO_TCP), redirect(p.TCPPort))
-
-	refuse := conn.AddChain(&nftables.Chain{
-		Name: "refuse", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput,
-		Priority: nftables.ChainPriorityFilter,
-	})
+	refuse := chain("refuse", nftables.ChainTypeFilter, nftables.ChainPriorityFilter)
 	add(refuse, established(), accept)
 	for _, own := range loopback() { // redirected traffic has a loopback destination now
 		add(refuse, own, accept)
@@ -139,35 +132,30 @@ func (p Plan) addRules(conn *nftables.Conn) {
 	add(refuse, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}})
 }
 
+// equal matches when what load puts into register 1 equals data.
+func equal(load expr.Any, data []byte) []expr.Any {
+	return []expr.Any{load, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
+}
+
 func transport(protocol byte) []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocol}},
-	}
+	return equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{protocol})
 }
 
 func destinationPort(port uint16) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)},
-	}
+	return equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		binary.BigEndian.AppendUint16(nil, port))
 }
 
 // loopback returns, for each family, a match on loopback destinations.
 func loopback() [2][]expr.Any {
-	family := func(f byte) []expr.Any {
-		return []expr.Any{
-			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f}},
-		}
+	family := func(f byte, offset uint32, destination []byte) []expr.Any {
+		return append(equal(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, []byte{f}),
+			equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+				Len: uint32(len(destination))}, destination)...)
 	}
 	return [2][]expr.Any{
-		append(family(unix.NFPROTO_IPV4),
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 1}, // 127.0.0.0/8
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{127}}),
-		append(family(unix.NFPROTO_IPV6),
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 24, Len: 16}, // ::1
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: netip.IPv6Loopback().AsSlice()}),
+		family(unix.NFPROTO_IPV4, 16, []byte{127}), // 127.0.0.0/8
+		family(unix.NFPROTO_IPV6, 24, netip.IPv6Loopback().AsSlice()),
 	}
 }
 

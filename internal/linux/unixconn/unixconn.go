@@ -5,12 +5,15 @@
 package unixconn
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,11 +58,7 @@ func New(fd int) (*Conn, error) {
 
 // Listen makes a listening socket at a path that only its owner may connect to.
 func Listen(path string) (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	err = shortened(path, func(short string) error {
+	fd, err := socket("listen", path, unix.SOCK_NONBLOCK, func(fd int, short string) error {
 		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: short}); err != nil {
 			return err
 		}
@@ -69,59 +68,68 @@ func Listen(path string) (*os.File, error) {
 		return unix.Listen(fd, 1)
 	})
 	if err != nil {
-		unix.Close(fd)
-		return nil, &os.PathError{Op: "listen", Path: path, Err: err}
+		return nil, err
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
 
 // Accept waits for the next connection.
 func Accept(listener *os.File) (*Conn, error) {
-	raw, err := listener.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
 	var fd int
-	var opErr error
-	err = raw.Read(func(l uintptr) bool {
-		for {
-			fd, _, opErr = unix.Accept4(int(l), unix.SOCK_CLOEXEC)
-			if opErr != unix.EINTR && opErr != unix.ECONNABORTED {
-				return opErr != unix.EAGAIN
-			}
-		}
+	err := wait(listener, syscall.RawConn.Read, func(l int) (err error) {
+		fd, _, err = unix.Accept4(l, unix.SOCK_CLOEXEC)
+		return err
 	})
-	if err == nil {
-		err = opErr
-	}
 	if err != nil {
 		return nil, os.NewSyscallError("accept", err)
 	}
 	return New(fd)
 }
 
+// wait makes a system call on a socket until it is neither interrupted nor would block; how waits, to read or to write.
+func wait(f *os.File, how func(syscall.RawConn, func(uintptr) bool) error, call func(fd int) error) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var called error
+	err = how(raw, func(fd uintptr) bool {
+		for {
+			if called = call(int(fd)); called != unix.EINTR {
+				return called != unix.EAGAIN
+			}
+		}
+	})
+	return cmp.Or(err, called)
+}
+
 // Dial connects to a listening socket.
 func Dial(path string) (*Conn, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := socket("connect", path, 0, func(fd int, short string) error {
+		return unix.Connect(fd, &unix.SockaddrUnix{Name: short})
+	})
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	err = shortened(path, func(short string) error { return unix.Connect(fd, &unix.SockaddrUnix{Name: short}) })
-	if err != nil {
-		unix.Close(fd)
-		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
+		return nil, err
 	}
 	return New(fd)
 }
 
-// shortened calls f with a name for path that fits into a socket address, at most 107 bytes.
-func shortened(path string, f func(short string) error) error {
-	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// socket makes a socket and calls f with it and a name for path that fits into a socket address (107 bytes).
+func socket(op, path string, flags int, f func(fd int, short string) error) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
 	if err != nil {
-		return err
+		return -1, os.NewSyscallError("socket", err)
 	}
-	defer unix.Close(dir)
-	return f("/proc/self/fd/" + strconv.Itoa(dir) + "/" + filepath.Base(path))
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = f(fd, "/proc/self/fd/"+strconv.Itoa(dir)+"/"+filepath.Base(path))
+		unix.Close(dir)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, &os.PathError{Op: op, Path: path, Err: err}
+	}
+	return fd, nil
 }
 
 // Read implements io.Reader; descriptors that arrive with the bytes wait for TakeFDs.
@@ -129,28 +137,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	raw, err := c.file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
 	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
 	var n, oobn, flags int
-	var opErr error
-	err = raw.Read(func(fd uintptr) bool {
-		for {
-			n, oobn, flags, _, opErr = unix.Recvmsg(int(fd), p, oob, unix.MSG_CMSG_CLOEXEC)
-			if opErr != unix.EINTR {
-				return opErr != unix.EAGAIN
-			}
-		}
+	err := wait(c.file, syscall.RawConn.Read, func(fd int) (err error) {
+		n, oobn, flags, _, err = unix.Recvmsg(fd, p, oob, unix.MSG_CMSG_CLOEXEC)
+		return err
 	})
-	if err == nil {
-		err = opErr
+	if errors.Is(err, unix.ECONNRESET) {
+		err = io.EOF
 	}
 	if err != nil {
-		if errors.Is(err, unix.ECONNRESET) {
-			err = io.EOF
-		}
 		return 0, err
 	}
 	if oobn > 0 {
@@ -189,15 +185,14 @@ func (c *Conn) keep(oob []byte) error {
 	return nil
 }
 
-// TakeFDs removes the first n received descriptors. Descriptors are received once the bytes they were sent with have
-// been read.
+// TakeFDs removes the first n received descriptors; they arrive when the bytes that they were sent with are read.
 func (c *Conn) TakeFDs(n int) ([]*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n < 0 || n > len(c.fds) {
 		return nil, errors.New("the announced descriptors did not arrive")
 	}
-	taken := append([]*os.File(nil), c.fds[:n]...)
+	taken := slices.Clone(c.fds[:n])
 	c.fds = c.fds[n:]
 	return taken, nil
 }
@@ -228,24 +223,11 @@ func (c *Conn) WriteFDs(p []byte, fds []int) error {
 	return err
 }
 
-func (c *Conn) send(p, oob []byte) (int, error) {
-	raw, err := c.file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var n int
-	var opErr error
-	err = raw.Write(func(fd uintptr) bool {
-		for {
-			n, opErr = unix.SendmsgN(int(fd), p, oob, nil, unix.MSG_NOSIGNAL)
-			if opErr != unix.EINTR {
-				return opErr != unix.EAGAIN
-			}
-		}
+func (c *Conn) send(p, oob []byte) (n int, err error) {
+	err = wait(c.file, syscall.RawConn.Write, func(fd int) (err error) {
+		n, err = unix.SendmsgN(fd, p, oob, nil, unix.MSG_NOSIGNAL)
+		return err
 	})
-	if err == nil {
-		err = opErr
-	}
 	return n, err
 }
 

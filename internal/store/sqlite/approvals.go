@@ -60,26 +60,18 @@ func (s *Store) Approvals(ctx context.Context, who string, at time.Time) ([]appr
 	var c clause
 	c.addText("who = ?", who)
 	c.add("until > ?", at.UnixMicro())
-	rows, err := s.read.QueryContext(ctx,
+	return readAll(ctx, s, scanApproval,
 		`SELECT id, policy, host, port, method, path, address, rule, who, time, until FROM approvals `+
 			c.where()+` ORDER BY seq DESC`, c.args...)
-	if err != nil {
-		return nil, s.fault("read", err)
-	}
-	defer rows.Close()
-	var all []approval.Approval
-	for rows.Next() {
-		var a approval.Approval
-		var who string
-		var given, until int64
-		if err := rows.Scan(&a.ID, &a.Policy, &a.Subject.Host, &a.Subject.Port, &a.Subject.Method, &a.Subject.Path,
-			&a.Subject.Address, &a.Rule, &who, &given, &until); err != nil {
-			return nil, s.fault("read", err)
-		}
-		a.Who, a.Time, a.Until = cove.ParsePrincipal(who), time.UnixMicro(given).UTC(), time.UnixMicro(until).UTC()
-		all = append(all, a)
-	}
-	return all, s.fault("read", rows.Err())
+}
+
+func scanApproval(r row) (a approval.Approval, err error) {
+	var who string
+	var given, until int64
+	err = r.Scan(&a.ID, &a.Policy, &a.Subject.Host, &a.Subject.Port, &a.Subject.Method, &a.Subject.Path,
+		&a.Subject.Address, &a.Rule, &who, &given, &until)
+	a.Who, a.Time, a.Until = cove.ParsePrincipal(who), time.UnixMicro(given).UTC(), time.UnixMicro(until).UTC()
+	return a, err
 }
 
 // Revoke implements store.Store.
@@ -89,12 +81,6 @@ func (s *Store) Revoke(ctx context.Context, who string, id cove.ApprovalID) erro
 	c.addText("who = ?", who)
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `DELETE FROM approvals `+c.where(), c.args...)
-		if err != nil {
-			return err
-		}
-		if n, err := r.RowsAffected(); err != nil || n > 0 {
-			return err
-		}
-		return store.NoApproval(id)
+		return affected(r, err, store.NoApproval(id))
 	})
 }

@@ -51,7 +51,7 @@ func anchor(ctx context.Context, tx *sql.Tx) (link, error) {
 
 const auditColumns = `seq, time, who, action, object, verdict, detail, hash`
 
-func scanRecord(rows *sql.Rows) (store.Record, error) {
+func scanRecord(rows row) (store.Record, error) {
 	var r store.Record
 	var at int64
 	err := rows.Scan(&r.Seq, &at, &r.Who, &r.Action, &r.Object, &r.Verdict, &r.Detail, &r.Hash)
@@ -60,52 +60,21 @@ func scanRecord(rows *sql.Rows) (store.Record, error) {
 }
 
 // Audit implements store.Store.
-func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (store.AuditPage, error) {
-	var page store.AuditPage
-	where, args, err := auditConditions(q)
-	if err != nil {
-		return page, err
-	}
-	rows, err := s.read.QueryContext(ctx, `SELECT `+auditColumns+` FROM audit `+where+
-		` ORDER BY seq DESC LIMIT ?`, append(args, q.Limit+1)...)
-	if err != nil {
-		return page, s.fault("read", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if n := len(page.Records); n == q.Limit { // the one too many only says that there is more
-			page.Next = encodeCursor(ofAudit, page.Records[n-1].Seq)
-			break
-		}
-		r, err := scanRecord(rows)
-		if err != nil {
-			return store.AuditPage{}, s.fault("read", err)
-		}
-		page.Records = append(page.Records, r)
-	}
-	return page, s.fault("read", rows.Err())
-}
-
-// auditConditions is the WHERE clause of q.
-func auditConditions(q store.AuditQuery) (string, []any, error) {
-	if err := checkLimit(q.Limit); err != nil {
-		return "", nil, err
-	}
+func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (page store.AuditPage, err error) {
 	var c clause
-	if q.Cursor != "" {
-		seq, err := decodeCursor(ofAudit, q.Cursor)
-		if err != nil {
-			return "", nil, err
-		}
-		c.add("seq < ?", seq)
-	}
 	c.addText("who = ?", q.Who)
 	c.addText("action = ?", q.Action)
 	c.addText("object = ?", q.Object)
 	c.addText("verdict = ?", q.Verdict)
 	c.addTime("time >= ?", q.Since)
 	c.addTime("time < ?", q.Until)
-	return c.where(), c.args, nil
+	page.Records, page.Next, err = readPage(ctx, s, ofAudit, q.Limit, q.Cursor, c,
+		func(r row, seq *int64) (store.Record, error) {
+			record, err := scanRecord(r)
+			*seq = record.Seq
+			return record, err
+		}, `SELECT `+auditColumns+` FROM audit`)
+	return page, err
 }
 
 // Verify implements store.Store. Besides changed records it finds missing ones, those cut off the end included.

@@ -40,22 +40,22 @@ func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...decision.D
 }
 
 // ListDecisions implements store.Store.
-func (s *Store) ListDecisions(ctx context.Context, q store.DecisionQuery) (store.DecisionPage, error) {
-	var page store.DecisionPage
-	where, args, err := decisionConditions(q)
-	if err != nil {
-		return page, err
-	}
-	all, err := s.readDecisions(ctx, where+` ORDER BY seq DESC LIMIT ?`, append(args, q.Limit+1)...)
-	if err != nil {
-		return page, err
-	}
-	if len(all) > q.Limit { // the one too many only says that there is more
-		all = all[:q.Limit]
-		page.Next = encodeCursor(ofDecisions, all[q.Limit-1].Seq)
-	}
-	page.Decisions = all
-	return page, nil
+func (s *Store) ListDecisions(ctx context.Context, q store.DecisionQuery) (page store.DecisionPage, err error) {
+	var c clause
+	c.addText("execution = ?", q.Execution)
+	c.addText("sandbox = ?", q.Sandbox)
+	c.addText("client = ?", q.Client)
+	c.addText("host = ?", q.Host)
+	c.addText("verdict = ?", string(q.Verdict))
+	c.addTime("time >= ?", q.Since)
+	c.addTime("time < ?", q.Until)
+	page.Decisions, page.Next, err = readPage(ctx, s, ofDecisions, q.Limit, q.Cursor, c,
+		func(r row, seq *int64) (decision.Decision, error) {
+			d, err := scanDecision(r)
+			*seq = d.Seq
+			return d, err
+		}, selectDecisions)
+	return page, err
 }
 
 // DecisionsAfter implements store.Store: writers take turns, so what has a higher number is committed later.
@@ -66,48 +66,16 @@ func (s *Store) DecisionsAfter(ctx context.Context, client string, seq int64, li
 	var c clause
 	c.add("seq > ?", seq)
 	c.addText("client = ?", client)
-	return s.readDecisions(ctx, c.where()+` ORDER BY seq LIMIT ?`, append(c.args, limit)...)
+	return readAll(ctx, s, scanDecision, selectDecisions+" "+c.where()+` ORDER BY seq LIMIT ?`, append(c.args, limit)...)
 }
 
-func (s *Store) readDecisions(ctx context.Context, rest string, args ...any) ([]decision.Decision, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT seq, `+decisionColumns+` FROM decisions `+rest, args...)
-	if err != nil {
-		return nil, s.fault("read", err)
-	}
-	defer rows.Close()
-	var all []decision.Decision
-	for rows.Next() {
-		var d decision.Decision
-		var at int64
-		err := rows.Scan(&d.Seq, &at, &d.Execution, &d.Sandbox, &d.Client, &d.Entry, &d.Protocol, &d.Host, &d.Port, &d.Method, &d.Path,
-			&d.Verdict, &d.Stage, &d.Rule, &d.Reason, &d.Remedy, &d.Status, &d.Sent, &d.Received, &d.Duration, &d.Count)
-		if err != nil {
-			return nil, s.fault("read", err)
-		}
-		d.Time = time.UnixMicro(at).UTC()
-		all = append(all, d)
-	}
-	return all, s.fault("read", rows.Err())
-}
+const selectDecisions = `SELECT seq, ` + decisionColumns + ` FROM decisions`
 
-func decisionConditions(q store.DecisionQuery) (string, []any, error) {
-	if err := checkLimit(q.Limit); err != nil {
-		return "", nil, err
-	}
-	var c clause
-	if q.Cursor != "" {
-		seq, err := decodeCursor(ofDecisions, q.Cursor)
-		if err != nil {
-			return "", nil, err
-		}
-		c.add("seq < ?", seq)
-	}
-	c.addText("execution = ?", q.Execution)
-	c.addText("sandbox = ?", q.Sandbox)
-	c.addText("client = ?", q.Client)
-	c.addText("host = ?", q.Host)
-	c.addText("verdict = ?", string(q.Verdict))
-	c.addTime("time >= ?", q.Since)
-	c.addTime("time < ?", q.Until)
-	return c.where(), c.args, nil
+func scanDecision(r row) (d decision.Decision, err error) {
+	var at int64
+	err = r.Scan(&d.Seq, &at, &d.Execution, &d.Sandbox, &d.Client, &d.Entry, &d.Protocol, &d.Host, &d.Port, &d.Method,
+		&d.Path, &d.Verdict, &d.Stage, &d.Rule, &d.Reason, &d.Remedy, &d.Status, &d.Sent, &d.Received, &d.Duration,
+		&d.Count)
+	d.Time = time.UnixMicro(at).UTC()
+	return d, err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -131,95 +130,24 @@ func (s *Store) Get(ctx context.Context, id cove.ExecutionID) (store.Execution, 
 }
 
 // List implements store.Store.
-func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
-	var page store.Page
-	where, args, err := conditions(q)
-	if err != nil {
-		return page, err
-	}
-	rows, err := s.read.QueryContext(ctx, `SELECT `+columns+`, e.seq FROM executions e `+where+
-		` ORDER BY e.seq DESC LIMIT ?`, append(args, q.Limit+1)...)
-	if err != nil {
-		return page, s.fault("read", err)
-	}
-	defer rows.Close()
-	var last int64
-	for rows.Next() {
-		if len(page.Executions) == q.Limit { // the one too many only says that there is more
-			page.Next = encodeCursor(ofExecutions, last)
-			break
-		}
-		var e store.Execution
-		if err := scan(rows, &e, &last); err != nil {
-			return store.Page{}, s.fault("read", err)
-		}
-		page.Executions = append(page.Executions, e)
-	}
-	return page, s.fault("read", rows.Err())
-}
-
-// conditions is the WHERE clause of q.
-func conditions(q store.Query) (string, []any, error) {
-	if err := checkLimit(q.Limit); err != nil {
-		return "", nil, err
-	}
+func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	var c clause
-	if q.Cursor != "" {
-		seq, err := decodeCursor(ofExecutions, q.Cursor)
-		if err != nil {
-			return "", nil, err
-		}
-		c.add("e.seq < ?", seq)
-	}
-	c.addText("e.client = ?", q.Client)
-	c.addText("e.language = ?", q.Language)
-	c.addText("e.status = ?", string(q.Status))
+	c.addText("client = ?", q.Client)
+	c.addText("language = ?", q.Language)
+	c.addText("status = ?", string(q.Status))
 	for k, v := range q.Labels {
 		c.add("EXISTS (SELECT 1 FROM json_each(e.spec, '$.Labels') WHERE key = ? AND value = ?)", k, v)
 	}
-	c.addTime("e.created_at >= ?", q.Since)
-	c.addTime("e.created_at < ?", q.Until)
-	return c.where(), c.args, nil
-}
-
-// clause is a WHERE clause in the making: terms that must all hold.
-type clause struct {
-	terms []string
-	args  []any
-}
-
-func (c *clause) add(term string, args ...any) {
-	c.terms, c.args = append(c.terms, term), append(c.args, args...)
-}
-
-func (c *clause) addText(term, text string) {
-	if text != "" {
-		c.add(term, text)
-	}
-}
-
-func (c *clause) addTime(term string, t time.Time) {
-	if !t.IsZero() {
-		c.add(term, t.UnixMicro())
-	}
-}
-
-func (c *clause) where() string {
-	if len(c.terms) == 0 {
-		return ""
-	}
-	return "WHERE " + strings.Join(c.terms, " AND ")
-}
-
-func checkLimit(n int) error {
-	if n < 1 || n > store.MaxPage {
-		return cove.Errorf(cove.InvalidArgument, "limit %d is not from 1 to %d", n, store.MaxPage)
-	}
-	return nil
+	c.addTime("created_at >= ?", q.Since)
+	c.addTime("created_at < ?", q.Until)
+	page.Executions, page.Next, err = readPage(ctx, s, ofExecutions, q.Limit, q.Cursor, c,
+		func(r row, seq *int64) (e store.Execution, err error) { return e, scan(r, &e, seq) },
+		`SELECT `+columns+`, seq FROM executions e`)
+	return page, err
 }
 
 // scan reads columns and then what follows them in the query.
-func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) error {
+func scan(row row, e *store.Execution, more ...any) error {
 	var client, events, models, spec string
 	var seconds, milliseconds, mebibytes float64
 	var created int64
@@ -257,7 +185,7 @@ func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) 
 func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error) {
 	running, err := s.runners(ctx)
 	if err != nil {
-		return 0, s.fault("read", err)
+		return 0, err
 	}
 	gone := slices.DeleteFunc(running, func(id cove.InstanceID) bool { return !dead(id) })
 	if len(gone) == 0 {
@@ -281,23 +209,10 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 	return int(n), err
 }
 
-// runners are the instances that have running executions.
+// runners returns the instances that have running executions.
 func (s *Store) runners(ctx context.Context) ([]cove.InstanceID, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT DISTINCT instance FROM executions WHERE status = ?`,
-		string(cove.StatusRunning))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var ids []cove.InstanceID
-	for rows.Next() {
-		var id cove.InstanceID
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
+	return readAll(ctx, s, func(r row) (id cove.InstanceID, err error) { return id, r.Scan(&id) },
+		`SELECT DISTINCT instance FROM executions WHERE status = ?`, string(cove.StatusRunning))
 }
 
 // change runs f in a transaction that holds the write lock from its start.

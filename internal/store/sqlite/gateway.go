@@ -26,39 +26,24 @@ func (s *Store) PutGatewayClient(ctx context.Context, c store.GatewayClient) err
 
 // GatewayClients implements store.Store.
 func (s *Store) GatewayClients(ctx context.Context) ([]store.GatewayClient, error) {
-	rows, err := s.read.QueryContext(ctx,
-		`SELECT name, sandbox, registration, created_at FROM gateway_clients ORDER BY name`)
-	if err != nil {
-		return nil, s.fault("read", err)
-	}
-	defer rows.Close()
-	var all []store.GatewayClient
-	for rows.Next() {
-		var c store.GatewayClient
+	return readAll(ctx, s, func(r row) (c store.GatewayClient, err error) {
 		var name, registration string
 		var created int64
-		if err := rows.Scan(&name, &c.Sandbox, &registration, &created); err != nil {
-			return nil, s.fault("read", err)
+		if err := r.Scan(&name, &c.Sandbox, &registration, &created); err != nil {
+			return c, err
 		}
 		if err := json.Unmarshal([]byte(registration), &c.GatewayRegistration); err != nil {
-			return nil, cove.Errorf(cove.Corrupt, "the client %q of the gateway cannot be read from %s: %w", name, s.path, err)
+			return c, cove.Errorf(cove.Corrupt, "the client %q of the gateway cannot be read from %s: %w", name, s.path, err)
 		}
 		c.Name, c.CreatedAt = name, time.UnixMicro(created).UTC()
-		all = append(all, c)
-	}
-	return all, s.fault("read", rows.Err())
+		return c, nil
+	}, `SELECT name, sandbox, registration, created_at FROM gateway_clients ORDER BY name`)
 }
 
 // RemoveGatewayClient implements store.Store.
 func (s *Store) RemoveGatewayClient(ctx context.Context, name string) error {
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `DELETE FROM gateway_clients WHERE name = ?`, name)
-		if err != nil {
-			return err
-		}
-		if n, err := r.RowsAffected(); err != nil || n > 0 {
-			return err
-		}
-		return cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name)
+		return affected(r, err, cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name))
 	})
 }

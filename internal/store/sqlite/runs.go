@@ -51,7 +51,7 @@ func (s *Store) Run(ctx context.Context, id cove.RunID) (store.Run, error) {
 	return r, s.fault("read", err)
 }
 
-func (s *Store) scanRun(row interface{ Scan(...any) error }, id cove.RunID, more ...any) (r store.Run, err error) {
+func (s *Store) scanRun(row row, id cove.RunID, more ...any) (r store.Run, err error) {
 	var record string
 	err = row.Scan(append([]any{&record}, more...)...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -91,41 +91,15 @@ func (s *Store) ChangeRun(ctx context.Context, id cove.RunID, change func(*store
 
 // Runs implements store.Store.
 func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage, err error) {
-	if err := checkLimit(q.Limit); err != nil {
-		return page, err
-	}
 	var c clause
-	if q.Cursor != "" {
-		seq, err := decodeCursor(ofRuns, q.Cursor)
-		if err != nil {
-			return page, err
-		}
-		c.add("seq < ?", seq)
-	}
 	c.addText("instr(id, ?) = 1", q.ID)
 	c.addText("agent = ?", q.Agent)
 	c.addText("status = ?", string(q.Status))
 	c.addText("sandbox = ?", q.Sandbox)
 	c.addText("client = ?", q.Client)
-	rows, err := s.read.QueryContext(ctx, `SELECT record, seq FROM runs `+c.where()+` ORDER BY seq DESC LIMIT ?`,
-		append(c.args, q.Limit+1)...)
-	if err != nil {
-		return page, s.fault("read", err)
-	}
-	defer rows.Close()
-	var last int64
-	for rows.Next() {
-		if len(page.Runs) == q.Limit { // the one too many only says that there is more
-			page.Next = encodeCursor(ofRuns, last)
-			break
-		}
-		r, err := s.scanRun(rows, "", &last)
-		if err != nil {
-			return store.RunPage{}, s.fault("read", err)
-		}
-		page.Runs = append(page.Runs, r)
-	}
-	return page, s.fault("read", rows.Err())
+	page.Runs, page.Next, err = readPage(ctx, s, ofRuns, q.Limit, q.Cursor, c,
+		func(r row, seq *int64) (store.Run, error) { return s.scanRun(r, "", seq) }, `SELECT record, seq FROM runs`)
+	return page, err
 }
 
 // RemoveRun implements store.Store.

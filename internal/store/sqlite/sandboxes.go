@@ -93,33 +93,27 @@ func taken(err error, b store.Sandbox) error {
 
 // Sandbox implements store.Store.
 func (s *Store) Sandbox(ctx context.Context, id cove.SandboxID) (store.Sandbox, error) {
-	b, err := s.scanSandbox(s.read.QueryRowContext(ctx,
-		`SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
-	if errors.Is(err, sql.ErrNoRows) {
-		return b, store.NoSandbox(id)
-	}
+	b, err := s.sandbox(ctx, s.read, id)
 	return b, s.fault("read", err)
+}
+
+// sandbox reads a sandbox from the database, or within a transaction.
+func (s *Store) sandbox(ctx context.Context, from interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}, id cove.SandboxID) (store.Sandbox, error) {
+	b, err := s.scanSandbox(from.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
+	if errors.Is(err, sql.ErrNoRows) {
+		err = store.NoSandbox(id)
+	}
+	return b, err
 }
 
 // Sandboxes implements store.Store.
 func (s *Store) Sandboxes(ctx context.Context) ([]store.Sandbox, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes ORDER BY seq DESC`)
-	if err != nil {
-		return nil, s.fault("read", err)
-	}
-	defer rows.Close()
-	var all []store.Sandbox
-	for rows.Next() {
-		b, err := s.scanSandbox(rows)
-		if err != nil {
-			return nil, s.fault("read", err)
-		}
-		all = append(all, b)
-	}
-	return all, s.fault("read", rows.Err())
+	return readAll(ctx, s, s.scanSandbox, `SELECT `+sandboxColumns+` FROM sandboxes ORDER BY seq DESC`)
 }
 
-func (s *Store) scanSandbox(row interface{ Scan(...any) error }) (store.Sandbox, error) {
+func (s *Store) scanSandbox(row row) (store.Sandbox, error) {
 	var b store.Sandbox
 	var client, spec string
 	var created, used int64
@@ -169,18 +163,16 @@ func sandboxState(ctx context.Context, tx *sql.Tx, id cove.SandboxID) (state cov
 // ChangeSandbox implements store.Store.
 func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change func(*store.Sandbox) error) error {
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		b, err := s.scanSandbox(tx.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
-		if errors.Is(err, sql.ErrNoRows) {
-			return store.NoSandbox(id)
-		}
-		if err == nil {
-			owner, already := b.Owner, namesOf(b)
-			if err = change(&b); err == nil {
-				b.Owner = owner
-				err = freeNames(ctx, tx, b, already)
-			}
-		}
+		b, err := s.sandbox(ctx, tx, id)
 		if err != nil {
+			return err
+		}
+		owner, already := b.Owner, namesOf(b)
+		if err := change(&b); err != nil {
+			return err
+		}
+		b.Owner = owner
+		if err := freeNames(ctx, tx, b, already); err != nil {
 			return err
 		}
 		spec, err := json.Marshal(b.Spec)
@@ -197,13 +189,7 @@ func (s *Store) TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Tim
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET last_used_at = max(last_used_at, ?) WHERE id = ?`,
 			at.UnixMicro(), string(id))
-		if err != nil {
-			return err
-		}
-		if n, err := r.RowsAffected(); err != nil || n > 0 {
-			return err
-		}
-		return store.NoSandbox(id)
+		return affected(r, err, store.NoSandbox(id))
 	})
 }
 

@@ -9,11 +9,6 @@ import (
 	"github.com/cove-sandbox/cove/message"
 )
 
-// anthropic is Anthropic's Messages API, https://docs.anthropic.com/en/api/messages-streaming.
-type anthropic struct{}
-
-func (anthropic) path() string { return "/v1/messages" }
-
 // defaultOutput is the default limit of an answer, in tokens: the API requires one.
 const defaultOutput = 8192
 
@@ -23,7 +18,7 @@ type anthropicRequest struct {
 	Stream    bool               `json:"stream"`
 	System    []anthropicPart    `json:"system,omitempty"`
 	Messages  []anthropicMessage `json:"messages"`
-	Tools     []anthropicTool    `json:"tools,omitempty"`
+	Tools     []Tool             `json:"tools,omitempty"`
 }
 
 type anthropicMessage struct {
@@ -43,30 +38,16 @@ type anthropicPart struct {
 	Thinking  string          `json:"thinking,omitempty"`
 	Signature string          `json:"signature,omitempty"`
 	Data      string          `json:"data,omitempty"`
-	Cache     *cacheControl   `json:"cache_control,omitempty"`
+	Cache     any             `json:"cache_control,omitempty"`
 }
 
-type cacheControl struct {
-	Type string `json:"type"`
-}
-
-type anthropicTool struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Input       json.RawMessage `json:"input_schema"`
-}
-
-func (anthropic) encode(r Request) any {
-	out := anthropicRequest{Model: r.Model, MaxTokens: r.MaxOutput, Stream: true}
-	out.MaxTokens = cmp.Or(out.MaxTokens, defaultOutput)
-	// Unchanged prefixes are read from the cache: tools and system up to the first mark, the conversation up to the
-	// second.
-	cache := &cacheControl{"ephemeral"}
+// encodeAnthropic writes for Anthropic's Messages API, https://docs.anthropic.com/en/api/messages-streaming.
+func encodeAnthropic(r Request) any {
+	out := anthropicRequest{Model: r.Model, MaxTokens: cmp.Or(r.MaxOutput, defaultOutput), Stream: true, Tools: r.Tools}
+	// Unchanged prefixes are read from the cache: tools and system to the first mark, the conversation to the second.
+	cache := map[string]string{"type": "ephemeral"}
 	if r.System != "" {
 		out.System = []anthropicPart{{Type: "text", Text: r.System, Cache: cache}}
-	}
-	for _, t := range r.Tools {
-		out.Tools = append(out.Tools, anthropicTool{t.Name, t.Description, t.Input})
 	}
 	for i, m := range r.Messages {
 		to := anthropicMessage{Role: m.Role, Content: []any{}}
@@ -101,8 +82,6 @@ func (anthropic) encode(r Request) any {
 	return out
 }
 
-func (anthropic) decoder() decoder { return &anthropicDecoder{parts: map[int]*anthropicBlock{}} }
-
 type anthropicDecoder struct {
 	parts map[int]*anthropicBlock
 	order []int
@@ -112,7 +91,8 @@ type anthropicDecoder struct {
 	ended bool
 }
 
-// anthropicBlock is a part that arrives in pieces.
+func newAnthropicDecoder() decoder { return &anthropicDecoder{parts: map[int]*anthropicBlock{}} }
+
 type anthropicBlock struct {
 	anthropicPart
 	text, input, thinking, signature []byte
@@ -144,7 +124,6 @@ func (d *anthropicDecoder) event(data []byte) error {
 		} `json:"message"`
 		Block anthropicPart `json:"content_block"`
 		Delta struct {
-			Type      string `json:"type"`
 			Text      string `json:"text"`
 			Partial   string `json:"partial_json"`
 			Thinking  string `json:"thinking"`

@@ -9,23 +9,13 @@ import (
 	"github.com/cove-sandbox/cove/message"
 )
 
-// chat is OpenAI's chat completions, which many others implement,
-// https://platform.openai.com/docs/api-reference/chat-streaming.
-type chat struct{}
-
-func (chat) path() string { return "/chat/completions" }
-
 type chatRequest struct {
 	Model     string        `json:"model"`
 	Messages  []chatMessage `json:"messages"`
 	Tools     []chatTool    `json:"tools,omitempty"`
 	Stream    bool          `json:"stream"`
-	Options   chatOptions   `json:"stream_options"`
+	Options   any           `json:"stream_options"`
 	MaxTokens int           `json:"max_completion_tokens,omitempty"`
-}
-
-type chatOptions struct {
-	IncludeUsage bool `json:"include_usage"`
 }
 
 type chatMessage struct {
@@ -54,11 +44,12 @@ type chatCall struct {
 	Function chatFunction `json:"function"`
 }
 
-func (chat) encode(r Request) any {
-	out := chatRequest{Model: r.Model, Stream: true, Options: chatOptions{true}, MaxTokens: r.MaxOutput}
-	say := func(role, text string) {
-		out.Messages = append(out.Messages, chatMessage{Role: role, Content: &text})
-	}
+// encodeChat writes for OpenAI's chat completions, which many others implement,
+// https://platform.openai.com/docs/api-reference/chat-streaming.
+func encodeChat(r Request) any {
+	out := chatRequest{Model: r.Model, Stream: true, MaxTokens: r.MaxOutput,
+		Options: map[string]bool{"include_usage": true}}
+	say := func(role, text string) { out.Messages = append(out.Messages, chatMessage{Role: role, Content: &text}) }
 	if r.System != "" {
 		say("system", r.System)
 	}
@@ -95,8 +86,6 @@ func (chat) encode(r Request) any {
 	}
 	return out
 }
-
-func (chat) decoder() decoder { return &chatDecoder{} }
 
 type chatDecoder struct {
 	text, reasoning, refusal []byte
@@ -167,8 +156,7 @@ func (d *chatDecoder) event(data []byte) error {
 	return nil
 }
 
-// call extends the call of an index, or begins one: some endpoints give all calls the same index, and distinguish them
-// by id.
+// call extends the call of an index, or begins one: some endpoints give all calls one index, and tell them apart by id.
 func (d *chatDecoder) call(part chatCall) error {
 	for i, known := range slices.Backward(d.calls) {
 		if known.Index == part.Index && (part.ID == "" || part.ID == known.ID) {

@@ -70,10 +70,10 @@ func (m Message) Calls() []Part {
 }
 
 // Tool is a tool for the model to call.
-type Tool struct {
-	Name        string
-	Description string
-	Input       json.RawMessage // its JSON Schema
+type Tool struct { // as Anthropic's API has it
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Input       json.RawMessage `json:"input_schema"` // its JSON Schema
 }
 
 // Request is a question to a model.
@@ -115,11 +115,10 @@ const (
 // Dialects lists all dialects.
 var Dialects = []Dialect{Anthropic, Chat, Responses}
 
-// codec implements a Dialect.
-type codec interface {
-	path() string // below the base
-	encode(Request) any
-	decoder() decoder
+type codec struct {
+	path    string // below the base
+	encode  func(Request) any
+	decoder func() decoder
 }
 
 // decoder assembles an answer from the events of its stream.
@@ -130,7 +129,11 @@ type decoder interface {
 	answer() (Answer, bool)
 }
 
-var codecs = map[Dialect]codec{Anthropic: anthropic{}, Chat: chat{}, Responses: responses{}}
+var codecs = map[Dialect]codec{
+	Anthropic: {"/v1/messages", encodeAnthropic, newAnthropicDecoder},
+	Chat:      {"/chat/completions", encodeChat, func() decoder { return &chatDecoder{} }},
+	Responses: {"/responses", encodeResponses, func() decoder { return &responsesDecoder{} }},
+}
 
 // maxParts bounds an answer; the reader bounds its bytes.
 const maxParts = 10_000

@@ -189,7 +189,7 @@ func TestURL(t *testing.T) {
 		"http://gateway.cove.internal/proxy": "http://gateway.cove.internal/proxy/v1/messages",
 	} {
 		u, _ := url.Parse(base)
-		if got := (&Client{Base: u}).url(anthropic{}.path()); got != want {
+		if got := (&Client{Base: u}).url(codecs[Anthropic].path); got != want {
 			t.Errorf("%s: %s", base, got)
 		}
 	}
@@ -412,7 +412,7 @@ func TestDecode(t *testing.T) {
 
 // TestEncodeNothing: an empty answer, or one of another API, is encoded in a form that the API accepts.
 func TestEncodeNothing(t *testing.T) {
-	said, err := json.Marshal(anthropic{}.encode(Request{Messages: []Message{
+	said, err := json.Marshal(encodeAnthropic(Request{Messages: []Message{
 		{Role: User, Parts: []Part{{Kind: Text, Text: "x"}, {Kind: Text, Text: " \n"}}},
 		{Role: Assistant, Parts: []Part{{Kind: Text}, {Kind: Reasoning, Text: "hm",
 			Opaque: json.RawMessage(`{"type":"reasoning"}`), Dialect: Responses}}},

@@ -6,11 +6,6 @@ import (
 	"github.com/cove-sandbox/cove/message"
 )
 
-// responses is OpenAI's Responses API, https://platform.openai.com/docs/api-reference/responses-streaming.
-type responses struct{}
-
-func (responses) path() string { return "/responses" }
-
 type responsesRequest struct {
 	Model        string          `json:"model"`
 	Instructions string          `json:"instructions,omitempty"`
@@ -47,7 +42,8 @@ type responsesContent struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-func (responses) encode(r Request) any {
+// encodeResponses writes for OpenAI's Responses, https://platform.openai.com/docs/api-reference/responses-streaming.
+func encodeResponses(r Request) any {
 	out := responsesRequest{Model: r.Model, Instructions: r.System, Stream: true, MaxTokens: r.MaxOutput,
 		Include: []string{"reasoning.encrypted_content"}, Input: []any{}}
 	for _, t := range r.Tools {
@@ -85,8 +81,6 @@ func (responses) encode(r Request) any {
 	}
 	return out
 }
-
-func (responses) decoder() decoder { return &responsesDecoder{} }
 
 type responsesDecoder struct {
 	items  []json.RawMessage

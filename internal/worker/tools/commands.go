@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,7 +28,7 @@ const (
 
 func (s *Set) commandTools() []tool {
 	return []tool{
-		define("bash", "bash",
+		define("bash",
 			fmt.Sprintf("Runs a command line with bash, in the directory of the task, without a terminal and without input. "+
 				"Answers with output, errors included, and the exit code. It ends after timeout seconds (%d), and what it leaves "+
 				"running ends with it. With background it goes on, and the answer is an id for bash_output and bash_kill.",
@@ -35,14 +37,12 @@ func (s *Set) commandTools() []tool {
 				`"command":{"type":"string","minLength":1},"timeout":{"type":"integer","minimum":1,"maximum":%d},`+
 					`"background":{"type":"boolean"}`, maxTimeout),
 			[]string{"command"}, s.bash),
-		define("bash", "bash_output",
+		define("bash_output",
 			"What a command in the background printed since it was last asked for, and whether it still runs. wait is how "+
 				"many seconds to wait for its end. Without an id, the commands that there are.",
 			`"id":{"type":"string"},"wait":{"type":"integer","minimum":0,"maximum":600}`,
 			[]string{}, s.poll),
-		define("bash", "bash_kill",
-			"Ends a command in the background.",
-			`"id":{"type":"string"}`, []string{"id"}, s.kill),
+		define("bash_kill", "Ends a command in the background.", `"id":{"type":"string"}`, []string{"id"}, s.kill),
 	}
 }
 
@@ -52,7 +52,6 @@ func quiet(env []string) []string {
 		"DEBIAN_FRONTEND=noninteractive")
 }
 
-// processes holds the commands that have been started.
 type processes struct {
 	env  []string
 	mu   sync.Mutex // guards the fields below
@@ -61,7 +60,6 @@ type processes struct {
 	mine map[int]bool // pids of commands that their starter waits for
 }
 
-// process is one command.
 type process struct {
 	id      string
 	command string
@@ -80,10 +78,8 @@ type bashInput struct {
 }
 
 func (s *Set) bash(ctx context.Context, in bashInput) (string, error) {
-	if in.Background {
-		if n := len(s.processes.running()); n >= maxProcesses {
-			return "", fmt.Errorf("%d commands run in the background already: end one with bash_kill", n)
-		}
+	if n := len(s.processes.running()); in.Background && n >= maxProcesses {
+		return "", fmt.Errorf("%d commands run in the background already: end one with bash_kill", n)
 	}
 	p, err := s.processes.start(s.dir, in.Command)
 	if err != nil {
@@ -94,12 +90,10 @@ func (s *Set) bash(ctx context.Context, in bashInput) (string, error) {
 	}
 	defer s.processes.reap()
 	in.Timeout = cmp.Or(in.Timeout, usualTimeout)
-	timer := time.NewTimer(time.Duration(in.Timeout) * time.Second)
-	defer timer.Stop()
 	select {
 	case <-p.done:
 		return p.result()
-	case <-timer.C:
+	case <-time.After(time.Duration(in.Timeout) * time.Second):
 		p.end()
 		return p.out.take(), fmt.Errorf("[ended after %d seconds: give a longer timeout, or run it in the background]",
 			in.Timeout)
@@ -142,7 +136,9 @@ func (ps *processes) start(dir, command string) (*process, error) {
 		}
 		p.left = endSession(p.pid)
 		cmd.Wait()
-		ps.waited(p.pid)
+		ps.mu.Lock()
+		delete(ps.mine, p.pid)
+		ps.mu.Unlock()
 		p.state = cmd.ProcessState
 		// A process that has left the session may hold the pipe open.
 		select {
@@ -167,7 +163,6 @@ func (p *process) end() {
 	<-p.done
 }
 
-// result returns the answer for an ended command.
 func (p *process) result() (string, error) {
 	out := p.out.take()
 	if p.left > 0 {
@@ -195,8 +190,7 @@ func join(a, b string) string {
 	return a + "\n" + b
 }
 
-// launch starts a command and registers its pid, so that reap leaves the command to its starter even if it ends at
-// once.
+// launch starts a command and registers its pid, so that reap leaves even one that ends at once to its starter.
 func (ps *processes) launch(cmd *exec.Cmd) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -207,14 +201,6 @@ func (ps *processes) launch(cmd *exec.Cmd) error {
 	return err
 }
 
-// waited forgets a pid whose starter has waited for it.
-func (ps *processes) waited(pid int) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	delete(ps.mine, pid)
-}
-
-// keep registers a background command and returns its id.
 func (ps *processes) keep(p *process) string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -233,7 +219,6 @@ func (p *process) runs() bool {
 	}
 }
 
-// running returns the background commands that have not ended.
 func (ps *processes) running() []*process {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -243,12 +228,11 @@ func (ps *processes) running() []*process {
 func (ps *processes) find(id string) (*process, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	for _, p := range ps.all {
-		if p.id == id {
-			return p, nil
-		}
+	i := slices.IndexFunc(ps.all, func(p *process) bool { return p.id == id })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no command %.40q in the background", id)
 	}
-	return nil, fmt.Errorf("there is no command %.40q in the background", id)
+	return ps.all[i], nil
 }
 
 type pollInput struct {
@@ -266,19 +250,16 @@ func (s *Set) poll(ctx context.Context, in pollInput) (string, error) {
 		return "", err
 	}
 	defer ps.reap()
-	timer := time.NewTimer(time.Duration(in.Wait) * time.Second)
-	defer timer.Stop()
 	select {
 	case <-p.done:
 		return p.result()
 	case <-ctx.Done():
 		return "", ctx.Err()
-	case <-timer.C:
+	case <-time.After(time.Duration(in.Wait) * time.Second):
 		return join(p.out.take(), "[still running]"), nil
 	}
 }
 
-// show lists the background commands.
 func (ps *processes) show() string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -296,9 +277,7 @@ func (ps *processes) show() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-type killInput struct{ ID string }
-
-func (s *Set) kill(_ context.Context, in killInput) (string, error) {
+func (s *Set) kill(_ context.Context, in struct{ ID string }) (string, error) {
 	p, err := s.processes.find(in.ID)
 	if err != nil {
 		return "", err
@@ -319,4 +298,151 @@ func (ps *processes) end() {
 	}
 	wait.Wait()
 	ps.endOrphans()
+}
+
+// stat holds fields of proc_pid_stat(5).
+type stat struct {
+	pid, parent, session int
+	zombie               bool
+}
+
+// parseStat parses /proc/PID/stat. The program's name in it may contain spaces and parentheses.
+func parseStat(data []byte) (s stat, ok bool) {
+	pid, _, _ := bytes.Cut(data, []byte(" "))
+	name := bytes.LastIndexByte(data, ')')
+	fields := strings.Fields(string(data[name+1:]))
+	if name < 0 || len(fields) < 4 {
+		return s, false
+	}
+	var errs [3]error
+	s.pid, errs[0] = strconv.Atoi(string(pid))
+	s.parent, errs[1] = strconv.Atoi(fields[1])
+	s.session, errs[2] = strconv.Atoi(fields[3])
+	s.zombie = fields[0] == "Z" || fields[0] == "X"
+	return s, errs == [3]error{}
+}
+
+func everyProcess() []stat {
+	entries, _ := os.ReadDir("/proc")
+	var all []stat
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		data, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if s, ok := parseStat(data); err == nil && ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func descendants(all []stat, of int) []stat {
+	var below []stat
+	parents := []int{of}
+	for len(parents) > 0 {
+		parent := parents[0]
+		parents = parents[1:]
+		for _, s := range all {
+			if s.parent == parent && s.pid != of && !slices.Contains(below, s) {
+				below = append(below, s)
+				parents = append(parents, s.pid)
+			}
+		}
+	}
+	return below
+}
+
+// endSession kills the processes of a session except its leader, and returns their number.
+func endSession(leader int) int {
+	ended := 0
+	for range 100 { // processes forked meanwhile are found in the next round
+		now := 0
+		for _, s := range everyProcess() {
+			if s.session == leader && s.pid != leader && !s.zombie {
+				syscall.Kill(s.pid, syscall.SIGKILL)
+				now++
+			}
+		}
+		if now == 0 {
+			break
+		}
+		ended = max(ended, now)
+		time.Sleep(time.Millisecond)
+	}
+	return ended
+}
+
+// adopt makes this process the reaper of its orphaned descendants, so that they stay known.
+func (ps *processes) adopt() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// reap collects ended orphans; commands are waited for by their starter.
+func (ps *processes) reap() {
+	self, all := os.Getpid(), everyProcess()
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, s := range all {
+		if s.parent == self && s.zombie && !ps.mine[s.pid] {
+			syscall.Wait4(s.pid, nil, syscall.WNOHANG, nil)
+		}
+	}
+}
+
+// endOrphans kills every descendant, including those that have left the session or process group of their command.
+func (ps *processes) endOrphans() {
+	for range 1000 {
+		below := slices.DeleteFunc(descendants(everyProcess(), os.Getpid()), func(s stat) bool { return s.zombie })
+		if len(below) == 0 {
+			break
+		}
+		for _, s := range below {
+			syscall.Kill(s.pid, syscall.SIGKILL)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	ps.reap()
+}
+
+// capture keeps the beginning and the end of a command's output.
+type capture struct {
+	mu    sync.Mutex // guards the fields below
+	head  []byte
+	tail  []byte // the end, at most twice the bytes to keep
+	total int64
+}
+
+const half = maxOutput / 2
+
+func (c *capture) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total += int64(len(p))
+	rest := p
+	if room := half - len(c.head); room > 0 {
+		take := min(room, len(rest))
+		c.head = append(c.head, rest[:take]...)
+		rest = rest[take:]
+	}
+	if len(rest) > half {
+		rest = rest[len(rest)-half:]
+	}
+	c.tail = append(c.tail, rest...)
+	if len(c.tail) > 2*half {
+		c.tail = append(c.tail[:0], c.tail[len(c.tail)-half:]...)
+	}
+	return len(p), nil
+}
+
+func (c *capture) take() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tail := c.tail[max(0, len(c.tail)-half):]
+	left := c.total - int64(len(c.head)) - int64(len(tail))
+	text := string(c.head)
+	if left > 0 {
+		text += fmt.Sprintf("\n[… %d bytes are left out: put output into a file to see all of it …]\n", left)
+	}
+	text += string(tail)
+	c.head, c.tail, c.total = nil, nil, 0
+	return strings.TrimRight(strings.ToValidUTF8(text, "\uFFFD"), "\n")
 }

@@ -18,32 +18,29 @@ import (
 
 func (s *Set) fileTools() []tool {
 	return []tool{
-		define("read", "read",
+		define("read",
 			fmt.Sprintf("Reads a text file, each line with its number. At most %d lines come at once; offset says with which "+
 				"to begin.", maxLines),
 			`"path":{"type":"string","minLength":1},"offset":{"type":"integer","minimum":1},"limit":{"type":"integer",`+
 				`"minimum":1}`,
 			[]string{"path"}, s.read),
-		define("write", "write",
-			"Writes a file, with the directories above it. What was in it is gone; to change a part, use edit.",
+		define("write", "Writes a file, with the directories above it. What was in it is gone; to change a part, use edit.",
 			`"path":{"type":"string","minLength":1},"content":{"type":"string"}`,
 			[]string{"path", "content"}, s.write),
-		define("edit", "edit",
+		define("edit",
 			"Replaces text in a file. old is the exact text, without the line numbers that read shows, and is in the file "+
 				"once: give as much around it as that takes, or set all to replace every occurrence.",
 			`"path":{"type":"string","minLength":1},"old":{"type":"string","minLength":1},"new":{"type":"string"},`+
 				`"all":{"type":"boolean"}`,
 			[]string{"path", "old", "new"}, s.edit),
-		define("list", "list",
-			"Lists a directory: names, sizes, where links lead. Directories end in a slash.",
+		define("list", "Lists a directory: names, sizes, where links lead. Directories end in a slash.",
 			`"path":{"type":"string"}`, []string{}, s.list),
 	}
 }
 
 type readInput struct {
-	Path   string
-	Offset int
-	Limit  int
+	Path          string
+	Offset, Limit int
 }
 
 // open opens a regular file; other files could block a tool for ever.
@@ -140,10 +137,7 @@ func readLine(r *bufio.Reader) (string, error) {
 	}
 }
 
-type writeInput struct {
-	Path    string
-	Content string
-}
+type writeInput struct{ Path, Content string }
 
 func (s *Set) write(_ context.Context, in writeInput) (string, error) {
 	path := s.at(in.Path)
@@ -195,10 +189,8 @@ func replace(path string, data []byte) error {
 }
 
 type editInput struct {
-	Path string
-	Old  string
-	New  string
-	All  bool
+	Path, Old, New string
+	All            bool
 }
 
 func (s *Set) edit(_ context.Context, in editInput) (string, error) {
@@ -238,9 +230,8 @@ func (s *Set) edit(_ context.Context, in editInput) (string, error) {
 		if len(at) > most {
 			where = append(where, "…")
 		}
-		return "",
-			fmt.Errorf("old is in %s %d times, at lines %s: give more of the text around the one that is meant, or set all",
-				in.Path, len(at), strings.Join(where, ", "))
+		return "", fmt.Errorf("old is in %s %d times, at lines %s: give more of the text around the one that is meant, "+
+			"or set all", in.Path, len(at), strings.Join(where, ", "))
 	}
 	changed := bytes.ReplaceAll(data, []byte(in.Old), []byte(in.New))
 	if err := replace(path, changed); err != nil {
@@ -267,9 +258,7 @@ func occurrences(data, text []byte) (at []int) {
 	}
 }
 
-type listInput struct{ Path string }
-
-func (s *Set) list(_ context.Context, in listInput) (string, error) {
+func (s *Set) list(_ context.Context, in struct{ Path string }) (string, error) {
 	path := s.at(in.Path)
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -18,12 +19,12 @@ import (
 
 func (s *Set) searchTools() []tool {
 	return []tool{
-		define("glob", "glob",
+		define("glob",
 			"Finds files by a pattern of their paths below a directory: * is any part of a name, ** any directories, {a,b} "+
 				"either. What .gitignore names is left out, unless ignored is set.",
 			`"pattern":{"type":"string","minLength":1},"path":{"type":"string"},"ignored":{"type":"boolean"}`,
 			[]string{"pattern"}, s.glob),
-		define("grep", "grep",
+		define("grep",
 			"Searches files for a regular expression (RE2), line by line, below a directory or in one file. glob chooses "+
 				"files by their paths below it; a pattern without a slash, by their names. Binary files are left out, and what "+
 				".gitignore names, unless ignored is set.",
@@ -79,9 +80,8 @@ func walk(ctx context.Context, dir string, all bool, file func(name string) erro
 }
 
 type globInput struct {
-	Pattern string
-	Path    string
-	Ignored bool
+	Pattern, Path string
+	Ignored       bool
 }
 
 func (s *Set) glob(ctx context.Context, in globInput) (string, error) {
@@ -120,12 +120,11 @@ type grepInput struct {
 	Ignored    bool
 }
 
-// found collects the matches of a search up to a limit.
 type found struct {
-	b              strings.Builder
-	files, matches int
-	left           int // matches, or files, not shown
-	passed         int // files that are too large
+	b       strings.Builder
+	matches int
+	left    int // matches, or files, not shown
+	passed  int // files that are too large
 }
 
 func (s *Set) grep(ctx context.Context, in grepInput) (string, error) {
@@ -179,7 +178,6 @@ func (s *Set) grep(ctx context.Context, in grepInput) (string, error) {
 	return strings.TrimSuffix(f.b.String(), "\n"), nil
 }
 
-// search searches one file.
 func (f *found) search(path, name string, re *regexp.Regexp, in grepInput) error {
 	file, info, err := open(path)
 	if err != nil {
@@ -233,17 +231,119 @@ func (f *found) search(path, name string, re *regexp.Regexp, in grepInput) error
 			f.add(b.String())
 		}
 	}
-	if hits > 0 {
-		f.files++
-	}
 	return nil
 }
 
-// add shows a match, or counts it as omitted.
 func (f *found) add(text string) {
 	if f.left > 0 || f.b.Len()+len(text) > maxOutput {
 		f.left++
 		return
 	}
 	f.b.WriteString(text)
+}
+
+// ignored are the patterns of the .gitignore files from the top of a work tree down to a directory, as defined by
+// gitignore(5). Global excludes are not the project's, and not used.
+type ignored []ignoreRule
+
+type ignoreRule struct {
+	pattern string // relative to the top, slashes between the parts
+	negated bool
+	dirs    bool // matches directories only
+}
+
+// with adds the .gitignore in dir; below is the directory's path from the top ("." for the top itself).
+func (g ignored) with(dir, below string) ignored {
+	f, info, err := open(filepath.Join(dir, ".gitignore"))
+	if err != nil {
+		return g
+	}
+	defer f.Close()
+	if info.Size() > 1<<20 {
+		return g
+	}
+	data, err := os.ReadFile(f.Name())
+	if err != nil {
+		return g
+	}
+	g = g[:len(g):len(g)] // appends must not affect the parent's rules
+	for text := range bytes.Lines(data) {
+		if r, ok := parseIgnore(strings.TrimRight(string(text), "\r\n"), below); ok {
+			g = append(g, r)
+		}
+	}
+	return g
+}
+
+func parseIgnore(text, below string) (r ignoreRule, ok bool) {
+	for strings.HasSuffix(text, " ") && !strings.HasSuffix(text, `\ `) {
+		text = strings.TrimSuffix(text, " ")
+	}
+	if text == "" || text[0] == '#' {
+		return r, false
+	}
+	if text, r.negated = strings.CutPrefix(text, "!"); text == "" {
+		return r, false
+	}
+	if text, r.dirs = strings.CutSuffix(text, "/"); text == "" {
+		return r, false
+	}
+	anchored := strings.Contains(text, "/")
+	text = strings.TrimPrefix(text, "/")
+	if !anchored {
+		text = "**/" + text
+	}
+	if text == "**" || strings.HasSuffix(text, "/**") {
+		text += "/*" // everything inside, without the directory itself
+	}
+	// Braces are alternatives to the matcher, but literal for git, as are the names of parent directories.
+	text = braces.Replace(text)
+	if below != "." {
+		text = quote.Replace(below) + "/" + text
+	}
+	r.pattern = text
+	return r, doublestar.ValidatePattern(text)
+}
+
+var (
+	braces = strings.NewReplacer(`\\`, `\\`, `\{`, `\{`, `\}`, `\}`, `{`, `\{`, `}`, `\}`)
+	quote  = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`)
+)
+
+// leavesOut judges a name below the top; the last matching rule counts. Its parent directories have been judged before.
+func (g ignored) leavesOut(name string, dir bool) bool {
+	for _, r := range slices.Backward(g) {
+		if match, _ := doublestar.Match(r.pattern, name); match && (dir || !r.dirs) {
+			return !r.negated
+		}
+	}
+	return false
+}
+
+// rulesAbove returns the rules for a directory's content, and its path below the top of its work tree, or of itself.
+func rulesAbove(dir string) (rules ignored, below string) {
+	top := dir
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			top = at
+			break
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	rel, err := filepath.Rel(top, dir)
+	if err != nil {
+		rel = "."
+	}
+	below = filepath.ToSlash(rel)
+	// The directory's own rules are added by walk.
+	if below != "." {
+		at := "."
+		for _, name := range strings.Split(below, "/") {
+			rules = rules.with(filepath.Join(top, at), at)
+			at = path.Join(at, name)
+		}
+	}
+	return rules, below
 }

@@ -34,15 +34,13 @@ type Set struct {
 	processes processes
 }
 
-// tool is one tool.
 type tool struct {
 	model.Tool
-	group  string // the name by which it is selected
 	schema *jsonschema.Schema
 	do     func(context.Context, json.RawMessage) (string, error)
 }
 
-// Names lists the selectable names.
+// Names lists the selectable names: bash stands for bash_output and bash_kill too.
 var Names = []string{"read", "write", "edit", "list", "grep", "glob", "bash", "todo"}
 
 // New returns tools for an absolute directory: the named ones, or all. Commands get env. Errors: InvalidArgument.
@@ -55,7 +53,8 @@ func New(dir string, env, names []string) (*Set, error) {
 	}
 	s := &Set{dir: dir, processes: processes{env: quiet(env), mine: map[int]bool{}}}
 	for _, t := range slices.Concat(s.fileTools(), s.searchTools(), s.commandTools(), s.todoTools()) {
-		if len(names) > 0 && !slices.Contains(names, t.group) {
+		group, _, _ := strings.Cut(t.Name, "_")
+		if len(names) > 0 && !slices.Contains(names, group) {
 			continue
 		}
 		var err error
@@ -112,11 +111,10 @@ func (s *Set) Do(ctx context.Context, call model.Part) (output string, failed bo
 func (s *Set) Close() { s.processes.end() }
 
 // define returns a tool whose input is T.
-func define[T any](group, name, description, properties string, required []string,
+func define[T any](name, description, properties string, required []string,
 	do func(context.Context, T) (string, error)) tool {
 	needs, _ := json.Marshal(required) // strings always encode
 	return tool{
-		group: group,
 		Tool: model.Tool{Name: name, Description: description, Input: json.RawMessage(
 			`{"type":"object","properties":{` + properties + `},"required":` + string(needs) +
 				`,"additionalProperties":false}`)},
@@ -143,7 +141,6 @@ var errBinary = errors.New("it is a binary file: look at it with a program, such
 // binary reports a zero byte near the beginning, the test of git and grep.
 func binary(data []byte) bool { return slices.Contains(data[:min(len(data), 8000)], 0) }
 
-// line returns a line as shown.
 func line(text string) string {
 	text = strings.ToValidUTF8(strings.TrimRight(text, "\r\n"), "\uFFFD")
 	if len(text) <= maxLine {
@@ -169,7 +166,7 @@ func (s *Set) todoTools() []tool {
 	type input struct {
 		Items []Item `json:"items"`
 	}
-	return []tool{define("todo", "todo",
+	return []tool{define("todo",
 		"Keeps the list of what is to be done, for work of several steps. Give the whole list each time; one item at most "+
 			"is doing.",
 		`"items":{"type":"array","maxItems":100,"items":{"type":"object","properties":{

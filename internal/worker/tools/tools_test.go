@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 
 	"golang.org/x/sys/unix"
 
@@ -293,17 +296,16 @@ func TestBash(t *testing.T) {
 func TestInterruptedCommand(t *testing.T) {
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
+	begun := filepath.Join(b.dir, "begun")
+	if err := syscall.Mkfifo(begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
-		for {
-			if _, err := os.Stat(filepath.Join(b.dir, "begun")); err == nil {
-				cancel()
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		os.ReadFile(begun) // returns when the command has opened and closed it
+		cancel()
 	}()
 	out, failed := b.set.Do(ctx, model.Part{Tool: "bash",
-		Input: json.RawMessage(`{"command":"echo said; trap '' TERM; touch begun; sleep 1000 & wait; sleep 1000"}`)})
+		Input: json.RawMessage(`{"command":"echo said; trap '' TERM; : > begun; sleep 1000 & wait; sleep 1000"}`)})
 	if !failed || out != "said\ninterrupted: context canceled" {
 		t.Errorf("%v %q", failed, out)
 	}
@@ -358,14 +360,10 @@ func TestOrphansAreReaped(t *testing.T) {
 	if out, failed := b.do("bash", `{"command":"for i in $(seq 20); do setsid -f true; done"}`); failed {
 		t.Fatal(out)
 	}
-	for range 500 {
+	await.That(t, "no descendant is left", func() bool {
 		b.want("bash", `{"command":"true"}`, "(no output)", false)
-		if len(descendants(everyProcess(), os.Getpid())) == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("left: %v", descendants(everyProcess(), os.Getpid()))
+		return len(descendants(everyProcess(), os.Getpid())) == 0
+	})
 }
 
 // TestAPromptIsNoCommand: text that passes through tools is never executed.

@@ -5,6 +5,7 @@ package policytest
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,20 +67,11 @@ func Cases(t testing.TB, kinds ...Kind) []Case {
 			t.Fatalf("corpus.txt:%d: %v", i+1, err)
 		}
 		c.Line, c.Why = i+1, section
-		if len(kinds) == 0 || contains(kinds, c.Kind) {
+		if len(kinds) == 0 || slices.Contains(kinds, c.Kind) {
 			all = append(all, c)
 		}
 	}
 	return all
-}
-
-func contains(kinds []Kind, k Kind) bool {
-	for _, want := range kinds {
-		if want == k {
-			return true
-		}
-	}
-	return false
 }
 
 // readCase parses KIND "INPUT" OUTCOME [CANONICAL]. In the input, {N*X} is X N times.
@@ -103,9 +95,9 @@ func readCase(line string) (Case, error) {
 		c.Canonical = repeat(f[1])
 	}
 	switch {
-	case !contains([]Kind{Host, Port, Authority, Path, URL}, c.Kind):
+	case !slices.Contains([]Kind{Host, Port, Authority, Path, URL}, c.Kind):
 		return Case{}, fmt.Errorf("unknown kind %q", kind)
-	case c.Outcome != Malformed && c.Outcome != Denied && c.Outcome != Allowed:
+	case !slices.Contains([]Outcome{Malformed, Denied, Allowed}, c.Outcome):
 		return Case{}, fmt.Errorf("unknown outcome %q", f[0])
 	case (c.Outcome == Malformed) != (c.Canonical == ""):
 		return Case{}, fmt.Errorf("what is malformed has no canonical form, and all else has one")

@@ -24,44 +24,6 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Effect describes what a command does, as far as it concerns other sandboxes.
-type Effect string
-
-const (
-	Reads  Effect = "reads"  // the repository; it may refresh the index
-	Writes Effect = "writes" // the repository or files of the workspace
-	Remote Effect = "remote" // goes to the network, and may write
-)
-
-// Context holds what a command is judged in.
-type Context struct {
-	Dir    string   // where it is called, absolute, inside
-	Root   string   // the workspace; empty is cove.Workspace
-	Branch string   // the sandbox's own, without refs/heads/
-	Shared []string // other branches that it may read, without refs/heads/
-	Tags   []string // without refs/tags/
-	Force  bool     // its own branch may be pushed with force
-}
-
-// Command is a command that is allowed, and what it is.
-type Command struct {
-	Verb string
-	// Args holds the arguments of git: global options, the verb, its arguments.
-	Args []string
-	Dir  string // where it runs, below the workspace
-	Effect
-	// Config are settings for this command only, key and value, of the harmless ones (Harmless).
-	Config [][2]string
-	// Input names the source of its standard input inside: a path, "-" for its
-	// own, or empty for nothing. Args say "-" in either case.
-	Input string
-	// Objects are ids, or beginnings of them, that it names: hex. What they name
-	// has to be reachable from what the sandbox may see.
-	Objects []string
-	Editor  bool // it may ask for a text
-	Pager   bool // its output is for reading
-}
-
 const (
 	maxArgs  = 4096
 	maxBytes = 1 << 20 // of all arguments
@@ -89,14 +51,6 @@ func Parse(argv []string, c Context) (Command, error) {
 	return j.command(), nil
 }
 
-// Needs describes what a command requires of the directory that it is called in.
-type Needs struct {
-	Input    string // as in Command
-	Pager    bool
-	Paginate bool // a pager was asked for
-	NoPager  bool // or no pager
-}
-
 // Describe says what arguments want, without judging values. It is for the sandbox's side.
 func Describe(argv []string) (Needs, error) {
 	s, err := split(argv)
@@ -115,17 +69,6 @@ func Verbs() []string {
 	slices.Sort(names)
 	return names
 }
-
-func invalid(format string, args ...any) error {
-	return cove.Errorf(cove.InvalidArgument, format, args...)
-}
-
-func forbidden(format string, args ...any) *cove.Error {
-	return cove.Errorf(cove.Forbidden, format, args...)
-}
-
-// printable reports whether an argument is text that can be handed to a program and shown in a log.
-func printable(s string) bool { return strings.IndexByte(s, 0) < 0 }
 
 // Options returns the options of a command of the table, as they are written.
 func Options(name string) (all []string, ok bool) {
@@ -158,4 +101,54 @@ func Options(name string) (all []string, ok bool) {
 			strings.TrimLeft(b, "-"))
 	})
 	return all, true
+}
+
+// split takes a command line apart, as git's parse-options does.
+func split(argv []string) (*sentence, error) {
+	total := 0
+	for _, a := range argv {
+		if total += len(a); !printable(a) {
+			return nil, invalid("an argument has a NUL byte")
+		}
+	}
+	if len(argv) > maxArgs || total > maxBytes {
+		return nil, invalid("too many arguments: at most %d, of %d bytes together", maxArgs, maxBytes)
+	}
+	s := &sentence{}
+	rest, err := s.globalOptions(argv)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) == 0 {
+		return nil, invalid("no command is given")
+	}
+	if len(rest) > 1 {
+		if s.verb = verbs().find(rest[0] + " " + rest[1]); s.verb != nil {
+			return s, s.arguments(rest[2:])
+		}
+	}
+	if s.verb = verbs().find(rest[0]); s.verb == nil {
+		return nil, unknownVerb(rest[0])
+	}
+	return s, s.arguments(rest[1:])
+}
+
+// unknownVerb says why a command is not in the table, where there is more to say than that.
+func unknownVerb(name string) error {
+	why := map[string]string{
+		"clone": "clone outside the workspace, with a git of its own",
+		"init":  "make repositories outside the workspace, with a git of its own",
+		"submodule": "the repository is not inside, and so are those of its submodules not; \"git submodule status\" " +
+			"lists them",
+		"gc": "the repository is looked after outside", "maintenance": "the repository is looked after outside",
+		"worktree": "this sandbox has one, which is the workspace",
+		"bisect":   "check commits out with \"git switch --detach COMMIT\"",
+		"difftool": "use \"git diff\"", "mergetool": "edit the files, and add them",
+		"filter-branch": "", "update-ref": "use \"git reset\"",
+	}[name]
+	err := forbidden("'git %s' is not among the commands that this sandbox may use", name)
+	if why != "" {
+		return err.WithHint("%s", why)
+	}
+	return err.WithHint("\"git help\" lists them")
 }

@@ -4,32 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 )
-
-// judge is the judging of one command line.
-type judge struct {
-	Context
-	s       *sentence
-	objects []string
-	config  [][2]string
-	effect  Effect // instead of the verb's
-	input   string // instead of the options'
-
-	// The command line: after the options come operands, and after "--" paths.
-	words   []string // instead of the verb
-	dropped []string // options that mean nothing here
-	revs    []string
-	paths   []string
-	bare    bool // never "--"
-}
-
-// globalOptions are the options before the verb. Those of the pager concern the sandbox's side only.
-var globalOptions = sync.OnceValue(func() map[string]*option {
-	return compile(
-		`-C=<text>; -c=<text>; --no-pager; -P --no-pager; -p --paginate; --no-optional-locks; --no-replace-objects
-	--literal-pathspecs; --glob-pathspecs; --noglob-pathspecs; --icase-pathspecs; --no-advice`)
-})
 
 // globals judges the options before the verb.
 func (j *judge) globals() error {
@@ -97,6 +72,12 @@ func (j *judge) value(g *given) error {
 		return j.see(strings.TrimPrefix(strings.TrimPrefix(g.value, "amend:"), "reword:"))
 	case input:
 		j.input, g.value = g.value, "-"
+	case place:
+		checked, err := j.inside(g.value)
+		if err != nil {
+			return err
+		}
+		g.value = checked
 	}
 	return nil
 }
@@ -116,7 +97,7 @@ func (j *judge) command() Command {
 	if j.effect != "" {
 		c.Effect = j.effect
 	}
-	if v.name == "apply" {
+	if v.patch {
 		c.Input = j.s.input()
 	}
 	for _, g := range j.s.global {

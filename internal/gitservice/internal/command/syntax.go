@@ -3,20 +3,10 @@ package command
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
-// option is one option of a command.
-type option struct {
-	names    []string // "-s", "--short"; the last is the one that is written
-	takes    kind     // none, or what its value is
-	values   []string // of an enumeration
-	optional bool     // the value may be missing, and is attached if it is there
-}
-
 func (o *option) name() string { return o.names[len(o.names)-1] }
-
-// kind names the form of a value.
-type kind string
 
 const (
 	none     kind = ""
@@ -25,25 +15,10 @@ const (
 	enum     kind = "enum"   // one of a list
 	revision kind = "rev"    // one commit or object
 	input    kind = "input"  // a file that is read inside, or "-"
+	place    kind = "path"   // a path in the workspace
 )
 
-var kinds = []kind{text, number, revision, input}
-
-// verb is one command of the table.
-type verb struct {
-	name   string
-	effect Effect
-	// judge looks at the operands, and at options together.
-	judge func(*judge) error
-	pager bool
-	// editor says when it asks for a text: unless one of these options is there; nil is never.
-	editor []string
-	count  bool // "-5" is "--max-count=5"
-	// query says that options are questions, answered in their order among the operands.
-	query bool
-
-	known map[string]*option
-}
+var kinds = []kind{text, number, revision, input, place}
 
 // compile reads options as they are written in options.txt: one on each line, or
 // after a semicolon: its names, the last with what its value is.
@@ -90,59 +65,6 @@ func (o *option) value(name string) string {
 		o.takes, o.values = enum, strings.Split(value, "|")
 	}
 	return name
-}
-
-// given is an option as it was given.
-type given struct {
-	*option
-	value string
-	with  bool // a value
-}
-
-// sentence is a command line, taken apart.
-type sentence struct {
-	verb     *verb
-	global   []*given
-	options  []*given
-	operands []string // before "--"
-	paths    []string // after it
-	dashes   bool     // "--" was there
-	order    []item   // options and operands as they came, for queries
-}
-
-type item struct {
-	option  *given
-	operand string
-}
-
-// split takes a command line apart, as git's parse-options does.
-func split(argv []string) (*sentence, error) {
-	total := 0
-	for _, a := range argv {
-		if total += len(a); !printable(a) {
-			return nil, invalid("an argument has a NUL byte")
-		}
-	}
-	if len(argv) > maxArgs || total > maxBytes {
-		return nil, invalid("too many arguments: at most %d, of %d bytes together", maxArgs, maxBytes)
-	}
-	s := &sentence{}
-	rest, err := s.globalOptions(argv)
-	if err != nil {
-		return nil, err
-	}
-	if len(rest) == 0 {
-		return nil, invalid("no command is given")
-	}
-	if len(rest) > 1 {
-		if s.verb = verbs().find(rest[0] + " " + rest[1]); s.verb != nil {
-			return s, s.arguments(rest[2:])
-		}
-	}
-	if s.verb = verbs().find(rest[0]); s.verb == nil {
-		return nil, unknownVerb(rest[0])
-	}
-	return s, s.arguments(rest[1:])
 }
 
 func (s *sentence) globalOptions(argv []string) (rest []string, err error) {
@@ -283,6 +205,9 @@ func (s *sentence) get(names ...string) (*given, bool) {
 	return nil, false
 }
 
+// amState are the options of "git am" about patches that it has read before.
+var amState = []string{"--continue", "--skip", "--abort", "--quit", "--show-current-patch"}
+
 // input returns the source of standard input.
 func (s *sentence) input() string {
 	for _, g := range s.options {
@@ -290,7 +215,7 @@ func (s *sentence) input() string {
 			return g.value
 		}
 	}
-	if s.verb.name == "apply" {
+	if s.verb.patch && !s.has(amState...) {
 		if names := slices.Concat(s.operands, s.paths); len(names) > 0 {
 			return names[0]
 		}
@@ -308,3 +233,10 @@ func (s *sentence) pages() bool {
 	}
 	return s.verb.pager
 }
+
+// globalOptions are the options before the verb. Those of the pager concern the sandbox's side only.
+var globalOptions = sync.OnceValue(func() map[string]*option {
+	return compile(
+		`-C=<text>; -c=<text>; --no-pager; -P --no-pager; -p --paginate; --no-optional-locks; --no-replace-objects
+	--literal-pathspecs; --glob-pathspecs; --noglob-pathspecs; --icase-pathspecs; --no-advice`)
+})

@@ -5,25 +5,6 @@ import (
 	"strings"
 )
 
-// unknownVerb says why a command is not in the table, where there is more to say than that.
-func unknownVerb(name string) error {
-	why := map[string]string{
-		"clone":     "clone outside the workspace, with a git of its own",
-		"init":      "make repositories outside the workspace, with a git of its own",
-		"submodule": "the repository is not inside, and so are those of its submodules not",
-		"gc":        "the repository is looked after outside", "maintenance": "the repository is looked after outside",
-		"worktree": "this sandbox has one, which is the workspace",
-		"bisect":   "check commits out with \"git switch --detach COMMIT\"",
-		"difftool": "use \"git diff\"", "mergetool": "edit the files, and add them",
-		"filter-branch": "", "update-ref": "use \"git reset\"",
-	}[name]
-	err := forbidden("'git %s' is not among the commands that this sandbox may use", name)
-	if why != "" {
-		return err.WithHint("%s", why)
-	}
-	return err.WithHint("\"git help\" lists them")
-}
-
 // words are operands that name nothing.
 func words(j *judge) error {
 	if len(j.s.paths) > 0 {
@@ -363,6 +344,39 @@ func patch(j *judge) error {
 	}
 	j.revs, j.s.paths, j.bare = []string{"-"}, nil, true
 	return nil
+}
+
+// mailbox is a file of patches, or standard input, unless they were read before.
+func mailbox(j *judge) error {
+	if j.s.has(amState...) {
+		return nothing(j)
+	}
+	return patch(j)
+}
+
+// formatPatch is commits, and then paths. Patches are written into the workspace, or to standard output.
+func formatPatch(j *judge) error {
+	if j.s.has("--stdout") {
+		j.effect = Reads
+	}
+	return history(j)
+}
+
+// archive is REVISION [FILE…], unless the formats are listed. It goes to standard output.
+func archive(j *judge) error {
+	if j.s.has("--list") {
+		return nothing(j)
+	}
+	if len(j.s.operands) == 0 {
+		return invalid("usage: git archive [<options>] <tree-ish> [<path>...]")
+	}
+	return tree(j)
+}
+
+// submodules lists the submodules at paths. The command of git is a script, which runs this helper.
+func submodules(j *judge) error {
+	j.words = []string{"submodule--helper", "status"}
+	return files(j)
 }
 
 // to takes the name of the remote from the operands and returns the rest.

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cove-sandbox/cove/internal/cli/session"
+)
+
+// tree returns every command that help shows.
+func tree() (all []*cobra.Command) {
+	root := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv))
+	for todo := root.Commands(); len(todo) > 0; {
+		c := todo[0]
+		todo = append(todo[1:], c.Commands()...)
+		if !c.Hidden {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// verbs are the rows of the table of verbs in docs/cli.md: former and shorter names, and the flags that they have.
+var verbs = map[string]struct{ also, flags []string }{
+	"list":   {[]string{"ls"}, []string{"json", "quiet"}},
+	"show":   {nil, []string{"json"}},
+	"remove": {[]string{"rm", "delete"}, []string{"json"}},
+}
+
+// TestVerbs: what is kept under a name has the same verbs everywhere.
+func TestVerbs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for verb, v := range verbs {
+		row := "| `" + verb + "` | "
+		for i, other := range v.also {
+			row += strings.Repeat(", ", min(i, 1)) + "`" + other + "`"
+		}
+		if !strings.Contains(string(text), row) {
+			t.Errorf("docs/cli.md has no row %q", row)
+		}
+	}
+	found := 0
+	for _, c := range tree() {
+		for verb, v := range verbs {
+			if slices.Contains(v.also, c.Name()) {
+				t.Errorf("%s: the verb is %s", c.CommandPath(), verb)
+			}
+			file := []string{"cove config show", "cove ca show"} // in a form of its own
+			if c.Name() != verb || slices.Contains(file, c.CommandPath()) {
+				continue
+			}
+			found++
+			for _, other := range v.also {
+				if !slices.Contains(c.Aliases, other) {
+					t.Errorf("%s has no alias %s", c.CommandPath(), other)
+				}
+			}
+			for _, f := range v.flags {
+				if c.Flags().Lookup(f) == nil {
+					t.Errorf("%s has no --%s", c.CommandPath(), f)
+				}
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d commands with a verb were found; the search is wrong", found)
+	}
+}
+
+// TestFlags: a flag has one short form in all commands, that of docs/cli.md, and a short form one flag.
+func TestFlags(t *testing.T) {
+	text, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := map[string]string{} // of a flag, as the document has it
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || !strings.HasPrefix(strings.TrimSpace(cells[1]), "`--") {
+			continue
+		}
+		name, _, _ := strings.Cut(strings.Trim(cells[1], " `-"), " ")
+		short[name] = strings.Trim(cells[2], " `-")
+	}
+	if len(short) < 10 {
+		t.Fatalf("only %d flags were found in docs/cli.md", len(short))
+	}
+	former := []string{"wd", "work-dir", "workdir"}
+	for _, c := range tree() {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if slices.Contains(former, f.Name) {
+				t.Errorf("%s has --%s, whose name is --dir", c.CommandPath(), f.Name)
+			}
+			if f.Shorthand == "" {
+				return
+			}
+			for name, letter := range short {
+				if letter != "" && f.Shorthand == letter && f.Name != name {
+					t.Errorf("%s: -%s is --%s, and --%s elsewhere", c.CommandPath(), letter, f.Name, name)
+				}
+			}
+		})
+		for name, letter := range short {
+			if f := c.Flags().Lookup(name); f != nil && f.Shorthand != letter && f.Shorthand != "" && !f.Hidden {
+				t.Errorf("%s: --%s is -%s, and -%s in docs/cli.md", c.CommandPath(), name, f.Shorthand, letter)
+			}
+		}
+	}
+}
+
+// TestFormerNames: command lines of yesterday are still understood.
+func TestFormerNames(t *testing.T) {
+	for _, line := range []string{
+		"cove run python -c x --work-dir .", "cove exec brave-otter --wd src -- make", "cove shell brave-otter --wd src",
+		"cove new . --wd src", "cove image ls", "cove image rm mine", "cove runs rm ru_x", "cove preset delete web",
+		"cove server logs --lines 5",
+		"cove runs export ru_x --output x.tar",
+	} {
+		if err := parses(line); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		args := words(line)[1:]
+		c, _, err := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv)).Find(args)
+		if err != nil || !c.Runnable() || c.HasSubCommands() {
+			t.Errorf("%s leads to %s, %v", line, c.CommandPath(), err)
+		}
+	}
+}
+
+// TestCompletion: a shell offers files only where a usage line has one, and values for each flag of a closed list.
+func TestCompletion(t *testing.T) {
+	file := regexp.MustCompile(`\b(FILE|SOURCE|LANGUAGE|COMMAND|PROMPT|DIR|PATH)\b`)
+	listed := 0
+	for _, c := range tree() {
+		if c.Runnable() && c.ValidArgsFunction == nil && !file.MatchString(c.Use) {
+			t.Errorf("%s offers files", c.CommandPath())
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			switch f.Name {
+			case "network", "engine", "isolation", "image", "credential", "model-provider", "agent", "profile", "preset",
+				"sandbox", "scope", "if-exists":
+				listed++
+				if _, ok := c.GetFlagCompletionFunc(f.Name); !ok {
+					t.Errorf("%s --%s offers no values", c.CommandPath(), f.Name)
+				}
+			}
+		})
+	}
+	if listed < 30 {
+		t.Errorf("only %d flags with values were found; the search is wrong", listed)
+	}
+}

@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/engines"
+	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/httpapi"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/meter"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
+	"github.com/cove-sandbox/cove/internal/version"
+	"github.com/cove-sandbox/cove/internal/work"
+)
+
+// New builds a daemon that is reached by Client, and by other commands of the
+// same user over its instance's socket. Close must be called.
+func New(ctx context.Context, o Options) (_ *Daemon, err error) {
+	cfg, log := o.Config, o.Log
+	d := &Daemon{cfg: cfg, log: log, files: &files{cfg: cfg}, background: o.Background,
+		memory: newMemoryListener(), stopReaps: func() {}}
+	d.credentials = credential.Host{Own: d.files.Credentials, Values: credential.NewValues(clock.Real()),
+		TakesVariables: o.Background}
+	d.openGateway, d.openRepos = sync.OnceValues(d.newGateway), sync.OnceValues(d.newRepos)
+	defer func() {
+		if err != nil {
+			d.Close(ctx)
+		}
+	}()
+	if err := directories(cfg); err != nil {
+		return nil, err
+	}
+	if d.instance, err = instance.Hold(cfg.RunDir); err != nil {
+		return nil, err
+	}
+	d.warm = o.Warm
+	of := engineOptions(cfg, d.instance, log)
+	of.Single = d.warm
+	d.engines = engines.New(of, cfg.Engine)
+	if d.warm {
+		d.serving.Go(func() { d.engines.Get("") }) // an error shows when it is used
+	}
+	if d.store, err = sqlite.Open(ctx, cfg.Database()); err != nil {
+		return nil, err
+	}
+	d.vault = store.NewVault(d.store)
+	if d.images, err = OpenImages(cfg, log); err != nil {
+		return nil, err
+	}
+	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
+	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.vault, Keep: cfg.Audit.Decisions,
+		Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
+	d.executions = execution.New(execution.Options{
+		NextRoute: d.nextRoute, OpenRoute: d.openRoute,
+		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault,
+		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
+		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
+		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
+	})
+	d.sandboxes = sandbox.New(sandbox.Options{
+		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault, Bounds: cfg.Bounds(),
+		Clock: clock.Real(), Log: log,
+	})
+	d.processes = sandbox.NewProcesses(d.sandboxes)
+	d.approvals = gateway.NewApprovals(store.Auditor{Store: d.vault, Clock: clock.Real(), Log: log})
+	d.agents = d.newAgents()
+	if d.outlet, err = d.newOutlet(); err != nil {
+		return nil, err
+	}
+	d.work = work.New(work.Options{Sandboxes: d.sandboxes, Repositories: d.openRepos, Outlet: d.outlet})
+	d.runs = d.newRuns()
+	if d.api, err = d.newAPI(); err != nil {
+		return nil, err
+	}
+	return d, d.open()
+}
+
+func (d *Daemon) newAPI() (*httpapi.Server, error) {
+	cfg := d.cfg
+	o := httpapi.Options{
+		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals,
+		Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs,
+		Credentials: d.credentials, Settings: cfg.Digests,
+		Background: d.background, Profiles: d.files.Profiles, Store: d.vault, Flush: d.recorder.Flush,
+		Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check,
+		CheckProject: hostpath.CheckProject, Log: d.log, Version: version.Version,
+		OpenMetrics:  cfg.Server.Metrics == config.MetricsOpen,
+		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
+		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
+	}
+	for _, k := range cfg.APIKeys {
+		o.Keys = append(o.Keys, httpapi.Key{Name: k.Name, Hash: k.Hash})
+	}
+	if cfg.TLS.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key)
+		if err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "the TLS certificate cannot be used: %w", err).
+				WithHint("check tls.cert and tls.key")
+		}
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	return httpapi.New(o)
+}

@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Serve listens for others until ctx ends, then gives running executions the
+// configured grace and closes the daemon. One server may use a home.
+func (d *Daemon) Serve(ctx context.Context) error {
+	lock, err := lockHome(d.cfg.Home)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	running, err := lockRunDirectory(d.cfg.RunDir)
+	if err != nil {
+		return err
+	}
+	defer running.Close()
+	if err := d.executions.Open(); err != nil {
+		return err
+	}
+	if err := d.adopt(ctx); err != nil {
+		return err
+	}
+	listeners, err := d.listen(ctx)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		d.serving.Go(func() { failed <- l.serve(l) })
+		d.log.Info("listening", "address", l.Addr().String())
+	}
+	reaps, stop := context.WithCancel(ctx)
+	defer stop()
+	d.serving.Go(func() { d.executions.RunReaper(reaps) })
+	d.serving.Go(func() { d.sandboxes.RunReconciler(reaps, execution.ReapInterval) })
+	d.serving.Go(func() { d.tendRuns(reaps) })
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	stop()
+	grace, cancel := context.WithTimeout(context.Background(), d.cfg.ShutdownGrace.Std())
+	defer cancel()
+	d.log.Info("shutting down", "running", d.executions.Active())
+	return errors.Join(err, d.Close(grace))
+}
+
+func (d *Daemon) listen(ctx context.Context) ([]listener, error) {
+	local, err := listenPrivately(d.cfg.Socket())
+	if err != nil {
+		return nil, err
+	}
+	all := []listener{{local, d.api.ServeLocal}}
+	if d.cfg.Listen == "" {
+		return all, nil
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Listen)
+	if err == nil {
+		if err = d.api.CheckListener(ln); err == nil {
+			d.port.Store(uint32(ln.Addr().(*net.TCPAddr).Port))
+			return append(all, listener{ln, d.api.Serve}), nil
+		}
+		ln.Close()
+	}
+	local.Close()
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, cove.Errorf(cove.Conflict, "%s is in use by another program", d.cfg.Listen).
+			WithHint("stop it, or choose another address with --listen")
+	}
+	if cove.ErrorCode(err) == cove.Internal {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot listen on %s: %w", d.cfg.Listen, err).
+			WithHint("choose another address with --listen")
+	}
+	return nil, err
+}
+
+// Busy reports whether something runs that ends with the server or needs it: executions, requests, and sandboxes that
+// are not stopped.
+func (d *Daemon) Busy(ctx context.Context) bool {
+	if d.executions.Active()+d.executions.Queued() > 0 || d.api.Requests() > 0 {
+		return true
+	}
+	all, err := d.sandboxes.List(ctx, cove.System("server"))
+	runs := func(s sandbox.View) bool { return s.State != cove.StateStopped }
+	return err != nil || slices.ContainsFunc(all.Sandboxes, runs)
+}
+
+// lockHome makes this the only server of a home; single commands share it.
+func lockHome(home string) (*os.File, error) {
+	return lockDirectory(home, "server", "set another home with COVE_HOME",
+		"stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
+}
+
+// lockRunDirectory makes this the only server of a run directory.
+func lockRunDirectory(dir string) (*os.File, error) {
+	return lockDirectory(dir, "server", "set another run directory with COVE_RUN_DIR",
+		"stop it (cove server stop), or give this one a run directory of its own with COVE_RUN_DIR")
+}
+
+// Serves reports whether a server uses the home or the run directory of a configuration now.
+func Serves(cfg *config.Config) bool {
+	for _, lock := range []func() (*os.File, error){
+		func() (*os.File, error) { return lockHome(cfg.Home) },
+		func() (*os.File, error) { return lockRunDirectory(cfg.RunDir) },
+	} {
+		f, err := lock()
+		if cove.ErrorCode(err) == cove.Conflict {
+			return true
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+	return false
+}

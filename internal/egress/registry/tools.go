@@ -1,0 +1,274 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// apt reads the sources of apt, in both formats, and their lists of mirrors (sources.list(5), apt-transport-mirror(1)).
+func (r *Reader) apt(context.Context) ([]origin, error) {
+	var all []origin
+	for _, pattern := range []string{"etc/apt/sources.list", "etc/apt/sources.list.d/*.list",
+		"etc/apt/sources.list.d/*.sources"} {
+		files, err := filepath.Glob(filepath.Join(r.root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := readFile(file)
+			if err != nil {
+				return nil, err
+			}
+			uris := oneLineURIs(text)
+			if strings.HasSuffix(file, ".sources") {
+				uris = stanzaURIs(text)
+			}
+			for _, uri := range uris {
+				more, err := r.aptURI(uri, filepath.Base(file))
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, more...)
+			}
+		}
+	}
+	return all, nil
+}
+
+// aptURI returns the targets of one URI of a source; a list of mirrors has several.
+func (r *Reader) aptURI(uri, from string) ([]origin, error) {
+	uri = strings.TrimPrefix(uri, "mirror+")
+	list, isFile := strings.CutPrefix(uri, "file:")
+	switch {
+	case isFile:
+		text, err := readFile(filepath.Join(r.root, strings.TrimPrefix(list, "//")))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil // a local directory of packages, or a missing list
+		}
+		var all []origin
+		for line := range strings.Lines(text) {
+			if f := strings.Fields(line); err == nil && len(f) > 0 && strings.Contains(f[0], "://") {
+				all = append(all, origin{f[0], from})
+			}
+		}
+		return all, nil
+	case strings.HasPrefix(uri, "mirror://"):
+		uri = "http" + strings.TrimPrefix(uri, "mirror")
+	}
+	return []origin{{uri, from}}, nil
+}
+
+// oneLineURIs returns the URIs of lines "deb [options] URI suite component…".
+func oneLineURIs(text string) []string {
+	var all []string
+	options := regexp.MustCompile(`\[[^\]]*\]`)
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		if f := strings.Fields(options.ReplaceAllString(line, " ")); len(f) >= 2 && (f[0] == "deb" || f[0] == "deb-src") {
+			all = append(all, f[1])
+		}
+	}
+	return all
+}
+
+// stanzaURIs returns the URIs of enabled stanzas (deb822(5)).
+func stanzaURIs(text string) []string {
+	var all, uris []string
+	enabled, field := true, ""
+	end := func() {
+		if enabled {
+			all = append(all, uris...)
+		}
+		uris, enabled, field = nil, true, ""
+	}
+	for line := range strings.Lines(text) {
+		switch trimmed := strings.TrimSpace(line); {
+		case strings.HasPrefix(line, "#"):
+			continue
+		case trimmed == "":
+			end()
+			continue
+		case line[0] != ' ' && line[0] != '\t':
+			name, value, _ := strings.Cut(trimmed, ":")
+			field, line = strings.ToLower(name), value
+		}
+		switch field {
+		case "uris":
+			uris = append(uris, strings.Fields(line)...)
+		case "enabled":
+			enabled = strings.TrimSpace(line) != "no"
+		}
+	}
+	end()
+	return all
+}
+
+var (
+	tomlSection = regexp.MustCompile(`^\[\s*([^\]]+?)\s*\]`)
+	tomlString  = regexp.MustCompile(`^([\w.-]+)\s*=\s*["']([^"']*)["']`)
+	cargoIndex  = regexp.MustCompile(`^(.+)-[0-9a-f]{16}$`)
+)
+
+// cargo reads cargo's configuration, which cargo does not print, and its used indexes, which name the hosts of crates.
+func (r *Reader) cargo(context.Context) ([]origin, error) {
+	home := cmp.Or(r.getenv("CARGO_HOME"), filepath.Join(r.getenv("HOME"), ".cargo"))
+	var all []origin
+	for _, name := range []string{"config", "config.toml"} {
+		text, err := readFile(filepath.Join(home, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, u := range cargoURLs(text) {
+			all = append(all, origin{u, "cargo's " + name})
+		}
+	}
+	used, err := filepath.Glob(filepath.Join(home, "registry/index/*/config.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range used {
+		text, err := readFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var index struct{ DL string }
+		m := cargoIndex.FindStringSubmatch(filepath.Base(filepath.Dir(file)))
+		if m == nil || json.Unmarshal([]byte(text), &index) != nil {
+			continue
+		}
+		all = append(all, origin{m[1], "cargo's index"}, origin{index.DL, "cargo's index"})
+	}
+	return all, nil
+}
+
+// cargoURLs returns the registries of a config.toml: "registry" of a source, "index" of a registry.
+func cargoURLs(text string) []string {
+	var all []string
+	section := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if m := tomlSection.FindStringSubmatch(line); m != nil {
+			section = m[1]
+			continue
+		}
+		m := tomlString.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		key := section + "." + m[1]
+		if strings.HasPrefix(key, "source.") && strings.HasSuffix(key, ".registry") ||
+			strings.HasPrefix(key, "registries.") && strings.HasSuffix(key, ".index") {
+			all = append(all, m[2])
+		}
+	}
+	return all
+}
+
+const npmSetting = "npm config "
+
+// npm asks npm, which knows its files, environment and default, for "registry" and "@scope:registry".
+func (r *Reader) npm(ctx context.Context) ([]origin, error) {
+	out, err := r.run(ctx, "npm", "config", "list", "--json")
+	if err != nil {
+		return nil, err
+	}
+	var config map[string]any
+	if err := json.Unmarshal([]byte(out), &config); err != nil {
+		return nil, err
+	}
+	var all []origin
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		value, ok := config[key].(string)
+		if ok && (key == "registry" || strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry")) {
+			all = append(all, origin{value, npmSetting + key})
+		}
+	}
+	return all, nil
+}
+
+// golang asks go for its module proxies and its checksum database.
+func (r *Reader) golang(ctx context.Context) ([]origin, error) {
+	out, err := r.run(ctx, "go", "env", "GOPROXY", "GOSUMDB")
+	if err != nil {
+		return nil, err
+	}
+	proxies, database, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	var all []origin
+	for _, proxy := range strings.FieldsFunc(proxies, func(c rune) bool { return c == ',' || c == '|' }) {
+		if proxy = strings.TrimSpace(proxy); proxy != "direct" && proxy != "off" {
+			all = append(all, origin{proxy, "GOPROXY"})
+		}
+	}
+	// NAME[+KEY] [URL]; without a URL the name is the host.
+	if f := strings.Fields(database); len(f) > 0 && f[0] != "off" {
+		name, _, _ := strings.Cut(f[0], "+")
+		all = append(all, origin{f[len(f)-1], "GOSUMDB"})
+		if len(f) == 1 {
+			all[len(all)-1].url = name
+		}
+	}
+	return all, nil
+}
+
+var (
+	pipSetting = regexp.MustCompile(`(?m)^[\w:.-]*\.(index-url|extra-index-url|find-links)='(.*)'$`)
+	pipPlace   = regexp.MustCompile(`^pip \S+ from (.+) \(python`)
+	pipBuiltin = regexp.MustCompile(`(?s)\bPyPI = PackageIndex\(\s*"(https?://[^"]+)",\s*file_storage_domain="([^"]+)"`)
+)
+
+// pip asks pip for its configuration. Its default index, and the host of the files, are read from pip's source.
+func (r *Reader) pip(ctx context.Context) ([]origin, error) {
+	program, before, err := r.pipProgram(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.run(ctx, program, append(before, "config", "list")...)
+	if err != nil {
+		return nil, err
+	}
+	var all []origin
+	index := ""
+	for _, m := range pipSetting.FindAllStringSubmatch(out, -1) {
+		for _, u := range strings.Fields(strings.ReplaceAll(m[2], `\n`, " ")) {
+			if strings.Contains(u, "://") {
+				all = append(all, origin{u, "pip config " + m[1]})
+			}
+		}
+		if m[1] == "index-url" {
+			index = m[2]
+		}
+	}
+	version, err := r.run(ctx, program, append(before, "--version")...)
+	if err != nil {
+		return nil, err
+	}
+	if place := pipPlace.FindStringSubmatch(version); place != nil {
+		source, err := readFile(filepath.Join(place[1], "_internal/models/index.py"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		if m := pipBuiltin.FindStringSubmatch(source); m != nil && (index == "" || strings.HasPrefix(index, m[1])) {
+			all = append(all, origin{m[1], "pip"}, origin{m[2], "pip"})
+		}
+	}
+	return all, nil
+}
+
+func (r *Reader) pipProgram(ctx context.Context) (program string, before []string, err error) {
+	for _, way := range [][]string{{"pip"}, {"pip3"}, {"python3", "-m", "pip"}} {
+		if _, err = r.run(ctx, way[0], append(slices.Clone(way[1:]), "--version")...); err == nil {
+			return way[0], way[1:], nil
+		}
+	}
+	return "", nil, errors.Join(exec.ErrNotFound, err)
+}

@@ -1,0 +1,74 @@
+package execution
+
+import (
+	"context"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Job is work of another service that is an execution for its caller: an agent's task.
+type Job struct {
+	Language string
+	Code     []byte
+	Spec     cove.Spec // of its sandbox, as far as the request states it
+	// Do does the work, whose output goes to out, and returns how it ended; its output and its id need not be in that. The
+	// end of ctx is to end the work: by Kill, or because the caller went away.
+	Do func(ctx context.Context, id cove.ExecutionID, out process.Output) (Result, error)
+}
+
+// Do does a job of the principal's as an execution: it takes a place, is recorded, and may be followed and killed. out,
+// which may be nil, receives the output as it comes. As with Execute, an error means that the work could not be done.
+func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out process.Output) (Result, error) {
+	if err := x.call(); err != nil {
+		return Result{}, err
+	}
+	defer x.calls.Done()
+	if err := x.queue.enter(ctx); err != nil {
+		return Result{}, err
+	}
+	defer x.queue.leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, dismissed: make(chan struct{}), cancel: cancel,
+		request: Request{Spec: j.Spec, Language: j.Language, Code: j.Code}, runtime: runtime.Runtime{Name: j.Language},
+		limits: j.Spec.Limits,
+		output: &collector{to: out, stdout: kept{limit: store.MaxOutput}, stderr: kept{limit: store.MaxOutput}}}
+	x.mu.Lock()
+	x.running[e.id] = e
+	x.mu.Unlock()
+	defer x.dismiss(e)
+	entry := x.entry(e, x.o.Clock.Now().UTC().Truncate(time.Microsecond))
+	if err := x.o.Store.For(who).Begin(ctx, entry); err != nil {
+		return Result{}, err
+	}
+	r, err := j.Do(ctx, e.id, jobOutput{e.output})
+	if err != nil && ctx.Err() != nil {
+		r, err = Result{Killed: true}, nil
+	}
+	r.ID, r.Language, r.Labels, r.Started = e.id, j.Language, j.Spec.Labels, entry.CreatedAt
+	r.Stdout, r.Stderr, r.Truncated = e.output.stdout.bytes(), e.output.stderr.bytes(), e.output.overrun()
+	if r.Killed || r.Limit == cove.LimitTimeout {
+		r.ExitCode = -1
+	}
+	entry.Spec.Limits = r.Limits
+	x.finish(ctx, e, entry, r, err)
+	return r, err
+}
+
+// jobOutput keeps what a job writes, and passes it on.
+type jobOutput struct{ *collector }
+
+func (o jobOutput) Stdout(p []byte) error { return o.writeStdout(p) }
+func (o jobOutput) Stderr(p []byte) error { return o.writeStderr(p) }
+
+// Holds implements Asked.
+func (o jobOutput) Holds(all []approval.Hold) {
+	if to, ok := o.to.(Asked); ok {
+		to.Holds(all)
+	}
+}

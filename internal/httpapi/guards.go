@@ -1,0 +1,226 @@
+package httpapi
+
+import (
+	"math"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// guard refuses a request by returning an error.
+type guard func(*exchange) error
+
+// guards stand before every route. Each may refuse a request.
+type guards struct {
+	*edge
+	keys   keyring
+	rates  *limiter
+	places chan struct{}
+	bodies *semaphore.Weighted
+}
+
+// inOrder lists the guards in the order in which a request passes them.
+func (s *guards) inOrder() []guard {
+	return []guard{s.checkOrigin, s.authenticate, s.limitRate, s.takePlace, s.findRoute, s.limitBody}
+}
+
+// checkOrigin keeps web pages out: a browser on this machine reaches loopback too, by name (DNS rebinding, which the
+// Host header shows) or across origins (which Origin and Sec-Fetch-Site show).
+func (s *guards) checkOrigin(ex *exchange) error {
+	if ex.door == fromOwner {
+		return nil
+	}
+	r := ex.r
+	if ex.door == fromLoopback && !s.hostAllowed(r.Host) {
+		return cove.Errorf(cove.Forbidden, "the host name %.100q is not this server's", r.Host).
+			WithHint("use localhost or 127.0.0.1, or add the name to allowed_hosts")
+	}
+	foreign := cove.Errorf(cove.Forbidden, "requests from web pages of other origins are refused").
+		WithHint("call the API from a program, or from a page that this server delivers")
+	if origins := r.Header.Values("Origin"); len(origins) > 0 {
+		if len(origins) > 1 || !sameOrigin(origins[0], r) {
+			return foreign
+		}
+	}
+	switch site := r.Header.Get("Sec-Fetch-Site"); site {
+	case "", "same-origin", "none":
+		return nil
+	default:
+		if isNavigation(r) {
+			return nil // a link to the documentation page reads nothing
+		}
+		return foreign
+	}
+}
+
+func isNavigation(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+		r.Header.Get("Sec-Fetch-Dest") == "document"
+}
+
+// hostAllowed accepts the names of loopback, which no DNS answer can forge because the browser asks none for them.
+func (s *guards) hostAllowed(hostport string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if ip := net.ParseIP(host); ip != nil {
+		return ip.IsLoopback()
+	}
+	return host == "localhost" || slices.ContainsFunc(s.AllowedHosts,
+		func(h string) bool { return strings.EqualFold(h, host) })
+}
+
+func sameOrigin(o string, r *http.Request) bool {
+	u, err := url.Parse(o)
+	if err != nil || u.Host == "" || u.Path != "" {
+		return false
+	}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return u.Scheme == scheme && strings.EqualFold(u.Host, r.Host)
+}
+
+// openRoutes are served to callers without a key. Everything else is closed, but metrics where they are configured so.
+var openRoutes = map[string]bool{"GET /health": true, "GET /docs": true, "GET /docs/{file}": true}
+
+// authenticate finds out who asks and refuses strangers (invariant A1).
+func (s *guards) authenticate(ex *exchange) error {
+	if ex.door == fromOwner {
+		ex.who, ex.known = cove.MachineOwner(), true
+		return nil
+	}
+	if len(s.keys) == 0 {
+		// Only loopback is served without keys; see CheckListener.
+		ex.known = ex.door == fromLoopback
+	} else if presented, ok := presentedKey(ex.r.Header); ok {
+		if name, ok := s.keys.find(presented); ok {
+			ex.who, ex.known = cove.KeyHolder(name), true
+		}
+	}
+	if ex.known || openRoutes[ex.pattern] || s.OpenMetrics && ex.pattern == "GET /metrics" {
+		return nil
+	}
+	// Guessing is rated like everything else.
+	if err := s.limitRate(ex); err != nil {
+		return err
+	}
+	ex.rated = true
+	return cove.Errorf(cove.Unauthenticated, "no valid API key was given").
+		WithHint("send it as X-API-Key: KEY or Authorization: Bearer KEY")
+}
+
+// limitRate refuses a caller that asks too often. The owner is not limited.
+func (s *guards) limitRate(ex *exchange) error {
+	if ex.who.IsOwner() || ex.rated {
+		return nil
+	}
+	// A time made of the monotonic clock, so that no jump fills or empties a bucket.
+	now := time.Unix(1, 0).Add(s.Clock.Since(s.base))
+	ok, wait := s.rates.allow(ex.who.String(), now)
+	if ok {
+		return nil
+	}
+	ex.retryAfter = int(math.Ceil(wait.Seconds()))
+	return cove.Errorf(cove.Overloaded, "too many requests: more than %g a second", s.Rate.PerSecond).
+		WithHint("wait %d s", max(1, ex.retryAfter))
+}
+
+// takePlace bounds requests in progress. Health and killing always have one.
+func (s *guards) takePlace(ex *exchange) error {
+	if ex.pattern == "GET /health" || ex.r.Method == http.MethodDelete {
+		return nil
+	}
+	select {
+	case s.places <- struct{}{}:
+		ex.release = append(ex.release, func() { <-s.places })
+		return nil
+	default:
+		ex.retryAfter = 1
+		return &statusError{http.StatusServiceUnavailable,
+			cove.Errorf(cove.Overloaded, "%d requests are in progress", cap(s.places)).WithHint("try again in a second")}
+	}
+}
+
+// canonicalPath refuses what the mux would answer with a redirect, which no
+// client of an API follows and which shows what exists.
+func canonicalPath(r *http.Request) bool {
+	p := r.URL.EscapedPath()
+	return strings.HasPrefix(p, "/") && !strings.Contains(p, "//") && !strings.Contains(p, "/./") &&
+		!strings.Contains(p, "/../") &&
+		!strings.HasSuffix(p, "/.") && !strings.HasSuffix(p, "/..")
+}
+
+// findRoute answers in the API's own form where the mux would in its.
+func (s *guards) findRoute(ex *exchange) error {
+	if ex.pattern != "" {
+		return nil
+	}
+	if allowed := s.methodsOf(ex.r); len(allowed) > 0 {
+		ex.w.Header().Set("Allow", strings.Join(allowed, ", "))
+		return &statusError{http.StatusMethodNotAllowed,
+			cove.Errorf(cove.InvalidArgument, "%.20q is not a method of this path", ex.r.Method).
+				WithHint("use %s", strings.Join(allowed, " or "))}
+	}
+	return cove.Errorf(cove.NotFound, "there is no such path").WithHint("GET /openapi.json lists them")
+}
+
+func (s *guards) methodsOf(r *http.Request) []string {
+	if !canonicalPath(r) {
+		return nil
+	}
+	var allowed []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+		probe := *r
+		probe.Method = m
+		if _, pattern := s.mux.Handler(&probe); pattern != "" {
+			allowed = append(allowed, m)
+		}
+	}
+	return allowed
+}
+
+// limitBody bounds the size, the kind and the time of the request's body, and the memory that all bodies take together.
+func (s *guards) limitBody(ex *exchange) error {
+	r := ex.r
+	if !jsonRoutes[ex.pattern] {
+		return nil
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return problem(http.StatusUnsupportedMediaType, "", nil)
+	}
+	if r.Header.Get("Content-Encoding") != "" {
+		return &statusError{http.StatusUnsupportedMediaType,
+			cove.Errorf(cove.InvalidArgument, "encoded request bodies are not taken").WithHint("send the JSON as it is")}
+	}
+	if r.ContentLength > maxBody {
+		return problem(http.StatusRequestEntityTooLarge, "", nil)
+	}
+	size := r.ContentLength
+	if size < 0 {
+		size = maxBody
+	}
+	// A body lives as text and decoded until the execution ends.
+	if size *= 2; !s.bodies.TryAcquire(size) {
+		ex.retryAfter = 1
+		return &statusError{http.StatusServiceUnavailable,
+			cove.Errorf(cove.Overloaded, "too many large requests are in progress").WithHint("try again in a second")}
+	}
+	b := &timedBody{ReadCloser: http.MaxBytesReader(ex.w, r.Body, maxBody), control: http.NewResponseController(ex.w),
+		deadline: time.Now().Add(s.ReadTimeout),
+		budget:   s.bodies, reserved: size}
+	ex.release = append(ex.release, b.settle)
+	r.Body = b
+	return nil
+}

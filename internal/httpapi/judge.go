@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// judge refuses what a caller may not ask of a sandbox, and resolves its host paths.
+// bound is the field of the directory that is attached as the workspace.
+func (s *edge) judge(ctx context.Context, who cove.Principal, spec *cove.Spec, bound string) (err error) {
+	if err := s.mayReach(ctx, who, spec.Network); err != nil {
+		return err
+	}
+	if spec.Image, err = s.image(ctx, who, spec.Image); err != nil {
+		return err
+	}
+	if spec.Bind != "" {
+		if spec.Bind, err = s.hostPath(ctx, who, bound, spec.Bind); err != nil {
+			return err
+		}
+	}
+	mounts := slices.Clone(spec.Mounts)
+	for i, m := range mounts {
+		if mounts[i].Source, err = s.hostPath(ctx, who, "mounts", m.Source); err != nil {
+			return err
+		}
+	}
+	spec.Mounts = mounts
+	if spec.SSHAgent != "" && !who.IsOwner() {
+		refusal := cove.Errorf(cove.Forbidden, "an SSH agent is the machine's owner's to lend").
+			WithHint("leave ssh_agent out")
+		s.deny(ctx, who, "ssh-agent", spec.SSHAgent, refusal)
+		return refusal
+	}
+	return nil
+}
+
+// mayReach refuses a network that a caller may not have. Errors: InvalidArgument, Forbidden.
+func (s *edge) mayReach(ctx context.Context, who cove.Principal, asked *cove.Network) error {
+	n, err := egress.NetworkOf(asked)
+	if err != nil {
+		return err
+	}
+	if len(n.Credentials)+len(n.Providers) > 0 && !who.IsOwner() {
+		err := cove.Errorf(cove.Forbidden, "credentials and model providers are the machine's owner's to use").
+			WithHint("leave permissions.network.credentials and providers out")
+		s.deny(ctx, who, "network", strings.Join(append(slices.Clip(n.Credentials), n.Providers...), ","), err)
+		return err
+	}
+	return s.mayOpen(ctx, who, n.Policy)
+}
+
+// mayOpen: services of the machine and private addresses are the owner's to open.
+func (s *edge) mayOpen(ctx context.Context, who cove.Principal, docs []*policy.Document) error {
+	if who.IsOwner() {
+		return nil
+	}
+	for _, d := range docs {
+		if err := d.Foreign(nil); err != nil {
+			s.deny(ctx, who, "network", d.Source, err)
+			return err
+		}
+	}
+	return nil
+}
+
+// pathSchemes are the references to images that name a host path.
+var pathSchemes = []string{"dir", "tar", "oci", "docker-archive"}
+
+// image lets strangers name images, but not the host's directories and files.
+func (s *edge) image(ctx context.Context, who cove.Principal, image string) (string, error) {
+	if len(image) > 1024 || strings.ContainsFunc(image, func(r rune) bool { return r < ' ' || r == 0x7f }) ||
+		strings.HasPrefix(image, "-") {
+		return "", cove.Errorf(cove.InvalidArgument, "%.100q is not the name of an image", image).
+			WithHint("write host, dir:PATH, tar:PATH or a reference such as debian:stable")
+	}
+	if who.IsOwner() {
+		return image, nil
+	}
+	scheme, p, _ := strings.Cut(image, ":")
+	if !slices.Contains(pathSchemes, scheme) {
+		if strings.Contains(image, ":/") || strings.HasPrefix(image, "/") || strings.HasPrefix(image, ".") {
+			return "", cove.Errorf(cove.Forbidden, "%.100q is not the name of an image", image).
+				WithHint("write host or a reference such as debian:stable")
+		}
+		return image, nil
+	}
+	tag := ""
+	if i := strings.LastIndexByte(p, ':'); i > strings.LastIndexByte(p, '/') && scheme != "dir" && scheme != "tar" {
+		p, tag = p[:i], p[i:]
+	}
+	resolved, err := s.hostPath(ctx, who, "image", p)
+	return scheme + ":" + resolved + tag, err
+}
+
+// hostPath judges a host path (invariant H5). The owner may use every path that is not always refused. Other callers
+// may use paths under the configured roots, and learn nothing about a path outside, not even whether it exists.
+func (s *edge) hostPath(ctx context.Context, who cove.Principal, field, p string) (string, error) {
+	if who.IsOwner() {
+		return s.CheckPath(p, nil)
+	}
+	roots := s.WorkDirRoots
+	if roots == nil {
+		roots = []string{}
+	}
+	resolved, err := s.CheckPath(p, roots)
+	if err != nil {
+		refusal := cove.Errorf(cove.Forbidden, "%s: %.200q is not a path that may be attached", field, p).
+			WithHint("name a directory under sandbox.allowed_workdir_roots of the server")
+		s.deny(ctx, who, "attach", p, refusal)
+		s.Log.Warn("a host path was refused", "request_id", exchangeOf(ctx).id, "path", truncate(p, 200), "client",
+			who, "error", err)
+		return "", refusal
+	}
+	return resolved, nil
+}
