@@ -4,6 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/cove-sandbox/cove/internal/version.Version=$(VERSION)
 FUZZTIME ?= 10s
 GOVULNCHECK ?= v1.1.4
+GOLANGCI_LINT ?= v2.15.0
 
 export CGO_ENABLED = 0
 
@@ -39,10 +40,11 @@ bench: build ## Cove beside bubblewrap, runc and docker, and beside mitmproxy
 	@scripts/agents.sh || echo "bench: agents could not be installed, so they are not measured" >&2
 	@$(GO) run ./test/bench
 
-lint: ## formatting, vet, and the shape of the house
+lint: ## formatting, vet, golangci-lint, and the shape of the house
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
 	$(GO) vet ./...
 	$(GO) vet -C test/clients ./...
+	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT) run ./...
 	$(GO) test -count=1 ./internal/archtest
 
 vulncheck: ## look for known vulnerabilities that the programs reach; VULNDB is another database

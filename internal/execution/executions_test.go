@@ -510,7 +510,7 @@ func TestReap(t *testing.T) {
 	if err := h.Reap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stored, err := h.store.Get(t.Context(), cove.ExecutionID(lost.ID))
+	stored, err := h.store.Get(t.Context(), lost.ID)
 	if err != nil || stored.Status != cove.StatusFailed {
 		t.Errorf("%+v, %v", stored, err)
 	}
@@ -539,7 +539,7 @@ func TestReapLeavesTheLivingAlone(t *testing.T) {
 	if err := h.Reap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if stored, err := h.store.Get(t.Context(), cove.ExecutionID(theirs.ID)); err != nil ||
+	if stored, err := h.store.Get(t.Context(), theirs.ID); err != nil ||
 		stored.Status != cove.StatusRunning {
 		t.Errorf("%+v, %v", stored, err)
 	}

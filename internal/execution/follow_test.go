@@ -128,7 +128,7 @@ func TestFollowGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[cove.ExecutionID]cove.Code{cove.NewExecutionID(): cove.NotFound,
-		cove.ExecutionID(elsewhere.ID): cove.Conflict} {
+		elsewhere.ID: cove.Conflict} {
 		if err := h.Follow(t.Context(), owner, id, execution.Position{}, nil, nil); cove.ErrorCode(err) != want {
 			t.Errorf("%v, want %s", err, want)
 		}

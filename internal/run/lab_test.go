@@ -431,7 +431,7 @@ func (route) EndBy(time.Time) {}
 type ways struct{ refusals *model.Refusals }
 
 func (w ways) OpenRoute(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) {
-	return route{w.refusals}, nil
+	return route(w), nil
 }
 func (ways) ForgetRoute(cove.SandboxID) error { return nil }
 func (ways) RepositoryNetwork(cove.Principal, store.SandboxRepository, bool) (egress.Network, error) {

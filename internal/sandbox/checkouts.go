@@ -83,7 +83,7 @@ func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request,
 	}
 	record.Spec.Shared = key
 	made, err := s.create(ctx, record, common, progress)
-	return cove.SandboxID(made.ID), err
+	return made.ID, err
 }
 
 // checkOut makes a checkout in the shared sandbox of a request, and places its files.

@@ -17,7 +17,6 @@ type trial struct {
 	suite *suite
 	row   row
 
-	shared *box
 	notes  []string
 	absent []string // attempts whose feature this kernel does not have
 }

@@ -40,7 +40,7 @@ func judgeGraphQL(data []byte, server policy.Host, g Grants) (Judged, error) {
 	q := query{server: server, grants: g, fragments: map[string]*ast.FragmentDefinition{}}
 	sent := map[string]any{}
 	for key, value := range body {
-		ok := true
+		var ok bool
 		switch key {
 		case "query":
 			q.text, ok = value.(string)

@@ -274,13 +274,6 @@ func TestDifferencesAreNoticed(t *testing.T) {
 	}
 }
 
-const someMounts = `22 27 0:21 / /proc rw,relatime - proc proc rw
-41 27 8:1 / /usr/local rw,relatime shared:1 - ext4 /dev/sda1 rw
-43 41 8:3 / /usr/local/big\040disk rw - ext4 /dev/sda3 rw
-44 27 8:4 / /usrlocal rw - ext4 /dev/sda4 rw
-45 41 8:3 / /usr/local/big\040disk rw - ext4 /dev/sda3 rw
-`
-
 func TestHostTreeHasAPlaceForEverything(t *testing.T) {
 	h := rootfs.Host{Dirs: []string{"/usr", "/lib"}, Etc: []string{"/etc/ssl/certs"}}
 	tree := hostTree(h)

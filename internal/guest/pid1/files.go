@@ -138,7 +138,7 @@ func (f files) Remove(p string) error { return f.on(p, func() error { return os.
 func describe(dir string, fi fs.FileInfo) guest.FileInfo {
 	info := guest.FileInfo{Name: fi.Name(), Size: fi.Size(), Mode: uint32(fi.Mode()), ModTime: fi.ModTime()}
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		info.Dev, info.Ino = uint64(st.Dev), st.Ino
+		info.Dev, info.Ino = st.Dev, st.Ino
 	}
 	if fi.Mode()&fs.ModeSymlink != 0 {
 		info.Target, _ = os.Readlink(path.Join(dir, fi.Name()))

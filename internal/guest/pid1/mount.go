@@ -260,7 +260,7 @@ func (b *builder) bind(s guest.Step) error {
 	if b.leftOut(s) {
 		return nil
 	}
-	tree := -1
+	var tree int
 	if s.FD != nil {
 		if *s.FD < 0 || *s.FD >= len(b.fds) {
 			return errors.New("no such descriptor")

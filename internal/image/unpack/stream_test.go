@@ -94,7 +94,7 @@ func sparse1TiB() []byte {
 		sum += int(b)
 	}
 	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
-	return append(h, make([]byte, 1024)...)
+	return slices.Concat(h, make([]byte, 1024))
 }
 
 func TestCompressions(t *testing.T) {

@@ -271,7 +271,7 @@ func prune(t *testing.T, open Open) {
 	if n != 1 {
 		t.Errorf("removed %d executions", n)
 	}
-	_, err = s.Get(t.Context(), cove.ExecutionID(old.ID))
+	_, err = s.Get(t.Context(), old.ID)
 	wantCode(t, err, cove.NotFound)
 	same(t, get(t, s, recent.ID), recent)
 	same(t, get(t, s, running.ID), running)

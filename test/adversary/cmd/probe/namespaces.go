@@ -77,7 +77,10 @@ func reap(pid uintptr, errno unix.Errno) error {
 }
 
 type cloneArgs struct {
-	flags, pidfd, childTid, parentTid, exitSignal, stack, stackSize, tls, setTid, setTidSize, cgroup uint64
+	flags      uint64
+	_          [3]uint64 // pidfd, child_tid, parent_tid
+	exitSignal uint64
+	_          [6]uint64 // stack, stack_size, tls, set_tid, set_tid_size, cgroup
 }
 
 func cloneThree(flags uint64) error {

@@ -40,7 +40,7 @@ func processes() map[string]attempt {
 		"pidfd_signal": simple(pidfdSignal),
 		"fork_exit":    func(args []string) (report, error) { return orphans(args) },
 		"loop": func([]string) (report, error) {
-			for {
+			for { //nolint:staticcheck // it is to use a processor
 			}
 		},
 	}
