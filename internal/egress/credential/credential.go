@@ -13,6 +13,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"regexp"
@@ -61,7 +63,7 @@ func (c *Credential) way() *Credential {
 
 // ready returns the source from which the value would be read now. Errors: Unavailable, with a remedy.
 func (c *Credential) ready(ctx context.Context, values *Values) (from string, err error) {
-	var why error
+	var whys []error
 	for _, w := range c.ways() {
 		for _, b := range w.Bindings {
 			if len(b.probes) == 0 {
@@ -74,22 +76,26 @@ func (c *Credential) ready(ctx context.Context, values *Values) (from string, er
 			if err == nil {
 				return w.Source.String(), nil
 			}
-			why = err
+			whys = append(whys, fmt.Errorf("%s: %w", w.Source, err))
 			break
 		}
 	}
-	return "", c.missing(why)
+	return "", c.missing(whys)
 }
 
-// missing returns the error of a credential without a value; why is the error of its only source.
-func (c *Credential) missing(why error) error {
+// missing returns the error of a credential without a value. Of the errors of its sources it tells the only one, or the
+// first one of a value that is there and cannot be used.
+func (c *Credential) missing(whys []error) error {
 	var sources []string
 	for _, w := range c.ways() {
 		sources = append(sources, w.Source.String())
 	}
 	e := cove.Errorf(cove.Unavailable, "the credential %s is not available from %s", c.Name, strings.Join(sources, ", "))
-	if len(sources) == 1 && why != nil {
-		e = cove.Errorf(cove.Unavailable, "%s: %w", e, why)
+	unusable := func(why error) bool { return cove.ErrorCode(why) == cove.InvalidArgument }
+	if len(sources) == 1 && len(whys) == 1 {
+		e = cove.Errorf(cove.Unavailable, "%s: %w", e, errors.Unwrap(whys[0]))
+	} else if i := slices.IndexFunc(whys, unusable); i >= 0 {
+		e = cove.Errorf(cove.Unavailable, "%s; %w", e, whys[i])
 	}
 	return e.WithHint("%s, on the host; \"cove credentials check\" shows what there is", c.remedy())
 }
@@ -287,12 +293,12 @@ func (s *Set) Apply(r policy.Request, h *http.Request) ([]string, error) {
 	}
 	had := uses[:0]
 	for _, u := range uses {
-		why := s.choose(h.Context(), r, &u)
+		whys := s.choose(h.Context(), r, &u)
 		if u.chosen == nil && u.credential.optional {
 			continue
 		}
 		if u.chosen == nil {
-			return nil, u.credential.missing(why)
+			return nil, u.credential.missing(whys)
 		}
 		had = append(had, u)
 	}
@@ -325,19 +331,21 @@ func (s *Set) Withhold(r policy.Request, h *http.Request) error {
 	return err
 }
 
-// choose reads the first alternative with a value, or returns the last one's error.
-func (s *Set) choose(ctx context.Context, r policy.Request, u *use) (why error) {
+// choose reads the first alternative with a value, or returns the error of each.
+func (s *Set) choose(ctx context.Context, r policy.Request, u *use) (whys []error) {
 	for i := range u.options {
 		o := &u.options[i]
-		if u.login, why = s.values.get(ctx, o.way.Source, r.Host, r.Port); why == nil {
-			why = o.accepts(u.login)
+		var err error
+		if u.login, err = s.values.get(ctx, o.way.Source, r.Host, r.Port); err == nil {
+			err = o.accepts(u.login)
 		}
-		if why == nil {
+		if err == nil {
 			u.chosen = o
 			return nil
 		}
+		whys = append(whys, fmt.Errorf("%s: %w", o.way.Source, err))
 	}
-	return why
+	return whys
 }
 
 // uses returns the credentials for a request. An optional credential leaves a place to any other.

@@ -206,8 +206,8 @@ func claudeLogin() (string, error) {
 		return "", errors.New("there is no login of Claude Code")
 	}
 	if kept.OAuth.Expires > 0 && time.UnixMilli(kept.OAuth.Expires).Before(time.Now()) {
-		return "", errors.New("the login of Claude Code has expired; use it once on this machine, or make a token that " +
-			"lasts with claude setup-token")
+		return "", cove.Errorf(cove.InvalidArgument, "the login of Claude Code has expired; use it once on this machine, or "+
+			"make a token that lasts with claude setup-token")
 	}
 	return kept.OAuth.Token, nil
 }

@@ -125,6 +125,30 @@ func TestAnthropicWays(t *testing.T) {
 	}
 }
 
+// TestUnusableValue: where a source has a value that cannot be used, the error tells which one and why.
+func TestUnusableValue(t *testing.T) {
+	login := noAnthropic(t)
+	expired := fmt.Sprintf(`{"claudeAiOauth":{"accessToken":%q,"expiresAt":1}}`, canary)
+	if err := os.WriteFile(login, []byte(expired), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := anthropic(t)
+	see := func(want string) {
+		t.Helper()
+		r, h := request(t, "POST", "https://api.anthropic.com/v1/messages")
+		_, applied := s.Apply(r, h)
+		_, checked := s.credentials[0].ready(t.Context(), s.values)
+		for _, err := range []error{applied, checked} {
+			if cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(cove.ErrorMessage(err), "_TOKEN, claude; "+want) {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+	see("claude: the login of Claude Code has expired; use it once")
+	t.Setenv("ANTHROPIC_API_KEY", "sk-test")
+	see("env:ANTHROPIC_API_KEY: it has 7 bytes, and must have 8 to 8192 to be kept out of answers")
+}
+
 // TestAlso: an element is not added to a list that contains it.
 func TestAlso(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
