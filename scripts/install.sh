@@ -40,6 +40,7 @@ wanted() {
 		pip3 python3-pip
 		/usr/lib/python3/dist-packages/requests python3-requests
 		systemd-analyze systemd
+		sudo sudo
 		man man-db
 		sshd openssh-server
 		ssh openssh-client

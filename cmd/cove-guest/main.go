@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,9 @@ func main() {
 	case "git-edit":
 		os.Exit(inside.Edit(os.Args[1:]))
 	}
+	// Started from a descriptor, its name would be the descriptor's number.
+	name := []byte("cove-guest\x00")
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
 	mode, place := "", ""
 	switch len(os.Args) {
 	case 2:

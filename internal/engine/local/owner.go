@@ -21,7 +21,12 @@ func OwnerOf(place *os.File) (Owner, error) {
 // Ownership returns a user namespace for idmapped mounts: what belongs to one owner of the host belongs to a user of a
 // sandbox, whose id on the host is as. guest is the path of cove-guest, which holds the namespace open.
 func Ownership(guest string, env []string, of Owner, as int) (*os.File, error) {
-	return mounts.Ownership(guest, []string{"cove-guest", "--wait"}, env,
+	program, err := OpenProgram(guest)
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	return mounts.Ownership(program.Path(), []string{"cove-guest", "--wait"}, env,
 		mounts.Owner{UID: of.UID, GID: of.GID}, mounts.Owner{UID: as, GID: as})
 }
 

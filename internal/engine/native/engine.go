@@ -38,6 +38,7 @@ type Options struct {
 type Engine struct {
 	o            Options
 	capabilities engine.Capabilities
+	program      *local.Program // cove-guest
 	hierarchy    *cgroup.Hierarchy
 	pool         pool
 	keeper       local.Registry

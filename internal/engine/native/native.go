@@ -24,28 +24,31 @@ func New(o Options) (*Engine, error) {
 	if o.CgroupParent == "" {
 		o.CgroupParent = "cove"
 	}
-	if _, err := os.Stat(o.Guest); err != nil {
+	program, err := local.OpenProgram(o.Guest)
+	if err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
 			WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
 	}
 	hierarchy, err := cgroup.Find(o.CgroupParent)
 	if err != nil {
+		program.Close()
 		return nil, cove.Errorf(cove.Unavailable, "control groups cannot be used: %w", err).WithHint("run \"cove doctor\"")
 	}
-	e, err := newEngine(o, hierarchy)
+	e, err := newEngine(o, program, hierarchy)
 	if err != nil {
+		program.Close()
 		hierarchy.Close()
 	}
 	return e, err
 }
 
-func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
+func newEngine(o Options, program *local.Program, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	// Descriptors that this process was itself given without close-on-exec must not reach a guest.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // 5.11
 		return nil, cove.Errorf(cove.Unsupported, "close_range: %w", err).WithHint("Cove needs Linux 5.12 or newer")
 	}
 	e := &Engine{
-		o: o, hierarchy: hierarchy, root: os.Geteuid() == 0,
+		o: o, program: program, hierarchy: hierarchy, root: os.Geteuid() == 0,
 		ids:     local.FindIDs(),
 		keeper:  local.Registry{RunDir: o.RunDir, Engine: engineName},
 		ranges:  local.NewRanges(),
@@ -158,7 +161,7 @@ func (e *Engine) Close() error {
 	}
 	e.pool.close()
 	e.ranges.Close()
-	return errors.Join(err, e.hierarchy.Close())
+	return errors.Join(err, e.hierarchy.Close(), e.program.Close())
 }
 
 // Sweep implements engine.Engine. The processes of a dead instance's sandboxes end with their sockets; what may be left

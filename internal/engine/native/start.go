@@ -46,7 +46,7 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 		seed.discard()
 		return b, err
 	}
-	err = b.start(e.o.Guest, seed, theirs)
+	err = b.start(e.program.Path(), seed, theirs)
 	theirs.Close()
 	if err == nil {
 		err = e.writeIDs(ctx, b)
@@ -106,7 +106,7 @@ func (e *Engine) ownership(b *blank, of local.Owner, u cove.User) (*os.File, err
 	if ns := b.ownerships[key]; ns != nil {
 		return ns, nil
 	}
-	ns, err := local.Ownership(e.o.Guest, guestEnv, of, inside)
+	ns, err := local.Ownership(e.program.Path(), guestEnv, of, inside)
 	if err == nil {
 		b.ownerships[key] = ns
 	}

@@ -1,0 +1,37 @@
+//go:build linux
+
+package local
+
+import (
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is cove-guest as an open file. A process is started from its descriptor, so the directories above the file
+// may be closed to the users of sandboxes, and an upgrade may replace it while the server runs.
+type Program struct{ file *os.File }
+
+// firstProgram is the lowest descriptor of a Program, above those that a child process is given.
+const firstProgram = 64
+
+// OpenProgram opens the program at a path.
+func OpenProgram(path string) (*Program, error) {
+	low, err := os.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer low.Close()
+	fd, err := unix.FcntlInt(low.Fd(), unix.F_DUPFD_CLOEXEC, firstProgram)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return &Program{os.NewFile(uintptr(fd), path)}, nil
+}
+
+// Path returns the path of the program in this process and between fork and exec in its children.
+func (p *Program) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(p.file.Fd())) }
+
+// Close closes the file; what was started from it goes on.
+func (p *Program) Close() error { return p.file.Close() }
