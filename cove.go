@@ -31,6 +31,12 @@ type RunID string
 // ApprovalID names an approval that is remembered: "ap_" and 26 lower-case base32 characters.
 type ApprovalID string
 
+// UploadID names a folder that was uploaded for a sandbox: "up_" and 26 lower-case base32 characters.
+type UploadID string
+
+// NewUploadID returns a fresh random id.
+func NewUploadID() UploadID { return UploadID(newID("up_")) }
+
 // NewSandboxID returns a fresh random id.
 func NewSandboxID() SandboxID { return SandboxID(newID("sb_")) }
 
@@ -80,6 +86,11 @@ func ParseRunID(s string) (RunID, error) {
 // ParseApprovalID accepts exactly what NewApprovalID makes.
 func ParseApprovalID(s string) (ApprovalID, error) {
 	return ApprovalID(s), checkID("approval", "ap_", s)
+}
+
+// ParseUploadID accepts exactly what NewUploadID makes.
+func ParseUploadID(s string) (UploadID, error) {
+	return UploadID(s), checkID("upload", "up_", s)
 }
 
 const (

@@ -23,6 +23,9 @@ type Spec struct {
 	Agent    string            `json:",omitzero"` // whose screen its terminal shows, or a program of the image
 	Path     string            `json:",omitzero"` // directory inside that comes first where programs are looked for
 	Screen   []string          `json:",omitzero"` // what its terminal shows; nil is the program named Agent, or a shell
+	Brought  []string          `json:",omitzero"` // of a user's own configuration of its agent, in words
+	LeftOut  []string          `json:",omitzero"` // of the same
+	Hooks    bool              `json:",omitzero"` // of the same: it has hooks, which the agent runs
 	AllowPR  bool              `json:",omitzero"` // pull requests may be opened and commented on
 	SSHAgent string            `json:",omitzero"` // socket on the host, whose agent signs for the sandbox
 	Git      *GitIdentity      `json:",omitzero"`
@@ -35,6 +38,7 @@ type Shape struct {
 	User      User      `json:",omitzero"`
 	Limits    Limits    `json:",omitzero"`
 	Lifetime  Lifetime  `json:",omitzero"`
+	NoExec    bool      `json:",omitzero"` // nothing in temporary places can be run
 }
 
 // Lifetime says what ends a sandbox.
@@ -54,7 +58,10 @@ type Network struct {
 	Mode     NetworkMode  `json:"mode,omitempty"`
 	Allow    []string     `json:"allow,omitempty"` // HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without
 	Deny     []string     `json:"deny,omitempty"`  // the same; a denial wins
-	AllowPR  bool         `json:"allow_pr,omitempty"`
+	Presets  []string     `json:"presets,omitempty"`
+	// PassThrough is like Allow, for connections that the gateway does not look into.
+	PassThrough []string `json:"pass_through,omitempty"`
+	AllowPR     bool     `json:"allow_pr,omitempty"`
 	// Credentials are the names of those that the gateway sets on requests.
 	Credentials []string `json:"credentials,omitempty"`
 	Providers   []string `json:"providers,omitempty"` // of models, by name
@@ -84,8 +91,8 @@ type GitIdentity struct {
 // profile, that over what an agent needs, that over the configuration, and that over what is built in.
 //
 // Values are replaced whole, limits, budgets and the parts of an identity each by itself. Variables and labels are
-// those of both, by name; mounts by their place inside. Networks add up (see Network.Over). AllowPR is granted by
-// either.
+// those of both, by name; mounts by their place inside. Networks add up (see Network.Over). AllowPR, NoExec and Hooks
+// are set by either.
 func (s Spec) Over(defaults Spec) Spec {
 	s.Profile = cmp.Or(s.Profile, defaults.Profile)
 	s.Engine = cmp.Or(s.Engine, defaults.Engine)
@@ -94,6 +101,7 @@ func (s Spec) Over(defaults Spec) Spec {
 	s.User = cmp.Or(s.User, defaults.User)
 	s.Limits = s.Limits.Over(defaults.Limits)
 	s.Lifetime = cmp.Or(s.Lifetime, defaults.Lifetime)
+	s.NoExec = s.NoExec || defaults.NoExec
 	s.Network = s.Network.Over(defaults.Network)
 	s.Env = both(s.Env, defaults.Env)
 	s.Mounts = mountsOver(s.Mounts, defaults.Mounts)
@@ -108,6 +116,10 @@ func (s Spec) Over(defaults Spec) Spec {
 	if s.Screen == nil {
 		s.Screen = defaults.Screen
 	}
+	if s.Brought == nil && s.LeftOut == nil {
+		s.Brought, s.LeftOut = defaults.Brought, defaults.LeftOut
+	}
+	s.Hooks = s.Hooks || defaults.Hooks
 	s.AllowPR = s.AllowPR || defaults.AllowPR
 	s.SSHAgent = cmp.Or(s.SSHAgent, defaults.SSHAgent)
 	s.Git = s.Git.over(defaults.Git)
@@ -142,12 +154,14 @@ func (n *Network) Over(defaults *Network) *Network {
 	}
 	sum := *n
 	sum.Mode = cmp.Or(n.Mode, defaults.Mode)
-	if sum.Mode == NetworkNone && len(n.Policies)+len(n.Allow) == 0 {
+	if sum.Mode == NetworkNone && !n.Opens() {
 		return &Network{}
 	}
 	sum.Policies = slices.Concat(defaults.Policies, n.Policies)
 	sum.Allow = union(defaults.Allow, n.Allow)
 	sum.Deny = union(defaults.Deny, n.Deny)
+	sum.Presets = union(defaults.Presets, n.Presets)
+	sum.PassThrough = union(defaults.PassThrough, n.PassThrough)
 	sum.AllowPR = n.AllowPR || defaults.AllowPR
 	sum.Credentials = union(defaults.Credentials, n.Credentials)
 	if len(n.Providers) == 0 {
@@ -155,6 +169,11 @@ func (n *Network) Over(defaults *Network) *Network {
 	}
 	sum.Budget = n.Budget.Over(defaults.Budget)
 	return &sum
+}
+
+// Opens reports whether the network names what to reach, beside its mode.
+func (n Network) Opens() bool {
+	return len(n.Policies)+len(n.Allow)+len(n.Presets)+len(n.PassThrough) > 0
 }
 
 // Over is b with the numbers of defaults where it has none of its own.

@@ -30,6 +30,7 @@ type Spec struct {
 	Isolation string            `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
 	Image     string            `json:"image,omitempty" yaml:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
 	Limits    *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`
+	NoExec    bool              `json:"noexec,omitempty" yaml:"noexec,omitempty" doc:"Nothing in temporary places (/tmp, /var/tmp, /run, /dev/shm) can be run; what the server's configuration says is not taken back"`
 	Mounts    []Mount           `json:"mounts,omitempty" yaml:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
 	Env       map[string]string `json:"env,omitempty" yaml:"env,omitempty" doc:"Additional environment variables; those that change a loader, shell or interpreter (LD_*, PATH, HOME, PYTHON*, NODE_OPTIONS, BASH_ENV, …) are refused with 403"`
 	Labels    map[string]string `json:"labels,omitempty" yaml:"labels,omitempty" doc:"The caller's own: lists can be filtered by them"`
@@ -94,8 +95,10 @@ type SandboxNetwork struct {
 
 // NetworkChange adds to what a running execution may reach.
 type NetworkChange struct {
-	Allow []string `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
-	Deny  []string `json:"deny,omitempty" doc:"The same; what is denied wins"`
+	Allow       []string `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
+	Deny        []string `json:"deny,omitempty" doc:"The same; what is denied wins"`
+	Presets     []string `json:"presets,omitempty" doc:"Names of sets of rules that come with Cove, as \"cove policy presets\" lists them" example:"[\"npm\",\"pypi\"]"`
+	PassThrough []string `json:"pass_through,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443), allowed without a look into the connections: for programs that do not accept the sandbox's authority"`
 }
 
 // NetworkChanged describes the effect of a NetworkChange.
@@ -187,6 +190,7 @@ type SecurityEvent struct {
 	Severity string `json:"severity" enum:"low,medium,high,critical"`
 	Line     int    `json:"line" doc:"1-based; 0 when it is not about the code"`
 	Detail   string `json:"detail"`
+	Remedy   string `json:"remedy,omitempty" doc:"Flag of the command line that would have let it reach a place" example:"--preset npm"`
 }
 
 // Names of the SSE events of POST /execute/stream. Every event has an id; lines that begin with a colon are heartbeats.
@@ -363,11 +367,13 @@ type Health struct {
 
 // GatewayPolicy is a policy for requests that leave: documents, then the rest.
 type GatewayPolicy struct {
-	Policies []PolicyText `json:"policies,omitempty" doc:"Layers, first to last"`
-	Mode     string       `json:"mode,omitempty" enum:"none,limited,host-only,open" doc:"none: nothing; limited (default): what is allowed; host-only: named services of the host; open: everything but private addresses"`
-	Allow    []string     `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
-	Deny     []string     `json:"deny,omitempty" doc:"The same; what is denied wins"`
-	AllowPR  bool         `json:"allow_pr,omitempty" doc:"GitHub's API, where it may be reached, may be asked to open pull requests, to comment, and to comment in reviews; otherwise only to read"`
+	Policies    []PolicyText `json:"policies,omitempty" doc:"Layers, first to last"`
+	Mode        string       `json:"mode,omitempty" enum:"none,limited,host-only,open" doc:"none: nothing; limited (default): what is allowed; host-only: named services of the host; open: everything but private addresses"`
+	Allow       []string     `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
+	Deny        []string     `json:"deny,omitempty" doc:"The same; what is denied wins"`
+	Presets     []string     `json:"presets,omitempty" doc:"Names of sets of rules that come with Cove, as \"cove policy presets\" lists them" example:"[\"npm\",\"pypi\"]"`
+	PassThrough []string     `json:"pass_through,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443), allowed without a look into the connections: for programs that do not accept the sandbox's authority"`
+	AllowPR     bool         `json:"allow_pr,omitempty" doc:"GitHub's API, where it may be reached, may be asked to open pull requests, to comment, and to comment in reviews; otherwise only to read"`
 }
 
 // PolicyText is a policy document.

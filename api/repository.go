@@ -31,3 +31,18 @@ type RepositoryName struct {
 
 // EventFetched is the last event of POST /repositories that succeeded: a StoredRepository.
 const EventFetched = "fetched"
+
+// Upload is the answer of POST /uploads.
+type Upload struct {
+	ID   string `json:"id" example:"up_0123456789abcdefghjkmnpqrs" doc:"For one sandbox of the caller's"`
+	Size int64  `json:"size" doc:"Bytes"`
+}
+
+// UploadedFolder is a folder of another machine, which was sent with POST /uploads.
+type UploadedFolder struct {
+	ID      string   `json:"id" doc:"Of the upload" example:"up_0123456789abcdefghjkmnpqrs"`
+	Commit  string   `json:"commit" doc:"The commit to begin at, which the upload has with all that it refers to"`
+	From    string   `json:"from,omitempty" doc:"The branch or tag of the commit"`
+	Shallow []string `json:"shallow,omitempty" maxItems:"10000" doc:"Commits of which the upload has no parents"`
+	Remote  string   `json:"remote,omitempty" doc:"Address to push to"`
+}

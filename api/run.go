@@ -7,21 +7,32 @@ import (
 
 // RunRequest gives an agent a task: POST /runs. It works in a sandbox that is made for it, or in one that is there.
 type RunRequest struct {
-	Agent        string          `json:"agent,omitempty" doc:"As GET /agents lists them; the profile's when absent" example:"claude"`
-	Prompt       string          `json:"prompt" doc:"The task, in words"`
-	Model        string          `json:"model,omitempty" doc:"Of the provider; the profile's, or the agent's own choice, when absent"`
-	Instructions string          `json:"instructions,omitempty" doc:"What the agent is told beside its own instructions"`
-	MaxTurns     int             `json:"max_turns,omitempty" minimum:"1" doc:"Answers of the model; the agent's own bound when absent"`
-	Schema       json.RawMessage `json:"schema,omitempty" doc:"A JSON Schema: the result's data is valid by it"`
-	Timeout      Seconds         `json:"timeout,omitempty" doc:"Half an hour when absent"`
-	Resume       string          `json:"resume,omitempty" doc:"An earlier run, whose conversation goes on in its sandbox"`
-	Sandbox      string          `json:"sandbox,omitempty" doc:"Name or id of a sandbox to work in, instead of a new one"`
-	Ignored      []string        `json:"ignored,omitempty" maxItems:"100" doc:"With directory: paths that git ignores there, such as node_modules, to copy nevertheless"`
-	Directory    string          `json:"directory,omitempty" doc:"A directory of the machine, for its owner: the agent works on a private copy of it, with what is not committed. Of one that is within a repository all of that is copied, and the agent begins there"`
-	Bind         bool            `json:"bind,omitempty" doc:"The directory itself, which the agent then changes, instead of a copy"`
-	New          *SandboxRequest `json:"new,omitempty" doc:"What the new sandbox must be; its repository instead of directory"`
-	Keep         bool            `json:"keep,omitempty" doc:"Keep a sandbox that was made for this, also when nothing has changed in it"`
-	Detach       bool            `json:"detach,omitempty" doc:"Go on when the caller leaves, who otherwise interrupts it so"`
+	Agent        string `json:"agent,omitempty" doc:"As GET /agents lists them; the profile's when absent" example:"claude"`
+	Prompt       string `json:"prompt" doc:"The task, in words"`
+	Model        string `json:"model,omitempty" doc:"Of the provider; the profile's, or the agent's own choice, when absent"`
+	Instructions string `json:"instructions,omitempty" doc:"What the agent is told beside its own instructions"`
+	MaxTurns     int    `json:"max_turns,omitempty" minimum:"1" doc:"Answers of the model; the agent's own bound when absent"`
+	AgentOptions
+	Schema     json.RawMessage `json:"schema,omitempty" doc:"A JSON Schema: the result's data is valid by it"`
+	Timeout    Seconds         `json:"timeout,omitempty" doc:"Half an hour when absent"`
+	Resume     string          `json:"resume,omitempty" doc:"An earlier run, whose conversation goes on in its sandbox"`
+	Sandbox    string          `json:"sandbox,omitempty" doc:"Name or id of a sandbox to work in, instead of a new one"`
+	Ignored    []string        `json:"ignored,omitempty" maxItems:"100" doc:"With directory: paths that git ignores there, such as node_modules, to copy nevertheless"`
+	Directory  string          `json:"directory,omitempty" doc:"A directory of the machine, for its owner: the agent works on a private copy of it, with what is not committed. Of one that is within a repository all of that is copied, and the agent begins there"`
+	Bind       bool            `json:"bind,omitempty" doc:"The directory itself, which the agent then changes, instead of a copy"`
+	New        *SandboxRequest `json:"new,omitempty" doc:"What the new sandbox must be; its repository instead of directory"`
+	SharedName string          `json:"shared_name,omitempty" doc:"Work in a checkout of its own in the shared sandbox of this name, which is made if there is none and stays; for a repository in new"`
+	Keep       bool            `json:"keep,omitempty" doc:"Keep a sandbox that was made for this, also when nothing has changed in it"`
+	Detach     bool            `json:"detach,omitempty" doc:"Go on when the caller leaves, who otherwise interrupts it so"`
+}
+
+// AgentOptions are options of a task that some agents have. Names of tools and of modes are the agent's own; an option
+// that an agent does not have is refused.
+type AgentOptions struct {
+	AllowedTools    []string       `json:"allowed_tools,omitempty" yaml:"allowed_tools,omitempty" doc:"Tools that the agent may use; others are refused unless permission_mode says otherwise" example:"[\"Read\"]"`
+	DisallowedTools []string       `json:"disallowed_tools,omitempty" yaml:"disallowed_tools,omitempty" doc:"Tools that the agent may not use"`
+	MCPConfig       map[string]any `json:"mcp_config,omitempty" yaml:"mcp_config,omitempty" doc:"MCP servers of the task, as an object whose mcpServers has each by its name"`
+	PermissionMode  string         `json:"permission_mode,omitempty" yaml:"permission_mode,omitempty" doc:"The agent's own mode of permissions, in place of one without questions" example:"plan"`
 }
 
 // Statuses of a Run. One that failed could not be done by the agent, which is

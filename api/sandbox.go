@@ -10,14 +10,29 @@ type SandboxRequest struct {
 	Repository *RepositoryRequest `json:"repository,omitempty"`
 	Bind       string             `json:"bind,omitempty" doc:"A directory of the machine to be the workspace itself, instead of one that is made; it must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
 	Spec
-	Profile  string             `json:"profile,omitempty" doc:"Name of a profile of the configuration; what the request says itself wins"`
-	Agent    string             `json:"agent,omitempty" doc:"An agent, as GET /agents lists it, whose screen its terminal shows instead of a shell, with what it needs; another name is a program of the image"`
-	Network  *NetworkPermission `json:"network,omitempty"`
-	Files    []File             `json:"files,omitempty" doc:"Files to place in the workspace, at most 256"`
-	WorkDir  string             `json:"work_dir,omitempty" doc:"Where its processes begin, relative to /workspace or absolute"`
-	AllowPR  bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
-	Git      *GitIdentity       `json:"git,omitempty"`
-	SSHAgent string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
+	Profile     string             `json:"profile,omitempty" doc:"Name of a profile of the configuration; what the request says itself wins"`
+	Agent       string             `json:"agent,omitempty" doc:"An agent, as GET /agents lists it, whose screen its terminal shows instead of a shell, with what it needs; another name is a program of the image"`
+	Network     *NetworkPermission `json:"network,omitempty"`
+	Files       []File             `json:"files,omitempty" doc:"Files to place in the workspace, at most 256"`
+	AgentConfig *AgentConfig       `json:"agent_config,omitempty" doc:"A user's own configuration of the agent, which the caller has read"`
+	WorkDir     string             `json:"work_dir,omitempty" doc:"Where its processes begin, relative to /workspace or absolute"`
+	AllowPR     bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
+	Git         *GitIdentity       `json:"git,omitempty"`
+	SSHAgent    string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
+}
+
+// AgentConfig is a user's own configuration of a sandbox's agent. JSON and TOML documents that Cove writes for the agent
+// as well are merged, and Cove's own values win.
+type AgentConfig struct {
+	Files   []File   `json:"files" nullable:"false" doc:"Relative to the home, at most 1024"`
+	Brought []string `json:"brought,omitempty" maxItems:"200" doc:"What the files are, in words, which the sandbox shows; their paths when absent" example:"[\"3 skills\"]"`
+	LeftOut []string `json:"left_out,omitempty" maxItems:"200" doc:"What the caller has left out, in words, which the sandbox shows"`
+}
+
+// AgentConfigShown describes the configuration of a user in a sandbox.
+type AgentConfigShown struct {
+	Brought []string `json:"brought" nullable:"false"`
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // GitIdentity is the author of a sandbox's commits.
@@ -28,43 +43,45 @@ type GitIdentity struct {
 
 // RepositoryRequest selects the repository that a sandbox works on.
 type RepositoryRequest struct {
-	Source      string   `json:"source" doc:"An HTTPS address, OWNER/REPO of GitHub, or for the machine's owner a directory" example:"https://git.example/owner/repo.git"`
-	Branch      string   `json:"branch,omitempty" doc:"The sandbox's own; made up when absent" example:"cove/brave-otter"`
-	From        string   `json:"from,omitempty" doc:"A branch, tag or commit to begin at; the default branch when absent, what a directory has checked out, or Branch where the repository has it"`
-	Sparse      []string `json:"sparse,omitempty" doc:"Directories to check out, instead of all"`
-	Depth       int      `json:"depth,omitempty" minimum:"1" doc:"History to fetch, in commits; all when absent"`
-	Ignored     []string `json:"ignored,omitempty" maxItems:"100" doc:"Of a directory: paths that git ignores there, such as node_modules, to copy into the checkout nevertheless"`
-	Uncommitted bool     `json:"uncommitted,omitempty" doc:"Of a directory: begin at what is in its files now, and not at what is committed; it need not be a repository"`
-	Worktree    bool     `json:"worktree,omitempty" doc:"A worktree of a repository outside, to edit from the host: git inside is a service"`
+	Source      string          `json:"source" doc:"An HTTPS address, OWNER/REPO of GitHub, or for the machine's owner a directory" example:"https://git.example/owner/repo.git"`
+	Branch      string          `json:"branch,omitempty" doc:"The sandbox's own; made up when absent" example:"cove/brave-otter"`
+	From        string          `json:"from,omitempty" doc:"A branch, tag or commit to begin at; the default branch when absent, what a directory has checked out, or Branch where the repository has it"`
+	Sparse      []string        `json:"sparse,omitempty" doc:"Directories to check out, instead of all"`
+	Depth       int             `json:"depth,omitempty" minimum:"1" doc:"History to fetch, in commits; all when absent"`
+	Ignored     []string        `json:"ignored,omitempty" maxItems:"100" doc:"Of a directory: paths that git ignores there, such as node_modules, to copy into the checkout nevertheless"`
+	Uncommitted bool            `json:"uncommitted,omitempty" doc:"Of a directory: begin at what is in its files now, and not at what is committed; it need not be a repository"`
+	Upload      *UploadedFolder `json:"upload,omitempty" doc:"A folder of another machine, whose name is source: file://HOST/PATH"`
+	Worktree    bool            `json:"worktree,omitempty" doc:"A worktree of a repository outside, to edit from the host: git inside is a service"`
 }
 
 // Sandbox is a detached sandbox, as GET /sandboxes/{sandbox} shows it.
 type Sandbox struct {
-	ID         string             `json:"id"`
-	Name       string             `json:"name"`
-	State      string             `json:"state" enum:"preparing,running,paused,stopped,failed,destroying"`
-	Error      string             `json:"error,omitempty" doc:"Why it failed, and what to do"`
-	Engine     string             `json:"engine"`
-	Isolation  string             `json:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between it and the host"`
-	Image      string             `json:"image"`
-	Profile    string             `json:"profile,omitempty"`
-	Agent      string             `json:"agent,omitempty"`
-	Repository *SandboxRepository `json:"repository,omitempty"`
-	Directory  string             `json:"directory" doc:"The workspace on the host"`
-	WorkDir    string             `json:"work_dir" doc:"Where its processes begin, inside"`
-	Within     string             `json:"within,omitempty" doc:"Id of the sandbox that others share with this one, which is no more than a checkout in it"`
-	Network    string             `json:"network" enum:"none,limited,host-only,open"`
-	AllowPR    bool               `json:"allow_pr,omitempty"`
-	SSHAgent   bool               `json:"ssh_agent,omitempty"`
-	Limits     Limits             `json:"limits"`
-	Mounts     []Mount            `json:"mounts" nullable:"false"`
-	Exposes    []string           `json:"exposes,omitempty" doc:"Variables whose real tokens whatever runs in it can read, because its profile has a token_file"`
-	Labels     map[string]string  `json:"labels,omitempty"`
-	Terminals  []Terminal         `json:"terminals,omitempty" doc:"What runs in terminals, while the sandbox runs; absent in lists"`
-	DiskUsed   int64              `json:"disk_used" doc:"Bytes of its workspace and home; absent in lists"`
-	CreatedBy  string             `json:"created_by" doc:"local, key:NAME or ip:ADDRESS"`
-	CreatedAt  time.Time          `json:"created_at"`
-	LastUsedAt time.Time          `json:"last_used_at"`
+	ID          string             `json:"id"`
+	Name        string             `json:"name"`
+	State       string             `json:"state" enum:"preparing,running,paused,stopped,failed,destroying"`
+	Error       string             `json:"error,omitempty" doc:"Why it failed, and what to do"`
+	Engine      string             `json:"engine"`
+	Isolation   string             `json:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between it and the host"`
+	Image       string             `json:"image"`
+	Profile     string             `json:"profile,omitempty"`
+	Agent       string             `json:"agent,omitempty"`
+	AgentConfig *AgentConfigShown  `json:"agent_config,omitempty" doc:"What was brought of a user's own configuration of the agent, and what was left out"`
+	Repository  *SandboxRepository `json:"repository,omitempty"`
+	Directory   string             `json:"directory" doc:"The workspace on the host"`
+	WorkDir     string             `json:"work_dir" doc:"Where its processes begin, inside"`
+	Within      string             `json:"within,omitempty" doc:"Id of the sandbox that others share with this one, which is no more than a checkout in it"`
+	Network     string             `json:"network" enum:"none,limited,host-only,open"`
+	AllowPR     bool               `json:"allow_pr,omitempty"`
+	SSHAgent    bool               `json:"ssh_agent,omitempty"`
+	Limits      Limits             `json:"limits"`
+	Mounts      []Mount            `json:"mounts" nullable:"false"`
+	Exposes     []string           `json:"exposes,omitempty" doc:"Variables whose real tokens whatever runs in it can read, because its profile has a token_file"`
+	Labels      map[string]string  `json:"labels,omitempty"`
+	Terminals   []Terminal         `json:"terminals,omitempty" doc:"What runs in terminals, while the sandbox runs; absent in lists"`
+	DiskUsed    int64              `json:"disk_used" doc:"Bytes of its workspace and home; absent in lists"`
+	CreatedBy   string             `json:"created_by" doc:"local, key:NAME or ip:ADDRESS"`
+	CreatedAt   time.Time          `json:"created_at"`
+	LastUsedAt  time.Time          `json:"last_used_at"`
 }
 
 // SandboxRepository is the repository of a sandbox.
@@ -117,6 +134,7 @@ type ExecRequest struct {
 	Stdin       string            `json:"stdin,omitempty"`
 	StdinStream bool              `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin"`
 	Detach      bool              `json:"detach,omitempty" doc:"Go on when the caller leaves; what it then prints is dropped"`
+	Git         bool              `json:"git,omitempty" doc:"It needs git: where the image has none, it runs in a sandbox beside, on the same files, with the machine's toolchain and the same policy"`
 }
 
 // ExecResult is how a command in a sandbox ended: the data of the SSE event done.

@@ -20,10 +20,18 @@ type WorkRef struct {
 
 // ApplyRequest asks for a sandbox's work in a directory of the machine: POST /sandboxes/{sandbox}/apply.
 type ApplyRequest struct {
-	Directory  string   `json:"directory" doc:"Top of a checkout, absolute"`
-	Paths      []string `json:"paths,omitempty" doc:"Of the repository; all when absent"`
-	Restricted bool     `json:"restricted,omitempty" doc:"Files that decide what others run, too, such as those of CI"`
-	Merge      bool     `json:"merge,omitempty" doc:"Merge files that have been changed in the directory, too; otherwise they are refused, and nothing is changed"`
+	Directory  string       `json:"directory" doc:"Top of a checkout, absolute"`
+	Paths      []string     `json:"paths,omitempty" doc:"Of the repository; all when absent"`
+	Choice     []WorkChoice `json:"choice,omitempty" maxItems:"20000" doc:"These files, or parts of them, instead of paths"`
+	Restricted bool         `json:"restricted,omitempty" doc:"Files that decide what others run, too, such as those of CI"`
+	Merge      bool         `json:"merge,omitempty" doc:"Merge files that have been changed in the directory, too; otherwise they are refused, and nothing is changed"`
+}
+
+// WorkChoice selects a changed file, or parts of it.
+type WorkChoice struct {
+	Path  string `json:"path"`
+	NewID string `json:"new_id,omitempty" doc:"As it was listed: refused when the file has changed since"`
+	Parts []int  `json:"parts,omitempty" doc:"Of its patch: the runs of changed lines, counted from 1, and 0 for its mode; all of the file when absent"`
 }
 
 // AppliedWork lists the files that were changed.
@@ -51,6 +59,7 @@ type WorkChange struct {
 	Change  string `json:"change" enum:"added,changed,deleted,renamed,merged" doc:"merged: applied to a file that had been changed"`
 	OldMode string `json:"old_mode,omitempty" doc:"As git writes it; absent when added" example:"100644"`
 	NewMode string `json:"new_mode,omitempty" doc:"As git writes it; absent when deleted" example:"100755"`
+	NewID   string `json:"new_id,omitempty" doc:"Of the content, as git counts it; absent when deleted"`
 	Added   int    `json:"added" doc:"Lines"`
 	Removed int    `json:"removed" doc:"Lines"`
 	Binary  bool   `json:"binary,omitempty" doc:"It has no lines"`

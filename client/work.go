@@ -101,6 +101,11 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, req api.ApplyReq
 	return ask[api.AppliedWork](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/apply"), req)
 }
 
+// SendWork writes what a machine needs to apply a sandbox's changes to a directory of its own.
+func (c *Client) SendWork(ctx context.Context, sandbox string, out io.Writer) error {
+	return c.copy(ctx, sandboxPath(sandbox).below("/work"), out)
+}
+
 // OpenPull opens a pull request for pushed work.
 func (c *Client) OpenPull(ctx context.Context, sandbox string, req api.PullRequest) (api.OpenedPull, error) {
 	return ask[api.OpenedPull](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/pull"), req)

@@ -51,6 +51,9 @@ type Driver interface {
 	Run(ctx context.Context, prompt string, o Options) iter.Seq2[api.Message, error]
 	// Generate gives the agent a task and returns its result. With a schema, Result.Data is valid.
 	Generate(ctx context.Context, prompt string, o Options) (Result, error)
+	// Ask asks a model alone for a single answer: there is no agent, tool or directory, and an answer costs a fraction of
+	// a task. With a schema, Result.Data is valid. Result.Resume and Result.Run are empty.
+	Ask(ctx context.Context, prompt string, o AskOptions) (Result, error)
 	// Usage returns the usage of all tasks of this driver so far.
 	Usage() api.AgentUsage
 	// Close ends the running tasks, and waits for them.
@@ -79,10 +82,13 @@ type Options struct {
 	Directory    string
 	Bind         bool
 	Model        string
-	Instructions string          // in addition to the agent's own
-	MaxTurns     int             // 0: the agent's own limit
-	Timeout      time.Duration   // 0: 30 minutes
-	Schema       json.RawMessage // nil: none
+	Instructions string // in addition to the agent's own
+	MaxTurns     int    // 0: the agent's own limit
+	// AgentOptions are tools, MCP servers and the permission mode, in the agent's own words. Agents that lack an option
+	// refuse it.
+	api.AgentOptions
+	Timeout time.Duration   // 0: 30 minutes
+	Schema  json.RawMessage // nil: none
 	// Resume is an earlier Result.Resume, whose conversation continues. A sandboxed driver continues in the same
 	// sandbox and ignores Directory; a local one requires the same Directory again.
 	Resume string
@@ -133,12 +139,24 @@ func check(prompt string, o Options) error {
 		return cove.Errorf(cove.InvalidArgument, "a bound of turns or time is more than nothing").WithHint(
 			"leave it at zero for the default")
 	}
+	if err := extras(o.AgentOptions).Check(); err != nil {
+		return err
+	}
 	if o.Schema != nil {
 		if _, err := jsonschema.Compile(o.Schema); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// extras are options of an agent as a task has them.
+func extras(o api.AgentOptions) agent.Extras {
+	x := agent.Extras{AllowedTools: o.AllowedTools, DisallowedTools: o.DisallowedTools, PermissionMode: o.PermissionMode}
+	if o.MCPConfig != nil {
+		x.MCPConfig, _ = json.Marshal(o.MCPConfig) // Check refuses what is no JSON
+	}
+	return x
 }
 
 // generate implements Generate by Run.

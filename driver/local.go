@@ -107,6 +107,7 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 		Prompt: prompt, Model: cmp.Or(o.Model, l.config.Model, p.Model), Session: o.Resume,
 		Turns:        cmp.Or(o.MaxTurns, p.MaxTurns),
 		Instructions: cmp.Or(o.Instructions, p.Instructions), Schema: o.Schema, Dir: dir,
+		Extras: extras(o.AgentOptions).Over(extras(p.AgentOptions)),
 	})
 	if err != nil {
 		return err

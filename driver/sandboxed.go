@@ -97,7 +97,7 @@ func (s *sandboxed) Generate(ctx context.Context, prompt string, o Options) (Res
 func (s *sandboxed) request(prompt string, o Options) api.RunRequest {
 	q := api.RunRequest{
 		Agent: s.config.Agent, Prompt: prompt, Model: cmp.Or(o.Model, s.config.Model), Instructions: o.Instructions,
-		MaxTurns: o.MaxTurns, Schema: o.Schema,
+		MaxTurns: o.MaxTurns, Schema: o.Schema, AgentOptions: o.AgentOptions,
 		Timeout: api.Seconds(o.Timeout.Seconds()), Resume: o.Resume,
 	}
 	if o.Resume == "" {

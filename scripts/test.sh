@@ -58,14 +58,15 @@ command -v go >/dev/null || {
 	exit 1
 }
 export CGO_ENABLED=0
+export GOFLAGS="${GOFLAGS-} -trimpath" # as releases are built, so that nothing is compiled twice
 
 step scripts/install.sh test || echo "test: some packages could not be installed; what needs them is skipped" >&2
 step make --no-print-directory build
 # Tests that need the guest take this one instead of linking their own each.
 # They are of version "dev", as the tests are.
 chmod 755 "$work"
-step go build -trimpath -o "$work/bin/" ./cmd/...
-step go build -C test/clients -trimpath -ldflags '-s -w' -o "$work/bin/" .
+step go build -o "$work/bin/" ./cmd/...
+step go build -C test/clients -ldflags '-s -w' -o "$work/bin/" .
 export COVE_TEST_BIN=$work/bin
 
 if ((EUID == 0)); then

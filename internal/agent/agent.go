@@ -5,13 +5,21 @@
 // placeholders.
 package agent
 
-import "github.com/cove-sandbox/cove/message"
+import (
+	"cmp"
+	"path"
+	"slices"
+
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/message"
+)
 
 // Agent is the declaration of one agent. Its YAML form is used for Cove's own agents and for those in the
 // configuration.
 //
 // Commands are programs and arguments, in which {prompt}, {prompt_file}, {model}, {session}, {turns}, {instructions},
-// {schema} and {schema_file} stand for values of the task. An option's arguments are omitted if its value is unset. The
+// {schema}, {schema_file}, {allowed_tools}, {disallowed_tools}, {mcp_config}, {mcp_config_file}, {mcp_servers:toml} and
+// {permission_mode} stand for values of the task. An option's arguments are omitted if its value is unset. The
 // arguments of all options replace {options}, or follow the command without it.
 type Agent struct {
 	Name    string   `yaml:"name"`
@@ -25,12 +33,26 @@ type Agent struct {
 	Interactive []string `yaml:"interactive"` // its own screen, in a terminal; none: no screen
 	Prompt      Passing  `yaml:"prompt"`
 	Options     Options  `yaml:"options"`
-	Output      Format   `yaml:"output"`
+	// Unasked are the arguments with which the agent asks for no permission: the first of the options, unless the task
+	// has a permission mode. PermissionModes are the modes that the agent has. ToolsMode is the one of a task that lists
+	// allowed tools and has no mode: the one in which the agent uses no others.
+	Unasked         []string `yaml:"unasked"`
+	PermissionModes []string `yaml:"permission_modes"`
+	ToolsMode       string   `yaml:"tools_mode"`
+	// Hooked are the arguments with which the agent runs hooks that its user has brought. It needs none if it asks for no
+	// consent to hooks.
+	Hooked []string `yaml:"hooked"`
+	Output Format   `yaml:"output"`
 
-	Env      map[string]string `yaml:"env"`
-	Files    []File            `yaml:"files"`    // written to the home before the first start
-	Provider string            `yaml:"provider"` // of models, unless another is chosen
-	Hosts    []string          `yaml:"hosts"`    // reachable hosts beside the provider
+	Env   map[string]string `yaml:"env"`
+	Files []File            `yaml:"files"` // written to the home before the first start
+	// Config lists what of a user's own configuration may be brought into a sandbox; package agent/userconfig reads it.
+	Config []Own `yaml:"config"`
+	// ConfigPlaces are variables by which the agent's user has it look for its configuration elsewhere.
+	ConfigPlaces []ConfigPlace    `yaml:"config_places"`
+	Provider     string           `yaml:"provider"` // of models, unless another is chosen
+	Hosts        []string         `yaml:"hosts"`    // reachable hosts beside the provider
+	Speaks       []model.Endpoint `yaml:"speaks"`   // its program needs one of these of a provider; none: any
 	// DoesWithout are requests that the agent can do without, as HOST/PATH in the notation of policies: their refusals are
 	// not reported.
 	DoesWithout []string `yaml:"does_without"`
@@ -62,6 +84,11 @@ type Options struct {
 	Instructions []string `yaml:"instructions"`
 	Schema       []string `yaml:"schema"` // none: the prompt asks for the schema, and the answer is validated outside
 	Resume       []string `yaml:"resume"`
+
+	AllowedTools    []string `yaml:"allowed_tools"`
+	DisallowedTools []string `yaml:"disallowed_tools"`
+	MCPConfig       []string `yaml:"mcp_config"`
+	PermissionMode  []string `yaml:"permission_mode"`
 }
 
 // Format is the format of a program's standard output.
@@ -82,12 +109,47 @@ type File struct {
 	Content string `yaml:"content"` // a text/template over Place
 }
 
+// Own is a part of a user's own configuration of an agent: a file, or a directory with what is in it. Nothing that is
+// not listed is brought. Of a JSON or TOML document with Keys or Servers those keys are brought, and no others.
+type Own struct {
+	Path      string   `yaml:"path"`      // below the home, here and there; * stands for any part of a name
+	Kind      string   `yaml:"kind"`      // by which a user chooses, see userconfig.Kinds
+	Keys      []string `yaml:"keys"`      // with dots between; * stands for any part of a name
+	Servers   string   `yaml:"servers"`   // the key that has MCP servers
+	Variables []string `yaml:"variables"` // keys that have variables: those that look like keys are left out
+	Except    []string `yaml:"except"`    // keys below the brought ones, or names of files, that are left out
+	Named     string   `yaml:"named"`     // what the entries of a directory are called; its name, if empty
+	Each      int      `yaml:"each"`      // the depth at which the entries of a directory are counted; 1, if 0
+}
+
+// ConfigPlace is a variable of the agent's user, and what of the configuration is below the directory that it names.
+type ConfigPlace struct {
+	Variable string `yaml:"variable"`
+	Path     string `yaml:"path"` // below the home, where it is in a sandbox, and where it is without the variable
+	At       string `yaml:"at"`   // below the directory of the variable; empty: that directory
+}
+
+// Document reports whether only some keys of a file are brought.
+func (o Own) Document() bool { return len(o.Keys) > 0 || o.Servers != "" }
+
+// Noun returns the word for entries of a directory.
+func (o Own) Noun() string { return cmp.Or(o.Named, path.Base(o.Path)) }
+
+// Leaves reports whether a file below a directory is left out.
+func (o Own) Leaves(name string) bool {
+	return slices.ContainsFunc(o.Except, func(pattern string) bool {
+		whole, _ := path.Match(pattern, name)
+		base, _ := path.Match(pattern, path.Base(name))
+		return whole || base
+	})
+}
+
 // Place describes the environment of an agent, for File templates.
 type Place struct {
 	WorkDir  string // inside
 	Model    string // empty: the agent's own choice
 	BaseURL  string // of the models, if they are behind the gateway's own address; empty: the provider's usual
-	Kind     string // API of the models: anthropic or openai
+	Kind     string // API of the models: anthropic, openai, gemini, bedrock or vertex
 	Provider string // its name
 }
 
@@ -100,6 +162,30 @@ type Task struct {
 	Instructions string
 	Schema       []byte // a JSON Schema; nil: none
 	Dir          string // inside, for files of this task alone; removed afterwards
+	Hooks        bool   // the user has brought hooks into the sandbox
+	Extras
+}
+
+// Extras are options of a task that some agents have, in their own words: names of tools and of modes are theirs.
+type Extras struct {
+	AllowedTools, DisallowedTools []string
+	MCPConfig                     []byte // see CheckMCPConfig; nil: none
+	PermissionMode                string
+}
+
+// Over returns x, with the fields of defaults where x has none.
+func (x Extras) Over(defaults Extras) Extras {
+	if x.AllowedTools == nil {
+		x.AllowedTools = defaults.AllowedTools
+	}
+	if x.DisallowedTools == nil {
+		x.DisallowedTools = defaults.DisallowedTools
+	}
+	if x.MCPConfig == nil {
+		x.MCPConfig = defaults.MCPConfig
+	}
+	x.PermissionMode = cmp.Or(x.PermissionMode, defaults.PermissionMode)
+	return x
 }
 
 // Command is a command in the sandbox, run as the agent's user.

@@ -66,6 +66,8 @@ func TestBuiltin(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	schema := []byte(`{"type":"object"}`)
+	servers := []byte(`{"mcpServers": {"notes": {"command": "python3", "args": ["n.py"]},
+		"docs": {"type": "http", "url": "https://docs.test/mcp", "headers": {"X-Team": "a"}}}}`)
 	for _, c := range []struct {
 		agent string
 		task  Task
@@ -86,7 +88,7 @@ func TestCommands(t *testing.T) {
 				`developer_instructions="say \"hi\"\n"|--output-schema|/run/t/schema.json|resume|s-1|-`},
 		{agent: "codex", task: Task{Prompt: "fix", Turns: 3}, code: cove.Unsupported},
 		{agent: "gemini", task: Task{Prompt: "fix", Model: "m", Session: "s-1"},
-			args: "gemini|--yolo|--output-format|stream-json|--model|m|--resume|s-1", stdin: "fix"},
+			args: "gemini|--output-format|stream-json|--yolo|--model|m|--resume|s-1", stdin: "fix"},
 		{agent: "gemini", task: Task{Prompt: "fix", Instructions: "be brief"}, code: cove.Unsupported},
 		{agent: "opencode", task: Task{Prompt: "fix {options}", Model: "m", Session: "s-1"},
 			args: "opencode|run|--format|json|--thinking|--model|anthropic/m|--session|s-1", stdin: "fix {options}"},
@@ -99,6 +101,31 @@ func TestCommands(t *testing.T) {
 		{agent: "worker", task: Task{Prompt: "fix", Dir: "/run/t"}, args: "cove-worker|agentic|--prompt-file|/run/t/prompt",
 			files: map[string]string{"/run/t/prompt": "fix"}},
 		{agent: "claude", task: Task{Prompt: " \n"}, code: cove.InvalidArgument},
+		{agent: "claude", task: Task{Prompt: "fix", Dir: "/run/t", Extras: Extras{
+			AllowedTools: []string{"Read", "Bash(ls:*)"}, DisallowedTools: []string{"WebFetch"}, MCPConfig: servers}},
+			stdin: "fix", files: map[string]string{"/run/t/mcp.json": string(servers)},
+			args: "claude|-p|--output-format|stream-json|--verbose|--allowedTools|Read,Bash(ls:*)|--disallowedTools|WebFetch|" +
+				"--mcp-config|/run/t/mcp.json|--permission-mode|dontAsk"},
+		{agent: "claude", task: Task{Prompt: "fix", Extras: Extras{PermissionMode: "plan"}}, stdin: "fix",
+			args: "claude|-p|--output-format|stream-json|--verbose|--permission-mode|plan"},
+		{agent: "claude", task: Task{Prompt: "fix", Extras: Extras{PermissionMode: "yolo"}}, code: cove.InvalidArgument},
+		{agent: "codex", task: Task{Prompt: "fix", Extras: Extras{MCPConfig: servers}}, stdin: "fix",
+			args: `codex|exec|--json|--skip-git-repo-check|--dangerously-bypass-approvals-and-sandbox|-c|` +
+				`mcp_servers={"docs"={"http_headers"={"X-Team"="a"},"url"="https://docs.test/mcp"},` +
+				`"notes"={"args"=["n.py"],"command"="python3"}}|-`},
+		{agent: "codex", task: Task{Prompt: "fix", Hooks: true, Session: "s1"}, stdin: "fix",
+			args: "codex|exec|--json|--skip-git-repo-check|--dangerously-bypass-approvals-and-sandbox|" +
+				"--dangerously-bypass-hook-trust|resume|s1|-"},
+		{agent: "gemini", task: Task{Prompt: "fix", Hooks: true}, stdin: "fix",
+			args: "gemini|--output-format|stream-json|--yolo"},
+		{agent: "codex", task: Task{Prompt: "fix", Extras: Extras{PermissionMode: "plan"}}, code: cove.Unsupported},
+		{agent: "codex", task: Task{Prompt: "fix", Extras: Extras{AllowedTools: []string{"x"}}}, code: cove.Unsupported},
+		{agent: "gemini", task: Task{Prompt: "fix", Extras: Extras{AllowedTools: []string{"read_file", "glob"}}},
+			args:  "gemini|--output-format|stream-json|--allowed-tools|read_file,glob|--approval-mode|default",
+			stdin: "fix"},
+		{agent: "gemini", task: Task{Prompt: "fix", Extras: Extras{MCPConfig: servers}}, code: cove.Unsupported},
+		{agent: "opencode", task: Task{Prompt: "fix", Extras: Extras{PermissionMode: "plan"}}, code: cove.Unsupported},
+		{agent: "worker", task: Task{Prompt: "fix", Extras: Extras{DisallowedTools: []string{"x"}}}, code: cove.Unsupported},
 	} {
 		got, err := builtinAgent(t, c.agent).HeadlessCommand(c.task)
 		if cove.ErrorCode(err) != c.code {
@@ -108,6 +135,10 @@ func TestCommands(t *testing.T) {
 			fmt.Sprint(got.Files) != fmt.Sprint(c.files)) {
 			t.Errorf("%s %+v:\n%s\n%q %v", c.agent, c.task, strings.Join(got.Args, "|"), got.Stdin, got.Files)
 		}
+	}
+	o, err := builtinAgent(t, "codex").Outfit(Layer{}, Choice{Hooks: true})
+	if err != nil || !slices.Contains(o.Screen, "--dangerously-bypass-hook-trust") {
+		t.Errorf("a screen with hooks: %q %v", o.Screen, err)
 	}
 	c, err := builtinAgent(t, "claude").InteractiveCommand(Task{Model: "m", Prompt: "not this"})
 	if err != nil || strings.Join(c.Args, "|") != "claude|--dangerously-skip-permissions|--model|m" || c.Stdin != "" {
@@ -192,6 +223,10 @@ func TestOutfit(t *testing.T) {
 	}
 	if _, err := builtinAgent(t, "gemini").Outfit(Layer{},
 		Choice{Gateway: true}); cove.ErrorCode(err) != cove.Unsupported {
+		t.Error(err)
+	}
+	if _, err := builtinAgent(t, "codex").Outfit(Layer{}, Choice{Provider: provider(known, "gemini")}); cove.ErrorCode(
+		err) != cove.Unsupported || !strings.Contains(cove.ErrorHint(err), "needs one that has responses") {
 		t.Error(err)
 	}
 	if _, err := builtinAgent(t, "claude").Outfit(Layer{},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"path"
 	"slices"
@@ -37,7 +38,8 @@ func (a Agent) InteractiveCommand(t Task) (Command, error) {
 		return Command{}, cove.Errorf(cove.Unsupported, "%s has no screen of its own",
 			a.Title).WithHint("give it a task: cove %s PROMPT", a.Name)
 	}
-	return a.command(a.Interactive, Task{Model: t.Model, Session: t.Session, Instructions: t.Instructions, Dir: t.Dir})
+	return a.command(a.Interactive, Task{Model: t.Model, Session: t.Session, Instructions: t.Instructions, Dir: t.Dir,
+		Hooks: t.Hooks, Extras: t.Extras})
 }
 
 // WithTokens returns a declaration whose program finds the contents of cove.Tokens in its variables.
@@ -54,10 +56,23 @@ func (a Agent) WithTokens() Agent {
 // command fills a task into a command.
 func (a Agent) command(args []string, t Task) (Command, error) {
 	c := Command{Env: a.Env, Files: map[string]string{}}
+	if len(t.AllowedTools) > 0 {
+		t.PermissionMode = cmp.Or(t.PermissionMode, a.ToolsMode)
+	}
 	words := map[string]string{
 		"prompt": t.Prompt, "model": t.Model, "session": t.Session, "instructions": t.Instructions,
 		"schema":      string(t.Schema),
 		"prompt_file": path.Join(t.Dir, "prompt"), "schema_file": path.Join(t.Dir, "schema.json"),
+		"mcp_config_file": path.Join(t.Dir, "mcp.json"), "mcp_config": string(t.MCPConfig),
+		"allowed_tools": strings.Join(t.AllowedTools, ","), "disallowed_tools": strings.Join(t.DisallowedTools, ","),
+		"permission_mode": t.PermissionMode,
+	}
+	if t.MCPConfig != nil {
+		servers, err := CheckMCPConfig(t.MCPConfig)
+		if err != nil {
+			return c, err
+		}
+		words["mcp_servers:toml"] = serversTOML(servers)
 	}
 	if t.Turns > 0 {
 		words["turns"] = strconv.Itoa(t.Turns)
@@ -75,8 +90,9 @@ func (a Agent) command(args []string, t Task) (Command, error) {
 	if a.Prompt == ByStdin {
 		c.Stdin = t.Prompt
 	}
-	for name, content := range map[string]string{"prompt_file": t.Prompt, "schema_file": string(t.Schema)} {
-		if uses(slices.Concat(args, a.Options.Schema), name) && content != "" {
+	for name, content := range map[string]string{"prompt_file": t.Prompt, "schema_file": string(t.Schema),
+		"mcp_config_file": string(t.MCPConfig)} {
+		if uses(slices.Concat(args, a.Options.Schema, a.Options.MCPConfig), name) && content != "" {
 			c.Files[words[name]] = content
 		}
 	}
@@ -86,6 +102,15 @@ func (a Agent) command(args []string, t Task) (Command, error) {
 // options returns the arguments for a task's options.
 func (a Agent) options(t Task, words map[string]string) ([]string, error) {
 	var all []string
+	if t.PermissionMode == "" {
+		all = slices.Clone(a.Unasked)
+	} else if len(a.PermissionModes) > 0 && !slices.Contains(a.PermissionModes, t.PermissionMode) {
+		return nil, cove.Errorf(cove.InvalidArgument, "%s has no permission mode %.40q", a.Title, t.PermissionMode).
+			WithHint("it has %s", strings.Join(a.PermissionModes, ", "))
+	}
+	if t.Hooks {
+		all = append(all, a.Hooked...)
+	}
 	for _, o := range []struct {
 		wish string
 		said bool
@@ -95,6 +120,10 @@ func (a Agent) options(t Task, words map[string]string) ([]string, error) {
 		{"a bound of turns", t.Turns > 0, a.Options.Turns},
 		{"instructions of its own", t.Instructions != "", a.Options.Instructions},
 		{"", t.Schema != nil, a.Options.Schema}, // otherwise the prompt asks for it
+		{"a list of allowed tools", len(t.AllowedTools) > 0, a.Options.AllowedTools},
+		{"a list of disallowed tools", len(t.DisallowedTools) > 0, a.Options.DisallowedTools},
+		{"MCP servers of a task", t.MCPConfig != nil, a.Options.MCPConfig},
+		{"a permission mode", t.PermissionMode != "", a.Options.PermissionMode},
 		{"a conversation that goes on", t.Session != "", a.Options.Resume},
 	} {
 		switch {

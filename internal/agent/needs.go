@@ -25,6 +25,7 @@ type Choice struct {
 	Hosts       []string // reachable beside the agent's needs
 	Credentials []string // set on requests, beside the provider's
 	WorkDir     string   // inside; empty: cove.Workspace
+	Hooks       bool     // the user has brought hooks of the agent
 }
 
 // Outfit holds what a sandbox needs for an agent.
@@ -55,6 +56,10 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 		return o,
 			cove.Errorf(cove.Unsupported, "a token in the sandbox is for a provider of the agent's own, and %s has none",
 				a.Title).WithHint("leave token_file out of the profile")
+	case c.Provider != nil && !a.CanAsk(c.Provider):
+		return o, cove.Errorf(cove.Unsupported, "%s cannot ask the model provider %s, which is of the kind %s", a.Title,
+			c.Provider.Name, c.Provider.Kind).
+			WithHint("it needs one that has %s", or(a.Speaks))
 	case c.Provider != nil:
 		p.Provider, p.Kind, p.BaseURL = c.Provider.Name, string(c.Provider.Kind), "http://"+policy.GatewayService+"/proxy/v1"
 		n.Providers = []string{c.Provider.Name}
@@ -71,7 +76,7 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 		return o, err
 	}
 	if len(a.Interactive) > 0 {
-		screen, err := a.InteractiveCommand(Task{Model: c.Model})
+		screen, err := a.InteractiveCommand(Task{Model: c.Model, Hooks: c.Hooks})
 		if err != nil {
 			return o, err
 		}
@@ -86,6 +91,19 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 		o.Layers = []cove.Layer{{Name: l.Name, Target: target}}
 	}
 	return o, nil
+}
+
+// CanAsk reports whether the agent's program speaks to a provider.
+func (a Agent) CanAsk(p *model.Provider) bool {
+	return len(a.Speaks) == 0 || slices.ContainsFunc(a.Speaks, p.Has)
+}
+
+func or(all []model.Endpoint) string {
+	var words []string
+	for _, e := range all {
+		words = append(words, string(e))
+	}
+	return strings.Join(words, " or ")
 }
 
 // PolicySource is the prefix of rule names from an agent's declaration.

@@ -194,6 +194,8 @@ func (a *Agent) check() error {
 		return errors.New("headless has no {prompt}, where the prompt is to stand")
 	case len(a.Headless) > 0 && a.Prompt == ByFile && !uses(a.Headless, "prompt_file}"):
 		return errors.New("headless has no {prompt_file}, where the prompt's file is to stand")
+	case a.ToolsMode != "" && len(a.Options.PermissionMode) == 0:
+		return errors.New("tools_mode is a permission mode, and options.permission_mode says how the agent is told one")
 	case a.Provider != "" && !providerRef.MatchString(a.Provider):
 		return errors.New("provider is the name of a provider of models")
 	}
@@ -208,6 +210,27 @@ func (a *Agent) check() error {
 		}
 		if _, err := template.New("").Funcs(functions).Parse(f.Content); err != nil {
 			return fmt.Errorf("the content of the file %s: %w", f.Path, err)
+		}
+	}
+	for _, o := range a.Config {
+		if !filepath.IsLocal(o.Path) || path.Clean(o.Path) != o.Path || o.Path == "." || strings.HasPrefix(o.Path, "*") {
+			return fmt.Errorf("the path %.80q of config is not below the home", o.Path)
+		}
+		if o.Kind == "" {
+			return fmt.Errorf("the path %.80q of config needs a kind", o.Path)
+		}
+		if ext := path.Ext(o.Path); o.Document() && ext != ".json" && ext != ".jsonc" && ext != ".toml" {
+			return fmt.Errorf("the path %.80q of config has keys, and is neither JSON nor TOML", o.Path)
+		}
+	}
+	for _, p := range a.ConfigPlaces {
+		if !variable.MatchString(p.Variable) {
+			return fmt.Errorf("%.80q of config_places is no variable", p.Variable)
+		}
+		for _, below := range []string{p.Path, cmp.Or(p.At, "directory")} {
+			if !filepath.IsLocal(below) || path.Clean(below) != below || below == "." {
+				return fmt.Errorf("the path %.80q of config_places is not below its directory", below)
+			}
 		}
 	}
 	if _, err := policy.Args("hosts", policy.Allow, a.Hosts...); err != nil {

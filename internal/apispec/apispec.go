@@ -8,13 +8,14 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Spec returns a sandbox of the API as a cove.Spec.
 func Spec(s api.Spec) cove.Spec {
 	spec := cove.Spec{
 		Engine: s.Engine, Image: s.Image, Env: s.Env, Labels: s.Labels,
-		Shape: cove.Shape{Isolation: cove.Isolation(s.Isolation)},
+		Shape: cove.Shape{Isolation: cove.Isolation(s.Isolation), NoExec: s.NoExec},
 	}
 	if s.Limits != nil {
 		spec.Limits = Limits(*s.Limits)
@@ -29,7 +30,7 @@ func Spec(s api.Spec) cove.Spec {
 func SpecOf(spec cove.Spec) api.Spec {
 	s := api.Spec{
 		Engine: spec.Engine, Isolation: string(spec.Isolation), Image: spec.Image, Env: spec.Env, Labels: spec.Labels,
-		Limits: new(LimitsOf(spec.Limits)), Mounts: []api.Mount{},
+		Limits: new(LimitsOf(spec.Limits)), NoExec: spec.NoExec, Mounts: []api.Mount{},
 	}
 	for _, m := range spec.Mounts {
 		s.Mounts = append(s.Mounts, api.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
@@ -98,7 +99,8 @@ func Network(q *api.NetworkPermission) *cove.Network {
 
 // Policy returns a policy of the API, as a network without credentials and models.
 func Policy(p api.GatewayPolicy) cove.Network {
-	n := cove.Network{Mode: cove.NetworkMode(p.Mode), Allow: p.Allow, Deny: p.Deny, AllowPR: p.AllowPR}
+	n := cove.Network{Mode: cove.NetworkMode(p.Mode), Allow: p.Allow, Deny: p.Deny, Presets: p.Presets,
+		PassThrough: p.PassThrough, AllowPR: p.AllowPR}
 	for _, text := range p.Policies {
 		n.Policies = append(n.Policies, cove.PolicyText(text))
 	}
@@ -108,7 +110,8 @@ func Policy(p api.GatewayPolicy) cove.Network {
 // NetworkOf returns a network as the API says it.
 func NetworkOf(n cove.Network) api.NetworkPermission {
 	q := api.NetworkPermission{Enabled: n.Enabled, Credentials: n.Credentials,
-		GatewayPolicy:   api.GatewayPolicy{Mode: string(n.Mode), Allow: n.Allow, Deny: n.Deny, AllowPR: n.AllowPR},
+		GatewayPolicy: api.GatewayPolicy{Mode: string(n.Mode), Allow: n.Allow, Deny: n.Deny, Presets: n.Presets,
+			PassThrough: n.PassThrough, AllowPR: n.AllowPR},
 		ModelPermission: api.ModelPermission{Providers: n.Providers}}
 	for _, text := range n.Policies {
 		q.Policies = append(q.Policies, api.PolicyText(text))
@@ -119,8 +122,10 @@ func NetworkOf(n cove.Network) api.NetworkPermission {
 	return q
 }
 
-// Change returns the rules that a change adds to a network.
-func Change(c api.NetworkChange) cove.Network { return cove.Network{Allow: c.Allow, Deny: c.Deny} }
+// Change returns a change of a network, which the API has without a mode.
+func Change(c api.NetworkChange) store.NetworkChange {
+	return store.NetworkChange{Allow: c.Allow, Deny: c.Deny, Presets: c.Presets, PassThrough: c.PassThrough}
+}
 
 // Budget is a budget of the API; nil is none.
 func Budget(b *api.ModelBudget) cove.Budget {

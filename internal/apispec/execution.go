@@ -10,7 +10,8 @@ import (
 func Execution(e store.Execution) api.Execution {
 	events := make([]api.SecurityEvent, len(e.Events))
 	for i, ev := range e.Events {
-		events[i] = api.SecurityEvent{Rule: ev.Rule, Severity: string(ev.Severity), Line: ev.Line, Detail: ev.Detail}
+		events[i] = api.SecurityEvent{Rule: ev.Rule, Severity: string(ev.Severity), Line: ev.Line, Detail: ev.Detail,
+			Remedy: ev.Remedy}
 	}
 	limits, timeout := InForce(e.Spec.Limits)
 	return api.Execution{

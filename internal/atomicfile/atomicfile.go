@@ -49,15 +49,6 @@ func replace(path string, data []byte, perm fs.FileMode, sync func(*os.File) err
 	return os.Rename(tmp.Name(), path)
 }
 
-// SyncDir makes the names in a directory durable.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 func ignoreClosed(err error) error {
 	if errors.Is(err, os.ErrClosed) {
 		return nil

@@ -55,16 +55,17 @@ cove: claude has done it (72 s, 1 turn, 1.2k tokens in, 30 out, $0.5000)
       transcript  cove runs show RUN
 cove: it has changed 1 file:
  a.go | 1 +
-cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: what
-cove: "what" is none of y, d, n and k
-cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: d
+cove: take it over into /DIR? [y]es, [c]hoose, show the [d]iff, [n]o and throw it away, ` +
+		`or [k]eep it in the sandbox: what
+cove: "what" is none of y, c, d, n and k
+cove: take it over into /DIR? [y]es, [c]hoose, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: d
 diff --git a/a b/a
 --- a/a
 +++ b/a
 @@ -1 +1 @@
 -old
 +       new \x1b]0;owned\x07
-cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: y
+cove: take it over into /DIR? [y]es, [c]hoose, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: y
 cove: 1 file of /DIR is changed
 `
 	if strings.TrimRight(shown, "\n")+"\n" != want {

@@ -49,7 +49,11 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	case errors.Is(err, syscall.EPIPE):
 		return ui.ExitSignal(syscall.SIGPIPE) // like every program in a pipe, without a word
 	}
-	sess.Say.Fail(session.Spoken(sess, err))
+	if sess.JSON && !sess.Wrote() { // one object alone: that of the error
+		sess.PrintJSON(session.ProblemOf(sess, err))
+	} else {
+		sess.Say.Fail(session.Spoken(sess, err))
+	}
 	return ui.ExitCode(err)
 }
 

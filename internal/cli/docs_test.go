@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove/internal/cli/session"
 )
@@ -165,3 +169,64 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// ofOthers are flags of other programs that documents name, by the program.
+var ofOthers = map[string][]string{
+	"an agent": {"dangerously-bypass-hook-trust", "yolo", "output-format", "no-sandbox", "mode", "not", "mcp", "session",
+		"system", "tools", "trust-hooks", "version"},
+	"cove-worker":    {"base-url", "context-window", "cwd", "key-env", "max-output", "provider-kind"},
+	"curl":           {"data-binary", "unix-socket"},
+	"docker":         {"env-file", "format", "volume"},
+	"git":            {"bisect", "git", "global", "init", "onel", "ref", "revs", "staged", "stdout", "unshallow"},
+	"install.sh":     {"prefix", "release"},
+	"systemd":        {"now", "user"},
+	"cove, formerly": {"lines", "output", "wd", "work-dir"},
+}
+
+// TestDocumentedFlagsExist: a flag that a document names is one of some command.
+func TestDocumentedFlagsExist(t *testing.T) {
+	known := map[string]bool{"help": true}
+	add := func(f *pflag.Flag) { known[f.Name] = true }
+	todo := []*cobra.Command{rootCommand(session.New(Streams{Err: os.Stderr}, func(string) string { return "" }))}
+	for len(todo) > 0 {
+		c := todo[0]
+		todo = append(todo[1:], c.Commands()...)
+		c.Flags().VisitAll(add)
+		c.PersistentFlags().VisitAll(add)
+	}
+	unused := map[string]bool{}
+	for _, all := range ofOthers {
+		for _, name := range all {
+			known[name], unused[name] = true, true
+		}
+	}
+	more, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range append(more, "../../README.md", "../../SECURITY.md") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(data), "\n") {
+			for _, m := range flagIn.FindAllStringSubmatch(line, -1) {
+				found++
+				delete(unused, m[1])
+				if !known[m[1]] {
+					t.Errorf("%s:%d: no command has --%s", filepath.Base(file), i+1, m[1])
+				}
+			}
+		}
+	}
+	if len(unused) > 0 {
+		t.Errorf("no document names these flags of other programs: %v", slices.Sorted(maps.Keys(unused)))
+	}
+	if found < 300 {
+		t.Errorf("only %d flags were found; the search is wrong", found)
+	}
+}
+
+// flagIn finds flags in a line: none in a word, an address or a comment of HTML.
+var flagIn = regexp.MustCompile("(?:^|[\\s`(\"'|\\[])--([a-z][a-z0-9-]*)")

@@ -49,6 +49,20 @@ type fakeRun struct {
 func newFakeRuns() fakeRuns { return fakeRuns{mu: new(sync.Mutex)} }
 
 func (f *fakeServer) runRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /agents", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 200, api.AgentList{Agents: []api.Agent{
+			{Name: "claude", Title: "Claude Code", Package: "p", Provider: "anthropic"},
+			{Name: "codex", Title: "Codex", Package: "p", Provider: "openai", Ready: true},
+			{Name: "worker", Title: "Cove's worker", Provider: "anthropic", Ready: true}}})
+	})
+	mux.HandleFunc("GET /credentials", func(w http.ResponseWriter, _ *http.Request) {
+		l := api.CredentialList{Credentials: []api.Credential{{Name: "anthropic", State: "ready"},
+			{Name: "openai", State: "missing"}}}
+		reply(w, 200, l)
+	})
+	profiles := api.ProfileList{Profiles: []api.Profile{{Name: "mine", Agent: "codex", AgentConfig: "instructions"},
+		{Name: "quiet", Agent: "codex", AgentConfig: "none"}, {Name: "bare-bones"}}}
+	mux.HandleFunc("GET /profiles", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, profiles) })
 	mux.HandleFunc("POST /runs", f.startRun)
 	mux.HandleFunc("GET /runs", func(w http.ResponseWriter, r *http.Request) {
 		f.fakeRuns.mu.Lock()

@@ -38,6 +38,7 @@ func newFakeSandboxes() fakeSandboxes {
 			Branch: "cove/calm-heron", From: "main", Base: "0123456789abcdef0123456789abcdef01234567"},
 		Limits:   api.Limits{MemoryMB: 2048, CPUs: 1.5, PIDs: 300, DiskMB: 1024},
 		Mounts:   []api.Mount{{Source: "/srv/data", Target: "/data", ReadOnly: true}},
+		Labels:   map[string]string{"stage": "ci"},
 		DiskUsed: 3 << 20, CreatedBy: "local", CreatedAt: at, LastUsedAt: at,
 	}}}
 }
@@ -172,6 +173,18 @@ func (f *fakeSandboxes) create(w http.ResponseWriter, r *http.Request) {
 }
 
 // hostile is a patch of somebody who means harm to a terminal.
+// toChoose are the changes of an agent that is told to change choose.go.
+var toChoose = []api.WorkChange{
+	{Path: "choose.go", Change: "changed", Added: 3, Removed: 1, NewID: "01", Patch: "diff --git a/choose.go b/c\n" +
+		"--- a/choose.go\n+++ b/choose.go\n@@ -1,3 +1,4 @@\n-1\n+one\n 2\n+two and a half\n 3\n" +
+		"@@ -20 +21,2 @@\n 20\n+more \x1b]0;owned\a\n"},
+	{Path: "old.txt", OldPath: "older.txt", Change: "renamed", NewID: "02", Patch: "diff --git a/older.txt b/old.txt\n" +
+		"similarity index 100%\nrename from older.txt\nrename to old.txt\n"},
+	{Path: "x/__pycache__/a.pyc", Change: "added", Binary: true, NewID: "03",
+		Patch: "diff --git a/x b/x\nBinary files\n"},
+	{Path: "logo.png", Change: "added", Binary: true, NewID: "04", Patch: "diff --git a/l b/l\nBinary files\n"},
+}
+
 const hostile = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+\tnew \x1b]0;owned\a\n"
 
 // workRoutes bring work back. The directory of what was imported is import.git
@@ -248,6 +261,10 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 			reply(w, 501, api.Error{Error: "git in the sandbox cannot say what has changed", Code: string(cove.Unsupported)})
 			return
 		}
+		if strings.Contains(of(r).Labels["changes"], "choose.go") {
+			reply(w, 200, api.WorkChanges{Changes: toChoose})
+			return
+		}
 		reply(w, 200, api.WorkChanges{Changes: []api.WorkChange{{Path: r.URL.RawQuery, Change: "changed", Patch: hostile}}})
 	})
 	mux.HandleFunc("GET /sandboxes/{sandbox}/commits", func(w http.ResponseWriter, r *http.Request) {
@@ -260,6 +277,10 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 		var req api.ApplyRequest
 		json.NewDecoder(r.Body).Decode(&req)
 		if changed := of(r).Labels["changes"]; changed != "" { // an agent has run in it
+			if req.Choice != nil {
+				reply(w, 200, api.AppliedWork{Changes: []api.WorkChange{{Path: fmt.Sprint(req.Choice), Change: "changed"}}})
+				return
+			}
 			if !strings.Contains(changed, ".github/") {
 				reply(w, 200, api.AppliedWork{Changes: []api.WorkChange{{Path: changed, Change: "changed"}}})
 				return

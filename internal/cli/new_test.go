@@ -60,13 +60,14 @@ func TestDestroyAllIsTypedTwice(t *testing.T) {
 				done <- cli.Main(t.Context(), []string{"destroy", "--all", "--yes"},
 					cli.Streams{In: terminal, Out: terminal, Err: terminal})
 			}()
-			shown := seen(t, master, "to go on: ")
+			shown := seen(t, master, "go on: ")
 			for line := range strings.Lines(c.typed) {
 				if _, err := master.WriteString(line); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if !strings.Contains(shown, "destroy every sandbox, calm-heron, with the work in it?") {
+			shown = strings.Join(strings.Fields(shown), " ")
+			if !strings.Contains(shown, "destroy every sandbox, calm-heron, with the work in it? type how many") {
 				t.Errorf("%q", shown)
 			}
 			if code := <-done; code != c.code {

@@ -19,7 +19,7 @@ func TestPolicyDocument(t *testing.T) {
 	}
 	dir := t.TempDir()
 	blocks := regexp.MustCompile("(?s)```yaml\n# (\\S+)\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	if len(blocks) != 2 {
+	if len(blocks) != 3 {
 		t.Fatalf("the document has %d files", len(blocks))
 	}
 	for _, b := range blocks {
@@ -27,7 +27,9 @@ func TestPolicyDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"policy", "check", "policy.yaml"}, {"policy", "test", "expect.yaml"}} {
+	for _, args := range [][]string{
+		{"policy", "check", "policy.yaml"}, {"policy", "check", "git.yaml"}, {"policy", "test", "expect.yaml"},
+	} {
 		var out bytes.Buffer
 		cmd := exec.Command("cove", args...) // this test binary, by testscript.Main
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out

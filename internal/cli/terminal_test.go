@@ -117,5 +117,8 @@ func seen(t *testing.T, master *os.File, word string) string {
 		}
 		got.Write(b[:n])
 	}
+	if !strings.Contains(got.String(), word) {
+		t.Errorf("%q is not seen in %q", word, got.String())
+	}
 	return got.String()
 }

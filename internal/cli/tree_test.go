@@ -76,6 +76,58 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
+// TestQuiet: every command that lists things prints their names or ids alone with -q.
+func TestQuiet(t *testing.T) {
+	found := 0
+	for _, c := range tree() {
+		if !c.Runnable() || !strings.HasPrefix(c.Short, "List ") && !strings.HasPrefix(c.Long, "List ") {
+			continue
+		}
+		found++
+		if f := c.Flags().Lookup("quiet"); f == nil || f.Shorthand != "q" {
+			t.Errorf("%s has no -q", c.CommandPath())
+		}
+	}
+	if found < 12 {
+		t.Errorf("only %d commands that list were found; the search is wrong", found)
+	}
+}
+
+// without lists the commands without --json, and why they have none.
+var without = map[string]string{
+	"cove logs":             "prints what a program wrote, as it is",
+	"cove server logs":      "prints a log, as it is",
+	"cove shell":            "is a program at the terminal",
+	"cove serve":            "runs until it is stopped",
+	"cove dev model-server": "runs until it is stopped",
+	"cove gateway attach":   "runs until it is stopped",
+	"cove runs export":      "writes an archive",
+	"cove ca export":        "writes a certificate",
+	"cove ca show":          "prints a certificate",
+	"cove policy learn":     "prints a policy, which is a file of its own form",
+	"cove config new-key":   "prints a key, and the lines of the configuration for it",
+	"cove profile use":      "has no result",
+	"cove setup git":        "has no result",
+}
+
+// TestJSON: every command prints its result as JSON, or stands in the list of those that do not.
+func TestJSON(t *testing.T) {
+	found := 0
+	for _, c := range tree() {
+		if !c.Runnable() || c.HasSubCommands() {
+			continue
+		}
+		found++
+		_, excused := without[c.CommandPath()]
+		if has := c.Flags().Lookup("json") != nil; has == excused {
+			t.Errorf("%s has --json: %v, and stands in the list of those without: %v", c.CommandPath(), has, excused)
+		}
+	}
+	if found < 60 {
+		t.Errorf("only %d commands were found; the search is wrong", found)
+	}
+}
+
 // TestFlags: a flag has one short form in all commands, that of docs/cli.md, and a short form one flag.
 func TestFlags(t *testing.T) {
 	text, err := os.ReadFile("../../docs/cli.md")
@@ -147,7 +199,7 @@ func TestCompletion(t *testing.T) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			switch f.Name {
 			case "network", "engine", "isolation", "image", "credential", "model-provider", "agent", "profile", "preset",
-				"sandbox", "scope", "if-exists":
+				"sandbox", "scope", "if-exists", "permission-mode", "agent-config":
 				listed++
 				if _, ok := c.GetFlagCompletionFunc(f.Name); !ok {
 					t.Errorf("%s --%s offers no values", c.CommandPath(), f.Name)

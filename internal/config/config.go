@@ -85,7 +85,34 @@ type Sandbox struct {
 	CgroupParent        string   `yaml:"cgroup_parent" doc:"Name of the control group that holds all sandboxes of the native engine."`
 	DefaultLimits       Limits   `yaml:"default_limits" doc:"Where neither the request nor the runtime says anything."`
 	MaxLimits           Limits   `yaml:"max_limits" doc:"The most a request may ask for."`
+	Image               string   `yaml:"image" doc:"Root filesystem of sandboxes that name none: host, dir:PATH, tar:PATH, or a reference; empty: host."`
+	NoExec              bool     `yaml:"noexec" doc:"Whether nothing in temporary places (/tmp, /var/tmp, /run, /dev/shm) can be run, whatever a request says."`
+	Lasting             Lasting  `yaml:"lasting"`
 	OwnerTimeout        Duration `yaml:"owner_timeout" doc:"The longest wall time that the machine's owner may ask for with cove run; for others max_limits says it."`
+}
+
+// Lasting holds the settings of long-lived sandboxes.
+type Lasting struct {
+	Image      string        `yaml:"image" doc:"Root filesystem of long-lived sandboxes that name none; empty: sandbox.image."`
+	Limits     LastingLimits `yaml:"limits"`
+	IdleStop   Duration      `yaml:"idle_stop" doc:"A long-lived sandbox that has been idle for so long is stopped; 0: never."`
+	IdleRemove Duration      `yaml:"idle_remove" doc:"One that has been idle for so long, and has no work that would be lost, is destroyed; 0: never."`
+}
+
+// LastingLimits are the limits of a long-lived sandbox that says nothing of them.
+type LastingLimits struct {
+	MemoryMB  int64   `yaml:"memory_mb" doc:"MiB of memory."`
+	CPUs      float64 `yaml:"cpus" doc:"Cores."`
+	PIDs      int64   `yaml:"pids_limit" doc:"Processes and threads."`
+	DiskMB    int64   `yaml:"disk_mb" doc:"MiB of everything writable but workspace and home."`
+	Inodes    int64   `yaml:"inodes" doc:"Files and directories there."`
+	OpenFiles int64   `yaml:"open_files" doc:"Descriptors per process."`
+}
+
+// limits returns them in bytes.
+func (l LastingLimits) limits() cove.Limits {
+	return apispec.Limits(api.Limits{MemoryMB: l.MemoryMB, CPUs: l.CPUs, PIDs: l.PIDs, DiskMB: l.DiskMB, Inodes: l.Inodes,
+		OpenFiles: l.OpenFiles})
 }
 
 // Limits have the names and units of the API.
@@ -159,6 +186,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
 			OwnerTimeout:  Duration(runtime.OwnerTimeout),
+			Lasting:       Lasting{Limits: lastingLimitsOf(runtime.Lasting)},
 		},
 		Gateway: Gateway{
 			ApprovalTimeout: Duration(2 * time.Minute), RateLimit: GatewayRate{PerSecond: 500, Burst: 5000},
@@ -177,7 +205,7 @@ func defaultHome(getenv func(string) string, uid int) string {
 	if d := getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "cove")
 	}
-	return filepath.Join(getenv("HOME"), ".local/share/cove")
+	return filepath.Join(cmp.Or(getenv("HOME"), getenv("USERPROFILE")), ".local/share/cove")
 }
 
 func defaultRunDir(getenv func(string) string, uid int) string {
@@ -188,6 +216,12 @@ func defaultRunDir(getenv func(string) string, uid int) string {
 		return filepath.Join(d, "cove")
 	}
 	return filepath.Join(defaultHome(getenv, uid), "run")
+}
+
+func lastingLimitsOf(l cove.Limits) LastingLimits {
+	a := apispec.LimitsOf(l)
+	return LastingLimits{MemoryMB: a.MemoryMB, CPUs: a.CPUs, PIDs: a.PIDs, DiskMB: a.DiskMB, Inodes: a.Inodes,
+		OpenFiles: a.OpenFiles}
 }
 
 func limitsOf(l cove.Limits) Limits {
@@ -209,7 +243,14 @@ func (l Limits) limits() cove.Limits {
 
 // Spec returns the default spec of sandboxes, without limits: see Bounds.
 func (c *Config) Spec() cove.Spec {
-	return cove.Spec{Engine: c.Engine, Shape: cove.Shape{Isolation: cove.Isolation(c.Isolation)}}
+	return cove.Spec{Engine: c.Engine, Image: c.Sandbox.Image,
+		Shape: cove.Shape{Isolation: cove.Isolation(c.Isolation), NoExec: c.Sandbox.NoExec}}
+}
+
+// LastingSpec returns the same for long-lived sandboxes.
+func (c *Config) LastingSpec() cove.Spec {
+	return cove.Spec{Image: c.Sandbox.Lasting.Image,
+		Shape: cove.Shape{Limits: c.Sandbox.Lasting.Limits.limits()}}.Over(c.Spec())
 }
 
 // Bounds returns the limits that requests are held to.

@@ -162,6 +162,8 @@ func (s setting) parse(text string) error {
 		*p, err = strconv.Atoi(text)
 	case *int64:
 		*p, err = strconv.ParseInt(text, 10, 64)
+	case *bool:
+		*p, err = strconv.ParseBool(text)
 	case *float64:
 		*p, err = strconv.ParseFloat(text, 64)
 	case *Duration:
@@ -195,6 +197,8 @@ func (s setting) kind() string {
 		return "a whole number"
 	case float64:
 		return "a number"
+	case bool:
+		return "true or false"
 	case Duration:
 		return "a time such as 500ms, 10s, 2h or 30d"
 	}

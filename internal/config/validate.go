@@ -167,6 +167,14 @@ func (c *Config) checkPaths() error {
 				WithHint("name a directory such as /srv/work")
 		}
 	}
+	for _, i := range []struct{ name, image string }{
+		{"sandbox.image", c.Sandbox.Image}, {"sandbox.lasting.image", c.Sandbox.Lasting.Image},
+	} {
+		kind, place, ok := strings.Cut(i.image, ":")
+		if ok && (kind == "dir" || kind == "tar") && !filepath.IsAbs(place) {
+			return c.wrong(i.name, "%q is not an absolute path", place).WithHint("begin it with /")
+		}
+	}
 	return nil
 }
 
@@ -217,9 +225,12 @@ func (c *Config) checkNumbers() error {
 		{"shutdown_grace", c.ShutdownGrace, 0, 10 * time.Minute},
 		{"gateway.approval_timeout", c.Gateway.ApprovalTimeout, time.Second, time.Hour},
 		{"audit.retention", c.Audit.Retention, time.Hour, 36_500 * day},
+		{"sandbox.lasting.idle_stop", c.Sandbox.Lasting.IdleStop, time.Minute, 36_500 * day},
+		{"sandbox.lasting.idle_remove", c.Sandbox.Lasting.IdleRemove, time.Minute, 36_500 * day},
 	} {
-		if d.name == "audit.retention" && d.value == 0 {
-			continue // for ever
+		zero := []string{"audit.retention", "sandbox.lasting.idle_stop", "sandbox.lasting.idle_remove"}
+		if d.value == 0 && slices.Contains(zero, d.name) {
+			continue // for ever, or never
 		}
 		if t := time.Duration(d.value); t < d.least || t > d.top {
 			return c.wrong(d.name, "%s is out of range", d.value).WithHint("use %s to %s", Duration(d.least), Duration(d.top))
@@ -231,6 +242,10 @@ func (c *Config) checkNumbers() error {
 func (c *Config) checkLimits() error {
 	if err := c.Bounds().Check(); err != nil {
 		e := cove.Errorf(cove.InvalidArgument, "sandbox.default_limits and sandbox.max_limits: %w", err)
+		return e.WithHint("%s", cove.ErrorHint(err))
+	}
+	if _, err := c.Bounds().Resolve(runtime.Runtime{}, c.Sandbox.Lasting.Limits.limits()); err != nil {
+		e := cove.Errorf(cove.InvalidArgument, "sandbox.lasting.limits and sandbox.max_limits: %w", err)
 		return e.WithHint("%s", cove.ErrorHint(err))
 	}
 	return nil

@@ -97,7 +97,7 @@ func TestLimits(t *testing.T) {
 		limits api.Limits
 		hit    cove.LimitKind
 	}{
-		"memory":  {`x=$(head -c 300000000 /dev/zero | tr '\0' x); echo done`, api.Limits{MemoryMB: 64}, cove.LimitOOM},
+		"memory":  {`head -c 300000000 /dev/zero | tail; echo done; exit 1`, api.Limits{MemoryMB: 64}, cove.LimitOOM},
 		"time":    {`while :; do :; done`, api.Limits{}, cove.LimitTimeout},
 		"pids":    {`for i in $(seq 100); do sleep 3 & done; wait; exit 1`, api.Limits{PIDs: 20}, cove.LimitPIDs},
 		"disk":    {`head -c 30000000 /dev/zero > /tmp/x || exit 1`, api.Limits{DiskMB: 8}, cove.LimitDisk},
@@ -107,8 +107,12 @@ func TestLimits(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			timeout := api.Seconds(60)
+			if tt.hit == cove.LimitTimeout {
+				timeout = 2
+			}
 			e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "sh", Code: tt.code,
-				Spec: api.Spec{Limits: &tt.limits}, Timeout: 5})
+				Spec: api.Spec{Limits: &tt.limits}, Timeout: timeout})
 			if err != nil {
 				t.Fatal(err)
 			}

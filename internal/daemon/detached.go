@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"io"
 	"path/filepath"
 
 	"github.com/cove-sandbox/cove"
@@ -31,6 +32,8 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		Git: newGitBeside(d.cfg.Home, gitBeside{engines: d.engines, gateway: d.openGateway,
 			guest: GuestPath(d.cfg), log: d.log}),
 		Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		Works: d.work, Idle: sandbox.Idle{Stop: d.cfg.Sandbox.Lasting.IdleStop.Std(),
+			Remove: d.cfg.Sandbox.Lasting.IdleRemove.Std()},
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)
@@ -102,4 +105,13 @@ func (r repositories) CollectMirror(ctx context.Context, who cove.Principal, sou
 		return err
 	}
 	return s.CollectMirror(ctx, who, source)
+}
+
+// Receive implements httpapi.Repositories.
+func (r repositories) Receive(ctx context.Context, who cove.Principal, pack io.Reader) (cove.UploadID, int64, error) {
+	s, err := r.open()
+	if err != nil {
+		return "", 0, err
+	}
+	return s.Receive(ctx, who, pack)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/profile"
 )
@@ -25,7 +26,7 @@ func Profiles(cfg *config.Config) ([]api.Profile, error) {
 	case err != nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "profiles: %w", err)
 	}
-	return profile.Parse(file, data)
+	return profile.Parse(file, data, fit.CheckProfile)
 }
 
 // reading is a file with descriptions, as it was read last.

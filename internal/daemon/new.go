@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/generate"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/instance"
@@ -70,7 +71,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
 	})
 	d.sandboxes = sandbox.New(sandbox.Options{
-		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault, Bounds: cfg.Bounds(),
+		Engines: d.engines, Defaults: cfg.LastingSpec(), Images: d.images, Store: d.vault, Bounds: cfg.Bounds(),
 		Clock: clock.Real(), Log: log,
 	})
 	d.processes = sandbox.NewProcesses(d.sandboxes)
@@ -92,6 +93,8 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	o := httpapi.Options{
 		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals,
 		Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs,
+		Generator: generate.New(generate.Options{Executions: d.executions, Outlet: d.outlet, Providers: d.files.Providers,
+			Credentials: d.credentials, Clock: clock.Real()}),
 		Credentials: d.credentials, Settings: cfg.Digests,
 		Background: d.background, Profiles: d.files.Profiles, Store: d.vault, Flush: d.recorder.Flush,
 		Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check,

@@ -28,6 +28,14 @@ func (r routes) OpenRoute(who cove.Principal, id cove.SandboxID, name string, n 
 	return r.gateway.Open(spec(who, id, name, n))
 }
 
+// OpenBeside implements sandbox.Routes.
+func (r routes) OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox,
+	n egress.Network) (egress.Route, error) {
+	s := spec(who, id, of.Name, n)
+	s.Object = string(of.ID)
+	return r.gateway.Open(s)
+}
+
 // ForgetRoute implements sandbox.Routes.
 func (r routes) ForgetRoute(id cove.SandboxID) error { return r.gateway.Discard(id) }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/git/gittest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
@@ -93,13 +94,13 @@ func TestRuns(t *testing.T) {
 
 	t.Log("on a copy of a directory")
 	r, s := p.do(t, api.RunRequest{Directory: source}, "say hello", "cat notes >&2", "id -u >&2",
-		"echo second >> file", "answer done")
+		"echo second >> file", `printf 'a\0b' >bin`, "answer done")
 	if got := strings.Join(s.lines, "\n"); r.Status != api.RunSucceeded || r.Result != "done" ||
 		r.Usage.InputTokens != 3 || r.Session != "s1" || !strings.Contains(got, "log not committed") ||
 		!strings.Contains(got, "log 1000") || !strings.Contains(got, "thinking hello") {
 		t.Errorf("%+v\n%s", r, got)
 	}
-	if len(r.Changes) != 1 || r.Changes[0].Path != "file" || r.Changes[0].Added != 1 {
+	if len(r.Changes) != 2 || r.Changes[1].Path != "file" || r.Changes[1].Added != 1 || !r.Changes[0].Binary {
 		t.Errorf("it has changed %+v", r.Changes)
 	}
 	if left := p.sh(t, r.Sandbox, "ls -d /tmp/cove-* 2>/dev/null || echo none"); left != "none" {
@@ -128,6 +129,16 @@ func TestRuns(t *testing.T) {
 	}
 	if !strings.Contains(patch, "+second") {
 		t.Errorf("its patch, once its sandbox has gone, is %q", patch)
+	}
+	clone := gittest.NewGit(t, t.TempDir())
+	clone.Run("clone", "-q", source, "clone")
+	if got := clone.In("clone").TryWith(patch, "apply", "-"); got.Code != 0 {
+		t.Errorf("git does not apply it: %s", got.Stderr)
+	}
+	for name, want := range map[string]string{"file": "first\nsecond\n", "bin": "a\x00b"} {
+		if got, err := os.ReadFile(filepath.Join(clone.Dir, "clone", name)); string(got) != want {
+			t.Errorf("applied, %s is %q, %v", name, got, err)
+		}
 	}
 
 	t.Log("in a directory of a repository, which the copy would not have")

@@ -27,12 +27,21 @@ const (
 
 func (s Severity) rank() int { return slices.Index([]Severity{Low, Medium, High, Critical}, s) }
 
+// NetworkDenied is the rule of events about what a program wanted to reach and policy did not allow; their detail is
+// the place.
+const NetworkDenied = "network_denied"
+
+// NetworkUntrusted is the rule of events about places whose certificate, by the sandbox's own authority, the program
+// did not accept.
+const NetworkUntrusted = "network_untrusted"
+
 // Event is one match. Its JSON is part of the records of executions.
 type Event struct {
 	Rule     string   `json:"rule"`
 	Severity Severity `json:"severity"`
-	Line     int      `json:"line"`   // 1-based; 0 when it is not about the code
-	Detail   string   `json:"detail"` // what the pattern indicates
+	Line     int      `json:"line"`             // 1-based; 0 when it is not about the code
+	Detail   string   `json:"detail"`           // what the pattern indicates
+	Remedy   string   `json:"remedy,omitempty"` // the flag that would have let it
 }
 
 // Rule is one declared pattern.

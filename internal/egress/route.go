@@ -36,8 +36,8 @@ type Route interface {
 	Holds() ([]approval.Hold, <-chan struct{})
 	// EndBy limits how long requests are shown to wait.
 	EndBy(time.Time)
-	// Denied lists the places that were tried and not allowed, as "--allow" takes them.
-	Denied() []string
+	// Denied lists the places that were tried and not reached for lack of a rule, in the order of the first attempt.
+	Denied() []Denial
 	// Models returns the use of models, by provider.
 	Models() []model.ProviderUsage
 	// Refusals tell which providers of models refuse their credentials.
@@ -48,6 +48,13 @@ type Route interface {
 	// also removes the route, which takes longer.
 	Shut()
 	Close()
+}
+
+// Denial is a place that a sandbox did not reach, and what would let it.
+type Denial struct {
+	Place     string // HOST, HOST:PORT or tcp://HOST:PORT
+	Flag      string // of the command line: "--allow HOST", "--preset npm"
+	Untrusted bool   // it may be reached, and the program does not accept the sandbox's authority
 }
 
 // Network states the destinations that a sandbox may reach: a cove.Network, parsed and checked, with what its
@@ -71,7 +78,8 @@ func NetworkOf(n *cove.Network) (Network, error) {
 	if n == nil {
 		return Network{}, nil
 	}
-	asked := n.Mode != "" || len(n.Allow)+len(n.Deny)+len(n.Credentials)+len(n.Providers)+len(n.Policies) > 0 || n.AllowPR
+	asked := n.Opens() || n.Mode != "" || len(n.Deny)+len(n.Credentials)+len(n.Providers) > 0 || n.AllowPR ||
+		n.Budget != (cove.Budget{}) // for what an agent needs
 	switch {
 	case !n.Enabled && asked:
 		return Network{}, cove.Errorf(cove.InvalidArgument, "permissions.network says what to reach, but not enabled").

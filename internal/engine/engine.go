@@ -230,6 +230,7 @@ type Capabilities struct {
 	CPULimit    bool `json:"cpu_limit"`
 	PIDsLimit   bool `json:"pids_limit"`
 	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable
+	NoExec      bool `json:"no_exec"`    // temporary places whose programs do not run
 	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
 	Snapshot    bool `json:"snapshot"`

@@ -7,8 +7,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/docker"
-	"github.com/cove-sandbox/cove/internal/engine/native"
 )
 
 // Options state what the process that opens engines provides. Each engine uses its part.
@@ -28,13 +26,8 @@ var table = []struct {
 	name string
 	open func(Options) (engine.Engine, error)
 }{
-	{"native", func(o Options) (engine.Engine, error) {
-		return native.New(native.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance,
-			CgroupParent: o.CgroupParent, Ready: o.Ready, Single: o.Single, Log: o.Log})
-	}},
-	{"docker", func(o Options) (engine.Engine, error) {
-		return docker.New(docker.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance, Log: o.Log})
-	}},
+	{"native", openNative},
+	{"docker", openDocker},
 }
 
 // Names lists the engines in the order in which engine.Auto tries them.

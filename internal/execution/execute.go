@@ -161,7 +161,7 @@ func check(r Request) error {
 	if err := runtime.CheckArgs(r.Args); err != nil {
 		return err
 	}
-	if err := provision.CheckFiles(r.Files); err != nil {
+	if err := provision.CheckFiles(r.Files, provision.MaxFiles); err != nil {
 		return err
 	}
 	if err := cove.CheckLabels(r.Labels); err != nil {
@@ -382,8 +382,12 @@ func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Du
 	}
 	if route := e.currentRoute(); route != nil {
 		r.Models = route.Models()
-		for _, place := range route.Denied() {
-			r.Events = append(slices.Clip(r.Events), detect.Event{Rule: DeniedRule, Severity: detect.Low, Detail: place})
+		for _, d := range route.Denied() {
+			event := detect.Event{Rule: detect.NetworkDenied, Severity: detect.Low, Detail: d.Place, Remedy: d.Flag}
+			if d.Untrusted {
+				event.Rule = detect.NetworkUntrusted
+			}
+			r.Events = append(slices.Clip(r.Events), event)
 		}
 	}
 	switch e.reason() {

@@ -38,10 +38,6 @@ type Request struct {
 	Own cove.Limits
 }
 
-// DeniedRule is the rule of security events about what a program wanted to
-// reach and policy did not allow; their detail is the place.
-const DeniedRule = "network_denied"
-
 // Result is how an execution ended.
 type Result struct {
 	ID        cove.ExecutionID

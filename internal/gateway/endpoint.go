@@ -21,10 +21,6 @@ const (
 	formerHeader   = "X-Cove-Profile"
 )
 
-// served are the endpoints of providers that the gateway serves to sandboxes.
-var served = []model.Endpoint{model.Messages, model.CountTokens, model.Chat, model.Responses,
-	model.Embeddings, model.Models}
-
 type endpoints struct {
 	models       *models
 	credentials  *credential.Set
@@ -33,19 +29,24 @@ type endpoints struct {
 
 // serve returns the origin of a request to an endpoint, or the answer to it.
 func (e endpoints) serve(r policy.Request, h *http.Request) (*proxy.Origin, *proxy.Answer) {
-	path, below := strings.CutPrefix(r.Path, endpointPath)
-	at := model.Endpoint(path)
-	switch {
-	case below && path == gitEndpoint:
+	path, below := strings.CutPrefix(r.Path, gatewayPath+"/")
+	if below && r.Path == endpointPath+gitEndpoint {
 		return nil, e.gitCredentials(h)
-	case !below || !slices.Contains(served, at):
-		return nil, answerTo(model.OpenAI, model.Refuse(http.StatusNotFound, "the gateway has no endpoint %.100q", r.Path))
-	case r.Method != at.Method():
-		return nil, wrongMethod(at, h)
 	}
-	p, refusal := e.models.provider(at, h.Header)
+	var of []model.Endpoint
+	if below {
+		of = model.Served(path)
+	}
+	asked := slices.IndexFunc(of, func(e model.Endpoint) bool { return e.Method() == r.Method })
+	switch {
+	case len(of) == 0:
+		return nil, answerTo(model.OpenAI, model.Refuse(http.StatusNotFound, "the gateway has no endpoint %.100q", r.Path))
+	case asked < 0:
+		return nil, wrongMethod(of[0], h)
+	}
+	p, at, refusal := e.models.provider(path, r.Method, of[asked], h.Header)
 	if refusal != nil {
-		return nil, answerTo(at.Kind(), refusal)
+		return nil, answerTo(of[asked].Kind(), refusal)
 	}
 	for name, value := range p.Headers {
 		if h.Header.Get(name) == "" {
@@ -55,37 +56,42 @@ func (e endpoints) serve(r policy.Request, h *http.Request) (*proxy.Origin, *pro
 	if p.credentials == nil { // the sandbox holds a placeholder at best
 		h.Header.Del("Authorization")
 		h.Header.Del("X-Api-Key")
+		h.Header.Del("X-Goog-Api-Key")
+		h.Header.Del("X-Amz-Security-Token")
 	}
 	return &proxy.Origin{URL: p.URL(at), Prepare: func(r policy.Request, h *http.Request) (proxy.Passage, error) {
 		return enter(p.pipeline, r, h)
 	}}, nil
 }
 
-// provider returns the provider that a request names, if the sandbox may use it, or the first with the endpoint.
-func (m *models) provider(e model.Endpoint, h http.Header) (*provider, *model.Refusal) {
+// provider returns the provider that a request names, if the sandbox may use it, or the first with the endpoint; and
+// what the request asks of it. e is an endpoint that the path is of.
+func (m *models) provider(path, method string, e model.Endpoint, h http.Header) (*provider, model.Target,
+	*model.Refusal) {
 	named := append(h.Values(providerHeader), h.Values(formerHeader)...)
 	h.Del(providerHeader)
 	h.Del(formerHeader)
 	var names []string
 	for _, p := range m.providers {
-		if len(named) == 0 && p.Has(e) || len(named) == 1 && p.Name == strings.TrimSpace(named[0]) {
-			if !p.Has(e) {
-				return nil, model.Refuse(http.StatusNotFound, "the provider %s has no %s; it has %s", p.Name, e,
+		t, has := p.Serves(path, method)
+		if len(named) == 0 && has || len(named) == 1 && p.Name == strings.TrimSpace(named[0]) {
+			if !has {
+				return nil, t, model.Refuse(http.StatusNotFound, "the provider %s has no %s; it has %s", p.Name, e,
 					list(p.Endpoints))
 			}
-			return p, nil
+			return p, t, nil
 		}
 		names = append(names, p.Name)
 	}
 	switch {
 	case len(names) == 0:
-		return nil, model.Refuse(http.StatusForbidden,
+		return nil, model.Target{}, model.Refuse(http.StatusForbidden,
 			"this sandbox may use no model provider: start it with --model-provider NAME")
 	case len(named) > 0:
-		return nil, model.Refuse(http.StatusForbidden, "this sandbox may not use the provider %.80q; it may use %s",
-			strings.Join(named, ","), strings.Join(names, ", "))
+		return nil, model.Target{}, model.Refuse(http.StatusForbidden,
+			"this sandbox may not use the provider %.80q; it may use %s", strings.Join(named, ","), strings.Join(names, ", "))
 	}
-	return nil, model.Refuse(http.StatusNotFound, "no provider of this sandbox's has %s; it may use %s", e,
+	return nil, model.Target{}, model.Refuse(http.StatusNotFound, "no provider of this sandbox's has %s; it may use %s", e,
 		strings.Join(names, ", "))
 }
 

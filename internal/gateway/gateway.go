@@ -25,6 +25,7 @@ type Gateway struct {
 	o           Options
 	resolver    proxy.Resolver
 	authorities *authorities
+	presets     *presetIndex
 
 	mu     sync.Mutex
 	routes map[cove.SandboxID]*Route
@@ -38,7 +39,7 @@ func New(o Options) *Gateway {
 		o.Values = credential.NewValues(o.Clock)
 	}
 	o.Dialer.Resolver = hostService{cmp.Or[proxy.Resolver](o.Dialer.Resolver, net.DefaultResolver)}
-	return &Gateway{o: o, resolver: o.Dialer.Resolver,
+	return &Gateway{o: o, resolver: o.Dialer.Resolver, presets: newPresetIndex(o.Machine),
 		authorities: newAuthorities(&o), routes: map[cove.SandboxID]*Route{}}
 }
 

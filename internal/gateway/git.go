@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -16,8 +17,11 @@ import (
 )
 
 func (s *gitStage) enter(r policy.Request, h *http.Request) (leg, error) {
-	if h == nil || !s.gitHost(r.Host) {
+	if h == nil {
 		return leg{}, nil
+	}
+	if !s.gitHost(r.Host) {
+		return unjudgedPush(r, h), nil
 	}
 	g := &gitRequest{gitStage: s, request: r, http: h}
 	g.asked = smart.Recognise(r.Method, r.Path, h.URL.RawQuery, h.URL.RawQuery != "" || h.URL.ForceQuery)
@@ -56,6 +60,24 @@ func (s *gitStage) enter(r policy.Request, h *http.Request) (leg, error) {
 	return g.large()
 }
 
+// unjudgedPush passes a push on that no policy of git judges, as those of the host's own git. A server's packet ERR is
+// put where a client with side-bands reads it: git itself takes it for a malformed band, and does not show it.
+func unjudgedPush(r policy.Request, h *http.Request) leg {
+	asked := smart.Recognise(r.Method, r.Path, h.URL.RawQuery, h.URL.RawQuery != "" || h.URL.ForceQuery)
+	if asked.Kind != smart.ReceivePack || h.Body == nil || h.Header.Get("Content-Encoding") != "" {
+		return leg{}
+	}
+	body := bufio.NewReaderSize(h.Body, pktline.MaxLine)
+	form := smart.RefusalTo(body)
+	h.Body, h.GetBody = filtered{body, h.Body}, nil
+	return leg{response: func(res *http.Response) error {
+		if res.StatusCode == http.StatusOK && replaceable(res, smart.PushResult) == nil {
+			replaceAnswer(res, smart.NewResult(res.Body, form))
+		}
+		return nil
+	}}
+}
+
 // large judges requests about large files (LFS): the policy may permit downloads.
 func (g *gitRequest) large() (leg, error) {
 	if !g.rights.all(func(p *git.Policy) bool { return p.Downloads }) {
@@ -84,7 +106,7 @@ const maxBatch = 4 << 20 // bounds a request for the addresses of large files, i
 func (g *gitRequest) advertise() (leg, error) {
 	g.version()
 	if g.asked.Service == smart.Push && g.rights.all((*git.Policy).ReadOnly) {
-		return leg{}, refuseGit(g.rights[0].ID, "this sandbox only reads from this repository")
+		return leg{}, refuseGit(g.rights[0].ID, git.ReadingOnly())
 	}
 	return leg{response: func(res *http.Response) error {
 		form := func(r io.Reader, v smart.View) *smart.List { return smart.Advertisement(r, g.asked.Service, v) }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -65,7 +64,9 @@ func (g *gitRequest) spool() (*spool, error) {
 	case err != nil:
 		err = cove.Errorf(cove.InvalidArgument, "the push broke off: %w", err)
 	case s.size > most:
-		err = &proxy.Refusal{Code: cove.TooLarge, Rule: g.rights[0].ID, Reason: fmt.Sprintf("a push may have %d bytes", most)}
+		err = &proxy.Refusal{Code: cove.TooLarge, Rule: g.rights[0].ID,
+			Reason: fmt.Sprintf("the push has more than %d MiB; push in parts, or raise max_pack_mb in the policy's git section",
+				(most-maxCommands)>>20)}
 	default:
 		_, err = s.file.Seek(0, io.SeekStart)
 	}
@@ -222,11 +223,11 @@ func (g *gitRequest) refusePush(c *smart.Commands, v git.Verdict) error {
 	refused, _ := v.Refused()
 	rule := cmp.Or(refused.Rule, ruleGit)
 	if !c.CanReport() {
-		return refuseGit(rule, refused.Reason)
+		return refuseGit(rule, refused.Explain())
 	}
 	lines := []string{"Cove refuses this push (rule: " + rule + ")"}
 	for _, r := range v.Updates {
-		lines = append(lines, "  "+strings.TrimPrefix(r.Update.Ref, "refs/heads/")+": "+r.Reason)
+		lines = append(lines, "  "+r.Explain())
 		if len(lines) > 10 {
 			lines = append(lines, "  …")
 			break
@@ -253,7 +254,7 @@ func (g *gitRequest) askPush(ctx context.Context, v git.Verdict) git.Verdict {
 			v.Updates[i].Action = git.Allow
 			continue
 		}
-		v.Action, v.Updates[i].Action, v.Updates[i].Reason = git.Deny, git.Deny, verdict.Reason
+		v.Action, v.Updates[i].Action, v.Updates[i].Reason = git.Deny, git.Deny, verdict.Reason+": "+r.Reason
 	}
 	return v
 }

@@ -12,7 +12,8 @@ import (
 
 // setting is the stage that sets credentials on requests, in place of any that the sandbox has sent; where keyed says
 // no, requests leave without.
-func setting(credentials *credential.Set, keyed func(policy.Request) bool) func(policy.Request, *http.Request) (leg, error) {
+func setting(credentials *credential.Set, keyed func(policy.Request) bool, b *bodies) func(policy.Request,
+	*http.Request) (leg, error) {
 	return func(r policy.Request, h *http.Request) (leg, error) {
 		if h == nil { // no credential is bound to what passes through
 			return leg{}, nil
@@ -20,10 +21,12 @@ func setting(credentials *credential.Set, keyed func(policy.Request) bool) func(
 		if !keyed(r) {
 			return leg{}, credentials.Withhold(r, h)
 		}
-		if _, err := credentials.Apply(r, h); err != nil {
+		held := &heldBody{}
+		if _, err := credentials.Apply(r, h, b.digest(held)); err != nil {
+			held.Close()
 			return leg{}, err
 		}
-		return leg{response: func(h *http.Response) error {
+		return leg{end: func(error) { held.Close() }, response: func(h *http.Response) error {
 			if h.StatusCode == http.StatusUnauthorized || h.StatusCode == http.StatusForbidden {
 				credentials.Refused(r)
 			}

@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -51,7 +53,7 @@ func newModels(o *Options, d Described, names []string, b cove.Budget) (m *model
 				WithHint("say its prices in the file of gateway.providers, or limit requests or tokens")
 		}
 		if c.Credential != "" {
-			if p.credentials, err = credentialsOf(c, o.Values, d); err != nil {
+			if p.credentials, err = credentialsOf(c, p.policy, o.Values, d); err != nil {
 				return nil, nil, err
 			}
 			credentials = append(credentials, c.Credential)
@@ -61,63 +63,116 @@ func newModels(o *Options, d Described, names []string, b cove.Budget) (m *model
 	return m, credentials, nil
 }
 
-func credentialsOf(p *model.Provider, values *credential.Values, d Described) (*credential.Set, error) {
+// credentialsOf returns the credential of a provider. One that is bound to nothing is bound to the provider's
+// endpoints, in the form of its kind.
+func credentialsOf(p *model.Provider, allowed *policy.Policy, values *credential.Values, d Described) (*credential.Set,
+	error) {
 	chosen, err := credential.Choose(d.Credentials, p.Credential)
 	if err != nil {
 		return nil, err
+	}
+	if c := &chosen[0]; c.Unbound() {
+		host, port := p.Host()
+		*c = c.BoundTo("provider "+p.Name, formOf(p), allowed, host, port, p.Base.Scheme == "http" && p.Private())
 	}
 	set, err := credential.NewSet(values, chosen...)
 	if err != nil {
 		return nil, err
 	}
+	if p.Base.Scheme == "http" && !chosen[0].Plain() {
+		return nil, cove.Errorf(cove.InvalidArgument, "the credential %s is bound by its own description, which wants TLS, "+
+			"and base_url of the model provider %s is not https", p.Credential, p.Name).
+			WithHint("leave to out of its description: it is bound to the endpoints of the providers that name it then")
+	}
 	for _, e := range p.Endpoints {
-		if r := p.Request(e); !set.Covers(r) {
-			return nil, cove.Errorf(cove.InvalidArgument,
-				"the credential %s is not bound to %s %s, where the model provider %s is asked",
-				p.Credential, r.Method, p.URL(e), p.Name).
-				WithHint("bind it there (to, in its description), or leave the endpoint out")
+		for _, r := range p.Requests(e) {
+			if !set.Covers(r) {
+				return nil, cove.Errorf(cove.InvalidArgument,
+					"the credential %s is not bound to %s %s://%s%s, where the model provider %s is asked",
+					p.Credential, r.Method, p.Base.Scheme, p.Base.Host, r.Path, p.Name).
+					WithHint("bind it there (to, in its description), or leave to out, or leave the endpoint out")
+			}
 		}
 	}
 	return set, nil
 }
 
+// formOf returns the form in which the providers of a kind take credentials.
+func formOf(p *model.Provider) credential.Form {
+	switch p.Kind {
+	case model.Anthropic:
+		return credential.Header("X-Api-Key")
+	case model.Gemini:
+		return credential.Header("X-Goog-Api-Key", "key")
+	case model.Bedrock:
+		return credential.Signature(p.Region, "bedrock")
+	}
+	return credential.Bearer()
+}
+
 // Models returns the sandbox's use of models, by provider.
 func (m *models) Models() []model.ProviderUsage { return m.ledger.Used() }
 
-// env returns the base URLs of the sandbox's models, and keys where it has no placeholder: programs need one to start.
+// env returns the variables that lead programs to the sandbox's models, and keys where it has no placeholder: programs
+// need one to start. Claude Code asks the first provider that it can.
 func (m *models) env() map[string]string {
-	const base = "http://" + policy.GatewayService
+	const base = "http://" + policy.GatewayService + gatewayPath
 	env := map[string]string{}
+	claude := ""
 	for _, p := range m.providers {
 		if p.Has(model.Messages) {
-			env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"] = base+strings.TrimSuffix(endpointPath, "/v1/"), noKey
+			claude = cmp.Or(claude, "none")
+			env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"] = base, noKey
 		}
 		if p.Has(model.Chat) || p.Has(model.Responses) || p.Has(model.Embeddings) {
-			env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"] = base+strings.TrimSuffix(endpointPath, "/"), noKey
+			env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"] = base+"/v1", noKey
 		}
+		switch p.Kind {
+		case model.Gemini:
+			env["GOOGLE_GEMINI_BASE_URL"], env["GEMINI_API_KEY"] = base, noKey
+		case model.Bedrock:
+			claude = cmp.Or(claude, "CLAUDE_CODE_USE_BEDROCK")
+			maps.Copy(env, map[string]string{"AWS_REGION": p.Region, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": base,
+				"ANTHROPIC_BEDROCK_BASE_URL": base, "AWS_ACCESS_KEY_ID": noKey, "AWS_SECRET_ACCESS_KEY": noKey,
+				"AWS_EC2_METADATA_DISABLED": "true"})
+		case model.Vertex:
+			claude = cmp.Or(claude, "CLAUDE_CODE_USE_VERTEX")
+			maps.Copy(env, map[string]string{"CLOUD_ML_REGION": p.Region, "ANTHROPIC_VERTEX_PROJECT_ID": p.Project,
+				"ANTHROPIC_VERTEX_BASE_URL": base + "/v1", "CLAUDE_CODE_SKIP_VERTEX_AUTH": "1",
+				"GOOGLE_CLOUD_PROJECT": p.Project, "GOOGLE_CLOUD_LOCATION": p.Region, "GOOGLE_VERTEX_BASE_URL": base,
+				"GOOGLE_API_KEY": noKey})
+		}
+	}
+	if strings.HasPrefix(claude, "CLAUDE") {
+		env[claude] = "1"
 	}
 	return env
 }
 
-const endpointPath = "/proxy/v1/" // the prefix of the gateway's endpoints at policy.GatewayService
+// Prefixes of the gateway's endpoints at policy.GatewayService: of all of them, and of those without a version of their
+// own.
+const (
+	gatewayPath  = "/proxy"
+	endpointPath = gatewayPath + "/v1/"
+)
 
 const noKey = "set-by-the-gateway" // the key for programs where the gateway has none to replace
 
 type call struct {
 	provider *model.Provider
-	endpoint model.Endpoint
-	limited  bool // only the provider's permitted models: the gateway makes the request, not the sandbox
+	model.Target
+	limited bool // only the provider's permitted models: the gateway makes the request, not the sandbox
 }
 
 // callOf reports whether a request is for a model, of a given provider or of any known one.
 func (m *models) callOf(r policy.Request, of *model.Provider) (call, bool) {
 	if of != nil {
-		e, ok := of.Find(r)
-		return call{of, e, true}, ok && e.Counted()
+		t, ok := of.Find(r)
+		return call{of, t, true}, ok && t.Endpoint.Counted()
 	}
 	for i := range m.known {
-		if e, ok := m.known[i].Find(r); ok {
-			return call{provider: &m.known[i], endpoint: e}, e.Counted()
+		if t, ok := m.known[i].Find(r); ok {
+			return call{provider: &m.known[i], Target: t}, t.Endpoint.Counted()
 		}
 	}
 	return call{}, false
@@ -151,16 +206,19 @@ func (m *models) watching(of *model.Provider, set func(policy.Request, *http.Req
 		if !ok || h == nil {
 			return l, err
 		}
+		if of := (*bodyError)(nil); errors.As(err, &of) { // no fault of the credential
+			return l, err
+		}
 		if err != nil {
 			m.refusals.Note(c.provider.Name, err)
-			return leg{}, answerTo(c.endpoint.Kind(), model.Refuse(http.StatusUnauthorized, "%s", err))
+			return leg{}, answerTo(c.Endpoint.Kind(), model.Refuse(http.StatusUnauthorized, "%s", err))
 		}
 		inner := l.response
 		l.response = func(h *http.Response) error {
 			switch {
-			case h.StatusCode == http.StatusUnauthorized:
+			case model.RefusedKey(h.StatusCode, h.Header):
 				m.refusals.Note(c.provider.Name, cove.Errorf(cove.Unavailable,
-					"%s has refused the credential of its models (401)", r.Host).
+					"%s has refused the credential of its models (%d)", r.Host, h.StatusCode).
 					WithHint("see that the key is right and has not expired: \"cove credentials check\" says where it is from"))
 			case h.StatusCode/100 == 2:
 				m.refusals.Note(c.provider.Name, nil)
@@ -178,6 +236,7 @@ func (m *models) watching(of *model.Provider, set func(policy.Request, *http.Req
 func (m *models) Refusals() *model.Refusals { return &m.refusals }
 
 type use struct {
+	target   model.Target
 	call     *model.Call
 	question *model.Question // nil: no body
 	meter    *model.Meter    // set when a successful answer has come
@@ -190,9 +249,14 @@ const maxHeld = 64 << 10
 
 func (m *models) begin(h *http.Request, c call) (*use, error) {
 	refuse := func(r *model.Refusal) error {
-		return proxy.At(decision.StageBudget, answerTo(c.endpoint.Kind(), r))
+		return proxy.At(decision.StageBudget, answerTo(c.Endpoint.Kind(), r))
 	}
-	u := &use{}
+	u := &use{target: c.Target}
+	if c.Model != "" {
+		if r := m.objection(c, model.Asked{Model: c.Model, Whole: true}); r != nil {
+			return nil, refuse(r)
+		}
+	}
 	judged := c.limited && len(c.provider.Models) > 0 || m.ledger.Limits()
 	if coding := h.Header.Get("Content-Encoding"); judged && coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, refuse(model.Refuse(http.StatusUnsupportedMediaType,
@@ -204,6 +268,9 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 	}
 	if h.Body != nil {
 		u.question = model.NewQuestion(h.Body, func(a model.Asked) error {
+			if c.Model != "" { // what the body says is not looked at
+				return nil
+			}
 			if r := m.objection(c, a); r != nil {
 				u.refused.Store(true)
 				return refuse(r)
@@ -230,7 +297,7 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 
 // answerTo returns a refusal in the form for clients of one kind.
 func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
-	return &proxy.Answer{Status: r.Status, Header: r.Header(), Body: r.Body(k), Reason: r.Message}
+	return &proxy.Answer{Status: r.Status, Header: r.Header(k), Body: r.Body(k), Reason: r.Message}
 }
 
 func (m *models) objection(c call, a model.Asked) *model.Refusal {
@@ -253,7 +320,7 @@ func (m *models) objection(c call, a model.Asked) *model.Refusal {
 func (u *use) read(h *http.Response) error {
 	u.answered = true
 	if h.StatusCode/100 == 2 {
-		u.meter = model.NewMeter(h.Header.Get("Content-Type"))
+		u.meter = model.NewMeter(u.target.Endpoint, h.Header)
 		h.Body = &metered{h.Body, u.meter}
 	}
 	return nil
@@ -281,10 +348,10 @@ func (u *use) end() {
 	case u.refused.Load():
 		u.call.End("", model.Usage{})
 	case u.meter != nil:
-		u.call.End(cmp.Or(u.meter.Model(), asked.Model), u.meter.Usage(size))
+		u.call.End(cmp.Or(u.target.Model, u.meter.Model(), asked.Model), u.meter.Usage(size))
 	case !u.answered && asked.Whole && size > 0:
-		u.call.End(asked.Model, model.NewMeter("").Usage(size))
+		u.call.End(cmp.Or(u.target.Model, asked.Model), model.NewMeter(u.target.Endpoint, nil).Usage(size))
 	default:
-		u.call.End(asked.Model, model.Usage{})
+		u.call.End(cmp.Or(u.target.Model, asked.Model), model.Usage{})
 	}
 }

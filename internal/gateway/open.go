@@ -44,6 +44,9 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := usable(described, s.Credentials); err != nil {
+		return nil, err
+	}
 	models, names, err := newModels(&g.o, described, s.Providers, s.Budget)
 	if err != nil {
 		return nil, err
@@ -56,7 +59,7 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 		identity: s.identity(), models: models, secrets: &secrets{known: known}, placeholders: known.Placeholders(),
 		authorities: g.authorities, lookups: newLookups(g.resolver, g.o.Clock), rates: newRates(g.o.Rate, g.o.Clock),
 		breakers: newBreakers(g.o.Log.With("sandbox", s.Sandbox)), clock: g.o.Clock, log: g.o.Log,
-		done: make(chan struct{}),
+		presets: g.presets, done: make(chan struct{}),
 	}
 	r.shut = sync.OnceFunc(func() { close(r.done) })
 	hasEndpoints := len(models.providers)+len(s.Credentials)+len(remote) > 0
@@ -88,6 +91,7 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	r.git = &gitStage{decider: r.decider, holds: r.holds, proxy: r.proxy, packs: g.o.Packs, dir: g.o.Spool, log: g.o.Log,
 		places: make(chan struct{}, maxSpooled)}
 	r.api = newGitHubStage(r.decider, r.proxy)
+	r.bodies = &bodies{dir: g.o.Spool, places: make(chan struct{}, maxLarge)}
 	r.pipeline = r.stages(own, nil)
 	r.git.after = r.pipeline[1+slices.IndexFunc(r.pipeline, func(s stage) bool { return s.name == decision.StageGit }):]
 	r.api.after = r.git.after
@@ -107,7 +111,7 @@ func (r *Route) stages(credentials *credential.Set, of *model.Provider) []stage 
 		{decision.StageRate, r.rates.enter},
 		{decision.StageBreaker, r.breakers.enter},
 		{decision.StageBudget, r.counting(of)},
-		{decision.StageCredentials, r.watching(of, setting(credentials, r.keyed))},
+		{decision.StageCredentials, r.watching(of, setting(credentials, r.keyed, r.bodies))},
 		{decision.StageUpstream, r.redact},
 	}
 }
@@ -119,6 +123,21 @@ func (g *Gateway) credentials(d Described, remote []credential.Credential, names
 		return nil, err
 	}
 	return credential.NewSet(g.o.Values, append(chosen, remote...)...)
+}
+
+// usable refuses credentials that are set for providers of models only, where a sandbox is to have them itself.
+func usable(d Described, names []string) error {
+	chosen, err := credential.Choose(d.Credentials, names...)
+	if err != nil {
+		return err
+	}
+	for _, c := range chosen {
+		if c.Unbound() {
+			return cove.Errorf(cove.InvalidArgument, "the credential %s is bound to no host", c.Name).
+				WithHint("it is for the model providers that name it: --model-provider NAME; to, in its description, binds it")
+		}
+	}
+	return nil
 }
 
 func unique(list []string) (once []string) {

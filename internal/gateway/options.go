@@ -45,7 +45,7 @@ type Options struct {
 	GitHub    github.Servers
 	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.
 	Packs     Inspector
-	Spool     string // directory on disk for pushes until they are judged; the system's temporary one if empty
+	Spool     string // directory on disk for pushes and large bodies until they go on; the system's temporary one if empty
 	Rate      Rate
 	Timeouts  proxy.Timeouts
 	Patience  time.Duration // how long a request waits for an approval; 2 min

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/pem"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,6 +25,8 @@ type origin struct {
 	ca    string // file with the certificate of the route's authority
 	route *Route
 
+	upstream string // file with the certificate of the server itself
+
 	mu    sync.Mutex
 	taken []decision.Decision // guarded by mu
 }
@@ -34,7 +37,11 @@ func newOrigin(t *testing.T, h http.Handler, rules string) *origin {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	o := &origin{ca: filepath.Join(t.TempDir(), "ca.pem")}
+	o := &origin{ca: filepath.Join(t.TempDir(), "ca.pem"), upstream: filepath.Join(t.TempDir(), "upstream.pem")}
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(o.upstream, certificate, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	log := slog.New(slog.DiscardHandler)
 	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: log, Packs: noPacks{},
 		Recorder: NewRecorder(RecorderOptions{Store: store.NewVault(&page{}), Keep: 100, Clock: clock.Real(), Log: log,

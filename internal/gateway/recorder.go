@@ -14,6 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
@@ -223,34 +224,58 @@ type journal struct {
 	placeholders *redact.Set
 
 	mu     sync.Mutex
-	denied []string // places, in the order of the first attempt
+	denied []egress.Denial // in the order of the first attempt
 }
 
 // Denied returns the places that the sandbox tried to reach and that policy denied, in the notation of "--allow": HOST,
 // or HOST:PORT where that is needed, or tcp://HOST:PORT where the protocol is neither HTTP nor TLS.
-func (j *journal) Denied() []string {
+func (j *journal) Denied() []egress.Denial {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.denied)
 }
 
-func (j *journal) addDenied(place string) {
+// addDenied adds a place. A later denial may know a preset for it, which the look-up of its name did not.
+func (j *journal) addDenied(d egress.Denial) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.denied) < maxDenied && !slices.Contains(j.denied, place) {
-		j.denied = append(j.denied, place)
+	i := slices.IndexFunc(j.denied, func(have egress.Denial) bool {
+		return have.Place == d.Place && have.Untrusted == d.Untrusted
+	})
+	switch {
+	case i >= 0 && strings.HasPrefix(d.Flag, presetFlag):
+		j.denied[i].Flag = d.Flag
+	case i < 0 && len(j.denied) < maxDenied:
+		j.denied = append(j.denied, d)
 	}
 }
 
-// placeOf returns the place that would have to be allowed.
-func placeOf(d decision.Decision) string {
+const presetFlag = "--preset "
+
+// denialOf returns the place that would have to be allowed, with the preset that its remedy names.
+func denialOf(d decision.Decision) egress.Denial {
+	place := placeOf(d.Host, d.Port)
 	if d.Stage == decision.StageProtocol {
-		return "tcp://" + net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
+		place = "tcp://" + net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
 	}
-	if d.Port == 0 || d.Port == 80 || d.Port == 443 {
-		return d.Host
+	denial := egress.Denial{Place: place, Flag: "--allow " + place}
+	if _, name, ok := strings.Cut(d.Remedy, presetFlag); ok {
+		denial.Flag = presetFlag + name
 	}
-	return net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
+	return denial
+}
+
+func placeOf(host string, port uint16) string {
+	if port == 0 || port == 80 || port == 443 {
+		return host
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// distrusted is the reason of a connection that its client gave up because of the certificate.
+func distrusted(place string) string {
+	return "the program does not accept the sandbox's authority (pinned?): --pass-through " + place +
+		" lets it through unjudged"
 }
 
 // record adds the sandbox to a decision, removes secrets from it and passes it on.
@@ -258,7 +283,7 @@ func (j *journal) record(d decision.Decision) {
 	d.Execution, d.Sandbox, d.Client = *j.name.Load(), string(j.sandbox), j.owner.String()
 	j.conceal(&d)
 	if d.Verdict == decision.Deny && d.Remedy != "" && isOfPolicy(d.Stage) {
-		j.addDenied(placeOf(d))
+		j.addDenied(denialOf(d))
 	}
 	j.recorder.Record(d)
 }

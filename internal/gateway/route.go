@@ -42,9 +42,11 @@ type Route struct {
 
 	api      *gitHubStage
 	git      *gitStage
+	bodies   *bodies
 	rates    *rates
 	breakers *breakers
 	pipeline []stage
+	presets  *presetIndex
 
 	clock   clock.Clock
 	log     *slog.Logger

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -30,6 +31,9 @@ func (v dnsView) Resolve(ctx context.Context, name policy.Host) error {
 }
 
 func (v dnsView) Asked(name, kind string, verdict policy.Verdict, stage decision.Stage, refused string) {
+	if refused != "" && stage == decision.StagePolicy {
+		v.presets.begin() // for the connection that follows
+	}
 	v.record(decision.Decision{
 		Time: v.clock.Now(), Entry: decision.EntryDNS, Host: strings.ToLower(strings.TrimSuffix(name, ".")),
 		Method: kind, Verdict: verdictOf(refused == "" || stage == decision.StageUpstream), Stage: stage,
@@ -50,6 +54,18 @@ func (v proxyView) Decide(ctx context.Context, r policy.Request) policy.Verdict 
 	if verdict.Action == policy.Allow && r.Layer == policy.LayerConnect && r.Host.Name() != "" &&
 		!v.filter.Permit(r.Host) {
 		return policy.Verdict{Rule: ruleNames, Reason: dns.TooManyNames}
+	}
+	return v.withPreset(r, verdict)
+}
+
+// withPreset names a preset in the remedy of a denial for lack of a rule, where one has the host.
+func (v proxyView) withPreset(r policy.Request, verdict policy.Verdict) policy.Verdict {
+	p := v.policy.Load()
+	if verdict.Action != policy.Deny || verdict.Rule != "default" || verdict.Remedy == "" || policy.Names(p, r.Host) {
+		return verdict
+	}
+	if name := v.presets.of(r.Host, r.Port); name != "" {
+		verdict.Remedy = policy.WithPreset(p, name)
 	}
 	return verdict
 }
@@ -93,6 +109,12 @@ func (v proxyView) Record(e proxy.Event) {
 	}
 	if d.Verdict == decision.Deny && e.Verdict.Passable {
 		d.Remedy = v.policy.Load().Through(e.Request.Host, e.Request.Port)
+	}
+	if e.Untrusted && v.intercepted(e.Request) == "" {
+		place := placeOf(d.Host, d.Port)
+		d.Reason = distrusted(place)
+		d.Remedy = policy.Unjudged(v.policy.Load(), place)
+		v.addDenied(egress.Denial{Place: place, Flag: "--pass-through " + place, Untrusted: true})
 	}
 	v.record(d)
 }

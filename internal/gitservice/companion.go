@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -97,7 +99,8 @@ type companion struct {
 	mu     sync.Mutex
 	boxes  map[bool]*box // with a network or without
 	tags   []string
-	known  bool // tags are
+	known  bool  // tags are
+	older  *bool // git has no "bisect" of its own; nil while that is unknown
 	closed bool
 	calls  sync.WaitGroup
 }
@@ -126,6 +129,9 @@ func (c *companion) Run(ctx context.Context, r command.Run) (exit int, err error
 		return 0, err
 	}
 	defer leave()
+	if r.Args, err = c.bisecting(ctx, b, r); err != nil {
+		return 0, err
+	}
 	if r.Effect == command.Remote {
 		defer func() {
 			c.mu.Lock()
@@ -148,6 +154,59 @@ func (c *companion) Run(ctx context.Context, r command.Run) (exit int, err error
 		err = errors.Join(err, c.person.take(context.WithoutCancel(ctx), b))
 	}
 	return exit, err
+}
+
+// maxTerms is how much of the file with the words of a bisection is read.
+const maxTerms = 1 << 10
+
+// terms returns the words for good and bad that the running bisection of the worktree has.
+func (c *companion) terms() []string {
+	w := c.o.Workspace
+	f, err := os.OpenFile(filepath.Join(w.Hidden, "worktrees", w.Worktree, "BISECT_TERMS"),
+		os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil // there is none, or its words are git's
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxTerms))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text))
+}
+
+// bisecting returns the arguments of a command as the companion's git takes them. Before 2.40 "git bisect" is a shell
+// script, which a companion cannot run, around a helper, which it can.
+func (c *companion) bisecting(ctx context.Context, b *box, r command.Run) ([]string, error) {
+	i := slices.Index(r.Args, "bisect")
+	if i < 0 || i+1 == len(r.Args) || strings.Fields(r.Verb)[0] != "bisect" {
+		return r.Args, nil
+	}
+	c.mu.Lock()
+	older := c.older
+	c.mu.Unlock()
+	if older == nil {
+		said, err := b.answer(ctx, nil, "version")
+		if err != nil {
+			return nil, err
+		}
+		var major, minor int
+		if _, err := fmt.Sscanf(string(said), "git version %d.%d", &major, &minor); err != nil {
+			return nil, fmt.Errorf("git says that it is %.100q: %w", said, err)
+		}
+		is := major < 2 || major == 2 && minor < 40
+		c.mu.Lock()
+		c.older, older = &is, &is
+		c.mu.Unlock()
+	}
+	if !*older {
+		return r.Args, nil
+	}
+	helper := []string{"bisect--helper"}
+	if !slices.Contains([]string{"start", "skip", "next", "reset", "log", "terms"}, r.Args[i+1]) {
+		helper = append(helper, "state") // of a commit: good, bad, or what they are called
+	}
+	return slices.Concat(r.Args[:i], helper, r.Args[i+1:]), nil
 }
 
 // enter returns the companion with a network, or the one without, and keeps it from ending.

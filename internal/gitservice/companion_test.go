@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -27,6 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/workspace"
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // house is what tests share: an engine, and a root filesystem with git.
@@ -808,11 +810,49 @@ func TestSend(t *testing.T) {
 			if refs := p.sent(); strings.Contains(refs, work) {
 				t.Errorf("with everything committed it sends\n%s", refs)
 			}
+			p.changeAtOnce(p.w.Directory + "/a.txt")
+			if err := p.c.Snapshot(t.Context(), work); err != nil {
+				t.Fatal(err)
+			}
+			if refs := p.sent(); !strings.Contains(refs, work) {
+				t.Errorf("with a change in the second of the index it sends\n%s", refs)
+			}
 			if left, _ := filepath.Glob(p.c.repository() + "/cove-work*"); len(left) > 0 {
 				t.Errorf("there is left %v", left)
 			}
 		})
 	}
+}
+
+// changeAtOnce changes a committed file in the second in which git writes the index, without another size, and returns
+// in a later one.
+func (p *place) changeAtOnce(file string) {
+	p.t.Helper()
+	committed, err := os.ReadFile(file)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	index := filepath.Join(p.w.Hidden, "worktrees", p.w.Worktree, "index")
+	for {
+		write(p.t, file, string(committed))
+		began := changed(p.t, file)
+		p.must("add", filepath.Base(file))
+		write(p.t, file, strings.Repeat("x", len(committed)))
+		if changed(p.t, file) == began && changed(p.t, index) == began {
+			await.That(p.t, "the next second", func() bool { return time.Now().Unix() > began })
+			return
+		}
+	}
+}
+
+// changed returns the second of a file's last change.
+func changed(t *testing.T, file string) int64 {
+	t.Helper()
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ModTime().Unix()
 }
 
 // sent is what git begins with that sends: ids and refs, the first HEAD's.

@@ -183,7 +183,7 @@ func (s *Service) Close() {
 func (c *companion) Context(ctx context.Context) (command.Context, error) {
 	w := c.o.Workspace
 	tags, err := c.listTags(ctx)
-	return command.Context{Branch: w.Branch, Shared: w.Shared, Tags: tags, Force: c.o.Force}, err
+	return command.Context{Branch: w.Branch, Shared: w.Shared, Tags: tags, Force: c.o.Force, Terms: c.terms()}, err
 }
 
 func (c *companion) listTags(ctx context.Context) ([]string, error) {

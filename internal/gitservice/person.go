@@ -326,7 +326,11 @@ func (p *person) send(ctx context.Context, b *box, file string) (n uint32, err e
 		return 0, cove.Errorf(cove.StorageFull, "bring the sandbox's work back: %w", err)
 	}
 	defer pack.Close()
-	want := []byte("HEAD\n" + p.own() + "\n")
+	marked, err := b.bisected(ctx)
+	if err != nil {
+		return 0, err
+	}
+	want := []byte(strings.Join(append(marked, "HEAD", p.own()), "\n") + "\n")
 	for name, id := range p.shown {
 		if strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/remotes/") {
 			want = append(want, "^"+id+"\n"...)
@@ -351,6 +355,16 @@ func (p *person) send(ctx context.Context, b *box, file string) (n uint32, err e
 		return 0, cove.Errorf(cove.Internal, "git in the companion has sent no pack: %w", err)
 	}
 	return binary.BigEndian.Uint32(head[8:]), nil
+}
+
+// bisected returns the ids that the refs of a bisection name: they are kept with the worktree.
+func (b *box) bisected(ctx context.Context) ([]string, error) {
+	w := b.c.o.Workspace
+	if _, err := os.Lstat(filepath.Join(w.Hidden, "worktrees", w.Worktree, "BISECT_LOG")); err != nil {
+		return nil, nil
+	}
+	out, err := b.answer(ctx, nil, "for-each-ref", "--format=%(objectname)", "refs/bisect")
+	return strings.Fields(string(out)), err
 }
 
 // bounded writes so much, and then ends who writes.

@@ -122,12 +122,20 @@ func (c *companion) copyIndex() (remove func(), err error) {
 		return nil, err
 	}
 	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return nil, err
+	}
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	_, err = io.Copy(out, in)
-	if err = errors.Join(err, out.Close()); err != nil {
+	if err = errors.Join(err, out.Close()); err == nil {
+		// Git reads a file again that has changed in the second of this time.
+		err = os.Chtimes(to, info.ModTime(), info.ModTime())
+	}
+	if err != nil {
 		remove()
 		return nil, err
 	}

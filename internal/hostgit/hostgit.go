@@ -15,7 +15,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -25,10 +24,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -44,7 +40,7 @@ const (
 // DefaultLimits bound a run without its own limits: enough for any real repository, and not for exhausting the machine.
 var DefaultLimits = Limits{Memory: 6 << 30, FileSize: 32 << 30}
 
-// Limits bound each process of a run.
+// Limits bound each process of a run on Linux. On other systems git reads a user's own folders alone, and has none.
 type Limits struct {
 	Memory   int64         // bytes of address space
 	FileSize int64         // bytes of each file it writes
@@ -64,8 +60,7 @@ func Find() (*Git, error) {
 		program, err = filepath.Abs(program)
 	}
 	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "git is not installed on this machine").WithHint(
-			"install it: apt-get install git")
+		return nil, cove.Errorf(cove.Unavailable, "git is not installed on this machine").WithHint("%s", install)
 	}
 	return &Git{program: program}, nil
 }
@@ -176,12 +171,10 @@ func (g *Git) run(ctx context.Context, r Run) error {
 	if limits == (Limits{}) {
 		limits = DefaultLimits
 	}
-	script, err := limits.script()
+	cmd, err := limits.command(ctx, g.program, args)
 	if err != nil {
 		return cove.Errorf(cove.Internal, "the limits of this process cannot be read: %w", err)
 	}
-	// The shell parses only numbers, and passes the arguments on unparsed.
-	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", script, "git", g.program}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = r.environment(filepath.Dir(g.program))
 	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = r.Stdin, said, r.Files
@@ -189,8 +182,6 @@ func (g *Git) run(ctx context.Context, r Run) error {
 	if r.Stdout != nil && r.MaxOutput > 0 {
 		cmd.Stdout = &limited{to: r.Stdout, left: r.MaxOutput, over: func() { cancel(errTooMuch) }}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = waitDelay
 	if err := cmd.Start(); err != nil {
 		if ctx.Err() != nil {
@@ -229,28 +220,6 @@ func (g *Git) disablePrograms(ctx context.Context, dir string) ([]Setting, error
 }
 
 var errTooMuch = errors.New("too much output")
-
-// script returns a shell script that sets the limits and executes its arguments: the limits hold from the first
-// instruction, which prlimit(2) from outside could not ensure. Stricter limits are kept.
-func (l Limits) script() (string, error) {
-	s := "ulimit -c 0"
-	for _, limit := range []struct {
-		flag     string
-		resource int
-		value    int64
-		unit     int64 // the shell's unit
-	}{{"-v", unix.RLIMIT_AS, l.Memory, 1 << 10}, {"-f", unix.RLIMIT_FSIZE, l.FileSize, 512},
-		{"-t", unix.RLIMIT_CPU, int64(l.CPU / time.Second), 1}} {
-		var now unix.Rlimit
-		if err := unix.Getrlimit(limit.resource, &now); err != nil {
-			return "", err
-		}
-		if limit.value > 0 && uint64(limit.value) < now.Max {
-			s += fmt.Sprintf(" && ulimit %s %d", limit.flag, max(1, limit.value/limit.unit))
-		}
-	}
-	return s + ` && exec "$@"`, nil
-}
 
 // explain returns the error of a failed run.
 func (r Run) explain(ctx context.Context, err error, said string) error {

@@ -1,6 +1,7 @@
 package hostgit
 
 import (
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -84,6 +85,9 @@ var harmless = []string{"badDate", "badDateOverflow", "badEmail", "badName", "ba
 	"missingNameBeforeEmail",
 	"missingSpaceBeforeDate", "missingSpaceBeforeEmail", "multipleAuthors", "zeroPaddedDate", "zeroPaddedFilemode"}
 
+// Harmless returns what index-pack need not refuse, for its flag --strict.
+func Harmless() string { return strings.Join(harmless, "=ignore,") + "=ignore" }
+
 // Environment returns the whole environment of git and its children, with a directory of programs: for a git that runs
 // in a sandbox, so that it has the same configuration.
 func (r Run) Environment(programs string) []string { return r.environment(programs) }
@@ -91,7 +95,7 @@ func (r Run) Environment(programs string) []string { return r.environment(progra
 // environment returns the whole environment of git and its children.
 func (r Run) environment(programs string) []string {
 	env := []string{
-		"PATH=" + programs + ":/usr/local/bin:/usr/bin:/bin",
+		"PATH=" + strings.Join([]string{programs, "/usr/local/bin", "/usr/bin", "/bin"}, string(os.PathListSeparator)),
 		"HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "LC_ALL=C", "TZ=UTC",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
 		"GIT_CEILING_DIRECTORIES=/", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
@@ -105,7 +109,7 @@ func (r Run) environment(programs string) []string {
 	if r.Index != "" {
 		env = append(env, "GIT_INDEX_FILE="+r.Index)
 	}
-	env = append(env, r.Env...)
+	env = append(append(env, system()...), r.Env...)
 	all := slices.Clone(settings)
 	for _, finding := range harmless {
 		all = append(all, Setting{"fetch.fsck." + finding, "ignore"})

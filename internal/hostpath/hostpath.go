@@ -134,6 +134,9 @@ func judgeNames(clean string) string {
 	return ""
 }
 
+// HoldsCredentials says why a path is a place of credentials, or "". It is pure.
+func HoldsCredentials(resolved string) string { return judgeNames(filepath.Clean(resolved)) }
+
 // judgeContents refuses a directory that shows what would be refused itself, or "".
 func judgeContents(dir string) string {
 	candidates := slices.Concat(forbiddenNames, engineSockets)

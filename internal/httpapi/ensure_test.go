@@ -27,7 +27,7 @@ func (e *estate) ensured(t *testing.T, who, name string) api.Sandbox {
 func TestEnsureSandbox(t *testing.T) {
 	e := newEstate(t)
 	var asking sync.WaitGroup
-	ids := make([]string, 8)
+	ids := make([]string, 10)
 	for i := range ids {
 		asking.Go(func() { ids[i] = e.ensured(t, keeper, "dev").ID })
 	}
@@ -41,9 +41,14 @@ func TestEnsureSandbox(t *testing.T) {
 		if code, text := e.ask(t, keeper, "POST", "/sandboxes/dev/"+action, ""); code != http.StatusOK {
 			t.Fatalf("%s: %d %s", action, code, text)
 		}
-		if s := e.ensured(t, keeper, "dev"); s.ID != ids[0] || s.State != string(cove.StateRunning) {
-			t.Errorf("after %s it is %s, %s", action, s.ID, s.State)
+		for range 10 {
+			asking.Go(func() {
+				if s := e.ensured(t, keeper, "dev"); s.ID != ids[0] || s.State != string(cove.StateRunning) {
+					t.Errorf("after %s it is %s, %s", action, s.ID, s.State)
+				}
+			})
 		}
+		asking.Wait()
 	}
 	if s := e.ensured(t, stranger, "dev"); s.ID == ids[0] {
 		t.Error("another caller has the keeper's sandbox")

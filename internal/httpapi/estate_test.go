@@ -121,7 +121,7 @@ func newEstate(t *testing.T) *estate {
 	}
 	e.Server, err = New(Options{
 		Executor: e.executions, Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors,
-		Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{},
+		Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{}, Generator: &fakeGenerator{},
 		Credentials: noCredentials(), Settings: func() map[string]string { return nil },
 		Profiles: profiles, Store: vault, CheckPath: hostpath.Check,
 		CheckProject: hostpath.CheckProject, Version: "test", Log: log,
@@ -208,6 +208,10 @@ func (m managed) Import(ctx context.Context, who cove.Principal, ref string) (wo
 
 func (m managed) Diff(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ repos.DiffStyle,
 	_ io.Writer) error {
+	return m.open(ctx, who, ref)
+}
+
+func (m managed) Send(ctx context.Context, who cove.Principal, ref string, _ io.Writer) error {
 	return m.open(ctx, who, ref)
 }
 
@@ -424,6 +428,11 @@ type routes struct{ e *estate }
 
 func (r routes) OpenRoute(who cove.Principal, id cove.SandboxID, name string, _ egress.Network) (egress.Route, error) {
 	return r.e.way(who, id, name)
+}
+
+func (r routes) OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox,
+	n egress.Network) (egress.Route, error) {
+	return r.OpenRoute(who, id, of.Name, n)
 }
 
 func (routes) ForgetRoute(cove.SandboxID) error { return nil }

@@ -93,6 +93,7 @@ var routeScopes = []routeScope{
 	{route: "GET /sandboxes/{sandbox}/log"},
 	{route: "GET /sandboxes/{sandbox}/changes"},
 	{route: "GET /sandboxes/{sandbox}/commits"},
+	{route: "GET /sandboxes/{sandbox}/work"},
 	{route: "POST /sandboxes/{sandbox}/apply", scope: ownerOnly, body: `{"directory":"/nowhere"}`},
 	{route: "POST /sandboxes/{sandbox}/push", scope: ownerOnly, body: `{}`},
 	{route: "POST /sandboxes/{sandbox}/pull", scope: ownerOnly, body: `{"branch":"b","base":"main","title":"t"}`},
@@ -101,6 +102,8 @@ var routeScopes = []routeScope{
 	{route: "POST /repositories", scope: ownerOnly, body: `{"source":"/nowhere"}`},
 	{route: "DELETE /repositories", scope: ownerOnly, query: "?source=/nowhere"},
 	{route: "POST /repositories/collect", scope: ownerOnly, body: `{"source":"/nowhere"}`},
+
+	{route: "POST /uploads", scope: made, body: "PACK"},
 
 	{route: "POST /runs", scope: made, body: `{"agent":"robot","prompt":"x"}`},
 	{route: "POST /runs", body: `{"agent":"robot","prompt":"x","sandbox":"{sandbox}"}`},
@@ -114,6 +117,7 @@ var routeScopes = []routeScope{
 
 	{route: "GET /agents", scope: unscoped, why: "the agents of the machine are the same for every caller"},
 	{route: "POST /agents/{agent}/install", scope: ownerOnly, body: `{}`},
+	{route: "POST /generate", scope: ownerOnly, body: `{"prompt":"x"}`},
 	{route: "DELETE /agents/{agent}/versions", scope: ownerOnly},
 	{route: "GET /agents/{agent}/doctor", scope: ownerOnly},
 

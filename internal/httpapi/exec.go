@@ -68,7 +68,7 @@ func (s processRoutes) runCommand(ctx context.Context, ex *exchange, in *execInp
 	defer events.stop()
 	q := sandbox.CommandRequest{
 		Args: in.Body.Args, Env: in.Body.Env, Dir: in.Body.WorkDir,
-		Timeout: apispec.Duration(in.Body.Timeout), Detach: in.Body.Detach,
+		Timeout: apispec.Duration(in.Body.Timeout), Detach: in.Body.Detach, Git: in.Body.Git,
 	}
 	var input *inputPipe
 	switch {

@@ -185,7 +185,7 @@ func (s executionRoutes) changeNetwork(ctx context.Context, in *networkInput) (*
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	docs, err := policy.Documents(apispec.Change(in.Body))
+	docs, err := policy.Documents(apispec.Change(in.Body).Network())
 	if err != nil {
 		return nil, err
 	}

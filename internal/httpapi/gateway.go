@@ -13,10 +13,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
 	"github.com/cove-sandbox/cove/internal/linux/fdpass"
-	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // gatewayRoutes serve a gateway of its own: its clients and its health.
@@ -100,8 +100,7 @@ type clientChangeInput struct {
 
 // changeClient is POST /clients/{name}/network.
 func (s gatewayRoutes) changeClient(ctx context.Context, in *clientChangeInput) (*answer[api.NetworkChanged], error) {
-	cut, err := s.Clients.Extend(ctx, exchangeOf(ctx).who, in.Name,
-		store.NetworkChange{Allow: in.Body.Allow, Deny: in.Body.Deny})
+	cut, err := s.Clients.Extend(ctx, exchangeOf(ctx).who, in.Name, apispec.Change(in.Body))
 	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, err
 }
 

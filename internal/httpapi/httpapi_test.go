@@ -351,6 +351,7 @@ func start(t *testing.T, change func(*Options)) *harness {
 		log: &lockedBuffer{}}
 	o := Options{Executor: h.fake, Approvals: h.fake, Sandboxes: &h.lasting, Processes: &h.lasting,
 		Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store),
+		Generator:   &fakeGenerator{},
 		Credentials: noCredentials(),
 		Settings:    func() map[string]string { return map[string]string{"engine": "0123456789ab"} },
 		CheckPath:   hostpath.Check, CheckProject: hostpath.CheckProject, Version: "test",

@@ -64,7 +64,7 @@ func (s profileRoutes) getProfile(ctx context.Context, in *profileInput) (*answe
 // shownProfile returns a profile without the parts that the caller may not see.
 func shownProfile(p api.Profile, who cove.Principal) api.Profile {
 	if !who.IsOwner() {
-		p.Env, p.Mounts, p.Network, p.Instructions = nil, nil, nil, ""
+		p.Env, p.Mounts, p.Network, p.Instructions, p.MCPConfig = nil, nil, nil, "", nil
 		if p.Problem != "" {
 			p.Problem = "it is invalid"
 		}

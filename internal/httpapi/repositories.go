@@ -47,6 +47,32 @@ func (s repositoryRoutes) add() {
 	}, repositoryErrors, s.collectRepository)
 }
 
+// addUploads adds the route by which clients of other machines send folders.
+func (s repositoryRoutes) addUploads() {
+	route(s, huma.Operation{OperationID: "upload-folder", Method: http.MethodPost, Path: "/uploads",
+		Tags: []string{"repositories"}, DefaultStatus: http.StatusCreated,
+		Summary: "Send a folder of another machine",
+		Description: "The body is a pack of git's, which has a commit of the folder. One sandbox of the caller's is made " +
+			"of it, whose request has repository.upload: objects are checked then. Without one the upload is removed " +
+			"after a quarter of an hour; what breaks off leaves nothing.",
+		RequestBody: &huma.RequestBody{Required: true,
+			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString,
+				Format: "binary"}}}},
+	}, append([]cove.Code{cove.TooLarge}, storeErrors...), s.upload)
+}
+
+// upload is POST /uploads.
+func (s repositoryRoutes) upload(ctx context.Context, _ *struct{}) (*answer[api.Upload], error) {
+	ex := exchangeOf(ctx)
+	body := &pacedBody{ReadCloser: ex.r.Body, control: http.NewResponseController(ex.w), pause: s.ReadTimeout}
+	id, size, err := s.Repositories.Receive(ctx, ex.who, body)
+	if err != nil {
+		ex.w.Header().Set("Connection", "close") // the rest is not read
+		return nil, err
+	}
+	return &answer[api.Upload]{api.Upload{ID: string(id), Size: size}}, nil
+}
+
 // ownStore refuses who is not the machine's owner.
 func (s repositoryRoutes) ownStore(ctx context.Context, object string) error {
 	return s.ownerOnly(ctx, "repositories", object, "the store of repositories is for the machine's owner")

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -29,6 +30,11 @@ func (f *fakeRepositories) note(what string) {
 func (f *fakeRepositories) mirror() repos.Mirror {
 	return repos.Mirror{Address: "https://git.example/a/b.git", Key: "git.example/a/b", Size: 7,
 		FetchedAt: time.Unix(1, 0).UTC(), Borrowers: []cove.SandboxID{"sb_0123456789abcdefghjkmnpqrs"}}
+}
+
+func (f *fakeRepositories) Receive(_ context.Context, _ cove.Principal, pack io.Reader) (cove.UploadID, int64, error) {
+	n, err := io.Copy(io.Discard, pack)
+	return cove.NewUploadID(), n, err
 }
 
 func (f *fakeRepositories) Mirrors(context.Context, cove.Principal) ([]repos.Mirror, error) {

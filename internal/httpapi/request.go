@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"math"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -112,8 +113,19 @@ func (s *edge) sandboxRequest(ctx context.Context, who cove.Principal,
 	if err != nil {
 		return r, err
 	}
+	if r.Home, err = broughtFiles(q.AgentConfig); err != nil {
+		return r, err
+	}
 	if r.Spec, err = withProfile(s, q.Profile, spec, applyWithToken); err != nil {
 		return r, err
+	}
+	if c := q.AgentConfig; c != nil {
+		r.Brought, r.LeftOut = c.Brought, c.LeftOut
+		if len(r.Brought) == 0 {
+			for _, f := range c.Files {
+				r.Brought = append(r.Brought, f.Path)
+			}
+		}
 	}
 	r.Limits.Timeout = 0 // a profile's is that of its executions and runs
 	if err := s.judge(ctx, who, &r.Spec, "bind"); err != nil {
@@ -126,9 +138,35 @@ func (s *edge) sandboxRequest(ctx context.Context, who cove.Principal,
 		}
 		r.Repository = &workspace.Repository{Source: g.Source, Branch: g.Branch, From: g.From, Sparse: g.Sparse,
 			Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted, Ignored: g.Ignored}
+		if u := g.Upload; u != nil {
+			r.Repository.Upload = new(workspace.Upload(*u))
+		}
 	}
 	return r, nil
 }
+
+// broughtFiles are the files of a user's configuration of an agent, for the home.
+func broughtFiles(c *api.AgentConfig) ([]provision.File, error) {
+	if c == nil {
+		return nil, nil
+	}
+	total := 0
+	for _, text := range slices.Concat(c.Brought, c.LeftOut) {
+		total += len(text)
+	}
+	if total > maxBroughtText {
+		return nil, cove.Errorf(cove.TooLarge, "agent_config: brought and left_out may have %d KiB", maxBroughtText>>10).
+			WithHint("say less")
+	}
+	all, err := files(c.Files)
+	if err == nil {
+		err = provision.CheckFiles(all, provision.MaxHomeFiles)
+	}
+	return all, err
+}
+
+// maxBroughtText bounds a caller's description of a configuration, in bytes.
+const maxBroughtText = 64 << 10
 
 // checkTokens refuses mounts where profiles put tokens.
 func checkTokens(mounts []api.Mount) error {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -15,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/apispec"
-	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -106,7 +107,7 @@ func (s runRoutes) startRun(ctx context.Context, in *startRunInput) (*huma.Strea
 func (s runRoutes) runRequest(ctx context.Context, ex *exchange, b api.RunRequest) (q run.Request, err error) {
 	q = run.Request{
 		Task: agent.Task{Prompt: b.Prompt, Model: b.Model, Turns: b.MaxTurns, Instructions: b.Instructions,
-			Schema: b.Schema},
+			Schema: b.Schema, Extras: extras(b.AgentOptions)},
 		Agent: b.Agent, Resume: b.Resume, Sandbox: b.Sandbox, Keep: b.Keep, Detach: b.Detach,
 	}
 	if b.Timeout < 0 || apispec.Duration(b.Timeout) > run.MaxTimeout {
@@ -153,15 +154,30 @@ func (s runRoutes) runRequest(ctx context.Context, ex *exchange, b api.RunReques
 			return q, err
 		}
 		wanted.Repository = &api.RepositoryRequest{Source: dir, Uncommitted: true, Ignored: b.Ignored}
-		wanted.WorkDir = cmp.Or(wanted.WorkDir, repos.Below(dir))
+		wanted.WorkDir = cmp.Or(wanted.WorkDir, folder.Below(dir))
 	}
-	shared := q.New.Shared
+	shared, name := q.New.Shared, q.New.SharedName
+	if b.SharedName != "" {
+		shared, name = true, b.SharedName
+	}
 	q.New, err = s.sandboxRequest(ctx, ex.who, wanted)
 	q.New.Agent = "" // of the profile
-	if g := wanted.Repository; g != nil && !g.Uncommitted && !g.Worktree {
-		q.New.Shared = shared
+	if g := wanted.Repository; g != nil && !g.Uncommitted && !g.Worktree && g.Upload == nil {
+		q.New.Shared, q.New.SharedName = shared, name
+	} else if b.SharedName != "" {
+		return q, cove.Errorf(cove.InvalidArgument, "shared_name is about checkouts of a repository").
+			WithHint("name one in new.repository, or leave it out")
 	}
 	return q, err
+}
+
+// extras are options of an agent as a task has them.
+func extras(o api.AgentOptions) agent.Extras {
+	x := agent.Extras{AllowedTools: o.AllowedTools, DisallowedTools: o.DisallowedTools, PermissionMode: o.PermissionMode}
+	if o.MCPConfig != nil {
+		x.MCPConfig, _ = json.Marshal(o.MCPConfig) // it was JSON
+	}
+	return x
 }
 
 // ofProfile fills in a request from a profile. The request's own settings win.
@@ -169,9 +185,10 @@ func ofProfile(p api.Profile, q run.Request) (run.Request, error) {
 	q.Agent = cmp.Or(q.Agent, p.Agent)
 	q.Task.Model, q.Task.Instructions, q.Task.Turns = cmp.Or(q.Task.Model, p.Model),
 		cmp.Or(q.Task.Instructions, p.Instructions), cmp.Or(q.Task.Turns, p.MaxTurns)
+	q.Task.Extras = q.Task.Over(extras(p.AgentOptions))
 	q.Timeout = cmp.Or(q.Timeout, apispec.Duration(p.Timeout))
 	q.Provider, q.Access = p.Provider, p.Access
-	q.New.Shared = p.Shared
+	q.New.Shared, q.New.SharedName = p.Shared || p.SharedName != "", p.SharedName
 	return q, nil
 }
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/sandbox"
-	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -102,6 +102,10 @@ type createInput struct{ Body api.SandboxRequest }
 func (s sandboxRoutes) createSandbox(ctx context.Context, in *createInput) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
 	r, err := s.sandboxRequest(ctx, ex.who, in.Body)
+	if err == nil && in.Body.AgentConfig != nil && r.Agent == "" {
+		err = cove.Errorf(cove.InvalidArgument, "agent_config is about the agent of a sandbox, and it has none").
+			WithHint("name the agent")
+	}
 	if err == nil && s.Agents != nil && r.Agent != "" {
 		err = s.Agents.EquipSandbox(ex.who, &r)
 	}
@@ -203,7 +207,8 @@ func (s sandboxRoutes) sandboxNetwork(ctx context.Context, in *SandboxPath) (*an
 		shown.Budget = new(api.ModelBudget(n.Budget))
 	}
 	for _, c := range v.Spec.Changes {
-		shown.Changes = append(shown.Changes, api.NetworkChange{Allow: c.Allow, Deny: c.Deny})
+		shown.Changes = append(shown.Changes, api.NetworkChange{Allow: c.Allow, Deny: c.Deny,
+			Presets: c.Presets, PassThrough: c.PassThrough})
 	}
 	for _, d := range n.Policy {
 		if !who.IsOwner() {
@@ -221,7 +226,8 @@ func (s sandboxRoutes) sandboxNetwork(ctx context.Context, in *SandboxPath) (*an
 // changeSandboxNetwork is POST /sandboxes/{sandbox}/network.
 func (s sandboxRoutes) changeSandboxNetwork(ctx context.Context,
 	in *sandboxNetworkInput) (*answer[api.NetworkChanged], error) {
-	change := store.NetworkChange{Allow: in.Body.Allow, Deny: in.Body.Deny, Mode: cove.NetworkMode(in.Body.Mode)}
+	change := apispec.Change(in.Body.NetworkChange)
+	change.Mode = cove.NetworkMode(in.Body.Mode)
 	docs, err := policy.Documents(change.Network())
 	if err != nil {
 		return nil, err

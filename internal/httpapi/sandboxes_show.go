@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -24,6 +25,9 @@ func sandboxOf(who cove.Principal, v sandbox.View) api.Sandbox {
 	}
 	if !who.IsOwner() {
 		s.Directory = "" // the places on the host are the owner's
+	}
+	if len(spec.Brought)+len(spec.LeftOut) > 0 {
+		s.AgentConfig = &api.AgentConfigShown{Brought: slices.Concat([]string{}, spec.Brought), LeftOut: spec.LeftOut}
 	}
 	if r := spec.Repository; r != nil {
 		s.Repository = &api.SandboxRepository{

@@ -75,6 +75,7 @@ func (s *Server) addRoutes() {
 		}
 		if s.Repositories != nil {
 			repositoryRoutes{s.edge}.add()
+			repositoryRoutes{s.edge}.addUploads()
 		}
 		if s.Work != nil {
 			workRoutes{s.edge}.add()
@@ -84,6 +85,9 @@ func (s *Server) addRoutes() {
 		}
 		if s.Agents != nil {
 			agentRoutes{s.edge}.add()
+		}
+		if s.Generator != nil {
+			generateRoutes{s.edge}.add()
 		}
 		if s.Credentials != nil {
 			ownerRoutes{s.edge}.add()

@@ -23,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
+	"github.com/cove-sandbox/cove/internal/generate"
 	"github.com/cove-sandbox/cove/internal/git/forge"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
@@ -102,6 +103,8 @@ type Repositories interface {
 	RemoveMirror(ctx context.Context, who cove.Principal, source string) error
 	// CollectMirror packs one anew. Errors: NotFound.
 	CollectMirror(ctx context.Context, who cove.Principal, source string) error
+	// Receive stores a pack for a sandbox of the principal's. Errors: TooLarge, InvalidArgument, Overloaded.
+	Receive(ctx context.Context, who cove.Principal, pack io.Reader) (cove.UploadID, int64, error)
 }
 
 // Work gives access on the host to the changes made in detached sandboxes. Each call imports them anew, first.
@@ -115,6 +118,8 @@ type Work interface {
 	// Apply changes a directory of the host that may be written to.
 	Apply(ctx context.Context, who cove.Principal, ref string, w repos.Work, dir string,
 		style repos.ApplyStyle) (repos.Applied, error)
+	// Send writes what a client needs that applies the changes on its own machine.
+	Send(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
 	// Push pushes what is committed.
 	Push(ctx context.Context, who cove.Principal, ref string, q work.Push) (work.Pushed, error)
 	// Pull opens a pull request for what was pushed.
@@ -132,6 +137,12 @@ type Runs interface {
 	Remove(ctx context.Context, who cove.Principal, ref string) error
 	Export(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
 	Recording(ctx context.Context, who cove.Principal, ref, terminal string, out io.Writer) error
+}
+
+// Generator asks models for single answers; generate.Service is one.
+type Generator interface {
+	Generate(ctx context.Context, who cove.Principal, q generate.Request, started func(cove.ExecutionID),
+		out process.Output) (generate.Result, error)
 }
 
 // Agents are the coding agents of a machine.
@@ -189,7 +200,8 @@ type Options struct {
 	Work         Work // nil: there are no routes that bring work back
 	Runs         Runs // nil: there are no routes of runs of agents
 	// Agents are the coding agents of this machine; nil: there are no routes of them.
-	Agents Agents
+	Agents    Agents
+	Generator Generator // nil: there is no route of single answers
 	// Credentials of the machine; nil: there are no routes of its owner. Settings returns digests of the settings.
 	Credentials Credentials
 	Settings    func() map[string]string

@@ -63,6 +63,16 @@ func (s workRoutes) add() {
 			"be merged), leaves the checkout, or is git's own is refused.",
 	}, workErrors, s.applyWork)
 
+	route(s, huma.Operation{OperationID: "send-work", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/work",
+		Tags:    []string{"work"},
+		Summary: "Send what a client needs to change a checkout of its own",
+		Description: "A line with the ids of the trees that the sandbox began at and has come to, and then a pack of " +
+			"git's with the trees and files that differ, before and after.",
+		Responses: map[string]*huma.Response{"200": {Description: "The line and the pack",
+			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString,
+				Format: "binary"}}}}},
+	}, workErrors, s.sendWork)
+
 	route(s, huma.Operation{OperationID: "push-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/push",
 		Tags:        []string{"work"},
 		Summary:     "Push what a sandbox has committed",
@@ -180,15 +190,44 @@ func (s workRoutes) applyWork(ctx context.Context, in *applyInput) (*answer[api.
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Work.Apply(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Body.Paths}, dir,
-		repos.ApplyStyle{Restricted: in.Body.Restricted, Merge: in.Body.Merge})
+	of, style, err := ApplyStyle(in.Body)
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.AppliedWork]{appliedWork(done)}, nil
+	done, err := s.Work.Apply(ctx, exchangeOf(ctx).who, in.Sandbox, of, dir, style)
+	if err != nil {
+		return nil, err
+	}
+	return &answer[api.AppliedWork]{AppliedWork(done)}, nil
 }
 
-func appliedWork(done repos.Applied) api.AppliedWork {
+// ApplyStyle turns a wire request into one of the store's.
+func ApplyStyle(q api.ApplyRequest) (of repos.Work, style repos.ApplyStyle, err error) {
+	of, style = repos.Work{Paths: q.Paths}, repos.ApplyStyle{Restricted: q.Restricted, Merge: q.Merge}
+	if q.Choice == nil {
+		return of, style, nil
+	}
+	if of.Paths != nil {
+		return of, style, cove.Errorf(cove.InvalidArgument, "choice and paths exclude each other").
+			WithHint("name the files one way")
+	}
+	style.Choice = map[string]repos.Choice{}
+	for _, c := range q.Choice {
+		of.Paths = append(of.Paths, c.Path)
+		style.Choice[c.Path] = repos.Choice{ID: c.NewID, Parts: c.Parts}
+	}
+	return of, style, nil
+}
+
+// sendWork is GET /sandboxes/{sandbox}/work.
+func (s workRoutes) sendWork(ctx context.Context, in *SandboxPath) (*huma.StreamResponse, error) {
+	return download(ctx, "application/octet-stream", func(who cove.Principal, out io.Writer) error {
+		return s.Work.Send(ctx, who, in.Sandbox, out)
+	})
+}
+
+// AppliedWork turns what was applied into the wire type.
+func AppliedWork(done repos.Applied) api.AppliedWork {
 	all := api.AppliedWork{Changes: apispec.Changes(work.Describe(done.Changes))}
 	for i, c := range all.Changes {
 		if slices.Contains(done.Merged, c.Path) {

@@ -51,6 +51,10 @@ func (f *fakeWork) Diff(_ context.Context, _ cove.Principal, ref string, w repos
 	return nil
 }
 
+func (f *fakeWork) Send(_ context.Context, _ cove.Principal, ref string, _ io.Writer) error {
+	return f.note(ref, "send")
+}
+
 func (f *fakeWork) Log(_ context.Context, _ cove.Principal, ref string, w repos.Work, short bool, out io.Writer) error {
 	return f.note(ref, "log %s %v", w.Ref, short)
 }
@@ -111,8 +115,8 @@ func TestWorkLeavesForTheOwner(t *testing.T) {
 	}
 	done := decode[api.AppliedWork](t, h.do(h.owner, "POST", "/sandboxes/x/apply",
 		`{"directory":"`+dir+`","paths":["a"],"restricted":true}`), 200)
-	for i, want := range []api.WorkChange{{Path: "a", Change: "added", NewMode: "100644", Added: 3}, {Path: "b",
-		Change: "changed", OldMode: "100644", NewMode: "100644"}, {Path: "c", Change: "deleted", OldMode: "100644"}} {
+	for i, want := range []api.WorkChange{{Path: "a", Change: "added", NewMode: "100644", NewID: "01", Added: 3}, {Path: "b",
+		Change: "changed", OldMode: "100644", NewMode: "100644", NewID: "01"}, {Path: "c", Change: "deleted", OldMode: "100644"}} {
 		if done.Changes[i] != want {
 			t.Errorf("%+v, want %+v", done.Changes[i], want)
 		}
@@ -139,8 +143,8 @@ func TestWorkLeavesForTheOwner(t *testing.T) {
 func TestWorkIsListed(t *testing.T) {
 	h := start(t, nil)
 	for path, want := range map[string]string{
-		"changes?patch=true&path=a": `{"changes":[{"path":"new","old_path":"old","change":"renamed","old_mode":"100644","new_mode":"100755","added":0,"removed":0,"patch":"diff"},` +
-			`{"path":"bin\ufffd","change":"added","new_mode":"100755","added":0,"removed":0,"binary":true}]}`,
+		"changes?patch=true&path=a": `{"changes":[{"path":"new","old_path":"old","change":"renamed","old_mode":"100644","new_mode":"100755","new_id":"01","added":0,"removed":0,"patch":"diff"},` +
+			`{"path":"bin\ufffd","change":"added","new_mode":"100755","new_id":"01","added":0,"removed":0,"binary":true}]}`,
 		"commits?path=a": `{"commits":[{"id":"02","parents":["01"],"author":{"name":"A","email":"a@x.example","time":"2023-11-14T22:13:20Z"},"committer":{"name":"B","email":""},"message":"say\n\nmore"},` +
 			`{"id":"01","parents":[],"author":{"name":"","email":""},"committer":{"name":"","email":""},"message":""}]}`,
 	} {

@@ -12,6 +12,8 @@ import (
 type asked struct {
 	model   string
 	stream  bool
+	frames  bool // the stream is one of AWS's
+	list    bool // the stream is a list of documents
 	usage   bool // chat completions: a stream says what was used
 	session string
 	items   []item

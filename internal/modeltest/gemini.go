@@ -2,7 +2,6 @@ package modeltest
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 )
@@ -21,9 +20,7 @@ type geminiPart struct {
 
 func (gemini) read(r *http.Request, body []byte) (*asked, error) {
 	a := &asked{stream: strings.HasSuffix(r.URL.Path, geminiStream)}
-	if a.stream && r.URL.Query().Get("alt") != "sse" {
-		return nil, errors.New("streams are server-sent events here: ask for alt=sse")
-	}
+	a.list = a.stream && r.URL.Query().Get("alt") != "sse"
 	if _, name, ok := strings.Cut(r.URL.Path, "/models/"); ok {
 		a.model, _, _ = strings.Cut(name, ":")
 	}

@@ -359,8 +359,6 @@ func TestRefused(t *testing.T) {
 		{"an aside by a schema", "/v1beta/models/m:generateContent",
 			`{"contents":[{"parts":[{"text":"known"}]}],"generationConfig":{"responseJsonSchema":{"type":"OBJECT","properties":{"why":{"type":"STRING"},"which":{"enum":["fast","slow"]},"n":{"type":"INTEGER"},"more":{}},"required":["why","which","n"]}}}`,
 			right, 200, `{\"n\":0,\"which\":\"fast\",\"why\":\"\"}`},
-		{"a stream of Gemini's that is none of events", "/v1beta/models/m:streamGenerateContent", `{"contents":[]}`, right,
-			400, `alt=sse`},
 		{"unknown path of Gemini's", "/v1beta/files", "{}", []string{"Authorization", "", "X-Goog-Api-Key", "right"}, 404,
 			`"NOT_FOUND"`},
 	} {

@@ -1,6 +1,7 @@
-// Package modeltest is a model endpoint that follows a script: it speaks Anthropic's Messages, OpenAI's chat
-// completions, OpenAI's Responses and Gemini's generateContent, with streams, tools, and faults on demand. Agents work
-// with it as with a provider's own, so that they can be tested, and tried, without an account.
+// Package modeltest is a model endpoint that follows a script: it speaks Anthropic's Messages, also as Bedrock and
+// Vertex AI have it, OpenAI's chat completions, OpenAI's Responses and Gemini's generateContent, with streams, tools,
+// and faults on demand. Agents work with it as with a provider's own, so that they can be tested, and tried, without an
+// account.
 //
 // It remembers no conversation: each request says how far its own is, so that many go on at once. A script says what
 // the model does in words that are no agent's own (Action), which become calls of the tools that a request offers.
@@ -127,6 +128,10 @@ var protocols = map[string]protocol{
 	"/responses":        responses{},
 	":generateContent":  gemini{},
 	geminiStream:        gemini{},
+	"/invoke":           bedrock{},
+	bedrockStream:       bedrock{},
+	":rawPredict":       vertex{},
+	vertexStream:        vertex{},
 }
 
 // ServeHTTP answers one request.
@@ -155,6 +160,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Upgrade") != "":
 		reply(out, http.StatusUpgradeRequired, of.failure(http.StatusUpgradeRequired,
 			"there are no WebSockets here: send a POST request"))
+	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/count-tokens:rawPredict"):
+		reply(out, http.StatusOK, map[string]any{"input_tokens": tokens(len(body))})
 	case r.Method == http.MethodPost && p != nil:
 		s.answer(out, r, p, body, &seen)
 	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages/count_tokens"):

@@ -16,7 +16,7 @@ func (s *Server) stream(w *writer, r *http.Request, p protocol, a *asked, said *
 	if f.Cut && f.After == 0 {
 		panic(http.ErrAbortHandler)
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Content-Type", a.streamType())
 	w.Header().Set("Cache-Control", "no-cache")
 	w.WriteHeader(http.StatusOK)
 	send := func(text string) bool {
@@ -25,7 +25,8 @@ func (s *Server) stream(w *writer, r *http.Request, p protocol, a *asked, said *
 		}
 		return http.NewResponseController(w).Flush() == nil && wait(r, pace)
 	}
-	for i, e := range p.events(a, said) {
+	events := p.events(a, said)
+	for i, e := range events {
 		if f != (Fault{}) && i == f.After {
 			switch {
 			case f.Status != 0:
@@ -42,7 +43,7 @@ func (s *Server) stream(w *writer, r *http.Request, p protocol, a *asked, said *
 				return
 			}
 		}
-		if !send(e.line()) {
+		if !send(a.piece(e, i, len(events))) {
 			return
 		}
 		for f.Endless && e.text && i >= f.After {
@@ -51,6 +52,34 @@ func (s *Server) stream(w *writer, r *http.Request, p protocol, a *asked, said *
 			}
 		}
 	}
+}
+
+func (a *asked) streamType() string {
+	switch {
+	case a.frames:
+		return "application/vnd.amazon.eventstream"
+	case a.list:
+		return "application/json"
+	}
+	return "text/event-stream"
+}
+
+// piece is an event in the form of the stream, i of n.
+func (a *asked) piece(e event, i, n int) string {
+	switch {
+	case a.frames:
+		return string(e.frame())
+	case !a.list:
+		return e.line()
+	}
+	text := "[" + string(encode(e.data))
+	if i > 0 {
+		text = ",\r\n" + text[1:]
+	}
+	if i == n-1 {
+		text += "]"
+	}
+	return text
 }
 
 // line is an event as SSE.

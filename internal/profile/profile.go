@@ -42,8 +42,9 @@ var (
 const maxDocument = 1 << 20 // bytes
 
 // Parse reads a file of profiles; source names it in errors. An invalid profile has a Problem, with the line where one
-// is known, and leaves the others as they are. Errors: InvalidArgument for a file that is no list of profiles.
-func Parse(source string, data []byte) ([]api.Profile, error) {
+// is known, and leaves the others as they are. agents checks what a profile says to agents. Errors: InvalidArgument for
+// a file that is no list of profiles.
+func Parse(source string, data []byte, agents func(api.Profile) error) ([]api.Profile, error) {
 	if len(data) > maxDocument {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).
 			WithHint("is it the right file?")
@@ -69,7 +70,7 @@ func Parse(source string, data []byte) ([]api.Profile, error) {
 	}
 	for i := range doc.Profiles {
 		p := &doc.Profiles[i]
-		if problem := cmp.Or(problems[i], problemOf(*p, count[p.Name])); problem != "" {
+		if problem := cmp.Or(problems[i], problemOf(*p, count[p.Name], agents)); problem != "" {
 			p.Problem = fmt.Sprintf("%s: the profile %.80q: %s", source, p.Name, problem)
 		}
 	}
@@ -77,8 +78,8 @@ func Parse(source string, data []byte) ([]api.Profile, error) {
 }
 
 // problemOf returns why a profile cannot be used, or "".
-func problemOf(p api.Profile, named int) string {
-	err := check(p)
+func problemOf(p api.Profile, named int, agents func(api.Profile) error) string {
+	err := check(p, agents)
 	if err == nil && named > 1 {
 		err = cove.Errorf(cove.InvalidArgument, "it is there twice").WithHint("give each profile a name of its own")
 	}
@@ -109,7 +110,18 @@ func starts(data []byte) (lines []int) {
 	return lines
 }
 
-var atLine = regexp.MustCompile(`^line ([0-9]+): `)
+var (
+	atLine  = regexp.MustCompile(`^line ([0-9]+): `)
+	unknown = regexp.MustCompile(`field (.{1,60}?) not found in type .*`)
+	misfit  = regexp.MustCompile("cannot unmarshal (.*) into .*")
+)
+
+// inWords says an error of the decoder without the types of this program.
+func inWords(text string) string {
+	text = strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: ")), " ")
+	text = misfit.ReplaceAllString(text, "$1 does not fit here")
+	return unknown.ReplaceAllString(text, `there is no key "$1" here`)
+}
 
 // assign distributes the errors of decoding to the profiles in whose lines they are; whole is what is wrong with the
 // file.
@@ -117,10 +129,9 @@ func assign(err error, starts []int) (problems map[int]string, whole string) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil, ""
 	}
-	plain := func(s string) string { return strings.Join(strings.Fields(strings.TrimPrefix(s, "yaml: ")), " ") }
 	types, ok := errors.AsType[*yaml.TypeError](err)
 	if !ok {
-		return nil, plain(err.Error())
+		return nil, inWords(err.Error())
 	}
 	problems = map[int]string{}
 	for _, e := range types.Errors {
@@ -130,14 +141,14 @@ func assign(err error, starts []int) (problems map[int]string, whole string) {
 		}
 		i, _ := slices.BinarySearch(starts, line+1)
 		if i == 0 {
-			return nil, plain(e)
+			return nil, inWords(e)
 		}
-		problems[i-1] = strings.TrimPrefix(problems[i-1]+"; "+plain(e), "; ")
+		problems[i-1] = strings.TrimPrefix(problems[i-1]+"; "+inWords(e), "; ")
 	}
 	return problems, ""
 }
 
-func check(p api.Profile) error {
+func check(p api.Profile, agents func(api.Profile) error) error {
 	if !nameForm.MatchString(p.Name) {
 		return cove.Errorf(cove.InvalidArgument, "%.80q is no name for a profile", p.Name).
 			WithHint("use small letters, digits, _ and -, at most 63")
@@ -168,6 +179,9 @@ func check(p api.Profile) error {
 	if err := checkToken(p); err != nil {
 		return err
 	}
+	if err := agents(p); err != nil {
+		return err
+	}
 	if _, err := cove.ParseIsolation(p.Isolation); err != nil {
 		return err
 	}
@@ -176,14 +190,14 @@ func check(p api.Profile) error {
 			WithHint("leave them out for the default")
 	}
 	if n := p.Network; n != nil {
-		if n.Mode == string(cove.NetworkNone) && len(n.Allow)+len(n.Credentials)+len(n.Providers)+len(n.Policy) > 0 {
+		if n.Mode == string(cove.NetworkNone) && len(n.Allow)+len(n.Presets)+len(n.PassThrough)+
+			len(n.Credentials)+len(n.Providers)+len(n.Policy) > 0 {
 			return cove.Errorf(cove.InvalidArgument, "the network mode none leaves nothing to allow").
 				WithHint("leave one of them out")
 		}
-		if n.Policy != "" {
-			if _, err := policy.Parse("policy", []byte(n.Policy)); err != nil {
-				return err
-			}
+		s := specOf(p)
+		if _, err := policy.Documents(*s.Network); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -223,12 +237,15 @@ func sandboxed(p api.Profile) string {
 	}{
 		{"engine", p.Engine != ""},
 		{"isolation", p.Isolation != ""},
+		{"noexec", p.NoExec},
 		{"image", p.Image != ""},
 		{"limits", p.Limits != nil},
 		{"network", p.Network != nil},
 		{"mounts", len(p.Mounts) > 0},
 		{"access", p.Access != ""},
 		{"shared", p.Shared},
+		{"agent_config", p.AgentConfig != ""},
+		{"shared_name", p.SharedName != ""},
 	} {
 		if f.given {
 			return f.key
@@ -275,6 +292,7 @@ func specOf(p api.Profile) cove.Spec {
 	if n := p.Network; n != nil {
 		s.Network = &cove.Network{
 			Enabled: n.Mode != string(cove.NetworkNone), Mode: cove.NetworkMode(n.Mode), Allow: n.Allow, Deny: n.Deny,
+			Presets: n.Presets, PassThrough: n.PassThrough,
 			Credentials: n.Credentials, Providers: n.Providers, Budget: apispec.Budget(n.Budget),
 		}
 		if n.Policy != "" {

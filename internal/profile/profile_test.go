@@ -31,9 +31,17 @@ const file = `profiles:
     agent: claude
 `
 
+// told is a check of what a profile says to agents.
+func told(p api.Profile) error {
+	if p.PermissionMode != "" {
+		return cove.Errorf(cove.InvalidArgument, "no agent can be told that")
+	}
+	return nil
+}
+
 func parsed(t *testing.T, name string) api.Profile {
 	t.Helper()
-	all, err := Parse("profiles.yaml", []byte(file))
+	all, err := Parse("profiles.yaml", []byte(file), told)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +54,10 @@ func parsed(t *testing.T, name string) api.Profile {
 
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
-		{"unknown key", "profiles:\n  - name: a\n    colour: red\n", "line 3"},
-		{"no list", "profiles: {}\n", "line 1"},
+		{"unknown key", "profiles:\n  - name: a\n    colour: red\n", `line 3: there is no key "colour" here`},
+		{"unknown key of the file", "a: {}\n", `line 1: there is no key "a" here`},
+		{"a number for a list", "profiles:\n  - {name: a, mounts: 7}\n", "line 2: !!int `7` does not fit here"},
+		{"no list", "profiles: {}\n", "line 1: !!map does not fit here"},
 		{"two documents", "profiles: []\n---\nprofiles: []\n", "more than one"},
 		{"no name", "profiles:\n  - engine: native\n", "no name for a profile"},
 		{"a path for a name", "profiles:\n  - name: ../x\n", "no name for a profile"},
@@ -75,14 +85,15 @@ func TestParseRefuses(t *testing.T) {
 		{"policy", "profiles:\n  - name: a\n    network: {policy: 'rules: 7'}\n", `the profile "a"`},
 		{"isolation", "profiles:\n  - {name: a, isolation: jail}\n", "none of container, gvisor, microvm"},
 		{"no time", "profiles:\n  - {name: a, timeout: 1e-12}\n", "more than nothing"},
+		{"what agents are told", "profiles:\n  - {name: a, permission_mode: x}\n", `the profile "a": no agent can`},
 		{"negative", "profiles:\n  - {name: a, timeout: -1}\n", "more than nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			all, err := Parse("profiles.yaml", []byte("profiles: [{name: good}]"))
+			all, err := Parse("profiles.yaml", []byte("profiles: [{name: good}]"), told)
 			if err != nil || all[0].Problem != "" {
 				t.Fatalf("%+v, %v", all, err)
 			}
-			if all, err = Parse("profiles.yaml", []byte(c.text)); err == nil {
+			if all, err = Parse("profiles.yaml", []byte(c.text), told); err == nil {
 				_, err = Find(all, all[0].Name)
 			}
 			if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), c.want) ||
@@ -91,7 +102,7 @@ func TestParseRefuses(t *testing.T) {
 			}
 		})
 	}
-	if all, err := Parse("profiles.yaml", []byte("# nothing yet\n")); err != nil || len(all) != 0 {
+	if all, err := Parse("profiles.yaml", []byte("# nothing yet\n"), told); err != nil || len(all) != 0 {
 		t.Errorf("a file of comments: %v, %v", all, err)
 	}
 }
@@ -100,11 +111,12 @@ func TestParseRefuses(t *testing.T) {
 func TestOneFailsAlone(t *testing.T) {
 	const text = "profiles:\n  - name: first\n    timeout: 5\n  - name: key\n    colour: red\n    limits: {cpus: 1}\n" +
 		"  - {name: type, timeout: soon, max_turns: many}\n  - name: last\n    engine: native\n  - {name: mode, mode: jail}\n"
-	all, err := Parse("profiles.yaml", []byte(text))
+	all, err := Parse("profiles.yaml", []byte(text), told)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"first": "", "last": "", "key": `"key": line 5: field colour not found`,
+	for name, want := range map[string]string{"first": "", "last": "",
+		"key":  `"key": line 5: there is no key "colour" here`,
 		"type": `"type": line 7: `, "mode": "none of container, none"} {
 		p, err := Find(all, name)
 		if want == "" && err != nil || want != "" && (cove.ErrorCode(err) != cove.InvalidArgument ||
@@ -229,7 +241,7 @@ func TestTextIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Parse("profiles.yaml", []byte(text))
+		again, err := Parse("profiles.yaml", []byte(text), told)
 		if err != nil || len(again) != 1 || !reflect.DeepEqual(again[0], p) {
 			t.Errorf("%v\n%s", err, text)
 		}
@@ -240,7 +252,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(file))
 	f.Add([]byte("profiles: [{name: a, network: {policy: 'rules: []'}}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		all, err := Parse("profiles.yaml", data)
+		all, err := Parse("profiles.yaml", data, told)
 		if err != nil {
 			return
 		}

@@ -84,14 +84,20 @@ func (a advert) shared(more []policy.Refs) map[string]string {
 	return chosen
 }
 
-// objectFormat returns the format of the ids: "sha1" or "sha256".
-func (a advert) objectFormat() string {
-	for _, id := range a.refs {
-		if len(id) == 64 {
-			return "sha256"
-		}
+// formatOf returns the format that an id has: "sha1" or "sha256".
+func formatOf(id string) string {
+	if len(id) == 64 {
+		return "sha256"
 	}
 	return "sha1"
+}
+
+// objectFormat returns the format of the ids: "sha1" or "sha256".
+func (a advert) objectFormat() string {
+	for _, id := range a.refs { // all have the same
+		return formatOf(id)
+	}
+	return formatOf("")
 }
 
 // start is the beginning of a sandbox's branch, as decided from the remote's refs.

@@ -16,12 +16,26 @@ func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string
 	if err != nil {
 		return Applied{}, err
 	}
-	changes, err := s.changes(ctx, sp, ChangeStyle{})
+	return apply(ctx, s, sp, dir, style)
+}
+
+func apply(ctx context.Context, s *Store, sp span, dir string, style ApplyStyle) (Applied, error) {
+	changes, err := s.changes(ctx, sp, ChangeStyle{Patches: choosesParts(style.Choice)})
 	if err != nil {
+		return Applied{}, err
+	}
+	if changes, err = chosen(changes, style.Choice); err != nil {
 		return Applied{}, err
 	}
 	if err := refuse(Judge(changes), style.Restricted); err != nil {
 		return Applied{}, err
+	}
+	for i, c := range changes {
+		if parts := style.Choice[c.Path].Parts; parts != nil {
+			if changes[i], err = part(ctx, s, sp.dir, c, parts); err != nil {
+				return Applied{}, err
+			}
+		}
 	}
 	var ids []string
 	for _, c := range changes {

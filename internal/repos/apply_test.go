@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -50,7 +51,7 @@ func TestJudge(t *testing.T) {
 		{Change{Path: "a\rb", New: blob}, true, false},
 		{Change{Path: "a\nb", New: blob}, true, false},
 		{Change{Path: "a\x1b[31m", New: blob}, true, false},
-		{Change{Path: "a\xff", New: blob}, true, false},
+		{Change{Path: "a\xff", New: blob}, false, false},
 		{Change{Path: strings.Repeat("a", 256), New: blob}, true, false},
 		{Change{Path: strings.Repeat("a/", 3000) + "a", New: blob}, true, false},
 		{Change{Path: ".git", New: blob}, true, false},
@@ -71,6 +72,7 @@ func TestJudge(t *testing.T) {
 		{Change{Path: ".\u202egit\u206f", New: blob}, true, false},
 		{Change{Path: `a\.git\config`, New: blob}, true, false},
 		{Change{Path: `.git\config`, New: blob}, true, false},
+		{Change{Path: `a\`, New: blob}, true, false},
 
 		{Change{Path: "sub", New: Entry{policy.Gitlink, blob.ID}}, true, false},
 		{Change{Path: "sub", Old: Entry{policy.Gitlink, blob.ID}}, true, false},
@@ -202,7 +204,36 @@ func worked(t *testing.T, do func(git gittest.Git)) (*Store, workspace.Workspace
 	return s, w, mine
 }
 
+// applying is a way in which work comes to a checkout.
+type applying func(t *testing.T, s *Store, id cove.SandboxID, w Work, dir string, style ApplyStyle) (Applied, error)
+
+// bothWays tests what holds for work that is applied on this machine, and on another one, to which it is sent.
+func bothWays(t *testing.T, test func(*testing.T, applying)) {
+	t.Run("here", func(t *testing.T) {
+		test(t, func(t *testing.T, s *Store, id cove.SandboxID, w Work, dir string, style ApplyStyle) (Applied, error) {
+			return s.Apply(t.Context(), id, w, dir, style)
+		})
+	})
+	t.Run("sent", func(t *testing.T) {
+		test(t, func(t *testing.T, s *Store, id cove.SandboxID, w Work, dir string, style ApplyStyle) (Applied, error) {
+			var sent bytes.Buffer
+			if err := s.Send(t.Context(), id, &sent); err != nil {
+				return Applied{}, err
+			}
+			there, err := Open(Options{Home: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return there.ApplySent(t.Context(), &sent, w.Paths, dir, style)
+		})
+	})
+}
+
 func TestApply(t *testing.T) {
+	bothWays(t, testApply)
+}
+
+func testApply(t *testing.T, by applying) {
 	work := func(git gittest.Git) {
 		git.Write("a/one", "changed\n")
 		git.Write("new/deep/file", "new\n")
@@ -218,7 +249,7 @@ func TestApply(t *testing.T) {
 		}
 	}
 	s, w, mine := worked(t, work)
-	done, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{})
+	done, err := by(t, s, w.ID, Work{}, mine.Dir, ApplyStyle{})
 	if err != nil || len(done.Changes) != 9 {
 		t.Fatalf("%+v, %v", done, err)
 	}
@@ -230,24 +261,116 @@ func TestApply(t *testing.T) {
 	if exists(mine.Dir, "c/d") || strings.Contains(names(t, mine.Dir), ".cove") {
 		t.Errorf("it has %s", names(t, mine.Dir))
 	}
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil {
+	if _, err := by(t, s, w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil {
 		t.Errorf("again: %v", err)
 	}
 	mine.Run("reset", "-q", "--hard")
-	if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{"a"}}, mine.Dir, ApplyStyle{}); err != nil ||
+	if _, err := by(t, s, w.ID, Work{Paths: []string{"a"}}, mine.Dir, ApplyStyle{}); err != nil ||
 		read(t, mine.Dir, "a/one") != "changed\n" || exists(mine.Dir, "new") {
 		t.Errorf("some paths: %v", err)
 	}
 	for _, p := range []string{"../x", "/etc", "-x"} {
-		if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{p}}, mine.Dir,
+		if _, err := by(t, s, w.ID, Work{Paths: []string{p}}, mine.Dir,
 			ApplyStyle{}); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("the path %s: %v", p, err)
 		}
 	}
 }
 
+// TestApplyChoice: chosen files are applied, and of a file in part the lines and the mode that were chosen.
+// A choice of something else than there is changes nothing.
+func TestApplyChoice(t *testing.T) {
+	bothWays(t, testApplyChoice)
+}
+
+func testApplyChoice(t *testing.T, by applying) {
+	const lines = "1\r\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\nend"
+	const work = "one\r\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\nlast\n"
+	s, w, mine := worked(t, func(git gittest.Git) {
+		git.Write("lines", lines)
+		git.Run("add", "-A")
+		git.Run("commit", "-q", "-m", "base")
+		base := git.Run("rev-parse", "HEAD")
+		if got := git.Try("update-ref", "refs/heads/base", base); got.Code != 0 {
+			t.Fatal(got)
+		}
+		git.Write("lines", work)
+		git.Write("a/one", "changed\n")
+		git.Write("a/three", "new\n")
+		git.Write("bin", "\x00\x01")
+		git.Run("mv", "b", "moved")
+		if err := os.Chmod(filepath.Join(git.Dir, "lines"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	})
+	r, err := s.read(w.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if the sandbox had begun at the first of its commits.
+	inside := gittest.NewGit(t, w.Directory)
+	r.Base = inside.Run("rev-parse", "base")
+	if err := writeRecord(s.directory(w.ID), r); err != nil {
+		t.Fatal(err)
+	}
+	mine.Write("lines", lines)
+	mine.Run("add", "-A")
+	mine.Run("commit", "-q", "-m", "base")
+	id := inside.Run("rev-parse", "HEAD:lines")
+	apply := func(choice map[string]Choice) (Applied, error) {
+		var paths []string
+		for p := range choice {
+			paths = append(paths, p)
+		}
+		return by(t, s, w.ID, Work{Paths: paths}, mine.Dir, ApplyStyle{Choice: choice})
+	}
+	for name, c := range map[string]struct {
+		choice map[string]Choice
+		want   cove.Code
+	}{
+		"a part that there is not": {map[string]Choice{"lines": {Parts: []int{3}}}, cove.InvalidArgument},
+		"parts of a new file":      {map[string]Choice{"a/three": {Parts: []int{1}}}, cove.InvalidArgument},
+		"parts of a binary file":   {map[string]Choice{"bin": {Parts: []int{1}}}, cove.InvalidArgument},
+		"a directory":              {map[string]Choice{"a": {}}, cove.NotFound},
+		"one that is not changed":  {map[string]Choice{"a/two": {}, "bin": {}}, cove.NotFound},
+		"another content":          {map[string]Choice{"lines": {ID: strings.Repeat("a", 40)}}, cove.Conflict},
+	} {
+		if _, err := apply(c.choice); cove.ErrorCode(err) != c.want || mine.Run("status", "-s") != "" {
+			t.Errorf("%s: %v\n%s", name, err, mine.Run("status", "-s"))
+		}
+	}
+	for _, c := range []struct {
+		parts   []int
+		want    string
+		program bool
+	}{
+		{[]int{1}, "one\r\n" + lines[3:], false}, {[]int{2}, strings.TrimSuffix(lines, "end") + "last\n", false},
+		{[]int{0}, lines, true}, {[]int{0, 2}, strings.TrimSuffix(lines, "end") + "last\n", true}, {nil, work, true},
+		{[]int{0, 1, 2}, work, true},
+	} {
+		done, err := apply(map[string]Choice{"lines": {ID: id, Parts: c.parts}, "a/one": {}})
+		if err != nil || len(done.Changes) != 2 {
+			t.Fatalf("%v: %+v, %v", c.parts, done, err)
+		}
+		fi, _ := os.Stat(filepath.Join(mine.Dir, "lines"))
+		if got := read(t, mine.Dir, "lines"); got != c.want || fi.Mode()&0o100 != 0 != c.program ||
+			read(t, mine.Dir, "a/one") != "changed\n" || exists(mine.Dir, "bin") {
+			t.Errorf("%v: %q, %v", c.parts, got, fi.Mode())
+		}
+		mine.Run("reset", "-q", "--hard")
+	}
+	if _, err := apply(map[string]Choice{"b": {}, "moved": {}, "bin": {}}); err != nil || exists(mine.Dir, "b") ||
+		read(t, mine.Dir, "moved") != "b\n" || exists(mine.Dir, "a/three") {
+		t.Errorf("a renamed file: %v", err)
+	}
+}
+
 // TestApplyNothing: if one change fails, none is made.
 func TestApplyNothing(t *testing.T) {
+	bothWays(t, testApplyNothing)
+}
+
+func testApplyNothing(t *testing.T, by applying) {
 	s, w, mine := worked(t, func(git gittest.Git) {
 		git.Write("a/one", "changed\n")
 		git.Write("z/new", "new\n")
@@ -285,7 +408,7 @@ func TestApplyNothing(t *testing.T) {
 			mine.Run("clean", "-q", "-d", "-f", "-x")
 			tt.do()
 			before := mine.Run("status", "--porcelain", "-uall")
-			_, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{})
+			_, err := by(t, s, w.ID, Work{}, mine.Dir, ApplyStyle{})
 			if cove.ErrorCode(err) != cove.Conflict {
 				t.Errorf("%v", err)
 			}
@@ -303,6 +426,10 @@ func TestApplyNothing(t *testing.T) {
 }
 
 func TestApplyRefuses(t *testing.T) {
+	bothWays(t, testApplyRefuses)
+}
+
+func testApplyRefuses(t *testing.T, by applying) {
 	if testing.Short() {
 		t.Skip("takes seconds; make test runs it")
 	}
@@ -310,11 +437,11 @@ func TestApplyRefuses(t *testing.T) {
 		git.Write("fine", "fine\n")
 		git.Write(".github/workflows/ci.yml", "on: push\n")
 	})
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Forbidden ||
+	if _, err := by(t, s, w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Forbidden ||
 		exists(mine.Dir, "fine") {
 		t.Errorf("a workflow: %v", err)
 	}
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: true}); err != nil ||
+	if _, err := by(t, s, w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: true}); err != nil ||
 		!exists(mine.Dir, ".github/workflows/ci.yml") {
 		t.Errorf("a workflow that was asked for: %v", err)
 	}
@@ -327,7 +454,7 @@ func TestApplyRefuses(t *testing.T) {
 				}
 			})
 			for _, restricted := range []bool{false, true} {
-				if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir,
+				if _, err := by(t, s, w.ID, Work{}, mine.Dir,
 					ApplyStyle{Restricted: restricted}); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
 					t.Errorf("%v", err)
 				}
@@ -339,6 +466,10 @@ func TestApplyRefuses(t *testing.T) {
 // TestApplyMerges: files that both sides have changed are merged on request, and conflicts are reported; a file that
 // cannot be merged is unchanged.
 func TestApplyMerges(t *testing.T) {
+	bothWays(t, testApplyMerges)
+}
+
+func testApplyMerges(t *testing.T, by applying) {
 	const lines = "1\n2\n3\n4\n5\n6\n7\n"
 	server := func(git gittest.Git) {
 		git.Write("a/one", "1\nsandbox\n")
@@ -360,14 +491,14 @@ func TestApplyMerges(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := mine.Run("stash", "create")
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Conflict ||
+	if _, err := by(t, s, w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Conflict ||
 		exists(mine.Dir, "untouched") {
 		t.Errorf("without merging: %v", err)
 	}
 	if mine.Run("diff", before) != "" {
 		t.Error("without merging something is changed")
 	}
-	done, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Merge: true})
+	done, err := by(t, s, w.ID, Work{}, mine.Dir, ApplyStyle{Merge: true})
 	if err != nil {
 		t.Fatal(err)
 	}

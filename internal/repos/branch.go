@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
@@ -19,7 +20,7 @@ type Branch struct {
 // the worktree except, which may be empty, and with insist false each of its commits is in another branch, a tag or a
 // branch of a remote. Without such a branch it returns nil. Errors: NotFound, Forbidden, Conflict.
 func RemovableBranch(ctx context.Context, dir, name, except string, insist bool) (*Branch, error) {
-	common, err := gitDirectory(dir)
+	common, err := folder.GitDirectory(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/policy"
@@ -208,13 +207,13 @@ func objectionToPath(p string) string {
 		return "it has no name"
 	case p[0] == '/' || strings.IndexByte(p, 0) >= 0:
 		return "it leaves the checkout"
-	case !utf8.ValidString(p):
-		return "its name is not UTF-8"
 	case strings.ContainsFunc(p, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }):
 		return "its name has control characters"
 	}
 	for part := range strings.SplitSeq(strings.ReplaceAll(p, "\\", "/"), "/") { // a separator for some file systems
 		switch {
+		case (part == "" || part == "." || part == "..") && strings.Contains(p, `\`):
+			return "its name has a backslash, which some file systems take for the end of a directory's name"
 		case part == "" || part == "." || part == "..":
 			return "it leaves the checkout"
 		case isGitName(part):
@@ -250,6 +249,14 @@ func isGitName(name string) bool {
 type ApplyStyle struct {
 	Restricted bool // include files that affect what others execute
 	Merge      bool // merge files that both sides have changed
+	// Choice has the chosen changes by path; nil takes all. Work.Paths has to name these paths.
+	Choice map[string]Choice
+}
+
+// Choice selects a changed file, or parts of it.
+type Choice struct {
+	ID    string // of the content that the caller has seen; empty takes any
+	Parts []int  // numbers of package patch; nil takes the file whole
 }
 
 // Applied is the result of Apply.

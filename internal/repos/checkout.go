@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -23,6 +24,9 @@ import (
 func (w *making) repository(ctx context.Context, want workspace.Repository) error {
 	if err := checkRepository(want); err != nil {
 		return err
+	}
+	if want.Upload != nil {
+		return uploaded(ctx, w, want)
 	}
 	if len(want.Ignored) == 0 {
 		return w.checkedOut(ctx, want)
@@ -84,7 +88,7 @@ func (w *making) checkedOut(ctx context.Context, want workspace.Repository) erro
 		return err
 	}
 	if want.Uncommitted {
-		top, err := worktreeTop(r.Dir)
+		top, err := folder.Top(r.Dir)
 		if err != nil {
 			return err
 		}
@@ -121,6 +125,11 @@ func (w *making) checkFormat(ctx context.Context, r remote) error {
 // checkRepository refuses contradictory requests. Errors: InvalidArgument.
 func checkRepository(want workspace.Repository) error {
 	bad := func(format string, args ...any) error { return cove.Errorf(cove.InvalidArgument, format, args...) }
+	if want.Upload != nil {
+		if err := checkUpload(want); err != nil {
+			return err
+		}
+	}
 	switch {
 	case len(want.Ignored) > 0 && !filepath.IsAbs(want.Source):
 		return bad("only a directory of this machine has ignored files to take, and %s is none", want.Source)

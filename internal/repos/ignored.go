@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -21,7 +22,7 @@ const maxIgnored = 1_000_000
 // checkIgnored returns the named paths of a directory without repeats, relative to the top of its working files, which
 // has to ignore them. Errors: InvalidArgument, NotFound.
 func checkIgnored(ctx context.Context, dir string, named []string) (top string, paths []string, err error) {
-	st, err := Stand(ctx, dir)
+	st, err := folder.Stand(ctx, dir)
 	if err != nil {
 		return "", nil, err
 	}

@@ -223,6 +223,11 @@ func (w *making) fill(ctx context.Context, dir, tree string, sparse []string) er
 		Limits:  hostgit.Limits{Memory: checkoutMemory, FileSize: w.s.o.MaxCheckout, CPU: checkoutCPU},
 		Command: []string{"read-tree"}, Flags: []string{"-m", "-u", "-v"}, Args: []string{w.record.Base},
 		Said: following(w.progress, w.checkoutStep())})
+	if user := uint32(cove.AgentUser.UID); err == nil && own && os.Getuid() != cove.AgentUser.UID {
+		if err := ownIndex(filepath.Join(dir, "index"), user, user, len(w.record.Base) == 64); err != nil {
+			w.s.o.Log.Debug("git will read each file again at first", "sandbox", w.record.ID, "error", err)
+		}
+	}
 	return err
 }
 
@@ -306,7 +311,7 @@ func (w *making) config(at start, bare bool) string {
 	if w.partial {
 		extensions = append(extensions, "partialClone = origin")
 	}
-	format := map[bool]string{true: "sha256", false: "sha1"}[len(w.record.Base) == 64]
+	format := formatOf(w.record.Base)
 	var b strings.Builder
 	b.WriteString(coreConfig(format, bare, extensions...))
 	b.WriteString("[core]\n\tlogAllRefUpdates = true\n[push]\n\tdefault = current\n\tautoSetupRemote = true\n")

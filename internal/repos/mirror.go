@@ -19,6 +19,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -198,7 +199,7 @@ func (m *mirror) head() string {
 	if !m.there() {
 		return ""
 	}
-	text, _ := readSmall(filepath.Join(m.dir, "HEAD")) // if it is missing, the remote is asked
+	text, _ := folder.ReadPointer(filepath.Join(m.dir, "HEAD")) // if it is missing, the remote is asked
 	head, _ := strings.CutPrefix(text, "ref: ")
 	return head
 }

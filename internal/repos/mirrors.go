@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -84,7 +85,7 @@ func (s *Store) known(who cove.Principal, source string) (Mirror, error) {
 	if src, err := ParseSource(who, source); err == nil && src.Dir == "" {
 		keys = append(keys, src.Key)
 	} else if err == nil {
-		if git, err := gitDirectory(src.Dir); err == nil {
+		if git, err := folder.GitDirectory(src.Dir); err == nil {
 			keys = append(keys, keyOfDirectory(git))
 		}
 	}

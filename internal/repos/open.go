@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -35,6 +36,7 @@ func Open(o Options) (*Store, error) {
 			return nil, storageFull("close "+dir+" to others", err)
 		}
 	}
+	dropUploads(s, time.Now().Add(-uploadAge))
 	return s, errors.Join(s.sweep(), s.takeBack(""))
 }
 

@@ -18,6 +18,11 @@ func TestOrigin(t *testing.T) {
 		"../app.git":                            "",
 		"file:///srv/app.git":                   "",
 		"https://me:secret@git.example/app.git": "",
+		"https://localhost:3000/owner/app.git":  "",
+		"ssh://git@127.0.0.1:2222/owner/app":    "",
+		"git@[::1]:owner/app.git":               "",
+		"https://169.254.169.254/app.git":       "",
+		"https://10.1.2.3/owner/app.git":        "https://10.1.2.3/owner/app.git",
 		"":                                      "",
 	} {
 		git.Try("config", "--unset-all", "remote.origin.url")

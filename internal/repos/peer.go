@@ -1,7 +1,6 @@
 package repos
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -16,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
@@ -41,7 +42,7 @@ func (s *Store) find(ctx context.Context, who cove.Principal, source string) (re
 		return remote{Source: src, who: who}, nil
 	}
 	r := remote{Source: src, who: who}
-	if r.git, r.own, err = gitDirectories(src.Dir); err != nil {
+	if r.git, r.own, err = folder.GitDirectories(src.Dir); err != nil {
 		return remote{}, err
 	}
 	if err := s.checkOwnObjects(r.git); err != nil {
@@ -66,7 +67,7 @@ func origin(ctx context.Context, r remote) (string, error) {
 // Origin returns the address that a sandbox of the repository around a directory of this machine pushes to. Errors:
 // NotFound, Forbidden; Conflict when the repository has no remote "origin", or none that a sandbox can push to.
 func Origin(ctx context.Context, dir string) (string, error) {
-	common, err := gitDirectory(dir)
+	common, err := folder.GitDirectory(dir)
 	if err != nil {
 		return "", err
 	}
@@ -83,91 +84,28 @@ func Origin(ctx context.Context, dir string) (string, error) {
 		return "", cove.Errorf(cove.Conflict, "the repository %s has no remote \"origin\" to push to", dir).
 			WithHint("add it: git -C %s remote add origin https://HOST/OWNER/REPO.git", dir)
 	}
-	o, err := ParseSource(cove.Principal{}, origin)
-	if err != nil { // not repeated: an address may have a password
+	url := pushAddress(origin)
+	if url == "" { // not repeated: an address may have a password
 		return "", cove.Errorf(cove.Conflict,
 			"the remote \"origin\" of the repository %s is no address that a sandbox can push to", dir).
-			WithHint("a path, or a password in the address, is none: "+
+			WithHint("a path, this machine, or a password in the address, is none: "+
 				"git -C %s remote set-url origin https://HOST/OWNER/REPO.git", dir)
 	}
-	return o.URL, nil
+	return url, nil
 }
 
-// gitDirectory returns the git directory of the repository that contains dir, without symlinks: the one that its
-// worktrees share. Errors: NotFound, Forbidden.
-func gitDirectory(dir string) (string, error) {
-	common, _, err := gitDirectories(dir)
-	return common, err
-}
-
-// gitDirectories returns what gitDirectory does, and the git directory of the checkout that contains dir.
-func gitDirectories(dir string) (common, own string, err error) {
-	none := cove.Errorf(cove.NotFound, "%s is not in a git repository",
-		dir).WithHint(`make one with "git init", or attach the directory with --mount`)
-	top, err := filepath.EvalSymlinks(dir)
+// pushAddress returns the address at which sandboxes push to the origin of a directory; empty for a path, for what no
+// rule can open, such as the loopback of the directory's machine, and for an address with a password.
+func pushAddress(origin string) string {
+	src, err := ParseSource(cove.Principal{}, origin)
 	if err != nil {
-		return "", "", cove.Errorf(cove.NotFound, "there is no directory %s", dir)
+		return ""
 	}
-	for ; ; top = filepath.Dir(top) {
-		if isGitDirectory(top) {
-			return top, top, nil
-		}
-		git := filepath.Join(top, ".git")
-		if text, err := readSmall(git); err == nil {
-			return pointedAt(top, text)
-		}
-		if isGitDirectory(git) {
-			return git, git, nil
-		}
-		if _, err := os.Lstat(git); err == nil || top == "/" { // whatever it is, git may understand it
-			return "", "", none
-		}
+	r, err := policy.ParseRemote(src.URL)
+	if err != nil || r.Host.Closed() {
+		return ""
 	}
-}
-
-// pointedAt returns the git directories that the .git file of a worktree or of a submodule names. That directory must
-// point back: otherwise the file's author could substitute another repository than the person means. Errors: Forbidden.
-func pointedAt(top, text string) (common, own string, err error) {
-	refused := cove.Errorf(cove.Forbidden, "the file %s names a git directory that does not know of it",
-		filepath.Join(top, ".git")).
-		WithHint("name that git directory itself, if it is yours")
-	below := func(dir, path string) string { // without symlinks; empty if it is missing
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		path, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return ""
-		}
-		return path
-	}
-	target, ok := strings.CutPrefix(text, "gitdir: ")
-	git := below(top, target)
-	if !ok || git == "" {
-		return "", "", refused
-	}
-	if common, err := readSmall(filepath.Join(git, "commondir")); err == nil { // a worktree
-		back, err := readSmall(filepath.Join(git, "gitdir"))
-		common = below(git, common)
-		if err != nil || below(git, back) != filepath.Join(top, ".git") || !isGitDirectory(common) ||
-			filepath.Dir(git) != filepath.Join(common, "worktrees") {
-			return "", "", refused
-		}
-		return common, git, nil
-	}
-	config, err := os.Open(filepath.Join(git, "config"))
-	if err != nil {
-		return "", "", refused
-	}
-	defer config.Close()
-	for lines := bufio.NewScanner(io.LimitReader(config, 1<<20)); lines.Scan(); { // a submodule
-		name, value, _ := strings.Cut(lines.Text(), "=")
-		if strings.EqualFold(strings.TrimSpace(name), "worktree") &&
-			below(git, strings.Trim(strings.TrimSpace(value), `"`)) == top && isGitDirectory(git) {
-			return git, git, nil
-		}
-	}
-	return "", "", refused
+	return src.URL
 }
 
 // checkOwnObjects refuses a repository with alternates outside the store: its author chose them, and another repository
@@ -207,36 +145,6 @@ func (s *Store) checkOwnObjects(git string) error {
 		}
 		return nil
 	})
-}
-
-// isGitDirectory is git's own test, without the content of HEAD, and without pointers elsewhere.
-func isGitDirectory(dir string) bool {
-	if fi, err := os.Lstat(dir); err != nil || !fi.IsDir() {
-		return false
-	}
-	if _, err := os.Lstat(filepath.Join(dir, "commondir")); err == nil {
-		return false
-	}
-	_, err := os.Lstat(filepath.Join(dir, "HEAD"))
-	for _, name := range []string{"objects", "refs"} {
-		if fi, e := os.Lstat(filepath.Join(dir, name)); err == nil && (e != nil || !fi.IsDir()) {
-			return false
-		}
-	}
-	return err == nil
-}
-
-// readSmall reads the one line of a pointer file.
-func readSmall(path string) (string, error) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	if !fi.Mode().IsRegular() || fi.Size() > 4096 {
-		return "", errors.New("it is no small file")
-	}
-	data, err := os.ReadFile(path)
-	return strings.TrimRight(string(data), "\r\n"), err
 }
 
 // dial returns the peer for a remote. Errors: those of Outlet.Open.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -132,6 +133,53 @@ func TestUncommitted(t *testing.T) {
 	plain(t, w.Directory, "commit", "-qam", "two")
 	if out := plain(t, w.Directory, "diff", "--name-only", w.Base, "HEAD"); out != "changed" {
 		t.Errorf("what came after: %s", out)
+	}
+}
+
+// TestUncommittedFiltered: a person's filter does not run, and what git needs it for stays as committed: a large
+// file's pointer is no content, and what is encrypted is not shown. Line ends are as the person's git would store them.
+func TestUncommittedFiltered(t *testing.T) {
+	s := newStore(t, nil)
+	dir, home := project(t), t.TempDir()
+	t.Setenv("HOME", home)
+	ran := filepath.Join(home, "ran")
+	put(t, home, "filter", "#!/bin/sh\ntouch "+ran+"\ncat\n")
+	if err := os.Chmod(filepath.Join(home, "filter"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pointer := "version https://git-lfs.github.com/spec/v1\noid sha256:" + strings.Repeat("0", 64) + "\nsize 1\n"
+	put(t, dir, ".gitattributes", "*.bin filter=lfs -text\n*.key filter=crypt\n*.none filter=unknown\n")
+	for name, content := range map[string]string{"a.bin": pointer, "gone.bin": pointer, "a.key": "sealed\n",
+		"a.none": "1\n", "lines": "1\n2\n"} {
+		put(t, dir, name, content)
+	}
+	plain(t, dir, "add", "-A")
+	plain(t, dir, "commit", "-qm", "filtered")
+	put(t, home, ".gitconfig", "[filter \"lfs\"]\n\tprocess = "+home+"/filter\n\trequired\n[core]\n\tautocrlf = input\n")
+	plain(t, dir, "config", "filter.crypt.clean", home+"/filter")
+	plain(t, dir, "config", "filter.crypt.required", "true")
+	plain(t, dir, "config", "filter.unknown.clean", home+"/filter")
+	other := strings.ReplaceAll(pointer, "0", "1")
+	for name, content := range map[string]string{"a.bin": "content", "new.bin": "content", "pointer.bin": other,
+		"a.key": "open\n", "new.key": "open\n", "a.none": "2\n", "lines": "1\r\n2\r\n3\r\n"} {
+		put(t, dir, name, content)
+	}
+	if err := os.Remove(filepath.Join(dir, "gone.bin")); err != nil {
+		t.Fatal(err)
+	}
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Owner: owner,
+		Repository: uncommitted(dir)})
+	for name, want := range map[string]string{"a.bin": strings.TrimSpace(pointer),
+		"pointer.bin": strings.TrimSpace(other), "a.key": "sealed", "a.none": "2", "lines": "1\n2\n3",
+		"new.bin": "no such file or directory", "new.key": "no such file or directory",
+		"gone.bin": "no such file or directory",
+	} {
+		if g := got(t, w.Directory, name); g != want {
+			t.Errorf("%s: %q, want %q", name, g, want)
+		}
+	}
+	if _, err := os.Lstat(ran); err == nil {
+		t.Error("a filter has run")
 	}
 }
 
@@ -364,7 +412,7 @@ func TestBelow(t *testing.T) {
 	}
 	for path, want := range map[string]string{dir: "", sub: "a/b", link: "a",
 		filepath.Join(dir, "nowhere"): "", "/proc": ""} {
-		if got := Below(path); got != want {
+		if got := folder.Below(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}

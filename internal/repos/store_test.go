@@ -2,6 +2,10 @@ package repos
 
 import (
 	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +21,29 @@ type direct struct{ ca string }
 
 func (d direct) Open(context.Context, cove.Principal, string, bool) (Route, error) {
 	return Route{CA: d.ca, Close: func() error { return nil }}, nil
+}
+
+// named is an Outlet that leads every name to the server, as the gateway leads host.cove.internal to this machine.
+type named struct{ server *gittest.Server }
+
+func (n named) Open(context.Context, cove.Principal, string, bool) (Route, error) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to, err := net.Dial("tcp", n.server.Addr().String())
+		if err != nil || r.Method != http.MethodConnect {
+			http.Error(w, "this is for CONNECT", http.StatusBadGateway)
+			return
+		}
+		defer to.Close()
+		from, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer from.Close()
+		io.WriteString(from, "HTTP/1.1 200 OK\r\n\r\n")
+		go io.Copy(to, from)
+		io.Copy(from, to)
+	}))
+	return Route{CA: n.server.CA, Proxy: proxy.URL, Close: func() error { proxy.Close(); return nil }}, nil
 }
 
 // newStore returns a store whose remotes are on the server.

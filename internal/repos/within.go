@@ -27,7 +27,7 @@ func (w *making) within() error {
 		return err
 	}
 	switch want := w.spec.Repository; {
-	case want == nil || want.Worktree || want.Uncommitted || w.spec.Bind != "":
+	case want == nil || want.Worktree || want.Uncommitted || want.Upload != nil || w.spec.Bind != "":
 		return cove.Errorf(cove.Unsupported, "within another sandbox there are checkouts of repositories alone").WithHint(
 			"leave out what is not committed, worktrees and directories")
 	case cove.ParsePrincipal(host.Client) != w.spec.Owner || host.Within != "":

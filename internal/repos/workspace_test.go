@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -719,7 +720,7 @@ func TestPartialClone(t *testing.T) {
 
 // TestFormats: a directory with SHA-256 ids is refused where its remote has SHA-1 ids, and else is not.
 func TestFormats(t *testing.T) {
-	server := gittest.Start(t, gittest.Options{})
+	server := gittest.Start(t, gittest.Options{Names: []string{policy.HostService}})
 	old := server.Create("old.git")
 	git := server.Client()
 	for _, name := range []string{"same.git", "empty.git"} {
@@ -730,9 +731,10 @@ func TestFormats(t *testing.T) {
 	mine.Commit("first", "file", "1")
 	mine.Run("push", "-q", filepath.Join(server.Root, "same.git"), "main")
 	mine.Run("remote", "add", "origin", old.URL)
-	s := newStore(t, server)
-	for url, code := range map[string]cove.Code{old.URL: cove.Unsupported, server.URL("same.git"): "",
-		server.URL("empty.git"): "", server.URL("none.git"): ""} {
+	s := open(t, Options{Home: t.TempDir(), Outlet: named{server}})
+	for of, code := range map[string]cove.Code{"old.git": cove.Unsupported, "same.git": "", "empty.git": "",
+		"none.git": ""} {
+		url := server.URLAt(policy.HostService, of) // not localhost, to which no sandbox pushes
 		mine.Run("remote", "set-url", "origin", url)
 		w, err := s.Create(t.Context(), ownSpec("x", workspace.Repository{Source: mine.Dir}), nil)
 		if code == "" && (err != nil || w.Remote != url) || code != "" && cove.ErrorCode(err) != code {

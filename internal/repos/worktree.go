@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -107,7 +108,7 @@ func (w *making) link(ctx context.Context, dir, final string, branch []string, n
 		}
 		return err
 	}
-	text, err := readSmall(filepath.Join(tree, ".git"))
+	text, err := folder.ReadPointer(filepath.Join(tree, ".git"))
 	if err != nil {
 		return storageFull("add a worktree", err)
 	}
@@ -180,7 +181,7 @@ func (s *Store) abandonWorktree(ctx context.Context, r record) error {
 func (s *Store) findWorktree(r record) string {
 	entries, _ := os.ReadDir(filepath.Join(r.Hidden, "worktrees")) // if missing, there are none
 	for _, e := range entries {
-		text, err := readSmall(filepath.Join(r.Hidden, "worktrees", e.Name(), "gitdir"))
+		text, err := folder.ReadPointer(filepath.Join(r.Hidden, "worktrees", e.Name(), "gitdir"))
 		if err == nil && strings.Contains(text, string(r.ID)) {
 			return e.Name()
 		}

@@ -135,17 +135,18 @@ type Writable struct {
 	Name string
 	Mode uint32
 	Own  bool // owned by the user
+	Temp bool // for what programs need for a while
 }
 
 // Writables are the writable directories of every sandbox of a user.
 func Writables(u cove.User) []Writable {
 	return []Writable{
-		{"/tmp", 0o1777, false},
-		{"/var/tmp", 0o1777, false},
-		{"/run", 0o755, true},
-		{"/dev/shm", 0o1777, false},
-		{u.Home, 0o700, true},
-		{cove.WorkDir, 0o755, true},
+		{Name: "/tmp", Mode: 0o1777, Temp: true},
+		{Name: "/var/tmp", Mode: 0o1777, Temp: true},
+		{Name: "/run", Mode: 0o755, Own: true, Temp: true},
+		{Name: "/dev/shm", Mode: 0o1777, Temp: true},
+		{Name: u.Home, Mode: 0o700, Own: true},
+		{Name: cove.WorkDir, Mode: 0o755, Own: true},
 	}
 }
 

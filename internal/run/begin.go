@@ -38,10 +38,16 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (stor
 		return store.Run{}, err
 	}
 	want := fit.Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir),
-		Provider: q.Provider, Access: q.Access, Network: q.New.Network, Tokens: q.tokens}
+		Provider: q.Provider, Access: q.Access, Network: q.New.Network, Tokens: q.tokens,
+		Home: q.New.Home, Hooks: q.hooks}
 	eq, err := r.o.Agents.Equip(ctx, want, who.IsOwner(), q.Progress)
 	if err != nil {
 		return store.Run{}, err
+	}
+	if len(q.New.Home) > 0 {
+		if q.New.Home, err = eq.Home(q.New.Home); err != nil {
+			return store.Run{}, err
+		}
 	}
 	record := r.plan(who, q, eq)
 	// Said first: what the agent cannot be asked leaves no sandbox behind.
@@ -78,6 +84,9 @@ func check(q Request) error {
 	case q.Resume != "" && q.Sandbox != "":
 		return cove.Errorf(cove.InvalidArgument, "a run that goes on does so in its own sandbox").
 			WithHint("leave sandbox out")
+	}
+	if err := q.Task.Check(); err != nil {
+		return err
 	}
 	if q.Task.Schema == nil {
 		return nil
@@ -118,6 +127,7 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 			return err
 		}
 		q.Agent, q.tokens = cmp.Or(q.Agent, there.Spec.Agent), len(sandbox.Exposed(there.Spec.Mounts)) > 0
+		q.hooks = there.Spec.Hooks && there.Spec.Agent == q.Agent
 	}
 	if q.Agent == "" {
 		return cove.Errorf(cove.InvalidArgument, "no agent is named").

@@ -411,7 +411,7 @@ func (route) Extend(...*policy.Document) (int, error)   { return 0, nil }
 func (route) Replace(...*policy.Document) (int, error)  { return 0, nil }
 func (route) Certificate() []byte                       { return nil }
 func (route) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
-func (route) Denied() []string                          { return nil }
+func (route) Denied() []egress.Denial                   { return nil }
 func (route) Models() []model.ProviderUsage             { return nil }
 
 func (r route) Refusals() *model.Refusals { return r.refusals }
@@ -433,6 +433,11 @@ type ways struct{ refusals *model.Refusals }
 func (w ways) OpenRoute(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) {
 	return route(w), nil
 }
+func (w ways) OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox,
+	n egress.Network) (egress.Route, error) {
+	return w.OpenRoute(who, id, of.Name, n)
+}
+
 func (ways) ForgetRoute(cove.SandboxID) error { return nil }
 func (ways) RepositoryNetwork(cove.Principal, store.SandboxRepository, bool) (egress.Network, error) {
 	return egress.Network{}, nil

@@ -76,6 +76,7 @@ type Request struct {
 	directory string             // of the machine, that the conversation is about; with bind, it works in it itself
 	bind      bool
 	tokens    bool // are in the sandbox, which is there
+	hooks     bool // of the agent were brought into it
 }
 
 const (

@@ -16,6 +16,9 @@ var Defaults = cove.Limits{
 	Stdout: 1 << 20, Stderr: 256 << 10, Timeout: 10 * time.Second,
 }
 
+// Lasting is the default of a long-lived sandbox. Its disk is every writable place but workspace and home.
+var Lasting = cove.Limits{Memory: 4 << 30, CPUs: 4, PIDs: 2048, Disk: 4 << 30, Inodes: 500_000, OpenFiles: 1 << 16}
+
 // The longest wall times of an execution: that a caller may ask for, that the machine's owner may, and that can be
 // configured for either.
 const (

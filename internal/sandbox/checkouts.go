@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
@@ -24,7 +25,7 @@ import (
 // common returns the part of a request that all tasks in a shared sandbox have in common: the request for that sandbox.
 // It is pure.
 func (q Request) common() Request {
-	q.Name, q.WorkDir, q.Labels, q.Files, q.Shared = "", "", nil, nil, false
+	q.Name, q.WorkDir, q.Labels, q.Files, q.Shared = q.SharedName, "", nil, nil, false
 	q.Repository = &workspace.Repository{Source: q.Repository.Source}
 	return q
 }
@@ -76,6 +77,11 @@ func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request,
 		}
 		return b.ID, err
 	}
+	if q.SharedName != "" {
+		if err := freeForSharing(all, who, q.SharedName); err != nil {
+			return "", err
+		}
+	}
 	common := q.common()
 	record, err := s.plan(who, common)
 	if err != nil {
@@ -84,6 +90,21 @@ func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request,
 	record.Spec.Shared = key
 	made, err := s.create(ctx, record, common, progress)
 	return made.ID, err
+}
+
+// freeForSharing refuses the name of a sandbox that is there and does not fit the request. It is pure.
+func freeForSharing(all []View, who cove.Principal, name string) error {
+	i := slices.IndexFunc(all, func(v View) bool { return v.Name == name && v.Owner == who })
+	switch {
+	case i < 0:
+		return nil
+	case all[i].Spec.Shared == "":
+		return cove.Errorf(cove.Conflict, "the sandbox %s is not one that is shared", name).
+			WithHint("share by another name, or destroy it: cove destroy %s", name)
+	}
+	return cove.Errorf(cove.Conflict, "the sandbox %s is shared, and differs from what is asked for: in its profile, "+
+		"agent, repository, network, limits or the like", name).
+		WithHint("share by another name, or destroy it when its work is done: cove destroy %s", name)
 }
 
 // checkOut makes a checkout in the shared sandbox of a request, and places its files.

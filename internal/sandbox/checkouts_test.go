@@ -185,3 +185,49 @@ func TestCheckoutLeftByEarlierServer(t *testing.T) {
 	}
 	h.empty(t, s)
 }
+
+// TestSharedByName: a shared sandbox has the name that is asked for, and what differs from it is refused.
+func TestSharedByName(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	named := func(branch string) sandbox.Request {
+		q := sharing(branch)
+		q.SharedName = "crew"
+		return q
+	}
+	made := make([]view, 4)
+	var all sync.WaitGroup
+	for i := range made {
+		all.Go(func() {
+			v, err := s.Create(t.Context(), owner, named(string(rune('a'+i))), nil)
+			if err != nil {
+				t.Error(err)
+			}
+			made[i] = viewOf(v)
+		})
+	}
+	all.Wait()
+	host, err := s.Find(t.Context(), owner, "crew")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range made {
+		if m.Within != string(host.ID) {
+			t.Errorf("%s is within %s, and crew is %s", m.Name, m.Within, host.ID)
+		}
+	}
+	other := named("z")
+	other.Limits.Memory = 1 << 30
+	_, err = s.Create(t.Context(), owner, other, nil)
+	wantCode(t, "one of another shape", err, cove.Conflict)
+	if err == nil || !strings.Contains(err.Error(), "the sandbox crew is shared, and differs") {
+		t.Errorf("it says %v", err)
+	}
+	s.make(t, sandbox.Request{Name: "alone"})
+	other.SharedName = "alone"
+	_, err = s.Create(t.Context(), owner, other, nil)
+	wantCode(t, "one that is not shared", err, cove.Conflict)
+	other.SharedName = "-"
+	_, err = s.Create(t.Context(), owner, other, nil)
+	wantCode(t, "no name", err, cove.InvalidArgument)
+}

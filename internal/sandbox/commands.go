@@ -35,6 +35,7 @@ type CommandRequest struct {
 	Timeout time.Duration
 	Stdin   io.Reader // nil is empty input
 	Detach  bool      // it goes on when the caller leaves
+	Git     bool      // it needs git, and runs in a companion of a sandbox whose image has none
 }
 
 // CommandResult describes how a command ended.
@@ -72,6 +73,18 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 	in, err := ps.Enter(ctx, who, ref)
 	if err != nil {
 		return CommandResult{}, err
+	}
+	if q.Git && in.Spec.GitBeside {
+		if q.Detach {
+			return CommandResult{}, cove.Errorf(cove.InvalidArgument, "a command with git is not detached").
+				WithHint("leave detach or git out")
+		}
+		beside, done, err := ps.aside(ctx, who, in)
+		if err != nil {
+			return CommandResult{}, err
+		}
+		defer done()
+		in = beside
 	}
 	spec := guest.ProcessSpec{Args: q.Args, Env: in.environment(q.Env), Dir: in.place(q.Dir), Stdin: q.Stdin != nil}
 	if q.Detach {

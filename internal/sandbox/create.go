@@ -19,6 +19,9 @@ import (
 // create makes a planned sandbox.
 func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	progress func(workspace.Step)) (made View, err error) {
+	if err := s.tryImage(ctx, &record, q, progress); err != nil {
+		return made, err
+	}
 	r, leave, err := s.enter(ctx, record.ID)
 	if err != nil {
 		return made, err
@@ -58,7 +61,7 @@ func (s *Sandboxes) plan(who cove.Principal, q Request) (store.Sandbox, error) {
 		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no long-lived sandboxes here", eng.Name()).
 			WithHint("%s", cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "use the engine native"))
 	}
-	limits, err := s.o.Bounds.Resolve(runtime.Runtime{Limits: defaults.Limits}, q.Limits)
+	limits, err := s.o.Bounds.Resolve(runtime.Runtime{Limits: s.o.Defaults.Limits.Over(defaults.Limits)}, q.Limits)
 	if err != nil {
 		return store.Sandbox{}, err
 	}

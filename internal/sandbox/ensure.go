@@ -55,6 +55,14 @@ func (s *Sandboxes) ensure(ctx context.Context, record store.Sandbox, q Request,
 		if err != nil {
 			return View{}, err
 		}
+		if found.State == cove.StateFailed { // it was to be destroyed, and could not be removed
+			progress(workspace.Step{Text: "removing what is left of the earlier one"})
+			if err := s.destroy(ctx, record.Owner, found, found.Spec.KeepWork); err != nil &&
+				cove.ErrorCode(err) != cove.NotFound {
+				return View{}, err
+			}
+			continue
+		}
 		begin, doing := s.Start, "waiting for the sandbox, which is "+string(found.State)
 		switch found.State {
 		case cove.StateRunning:
@@ -68,7 +76,14 @@ func (s *Sandboxes) ensure(ctx context.Context, record store.Sandbox, q Request,
 			progress(workspace.Step{Text: doing})
 		}
 		running, err := begin(ctx, record.Owner, string(found.ID))
-		if cove.ErrorCode(err) != cove.NotFound { // it is gone: it was being destroyed, or could not be made
+		switch cove.ErrorCode(err) {
+		case cove.NotFound: // it is gone: it was being destroyed, or could not be made
+		case cove.Conflict: // another caller has changed its state meanwhile
+			now, gone := s.named(ctx, record.Owner, record.Name)
+			if gone == nil && now.ID == found.ID && now.State == found.State {
+				return running, err
+			}
+		default:
 			return running, err
 		}
 	}

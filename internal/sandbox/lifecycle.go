@@ -126,7 +126,7 @@ func (s *Sandboxes) ChangeNetwork(ctx context.Context, who cove.Principal, ref s
 		if reset {
 			changed.Spec.Changes = nil
 		}
-		if len(change.Allow)+len(change.Deny) > 0 || change.Mode != "" {
+		if n := change.Network(); n.Opens() || len(n.Deny) > 0 || n.Mode != "" {
 			changed.Spec.Changes = append(slices.Clip(changed.Spec.Changes), change)
 		}
 		n, err := s.networkOf(changed)

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -37,12 +38,17 @@ type Host struct {
 	Recorders  terminals.Recorders // nil records no terminal
 	Dir        string              // for files that sandboxes are shown; made on demand
 	Most       int                 // sandboxes at a time; 0 is no bound
+	Works      Works               // nil destroys no idle sandbox with a repository
+	Idle       Idle
 }
 
 // Routes opens the egress routes of sandboxes.
 type Routes interface {
 	// OpenRoute opens a route that the next server can open again, with the authority that the sandbox trusts.
 	OpenRoute(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error)
+	// OpenBeside opens a route of a companion of a sandbox, under an id of its own, which the next server cannot open
+	// again; its questions are the sandbox's.
+	OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox, n egress.Network) (egress.Route, error)
 	// ForgetRoute removes the files from which the next server would open a route.
 	ForgetRoute(cove.SandboxID) error
 	// RepositoryNetwork returns the network that work on a repository with a remote needs: for the machine's owner with
@@ -64,4 +70,22 @@ type Successor interface {
 type Layers interface {
 	// Place returns the directory of a layer (cove.Layer). Errors: NotFound, RuntimeMissing.
 	Place(layer string) (hostpath.Own, error)
+}
+
+// Idle says after which time without use a sandbox is stopped, or destroyed; zero is never.
+type Idle struct{ Stop, Remove time.Duration }
+
+// Works looks into the work of sandboxes.
+type Works interface {
+	// Holds reports whether something was changed or committed in a sandbox since its beginning.
+	Holds(ctx context.Context, who cove.Principal, ref string) (bool, error)
+}
+
+// due returns what is to be done with a sandbox if nothing runs in it. It is pure.
+func (i Idle) due(record store.Sandbox, now time.Time) (stop, remove bool) {
+	age := now.Sub(record.LastUsedAt)
+	runs := record.State == cove.StateRunning
+	stop = i.Stop > 0 && age >= i.Stop && runs
+	remove = i.Remove > 0 && age >= i.Remove && (runs || record.State == cove.StateStopped)
+	return stop, remove
 }

@@ -224,7 +224,7 @@ func checkoutsOf(in store.Sandbox) (views []View) {
 			v.State = c.State
 		}
 		v.Spec.WorkDir, v.Spec.Labels = c.WorkDir, c.Labels
-		v.Spec = store.SandboxSpec{Spec: v.Spec.Spec, Repository: c.Repository}
+		v.Spec = store.SandboxSpec{Spec: v.Spec.Spec, Repository: c.Repository, GitBeside: in.Spec.GitBeside}
 		views = append(views, v)
 	}
 	return views

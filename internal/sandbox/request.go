@@ -23,17 +23,27 @@ type Request struct {
 	Repository *workspace.Repository
 	Files      []provision.File // below the workspace
 	Home       []provision.File // below the home
+	Trial      Trial            `json:"-"` // of its agent in the image
 	// Shared asks for a checkout of its own in a sandbox that others of the same
 	// request work in, too, which is made where there is none; see share.
 	Shared bool
+	// SharedName is the name of the shared sandbox; it is made up when empty. Requests with different ones share none.
+	SharedName string `json:",omitempty"` // requests without one keep their key
 }
 
-// defaults are the least specific layer of a sandbox's spec. The limits of the disk apply to writable places other than
-// workspace and home.
-var defaults = cove.Spec{Shape: cove.Shape{
-	User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
-	Limits: cove.Limits{Memory: 4 << 30, CPUs: 4, PIDs: 2048, Disk: 4 << 30, Inodes: 500_000, OpenFiles: 1 << 16},
-}}
+// Trial is a program that has to run in the image of a sandbox.
+type Trial struct {
+	Title string   // of the agent
+	Needs []string // programs that it cannot do without
+	Args  []string // print its version; nil tries nothing
+}
+
+// defaults are the least specific layer of a sandbox's spec.
+var defaults = cove.Spec{Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
+	Limits: runtime.Lasting}}
+
+// agentFiles is the most files that Cove adds to a home for an agent.
+const agentFiles = 64
 
 var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
@@ -55,13 +65,19 @@ func (q *Request) check() error {
 	} else if q.Ensure {
 		return cove.Errorf(cove.InvalidArgument, "a sandbox that may exist already needs a name").WithHint("give its name")
 	}
+	if q.SharedName != "" {
+		if err := CheckName(q.SharedName); err != nil {
+			return err
+		}
+	}
 	if strings.IndexByte(q.WorkDir, 0) >= 0 || len(q.WorkDir) > 1024 {
 		return cove.Errorf(cove.InvalidArgument, "%.100q is not a directory", q.WorkDir)
 	}
-	for _, files := range [][]provision.File{q.Files, q.Home} {
-		if err := provision.CheckFiles(files); err != nil {
-			return err
-		}
+	if err := provision.CheckFiles(q.Files, provision.MaxFiles); err != nil {
+		return err
+	}
+	if err := provision.CheckFiles(q.Home, provision.MaxHomeFiles+agentFiles); err != nil {
+		return err
 	}
 	for _, mount := range q.Mounts {
 		if err := rootfs.ValidateTarget(mount.Target); err != nil {

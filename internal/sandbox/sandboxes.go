@@ -55,11 +55,12 @@ func (s *Sandboxes) Adopt(ctx context.Context, with Host) error {
 	return err
 }
 
-// RunReconciler reconciles records and sandboxes at every interval until ctx ends.
+// RunReconciler reconciles records and sandboxes at every interval until ctx ends, and ends those that are idle.
 func (s *Sandboxes) RunReconciler(ctx context.Context, interval time.Duration) {
 	for {
 		if s.owns() == nil {
-			s.reconcile(ctx) // which logs its errors
+			s.reconcile(ctx) // which logs its errors, as tend does
+			idler{s.reconciler}.tend(ctx)
 		}
 		timer := s.o.Clock.NewTimer(interval)
 		select {

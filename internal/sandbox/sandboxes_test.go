@@ -51,6 +51,9 @@ type home struct {
 	host       *fake.Host
 	workspaces *workspaces
 	ways       *ways
+	clock      clock.Clock
+	works      sandbox.Works
+	idle       sandbox.Idle
 }
 
 func newHome(t *testing.T) *home {
@@ -68,7 +71,8 @@ func newHomeIn(t *testing.T, dir string) *home {
 	return &home{
 		dir: dir, store: st, host: fake.NewHost(), workspaces: &workspaces{dir: dir,
 			there: map[cove.SandboxID]workspace.Workspace{}},
-		ways: &ways{open: map[cove.SandboxID]*route{}, kept: map[cove.SandboxID]bool{}},
+		ways:  &ways{open: map[cove.SandboxID]*route{}, kept: map[cove.SandboxID]bool{}},
+		clock: clock.Real(),
 	}
 }
 
@@ -97,7 +101,7 @@ func (h *home) serve(t *testing.T) *server {
 	s.Sandboxes = sandbox.New(sandbox.Options{
 		Engines: s.engines,
 		Images:  noImages{}, Store: store.NewVault(h.store),
-		Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	s.processes = sandbox.NewProcesses(s.Sandboxes)
 	t.Cleanup(func() { s.end(t) })
@@ -129,6 +133,7 @@ func (s *server) end(t *testing.T) {
 func (h *home) lasting() sandbox.Host {
 	return sandbox.Host{
 		Workspaces: h.workspaces, Routes: h.ways, Dir: filepath.Join(h.dir, "sandboxes"), Most: 20,
+		Works: h.works, Idle: h.idle,
 	}
 }
 
@@ -259,6 +264,11 @@ func (w *ways) OpenRoute(_ cove.Principal, id cove.SandboxID, name string, n egr
 	return w.open[id], nil
 }
 
+func (w *ways) OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox,
+	n egress.Network) (egress.Route, error) {
+	return w.OpenRoute(who, id, of.Name, n)
+}
+
 func (w *ways) ForgetRoute(id cove.SandboxID) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -327,7 +337,7 @@ func (w *route) Replace(all ...*policy.Document) (int, error) {
 }
 func (w *route) Certificate() []byte                       { return []byte("certificate of " + w.id) }
 func (w *route) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
-func (w *route) Denied() []string                          { return nil }
+func (w *route) Denied() []egress.Denial                   { return nil }
 func (w *route) Rename(name string) {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()
@@ -588,7 +598,7 @@ func TestLastingShutdown(t *testing.T) {
 func TestLastingCannotBeRemoved(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
-	s.make(t, sandbox.Request{Name: "one"})
+	failed := s.make(t, sandbox.Request{Name: "one"})
 	for _, c := range []struct {
 		name string
 		fail func(error)
@@ -604,6 +614,10 @@ func TestLastingCannotBeRemoved(t *testing.T) {
 			t.Errorf("%s: it is %s: %s", c.name, state, why)
 		}
 		c.fail(nil)
+	}
+	again, err := s.Create(t.Context(), owner, sandbox.Request{Name: "one", Ensure: true}, nil)
+	if err != nil || again.State != cove.StateRunning || string(again.ID) == failed.ID {
+		t.Fatalf("one that is ensured in place of one that could not be removed: %+v, %v", again, err)
 	}
 	if err := s.Destroy(t.Context(), owner, "one", true); err != nil {
 		t.Fatal(err)

@@ -121,7 +121,9 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 	}
 	n.Policy = append(n.Policy, more...)
 	for _, c := range spec.Changes {
-		documents, err := policy.Documents(cove.Network{Allow: c.Allow, Deny: c.Deny})
+		rules := c.Network()
+		rules.Mode = ""
+		documents, err := policy.Documents(rules)
 		if err != nil {
 			return n, err
 		}

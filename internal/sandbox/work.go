@@ -1,21 +1,17 @@
 package sandbox
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/job"
 	"github.com/cove-sandbox/cove/internal/engine/process"
-	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -39,6 +35,19 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 		in, err := s.inside(ctx, who, ref)
 		if err != nil {
 			return nil, err
+		}
+		if record.Spec.GitBeside {
+			box := record
+			if in.Within != "" {
+				if box, err = s.current(ctx, who, in.Within); err != nil {
+					return nil, err
+				}
+			}
+			c, err := s.besides(ctx, box, hostImage, false)
+			if err != nil {
+				return nil, err
+			}
+			return workBeside(s, found, c, func() {}), nil
 		}
 		git := in.git
 		if !record.Spec.Repository.Worktree {
@@ -89,40 +98,18 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, found View
 		}
 		return &Work{ID: record.ID, Record: record, audit: s.Auditor, git: git, close: func() { git.Close(); leave() }}, nil
 	}
-	eng, err := s.o.Engines.Get(record.Spec.Engine)
+	c, err := s.besides(ctx, shown, gitImage(shown.Spec), false)
 	if err != nil {
 		return nil, err
 	}
-	root, release, err := provision.Rootfs(ctx, s.o.Images, eng, shown.Spec.Image)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			release()
-		}
-	}()
-	b, err := s.binding(shown, ws)
-	if err != nil {
-		b.Close()
-		return nil, err
-	}
-	shape := record.Spec.Shape
-	shape.Lifetime = cove.LifetimeAttached
-	j, err := job.Open(ctx, eng, s.o.Clock, provision.Plan{Rootfs: root, Shape: shape, Binding: b})
-	if err != nil {
-		return nil, err
-	}
-	env := append(append(rootfs.Env(record.Spec.User), root.Env...), gitEnv...)
-	git := insideGit{record: record, place: cmp.Or(found.Place, cove.Workspace), sandbox: j, clock: s.o.Clock,
-		env: rootfs.LastWins(env)}
-	return &Work{ID: record.ID, Record: record, audit: s.Auditor, git: git, close: func() {
-		if err := j.Close(); err != nil {
-			s.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
-		}
-		release()
-		leave()
-	}}, nil
+	return workBeside(s, found, c, leave), nil
+}
+
+// workBeside returns the work of a sandbox with git in a companion. leave is called at its end.
+func workBeside(s *Sandboxes, of View, c *companion, leave func()) *Work {
+	git := insideGit{record: of.Sandbox, place: cmp.Or(of.Place, cove.Workspace), sandbox: c, clock: s.o.Clock,
+		env: c.env}
+	return &Work{ID: of.ID, Record: of.Sandbox, audit: s.Auditor, git: git, close: func() { c.close(); leave() }}
 }
 
 // Work is access to a sandbox's repository for bringing its work to the host. Git runs inside, or beside the sandbox
@@ -148,28 +135,27 @@ func (w *Work) Audit(ctx context.Context, who cove.Principal, action, detail str
 // Close releases the sandbox.
 func (w *Work) Close() { w.close() }
 
-// snapshot commits uncommitted work with an index of its own, so that it disturbs no user of the repository. When
-// everything is committed, the ref is deleted.
+// snapshot commits uncommitted work with an index of its own, so that it disturbs no user of the repository. The copy
+// of the index keeps its time: git reads a file again that has changed in the second of that time. When everything is
+// committed, the ref is deleted.
 const snapshot = `ref=$1
 real=$(git rev-parse --git-path index) && dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-if [ -f "$real" ]; then cp "$real" "$dir/index" || exit 1; fi
+if [ -f "$real" ]; then cp -p "$real" "$dir/index" || exit 1; fi
 export GIT_INDEX_FILE="$dir/index"
 git add --all || exit 1
 tree=$(git write-tree) || exit 1
 head=$(git rev-parse --quiet --verify 'HEAD^{commit}') || head=
-if [ -n "$head" ] && [ "$tree" = "$(git rev-parse 'HEAD^{tree}')" ] || [ -z "$head" ] && [ -z "$(git ls-files)" ]; then
+if [ -n "$head" ]; then was=$(git rev-parse 'HEAD^{tree}') || exit 1; else was=$(git mktree </dev/null) || exit 1; fi
+if [ "$tree" = "$was" ]; then
 	git update-ref -d "$ref"
 	exit
 fi
 commit=$(git commit-tree ${head:+-p "$head"} -m 'Work that is not committed' "$tree") && git update-ref "$ref" "$commit"
 `
 
-// patience is how long git inside may take for its part, and said how much of what it says is kept, in bytes.
-const (
-	patience = 10 * time.Minute
-	maxSaid  = 4 << 10
-)
+// patience is how long git inside may take for its part.
+const patience = 10 * time.Minute
 
 // Snapshot commits uncommitted work, and points ref to it for Import. Errors: RuntimeMissing without git, StorageFull,
 // Conflict with git's message about a repository that it cannot read.
@@ -287,28 +273,4 @@ func (s *WorkStream) Close() error {
 		s.done()
 	})
 	return nil
-}
-
-// tail keeps the end of the bytes that are written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if len(t.b) > maxSaid {
-		t.b = bytes.Clone(t.b[len(t.b)-maxSaid:])
-	}
-	return len(p), nil
-}
-
-// text returns the last line.
-func (t *tail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := strings.TrimSpace(string(bytes.ToValidUTF8(t.b, []byte("\uFFFD"))))
-	return text[strings.LastIndexByte(text, '\n')+1:]
 }

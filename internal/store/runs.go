@@ -79,7 +79,8 @@ type FileChange struct {
 	Change  string `json:"change"`             // "added", "changed", "deleted", "renamed" or "merged"
 	OldMode string `json:"old_mode,omitempty"` // as git writes it, like "100644"
 	NewMode string `json:"new_mode,omitempty"`
-	Added   int    `json:"added"` // lines
+	NewID   string `json:"new_id,omitempty"` // of the content, as git counts it
+	Added   int    `json:"added"`            // lines
 	Removed int    `json:"removed"`
 	Binary  bool   `json:"binary,omitempty"`
 	Patch   string `json:"patch,omitempty"`

@@ -52,6 +52,7 @@ type SandboxSpec struct {
 	Repository *SandboxRepository
 	Directory  string // of the workspace, on the host
 	KeepWork   bool   // of one that is being destroyed: its checkout stays
+	GitBeside  bool   // its image has no git, which runs in a companion
 	// Shared is the key by which tasks of the same kind find a sandbox that they share; empty in any other.
 	Shared    string
 	Checkouts []Checkout // of a shared sandbox, beside its own; the oldest first
@@ -84,12 +85,14 @@ type SandboxRepository struct {
 
 // NetworkChange is a change of the network of a sandbox: additions, and another mode where there is one.
 type NetworkChange struct {
-	Allow []string         `json:"allow,omitempty"`
-	Deny  []string         `json:"deny,omitempty"`
-	Mode  cove.NetworkMode `json:"mode,omitempty"`
+	Allow       []string         `json:"allow,omitempty"`
+	Deny        []string         `json:"deny,omitempty"`
+	Presets     []string         `json:"presets,omitempty"`
+	PassThrough []string         `json:"pass_through,omitempty"`
+	Mode        cove.NetworkMode `json:"mode,omitempty"`
 }
 
 // Network returns the change as a network.
 func (c NetworkChange) Network() cove.Network {
-	return cove.Network{Allow: c.Allow, Deny: c.Deny, Mode: c.Mode}
+	return cove.Network{Allow: c.Allow, Deny: c.Deny, Presets: c.Presets, PassThrough: c.PassThrough, Mode: c.Mode}
 }

@@ -38,7 +38,7 @@ func Describe(changes []repos.Change) []store.FileChange {
 			kind = "renamed"
 		}
 		all = append(all, store.FileChange{Path: c.Path, OldPath: c.OldPath, Change: kind, OldMode: modeText(c.Old),
-			NewMode: modeText(c.New), Added: c.Added, Removed: c.Removed, Binary: c.Binary, Patch: c.Patch})
+			NewMode: modeText(c.New), NewID: c.New.ID, Added: c.Added, Removed: c.Removed, Binary: c.Binary, Patch: c.Patch})
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
@@ -98,6 +99,12 @@ func (s *Service) Changes(ctx context.Context, who cove.Principal, ref string, o
 	return store.Changes(ctx, in.ID, of, style)
 }
 
+// Holds reports whether something was changed or committed in a sandbox since its beginning, on any of its branches.
+func (s *Service) Holds(ctx context.Context, who cove.Principal, ref string) (bool, error) {
+	w, err := s.Import(ctx, who, ref)
+	return slices.ContainsFunc(w.Refs, func(r repos.Ref) bool { return r.ID != w.Base }), err
+}
+
 // Commits returns the commits of a sandbox.
 func (s *Service) Commits(ctx context.Context, who cove.Principal, ref string, of repos.Work) ([]repos.Commit, error) {
 	store, in, refs, err := s.take(ctx, who, ref)
@@ -115,12 +122,49 @@ func (s *Service) Apply(ctx context.Context, who cove.Principal, ref string, of 
 		return repos.Applied{}, err
 	}
 	done, err := store.Apply(ctx, in.ID, of, dir, style)
+	in.Audit(ctx, who, "apply", appliedText(done.Changes, style.Choice, dir), err)
+	return done, err
+}
+
+// Send writes the work of a sandbox for a client that applies it on its own machine.
+func (s *Service) Send(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	if len(refs) == 0 {
+		return cove.Errorf(cove.Conflict, "the sandbox %s has no work yet", in.Record.Name)
+	}
+	err = store.Send(ctx, in.ID, out)
+	in.Audit(ctx, who, "apply", "send all changes to the caller, who applies them on another machine", err)
+	return err
+}
+
+// mostNamed is how many files a record names.
+const mostNamed = 50
+
+// appliedText names the files that are applied, and those of which a part is.
+func appliedText(changes []repos.Change, choice map[string]repos.Choice, dir string) string {
 	files := "files"
-	if len(done.Changes) == 1 {
+	if len(changes) == 1 {
 		files = "file"
 	}
-	in.Audit(ctx, who, "apply", fmt.Sprintf("apply %d %s to %s", len(done.Changes), files, dir), err)
-	return done, err
+	text := fmt.Sprintf("apply %d %s to %s", len(changes), files, dir)
+	for i, c := range changes {
+		switch {
+		case i == mostNamed:
+			return text + fmt.Sprintf(" and %d more", len(changes)-i)
+		case i == 0:
+			text += ": "
+		default:
+			text += ", "
+		}
+		text += fmt.Sprintf("%.200q", c.Path)
+		if choice[c.Path].Parts != nil {
+			text += " in part"
+		}
+	}
+	return text
 }
 
 // Push selects the commits of a push.

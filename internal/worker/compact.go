@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/worker/model"
+	"github.com/cove-sandbox/cove/internal/model"
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 	"github.com/cove-sandbox/cove/message"
 )

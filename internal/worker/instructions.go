@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/model"
 )
 
 const role = `You are a coding agent. You work by yourself in a sandbox, in the directory of a project:
@@ -41,19 +43,7 @@ func system(dir, instructions string, schema []byte) string {
 			break
 		}
 	}
-	return strings.Join(append(parts, instructed(instructions, schema)...), "\n\n")
-}
-
-// instructed returns the parts that every task may add.
-func instructed(instructions string, schema []byte) (parts []string) {
-	if strings.TrimSpace(instructions) != "" {
-		parts = append(parts, instructions)
-	}
-	if schema != nil {
-		parts = append(parts, "Your last answer is one JSON document that is valid by the following JSON Schema, and "+
-			"nothing besides: no words around it, no block of code.\n\n"+string(schema))
-	}
-	return parts
+	return strings.Join(append(parts, model.Instructions(instructions, schema)...), "\n\n")
 }
 
 // beginning returns the text of a file, truncated if long; "" if it is missing.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
+	"github.com/cove-sandbox/cove/internal/model"
 	"github.com/cove-sandbox/cove/internal/version"
-	"github.com/cove-sandbox/cove/internal/worker/model"
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 )
 
@@ -110,7 +110,7 @@ func (f *flags) set(agentic bool) *pflag.FlagSet {
 	s.StringVar(&f.cwd, "cwd", ".", "`DIR` of the project")
 	s.StringVar(&f.instructions, "instructions", "", "`TEXT` for the agent, beside the task")
 	s.IntVar(&f.maxTurns, "max-turns", defaultTurns, "`N` answers of the model, at most")
-	s.StringSliceVar(&f.tools, "tools", nil, "`NAMES` of the tools that it has, of "+join(tools.Names)+" (all)")
+	s.StringSliceVar(&f.tools, "tools", nil, "`NAMES` of the tools that it has, of "+model.Join(tools.Names)+" (all)")
 	s.StringVar(&f.resume, "resume", "", "goes on with an earlier session: --resume=`ID`, or the last of the directory")
 	s.Lookup("resume").NoOptDefVal = lastSession
 	return s
@@ -185,28 +185,28 @@ func (p Process) prepare(ctx context.Context, agentic bool, f flags) (*worker, e
 			return nil, err
 		}
 	}
-	e, err := f.resolve(p.getenv)
+	e, err := model.Resolve(model.Wanted{Kind: f.kind, Base: f.baseURL, Model: f.model, KeyEnv: f.keyEnv}, p.getenv)
 	if err != nil {
 		return nil, err
 	}
 	if w.window == 0 {
-		w.window = e.window()
+		w.window = e.Window()
 	}
 	if agentic {
 		err = w.settle(p, f, schema)
 	} else {
-		w.maxTurns = 2 + maxContinued
-		w.request.System = strings.Join(instructed(f.instructions, schema), "\n\n")
+		w.maxTurns = 2 + model.MaxContinued
+		w.request.System = strings.Join(model.Instructions(f.instructions, schema), "\n\n")
 	}
 	if err != nil {
 		return w, err
 	}
 	w.session.prompt(prompt)
-	client := &model.Client{HTTP: model.NewHTTP(), Dialect: e.dialect, Base: e.base, Header: e.header, Log: w.log,
-		Wait: model.Pause}
+	e.Header.Set("User-Agent", "cove-worker/"+version.Version)
+	client := e.Client(nil, w.log)
 	w.model = client
 	w.out = &messages{w: p.Stdout, session: w.session.ID}
-	if w.request.Model, err = e.choose(ctx, client); err != nil {
+	if w.request.Model, err = e.Choose(ctx, client); err != nil {
 		w.model = failing{err} // reported like every other outcome
 	}
 	w.out.model = w.request.Model

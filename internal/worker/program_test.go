@@ -14,7 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove/test/await"
 
-	"github.com/cove-sandbox/cove/internal/worker/model"
+	"github.com/cove-sandbox/cove/internal/model"
 )
 
 var build = sync.OnceValues(func() (string, error) {

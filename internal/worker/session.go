@@ -16,7 +16,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
-	"github.com/cove-sandbox/cove/internal/worker/model"
+	"github.com/cove-sandbox/cove/internal/model"
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 )
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -16,13 +15,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
-	"github.com/cove-sandbox/cove/internal/worker/model"
+	"github.com/cove-sandbox/cove/internal/model"
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 	"github.com/cove-sandbox/cove/message"
 )
-
-// maxContinued bounds the continuations of a truncated answer.
-const maxContinued = 4
 
 // asker is implemented by model.Client.
 type asker interface {
@@ -82,15 +78,13 @@ func (w *worker) run(ctx context.Context) error {
 }
 
 func (w *worker) work(ctx context.Context) outcome {
-	answered := "" // the parts of a truncated answer
-	continued, corrected := 0, false
+	draft := model.Draft{Schema: w.schema}
 	for {
 		answer, err := w.ask(ctx)
 		if err != nil {
-			return outcome{text: answered, err: err}
+			return outcome{text: draft.Text, err: err}
 		}
-		calls, text := answer.Message.Calls(), answer.Message.Texts(model.Text)
-		if len(calls) > 0 {
+		if len(answer.Message.Calls()) > 0 {
 			if err := w.follow(ctx, answer.Message); err != nil {
 				return outcome{err: err}
 			}
@@ -99,32 +93,14 @@ func (w *worker) work(ctx context.Context) outcome {
 		if err := w.think(answer.Message, model.Reasoning); err != nil {
 			return outcome{err: err}
 		}
-		answered += text
-		switch {
-		case answer.Stop == model.Refused:
-			return outcome{text: answered, err: cove.Errorf(cove.AgentFailed, "the model refuses to answer")}
-		case answer.Stop == model.Cut:
-			if continued++; continued > maxContinued {
-				return outcome{text: answered, err: cove.Errorf(cove.AgentFailed, "the answer was cut off %d times", continued).
-					WithHint("allow longer ones: --max-output")}
-			}
-			w.note("Your answer was cut off at its longest. Go on exactly where it ended, and repeat nothing.")
-			continue
-		case strings.TrimSpace(answered) == "":
-			return outcome{err: cove.Errorf(cove.AgentFailed, "the model answered with nothing")}
-		case w.schema == nil:
-			return outcome{text: answered}
+		again, err := draft.Take(answer)
+		if again == "" {
+			return outcome{text: draft.Text, data: draft.Data, err: err}
 		}
-		data, err := conform(w.schema, answered)
-		if err == nil {
-			return outcome{text: answered, data: data}
+		if err != nil {
+			w.log.Warn("the answer does not match the schema; the model is asked again", "error", err)
 		}
-		if corrected || cove.ErrorCode(err) != cove.SchemaMismatch {
-			return outcome{text: answered, err: err}
-		}
-		corrected, answered = true, ""
-		w.log.Warn("the answer does not match the schema; the model is asked again", "error", err)
-		w.note(fmt.Sprintf("Your answer cannot be used: %s. Answer again, with the corrected JSON document alone.", err))
+		w.note(again)
 	}
 }
 
@@ -225,13 +201,4 @@ func (w *worker) follow(ctx context.Context, m model.Message) error {
 		return context.Cause(ctx)
 	}
 	return nil
-}
-
-// conform extracts the JSON document from an answer and validates it. Errors: SchemaMismatch.
-func conform(schema *jsonschema.Schema, text string) (json.RawMessage, error) {
-	document, ok := jsonschema.Document(text)
-	if !ok {
-		return nil, cove.Errorf(cove.SchemaMismatch, "the answer is not one JSON document")
-	}
-	return document, schema.Validate(document)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
+	"github.com/cove-sandbox/cove/internal/model"
 	"github.com/cove-sandbox/cove/internal/modeltest"
-	"github.com/cove-sandbox/cove/internal/worker/model"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -694,52 +694,6 @@ func TestUsage(t *testing.T) {
 	if code := Main(t.Context(), Process{Args: []string{"version"}, Stdout: &out, Stderr: &out}); code != 0 ||
 		out.String() != "cove-worker dev\n" {
 		t.Errorf("%d %s", code, out.String())
-	}
-}
-
-// TestResolve covers the choice of the endpoint.
-func TestResolve(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		f       flags
-		env     string
-		dialect model.Dialect
-		base    string
-		key     string
-	}{
-		{"nothing", flags{}, "", model.Anthropic, "https://api.anthropic.com", ""},
-		{"anthropic by key", flags{}, "ANTHROPIC_API_KEY=a", model.Anthropic, "https://api.anthropic.com", "X-Api-Key: a"},
-		{"anthropic by token", flags{}, "ANTHROPIC_AUTH_TOKEN=a ANTHROPIC_API_KEY=b", model.Anthropic,
-			"https://api.anthropic.com", "Authorization: Bearer a"},
-		{"a subscription", flags{}, "CLAUDE_CODE_OAUTH_TOKEN=a", model.Anthropic, "https://api.anthropic.com",
-			"Authorization: Bearer a"},
-		{"openai by key", flags{}, "OPENAI_API_KEY=a", model.Responses, "https://api.openai.com/v1",
-			"Authorization: Bearer a"},
-		{"openai elsewhere", flags{}, "OPENAI_API_KEY=a OPENAI_BASE_URL=http://gateway.cove.internal/proxy/v1", model.Chat,
-			"http://gateway.cove.internal/proxy/v1", "Authorization: Bearer a"},
-		{"both, by the model", flags{model: "gpt-9"}, "OPENAI_API_KEY=a ANTHROPIC_API_KEY=b", model.Responses,
-			"https://api.openai.com/v1", "Authorization: Bearer a"},
-		{"both, claude", flags{model: "claude-9"},
-			"OPENAI_API_KEY=a ANTHROPIC_API_KEY=b ANTHROPIC_BASE_URL=http://gateway.cove.internal/proxy", model.Anthropic,
-			"http://gateway.cove.internal/proxy", "X-Api-Key: b"},
-		{"both, nothing said", flags{}, "OPENAI_API_KEY=a ANTHROPIC_API_KEY=b", model.Anthropic, "https://api.anthropic.com",
-			"X-Api-Key: b"},
-		{"said", flags{kind: "openai-chat", baseURL: "https://x/v1", keyEnv: "K"}, "K=k ANTHROPIC_API_KEY=b", model.Chat,
-			"https://x/v1", "Authorization: Bearer k"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			e, err := c.f.resolve(Process{Env: strings.Fields(c.env)}.getenv)
-			if err != nil || e.dialect != c.dialect || e.base.String() != c.base {
-				t.Fatalf("%+v, %v", e, err)
-			}
-			name, value, _ := strings.Cut(c.key, ": ")
-			if got := e.header.Get(name); got != value {
-				t.Errorf("%s: %q", name, got)
-			}
-			if c.key == "" && e.header.Get("Authorization")+e.header.Get("X-Api-Key") != "" {
-				t.Errorf("%v", e.header)
-			}
-		})
 	}
 }
 

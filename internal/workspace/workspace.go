@@ -55,7 +55,21 @@ type Repository struct {
 	Uncommitted bool
 	// Ignored are paths of a directory that git ignores, and which are copied nevertheless.
 	Ignored []string
+	// Upload is a folder of another machine, whose name is Source; nil is none.
+	Upload *Upload
 }
+
+// Upload is a folder that a client has sent as a pack.
+type Upload struct {
+	ID      string
+	Commit  string   // to begin at
+	From    string   // the branch or tag of the commit; may be empty
+	Shallow []string // commits whose parents are not in the pack
+	Remote  string   // for pushes, as the client names it; may be empty
+}
+
+// FolderScheme begins the name of a folder of another machine: file://HOST/PATH (RFC 8089).
+const FolderScheme = "file://"
 
 // Step is progress.
 type Step struct {

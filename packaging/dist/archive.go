@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"io/fs"
 	"os"
@@ -47,6 +48,53 @@ func (r *release) tree(programs []string) ([]file, error) {
 	}
 	slices.SortFunc(all, func(a, b file) int { return strings.Compare(a.path, b.path) })
 	return all, nil
+}
+
+// clientTree returns the files of a client, by path. Windows has no manual pages and no shells of ours.
+func (r *release) clientTree(system, program string) ([]file, error) {
+	all := []file{{path: "bin/git-remote-cove", link: "cove", mode: 0o777}}
+	all = append(all, r.pages...)
+	if system == "windows" {
+		all = nil
+	}
+	for to, from := range map[string]string{
+		"bin/" + filepath.Base(program): program,
+		"share/doc/cove/LICENSE":        filepath.Join(r.source, "LICENSE"),
+		"share/doc/cove/install.md":     filepath.Join(r.source, "docs", "install.md"),
+	} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return nil, err
+		}
+		mode := fs.FileMode(0o644)
+		if from == program {
+			mode = 0o755
+		}
+		all = append(all, file{path: to, data: data, mode: mode})
+	}
+	slices.SortFunc(all, func(a, b file) int { return strings.Compare(a.path, b.path) })
+	return all, nil
+}
+
+// zip writes an archive for Windows of files below a directory top. There are no links among them.
+func (r *release) zip(to, top string, files []file) error {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, f := range files {
+		h := &zip.FileHeader{Name: path.Join(top, f.path), Method: zip.Deflate, Modified: r.epoch}
+		h.SetMode(f.mode)
+		entry, err := w.CreateHeader(h)
+		if err != nil {
+			return err
+		}
+		if _, err := entry.Write(f.data); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b.Bytes(), 0o644)
 }
 
 // archive writes a compressed tar archive of files below a directory top.

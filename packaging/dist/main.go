@@ -1,9 +1,10 @@
 // Command dist makes what is released: for each architecture an archive and a Debian package with the programs, manual
-// pages, completion of shells and the service; a bill of materials of each; install.sh; and the checksums of all. The
+// pages, completion of shells and the service; for macOS and Windows an archive with cove as a client; a bill of
+// materials of each; install.sh; and the checksums of all. The
 // same commit gives the same bytes on every machine with the same Go: nothing in them depends on when, where and by
 // whom they were made.
 //
-//	dist [-out DIR] [-arch amd64,arm64] [-version V] [-epoch SECONDS]
+//	dist [-out DIR] [-arch amd64,arm64] [-clients darwin,windows] [-version V] [-epoch SECONDS]
 //
 // It runs below the repository, whose commit gives the version and the time where they are not given.
 package main
@@ -41,6 +42,7 @@ type release struct {
 func run() error {
 	out := flag.String("out", "dist", "`DIR` that everything is written to; it is made anew")
 	arches := flag.String("arch", "amd64,arm64", "`LIST` of architectures")
+	clients := flag.String("clients", "darwin,windows", "`LIST` of systems, besides Linux, that get a client")
 	version := flag.String("version", "", "`VERSION` in place of what git describes")
 	epoch := flag.Int64("epoch", 0, "`SECONDS` since 1970 in place of the commit's time (or SOURCE_DATE_EPOCH)")
 	flag.Parse()
@@ -58,6 +60,11 @@ func run() error {
 	for arch := range strings.SplitSeq(*arches, ",") {
 		if err := r.make(dir, arch); err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
+		}
+		for system := range strings.FieldsFuncSeq(*clients, func(c rune) bool { return c == ',' }) {
+			if err := r.client(dir, system, arch); err != nil {
+				return fmt.Errorf("%s/%s: %w", system, arch, err)
+			}
 		}
 	}
 	script, err := os.ReadFile(filepath.Join(r.source, "packaging", "install.sh"))
@@ -107,7 +114,7 @@ func (r *release) make(out, arch string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	programs, err := r.build(work, arch)
+	programs, err := r.build(work, "linux", arch, programs)
 	if err != nil {
 		return err
 	}
@@ -123,23 +130,52 @@ func (r *release) make(out, arch string) error {
 	)
 }
 
+// client writes the archive of a system on which cove is a client only, and its bill of materials.
+func (r *release) client(out, system, arch string) error {
+	work, err := os.MkdirTemp("", "cove-dist-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	programs, err := r.build(work, system, arch, []string{"cove"})
+	if err != nil {
+		return err
+	}
+	tree, err := r.clientTree(system, programs[0])
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("cove_%s_%s_%s", r.version, system, arch)
+	write, ext := r.archive, ".tar.gz"
+	if system == "windows" {
+		write, ext = r.zip, ".zip"
+	}
+	return errors.Join(
+		write(filepath.Join(out, name+ext), name, tree),
+		r.materials(filepath.Join(out, name+".cdx.json"), programs),
+	)
+}
+
 // programs of a release, in the order of the archive.
 var programs = []string{"cove", "cove-guest", "cove-worker"}
 
-// build compiles the programs into dir and returns their paths.
-func (r *release) build(dir, arch string) ([]string, error) {
+// build compiles programs into dir and returns their paths.
+func (r *release) build(dir, system, arch string, programs []string) ([]string, error) {
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", dir + "/",
 		"-ldflags", "-s -w -buildid= -X github.com/cove-sandbox/cove/internal/version.Version=" + r.version}
 	var paths []string
 	for _, p := range programs {
 		args = append(args, "./cmd/"+p)
+		if system == "windows" {
+			p += ".exe"
+		}
 		paths = append(paths, filepath.Join(dir, p))
 	}
 	build := exec.Command("go", args...)
 	build.Dir = r.source
 	build.Env = append(
 		os.Environ(),
-		"GOOS=linux",
+		"GOOS="+system,
 		"GOARCH="+arch,
 		"CGO_ENABLED=0",
 		"GOFLAGS=",

@@ -62,7 +62,7 @@ func TestOthers(t *testing.T) {
 			dir := l.project(t, "project-"+a.name)
 			got := l.cove(t, dir, a.name, "--json", "--keep", "--model", a.model, "make the test pass")
 			if got.code != 0 {
-				t.Fatalf("%+v", got)
+				t.Fatalf("%+v\n%+v", l.last(t), got)
 			}
 			run := l.last(t)
 			said := messages(t, got.stdout)

@@ -5,6 +5,7 @@ package agents
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/terminal"
 	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 const note = `
@@ -69,4 +71,47 @@ func TestScreen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestScreenInterrupted: ctrl-c leaves the agents' own screens, and the terminal is as it was before.
+func TestScreenInterrupted(t *testing.T) {
+	l := newLab(t, note)
+	for _, a := range []struct {
+		name, ready, asks string // asks: whether it was meant
+	}{
+		{"claude", `bypass permissions on`, `(?i)press ctrl-c again`},
+		{"codex", `Ask Codex to do anything`, ""},
+		{"opencode", `Ask anything`, ""},
+		{"gemini", `Type your message`, `Press Ctrl\+C again`},
+	} {
+		t.Run(a.name, func(t *testing.T) {
+			dir := l.project(t, "ctrl-"+a.name)
+			p := terminaltest.Sit(t, terminal.Size{Rows: 40, Columns: 120}, l.command(t.Context(), dir, a.name))
+			p.Sees(a.ready)
+			if a.asks == "" {
+				p.Types("\x03")
+			} else {
+				interrupt(t, p, a.ready, a.asks)
+			}
+			p.Leaves(0)
+		})
+	}
+}
+
+// interrupt presses ctrl-c until the command ends. A program that is interrupted asks whether it was meant, and takes a
+// second ctrl-c for the answer only while it shows the question, which a loaded machine can miss.
+func interrupt(t *testing.T, p *terminaltest.Person, ready, question string) {
+	t.Helper()
+	shows := func(pattern string) bool { return regexp.MustCompile(pattern).MatchString(p.Text()) }
+	for range 20 {
+		await.That(t, "it is ready", func() bool { return p.Ended() || shows(ready) })
+		if p.Ended() {
+			return
+		}
+		p.Types("\x03")
+		await.That(t, "it asks", func() bool { return p.Ended() || shows(question) })
+		p.Types("\x03")
+		await.That(t, "it asks no more", func() bool { return p.Ended() || !shows(question) })
+	}
+	t.Fatalf("it does not end\n%s", p.Text())
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,7 +66,7 @@ func play(ctx context.Context, cove string, s *stage) (bool, error) {
 	defer service.close()
 	project, err := newProject(here.dir)
 	if err == nil {
-		project.installed, err = showAgents(filepath.Join(here.dir, "home"))
+		project.installed, err = showAgents(here.state)
 	}
 	if err != nil {
 		return false, err

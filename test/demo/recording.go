@@ -203,7 +203,7 @@ func makeRecording(ctx context.Context, cove, file string) error {
 	if err != nil {
 		return err
 	}
-	if installed, err := showAgents(filepath.Join(here.dir, "home")); err != nil || !installed {
+	if installed, err := showAgents(here.state); err != nil || !installed {
 		return errors.Join(err, errors.New("Claude Code is not installed (scripts/agents.sh installs it)"))
 	}
 	env := append(here.environ(), service.environ(here.dir)...)

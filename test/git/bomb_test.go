@@ -102,7 +102,7 @@ func TestBombs(t *testing.T) {
 			p.Claim(gittest.Blob, 10, text)
 			return one(p, "file", gittest.ObjectID(gittest.Blob, text))
 		})},
-		{"no length and no end", "a push may have", func() answer {
+		{"no length and no end", "the push has more than", func() answer {
 			stream.head = strings.NewReader(lines(a.own+" "+a.fresh+" refs/heads/own"+words, "~") + a.pack)
 			return a.send("POST", "/repo.git/git-receive-pack", stream, "Content-Type", "application/x-git-receive-pack-request")
 		}},

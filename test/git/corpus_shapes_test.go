@@ -3,6 +3,7 @@
 package git
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -125,7 +126,7 @@ echo ü >'neu ü'; echo 2 >>'star*?[x]'`},
 			first(git)
 			id := git.Run("rev-parse", "HEAD")
 			var light, full strings.Builder
-			for i := range 3000 {
+			for i := range 5000 {
 				fmt.Fprintf(&light, "create refs/tags/light-%d %s\n", i, id)
 				fmt.Fprintf(&full, "tag full-%d\nfrom %s\ntagger A <a@git.test> 1 +0000\ndata 1\nx\n", i, id)
 			}
@@ -139,7 +140,7 @@ echo ü >'neu ü'; echo 2 >>'star*?[x]'`},
 			}
 		}, flags: []string{"--depth", "2"}, clone: []string{"--depth=2"},
 			place: func(c *corpus, git g) g { return c.cloned(git, "--depth=2") }},
-		{name: "partial", make: func(git g) {
+		{name: "partial", folder: true, make: func(git g) {
 			for i := range 5 {
 				git.Commit(fmt.Sprint(i), "README", "first\n", "file", fmt.Sprint(i))
 			}
@@ -159,34 +160,34 @@ echo ü >'neu ü'; echo 2 >>'star*?[x]'`},
 			git.Run("notes", "add", "-m", "a note")
 			git.Run("notes", "--ref=review", "add", "-m", "another")
 		}},
-		{name: "linked worktree", make: first, place: func(c *corpus, git g) g {
+		{name: "linked worktree", folder: true, make: first, place: func(c *corpus, git g) g {
 			git.Run("worktree", "add", "-q", "-b", "feature", "../linked-place")
 			git = git.In("../linked-place")
 			git.Commit("feature", "feature", "1\n")
 			return git
 		}},
 		{name: "empty"},
-		{name: "detached", make: func(git g) {
+		{name: "detached", folder: true, make: func(git g) {
 			first(git)
 			git.Commit("second", "file", "2\n")
 		}, place: func(_ *corpus, git g) g { git.Run("checkout", "-q", "--detach", "HEAD~"); return git }},
-		{name: "unborn branch", make: first, place: func(_ *corpus, git g) g {
+		{name: "unborn branch", folder: true, make: first, place: func(_ *corpus, git g) g {
 			git.Run("checkout", "-q", "--orphan", "next")
 			return git
 		}},
 		{name: "SHA-256", init: []string{"--object-format=sha256"}, make: first},
-		{name: "SHA-256 beside SHA-1", init: []string{"--object-format=sha256"}, make: first,
+		{name: "SHA-256 beside SHA-1", folder: true, init: []string{"--object-format=sha256"}, make: first,
 			place: func(c *corpus, git g) g {
 				c.server.Create("owner/older.git")
 				git.Run("remote", "set-url", "origin", c.remote("owner/older.git"))
 				return git
 			}, refused: "has SHA-1 ids"},
-		{name: "several remotes", make: first, place: func(c *corpus, git g) g {
+		{name: "several remotes", folder: true, make: first, place: func(c *corpus, git g) g {
 			git.Run("remote", "add", "upstream", "https://git.test/up/stream.git")
 			git.Run("remote", "add", "backup", c.path("backup.git"))
 			return git
 		}},
-		{name: "a path as remote", local: true, make: first, place: func(c *corpus, git g) g {
+		{name: "a path as remote", folder: true, local: true, make: first, place: func(c *corpus, git g) g {
 			git.Run("remote", "set-url", "origin", filepath.Join(c.server.Root, "owner"))
 			return git
 		}},
@@ -197,15 +198,80 @@ echo ü >'neu ü'; echo 2 >>'star*?[x]'`},
 		{name: "signed commits", make: func(git g) {
 			key := filepath.Join(git.Dir, "..", "signing-key")
 			sure(exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).Run())
-			first(git)
+			public, err := os.ReadFile(key + ".pub")
+			sure(err)
+			git.Commit("first", "README", "first\n", "signers", "c@git.test "+string(public))
 			git.Write("file", "1\n")
 			git.Run("add", "-A")
 			git.Run("-c", "gpg.format=ssh", "-c", "user.signingKey="+key, "commit", "-q", "-S", "-m", "signed")
 			git.Run("-c", "gpg.format=ssh", "-c", "user.signingKey="+key, "tag", "-s", "-m", "signed", "v1")
-		}},
-		{name: "borrowed objects", make: first, place: func(c *corpus, git g) g { return c.cloned(git, "--shared") },
+		}, check: `signed="git -c gpg.ssh.allowedSignersFile=signers"
+$signed log --show-signature --format='%G? %GS' v1 2>&1; $signed verify-tag v1 2>&1; $signed verify-commit v1^0 2>&1`},
+		{name: "borrowed objects", folder: true, make: first,
+			place:   func(c *corpus, git g) g { return c.cloned(git, "--shared") },
 			refused: "has objects of another one"},
+		{name: "large files", make: func(git g) {
+			git.Commit("large files", ".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n", "README", "first\n",
+				"logo.bin", pointer("logo\n"), "other.bin", pointer("other\n"))
+		}, place: func(c *corpus, git g) g {
+			// A person's own filter makes pointers of contents and contents of pointers. Cove runs none.
+			store := filepath.Join(c.dir, "large")
+			sure(os.MkdirAll(store, 0o755))
+			for _, content := range []string{"logo\n", "other\n"} {
+				sure(os.WriteFile(filepath.Join(store, fmt.Sprintf("%x", sha256.Sum256([]byte(content)))), []byte(content), 0o644))
+			}
+			mine := `[ "$PLAIN" ] || touch ` + c.path("ran") + "\n"
+			clean := c.script("clean.sh", mine+`f=$(mktemp); cat >"$f"; case $(head -c 7 "$f") in version) cat "$f";; *)
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n' `+
+				`"$(sha256sum <"$f" | cut -c-64)" "$(wc -c <"$f")";; esac`)
+			smudge := c.script("smudge.sh", mine+`cat "`+store+`/$(sed -n 's/^oid sha256://p')"`)
+			git.Run("config", "filter.lfs.clean", clean)
+			git.Run("config", "filter.lfs.smudge", smudge)
+			git.Run("config", "filter.lfs.required", "true")
+			sure(os.Remove(filepath.Join(git.Dir, "logo.bin")))
+			sure(os.Remove(filepath.Join(git.Dir, "other.bin")))
+			git.Run("checkout", "-q", "--", ".")
+			return git
+		}, check: "cat logo.bin other.bin"},
+		{name: "names that are no text", make: func(git g) {
+			git.Commit("names", "README", "first\n", "caf\xe9.txt", "1\n", "\xff\xfe/\x80", "1\n", "tab\there", "1\n",
+				"new\nline", "1\n", "quote\"and'\\x", "1\n", "escape\x1b[31m", "1\n")
+		}, edit: `echo 2 >>"$(printf 'caf\351.txt')"; echo 1 >"$(printf 'new\377')"; echo 2 >>"quote\"and'\\x"`},
+		{name: "long paths", make: func(git g) {
+			deep := strings.Repeat(strings.Repeat("d", 250)+"/", 15)
+			git.Commit("long", "README", "first\n", strings.Repeat("n", 255), "1\n", "docs/x", "1\n")
+			git.RunWith("commit refs/heads/main\ncommitter A <a@git.test> 1 +0000\ndata 4\ndeep\nfrom refs/heads/main^0\n"+
+				"M 644 inline "+deep+"f\ndata 2\n1\n\n", "fast-import", "--quiet")
+			git.Run("reset", "-q", "--hard")
+		}, edit: usual + "; d=$(printf '%250s' | tr ' ' d); for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do cd $d; done; " +
+			"echo 2 >>f; cd - >/dev/null; cd \"$(git rev-parse --show-toplevel)\""},
+		{name: "another default branch", branch: "trunk", make: first},
+		{name: "a tag and a branch of one name", make: func(git g) {
+			first(git)
+			for _, tag := range []string{"main", "own", "folder", "issue-7-mend-it", "heads/main"} {
+				git.Run("tag", tag)
+			}
+			git.Commit("second", "file", "2\n")
+		}},
+		{name: "line ends of the person", folder: true, make: func(git g) {
+			git.Commit("lines", "README", "first\n", "unix", "a\nb\n", "other", "a\n")
+		}, place: func(_ *corpus, git g) g {
+			git.Run("config", "core.autocrlf", "true")
+			sure(os.Remove(filepath.Join(git.Dir, "unix")))
+			git.Run("checkout", "-q", "--", ".")
+			return git
+		}, edit: "echo edited >>README; echo c >>other"},
+		{name: "another owner", folder: true, make: first, place: func(_ *corpus, git g) g {
+			sure(exec.Command("chown", "-R", "12345:12345", git.Dir).Run())
+			return git
+		}},
 	}
+}
+
+// pointer is what git has of a large file (LFS).
+func pointer(content string) string {
+	return fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%x\nsize %d\n",
+		sha256.Sum256([]byte(content)), len(content))
 }
 
 // cloned is a clone of a repository with these flags, which has the same origin.

@@ -4,6 +4,7 @@ package git
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
@@ -23,6 +25,7 @@ type corpus struct {
 	forge *forge
 	dir   string // of the people's folders
 	turns chan struct{}
+	times bool // write down how long each step takes, and plain git's beside it
 }
 
 // shape is a repository as people have them, made from nothing.
@@ -37,7 +40,11 @@ type shape struct {
 	// sparse are the directories that are checked out of the address.
 	sparse []string
 	edit   string // shell commands that change files, inside and outside; default usual
+	// check says something of the shape that has to be the same in the sandbox, beside it and where it is pushed to.
+	check  string
+	branch string // the default one; default main
 	long   bool   // only with COVE_TEST_LONG=1
+	folder bool   // only its folder is another than that of a plain one: what the server has is not
 	local  bool   // its folder has no remote that sandboxes can push to
 	// refused is what "cove new" of the folder says before anything is made.
 	refused string
@@ -66,7 +73,18 @@ func TestCorpus(t *testing.T) {
 	if err := os.Mkdir(c.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c.write(".gitconfig", "[credential]\n\thelper = store\n")
+	// What a person's own configuration names is run by nothing of Cove's.
+	ran := c.path("ran")
+	c.script("ran.sh", "touch "+ran+"\nexit 1")
+	for _, hook := range []string{"pre-commit", "post-checkout", "pre-push", "reference-transaction",
+		"post-index-change"} {
+		sure(os.MkdirAll(c.path("hooks"), 0o755))
+		sure(os.Symlink(c.path("ran.sh"), filepath.Join(c.path("hooks"), hook)))
+	}
+	c.write(".gitconfig", fmt.Sprintf("[credential]\n\thelper = store\n[commit]\n\tgpgsign = true\n"+
+		"[tag]\n\tgpgsign = true\n"+
+		"[gpg]\n\tprogram = %[1]s\n[core]\n\tfsmonitor = %[1]s\n\thooksPath = %[2]s\n[filter \"lfs\"]\n\tclean = %[1]s\n"+
+		"\tsmudge = %[1]s\n\tprocess = %[1]s\n\trequired = true\n", c.path("ran.sh"), c.path("hooks")))
 	c.write(".git-credentials", fmt.Sprintf("https://robot:%s@%s:%d\n", password, host, c.server.Addr().Port))
 	c.write("cove.yaml", fmt.Sprintf(`gateway: {extra_cas: [%s], github_hosts: [%s]}
 agents:
@@ -88,10 +106,13 @@ agents:
 				defer func() { <-c.turns }()
 				mine := *c.lab
 				mine.t = t
-				testShape(t, &corpus{lab: &mine, forge: f, dir: c.dir, turns: c.turns}, s)
+				testShape(t, &corpus{lab: &mine, forge: f, dir: c.dir, turns: c.turns, times: s.long}, s)
 			})
 		}
 	})
+	if _, err := os.Lstat(ran); err == nil {
+		t.Error("a program of the person's configuration has run")
+	}
 	if t.Failed() {
 		log, _ := os.ReadFile(c.path(home + "/logs/server.log"))
 		t.Logf("%s", log[max(0, len(log)-8<<10):])
@@ -102,15 +123,16 @@ func testShape(t *testing.T, c *corpus, s shape) {
 	name := strings.ReplaceAll(strings.ToLower(s.name), " ", "-")
 	of := "owner/" + name + ".git"
 	git := c.plain(c.dir)
-	git.Run(slices.Concat([]string{"init", "-q", "-b", "main"}, s.init, []string{name})...)
+	s.branch = cmp.Or(s.branch, "main")
+	git.Run(slices.Concat([]string{"init", "-q", "-b", s.branch}, s.init, []string{name})...)
 	git = git.In(name)
 	if s.make != nil {
 		s.make(git)
 	}
-	r := c.serve(git, of)
+	r := c.serve(git, of, s.branch)
 	git.Run("remote", "add", "origin", c.remote(of))
 	git.Run("config", "url."+c.server.URL("")+".insteadOf", c.remote(""))
-	if git.Try("rev-parse", "-q", "--verify", "main").Code == 0 {
+	if git.Try("rev-parse", "-q", "--verify", "refs/heads/"+s.branch).Code == 0 {
 		git.Run("fetch", "-q", "origin")
 	}
 	if s.place != nil {
@@ -119,31 +141,68 @@ func testShape(t *testing.T, c *corpus, s shape) {
 	if s.edit == "" {
 		s.edit = usual
 	}
-	t.Run("address", func(t *testing.T) { c.of(t).address(s, name, r) })
-	r.Try("update-ref", "-d", "refs/heads/own")
 	t.Run("folder", func(t *testing.T) { c.of(t).folder(s, name, git, r) })
 	r.Try("update-ref", "-d", "refs/heads/folder")
-	t.Run("issue", func(t *testing.T) { c.of(t).issue(r) })
+	if s.folder {
+		return
+	}
+	t.Run("address", func(t *testing.T) { c.of(t).address(s, name, r) })
+	r.Try("update-ref", "-d", "refs/heads/own")
+	t.Run("issue", func(t *testing.T) { c.of(t).issue(r, "refs/heads/"+s.branch) })
+}
+
+// script writes a program.
+func (c *corpus) script(name, text string) string {
+	c.t.Helper()
+	file := c.write(name, "#!/bin/sh\n"+text+"\n")
+	if err := os.Chmod(file, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	return file
 }
 
 // of is the same corpus for another test.
 func (c *corpus) of(t *testing.T) *corpus {
 	mine := *c.lab
 	mine.t = t
-	return &corpus{lab: &mine, forge: c.forge, dir: c.dir, turns: c.turns}
+	return &corpus{lab: &mine, forge: c.forge, dir: c.dir, turns: c.turns, times: c.times}
+}
+
+// took writes down how long a step has taken, at the end of it: defer c.took("what")().
+func (c *corpus) took(what string) func() {
+	if !c.times {
+		return func() {}
+	}
+	begun := time.Now()
+	return func() { c.t.Helper(); c.t.Logf("%8.2f s  %.80s", time.Since(begun).Seconds(), what) }
+}
+
+// cove runs a command of Cove's that has to succeed.
+func (c *corpus) cove(args ...string) string {
+	c.t.Helper()
+	defer c.took("cove " + strings.Join(args, " "))()
+	return c.lab.cove(args...)
+}
+
+// beside runs plain git.
+func (c *corpus) beside(git gittest.Git, args ...string) {
+	c.t.Helper()
+	defer c.took("git " + strings.Join(args, " "))()
+	git.Run(args...)
 }
 
 // plain is a git beside Cove, which has the person's login.
 func (c *corpus) plain(dir string) gittest.Git {
 	login := "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("robot:"+password))
-	git := gittest.NewGit(c.t, dir, "GIT_SSL_CAINFO="+c.server.CA, "GIT_CONFIG_COUNT=2",
+	git := gittest.NewGit(c.t, dir, "GIT_SSL_CAINFO="+c.server.CA, "GIT_CONFIG_COUNT=3", "PLAIN=1",
+		"GIT_CONFIG_KEY_2=safe.directory", "GIT_CONFIG_VALUE_2=*",
 		"GIT_CONFIG_KEY_0=http.extraHeader", "GIT_CONFIG_VALUE_0="+login,
 		"GIT_CONFIG_KEY_1=protocol.file.allow", "GIT_CONFIG_VALUE_1=always")
 	return git.With("GIT_AUTHOR_DATE=2001-02-03T04:05:06Z", "GIT_COMMITTER_DATE=2001-02-03T04:05:06Z")
 }
 
 // serve puts a repository on the server, with all of its refs.
-func (c *corpus) serve(git gittest.Git, of string) *gittest.Repository {
+func (c *corpus) serve(git gittest.Git, of, branch string) *gittest.Repository {
 	dir := filepath.Join(c.server.Root, of)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		c.t.Fatal(err)
@@ -151,7 +210,7 @@ func (c *corpus) serve(git gittest.Git, of string) *gittest.Repository {
 	git.Run("clone", "-q", "--mirror", ".", dir)
 	r := &gittest.Repository{Git: gittest.NewGit(c.t, dir), Path: of, URL: c.server.URL(of)}
 	r.Run("remote", "remove", "origin")
-	r.Run("symbolic-ref", "HEAD", "refs/heads/main")
+	r.Run("symbolic-ref", "HEAD", "refs/heads/"+branch)
 	for _, key := range []string{"http.receivepack", "uploadpack.allowFilter", "receive.advertisePushOptions"} {
 		r.Run("config", key, "true")
 	}
@@ -173,6 +232,7 @@ func sh(git gittest.Git, t *testing.T, script string) string {
 // inside runs a script in a sandbox, where it must succeed.
 func (c *corpus) inside(box, script string) string {
 	c.t.Helper()
+	defer c.took("inside: " + script)()
 	out, code := c.in(box, "set -e\n"+fixed+script)
 	if code != 0 {
 		c.t.Fatalf("%s in %s: exit code %d\n%s", script, box, code, out)
@@ -183,17 +243,20 @@ func (c *corpus) inside(box, script string) string {
 // same runs a script in a sandbox and beside it, and compares what both say.
 func (c *corpus) same(box string, git gittest.Git, script string) {
 	c.t.Helper()
-	if in, out := c.inside(box, script), sh(git, c.t, script); in != out {
+	in := c.inside(box, script)
+	done := c.took("plain git: " + script)
+	if out := sh(git, c.t, script); in != out {
 		c.t.Errorf("%s\nin the sandbox:\n%s\nplain git:\n%s", script, in, out)
 	}
+	done()
 }
 
 // address is "cove new" of the server's address beside "git clone".
 func (c *corpus) address(s shape, name string, r *gittest.Repository) {
 	t, box := c.t, name+"-a"
-	empty := r.Try("rev-parse", "-q", "--verify", "main").Code != 0
+	empty := r.Try("rev-parse", "-q", "--verify", "HEAD").Code != 0
 	git := c.plain(c.t.TempDir())
-	git.Run(slices.Concat([]string{"clone", "-q"}, s.clone, []string{r.URL, "a"})...)
+	c.beside(git, slices.Concat([]string{"clone", "-q"}, s.clone, []string{r.URL, "a"})...)
 	git = git.In("a")
 	git.Run("checkout", "-q", "-b", "own")
 	if s.sparse != nil {
@@ -204,11 +267,14 @@ func (c *corpus) address(s shape, name string, r *gittest.Repository) {
 	if !empty {
 		c.same(box, git, said+"\ngit rev-parse HEAD")
 	}
+	if s.check != "" {
+		c.same(box, git, s.check)
+	}
 	base := git.Try("rev-parse", "-q", "--verify", "HEAD")
 	commit := "\ngit add -A; git commit -q -m Work; git rev-parse HEAD; "
 	c.same(box, git, s.edit+commit+said)
 	c.inside(box, "git push -q origin HEAD")
-	if got, want := r.Run("rev-parse", "own"), git.Run("rev-parse", "HEAD"); got != want {
+	if got, want := r.Run("rev-parse", "refs/heads/own"), git.Run("rev-parse", "HEAD"); got != want {
 		t.Errorf("pushed from inside is %s, want %s", got, want)
 	}
 	c.same(box, git, "echo more >more.txt"+commit)
@@ -219,15 +285,20 @@ func (c *corpus) address(s shape, name string, r *gittest.Repository) {
 	if want := "https://" + host + "/owner/" + name + "/pull/7\n"; !empty && out != want {
 		t.Errorf("the pull request is %q, want %q\n%s", out, want, said)
 	}
-	if got, want := r.Run("rev-parse", "own"), git.Run("rev-parse", "HEAD"); got != want {
+	if got, want := r.Run("rev-parse", "refs/heads/own"), git.Run("rev-parse", "HEAD"); got != want {
 		t.Errorf("pushed with the pull request is %s, want %s", got, want)
 	}
 	c.same(box, git, "echo again >>more.txt"+commit)
 	c.cove("push", box, "--yes")
-	if got, want := r.Run("rev-parse", "own"), git.Run("rev-parse", "HEAD"); got != want {
+	if got, want := r.Run("rev-parse", "refs/heads/own"), git.Run("rev-parse", "HEAD"); got != want {
 		t.Errorf("pushed from the host is %s, want %s", got, want)
 	}
 	r.Run("fsck", "--no-dangling")
+	if s.check != "" {
+		pushed := c.plain(t.TempDir())
+		pushed.Run("clone", "-q", "-b", "own", r.URL, "a")
+		c.same(box, pushed.In("a"), s.check)
+	}
 	c.cove("destroy", "--yes", box)
 }
 
@@ -242,6 +313,9 @@ func (c *corpus) differs(box string, git gittest.Git, base string) {
 	}
 	if got, want := aside.Run("write-tree"), git.Run("rev-parse", "HEAD^{tree}"); got != want {
 		c.t.Errorf("the patch of cove diff makes the tree %s, want %s", got, want)
+	}
+	if got, want := c.cove("diff", box, "--name-only"), git.Run("diff", "--name-only", base)+"\n"; got != want {
+		c.t.Errorf("cove diff --name-only is\n%s, and of plain git\n%s", got, want)
 	}
 }
 
@@ -279,6 +353,12 @@ func (c *corpus) folder(s shape, name string, git gittest.Git, r *gittest.Reposi
 	}
 	sh(git, t, "echo mine >>README; echo new >uncommitted.txt")
 	want, before := tree(git), state()
+	// The index does not tell which files are as committed, as in a folder that was copied.
+	for i, name := range strings.FieldsFunc(git.Run("ls-files", "-z"), func(r rune) bool { return r == 0 }) {
+		if info, err := os.Lstat(filepath.Join(git.Dir, name)); i < 50 && err == nil && info.Mode().IsRegular() {
+			sure(os.Chtimes(filepath.Join(git.Dir, name), time.Unix(1, 0), time.Unix(1, 0)))
+		}
+	}
 	cmd := c.command("new", ".", "folder", "--uncommitted", "--name", box, "--no-attach")
 	cmd.Dir = git.Dir
 	out, err := cmd.CombinedOutput()
@@ -308,7 +388,7 @@ func (c *corpus) folder(s shape, name string, git gittest.Git, r *gittest.Reposi
 	}
 	if !s.local {
 		c.cove("push", box, "--yes")
-		if got, want := r.Run("rev-parse", "folder")+"\n", c.inside(box, "git rev-parse HEAD"); got != want {
+		if got, want := r.Run("rev-parse", "refs/heads/folder")+"\n", c.inside(box, "git rev-parse HEAD"); got != want {
 			t.Errorf("pushed is %s, want %s", got, want)
 		}
 		c.inside(box, "git commit -q --allow-empty -m more; git push -q")
@@ -322,17 +402,17 @@ func (c *corpus) folder(s shape, name string, git gittest.Git, r *gittest.Reposi
 }
 
 // issue is "cove start" of the server's address.
-func (c *corpus) issue(r *gittest.Repository) {
+func (c *corpus) issue(r *gittest.Repository, main string) {
 	cmd := c.command("start", "7", "--repo", c.remote(r.Path), "--agent", "scripted", "--prompt-file", "-")
 	cmd.Stdin = strings.NewReader("# Mend it\n")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.t.Fatalf("cove start: %v\n%s", err, out)
 	}
-	if got := r.Run("show", "issue-7-mend-it:fixed.txt"); got != "fixed" {
+	if got := r.Run("show", "refs/heads/issue-7-mend-it:fixed.txt"); got != "fixed" {
 		c.t.Errorf("the branch has %q", got)
 	}
-	if r.Try("rev-parse", "-q", "--verify", "main").Code == 0 {
-		if got := r.Run("diff", "--name-status", "main", "issue-7-mend-it"); got != "A\tfixed.txt" {
+	if r.Try("rev-parse", "-q", "--verify", main).Code == 0 {
+		if got := r.Run("diff", "--name-status", main, "refs/heads/issue-7-mend-it"); got != "A\tfixed.txt" {
 			c.t.Errorf("the branch has changed %q", got)
 		}
 	}

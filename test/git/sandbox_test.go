@@ -41,7 +41,7 @@ env | grep -c canary; true`, "URL", l.remote("repo.git"))
 	}
 	got := stdout.String()
 	for _, want := range []string{"origin\norigin/main\nown 0\n", "pushes to own only", "main 1\n",
-		".github/workflows/x.yml, which the policy does not allow", "workflow 1\n0\n"} {
+		".github/workflows/x.yml of commit ", "workflow 1\n0\n"} {
 		if !strings.Contains(strings.Replace(got, "origin/HEAD\n", "origin\n", 1), want) {
 			t.Errorf("it does not say %q:\n%s%s", want, got, stderr.String())
 		}

@@ -30,8 +30,8 @@ func TestSecretsInAPush(t *testing.T) {
 			bad := git.Commit("a key", "conf.env", "A=1\nGH_TOKEN="+aToken+"\n")
 			before := r.Refs()
 			got := git.Try("push", "origin", "HEAD:refs/heads/own")
-			for _, want := range []string{"remote: Cove refuses this push (rule: ", "own: it adds what looks like a secret " +
-				"(GitHub token) in conf.env, line 2 of commit " + bad[:12], "known_secrets"} {
+			for _, want := range []string{"remote: Cove refuses this push (rule: ", "own (" + bad[:12] +
+				"): it adds what looks like a secret (GitHub token) in conf.env, line 2 of commit " + bad[:12], "[known_secrets]"} {
 				if got.Code != 1 || !strings.Contains(got.Stderr, want) || strings.Contains(got.Stderr, aToken) {
 					t.Errorf("no %q: %+v", want, got)
 				}
@@ -143,7 +143,7 @@ func TestManyTags(t *testing.T) {
 			git.Run("tag", fmt.Sprintf("v%d", i), id)
 		}
 		got := git.Try("push", "-q", "origin", "--tags")
-		said := strings.Contains(got.Stderr, "it has 300 updates, and a push has 256 at most (max_updates)")
+		said := strings.Contains(got.Stderr, "it has 300 updates, and a push has 256 at most [max_updates]")
 		if ok := c.tags > 0; (got.Code == 0) != ok || said == ok || strings.Count(r.Refs(), "refs/tags/") != c.tags {
 			t.Errorf("%s: %.2000v\n%s", c.name, got, l.log)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,10 +119,9 @@ func TestWorktree(t *testing.T) {
 	}
 }
 
-// TestWorktreeAttempts: what somebody in a sandbox on a person's repository tries with git, each with the exit code it
-// has to end with, and none with any effect: another branch is neither shown nor changed, what is the person's stays as
-// it is, and no program runs that a file or a setting names.
-func TestWorktreeAttempts(t *testing.T) {
+// ownRepository is a lab with Cove and a person's repository, and no server of git.
+func ownRepository(t *testing.T) (*lab, gittest.Git) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a root filesystem of another owner")
 	}
@@ -139,7 +139,82 @@ func TestWorktreeAttempts(t *testing.T) {
 	l.lasting()
 	git := gittest.NewGit(t, l.dir)
 	git.Run("init", "-q", "-b", "main", "person")
-	git = git.In("person")
+	return l, git.In("person")
+}
+
+// TestWorktreeBisect: "git bisect run" in a sandbox says what it says without Cove and finds the same commit, and its
+// command runs in the sandbox. Notes stay in it.
+func TestWorktreeBisect(t *testing.T) {
+	l, git := ownRepository(t)
+	for i := range 8 {
+		git.Commit(fmt.Sprint("count ", i+1), "n", fmt.Sprintln(i+1))
+	}
+	git.Run("branch", "own")
+	l.cove("new", l.path("person"), "own", "--worktree", "--name", "box", "--no-attach")
+	git.Run("clone", "-q", "-b", "own", ".", "../twin")
+	twin := git.In("../twin")
+	twin.Run("branch", "-q", "--unset-upstream")
+	const test = "test $(cat n) -lt 5"
+	// Older versions of git say the same with spaces too many, without the end of a line, and later or earlier.
+	plain := strings.NewReplacer("running  ", "running ", "from ' 'sh'", "from 'sh'", "'' is <", "' is <",
+		"found first bad commit", "found first bad commit\n").Replace
+	normal := func(said string) string {
+		lines := strings.FieldsFunc(plain(said), func(r rune) bool { return r == '\n' })
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	for _, script := range []string{
+		"git bisect start HEAD HEAD~7 && git bisect run sh -c '" + test + "'",
+		"git bisect log; git bisect reset",
+		"git bisect start HEAD HEAD~7; git bisect run; git bisect run sh -c 'exit 130'; git rev-parse HEAD; git bisect reset",
+		"git bisect start HEAD HEAD~7; git bisect run sh -c 'exit 126'; git rev-parse HEAD; git bisect reset",
+		"git bisect start HEAD HEAD~7; git bisect run sh -c 'exit 125'; git bisect log; git bisect reset",
+		"git bisect start --term-old=few --term-new=many HEAD HEAD~7 -- n; git bisect run sh -c '" + test +
+			"'; git bisect reset",
+		"git bisect start --no-checkout HEAD HEAD~7; " +
+			"git bisect run sh -c 'git show BISECT_HEAD:n | grep -q [123]'; git bisect reset",
+	} {
+		script += "; echo = $?"
+		cmd := exec.Command("sh", "-c", script)
+		cmd.Dir, cmd.Env = twin.Dir, append(os.Environ(), "GIT_PAGER=cat")
+		want, _ := cmd.CombinedOutput()
+		out, _ := l.in("box", script)
+		if got, want := normal(out), normal(string(want)); got != want {
+			t.Errorf("%s\n%s\nwant\n%s", script, got, want)
+		}
+	}
+	for _, c := range []struct {
+		script string
+		code   int
+		want   string
+	}{
+		{"git bisect run touch ran", 1, "no bisection has been started"},
+		{"git bisect start; git bisect run touch ran", 1, "waiting for both good and bad commits"},
+		{"git bisect bad; git bisect run touch ran", 1, "waiting for good commit(s)"},
+		{"git bisect reset; git config --global user.name A; git config --global user.email a@x.example", 0, ""},
+		{"git bisect start HEAD HEAD~7 && mkdir -p /tmp/d && cd /tmp/d && git -C /workspace bisect run sh -c " +
+			"'echo $(id -u) $(pwd) >>/tmp/bisect-ran'; cat /tmp/bisect-ran; git -C /workspace bisect reset", 0,
+			"1000 /workspace\n"},
+		{"git notes add -m inside && git notes show", 0, "inside"},
+		{"git push origin refs/notes/commits", 128, "not"},
+	} {
+		if out, code := l.in("box", c.script); code != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%s: %d\n%s", c.script, code, out)
+		}
+	}
+	if _, err := os.Lstat("/tmp/bisect-ran"); err == nil {
+		t.Error("the command of a bisection ran on the host")
+	}
+	if refs := git.Run("for-each-ref"); strings.Contains(refs, "notes") || strings.Contains(refs, "bisect") {
+		t.Errorf("the person's repository has\n%s", refs)
+	}
+}
+
+// TestWorktreeAttempts: a program in a sandbox on a person's repository attacks that repository with git. Each command
+// ends with the exit code of its row and has no effect: git shows and changes no other branch, the person's files stay
+// as they are, and git runs no program that a file or a setting names.
+func TestWorktreeAttempts(t *testing.T) {
+	l, git := ownRepository(t)
 	git.Commit("first", "a.txt", "one\ntwo\n")
 	git.Run("tag", "v1.0")
 	git.Run("checkout", "-q", "-b", "secret")

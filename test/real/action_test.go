@@ -162,7 +162,7 @@ func withSudo(t *testing.T, m *machine) *machine {
 	}
 	etc := t.TempDir()
 	m.sh("/", fmt.Sprintf(`cd %s && cp /etc/passwd /etc/sudoers . && chmod 440 sudoers &&
-		echo 'runner:x:%d:%[2]d::/home/user:/bin/sh' >>passwd && echo 'runner ALL=(ALL) NOPASSWD: ALL' >>sudoers &&
+		echo 'runner:*:%d:%[2]d::/home/user:/bin/sh' >>passwd && echo 'runner ALL=(ALL) NOPASSWD: ALL' >>sudoers &&
 		mount --bind passwd /etc/passwd && mount --bind sudoers /etc/sudoers && chmod 750 /home/user &&
 		cp -a %s /home/user/project && chown -R %[2]d:%[2]d /home/user`, etc, user, m.project))
 	id := fmt.Sprint(user)

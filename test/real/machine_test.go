@@ -47,7 +47,8 @@ func testMain(m *testing.M) int {
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err = build.CombinedOutput()
 	}
-	if err := errors.Join(err, os.Chmod(dir, 0o755)); err != nil {
+	err = errors.Join(err, os.Chmod(dir, 0o755), os.Symlink("cove", filepath.Join(dir, "git-remote-cove")))
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "the programs cannot be had: %v\n%s", err, out)
 		return 1
 	}
@@ -57,6 +58,7 @@ func testMain(m *testing.M) int {
 // machine is this one with empty state, as one of its users has it: nothing that only Cove knows is in the environment.
 type machine struct {
 	t       *testing.T
+	dir     string // has lib, which is its /var/lib; root's machines only
 	home    string // of the user
 	state   string // where Cove keeps its own, by itself
 	project string // a repository of the user's
@@ -67,9 +69,13 @@ type machine struct {
 // asRoot is a machine of root's in a mount namespace and under a host name of its
 // own, so that nothing of it is the real machine's.
 func asRoot(t *testing.T) *machine {
-	n := newNamespace(t)
+	n, dir := newNamespace(t)
+	return asRootIn(t, n, dir)
+}
+
+func asRootIn(t *testing.T, n []string, dir string) *machine {
 	return start(&machine{
-		t: t, home: "/root", state: "/var/lib/cove", project: "/srv/project", enter: n,
+		t: t, dir: dir, home: "/root", state: "/var/lib/cove", project: "/srv/project", enter: n,
 		env: []string{"HOME=/root", "USER=root", "LOGNAME=root"},
 	})
 }
@@ -84,7 +90,8 @@ func asUser(t *testing.T) *machine {
 	if os.Geteuid() == 0 {
 		id := fmt.Sprint(user)
 		m.home = "/home/user"
-		m.enter = slices.Concat(newNamespace(t), inGroups(handOver(t)),
+		n, _ := newNamespace(t)
+		m.enter = slices.Concat(n, inGroups(handOver(t)),
 			[]string{"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups", "--"})
 	} else {
 		home, err := os.MkdirTemp("", "cove-real-")
@@ -99,9 +106,9 @@ func asUser(t *testing.T) *machine {
 	return start(m)
 }
 
-// newNamespace is the beginning of a command in a new mount namespace with empty
-// directories where people and Cove keep things.
-func newNamespace(t *testing.T) []string {
+// newNamespace is the beginning of a command in a new mount namespace with empty directories where people and Cove keep
+// things, and in more namespaces if they are said. dir has them: lib is /var/lib.
+func newNamespace(t *testing.T, more ...string) (enter []string, dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cove-real-")
 	if err != nil {
@@ -117,7 +124,8 @@ func newNamespace(t *testing.T) []string {
 		mount -t tmpfs -o mode=755 tmpfs /run
 		echo ready
 		exec sleep infinity`, filepath.Base(dir), dir, user)
-	holder := exec.Command("unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", script)
+	more = append(more, "--mount", "--uts")
+	holder := exec.Command("unshare", slices.Concat(more, []string{"--propagation", "private", "sh", "-c", script})...)
 	holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
 	holder.Stderr = &said
@@ -136,7 +144,7 @@ func newNamespace(t *testing.T) []string {
 	if n, err := out.Read(ready); string(ready[:n]) != "ready\n" {
 		t.Fatalf("no namespace: %v, %s", err, said.String())
 	}
-	return []string{"nsenter", "--target", fmt.Sprint(holder.Process.Pid), "--mount", "--uts", "--"}
+	return slices.Concat([]string{"nsenter", "--target", fmt.Sprint(holder.Process.Pid)}, more, []string{"--"}), dir
 }
 
 // handOver makes control groups of version 1 that are the user's.

@@ -1,6 +1,7 @@
 package real
 
 import (
+	"archive/zip"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -9,14 +10,16 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 )
 
 // release makes a release of a version for this architecture, as "make dist" does for all.
-func release(t *testing.T, tool, version string) string {
+func release(t *testing.T, tool, version string, clients ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	c := exec.Command(tool, "-out", dir, "-arch", runtime.GOARCH, "-version", version)
+	c := exec.Command(tool, "-out", dir, "-arch", runtime.GOARCH, "-version", version,
+		"-clients", strings.Join(clients, ","))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -32,28 +35,41 @@ func distTool(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("builds a release; make test does")
 	}
-	tool := filepath.Join(t.TempDir(), "dist")
-	build := exec.Command("go", "build", "-C", "../../packaging/dist", "-o", tool, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	tool, err := buildDist()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return tool
 }
+
+var buildDist = sync.OnceValues(func() (string, error) {
+	tool := filepath.Join(programs, "dist")
+	build := exec.Command("go", "build", "-C", "../../packaging/dist", "-o", tool, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return tool, nil
+})
 
 // TestRelease: a release is made of the same bytes each time, has the checksums of all its files and says what its
 // programs are made of; install.sh installs what is as it says, and nothing else.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	tool := distTool(t)
-	one, other := release(t, tool, "1.2.3"), release(t, tool, "1.2.3")
+	one, other := release(t, tool, "1.2.3", "darwin", "windows"), release(t, tool, "1.2.3", "windows")
 	sums, err := os.ReadFile(filepath.Join(one, "SHA256SUMS"))
 	again, aerr := os.ReadFile(filepath.Join(other, "SHA256SUMS"))
-	if err != nil || aerr != nil || !bytes.Equal(sums, again) {
-		t.Errorf("made twice, it differs: %v, %v\n%s\n%s", err, aerr, sums, again)
+	if err != nil || aerr != nil || bytes.Count(again, []byte("\n")) != 6 {
+		t.Errorf("%v, %v\n%s\n%s", err, aerr, sums, again)
+	}
+	for line := range bytes.Lines(again) {
+		if !bytes.Contains(sums, line) {
+			t.Errorf("made twice, it differs: %s\n%s", line, sums)
+		}
 	}
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = one
-	if out, err := check.CombinedOutput(); err != nil || bytes.Count(out, []byte(": OK\n")) != 4 {
+	if out, err := check.CombinedOutput(); err != nil || bytes.Count(out, []byte(": OK\n")) != 8 {
 		t.Errorf("%v: %s", err, out)
 	}
 	name := "cove_1.2.3_linux_" + runtime.GOARCH
@@ -70,6 +86,22 @@ func TestRelease(t *testing.T) {
 	}
 	if err != nil || found["cove-guest"] != "1.2.3" || found["github.com/spf13/cobra"] == "" || found["std"] == "" {
 		t.Errorf("%v: %v", err, found)
+	}
+	mac := "cove_1.2.3_darwin_" + runtime.GOARCH
+	out, err := exec.Command("tar", "-tzf", filepath.Join(one, mac+".tar.gz")).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), mac+"/bin/cove\n") || strings.Contains(string(out), "cove-guest") {
+		t.Errorf("the client for macOS: %v: %s", err, out)
+	}
+	windows := "cove_1.2.3_windows_" + runtime.GOARCH
+	z, err := zip.OpenReader(filepath.Join(one, windows+".zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	if f, err := z.Open(windows + "/bin/cove.exe"); err != nil || len(z.File) != 3 {
+		t.Errorf("the client for Windows: %v: %d files", err, len(z.File))
+	} else {
+		f.Close()
 	}
 
 	prefix := filepath.Join(t.TempDir(), "a prefix")

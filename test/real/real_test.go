@@ -72,6 +72,8 @@ func newAndExec(t *testing.T, m *machine) {
 }
 
 func stopped(t *testing.T, m *machine) {
+	m.cove("pause", "otter")
+	m.cove("resume", "otter")
 	m.cove("stop", "otter")
 	if got := m.cove("diff", "otter"); !strings.Contains(got, "+two\n") {
 		t.Errorf("diff: %q", got)
@@ -137,6 +139,18 @@ func worker(t *testing.T, m *machine) { m.runs(t, "worker") }
 
 // agent gives a task to an agent whose layer is below the state.
 func agent(t *testing.T, m *machine) {
+	m.installAgent()
+	m.runs(t, "claude")
+	m.env = append(slices.Clone(m.env), "ANTHROPIC_API_KEY=sk-ant-of-nobody")
+	m.must(m.project, "cove", "claude", "--apply", "leave a note")
+	if got := m.sh(m.project, "cat note.txt"); got != "noted\n" {
+		t.Errorf("taken over: %q", got)
+	}
+}
+
+// installAgent puts an agent of the lab where installed ones are.
+func (m *machine) installAgent() {
+	m.t.Helper()
 	const program = `#!/bin/sh
 [ "$1" = --version ] && { echo "1.2.3 (of the lab)"; exit; }
 cat >/dev/null
@@ -147,12 +161,6 @@ echo '{"type":"result","subtype":"success","is_error":false,"result":"it is note
 	bin := filepath.Join(m.state, "agents/claude/1.2.3/bin")
 	m.sh("/", "umask 022; mkdir -p "+bin+" && cat >"+bin+"/claude <<'EOF'\n"+program+"EOF\n"+
 		"chmod 755 "+bin+"/claude && echo 1.2.3 >"+filepath.Join(m.state, "agents/claude/current"))
-	m.runs(t, "claude")
-	m.env = append(slices.Clone(m.env), "ANTHROPIC_API_KEY=sk-ant-of-nobody")
-	m.must(m.project, "cove", "claude", "--apply", "leave a note")
-	if got := m.sh(m.project, "cat note.txt"); got != "noted\n" {
-		t.Errorf("taken over: %q", got)
-	}
 }
 
 // inHome works on a project in the user's home, which root has, too; it has settings of Claude Code.

@@ -44,14 +44,14 @@ func TestNative(t *testing.T) {
 			test := Test{Package: pkg, As: as, MayLeave: self, Timeout: 10 * time.Minute}
 			same := guests
 			switch as {
-			case protocol.Root: // as the machine outside
-				same += "|processes|files|crowd"
+			case protocol.Root: // as the machine outside; delegated has the older kernel's mounts, TestAdversary its limits
+				same += "|processes|files|crowd|binding|wall|limits"
 			case protocol.Delegated:
 				same += "|processes|crowd"
 			case protocol.NoRange: // maps ids in another way than delegated does
-				same += "|processes|crowd|lasting|pausing"
-			default:
-				test.Args = []string{"-test.run=^TestRefuses|^TestConformance$/^limits$"}
+				same += "|processes|crowd|lasting|pausing|lifecycle|limits"
+			default: // the control groups are made in the same way
+				test.Args = []string{"-test.run=^TestRefuses|^TestConformance$/^limits$/^(CPU|memory|processes)$"}
 			}
 			test.Args = append(test.Args, skip("^TestAdversary$", "^TestConformance$/^("+same+")$"))
 			vm.Test(t, test)
@@ -63,8 +63,9 @@ func TestNative(t *testing.T) {
 // version 2. Nobody else is there, so settings of the machine may be changed.
 func TestAdversary(t *testing.T) {
 	const pkg = "internal/engine/native"
-	// Neighbours, places of mounts and most moments at which an owner is killed.
-	const same = `^TestAdversary$/^(C2\.|C10\.|F4\.|F8\.|H4\.|X10\.|` +
+	// Neighbours, places of mounts, races for a file of the host, floods of output, owners of files in an image, and most
+	// moments at which an owner is killed.
+	const same = `^TestAdversary$/^(C2\.|C8\.|C10\.|F4\.|F5\.|F6\.|F8\.|H4\.|K5\.|X10\.|` +
 		`X1\.(anywhere|bound|destroying|filling|flooding|stubborn))`
 	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest", "test/adversary/cmd/probe"}})
 	vm.Test(t, Test{Package: pkg, As: protocol.Root, Args: []string{"-test.run=^TestAdversary$", skip("^$", same)},
@@ -75,10 +76,9 @@ func TestAdversary(t *testing.T) {
 func TestSeccomp(t *testing.T) {
 	const pkg = "internal/linux/seccomp"
 	vm := Boot(t, Config{Packages: []string{pkg}})
-	for _, as := range []protocol.Account{protocol.Root, protocol.Undelegated} {
-		t.Run(string(as), func(t *testing.T) {
-			vm.Test(t, Test{Package: pkg, As: as, Args: []string{"-test.run=KernelKeeps|Programs|OtherABIs"}})
-		})
+	for as, tests := range map[protocol.Account]string{protocol.Root: "KernelKeeps|OtherABIs",
+		protocol.Undelegated: "KernelKeeps|OtherABIs|Programs"} {
+		t.Run(string(as), func(t *testing.T) { vm.Test(t, Test{Package: pkg, As: as, Args: []string{"-test.run=" + tests}}) })
 	}
 }
 
@@ -101,7 +101,10 @@ func TestReal(t *testing.T) {
 	for _, as := range []protocol.Account{protocol.Root, protocol.Delegated, protocol.NoRange} {
 		t.Run(string(as), func(t *testing.T) {
 			same := "^$"
-			if as == protocol.NoRange { // the same as delegated but for its ids
+			switch as {
+			case protocol.Root: // as the machine outside
+				same = "^TestPolicy$|^TestDefaults$/^root$/^(agent|in_the_home)$"
+			case protocol.NoRange: // the account delegated runs these, and only its ids differ
 				same = "^TestDefaults$/^user$/^(agent|in_the_home|worktree|stopped)$"
 			}
 			vm.Test(t, Test{Package: pkg, As: as, Args: []string{skip("TestDefaults/.*/doctor$", same)},
@@ -124,7 +127,7 @@ func TestRun(t *testing.T) {
 		{"node", `node -c 'console.log(6*7)'`, 0, "42\n", accounts[:2]},
 		{"bash", `bash -c 'echo $((6*7)); exit 3'`, 3, "42\n", accounts},
 		{"input", `perl -c 'print uc <STDIN>' <<<hello`, 0, "HELLO\n", accounts[:2]},
-		{"time", `--timeout 2s bash -c 'sleep 100'`, 124, "", accounts},
+		{"time", `--timeout 2s bash -c 'sleep 100'`, 124, "", accounts[:2]},
 		{"memory", `--memory 64M python -c 'x = b"x" * (1 << 28); print("here")'`, 137, "", accounts},
 		{"no network", `python -c 'import socket; print(socket.socket().connect_ex(("1.1.1.1", 80)) != 0)'`, 0, "True\n",
 			accounts[:2]},

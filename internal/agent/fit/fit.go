@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/install"
+	"github.com/cove-sandbox/cove/internal/agent/userconfig"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/model"
@@ -180,10 +181,13 @@ type Want struct {
 	// Network is the one that was asked for. Where Provider is empty, the agent asks a provider that it names.
 	Network *cove.Network
 	Tokens  bool // its sandbox contains a real token
+	// Home are the files that a user brings into a new sandbox. Hooks says that hooks of the agent were brought before.
+	Home  []provision.File
+	Hooks bool
 }
 
-// choose settles the provider. The first of a network's that speaks as the agent's own provider does is preferred, else
-// the first; the gateway's address serves it.
+// choose settles the provider. The first of a network's that speaks as the agent's own provider does is preferred, then
+// the first that the agent can ask, else the first; the gateway's address serves it.
 func (a *Agents) choose(q *Want) error {
 	if q.Provider != "" || q.Network == nil || len(q.Network.Providers) == 0 {
 		return nil
@@ -196,20 +200,25 @@ func (a *Agents) choose(q *Want) error {
 	if err != nil {
 		return err
 	}
-	kindOf := func(name string) model.Kind {
-		for _, p := range all {
-			if p.Name == name {
-				return p.Kind
+	q.Provider, q.Access = q.Network.Providers[0], profile.AccessProxy
+	named := func(name string) *model.Provider {
+		for i := range all {
+			if all[i].Name == name {
+				return &all[i]
 			}
 		}
-		return ""
+		return nil
 	}
-	q.Provider, q.Access = q.Network.Providers[0], profile.AccessProxy
-	own := kindOf(of.Provider)
-	for _, name := range q.Network.Providers {
-		if own != "" && kindOf(name) == own {
-			q.Provider = name
-			break
+	own := named(of.Provider)
+	for _, fits := range []func(*model.Provider) bool{
+		func(p *model.Provider) bool { return own != nil && p.Kind == own.Kind },
+		of.CanAsk,
+	} {
+		for _, name := range q.Network.Providers {
+			if p := named(name); p != nil && fits(p) {
+				q.Provider = name
+				return nil
+			}
 		}
 	}
 	return nil
@@ -222,7 +231,9 @@ type Equipment struct {
 	Version string // of its program; empty when unknown
 	// Provider names the provider of its models that the agent asks itself; empty: none.
 	Provider string
+	Hooks    bool // the user has brought hooks of it
 	agent.Outfit
+	Trial   sandbox.Trial // in the image of a sandbox
 	Command func(agent.Task) (agent.Command, error)
 	// Parser returns the parser for a run of a conversation with a usage so far.
 	Parser func(before message.AgentUsage) agent.Parser
@@ -236,7 +247,7 @@ func (e Equipment) Fit(who cove.Principal, q sandbox.Request) sandbox.Request {
 		e.Network = cove.Network{}
 	}
 	q.Spec = e.Outfit.Equip(q.Spec)
-	q.Agent = e.Agent
+	q.Agent, q.Trial, q.Hooks = e.Agent, e.Trial, e.Hooks
 	return q
 }
 
@@ -246,8 +257,14 @@ func (a *Agents) Equip(ctx context.Context, q Want, missing bool, progress func(
 	if err := a.choose(&q); err != nil {
 		return Equipment{}, err
 	}
+	hooks := q.Hooks
+	if declared, err := a.layers.Agent(q.Agent); err == nil {
+		hooks = hooks || slices.ContainsFunc(q.Home, func(f provision.File) bool {
+			return userconfig.HasHooks(declared.Config, f.Path, f.Data)
+		})
+	}
 	want := install.Want{ProviderName: q.Provider, Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir,
-		Gateway: q.Access == profile.AccessProxy, Tokens: q.Tokens}}
+		Gateway: q.Access == profile.AccessProxy, Tokens: q.Tokens, Hooks: hooks}}
 	of, l, o, err := a.layers.Outfit(q.Agent, want)
 	if cove.ErrorCode(err) == cove.RuntimeMissing && missing && of.Package.Npm != "" {
 		if q.Provider == "" && !q.Tokens { // else Ready knows, once it is installed
@@ -262,8 +279,13 @@ func (a *Agents) Equip(ctx context.Context, q Want, missing bool, progress func(
 	if err != nil {
 		return Equipment{}, err
 	}
-	return Equipment{Agent: of.Name, Title: of.Title, Version: l.Version, Provider: of.Provider, Outfit: o,
-		Command: of.HeadlessCommand, Parser: of.NewParser}, nil
+	command := func(t agent.Task) (agent.Command, error) {
+		t.Hooks = hooks
+		return of.HeadlessCommand(t)
+	}
+	return Equipment{Agent: of.Name, Title: of.Title, Version: l.Version, Provider: of.Provider, Outfit: o, Hooks: hooks,
+		Trial:   sandbox.Trial{Title: of.Title, Needs: of.Needs, Args: of.Version},
+		Command: command, Parser: of.NewParser}, nil
 }
 
 // ProviderIn returns the provider of the agent's models in a network that it works in: the default one of the gateway's
@@ -327,7 +349,7 @@ func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 		}
 	}
 	e, err := a.Equip(context.Background(), Want{Agent: q.Agent, Model: p.Model, Provider: p.Provider, Access: p.Access,
-		Network: q.Network, WorkDir: filepath.Join(cove.Workspace, q.WorkDir),
+		Network: q.Network, WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Home: q.Home,
 		Tokens: len(sandbox.Exposed(q.Mounts)) > 0}, false, nil)
 	if err != nil {
 		return err
@@ -336,14 +358,35 @@ func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 	if err := a.Ready(context.Background(), e, q.Network); err != nil {
 		return err
 	}
-	for _, f := range e.Files {
-		q.Home = append(q.Home, provision.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)})
+	if q.Home, err = e.Home(q.Home); err != nil {
+		return err
 	}
 	if q.Screen == nil {
 		return cove.Errorf(cove.Unsupported, "%s has no screen of its own", e.Title).
 			WithHint("give it a task: cove %s PROMPT", e.Agent)
 	}
 	return nil
+}
+
+// Home returns the files of a home: those that a user has brought, and the agent's own, which are laid over them key by
+// key. Errors: InvalidArgument.
+func (e Equipment) Home(brought []provision.File) ([]provision.File, error) {
+	all := slices.Clone(brought)
+	for _, f := range e.Files {
+		own := provision.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)}
+		i := slices.IndexFunc(all, func(b provision.File) bool { return b.Path == f.Path })
+		if i < 0 {
+			all = append(all, own)
+			continue
+		}
+		data, err := userconfig.Merge(f.Path, all[i].Data, own.Data)
+		if err != nil {
+			return nil, err
+		}
+		own.Data = data
+		all[i] = own
+	}
+	return all, nil
 }
 
 // CheckAgent tests the needs of an agent. Errors: NotFound.

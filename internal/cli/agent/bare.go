@@ -28,7 +28,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
@@ -56,12 +55,15 @@ func bareProfile(ctx context.Context, sess *session.Session, o *options) (*api.P
 
 // profilesHere returns the profiles of this machine, whether its server runs or not.
 func profilesHere(ctx context.Context, sess *session.Session) ([]api.Profile, error) {
+	if err := session.Here(); err != nil {
+		return nil, err
+	}
 	cfg, err := sess.Config()
 	if err != nil {
 		return nil, err
 	}
 	if !session.Answers(ctx, cfg.Socket()) {
-		return daemon.Profiles(cfg)
+		return session.ProfilesHere(cfg)
 	}
 	return session.OfAddress(ctx, sess, "unix:"+cfg.Socket(), (*client.Client).Profiles)
 }
@@ -131,6 +133,9 @@ func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, er
 	}
 	t.options.Timeout = cmp.Or(apispec.Duration(cmp.Or(timeout, p.Timeout)), defaultTimeout)
 	if t.options.Schema, err = o.readSchema(); err != nil {
+		return t, err
+	}
+	if t.options.AgentOptions, err = o.tools.read(); err != nil {
 		return t, err
 	}
 	env, err := flags.Environment(o.Env, sess.Getenv)
@@ -239,7 +244,8 @@ func outcomeHere(isError bool, err error) (status, limit string, why *api.Error)
 
 // screenHere becomes the agent's program, on this terminal.
 func screenHere(sess *session.Session, cmd *cobra.Command, o *options, t bareTask) error {
-	if err := checkScreen(sess, cmd, o, "json", "quiet", "verbose", "schema", "max-turns", "timeout"); err != nil {
+	if err := checkScreen(sess, cmd, o, "json", "quiet", "verbose", "schema", "max-turns", "timeout",
+		"allowed-tools", "disallowed-tools", "mcp-config", "permission-mode"); err != nil {
 		return err
 	}
 	who, err := agent.Find(agent.Merge(t.config.Declared), o.Agent)

@@ -15,7 +15,8 @@ import (
 
 // Commands returns the commands of this room.
 func Commands(sess *session.Session) []*cobra.Command {
-	all := ui.InGroup(ui.GroupAgent, append(taskCommands(sess), runsCommand(sess), agentsCommand(sess))...)
+	all := ui.InGroup(ui.GroupAgent, append(taskCommands(sess), generateCommand(sess), runsCommand(sess),
+		agentsCommand(sess))...)
 	ui.InGroup(ui.GroupStart, all[0]) // claude
 	return all
 }
@@ -54,10 +55,10 @@ func agentCommand(sess *session.Session, o *options, name, title string) *cobra.
 
 It works in a sandbox that is made for it, on a private copy of this directory
 (--dir), with what is not committed there; of a directory within a repository all
-of that is copied. It reaches the provider of its models,
-what --allow and the like say, and nothing else. It never sees a key: the gateway
-sets those of this machine on its requests. It has 2 GiB of memory, 2 CPUs, 512
-processes and 30 minutes, unless flags or a profile say otherwise.
+of that is copied, and the copy is sent to a server of another machine. It reaches the
+provider of its models, what --allow and the like say, and nothing else. It never sees
+a key: the gateway sets those of its machine on its requests. It has 2 GiB of memory,
+2 CPUs, 512 processes and 30 minutes, unless flags or a profile say otherwise.
 
 What it says and does is shown as it comes, on standard error; its answer is on
 standard output, or with --json each message as one line. At the end you see what
@@ -89,6 +90,7 @@ exit-codes" has all of them.`,
 	}
 	o.addAgent(sess, c.Flags())
 	sess.AddProfile(c, &o.Profile)
+	c.RegisterFlagCompletionFunc("permission-mode", completeModes(sess, func() string { return name }))
 	return c
 }
 
@@ -116,7 +118,7 @@ func start(sess *session.Session, cmd *cobra.Command, o *options) error {
 	case prompt == "":
 		return agentTerminal(sess, cmd, o)
 	}
-	req, err := runRequest(sess, o, prompt)
+	req, err := runRequest(cmd.Context(), sess, o, prompt)
 	if err != nil {
 		return err
 	}
@@ -126,7 +128,7 @@ func start(sess *session.Session, cmd *cobra.Command, o *options) error {
 // agentTerminal shows the agent's own screen in a new sandbox, and then settles what becomes of the work.
 func agentTerminal(sess *session.Session, cmd *cobra.Command, o *options) error {
 	refused := []string{"json", "quiet", "verbose", "detach", "schema", "max-turns", "timeout", "resume", "sandbox",
-		"model", "instructions"}
+		"model", "instructions", "allowed-tools", "disallowed-tools", "mcp-config", "permission-mode"}
 	if err := checkScreen(sess, cmd, o, refused...); err != nil {
 		return err
 	}
@@ -134,10 +136,12 @@ func agentTerminal(sess *session.Session, cmd *cobra.Command, o *options) error 
 	if err != nil {
 		return err
 	}
-	if err := flags.CheckNear(sess, dir); err != nil {
-		return err
+	if o.bind {
+		if err := flags.CheckNear(sess, dir); err != nil {
+			return err
+		}
 	}
-	req, err := agentSandbox(sess, o, dir)
+	req, err := agentSandbox(cmd.Context(), sess, o, dir)
 	if err != nil {
 		return err
 	}

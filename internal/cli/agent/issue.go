@@ -19,7 +19,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/repos"
 )
 
 // workflow is an issue that an agent works on from beginning to end, as "cove start ISSUE [--repo REPO]" has it.
@@ -33,13 +32,14 @@ type workflow struct {
 func (w *workflow) add(f *pflag.FlagSet) {
 	f.StringVar(&w.repo, "repo", "", "have an agent work on an issue of `REPO`: OWNER/REPO, an address, or a directory\n"+
 		"(default: the checkout that the current directory is in)")
-	f.StringVar(&w.Agent, "agent", "", "`NAME` of the agent (default: the profile's)")
+	f.StringVar(&w.Agent, "agent", "", "`NAME` of the agent (default: the profile's, else the first that has a key)")
 	f.StringVar(&w.promptFile, "prompt-file", "", "read the issue from `FILE`, or from standard input if it is \"-\"")
 	f.StringVar(&w.from, "from", "", "`BRANCH`, tag or commit to begin at (default: the default branch)")
 	f.StringVar(&w.branch, "branch", "", "`BRANCH` to work on and push (default: named after the issue)")
 	f.StringVar(&w.model, "model", "", "`MODEL` of the provider")
 	f.IntVar(&w.turns, "max-turns", 0, "end it after `COUNT` answers of the model")
 	f.StringVar(&w.instructions, "instructions", "", "`TEXT` that the agent is told beside the issue")
+	w.tools.add(f)
 	f.StringVar(&w.Timeout, "timeout", "", "wall `TIME` of the agent, like 1h")
 	w.AddSandbox(f)
 	f.BoolVar(&w.keep, "keep", false, "keep the sandbox, whatever becomes of it")
@@ -68,6 +68,7 @@ func StartsWorkflow(sess *session.Session, c *cobra.Command) *cobra.Command {
 	w.add(own)
 	c.Flags().AddFlagSet(own)
 	sess.AddProfile(c, &w.Profile)
+	c.RegisterFlagCompletionFunc("permission-mode", completeModes(sess, func() string { return w.Agent }))
 	c.Use += " | ISSUE [--repo REPO]"
 	c.Long += "\n\n" + workflowHelp
 	c.Example += `
@@ -121,13 +122,15 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	if err != nil {
 		return err
 	}
-	if err := flags.CheckNear(sess, source); err != nil {
-		return err
-	}
 	sess.Say.Lines(flags.LikeDirectory(w.repo))
 	project := w.repo           // whose issues they are
 	if filepath.IsAbs(source) { // else the address is what is pushed to
-		if project, err = repos.Origin(ctx, source); err != nil {
+		if project, err = session.Origin(ctx, source); err != nil {
+			return err
+		}
+	}
+	if w.Agent == "" {
+		if w.Agent, err = chooseAgent(ctx, sess, w.Profile); err != nil {
 			return err
 		}
 	}
@@ -135,7 +138,7 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	if err != nil {
 		return err
 	}
-	req, err := runRequest(sess, &w.options, strings.TrimRight(said.text, "\n")+"\n\n---\n\n"+workflowRules+"\n")
+	req, err := runRequest(ctx, sess, &w.options, strings.TrimRight(said.text, "\n")+"\n\n---\n\n"+workflowRules+"\n")
 	if err != nil {
 		return err
 	}
@@ -330,7 +333,7 @@ func (t *task) commitAndPush(ctx context.Context, w work, message string) error 
 // gitInside runs a script with git in the sandbox. What it says is shown when it fails.
 func (t *task) gitInside(ctx context.Context, w work, doing, script string, args ...string) error {
 	var said bytes.Buffer
-	req := api.ExecRequest{Args: append([]string{"sh", "-c", script, "sh"}, args...)}
+	req := api.ExecRequest{Args: append([]string{"sh", "-c", script, "sh"}, args...), Git: true}
 	done, err := t.client.Exec(ctx, w.sandbox, req, client.Stream{Stdout: &said, Stderr: &said})
 	if err != nil {
 		return err

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
@@ -30,6 +33,7 @@ type options struct {
 	instructions       string
 	schema             string // file
 	turns              int
+	tools              toolOptions
 
 	quiet, verbose, detach bool
 }
@@ -51,6 +55,7 @@ func (o *options) addAgent(sess *session.Session, f *pflag.FlagSet) {
 	f.StringVar(&o.model, "model", "", "`MODEL` of the provider")
 	f.IntVar(&o.turns, "max-turns", 0, "end it after `COUNT` answers of the model")
 	f.StringVar(&o.instructions, "instructions", "", "`TEXT` that it is told beside its own instructions")
+	o.tools.add(f)
 	f.StringVar(&o.schema, "schema", "", "the answer is JSON, valid by the JSON Schema in `FILE`")
 	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10m")
 	o.AddSandbox(f)
@@ -118,8 +123,6 @@ func (o *options) ofSandbox() (name string) {
 	return name
 }
 
-const maxPrompt = 1 << 20 // bytes
-
 // readPrompt is the task in words; nothing when none was given.
 func readPrompt(sess *session.Session, o *options) (string, error) {
 	data, from := []byte(o.prompt), "the prompt"
@@ -171,25 +174,41 @@ func (o *options) workDirectory() (dir, below string, err error) {
 	return dir, below, err
 }
 
+// askTerminal returns the terminal at which the user can be asked, or nil.
+func (o *options) askTerminal(sess *session.Session) *os.File {
+	if o.detach || o.prompt == "-" || o.promptFile == "-" {
+		return nil
+	}
+	return interact.AskTerminal(sess)
+}
+
 // agentSandbox returns the request for a new sandbox, without a workspace. Commits are of whom git in dir names.
-func agentSandbox(sess *session.Session, o *options, dir string) (api.SandboxRequest, error) {
+func agentSandbox(ctx context.Context, sess *session.Session, o *options, dir string) (api.SandboxRequest, error) {
 	o.Empty = true
 	req, err := o.NewSandbox.Request(sess.Getenv)
 	if err != nil {
 		return req, err
 	}
 	req.Agent, req.Git = "", flags.GitIdentity(sess.Getenv, dir)
-	req.Profile, err = sess.ResolveProfile(o.Profile)
+	if req.Profile, err = sess.ResolveProfile(o.Profile); err != nil {
+		return req, err
+	}
+	req.AgentConfig, err = interact.BringConfig(ctx, sess, interact.Config{Agent: o.Agent, Profile: req.Profile,
+		Flag: o.AgentConfig, Ask: o.askTerminal(sess) != nil && !o.quiet && !sess.JSON, Quiet: o.quiet || sess.JSON})
 	return req, err
 }
 
-func runRequest(sess *session.Session, o *options, prompt string) (api.RunRequest, error) {
+func runRequest(ctx context.Context, sess *session.Session, o *options, prompt string) (api.RunRequest, error) {
 	req := api.RunRequest{Agent: o.Agent, Prompt: prompt, Model: o.model, Instructions: o.instructions, MaxTurns: o.turns,
 		Sandbox: o.sandbox, Bind: o.bind, Keep: o.keep, Detach: o.detach}
 	var err error
 	if req.Schema, err = o.readSchema(); err != nil {
 		return req, err
 	}
+	if req.AgentOptions, err = o.tools.read(); err != nil {
+		return req, err
+	}
+	o.tools.warn(sess, req.AgentOptions)
 	if _, req.Timeout, err = o.Limits(); err != nil {
 		return req, err
 	}
@@ -201,7 +220,7 @@ func runRequest(sess *session.Session, o *options, prompt string) (api.RunReques
 		return req, err
 	}
 	req.Ignored = o.Ignored
-	made, err := agentSandbox(sess, o, req.Directory)
+	made, err := agentSandbox(ctx, sess, o, req.Directory)
 	made.WorkDir = below
 	req.New = &made
 	return req, err

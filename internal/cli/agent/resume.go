@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 )
 
 const (
@@ -80,7 +81,7 @@ func whyNotResumed(r api.Run, sandbox *api.Sandbox) string {
 
 // lastConversation returns the newest run of an agent in a directory that can go on, and a message about a newer one
 // that cannot. Errors: NotFound, with the runs of other directories that can.
-func lastConversation(ctx context.Context, c *client.Client, agent, dir string) (next api.Run, skipped string,
+func lastConversation(ctx context.Context, c *client.Client, far bool, agent, dir string) (next api.Run, skipped string,
 	err error) {
 	runs, err := session.UpTo(mostSearched, func(cursor string, n int) ([]api.Run, string, error) {
 		l, err := c.Runs(ctx, client.RunQuery{Agent: agent, Before: cursor, Limit: n})
@@ -93,7 +94,11 @@ func lastConversation(ctx context.Context, c *client.Client, agent, dir string) 
 	if err != nil {
 		return next, "", err
 	}
-	all := conversationsOf(runs, there.Sandboxes, dir)
+	name := dir
+	if far {
+		name = folder.Name(dir)
+	}
+	all := conversationsOf(runs, there.Sandboxes, name)
 	if all.next == nil {
 		return next, "", all.none(agent, dir)
 	}

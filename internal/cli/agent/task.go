@@ -32,6 +32,7 @@ type task struct {
 
 	directory string // of this machine, to take the work over into; empty is none
 
+	sent   string      // the directory of this machine that a server of another one has a copy of
 	run    api.Run     // as it began
 	answer api.Message // of type result
 	ticks  sync.WaitGroup
@@ -48,8 +49,10 @@ func giveTask(ctx context.Context, sess *session.Session, o *options, req api.Ru
 	settle func(*task, context.Context, work) error) error {
 	t := newTask(sess, o)
 	defer t.in.Stop()
-	if err := flags.CheckNear(sess, req.Directory); err != nil {
-		return t.failed(err)
+	if req.Bind {
+		if err := flags.CheckNear(sess, req.Directory); err != nil {
+			return t.failed(err)
+		}
 	}
 	covered, cancel := t.in.Cover(ctx)
 	defer cancel()
@@ -87,7 +90,7 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 			return "", derr
 		}
 		var skipped string
-		earlier, skipped, err = lastConversation(ctx, t.client, t.o.Agent, dir)
+		earlier, skipped, err = lastConversation(ctx, t.client, t.Far(), t.o.Agent, dir)
 		if err != nil {
 			return "", err
 		}
@@ -100,6 +103,12 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 		earlier, err = t.client.Run(ctx, t.o.resume)
 	}
 	t.directory = earlier.Directory
+	if t.Far() && err == nil && t.o.resume != lastRun { // the directory of a run of another machine is not of this one
+		s, err := t.client.Sandbox(ctx, earlier.Sandbox)
+		if t.directory = ""; err == nil && s.Repository != nil {
+			t.directory = flags.LocalFolder(s.Repository.Source)
+		}
+	}
 	return earlier.ID, err
 }
 
@@ -114,7 +123,7 @@ func (t *task) failed(err error) error {
 // follow follows the task to its end, or to its beginning when it goes on by
 // itself. A signal interrupts the agent, and a second one ends it.
 func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.RunRequest) (api.Run, error) {
-	steps := t.NewSteps()
+	steps, dir := t.NewSteps(), req.Directory
 	asker := interact.NewAsker(t.Session, t.client, t.askTerminal(), t.screen)
 	defer asker.Stop()
 	defer t.in.Settle()
@@ -136,8 +145,8 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 				leave()
 			} else {
 				following := t.begun()
-				if t.view != nil && req.Directory != "" && !req.Bind {
-					t.sayLeftOut(following, req.Directory)
+				if t.view != nil && dir != "" && !req.Bind {
+					t.sayLeftOut(following, dir)
 				}
 			}
 			return nil
@@ -147,7 +156,11 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 		Decision: t.decision,
 		Holds:    func(all []api.Hold) error { asker.Take(all); return nil },
 	}
-	run, err := t.client.StartRun(ctx, req, s)
+	req, err := sendFolder(ctx, t, req, s.Progress)
+	run := t.run
+	if err == nil {
+		run, err = t.client.StartRun(ctx, req, s)
+	}
 	if err != nil && t.run.ID != "" && t.o.detach && t.in.First() == 0 {
 		return t.run, nil
 	}
@@ -160,6 +173,24 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 	return run, err
 }
 
+// sendFolder sends the directory that a run works on a copy of, if the server is of another machine.
+func sendFolder(ctx context.Context, t *task, req api.RunRequest,
+	step func(api.Progress) error) (api.RunRequest, error) {
+	if req.Bind || req.New == nil || !t.Far() {
+		return req, nil
+	}
+	asked := req.New.Repository
+	if req.Directory != "" {
+		asked = &api.RepositoryRequest{Source: req.Directory, Uncommitted: true, Ignored: req.Ignored}
+	}
+	sent, err := interact.SendFolder(ctx, t.Session, t.client, asked, func(p api.Progress) { _ = step(p) })
+	t.sent = req.Directory
+	made := *req.New
+	made.Repository = sent
+	req.New, req.Directory, req.Ignored = &made, "", nil
+	return req, err
+}
+
 func (t *task) show() {
 	if t.o.quiet || t.JSON {
 		return
@@ -169,12 +200,7 @@ func (t *task) show() {
 }
 
 // askTerminal returns the terminal at which the user can be asked, or nil.
-func (t *task) askTerminal() *os.File {
-	if t.o.detach || t.o.prompt == "-" || t.o.promptFile == "-" {
-		return nil
-	}
-	return interact.AskTerminal(t.Session)
-}
+func (t *task) askTerminal() *os.File { return t.o.askTerminal(t.Session) }
 
 // columns is how wide the terminal is; 0 where there is none.
 func (t *task) columns() int {
@@ -190,8 +216,8 @@ func (t *task) begun() context.Context {
 	switch {
 	case r.Bind:
 		where = ", on " + r.Directory + " itself"
-	case r.Directory != "":
-		where = ", on a copy of " + r.Directory
+	case cmp.Or(r.Directory, t.sent) != "":
+		where = ", on a copy of " + cmp.Or(r.Directory, t.sent)
 	}
 	if t.view != nil {
 		t.Say.Line("%s works in the sandbox %s%s",
@@ -371,143 +397,11 @@ type work struct {
 	ours          bool // the sandbox was made for the agent, and goes once the work is settled
 }
 
-// settle shows what an agent has changed, and applies it, discards it, or
-// says where it is. Without a decision of the user the work stays.
-func (t *task) settle(ctx context.Context, w work) error {
-	if w.changed == 0 {
-		return t.unchanged(ctx, w)
-	}
-	t.keepOnSignal(w)
-	if !t.JSON && !t.o.quiet {
-		t.tell("it has changed %s:", ui.Counted(w.changed, "file", "files"))
-		if err := t.showDiff(ctx, w, client.WorkOptions{Stat: true}); err != nil {
-			t.Say.Fail(err) // what is shown does not change what becomes of it
-		}
-	}
-	switch {
-	case t.o.apply && w.succeeded:
-		return t.takeOver(ctx, w)
-	case t.o.apply, t.JSON, w.directory == "", !w.ours, t.askTerminal() == nil:
-		t.sayKept(w)
-		return nil
-	}
-	return t.askWhether(ctx, w)
-}
-
-func (t *task) keepOnSignal(w work) {
-	t.in.OnSignal(func() {
-		fmt.Fprintln(t.Err)
-		t.sayKept(w)
-		t.in.Leave(ui.ExitSignal(t.in.First()))
-	})
-}
-
-// unchanged is for a run without changes on its record: it has changed nothing, or its changes could not be read.
-func (t *task) unchanged(ctx context.Context, w work) error {
-	known, err := knownUnchanged(ctx, t.client, w.sandbox, t.o.keep || t.o.resume != "" || !w.ours)
-	if !known {
-		t.Say.Line("what it has changed is not known")
-		if err != nil {
-			t.Say.Fail(err)
-		}
-		t.sayKept(w)
-		return nil
-	}
-	t.tell("it has changed nothing")
-	if t.o.keep && w.ours {
-		t.sayKept(w)
-	}
-	return nil
-}
-
-// knownUnchanged reports whether a run without changes on its record has changed nothing. Then its sandbox is gone, or
-// of one that stays in any case the changes can be read. The error is why they cannot.
-func knownUnchanged(ctx context.Context, c *client.Client, sandbox string, stays bool) (bool, error) {
-	_, err := c.WorkChanges(ctx, sandbox, nil, false)
-	switch cove.ErrorCode(err) {
-	case cove.NotFound, cove.InvalidArgument: // gone, or without a repository
-		_, gone := c.Sandbox(ctx, sandbox)
-		return stays || cove.ErrorCode(gone) == cove.NotFound, nil
-	case "":
-		return stays, nil
-	}
-	return false, err
-}
-
 // tell prints a message that --quiet and --json leave out.
 func (t *task) tell(format string, args ...any) {
 	if !t.o.quiet && !t.JSON {
 		t.Say.Line(format, args...)
 	}
-}
-
-func (t *task) showDiff(ctx context.Context, w work, o client.WorkOptions) error {
-	out := &report.PatchWriter{To: t.Err, Color: t.Say.Color}
-	if err := t.client.DiffWork(ctx, w.sandbox, o, out); err != nil {
-		return err
-	}
-	return out.Close()
-}
-
-// askWhether asks what becomes of the work. Who leaves has decided nothing.
-func (t *task) askWhether(ctx context.Context, w work) error {
-	question := "take it over into " + w.directory +
-		"? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: "
-	for {
-		t.Say.Ask(question, ui.Columns(t.Err))
-		answer, err := ui.TypedLine(t.In)
-		if err != nil {
-			fmt.Fprintln(t.Err)
-			answer = "keep"
-		}
-		switch strings.ToLower(strings.TrimSpace(answer)) {
-		case "y", "yes":
-			return t.takeOver(ctx, w)
-		case "d", "diff":
-			if err := t.showDiff(ctx, w, client.WorkOptions{}); err != nil {
-				t.Say.Fail(err)
-			}
-		case "n", "no":
-			return t.remove(ctx, w)
-		case "k", "keep":
-			t.sayKept(w)
-			return nil
-		default:
-			t.Say.Line("%.40q is none of y, d, n and k", strings.TrimSpace(answer))
-		}
-	}
-}
-
-// takeOver changes the directory as the agent has changed its copy. Where that fails the work stays in the sandbox.
-func (t *task) takeOver(ctx context.Context, w work) error {
-	done, err := t.client.ApplyWork(ctx, w.sandbox, api.ApplyRequest{Directory: w.directory})
-	if err != nil {
-		t.sayKept(w)
-		return err
-	}
-	t.Say.Line("%s", report.AppliedText(done.Changes, w.directory))
-	return t.remove(ctx, w)
-}
-
-func (t *task) remove(ctx context.Context, w work) error {
-	if t.o.keep || !w.ours {
-		t.sayKept(w)
-		return nil
-	}
-	if err := t.client.DestroySandbox(ctx, w.sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
-		return err
-	}
-	return nil
-}
-
-func (t *task) sayKept(w work) {
-	t.Say.Line("the sandbox %s stays, with the work in it", w.name)
-	onward := [2]string{"push", t.Command("push", w.name)}
-	if w.directory != "" {
-		onward = [2]string{"take over", t.Command("apply", w.name, "--to", ui.ShellWord(w.directory))}
-	}
-	t.SayFacts(ui.Facts{{"review", t.Command("diff", w.name)}, onward, {"look inside", t.Command("attach", w.name)},
-		{"throw away", t.Command("destroy", w.name)}})
 }
 
 // defaultTimeout is how long a task without a sandbox may take where neither flags nor profile set a limit.

@@ -13,8 +13,10 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/agent/userconfig"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engines"
 )
@@ -95,16 +97,16 @@ func oneOf(values ...string) names { return func(context.Context) []string { ret
 func valuesOfFlags(sess *session.Session) map[string]names {
 	sandboxes := func(ctx context.Context) []string { return sandboxNames(ctx, sess) }
 	return map[string]names{
-		"network": oneOf("none\tnothing leaves", "limited\twhat rules allow", "open\teverything but private addresses"),
-		"engine":  oneOf(append(engines.Names(), engine.Auto)...),
+		"network": oneOf("none\tnothing leaves", "limited\twhat rules allow",
+			"host-only\tservices of this machine that rules name", "open\teverything but private addresses"),
+		"engine": oneOf(append(engines.Names(), engine.Auto)...),
 		"isolation": oneOf(string(cove.IsolationContainer), string(cove.IsolationGVisor),
 			string(cove.IsolationMicroVM)),
 		"if-exists": oneOf(api.IfExistsReturn, api.IfExistsError),
-		"scope": oneOf(
-			"once\tthis request",
-			"sandbox\tequal ones of this sandbox",
-			"policy\tequal ones of every sandbox",
-		),
+		"scope": oneOf("once\tthis request", "sandbox\tequal ones of this sandbox",
+			"policy\tequal ones of every sandbox"),
+		"agent-config":   oneOf(append([]string{"all", "none"}, userconfig.Kinds...)...),
+		"preset":         oneOf(policy.PresetNames()...),
 		"platform":       oneOf("linux/amd64", "linux/arm64"),
 		"method":         oneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
 		"verdict":        oneOf("allow", "deny"),

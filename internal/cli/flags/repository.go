@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 )
 
 // IsOwnerRepo reports whether text names a repository of GitHub. A directory is
@@ -28,7 +29,8 @@ func RepositorySource(s string, plain bool) (string, error) {
 	switch {
 	case strings.Contains(s, "://") || IsOwnerRepo(s):
 		return s, nil
-	case !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, ".") && scpAddress.MatchString(s):
+	case filepath.VolumeName(s) == "" && !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, ".") &&
+		scpAddress.MatchString(s):
 		return s, nil
 	}
 	info, err := os.Stat(s)
@@ -47,15 +49,32 @@ func RepositorySource(s string, plain bool) (string, error) {
 		WithHint("copy it as it is: cove new %s --uncommitted; or attach it: cove new --empty --mount %s:/data", s, s)
 }
 
-// CheckNear refuses a directory of this machine for a server of another one, which would take it for its own. source is
-// what RepositorySource returns, or a directory.
-func CheckNear(sess *session.Session, source string) error {
-	host, far := strings.CutPrefix(sess.ServerAddress(), "ssh://")
-	if !far || !filepath.IsAbs(source) {
+// CheckNear refuses a directory of this machine for a server of another one, which would take it for its own.
+func CheckNear(sess *session.Session, dir string) error {
+	if !sess.Far() || !filepath.IsAbs(dir) {
 		return nil
 	}
-	return cove.Errorf(cove.Unsupported, "%s is a directory of this machine, and the server is on %s", source, host).
-		WithHint("push it, and name the repository: OWNER/REPO or an address")
+	return cove.Errorf(cove.Unsupported, "%s is a directory of this machine, and the server is %s", dir,
+		sess.ServerAddress()).WithHint("leave out --bind: a copy is sent")
+}
+
+// LocalFolder returns the directory of this machine that a repository's source is; empty for any other source.
+func LocalFolder(source string) string {
+	if filepath.IsAbs(source) {
+		return source
+	}
+	u, err := url.Parse(source)
+	if err != nil || u.Scheme != "file" {
+		return ""
+	}
+	if dir := filepath.FromSlash(u.Path); folder.Name(dir) == source {
+		return dir
+	}
+	dir := filepath.FromSlash(strings.TrimPrefix(u.Path, "/")) // C:/Users
+	if filepath.VolumeName(dir) == "" || folder.Name(dir) != source {
+		return ""
+	}
+	return dir
 }
 
 // LikeDirectory says what OWNER/REPO stands for when a directory here has the same path.

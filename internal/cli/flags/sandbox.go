@@ -26,6 +26,7 @@ type NewSandbox struct {
 	Worktree, Empty, SSH bool
 	Uncommitted          bool
 	Ignored              []string
+	AgentConfig          string // what of the user's own configuration of the agent is brought
 	Source, Branch, From string // REPO [BRANCH [FROM]]
 }
 
@@ -34,6 +35,9 @@ func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 	o.AddMake(f, "`ENGINE` that supports long-lived sandboxes, or auto")
 	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
+	f.StringVar(&o.AgentConfig, "agent-config", "",
+		"bring your own configuration of the agent, without keys: all, none, or `KINDS` like skills,mcp")
+	f.Lookup("agent-config").NoOptDefVal = "all"
 	f.StringVar(&o.Memory, "memory", "", "memory `SIZE`, writable files included, like 4G")
 	f.Float64Var(&o.CPUs, "cpus", 0, "`CORES`, like 0.5")
 	f.Int64Var(&o.PIDs, "pids", 0, "`COUNT` of processes and threads")
@@ -64,6 +68,7 @@ func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, er
 			return req, cove.Errorf(cove.InvalidArgument, "--bind %s: %w", o.Bind, err)
 		}
 	}
+	o.forAgent = o.Agent != ""
 	made, err := o.Resolve(getenv)
 	if err != nil {
 		return req, err

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -31,11 +32,13 @@ type Spec struct {
 	Engine    string
 	Isolation string
 	Labels    []string
+	NoExec    bool
 	Profile   string
 
 	Policy      Policy
 	Credentials []string
 	Models      Models
+	forAgent    bool // which has models without a flag
 
 	Memory, Disk, Stdout, Stderr string
 	Timeout                      string
@@ -56,6 +59,7 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Engine, "engine", "", engine)
 	f.StringVar(&o.Isolation, "isolation", "",
 		"`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
+	f.BoolVar(&o.NoExec, "noexec", false, "let nothing in /tmp and other temporary places be run")
 	f.StringArrayVar(&o.Labels, "label", nil, "give it the label `KEY=VALUE` (repeatable)")
 	o.Policy.Add(f)
 	f.StringArrayVar(&o.Credentials, "credential", nil,
@@ -65,7 +69,7 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 
 // Resolve reads what the flags say.
 func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
-	r.Engine, r.Isolation = o.Engine, o.Isolation
+	r.Engine, r.Isolation, r.NoExec = o.Engine, o.Isolation, o.NoExec
 	if _, err := cove.ParseIsolation(o.Isolation); err != nil {
 		return r, err
 	}
@@ -101,13 +105,17 @@ func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
 func (o *Spec) network() (*api.NetworkPermission, error) {
 	switch {
 	case !o.Policy.Given() && len(o.Credentials) == 0 && len(o.Models.providers) == 0:
+		if o.Models.Given() && o.forAgent {
+			models, err := o.Models.Permission()
+			return &api.NetworkPermission{Enabled: true, ModelPermission: models}, err
+		}
 		if o.Models.Given() {
 			return nil, cove.Errorf(cove.InvalidArgument, "--budget is for models, and without a network there are none").
 				WithHint("say which with --model-provider NAME")
 		}
 		return nil, nil
 	case o.Policy.Network == string(cove.NetworkNone):
-		if len(o.Policy.allow)+len(o.Policy.Files)+len(o.Credentials) > 0 || o.Models.Given() || o.Policy.allowPR {
+		if o.Policy.opens() || len(o.Credentials) > 0 || o.Models.Given() || o.Policy.allowPR {
 			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").
 				WithHint("leave one of them out")
 		}
@@ -183,6 +191,8 @@ type Policy struct {
 	Network string   // --network
 	allow   []string // --allow
 	deny    []string // --deny
+	passed  []string // --pass-through
+	Presets []string // --preset
 	allowPR bool     // --allow-pr
 
 	Dir string // that files are relative to; empty is where the command runs
@@ -194,18 +204,45 @@ func (f *Policy) Add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range; "+
 		"tcp://HOST:PORT for what is neither HTTP nor TLS (repeatable)")
 	flags.StringArrayVar(&f.deny, "deny", nil, "deny `HOST[:PORT]` (repeatable); a denial wins")
+	flags.StringArrayVar(&f.passed, "pass-through", nil, "allow `HOST[:PORT]` without a look into its connections, for "+
+		"programs that do not accept the sandbox's authority (repeatable)")
+	flags.StringArrayVar(&f.Presets, "preset", nil,
+		"allow what the preset `NAME` has, such as npm or pypi (repeatable; cove policy presets lists them)")
 	flags.BoolVar(&f.allowPR, "allow-pr", false,
 		"where GitHub's API may be reached, let it open pull requests and comment, not only read")
 }
 
 // Given reports whether there is any.
 func (f *Policy) Given() bool {
-	return len(f.Files)+len(f.allow)+len(f.deny) > 0 || f.Network != "" || f.allowPR
+	return f.opens() || len(f.deny) > 0 || f.Network != "" || f.allowPR
+}
+
+// opens reports whether there is any that names what to reach, beside the mode.
+func (f *Policy) opens() bool { return len(f.Files)+len(f.allow)+len(f.passed)+len(f.Presets) > 0 }
+
+// CheckPresets refuses a name that no preset has, with the one that was probably meant. Errors: InvalidArgument.
+func CheckPresets(given []string) error {
+	names := policy.PresetNames()
+	for _, name := range given {
+		err := policy.KnownPreset(name)
+		if near := ui.Nearest(strings.ToLower(name), names); err != nil && near != "" {
+			return cove.Errorf(cove.InvalidArgument, "there is no preset %.80q", name).
+				WithHint("did you mean %s? There are %s", near, strings.Join(names, ", "))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Texts is the policy that the flags make up, as it is sent to others.
 func (f *Policy) Texts() (api.GatewayPolicy, error) {
-	p := api.GatewayPolicy{Mode: f.Network, Allow: f.allow, Deny: f.deny, AllowPR: f.allowPR}
+	p := api.GatewayPolicy{Mode: f.Network, Allow: f.allow, Deny: f.deny, Presets: f.Presets, PassThrough: f.passed,
+		AllowPR: f.allowPR}
+	if err := CheckPresets(f.Presets); err != nil {
+		return p, err
+	}
 	for _, file := range f.Files {
 		path := file
 		if !filepath.IsAbs(path) {
@@ -257,7 +294,7 @@ type Models struct {
 
 func (f *Models) Add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.providers, "model-provider", nil, "let it use the models of the provider `NAME`, "+
-		"such as anthropic, openai or openrouter (repeatable; the first that fits is the default)")
+		"such as anthropic, openai, gemini or openrouter (repeatable; the first that fits is the default)")
 	flags.StringVar(&f.budget, "budget", "",
 		"end its use of models at `requests=N,tokens=N,cost=DOLLARS`, each of which may be left out")
 }

@@ -142,7 +142,10 @@ func ofDirectory(all []api.Sandbox, dir string) (api.Sandbox, error) {
 	}
 	var made []api.Sandbox
 	for _, s := range all {
-		if s.Repository != nil && filepath.IsAbs(s.Repository.Source) && Within(dir, s.Repository.Source) {
+		if s.Repository == nil {
+			continue
+		}
+		if of := LocalFolder(s.Repository.Source); of != "" && Within(dir, of) {
 			made = append(made, s)
 		}
 	}

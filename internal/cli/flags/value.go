@@ -19,7 +19,6 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/image"
 )
 
 // inFlag names the flag in front of what is wrong with it.
@@ -63,7 +62,7 @@ func parseMount(s string) (api.Mount, error) {
 			"--mount %s is not SOURCE:TARGET[:ro] with an absolute TARGET", s).
 			WithHint("for example --mount ./data:/data:ro")
 	}
-	abs, err := filepath.Abs(source)
+	abs, err := session.ServerPath(source)
 	if err != nil {
 		return api.Mount{}, cove.Errorf(cove.InvalidArgument, "--mount %s: %w", s, err)
 	}
@@ -110,6 +109,25 @@ func ReadFile(path string, limit int) ([]byte, fs.FileMode, error) {
 	return data, info.Mode(), err
 }
 
+// ReadFiles reads files that belong to a request: a relative path as it is, any other by its last name.
+func ReadFiles(paths []string) ([]api.File, error) {
+	var files []api.File
+	total := 0
+	for _, p := range paths {
+		data, mode, err := ReadFile(p, MaxFiles-total)
+		if err != nil {
+			return nil, err
+		}
+		total += len(data)
+		name := filepath.Clean(p)
+		if !filepath.IsLocal(name) {
+			name = filepath.Base(name)
+		}
+		files = append(files, File(filepath.ToSlash(name), data, mode))
+	}
+	return files, nil
+}
+
 // ReadLimited reads at most limit bytes of what is called name.
 func ReadLimited(r io.Reader, name string, limit int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
@@ -133,7 +151,7 @@ func AbsoluteImage(s string) (string, error) {
 	if err != nil {
 		return "", cove.Errorf(cove.InvalidArgument, "this directory cannot be read: %w", err)
 	}
-	return image.Absolute(s, dir), nil
+	return session.AbsoluteImage(s, dir), nil
 }
 
 // List holds the flags of every command that lists records.

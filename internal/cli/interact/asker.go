@@ -9,9 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -30,8 +29,7 @@ type Asker struct {
 	screen   *ui.Screen
 
 	asking sync.WaitGroup
-	wake   *os.File // a byte in it, or its end, says that waiting has changed
-	woken  *os.File // the other end of wake
+	waker  *ui.Waker // woken when waiting has changed
 
 	mu      sync.Mutex
 	waiting []api.Hold
@@ -48,7 +46,7 @@ func (k *Asker) Take(all []api.Hold) {
 	if k.mute {
 		k.sayAll()
 	} else {
-		k.wake.Write([]byte{0})
+		k.waker.Wake()
 	}
 }
 
@@ -75,10 +73,10 @@ func (k *Asker) Stop() {
 	k.mu.Lock()
 	k.over = true
 	k.mu.Unlock()
-	if k.wake != nil {
-		k.wake.Close()
+	if k.waker != nil {
+		k.waker.Wake()
 		k.asking.Wait()
-		k.woken.Close()
+		k.waker.Close()
 	}
 }
 
@@ -125,7 +123,7 @@ func (k *Asker) next() (api.Hold, bool) {
 		if over {
 			return api.Hold{}, false
 		}
-		k.woken.Read(make([]byte, 64))
+		k.waker.Wait()
 	}
 }
 
@@ -145,7 +143,7 @@ func (k *Asker) question(h api.Hold) (api.HoldAnswer, error) {
 		fmt.Fprint(k.sess.Err, softReset)
 	}
 	k.sess.Say.Line("%s", report.HoldText(h))
-	unix.IoctlSetInt(int(k.terminal.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+	ui.DropInput(k.terminal)
 	for {
 		fmt.Fprint(k.sess.Err, "      allow it [o]nce, in this [s]andbox, for this [p]olicy, or [d]eny it? ")
 		line, err := k.line(h)
@@ -167,29 +165,23 @@ func (k *Asker) question(h api.Hold) (api.HoldAnswer, error) {
 func (k *Asker) line(h api.Hold) (string, error) {
 	var typed strings.Builder
 	for k.waits(h) {
-		fds := []unix.PollFd{
-			{Fd: int32(k.terminal.Fd()), Events: unix.POLLIN},
-			{Fd: int32(k.woken.Fd()), Events: unix.POLLIN},
-		}
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+		ready, err := k.waker.Input(k.terminal)
+		if err != nil {
 			return "", err
 		}
-		if fds[1].Revents != 0 {
-			k.woken.Read(make([]byte, 64))
+		if !ready {
+			k.waker.Wait()
 			continue
 		}
-		if fds[0].Revents == 0 {
-			continue
-		}
-		if !foreground(k.terminal) { // to read would stop this process
+		if !ui.Foreground(k.terminal) { // to read would stop this process
 			return "", io.EOF
 		}
 		b := make([]byte, 256)
-		n, err := unix.Read(int(k.terminal.Fd()), b)
+		n, err := k.terminal.Read(b)
+		if errors.Is(err, syscall.EAGAIN) {
+			continue
+		}
 		if n <= 0 {
-			if err == unix.EINTR || err == unix.EAGAIN {
-				continue
-			}
 			return "", io.EOF
 		}
 		typed.Write(b[:n])
@@ -207,7 +199,7 @@ func NewAsker(sess *session.Session, c *client.Client, terminal *os.File, s *ui.
 		return k
 	}
 	var err error
-	if k.woken, k.wake, err = os.Pipe(); err == nil {
+	if k.waker, err = ui.NewWaker(); err == nil {
 		k.mute = false
 		k.asking.Go(k.ask)
 	}
@@ -232,13 +224,8 @@ var typedAnswers = map[string]api.HoldAnswer{
 
 // AskTerminal returns the terminal at which the user can be asked, or nil.
 func AskTerminal(sess *session.Session) *os.File {
-	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) || !foreground(sess.In) {
+	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) || !ui.Foreground(sess.In) {
 		return nil
 	}
 	return sess.In
-}
-
-func foreground(f *os.File) bool {
-	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
 }

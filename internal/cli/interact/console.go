@@ -18,7 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/cove-sandbox/cove"
@@ -112,11 +111,11 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 	t.prepare()
 
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
-		syscall.SIGCONT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 	var beside sync.WaitGroup
 	defer beside.Wait()
+	watchSize(ctx, t.size, signals, &beside)
 	beside.Go(func() { t.hear(ctx, signals, cancel) })
 	in, err := ui.NewCancelReader(ctx, t.In)
 	if err != nil {
@@ -173,7 +172,7 @@ func (t *console) restore() {
 	t.Out.Write(terminal.Restore(terminal.Size{Rows: rows, Columns: columns}))
 	io.WriteString(t.Out, "\x1b[23;2t\r\n")
 	// Reports of the mouse that came meanwhile are not for the shell.
-	unix.IoctlSetInt(int(t.In.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+	ui.DropInput(t.In)
 	term.Restore(int(t.In.Fd()), t.state)
 }
 
@@ -273,11 +272,11 @@ func (t *console) hear(ctx context.Context, signals <-chan os.Signal, cancel con
 		select {
 		case s := <-signals:
 			switch s {
-			case syscall.SIGWINCH:
+			case sizeChanged:
 				if now := t.now(); now != nil {
 					now.Resize(t.size()) // a connection that is lost shows in show
 				}
-			case syscall.SIGCONT: // another program used the terminal meanwhile
+			case continued: // another program used the terminal meanwhile
 				term.MakeRaw(int(t.In.Fd()))
 				if now := t.now(); now != nil {
 					rows, columns := t.size()
@@ -389,11 +388,15 @@ func CreateSandbox(ctx context.Context, sess *session.Session, req api.SandboxRe
 		return api.Sandbox{}, interrupts.Explain(err)
 	}
 	defer b.Close()
-	shown, left := sess.NewSteps(), &LeftOut{}
-	s, err := b.Client.CreateSandbox(ctx, req, func(p api.Progress) {
-		left.Look(ctx, req.Repository) // once it is begun
+	shown, left, asked := sess.NewSteps(), &LeftOut{}, req.Repository
+	take := func(p api.Progress) {
+		left.Look(ctx, asked) // once it is begun
 		shown.Take(p)
-	})
+	}
+	var s api.Sandbox
+	if req.Repository, err = SendFolder(ctx, sess, b.Client, asked, take); err == nil {
+		s, err = b.Client.CreateSandbox(ctx, req, take)
+	}
 	if err != nil {
 		shown.Fail()
 		if interrupts.First() != 0 {

@@ -14,12 +14,12 @@ import (
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 )
 
 const (
 	// patience is how long a command whose sandbox is ready waits for what its checkout lacks.
-	patience = time.Second
+	patience = 3 * time.Second
 	// mostLook is how long the directory is looked at, and mostEntries how many ignored files are measured.
 	mostLook    = 10 * time.Second
 	mostEntries = 100_000
@@ -33,7 +33,7 @@ type LeftOut struct {
 	asked api.RepositoryRequest
 	ready chan struct{} // closed when the rest is there; nil before Look, and where there is nothing to look at
 
-	standing repos.Standing
+	standing folder.Standing
 	ignored  []measured
 	err      error
 }
@@ -56,7 +56,7 @@ func (l *LeftOut) Look(ctx context.Context, asked *api.RepositoryRequest) {
 		go func() {
 			defer cancel()
 			defer close(l.ready)
-			if l.standing, l.err = repos.Stand(ctx, asked.Source); l.err == nil {
+			if l.standing, l.err = folder.Stand(ctx, asked.Source); l.err == nil {
 				l.ignored = measure(ctx, l.standing.Top, l.standing.Ignored)
 			}
 		}()
@@ -74,7 +74,7 @@ func (l *LeftOut) Await(ctx context.Context) {
 	}
 }
 
-// Lines returns messages about what the checkout lacks, and waits a second for them at most. There are none about a
+// Lines returns messages about what the checkout lacks, and waits 3 s for them at most. There are none about a
 // directory that cannot be read: making the sandbox tells what is wrong with it. made is nil where it is not known.
 func (l *LeftOut) Lines(made *api.SandboxRepository) []string {
 	if l.ready == nil {
@@ -92,7 +92,7 @@ func (l *LeftOut) Lines(made *api.SandboxRepository) []string {
 }
 
 // lines describes what a checkout lacks. made is nil where its beginning is not known.
-func lines(standing repos.Standing, ignored []measured, asked api.RepositoryRequest,
+func lines(standing folder.Standing, ignored []measured, asked api.RepositoryRequest,
 	made *api.SandboxRepository) []string {
 	var all []string
 	if !asked.Uncommitted {

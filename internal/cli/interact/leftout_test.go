@@ -9,28 +9,28 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/git/folder"
 )
 
 func TestLines(t *testing.T) {
 	made := &api.SandboxRepository{Branch: "fix", From: "main", Base: "0123456789"}
 	for name, c := range map[string]struct {
-		standing repos.Standing
+		standing folder.Standing
 		ignored  []measured
 		asked    api.RepositoryRequest
 		made     *api.SandboxRepository
 		want     []string
 	}{
 		"nothing": {made: made},
-		"files": {standing: repos.Standing{Changed: 1, Untracked: 3}, made: made, want: []string{
+		"files": {standing: folder.Standing{Changed: 1, Untracked: 3}, made: made, want: []string{
 			"1 changed file is not taken (--uncommitted takes it)",
 			"3 untracked files are not taken (--uncommitted takes them)",
 		}},
-		"files that are taken": {standing: repos.Standing{Changed: 1, Untracked: 3}, made: made,
+		"files that are taken": {standing: folder.Standing{Changed: 1, Untracked: 3}, made: made,
 			asked: api.RepositoryRequest{Uncommitted: true}},
-		"no branch": {standing: repos.Standing{Detached: "c104574aaaa"}, made: made,
+		"no branch": {standing: folder.Standing{Detached: "c104574aaaa"}, made: made,
 			want: []string{"HEAD is detached at c104574; the sandbox begins at main"}},
-		"a beginning that was asked for": {standing: repos.Standing{Detached: "c104574aaaa"}, made: made,
+		"a beginning that was asked for": {standing: folder.Standing{Detached: "c104574aaaa"}, made: made,
 			asked: api.RepositoryRequest{From: "v1"}},
 		"empty": {made: &api.SandboxRepository{Branch: "fix"},
 			want: []string{"the repository is empty: the branch fix begins with nothing"}},

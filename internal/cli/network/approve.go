@@ -81,6 +81,7 @@ the sandbox.`,
 	f.BoolVar(&o.all, "all", false, "answer everything that waits")
 	f.StringVar(&o.execution, "execution", "", "of the execution `ID` only")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on listing what comes to wait")
+	sess.AddQuiet(f)
 	sess.AddJSON(f, "print one JSON object; with --follow, one for each that waits")
 	return c
 }
@@ -225,7 +226,7 @@ func holdListing(all []api.Hold, now time.Time) ui.Result {
 }
 
 func approvalsCommand(sess *session.Session) *cobra.Command {
-	c := sess.Showing(&cobra.Command{
+	c := sess.ShowingList(&cobra.Command{
 		Use:   "approvals",
 		Short: "List and revoke what has been approved for a policy",
 		Long: `List the approvals that are remembered for every sandbox that is started with

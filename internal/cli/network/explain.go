@@ -13,7 +13,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
@@ -101,7 +100,7 @@ func explainGitHub(sess *session.Session, e *explanation, p *policy.Policy, r po
 	if err != nil {
 		return err
 	}
-	servers, err := daemon.GitHub(cfg.Gateway)
+	servers, err := session.GitHubHere(cfg)
 	if err != nil {
 		return err
 	}
@@ -226,7 +225,7 @@ func machine(ctx context.Context, sess *session.Session) (policy.Machine, error)
 	if err != nil {
 		return policy.Machine{}, err
 	}
-	return daemon.Machine(ctx, cfg.Gateway)
+	return session.MachineHere(ctx, cfg)
 }
 
 // toPush is the request that pushes to a repository at a URL.

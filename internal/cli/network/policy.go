@@ -30,16 +30,17 @@ policy, each extending the ones before it.`,
 			`Let a sandbox, a running execution, or a client of "cove gateway", reach a host,
 *.HOST, an address or a range, at once, and a sandbox each time that it is started.
 What its policy denies stays denied; the command says so, and its exit code is 1.`,
-			func(hosts []string) api.NetworkChange { return api.NetworkChange{Allow: hosts} }),
+			func(hosts []string) api.NetworkChange { return api.NetworkChange{Allow: hosts} }, true),
 		policyChange(sess, "deny", "Let a sandbox or a running execution reach less",
 			`Cut a sandbox, a running execution, or a client of "cove gateway", off from a host,
 *.HOST, an address or a range, whatever allows it, at once, and a sandbox each time
 that it is started. Connections there are cut.`,
-			func(hosts []string) api.NetworkChange { return api.NetworkChange{Deny: hosts} }))
+			func(hosts []string) api.NetworkChange { return api.NetworkChange{Deny: hosts} }, false))
 }
 
 func policyChange(sess *session.Session, verb, short, long string,
-	change func(hosts []string) api.NetworkChange) *cobra.Command {
+	change func(hosts []string) api.NetworkChange, allows bool) *cobra.Command {
+	var presets, passed []string
 	c := &cobra.Command{
 		Use:   verb + " SANDBOX|EXECUTION|CLIENT HOST[:PORT]...",
 		Short: short,
@@ -47,16 +48,27 @@ func policyChange(sess *session.Session, verb, short, long string,
 		Example: "  cove policy " + verb + " brave-otter api.example.com\n" +
 			"  cove policy " + verb + " $(cove ps -q) api.example.com",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
+			if len(args) < 1 || len(args)+len(presets)+len(passed) < 2 {
 				return ui.UsageError(cmd, "SANDBOX, EXECUTION or CLIENT, and HOST, are needed")
 			}
 			return nil
 		},
 		ValidArgsFunction: flags.CompleteSandbox(sess),
 	}
+	if allows {
+		c.Use = verb + " SANDBOX|EXECUTION|CLIENT [HOST[:PORT]]..."
+		c.Example += "\n  cove policy allow brave-otter --preset npm"
+		c.Flags().StringArrayVar(&presets, "preset", nil, "what the preset `NAME` has (repeatable)")
+		c.Flags().StringArrayVar(&passed, "pass-through", nil,
+			"`HOST[:PORT]` without a look into its connections (repeatable)")
+	}
 	addSocket(c.Flags())
 	return sess.Showing(c, func(cmd *cobra.Command, args []string) (r ui.Result, err error) {
+		if err := flags.CheckPresets(presets); err != nil {
+			return r, err
+		}
 		ctx, name, change := cmd.Context(), args[0], change(args[1:])
+		change.Presets, change.PassThrough = presets, passed
 		var changed api.NetworkChanged
 		err = aboutNetwork(sess, cmd, name, theirNetwork{
 			execution: func(c *client.Client) error { changed, err = c.ChangeNetwork(ctx, name, change); return err },
@@ -195,7 +207,7 @@ type shownPreset struct {
 }
 
 func policyPresets(sess *session.Session) *cobra.Command {
-	return sess.Showing(&cobra.Command{
+	return sess.ShowingList(&cobra.Command{
 		Use:   "presets",
 		Short: "List the presets that a policy may name",
 		Long: `List the sets of rules that come with Cove, for a policy's "presets". Those of

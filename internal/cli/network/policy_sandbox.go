@@ -52,6 +52,12 @@ func networkText(n api.SandboxNetwork) string {
 		for _, host := range c.Allow {
 			changes = append(changes, "allow "+host)
 		}
+		for _, name := range c.Presets {
+			changes = append(changes, "allow --preset "+name)
+		}
+		for _, host := range c.PassThrough {
+			changes = append(changes, "allow --pass-through "+host)
+		}
 		for _, host := range c.Deny {
 			changes = append(changes, "deny "+host)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -271,3 +272,51 @@ func AppliedText(changes []api.WorkChange, dir string) string {
 	}
 	return fmt.Sprintf("%s; %q there shows %s", text, command, them)
 }
+
+// Cache reports whether a path is that of a file which programs make for themselves, and which no user reads.
+func Cache(name string) bool {
+	parts := strings.Split(name, "/")
+	base := parts[len(parts)-1]
+	for _, dir := range parts[:len(parts)-1] {
+		if slices.Contains(cacheDirectories, dir) {
+			return true
+		}
+	}
+	return slices.Contains(cacheFiles, base) || slices.Contains(cacheEndings, path.Ext(base))
+}
+
+var (
+	cacheDirectories = []string{"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox", ".cache",
+		".gradle", ".parcel-cache", ".turbo", ".ipynb_checkpoints", "node_modules"}
+	cacheFiles   = []string{".DS_Store", ".eslintcache", ".coverage", "Thumbs.db"}
+	cacheEndings = []string{".pyc", ".pyo", ".class", ".o", ".swp", ".tsbuildinfo"}
+)
+
+// Unread names the changed files that a patch does not show to a reader: binary ones and caches, a line for each kind.
+func Unread(changes []api.WorkChange) (lines []string) {
+	var binary, caches []string
+	for _, c := range changes {
+		switch {
+		case c.Change == "deleted":
+		case Cache(c.Path):
+			caches = append(caches, c.Path)
+		case c.Binary:
+			binary = append(binary, c.Path)
+		}
+	}
+	for _, of := range []struct {
+		what  string
+		names []string
+	}{{"binary, which the diff does not show", binary}, {"caches, which programs read as their own", caches}} {
+		if n := len(of.names); n > mostUnread {
+			of.names = append(of.names[:mostUnread], fmt.Sprintf("and %d more", n-mostUnread))
+		}
+		if len(of.names) > 0 {
+			lines = append(lines, of.what+": "+strings.Join(of.names, ", "))
+		}
+	}
+	return lines
+}
+
+// mostUnread is how many such files a line names.
+const mostUnread = 8

@@ -53,7 +53,7 @@ func kill(ctx context.Context, sess *session.Session, ids []string) error {
 }
 
 func runtimesCommand(sess *session.Session) *cobra.Command {
-	return sess.Showing(&cobra.Command{
+	return sess.ShowingList(&cobra.Command{
 		Use: "runtimes", Short: "List the languages, their versions and default limits", Example: "  cove runtimes",
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := session.OfBackend(cmd, sess, (*client.Client).Runtimes)

@@ -30,8 +30,8 @@ and the rest as it comes. To stop following does not end it.
 
 Of a sandbox that runs, print what its terminal shows and has shown, as plain
 text: that of the oldest program that runs, else of the one that ended last. With
--f, go on with each line that is whole, until the program ends; what is written
-over comes again.`,
+-f, print that first, and go on with each line that is whole, until the program ends;
+what is written over comes again.`,
 		Example: `  cove logs $(cove ps -aq -n 1)
   cove logs -f $(cove ps -q -n 1)
   cove logs brave-otter
@@ -124,7 +124,7 @@ const followInterval = 300 * time.Millisecond
 // followTerminal prints what a terminal shows as it comes, line by line, until its program has ended.
 func followTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, id string) error {
 	return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
-		var shown []string
+		var f follower
 		for {
 			all, err := c.Terminals(ctx, s.ID)
 			if err != nil {
@@ -139,19 +139,9 @@ func followTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, i
 			if err != nil {
 				return err
 			}
-			lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-			if i >= 0 || lines[0] == "" && len(lines) == 1 {
-				lines = lines[:len(lines)-1] // the last one is still being written
+			if err := sess.Print(f.next(text, i >= 0)); err != nil || i < 0 {
+				return err
 			}
-			for _, line := range unseen(shown, lines) {
-				if err := sess.Print(line + "\n"); err != nil {
-					return err
-				}
-			}
-			if i < 0 {
-				return nil
-			}
-			shown = lines
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -159,6 +149,41 @@ func followTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, i
 			}
 		}
 	})
+}
+
+// follower turns what a terminal shows into what is new of it.
+type follower struct {
+	begun bool
+	shown []string // whole lines
+	open  string   // what was printed of the line after them
+}
+
+// next returns what is to be printed of a terminal's text: at first all that is there, as "cove logs" prints it, and
+// then each line that is whole. The last line is still being written while the program runs.
+func (f *follower) next(text string, runs bool) string {
+	lines, last := strings.Split(strings.TrimRight(text, "\n"), "\n"), ""
+	if runs || lines[0] == "" && len(lines) == 1 {
+		last = lines[len(lines)-1]
+		lines = lines[:len(lines)-1]
+	}
+	var b strings.Builder
+	for i, line := range unseen(f.shown, lines) {
+		if i == 0 && f.open != "" {
+			rest, goesOn := strings.CutPrefix(line, f.open)
+			if f.open = ""; goesOn {
+				line = rest
+			} else {
+				line = "\n" + line
+			}
+		}
+		b.WriteString(line + "\n")
+	}
+	if !f.begun {
+		b.WriteString(last)
+		f.open = last
+	}
+	f.begun, f.shown = true, lines
+	return b.String()
 }
 
 // unseen returns the new lines of a terminal: those after the lines that were seen, of which the terminal may have

@@ -28,3 +28,29 @@ func TestUnseen(t *testing.T) {
 		}
 	}
 }
+
+// TestFollower: what is there comes first, the line that is being written with it, which the next text completes.
+func TestFollower(t *testing.T) {
+	type seen struct {
+		text string
+		runs bool
+		want string
+	}
+	for name, all := range map[string][]seen{
+		"a prompt": {{"$ ", true, "$ "}, {"$ ", true, ""}, {"$ ls\na\n$ ", true, "ls\na\n"},
+			{"$ ls\na\n$ exit", false, "$ exit\n"}},
+		"whole lines":    {{"a\nb\n", true, "a\nb"}, {"a\nb\nc\n", true, "\n"}, {"a\nb\nc\n", false, "c\n"}},
+		"nothing":        {{"", true, ""}, {"a\n", true, ""}, {"a\nb\n", true, "a\n"}, {"a\nb\n", false, "b\n"}},
+		"it has ended":   {{"a\nb\n", false, "a\nb\n"}},
+		"written over":   {{"10%", true, "10%"}, {"20%\nb", true, "\n20%\n"}},
+		"ended at once":  {{"$ ", true, "$ "}, {"$ ", false, "\n"}},
+		"nothing at all": {{"", false, ""}},
+	} {
+		var f follower
+		for _, s := range all {
+			if got := f.next(s.text, s.runs); got != s.want {
+				t.Errorf("%s: of %q comes %q, want %q", name, s.text, got, s.want)
+			}
+		}
+	}
+}

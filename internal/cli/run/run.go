@@ -3,7 +3,6 @@ package run
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
@@ -127,11 +126,7 @@ func runCode(ctx context.Context, sess *session.Session, o *options, args []stri
 		sess.Say.Fail(cerr) // the program's own result stands
 	}
 	if err != nil {
-		err = explainLanguage(err, language)
-		if sess.JSON && !errors.Is(err, syscall.EPIPE) {
-			sess.PrintJSON(session.ProblemOf(sess, err))
-		}
-		return interrupts.Explain(err)
+		return interrupts.Explain(explainLanguage(err, language))
 	}
 	sess.Exit = exitOf(e, interrupts.First())
 	if sess.JSON {
@@ -213,8 +208,12 @@ func modelsUsed(all []api.ModelUsage) string {
 func warnings(e api.Execution) []string {
 	var lines []string
 	for _, ev := range e.SecurityEvents {
-		if ev.Rule == execution.DeniedRule {
-			lines = append(lines, fmt.Sprintf("note: policy denied %s (allow it with --allow %[1]s)", ev.Detail))
+		switch ev.Rule {
+		case detect.NetworkDenied:
+			lines = append(lines, fmt.Sprintf("note: policy denied %s (allow it with %s)", ev.Detail, ev.Remedy))
+		case detect.NetworkUntrusted:
+			lines = append(lines, fmt.Sprintf("note: %s: the program does not accept the sandbox's authority (pinned?): "+
+				"%s lets it through unjudged", ev.Detail, ev.Remedy))
 		}
 		if ev.Severity == "high" || ev.Severity == "critical" {
 			lines = append(lines,
@@ -269,7 +268,7 @@ func (o *options) request(language string, args []string, getenv func(string) st
 			return req, err
 		}
 	}
-	if req.Files, err = readFiles(o.files); err != nil {
+	if req.Files, err = flags.ReadFiles(o.files); err != nil {
 		return req, err
 	}
 	if o.WorkDir != "" {
@@ -278,25 +277,6 @@ func (o *options) request(language string, args []string, getenv func(string) st
 		}
 	}
 	return req, nil
-}
-
-// readFiles reads what is placed beside the code: a relative path as it is, any other by its last name.
-func readFiles(paths []string) ([]api.File, error) {
-	var files []api.File
-	total := 0
-	for _, p := range paths {
-		data, mode, err := flags.ReadFile(p, flags.MaxFiles-total)
-		if err != nil {
-			return nil, err
-		}
-		total += len(data)
-		name := filepath.Clean(p)
-		if !filepath.IsLocal(name) {
-			name = filepath.Base(name)
-		}
-		files = append(files, flags.File(filepath.ToSlash(name), data, mode))
-	}
-	return files, nil
 }
 
 // source finds the program's text: -c, a FILE, or standard input for "-".

@@ -71,7 +71,7 @@ func TestFilesKeepTheirPlaceInside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	files, err := readFiles([]string{"./a.txt", "d/../d/b.txt", outside})
+	files, err := flags.ReadFiles([]string{"./a.txt", "d/../d/b.txt", outside})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestFilesKeepTheirPlaceInside(t *testing.T) {
 	if err := os.Truncate("a.txt", flags.MaxFiles+1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readFiles([]string{"a.txt"}); cove.ErrorCode(err) != cove.TooLarge {
+	if _, err := flags.ReadFiles([]string{"a.txt"}); cove.ErrorCode(err) != cove.TooLarge {
 		t.Errorf("a file that is too large: %v", err)
 	}
 }

@@ -1,5 +1,5 @@
 // Package sandbox owns the commands about sandboxes: making and removing them, their terminals and commands, the work
-// in them, and what "cove new" builds on: presets, profiles and the store of repositories.
+// in them, and what "cove new" builds on: saved flags, profiles and the store of repositories.
 package sandbox
 
 import (
@@ -14,7 +14,7 @@ func Commands(sess *session.Session) []*cobra.Command {
 	work := []*cobra.Command{listCommand(sess), infoCommand(sess), attachCommand(sess), shellCommand(sess),
 		execCommand(sess), diffCommand(sess), logCommand(sess), applyCommand(sess), pushCommand(sess), prCommand(sess)}
 	work = append(append(work, pausingCommands(sess)...), renameCommand(sess), destroyCommand(sess),
-		pruneCommand(sess), presetCommand(sess), profileCommand(sess), repoCommand(sess))
+		pruneCommand(sess), savedCommand(sess), profileCommand(sess), repoCommand(sess))
 	all := ui.InGroup(ui.GroupStart, newCommand(sess))
 	return append(append(all, ui.InGroup(ui.GroupWork, work...)...), setupCommand(sess), gitRemoteCommand(sess))
 }

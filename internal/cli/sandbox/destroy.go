@@ -15,7 +15,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/repos"
 )
 
 type destroyOptions struct {
@@ -100,7 +99,7 @@ is checked out elsewhere.
 	f := c.Flags()
 	f.BoolVar(&o.keepWork, "keep-work", false, "leave the checkout where it is")
 	f.StringVar(&o.deleteBranch, "delete-branch", "",
-		"remove its branch from the repository that it was made of; \"force\" also with commits that nothing else has")
+		"remove its branch from the repository that it was made of; with `force` also commits that nothing else has")
 	f.Lookup("delete-branch").NoOptDefVal = "yes"
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.last, "last", false, "the sandbox that was used last")
@@ -119,8 +118,8 @@ type destroyed struct {
 }
 
 // branches returns the branches to remove, by sandbox, before anything is removed.
-func (o destroyOptions) branches(ctx context.Context, doomed []api.Sandbox) (map[string]*repos.Branch, error) {
-	all := map[string]*repos.Branch{}
+func (o destroyOptions) branches(ctx context.Context, doomed []api.Sandbox) (map[string]*session.Branch, error) {
+	all := map[string]*session.Branch{}
 	if o.deleteBranch == "" {
 		return all, nil
 	}
@@ -129,7 +128,8 @@ func (o destroyOptions) branches(ctx context.Context, doomed []api.Sandbox) (map
 			return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s was made of no repository of this machine",
 				cmp.Or(s.Name, s.ID)).WithHint("leave out --delete-branch")
 		}
-		b, err := repos.RemovableBranch(ctx, s.Repository.Source, s.Repository.Branch, s.Directory, o.deleteBranch == "force")
+		b, err := session.RemovableBranch(ctx, s.Repository.Source, s.Repository.Branch, s.Directory,
+			o.deleteBranch == "force")
 		if err != nil {
 			return nil, err
 		}
@@ -249,7 +249,7 @@ func confirmDestroy(sess *session.Session, o destroyOptions, doomed []api.Sandbo
 		return sess.Confirm(fmt.Sprintf("destroy %s, %s? [y/N] ", destroyNames(doomed), work), "y", "yes")
 	}
 	count := strconv.Itoa(len(doomed))
-	question := fmt.Sprintf("destroy every sandbox, %s, %s?\n      type how many they are (%s) to go on: ",
+	question := fmt.Sprintf("destroy every sandbox, %s, %s? type how many they are (%s) to go on: ",
 		destroyNames(doomed), work, count)
 	if err := sess.Confirm(question, count); err != nil {
 		return err

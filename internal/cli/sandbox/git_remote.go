@@ -174,6 +174,10 @@ it, and "cove setup git" puts it where git looks.`,
 				if err != nil {
 					return err
 				}
+				if sess.Far() {
+					return cove.Errorf(cove.Unsupported, "git cannot fetch from the server %s: the objects are on its machine",
+						sess.ServerAddress()).WithHint("bring the work back with %q", sess.Command("apply", s.Name))
+				}
 				return serveGit(ctx, sess, func() (api.ImportedWork, error) { return c.ImportWork(ctx, s.ID) })
 			})
 		},

@@ -38,8 +38,11 @@ Without arguments, at a terminal, it asks.
 The sandbox has a repository of its own, which borrows objects from Cove's store
 ("cove repo list"): nothing in it reaches the repository it was made from, other
 sandboxes, or this machine. There is no credential in it. What it may reach, and
-what it may push, is in its policy; without --network, --allow, --policy or
---model-provider it reaches the remote of its repository, and nothing else.
+what it may push, is in its policy; without --network, --allow, --preset,
+--policy or --model-provider it reaches the remote of its repository, and nothing else.
+
+A directory of this machine is sent to a server of another one (--server), where it
+becomes a repository of the sandbox's own; "cove apply" changes it as the sandbox has.
 
 With --if-exists return, a sandbox of that --name that exists is the one: it is
 started if it does not run, and what else the command says is not applied to it.
@@ -52,7 +55,8 @@ cove::NAME" bring the work back.`,
   cove new https://git.example/owner/repo.git --allow git.example --memory 4G
   cove new owner/big --sparse docs --sparse src/api --depth 1
   cove new . --save-as careful --network limited --cpus 2
-  cove new ../other --preset careful
+  cove new ../other --saved careful
+  cove new . --preset npm --preset pypi
   cove new --empty --copy notes.md:notes.md
   cove new . --name dev --if-exists return`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -67,8 +71,8 @@ cove::NAME" bring the work back.`,
 			switch {
 			case (o.Empty || o.Bind != "") && len(args) > 0:
 				return ui.UsageError(cmd, "--empty and --bind are without a repository, and %q names one", args[0])
-			case o.preset != "" && o.last:
-				return ui.UsageError(cmd, "--preset and --last exclude each other")
+			case o.saved != "" && o.last:
+				return ui.UsageError(cmd, "--saved and --last exclude each other")
 			case sess.JSON && o.ide != "":
 				return ui.UsageError(cmd, "--json and --ide exclude each other")
 			}
@@ -82,15 +86,18 @@ cove::NAME" bring the work back.`,
 	}
 	o.add(sess, c.Flags())
 	sess.AddProfile(c, &o.Profile)
-	c.RegisterFlagCompletionFunc("preset", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		names, _ := presetNames(sess) // completion cannot show an error
+	c.RegisterFlagCompletionFunc("saved", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		names, _ := savedNames(sess) // completion cannot show an error
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
 	return c
 }
 
 func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
-	if err := applyPreset(sess, cmd, o); err != nil {
+	if err := formerPresets(sess, o); err != nil {
+		return err
+	}
+	if err := applySaved(sess, cmd, o); err != nil {
 		return err
 	}
 	if o.Source == "" && !o.Empty && o.Bind == "" {
@@ -105,11 +112,7 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if err != nil {
 		return err
 	}
-	directory := req.Bind
-	if req.Repository != nil {
-		directory = req.Repository.Source
-	}
-	if err := flags.CheckNear(sess, directory); err != nil {
+	if err := flags.CheckNear(sess, req.Bind); err != nil {
 		return err
 	}
 	sess.Say.Lines(flags.LikeDirectory(o.Source))
@@ -117,8 +120,15 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.Agent != "" || o.AgentConfig != "" || req.Profile != "" {
+		req.AgentConfig, err = interact.BringConfig(cmd.Context(), sess, interact.Config{Agent: o.Agent,
+			Profile: req.Profile, Flag: o.AgentConfig, Ask: interact.AskTerminal(sess) != nil && !sess.JSON, Quiet: sess.JSON})
+		if err != nil {
+			return err
+		}
+	}
 	if o.saveAs != "" {
-		if err := savePreset(sess, cmd, o, o.saveAs); err != nil {
+		if err := saveFlags(sess, cmd, o, o.saveAs); err != nil {
 			return err
 		}
 	}
@@ -127,9 +137,6 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	}
 	s, err := interact.CreateSandbox(cmd.Context(), sess, req)
 	if err != nil {
-		if sess.JSON && cove.ErrorCode(err) != cove.Canceled {
-			sess.PrintJSON(session.ProblemOf(sess, err))
-		}
 		return err
 	}
 	if err := saveLast(sess, cmd, o); err != nil {
@@ -168,7 +175,11 @@ func sayReady(sess *session.Session, s api.Sandbox) {
 		if r.Worktree {
 			rows.Add("edit", s.Directory)
 		}
-		rows.Add("review", sess.Command("diff", s.Name)+", or: git fetch cove::"+s.Name)
+		review := sess.Command("diff", s.Name)
+		if _, err := exec.LookPath(gitHelper); err == nil && !sess.Far() {
+			review += ", or: git fetch cove::" + s.Name
+		}
+		rows.Add("review", review)
 		back := sess.Command("apply", s.Name)
 		if branchOutside(r) {
 			back += ", or in " + r.Source + ": git merge " + r.Branch

@@ -54,7 +54,11 @@ At a terminal it asks before; elsewhere --yes or --dry-run has to be there.`,
 		}
 		defer b.Close()
 		all, err := findUnused(cmd.Context(), b.Client, since, work)
-		if err != nil || dry || len(all) == 0 {
+		if err == nil && len(all) == 0 {
+			text := "every sandbox was used within " + period + "; --unused TIME is another time\n"
+			return ui.Result{Value: map[string][]unused{"sandboxes": {}}, Text: text}, nil
+		}
+		if err != nil || dry {
 			return pruned(all, dry), err
 		}
 		doomed := slices.DeleteFunc(slices.Clone(all), func(u unused) bool { return !u.Remove })
@@ -185,9 +189,6 @@ func pruned(all []unused, dry bool) ui.Result {
 		}
 		return []string{u.Name, u.State, ui.Ago(time.Since(u.LastUsedAt)), ui.SizeText(u.DiskUsed), u.Work, removed}
 	})
-	if len(all) == 0 {
-		r = ui.Result{Value: map[string][]unused{"sandboxes": {}}, Text: "no sandbox was unused for so long\n"}
-	}
 	if slices.ContainsFunc(all, func(u unused) bool { return u.Work != "" && !u.Remove }) {
 		r.Notes = append(r.Notes, "those with work stay: \"cove diff SANDBOX\" shows it, and --with-work removes them, too")
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -105,8 +104,8 @@ func pushable(sess *session.Session, s api.Sandbox) error {
 			WithHint("look at its files with %q", sess.Command("attach", s.Name))
 	case s.Repository.Remote != "":
 		return nil
-	case filepath.IsAbs(s.Repository.Source):
-		hint += ", and push from " + s.Repository.Source
+	case flags.LocalFolder(s.Repository.Source) != "":
+		hint += ", and push from " + flags.LocalFolder(s.Repository.Source)
 	}
 	return cove.Errorf(cove.Conflict, "the sandbox %s has no remote to push to: when it was made, "+
 		"%s had no origin with an address", s.Name, s.Repository.Source).WithHint("%s", hint)
@@ -134,9 +133,6 @@ opened by GitHub's API, or that of a GitHub Enterprise server that the
 configuration names, with the credential that pushes have. For other servers the
 address is printed where one can be opened in a browser.`,
 		Example: "  cove pr brave-otter --title 'Say who is logged in'\n  cove pr --last --draft",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return createPullRequest(cmd.Context(), sess, p, q, yes, ask)
-		},
 	}
 	p.AddTo(sess, c)
 	c.Flags().StringVarP(&q.Title, "title", "t", "", "`TITLE` (default: the first line of the only commit, or the branch)")
@@ -146,7 +142,19 @@ address is printed where one can be opened in a browser.`,
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&ask, "ask", false, "wait until it is allowed with cove approve")
 	c.MarkFlagsMutuallyExclusive("yes", "ask")
-	return c
+	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		done, err := createPullRequest(cmd.Context(), sess, p, q, yes, ask)
+		return ui.Result{Value: done, Text: done.text}, err
+	})
+}
+
+// pulled is the result of "cove pr".
+type pulled struct {
+	api.PushedWork
+	URL    string `json:"url,omitempty"`    // of the pull request, or of the page that opens one
+	Opened bool   `json:"opened"`           // otherwise a user opens it
+	Number int    `json:"number,omitempty"` // where the server says it
+	text   string
 }
 
 // fill sets the title and body that the flags left out. The words of commits are the sandbox's.
@@ -172,34 +180,35 @@ func fill(q *api.PullRequest, s api.Sandbox, done api.PushedWork, log string) {
 }
 
 func createPullRequest(ctx context.Context, sess *session.Session, p flags.Target, q api.PullRequest,
-	yes, ask bool) error {
+	yes, ask bool) (made pulled, err error) {
 	b, s, err := p.Open(ctx, sess)
 	if err != nil {
-		return err
+		return made, err
 	}
 	defer b.Close()
 	if err := pushable(sess, s); err != nil {
-		return err
+		return made, err
 	}
 	var log bytes.Buffer
 	if err := b.Client.LogWork(ctx, s.ID, client.WorkOptions{Short: true}, &log); err != nil {
-		return err
+		return made, err
 	}
-	done, err := push(ctx, sess, flags.Target{Name: s.ID}, api.PushRequest{Ask: ask}, yes)
+	made.PushedWork, err = push(ctx, sess, flags.Target{Name: s.ID}, api.PushRequest{Ask: ask}, yes)
 	if err != nil {
-		return err
+		return made, err
 	}
-	fill(&q, s, done, log.String())
-	host, repository, err := flags.PlaceOf(done.Remote)
+	fill(&q, s, made.PushedWork, log.String())
+	host, repository, err := flags.PlaceOf(made.Remote)
 	if err != nil {
-		return err
+		return made, err
 	}
 	gh, err := exec.LookPath("gh")
 	if err != nil {
-		return openPull(ctx, sess, b.Client, s.ID, q,
-			fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.Base), pathOf(done.Branch)))
+		made.URL = fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.Base),
+			pathOf(made.Branch))
+		return openPull(ctx, sess, b.Client, s.ID, q, made)
 	}
-	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.Title,
+	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", made.Branch, "--title", q.Title,
 		"--body", q.Body}
 	if q.Base != "" {
 		args = append(args, "--base", q.Base)
@@ -210,31 +219,38 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 	c := exec.CommandContext(ctx, gh, args...)
 	c.Dir = "/" // not in a repository whose configuration it would read
 	c.Stdin, c.Stdout, c.Stderr = sess.In, sess.Out, sess.Err
-	if err := c.Run(); err != nil {
-		return cove.Errorf(cove.Unavailable, "gh has not opened the pull request: %w", err).
-			WithHint("the branch %s is pushed; see \"gh auth status\"", done.Branch)
+	var said bytes.Buffer
+	if sess.JSON { // gh prints the address
+		c.Stdout = &said
 	}
-	return nil
+	if err := c.Run(); err != nil {
+		return made, cove.Errorf(cove.Unavailable, "gh has not opened the pull request: %w", err).
+			WithHint("the branch %s is pushed; see \"gh auth status\"", made.Branch)
+	}
+	made.Opened, made.URL = true, ui.Printable(strings.TrimSpace(said.String()))
+	return made, nil
 }
 
-// openPull asks the server to open a pull request, and prints its address. Where the server cannot, it prints the
-// address of a page on which the user can.
+// openPull asks the server to open a pull request. Where the server cannot, a user opens it on a page.
 func openPull(ctx context.Context, sess *session.Session, c *client.Client, id string, q api.PullRequest,
-	page string) error {
+	made pulled) (pulled, error) {
+	made.text = made.URL + "\n"
 	if q.Base == "" {
 		sess.Say.Line("the pull request is not opened: its base branch is unknown. Name it with --base, or open it here:")
-		return sess.Print(page + "\n")
+		return made, nil
 	}
 	opened, err := c.OpenPull(ctx, id, q)
 	switch cove.ErrorCode(err) {
 	case "":
 		sess.Say.Line("opened pull request %d", opened.Number)
-		return sess.Print(ui.Printable(opened.URL) + "\n")
+		made.Opened, made.Number, made.URL = true, opened.Number, ui.Printable(opened.URL)
+		made.text = made.URL + "\n"
 	case cove.Unsupported:
 		sess.Say.Line("%s; open it here:", err)
-		return sess.Print(page + "\n")
+	default:
+		return made, err
 	}
-	return err
+	return made, nil
 }
 
 // isCommit reports whether what a sandbox began at is no branch.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,7 +182,14 @@ func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 		}
 		rows.Add("mount", m.Source+" at "+m.Target+mode)
 	}
+	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
+		rows.Add("label", key+"="+s.Labels[key])
+	}
 	rows.Add("agent", s.Agent)
+	if c := s.AgentConfig; c != nil {
+		rows.Add("its config", strings.Join(c.Brought, ", "))
+		rows.Add("left out", strings.Join(c.LeftOut, ", "))
+	}
 	rows.Add("profile", s.Profile)
 	rows.Add("image", s.Image)
 	rows.Add("engine", s.Engine)

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -113,6 +114,7 @@ func showWork(ctx context.Context, sess *session.Session, id string, o client.Wo
 func applyCommand(sess *session.Session) *cobra.Command {
 	var p flags.Target
 	var req api.ApplyRequest
+	var asks bool
 	c := &cobra.Command{
 		Use:   "apply",
 		Short: "Change a checkout of yours as a sandbox has changed its own",
@@ -125,23 +127,42 @@ leaves the checkout, goes through a symbolic link, or is git's own. Files that
 decide what others run, such as those of CI and hooks, are refused unless
 --allow-restricted is there: look at them first.
 
+After SANDBOX, or after "--", come the paths to take: those alone are changed. With -p
+it asks, file by file, and change by change within a file, as "git add -p" does. What
+was taken is in the audit log.
+
 With --3way files that you have changed as well are merged, from what the sandbox
 found. Lines that both have changed are left with both sides between markers, and
 what cannot be merged is left as it is; each is told, and the command fails.`,
 		Example: `  cove apply brave-otter
-  cove apply brave-otter --to ../repo -- docs
+  cove apply brave-otter docs README.md
+  cove apply brave-otter --to ../repo -p
   cove apply brave-otter --3way
   cove apply --last --allow-restricted`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asks && interact.AskTerminal(sess) == nil {
+				return ui.UsageError(cmd, "--patch asks, and there is no terminal to ask at: name the paths")
+			}
 			return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 				var err error
-				if req.Directory, err = checkoutOf(req.Directory, s); err == nil {
-					err = flags.CheckNear(sess, req.Directory)
-				}
-				if err != nil {
+				if req.Directory, err = checkoutOf(sess, req.Directory, s); err != nil {
 					return err
 				}
-				done, err := c.ApplyWork(ctx, s.ID, req)
+				if asks {
+					all, err := c.WorkChanges(ctx, s.ID, req.Paths, true)
+					if err != nil {
+						return err
+					}
+					if len(all.Changes) > 0 {
+						sess.Say.Lines(report.Unread(all.Changes)...)
+						req.Paths = nil
+						if req.Choice, _ = interact.Choose(sess, all.Changes); len(req.Choice) == 0 {
+							sess.Say.Line("nothing is chosen")
+							return nil
+						}
+					}
+				}
+				done, err := interact.ApplyWork(ctx, sess, c, s.ID, req)
 				if err != nil {
 					return err
 				}
@@ -161,6 +182,19 @@ what cannot be merged is left as it is; each is told, and the command fails.`,
 		},
 	}
 	addRest(sess, c, &p, "PATH", &req.Paths)
+	c.Use = "apply [SANDBOX [PATH...]] [-- PATH...]"
+	take := c.Args
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		switch n := cmd.ArgsLenAtDash(); {
+		case asks && sess.JSON:
+			return ui.UsageError(cmd, "--patch asks, and --json is for programs: name the paths")
+		case n < 0 && !p.Last && len(args) > 1:
+			req.Paths = args[1:]
+			return p.Take(cmd, args[:1])
+		}
+		return take(cmd, args)
+	}
+	c.Flags().BoolVarP(&asks, "patch", "p", false, "ask which files to take, and which changes of a file")
 	c.Flags().StringVar(&req.Directory, "to", "", "`DIR`: the checkout to change, instead of this directory's")
 	c.Flags().BoolVar(&req.Merge, "3way", false, "merge files that are not as the sandbox found them")
 	c.Flags().BoolVar(&req.Restricted, "allow-restricted", false, "files that decide what others run, too")
@@ -175,13 +209,18 @@ func branchOutside(r *api.SandboxRepository) bool {
 
 // checkoutOf returns the top of the checkout to change: the named one, or else the one around the current directory.
 // It refuses a sandbox's own checkout.
-func checkoutOf(dir string, s api.Sandbox) (string, error) {
+func checkoutOf(sess *session.Session, dir string, s api.Sandbox) (string, error) {
 	dir = cmp.Or(dir, ".")
 	abs, err := flags.RealPath(dir)
 	if err != nil {
 		return "", err
 	}
-	if flags.Within(abs, s.Directory) {
+	if sess.Far() {
+		// A folder without a repository that was sent is one that can be changed.
+		if of := s.Repository; of != nil && flags.LocalFolder(of.Source) == abs {
+			return abs, nil
+		}
+	} else if flags.Within(abs, s.Directory) {
 		return "", cove.Errorf(cove.InvalidArgument, "this directory is the sandbox's own checkout").
 			WithHint("say which one to change with --to DIR")
 	}

@@ -29,6 +29,9 @@ func serverLogs(sess *session.Session) *cobra.Command {
 			}
 			ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out)
 			defer interrupts.Stop()
+			if err := session.Here(); err != nil {
+				return err
+			}
 			cfg, err := sess.Config()
 			if err != nil {
 				return err

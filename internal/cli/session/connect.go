@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,18 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/version"
 )
-
-// CloseTimeout is how long a daemon in this process may take to clean up.
-const CloseTimeout = 15 * time.Second
-
-// Backend is the server that this command uses: another process, or this one.
-type Backend struct {
-	Client *client.Client
-	Close  func() error
-}
 
 // Do uses a connection until its context ends.
 type Do = func(context.Context, *client.Client) error
@@ -59,6 +50,9 @@ func (sess *Session) Running(ctx context.Context) (address string, err error) {
 	if address := sess.ServerAddress(); address != "" {
 		return address, nil
 	}
+	if err := Here(); err != nil {
+		return "", err
+	}
 	cfg, err := sess.Config()
 	if err != nil || !Answers(ctx, cfg.Socket()) {
 		return "", err
@@ -66,36 +60,11 @@ func (sess *Session) Running(ctx context.Context) (address string, err error) {
 	return "unix:" + cfg.Socket(), nil
 }
 
-func (sess *Session) inProcess(ctx context.Context, warm bool) (*Backend, error) {
-	cfg, err := sess.Config()
-	if err != nil {
-		return nil, err
-	}
-	sess.Warn(cfg)
-	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: sess.QuietLogger(cfg), Warm: warm})
-	if err != nil {
-		return nil, err
-	}
-	closing := func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
-		defer cancel()
-		return d.Close(ctx)
-	}
-	c, err := d.Client()
-	if err != nil {
-		closing()
-		return nil, err
-	}
-	return &Backend{Client: c, Close: func() error { c.Close(); return closing() }}, nil
-}
-
-// Dial speaks to the server at an address, with the key of the environment.
-func (sess *Session) Dial(address string) (*Backend, error) {
-	c, err := client.New(client.Options{Address: address, Key: sess.Getenv(keyVariable)})
-	if err != nil {
-		return nil, err
-	}
-	return &Backend{Client: c, Close: func() error { c.Close(); return nil }}, nil
+// Far reports whether the server that was named is taken for that of another machine: it has none of the directories
+// here.
+func (sess *Session) Far() bool {
+	address := sess.ServerAddress()
+	return address != "" && (Here() != nil || !strings.HasPrefix(address, "unix:"))
 }
 
 // Server finds the server that keeps sandboxes: the one that was named, else

@@ -22,6 +22,9 @@ func (sess *Session) Peers(ctx context.Context) ([]*Backend, error) {
 		}
 		return []*Backend{b}, nil
 	}
+	if err := Here(); err != nil {
+		return nil, err
+	}
 	cfg, err := sess.Config()
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -168,4 +169,32 @@ func handler(w io.Writer, format string, level slog.Level) slog.Handler {
 		return slog.NewJSONHandler(w, o)
 	}
 	return slog.NewTextHandler(w, o)
+}
+
+// ServerLogPath returns the path of the log of a server in the background.
+func ServerLogPath(cfg *config.Config) string { return filepath.Join(cfg.Home, "logs", "server.log") }
+
+// Places returns the settings, or where they cannot be read at least the directories: the server of a broken
+// configuration can be found then.
+func Places(sess *Session) (*config.Config, error) {
+	cfg, err := sess.Config()
+	if err == nil {
+		return cfg, nil
+	}
+	cfg = new(config.Defaults(sess.Getenv, os.Geteuid()))
+	for _, place := range []struct {
+		to   *string
+		from []string
+	}{
+		{&cfg.Home, []string{sess.Settings.Home, sess.Getenv("COVE_HOME")}},
+		{&cfg.RunDir, []string{sess.Settings.RunDir, sess.Getenv("COVE_RUN_DIR")}},
+	} {
+		if i := slices.IndexFunc(place.from, func(dir string) bool { return dir != "" }); i >= 0 {
+			*place.to = place.from[i]
+		}
+	}
+	sess.config = cfg // it is said once
+	sess.Say.Line("the configuration cannot be read (%s); the server is looked for in %s", cove.ErrorMessage(err),
+		cfg.RunDir)
+	return cfg, nil
 }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
 )
 
@@ -65,21 +63,6 @@ func (in *Interrupts) watch() {
 			return
 		}
 	}
-}
-
-// unread reports whether the reader of f has gone.
-func unread(f *os.File) bool {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return true
-	}
-	gone := false
-	err = conn.Control(func(fd uintptr) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		n, err := unix.Poll(p, 0)
-		gone = err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
-	})
-	return gone || err != nil
 }
 
 func (in *Interrupts) handle(s syscall.Signal) {

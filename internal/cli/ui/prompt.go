@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/cove-sandbox/cove"
@@ -194,44 +192,4 @@ func (p *prompt) complete(line string, at int, key rune) (string, int, bool) {
 	}
 	p.shown = (p.shown + 1) % len(p.matches)
 	return p.matches[p.shown], len(p.matches[p.shown]), true
-}
-
-// CancelReader reads a file until a context ends.
-type CancelReader struct {
-	f           *os.File
-	woken, wake *os.File
-	stop        func() bool
-}
-
-// NewCancelReader reads f until ctx ends; close it after use.
-func NewCancelReader(ctx context.Context, f *os.File) (*CancelReader, error) {
-	woken, wake, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	return &CancelReader{f: f, woken: woken, wake: wake, stop: context.AfterFunc(ctx, func() { wake.Close() })}, nil
-}
-
-// Read implements io.Reader. Errors: Canceled.
-func (r *CancelReader) Read(b []byte) (int, error) {
-	for {
-		fds := []unix.PollFd{{Fd: int32(r.f.Fd()), Events: unix.POLLIN}, {Fd: int32(r.woken.Fd()), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
-			return 0, err
-		}
-		if fds[1].Revents != 0 {
-			return 0, cove.Errorf(cove.Canceled, "it was ended")
-		}
-		if fds[0].Revents != 0 {
-			return r.f.Read(b)
-		}
-	}
-}
-
-// Close stops the reader; the file stays open.
-func (r *CancelReader) Close() {
-	if r.stop() {
-		r.wake.Close()
-	}
-	r.woken.Close()
 }

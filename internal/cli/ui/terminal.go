@@ -35,15 +35,21 @@ type Terminal struct {
 	Getenv func(string) string
 	JSON   bool // --json was given
 	quiet  bool // --quiet was given to a list
+	wrote  bool // something is on standard output
 }
+
+// Wrote reports whether a command has printed some of its result.
+func (t *Terminal) Wrote() bool { return t.wrote }
 
 // NewTerminal returns the terminal of a process with these streams.
 func NewTerminal(s Streams, getenv func(string) string) *Terminal {
+	obey(s.Out, s.Err)
 	return &Terminal{Streams: s, Say: &Speaker{W: s.Err, Color: Colorful(s.Err, getenv)}, Getenv: getenv}
 }
 
 // Print writes to standard output and keeps the error, so that a closed pipe or a full disk shows.
 func (t *Terminal) Print(text string) error {
+	t.wrote = t.wrote || text != ""
 	_, err := io.WriteString(t.Out, text)
 	return err
 }

@@ -79,6 +79,14 @@ func (c *Credential) ready(ctx context.Context, values *Values) (from string, er
 			whys = append(whys, fmt.Errorf("%s: %w", w.Source, err))
 			break
 		}
+		if len(w.Bindings) > 0 {
+			continue
+		}
+		_, err := values.get(ctx, w.Source, policy.Host{}, 0)
+		if err == nil {
+			return w.Source.String(), nil
+		}
+		whys = append(whys, fmt.Errorf("%s: %w", w.Source, err))
 	}
 	return "", c.missing(whys)
 }
@@ -127,11 +135,33 @@ type Binding struct {
 
 	where  *policy.Policy // allows exactly the bound requests
 	probes []probe
+	plain  bool // also without TLS
 }
 
 type probe struct {
 	host policy.Host
 	port uint16
+}
+
+// Unbound reports whether a credential is set on nothing by its own description.
+func (c *Credential) Unbound() bool { return len(c.Bindings) == 0 }
+
+// BoundTo returns an unbound credential and its alternatives, bound to the requests that a policy allows, at one host
+// and port. plain sets it without TLS, too.
+func (c *Credential) BoundTo(id string, f Form, where *policy.Policy, host policy.Host, port uint16,
+	plain bool) Credential {
+	bound := *c
+	bound.Bindings = []Binding{{ID: id, Form: f, where: where, probes: []probe{{host, port}}, plain: plain}}
+	bound.Or = slices.Clone(c.Or)
+	for i := range bound.Or {
+		bound.Or[i].Bindings = bound.Bindings
+	}
+	return bound
+}
+
+// Plain reports whether a credential is also set on requests without TLS.
+func (c *Credential) Plain() bool {
+	return !c.Unbound() && !slices.ContainsFunc(c.Bindings, func(b Binding) bool { return !b.plain })
 }
 
 // matches reports whether b covers r, as far as r's layer shows.
@@ -273,6 +303,13 @@ type option struct {
 	bindings []*Binding
 }
 
+// plain reports whether the use is also for requests without TLS.
+func (u use) plain() bool {
+	return !slices.ContainsFunc(u.options, func(o option) bool {
+		return slices.ContainsFunc(o.bindings, func(b *Binding) bool { return !b.plain })
+	})
+}
+
 func (o option) accepts(l login) error {
 	for _, b := range o.bindings {
 		if err := b.Form.accepts(l); err != nil {
@@ -284,12 +321,16 @@ func (o option) accepts(l login) error {
 
 // Apply sets the credentials of a request, and returns their names. r is the request as judged by policy, at LayerHTTP.
 // Apply first removes every copy that the sandbox sent, and every other header and parameter that authenticates.
-// Nothing is set without TLS. After an error the request must not be sent. Errors: Unavailable when a value cannot be
-// read; Conflict when two credentials share a place.
-func (s *Set) Apply(r policy.Request, h *http.Request) ([]string, error) {
+// Nothing is set without TLS, where it is not said to be. digest is called where a request is signed; it may be nil if
+// none is. After an error the request must not be sent. Errors: Unavailable when a value cannot be read; Conflict when
+// two credentials share a place; those of digest.
+func (s *Set) Apply(r policy.Request, h *http.Request, digest Digest) ([]string, error) {
 	uses, err := s.uses(r)
-	if len(uses) == 0 || err != nil || h.URL.Scheme != "https" {
+	if len(uses) == 0 || err != nil {
 		return nil, err
+	}
+	if h.URL.Scheme != "https" {
+		uses = slices.DeleteFunc(uses, func(u use) bool { return !u.plain() })
 	}
 	had := uses[:0]
 	for _, u := range uses {
@@ -310,7 +351,11 @@ func (s *Set) Apply(r policy.Request, h *http.Request) ([]string, error) {
 	var names []string
 	for _, u := range had {
 		for _, b := range u.chosen.bindings {
-			b.Form.set(h, u.login)
+			if !u.login.signs {
+				b.Form.set(h, u.login)
+			} else if err := b.Form.sign(h, u.login, digest, s.values.clock.Now()); err != nil {
+				return nil, err
+			}
 		}
 		names = append(names, u.credential.Name)
 	}
@@ -409,9 +454,14 @@ func (s *Set) Known() (known []secret.Value, version uint64) {
 		return nil, 0
 	}
 	return s.values.known(func(src string) bool {
-		for c := range s.bindings() { // a credential without a binding is never read
-			if c.Source.key() == src {
-				return true
+		if s == nil {
+			return false
+		}
+		for i := range s.credentials { // those without a binding of their own are read for providers
+			for _, c := range s.credentials[i].ways() {
+				if c.Source.key() == src {
+					return true
+				}
 			}
 		}
 		return false

@@ -128,7 +128,7 @@ func TestForms(t *testing.T) {
 		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+form+
 			"}]}")
 		r, h := request(t, "GET", "https://api.example.com/v1?a=1&b=%2F")
-		names, err := s.Apply(r, h)
+		names, err := s.Apply(r, h, nil)
 		if err != nil || fmt.Sprint(names) != "[service]" {
 			t.Errorf("%s: %v, %v", form, names, err)
 		}
@@ -152,7 +152,7 @@ func TestFormsThatDoNotFit(t *testing.T) {
 			"}]}")
 		r, h := request(t, "GET", "https://api.example.com/v1")
 		h.Header.Set("Authorization", "placeholder")
-		_, err := s.Apply(r, h)
+		_, err := s.Apply(r, h, nil)
 		if cove.ErrorCode(err) != want {
 			t.Errorf("%s: %v", form, err)
 		}
@@ -192,7 +192,7 @@ func TestBoundTo(t *testing.T) {
 		}
 		h.Header.Set("Authorization", "Bearer placeholder")
 		before := fmt.Sprint(h.Header, h.URL)
-		names, err := s.Apply(judged(t, h), h)
+		names, err := s.Apply(judged(t, h), h, nil)
 		if err != nil {
 			t.Errorf("%s: %v", target, err)
 		}
@@ -205,7 +205,7 @@ func TestBoundTo(t *testing.T) {
 	}
 	var none *Set
 	r, h := request(t, "GET", "https://api.example.com/v1/x")
-	if names, err := none.Apply(r, h); len(names) != 0 || err != nil || none.Binds(r.Host, 443) ||
+	if names, err := none.Apply(r, h, nil); len(names) != 0 || err != nil || none.Binds(r.Host, 443) ||
 		none.Check(nil) != nil || len(none.Placeholders()) != 0 {
 		t.Error("the nil Set has a credential")
 	}
@@ -263,7 +263,7 @@ func TestStripThenSet(t *testing.T) {
 			c.form+"}]}")
 		_, h := request(t, "GET", "https://api.example.com/v1")
 		c.send(h)
-		if _, err := s.Apply(judged(t, h), h); err != nil {
+		if _, err := s.Apply(judged(t, h), h, nil); err != nil {
 			t.Fatal(err)
 		}
 		res, err := lab(t, origin).RoundTrip(h)
@@ -304,7 +304,7 @@ func TestElsewhere(t *testing.T) {
 	h.Header.Set("Authorization", "Bearer "+placeholder)
 	h.Header.Set("Cookie", "k="+placeholder)
 	h.Body = io.NopCloser(strings.NewReader(placeholder))
-	if _, err := s.Apply(judged(t, h), h); err != nil {
+	if _, err := s.Apply(judged(t, h), h, nil); err != nil {
 		t.Fatal(err)
 	}
 	body, _ := io.ReadAll(h.Body)
@@ -328,7 +328,7 @@ type gateway struct {
 
 func (g gateway) RoundTrip(h *http.Request) (*http.Response, error) {
 	h = h.Clone(h.Context())
-	if _, err := g.set.Apply(judged(g.t, h), h); err != nil {
+	if _, err := g.set.Apply(judged(g.t, h), h, nil); err != nil {
 		return nil, err
 	}
 	return g.next.RoundTrip(h)
@@ -381,11 +381,11 @@ credentials:
   - {name: two, source: 'env:COVE_TEST_SERVICE', to: [{hosts: '*.example.com', form: basic, user: u}, {hosts: api.example.com, paths: /q/**, form: query, parameter: key}]}
 `)
 	r, h := request(t, "GET", "https://api.example.com/x")
-	if _, err := s.Apply(r, h); cove.ErrorCode(err) != cove.Conflict || len(h.Header) != 0 {
+	if _, err := s.Apply(r, h, nil); cove.ErrorCode(err) != cove.Conflict || len(h.Header) != 0 {
 		t.Errorf("%v, %v", err, h.Header)
 	}
 	if r, h = request(t, "GET", "https://www.example.com/x"); true {
-		if names, err := s.Apply(r, h); err != nil || fmt.Sprint(names) != "[two]" {
+		if names, err := s.Apply(r, h, nil); err != nil || fmt.Sprint(names) != "[two]" {
 			t.Errorf("%v, %v", names, err)
 		}
 	}
@@ -458,6 +458,7 @@ func TestPlaceholders(t *testing.T) {
 		"OPENAI_API_KEY":    `^sk-proj-[A-Za-z0-9]{156}$`, "GEMINI_API_KEY": `^AIza[A-Za-z0-9]{35}$`,
 		"GOOGLE_API_KEY": `^AIza[A-Za-z0-9]{35}$`, "OPENROUTER_API_KEY": `^sk-or-v1-[A-Za-z0-9]{64}$`,
 		"GH_TOKEN": `^ghp_[A-Za-z0-9]{36}$`, "GITHUB_TOKEN": `^ghp_[A-Za-z0-9]{36}$`,
+		"AWS_ACCESS_KEY_ID": `^AKIA[A-Za-z0-9]{16}$`, "AWS_SECRET_ACCESS_KEY": `^AKIA[A-Za-z0-9]{16}$`,
 	} {
 		if !regexp.MustCompile(shape).MatchString(a[variable]) {
 			t.Errorf("%s=%s does not look like %s", variable, a[variable], shape)
@@ -514,7 +515,7 @@ func TestPresetsFitPolicies(t *testing.T) {
 		if err := s.Check(p.Decide); err != nil {
 			t.Error(err)
 		}
-		if names, err := s.Apply(r, h); err != nil || len(names) != 1 {
+		if names, err := s.Apply(r, h, nil); err != nil || len(names) != 1 {
 			t.Errorf("%s: %v, %v", target, names, err)
 		}
 	}
@@ -543,7 +544,7 @@ func TestChoose(t *testing.T) {
 	}
 	_, err = Choose(own, canary)
 	if cove.ErrorCode(err) != cove.NotFound || !strings.Contains(cove.ErrorHint(err),
-		"anthropic, gemini, github, openai, openrouter, service") {
+		"anthropic, bedrock, gemini, github, openai, openrouter, service, vertex") {
 		t.Errorf("%v", err)
 	}
 	noLeak(t, "the error", err.Error())
@@ -586,7 +587,7 @@ func TestNothingIsSeen(t *testing.T) {
 			s := set(t, "credentials:\n  - {name: service, source: "+quoted+", variables: V, to: [{hosts: api.example.com, "+
 				form+"}]}")
 			r, h := request(t, "GET", "https://api.example.com/v1/x")
-			names, err := s.Apply(r, h)
+			names, err := s.Apply(r, h, nil)
 			see(name, names, err, s, *s, s.credentials, s.values, *s.values.held[anyPlace(s.values)], s.Placeholders())
 			known, version := s.Known()
 			see(name+" known", known, version)
@@ -648,7 +649,7 @@ func TestKnownValuesAreRedacted(t *testing.T) {
 		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+form+
 			"}]}")
 		r, h := request(t, "GET", "https://api.example.com/v1/x")
-		if _, err := s.Apply(r, h); err != nil {
+		if _, err := s.Apply(r, h, nil); err != nil {
 			t.Fatal(err)
 		}
 		known, _ := s.Known()
@@ -681,7 +682,7 @@ func TestRotation(t *testing.T) {
 	s := set(t, "credentials: [{name: a, source: 'file:"+file+"', to: [{hosts: api.example.com, form: bearer}]}]")
 	use := func() string {
 		r, h := request(t, "GET", "https://api.example.com/")
-		if _, err := s.Apply(r, h); err != nil {
+		if _, err := s.Apply(r, h, nil); err != nil {
 			t.Error(err)
 		}
 		return h.Header.Get("Authorization")
@@ -723,7 +724,7 @@ func BenchmarkApply(b *testing.B) {
 	r, h := request(b, "GET", "https://api.example.com/v1/x?a=1")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.Apply(r, h); err != nil {
+		if _, err := s.Apply(r, h, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

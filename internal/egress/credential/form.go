@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -25,12 +26,23 @@ type Form struct {
 	parameter     string // of the query
 	others        []string
 	also, token   string // a list header, and its required element
+	scope         scope  // of a signature; zero: the value itself is set
 }
 
-// login is a value and, if the source returns it, its user.
+// scope is the part of AWS that a signature is for. The zero value is none: nothing is signed.
+type scope struct{ region, service string }
+
+// login is a value and, if the source returns it, its user. Keys of AWS sign requests, and may end.
 type login struct {
-	user  string
-	value secret.Value
+	user    string
+	value   secret.Value
+	signs   bool
+	session secret.Value // of keys of AWS, or zero
+	expires time.Time    // of keys of AWS, or zero
+}
+
+func (l login) equal(m login) bool {
+	return l.user == m.user && l.value.Equal(m.value) && l.session.Equal(m.session)
 }
 
 // carriers are headers and parameters that authenticate. A request that gets a credential keeps none of the sandbox's
@@ -42,7 +54,11 @@ var carriers = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Ap
 var refusedHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade",
 	"Content-Type", "Content-Encoding", "Expect", "Keep-Alive", "Accept-Encoding"}
 
-func bearer() (Form, error) { return headerForm("Authorization", "Bearer {}") }
+// Bearer returns the form of a bearer token.
+func Bearer() Form { return Form{header: "Authorization", before: "Bearer "} }
+
+// Header returns the form of a header that is the value, and strip, further headers and parameters that authenticate.
+func Header(name string, strip ...string) Form { return Form{header: name, others: strip} }
 
 // headerForm returns the form of a header with a template, in which {} is the value.
 func headerForm(name, template string) (Form, error) {
@@ -96,6 +112,12 @@ func (f Form) place() string {
 
 // accepts reports whether the login fits this form. Values that could begin another header never do.
 func (f Form) accepts(l login) error {
+	if l.signs != (f.scope != scope{}) && l.signs {
+		return cove.Errorf(cove.InvalidArgument, "it is a pair of keys of AWS, which are for providers of the kind bedrock")
+	}
+	if l.signs {
+		return nil
+	}
 	v := l.value.Reveal()
 	if f.basic {
 		if _, err := basicForm(f.userOf(l)); err != nil || f.userOf(l) == "" || !printable(v) {

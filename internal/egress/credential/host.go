@@ -97,8 +97,13 @@ func (h Host) Reads() ([]string, error) {
 	}
 	for i := range all {
 		for _, w := range all[i].ways() {
-			if w.Source.kind == fromEnv {
+			switch w.Source.kind {
+			case fromEnv:
 				names[w.Source.name] = true
+			case fromAWS:
+				for _, name := range append(awsVariables, "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE") {
+					names[name] = true
+				}
 			}
 		}
 	}
@@ -137,6 +142,9 @@ func (h Host) Take(given map[string]string) (Taken, error) {
 			}
 			t.Changed = append(t.Changed, name)
 		}
+	}
+	if session := awsVariables[2]; slices.Contains(t.Changed, awsVariables[0]) && given[session] == "" {
+		os.Unsetenv(session) // of the keys before
 	}
 	if t.Changed != nil {
 		h.Values.renew()

@@ -115,10 +115,11 @@ func at(line int, format string, args ...any) error {
 //	credentials:
 //	  - name: tracker                    # for --credential
 //	    source: env:TRACKER_TOKEN        # or file:/PATH, command:PROGRAM ARGUMENTS,
-//	                                     # [command, PROGRAM, ARGUMENT], git-credential, gh
+//	                                     # [command, PROGRAM, ARGUMENT], git-credential, gh, claude, aws
 //	    variables: TRACKER_TOKEN         # hold a placeholder inside
 //	    shape: trk_{24}                  # of the placeholder
-//	    to:                              # bindings: rules as in a policy, each with a form
+//	    to:                              # bindings: rules as in a policy, each with a form; without them the
+//	                                     # credential is for the model providers that name it (BoundTo)
 //	      - hosts: tracker.example.com
 //	        ports: 443
 //	        methods: [GET, POST]
@@ -208,9 +209,6 @@ func (e entry) credential(source string) (Credential, error) {
 			return c, words{line: e.Shape.line}.wrap(err)
 		}
 	}
-	if len(e.To) == 0 {
-		return c, at(e.Name.line, "%s is bound to nothing; to lists hosts", c.Name)
-	}
 	for i := range e.To {
 		b, err := bind(source, &e.To[i], c.Source)
 		if err != nil {
@@ -228,6 +226,12 @@ func (e entry) credential(source string) (Credential, error) {
 			return c, err
 		}
 		c.Or = append(c.Or, w)
+	}
+	for _, w := range c.ways() {
+		if len(w.Bindings) == 0 != c.Unbound() {
+			return c, at(e.Name.line, "%s has to where it is bound, or its alternatives do; all of them need one, or none",
+				c.Name)
+		}
 	}
 	return c, nil
 }
@@ -358,7 +362,7 @@ func readForm(line int, keys map[string]words) (Form, error) {
 	var err error
 	switch one("form") {
 	case "bearer":
-		f, err = bearer()
+		f = Bearer()
 	case "header":
 		f, err = headerForm(one("header"), one("template"))
 	case "basic":

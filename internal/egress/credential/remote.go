@@ -36,11 +36,7 @@ func ForRemote(remote string, pulls *API) ([]Credential, error) {
 		}
 		api.Rules = append(api.Rules, rule)
 	}
-	form, err := bearer()
-	if err != nil {
-		return nil, err
-	}
-	gh, err := machines(apiName, form, api, probe{pulls.Host, pulls.Port})
+	gh, err := machines(apiName, Bearer(), api, probe{pulls.Host, pulls.Port})
 	gh.Variables, gh.Shape = []string{"GH_TOKEN", "GITHUB_TOKEN"}, "ghp_{36}"
 	return []Credential{git, gh}, err
 }

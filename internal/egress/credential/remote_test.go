@@ -40,7 +40,7 @@ func TestForRemote(t *testing.T) {
 		{"GET", "https://example.com/o/r.git/info/refs", false},
 	} {
 		r, h := request(t, c.method, c.url)
-		names, err := s.Apply(r, h)
+		names, err := s.Apply(r, h, nil)
 		if err != nil || (len(names) > 0) != c.set || (h.Header.Get("Authorization") != "") != c.set {
 			t.Errorf("%s %s: set are %v, %v", c.method, c.url, names, err)
 		}
@@ -55,7 +55,7 @@ func TestForRemote(t *testing.T) {
 	}
 	r, h := request(t, "GET", "https://git.example.test/o/r/info/refs")
 	h.Header.Set("Authorization", "Basic Zm9v")
-	if names, err := s.Apply(r, h); err != nil || len(names) > 0 || h.Header.Get("Authorization") == "" {
+	if names, err := s.Apply(r, h, nil); err != nil || len(names) > 0 || h.Header.Get("Authorization") == "" {
 		t.Errorf("without one: %v, %v, %q", names, err, h.Header.Get("Authorization"))
 	}
 	if _, err := ForRemote("ssh://git@github.com/o/r", nil); err == nil {
@@ -106,7 +106,7 @@ func TestNamedBeforeTheMachines(t *testing.T) {
 			for asked, want := range c.want {
 				method, url, _ := strings.Cut(asked, " ")
 				r, h := request(t, method, url)
-				names, err := s.Apply(r, h)
+				names, err := s.Apply(r, h, nil)
 				if slices.Sort(names); err != nil || fmt.Sprint(names) != want {
 					t.Errorf("%s: %s: set are %v, %v, want %s", name, asked, names, err, want)
 				}
@@ -115,5 +115,18 @@ func TestNamedBeforeTheMachines(t *testing.T) {
 				t.Errorf("%s: placeholders %v", name, p)
 			}
 		}
+	}
+}
+
+// TestTokenWithoutGH: a token in a variable counts where gh is not installed, for github.com alone.
+func TestTokenWithoutGH(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("GITHUB_TOKEN", "ghp_a-token-of-this-machine")
+	gh := Source{kind: fromGH}
+	if _, value, err := gh.read(t.Context(), "github.com"); err != nil || value != "ghp_a-token-of-this-machine" {
+		t.Errorf("github.com: %q, %v", value, err)
+	}
+	if _, value, err := gh.read(t.Context(), "github.example.com"); err == nil {
+		t.Errorf("another server: %q", value)
 	}
 }

@@ -41,10 +41,11 @@ const (
 	fromGit     kind = "git-credential"
 	fromGH      kind = "gh"
 	fromClaude  kind = "claude"
+	fromAWS     kind = "aws"
 	fromMachine kind = "machine" // the sources of git and gh; of ForRemote only
 )
 
-const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS, git-credential, gh or claude"
+const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS, git-credential, gh, claude or aws"
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
 
@@ -78,7 +79,7 @@ func ParseSource(s string) (Source, error) {
 				"write it as a list: source: [command, PROGRAM, ARGUMENT]")
 		}
 		return command(strings.Fields(rest))
-	case fromGit, fromGH, fromClaude:
+	case fromGit, fromGH, fromClaude, fromAWS:
 		if s != k {
 			return bad(k + " takes nothing")
 		}
@@ -120,9 +121,11 @@ func (s Source) remedy() string {
 	case fromCommand:
 		return "see that " + s.argv[0] + " prints it"
 	case fromGH:
-		return "log in with gh auth login"
+		return "log in with gh auth login, or set GH_TOKEN"
 	case fromClaude:
 		return "log in to Claude Code"
+	case fromAWS:
+		return "export AWS_ACCESS_KEY_ID=… and AWS_SECRET_ACCESS_KEY=…, or log in with aws"
 	}
 	return "have git know it (git credential approve)"
 }
@@ -173,6 +176,9 @@ func (s Source) read(ctx context.Context, account string) (user, value string, e
 		return "", value, err
 	case fromClaude:
 		value, err = claudeLogin()
+		return "", value, err
+	case fromAWS:
+		value, err = readAWS(ctx)
 		return "", value, err
 	case fromMachine:
 		return readMachine(ctx, account)
@@ -243,7 +249,27 @@ func bare(err error) error {
 	return err
 }
 
+// awsVariables hold keys of AWS: the first two, and perhaps the third.
+var awsVariables = []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
+
+// readAWS returns keys as AWS's programs print them: those of the environment, or those that the aws program finds.
+func readAWS(ctx context.Context) (string, error) {
+	id, key := os.Getenv(awsVariables[0]), os.Getenv(awsVariables[1])
+	if id == "" && key == "" {
+		return run(ctx, "", "aws", "configure", "export-credentials", "--format", "process")
+	}
+	keys, err := json.Marshal(map[string]string{"AccessKeyId": id, "SecretAccessKey": key,
+		"SessionToken": os.Getenv(awsVariables[2])})
+	return string(keys), err
+}
+
+// ghToken returns the token that gh would use. gh reads the variables first, so they count without gh, too.
 func ghToken(ctx context.Context, account string) (string, error) {
+	if account == "github.com" {
+		if token := tokenVariable(account); token != "" {
+			return token, nil
+		}
+	}
 	out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account)
 	return trim(out), err
 }
@@ -313,12 +339,19 @@ const anyUser = "x-access-token" // the placeholder for a user that only the sou
 // tokens are the variables from which a host's tools read its token.
 var tokens = map[string][]string{"github.com": {"GH_TOKEN", "GITHUB_TOKEN"}, "gitlab.com": {"GITLAB_TOKEN"}}
 
-// readMachine reads the sources of git and a host's tools: the environment, gh, and git's configured credential store.
-func readMachine(ctx context.Context, account string) (user, value string, err error) {
+func tokenVariable(account string) string {
 	for _, v := range tokens[account] {
 		if value := os.Getenv(v); value != "" {
-			return anyUser, value, nil
+			return value
 		}
+	}
+	return ""
+}
+
+// readMachine reads the sources of git and a host's tools: the environment, gh, and git's configured credential store.
+func readMachine(ctx context.Context, account string) (user, value string, err error) {
+	if token := tokenVariable(account); token != "" {
+		return anyUser, token, nil
 	}
 	if token, err := ghToken(ctx, account); err == nil && token != "" {
 		return anyUser, token, nil

@@ -102,7 +102,7 @@ func TestGitCredential(t *testing.T) {
 	set := set(t,
 		"credentials: [{name: a, source: git-credential, to: [{hosts: git.example.com, ports: 8443, form: basic}]}]")
 	r, h := request(t, "GET", "https://git.example.com:8443/r.git/info/refs")
-	if _, err := set.Apply(r, h); err != nil {
+	if _, err := set.Apply(r, h, nil); err != nil {
 		t.Fatal(err)
 	}
 	if user, password, _ := h.BasicAuth(); user != "robot" || password != canary {

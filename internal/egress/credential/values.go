@@ -22,7 +22,7 @@ const (
 	settled = 30 * time.Second
 	// pause is the delay after a failure before a program is run again.
 	pause = 10 * time.Second
-	// maxFormer bounds the replaced values of one source that stay known.
+	// maxFormer bounds the replaced values of one source that stay known; keys of AWS may have two each.
 	maxFormer = 4
 )
 
@@ -37,6 +37,16 @@ type Values struct {
 }
 
 type place struct{ source, account string }
+
+// secrets returns the values of a login that answers must not have in them.
+func (l login) secrets() (all []secret.Value) {
+	for _, v := range []secret.Value{l.value, l.session} {
+		if !v.IsZero() {
+			all = append(all, v)
+		}
+	}
+	return all
+}
 
 type held struct {
 	login  login
@@ -81,6 +91,17 @@ func (v *Values) read(ctx context.Context, s Source, p place) (login, error) {
 	if err != nil {
 		return login{}, err
 	}
+	l, keys, err := keysOfAWS(value)
+	switch {
+	case err != nil:
+		return login{}, err
+	case keys && l.ended(v.clock.Now().Add(-early)):
+		return login{}, cove.Errorf(cove.InvalidArgument, "the keys of AWS have ended, at %s",
+			l.expires.Format(time.RFC3339))
+	case keys:
+		v.keep(p, l)
+		return l, nil
+	}
 	if n := len(value); n < redact.MinLength || n > redact.MaxLength {
 		return login{}, cove.Errorf(cove.InvalidArgument, "it has %d bytes, and must have %d to %d to be kept out of answers",
 			n, redact.MinLength, redact.MaxLength)
@@ -88,7 +109,7 @@ func (v *Values) read(ctx context.Context, s Source, p place) (login, error) {
 	if !printable(value) || strings.TrimSpace(value) != value {
 		return login{}, cove.Errorf(cove.InvalidArgument, "it has control characters, or spaces at an end")
 	}
-	l := login{user: user, value: secret.New(value)}
+	l = login{user: user, value: secret.New(value)}
 	v.keep(p, l)
 	return l, nil
 }
@@ -104,7 +125,7 @@ func (v *Values) fresh(p place) (l login, ok bool, err error) {
 	case h.err != nil:
 		return login{}, v.clock.Since(h.at) < pause, h.err
 	}
-	return h.login, !h.old && v.clock.Since(h.at) < lifetime, nil
+	return h.login, !h.old && v.clock.Since(h.at) < lifetime && !h.login.ended(v.clock.Now()), nil
 }
 
 func (v *Values) fail(p place, err error) {
@@ -126,11 +147,9 @@ func (v *Values) keep(p place, l login) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h := v.at(p)
-	if !h.login.value.Equal(l.value) {
-		if !h.login.value.IsZero() {
-			h.former = append(h.former, h.login.value)
-			h.former = h.former[max(0, len(h.former)-maxFormer):]
-		}
+	if !h.login.equal(l) {
+		h.former = append(h.former, h.login.secrets()...)
+		h.former = h.former[max(0, len(h.former)-maxFormer):]
 		v.version++
 	}
 	h.login, h.at, h.old, h.err = l, v.clock.Monotonic(), false, nil
@@ -161,7 +180,7 @@ func (v *Values) known(chosen func(source string) bool) ([]secret.Value, uint64)
 	var all []secret.Value
 	for p, h := range v.held {
 		if chosen(p.source) && !h.login.value.IsZero() {
-			all = append(append(all, h.login.value), h.former...)
+			all = append(append(all, h.login.secrets()...), h.former...)
 		}
 	}
 	return all, v.version

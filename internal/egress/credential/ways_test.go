@@ -54,7 +54,7 @@ func TestAnthropicWays(t *testing.T) {
 		h.Header.Set("X-Api-Key", "the sandbox's")
 		h.Header.Set("Authorization", "Bearer the sandbox's")
 		h.Header.Set("Anthropic-Beta", "one,two")
-		names, err := s.Apply(r, h)
+		names, err := s.Apply(r, h, nil)
 		if err == nil && fmt.Sprint(names) != "[anthropic]" {
 			t.Errorf("%v were set", names)
 		}
@@ -136,7 +136,7 @@ func TestUnusableValue(t *testing.T) {
 	see := func(want string) {
 		t.Helper()
 		r, h := request(t, "POST", "https://api.anthropic.com/v1/messages")
-		_, applied := s.Apply(r, h)
+		_, applied := s.Apply(r, h, nil)
 		_, checked := s.credentials[0].ready(t.Context(), s.values)
 		for _, err := range []error{applied, checked} {
 			if cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(cove.ErrorMessage(err), "_TOKEN, claude; "+want) {
@@ -161,7 +161,7 @@ func TestAlso(t *testing.T) {
 		if before != "" {
 			h.Header.Set("X-Features", before)
 		}
-		if _, err := s.Apply(r, h); err != nil || h.Header.Get("X-Features") != want {
+		if _, err := s.Apply(r, h, nil); err != nil || h.Header.Get("X-Features") != want {
 			t.Errorf("%q: %v, %v", before, h.Header, err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestOrIsParsed(t *testing.T) {
 	const head = "credentials:\n- name: a\n  source: env:A\n  to: [{hosts: api.example.com, form: bearer}]\n  or:\n  - "
 	for text, want := range map[string]string{
 		head + "source: env:B\n    to: [{hosts: api.example.com, form: header, header: X-Key}]": "",
-		head + "source: env:B": "bound to nothing",
+		head + "source: env:B": "all of them need one, or none",
 		head +
 			"name: b\n    source: env:B\n    to: [{hosts: api.example.com, form: bearer}]": "test.yaml:6: an entry of or",
 		head +

@@ -231,42 +231,87 @@ func RefusalOf(err error) (*Refusal, bool) {
 		Detail: map[string]string{"error": "budget_exhausted", "budget": e.What, "limit": e.Limit, "used": e.Used}}, true
 }
 
-// words returns the type of an error in Anthropic's terms, and its type and code in OpenAI's.
-func words(status int) (anthropic, openAI, code string) {
+// types returns the type of an error in Anthropic's terms, its type and code in OpenAI's, Google's status, and the name
+// of AWS's exception. None of these means that clients should try again.
+func types(status int) (anthropic, openAI, code, google, aws string) {
 	switch status {
 	case http.StatusTooManyRequests:
-		return "rate_limit_error", "insufficient_quota", "insufficient_quota"
+		return "rate_limit_error", "insufficient_quota", "insufficient_quota", "RESOURCE_EXHAUSTED",
+			"ServiceQuotaExceededException"
 	case http.StatusUnauthorized:
-		return "authentication_error", "invalid_request_error", "invalid_api_key"
+		return "authentication_error", "invalid_request_error", "invalid_api_key", "UNAUTHENTICATED",
+			"UnrecognizedClientException"
 	case http.StatusForbidden:
-		return "permission_error", "invalid_request_error", "permission_denied"
+		return "permission_error", "invalid_request_error", "permission_denied", "PERMISSION_DENIED",
+			"AccessDeniedException"
 	case http.StatusNotFound:
-		return "not_found_error", "invalid_request_error", "not_found"
+		return "not_found_error", "invalid_request_error", "not_found", "NOT_FOUND", "ResourceNotFoundException"
 	}
-	return "invalid_request_error", "invalid_request_error", "invalid_request"
+	return "invalid_request_error", "invalid_request_error", "invalid_request", "INVALID_ARGUMENT", "ValidationException"
 }
 
+const awsType = "X-Amzn-Errortype"
+
 // Header returns the answer's header. It tells clients not to retry: the budget will not have changed.
-func (r *Refusal) Header() http.Header {
-	return http.Header{"Content-Type": {"application/json"}, "X-Should-Retry": {"false"}}
+func (r *Refusal) Header(k Kind) http.Header {
+	h := http.Header{"Content-Type": {"application/json"}, "X-Should-Retry": {"false"}}
+	if k == Bedrock {
+		_, _, _, _, aws := types(r.Status)
+		h.Set(awsType, aws)
+	}
+	return h
 }
 
 // Body returns the answer's body, in JSON.
 func (r *Refusal) Body(k Kind) []byte {
+	anthropic, openAI, code, google, aws := types(r.Status)
+	type quota struct {
+		ID          string `json:"quotaId"`
+		Description string `json:"description"`
+	}
+	type detail struct {
+		Type       string  `json:"@type"`
+		Violations []quota `json:"violations"`
+	}
 	type fault struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
-		Code    string `json:"code,omitempty"`
+		Type    string   `json:"type,omitempty"`
+		Message string   `json:"message"`
+		Code    any      `json:"code,omitempty"`
+		Status  string   `json:"status,omitempty"`
+		Details []detail `json:"details,omitempty"`
 	}
-	anthropic, openAI, code := words(r.Status)
 	body := struct {
-		Type  string            `json:"type,omitempty"`
-		Error fault             `json:"error"`
-		Cove  map[string]string `json:"cove,omitempty"`
-	}{"error", fault{anthropic, r.Message, ""}, r.Detail}
-	if k == OpenAI {
-		body.Type, body.Error = "", fault{openAI, r.Message, code}
+		Type    string            `json:"type,omitempty"`
+		Name    string            `json:"__type,omitempty"`
+		Message string            `json:"message,omitempty"`
+		Error   *fault            `json:"error,omitempty"`
+		Cove    map[string]string `json:"cove,omitempty"`
+	}{Cove: r.Detail}
+	switch k {
+	case Anthropic:
+		body.Type, body.Error = "error", &fault{Type: anthropic, Message: r.Message}
+	case Gemini, Vertex:
+		body.Error = &fault{Message: r.Message, Code: r.Status, Status: google}
+		if r.Status == http.StatusTooManyRequests { // clients wait for quotas, except those of a day
+			body.Error.Details = []detail{{"type.googleapis.com/google.rpc.QuotaFailure",
+				[]quota{{"CoveBudgetPerDay", r.Message}}}}
+		}
+	case Bedrock:
+		body.Name, body.Message = aws, r.Message
+	default:
+		body.Error = &fault{Type: openAI, Message: r.Message, Code: code}
 	}
-	b, _ := json.Marshal(body) // strings only, so it cannot fail
+	b, _ := json.Marshal(body) // texts and numbers, so it cannot fail
 	return append(b, '\n')
+}
+
+// RefusedKey reports whether an answer refuses the credential of a request, rather than the request.
+func RefusedKey(status int, h http.Header) bool {
+	if status == http.StatusForbidden { // AWS's
+		name, _, _ := strings.Cut(h.Get(awsType), ":")
+		return slices.Contains([]string{"UnrecognizedClientException", "InvalidSignatureException",
+			"ExpiredTokenException", "IncompleteSignatureException", "MissingAuthenticationTokenException",
+			"InvalidClientTokenId"}, name)
+	}
+	return status == http.StatusUnauthorized
 }

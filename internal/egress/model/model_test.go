@@ -91,7 +91,7 @@ var answers = []struct {
 func TestMeter(t *testing.T) {
 	for _, a := range answers {
 		for _, size := range []int{1, 7, 1 << 20} {
-			m := NewMeter(a.kind)
+			m := NewMeter(Messages, typed(a.kind))
 			for piece := range slices.Chunk([]byte(a.body), size) {
 				m.Write(piece)
 			}
@@ -112,7 +112,7 @@ func FuzzMeter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, streaming bool, body []byte, size int) {
 		kind := map[bool]string{true: stream, false: "application/json"}[streaming]
-		whole, parts := NewMeter(kind), NewMeter(kind)
+		whole, parts := NewMeter(Messages, typed(kind)), NewMeter(Messages, typed(kind))
 		whole.Write(body)
 		for piece := range slices.Chunk(body, max(1, size)) {
 			parts.Write(piece)
@@ -231,7 +231,7 @@ const local = "providers:\n  - {name: local, kind: openai, base_url: 'http://loc
 
 func TestParse(t *testing.T) {
 	all, err := Known()
-	if err != nil || len(all) != 3 {
+	if err != nil || len(all) != 4 {
 		t.Fatalf("%v %v", all, err)
 	}
 	if _, err := Choose(all, "anthropic", "nobody"); cove.ErrorCode(err) != cove.NotFound ||
@@ -255,7 +255,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("a credential goes to %s", p.Base)
 	}
 	if p := provider(t, local+"}\n"); p.Base.String() != "http://host.cove.internal:11434/v1" ||
-		p.URL(Chat).String() != "http://host.cove.internal:11434/v1/chat/completions" {
+		p.URL(Target{Endpoint: Chat}).String() != "http://host.cove.internal:11434/v1/chat/completions" {
 		t.Error(p.Base)
 	}
 	for _, wrong := range []string{
@@ -331,8 +331,9 @@ func TestPolicy(t *testing.T) {
 	}
 	p := provider(t, "")
 	h, _ := policy.ParseHost("api.anthropic.com")
-	if e, ok := p.Find(policy.Request{Host: h, Port: 443, Method: "POST", Path: "/v1/messages"}); !ok || e != Messages {
-		t.Errorf("%v %v", e, ok)
+	if at, ok := p.Find(policy.Request{Host: h, Port: 443, Method: "POST", Path: "/v1/messages"}); !ok ||
+		at.Endpoint != Messages {
+		t.Errorf("%v %v", at, ok)
 	}
 	if _, err := provider(t, "providers: [{name: a, kind: openai, base_url: 'http://169.254.169.254/'}]").Policy(
 		policy.Machine{}); err == nil {
@@ -451,8 +452,8 @@ func TestParallel(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	r, ok := RefusalOf(fmt.Errorf("wrapped: %w", &Exhausted{"tokens", "100", "120"}))
-	if !ok || r.Status != http.StatusTooManyRequests || r.Header().Get("X-Should-Retry") != "false" ||
-		r.Header().Get("Retry-After") != "" {
+	if !ok || r.Status != http.StatusTooManyRequests || r.Header(OpenAI).Get("X-Should-Retry") != "false" ||
+		r.Header(OpenAI).Get("Retry-After") != "" {
 		t.Fatalf("%+v", r)
 	}
 	const message = `"message":"the budget of this sandbox is used up: 120 of 100 tokens"`
@@ -461,6 +462,12 @@ func TestRefusal(t *testing.T) {
 			`},"cove":{"budget":"tokens","error":"budget_exhausted","limit":"100","used":"120"}}`,
 		OpenAI: `{"error":{"type":"insufficient_quota",` + message +
 			`,"code":"insufficient_quota"},"cove":{"budget":"tokens","error":"budget_exhausted","limit":"100","used":"120"}}`,
+		Gemini: `{"error":{` + message + `,"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":` +
+			`"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"CoveBudgetPerDay","description":` +
+			`"the budget of this sandbox is used up: 120 of 100 tokens"}]}]},"cove":{"budget":"tokens",` +
+			`"error":"budget_exhausted","limit":"100","used":"120"}}`,
+		Bedrock: `{"__type":"ServiceQuotaExceededException",` + message +
+			`,"cove":{"budget":"tokens","error":"budget_exhausted","limit":"100","used":"120"}}`,
 	} {
 		if got := strings.TrimSpace(string(r.Body(kind))); got != want {
 			t.Errorf("%s:\n%s, want\n%s", kind, got, want)
@@ -468,5 +475,17 @@ func TestRefusal(t *testing.T) {
 	}
 	if _, ok := RefusalOf(io.EOF); ok {
 		t.Error("any error is a refusal")
+	}
+}
+
+func typed(contentType string) http.Header { return http.Header{"Content-Type": {contentType}} }
+
+// TestMessageOfYAML: several problems of a file are one line, in the words of the file.
+func TestMessageOfYAML(t *testing.T) {
+	_, err := Parse("providers.yaml", []byte("providers:\n  - nam: x\n    modles: [y]\n    models: z\n"))
+	want := "providers.yaml: line 2: field nam not found here; line 3: field modles not found here; " +
+		"line 4: cannot unmarshal !!str `z` into []string"
+	if cove.ErrorMessage(err) != want {
+		t.Errorf("%s\nwant %s", cove.ErrorMessage(err), want)
 	}
 }

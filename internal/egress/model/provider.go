@@ -12,54 +12,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Endpoint is one call of a provider's API, by its path below the base URL.
-type Endpoint string
-
-const (
-	Messages    Endpoint = "messages"              // Anthropic's
-	CountTokens Endpoint = "messages/count_tokens" // costs nothing
-	Chat        Endpoint = "chat/completions"      // OpenAI's, and of many others
-	Completions Endpoint = "completions"           // its predecessor
-	Responses   Endpoint = "responses"
-	Embeddings  Endpoint = "embeddings"
-	Models      Endpoint = "models" // lists models
-)
-
-// Endpoints lists all endpoints.
-var Endpoints = []Endpoint{Messages, CountTokens, Chat, Completions, Responses, Embeddings, Models}
-
-// Method returns the HTTP method of the endpoint.
-func (e Endpoint) Method() string {
-	if e == Models {
-		return http.MethodGet
-	}
-	return http.MethodPost
-}
-
-// Counted reports whether calls count as use.
-func (e Endpoint) Counted() bool { return e != Models && e != CountTokens }
-
-// Kind is the API of a provider: it determines the form of errors, and the default endpoints.
-type Kind string
-
-const (
-	Anthropic Kind = "anthropic"
-	OpenAI    Kind = "openai"
-)
-
-// Kind returns the API that the endpoint belongs to.
-func (e Endpoint) Kind() Kind {
-	if e == Messages || e == CountTokens {
-		return Anthropic
-	}
-	return OpenAI
-}
-
-var endpointsOf = map[Kind][]Endpoint{
-	Anthropic: {Messages, CountTokens, Models},
-	OpenAI:    {Chat, Embeddings, Responses, Models},
-}
-
 // Provider is one account at one provider of models.
 type Provider struct {
 	Name       string
@@ -70,6 +22,8 @@ type Provider struct {
 	Headers    map[string]string // set on requests that have none, such as Anthropic-Version
 	Models     []string          // patterns, * matches anything; empty: every model
 	Prices     []Price           // the first that matches counts
+	Region     string            // of Bedrock and Vertex AI
+	Project    string            // of Vertex AI
 	Known      bool              // built-in, apart from prices: also recognised by its own address
 
 	host policy.Host // of Base
@@ -88,15 +42,46 @@ type Price struct {
 // Has reports whether p has an endpoint.
 func (p *Provider) Has(e Endpoint) bool { return slices.Contains(p.Endpoints, e) }
 
-// URL returns the URL of an endpoint.
-func (p *Provider) URL(e Endpoint) *url.URL {
+// URL returns the URL of a target.
+func (p *Provider) URL(t Target) *url.URL {
 	u := *p.Base
-	u.Path = p.path(e)
+	raw := p.path(t)
+	u.Path, u.RawPath = raw, raw
+	if decoded, err := url.PathUnescape(raw); err == nil { // a canonical path decodes
+		u.Path = decoded
+	}
 	return &u
 }
 
-func (p *Provider) path(e Endpoint) string {
-	return strings.TrimSuffix(p.Base.Path, "/") + "/" + string(e)
+// path returns the path of a target at the provider.
+func (p *Provider) path(t Target) string {
+	s := schemeOf(p.Kind)
+	path, _ := s.path(t.Endpoint)
+	return p.below(t.Version) + strings.Replace(path, modelPart, t.raw, 1)
+}
+
+// below returns the beginning of the provider's paths of a version.
+func (p *Provider) below(version string) string {
+	s := schemeOf(p.Kind)
+	begin := strings.TrimSuffix(p.Base.Path, "/") + "/"
+	if s.versioned {
+		begin += version + "/"
+	}
+	if s.placed {
+		begin += p.place() + "/"
+	}
+	return begin
+}
+
+// place returns the part of a path that names the project and the region.
+func (p *Provider) place() string { return "projects/" + p.Project + "/locations/" + p.Region }
+
+// versions returns the versions in the provider's own paths, at least one.
+func (p *Provider) versions() []string {
+	if s := schemeOf(p.Kind); s.versioned {
+		return s.versions
+	}
+	return []string{""}
 }
 
 // Allows reports whether a model is permitted.
@@ -145,34 +130,44 @@ func matches(pattern, s string) bool {
 	return false
 }
 
-// Find returns the provider's endpoint that a request is for, if any.
-func (p *Provider) Find(r policy.Request) (Endpoint, bool) {
+// Find returns what a request to the provider itself asks of it, if it is for an endpoint of its kind.
+func (p *Provider) Find(r policy.Request) (Target, bool) {
 	if p.host != r.Host || p.port != r.Port {
-		return "", false
+		return Target{}, false
 	}
-	for _, e := range Endpoints {
-		if r.Path == p.path(e) && r.Method == e.Method() {
-			return e, true
-		}
+	s := schemeOf(p.Kind)
+	path, below := strings.CutPrefix(r.Path, strings.TrimSuffix(p.Base.Path, "/")+"/")
+	t, ok := s.match(path, s.versioned)
+	if !below || !ok || r.Method != t.Endpoint.Method() || s.placed && t.place != p.place() {
+		return Target{}, false
 	}
-	return "", false
+	return t, true
 }
 
-// Request returns a request to an endpoint in the form that policies and credentials judge.
-func (p *Provider) Request(e Endpoint) policy.Request {
-	return policy.Request{Layer: policy.LayerHTTP, Host: p.host, Port: p.port, Method: e.Method(), Path: p.path(e)}
+// Serves returns the target of a request at the gateway's address, by its path below that, if the provider has it. The
+// project and region of the path are not looked at: those of the provider count.
+func (p *Provider) Serves(path, method string) (Target, bool) {
+	t, ok := schemeOf(p.Kind).match(path, true)
+	return t, ok && t.Endpoint.Method() == method && p.Has(t.Endpoint) && !slices.Contains(notServed, t.Endpoint)
+}
+
+// Host returns where the provider is asked.
+func (p *Provider) Host() (policy.Host, uint16) { return p.host, p.port }
+
+// Requests returns requests to an endpoint in the form that policies and credentials judge.
+func (p *Provider) Requests(e Endpoint) (all []policy.Request) {
+	for _, version := range p.versions() {
+		all = append(all, policy.Request{Layer: policy.LayerHTTP, Host: p.host, Port: p.port, Method: e.Method(),
+			Path: p.path(Target{Endpoint: e, Version: version, raw: "any"})})
+	}
+	return all
 }
 
 // Policy returns a policy that allows only the provider's endpoints. Errors: InvalidArgument when no policy could.
 func (p *Provider) Policy(m policy.Machine) (*policy.Policy, error) {
 	d := &policy.Document{Source: "provider " + p.Name, Mode: cove.NetworkLimited}
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
-		var paths []string
-		for _, e := range p.Endpoints {
-			if e.Method() == method {
-				paths = append(paths, p.path(e))
-			}
-		}
+		paths := p.patterns(method)
 		if len(paths) == 0 {
 			continue
 		}
@@ -183,4 +178,34 @@ func (p *Provider) Policy(m policy.Machine) (*policy.Policy, error) {
 		d.Rules = append(d.Rules, rule)
 	}
 	return policy.Compile(m, d)
+}
+
+// patterns returns the paths of the endpoints with a method, as policies write them: a segment with a model in it is *.
+func (p *Provider) patterns(method string) (all []string) {
+	for _, e := range p.Endpoints {
+		path, ok := schemeOf(p.Kind).path(e)
+		if !ok || e.Method() != method {
+			continue
+		}
+		segments := strings.Split(path, "/")
+		wild := slices.IndexFunc(segments, func(s string) bool { return strings.Contains(s, modelPart) })
+		if wild >= 0 {
+			segments[wild] = "*"
+		}
+		for _, version := range p.versions() {
+			all = append(all, p.below(version)+strings.Join(segments, "/"))
+			if p.Kind == Bedrock { // a model may be an ARN, which has an encoded slash
+				all = append(all, p.below(version)+strings.Replace(strings.Join(segments, "/"), "*", "*/*", 1))
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Private reports whether the provider is this machine, or a private address: who asks it needs no name for that, so
+// no other server can be in its place, and nothing leaves the network that the address is of.
+func (p *Provider) Private() bool {
+	a, isAddr := p.host.Addr()
+	return p.host.Name() == policy.HostService || isAddr && a.IsPrivate()
 }

@@ -2,6 +2,8 @@ package model
 
 import (
 	"encoding/json"
+	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -25,43 +27,118 @@ func (u Usage) Plus(v Usage) Usage {
 		u.CacheWrite + v.CacheWrite, u.Cost + v.Cost, u.Estimated + v.Estimated}
 }
 
-// answerPlaces are the places of model and usage in answers: single objects, and the events of Anthropic's streams and
-// of the Responses API.
-var answerPlaces = []string{"model", "usage", "message.model", "message.usage", "response.model", "response.usage"}
+// answerPlaces are the places of model and usage in answers, in small letters: single objects, the events of
+// Anthropic's streams and of the Responses API, Gemini's, and what Bedrock adds to the last event of any model.
+var answerPlaces = []string{"model", "usage", "message.model", "message.usage", "response.model", "response.usage",
+	"modelversion", "usagemetadata", invocation}
 
-// Meter reads usage from an answer as it passes, JSON or server-sent events. It never fails, and buffers a few KiB.
+const invocation = "amazon-bedrock-invocationmetrics"
+
+// Meter reads usage from an answer as it passes: JSON, a list of it, server-sent events, or AWS's event streams. It
+// never fails, and buffers little.
 type Meter struct {
 	scan  scan
-	event *events // nil: the answer is one document
+	event *events // set for server-sent events
+	frame *frames // set for AWS's event streams
+	list  list    // of documents, in other answers
 
-	model  string
-	usage  Usage
-	begun  bool  // the answer has stated its input
-	said   bool  // and its final usage
-	pieces int64 // events, or bytes
+	model    string
+	usage    Usage
+	outside  Usage // as Bedrock counts it, for models whose own answers do not state it
+	embeds   bool  // the answer has no words
+	begun    bool  // the answer has stated its input
+	said     bool  // and its final usage
+	counted  bool  // outside is set
+	pieces   int64 // events, documents of a list, or bytes
+	streamed bool  // pieces are events or documents
 }
 
-// NewMeter returns a meter for an answer of a content type.
-func NewMeter(contentType string) *Meter {
-	m := &Meter{}
+// NewMeter returns a meter for an answer of an endpoint with a header.
+func NewMeter(e Endpoint, h http.Header) *Meter {
+	m := &Meter{embeds: e == EmbedContent || e == EmbedContents}
 	m.scan.places, m.scan.found = answerPlaces, m.found
-	kind, _, _ := strings.Cut(contentType, ";")
-	if strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") {
+	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	switch kind = strings.ToLower(strings.TrimSpace(kind)); kind {
+	case "text/event-stream":
+		m.streamed = true
 		m.event = &events{data: func(c byte) { m.scan.next(c) }, end: func() { m.pieces++; m.scan.reset() }}
+	case frameStream:
+		m.streamed = true
+		m.frame = &frames{payload: func(p []byte) {
+			m.pieces++
+			m.scan.Write(framed(p))
+			m.scan.reset()
+		}}
 	}
+	m.head(h)
 	return m
+}
+
+// head reads the header of Bedrock's answers, which counts the tokens of every model.
+func (m *Meter) head(h http.Header) {
+	read := func(name string) int64 {
+		n, err := strconv.ParseInt(h.Get("X-Amzn-Bedrock-"+name+"-Token-Count"), 10, 64)
+		if err != nil || n < 0 {
+			return 0
+		}
+		return min(n, maxCount)
+	}
+	m.outside = Usage{Input: read("Input"), Output: read("Output"), CacheRead: read("Cache-Read-Input"),
+		CacheWrite: read("Cache-Write-Input")}
+	m.counted = m.outside != Usage{}
 }
 
 // Write implements io.Writer, and never fails.
 func (m *Meter) Write(p []byte) (int, error) {
-	if m.event == nil {
-		m.pieces += int64(len(p))
-		return m.scan.Write(p)
-	}
-	for _, c := range p {
-		m.event.next(c)
+	switch {
+	case m.frame != nil:
+		m.frame.write(p)
+	case m.event != nil:
+		for _, c := range p {
+			m.event.next(c)
+		}
+	default:
+		m.document(p)
 	}
 	return len(p), nil
+}
+
+// list is the state of an answer that may be a list of documents, as Gemini's streams are without alt=sse.
+type list int
+
+const (
+	unknown list = iota
+	single
+	several
+)
+
+// document reads one document, or each of a list.
+func (m *Meter) document(p []byte) {
+	for i, c := range p {
+		if m.list == unknown && strings.IndexByte(" \t\r\n", c) < 0 {
+			if m.list = single; c == '[' {
+				m.list, m.streamed, m.pieces = several, true, 0
+				continue
+			}
+		}
+		if m.list != several {
+			m.pieces++
+			if m.list == single {
+				m.pieces += int64(len(p) - i - 1)
+				m.scan.Write(p[i:])
+				return
+			}
+			continue
+		}
+		if m.scan.depth == 0 && !m.scan.inString {
+			if c != '{' { // what is between documents
+				continue
+			}
+			m.pieces++
+			m.scan.reset()
+		}
+		m.scan.next(c)
+	}
 }
 
 // Model returns the model that the answer states, or "".
@@ -71,6 +148,10 @@ func (m *Meter) Model() string { return m.model }
 // bytes, or an event of a stream, are a token. Cost is the answer's own figure, which few state.
 func (m *Meter) Usage(asked int64) Usage {
 	u := m.usage
+	if !m.said && m.counted {
+		u, m.said = m.outside, true
+		m.usage = u
+	}
 	u.Requests = 1
 	if m.said {
 		return u
@@ -80,7 +161,10 @@ func (m *Meter) Usage(asked int64) Usage {
 		u.Input = (asked + 3) / 4
 	}
 	said := m.pieces
-	if m.event == nil {
+	switch {
+	case m.embeds:
+		said = 0
+	case !m.streamed:
 		said = (said + 3) / 4
 	}
 	u.Output = max(u.Output, said)
@@ -90,8 +174,15 @@ func (m *Meter) Usage(asked int64) Usage {
 func (m *Meter) found(place string, value []byte) {
 	switch {
 	case value == nil:
-	case strings.HasSuffix(place, "model"):
+	case strings.HasSuffix(place, "model"), place == "modelversion":
 		json.Unmarshal(value, &m.model)
+	case place == invocation:
+		var c *counts
+		if json.Unmarshal(value, &c); c != nil {
+			m.counted = true
+			m.outside = Usage{Input: int64(c.InputCount), Output: int64(c.OutputCount), CacheRead: int64(c.ReadCount),
+				CacheWrite: int64(c.WriteCount)}
+		}
 	default:
 		m.add(value, place != "message.usage") // its first figure is partial
 	}
@@ -108,6 +199,40 @@ type counts struct {
 	Completion    count   `json:"completion_tokens"`
 	PromptDetails details `json:"prompt_tokens_details"` // part of the prompt
 	Cost          float64 `json:"cost"`                  // OpenRouter: dollars
+
+	ConverseInput  count `json:"inputTokens"` // Bedrock's Converse: without what is cached
+	ConverseOutput count `json:"outputTokens"`
+	ConverseRead   count `json:"cacheReadInputTokens"`
+	ConverseWrite  count `json:"cacheWriteInputTokens"`
+
+	Contents   count `json:"promptTokenCount"`        // Gemini
+	Cached     count `json:"cachedContentTokenCount"` // part of the contents
+	ToolUse    count `json:"toolUsePromptTokenCount"` // in addition to the contents
+	Candidates count `json:"candidatesTokenCount"`
+	Thoughts   count `json:"thoughtsTokenCount"` // in addition to the candidates, at the same price
+
+	InputCount  count `json:"inputTokenCount"` // Bedrock's metrics of an invocation
+	OutputCount count `json:"outputTokenCount"`
+	ReadCount   count `json:"cacheReadInputTokenCount"`
+	WriteCount  count `json:"cacheWriteInputTokenCount"`
+}
+
+func (c *counts) input() count {
+	part := c.InputDetails.Cached + c.PromptDetails.Cached + c.PromptDetails.CacheWrite + c.InputDetails.CacheWrite +
+		c.Cached
+	return max(0, c.Input+c.Prompt+c.Contents-part) + c.ToolUse + c.ConverseInput
+}
+
+func (c *counts) output() count {
+	return c.Output + c.Completion + c.Candidates + c.Thoughts + c.ConverseOutput
+}
+
+func (c *counts) read() count {
+	return c.CacheRead + c.InputDetails.Cached + c.PromptDetails.Cached + c.Cached + c.ConverseRead
+}
+
+func (c *counts) write() count {
+	return c.CacheCreation + c.PromptDetails.CacheWrite + c.InputDetails.CacheWrite + c.ConverseWrite
 }
 
 type details struct {
@@ -117,11 +242,13 @@ type details struct {
 
 type count int64
 
+const maxCount = 1e12 // tokens; more is a mistake
+
 // UnmarshalJSON accepts any number, and ignores everything else.
 func (c *count) UnmarshalJSON(b []byte) error {
 	var f float64
 	if json.Unmarshal(b, &f) == nil && f > 0 {
-		*c = count(min(f, 1e12))
+		*c = count(min(f, maxCount))
 	}
 	return nil
 }
@@ -130,18 +257,15 @@ func (c *count) UnmarshalJSON(b []byte) error {
 func (m *Meter) add(value []byte, whole bool) {
 	var c *counts
 	json.Unmarshal(value, &c) // mismatches stay 0
-	if c == nil || c.Input+c.Output+c.Prompt+c.Completion+c.CacheRead+c.CacheCreation == 0 {
+	if c == nil || c.input()+c.output()+c.read()+c.write() == 0 {
 		return // null, as in most events
 	}
 	m.begun, m.said = true, m.said || whole
-	read := c.InputDetails.Cached + c.PromptDetails.Cached
-	write := c.PromptDetails.CacheWrite + c.InputDetails.CacheWrite
-	input := max(0, c.Input+c.Prompt-read-write)
 	u := &m.usage
-	u.Input = max(u.Input, int64(input))
-	u.Output = max(u.Output, int64(c.Output+c.Completion))
-	u.CacheRead = max(u.CacheRead, int64(c.CacheRead+read))
-	u.CacheWrite = max(u.CacheWrite, int64(c.CacheCreation+write))
+	u.Input = max(u.Input, int64(c.input()))
+	u.Output = max(u.Output, int64(c.output()))
+	u.CacheRead = max(u.CacheRead, int64(c.read()))
+	u.CacheWrite = max(u.CacheWrite, int64(c.write()))
 	if c.Cost > 0 && c.Cost < 1e6 {
 		u.Cost = max(u.Cost, c.Cost)
 	}

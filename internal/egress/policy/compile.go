@@ -126,7 +126,21 @@ func Documents(n cove.Network) ([]*Document, error) {
 	if err != nil {
 		return nil, err
 	}
+	passed, err := Args("--pass-through", Allow, n.PassThrough...)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range passed.Rules {
+		r.PassThrough = true
+		last.Rules = append(last.Rules, r)
+	}
 	last.Rules = append(last.Rules, denied.Rules...)
+	for _, name := range n.Presets {
+		if err := KnownPreset(name); err != nil {
+			return nil, err
+		}
+		last.Presets = append(last.Presets, PresetUse{Name: name, ID: "--preset " + name})
+	}
 	if n.Mode != "" {
 		if last.Mode, err = ParseMode(string(n.Mode)); err != nil {
 			return nil, err
@@ -135,7 +149,7 @@ func Documents(n cove.Network) ([]*Document, error) {
 	if n.AllowPR {
 		last.PullRequests = Granted
 	}
-	if len(last.Rules) == 0 && last.Mode == "" && !n.AllowPR {
+	if len(last.Rules)+len(last.Presets) == 0 && last.Mode == "" && !n.AllowPR {
 		return layers, nil
 	}
 	return append(layers, last), nil

@@ -268,6 +268,12 @@ func (r *Rule) about(h Host) bool {
 	return slices.ContainsFunc(r.hosts, func(p pattern) bool { return p.match(h.name) })
 }
 
+// Names reports whether a rule of a policy that allows or asks is about a host.
+func Names(p *Policy, h Host) bool {
+	about := func(r *Rule) bool { return r.about(h) }
+	return p != nil && (slices.ContainsFunc(p.allow, about) || slices.ContainsFunc(p.ask, about))
+}
+
 // hasAddress reports whether a is in one of r's ranges. For a rule that denies, the embedded IPv4 address counts too.
 func (r *Rule) hasAddress(a netip.Addr) bool {
 	if len(r.cidrs) == 0 {
@@ -418,6 +424,12 @@ func (p *Policy) openable(a netip.Addr) bool {
 		}
 	}
 	return p.configured(a) || !closedAddress(a)
+}
+
+// Closed reports whether no rule of a sandbox can open h. The gateway's own configuration can open addresses.
+func (h Host) Closed() bool {
+	a, ok := h.Addr()
+	return ok && closedAddress(a) || closedName(h.name) != ""
 }
 
 // closedAddress reports whether a can never be opened by a rule.

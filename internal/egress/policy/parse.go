@@ -78,7 +78,7 @@ func (p parser) presets(n *yaml.Node, d *Document) error {
 		return nil
 	}
 	return p.list(n, "presets", func(entry *yaml.Node, name string) error {
-		if err := knownPreset(name); err != nil {
+		if err := KnownPreset(name); err != nil {
 			return err
 		}
 		d.Presets = append(d.Presets, PresetUse{Name: name, ID: p.source + ":" + strconv.Itoa(entry.Line)})

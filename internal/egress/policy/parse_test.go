@@ -75,7 +75,7 @@ func TestParseRefusals(t *testing.T) {
 		{"unknown mode", "mode: bridge\n", `p.yaml:1: "bridge" is no network mode (it is none, limited, host-only or open)`},
 		{"unknown merge", "merge: both\n", "p.yaml:1: merge is extend or replace"},
 		{"replace without a mode", "merge: replace\nrules: []\n", "says the mode"},
-		{"unknown preset", "presets: [githob]\n", `p.yaml:1: there is no preset "githob" (there are anthropic`},
+		{"unknown preset", "presets: [githob]\n", `p.yaml:1: there is no preset "githob" (there are agents, anthropic`},
 		{"preset of a path", "presets: [../presets/github]\n", "there is no preset"},
 		{"rules without a list", "rules: {hosts: x.lab}\n", "p.yaml:1: rules must be a list"},
 		{"rules of nothing", "rules:\n", "p.yaml:1: rules must be a list"},
@@ -149,6 +149,55 @@ func TestParseRefusals(t *testing.T) {
 	}
 }
 
+// TestNetworkOfFlags: presets and hosts that are passed through are rules like those of a file.
+func TestNetworkOfFlags(t *testing.T) {
+	registry := func(string) ([]Endpoint, error) {
+		return []Endpoint{{Host: mustHost(t, "packages.lab"), Port: 443, From: "npm config"}}, nil
+	}
+	docs, err := Documents(cove.Network{Presets: []string{"agents", "npm"}, PassThrough: []string{"pinned.lab"},
+		Allow: []string{"pinned.lab"}, Deny: []string{"denied.lab"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Compile(Machine{Registry: registry}, docs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(host string) Verdict {
+		return p.Decide(Request{Layer: LayerConnect, Host: mustHost(t, host), Port: 443})
+	}
+	for host, rule := range map[string]string{"api.anthropic.com": "preset anthropic#1",
+		"api.openai.com": "preset openai#1", "packages.lab": "preset npm#1"} {
+		if v := connect(host); v.Action != Allow || v.Rule != rule || v.PassThrough {
+			t.Errorf("%s: %+v", host, v)
+		}
+	}
+	if v := connect("pinned.lab"); v.Action != Allow || !v.PassThrough || v.Rule != "--pass-through pinned.lab" {
+		t.Errorf("passed through: %+v", v)
+	}
+	if v := connect("denied.lab"); v.Action != Deny {
+		t.Errorf("denied: %+v", v)
+	}
+	post := Request{Layer: LayerHTTP, Host: mustHost(t, "packages.lab"), Port: 443, Method: "POST", Path: "/x"}
+	if v := p.Decide(post); v.Action != Deny {
+		t.Errorf("a preset that reads: %+v", v)
+	}
+	for _, n := range []cove.Network{{Presets: []string{"npn"}}, {PassThrough: []string{"https://x.lab/"}}} {
+		if _, err := Documents(n); cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+}
+
+func mustHost(t *testing.T, name string) Host {
+	t.Helper()
+	h, err := ParseHost(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 func TestPresetsAreRight(t *testing.T) {
 	all, err := Presets()
 	if err != nil {
@@ -171,7 +220,8 @@ func TestPresetsAreRight(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"github", "github-read", "anthropic", "gemini", "openai", "openrouter", "npm", "pypi",
+	for _, want := range []string{"github", "github-read", "agents", "anthropic", "gemini", "openai", "openrouter", "npm",
+		"pypi",
 		"go", "debian", "cargo"} {
 		if !names[want] {
 			t.Errorf("there is no preset %s", want)

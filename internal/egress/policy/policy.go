@@ -96,6 +96,14 @@ func (p *Policy) Through(h Host, port uint16) string {
 	return allowCommand(p.sandbox, "tcp://"+h.Authority(port))
 }
 
+// WithPreset returns the command that would add a preset to a policy.
+func WithPreset(p *Policy, name string) string { return allowCommand(p.sandbox, "--preset "+name) }
+
+// Unjudged returns the command that would pass connections to a host through without a look into them.
+func Unjudged(p *Policy, target string) string {
+	return allowCommand(p.sandbox, "--pass-through "+target)
+}
+
 // GitHost reports whether git at a host needs a grant, whatever the port: each may lead to the same server.
 func (p *Policy) GitHost(h Host) bool {
 	return p != nil && slices.ContainsFunc(p.git, func(g GitRule) bool { return g.Remote.Host == h })

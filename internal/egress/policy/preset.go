@@ -35,7 +35,7 @@ type Endpoint struct {
 // Presets returns the presets, sorted by name.
 func Presets() ([]Preset, error) {
 	var all []Preset
-	for _, name := range presetNames() {
+	for _, name := range PresetNames() {
 		p, err := readPreset(name)
 		if err != nil {
 			return nil, err
@@ -45,7 +45,8 @@ func Presets() ([]Preset, error) {
 	return all, nil
 }
 
-func presetNames() []string {
+// PresetNames returns the names of the presets, sorted.
+func PresetNames() []string {
 	files, _ := fs.Glob(presetFiles, "presets/*.yaml") // the pattern is valid
 	for i, f := range files {
 		files[i] = strings.TrimSuffix(strings.TrimPrefix(f, "presets/"), ".yaml")
@@ -53,8 +54,9 @@ func presetNames() []string {
 	return files
 }
 
-func knownPreset(name string) error {
-	names := presetNames()
+// KnownPreset refuses a name that no preset has. Errors: InvalidArgument, with the names.
+func KnownPreset(name string) error {
+	names := PresetNames()
 	if slices.Contains(names, name) {
 		return nil
 	}
@@ -73,15 +75,48 @@ func readPreset(name string) (Preset, error) {
 		return Preset{}, err
 	}
 	preset, d := Preset{Name: name}, &Document{}
+	var others []string
 	p := parser{source: source, preset: name}
 	err = p.mapping(root, "a preset", map[string]func(*yaml.Node) error{
 		"about":    valueOf(p, "about", asWritten, &preset.About),
 		"registry": valueOf(p, "registry", asWritten, &preset.Registry),
 		"methods":  listOf(p, "methods", asWritten, &preset.methods),
+		"presets":  listOf(p, "presets", asWritten, &others),
 		"rules":    func(n *yaml.Node) error { return p.rules(n, d) },
 	})
 	preset.Rules = d.Rules
+	for _, other := range others {
+		of, err := readPreset(other)
+		if err != nil {
+			return preset, err
+		}
+		preset.Rules = append(preset.Rules, of.Rules...)
+	}
 	return preset, err
+}
+
+// RegistryPresets asks tools for their package registries, as Machine.Registry does, and returns the preset that allows
+// a host and port, by name; "" if none does. A tool without an answer has no preset.
+func RegistryPresets(registry func(tool string) ([]Endpoint, error)) func(Host, uint16) string {
+	type place struct {
+		host Host
+		port uint16
+	}
+	found := map[place]string{}
+	all, _ := Presets() // embedded, and held valid by a test
+	for _, p := range all {
+		if p.Registry == "" || registry == nil {
+			continue
+		}
+		endpoints, err := registry(p.Registry)
+		if err != nil {
+			continue
+		}
+		for _, e := range endpoints {
+			found[place{e.Host, e.Port}] = p.Name
+		}
+	}
+	return func(h Host, port uint16) string { return found[place{h, port}] }
 }
 
 // expand returns the rules of a preset. The hosts of a registry's preset come from the installed tool.

@@ -97,6 +97,8 @@ type Event struct {
 	Sent     int64  // bytes from the sandbox, bodies only for HTTP
 	Received int64  // bytes to the sandbox, bodies only for HTTP
 	Problem  string // what went wrong, or was malformed; empty if nothing
+	// Untrusted is of a connection that its client gave up because it does not accept the certificate.
+	Untrusted bool
 }
 
 // Rules that no policy can change.

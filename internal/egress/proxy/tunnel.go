@@ -22,6 +22,8 @@ type tunnel struct {
 	verdict policy.Verdict    // on that host
 	speaks  decision.Protocol // empty: no byte has come yet
 	early   *earlyConn        // to the origin
+
+	untrusted bool // see Event
 }
 
 // newTunnel asks policy about a connection on a route.
@@ -96,6 +98,7 @@ func (t *tunnel) record(stage decision.Stage, problem string, sent, received int
 		Time: t.began, Duration: time.Since(t.began), Entry: t.route.entry, Protocol: t.speaks, Stage: stage,
 		Request: policy.Request{Layer: policy.LayerConnect, Host: t.host, Port: t.route.port},
 		Verdict: t.verdict, Sent: sent, Received: received, Problem: problem,
+		Untrusted: t.untrusted,
 	})
 }
 
@@ -238,7 +241,8 @@ func (t *tunnel) intercept() {
 	if !s.sandbox.HTTP2(t.route.host) {
 		protocols = onlyVersion1
 	}
-	inside := tls.Server(t.conn, &tls.Config{
+	client := &handshaking{Conn: t.conn}
+	inside := tls.Server(client, &tls.Config{
 		Certificates:           []tls.Certificate{*leaf},
 		NextProtos:             protocols,
 		MinVersion:             tls.VersionTLS12,
@@ -249,10 +253,12 @@ func (t *tunnel) intercept() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.Hello)
 	defer cancel()
 	if err := inside.HandshakeContext(ctx); err != nil {
+		t.untrusted = client.refused(err)
 		t.record(decision.StageProtocol, "TLS with the client: "+err.Error(), 0, 0)
 		t.conn.Close()
 		return
 	}
+	client.done = true
 	if inside.ConnectionState().NegotiatedProtocol == "h2" {
 		t.conn.meter = &meter{since: time.Now()}
 		s.feed.give(inside)

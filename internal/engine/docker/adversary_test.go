@@ -18,6 +18,9 @@ func TestAdversary(t *testing.T) {
 	adversary.Run(t, openShared, adversary.Options{
 		// The kernel names the source of a bind mount in the table of mounts.
 		HostPaths: []string{" " + guestPath + " ", " /etc/hosts ", " /etc/resolv.conf "},
+		Slow:      true,
+		Alike: []string{"C10.crowd", "F5.mount_race", "X1.anywhere", "X1.bound", "X1.filling", "X1.flooding",
+			"X1.stubborn"},
 	})
 }
 

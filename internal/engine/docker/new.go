@@ -85,7 +85,8 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		Isolations:    []cove.Isolation{cove.IsolationContainer},
 		Networks:      []cove.NetworkMode{cove.NetworkNone},
 		UserNamespace: has(info, "userns"),
-		OwnImages:     true, UserIDs: true, LateMount: true, Files: true, DiskLimit: true, Pause: true,
+		OwnImages:     true, UserIDs: true, LateMount: true, Files: true, DiskLimit: true, NoExec: true,
+		Pause:       true,
 		MemoryLimit: info.MemoryLimit, SwapLimit: info.SwapLimit || noSwap(),
 		CPULimit: info.CPUCfsPeriod && info.CPUCfsQuota, PIDsLimit: info.PidsLimit,
 		Missing: map[string]string{

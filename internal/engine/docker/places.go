@@ -52,6 +52,11 @@ func divide(disk, inodes int64, u cove.User) ([]place, error) {
 
 // mountOptions are the place's, for the user with the given id. The user owns every one of them: runc gives a place the
 // mode of the image's directory, if it has one there, and that may be any.
-func (p place) mountOptions(uid int) string {
-	return fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,nr_inodes=%d,mode=%o,uid=%d,gid=%[4]d", p.size, p.inodes, p.Mode, uid)
+func (p place) mountOptions(uid int, noExec bool) string {
+	exec := "exec"
+	if noExec && p.Temp {
+		exec = "noexec"
+	}
+	return fmt.Sprintf("rw,%s,nosuid,nodev,size=%d,nr_inodes=%d,mode=%o,uid=%d,gid=%[5]d", exec, p.size, p.inodes, p.Mode,
+		uid)
 }

@@ -191,7 +191,7 @@ func tmpfsMounts(w wish) (map[string]string, error) {
 		tmpfs[path.Clean(v)] = "ro,nosuid,nodev,noexec,size=4096,nr_inodes=1,mode=555"
 	}
 	for _, p := range places {
-		tmpfs[p.Name] = p.mountOptions(w.template.User.UID)
+		tmpfs[p.Name] = p.mountOptions(w.template.User.UID, w.template.NoExec)
 	}
 	for _, b := range w.binds {
 		delete(tmpfs, b.target) // a mount of the user's takes its place

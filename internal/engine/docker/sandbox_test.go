@@ -167,6 +167,7 @@ func TestDirectory(t *testing.T) {
 func TestImportsAreOne(t *testing.T) {
 	x := newWire(t)
 	e := through(t, x)
+	e.api.timeout = callTimeout // five sandboxes are made at once
 	imports := make(chan string, 100)
 	x.set(func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/images/create") {

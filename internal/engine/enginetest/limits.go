@@ -19,6 +19,7 @@ var limitTests = []test{
 	{name: "processes", kernel: true, run: pidsLimit},
 	{name: "disk", kernel: true, run: diskLimit},
 	{name: "disk, all places together", kernel: true, run: diskTotal},
+	{name: "temporary places whose programs do not run", kernel: true, run: noExec},
 	{name: "inodes", kernel: true, run: inodeLimit},
 	{name: "open files", kernel: true, run: openFiles},
 	{name: "core dumps are off", kernel: true, run: coreDumps},
@@ -199,4 +200,21 @@ func openFiles(t *testing.T, x *env) {
 
 func coreDumps(t *testing.T, x *env) {
 	x.want(t, x.bound(t), shell("ulimit -Sc; ulimit -Hc"), "0\n0\n")
+}
+
+// noExec: programs in temporary places do not run, and those in the user's own places do.
+func noExec(t *testing.T, x *env) {
+	if !x.caps.NoExec {
+		t.Skip("the engine has no temporary places whose programs do not run: " + x.caps.Missing["no_exec"])
+	}
+	const script = `for d in /tmp /var/tmp /run /dev/shm "$HOME" .; do
+		printf '#!/bin/sh\necho runs\n' > "$d/p" && chmod 755 "$d/p"; "$d/p" 2>/dev/null || echo "$?"
+	done`
+	for want, no := range map[string]bool{"126\n126\n126\n126\nruns\nruns\n": true,
+		"runs\nruns\nruns\nruns\nruns\nruns\n": false} {
+		sb := x.bound(t, func(tmpl *engine.Template) { tmpl.NoExec = no })
+		if r := x.output(t, sb, shell(script)); r.stdout != want {
+			t.Errorf("noexec %v: %q %q", no, r.stdout, r.stderr)
+		}
+	}
 }

@@ -39,6 +39,11 @@ var refusalTests = []test{
 		t.Limits.Disk, t.Limits.Inodes = 32<<20, 2000
 		return !c.DiskLimit
 	})},
+	{name: "temporary places whose programs run all the same", run: refuses(func(t *engine.Template,
+		c engine.Capabilities) bool {
+		t.NoExec = true
+		return !c.NoExec
+	})},
 	{name: "an image that is not there", run: imageMissing},
 	{name: "a directory that is not there", run: dirMissing},
 	{name: "listeners of an engine that makes none",

@@ -100,7 +100,7 @@ func (e *Engine) look() engine.Capabilities {
 		Networks:      []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
 		UserIDs:       e.ids.Separate(),
 		HostIDRange:   e.ids.Ranged(),
-		UserNamespace: true, DiskLimit: true, Lasting: true,
+		UserNamespace: true, DiskLimit: true, NoExec: true, Lasting: true,
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(),
 		CPULimit: h.Has(cgroup.CPU), PIDsLimit: h.Has(cgroup.PIDs), Pause: h.Has(cgroup.Freezer),

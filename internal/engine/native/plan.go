@@ -58,8 +58,12 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 		if w.Own {
 			dir.UID = t.User.UID
 		}
+		flags := sealed
+		if t.NoExec && w.Temp {
+			flags |= guest.NoExec
+		}
 		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name,
-			Flags: sealed})
+			Flags: flags})
 	}
 	add(network...)
 	return s

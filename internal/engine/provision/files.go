@@ -23,12 +23,14 @@ const (
 	// MaxFiles is the most files of one request, and MaxFileBytes the most bytes in all of them.
 	MaxFiles     = 256
 	MaxFileBytes = 16 << 20
+	// MaxHomeFiles is the most files for a home.
+	MaxHomeFiles = 1024
 )
 
-// CheckFiles refuses too many files, too large ones, and paths that lead out of the directory.
-func CheckFiles(files []File) error {
-	if len(files) > MaxFiles {
-		return cove.Errorf(cove.TooLarge, "%d files, at most %d are allowed", len(files), MaxFiles)
+// CheckFiles refuses more than most files, too large ones, and paths that lead out of the directory.
+func CheckFiles(files []File, most int) error {
+	if len(files) > most {
+		return cove.Errorf(cove.TooLarge, "%d files, at most %d are allowed", len(files), most)
 	}
 	total := 0
 	for _, f := range files {

@@ -225,6 +225,8 @@ func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, 
 	g := c.GatewayRegistration
 	g.Allow = append(slices.Clip(g.Allow), more.Allow...)
 	g.Deny = append(slices.Clip(g.Deny), more.Deny...)
+	g.Presets = append(slices.Clip(g.Presets), more.Presets...)
+	g.PassThrough = append(slices.Clip(g.PassThrough), more.PassThrough...)
 	documents, err := check(g)
 	if err != nil {
 		return 0, err

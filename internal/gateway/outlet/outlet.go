@@ -1,5 +1,5 @@
 // Package outlet lets programs of this machine out through the gateway, as clients like every sandbox: git to one
-// repository, and the request that opens a pull request.
+// repository, the request that opens a pull request, and questions to the models of one provider.
 package outlet
 
 import (
@@ -79,30 +79,42 @@ func (o asking) Open(_ context.Context, _ cove.Principal, address string, push b
 		Policy: []*policy.Document{document}, Remote: address})
 }
 
-// open opens a route for a program of this machine: a proxy that admits only clients with its password.
+// open opens a route for git: a proxy that admits only clients with its password.
 func (o Outlet) open(spec gateway.Spec) (repos.Route, error) {
-	g, err := o.Gateway()
+	route, proxy, err := o.listen(spec)
 	if err != nil {
 		return repos.Route{}, err
 	}
-	spec.Sandbox = g.Next()
-	route, err := g.Open(spec)
-	if err != nil {
-		return repos.Route{}, err
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		route.Close()
-		return repos.Route{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
-	}
-	password := rand.Text()
-	route.ServeProxy(newAdmission(ln, "git:"+password))
 	return repos.Route{
-		Proxy: "http://git:" + password + "@" + ln.Addr().String(),
+		Proxy: proxy.String(),
 		CA:    route.EnvAt("", route.Files())["GIT_SSL_CAINFO"],
 		Close: func() error { route.Close(); return nil },
 	}, nil
 }
+
+// listen opens a route for a program of this machine, and returns the address of its proxy, with the password.
+func (o Outlet) listen(spec gateway.Spec) (*gateway.Route, *url.URL, error) {
+	g, err := o.Gateway()
+	if err != nil {
+		return nil, nil, err
+	}
+	spec.Sandbox = g.Next()
+	route, err := g.Open(spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		route.Close()
+		return nil, nil, cove.Errorf(cove.Unavailable, "cannot listen for %s: %w", spec.Name, err)
+	}
+	password := rand.Text()
+	route.ServeProxy(newAdmission(ln, user+":"+password))
+	return route, &url.URL{Scheme: "http", User: url.UserPassword(user, password), Host: ln.Addr().String()}, nil
+}
+
+// user is the name with which clients of this machine's proxies log in.
+const user = "git"
 
 // openTo returns the document that opens git's requests to read a repository, and to push to it; the first rule is for
 // the request that git begins with. Branches are not judged here: the git is the machine's own.

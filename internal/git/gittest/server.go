@@ -177,8 +177,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		http.FileServer(http.Dir(s.Root)).ServeHTTP(w, r)
 		return
 	}
-	if r.ContentLength < 0 { // to the end of standard input; package cgi knows no other way
-		r.TransferEncoding = nil
+	// Git reads to the end of its input. Told a length, it would read on without end once a client has broken off.
+	if r.ContentLength != 0 {
+		r.ContentLength, r.TransferEncoding = -1, nil
 	}
 	s.git.ServeHTTP(w, r)
 }

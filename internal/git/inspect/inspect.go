@@ -254,8 +254,8 @@ func (r *run) visible(ctx context.Context, boundary []string) error {
 		case err != nil:
 			return defect("the server does not say whether it is built on the history of what this sandbox sees: " + plain(err))
 		case !found:
-			return defect("it is built on commits that are not in the history of what this sandbox sees; fetch, and merge or " +
-				"rebase")
+			return defect(fmt.Sprintf("it is built on commits that are not in the history of what this sandbox sees (%.12s); "+
+				"fetch, and merge or rebase", id))
 		}
 	}
 	return nil

@@ -159,7 +159,13 @@ func unreadAttributes(stderr string) (lacks []string, ok bool) {
 func found(stderr string) string {
 	for _, f := range finding.FindAllStringSubmatch(stderr, -1) {
 		if f[2] != unreadable {
-			return fmt.Sprintf(": git fsck reports %s of %s", f[2], f[1])
+			said := fmt.Sprintf(": git fsck reports %s of %s", f[2], f[1])
+			for _, name := range []string{"gitmodules", "gitattributes"} {
+				if strings.HasPrefix(f[2], name) {
+					said += ", a ." + name
+				}
+			}
+			return said + "; look at it with git cat-file -p, and rewrite the commit that has it"
 		}
 	}
 	return ""

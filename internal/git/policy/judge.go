@@ -97,6 +97,7 @@ type Ruling struct {
 	Update Update
 	Action Action
 	Rule   string // "policy.yaml:12", or "git: protocol" for updates that no policy allows
+	Key    string // of the policy's git section, as in max_deleted; "" where no policy decides
 	Reason string // one printable line
 	// Operation names the subject of an approval: PUSH, FORCE or DELETE, and what is unusual about it, as in
 	// PUSH+DELETIONS.
@@ -104,14 +105,70 @@ type Ruling struct {
 }
 
 // hold lowers the action of a ruling. Two reasons to ask are one question.
-func (r *Ruling) hold(a Action, unusual, reason string) {
+func (r *Ruling) hold(a Action, key, unusual, reason string) {
 	switch {
 	case a == Ask && r.Action == Ask:
 		r.Operation += unusual
 		r.Reason += "; " + reason
 	case a < r.Action:
-		r.Action, r.Reason = a, reason
+		r.Action, r.Key, r.Reason = a, key, reason
 		r.Operation += unusual
+	}
+}
+
+// advice says what to do about a refusal, by the key that decides it.
+var advice = map[string]string{
+	"push":        "push to a ref of its own, or have push in the policy's git section name this one",
+	"own":         "have it approved, or push to another branch, or have push in the policy's git section name this one",
+	"protected":   "push to another branch, and have that merged",
+	"update":      "have the owner take the work over, or set update in the policy's git section",
+	"force":       "merge or rebase onto what is there, or set force in the policy's git section",
+	"delete":      "leave it where it is, or set delete in the policy's git section",
+	"tags":        "leave the tag out, or set tags in the policy's git section",
+	"options":     "push without -o, or set options in the policy's git section",
+	"max_pack_mb": "push in parts, or raise max_pack_mb in the policy's git section",
+	"max_updates": "push the refs in parts, or raise max_updates in the policy's git section",
+	"max_deleted": "have it approved, or raise max_deleted in the policy's git section",
+	"files":       "take it out of the commit (git rebase -i), or have files in the policy's git section allow it",
+	"secrets":     "take it out of the commit (git rebase -i), and change the secret if it has been seen elsewhere",
+	"known_secrets": "take it out of the commit (git rebase -i); if it is none, known_secrets in the policy's git " +
+		"section allows it",
+	"": "no policy allows it",
+}
+
+// Keys returns the keys of a policy's git section that pushes are refused by, sorted.
+func Keys() (all []string) {
+	for key := range advice {
+		if key != "" {
+			all = append(all, key)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+const readingOnly = "this sandbox only reads from this repository"
+
+// ReadingOnly says so to a client that is about to push, before it has named a ref.
+func ReadingOnly() string { return readingOnly + " [push]; " + advice["push"] }
+
+// Explain returns the whole of a refusal in one line: what is refused, why, by which key, and what to do.
+func (r Ruling) Explain() string {
+	said := strings.TrimPrefix(r.Update.Ref, heads)
+	switch {
+	case r.Update.Deletes() && !r.Update.Creates():
+		said += fmt.Sprintf(" (deletion of %.12s)", r.Update.Old)
+	case IsObjectID(r.Update.New):
+		said += fmt.Sprintf(" (%.12s)", r.Update.New)
+	}
+	said += ": " + r.Reason
+	switch what, known := advice[r.Key]; {
+	case r.Action != Deny || !known || r.Reason == withAnother:
+		return said
+	case r.Key == "":
+		return said + "; " + what
+	default:
+		return said + " [" + r.Key + "]; " + what
 	}
 }
 
@@ -127,19 +184,24 @@ func (v Verdict) Refused() (first Ruling, refused bool) {
 
 const withAnother = "another update of this push is refused"
 
-const ruleProtocol = "git: protocol"
+// Rules of what no policy decides.
+const (
+	ruleProtocol = "git: protocol"
+	ruleContent  = "git: content"
+)
 
 // Admit judges a push by its commands and options.
 func (p *Policy) Admit(push Push) Verdict {
 	v := Verdict{Action: Allow}
-	whole, many := p.objection(push), p.manyRefs(push)
+	key, whole := p.objection(push)
+	many := p.manyRefs(push)
 	for _, u := range push.Updates {
 		r := p.admit(u, push.Updates)
 		switch {
 		case whole != "" && r.Action != Deny:
-			r.Action, r.Reason = Deny, whole
+			r.Action, r.Key, r.Reason = Deny, key, whole
 		case many != "" && u.Deletes():
-			r.hold(Ask, "+DELETIONS", many)
+			r.hold(Ask, "max_deleted", "+DELETIONS", many)
 		}
 		v.Updates = append(v.Updates, r)
 	}
@@ -157,27 +219,27 @@ func (v Verdict) sum() Verdict {
 	if v.Action == Deny {
 		for i, r := range v.Updates {
 			if r.Action != Deny {
-				v.Updates[i].Action, v.Updates[i].Reason = Deny, withAnother
+				v.Updates[i].Action, v.Updates[i].Key, v.Updates[i].Reason = Deny, "", withAnother
 			}
 		}
 	}
 	return v
 }
 
-// objection returns an objection to a push as a whole, or "".
-func (p *Policy) objection(push Push) string {
+// objection returns an objection to a push as a whole, or "", and its key.
+func (p *Policy) objection(push Push) (key, why string) {
 	switch {
 	case len(push.Updates) > p.UpdateLimit():
-		return fmt.Sprintf("it has %d updates, and a push has %d at most (max_updates); push the refs in parts",
-			len(push.Updates), p.UpdateLimit())
+		return "max_updates", fmt.Sprintf("it has %d updates, and a push has %d at most", len(push.Updates),
+			p.UpdateLimit())
 	case push.Certificate:
-		return "signed pushes are not passed on"
+		return "", "signed pushes are not passed on; push without --signed"
 	case len(push.Options) > 0 && p.Options != Allow:
-		return "options of a push are not passed on"
+		return "options", fmt.Sprintf("options of a push, as %s, are not passed on", clean(push.Options[0]))
 	case push.Pack > p.PackLimit():
-		return fmt.Sprintf("the pack is larger than %s", size(p.PackLimit()))
+		return "max_pack_mb", fmt.Sprintf("the pack is larger than %s", size(p.PackLimit()))
 	}
-	return ""
+	return "", ""
 }
 
 // manyRefs returns why the deletions of a push are asked about, or "".
@@ -214,49 +276,55 @@ func (p *Policy) admit(u Update, all []Update) Ruling {
 	if u.Deletes() {
 		operation = "DELETE"
 	}
-	rule := func(a Action, id, reason string) Ruling { return Ruling{u, a, id, reason, operation} }
+	rule := func(a Action, key, reason string) Ruling {
+		id := p.ID
+		if key == "" && a == Deny {
+			id = ruleProtocol
+		}
+		return Ruling{Update: u, Action: a, Rule: id, Key: key, Reason: reason, Operation: operation}
+	}
 	switch why := CheckName(u.Ref); {
 	case why != "":
-		return rule(Deny, ruleProtocol, why)
+		return rule(Deny, "", why)
 	case !IsObjectID(u.Old) || !IsObjectID(u.New) || len(u.Old) != len(u.New):
-		return rule(Deny, ruleProtocol, "an object id is malformed")
+		return rule(Deny, "", "an object id is malformed")
 	case u.Creates() && u.Deletes():
-		return rule(Deny, ruleProtocol, "it creates and deletes at once")
+		return rule(Deny, "", "it creates and deletes at once")
 	case count(all, u.Ref) > 1:
-		return rule(Deny, ruleProtocol, "two updates of one ref in one push are a force push")
+		return rule(Deny, "", "two updates of one ref in one push are a force push")
 	case isNever(u.Ref):
-		return rule(Deny, ruleProtocol, "no policy opens such refs")
+		return rule(Deny, "", "no policy opens such refs")
 	case has(p.Protected, u.Ref):
-		return rule(Deny, p.ID, "it is protected")
+		return rule(Deny, "protected", "it is protected")
 	}
-	action, reason := p.Update, "the policy allows no updates"
+	action, key, reason := p.Update, "update", "the policy allows no updates"
 	if action == Ask {
 		reason = "updates need approval"
 	}
 	switch {
 	case p.owns(u.Ref):
 		if has(p.Asked, u.Ref) && action > Ask {
-			action, reason = Ask, "a push to this branch reaches others at once"
+			action, key, reason = Ask, "own", "a push to this branch reaches others at once"
 		}
 	case strings.HasPrefix(u.Ref, tags) && p.Tags > Deny:
 		if !u.Creates() {
-			return rule(Deny, p.ID, "tags are created only")
+			return rule(Deny, "tags", "tags are created only")
 		}
 		if action = min(action, p.Tags); p.Tags == Ask {
-			reason = "new tags need approval"
+			key, reason = "tags", "new tags need approval"
 		}
 	default:
-		return rule(Deny, p.ID, p.reach())
+		return rule(Deny, "push", p.reach())
 	}
 	if u.Deletes() {
-		if action, reason = min(action, p.Delete), "the policy allows no deletion"; action == Ask {
+		if action, key, reason = min(action, p.Delete), "delete", "the policy allows no deletion"; action == Ask {
 			reason = "deletions need approval"
 		}
 	}
 	if action == Allow {
-		reason = ""
+		key, reason = "", ""
 	}
-	return rule(action, p.ID, reason)
+	return rule(action, key, reason)
 }
 
 // owns reports whether Push contains a ref; a set of many refs never contains a well-known branch.
@@ -272,7 +340,7 @@ func (p *Policy) reach() string {
 	}
 	switch {
 	case len(names) == 0:
-		return "this sandbox only reads from this repository"
+		return readingOnly
 	case len(names) > 3:
 		names = append(names[:3], "…")
 	}
@@ -294,12 +362,14 @@ func (p *Policy) Judge(push Push, facts Facts) Verdict {
 	if v.Action == Deny {
 		return v
 	}
-	why, warnings := p.contents(facts)
+	key, why, warnings := p.contents(facts)
 	v.Warnings = warnings
 	for i, r := range v.Updates {
 		switch {
 		case why != "":
-			r.hold(Deny, "", why)
+			if r.hold(Deny, key, "", why); key == "" {
+				r.Rule = ruleContent
+			}
 		case !r.Update.Deletes():
 			r = p.force(r, facts.Ancestry)
 			p.unusual(&r, facts)
@@ -315,27 +385,34 @@ func (p *Policy) force(r Ruling, known map[Update]Ancestry) Ruling {
 	if r.Update.Deletes() || r.Update.Creates() && !compared || a == Descends {
 		return r
 	}
-	reason := "it would leave commits behind (a force push), which the policy does not allow; merge or rebase onto " +
-		"what is there"
+	reason := "it would leave commits behind (a force push), which the policy does not allow"
 	if a == Unknown {
 		reason = "it cannot be shown that it keeps the commits that are there, so it counts as a force push, which the " +
 			"policy does not allow"
 	}
-	r.Operation = "FORCE"
-	r.hold(p.Force, "", reason)
+	if r.Operation = "FORCE"; !r.Update.Creates() {
+		reason += fmt.Sprintf("; there is %.12s", r.Update.Old)
+	}
+	r.hold(p.Force, "force", "", reason)
 	return r
 }
 
 // unusual holds an update whose commits delete many files, or add what looks like a key.
 func (p *Policy) unusual(r *Ruling, facts Facts) {
 	if limit := p.DeletionLimit(facts.Files); facts.Deleted > limit {
-		r.hold(Ask, "+DELETIONS", fmt.Sprintf("it deletes %d files, and more than %d (max_deleted) need approval",
-			facts.Deleted, limit))
+		r.hold(Ask, "max_deleted", "+DELETIONS", fmt.Sprintf("it deletes %d files, and more than %d (max_deleted) need "+
+			"approval", facts.Deleted, limit))
 	}
 	if i := slices.IndexFunc(facts.Secrets, func(s Found) bool { return s.Known }); i >= 0 {
-		r.hold(p.Known, "+SECRET", facts.Secrets[i].String()+"; if it is none, known_secrets in the policy's git section "+
-			"allows it")
+		r.hold(p.Known, "known_secrets", "+SECRET", facts.Secrets[i].String())
 	}
+}
+
+func (c Change) String() string {
+	if c.Commit == "" {
+		return clean(c.Path)
+	}
+	return fmt.Sprintf("%s of commit %.12s", clean(c.Path), c.Commit)
 }
 
 func (f Found) String() string {
@@ -346,17 +423,17 @@ func (f Found) String() string {
 	return said
 }
 
-// contents returns an objection to the content of a push, or "", and warnings.
-func (p *Policy) contents(facts Facts) (why string, warnings []string) {
+// contents returns an objection to the content of a push, or "", its key, and warnings.
+func (p *Policy) contents(facts Facts) (key, why string, warnings []string) {
 	if len(facts.Defects) > 0 {
-		return clean(facts.Defects[0]), nil
+		return "", clean(facts.Defects[0]), nil
 	}
 	var blocked, warned []string
 	for _, c := range facts.Changes {
 		if in(p.blocked(), c) {
-			blocked = append(blocked, clean(c.Path))
+			blocked = append(blocked, c.String())
 		} else if in(p.Warn, c) {
-			warned = append(warned, clean(c.Path))
+			warned = append(warned, c.String())
 		}
 	}
 	if len(warned) > 0 {
@@ -366,12 +443,12 @@ func (p *Policy) contents(facts Facts) (why string, warnings []string) {
 		warnings = append(warnings, "it is too large to search all of its files for keys and tokens")
 	}
 	if len(blocked) > 0 {
-		return "it changes " + some(blocked) + ", which the policy does not allow", warnings
+		return "files", "it changes " + some(blocked) + ", which the policy does not allow", warnings
 	}
 	if i := slices.IndexFunc(facts.Secrets, func(s Found) bool { return !s.Known }); i >= 0 {
-		return facts.Secrets[i].String(), warnings
+		return "secrets", facts.Secrets[i].String(), warnings
 	}
-	return "", warnings
+	return "", "", warnings
 }
 
 // Watches reports whether a rule of the policy covers a change.

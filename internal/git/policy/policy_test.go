@@ -103,7 +103,7 @@ func TestAdmit(t *testing.T) {
 		}, "force push"},
 		"as many as may be": {own("refs/tags/**"), Push{Updates: tagged(DefaultMaxUpdates)}, ""},
 		"one too many": {own("refs/tags/**"), Push{Updates: tagged(DefaultMaxUpdates + 1)},
-			"it has 257 updates, and a push has 256 at most (max_updates)"},
+			"it has 257 updates, and a push has 256 at most [max_updates]; push the refs in parts"},
 		"as many as the policy says": {&Policy{Push: []Refs{"refs/tags/**"}, Update: Allow, MaxUpdates: 300},
 			Push{Updates: tagged(300)}, ""},
 	} {
@@ -134,7 +134,7 @@ func tagged(n int) (all []Update) {
 func reasons(v Verdict) string {
 	var all []string
 	for _, r := range v.Updates {
-		all = append(all, r.Reason)
+		all = append(all, r.Reason, r.Explain())
 	}
 	return strings.Join(all, "\n")
 }
@@ -192,7 +192,7 @@ func TestJudge(t *testing.T) {
 			Facts{Secrets: []Found{{Path: "x", Line: 3, Secret: "key"}}}, Deny, "(key) in x, line 3"},
 		"a known one": {own("refs/heads/own"), creation, Facts{Secrets: []Found{{Path: "x", Line: 3, Secret: "GitHub token",
 			Known: true, Commit: b}}}, Deny,
-			"(GitHub token) in x, line 3 of commit bbbbbbbbbbbb; if it is none, known_secrets in the policy's git section"},
+			"(GitHub token) in x, line 3 of commit bbbbbbbbbbbb [known_secrets]; take it out of the commit"},
 		"a known one, asked": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Known: Ask}, creation,
 			Facts{Secrets: []Found{{Path: "x", Line: 3, Known: true}}}, Ask, "x, line 3"},
 		"a known one, allowed": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Known: Allow}, creation,

@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"regexp"
+	"sync"
 )
 
 // Secret is a pattern that pushed lines must not match.
@@ -15,43 +16,48 @@ type Secret struct {
 type known struct {
 	name    string
 	marks   []string // a line without any of these has none
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
+}
+
+// pattern is compiled when it is first needed: most commands look for no secret.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
 
 // knownSecrets are private keys in one line, and tokens of services that mark theirs. Values without a mark, such as
 // passwords, are not among them: a commit's hash has the same form.
 var knownSecrets = []known{
 	{"private key", []string{"PRIVATE KEY"},
-		regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----(?:\\r)?\\n([A-Za-z0-9+/=\\]{60,})`)},
+		pattern(`-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----(?:\\r)?\\n([A-Za-z0-9+/=\\]{60,})`)},
 	{"GitHub token", []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"},
-		regexp.MustCompile(`\bgh[pousr]_([A-Za-z0-9]{36,255})\b`)},
-	{"GitHub token", []string{"github_pat_"}, regexp.MustCompile(`\bgithub_pat_([A-Za-z0-9]{22}_[A-Za-z0-9]{59})\b`)},
+		pattern(`\bgh[pousr]_([A-Za-z0-9]{36,255})\b`)},
+	{"GitHub token", []string{"github_pat_"}, pattern(`\bgithub_pat_([A-Za-z0-9]{22}_[A-Za-z0-9]{59})\b`)},
 	{"GitLab token", []string{"glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-"},
-		regexp.MustCompile(`\bgl(?:pat|dt|rt|ptt|cbt|soat)-([A-Za-z0-9_.-]{20,})`)},
+		pattern(`\bgl(?:pat|dt|rt|ptt|cbt|soat)-([A-Za-z0-9_.-]{20,})`)},
 	{"Slack token", []string{"xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-"},
-		regexp.MustCompile(`\bxox[abprs]-(?:[0-9]+-){1,3}([A-Za-z0-9]{24,})\b`)},
-	{"Slack token", []string{"xapp-"}, regexp.MustCompile(`\bxapp-[0-9]-[A-Z0-9]+-[0-9]+-([a-f0-9]{60,})\b`)},
+		pattern(`\bxox[abprs]-(?:[0-9]+-){1,3}([A-Za-z0-9]{24,})\b`)},
+	{"Slack token", []string{"xapp-"}, pattern(`\bxapp-[0-9]-[A-Z0-9]+-[0-9]+-([a-f0-9]{60,})\b`)},
 	{"Slack webhook", []string{"hooks.slack.com/services/"},
-		regexp.MustCompile(`hooks\.slack\.com/services/T[A-Z0-9]{7,}/B[A-Z0-9]{7,}/([A-Za-z0-9]{24})\b`)},
-	{"AWS access key", []string{"AKIA", "ASIA"}, regexp.MustCompile(`\bA[KS]IA([A-Z2-7]{16})\b`)},
+		pattern(`hooks\.slack\.com/services/T[A-Z0-9]{7,}/B[A-Z0-9]{7,}/([A-Za-z0-9]{24})\b`)},
+	{"AWS access key", []string{"AKIA", "ASIA"}, pattern(`\bA[KS]IA([A-Z2-7]{16})\b`)},
 	{"AWS secret key", []string{"aws_secret_access_key", "AWS_SECRET_ACCESS_KEY"},
-		regexp.MustCompile(`(?i:aws_secret_access_key)["']?\s*[:=]\s*["']?([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|$)`)},
-	{"Google API key", []string{"AIza"}, regexp.MustCompile(`\bAIza([A-Za-z0-9_-]{35})(?:[^A-Za-z0-9_-]|$)`)},
-	{"Google client secret", []string{"GOCSPX-"}, regexp.MustCompile(`\bGOCSPX-([A-Za-z0-9_-]{28})(?:[^A-Za-z0-9_-]|$)`)},
-	{"Stripe key", []string{"k_live_"}, regexp.MustCompile(`\b[rs]k_live_([A-Za-z0-9]{24,})\b`)},
-	{"Anthropic key", []string{"sk-ant-"}, regexp.MustCompile(`\bsk-ant-[a-z]+[0-9]{2}-([A-Za-z0-9_-]{80,})`)},
+		pattern(`(?i:aws_secret_access_key)["']?\s*[:=]\s*["']?([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|$)`)},
+	{"Google API key", []string{"AIza"}, pattern(`\bAIza([A-Za-z0-9_-]{35})(?:[^A-Za-z0-9_-]|$)`)},
+	{"Google client secret", []string{"GOCSPX-"}, pattern(`\bGOCSPX-([A-Za-z0-9_-]{28})(?:[^A-Za-z0-9_-]|$)`)},
+	{"Stripe key", []string{"k_live_"}, pattern(`\b[rs]k_live_([A-Za-z0-9]{24,})\b`)},
+	{"Anthropic key", []string{"sk-ant-"}, pattern(`\bsk-ant-[a-z]+[0-9]{2}-([A-Za-z0-9_-]{80,})`)},
 	{"OpenAI key", []string{"sk-proj-", "sk-svcacct-", "sk-admin-"},
-		regexp.MustCompile(`\bsk-(?:proj|svcacct|admin)-([A-Za-z0-9_-]{40,})`)},
-	{"OpenAI key", []string{"T3BlbkFJ"}, regexp.MustCompile(`\bsk-([A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20})\b`)},
-	{"npm token", []string{"npm_"}, regexp.MustCompile(`\bnpm_([A-Za-z0-9]{36})\b`)},
-	{"PyPI token", []string{"pypi-AgE"}, regexp.MustCompile(`\bpypi-AgE([A-Za-z0-9_-]{50,})`)},
+		pattern(`\bsk-(?:proj|svcacct|admin)-([A-Za-z0-9_-]{40,})`)},
+	{"OpenAI key", []string{"T3BlbkFJ"}, pattern(`\bsk-([A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20})\b`)},
+	{"npm token", []string{"npm_"}, pattern(`\bnpm_([A-Za-z0-9]{36})\b`)},
+	{"PyPI token", []string{"pypi-AgE"}, pattern(`\bpypi-AgE([A-Za-z0-9_-]{50,})`)},
 }
 
 // Parts of a private key in several lines: its first, the headers that may follow, and a line of its content.
 var (
-	keyBegins  = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----`)
-	keyHeader  = regexp.MustCompile(`^\W*(?:\\n\W*)?(?:[A-Z][A-Za-z0-9-]*: .*)?$`)
-	keyContent = regexp.MustCompile(`[A-Za-z0-9+/]{60,}`)
+	keyBegins  = pattern(`-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----`)
+	keyHeader  = pattern(`^\W*(?:\\n\W*)?(?:[A-Z][A-Za-z0-9-]*: .*)?$`)
+	keyContent = pattern(`[A-Za-z0-9+/]{60,}`)
 	// opensshHeader begins the content of OpenSSH's form, whose first line is the same in many keys.
 	opensshHeader = []byte("b3BlbnNzaC1rZXktdjE")
 )
@@ -74,9 +80,9 @@ func (s *Search) Line(line []byte, found func(name string, text []byte, known bo
 	if !s.Known {
 		return
 	}
-	if s.inKey && !keyHeader.Match(line) && !bytes.Contains(line, opensshHeader) {
+	if s.inKey && !keyHeader().Match(line) && !bytes.Contains(line, opensshHeader) {
 		s.inKey = false
-		if text := keyContent.Find(line); text != nil && !madeUp(text) {
+		if text := keyContent().Find(line); text != nil && !madeUp(text) {
 			found("private key", text, true)
 		}
 	}
@@ -85,14 +91,14 @@ func (s *Search) Line(line []byte, found func(name string, text []byte, known bo
 		if !mayHave || !k.marked(line) {
 			continue
 		}
-		for _, m := range k.pattern.FindAllSubmatch(line, -1) {
+		for _, m := range k.pattern().FindAllSubmatch(line, -1) {
 			if !madeUp(m[1]) {
 				found(k.name, m[1], true)
 			}
 		}
 	}
 	if bytes.Contains(line, []byte("PRIVATE KEY")) {
-		s.inKey = keyBegins.Match(line)
+		s.inKey = keyBegins().Match(line)
 	}
 }
 

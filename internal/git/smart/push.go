@@ -1,10 +1,12 @@
 package smart
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -188,6 +190,19 @@ func (c *Commands) RefusedBy(said string) []byte {
 	w.Band(pktline.Payload, pktline.MaxBand).Write(errPacket(said)) // where git reads the report, and reads ERR
 	w.Flush()
 	return b.Bytes()
+}
+
+// RefusalTo returns RefusedBy for the push that is about to be read, whose first line states what the client reads. It
+// consumes nothing.
+func RefusalTo(push *bufio.Reader) func(said string) []byte {
+	c := &Commands{}
+	if size, err := push.Peek(4); err == nil {
+		n, _ := strconv.ParseUint(string(size), 16, 16)
+		line, _ := push.Peek(int(min(n, pktline.MaxLine)))
+		_, caps, _ := strings.Cut(string(line), "\x00")
+		c.bands = slices.Contains(strings.Fields(caps), "side-band-64k")
+	}
+	return c.RefusedBy
 }
 
 // Warn prepends lines to a server's answer to a push, if the client supports side-bands.

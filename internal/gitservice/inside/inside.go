@@ -17,6 +17,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -52,6 +53,9 @@ func Main(args []string) int {
 	if code, done := s.own(); done {
 		return code
 	}
+	if i := s.verb(); s.name() == "bisect" && i+1 < len(s.args) && s.args[i+1] == "run" {
+		return s.bisectRun(s.args[i+2:])
+	}
 	return s.ask()
 }
 
@@ -67,8 +71,11 @@ type session struct {
 	settings settings
 	pager    *pager // nil without
 
-	conn    *os.File
+	conn    atomic.Pointer[os.File]
+	heeding sync.Once
 	editing atomic.Bool
+	tee     io.Writer // receives the output, too; nil without
+	silent  bool      // and nothing else does
 }
 
 // verb is the index of the command among the arguments, or of none.
@@ -164,13 +171,7 @@ var passed = []string{"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", 
 // ask has the API run the command.
 func (s *session) ask() int {
 	needs, err := command.Describe(s.args)
-	r := wire.Request{Args: s.args, Dir: s.dir, Env: map[string]string{}, Config: s.settings.list(), Edits: true,
-		Speaks: terminal(os.Stderr)}
-	for _, name := range passed {
-		if v, ok := os.LookupEnv(name); ok {
-			r.Env[name] = v
-		}
-	}
+	r := s.request(s.args)
 	out := terminal(os.Stdout)
 	r.Color = out && os.Getenv("TERM") != "dumb"
 	if out && r.Env["COLUMNS"] == "" {
@@ -193,6 +194,18 @@ func (s *session) ask() int {
 		s.pager.wait()
 	}
 	return code
+}
+
+// request returns what the API is asked for a command.
+func (s *session) request(args []string) wire.Request {
+	r := wire.Request{Args: args, Dir: s.dir, Env: map[string]string{}, Config: s.settings.list(), Edits: true,
+		Speaks: terminal(os.Stderr)}
+	for _, name := range passed {
+		if v, ok := os.LookupEnv(name); ok {
+			r.Env[name] = v
+		}
+	}
+	return r
 }
 
 // read reads what a command takes from a file.
@@ -225,9 +238,9 @@ func (s *session) run(r wire.Request) int {
 	if err != nil {
 		return fatal("%v", err)
 	}
-	s.conn = conn
+	s.conn.Store(conn)
 	defer conn.Close()
-	s.heedInterrupts()
+	s.heeding.Do(s.heedInterrupts)
 	for {
 		kind, p, err := wire.ReadFrame(answer)
 		if err != nil {
@@ -239,7 +252,9 @@ func (s *session) run(r wire.Request) int {
 				return exitFatal + int(syscall.SIGPIPE)
 			}
 		case wire.FrameStderr:
-			os.Stderr.Write(p)
+			if !s.silent {
+				os.Stderr.Write(p)
+			}
 		case wire.FrameEdit:
 			if err := s.edit(p); err != nil {
 				return fatal("%v", err)
@@ -255,6 +270,12 @@ func (s *session) run(r wire.Request) int {
 }
 
 func (s *session) show(p []byte) error {
+	if s.tee != nil {
+		s.tee.Write(p)
+	}
+	if s.silent {
+		return nil
+	}
 	to := os.Stdout
 	if s.pager != nil {
 		to = s.pager.to
@@ -273,7 +294,7 @@ func (s *session) heedInterrupts() {
 			if s.editing.Load() {
 				continue
 			}
-			unix.Shutdown(int(s.conn.Fd()), unix.SHUT_RDWR)
+			unix.Shutdown(int(s.conn.Load().Fd()), unix.SHUT_RDWR)
 			if s.pager != nil {
 				s.pager.wait()
 			}

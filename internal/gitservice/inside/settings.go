@@ -301,12 +301,11 @@ func (s *session) helpFor() (name string, asked bool) {
 	}
 	rest := s.args[i+1:]
 	if s.args[i] == "help" {
-		for _, a := range rest {
-			if !strings.HasPrefix(a, "-") {
-				return a, true
-			}
+		rest = slices.DeleteFunc(slices.Clone(rest), func(a string) bool { return strings.HasPrefix(a, "-") })
+		if len(rest) > 1 && slices.Contains(commands(), rest[0]+" "+rest[1]) {
+			return rest[0] + " " + rest[1], true
 		}
-		return "", true
+		return strings.Join(rest[:min(1, len(rest))], ""), true
 	}
 	return s.args[i], len(rest) == 1 && (rest[0] == "-h" && !slices.Contains([]string{"grep", "ls-remote"}, s.args[i]) ||
 		rest[0] == "--help")
@@ -315,10 +314,15 @@ func (s *session) helpFor() (name string, asked bool) {
 func help(name string) int {
 	if name == "" {
 		fmt.Println("git in this sandbox works on the repository of /workspace, which is kept outside.\n\nIts commands:")
-		for _, v := range command.Verbs() {
+		for _, v := range commands() {
 			fmt.Println("   " + v)
 		}
 		fmt.Println("\n\"git help COMMAND\" lists the options of one.")
+		return 0
+	}
+	if name == "bisect run" {
+		fmt.Println("git bisect run COMMAND [ARGUMENT…] runs a command in this sandbox on each commit to test:\n" +
+			"exit code 0 is good, 125 is skip, others below 128 are bad.")
 		return 0
 	}
 	options, ok := command.Options(name)
@@ -330,5 +334,17 @@ func help(name string) int {
 	for _, o := range options {
 		fmt.Println("   " + o)
 	}
+	for _, v := range commands() {
+		if strings.HasPrefix(v, name+" ") {
+			fmt.Println("see also: git help " + v)
+		}
+	}
 	return 0
+}
+
+// commands lists those of the API, and what is done here of them.
+func commands() []string {
+	all := append(command.Verbs(), "bisect run")
+	slices.Sort(all)
+	return all
 }

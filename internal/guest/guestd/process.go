@@ -99,11 +99,11 @@ func (p *process) run() {
 		defer t.Stop()
 	}
 	pumps.Wait()
+	for _, r := range p.sources {
+		r.Close() // of a terminal its input, too, where a write may wait for room
+	}
 	p.input.close()
 	p.input.silence()
-	for _, r := range p.sources {
-		r.Close()
-	}
 	p.sendExit(code, signal)
 }
 

@@ -4,6 +4,7 @@ package pid1
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -268,8 +269,41 @@ func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
 // terminalInput writes as a keyboard does: Close writes the end-of-file character, and leaves the output open.
 type terminalInput struct{ master *os.File }
 
-func (t terminalInput) Write(p []byte) (int, error) { return t.master.Write(p) }
-func (t terminalInput) Close() error                { _, err := t.master.Write([]byte{4}); return err }
+func (t terminalInput) Close() error { _, err := t.Write([]byte{4}); return err }
+
+// Write fails with EIO where there is no room, and no process has the terminal open. The kernel answers EAGAIN there,
+// and poll returns at once with POLLHUP.
+func (t terminalInput) Write(p []byte) (n int, err error) {
+	conn, err := t.master.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	waitErr := conn.Write(func(fd uintptr) (done bool) {
+		for err = nil; n < len(p); {
+			var some int
+			some, err = unix.Write(int(fd), p[n:])
+			n += max(some, 0)
+			switch {
+			case err == unix.EAGAIN && hungUp(int(fd)):
+				err = unix.EIO
+				return true
+			case err == unix.EAGAIN:
+				return false
+			case err != nil && err != unix.EINTR:
+				return true
+			}
+		}
+		return true
+	})
+	return n, cmp.Or(waitErr, err)
+}
+
+// hungUp reports whether no process has a terminal open, by its master.
+func hungUp(master int) bool {
+	p := []unix.PollFd{{Fd: int32(master)}}
+	_, err := unix.Poll(p, 0)
+	return err == nil && p[0].Revents&unix.POLLHUP != 0
+}
 
 func (c *child) closeStreams() {
 	if c.stdin != nil && !c.tty {

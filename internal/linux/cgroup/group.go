@@ -51,9 +51,10 @@ func (g *Group) Name() string { return g.name }
 
 func (g *Group) dir(controller string) string { return filepath.Join(g.h.dirs[controller], g.name) }
 
-// initialDirs returns the directories that exist from the group's creation.
+// initialDirs returns the directories that exist from the group's creation. Root adds the freezer of version 1 when it
+// is needed. Another user cannot move processes of other ids there, as those in a sandbox are: they begin in it.
 func (g *Group) initialDirs() []string {
-	if g.h.version == 2 {
+	if g.h.version == 2 || os.Geteuid() != 0 {
 		return g.dirs()
 	}
 	return slices.DeleteFunc(g.dirs(), func(dir string) bool { return dir == g.dir(Freezer) })

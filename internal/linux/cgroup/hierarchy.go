@@ -38,7 +38,7 @@ const (
 const cpuacct = "cpuacct"
 
 // Freezer pauses groups. On version 2 every group can be frozen; on version 1 the freezer is a hierarchy that a group
-// joins when it is first frozen.
+// of root's joins when it is first frozen, and a group of another user from the beginning.
 const Freezer = "freezer"
 
 // Hierarchy is the place on this host below which Cove's groups are made. The last process that uses it removes it.

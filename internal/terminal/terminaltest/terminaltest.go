@@ -152,6 +152,16 @@ func (p *Person) Picture() string {
 // Signals signals the command.
 func (p *Person) Signals(s os.Signal) { p.cmd.Process.Signal(s) }
 
+// Ended reports whether the command has ended.
+func (p *Person) Ended() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Leaves waits for the command's exit with a code. The terminal must be in its initial state.
 func (p *Person) Leaves(code int) {
 	p.t.Helper()

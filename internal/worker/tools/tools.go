@@ -15,7 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
-	"github.com/cove-sandbox/cove/internal/worker/model"
+	"github.com/cove-sandbox/cove/internal/model"
 )
 
 const (

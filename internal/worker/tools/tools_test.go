@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/worker/model"
+	"github.com/cove-sandbox/cove/internal/model"
 )
 
 // bench is a Set with its directory.

@@ -104,57 +104,45 @@ func makeWorld() (netns.NsHandle, error) {
 	if m.err != nil {
 		return 0, fmt.Errorf("a network namespace: %w", m.err)
 	}
-	return m.ns, cable(m.ns)
-}
-
-// cable joins this namespace and the internet's, and gives both addresses.
-func cable(ns netns.NsHandle) error {
-	there, err := netlink.NewHandleAt(ns)
+	there, err := netlink.NewHandleAt(m.ns)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer there.Close()
+	public := append([]netip.Addr{Web4, Web6, Evil4, Evil6, Nowhere, Resolver, Private, ByAddress4, ByAddress6}, Others...)
+	if err := raise(there, "lo", alone(public)...); err != nil || os.Getenv(inside) == "" {
+		return m.ns, err
+	}
 	here, err := netlink.NewHandle()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer here.Close()
+	return m.ns, cable{cableName, cable4, cable6, Host4, Host6, far4, far6}.lay(m.ns, there, here)
+}
+
+// cable joins a machine and the internet.
+type cable struct {
+	name             string // of its end in the internet
+	prefix4, prefix6 netip.Prefix
+	host4, host6     netip.Addr
+	far4, far6       netip.Addr
+}
+
+// lay makes the cable, and leads the machine's default routes over it.
+func (c cable) lay(ns netns.NsHandle, there, here *netlink.Handle) error {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = "uplink"
-	if err := here.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: cableName,
+	if err := here.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: c.name,
 		PeerNamespace: netlink.NsFd(int(ns))}); err != nil {
 		return err
 	}
-	public := append([]netip.Addr{Web4, Web6, Evil4, Evil6, Nowhere, Resolver, Private, ByAddress4, ByAddress6}, Others...)
-	for _, l := range []struct {
-		handle    *netlink.Handle
-		link      string
-		addresses []netip.Prefix
-	}{
-		{there, "lo", alone(public)},
-		{there, cableName, []netip.Prefix{netip.PrefixFrom(far4, cable4.Bits()), netip.PrefixFrom(far6, cable6.Bits())}},
-		{here, "lo", nil},
-		{here, "uplink", []netip.Prefix{netip.PrefixFrom(Host4, cable4.Bits()), netip.PrefixFrom(Host6, cable6.Bits())}},
-	} {
-		link, err := l.handle.LinkByName(l.link)
-		if err != nil {
-			return err
-		}
-		if err := l.handle.LinkSetUp(link); err != nil {
-			return err
-		}
-		for _, a := range l.addresses {
-			address, err := netlink.ParseAddr(a.String())
-			if err != nil {
-				return err
-			}
-			address.Flags = unix.IFA_F_NODAD
-			if err := l.handle.AddrAdd(link, address); err != nil {
-				return fmt.Errorf("%s on %s: %w", a, l.link, err)
-			}
-		}
+	in := func(a netip.Addr, p netip.Prefix) netip.Prefix { return netip.PrefixFrom(a, p.Bits()) }
+	if err := errors.Join(raise(there, c.name, in(c.far4, c.prefix4), in(c.far6, c.prefix6)), raise(here, "lo"),
+		raise(here, "uplink", in(c.host4, c.prefix4), in(c.host6, c.prefix6))); err != nil {
+		return err
 	}
-	for _, via := range []netip.Addr{far4, far6} {
+	for _, via := range []netip.Addr{c.far4, c.far6} {
 		if err := here.RouteAdd(&netlink.Route{Gw: net.IP(via.AsSlice())}); err != nil {
 			return fmt.Errorf("route by %s: %w", via, err)
 		}
@@ -163,6 +151,56 @@ func cable(ns netns.NsHandle) error {
 }
 
 const cableName = "lab"
+
+// raise gives a link addresses, and sets it up.
+func raise(h *netlink.Handle, name string, addresses ...netip.Prefix) error {
+	link, err := h.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		address, err := netlink.ParseAddr(a.String())
+		if err != nil {
+			return err
+		}
+		address.Flags = unix.IFA_F_NODAD
+		if err := h.AddrAdd(link, address); err != nil {
+			return fmt.Errorf("%s on %s: %w", a, name, err)
+		}
+	}
+	return nil
+}
+
+// Join lays a cable between the internet and the network namespace of a process. The number is the cable's own, from
+// 1 to 60.
+func Join(number, process int) error {
+	ns, err := world()
+	if err != nil {
+		return err
+	}
+	theirs, err := netns.GetFromPid(process)
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	there, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	here, err := netlink.NewHandleAt(theirs)
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	host4, host6 := netip.AddrFrom4([4]byte{172, 30, byte(number), 2}),
+		netip.MustParseAddr(fmt.Sprintf("fd1a:b:%x::2", number))
+	return cable{fmt.Sprint(cableName, number), netip.PrefixFrom(host4, 30), netip.PrefixFrom(host6, 64), host4, host6,
+		host4.Prev(), host6.Prev()}.lay(ns, there, here)
+}
 
 func alone(addresses []netip.Addr) (all []netip.Prefix) {
 	for _, a := range addresses {

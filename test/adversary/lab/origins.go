@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -62,13 +63,29 @@ func Open(t testing.TB) *Internet {
 	if why := Missing(); why != "" {
 		t.Skip(why)
 	}
+	i := open(t)
+	i.watch(t)
+	return i
+}
+
+// OpenBeside makes an internet that the test and its process are not in: machines are joined to it by Join, and packets
+// are not recorded.
+func OpenBeside(t testing.TB) *Internet {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	return open(t)
+}
+
+func open(t testing.TB) *Internet {
+	t.Helper()
 	if _, err := world(); err != nil {
 		t.Fatal("the lab: ", err)
 	}
 	i := &Internet{pages: map[string]http.HandlerFunc{}, sites: map[string]http.Handler{},
 		names: map[string][]netip.Addr{}, leaves: map[string]*tls.Certificate{}}
 	i.certify(t)
-	i.watch(t)
 	i.serveNames(t)
 	i.serveWeb(t)
 	return i

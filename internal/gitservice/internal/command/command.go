@@ -122,7 +122,7 @@ func split(argv []string) (*sentence, error) {
 	if len(rest) == 0 {
 		return nil, invalid("no command is given")
 	}
-	if len(rest) > 1 {
+	if rest = notesFirst(rest); len(rest) > 1 {
 		if s.verb = verbs().find(rest[0] + " " + rest[1]); s.verb != nil {
 			return s, s.arguments(rest[2:])
 		}
@@ -142,7 +142,6 @@ func unknownVerb(name string) error {
 			"lists them",
 		"gc": "the repository is looked after outside", "maintenance": "the repository is looked after outside",
 		"worktree": "this sandbox has one, which is the workspace",
-		"bisect":   "check commits out with \"git switch --detach COMMIT\"",
 		"difftool": "use \"git diff\"", "mergetool": "edit the files, and add them",
 		"filter-branch": "", "update-ref": "use \"git reset\"",
 	}[name]

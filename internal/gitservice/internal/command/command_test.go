@@ -12,7 +12,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-var where = Context{Dir: "/workspace/src", Branch: "own", Shared: []string{"main", "develop"}, Tags: []string{"v1.0"}}
+var where = Context{Dir: "/workspace/src", Branch: "own", Shared: []string{"main", "develop"}, Tags: []string{"v1.0"},
+	Terms: []string{"fast", "slow"}}
 
 // fields takes a line of testdata apart as a shell does: '…' and "…" are one word.
 func fields(line string) (words []string) {
@@ -62,7 +63,8 @@ func TestAllowed(t *testing.T) {
 			t.Errorf("git %s is run as\n  %s, want\n  %s", asked, got, want)
 		}
 		seen[c.Verb] = true
-		again, err := Parse(c.Args, Context{Dir: c.Dir, Branch: where.Branch, Shared: where.Shared, Tags: where.Tags})
+		again, err := Parse(c.Args, Context{Dir: c.Dir, Branch: where.Branch, Shared: where.Shared, Tags: where.Tags,
+			Terms: where.Terms})
 		if err != nil || !slices.Equal(again.Args, c.Args) {
 			t.Errorf("git %s is not what it becomes when it is judged again: %q, %v", want, again.Args, err)
 		}
@@ -108,6 +110,8 @@ func TestEveryOption(t *testing.T) {
 				value = "HEAD"
 			case input:
 				value = "-"
+			case noteRef:
+				value = "refs/notes/x"
 			}
 			if v.name == "push" && strings.HasPrefix(name, "--force-with") {
 				value = "own"
@@ -347,6 +351,10 @@ func TestOutsideTheWorkspace(t *testing.T) {
 	for _, dir := range []string{"/", "/tmp", "/workspace2", "/workspace/..", "", "src"} {
 		if c, err := Parse([]string{"status"}, Context{Dir: dir, Branch: "own"}); err == nil {
 			t.Errorf("in %q it runs in %q", dir, c.Dir)
+		}
+		if c, err := Parse([]string{"-C", "/workspace/src", "status"}, Context{Dir: dir, Branch: "own"}); err != nil ||
+			c.Dir != "/workspace/src" {
+			t.Errorf("from %q it runs in %q: %v", dir, c.Dir, err)
 		}
 	}
 }

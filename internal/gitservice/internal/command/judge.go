@@ -8,9 +8,6 @@ import (
 
 // globals judges the options before the verb.
 func (j *judge) globals() error {
-	if !j.within(j.Dir) {
-		return forbidden("not a git repository (or any of the parent directories): .git")
-	}
 	for _, g := range j.s.global {
 		switch g.name() {
 		case "-C":
@@ -35,6 +32,9 @@ func (j *judge) globals() error {
 			}
 			j.config = append(j.config, [2]string{key, value})
 		}
+	}
+	if !j.within(j.Dir) {
+		return forbidden("not a git repository (or any of the parent directories): .git")
 	}
 	return nil
 }
@@ -72,6 +72,12 @@ func (j *judge) value(g *given) error {
 		return j.see(strings.TrimPrefix(strings.TrimPrefix(g.value, "amend:"), "reword:"))
 	case input:
 		j.input, g.value = g.value, "-"
+	case noteRef:
+		full := notesRef(g.value)
+		if !refName(full) || full == "refs/notes/" {
+			return forbidden("'%s' is not a name of notes", g.value)
+		}
+		g.value = full
 	case place:
 		checked, err := j.inside(g.value)
 		if err != nil {

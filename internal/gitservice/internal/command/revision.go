@@ -7,7 +7,7 @@ import (
 
 // heads are the names of commits that git keeps for the worktree itself.
 var heads = []string{"HEAD", "@", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
-	"FETCH_HEAD", "AUTO_MERGE"}
+	"FETCH_HEAD", "AUTO_MERGE", "BISECT_HEAD"}
 
 // remoteName is the only remote there is.
 const remoteName = "origin"
@@ -23,6 +23,11 @@ func (c *Context) ref(name string) (full string, ok bool) {
 	}
 	if name == remoteName || name == remoteName+"/HEAD" || name == "refs/remotes/"+remoteName+"/HEAD" {
 		return "refs/remotes/" + remoteName + "/HEAD", true
+	}
+	// A bisection marks only commits that were named, and so could be seen.
+	if rest, cut := strings.CutPrefix(strings.TrimPrefix(name, "refs/"), "bisect/"); cut && refName(rest) &&
+		!strings.Contains(rest, "/") {
+		return "refs/bisect/" + rest, true
 	}
 	for _, form := range []struct{ prefix, full string }{
 		{"refs/heads/", "refs/heads/"}, {"heads/", "refs/heads/"}, {"", "refs/heads/"},
@@ -180,4 +185,16 @@ func (c *Context) unseen(s string) error {
 	seen := append([]string{c.Branch}, c.Shared...)
 	return forbidden("'%s' is not something that this sandbox may see", s).
 		WithHint("it sees %s, tags, and commits that belong to these", strings.Join(seen, ", "))
+}
+
+// refName reports whether a name could be that of a branch or tag.
+func refName(name string) bool {
+	return name != "" && name[0] != '-' && !strings.ContainsAny(name, " ~^:?*[\\\x7f") &&
+		!strings.Contains(name, "..") && !strings.Contains(name, "@{")
+}
+
+// notesRef returns the whole name of a ref of notes, as git completes it.
+func notesRef(name string) string {
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "refs/"), "notes/")
+	return "refs/notes/" + name
 }

@@ -16,9 +16,10 @@ const (
 	revision kind = "rev"    // one commit or object
 	input    kind = "input"  // a file that is read inside, or "-"
 	place    kind = "path"   // a path in the workspace
+	noteRef  kind = "notes"  // a name below refs/notes/
 )
 
-var kinds = []kind{text, number, revision, input, place}
+var kinds = []kind{text, number, revision, input, place, noteRef}
 
 // compile reads options as they are written in options.txt: one on each line, or
 // after a semicolon: its names, the last with what its value is.
@@ -89,6 +90,20 @@ func (s *sentence) globalOptions(argv []string) (rest []string, err error) {
 		s.global = append(s.global, &given{o, value, with})
 	}
 	return argv, nil
+}
+
+// notesFirst puts options between "notes" and its subcommand, where git wants them, behind the subcommand.
+func notesFirst(words []string) []string {
+	n := 1
+	for n < len(words) && strings.HasPrefix(words[n], "--ref") {
+		if n++; words[n-1] == "--ref" {
+			n++
+		}
+	}
+	if words[0] != "notes" || n == 1 || n >= len(words) {
+		return words
+	}
+	return slices.Concat([]string{words[0], words[n]}, words[1:n], words[n+1:])
 }
 
 // arguments takes apart what follows the verb.

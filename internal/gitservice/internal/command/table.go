@@ -75,6 +75,32 @@ var verbs = sync.OnceValue(func() table {
 		{name: "update-index", effect: Writes, judge: files},
 		{name: "sparse-checkout list", effect: Reads, judge: nothing},
 
+		// Looking for the commit that broke something. "bisect run" is done inside.
+		{name: "bisect start", effect: Writes, judge: bisectStart},
+		{name: "bisect good", effect: Writes, judge: revisionsOnly},
+		{name: "bisect bad", effect: Writes, judge: revisionsOnly},
+		{name: "bisect old", effect: Writes, judge: revisionsOnly},
+		{name: "bisect new", effect: Writes, judge: revisionsOnly},
+		{name: "bisect", effect: Writes, judge: bisectTerm},
+		{name: "bisect skip", effect: Writes, judge: revisionsOnly},
+		{name: "bisect next", effect: Writes, judge: nothing},
+		{name: "bisect reset", effect: Writes, judge: bisectReset},
+		{name: "bisect log", effect: Reads, judge: nothing},
+		{name: "bisect terms", effect: Reads, judge: nothing},
+
+		// Notes, which are the sandbox's own.
+		{name: "notes", effect: Reads, judge: notesList},
+		{name: "notes list", effect: Reads, judge: notesList},
+		{name: "notes show", effect: Reads, judge: notes(0, 1)},
+		{name: "notes get-ref", effect: Reads, judge: notes(0, 0)},
+		{name: "notes add", effect: Writes, judge: notes(0, 1), editor: []string{"--message", "--file", "--reuse-message"}},
+		{name: "notes append", effect: Writes, judge: notes(0, 1),
+			editor: []string{"--message", "--file", "--reuse-message"}},
+		{name: "notes edit", effect: Writes, judge: notes(0, 1), editor: []string{}},
+		{name: "notes copy", effect: Writes, judge: notes(2, 2)},
+		{name: "notes remove", effect: Writes, judge: notes(0, unbounded)},
+		{name: "notes prune", effect: Writes, judge: notes(0, 0)},
+
 		// Changing the branch.
 		{name: "commit", effect: Writes, judge: files,
 			editor: []string{"--message", "--file", "--reuse-message", "--no-edit", "--dry-run", "--short", "--porcelain",

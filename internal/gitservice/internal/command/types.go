@@ -36,6 +36,7 @@ type Context struct {
 	Shared []string // other branches that it may read, without refs/heads/
 	Tags   []string // without refs/tags/
 	Force  bool     // its own branch may be pushed with force
+	Terms  []string // words for good and bad of a running bisection
 }
 
 const (

@@ -437,12 +437,6 @@ func (j *judge) fetched(spec string) error {
 	return nil
 }
 
-// refName reports whether a name could be that of a branch or tag.
-func refName(name string) bool {
-	return name != "" && name[0] != '-' && !strings.ContainsAny(name, " ~^:?*[\\\x7f") &&
-		!strings.Contains(name, "..") && !strings.Contains(name, "@{")
-}
-
 // pull is fetch, and then one branch is merged.
 func pull(j *judge) error {
 	if err := fetch(j); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime/debug"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -9,8 +10,15 @@ import (
 // call32 enters the kernel through int 0x80, the 32-bit door of x86-64.
 func call32(nr, a1, a2, a3, a4, a5 uintptr) int32
 
-// int80 makes a 32-bit system call.
-func int80(nr uintptr, args ...uintptr) error {
+// int80 makes a 32-bit system call. It returns ENOSYS where the instruction has no gate and is answered with a fault:
+// on some virtual machines, and on kernels without 32-bit emulation.
+func int80(nr uintptr, args ...uintptr) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			err = unix.ENOSYS
+		}
+	}()
 	var a [5]uintptr
 	copy(a[:], args)
 	if r := call32(nr, a[0], a[1], a[2], a[3], a[4]); r < 0 && r > -4096 {

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package network
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/cli/session"
+)
+
+func gatewayCommand(*session.Session) *cobra.Command { return session.OnLinux("gateway") }

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package engines
+
+import (
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+)
+
+func openNative(Options) (engine.Engine, error) {
+	return nil, cove.Errorf(cove.Unsupported, "sandboxes run on Linux only")
+}
+
+func openDocker(o Options) (engine.Engine, error) { return openNative(o) }
