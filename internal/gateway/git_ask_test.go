@@ -22,7 +22,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/git/inspect"
 	"github.com/cove-sandbox/cove/internal/git/pktline"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/git/smart"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -147,8 +149,12 @@ func (l *gitLab) request(t *testing.T) *gitRequest {
 	return g
 }
 
-// noPacks answers about nothing.
+// noPacks looks into nothing.
 type noPacks struct{ Inspector }
+
+func (noPacks) Inspect(context.Context, inspect.Job) (git.Facts, error) {
+	return git.Facts{}, cove.Errorf(cove.Unavailable, "there is no git").WithHint("install git")
+}
 
 // TestGitRotatedKey: a 401 to the gateway's own request makes the credential be read again.
 func TestGitRotatedKey(t *testing.T) {

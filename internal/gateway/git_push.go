@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -102,7 +103,7 @@ func (g *gitRequest) push() (_ leg, err error) {
 	var warnings []string
 	if !commands.Probe || commands.Pack > 0 {
 		if warnings, err = g.judgePush(ctx, &commands, io.NewSectionReader(s.file, at, commands.Pack)); err != nil {
-			return leg{}, err
+			return leg{}, sayOfPush(&commands, err)
 		}
 	}
 	if _, err = s.file.Seek(0, io.SeekStart); err != nil {
@@ -233,8 +234,33 @@ func (g *gitRequest) refusePush(c *smart.Commands, v git.Verdict) error {
 			break
 		}
 	}
-	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {smart.PushResult}},
-		Body: c.Refuse(v, lines...), Rule: rule, Reason: fmt.Sprintf("%.200q: %s", refused.Update.Ref, refused.Reason)}
+	return answerPush(c.Refuse(v, lines...), rule, fmt.Sprintf("%.200q: %s", refused.Update.Ref, refused.Reason))
+}
+
+func answerPush(body []byte, rule, reason string) *proxy.Answer {
+	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {smart.PushResult}}, Body: body,
+		Rule: rule, Reason: reason}
+}
+
+// sayOfPush turns a refusal that is not about one of a push's updates, as of a push that cannot be looked into, into
+// the answer to it: git shows the text of no other answer to a push.
+func sayOfPush(c *smart.Commands, err error) error {
+	f, ok := errors.AsType[*proxy.Refusal](err)
+	if !ok || !c.CanReport() {
+		return err
+	}
+	v := git.Verdict{Action: git.Deny}
+	for _, u := range c.Updates {
+		v.Updates = append(v.Updates, git.Ruling{Update: u, Action: git.Deny, Rule: f.Rule, Reason: f.Reason})
+	}
+	lines := []string{"Cove does not pass this push on (rule: " + f.Rule + "): " + f.Reason}
+	if f.Remedy != "" {
+		lines = append(lines, "  "+f.Remedy)
+	}
+	if f.After > 0 {
+		lines = append(lines, fmt.Sprintf("  try again in %.0f s", math.Ceil(f.After.Seconds())))
+	}
+	return answerPush(c.Refuse(v, lines...), f.Rule, f.Reason)
 }
 
 // askPush asks for the approvals that updates of a push need, one by one.

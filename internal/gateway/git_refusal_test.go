@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,5 +105,27 @@ git: [{remote: https://example.com/o/r, push: own/**, delete: allow}]`)
 			}
 			t.Errorf("recorded: %v", fmt.Sprint(taken))
 		})
+	}
+}
+
+// TestPushCannotBeJudged: git shows why a push is not passed on that the gateway cannot look into, and not only a status.
+func TestPushCannotBeJudged(t *testing.T) {
+	o := newOrigin(t, refusingServer{}, `rules: [{hosts: example.com}]
+git: [{remote: https://example.com/o/r, push: own/**}]`)
+	git := gittest.NewGit(t, t.TempDir(), "GIT_SSL_CAINFO="+o.ca, "HTTPS_PROXY="+o.proxy)
+	git.Run("init", "-q", ".")
+	git.Commit("work", "file", "1")
+	got := git.Try("push", "https://example.com/o/r", "HEAD:refs/heads/own/y")
+	const says = "the push cannot be looked into"
+	for _, want := range []string{"remote: Cove does not pass this push on (rule: gateway: git): " + says,
+		"remote:   install git", "! [remote rejected] HEAD -> own/y (" + says + ")"} {
+		if got.Code == 0 || !strings.Contains(got.Stderr, want) {
+			t.Errorf("git says %d: %s\nand not %q", got.Code, got.Stderr, want)
+		}
+	}
+	if taken := o.decisions(); !slices.ContainsFunc(taken, func(d decision.Decision) bool {
+		return d.Verdict == decision.Deny && d.Reason == says
+	}) {
+		t.Errorf("recorded: %v", fmt.Sprint(taken))
 	}
 }

@@ -115,7 +115,11 @@ agents:
 	}
 	if t.Failed() {
 		log, _ := os.ReadFile(c.path(home + "/logs/server.log"))
-		t.Logf("%s", log[max(0, len(log)-8<<10):])
+		for line := range strings.Lines(string(log)) {
+			if !strings.Contains(line, "level=INFO") {
+				t.Log(line)
+			}
+		}
 	}
 }
 
