@@ -97,7 +97,7 @@ func (g *gitRequest) large() (leg, error) {
 	if err != nil || operation != "download" {
 		return leg{}, refuseGit(ruleGit, "large files (LFS) are downloaded only: nothing could be judged in an upload")
 	}
-	carry(g.http, io.NopCloser(bytes.NewReader(body)), int64(len(body)))
+	carryQuestion(g.http, body)
 	return leg{}, nil
 }
 
@@ -135,7 +135,7 @@ func (g *gitRequest) fetch() (leg, error) {
 			}
 		}
 	}
-	carry(g.http, io.NopCloser(bytes.NewReader(body)), int64(len(body)))
+	carryQuestion(g.http, body)
 	return leg{response: func(res *http.Response) error {
 		if asked.Refs || res.StatusCode != http.StatusOK {
 			return g.filter(res, objectsType, smart.Refs)

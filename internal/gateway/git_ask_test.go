@@ -38,6 +38,7 @@ type gitServer struct {
 	token  string // required
 	status int    // of every answer; 0 for the real one
 	asked  int
+	kept   string // the client's address of the last connection; a request on it is answered by its end, once
 }
 
 // rotate changes the token, and with file also the one that the gateway reads.
@@ -59,10 +60,18 @@ func (s *gitServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	s.asked++
 	switch {
+	case r.RemoteAddr == s.kept:
+		s.kept = "closed"
+		panic(http.ErrAbortHandler)
 	case s.status != 0:
 		w.WriteHeader(s.status)
 	case r.Header.Get("Authorization") != "Bearer "+s.token:
 		w.WriteHeader(http.StatusUnauthorized)
+	case r.Method == http.MethodPost:
+		if s.kept != "closed" {
+			s.kept = r.RemoteAddr
+		}
+		w.Header().Set("Content-Type", objectsType)
 	default:
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 		p := pktline.NewWriter(w)
@@ -174,6 +183,19 @@ func TestGitRotatedKey(t *testing.T) {
 	const request = "GET example.com/o/r.git/info/refs allow at upstream: "
 	if got, want := l.taken(), []string{request + "200", request + "401", request + "200"}; !slices.Equal(got, want) {
 		t.Errorf("recorded: %q, want %q", got, want)
+	}
+}
+
+// TestGitServerCloses: a request that changes nothing on the server is sent again when it meets the end of a connection
+// that was kept.
+func TestGitServerCloses(t *testing.T) {
+	l := newGitLab(t, Rate{})
+	for l.kept != "closed" {
+		answer, err := l.request(t).upload(t.Context(), []byte("0000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Close()
 	}
 }
 

@@ -106,10 +106,7 @@ func (g *gitRequest) push() (_ leg, err error) {
 			return leg{}, sayOfPush(&commands, err)
 		}
 	}
-	if _, err = s.file.Seek(0, io.SeekStart); err != nil {
-		return leg{}, err
-	}
-	carry(g.http, io.NopCloser(s.file), s.size)
+	carry(g.http, s.size, func() io.Reader { return io.NewSectionReader(s.file, 0, s.size) })
 	return leg{
 		response: func(res *http.Response) error {
 			if res.StatusCode != http.StatusOK || commands.Probe {

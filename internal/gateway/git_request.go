@@ -166,18 +166,29 @@ func (g *gitRequest) decoded(kind string) (io.Reader, error) {
 	}
 }
 
-// carry replaces the body of a request by the one that was judged.
-func carry(h *http.Request, body io.ReadCloser, size int64) {
+// carry replaces the body of a request by the one that was judged. open may be called again: a request that has met
+// the end of an idle connection is sent once more.
+func carry(h *http.Request, size int64, open func() io.Reader) {
 	if h.Body != nil {
 		h.Body.Close()
 	}
-	h.Body, h.ContentLength, h.GetBody, h.Trailer = body, size, nil, nil
+	h.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(open()), nil }
+	h.Body, _ = h.GetBody()
+	h.ContentLength, h.Trailer = size, nil
 	if size == 0 {
-		h.Body = http.NoBody
+		h.Body, h.GetBody = http.NoBody, nil
 	}
 	for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Md5", "Digest", "Expect"} {
 		delete(h.Header, name)
 	}
+}
+
+// carryQuestion does the same with a request that changes nothing on the server, as that for objects. It may also be
+// sent again where it is not known whether the server has begun with it, which is how a connection ends that the server
+// closes while it is used again.
+func carryQuestion(h *http.Request, body []byte) {
+	carry(h, int64(len(body)), func() io.Reader { return bytes.NewReader(body) })
+	h.Header["X-Idempotency-Key"] = nil // tells net/http, and sends nothing
 }
 
 // replaceable refuses an answer that cannot be judged as what it should be.

@@ -33,7 +33,7 @@ func (g *gitRequest) ask(ctx context.Context, method, below, query string, heade
 	h := (&http.Request{Method: method, URL: &u, Host: g.http.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1,
 		ProtoMinor: 1}).WithContext(ctx)
 	if body != nil {
-		carry(h, io.NopCloser(bytes.NewReader(body)), int64(len(body)))
+		carryQuestion(h, body)
 	}
 	if own := g.http.Header["Authorization"]; len(own) > 0 { // the sandbox's own, where there is no credential
 		header["Authorization"] = own
