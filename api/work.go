@@ -52,6 +52,12 @@ type WorkChanges struct {
 	Changes []WorkChange `json:"changes" nullable:"false" doc:"By path"`
 }
 
+// HeldWork is the answer of GET /sandboxes/{sandbox}/held.
+type HeldWork struct {
+	Commits int `json:"commits" doc:"On any branch, since the sandbox began"`
+	Files   int `json:"files" doc:"Changed and not committed, without what programs make again, such as __pycache__"`
+}
+
 // WorkChange is one file that work changes.
 type WorkChange struct {
 	Path    string `json:"path" doc:"Within the repository; what is not UTF-8 in it is U+FFFD"`

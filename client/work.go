@@ -48,6 +48,11 @@ func (c *Client) WorkChanges(ctx context.Context, sandbox string, paths []string
 	return ask[api.WorkChanges](ctx, c, http.MethodGet, sandboxPath(sandbox).below("/changes").with(q), nil)
 }
 
+// HeldWork counts the work of a sandbox that was neither pushed nor applied.
+func (c *Client) HeldWork(ctx context.Context, sandbox string) (api.HeldWork, error) {
+	return ask[api.HeldWork](ctx, c, http.MethodGet, sandboxPath(sandbox).below("/held"), nil)
+}
+
 // WorkCommits returns a sandbox's commits, newest first.
 func (c *Client) WorkCommits(ctx context.Context, sandbox string, paths []string) (api.WorkCommits, error) {
 	to := sandboxPath(sandbox).below("/commits").with(WorkOptions{Paths: paths}.query())

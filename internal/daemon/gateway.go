@@ -56,6 +56,11 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 	}
 	o.Recorder, o.Approvals, o.Values, o.Log = d.recorder, &d.vault, d.credentials.Values, d.log
 	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
+	o.Pushed = func(object string, commits []string) {
+		if s, err := d.openRepos(); err == nil {
+			s.Deliver(cove.SandboxID(object), commits...)
+		}
+	}
 	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines)
 	return o, err
 }

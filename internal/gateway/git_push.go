@@ -120,6 +120,7 @@ func (g *gitRequest) push() (_ leg, err error) {
 			report := &overheard{body: result, end: func(said []byte) {
 				if made, err := commands.Report(bytes.NewReader(said)); err == nil {
 					g.repo.made(made)
+					g.tellPushed(made)
 				}
 			}}
 			replaceAnswer(res, commands.Warn(report, warnings...))
@@ -128,6 +129,18 @@ func (g *gitRequest) push() (_ leg, err error) {
 		problem: g.saidProblem,
 		end:     func(error) { s.close() },
 	}, nil
+}
+
+func (g *gitRequest) tellPushed(made []git.Update) {
+	var commits []string
+	for _, u := range made {
+		if !u.Deletes() {
+			commits = append(commits, u.New)
+		}
+	}
+	if g.pushed != nil && len(commits) > 0 {
+		g.pushed(g.object, commits)
+	}
 }
 
 // overheard keeps the beginning of a stream, and hands it to end at the end of the stream.

@@ -34,10 +34,11 @@ const (
 type gitStage struct {
 	*decider
 	holds  *holds
-	proxy  *proxy.Server // sends the gateway's own requests to git servers
-	after  []stage       // which those requests pass: the stages after this one
-	packs  Inspector     // see Options
-	dir    string        // for pushes until they are judged; see Options.Spool
+	proxy  *proxy.Server          // sends the gateway's own requests to git servers
+	after  []stage                // which those requests pass: the stages after this one
+	packs  Inspector              // see Options
+	pushed func(string, []string) // see Options
+	dir    string                 // for pushes until they are judged; see Options.Spool
 	log    *slog.Logger
 	repos  gitRepos
 	places chan struct{} // one for each push in dir

@@ -88,8 +88,8 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	r.filter = dns.New(dnsView{r}, &r.names)
 	r.proxy = proxy.New(proxyView{r},
 		proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
-	r.git = &gitStage{decider: r.decider, holds: r.holds, proxy: r.proxy, packs: g.o.Packs, dir: g.o.Spool, log: g.o.Log,
-		places: make(chan struct{}, maxSpooled)}
+	r.git = &gitStage{decider: r.decider, holds: r.holds, proxy: r.proxy, packs: g.o.Packs, pushed: g.o.Pushed,
+		dir: g.o.Spool, log: g.o.Log, places: make(chan struct{}, maxSpooled)}
 	r.api = newGitHubStage(r.decider, r.proxy)
 	r.bodies = &bodies{dir: g.o.Spool, places: make(chan struct{}, maxLarge)}
 	r.pipeline = r.stages(own, nil)

@@ -44,7 +44,10 @@ type Options struct {
 	Budget    cove.Budget        // for a sandbox without its own
 	GitHub    github.Servers
 	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.
-	Packs     Inspector
+	Packs Inspector
+	// Pushed learns the commits that were pushed through the route of an object (Spec), once the server has taken them; may
+	// be nil.
+	Pushed    func(object string, commits []string)
 	Spool     string // directory on disk for pushes and large bodies until they go on; the system's temporary one if empty
 	Rate      Rate
 	Timeouts  proxy.Timeouts

@@ -223,6 +223,10 @@ func (m managed) Commits(ctx context.Context, who cove.Principal, ref string, _ 
 	return nil, m.open(ctx, who, ref)
 }
 
+func (m managed) Held(ctx context.Context, who cove.Principal, ref string) (repos.Held, error) {
+	return repos.Held{}, m.open(ctx, who, ref)
+}
+
 func (m managed) Changes(ctx context.Context, who cove.Principal, ref string, _ repos.Work,
 	_ repos.ChangeStyle) ([]repos.Change, error) {
 	return nil, m.open(ctx, who, ref)

@@ -92,6 +92,7 @@ var routeScopes = []routeScope{
 	{route: "GET /sandboxes/{sandbox}/diff"},
 	{route: "GET /sandboxes/{sandbox}/log"},
 	{route: "GET /sandboxes/{sandbox}/changes"},
+	{route: "GET /sandboxes/{sandbox}/held"},
 	{route: "GET /sandboxes/{sandbox}/commits"},
 	{route: "GET /sandboxes/{sandbox}/work"},
 	{route: "POST /sandboxes/{sandbox}/apply", scope: ownerOnly, body: `{"directory":"/nowhere"}`},

@@ -115,6 +115,8 @@ type Work interface {
 	Changes(ctx context.Context, who cove.Principal, ref string, w repos.Work,
 		style repos.ChangeStyle) ([]repos.Change, error)
 	Commits(ctx context.Context, who cove.Principal, ref string, w repos.Work) ([]repos.Commit, error)
+	// Held counts the work that was neither pushed nor applied.
+	Held(ctx context.Context, who cove.Principal, ref string) (repos.Held, error)
 	// Apply changes a directory of the host that may be written to.
 	Apply(ctx context.Context, who cove.Principal, ref string, w repos.Work, dir string,
 		style repos.ApplyStyle) (repos.Applied, error)

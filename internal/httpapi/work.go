@@ -51,6 +51,13 @@ func (s workRoutes) add() {
 		Summary: "List what a sandbox has changed", Description: "The same as its diff, for programs.",
 	}, workErrors, s.listChanges)
 
+	route(s, huma.Operation{OperationID: "count-held-work", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/held",
+		Tags:    []string{"work"},
+		Summary: "Count the work of a sandbox that is nowhere else",
+		Description: "What was neither pushed, from inside or by the machine's owner, nor applied: it would be lost with " +
+			"the sandbox.",
+	}, workErrors, s.countHeld)
+
 	route(s, huma.Operation{OperationID: "list-work-commits", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/commits",
 		Tags:    []string{"work"},
 		Summary: "List what a sandbox has committed", Description: "The same as its log, for programs.",
@@ -134,6 +141,12 @@ func (s workRoutes) logWork(ctx context.Context, in *logInput) (*huma.StreamResp
 	return s.text(ctx, func(who cove.Principal, out io.Writer) error {
 		return s.Work.Log(ctx, who, in.Sandbox, repos.Work{Ref: "HEAD", Paths: in.Path}, in.Short, out)
 	})
+}
+
+// countHeld is GET /sandboxes/{sandbox}/held.
+func (s workRoutes) countHeld(ctx context.Context, in *SandboxPath) (*answer[api.HeldWork], error) {
+	h, err := s.Work.Held(ctx, exchangeOf(ctx).who, in.Sandbox)
+	return &answer[api.HeldWork]{api.HeldWork(h)}, err
 }
 
 type changesInput struct {

@@ -16,7 +16,11 @@ func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string
 	if err != nil {
 		return Applied{}, err
 	}
-	return apply(ctx, s, sp, dir, style)
+	done, err := apply(ctx, s, sp, dir, style)
+	if err == nil && w.Paths == nil && style.Choice == nil && len(done.Conflicts) == 0 {
+		s.Deliver(id, sp.head)
+	}
+	return done, err
 }
 
 func apply(ctx context.Context, s *Store, sp span, dir string, style ApplyStyle) (Applied, error) {

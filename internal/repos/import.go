@@ -150,5 +150,8 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 		err = cove.Errorf(cove.Conflict, "the remote has commits on %s that the sandbox has not: %w", branch,
 			err).WithHint("fetch and merge them in the sandbox, then push again")
 	}
+	if err == nil {
+		s.Deliver(id, sp.head)
+	}
 	return errors.Join(err, hangUp())
 }

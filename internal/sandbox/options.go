@@ -77,7 +77,7 @@ type Idle struct{ Stop, Remove time.Duration }
 
 // Works looks into the work of sandboxes.
 type Works interface {
-	// Holds reports whether something was changed or committed in a sandbox since its beginning.
+	// Holds reports whether a sandbox has work that was neither pushed nor applied.
 	Holds(ctx context.Context, who cove.Principal, ref string) (bool, error)
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
@@ -99,10 +98,19 @@ func (s *Service) Changes(ctx context.Context, who cove.Principal, ref string, o
 	return store.Changes(ctx, in.ID, of, style)
 }
 
-// Holds reports whether something was changed or committed in a sandbox since its beginning, on any of its branches.
+// Held counts the work of a sandbox that was neither pushed nor applied.
+func (s *Service) Held(ctx context.Context, who cove.Principal, ref string) (repos.Held, error) {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil {
+		return repos.Held{}, err
+	}
+	return store.Held(ctx, in.ID, refs)
+}
+
+// Holds reports whether there is such work.
 func (s *Service) Holds(ctx context.Context, who cove.Principal, ref string) (bool, error) {
-	w, err := s.Import(ctx, who, ref)
-	return slices.ContainsFunc(w.Refs, func(r repos.Ref) bool { return r.ID != w.Base }), err
+	h, err := s.Held(ctx, who, ref)
+	return h != repos.Held{}, err
 }
 
 // Commits returns the commits of a sandbox.

@@ -18,7 +18,7 @@ import (
 // unused is a sandbox that was not used for a while, and what becomes of it.
 type unused struct {
 	api.Sandbox
-	Work   string `json:"work"`   // what it holds that is nowhere else; empty is nothing
+	Work   string `json:"work"`   // what would be lost with it; empty is nothing
 	Remove bool   `json:"remove"` // whether it is one to remove
 }
 
@@ -29,9 +29,9 @@ func pruneCommand(sess *session.Session) *cobra.Command {
 		Use:   "prune",
 		Short: "Remove sandboxes that are not used any more",
 		Long: `Remove the sandboxes that were not used for a week, or another time, and that
-hold no work: nothing was changed or committed in their checkouts, or what was is
-made by programs again, such as __pycache__. Those that hold work are listed; they
-are removed as well with --with-work. A sandbox with a terminal, and one that was
+hold no work: what was changed or committed in their checkouts, on any branch, was
+pushed or applied, or programs make it again, such as __pycache__. Those that hold
+work are listed; they are removed as well with --with-work. A sandbox with a terminal, and one that was
 not used for a shorter time, stays.
 
 At a terminal it asks before; elsewhere --yes or --dry-run has to be there.`,
@@ -137,31 +137,18 @@ func workOf(ctx context.Context, c *client.Client, s api.Sandbox) string {
 		}
 		return ui.SizeText(s.DiskUsed) + " of files"
 	}
-	changes, err := c.WorkChanges(ctx, s.ID, nil, false)
+	held, err := c.HeldWork(ctx, s.ID)
 	if err != nil {
 		return "not known: " + cove.ErrorMessage(err)
 	}
-	n := 0
-	for _, w := range changes.Changes {
-		if !madeAgain(w.Path) {
-			n++
-		}
+	var parts []string
+	if held.Commits > 0 {
+		parts = append(parts, ui.Counted(held.Commits, "commit", "commits"))
 	}
-	if n == 0 {
-		return ""
+	if held.Files > 0 {
+		parts = append(parts, ui.Counted(held.Files, "changed file", "changed files"))
 	}
-	return ui.Counted(n, "changed file", "changed files")
-}
-
-// madeAgain reports files that programs write for themselves and write again when they are gone.
-func madeAgain(path string) bool {
-	for part := range strings.SplitSeq(path, "/") {
-		switch part {
-		case "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store", "node_modules":
-			return true
-		}
-	}
-	return strings.HasSuffix(path, ".pyc")
+	return strings.Join(parts, ", ")
 }
 
 // confirmPrune asks the user. Errors: InvalidArgument without a terminal, Canceled when the answer is no.

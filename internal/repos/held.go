@@ -1,0 +1,153 @@
+package repos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+)
+
+// Held counts the work of a sandbox that is nowhere else: what was neither pushed nor applied.
+type Held struct {
+	Commits int // on any branch
+	Files   int // changed since the last commit, without what programs make again, such as __pycache__
+}
+
+// delivered is the file of a workspace that has the ids of the commits that were pushed or applied, one a line.
+const delivered = "delivered"
+
+// maxDelivered bounds that file, in bytes; what is delivered beyond it counts as held.
+const maxDelivered = 1 << 20
+
+// Deliver records that commits of a sandbox are elsewhere, too: pushed, or applied. Where that cannot be recorded, they
+// count as held.
+func (s *Store) Deliver(id cove.SandboxID, commits ...string) {
+	if r, err := s.read(id); err != nil || r.Source == "" {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(s.directory(id), delivered), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		var i fs.FileInfo
+		if i, err = f.Stat(); err == nil && i.Size() < maxDelivered {
+			_, err = f.WriteString(strings.Join(commits, "\n") + "\n")
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		s.o.Log.Warn("cannot record what was pushed or applied", "sandbox", id, "error", err)
+	}
+}
+
+// Held looks at the work that was imported last, of which refs are the refs.
+func (s *Store) Held(ctx context.Context, id cove.SandboxID, refs []Ref) (h Held, err error) {
+	r, err := s.repositoryOf(id)
+	if err != nil {
+		return h, err
+	}
+	dir := s.ImportDirectory(id)
+	known, err := s.delivered(ctx, id, dir)
+	if err != nil {
+		return h, err
+	}
+	var heads []string
+	work := ""
+	for _, ref := range refs {
+		if ref.Name == "work" {
+			work = ref.ID
+		} else {
+			heads = append(heads, ref.ID)
+		}
+	}
+	if len(heads) > 0 {
+		if h.Commits, err = s.notIn(ctx, dir, heads, append(slices.Clone(known), r.Base)); err != nil {
+			return h, err
+		}
+	}
+	if work != "" {
+		h.Files, err = s.uncommitted(ctx, dir, work, known)
+	}
+	return h, err
+}
+
+// delivered returns the ids of delivered commits that a repository has.
+func (s *Store) delivered(ctx context.Context, id cove.SandboxID, dir string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(s.directory(id), delivered))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, storageFull("read what was delivered", err)
+	}
+	ids := strings.Fields(string(text))
+	slices.Sort(ids)
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"cat-file"},
+		Flags: []string{"--batch-check=%(objectname) %(objecttype)"},
+		Stdin: strings.NewReader(strings.Join(slices.Compact(ids), "\n") + "\n")})
+	var there []string
+	for line := range strings.Lines(string(out)) {
+		if id, ok := strings.CutSuffix(line, " commit\n"); ok {
+			there = append(there, id)
+		}
+	}
+	return there, err
+}
+
+// notIn counts the commits in the history of heads that are not in that of others.
+func (s *Store) notIn(ctx context.Context, dir string, heads, others []string) (n int, err error) {
+	var in bytes.Buffer
+	for _, id := range heads {
+		fmt.Fprintln(&in, id)
+	}
+	for _, id := range others {
+		if id != "" {
+			fmt.Fprintln(&in, "^"+id)
+		}
+	}
+	out, err := s.line(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"rev-list"}, Flags: []string{"--count", "--stdin"},
+		Stdin: &in})
+	if err == nil {
+		_, err = fmt.Sscan(out, &n)
+	}
+	return n, err
+}
+
+// uncommitted counts the files of a snapshot that differ from its parent. A snapshot with the tree of a delivered commit
+// is delivered.
+func (s *Store) uncommitted(ctx context.Context, dir, work string, known []string) (n int, err error) {
+	var in strings.Builder
+	for _, id := range append([]string{work}, known...) {
+		in.WriteString(id + "^{tree}\n")
+	}
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"cat-file"},
+		Flags: []string{"--batch-check=%(objectname)"}, Stdin: strings.NewReader(in.String())})
+	if trees := strings.Fields(string(out)); err != nil || slices.Contains(trees[1:], trees[0]) {
+		return 0, err
+	}
+	out, err = s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"diff-tree"},
+		Flags: []string{"-r", "--root", "-z", "--name-only", "--no-commit-id"}, Args: []string{work}, MaxOutput: maxWords})
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		if name != "" && !madeAgain(name) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// madeAgain reports files that programs write for themselves, and write again when they are gone.
+func madeAgain(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		switch part {
+		case "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store", "node_modules":
+			return true
+		}
+	}
+	return strings.HasSuffix(path, ".pyc")
+}
