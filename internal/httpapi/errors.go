@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -201,5 +202,6 @@ func detail(d *huma.ErrorDetail) string {
 	if where == "" || where == "body" {
 		return d.Message
 	}
-	return truncate(where, 100) + ": " + d.Message
+	where = strconv.Quote(truncate(where, 100)) // it has keys of the caller's
+	return where[1:len(where)-1] + ": " + d.Message
 }

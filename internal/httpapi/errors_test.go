@@ -130,3 +130,17 @@ func TestTheLogCannotBeForged(t *testing.T) {
 		}
 	}
 }
+
+// TestMessagesAreEscaped: a caller's key that a message repeats cannot reorder or end its line.
+func TestMessagesAreEscaped(t *testing.T) {
+	h := start(t, nil)
+	for what, r := range map[string]reply{
+		"a property":        h.do(h.client, "POST", "/execute", `{"language":"bash","code":"","a\u202eb\u2028":1}`),
+		"a query parameter": h.do(h.client, "GET", "/executions?x%E2%80%AEb%0A=1", ""),
+	} {
+		e := r.error(t)
+		if r.StatusCode/100 != 4 || strings.ContainsAny(e.Error, "\u202e\u2028\n") || !strings.Contains(e.Error, `\u202eb`) {
+			t.Errorf("%s: %d %q", what, r.StatusCode, e.Error)
+		}
+	}
+}

@@ -173,6 +173,13 @@ func (s gatewayRoutes) takeSockets(w http.ResponseWriter, r *http.Request) {
 
 // receive waits for the descriptors of a way out.
 func receive(c net.Conn) ([]*os.File, error) {
+	for {
+		outer, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = outer.NetConn()
+	}
 	unix, ok := c.(*net.UnixConn)
 	if !ok {
 		return nil, cove.Errorf(cove.InvalidArgument, "sockets are handed over a unix socket only")

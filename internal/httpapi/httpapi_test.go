@@ -316,6 +316,7 @@ type harness struct {
 	store   *fakeStore
 	url     string
 	address string
+	socket  string // path
 
 	lasting      fakeLasting
 	repositories fakeRepositories
@@ -386,7 +387,7 @@ func start(t *testing.T, change func(*Options)) *harness {
 	w := httptest.NewRecorder()
 	h.s.mux.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
 	h.doc = loadDocument(t, w.Body.String())
-	h.address = ln.Addr().String()
+	h.address, h.socket = ln.Addr().String(), socket
 	h.url = "http://" + h.address
 	h.client = &http.Client{Transport: &http.Transport{DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -137,7 +137,7 @@ func (s *Server) Serve(ln net.Listener) error {
 // ServeLocal serves the owner: callers whom the listener itself has let in, because only the owner can connect to it (a
 // unix socket in a private directory, or connections within this process). It closes ln.
 func (s *Server) ServeLocal(ln net.Listener) error {
-	return s.serve(origin{ln, fromOwner})
+	return s.serve(origin{newStrictListener(ln, nil, s.HeaderTimeout), fromOwner})
 }
 
 func (s *Server) serve(ln net.Listener) error {

@@ -16,10 +16,11 @@ import (
 )
 
 // TestStrictRequests: a request that parsers could read in two ways, or that has no valid path, is answered as an Error
-// and ends its connection, with TLS and without; what follows it is not served.
+// and ends its connection, with TLS, without, and on the owner's socket; what follows it is not served.
 func TestStrictRequests(t *testing.T) {
 	const follows = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	for name, h := range map[string]*harness{"plain": start(t, nil), "TLS": overTLS(t, nil)} {
+	plain := start(t, nil)
+	for name, h := range map[string]*harness{"plain": plain, "TLS": overTLS(t, nil), "socket": plain} {
 		for what, request := range map[string]string{
 			"two lengths": "POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
 				"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -30,7 +31,11 @@ func TestStrictRequests(t *testing.T) {
 			"a path cut short": "GET /sandboxes/%4 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 			"a large head":     "GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n",
 		} {
-			c, err := net.Dial("tcp", h.address)
+			network, address := "tcp", h.address
+			if name == "socket" {
+				network, address = "unix", h.socket
+			}
+			c, err := net.Dial(network, address)
 			if err != nil {
 				t.Fatal(err)
 			}
