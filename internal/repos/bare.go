@@ -71,16 +71,46 @@ func leavingOut(run hostgit.Run, address, filter string) hostgit.Run {
 	return run
 }
 
-// copyPacks copies a repository's own objects.
-func copyPacks(from, to string) error {
-	packs, err := filepath.Glob(filepath.Join(from, "objects/pack/pack-*"))
-	if err != nil {
-		return err
+// fetchRun returns a fetch of refspecs, one a line, into a repository.
+func fetchRun(dir string, refspecs *bytes.Buffer) hostgit.Run {
+	return hostgit.Run{
+		Dir: dir, Command: []string{"fetch"}, Stdin: refspecs,
+		Flags: []string{"--progress", "--no-tags", "--no-write-fetch-head", "--atomic", "--stdin"},
+		// A pack stays whole, whatever its size: its borrowers read few files.
+		Settings: []hostgit.Setting{{Key: "fetch.unpackLimit", Value: "1"}},
 	}
-	// Packs come before their indexes, so that no index is without its pack.
+}
+
+// packFiles returns the files of a repository's own packs. Packs come before their indexes, so that no index is without
+// its pack.
+func packFiles(git string) ([]string, error) {
+	packs, err := filepath.Glob(filepath.Join(git, "objects/pack/pack-*"))
 	slices.SortFunc(packs, func(a, b string) int {
 		return cmp.Or(cmp.Compare(order(a), order(b)), strings.Compare(a, b))
 	})
+	return packs, err
+}
+
+// movePacks moves a repository's own packs into another one, which may have them.
+func movePacks(from, to string) error {
+	packs, err := packFiles(from)
+	for _, p := range packs {
+		if err == nil {
+			err = os.Rename(p, filepath.Join(to, "objects/pack", filepath.Base(p)))
+		}
+	}
+	if err != nil {
+		return storageFull("copy objects", err)
+	}
+	return nil
+}
+
+// copyPacks copies a repository's own objects.
+func copyPacks(from, to string) error {
+	packs, err := packFiles(from)
+	if err != nil {
+		return err
+	}
 	for _, p := range packs {
 		if err := copyFile(p, filepath.Join(to, "objects/pack", filepath.Base(p)), 0o444); err != nil {
 			return storageFull("copy objects", err)
@@ -145,12 +175,6 @@ const contents = "blob:none"
 
 // notFiltered is git's message for a remote without filters.
 const notFiltered = "filtering not recognized by server"
-
-// isPartialClone reports whether git may fetch missing objects of a repository from where it was cloned from.
-func isPartialClone(git string) bool {
-	packs, err := filepath.Glob(filepath.Join(git, "objects/pack/*.promisor"))
-	return err == nil && len(packs) > 0
-}
 
 // fields splits its input at a byte and passes each field on; an error ends the writing.
 type fields struct {

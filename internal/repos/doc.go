@@ -14,6 +14,10 @@
 // first checkout. Git inside fetches other contents by itself, through the gateway; git on the host never does. A
 // request for a shorter history states a Depth, and its checkout borrows nothing.
 //
+// The mirror of a partial clone of this machine is partial, too. It gets what the clone has, and its promisor is that
+// of the clone: the remote "origin". From there git on the host fetches what else a checkout needs, through the Outlet.
+// A repository of this machine that borrows objects is read with those; the directories are judged first.
+//
 // # A workspace
 //
 //	workspaces/ID/

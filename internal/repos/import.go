@@ -143,8 +143,12 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 	if err != nil {
 		return err
 	}
-	_, err = p(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"push"},
-		Flags: []string{"--no-verify", "--no-follow-tags"}, Args: []string{sp.head + ":refs/heads/" + branch}})
+	run := hostgit.Run{Dir: sp.dir, Command: []string{"push"}, Flags: []string{"--no-verify", "--no-follow-tags"},
+		Args: []string{sp.head + ":refs/heads/" + branch}}
+	if s.isPartial(r.Mirror) { // what the remote has may be missing here, also where its branches have moved on
+		run.Settings = []hostgit.Setting{{Key: "push.negotiate", Value: "true"}}
+	}
+	_, err = p(ctx, nil, run)
 	if err != nil && (strings.Contains(err.Error(), "[rejected]") || strings.Contains(err.Error(), "fetch first") ||
 		strings.Contains(err.Error(), "non-fast-forward")) {
 		err = cove.Errorf(cove.Conflict, "the remote has commits on %s that the sandbox has not: %w", branch,

@@ -288,6 +288,14 @@ func (w *making) extra(ctx context.Context, r remote, p peer, at start, depth in
 			return nil // the mirror has it
 		}
 	}
+	if r.git != "" && w.partial {
+		shared, err := w.s.mirror(r.Key).refs(ctx)
+		if err != nil {
+			return err
+		}
+		return take(ctx, w.s, w.held, r, dir, shared, map[string]string{"refs/shared/begin": at.id},
+			following(w.progress, "fetching "+source))
+	}
 	run := fetchRun(dir, bytes.NewBufferString("+"+source+":refs/shared/begin\n"))
 	if depth > 0 {
 		run.Flags = append(run.Flags, fmt.Sprintf("--depth=%d", depth))
@@ -301,7 +309,10 @@ func (w *making) extra(ctx context.Context, r remote, p peer, at start, depth in
 		strings.Contains(err.Error(), "unadvertised object") {
 		return cove.Errorf(cove.NotFound, "the repository has no %.200q: %w", source, err)
 	}
-	return err
+	if depth == 0 && hostgit.ExitCode(err) > 0 && r.isPartialClone() {
+		return refusedPartial(r)
+	}
+	return unlessLacking(r, "such a depth", err)
 }
 
 // config returns the configuration of the sandbox's repository. A branch that the remote lacks is tracked from its

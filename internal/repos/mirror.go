@@ -36,6 +36,8 @@ type Mirror struct {
 	HeadAt time.Time `json:"head_at"`
 	// Partial omits contents of files until their first checkout.
 	Partial bool `json:"partial,omitempty"`
+	// Promisor is the address of what a partial clone of this machine lacked when it was last read.
+	Promisor string `json:"promisor,omitempty"`
 }
 
 // mirrorFile describes the mirror in its directory.
@@ -136,14 +138,21 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking,
 	if err != nil {
 		return advert{}, err
 	}
-	if len(shallow) > 0 {
+	if len(shallow) > 0 || r.promisor != was.Promisor {
 		have = nil // what is behind the same commits has changed
 	}
-	partial, err := m.get(ctx, r, p, have, want, was.Partial, fetching(r, progress), shallow...)
-	if hostgit.ExitCode(err) > 0 && r.git != "" && isPartialClone(r.git) {
-		return advert{}, cove.Errorf(cove.Unsupported, "the repository %s is a partial clone: it lacks contents of files, "+
-			"which git of Cove's does not fetch into it", r.Dir).WithHint("name the address that it was cloned from, or " +
-			`make it whole: "git fetch --refetch --no-filter"`)
+	partial, taken := was.Partial, r.git != "" && (r.promisor != "" || was.Partial)
+	if taken {
+		was.Partial, was.Promisor, partial = true, r.promisor, true
+		err = take(ctx, m.s, m.held, r, m.dir, have, want, fetching(r, progress))
+	} else {
+		partial, err = m.get(ctx, r, p, have, want, partial, fetching(r, progress), shallow...)
+	}
+	if hostgit.ExitCode(err) > 0 && r.promisor == "" && r.isPartialClone() {
+		return advert{}, refusedPartial(r)
+	}
+	if err == nil {
+		err = m.join(ctx, partial, cmp.Or(r.URL, r.git))
 	}
 	if err != nil {
 		return advert{}, err
@@ -279,15 +288,17 @@ func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[strin
 		err = cove.Errorf(cove.ErrorCode(err), "%w", err).WithHint(
 			"git before 2.44 takes no part of a repository with such commits: leave out --partial, or install a newer one")
 	}
-	if err != nil {
-		return partial, err
-	}
+	return partial, err
+}
+
+// join joins the packs of the mirror if they are too many.
+func (m *mirror) join(ctx context.Context, partial bool, address string) error {
 	packs, err := filepath.Glob(filepath.Join(m.dir, "objects/pack/*.pack"))
 	if err != nil || len(packs) <= tooManyPacks {
-		return partial, err
+		return err
 	}
-	_, err = m.git(ctx, m.joining(partial, r.URL))
-	return partial, err
+	_, err = m.git(ctx, m.joining(partial, address))
+	return err
 }
 
 // manyTags is the number of changed tags from which all are asked for at once: git compares every single refspec with
@@ -317,19 +328,10 @@ func refspecs(have, want map[string]string) (specs []string) {
 func (m *mirror) joining(partial bool, address string) hostgit.Run {
 	run := hostgit.Run{Command: []string{"repack"}, Flags: []string{"--quiet", "-d", "--geometric=2"}}
 	if partial {
-		run.Flags, run.Settings = []string{"--quiet", "-d", "-a"}, promised(address, contents)
+		name := strings.TrimPrefix(address, "/") // of a directory: a remote's name begins with no slash
+		run.Flags, run.Settings = []string{"--quiet", "-d", "-a"}, promised(name, contents)
 	}
 	return run
-}
-
-// fetchRun returns a fetch of refspecs, one a line, into a repository.
-func fetchRun(dir string, refspecs *bytes.Buffer) hostgit.Run {
-	return hostgit.Run{
-		Dir: dir, Command: []string{"fetch"}, Stdin: refspecs,
-		Flags: []string{"--progress", "--no-tags", "--no-write-fetch-head", "--atomic", "--stdin"},
-		// A pack stays whole, whatever its size: its borrowers read few files.
-		Settings: []hostgit.Setting{{Key: "fetch.unpackLimit", Value: "1"}},
-	}
 }
 
 // describe writes the mirror's description, with the time of the fetch.
@@ -348,7 +350,13 @@ func (m *mirror) describe(r remote, d Mirror) error {
 	return nil
 }
 
-func fetchStep(r remote) string { return "fetching " + cmp.Or(r.URL, r.Dir) }
+func fetchStep(r remote) string {
+	step := "fetching " + cmp.Or(r.URL, r.Dir)
+	if len(r.borrowed) > 0 {
+		step += ", with objects of " + strings.Join(r.borrowed, " and ")
+	}
+	return step
+}
 
 func tell(progress func(workspace.Step), text string) {
 	if progress != nil {

@@ -1,7 +1,6 @@
 package repos
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -82,19 +81,6 @@ func (s *Store) lacking(ctx context.Context, held []*os.File, dir string, ids []
 	return missing, err
 }
 
-// bring fetches objects that a partial mirror omits into a repository, all at once.
-func (s *Store) bring(ctx context.Context, held []*os.File, p peer, address, dir string, ids []string,
-	said func(string)) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	run := leavingOut(fetchRun(dir, bytes.NewBufferString(strings.Join(ids, "\n")+"\n")), address, contents)
-	run.Settings = append(run.Settings, hostgit.Setting{Key: "fetch.negotiationAlgorithm", Value: "noop"})
-	run.Said = said
-	_, err := p(ctx, held, run)
-	return err
-}
-
 // complete fetches the missing files of a checkout. Files that every sandbox may read go into the mirror, for the next
 // checkout.
 func (w *making) complete(ctx context.Context, r remote, p peer, shared bool, sparse []string) error {
@@ -111,8 +97,14 @@ func (w *making) complete(ctx context.Context, r remote, p peer, shared bool, sp
 	}
 	step := fmt.Sprintf("fetching %d files of %s", len(ids), w.record.From)
 	tell(w.progress, step)
+	bring := func(held []*os.File, dir string, ids []string) error {
+		if r.git == "" {
+			return w.s.bring(ctx, held, p, r.URL, dir, ids, following(w.progress, step))
+		}
+		return bringPromised(ctx, w.s, held, r, dir, ids, following(w.progress, step))
+	}
 	if !shared {
-		return w.s.bring(ctx, w.held, p, r.URL, w.in(importDir), ids, following(w.progress, step))
+		return bring(w.held, w.in(importDir), ids)
 	}
 	m := w.s.mirror(r.Key)
 	release, err := m.hold(ctx)
@@ -123,7 +115,7 @@ func (w *making) complete(ctx context.Context, r remote, p peer, shared bool, sp
 	if ids, err = lacking(); err != nil { // another process was faster
 		return err
 	}
-	return w.s.bring(ctx, m.held, p, r.URL, m.dir, ids, following(w.progress, step))
+	return bring(m.held, m.dir, ids)
 }
 
 // supply fetches missing objects for showing a span of work of a partial mirror: contents of changed or moved files
@@ -156,9 +148,11 @@ func (s *Store) supply(ctx context.Context, r record, sp span) error {
 	if ids, err = s.readable(ctx, sp.dir, r.Base, ids); err != nil || len(ids) == 0 {
 		return err
 	}
-	from, err := s.find(ctx, cove.ParsePrincipal(r.Client), r.Source)
-	if err != nil {
-		return err
+	from := remote{Source: Source{URL: r.Remote}, who: cove.ParsePrincipal(r.Client)}
+	if !filepath.IsAbs(r.Source) { // of a directory the contents are at its origin
+		if from, err = s.find(ctx, from.who, r.Source); err != nil {
+			return err
+		}
 	}
 	p, hangUp, err := s.dial(ctx, from, false)
 	if err != nil {

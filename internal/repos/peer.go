@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,6 +29,11 @@ type remote struct {
 	git string         // git directory of a repository on this machine
 	own string         // that of the checkout around the directory: git, but in a linked worktree
 	who cove.Principal // the requester
+	// borrowed are directories of objects outside the store that a repository of this machine reads, too.
+	borrowed []string
+	// promisor is the address of what a partial clone of this machine lacks; empty for others, and where Cove reaches
+	// none.
+	promisor string
 }
 
 // find parses a source, and checks it if it is a directory. Errors: those of ParseSource, NotFound.
@@ -45,7 +49,10 @@ func (s *Store) find(ctx context.Context, who cove.Principal, source string) (re
 	if r.git, r.own, err = folder.GitDirectories(src.Dir); err != nil {
 		return remote{}, err
 	}
-	if err := s.checkOwnObjects(r.git); err != nil {
+	if r.borrowed, err = s.checkObjects(r.git); err != nil {
+		return remote{}, err
+	}
+	if r.promisor, err = promisor(ctx, r); err != nil {
 		return remote{}, err
 	}
 	r.Key = keyOfDirectory(r.git)
@@ -108,43 +115,41 @@ func pushAddress(origin string) string {
 	return src.URL
 }
 
-// checkOwnObjects refuses a repository with alternates outside the store: its author chose them, and another repository
-// of this machine would be read. Errors: Forbidden.
-func (s *Store) checkOwnObjects(git string) error {
-	refused := func(what string) error {
-		return cove.Errorf(cove.Forbidden, "the repository %s has %s", git,
-			what).WithHint(`make it whole, if you trust it: "git repack -a -d", then remove objects/info/alternates`)
+// isPartialClone reports whether git may fetch missing objects of a repository of this machine from where it was cloned
+// from, or those of one that it borrows from.
+func (r remote) isPartialClone() bool {
+	if r.git == "" {
+		return false
 	}
-	objects := filepath.Join(git, "objects")
-	text, err := os.ReadFile(filepath.Join(objects, "info/alternates"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return refused("objects that cannot be read")
+	for _, objects := range append([]string{filepath.Join(r.git, "objects")}, r.borrowed...) {
+		packs, err := filepath.Glob(filepath.Join(objects, "pack/*.promisor"))
+		if err == nil && len(packs) > 0 {
+			return true
+		}
 	}
-	store, err := filepath.EvalSymlinks(s.repos)
+	return false
+}
+
+// promisor returns the address at which Cove fetches what a partial clone of this machine lacks: that of its origin.
+// It is empty for any other repository, and where its origin is none, or is no address that a sandbox reaches.
+func promisor(ctx context.Context, r remote) (string, error) {
+	if !r.isPartialClone() {
+		return "", nil
+	}
+	g, err := hostgit.Find()
 	if err != nil {
-		return storageFull("find the store", err)
+		return "", err
 	}
-	for line := range strings.Lines(string(text)) {
-		other := strings.TrimSpace(line)
-		if other == "" || other[0] == '#' {
-			continue
-		}
-		if !filepath.IsAbs(other) {
-			other = filepath.Join(objects, other)
-		}
-		if other, err := filepath.EvalSymlinks(other); err != nil || !strings.HasPrefix(other, store+"/") {
-			return refused("objects of another one (objects/info/alternates)")
-		}
+	out, err := g.Output(ctx, hostgit.Run{Dir: r.git, Command: []string{"config"}, Flags: []string{"--get-regexp"},
+		Args: []string{`^(remote\.origin\.promisor|extensions\.partialclone)$`}})
+	if err != nil && hostgit.ExitCode(err) != 1 { // 1: there is none
+		return "", err
 	}
-	return filepath.WalkDir(objects, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return refused("objects that cannot be read")
-		case d.Type()&fs.ModeSymlink != 0:
-			return refused("objects that are symbolic links")
-		}
-		return nil
-	})
+	is := func(line string) bool { return slices.Contains(strings.Split(string(out), "\n"), line) }
+	if !is("remote.origin.promisor true") && !is("extensions.partialclone origin") {
+		return "", nil
+	}
+	return origin(ctx, r)
 }
 
 // dial returns the peer for a remote. Errors: those of Outlet.Open.

@@ -606,14 +606,6 @@ func TestLocalPointers(t *testing.T) {
 	}
 	s := newStore(t, nil)
 	for name, plant := range map[string]func(git gittest.Git){
-		"alternates": func(g gittest.Git) {
-			g.Write(".git/objects/info/alternates", filepath.Join(secretGit, "objects")+"\n")
-			g.Write(".git/refs/heads/main", id+"\n")
-		},
-		"relative alternates": func(g gittest.Git) {
-			g.Write(".git/objects/info/alternates", "# x\n\n../../../secret/.git/objects\n")
-			g.Write(".git/refs/heads/main", id+"\n")
-		},
 		"a link for objects": func(g gittest.Git) {
 			os.RemoveAll(filepath.Join(g.Dir, ".git/objects"))
 			os.Symlink(filepath.Join(secretGit, "objects"), filepath.Join(g.Dir, ".git/objects"))
@@ -696,26 +688,6 @@ func TestShallowSource(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestPartialClone: a directory that lacks contents of files is refused in words, and taken once it has them, as the
-// hint says.
-func TestPartialClone(t *testing.T) {
-	git := gittest.NewGit(t, t.TempDir())
-	git.Run("init", "-q", "-b", "main", "all")
-	git.In("all").Run("config", "uploadpack.allowFilter", "true")
-	for _, text := range []string{"one", "two"} {
-		git.In("all").Commit(text, "file", text)
-	}
-	git.Run("clone", "-q", "--filter=blob:none", "file://"+git.In("all").Dir, "mine")
-	mine, s := git.In("mine"), newStore(t, nil)
-	_, err := s.Create(t.Context(), ownSpec("x", workspace.Repository{Source: mine.Dir}), nil)
-	if cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), "is a partial clone") {
-		t.Fatal(err)
-	}
-	mine.Run("-c", "gc.auto=0", "fetch", "-q", "--refetch", "--no-filter")
-	w := create(t, s, ownSpec("y", workspace.Repository{Source: mine.Dir}))
-	gittest.NewGit(t, w.Directory).Run("fsck", "--no-dangling")
 }
 
 // TestFormats: a directory with SHA-256 ids is refused where its remote has SHA-1 ids, and else is not.

@@ -34,6 +34,11 @@ func (w *making) worktree(ctx context.Context, at start, refs map[string]string,
 // worktreeOf makes the checkout a worktree of a person's own repository, with that repository's branches; nothing is
 // fetched.
 func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Repository) error {
+	if len(r.borrowed) > 0 { // which git beside the worktree does not see
+		return cove.Errorf(cove.Unsupported, "the repository %s has objects of another one (objects/info/alternates), and "+
+			"cannot have worktrees for sandboxes", r.Dir).WithHint("leave out --worktree, or make it whole: \"git repack " +
+			"-a -d\", then remove objects/info/alternates")
+	}
 	tell(w.progress, "adding a worktree to "+r.Dir)
 	a, err := w.s.listNeighbour(ctx, w.held, r.own)
 	if err != nil {
@@ -80,7 +85,7 @@ func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Reposi
 	if err := writeRecord(w.dir, w.record); err != nil {
 		return err
 	}
-	return w.link(ctx, r.git, r.git, branch, at.branch, want.Sparse)
+	return unlessLacking(r, "a worktree", w.link(ctx, r.git, r.git, branch, at.branch, want.Sparse))
 }
 
 func sharedBranches(a advert, more []policy.Refs) []string {

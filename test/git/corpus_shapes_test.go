@@ -144,8 +144,18 @@ echo ü >'neu ü'; echo 2 >>'star*?[x]'`},
 			for i := range 5 {
 				git.Commit(fmt.Sprint(i), "README", "first\n", "file", fmt.Sprint(i))
 			}
-		}, place: func(c *corpus, git g) g { return c.cloned(git, "--filter=blob:none") },
-			refused: "is a partial clone"},
+		}, place: func(c *corpus, git g) g { return ahead(c.cloned(git, "--filter=blob:none")) },
+			edit: usual + "; git log -p file | grep -q '^+0'; git show HEAD~3:file"},
+		{name: "partial without trees", folder: true, make: func(git g) {
+			for i := range 5 {
+				git.Commit(fmt.Sprint(i), "README", "first\n", "dir/file", fmt.Sprint(i))
+			}
+		}, place: func(c *corpus, git g) g {
+			git = c.cloned(git, "--filter=tree:0", "--sparse")
+			git.Run("sparse-checkout", "set", "docs")
+			git.Run("checkout", "-q", "-b", "feature")
+			return ahead(git)
+		}, edit: usual + "; git log -p dir | grep -q '^+0'; git show HEAD~3:dir/file >moved"},
 		{name: "replaced refs", make: func(git g) {
 			first(git)
 			old := git.Commit("second", "file", "2\n")
@@ -208,8 +218,10 @@ echo ü >'neu ü'; echo 2 >>'star*?[x]'`},
 		}, check: `signed="git -c gpg.ssh.allowedSignersFile=signers"
 $signed log --show-signature --format='%G? %GS' v1 2>&1; $signed verify-tag v1 2>&1; $signed verify-commit v1^0 2>&1`},
 		{name: "borrowed objects", folder: true, make: first,
-			place:   func(c *corpus, git g) g { return c.cloned(git, "--shared") },
-			refused: "has objects of another one"},
+			place: func(c *corpus, git g) g { return ahead(c.cloned(git, "--shared")) }},
+		{name: "referenced objects", folder: true, make: first, place: func(c *corpus, git g) g {
+			return ahead(c.cloned(git, "--reference="+git.Dir))
+		}},
 		{name: "large files", make: func(git g) {
 			git.Commit("large files", ".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n", "README", "first\n",
 				"logo.bin", pointer("logo\n"), "other.bin", pointer("other\n"))
@@ -272,6 +284,12 @@ printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n' `+
 func pointer(content string) string {
 	return fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%x\nsize %d\n",
 		sha256.Sum256([]byte(content)), len(content))
+}
+
+// ahead adds a commit that only the person has.
+func ahead(git gittest.Git) gittest.Git {
+	git.Commit("ahead", "ahead", "1\n")
+	return git
 }
 
 // cloned is a clone of a repository with these flags, which has the same origin.

@@ -140,11 +140,21 @@ func (p *Pack) of(ctx context.Context, git *hostgit.Git, dir, common, own string
 		}
 	}
 	p.write = func(ctx context.Context, to io.Writer) error {
-		return git.Run(ctx, hostgit.Run{Dir: p.repository(), Own: true, Env: []string{objects},
+		return explained(common, git.Run(ctx, hostgit.Run{Dir: p.repository(), Own: true, Env: []string{objects},
 			Command: []string{"pack-objects"}, Flags: []string{"--revs", "--stdout", "--quiet", "--delta-base-offset"},
-			Stdin: strings.NewReader(p.Commit + "\n"), Stdout: to})
+			Stdin: strings.NewReader(p.Commit + "\n"), Stdout: to}))
 	}
 	return nil
+}
+
+// explained says why a partial clone cannot be packed: git has left out what its remote has.
+func explained(common string, err error) error {
+	packs, e := filepath.Glob(filepath.Join(common, "objects/pack/*.promisor"))
+	if hostgit.ExitCode(err) <= 0 || e != nil || len(packs) == 0 {
+		return err
+	}
+	return cove.Errorf(cove.Unsupported, "the repository %s is a partial clone, and lacks what would be sent: %w", common,
+		err).WithHint("name the address that it was cloned from, or make it whole: \"git fetch --refetch --no-filter\"")
 }
 
 func (p *Pack) repository() string { return filepath.Join(p.aside, "git") }

@@ -119,6 +119,37 @@ func TestPack(t *testing.T) {
 	}
 }
 
+// TestPackElsewhere: a repository that borrows objects is packed with those, and one that lacks objects is refused in
+// words.
+func TestPackElsewhere(t *testing.T) {
+	git := gittest.NewGit(t, t.TempDir())
+	git.Run("init", "-q", "-b", "main", "all")
+	git.In("all").Run("config", "uploadpack.allowFilter", "true")
+	for _, text := range []string{"one", "two"} {
+		git.In("all").Commit(text, "file", text)
+	}
+	git.Run("clone", "-q", "--shared", "all", "shared")
+	git.In("shared").Write("file", "three")
+	git.Run("clone", "-q", "--filter=blob:none", "file://"+git.In("all").Dir, "partial")
+	for name, code := range map[string]cove.Code{"shared": "", "partial": cove.Unsupported} {
+		p, err := NewPack(t.Context(), git.In(name).Dir, Wanted{Uncommitted: true, Tell: func(string) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if code == "" {
+			if tree, subjects := unpacked(t, p); tree != "100644 file" || subjects != "What was not committed\ntwo\none" {
+				t.Errorf("%s: %s, %s", name, tree, subjects)
+			}
+			continue
+		}
+		if err := p.Write(t.Context(), &bytes.Buffer{}); cove.ErrorCode(err) != code ||
+			!strings.Contains(err.Error(), "is a partial clone") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestPackPlain: a folder without a repository is packed without git: its files, links and programs, each content once.
 func TestPackPlain(t *testing.T) {
 	dir := t.TempDir()
