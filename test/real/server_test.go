@@ -54,6 +54,12 @@ func TestServer(t *testing.T) {
 	keyed.says(0, []string{"credentials", "check", "anthropic"}, "the server uses this shell's ANTHROPIC_API_KEY")
 	m.says(0, []string{"credentials", "check", "anthropic"}) // and keeps it
 	m.with("ANTHROPIC_API_KEY=sk-ant-of-another").says(0, []string{"list"}, "uses this shell's ANTHROPIC_API_KEY")
+	m.with("ANTHROPIC_API_KEY=sk-ant-of-a-third").says(0, []string{"run", "--allow", "api.anthropic.com", "--credential",
+		"anthropic", "sh", "-c", "true"}, "uses this shell's ANTHROPIC_API_KEY")
+	if got := m.with("ANTHROPIC_API_KEY=sk-ant-of-a-fourth").try("/", "cove", "generate", "hi"); !strings.Contains(got.errs,
+		"uses this shell's ANTHROPIC_API_KEY") {
+		t.Errorf("generate says %q", got.errs)
+	}
 
 	// Settings of a command are used, or it says what to do.
 	short := []string{"--set", "sandbox.default_limits.timeout=1s"}

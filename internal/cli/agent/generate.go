@@ -98,6 +98,7 @@ func generate(ctx context.Context, sess *session.Session, o *generateOptions) er
 	if err != nil {
 		return in.Explain(err)
 	}
+	session.ShareKeys(ctx, sess, b.Client)
 	g, err := ask(ctx, sess, o, b.Client, req, in)
 	if cerr := b.Close(); err == nil && cerr != nil {
 		sess.Say.Fail(cerr) // the answer stands

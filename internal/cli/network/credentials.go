@@ -76,9 +76,7 @@ has none.`,
 // credentialsOf asks the server of this machine, which has the keys of this shell, or a daemon in this process.
 func credentialsOf(cmd *cobra.Command, sess *session.Session, check bool) ([]api.Credential, error) {
 	l, err := session.OfBackend(cmd, sess, func(c *client.Client, ctx context.Context) (api.CredentialList, error) {
-		if h, err := c.Health(ctx); err == nil {
-			session.HandKeys(ctx, sess, c, h.Reads)
-		}
+		session.ShareKeys(ctx, sess, c)
 		return client.AsOwner(c).Credentials(ctx, check)
 	})
 	return l.Credentials, err

@@ -120,6 +120,9 @@ func runCode(ctx context.Context, sess *session.Session, o *options, args []stri
 	if err != nil {
 		return interrupts.Explain(err)
 	}
+	if req.Profile != "" || req.Permissions != nil { // which may name credentials
+		session.ShareKeys(ctx, sess, b.Client)
+	}
 	stdin := programInput(sess, o, file)
 	e, err := execute(ctx, sess, b.Client, req, stdin, askable(sess, req, file, stdin), interrupts)
 	if cerr := b.Close(); err == nil && cerr != nil {

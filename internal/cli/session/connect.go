@@ -101,7 +101,7 @@ func (sess *Session) Server(ctx context.Context) (*Backend, error) {
 		}
 		return sess.Dial(anew)
 	}
-	HandKeys(ctx, sess, b.Client, h.Reads)
+	handKeys(ctx, sess, b.Client, h.Reads)
 	return b, nil
 }
 

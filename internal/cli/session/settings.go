@@ -74,12 +74,19 @@ func idle(ctx context.Context, c *client.Client, h api.Health) bool {
 	return err == nil && !slices.ContainsFunc(l.Sandboxes, runs)
 }
 
-// HandKeys hands the variables that credentials are read from, as this shell has them, to the server of this machine,
-// which says what became of them. A named server has its own.
-func HandKeys(ctx context.Context, sess *Session, c *client.Client, reads []string) {
+// ShareKeys hands this shell's keys to the server of this machine that answers c. A named server has its own.
+func ShareKeys(ctx context.Context, sess *Session, c *client.Client) {
 	if sess.ServerAddress() != "" {
 		return
 	}
+	if h, err := c.Health(ctx); err == nil {
+		handKeys(ctx, sess, c, h.Reads)
+	}
+}
+
+// handKeys hands the variables that credentials are read from, as this shell has them, to the server of this machine,
+// and says what became of them.
+func handKeys(ctx context.Context, sess *Session, c *client.Client, reads []string) {
 	given := map[string]string{}
 	for _, name := range reads {
 		if v := sess.Getenv(name); v != "" {
