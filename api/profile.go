@@ -16,6 +16,7 @@ type Profile struct {
 	MaxTurns     int        `json:"max_turns,omitempty" yaml:"max_turns,omitempty" minimum:"1" doc:"Answers of the model in a run"`
 	AgentOptions `yaml:",inline"`
 	AgentConfig  string          `json:"agent_config,omitempty" yaml:"agent_config,omitempty" doc:"What of a user's own configuration of the agent the command line brings into sandboxes: true, false, or kinds such as skills, commands" example:"true"`
+	WithIgnored  []string        `json:"with_ignored,omitempty" yaml:"with_ignored,omitempty" maxItems:"100" doc:"Paths that git ignores in a directory, which the command line has copied into sandboxes where they are there" example:"[\"node_modules\"]"`
 	Timeout      Seconds         `json:"timeout,omitempty" yaml:"timeout,omitempty" doc:"Of an execution or a run"`
 	Network      *ProfileNetwork `json:"network,omitempty" yaml:"network,omitempty"`
 	Shared       bool            `json:"shared,omitempty" yaml:"shared,omitempty" doc:"Runs on a repository work in one sandbox, which stays, each in a checkout of its own"`

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -179,6 +180,12 @@ func check(p api.Profile, agents func(api.Profile) error) error {
 	if err := checkToken(p); err != nil {
 		return err
 	}
+	for _, name := range p.WithIgnored {
+		if clean := path.Clean(name); !filepath.IsLocal(clean) || clean == "." {
+			return cove.Errorf(cove.InvalidArgument, "with_ignored: %.80q is no path in a repository", name).
+				WithHint("name it relative to the top of the repository, such as node_modules")
+		}
+	}
 	if err := agents(p); err != nil {
 		return err
 	}
@@ -245,6 +252,7 @@ func sandboxed(p api.Profile) string {
 		{"access", p.Access != ""},
 		{"shared", p.Shared},
 		{"agent_config", p.AgentConfig != ""},
+		{"with_ignored", len(p.WithIgnored) > 0},
 		{"shared_name", p.SharedName != ""},
 	} {
 		if f.given {

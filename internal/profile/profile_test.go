@@ -86,6 +86,7 @@ func TestParseRefuses(t *testing.T) {
 		{"isolation", "profiles:\n  - {name: a, isolation: jail}\n", "none of container, gvisor, microvm"},
 		{"no time", "profiles:\n  - {name: a, timeout: 1e-12}\n", "more than nothing"},
 		{"what agents are told", "profiles:\n  - {name: a, permission_mode: x}\n", `the profile "a": no agent can`},
+		{"nothing ignored", "profiles:\n  - {name: a, with_ignored: [deps, ../x]}\n", `with_ignored: "../x" is no path`},
 		{"negative", "profiles:\n  - {name: a, timeout: -1}\n", "more than nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

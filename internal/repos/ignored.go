@@ -36,10 +36,7 @@ func checkIgnored(ctx context.Context, dir string, named []string) (top string, 
 			return "", nil, cove.Errorf(cove.NotFound, "there is no %s in %s", p, st.Top).
 				WithHint("name it relative to the top of the repository")
 		}
-		if !slices.ContainsFunc(st.Ignored, func(known string) bool {
-			known = strings.TrimSuffix(known, "/")
-			return p == known || strings.HasPrefix(p, known+"/")
-		}) {
+		if !st.Ignores(p) {
 			return "", nil, cove.Errorf(cove.InvalidArgument, "git does not ignore %s in %s", p, st.Top).
 				WithHint("name what is ignored; --uncommitted takes what is not committed")
 		}
@@ -50,9 +47,9 @@ func checkIgnored(ctx context.Context, dir string, named []string) (top string, 
 	return st.Top, paths, nil
 }
 
-// takeIgnored copies ignored paths of a person's working files into a checkout, where git then ignores them. Links are copied as links, and none
-// is followed; sockets, devices and pipes are left out, and so is what the checkout has already. Errors: TooLarge,
-// StorageFull.
+// takeIgnored copies ignored paths of a person's working files into a checkout, where git then ignores them. Links are
+// copied as links, and none is followed; sockets, devices and pipes are left out, and so is what the checkout has
+// already. Errors: TooLarge, StorageFull.
 func takeIgnored(ctx context.Context, top string, paths []string, checkout string, progress func(workspace.Step)) error {
 	from, err := os.OpenRoot(top)
 	if err != nil {

@@ -148,6 +148,9 @@ func agentTerminal(sess *session.Session, cmd *cobra.Command, o *options) error 
 	if req.Agent = o.Agent; o.bind {
 		req.Bind = dir
 	} else {
+		if o.Ignored, err = interact.Ignored(cmd.Context(), sess, req.Profile, dir, o.Ignored); err != nil {
+			return err
+		}
 		req.Repository, req.WorkDir = &api.RepositoryRequest{Source: dir, Uncommitted: true,
 			Ignored: o.Ignored}, below
 	}

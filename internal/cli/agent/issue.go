@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
@@ -138,6 +139,7 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	if err != nil {
 		return err
 	}
+	ignored := w.Ignored
 	req, err := runRequest(ctx, sess, &w.options, strings.TrimRight(said.text, "\n")+"\n\n---\n\n"+workflowRules+"\n")
 	if err != nil {
 		return err
@@ -145,10 +147,13 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	req.Directory, req.Ignored, req.New.WorkDir = "", nil, ""
 	if filepath.IsAbs(source) {
 		req.New.Git = flags.GitIdentity(sess.Getenv, source)
+		if ignored, err = interact.Ignored(ctx, sess, req.New.Profile, source, ignored); err != nil {
+			return err
+		}
 	}
 	req.New.Repository = &api.RepositoryRequest{
 		Source: source, Branch: cmp.Or(w.branch, branchOf(w.issue, said.title)), From: w.from,
-		Ignored: w.Ignored,
+		Ignored: ignored,
 	}
 	return giveTask(ctx, sess, &w.options, req, func(t *task, ctx context.Context, done work) error {
 		done.directory = "" // no checkout of this machine's is concerned

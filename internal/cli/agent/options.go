@@ -219,10 +219,16 @@ func runRequest(ctx context.Context, sess *session.Session, o *options, prompt s
 	if req.Directory, below, err = o.workDirectory(); err != nil {
 		return req, err
 	}
-	req.Ignored = o.Ignored
 	made, err := agentSandbox(ctx, sess, o, req.Directory)
+	if err != nil {
+		return req, err
+	}
 	made.WorkDir = below
 	req.New = &made
+	if !o.bind {
+		o.Ignored, err = interact.Ignored(ctx, sess, made.Profile, req.Directory, o.Ignored)
+	}
+	req.Ignored = o.Ignored
 	return req, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/git/folder"
 )
@@ -61,6 +62,24 @@ func (l *LeftOut) Look(ctx context.Context, asked *api.RepositoryRequest) {
 			}
 		}()
 	})
+}
+
+// Ignored returns the ignored paths of a directory that are copied: the flag's, or those of a profile that are there.
+func Ignored(ctx context.Context, sess *session.Session, profile, dir string, flag []string) ([]string, error) {
+	if len(flag) > 0 || profile == "" || !filepath.IsAbs(dir) || sess.Far() {
+		return flag, nil
+	}
+	p, err := profileOf(ctx, sess, profile)
+	if err != nil || len(p.WithIgnored) == 0 {
+		return nil, err
+	}
+	st, err := folder.Stand(ctx, dir)
+	if err != nil {
+		return nil, nil // making the sandbox tells what is wrong with it
+	}
+	return slices.DeleteFunc(slices.Clone(p.WithIgnored), func(name string) bool {
+		return !st.Ignores(path.Clean(filepath.ToSlash(name)))
+	}), nil
 }
 
 // Await waits until everything is found, or ctx ends.

@@ -120,6 +120,11 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if err != nil {
 		return err
 	}
+	if r := req.Repository; r != nil {
+		if r.Ignored, err = interact.Ignored(cmd.Context(), sess, req.Profile, r.Source, r.Ignored); err != nil {
+			return err
+		}
+	}
 	if o.Agent != "" || o.AgentConfig != "" || req.Profile != "" {
 		req.AgentConfig, err = interact.BringConfig(cmd.Context(), sess, interact.Config{Agent: o.Agent,
 			Profile: req.Profile, Flag: o.AgentConfig, Ask: interact.AskTerminal(sess) != nil && !sess.JSON, Quiet: sess.JSON})

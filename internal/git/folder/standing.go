@@ -19,6 +19,14 @@ type Standing struct {
 	Detached  string // the commit at HEAD, if HEAD names no branch
 }
 
+// Ignores reports whether git ignores a path below Top, which is clean and has slashes.
+func (st Standing) Ignores(p string) bool {
+	return slices.ContainsFunc(st.Ignored, func(known string) bool {
+		known = strings.TrimSuffix(known, "/")
+		return p == known || strings.HasPrefix(p, known+"/")
+	})
+}
+
 // Stand reads the working files around a directory of this machine. Ignored are directories, which end in a slash, and
 // files, relative to Top. Errors: NotFound, Forbidden, InvalidArgument without working files, those of hostgit.
 func Stand(ctx context.Context, dir string) (st Standing, err error) {
