@@ -34,6 +34,12 @@ func (c *Client) StartRun(ctx context.Context, req api.RunRequest, s RunStream) 
 	return c.takePart(ctx, http.MethodPost, at("/runs"), bytes.NewReader(b), s)
 }
 
+// CheckRun returns the error that StartRun would return before anything is fetched or made. The repository is not
+// looked at, and an upload need not be there.
+func (c *Client) CheckRun(ctx context.Context, req api.RunRequest) error {
+	return c.call(ctx, http.MethodPost, at("/runs/check"), req, nil)
+}
+
 // FollowRun follows a run from its beginning to its end, even after its end. Followers neither slow nor end a run.
 func (c *Client) FollowRun(ctx context.Context, id string, s RunStream) (api.Run, error) {
 	return c.takePart(ctx, http.MethodGet, runPath(id).below("/events"), nil, s)

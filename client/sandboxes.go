@@ -19,6 +19,12 @@ func (c *Client) CreateSandbox(ctx context.Context, req api.SandboxRequest,
 	return made, err
 }
 
+// CheckSandbox returns the error that CreateSandbox would return before anything is fetched or made. The repository and
+// the image are not looked at, and an upload need not be there.
+func (c *Client) CheckSandbox(ctx context.Context, req api.SandboxRequest) error {
+	return c.call(ctx, http.MethodPost, at("/sandboxes/check"), req, nil)
+}
+
 // Sandboxes returns the caller's sandboxes, newest first, and orphans.
 func (c *Client) Sandboxes(ctx context.Context) (api.SandboxList, error) {
 	return c.LabeledSandboxes(ctx, nil)

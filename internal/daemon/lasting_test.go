@@ -222,7 +222,8 @@ func lasting(t *testing.T, engine string) {
 		}
 	})
 	both.Go(func() {
-		if _, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "other"}, nil); err != nil {
+		if _, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "other",
+			Spec: api.Spec{Limits: &api.Limits{MemoryMB: 128}}}, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -248,6 +249,24 @@ func lasting(t *testing.T, engine string) {
 	lent()
 	p.sh(t, "worker",
 		"echo work > /workspace/work && git add -A && git commit -qm work && echo home > ~/home && echo tmp > /tmp/tmp")
+
+	t.Log("a command beyond the memory limit")
+	const beyond = "head -c 400M /dev/zero | tail"
+	for _, c := range []struct {
+		script string
+		code   int
+		hit    cove.LimitKind
+	}{
+		{beyond, 137, cove.LimitOOM},
+		{"kill -9 $$", 137, ""},      // of its own accord, after a kill for memory
+		{beyond + "; exit 5", 5, ""}, // it has dealt with the kill
+		{"echo fine", 0, ""},
+	} {
+		r, err := p.Exec(t.Context(), "other", api.ExecRequest{Args: []string{"sh", "-c", c.script}}, client.Stream{})
+		if err != nil || r.ExitCode != c.code || r.LimitHit != string(c.hit) {
+			t.Errorf("%s: %+v, %v; want exit code %d and limit %q", c.script, r, err, c.code, c.hit)
+		}
+	}
 
 	t.Log("stop and start")
 	_, err := p.StopSandbox(t.Context(), "worker")

@@ -28,6 +28,11 @@ func (r routes) OpenRoute(who cove.Principal, id cove.SandboxID, name string, n 
 	return r.gateway.Open(spec(who, id, name, n))
 }
 
+// CheckRoute implements sandbox.Routes.
+func (r routes) CheckRoute(who cove.Principal, n egress.Network) error {
+	return r.gateway.Check(spec(who, "", "", n))
+}
+
 // OpenBeside implements sandbox.Routes.
 func (r routes) OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox,
 	n egress.Network) (egress.Route, error) {

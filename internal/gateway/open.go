@@ -31,30 +31,54 @@ func (g *Gateway) Open(s Spec) (*Route, error) {
 	return r, nil
 }
 
-func (g *Gateway) newRoute(s Spec) (*Route, error) {
-	remote, err := g.forRemote(s)
-	if err != nil {
-		return nil, err
+// Check refuses a spec that Open would refuse for what it names: credentials, providers and presets that are not there,
+// and policies that are invalid. It may lack the rules and the credentials of a repository. Errors: InvalidArgument,
+// NotFound.
+func (g *Gateway) Check(s Spec) error {
+	if _, err := g.resolve(s); err != nil {
+		return err
+	}
+	_, err := policy.Compile(g.o.Machine, s.Policy...)
+	return err
+}
+
+// resolved holds what a spec names, of what the machine has.
+type resolved struct {
+	remote []credential.Credential // for its remote
+	own    *credential.Set         // set on the sandbox's own requests
+	known  *credential.Set         // with those of the providers
+	models *models
+}
+
+// resolve finds what a spec names. Errors: InvalidArgument, NotFound.
+func (g *Gateway) resolve(s Spec) (m resolved, err error) {
+	if m.remote, err = g.forRemote(s); err != nil {
+		return m, err
 	}
 	described, err := g.described()
 	if err != nil {
-		return nil, err
+		return m, err
 	}
-	own, err := g.credentials(described, remote, s.Credentials)
-	if err != nil {
-		return nil, err
+	if m.own, err = g.credentials(described, m.remote, s.Credentials); err != nil {
+		return m, err
 	}
 	if err := usable(described, s.Credentials); err != nil {
-		return nil, err
+		return m, err
 	}
-	models, names, err := newModels(&g.o, described, s.Providers, s.Budget)
+	var names []string
+	if m.models, names, err = newModels(&g.o, described, s.Providers, s.Budget); err != nil {
+		return m, err
+	}
+	m.known, err = g.credentials(described, m.remote, unique(slices.Concat(s.Credentials, names)))
+	return m, err
+}
+
+func (g *Gateway) newRoute(s Spec) (*Route, error) {
+	m, err := g.resolve(s)
 	if err != nil {
 		return nil, err
 	}
-	known, err := g.credentials(described, remote, unique(slices.Concat(s.Credentials, names)))
-	if err != nil {
-		return nil, err
-	}
+	models, known := m.models, m.known
 	r := &Route{
 		identity: s.identity(), models: models, secrets: &secrets{known: known}, placeholders: known.Placeholders(),
 		authorities: g.authorities, lookups: newLookups(g.resolver, g.o.Clock), rates: newRates(g.o.Rate, g.o.Clock),
@@ -62,8 +86,8 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 		presets: g.presets, done: make(chan struct{}),
 	}
 	r.shut = sync.OnceFunc(func() { close(r.done) })
-	hasEndpoints := len(models.providers)+len(s.Credentials)+len(remote) > 0
-	r.rules = &rules{identity: r.identity, machine: g.o.Machine, credentials: own, documents: s.Policy}
+	hasEndpoints := len(models.providers)+len(s.Credentials)+len(m.remote) > 0
+	r.rules = &rules{identity: r.identity, machine: g.o.Machine, credentials: m.own, documents: s.Policy}
 	r.decider = &decider{rules: r.rules, models: models, github: g.o.GitHub, ownPort: g.o.OwnPort, endpoints: hasEndpoints}
 	concealed, err := setOf(r.placeholders)
 	if err != nil {
@@ -92,7 +116,7 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 		dir: g.o.Spool, log: g.o.Log, places: make(chan struct{}, maxSpooled)}
 	r.api = newGitHubStage(r.decider, r.proxy)
 	r.bodies = &bodies{dir: g.o.Spool, places: make(chan struct{}, maxLarge)}
-	r.pipeline = r.stages(own, nil)
+	r.pipeline = r.stages(m.own, nil)
 	r.git.after = r.pipeline[1+slices.IndexFunc(r.pipeline, func(s stage) bool { return s.name == decision.StageGit }):]
 	r.api.after = r.git.after
 	for _, p := range models.providers {

@@ -90,6 +90,8 @@ type ProcessSpec struct {
 	OutputCap int64 `json:"output_cap,omitempty"`
 	// Label is stored with the process for OpProcesses: at most MaxLabel bytes that the guest does not interpret.
 	Label []byte `json:"label,omitempty"`
+	// Keep is the host's own: the guest remembers the process, its retained output and its exit, until Forget.
+	Keep bool `json:"-"`
 }
 
 const (

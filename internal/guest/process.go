@@ -19,10 +19,11 @@ type RemoteProcess struct {
 	exit           Exit
 	err            error
 	once           sync.Once
+	keep           bool // the guest remembers it until Forget
 }
 
-func newRemoteProcess(c *Client) *RemoteProcess {
-	p := &RemoteProcess{client: c, exited: make(chan struct{})}
+func newRemoteProcess(c *Client, keep bool) *RemoteProcess {
+	p := &RemoteProcess{client: c, exited: make(chan struct{}), keep: keep}
 	p.stdout.init(func(off uint64) error { return p.ack(Stdout, off) })
 	p.stderr.init(func(off uint64) error { return p.ack(Stderr, off) })
 	p.stdin.init(func(chunk Chunk) error {
@@ -33,7 +34,7 @@ func newRemoteProcess(c *Client) *RemoteProcess {
 
 // Start starts a process. The caller must read both streams to their end and then call Wait.
 func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, error) {
-	p := newRemoteProcess(c)
+	p := newRemoteProcess(c, spec.Keep)
 	var started Started
 	if _, err := c.call(ctx, p, OpStart, spec, nil, nil, &started); err != nil {
 		return nil, err
@@ -45,7 +46,16 @@ func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, e
 // Attach adopts a process that was started over an earlier connection. stdout and stderr are the bytes of each stream
 // received so far, or the offsets of ProcessInfo, where the retained output begins.
 func (c *Client) Attach(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
-	p := newRemoteProcess(c)
+	return newRemoteProcess(c, false).attach(ctx, id, stdout, stderr)
+}
+
+// AttachKept is Attach for a process that the guest remembers until Forget.
+func (c *Client) AttachKept(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
+	return newRemoteProcess(c, true).attach(ctx, id, stdout, stderr)
+}
+
+func (p *RemoteProcess) attach(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
+	c := p.client
 	p.id = id
 	p.stdout.skip(stdout)
 	p.stderr.skip(stderr)
@@ -86,7 +96,7 @@ func (p *RemoteProcess) Stderr() io.Reader { return &p.stderr }
 // Stdin returns a writer to the process; Close is end of file. Writes block while the process does not read.
 func (p *RemoteProcess) Stdin() io.WriteCloser { return &p.stdin }
 
-// Wait waits for the exit. The guest then forgets the process.
+// Wait waits for the exit. The guest then forgets the process, unless it keeps it.
 func (p *RemoteProcess) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-p.exited:
@@ -95,6 +105,10 @@ func (p *RemoteProcess) Wait(ctx context.Context) (Exit, error) {
 	}
 	return p.exit, p.err
 }
+
+// Forget has the guest forget a process that it keeps and that has ended: its exit, and what was not released of its
+// output. A host that attaches until then receives them again.
+func (p *RemoteProcess) Forget() error { return p.client.link.Send(Frame{Type: FrameExit, ID: p.id}) }
 
 // Exited returns a channel that is closed when the process or the connection has ended.
 func (p *RemoteProcess) Exited() <-chan struct{} { return p.exited }
@@ -178,7 +192,9 @@ func (p *RemoteProcess) receive(f Frame) error {
 	p.client.drop(p.id)
 	// The guest is told to forget the process before the caller learns of the exit, so that its next request finds it so.
 	p.client.asides.Go(func() {
-		p.client.link.Send(Frame{Type: FrameExit, ID: p.id})
+		if !p.keep {
+			p.Forget()
+		}
 		p.finish(exit, nil)
 	})
 	return nil

@@ -18,7 +18,8 @@ const (
 // pace of the program, and uploads.
 var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": true,
 	"POST /executions/{id}/network": true, "POST /network/holds/{id}": true,
-	"POST /sandboxes": true, "PATCH /sandboxes/{sandbox}": true, "POST /sandboxes/{sandbox}/network": true,
+	"POST /sandboxes": true, "POST /sandboxes/check": true, "POST /runs/check": true,
+	"PATCH /sandboxes/{sandbox}": true, "POST /sandboxes/{sandbox}/network": true,
 	"POST /sandboxes/{sandbox}/exec": true, "POST /sandboxes/{sandbox}/exec/{id}/signal": true,
 	"POST /sandboxes/{sandbox}/apply": true, "POST /sandboxes/{sandbox}/push": true,
 	"POST /sandboxes/{sandbox}/pull": true, "POST /repositories": true, "POST /repositories/collect": true,

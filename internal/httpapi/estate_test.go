@@ -179,7 +179,11 @@ type robots struct{}
 
 func (robots) Ready(context.Context, fit.Equipment, *cove.Network) error { return nil }
 
-func (robots) Equip(context.Context, fit.Want, bool, func(workspace.Step)) (fit.Equipment, error) {
+func (r robots) Install(_ context.Context, q fit.Want, _ func(workspace.Step)) (fit.Equipment, error) {
+	return r.Equip(q, false)
+}
+
+func (robots) Equip(fit.Want, bool) (fit.Equipment, error) {
 	return fit.Equipment{
 		Agent: "robot",
 		Command: func(t agent.Task) (agent.Command, error) {
@@ -433,6 +437,8 @@ type routes struct{ e *estate }
 func (r routes) OpenRoute(who cove.Principal, id cove.SandboxID, name string, _ egress.Network) (egress.Route, error) {
 	return r.e.way(who, id, name)
 }
+
+func (routes) CheckRoute(cove.Principal, egress.Network) error { return nil }
 
 func (r routes) OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox,
 	n egress.Network) (egress.Route, error) {

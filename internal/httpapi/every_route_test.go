@@ -76,6 +76,7 @@ var routeScopes = []routeScope{
 	{route: "GET /sandboxes/{sandbox}"},
 	{route: "GET /sandboxes/{name}"},
 	{route: "POST /sandboxes", scope: made, body: `{"name":"plot"}`}, // the name of the keeper's
+	{route: "POST /sandboxes/check", scope: made, body: `{"name":"plot"}`},
 	{route: "PATCH /sandboxes/{sandbox}", body: `{"name":"taken"}`},
 	{route: "POST /sandboxes/{sandbox}/start"},
 	{route: "GET /sandboxes/{sandbox}/network"},
@@ -106,6 +107,9 @@ var routeScopes = []routeScope{
 
 	{route: "POST /uploads", scope: made, body: "PACK"},
 
+	{route: "POST /runs/check", scope: made, body: `{"agent":"robot","prompt":"x"}`},
+	{route: "POST /runs/check", body: `{"agent":"robot","prompt":"x","sandbox":"{sandbox}"}`},
+	{route: "POST /runs/check", body: `{"prompt":"x","resume":"{run}"}`},
 	{route: "POST /runs", scope: made, body: `{"agent":"robot","prompt":"x"}`},
 	{route: "POST /runs", body: `{"agent":"robot","prompt":"x","sandbox":"{sandbox}"}`},
 	{route: "POST /runs", body: `{"prompt":"x","resume":"{run}"}`},

@@ -86,8 +86,9 @@ func (d document) find(method, path string) (operation, bool) {
 	for pattern, methods := range d.Paths {
 		parts := strings.Split(pattern, "/")
 		if slices.EqualFunc(parts, want, func(p, w string) bool { return p == w || strings.HasPrefix(p, "{") && w != "" }) {
-			op, ok := methods[strings.ToLower(method)]
-			return op, ok
+			if op, ok := methods[strings.ToLower(method)]; ok { // a path may be matched by several patterns
+				return op, true
+			}
 		}
 	}
 	return operation{}, false

@@ -42,6 +42,14 @@ func (s runRoutes) add() {
 	}, append([]cove.Code{cove.Unsupported, cove.TooLarge, cove.RuntimeMissing, cove.Overloaded},
 		runErrors...), s.startRun)
 
+	route(s, huma.Operation{OperationID: "check-run", Method: http.MethodPost, Path: "/runs/check",
+		Tags: []string{"agents"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Ask whether a task could begin",
+		Description: "Takes the body of POST /runs, and refuses what that would refuse before anything is fetched or made: " +
+			"an agent, provider, credential or profile that is not there, a key that is missing, limits and networks that " +
+			"cannot be. The repository is not looked at, and an upload need not be there. Nothing is made.",
+	}, append([]cove.Code{cove.Unsupported, cove.TooLarge, cove.RuntimeMissing}, runErrors...), s.checkRun)
+
 	route(s, huma.Operation{OperationID: "list-runs", Method: http.MethodGet, Path: "/runs", Tags: []string{"agents"},
 		Summary:     "List what agents were given to do, newest first",
 		Description: "By the caller; all of it for the machine's owner.",
@@ -101,6 +109,16 @@ func (s runRoutes) startRun(ctx context.Context, in *startRunInput) (*huma.Strea
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) { s.beginRun(ctx, ex, q) }}, nil
+}
+
+// checkRun is POST /runs/check.
+func (s runRoutes) checkRun(ctx context.Context, in *startRunInput) (*struct{}, error) {
+	ex := exchangeOf(ctx)
+	q, err := s.runRequest(ctx, ex, in.Body)
+	if err == nil {
+		err = s.Runs.Check(ctx, ex.who, q)
+	}
+	return nil, err
 }
 
 // runRequest turns a wire request into one for the run package.

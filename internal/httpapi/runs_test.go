@@ -62,6 +62,8 @@ func (f *fakeRuns) run(status store.RunStatus) store.Run {
 		CreatedBy: "local", StartedAt: time.Unix(1_900_000_000, 0).UTC()}
 }
 
+func (f *fakeRuns) Check(context.Context, cove.Principal, run.Request) error { return f.refuse }
+
 func (f *fakeRuns) Begin(_ context.Context, who cove.Principal, q run.Request) (store.Run, error) {
 	f.mu.Lock()
 	f.begun, f.who = q, who
@@ -201,6 +203,18 @@ func TestRunsThatDoNotBegin(t *testing.T) {
 	}
 	if notes := h.runs.notes(); len(notes) != 0 {
 		t.Errorf("%q", notes)
+	}
+
+	const task = `{"agent":"claude","prompt":"mend it"}`
+	if r := h.post("/runs/check", task); r.StatusCode < 400 || r.error(t).Code != string(cove.RuntimeMissing) {
+		t.Errorf("checked: %d %s", r.StatusCode, r.body)
+	}
+	h.runs.refuse = nil
+	if r := h.post("/runs/check", task); r.StatusCode != 204 || r.body != "" {
+		t.Errorf("checked: %d %s", r.StatusCode, r.body)
+	}
+	if r := h.post("/runs/check", `{"agent":"claude","prompt":"p","new":{"profile":"nobody"}}`); r.StatusCode != 404 {
+		t.Errorf("a profile that is not there: %d %s", r.StatusCode, r.body)
 	}
 }
 

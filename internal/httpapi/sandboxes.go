@@ -33,6 +33,14 @@ func (s sandboxRoutes) add() {
 		Responses: s.creationResponses(),
 	}, append([]cove.Code{cove.Unsupported, cove.TooLarge}, sandboxErrors...), s.createSandbox)
 
+	route(s, huma.Operation{OperationID: "check-sandbox", Method: http.MethodPost, Path: "/sandboxes/check",
+		Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Ask whether a sandbox could be made",
+		Description: "Takes the body of POST /sandboxes, and refuses what that would refuse before anything is fetched or " +
+			"made: an agent, provider, credential or profile that is not there, a key that is missing, limits and networks " +
+			"that cannot be. The repository and the image are not looked at, and an upload need not be there. Nothing is made.",
+	}, append([]cove.Code{cove.Unsupported, cove.TooLarge, cove.RuntimeMissing}, sandboxErrors...), s.checkSandbox)
+
 	route(s, huma.Operation{OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/sandboxes",
 		Tags:        []string{"sandboxes"},
 		Summary:     "List the long-lived sandboxes, newest first",
@@ -101,18 +109,34 @@ type createInput struct{ Body api.SandboxRequest }
 // createSandbox is POST /sandboxes.
 func (s sandboxRoutes) createSandbox(ctx context.Context, in *createInput) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
-	r, err := s.sandboxRequest(ctx, ex.who, in.Body)
-	if err == nil && in.Body.AgentConfig != nil && r.Agent == "" {
+	r, err := s.equipped(ctx, ex, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(huma.Context) { s.create(ctx, ex, r) }}, nil
+}
+
+// checkSandbox is POST /sandboxes/check.
+func (s sandboxRoutes) checkSandbox(ctx context.Context, in *createInput) (*struct{}, error) {
+	ex := exchangeOf(ctx)
+	r, err := s.equipped(ctx, ex, in.Body)
+	if err == nil {
+		_, err = s.Sandboxes.Plan(ex.who, r)
+	}
+	return nil, err
+}
+
+// equipped turns a wire request into one of the sandbox package, with what its agent needs.
+func (s sandboxRoutes) equipped(ctx context.Context, ex *exchange, q api.SandboxRequest) (sandbox.Request, error) {
+	r, err := s.sandboxRequest(ctx, ex.who, q)
+	if err == nil && q.AgentConfig != nil && r.Agent == "" {
 		err = cove.Errorf(cove.InvalidArgument, "agent_config is about the agent of a sandbox, and it has none").
 			WithHint("name the agent")
 	}
 	if err == nil && s.Agents != nil && r.Agent != "" {
 		err = s.Agents.EquipSandbox(ex.who, &r)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &huma.StreamResponse{Body: func(huma.Context) { s.create(ctx, ex, r) }}, nil
+	return r, err
 }
 
 // create makes a sandbox and writes how that goes.

@@ -70,6 +70,14 @@ func (f *fakeLasting) found(ref string, state cove.State) (sandbox.View, error) 
 	return sandbox.View{}, cove.Errorf(cove.NotFound, "there is no sandbox %q", ref)
 }
 
+func (f *fakeLasting) Plan(_ cove.Principal, r sandbox.Request) (store.Sandbox, error) {
+	f.note("plan", r.Name)
+	if r.Name == "taken" {
+		return store.Sandbox{}, cove.Errorf(cove.NotFound, "there is no model provider nobody")
+	}
+	return store.Sandbox{}, nil
+}
+
 func (f *fakeLasting) Create(_ context.Context, who cove.Principal, r sandbox.Request,
 	progress func(workspace.Step)) (sandbox.View, error) {
 	f.note("create", r.Name, who.String())
@@ -240,6 +248,17 @@ func TestCreateSandbox(t *testing.T) {
 		if got := events(body); got != want {
 			t.Errorf("%s: %s, want %s", body, got, want)
 		}
+	}
+
+	h.lasting.notes()
+	for body, want := range map[string]int{`{"name":"one"}`: 204, `{"name":"taken"}`: 404, `{"work_dir":"/etc"}`: 400,
+		`{"profile":"nobody"}`: 404, `{"repository":{"source":"file://laptop/src","upload":{"id":"","commit":""}}}`: 204} {
+		if r := h.post("/sandboxes/check", body); r.StatusCode != want {
+			t.Errorf("check %s: %d, want %d: %s", body, r.StatusCode, want, r.body)
+		}
+	}
+	if notes := h.lasting.notes(); strings.Contains(notes, "create") || strings.Count(notes, "plan") != 3 {
+		t.Errorf("a check has done %q", notes)
 	}
 
 	dir, err := filepath.EvalSymlinks(t.TempDir())

@@ -66,6 +66,8 @@ type Executor interface {
 
 // Sandboxes manages long-lived sandboxes; sandbox.Sandboxes is one.
 type Sandboxes interface {
+	// Plan refuses what Create would refuse before anything is fetched or made.
+	Plan(who cove.Principal, r sandbox.Request) (store.Sandbox, error)
 	Create(ctx context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (sandbox.View, error)
 	List(ctx context.Context, who cove.Principal) (sandbox.Listing, error)
 	Find(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
@@ -130,6 +132,8 @@ type Work interface {
 
 // Runs are the runs of agents; run.Runner has them.
 type Runs interface {
+	// Check refuses what Begin would refuse before anything is fetched or made.
+	Check(ctx context.Context, who cove.Principal, q run.Request) error
 	Begin(ctx context.Context, who cove.Principal, q run.Request) (store.Run, error)
 	Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error,
 		take func(run.Event) error) (store.Run, error)

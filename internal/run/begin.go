@@ -31,40 +31,75 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (stor
 	if q.Progress == nil {
 		q.Progress = func(workspace.Step) {}
 	}
-	if err := check(q); err != nil {
-		return store.Run{}, err
+	p, err := r.prepare(ctx, who, &q)
+	if err == nil && p.eq.Missing {
+		p.eq, err = r.o.Agents.Install(ctx, p.want, q.Progress)
+		p.record.Version = p.eq.Version
 	}
-	if err := r.goOn(ctx, who, &q); err != nil {
-		return store.Run{}, err
-	}
-	want := fit.Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir),
-		Provider: q.Provider, Access: q.Access, Network: q.New.Network, Tokens: q.tokens,
-		Home: q.New.Home, Hooks: q.hooks}
-	eq, err := r.o.Agents.Equip(ctx, want, who.IsOwner(), q.Progress)
 	if err != nil {
 		return store.Run{}, err
 	}
-	if len(q.New.Home) > 0 {
-		if q.New.Home, err = eq.Home(q.New.Home); err != nil {
-			return store.Run{}, err
-		}
-	}
-	record := r.plan(who, q, eq)
-	// Said first: what the agent cannot be asked leaves no sandbox behind.
-	q.Task.Dir = record.Spec.Dir
-	command, err := eq.Command(q.Task)
-	if err != nil {
-		return store.Run{}, err
-	}
+	record := p.record
 	var run store.Run
-	in, err := r.enterSandbox(ctx, who, q, eq, &record)
+	in, err := r.enterSandbox(ctx, who, q, p.eq, &record)
 	if err == nil {
-		run, err = r.start(ctx, in, record, eq, command)
+		run, err = r.start(ctx, in, record, p.eq, p.command)
 	}
 	if err != nil && record.Spec.Own && record.Sandbox != "" {
 		err = errors.Join(err, r.o.Sandboxes.Destroy(context.WithoutCancel(ctx), who, record.Sandbox, false))
 	}
 	return run, err
+}
+
+// Check refuses a request that Begin would refuse for what it says, before anything is fetched or made: for its agent,
+// the provider and the key of its models, its network and its limits. It does not look at the repository. Errors: those
+// of Begin.
+func (r *Runner) Check(ctx context.Context, who cove.Principal, q Request) error {
+	_, err := r.prepare(ctx, who, &q)
+	return err
+}
+
+// prepared is a run that may begin.
+type prepared struct {
+	want    fit.Want
+	eq      fit.Equipment // without a layer, where the agent is missing
+	record  store.Run
+	command agent.Command
+}
+
+// prepare settles what a run needs, and refuses what cannot be. It fetches and makes nothing.
+func (r *Runner) prepare(ctx context.Context, who cove.Principal, q *Request) (p prepared, err error) {
+	if err := check(*q); err != nil {
+		return p, err
+	}
+	if err := r.goOn(ctx, who, q); err != nil {
+		return p, err
+	}
+	p.want = fit.Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir),
+		Provider: q.Provider, Access: q.Access, Network: q.New.Network, Tokens: q.tokens,
+		Home: q.New.Home, Hooks: q.hooks}
+	if p.eq, err = r.o.Agents.Equip(p.want, who.IsOwner()); err != nil {
+		return p, err
+	}
+	if len(q.New.Home) > 0 {
+		if q.New.Home, err = p.eq.Home(q.New.Home); err != nil {
+			return p, err
+		}
+	}
+	p.record = r.plan(who, *q, p.eq)
+	q.Task.Dir = p.record.Spec.Dir
+	if p.command, err = p.eq.Command(q.Task); err != nil {
+		return p, err
+	}
+	network := q.network
+	if p.record.Spec.Own {
+		made := forRun(p.eq.Fit(who, q.New), p.record)
+		if _, err := r.o.Sandboxes.Plan(who, made); err != nil {
+			return p, err
+		}
+		network = made.Network
+	}
+	return p, r.o.Agents.Ready(ctx, p.eq, network)
 }
 
 // check refuses a malformed request.
@@ -127,7 +162,7 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 			return err
 		}
 		q.Agent, q.tokens = cmp.Or(q.Agent, there.Spec.Agent), len(sandbox.Exposed(there.Spec.Mounts)) > 0
-		q.hooks = there.Spec.Hooks && there.Spec.Agent == q.Agent
+		q.hooks, q.network = there.Spec.Hooks && there.Spec.Agent == q.Agent, there.Spec.Network
 	}
 	if q.Agent == "" {
 		return cove.Errorf(cove.InvalidArgument, "no agent is named").
@@ -163,16 +198,10 @@ func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request
 	record *store.Run) (in sandbox.Inside, err error) {
 	var there sandbox.View
 	if record.Spec.Own {
-		made := forRun(eq.Fit(who, q.New), *record)
-		if err = r.o.Agents.Ready(ctx, eq, made.Network); err == nil {
-			there, err = r.o.Sandboxes.Create(ctx, who, made, q.Progress)
-		}
-	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil {
-		err = r.o.Agents.Ready(ctx, eq, there.Spec.Network)
-		if err == nil && there.State == cove.StateStopped {
-			q.Progress(workspace.Step{Text: "starting the sandbox"})
-			there, err = r.o.Sandboxes.Start(ctx, who, string(there.ID))
-		}
+		there, err = r.o.Sandboxes.Create(ctx, who, forRun(eq.Fit(who, q.New), *record), q.Progress)
+	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil && there.State == cove.StateStopped {
+		q.Progress(workspace.Step{Text: "starting the sandbox"})
+		there, err = r.o.Sandboxes.Start(ctx, who, string(there.ID))
 	}
 	if err != nil {
 		return in, err

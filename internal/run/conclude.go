@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -29,7 +30,7 @@ func (r *Runner) attend(l *live, record store.Run) {
 		l.mu.Lock()
 		said := l.record
 		l.mu.Unlock()
-		err = r.conclude(record, said, e)
+		err = r.conclude(record, said, e, l.process)
 	}
 	l.mu.Lock()
 	l.err = err
@@ -40,8 +41,9 @@ func (r *Runner) attend(l *live, record store.Run) {
 }
 
 // conclude does what follows when a run has ended, and records how it has. It may have been begun by an earlier server.
-// The error is that this server leaves that to the next one.
-func (r *Runner) conclude(record store.Run, said store.Run, e ending) error {
+// The guest forgets the process, which is nil where it is gone, after that: until then the next server has its end. The
+// error is that this server leaves all of it to the next one.
+func (r *Runner) conclude(record store.Run, said store.Run, e ending, process *sandbox.Process) error {
 	ctx, cancel := context.WithTimeout(context.Background(), concludeTimeout)
 	defer cancel()
 	who := record.Owner()
@@ -62,6 +64,8 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending) error {
 	e.overdraw = r.overdrawn(ctx, record)
 	if err := r.record(record, e, said, changes); err != nil {
 		r.o.Log.Error("how a run has ended cannot be recorded", "run", record.ID, "error", err)
+	} else if process != nil {
+		process.Forget() // fails where the sandbox is gone
 	}
 	return nil
 }

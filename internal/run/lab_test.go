@@ -10,9 +10,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,9 +116,14 @@ func (a *agents) Ready(_ context.Context, e fit.Equipment, n *cove.Network) erro
 	return a.missing
 }
 
-func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(workspace.Step)) (fit.Equipment, error) {
+func (a *agents) Install(_ context.Context, q fit.Want, progress func(workspace.Step)) (fit.Equipment, error) {
+	progress(workspace.Step{Text: "installing " + q.Agent})
+	return a.Equip(q, false)
+}
+
+func (a *agents) Equip(q fit.Want, missing bool) (fit.Equipment, error) {
 	switch q.Agent {
-	case "robot", "packed", "keyed":
+	case "robot", "packed", "keyed", "plain":
 	default:
 		return fit.Equipment{}, cove.Errorf(cove.NotFound, "there is no agent %q", q.Agent)
 	}
@@ -138,9 +145,12 @@ func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(works
 		},
 	}
 	if q.Agent == "keyed" {
-		eq.Provider = "models"
+		eq.Provider, eq.Missing = "models", missing
 		eq.Network = cove.Network{Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"models.test"},
 			Credentials: []string{"models"}}
+	}
+	if q.Agent == "plain" { // whose answer is what it has printed, once it has ended
+		eq.Parser = agent.Agent{Title: "Plain", Output: agent.FormatText}.NewParser
 	}
 	if q.Agent == "packed" {
 		eq.Layers = []cove.Layer{{Name: "packed/1.2.3", Target: "/opt/packed"}}
@@ -152,12 +162,24 @@ func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(works
 type work struct {
 	mu      sync.Mutex
 	changes []store.FileChange
+	held    func() error // nil: nothing holds a question up
 }
 
 func (w *work) Changes(context.Context, cove.Principal, string) ([]store.FileChange, error) {
 	w.mu.Lock()
+	changes, held := w.changes, w.held
+	w.mu.Unlock()
+	if held != nil {
+		return nil, held()
+	}
+	return changes, nil
+}
+
+// hold has questions for changes call f, which nil ends.
+func (w *work) hold(f func() error) {
+	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.changes, nil
+	w.held = f
 }
 
 func (w *work) Patch(_ context.Context, _ cove.Principal, _ string, out io.Writer) error {
@@ -178,6 +200,7 @@ type lab struct {
 	host   *fake.Host
 	agents *agents
 	work   *work
+	flush  atomic.Pointer[func()] // called before the record of an end; nil: nothing is
 	// refusals are what providers of models say of the credentials of every sandbox.
 	refusals *model.Refusals
 }
@@ -192,6 +215,12 @@ func newLab(t *testing.T) *lab {
 	t.Cleanup(func() { st.Close() })
 	return &lab{dir: dir, store: st, host: fake.NewHost(), agents: &agents{}, work: &work{},
 		refusals: &model.Refusals{}}
+}
+
+func (l *lab) flushed() {
+	if f := l.flush.Load(); f != nil {
+		(*f)()
+	}
 }
 
 // server is a process of Cove that has the lab's sandboxes and runs.
@@ -222,7 +251,7 @@ func (l *lab) serve(t *testing.T) *server {
 		Clock: clock.Real(), Log: log,
 	})
 	s.Runner = run.New(run.Options{Sandboxes: s.sandboxes, Processes: sandbox.NewProcesses(s.sandboxes), Agents: l.agents,
-		Work: l.work, Store: store.NewVault(l.store), Flush: func() {}, MaxOutput: 16 << 20,
+		Work: l.work, Store: store.NewVault(l.store), Flush: l.flushed, MaxOutput: 16 << 20,
 		Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
@@ -433,6 +462,13 @@ type ways struct{ refusals *model.Refusals }
 func (w ways) OpenRoute(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) {
 	return route(w), nil
 }
+func (ways) CheckRoute(_ cove.Principal, n egress.Network) error {
+	if slices.Contains(n.Providers, "nobody") {
+		return cove.Errorf(cove.NotFound, "there is no model provider nobody")
+	}
+	return nil
+}
+
 func (w ways) OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox,
 	n egress.Network) (egress.Route, error) {
 	return w.OpenRoute(who, id, of.Name, n)

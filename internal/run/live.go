@@ -49,6 +49,34 @@ func (l *live) replay() error {
 	}
 }
 
+// recall takes up the answer that an earlier server made of the end of the program, if it had got that far.
+func (l *live) recall() error {
+	if l.result != nil {
+		return nil
+	}
+	from, err := openReader(l.transcript.dir, 0)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	for {
+		e, err := from.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if e.Message == nil {
+			continue
+		}
+		account(&l.record, *e.Message)
+		if e.Message.Type == message.TypeResult {
+			l.result = e.Message
+		}
+	}
+}
+
 // line makes messages of a line.
 func (l *live) line(line []byte) error {
 	all, err := l.parser.Line(line)

@@ -94,7 +94,7 @@ func (r *Runner) attendAgain(l *live, record store.Run) {
 
 // reopen opens what an earlier server has written down.
 func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
-	eq, err := r.o.Agents.Equip(ctx, fit.Want{Agent: record.Agent}, false, nil)
+	eq, err := r.o.Agents.Equip(fit.Want{Agent: record.Agent}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 	l, err := r.reopen(ctx, record)
 	if err == nil {
 		defer func() { l.transcript.end(cove.ErrorCode(err) == cove.Unavailable) }()
-		err = l.replay()
+		err = errors.Join(l.replay(), l.recall())
 	}
 	if err == nil {
 		if e.result = l.result; e.result != nil {
@@ -159,7 +159,7 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 	} else {
 		r.o.Log.Warn("what an agent has printed cannot be read", "run", record.ID, "error", err)
 	}
-	err = r.conclude(record, said, e)
+	err = r.conclude(record, said, e, nil)
 	return err
 }
 

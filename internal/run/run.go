@@ -28,9 +28,11 @@ import (
 
 // Agents knows agents.
 type Agents interface {
-	// Equip finds an agent, and what a sandbox needs for it; with install one that is not there is installed, and the
-	// steps are told to progress. Errors: NotFound, RuntimeMissing, InvalidArgument, Unsupported.
-	Equip(ctx context.Context, q fit.Want, install bool, progress func(workspace.Step)) (fit.Equipment, error)
+	// Equip finds an agent, and what a sandbox needs for it; with missing it need not be installed. Errors: NotFound,
+	// RuntimeMissing, InvalidArgument, Unsupported.
+	Equip(q fit.Want, missing bool) (fit.Equipment, error)
+	// Install installs an agent that is missing; the steps are told to progress.
+	Install(ctx context.Context, q fit.Want, progress func(workspace.Step)) (fit.Equipment, error)
 	// Ready tries the credentials of the agent's models in a network. Errors: Unavailable, NotFound.
 	Ready(ctx context.Context, e fit.Equipment, n *cove.Network) error
 }
@@ -75,8 +77,9 @@ type Request struct {
 	before    message.AgentUsage // of the conversation
 	directory string             // of the machine, that the conversation is about; with bind, it works in it itself
 	bind      bool
-	tokens    bool // are in the sandbox, which is there
-	hooks     bool // of the agent were brought into it
+	tokens    bool          // are in the sandbox, which is there
+	hooks     bool          // of the agent were brought into it
+	network   *cove.Network // of it
 }
 
 const (

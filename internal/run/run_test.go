@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -212,7 +213,8 @@ func TestKeysOfRuns(t *testing.T) {
 	s := l.serve(t)
 	q := ask("think", "wait /never")
 	q.Agent = "keyed"
-	l.agents.missing = cove.Errorf(cove.Unavailable, "there is no key").WithHint("export it")
+	refusal := cove.Errorf(cove.Unavailable, "there is no key").WithHint("export it")
+	l.agents.missing = refusal
 	_, err := s.Begin(t.Context(), owner, q)
 	wantCode(t, "without a key", err, cove.Unavailable)
 	if all, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10}); err != nil || len(all.Runs) != 0 {
@@ -222,6 +224,34 @@ func TestKeysOfRuns(t *testing.T) {
 		t.Errorf("left is %+v, %v", all, err)
 	}
 	l.agents.missing = nil
+
+	// What cannot be is refused before the agent is fetched, and by Check as by Begin.
+	var steps []string
+	q.Progress = func(s workspace.Step) { steps = append(steps, s.Text) }
+	for name, c := range map[string]struct {
+		change func(*run.Request)
+		code   cove.Code
+	}{
+		"an unknown provider": {func(q *run.Request) {
+			q.New.Network = &cove.Network{Enabled: true, Providers: []string{"nobody"}}
+		}, cove.NotFound},
+		"an unknown engine":        {func(q *run.Request) { q.New.Engine = "nothing" }, cove.InvalidArgument},
+		"a name that is none":      {func(q *run.Request) { q.New.Name = "No Name" }, cove.InvalidArgument},
+		"an option that it lacks":  {func(q *run.Request) { q.Task.Turns = 3 }, cove.Unsupported},
+		"a sandbox without models": {func(q *run.Request) { l.agents.missing = refusal }, cove.Unavailable},
+	} {
+		asked := q
+		c.change(&asked)
+		_, err := s.Begin(t.Context(), owner, asked)
+		wantCode(t, name, err, c.code)
+		wantCode(t, name+", checked", s.Check(t.Context(), owner, asked), c.code)
+		l.agents.missing = nil
+	}
+	if err := s.Check(t.Context(), owner, q); err != nil || len(steps) > 0 {
+		t.Errorf("checked: %v, after %q", err, steps)
+	}
+	s.wantSandboxes(t, 0)
+	q.Progress = nil
 
 	refused := cove.Errorf(cove.Unavailable, "the key is refused").WithHint("make another")
 	l.refusals.Note("models", refused) // of an earlier run: this one may have another key
@@ -677,4 +707,104 @@ func TestRecords(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Join(l.dir, "runs")); len(left) > 0 {
 		t.Errorf("left are %v", left)
 	}
+}
+
+// TestEndsAreKept: a server that goes away between the end of an agent and its record leaves that end to the next
+// server, with the exit code.
+func TestEndsAreKept(t *testing.T) {
+	for name, steps := range map[string][]string{
+		"an exit code": {"think hard", "exit 3"},
+		"an answer":    {"answer done"},
+		"a failure":    {"fail no", "exit 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			s := l.serve(t)
+			q := ask(steps...)
+			q.Keep = true
+			want, _ := s.follow(t, string(s.begin(t, q).ID))
+
+			concluding, left := make(chan struct{}), make(chan struct{})
+			l.work.hold(func() error {
+				close(concluding)
+				<-left
+				return errors.New("the server goes away")
+			})
+			r := s.begin(t, q)
+			<-concluding
+			s.Leave()
+			l.work.hold(nil)
+			close(left)
+			s.end(t)
+			s = l.serve(t)
+			got, _ := s.follow(t, string(r.ID))
+			if got.Status != want.Status || got.Result != want.Result || got.ExitCode == nil ||
+				*got.ExitCode != *want.ExitCode || !reflect.DeepEqual(got.Error, want.Error) {
+				t.Errorf("it is recorded as %s, %q, %v, %+v; want %s, %q, %d, %+v", got.Status, got.Result, got.ExitCode,
+					got.Error, want.Status, want.Result, *want.ExitCode, want.Error)
+			}
+			s.wantProcesses(t, got.Sandbox, 0)
+		})
+	}
+}
+
+// TestEndsWithoutSandboxes: a server that is killed between the end of a run's sandbox and the run's record leaves the
+// answer to the next server, also of an agent whose answer is known at its end only.
+func TestEndsWithoutSandboxes(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	q := ask("print done")
+	q.Agent = "plain"
+	want, _ := s.follow(t, string(s.begin(t, q).ID))
+
+	taken := filepath.Join(t.TempDir(), "runs")
+	dying, dead := make(chan struct{}), make(chan struct{})
+	die := func() {
+		close(dying)
+		<-dead
+	}
+	l.flush.Store(&die)
+	r := s.begin(t, q)
+	<-dying
+	s.wantSandboxes(t, 0)
+	// The state of this moment is what a server that is killed now leaves.
+	if err := os.CopyFS(taken, os.DirFS(filepath.Join(l.dir, "runs"))); err != nil {
+		t.Fatal(err)
+	}
+	record, err := store.NewVault(l.store).For(owner).Run(t.Context(), r.ID)
+	if err != nil || record.Status != store.RunRunning {
+		t.Fatalf("%+v, %v", record, err)
+	}
+	l.flush.Store(nil)
+	close(dead)
+	s.follow(t, string(r.ID))
+	s.end(t)
+	place := filepath.Join(l.dir, "runs")
+	if err := errors.Join(os.RemoveAll(place), os.Rename(taken, place)); err != nil {
+		t.Fatal(err)
+	}
+	again := func(now *store.Run) error { *now = record; return nil }
+	if err := store.NewVault(l.store).For(owner).ChangeRun(t.Context(), r.ID, again); err != nil {
+		t.Fatal(err)
+	}
+	s = l.serve(t)
+	if got, _ := s.follow(t, string(r.ID)); got.Status != want.Status || got.Result != want.Result {
+		t.Errorf("it is recorded as %s, %q, %+v; want %s, %q", got.Status, got.Result, got.Error, want.Status, want.Result)
+	}
+}
+
+// wantProcesses has a sandbox's guest remember so many processes.
+func (s *server) wantProcesses(t *testing.T, ref string, want int) {
+	t.Helper()
+	in, err := s.sandboxes.Enter(t.Context(), owner, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, "the guest forgets what has been recorded", func() bool {
+		all, err := in.Guest.Guest().Listed(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all) == want
+	})
 }

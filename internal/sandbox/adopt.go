@@ -161,7 +161,7 @@ func (v *supervisor) takeUp(ctx context.Context, sb engine.Sandbox, info guest.P
 	if err != nil {
 		return nil, err
 	}
-	p, err := process.Adopt(ctx, sb, v.o.Clock, info.ID, from, info.Stderr)
+	p, err := process.AdoptKept(ctx, sb, v.o.Clock, info.ID, from, info.Stderr)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request,
 		}
 	}
 	common := q.common()
-	record, err := s.plan(who, common)
+	record, err := s.Plan(who, common)
 	if err != nil {
 		return "", err
 	}

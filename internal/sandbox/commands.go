@@ -41,8 +41,8 @@ type CommandRequest struct {
 // CommandResult describes how a command ended.
 type CommandResult struct {
 	ID       cove.ExecutionID
-	ExitCode int // 128+N for signal N
-	Limit    cove.LimitKind
+	ExitCode int            // 128+N for signal N
+	Limit    cove.LimitKind // LimitTimeout, or LimitOOM where SIGKILL has ended it and the kernel has killed for memory
 	Duration time.Duration
 }
 
@@ -91,6 +91,7 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 		spec.Label = []byte(detachedLabel)
 	}
 	r := CommandResult{ID: cove.NewExecutionID()}
+	killsBefore, unknown := oomKills(ctx, in)
 	began := ps.o.Clock.Monotonic()
 	p, err := process.Start(ctx, in.Guest, ps.o.Clock, spec)
 	if err != nil {
@@ -113,7 +114,21 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 		return r, err
 	}
 	r.Duration = ps.o.Clock.Since(began)
+	if r.Limit == "" && r.ExitCode == 128+int(syscall.SIGKILL) && unknown == nil {
+		if kills, err := oomKills(ctx, in); err == nil && kills > killsBefore {
+			r.Limit = cove.LimitOOM
+		}
+	}
 	return r, nil
+}
+
+// oomKills returns how many processes of a sandbox the kernel has killed for memory. The kernel counts a kill before it
+// sends the signal.
+func oomKills(ctx context.Context, in Inside) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, process.Grace)
+	defer cancel()
+	stats, err := in.Guest.Stats(ctx)
+	return stats.OOMKills, err
 }
 
 // errShutdown ends the attendance of a command, which runs on, when the server shuts down.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/runtime"
@@ -48,8 +49,12 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	return View{Sandbox: record}, err
 }
 
-// plan returns the record of a new sandbox for a request. Errors say why there can be none.
-func (s *Sandboxes) plan(who cove.Principal, q Request) (store.Sandbox, error) {
+// Plan returns the record of the sandbox that Create would make for a request, and makes nothing. It looks at neither
+// the repository nor the image. Errors: InvalidArgument, NotFound, Unsupported, Unavailable.
+func (s *Sandboxes) Plan(who cove.Principal, q Request) (store.Sandbox, error) {
+	if err := s.owns(); err != nil {
+		return store.Sandbox{}, err
+	}
 	if err := q.check(); err != nil {
 		return store.Sandbox{}, err
 	}
@@ -69,6 +74,15 @@ func (s *Sandboxes) plan(who cove.Principal, q Request) (store.Sandbox, error) {
 	spec.Engine, spec.Limits, spec.WorkDir = eng.Name(), limits, path.Join(cove.Workspace, q.WorkDir)
 	if err := eng.Capabilities().Check(engine.Template{Shape: spec.Shape, Network: cove.NetworkNone}); err != nil {
 		return store.Sandbox{}, err
+	}
+	network, err := egress.NetworkOf(spec.Network)
+	if err != nil {
+		return store.Sandbox{}, err
+	}
+	if spec.Network != nil && spec.Network.Enabled {
+		if err := s.host.Routes.CheckRoute(who, network); err != nil {
+			return store.Sandbox{}, err
+		}
 	}
 	now := s.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	return store.Sandbox{

@@ -16,16 +16,13 @@ func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request,
 	if progress == nil {
 		progress = func(workspace.Step) {}
 	}
-	if err := s.owns(); err != nil {
+	record, err := s.Plan(who, q)
+	if err != nil {
 		return made, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.atEnd(cancel)()
-	record, err := s.plan(who, q)
-	if err != nil {
-		return made, err
-	}
 	switch {
 	case q.Shared:
 		return s.checkOut(ctx, record, q, progress)

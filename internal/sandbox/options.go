@@ -46,6 +46,8 @@ type Host struct {
 type Routes interface {
 	// OpenRoute opens a route that the next server can open again, with the authority that the sandbox trusts.
 	OpenRoute(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error)
+	// CheckRoute refuses a network that names what is not there. Errors: InvalidArgument, NotFound.
+	CheckRoute(who cove.Principal, n egress.Network) error
 	// OpenBeside opens a route of a companion of a sandbox, under an id of its own, which the next server cannot open
 	// again; its questions are the sandbox's.
 	OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox, n egress.Network) (egress.Route, error)

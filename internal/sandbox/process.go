@@ -19,8 +19,8 @@ import (
 )
 
 // Process is a program in a long-lived sandbox. Its holder reads both streams to their end, reports how much of the
-// output is stored safely, and waits for it. When this server ends, the program runs on, and the next server receives
-// it (Successor) with the output that was not safe.
+// output is stored safely, waits for it, and has it forgotten once its end is stored. When this server ends before
+// that, the next server receives the program (Successor) with the output that was not safe, and with its end.
 type Process struct {
 	Sandbox cove.SandboxID
 
@@ -65,6 +65,10 @@ func (p *Process) Stderr() io.Reader { return p.stderr }
 
 // Safe releases the standard output before an offset.
 func (p *Process) Safe(offset uint64) error { return p.program.Release(offset) }
+
+// Forget tells the guest that the program's end is recorded. Until then the next server receives the program, with its
+// exit and the output that was not safe, although it has ended.
+func (p *Process) Forget() error { return p.program.Forget() }
 
 // Exited returns a channel that is closed when the program has ended, or this server has let go of it.
 func (p *Process) Exited() <-chan struct{} { return p.program.Exited() }

@@ -35,6 +35,9 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 	if e, err := p.Wait(); err != nil || e.ExitCode != 0 || e.Limit != "" {
 		t.Errorf("ended %+v, %v", e, err)
 	}
+	if err := p.Forget(); err != nil {
+		t.Error(err)
+	}
 
 	p, err = s.processes.Start(t.Context(), owner, "one",
 		sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_2", Args: []string{"sh", "-c", "echo one; echo two; sleep 100"}})

@@ -33,7 +33,8 @@ func (ps *Processes) Start(ctx context.Context, who cove.Principal, ref string, 
 	if err != nil {
 		return nil, err
 	}
-	spec := guest.ProcessSpec{Args: q.Args, Env: in.environment(q.Env), Dir: in.place(q.Dir), Stdin: true, Label: label}
+	spec := guest.ProcessSpec{Args: q.Args, Env: in.environment(q.Env), Dir: in.place(q.Dir), Stdin: true, Label: label,
+		Keep: true}
 	stats, err := in.Guest.Stats(ctx)
 	if err != nil {
 		return nil, err

@@ -264,6 +264,13 @@ func (w *ways) OpenRoute(_ cove.Principal, id cove.SandboxID, name string, n egr
 	return w.open[id], nil
 }
 
+func (w *ways) CheckRoute(_ cove.Principal, n egress.Network) error {
+	if slices.Contains(n.Providers, "nobody") {
+		return cove.Errorf(cove.NotFound, "there is no model provider nobody")
+	}
+	return nil
+}
+
 func (w *ways) OpenBeside(who cove.Principal, id cove.SandboxID, of store.Sandbox,
 	n egress.Network) (egress.Route, error) {
 	return w.OpenRoute(who, id, of.Name, n)

@@ -116,7 +116,11 @@ func TestUpload(t *testing.T) {
 		t.Errorf("taken over: %q", got)
 	}
 
-	// What is not possible says so, and is not begun.
+	// What is not possible says so, and is not begun: nothing is sent.
+	sent := func() int {
+		return strings.Count(there.sh("/", "cat "+filepath.Join(there.state, "logs/server.log")), "path=/uploads ")
+	}
+	uploads := sent()
 	for _, c := range []struct{ args, text string }{
 		{"new . --worktree --no-attach", "are not possible for a directory of this machine"},
 		{"new . --depth 1 --no-attach", "are not possible for a directory of this machine"},
@@ -125,11 +129,25 @@ func TestUpload(t *testing.T) {
 		{"new ./a.txt --no-attach", "nor a directory"},
 		{"new /srv/plain --no-attach", "is not in a git repository"},
 		{"new . b nowhere --no-attach", "has no branch or tag"},
+		{"claude --model-provider nobody do-it", `no model provider "nobody"`},
+		{"claude --model-provider anthropic,nobody do-it", `no model provider "nobody"`},
+		{"claude --model-provider openai do-it", "cannot ask the model provider openai"},
+		{"claude --profile nobody do-it", "nobody"},
+		{"claude --credential nobody do-it", "no credential of that name"},
+		{"codex do-it", "no key for its models"},
+		{"new . --agent claude --model-provider nobody --no-attach", `no model provider "nobody"`},
+		{"new . --agent codex --no-attach", "is not installed"},
+		{"new . --model-provider nobody --no-attach", `no model provider "nobody"`},
+		{"new . --profile nobody --no-attach", "nobody"},
+		{"new . --engine nothing --no-attach", "nothing"},
 	} {
 		if r := far.try(far.project, append([]string{"cove"}, strings.Fields(c.args)...)...); r.code == 0 ||
 			!strings.Contains(r.errs, c.text) {
 			t.Errorf("%s: %+v", c.args, r)
 		}
+	}
+	if n := sent() - uploads; n != 0 || uploads == 0 {
+		t.Errorf("%d folders were sent in vain, after %d", n, uploads)
 	}
 	// One that is interrupted leaves nothing.
 	here.sh(far.project, "head -c 300M /dev/urandom >big")

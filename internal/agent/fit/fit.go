@@ -232,6 +232,7 @@ type Equipment struct {
 	// Provider names the provider of its models that the agent asks itself; empty: none.
 	Provider string
 	Hooks    bool // the user has brought hooks of it
+	Missing  bool // it is not installed, and Install does that
 	agent.Outfit
 	Trial   sandbox.Trial // in the image of a sandbox
 	Command func(agent.Task) (agent.Command, error)
@@ -251,9 +252,9 @@ func (e Equipment) Fit(who cove.Principal, q sandbox.Request) sandbox.Request {
 	return q
 }
 
-// Equip finds an agent, and states its needs. With missing, an agent that is missing is installed, and progress
-// receives the steps. Errors: NotFound, RuntimeMissing, InvalidArgument, Unsupported.
-func (a *Agents) Equip(ctx context.Context, q Want, missing bool, progress func(workspace.Step)) (Equipment, error) {
+// Equip finds an agent, and states its needs; nothing is fetched. With missing, an agent that can be installed need not
+// be. Errors: NotFound, RuntimeMissing, InvalidArgument, Unsupported.
+func (a *Agents) Equip(q Want, missing bool) (Equipment, error) {
 	if err := a.choose(&q); err != nil {
 		return Equipment{}, err
 	}
@@ -266,17 +267,8 @@ func (a *Agents) Equip(ctx context.Context, q Want, missing bool, progress func(
 	want := install.Want{ProviderName: q.Provider, Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir,
 		Gateway: q.Access == profile.AccessProxy, Tokens: q.Tokens, Hooks: hooks}}
 	of, l, o, err := a.layers.Outfit(q.Agent, want)
-	if cove.ErrorCode(err) == cove.RuntimeMissing && missing && of.Package.Npm != "" {
-		if q.Provider == "" && !q.Tokens { // else Ready knows, once it is installed
-			if err := a.hasKey(ctx, of.Title, of.Provider); err != nil {
-				return Equipment{}, err
-			}
-		}
-		if _, err = a.layers.Install(ctx, q.Agent, "", progress); err == nil {
-			of, l, o, err = a.layers.Outfit(q.Agent, want)
-		}
-	}
-	if err != nil {
+	missing = missing && cove.ErrorCode(err) == cove.RuntimeMissing && of.Package.Npm != ""
+	if err != nil && !missing {
 		return Equipment{}, err
 	}
 	command := func(t agent.Task) (agent.Command, error) {
@@ -284,8 +276,17 @@ func (a *Agents) Equip(ctx context.Context, q Want, missing bool, progress func(
 		return of.HeadlessCommand(t)
 	}
 	return Equipment{Agent: of.Name, Title: of.Title, Version: l.Version, Provider: of.Provider, Outfit: o, Hooks: hooks,
-		Trial:   sandbox.Trial{Title: of.Title, Needs: of.Needs, Args: of.Version},
+		Missing: missing, Trial: sandbox.Trial{Title: of.Title, Needs: of.Needs, Args: of.Version},
 		Command: command, Parser: of.NewParser}, nil
+}
+
+// Install installs an agent that is missing, and returns it with its needs. progress receives the steps. Errors: those
+// of InstallAgent and Equip.
+func (a *Agents) Install(ctx context.Context, q Want, progress func(workspace.Step)) (Equipment, error) {
+	if _, err := a.layers.Install(ctx, q.Agent, "", progress); err != nil {
+		return Equipment{}, err
+	}
+	return a.Equip(q, false)
 }
 
 // ProviderIn returns the provider of the agent's models in a network that it works in: the default one of the gateway's
@@ -348,9 +349,9 @@ func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 			return err
 		}
 	}
-	e, err := a.Equip(context.Background(), Want{Agent: q.Agent, Model: p.Model, Provider: p.Provider, Access: p.Access,
+	e, err := a.Equip(Want{Agent: q.Agent, Model: p.Model, Provider: p.Provider, Access: p.Access,
 		Network: q.Network, WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Home: q.Home,
-		Tokens: len(sandbox.Exposed(q.Mounts)) > 0}, false, nil)
+		Tokens: len(sandbox.Exposed(q.Mounts)) > 0}, false)
 	if err != nil {
 		return err
 	}

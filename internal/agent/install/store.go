@@ -71,20 +71,24 @@ type Want struct {
 }
 
 // Outfit returns what a sandbox needs for an agent of this machine, with its layer. Errors: NotFound for an agent or
-// provider that is not there, RuntimeMissing for an agent that is not installed, InvalidArgument, Unsupported.
+// provider that is not there, InvalidArgument, Unsupported, and RuntimeMissing for an agent that is not installed: its
+// outfit then lacks only the layer.
 func (s *Store) Outfit(name string, w Want) (agent.Agent, agent.Layer, agent.Outfit, error) {
 	a, err := s.Agent(name)
 	if err != nil {
 		return a, agent.Layer{}, agent.Outfit{}, err
 	}
-	l, err := s.Layer(a)
-	if err != nil {
-		return a, l, agent.Outfit{}, err
+	l, missing := s.Layer(a)
+	if missing != nil && cove.ErrorCode(missing) != cove.RuntimeMissing {
+		return a, l, agent.Outfit{}, missing
 	}
 	if w.Tokens {
 		a = a.WithTokens()
 	}
 	o, err := s.OutfitOf(a, l, w)
+	if err == nil {
+		err = missing
+	}
 	return a, l, o, err
 }
 

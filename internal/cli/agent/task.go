@@ -183,11 +183,15 @@ func sendFolder(ctx context.Context, t *task, req api.RunRequest,
 	if req.Directory != "" {
 		asked = &api.RepositoryRequest{Source: req.Directory, Uncommitted: true, Ignored: req.Ignored}
 	}
-	sent, err := interact.SendFolder(ctx, t.Session, t.client, asked, func(p api.Progress) { _ = step(p) })
 	t.sent = req.Directory
 	made := *req.New
-	made.Repository = sent
 	req.New, req.Directory, req.Ignored = &made, "", nil
+	check := func(r *api.RepositoryRequest) error {
+		made.Repository = r
+		return t.client.CheckRun(ctx, req)
+	}
+	sent, err := interact.SendFolder(ctx, t.Session, t.client, asked, check, func(p api.Progress) { _ = step(p) })
+	made.Repository = sent
 	return req, err
 }
 

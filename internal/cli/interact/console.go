@@ -394,7 +394,11 @@ func CreateSandbox(ctx context.Context, sess *session.Session, req api.SandboxRe
 		shown.Take(p)
 	}
 	var s api.Sandbox
-	if req.Repository, err = SendFolder(ctx, sess, b.Client, asked, take); err == nil {
+	req.Repository, err = SendFolder(ctx, sess, b.Client, asked, func(r *api.RepositoryRequest) error {
+		req.Repository = r
+		return b.Client.CheckSandbox(ctx, req)
+	}, take)
+	if err == nil {
 		s, err = b.Client.CreateSandbox(ctx, req, take)
 	}
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 )
 
 // SendFolder sends the directory of this machine that a repository is, if it is one and the server is of another
-// machine, and returns the repository for the server's request. The folder does not change.
+// machine, and returns the repository for the server's request. check asks the server first whether it takes that
+// request, with a repository without an upload in it. The folder does not change.
 func SendFolder(ctx context.Context, sess *session.Session, c *client.Client, r *api.RepositoryRequest,
-	step func(api.Progress)) (*api.RepositoryRequest, error) {
+	check func(*api.RepositoryRequest) error, step func(api.Progress)) (*api.RepositoryRequest, error) {
 	if r == nil || !sess.Far() || !filepath.IsAbs(r.Source) {
 		return r, nil
 	}
@@ -23,6 +24,11 @@ func SendFolder(ctx context.Context, sess *session.Session, c *client.Client, r 
 		return nil, cove.Errorf(cove.Unsupported, "--worktree, --depth and --with-ignored are not possible for a "+
 			"directory of this machine and the server %s", sess.ServerAddress()).
 			WithHint("leave them out, or push it and name the repository: OWNER/REPO or an address")
+	}
+	sent := &api.RepositoryRequest{Source: folder.Name(r.Source), Branch: r.Branch, Sparse: r.Sparse,
+		Upload: &api.UploadedFolder{}}
+	if err := check(sent); err != nil {
+		return nil, err
 	}
 	tell := func(text string) { step(api.Progress{Step: text}) }
 	p, err := folder.NewPack(ctx, r.Source, folder.Wanted{Branch: r.Branch, From: r.From, Uncommitted: r.Uncommitted,
@@ -40,15 +46,15 @@ func SendFolder(ctx context.Context, sess *session.Session, c *client.Client, r 
 		defer close(written)
 		to.CloseWithError(p.Write(ctx, to))
 	}()
-	sent, err := c.Upload(ctx, from)
+	upload, err := c.Upload(ctx, from)
 	cancel()
 	from.Close()
 	<-written
 	if err != nil {
 		return nil, err
 	}
-	return &api.RepositoryRequest{Source: folder.Name(r.Source), Branch: r.Branch, Sparse: r.Sparse,
-		Upload: &api.UploadedFolder{ID: sent.ID, Commit: p.Commit, From: p.From, Shallow: p.Shallow, Remote: p.Remote}}, nil
+	sent.Upload = &api.UploadedFolder{ID: upload.ID, Commit: p.Commit, From: p.From, Shallow: p.Shallow, Remote: p.Remote}
+	return sent, nil
 }
 
 // ApplyWork changes a directory of this machine as a sandbox has changed its own, wherever the server is.

@@ -16,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/interact"
+	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
@@ -43,8 +44,9 @@ the command. With --detach it goes on, and its output is discarded.
 With -t the command has a terminal, as "cove shell" has. There is no shell
 between, unless it is the command. A sandbox that does not run is started first
 with --start, and else refused. Exit codes beside the command's: 124 out of
-time, 127 the program is missing, 128+N ended by signal N; "cove help exit-codes"
-has those of Cove itself, from 120 on.`,
+time, 127 the program is missing, 128+N ended by signal N, of which 137 may be
+the sandbox's memory limit, and a line then says so; "cove help exit-codes" has
+those of Cove itself, from 120 on.`,
 		Example: `  cove exec brave-otter -- make test
   cove exec -- git status
   cove exec --start brave-otter -- git status
@@ -167,9 +169,12 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 		}
 	}
 	sess.Exit = result.ExitCode & 0xff
-	if result.LimitHit == string(cove.LimitTimeout) {
+	switch cove.LimitKind(result.LimitHit) {
+	case cove.LimitTimeout:
 		sess.Say.Line("stopped: it ran longer than %v", o.timeout)
 		sess.Exit = ui.ExitTimeout
+	case cove.LimitOOM:
+		sess.Say.Line("%s", report.Stopped("out of memory", ui.SizeText(s.Limits.MemoryMB<<20), "cove new --memory"))
 	}
 	return nil
 }

@@ -59,10 +59,21 @@ func Start(ctx context.Context, sb engine.Sandbox, clk clock.Clock, spec guest.P
 func Adopt(ctx context.Context, sb engine.Sandbox, clk clock.Clock,
 	id uint32, stdout, stderr uint64) (*Process, error) {
 	p, err := sb.Guest().Attach(ctx, id, stdout, stderr)
-	if err != nil {
-		return nil, err
+	return adopted(p, sb, clk), err
+}
+
+// AdoptKept is Adopt for a program that the guest remembers until Forget.
+func AdoptKept(ctx context.Context, sb engine.Sandbox, clk clock.Clock,
+	id uint32, stdout, stderr uint64) (*Process, error) {
+	p, err := sb.Guest().AttachKept(ctx, id, stdout, stderr)
+	return adopted(p, sb, clk), err
+}
+
+func adopted(p *guest.RemoteProcess, sb engine.Sandbox, clk clock.Clock) *Process {
+	if p == nil {
+		return nil
 	}
-	return &Process{RemoteProcess: p, sandbox: sb, clock: clk}, nil
+	return &Process{RemoteProcess: p, sandbox: sb, clock: clk}
 }
 
 // Feed sends what r holds as the program's input, and then the end of the input, beside the caller. It ends with r or

@@ -76,6 +76,48 @@ func TestReturnWithoutMemory(t *testing.T) {
 	}
 }
 
+// TestEndsAreKept: a process that has ended and is not forgotten is there for the next host, with its exit and the
+// output that was not released.
+func TestEndsAreKept(t *testing.T) {
+	text := numbered(1000)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+		return printer(text)
+	}}, Files: nothing{}}, true)
+	c, wait := connect(t, s)
+	bind(t, c)
+	p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"print"}, Keep: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Retain()
+	for range 2 { // the second host is killed, too
+		<-p.Exited()
+		wait()
+		c, wait = connect(t, s)
+		all, err := c.Listed(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		if p, err = c.AttachKept(t.Context(), all[0].ID, all[0].Stdout, all[0].Stderr); err != nil {
+			t.Fatal(err)
+		}
+		p.Retain()
+		if got, err := io.ReadAll(p.Stdout()); err != nil || !bytes.Equal(got, text) {
+			t.Errorf("%d bytes of %d, or others, %v", len(got), len(text), err)
+		}
+		if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 7 {
+			t.Errorf("exit %+v, %v", exit, err)
+		}
+	}
+	defer func() { wait() }()
+	if err := p.Forget(); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := c.Listed(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("left is %+v, %v", all, err)
+	}
+}
+
 // TestRetainedOutputStalls: retained output is bounded.
 func TestRetainedOutputStalls(t *testing.T) {
 	text := numbered(3 * guest.Window)

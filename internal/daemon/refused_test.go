@@ -1,0 +1,108 @@
+//go:build linux
+
+package daemon_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/agent"
+)
+
+// TestRefusedAtOnce: what a request names and the machine lacks is refused before an agent or a repository is
+// fetched for it, and by a check.
+func TestRefusedAtOnce(t *testing.T) {
+	var fetched atomic.Int32
+	remote := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fetched.Add(1)
+		http.NotFound(w, nil)
+	}))
+	defer remote.Close()
+	cfg := settings(t)
+	cfg.Gateway.Providers = filepath.Join(cfg.Home, "..", "providers.yaml")
+	must(t, os.WriteFile(cfg.Gateway.Providers, []byte("providers:\n"+
+		"  - {name: house, kind: anthropic, base_url: 'http://127.0.0.1:9/v1'}\n"), 0o644))
+	cfg.Agents = []agent.Agent{{
+		Name: "absent", Title: "Absent", Program: "absent", Prompt: agent.ByStdin, Output: agent.FormatMessages,
+		Provider: "anthropic", Headless: []string{"absent"}, Interactive: []string{"absent"},
+		Package: agent.Package{Npm: "@cove-sandbox/absent", Version: "1.0.0"},
+	}}
+	cfg.Sandbox.CgroupParent = "cove-refused-" + strconv.Itoa(os.Getpid())
+	p := serve(t, cfg, "ANTHROPIC_API_KEY=", "OPENAI_API_KEY=")
+
+	provider := func(names ...string) *api.NetworkPermission {
+		return &api.NetworkPermission{Enabled: true, ModelPermission: api.ModelPermission{Providers: names}}
+	}
+	with := func(change func(*api.NetworkPermission)) *api.NetworkPermission {
+		n := provider("house")
+		change(n)
+		return n
+	}
+	for name, c := range map[string]struct {
+		network *api.NetworkPermission
+		profile string
+		text    string
+	}{
+		"a provider":               {provider("nobody"), "", `no model provider "nobody"`},
+		"a second provider":        {provider("house", "nobody"), "", `no model provider "nobody"`},
+		"the key of a provider":    {provider("openai"), "", "no key"},
+		"the agent's own provider": {nil, "", "no key"},
+		"a credential": {with(func(n *api.NetworkPermission) { n.Credentials = []string{"nobody"} }), "",
+			"no credential"},
+		"a preset":  {with(func(n *api.NetworkPermission) { n.Presets = []string{"nobody"} }), "", "nobody"},
+		"a profile": {nil, "nobody", "nobody"},
+	} {
+		var steps []string
+		step := func(p api.Progress) { steps = append(steps, p.Step) }
+		made := api.SandboxRequest{Network: c.network, Profile: c.profile}
+		run := api.RunRequest{Agent: "absent", Prompt: "do it", New: &made}
+		_, err := p.StartRun(t.Context(), run, client.RunStream{Progress: func(p api.Progress) error {
+			step(p)
+			return nil
+		}})
+		errs := []error{err, p.CheckRun(t.Context(), run)}
+		if c.network != nil && c.text != "no key" {
+			made.Repository = &api.RepositoryRequest{Source: remote.URL + "/owner/repo.git"}
+			_, err = p.CreateSandbox(t.Context(), made, step)
+			errs = append(errs, err, p.CheckSandbox(t.Context(), made))
+		}
+		for i, err := range errs {
+			if err == nil || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%s, %d: %v", name, i, err)
+			}
+		}
+		if fetched.Swap(0) > 0 || len(steps) > 0 {
+			t.Errorf("%s: something was fetched: %q", name, steps)
+		}
+	}
+	list, err := p.Sandboxes(t.Context())
+	if err != nil || len(list.Sandboxes) > 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	// What is there, is fetched.
+	err = p.CheckRun(t.Context(), api.RunRequest{Agent: "absent", Prompt: "do it",
+		New: &api.SandboxRequest{Network: provider("house")}})
+	if err != nil || fetched.Load() > 0 {
+		t.Errorf("a check of what may begin: %v", err)
+	}
+	var steps []string
+	_, err = p.StartRun(t.Context(), api.RunRequest{Agent: "absent", Prompt: "do it",
+		New: &api.SandboxRequest{Network: provider("house")}}, client.RunStream{Progress: func(p api.Progress) error {
+		steps = append(steps, p.Step)
+		return nil
+	}})
+	if err == nil || !slices.ContainsFunc(steps, func(s string) bool {
+		return strings.Contains(s, "absent")
+	}) {
+		t.Errorf("an agent that is missing is not fetched: %v, %q", err, steps)
+	}
+}
