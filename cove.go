@@ -168,11 +168,12 @@ type Limits struct {
 type LimitKind string
 
 const (
-	LimitOOM     LimitKind = "oom"     // memory: the kernel killed a process
-	LimitTimeout LimitKind = "timeout" // wall time
-	LimitPIDs    LimitKind = "pids"    // a fork or thread was refused
-	LimitDisk    LimitKind = "disk"    // bytes or inodes ran out
-	LimitOutput  LimitKind = "output"  // output went far beyond what is kept
+	LimitOOM      LimitKind = "oom"       // memory: the kernel killed a process
+	LimitTimeout  LimitKind = "timeout"   // wall time
+	LimitPIDs     LimitKind = "pids"      // a fork or thread was refused
+	LimitDisk     LimitKind = "disk"      // bytes or inodes ran out
+	LimitFileSize LimitKind = "file_size" // a file was to have more bytes than the disk limit
+	LimitOutput   LimitKind = "output"    // output went far beyond what is kept
 )
 
 // Status is the state of an execution.

@@ -121,7 +121,8 @@ const (
 type Progress struct {
 	Step    string  `json:"step" doc:"In words" example:"fetching https://git.example/owner/repo.git"`
 	Done    float64 `json:"done,omitempty" doc:"0 to 1, where it is known"`
-	Note    string  `json:"note,omitempty" doc:"How far it is, where that is no part of a whole"`
+	Bytes   int64   `json:"bytes,omitempty" doc:"Those that are there of a transfer, where they are counted"`
+	Total   int64   `json:"total,omitempty" doc:"Bytes in all, or about as many, where that is known"`
 	Elapsed float64 `json:"elapsed" doc:"Seconds since the beginning"`
 }
 

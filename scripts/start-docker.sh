@@ -5,8 +5,9 @@
 #   scripts/start-docker.sh --stop [DIR] stop it and unmount what it left
 #
 # Everything it makes is under DIR (default /tmp/cove-docker): socket, state,
-# images, log; and below control groups called cove- and DIR's last name. It
-# has no bridge and writes no firewall rule, so it can run beside other daemons.
+# images, log; and below control groups called cove-, DIR's last name and a hash
+# of its whole path. It has no bridge and writes no firewall rule, so it can run
+# beside other daemons.
 # It needs root and Debian's docker.io (apt-get install docker.io).
 set -eu
 
@@ -15,11 +16,11 @@ if [ "${1:-}" = --stop ]; then
 	stop=yes
 	shift
 fi
-dir=${1:-/tmp/cove-docker}
+dir=$(realpath --canonicalize-missing -- "${1:-/tmp/cove-docker}")
 sock=$dir/docker.sock
 log=$dir/dockerd.log
 pidfile=$dir/dockerd.pid
-group=cove-${dir##*/}
+group=cove-${dir##*/}-$(printf %s "$dir" | sha256sum | cut -c 1-12)
 
 fail() {
 	echo "start-docker: $*" >&2

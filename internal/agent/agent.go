@@ -64,8 +64,10 @@ type Agent struct {
 type Package struct {
 	Npm     string `yaml:"npm"`     // name in npm's configured registry
 	Version string `yaml:"version"` // the pinned one
-	Program string `yaml:"program"` // a pattern of files in the package's directory; empty: npm's entry point
-	Beside  string `yaml:"-"`       // a program next to cove itself, in place of a package
+	// Megabytes that this version takes, or about as many; 0 if unknown.
+	Megabytes int64  `yaml:"megabytes"`
+	Program   string `yaml:"program"` // a pattern of files in the package's directory; empty: npm's entry point
+	Beside    string `yaml:"-"`       // a program next to cove itself, in place of a package
 }
 
 // Passing is the way of the prompt to the program.

@@ -308,7 +308,9 @@ func TestDecode(t *testing.T) {
 		"[{name: a, headless: a}]":         "line 1: here belongs a list",
 		"[{name: a, headless: [a], x: 1}]": `line 1: there is no key "x" here`,
 		"- name: a\n  headless: [a]\n  package:\n    npn: x": `line 4: there is no key "npn" ` +
-			`here; there are npm, version, program`,
+			`here; there are npm, version, megabytes, program`,
+		"[{name: a, headless: [a], package: {npm: a, version: 1.0.0, megabytes: -1}}]": "package.megabytes is",
+		"[{name: a, headless: [a], package: {megabytes: 1}}]":                          "package.megabytes is",
 		"- name: A\n  headless: [a]":                                                   "line 1: the agent \"A\": a name has",
 		"- name: a":                                                                    "needs headless, interactive or both",
 		"[{name: a, headless: [a], program: x/y}]":                                     "file name",

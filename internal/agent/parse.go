@@ -184,6 +184,8 @@ func (a *Agent) check() error {
 		return fmt.Errorf("%.80q is no name of a package", a.Package.Npm)
 	case a.Package.Npm != "" && CheckVersion(a.Package.Version) != nil:
 		return fmt.Errorf("%.80q is no version; write it out, like 1.2.3", a.Package.Version)
+	case a.Package.Megabytes < 0 || a.Package.Megabytes > 1e6 || a.Package.Npm == "" && a.Package.Megabytes > 0:
+		return errors.New("package.megabytes is what the package takes, 1000000 at most")
 	case a.Package.Program != "" && !filepath.IsLocal(a.Package.Program):
 		return errors.New("package.program is below the package's directory")
 	case !slices.Contains([]Passing{ByStdin, ByArgument, ByFile}, a.Prompt):

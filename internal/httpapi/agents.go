@@ -21,7 +21,8 @@ var agentErrors = append([]cove.Code{cove.NotFound, cove.Conflict, cove.RuntimeM
 // add adds the routes of coding agents.
 func (s agentRoutes) add() {
 	route(s, huma.Operation{OperationID: "list-agents", Method: http.MethodGet, Path: "/agents", Tags: []string{"agents"},
-		Summary: "List the coding agents",
+		Summary:     "List the coding agents",
+		Description: "Those that Cove knows and those of its configuration, with the versions that are installed.",
 	}, storeErrors, s.listAgents)
 
 	route(s, huma.Operation{OperationID: "install-agent", Method: http.MethodPost, Path: "/agents/{agent}/install",

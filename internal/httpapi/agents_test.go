@@ -34,7 +34,7 @@ func (f fakeAgents) InstallAgent(_ context.Context, name, version string,
 	progress func(workspace.Step)) (fit.Listed, error) {
 	a, err := f.claude(name, version)
 	if err == nil {
-		progress(workspace.Step{Text: "fetching", Note: "3 MB so far"})
+		progress(workspace.Step{Text: "fetching", Bytes: 3e6, Total: 9e6})
 	}
 	return a, err
 }
@@ -63,7 +63,8 @@ func TestAgents(t *testing.T) {
 	}
 	r := h.do(h.owner, "POST", "/agents/claude/install", `{"version":"1.2.4"}`)
 	if got := told(t, r); !slices.Equal(got, []string{"0 progress", "0 installed"}) ||
-		!strings.Contains(r.body, `"installed":"1.2.4"`) || !strings.Contains(r.body, "3 MB so far") {
+		!strings.Contains(r.body, `"installed":"1.2.4"`) ||
+		!strings.Contains(r.body, `"step":"fetching","bytes":3000000,"total":9000000,`) {
 		t.Errorf("%q %s", got, r.body)
 	}
 	if removed := decode[api.AgentRemoval](t, h.do(h.owner, "DELETE", "/agents/claude/versions?version=1.2.3", ""),

@@ -59,8 +59,8 @@ func (s ownerRoutes) listCredentials(ctx context.Context, in *listCredentialsInp
 }
 
 func shownCredential(c credential.State) api.Credential {
-	shown := api.Credential{Name: c.Name, Sources: c.Sources, Variables: append([]string{}, c.Variables...),
-		State: "untried", From: c.From}
+	shown := api.Credential{Name: c.Name, Sources: append([]string{}, c.Sources...),
+		Variables: append([]string{}, c.Variables...), State: "untried", From: c.From}
 	switch {
 	case c.Problem != nil:
 		shown.State, shown.Problem, shown.Hint = "missing", cove.ErrorMessage(c.Problem), cove.ErrorHint(c.Problem)

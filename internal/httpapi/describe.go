@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -32,6 +34,63 @@ func describe(version string) huma.Config {
 	return huma.Config{OpenAPI: doc, DefaultFormat: "application/json", RejectUnknownQueryParameters: true,
 		Transformers: []huma.Transformer{compatForm},
 		Formats:      map[string]huma.Format{"application/json": strictJSON}}
+}
+
+// tags are the groups of operations, in the order of the documentation.
+func tags() []*huma.Tag {
+	return []*huma.Tag{
+		{Name: "run", Description: "Run snippets of code in sandboxes that end with them."},
+		{Name: "history", Description: "Read past executions, and the audit log."},
+		{Name: "sandboxes", Description: "Manage long-lived sandboxes, and the commands and terminals in them."},
+		{Name: "work", Description: "See what a sandbox has done in its repository, and take it over."},
+		{Name: "agents", Description: "Manage coding agents and give them tasks, and ask models for single answers."},
+		{Name: "profiles", Description: "Read the named configurations of sandboxes and agents."},
+		{Name: "repositories", Description: "Manage the repositories of which sandboxes have copies, and upload folders."},
+		{Name: "network", Description: "See what sandboxes try to reach, and answer the requests that wait."},
+		{Name: "credentials", Description: "See the credentials that the gateway sets, never their values."},
+		{Name: "gateway", Description: "Register the clients of a gateway: containers that Cove has not started."},
+		{Name: "server", Description: "Ask the server for its health, its languages, its metrics and this documentation."},
+	}
+}
+
+// complete describes the tags that the operations of a document have, and what holds of all of its answers: no list in
+// them is null. A request may still have null in place of a list.
+func complete(doc *huma.OpenAPI) {
+	used, seen := map[string]bool{}, map[string]bool{}
+	for _, path := range doc.Paths {
+		for _, op := range []*huma.Operation{path.Get, path.Put, path.Post, path.Delete, path.Patch} {
+			if op == nil {
+				continue
+			}
+			for _, tag := range op.Tags {
+				used[tag] = true
+			}
+			for _, r := range op.Responses {
+				for _, content := range r.Content {
+					neverNull(doc.Components.Schemas, content.Schema, seen)
+				}
+			}
+		}
+	}
+	doc.Tags = slices.DeleteFunc(tags(), func(t *huma.Tag) bool { return !used[t.Name] })
+}
+
+func neverNull(schemas huma.Registry, s *huma.Schema, seen map[string]bool) {
+	if s == nil || seen[s.Ref] {
+		return
+	}
+	if s.Ref != "" {
+		seen[s.Ref] = true
+		s = schemas.SchemaFromRef(s.Ref)
+	}
+	if s.Type == huma.TypeArray {
+		s.Nullable = false
+	}
+	more, _ := s.AdditionalProperties.(*huma.Schema)
+	properties := slices.Collect(maps.Values(s.Properties))
+	for _, below := range slices.Concat(s.OneOf, []*huma.Schema{s.Items, more}, properties) {
+		neverNull(schemas, below, seen)
+	}
 }
 
 // mux routes requests, and remembers what was registered.

@@ -46,7 +46,8 @@ func (s *edge) addDocs() {
 
 	part := s.document(huma.Operation{OperationID: "docs-file", Method: http.MethodGet, Path: "/docs/{file}",
 		Tags: []string{"server"}, Security: []map[string][]string{{}}, Summary: "A file of that page",
-		Parameters: []*huma.Param{{Name: "file", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}},
+		Description: "Its script, its style sheet or their licenses, without a key.",
+		Parameters:  []*huma.Param{{Name: "file", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}},
 	}, "text/javascript")
 	for _, kind := range []string{"text/css", "text/plain"} {
 		part.Responses["200"].Content[kind] = part.Responses["200"].Content["text/javascript"]
@@ -64,7 +65,8 @@ func (s *edge) addDocs() {
 	})
 
 	openapi := s.document(huma.Operation{OperationID: "openapi", Method: http.MethodGet, Path: "/openapi.json",
-		Tags: []string{"server"}, Summary: "This documentation as OpenAPI 3.1"}, "application/json")
+		Tags: []string{"server"}, Summary: "This documentation as OpenAPI 3.1",
+		Description: "Of the operations that this server has."}, "application/json")
 	openapi.Responses["200"].Content["application/json"].Schema = &huma.Schema{Type: huma.TypeObject}
 	document := sync.OnceValue(func() []byte {
 		b, err := json.MarshalIndent(s.api.OpenAPI(), "", " ")

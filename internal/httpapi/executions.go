@@ -48,8 +48,9 @@ func (s executionRoutes) add() {
 	}, storeErrors, s.list)
 
 	route(s, huma.Operation{OperationID: "get-execution", Method: http.MethodGet, Path: "/executions/{id}",
-		Tags:    []string{"history"},
-		Summary: "Get an execution with its output",
+		Tags:        []string{"history"},
+		Summary:     "Get an execution with its output",
+		Description: "One of the caller's own, or any for the machine's owner; of one that runs, what there is so far.",
 	}, append([]cove.Code{cove.NotFound}, storeErrors...), s.get)
 
 	route(s, huma.Operation{OperationID: "follow-execution", Method: http.MethodGet, Path: "/executions/{id}/stream",
@@ -185,7 +186,7 @@ func (s executionRoutes) changeNetwork(ctx context.Context, in *networkInput) (*
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	docs, err := policy.Documents(apispec.Change(in.Body).Network())
+	docs, err := policy.Changes(apispec.Change(in.Body).Network())
 	if err != nil {
 		return nil, err
 	}

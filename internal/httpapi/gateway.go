@@ -32,8 +32,9 @@ func (s gatewayRoutes) add() {
 	}, []cove.Code{cove.NotFound, cove.Conflict, cove.TooLarge, cove.StorageFull, cove.Canceled}, s.registerClient)
 
 	route(s, huma.Operation{OperationID: "list-clients", Method: http.MethodGet, Path: "/clients",
-		Tags:    []string{"gateway"},
-		Summary: "List the clients",
+		Tags:        []string{"gateway"},
+		Summary:     "List the clients",
+		Description: "Each with its policy, and what leads its programs to the way out.",
 	}, nil, s.listClients)
 
 	route(s, huma.Operation{OperationID: "remove-client", Method: http.MethodDelete, Path: "/clients/{name}",
@@ -53,8 +54,9 @@ func (s gatewayRoutes) add() {
 	}, []cove.Code{cove.NotFound}, s.clientAuthority)
 
 	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"},
-		Security: []map[string][]string{{}},
-		Summary:  "How the gateway is",
+		Security:    []map[string][]string{{}},
+		Summary:     "How the gateway is",
+		Description: "Without a key.",
 	}, nil, s.gatewayHealth)
 
 	handover := huma.Operation{OperationID: "hand-over-sockets", Method: http.MethodPost, Path: "/clients/{name}/sockets",

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"mime"
 	"net/http"
@@ -16,10 +17,13 @@ import (
 type document struct {
 	Paths      map[string]map[string]operation
 	Components struct{ Schemas map[string]any }
+	Tags       []struct{ Name, Description string }
 }
 
 type operation struct {
-	Responses map[string]struct {
+	Description string
+	Tags        []string
+	Responses   map[string]struct {
 		Description string
 		Content     map[string]struct{ Schema any }
 	}
@@ -250,4 +254,78 @@ func TestDocumentDescribesEveryRoute(t *testing.T) {
 	if len(d.Components.Schemas["Error"].(map[string]any)["required"].([]any)) != 3 {
 		t.Error("an error has no three required fields")
 	}
+}
+
+// TestDocumentSaysWhatThereIs: every tag is described, every operation too, and no list of an answer may be null, in
+// the document of a server and in that of a gateway.
+func TestDocumentSaysWhatThereIs(t *testing.T) {
+	for name, text := range map[string]string{
+		"server":  start(t, nil).get("/openapi.json").body,
+		"gateway": start(t, asGateway).get("/openapi.json").body,
+	} {
+		d := loadDocument(t, text)
+		described, used := map[string]bool{}, map[string]bool{}
+		for _, tag := range d.Tags {
+			if described[tag.Name] || !strings.HasSuffix(tag.Description, ".") {
+				t.Errorf("%s: the tag %s is described twice or without a sentence: %q", name, tag.Name, tag.Description)
+			}
+			described[tag.Name] = true
+		}
+		for path, methods := range d.Paths {
+			for method, op := range methods {
+				at := fmt.Sprintf("%s: %s %s", name, method, path)
+				if !strings.HasSuffix(op.Description, ".") {
+					t.Errorf("%s is described by %q", at, op.Description)
+				}
+				if len(op.Tags) != 1 || !described[op.Tags[0]] {
+					t.Errorf("%s has tags %q, of %v", at, op.Tags, described)
+				}
+				for _, tag := range op.Tags {
+					used[tag] = true
+				}
+				for status, r := range op.Responses {
+					for _, content := range r.Content {
+						if at := d.nullList(content.Schema, map[string]bool{}); at != "" {
+							t.Errorf("%s: status %s: a list may be null: %s", name, status, at)
+						}
+					}
+				}
+			}
+		}
+		if !maps.Equal(described, used) {
+			t.Errorf("%s: tags are %v, and used are %v", name, described, used)
+		}
+	}
+}
+
+// asGateway makes a server one of a gateway alone, whose document is all that is asked for.
+func asGateway(o *Options) { o.Clients = struct{ Clients }{} }
+
+// nullList returns a place in a schema where a list may be null; empty if there is none.
+func (d document) nullList(schema any, seen map[string]bool) (at string) {
+	switch s := schema.(type) {
+	case map[string]any:
+		if ref, ok := s["$ref"].(string); ok {
+			if seen[ref] {
+				return ""
+			}
+			seen[ref] = true
+			return d.nullList(d.Components.Schemas[strings.TrimPrefix(ref, "#/components/schemas/")], seen)
+		}
+		if types, ok := s["type"].([]any); ok && slices.Contains(types, any("array")) && slices.Contains(types, any("null")) {
+			return fmt.Sprint(s["description"])
+		}
+		for name, value := range s {
+			if below := d.nullList(value, seen); below != "" {
+				return name + ": " + below
+			}
+		}
+	case []any:
+		for _, value := range s {
+			if below := d.nullList(value, seen); below != "" {
+				return below
+			}
+		}
+	}
+	return ""
 }

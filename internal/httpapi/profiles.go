@@ -26,8 +26,9 @@ func (s profileRoutes) add() {
 	}, nil, s.listProfiles)
 
 	route(s, huma.Operation{OperationID: "get-profile", Method: http.MethodGet, Path: "/profiles/{profile}",
-		Tags:    []string{"profiles"},
-		Summary: "Get a profile",
+		Tags:        []string{"profiles"},
+		Summary:     "Get a profile",
+		Description: "Whole for the machine's owner; without variables, mounts and policies for others.",
 	}, profileErrors, s.getProfile)
 }
 

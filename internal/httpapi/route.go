@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -94,8 +95,7 @@ func (s *edge) stepByStep(ctx context.Context, ex *exchange, last string,
 		if !events.begun() {
 			events.open(s.Heartbeat)
 		}
-		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done, Note: step.Note,
-			Elapsed: s.Clock.Since(began).Seconds()}) {
+		if !events.put("0", api.EventProgress, progressOf(step, s.Clock.Since(began))) {
 			cancel() // the caller has gone
 		}
 	})
@@ -111,6 +111,10 @@ func (s *edge) stepByStep(ctx context.Context, ex *exchange, last string,
 		}
 		events.last(last, made)
 	}
+}
+
+func progressOf(s workspace.Step, elapsed time.Duration) api.Progress {
+	return api.Progress{Step: s.Text, Done: s.Done, Bytes: s.Bytes, Total: s.Total, Elapsed: elapsed.Seconds()}
 }
 
 // stepResponses documents a stream of steps and the event that ends it.

@@ -56,7 +56,8 @@ func (s runRoutes) add() {
 	}, storeErrors, s.listRuns)
 
 	route(s, huma.Operation{OperationID: "get-run", Method: http.MethodGet, Path: "/runs/{run}", Tags: []string{"agents"},
-		Summary: "Get a run",
+		Summary:     "Get a run",
+		Description: "By its id, with what it changed once it has ended.",
 	}, runErrors, s.getRun)
 
 	route(s, huma.Operation{OperationID: "follow-run", Method: http.MethodGet, Path: "/runs/{run}/events",
@@ -235,8 +236,7 @@ func (s runRoutes) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 		if !events.begun() {
 			events.open(s.Heartbeat)
 		}
-		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done,
-			Elapsed: s.Clock.Since(began).Seconds()}) && !q.Detach {
+		if !events.put("0", api.EventProgress, progressOf(step, s.Clock.Since(began))) && !q.Detach {
 			cancel() // the caller has gone
 		}
 	}

@@ -69,7 +69,7 @@ func (f *fakeRuns) Begin(_ context.Context, who cove.Principal, q run.Request) (
 	f.begun, f.who = q, who
 	f.mu.Unlock()
 	for _, s := range f.steps {
-		q.Progress(workspace.Step{Text: s})
+		q.Progress(workspace.Step{Text: s, Bytes: 3, Total: 9})
 	}
 	return f.run(store.RunRunning), f.refuse
 }
@@ -198,6 +198,7 @@ func TestRunsThatDoNotBegin(t *testing.T) {
 	h.runs.steps = []string{"copying"}
 	r := h.post("/runs", `{"agent":"claude","prompt":"mend it"}`)
 	if got := told(t, r); !slices.Equal(got, []string{"0 progress", "0 error"}) ||
+		!strings.Contains(r.body, `"step":"copying","bytes":3,"total":9,`) ||
 		!strings.Contains(r.body, "cove agents install claude") {
 		t.Errorf("%q %s", got, r.body)
 	}

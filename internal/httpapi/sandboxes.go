@@ -48,13 +48,15 @@ func (s sandboxRoutes) add() {
 	}, storeErrors, s.listSandboxes)
 
 	route(s, huma.Operation{OperationID: "get-sandbox", Method: http.MethodGet, Path: "/sandboxes/{sandbox}",
-		Tags:    []string{"sandboxes"},
-		Summary: "Get a long-lived sandbox",
+		Tags:        []string{"sandboxes"},
+		Summary:     "Get a long-lived sandbox",
+		Description: "By its name or id, with the terminals of one that runs and the disk that it uses.",
 	}, sandboxErrors, s.getSandbox)
 
 	route(s, huma.Operation{OperationID: "change-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{sandbox}",
-		Tags:    []string{"sandboxes"},
-		Summary: "Rename a long-lived sandbox",
+		Tags:        []string{"sandboxes"},
+		Summary:     "Rename a long-lived sandbox",
+		Description: "By its name or id, in every state. Without a name the sandbox stays as it is.",
 	}, sandboxErrors, s.changeSandbox)
 
 	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}",
@@ -74,7 +76,7 @@ func (s sandboxRoutes) add() {
 		{"stop", "Stop a sandbox", "Programs are asked to end, and after a moment killed. " +
 			"Its workspace and home stay; the rest of its files go.", Sandboxes.Stop},
 		{"pause", "Freeze a sandbox", "Nothing in it runs, and its memory is kept.", Sandboxes.Pause},
-		{"resume", "Let a sandbox that is paused go on", "", Sandboxes.Resume},
+		{"resume", "Let a sandbox that is paused go on", "Its programs run on where they were.", Sandboxes.Resume},
 	} {
 		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost,
 			Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
@@ -94,7 +96,8 @@ func (s sandboxRoutes) add() {
 
 	route(s, huma.Operation{OperationID: "get-sandbox-network", Method: http.MethodGet,
 		Path: "/sandboxes/{sandbox}/network", Tags: []string{"sandboxes"},
-		Summary: "Get what a long-lived sandbox may reach",
+		Summary:     "Get what a long-lived sandbox may reach",
+		Description: "With what was changed since it was made; for the machine's owner also with all layers of its policy.",
 	}, sandboxErrors, s.sandboxNetwork)
 
 	route(s, huma.Operation{OperationID: "get-sandbox-authority", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/ca",
@@ -252,7 +255,7 @@ func (s sandboxRoutes) changeSandboxNetwork(ctx context.Context,
 	in *sandboxNetworkInput) (*answer[api.NetworkChanged], error) {
 	change := apispec.Change(in.Body.NetworkChange)
 	change.Mode = cove.NetworkMode(in.Body.Mode)
-	docs, err := policy.Documents(change.Network())
+	docs, err := policy.Changes(change.Network())
 	if err != nil {
 		return nil, err
 	}

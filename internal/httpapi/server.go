@@ -98,6 +98,7 @@ func (s *Server) addRoutes() {
 	decisionRoutes{s.edge}.add()
 	systemRoutes{s.edge}.addMetrics()
 	s.addDocs()
+	complete(s.api.OpenAPI())
 }
 
 // CheckListener refuses a listener that would serve strangers: without API

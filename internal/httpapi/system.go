@@ -22,8 +22,9 @@ type systemRoutes struct{ *edge }
 // add adds the routes of the state of a server that runs sandboxes.
 func (s systemRoutes) add() {
 	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes",
-		Tags:    []string{"server"},
-		Summary: "List the languages and whether they can be run",
+		Tags:        []string{"server"},
+		Summary:     "List the languages and whether they can be run",
+		Description: "Each with its version on this machine, or with the reason why it cannot be run.",
 	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)
 
 	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"},

@@ -37,8 +37,9 @@ func (s terminalRoutes) add() {
 	}, append([]cove.Code{cove.Unsupported}, processErrors...), s.attachTerminal)
 
 	route(s, huma.Operation{OperationID: "list-terminals", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/terminals",
-		Tags:    []string{"sandboxes"},
-		Summary: "List the terminals of a sandbox that runs, the oldest first",
+		Tags:        []string{"sandboxes"},
+		Summary:     "List the terminals of a sandbox that runs, the oldest first",
+		Description: "With the command in each, and whether a client is attached to it.",
 	}, sandboxErrors, s.listTerminals)
 
 	route(s, huma.Operation{OperationID: "get-terminal-text", Method: http.MethodGet,

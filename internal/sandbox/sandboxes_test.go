@@ -737,7 +737,7 @@ func TestLastingAdoption(t *testing.T) {
 	if _, err := s.Stop(t.Context(), owner, "stopped"); err != nil {
 		t.Fatal(err)
 	}
-	const policyThen = "repository:https://git.example/o/r,true --allow more.test"
+	const policyThen = "repository:https://git.example/o/r,true cove policy allow more.test"
 	if got := h.ways.policyOf(running.ID); got != policyThen {
 		t.Errorf("the policy is %q", got)
 	}
@@ -793,13 +793,13 @@ func TestChangeNetwork(t *testing.T) {
 			t.Errorf("the policy is %q, want %q", got, want)
 		}
 	}
-	change(store.NetworkChange{Deny: []string{"a.test"}}, false, first+" --deny a.test")
-	change(store.NetworkChange{Mode: cove.NetworkOpen}, false, first+" --deny a.test cove policy mode")
+	change(store.NetworkChange{Deny: []string{"a.test"}}, false, first+" cove policy deny a.test")
+	change(store.NetworkChange{Mode: cove.NetworkOpen}, false, first+" cove policy deny a.test cove policy mode")
 	v, n, err := s.NetworkOf(t.Context(), owner, "one")
 	if err != nil || n.Mode != cove.NetworkOpen || len(v.Spec.Changes) != 2 || v.Spec.Mode != cove.NetworkOpen {
 		t.Errorf("shown is %+v of %+v, %v", n, v.Spec, err)
 	}
-	change(store.NetworkChange{Allow: []string{"b.test"}}, true, first+" --allow b.test")
+	change(store.NetworkChange{Allow: []string{"b.test"}}, true, first+" cove policy allow b.test")
 	change(store.NetworkChange{}, true, first)
 
 	s.make(t, sandbox.Request{Name: "none"})

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,17 +122,12 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 	}
 	n.Policy = append(n.Policy, more...)
 	for _, c := range spec.Changes {
-		rules := c.Network()
-		rules.Mode = ""
-		documents, err := policy.Documents(rules)
+		documents, err := policy.Changes(c.Network())
 		if err != nil {
 			return n, err
 		}
 		n.Policy = append(n.Policy, documents...)
-		if c.Mode != "" {
-			n.Mode = c.Mode
-			n.Policy = append(n.Policy, &policy.Document{Source: "cove policy mode", Mode: c.Mode})
-		}
+		n.Mode = cmp.Or(c.Mode, n.Mode)
 	}
 	return n, nil
 }

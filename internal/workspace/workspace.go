@@ -75,7 +75,8 @@ const FolderScheme = "file://"
 type Step struct {
 	Text string  // "fetching https://git.example/owner/repo.git"
 	Done float64 // 0 to 1; 0 if unknown
-	Note string  // progress without a known total: "120 MB so far"
+	// Bytes of a transfer that have arrived, and Total of all that will; 0 if unknown.
+	Bytes, Total int64
 }
 
 // Workspace is an existing workspace.

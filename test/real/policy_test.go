@@ -37,7 +37,9 @@ func TestPolicy(t *testing.T) {
 	m.cove("policy", "deny", "otter", "a.example")
 	m.says(1, []string{"policy", "allow", "otter", "a.example", "b.example"}, "a.example stays denied",
 		"policy reset otter")
-	show("changed  deny a.example, allow a.example, allow b.example")
+	show("changed  deny a.example, allow a.example, allow b.example",
+		"# cove policy deny\nrules:\n  - hosts: [a.example]\n    action: deny\n",
+		"# cove policy allow\nrules:\n  - hosts: [a.example]\n  - hosts: [b.example]\n")
 	explain("a.example", "deny")
 	explain("b.example", "allow")
 	m.cove("policy", "mode", "otter", "open")

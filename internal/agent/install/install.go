@@ -29,7 +29,8 @@ const (
 	lockName   = ".lock"      // held during a change
 	lockSuffix = ".lock.json" // of npm's lockfile of a version, which outlives its directory
 	place      = "/layer"     // of what is being installed, inside
-	shown      = time.Second  // how often it is told how far npm is
+	packages   = "node_modules"
+	shown      = time.Second // how often it is told how far npm is
 	lockPoll   = time.Second / 5
 )
 
@@ -188,8 +189,11 @@ func (s *Store) npm(
 ) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	text := "fetching " + a.Package.Npm + " " + version
-	progress(workspace.Step{Text: text})
+	step := workspace.Step{Text: "fetching " + a.Package.Npm + " " + version}
+	if version == a.Package.Version {
+		step.Total = a.Package.Megabytes * 1e6
+	}
+	progress(step)
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
@@ -198,8 +202,10 @@ func (s *Store) npm(
 			case <-ctx.Done():
 				return
 			case <-time.After(shown):
-				if size := sizeOf(made); size > 1<<20 {
-					progress(workspace.Step{Text: text, Note: fmt.Sprintf("%d MB so far", size/1e6)})
+				// Beside its cache, npm unpacks packages while they arrive.
+				if size := sizeOf(filepath.Join(made, packages)); size > 1<<20 {
+					step.Bytes = size
+					progress(step)
 				}
 			}
 		}
@@ -214,7 +220,12 @@ func (s *Store) npm(
 	if err != nil {
 		return err
 	}
-	return r.problem(a, version)
+	if err := r.problem(a, version); err != nil {
+		return err
+	}
+	step.Bytes = sizeOf(made)
+	progress(step)
+	return nil
 }
 
 // run runs a job in a sandbox that is shown a layer.

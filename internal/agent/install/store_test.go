@@ -81,6 +81,48 @@ func (l *lab) install(t *testing.T, name, version string) (agent.Layer, error) {
 	return l.Install(t.Context(), name, version, func(workspace.Step) {})
 }
 
+// TestProgressOfInstall: while npm is at work, it is told how much of the packages is there, without npm's cache, and
+// of how much where the version is the pinned one.
+func TestProgressOfInstall(t *testing.T) {
+	l := newLab(t)
+	for version, total := range map[string]int64{pinned: 378e6, "2.1.197": 0} {
+		var told []workspace.Step
+		half := make(chan struct{})
+		l.npm = func(dir string, args []string) Result {
+			for name, size := range map[string]int{"node_modules/x": 2 << 20, ".npm/x": 5 << 20} {
+				os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755)
+				if err := os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o644); err != nil {
+					return Result{ExitCode: 1, Stderr: err.Error()}
+				}
+			}
+			select {
+			case <-half:
+			case <-time.After(10 * time.Second):
+			}
+			os.RemoveAll(filepath.Join(dir, ".npm"))
+			os.Remove(filepath.Join(dir, ".npmrc"))
+			return works(dir, args)
+		}
+		if _, err := l.Install(t.Context(), "claude", version, func(s workspace.Step) {
+			if len(told) == 0 || told[len(told)-1] != s {
+				told = append(told, s)
+			}
+			if s.Bytes == 2<<20 {
+				close(half)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		fetching := workspace.Step{Text: "fetching @anthropic-ai/claude-code " + version, Total: total}
+		half1, all := fetching, fetching
+		half1.Bytes, all.Bytes = 2<<20, 2<<20+int64(len(version+"program"+`{"lockfileVersion":3}`))
+		want := []workspace.Step{fetching, half1, all, {Text: "trying Claude Code " + version}}
+		if !slices.Equal(told, want) {
+			t.Errorf("%+v, want %+v", told, want)
+		}
+	}
+}
+
 // left is what is in the directory of an agent.
 func (l *lab) left(t *testing.T, name string) string {
 	t.Helper()

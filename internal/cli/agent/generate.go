@@ -166,18 +166,12 @@ func (o *generateOptions) request(sess *session.Session) (req api.GenerateReques
 	return req, err
 }
 
-// sayPiped is how long standard input is waited for before that is said.
-const sayPiped = 2 * time.Second
-
 // readPiped returns what is piped in; nothing from a terminal.
 func readPiped(sess *session.Session) (string, error) {
 	if ui.IsNull(sess.In) || ui.IsTerminal(sess.In) {
 		return "", nil
 	}
-	waits := time.AfterFunc(sayPiped, func() {
-		sess.Say.Line("waiting for the end of standard input, which belongs to the prompt (</dev/null leaves it out)")
-	})
-	defer waits.Stop()
+	defer sess.Waits("waiting for the end of standard input, which belongs to the prompt (</dev/null leaves it out)")()
 	const name = "standard input"
 	data, err := flags.ReadLimited(sess.In, name, maxPrompt)
 	if err != nil {

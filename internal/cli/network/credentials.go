@@ -77,6 +77,9 @@ has none.`,
 func credentialsOf(cmd *cobra.Command, sess *session.Session, check bool) ([]api.Credential, error) {
 	l, err := session.OfBackend(cmd, sess, func(c *client.Client, ctx context.Context) (api.CredentialList, error) {
 		session.ShareKeys(ctx, sess, c)
+		if check {
+			defer sess.Waits("waiting for the values of credentials: their programs and files are asked")()
+		}
 		return client.AsOwner(c).Credentials(ctx, check)
 	})
 	return l.Credentials, err

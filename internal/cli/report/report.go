@@ -37,6 +37,8 @@ func Verdict(e api.Execution) string {
 			known += fmt.Sprintf(" and %d files", used.Inodes)
 		}
 		return Stopped("disk full", known, "--disk or --inodes")
+	case cove.LimitFileSize:
+		return Stopped("a file became too large", positive(used.Disk, ui.SizeText(used.Disk)), "--disk")
 	case cove.LimitOutput:
 		return Stopped("too much output", keptText(used), "--stdout-limit or --stderr-limit")
 	}

@@ -42,9 +42,9 @@ func TestExitCodesOfExecutions(t *testing.T) {
 
 // TestVerdictNamesEveryLimit: a limit added to the vocabulary needs its words.
 func TestVerdictNamesEveryLimit(t *testing.T) {
-	number := regexp.MustCompile(`\(limit (128 MiB|3 s|7|9 MiB and 9 files|1 KiB of output, 1 KiB of errors);`)
+	number := regexp.MustCompile(`\(limit (128 MiB|3 s|7|9 MiB( and 9 files)?|1 KiB of output, 1 KiB of errors);`)
 	for _, kind := range []cove.LimitKind{cove.LimitOOM, cove.LimitTimeout, cove.LimitPIDs, cove.LimitDisk,
-		cove.LimitOutput} {
+		cove.LimitFileSize, cove.LimitOutput} {
 		for _, e := range []api.Execution{{}, {Limits: &api.Limits{MemoryMB: 128, PIDs: 7, DiskMB: 9, Inodes: 9, StdoutKB: 1,
 			StderrKB: 1}, Timeout: 3}} {
 			e.Status, e.LimitHit = api.StatusLimited, string(kind)

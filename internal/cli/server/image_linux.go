@@ -259,10 +259,10 @@ func (p *progress) draw() {
 // line is the stage that is under way, all of its layers together.
 func (p *progress) line(width int) string {
 	if done, total := p.sum(image.Download); total < 0 || done < total {
-		return barText("downloading", done, total, width)
+		return ui.BarText("downloading", done, total, width)
 	}
 	done, total := p.sum(image.Unpack)
-	return barText("unpacking", done, total, width)
+	return ui.BarText("unpacking", done, total, width)
 }
 
 // sum is how far a stage is, in bytes; the total is -1 when it is not known.
@@ -279,31 +279,6 @@ func (p *progress) sum(s image.Stage) (done, total int64) {
 		}
 	}
 	return done, total
-}
-
-// barText is one line of at most width columns: as much as fits of what is done, how far it is, a bar, and the sizes.
-func barText(doing string, done, total int64, width int) string {
-	if total <= 0 {
-		return fit(width, doing+" "+ui.SizeText(done), doing)
-	}
-	const most, least = 30, 8
-	done = min(done, total)
-	head := fmt.Sprintf("%s %3d%%", doing, 100*done/total)
-	sizes := fmt.Sprintf("%s of %s", ui.SizeText(done), ui.SizeText(total))
-	if bar := min(most, width-len(head)-len(" [] ")-len(sizes)); bar >= least {
-		full := int(int64(bar) * done / total)
-		return fmt.Sprintf("%s [%s%s] %s", head, strings.Repeat("=", full), strings.Repeat(" ", bar-full), sizes)
-	}
-	return fit(width, head+" "+sizes, head, doing)
-}
-
-func fit(width int, texts ...string) string {
-	for _, t := range texts {
-		if len(t) <= width {
-			return t
-		}
-	}
-	return ""
 }
 
 func (p *progress) end() {

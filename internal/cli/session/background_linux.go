@@ -23,9 +23,6 @@ import (
 
 const startPoll = 10 * time.Millisecond
 
-// sayAfter is how long a command waits for a server before it says so.
-const sayAfter = 2 * time.Second
-
 // StartServer starts a server in the background, waits until it answers, and returns its address. Of several who do so
 // at once one starts it, and the others find it.
 func (sess *Session) StartServer(ctx context.Context) (address string, err error) {
@@ -42,10 +39,8 @@ func (sess *Session) StartServer(ctx context.Context) (address string, err error
 	}
 	waiting, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
-	said := time.AfterFunc(sayAfter, func() {
-		sess.Say.Line("waiting for the server, which takes over sandboxes before it answers; its log is %s", path)
-	})
-	defer said.Stop()
+	waited := sess.Waits("waiting for the server (its log is %s), which takes over sandboxes before it answers", path)
+	defer waited()
 	turn, err := awaitTurn(waiting, cfg)
 	if err != nil || turn == nil {
 		return address, err
@@ -78,6 +73,7 @@ func (sess *Session) StartServer(ctx context.Context) (address string, err error
 		case <-time.After(startPoll):
 		}
 	}
+	waited()
 	if ui.IsTerminal(sess.Err) {
 		sess.Say.Line("started a server in the background (process %d); \"cove server status\" shows it", server.Process.Pid)
 	}
@@ -160,11 +156,8 @@ func StopServer(ctx context.Context, sess *Session) (pid int, err error) {
 	if err := p.Terminate(); err != nil {
 		return 0, err
 	}
-	waits := time.AfterFunc(sayAfter, func() {
-		sess.Say.Line("waiting for the server (process %d) to end; what runs may go on for %v", pid,
-			cfg.ShutdownGrace.Std())
-	})
-	defer waits.Stop()
+	defer sess.Waits("waiting for the server (process %d) to end; what runs may go on for %v", pid,
+		cfg.ShutdownGrace.Std())()
 	p.Wait(ctx)
 	if ctx.Err() != nil {
 		return pid, cove.Errorf(cove.Canceled, "the server is told to stop, and has not ended yet")

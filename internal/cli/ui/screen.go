@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -146,11 +147,46 @@ type Steps struct {
 	current  string
 	began    float64   // of the current step, seconds since the beginning of all
 	seen     time.Time // when the current step was
+	bytes    int64     // of the current step
 }
 
-func (t *Terminal) NewSteps() *Steps {
-	return &Steps{terminal: t, moving: IsTerminal(t.Err) && t.Getenv("TERM") != "dumb"}
+func (t *Terminal) NewSteps() *Steps { return &Steps{terminal: t, moving: t.moving()} }
+
+// moving reports whether messages are on a terminal that can draw over a line.
+func (t *Terminal) moving() bool { return IsTerminal(t.Err) && t.Getenv("TERM") != "dumb" }
+
+// sayAfter is how long a command waits before it says so, where no line can be drawn over.
+const sayAfter = 2 * time.Second
+
+// Waits says what a command waits for: at a terminal soon, on a line that is there until end is called, and elsewhere
+// after sayAfter. Nothing else may be written on standard error until end was called, which may be repeated.
+func (t *Terminal) Waits(format string, args ...any) (end func()) {
+	say, after := func(text string) { t.Say.Line("%s", text) }, sayAfter
+	if t.moving() {
+		say, after = t.draw, Redraw // a shorter wait does not flicker
+	}
+	said := make(chan struct{})
+	timer := time.AfterFunc(after, func() {
+		say(fmt.Sprintf(format, args...))
+		close(said)
+	})
+	return sync.OnceFunc(func() {
+		if timer.Stop() {
+			return
+		}
+		<-said
+		if t.moving() {
+			t.clear()
+		}
+	})
 }
+
+// draw draws over the line, as much as fits.
+func (t *Terminal) draw(text string) {
+	fmt.Fprint(t.Err, "\r"+ansi.Truncate(Printable(text), Columns(t.Err)-1, "")+"\x1b[K") // a full line would wrap
+}
+
+func (t *Terminal) clear() { fmt.Fprint(t.Err, "\r\x1b[K") }
 
 // Take receives a report of progress.
 func (s *Steps) Take(p api.Progress) {
@@ -158,18 +194,19 @@ func (s *Steps) Take(p api.Progress) {
 		s.done(p.Elapsed - s.began)
 		s.current, s.began, s.seen, s.drawn = p.Step, p.Elapsed, time.Now(), time.Time{}
 	}
+	s.bytes = p.Bytes
 	if !s.moving || time.Since(s.drawn) < Redraw {
 		return
 	}
 	s.drawn = time.Now()
-	text := Printable(p.Step)
-	if p.Done > 0 {
+	text := p.Step
+	switch {
+	case p.Bytes > 0:
+		text = cmp.Or(BarText(Printable(p.Step), p.Bytes, p.Total, Columns(s.terminal.Err)-1), p.Step)
+	case p.Done > 0:
 		text += fmt.Sprintf(" %3.0f%%", 100*p.Done)
 	}
-	if p.Note != "" {
-		text += ", " + Printable(p.Note)
-	}
-	fmt.Fprint(s.terminal.Err, "\r"+ansi.Truncate(text, Columns(s.terminal.Err)-1, "")+"\x1b[K")
+	s.terminal.draw(text)
 }
 
 // End ends the last step, which has come to its end unless there is an error.
@@ -189,7 +226,11 @@ func (s *Steps) done(took float64) {
 		return
 	}
 	s.clear()
-	s.terminal.Say.Line("%s (%s)", s.current, TimeText(time.Duration(max(took, 0)*float64(time.Second))))
+	what := s.current
+	if s.bytes > 0 {
+		what += ", " + SizeText(s.bytes)
+	}
+	s.terminal.Say.Line("%s (%s)", what, TimeText(time.Duration(max(took, 0)*float64(time.Second))))
 	s.current = ""
 }
 
@@ -204,6 +245,6 @@ func (s *Steps) Fail() {
 
 func (s *Steps) clear() {
 	if s.moving {
-		fmt.Fprint(s.terminal.Err, "\r\x1b[K")
+		s.terminal.clear()
 	}
 }

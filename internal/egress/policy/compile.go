@@ -108,9 +108,25 @@ func MayForce(layers []*Document, remote string) (bool, error) {
 	return of != nil && of.Force != git.Deny, nil
 }
 
-// Documents are the layers that a network asks for: each file, then the rest. Errors: InvalidArgument, with the place.
+// Documents are the layers that a network asks for: each file, then one for each kind of flag, named for it. Errors:
+// InvalidArgument, with the place.
 func Documents(n cove.Network) ([]*Document, error) {
-	var layers []*Document
+	return documents(n, origins{mode: "--network", allow: "--allow", passThrough: "--pass-through", deny: "--deny",
+		preset: "--preset", pullRequests: "--allow-pr"})
+}
+
+// Changes are the layers of a network that was changed later, named for the commands that change it. Errors:
+// InvalidArgument, with the place.
+func Changes(n cove.Network) ([]*Document, error) {
+	const allow = "cove policy allow"
+	return documents(n, origins{mode: "cove policy mode", allow: allow, passThrough: allow + " --pass-through",
+		deny: "cove policy deny", preset: allow + " --preset", pullRequests: allow + " --allow-pr"})
+}
+
+// origins are the sources of what a network asks for beside its files.
+type origins struct{ mode, allow, passThrough, deny, preset, pullRequests string }
+
+func documents(n cove.Network, from origins) (layers []*Document, err error) {
 	for _, text := range n.Policies {
 		d, err := Parse(text.Source, []byte(text.Text))
 		if err != nil {
@@ -118,39 +134,42 @@ func Documents(n cove.Network) ([]*Document, error) {
 		}
 		layers = append(layers, d)
 	}
-	last, err := Args("--allow", Allow, n.Allow...)
+	allowed, err := Args(from.allow, Allow, n.Allow...)
 	if err != nil {
 		return nil, err
 	}
-	denied, err := Args("--deny", Deny, n.Deny...)
+	denied, err := Args(from.deny, Deny, n.Deny...)
 	if err != nil {
 		return nil, err
 	}
-	passed, err := Args("--pass-through", Allow, n.PassThrough...)
+	passed, err := Args(from.passThrough, Allow, n.PassThrough...)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range passed.Rules {
-		r.PassThrough = true
-		last.Rules = append(last.Rules, r)
+	for i := range passed.Rules {
+		passed.Rules[i].PassThrough = true
 	}
-	last.Rules = append(last.Rules, denied.Rules...)
+	presets := &Document{Source: from.preset}
 	for _, name := range n.Presets {
 		if err := KnownPreset(name); err != nil {
 			return nil, err
 		}
-		last.Presets = append(last.Presets, PresetUse{Name: name, ID: "--preset " + name})
+		presets.Presets = append(presets.Presets, PresetUse{Name: name, ID: from.preset + " " + name})
 	}
-	if n.Mode != "" {
-		if last.Mode, err = ParseMode(string(n.Mode)); err != nil {
-			return nil, err
+	for _, d := range []*Document{presets, allowed, passed, denied} {
+		if len(d.Rules)+len(d.Presets) > 0 {
+			layers = append(layers, d)
 		}
 	}
 	if n.AllowPR {
-		last.PullRequests = Granted
+		layers = append(layers, &Document{Source: from.pullRequests, PullRequests: Granted})
 	}
-	if len(last.Rules)+len(last.Presets) == 0 && last.Mode == "" && !n.AllowPR {
-		return layers, nil
+	if n.Mode != "" {
+		mode, err := ParseMode(string(n.Mode))
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, &Document{Source: from.mode, Mode: mode})
 	}
-	return append(layers, last), nil
+	return layers, nil
 }

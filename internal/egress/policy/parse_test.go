@@ -3,6 +3,7 @@ package policy
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -185,6 +186,40 @@ func TestNetworkOfFlags(t *testing.T) {
 	for _, n := range []cove.Network{{Presets: []string{"npn"}}, {PassThrough: []string{"https://x.lab/"}}} {
 		if _, err := Documents(n); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("%+v: %v", n, err)
+		}
+	}
+}
+
+// TestSourcesOfNetworks: each document of a network is named for the flag that it is of, or for the command that has
+// changed the network, and so is each of its rules.
+func TestSourcesOfNetworks(t *testing.T) {
+	n := cove.Network{Mode: cove.NetworkOpen, Presets: []string{"npm"}, Allow: []string{"a.test"},
+		PassThrough: []string{"p.test"}, Deny: []string{"d.test"}, AllowPR: true}
+	for _, row := range []struct {
+		read func(cove.Network) ([]*Document, error)
+		want []string
+	}{
+		{Documents, []string{"--preset: --preset npm", "--allow: --allow a.test", "--pass-through: --pass-through p.test",
+			"--deny: --deny d.test", "--allow-pr:", "--network:"}},
+		{Changes, []string{"cove policy allow --preset: cove policy allow --preset npm",
+			"cove policy allow: cove policy allow a.test",
+			"cove policy allow --pass-through: cove policy allow --pass-through p.test",
+			"cove policy deny: cove policy deny d.test", "cove policy allow --allow-pr:", "cove policy mode:"}},
+	} {
+		docs, err := row.read(n)
+		var got []string
+		for _, d := range docs {
+			s := d.Source + ":"
+			for _, p := range d.Presets {
+				s += " " + p.ID
+			}
+			for _, r := range d.Rules {
+				s += " " + r.ID
+			}
+			got = append(got, s)
+		}
+		if err != nil || !slices.Equal(got, row.want) {
+			t.Errorf("got %q, %v, want %q", got, err, row.want)
 		}
 	}
 }

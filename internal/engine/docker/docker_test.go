@@ -137,7 +137,7 @@ func leftovers(t *testing.T) []string {
 func onHost(t *testing.T) []string {
 	var left []string
 	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
-		found, err := filepath.Glob(pattern + "cove-" + filepath.Base(daemonDir) + "/*/cgroup.procs")
+		found, err := filepath.Glob(pattern + "cove-" + filepath.Base(daemonDir) + "-*/*/cgroup.procs")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -97,8 +97,12 @@ func (o Outcome) Limit(stats engine.Stats) cove.LimitKind {
 		return cove.LimitOutput
 	case failed && stats.OOMKills > 0:
 		return cove.LimitOOM
-	case failed && (o.Stats.Full() || o.Signal == int(syscall.SIGXFSZ)):
+	case o.Signal == int(syscall.SIGXFSZ):
+		return cove.LimitFileSize
+	case failed && o.Stats.Full():
 		return cove.LimitDisk
+	case o.Code == 128+int(syscall.SIGXFSZ): // of a shell whose command the signal has ended
+		return cove.LimitFileSize
 	case failed && stats.PIDsDenied > 0:
 		return cove.LimitPIDs
 	}

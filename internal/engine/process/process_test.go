@@ -298,7 +298,9 @@ func TestLimit(t *testing.T) {
 		{process.Outcome{Exit: killed}, engine.Stats{OOMKills: 1, PIDsDenied: 1}, cove.LimitOOM},
 		{process.Outcome{Lost: errFull}, engine.Stats{OOMKills: 1}, cove.LimitOOM},
 		{process.Outcome{Exit: full}, engine.Stats{PIDsDenied: 1}, cove.LimitDisk},
-		{process.Outcome{Exit: guest.Exit{Code: 153, Signal: int(syscall.SIGXFSZ)}}, engine.Stats{}, cove.LimitDisk},
+		{process.Outcome{Exit: guest.Exit{Code: 153, Signal: int(syscall.SIGXFSZ)}}, engine.Stats{}, cove.LimitFileSize},
+		{process.Outcome{Exit: guest.Exit{Code: 153}}, engine.Stats{}, cove.LimitFileSize}, // a shell says so of its command
+		{process.Outcome{Exit: guest.Exit{Code: 153, Stats: full.Stats}}, engine.Stats{}, cove.LimitDisk},
 		{process.Outcome{Exit: guest.Exit{Code: 1}}, engine.Stats{PIDsDenied: 1}, cove.LimitPIDs},
 		{process.Outcome{Exit: guest.Exit{OutputCapped: true}}, engine.Stats{OOMKills: 1}, cove.LimitOutput},
 	} {
