@@ -108,7 +108,7 @@ git: [{remote: https://example.com/o/r, push: own/**, delete: allow}]`)
 	}
 }
 
-// TestPushCannotBeJudged: git shows why a push is not passed on that the gateway cannot look into, and not only a status.
+// TestPushCannotBeJudged: git shows why a push is not passed on that the gateway cannot look into.
 func TestPushCannotBeJudged(t *testing.T) {
 	o := newOrigin(t, refusingServer{}, `rules: [{hosts: example.com}]
 git: [{remote: https://example.com/o/r, push: own/**}]`)

@@ -45,8 +45,8 @@ type Options struct {
 	GitHub    github.Servers
 	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.
 	Packs Inspector
-	// Pushed learns the commits that were pushed through the route of an object (Spec), once the server has taken them; may
-	// be nil.
+	// Pushed learns the commits that were pushed through the route of an object (Spec), once the server has taken them;
+	// may be nil.
 	Pushed    func(object string, commits []string)
 	Spool     string // directory on disk for pushes and large bodies until they go on; the system's temporary one if empty
 	Rate      Rate

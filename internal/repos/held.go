@@ -52,34 +52,40 @@ func (s *Store) Held(ctx context.Context, id cove.SandboxID, refs []Ref) (h Held
 	if err != nil {
 		return h, err
 	}
-	dir := s.ImportDirectory(id)
-	known, err := s.delivered(ctx, id, dir)
+	in := work{s, filepath.Join(s.directory(id), importDir)}
+	known, err := in.delivered(ctx, filepath.Join(s.directory(id), delivered))
 	if err != nil {
 		return h, err
 	}
 	var heads []string
-	work := ""
+	snapshot := ""
 	for _, ref := range refs {
 		if ref.Name == "work" {
-			work = ref.ID
+			snapshot = ref.ID
 		} else {
 			heads = append(heads, ref.ID)
 		}
 	}
 	if len(heads) > 0 {
-		if h.Commits, err = s.notIn(ctx, dir, heads, append(slices.Clone(known), r.Base)); err != nil {
+		if h.Commits, err = in.notIn(ctx, heads, append(slices.Clone(known), r.Base)); err != nil {
 			return h, err
 		}
 	}
-	if work != "" {
-		h.Files, err = s.uncommitted(ctx, dir, work, known)
+	if snapshot != "" {
+		h.Files, err = in.uncommitted(ctx, snapshot, known)
 	}
 	return h, err
 }
 
-// delivered returns the ids of delivered commits that a repository has.
-func (s *Store) delivered(ctx context.Context, id cove.SandboxID, dir string) ([]string, error) {
-	text, err := os.ReadFile(filepath.Join(s.directory(id), delivered))
+// work is the repository of the work that was imported.
+type work struct {
+	*Store
+	dir string
+}
+
+// delivered returns the ids of a file that are commits of the repository.
+func (w work) delivered(ctx context.Context, file string) ([]string, error) {
+	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -88,7 +94,7 @@ func (s *Store) delivered(ctx context.Context, id cove.SandboxID, dir string) ([
 	}
 	ids := strings.Fields(string(text))
 	slices.Sort(ids)
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"cat-file"},
+	out, err := w.git(ctx, nil, hostgit.Run{Dir: w.dir, Command: []string{"cat-file"},
 		Flags: []string{"--batch-check=%(objectname) %(objecttype)"},
 		Stdin: strings.NewReader(strings.Join(slices.Compact(ids), "\n") + "\n")})
 	var there []string
@@ -101,7 +107,7 @@ func (s *Store) delivered(ctx context.Context, id cove.SandboxID, dir string) ([
 }
 
 // notIn counts the commits in the history of heads that are not in that of others.
-func (s *Store) notIn(ctx context.Context, dir string, heads, others []string) (n int, err error) {
+func (w work) notIn(ctx context.Context, heads, others []string) (n int, err error) {
 	var in bytes.Buffer
 	for _, id := range heads {
 		fmt.Fprintln(&in, id)
@@ -111,28 +117,29 @@ func (s *Store) notIn(ctx context.Context, dir string, heads, others []string) (
 			fmt.Fprintln(&in, "^"+id)
 		}
 	}
-	out, err := s.line(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"rev-list"}, Flags: []string{"--count", "--stdin"},
-		Stdin: &in})
+	out, err := w.line(ctx, nil, hostgit.Run{Dir: w.dir, Command: []string{"rev-list"},
+		Flags: []string{"--count", "--stdin"}, Stdin: &in})
 	if err == nil {
 		_, err = fmt.Sscan(out, &n)
 	}
 	return n, err
 }
 
-// uncommitted counts the files of a snapshot that differ from its parent. A snapshot with the tree of a delivered commit
-// is delivered.
-func (s *Store) uncommitted(ctx context.Context, dir, work string, known []string) (n int, err error) {
+// uncommitted counts the files of a snapshot that differ from its parent. A snapshot with the tree of a delivered
+// commit is delivered.
+func (w work) uncommitted(ctx context.Context, snapshot string, known []string) (n int, err error) {
 	var in strings.Builder
-	for _, id := range append([]string{work}, known...) {
+	for _, id := range append([]string{snapshot}, known...) {
 		in.WriteString(id + "^{tree}\n")
 	}
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"cat-file"},
+	out, err := w.git(ctx, nil, hostgit.Run{Dir: w.dir, Command: []string{"cat-file"},
 		Flags: []string{"--batch-check=%(objectname)"}, Stdin: strings.NewReader(in.String())})
 	if trees := strings.Fields(string(out)); err != nil || slices.Contains(trees[1:], trees[0]) {
 		return 0, err
 	}
-	out, err = s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"diff-tree"},
-		Flags: []string{"-r", "--root", "-z", "--name-only", "--no-commit-id"}, Args: []string{work}, MaxOutput: maxWords})
+	out, err = w.git(ctx, nil, hostgit.Run{Dir: w.dir, Command: []string{"diff-tree"},
+		Flags: []string{"-r", "--root", "-z", "--name-only", "--no-commit-id"}, Args: []string{snapshot},
+		MaxOutput: maxWords})
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		if name != "" && !madeAgain(name) {
 			n++

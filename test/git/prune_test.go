@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
 
-// TestPruneDelivered: a sandbox whose work was pushed, from inside or from the host, or applied is removed by prune, and
-// one with work of another branch is not. Each form of checkout is one.
+// TestPruneDelivered: prune removes a sandbox whose work was pushed, from inside or from the host, or applied, and none
+// with work of another branch.
 func TestPruneDelivered(t *testing.T) {
 	l := newLab(t, gittest.Options{})
 	l.lasting()

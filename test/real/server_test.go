@@ -56,9 +56,9 @@ func TestServer(t *testing.T) {
 	m.with("ANTHROPIC_API_KEY=sk-ant-of-another").says(0, []string{"list"}, "uses this shell's ANTHROPIC_API_KEY")
 	m.with("ANTHROPIC_API_KEY=sk-ant-of-a-third").says(0, []string{"run", "--allow", "api.anthropic.com", "--credential",
 		"anthropic", "sh", "-c", "true"}, "uses this shell's ANTHROPIC_API_KEY")
-	if got := m.with("ANTHROPIC_API_KEY=sk-ant-of-a-fourth").try("/", "cove", "generate", "hi"); !strings.Contains(got.errs,
-		"uses this shell's ANTHROPIC_API_KEY") {
-		t.Errorf("generate says %q", got.errs)
+	asked := m.with("ANTHROPIC_API_KEY=sk-ant-of-a-fourth").try("/", "cove", "generate", "hi")
+	if !strings.Contains(asked.errs, "uses this shell's ANTHROPIC_API_KEY") {
+		t.Errorf("generate says %q", asked.errs)
 	}
 
 	// Settings of a command are used, or it says what to do.
