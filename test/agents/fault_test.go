@@ -79,6 +79,8 @@ prompts:
     turns:
       - say: I wait.
         do: [{shell: "echo kept >kept; sleep 100"}]
+      - say: I wait on. # Codex ends a command after ten seconds
+        do: [{shell: "sleep 100"}]
       - say: I waited.
 `
 
