@@ -88,6 +88,9 @@ func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("POST /sandboxes", f.create)
 	mux.HandleFunc("GET /sandboxes/{sandbox}", f.change(func(*api.Sandbox) {}))
+	mux.HandleFunc("GET /sandboxes/{sandbox}/network", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 200, api.SandboxNetwork{Mode: "limited", Providers: []string{"house"}, Credentials: []string{"anthropic"}})
+	})
 	for action, state := range map[string]string{"start": "running", "stop": "stopped", "pause": "paused",
 		"resume": "running"} {
 		mux.HandleFunc("POST /sandboxes/{sandbox}/"+action, f.change(func(s *api.Sandbox) { s.State = state }))

@@ -4,6 +4,7 @@ package egress
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"os"
 	"slices"
@@ -40,14 +41,25 @@ type Route interface {
 	Denied() []Denial
 	// Models returns the use of models, by provider.
 	Models() []model.ProviderUsage
-	// Refusals tell which providers of models refuse their credentials.
-	Refusals() *model.Refusals
+	// Providers returns the providers of models, of which requests tell how they fare.
+	Providers() Providers
 	// Concealed reads from a stream, in which the values of credentials that the route sets are blanked; offsets stay.
 	Concealed(from io.Reader) io.Reader
 	// Shut ends the connections and lets nothing through from now on; every decision is recorded when it returns. Close
 	// also removes the route, which takes longer.
 	Shut()
 	Close()
+}
+
+// Providers tell which providers of models refuse their credentials or are not reached, and try whether one is.
+// *model.Refusals has the methods but Reach.
+type Providers interface {
+	Of(provider string) (err error, changed <-chan struct{})
+	Outage(provider string) error
+	Latest(provider string) error
+	Forget(provider string)
+	// Reach connects to a provider, and sends nothing. It changes no refusals.
+	Reach(ctx context.Context, provider string) error
 }
 
 // Denial is a place that a sandbox did not reach, and what would let it.

@@ -115,13 +115,14 @@ func (b *breaker) refuse(to upstream) error {
 		after = max(after, maxPause-time.Since(*at))
 	}
 	why := ""
+	var cause error
 	if err := b.last.Load(); err != nil {
-		why = "; the last time: " + (*err).Error()
+		cause, why = *err, "; the last time: "+cove.ErrorMessage(*err)
 	}
 	return &proxy.Refusal{
 		Code: cove.Unavailable, Rule: "gateway: circuit breaker",
 		Reason: fmt.Sprintf("%s failed %d times in a row, and is left alone for %s%s", to, maxFailures, maxPause, why),
-		After:  after,
+		After:  after, Err: cause,
 	}
 }
 

@@ -239,7 +239,7 @@ func TestSignedBodies(t *testing.T) {
 	if status, answer := l.ask(t, c.path, strings.Repeat(" ", maxSigned+1)); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("too large: %d %.300s", status, answer)
 	}
-	if why, _ := l.route.Refusals().Of("the"); why != nil {
+	if why, _ := l.route.Providers().Of("the"); why != nil {
 		t.Errorf("a body that is too large is taken for a refusal: %v", why)
 	}
 	if n := len(l.route.bodies.places); n != 0 {

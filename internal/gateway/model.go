@@ -166,13 +166,19 @@ type call struct {
 
 // callOf reports whether a request is for a model, of a given provider or of any known one.
 func (m *models) callOf(r policy.Request, of *model.Provider) (call, bool) {
+	c, ok := m.endpointOf(r, of)
+	return c, ok && c.Endpoint.Counted()
+}
+
+// endpointOf reports whether a request is for an endpoint of a provider, which may be a list of models.
+func (m *models) endpointOf(r policy.Request, of *model.Provider) (call, bool) {
 	if of != nil {
 		t, ok := of.Find(r)
-		return call{of, t, true}, ok && t.Endpoint.Counted()
+		return call{of, t, true}, ok
 	}
 	for i := range m.known {
 		if t, ok := m.known[i].Find(r); ok {
-			return call{provider: &m.known[i], Target: t}, t.Endpoint.Counted()
+			return call{provider: &m.known[i], Target: t}, true
 		}
 	}
 	return call{}, false
@@ -202,38 +208,74 @@ func (m *models) watching(of *model.Provider, set func(policy.Request, *http.Req
 	policy.Request, *http.Request) (leg, error) {
 	return func(r policy.Request, h *http.Request) (leg, error) {
 		l, err := set(r, h)
-		c, ok := m.callOf(r, of)
+		c, ok := m.endpointOf(r, of)
 		if !ok || h == nil {
 			return l, err
 		}
-		if of := (*bodyError)(nil); errors.As(err, &of) { // no fault of the credential
+		counted := c.Endpoint.Counted()
+		if of := (*bodyError)(nil); errors.As(err, &of) || err != nil && !counted { // no fault of a model's credential
 			return l, err
 		}
 		if err != nil {
 			m.refusals.Note(c.provider.Name, err)
 			return leg{}, answerTo(c.Endpoint.Kind(), model.Refuse(http.StatusUnauthorized, "%s", err))
 		}
-		inner := l.response
+		inner, end, answered := l.response, l.end, false
 		l.response = func(h *http.Response) error {
+			answered = true
 			switch {
-			case model.RefusedKey(h.StatusCode, h.Header):
+			case counted && model.RefusedKey(h.StatusCode, h.Header):
 				m.refusals.Note(c.provider.Name, cove.Errorf(cove.Unavailable,
 					"%s has refused the credential of its models (%d)", r.Host, h.StatusCode).
 					WithHint("see that the key is right and has not expired: \"cove credentials check\" says where it is from"))
-			case h.StatusCode/100 == 2:
+			case counted && h.StatusCode/100 == 2:
 				m.refusals.Note(c.provider.Name, nil)
+			case h.StatusCode >= http.StatusBadRequest:
+				m.refusals.Fail(c.provider.Name, cove.Errorf(cove.Unavailable,
+					"%s has answered the last request for a model with %d", r.Host, h.StatusCode), false)
+			default:
+				m.refusals.Fail(c.provider.Name, nil, false)
 			}
 			if inner == nil {
 				return nil
 			}
 			return inner(h)
 		}
+		l.end = func(failure error) {
+			if !answered && failure != nil && !errors.Is(failure, proxy.ErrUnfinished) {
+				m.refusals.Fail(c.provider.Name, unreached(r, failure), true)
+			}
+			if end != nil {
+				end(failure)
+			}
+		}
 		return l, nil
 	}
 }
 
-// Refusals tell which providers of models refuse their credentials.
-func (m *models) Refusals() *model.Refusals { return &m.refusals }
+// missing is the stage that leaves upstreams alone, where it is known which requests for models that refuses. An
+// upstream that answers for another, which fails, is reached.
+func (m *models) missing(of *model.Provider, admit func(policy.Request, *http.Request) (leg, error)) func(
+	policy.Request, *http.Request) (leg, error) {
+	return func(r policy.Request, h *http.Request) (leg, error) {
+		l, err := admit(r, h)
+		if err == nil {
+			return l, nil
+		}
+		if c, ok := m.endpointOf(r, of); ok && h != nil {
+			m.refusals.Fail(c.provider.Name, unreached(r, err), !errors.Is(err, errGateway))
+		}
+		return l, err
+	}
+}
+
+// unreached says why a request for a model has no answer.
+func unreached(r policy.Request, why error) error {
+	return cove.Errorf(cove.Unavailable, "%s does not answer requests for models: %s", r.Host.Authority(r.Port),
+		cove.ErrorMessage(why)).
+		WithHint("see that the provider of the models is up, and that its address is right; " +
+			"\"cove network log\" has the requests")
+}
 
 type use struct {
 	target   model.Target

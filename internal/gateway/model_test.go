@@ -259,7 +259,7 @@ func TestUseOfModels(t *testing.T) {
 func TestRefusedKeys(t *testing.T) {
 	w := openModels(t, Spec{Providers: []string{"one", "two"}})
 	const hello = `{"model":"small","messages":[]}`
-	_, changed := w.Refusals().Of("one")
+	_, changed := w.Providers().Of("one")
 	os.Unsetenv("FIRST_KEY")
 	_, _, answer := askEndpoint(t, w, "messages", hello, nil)
 	if answer == nil || answer.Status != http.StatusUnauthorized || answer.Header.Get("X-Should-Retry") != "false" ||
@@ -268,10 +268,10 @@ func TestRefusedKeys(t *testing.T) {
 		t.Fatalf("without a key: %+v", answer)
 	}
 	<-changed
-	if why, _ := w.Refusals().Of("one"); why == nil || !strings.Contains(cove.ErrorHint(why), "export FIRST_KEY=") {
+	if why, _ := w.Providers().Of("one"); why == nil || !strings.Contains(cove.ErrorHint(why), "export FIRST_KEY=") {
 		t.Errorf("without a key: %v", why)
 	}
-	if why, _ := w.Refusals().Of("two"); why != nil {
+	if why, _ := w.Providers().Of("two"); why != nil {
 		t.Errorf("the other provider: %v", why)
 	}
 	t.Setenv("FIRST_KEY", "the-first-key-anew")
@@ -289,9 +289,64 @@ func TestRefusedKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.End(nil)
-		if why, _ := w.Refusals().Of("one"); (why != nil) != c.refused {
+		if why, _ := w.Providers().Of("one"); (why != nil) != c.refused {
 			t.Errorf("after %d: %v", c.status, why)
 		}
+	}
+}
+
+// TestUnreachedModels: requests of all kinds to a provider that is not reached are an outage, and so are those that its
+// open circuit refuses; an answer ends it, and a failure of the provider itself is none.
+func TestUnreachedModels(t *testing.T) {
+	w := openModels(t, Spec{Providers: []string{"one"}})
+	all := w.Providers()
+	pass := func(status int, failure error) {
+		t.Helper()
+		_, p, answer := askEndpoint(t, w, "messages", `{"model":"small","messages":[]}`, nil)
+		if answer != nil {
+			t.Fatalf("%s", answer.Body)
+		}
+		if status > 0 {
+			if err := p.Response(&http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.End(failure)
+	}
+	is := func(what string, outage bool, latest string) {
+		t.Helper()
+		why := all.Latest("one")
+		if (all.Outage("one") != nil) != outage || (why != nil) != (latest != "") ||
+			why != nil && !strings.Contains(why.Error(), latest) {
+			t.Errorf("%s: an outage %v, the latest %v", what, all.Outage("one"), why)
+		}
+	}
+	pass(0, errDown)
+	pass(0, proxy.ErrUnfinished)
+	pass(0, errDown)
+	is("two failures", false, "models.test:443 does not answer requests for models: "+errDown.Error())
+	pass(0, errDown)
+	is("three failures", true, errDown.Error())
+	pass(500, nil)
+	is("an error of the provider", false, "models.test has answered the last request for a model with 500")
+	pass(200, errDown)
+	is("an answer that broke off", false, "")
+	for range maxFailures {
+		pass(0, errDown)
+	}
+	all.Forget("one")
+	for range 3 {
+		r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "models.test"), Port: 443, Method: http.MethodGet,
+			Path: "/v1/models", Endpoint: true}
+		h := &http.Request{Method: r.Method, Header: http.Header{}, URL: &url.URL{Path: r.Path}}
+		_, err := enter(w.models.providers[0].pipeline, r, h)
+		if !strings.Contains(refusal(t, err).Reason, "failed 5 times in a row") {
+			t.Fatal(err)
+		}
+	}
+	is("the circuit", true, errDown.Error())
+	if err := all.Reach(t.Context(), "none"); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("an unknown provider is reached: %v", err)
 	}
 }
 

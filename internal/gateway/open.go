@@ -133,7 +133,7 @@ func (r *Route) stages(credentials *credential.Set, of *model.Provider) []stage 
 		{decision.StageGitHub, r.api.enter},
 		{decision.StageGit, r.git.enter},
 		{decision.StageRate, r.rates.enter},
-		{decision.StageBreaker, r.breakers.enter},
+		{decision.StageBreaker, r.missing(of, r.breakers.enter)},
 		{decision.StageBudget, r.counting(of)},
 		{decision.StageCredentials, r.watching(of, setting(credentials, r.keyed, r.bodies))},
 		{decision.StageUpstream, r.redact},

@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -58,6 +59,35 @@ type Route struct {
 }
 
 var _ egress.Route = (*Route)(nil)
+
+// providers are the providers of the models of a route.
+type providers struct {
+	*model.Refusals
+	route *Route
+}
+
+// Providers implements egress.Route.
+func (r *Route) Providers() egress.Providers { return providers{&r.refusals, r} }
+
+// Reach connects to a provider as a request of the sandbox for it does, and sends nothing. Errors: NotFound for an
+// unknown provider, and those of the connection.
+func (p providers) Reach(ctx context.Context, provider string) error {
+	to := policy.Request{Layer: policy.LayerDial}
+	for _, own := range p.route.models.providers {
+		if own.Name == provider {
+			to.Host, to.Port = own.Host()
+			to.Endpoint = true
+			return p.route.proxy.Reach(ctx, to)
+		}
+	}
+	all := p.route.models.known
+	i := slices.IndexFunc(all, func(known model.Provider) bool { return known.Name == provider })
+	if i < 0 {
+		return cove.Errorf(cove.NotFound, "there is no model provider %.64q", provider)
+	}
+	to.Host, to.Port = all[i].Host()
+	return p.route.proxy.Reach(ctx, to)
+}
 
 // Bind adds to a binding what the route needs inside, where the root filesystem is root. The caller closes the binding,
 // also on error. Errors: StorageFull, and those of hostpath.Own.

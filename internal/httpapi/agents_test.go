@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// fakeAgents are claude alone.
+// fakeAgents are claude, which needs no key here, and keyed, which needs one and is in the list alone.
 type fakeAgents struct{}
 
 func (fakeAgents) claude(name, version string) (fit.Listed, error) {
@@ -27,7 +27,7 @@ func (fakeAgents) claude(name, version string) (fit.Listed, error) {
 
 func (f fakeAgents) Agents(context.Context) ([]fit.Listed, error) {
 	a, err := f.claude("claude", "1.2.3")
-	return []fit.Listed{a}, err
+	return []fit.Listed{a, {Name: "keyed", Title: "Keyed", Provider: "anthropic", Builtin: true}}, err
 }
 
 func (f fakeAgents) InstallAgent(_ context.Context, name, version string,
@@ -57,7 +57,7 @@ func (fakeAgents) EquipSandbox(cove.Principal, *sandbox.Request) error { return 
 // TestAgents: every caller may list agents, and the owner alone changes the installs.
 func TestAgents(t *testing.T) {
 	h := start(t, nil)
-	if all := decode[api.AgentList](t, h.get("/agents"), http.StatusOK).Agents; len(all) != 1 ||
+	if all := decode[api.AgentList](t, h.get("/agents"), http.StatusOK).Agents; len(all) != 2 ||
 		all[0].Installed != "1.2.3" {
 		t.Errorf("%+v", all)
 	}

@@ -51,7 +51,8 @@ func (s executionRoutes) asRun(ctx context.Context, ex *exchange,
 	if err != nil {
 		return r, true, err
 	}
-	if !slices.ContainsFunc(known, func(a fit.Listed) bool { return a.Name == q.Language }) {
+	i := slices.IndexFunc(known, func(a fit.Listed) bool { return a.Name == q.Language })
+	if i < 0 {
 		return r, false, nil
 	}
 	if len(q.Args) > 0 || q.Stdin != "" || q.StdinStream {
@@ -68,8 +69,24 @@ func (s executionRoutes) asRun(ctx context.Context, ex *exchange,
 	if r.New.Spec, err = withProfile(s.edge, q.Profile, executionSpec(q), profile.Apply); err != nil {
 		return r, true, err
 	}
+	if err := s.hasModels(ctx, ex.who, known[i], r.New.Network); err != nil {
+		return r, true, err
+	}
 	r.Timeout, r.New.Limits.Timeout, r.New.Agent = r.New.Limits.Timeout, 0, "" // which sees to what it needs by itself
 	return r, true, s.judge(ctx, ex.who, &r.New.Spec, "work_dir")
+}
+
+// hasModels refuses an agent whose models a caller's sandbox cannot reach: it would ask for them until its time is up.
+// A network that the request or its profile states may lead to models of the caller's own. Errors: Forbidden.
+func (s executionRoutes) hasModels(ctx context.Context, who cove.Principal, a fit.Listed, n *cove.Network) error {
+	if who.IsOwner() || a.Provider == "" || n != nil && n.Enabled {
+		return nil
+	}
+	err := cove.Errorf(cove.Forbidden, "%s has no models here: those with this machine's credentials are for its owner",
+		cmp.Or(a.Title, a.Name)).
+		WithHint("ask as the owner, over the server's socket, or let it reach models of your own: permissions.network.allow")
+	s.deny(ctx, who, "models", a.Name, err)
+	return err
 }
 
 // runAgent runs an agent as an execution. The end of ctx, and an out that takes nothing any more, kill it. started is

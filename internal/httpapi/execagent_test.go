@@ -117,3 +117,31 @@ func TestAgentOfACallerThatLeaves(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentsWithoutModels: an agent that needs the models of the machine's owner is refused at once to other callers,
+// unless what they ask for lets it reach some.
+func TestAgentsWithoutModels(t *testing.T) {
+	e := newEstate(t)
+	for _, way := range []string{"/execute", "/execute/stream"} {
+		for name, c := range map[string]struct {
+			who, more string
+			refused   bool
+		}{
+			"a key":                {keeper, "", true},
+			"without a network":    {keeper, `,"permissions":{"network":{"enabled":false}}`, true},
+			"with a network":       {keeper, `,"permissions":{"network":{"enabled":true,"allow":["models.test"]}}`, false},
+			"the machine's owner":  {machine, "", false},
+			"without need of them": {keeper, "", false},
+		} {
+			agent := "keyed"
+			if name == "without need of them" {
+				agent = "claude"
+			}
+			code, text := e.ask(t, c.who, "POST", way, `{"language":"`+agent+`","code":"mend it"`+c.more+`}`)
+			if refused := code == http.StatusForbidden && strings.Contains(text, "Keyed has no models here") &&
+				strings.Contains(text, "as the owner"); refused != c.refused {
+				t.Errorf("%s, %s: %d %s", way, name, code, text)
+			}
+		}
+	}
+}

@@ -443,7 +443,12 @@ func (route) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold
 func (route) Denied() []egress.Denial                   { return nil }
 func (route) Models() []model.ProviderUsage             { return nil }
 
-func (r route) Refusals() *model.Refusals { return r.refusals }
+func (r route) Providers() egress.Providers { return providers{r.refusals} }
+
+type providers struct{ *model.Refusals }
+
+// Reach fails like the latest request.
+func (p providers) Reach(_ context.Context, provider string) error { return p.Latest(provider) }
 
 // known is a key that ways know.
 var known, _ = redact.New(secret.New("sk-real-key"))

@@ -119,16 +119,31 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 	defer timer.Stop()
 	var e ending
 	var patience, hopeless <-chan time.Time
+	var reached chan error // while the provider of its models is tried
+	trying, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
 	for over := false; !over; {
-		why, refused := l.refusal()
-		if why != nil && hopeless == nil {
+		why, _, refused := l.refusal()
+		if why != nil && hopeless == nil && reached == nil {
 			hopeless = clock.After(refusalGrace)
 		}
 		select {
 		case <-refused:
 		case <-hopeless:
 			hopeless = nil
-			if why, _ := l.refusal(); why != nil { // no answer has come since
+			why, lost, _ := l.refusal()
+			switch {
+			case why == nil: // an answer has come since
+			case lost: // it may be up again, and the agent or the gateway wait before they ask
+				reached = make(chan error, 1)
+				streams.Go(func() { reached <- l.process.Providers().Reach(trying, l.provider) })
+			default:
+				e.err, e.broken = why, true
+				l.kill()
+			}
+		case err := <-reached:
+			reached = nil
+			if why, lost, _ := l.refusal(); err != nil && lost {
 				e.err, e.broken = why, true
 				l.kill()
 			}
@@ -162,7 +177,11 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 			l.kill()
 		}
 	}
+	giveUp()
 	streams.Wait()
+	if all := l.process.Providers(); all != nil && l.provider != "" {
+		e.unanswered = unreachable(all.Latest(l.provider))
+	}
 	select {
 	case err := <-broken: // of the last of its output
 		if e.err == nil && e.limit == "" {
@@ -191,17 +210,29 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 	return e, nil
 }
 
-// refusal returns why the run's models cannot be asked any more, and a channel that is closed when that changes.
-func (l *live) refusal() (err error, changed <-chan struct{}) {
-	all := l.process.Refusals()
+// refusal returns why the run's models cannot be asked any more, and a channel that is closed when that changes. lost
+// reports that requests do not reach their provider.
+func (l *live) refusal() (err error, lost bool, changed <-chan struct{}) {
+	all := l.process.Providers()
 	if l.provider == "" || all == nil {
-		return nil, nil
+		return nil, false, nil
 	}
-	err, changed = all.Of(l.provider)
+	if err, changed = all.Of(l.provider); err == nil {
+		err = all.Outage(l.provider)
+		lost = err != nil
+	}
 	if err != nil {
-		return cove.Errorf(cove.ModelUnreachable, "%s", cove.ErrorMessage(err)).WithHint("%s", cove.ErrorHint(err)), nil
+		return unreachable(err), lost, nil
 	}
-	return nil, changed
+	return nil, false, changed
+}
+
+// unreachable returns why a request for a model has no answer as the error of a run.
+func unreachable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cove.Errorf(cove.ModelUnreachable, "%s", cove.ErrorMessage(err)).WithHint("%s", cove.ErrorHint(err))
 }
 
 func (l *live) kill() {
@@ -273,7 +304,7 @@ func (l *live) begin(p *sandbox.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.process = p
-	if all := p.Refusals(); all != nil {
+	if all := p.Providers(); all != nil {
 		all.Forget(l.provider) // this run may have another key than the one before
 	}
 }

@@ -31,7 +31,9 @@ type ending struct {
 	err      error
 	used     cove.Usage // by its sandbox
 	models   []model.ProviderUsage
-	overdraw bool // requests to models were refused, since a budget was used up
+	// unanswered is why the latest request for a model has no usable answer; nil: it has one.
+	unanswered error
+	overdraw   bool // requests to models were refused, since a budget was used up
 }
 
 const (
@@ -39,7 +41,8 @@ const (
 	limitBudget cove.LimitKind = "budget"
 )
 
-// outcome returns the status of a run, the limit that ended it, and its error. It is pure. An action of a user or of
+// outcome returns the status of a run, the limit that ended it, and its error: of a limit,
+// why its models did not answer at the end. It is pure. An action of a user or of
 // Cove takes precedence over its consequences, and no limit has ended a run that succeeds.
 func outcome(e ending) (status store.RunStatus, limit cove.LimitKind, err error) {
 	failed := e.result == nil || e.result.IsError || e.exit != nil && *e.exit != 0
@@ -47,9 +50,9 @@ func outcome(e ending) (status store.RunStatus, limit cove.LimitKind, err error)
 	case e.asked != askedNothing:
 		return store.RunInterrupted, "", nil
 	case e.limit != "":
-		return store.RunLimit, e.limit, nil
+		return store.RunLimit, e.limit, e.unanswered
 	case failed && e.measured != "":
-		return store.RunLimit, e.measured, nil
+		return store.RunLimit, e.measured, e.unanswered
 	case e.broken:
 		return store.RunError, "", e.err
 	case errors.Is(e.err, agent.ErrTurns):

@@ -92,7 +92,7 @@ const (
 )
 
 // refusalGrace is how long an agent may take to end by itself, with its own message, when its models refuse its
-// credential.
+// credential or are not reached. A provider that is started anew is up again within it.
 var refusalGrace = 10 * time.Second
 
 // newDefaults apply to a sandbox that is made for a run.

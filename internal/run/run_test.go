@@ -281,6 +281,38 @@ func TestKeysOfRuns(t *testing.T) {
 	}
 }
 
+// TestOutages: a run whose models are not reached ends with the reason; one that meets a limit before names it, too.
+func TestOutages(t *testing.T) {
+	run.SetRefusalGrace(t, 10*time.Millisecond)
+	l := newLab(t)
+	s := l.serve(t)
+	down := cove.Errorf(cove.Unavailable, "nothing listens there").WithHint("start it")
+	for _, c := range []struct {
+		lost    int
+		timeout time.Duration
+		status  store.RunStatus
+		limit   cove.LimitKind
+	}{{3, 0, store.RunError, ""}, {2, time.Second, store.RunLimit, cove.LimitTimeout}} {
+		q := ask("think", "wait /never")
+		q.Agent, q.Timeout = "keyed", c.timeout
+		r := s.begin(t, q)
+		h, done := s.listen(t, string(r.ID))
+		h.until(t, "thinking")
+		for range c.lost {
+			l.refusals.Fail("models", down, true)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		r, _ = s.follow(t, string(r.ID))
+		if r.Status != c.status || r.Limit != c.limit || r.Error == nil ||
+			r.Error.Code != string(cove.ModelUnreachable) || r.Error.Error != "nothing listens there" ||
+			r.Error.Hint != "start it" {
+			t.Errorf("after %d requests: %+v, %+v", c.lost, r, r.Error)
+		}
+	}
+}
+
 func TestInterrupt(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)

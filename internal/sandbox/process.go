@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -124,12 +125,13 @@ func (p *Process) Wait() (e Ended, err error) {
 	return e, err
 }
 
-// Refusals tell which providers of models refuse the credentials of the program's sandbox; nil without a network.
-func (p *Process) Refusals() *model.Refusals {
+// Providers tell which providers of models refuse the credentials of the program's sandbox, or are not reached; nil
+// without a network.
+func (p *Process) Providers() egress.Providers {
 	if p.in.route == nil {
 		return nil
 	}
-	return p.in.route.Refusals()
+	return p.in.route.Providers()
 }
 
 // Holds returns the requests of the program's sandbox that wait for an answer, the oldest first, and a channel that is

@@ -352,7 +352,7 @@ func (w *route) Rename(name string) {
 }
 func (w *route) Models() []model.ProviderUsage { return nil }
 
-func (w *route) Refusals() *model.Refusals { return nil }
+func (w *route) Providers() egress.Providers { return nil }
 
 // known is a key that ways know.
 var known, _ = redact.New(secret.New("the key of it"))

@@ -100,8 +100,9 @@ func agentHere(sess *session.Session, cmd *cobra.Command, o *options, p api.Prof
 
 // walled is a flag that was given and needs a sandbox, or its server; empty is none.
 func (o *options) walled() string {
-	if flag := o.ofSandbox(); flag != "" && flag != "env" {
-		return flag
+	made := slices.DeleteFunc(o.ofSandbox(), func(flag string) bool { return flag == "env" })
+	if len(made) > 0 {
+		return made[len(made)-1]
 	}
 	flags := []string{"apply", "keep", "detach"}
 	if i := slices.IndexFunc(flags, o.Given); i >= 0 {

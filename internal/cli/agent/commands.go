@@ -99,15 +99,6 @@ func start(sess *session.Session, cmd *cobra.Command, o *options) error {
 	if err != nil {
 		return err
 	}
-	if bare == nil && (o.sandbox != "" || o.resume != "") {
-		name := o.ofSandbox()
-		if o.Given("profile") {
-			name = "profile"
-		}
-		if name != "" {
-			return ui.UsageError(cmd, "--%s says what a new sandbox is made of, and this one is there", name)
-		}
-	}
 	prompt, err := readPrompt(sess, o)
 	if err != nil {
 		return err

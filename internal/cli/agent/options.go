@@ -111,18 +111,6 @@ func (o *options) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// ofSandbox is a flag that was given and says what a new sandbox is made of; empty is none.
-func (o *options) ofSandbox() (name string) {
-	made := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(flags.NewSandbox).AddSandbox(made)
-	made.VisitAll(func(f *pflag.Flag) {
-		if o.Given(f.Name) {
-			name = f.Name
-		}
-	})
-	return name
-}
-
 // readPrompt is the task in words; nothing when none was given.
 func readPrompt(sess *session.Session, o *options) (string, error) {
 	data, from := []byte(o.prompt), "the prompt"

@@ -32,6 +32,7 @@ type task struct {
 
 	directory string // of this machine, to take the work over into; empty is none
 
+	goesOn string      // the sandbox of the run that it goes on with
 	sent   string      // the directory of this machine that a server of another one has a copy of
 	run    api.Run     // as it began
 	answer api.Message // of type result
@@ -65,6 +66,11 @@ func giveTask(ctx context.Context, sess *session.Session, o *options, req api.Ru
 	t.stop = func(ctx context.Context, kill bool) error { return t.client.InterruptRun(ctx, t.run.ID, kill) }
 	if req.Resume, err = t.resumes(covered); err != nil {
 		return t.failed(err)
+	}
+	if name := cmp.Or(o.sandbox, t.goesOn); name != "" {
+		if err := o.checkMade(covered, t.client, name); err != nil {
+			return t.failed(err)
+		}
 	}
 	run, err := t.follow(covered, cancel, req)
 	if err != nil {
@@ -102,7 +108,7 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 	default:
 		earlier, err = t.client.Run(ctx, t.o.resume)
 	}
-	t.directory = earlier.Directory
+	t.directory, t.goesOn = earlier.Directory, earlier.Sandbox
 	if t.Far() && err == nil && t.o.resume != lastRun { // the directory of a run of another machine is not of this one
 		s, err := t.client.Sandbox(ctx, earlier.Sandbox)
 		if t.directory = ""; err == nil && s.Repository != nil {

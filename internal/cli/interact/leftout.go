@@ -3,6 +3,7 @@ package interact
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -57,8 +58,12 @@ func (l *LeftOut) Look(ctx context.Context, asked *api.RepositoryRequest) {
 		go func() {
 			defer cancel()
 			defer close(l.ready)
-			if l.standing, l.err = folder.Stand(ctx, asked.Source); l.err == nil {
+			l.standing, l.err = folder.Stand(ctx, asked.Source)
+			switch {
+			case l.err == nil:
 				l.ignored = measure(ctx, l.standing.Top, l.standing.Ignored)
+			case ctx.Err() != nil: // git was ended, which its error need not say
+				l.err = ctx.Err()
 			}
 		}()
 	})
@@ -94,7 +99,8 @@ func (l *LeftOut) Await(ctx context.Context) {
 }
 
 // Lines returns messages about what the checkout lacks, and waits 3 s for them at most. There are none about a
-// directory that cannot be read: making the sandbox tells what is wrong with it. made is nil where it is not known.
+// directory that cannot be read: making the sandbox tells what is wrong with it. Without time to look there is one that
+// says so. made is nil where it is not known.
 func (l *LeftOut) Lines(made *api.SandboxRepository) []string {
 	if l.ready == nil {
 		return nil
@@ -102,12 +108,24 @@ func (l *LeftOut) Lines(made *api.SandboxRepository) []string {
 	select {
 	case <-l.ready:
 	case <-time.After(patience):
-		return nil
+		return []string{unseen(l.asked)}
 	}
-	if l.err != nil {
+	switch {
+	case errors.Is(l.err, context.DeadlineExceeded):
+		return []string{unseen(l.asked)}
+	case l.err != nil:
 		return nil
 	}
 	return lines(l.standing, l.ignored, l.asked, made)
+}
+
+// unseen says that what a checkout lacks is not known.
+func unseen(asked api.RepositoryRequest) string {
+	kinds := "changed, untracked and ignored files, which are not taken"
+	if asked.Uncommitted {
+		kinds = "ignored files, which are left out"
+	}
+	return "there was no time to look for " + kinds + " (git status --ignored shows them)"
 }
 
 // lines describes what a checkout lacks. made is nil where its beginning is not known.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/git/folder"
@@ -71,4 +72,27 @@ func TestMeasure(t *testing.T) {
 	if got := measure(ended, top, []string{"deps/"}); !slices.Equal(got, []measured{{"deps", 0, true}}) {
 		t.Errorf("it went on: %+v", got)
 	}
+}
+
+// TestNoTimeToLook: a directory that takes too long to look at is not taken for one from which nothing is left out.
+func TestNoTimeToLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := make(chan struct{})
+		close(over)
+		for uncommitted, want := range map[bool]string{
+			false: "there was no time to look for changed, untracked and ignored files, which are not taken " +
+				"(git status --ignored shows them)",
+			true: "there was no time to look for ignored files, which are left out (git status --ignored shows them)",
+		} {
+			asked := api.RepositoryRequest{Uncommitted: uncommitted}
+			for name, l := range map[string]*LeftOut{
+				"still looking": {ready: make(chan struct{}), asked: asked},
+				"given up":      {ready: over, asked: asked, err: context.DeadlineExceeded},
+			} {
+				if got := l.Lines(nil); !slices.Equal(got, []string{want}) {
+					t.Errorf("%s: %q, want %q", name, got, want)
+				}
+			}
+		}
+	})
 }

@@ -45,3 +45,44 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestOutages: three requests in a row that do not reach a provider are an outage, and the latest failure is known.
+func TestOutages(t *testing.T) {
+	down, busy := errors.New("down"), errors.New("busy")
+	const lost, answer, overload, none = 'l', 'a', 'o', 'n'
+	for noted, want := range map[string]struct{ outage, latest error }{
+		"": {}, "l": {nil, down}, "ll": {nil, down}, "lll": {down, down}, "allll": {down, down}, "llal": {nil, down},
+		"llla": {}, "llol": {nil, down}, "lllo": {nil, busy}, "oooo": {nil, busy},
+		"llln": {},
+	} {
+		var r Refusals
+		_, changed := r.Of("one")
+		for _, c := range noted {
+			switch c {
+			case lost:
+				r.Fail("one", down, true)
+			case answer:
+				r.Note("one", nil)
+			case none:
+				r.Fail("one", nil, false)
+			case overload:
+				r.Fail("one", busy, false)
+			}
+		}
+		if got := r.Outage("one"); got != want.outage {
+			t.Errorf("%s: an outage: %v", noted, got)
+		}
+		if got := r.Latest("one"); got != want.latest {
+			t.Errorf("%s: the latest: %v", noted, got)
+		}
+		if got, _ := r.Of("one"); got != nil {
+			t.Errorf("%s: a refused credential: %v", noted, got)
+		}
+		if want.outage != nil {
+			<-changed
+		}
+		if r.Forget("one"); r.Outage("one") != nil || r.Latest("one") != nil {
+			t.Errorf("%s: not forgotten", noted)
+		}
+	}
+}

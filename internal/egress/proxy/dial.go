@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -85,7 +86,11 @@ func (d *Direct) Dial(ctx context.Context, host policy.Host, port uint16, known 
 			return nil, err
 		}
 	}
-	return d.race(ctx, addresses, port)
+	c, err := d.race(ctx, addresses, port)
+	if err != nil {
+		return nil, dialFailed(host, port, err)
+	}
+	return c, nil
 }
 
 func (d *Direct) resolve(ctx context.Context, host policy.Host) ([]netip.Addr, error) {
@@ -107,6 +112,20 @@ func lookupFailed(host policy.Host, err error) error {
 	failed := &cove.Error{Code: cove.Unavailable, Message: fmt.Sprintf("the name %s cannot be looked up", host), Err: err}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		failed.Message = fmt.Sprintf("there is no host named %s", host)
+	}
+	return failed
+}
+
+// dialFailed says inside why a host was not connected to. The cause, with the addresses that were dialled, is for the
+// record.
+func dialFailed(host policy.Host, port uint16, err error) error {
+	failed := &cove.Error{Code: cove.Unavailable, Message: fmt.Sprintf("%s cannot be connected to on port %d", host, port),
+		Err: err}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		failed.Message = fmt.Sprintf("nothing listens on port %d of %s", port, host)
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		failed.Message = fmt.Sprintf("this machine has no route to %s", host)
 	}
 	return failed
 }
@@ -187,7 +206,7 @@ func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) 
 				next()
 				stagger.Reset(pause)
 			} else if pending == 0 {
-				return nil, cove.Errorf(cove.Unavailable, "connect: %w", failure)
+				return nil, failure
 			}
 		case <-stagger.C:
 			if begun < len(addresses) {

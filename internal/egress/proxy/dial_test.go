@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,6 +136,28 @@ func TestDirect(t *testing.T) {
 				t.Errorf("connected to %s, checked %v", at, checked)
 			}
 		})
+	}
+}
+
+// TestDialFailed: a refused connection is a plain sentence inside, once in each text, and the record has the address.
+func TestDialFailed(t *testing.T) {
+	closed := listen(t)
+	port := closed.Addr().(*net.TCPAddr).AddrPort().Port()
+	closed.Close()
+	d := &Direct{Timeout: patience}
+	_, err := d.Dial(t.Context(), host("name.lab"), port, addrs("127.0.0.1"), func(netip.Addr) error { return nil })
+	want := fmt.Sprintf("nothing listens on port %d of name.lab", port)
+	if cove.ErrorCode(err) != cove.Unavailable || cove.ErrorMessage(err) != want ||
+		!strings.Contains(err.Error(), "127.0.0.1:"+fmt.Sprint(port)) || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%q, of %v", cove.ErrorMessage(err), err)
+	}
+	f := refusal{Error: "upstream", Host: "name.lab", Port: port, Reason: want}
+	if got := f.text(); got != "Cove's gateway has no answer from the origin: "+want+"\n" {
+		t.Errorf("%q", got)
+	}
+	f.Reason = "dial :0->127.0.0.1 <&>"
+	if got := string(f.json()); strings.Count(got, f.Reason) != 3 {
+		t.Errorf("%s", got)
 	}
 }
 

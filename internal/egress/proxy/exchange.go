@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -194,7 +195,7 @@ func (f refusal) text() string {
 		begins = f.Error + " by Cove's gateway"
 	}
 	b.WriteString(begins + ": ")
-	if f.Host != "" {
+	if f.Host != "" && (f.Error != "upstream" || !strings.Contains(f.Reason, f.Host)) { // said once
 		fmt.Fprintf(&b, "%s port %d: ", f.Host, f.Port)
 	}
 	b.WriteString(f.Reason)
@@ -216,12 +217,16 @@ func (f refusal) json() []byte {
 		Message string `json:"message"`
 	}
 	message := strings.TrimSpace(f.text())
-	body, _ := json.MarshalIndent(struct { // strings and numbers only, so it cannot fail
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // for people who read it in a terminal
+	e.Encode(struct {      // strings and numbers only, so it cannot fail
 		Error   fault  `json:"error"`
 		Message string `json:"message"`
 		refusal
-	}{fault{f.Error, message}, message, f}, "", "  ")
-	return append(body, '\n')
+	}{fault{f.Error, message}, message, f})
+	return body.Bytes()
 }
 
 // wantsText reports browsers, and git, which shows plain text and nothing else.

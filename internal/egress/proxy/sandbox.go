@@ -125,9 +125,11 @@ type Refusal struct {
 	Reason string        // one sentence
 	Remedy string        // a way to allow it
 	After  time.Duration // when to try again; 0 if that is pointless
+	Err    error         // its cause, which Reason spells out; may be nil
 }
 
 func (f *Refusal) Error() string { return f.Reason }
+func (f *Refusal) Unwrap() error { return f.Err }
 
 type blocked struct {
 	request policy.Request

@@ -95,6 +95,16 @@ func (s *Server) dial(ctx context.Context, r policy.Request, known []netip.Addr,
 	return up, nil
 }
 
+// Reach reports whether an origin accepts connections now: it connects to r's host as a request does, and closes the
+// connection.
+func (s *Server) Reach(ctx context.Context, r policy.Request) error {
+	c, err := s.dial(ctx, r, nil, s.sandbox.Decide)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
 func addressOf(c net.Conn) (netip.Addr, bool) {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {

@@ -42,7 +42,7 @@ func (m *Models) Getenv(name string) string { return m.env[name] }
 
 // Refused returns why the provider cannot be asked with its credential, or nil.
 func (m *Models) Refused() error {
-	err, _ := m.route.Refusals().Of(m.provider)
+	err, _ := m.route.Providers().Of(m.provider)
 	return err
 }
 
