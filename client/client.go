@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -394,6 +395,10 @@ func unreachable(ctx context.Context, err error) error {
 			WithHint("if it is the right server, put the certificate of its authority into a file, " +
 				"and name that in SSL_CERT_FILE")
 	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return cove.Errorf(cove.Unavailable, "the server does not speak HTTPS").
+			WithHint("write http:// in its address; keys and code cross the network in clear then")
+	}
 	return cove.Errorf(cove.Unavailable, "the server does not answer: %w", err).
 		WithHint("check its address, and that \"cove serve\" is running")
 }
@@ -413,11 +418,17 @@ func decode(r io.Reader, result any) error {
 	return nil
 }
 
+// wantsTLS matches how net/http, nginx and Apache answer a request in clear where they speak TLS.
+var wantsTLS = regexp.MustCompile("to an HTTPS server|to HTTPS port|to an SSL-enabled server port")
+
 // failure returns the error of an unsuccessful response.
 func failure(resp *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var e api.Error
 	if err != nil || json.Unmarshal(b, &e) != nil || e.Error == "" {
+		if resp.StatusCode == http.StatusBadRequest && wantsTLS.Match(b) {
+			return cove.Errorf(cove.Unavailable, "the server speaks HTTPS only").WithHint("write https:// in its address")
+		}
 		return cove.Errorf(codeOfStatus(resp.StatusCode), "the server answered %d %s", resp.StatusCode,
 			http.StatusText(resp.StatusCode)).
 			WithHint("check that the address is a Cove server's")

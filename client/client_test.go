@@ -203,6 +203,28 @@ func TestUntrustedCertificate(t *testing.T) {
 	}
 }
 
+// TestWrongScheme: the other scheme is named when the server speaks TLS and the address does not, or the other way.
+func TestWrongScheme(t *testing.T) {
+	secure, plain := httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(secure.Close)
+	t.Cleanup(plain.Close)
+	nginx := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(400)
+		io.WriteString(w, "<center>The plain HTTP request was sent to HTTPS port</center>")
+	}))
+	t.Cleanup(nginx.Close)
+	for address, hint := range map[string]string{
+		strings.Replace(secure.URL, "https:", "http:", 1): "write https:// in its address",
+		nginx.URL: "write https:// in its address",
+		strings.Replace(plain.URL, "http:", "https:", 1): "write http:// in its address",
+	} {
+		c := connect(t, client.Options{Address: address})
+		if _, err := c.Health(t.Context()); !strings.Contains(cove.ErrorHint(err), hint) {
+			t.Errorf("%s: %v (%s)", address, err, cove.ErrorHint(err))
+		}
+	}
+}
+
 func TestNobodyAnswers(t *testing.T) {
 	c := connect(t, client.Options{Address: "unix:" + filepath.Join(t.TempDir(), "cove.sock")})
 	if _, err := c.Health(t.Context()); cove.ErrorCode(err) != cove.Unavailable || cove.ErrorHint(err) == "" {

@@ -42,6 +42,7 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
+	addCompletion(sess, root)
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -82,6 +83,7 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	root.CompletionOptions.HiddenDefaultCmd = false
 	sess.AddFlags(root.PersistentFlags())
 	ui.AddGroups(root)
+	ui.ShowFlags(root)
 	root.AddCommand(run.Commands(sess)...)
 	root.AddCommand(sandbox.Commands(sess)...)
 	root.AddCommand(ui.InGroup(ui.GroupWork, agent.StartsWorkflow(sess, sandbox.StartCommand(sess)))...)

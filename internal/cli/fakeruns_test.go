@@ -79,6 +79,19 @@ func (f *fakeServer) runRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /runs/{run}", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, 200, api.Run{ID: r.PathValue("run"), Directory: "/earlier"})
 	})
+	mux.HandleFunc("GET /runs/{run}/export", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "archive of", r.PathValue("run"))
+	})
+	mux.HandleFunc("GET /runs/{run}/events", func(w http.ResponseWriter, r *http.Request) {
+		f.fakeRuns.mu.Lock()
+		defer f.fakeRuns.mu.Unlock()
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, run := range f.runs {
+			if b, _ := json.Marshal(run.Run); run.ID == r.PathValue("run") {
+				fmt.Fprintf(w, "id: 1\nevent: %s\ndata: %s\n\n", api.EventDone, b)
+			}
+		}
+	})
 	mux.HandleFunc("POST /runs/{run}/interrupt", func(w http.ResponseWriter, r *http.Request) {
 		var how api.RunInterrupt
 		json.NewDecoder(r.Body).Decode(&how)

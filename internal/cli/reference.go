@@ -10,8 +10,8 @@ import (
 
 // Reference returns the command "cove" with all that are below it, for manual pages and completion; it runs nothing.
 func Reference() *cobra.Command {
-	root := rootCommand(session.New(Streams{}, os.Getenv))
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
+	sess := session.New(Streams{}, os.Getenv)
+	root := rootCommand(sess)
+	addCompletion(sess, root)
 	return root
 }

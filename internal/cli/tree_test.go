@@ -74,6 +74,28 @@ func TestVerbs(t *testing.T) {
 	if found < 15 {
 		t.Errorf("only %d commands with a verb were found; the search is wrong", found)
 	}
+	groups := 0
+	for _, c := range tree() {
+		if !c.HasSubCommands() || !keepsNames(c) {
+			continue
+		}
+		groups++
+		for _, word := range append([]string{"list"}, verbs["list"].also...) {
+			if below, _, err := c.Find([]string{word}); err != nil || below.Name() != "list" {
+				t.Errorf("%s has no %s", c.CommandPath(), word)
+			}
+		}
+	}
+	if groups < 6 {
+		t.Errorf("only %d groups that keep things under names were found; the search is wrong", groups)
+	}
+}
+
+// keepsNames reports a group about things that have names: it lists them, or takes some away.
+func keepsNames(group *cobra.Command) bool {
+	return strings.HasPrefix(group.Long, "List ") || slices.ContainsFunc(group.Commands(), func(c *cobra.Command) bool {
+		return c.Name() == "remove" || c.Name() == "revoke"
+	})
 }
 
 // TestQuiet: every command that lists things prints their names or ids alone with -q.
@@ -147,17 +169,22 @@ func TestFlags(t *testing.T) {
 		t.Fatalf("only %d flags were found in docs/cli.md", len(short))
 	}
 	former := []string{"wd", "work-dir", "workdir"}
+	of := map[string]string{} // the flag of a letter, in the commands until now
 	for _, c := range tree() {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			if slices.Contains(former, f.Name) {
 				t.Errorf("%s has --%s, whose name is --dir", c.CommandPath(), f.Name)
 			}
-			if f.Shorthand == "" {
+			if f.Shorthand == "" || f.Hidden { // a former letter
 				return
 			}
+			if other, ok := of[f.Shorthand]; ok && other != f.Name {
+				t.Errorf("%s: -%s is --%s, and --%s elsewhere", c.CommandPath(), f.Shorthand, f.Name, other)
+			}
+			of[f.Shorthand] = f.Name
 			for name, letter := range short {
 				if letter != "" && f.Shorthand == letter && f.Name != name {
-					t.Errorf("%s: -%s is --%s, and --%s elsewhere", c.CommandPath(), letter, f.Name, name)
+					t.Errorf("%s: -%s is --%s, and --%s in docs/cli.md", c.CommandPath(), letter, f.Name, name)
 				}
 			}
 		})
@@ -169,12 +196,72 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestOptionalValues: help shows a value that may be left out as --flag[=VALUE], in one column with all others.
+func TestOptionalValues(t *testing.T) {
+	found := 0
+	for _, c := range tree() {
+		help := c.UsageString()
+		if strings.Contains(help, `[="`) {
+			t.Errorf("%s shows a value as it is kept:\n%s", c.CommandPath(), help)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.NoOptDefVal == "" || f.Value.Type() == "bool" || f.Hidden {
+				return
+			}
+			found++
+			value, _ := pflag.UnquoteUsage(f)
+			if want := "      --" + f.Name + "[=" + value + "]   "; !strings.Contains(help, want) {
+				t.Errorf("%s does not show %q:\n%s", c.CommandPath(), want, help)
+			}
+		})
+		column := -1
+		for line := range strings.Lines(help) {
+			m := flagLine.FindStringIndex(line)
+			if column < 0 && m != nil {
+				column = m[1]
+			}
+			if strings.HasPrefix(line, "Global") {
+				column = -1
+			}
+			if m != nil && column != m[1] {
+				t.Errorf("%s: out of line: %s", c.CommandPath(), line)
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("only %d flags with optional values were found; the search is wrong", found)
+	}
+}
+
+var flagLine = regexp.MustCompile(`^  (-.,|   ) --\S+( \S+)? {3,}`)
+
+// TestLast: every command about one run, or about a sandbox that need not be named, takes --last.
+func TestLast(t *testing.T) {
+	found := 0
+	for _, c := range tree() {
+		if !oneOfThem.MatchString(c.Use) {
+			continue
+		}
+		found++
+		if c.Flags().Lookup("last") == nil {
+			t.Errorf("%s has no --last", c.CommandPath())
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d commands about a sandbox or a run were found; the search is wrong", found)
+	}
+}
+
+// oneOfThem matches the usage line of a command about one run, or about a sandbox that need not be named.
+var oneOfThem = regexp.MustCompile(`^\S+ (RUN|\[(ID\|)?(SANDBOX|RUN)\])( |$)`)
+
 // TestFormerNames: command lines of yesterday are still understood.
 func TestFormerNames(t *testing.T) {
 	for _, line := range []string{
 		"cove run python -c x --work-dir .", "cove exec brave-otter --wd src -- make", "cove shell brave-otter --wd src",
 		"cove new . --wd src", "cove image ls", "cove image rm mine", "cove runs rm ru_x", "cove preset delete web",
-		"cove server logs --lines 5",
+		"cove server logs --lines 5", "cove logs brave-otter -t t2", "cove attach brave-otter -t t2",
+		"cove pr brave-otter -t 'Say who is logged in'",
 		"cove runs export ru_x --output x.tar",
 	} {
 		if err := parses(line); err != nil {

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"fmt"
 	"math/big"
 	"net"
@@ -279,12 +280,15 @@ func TestTLS(t *testing.T) {
 		conn.Close()
 		t.Error("TLS 1.1 is spoken")
 	}
-	resp, err := h.client.Get(plain + "/health")
-	if err == nil {
-		resp.Body.Close()
-		if resp.StatusCode != 400 {
-			t.Errorf("plain HTTP: status %d", resp.StatusCode)
-		}
+	resp, err := http.Get(plain + "/health")
+	if err != nil {
+		t.Fatalf("plain HTTP: %v", err)
+	}
+	defer resp.Body.Close()
+	var said api.Error
+	if err := json.NewDecoder(resp.Body).Decode(&said); err != nil || resp.StatusCode != 400 ||
+		!strings.Contains(said.Hint, "https://") {
+		t.Errorf("plain HTTP: status %d, %+v, %v", resp.StatusCode, said, err)
 	}
 	h.url = plain
 	if r := h.do(h.owner, "GET", "/health", ""); r.StatusCode != 200 {

@@ -32,6 +32,9 @@ func (c secureConn) ConnectionState() tls.ConnectionState { return c.secure.Conn
 // bareHead is the rest of the head with which net/http refuses a request before any handler.
 const bareHead = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 
+// inClear is why a server of HTTPS refuses a request.
+const inClear = "this is a server of HTTPS, and the request came in clear"
+
 // Write implements net.Conn.
 func (c strictConn) Write(p []byte) (int, error) {
 	line, said, bare := bytes.Cut(p, []byte(bareHead))
@@ -42,8 +45,11 @@ func (c strictConn) Write(p []byte) (int, error) {
 	id := requestID(nil)
 	code, hint := cove.InvalidArgument, "send a request as HTTP/1.1 defines it (RFC 9112)"
 	_, text, _ := strings.Cut(string(said), ": ")
-	if text == "" {
+	switch text {
+	case "":
 		text = "the request is malformed"
+	case inClear:
+		hint = "write https:// in the address, and not http://"
 	}
 	reason, tooLong := c.Refused()
 	if reason != nil {
@@ -166,7 +172,7 @@ func refuseHandshake(c *tls.Conn, err error) {
 	plain, ok := err.(tls.RecordHeaderError)
 	if ok && plain.Conn != nil && 'A' <= plain.RecordHeader[0] && plain.RecordHeader[0] <= 'Z' { // no record of TLS
 		strictConn{proxy.Strict(plain.Conn), nil}.Write([]byte("HTTP/1.1 400 Bad Request" + bareHead +
-			"400: this is a server of HTTPS, and the request came in clear"))
+			"400: " + inClear))
 	}
 	c.NetConn().Close()
 }

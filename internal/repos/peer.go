@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,9 +178,37 @@ func (s *Store) dialBy(ctx context.Context, outlet Outlet, r remote, push bool) 
 		run.Args = slices.Concat([]string{r.URL}, run.Args)
 		run.Settings = slices.Concat(settings, run.Settings)
 		run.Transport = []string{scheme}
-		return s.git(ctx, held, run)
+		out, err := s.git(ctx, held, run)
+		if hint := reachHint(r.URL, err); hint != "" && !push {
+			err = cove.Errorf(cove.ErrorCode(err), "%w", err).WithHint("%s", hint)
+		}
+		return out, err
 	}, route.Close, nil
 }
+
+// reachHint returns what to check where git cannot read a remote; empty for other failures, and where a hint is known.
+func reachHint(address string, err error) string {
+	if cove.ErrorHint(err) != "" {
+		return ""
+	}
+	switch cove.ErrorCode(err) {
+	case cove.NotFound:
+		return "check its spelling; a private one may be hidden from an account that cannot read it: " + seeAccounts
+	case cove.Forbidden: // forges give no answer to strangers about what does not exist, either
+		return "check its spelling, and that the account on this machine may read it: " + seeAccounts
+	case cove.Unavailable:
+		text := strings.ReplaceAll(err.Error(), strings.TrimSuffix(address, "/"), "") // its words are no reason
+		if strings.Contains(text, "certificate") || strings.Contains(text, "SSL") {
+			return "check that this machine trusts its certificate, and that nothing on the way replaces it"
+		}
+		if u, err := url.Parse(address); err == nil {
+			return "check the spelling of the host, and that this machine reaches it: curl -I " + u.Scheme + "://" + u.Host
+		}
+	}
+	return ""
+}
+
+const seeAccounts = `"cove credentials check" shows the keys that there are`
 
 // neighbour returns the peer for a repository of this machine: another git reads it, without the repository's
 // configuration.

@@ -426,6 +426,12 @@ func TestFailures(t *testing.T) {
 	private := secured.Create("private.git")
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
+	hints := map[string]string{
+		"nothing there":               "check its spelling",
+		"no account":                  "\"cove credentials check\" shows",
+		"a certificate nobody trusts": "its certificate",
+		"nobody listens":              "curl -I https://127.0.0.1:9",
+	}
 	for _, tt := range []struct {
 		name string
 		o    Options
@@ -443,7 +449,7 @@ func TestFailures(t *testing.T) {
 		{"no account", Options{Outlet: direct{secured.CA}}, workspace.Repository{Source: private.URL}, cove.Forbidden},
 		{"a certificate nobody trusts", Options{Outlet: direct{secured.CA}}, workspace.Repository{Source: repo.URL},
 			cove.Unavailable},
-		{"nobody listens", Options{Outlet: direct{}}, workspace.Repository{Source: "https://127.0.0.1:9/x"},
+		{"nobody listens", Options{Outlet: direct{}}, workspace.Repository{Source: "https://127.0.0.1:9/SSL"},
 			cove.Unavailable},
 		{"a negative depth", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: repo.URL, Depth: -1},
 			cove.InvalidArgument},
@@ -460,6 +466,9 @@ func TestFailures(t *testing.T) {
 			_, err := s.Create(t.Context(), ask, nil)
 			if cove.ErrorCode(err) != tt.code {
 				t.Errorf("%v, want %s", err, tt.code)
+			}
+			if want := hints[tt.name]; !strings.Contains(cove.ErrorHint(err), want) {
+				t.Errorf("%v: the hint has no %q", err, want)
 			}
 			if got := names(t, s.workspaces); got != ".creating.lock" && got != ".branches.lock .creating.lock" {
 				t.Errorf("it left %s", got)

@@ -42,8 +42,8 @@ const (
 )
 
 // outcome returns the status of a run, the limit that ended it, and its error: with a limit, why its models did not
-// answer at the end. It is pure. An action of a user or of Cove takes precedence over its consequences, and no limit has
-// ended a run that succeeds.
+// answer at the end. It is pure. An action of a user or of Cove takes precedence over its consequences, and no limit
+// has ended a run that succeeds.
 func outcome(e ending) (status store.RunStatus, limit cove.LimitKind, err error) {
 	failed := e.result == nil || e.result.IsError || e.exit != nil && *e.exit != 0
 	switch {

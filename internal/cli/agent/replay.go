@@ -25,24 +25,32 @@ type replayOptions struct {
 const longestPause = 3 * time.Second
 
 func runsReplay(sess *session.Session) *cobra.Command {
+	var r runTarget
 	var o replayOptions
 	c := &cobra.Command{
-		Use:   "replay RUN",
+		Use:   "replay",
 		Short: "Play what an agent said and did, or the recording of its terminal",
 		Long: `Play what an agent said and did, as it was shown when it happened, or the
 recording of its terminal where it had one. Of a run that goes on it follows.
 Pauses are those there were, at most three seconds; --speed 0 leaves them out.`,
-		Example: "  cove runs replay --speed 4 RUN\n  cove runs replay --json RUN | jq .tool",
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Example: "  cove runs replay --speed 4 RUN\n  cove runs replay --last --json | jq .tool",
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.speed < 0 {
 				return ui.UsageError(cmd, "--speed %g: it must be 0 or more", o.speed)
 			}
 			ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out, sess.Err)
 			defer interrupts.Stop()
 			return interrupts.Explain(sess.ReadRecords(ctx,
-				func(c *client.Client) error { return replay(ctx, sess, c, args[0], o) }))
+				func(c *client.Client) error {
+					id, err := r.find(ctx, c)
+					if err != nil {
+						return err
+					}
+					return replay(ctx, sess, c, id, o)
+				}))
 		},
 	}
+	r.addTo(c)
 	f := c.Flags()
 	f.Float64Var(&o.speed, "speed", 1, "so many times as `FAST`; 0 is without pauses")
 	f.StringVar(&o.terminal, "terminal", "", "the recording of this `TERMINAL`")

@@ -34,7 +34,8 @@ agent said and did, what left its sandbox and what did not, what was done with
 its repository, and what it changed. Records are kept as long as the audit log
 (audit.retention).
 
-A run is named by its id, or the beginning of it that no other has.`,
+A run is named by its id, or the beginning of it that no other has; --last is the
+one that began last.`,
 	}, runsList(sess), runsShow(sess), runsReplay(sess), runsExport(sess), runsInterrupt(sess), runsRemove(sess))
 }
 
@@ -101,12 +102,22 @@ func beginning(text string, most int) string {
 }
 
 func runsShow(sess *session.Session) *cobra.Command {
-	return sess.Showing(&cobra.Command{
-		Use:   "show RUN",
-		Short: "Show a run: how it ended, what it changed, what left its sandbox",
-	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+	var r runTarget
+	c := &cobra.Command{
+		Use:     "show",
+		Short:   "Show a run: how it ended, what it changed, what left its sandbox",
+		Example: "  cove runs show --last",
+	}
+	r.addTo(c)
+	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		shown, err := session.OfRecords(cmd.Context(), sess,
-			func(c *client.Client, ctx context.Context) (runRecord, error) { return readRun(ctx, c, args[0]) })
+			func(c *client.Client, ctx context.Context) (runRecord, error) {
+				id, err := r.find(ctx, c)
+				if err != nil {
+					return runRecord{}, err
+				}
+				return readRun(ctx, c, id)
+			})
 		return ui.Result{Value: shown, Text: shown.text()}, err
 	})
 }
@@ -206,27 +217,33 @@ func (r runRecord) text() string {
 }
 
 func runsExport(sess *session.Session) *cobra.Command {
+	var r runTarget
 	to := ""
 	c := &cobra.Command{
-		Use:   "export RUN",
+		Use:   "export",
 		Short: "Write the whole record of a run as a tar archive",
 		Long: `Write the whole record of a run as a tar archive: run.json, messages.ndjson,
 stderr.log, decisions.ndjson (what left its sandbox, and what did not),
 actions.ndjson (what was done with it, pushes among that), changes.patch where
 there are changes, and TERMINAL.cast for the recording of a terminal.`,
-		Example: "  cove runs export -o run.tar RUN\n  cove runs export RUN | tar -xO run.json",
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Example: "  cove runs export -o run.tar RUN\n  cove runs export --last | tar -xO run.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if to == "" && ui.IsTerminal(sess.Out) {
 				return ui.UsageError(cmd, "an archive is not for a terminal: say where to with -o FILE")
 			}
 			return sess.ReadRecords(cmd.Context(), func(c *client.Client) error {
-				if to == "" || to == "-" {
-					return c.ExportRun(cmd.Context(), args[0], sess.Out)
+				id, err := r.find(cmd.Context(), c)
+				if err != nil {
+					return err
 				}
-				return exportTo(cmd.Context(), c, args[0], to)
+				if to == "" || to == "-" {
+					return c.ExportRun(cmd.Context(), id, sess.Out)
+				}
+				return exportTo(cmd.Context(), c, id, to)
 			})
 		},
 	}
+	r.addTo(c)
 	c.Flags().StringVarP(&to, "out", "o", "", "write it to `FILE`, and not to standard output")
 	ui.OldNames(c.Flags(), map[string]string{"output": "out"})
 	return c
@@ -246,17 +263,25 @@ func exportTo(ctx context.Context, c *client.Client, id, to string) error {
 }
 
 func runsInterrupt(sess *session.Session) *cobra.Command {
+	var r runTarget
 	var kill bool
 	c := &cobra.Command{
-		Use:   "interrupt RUN",
-		Short: "Ask the agent of a run to stop",
-		Long:  `Ask the agent of a run to stop, and end it 15 seconds later if it has not. What it has done stays.`,
+		Use:     "interrupt",
+		Short:   "Ask the agent of a run to stop",
+		Long:    `Ask the agent of a run to stop, and end it 15 seconds later if it has not. What it has done stays.`,
+		Example: "  cove runs interrupt --last",
 	}
+	r.addTo(c)
 	c.Flags().BoolVar(&kill, "kill", false, "end it at once")
-	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
-		err := sess.WithServer(cmd,
-			func(ctx context.Context, c *client.Client) error { return c.InterruptRun(ctx, args[0], kill) })
-		return ui.Result{Value: map[string]string{"interrupted": args[0]}}, err
+	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		id := ""
+		err := sess.WithServer(cmd, func(ctx context.Context, c *client.Client) (err error) {
+			if id, err = r.find(ctx, c); err != nil {
+				return err
+			}
+			return c.InterruptRun(ctx, id, kill)
+		})
+		return ui.Result{Value: map[string]string{"interrupted": id}}, err
 	})
 }
 

@@ -226,7 +226,7 @@ func holdListing(all []api.Hold, now time.Time) ui.Result {
 }
 
 func approvalsCommand(sess *session.Session) *cobra.Command {
-	c := sess.ShowingList(&cobra.Command{
+	c := listingApprovals(sess, &cobra.Command{
 		Use:   "approvals",
 		Short: "List and revoke what has been approved for a policy",
 		Long: `List the approvals that are remembered for every sandbox that is started with
@@ -234,13 +234,12 @@ the same policy ("cove approve ID --scope policy"), newest first. POLICY is the
 beginning of a digest of the policy's rules.`,
 		Example: "  cove approvals\n  cove approvals revoke ap_0123456789abcdefghjkmnpqrs",
 		Args:    ui.UnknownCommand,
-	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
-		all, err := session.OfRecords(cmd.Context(), sess, (*client.Client).Approvals)
-		headings := []string{"ID", "WHAT", "RULE", "POLICY", "WHO", "GIVEN", "UNTIL"}
-		return ui.Listing("approvals", all, headings, func(p api.Approval) []string {
-			return []string{p.ID, p.About, p.Rule, p.Policy[:min(len(p.Policy), 12)], p.Who, ui.Ago(time.Since(p.Time)),
-				p.Until.UTC().Format(time.RFC3339)}
-		}), err
+	})
+	list := listingApprovals(sess, &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List approvals, newest first",
+		Example: "  cove approvals revoke $(cove approvals list -q)",
 	})
 	revoking := &cobra.Command{
 		Use:   "revoke ID...",
@@ -251,8 +250,20 @@ that run, too; requests that are under way go on.`,
 		RunE:    func(cmd *cobra.Command, args []string) error { return revoke(cmd.Context(), sess, args) },
 	}
 	sess.AddJSON(revoking.Flags(), "print one JSON object")
-	c.AddCommand(revoking)
+	c.AddCommand(list, revoking)
 	return c
+}
+
+// listingApprovals makes c list approvals: "cove approvals" does so by itself, and below it "list".
+func listingApprovals(sess *session.Session, c *cobra.Command) *cobra.Command {
+	return sess.ShowingList(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		all, err := session.OfRecords(cmd.Context(), sess, (*client.Client).Approvals)
+		headings := []string{"ID", "WHAT", "RULE", "POLICY", "WHO", "GIVEN", "UNTIL"}
+		return ui.Listing("approvals", all, headings, func(p api.Approval) []string {
+			return []string{p.ID, p.About, p.Rule, p.Policy[:min(len(p.Policy), 12)], p.Who, ui.Ago(time.Since(p.Time)),
+				p.Until.UTC().Format(time.RFC3339)}
+		}), err
+	})
 }
 
 func revoke(ctx context.Context, sess *session.Session, ids []string) error {

@@ -57,7 +57,8 @@ what is written over comes again.`,
 	p.AddTo(sess, c)
 	c.Use = "logs [ID|SANDBOX]"
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it ends")
-	c.Flags().StringVarP(&terminal, "terminal", "t", "", "`ID` of the sandbox's terminal")
+	c.Flags().StringVar(&terminal, "terminal", "", "`ID` of the sandbox's terminal")
+	ui.OldLetter(c.Flags(), "t", "terminal")
 	return c
 }
 

@@ -99,7 +99,7 @@ is checked out elsewhere.
 	f := c.Flags()
 	f.BoolVar(&o.keepWork, "keep-work", false, "leave the checkout where it is")
 	f.StringVar(&o.deleteBranch, "delete-branch", "",
-		"remove its branch from the repository that it was made of; with `force` also commits that nothing else has")
+		"remove its branch from the repository that it was made of; with =`force` also commits that nothing else has")
 	f.Lookup("delete-branch").NoOptDefVal = "yes"
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.last, "last", false, "the sandbox that was used last")

@@ -232,7 +232,8 @@ agent or a shell. Where there is none, it is started.
 	}
 	p.AddTo(sess, c)
 	interact.AddDetachKeys(c.Flags(), &keys)
-	c.Flags().StringVarP(&id, "terminal", "t", "", "`ID` of the terminal")
+	c.Flags().StringVar(&id, "terminal", "", "`ID` of the terminal")
+	ui.OldLetter(c.Flags(), "t", "terminal")
 	c.Flags().BoolVar(&list, "list", false, "list the sandbox's terminals instead")
 	c.Flags().StringVar(&kill, "kill", "", "end the program of the terminal `ID` instead")
 	sess.AddJSON(c.Flags(), "with --list, print one JSON object")

@@ -135,7 +135,8 @@ address is printed where one can be opened in a browser.`,
 		Example: "  cove pr brave-otter --title 'Say who is logged in'\n  cove pr --last --draft",
 	}
 	p.AddTo(sess, c)
-	c.Flags().StringVarP(&q.Title, "title", "t", "", "`TITLE` (default: the first line of the only commit, or the branch)")
+	c.Flags().StringVar(&q.Title, "title", "", "`TITLE` (default: the first line of the only commit, or the branch)")
+	ui.OldLetter(c.Flags(), "t", "title")
 	c.Flags().StringVarP(&q.Body, "body", "b", "", "`TEXT` of its description (default: the commits)")
 	c.Flags().StringVar(&q.Base, "base", "", "`BRANCH` to merge into (default: the one the sandbox began at)")
 	c.Flags().BoolVar(&q.Draft, "draft", false, "as a draft")

@@ -53,6 +53,13 @@ func OldNames(f *pflag.FlagSet, now map[string]string) {
 	})
 }
 
+// OldLetter has a flag taken by a former letter, too, which the help does not show: the letter is another flag's today.
+func OldLetter(f *pflag.FlagSet, letter, name string) {
+	today := f.Lookup(name)
+	former := f.VarPF(today.Value, letter, letter, today.Usage)
+	former.Hidden = true
+}
+
 // Show prints a result, unless there is an error instead.
 func (t *Terminal) Show(r Result, err error) error {
 	if err != nil {

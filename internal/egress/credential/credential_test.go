@@ -548,6 +548,15 @@ func TestChoose(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	noLeak(t, "the error", err.Error())
+	for name, want := range map[string]string{
+		"githbu":                           `there is no credential "githbu"`,
+		"git\x1b[2Jhub":                    "there is no credential of that name, which may be a key",
+		"0123456789abcdef0123456789abcdef": "there is no credential of that name, which may be a key",
+	} {
+		if _, err := Choose(own, "openai", name); cove.ErrorMessage(err) != want {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
 }
 
 // TestNothingIsSeen: C1. The test uses a credential in every way, right and wrong, and searches all output for the

@@ -44,12 +44,21 @@ func Choose(own []Credential, names ...string) ([]Credential, error) {
 				known = append(known, c.Name)
 			}
 			slices.Sort(known)
-			return nil, cove.Errorf(cove.NotFound, "there is no credential of that name").WithHint("there are %s",
+			return nil, cove.Errorf(cove.NotFound, "there is no credential %s", repeatable(name)).WithHint("there are %s",
 				strings.Join(slices.Compact(known), ", "))
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// repeatable quotes a name that was asked for, unless it may be a key in the place of a name.
+func repeatable(name string) string {
+	const shortestKey = 25 // characters of lower case: those of services have 32 and more
+	if len(name) < shortestKey && credentialName.MatchString(name) {
+		return strconv.Quote(name)
+	}
+	return "of that name, which may be a key"
 }
 
 // entry is the YAML form of a credential.

@@ -107,8 +107,30 @@ func ensureFile(path string) error {
 }
 
 func unwritable(path string, err error) error {
+	if dir := filepath.Dir(path); full(dir, err) {
+		return cove.Errorf(cove.StorageFull, "cannot write the database %s: the disk is full", path).
+			WithHint("free space there (df -h %[1]s shows it, and df -i %[1]s how many files there may be), or set COVE_HOME "+
+				"to a directory of another disk", dir)
+	}
 	return cove.Errorf(cove.StorageFull, "cannot write the database %s: %w", path, err).
 		WithHint("free space or make the directory writable, or set COVE_HOME to a directory that is")
+}
+
+// full reports whether a write failed because the file system of dir is full, or the user's share of it. SQLite drops
+// the errno of some of its writes, such as that of its shared index (SQLITE_IOERR_SHMSIZE): there the file system is
+// asked.
+func full(dir string, err error) bool {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return true
+	}
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	const index = 32 << 10 // bytes by which the shared index grows
+	var of unix.Statfs_t
+	return e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code()&0xff == sqlite3.SQLITE_IOERR &&
+		unix.Statfs(dir, &of) == nil && of.Bavail*uint64(of.Bsize) < index
 }
 
 // prepare brings the schema up to date. An up-to-date one costs one read.
@@ -203,7 +225,7 @@ func (s *Store) fault(doing string, err error) error {
 			WithHint("nothing was deleted; move it away together with its log (mkdir %[1]s.damaged; mv %[1]s %[1]s-* "+
 				"%[1]s.damaged/) and Cove starts a new one", s.path)
 	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR:
-		return unwritable(s.path, err)
+		return unwritable(s.path, e)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return cove.Errorf(cove.Unavailable, "another process has held the database %s for over %s: %w", s.path,
 			lockWait, err).

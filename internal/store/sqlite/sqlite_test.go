@@ -241,6 +241,44 @@ func TestReadOnlyAndFullFileSystems(t *testing.T) {
 	}
 }
 
+// TestFullAtTheFirstStart: a disk without room for the first tables is named as such, whichever write meets its end.
+func TestFullAtTheFirstStart(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts a small file system, which needs root")
+	}
+	for name, c := range map[string]struct {
+		options string
+		filler  int // pages
+	}{
+		"no page is free":           {"size=256k", 64},
+		"none for the shared index": {"size=256k", 60},
+		"none for the version":      {"size=256k", 54},
+		"none for the tables":       {"size=256k", 46},
+		"no file is free":           {"nr_inodes=1", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, c.options); err != nil {
+				t.Skipf("cannot mount a tmpfs here: %v", err)
+			}
+			t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+			if c.filler > 0 {
+				writeFile(t, filepath.Join(dir, "filler"), make([]byte, c.filler<<12))
+			}
+			path := filepath.Join(dir, "cove.db")
+			s, err := Open(t.Context(), path)
+			if err == nil {
+				s.Close()
+				t.Fatal("there was room")
+			}
+			if text := "cannot write the database " + path + ": the disk is full"; cove.ErrorMessage(err) != text ||
+				cove.ErrorCode(err) != cove.StorageFull || !strings.Contains(cove.ErrorHint(err), "df -h "+dir) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 func writeFile(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, data, 0o600); err != nil {
