@@ -24,8 +24,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// socketFD is the descriptor at which the native engine puts the guest's end of the socket.
-const socketFD = 3
+// Descriptors at which the native engine puts the guest's end of the socket, and the program that it has started.
+const (
+	socketFD  = 3
+	programFD = 4
+)
 
 // The main goroutine stays on the main thread: see package pid1.
 func init() { runtime.LockOSThread() }
@@ -51,6 +54,7 @@ func main() {
 	case "--version":
 		fmt.Println("cove-guest", version.Version)
 	case "--socket":
+		unix.Close(programFD)
 		ignoreSignals()
 		// Whatever else the host forgot to keep to itself ends here.
 		unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)

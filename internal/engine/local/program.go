@@ -13,7 +13,7 @@ import (
 // may be closed to the users of sandboxes, and an upgrade may replace it while the server runs.
 type Program struct{ file *os.File }
 
-// firstProgram is the lowest descriptor of a Program, above those that a child process is given.
+// firstProgram is the lowest descriptor of a Program, above those at which a child process has its files.
 const firstProgram = 64
 
 // OpenProgram opens the program at a path.
@@ -30,8 +30,14 @@ func OpenProgram(path string) (*Program, error) {
 	return &Program{os.NewFile(uintptr(fd), path)}, nil
 }
 
-// Path returns the path of the program in this process and between fork and exec in its children.
+// Path returns the path of the program in this process, and between fork and exec in children that are given the files
+// of Among.
 func (p *Program) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(p.file.Fd())) }
+
+// Among returns the files for a child that is to be started from Path: those it needs, and the program as the last one.
+// A child moves files to descriptors above those it is given before it has each in its place, and would put one where
+// the program is.
+func (p *Program) Among(files ...*os.File) []*os.File { return append(files, p.file) }
 
 // Close closes the file; what was started from it goes on.
 func (p *Program) Close() error { return p.file.Close() }

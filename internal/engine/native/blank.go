@@ -69,7 +69,7 @@ var ambient = []uintptr{
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 // start forks the guest into its namespaces and group.
-func (b *blank) start(program string, seed *seed, socket *os.File) error {
+func (b *blank) start(program *local.Program, seed *seed, socket *os.File) error {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {
 		seed.discard()
@@ -82,9 +82,9 @@ func (b *blank) start(program string, seed *seed, socket *os.File) error {
 		return err
 	}
 	defer stderr.Close()
-	b.process, err = seed.fork(program, []string{"cove-guest", "--socket"}, &os.ProcAttr{
+	b.process, err = seed.fork(program.Path(), []string{"cove-guest", "--socket"}, &os.ProcAttr{
 		Env:   guestEnv,
-		Files: []*os.File{null, null, stderr, socket},
+		Files: program.Among(null, null, stderr, socket),
 		Sys:   &syscall.SysProcAttr{Cloneflags: namespaces, AmbientCaps: ambient, Setsid: true},
 	})
 	if err != nil {

@@ -46,7 +46,7 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 		seed.discard()
 		return b, err
 	}
-	err = b.start(e.program.Path(), seed, theirs)
+	err = b.start(e.program, seed, theirs)
 	theirs.Close()
 	if err == nil {
 		err = e.writeIDs(ctx, b)

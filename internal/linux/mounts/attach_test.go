@@ -86,7 +86,10 @@ func TestAttach(t *testing.T) {
 	_, err = bufio.NewReader(out).ReadString('\n')
 	must(err)
 
-	userns, err := Ownership("/bin/cat", []string{"cat"}, nil, Owner{1234, 1234}, Owner{4321, 4322})
+	cat, err := os.Open("/bin/cat")
+	must(err)
+	defer cat.Close()
+	userns, err := Ownership(cat, []string{"cat"}, nil, Owner{1234, 1234}, Owner{4321, 4322})
 	must(err)
 	defer userns.Close()
 	attach := func(from string) error {

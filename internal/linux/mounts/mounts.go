@@ -53,14 +53,15 @@ func CanMap() bool { return unix.MountSetattr(-1, "", 0, &unix.MountAttr{}) != u
 // Owner is the owner of files.
 type Owner struct{ UID, GID int }
 
-// Ownership makes a user namespace that maps the owner of to as, by a program that waits until its standard input ends.
-func Ownership(program string, args, env []string, of, as Owner) (*os.File, error) {
+// Ownership makes a user namespace that maps the owner of to as, by an open program that waits until its standard input
+// ends.
+func Ownership(program *os.File, args, env []string, of, as Owner) (*os.File, error) {
 	var input [2]int
 	if err := unix.Pipe2(input[:], unix.O_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
-	pid, err := syscall.ForkExec(program, args, &syscall.ProcAttr{
-		Env: env, Files: []uintptr{uintptr(input[0])},
+	pid, err := syscall.ForkExec("/proc/self/fd/"+strconv.Itoa(int(program.Fd())), args, &syscall.ProcAttr{
+		Env: env, Files: []uintptr{uintptr(input[0]), program.Fd()}, // else the child may put another file in its place
 		Sys: &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER,
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: of.UID, HostID: as.UID, Size: 1}},
