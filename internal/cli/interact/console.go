@@ -116,6 +116,7 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	watchSize(ctx, t.size, signals, &beside)
+	signals <- sizeChanged // it may have changed before
 	beside.Go(func() { t.hear(ctx, signals, cancel) })
 	in, err := ui.NewCancelReader(ctx, t.In)
 	if err != nil {
