@@ -133,7 +133,7 @@ func TestUpload(t *testing.T) {
 		{"claude --model-provider anthropic,nobody do-it", `no model provider "nobody"`},
 		{"claude --model-provider openai do-it", "cannot ask the model provider openai"},
 		{"claude --profile nobody do-it", "nobody"},
-		{"claude --credential nobody do-it", "no credential of that name"},
+		{"claude --credential nobody do-it", `no credential "nobody"`},
 		{"codex do-it", "no key for its models"},
 		{"new . --agent claude --model-provider nobody --no-attach", `no model provider "nobody"`},
 		{"new . --agent codex --no-attach", "is not installed"},
