@@ -1,8 +1,10 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -262,7 +264,8 @@ func (t *processes) gone(p *Process) {
 	delete(t.live, p.pid)
 }
 
-// signalIf reaches every live process that is meant and counts them.
+// signalIf reaches every live process that is meant and counts them: parents first, as none may see that a child has
+// ended before the signal that both get at once.
 func (t *processes) signalIf(sig syscall.Signal, meant func(*Process) bool) int {
 	t.mu.Lock()
 	var targets []*Process
@@ -272,6 +275,7 @@ func (t *processes) signalIf(sig syscall.Signal, meant func(*Process) bool) int 
 		}
 	}
 	t.mu.Unlock()
+	slices.SortFunc(targets, func(a, b *Process) int { return cmp.Compare(a.pid, b.pid) })
 	for _, p := range targets {
 		switch sig {
 		case 0, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGURG, syscall.SIGWINCH:
