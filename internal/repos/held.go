@@ -52,7 +52,7 @@ func (s *Store) Held(ctx context.Context, id cove.SandboxID, refs []Ref) (h Held
 	if err != nil {
 		return h, err
 	}
-	in := work{s, filepath.Join(s.directory(id), importDir)}
+	in := importRepository{s, filepath.Join(s.directory(id), importDir)}
 	known, err := in.delivered(ctx, filepath.Join(s.directory(id), delivered))
 	if err != nil {
 		return h, err
@@ -77,14 +77,14 @@ func (s *Store) Held(ctx context.Context, id cove.SandboxID, refs []Ref) (h Held
 	return h, err
 }
 
-// work is the repository of the work that was imported.
-type work struct {
+// importRepository is the repository of the work that was imported.
+type importRepository struct {
 	*Store
 	dir string
 }
 
 // delivered returns the ids of a file that are commits of the repository.
-func (w work) delivered(ctx context.Context, file string) ([]string, error) {
+func (r importRepository) delivered(ctx context.Context, file string) ([]string, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -94,7 +94,7 @@ func (w work) delivered(ctx context.Context, file string) ([]string, error) {
 	}
 	ids := strings.Fields(string(text))
 	slices.Sort(ids)
-	out, err := w.git(ctx, nil, hostgit.Run{Dir: w.dir, Command: []string{"cat-file"},
+	out, err := r.git(ctx, nil, hostgit.Run{Dir: r.dir, Command: []string{"cat-file"},
 		Flags: []string{"--batch-check=%(objectname) %(objecttype)"},
 		Stdin: strings.NewReader(strings.Join(slices.Compact(ids), "\n") + "\n")})
 	var there []string
@@ -107,7 +107,7 @@ func (w work) delivered(ctx context.Context, file string) ([]string, error) {
 }
 
 // notIn counts the commits in the history of heads that are not in that of others.
-func (w work) notIn(ctx context.Context, heads, others []string) (n int, err error) {
+func (r importRepository) notIn(ctx context.Context, heads, others []string) (n int, err error) {
 	var in bytes.Buffer
 	for _, id := range heads {
 		fmt.Fprintln(&in, id)
@@ -117,7 +117,7 @@ func (w work) notIn(ctx context.Context, heads, others []string) (n int, err err
 			fmt.Fprintln(&in, "^"+id)
 		}
 	}
-	out, err := w.line(ctx, nil, hostgit.Run{Dir: w.dir, Command: []string{"rev-list"},
+	out, err := r.line(ctx, nil, hostgit.Run{Dir: r.dir, Command: []string{"rev-list"},
 		Flags: []string{"--count", "--stdin"}, Stdin: &in})
 	if err == nil {
 		_, err = fmt.Sscan(out, &n)
@@ -127,17 +127,17 @@ func (w work) notIn(ctx context.Context, heads, others []string) (n int, err err
 
 // uncommitted counts the files of a snapshot that differ from its parent. A snapshot with the tree of a delivered
 // commit is delivered.
-func (w work) uncommitted(ctx context.Context, snapshot string, known []string) (n int, err error) {
+func (r importRepository) uncommitted(ctx context.Context, snapshot string, known []string) (n int, err error) {
 	var in strings.Builder
 	for _, id := range append([]string{snapshot}, known...) {
 		in.WriteString(id + "^{tree}\n")
 	}
-	out, err := w.git(ctx, nil, hostgit.Run{Dir: w.dir, Command: []string{"cat-file"},
+	out, err := r.git(ctx, nil, hostgit.Run{Dir: r.dir, Command: []string{"cat-file"},
 		Flags: []string{"--batch-check=%(objectname)"}, Stdin: strings.NewReader(in.String())})
 	if trees := strings.Fields(string(out)); err != nil || slices.Contains(trees[1:], trees[0]) {
 		return 0, err
 	}
-	out, err = w.git(ctx, nil, hostgit.Run{Dir: w.dir, Command: []string{"diff-tree"},
+	out, err = r.git(ctx, nil, hostgit.Run{Dir: r.dir, Command: []string{"diff-tree"},
 		Flags: []string{"-r", "--root", "-z", "--name-only", "--no-commit-id"}, Args: []string{snapshot},
 		MaxOutput: maxWords})
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {

@@ -192,15 +192,7 @@ func ask(ctx context.Context, sess *session.Session, o *generateOptions, c *clie
 		s.Stderr = nil
 	}
 	defer in.Settle()
-	s.Started = func(id string) {
-		in.OnSignal(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), session.KillTimeout)
-			defer cancel()
-			if _, err := c.Kill(ctx, id); err != nil && cove.ErrorCode(err) != cove.Conflict {
-				in.GiveUp()
-			}
-		})
-	}
+	s.Started = func(id string) { in.OnSignal(func() { session.Kill(ctx, c, in, id) }) }
 	g, err := c.Generate(ctx, req, s)
 	return g, cmp.Or(err, out.end())
 }

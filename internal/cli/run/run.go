@@ -160,15 +160,7 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 		s.Stdout, s.Stderr = &stdout, &stderr
 	}
 	defer in.Settle()
-	s.Started = func(id string) {
-		in.OnSignal(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), session.KillTimeout)
-			defer cancel()
-			if _, err := c.Kill(ctx, id); err != nil && cove.ErrorCode(err) != cove.Conflict {
-				in.GiveUp()
-			}
-		})
-	}
+	s.Started = func(id string) { in.OnSignal(func() { session.Kill(ctx, c, in, id) }) }
 	e, err := c.ExecuteStream(ctx, req, s)
 	if err == nil && sess.JSON {
 		e.Output, e.Stderr = valid(stdout.Bytes()), valid(stderr.Bytes())
