@@ -184,7 +184,7 @@ func OfAddress[T any](ctx context.Context, sess *Session, address string, ask As
 // KillTimeout is how long ending an execution may take before the connection is dropped instead, which ends it too.
 const KillTimeout = 10 * time.Second
 
-// Kill ends an execution after a signal. One that has ended already is left alone; a server that does not end it is left.
+// Kill ends an execution after a signal; a server that does not end it is left. One that has ended already is no error.
 func Kill(ctx context.Context, c *client.Client, in *ui.Interrupts, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), KillTimeout)
 	defer cancel()
