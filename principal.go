@@ -120,6 +120,9 @@ func (p Principal) String() string {
 // its services are that principal's to use.
 func (p Principal) IsOwner() bool { return p.kind == kindOwner }
 
+// Key returns the name of the API key that p holds, if it is one's holder.
+func (p Principal) Key() (name string, is bool) { return p.name, p.kind == kindKey }
+
 // SeesAll reports whether p sees every record: the machine's owner, and Cove itself.
 func (p Principal) SeesAll() bool { return p.kind == kindOwner || p.kind == kindSystem }
 

@@ -60,6 +60,7 @@ var rooms = []room{
 	{path: "message", layer: leaf},
 
 	{path: "api", layer: contract},
+	{path: "internal/access", layer: contract},
 	{path: "internal/agent", layer: contract, above: []string{"api", "internal/egress/model", "internal/egress/policy"}},
 	{path: "internal/apispec", layer: contract, above: []string{"api", "internal/egress/model", "internal/store"}},
 	{path: "internal/detect", layer: contract},

@@ -30,7 +30,7 @@ func (s auditRoutes) add() {
 	route(s, huma.Operation{OperationID: "verify-audit", Method: http.MethodGet, Path: "/audit/verify",
 		Tags:    []string{"history"},
 		Summary: "Check that the audit log is as it was written",
-		Description: "For the machine's owner. Walks the chain of hashes from the oldest record to the newest. A log that " +
+		Description: "Walks the chain of hashes from the oldest record to the newest. A log that " +
 			"has been changed is an answer, not an error.",
 	}, storeErrors, s.verifyAudit)
 }
@@ -62,15 +62,12 @@ func (s auditRoutes) auditLog(ctx context.Context, in *auditInput) (*answer[api.
 
 // verifyAudit is GET /audit/verify. It reads the whole log, so one at a time must do.
 func (s auditRoutes) verifyAudit(ctx context.Context, _ *struct{}) (*answer[api.AuditVerification], error) {
-	if err := s.ownerOnly(ctx, "verify", "", "the audit log as a whole is for the machine's owner"); err != nil {
-		return nil, err
-	}
 	if !s.verifying.TryLock() {
 		return nil, cove.Errorf(cove.Overloaded, "the audit log is being verified for another caller").
 			WithHint("try again in a few seconds")
 	}
 	defer s.verifying.Unlock()
-	v, err := s.Store.For(exchangeOf(ctx).who).Verify(ctx)
+	v, err := s.Store.For(cove.System("")).Verify(ctx) // the log as a whole has no owner
 	if err != nil {
 		return nil, err
 	}

@@ -4,10 +4,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
 )
 
 // describe is the head of the OpenAPI document; the routes add the rest.
@@ -53,14 +55,17 @@ func tags() []*huma.Tag {
 	}
 }
 
-// complete describes the tags that the operations of a document have, and what holds of all of its answers: no list in
-// them is null. A request may still have null in place of a list.
-func complete(doc *huma.OpenAPI) {
+// complete describes the tags that the operations of a document have, what each needs of its caller, and what holds of
+// all answers: no list in them is null. A request may still have null in place of a list.
+func complete(doc *huma.OpenAPI, needs access.Table) {
 	used, seen := map[string]bool{}, map[string]bool{}
-	for _, path := range doc.Paths {
+	for pattern, path := range doc.Paths {
 		for _, op := range []*huma.Operation{path.Get, path.Put, path.Post, path.Delete, path.Patch} {
 			if op == nil {
 				continue
+			}
+			if n := needs[op.Method+" "+pattern].String(); n != "" {
+				op.Description = strings.TrimSpace(op.Description + " " + n)
 			}
 			for _, tag := range op.Tags {
 				used[tag] = true

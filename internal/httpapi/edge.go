@@ -48,17 +48,6 @@ func newEdge(o Options) *edge {
 	return s
 }
 
-// ownerOnly refuses who is not the machine's owner, and records that.
-func (s *edge) ownerOnly(ctx context.Context, action, object, why string) error {
-	who := exchangeOf(ctx).who
-	if who.IsOwner() {
-		return nil
-	}
-	refusal := cove.Errorf(cove.Forbidden, "%s", why).WithHint("use the command line on that machine")
-	s.deny(ctx, who, action, object, refusal)
-	return refusal
-}
-
 // deny appends a refusal to the audit log. It is what the caller was told:
 // callers read the log, and its hashes would give away anything kept from them.
 func (s *edge) deny(ctx context.Context, who cove.Principal, action, object string, err error) {

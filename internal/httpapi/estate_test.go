@@ -20,6 +20,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -125,7 +126,7 @@ func newEstate(t *testing.T) *estate {
 		Credentials: noCredentials(), Settings: func() map[string]string { return nil },
 		Profiles: profiles, Store: vault, CheckPath: hostpath.Check,
 		CheckProject: hostpath.CheckProject, Version: "test", Log: log,
-		Keys: []Key{key("keeper", keeper), key("stranger", stranger)},
+		Keys: keysOfTests(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +146,17 @@ func newEstate(t *testing.T) *estate {
 		in.Release()
 	})
 	return e
+}
+
+// keysOfTests are the two keys of the tests of objects, and one for each scope, named for it.
+func keysOfTests() []Key {
+	keys := []Key{key("keeper", keeper), key("stranger", stranger)}
+	for _, s := range access.Scopes {
+		k := key(string(s), "cove_"+string(s))
+		k.Scopes = []access.Scope{s}
+		keys = append(keys, k)
+	}
+	return keys
 }
 
 // secret is part of every answer that shows what the keeper's objects hold.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"maps"
 	"net"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
@@ -33,50 +35,60 @@ import (
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 )
 
-// scope is what a key gets of the objects of another one.
-type scope int
+// shown is what a key gets of the objects of another one.
+type shown int
 
 const (
-	concealed scope = iota // what it gets for an object that does not exist
+	concealed shown = iota // what it gets for an object that does not exist
 	listed                 // a list without them
 	made                   // it makes its own
-	ownerOnly              // 403, which the keeper of the objects gets too
-	unscoped               // see why
+	refused                // 403, which the keeper of the objects gets too: by the table of package access
+	same                   // the same as every caller: by the table of package access
 )
 
-// routeScope is a row of the table of every route: a request for the keeper's objects, and what a stranger gets.
+// routeScope is a request for the keeper's objects by a route of the table of package access, and what a stranger gets,
+// as far as that table does not say it.
 type routeScope struct {
 	route string
-	scope scope
+	shown shown
 	body  string // of the request; {NAME} as in paths
 	query string
 	has   string // of a list: part of the keeper's answer, and not of the stranger's
-	why   string // it is not scoped
+}
+
+// showing returns what a stranger gets by a row.
+func (r routeScope) showing(table access.Table) shown {
+	need := table[shape(r.route)]
+	switch {
+	case need.OwnerOnly(), access.Caller{Who: cove.KeyHolder("x"), Scopes: access.Usual}.Need(need.Scopes()...) != nil:
+		return refused
+	case need.Same() != "":
+		return same
+	}
+	return r.shown
 }
 
 // routeScopes are the routes of a server. A key asks for them in this order; what ends an object comes last.
 var routeScopes = []routeScope{
-	{route: "POST /execute", scope: made, body: `{"language":"python","code":"1"}`},
-	{route: "POST /execute/stream", scope: made, body: `{"language":"python","code":"1"}`},
-	{route: "GET /executions", scope: listed, has: "{execution}"},
-	{route: "GET /executions", scope: listed, query: "?status=running", has: "{execution}"},
+	{route: "POST /execute", shown: made, body: `{"language":"python","code":"1"}`},
+	{route: "POST /execute/stream", shown: made, body: `{"language":"python","code":"1"}`},
+	{route: "GET /executions", shown: listed, has: "{execution}"},
+	{route: "GET /executions", shown: listed, query: "?status=running", has: "{execution}"},
 	{route: "GET /executions/{execution}"},
 	{route: "GET /executions/{execution}/stream"},
 	{route: "POST /executions/{execution}/network", body: `{"allow":["evil.example"]}`},
 	{route: "GET /executions/{execution}/ca"},
 	{route: "POST /executions/{execution}/stdin", body: "typed"},
-	{route: "GET /runtimes", scope: unscoped, why: "the languages of the machine are the same for every caller"},
-	{route: "GET /health", scope: unscoped, why: "it counts, and names no object"},
-	{route: "GET /profiles", scope: unscoped,
-		why: "profiles are the machine's; TestProfiles shows what of them is for the owner"},
-	{route: "GET /profiles/{profile}", scope: unscoped,
-		why: "profiles are the machine's; TestProfiles shows what of them is for the owner"},
+	{route: "GET /runtimes"},
+	{route: "GET /health"},
+	{route: "GET /profiles"},
+	{route: "GET /profiles/{profile}"},
 
-	{route: "GET /sandboxes", scope: listed, has: "{sandbox}"},
+	{route: "GET /sandboxes", shown: listed, has: "{sandbox}"},
 	{route: "GET /sandboxes/{sandbox}"},
 	{route: "GET /sandboxes/{name}"},
-	{route: "POST /sandboxes", scope: made, body: `{"name":"plot"}`}, // the name of the keeper's
-	{route: "POST /sandboxes/check", scope: made, body: `{"name":"plot"}`},
+	{route: "POST /sandboxes", shown: made, body: `{"name":"plot"}`}, // the name of the keeper's
+	{route: "POST /sandboxes/check", shown: made, body: `{"name":"plot"}`},
 	{route: "PATCH /sandboxes/{sandbox}", body: `{"name":"taken"}`},
 	{route: "POST /sandboxes/{sandbox}/start"},
 	{route: "GET /sandboxes/{sandbox}/network"},
@@ -96,54 +108,53 @@ var routeScopes = []routeScope{
 	{route: "GET /sandboxes/{sandbox}/held"},
 	{route: "GET /sandboxes/{sandbox}/commits"},
 	{route: "GET /sandboxes/{sandbox}/work"},
-	{route: "POST /sandboxes/{sandbox}/apply", scope: ownerOnly, body: `{"directory":"/nowhere"}`},
-	{route: "POST /sandboxes/{sandbox}/push", scope: ownerOnly, body: `{}`},
-	{route: "POST /sandboxes/{sandbox}/pull", scope: ownerOnly, body: `{"branch":"b","base":"main","title":"t"}`},
+	{route: "POST /sandboxes/{sandbox}/apply", body: `{"directory":"/nowhere"}`},
+	{route: "POST /sandboxes/{sandbox}/push", body: `{}`},
+	{route: "POST /sandboxes/{sandbox}/pull", body: `{"branch":"b","base":"main","title":"t"}`},
 
-	{route: "GET /repositories", scope: ownerOnly},
-	{route: "POST /repositories", scope: ownerOnly, body: `{"source":"/nowhere"}`},
-	{route: "DELETE /repositories", scope: ownerOnly, query: "?source=/nowhere"},
-	{route: "POST /repositories/collect", scope: ownerOnly, body: `{"source":"/nowhere"}`},
+	{route: "GET /repositories"},
+	{route: "POST /repositories", body: `{"source":"/nowhere"}`},
+	{route: "DELETE /repositories", query: "?source=/nowhere"},
+	{route: "POST /repositories/collect", body: `{"source":"/nowhere"}`},
 
-	{route: "POST /uploads", scope: made, body: "PACK"},
+	{route: "POST /uploads", shown: made, body: "PACK"},
 
-	{route: "POST /runs/check", scope: made, body: `{"agent":"robot","prompt":"x"}`},
+	{route: "POST /runs/check", shown: made, body: `{"agent":"robot","prompt":"x"}`},
 	{route: "POST /runs/check", body: `{"agent":"robot","prompt":"x","sandbox":"{sandbox}"}`},
 	{route: "POST /runs/check", body: `{"prompt":"x","resume":"{run}"}`},
-	{route: "POST /runs", scope: made, body: `{"agent":"robot","prompt":"x"}`},
+	{route: "POST /runs", shown: made, body: `{"agent":"robot","prompt":"x"}`},
 	{route: "POST /runs", body: `{"agent":"robot","prompt":"x","sandbox":"{sandbox}"}`},
 	{route: "POST /runs", body: `{"prompt":"x","resume":"{run}"}`},
-	{route: "GET /runs", scope: listed, has: "{run}"},
+	{route: "GET /runs", shown: listed, has: "{run}"},
 	{route: "GET /runs/{run}"},
 	{route: "GET /runs/{run}/events"},
 	{route: "GET /runs/{run}/export"},
 	{route: "GET /runs/{run}/recordings/{terminal}"},
 	{route: "POST /runs/{run}/interrupt", body: `{}`},
 
-	{route: "GET /agents", scope: unscoped, why: "the agents of the machine are the same for every caller"},
-	{route: "POST /agents/{agent}/install", scope: ownerOnly, body: `{}`},
-	{route: "POST /generate", scope: ownerOnly, body: `{"prompt":"x"}`},
-	{route: "DELETE /agents/{agent}/versions", scope: ownerOnly},
-	{route: "GET /agents/{agent}/doctor", scope: ownerOnly},
+	{route: "GET /agents"},
+	{route: "POST /agents/{agent}/install", body: `{}`},
+	{route: "POST /generate", body: `{"prompt":"x"}`},
+	{route: "DELETE /agents/{agent}/versions"},
+	{route: "GET /agents/{agent}/doctor"},
 
-	{route: "GET /credentials", scope: ownerOnly},
-	{route: "PUT /credentials/environment", scope: ownerOnly, body: `{"variables":{"GH_TOKEN":"a-token-of-somebody"}}`},
-	{route: "GET /settings", scope: ownerOnly},
+	{route: "GET /credentials"},
+	{route: "PUT /credentials/environment", body: `{"variables":{"GH_TOKEN":"a-token-of-somebody"}}`},
+	{route: "GET /settings"},
 
-	{route: "GET /audit", scope: listed, has: "key:keeper"},
-	{route: "GET /audit", scope: listed, query: "?object={execution}", has: "network"},
-	{route: "GET /audit/verify", scope: ownerOnly},
-	{route: "GET /network/holds", scope: listed, has: "{hold}"},
-	{route: "GET /network/holds", scope: listed, query: "?execution={execution}", has: "{hold}"},
-	{route: "GET /network/approvals", scope: listed, has: "{approval}"},
-	{route: "GET /network/decisions", scope: listed, has: "{execution}"},
-	{route: "GET /network/decisions", scope: listed, query: "?execution={execution}", has: "kept.example"},
-	{route: "GET /network/decisions/stream", scope: listed, has: "{execution}"},
-	{route: "GET /metrics", scope: unscoped,
-		why: "they count what the whole machine does, and name no object and no caller"},
-	{route: "GET /docs", scope: unscoped, why: "documentation"},
-	{route: "GET /docs/page.js", scope: unscoped, why: "documentation"},
-	{route: "GET /openapi.json", scope: unscoped, why: "documentation"},
+	{route: "GET /audit", shown: listed, has: "key:keeper"},
+	{route: "GET /audit", shown: listed, query: "?object={execution}", has: "network"},
+	{route: "GET /audit/verify"},
+	{route: "GET /network/holds", shown: listed, has: "{hold}"},
+	{route: "GET /network/holds", shown: listed, query: "?execution={execution}", has: "{hold}"},
+	{route: "GET /network/approvals", shown: listed, has: "{approval}"},
+	{route: "GET /network/decisions", shown: listed, has: "{execution}"},
+	{route: "GET /network/decisions", shown: listed, query: "?execution={execution}", has: "kept.example"},
+	{route: "GET /network/decisions/stream", shown: listed, has: "{execution}"},
+	{route: "GET /metrics"},
+	{route: "GET /docs"},
+	{route: "GET /docs/page.js"},
+	{route: "GET /openapi.json"},
 
 	{route: "POST /network/holds/{hold}", body: `{"allow":true}`},
 	{route: "DELETE /network/approvals/{approval}"},
@@ -203,24 +214,28 @@ func named(text string, ids map[string]string) string {
 	return ""
 }
 
-// everyRouteHasItsRow compares the routes of a server with a table of them.
-func everyRouteHasItsRow(t *testing.T, routes []string, rows []routeScope) {
+// everyRouteHasItsRow compares the routes of a server with the table of what callers need for them, and with the
+// requests of this test.
+func everyRouteHasItsRow(t *testing.T, routes []string, table access.Table, rows []routeScope) {
 	t.Helper()
-	known := map[string]bool{}
+	asked := map[string]bool{}
 	for _, row := range rows {
-		known[shape(row.route)] = true
-		if row.scope == unscoped && row.why == "" {
-			t.Errorf("the row of %s does not say why it is not scoped", row.route)
-		}
+		asked[shape(row.route)] = true
 	}
 	for _, route := range routes {
-		if !known[route] {
-			t.Errorf("%s has no row: say in the table what a key gets there of the objects of another key", route)
+		if _, there := table[route]; !there {
+			t.Errorf("%s has no row in the table of internal/access: say there what a caller needs for it", route)
 		}
-		delete(known, route)
+		if !asked[route] {
+			t.Errorf("%s has no request: add one for the objects of another key", route)
+		}
 	}
-	for route := range known {
-		t.Errorf("the table has a row for %s, which is no route", route)
+	for _, all := range []iter.Seq[string]{maps.Keys(table), maps.Keys(asked)} {
+		for route := range all {
+			if !slices.Contains(routes, route) {
+				t.Errorf("there is a row for %s, which is no route", route)
+			}
+		}
 	}
 }
 
@@ -287,22 +302,22 @@ func (e *estate) command(t *testing.T, who cove.Principal, ref string) string {
 // the stranger what its row of the table says, and the other one what is its own. A route without a row fails.
 func TestEveryRouteIsScoped(t *testing.T) {
 	e := newEstate(t)
-	everyRouteHasItsRow(t, e.Routes(), routeScopes)
+	everyRouteHasItsRow(t, e.Routes(), access.Routes, routeScopes)
 	there, missing := e.objects(t)
-	strange := e.strangerGets(t, routeScopes, there, missing)
+	strange := e.strangerGets(t, access.Routes, routeScopes, there, missing)
 
 	// It has changed nothing, and the one that made the objects has them.
 	for i, row := range routeScopes {
 		method, path, body := row.request(there)
 		code, text := e.ask(t, keeper, method, path, body)
 		bad := false
-		switch row.scope {
+		switch row.showing(access.Routes) {
 		case concealed:
 			bad = code == http.StatusForbidden || neutral(text, there) == strange[i]
 		case listed:
 			bad = code != http.StatusOK || !strings.Contains(text, fill(row.has, there)) ||
 				strings.Contains(text, "key:stranger")
-		case ownerOnly:
+		case refused:
 			owners, _ := e.ask(t, machine, method, path, body)
 			bad = code != http.StatusForbidden || owners == code
 		}
@@ -313,15 +328,17 @@ func TestEveryRouteIsScoped(t *testing.T) {
 }
 
 // strangerGets asks for every row's objects as a stranger, compares with what the row says, and returns the answers.
-func (e *estate) strangerGets(t *testing.T, rows []routeScope, there, missing map[string]string) map[int]string {
+func (e *estate) strangerGets(t *testing.T, table access.Table, rows []routeScope,
+	there, missing map[string]string) map[int]string {
 	t.Helper()
 	strange := map[int]string{}
 	for i, row := range rows {
 		method, path, body := row.request(there)
 		code, text := e.ask(t, stranger, method, path, body)
 		strange[i] = neutral(text, there)
-		bad := strings.Contains(text, secret) && row.scope != made
-		switch row.scope {
+		shows := row.showing(table)
+		bad := strings.Contains(text, secret) && shows != made
+		switch shows {
 		case concealed:
 			method, path, body := row.request(missing)
 			other, same := e.ask(t, stranger, method, path, body)
@@ -330,9 +347,9 @@ func (e *estate) strangerGets(t *testing.T, rows []routeScope, there, missing ma
 			bad = bad || code != http.StatusOK || strings.Contains(text, fill(row.has, there))
 		case made:
 			bad = code >= 300 || strings.Contains(text, "event: error") || named(text, there) != ""
-		case ownerOnly:
+		case refused:
 			bad = bad || code != http.StatusForbidden
-		case unscoped:
+		case same:
 			bad = bad || named(text, there) != ""
 		}
 		if bad {
@@ -344,24 +361,24 @@ func (e *estate) strangerGets(t *testing.T, rows []routeScope, there, missing ma
 
 // gatewayScopes are the routes of a gateway of its own: its clients are the machine owner's.
 var gatewayScopes = []routeScope{
-	{route: "POST /clients", scope: ownerOnly, body: `{"name":"new","listen":"127.0.0.1:0"}`},
-	{route: "GET /clients", scope: listed, has: "{client}"},
+	{route: "POST /clients", body: `{"name":"new","listen":"127.0.0.1:0"}`},
+	{route: "GET /clients", shown: listed, has: "{client}"},
 	{route: "POST /clients/{client}/network", body: `{"allow":["evil.example"]}`},
 	{route: "GET /clients/{client}/ca"},
-	{route: "POST /clients/{client}/sockets", scope: ownerOnly},
-	{route: "GET /health", scope: unscoped, why: "it counts, and names no client"},
-	{route: "GET /network/holds", scope: listed, has: "kept.example"},
+	{route: "POST /clients/{client}/sockets"},
+	{route: "GET /health"},
+	{route: "GET /network/holds", shown: listed, has: "kept.example"},
 	{route: "POST /network/holds/{hold}", body: `{"allow":true}`},
-	{route: "GET /network/approvals", scope: listed, has: "kept.example"},
+	{route: "GET /network/approvals", shown: listed, has: "kept.example"},
 	{route: "DELETE /network/approvals/{approval}"},
-	{route: "GET /network/decisions", scope: listed, has: "kept.example"},
-	{route: "GET /network/decisions/stream", scope: listed, has: "kept.example"},
-	{route: "GET /audit", scope: listed, has: `"who":"local"`},
-	{route: "GET /audit/verify", scope: ownerOnly},
-	{route: "GET /metrics", scope: unscoped, why: "they count what the whole gateway does"},
-	{route: "GET /docs", scope: unscoped, why: "documentation"},
-	{route: "GET /docs/page.js", scope: unscoped, why: "documentation"},
-	{route: "GET /openapi.json", scope: unscoped, why: "documentation"},
+	{route: "GET /network/decisions", shown: listed, has: "kept.example"},
+	{route: "GET /network/decisions/stream", shown: listed, has: "kept.example"},
+	{route: "GET /audit", shown: listed, has: `"who":"local"`},
+	{route: "GET /audit/verify"},
+	{route: "GET /metrics"},
+	{route: "GET /docs"},
+	{route: "GET /docs/page.js"},
+	{route: "GET /openapi.json"},
 	{route: "DELETE /clients/{client}"},
 }
 
@@ -442,13 +459,50 @@ func newGatewayEstate(t *testing.T) (e *estate, there, missing map[string]string
 // machine's owner everything. A route without a row fails.
 func TestEveryGatewayRouteIsScoped(t *testing.T) {
 	e, there, missing := newGatewayEstate(t)
-	everyRouteHasItsRow(t, e.Routes(), gatewayScopes)
-	e.strangerGets(t, gatewayScopes, there, missing)
+	everyRouteHasItsRow(t, e.Routes(), access.GatewayRoutes, gatewayScopes)
+	e.strangerGets(t, access.GatewayRoutes, gatewayScopes, there, missing)
 	for _, row := range gatewayScopes {
 		method, path, body := row.request(there)
 		code, text := e.ask(t, machine, method, path, body)
 		if code == http.StatusForbidden || code == http.StatusNotFound || !strings.Contains(text, fill(row.has, there)) {
 			t.Errorf("the machine's owner: %s %s: %d %s", method, path, code, text)
+		}
+	}
+}
+
+// TestScopesOfKeys: each key with one scope alone gets past the guards on the routes whose row names its scope, and
+// elsewhere an answer that names the scopes which it lacks. The machine's owner needs none.
+func TestScopesOfKeys(t *testing.T) {
+	e := newEstate(t)
+	_, missing := e.objects(t)
+	for _, row := range routeScopes {
+		need := access.Routes[shape(row.route)]
+		if row.query != "" || len(need.Scopes()) == 0 {
+			continue
+		}
+		method, path, body := row.request(missing)
+		for _, s := range access.Scopes {
+			code, text := e.ask(t, "cove_"+string(s), method, path, body)
+			lacks := code == http.StatusForbidden && strings.Contains(text, "it needs the scope "+string(need.Scopes()[0])) &&
+				strings.Contains(text, "api_keys, name: "+string(s)+", scopes: ["+string(s)+", ")
+			if has := slices.Contains(need.Scopes(), s); lacks == has || !has && code != http.StatusForbidden {
+				t.Errorf("with the scope %s: %s: %d %s", s, row.route, code, text)
+			}
+		}
+		if code, text := e.ask(t, machine, method, path, body); code == http.StatusForbidden {
+			t.Errorf("the owner: %s: %s", row.route, text)
+		}
+	}
+	// What a request asks for beside its route.
+	for _, row := range []struct{ key, path, body string }{
+		{"cove_run", "/execute", `{"language":"claude","code":"say hi"}`},
+		{"cove_run", "/execute/stream", `{"language":"claude","code":"say hi"}`},
+		{"cove_sandboxes", "/sandboxes", `{"agent":"claude"}`},
+		{"cove_sandboxes", "/sandboxes/check", `{"agent":"claude"}`},
+	} {
+		if code, text := e.ask(t, row.key, "POST", row.path, row.body); code != http.StatusForbidden ||
+			!strings.Contains(text, "it needs the scope agents") {
+			t.Errorf("%s: POST %s with an agent: %d %s", row.key, row.path, code, text)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock"
 )
 
@@ -21,11 +22,16 @@ type exchange struct {
 	door       door
 	who        cove.Principal // who asks
 	known      bool           // the owner, the holder of a key, or any caller where no key is needed
-	rated      bool           // the rate was looked at already
+	scopes     []access.Scope // that it has, unless it is the owner
 	retryAfter int            // seconds, for 429 and 503
 	release    []func()
 	start      clock.Instant
 	failure    error // what was answered with an error, for the log
+}
+
+// caller returns who asks, for decisions about access.
+func (ex *exchange) caller() access.Caller {
+	return access.Caller{Who: ex.who, Known: ex.known, Scopes: ex.scopes}
 }
 
 type exchangeKey struct{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/apispec"
@@ -54,6 +55,9 @@ func (s executionRoutes) asRun(ctx context.Context, ex *exchange,
 	i := slices.IndexFunc(known, func(a fit.Listed) bool { return a.Name == q.Language })
 	if i < 0 {
 		return r, false, nil
+	}
+	if err := ex.caller().Need(access.Agents); err != nil {
+		return r, true, err
 	}
 	if len(q.Args) > 0 || q.Stdin != "" || q.StdinStream {
 		return r, true, cove.Errorf(cove.InvalidArgument, "an agent takes no arguments and no standard input").

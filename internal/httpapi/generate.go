@@ -32,7 +32,7 @@ func (s generateRoutes) add() {
 	responses["200"].Content["application/json"] = &huma.MediaType{Schema: made}
 	route(s, huma.Operation{OperationID: "generate", Method: http.MethodPost, Path: "/generate", Tags: []string{"agents"},
 		Summary: "Ask a model for a single answer",
-		Description: "For the machine's owner, whose keys the gateway sets. There is no agent, no tool and no sandbox. An " +
+		Description: "The gateway sets the machine's keys. There is no agent, no tool and no sandbox. An " +
 			"answer that is not valid by the schema is requested once more, with the reason. With stream, server-sent events: " +
 			"stdout carries an OutputEvent of the answer as it comes (with a schema once it is valid), stderr one of notes, " +
 			"done the Generated, error an Error; done or error is the last. It is recorded as an execution of the language " +
@@ -68,10 +68,6 @@ func (s generateRoutes) generate(ctx context.Context, in *generateInput) (*huma.
 
 // question turns a wire request into one for the generate package.
 func (s generateRoutes) question(ctx context.Context, b api.GenerateRequest) (q generate.Request, err error) {
-	err = s.ownerOnly(ctx, "generate", b.Provider, "the models of this machine's providers are its owner's to ask")
-	if err != nil {
-		return q, err
-	}
 	q = generate.Request{Model: b.Model, Provider: b.Provider, Budget: apispec.Budget(b.Budget),
 		Question: model.Question{Prompt: b.Prompt, Instructions: b.Instructions, Schema: b.Schema, MaxOutput: b.MaxTokens}}
 	if err := checkTimeout(b.Timeout); err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 )
 
 // guard refuses a request by returning an error.
@@ -21,6 +22,7 @@ type guard func(*exchange) error
 // guards stand before every route. Each may refuse a request.
 type guards struct {
 	*edge
+	access access.Table
 	keys   keyring
 	rates  *limiter
 	places chan struct{}
@@ -29,7 +31,7 @@ type guards struct {
 
 // inOrder lists the guards in the order in which a request passes them.
 func (s *guards) inOrder() []guard {
-	return []guard{s.checkOrigin, s.authenticate, s.limitRate, s.takePlace, s.findRoute, s.limitBody}
+	return []guard{s.checkOrigin, s.identify, s.limitRate, s.authorize, s.takePlace, s.findRoute, s.limitBody}
 }
 
 // checkOrigin keeps web pages out: a browser on this machine reaches loopback too, by name (DNS rebinding, which the
@@ -92,38 +94,31 @@ func sameOrigin(o string, r *http.Request) bool {
 	return u.Scheme == scheme && strings.EqualFold(u.Host, r.Host)
 }
 
-// openRoutes are served to callers without a key. Everything else is closed, but metrics where they are configured so.
-var openRoutes = map[string]bool{"GET /health": true, "GET /docs": true, "GET /docs/{file}": true}
-
-// authenticate finds out who asks and refuses strangers (invariant A1).
-func (s *guards) authenticate(ex *exchange) error {
-	if ex.door == fromOwner {
+// identify finds out who asks.
+func (s *guards) identify(ex *exchange) error {
+	switch {
+	case ex.door == fromOwner:
 		ex.who, ex.known = cove.MachineOwner(), true
-		return nil
-	}
-	if len(s.keys) == 0 {
+	case len(s.keys) == 0:
 		// Only loopback is served without keys; see CheckListener.
-		ex.known = ex.door == fromLoopback
-	} else if presented, ok := presentedKey(ex.r.Header); ok {
-		if name, ok := s.keys.find(presented); ok {
-			ex.who, ex.known = cove.KeyHolder(name), true
+		ex.known, ex.scopes = ex.door == fromLoopback, access.Usual
+	default:
+		if presented, ok := presentedKey(ex.r.Header); ok {
+			if k, ok := s.keys.find(presented); ok {
+				ex.who, ex.known, ex.scopes = cove.KeyHolder(k.name), true, k.scopes
+			}
 		}
 	}
-	if ex.known || openRoutes[ex.pattern] || s.OpenMetrics && ex.pattern == "GET /metrics" {
-		return nil
-	}
-	// Guessing is rated like everything else.
-	if err := s.limitRate(ex); err != nil {
-		return err
-	}
-	ex.rated = true
-	return cove.Errorf(cove.Unauthenticated, "no valid API key was given").
-		WithHint("send it as X-API-Key: KEY or Authorization: Bearer KEY")
+	return nil
 }
+
+// authorize refuses strangers (invariant A1), and callers whose key has no scope for the route. It comes after the
+// rate, so that guessing is rated like everything else.
+func (s *guards) authorize(ex *exchange) error { return s.access.Check(ex.caller(), ex.pattern) }
 
 // limitRate refuses a caller that asks too often. The owner is not limited.
 func (s *guards) limitRate(ex *exchange) error {
-	if ex.who.IsOwner() || ex.rated {
+	if ex.who.IsOwner() {
 		return nil
 	}
 	// A time made of the monotonic clock, so that no jump fills or empties a bucket.

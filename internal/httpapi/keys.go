@@ -10,18 +10,23 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 )
 
 // Key is one API key: who holds it, and the SHA-256 of it in hex. Keys are long
 // and random (config.NewAPIKey), so a plain hash of one can be stored.
 type Key struct {
-	Name string
-	Hash string
+	Name   string
+	Hash   string
+	Scopes []access.Scope // nil: access.Usual
 }
 
-type keyring []struct {
-	name string
-	hash [sha256.Size]byte
+type keyring []heldKey
+
+type heldKey struct {
+	name   string
+	hash   [sha256.Size]byte
+	scopes []access.Scope
 }
 
 func newKeyring(keys []Key) (keyring, error) {
@@ -33,21 +38,24 @@ func newKeyring(keys []Key) (keyring, error) {
 				"the hash of API key %.64q is not a SHA-256 in hex (64 digits)", k.Name).
 				WithHint("make one with: cove config new-key")
 		}
-		ring[i].name = k.Name
+		ring[i].name, ring[i].scopes = k.Name, k.Scopes
+		if k.Scopes == nil {
+			ring[i].scopes = access.Usual
+		}
 		copy(ring[i].hash[:], b)
 	}
 	return ring, nil
 }
 
-// find returns the name of a presented key. It looks at every entry, so that the time it takes says nothing.
-func (ring keyring) find(presented string) (name string, ok bool) {
+// find returns the key that was presented. It looks at every entry, so that the time it takes says nothing.
+func (ring keyring) find(presented string) (found heldKey, ok bool) {
 	hash := sha256.Sum256([]byte(presented))
 	for _, k := range ring {
 		if subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 {
-			name, ok = k.name, true
+			found, ok = k, true
 		}
 	}
-	return name, ok
+	return found, ok
 }
 
 // presentedKey returns the key of a request. Two keys, equal or not, are none:

@@ -23,13 +23,13 @@ var repositoryErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeEr
 func (s repositoryRoutes) add() {
 	route(s, huma.Operation{OperationID: "list-repositories", Method: http.MethodGet, Path: "/repositories",
 		Tags:    []string{"repositories"},
-		Summary: "List the repositories in the store", Description: "For the machine's owner.",
+		Summary: "List the repositories in the store",
 	}, storeErrors, s.listRepositories)
 
 	route(s, huma.Operation{OperationID: "fetch-repository", Method: http.MethodPost, Path: "/repositories",
 		Tags:    []string{"repositories"},
 		Summary: "Put a repository into the store, or bring it up to date",
-		Description: "For the machine's owner. Server-sent events: progress carries a Progress; fetched a " +
+		Description: "Server-sent events: progress carries a Progress; fetched a " +
 			"StoredRepository; error an Error; fetched or error is the last. Lines that begin with a colon are heartbeats.",
 		Responses: s.stepResponses(api.EventFetched, typeOf[api.StoredRepository]()),
 	}, repositoryErrors, s.fetchRepository)
@@ -37,13 +37,13 @@ func (s repositoryRoutes) add() {
 	route(s, huma.Operation{OperationID: "remove-repository", Method: http.MethodDelete, Path: "/repositories",
 		Tags: []string{"repositories"}, DefaultStatus: http.StatusNoContent,
 		Summary:     "Remove a repository from the store",
-		Description: "For the machine's owner. One that sandboxes borrow from stays.",
+		Description: "One that sandboxes borrow from stays.",
 	}, repositoryErrors, s.removeRepository)
 
 	route(s, huma.Operation{OperationID: "collect-repository", Method: http.MethodPost, Path: "/repositories/collect",
 		Tags: []string{"repositories"}, DefaultStatus: http.StatusNoContent,
 		Summary:     "Pack a repository of the store anew",
-		Description: "For the machine's owner. While sandboxes borrow from it, every object stays.",
+		Description: "While sandboxes borrow from it, every object stays.",
 	}, repositoryErrors, s.collectRepository)
 }
 
@@ -73,11 +73,6 @@ func (s repositoryRoutes) upload(ctx context.Context, _ *struct{}) (*answer[api.
 	return &answer[api.Upload]{api.Upload{ID: string(id), Size: size}}, nil
 }
 
-// ownStore refuses who is not the machine's owner.
-func (s repositoryRoutes) ownStore(ctx context.Context, object string) error {
-	return s.ownerOnly(ctx, "repositories", object, "the store of repositories is for the machine's owner")
-}
-
 func storedRepository(m repos.Mirror) api.StoredRepository {
 	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, Partial: m.Partial, FetchedAt: m.FetchedAt,
 		Sandboxes: []string{}, Kept: m.Kept}
@@ -89,9 +84,6 @@ func storedRepository(m repos.Mirror) api.StoredRepository {
 
 // listRepositories is GET /repositories.
 func (s repositoryRoutes) listRepositories(ctx context.Context, _ *struct{}) (*answer[api.StoredRepositories], error) {
-	if err := s.ownStore(ctx, ""); err != nil {
-		return nil, err
-	}
 	all, err := s.Repositories.Mirrors(ctx, exchangeOf(ctx).who)
 	if err != nil {
 		return nil, err
@@ -109,9 +101,6 @@ type fetchInput struct{ Body api.FetchRepositoryRequest }
 
 // fetchRepository is POST /repositories.
 func (s repositoryRoutes) fetchRepository(ctx context.Context, in *fetchInput) (*huma.StreamResponse, error) {
-	if err := s.ownStore(ctx, in.Body.Source); err != nil {
-		return nil, err
-	}
 	ex := exchangeOf(ctx)
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		s.stepByStep(ctx, ex, api.EventFetched, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
@@ -127,16 +116,10 @@ type removeInput struct {
 
 // removeRepository is DELETE /repositories.
 func (s repositoryRoutes) removeRepository(ctx context.Context, in *removeInput) (*struct{}, error) {
-	if err := s.ownStore(ctx, in.Source); err != nil {
-		return nil, err
-	}
 	return nil, s.Repositories.RemoveMirror(ctx, exchangeOf(ctx).who, in.Source)
 }
 
 // collectRepository is POST /repositories/collect.
 func (s repositoryRoutes) collectRepository(ctx context.Context, in *repositoryInput) (*struct{}, error) {
-	if err := s.ownStore(ctx, in.Body.Source); err != nil {
-		return nil, err
-	}
 	return nil, s.Repositories.CollectMirror(ctx, exchangeOf(ctx).who, in.Body.Source)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -135,6 +136,9 @@ func (s sandboxRoutes) equipped(ctx context.Context, ex *exchange, q api.Sandbox
 	if err == nil && q.AgentConfig != nil && r.Agent == "" {
 		err = cove.Errorf(cove.InvalidArgument, "agent_config is about the agent of a sandbox, and it has none").
 			WithHint("name the agent")
+	}
+	if err == nil && r.Agent != "" {
+		err = ex.caller().Need(access.Agents)
 	}
 	if err == nil && s.Agents != nil && r.Agent != "" {
 		err = s.Agents.EquipSandbox(ex.who, &r)

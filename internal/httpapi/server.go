@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -43,7 +45,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.fill()
-	s := &Server{guards: guards{edge: newEdge(o), keys: keys, rates: newLimiter(o.Rate),
+	s := &Server{guards: guards{edge: newEdge(o), access: tableFor(o), keys: keys, rates: newLimiter(o.Rate),
 		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies)}}
 	s.addRoutes()
 	s.http = &http.Server{
@@ -58,6 +60,19 @@ func New(o Options) (*Server, error) {
 	}
 	s.http.RegisterOnShutdown(sync.OnceFunc(func() { close(s.closing) }))
 	return s, nil
+}
+
+// tableFor returns the table of what callers need for the routes of a server.
+func tableFor(o Options) access.Table {
+	table := access.Routes
+	if o.Clients != nil {
+		table = access.GatewayRoutes
+	}
+	if o.OpenMetrics {
+		table = maps.Clone(table)
+		table["GET /metrics"] = table["GET /metrics"].Opened()
+	}
+	return table
 }
 
 // addRoutes adds everything that this server does.
@@ -98,7 +113,7 @@ func (s *Server) addRoutes() {
 	decisionRoutes{s.edge}.add()
 	systemRoutes{s.edge}.addMetrics()
 	s.addDocs()
-	complete(s.api.OpenAPI())
+	complete(s.api.OpenAPI(), s.access)
 }
 
 // CheckListener refuses a listener that would serve strangers: without API

@@ -66,7 +66,7 @@ func (s workRoutes) add() {
 	route(s, huma.Operation{OperationID: "apply-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/apply",
 		Tags:    []string{"work"},
 		Summary: "Change a checkout on the machine as a sandbox has changed its own",
-		Description: "For the machine's owner. All of it or nothing: what is not as the sandbox found it (unless it is to " +
+		Description: "All of it or nothing: what is not as the sandbox found it (unless it is to " +
 			"be merged), leaves the checkout, or is git's own is refused.",
 	}, workErrors, s.applyWork)
 
@@ -83,13 +83,13 @@ func (s workRoutes) add() {
 	route(s, huma.Operation{OperationID: "push-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/push",
 		Tags:        []string{"work"},
 		Summary:     "Push what a sandbox has committed",
-		Description: "For the machine's owner, with the machine's credentials, and without force.",
+		Description: "With the machine's credentials, and without force.",
 	}, workErrors, s.pushWork)
 
 	route(s, huma.Operation{OperationID: "open-pull-request", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/pull",
 		Tags:    []string{"work"},
 		Summary: "Open a pull request for what was pushed",
-		Description: "For the machine's owner, with the machine's credentials, by the API of GitHub and of servers that " +
+		Description: "With the machine's credentials, by the API of GitHub and of servers that " +
 			"speak the same.",
 	}, workErrors, s.openPull)
 }
@@ -184,11 +184,6 @@ func (s workRoutes) text(ctx context.Context,
 	return download(ctx, "text/plain; charset=utf-8", write)
 }
 
-// mayBringBack refuses who is not the machine's owner.
-func (s workRoutes) mayBringBack(ctx context.Context, action, ref string) error {
-	return s.ownerOnly(ctx, action, ref, "what leaves a sandbox through the machine is for its owner")
-}
-
 type applyInput struct {
 	SandboxPath
 	Body api.ApplyRequest
@@ -196,9 +191,6 @@ type applyInput struct {
 
 // applyWork is POST /sandboxes/{sandbox}/apply.
 func (s workRoutes) applyWork(ctx context.Context, in *applyInput) (*answer[api.AppliedWork], error) {
-	if err := s.mayBringBack(ctx, "apply", in.Sandbox); err != nil {
-		return nil, err
-	}
 	dir, err := s.CheckProject(in.Body.Directory)
 	if err != nil {
 		return nil, err
@@ -266,9 +258,6 @@ type pullInput struct {
 
 // openPull is POST /sandboxes/{sandbox}/pull.
 func (s workRoutes) openPull(ctx context.Context, in *pullInput) (*answer[api.OpenedPull], error) {
-	if err := s.mayBringBack(ctx, "pull-request", in.Sandbox); err != nil {
-		return nil, err
-	}
 	q := in.Body
 	done, err := s.Work.Pull(ctx, exchangeOf(ctx).who, in.Sandbox,
 		forge.Pull{Title: q.Title, Head: q.Branch, Base: q.Base, Body: q.Body, Draft: q.Draft})
@@ -277,9 +266,6 @@ func (s workRoutes) openPull(ctx context.Context, in *pullInput) (*answer[api.Op
 
 // pushWork is POST /sandboxes/{sandbox}/push.
 func (s workRoutes) pushWork(ctx context.Context, in *pushInput) (*answer[api.PushedWork], error) {
-	if err := s.mayBringBack(ctx, "push", in.Sandbox); err != nil {
-		return nil, err
-	}
 	done, err := s.Work.Push(ctx, exchangeOf(ctx).who, in.Sandbox, work.Push(in.Body))
 	return &answer[api.PushedWork]{api.PushedWork(done)}, err
 }
