@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
@@ -78,6 +81,67 @@ func (s *secrets) redact(_ policy.Request, h *http.Request) (leg, error) {
 		}
 		return set.Response(h)
 	}}, nil
+}
+
+// Conceal returns a text of the gateway's own without the values of credentials. Errors, reasons and log lines may
+// quote an origin, which has seen them. While a value cannot be searched for, the text is withheld.
+func (s *secrets) Conceal(text string) string {
+	set, err := s.compiled()
+	if err != nil {
+		return withheld
+	}
+	return set.Text(text)
+}
+
+const withheld = "(withheld: it cannot be searched for credentials)"
+
+// error returns an error whose message does not contain the values of credentials.
+func (s *secrets) error(err error) error {
+	if err == nil {
+		return nil
+	}
+	said, hint := s.Conceal(cove.ErrorMessage(err)), s.Conceal(cove.ErrorHint(err))
+	if said == cove.ErrorMessage(err) && hint == cove.ErrorHint(err) {
+		return err
+	}
+	return cove.Errorf(cove.ErrorCode(err), "%s", said).WithHint("%s", hint)
+}
+
+// log returns a log without the values of credentials in the attributes of its lines.
+func (s *secrets) log(log *slog.Logger) *slog.Logger { return slog.New(concealing{log.Handler(), s}) }
+
+type concealing struct {
+	slog.Handler
+	secrets *secrets
+}
+
+func (c concealing) Handle(ctx context.Context, r slog.Record) error {
+	clean := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		clean.AddAttrs(c.attr(a))
+		return true
+	})
+	return c.Handler.Handle(ctx, clean)
+}
+
+func (c concealing) attr(a slog.Attr) slog.Attr {
+	text := a.Value.String()
+	if said := c.secrets.Conceal(text); said != text {
+		return slog.String(a.Key, said)
+	}
+	return a
+}
+
+func (c concealing) WithAttrs(attrs []slog.Attr) slog.Handler {
+	clean := make([]slog.Attr, 0, len(attrs))
+	for _, a := range attrs {
+		clean = append(clean, c.attr(a))
+	}
+	return concealing{c.Handler.WithAttrs(clean), c.secrets}
+}
+
+func (c concealing) WithGroup(name string) slog.Handler {
+	return concealing{c.Handler.WithGroup(name), c.secrets}
 }
 
 // Concealed reads from a stream, in which the values of credentials are blanked; offsets stay. It holds back at most

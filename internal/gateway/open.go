@@ -79,10 +79,12 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 		return nil, err
 	}
 	models, known := m.models, m.known
+	hidden := &secrets{known: known}
+	log := hidden.log(g.o.Log)
 	r := &Route{
-		identity: s.identity(), models: models, secrets: &secrets{known: known}, placeholders: known.Placeholders(),
+		identity: s.identity(), models: models, secrets: hidden, placeholders: known.Placeholders(),
 		authorities: g.authorities, lookups: newLookups(g.resolver, g.o.Clock), rates: newRates(g.o.Rate, g.o.Clock),
-		breakers: newBreakers(g.o.Log.With("sandbox", s.Sandbox)), clock: g.o.Clock, log: g.o.Log,
+		breakers: newBreakers(log.With("sandbox", s.Sandbox)), clock: g.o.Clock, log: log,
 		presets: g.presets, done: make(chan struct{}),
 	}
 	r.shut = sync.OnceFunc(func() { close(r.done) })
@@ -104,16 +106,16 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 		return nil, err
 	}
 	r.holds = &holds{identity: r.identity, decider: r.decider, clock: g.o.Clock, patience: g.o.Patience,
-		approvals: g.o.Approvals, started: started, peers: g.holds, closed: r.done, log: g.o.Log}
+		approvals: g.o.Approvals, started: started, peers: g.holds, closed: r.done, log: log}
 	if r.trust, err = g.authorities.of(s.Sandbox); err != nil {
 		return nil, err
 	}
 	r.forget = func() { g.remove(r) }
 	r.filter = dns.New(dnsView{r}, &r.names)
 	r.proxy = proxy.New(proxyView{r},
-		proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
+		proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: log})
 	r.git = &gitStage{decider: r.decider, holds: r.holds, proxy: r.proxy, packs: g.o.Packs, pushed: g.o.Pushed,
-		dir: g.o.Spool, log: g.o.Log, places: make(chan struct{}, maxSpooled)}
+		dir: g.o.Spool, log: log, places: make(chan struct{}, maxSpooled)}
 	r.api = newGitHubStage(r.decider, r.proxy)
 	r.bodies = &bodies{dir: g.o.Spool, places: make(chan struct{}, maxLarge)}
 	r.pipeline = r.stages(m.own, nil)

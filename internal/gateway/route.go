@@ -69,6 +69,20 @@ type providers struct {
 // Providers implements egress.Route.
 func (r *Route) Providers() egress.Providers { return providers{&r.refusals, r} }
 
+// Of, Outage and Latest implement egress.Providers: what a provider said may quote its key.
+func (p providers) Of(provider string) (err error, changed <-chan struct{}) {
+	err, changed = p.Refusals.Of(provider)
+	return p.route.secrets.error(err), changed
+}
+
+func (p providers) Outage(provider string) error {
+	return p.route.secrets.error(p.Refusals.Outage(provider))
+}
+
+func (p providers) Latest(provider string) error {
+	return p.route.secrets.error(p.Refusals.Latest(provider))
+}
+
 // Reach connects to a provider as a request of the sandbox for it does, and sends nothing. Errors: NotFound for an
 // unknown provider, and those of the connection.
 func (p providers) Reach(ctx context.Context, provider string) error {
@@ -77,7 +91,7 @@ func (p providers) Reach(ctx context.Context, provider string) error {
 		if own.Name == provider {
 			to.Host, to.Port = own.Host()
 			to.Endpoint = true
-			return p.route.proxy.Reach(ctx, to)
+			return p.route.secrets.error(p.route.proxy.Reach(ctx, to))
 		}
 	}
 	all := p.route.models.known
@@ -86,7 +100,7 @@ func (p providers) Reach(ctx context.Context, provider string) error {
 		return cove.Errorf(cove.NotFound, "there is no model provider %.64q", provider)
 	}
 	to.Host, to.Port = all[i].Host()
-	return p.route.proxy.Reach(ctx, to)
+	return p.route.secrets.error(p.route.proxy.Reach(ctx, to))
 }
 
 // Bind adds to a binding what the route needs inside, where the root filesystem is root. The caller closes the binding,

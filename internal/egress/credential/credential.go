@@ -234,6 +234,16 @@ func (s *Set) Binds(host policy.Host, port uint16) bool {
 	return false
 }
 
+// Limits reports whether a credential is bound to some methods or paths of a request's host and port, and not to others.
+func (s *Set) Limits(r policy.Request) bool {
+	for _, b := range s.bindings() {
+		if b.where.Limits(r) {
+			return true
+		}
+	}
+	return false
+}
+
 // bindings returns the bindings of all credentials and their alternatives, each with the alternative that it is of.
 func (s *Set) bindings() iter.Seq2[*Credential, *Binding] {
 	return func(yield func(*Credential, *Binding) bool) {

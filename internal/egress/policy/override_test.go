@@ -4,6 +4,7 @@ import "testing"
 
 func TestOverrides(t *testing.T) {
 	for name, want := range map[string]bool{"X-Http-Method-Override": true, "X_HTTP_Method": true, "x-original-url": true,
+		"X-HTTP-Method": true, "X-Method-Override": true, "x_method": true,
 		"X-Rewrite-Url": true, "X-Forwarded-For": false, "X-Forwarded-Proto": false, "Accept": false, "": false} {
 		if Overrides(name) != want {
 			t.Errorf("%q: %v", name, !want)

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"io"
 	"math"
 	"net"
 	"net/http"
@@ -242,6 +242,9 @@ func (x *exchange) say(status int, f refusal) {
 		f.Host, f.Port = x.target.Host.String(), x.target.Port
 	}
 	f.Stage = x.stage
+	for _, text := range []*string{&f.Rule, &f.Reason, &f.Allow} { // before quoting could hide a value in them
+		*text = x.server.sandbox.Conceal(*text)
+	}
 	h := x.w.Header()
 	if f.After > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(f.After)}
@@ -257,14 +260,21 @@ func (x *exchange) say(status int, f refusal) {
 	x.answerWith(&Answer{Status: status, Body: body})
 }
 
+// answerWith writes every answer of the gateway itself.
 func (x *exchange) answerWith(a *Answer) {
 	x.status = a.Status
+	conceal := x.server.sandbox.Conceal
 	h := x.w.Header()
-	maps.Copy(h, a.Header)
+	for name, values := range a.Header {
+		h[name] = nil
+		for _, v := range values {
+			h[name] = append(h[name], conceal(v))
+		}
+	}
 	h["Cache-Control"] = []string{"no-store"}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	x.w.WriteHeader(a.Status)
-	n, _ := x.w.Write(a.Body)
+	n, _ := io.WriteString(x.w, conceal(string(a.Body)))
 	x.answer.Add(int64(n))
 }
 

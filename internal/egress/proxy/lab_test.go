@@ -29,6 +29,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
 )
 
 func TestMain(m *testing.M) {
@@ -129,6 +130,7 @@ type lab struct {
 	pass         func(policy.Request) error // of connections
 	response     func(policy.Request, *http.Response) error
 	endpoint     func(policy.Request, *http.Request) (*Origin, *Answer)
+	values       *redact.Set
 	quiet        bool // keeps no history
 	asked        []policy.Request
 	dialled      []netip.AddrPort
@@ -289,6 +291,8 @@ func (l *lab) Prepare(r policy.Request, h *http.Request) (Passage, error) {
 	}
 	return &passage{l, r}, nil
 }
+
+func (l *lab) Conceal(text string) string { return l.values.Text(text) }
 
 func (l *lab) Endpoint(r policy.Request, h *http.Request) (*Origin, *Answer) {
 	return l.endpoint(r, h)

@@ -41,6 +41,9 @@ type Sandbox interface {
 	// replaces), remove and set credentials. An error is the answer: a *Refusal, an *Answer, or an error with a code of
 	// cove; At adds its stage. A passed-through connection is admitted in the same way, without h.
 	Prepare(r policy.Request, h *http.Request) (Passage, error)
+	// Conceal returns a text without the values that may not return to the sandbox. Everything that the proxy itself
+	// says passes it: reasons may quote an origin.
+	Conceal(text string) string
 	// Record receives every final decision: a refused connection or request, an answered request, a closed tunnel.
 	Record(e Event)
 }

@@ -51,6 +51,7 @@ func (s *Set) Response(r *http.Response) error {
 		return nil
 	}
 	s.header(r.Header)
+	s.header(r.Trailer)
 	r.Status = s.Text(r.Status)
 	if r.StatusCode == http.StatusSwitchingProtocols {
 		return s.upgraded(r)
@@ -93,9 +94,13 @@ func whole(r *http.Response) {
 }
 
 func (s *Set) header(h http.Header) {
-	for _, values := range h {
+	for name, values := range h {
 		for i, v := range values {
 			values[i] = s.Text(v)
+		}
+		if clean := s.name(name); clean != name {
+			delete(h, name)
+			h[clean] = append(h[clean], values...)
 		}
 	}
 }

@@ -269,9 +269,19 @@ func TestHeaders(t *testing.T) {
 	r.Status = "401 " + key
 	r.Header = http.Header{"X-Echo": {"a " + key, key}, "Set-Cookie": {"k=" + key + "; Path=/"},
 		"Location":         {"https://other.example/?k=" + url.QueryEscape(key)},
-		"Www-Authenticate": {"Basic dXNlcjpzay1hbnQtYXBpMDMtWm05dlltRnlfMDEyMzQ1Njc4OS1hYmNkZWZBQQ=="}, "Date": {"today"}}
+		"Www-Authenticate": {"Basic dXNlcjpzay1hbnQtYXBpMDMtWm05dlltRnlfMDEyMzQ1Njc4OS1hYmNkZWZBQQ=="}, "Date": {"today"},
+		http.CanonicalHeaderKey("X-" + key): {"1"}}
+	r.Trailer = http.Header{http.CanonicalHeaderKey(key): nil}
 	if err := s.Response(r); err != nil {
 		t.Fatal(err)
+	}
+	r.Trailer[http.CanonicalHeaderKey("Late-"+key)] = []string{key} // as with the end of a body
+	if _, err := io.ReadAll(r.Body); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(r.Trailer), fmt.Sprint(http.Header{stars: nil, "Late-" + stars: {stars}}); got != want ||
+		r.Header.Get("X-"+stars) != "1" {
+		t.Errorf("the trailer is %s, want %s; the header %v", got, want, r.Header)
 	}
 	out := fmt.Sprint(r.Header, r.Status)
 	if strings.Contains(out, key) || strings.Contains(out, "YW50LWFwaTAz") || !strings.Contains(out, "Date:[today]") ||

@@ -1,16 +1,20 @@
 // Package redact owns the removal of known values from everything that returns to a sandbox (invariant C4): headers,
 // trailers and bodies, as a stream.
 //
-// A value is found plain and as encoders write it: in base64 of both alphabets at each of its three alignments, in hex,
-// in UTF-16, and with any of its characters escaped as in URLs, JSON or HTML. Each byte of a match is replaced by one
-// other byte, so that lengths, frames and offsets are preserved: an event stream flows, and the frames of a WebSocket
-// or gRPC stay whole.
+// A value is found plain and as encoders write it: in base64 of both alphabets at each of its three alignments, also
+// in lines, in base32 at each of its five, in hex, in UTF-16 and UTF-32, and with any of its characters escaped as in
+// URLs, JSON or HTML. With every character escaped, or where letters and digits are plain, it is found by the escapes
+// of other languages too, and escaped twice. In names of headers and trailers it is found in either case. Each byte of
+// a match is replaced by one other byte, so that lengths, frames and offsets are preserved: an event stream flows, and
+// the frames of a WebSocket or gRPC stay whole.
 //
-// Values under other transformations are not found: reversed, encrypted, in base64 with line breaks, in an archive.
+// Values under other transformations are not found: reversed, encrypted, in other cases, in pieces that the origin puts
+// between other text, in an archive.
 package redact
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"io"
 	"strings"
 
@@ -21,7 +25,7 @@ import (
 const (
 	// MinLength is the minimum length of a value, in bytes; a shorter one would match unrelated text.
 	MinLength = 8
-	// MaxLength bounds memory, which is at most 600 bytes for each byte of a value.
+	// MaxLength bounds memory, which is at most 1300 bytes for each byte of a value.
 	MaxLength = 8 << 10
 )
 
@@ -29,10 +33,11 @@ const (
 //
 // It is a nondeterministic automaton. It runs only from positions where a filter on the next eight bytes matches.
 type Set struct {
-	filter [1 << 16 / 64]uint64 // one bit for the hash of each beginning
-	start  [256][]int32         // by first byte, the next states
-	first  []int32              // state i has the edges edges[first[i]:first[i+1]]
+	filter [1 << filterBits / 64]uint64 // one bit for the hash of each beginning
+	start  [256][]int32                 // by first byte, the next states
+	first  []int32                      // state i has the edges edges[first[i]:first[i+1]]
 	edges  []edge
+	names  []string // the spellings that the name of a header can have, in lower case
 	mask   byte
 }
 
@@ -58,6 +63,7 @@ func New(values ...secret.Value) (*Set, error) {
 				"a credential of %d bytes cannot be kept out of answers: it must have %d to %d", n, MinLength, MaxLength)
 		}
 		all.WriteString(value)
+		c.set.names = append(c.set.names, strings.ToLower(value), hex.EncodeToString([]byte(value)))
 		for _, p := range patterns(value) {
 			c.add(p)
 			c.admit(p, nil)
@@ -88,7 +94,11 @@ func (s *Set) candidate(b []byte, i int) int {
 	return i
 }
 
-func hash(b []byte) uint64 { return binary.LittleEndian.Uint64(b) * 0x9e3779b97f4a7c15 >> 48 }
+func hash(b []byte) uint64 {
+	return binary.LittleEndian.Uint64(b) * 0x9e3779b97f4a7c15 >> (64 - filterBits)
+}
+
+const filterBits = 18 // so large that other text seldom matches: 32 KiB for each set
 
 // scanner runs a Set over a buffer that grows at its end.
 type scanner struct {
@@ -176,6 +186,23 @@ func (s *Set) Text(text string) string {
 		return text
 	}
 	return string(b)
+}
+
+// name returns the name of a header without the values. A header's name has no case, so values in it have none either.
+func (s *Set) name(name string) string {
+	lower := strings.ToLower(name)
+	if len(name) < MinLength || len(lower) != len(name) {
+		return name
+	}
+	clean := []byte(name)
+	for _, value := range s.names {
+		for i := 0; i+len(value) <= len(lower); i++ {
+			if lower[i:i+len(value)] == value {
+				copy(clean[i:], strings.Repeat(string(s.mask), len(value)))
+			}
+		}
+	}
+	return string(clean)
 }
 
 const buffered = 16 << 10 // the size of a Reader's reads, in bytes

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"bytes"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -10,8 +11,10 @@ import (
 	"html"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -54,6 +57,26 @@ var encoders = map[string]func(string) string{
 	"html":         html.EscapeString,
 	"hex":          func(s string) string { return hex.EncodeToString([]byte(s)) },
 	"HEX":          func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
+	"hex apart":    func(s string) string { return fmt.Sprintf("% x", s) },
+	"hex colons":   func(s string) string { return strings.ReplaceAll(fmt.Sprintf("% X", s), " ", ":") },
+	"query twice":  func(s string) string { return url.QueryEscape(url.QueryEscape(s)) },
+	"path twice":   func(s string) string { return lowerEscapes(url.PathEscape(url.PathEscape(s))) },
+	"every %25":    func(s string) string { return each(s, func(b byte) string { return fmt.Sprintf("%%25%02X", b) }) },
+	"json twice":   func(s string) string { return plainJSON(plainJSON(s)) },
+	"json in json": func(s string) string { b, _ := json.Marshal(s); return plainJSON(string(b[1 : len(b)-1])) },
+	"html twice":   func(s string) string { return html.EscapeString(html.EscapeString(s)) },
+	"entities":     func(s string) string { return runes(s, "&#%d;") },
+	"hex entities": func(s string) string { return runes(s, "&#x%X;") },
+	"every \\x":    func(s string) string { return each(s, func(b byte) string { return fmt.Sprintf(`\x%02x`, b) }) },
+	"every \\u{}":  func(s string) string { return runes(s, `\u{%x}`) },
+}
+
+func runes(s, format string) string {
+	var out strings.Builder
+	for _, r := range s {
+		fmt.Fprintf(&out, format, r)
+	}
+	return out.String()
 }
 
 func each(s string, f func(byte) string) string {
@@ -123,6 +146,87 @@ func TestUTF16(t *testing.T) {
 		})
 		if got := s.Text(in); got != want {
 			t.Errorf("zeroes %s: %q, want %q", zero, got, want)
+		}
+	}
+}
+
+// TestUTF32 covers both byte orders, as TestUTF16 does.
+func TestUTF32(t *testing.T) {
+	value := values["key"]
+	s := compile(t, value)
+	stars := strings.Repeat("*", 4*len(value)-3)
+	little := each(": "+value+" :", func(b byte) string { return string(b) + "\x00\x00\x00" })
+	zeroes := "\x00\x00\x00"
+	if got, want := s.Text(little), ":"+zeroes+" "+zeroes+stars+zeroes+" "+zeroes+":"+zeroes; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	big := each(": "+value+" :", func(b byte) string { return "\x00\x00\x00" + string(b) })
+	if got, want := s.Text(big), zeroes+":"+zeroes+" "+zeroes+stars+zeroes+" "+zeroes+":"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestBase32: a value begins at one of five alignments.
+func TestBase32(t *testing.T) {
+	for what, value := range values {
+		s := compile(t, value)
+		for before := range 5 {
+			coded := base32.StdEncoding.EncodeToString([]byte(strings.Repeat("\xff", before) + value + "\xff\xff"))
+			for _, coded := range []string{coded, strings.ToLower(coded)} {
+				got := s.Text(coded)
+				for i := range len(strings.TrimRight(coded, "=")) {
+					inside := 5*i >= 8*before && 5*i+4 < 8*(before+len(value))
+					if masked := got[i] == s.mask; masked != inside {
+						t.Fatalf("%s after %d bytes, character %d:\n  %s\n  %s", what, before, i, coded, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBase64InLines: as MIME and PEM write it. What stands together of a value is found if it is long enough.
+func TestBase64InLines(t *testing.T) {
+	value := values["key"]
+	s := compile(t, value)
+	for _, end := range []string{"\n", "\r\n"} {
+		for before := range 76 {
+			coded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("-", before) + value + strings.Repeat("-", 30)))
+			var lines strings.Builder
+			for line := range slices.Chunk([]byte(coded), 76) {
+				lines.WriteString(string(line) + end)
+			}
+			got := s.Text(lines.String())
+			if len(got) != lines.Len() {
+				t.Fatalf("the length changed: %q", got)
+			}
+			together := 8*before/6%76 < 66 // of the line that the value begins in, at least eight characters are of it
+			bare := strings.NewReplacer("\n", "", "\r", "").Replace(got)
+			if together && strings.Contains(bare, coded[(8*before+5)/6+9:][:9]) {
+				t.Errorf("after %d bytes: %q", before, got)
+			}
+		}
+	}
+	if got := s.Text(coded64(value)[:7] + "\n" + coded64(value)[7:]); got != coded64(value)[:7]+"\n"+coded64(value)[7:] {
+		t.Errorf("a line of seven characters: %q", got)
+	}
+}
+
+func coded64(s string) string { return base64.RawStdEncoding.EncodeToString([]byte(s)) }
+
+// TestNames: the name of a header has no case.
+func TestNames(t *testing.T) {
+	const value = "Labkey-7Qz9x4Wv2Tn8"
+	s := compile(t, value, "XXXXXXXXX")
+	for name, want := range map[string]string{
+		http.CanonicalHeaderKey("X-" + value):                     "X-*******************",
+		strings.ToLower("x-" + value + value):                     "x-**************************************",
+		"X-" + strings.ToUpper(hex.EncodeToString([]byte(value))): "X-" + strings.Repeat("*", 2*len(value)),
+		"Xxxxxxxxxxx":  "***********",
+		"X-Labkey-7Qz": "X-Labkey-7Qz", "Date": "Date", "": "",
+	} {
+		if got := s.name(name); got != want {
+			t.Errorf("%q became %q, want %q", name, got, want)
 		}
 	}
 }
@@ -204,7 +308,7 @@ func TestLengths(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	long := each(strings.Repeat("x", MaxLength), func(byte) string { return string('!' + rune(r.IntN(90))) })
 	s := compile(t, long)
-	if size := 4*len(s.first) + 12*len(s.edges); size > 600*MaxLength {
+	if size := 4*len(s.first) + 12*len(s.edges); size > 1300*MaxLength {
 		t.Errorf("the longest value takes %d KiB", size>>10)
 	}
 	if got := s.Text(url.QueryEscape(long) + "x"); strings.Trim(got, string(s.mask)) != "x" {
@@ -404,29 +508,55 @@ func expressions(value string) []string {
 			r = rune(raw[0])
 		}
 		i += size
-		named := map[string]string{`"`: `\\"|&quot;|&QUOT;`, `\`: `\\\\`, "/": `\\/`, "\b": `\\b|\\B`, "\f": `\\f|\\F`,
-			"\n": `\\n|\\N`, "\r": `\\r|\\R`, "\t": `\\t|\\T`,
-			"&": "(?i:&amp;)", "<": "(?i:&lt;)", ">": "(?i:&gt;)", "'": "(?i:&apos;)", " ": `\+`}[raw]
-		fmt.Fprintf(&escaped, "(?:%s|(?i:%s)|(?i:%s)", regexp.QuoteMeta(widen(raw)), each(raw, func(b byte) string {
-			return fmt.Sprintf("%%%02x", b)
-		}), units(string(r), `\\u%04x`))
-		if named != "" {
-			escaped.WriteString("|" + named)
+		plain := regexp.QuoteMeta(widen(raw))
+		percent := each(raw, func(b byte) string { return fmt.Sprintf("%%%02x", b) })
+		forms := []string{percent, units(string(r), `\u%04x`)}
+		if r >= 128 || !regexp.MustCompile(`[A-Za-z0-9]`).MatchString(raw) {
+			forms = append(forms, map[string][]string{`"`: {`\"`, "&quot;"}, `\`: {`\\`}, "/": {`\/`}, "\b": {`\b`},
+				"\f": {`\f`}, "\n": {`\n`}, "\r": {`\r`}, "\t": {`\t`}, "&": {"&amp;"}, "<": {"&lt;"}, ">": {"&gt;"},
+				"'": {"&apos;"}, " ": {"+"}}[raw]...)
+			if r < 128 {
+				forms = append(forms, fmt.Sprintf("&#%d;", r), fmt.Sprintf("&#x%x;", r), fmt.Sprintf(`\x%02x`, r),
+					fmt.Sprintf(`\u{%x}`, r))
+			}
+			for _, f := range slices.Clone(forms) {
+				forms = append(forms, strings.NewReplacer("%", "%25", "+", "%2b", "&", "&amp;", `\`, `\\`, `"`, `\"`).Replace(f))
+			}
 		}
-		if r < 128 && !regexp.MustCompile(`[A-Za-z0-9]`).MatchString(raw) {
-			fmt.Fprintf(&escaped, "|&#%d;|(?i:&#x%x;)", r, r)
+		for i, f := range forms {
+			forms[i] = "(?i:" + regexp.QuoteMeta(f) + ")"
 		}
-		escaped.WriteString(")")
+		escaped.WriteString("(?:" + plain + "|" + strings.Join(forms, "|") + ")")
 	}
-	var bytes []string
+	var bytes, pairs []string
 	for i := range len(value) {
 		bytes = append(bytes, regexp.QuoteMeta(string(rune(value[i]))))
+		pairs = append(pairs, hex.EncodeToString([]byte{value[i]}))
 	}
-	all := []string{escaped.String(), strings.Join(bytes, `\x00`), "(?i:" + hex.EncodeToString([]byte(value)) + ")"}
+	all := []string{escaped.String(), strings.Join(bytes, `\x00`), strings.Join(bytes, `\x00\x00\x00`),
+		"(?i:" + strings.Join(pairs, "") + ")", "(?i:" + strings.Join(pairs, "[ :]") + ")"}
+	for _, name := range []string{"every %25", "every \\x"} {
+		all = append(all, "(?i:"+regexp.QuoteMeta(encoders[name](value))+")")
+	}
+	for _, name := range []string{"entities", "hex entities", "every \\u{}"} {
+		if coded := encoders[name](value); utf8.ValidString(value) {
+			all = append(all, "(?i:"+regexp.QuoteMeta(coded)+")")
+		} else {
+			all = append(all, "(?i:"+regexp.QuoteMeta(encoders[name](widen(value)))+")")
+		}
+	}
+	for before := range 5 {
+		coded := base32.StdEncoding.EncodeToString(append(make([]byte, before), value...))
+		coded = coded[(8*before+4)/5 : (before+len(value))*8/5]
+		all = append(all, "(?:"+coded[:8]+"|"+strings.ToLower(coded[:8])+")(?i:"+coded[8:]+")")
+	}
 	for before := range 3 {
 		coded := base64.StdEncoding.EncodeToString(append(make([]byte, before), value...))
 		coded = coded[[]int{0, 2, 3}[before] : (before+len(value))*8/6]
-		coded = strings.NewReplacer("+", `(?:\+|-|(?i:%2b|\\u002b|&#x2b;|&#43;))`, "/",
+		for i := len(coded) - 1; i >= 8; i-- {
+			coded = coded[:i] + "\n" + coded[i:]
+		}
+		coded = strings.NewReplacer("\n", `[\r\n]*`, "+", `(?:\+|-|(?i:%2b|\\u002b|&#x2b;|&#43;))`, "/",
 			`(?:/|_|\\/|(?i:%2f|\\u002f|&#x2f;|&#47;))`).Replace(coded)
 		all = append(all, coded)
 	}
@@ -465,9 +595,11 @@ func FuzzReader(f *testing.F) {
 		var text strings.Builder
 		var hidden []string
 		text.WriteString(before)
-		names := []string{"raw", "query", "path", "query lower", "every %", "html", "hex", "HEX"}
+		names := []string{"raw", "query", "path", "query lower", "every %", "html", "hex", "HEX", "hex apart", "hex colons",
+			"query twice", "path twice", "every %25", "every \\x"}
 		if utf8.ValidString(value) {
-			names = append(names, "json", "json plain", "json slashes", "every \\u", "every \\U", "mixed")
+			names = append(names, "json", "json plain", "json slashes", "every \\u", "every \\U", "mixed", "json twice",
+				"json in json", "html twice", "entities", "hex entities", "every \\u{}")
 		}
 		for range 1 + r.IntN(4) {
 			name := names[r.IntN(len(names))]
@@ -479,6 +611,7 @@ func FuzzReader(f *testing.F) {
 			text.WriteString(coded + after)
 			if r.IntN(2) == 0 {
 				text.WriteString(base64.StdEncoding.EncodeToString([]byte(before + value + after)))
+				text.WriteString(base32.StdEncoding.EncodeToString([]byte(before + value + after)))
 			}
 		}
 		got, err := io.ReadAll(s.Reader(&pieces{[]byte(text.String()), r}))
