@@ -221,6 +221,27 @@ func checkMemory(ctx context.Context, h *host) outcome {
 		"boot with swapaccount=1 on the kernel's command line, or turn swap off: sudo swapoff -a")
 }
 
+// checkSockets fills sockets with three times what the group may have in them. A kernel that counts them as memory may
+// kill instead.
+func checkSockets(ctx context.Context, h *host) outcome {
+	const memory, limit, use = 64 << 20, 16 << 20, 96 << 20
+	r, err := h.tryLimited(ctx, cgroup.Limits{Memory: memory, Sockets: limit},
+		trial{name: "sockets", args: []string{strconv.Itoa(use)}})
+	arrived, parse := strconv.Atoi(r.found)
+	switch {
+	case err != nil:
+		return noGroup(err)
+	case r.killed():
+		return ok("counted as memory")
+	case r.err != nil || parse != nil:
+		return fail(fmt.Sprint(r.found, " ", r.err), "the trial itself went wrong: try again")
+	case arrived < memory:
+		return ok(fmt.Sprintf("held %d of %d MiB", arrived>>20, use>>20))
+	}
+	return fail(fmt.Sprintf("held %d MiB beside a limit of %d MiB", arrived>>20, limit>>20),
+		"boot with control groups of version 2, or a kernel whose version 1 has "+cgroup.SocketLimit)
+}
+
 // checkPIDs starts more processes than a group permits.
 func checkPIDs(ctx context.Context, h *host) outcome {
 	const limit, processes = 40, 64

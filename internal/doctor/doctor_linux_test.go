@@ -126,8 +126,8 @@ func TestHere(t *testing.T) {
 func expected(t *testing.T) []string {
 	always := []string{"userns.self", "namespaces", "proc", "limit.disk", "limit.inodes", "seccomp", "overlay",
 		"mounts.api", "pidfd", "home", "guest"}
-	limits := []string{"cgroup.controllers", "cgroup.birth", "limit.memory", "limit.pids", "limit.cpu", "engine.native",
-		"workspace.native"}
+	limits := []string{"cgroup.controllers", "cgroup.birth", "limit.memory", "limit.sockets", "limit.pids", "limit.cpu",
+		"engine.native", "workspace.native"}
 	account := os.Getenv("COVE_TEST_IN_VM")
 	switch {
 	case os.Geteuid() == 0:
@@ -137,7 +137,7 @@ func expected(t *testing.T) []string {
 	case account == "norange":
 		return append(always, limits...)
 	case account == "partial": // without the cpu controller
-		return append(always, "cgroup.birth", "limit.memory", "limit.pids")
+		return append(always, "cgroup.birth", "limit.memory", "limit.sockets", "limit.pids")
 	case account == "undelegated":
 		return append(always, "subids")
 	}

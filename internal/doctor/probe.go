@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,7 @@ var probes = map[string]func(args []string) (found string){
 	"memory":              probeMemory,
 	"pids":                probePIDs,
 	"cpu":                 probeCPU,
+	"sockets":             probeSockets,
 }
 
 // RunProbe is the child's side of a check: the hidden subcommand of Options.Probe calls it and exits with its result.
@@ -258,6 +260,51 @@ func probeMemory(args []string) string {
 		mem[i] = byte(i>>12) | 1
 	}
 	return fmt.Sprintf("used %d MiB", n>>20)
+}
+
+// probeSockets sends the number of bytes in its argument to sockets that do not read, and reports how many arrived: UDP
+// drops what does not fit.
+func probeSockets(args []string) string {
+	n, err := strconv.Atoi(args[0])
+	step("probe", err)
+	datagram := make([]byte, 32<<10)
+	var full []*net.UDPConn
+	for sent := 0; sent < n; {
+		to, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		step("listen", err)
+		full = append(full, to)
+		step("enlarge its buffer", to.SetReadBuffer(2<<20))
+		from, err := net.DialUDP("udp4", nil, to.LocalAddr().(*net.UDPAddr))
+		step("connect", err)
+		for room := receiveBuffer(to); room > 0; room -= len(datagram) {
+			from.Write(datagram) // one that is refused counts as sent
+			sent += len(datagram)
+		}
+		from.Close()
+	}
+	arrived := 0
+	for _, to := range full {
+		step("drain it", to.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		for {
+			k, err := to.Read(datagram)
+			if err != nil {
+				break
+			}
+			arrived += k
+		}
+	}
+	return strconv.Itoa(arrived)
+}
+
+// receiveBuffer returns the bytes that fit into a socket: half of what the kernel says, which includes its own part.
+func receiveBuffer(c *net.UDPConn) (n int) {
+	raw, err := c.SyscallConn()
+	step("probe", err)
+	step("probe", raw.Control(func(fd uintptr) {
+		n, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
+	}))
+	step("probe", err)
+	return n / 2
 }
 
 // probePIDs starts the number of processes in its first argument; the others are this program's command for a probe.

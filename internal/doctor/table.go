@@ -19,6 +19,7 @@ func checks() []check {
 		{"cgroup.controllers", "limits", "control groups", native, checkControllers},
 		{"cgroup.birth", "limits", "born into a group", native, checkBirth},
 		{"limit.memory", "limits", "memory, without swap", native, checkMemory},
+		{"limit.sockets", "limits", "buffers of sockets", native, checkSockets},
 		{"limit.pids", "limits", "processes", native, checkPIDs},
 		{"limit.cpu", "limits", "CPU", native, checkCPU},
 		{"limit.disk", "limits", "bytes on disk", native, succeeds("tmpfs-bytes", inMounts, "", tmpfsFix)},

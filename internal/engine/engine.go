@@ -226,7 +226,8 @@ type Capabilities struct {
 	// long-lived sandboxes may.
 	FileSockets bool `json:"file_sockets"`
 	MemoryLimit bool `json:"memory_limit"`
-	SwapLimit   bool `json:"swap_limit"` // memory without swap
+	SwapLimit   bool `json:"swap_limit"`   // memory without swap
+	SocketLimit bool `json:"socket_limit"` // buffers of TCP and UDP
 	CPULimit    bool `json:"cpu_limit"`
 	PIDsLimit   bool `json:"pids_limit"`
 	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable

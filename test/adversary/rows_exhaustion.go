@@ -1,6 +1,7 @@
 package adversary
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -26,6 +27,10 @@ func exhaustionRows() []row {
 		memory("maps", "take the kernel's memory by mappings", "mem_maps 60000", true),
 		memory("pipes", "take the kernel's memory by pipes", "mem_pipes 512", true),
 		memory("sockets", "take the kernel's memory by sockets", "mem_sockets 512", true),
+		{id: "C4.tcp", invariant: "H4", what: "take the kernel's memory by the buffers of TCP",
+			test: func(c *trial) { c.socketBuffers("tcp") }},
+		{id: "C4.udp", invariant: "H4", what: "take the kernel's memory by the buffers of UDP",
+			test: func(c *trial) { c.socketBuffers("udp") }},
 		memory("dentries", "take the kernel's memory by names that do not exist", "mem_dentries 100000 /usr", true),
 		memory("page_cache", "take memory by reading", "mem_cache /usr 96", true),
 		{id: "C4.mlock", alone: true, invariant: "H4", what: "lock memory", attempts: []string{"lock_memory", "mem_lock 64"}, deny: append([]string{"ENOMEM", "EAGAIN"}, denied...),
@@ -149,6 +154,58 @@ func (c *trial) memoryBomb(attempt string, kernel bool) {
 	}
 	c.remark("peak %d MiB of %d, %d killed, %s", s.MemoryPeak>>20, attacker.limits.Memory>>20, s.OOMKills, r.result.Errno)
 	c.unharmed(attacker, neighbour)
+}
+
+// socketBuffers fills sockets on loopback far beyond the limit of memory. The oracle is the kernel's account of all
+// buffers of the machine, on the host: control groups of version 1 do not count them as memory.
+func (c *trial) socketBuffers(network string) {
+	if !c.suite.caps.SocketLimit {
+		c.lacking("%s", c.suite.caps.Missing["socket_limit"])
+	}
+	const wanted = 80 // MiB
+	fill := fmt.Sprintf("mem_network %s %d", network, wanted)
+	before := bufferPages(c, network)
+	taken := func() int64 { return (bufferPages(c, network) - before) * int64(os.Getpagesize()) }
+
+	attacker, neighbour := c.crowded(func(l *cove.Limits) { l.Memory, l.OpenFiles = 32<<20, 2048 })
+	empty := attacker.box.held(c, fill, "full")
+	inside := taken()
+	if most := attacker.limits.Memory + 8<<20; inside > most {
+		c.Errorf("HOLE: %d MiB in buffers beside a limit of %d MiB of memory", inside>>20, attacker.limits.Memory>>20)
+	}
+	if killed := attacker.stats(c).OOMKills > 0; !killed && inside < 1<<20 {
+		c.Errorf("not tested: %d KiB in buffers", inside>>10)
+	}
+	empty()
+	emptyOutside := c.suite.heldOutside(c, fill, "full")
+	outside := taken()
+	emptyOutside()
+	if outside < 2*inside {
+		c.Errorf("not tested: %d MiB in buffers without a sandbox, %d MiB with one", outside>>20, inside>>20)
+	}
+	empty = neighbour.held(c, "mem_network "+network+" 4", `"count":4`)
+	if r := empty().result; r.Outcome != outcome.Succeeded {
+		c.Errorf("not tested: the neighbour's own socket: %s", say(r))
+	}
+	c.remark("%d MiB in buffers, %d MiB without a sandbox", inside>>20, outside>>20)
+	c.unharmed(attacker, neighbour)
+}
+
+// bufferPages is what the kernel has in buffers of TCP or UDP of the whole machine, in pages.
+func bufferPages(c *trial, network string) int64 {
+	c.Helper()
+	b, err := os.ReadFile("/proc/net/sockstat")
+	must(c, err)
+	for line := range strings.Lines(string(b)) {
+		if name, counts, _ := strings.Cut(line, ": "); name == strings.ToUpper(network) {
+			_, mem, _ := strings.Cut(counts, " mem ")
+			n, err := strconv.ParseInt(strings.Fields(mem)[0], 10, 64)
+			must(c, err)
+			return n
+		}
+	}
+	c.Fatalf("not tested: no account of %s", network)
+	return 0
 }
 
 // available is the host's memory that can be had.

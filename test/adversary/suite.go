@@ -1,6 +1,7 @@
 package adversary
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -140,6 +141,25 @@ func asRoot() bool { return os.Geteuid() == 0 }
 func (s *suite) outside(c *trial, attempt string) outcome.Result {
 	c.Helper()
 	return s.unconfined(c, attempt, func(*exec.Cmd) {})
+}
+
+// heldOutside runs a held attempt on the machine as it is, and returns what ends it.
+func (s *suite) heldOutside(c *trial, attempt, said string) (finish func()) {
+	c.Helper()
+	cmd := exec.CommandContext(c.Context(), s.path, strings.Fields(attempt)...)
+	cmd.Env = plainEnvironment()
+	stdin, err := cmd.StdinPipe()
+	must(c, err)
+	stdout, err := cmd.StdoutPipe()
+	must(c, err)
+	must(c, cmd.Start())
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); !strings.Contains(line, said) {
+		c.Errorf("not tested: %q outside said %q, %v", attempt, line, err)
+	}
+	return func() {
+		stdin.Close()
+		cmd.Wait()
+	}
 }
 
 // unconfined is outside, with a change.

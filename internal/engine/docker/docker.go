@@ -43,16 +43,17 @@ type Options struct {
 
 // Engine implements engine.Engine.
 type Engine struct {
-	o            Options
-	api          *api
-	capabilities engine.Capabilities
-	realm        string
-	id           string // of this value: it begins the nonces of its containers
-	host         rootfs.Host
-	hostErr      error
-	keeper       local.Registry
-	cpus         int    // that the daemon has
-	mountinfo    string // of this process, for what is mounted below the host's toolchain
+	o             Options
+	api           *api
+	capabilities  engine.Capabilities
+	realm         string
+	id            string // of this value: it begins the nonces of its containers
+	host          rootfs.Host
+	hostErr       error
+	keeper        local.Registry
+	cpus          int    // that the daemon has
+	limitsSockets bool   // of its containers, which the daemon does not: as root, on control groups of version 1
+	mountinfo     string // of this process, for what is mounted below the host's toolchain
 
 	importing sync.Mutex    // one image at a time
 	slots     chan struct{} // held while a container is made; see slotsPerCPU

@@ -42,6 +42,8 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 		return
 	}
 	c.Networks, c.Listeners = append(c.Networks, networks...), true
+	c.SocketLimit = true
+	delete(c.Missing, "socket_limit")
 	c.Missing["file_sockets"] = noFileSockets
 	switch {
 	case c.UserNamespace || has(info, "rootless"):

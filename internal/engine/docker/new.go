@@ -58,6 +58,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e.cpus = info.NCPU
 	addLocal(&e.capabilities, info, os.Geteuid() == 0, isHere(c.DaemonHost()))
+	e.limitsSockets = e.capabilities.SocketLimit && info.CgroupVersion != "2"
 	e.host, e.hostErr = rootfs.ReadHost()
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -88,15 +89,21 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		OwnImages:     true, UserIDs: true, LateMount: true, Files: true, DiskLimit: true, NoExec: true,
 		Pause:       true,
 		MemoryLimit: info.MemoryLimit, SwapLimit: info.SwapLimit || noSwap(),
-		CPULimit: info.CPUCfsPeriod && info.CPUCfsQuota, PIDsLimit: info.PidsLimit,
+		SocketLimit: info.CgroupVersion == "2",
+		CPULimit:    info.CPUCfsPeriod && info.CPUCfsQuota, PIDsLimit: info.PidsLimit,
 		Missing: map[string]string{
 			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its ` +
 				`daemon.json gives them one apart from the host's`,
 			"mount_flags": "a container engine gives a mount no flags but read-only; run cove as root " +
 				"on the daemon's machine, or use --engine native",
+			"socket_limit": "the daemon limits no buffers of sockets on control groups of version 1; run cove as root " +
+				"on the daemon's machine, boot with version 2, or use --engine native",
 			"mount_owners": "a container engine maps no owners in mounts; run cove as root on the daemon's machine, use " +
 				"--engine native, or give the directory to the sandbox's user",
 		},
+	}
+	if c.SocketLimit {
+		delete(c.Missing, "socket_limit")
 	}
 	if !c.UserNamespace {
 		c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; ` +

@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -154,15 +155,16 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 	if err := c.connect(ctx, e.api, door); err != nil {
 		return nil, err
 	}
-	if err := e.settle(ctx, c, w.template.Limits.PIDs); err != nil {
+	if err := e.settle(ctx, c, w.template.Limits); err != nil {
 		c.client.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// settle finds out how the container is accounted, and adds the guest's own tasks to the user's limit.
-func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
+// settle finds out how the container is accounted, limits its sockets where the daemon does not, and adds the
+// guest's own tasks to the user's limit.
+func (e *Engine) settle(ctx context.Context, c *running, limits cove.Limits) error {
 	made, err := e.api.inspect(ctx, c.id)
 	if err != nil {
 		return err
@@ -183,15 +185,24 @@ func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 			return err
 		}
 	}
+	if e.limitsSockets {
+		if c.group == nil {
+			return notHere("limits of sockets")
+		}
+		if err := c.group.Limit(cgroup.Limits{Sockets: local.SocketMemory(limits.Memory)}); err != nil {
+			return cove.Errorf(cove.Unsupported, "cannot limit the sockets of a container: %w", err).
+				WithHint("run \"cove doctor\"")
+		}
+	}
 	s, err := e.measure(ctx, c)
 	if err != nil {
 		return err
 	}
 	c.own = s.PIDs
-	if limit == 0 {
+	if limits.PIDs == 0 {
 		return nil
 	}
-	return e.api.limitPIDs(ctx, c.id, limit+c.own)
+	return e.api.limitPIDs(ctx, c.id, limits.PIDs+c.own)
 }
 
 // sharedNamespaces lists the namespaces that a process of this host shares with us, as far as we may look.

@@ -102,7 +102,7 @@ func (e *Engine) look() engine.Capabilities {
 		HostIDRange:   e.ids.Ranged(),
 		UserNamespace: true, DiskLimit: true, NoExec: true, Lasting: true,
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
-		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(),
+		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
 		CPULimit: h.Has(cgroup.CPU), PIDsLimit: h.Has(cgroup.PIDs), Pause: h.Has(cgroup.Freezer),
 		Missing: map[string]string{},
 	}
@@ -114,6 +114,9 @@ func (e *Engine) look() engine.Capabilities {
 	}
 	if c.MemoryLimit && !c.SwapLimit {
 		c.Missing["swap_limit"] = `the kernel does not account for swap; boot with "swapaccount=1" or turn swap off`
+	}
+	if c.MemoryLimit && !c.SocketLimit {
+		c.Missing["socket_limit"] = "the kernel has no " + cgroup.SocketLimit + "; boot with control groups of version 2"
 	}
 	if !c.UserIDs {
 		c.Missing["user_ids"] = `no subordinate ids: install newuidmap (Debian package uidmap) and run ` +

@@ -23,6 +23,9 @@ type Limits struct {
 	Memory int64   // bytes; the group gets no swap
 	CPUs   float64 // cores
 	PIDs   int64   // tasks
+	// Sockets is bytes in the buffers of TCP and UDP. Version 2 counts them as memory; version 1 counts them only in a
+	// group that has this limit itself, whatever its parents have, and then apart from memory.
+	Sockets int64
 }
 
 // Group is one control group, in every hierarchy in use.
@@ -90,6 +93,7 @@ func (g *Group) Limit(l Limits) error {
 		{1, l.CPUs > 0, false, CPU, "cpu.cfs_period_us", strconv.Itoa(period)},
 		{1, l.CPUs > 0, false, CPU, "cpu.cfs_quota_us", quota},
 		{0, l.PIDs > 0, false, PIDs, "pids.max", strconv.FormatInt(l.PIDs, 10)},
+		{1, l.Sockets > 0, true, Memory, SocketLimit, strconv.FormatInt(l.Sockets, 10)},
 	} {
 		if !s.wanted || s.version != 0 && s.version != g.h.version {
 			continue

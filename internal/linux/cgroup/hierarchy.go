@@ -98,6 +98,18 @@ func Find(name string) (*Hierarchy, error) {
 	return h, nil
 }
 
+// SocketLimit is version 1's file for the limit of buffers. Its name says TCP, but sockets of UDP count as well.
+const SocketLimit = "memory.kmem.tcp.limit_in_bytes"
+
+// Sockets reports whether groups can be denied buffers of TCP and UDP.
+func (h *Hierarchy) Sockets() bool {
+	if h.version == 2 || h.dirs[Memory] == "" {
+		return h.dirs[Memory] != ""
+	}
+	_, err := os.Stat(filepath.Join(h.dirs[Memory], SocketLimit))
+	return err == nil
+}
+
 // findSeparate makes the directory in each version-1 hierarchy: at the top for root, else below the caller's own group.
 func (h *Hierarchy) findSeparate(name string) error {
 	own, err := groupsOf("self")

@@ -117,8 +117,8 @@ func everything() engine.Capabilities {
 		Isolations: []cove.Isolation{cove.IsolationContainer}, Networks: []cove.NetworkMode{cove.NetworkNone},
 		OwnImages: true, UserIDs: true, HostIDRange: true, UserNamespace: true,
 		LateMount: true, MountFlags: true, MountOwners: true,
-		MemoryLimit: true, SwapLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true, NoExec: true,
-		Lasting: true, Pause: true,
+		MemoryLimit: true, SwapLimit: true, SocketLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true,
+		NoExec: true, Lasting: true, Pause: true,
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -28,6 +29,7 @@ func exhaustion() map[string]attempt {
 		"mem_lock":     memLock,
 		"mem_pipes":    memPipes,
 		"mem_sockets":  memSockets,
+		"mem_network":  memNetwork,
 		"mem_dentries": memDentries,
 		"mem_cache":    memCache,
 		"mem_children": memChildren,
@@ -260,6 +262,77 @@ func memSockets(args []string) (report, error) {
 		unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4*mib)
 		return fds[0], nil
 	})
+}
+
+// memNetwork sends MIB to sockets of its own that do not read, over NETWORK (tcp or udp) on loopback, and keeps them full
+// until standard input ends.
+func memNetwork(args []string) (report, error) {
+	n, err := count(args, 1, 256)
+	if err != nil {
+		return report{}, err
+	}
+	block := make([]byte, 32<<10)
+	var total int64
+	for taken := int64(0); taken < n*mib; {
+		var fd, each int
+		if fd, each, err = loopback(args[0]); err != nil {
+			break
+		}
+		taken += int64(each)
+		for sent := 0; sent < each; sent += len(block) { // UDP drops what is beyond, without an error
+			if _, err := unix.Write(fd, block); err != nil {
+				break
+			}
+			total += int64(len(block))
+		}
+	}
+	r := report{detail: "full", count: total / mib}
+	emit(result("mem_network", r, err))
+	io.Copy(io.Discard, os.Stdin)
+	return r, err
+}
+
+// loopback returns a socket whose peer does not read, and how much fits into the peer's buffer.
+func loopback(network string) (from, room int, err error) {
+	kind := unix.SOCK_DGRAM
+	if network == "tcp" {
+		kind = unix.SOCK_STREAM
+	}
+	to, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, 0, err
+	}
+	unix.SetsockoptInt(to, unix.SOL_SOCKET, unix.SO_RCVBUF, 4*mib)
+	if err := unix.Bind(to, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return -1, 0, err
+	}
+	if network == "tcp" {
+		if err := unix.Listen(to, 1); err != nil {
+			return -1, 0, err
+		}
+	}
+	at, err := unix.Getsockname(to)
+	if err != nil {
+		return -1, 0, err
+	}
+	from, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, 0, err
+	}
+	unix.SetsockoptInt(from, unix.SOL_SOCKET, unix.SO_SNDBUF, 4*mib)
+	if err := unix.Connect(from, at); err != nil {
+		return -1, 0, err
+	}
+	if room, err = unix.GetsockoptInt(to, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil {
+		return -1, 0, err
+	}
+	if network == "tcp" {
+		if _, _, err := unix.Accept4(to, unix.SOCK_CLOEXEC); err != nil {
+			return -1, 0, err
+		}
+		unix.Close(to)
+	}
+	return from, room / 2, unix.SetNonblock(from, true) // the kernel doubles what is asked for, for its own part
 }
 
 // fillKernel opens buffers and writes each full until n MiB are taken.
