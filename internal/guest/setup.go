@@ -46,6 +46,7 @@ const (
 	// StepOverlay mounts an overlay at Target: Source under Upper and Work, all below the staging directory.
 	StepOverlay StepKind = "overlay"
 	StepProc    StepKind = "proc"
+	// StepDevpts mounts terminals of the sandbox's own at Target, at most Inodes at a time.
 	StepDevpts  StepKind = "devpts"
 	StepDir     StepKind = "dir"     // Mode, UID
 	StepFile    StepKind = "file"    // Data, Mode

@@ -110,12 +110,17 @@ func Resolver(hostname string) []File {
 // Hostname is the same for every sandbox, and reveals nothing about the host.
 const Hostname = "cove"
 
-// Masked are hidden: the OCI runtime specification's default list, and further files of /proc about the kernel. /sys is
-// not mounted at all.
+// Masked are hidden: the OCI runtime specification's default list, further files of /proc about the kernel, and counters
+// of the whole machine, by which one sandbox could tell another something, as by locks, which name their ranges. What
+// programs need stays: memory, load and processors. /sys is not mounted at all. Those below /proc/sys are hidden after
+// it has become read-only.
 var Masked = []string{
-	"/proc/acpi", "/proc/asound", "/proc/driver", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
-	"/proc/key-users", "/proc/kmsg", "/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi",
-	"/proc/timer_list", "/proc/timer_stats",
+	"/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/diskstats", "/proc/driver", "/proc/interrupts",
+	"/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/latency_stats", "/proc/locks",
+	"/proc/modules", "/proc/pressure", "/proc/sched_debug", "/proc/schedstat", "/proc/scsi", "/proc/softirqs",
+	"/proc/timer_list", "/proc/timer_stats", "/proc/zoneinfo",
+	"/proc/sys/fs/aio-nr", "/proc/sys/fs/dentry-state", "/proc/sys/fs/file-nr", "/proc/sys/fs/inode-nr",
+	"/proc/sys/fs/inode-state", "/proc/sys/kernel/pty/nr",
 }
 
 // ReadOnly are visible but not writable.
@@ -123,6 +128,10 @@ var ReadOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/pro
 
 // Devices are the nodes of /dev, besides the terminals'.
 var Devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
+
+// Terminals is how many pseudo-terminals a sandbox has at most: twice as many as Cove opens in one. The kernel has some
+// thousand for the whole machine.
+const Terminals = 64
 
 // DeviceLinks are the usual links of /dev.
 var DeviceLinks = []Link{

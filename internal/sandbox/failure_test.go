@@ -20,4 +20,10 @@ func TestStartFailure(t *testing.T) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
+	full := &guest.Failure{Kind: guest.FailNoSpace, Message: "open a terminal: no space left on device"}
+	for tty, code := range map[bool]cove.Code{true: cove.Overloaded, false: cove.Internal} {
+		if err := startFailure(guest.ProcessSpec{Args: []string{name}, TTY: tty}, full); cove.ErrorCode(err) != code {
+			t.Errorf("no space, with a terminal %v: %v", tty, err)
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
@@ -198,6 +199,10 @@ func startFailure(spec guest.ProcessSpec, err error) error {
 	case guest.FailNoProcess, guest.FailState:
 		return cove.Errorf(cove.Overloaded, "the sandbox has as many processes as it may have").
 			WithHint("end some, or make one with a higher limit (--pids)")
+	}
+	if failure.Kind == guest.FailNoSpace && spec.TTY {
+		return cove.Errorf(cove.Overloaded, "the sandbox has as many terminals as it may have (%d)", rootfs.Terminals).
+			WithHint("end programs inside that have terminals")
 	}
 	return cove.Errorf(cove.Internal, "cannot start %.200q: %w", program, failure)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
@@ -43,6 +44,7 @@ func exhaustionRows() []row {
 		{id: "C5.pipe_size", invariant: "H4", what: "make a pipe of 16 MiB", attempts: []string{"set_pipe 16777216"}, inside: []string{"set_pipe 65536"}, test: nil},
 		{id: "C6.quota", invariant: "H4", what: "burn more CPU than the quota with many threads", test: cpuQuota},
 		{id: "C7.descriptors", invariant: "H4", what: "open descriptors without end", test: descriptorLimit},
+		{id: "C7.terminals", invariant: "H4", what: "use up the machine's terminals", test: terminalLimit},
 		{id: "C7.file_table", invariant: "H4", what: "use up the host's table of open files", test: fileTable},
 		{id: "H4.refused", invariant: "H4", what: "be started with a limit that is none", test: absurdLimits},
 	}
@@ -371,6 +373,45 @@ func descriptorLimit(c *trial) {
 	}
 	c.row.deny = denied
 	c.denied(b, "rlimit_raise 7")
+}
+
+// terminalLimit opens terminals in one process, and has more descriptors than a sandbox has terminals. The oracle is the
+// host's count of the whole machine's.
+func terminalLimit(c *trial) {
+	if !c.suite.caps.MountFlags {
+		c.lacking("the container engine mounts /dev/pts without a limit: %s", c.suite.caps.Missing["mount_flags"])
+	}
+	opened := func() int64 {
+		b, err := os.ReadFile("/proc/sys/kernel/pty/nr")
+		must(c, err)
+		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		must(c, err)
+		return n
+	}
+	before := opened()
+	attacker, neighbour := c.crowded(func(l *cove.Limits) { l.OpenFiles = 1024 })
+	first := attacker.box.held(c, "open_many pty 500 hold", "open_many")
+	second := attacker.box.held(c, "open_many pty 500 hold", "open_many")
+	if all := opened() - before; all > rootfs.Terminals+8 { // other tests of the machine have some, too
+		c.Errorf("HOLE: %d terminals are open", all)
+	} else if all < rootfs.Terminals/2 {
+		c.Errorf("not tested: %d terminals are open", all)
+	}
+	if r := onTerminal(c, neighbour, "tty_size"); r.Outcome != outcome.Succeeded {
+		c.Errorf("HOLE: the neighbour gets no terminal: %s", say(r))
+	}
+	r, other := first().result, second().result
+	if r.Errno != "ENOSPC" || other.Errno != "ENOSPC" || r.Count+other.Count > rootfs.Terminals {
+		c.Errorf("HOLE: %d and %d terminals: %s, %s", r.Count, other.Count, say(r), say(other))
+	}
+	// The control: the same without a sandbox.
+	if out := c.suite.outside(c, "open_many pty 500"); out.Count < 2*rootfs.Terminals {
+		c.Errorf("not tested: %d terminals without a sandbox: %s", out.Count, say(out))
+	}
+	if r := onTerminal(c, attacker.box, "tty_size"); r.Outcome != outcome.Succeeded {
+		c.Errorf("terminals that were closed do not come back: %s", say(r))
+	}
+	c.unharmed(attacker, neighbour)
 }
 
 // fileTable opens descriptors in as many processes as there may be. The

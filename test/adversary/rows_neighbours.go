@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // neighbourRows are attempts from one sandbox at another, and at the host's names and processes (C1, C2).
@@ -38,8 +40,10 @@ func neighbourRows() []row {
 		{id: "C2.locks", invariant: "H1", what: "lock a file of the image against a neighbour or the host",
 			test: neighbourLock},
 		{id: "C2.host_abstract", invariant: "H1", what: "connect to an abstract socket of the host's", test: hostAbstract},
-		{id: "C2.proc_locks", invariant: "H1", what: "see a neighbour's or the host's locks, sockets and message queues",
+		{id: "C2.lists", invariant: "H1", what: "see a neighbour's or the host's sockets and message queues",
 			test: foreignObjects},
+		{id: "C2.proc_locks", invariant: "H1", what: "hear from a neighbour by the locks that the kernel lists",
+			test: foreignLocks},
 		{id: "H1.engine_sockets", invariant: "H1", what: "find a container engine's socket: path, abstract name, port",
 			test: engineSockets},
 	}
@@ -271,8 +275,7 @@ func foreignObjects(c *trial) {
 	name := "cove-canary-" + canaryWord()
 	defer listenUnix(c, filepath.Join(dir, name))()
 	b := c.box()
-	for _, path := range []string{"/proc/net/unix", "/proc/locks", "/proc/net/tcp", "/proc/sysvipc/shm",
-		"/proc/net/netlink"} {
+	for _, path := range []string{"/proc/net/unix", "/proc/net/tcp", "/proc/sysvipc/shm", "/proc/net/netlink"} {
 		for _, line := range b.try(c, "lines "+path).Lines {
 			if strings.Contains(line, name) {
 				c.Errorf("HOLE: %s shows %s", path, line)
@@ -285,6 +288,30 @@ func foreignObjects(c *trial) {
 	}
 	if r := c.works(b, "lines /proc/net/unix"); r.Count > 20 {
 		c.Errorf("HOLE: %d unix sockets are seen", r.Count)
+	}
+}
+
+// foreignLocks reads what a neighbour tells by the range of a lock on a file of its own. Such a lock belongs to an open
+// file, not to a process, so that the kernel lists it in every pid namespace.
+func foreignLocks(c *trial) {
+	one, other := c.fresh(boxOptions{}), c.fresh(boxOptions{})
+	told := fmt.Sprint(1<<40 + time.Now().UnixNano()%(1<<40))
+	shows := func(lines []string) bool {
+		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, told) })
+	}
+	finish := one.held(c, "range_lock /tmp/told "+told, "locked")
+	for _, b := range []*box{one, other} {
+		if r := b.try(c, "lines /proc/locks"); shows(r.Lines) {
+			c.Errorf("HOLE: /proc/locks tells what a sandbox has locked: %v", r.Lines)
+		}
+	}
+	seen, err := os.ReadFile("/proc/locks")
+	must(c, err)
+	if !shows(strings.Split(string(seen), "\n")) {
+		c.Error("not tested: the host does not see the lock either")
+	}
+	if r := finish().result; r.Outcome != outcome.Succeeded {
+		c.Errorf("not tested: %s", say(r))
 	}
 }
 

@@ -184,6 +184,9 @@ func (e *Engine) settle(ctx context.Context, c *running, limits cove.Limits) err
 		if err := mounts.Harden(made.State.Pid, harden); err != nil {
 			return err
 		}
+		if err := mounts.LimitTerminals(made.State.Pid, rootfs.Terminals); err != nil {
+			return err
+		}
 	}
 	if e.limitsSockets {
 		if c.group == nil {

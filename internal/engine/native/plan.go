@@ -126,15 +126,16 @@ func kernelPlaces() []guest.Step {
 		steps = append(steps, guest.Step{Kind: guest.StepSymlink, Source: l.Target, Target: in(l.Name)})
 	}
 	steps = append(steps,
-		guest.Step{Kind: guest.StepDevpts, Target: in("/dev/pts"), Flags: guest.NoSuid | guest.NoExec},
+		guest.Step{Kind: guest.StepDevpts, Target: in("/dev/pts"), Inodes: rootfs.Terminals,
+			Flags: guest.NoSuid | guest.NoExec},
 		guest.Step{Kind: guest.StepDir, Target: in("/dev/shm"), Mode: 0o755},
 		guest.Step{Kind: guest.StepReadOnly, Target: in("/dev"), Flags: guest.NoSuid | guest.NoExec},
 	)
-	for _, name := range rootfs.Masked {
-		steps = append(steps, guest.Step{Kind: guest.StepMask, Target: in(name)})
-	}
 	for _, name := range rootfs.ReadOnly {
 		steps = append(steps, guest.Step{Kind: guest.StepReadOnly, Target: in(name), Flags: quiet})
+	}
+	for _, name := range rootfs.Masked {
+		steps = append(steps, guest.Step{Kind: guest.StepMask, Target: in(name)})
 	}
 	return steps
 }

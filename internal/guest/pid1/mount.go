@@ -46,7 +46,8 @@ func (b *builder) step(s guest.Step) error {
 	case guest.StepProc:
 		return b.filesystem(s, "proc", "hidepid", "2")
 	case guest.StepDevpts:
-		return b.filesystem(s, "devpts", "newinstance", "", "ptmxmode", "0666", "mode", "0620")
+		return b.filesystem(s, "devpts", "newinstance", "", "ptmxmode", "0666", "mode", "0620",
+			"max", strconv.FormatInt(s.Inodes, 10))
 	case guest.StepOverlay:
 		return b.overlay(s)
 	case guest.StepBind:

@@ -125,6 +125,47 @@ func Harden(pid int, attributes func(point string) uint64) error {
 	})
 }
 
+// LimitTerminals enters the mount namespace of a process and limits the pseudo-terminals of the file system at /dev/pts.
+func LimitTerminals(pid int, most int64) error {
+	const place = "/dev/pts"
+	return inside(pid, func(table *os.File) error {
+		mountinfo, err := current(table)
+		if err != nil {
+			return err
+		}
+		fs, err := unix.Fspick(unix.AT_FDCWD, place, unix.FSPICK_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("fspick %s: %w", place, err)
+		}
+		defer unix.Close(fs)
+		// What is not said again falls back to the kernel's defaults.
+		for _, option := range append(options(mountinfo, place), "max="+strconv.FormatInt(most, 10)) {
+			name, value, ok := strings.Cut(option, "=")
+			if !ok {
+				continue // ro and rw are none of the file system's own
+			}
+			if err := unix.FsconfigSetString(fs, name, value); err != nil {
+				return fmt.Errorf("option %s of %s: %w", option, place, err)
+			}
+		}
+		if err := unix.FsconfigReconfigure(fs); err != nil {
+			return fmt.Errorf("reconfigure %s: %w", place, err)
+		}
+		return nil
+	})
+}
+
+// options are the options of the file system that is mounted last at a point.
+func options(mountinfo, point string) (last []string) {
+	for line := range strings.Lines(mountinfo) {
+		mount, fs, _ := strings.Cut(line, " - ")
+		if m, f := strings.Fields(mount), strings.Fields(fs); len(m) > 4 && m[4] == point && len(f) > 2 {
+			last = strings.Split(f[2], ",")
+		}
+	}
+	return last
+}
+
 // inside runs f in the mount namespace of a process; table is its mountinfo.
 func inside(pid int, f func(table *os.File) error) error {
 	theirs, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))

@@ -489,25 +489,33 @@ func spin(args []string) (report, error) {
 	return report{count: (usage.Utime.Nano() + usage.Stime.Nano()) / 1e6}, nil
 }
 
-// openMany opens descriptors until one is refused, at most N; KIND is file, socket, pipe, event or epoll.
+// openMany opens descriptors until one is refused, at most N; KIND is file, socket, pipe, event,
+// epoll or pty. With "hold" it keeps them until standard input ends.
 func openMany(args []string) (report, error) {
 	n, err := count(args, 1, 100_000)
 	if err != nil {
 		return report{}, err
 	}
 	open := map[string]func() error{
+		"pty":    func() error { _, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0); return err },
 		"file":   func() error { _, err := unix.Open("/dev/null", unix.O_RDONLY, 0); return err },
 		"socket": func() error { _, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); return err },
 		"pipe":   func() error { return unix.Pipe2(make([]int, 2), 0) },
 		"event":  func() error { _, err := unix.Eventfd(0, 0); return err },
 		"epoll":  func() error { _, err := unix.EpollCreate1(0); return err },
 	}[args[0]]
+	r := report{count: n}
 	for i := range n {
-		if err := open(); err != nil {
-			return report{count: i}, err
+		if err = open(); err != nil {
+			r.count = i
+			break
 		}
 	}
-	return report{count: n}, nil
+	if len(args) > 2 { // "hold"
+		emit(result("open_many", r, err))
+		io.Copy(io.Discard, os.Stdin)
+	}
+	return r, err
 }
 
 // setPipe asks for a pipe of BYTES.

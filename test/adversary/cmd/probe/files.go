@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,6 +46,7 @@ func files() map[string]attempt {
 		"cat":          cat,
 		"inotify":      inotify,
 		"flock":        func(args []string) (report, error) { return flock(args[0], true) },
+		"range_lock":   rangeLock,
 		"flock_once":   func(args []string) (report, error) { return flock(args[0], false) },
 		"climb_slowly": climbSlowly,
 		"writable":     writable,
@@ -347,6 +349,27 @@ func flock(path string, hold bool) (report, error) {
 		return report{}, nil
 	}
 	emit(result("flock", report{detail: "locked"}, nil))
+	io.Copy(io.Discard, os.Stdin)
+	return report{}, nil
+}
+
+// rangeLock locks one byte of the new file PATH, at OFFSET, as a lock of the open file, and keeps it until standard input
+// ends.
+func rangeLock(args []string) (report, error) {
+	at, err := strconv.ParseInt(args[1], 10, 64)
+	if err != nil {
+		return report{}, err
+	}
+	fd, err := unix.Open(args[0], unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return report{}, err
+	}
+	defer unix.Close(fd)
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: at, Len: 1}
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock); err != nil {
+		return report{}, err
+	}
+	emit(result("range_lock", report{detail: "locked"}, nil))
 	io.Copy(io.Discard, os.Stdin)
 	return report{}, nil
 }
