@@ -110,10 +110,10 @@ func Resolver(hostname string) []File {
 // Hostname is the same for every sandbox, and reveals nothing about the host.
 const Hostname = "cove"
 
-// Masked are hidden: the OCI runtime specification's default list, further files of /proc about the kernel, and counters
-// of the whole machine, by which one sandbox could tell another something, as by locks, which name their ranges. What
-// programs need stays: memory, load and processors. /sys is not mounted at all. Those below /proc/sys are hidden after
-// it has become read-only.
+// Masked are hidden: the OCI runtime specification's default list, further files of /proc about the kernel, and
+// counters of the whole machine, by which one sandbox could tell another something, as by locks, which name their
+// ranges. Programs need the account of memory, load and processors, which stays. /sys is not mounted at all. Places
+// below /proc/sys are hidden after it has become read-only.
 var Masked = []string{
 	"/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/diskstats", "/proc/driver", "/proc/interrupts",
 	"/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/latency_stats", "/proc/locks",

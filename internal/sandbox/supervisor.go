@@ -198,7 +198,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 	o := opened{
 		route: route, git: git,
 		env:  rootfs.LastWins(rootfs.WithVariables(env, record.Spec.Env)),
-		ttys: v.newTerminals(sb), left: make(chan struct{}),
+		ttys: v.newTerminals(sb, record.Spec.Limits.CPUs), left: make(chan struct{}),
 	}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
@@ -216,9 +216,9 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 	v.looking.Go(func() { v.watch(r, sb, o) })
 }
 
-func (v *supervisor) newTerminals(sb engine.Sandbox) *terminals.Set {
-	return terminals.New(terminals.Options{Sandbox: sb, Recorders: v.host.Recorders, Clock: v.o.Clock, Log: v.o.Log,
-		Serving: &v.serving})
+func (v *supervisor) newTerminals(sb engine.Sandbox, cpus float64) *terminals.Set {
+	return terminals.New(terminals.Options{Sandbox: sb, CPUs: cpus, Recorders: v.host.Recorders, Clock: v.o.Clock,
+		Log: v.o.Log, Serving: &v.serving})
 }
 
 // askToEnd asks every program to end, as a closing terminal and a machine's shutdown do, and gives them time.

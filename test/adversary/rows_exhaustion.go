@@ -375,8 +375,8 @@ func descriptorLimit(c *trial) {
 	c.denied(b, "rlimit_raise 7")
 }
 
-// terminalLimit opens terminals in one process, and has more descriptors than a sandbox has terminals. The oracle is the
-// host's count of the whole machine's.
+// terminalLimit opens terminals in two processes, each of which has more descriptors than a sandbox has terminals. The
+// oracle is the host's count of the whole machine's.
 func terminalLimit(c *trial) {
 	if !c.suite.caps.MountFlags {
 		c.lacking("the container engine mounts /dev/pts without a limit: %s", c.suite.caps.Missing["mount_flags"])

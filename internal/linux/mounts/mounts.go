@@ -125,7 +125,8 @@ func Harden(pid int, attributes func(point string) uint64) error {
 	})
 }
 
-// LimitTerminals enters the mount namespace of a process and limits the pseudo-terminals of the file system at /dev/pts.
+// LimitTerminals enters the mount namespace of a process and limits the pseudo-terminals of the file system at
+// /dev/pts.
 func LimitTerminals(pid int, most int64) error {
 	const place = "/dev/pts"
 	return inside(pid, func(table *os.File) error {
@@ -138,7 +139,7 @@ func LimitTerminals(pid int, most int64) error {
 			return fmt.Errorf("fspick %s: %w", place, err)
 		}
 		defer unix.Close(fs)
-		// What is not said again falls back to the kernel's defaults.
+		// An option that is not given again falls back to the kernel's default.
 		for _, option := range append(options(mountinfo, place), "max="+strconv.FormatInt(most, 10)) {
 			name, value, ok := strings.Cut(option, "=")
 			if !ok {

@@ -45,6 +45,7 @@ const (
 // Options make a Set.
 type Options struct {
 	Sandbox   engine.Sandbox
+	CPUs      float64   // that the sandbox may have; 0 is no limit
 	Recorders Recorders // nil records nothing
 	Clock     clock.Clock
 	Log       *slog.Logger
@@ -90,7 +91,8 @@ type Info struct {
 
 // Set holds the terminals of one sandbox. Its methods may be called concurrently; a nil Set is empty.
 type Set struct {
-	o Options
+	o    Options
+	pace *pace
 
 	mu       sync.Mutex
 	last     int         // number of the newest
@@ -99,7 +101,7 @@ type Set struct {
 }
 
 // New makes an empty set.
-func New(o Options) *Set { return &Set{o: o} }
+func New(o Options) *Set { return &Set{o: o, pace: newPace(o.Clock, o.CPUs)} }
 
 // Start starts a program in a new terminal. Errors: Overloaded, and those of the guest.
 func (s *Set) Start(ctx context.Context, spec guest.ProcessSpec, size terminal.Size) (*Terminal, error) {

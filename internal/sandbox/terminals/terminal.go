@@ -15,10 +15,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
-// busy is how long the model may take over what was read at once before the terminal rests for as long: the output of a
-// sandbox costs the host at most half of a processor for each of its terminals.
-const busy = 5 * time.Millisecond
-
 // Terminal is a program in a terminal. It runs on while no viewer is attached.
 type Terminal struct {
 	set     *Set
@@ -128,8 +124,8 @@ func (t *Terminal) serveOutput() {
 		if err != nil {
 			break
 		}
-		if took := clk.Since(began); took > busy {
-			<-clk.After(min(took, time.Second))
+		if wait := t.set.pace.charge(clk.Since(began)); wait > 0 {
+			<-clk.After(wait)
 		}
 	}
 	t.end(t.process.Wait())

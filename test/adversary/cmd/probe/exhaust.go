@@ -264,8 +264,8 @@ func memSockets(args []string) (report, error) {
 	})
 }
 
-// memNetwork sends MIB to sockets of its own that do not read, over NETWORK (tcp or udp) on loopback, and keeps them full
-// until standard input ends.
+// memNetwork sends MIB to sockets of its own that do not read, over NETWORK (tcp or udp) on loopback, and keeps them
+// full until standard input ends.
 func memNetwork(args []string) (report, error) {
 	n, err := count(args, 1, 256)
 	if err != nil {

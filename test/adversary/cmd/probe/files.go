@@ -353,8 +353,8 @@ func flock(path string, hold bool) (report, error) {
 	return report{}, nil
 }
 
-// rangeLock locks one byte of the new file PATH, at OFFSET, as a lock of the open file, and keeps it until standard input
-// ends.
+// rangeLock locks one byte of the new file PATH, at OFFSET, as a lock of the open file, and keeps it until standard
+// input ends.
 func rangeLock(args []string) (report, error) {
 	at, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil {
