@@ -79,6 +79,7 @@ func serve(ctx context.Context, sess *session.Session, o serveOptions) error {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
+	daemon.KeepMemory()
 	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: log, Background: o.background})
 	if err != nil {
 		return err

@@ -1,0 +1,52 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestSmallest(t *testing.T) {
+	top := t.TempDir()
+	for dir, limit := range map[string]string{
+		".": "max\n", "a": "9223372036854771712\n", "a/b": "1000\n", "a/b/c": "3000\n", "d": "max\n", "e/f": "70\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(top, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(top, dir, "limit"), []byte(limit), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for below, want := range map[string]int64{
+		"/": 0, "/a": 0, "/a/b": 1000, "/a/b/c": 1000, "/d": 0, "/e": 0, "/e/f": 70, "/not/there": 0, "/../..": 0,
+	} {
+		if got := smallest(top, below, "limit"); got != want {
+			t.Errorf("%s: %d, want %d", below, got, want)
+		}
+	}
+}
+
+// TestOwnMemoryLimit: a process of a limited group sees its limit, or that of a group above it.
+func TestOwnMemoryLimit(t *testing.T) {
+	if os.Getenv("COVE_TEST_OWN_LIMIT") != "" {
+		limit, err := OwnMemoryLimit()
+		if err != nil || limit == 0 || limit > 256<<20 {
+			t.Fatalf("%d, %v", limit, err)
+		}
+		return
+	}
+	h := find(t)
+	g := create(t, h, Limits{Memory: 256 << 20})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := start(t, h, g, "COVE_TEST_OWN_LIMIT=1 exec "+self+" -test.run='^TestOwnMemoryLimit$' -test.v 2>&1")
+	said, _ := out.ReadString(0)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, said)
+	}
+}
