@@ -143,6 +143,8 @@ type Execution struct {
 	Usage          ResourceUsage     `json:"resource_usage"`
 	Models         []ModelUsage      `json:"models,omitempty" doc:"What it has used of models, so far if it runs"`
 	Truncated      bool              `json:"truncated" doc:"Output beyond the limit was dropped"`
+	OutputGone     string            `json:"output_gone,omitempty" enum:"storage_full,history_size" doc:"Why the history has no output of it: there was no room, or it was removed to bound the size of the history"`
+	Unrecorded     bool              `json:"unrecorded,omitempty" doc:"Only in the answer of an execution: the server could not write this result to its history, and tries again while it runs"`
 	SecurityEvents []SecurityEvent   `json:"security_events" nullable:"false" doc:"Escape attempts that were noticed in the code"`
 	Labels         map[string]string `json:"labels,omitempty"`
 	CreatedAt      time.Time         `json:"created_at"`

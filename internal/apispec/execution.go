@@ -18,7 +18,8 @@ func Execution(e store.Execution) api.Execution {
 		ID: string(e.ID), Language: e.Language, Engine: e.Engine, Status: api.Status(e.Status), Output: e.Output,
 		Stderr:   e.Stderr,
 		ExitCode: e.ExitCode, Duration: e.Duration.Seconds(), LimitHit: string(e.Limit), Truncated: e.Truncated,
-		Limits: limits, Timeout: timeout,
+		OutputGone: string(e.OutputGone),
+		Limits:     limits, Timeout: timeout,
 		Usage: api.ResourceUsage{
 			CPUTimeMS: float64(e.Usage.CPUTime.Microseconds()) / 1000, MemoryPeakMB: float64(e.Usage.MemoryPeak) / (1 << 20),
 			PIDsUsed: e.Usage.PIDsPeak, BytesWritten: e.Usage.BytesWritten, DiskUsed: e.Usage.DiskUsed,

@@ -210,6 +210,8 @@ func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, 
 		}
 	case "truncated":
 		done.Truncated = true
+	case "unrecorded":
+		done.Unrecorded = true
 	case "event":
 		done.SecurityEvents = append(done.SecurityEvents,
 			api.SecurityEvent{Rule: "fake", Severity: "high", Line: 1, Detail: rest})

@@ -55,8 +55,8 @@ func (e *execution) reason() ending {
 	return e.why
 }
 
-// Execute runs one snippet of the principal's in a sandbox of its own. started, which may be nil, is told the id before
-// anything runs; out, which may be nil, receives the output as it comes. A program that fails, or is ended by a limit,
+// Execute runs one snippet of the principal's in a sandbox of its own. started, which may be nil, is told the id once
+// the execution is recorded, and before anything runs; out, which may be nil, receives the output as it comes. A program that fails, or is ended by a limit,
 // by Kill or by the end of ctx, is a Result; an error means that Cove could not run it.
 func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID),
 	out process.Output) (Result, error) {
@@ -69,10 +69,7 @@ func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request,
 		return Result{Events: e.events}, err
 	}
 	defer x.dismiss(e)
-	if started != nil {
-		started(e.id)
-	}
-	return x.runRecorded(ctx, e)
+	return x.runRecorded(ctx, e, started)
 }
 
 // call counts a caller of Execute, whom Close waits for.
@@ -408,13 +405,18 @@ func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Du
 	return r, nil
 }
 
-// runRecorded runs e between its two records. The first is written while the
-// sandbox is being made, and is complete before the program begins.
-func (x *Executions) runRecorded(ctx context.Context, e *execution) (Result, error) {
-	started := x.o.Clock.Now().UTC().Truncate(time.Microsecond) // as the store keeps it
-	entry := x.entry(e, started)
+// runRecorded runs e between its two records. The first is written while the sandbox is being made; started is called
+// when it is complete, and the program begins after that.
+func (x *Executions) runRecorded(ctx context.Context, e *execution, started func(cove.ExecutionID)) (Result, error) {
+	entry := x.entry(e, x.o.Clock.Now().UTC().Truncate(time.Microsecond)) // as the store keeps it
 	begun := make(chan error, 1)
-	go func() { begun <- x.o.Store.For(e.who).Begin(context.WithoutCancel(ctx), entry) }()
+	go func() {
+		err := x.o.Store.For(e.who).Begin(context.WithoutCancel(ctx), entry)
+		if err == nil && started != nil {
+			started(e.id)
+		}
+		begun <- err
+	}()
 	var beginErr error
 	wait := func() error {
 		if begun != nil {
@@ -428,10 +430,10 @@ func (x *Executions) runRecorded(ctx context.Context, e *execution) (Result, err
 		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: -1, Killed: true,
 			Events: e.events}, nil
 	}
-	r.Started, r.Labels, r.Limits = started, e.request.Labels, e.limits
+	r.Started, r.Labels, r.Limits = entry.CreatedAt, e.request.Labels, e.limits
 	if beginErr != nil {
 		return Result{}, beginErr
 	}
-	x.finish(ctx, e, entry, r, err)
+	r.Unrecorded = !x.finish(ctx, e, entry, r, err)
 	return r, err
 }

@@ -50,13 +50,15 @@ type Result struct {
 	Usage     cove.Usage
 	Models    []model.ProviderUsage // by provider
 	Truncated bool
-	Stdout    []byte // what was kept, also when an Output received it
-	Stderr    []byte
-	Events    []detect.Event
-	Labels    map[string]string // of the request
-	Limits    cove.Limits       // in force
-	Started   time.Time
-	Duration  time.Duration
+	// Unrecorded: the store could not be written to, so that the history does not have this result; it is tried again.
+	Unrecorded bool
+	Stdout     []byte // what was kept, also when an Output received it
+	Stderr     []byte
+	Events     []detect.Event
+	Labels     map[string]string // of the request
+	Limits     cove.Limits       // in force
+	Started    time.Time
+	Duration   time.Duration
 }
 
 // ending is why Cove ended an execution.
@@ -123,6 +125,7 @@ type Executions struct {
 
 	mu      sync.Mutex
 	running map[cove.ExecutionID]*execution
+	waiting map[cove.ExecutionID]outcome // for the store
 	closed  bool
 }
 

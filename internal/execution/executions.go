@@ -18,7 +18,7 @@ func New(o Options) *Executions {
 	return &Executions{
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
 		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued),
-		running: map[cove.ExecutionID]*execution{}, trials: trials{last: map[string]*trial{}},
+		running: map[cove.ExecutionID]*execution{}, waiting: map[cove.ExecutionID]outcome{}, trials: trials{last: map[string]*trial{}},
 		born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 }
@@ -131,6 +131,7 @@ func (x *Executions) Close(ctx context.Context) {
 	}
 	x.clean.Wait()
 	x.calls.Wait() // their records are written last
+	x.recordWaiting(ctx)
 }
 
 // own returns the records as Cove itself sees them, for recovery, reaping and pruning.

@@ -373,11 +373,93 @@ type slowStore struct {
 	finished  atomic.Bool
 }
 
-func (s *slowStore) Finish(ctx context.Context, e store.Execution) error {
+func (s *slowStore) Finish(ctx context.Context, e store.Execution, r store.Record) error {
 	close(s.finishing)
 	time.Sleep(200 * time.Millisecond) // sleep: the store is slow
 	defer s.finished.Store(true)
-	return s.Store.Finish(ctx, e)
+	return s.Store.Finish(ctx, e, r)
+}
+
+// TestUnrecorded: an answer says that its result is not in the history, which has no other end of it, and gets this one
+// when it can be written to again.
+func TestUnrecorded(t *testing.T) {
+	full := &fullStore{}
+	h := newHouseOf(t, say, func(s store.Store) store.Store { full.Store = s; return full })
+	recorded := func(id cove.ExecutionID) (store.Execution, int) {
+		t.Helper()
+		e, err := h.store.Get(t.Context(), id)
+		log, err2 := h.store.Audit(t.Context(), store.AuditQuery{Object: string(id), Limit: 10})
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return e, len(log.Records)
+	}
+	good, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
+	if e, lines := recorded(good.ID); err != nil || good.Unrecorded || e.Output != "hello" || lines != 1 {
+		t.Fatalf("%+v, %+v, %v", good, e, err)
+	}
+	unrecorded(t, h, full, recorded, "the reaper", func() error { return h.Reap(t.Context()) })
+	unrecorded(t, h, full, recorded, "the next end", func() error {
+		_, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
+		return err
+	})
+	unrecorded(t, h, full, recorded, "the close", func() error { h.Close(t.Context()); return nil })
+}
+
+func unrecorded(t *testing.T, h *house, full *fullStore, recorded func(cove.ExecutionID) (store.Execution, int), name string,
+	again func() error) {
+	t.Helper()
+	full.is.Store(true)
+	r, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
+	e, lines := recorded(r.ID)
+	if err != nil || !r.Unrecorded || string(r.Stdout) != "hello" || e.Status != cove.StatusRunning || lines != 0 {
+		t.Errorf("%s: %+v, %+v, %d lines, %v", name, r, e, lines, err)
+	}
+	if e := h.Known(e); e.Status != cove.StatusCompleted || e.OutputGone != store.GoneStorageFull {
+		t.Errorf("%s: known as %+v", name, e)
+	}
+	full.is.Store(false)
+	if err := again(); err != nil {
+		t.Fatal(err)
+	}
+	e, lines = recorded(r.ID)
+	if e.Status != cove.StatusCompleted || e.Output != "" || e.OutputGone != store.GoneStorageFull || lines != 1 {
+		t.Errorf("%s: afterwards %+v, %d lines", name, e, lines)
+	}
+}
+
+// fullStore records no end while it is full.
+type fullStore struct {
+	store.Store
+	is atomic.Bool
+}
+
+func (s *fullStore) Finish(ctx context.Context, e store.Execution, r store.Record) error {
+	if s.is.Load() {
+		return cove.Errorf(cove.StorageFull, "the disk is full")
+	}
+	return s.Store.Finish(ctx, e, r)
+}
+
+// TestRecordedBeforeTheID: an execution can be read and killed from the moment its id is given.
+func TestRecordedBeforeTheID(t *testing.T) {
+	h := newHouseOf(t, say, func(s store.Store) store.Store { return &lateStore{s} })
+	_, err := h.Execute(t.Context(), owner, python("x"), func(id cove.ExecutionID) {
+		if e, err := h.store.Get(t.Context(), id); err != nil || e.Status != cove.StatusRunning {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}, nil)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// lateStore takes its time to record a beginning.
+type lateStore struct{ store.Store }
+
+func (s *lateStore) Begin(ctx context.Context, e store.Execution) error {
+	time.Sleep(20 * time.Millisecond) // sleep: the store is slow
+	return s.Store.Begin(ctx, e)
 }
 
 func TestReceiverFails(t *testing.T) {

@@ -56,7 +56,7 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 		r.ExitCode = -1
 	}
 	entry.Spec.Limits = r.Limits
-	x.finish(ctx, e, entry, r, err)
+	r.Unrecorded = !x.finish(ctx, e, entry, r, err)
 	return r, err
 }
 

@@ -37,6 +37,7 @@ func (x *Executions) Reap(ctx context.Context) error {
 				Detail: "removed what a dead process had left"})
 		}
 	}
+	x.recordWaiting(ctx)
 	errs = append(errs, x.Abandon(ctx))
 	if x.o.Retention > 0 {
 		_, err = x.own().Prune(ctx, x.today().Add(-x.o.Retention))

@@ -33,11 +33,12 @@ func (x *Executions) inspect(ctx context.Context, e *execution) error {
 	begun := x.entry(e, now)
 	entry := begun
 	entry.Status, entry.Error, entry.FinishedAt = cove.StatusRefused, refusal.Message, &now
-	if err := errors.Join(x.o.Store.For(e.who).Begin(ctx, begun), x.o.Store.For(e.who).Finish(ctx, entry)); err != nil {
+	record := store.Record{Time: now, Action: "execute", Object: string(e.id), Verdict: "deny",
+		Detail: strings.Join(found, "; ")}
+	records := x.o.Store.For(e.who)
+	if err := errors.Join(records.Begin(ctx, begun), records.Finish(ctx, entry, record)); err != nil {
 		x.o.Log.Error("cannot record a refused execution", "execution", e.id, "error", err)
 	}
-	x.Audit(ctx, e.who, store.Record{Action: "execute", Object: string(e.id), Verdict: "deny",
-		Detail: strings.Join(found, "; ")})
 	return refusal
 }
 
@@ -56,27 +57,21 @@ func (x *Executions) entry(e *execution, started time.Time) store.Execution {
 	}
 }
 
-// finish writes the second record and the audit line.
-func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execution, r Result, err error) {
+// finish writes the second record and the audit line, and reports whether they are in the store.
+func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execution, r Result, err error) bool {
+	verdict, now := "ok", x.o.Clock.Now().UTC()
 	if err == nil {
 		end := r.Record()
 		end.Instance, end.Owner, end.CodeHash, end.Spec = entry.Instance, entry.Owner, entry.CodeHash, entry.Spec
 		entry = end
 	} else {
-		now := x.o.Clock.Now().UTC()
+		verdict = "error"
 		entry.Status, entry.Error, entry.FinishedAt = cove.StatusFailed, err.Error(), &now
 	}
-	if err := x.o.Store.For(e.who).Finish(context.WithoutCancel(ctx), entry); err != nil {
-		x.o.Log.Error("cannot record the end of an execution", "execution", e.id, "error", err)
-	}
-	verdict := "ok"
-	if err != nil {
-		verdict = "error"
-	}
-	x.Audit(ctx, e.who, store.Record{
-		Action: "execute", Object: string(e.id), Verdict: verdict,
+	return x.record(ctx, outcome{entry, store.Record{
+		Time: now, Action: "execute", Object: string(e.id), Verdict: verdict,
 		Detail: fmt.Sprintf("%s on %s: %s, exit code %d", entry.Language, entry.Engine, entry.Status, entry.ExitCode),
-	})
+	}})
 }
 
 // Status returns the state of an execution with this result.

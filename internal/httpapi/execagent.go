@@ -12,7 +12,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
-	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/profile"
@@ -154,7 +153,7 @@ func (s executionRoutes) streamAgent(ctx context.Context, ex *exchange, q run.Re
 func (s executionRoutes) end(ex *exchange, events *eventWriter, result execution.Result, err error) {
 	switch {
 	case err == nil && events.begun():
-		e := apispec.Execution(result.Record())
+		e := executionOf(result)
 		e.Output, e.Stderr = "", "" // handed out already
 		events.finish(api.EventDone, e)
 	case err == nil:

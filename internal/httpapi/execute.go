@@ -33,7 +33,7 @@ func (s executionRoutes) execute(ctx context.Context, in *executeInput) (*answer
 		if err != nil {
 			return nil, err
 		}
-		return &answer[api.Execution]{apispec.Execution(result.Record())}, nil
+		return &answer[api.Execution]{executionOf(result)}, nil
 	}
 	if in.Body.StdinStream {
 		return nil, cove.Errorf(cove.InvalidArgument, "stdin_stream works with POST /execute/stream only").
@@ -49,7 +49,7 @@ func (s executionRoutes) execute(ctx context.Context, in *executeInput) (*answer
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.Execution]{apispec.Execution(result.Record())}, nil
+	return &answer[api.Execution]{executionOf(result)}, nil
 }
 
 // stream is POST /execute/stream.
@@ -91,6 +91,13 @@ func (s executionRoutes) follow(ctx context.Context, ex *exchange, req execution
 	s.end(ex, events, result, err)
 }
 
+// executionOf is the wire form of a result.
+func executionOf(r execution.Result) api.Execution {
+	e := apispec.Execution(r.Record())
+	e.Unrecorded = r.Unrecorded
+	return e
+}
+
 type followInput struct {
 	ExecutionPath
 	CompatQuery
@@ -123,6 +130,7 @@ func (s executionRoutes) resume(ctx context.Context, ex *exchange, id cove.Execu
 		return
 	}
 	record, gerr := s.Store.For(ex.who).Get(ctx, id)
+	record = s.Executor.Known(record)
 	switch {
 	case gerr != nil:
 		breakOff(ex, events, gerr)

@@ -108,7 +108,7 @@ func (s executionRoutes) list(ctx context.Context, in *listInput) (*answer[api.E
 	}
 	out := api.ExecutionList{Executions: make([]api.Execution, 0, len(page.Executions)), NextCursor: page.Next}
 	for _, e := range page.Executions {
-		out.Executions = append(out.Executions, apispec.Execution(e))
+		out.Executions = append(out.Executions, apispec.Execution(s.Executor.Known(e)))
 	}
 	return &answer[api.ExecutionList]{out}, nil
 }
@@ -129,7 +129,7 @@ func (s executionRoutes) get(ctx context.Context, in *oneInput) (*answer[api.Exe
 	if err != nil {
 		return nil, err
 	}
-	if e.Status == cove.StatusRunning {
+	if e = s.Executor.Known(e); e.Status == cove.StatusRunning {
 		e.Models = s.Executor.Models(who, id)
 	}
 	return &answer[api.Execution]{apispec.Execution(e)}, nil
@@ -164,7 +164,7 @@ func (s executionRoutes) settled(ctx context.Context, who cove.Principal, id cov
 	begun := s.Clock.Monotonic()
 	for {
 		e, err := s.Store.For(who).Get(ctx, id)
-		if err != nil || e.Status != cove.StatusRunning || !killed || s.Clock.Since(begun) > patience {
+		if e = s.Executor.Known(e); err != nil || e.Status != cove.StatusRunning || !killed || s.Clock.Since(begun) > patience {
 			return e, err
 		}
 		select {

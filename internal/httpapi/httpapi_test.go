@@ -136,6 +136,8 @@ func (f *fakeExecutor) ExtendNetwork(_ context.Context, _ cove.Principal, id cov
 	return 2, f.killErr
 }
 
+func (f *fakeExecutor) Known(e store.Execution) store.Execution { return e }
+
 func (f *fakeExecutor) Certificate(context.Context, cove.Principal, cove.ExecutionID) ([]byte, error) {
 	return []byte("a certificate"), f.killErr
 }

@@ -36,7 +36,7 @@ import (
 
 // Executor runs executions; execution.Executions is one.
 type Executor interface {
-	// Execute runs r to its end. It calls started once the execution has its id and before anything reaches out, which
+	// Execute runs r to its end. It calls started once the execution is recorded and before anything reaches out, which
 	// may be nil: the result has the output too. The end of ctx ends the execution.
 	Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID),
 		out process.Output) (execution.Result, error)
@@ -57,6 +57,8 @@ type Executor interface {
 	Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error)
 	// Models returns what a running execution of the principal's has used of models so far.
 	Models(who cove.Principal, id cove.ExecutionID) []model.ProviderUsage
+	// Known returns a stored record as it is known here, where an end may wait for the store.
+	Known(e store.Execution) store.Execution
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]execution.Runtime, error)

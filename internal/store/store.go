@@ -21,9 +21,10 @@ type Store interface {
 	// Begin records an execution that has been accepted, before it runs; or one
 	// that never will (refused, failed), whole. A known id is Conflict.
 	Begin(ctx context.Context, e Execution) error
-	// Finish records how it ended: every field but id, language, creation time, instance, client, code hash and spec.
-	// Finishing twice is Conflict. Output beyond MaxOutput is dropped, and Truncated set.
-	Finish(ctx context.Context, e Execution) error
+	// Finish records how it ended, every field but id, language, creation time, instance, client, code hash and spec, and
+	// appends r to the audit log: both or neither. Finishing twice is Conflict. Output beyond MaxOutput is dropped, and
+	// Truncated set. Without room for its output, the end is recorded with OutputGone in its place.
+	Finish(ctx context.Context, e Execution, r Record) error
 	// Get returns one execution, output included.
 	Get(ctx context.Context, id cove.ExecutionID) (Execution, error)
 	// List returns a page, newest first, without output.
@@ -168,11 +169,20 @@ type Execution struct {
 	Events     []detect.Event
 	Output     string // UTF-8, as Stderr
 	Stderr     string
-	Truncated  bool   // output beyond the limit was dropped
+	Truncated  bool // output beyond the limit was dropped
+	OutputGone OutputGone
 	Error      string // why it failed, when Cove and not the program did
 	CreatedAt  time.Time
 	FinishedAt *time.Time
 }
+
+// OutputGone is the reason why the output of an ended execution is not kept; empty if it is, or if there was none.
+type OutputGone string
+
+const (
+	GoneStorageFull OutputGone = "storage_full" // there was no room for it when the execution ended
+	GoneHistorySize OutputGone = "history_size" // it was removed to bound the size of the history
+)
 
 // Query selects executions.
 type Query struct {

@@ -53,11 +53,12 @@ func (r Records) Begin(ctx context.Context, e Execution) error {
 }
 
 // Finish records how one of p's ended; see Store.
-func (r Records) Finish(ctx context.Context, e Execution) error {
+func (r Records) Finish(ctx context.Context, e Execution, record Record) error {
 	if !r.p.Sees(e.Owner) {
 		return NoExecution(e.ID)
 	}
-	return r.store.Finish(ctx, e)
+	record.Who = r.p.String()
+	return r.store.Finish(ctx, e, record)
 }
 
 // Get returns one of p's; see Store.

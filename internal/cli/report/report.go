@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Verdict describes in one line what ended an execution from outside, and which flag changes it. It is empty when the
@@ -85,6 +86,19 @@ func Truncation(e api.Execution) string {
 		return fmt.Sprintf("output was cut (limit %s; raise it with --stdout-limit or --stderr-limit)", kept)
 	}
 	return "output was cut (raise the limit with --stdout-limit or --stderr-limit)"
+}
+
+// History reports what the history lacks of an execution.
+func History(e api.Execution) string {
+	switch {
+	case e.Unrecorded:
+		return "the history does not have this result yet: the server could not write it, and its log says why"
+	case e.OutputGone == string(store.GoneStorageFull):
+		return "its output was not kept: there was no room for it when it ended"
+	case e.OutputGone == string(store.GoneHistorySize):
+		return "its output was removed, to bound the size of the history (history.max_mb)"
+	}
+	return ""
 }
 
 // inForce are the limits that a record says were in force; zero where it says none.

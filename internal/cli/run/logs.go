@@ -110,7 +110,7 @@ func logs(ctx context.Context, sess *session.Session, id string) error {
 }
 
 func sayEnd(sess *session.Session, e api.Execution) {
-	sess.Say.Lines(report.Truncation(e), report.Verdict(e))
+	sess.Say.Lines(report.Truncation(e), report.History(e), report.Verdict(e))
 }
 
 func sandboxLogs(sess *session.Session, cmd *cobra.Command, p flags.Target, id string) error {

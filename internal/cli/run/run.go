@@ -172,7 +172,8 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
 func conclude(sess *session.Session, e api.Execution) {
-	sess.Say.Lines(append(warnings(e), report.Truncation(e), modelsUsed(e.Models), report.Verdict(e))...)
+	sess.Say.Lines(append(warnings(e), report.Truncation(e), modelsUsed(e.Models), report.History(e),
+		report.Verdict(e))...)
 }
 
 // modelsUsed describes the use of models in one line. It is empty if there was none.

@@ -11,20 +11,22 @@ import (
 
 // Append implements store.Store.
 func (s *Store) Append(ctx context.Context, r store.Record) error {
+	return s.change(ctx, "write", func(tx *sql.Tx) error { return appendRecord(ctx, tx, r) })
+}
+
+// appendRecord adds a record within a transaction. That holds the write lock, so no other process appends in between.
+func appendRecord(ctx context.Context, tx *sql.Tx, r store.Record) error {
 	r = r.Normal()
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		// The write lock is held, so no other process appends in between.
-		last, err := head(ctx, tx)
-		if err != nil {
-			return err
-		}
-		r.Seq = last.seq + 1
-		r.Hash = store.Chain(last.hash, r)
-		_, err = tx.ExecContext(ctx,
-			`INSERT INTO audit (seq, time, who, action, object, verdict, detail, hash) VALUES (?,?,?,?,?,?,?,?)`,
-			r.Seq, r.Time.UnixMicro(), r.Who, r.Action, r.Object, r.Verdict, r.Detail, r.Hash)
+	last, err := head(ctx, tx)
+	if err != nil {
 		return err
-	})
+	}
+	r.Seq = last.seq + 1
+	r.Hash = store.Chain(last.hash, r)
+	_, err = tx.ExecContext(ctx,
+		`INSERT INTO audit (seq, time, who, action, object, verdict, detail, hash) VALUES (?,?,?,?,?,?,?,?)`,
+		r.Seq, r.Time.UnixMicro(), r.Who, r.Action, r.Object, r.Verdict, r.Detail, r.Hash)
+	return err
 }
 
 // link is one place in the chain.

@@ -19,7 +19,7 @@ import (
 // milliseconds of CPU time, MiB.
 const columns = `e.id, e.instance, e.client, e.code_hash, e.language, e.engine, e.status, e.exit_code, e.duration,
 	e.limit_hit, e.cpu_time_ms, e.memory_peak_mb, e.pids_used, e.bytes_written, e.disk_used, e.truncated, e.events, e.models,
-	e.error, e.spec, e.created_at, e.finished_at`
+	e.error, e.output_gone, e.spec, e.created_at, e.finished_at`
 
 // Begin implements store.Store.
 func (s *Store) Begin(ctx context.Context, e store.Execution) error {
@@ -34,12 +34,16 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 	if err != nil {
 		return err
 	}
+	if err := s.reserve.keep(); err != nil {
+		return unwritable(s.path, err)
+	}
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		args := append([]any{string(e.ID), string(e.Instance), e.Owner.String(), e.CodeHash, e.Language, string(spec),
 			e.CreatedAt.UnixMicro()}, row...)
 		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at,
 			engine, status, exit_code, duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written,
-			disk_used, truncated, events, models, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
+			disk_used, truncated, events, models, error, output_gone, finished_at)
+			VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
 		if isUnique(err) {
 			return cove.Errorf(cove.Conflict, "execution %s exists already", e.ID)
 		}
@@ -54,33 +58,51 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 	})
 }
 
-// Finish implements store.Store.
-func (s *Store) Finish(ctx context.Context, e store.Execution) error {
+// Finish implements store.Store. On a full disk the output is given up first, and then the reserve.
+func (s *Store) Finish(ctx context.Context, e store.Execution, r store.Record) error {
+	err := s.change(ctx, "write", func(tx *sql.Tx) error { return finish(ctx, tx, e, r) })
+	if cove.ErrorCode(err) != cove.StorageFull {
+		return err
+	}
+	e = withoutOutput(e, store.GoneStorageFull)
+	return s.settle(ctx, func(tx *sql.Tx) error { return finish(ctx, tx, e, r) })
+}
+
+// withoutOutput returns e without its output, if it has any, and with the reason.
+func withoutOutput(e store.Execution, why store.OutputGone) store.Execution {
+	if e.Output != "" || e.Stderr != "" {
+		e.Output, e.Stderr, e.OutputGone = "", "", why
+	}
+	return e
+}
+
+func finish(ctx context.Context, tx *sql.Tx, e store.Execution, r store.Record) error {
 	row, stdout, stderr, err := outcome(e)
 	if err != nil {
 		return err
 	}
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		var seq int64
-		var status cove.Status
-		err := tx.QueryRowContext(ctx, `SELECT seq, status FROM executions WHERE id = ?`, string(e.ID)).Scan(&seq, &status)
-		if errors.Is(err, sql.ErrNoRows) {
-			return store.NoExecution(e.ID)
-		}
-		if err != nil {
-			return err
-		}
-		if status != cove.StatusRunning {
-			return cove.Errorf(cove.Conflict, "execution %s has finished already", e.ID)
-		}
-		_, err = tx.ExecContext(ctx, `UPDATE executions SET engine = ?, status = ?, exit_code = ?, duration = ?,
-			limit_hit = ?, cpu_time_ms = ?, memory_peak_mb = ?, pids_used = ?, bytes_written = ?, disk_used = ?,
-			truncated = ?, events = ?, models = ?, error = ?, finished_at = ? WHERE seq = ?`, append(row, seq)...)
-		if err != nil {
-			return err
-		}
-		return insertOutput(ctx, tx, seq, stdout, stderr)
-	})
+	var seq int64
+	var status cove.Status
+	err = tx.QueryRowContext(ctx, `SELECT seq, status FROM executions WHERE id = ?`, string(e.ID)).Scan(&seq, &status)
+	if errors.Is(err, sql.ErrNoRows) {
+		return store.NoExecution(e.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if status != cove.StatusRunning {
+		return cove.Errorf(cove.Conflict, "execution %s has finished already", e.ID)
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE executions SET engine = ?, status = ?, exit_code = ?, duration = ?,
+		limit_hit = ?, cpu_time_ms = ?, memory_peak_mb = ?, pids_used = ?, bytes_written = ?, disk_used = ?,
+		truncated = ?, events = ?, models = ?, error = ?, output_gone = ?, finished_at = ? WHERE seq = ?`, append(row, seq)...)
+	if err != nil {
+		return err
+	}
+	if err := insertOutput(ctx, tx, seq, stdout, stderr); err != nil {
+		return err
+	}
+	return appendRecord(ctx, tx, r)
 }
 
 // outcome returns the columns that Begin and Finish write, in their order.
@@ -104,7 +126,8 @@ func outcome(e store.Execution) (row []any, stdout, stderr string, err error) {
 	return []any{
 		e.Engine, string(e.Status), e.ExitCode, e.Duration.Seconds(), string(e.Limit),
 		float64(e.Usage.CPUTime.Microseconds()) / 1000, float64(e.Usage.MemoryPeak) / (1 << 20), e.Usage.PIDsPeak,
-		e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), string(models), reason, finished,
+		e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), string(models), reason,
+		string(e.OutputGone), finished,
 	}, stdout, stderr, nil
 }
 
@@ -154,7 +177,7 @@ func scan(row row, e *store.Execution, more ...any) error {
 	var finished sql.NullInt64
 	err := row.Scan(append([]any{&e.ID, &e.Instance, &client, &e.CodeHash, &e.Language, &e.Engine, &e.Status, &e.ExitCode,
 		&seconds, &e.Limit, &milliseconds, &mebibytes, &e.Usage.PIDsPeak, &e.Usage.BytesWritten,
-		&e.Usage.DiskUsed, &e.Truncated, &events, &models, &e.Error, &spec, &created, &finished}, more...)...)
+		&e.Usage.DiskUsed, &e.Truncated, &events, &models, &e.Error, &e.OutputGone, &spec, &created, &finished}, more...)...)
 	if err != nil {
 		return err
 	}
@@ -196,10 +219,10 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 		return 0, err
 	}
 	var n int64
-	err = s.change(ctx, "write", func(tx *sql.Tx) error {
+	err = s.settle(ctx, func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE executions SET status = ?, exit_code = -1, error = ?
 			WHERE status = ? AND instance IN (SELECT value FROM json_each(?))`,
-			string(cove.StatusFailed), "the Cove process that ran it ended before it did",
+			string(cove.StatusFailed), "the Cove process that ran it ended before its end was recorded",
 			string(cove.StatusRunning), string(list))
 		if err == nil {
 			n, err = r.RowsAffected()
@@ -226,4 +249,15 @@ func (s *Store) change(ctx context.Context, doing string, f func(*sql.Tx) error)
 		return s.fault(doing, err)
 	}
 	return s.fault(doing, tx.Commit())
+}
+
+// settle is change for what has to be recorded on a full disk, too: it ends something, or frees space. It may use the
+// reserve, and f may be called again then.
+func (s *Store) settle(ctx context.Context, f func(*sql.Tx) error) error {
+	for {
+		err := s.change(ctx, "write", f)
+		if cove.ErrorCode(err) != cove.StorageFull || !s.reserve.spend() {
+			return err
+		}
+	}
 }

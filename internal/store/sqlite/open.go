@@ -34,7 +34,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 var migrations embed.FS
 
 // schema is the version that the last migration leaves in PRAGMA user_version.
-const schema = 10
+const schema = 11
 
 // lockWait is how long a writer waits for another process's transaction, which
 // takes a millisecond unless that process is stopped.
@@ -45,6 +45,8 @@ type Store struct {
 	path  string
 	write *sql.DB // one connection
 	read  *sql.DB
+
+	reserve reserve
 }
 
 var _ store.Store = (*Store)(nil)
@@ -59,7 +61,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := ensureFile(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
+	s := &Store{path: path, reserve: reserve(path + "-reserve"), write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
 	s.write.SetMaxOpenConns(1)
 	s.read.SetMaxOpenConns(4)
 	if err := s.prepare(ctx); err != nil {

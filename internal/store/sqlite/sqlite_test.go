@@ -409,7 +409,7 @@ func TestFormOfExecutions(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v (%v)", got, want, err)
 	}
 	got.ID, got.Status = "ex_new", cove.StatusRunning
-	if err := errors.Join(s.Begin(t.Context(), got), s.Finish(t.Context(), got)); err != nil {
+	if err := errors.Join(s.Begin(t.Context(), got), s.Finish(t.Context(), got, store.Record{})); err != nil {
 		t.Fatal(err)
 	}
 	var same int
@@ -453,11 +453,8 @@ func writeForever(dir string) {
 		e := store.Execution{ID: cove.NewExecutionID(), Language: "python", Instance: "in_child"}
 		err := s.Begin(ctx, e)
 		if err == nil {
-			err = s.Append(ctx, store.Record{Action: "execute", Object: string(e.ID)})
-		}
-		if err == nil {
 			e.Status, e.Output = cove.StatusCompleted, "done"
-			err = s.Finish(ctx, e)
+			err = s.Finish(ctx, e, store.Record{Action: "execute", Object: string(e.ID)})
 		}
 		if err != nil {
 			fmt.Println("error", err)
@@ -565,11 +562,8 @@ func BenchmarkExecution(b *testing.B) {
 		if err := s.Begin(b.Context(), e); err != nil {
 			b.Fatal(err)
 		}
-		if err := s.Append(b.Context(), store.Record{Action: "execute"}); err != nil {
-			b.Fatal(err)
-		}
 		e.Status = cove.StatusCompleted
-		if err := s.Finish(b.Context(), e); err != nil {
+		if err := s.Finish(b.Context(), e, store.Record{Action: "execute"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -153,7 +153,7 @@ func beginFinishGet(t *testing.T, open Open) {
 	e := begin(t, s, nil)
 	same(t, get(t, s, e.ID), e)
 	e = finished(e)
-	must(t, s.Finish(t.Context(), e))
+	must(t, s.Finish(t.Context(), e, store.Record{}))
 	same(t, get(t, s, e.ID), e)
 
 	refused := finished(execution())
@@ -170,12 +170,22 @@ func beginFinishGet(t *testing.T, open Open) {
 func finishOnce(t *testing.T, open Open) {
 	s := start(t, open)
 	e := finished(begin(t, s, nil))
-	must(t, s.Finish(t.Context(), e))
+	line := store.Record{Time: epoch, Action: "execute", Object: string(e.ID)}
+	must(t, s.Finish(t.Context(), e, line))
 	again := e
 	again.Output = "another"
-	wantCode(t, s.Finish(t.Context(), again), cove.Conflict)
+	wantCode(t, s.Finish(t.Context(), again, line), cove.Conflict)
 	same(t, get(t, s, e.ID), e)
-	wantCode(t, s.Finish(t.Context(), finished(execution())), cove.NotFound)
+	wantCode(t, s.Finish(t.Context(), finished(execution()), line), cove.NotFound)
+	if r := audit(t, s, store.AuditQuery{Limit: 10}); len(r) != 1 || r[0].Object != string(e.ID) || r[0].Seq != 1 {
+		t.Errorf("one end has the records %+v", r)
+	}
+	verified(t, s)
+
+	gone := finished(begin(t, s, nil))
+	gone.Output, gone.Stderr, gone.OutputGone = "", "", store.GoneHistorySize
+	must(t, s.Finish(t.Context(), gone, line))
+	same(t, get(t, s, gone.ID), gone)
 }
 
 func beginOnce(t *testing.T, open Open) {
@@ -189,7 +199,7 @@ func outputIsBounded(t *testing.T, open Open) {
 	e := finished(begin(t, s, nil))
 	e.Truncated = false
 	e.Output = strings.Repeat("é", store.MaxOutput) // twice the bytes
-	must(t, s.Finish(t.Context(), e))
+	must(t, s.Finish(t.Context(), e, store.Record{}))
 	got := get(t, s, e.ID)
 	if len(got.Output) != store.MaxOutput || !got.Truncated {
 		t.Fatalf("kept %d bytes, truncated %v", len(got.Output), got.Truncated)
@@ -203,7 +213,7 @@ func hostileText(t *testing.T, open Open) {
 	s := start(t, open)
 	e := finished(begin(t, s, nil))
 	e.Output, e.Stderr, e.Error = "a\x00b'\"\n\x1b[2J\u2028", "\xff\xfe invalid", "'; DROP TABLE executions; --"
-	must(t, s.Finish(t.Context(), e))
+	must(t, s.Finish(t.Context(), e, store.Record{}))
 	e.Stderr = "\uFFFD invalid"
 	same(t, get(t, s, e.ID), e)
 	must(t, s.Append(t.Context(), store.Record{Time: epoch, Who: "x\nforged line", Detail: "\x00\x1b[31m\xff"}))
@@ -214,7 +224,7 @@ func abandon(t *testing.T, open Open) {
 	s := start(t, open)
 	dead, living := begin(t, s, nil), begin(t, s, nil)
 	done := finished(begin(t, s, nil))
-	must(t, s.Finish(t.Context(), done))
+	must(t, s.Finish(t.Context(), done, store.Record{}))
 	var asked []cove.InstanceID
 	n, err := s.Abandon(t.Context(), func(id cove.InstanceID) bool {
 		asked = append(asked, id)
@@ -235,7 +245,7 @@ func abandon(t *testing.T, open Open) {
 	}
 	same(t, get(t, s, living.ID), living)
 	same(t, get(t, s, done.ID), done)
-	wantCode(t, s.Finish(t.Context(), finished(dead)), cove.Conflict)
+	wantCode(t, s.Finish(t.Context(), finished(dead), store.Record{}), cove.Conflict)
 	n, err = s.Abandon(t.Context(), func(cove.InstanceID) bool { return true })
 	must(t, err)
 	if n != 1 {
@@ -257,11 +267,11 @@ func abandon(t *testing.T, open Open) {
 func prune(t *testing.T, open Open) {
 	s := start(t, open)
 	old, recent, running := finished(begin(t, s, nil)), begin(t, s, nil), begin(t, s, nil)
-	must(t, s.Finish(t.Context(), old))
+	must(t, s.Finish(t.Context(), old, store.Record{}))
 	recent = finished(recent)
 	end := epoch.Add(time.Hour)
 	recent.FinishedAt = &end
-	must(t, s.Finish(t.Context(), recent))
+	must(t, s.Finish(t.Context(), recent, store.Record{}))
 	for i := range 5 {
 		must(t, s.Append(t.Context(), store.Record{Time: epoch.Add(time.Duration(i) * time.Minute), Action: "execute"}))
 	}
@@ -275,7 +285,7 @@ func prune(t *testing.T, open Open) {
 	wantCode(t, err, cove.NotFound)
 	same(t, get(t, s, recent.ID), recent)
 	same(t, get(t, s, running.ID), running)
-	if r := audit(t, s, store.AuditQuery{Limit: 10}); len(r) != 3 || r[2].Seq != 3 {
+	if r := audit(t, s, store.AuditQuery{Limit: 10}); len(r) != 3 || r[2].Seq != 5 {
 		t.Errorf("records left: %+v", r)
 	}
 	verified(t, s)
@@ -285,7 +295,7 @@ func prune(t *testing.T, open Open) {
 	must(t, err)
 	verified(t, s)
 	must(t, s.Append(t.Context(), store.Record{Time: epoch, Action: "execute"}))
-	if r := audit(t, s, store.AuditQuery{Limit: 10}); len(r) != 1 || r[0].Seq != 6 {
+	if r := audit(t, s, store.AuditQuery{Limit: 10}); len(r) != 1 || r[0].Seq != 8 {
 		t.Errorf("after pruning all: %+v", r)
 	}
 	verified(t, s)
@@ -296,8 +306,7 @@ func survivesReopening(t *testing.T, open Open) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	e := finished(begin(t, s, nil))
-	must(t, s.Finish(t.Context(), e))
-	must(t, s.Append(t.Context(), store.Record{Time: epoch, Action: "execute", Object: string(e.ID)}))
+	must(t, s.Finish(t.Context(), e, store.Record{Time: epoch, Action: "execute", Object: string(e.ID)}))
 	must(t, s.Close())
 
 	s = at(t, open, dir)
@@ -321,10 +330,8 @@ func twoAtOnce(t *testing.T, open Open) {
 				if err := s.Begin(t.Context(), e); err != nil {
 					t.Error(err)
 				}
-				if err := s.Append(t.Context(), store.Record{Time: epoch, Action: "execute", Object: string(e.ID)}); err != nil {
-					t.Error(err)
-				}
-				if err := s.Finish(t.Context(), finished(e)); err != nil {
+				line := store.Record{Time: epoch, Action: "execute", Object: string(e.ID)}
+				if err := s.Finish(t.Context(), finished(e), line); err != nil {
 					t.Error(err)
 				}
 			}
