@@ -63,20 +63,24 @@ func scanRecord(rows row) (store.Record, error) {
 
 // Audit implements store.Store.
 func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (page store.AuditPage, err error) {
-	var c clause
-	c.addText("who = ?", q.Who)
-	c.addText("action = ?", q.Action)
-	c.addText("object = ?", q.Object)
-	c.addText("verdict = ?", q.Verdict)
-	c.addTime("time >= ?", q.Since)
-	c.addTime("time < ?", q.Until)
-	page.Records, page.Next, err = readPage(ctx, s, ofAudit, q.Limit, q.Cursor, c,
-		func(r row, seq *int64) (store.Record, error) {
+	page.Records, page.Next, err = readPage(ctx, s, ofAudit, q.Limit, q.Cursor, recordsOf(q),
+		func(r row, at *place) (store.Record, error) {
 			record, err := scanRecord(r)
-			*seq = record.Seq
+			*at = place{record.Seq, record.Time.UnixMicro()}
 			return record, err
-		}, `SELECT `+auditColumns+` FROM audit`)
+		}, selectRecords)
 	return page, err
+}
+
+const selectRecords = `SELECT ` + auditColumns + ` FROM audit`
+
+func recordsOf(q store.AuditQuery) (c clause) {
+	c.between("time", q.Since, q.Until)
+	c.addText("who = ?", q.Who)
+	c.filter("action = ?", q.Action)
+	c.addText("object = ?", q.Object) // of which there are few
+	c.filter("verdict = ?", q.Verdict)
+	return c
 }
 
 // Verify implements store.Store. Besides changed records it finds missing ones, those cut off the end included.

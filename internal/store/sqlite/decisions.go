@@ -47,12 +47,11 @@ func (s *Store) ListDecisions(ctx context.Context, q store.DecisionQuery) (page 
 	c.addText("client = ?", q.Client)
 	c.addText("host = ?", q.Host)
 	c.addText("verdict = ?", string(q.Verdict))
-	c.addTime("time >= ?", q.Since)
-	c.addTime("time < ?", q.Until)
+	c.between("time", q.Since, q.Until)
 	page.Decisions, page.Next, err = readPage(ctx, s, ofDecisions, q.Limit, q.Cursor, c,
-		func(r row, seq *int64) (decision.Decision, error) {
+		func(r row, at *place) (decision.Decision, error) {
 			d, err := scanDecision(r)
-			*seq = d.Seq
+			*at = place{d.Seq, d.Time.UnixMicro()}
 			return d, err
 		}, selectDecisions)
 	return page, err

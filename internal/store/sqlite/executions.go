@@ -154,19 +154,26 @@ func (s *Store) Get(ctx context.Context, id cove.ExecutionID) (store.Execution, 
 
 // List implements store.Store.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
-	var c clause
+	page.Executions, page.Next, err = readPage(ctx, s, ofExecutions, q.Limit, q.Cursor, executionsOf(q),
+		func(r row, at *place) (e store.Execution, err error) {
+			err = scan(r, &e, &at.seq)
+			at.time = e.CreatedAt.UnixMicro()
+			return e, err
+		}, selectExecutions)
+	return page, err
+}
+
+const selectExecutions = `SELECT ` + columns + `, seq FROM executions e`
+
+func executionsOf(q store.Query) (c clause) {
+	c.between("created_at", q.Since, q.Until)
 	c.addText("client = ?", q.Client)
-	c.addText("language = ?", q.Language)
-	c.addText("status = ?", string(q.Status))
+	c.filter("language = ?", q.Language)
+	c.filter("status = ?", string(q.Status))
 	for k, v := range q.Labels {
 		c.add("EXISTS (SELECT 1 FROM json_each(e.spec, '$.Labels') WHERE key = ? AND value = ?)", k, v)
 	}
-	c.addTime("created_at >= ?", q.Since)
-	c.addTime("created_at < ?", q.Until)
-	page.Executions, page.Next, err = readPage(ctx, s, ofExecutions, q.Limit, q.Cursor, c,
-		func(r row, seq *int64) (e store.Execution, err error) { return e, scan(r, &e, seq) },
-		`SELECT `+columns+`, seq FROM executions e`)
-	return page, err
+	return c
 }
 
 // scan reads columns and then what follows them in the query.

@@ -32,28 +32,32 @@ func readAll[T any](ctx context.Context, s *Store, scan func(row) (T, error), qu
 }
 
 // readPage reads a page of a list, from the highest number down, and returns the cursor of the next page, if there is
-// one. scan also reads the number of a row. query is a SELECT without conditions, of which c has those of the caller.
+// one. A list of which c bounds the time goes from the latest time down, so that an index finds the page. scan also
+// reads the place of a row. query is a SELECT without conditions, of which c has those of the caller.
 func readPage[T any](ctx context.Context, s *Store, of list, limit int, cursor string, c clause,
-	scan func(r row, seq *int64) (T, error), query string) (page []T, next string, err error) {
+	scan func(r row, at *place) (T, error), query string) (page []T, next string, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, "", err
 	}
+	if c.timed != "" {
+		of |= byTime
+	}
 	if cursor != "" {
-		seq, err := decodeCursor(of, cursor)
+		last, err := decodeCursor(of, cursor)
 		if err != nil {
 			return nil, "", err
 		}
-		c.add("seq < ?", seq)
+		c.after(last)
 	}
-	var numbers []int64
+	var places []place
 	page, err = readAll(ctx, s, func(r row) (T, error) {
-		var seq int64
-		v, err := scan(r, &seq)
-		numbers = append(numbers, seq)
+		var at place
+		v, err := scan(r, &at)
+		places = append(places, at)
 		return v, err
-	}, query+" "+c.where()+` ORDER BY seq DESC LIMIT ?`, append(c.args, limit+1)...)
+	}, query+" "+c.where()+" "+c.order()+` LIMIT ?`, append(c.args, limit+1)...)
 	if len(page) > limit { // the one too many only says that there is more
-		page, next = page[:limit], encodeCursor(of, numbers[limit-1])
+		page, next = page[:limit], encodeCursor(of, places[limit-1])
 	}
 	return page, next, err
 }
@@ -69,10 +73,11 @@ func affected(r sql.Result, err, none error) error {
 	return none
 }
 
-// clause is a WHERE clause in the making: terms that must all hold.
+// clause is a WHERE clause in the making, of terms that must all hold, and the order of the rows.
 type clause struct {
 	terms []string
 	args  []any
+	timed string // the column of the time, if that is bounded
 }
 
 func (c *clause) add(term string, args ...any) {
@@ -85,9 +90,34 @@ func (c *clause) addText(term, text string) {
 	}
 }
 
-func (c *clause) addTime(term string, t time.Time) {
-	if !t.IsZero() {
-		c.add(term, t.UnixMicro())
+// between bounds the time.
+func (c *clause) between(column string, since, until time.Time) {
+	if !since.IsZero() {
+		c.add(column+" >= ?", since.UnixMicro())
+	}
+	if !until.IsZero() {
+		c.add(column+" < ?", until.UnixMicro())
+	}
+	if !since.IsZero() || !until.IsZero() {
+		c.timed = column
+	}
+}
+
+// filter adds a condition that only picks from what is read. Where the time is bounded, the + keeps SQLite from reading
+// every row of the condition and sorting them; so filters come after between.
+func (c *clause) filter(term, text string) {
+	if c.timed != "" {
+		term = "+" + term
+	}
+	c.addText(term, text)
+}
+
+// after leaves what comes after a place in the order.
+func (c *clause) after(p place) {
+	if c.timed != "" {
+		c.add("("+c.timed+", seq) < (?, ?)", p.time, p.seq)
+	} else {
+		c.add("seq < ?", p.seq)
 	}
 }
 
@@ -96,6 +126,13 @@ func (c *clause) where() string {
 		return ""
 	}
 	return "WHERE " + strings.Join(c.terms, " AND ")
+}
+
+func (c *clause) order() string {
+	if c.timed != "" {
+		return "ORDER BY " + c.timed + " DESC, seq DESC"
+	}
+	return "ORDER BY seq DESC"
 }
 
 func checkLimit(n int) error {

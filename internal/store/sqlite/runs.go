@@ -98,7 +98,7 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage,
 	c.addText("sandbox = ?", q.Sandbox)
 	c.addText("client = ?", q.Client)
 	page.Runs, page.Next, err = readPage(ctx, s, ofRuns, q.Limit, q.Cursor, c,
-		func(r row, seq *int64) (store.Run, error) { return s.scanRun(r, "", seq) }, `SELECT record, seq FROM runs`)
+		func(r row, at *place) (store.Run, error) { return s.scanRun(r, "", &at.seq) }, `SELECT record, seq FROM runs`)
 	return page, err
 }
 

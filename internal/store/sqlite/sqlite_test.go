@@ -570,8 +570,8 @@ func BenchmarkExecution(b *testing.B) {
 }
 
 func FuzzCursor(f *testing.F) {
-	f.Add(encodeCursor(ofExecutions, 1))
-	f.Add(encodeCursor(ofAudit, 1))
+	f.Add(encodeCursor(ofExecutions, place{1, 2}))
+	f.Add(encodeCursor(ofAudit|byTime, place{1, 2}))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {
 		read := 0

@@ -134,6 +134,42 @@ func listSurvivesClockJumps(t *testing.T, open Open) {
 	}
 }
 
+// listPagesByTime: within bounds of the time each execution is on one page, the latest first, whatever its place in the
+// order of arrival, and a page of audit records likewise.
+func listPagesByTime(t *testing.T, open Open) {
+	s := start(t, open)
+	want, records := []cove.ExecutionID{}, []int64{}
+	for i, minute := range []int{3, 1, 9, 2, 2, 0, 2, 5, 4} { // 0 and 9 are out of bounds
+		at := epoch.Add(time.Duration(minute) * time.Minute)
+		e := begin(t, s, func(e *store.Execution) { e.CreatedAt = at })
+		must(t, s.Append(t.Context(), store.Record{Time: at, Who: cove.MachineOwner().String()}))
+		want, records = append(want, e.ID), append(records, int64(i+1))
+	}
+	order := []int{7, 8, 0, 6, 4, 3, 1}
+	since, until := epoch.Add(time.Minute), epoch.Add(9*time.Minute)
+	for _, client := range []string{"", cove.MachineOwner().String()} {
+		q := store.Query{Limit: 2, Since: since, Until: until, Client: client, Language: "python"}
+		of := store.AuditQuery{Limit: 2, Since: since, Until: until, Who: client}
+		for i := 0; i < len(order); i += 2 {
+			p := list(t, s, q)
+			log, err := s.Audit(t.Context(), of)
+			must(t, err)
+			for j, e := range p.Executions {
+				if k := order[i+j]; e.ID != want[k] || log.Records[j].Seq != records[k] {
+					t.Errorf("place %d has %s and %d, want %s and %d", i+j, e.ID, log.Records[j].Seq, want[k], records[k])
+				}
+			}
+			if last := i+2 >= len(order); last != (p.Next == "") || last != (log.Next == "") {
+				t.Fatalf("place %d: the next pages are %q and %q", i, p.Next, log.Next)
+			}
+			q.Cursor, of.Cursor = p.Next, log.Next
+		}
+	}
+	byTime := list(t, s, store.Query{Limit: 1, Since: since}).Next
+	_, err := s.List(t.Context(), store.Query{Limit: 1, Cursor: byTime})
+	wantCode(t, err, cove.InvalidArgument) // a cursor of other filters
+}
+
 func malformedCursor(t *testing.T, open Open) {
 	s := start(t, open)
 	begin(t, s, nil)

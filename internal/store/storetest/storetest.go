@@ -34,6 +34,7 @@ func Run(t *testing.T, open Open) {
 		{"ListFilters", listFilters},
 		{"ListPages", listPages},
 		{"ListSurvivesClockJumps", listSurvivesClockJumps},
+		{"ListPagesByTime", listPagesByTime},
 		{"MalformedCursor", malformedCursor},
 		{"Abandon", abandon},
 		{"AuditChain", auditChain},
