@@ -44,6 +44,7 @@ type Config struct {
 	Gateway   Gateway   `yaml:"gateway"`
 	RateLimit RateLimit `yaml:"rate_limit"`
 	Audit     Audit     `yaml:"audit"`
+	History   History   `yaml:"history"`
 	Log       Log       `yaml:"log"`
 
 	ShutdownGrace Duration `yaml:"shutdown_grace" doc:"How long executions may go on when the server is told to stop; then they are killed."`
@@ -161,6 +162,12 @@ type Audit struct {
 	Decisions int      `yaml:"decisions" doc:"How many decisions about what may leave sandboxes are kept at most; the oldest go first."`
 }
 
+// History bounds the space that the history of executions takes.
+type History struct {
+	MaxMB     int `yaml:"max_mb" doc:"Most MiB of the database. Beyond it the output of the oldest executions goes, and their records stay, as does the audit log; 0 is no bound."`
+	MinFreeMB int `yaml:"min_free_mb" doc:"With less MiB free on the disk of home, new outputs take the place of the oldest."`
+}
+
 // Log holds the settings of the server's log, on standard error.
 type Log struct {
 	Level  string `yaml:"level" doc:"debug, info, warn or error."`
@@ -193,6 +200,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 		},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
 		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
+		History:       History{MaxMB: 2048, MinFreeMB: 64},
 		Log:           Log{Level: "info", Format: "text"},
 		ShutdownGrace: Duration(10 * time.Second),
 	}

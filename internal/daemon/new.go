@@ -53,7 +53,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.warm {
 		d.serving.Go(func() { d.engines.Get("") }) // an error shows when it is used
 	}
-	if d.store, err = sqlite.Open(ctx, cfg.Database()); err != nil {
+	bounds := sqlite.Bounds{Size: int64(cfg.History.MaxMB) << 20, Free: int64(cfg.History.MinFreeMB) << 20}
+	if d.store, err = sqlite.OpenBounded(ctx, cfg.Database(), bounds); err != nil {
 		return nil, err
 	}
 	d.vault = store.NewVault(d.store)

@@ -61,6 +61,12 @@ type Result struct {
 	Duration   time.Duration
 }
 
+// outcome is how an execution ended, with its line of the audit log.
+type outcome struct {
+	end  store.Execution
+	line store.Record
+}
+
 // ending is why Cove ended an execution.
 type ending int32
 

@@ -9,12 +9,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// outcome is how an execution ended, with its line of the audit log.
-type outcome struct {
-	end  store.Execution
-	line store.Record
-}
-
 // maxWaiting bounds the outcomes that wait for the store. They have no output.
 const maxWaiting = 10_000
 

@@ -39,10 +39,12 @@ func (x *Executions) Reap(ctx context.Context) error {
 	}
 	x.recordWaiting(ctx)
 	errs = append(errs, x.Abandon(ctx))
+	var before time.Time // none is outdated
 	if x.o.Retention > 0 {
-		_, err = x.own().Prune(ctx, x.today().Add(-x.o.Retention))
-		errs = append(errs, err)
+		before = x.today().Add(-x.o.Retention)
 	}
+	_, err = x.own().Prune(ctx, before)
+	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

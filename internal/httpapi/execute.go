@@ -91,13 +91,6 @@ func (s executionRoutes) follow(ctx context.Context, ex *exchange, req execution
 	s.end(ex, events, result, err)
 }
 
-// executionOf is the wire form of a result.
-func executionOf(r execution.Result) api.Execution {
-	e := apispec.Execution(r.Record())
-	e.Unrecorded = r.Unrecorded
-	return e
-}
-
 type followInput struct {
 	ExecutionPath
 	CompatQuery

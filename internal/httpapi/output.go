@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/engine/process"
@@ -163,4 +164,11 @@ func parseEventID(id string) (at execution.Position, err error) {
 			WithHint("send the id of the last event that was seen, such as 12-0, or leave it out to begin")
 	}
 	return at, nil
+}
+
+// executionOf is the wire form of a result.
+func executionOf(r execution.Result) api.Execution {
+	e := apispec.Execution(r.Record())
+	e.Unrecorded = r.Unrecorded
+	return e
 }

@@ -47,9 +47,10 @@ type Store interface {
 	Sandboxes
 	Runs
 
-	// Prune removes executions that finished before the given time, and returns
-	// how many; audit records up to the first that is not older, decisions that
-	// are older, and runs that ended before. The chain of what is left still verifies.
+	// Prune removes executions that finished before the given time, and returns how many; the oldest audit records, up to
+	// the last of those that are mostly older; decisions that are older, and runs that ended before. The chain of what is
+	// left still verifies. The zero time removes none of them. Where the history takes more space than it may, the output
+	// of the oldest executions goes, and their records say so.
 	Prune(ctx context.Context, before time.Time) (int, error)
 	Close() error
 }

@@ -60,7 +60,18 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 
 // Finish implements store.Store. On a full disk the output is given up first, and then the reserve.
 func (s *Store) Finish(ctx context.Context, e store.Execution, r store.Record) error {
-	err := s.change(ctx, "write", func(tx *sql.Tx) error { return finish(ctx, tx, e, r) })
+	err := s.change(ctx, "write", func(tx *sql.Tx) error {
+		if need := len(e.Output) + len(e.Stderr); need > 0 {
+			gone, err := s.makeRoom(ctx, tx, int64(need))
+			if err != nil {
+				return err
+			}
+			if gone != "" {
+				e = withoutOutput(e, gone)
+			}
+		}
+		return finish(ctx, tx, e, r)
+	})
 	if cove.ErrorCode(err) != cove.StorageFull {
 		return err
 	}
@@ -243,28 +254,4 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 func (s *Store) runners(ctx context.Context) ([]cove.InstanceID, error) {
 	return readAll(ctx, s, func(r row) (id cove.InstanceID, err error) { return id, r.Scan(&id) },
 		`SELECT DISTINCT instance FROM executions WHERE status = ?`, string(cove.StatusRunning))
-}
-
-// change runs f in a transaction that holds the write lock from its start.
-func (s *Store) change(ctx context.Context, doing string, f func(*sql.Tx) error) error {
-	tx, err := s.write.BeginTx(ctx, nil)
-	if err != nil {
-		return s.fault(doing, err)
-	}
-	defer tx.Rollback() // no effect after Commit
-	if err := f(tx); err != nil {
-		return s.fault(doing, err)
-	}
-	return s.fault(doing, tx.Commit())
-}
-
-// settle is change for what has to be recorded on a full disk, too: it ends something, or frees space. It may use the
-// reserve, and f may be called again then.
-func (s *Store) settle(ctx context.Context, f func(*sql.Tx) error) error {
-	for {
-		err := s.change(ctx, "write", f)
-		if cove.ErrorCode(err) != cove.StorageFull || !s.reserve.spend() {
-			return err
-		}
-	}
 }

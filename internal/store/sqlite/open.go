@@ -47,13 +47,17 @@ type Store struct {
 	read  *sql.DB
 
 	reserve reserve
+	bounds  Bounds
 }
 
 var _ store.Store = (*Store)(nil)
 
 // Open opens the database at path, making it and its directory when there is none, and brings an older one up to date.
 // Errors: Corrupt, StorageFull, Unsupported (made by a newer Cove), Unavailable (locked for too long).
-func Open(ctx context.Context, path string) (*Store, error) {
+func Open(ctx context.Context, path string) (*Store, error) { return OpenBounded(ctx, path, Bounds{}) }
+
+// OpenBounded is Open with bounds of the space that outputs take.
+func OpenBounded(ctx context.Context, path string, bounds Bounds) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "database path %q: %w", path, err)
@@ -61,7 +65,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := ensureFile(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, reserve: reserve(path + "-reserve"), write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
+	s := &Store{path: path, reserve: reserve(path + "-reserve"), bounds: bounds, write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
 	s.write.SetMaxOpenConns(1)
 	s.read.SetMaxOpenConns(4)
 	if err := s.prepare(ctx); err != nil {

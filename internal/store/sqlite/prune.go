@@ -3,110 +3,208 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 )
 
-// pruneBatch bounds a pruning transaction, so that others get their turn.
-const pruneBatch = 500
+const (
+	// pruneBatch bounds the rows of a pruning transaction, so that others get their turn, and outputBatch the outputs.
+	pruneBatch  = 50
+	outputBatch = 8
+	// pruneRest is how many times as long as a transaction pruning rests after it.
+	pruneRest = 3
+	// auditWindow is how many of the oldest records tell together whether they are outdated: a clock that was wrong for
+	// a few of them neither keeps the others nor lets them go.
+	auditWindow = 1000
+)
 
 // Prune implements store.Store.
-func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
+func (s *Store) Prune(ctx context.Context, before time.Time) (total int, err error) {
 	// Every process asks for this, and there is seldom anything to do: it is found out without the write lock.
-	if due, err := s.due(ctx, before); err != nil || !due {
+	most, used, err := s.room(ctx, s.read)
+	if err != nil {
 		return 0, s.fault("read", err)
 	}
-	total := 0
-	for {
-		n, err := s.pruneExecutions(ctx, before)
-		total += n
-		if err != nil {
-			return total, err
-		}
-		if n < pruneBatch {
-			break
-		}
+	due, err := s.due(ctx, before)
+	if err != nil {
+		return 0, s.fault("read", err)
 	}
-	if err := s.pruneAudit(ctx, before); err != nil {
+	if used > most {
+		err = s.inBatches(ctx, func() (bool, error) { return s.pruneOutputs(ctx) })
+	}
+	if err == nil && due {
+		total, err = s.pruneOutdated(ctx, before)
+	}
+	if err != nil || !due && used <= most {
 		return total, err
 	}
-	if err := s.pruneRows(ctx, "decisions", "time", before); err != nil {
-		return total, err
-	}
-	if err := s.pruneRows(ctx, "runs", "ended_at", before); err != nil {
-		return total, err
-	}
-	// Gives free pages back to the file system.
-	_, err := s.write.ExecContext(ctx, `PRAGMA incremental_vacuum(10000)`)
-	return total, s.fault("write", err)
+	return total, s.vacuum(ctx)
 }
 
-// due reports whether Prune would remove anything.
+// pruneOutputs removes a batch of outputs, if the database takes more space than it may, and reports whether there may
+// be more to remove.
+func (s *Store) pruneOutputs(ctx context.Context) (more bool, err error) {
+	err = s.settle(ctx, func(tx *sql.Tx) error {
+		more = false
+		most, used, err := s.room(ctx, tx)
+		if err != nil || used <= most {
+			return err
+		}
+		n, err := removeOldest(ctx, tx, outputBatch)
+		more = n == outputBatch
+		return err
+	})
+	return more, err
+}
+
+// pruneOutdated removes what lies before a time.
+func (s *Store) pruneOutdated(ctx context.Context, before time.Time) (total int, err error) {
+	at := before.UnixMicro()
+	for _, statement := range []string{
+		// An abandoned execution has no end; its beginning stands for it.
+		`DELETE FROM executions WHERE seq IN (SELECT seq FROM executions WHERE finished_at < ?1 LIMIT ?2)`,
+		fmt.Sprintf(`DELETE FROM executions WHERE seq IN (SELECT seq FROM executions
+			WHERE created_at < ?1 AND finished_at IS NULL AND status <> '%s' LIMIT ?2)`, cove.StatusRunning),
+	} {
+		n, err := s.pruneRows(ctx, statement, at)
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	if err := s.inBatches(ctx, func() (bool, error) { return s.pruneAudit(ctx, at) }); err != nil {
+		return total, err
+	}
+	for _, statement := range []string{
+		`DELETE FROM decisions WHERE seq IN (SELECT seq FROM decisions WHERE time < ?1 LIMIT ?2)`,
+		`DELETE FROM runs WHERE seq IN (SELECT seq FROM runs WHERE ended_at < ?1 LIMIT ?2)`,
+	} {
+		if _, err := s.pruneRows(ctx, statement, at); err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// inBatches calls step until there is no more to do, and rests in between.
+func (s *Store) inBatches(ctx context.Context, step func() (more bool, err error)) error {
+	for {
+		begun := time.Now()
+		more, err := step()
+		if err != nil || !more {
+			return err
+		}
+		select {
+		case <-time.After(pruneRest * time.Since(begun)):
+		case <-ctx.Done():
+			return s.fault("write", ctx.Err())
+		}
+	}
+}
+
+// due reports whether anything lies before a time.
 func (s *Store) due(ctx context.Context, before time.Time) (due bool, err error) {
-	err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM executions WHERE finished_at < ?)
-		OR EXISTS (SELECT 1 FROM executions WHERE created_at < ? AND finished_at IS NULL AND status <> ?)
-		OR coalesce((SELECT time FROM audit ORDER BY seq LIMIT 1), ?) < ?
-		OR EXISTS (SELECT 1 FROM decisions WHERE time < ?)
-		OR EXISTS (SELECT 1 FROM runs WHERE ended_at < ?)`,
-		before.UnixMicro(), before.UnixMicro(), string(cove.StatusRunning), before.UnixMicro(), before.UnixMicro(),
-		before.UnixMicro(), before.UnixMicro()).Scan(&due)
+	if before.IsZero() {
+		return false, nil
+	}
+	err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM executions WHERE finished_at < ?1)
+		OR EXISTS (SELECT 1 FROM executions WHERE created_at < ?1 AND finished_at IS NULL AND status <> ?2)
+		OR EXISTS (SELECT 1 FROM (SELECT time FROM audit ORDER BY seq LIMIT ?3) WHERE time < ?1)
+		OR EXISTS (SELECT 1 FROM decisions WHERE time < ?1)
+		OR EXISTS (SELECT 1 FROM runs WHERE ended_at < ?1)`,
+		before.UnixMicro(), string(cove.StatusRunning), auditWindow).Scan(&due)
 	return due, err
 }
 
-func (s *Store) pruneExecutions(ctx context.Context, before time.Time) (int, error) {
-	var n int64
-	err := s.change(ctx, "write", func(tx *sql.Tx) error {
-		// An abandoned execution has no end; its beginning stands for it.
-		r, err := tx.ExecContext(ctx, `DELETE FROM executions WHERE seq IN (SELECT seq FROM executions
-			WHERE status <> ? AND (finished_at < ? OR finished_at IS NULL AND created_at < ?) LIMIT ?)`,
-			string(cove.StatusRunning), before.UnixMicro(), before.UnixMicro(), pruneBatch)
-		if err == nil {
-			n, err = r.RowsAffected()
-		}
-		return err
-	})
-	return int(n), err
-}
-
-// pruneAudit moves the anchor to the last record to go, which permits the deletion of all up to it.
-func (s *Store) pruneAudit(ctx context.Context, before time.Time) error {
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		var l link
-		err := tx.QueryRowContext(ctx, `SELECT seq, hash FROM audit WHERE seq <
-			coalesce((SELECT min(seq) FROM audit WHERE time >= ?), (SELECT max(seq) + 1 FROM audit))
-			ORDER BY seq DESC LIMIT 1`, before.UnixMicro()).Scan(&l.seq, &l.hash)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, `UPDATE audit_anchor SET seq = ?, hash = ?`, l.seq, l.hash); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, `DELETE FROM audit WHERE seq <= ?`, l.seq)
-		return err
-	})
-}
-
-// pruneRows removes the rows of a table whose time lies before another, in batches, as pruneExecutions does.
-func (s *Store) pruneRows(ctx context.Context, table, column string, before time.Time) error {
-	statement := fmt.Sprintf(`DELETE FROM %[1]s WHERE seq IN (SELECT seq FROM %[1]s WHERE %[2]s < ? LIMIT ?)`, table,
-		column)
-	for n := int64(pruneBatch); n == pruneBatch; {
-		err := s.change(ctx, "write", func(tx *sql.Tx) error {
-			r, err := tx.ExecContext(ctx, statement, before.UnixMicro(), pruneBatch)
+// pruneRows removes the rows that a statement with a time and a number of rows removes.
+func (s *Store) pruneRows(ctx context.Context, statement string, before int64) (total int, err error) {
+	err = s.inBatches(ctx, func() (bool, error) {
+		var n int64
+		err := s.settle(ctx, func(tx *sql.Tx) error {
+			r, err := tx.ExecContext(ctx, statement, before, pruneBatch)
 			if err == nil {
 				n, err = r.RowsAffected()
 			}
 			return err
 		})
+		total += int(n)
+		return n == pruneBatch, err
+	})
+	return total, err
+}
+
+// pruneAudit moves the anchor to the last record of a batch that may go, which permits the deletion of all up to it, and
+// reports whether there may be more.
+func (s *Store) pruneAudit(ctx context.Context, before int64) (more bool, err error) {
+	err = s.settle(ctx, func(tx *sql.Tx) error {
+		more = false
+		oldest, err := oldestRecords(ctx, tx)
 		if err != nil {
 			return err
 		}
+		n := outdated(oldest, before)
+		if n == 0 {
+			return nil
+		}
+		more = n > pruneBatch || n == auditWindow
+		last := oldest[min(n, pruneBatch)-1]
+		if _, err := tx.ExecContext(ctx, `UPDATE audit_anchor SET seq = ?, hash = ?`, last.seq, last.hash); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `DELETE FROM audit WHERE seq <= ?`, last.seq)
+		return err
+	})
+	return more, err
+}
+
+// dated is a record's place in the chain and its time.
+type dated struct {
+	link
+	time int64
+}
+
+func oldestRecords(ctx context.Context, tx *sql.Tx) (oldest []dated, err error) {
+	rows, err := tx.QueryContext(ctx, `SELECT seq, hash, time FROM audit ORDER BY seq LIMIT ?`, auditWindow)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	defer rows.Close()
+	for rows.Next() {
+		var d dated
+		if err := rows.Scan(&d.seq, &d.hash, &d.time); err != nil {
+			return nil, err
+		}
+		oldest = append(oldest, d)
+	}
+	return oldest, rows.Err()
+}
+
+// outdated returns how many of the oldest records may go: those that lie before a time, and a few that do not between
+// more that do.
+func outdated(oldest []dated, before int64) (n int) {
+	old := 0 // of those after the first n
+	for i, r := range oldest {
+		if r.time < before {
+			if old++; 2*old > i+1-n {
+				n, old = i+1, 0
+			}
+		}
+	}
+	return n
+}
+
+// vacuumStep is how many free pages go back to the file system at once.
+const vacuumStep = 200
+
+// vacuum gives free pages back to the file system.
+func (s *Store) vacuum(ctx context.Context) error {
+	return s.inBatches(ctx, func() (bool, error) {
+		var free int
+		if err := s.read.QueryRowContext(ctx, `PRAGMA freelist_count`).Scan(&free); err != nil || free == 0 {
+			return false, s.fault("read", err)
+		}
+		_, err := s.write.ExecContext(ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, vacuumStep))
+		return free > vacuumStep, s.fault("write", err)
+	})
 }

@@ -141,3 +141,27 @@ func checkLimit(n int) error {
 	}
 	return nil
 }
+
+// change runs f in a transaction that holds the write lock from its start.
+func (s *Store) change(ctx context.Context, doing string, f func(*sql.Tx) error) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return s.fault(doing, err)
+	}
+	defer tx.Rollback() // no effect after Commit
+	if err := f(tx); err != nil {
+		return s.fault(doing, err)
+	}
+	return s.fault(doing, tx.Commit())
+}
+
+// settle is change for what has to be recorded on a full disk, too: it ends something, or frees space. It may use the
+// reserve, and f may be called again then.
+func (s *Store) settle(ctx context.Context, f func(*sql.Tx) error) error {
+	for {
+		err := s.change(ctx, "write", f)
+		if cove.ErrorCode(err) != cove.StorageFull || !s.reserve.spend() {
+			return err
+		}
+	}
+}

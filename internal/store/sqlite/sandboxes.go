@@ -98,9 +98,7 @@ func (s *Store) Sandbox(ctx context.Context, id cove.SandboxID) (store.Sandbox, 
 }
 
 // sandbox reads a sandbox from the database, or within a transaction.
-func (s *Store) sandbox(ctx context.Context, from interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}, id cove.SandboxID) (store.Sandbox, error) {
+func (s *Store) sandbox(ctx context.Context, from querier, id cove.SandboxID) (store.Sandbox, error) {
 	b, err := s.scanSandbox(from.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
 	if errors.Is(err, sql.ErrNoRows) {
 		err = store.NoSandbox(id)

@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Bounds bound the space that the output of executions takes. Their records stay, and so does the audit log.
+type Bounds struct {
+	Size int64 // of the database, in bytes; 0 is no bound
+	Free int64 // bytes of its file system that are left for others: below that the database does not grow by outputs
+}
+
+// removedAtOnce bounds the outputs that the end of an execution removes, so that others get their turn. Large ones make
+// room for a new one soon; of small ones it takes many.
+const removedAtOnce = 4096
+
+// makeRoom removes the output of the oldest executions until need more bytes are within the bounds. Where they cannot
+// be, it returns the reason. With more to remove than may be at once, they are beyond the bounds for now.
+func (s *Store) makeRoom(ctx context.Context, tx *sql.Tx, need int64) (store.OutputGone, error) {
+	most, used, err := s.room(ctx, tx)
+	for batch := 1; err == nil && used+need > most && batch < removedAtOnce; batch *= 2 {
+		n, err := removeOldest(ctx, tx, batch)
+		if err != nil {
+			return "", err
+		}
+		if n == 0 && s.low() {
+			return store.GoneStorageFull, nil
+		}
+		if n == 0 {
+			return store.GoneHistorySize, nil
+		}
+		if used, err = usedBy(ctx, tx); err != nil {
+			return "", err
+		}
+	}
+	return "", err
+}
+
+// querier is a database or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// room returns the bytes that the database may take and those that it takes.
+func (s *Store) room(ctx context.Context, from querier) (most, used int64, err error) {
+	low := s.low()
+	if s.bounds.Size == 0 && !low {
+		return math.MaxInt64, 0, nil
+	}
+	if most = s.bounds.Size; most == 0 {
+		most = math.MaxInt64
+	}
+	used, err = usedBy(ctx, from)
+	if low {
+		most = min(most, used)
+	}
+	return most, used, err
+}
+
+// low reports whether the file system has less free space than the bounds leave.
+func (s *Store) low() bool {
+	var of unix.Statfs_t
+	return s.bounds.Free > 0 && unix.Statfs(filepath.Dir(s.path), &of) == nil &&
+		int64(of.Bavail)*of.Bsize < s.bounds.Free
+}
+
+// usedBy returns how many bytes of the database are in use.
+func usedBy(ctx context.Context, from querier) (bytes int64, err error) {
+	err = from.QueryRowContext(ctx, `SELECT (page_count - freelist_count) * page_size
+		FROM pragma_page_count, pragma_freelist_count, pragma_page_size`).Scan(&bytes)
+	return bytes, err
+}
+
+// removeOldest removes the output of the oldest executions that have any, at most so many, and returns how many.
+func removeOldest(ctx context.Context, tx *sql.Tx, most int) (int, error) {
+	_, err := tx.ExecContext(ctx, `UPDATE executions SET output_gone = ?
+		WHERE seq IN (SELECT seq FROM outputs ORDER BY seq LIMIT ?)`, string(store.GoneHistorySize), most)
+	if err != nil {
+		return 0, err
+	}
+	r, err := tx.ExecContext(ctx, `DELETE FROM outputs WHERE seq IN (SELECT seq FROM outputs ORDER BY seq LIMIT ?)`,
+		most)
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.RowsAffected()
+	return int(n), err
+}

@@ -1,0 +1,98 @@
+package sqlite
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// TestSizeIsBounded: outputs beyond the bound take the place of the oldest, whose records stay; the audit log stays, too.
+func TestSizeIsBounded(t *testing.T) {
+	const bound, size, total = 6 << 20, 500 << 10, 40
+	path := filepath.Join(t.TempDir(), "cove.db")
+	s, err := OpenBounded(t.Context(), path, Bounds{Size: bound})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	add := func() cove.ExecutionID {
+		t.Helper()
+		e := store.Execution{ID: cove.NewExecutionID()}
+		if err := s.Begin(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Unix(9, 0)
+		e.Status, e.FinishedAt, e.Output = cove.StatusCompleted, &end, strings.Repeat("o", size)
+		if err := s.Finish(t.Context(), e, store.Record{Action: "execute", Object: string(e.ID)}); err != nil {
+			t.Fatal(err)
+		}
+		return e.ID
+	}
+	kept := func(id cove.ExecutionID) bool {
+		t.Helper()
+		e, err := s.Get(t.Context(), id)
+		if err != nil || e.Status != cove.StatusCompleted || (e.Output == "") != (e.OutputGone == store.GoneHistorySize) {
+			t.Fatalf("%s, %d bytes, %q, %v", e.Status, len(e.Output), e.OutputGone, err)
+		}
+		return e.Output != ""
+	}
+	var all []cove.ExecutionID
+	for range total {
+		all = append(all, add())
+	}
+	if kept(all[0]) || !kept(all[total-1]) {
+		t.Error("the oldest has its output, or the newest none")
+	}
+	var used int64
+	if used, err = usedBy(t.Context(), s.read); err != nil || used > bound {
+		t.Errorf("%d bytes are in use, %v", used, err)
+	}
+	if v, err := s.Verify(t.Context()); err != nil || v.Records != total || v.Broken != 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	// On a disk with too little free space the database does not grow by outputs.
+	s.bounds = Bounds{Free: math.MaxInt64}
+	newest := add()
+	if after, err := usedBy(t.Context(), s.read); err != nil || after > used+64<<10 || !kept(newest) {
+		t.Errorf("%d bytes were in use, and %d are, %v", used, after, err)
+	}
+	// A bound that is lowered is met by Prune, which gives the space back.
+	s.bounds = Bounds{Size: 2 << 20}
+	if n, err := s.Prune(t.Context(), time.Time{}); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	s.Close()
+	if info, err := os.Stat(path); err != nil || info.Size() > 2<<20 {
+		t.Errorf("the file has %v, %v", info, err)
+	}
+}
+
+// TestOutdated: records of a wrong clock neither keep the others nor let them go.
+func TestOutdated(t *testing.T) {
+	for times, want := range map[string]int{
+		"":           0,
+		"oooo":       4,
+		"nnnn":       0,
+		"oonn":       2,
+		"nooo":       4,
+		"nnooooo":    7,
+		"nnnnnnnnoo": 0, // the clock was behind for a moment
+		"oooonnnnoo": 4,
+		"no":         0,
+	} {
+		var records []dated
+		for _, r := range times {
+			records = append(records, dated{time: map[rune]int64{'o': 1, 'n': 3}[r]})
+		}
+		if got := outdated(records, 2); got != want {
+			t.Errorf("%s: %d may go, want %d", fmt.Sprintf("%q", times), got, want)
+		}
+	}
+}
