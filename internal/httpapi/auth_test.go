@@ -371,6 +371,11 @@ func TestHealthOfTheStore(t *testing.T) {
 	if v := decode[api.Health](t, h.get("/health"), 200); v.Store != "ok" {
 		t.Errorf("%+v", v)
 	}
+	h.store.broken = cove.Errorf(cove.StorageFull, "the disk is full")
+	if v := decode[api.Health](t, h.get("/health"), 503); v.Status != "degraded" || !strings.Contains(v.Store, "full") {
+		t.Errorf("%+v", v)
+	}
+	h.store.broken = nil
 	h.store.fail(cove.Errorf(cove.Corrupt, "the database is malformed"))
 	if v := decode[api.Health](t, h.get("/health"), 503); v.Status != "degraded" ||
 		!strings.Contains(v.Store, "malformed") {

@@ -213,6 +213,7 @@ type fakeStore struct {
 	store.Store
 	executions map[cove.ExecutionID]store.Execution
 	query      store.Query
+	broken     error // of Check
 	auditQuery store.AuditQuery
 	verify     func() store.Verification
 	approvals  []approval.Approval
@@ -224,6 +225,8 @@ type fakeStore struct {
 	records []store.Record
 	decided []decision.Decision // oldest first
 }
+
+func (f *fakeStore) Check(context.Context) error { return f.broken }
 
 func (f *fakeStore) ListDecisions(_ context.Context, q store.DecisionQuery) (store.DecisionPage, error) {
 	f.mu.Lock()

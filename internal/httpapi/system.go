@@ -31,7 +31,8 @@ func (s systemRoutes) add() {
 		Security: []map[string][]string{{}},
 		Summary:  "Whether the server can run anything",
 		Description: "An engine in use is tried, at most once in 10 seconds: a sandbox is made and torn down; of docker " +
-			"its daemon is asked. The database is read. Each has 2 seconds. Callers without a key learn the status only. " +
+			"its daemon is asked. The database is read, and written to at most once in 5 seconds. Each has 2 seconds. " +
+			"Callers without a key learn the status only. " +
 			"503 when no engine works, or the database does not.",
 		Responses: map[string]*huma.Response{"503": {Description: "It is not ready", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[api.Health]())}}}},
@@ -79,7 +80,12 @@ func (s systemRoutes) health(ctx context.Context, _ *struct{}) (*healthOutput, e
 	records := "ok"
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	if _, err := s.Store.For(cove.System("")).List(ctx, store.Query{Limit: 1}); err != nil {
+	own := s.Store.For(cove.System(""))
+	_, err := own.List(ctx, store.Query{Limit: 1})
+	if err == nil {
+		err = own.Check(ctx)
+	}
+	if err != nil {
 		records, out.Status, out.Body.Status = err.Error(), http.StatusServiceUnavailable, "degraded"
 	}
 	// How busy the server is and what it is made of is not for strangers.

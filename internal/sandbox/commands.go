@@ -93,12 +93,13 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 	r := CommandResult{ID: cove.NewExecutionID()}
 	killsBefore, unknown := oomKills(ctx, in)
 	began := ps.o.Clock.Monotonic()
+	if err := ps.noteProcess(ctx, who, "exec", in.Sandbox, q.Args); err != nil {
+		return r, err
+	}
 	p, err := process.Start(ctx, in.Guest, ps.o.Clock, spec)
 	if err != nil {
 		err = startFailure(spec, err)
-	}
-	ps.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
-	if err != nil {
+		ps.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
 		return r, err
 	}
 	ps.commandsMu.Lock()
@@ -225,13 +226,23 @@ func (ps *Processes) SignalCommand(ctx context.Context, who cove.Principal, ref 
 	return c.process.Signal(ctx, signal)
 }
 
-// auditProcess records that a process was started or ended in a sandbox. Arguments stay out of the record, since they
-// may hold secrets.
+// noteProcess records that a process is about to be started in a sandbox. Without the record it must not start.
+func (ps *Processes) noteProcess(ctx context.Context, who cove.Principal, action string, of store.Sandbox,
+	args []string) error {
+	return ps.Note(ctx, who, processRecord(action, of, args, nil))
+}
+
+// auditProcess records that a process in a sandbox was ended, or could not be started.
 func (ps *Processes) auditProcess(ctx context.Context, who cove.Principal, action string, of store.Sandbox,
 	args []string, err error) {
+	ps.Audit(ctx, who, processRecord(action, of, args, err))
+}
+
+// processRecord is the record of a process in a sandbox. Arguments stay out of it, since they may hold secrets.
+func processRecord(action string, of store.Sandbox, args []string, err error) store.Record {
 	detail := of.Name
 	if len(args) > 0 {
 		detail += ": " + args[0]
 	}
-	ps.Audit(ctx, who, auditRecord(action, of.ID, detail, err))
+	return auditRecord(action, of.ID, detail, err)
 }

@@ -2,7 +2,10 @@ package sandbox_test
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"io"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -10,6 +13,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
 // drop reads a stream that a test does not look at.
@@ -164,3 +169,70 @@ func (s *server) wantNoProcesses(t *testing.T, ref string) {
 type successor struct{ left *[]sandbox.LeftProcess }
 
 func (s successor) TakeUp(l sandbox.LeftProcess) { *s.left = append(*s.left, l) }
+
+// TestNothingStartsUnrecorded: a program without its line in the audit log does not start, in whichever way.
+func TestNothingStartsUnrecorded(t *testing.T) {
+	h := newHome(t)
+	full := &fullLog{Store: h.store}
+	h.store = full
+	s := h.adopt(t)
+	s.make(t, sandbox.Request{Name: "one"})
+	ways := map[string]func() error{
+		"a command": func() error {
+			var out heard
+			_, err := s.processes.Command(t.Context(), owner, "one",
+				sandbox.CommandRequest{Args: []string{"sh", "-c", "echo here"}}, func(cove.ExecutionID) {}, &out)
+			if (err == nil) != (out.String() == "here\n") {
+				t.Errorf("%v, and it said %q", err, out.String())
+			}
+			return err
+		},
+		"a program": func() error {
+			p, err := s.processes.Start(t.Context(), owner, "one",
+				sandbox.ProcessRequest{Args: []string{"sh", "-c", "echo here"}})
+			if err == nil {
+				drop(p)
+				io.Copy(io.Discard, p.Stdout())
+				_, err = p.Wait()
+			}
+			return err
+		},
+		"a terminal": func() error {
+			_, err := s.processes.OpenTerminal(t.Context(), owner, "one", sandbox.TerminalRequest{New: true,
+				Args: []string{"sh", "-c", "echo here"}, Size: terminal.Size{Columns: 80, Rows: 24}})
+			if all, _ := s.processes.Terminals(t.Context(), owner, "one"); (err == nil) != (len(all) == 1) {
+				t.Errorf("%v, and the terminals are %v", err, all)
+			}
+			return err
+		},
+	}
+	for name, start := range ways {
+		full.is.Store(true)
+		if err := start(); cove.ErrorCode(err) != cove.StorageFull {
+			t.Errorf("%s: %v", name, err)
+		}
+		full.is.Store(false)
+		if err := start(); err != nil {
+			t.Errorf("%s, with room: %v", name, err)
+		}
+	}
+}
+
+// heard keeps the output of a command.
+type heard struct{ bytes.Buffer }
+
+func (h *heard) Stdout(p []byte) error { h.Write(p); return nil }
+func (h *heard) Stderr([]byte) error   { return nil }
+
+// fullLog takes no records while it is full.
+type fullLog struct {
+	store.Store
+	is atomic.Bool
+}
+
+func (s *fullLog) Append(ctx context.Context, r store.Record) error {
+	if s.is.Load() {
+		return cove.Errorf(cove.StorageFull, "the disk is full")
+	}
+	return s.Store.Append(ctx, r)
+}

@@ -39,12 +39,13 @@ func (ps *Processes) Start(ctx context.Context, who cove.Principal, ref string, 
 	if err != nil {
 		return nil, err
 	}
+	if err := ps.noteProcess(ctx, who, "exec", in.Sandbox, q.Args); err != nil {
+		return nil, err
+	}
 	p, err := process.Start(ctx, in.Guest, ps.o.Clock, spec)
 	if err != nil {
 		err = startFailure(spec, err)
-	}
-	ps.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
-	if err != nil {
+		ps.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
 		return nil, err
 	}
 	p.Feed(strings.NewReader(q.Stdin))

@@ -22,10 +22,14 @@ func (c *reconciler) condemn(ctx context.Context, record *store.Sandbox) error {
 		return nil
 	}
 	keepWork := record.Spec.KeepWork
-	if err := c.change(ctx, record, func(s *store.SandboxSpec) { s.KeepWork = keepWork }); err != nil {
+	was, err := c.own().Sandbox(ctx, record.ID)
+	if err == nil && was.Spec.KeepWork != keepWork {
+		err = c.change(ctx, record, func(s *store.SandboxSpec) { s.KeepWork = keepWork })
+	}
+	if err != nil {
 		return err
 	}
-	err := c.own().MoveSandbox(ctx, record.ID, record.State, cove.StateDestroying, record.Reason)
+	err = c.own().MoveSandbox(ctx, record.ID, record.State, cove.StateDestroying, record.Reason)
 	if err == nil {
 		record.State = cove.StateDestroying
 	}

@@ -644,19 +644,20 @@ func TestLastingFullDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		own  bool // what fills the disk is the sandbox's own
 		made bool // before the disk is full
-		kept int  // workspaces
+		kept int  // workspaces, of which the record has to say that they stay: it waits for room
 	}{
-		"while it is made":               {},
-		"while it is made, by its files": {own: true},
-		"before it is destroyed":         {made: true, kept: 1},
-		"by what is destroyed":           {own: true, made: true},
+		"while it is made":                      {},
+		"while it is made, by its files":        {own: true},
+		"before it is destroyed":                {made: true},
+		"before it is destroyed, work excepted": {made: true, kept: 1},
+		"by what is destroyed":                  {own: true, made: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if os.Geteuid() != 0 {
 				t.Skip("mounts a small file system, which needs root")
 			}
 			dir := t.TempDir()
-			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=12m"); err != nil {
 				t.Skipf("cannot mount a tmpfs here: %v", err)
 			}
 			t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
@@ -670,7 +671,7 @@ func TestLastingFullDisk(t *testing.T) {
 				if err := os.MkdirAll(filepath.Dir(filler), 0o700); err != nil {
 					t.Error(err)
 				}
-				if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+				if err := os.WriteFile(filler, make([]byte, 16<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 					t.Errorf("the disk is not full: %v", err)
 				}
 			}
@@ -691,10 +692,10 @@ func TestLastingFullDisk(t *testing.T) {
 				_, err = s.Create(t.Context(), owner, sandbox.Request{Name: "one"}, nil)
 				h.workspaces.await = nil
 			}
-			if done := c.made && c.own; done != (err == nil) || !done && cove.ErrorCode(err) != cove.StorageFull {
+			if done := c.made && c.kept == 0; done != (err == nil) || !done && cove.ErrorCode(err) != cove.StorageFull {
 				t.Fatalf("error is %v", err)
 			}
-			if !c.own {
+			if c.kept > 0 {
 				h.clear(t, s)
 				if state, _ := s.state(t, "one"); state != cove.StateDestroying {
 					t.Errorf("it is shown as %s", state)
@@ -710,6 +711,7 @@ func TestLastingFullDisk(t *testing.T) {
 				})
 			}
 			h.empty(t, s)
+			os.Remove(filler)
 			if len(h.workspaces.kept) != c.kept {
 				t.Errorf("the work of %v was kept", h.workspaces.kept)
 			}

@@ -111,6 +111,9 @@ func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in I
 	for i, args := range programs {
 		spec.Args = args
 		spec.Env = rootfs.LastWins(append(promptOf(args, in.Sandbox.Name), env...))
+		if err := ps.noteProcess(ctx, who, "terminal", in.Sandbox, args); err != nil {
+			return nil, err
+		}
 		t, err = in.terminals.Start(ctx, spec, q.Size)
 		if failure := new(guest.Failure); i == len(programs)-1 || !errors.As(err, &failure) ||
 			failure.Kind != guest.FailNotFound {
@@ -119,8 +122,8 @@ func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in I
 	}
 	if err != nil {
 		err = startFailure(spec, err)
+		ps.auditProcess(ctx, who, "terminal", in.Sandbox, spec.Args, err)
 	}
-	ps.auditProcess(ctx, who, "terminal", in.Sandbox, spec.Args, err)
 	return t, err
 }
 

@@ -52,6 +52,8 @@ type Store interface {
 	// left still verifies. The zero time removes none of them. Where the history takes more space than it may, the output
 	// of the oldest executions goes, and their records say so.
 	Prune(ctx context.Context, before time.Time) (int, error)
+	// Check returns the reason why nothing can be recorded: no room, no permission, damage, a file that is gone.
+	Check(ctx context.Context) error
 	Close() error
 }
 

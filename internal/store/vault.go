@@ -98,6 +98,14 @@ func (r Records) Prune(ctx context.Context, before time.Time) (int, error) {
 	return r.store.Prune(ctx, before)
 }
 
+// Check is for principals that see all; see Store.
+func (r Records) Check(ctx context.Context) error {
+	if err := r.all(); err != nil {
+		return err
+	}
+	return r.store.Check(ctx)
+}
+
 // Append records what p did; see Store.
 func (r Records) Append(ctx context.Context, record Record) error {
 	record.Who = r.p.String()

@@ -11,7 +11,7 @@ import (
 
 // Append implements store.Store.
 func (s *Store) Append(ctx context.Context, r store.Record) error {
-	return s.change(ctx, "write", func(tx *sql.Tx) error { return appendRecord(ctx, tx, r) })
+	return s.change(ctx, func(tx *sql.Tx) error { return appendRecord(ctx, tx, r) })
 }
 
 // appendRecord adds a record within a transaction. That holds the write lock, so no other process appends in between.

@@ -19,7 +19,7 @@ func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...decision.D
 	if len(all) == 0 {
 		return nil
 	}
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *sql.Tx) error {
 		insert, err := tx.PrepareContext(ctx, insertDecision)
 		if err != nil {
 			return err

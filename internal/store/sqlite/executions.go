@@ -37,7 +37,7 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 	if err := s.reserve.keep(); err != nil {
 		return unwritable(s.path, err)
 	}
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *sql.Tx) error {
 		args := append([]any{string(e.ID), string(e.Instance), e.Owner.String(), e.CodeHash, e.Language, string(spec),
 			e.CreatedAt.UnixMicro()}, row...)
 		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at,
@@ -60,7 +60,7 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 
 // Finish implements store.Store. On a full disk the output is given up first, and then the reserve.
 func (s *Store) Finish(ctx context.Context, e store.Execution, r store.Record) error {
-	err := s.change(ctx, "write", func(tx *sql.Tx) error {
+	err := s.change(ctx, func(tx *sql.Tx) error {
 		if need := len(e.Output) + len(e.Stderr); need > 0 {
 			gone, err := s.makeRoom(ctx, tx, int64(need))
 			if err != nil {
@@ -106,7 +106,8 @@ func finish(ctx context.Context, tx *sql.Tx, e store.Execution, r store.Record) 
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE executions SET engine = ?, status = ?, exit_code = ?, duration = ?,
 		limit_hit = ?, cpu_time_ms = ?, memory_peak_mb = ?, pids_used = ?, bytes_written = ?, disk_used = ?,
-		truncated = ?, events = ?, models = ?, error = ?, output_gone = ?, finished_at = ? WHERE seq = ?`, append(row, seq)...)
+		truncated = ?, events = ?, models = ?, error = ?, output_gone = ?, finished_at = ? WHERE seq = ?`,
+		append(row, seq)...)
 	if err != nil {
 		return err
 	}

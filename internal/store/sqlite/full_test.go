@@ -105,7 +105,8 @@ func TestNearlyFull(t *testing.T) {
 					t.Fatalf("%s, %d pages: the chain breaks at %d, %v", name, free, v.Broken, err)
 				}
 				ended, lines := got.Status == cove.StatusCompleted, len(log.Records)
-				kept := got.Output == e.Output && got.OutputGone == "" || got.Output == "" && got.OutputGone == store.GoneStorageFull
+				kept := got.Output == e.Output && got.OutputGone == "" ||
+					got.Output == "" && got.OutputGone == store.GoneStorageFull
 				switch {
 				case told == nil && (!ended || !kept || lines != 1):
 					t.Errorf("%s, %d pages: recorded, they say: %s, %d bytes, %q, %d lines", name, free, got.Status, len(got.Output),
@@ -158,5 +159,98 @@ func TestNothingBeginsWithoutTheReserve(t *testing.T) {
 	}
 	if info, err := os.Stat(string(s.reserve)); err != nil || info.Size() != reserveSize {
 		t.Errorf("the reserve has %v, %v", info, err)
+	}
+}
+
+// TestEndsOnAFullDisk: what ends is recorded on a disk without any room, and nothing is begun there.
+func TestEndsOnAFullDisk(t *testing.T) {
+	disk := smallDisk(t, "size=24m")
+	s := openAt(t, filepath.Join(disk, "cove.db"))
+	ctx := t.Context()
+	add := func() (cove.SandboxID, error) {
+		b := store.Sandbox{ID: cove.NewSandboxID(), State: cove.StatePreparing}
+		b.Name = string(b.ID)
+		return b.ID, s.AddSandbox(ctx, b, 0)
+	}
+	run := store.Run{ID: cove.NewRunID(), Status: store.RunRunning}
+	if err := s.AddRun(ctx, run); err != nil {
+		t.Fatal(err)
+	}
+	var all []cove.SandboxID
+	for range 30 { // as many as the write-ahead log has no room for
+		id, err := add()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, id)
+	}
+	if _, err := s.write.Exec("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, disk, 0)
+	if err := s.Append(ctx, store.Record{Action: "start"}); cove.ErrorCode(err) != cove.StorageFull {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	if err := s.Check(ctx); cove.ErrorCode(err) != cove.StorageFull {
+		t.Errorf("Check says %v", err)
+	}
+	for _, id := range all {
+		if err := s.MoveSandbox(ctx, id, cove.StatePreparing, cove.StateDestroying, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RemoveSandbox(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := s.ChangeRun(ctx, run.ID, func(r *store.Run) error { r.Status = store.RunInterrupted; return nil })
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := add(); cove.ErrorCode(err) != cove.StorageFull {
+		t.Errorf("a sandbox is added: %v", err)
+	}
+}
+
+// TestCheck: the store says that it cannot record, for each reason, and that it can again.
+func TestCheck(t *testing.T) {
+	disk := smallDisk(t, "size=24m")
+	path := filepath.Join(disk, "cove.db")
+	s := openAt(t, path)
+	check := func(what string, want cove.Code) {
+		t.Helper()
+		s.health.tried = time.Time{}
+		if err := s.Check(t.Context()); cove.ErrorCode(err) != want {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	check("at first", "")
+	empty := leave(t, disk, 20)
+	check("a full disk", cove.StorageFull)
+	empty()
+	check("room again", "")
+
+	begin := func() error { return s.Begin(t.Context(), store.Execution{ID: cove.NewExecutionID()}) }
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	check("a file that is gone", cove.Unavailable)
+	if err := begin(); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), path) {
+		t.Errorf("without its file: %v", err)
+	}
+	writeFile(t, path, nil)
+	check("another file", cove.Unavailable)
+	if err := begin(); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("with another file: %v", err)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	check("the file is back", "")
+	if err := begin(); err != nil {
+		t.Errorf("the file is back: %v", err)
+	}
+	s.note(cove.Errorf(cove.Corrupt, "a damaged page"))
+	if err := s.Check(t.Context()); cove.ErrorCode(err) != cove.Corrupt {
+		t.Errorf("damage that a write has met: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -48,6 +49,21 @@ type Store struct {
 
 	reserve reserve
 	bounds  Bounds
+	opened  os.FileInfo // of the file that is open
+	health  health
+}
+
+// Bounds bound the space that the output of executions takes. Their records stay, and so does the audit log.
+type Bounds struct {
+	Size int64 // of the database, in bytes; 0 is no bound
+	Free int64 // bytes of its file system that are left for others: below that the database does not grow by outputs
+}
+
+// health is what is known of the database's state.
+type health struct {
+	mu      sync.Mutex
+	tried   time.Time // when Check wrote last
+	trouble error     // of the last write, or of Check
 }
 
 var _ store.Store = (*Store)(nil)
@@ -65,12 +81,17 @@ func OpenBounded(ctx context.Context, path string, bounds Bounds) (*Store, error
 	if err := ensureFile(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, reserve: reserve(path + "-reserve"), bounds: bounds, write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
+	s := &Store{path: path, reserve: reserve(path + "-reserve"), bounds: bounds,
+		write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
 	s.write.SetMaxOpenConns(1)
 	s.read.SetMaxOpenConns(4)
 	if err := s.prepare(ctx); err != nil {
 		s.Close()
 		return nil, err
+	}
+	if s.opened, err = os.Stat(path); err != nil {
+		s.Close()
+		return nil, unwritable(path, err)
 	}
 	return s, nil
 }

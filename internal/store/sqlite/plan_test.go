@@ -18,8 +18,8 @@ func TestPlans(t *testing.T) {
 		`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 		INSERT INTO executions (id, instance, client, code_hash, language, engine, status, exit_code, duration, limit_hit,
 		cpu_time_ms, memory_peak_mb, pids_used, bytes_written, disk_used, truncated, events, error, created_at)
-		SELECT 'ex_' || i, '', 'key:' || (i % 3), '', iif(i % 2, 'python', 'sh'), '', 'completed', 0, 0, '', 0, 0, 0, 0, 0, 0, '[]', '', i
-		FROM n`,
+		SELECT 'ex_' || i, '', 'key:' || (i % 3), '', iif(i % 2, 'python', 'sh'), '', 'completed', 0, 0, '', 0, 0, 0, 0,
+		0, 0, '[]', '', i FROM n`,
 		`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 		INSERT INTO audit (time, who, action, object, verdict, detail, hash)
 		SELECT i, 'key:' || (i % 3), 'execute', 'ex_' || i, 'ok', '', '' FROM n`,
@@ -41,9 +41,11 @@ func TestPlans(t *testing.T) {
 			selectExecutions, "executions_created (created_at<?)"},
 		"a caller's": {executionsOf(store.Query{Client: "key:1", Until: until, Language: "python"}), selectExecutions,
 			"executions_client_created (client=? AND created_at<?)"},
-		"records":        {recordsOf(store.AuditQuery{Until: until}), selectRecords, "audit_time (time<?)"},
-		"records since":  {recordsOf(store.AuditQuery{Since: since, Action: "execute"}), selectRecords, "audit_time (time>?)"},
-		"a caller's too": {recordsOf(store.AuditQuery{Who: "key:1", Until: until}), selectRecords, "audit_who_time (who=? AND time<?)"},
+		"records": {recordsOf(store.AuditQuery{Until: until}), selectRecords, "audit_time (time<?)"},
+		"records since": {recordsOf(store.AuditQuery{Since: since, Action: "execute"}), selectRecords,
+			"audit_time (time>?)"},
+		"a caller's records": {recordsOf(store.AuditQuery{Who: "key:1", Until: until}), selectRecords,
+			"audit_who_time (who=? AND time<?)"},
 	} {
 		for _, further := range []bool{false, true} {
 			if further {

@@ -134,7 +134,7 @@ func (s *Store) pruneRows(ctx context.Context, statement string, before int64) (
 	return total, err
 }
 
-// pruneAudit moves the anchor to the last record of a batch that may go, which permits the deletion of all up to it, and
+// pruneAudit moves the anchor to the last record of a batch that may go, which permits the deletion of all up to it. It
 // reports whether there may be more.
 func (s *Store) pruneAudit(ctx context.Context, before int64) (more bool, err error) {
 	err = s.settle(ctx, func(tx *sql.Tx) error {

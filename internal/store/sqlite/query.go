@@ -143,23 +143,32 @@ func checkLimit(n int) error {
 }
 
 // change runs f in a transaction that holds the write lock from its start.
-func (s *Store) change(ctx context.Context, doing string, f func(*sql.Tx) error) error {
+func (s *Store) change(ctx context.Context, f func(*sql.Tx) error) error {
+	if err := s.present(); err != nil {
+		return err
+	}
+	err := s.fault("write", s.transact(ctx, f))
+	s.note(err)
+	return err
+}
+
+func (s *Store) transact(ctx context.Context, f func(*sql.Tx) error) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
-		return s.fault(doing, err)
+		return err
 	}
 	defer tx.Rollback() // no effect after Commit
 	if err := f(tx); err != nil {
-		return s.fault(doing, err)
+		return err
 	}
-	return s.fault(doing, tx.Commit())
+	return tx.Commit()
 }
 
 // settle is change for what has to be recorded on a full disk, too: it ends something, or frees space. It may use the
 // reserve, and f may be called again then.
 func (s *Store) settle(ctx context.Context, f func(*sql.Tx) error) error {
 	for {
-		err := s.change(ctx, "write", f)
+		err := s.change(ctx, f)
 		if cove.ErrorCode(err) != cove.StorageFull || !s.reserve.spend() {
 			return err
 		}

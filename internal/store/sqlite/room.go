@@ -11,12 +11,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Bounds bound the space that the output of executions takes. Their records stay, and so does the audit log.
-type Bounds struct {
-	Size int64 // of the database, in bytes; 0 is no bound
-	Free int64 // bytes of its file system that are left for others: below that the database does not grow by outputs
-}
-
 // removedAtOnce bounds the outputs that the end of an execution removes, so that others get their turn. Large ones make
 // room for a new one soon; of small ones it takes many.
 const removedAtOnce = 4096

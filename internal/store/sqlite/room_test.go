@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// TestSizeIsBounded: outputs beyond the bound take the place of the oldest, whose records stay; the audit log stays, too.
+// TestSizeIsBounded: outputs beyond the bound take the place of the oldest, whose records stay, as does the audit log.
 func TestSizeIsBounded(t *testing.T) {
 	const bound, size, total = 6 << 20, 500 << 10, 40
 	path := filepath.Join(t.TempDir(), "cove.db")

@@ -18,7 +18,7 @@ func (s *Store) AddRun(ctx context.Context, r store.Run) error {
 	if err != nil {
 		return err
 	}
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx,
 			`INSERT INTO runs (id, agent, status, sandbox, client, started_at, ended_at, record) VALUES (?,?,?,?,?,?,?,?)`,
 			r.ID, r.Agent, r.Status, r.Sandbox, r.CreatedBy, r.StartedAt.UnixMicro(), endOf(r), string(record))
@@ -68,7 +68,7 @@ func (s *Store) scanRun(row row, id cove.RunID, more ...any) (r store.Run, err e
 
 // ChangeRun implements store.Store.
 func (s *Store) ChangeRun(ctx context.Context, id cove.RunID, change func(*store.Run) error) error {
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	return s.settle(ctx, func(tx *sql.Tx) error {
 		was, err := s.scanRun(tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage,
 
 // RemoveRun implements store.Store.
 func (s *Store) RemoveRun(ctx context.Context, id cove.RunID) error {
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	return s.settle(ctx, func(tx *sql.Tx) error {
 		r, err := s.scanRun(tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
 		if err != nil {
 			return err

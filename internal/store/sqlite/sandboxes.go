@@ -25,7 +25,10 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error
 		return err
 	}
 	reason, _ := store.Cut(b.Reason, store.MaxDetail)
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	if err := s.reserve.keep(); err != nil {
+		return unwritable(s.path, err)
+	}
+	return s.change(ctx, func(tx *sql.Tx) error {
 		var known int
 		err := tx.QueryRowContext(ctx, `
 			SELECT (SELECT count(*) FROM sandboxes) + (SELECT count(*) FROM checkouts)`).Scan(&known)
@@ -133,7 +136,11 @@ func (s *Store) MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cov
 		return cove.Errorf(cove.Conflict, "a sandbox that is %s cannot become %s", from, to)
 	}
 	reason, _ = store.Cut(reason, store.MaxDetail)
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	write := s.change
+	if to == cove.StateStopped || to == cove.StateDestroying || to == cove.StateFailed {
+		write = s.settle
+	}
+	return write(ctx, func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, reason = ? WHERE id = ? AND state = ?`, string(to),
 			reason, string(id), string(from))
 		if err != nil {
@@ -160,7 +167,7 @@ func sandboxState(ctx context.Context, tx *sql.Tx, id cove.SandboxID) (state cov
 
 // ChangeSandbox implements store.Store.
 func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change func(*store.Sandbox) error) error {
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *sql.Tx) error {
 		b, err := s.sandbox(ctx, tx, id)
 		if err != nil {
 			return err
@@ -184,7 +191,7 @@ func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change fun
 
 // TouchSandbox implements store.Store.
 func (s *Store) TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Time) error {
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET last_used_at = max(last_used_at, ?) WHERE id = ?`,
 			at.UnixMicro(), string(id))
 		return affected(r, err, store.NoSandbox(id))
@@ -193,7 +200,7 @@ func (s *Store) TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Tim
 
 // RemoveSandbox implements store.Store.
 func (s *Store) RemoveSandbox(ctx context.Context, id cove.SandboxID) error {
-	return s.change(ctx, "write", func(tx *sql.Tx) error {
+	return s.settle(ctx, func(tx *sql.Tx) error {
 		state, err := sandboxState(ctx, tx, id)
 		if err != nil {
 			return err
