@@ -18,8 +18,9 @@ func New(o Options) *Executions {
 	return &Executions{
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
 		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued),
-		running: map[cove.ExecutionID]*execution{}, waiting: map[cove.ExecutionID]outcome{}, trials: trials{last: map[string]*trial{}},
-		born: o.Clock.Now(), began: o.Clock.Monotonic(),
+		running: map[cove.ExecutionID]*execution{}, waiting: map[cove.ExecutionID]outcome{},
+		trials: trials{last: map[string]*trial{}},
+		born:   o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 }
 

@@ -406,8 +406,8 @@ func TestUnrecorded(t *testing.T) {
 	unrecorded(t, h, full, recorded, "the close", func() error { h.Close(t.Context()); return nil })
 }
 
-func unrecorded(t *testing.T, h *house, full *fullStore, recorded func(cove.ExecutionID) (store.Execution, int), name string,
-	again func() error) {
+func unrecorded(t *testing.T, h *house, full *fullStore, recorded func(cove.ExecutionID) (store.Execution, int),
+	name string, again func() error) {
 	t.Helper()
 	full.is.Store(true)
 	r, err := h.Execute(t.Context(), owner, python("x"), nil, nil)

@@ -59,7 +59,7 @@ type Bounds struct {
 	Free int64 // bytes of its file system that are left for others: below that the database does not grow by outputs
 }
 
-// health is what is known of the database's state.
+// health holds the last finding about the database.
 type health struct {
 	mu      sync.Mutex
 	tried   time.Time // when Check wrote last
