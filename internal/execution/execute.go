@@ -56,8 +56,9 @@ func (e *execution) reason() ending {
 }
 
 // Execute runs one snippet of the principal's in a sandbox of its own. started, which may be nil, is told the id once
-// the execution is recorded, and before anything runs; out, which may be nil, receives the output as it comes. A program
-// that fails, or is ended by a limit, by Kill or by the end of ctx, is a Result; an error means that Cove could not run it.
+// the execution is recorded, and before anything runs; out, which may be nil, receives the output as it comes. A
+// program that fails, or is ended by a limit, by Kill or by the end of ctx, is a Result; an error means that Cove could
+// not run it.
 func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID),
 	out process.Output) (Result, error) {
 	if err := x.call(); err != nil {

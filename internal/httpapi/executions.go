@@ -164,7 +164,8 @@ func (s executionRoutes) settled(ctx context.Context, who cove.Principal, id cov
 	begun := s.Clock.Monotonic()
 	for {
 		e, err := s.Store.For(who).Get(ctx, id)
-		if e = s.Executor.Known(e); err != nil || e.Status != cove.StatusRunning || !killed || s.Clock.Since(begun) > patience {
+		e = s.Executor.Known(e)
+		if err != nil || e.Status != cove.StatusRunning || !killed || s.Clock.Since(begun) > patience {
 			return e, err
 		}
 		select {
