@@ -188,8 +188,11 @@ func TestEndsOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave(t, disk, 0)
-	if err := s.Append(ctx, store.Record{Action: "start"}); cove.ErrorCode(err) != cove.StorageFull {
+	if err := s.TouchSandbox(ctx, all[0], time.Unix(9, 0)); cove.ErrorCode(err) != cove.StorageFull {
 		t.Fatalf("the disk is not full: %v", err)
+	}
+	if err := s.Append(ctx, store.Record{Action: "exec"}); err != nil {
+		t.Errorf("a record: %v", err)
 	}
 	if err := s.Check(ctx); cove.ErrorCode(err) != cove.StorageFull {
 		t.Errorf("Check says %v", err)
