@@ -17,8 +17,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
 
-// TestAtATerminal: colours are there, a message begins a line of its own, and
-// the program's own control characters are its own affair.
+// TestAtATerminal: colours are there, also the program's own, which end where it ends; a message begins a line of its
+// own; and the terminal obeys nothing else of the program's.
 func TestAtATerminal(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cove-cli-")
 	if err != nil {
@@ -33,10 +33,10 @@ func TestAtATerminal(t *testing.T) {
 	defer s.Close()
 	t.Setenv("COVE_SERVER", "unix:"+filepath.Join(dir, "s"))
 	t.Setenv("TERM", "xterm")
-	const program = `out \x1b[1mbold; limit oom`
+	const program = `out \x1b[1m\x1b]0\x3btitle\x07bold; limit oom`
 	for _, c := range []struct{ name, noColor, want string }{
-		{"with colours", "", "\x1b[1mbold\r\n\x1b[2mcove:\x1b[0m stopped: out of memory"},
-		{"without", "1", "\x1b[1mbold\r\ncove: stopped: out of memory"},
+		{"with colours", "", "\x1b[0;1mbold\x1b[0m\r\n\x1b[2mcove:\x1b[0m stopped: out of memory"},
+		{"without", "1", "\x1b[0;1mbold\x1b[0m\r\ncove: stopped: out of memory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("NO_COLOR", c.noColor)

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,7 @@ what is written over comes again.`,
 	p.AddTo(sess, c)
 	c.Use = "logs [ID|SANDBOX]"
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it ends")
+	sess.AddRaw(c.Flags())
 	c.Flags().StringVar(&terminal, "terminal", "", "`ID` of the sandbox's terminal")
 	ui.OldLetter(c.Flags(), "t", "terminal")
 	return c
@@ -95,10 +97,12 @@ func logs(ctx context.Context, sess *session.Session, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := sess.Print(e.Output); err != nil {
-		return err
+	out := sess.NewScreen()
+	_, err = io.WriteString(out.Stdout, e.Output)
+	if err == nil {
+		_, err = io.WriteString(out.Stderr, e.Stderr)
 	}
-	if _, err := sess.Err.WriteString(e.Stderr); err != nil {
+	if out.Restore(); err != nil {
 		return err
 	}
 	if e.Status == api.StatusRunning {

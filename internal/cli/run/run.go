@@ -86,6 +86,7 @@ signal N; "cove help exit-codes" has those of Cove itself, from 120 on.`,
 	f.Int64Var(&o.OpenFiles, "open-files", 0, "`COUNT` of open files of each process")
 	f.StringVar(&o.Stdout, "stdout-limit", "", "`SIZE` of output that is kept, like 1M")
 	f.StringVar(&o.Stderr, "stderr-limit", "", "`SIZE` of error output that is kept, like 256K")
+	sess.AddRaw(f)
 	sess.AddJSON(f, "print one JSON object with the result, output included")
 	f.SortFlags = false
 	ui.OldNames(f, map[string]string{"work-dir": "dir"})

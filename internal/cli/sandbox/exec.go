@@ -96,6 +96,7 @@ those of Cove itself, from 120 on.`,
 	f.StringVar(&o.dir, "dir", "", "`DIR` where it begins: relative to the workspace, or absolute")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command after this `DURATION`")
+	sess.AddRaw(f)
 	sess.AddJSON(f, "print one JSON object, with the output in it")
 	interact.AddDetachKeys(f, &o.keys)
 	ui.OldNames(f, oldNames)

@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
+	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
-// Screen writes the output of a program. At a terminal, Cove's own messages begin a line of their own, and output that
-// comes while a question is open appears after the question. A status line may stay below both.
+// Screen writes the output of a program. What goes to a terminal passes a filter, unless it is wanted raw: the terminal
+// shows text and does nothing else. There, Cove's own messages begin a line of their own, and output that comes while
+// a question is open appears after the question. A status line may stay below both.
 type Screen struct {
 	Stdout, Stderr io.Writer
 	Terminal       *os.File // on which Cove speaks; nil if it is none
@@ -25,49 +28,79 @@ type Screen struct {
 	held   bool
 	late   []lateOutput // while held; the server bounds how much a program prints
 	status string       // the line below; empty is none
+	panes  []*pane      // the streams that are terminals
 }
 
 type lateOutput struct {
-	to *os.File
+	to *pane
 	p  []byte
 }
 
 func (t *Terminal) NewScreen() *Screen {
 	s := &Screen{Stdout: t.Out, Stderr: t.Err}
-	if !IsTerminal(t.Err) {
-		return s
+	if IsTerminal(t.Err) {
+		s.Terminal, s.Stderr = t.Err, s.pane(t.Err, t.Raw)
 	}
-	s.Terminal, s.Stderr = t.Err, pane{s, t.Err}
 	if IsTerminal(t.Out) {
-		s.Stdout = pane{s, t.Out}
+		s.Stdout = s.pane(t.Out, t.Raw)
 	}
 	return s
 }
 
+// pane is one stream of a program, at a terminal.
 type pane struct {
 	Screen *Screen
 	to     *os.File
+	filter *terminal.Lines // nil: raw
 }
 
-func (w pane) Write(p []byte) (int, error) {
+func (s *Screen) pane(to *os.File, raw bool) *pane {
+	w := &pane{Screen: s, to: to}
+	if !raw {
+		w.filter = &terminal.Lines{}
+	}
+	s.panes = append(s.panes, w)
+	return w
+}
+
+func (w *pane) Write(p []byte) (int, error) {
 	s := w.Screen
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held {
-		s.late = append(s.late, lateOutput{w.to, bytes.Clone(p)})
+		s.late = append(s.late, lateOutput{w, bytes.Clone(p)})
 		return len(p), nil
 	}
-	return s.write(w.to, p)
+	return s.write(w, p)
 }
 
-func (s *Screen) write(to *os.File, p []byte) (int, error) {
+func (s *Screen) write(w *pane, p []byte) (int, error) {
+	if w.filter == nil {
+		return s.put(w, p)
+	}
+	if _, err := s.put(w, w.filter.Write(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (s *Screen) put(w *pane, p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	s.erase()
 	defer s.draw()
 	s.within = p[len(p)-1] != '\n'
-	return to.Write(p)
+	return w.to.Write(p)
+}
+
+// each writes what is returned for the filter of each stream.
+func (s *Screen) each(of func(*terminal.Lines) []byte) {
+	for _, w := range s.panes {
+		if w.filter != nil {
+			w.to.Write(of(w.filter))
+		}
+	}
 }
 
 // Below sets the line below what is written; empty is none. It must fit the terminal.
@@ -82,7 +115,9 @@ func (s *Screen) Below(text string) {
 // draw draws the line below, where there is one and place for it; s.mu is held.
 func (s *Screen) draw() {
 	if s.hasBelow() {
+		s.each((*terminal.Lines).Calm)
 		io.WriteString(s.Terminal, s.status)
+		s.each((*terminal.Lines).Resume)
 	}
 }
 
@@ -108,8 +143,10 @@ func (s *Screen) Apart(say func()) {
 	defer s.mu.Unlock()
 	s.erase()
 	defer s.draw()
+	s.each((*terminal.Lines).Leave)
 	s.endLine()
 	say()
+	s.each((*terminal.Lines).Resume)
 }
 
 // Hold keeps back what the program writes, until release.
@@ -117,6 +154,7 @@ func (s *Screen) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.erase()
+	s.each((*terminal.Lines).Leave)
 	s.endLine()
 	s.held = true
 }
@@ -125,6 +163,7 @@ func (s *Screen) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = false
+	s.each((*terminal.Lines).Resume)
 	s.draw()
 	for _, o := range s.late {
 		s.write(o.to, o.p) // who cannot be written to shows with the next output
@@ -132,8 +171,20 @@ func (s *Screen) Release() {
 	s.late = nil
 }
 
-// Restore ends the last line of the program's output.
-func (s *Screen) Restore() { s.Apart(func() {}) }
+// Restore ends the last line of the program's output, and its colors.
+func (s *Screen) Restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.erase()
+	defer s.draw()
+	s.each((*terminal.Lines).Leave)
+	s.endLine()
+}
+
+// AddRaw adds --raw to a command that shows the output of a program.
+func (t *Terminal) AddRaw(f *pflag.FlagSet) {
+	f.BoolVar(&t.Raw, "raw", false, "write to a terminal what the program wrote, and not text and colors alone")
+}
 
 // Redraw is how often a bar is drawn at most.
 const Redraw = 100 * time.Millisecond

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
 // Streams are the process's own.
@@ -34,6 +35,7 @@ type Terminal struct {
 	Say    *Speaker
 	Getenv func(string) string
 	JSON   bool // --json was given
+	Raw    bool // --raw was given: programs' output goes to terminals as it is
 	quiet  bool // --quiet was given to a list
 	wrote  bool // something is on standard output
 }
@@ -47,9 +49,15 @@ func NewTerminal(s Streams, getenv func(string) string) *Terminal {
 	return &Terminal{Streams: s, Say: &Speaker{W: s.Err, Color: Colorful(s.Err, getenv)}, Getenv: getenv}
 }
 
-// Print writes to standard output and keeps the error, so that a closed pipe or a full disk shows.
+// Print writes to standard output and keeps the error, so that a closed pipe or a full disk shows. A terminal obeys
+// nothing in the text but colors.
 func (t *Terminal) Print(text string) error {
 	t.wrote = t.wrote || text != ""
+	if !t.Raw && IsTerminal(t.Out) {
+		var l terminal.Lines
+		text = string(l.Write([]byte(text)))
+		text += string(l.Calm())
+	}
 	_, err := io.WriteString(t.Out, text)
 	return err
 }
