@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -117,6 +118,9 @@ func (c *Client) read(r io.Reader) {
 	close(c.done)
 }
 
+// maxMessage bounds the words of a guest, in bytes, which go into answers, logs and records.
+const maxMessage = 4 << 10
+
 func (c *Client) dispatch(f Frame) error {
 	switch f.Type {
 	case FrameReply:
@@ -130,6 +134,7 @@ func (c *Client) dispatch(f Frame) error {
 		if err := DecodeJSON(f.Payload, failure); err != nil {
 			return err
 		}
+		failure.Message = strings.ToValidUTF8(failure.Message[:min(len(failure.Message), maxMessage)], "")
 		return c.answer(f.ID, answer{err: failure})
 	case FrameStdout, FrameStderr, FrameAck, FrameExit:
 		c.mu.Lock()
@@ -163,6 +168,9 @@ func (c *Client) reserve(p *RemoteProcess) (uint32, chan answer, error) {
 		return 0, nil, c.err
 	}
 	c.nextID++
+	for c.nextID == 0 || c.pending[c.nextID] != nil || c.processes[c.nextID] != nil { // ids have come round
+		c.nextID++
+	}
 	id, ch := c.nextID, make(chan answer, 1)
 	c.pending[id] = ch
 	if p != nil {
