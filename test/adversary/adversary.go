@@ -80,7 +80,7 @@ var hidden = append([]string{"ENOENT", "ENOTDIR", "EROFS", "EMPTY", "NOTFOUND", 
 func table() []row {
 	return slices.Concat(kernelRows(), socketRows(), namespaceRows(), privilegeRows(), fileRows(), procRows(),
 		terminalRows(), guestRows(), imageRows(), mountRows(), neighbourRows(), networkRows(), processRows(),
-		exhaustionRows(), outputRows(), lifecycleRows(), crashRows())
+		exhaustionRows(), outputRows(), lifecycleRows(), fuzzRows(), crashRows())
 }
 
 // Run runs the table over an engine.

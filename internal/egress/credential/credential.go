@@ -234,7 +234,8 @@ func (s *Set) Binds(host policy.Host, port uint16) bool {
 	return false
 }
 
-// Limits reports whether a credential is bound to some methods or paths of a request's host and port, and not to others.
+// Limits reports whether a credential is bound to some methods or paths of a request's host and port, and not to
+// others.
 func (s *Set) Limits(r policy.Request) bool {
 	for _, b := range s.bindings() {
 		if b.where.Limits(r) {

@@ -10,8 +10,9 @@ import (
 // overrides are headers from which some servers take the method or the path of a request, in place of its first line:
 // those of web frameworks (method overriding), of IIS and its URL rewriting, and of reverse proxies.
 var overrides = []string{"x-http-method-override", "x-http-method", "x-method-override", "x-override-method",
-	"x-method", "x-http-verb", "x-original-method", "x-forwarded-method", "x-override-url", "x-original-url", "x-original-uri", "x-original-path", "x-envoy-original-path",
-	"x-rewrite-url", "x-rewrite-uri", "x-forwarded-uri", "x-forwarded-url", "x-forwarded-path"}
+	"x-method", "x-http-verb", "x-original-method", "x-forwarded-method", "x-override-url", "x-original-url",
+	"x-original-uri", "x-original-path", "x-envoy-original-path", "x-rewrite-url", "x-rewrite-uri",
+	"x-forwarded-uri", "x-forwarded-url", "x-forwarded-path"}
 
 // Overrides reports whether a header can change the method or the path of a request for the server that receives it.
 // Servers that hand headers to programs as variables take "_" for "-".

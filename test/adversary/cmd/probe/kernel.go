@@ -73,6 +73,7 @@ func kernelCalls() map[string]attempt {
 			return withChild(func(pid int) error { return processVM(unix.SYS_PROCESS_VM_READV, pid) })
 		}),
 		"sweep": sweep,
+		"fuzz":  fuzz,
 	}
 	return calls
 }

@@ -21,6 +21,7 @@ func plumbing() map[string]attempt {
 		"serve":       serve,
 		"true":        simple(func() error { return nil }),
 		"sweep-child": sweepChild,
+		"fuzz-child":  fuzzChild,
 		"echo":        func(args []string) (report, error) { return report{detail: strings.Join(args, " ")}, nil },
 		"env":         func([]string) (report, error) { return report{lines: os.Environ()}, nil },
 	}

@@ -1,0 +1,171 @@
+package adversary
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
+)
+
+func fuzzRows() []row {
+	return []row{{id: "K9.sequences", invariant: "H1",
+		what: "change anything outside by generated sequences of system calls", test: fuzzSequences}}
+}
+
+const (
+	fuzzShort = 12 // sequences, of a second at most each
+	fuzzRound = 40 // sequences in one sandbox
+)
+
+// fuzzSequences makes generated calls inside and compares the host before and after. That the sandbox dies of it is no
+// hole. COVE_FUZZ_SEQUENCES makes more of them, from COVE_FUZZ_SEED on.
+func fuzzSequences(c *trial) {
+	seed := number("COVE_FUZZ_SEED", uint64(time.Now().UnixNano()>>8&0xffffff))
+	sequences := number("COVE_FUZZ_SEQUENCES", fuzzShort)
+	was := c.estate()
+	was.noticesChanges(c)
+	neighbour := c.occupied(boxOptions{})
+	var calls int64
+	for end := seed + sequences; seed < end; seed += fuzzRound {
+		n := min(fuzzRound, end-seed)
+		c.Logf("sequences %d to %d", seed, seed+n-1)
+		b := c.fresh(boxOptions{})
+		attempt := fmt.Sprintf("fuzz %d %d", seed, n)
+		r := b.try(c, attempt)
+		if calls += r.Count; r.Outcome != outcome.Succeeded && b.alive() {
+			c.Logf("it ended with %s", say(r))
+		}
+		if r.Outcome == outcome.Broken && strings.Contains(r.Detail, "not confined") {
+			c.Fatalf("not tested: %s", r.Detail)
+		}
+	}
+	if calls == 0 {
+		c.Error("not tested: no calls were made")
+	}
+	c.remark("%d calls", calls)
+	for _, what := range was.changed(c.estateOf(was)) {
+		c.Errorf("HOLE: %s", what)
+	}
+	if !neighbour.alive() {
+		c.Error("HOLE: the neighbour has died")
+	}
+}
+
+func number(variable string, otherwise uint64) uint64 {
+	if n, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// estate is what a sandbox must not change on the host, as far as other programs of the machine leave it alone.
+type estate struct {
+	values  hostValues
+	process *exec.Cmd // a bystander
+	file    string
+}
+
+// estate makes a bystanding process and file, and reads the state of everything.
+func (c *trial) estate() *estate {
+	c.Helper()
+	e := &estate{process: exec.Command("sleep", "3600"), file: filepath.Join(c.TempDir(), "bystander")}
+	if err := os.WriteFile(e.file, []byte(token()), 0o640); err != nil {
+		c.Fatalf("not tested: %v", err)
+	}
+	if err := e.process.Start(); err != nil {
+		c.Fatalf("not tested: %v", err)
+	}
+	c.Cleanup(func() { e.process.Process.Kill(); e.process.Wait() })
+	return c.estateOf(e)
+}
+
+// estateOf reads the state again, with the same bystanders.
+func (c *trial) estateOf(e *estate) *estate {
+	c.Helper()
+	now := &estate{values: readHostValues(), process: e.process, file: e.file}
+	v, pid := now.values, e.process.Process.Pid
+	var name unix.Utsname
+	unix.Uname(&name)
+	v["names"] = fmt.Sprintf("%q %q", name.Nodename, name.Domainname)
+	for _, kind := range []string{"shm", "sem", "msg"} {
+		b, _ := os.ReadFile("/proc/sysvipc/" + kind)
+		var ids []string
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) > 3 {
+				ids = append(ids, strings.Join(f[:3], " "))
+			}
+		}
+		v["objects of System V: "+kind] = strings.Join(ids, ", ")
+	}
+	for _, file := range []string{"oom_score_adj", "limits", "cgroup", "mountinfo", "uid_map"} {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+		if file == "mountinfo" { // other tests mount meanwhile
+			b = firstLine(b)
+		}
+		v["the bystander's "+file] = string(b)
+	}
+	p, _ := readProcess(pid)
+	for _, key := range []string{"State", "Uid", "NoNewPrivs", "Seccomp", "Cpus_allowed", "ShdPnd", "TracerPid"} {
+		v["the bystander's "+key] = p.status[key]
+	}
+	priority, err := unix.Getpriority(unix.PRIO_PROCESS, pid)
+	v["the bystander's priority"] = fmt.Sprint(priority, err)
+	content, err := os.ReadFile(e.file)
+	v["a file's content"] = fmt.Sprint(string(content), err)
+	if info, err := os.Stat(e.file); err == nil {
+		v["a file's mode and time"] = fmt.Sprint(info.Mode(), info.ModTime())
+	}
+	entries, _ := os.ReadDir(filepath.Dir(e.file))
+	v["a file's directory"] = fmt.Sprint(entries)
+	return now
+}
+
+func firstLine(b []byte) []byte {
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	return line
+}
+
+func (e *estate) changed(now *estate) []string { return e.values.changed(now.values) }
+
+// noticesChanges is the control: changes made here are seen.
+func (e *estate) noticesChanges(c *trial) {
+	c.Helper()
+	pid := e.process.Process.Pid
+	for what, change := range map[string]func() (undo func(), err error){
+		"objects of System V: shm": func() (func(), error) {
+			id, err := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o600)
+			return func() { unix.SysvShmCtl(id, unix.IPC_RMID, nil) }, err
+		},
+		"the bystander's State": func() (func(), error) {
+			err := unix.Kill(pid, unix.SIGSTOP)
+			return func() { unix.Kill(pid, unix.SIGCONT) }, err
+		},
+		"a file's mode and time": func() (func(), error) {
+			return func() { os.Chmod(e.file, 0o640) }, os.Chmod(e.file, 0o666)
+		},
+	} {
+		undo, err := change()
+		if err != nil {
+			c.Fatalf("not tested: %s: %v", what, err)
+		}
+		seen := eventually(5*time.Second, func() bool {
+			return slices.ContainsFunc(e.changed(c.estateOf(e)), func(s string) bool { return strings.HasPrefix(s, what) })
+		})
+		undo()
+		if !seen {
+			c.Errorf("not tested: a change of %s is not seen", what)
+		}
+	}
+	if !eventually(5*time.Second, func() bool { return len(e.changed(c.estateOf(e))) == 0 }) {
+		c.Fatalf("not tested: the host changes by itself: %v", e.changed(c.estateOf(e)))
+	}
+}
