@@ -12,7 +12,8 @@ func lines(text string) string {
 	return string(l.Write([]byte(text)))
 }
 
-// TestWhatLinesPass: what a program does to its own lines passes, and what a terminal would answer, remember or obey does not.
+// TestWhatLinesPass: what a program does to its own lines passes; what a terminal would answer, remember or obey does
+// not.
 func TestWhatLinesPass(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"text":           {"hello, wörld 日本\r\n\tx\a\b", "hello, wörld 日本\r\n\tx\a\b"},
