@@ -9,7 +9,7 @@
 set -euo pipefail
 
 readonly suite=bookworm
-readonly packages=python3,nodejs,perl,ruby,uidmap,mount,kmod,procps,iproute2,git
+readonly packages=python3,nodejs,perl,ruby,uidmap,mount,kmod,procps,iproute2,git,e2fsprogs
 # What the kernel needs before it has a root file system. ext4 is built in.
 readonly boot_modules=(virtio_pci virtio_blk virtio_console)
 

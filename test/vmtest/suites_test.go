@@ -72,6 +72,13 @@ func TestAdversary(t *testing.T) {
 		Env: []string{"COVE_ADVERSARY_ALONE=1"}, Timeout: 25 * time.Minute})
 }
 
+// TestDisk mounts images with an older kernel, whose root may let them grow in use.
+func TestDisk(t *testing.T) {
+	const pkg = "internal/linux/disk"
+	vm := Boot(t, Config{Packages: []string{pkg}})
+	vm.Test(t, Test{Package: pkg, As: protocol.Root})
+}
+
 // TestSeccomp loads the policy into an older kernel.
 func TestSeccomp(t *testing.T) {
 	const pkg = "internal/linux/seccomp"

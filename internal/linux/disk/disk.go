@@ -1,0 +1,437 @@
+//go:build linux
+
+// Package disk bounds the bytes and inodes of a directory by the kernel. A directory's files lie on a file system of
+// their own: ext4 in a sparse image file, attached to a loop device and mounted at the directory. What is written
+// beyond its size fails with ENOSPC, df(1) inside shows the limit, and one file holds everything.
+//
+// Only mke2fs, resize2fs, e2fsck and the kernel write the bytes of an image, so that the kernel may trust them. An
+// image is attached to one device at a time, whichever process asks, and the device goes with its last mount: a
+// sandbox's own mount keeps it while no server runs. The mount lies on a shared mount of the directory itself. A
+// namespace that was copied from this one would otherwise keep the file system after it is unmounted here.
+//
+// Project quotas would bound a plain directory, and are not used: they need a file system that is mounted with them,
+// which a running machine cannot change for its root, and they do not bound what hard links and renames move out.
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Image is a file system in a file, and the directory at which it is mounted. Both have the same parent, or the
+// directory would keep its mount when the parent is renamed.
+type Image struct{ File, Dir string }
+
+// Size is the room of an image: what can be stored in it, beside what the file system needs for itself.
+type Size struct{ Bytes, Inodes int64 }
+
+const (
+	block    = 4096
+	inode    = 256 // bytes of one in the table
+	journal  = 4 << 20
+	group    = 128 << 20 // bytes of a block group
+	perGroup = 8 * block // bitmaps and descriptors of a group
+	reserved = 16        // inodes of the file system itself
+)
+
+// features is the list of ext4's, whatever the machine's mke2fs.conf has. Checksums let tables of inodes stay
+// unwritten.
+const features = "none,has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize," +
+	"sparse_super,filetype,dir_index,ext_attr,large_file,meta_bg"
+
+// length returns the bytes of an image with room for a size. It is pure.
+func length(s Size) int64 {
+	n := s.Bytes + (s.Inodes+reserved)*inode + journal
+	n += min(n/50, 4096*block) + block // clusters that ext4 keeps free: 2 %, at most 4,096
+	n += (n/group+2)*perGroup + n/1024
+	return (n + block - 1) / block * block
+}
+
+// groups describe the block groups of an image: the bytes and the inodes of each. A file system with many inodes has
+// small ones.
+type groups struct{ bytes, inodes int64 }
+
+// length returns the bytes of an image with these groups, and room for so many bytes. It is pure.
+func (g groups) length(bytes int64) int64 {
+	n := bytes
+	for range 100 { // what groups need takes more groups
+		count := n/g.bytes + 1
+		next := length(Size{Bytes: bytes, Inodes: count*g.inodes - reserved}) + count*perGroup
+		if next == n {
+			break
+		}
+		n = next
+	}
+	return n
+}
+
+// groupsOf reads the groups of an image from its superblock: s_blocks_per_group and s_inodes_per_group.
+func groupsOf(image *os.File) (groups, error) {
+	var b [12]byte
+	_, err := image.ReadAt(b[:], 1024+0x20)
+	g := groups{int64(binary.LittleEndian.Uint32(b[:])) * block, int64(binary.LittleEndian.Uint32(b[8:]))}
+	if err == nil && (g.bytes < 1<<20 || g.inodes*inode >= g.bytes) {
+		err = cove.Errorf(cove.Corrupt, "it is no file system of Cove's")
+	}
+	return g, err
+}
+
+// Make writes an empty file system. On error nothing is left. Errors: StorageFull, RuntimeMissing, Internal.
+func (i Image) Make(ctx context.Context, s Size) (err error) {
+	f, err := os.OpenFile(i.File, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return failed("make", i.File, err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(i.File)
+		}
+	}()
+	err = f.Truncate(length(s))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return failed("make", i.File, err)
+	}
+	// A table of inodes is zeroed by the kernel as it is used, and a new file has nothing to discard. meta_bg lets the
+	// file system grow while it is mounted without blocks kept for that.
+	return i.tool(ctx, "mkfs.ext4", "-q", "-F", "-b", strconv.Itoa(block), "-m", "0", "-I", strconv.Itoa(inode),
+		"-N", strconv.FormatInt(s.Inodes+reserved, 10), "-J", "size="+strconv.Itoa(journal>>20),
+		"-O", features, "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", i.File)
+}
+
+// Mount mounts the image at its directory, which is made if need be, unless it is mounted there. Errors: StorageFull,
+// Unsupported, Corrupt.
+func (i Image) Mount(ctx context.Context) error {
+	file, err := os.OpenFile(i.File, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return failed("open", i.File, err)
+	}
+	defer file.Close()
+	unlock, err := lock(filepath.Dir(i.File))
+	if err != nil {
+		return failed("lock", i.File, err)
+	}
+	defer unlock()
+	if err := os.Mkdir(i.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return failed("make", i.Dir, err)
+	}
+	at, err := point(i.Dir)
+	if err != nil {
+		return failed("look at", i.Dir, err)
+	}
+	if at == above {
+		return nil
+	}
+	device, err := attach(file)
+	if err != nil {
+		return failed("attach", i.File, err)
+	}
+	defer device.Close()
+	if at == plain {
+		if err := unix.Mount(i.Dir, i.Dir, "", unix.MS_BIND, ""); err != nil {
+			return failed("bind", i.Dir, err)
+		}
+		if err := unix.Mount("", i.Dir, "", unix.MS_SHARED, ""); err != nil {
+			return errors.Join(failed("share", i.Dir, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
+		}
+	}
+	if err = i.mount(device); errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EINVAL) {
+		if err = i.tool(ctx, "e2fsck", "-p", device.Name()); err == nil {
+			err = i.mount(device)
+		}
+	}
+	if err != nil {
+		return errors.Join(failed("mount", i.File, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
+	}
+	return nil
+}
+
+func (i Image) mount(device *os.File) error {
+	// A new file holds zeros already, so that tables of inodes need no initialisation, which would fill it.
+	return unix.Mount(device.Name(), i.Dir, "ext4", unix.MS_NOSUID|unix.MS_NODEV, "discard,noinit_itable")
+}
+
+// Unmount ends every mount at the directory. The device goes when no sandbox has the file system any more.
+func (i Image) Unmount() error {
+	for range 16 { // mounts on top of each other; two, if nothing else has mounted there
+		err := unix.Unmount(i.Dir, unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EBUSY) { // a process of the host works there
+			err = unix.Unmount(i.Dir, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		}
+		switch {
+		// Nothing is mounted there.
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+			return nil
+		case err != nil:
+			return failed("unmount", i.Dir, err)
+		}
+	}
+	return nil
+}
+
+// Released waits for the end of an unmounted image's device, which follows its last mount. Errors: Conflict.
+func (i Image) Released(ctx context.Context) error {
+	file, err := os.Open(i.File)
+	if err != nil {
+		return failed("open", i.File, err)
+	}
+	defer file.Close()
+	for range 500 {
+		device, err := attached(file)
+		if err != nil {
+			return failed("look for the device of", i.File, err)
+		}
+		if device == nil {
+			return nil
+		}
+		device.Close()
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return cove.Errorf(cove.Canceled, "waiting for a disk: %w", ctx.Err())
+		}
+	}
+	return cove.Errorf(cove.Conflict, "the disk is still in use by another process").WithHint("try again in a moment")
+}
+
+// Mounted reports whether a file system is mounted at the directory.
+func (i Image) Mounted() (bool, error) {
+	at, err := point(i.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return at == above, err
+}
+
+// Resize changes the room. A mounted image grows at once; only one that is not mounted anywhere shrinks, if its content
+// fits. The number of inodes goes with the bytes. Errors: Conflict, StorageFull, RuntimeMissing.
+func (i Image) Resize(ctx context.Context, bytes int64) error {
+	file, err := os.OpenFile(i.File, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return failed("open", i.File, err)
+	}
+	defer file.Close()
+	unlock, err := lock(filepath.Dir(i.File))
+	if err != nil {
+		return failed("lock", i.File, err)
+	}
+	defer unlock()
+	info, err := file.Stat()
+	if err != nil {
+		return failed("look at", i.File, err)
+	}
+	device, err := attached(file)
+	if err != nil {
+		return failed("look for the device of", i.File, err)
+	}
+	groups, err := groupsOf(file)
+	if err != nil {
+		return failed("read", i.File, err)
+	}
+	want := groups.length(bytes)
+	if device != nil {
+		defer device.Close()
+		if want < info.Size() {
+			return cove.Errorf(cove.Conflict, "a disk cannot become smaller while it is in use").
+				WithHint("stop the sandbox first")
+		}
+		if err := stretch(file, device, want); err != nil {
+			return failed("grow", i.File, err)
+		}
+		if err := i.tool(ctx, "resize2fs", device.Name()); err != nil {
+			return errors.Join(err, stretch(file, device, info.Size()))
+		}
+		return nil
+	}
+	if want >= info.Size() {
+		if err := file.Truncate(want); err != nil {
+			return failed("grow", i.File, err)
+		}
+	}
+	if err := i.tool(ctx, "e2fsck", "-f", "-p", i.File); err != nil {
+		return err
+	}
+	if err := i.tool(ctx, "resize2fs", i.File, strconv.FormatInt(want/1024, 10)+"K"); err != nil {
+		if want < info.Size() {
+			return cove.Errorf(cove.Conflict, "the disk cannot become so small: %w", err).
+				WithHint("remove some of what is stored on it, or choose a larger size")
+		}
+		return err
+	}
+	if err := file.Truncate(want); err != nil {
+		return failed("shrink", i.File, err)
+	}
+	return nil
+}
+
+// stretch changes the length of an image and of its device.
+func stretch(file, device *os.File, length int64) error {
+	if err := file.Truncate(length); err != nil {
+		return err
+	}
+	return unix.IoctlSetInt(int(device.Fd()), unix.LOOP_SET_CAPACITY, 0)
+}
+
+// Use describes what a file system holds and can hold.
+type Use struct {
+	Bytes, Room        int64 // used, and free beside that
+	Inodes, InodesLeft int64
+	Host               int64 // bytes of the image on the host's disk
+}
+
+// Used returns the use of a mounted image.
+func (i Image) Used() (Use, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(i.Dir, &st); err != nil {
+		return Use{}, failed("look at", i.Dir, err)
+	}
+	var file unix.Stat_t
+	if err := unix.Stat(i.File, &file); err != nil {
+		return Use{}, failed("look at", i.File, err)
+	}
+	return Use{
+		Bytes: int64(st.Blocks-st.Bfree) * st.Bsize, Room: int64(st.Bavail) * st.Bsize,
+		Inodes: int64(st.Files - st.Ffree), InodesLeft: int64(st.Ffree), Host: file.Blocks * 512,
+	}, nil
+}
+
+// Try makes and mounts a small image below a directory, and removes it: it reports whether images are possible there.
+// name is of what it makes, and of what a killed process leaves. Errors: Unsupported.
+func Try(ctx context.Context, below, name string) (err error) {
+	if os.Geteuid() != 0 {
+		return cove.Errorf(cove.Unsupported, "only root may mount a file system").
+			WithHint("run Cove as root")
+	}
+	dir, err := os.MkdirTemp(below, name+"*")
+	if err != nil {
+		return failed("make", below, err)
+	}
+	i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
+	defer func() {
+		err = errors.Join(err, i.Unmount(), os.RemoveAll(dir))
+	}()
+	if err := i.Make(ctx, Size{1 << 20, 64}); err != nil {
+		return err
+	}
+	return i.Mount(ctx)
+}
+
+// Values of point.
+const (
+	plain  = iota // a directory
+	shared        // mounted on itself
+	above         // with a file system on top
+)
+
+// point returns what is mounted at a directory.
+func point(dir string) (int, error) {
+	root, err := mountOf(dir)
+	if err != nil || !root.is {
+		return plain, err
+	}
+	parent, err := mountOf(filepath.Dir(dir))
+	if err != nil {
+		return plain, err
+	}
+	if root.device == parent.device {
+		return shared, nil
+	}
+	return above, nil
+}
+
+type mountPoint struct {
+	is     bool // the root of a mount
+	device uint64
+}
+
+func mountOf(dir string) (mountPoint, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &st); err != nil {
+		return mountPoint{}, err
+	}
+	return mountPoint{st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, unix.Mkdev(st.Dev_major, st.Dev_minor)}, nil
+}
+
+// lock has one process at a time attach the images of a directory.
+func lock(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+// tool runs a program of e2fsprogs.
+func (i Image) tool(ctx context.Context, name string, args ...string) error {
+	path, err := find(name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); err == nil || name == "e2fsck" && code == 1 { // 1: errors were corrected
+		return nil
+	}
+	said := strings.TrimSpace(string(out[:min(len(out), 2000)]))
+	switch {
+	case ctx.Err() != nil:
+		return cove.Errorf(cove.Canceled, "%s was ended: %w", name, ctx.Err())
+	case name == "resize2fs" && strings.Contains(said, "Permission denied"): // CAP_SYS_RESOURCE, of the machine's root
+		return cove.Errorf(cove.Conflict, "a disk that is in use cannot grow, as Cove lacks CAP_SYS_RESOURCE here").
+			WithHint("stop the sandbox first")
+	case strings.Contains(said, "No space left"):
+		return cove.Errorf(cove.StorageFull, "%s: %s", name, said).WithHint("free some space")
+	}
+	return cove.Errorf(cove.Internal, "%s: %w: %s", name, err, said)
+}
+
+// find returns the path of a program, which need not be in the user's PATH.
+func find(name string) (string, error) {
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin"} {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	return "", cove.Errorf(cove.RuntimeMissing, "the program %s is not there", name).
+		WithHint("install e2fsprogs")
+}
+
+func failed(doing, what string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return cove.Errorf(cove.StorageFull, "cannot %s %s: %w", doing, what, err).WithHint("free some space")
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return cove.Errorf(cove.Unsupported, "cannot %s %s: %w", doing, what, err).WithHint("run Cove as root")
+	case cove.ErrorCode(err) != cove.Internal:
+		return err
+	}
+	return fmt.Errorf("%s %s: %w", doing, what, err)
+}

@@ -1,0 +1,344 @@
+//go:build linux
+
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a file system needs root")
+	}
+	if err := Try(t.Context(), t.TempDir(), "try-"); cove.ErrorCode(err) == cove.RuntimeMissing {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newImage makes an image and mounts it, and looks after the test for what is left.
+func newImage(t *testing.T, s Size) Image {
+	t.Helper()
+	needRoot(t)
+	dir := t.TempDir()
+	i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
+	if err := i.Make(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Mount(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Unmount(); err != nil {
+			t.Error(err)
+		}
+		gone(t, i)
+	})
+	return i
+}
+
+// gone waits for the end of an image's device, which ends after its last mount.
+func gone(t *testing.T, i Image) {
+	t.Helper()
+	if err := i.Released(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// fill writes until it cannot, and returns the bytes.
+func fill(t *testing.T, path string) int64 {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var total int64
+	chunk := bytes.Repeat([]byte{'x'}, 1<<20)
+	for total < 1<<30 {
+		n, err := f.Write(chunk)
+		total += int64(n)
+		if errors.Is(err, unix.ENOSPC) {
+			return total
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("there is no limit")
+	return total
+}
+
+func TestLimits(t *testing.T) {
+	for _, s := range []Size{{1 << 20, 64}, {16 << 20, 1000}, {64 << 20, 20_000}, {200 << 20, 500}} {
+		t.Run(fmt.Sprint(s.Bytes>>20), func(t *testing.T) {
+			i := newImage(t, s)
+			used, err := i.Used()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if most := s.Bytes + s.Bytes/20 + 4<<20; used.Room < s.Bytes || used.Room > most+journal {
+				t.Errorf("%d bytes can be stored, of %d", used.Room, s.Bytes)
+			}
+			if used.InodesLeft < s.Inodes || used.InodesLeft > s.Inodes+s.Inodes/4+300 {
+				t.Errorf("%d files can be made, of %d", used.InodesLeft, s.Inodes)
+			}
+			if n := fill(t, filepath.Join(i.Dir, "a")); n < s.Bytes-s.Bytes/50-1<<20 || n > s.Bytes+s.Bytes/20+4<<20 {
+				t.Errorf("%d bytes were written, of %d", n, s.Bytes)
+			}
+			os.Remove(filepath.Join(i.Dir, "a"))
+			made := int64(0)
+			if s.Inodes > 2000 {
+				return
+			}
+			for made < 2*s.Inodes+1000 && os.Mkdir(filepath.Join(i.Dir, strconv.FormatInt(made, 10)), 0o700) == nil {
+				made++
+			}
+			if made < s.Inodes/2 || made > s.Inodes+s.Inodes/4+300 {
+				t.Errorf("%d directories were made, of %d", made, s.Inodes)
+			}
+		})
+	}
+}
+
+func TestSparse(t *testing.T) {
+	i := newImage(t, Size{1 << 30, 10_000})
+	at := func() int64 {
+		t.Helper()
+		unix.Sync()
+		used, err := i.Used()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return used.Host
+	}
+	empty := at()
+	if empty > 4<<20 {
+		t.Errorf("an empty disk takes %d bytes", empty)
+	}
+	if err := os.WriteFile(filepath.Join(i.Dir, "x"), make([]byte, 32<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n := at(); n < 32<<20 {
+		t.Errorf("the image holds %d bytes", n)
+	}
+	os.Remove(filepath.Join(i.Dir, "x"))
+	for range 50 { // each look writes out what is to be discarded
+		if at() < empty+16<<20 {
+			return
+		}
+	}
+	t.Errorf("what is removed goes on taking room: %d bytes", at())
+}
+
+// TestOneDevice has several callers mount one image at once, and again.
+func TestOneDevice(t *testing.T) {
+	i := newImage(t, Size{16 << 20, 100})
+	if err := os.WriteFile(filepath.Join(i.Dir, "kept"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := Image{i.File, filepath.Join(filepath.Dir(i.Dir), "other")} // as a server in another mount namespace does
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := errors.Join(i.Mount(t.Context()), other.Mount(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := os.Stat(filepath.Join(other.Dir, "kept")); err != nil {
+		t.Error(err)
+	}
+	if a, b := device(t, i.Dir), device(t, other.Dir); a != b {
+		t.Errorf("one image is two file systems: %d and %d", a, b)
+	}
+	if err := other.Unmount(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(i.Unmount(), i.Mount(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(i.Dir, "kept")); err != nil {
+		t.Error(err)
+	}
+}
+
+func device(t *testing.T, dir string) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Dev
+}
+
+// TestRenamed moves the directory above a mounted image.
+func TestRenamed(t *testing.T) {
+	needRoot(t)
+	top := t.TempDir()
+	was, is := filepath.Join(top, "was"), filepath.Join(top, "is")
+	if err := os.Mkdir(was, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	i := Image{filepath.Join(was, "image"), filepath.Join(was, "disk")}
+	if err := errors.Join(i.Make(t.Context(), Size{1 << 20, 64}), i.Mount(t.Context()), os.Rename(was, is)); err != nil {
+		t.Fatal(err)
+	}
+	i = Image{filepath.Join(is, "image"), filepath.Join(is, "disk")}
+	if mounted, err := i.Mounted(); err != nil || !mounted {
+		t.Errorf("mounted: %v, %v", mounted, err)
+	}
+	if err := errors.Join(i.Unmount(), i.Unmount(), i.Mount(t.Context()), i.Unmount()); err != nil {
+		t.Error(err)
+	}
+	gone(t, i)
+}
+
+// TestCopiedNamespace has the device go although another mount namespace was copied while the image was mounted, as
+// those of prewarmed guests are.
+func TestCopiedNamespace(t *testing.T) {
+	i := newImage(t, Size{1 << 20, 64})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "unshare", "--user", "--mount", "--propagation", "unchanged",
+		"sh", "-c", "echo; exec sleep 60")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Read(make([]byte, 1))
+	if err := i.Unmount(); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, i)
+	cancel()
+	cmd.Wait()
+}
+
+// TestResizeManyInodes: a small disk with the inodes of a large one has small groups.
+func TestResizeManyInodes(t *testing.T) {
+	i := newImage(t, Size{32 << 20, 500_000})
+	err := errors.Join(i.Unmount(), i.Released(t.Context()))
+	if err = errors.Join(err, i.Resize(t.Context(), 128<<20), i.Mount(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	used, err := i.Used()
+	if err != nil || used.Room < 120<<20 || used.Room > 160<<20 {
+		t.Errorf("it grew to %d MiB, %v", used.Room>>20, err)
+	}
+}
+
+func TestResize(t *testing.T) {
+	i := newImage(t, Size{32 << 20, 1000})
+	content := bytes.Repeat([]byte("cove"), 5<<20)
+	if err := os.WriteFile(filepath.Join(i.Dir, "x"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	room := func() int64 {
+		t.Helper()
+		used, err := i.Used()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return used.Room
+	}
+	switch err := i.Resize(t.Context(), 256<<20); {
+	case cove.ErrorCode(err) == cove.Conflict && !mayGrow(t):
+		t.Logf("not while it is mounted: %v", err)
+		if err := i.Unmount(); err != nil {
+			t.Fatal(err)
+		}
+		gone(t, i)
+		if err := errors.Join(i.Resize(t.Context(), 256<<20), i.Mount(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	case err != nil:
+		t.Fatal(err)
+	}
+	if n := room(); n < 230<<20 || n > 245<<20 {
+		t.Errorf("it grew to %d MiB", n>>20)
+	}
+	if err := i.Resize(t.Context(), 64<<20); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("shrinking while mounted: %v", err)
+	}
+	if err := i.Unmount(); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, i)
+	if err := i.Resize(t.Context(), 4<<20); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("shrinking below the content: %v", err)
+	}
+	if err := errors.Join(i.Resize(t.Context(), 64<<20), i.Mount(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if n := room(); n < 40<<20 || n > 55<<20 {
+		t.Errorf("it shrank to %d MiB", n>>20)
+	}
+	if got, err := os.ReadFile(filepath.Join(i.Dir, "x")); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("its content has changed: %v", err)
+	}
+}
+
+// mayGrow reports whether the kernel lets this process change a mounted file system.
+func mayGrow(t *testing.T) bool {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		t.Fatal(err)
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
+
+func TestRefusals(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
+	if err := i.Mount(t.Context()); err == nil {
+		t.Error("an image that is not there was mounted")
+	}
+	if err := os.WriteFile(i.File, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Mount(t.Context()); err == nil {
+		t.Error("zeros were mounted")
+	}
+	if at, err := point(i.Dir); err != nil || at != plain {
+		t.Errorf("something is left mounted: %d, %v", at, err)
+	}
+	gone(t, i)
+	if err := i.Make(t.Context(), Size{1 << 20, 64}); err == nil {
+		t.Error("an image took the place of a file")
+	}
+	if err := i.Unmount(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLength(t *testing.T) {
+	for _, s := range []Size{{0, 0}, {1, 1}, {1 << 20, 64}, {4 << 30, 500_000}, {1 << 40, 2_000_000}} {
+		n, least := length(s), s.Bytes+s.Inodes*inode+journal
+		if n%block != 0 || n < least || n > least+s.Bytes/40+32<<20 {
+			t.Errorf("%+v: %d", s, n)
+		}
+	}
+}

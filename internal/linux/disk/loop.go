@@ -1,0 +1,86 @@
+//go:build linux
+
+package disk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// attach returns the loop device of an image, attached by this call or before. The lock of the image's directory must
+// be held. While the device is open, it stays attached.
+func attach(image *os.File) (*os.File, error) {
+	if device, err := attached(image); device != nil || err != nil {
+		return device, err
+	}
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, cove.Errorf(cove.Unsupported, "this machine has no loop devices").WithHint("run \"modprobe loop\"")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer control.Close()
+	for try := 0; ; try++ {
+		device, err := attachTo(control, image)
+		if !errors.Is(err, unix.EBUSY) || try == 100 { // another process was faster
+			return device, err
+		}
+	}
+}
+
+func attachTo(control, image *os.File) (*os.File, error) {
+	free, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err != nil {
+		return nil, os.NewSyscallError("LOOP_CTL_GET_FREE", err)
+	}
+	device, err := os.OpenFile("/dev/loop"+strconv.Itoa(free), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	config := unix.LoopConfig{Fd: uint32(image.Fd()), Size: block,
+		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO}}
+	copy(config.Info.File_name[:len(config.Info.File_name)-1], image.Name())
+	err = unix.IoctlLoopConfigure(int(device.Fd()), &config)
+	if errors.Is(err, unix.EINVAL) { // a file system without direct I/O
+		config.Info.Flags &^= unix.LO_FLAGS_DIRECT_IO
+		err = unix.IoctlLoopConfigure(int(device.Fd()), &config)
+	}
+	if err != nil {
+		device.Close()
+		return nil, os.NewSyscallError("LOOP_CONFIGURE", err)
+	}
+	return device, nil
+}
+
+// attached returns the loop device that an image is attached to; nil if there is none.
+func attached(image *os.File) (*os.File, error) {
+	var of unix.Stat_t
+	if err := unix.Fstat(int(image.Fd()), &of); err != nil {
+		return nil, err
+	}
+	// The kernel makes this directory while a device is attached.
+	names, err := filepath.Glob("/sys/block/loop*/loop")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		device, err := os.OpenFile("/dev/"+strings.Split(name, "/")[3], os.O_RDWR, 0)
+		if err != nil {
+			continue // it has gone meanwhile, or is not for this process
+		}
+		status, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+		if err == nil && status.Inode == of.Ino && status.Device == of.Dev {
+			return device, nil
+		}
+		device.Close()
+	}
+	return nil, nil
+}
