@@ -7,6 +7,7 @@ package cove
 import (
 	"crypto/rand"
 	"encoding/base32"
+	"slices"
 	"strings"
 	"time"
 )
@@ -206,6 +207,38 @@ type Mount struct {
 	ReadOnly bool
 	NoExec   bool // nothing in it can be run
 	NoFollow bool // symbolic links in it lead nowhere
+}
+
+// The words of Spec.MountsAllow.
+const (
+	MountSockets = "sockets"
+	MountSystem  = "system"
+	MountGit     = "git"
+)
+
+// MountAllowOf returns what words of Spec.MountsAllow allow.
+func MountAllowOf(words []string) MountAllow {
+	return MountAllow{Sockets: slices.Contains(words, MountSockets), System: slices.Contains(words, MountSystem),
+		Git: slices.Contains(words, MountGit)}
+}
+
+// CheckMountsAllow refuses unknown words. Errors: InvalidArgument.
+func CheckMountsAllow(words []string) error {
+	known := []string{MountSockets, MountSystem, MountGit}
+	for _, w := range words {
+		if !slices.Contains(known, w) {
+			return Errorf(InvalidArgument, "mounts_allow: %.80q is none of %s", w, strings.Join(known, ", ")).
+				WithHint("see docs/mounts.md")
+		}
+	}
+	return nil
+}
+
+// MountAllow says what mounts may hold, or leave writable, that they otherwise may not.
+type MountAllow struct {
+	Sockets bool // unix sockets, and what was not searched for them
+	System  bool // programs of the machine can be written
+	Git     bool // repositories can be written, and files that programs of their owner execute
 }
 
 // Layer is the installed program of an agent, shown read-only at Target. Its

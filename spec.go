@@ -13,22 +13,23 @@ type Spec struct {
 	Engine  string `json:",omitzero"` // a name, or "auto"
 	Image   string `json:",omitzero"` // host, dir:PATH, tar:PATH or a reference
 	Shape
-	Network  *Network          `json:",omitzero"` // nil says nothing; one that is not enabled is no network
-	Env      map[string]string `json:",omitzero"` // of every process
-	Mounts   []Mount           `json:",omitzero"`
-	Bind     string            `json:",omitzero"` // host directory that is attached at Workspace
-	WorkDir  string            `json:",omitzero"` // inside, where processes begin
-	Labels   map[string]string `json:",omitzero"`
-	Layers   []Layer           `json:",omitzero"` // of its agent
-	Agent    string            `json:",omitzero"` // whose screen its terminal shows, or a program of the image
-	Path     string            `json:",omitzero"` // directory inside that comes first where programs are looked for
-	Screen   []string          `json:",omitzero"` // what its terminal shows; nil is the program named Agent, or a shell
-	Brought  []string          `json:",omitzero"` // of a user's own configuration of its agent, in words
-	LeftOut  []string          `json:",omitzero"` // of the same
-	Hooks    bool              `json:",omitzero"` // of the same: it has hooks, which the agent runs
-	AllowPR  bool              `json:",omitzero"` // pull requests may be opened and commented on
-	SSHAgent string            `json:",omitzero"` // socket on the host, whose agent signs for the sandbox
-	Git      *GitIdentity      `json:",omitzero"`
+	Network     *Network          `json:",omitzero"` // nil says nothing; one that is not enabled is no network
+	Env         map[string]string `json:",omitzero"` // of every process
+	Mounts      []Mount           `json:",omitzero"`
+	MountsAllow []string          `json:",omitzero"` // what Mounts and Bind may hold or leave writable besides
+	Bind        string            `json:",omitzero"` // host directory that is attached at Workspace
+	WorkDir     string            `json:",omitzero"` // inside, where processes begin
+	Labels      map[string]string `json:",omitzero"`
+	Layers      []Layer           `json:",omitzero"` // of its agent
+	Agent       string            `json:",omitzero"` // whose screen its terminal shows, or a program of the image
+	Path        string            `json:",omitzero"` // directory inside that comes first where programs are looked for
+	Screen      []string          `json:",omitzero"` // what its terminal shows; nil is the program named Agent, or a shell
+	Brought     []string          `json:",omitzero"` // of a user's own configuration of its agent, in words
+	LeftOut     []string          `json:",omitzero"` // of the same
+	Hooks       bool              `json:",omitzero"` // of the same: it has hooks, which the agent runs
+	AllowPR     bool              `json:",omitzero"` // pull requests may be opened and commented on
+	SSHAgent    string            `json:",omitzero"` // socket on the host, whose agent signs for the sandbox
+	Git         *GitIdentity      `json:",omitzero"`
 }
 
 // Shape is the part of a Spec from which an engine makes a sandbox, for any
@@ -91,8 +92,8 @@ type GitIdentity struct {
 // profile, that over what an agent needs, that over the configuration, and that over what is built in.
 //
 // Values are replaced whole, limits, budgets and the parts of an identity each by itself. Variables and labels are
-// those of both, by name; mounts by their place inside. Networks add up (see Network.Over). AllowPR, NoExec and Hooks
-// are set by either.
+// those of both, by name; mounts by their place inside. Networks and MountsAllow add up (see Network.Over). AllowPR,
+// NoExec and Hooks are set by either.
 func (s Spec) Over(defaults Spec) Spec {
 	s.Profile = cmp.Or(s.Profile, defaults.Profile)
 	s.Engine = cmp.Or(s.Engine, defaults.Engine)
@@ -105,6 +106,7 @@ func (s Spec) Over(defaults Spec) Spec {
 	s.Network = s.Network.Over(defaults.Network)
 	s.Env = both(s.Env, defaults.Env)
 	s.Mounts = mountsOver(s.Mounts, defaults.Mounts)
+	s.MountsAllow = union(s.MountsAllow, defaults.MountsAllow)
 	s.Bind = cmp.Or(s.Bind, defaults.Bind)
 	s.WorkDir = cmp.Or(s.WorkDir, defaults.WorkDir)
 	s.Labels = both(s.Labels, defaults.Labels)

@@ -26,14 +26,16 @@ type ExecuteRequest struct {
 // Spec holds the settings of a sandbox that requests and profiles share. internal/apispec turns it into a cove.Spec,
 // and back.
 type Spec struct {
-	Engine    string            `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker or auto"`
-	Isolation string            `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
-	Image     string            `json:"image,omitempty" yaml:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
-	Limits    *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`
-	NoExec    bool              `json:"noexec,omitempty" yaml:"noexec,omitempty" doc:"Nothing in temporary places (/tmp, /var/tmp, /run, /dev/shm) can be run; what the server's configuration says is not taken back"`
-	Mounts    []Mount           `json:"mounts,omitempty" yaml:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
-	Env       map[string]string `json:"env,omitempty" yaml:"env,omitempty" doc:"Additional environment variables; those that change a loader, shell or interpreter (LD_*, PATH, HOME, PYTHON*, NODE_OPTIONS, BASH_ENV, …) are refused with 403"`
-	Labels    map[string]string `json:"labels,omitempty" yaml:"labels,omitempty" doc:"The caller's own: lists can be filtered by them"`
+	Engine    string  `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker or auto"`
+	Isolation string  `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
+	Image     string  `json:"image,omitempty" yaml:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
+	Limits    *Limits `json:"limits,omitempty" yaml:"limits,omitempty"`
+	NoExec    bool    `json:"noexec,omitempty" yaml:"noexec,omitempty" doc:"Nothing in temporary places (/tmp, /var/tmp, /run, /dev/shm) can be run; what the server's configuration says is not taken back"`
+	Mounts    []Mount `json:"mounts,omitempty" yaml:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
+	// MountsAllow is about all mounts, work_dir and bind.
+	MountsAllow []string          `json:"mounts_allow,omitempty" yaml:"mounts_allow,omitempty" enum:"sockets,system,git" doc:"The machine's owner's to say: what mounts, work_dir and bind may hold or leave writable that they otherwise may not. sockets: unix sockets, and what is too much to be searched for them; system: writable directories of the machine's programs; git: repositories, and files that programs of their owner execute, stay writable"`
+	Env         map[string]string `json:"env,omitempty" yaml:"env,omitempty" doc:"Additional environment variables; those that change a loader, shell or interpreter (LD_*, PATH, HOME, PYTHON*, NODE_OPTIONS, BASH_ENV, …) are refused with 403"`
+	Labels      map[string]string `json:"labels,omitempty" yaml:"labels,omitempty" doc:"The caller's own: lists can be filtered by them"`
 }
 
 // Limits narrow or widen a runtime's defaults; absent fields keep them.

@@ -14,7 +14,7 @@ import (
 // Spec returns a sandbox of the API as a cove.Spec.
 func Spec(s api.Spec) cove.Spec {
 	spec := cove.Spec{
-		Engine: s.Engine, Image: s.Image, Env: s.Env, Labels: s.Labels,
+		Engine: s.Engine, Image: s.Image, MountsAllow: s.MountsAllow, Env: s.Env, Labels: s.Labels,
 		Shape: cove.Shape{Isolation: cove.Isolation(s.Isolation), NoExec: s.NoExec},
 	}
 	if s.Limits != nil {
@@ -30,7 +30,8 @@ func Spec(s api.Spec) cove.Spec {
 func SpecOf(spec cove.Spec) api.Spec {
 	s := api.Spec{
 		Engine: spec.Engine, Isolation: string(spec.Isolation), Image: spec.Image, Env: spec.Env, Labels: spec.Labels,
-		Limits: new(LimitsOf(spec.Limits)), NoExec: spec.NoExec, Mounts: []api.Mount{},
+		MountsAllow: spec.MountsAllow,
+		Limits:      new(LimitsOf(spec.Limits)), NoExec: spec.NoExec, Mounts: []api.Mount{},
 	}
 	for _, m := range spec.Mounts {
 		s.Mounts = append(s.Mounts, api.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})

@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
+	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
@@ -91,7 +92,7 @@ type Options struct {
 func OpenImages(cfg *config.Config, log *slog.Logger) (*image.Store, error) {
 	return image.Open(image.Options{
 		Dir: filepath.Join(cfg.Home, "images"), Log: log,
-		CheckPath: func(path string) (string, error) { return hostpath.Check(path, nil) },
+		CheckPath: func(path string) (string, error) { return pathRules(cfg).Check(path, nil) },
 	})
 }
 
@@ -114,7 +115,16 @@ func directories(cfg *config.Config) error {
 // engineOptions returns the configuration of engines for an instance.
 func engineOptions(cfg *config.Config, of *instance.Instance, log *slog.Logger) engines.Options {
 	return engines.Options{Guest: GuestPath(cfg), RunDir: cfg.RunDir, Instance: of.ID,
-		CgroupParent: cfg.Sandbox.CgroupParent, Ready: cfg.Sandbox.Ready, Log: log}
+		CgroupParent: cfg.Sandbox.CgroupParent, Ready: cfg.Sandbox.Ready, Paths: pathRules(cfg), Log: log}
+}
+
+// pathRules are the rules of users' host paths, which know where Cove's own things are.
+func pathRules(cfg *config.Config) hostpath.Rules {
+	r := hostpath.Rules{Own: []string{cfg.Home, cfg.RunDir}}
+	for _, f := range policy.Local {
+		r.Guarded = append(r.Guarded, string(f))
+	}
+	return r
 }
 
 // GuestPath returns the path of the cove-guest program: as configured, else beside this program.

@@ -98,7 +98,7 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 			Credentials: d.credentials, Clock: clock.Real()}),
 		Credentials: d.credentials, Settings: cfg.Digests,
 		Background: d.background, Profiles: d.files.Profiles, Store: d.vault, Flush: d.recorder.Flush,
-		Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check,
+		Collectors: []prometheus.Collector{d.meter}, CheckPath: pathRules(cfg).Check,
 		CheckProject: hostpath.CheckProject, Log: d.log, Version: version.Version,
 		OpenMetrics:  cfg.Server.Metrics == config.MetricsOpen,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,

@@ -5,11 +5,13 @@ package engine
 import (
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
@@ -44,17 +46,23 @@ func (b *Binding) Close() {
 	}
 }
 
-// OpenMounts opens the sources of the mounts, each of which is judged once more (invariant H5), and makes the mounts
-// attachments. The caller calls closeMounts, also on error. Engines call it, on their own copy of a binding.
-func (b *Binding) OpenMounts() (closeMounts func(), err error) {
+// OpenMounts opens the sources of the mounts, each of which is judged once more and searched (invariant H5), and makes
+// the mounts attachments, each followed by its guards. The caller calls closeMounts, also on error. Engines call it, on
+// their own copy of a binding.
+func (b *Binding) OpenMounts(rules hostpath.Rules) (closeMounts func(), err error) {
 	var opened Binding
 	for _, m := range b.Mounts {
-		place, err := hostpath.Open(m.Source)
+		o, err := rules.Open(m.Source, hostpath.Wish{ReadOnly: m.ReadOnly, Allow: b.Allow})
 		if err != nil {
 			return opened.Close, err
 		}
-		opened.Attachments = append(opened.Attachments, Attachment{
-			Place: place, Target: m.Target, ReadOnly: m.ReadOnly, NoExec: m.NoExec, NoFollow: m.NoFollow})
+		a := Attachment{Place: o.Place, Target: m.Target, ReadOnly: m.ReadOnly, NoExec: m.NoExec, NoFollow: m.NoFollow}
+		opened.Attachments = append(opened.Attachments, a)
+		for _, g := range o.Guards {
+			a.Place, a.Target, a.ReadOnly = g.Place, path.Join(m.Target, g.Name), g.ReadOnly
+			a.Guard = &guest.Inode{Dev: g.Dev, Ino: g.Ino}
+			opened.Attachments = append(opened.Attachments, a)
+		}
 	}
 	b.Attachments, b.Mounts = slices.Concat(b.Attachments, opened.Attachments), nil
 	return opened.Close, nil

@@ -156,10 +156,11 @@ type Rootfs struct {
 // this order, so that a mount may lie on an attachment.
 type Binding struct {
 	Hostname    string
-	Attachments []Attachment   // Capabilities.LateMount
-	Mounts      []cove.Mount   // likewise; sources have passed the allowlist (invariant H5)
-	Files       []File         // Capabilities.Files
-	Listeners   []guest.Listen // Capabilities.Listeners
+	Attachments []Attachment    // Capabilities.LateMount
+	Mounts      []cove.Mount    // likewise; sources have passed the allowlist (invariant H5)
+	Allow       cove.MountAllow // of Mounts
+	Files       []File          // Capabilities.Files
+	Listeners   []guest.Listen  // Capabilities.Listeners
 }
 
 // Attachment is a directory or file of the host, open as a place, shown at Target. Its files are the sandbox's user's
@@ -170,6 +171,8 @@ type Attachment struct {
 	ReadOnly bool
 	NoExec   bool // nothing in it can be run
 	NoFollow bool // symbolic links in it lead nowhere
+	// Guard says what Place is, if it is a part of an earlier attachment, in which Target lies.
+	Guard *guest.Inode
 }
 
 // File is a file of Cove's own on the host, readable by every user, shown read-only at a place inside, whatever is

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Options state what the process that opens engines provides. Each engine uses its part.
@@ -17,6 +18,7 @@ type Options struct {
 	CgroupParent string          // name of the control group that holds all of Cove's
 	Ready        int             // guests to keep ready
 	Single       bool            // one sandbox will be asked for
+	Paths        hostpath.Rules  // of the sources of mounts
 	Sweep        bool            // remove what dead instances have left whenever an engine is opened
 	Log          *slog.Logger
 }

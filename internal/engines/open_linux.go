@@ -8,9 +8,9 @@ import (
 
 func openNative(o Options) (engine.Engine, error) {
 	return native.New(native.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance,
-		CgroupParent: o.CgroupParent, Ready: o.Ready, Single: o.Single, Log: o.Log})
+		CgroupParent: o.CgroupParent, Ready: o.Ready, Single: o.Single, Paths: o.Paths, Log: o.Log})
 }
 
 func openDocker(o Options) (engine.Engine, error) {
-	return docker.New(docker.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance, Log: o.Log})
+	return docker.New(docker.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance, Paths: o.Paths, Log: o.Log})
 }

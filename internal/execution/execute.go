@@ -289,7 +289,7 @@ func (x *Executions) discard(sb *provision.Sandbox, release func()) {
 
 func (e *execution) binding() engine.Binding {
 	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments,
-		Mounts: slices.Clone(e.request.Mounts)}
+		Mounts: slices.Clone(e.request.Mounts), Allow: cove.MountAllowOf(e.request.MountsAllow)}
 	if e.request.Bind != "" {
 		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.Bind, Target: cove.Workspace})
 	}

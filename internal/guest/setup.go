@@ -56,6 +56,8 @@ const (
 	// StepReadOnly makes the mount at Target read-only with Flags, after binding a Target that is no mount onto itself.
 	// A missing Target is skipped.
 	StepReadOnly StepKind = "read-only"
+	// StepGuard attaches Target on itself, with Flags. It has to be what Is says, and no symbolic link leads to it.
+	StepGuard StepKind = "guard"
 	// StepNetlink sends Data, whole netlink messages in host byte order, to the kernel; Target is NetlinkRoute or
 	// NetlinkNetfilter. The kernel must accept each message that requests an acknowledgement.
 	StepNetlink StepKind = "netlink"

@@ -14,8 +14,21 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
+// Rules judge the host paths that a user wants a sandbox to see. Zero rules know nothing of Cove's own.
+type Rules struct {
+	// Own are the directories and files of Cove's own: its home and run directory, as they are configured. No mount is
+	// one of them, contains one or lies in one.
+	Own []string
+	// Guarded are files that programs of a checkout's owner execute or obey, as paths from the root of a checkout;
+	// one that ends in "/**" is a directory. In a writable mount they are read-only.
+	Guarded []string
+}
+
 // forbiddenTrees are refused with everything below them.
 var forbiddenTrees = []string{"/etc", "/var", "/root", "/proc", "/sys", "/dev", "/boot", "/run"}
+
+// systemTrees hold the programs of the machine. They may be written to only by MountAllow.System.
+var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"}
 
 // ancestors are refused themselves: what is forbidden lies below them.
 var ancestors = []string{"/", "/home", "/usr"}
@@ -36,22 +49,8 @@ var forbiddenPairs = [][2]string{{".config", "gcloud"}, {".config", "gh"}, {".co
 var engineSockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock",
 	"buildkitd.sock", "cove.sock"}
 
-// Check judges a host path that a user wants a sandbox to see. Symbolic links are resolved first; the result is what
-// may be used. With roots, the resolved path must also lie in one of them; an empty, non-nil roots refuses everything.
-// Errors: InvalidArgument, NotFound, Forbidden.
-func Check(path string, roots []string) (string, error) {
-	resolved, err := check(path, Judge)
-	if err != nil {
-		return "", err
-	}
-	if roots != nil && !slices.ContainsFunc(roots, func(root string) bool { return under(resolved, root) }) {
-		return "", refused(path, resolved, "it is not under sandbox.allowed_workdir_roots")
-	}
-	return resolved, nil
-}
-
 // CheckProject judges a directory of the machine's owner that is copied into a sandbox, or in which files are changed
-// one by one: it is not shown to a sandbox, and may lie where no mount may. Errors: those of Check.
+// one by one: it is not shown to a sandbox, and may lie where no mount may. Errors: those of Rules.Check.
 func CheckProject(path string) (string, error) { return check(path, judgeProject) }
 
 func check(path string, judge func(resolved string) string) (string, error) {
@@ -137,7 +136,8 @@ func judgeNames(clean string) string {
 // HoldsCredentials says why a path is a place of credentials, or "". It is pure.
 func HoldsCredentials(resolved string) string { return judgeNames(filepath.Clean(resolved)) }
 
-// judgeContents refuses a directory that shows what would be refused itself, or "".
+// judgeContents refuses a directory in which a place of credentials is seen at once, or "". What is shown to a sandbox
+// is searched besides (Rules.Open).
 func judgeContents(dir string) string {
 	candidates := slices.Concat(forbiddenNames, engineSockets)
 	for _, pair := range forbiddenPairs {
@@ -152,25 +152,29 @@ func judgeContents(dir string) string {
 		if why == "" {
 			continue // forbidden below another directory only
 		}
-		if name == claudeDirectory && !ofPerson(inside) {
+		there := func(path string) bool { _, err := os.Lstat(path); return err == nil }
+		if !there(inside) {
 			continue
 		}
-		if _, err := os.Lstat(inside); err == nil {
+		if ofPerson(name, func(sign string) bool { return there(filepath.Join(inside, sign)) }) {
 			return "it contains " + name + ": " + why
 		}
 	}
 	return ""
 }
 
-// claudeDirectory is Claude Code's directory: in a home it holds a login and conversations, in a project settings.
-const claudeDirectory = ".claude"
+// lastNames are the last components of forbiddenPairs.
+var lastNames = []string{"gcloud", "gh", "cove"}
 
-// ofPerson reports whether a directory of Claude Code's is a person's, not a project's.
-func ofPerson(dir string) bool {
-	return slices.ContainsFunc([]string{".credentials.json", "projects", "history.jsonl"}, func(name string) bool {
-		_, err := os.Lstat(filepath.Join(dir, name))
-		return err == nil
-	})
+// signs tell a person's directory from a project's of the same name: the one holds a login, the other settings.
+var signs = map[string][]string{
+	".claude": {".credentials.json", "projects", "history.jsonl"},
+	".docker": {"config.json", "contexts"},
+}
+
+// ofPerson reports whether a directory with the name of one of credentials is a person's.
+func ofPerson(name string, has func(sign string) bool) bool {
+	return signs[name] == nil || slices.ContainsFunc(signs[name], has)
 }
 
 // under reports whether path lies in root, which may itself be a link.

@@ -66,7 +66,7 @@ func TestClaudeDirectory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := Check(project, nil)
+		_, err := Rules{}.Check(project, nil)
 		_, perr := CheckProject(project)
 		if (err != nil) != (name != "") || (perr != nil) != (name != "") {
 			t.Errorf("with %q: %v, %v", name, err, perr)
@@ -140,7 +140,7 @@ func TestCheck(t *testing.T) {
 		{"an empty root", in("ok"), []string{""}, cove.Forbidden, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Check(tt.path, tt.roots)
+			got, err := Rules{}.Check(tt.path, tt.roots)
 			if cove.ErrorCode(err) != tt.code || got != tt.resolved {
 				t.Errorf("%q, %v; want %q, %s", got, err, tt.resolved, tt.code)
 			}
@@ -177,7 +177,7 @@ func TestOpenRace(t *testing.T) {
 	})
 	opened, refused := 0, 0
 	for (opened < 100 || refused < 100) && opened+refused < 500_000 {
-		f, err := Open(filepath.Join(target, "sub"))
+		f, err := open(filepath.Join(target, "sub"))
 		if err != nil {
 			refused++
 			continue
@@ -220,7 +220,7 @@ func TestOpenSaysWhy(t *testing.T) {
 		base + "/ok/.":    {cove.Forbidden, "was changed while it was being opened"},
 		base + "/nothing": {cove.NotFound, "does not exist"},
 	} {
-		f, err := Open(path)
+		f, err := open(path)
 		if cove.ErrorCode(err) != want.code || err != nil &&
 			(!strings.Contains(err.Error(), want.text) || cove.ErrorHint(err) == "" && want.code == cove.Forbidden) {
 			t.Errorf("%s: %v, want %s %q", path, err, want.code, want.text)

@@ -11,10 +11,10 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Open opens a path that Check has returned, as a place (O_PATH). No symbolic link is followed any more, and what was
+// open opens a path that Check has returned, as a place (O_PATH). No symbolic link is followed any more, and what was
 // opened is judged again by the name the kernel has for it, so a path that is changed in between gives an error and
 // never another place. Errors: NotFound, Forbidden, InvalidArgument.
-func Open(resolved string) (*os.File, error) {
+func open(resolved string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, resolved,
 		&unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	switch {

@@ -11,7 +11,7 @@ import (
 func BenchmarkNew(b *testing.B) {
 	for b.Loop() {
 		if _, err := New(Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}),
-			CheckPath: hostpath.Check}); err != nil {
+			CheckPath: hostpath.Rules{}.Check}); err != nil {
 			b.Fatal(err)
 		}
 	}

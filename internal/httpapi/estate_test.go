@@ -124,7 +124,7 @@ func newEstate(t *testing.T) *estate {
 		Executor: e.executions, Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors,
 		Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{}, Generator: &fakeGenerator{},
 		Credentials: noCredentials(), Settings: func() map[string]string { return nil },
-		Profiles: profiles, Store: vault, CheckPath: hostpath.Check,
+		Profiles: profiles, Store: vault, CheckPath: hostpath.Rules{}.Check,
 		CheckProject: hostpath.CheckProject, Version: "test", Log: log,
 		Keys: keysOfTests(),
 	})

@@ -360,7 +360,7 @@ func start(t *testing.T, change func(*Options)) *harness {
 		Generator:   &fakeGenerator{},
 		Credentials: noCredentials(),
 		Settings:    func() map[string]string { return map[string]string{"engine": "0123456789ab"} },
-		CheckPath:   hostpath.Check, CheckProject: hostpath.CheckProject, Version: "test",
+		CheckPath:   hostpath.Rules{}.Check, CheckProject: hostpath.CheckProject, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&o)

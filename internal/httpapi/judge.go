@@ -31,6 +31,12 @@ func (s *edge) judge(ctx context.Context, who cove.Principal, spec *cove.Spec, b
 		}
 	}
 	spec.Mounts = mounts
+	if len(spec.MountsAllow) > 0 && !who.IsOwner() {
+		refusal := cove.Errorf(cove.Forbidden, "what mounts may hold and leave writable is the machine's owner's to say").
+			WithHint("leave mounts_allow out")
+		s.deny(ctx, who, "mounts-allow", strings.Join(spec.MountsAllow, ","), refusal)
+		return refusal
+	}
 	if spec.SSHAgent != "" && !who.IsOwner() {
 		refusal := cove.Errorf(cove.Forbidden, "an SSH agent is the machine's owner's to lend").
 			WithHint("leave ssh_agent out")

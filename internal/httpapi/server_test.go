@@ -299,7 +299,7 @@ func TestTLS(t *testing.T) {
 func TestShutdownWaitsAndThenCuts(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		fake := &fakeExecutor{}
-		s, err := New(Options{Executor: fake, Store: store.NewVault(&fakeStore{}), CheckPath: hostpath.Check})
+		s, err := New(Options{Executor: fake, Store: store.NewVault(&fakeStore{}), CheckPath: hostpath.Rules{}.Check})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -189,6 +189,9 @@ func check(p api.Profile, agents func(api.Profile) error) error {
 	if err := agents(p); err != nil {
 		return err
 	}
+	if err := cove.CheckMountsAllow(p.MountsAllow); err != nil {
+		return err
+	}
 	if _, err := cove.ParseIsolation(p.Isolation); err != nil {
 		return err
 	}
@@ -249,6 +252,7 @@ func sandboxed(p api.Profile) string {
 		{"limits", p.Limits != nil},
 		{"network", p.Network != nil},
 		{"mounts", len(p.Mounts) > 0},
+		{"mounts_allow", len(p.MountsAllow) > 0},
 		{"access", p.Access != ""},
 		{"shared", p.Shared},
 		{"agent_config", p.AgentConfig != ""},

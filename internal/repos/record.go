@@ -21,8 +21,7 @@ type record struct {
 	Client  string         `json:"client,omitempty"`
 	Created time.Time      `json:"created"`
 
-	Bound   string `json:"bound,omitempty"`   // a directory of the person's own in place of a checkout
-	Guarded bool   `json:"guarded,omitempty"` // it has a .git, which is read-only inside
+	Bound string `json:"bound,omitempty"` // a directory of the person's own in place of a checkout
 
 	Source     string   `json:"source,omitempty"`     // as requested
 	Repository string   `json:"repository,omitempty"` // its key in the store, whether or not the workspace borrows

@@ -75,8 +75,7 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 	return s.shape(w.record), nil
 }
 
-// bind uses a person's own directory as the workspace. Its .git is read-only inside for good, because its content
-// determines what the owner's git executes.
+// bind uses a person's own directory as the workspace: a mount, whose .git is read-only inside like that of any other.
 func (w *making) bind() error {
 	if w.spec.Repository != nil || !filepath.IsAbs(w.spec.Bind) {
 		return cove.Errorf(cove.InvalidArgument, "a directory that is bound is absolute, and takes the place of a repository")
@@ -85,12 +84,6 @@ func (w *making) bind() error {
 	if info, err := os.Stat(w.record.Bound); err != nil || !info.IsDir() {
 		return cove.Errorf(cove.InvalidArgument, "%s is not a directory", w.record.Bound)
 	}
-	info, err := os.Lstat(filepath.Join(w.record.Bound, ".git"))
-	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return cove.Errorf(cove.Forbidden, "%s/.git leads elsewhere, where it could not be kept from being changed",
-			w.record.Bound).WithHint("work on a copy, or on the directory that it is in")
-	}
-	w.record.Guarded = err == nil
 	return nil
 }
 
@@ -109,10 +102,6 @@ func (s *Store) shape(r record) workspace.Workspace {
 	}
 	if r.Bound != "" {
 		w.Directory, w.Bound = r.Bound, true
-	}
-	if r.Guarded {
-		w.Mounts = append(w.Mounts, cove.Mount{Source: filepath.Join(r.Bound, ".git"), Target: cove.Workspace + "/.git",
-			ReadOnly: true})
 	}
 	if r.Hidden != "" && !filepath.IsAbs(r.Hidden) {
 		w.Hidden = filepath.Join(dir, r.Hidden)

@@ -20,7 +20,7 @@ import (
 func TestEmptyWorkspace(t *testing.T) {
 	s := newStore(t, nil)
 	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser})
-	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Borrowed != "" ||
+	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Borrowed != "" ||
 		w.Root != s.o.Home || w.Hidden != "" || w.Remote != "" {
 		t.Errorf("%+v", w)
 	}
@@ -93,8 +93,8 @@ func TestCheckout(t *testing.T) {
 		!slices.Equal(w.Shared, []string{"main", "release/1"}) {
 		t.Errorf("%+v", w.Checkout)
 	}
-	if w.Borrowed == "" || !exists(w.Borrowed, "pack") || w.Bound || w.Mounts != nil {
-		t.Errorf("objects %q, bound %t, mounts %+v", w.Borrowed, w.Bound, w.Mounts)
+	if w.Borrowed == "" || !exists(w.Borrowed, "pack") || w.Bound {
+		t.Errorf("objects %q, bound %t", w.Borrowed, w.Bound)
 	}
 	for _, dir := range []string{w.Directory, w.Home, w.Borrowed} {
 		place, err := w.Own(dir).Open()

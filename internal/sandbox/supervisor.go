@@ -162,7 +162,10 @@ func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b en
 	if err := makeMountPoints(ws, record.Spec.User.Home, record.Spec.Mounts); err != nil {
 		return b, err
 	}
-	b.Mounts = slices.Concat(b.Mounts, ws.Mounts, record.Spec.Mounts)
+	b.Mounts, b.Allow = slices.Concat(b.Mounts, record.Spec.Mounts), cove.MountAllowOf(record.Spec.MountsAllow)
+	if record.State != cove.StatePreparing {
+		b.Allow.Sockets = true // a later socket, as of a program inside, does not keep the sandbox from starting again
+	}
 	config, err := v.writeGitConfig(record)
 	if err != nil {
 		return b, err

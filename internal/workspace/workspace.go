@@ -91,8 +91,6 @@ type Workspace struct {
 	// Place is the checkout's path inside, if it lies within another sandbox. Such a checkout has no trustworthy path
 	// on the host: the path to it belongs to that sandbox.
 	Place string
-	// Mounts are parts of a person's directory that are shown differently from the rest.
-	Mounts []cove.Mount
 	// Borrowed is a directory of borrowed objects, shown read-only at BorrowedPlace; empty: none.
 	Borrowed string
 	// Hidden is the git directory of a worktree, which is not inside. It is empty when git works inside by itself. If

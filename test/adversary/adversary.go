@@ -79,7 +79,7 @@ var hidden = append([]string{"ENOENT", "ENOTDIR", "EROFS", "EMPTY", "NOTFOUND", 
 // table is every row, in the order in which they run: harmless ones first.
 func table() []row {
 	return slices.Concat(kernelRows(), socketRows(), namespaceRows(), privilegeRows(), fileRows(), procRows(),
-		terminalRows(), guestRows(), imageRows(), mountRows(), neighbourRows(), networkRows(), processRows(),
+		terminalRows(), guestRows(), imageRows(), mountRows(), sharedRows(), neighbourRows(), networkRows(), processRows(),
 		exhaustionRows(), outputRows(), lifecycleRows(), fuzzRows(), crashRows())
 }
 

@@ -37,10 +37,11 @@ type boxOptions struct {
 	rootfs *engine.Rootfs
 	user   cove.User
 	mounts []cove.Mount
-	host   string // the host name to bind
-	bare   bool   // without the probe program
-	many   bool   // attempts are made by one process, except of a row whose attempts are alone
-	route  Route  // the way out of sandbox id; without one there is no network
+	allow  cove.MountAllow // of the mounts
+	host   string          // the host name to bind
+	bare   bool            // without the probe program
+	many   bool            // attempts are made by one process, except of a row whose attempts are alone
+	route  Route           // the way out of sandbox id; without one there is no network
 	id     cove.SandboxID
 }
 
@@ -80,7 +81,7 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if name == "" {
 		name = "sandbox"
 	}
-	binding := engine.Binding{Hostname: name, Mounts: o.mounts}
+	binding := engine.Binding{Hostname: name, Mounts: o.mounts, Allow: o.allow}
 	if o.route != nil {
 		if err := o.route.Bind(&binding, t.Rootfs); err != nil {
 			b.destroy(c)

@@ -295,15 +295,15 @@ func forbiddenPlaces(c *trial) {
 		link := filepath.Join(links, fmt.Sprint(i))
 		must(c, os.Symlink(path, link))
 		for _, try := range []string{path, link, link + "/.", path + "/"} {
-			if got, err := hostpath.Check(try, nil); err == nil {
+			if got, err := (hostpath.Rules{}).Check(try, nil); err == nil {
 				c.Errorf("HOLE: %s may be mounted, as %s", try, got)
 			}
 		}
 	}
-	if _, err := hostpath.Check(filepath.Join(home, "project"), nil); err != nil {
+	if _, err := (hostpath.Rules{}).Check(filepath.Join(home, "project"), nil); err != nil {
 		c.Errorf("not tested: a project directory is refused as well: %v", err)
 	}
-	if _, err := hostpath.Check(filepath.Join(home, "project"), []string{}); err == nil {
+	if _, err := (hostpath.Rules{}).Check(filepath.Join(home, "project"), []string{}); err == nil {
 		c.Error("HOLE: an empty list of roots allows everything")
 	}
 	c.remark("%d places", len(forbidden))
@@ -316,15 +316,15 @@ func engineSocketMount(c *trial) {
 		sub := filepath.Join(dir, name+".d")
 		must(c, os.Mkdir(sub, 0o755))
 		stop := listenUnix(c, filepath.Join(sub, name))
-		if got, err := hostpath.Check(filepath.Join(sub, name), nil); err == nil {
+		if got, err := (hostpath.Rules{}).Check(filepath.Join(sub, name), nil); err == nil {
 			c.Errorf("HOLE: the socket %s may be mounted", got)
 		}
-		if got, err := hostpath.Check(sub, nil); err == nil && name != "other.sock" {
+		if got, err := (hostpath.Rules{}).Check(sub, nil); err == nil && name != "other.sock" {
 			c.Errorf("HOLE: the directory %s with an engine's socket in it may be mounted", got)
 		}
 		stop()
 	}
-	if _, err := hostpath.Check(filepath.Join(dir, "project"), nil); err != nil {
+	if _, err := (hostpath.Rules{}).Check(filepath.Join(dir, "project"), nil); err != nil {
 		c.Errorf("not tested: %v", err)
 	}
 }
@@ -364,24 +364,24 @@ func checkRace(c *trial) {
 	stop := swapper(filepath.Join(home, "swap"), bait)
 	opened, refusals := 0, 0
 	for range 5000 {
-		resolved, err := hostpath.Check(filepath.Join(home, "swap/project"), []string{home})
+		resolved, err := hostpath.Rules{}.Check(filepath.Join(home, "swap/project"), []string{home})
 		if err != nil {
 			refusals++
 			continue
 		}
-		f, err := hostpath.Open(resolved)
+		o, err := hostpath.Rules{}.Open(resolved, hostpath.Wish{})
 		if err != nil {
 			refusals++
 			continue
 		}
 		opened++
 		var real, forbidden unix.Stat_t
-		unix.Fstat(int(f.Fd()), &real)
+		unix.Fstat(int(o.Place.Fd()), &real)
 		unix.Stat(filepath.Join(bait, "project"), &forbidden)
 		if real.Ino == forbidden.Ino && real.Dev == forbidden.Dev {
 			c.Errorf("HOLE: the forbidden directory was opened as %s", resolved)
 		}
-		f.Close()
+		o.Close()
 	}
 	swaps := stop()
 	if opened == 0 || refusals == 0 {

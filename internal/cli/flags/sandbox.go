@@ -33,7 +33,7 @@ type NewSandbox struct {
 // AddSandbox adds the flags that say what a sandbox is made of, whatever it is for.
 func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 	o.AddMake(f, "`ENGINE` that supports long-lived sandboxes, or auto")
-	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
+	o.AddMounts(f)
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
 	f.StringVar(&o.AgentConfig, "agent-config", "",
 		"bring your own configuration of the agent, without keys: all, none, or `KINDS` like skills,mcp")

@@ -35,6 +35,8 @@ type Spec struct {
 	NoExec    bool
 	Profile   string
 
+	sockets, systemDirs, writableGit bool
+
 	Policy      Policy
 	Credentials []string
 	Models      Models
@@ -67,6 +69,16 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	o.Models.Add(f)
 }
 
+// AddMounts defines the flags for the machine's directories and files.
+func (o *Spec) AddMounts(f *pflag.FlagSet) {
+	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
+	f.BoolVar(&o.sockets, "sockets", false,
+		"attach directories although unix sockets in them lead to programs of this machine")
+	f.BoolVar(&o.systemDirs, "system-dirs", false, "attach this machine's own programs writable, as those of /usr")
+	f.BoolVar(&o.writableGit, "writable-git", false,
+		"leave .git of attached directories writable, and files that your own programs execute, as .envrc")
+}
+
 // Resolve reads what the flags say.
 func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
 	r.Engine, r.Isolation, r.NoExec = o.Engine, o.Isolation, o.NoExec
@@ -96,6 +108,14 @@ func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
 			return r, err
 		}
 		r.Mounts = append(r.Mounts, mount)
+	}
+	for _, allow := range []struct {
+		said bool
+		word string
+	}{{o.sockets, cove.MountSockets}, {o.systemDirs, cove.MountSystem}, {o.writableGit, cove.MountGit}} {
+		if allow.said {
+			r.MountsAllow = append(r.MountsAllow, allow.word)
+		}
 	}
 	r.Network, err = o.network()
 	return r, err

@@ -74,7 +74,7 @@ signal N; "cove help exit-codes" has those of Cove itself, from 120 on.`,
 	f.StringArrayVar(&o.files, "file", nil, "place the file `PATH` beside the code (repeatable)")
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "hand on standard input although it is a terminal")
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
-	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
+	o.AddMounts(f)
 	f.StringVar(&o.WorkDir, "dir", "", "attach `DIR` at /workspace and run there")
 	o.AddMake(f, "`ENGINE`: native, docker or auto")
 	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10s")

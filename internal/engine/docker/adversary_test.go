@@ -37,5 +37,5 @@ func openShared(t testing.TB, state string) engine.Engine {
 	}
 	t.Cleanup(func() { in.Release() })
 	return open(t, Options{Host: host(t), Guest: enginetest.SharedGuest(t, state), RunDir: state,
-		Instance: in.ID, Log: discard})
+		Instance: in.ID, Paths: adversary.Rules(state), Log: discard})
 }

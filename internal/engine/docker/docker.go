@@ -28,6 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -38,6 +39,7 @@ type Options struct {
 	Guest    string          // absolute path of the cove-guest binary, as the daemon sees it
 	RunDir   string          // where instances hold their locks
 	Instance cove.InstanceID // whose sandboxes these are; held in RunDir
+	Paths    hostpath.Rules  // of the sources of mounts
 	Log      *slog.Logger
 }
 

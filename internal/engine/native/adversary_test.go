@@ -36,8 +36,8 @@ func openShared(t testing.TB, state string) engine.Engine {
 		t.Fatal(err)
 	}
 	e, err := New(Options{Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID,
-		CgroupParent: adversaryGroups,
-		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
+		CgroupParent: adversaryGroups, Paths: adversary.Rules(state),
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/prewarm"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -31,6 +32,7 @@ type Options struct {
 	CgroupParent string          // name of the group that holds all of Cove's; default "cove"
 	Ready        int             // guests to keep ready, which halves a cold start
 	Single       bool            // one sandbox will be asked for: what it takes is not made up for
+	Paths        hostpath.Rules  // of the sources of mounts
 	Log          *slog.Logger
 }
 

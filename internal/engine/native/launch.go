@@ -134,6 +134,9 @@ func (s *sandbox) attach(b engine.Binding) (trees []*os.File, sources []engine.I
 		return err
 	}
 	for _, a := range b.Attachments {
+		if a.Guard != nil {
+			continue // the guest finds it in what it has attached
+		}
 		if err := open(a.Place, s.openMount); err != nil {
 			return trees, sources, err
 		}

@@ -165,6 +165,11 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 		g.Steps = append(g.Steps, step)
 	}
 	for _, a := range b.Attachments {
+		if a.Guard != nil {
+			g.Steps = append(g.Steps, guest.Step{Kind: guest.StepGuard, Target: guest.Root + a.Target, Flags: flagsOf(a),
+				Is: a.Guard})
+			continue
+		}
 		attach(guest.Step{Target: a.Target, Flags: flagsOf(a)})
 	}
 	for i, f := range b.Files {

@@ -226,7 +226,7 @@ func matchName(pattern, name string) bool {
 
 // Restricted are files that affect what others execute, and permissions: pipelines of the known forges, actions, code
 // owners, and configuration of hooks.
-var Restricted = []Files{
+var Restricted = slices.Concat([]Files{
 	".github/workflows/**", ".github/actions/**", "action.yml", "action.yaml", ".github/dependabot.yml",
 	".github/dependabot.yaml",
 	".gitea/workflows/**", ".forgejo/workflows/**", ".gitea/actions/**", ".forgejo/actions/**",
@@ -238,14 +238,25 @@ var Restricted = []Files{
 	".builds/**", ".build.yml",
 	"cloudbuild.yaml", "cloudbuild.yml", "buildspec.yml", "buildspec.yaml",
 	"CODEOWNERS",
+}, hooks)
+
+// hooks are files that git executes, or a program that manages its hooks.
+var hooks = []Files{
 	".pre-commit-config.yaml", ".pre-commit-config.yml", ".husky/**", ".githooks/**", "lefthook.yml", "lefthook.yaml",
 	".lefthook.yml", ".lefthook/**",
 }
 
-// Noted are files that affect what others fetch or execute when they open a checkout; a push that changes them gets a
-// warning.
+// Noted are files that affect what others fetch or execute when they open or enter a checkout; a push that changes
+// them gets a warning.
 var Noted = []Files{".gitmodules", ".lfsconfig", ".devcontainer/**", ".devcontainer.json",
-	".vscode/tasks.json", ".envrc"}
+	".vscode/tasks.json", ".vscode/settings.json", ".zed/settings.json", ".zed/tasks.json", ".exrc", ".nvim.lua",
+	".envrc", "mise.toml", ".mise.toml",
+	".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/**", ".cursor/mcp.json",
+	".cursor/hooks.json", ".codex/**", ".gemini/settings.json", "opencode.json", "opencode.jsonc", ".opencode/**"}
+
+// Local are the files of a checkout that programs of its owner execute or obey: hooks, and configuration of editors and
+// agents. In a mounted checkout they are read-only.
+var Local = slices.Concat(hooks, Noted)
 
 // Summary describes p's permissions in one line.
 func (p *Policy) Summary() string {

@@ -3,6 +3,7 @@
 package pid1
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -64,6 +65,8 @@ func (b *builder) step(s guest.Step) error {
 		return netsetup.Send(protocol, s.Data)
 	case guest.StepMask:
 		return b.mask(s)
+	case guest.StepGuard:
+		return b.guard(s)
 	case guest.StepReadOnly:
 		return b.readOnly(s)
 	}
@@ -241,10 +244,7 @@ func (b *builder) attach(tree int, target string, directory bool) error {
 		return err
 	}
 	defer unix.Close(at)
-	if err := unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return fmt.Errorf("move_mount: %w", err)
-	}
-	return nil
+	return move(tree, at)
 }
 
 // leftOut reports whether a step requires an existing target that is missing.
@@ -294,12 +294,8 @@ func (b *builder) cloneHost(s guest.Step) (int, error) {
 	}
 	defer unix.Close(place)
 	if s.Is != nil {
-		var st unix.Stat_t
-		if err := unix.Fstat(place, &st); err != nil {
+		if err := same(place, s); err != nil {
 			return -1, err
-		}
-		if (guest.Inode{Dev: st.Dev, Ino: st.Ino}) != *s.Is {
-			return -1, fmt.Errorf("%s was changed meanwhile", s.Source)
 		}
 	}
 	return clone(place, s.Recursive)
@@ -386,6 +382,46 @@ func (b *builder) mask(s guest.Step) error {
 			"tmpfs", "size", "4096", "nr_inodes", "1", "mode", "0555")
 	}
 	return b.bind(guest.Step{Source: "/dev/null", Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoExec})
+}
+
+// guard attaches a target on itself. What is there is opened once, so that nothing can be put in its place meanwhile.
+func (b *builder) guard(s guest.Step) error {
+	at, err := b.open(s.Target)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	if err := same(at, s); err != nil {
+		return err
+	}
+	tree, err := clone(at, false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if err := setAttributes(tree, s.Flags, false); err != nil {
+		return err
+	}
+	return move(tree, at)
+}
+
+// same refuses a place that is not what a step expects.
+func same(place int, s guest.Step) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(place, &st); err != nil {
+		return err
+	}
+	if s.Is == nil || (guest.Inode{Dev: st.Dev, Ino: st.Ino}) != *s.Is {
+		return fmt.Errorf("%s was changed meanwhile", cmp.Or(s.Source, s.Target))
+	}
+	return nil
+}
+
+func move(tree, at int) error {
+	if err := unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("move_mount: %w", err)
+	}
+	return nil
 }
 
 // readOnly makes a target read-only; unless the target is a mount already, it becomes one.

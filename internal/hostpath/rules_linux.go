@@ -1,0 +1,190 @@
+package hostpath
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Wish says how a path is to be mounted.
+type Wish struct {
+	ReadOnly bool
+	Allow    cove.MountAllow
+}
+
+// Opened is a place that may be mounted.
+type Opened struct {
+	Place  *os.File // O_PATH
+	Guards []Guard  // parents first
+}
+
+// Guard is a part of a mount that is attached once more, on itself: read-only, or, so that it cannot be moved away
+// from above a read-only one, as it is.
+type Guard struct {
+	Name     string   // below the mount
+	Place    *os.File // O_PATH
+	Dev, Ino uint64   // of Place
+	ReadOnly bool
+}
+
+// Close closes the descriptors.
+func (o *Opened) Close() {
+	o.Place.Close()
+	for _, g := range o.Guards {
+		g.Place.Close()
+	}
+}
+
+// Check judges a host path that a user wants a sandbox to see. Symbolic links are resolved first; the result is what
+// may be used. With roots, the resolved path must also lie in one of them; an empty, non-nil roots refuses everything.
+// What a directory holds is searched by Open. Errors: InvalidArgument, NotFound, Forbidden.
+func (r Rules) Check(path string, roots []string) (string, error) {
+	resolved, err := check(path, Judge)
+	if err != nil {
+		return "", err
+	}
+	if roots != nil && !slices.ContainsFunc(roots, func(root string) bool { return under(resolved, root) }) {
+		return "", refused(path, resolved, "it is not under sandbox.allowed_workdir_roots")
+	}
+	place, err := open(resolved)
+	if err != nil {
+		return "", err
+	}
+	defer place.Close()
+	_, err = r.judgePlace(path, place)
+	return resolved, err
+}
+
+// Open opens a path that Check has returned, judges what was opened, and searches it at all levels. What it returns is
+// what was judged, wherever the path leads meanwhile. Errors: NotFound, Forbidden, InvalidArgument.
+func (r Rules) Open(resolved string, w Wish) (*Opened, error) {
+	place, err := open(resolved)
+	if err != nil {
+		return nil, err
+	}
+	o := &Opened{Place: place}
+	system, err := r.judgePlace(resolved, place)
+	if err == nil && system != "" && !w.ReadOnly && !w.Allow.System {
+		err = cove.Errorf(cove.Forbidden, "the host path %q is refused: programs of the machine in %s could be changed",
+			resolved, system).WithHint("mount it read-only (:ro), or allow it with --system-dirs")
+	}
+	if err == nil {
+		err = r.search(o, w)
+	}
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// judgePlace refuses an open place that has to do with Cove's own, and returns the tree of the machine's programs that
+// it lies in, or "". Both are found by place in the file system, whatever mounts or names lead there.
+func (r Rules) judgePlace(path string, place *os.File) (system string, err error) {
+	mounts, err := mountTable()
+	if err != nil {
+		return "", err
+	}
+	here, err := mounts.locate(int(place.Fd()))
+	if err != nil {
+		return "", err
+	}
+	for _, own := range r.Own {
+		there, name, ok := mounts.find(own)
+		if !ok {
+			continue
+		}
+		switch {
+		case there.within(here) || within(name, place.Name()):
+			return "", refused(path, place.Name(), "it contains "+own+", which is Cove's own")
+		case here.within(there) || within(place.Name(), name):
+			return "", refused(path, place.Name(), "it lies in "+own+", which is Cove's own")
+		}
+	}
+	for _, tree := range systemTrees {
+		if there, _, ok := mounts.find(tree); within(place.Name(), tree) || ok && here.within(there) {
+			return tree, nil
+		}
+	}
+	return "", nil
+}
+
+// location is the place of a directory or file, whatever mount it is seen through.
+type location struct {
+	dev  string // of the file system, as mountinfo has it
+	path string // from the root of the file system
+}
+
+func (l location) within(tree location) bool { return l.dev == tree.dev && within(l.path, tree.path) }
+
+// table holds the mounts of this thread's namespace, by their ids.
+type table map[uint64]mountLine
+
+type mountLine struct{ dev, root, point string }
+
+func mountTable() (table, error) {
+	text, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMounts(string(text)), nil
+}
+
+// find returns the location of a path of Cove's or the machine's own, and its name without symbolic links.
+func (t table) find(path string) (l location, name string, ok bool) {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return l, "", false
+	}
+	fd, err := unix.Open(resolved, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return l, "", false
+	}
+	defer unix.Close(fd)
+	l, err = t.locate(fd)
+	return l, resolved, err == nil
+}
+
+// locate returns the location of an open place.
+func (t table) locate(fd int) (l location, err error) {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil { // 5.8
+		return l, os.NewSyscallError("statx", err)
+	}
+	path, err := os.Readlink(procFD(fd))
+	if err != nil {
+		return l, err
+	}
+	mount, ok := t[st.Mnt_id]
+	if !ok || !within(path, mount.point) {
+		return l, changed(path)
+	}
+	below, err := filepath.Rel(mount.point, path)
+	return location{mount.dev, filepath.Join(mount.root, below)}, err
+}
+
+// parseMounts reads a table in the format of mountinfo (proc(5)).
+func parseMounts(text string) table {
+	t := table{}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		id, err := strconv.ParseUint(fields[0], 10, 64)
+		if err != nil {
+			continue
+		}
+		plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+		t[id] = mountLine{dev: fields[2], root: plain.Replace(fields[3]), point: plain.Replace(fields[4])}
+	}
+	return t
+}
+
+func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -1,0 +1,296 @@
+package hostpath
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// tree makes directories (names that end in "/"), sockets (names that end in "=") and files below a new directory.
+func tree(t testing.TB, names ...string) string {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		at := filepath.Join(base, strings.TrimRight(name, "/="))
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(at, 0o755)
+		case strings.HasSuffix(name, "="):
+			var ln net.Listener
+			if ln, err = net.Listen("unix", at); err == nil {
+				t.Cleanup(func() { ln.Close() })
+			}
+		default:
+			err = os.WriteFile(at, nil, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return base
+}
+
+// TestOwnPlaces: Cove's own directories are refused as themselves, in what is mounted and above it, by any name.
+func TestOwnPlaces(t *testing.T) {
+	base := tree(t, "state/workspaces/one/", "state/cove.db", "run/instances/", "beside/", "up/deep/")
+	in := func(name string) string { return filepath.Join(base, name) }
+	if err := os.Symlink(in("state"), in("link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(in("run"), in("up/deep/run")); err != nil {
+		t.Fatal(err)
+	}
+	rules := Rules{Own: []string{in("link"), in("up/deep/run"), in("nothing")}}
+	for name, want := range map[string]string{
+		"state": "contains", "link": "contains", "state/workspaces": "lies in", "state/cove.db": "lies in",
+		"link/workspaces/one": "lies in", "": "contains", "up": "contains", "up/deep/run/instances": "lies in",
+		"beside": "",
+	} {
+		_, err := rules.Check(in(name), nil)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+		if _, err := (Rules{}).Check(in(name), nil); err != nil {
+			t.Errorf("%q is refused for another reason: %v", name, err)
+		}
+	}
+}
+
+// TestOwnPlacesByBindMount: a bind mount is another way to the same place, from which and to which no name leads.
+func TestOwnPlacesByBindMount(t *testing.T) {
+	base := tree(t, "state/workspaces/", "elsewhere/", "usr/", "shown/")
+	in := func(name string) string { return filepath.Join(base, name) }
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // ends with this function, and the namespace with it
+		err := unix.Unshare(unix.CLONE_NEWNS)
+		for _, m := range [][3]string{{"", "/", ""}, {in("state"), in("elsewhere"), "bind"}, {"/usr/bin", in("usr"), "bind"},
+			{in("state/workspaces"), in("shown"), "bind"}} {
+			flags := uintptr(unix.MS_REC | unix.MS_PRIVATE)
+			if m[2] != "" {
+				flags = unix.MS_BIND
+			}
+			if err == nil {
+				err = unix.Mount(m[0], m[1], "", flags, "")
+			}
+		}
+		if err != nil {
+			done <- err
+			return
+		}
+		for _, c := range []struct{ own, path, want string }{
+			{"elsewhere", "state", "contains"}, {"state", "elsewhere", "contains"}, {"state", "elsewhere/workspaces", "lies in"},
+			{"state", "shown", "lies in"}, {"shown", "state", "contains"}, {"shown", "elsewhere", "contains"},
+		} {
+			_, err := Rules{Own: []string{in(c.own)}}.Check(in(c.path), nil)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s, with Cove's own at %s: %v, want %q", c.path, c.own, err, c.want)
+			}
+		}
+		if _, err := (Rules{}).Open(in("usr"), Wish{}); err == nil || !strings.Contains(err.Error(), "/usr") {
+			t.Errorf("a bind mount of /usr/bin: %v", err)
+		}
+		done <- nil
+	}()
+	if err := <-done; err != nil {
+		t.Skipf("no bind mounts: %v", err)
+	}
+}
+
+// TestSystemTrees: the machine's programs are not written to, unless it is said.
+func TestSystemTrees(t *testing.T) {
+	for _, path := range []string{"/usr/bin", "/usr/lib", "/opt"} {
+		for _, c := range []struct {
+			wish Wish
+			ok   bool
+		}{{Wish{}, false}, {Wish{ReadOnly: true}, true}, {Wish{Allow: cove.MountAllow{System: true, Sockets: true}}, true},
+			{Wish{Allow: cove.MountAllow{Sockets: true, Git: true}}, false}} {
+			o, err := Rules{}.Open(path, c.wish)
+			if (err == nil) != c.ok || err != nil && !strings.Contains(cove.ErrorHint(err), "--system-dirs") {
+				t.Errorf("%s %+v: %v (%s)", path, c.wish, err, cove.ErrorHint(err))
+			}
+			if err == nil {
+				o.Close()
+			}
+		}
+	}
+}
+
+// TestSearch states what refuses a mount, at whatever level it is, and what does not.
+func TestSearch(t *testing.T) {
+	for _, c := range []struct {
+		holds []string
+		wish  Wish
+		want  string
+	}{
+		{[]string{"a/b/file", "a/.dockerignore", "ssh/id", ".config/app/x", "src/.claude/settings.json"}, Wish{}, ""},
+		{[]string{"a/b/c/s="}, Wish{}, "a/b/c/s: a socket"},
+		{[]string{"a/b/c/s="}, Wish{ReadOnly: true}, "a/b/c/s: a socket"},
+		{[]string{"a/b/c/s="}, Wish{Allow: cove.MountAllow{Git: true, System: true}}, "a/b/c/s: a socket"},
+		{[]string{"a/b/c/s="}, Wish{Allow: cove.MountAllow{Sockets: true}}, ""},
+		{[]string{".git/fsmonitor--daemon.ipc="}, Wish{}, "a socket"},
+		{[]string{"x/docker.sock="}, Wish{Allow: cove.MountAllow{Sockets: true}}, "container engine"},
+		{[]string{"x/y/cove.sock="}, Wish{Allow: cove.MountAllow{Sockets: true}}, "x/y/cove.sock"},
+		{[]string{"a/b/.ssh/id"}, Wish{ReadOnly: true}, "a/b/.ssh: .ssh holds credentials"},
+		{[]string{"a/.config/gcloud/x"}, Wish{}, ".config/gcloud holds credentials"},
+		{[]string{"a/gcloud/x"}, Wish{}, ""},
+		{[]string{"a/b/.local/share/cove/cove.db"}, Wish{}, ".local/share/cove"},
+		{[]string{"a/.netrc"}, Wish{}, ".netrc"},
+		{[]string{"a/.docker/Dockerfile"}, Wish{}, ""},
+		{[]string{"a/.docker/config.json"}, Wish{}, ".docker"},
+		{[]string{"a/.claude/projects/x"}, Wish{}, ".claude"},
+		{[]string{"HEAD", "objects/", "refs/"}, Wish{}, "git repository"},
+		{[]string{"HEAD", "objects/", "refs/"}, Wish{ReadOnly: true}, ""},
+		{[]string{"HEAD", "objects/", "refs/"}, Wish{Allow: cove.MountAllow{Git: true}}, ""},
+		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{}, "directories deep"},
+		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Sockets: true}}, ""},
+	} {
+		base := tree(t, c.holds...)
+		o, err := Rules{}.Open(base, c.wish)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q, %+v: %v, want %q", c.holds, c.wish, err, c.want)
+		}
+		if err == nil {
+			o.Close()
+		} else if cove.ErrorCode(err) != cove.Forbidden || cove.ErrorHint(err) == "" {
+			t.Errorf("%q: %s, hint %q", c.holds, cove.ErrorCode(err), cove.ErrorHint(err))
+		}
+	}
+}
+
+// TestGuards states what of a writable mount is read-only.
+func TestGuards(t *testing.T) {
+	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**"}}
+	for _, c := range []struct {
+		holds []string
+		wish  Wish
+		want  string // with a + before what is pinned
+	}{
+		{[]string{"file"}, Wish{}, ""},
+		{[]string{".git/HEAD"}, Wish{}, ".git"},
+		{[]string{".git/HEAD"}, Wish{ReadOnly: true}, ""},
+		{[]string{".git/HEAD"}, Wish{Allow: cove.MountAllow{Git: true}}, ""},
+		{[]string{"a/b/.git/HEAD", "c/.git"}, Wish{}, "a/b/.git c/.git"},
+		{[]string{".git/modules/x/HEAD", ".git/modules/x/objects/", ".git/modules/x/refs/", ".git/x/.git/"}, Wish{}, ".git"},
+		{[]string{"store/HEAD", "store/objects/", "store/refs/"}, Wish{}, "store"},
+		{[]string{"store/HEAD", "store/objects/"}, Wish{}, ""},
+		{[]string{".envrc", ".vscode/tasks.json", ".vscode/other", ".husky/pre-commit"}, Wish{},
+			".envrc +.vscode .vscode/tasks.json .husky"},
+		{[]string{"sub/.git/HEAD", "sub/.envrc", "sub/.vscode/tasks.json", "other/.envrc"}, Wish{},
+			"sub/.git sub/.envrc +sub/.vscode sub/.vscode/tasks.json"},
+	} {
+		base := tree(t, c.holds...)
+		o, err := rules.Open(base, c.wish)
+		if err != nil {
+			t.Errorf("%q: %v", c.holds, err)
+			continue
+		}
+		var got []string
+		for _, g := range o.Guards {
+			name := g.Name
+			if !g.ReadOnly {
+				name = "+" + name
+			}
+			got = append(got, name)
+			var st unix.Stat_t
+			if unix.Lstat(filepath.Join(base, g.Name), &st) != nil || st.Dev != g.Dev || st.Ino != g.Ino {
+				t.Errorf("%q: the guard %s is something else", c.holds, g.Name)
+			}
+		}
+		slices.Sort(got)
+		want := strings.Fields(c.want)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, %+v: %q, want %q", c.holds, c.wish, got, want)
+		}
+		o.Close()
+	}
+}
+
+// TestGuardsFollowNothing: a .git that leads elsewhere refuses a writable mount, and a link is no guard.
+func TestGuardsFollowNothing(t *testing.T) {
+	base := tree(t, "sub/file", "elsewhere/.git/HEAD", "target")
+	for name, target := range map[string]string{"sub/.git": "../elsewhere/.git", ".envrc": "target"} {
+		if err := os.Symlink(target, filepath.Join(base, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules := Rules{Guarded: []string{".envrc"}}
+	if _, err := rules.Open(base, Wish{}); err == nil || !strings.Contains(err.Error(), "sub/.git") {
+		t.Errorf("a .git that is a link: %v", err)
+	}
+	o, err := rules.Open(base, Wish{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Close()
+	if err := os.Remove(filepath.Join(base, "sub/.git")); err != nil {
+		t.Fatal(err)
+	}
+	if o, err = rules.Open(base, Wish{}); err != nil || len(o.Guards) != 1 || o.Guards[0].Name != "elsewhere/.git" {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	o.Close()
+}
+
+// TestManyGuards: more than can be guarded is refused, not left open.
+func TestManyGuards(t *testing.T) {
+	var names []string
+	for i := range maxGuards + 1 {
+		names = append(names, fmt.Sprintf("r%d/.git/", i))
+	}
+	base := tree(t, names...)
+	if _, err := (Rules{}).Open(base, Wish{}); cove.ErrorCode(err) != cove.Forbidden {
+		t.Errorf("%d repositories: %v", maxGuards+1, err)
+	}
+	o, err := Rules{}.Open(base, Wish{Allow: cove.MountAllow{Git: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Close()
+}
+
+// TestSearchIsFast: 200,000 files are searched in well under a second of processor time, and so a tenth in a tenth.
+func TestSearchIsFast(t *testing.T) {
+	base := tree(t)
+	for i := range 200 {
+		dir := filepath.Join(base, fmt.Sprintf("package%d/source", i))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for j := range 100 {
+			if err := unix.Mknod(filepath.Join(dir, fmt.Sprintf("file-%d.go", j)), unix.S_IFREG|0o644, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var before, after unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &before)
+	o, err := Rules{}.Open(base, Wish{})
+	unix.Getrusage(unix.RUSAGE_SELF, &after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Close()
+	took := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	t.Logf("%v of processor time", took)
+	if took > 100*time.Millisecond {
+		t.Errorf("20,000 files took %v", took)
+	}
+}

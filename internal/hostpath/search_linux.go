@@ -1,0 +1,281 @@
+package hostpath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Bounds of the search. What lies beyond them is told, and mounted only by MountAllow.Sockets.
+const (
+	maxEntries = 2_000_000
+	maxDepth   = 96 // each level holds a descriptor
+	maxGuards  = 256
+)
+
+// search looks into a directory at all levels of its file system, as a mount does not show what is mounted below it.
+// It refuses sockets, places of credentials and Cove's own, and finds what has to be read-only. The kinds of entries
+// are those that the directories have, so that nothing is opened but directories.
+func (r Rules) search(o *Opened, w Wish) error {
+	s := searching{o: o, wish: w, buffer: make([]byte, 32<<10), left: maxEntries}
+	fd, err := unix.Openat2(int(o.Place.Fd()), ".", directory)
+	if errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err == nil {
+		err = s.look(fd, "", 0)
+	}
+	switch {
+	case errors.Is(err, errBound) && w.Allow.Sockets:
+		err = nil
+	case errors.Is(err, errBound):
+		err = cove.Errorf(cove.Forbidden, "the host path %q is refused: %s", o.Place.Name(), s.beyond).
+			WithHint("mount a part of it, or mount it as it is with --sockets: sockets, credentials and git " +
+				"repositories in the rest are then open to the sandbox")
+	case err != nil && cove.ErrorCode(err) == "":
+		err = cove.Errorf(cove.InvalidArgument, "the host path %q cannot be searched: %w", o.Place.Name(), err)
+	}
+	if err != nil || w.ReadOnly || w.Allow.Git {
+		return err
+	}
+	return s.guard(r.Guarded)
+}
+
+var errBound = errors.New("a bound of the search")
+
+var directory = &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+	Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV}
+
+// searching is one search of a mount.
+type searching struct {
+	o      *Opened
+	wish   Wish
+	buffer []byte
+	left   int      // entries
+	beyond string   // why the search ended before its end
+	roots  []string // of checkouts, below the mount
+	git    []string // directories and files of git's own, below the mount
+}
+
+func (s *searching) refuse(name, why string) *cove.Error {
+	return cove.Errorf(cove.Forbidden, "the host path %q is refused: it contains %s: %s", s.o.Place.Name(), name, why)
+}
+
+// look looks into the open directory, which it closes; dir is its name below the mount.
+func (s *searching) look(fd int, dir string, depth int) error {
+	defer unix.Close(fd)
+	var below []string
+	bare := 0 // of what a git directory has
+	for {
+		n, err := unix.ReadDirent(fd, s.buffer)
+		if err != nil {
+			return os.NewSyscallError("getdents", err)
+		}
+		if n == 0 {
+			break
+		}
+		for b := s.buffer[:n]; len(b) > 0; {
+			e := nextEntry(&b)
+			if e.name == "." || e.name == ".." {
+				continue
+			}
+			if s.left--; s.left < 0 {
+				s.beyond = fmt.Sprintf("it has more than %d files, which are too many to look for sockets in", maxEntries)
+				return errBound
+			}
+			if e.kind == unix.DT_UNKNOWN {
+				e.kind = kindOf(fd, e.name)
+			}
+			if err := s.judge(fd, dir, e); err != nil {
+				return err
+			}
+			if e.kind == unix.DT_DIR {
+				below = append(below, e.name)
+			}
+			if e.name == "HEAD" || e.name == "objects" || e.name == "refs" {
+				bare++
+			}
+		}
+	}
+	if bare == 3 && !s.inGit(dir) {
+		if err := s.own(dir); err != nil {
+			return err
+		}
+	}
+	for _, name := range below {
+		if err := s.descend(fd, path.Join(dir, name), name, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// own notes a directory of git's own that has another name than .git.
+func (s *searching) own(dir string) error {
+	if dir == "" && !s.wish.ReadOnly && !s.wish.Allow.Git {
+		return cove.Errorf(cove.Forbidden, "the host path %q is refused: it is the directory of a git repository, and "+
+			"what is in it decides what git on this machine executes", s.o.Place.Name()).
+			WithHint("mount it read-only (:ro), or allow it with --writable-git")
+	}
+	s.git = append(s.git, dir)
+	return nil
+}
+
+// inGit reports whether a directory is git's own, or lies in one.
+func (s *searching) inGit(dir string) bool {
+	return len(s.git) > 0 && slices.ContainsFunc(s.git, func(git string) bool { return within(dir, git) })
+}
+
+func (s *searching) descend(fd int, dir, name string, depth int) error {
+	if depth > maxDepth {
+		s.beyond = fmt.Sprintf("%s lies more than %d directories deep, too deep to look for sockets in", dir, maxDepth)
+		return errBound
+	}
+	sub, err := unix.Openat2(fd, name, directory)
+	switch {
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil // something is mounted there, which does not come along, or it has gone
+	case errors.Is(err, unix.EACCES):
+		var st unix.Stat_t
+		if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) != unix.Geteuid() {
+			return nil // the sandbox's user, who is this one outside, may not either
+		}
+		s.beyond = fmt.Sprintf("%s cannot be read, so that it cannot be searched for sockets", dir)
+		return errBound
+	case err != nil:
+		return os.NewSyscallError("openat2", err)
+	}
+	return s.look(sub, dir, depth)
+}
+
+// judge refuses an entry of a directory, or notes what it is.
+func (s *searching) judge(fd int, dir string, e entry) error {
+	name := func() string { return path.Join(dir, e.name) }
+	switch {
+	case slices.Contains(engineSockets, e.name):
+		return s.refuse(name(), "it is the socket of a container engine").WithHint("mount a directory without it")
+	case slices.Contains(forbiddenNames, e.name), slices.Contains(lastNames, e.name):
+		why := judgeNames(path.Join(s.o.Place.Name(), name()))
+		has := func(sign string) bool {
+			var st unix.Stat_t
+			return unix.Fstatat(fd, e.name+"/"+sign, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+		}
+		if why != "" && ofPerson(e.name, has) {
+			return s.refuse(name(), why).WithHint("mount a directory without it, such as one beside it")
+		}
+	case e.kind == unix.DT_SOCK && !s.wish.Allow.Sockets:
+		return s.refuse(name(), "a socket leads to a program of this machine, whatever network the sandbox has").
+			WithHint("mount a part without it, or allow sockets with --sockets")
+	case e.name == ".git":
+		return s.checkout(dir, e.kind)
+	}
+	return nil
+}
+
+// checkout notes the repository of a checkout.
+func (s *searching) checkout(dir string, kind byte) error {
+	if kind == unix.DT_LNK && !s.wish.ReadOnly && !s.wish.Allow.Git {
+		return s.refuse(path.Join(dir, ".git"), "it leads elsewhere, and could be replaced").
+			WithHint("mount it read-only (:ro), work on a copy (cove new DIR), or allow it with --writable-git")
+	}
+	if !s.inGit(dir) {
+		s.roots, s.git = append(s.roots, dir), append(s.git, path.Join(dir, ".git"))
+	}
+	return nil
+}
+
+// guard opens what has to be read-only: git's own, and the guarded files of each checkout and of the mount itself.
+func (s *searching) guard(guarded []string) error {
+	for _, name := range s.git {
+		if err := s.add(name, true, true); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(s.roots, "") {
+		s.roots = append(s.roots, "")
+	}
+	for _, root := range s.roots {
+		for _, name := range guarded {
+			name, _ = strings.CutSuffix(name, "/**")
+			if err := s.add(path.Join(root, name), true, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// add opens a part of the mount as a guard, and pins the directory that it is in, so that a program cannot put another
+// in its place. Without required, a part that is not there is left out.
+func (s *searching) add(name string, readOnly, required bool) error {
+	if slices.ContainsFunc(s.o.Guards, func(g Guard) bool {
+		return g.Name == name || g.ReadOnly && within(name, g.Name)
+	}) {
+		return nil
+	}
+	fd, err := unix.Openat2(int(s.o.Place.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: directory.Resolve})
+	if err != nil && !required {
+		return nil // it is not there, or leads elsewhere
+	}
+	if err != nil {
+		return changed(path.Join(s.o.Place.Name(), name))
+	}
+	place := os.NewFile(uintptr(fd), path.Join(s.o.Place.Name(), name))
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	if kind := st.Mode & unix.S_IFMT; err != nil || kind != unix.S_IFDIR && kind != unix.S_IFREG {
+		place.Close()
+		return err
+	}
+	if parent := path.Dir(name); !required && parent != "." && !slices.Contains(s.roots, parent) {
+		if err := s.add(parent, false, true); err != nil {
+			place.Close()
+			return err
+		}
+	}
+	s.o.Guards = append(s.o.Guards, Guard{Name: name, Place: place, Dev: st.Dev, Ino: st.Ino, ReadOnly: readOnly})
+	if len(s.o.Guards) > maxGuards {
+		return cove.Errorf(cove.Forbidden, "the host path %q is refused: more than %d places in it would have to be "+
+			"read-only, such as the directories of git repositories", s.o.Place.Name(), maxGuards).
+			WithHint("mount a part of it, mount it read-only (:ro), or allow it with --writable-git")
+	}
+	return nil
+}
+
+// entry is an entry of a directory.
+type entry struct {
+	name string
+	kind byte // unix.DT_*
+}
+
+// nextEntry takes an entry from what getdents64(2) has written: inode, offset, length, kind, name and NUL.
+func nextEntry(b *[]byte) entry {
+	const length, kind, name = 16, 18, 19
+	size := int(binary.NativeEndian.Uint16((*b)[length:]))
+	text := (*b)[name:size]
+	e := entry{kind: (*b)[kind]}
+	if i := slices.Index(text, 0); i >= 0 {
+		text = text[:i]
+	}
+	e.name = string(text)
+	*b = (*b)[size:]
+	return e
+}
+
+// kindOf asks where a file system does not say it.
+func kindOf(fd int, name string) byte {
+	var st unix.Stat_t
+	if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return unix.DT_UNKNOWN
+	}
+	return byte(st.Mode & unix.S_IFMT >> 12) // as IFTODT of dirent.h
+}
