@@ -31,7 +31,7 @@ type guards struct {
 
 // inOrder lists the guards in the order in which a request passes them.
 func (s *guards) inOrder() []guard {
-	return []guard{s.checkOrigin, s.identify, s.limitRate, s.authorize, s.takePlace, s.findRoute, s.limitBody}
+	return []guard{checkPeer, s.checkOrigin, s.identify, s.limitRate, s.authorize, s.takePlace, s.findRoute, s.limitBody}
 }
 
 // checkOrigin keeps web pages out: a browser on this machine reaches loopback too, by name (DNS rebinding, which the

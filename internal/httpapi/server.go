@@ -51,6 +51,7 @@ func New(o Options) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           s,
 		BaseContext:       baseContext,
+		ConnContext:       connContext,
 		ReadHeaderTimeout: o.HeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,

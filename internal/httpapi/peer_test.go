@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/localsocket"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// TestOwnersDoorIsOutsideSandboxes: at the owner's socket, a process in namespaces like a sandbox's is told why it is
+// not served, although its id is the owner's; the same process beside the server is.
+func TestOwnersDoorIsOutsideSandboxes(t *testing.T) {
+	if at := os.Getenv("COVE_TEST_DOOR"); at != "" { // the process that asks
+		c := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", at)
+		}}}
+		for _, path := range []string{"/health", "/executions/none"} {
+			r, err := c.Get("http://cove" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(r.Body)
+			r.Body.Close()
+			fmt.Printf("%s %d %s\n", path, r.StatusCode, body)
+		}
+		c.CloseIdleConnections()
+		return
+	}
+	s, err := New(Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}),
+		CheckPath: hostpath.Rules{}.Check})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(t.TempDir(), "s")
+	ln, err := localsocket.Listen(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.ServeLocal(ln)
+	defer s.Close()
+	for name, flags := range map[string]uintptr{"beside the server": 0,
+		"in a sandbox": syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID} {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestOwnersDoorIsOutsideSandboxes$")
+		cmd.Env = append(os.Environ(), "COVE_TEST_DOOR="+at)
+		if flags != 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags,
+				UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
+				GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}}
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v, %s", name, err, out)
+		}
+		for _, path := range []string{"/health", "/executions/none"} {
+			refused := strings.Contains(string(out), path+" 403 ") && strings.Contains(string(out), "another user namespace")
+			if refused != (flags != 0) {
+				t.Errorf("%s: %s", name, out)
+			}
+		}
+	}
+}

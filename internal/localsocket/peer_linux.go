@@ -1,0 +1,69 @@
+package localsocket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// CheckPeer refuses the other end of a connection of a unix socket that is a process in another user or process
+// namespace, as all processes of sandboxes are: there, an owner's id says nothing. Other connections pass.
+func CheckPeer(c net.Conn) error {
+	socket, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var who *unix.Ucred
+	pidfd := -1
+	called := raw.Control(func(fd uintptr) {
+		if who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+			return
+		}
+		if pidfd, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD); errors.Is(err, unix.ENOPROTOOPT) {
+			pidfd, err = unix.PidfdOpen(int(who.Pid), 0) // before 6.5
+		}
+	})
+	if err := errors.Join(called, err); err != nil {
+		return fmt.Errorf("the process that connected is not known: %w", err)
+	}
+	defer unix.Close(pidfd)
+	if who.Uid == 0 && os.Geteuid() != 0 {
+		return nil // root of the machine, whose namespaces another user may not see
+	}
+	if who.Pid <= 0 {
+		return errors.New("it is in a process namespace that this one does not see")
+	}
+	for _, kind := range []string{"user", "pid"} {
+		if err := sameNamespace(int(who.Pid), kind); err != nil {
+			return err
+		}
+	}
+	// Of a process that lives still, the id was its own all the time.
+	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
+		return errors.New("the process that connected has ended already")
+	}
+	return nil
+}
+
+func sameNamespace(pid int, kind string) error {
+	theirs, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/ns/" + kind)
+	if err != nil {
+		return fmt.Errorf("its %s namespace is not shown: %w", kind, errors.Unwrap(err))
+	}
+	own, err := os.Stat("/proc/self/ns/" + kind)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(own, theirs) {
+		return fmt.Errorf("it is in another %s namespace", kind)
+	}
+	return nil
+}
