@@ -113,9 +113,10 @@ func (n Need) String() string {
 
 // Caller describes the caller of a route, as far as it has shown who it is.
 type Caller struct {
-	Who    cove.Principal
-	Known  bool // the owner, the holder of a valid key, or a caller where no key is needed
-	Scopes []Scope
+	Who     cove.Principal
+	Known   bool // the owner, the holder of a valid key, or a caller where no key is needed
+	Expired bool // its key is not valid any more
+	Scopes  []Scope
 }
 
 // Has reports whether a caller has a scope. The machine's owner has all of them.
@@ -130,6 +131,10 @@ func (t Table) Check(c Caller, route string) error {
 	need, row := t[route]
 	if need.audience == anyone && row {
 		return nil
+	}
+	if name, _ := c.Who.Key(); c.Expired {
+		return cove.Errorf(cove.Unauthenticated, "the API key %s has expired", name).
+			WithHint("make another one (cove config new-key %s), or move expires in the server's configuration", name)
 	}
 	if !c.Known {
 		return cove.Errorf(cove.Unauthenticated, "no valid API key was given").

@@ -26,7 +26,7 @@ type Config struct {
 	Listen       string   `yaml:"listen" doc:"Address of the HTTP API, host:port; beyond loopback it needs api_keys. Empty: the unix socket in run_dir only."`
 	AllowedHosts []string `yaml:"allowed_hosts" doc:"Names besides localhost under which the API may be called on loopback."`
 	TLS          TLS      `yaml:"tls"`
-	APIKeys      []APIKey `yaml:"api_keys" doc:"Who may use the API; make keys with: cove config new-key NAME."`
+	APIKeys      []APIKey `yaml:"api_keys" doc:"Who may use the API, and for what; make keys with: cove config new-key NAME."`
 
 	Home   string `yaml:"home" doc:"Where state is kept: database, images."`
 	RunDir string `yaml:"run_dir" doc:"Where sockets and locks are; emptied by a reboot."`
@@ -69,12 +69,6 @@ const (
 	MetricsKey  = "key"
 	MetricsOpen = "open"
 )
-
-// APIKey is one key: its holder's name, and its SHA-256 in hex. The key itself is nowhere.
-type APIKey struct {
-	Name string `yaml:"name"`
-	Hash string `yaml:"hash"`
-}
 
 // Sandbox bounds what callers may ask for.
 type Sandbox struct {

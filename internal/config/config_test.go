@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
@@ -155,7 +156,7 @@ sandbox:
 rate_limit: {per_second: 0.5}
 `)
 	if c.Listen != "[::1]:0" || !reflect.DeepEqual(c.AllowedHosts, []string{"a.test", "b.test"}) || c.TLS.Key != "/k" ||
-		len(c.APIKeys) != 2 || c.APIKeys[0] != (APIKey{"ci", hash}) ||
+		len(c.APIKeys) != 2 || !reflect.DeepEqual(c.APIKeys[0], APIKey{Name: "ci", Hash: hash}) ||
 		c.Sandbox.AllowedWorkdirRoots[0] != "/srv/work" || c.Sandbox.DefaultLimits.CPUs != .5 ||
 		c.Sandbox.DefaultLimits.Timeout.Std() != 1500*time.Millisecond || c.RateLimit.PerSecond != .5 {
 		t.Errorf("got %+v", c)
@@ -203,7 +204,7 @@ func TestRefusals(t *testing.T) {
 		{"text for a list", "allowed_hosts: a\n", nil, []string{"cove.yaml:1: allowed_hosts: must be a list"}},
 		{"anchors", "listen: &x 127.0.0.1:1\nengine: *x\n", nil, []string{"cove.yaml:1: anchors"}},
 		{"key with a password", "api_keys:\n  - name: ci\n    key: secret\n", nil,
-			[]string{"cove.yaml:2: api_keys: line 3: a key has name and hash"}},
+			[]string{"cove.yaml:2: api_keys: line 3: a key has name and hash, and may have scopes", `"key"`}},
 		{"agent with a key that is none", "agents:\n  - name: mine\n    headless: [mine]\n    promt: stdin\n", nil,
 			[]string{"cove.yaml:2: agents: line 4: there is no key \"promt\" here"}},
 		{"agent without a command", "agents:\n  - name: mine\n", nil,
@@ -214,6 +215,20 @@ func TestRefusals(t *testing.T) {
 		{"key without a name", "api_keys: [{hash: " + hash + "}]\n", nil, []string{"api_keys", "not a name"}},
 		{"key name twice", "api_keys: [{name: a, hash: " + hash + "}, {name: a, hash: " + hash + "}]\n", nil,
 			[]string{"api_keys", "twice"}},
+		{"key with a scope that is none", "api_keys: [{name: a, hash: " + hash + ", scopes: [run, write]}]\n", nil,
+			[]string{"api_keys", `the key "a": "write" is no scope`, "run, sandboxes, agents, read, approve, admin"}},
+		{"key with no scope at all", "api_keys: [{name: a, hash: " + hash + ", scopes: []}]\n", nil,
+			[]string{"scopes names none", "leave scopes out"}},
+		{"key with a text for scopes", "api_keys: [{name: a, hash: " + hash + ", scopes: run}]\n", nil,
+			[]string{"scopes must be a list"}},
+		{"key that expires some day", "api_keys: [{name: a, hash: " + hash + ", expires: soon}]\n", nil,
+			[]string{`expires: "soon" is not a date`, "2027-01-31"}},
+		{"key with a part of a run at once", "api_keys: [{name: a, hash: " + hash + ", concurrent: 1.5}]\n", nil,
+			[]string{`concurrent: "1.5" is not a number above 0`, "for no bound"}},
+		{"key without sandboxes", "api_keys: [{name: a, hash: " + hash + ", sandboxes: 0}]\n", nil,
+			[]string{`sandboxes: "0" is not a number above 0`}},
+		{"key with CPU time of a week", "api_keys: [{name: a, hash: " + hash + ", cpu_seconds: \"week=1\"}]\n", nil,
+			[]string{`cpu_seconds: "week=1" is not understood`, "hour=600,day=3600"}},
 		{"open without keys", "listen: 0.0.0.0:8080\n", nil,
 			[]string{"listen: 0.0.0.0:8080 can be reached from other machines", "cove config new-key"}},
 		{"all addresses without keys", "listen: :8080\n", nil, []string{"listen", "other machines"}},
@@ -391,6 +406,32 @@ func TestNewAPIKey(t *testing.T) {
 	b, _ := NewAPIKey()
 	if a == b || len(a) != len("cove_")+64 || len(hashA) != 64 || HashAPIKey(a) != hashA {
 		t.Errorf("%q %q %q", a, b, hashA)
+	}
+}
+
+// TestGrants: what a key may do and use, from the file, from "new-key" and from the environment; a key that says
+// nothing may do what it could before there were scopes.
+func TestGrants(t *testing.T) {
+	k := APIKey{Name: "bot", Hash: hash, Scopes: []string{"run", "read"}, Expires: "2027-01-31", Concurrent: "4",
+		Rate: "2.5", CPUSeconds: "hour=600,day=3600", Sandboxes: "3", DiskMB: "2048"}
+	c := load(t, "api_keys:\n"+k.Entry()+APIKey{Name: "plain", Hash: hash}.Entry())
+	want := access.Grants{
+		cove.KeyHolder("bot"): {Scopes: []access.Scope{access.Run, access.Read}, Concurrent: 4, Rate: 2.5,
+			Expires: time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC), CPUHour: 10 * time.Minute, CPUDay: time.Hour,
+			Sandboxes: 3, Disk: 2 << 30},
+		cove.KeyHolder("plain"): {Scopes: access.Usual},
+	}
+	if got := c.Grants(); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(c.APIKeys[0], k) {
+		t.Errorf("%+v\n%+v", c.APIKeys, got)
+	}
+	shown := c.settings()["api_keys"].show()
+	if !strings.Contains(shown, `scopes: [run, read], expires: "2027-01-31", concurrent: "4", rate: "2.5", `+
+		`cpu_seconds: "hour=600,day=3600"`) || strings.Contains(shown, hash) {
+		t.Errorf("shown as %s", shown)
+	}
+	if got := load(t, "", "COVE_API_KEYS=ci:"+hash).Grants(); !reflect.DeepEqual(got,
+		access.Grants{cove.KeyHolder("ci"): {Scopes: access.Usual}}) {
+		t.Errorf("from the environment %+v", got)
 	}
 }
 

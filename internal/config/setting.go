@@ -123,35 +123,6 @@ func decodeStrings(p *[]string, n *yaml.Node) error {
 	return nil
 }
 
-func decodeKeys(p *[]APIKey, n *yaml.Node) error {
-	if n.Kind != yaml.SequenceNode {
-		return errors.New("must be a list of name and hash")
-	}
-	var keys []APIKey
-	for _, item := range n.Content {
-		if item.Kind != yaml.MappingNode {
-			return fmt.Errorf("line %d: must have name and hash", item.Line)
-		}
-		var k APIKey
-		for i := 0; i+1 < len(item.Content); i += 2 {
-			key, value := item.Content[i], item.Content[i+1]
-			switch {
-			case value.Kind != yaml.ScalarNode:
-				return fmt.Errorf("line %d: %s must be a text", value.Line, key.Value)
-			case key.Value == "name":
-				k.Name = value.Value
-			case key.Value == "hash":
-				k.Hash = value.Value
-			default:
-				return fmt.Errorf("line %d: a key has name and hash, not %q", key.Line, key.Value)
-			}
-		}
-		keys = append(keys, k)
-	}
-	*p = keys
-	return nil
-}
-
 // parse sets s from text, as environment and command line have it.
 func (s setting) parse(text string) error {
 	var err error
@@ -177,7 +148,7 @@ func (s setting) parse(text string) error {
 			if !ok {
 				return errors.New("must be NAME:HASH, several with commas between")
 			}
-			keys = append(keys, APIKey{name, hash})
+			keys = append(keys, APIKey{Name: name, Hash: hash})
 		}
 		*p = keys
 	case *[]agent.Agent:
@@ -319,7 +290,7 @@ func (s setting) show() string {
 	case []agent.Agent:
 		return list(v, func(a agent.Agent) string { return fmt.Sprintf("{name: %s, …}", quoted(a.Name)) })
 	case []APIKey:
-		return list(v, func(k APIKey) string { return fmt.Sprintf("{name: %s, hash: %.8s…}", quoted(k.Name), k.Hash) })
+		return list(v, APIKey.show)
 	default:
 		return scalar(v)
 	}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"encoding/hex"
 	"math"
 	"net"
 	"net/netip"
@@ -49,25 +48,6 @@ func (c *Config) wrong(name, format string, args ...any) *cove.Error {
 var groupName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._@:-]{0,100}(/[A-Za-z0-9_-][A-Za-z0-9._@:-]{0,100})*$`)
 
 var keyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-
-func (c *Config) checkKeys() error {
-	seen := map[string]bool{}
-	for _, k := range c.APIKeys {
-		if !keyName.MatchString(k.Name) {
-			return c.wrong("api_keys", "%.80q is not a name for a key", k.Name).
-				WithHint("use letters, digits, dot, _ and -, at most 64")
-		}
-		if seen[k.Name] {
-			return c.wrong("api_keys", "the name %q is there twice", k.Name).WithHint("give each key a name of its own")
-		}
-		seen[k.Name] = true
-		if b, err := hex.DecodeString(k.Hash); err != nil || len(b) != 32 {
-			return c.wrong("api_keys", "the hash of %q is not a SHA-256 in hex (64 digits)", k.Name).
-				WithHint("make key and hash with: cove config new-key %s", k.Name)
-		}
-	}
-	return nil
-}
 
 func (c *Config) checkListen() error {
 	if c.Listen == "" {

@@ -263,8 +263,8 @@ func (d *Daemon) newAgents() *fit.Agents {
 func (d *Daemon) newRuns() *run.Runner {
 	return run.New(run.Options{
 		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: work.Runs{Service: d.work}, Store: d.vault,
-		Flush: d.recorder.Flush,
-		Dir:   filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
+		Places: d.executions, Flush: d.recorder.Flush,
+		Dir: filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
 	})
 }
 

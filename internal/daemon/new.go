@@ -64,16 +64,17 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
 	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.vault, Keep: cfg.Audit.Decisions,
 		Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
+	grants := cfg.Grants()
 	d.executions = execution.New(execution.Options{
 		NextRoute: d.nextRoute, OpenRoute: d.openRoute,
 		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault,
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
-		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
+		Retention: cfg.Audit.Retention.Std(), Grants: grants, Clock: clock.Real(), Log: log,
 	})
 	d.sandboxes = sandbox.New(sandbox.Options{
 		Engines: d.engines, Defaults: cfg.LastingSpec(), Images: d.images, Store: d.vault, Bounds: cfg.Bounds(),
-		Clock: clock.Real(), Log: log,
+		Grants: grants, Clock: clock.Real(), Log: log,
 	})
 	d.processes = sandbox.NewProcesses(d.sandboxes)
 	d.approvals = gateway.NewApprovals(store.Auditor{Store: d.vault, Clock: clock.Real(), Log: log})
@@ -102,7 +103,8 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 		CheckProject: hostpath.CheckProject, Log: d.log, Version: version.Version,
 		OpenMetrics:  cfg.Server.Metrics == config.MetricsOpen,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
-		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
+		Grants: cfg.Grants(),
+		Rate:   httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
 	for _, k := range cfg.APIKeys {
 		o.Keys = append(o.Keys, httpapi.Key{Name: k.Name, Hash: k.Hash})

@@ -11,6 +11,7 @@ package doctor
 
 import (
 	"context"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
@@ -55,6 +56,8 @@ type Options struct {
 	Guest   string   // path of the cove-guest program
 	Docker  string   // the engine's socket; empty: the usual path
 	Engines []Engine // tried by making a sandbox
+	// Expires holds the ends of the API keys that have one, by their names.
+	Expires map[string]time.Time
 }
 
 // Engine is an engine to try.

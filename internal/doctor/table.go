@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -65,7 +66,7 @@ func Run(ctx context.Context, o Options) Report {
 	}
 	h := newHost(o)
 	defer h.close()
-	all := append(checks(), engineChecks(o)...)
+	all := slices.Concat(checks(), engineChecks(o), keyChecks(o))
 	findings := make([]Finding, len(all))
 	gate := make(chan struct{}, atOnce)
 	var wait sync.WaitGroup

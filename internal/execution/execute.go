@@ -114,11 +114,11 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 	if err := x.inspect(ctx, e); err != nil {
 		return e, err
 	}
-	if err := x.queue.enter(ctx); err != nil {
+	if err := x.enter(ctx, who); err != nil {
 		return e, err
 	}
 	if err := x.equip(ctx, e); err != nil {
-		x.queue.leave()
+		x.queue.leave(who)
 		return e, err
 	}
 	e.output = &collector{to: out, stdout: kept{limit: e.limits.Stdout}, stderr: kept{limit: e.limits.Stderr}}
@@ -209,10 +209,10 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	sb, err := e.open(ctx)
 	if err != nil {
 		e.release()
-		e.executions.queue.leave()
+		e.executions.queue.leave(e.who)
 		return Result{}, e.excuse(err)
 	}
-	defer e.executions.discard(sb, e.release)
+	defer e.executions.discard(e.who, sb, e.release)
 	if err := begun(); err != nil {
 		return Result{}, err
 	}
@@ -277,9 +277,9 @@ var errEnded = errors.New("ended before it began")
 
 // discard destroys a sandbox off the caller's path. Its image and its place are
 // free only then, so that the number of sandboxes stays bounded.
-func (x *Executions) discard(sb *provision.Sandbox, release func()) {
+func (x *Executions) discard(who cove.Principal, sb *provision.Sandbox, release func()) {
 	x.clean.Go(func() {
-		defer x.queue.leave()
+		defer x.queue.leave(who)
 		defer release()
 		if err := sb.TearDown(); err != nil {
 			x.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -109,6 +110,7 @@ type Options struct {
 	Bounds        runtime.Bounds
 	MaxConcurrent int           // executions at once
 	MaxQueued     int           // executions waiting for one to end
+	Grants        access.Grants // of API keys
 	Retention     time.Duration // of finished executions; 0 is for ever
 	Clock         clock.Clock
 	Log           *slog.Logger

@@ -17,7 +17,7 @@ import (
 func New(o Options) *Executions {
 	return &Executions{
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
-		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued),
+		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued, o.Grants),
 		running: map[cove.ExecutionID]*execution{}, waiting: map[cove.ExecutionID]outcome{},
 		trials: trials{last: map[string]*trial{}},
 		born:   o.Clock.Now(), began: o.Clock.Monotonic(),

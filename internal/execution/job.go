@@ -28,10 +28,10 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 		return Result{}, err
 	}
 	defer x.calls.Done()
-	if err := x.queue.enter(ctx); err != nil {
+	if err := x.enter(ctx, who); err != nil {
 		return Result{}, err
 	}
-	defer x.queue.leave()
+	defer x.queue.leave(who)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, dismissed: make(chan struct{}), cancel: cancel,

@@ -5,77 +5,78 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 )
 
-// queue admits a bounded number of executions and lets a bounded number wait, in the order of their arrival. Others are
+// queue admits a bounded number of executions and lets a bounded number wait, as line shares the places. Others are
 // refused at once.
 type queue struct {
-	limit, most int
+	grants access.Grants
 
 	mu      sync.Mutex
-	inside  int
-	line    []chan struct{} // closed when its owner may enter
+	line    line // guarded by mu
 	closed  bool
 	drained chan struct{} // closed when the queue is closed and empty
 }
 
-func newQueue(limit, most int) *queue {
-	return &queue{limit: max(limit, 1), most: max(most, 0), drained: make(chan struct{})}
+func newQueue(limit, most int, grants access.Grants) *queue {
+	return &queue{grants: grants, line: newLine(limit, most), drained: make(chan struct{})}
 }
 
 // enter waits for a place; leave must be called after it returns nil.
-func (q *queue) enter(ctx context.Context) error {
-	q.mu.Lock()
-	switch {
-	case q.closed:
-		q.mu.Unlock()
-		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
-	case q.inside < q.limit:
-		q.inside++
-		q.mu.Unlock()
-		return nil
-	case len(q.line) >= q.most:
-		q.mu.Unlock()
-		return cove.Errorf(cove.Overloaded, "%d executions run and %d wait already", q.limit, q.most).
-			WithHint("try again in a moment")
+func (q *queue) enter(ctx context.Context, who cove.Principal) error {
+	t, err := q.join(who)
+	if err != nil {
+		return err
 	}
-	turn := make(chan struct{})
-	q.line = append(q.line, turn)
-	q.mu.Unlock()
 	select {
-	case <-turn:
+	case <-t.given:
 		return nil
 	case <-ctx.Done():
-		q.quit(turn)
+		q.quit(t)
 		return cove.Errorf(cove.Canceled, "the caller went away while waiting: %w", ctx.Err())
 	}
 }
 
-// quit leaves the line, or the place that was given meanwhile.
-func (q *queue) quit(turn chan struct{}) {
-	q.mu.Lock()
-	for i, t := range q.line {
-		if t == turn {
-			q.line = append(q.line[:i], q.line[i+1:]...)
-			q.mu.Unlock()
-			return
-		}
-	}
-	q.mu.Unlock()
-	q.leave()
-}
-
-// leave gives the place to the next in line.
-func (q *queue) leave() {
+func (q *queue) join(who cove.Principal) (*turn, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.line) > 0 {
-		close(q.line[0])
-		q.line = q.line[1:]
-		return
+	if q.closed {
+		return nil, cove.Errorf(cove.Unavailable, "Cove is shutting down")
 	}
-	q.inside--
+	return q.line.join(who, q.grants.Of(who).Concurrent)
+}
+
+// quit leaves the line, or the place that was given meanwhile.
+func (q *queue) quit(t *turn) {
+	q.mu.Lock()
+	waited := q.line.quit(t)
+	q.mu.Unlock()
+	if !waited {
+		q.leave(t.who)
+	}
+}
+
+// leave gives the place of a principal's execution to the next in line.
+func (q *queue) leave(who cove.Principal) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.line.leave(who)
 	q.settle()
+}
+
+// hold counts a run among what a principal has at once, until release is called. Errors: Overloaded.
+func (q *queue) hold(who cove.Principal, already bool) (release func(), err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.line.hold(who, q.grants.Of(who), already); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.line.drop(who)
+	}), nil
 }
 
 // close refuses newcomers; who waits is still served.
@@ -83,13 +84,14 @@ func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
-		q.closed = true
+		q.closed, q.line.closing = true, true
+		q.line.advance()
 		q.settle()
 	}
 }
 
 func (q *queue) settle() {
-	if q.closed && q.inside == 0 {
+	if q.closed && q.line.inside == 0 {
 		close(q.drained)
 	}
 }
@@ -100,11 +102,11 @@ func (q *queue) empty() <-chan struct{} { return q.drained }
 func (q *queue) active() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.inside
+	return q.line.inside
 }
 
 func (q *queue) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.line)
+	return q.line.waiting
 }

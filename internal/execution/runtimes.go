@@ -34,7 +34,7 @@ func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]
 	if err != nil {
 		return nil, err
 	}
-	defer x.discard(j.Sandbox, release)
+	defer x.discard(probes, j.Sandbox, release)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	all := runtime.All()
@@ -50,12 +50,12 @@ func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]
 // openProbe makes the sandbox in which to ask.
 func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j *job.Job, root engine.Rootfs,
 	release func(), err error) {
-	if err := x.queue.enter(ctx); err != nil {
+	if err := x.queue.enter(ctx, probes); err != nil {
 		return nil, root, nil, err
 	}
 	defer func() {
 		if err != nil {
-			x.queue.leave()
+			x.queue.leave(probes)
 		}
 	}()
 	eng, err := x.o.Engines.Get(engineName)

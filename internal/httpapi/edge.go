@@ -44,7 +44,7 @@ func newEdge(o Options) *edge {
 	listCodes(s.api.OpenAPI().Components.Schemas)
 	s.metrics.registry.MustRegister(o.Collectors...)
 	s.refused.total = rate.NewLimiter(refusalsPerSecond, refusalsAtOnce)
-	s.refused.each = newLimiter(Rate{PerSecond: 0.1, Burst: 20})
+	s.refused.each = newLimiter(Rate{PerSecond: 0.1, Burst: 20}, nil)
 	return s
 }
 

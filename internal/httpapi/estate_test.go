@@ -89,14 +89,14 @@ func newEstate(t *testing.T) *estate {
 	approvals.Add(e.gateway)
 	engines := engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }})
 	e.sandboxes = sandbox.New(sandbox.Options{Engines: engines, Images: hostAlone{}, Store: vault,
-		Clock: clock.Real(), Log: log})
+		Grants: grantsOfTests(), Clock: clock.Real(), Log: log})
 	e.processes = sandbox.NewProcesses(e.sandboxes)
 	e.executions = execution.New(execution.Options{
 		Engines: engines, Images: hostAlone{}, Store: vault, Instance: in.ID, RunDir: dir,
 		OpenRoute: func(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, _ egress.Network) (egress.Route, error) {
 			return e.way(who, id, string(of))
 		},
-		MaxConcurrent: 8, MaxQueued: 8, Clock: clock.Real(), Log: log,
+		Grants: grantsOfTests(), MaxConcurrent: 8, MaxQueued: 8, Clock: clock.Real(), Log: log,
 	})
 	mirrors, err := repos.Open(repos.Options{Home: dir, Outlet: nowhere{}, Log: log})
 	if err != nil {
@@ -104,7 +104,8 @@ func newEstate(t *testing.T) *estate {
 	}
 	runs := run.New(run.Options{
 		Sandboxes: e.sandboxes, Processes: e.processes, Agents: robots{}, Work: workOfRuns{managed{e.sandboxes}, e},
-		Store: vault, Flush: func() {},
+		Places: e.executions,
+		Store:  vault, Flush: func() {},
 		Dir: filepath.Join(dir, "runs"), Clock: clock.Real(), Log: log,
 	})
 	err = e.sandboxes.Adopt(t.Context(), sandbox.Host{
@@ -126,7 +127,7 @@ func newEstate(t *testing.T) *estate {
 		Credentials: noCredentials(), Settings: func() map[string]string { return nil },
 		Profiles: profiles, Store: vault, CheckPath: hostpath.Rules{}.Check,
 		CheckProject: hostpath.CheckProject, Version: "test", Log: log,
-		Keys: keysOfTests(),
+		Keys: keysOfTests(), Grants: grantsOfTests(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -152,11 +153,18 @@ func newEstate(t *testing.T) *estate {
 func keysOfTests() []Key {
 	keys := []Key{key("keeper", keeper), key("stranger", stranger)}
 	for _, s := range access.Scopes {
-		k := key(string(s), "cove_"+string(s))
-		k.Scopes = []access.Scope{s}
-		keys = append(keys, k)
+		keys = append(keys, key(string(s), "cove_"+string(s)))
 	}
-	return keys
+	return append(keys, key("few", few))
+}
+
+// grantsOfTests are the grants of the keys that are named for scopes, and quotas of others.
+func grantsOfTests() access.Grants {
+	grants := access.Grants{cove.KeyHolder("few"): grantOfFew}
+	for _, s := range access.Scopes {
+		grants[cove.KeyHolder(string(s))] = access.Grant{Scopes: []access.Scope{s}}
+	}
+	return grants
 }
 
 // secret is part of every answer that shows what the keeper's objects hold.
@@ -372,11 +380,11 @@ func (e *estate) leaving(t *testing.T, who, method, path, body string) (leave fu
 }
 
 func (e *estate) answer(ctx context.Context, who, method, path, body string) (int, string) {
-	d := fromNetwork
+	ctx = context.WithValue(ctx, doorKey{}, fromNetwork)
 	if who == machine {
-		d = fromOwner
+		ctx = context.WithValue(context.WithValue(ctx, doorKey{}, fromOwner), verdictKey{}, verdict{})
 	}
-	r := httptest.NewRequestWithContext(context.WithValue(ctx, doorKey{}, d), method, path, strings.NewReader(body))
+	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
 	if who != machine {
 		r.Header.Set("X-API-Key", who)
 	}

@@ -104,8 +104,11 @@ func (s *guards) identify(ex *exchange) error {
 		ex.known, ex.scopes = ex.door == fromLoopback, access.Usual
 	default:
 		if presented, ok := presentedKey(ex.r.Header); ok {
-			if k, ok := s.keys.find(presented); ok {
-				ex.who, ex.known, ex.scopes = cove.KeyHolder(k.name), true, k.scopes
+			if name, ok := s.keys.find(presented); ok {
+				ex.who = cove.KeyHolder(name)
+				g := s.Grants.Of(ex.who)
+				ex.scopes, ex.known = g.Scopes, !g.Expired(s.Clock.Now())
+				ex.expired = !ex.known
 			}
 		}
 	}
@@ -128,7 +131,8 @@ func (s *guards) limitRate(ex *exchange) error {
 		return nil
 	}
 	ex.retryAfter = int(math.Ceil(wait.Seconds()))
-	return cove.Errorf(cove.Overloaded, "too many requests: more than %g a second", s.Rate.PerSecond).
+	return cove.Errorf(cove.Overloaded, "too many requests: more than %g a second",
+		s.rates.of(ex.who.String()).PerSecond).
 		WithHint("wait %d s", max(1, ex.retryAfter))
 }
 

@@ -10,23 +10,18 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/access"
 )
 
 // Key is one API key: who holds it, and the SHA-256 of it in hex. Keys are long
 // and random (config.NewAPIKey), so a plain hash of one can be stored.
 type Key struct {
-	Name   string
-	Hash   string
-	Scopes []access.Scope // nil: access.Usual
+	Name string
+	Hash string
 }
 
-type keyring []heldKey
-
-type heldKey struct {
-	name   string
-	hash   [sha256.Size]byte
-	scopes []access.Scope
+type keyring []struct {
+	name string
+	hash [sha256.Size]byte
 }
 
 func newKeyring(keys []Key) (keyring, error) {
@@ -38,24 +33,21 @@ func newKeyring(keys []Key) (keyring, error) {
 				"the hash of API key %.64q is not a SHA-256 in hex (64 digits)", k.Name).
 				WithHint("make one with: cove config new-key")
 		}
-		ring[i].name, ring[i].scopes = k.Name, k.Scopes
-		if k.Scopes == nil {
-			ring[i].scopes = access.Usual
-		}
+		ring[i].name = k.Name
 		copy(ring[i].hash[:], b)
 	}
 	return ring, nil
 }
 
-// find returns the key that was presented. It looks at every entry, so that the time it takes says nothing.
-func (ring keyring) find(presented string) (found heldKey, ok bool) {
+// find returns the name of a presented key. It looks at every entry, so that the time it takes says nothing.
+func (ring keyring) find(presented string) (name string, ok bool) {
 	hash := sha256.Sum256([]byte(presented))
 	for _, k := range ring {
 		if subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 {
-			found, ok = k, true
+			name, ok = k.name, true
 		}
 	}
-	return found, ok
+	return name, ok
 }
 
 // presentedKey returns the key of a request. Two keys, equal or not, are none:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/localsocket"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -67,6 +70,30 @@ func TestOwnersDoorIsOutsideSandboxes(t *testing.T) {
 			if refused != (flags != 0) {
 				t.Errorf("%s: %s", name, out)
 			}
+		}
+	}
+}
+
+// TestOwnersDoorIsClosed: at the owner's door a request without a verdict is refused, and so is a connection of a kind
+// that does not tell who is at its other end; one within this process, and what comes in elsewhere, passes.
+func TestOwnersDoorIsClosed(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	at := func(d door) context.Context { return context.WithValue(t.Context(), doorKey{}, d) }
+	for name, c := range map[string]struct {
+		ctx     context.Context
+		door    door
+		refused bool
+	}{
+		"no verdict":          {at(fromOwner), fromOwner, true},
+		"a connection as is":  {connContext(at(fromOwner), here), fromOwner, true},
+		"within this process": {connContext(at(fromOwner), strictConn{proxy.Strict(here), nil}), fromOwner, false},
+		"over a network":      {connContext(at(fromNetwork), here), fromNetwork, false},
+	} {
+		ex := &exchange{r: httptest.NewRequestWithContext(c.ctx, "GET", "/health", nil), door: c.door}
+		if err := checkPeer(ex); (cove.ErrorCode(err) == cove.Forbidden) != c.refused || (err != nil) != c.refused {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

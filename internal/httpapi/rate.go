@@ -2,10 +2,13 @@ package httpapi
 
 import (
 	"container/list"
+	"math"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/cove-sandbox/cove/internal/access"
 )
 
 // Rate bounds the requests of each caller. A PerSecond of 0 is no bound.
@@ -21,6 +24,7 @@ const maxCallers = 4096
 // limiter holds a token bucket for each caller.
 type limiter struct {
 	rate Rate
+	own  map[string]Rate // of callers that have another one
 
 	mu     sync.Mutex
 	byName map[string]*list.Element
@@ -32,13 +36,33 @@ type bucket struct {
 	*rate.Limiter
 }
 
-func newLimiter(r Rate) *limiter {
-	return &limiter{rate: r, byName: map[string]*list.Element{}, recent: list.New()}
+func newLimiter(r Rate, own map[string]Rate) *limiter {
+	return &limiter{rate: r, own: own, byName: map[string]*list.Element{}, recent: list.New()}
+}
+
+// of returns the rate of a caller.
+func (l *limiter) of(name string) Rate {
+	if r, is := l.own[name]; is {
+		return r
+	}
+	return l.rate
+}
+
+// ratesOf returns the rates of keys that have their own, of which twice as many may come at once.
+func ratesOf(grants access.Grants) map[string]Rate {
+	own := map[string]Rate{}
+	for who, g := range grants {
+		if g.Rate > 0 {
+			own[who.String()] = Rate{PerSecond: g.Rate, Burst: int(math.Ceil(2 * g.Rate))}
+		}
+	}
+	return own
 }
 
 // allow takes a token of name's, or says how long one takes to come.
 func (l *limiter) allow(name string, now time.Time) (bool, time.Duration) {
-	if l.rate.PerSecond <= 0 {
+	r := l.of(name)
+	if r.PerSecond <= 0 {
 		return true, 0
 	}
 	l.mu.Lock()
@@ -50,7 +74,7 @@ func (l *limiter) allow(name string, now time.Time) (bool, time.Duration) {
 			delete(l.byName, oldest.Value.(*bucket).name)
 			l.recent.Remove(oldest)
 		}
-		e = l.recent.PushFront(&bucket{name, rate.NewLimiter(rate.Limit(l.rate.PerSecond), max(1, l.rate.Burst))})
+		e = l.recent.PushFront(&bucket{name, rate.NewLimiter(rate.Limit(r.PerSecond), max(1, r.Burst))})
 		l.byName[name] = e
 	}
 	l.recent.MoveToFront(e)
@@ -59,5 +83,5 @@ func (l *limiter) allow(name string, now time.Time) (bool, time.Duration) {
 		return true, 0
 	}
 	missing := 1 - b.TokensAt(now)
-	return false, time.Duration(missing / l.rate.PerSecond * float64(time.Second))
+	return false, time.Duration(missing / r.PerSecond * float64(time.Second))
 }

@@ -45,7 +45,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.fill()
-	s := &Server{guards: guards{edge: newEdge(o), access: tableFor(o), keys: keys, rates: newLimiter(o.Rate),
+	s := &Server{guards: guards{edge: newEdge(o), access: tableFor(o), keys: keys,
+		rates:  newLimiter(o.Rate, ratesOf(o.Grants)),
 		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies)}}
 	s.addRoutes()
 	s.http = &http.Server{

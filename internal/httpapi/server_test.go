@@ -20,6 +20,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress/model"
@@ -72,8 +73,51 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestRateOfAKey: a key with a rate of its own has that, and the others have the server's.
+func TestRateOfAKey(t *testing.T) {
+	h := start(t, func(o *Options) {
+		withKeys(o)
+		o.Clock, o.Rate = clocktest.NewManual(time.Unix(1_900_000_000, 0)), Rate{PerSecond: 1000, Burst: 1000}
+		o.Grants = access.Grants{cove.KeyHolder("ci"): {Scopes: access.Usual, Rate: 0.5}}
+	})
+	for i := range 4 {
+		r, other := h.get("/executions", "X-API-Key", "cove_right"), h.get("/executions", "X-API-Key", "cove_other")
+		if (r.StatusCode == 429) != (i > 0) || other.StatusCode != 200 {
+			t.Errorf("request %d: %d, of the other key %d", i, r.StatusCode, other.StatusCode)
+		}
+		if i > 0 && (r.Header.Get("Retry-After") != "2" || !strings.Contains(r.body, "more than 0.5 a second")) {
+			t.Errorf("Retry-After %s: %s", r.Header.Get("Retry-After"), r.body)
+		}
+	}
+}
+
+// TestExpiredKeys: an expired key is refused with the reason, the refusal is recorded as its own, and it opens what is
+// open to strangers.
+func TestExpiredKeys(t *testing.T) {
+	now := time.Now()
+	h := start(t, func(o *Options) {
+		withKeys(o)
+		o.Grants = access.Grants{cove.KeyHolder("ci"): {Scopes: access.Usual, Expires: now.Add(-time.Second)},
+			cove.KeyHolder("dev"): {Scopes: access.Usual, Expires: now.Add(time.Hour)}}
+	})
+	r := h.get("/executions", "X-API-Key", "cove_right")
+	if e := r.error(t); r.StatusCode != 401 || e.Code != string(cove.Unauthenticated) ||
+		!strings.Contains(e.Error, "the API key ci has expired") || !strings.Contains(e.Hint, "expires") {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+	if r := h.get("/health", "X-API-Key", "cove_right"); r.StatusCode != 200 || strings.Contains(r.body, "version") {
+		t.Errorf("health: %d %s", r.StatusCode, r.body)
+	}
+	if r := h.get("/executions", "X-API-Key", "cove_other"); r.StatusCode != 200 {
+		t.Errorf("one that has not expired: %d %s", r.StatusCode, r.body)
+	}
+	if all := h.store.audited(); len(all) != 1 || all[0].Who != "key:ci" || all[0].Verdict != "deny" {
+		t.Errorf("records %+v", all)
+	}
+}
+
 func TestLimiterIsBounded(t *testing.T) {
-	l := newLimiter(Rate{PerSecond: 1, Burst: 1})
+	l := newLimiter(Rate{PerSecond: 1, Burst: 1}, nil)
 	now := time.Unix(1, 0)
 	for i := range 3 * maxCallers {
 		l.allow(fmt.Sprint(i), now)
@@ -85,7 +129,7 @@ func TestLimiterIsBounded(t *testing.T) {
 	if ok, _ := l.allow("regular", now); ok {
 		t.Error("a busy caller was forgotten, and got a new bucket")
 	}
-	if ok, _ := newLimiter(Rate{}).allow("x", now); !ok {
+	if ok, _ := newLimiter(Rate{}, nil).allow("x", now); !ok {
 		t.Error("no rate is no limit")
 	}
 }

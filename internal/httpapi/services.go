@@ -13,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -232,6 +233,7 @@ type Options struct {
 	Clock      clock.Clock  // nil is the real one
 	Version    string
 
+	Grants       access.Grants
 	Keys         []Key       // none: only listeners on loopback are served
 	TLS          *tls.Config // nil: plain HTTP on network listeners
 	OpenMetrics  bool        // GET /metrics is for callers without a key, too

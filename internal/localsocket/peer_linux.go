@@ -11,11 +11,15 @@ import (
 )
 
 // CheckPeer refuses the other end of a connection of a unix socket that is a process in another user or process
-// namespace, as all processes of sandboxes are: there, an owner's id says nothing. Other connections pass.
+// namespace, as all processes of sandboxes are: there, an owner's id says nothing. A connection within this process
+// (net.Pipe) passes, and one of another kind does not.
 func CheckPeer(c net.Conn) error {
 	socket, ok := c.(*net.UnixConn)
 	if !ok {
-		return nil
+		if c.RemoteAddr().Network() == "pipe" {
+			return nil
+		}
+		return fmt.Errorf("a connection of the kind %T does not say which process has connected", c)
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {

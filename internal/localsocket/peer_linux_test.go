@@ -77,6 +77,19 @@ func TestCheckPeer(t *testing.T) {
 	if err := CheckPeer(here); err != nil {
 		t.Errorf("a connection within this process: %v", err)
 	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	network, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer network.Close()
+	if err := CheckPeer(network); err == nil {
+		t.Error("a connection of a network passes")
+	}
 }
 
 // TestCheckPeerThatHasEnded: a process that has ended is not taken for one that has its number now.

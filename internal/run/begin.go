@@ -27,7 +27,7 @@ const maxPrompt = 1 << 20
 // Begin gives an agent a task of the principal's, and returns when its program runs. When ctx ends before that, and on
 // an error, nothing runs, and a sandbox that was made for it is gone. Errors: InvalidArgument, NotFound, Forbidden,
 // Conflict, Unsupported, RuntimeMissing, and those of CreateSandbox.
-func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (store.Run, error) {
+func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (_ store.Run, err error) {
 	if q.Progress == nil {
 		q.Progress = func(workspace.Step) {}
 	}
@@ -40,10 +40,21 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (stor
 		return store.Run{}, err
 	}
 	record := p.record
+	release := func() {}
+	if q.ID == "" { // else it has a place as an execution
+		if release, err = r.o.Places.Hold(ctx, who, false); err != nil {
+			return store.Run{}, err
+		}
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
 	var run store.Run
 	in, err := r.enterSandbox(ctx, who, q, p.eq, &record)
 	if err == nil {
-		run, err = r.start(ctx, in, record, p.eq, p.command)
+		run, err = r.start(ctx, in, record, p.eq, p.command, release)
 	}
 	if err != nil && record.Spec.Own && record.Sandbox != "" {
 		err = errors.Join(err, r.o.Sandboxes.Destroy(context.WithoutCancel(ctx), who, record.Sandbox, false))
@@ -235,7 +246,7 @@ func forRun(q sandbox.Request, of store.Run) sandbox.Request {
 
 // start places files, starts the program, and has the run attended.
 func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run, eq fit.Equipment,
-	command agent.Command) (store.Run, error) {
+	command agent.Command, release func()) (store.Run, error) {
 	if err := place(ctx, in, record.Spec.Dir, eq.Files, command.Files); err != nil {
 		return store.Run{}, err
 	}
@@ -244,6 +255,7 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 		return store.Run{}, err
 	}
 	l := r.newLive(record, t, eq.Parser(record.Spec.Before))
+	l.release = release
 	if err := r.enter(l); err != nil {
 		t.end(false)
 		return store.Run{}, err

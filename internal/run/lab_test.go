@@ -200,6 +200,8 @@ type lab struct {
 	host   *fake.Host
 	agents *agents
 	work   *work
+	held   atomic.Int32           // runs that are counted
+	leaves bool                   // a server leaves before it takes runs up
 	flush  atomic.Pointer[func()] // called before the record of an end; nil: nothing is
 	// refusals are what providers of models say of the credentials of every sandbox.
 	refusals *model.Refusals
@@ -233,6 +235,14 @@ type server struct {
 	once      sync.Once
 }
 
+// places let every run begin, and count.
+type places struct{ held *atomic.Int32 }
+
+func (p places) Hold(context.Context, cove.Principal, bool) (func(), error) {
+	p.held.Add(1)
+	return sync.OnceFunc(func() { p.held.Add(-1) }), nil
+}
+
 func (l *lab) serve(t *testing.T) *server {
 	t.Helper()
 	in, err := instance.Hold(l.dir)
@@ -251,13 +261,16 @@ func (l *lab) serve(t *testing.T) *server {
 		Clock: clock.Real(), Log: log,
 	})
 	s.Runner = run.New(run.Options{Sandboxes: s.sandboxes, Processes: sandbox.NewProcesses(s.sandboxes), Agents: l.agents,
-		Work: l.work, Store: store.NewVault(l.store), Flush: l.flushed, MaxOutput: 16 << 20,
+		Work: l.work, Places: places{&l.held}, Store: store.NewVault(l.store), Flush: l.flushed, MaxOutput: 16 << 20,
 		Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
 		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, Routes: ways{l.refusals}, Successor: s,
 		Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 	})
+	if l.leaves {
+		s.Leave()
+	}
 	if err == nil {
 		err = s.Recover(t.Context())
 	}
@@ -277,6 +290,9 @@ func (s *server) end(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 		s.Close()
+		if n := s.lab.held.Load(); n != 0 {
+			t.Errorf("%d runs are counted after all have been left", n)
+		}
 		s.in.Release()
 	})
 }

@@ -19,7 +19,7 @@ import (
 
 // newLive makes a run live; end must be called if it cannot be attended.
 func (r *Runner) newLive(record store.Run, t *transcript, p agent.Parser) *live {
-	return &live{id: record.ID, provider: record.Spec.Provider, r: r, transcript: t, parser: p,
+	return &live{id: record.ID, provider: record.Spec.Provider, r: r, release: func() {}, transcript: t, parser: p,
 		schema: record.Spec.Schema, record: record, stops: make(chan asked, 2), done: make(chan struct{})}
 }
 

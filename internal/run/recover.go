@@ -75,10 +75,14 @@ func (r *Runner) again(ctx context.Context, record store.Run, left sandbox.LeftP
 	p, err := left.TakeUp(ctx, l.transcript.size)
 	if err == nil {
 		l.begin(p)
+		l.release, err = r.o.Places.Hold(ctx, record.Owner(), true)
+	}
+	if err == nil {
 		if err = r.enter(l); err == nil {
 			go r.attendAgain(l, record)
 			return nil
 		}
+		l.release()
 	}
 	l.transcript.end(true)
 	return err

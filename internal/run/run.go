@@ -44,12 +44,20 @@ type Work interface {
 	Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
 }
 
+// Places counts what principals have at once; execution.Executions does.
+type Places interface {
+	// Hold counts a run of the principal's until release is called, which may be called again; one that goes on already
+	// is counted in any case. Errors: Overloaded.
+	Hold(ctx context.Context, who cove.Principal, already bool) (release func(), err error)
+}
+
 // Options make a Runner. All but MaxOutput are required.
 type Options struct {
 	Sandboxes *sandbox.Sandboxes
 	Processes *sandbox.Processes
 	Agents    Agents
 	Work      Work
+	Places    Places
 	Store     store.Vault
 	Flush     func() // writes decisions to Store that are not written yet
 	Dir       string // of the records; made when it is needed
@@ -160,6 +168,7 @@ func (r *Runner) leave(l *live) {
 	r.mu.Lock()
 	delete(r.live, l.id)
 	r.mu.Unlock()
+	l.release()
 	r.running.Done()
 }
 
@@ -226,6 +235,7 @@ type live struct {
 	id         cove.RunID
 	provider   string // of its models; empty where it is not known
 	r          *Runner
+	release    func() // ends its being counted
 	transcript *transcript
 	parser     agent.Parser
 	schema     []byte // of the answer; nil is none

@@ -370,6 +370,19 @@ func TestServerDies(t *testing.T) {
 	s.wantSandboxes(t, 0)
 }
 
+// TestServerLeavesWhileItRecovers: a run that it has taken up, and cannot attend any more, is not counted.
+func TestServerLeavesWhileItRecovers(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	s.begin(t, ask("think one", "wait /tmp/go"))
+	if n := l.held.Load(); n != 1 {
+		t.Fatalf("%d runs are counted", n)
+	}
+	s.end(t)
+	l.leaves = true
+	l.serve(t).end(t) // looks that none is counted
+}
+
 // TestServerDiesInTheMiddle: a line that was half written, and a message that was not, are made up for.
 func TestServerDiesInTheMiddle(t *testing.T) {
 	l := newLab(t)

@@ -147,6 +147,10 @@ func (s *Sandboxes) addCheckout(ctx context.Context, v View) error {
 	if s.host.Most > 0 && len(all) >= s.host.Most {
 		return store.TooManySandboxes(len(all))
 	}
+	own := slices.DeleteFunc(all, func(other View) bool { return other.Owner != v.Owner })
+	if most := s.o.Grants.Of(v.Owner).Sandboxes; most > 0 && len(own) >= most {
+		return store.TooManyOwn(len(own))
+	}
 	return s.o.Store.For(v.Owner).ChangeSandbox(ctx, v.Within, func(b *store.Sandbox) error {
 		if b.State != cove.StateRunning {
 			return wrongState(*b, "work in")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -95,6 +96,28 @@ func TestShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
+}
+
+// TestCheckoutsCount: a checkout counts among the sandboxes that a key may have, like the one that it is in.
+func TestCheckoutsCount(t *testing.T) {
+	h := newHome(t)
+	h.grants = access.Grants{ci: {Sandboxes: 3}}
+	s := h.adopt(t)
+	for _, branch := range []string{"a", "b"} {
+		if _, err := s.Create(t.Context(), ci, sharing(branch), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Create(t.Context(), ci, sharing("c"), nil)
+	wantCode(t, "a third checkout", err, cove.Conflict)
+	if err == nil || !strings.Contains(err.Error(), "this API key has 3 sandboxes") {
+		t.Errorf("it says %v", err)
+	}
+	_, err = s.Create(t.Context(), ci, sandbox.Request{Name: "alone"}, nil)
+	wantCode(t, "a sandbox beside them", err, cove.Conflict)
+	if _, err := s.Create(t.Context(), owner, sharing("d"), nil); err != nil {
+		t.Errorf("another's: %v", err)
+	}
 }
 
 // TestNotShared: who asks for anything else, or is somebody else, has another sandbox.

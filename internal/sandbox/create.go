@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
@@ -29,7 +30,7 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	}
 	defer leave()
 	err = s.enroll(ctx, record.Owner, &record.Name, func() error {
-		return s.o.Store.For(record.Owner).AddSandbox(ctx, record, s.host.Most)
+		return s.o.Store.For(record.Owner).AddSandbox(ctx, record, roomOf(s.o.Grants.Of(record.Owner), s.host.Most))
 	})
 	if err != nil {
 		s.drop(r)
@@ -47,6 +48,11 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	}
 	record, err = s.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
 	return View{Sandbox: record}, err
+}
+
+// roomOf returns the bounds of the sandboxes that a principal with a grant makes.
+func roomOf(g access.Grant, most int) store.Room {
+	return store.Room{All: most, Own: g.Sandboxes, Disk: g.Disk}
 }
 
 // Plan returns the record of the sandbox that Create would make for a request, and makes nothing. It looks at neither

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -24,6 +25,7 @@ type Options struct {
 	Images   provision.Images
 	Store    store.Vault
 	Bounds   runtime.Bounds
+	Grants   access.Grants // of API keys
 	Clock    clock.Clock
 	Log      *slog.Logger
 }

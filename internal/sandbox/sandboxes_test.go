@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
@@ -54,6 +55,7 @@ type home struct {
 	clock      clock.Clock
 	works      sandbox.Works
 	idle       sandbox.Idle
+	grants     access.Grants
 }
 
 func newHome(t *testing.T) *home {
@@ -100,7 +102,7 @@ func (h *home) serve(t *testing.T) *server {
 		Open: func() (engine.Engine, error) { return s.engine, nil }})
 	s.Sandboxes = sandbox.New(sandbox.Options{
 		Engines: s.engines,
-		Images:  noImages{}, Store: store.NewVault(h.store),
+		Images:  noImages{}, Store: store.NewVault(h.store), Grants: h.grants,
 		Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	s.processes = sandbox.NewProcesses(s.Sandboxes)
@@ -904,7 +906,7 @@ func TestLastingCrash(t *testing.T) {
 		err = errors.Join(h.store.MoveSandbox(t.Context(), b.ID, cove.StateRunning, cove.StateDestroying, ""),
 			h.store.RemoveSandbox(t.Context(), b.ID))
 		b.State = cove.State(name)
-		if err := errors.Join(err, h.store.AddSandbox(t.Context(), b, 0)); err != nil {
+		if err := errors.Join(err, h.store.AddSandbox(t.Context(), b, store.Room{})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 // Sandboxes remembers long-lived sandboxes, from the request for one until nothing of it is left.
 type Sandboxes interface {
 	// AddSandbox records a new one. Errors: Conflict when its id is known, when its owner has another sandbox or
-	// checkout of its name, or when there are already most sandboxes and checkouts; most 0 is no bound.
-	AddSandbox(ctx context.Context, s Sandbox, most int) error
+	// checkout of its name, or when there is no room for it.
+	AddSandbox(ctx context.Context, s Sandbox, room Room) error
 	// Sandbox returns one. Errors: NotFound.
 	Sandbox(ctx context.Context, id cove.SandboxID) (Sandbox, error)
 	// Sandboxes lists all of them, newest first.
@@ -26,6 +26,13 @@ type Sandboxes interface {
 	TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Time) error
 	// RemoveSandbox forgets one that is being destroyed. Errors: NotFound, Conflict in every other state.
 	RemoveSandbox(ctx context.Context, id cove.SandboxID) error
+}
+
+// Room bounds the sandboxes that there may be. A bound of zero is none.
+type Room struct {
+	All  int   // sandboxes and checkouts of all owners
+	Own  int   // sandboxes and checkouts of the new one's owner
+	Disk int64 // bytes: the sum of the limits of its sandboxes
 }
 
 // Sandbox is the record of a long-lived sandbox.

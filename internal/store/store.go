@@ -29,6 +29,10 @@ type Store interface {
 	Get(ctx context.Context, id cove.ExecutionID) (Execution, error)
 	// List returns a page, newest first, without output.
 	List(ctx context.Context, q Query) (Page, error)
+	// CPUTime returns the CPU time that a client's executions and runs have used which Finish and ChangeRun ended in the
+	// minute of a time or later, within the last 24 hours; also of those that have been removed since. A run that is an
+	// execution as well counts once.
+	CPUTime(ctx context.Context, client string, since time.Time) (time.Duration, error)
 	// Abandon marks running executions of dead instances as failed, and returns how many. It asks dead about each
 	// instance that has any, after it has seen them: one that begins meanwhile is not taken for dead.
 	Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error)

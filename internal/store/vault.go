@@ -82,6 +82,11 @@ func (r Records) List(ctx context.Context, q Query) (Page, error) {
 	return r.store.List(ctx, q)
 }
 
+// CPUTime returns that of p's own executions and runs; see Store.
+func (r Records) CPUTime(ctx context.Context, since time.Time) (time.Duration, error) {
+	return r.store.CPUTime(ctx, r.p.String(), since)
+}
+
 // Abandon is for principals that see all; see Store.
 func (r Records) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error) {
 	if err := r.all(); err != nil {
@@ -227,9 +232,9 @@ func (r Records) RemoveGatewayClient(ctx context.Context, name string) error {
 }
 
 // AddSandbox records a new one of p's; see Sandboxes.
-func (r Records) AddSandbox(ctx context.Context, s Sandbox, most int) error {
+func (r Records) AddSandbox(ctx context.Context, s Sandbox, room Room) error {
 	s.Owner = r.p
-	return r.store.AddSandbox(ctx, s, most)
+	return r.store.AddSandbox(ctx, s, room)
 }
 
 // Sandbox returns one of p's; see Sandboxes.
@@ -349,6 +354,19 @@ func NoExecution(id cove.ExecutionID) error {
 func TooManySandboxes(known int) error {
 	return cove.Errorf(cove.Conflict, "there are %d sandboxes, and no more are allowed", known).
 		WithHint("destroy one that is not needed, or raise sandbox.max_lasting")
+}
+
+// TooManyOwn is the error about one more sandbox or checkout than an API key may have.
+func TooManyOwn(known int) error {
+	return cove.Errorf(cove.Conflict, "this API key has %d sandboxes, and may have no more", known).
+		WithHint("destroy one that is not needed, or raise sandboxes of the key in the server's configuration")
+}
+
+// TooMuchDisk is the error about a sandbox whose limit of disk is more than is left to an API key, in bytes.
+func TooMuchDisk(used, most int64) error {
+	return cove.Errorf(cove.Conflict, "the disk limits of this API key's sandboxes may be %d MiB in sum, and are %d",
+		most>>20, used>>20).
+		WithHint("destroy one, ask for less (limits.disk_mb), or raise disk_mb of the key in the server's configuration")
 }
 
 // NoSandbox is the error about a sandbox that is not there, or another's.

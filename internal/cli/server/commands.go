@@ -66,18 +66,37 @@ func configCheck(sess *session.Session) *cobra.Command {
 }
 
 func configNewKey(sess *session.Session) *cobra.Command {
-	return &cobra.Command{
+	var k config.APIKey
+	cmd := &cobra.Command{
 		Use:   "new-key NAME",
 		Short: "Make an API key, and the line for the configuration",
 		Long: `Make an API key for NAME. The key is printed once and stored nowhere; the
-configuration has its hash only.`,
-		Example: "  cove config new-key ci",
+configuration has its hash only.
+
+A key may do everything with what it makes itself, until it is taken out of the
+configuration. Scopes and quotas make that less.`,
+		Example: `  cove config new-key ci
+  cove config new-key ci --scope run,read --expires 2027-01-31
+  cove config new-key bot --concurrent 4 --cpu-seconds hour=600,day=3600`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			key, hash := config.NewAPIKey()
-			return sess.Print(fmt.Sprintf("key:  %s\n\nand for the configuration:\n\napi_keys:\n  - name: %q\n    hash: %s\n",
-				key, args[0], hash))
+			var key string
+			k.Name = args[0]
+			key, k.Hash = config.NewAPIKey()
+			if _, err := k.Grant(); err != nil {
+				return err
+			}
+			return sess.Print(fmt.Sprintf("key:  %s\n\nand for the configuration:\n\napi_keys:\n%s", key, k.Entry()))
 		},
 	}
+	f := cmd.Flags()
+	f.StringSliceVar(&k.Scopes, "scope", nil, "what it may do: run, sandboxes, agents, read, approve, admin")
+	f.StringVar(&k.Expires, "expires", "", "the last `DAY` on which it is valid, like 2027-01-31")
+	f.StringVar(&k.Concurrent, "concurrent", "", "`N` executions and runs at once")
+	f.StringVar(&k.Rate, "rate", "", "`N` requests a second")
+	f.StringVar(&k.CPUSeconds, "cpu-seconds", "", "CPU time of its executions and runs, `hour=N,day=N`")
+	f.StringVar(&k.Sandboxes, "sandboxes", "", "`N` long-lived sandboxes")
+	f.StringVar(&k.DiskMB, "disk-mb", "", "the sum of their disk limits, in `MB`")
+	return cmd
 }
 
 // VersionLine is the version of this program and what it was built for.

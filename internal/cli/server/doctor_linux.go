@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -78,6 +79,12 @@ func doctorOptions(sess *session.Session) (doctor.Options, error) {
 		Home:    cfg.Home,
 		Guest:   daemon.GuestPath(cfg),
 		Docker:  sess.Getenv("DOCKER_HOST"),
+	}
+	o.Expires = map[string]time.Time{}
+	for who, g := range cfg.Grants() {
+		if name, _ := who.Key(); !g.Expires.IsZero() {
+			o.Expires[name] = g.Expires
+		}
 	}
 	for _, name := range engines.Names() {
 		o.Engines = append(o.Engines, doctor.Engine{

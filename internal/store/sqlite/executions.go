@@ -94,7 +94,9 @@ func finish(ctx context.Context, tx *sql.Tx, e store.Execution, r store.Record) 
 	}
 	var seq int64
 	var status cove.Status
-	err = tx.QueryRowContext(ctx, `SELECT seq, status FROM executions WHERE id = ?`, string(e.ID)).Scan(&seq, &status)
+	var client string
+	err = tx.QueryRowContext(ctx, `SELECT seq, status, client FROM executions WHERE id = ?`, string(e.ID)).
+		Scan(&seq, &status, &client)
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.NoExecution(e.ID)
 	}
@@ -113,6 +115,11 @@ func finish(ctx context.Context, tx *sql.Tx, e store.Execution, r store.Record) 
 	}
 	if err := insertOutput(ctx, tx, seq, stdout, stderr); err != nil {
 		return err
+	}
+	if e.FinishedAt != nil {
+		if err := addCPU(ctx, tx, client, *e.FinishedAt, e.Usage.CPUTime); err != nil {
+			return err
+		}
 	}
 	return appendRecord(ctx, tx, r)
 }

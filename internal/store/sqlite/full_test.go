@@ -170,7 +170,7 @@ func TestEndsOnAFullDisk(t *testing.T) {
 	add := func() (cove.SandboxID, error) {
 		b := store.Sandbox{ID: cove.NewSandboxID(), State: cove.StatePreparing}
 		b.Name = string(b.ID)
-		return b.ID, s.AddSandbox(ctx, b, 0)
+		return b.ID, s.AddSandbox(ctx, b, store.Room{})
 	}
 	run := store.Run{ID: cove.NewRunID(), Status: store.RunRunning}
 	if err := s.AddRun(ctx, run); err != nil {

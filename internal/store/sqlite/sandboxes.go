@@ -19,7 +19,7 @@ var unrecorded = cove.Spec{Shape: cove.Shape{
 const sandboxColumns = `id, name, client, state, reason, spec, created_at, last_used_at`
 
 // AddSandbox implements store.Store.
-func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error {
+func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, room store.Room) error {
 	spec, err := json.Marshal(b.Spec)
 	if err != nil {
 		return err
@@ -35,8 +35,13 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error
 		if err != nil {
 			return err
 		}
-		if most > 0 && known >= most {
+		if room.All > 0 && known >= room.All {
 			return store.TooManySandboxes(known)
+		}
+		if room.Own > 0 || room.Disk > 0 {
+			if err := ownRoom(ctx, s, tx, b, room); err != nil {
+				return err
+			}
 		}
 		if err := freeNames(ctx, tx, b, nil); err != nil {
 			return err
@@ -46,6 +51,33 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error
 			b.LastUsedAt.UnixMicro())
 		return taken(err, b)
 	})
+}
+
+// ownRoom returns an error if a sandbox is more than its owner may have.
+func ownRoom(ctx context.Context, s *Store, tx *sql.Tx, b store.Sandbox, room store.Room) error {
+	rows, err := tx.QueryContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE client = ?`, b.Owner.String())
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	known, disk := 0, int64(0)
+	for rows.Next() {
+		other, err := s.scanSandbox(rows)
+		if err != nil {
+			return err
+		}
+		known += 1 + len(other.Spec.Checkouts)
+		disk += other.Spec.Limits.Disk
+	}
+	switch {
+	case rows.Err() != nil:
+		return rows.Err()
+	case room.Own > 0 && known >= room.Own:
+		return store.TooManyOwn(known)
+	case room.Disk > 0 && disk+b.Spec.Limits.Disk > room.Disk:
+		return store.TooMuchDisk(disk, room.Disk)
+	}
+	return nil
 }
 
 // freeNames returns an error if another sandbox of the same owner, or a checkout in one, has a name of b or its

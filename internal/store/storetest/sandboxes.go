@@ -72,8 +72,8 @@ func sandboxes(t *testing.T, open Open) {
 		},
 		Directory: "/d",
 	}
-	must(t, s.AddSandbox(t.Context(), plain, 0))
-	must(t, s.AddSandbox(t.Context(), whole, 0))
+	must(t, s.AddSandbox(t.Context(), plain, store.Room{}))
+	must(t, s.AddSandbox(t.Context(), whole, store.Room{}))
 	has(s, whole, plain)
 	has(at(t, open, dir), whole, plain)
 	if got, err := s.Sandbox(t.Context(), whole.ID); err != nil || !reflect.DeepEqual(got, whole) {
@@ -120,9 +120,9 @@ func sandboxes(t *testing.T, open Open) {
 	has(s, whole, plain)
 	another := whole
 	another.ID, another.Name, another.Spec.Checkouts = cove.NewSandboxID(), "checkout", nil
-	wantConflict(t, "a sandbox of a checkout's name", s.AddSandbox(t.Context(), another, 0))
+	wantConflict(t, "a sandbox of a checkout's name", s.AddSandbox(t.Context(), another, store.Room{}))
 	another.Name = "another"
-	wantConflict(t, "a sandbox beyond two and a checkout", s.AddSandbox(t.Context(), another, 3))
+	wantConflict(t, "a sandbox beyond two and a checkout", s.AddSandbox(t.Context(), another, store.Room{All: 3}))
 
 	wantConflict(t, "removing one that is preparing", s.RemoveSandbox(t.Context(), plain.ID))
 	must(t, s.MoveSandbox(t.Context(), plain.ID, cove.StatePreparing, cove.StateDestroying, ""))
@@ -145,13 +145,13 @@ func sandboxNames(t *testing.T, open Open) {
 	s := at(t, open, t.TempDir())
 	mine, theirs, second := lasting("same", cove.MachineOwner()), lasting("same", cove.KeyHolder("ci")),
 		lasting("second", cove.MachineOwner())
-	must(t, s.AddSandbox(t.Context(), mine, 0))
-	must(t, s.AddSandbox(t.Context(), theirs, 0)) // names are each client's own
-	must(t, s.AddSandbox(t.Context(), second, 0))
-	wantConflict(t, "a name again", s.AddSandbox(t.Context(), lasting("same", cove.MachineOwner()), 0))
+	must(t, s.AddSandbox(t.Context(), mine, store.Room{}))
+	must(t, s.AddSandbox(t.Context(), theirs, store.Room{})) // names are each client's own
+	must(t, s.AddSandbox(t.Context(), second, store.Room{}))
+	wantConflict(t, "a name again", s.AddSandbox(t.Context(), lasting("same", cove.MachineOwner()), store.Room{}))
 	again := lasting("third", cove.MachineOwner())
 	again.ID = mine.ID
-	wantConflict(t, "an id again", s.AddSandbox(t.Context(), again, 0))
+	wantConflict(t, "an id again", s.AddSandbox(t.Context(), again, store.Room{}))
 	wantConflict(t, "renamed to a name that is taken",
 		s.ChangeSandbox(t.Context(), second.ID, func(b *store.Sandbox) error { b.Name = "same"; return nil }))
 	if got, err := s.Sandbox(t.Context(), second.ID); err != nil || got.Name != "second" {
@@ -162,12 +162,34 @@ func sandboxNames(t *testing.T, open Open) {
 func sandboxesAreBounded(t *testing.T, open Open) {
 	s := at(t, open, t.TempDir())
 	first := lasting("a", cove.MachineOwner())
-	must(t, s.AddSandbox(t.Context(), first, 2))
-	must(t, s.AddSandbox(t.Context(), lasting("b", cove.KeyHolder("ci")), 2))
-	wantConflict(t, "one too many", s.AddSandbox(t.Context(), lasting("c", cove.MachineOwner()), 2))
+	must(t, s.AddSandbox(t.Context(), first, store.Room{All: 2}))
+	must(t, s.AddSandbox(t.Context(), lasting("b", cove.KeyHolder("ci")), store.Room{All: 2}))
+	wantConflict(t, "one too many", s.AddSandbox(t.Context(), lasting("c", cove.MachineOwner()), store.Room{All: 2}))
 	must(t, s.MoveSandbox(t.Context(), first.ID, cove.StatePreparing, cove.StateDestroying, ""))
 	must(t, s.RemoveSandbox(t.Context(), first.ID))
-	must(t, s.AddSandbox(t.Context(), lasting("c", cove.MachineOwner()), 2))
+	must(t, s.AddSandbox(t.Context(), lasting("c", cove.MachineOwner()), store.Room{All: 2}))
+
+	// What one owner may have.
+	ci := cove.KeyHolder("ci")
+	wantConflict(t, "one too many of its own", s.AddSandbox(t.Context(), lasting("d", ci), store.Room{Own: 1}))
+	must(t, s.AddSandbox(t.Context(), lasting("d", cove.KeyHolder("other")), store.Room{Own: 1}))
+	disk := func(name string, mb int64) store.Sandbox {
+		b := lasting(name, ci)
+		b.Spec.Limits.Disk = mb << 20
+		return b
+	}
+	must(t, s.AddSandbox(t.Context(), disk("e", 100), store.Room{Disk: 100<<20 + lasting("b", ci).Spec.Limits.Disk}))
+	room := store.Room{Disk: 300<<20 + lasting("b", ci).Spec.Limits.Disk}
+	wantConflict(t, "more disk than is left", s.AddSandbox(t.Context(), disk("f", 201), room))
+	must(t, s.AddSandbox(t.Context(), disk("f", 200), room))
+
+	// A checkout counts like a sandbox.
+	other := cove.KeyHolder("other")
+	host := lasting("host", other)
+	host.Spec.Checkouts = []store.Checkout{{ID: cove.NewSandboxID(), Name: "checkout"}}
+	must(t, s.AddSandbox(t.Context(), host, store.Room{}))
+	wantConflict(t, "a fourth", s.AddSandbox(t.Context(), lasting("g", other), store.Room{Own: 3}))
+	must(t, s.AddSandbox(t.Context(), lasting("g", other), store.Room{Own: 4}))
 }
 
 // sandboxStates: whatever state one is in and whichever it is taken for, what happens is what cove's table has.
@@ -178,7 +200,7 @@ func sandboxStates(t *testing.T, open Open) {
 			for _, to := range cove.States {
 				b := lasting(string(is)+string(from)+string(to), cove.MachineOwner())
 				b.State = is
-				must(t, s.AddSandbox(t.Context(), b, 0))
+				must(t, s.AddSandbox(t.Context(), b, store.Room{}))
 				err := s.MoveSandbox(t.Context(), b.ID, from, to, "because")
 				want := b
 				if is == from && from.CanBecome(to) {
@@ -201,7 +223,7 @@ func sandboxMovesOnce(t *testing.T, open Open) {
 	one, two := at(t, open, dir), at(t, open, dir)
 	b := lasting("a", cove.MachineOwner())
 	b.State = cove.StateRunning
-	must(t, one.AddSandbox(t.Context(), b, 0))
+	must(t, one.AddSandbox(t.Context(), b, store.Room{}))
 	var moved atomic.Int32
 	var movers sync.WaitGroup
 	for i := range 8 {

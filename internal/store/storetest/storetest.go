@@ -36,6 +36,7 @@ func Run(t *testing.T, open Open) {
 		{"ListSurvivesClockJumps", listSurvivesClockJumps},
 		{"ListPagesByTime", listPagesByTime},
 		{"MalformedCursor", malformedCursor},
+		{"CPUTime", cpuTime},
 		{"Abandon", abandon},
 		{"AuditChain", auditChain},
 		{"AuditQuery", auditQuery},
@@ -263,6 +264,64 @@ func abandon(t *testing.T, open Open) {
 	if n != 1 || get(t, s, late.ID).Status != cove.StatusRunning {
 		t.Errorf("abandoned %d, the late one is %s", n, get(t, s, late.ID).Status)
 	}
+}
+
+func cpuTime(t *testing.T, open Open) {
+	s := at(t, open, t.TempDir())
+	ci := cove.KeyHolder("ci")
+	begun := func(owner cove.Principal) store.Execution {
+		return begin(t, s, func(e *store.Execution) { e.Owner = owner })
+	}
+	end := func(e store.Execution, at time.Time, used time.Duration) {
+		t.Helper()
+		e.Status, e.FinishedAt, e.Usage.CPUTime = cove.StatusCompleted, &at, used
+		must(t, s.Finish(t.Context(), e, store.Record{}))
+	}
+	ran := func(id cove.RunID, owner cove.Principal, at time.Time, used time.Duration) {
+		t.Helper()
+		r := run("robot")
+		r.ID, r.CreatedBy = id, owner.String()
+		must(t, s.AddRun(t.Context(), r))
+		for range 2 { // a change of one that has ended adds nothing
+			must(t, s.ChangeRun(t.Context(), id, func(r *store.Run) error {
+				r.Status, r.EndedAt, r.Spec.Used.CPUTime = store.RunSucceeded, &at, used
+				return nil
+			}))
+		}
+	}
+	want := func(what string, who cove.Principal, since time.Time, want time.Duration) {
+		t.Helper()
+		if got, err := s.CPUTime(t.Context(), who.String(), since); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", what, got, err, want)
+		}
+	}
+	end(begun(ci), epoch.Add(-26*time.Hour), 5000*time.Second)
+	end(begun(ci), epoch.Add(-time.Minute), 1000*time.Second)
+	end(begun(cove.KeyHolder("other")), epoch, 1000*time.Second)
+	end(begun(ci), epoch, 2*time.Second)
+	begun(ci) // goes on
+	both := begun(ci)
+	ran(both.ID.Run(), ci, epoch.Add(time.Hour), 30*time.Second)
+	end(both, epoch.Add(time.Hour), 30*time.Second)
+	alone := cove.NewRunID()
+	ran(alone, ci, epoch, 400*time.Millisecond)
+	ran(cove.NewRunID(), cove.MachineOwner(), epoch, 1000*time.Second)
+	want("since a time", ci, epoch, 32400*time.Millisecond)
+	want("since an earlier one", ci, epoch.Add(-48*time.Hour), 1032400*time.Millisecond) // what is older is forgotten
+	want("nothing", cove.KeyHolder("none"), epoch, 0)
+
+	// The run of an execution whose server has died counts when the next server ends it.
+	left := begun(ci)
+	_, err := s.Abandon(t.Context(), func(id cove.InstanceID) bool { return id == left.Instance })
+	must(t, err)
+	ran(left.ID.Run(), ci, epoch, 7*time.Second)
+	want("with one that was taken up", ci, epoch, 39400*time.Millisecond)
+
+	// What is removed has been used.
+	must(t, s.RemoveRun(t.Context(), alone))
+	_, err = s.Prune(t.Context(), epoch.Add(24*time.Hour))
+	must(t, err)
+	want("after the history has gone", ci, epoch, 39400*time.Millisecond)
 }
 
 func prune(t *testing.T, open Open) {

@@ -1,0 +1,63 @@
+package access
+
+import (
+	"time"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Grant describes what a caller may do and use. A quota of zero is no bound.
+type Grant struct {
+	Scopes     []Scope
+	Expires    time.Time     // from then on the key is not valid; zero: never
+	Concurrent int           // executions and runs at once
+	Rate       float64       // requests a second; zero: as the server's
+	CPUHour    time.Duration // of CPU time that executions and runs have used in the last hour
+	CPUDay     time.Duration // and in the last 24 hours
+	Sandboxes  int           // long-lived sandboxes, running or not
+	Disk       int64         // bytes: the sum of their limits
+}
+
+// Grants holds the grant of each API key.
+type Grants map[cove.Principal]Grant
+
+// Of returns the grant of a principal. One that holds no key has the usual scopes, and no quota of its own.
+func (g Grants) Of(p cove.Principal) Grant {
+	if grant, is := g[p]; is {
+		return grant
+	}
+	return Grant{Scopes: Usual}
+}
+
+// Expired reports whether the key of a grant is not valid any more at a time.
+func (g Grant) Expired(at time.Time) bool { return !g.Expires.IsZero() && !at.Before(g.Expires) }
+
+// SpareCPU refuses more work where the CPU time of an hour or a day is used up; used returns what was used since a
+// time. Errors: Overloaded, used's.
+func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration, error)) error {
+	for _, w := range []struct {
+		name   string
+		length time.Duration
+		most   time.Duration
+	}{{"hour", time.Hour, g.CPUHour}, {"24 hours", 24 * time.Hour, g.CPUDay}} {
+		if w.most == 0 {
+			continue
+		}
+		spent, err := used(now.Add(-w.length))
+		if err != nil {
+			return err
+		}
+		if spent >= w.most {
+			return cove.Errorf(cove.Overloaded, "this API key has used %.1f s of CPU time in the last %s, of %g s",
+				spent.Seconds(), w.name, w.most.Seconds()).
+				WithHint("try again later, or raise cpu_seconds of the key in the server's configuration")
+		}
+	}
+	return nil
+}
+
+// TooManyAtOnce is the error about one more run than a key may have at once.
+func (g Grant) TooManyAtOnce() error {
+	return cove.Errorf(cove.Overloaded, "%d executions and runs of this API key are under way", g.Concurrent).
+		WithHint("wait until one has ended, or raise concurrent of the key in the server's configuration")
+}
