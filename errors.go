@@ -3,6 +3,7 @@ package cove
 import (
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 // Code is the kind of an error, from a closed list. Edges map codes to HTTP statuses and exit codes in one table each.
@@ -89,6 +90,20 @@ func ErrorCode(err error) Code {
 		return e.Code
 	}
 	return Internal
+}
+
+// OutOfFiles returns err as Overloaded if this process, or the machine, had as many open files as it may, else as it
+// is.
+func OutOfFiles(err error) error {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return Errorf(Overloaded, "%w: Cove has as many as it may", syscall.EMFILE).
+			WithHint("raise the limit of open files (ulimit -n, LimitNOFILE= of the service), or run less at once")
+	case errors.Is(err, syscall.ENFILE):
+		return Errorf(Overloaded, "%w: the machine has as many as it may", syscall.ENFILE).
+			WithHint("raise sysctl fs.file-max, or run less at once")
+	}
+	return err
 }
 
 // ErrorMessage is the message of the first Error in err's chain, without its hint, or else the whole text.

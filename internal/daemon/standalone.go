@@ -80,7 +80,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		"stop it, or give this one a state of its own with --state, and --socket"); err != nil {
 		return nil, err
 	}
-	if g.store, err = sqlite.Open(ctx, filepath.Join(o.State, "cove.db")); err != nil {
+	if g.store, err = sqlite.OpenBounded(ctx, filepath.Join(o.State, "cove.db"), sqlite.Bounds{}, o.Log); err != nil {
 		return nil, err
 	}
 	g.vault = store.NewVault(g.store)

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 )
@@ -47,12 +49,13 @@ func (b *Binding) Close() {
 }
 
 // OpenMounts opens the sources of the mounts, each of which is judged once more and searched (invariant H5), and makes
-// the mounts attachments, each followed by its guards. The caller calls closeMounts, also on error. Engines call it, on
-// their own copy of a binding.
-func (b *Binding) OpenMounts(rules hostpath.Rules) (closeMounts func(), err error) {
+// the mounts attachments, each followed by its guards; user is the sandbox's. The caller calls done, also on
+// error. Engines call it, on their own copy of a binding.
+func (b *Binding) OpenMounts(ctx context.Context, rules hostpath.Rules, user cove.User) (done func(), err error) {
 	var opened Binding
 	for _, m := range b.Mounts {
-		o, err := rules.Open(m.Source, hostpath.Wish{ReadOnly: m.ReadOnly, Allow: b.Allow})
+		o, err := rules.Open(ctx, m.Source,
+			hostpath.Wish{ReadOnly: m.ReadOnly, Allow: b.Allow, User: uint32(user.UID), Again: b.Again})
 		if err != nil {
 			return opened.Close, err
 		}

@@ -159,6 +159,7 @@ type Binding struct {
 	Attachments []Attachment    // Capabilities.LateMount
 	Mounts      []cove.Mount    // likewise; sources have passed the allowlist (invariant H5)
 	Allow       cove.MountAllow // of Mounts
+	Again       bool            // Mounts were bound before, in this sandbox's earlier runs
 	Files       []File          // Capabilities.Files
 	Listeners   []guest.Listen  // Capabilities.Listeners
 }

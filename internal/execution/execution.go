@@ -118,8 +118,8 @@ type Options struct {
 
 // Executions runs executions. Its methods may be called concurrently.
 //
-// Order of locks: mu, then execution.mu. collector.turn is held while an Output is called, and no lock is taken under
-// it.
+// Order of locks: retrying, then mu, then execution.mu. collector.turn is held while an Output is called, and no lock
+// is taken under it.
 type Executions struct {
 	store.Auditor
 	o     Options
@@ -130,6 +130,8 @@ type Executions struct {
 	calls sync.WaitGroup // of Execute, and trials; added to under mu while not closed
 
 	trials trials
+
+	retrying sync.Mutex // held while outcomes that wait are written to the store
 
 	mu      sync.Mutex
 	running map[cove.ExecutionID]*execution

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -216,6 +218,9 @@ func TestRefusals(t *testing.T) {
 			"timeout of 90000 s is out of range (ask for 0.001 s to 86400 s"},
 		"file that climbs": {func(r *execution.Request) { r.Files = []provision.File{{Path: "../x"}} },
 			cove.InvalidArgument, "relative"},
+		"file of a long name": {func(r *execution.Request) {
+			r.Files = []provision.File{{Path: "a/" + strings.Repeat("x", 256) + "/b"}}
+		}, cove.InvalidArgument, "255 bytes"},
 		"absolute file": {func(r *execution.Request) { r.Files = []provision.File{{Path: "/etc/x"}} },
 			cove.InvalidArgument, "relative"},
 		"NUL in an argument": {func(r *execution.Request) { r.Args = []string{"a\x00b"} }, cove.InvalidArgument, "NUL"},
@@ -415,15 +420,15 @@ func unrecorded(t *testing.T, h *house, full *fullStore, recorded func(cove.Exec
 	if err != nil || !r.Unrecorded || string(r.Stdout) != "hello" || e.Status != cove.StatusRunning || lines != 0 {
 		t.Errorf("%s: %+v, %+v, %d lines, %v", name, r, e, lines, err)
 	}
-	if e := h.Known(e); e.Status != cove.StatusCompleted || e.OutputGone != store.GoneStorageFull {
+	if e := h.Known(e); e.Status != cove.StatusCompleted || e.Output != "hello" {
 		t.Errorf("%s: known as %+v", name, e)
 	}
 	full.is.Store(false)
 	if err := again(); err != nil {
 		t.Fatal(err)
 	}
-	e, lines = recorded(r.ID)
-	if e.Status != cove.StatusCompleted || e.Output != "" || e.OutputGone != store.GoneStorageFull || lines != 1 {
+	eventually(t, func() bool { e, lines = recorded(r.ID); return e.Status != cove.StatusRunning })
+	if e.Status != cove.StatusCompleted || e.Output != "hello" || e.OutputGone != "" || lines != 1 {
 		t.Errorf("%s: afterwards %+v, %d lines", name, e, lines)
 	}
 }
@@ -439,6 +444,77 @@ func (s *fullStore) Finish(ctx context.Context, e store.Execution, r store.Recor
 		return cove.Errorf(cove.StorageFull, "the disk is full")
 	}
 	return s.Store.Finish(ctx, e, r)
+}
+
+// TestRetriesBesideCallers: outcomes that wait are written by one at a time, for which no caller waits but Close.
+func TestRetriesBesideCallers(t *testing.T) {
+	stuck := &stuckStore{retried: make(chan struct{}, 10), free: make(chan struct{})}
+	h := newHouseOf(t, say, func(s store.Store) store.Store { stuck.Store = s; return stuck })
+	first, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
+	if err != nil || !first.Unrecorded {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	for range 3 {
+		if r, err := h.Execute(t.Context(), owner, python("x"), nil, nil); err != nil || r.Unrecorded {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	<-stuck.retried
+	close(stuck.free)
+	h.Close(t.Context())
+	if len(stuck.retried) > 0 {
+		t.Errorf("it was written %d times more", len(stuck.retried))
+	}
+	if e, err := h.store.Get(t.Context(), first.ID); err != nil || e.Output != "hello" {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// stuckStore refuses the first end, and then hangs on it.
+type stuckStore struct {
+	store.Store
+	mu            sync.Mutex
+	first         cove.ExecutionID
+	retried, free chan struct{}
+}
+
+func (s *stuckStore) Finish(ctx context.Context, e store.Execution, r store.Record) error {
+	s.mu.Lock()
+	begun := s.first == ""
+	if begun {
+		s.first = e.ID
+	}
+	again := s.first == e.ID
+	s.mu.Unlock()
+	if begun {
+		return cove.Errorf(cove.Unavailable, "another process has held the database")
+	}
+	if again {
+		s.retried <- struct{}{}
+		<-s.free
+	}
+	return s.Store.Finish(ctx, e, r)
+}
+
+// TestEscapeAttemptOnAFullDisk: where no execution can begin, the audit log has the attempt.
+func TestEscapeAttemptOnAFullDisk(t *testing.T) {
+	h := newHouseOf(t, say, func(s store.Store) store.Store { return beginless{s} })
+	_, err := h.Execute(t.Context(), owner, execution.Request{Language: "bash",
+		Code: []byte("echo x > /sys/fs/cgroup/rdma/release_agent\n")}, nil, nil)
+	if cove.ErrorCode(err) != cove.Forbidden {
+		t.Fatal(err)
+	}
+	log, err := h.store.Audit(t.Context(), store.AuditQuery{Verdict: "deny", Limit: 10})
+	if err != nil || len(log.Records) != 1 || log.Records[0].Who != owner.String() {
+		t.Errorf("%+v, %v", log, err)
+	}
+}
+
+// beginless begins no execution, as on a full disk.
+type beginless struct{ store.Store }
+
+func (beginless) Begin(context.Context, store.Execution) error {
+	return cove.Errorf(cove.StorageFull, "the disk is full")
 }
 
 // TestRecordedBeforeTheID: an execution can be read and killed from the moment its id is given.
@@ -498,6 +574,7 @@ func TestEngineFaults(t *testing.T) {
 		code   cove.Code
 	}{
 		"prepare fails": {fake.Faults{Prepare: boom}, cove.Unavailable},
+		"no more files": {fake.Faults{Prepare: os.NewSyscallError("pipe2", syscall.EMFILE)}, cove.Overloaded},
 		"bind fails":    {fake.Faults{Bind: boom}, cove.Unavailable},
 		"guest dies":    {fake.Faults{DieAfter: 20 * time.Millisecond}, cove.Internal},
 	}

@@ -35,9 +35,13 @@ func (x *Executions) inspect(ctx context.Context, e *execution) error {
 	entry.Status, entry.Error, entry.FinishedAt = cove.StatusRefused, refusal.Message, &now
 	record := store.Record{Time: now, Action: "execute", Object: string(e.id), Verdict: "deny",
 		Detail: strings.Join(found, "; ")}
+	ctx = context.WithoutCancel(ctx)
 	records := x.o.Store.For(e.who)
-	if err := errors.Join(records.Begin(ctx, begun), records.Finish(ctx, entry, record)); err != nil {
+	if err := records.Begin(ctx, begun); err != nil { // on a full disk there is room for the line of the audit log
+		err = errors.Join(err, records.Append(ctx, record))
 		x.o.Log.Error("cannot record a refused execution", "execution", e.id, "error", err)
+	} else {
+		x.record(ctx, outcome{entry, record})
 	}
 	return refusal
 }

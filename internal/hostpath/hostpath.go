@@ -152,11 +152,11 @@ func judgeContents(dir string) string {
 		if why == "" {
 			continue // forbidden below another directory only
 		}
-		there := func(path string) bool { _, err := os.Lstat(path); return err == nil }
-		if !there(inside) {
+		fi, err := os.Lstat(inside)
+		if err != nil || fi.IsDir() && slices.Contains(engineSockets, name) {
 			continue
 		}
-		if ofPerson(name, func(sign string) bool { return there(filepath.Join(inside, sign)) }) {
+		if ofPerson(name, func(sign string) bool { return has(inside, sign) }) {
 			return "it contains " + name + ": " + why
 		}
 	}
@@ -170,6 +170,9 @@ var lastNames = []string{"gcloud", "gh", "cove"}
 var signs = map[string][]string{
 	".claude": {".credentials.json", "projects", "history.jsonl"},
 	".docker": {"config.json", "contexts"},
+	".aws":    {"credentials", "config", "sso", "cli"},
+	".azure":  {"azureProfile.json", "accessTokens.json", "msal_token_cache.json", "msal_token_cache.bin"},
+	".kube":   {"config", "cache"},
 }
 
 // ofPerson reports whether a directory with the name of one of credentials is a person's.
@@ -186,6 +189,11 @@ func under(path, root string) bool {
 // within reports whether path is tree or below it.
 func within(path, tree string) bool {
 	return path == tree || tree == "/" || strings.HasPrefix(path, tree+"/")
+}
+
+func has(dir, name string) bool {
+	_, err := os.Lstat(filepath.Join(dir, name))
+	return err == nil
 }
 
 func reason(err error) string {

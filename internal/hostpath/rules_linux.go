@@ -1,6 +1,10 @@
 package hostpath
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +20,8 @@ import (
 type Wish struct {
 	ReadOnly bool
 	Allow    cove.MountAllow
+	User     uint32 // of the sandbox, inside
+	Again    bool   // it was mounted before: sockets that have come since do not refuse it
 }
 
 // Opened is a place that may be mounted.
@@ -62,8 +68,8 @@ func (r Rules) Check(path string, roots []string) (string, error) {
 }
 
 // Open opens a path that Check has returned, judges what was opened, and searches it at all levels. What it returns is
-// what was judged, wherever the path leads meanwhile. Errors: NotFound, Forbidden, InvalidArgument.
-func (r Rules) Open(resolved string, w Wish) (*Opened, error) {
+// what was judged, wherever the path leads meanwhile. Errors: NotFound, Forbidden, InvalidArgument, and the context's.
+func (r Rules) Open(ctx context.Context, resolved string, w Wish) (*Opened, error) {
 	place, err := open(resolved)
 	if err != nil {
 		return nil, err
@@ -74,14 +80,40 @@ func (r Rules) Open(resolved string, w Wish) (*Opened, error) {
 		err = cove.Errorf(cove.Forbidden, "the host path %q is refused: programs of the machine in %s could be changed",
 			resolved, system).WithHint("mount it read-only (:ro), or allow it with --system-dirs")
 	}
+	if err == nil && !w.ReadOnly && !w.Allow.Git {
+		err = r.judgePart(place.Name())
+	}
 	if err == nil {
-		err = r.search(o, w)
+		err = r.search(ctx, o, w)
 	}
 	if err != nil {
 		o.Close()
 		return nil, err
 	}
 	return o, nil
+}
+
+// judgePart refuses a writable mount of a part of a repository that would be read-only in a mount of the whole.
+func (r Rules) judgePart(name string) error {
+	for dir := name; dir != "/"; {
+		base, above := filepath.Base(dir), filepath.Dir(dir)
+		git := base == ".git"
+		if git {
+			above = dir
+		} else if git = has(above, "HEAD") && has(above, "objects") && has(above, "refs"); !git && has(above, ".git") {
+			below := name[len(strings.TrimSuffix(above, "/"))+1:]
+			git = slices.ContainsFunc(r.Guarded, func(guarded string) bool {
+				guarded, _ = strings.CutSuffix(guarded, "/**")
+				return within(below, guarded) || within(guarded, below)
+			})
+		}
+		if git {
+			return cove.Errorf(cove.Forbidden, "the host path %q is refused: it belongs to what your own programs "+
+				"execute or obey in %s", name, above).WithHint("mount it read-only (:ro), or allow it with --writable-git")
+		}
+		dir = above
+	}
+	return nil
 }
 
 // judgePlace refuses an open place that has to do with Cove's own, and returns the tree of the machine's programs that
@@ -96,9 +128,12 @@ func (r Rules) judgePlace(path string, place *os.File) (system string, err error
 		return "", err
 	}
 	for _, own := range r.Own {
-		there, name, ok := mounts.find(own)
-		if !ok {
+		there, name, err := mounts.find(own)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("the place of Cove's own %s is not known: %w", own, err)
 		}
 		switch {
 		case there.within(here) || within(name, place.Name()):
@@ -108,7 +143,11 @@ func (r Rules) judgePlace(path string, place *os.File) (system string, err error
 		}
 	}
 	for _, tree := range systemTrees {
-		if there, _, ok := mounts.find(tree); within(place.Name(), tree) || ok && here.within(there) {
+		there, _, err := mounts.find(tree)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("the place of %s is not known: %w", tree, err)
+		}
+		if within(place.Name(), tree) || err == nil && here.within(there) {
 			return tree, nil
 		}
 	}
@@ -137,18 +176,18 @@ func mountTable() (table, error) {
 }
 
 // find returns the location of a path of Cove's or the machine's own, and its name without symbolic links.
-func (t table) find(path string) (l location, name string, ok bool) {
+func (t table) find(path string) (l location, name string, err error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return l, "", false
+		return l, "", err
 	}
 	fd, err := unix.Open(resolved, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return l, "", false
+		return l, "", os.NewSyscallError("open", err)
 	}
 	defer unix.Close(fd)
 	l, err = t.locate(fd)
-	return l, resolved, err == nil
+	return l, resolved, err
 }
 
 // locate returns the location of an open place.

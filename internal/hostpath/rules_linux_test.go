@@ -1,6 +1,8 @@
 package hostpath
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -16,7 +18,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// tree makes directories (names that end in "/"), sockets (names that end in "=") and files below a new directory.
+// tree makes directories (names that end in "/"), sockets (names that end in "=", or in "~" if no program listens any
+// more), empty files (in "0") and other files below a new directory.
 func tree(t testing.TB, names ...string) string {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -24,20 +27,27 @@ func tree(t testing.TB, names ...string) string {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		at := filepath.Join(base, strings.TrimRight(name, "/="))
+		at := filepath.Join(base, strings.TrimRight(name, "/=~0"))
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		switch {
 		case strings.HasSuffix(name, "/"):
 			err = os.MkdirAll(at, 0o755)
-		case strings.HasSuffix(name, "="):
-			var ln net.Listener
-			if ln, err = net.Listen("unix", at); err == nil {
-				t.Cleanup(func() { ln.Close() })
+		case strings.HasSuffix(name, "="), strings.HasSuffix(name, "~"):
+			var ln *net.UnixListener
+			if ln, err = net.ListenUnix("unix", &net.UnixAddr{Name: at, Net: "unix"}); err != nil {
+				break
 			}
-		default:
+			t.Cleanup(func() { ln.Close() })
+			if strings.HasSuffix(name, "~") {
+				ln.SetUnlinkOnClose(false)
+				ln.Close()
+			}
+		case strings.HasSuffix(name, "0"):
 			err = os.WriteFile(at, nil, 0o644)
+		default:
+			err = os.WriteFile(at, []byte("x"), 0o644)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +113,7 @@ func TestOwnPlacesByBindMount(t *testing.T) {
 				t.Errorf("%s, with Cove's own at %s: %v, want %q", c.path, c.own, err, c.want)
 			}
 		}
-		if _, err := (Rules{}).Open(in("usr"), Wish{}); err == nil || !strings.Contains(err.Error(), "/usr") {
+		if _, err := (Rules{}).Open(t.Context(), in("usr"), Wish{}); err == nil || !strings.Contains(err.Error(), "/usr") {
 			t.Errorf("a bind mount of /usr/bin: %v", err)
 		}
 		done <- nil
@@ -121,7 +131,7 @@ func TestSystemTrees(t *testing.T) {
 			ok   bool
 		}{{Wish{}, false}, {Wish{ReadOnly: true}, true}, {Wish{Allow: cove.MountAllow{System: true, Sockets: true}}, true},
 			{Wish{Allow: cove.MountAllow{Sockets: true, Git: true}}, false}} {
-			o, err := Rules{}.Open(path, c.wish)
+			o, err := Rules{}.Open(t.Context(), path, c.wish)
 			if (err == nil) != c.ok || err != nil && !strings.Contains(cove.ErrorHint(err), "--system-dirs") {
 				t.Errorf("%s %+v: %v (%s)", path, c.wish, err, cove.ErrorHint(err))
 			}
@@ -159,10 +169,29 @@ func TestSearch(t *testing.T) {
 		{[]string{"HEAD", "objects/", "refs/"}, Wish{ReadOnly: true}, ""},
 		{[]string{"HEAD", "objects/", "refs/"}, Wish{Allow: cove.MountAllow{Git: true}}, ""},
 		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{}, "directories deep"},
-		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Sockets: true}}, ""},
+		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Sockets: true}}, "directories deep"},
+		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Git: true}}, "directories deep"},
+		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Sockets: true, Git: true}}, ""},
+		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{ReadOnly: true, Allow: cove.MountAllow{Sockets: true}}, ""},
+		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Again: true}, "directories deep"},
+		{[]string{"a/b/c/s="}, Wish{Again: true}, ""},
+		{[]string{"x/docker.sock="}, Wish{Again: true}, "container engine"},
+		{[]string{"a/cove="}, Wish{}, "a socket"},
+		{[]string{"a/.claude="}, Wish{}, "a socket"},
+		{[]string{"a/b/stale~"}, Wish{}, ""},
+		{[]string{"a/b/stale~", "a/b/s="}, Wish{}, "a/b/s: a socket"},
+		{[]string{"a/" + strings.Repeat("n", 60) + "="}, Wish{}, "a socket"},
+		{[]string{"a/s=", "a/.ssh/id"}, Wish{}, ".ssh holds credentials"},
+		{[]string{"1=", "2=", "3=", "4=", "5=", "6="}, Wish{}, "and perhaps more: a socket"},
+		{[]string{"a/docker.sock/"}, Wish{}, ""},
+		{[]string{"a/.aws/models/x", "b/.azure/pipelines.yml", "c/.kube/deployment.yaml"}, Wish{}, ""},
+		{[]string{"a/.aws/credentials"}, Wish{}, ".aws"},
+		{[]string{"a/.azure/msal_token_cache.bin"}, Wish{}, ".azure"},
+		{[]string{"a/.kube/config"}, Wish{}, ".kube"},
+		{[]string{"a/.netrc0", "a/.ssh/"}, Wish{}, ""},
 	} {
 		base := tree(t, c.holds...)
-		o, err := Rules{}.Open(base, c.wish)
+		o, err := Rules{}.Open(t.Context(), base, c.wish)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q, %+v: %v, want %q", c.holds, c.wish, err, c.want)
 		}
@@ -176,7 +205,7 @@ func TestSearch(t *testing.T) {
 
 // TestGuards states what of a writable mount is read-only.
 func TestGuards(t *testing.T) {
-	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**"}}
+	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**", ".both/file", ".both"}}
 	for _, c := range []struct {
 		holds []string
 		wish  Wish
@@ -190,13 +219,14 @@ func TestGuards(t *testing.T) {
 		{[]string{".git/modules/x/HEAD", ".git/modules/x/objects/", ".git/modules/x/refs/", ".git/x/.git/"}, Wish{}, ".git"},
 		{[]string{"store/HEAD", "store/objects/", "store/refs/"}, Wish{}, "store"},
 		{[]string{"store/HEAD", "store/objects/"}, Wish{}, ""},
+		{[]string{".both/file"}, Wish{}, ".both .both/file"},
 		{[]string{".envrc", ".vscode/tasks.json", ".vscode/other", ".husky/pre-commit"}, Wish{},
 			".envrc +.vscode .vscode/tasks.json .husky"},
 		{[]string{"sub/.git/HEAD", "sub/.envrc", "sub/.vscode/tasks.json", "other/.envrc"}, Wish{},
 			"sub/.git sub/.envrc +sub/.vscode sub/.vscode/tasks.json"},
 	} {
 		base := tree(t, c.holds...)
-		o, err := rules.Open(base, c.wish)
+		o, err := rules.Open(t.Context(), base, c.wish)
 		if err != nil {
 			t.Errorf("%q: %v", c.holds, err)
 			continue
@@ -223,6 +253,107 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// TestGuardedParts: what would be read-only in a mount of a checkout is not writable as a mount of its own.
+func TestGuardedParts(t *testing.T) {
+	base := tree(t, "p/.git/hooks/x", "p/.git/config", "p/.envrc", "p/.vscode/tasks.json", "p/.husky/deep/x",
+		"p/src/.envrc", "store/HEAD", "store/objects/", "store/refs/", "store/hooks/", "linked/.git", "plain/.husky/x")
+	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**"}}
+	for name, ok := range map[string]bool{
+		"p/.git": false, "p/.git/hooks": false, "p/.git/config": false, "p/.envrc": false, "p/.vscode": false,
+		"p/.vscode/tasks.json": false, "p/.husky": false, "p/.husky/deep": false, "store/hooks": false, "store/HEAD": false,
+		"linked/.git": false,
+		"p":           true, "p/src": true, "p/src/.envrc": true, "plain/.husky": true,
+	} {
+		for _, w := range []Wish{{}, {ReadOnly: true}, {Allow: cove.MountAllow{Git: true}}} {
+			o, err := rules.Open(t.Context(), filepath.Join(base, name), w)
+			if may := ok || w != (Wish{}); (err == nil) != may || err != nil && cove.ErrorCode(err) != cove.Forbidden {
+				t.Errorf("%s, %+v: %v", name, w, err)
+			}
+			if err == nil {
+				o.Close()
+			}
+		}
+	}
+}
+
+// TestSearchEnds: a search ends with its context.
+func TestSearchEnds(t *testing.T) {
+	base := tree(t)
+	for i := range 1100 {
+		if err := unix.Mknod(filepath.Join(base, fmt.Sprint(i)), unix.S_IFREG|0o644, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (Rules{}).Open(ctx, base, Wish{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestClosedDirectories: a directory that cannot be read is passed over where a sandbox cannot use names in it either.
+func TestClosedDirectories(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs other users' directories")
+	}
+	const self, owner, other, inside = 4321, 4322, 4323, 65534
+	for _, c := range []struct {
+		owner, group int
+		mode         os.FileMode
+		ok           bool
+	}{
+		{other, other, 0o700, true}, {other, other, 0o750, true}, {other, other, 0o711, false}, {owner, other, 0, false},
+		{owner, other, 0o700, false}, {other, owner, 0o750, false}, {other, owner, 0o700, true},
+		{inside, other, 0o700, false}, {other, inside, 0o710, false},
+	} {
+		base, err := os.MkdirTemp("/tmp", "closed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(base) })
+		sub := filepath.Join(base, "sub")
+		if err := errors.Join(os.Mkdir(sub, 0o700), os.Chown(sub, c.owner, c.group), os.Chmod(sub, c.mode),
+			os.Chown(base, owner, owner), os.Chmod(base, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // ends with this function, and the identity with it
+			unix.Setfsgid(self)
+			unix.Setfsuid(self)
+			o, err := Rules{}.Open(context.Background(), base, Wish{User: inside})
+			if err == nil {
+				o.Close()
+			}
+			done <- err
+		}()
+		if err := <-done; (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "sub cannot be read") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestGitThatIsMounted: what is mounted at a .git does not come along, so it needs no guard.
+func TestGitThatIsMounted(t *testing.T) {
+	base := tree(t, "p/.git/HEAD", "other/HEAD")
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // ends with this function, and the namespace with it
+		err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount(filepath.Join(base, "other"), filepath.Join(base, "p/.git"), "", unix.MS_BIND, ""))
+		if err == nil {
+			o, err := Rules{}.Open(context.Background(), filepath.Join(base, "p"), Wish{})
+			if err != nil || len(o.Guards) != 0 {
+				t.Errorf("%+v, %v", o, err)
+			}
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Skipf("no bind mounts: %v", err)
+	}
+}
+
 // TestGuardsFollowNothing: a .git that leads elsewhere refuses a writable mount, and a link is no guard.
 func TestGuardsFollowNothing(t *testing.T) {
 	base := tree(t, "sub/file", "elsewhere/.git/HEAD", "target")
@@ -232,10 +363,10 @@ func TestGuardsFollowNothing(t *testing.T) {
 		}
 	}
 	rules := Rules{Guarded: []string{".envrc"}}
-	if _, err := rules.Open(base, Wish{}); err == nil || !strings.Contains(err.Error(), "sub/.git") {
+	if _, err := rules.Open(t.Context(), base, Wish{}); err == nil || !strings.Contains(err.Error(), "sub/.git") {
 		t.Errorf("a .git that is a link: %v", err)
 	}
-	o, err := rules.Open(base, Wish{ReadOnly: true})
+	o, err := rules.Open(t.Context(), base, Wish{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +374,8 @@ func TestGuardsFollowNothing(t *testing.T) {
 	if err := os.Remove(filepath.Join(base, "sub/.git")); err != nil {
 		t.Fatal(err)
 	}
-	if o, err = rules.Open(base, Wish{}); err != nil || len(o.Guards) != 1 || o.Guards[0].Name != "elsewhere/.git" {
+	o, err = rules.Open(t.Context(), base, Wish{})
+	if err != nil || len(o.Guards) != 1 || o.Guards[0].Name != "elsewhere/.git" {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	o.Close()
@@ -256,10 +388,10 @@ func TestManyGuards(t *testing.T) {
 		names = append(names, fmt.Sprintf("r%d/.git/", i))
 	}
 	base := tree(t, names...)
-	if _, err := (Rules{}).Open(base, Wish{}); cove.ErrorCode(err) != cove.Forbidden {
+	if _, err := (Rules{}).Open(t.Context(), base, Wish{}); cove.ErrorCode(err) != cove.Forbidden {
 		t.Errorf("%d repositories: %v", maxGuards+1, err)
 	}
-	o, err := Rules{}.Open(base, Wish{Allow: cove.MountAllow{Git: true}})
+	o, err := Rules{}.Open(t.Context(), base, Wish{Allow: cove.MountAllow{Git: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +414,7 @@ func TestSearchIsFast(t *testing.T) {
 	}
 	var before, after unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &before)
-	o, err := Rules{}.Open(base, Wish{})
+	o, err := Rules{}.Open(t.Context(), base, Wish{})
 	unix.Getrusage(unix.RUSAGE_SELF, &after)
 	if err != nil {
 		t.Fatal(err)

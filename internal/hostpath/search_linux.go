@@ -1,9 +1,11 @@
 package hostpath
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"slices"
@@ -14,39 +16,60 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Bounds of the search. What lies beyond them is told, and mounted only by MountAllow.Sockets.
+// Bounds of the search. What lies beyond them is told, and mounted only by MountAllow.Sockets and, if it can be written
+// to, MountAllow.Git.
 const (
 	maxEntries = 2_000_000
 	maxDepth   = 96 // each level holds a descriptor
 	maxGuards  = 256
+	maxSockets = 5 // that are named
 )
 
 // search looks into a directory at all levels of its file system, as a mount does not show what is mounted below it.
 // It refuses sockets, places of credentials and Cove's own, and finds what has to be read-only. The kinds of entries
 // are those that the directories have, so that nothing is opened but directories.
-func (r Rules) search(o *Opened, w Wish) error {
-	s := searching{o: o, wish: w, buffer: make([]byte, 32<<10), left: maxEntries}
+func (r Rules) search(ctx context.Context, o *Opened, w Wish) error {
+	s := searching{ended: ctx.Err, o: o, wish: w, guards: !w.ReadOnly && !w.Allow.Git, buffer: make([]byte, 32<<10),
+		left: maxEntries, user: uint32(os.Geteuid())}
 	fd, err := unix.Openat2(int(o.Place.Fd()), ".", directory)
 	if errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
 	if err == nil {
+		err = unix.Fstat(fd, &s.top)
+	}
+	if err == nil {
 		err = s.look(fd, "", 0)
 	}
+	bound := errors.Is(err, errBound)
 	switch {
-	case errors.Is(err, errBound) && w.Allow.Sockets:
+	case len(s.sockets) > 0 && (err == nil || bound):
+		err = s.refuseSockets()
+	case bound && w.Allow.Sockets && !s.guards:
 		err = nil
-	case errors.Is(err, errBound):
+	case bound:
 		err = cove.Errorf(cove.Forbidden, "the host path %q is refused: %s", o.Place.Name(), s.beyond).
-			WithHint("mount a part of it, or mount it as it is with --sockets: sockets, credentials and git " +
-				"repositories in the rest are then open to the sandbox")
-	case err != nil && cove.ErrorCode(err) == "":
+			WithHint("%s", w.beyondHint())
+	case err != nil && cove.ErrorCode(err) == "" && ctx.Err() == nil:
 		err = cove.Errorf(cove.InvalidArgument, "the host path %q cannot be searched: %w", o.Place.Name(), err)
 	}
-	if err != nil || w.ReadOnly || w.Allow.Git {
+	if err != nil || !s.guards {
 		return err
 	}
 	return s.guard(r.Guarded)
+}
+
+// beyondHint says what to do about a directory that the search does not come to the end of.
+func (w Wish) beyondHint() string {
+	switch {
+	case w.Again:
+		return "it was not so when the sandbox was made: remove that, and start the sandbox again"
+	case w.ReadOnly:
+		return "mount a part of it, or mount it as it is with --sockets: sockets and credentials in the rest are then " +
+			"open to the sandbox"
+	}
+	return "mount a part of it, or mount it as it is with --sockets --writable-git: sockets, credentials and git " +
+		"repositories in the rest are then open to the sandbox"
 }
 
 var errBound = errors.New("a bound of the search")
@@ -56,17 +79,32 @@ var directory = &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_C
 
 // searching is one search of a mount.
 type searching struct {
-	o      *Opened
-	wish   Wish
-	buffer []byte
-	left   int      // entries
-	beyond string   // why the search ended before its end
-	roots  []string // of checkouts, below the mount
-	git    []string // directories and files of git's own, below the mount
+	ended   func() error
+	o       *Opened
+	wish    Wish
+	guards  bool // what programs of the owner execute is to be read-only
+	buffer  []byte
+	left    int // entries
+	user    uint32
+	top     unix.Stat_t
+	beyond  string   // why the search ended before its end
+	sockets []string // that a program listens on, below the mount
+	roots   []string // of checkouts, below the mount
+	git     []string // directories and files of git's own, below the mount
 }
 
 func (s *searching) refuse(name, why string) *cove.Error {
 	return cove.Errorf(cove.Forbidden, "the host path %q is refused: it contains %s: %s", s.o.Place.Name(), name, why)
+}
+
+// refuseSockets names sockets of programs of this machine.
+func (s *searching) refuseSockets() error {
+	names := strings.Join(s.sockets, ", ")
+	if len(s.sockets) == maxSockets {
+		names += " and perhaps more"
+	}
+	return s.refuse(names, "a socket leads to a program of this machine, whatever network the sandbox has").
+		WithHint("mount a part without it, or allow sockets with --sockets")
 }
 
 // look looks into the open directory, which it closes; dir is its name below the mount.
@@ -90,6 +128,9 @@ func (s *searching) look(fd int, dir string, depth int) error {
 			if s.left--; s.left < 0 {
 				s.beyond = fmt.Sprintf("it has more than %d files, which are too many to look for sockets in", maxEntries)
 				return errBound
+			}
+			if s.left%1024 == 0 && s.ended() != nil {
+				return s.ended()
 			}
 			if e.kind == unix.DT_UNKNOWN {
 				e.kind = kindOf(fd, e.name)
@@ -120,13 +161,29 @@ func (s *searching) look(fd int, dir string, depth int) error {
 
 // own notes a directory of git's own that has another name than .git.
 func (s *searching) own(dir string) error {
-	if dir == "" && !s.wish.ReadOnly && !s.wish.Allow.Git {
+	if !s.guards {
+		return nil
+	}
+	if dir == "" {
 		return cove.Errorf(cove.Forbidden, "the host path %q is refused: it is the directory of a git repository, and "+
 			"what is in it decides what git on this machine executes", s.o.Place.Name()).
 			WithHint("mount it read-only (:ro), or allow it with --writable-git")
 	}
-	s.git = append(s.git, dir)
+	return s.note(dir)
+}
+
+// note notes what is git's own.
+func (s *searching) note(name string) error {
+	if s.git = append(s.git, name); len(s.git) > maxGuards {
+		return s.tooManyGuards()
+	}
 	return nil
+}
+
+func (s *searching) tooManyGuards() error {
+	return cove.Errorf(cove.Forbidden, "the host path %q is refused: more than %d places in it would have to be "+
+		"read-only, such as the directories of git repositories", s.o.Place.Name(), maxGuards).
+		WithHint("mount a part of it, mount it read-only (:ro), or allow it with --writable-git")
 }
 
 // inGit reports whether a directory is git's own, or lies in one.
@@ -144,9 +201,8 @@ func (s *searching) descend(fd int, dir, name string, depth int) error {
 	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return nil // something is mounted there, which does not come along, or it has gone
 	case errors.Is(err, unix.EACCES):
-		var st unix.Stat_t
-		if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && int(st.Uid) != unix.Geteuid() {
-			return nil // the sandbox's user, who is this one outside, may not either
+		if s.closed(fd, name) {
+			return nil
 		}
 		s.beyond = fmt.Sprintf("%s cannot be read, so that it cannot be searched for sockets", dir)
 		return errBound
@@ -156,40 +212,93 @@ func (s *searching) descend(fd int, dir, name string, depth int) error {
 	return s.look(sub, dir, depth)
 }
 
+// closed reports whether a directory that cannot be read is closed to a sandbox as well. Its user is this one outside,
+// or the owner of the mount, or, with an engine that maps no owners, has its own number, which its group has, too.
+// Where names in the directory can be used, it is not closed.
+func (s *searching) closed(fd int, name string) bool {
+	var st unix.Stat_t
+	if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return false
+	}
+	if st.Uid == s.user || st.Uid == s.top.Uid || st.Uid == s.wish.User {
+		return false
+	}
+	if st.Mode&0o070 != 0 && (st.Gid == s.top.Gid || st.Gid == s.wish.User) {
+		return false
+	}
+	return errors.Is(unix.Faccessat(fd, name, unix.X_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW), unix.EACCES)
+}
+
 // judge refuses an entry of a directory, or notes what it is.
 func (s *searching) judge(fd int, dir string, e entry) error {
 	name := func() string { return path.Join(dir, e.name) }
 	switch {
-	case slices.Contains(engineSockets, e.name):
+	case slices.Contains(engineSockets, e.name) && slices.Contains(maySocket, e.kind):
 		return s.refuse(name(), "it is the socket of a container engine").WithHint("mount a directory without it")
+	case e.kind == unix.DT_SOCK && !s.wish.Allow.Sockets && !s.wish.Again && !dead(fd, e.name):
+		if s.sockets = append(s.sockets, name()); len(s.sockets) == maxSockets {
+			return s.refuseSockets()
+		}
 	case slices.Contains(forbiddenNames, e.name), slices.Contains(lastNames, e.name):
 		why := judgeNames(path.Join(s.o.Place.Name(), name()))
 		has := func(sign string) bool {
 			var st unix.Stat_t
 			return unix.Fstatat(fd, e.name+"/"+sign, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 		}
-		if why != "" && ofPerson(e.name, has) {
+		if why != "" && ofPerson(e.name, has) && (dir == "" || !empty(fd, e.name)) {
 			return s.refuse(name(), why).WithHint("mount a directory without it, such as one beside it")
 		}
-	case e.kind == unix.DT_SOCK && !s.wish.Allow.Sockets:
-		return s.refuse(name(), "a socket leads to a program of this machine, whatever network the sandbox has").
-			WithHint("mount a part without it, or allow sockets with --sockets")
 	case e.name == ".git":
 		return s.checkout(dir, e.kind)
 	}
 	return nil
 }
 
+// maySocket are the kinds of entries that may be a socket, or lead to one. A directory with the name of one is what a
+// container engine makes for a volume whose source was missing.
+var maySocket = []byte{unix.DT_SOCK, unix.DT_LNK, unix.DT_UNKNOWN}
+
+// dead reports whether no program has a socket any more, as none can have again: a program that binds the name makes
+// a new one. A datagram socket connects to others of its kind only, and tells them nothing.
+func dead(fd int, name string) bool {
+	ask, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(ask)
+	return errors.Is(unix.Connect(ask, &unix.SockaddrUnix{Name: procFD(fd) + "/" + name}), unix.ECONNREFUSED)
+}
+
+// empty reports whether a directory or file holds nothing.
+func empty(fd int, name string) bool {
+	var st unix.Stat_t
+	if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		return st.Size == 0
+	}
+	sub, err := unix.Openat2(fd, name, directory)
+	if err != nil {
+		return false
+	}
+	dir := os.NewFile(uintptr(sub), name)
+	defer dir.Close()
+	_, err = dir.Readdirnames(1)
+	return errors.Is(err, io.EOF)
+}
+
 // checkout notes the repository of a checkout.
 func (s *searching) checkout(dir string, kind byte) error {
-	if kind == unix.DT_LNK && !s.wish.ReadOnly && !s.wish.Allow.Git {
+	if !s.guards {
+		return nil
+	}
+	if kind == unix.DT_LNK {
 		return s.refuse(path.Join(dir, ".git"), "it leads elsewhere, and could be replaced").
 			WithHint("mount it read-only (:ro), work on a copy (cove new DIR), or allow it with --writable-git")
 	}
-	if !s.inGit(dir) {
-		s.roots, s.git = append(s.roots, dir), append(s.git, path.Join(dir, ".git"))
+	if s.inGit(dir) {
+		return nil
 	}
-	return nil
+	s.roots = append(s.roots, dir)
+	return s.note(path.Join(dir, ".git"))
 }
 
 // guard opens what has to be read-only: git's own, and the guarded files of each checkout and of the mount itself.
@@ -216,15 +325,19 @@ func (s *searching) guard(guarded []string) error {
 // add opens a part of the mount as a guard, and pins the directory that it is in, so that a program cannot put another
 // in its place. Without required, a part that is not there is left out.
 func (s *searching) add(name string, readOnly, required bool) error {
-	if slices.ContainsFunc(s.o.Guards, func(g Guard) bool {
-		return g.Name == name || g.ReadOnly && within(name, g.Name)
-	}) {
-		return nil
+	for i := range s.o.Guards {
+		switch g := &s.o.Guards[i]; {
+		case g.Name == name:
+			g.ReadOnly = g.ReadOnly || readOnly
+			return nil
+		case g.ReadOnly && within(name, g.Name):
+			return nil
+		}
 	}
 	fd, err := unix.Openat2(int(s.o.Place.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: directory.Resolve})
-	if err != nil && !required {
-		return nil // it is not there, or leads elsewhere
+	if errors.Is(err, unix.EXDEV) || err != nil && !required {
+		return nil // it is not there, or leads elsewhere, or something is mounted there, which does not come along
 	}
 	if err != nil {
 		return changed(path.Join(s.o.Place.Name(), name))
@@ -244,9 +357,7 @@ func (s *searching) add(name string, readOnly, required bool) error {
 	}
 	s.o.Guards = append(s.o.Guards, Guard{Name: name, Place: place, Dev: st.Dev, Ino: st.Ino, ReadOnly: readOnly})
 	if len(s.o.Guards) > maxGuards {
-		return cove.Errorf(cove.Forbidden, "the host path %q is refused: more than %d places in it would have to be "+
-			"read-only, such as the directories of git repositories", s.o.Place.Name(), maxGuards).
-			WithHint("mount a part of it, mount it read-only (:ro), or allow it with --writable-git")
+		return s.tooManyGuards()
 	}
 	return nil
 }

@@ -108,7 +108,9 @@ func (s executionRoutes) list(ctx context.Context, in *listInput) (*answer[api.E
 	}
 	out := api.ExecutionList{Executions: make([]api.Execution, 0, len(page.Executions)), NextCursor: page.Next}
 	for _, e := range page.Executions {
-		out.Executions = append(out.Executions, apispec.Execution(s.Executor.Known(e)))
+		e = s.Executor.Known(e)
+		e.Output, e.Stderr = "", "" // as in the store's list
+		out.Executions = append(out.Executions, apispec.Execution(e))
 	}
 	return &answer[api.ExecutionList]{out}, nil
 }

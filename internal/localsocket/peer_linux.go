@@ -3,6 +3,7 @@ package localsocket
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -34,11 +35,16 @@ func CheckPeer(c net.Conn) error {
 		if pidfd, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD); errors.Is(err, unix.ENOPROTOOPT) {
 			pidfd, err = unix.PidfdOpen(int(who.Pid), 0) // before 6.5
 		}
+		if errors.Is(err, unix.ENOSYS) { // before 5.3
+			pidfd, err = -1, nil
+		}
 	})
 	if err := errors.Join(called, err); err != nil {
 		return fmt.Errorf("the process that connected is not known: %w", err)
 	}
-	defer unix.Close(pidfd)
+	if pidfd >= 0 {
+		defer unix.Close(pidfd)
+	}
 	if who.Uid == 0 && os.Geteuid() != 0 {
 		return nil // root of the machine, whose namespaces another user may not see
 	}
@@ -51,6 +57,9 @@ func CheckPeer(c net.Conn) error {
 		}
 	}
 	// Of a process that lives still, the id was its own all the time.
+	if pidfd < 0 {
+		return nil
+	}
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
 		return errors.New("the process that connected has ended already")
 	}
@@ -58,13 +67,16 @@ func CheckPeer(c net.Conn) error {
 }
 
 func sameNamespace(pid int, kind string) error {
+	own, err := os.Stat("/proc/self/ns/" + kind)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a kernel without such namespaces
+	}
+	if err != nil {
+		return err
+	}
 	theirs, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/ns/" + kind)
 	if err != nil {
 		return fmt.Errorf("its %s namespace is not shown: %w", kind, errors.Unwrap(err))
-	}
-	own, err := os.Stat("/proc/self/ns/" + kind)
-	if err != nil {
-		return err
 	}
 	if !os.SameFile(own, theirs) {
 		return fmt.Errorf("it is in another %s namespace", kind)

@@ -163,9 +163,7 @@ func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b en
 		return b, err
 	}
 	b.Mounts, b.Allow = slices.Concat(b.Mounts, record.Spec.Mounts), cove.MountAllowOf(record.Spec.MountsAllow)
-	if record.State != cove.StatePreparing {
-		b.Allow.Sockets = true // a later socket, as of a program inside, does not keep the sandbox from starting again
-	}
+	b.Again = record.State != cove.StatePreparing // a later socket, as of a program inside, does not keep it from starting
 	config, err := v.writeGitConfig(record)
 	if err != nil {
 		return b, err

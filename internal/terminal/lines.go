@@ -27,7 +27,7 @@ const maxBack = 100
 
 // Write returns what passes. The result is valid until the next call.
 func (l *Lines) Write(p []byte) []byte {
-	l.show = l.show[:0]
+	l.show, l.lines = l.show[:0], true
 	l.parse(p, l)
 	return l.show
 }

@@ -40,6 +40,9 @@ func TestWhatLinesPass(t *testing.T) {
 		"binary":                 {"\x00\x01\x7f\xff\xfex\v\f", "\uFFFD\uFFFDx\n\n"},
 		"many marks":             {"a" + strings.Repeat("\u0301", 100), "a" + strings.Repeat("\u0301", maxMarks)},
 		"an unfinished sequence": {"a\x1b[3", "a"},
+		"an unfinished title":    {"a\x1b]0;t\nb", "a\nb"},
+		"an unfinished string":   {"a\x1bPq\rx\nb\x1b_\nc", "a\nb\nc"},
+		"a string without end":   {"a\x1b]" + strings.Repeat("x", maxString+8), "a" + strings.Repeat("x", 10)},
 	} {
 		if got := lines(c.in); got != c.want {
 			t.Errorf("%s: %q became %q, want %q", name, c.in, got, c.want)

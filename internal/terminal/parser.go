@@ -6,7 +6,7 @@ import "unicode/utf8"
 const (
 	maxParams = 32
 	maxParam  = 65535 // larger numbers are reduced to it
-	maxString = 4096  // bytes of an operating system command
+	maxString = 4096  // bytes of an operating system command, and of every string of lines
 )
 
 type actions interface {
@@ -51,6 +51,7 @@ const (
 // parser parses a stream as a VT500 does (DEC STD 070, and Paul Williams's diagram of its states), with UTF-8 in the
 // ground state. Eight-bit controls are not recognised.
 type parser struct {
+	lines        bool // a string ends with its line, so that one without an end takes no other line with it
 	state        parserState
 	pending      int  // bytes since the ground state
 	intermediate byte // 0 for none, 0xff for several
@@ -91,6 +92,10 @@ func (s *parser) step(c byte, a actions) {
 		s.state = ground
 		return
 	case c == 0x7f && s.state < inCommand:
+		return
+	case s.lines && s.state >= inCommand && (c == '\n' || s.pending > maxString):
+		s.state = ground
+		s.step(c, a)
 		return
 	case c < 0x20 && s.state < inCommand:
 		a.execute(c)

@@ -369,7 +369,7 @@ func checkRace(c *trial) {
 			refusals++
 			continue
 		}
-		o, err := hostpath.Rules{}.Open(resolved, hostpath.Wish{})
+		o, err := hostpath.Rules{}.Open(c.Context(), resolved, hostpath.Wish{})
 		if err != nil {
 			refusals++
 			continue

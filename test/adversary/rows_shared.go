@@ -178,7 +178,7 @@ func deepCredentials(c *trial) {
 		dir := c.mountable(os.Getuid())
 		at := filepath.Join(dir, "a/b/c", name)
 		must(c, os.MkdirAll(filepath.Dir(at), 0o755))
-		must(c, os.WriteFile(at, nil, 0o600))
+		must(c, os.WriteFile(at, []byte("x"), 0o600))
 		m := cove.Mount{Source: dir, Target: cove.Workspace, ReadOnly: true}
 		c.barred(m, cove.MountAllow{Sockets: true, Git: true, System: true}, "credentials")
 		must(c, os.RemoveAll(filepath.Join(dir, "a")))

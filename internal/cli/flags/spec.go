@@ -73,7 +73,8 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 func (o *Spec) AddMounts(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
 	f.BoolVar(&o.sockets, "sockets", false,
-		"attach directories although unix sockets in them lead to programs of this machine")
+		"attach directories although unix sockets in them lead to programs of this machine; with more files than are "+
+			"searched for sockets, a writable one needs --writable-git as well")
 	f.BoolVar(&o.systemDirs, "system-dirs", false, "attach this machine's own programs writable, as those of /usr")
 	f.BoolVar(&o.writableGit, "writable-git", false,
 		"leave .git of attached directories writable, and files that your own programs execute, as .envrc")

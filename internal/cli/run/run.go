@@ -157,6 +157,10 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 	asker := interact.NewAsker(sess, c, terminal, out)
 	defer asker.Stop()
 	s := client.Stream{Stdin: stdin, Stdout: out.Stdout, Stderr: out.Stderr, Holds: asker.Take}
+	var last ending
+	if len(req.Mounts) > 0 {
+		s.Stderr = io.MultiWriter(out.Stderr, &last)
+	}
 	if sess.JSON {
 		s.Stdout, s.Stderr = &stdout, &stderr
 	}
@@ -165,16 +169,39 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 	e, err := c.ExecuteStream(ctx, req, s)
 	if err == nil && sess.JSON {
 		e.Output, e.Stderr = valid(stdout.Bytes()), valid(stderr.Bytes())
+	} else if err == nil {
+		e.Stderr = valid(last)
 	}
 	return e, err
+}
+
+// ending keeps the last of what is written to it, as much as is searched for what went wrong.
+type ending []byte
+
+func (e *ending) Write(p []byte) (int, error) {
+	const most = 4096
+	*e = append(*e, p[max(0, len(p)-most):]...)
+	*e = append((*e)[:0], (*e)[max(0, len(*e)-most):]...)
+	return len(p), nil
 }
 
 // valid is text for JSON: as everywhere in the API, invalid UTF-8 is replaced.
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
 func conclude(sess *session.Session, e api.Execution) {
-	sess.Say.Lines(append(warnings(e), report.Truncation(e), modelsUsed(e.Models), report.History(e),
+	sess.Say.Lines(append(warnings(e), gitReadOnly(e), report.Truncation(e), modelsUsed(e.Models), report.History(e),
 		report.Verdict(e))...)
+}
+
+// gitReadOnly explains what git in a mounted checkout says when it cannot write. It is empty where git says no such
+// thing.
+func gitReadOnly(e api.Execution) string {
+	for line := range strings.Lines(e.Stderr) {
+		if e.ExitCode != 0 && strings.Contains(line, "/.git/") && strings.Contains(line, "Read-only file system") {
+			return "note: .git of a mounted directory is read-only inside; --writable-git changes that, see docs/mounts.md"
+		}
+	}
+	return ""
 }
 
 // modelsUsed describes the use of models in one line. It is empty if there was none.

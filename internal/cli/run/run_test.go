@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +14,32 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/report"
 )
+
+// TestGitReadOnly: what git says of a read-only .git at the end of long output is explained, and nothing else is.
+func TestGitReadOnly(t *testing.T) {
+	const said = "fatal: Unable to create '/workspace/.git/index.lock': Read-only file system\n"
+	for _, c := range []struct {
+		said string
+		exit int
+		want bool
+	}{
+		{said, 128, true}, {strings.Repeat("x\n", 5000) + said, 128, true}, {said, 0, false}, {"", 1, false},
+		{"touch: /data/x: Read-only file system\n.git/\n", 1, false},
+	} {
+		var last ending
+		for part := range slices.Chunk([]byte(c.said), 100) {
+			last.Write(part)
+		}
+		if got := gitReadOnly(api.Execution{ExitCode: c.exit, Stderr: string(last)}); (got != "") != c.want {
+			t.Errorf("%.50q, %d: %q", c.said, c.exit, got)
+		}
+	}
+	var last ending
+	last.Write([]byte(strings.Repeat("x", 10000)))
+	if len(last) != 4096 {
+		t.Errorf("%d bytes are kept", len(last))
+	}
+}
 
 func TestExitCodesOfExecutions(t *testing.T) {
 	for _, c := range []struct {

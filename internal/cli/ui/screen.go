@@ -171,7 +171,7 @@ func (s *Screen) Release() {
 	s.late = nil
 }
 
-// Restore ends the last line of the program's output, and its colors.
+// Restore ends the last line of the program's output, and its colours.
 func (s *Screen) Restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Screen) Restore() {
 
 // AddRaw adds --raw to a command that shows the output of a program.
 func (t *Terminal) AddRaw(f *pflag.FlagSet) {
-	f.BoolVar(&t.Raw, "raw", false, "write to a terminal what the program wrote, and not text and colors alone")
+	f.BoolVar(&t.Raw, "raw", false, "write to a terminal what the program wrote, and not text and colours alone")
 }
 
 // Redraw is how often a bar is drawn at most.

@@ -50,7 +50,7 @@ func NewTerminal(s Streams, getenv func(string) string) *Terminal {
 }
 
 // Print writes to standard output and keeps the error, so that a closed pipe or a full disk shows. A terminal obeys
-// nothing in the text but colors.
+// nothing in the text but colours.
 func (t *Terminal) Print(text string) error {
 	t.wrote = t.wrote || text != ""
 	if !t.Raw && IsTerminal(t.Out) {

@@ -260,7 +260,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if again {
 		return cove.Errorf(cove.Conflict, "sandbox %s is bound already, or destroyed", s.ID())
 	}
-	closeMounts, err := b.OpenMounts(s.engine.o.Paths)
+	closeMounts, err := b.OpenMounts(ctx, s.engine.o.Paths, s.template.User)
 	defer closeMounts()
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 		return err
 	}
 	b.Hostname = cmp.Or(b.Hostname, rootfs.Hostname)
-	closeMounts, err := b.OpenMounts(s.engine.o.Paths)
+	closeMounts, err := b.OpenMounts(ctx, s.engine.o.Paths, s.template.User)
 	defer closeMounts()
 	if err != nil {
 		return err

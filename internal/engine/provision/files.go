@@ -35,7 +35,8 @@ func CheckFiles(files []File, most int) error {
 	total := 0
 	for _, f := range files {
 		if total += len(f.Data); !cleanPath(f.Path) {
-			return cove.Errorf(cove.InvalidArgument, "the file path %q must be relative and clean, without \"..\"", f.Path)
+			return cove.Errorf(cove.InvalidArgument,
+				"the file path %q must be relative and clean, without \"..\", of names of at most %d bytes", f.Path, maxName)
 		}
 	}
 	if total > MaxFileBytes {
@@ -45,7 +46,15 @@ func CheckFiles(files []File, most int) error {
 	return nil
 }
 
+// maxName is NAME_MAX, the most bytes of one name in a path.
+const maxName = 255
+
 func cleanPath(p string) bool {
+	for name := range strings.SplitSeq(p, "/") {
+		if len(name) > maxName {
+			return false
+		}
+	}
 	return path.Clean(p) == p && !path.IsAbs(p) && p != ".." && !strings.HasPrefix(p, "../") && p != "." &&
 		strings.IndexByte(p, 0) < 0 && len(p) < 1024
 }

@@ -81,7 +81,7 @@ func New(ctx context.Context, eng engine.Engine, p Plan) (*Sandbox, error) {
 	if route != nil {
 		route.Close()
 	}
-	return nil, err
+	return nil, cove.OutOfFiles(err)
 }
 
 // Adopted is a sandbox that runs, and that an engine has adopted.

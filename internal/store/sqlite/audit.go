@@ -9,9 +9,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Append implements store.Store. It may use the reserve: a command that frees space needs its record first.
+// Append implements store.Store. It may use half of the reserve: a command that frees space needs its record first, and
+// the other half is for ends.
 func (s *Store) Append(ctx context.Context, r store.Record) error {
-	return s.settle(ctx, func(tx *sql.Tx) error { return appendRecord(ctx, tx, r) })
+	return s.settleWith(ctx, reserveSize/2, func(tx *sql.Tx) error { return appendRecord(ctx, tx, r) })
 }
 
 // appendRecord adds a record within a transaction. That holds the write lock, so no other process appends in between.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"os"
 	"path/filepath"
@@ -102,6 +103,45 @@ func TestCheckoutsOfEarlierVersion(t *testing.T) {
 	if all[1].Spec.Checkouts != nil || all[2].Spec.Checkouts != nil {
 		t.Errorf("others have checkouts: %+v", all[1:])
 	}
+}
+
+// TestLateIndexes: a start does not wait for the indexes of a long history, which Prune makes; a new one has them.
+func TestLateIndexes(t *testing.T) {
+	indexes := func(s *Store) (n int) {
+		t.Helper()
+		if err := s.read.QueryRow(`SELECT count(*) FROM sqlite_master WHERE type = 'index'
+			AND name IN ('executions_client_created', 'audit_who_time')`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := indexes(openAt(t, filepath.Join(t.TempDir(), "cove.db"))); n != 2 {
+		t.Errorf("a new history has %d", n)
+	}
+	s := openAt(t, earlierDatabase(t, ""))
+	if n := indexes(s); n != 0 {
+		t.Errorf("the start made %d", n)
+	}
+	if _, err := s.Prune(t.Context(), time.Time{}); err != nil || indexes(s) != 2 {
+		t.Errorf("Prune made %d, %v", indexes(s), err)
+	}
+}
+
+// TestMigrationWaitsForItsTurn: while another process brings the history up to date, an opening waits until ctx ends.
+func TestMigrationWaitsForItsTurn(t *testing.T) {
+	path := earlierDatabase(t, "")
+	other := &Store{path: path}
+	unlock, err := other.lockMigration(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, path); cove.ErrorCode(err) != cove.Canceled {
+		t.Errorf("while another migrates: %v", err)
+	}
+	unlock()
+	openAt(t, path)
 }
 
 // earlierDatabase returns the path of a database of schema 7, after more statements.

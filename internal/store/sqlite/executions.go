@@ -60,19 +60,24 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 
 // Finish implements store.Store. On a full disk the output is given up first, and then the reserve.
 func (s *Store) Finish(ctx context.Context, e store.Execution, r store.Record) error {
-	err := s.change(ctx, func(tx *sql.Tx) error {
+	removed := 0
+	err := s.change(ctx, func(tx *sql.Tx) (err error) {
+		kept := e
 		if need := len(e.Output) + len(e.Stderr); need > 0 {
-			gone, err := s.makeRoom(ctx, tx, int64(need))
-			if err != nil {
+			var gone store.OutputGone
+			if removed, gone, err = s.makeRoom(ctx, tx, int64(need)); err != nil {
 				return err
 			}
 			if gone != "" {
-				e = withoutOutput(e, gone)
+				kept = withoutOutput(e, gone)
 			}
 		}
-		return finish(ctx, tx, e, r)
+		return finish(ctx, tx, kept, r)
 	})
-	if cove.ErrorCode(err) != cove.StorageFull {
+	if err == nil {
+		s.tellRemoved(removed)
+	}
+	if !errors.Is(err, errFull) {
 		return err
 	}
 	e = withoutOutput(e, store.GoneStorageFull)

@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -211,6 +213,119 @@ func TestEndsOnAFullDisk(t *testing.T) {
 	}
 	if _, err := add(); cove.ErrorCode(err) != cove.StorageFull {
 		t.Errorf("a sandbox is added: %v", err)
+	}
+}
+
+// TestAppendLeavesRoomForEnds: records of a full disk leave half of the reserve.
+func TestAppendLeavesRoomForEnds(t *testing.T) {
+	disk := smallDisk(t, "size=24m")
+	s := openAt(t, filepath.Join(disk, "cove.db"))
+	e := store.Execution{ID: cove.NewExecutionID()}
+	if err := s.Begin(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, disk, 0)
+	var refused error
+	for n := 0; refused == nil && n < 10_000; n++ {
+		refused = s.Append(t.Context(), store.Record{Action: "exec", Detail: strings.Repeat("x", 4000)})
+	}
+	info, err := os.Stat(string(s.reserve))
+	if !errors.Is(refused, errFull) || err != nil || info.Size() != reserveSize/2 {
+		t.Fatalf("%v; the reserve: %v, %v", refused, info.Size(), err)
+	}
+	e.Status, e.Output = cove.StatusCompleted, strings.Repeat("o", 100<<10)
+	if err := s.Finish(t.Context(), e, store.Record{Action: "execute", Object: string(e.ID)}); err != nil {
+		t.Errorf("an end: %v", err)
+	}
+}
+
+// TestOtherFaultsTakeNothing: an error that is not for want of space costs neither an output nor the reserve.
+func TestOtherFaultsTakeNothing(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "cove.db"))
+	e := store.Execution{ID: cove.NewExecutionID()}
+	if err := s.Begin(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	e.Status, e.Output = cove.StatusCompleted, "o"
+	end := func() error { return s.Finish(t.Context(), e, store.Record{Action: "execute", Object: string(e.ID)}) }
+	writes := s.write
+	s.write = s.read // which is read-only, as a file system may become
+	ended, noted := end(), s.Append(t.Context(), store.Record{Action: "exec"})
+	s.write = writes
+	for _, err := range []error{ended, noted} {
+		if cove.ErrorCode(err) != cove.StorageFull || errors.Is(err, errFull) {
+			t.Errorf("of a read-only database: %v", err)
+		}
+	}
+	if info, err := os.Stat(string(s.reserve)); err != nil || info.Size() != reserveSize {
+		t.Errorf("the reserve: %v, %v", info, err)
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), e.ID); err != nil || got.Output != "o" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestOutOfFiles: a process with as many open files as it may have is told that, and not of its disk.
+func TestOutOfFiles(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "cove.db"))
+	if err := os.WriteFile(string(s.reserve), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	var all []*os.File
+	for {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			break
+		}
+		all = append(all, f)
+	}
+	err := s.Begin(t.Context(), store.Execution{ID: cove.NewExecutionID()})
+	for _, f := range all {
+		f.Close()
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if cove.ErrorCode(err) != cove.Overloaded || !strings.Contains(cove.ErrorHint(err), "limit of open files") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCheckOfOthers: neither a caller that leaves nor a record that still fits changes what is known of the disk.
+func TestCheckOfOthers(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "cove.db"))
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if err := s.Check(left); err != nil {
+		t.Errorf("of a caller that left: %v", err)
+	}
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("after a caller that left: %v", err)
+	}
+	s.health.end(unwritable(s.path, unix.ENOSPC))
+	if err := s.Append(t.Context(), store.Record{Action: "exec"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(t.Context()); !errors.Is(err, errFull) {
+		t.Errorf("after a record: %v", err)
+	}
+	s.health = health{trying: true} // another caller waits for the disk
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("beside another trial: %v", err)
+	}
+	s.health.end(cove.Errorf(cove.Canceled, "it took too long"))
+	if s.health.found != nil || s.health.trying || !s.health.tried.IsZero() {
+		t.Errorf("a trial that waited too long found %v", s.health.found)
 	}
 }
 

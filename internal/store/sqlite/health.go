@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -14,23 +15,61 @@ import (
 )
 
 const (
-	checkInterval = 5 * time.Second
+	checkInterval   = 30 * time.Second
+	recheckInterval = 5 * time.Second // in trouble, which may have been mended
+	checkTimeout    = 2 * time.Second
 	// leastFree is the free space, in bytes, below which a disk counts as full: the beginning of an execution may need as
 	// much.
 	leastFree = 256 << 10
 )
 
-// Check implements store.Store. It writes, at most once in checkInterval.
+// Check implements store.Store. It writes, at most once in checkInterval; meanwhile the last finding counts.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.present(); err != nil {
 		return err
 	}
-	s.health.mu.Lock()
-	defer s.health.mu.Unlock()
-	if time.Since(s.health.tried) > checkInterval {
-		s.health.tried, s.health.trouble = time.Now(), s.try(ctx)
+	if s.health.begin() {
+		// The finding is shared, and the request of this caller may end before the write.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+		defer cancel()
+		err := s.try(ctx)
+		s.health.end(err)
+		if cove.ErrorCode(err) == cove.Canceled {
+			return cove.Errorf(cove.Unavailable, "the database %s takes no write within %v", s.path, checkTimeout)
+		}
 	}
-	return s.health.trouble
+	return s.health.known()
+}
+
+// begin reports whether the caller is to try now, and to call end.
+func (h *health) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	interval := checkInterval
+	if h.found != nil {
+		interval = recheckInterval
+	}
+	if h.trying || time.Since(h.tried) <= interval {
+		return false
+	}
+	h.trying = true
+	return true
+}
+
+// end keeps the finding of a trial. One that waited too long for its turn to write has found nothing.
+func (h *health) end(found error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trying = false
+	if cove.ErrorCode(found) != cove.Canceled {
+		h.tried, h.found = time.Now(), found
+	}
+}
+
+func (h *health) known() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return cmp.Or(h.damage, h.found)
 }
 
 // try writes to the database what is there already.
@@ -58,9 +97,9 @@ func (s *Store) note(err error) {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	if err == nil {
-		s.health.trouble = nil
+		s.health.damage = nil
 	} else if cove.ErrorCode(err) == cove.Corrupt {
-		s.health.trouble = err
+		s.health.damage = err
 	}
 }
 

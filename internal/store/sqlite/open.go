@@ -11,7 +11,9 @@ import (
 	"database/sql"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -49,8 +51,10 @@ type Store struct {
 
 	reserve reserve
 	bounds  Bounds
+	log     *slog.Logger
 	opened  os.FileInfo // of the file that is open
 	health  health
+	removed removed
 }
 
 // Bounds bound the space that the output of executions takes. Their records stay, and so does the audit log.
@@ -59,21 +63,32 @@ type Bounds struct {
 	Free int64 // bytes of its file system that are left for others: below that the database does not grow by outputs
 }
 
-// health holds the last finding about the database.
+// health holds what is known about the database.
 type health struct {
-	mu      sync.Mutex
-	tried   time.Time // when Check wrote last
-	trouble error     // of the last write, or of Check
+	mu     sync.Mutex
+	tried  time.Time // when Check wrote last
+	trying bool
+	found  error // by Check
+	damage error // that the last write has met
+}
+
+// removed counts the outputs that gave way to the bounds.
+type removed struct {
+	mu   sync.Mutex
+	told time.Time // when the log said so last
+	n    int       // since then
 }
 
 var _ store.Store = (*Store)(nil)
 
 // Open opens the database at path, making it and its directory when there is none, and brings an older one up to date.
 // Errors: Corrupt, StorageFull, Unsupported (made by a newer Cove), Unavailable (locked for too long).
-func Open(ctx context.Context, path string) (*Store, error) { return OpenBounded(ctx, path, Bounds{}) }
+func Open(ctx context.Context, path string) (*Store, error) {
+	return OpenBounded(ctx, path, Bounds{}, slog.New(slog.DiscardHandler))
+}
 
-// OpenBounded is Open with bounds of the space that outputs take.
-func OpenBounded(ctx context.Context, path string, bounds Bounds) (*Store, error) {
+// OpenBounded is Open with bounds of the space that outputs take. The log tells of long work, and of removed outputs.
+func OpenBounded(ctx context.Context, path string, bounds Bounds, log *slog.Logger) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "database path %q: %w", path, err)
@@ -81,7 +96,7 @@ func OpenBounded(ctx context.Context, path string, bounds Bounds) (*Store, error
 	if err := ensureFile(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, reserve: reserve(path + "-reserve"), bounds: bounds,
+	s := &Store{path: path, reserve: reserve(path + "-reserve"), bounds: bounds, log: log,
 		write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
 	s.write.SetMaxOpenConns(1)
 	s.read.SetMaxOpenConns(4)
@@ -133,9 +148,15 @@ func ensureFile(path string) error {
 	return nil
 }
 
+// errFull is the cause of the StorageFull errors that space would mend: outputs and the reserve are given up for these.
+var errFull = errors.New("the disk is full")
+
 func unwritable(path string, err error) error {
+	if known := cove.OutOfFiles(err); known != err {
+		return known
+	}
 	if dir := filepath.Dir(path); full(dir, err) {
-		return cove.Errorf(cove.StorageFull, "cannot write the database %s: the disk is full", path).
+		return cove.Errorf(cove.StorageFull, "cannot write the database %s: %w", path, errFull).
 			WithHint("free space there (df -h %[1]s shows it, and df -i %[1]s how many files there may be), or set COVE_HOME "+
 				"to a directory of another disk", dir)
 	}
@@ -166,7 +187,10 @@ func (s *Store) prepare(ctx context.Context) error {
 	if err != nil || version == schema {
 		return err
 	}
-	unlock, err := s.lockMigration()
+	if version > 0 {
+		s.log.Info("bringing the history up to date", "from", version, "to", schema)
+	}
+	unlock, err := s.lockMigration(ctx)
 	if err != nil {
 		return err
 	}
@@ -191,18 +215,31 @@ func (s *Store) version(ctx context.Context) (int, error) {
 	return v, nil
 }
 
+const lockPoll = 10 * time.Millisecond
+
 // lockMigration makes processes migrate one after the other. The lock is on
 // the directory, so it leaves no file and does not touch SQLite's own.
-func (s *Store) lockMigration() (unlock func(), err error) {
+func (s *Store) lockMigration(ctx context.Context) (unlock func(), err error) {
 	d, err := os.Open(filepath.Dir(s.path))
 	if err != nil {
 		return nil, unwritable(s.path, err)
 	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
-		d.Close()
-		return nil, unwritable(s.path, err)
+	for {
+		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { d.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			d.Close()
+			return nil, unwritable(s.path, err)
+		}
+		select {
+		case <-time.After(lockPoll):
+		case <-ctx.Done():
+			d.Close()
+			return nil, s.fault("open", ctx.Err())
+		}
 	}
-	return func() { d.Close() }, nil
 }
 
 func (s *Store) migrate(ctx context.Context, from int) error {
@@ -225,7 +262,46 @@ func (s *Store) migrate(ctx context.Context, from int) error {
 	if _, err := p.Up(ctx); err != nil {
 		return s.fault("migrate", err)
 	}
+	if from == 0 {
+		for name, of := range lateIndexes { // of an empty history
+			if err := makeIndex(ctx, s.write, name, of); err != nil {
+				return s.fault("migrate", err)
+			}
+		}
+	}
 	return nil
+}
+
+// lateIndexes find each caller's own within bounds of the time. Lists are right without them, and slower. To make them
+// takes a while in a long history, for which the start of a server must not wait: Prune makes them there.
+var lateIndexes = map[string]string{
+	"executions_client_created": "executions (client, created_at)",
+	"audit_who_time":            "audit (who, time)",
+}
+
+// index makes the late indexes that are not there.
+func (s *Store) index(ctx context.Context) error {
+	for name, of := range lateIndexes {
+		var there bool
+		err := s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?)`,
+			name).Scan(&there)
+		if err != nil {
+			return s.fault("read", err)
+		}
+		if there {
+			continue
+		}
+		s.log.Info("making an index of the history", "index", name)
+		if err := makeIndex(ctx, s.write, name, of); err != nil {
+			return s.fault("write", err)
+		}
+	}
+	return nil
+}
+
+func makeIndex(ctx context.Context, db *sql.DB, name, of string) error {
+	_, err := db.ExecContext(ctx, fmt.Sprintf(`CREATE INDEX IF NOT EXISTS %s ON %s`, name, of))
+	return err
 }
 
 // Close closes the connections; the last process to do so folds the log back into the file.
@@ -251,7 +327,15 @@ func (s *Store) fault(doing string, err error) error {
 		return cove.Errorf(cove.Corrupt, "the database %s is damaged: %w", s.path, err).
 			WithHint("nothing was deleted; move it away together with its log (mkdir %[1]s.damaged; mv %[1]s %[1]s-* "+
 				"%[1]s.damaged/) and Cove starts a new one", s.path)
-	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR:
+	case sqlite3.SQLITE_CANTOPEN:
+		// SQLite drops the errno. That of this file tells whether there are too many open ones.
+		null, failed := os.Open(os.DevNull)
+		if failed != nil {
+			return unwritable(s.path, failed)
+		}
+		null.Close()
+		return unwritable(s.path, e)
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR:
 		return unwritable(s.path, e)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return cove.Errorf(cove.Unavailable, "another process has held the database %s for over %s: %w", s.path,

@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// pruneBatch bounds the rows of a pruning transaction, so that others get their turn, and outputBatch the outputs.
+	// pruneBatch bounds the rows of a pruning transaction, so that others get their turn, outputBatch the outputs, and
+	// auditBatch the records, which are small.
 	pruneBatch  = 50
 	outputBatch = 8
+	auditBatch  = 500
 	// pruneRest is how many times as long as a transaction pruning rests after it.
 	pruneRest = 3
 	// auditWindow is how many of the oldest records tell together whether they are outdated: a clock that was wrong for
@@ -20,8 +22,15 @@ const (
 	auditWindow = 1000
 )
 
-// Prune implements store.Store.
+// Prune implements store.Store. It also makes the late indexes, last, because they take space.
 func (s *Store) Prune(ctx context.Context, before time.Time) (total int, err error) {
+	if total, err = s.prune(ctx, before); err != nil {
+		return total, err
+	}
+	return total, s.index(ctx)
+}
+
+func (s *Store) prune(ctx context.Context, before time.Time) (total int, err error) {
 	// Every process asks for this, and there is seldom anything to do: it is found out without the write lock.
 	most, used, err := s.room(ctx, s.read)
 	if err != nil {
@@ -46,17 +55,21 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (total int, err err
 // pruneOutputs removes a batch of outputs, if the database takes more space than it may, and reports whether there may
 // be more to remove.
 func (s *Store) pruneOutputs(ctx context.Context) (more bool, err error) {
+	n := 0
 	err = s.settle(ctx, func(tx *sql.Tx) error {
-		more = false
+		n = 0
 		most, used, err := s.room(ctx, tx)
 		if err != nil || used <= most {
 			return err
 		}
-		n, err := removeOldest(ctx, tx, outputBatch)
-		more = n == outputBatch
+		n, err = removeOldest(ctx, tx, outputBatch)
 		return err
 	})
-	return more, err
+	if err != nil {
+		return false, err
+	}
+	s.tellRemoved(n)
+	return n == outputBatch, nil
 }
 
 // pruneOutdated removes what lies before a time.
@@ -147,8 +160,8 @@ func (s *Store) pruneAudit(ctx context.Context, before int64) (more bool, err er
 		if n == 0 {
 			return nil
 		}
-		more = n > pruneBatch || n == auditWindow
-		last := oldest[min(n, pruneBatch)-1]
+		more = n > auditBatch || n == auditWindow
+		last := oldest[min(n, auditBatch)-1]
 		if _, err := tx.ExecContext(ctx, `UPDATE audit_anchor SET seq = ?, hash = ?`, last.seq, last.hash); err != nil {
 			return err
 		}
@@ -180,8 +193,8 @@ func oldestRecords(ctx context.Context, tx *sql.Tx) (oldest []dated, err error) 
 	return oldest, rows.Err()
 }
 
-// outdated returns how many of the oldest records may go: those that lie before a time, and a few that do not between
-// more that do.
+// outdated returns how many of the oldest records may go: those that lie before a time, and those between them that do
+// not, while these are fewer than half.
 func outdated(oldest []dated, before int64) (n int) {
 	old := 0 // of those after the first n
 	for i, r := range oldest {

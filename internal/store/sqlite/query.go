@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"time"
 
@@ -167,9 +168,14 @@ func (s *Store) transact(ctx context.Context, f func(*sql.Tx) error) error {
 // settle is change for what has to be recorded on a full disk, too: it ends something, or frees space. It may use the
 // reserve, and f may be called again then.
 func (s *Store) settle(ctx context.Context, f func(*sql.Tx) error) error {
+	return s.settleWith(ctx, 0, f)
+}
+
+// settleWith is settle that leaves so many bytes of the reserve.
+func (s *Store) settleWith(ctx context.Context, left int64, f func(*sql.Tx) error) error {
 	for {
 		err := s.change(ctx, f)
-		if cove.ErrorCode(err) != cove.StorageFull || !s.reserve.spend() {
+		if !errors.Is(err, errFull) || !s.reserve.spend(left) {
 			return err
 		}
 	}

@@ -36,11 +36,11 @@ func (r reserve) keep() error {
 	return err
 }
 
-// spend gives up a part of the reserve, and reports whether there was one.
-func (r reserve) spend() bool {
+// spend gives up a part of the reserve, of which so many bytes stay, and reports whether there was one.
+func (r reserve) spend(left int64) bool {
 	info, err := os.Stat(string(r))
-	if err != nil || info.Size() == 0 {
+	if err != nil || info.Size() <= left {
 		return false
 	}
-	return os.Truncate(string(r), max(info.Size()-reservePart, 0)) == nil
+	return os.Truncate(string(r), max(info.Size()-reservePart, left)) == nil
 }

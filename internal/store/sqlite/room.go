@@ -5,36 +5,55 @@ import (
 	"database/sql"
 	"math"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// removedAtOnce bounds the outputs that the end of an execution removes, so that others get their turn. Large ones make
-// room for a new one soon; of small ones it takes many.
-const removedAtOnce = 4096
+const (
+	// largestBatch bounds the outputs that the end of an execution removes, which its caller waits for, to less than
+	// twice as many. Large ones make room for a new one soon; of small ones it takes many.
+	largestBatch = 32
+	// tellInterval is how often the log tells of removed outputs.
+	tellInterval = time.Hour
+)
 
 // makeRoom removes the output of the oldest executions until need more bytes are within the bounds. Where they cannot
-// be, it returns the reason. With more to remove than may be at once, they are beyond the bounds for now.
-func (s *Store) makeRoom(ctx context.Context, tx *sql.Tx, need int64) (store.OutputGone, error) {
+// be, it returns the reason. With more to remove than may be at once, they are beyond the bounds until Prune.
+func (s *Store) makeRoom(ctx context.Context, tx *sql.Tx, need int64) (removed int, why store.OutputGone, err error) {
 	most, used, err := s.room(ctx, tx)
-	for batch := 1; err == nil && used+need > most && batch < removedAtOnce; batch *= 2 {
+	for batch := 1; err == nil && used+need > most && batch <= largestBatch; batch *= 2 {
 		n, err := removeOldest(ctx, tx, batch)
 		if err != nil {
-			return "", err
+			return removed, "", err
 		}
 		if n == 0 && s.low() {
-			return store.GoneStorageFull, nil
+			return removed, store.GoneStorageFull, nil
 		}
 		if n == 0 {
-			return store.GoneHistorySize, nil
+			return removed, store.GoneHistorySize, nil
 		}
+		removed += n
 		if used, err = usedBy(ctx, tx); err != nil {
-			return "", err
+			return removed, "", err
 		}
 	}
-	return "", err
+	return removed, "", err
+}
+
+// tellRemoved logs that outputs gave way to the bounds, at the first time and then once in tellInterval.
+func (s *Store) tellRemoved(n int) {
+	s.removed.mu.Lock()
+	defer s.removed.mu.Unlock()
+	s.removed.n += n
+	if s.removed.n == 0 || time.Since(s.removed.told) < tellInterval {
+		return
+	}
+	s.log.Warn("removed the output of the oldest executions, so that the history stays within its bounds",
+		"executions", s.removed.n)
+	s.removed.told, s.removed.n = time.Now(), 0
 }
 
 // querier is a database or a transaction.

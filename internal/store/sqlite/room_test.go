@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,7 +19,7 @@ import (
 func TestSizeIsBounded(t *testing.T) {
 	const bound, size, total = 6 << 20, 500 << 10, 40
 	path := filepath.Join(t.TempDir(), "cove.db")
-	s, err := OpenBounded(t.Context(), path, Bounds{Size: bound})
+	s, err := OpenBounded(t.Context(), path, Bounds{Size: bound}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +73,53 @@ func TestSizeIsBounded(t *testing.T) {
 	s.Close()
 	if info, err := os.Stat(path); err != nil || info.Size() > 2<<20 {
 		t.Errorf("the file has %v, %v", info, err)
+	}
+}
+
+// TestRemovalIsBounded: one end removes few of many small outputs, Prune the rest, and the log says so once.
+func TestRemovalIsBounded(t *testing.T) {
+	var log bytes.Buffer
+	path := filepath.Join(t.TempDir(), "cove.db")
+	s, err := OpenBounded(t.Context(), path, Bounds{}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const many = 200
+	_, err = s.write.Exec(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO executions (id, instance, client, code_hash, language, engine, status, exit_code, duration, limit_hit,
+		cpu_time_ms, memory_peak_mb, pids_used, bytes_written, disk_used, truncated, events, error, created_at)
+		SELECT 'ex_' || i, '', '', '', '', '', 'completed', 0, 0, '', 0, 0, 0, 0, 0, 0, '[]', '', i FROM n`, many)
+	if err == nil {
+		_, err = s.write.Exec(`INSERT INTO outputs (seq, stdout, stderr) SELECT seq, 'small', '' FROM executions`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs := func() (n int) {
+		t.Helper()
+		if err := s.read.QueryRow(`SELECT count(*) FROM outputs`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	e := store.Execution{ID: cove.NewExecutionID()}
+	if err := s.Begin(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	s.bounds = Bounds{Size: 1}
+	e.Status, e.Output = cove.StatusCompleted, "o"
+	if err := s.Finish(t.Context(), e, store.Record{Action: "execute"}); err != nil {
+		t.Fatal(err)
+	}
+	if left := outputs(); left <= many-2*largestBatch || left == many+1 {
+		t.Errorf("%d of %d outputs are left", left, many)
+	}
+	if _, err := s.Prune(t.Context(), time.Time{}); err != nil || outputs() != 0 {
+		t.Errorf("%d outputs are left by Prune, %v", outputs(), err)
+	}
+	if n := strings.Count(log.String(), "removed the output"); n != 1 {
+		t.Errorf("the log says so %d times: %s", n, log.String())
 	}
 }
 

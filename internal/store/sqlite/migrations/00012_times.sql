@@ -1,6 +1,3 @@
 -- +goose Up
--- Each caller's own, within bounds of the time.
-CREATE INDEX executions_client_created ON executions (client, created_at);
-CREATE INDEX audit_who_time ON audit (who, time);
-
+-- Indexes of each caller's own, within bounds of the time, which are made after the start: lateIndexes.
 PRAGMA user_version = 12;
