@@ -71,7 +71,7 @@ func TestCheckOfUnknownRoutes(t *testing.T) {
 		{"a route without a row, a stranger", Caller{}, "GET /new", cove.Unauthenticated},
 		{"a route without a row, a key", key, "GET /new", cove.Forbidden},
 		{"a route without a row, the owner", Caller{Who: cove.MachineOwner(), Known: true}, "GET /new", ""},
-		{"a principal of nobody", Caller{Known: true}, "GET /executions", cove.Forbidden},
+		{"a caller without an identity", Caller{Known: true}, "GET /executions", cove.Forbidden},
 	} {
 		if err := Routes.Check(c.caller, c.route); cove.ErrorCode(err) != c.want {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)

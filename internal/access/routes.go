@@ -1,9 +1,10 @@
 package access
 
+import "maps"
+
 const (
 	aboutInstalls = "what is installed on a machine is the same for every caller"
 	aboutProfiles = "profiles are the machine's; what of them is the owner's is left out"
-	aboutMetrics  = "they count what the whole server does, and name no object and no caller"
 	aboutDocs     = "documentation"
 
 	ownersClients = "the clients of the gateway are the machine owner's"
@@ -13,8 +14,32 @@ const (
 	ownersWork    = "what leaves a sandbox through the machine is for its owner"
 )
 
+// everywhere are the routes of every server: requests that wait, records, its state and its documentation.
+var everywhere = Table{
+	"GET /network/holds":             scoped(Approve, Read),
+	"POST /network/holds/{id}":       scoped(Approve),
+	"GET /network/approvals":         scoped(Approve, Read),
+	"DELETE /network/approvals/{id}": scoped(Approve),
+	"GET /network/decisions":         scoped(Read),
+	"GET /network/decisions/stream":  scoped(Read),
+	"GET /audit":                     scoped(Read),
+	"GET /audit/verify":              scoped(Admin).same("it counts the records of the log, and shows none"),
+
+	"GET /health":       forAnyone("it counts, and names no object"),
+	"GET /metrics":      scoped(Read).same("they count what the whole server does, and name no object and no caller"),
+	"GET /docs":         forAnyone(aboutDocs),
+	"GET /docs/{file}":  forAnyone(aboutDocs),
+	"GET /openapi.json": forKnown(aboutDocs),
+}
+
+// withEverywhere adds the routes of every server to those of one.
+func withEverywhere(t Table) Table {
+	maps.Copy(t, everywhere)
+	return t
+}
+
 // Routes are the routes of a server that runs sandboxes.
-var Routes = Table{
+var Routes = withEverywhere(Table{
 	"POST /execute":                 scoped(Run),
 	"POST /execute/stream":          scoped(Run),
 	"GET /executions":               scoped(Run, Read),
@@ -78,49 +103,20 @@ var Routes = Table{
 	"DELETE /agents/{agent}/versions": scoped(Admin).same(aboutInstalls),
 	"GET /agents/{agent}/doctor":      scoped(Admin).same(aboutInstalls),
 
-	"GET /network/holds":             scoped(Approve, Read),
-	"POST /network/holds/{id}":       scoped(Approve),
-	"GET /network/approvals":         scoped(Approve, Read),
-	"DELETE /network/approvals/{id}": scoped(Approve),
-	"GET /network/decisions":         scoped(Read),
-	"GET /network/decisions/stream":  scoped(Read),
-	"GET /audit":                     scoped(Read),
-	"GET /audit/verify":              scoped(Admin).same("it counts the records of the log, and shows none"),
-
 	"GET /runtimes":                forKnown(aboutInstalls),
 	"GET /profiles":                forKnown(aboutProfiles),
 	"GET /profiles/{profile}":      forKnown(aboutProfiles),
-	"GET /health":                  forAnyone("it counts, and names no object"),
-	"GET /metrics":                 scoped(Read).same(aboutMetrics),
 	"GET /settings":                scoped(Admin).same("digests of the machine's settings"),
 	"GET /credentials":             forOwner(ownersSecrets),
 	"PUT /credentials/environment": forOwner(ownersSecrets),
-	"GET /docs":                    forAnyone(aboutDocs),
-	"GET /docs/{file}":             forAnyone(aboutDocs),
-	"GET /openapi.json":            forKnown(aboutDocs),
-}
+})
 
 // GatewayRoutes are the routes of a gateway of its own, whose clients are the machine owner's.
-var GatewayRoutes = Table{
+var GatewayRoutes = withEverywhere(Table{
 	"POST /clients":                forOwner(ownersClients),
 	"GET /clients":                 scoped(Read),
 	"DELETE /clients/{name}":       scoped(Admin),
 	"POST /clients/{name}/network": scoped(Approve),
 	"GET /clients/{name}/ca":       scoped(Read),
 	"POST /clients/{name}/sockets": forOwner(ownersClients),
-
-	"GET /network/holds":             scoped(Approve, Read),
-	"POST /network/holds/{id}":       scoped(Approve),
-	"GET /network/approvals":         scoped(Approve, Read),
-	"DELETE /network/approvals/{id}": scoped(Approve),
-	"GET /network/decisions":         scoped(Read),
-	"GET /network/decisions/stream":  scoped(Read),
-	"GET /audit":                     scoped(Read),
-	"GET /audit/verify":              scoped(Admin).same("it counts the records of the log, and shows none"),
-
-	"GET /health":       forAnyone("it counts, and names no client"),
-	"GET /metrics":      scoped(Read).same(aboutMetrics),
-	"GET /docs":         forAnyone(aboutDocs),
-	"GET /docs/{file}":  forAnyone(aboutDocs),
-	"GET /openapi.json": forKnown(aboutDocs),
-}
+})

@@ -62,12 +62,6 @@ type Result struct {
 	Duration   time.Duration
 }
 
-// outcome is how an execution ended, with its line of the audit log.
-type outcome struct {
-	end  store.Execution
-	line store.Record
-}
-
 // ending is why Cove ended an execution.
 type ending int32
 
@@ -118,7 +112,7 @@ type Options struct {
 
 // Executions runs executions. Its methods may be called concurrently.
 //
-// Order of locks: retrying, then mu, then execution.mu. collector.turn is held while an Output is called, and no lock
+// Order of locks: mu, then execution.mu. collector.turn is held while an Output is called, and no lock
 // is taken under it.
 type Executions struct {
 	store.Auditor
@@ -129,13 +123,11 @@ type Executions struct {
 	began clock.Instant  // and by the monotonic one
 	calls sync.WaitGroup // of Execute, and trials; added to under mu while not closed
 
-	trials trials
-
-	retrying sync.Mutex // held while outcomes that wait are written to the store
+	trials   trials
+	outcomes *outcomes
 
 	mu      sync.Mutex
 	running map[cove.ExecutionID]*execution
-	waiting map[cove.ExecutionID]outcome // for the store
 	closed  bool
 }
 

@@ -18,7 +18,7 @@ func New(o Options) *Executions {
 	return &Executions{
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
 		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued, o.Grants),
-		running: map[cove.ExecutionID]*execution{}, waiting: map[cove.ExecutionID]outcome{},
+		running: map[cove.ExecutionID]*execution{}, outcomes: newOutcomes(o.Store, o.Log),
 		trials: trials{last: map[string]*trial{}},
 		born:   o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
@@ -132,7 +132,7 @@ func (x *Executions) Close(ctx context.Context) {
 	}
 	x.clean.Wait()
 	x.calls.Wait() // their records are written last
-	x.recordWaiting(ctx)
+	x.outcomes.recordWaiting(ctx)
 }
 
 // own returns the records as Cove itself sees them, for recovery, reaping and pruning.

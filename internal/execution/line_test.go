@@ -140,8 +140,9 @@ func TestLineCountsRuns(t *testing.T) {
 	}
 }
 
-// FuzzLine drives a line by bytes and checks what it promises after each: no more places than there are, none free
-// while somebody may have it, the order of each caller kept, quotas kept, and nobody overtaken twice by another.
+// FuzzLine drives a line by bytes and checks what it promises after each. It gives no more places than there are, and
+// leaves none free that a waiting caller may have. It keeps the order of each caller's turns, and quotas. No caller
+// gets two places while another, who may have one, waits.
 func FuzzLine(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 128, 128, 2, 64, 200})
 	f.Add([]byte{3, 3, 3, 3, 2, 1, 0, 150, 150, 90, 150})

@@ -13,7 +13,7 @@ import (
 // TestWaitingIsBounded: outcomes that wait keep their output while there is room, and then there is a last one.
 func TestWaitingIsBounded(t *testing.T) {
 	var log bytes.Buffer
-	x := &Executions{waiting: map[cove.ExecutionID]outcome{}, o: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}}
+	x := newOutcomes(store.Vault{}, slog.New(slog.NewTextHandler(&log, nil)))
 	add := func(output string) store.Execution {
 		id := cove.NewExecutionID()
 		x.wait(outcome{end: store.Execution{ID: id, Output: output}})

@@ -37,7 +37,7 @@ func (x *Executions) Reap(ctx context.Context) error {
 				Detail: "removed what a dead process had left"})
 		}
 	}
-	x.recordWaiting(ctx)
+	x.outcomes.recordWaiting(ctx)
 	errs = append(errs, x.Abandon(ctx))
 	var before time.Time // none is outdated
 	if x.o.Retention > 0 {

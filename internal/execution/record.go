@@ -41,7 +41,7 @@ func (x *Executions) inspect(ctx context.Context, e *execution) error {
 		err = errors.Join(err, records.Append(ctx, record))
 		x.o.Log.Error("cannot record a refused execution", "execution", e.id, "error", err)
 	} else {
-		x.record(ctx, outcome{entry, record})
+		x.outcomes.record(ctx, outcome{entry, record}, x.calls.Go)
 	}
 	return refusal
 }
@@ -72,10 +72,20 @@ func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execu
 		verdict = "error"
 		entry.Status, entry.Error, entry.FinishedAt = cove.StatusFailed, err.Error(), &now
 	}
-	return x.record(ctx, outcome{entry, store.Record{
+	return x.outcomes.record(ctx, outcome{entry, store.Record{
 		Time: now, Action: "execute", Object: string(e.id), Verdict: verdict,
 		Detail: fmt.Sprintf("%s on %s: %s, exit code %d", entry.Language, entry.Engine, entry.Status, entry.ExitCode),
-	}})
+	}}, x.calls.Go)
+}
+
+// Known returns a stored record as it is known here: one that is recorded as running, and has ended, with its end.
+func (x *Executions) Known(e store.Execution) store.Execution {
+	if e.Status == cove.StatusRunning {
+		if end, ended := x.outcomes.known(e.ID); ended {
+			return end
+		}
+	}
+	return e
 }
 
 // Status returns the state of an execution with this result.

@@ -207,7 +207,8 @@ func TestEveryLie(t *testing.T) {
 	}
 }
 
-// lyingGuest serves a client truthfully, but for the first request of one operation.
+// lyingGuest makes a client whose guest answers the first request of one operation with a lie, and every other request
+// truthfully.
 func lyingGuest(t *testing.T, of guest.Op, lie func(id uint32) []byte) (*guest.Client, io.Closer) {
 	t.Helper()
 	host, inside := net.Pipe()

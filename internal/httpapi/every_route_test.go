@@ -139,7 +139,7 @@ var routeScopes = []routeScope{
 	{route: "GET /agents/{agent}/doctor"},
 
 	{route: "GET /credentials"},
-	{route: "PUT /credentials/environment", body: `{"variables":{"GH_TOKEN":"a-token-of-somebody"}}`},
+	{route: "PUT /credentials/environment", body: `{"variables":{"GH_TOKEN":"a-real-token"}}`},
 	{route: "GET /settings"},
 
 	{route: "GET /audit", shown: listed, has: "key:keeper"},

@@ -158,7 +158,7 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 	defer asker.Stop()
 	s := client.Stream{Stdin: stdin, Stdout: out.Stdout, Stderr: out.Stderr, Holds: asker.Take}
 	var last ending
-	if len(req.Mounts) > 0 {
+	if len(req.Mounts) > 0 || req.WorkDir != "" {
 		s.Stderr = io.MultiWriter(out.Stderr, &last)
 	}
 	if sess.JSON {

@@ -129,8 +129,10 @@ func (s *Screen) erase() {
 
 func (s *Screen) hasBelow() bool { return s.status != "" && s.Terminal != nil && !s.within && !s.held }
 
-// endLine ends the line, if it was not; s.mu is held.
-func (s *Screen) endLine() {
+// leave clears the line below, and ends the program's line and colours; s.mu is held.
+func (s *Screen) leave() {
+	s.erase()
+	s.each((*terminal.Lines).Leave)
 	if s.within && s.Terminal != nil {
 		io.WriteString(s.Terminal, "\n")
 		s.within = false
@@ -141,10 +143,8 @@ func (s *Screen) endLine() {
 func (s *Screen) Apart(say func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.erase()
 	defer s.draw()
-	s.each((*terminal.Lines).Leave)
-	s.endLine()
+	s.leave()
 	say()
 	s.each((*terminal.Lines).Resume)
 }
@@ -153,9 +153,7 @@ func (s *Screen) Apart(say func()) {
 func (s *Screen) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.erase()
-	s.each((*terminal.Lines).Leave)
-	s.endLine()
+	s.leave()
 	s.held = true
 }
 
@@ -175,10 +173,8 @@ func (s *Screen) Release() {
 func (s *Screen) Restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.erase()
 	defer s.draw()
-	s.each((*terminal.Lines).Leave)
-	s.endLine()
+	s.leave()
 }
 
 // AddRaw adds --raw to a command that shows the output of a program.

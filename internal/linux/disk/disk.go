@@ -111,19 +111,30 @@ func (i Image) Make(ctx context.Context, s Size) (err error) {
 		"-O", features, "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", i.File)
 }
 
+// open opens the image's file, and keeps others from changing what it is attached to until release is called.
+func (i Image) open() (file *os.File, release func(), err error) {
+	if file, err = os.OpenFile(i.File, os.O_RDWR|unix.O_NOFOLLOW, 0); err != nil {
+		return nil, nil, failed("open", i.File, err)
+	}
+	unlock, err := lock(filepath.Dir(i.File))
+	if err != nil {
+		file.Close()
+		return nil, nil, failed("lock", i.File, err)
+	}
+	return file, func() {
+		unlock()
+		file.Close()
+	}, nil
+}
+
 // Mount mounts the image at its directory, which is made if need be, unless it is mounted there. Errors: StorageFull,
 // Unsupported, Corrupt.
 func (i Image) Mount(ctx context.Context) error {
-	file, err := os.OpenFile(i.File, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	file, release, err := i.open()
 	if err != nil {
-		return failed("open", i.File, err)
+		return err
 	}
-	defer file.Close()
-	unlock, err := lock(filepath.Dir(i.File))
-	if err != nil {
-		return failed("lock", i.File, err)
-	}
-	defer unlock()
+	defer release()
 	if err := os.Mkdir(i.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return failed("make", i.Dir, err)
 	}
@@ -218,16 +229,11 @@ func (i Image) Mounted() (bool, error) {
 // Resize changes the room. A mounted image grows at once; only one that is not mounted anywhere shrinks, if its content
 // fits. The number of inodes goes with the bytes. Errors: Conflict, StorageFull, RuntimeMissing.
 func (i Image) Resize(ctx context.Context, bytes int64) error {
-	file, err := os.OpenFile(i.File, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	file, release, err := i.open()
 	if err != nil {
-		return failed("open", i.File, err)
+		return err
 	}
-	defer file.Close()
-	unlock, err := lock(filepath.Dir(i.File))
-	if err != nil {
-		return failed("lock", i.File, err)
-	}
-	defer unlock()
+	defer release()
 	info, err := file.Stat()
 	if err != nil {
 		return failed("look at", i.File, err)

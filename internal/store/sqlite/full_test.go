@@ -29,7 +29,7 @@ func smallDisk(t *testing.T, options string) string {
 	return dir
 }
 
-// leave fills the file system of dir, but for some pages.
+// leave fills the file system of dir until only so many pages are free. empty removes what fills it.
 func leave(t *testing.T, dir string, pages uint64) (empty func()) {
 	t.Helper()
 	var of unix.Statfs_t
