@@ -51,8 +51,8 @@ func LocalUser(uid uint32) Principal {
 	return Principal{kind: kindUser, name: strconv.FormatUint(uint64(uid), 10)}
 }
 
-// Address returns the principal of requests from a network address that show no
-// API key. On a server without keys it owns what these requests make.
+// Address returns the principal of requests from a network address that show no valid API key. Earlier versions had it
+// own what such requests made on a server without keys; now only the machine's owner sees these objects.
 func Address(address string) Principal { return Principal{kind: kindAddress, name: address} }
 
 // RegisteredClient returns the principal that a gateway of its own knows by a name. Its text form is that name alone.

@@ -114,8 +114,8 @@ func (n Need) String() string {
 // Caller describes the caller of a route, as far as it has shown who it is.
 type Caller struct {
 	Who     cove.Principal
-	Known   bool // the owner, the holder of a valid key, or a caller where no key is needed
-	Expired bool // its key is not valid any more
+	Known   bool  // the owner, the holder of a valid key, or a local user where no key is needed
+	Unknown error // why it is not known, if that is more than a missing key
 	Scopes  []Scope
 }
 
@@ -125,6 +125,18 @@ func (c Caller) Has(s Scope) bool { return c.Who.IsOwner() || slices.Contains(c.
 // Table has the need of each route, by its method and pattern: "GET /executions/{id}".
 type Table map[string]Need
 
+// Expired is the error about a key that is not valid any more.
+func Expired(key string) error {
+	return cove.Errorf(cove.Unauthenticated, "the API key %s has expired", key).
+		WithHint("make another one (cove config new-key %s), or move expires in the server's configuration", key)
+}
+
+// NoUser is the error about a connection over loopback whose local user cannot be found.
+func NoUser() error {
+	return cove.Errorf(cove.Unauthenticated, "the local user at the other end of this connection cannot be told").
+		WithHint("connect again, or use the server's socket, or give the server API keys (cove config new-key)")
+}
+
 // Check decides whether a caller may call a route; an empty one is a path that no route has, which strangers do not
 // learn. A route without a row is the owner's. Errors: Unauthenticated, Forbidden.
 func (t Table) Check(c Caller, route string) error {
@@ -132,9 +144,8 @@ func (t Table) Check(c Caller, route string) error {
 	if need.audience == anyone && row {
 		return nil
 	}
-	if name, _ := c.Who.Key(); c.Expired {
-		return cove.Errorf(cove.Unauthenticated, "the API key %s has expired", name).
-			WithHint("make another one (cove config new-key %s), or move expires in the server's configuration", name)
+	if !c.Known && c.Unknown != nil {
+		return c.Unknown
 	}
 	if !c.Known {
 		return cove.Errorf(cove.Unauthenticated, "no valid API key was given").

@@ -49,13 +49,9 @@ const shareFactor = 3
 // probes has the places of questions for versions, which are no executions: no caller's quota counts them.
 var probes = cove.System("")
 
-// leavesRoom reports whether a principal leaves a part of the line to others: the holder of a key, beside whom there
-// may be more, and the questions for versions, which any caller may ask. The machine's owner has the whole line, and so
-// has a caller where no key is needed.
-func leavesRoom(who cove.Principal) bool {
-	_, key := who.Key()
-	return key || who == probes
-}
+// leavesRoom reports whether a principal leaves a part of the line to others: all but the machine's owner do, also the
+// questions for versions, which any caller may ask.
+func leavesRoom(who cove.Principal) bool { return !who.IsOwner() }
 
 // join takes a place, or waits for one. Its turn is given at once where there is one. Errors: Overloaded.
 func (l *line) join(who cove.Principal, most int) (*turn, error) {

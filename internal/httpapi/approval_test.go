@@ -62,7 +62,7 @@ func TestAnswerHold(t *testing.T) {
 			t.Errorf("%s: status %d: %s", body, r.StatusCode, r.body)
 			continue
 		}
-		if got := h.fake.answered[len(h.fake.answered)-1]; got != want || h.fake.who != cove.Address("127.0.0.1") {
+		if got := h.fake.answered[len(h.fake.answered)-1]; got != want || h.fake.who != caller {
 			t.Errorf("%s: %+v of %q, want %+v", body, got, h.fake.who, want)
 		}
 	}
@@ -111,7 +111,7 @@ func TestApprovalOfStrangers(t *testing.T) {
 	}
 	audited := h.store.audited()
 	if len(audited) != 3 || audited[0].Action != "approve" || audited[0].Verdict != "deny" ||
-		audited[0].Who != "ip:127.0.0.1" {
+		audited[0].Who != caller.String() {
 		t.Errorf("the record: %+v", audited)
 	}
 }

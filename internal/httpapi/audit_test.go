@@ -32,7 +32,7 @@ func TestAuditLog(t *testing.T) {
 	if body := h.get("/audit").body; !strings.Contains(body, `"records":[]`) { // and no null
 		t.Errorf("an empty log is %s", body)
 	}
-	if want := (store.AuditQuery{Who: "ip:127.0.0.1", Limit: 50}); h.store.auditQuery != want {
+	if want := (store.AuditQuery{Who: caller.String(), Limit: 50}); h.store.auditQuery != want {
 		t.Errorf("default query %+v", h.store.auditQuery)
 	}
 	for _, bad := range []string{"limit=0", "limit=501", "verdict=maybe", "since=yesterday", "until=1", "who=local",

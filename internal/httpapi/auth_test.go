@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -211,6 +213,36 @@ func TestMalformedHash(t *testing.T) {
 	}
 }
 
+// TestLocalUserIsFound: where no key is needed, a caller over loopback is the user of its socket, found once for a
+// connection; one whose user cannot be told is nobody, and is told why.
+func TestLocalUserIsFound(t *testing.T) {
+	h := start(t, nil)
+	for range 2 {
+		if r := h.post("/execute", snippet); r.StatusCode != 200 || h.fake.who != caller {
+			t.Errorf("status %d, as %q", r.StatusCode, h.fake.who)
+		}
+	}
+	for name, at := range map[string]any{"no connection": nil, "one within this process": &localUser{c: pipe(t)}} {
+		ctx := context.WithValue(t.Context(), doorKey{}, fromLoopback)
+		if at != nil {
+			ctx = context.WithValue(ctx, localUserKey{}, at)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(ctx, "GET", "/executions", nil)
+		r.Host = "localhost"
+		h.s.ServeHTTP(w, r)
+		if w.Code != 401 || !strings.Contains(w.Body.String(), "cannot be told") {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+func pipe(t *testing.T) net.Conn {
+	here, there := net.Pipe()
+	t.Cleanup(func() { here.Close(); there.Close() })
+	return here
+}
+
 func TestAnOpenListenerIsRefused(t *testing.T) {
 	h := start(t, nil)
 	keyed := start(t, withKeys)
@@ -235,6 +267,14 @@ func TestAnOpenListenerIsRefused(t *testing.T) {
 	h.get("/health") // is served, so what Serve says at its beginning has been said
 	if !strings.Contains(h.log.String(), "no API keys") {
 		t.Error("no warning that anybody here can run code")
+	}
+	ln, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if err := h.s.CheckListener(ln); cove.ErrorCode(err) != cove.InvalidArgument {
+		t.Errorf("a unix socket for others: %v", err)
 	}
 }
 

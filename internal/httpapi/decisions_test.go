@@ -25,7 +25,7 @@ func TestDecisions(t *testing.T) {
 	if len(l.Decisions) != 2 || l.Decisions[0] != apispec.Decision(h.store.decided[1]) || l.NextCursor != "more" {
 		t.Errorf("%+v", l)
 	}
-	want := store.DecisionQuery{Client: "ip:127.0.0.1", Execution: someID, Host: "a.example", Verdict: decision.Deny,
+	want := store.DecisionQuery{Client: caller.String(), Execution: someID, Host: "a.example", Verdict: decision.Deny,
 		Cursor: "abc", Limit: 7,
 		Since: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Until: time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)}
 	if h.store.decisionQuery != want {
@@ -35,7 +35,7 @@ func TestDecisions(t *testing.T) {
 	if body := h.get("/network/decisions").body; !strings.Contains(body, `"decisions":[]`) { // and no null
 		t.Errorf("none are %s", body)
 	}
-	if want := (store.DecisionQuery{Client: "ip:127.0.0.1", Limit: 50}); h.store.decisionQuery != want {
+	if want := (store.DecisionQuery{Client: caller.String(), Limit: 50}); h.store.decisionQuery != want {
 		t.Errorf("default query %+v", h.store.decisionQuery)
 	}
 	for _, bad := range []string{"limit=0", "limit=501", "verdict=ok", "since=yesterday", "who=local",

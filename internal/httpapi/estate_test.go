@@ -60,6 +60,8 @@ type estate struct {
 	printed    chan struct{}      // receives when a program has printed the secret
 	changes    []store.FileChange // of every run
 
+	keyless bool // the keeper and the stranger are local users
+
 	gateway *gateway.Gateway
 	waiting sync.WaitGroup // requests in ways
 
@@ -67,14 +69,17 @@ type estate struct {
 	ways []*heldWay
 }
 
-func newEstate(t *testing.T) *estate {
+func newEstate(t *testing.T) *estate { return newEstateFor(t, keysOfTests()) }
+
+// newEstateFor is newEstate with some keys; without any, the keeper and the stranger are users of the machine.
+func newEstateFor(t *testing.T, keys []Key) *estate {
 	t.Helper()
 	dir := t.TempDir()
 	in, err := instance.Hold(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &estate{printed: make(chan struct{}, 8)}
+	e := &estate{printed: make(chan struct{}, 8), keyless: len(keys) == 0}
 	if e.store, err = sqlite.Open(t.Context(), filepath.Join(dir, "cove.db")); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +132,7 @@ func newEstate(t *testing.T) *estate {
 		Credentials: noCredentials(), Settings: func() map[string]string { return nil },
 		Profiles: profiles, Store: vault, CheckPath: hostpath.Rules{}.Check,
 		CheckProject: hostpath.CheckProject, Version: "test", Log: log,
-		Keys: keysOfTests(), Grants: grantsOfTests(),
+		Keys: keys, Grants: grantsOfTests(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +152,17 @@ func newEstate(t *testing.T) *estate {
 		in.Release()
 	})
 	return e
+}
+
+// users are the users of the machine that the keeper and the stranger are where no key is needed.
+var users = map[string]uint32{keeper: 4242, stranger: 4243}
+
+// principal is who the keeper or the stranger is.
+func (e *estate) principal(who string) cove.Principal {
+	if e.keyless {
+		return cove.LocalUser(users[who])
+	}
+	return cove.KeyHolder(strings.TrimPrefix(who, "cove_"))
 }
 
 // keysOfTests are the two keys of the tests of objects, and one for each scope, named for it.
@@ -380,12 +396,19 @@ func (e *estate) leaving(t *testing.T, who, method, path, body string) (leave fu
 }
 
 func (e *estate) answer(ctx context.Context, who, method, path, body string) (int, string) {
-	ctx = context.WithValue(ctx, doorKey{}, fromNetwork)
-	if who == machine {
+	switch {
+	case who == machine:
 		ctx = context.WithValue(context.WithValue(ctx, doorKey{}, fromOwner), verdictKey{}, verdict{})
+	case e.keyless:
+		ctx = context.WithValue(context.WithValue(ctx, doorKey{}, fromLoopback), localUserKey{},
+			&localUser{uid: users[who], found: true})
+	default:
+		ctx = context.WithValue(ctx, doorKey{}, fromNetwork)
 	}
 	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
-	if who != machine {
+	if e.keyless {
+		r.Host = "localhost"
+	} else if who != machine {
 		r.Header.Set("X-API-Key", who)
 	}
 	if strings.HasPrefix(body, "{") {

@@ -142,7 +142,7 @@ var routeScopes = []routeScope{
 	{route: "PUT /credentials/environment", body: `{"variables":{"GH_TOKEN":"a-real-token"}}`},
 	{route: "GET /settings"},
 
-	{route: "GET /audit", shown: listed, has: "key:keeper"},
+	{route: "GET /audit", shown: listed, has: "{keeper}"},
 	{route: "GET /audit", shown: listed, query: "?object={execution}", has: "network"},
 	{route: "GET /audit/verify"},
 	{route: "GET /network/holds", shown: listed, has: "{hold}"},
@@ -242,9 +242,9 @@ func everyRouteHasItsRow(t *testing.T, routes []string, table access.Table, rows
 // objects makes the keeper's objects and returns their ids by placeholder, and those of objects that do not exist.
 func (e *estate) objects(t *testing.T) (there, missing map[string]string) {
 	t.Helper()
-	who := cove.KeyHolder("keeper")
+	who := e.principal(keeper)
 	there = map[string]string{"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "plot",
-		"{execution}": e.begin(t, keeper)}
+		"{keeper}": who.String(), "{execution}": e.begin(t, keeper)}
 	there["{hold}"] = string(e.ways[0].hold.ID)
 	code, text := e.ask(t, keeper, "POST", "/sandboxes",
 		`{"name":"plot","network":{"enabled":true,"allow":["api.example.com"]},"labels":{"note":"`+secret+`"}}`)
@@ -298,10 +298,16 @@ func (e *estate) command(t *testing.T, who cove.Principal, ref string) string {
 	return string(id)
 }
 
-// TestEveryRouteIsScoped: with two keys, the one that made the objects and a stranger, every route of the server gives
-// the stranger what its row of the table says, and the other one what is its own. A route without a row fails.
+// TestEveryRouteIsScoped: with two keys, or two local users where no key is needed, the one that made the objects and a
+// stranger, every route of the server gives the stranger what its row of the table says, and the other one what is its
+// own. A route without a row fails.
 func TestEveryRouteIsScoped(t *testing.T) {
-	e := newEstate(t)
+	for name, keys := range map[string][]Key{"keys": keysOfTests(), "local users": nil} {
+		t.Run(name, func(t *testing.T) { everyRouteIsScoped(t, newEstateFor(t, keys)) })
+	}
+}
+
+func everyRouteIsScoped(t *testing.T, e *estate) {
 	everyRouteHasItsRow(t, e.Routes(), access.Routes, routeScopes)
 	there, missing := e.objects(t)
 	strange := e.strangerGets(t, access.Routes, routeScopes, there, missing)
@@ -316,7 +322,7 @@ func TestEveryRouteIsScoped(t *testing.T) {
 			bad = code == http.StatusForbidden || neutral(text, there) == strange[i]
 		case listed:
 			bad = code != http.StatusOK || !strings.Contains(text, fill(row.has, there)) ||
-				strings.Contains(text, "key:stranger")
+				strings.Contains(text, e.principal(stranger).String())
 		case refused:
 			owners, _ := e.ask(t, machine, method, path, body)
 			bad = code != http.StatusForbidden || owners == code

@@ -23,7 +23,7 @@ type exchange struct {
 	who        cove.Principal // who asks
 	known      bool           // the owner, the holder of a key, or any caller where no key is needed
 	scopes     []access.Scope // that it has, unless it is the owner
-	expired    bool           // its key is not valid any more
+	unknown    error          // why it is not known, if that is more than a missing key
 	retryAfter int            // seconds, for 429 and 503
 	release    []func()
 	start      clock.Instant
@@ -32,7 +32,7 @@ type exchange struct {
 
 // caller returns who asks, for decisions about access.
 func (ex *exchange) caller() access.Caller {
-	return access.Caller{Who: ex.who, Known: ex.known, Expired: ex.expired, Scopes: ex.scopes}
+	return access.Caller{Who: ex.who, Known: ex.known, Unknown: ex.unknown, Scopes: ex.scopes}
 }
 
 type exchangeKey struct{}

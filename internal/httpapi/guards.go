@@ -100,15 +100,22 @@ func (s *guards) identify(ex *exchange) error {
 	case ex.door == fromOwner:
 		ex.who, ex.known = cove.MachineOwner(), true
 	case len(s.keys) == 0:
-		// Only loopback is served without keys; see CheckListener.
-		ex.known, ex.scopes = ex.door == fromLoopback, access.Usual
+		// Only loopback is served without keys; see CheckListener. Its users are told apart, and none of them is the owner,
+		// also where the server runs as that user: a browser and a forwarder of others' connections are such users, too.
+		if uid, err := localUserOf(ex.r.Context()); err == nil {
+			ex.who, ex.known, ex.scopes = cove.LocalUser(uid), true, access.Usual
+		} else {
+			s.Log.Debug("the local user of a connection is not known", "error", err)
+			ex.unknown = access.NoUser()
+		}
 	default:
 		if presented, ok := presentedKey(ex.r.Header); ok {
 			if name, ok := s.keys.find(presented); ok {
 				ex.who = cove.KeyHolder(name)
 				g := s.Grants.Of(ex.who)
-				ex.scopes, ex.known = g.Scopes, !g.Expired(s.Clock.Now())
-				ex.expired = !ex.known
+				if ex.scopes, ex.known = g.Scopes, !g.Expired(s.Clock.Now()); !ex.known {
+					ex.unknown = access.Expired(name)
+				}
 			}
 		}
 	}

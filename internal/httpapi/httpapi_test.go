@@ -255,7 +255,7 @@ func (f *fakeStore) decide(host string, v decision.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.decided = append(f.decided, decision.Decision{Seq: int64(len(f.decided) + 1),
-		Time: time.Unix(1_900_000_000, 0).UTC(), Client: "ip:127.0.0.1", Host: host, Verdict: v, Count: 1})
+		Time: time.Unix(1_900_000_000, 0).UTC(), Client: caller.String(), Host: host, Verdict: v, Count: 1})
 }
 
 func (f *fakeStore) fail(err error) {
@@ -298,7 +298,7 @@ func (f *fakeStore) Get(_ context.Context, id cove.ExecutionID) (store.Execution
 		return store.Execution{}, f.err
 	}
 	if e, ok := f.executions[id]; ok {
-		e.Owner = cmp.Or(e.Owner, cove.Address("127.0.0.1")) // which is who asks
+		e.Owner = cmp.Or(e.Owner, caller) // which is who asks
 		return e, nil
 	}
 	return store.Execution{}, cove.Errorf(cove.NotFound, "no execution %q", id)
@@ -312,6 +312,9 @@ func (f *fakeStore) List(_ context.Context, q store.Query) (store.Page, error) {
 	}
 	return p, f.err
 }
+
+// caller is who asks over loopback, where no key is needed: the user of this process.
+var caller = cove.LocalUser(uint32(os.Getuid()))
 
 // harness is a server on loopback (and on a unix socket, for the owner) with a client for each.
 type harness struct {
@@ -506,7 +509,7 @@ func TestExecute(t *testing.T) {
 	want := cove.Limits{Memory: 64 << 20, CPUs: .5, PIDs: 5, Disk: 2 << 20, Inodes: 100, OpenFiles: 32, Stdout: 4 << 10,
 		Stderr: 2 << 10, Timeout: 2500 * time.Millisecond}
 	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" ||
-		h.fake.who != cove.Address("127.0.0.1") || q.Image != "debian:stable" ||
+		h.fake.who != caller || q.Image != "debian:stable" ||
 		q.Isolation != cove.IsolationGVisor {
 		t.Errorf("the sandbox was asked for %+v", q)
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/peeruser"
 	"github.com/cove-sandbox/cove/internal/localsocket"
 )
 
@@ -15,9 +17,12 @@ type verdict struct{ stranger error }
 type verdictKey struct{}
 
 // connContext looks who has connected at the owner's door. An id alone does not tell the owner from a program in a
-// sandbox that a socket was shown to.
+// sandbox that a socket was shown to. At the door of this machine, it prepares to find the local user.
 func connContext(ctx context.Context, c net.Conn) context.Context {
-	if doorOf(ctx) != fromOwner {
+	switch doorOf(ctx) {
+	case fromLoopback:
+		return context.WithValue(ctx, localUserKey{}, &localUser{c: c})
+	case fromNetwork:
 		return ctx
 	}
 	v := verdict{errors.New("the kind of its connection is not known")}
@@ -41,4 +46,41 @@ func checkPeer(ex *exchange) error {
 	}
 	return cove.Errorf(cove.Forbidden, "this socket is for processes outside every sandbox and container: %w", v.stranger).
 		WithHint("call cove on the machine itself, or this server over the network with an API key")
+}
+
+// localUser finds the local user at the other end of a connection over loopback. It looks when a request asks, and once
+// it has found the user, no more.
+type localUser struct {
+	c net.Conn
+
+	mu    sync.Mutex
+	uid   uint32 // guarded by mu
+	found bool   // guarded by mu
+}
+
+type localUserKey struct{}
+
+func (u *localUser) find() (uint32, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.found {
+		return u.uid, nil
+	}
+	peer, ok := u.c.RemoteAddr().(*net.TCPAddr)
+	own, both := u.c.LocalAddr().(*net.TCPAddr)
+	if !ok || !both {
+		return 0, peeruser.ErrUnknown
+	}
+	uid, err := peeruser.Find(peer.AddrPort(), own.AddrPort())
+	u.uid, u.found = uid, err == nil
+	return uid, err
+}
+
+// localUserOf returns the local user at the other end of a request's connection, which came in over loopback.
+func localUserOf(ctx context.Context) (uint32, error) {
+	u, ok := ctx.Value(localUserKey{}).(*localUser)
+	if !ok {
+		return 0, peeruser.ErrUnknown
+	}
+	return u.find()
 }

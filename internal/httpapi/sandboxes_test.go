@@ -166,7 +166,7 @@ func (f *fakeLasting) Certificate(_ context.Context, _ cove.Principal, ref strin
 // asks, and what they say comes back as it is documented.
 func TestSandboxes(t *testing.T) {
 	h := start(t, nil)
-	stranger := "ip:127.0.0.1"
+	stranger := caller.String()
 	for _, c := range []struct {
 		method, path, body string
 		status             int

@@ -118,8 +118,8 @@ func (s *Server) addRoutes() {
 	complete(s.api.OpenAPI(), s.access)
 }
 
-// CheckListener refuses a listener that would serve strangers: without API
-// keys only loopback and unix sockets are served (invariant A1).
+// CheckListener refuses a listener that would serve strangers: without API keys only loopback is served, where the
+// kernel tells which local user has connected (invariant A1).
 func (s *Server) CheckListener(ln net.Listener) error {
 	if len(s.Keys) > 0 || isLoopback(ln.Addr()) {
 		return nil
@@ -137,7 +137,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		return err
 	}
 	if len(s.Keys) == 0 {
-		s.Log.Warn("no API keys: every local user can run code", "address", ln.Addr().String())
+		s.Log.Warn("no API keys: every local user can run code, each apart from the others", "address", ln.Addr().String())
 	} else if s.TLS == nil && !isLoopback(ln.Addr()) {
 		s.Log.Warn("no TLS: API keys and code cross the network in clear", "address", ln.Addr().String())
 	}

@@ -172,7 +172,7 @@ func TestHistory(t *testing.T) {
 	h := start(t, nil)
 	id := cove.NewExecutionID()
 	h.store.executions[id] = store.Execution{ID: id, Language: "python", Status: cove.StatusCompleted,
-		CreatedAt: time.Unix(1, 0).UTC(), Owner: cove.Address("127.0.0.1"), CodeHash: "h"}
+		CreatedAt: time.Unix(1, 0).UTC(), Owner: caller, CodeHash: "h"}
 	e := decode[api.Execution](t, h.get("/executions/"+string(id)), 200)
 	if e.ID != string(id) || e.SecurityEvents == nil {
 		t.Errorf("%+v", e)
@@ -190,7 +190,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	q := h.store.query
-	if q.Client != "ip:127.0.0.1" || q.Language != "python" || q.Status != cove.StatusCompleted || q.Cursor != "abc" ||
+	if q.Client != caller.String() || q.Language != "python" || q.Status != cove.StatusCompleted || q.Cursor != "abc" ||
 		q.Limit != 7 || !q.Since.Equal(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)) ||
 		!q.Until.Equal(time.Date(2031, 1, 2, 2, 4, 5, 500_000_000, time.UTC)) {
 		t.Errorf("query %+v", q)

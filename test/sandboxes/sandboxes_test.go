@@ -80,7 +80,8 @@ func testMain(m *testing.M) int {
 			defer os.RemoveAll(bin)
 			err = os.Chmod(bin, 0o755)
 		}
-		build := exec.Command("go", "build", "-o", bin+"/", "../../cmd/cove", "../../cmd/cove-guest")
+		build := exec.Command("go", "build", "-o", bin+"/", "../../cmd/cove", "../../cmd/cove-guest",
+			"../../cmd/cove-worker")
 		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 		if err := errors.Join(err, build.Run()); err != nil {
 			fmt.Fprintln(os.Stderr, "cannot build:", err)
