@@ -23,8 +23,13 @@ func checks() []check {
 		{"limit.sockets", "limits", "buffers of sockets", native, checkSockets},
 		{"limit.pids", "limits", "processes", native, checkPIDs},
 		{"limit.cpu", "limits", "CPU", native, checkCPU},
+		{"limit.watches", "limits", "inotify", native, succeeds("watches", inMounts, "",
+			"needs Linux 4.9 or later with /proc/sys/user (CONFIG_INOTIFY_USER, CONFIG_SYSCTL)")},
+		{"limit.terminals", "limits", "terminals", native, succeeds("terminals", inMounts, "",
+			"needs a kernel built with CONFIG_UNIX98_PTYS")},
 		{"limit.disk", "limits", "bytes on disk", native, succeeds("tmpfs-bytes", inMounts, "", tmpfsFix)},
 		{"limit.inodes", "limits", "files on disk", native, succeeds("tmpfs-inodes", inMounts, "", tmpfsFix)},
+		{"tables", "limits", "room for many sandboxes", "", checkTables},
 
 		{"seccomp", "walls", "seccomp, no_new_privs", everyEngine,
 			succeeds("seccomp", 0, "loaded, refuses and allows as it should: ", seccompFix)},
