@@ -5,6 +5,7 @@ package native
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"strconv"
 
@@ -18,12 +19,44 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 )
 
-// launch takes a blank and has it build the sandbox. On error the caller destroys s.
+// launch takes a blank and has it build the sandbox. A prewarmed guest may have died while it waited, which can show
+// only now: then another one takes its place. On error the caller destroys s.
 func (s *sandbox) launch(ctx context.Context) error {
-	b, err := s.engine.takeBlank(ctx, s.template)
-	if err != nil {
-		return err
+	for {
+		b, prewarmed, err := s.engine.takeBlank(ctx, s.template)
+		if err != nil {
+			return err
+		}
+		if err = s.build(ctx, b); err == nil || !prewarmed || !died(err) || ctx.Err() != nil {
+			return err
+		}
+		s.engine.o.Log.Warn("a prewarmed guest has died, and another one takes its place", "error", cove.ErrorMessage(err))
+		if err := s.bury(); err != nil {
+			return err
+		}
 	}
+}
+
+// bury removes everything of a guest that has died, so that another one can be the sandbox's.
+func (s *sandbox) bury() error {
+	err := s.remove()
+	if err == nil && s.keep != nil {
+		err = s.keep.Remove()
+	}
+	if err == nil {
+		s.blank, s.keep = nil, nil
+	}
+	return err
+}
+
+// died reports whether an error is the end of a guest, and not its answer.
+func died(err error) bool {
+	_, answered := errors.AsType[*guest.Failure](err)
+	return cove.ErrorCode(err) == cove.Unavailable && !answered
+}
+
+// build has a blank build the sandbox.
+func (s *sandbox) build(ctx context.Context, b *blank) (err error) {
 	if b.self != nil {
 		if s.keep, err = s.engine.keep(s.template, b); err != nil {
 			b.remove()
@@ -101,7 +134,7 @@ func (s *sandbox) imageTree() (*os.File, error) {
 	userns, err := os.Open("/proc/" + strconv.Itoa(s.process.Pid) + "/ns/user")
 	if err != nil {
 		tree.Close()
-		return nil, err
+		return nil, s.explain("build the sandbox", err)
 	}
 	defer userns.Close()
 	if err := mounts.Map(tree, userns); err != nil {

@@ -47,18 +47,19 @@ func (e *Engine) suitable(t engine.Template, online, detached bool) []*prewarm.B
 	return []*prewarm.Buffer[*blank]{e.pool.offline}
 }
 
-// takeBlank returns a guest for a template, if possible a prewarmed one that still waits.
-func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, error) {
+// takeBlank returns a guest for a template, if possible a prewarmed one that still waits, and whether it is one.
+func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (b *blank, prewarmed bool, err error) {
 	online, detached := t.Network != cove.NetworkNone, t.Lifetime == cove.LifetimeDetached
 	for _, buffer := range e.suitable(t, online, detached) {
 		for b, ok := buffer.Take(); ok; b, ok = buffer.Take() {
 			if b.alive() {
-				return b, nil
+				return b, true, nil
 			}
 			b.remove()
 		}
 	}
-	return e.start(ctx, t.User, online, detached)
+	b, err = e.start(ctx, t.User, online, detached)
+	return b, false, err
 }
 
 func (e *Engine) start(ctx context.Context, u cove.User, online, detached bool) (*blank, error) {

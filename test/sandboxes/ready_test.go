@@ -1,0 +1,79 @@
+package sandboxes
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+)
+
+// TestReadyGuestsDie: a guest that has died while it waited is replaced, at whatever moment its death shows. Guests are
+// killed immediately before executions and before long-lived sandboxes.
+func TestReadyGuestsDie(t *testing.T) {
+	l := newLab(t)
+	l.must("cove", "server", "start")
+	server := l.serverPID()
+	c, err := client.New(client.Options{Address: "unix:" + l.in("run/cove.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill := func() {
+		t.Helper()
+		var guests []int
+		l.eventually("guests wait", func() bool { guests = guestsOf(t, server); return len(guests) > 0 })
+		for _, pid := range guests {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				t.Error(err)
+			}
+		}
+	}
+	for i := range 20 {
+		kill()
+		e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo hello"})
+		if err != nil || e.Output != "hello\n" {
+			t.Errorf("execution %d: %+v, %v", i, e, err)
+		}
+	}
+	for i := range 5 {
+		// The first makes the guests of its kind that wait.
+		name := "lasts" + strconv.Itoa(i)
+		if i > 0 {
+			kill()
+		}
+		s, err := c.CreateSandbox(t.Context(), api.SandboxRequest{Name: name,
+			Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Mode: "open"}}}, nil)
+		if err != nil || s.State != "running" {
+			t.Errorf("long-lived sandbox %d: %+v, %v", i, s, err)
+		}
+		l.must("cove", "exec", name, "--", "true")
+		l.must("cove", "destroy", name, "--yes")
+	}
+}
+
+// guestsOf returns the guests that are children of a server.
+func guestsOf(t *testing.T, server int) (guests []int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		status, _ := os.ReadFile(file)
+		if !strings.HasPrefix(string(status), "Name:\tcove-guest\n") ||
+			!strings.Contains(string(status), "\nPPid:\t"+strconv.Itoa(server)+"\n") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		guests = append(guests, pid)
+	}
+	return guests
+}
