@@ -184,10 +184,11 @@ const (
 	StatusRunning   Status = "running"
 	StatusCompleted Status = "completed" // the program exited by itself, with any code
 	StatusTimeout   Status = "timeout"
-	StatusLimited   Status = "limited" // another limit ended it
-	StatusKilled    Status = "killed"  // by a caller, or because the caller went away
-	StatusRefused   Status = "refused" // an escape attempt of critical severity
-	StatusFailed    Status = "failed"  // Cove could not run it, or was itself killed
+	StatusLimited   Status = "limited"  // another limit ended it
+	StatusKilled    Status = "killed"   // by a caller, or because the caller went away
+	StatusShutdown  Status = "shutdown" // by the server, which was told to stop; it may be run again
+	StatusRefused   Status = "refused"  // an escape attempt of critical severity
+	StatusFailed    Status = "failed"   // Cove could not run it, or was itself killed
 )
 
 // Usage holds the resources that an execution consumed. CPU, memory and pids are the kernel's

@@ -21,6 +21,7 @@ const (
 	ImageMissing    Code = "image_missing"    // the image is not there and cannot be fetched
 	Overloaded      Code = "overloaded"       // try again later
 	Unavailable     Code = "unavailable"      // something Cove needs does not answer
+	Shutdown        Code = "shutdown"         // the server was told to stop; the next one may be asked for the same again
 	StorageFull     Code = "storage_full"     // no space, or read-only
 	Corrupt         Code = "corrupt"          // stored state cannot be read
 	Canceled        Code = "canceled"         // the caller went away or ended it
@@ -35,7 +36,7 @@ const (
 
 // Codes lists every code, in the order above.
 var Codes = []Code{InvalidArgument, Unauthenticated, Forbidden, NotFound, Conflict, TooLarge, Unsupported,
-	RuntimeMissing, ImageMissing, Overloaded, Unavailable, StorageFull, Corrupt, Canceled, Internal,
+	RuntimeMissing, ImageMissing, Overloaded, Unavailable, Shutdown, StorageFull, Corrupt, Canceled, Internal,
 	AgentFailed, AgentProtocol, SchemaMismatch, ModelUnreachable, LimitReached}
 
 // Error is an error a user may see: what failed, and what to do about it.
@@ -90,6 +91,17 @@ func ErrorCode(err error) Code {
 		return e.Code
 	}
 	return Internal
+}
+
+// ShuttingDown is the error for what is asked of a server that was told to stop.
+func ShuttingDown() *Error {
+	return Errorf(Shutdown, "the server is shutting down").WithHint("ask the next one again")
+}
+
+// Away reports whether err means that a server does not answer, or was told to stop: the same may be asked again.
+func Away(err error) bool {
+	code := ErrorCode(err)
+	return code == Unavailable || code == Shutdown
 }
 
 // OutOfFiles returns err as Overloaded if this process, or the machine, had as many open files as it may, else as it

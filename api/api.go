@@ -134,10 +134,10 @@ type Execution struct {
 	ID             string            `json:"id"`
 	Language       string            `json:"language"`
 	Engine         string            `json:"engine"`
-	Status         Status            `json:"status" enum:"running,completed,timeout,limited,killed,refused,failed"`
+	Status         Status            `json:"status" enum:"running,completed,timeout,limited,killed,shutdown,refused,failed" doc:"killed: by DELETE, or because the caller went away; shutdown: the server was told to stop, and the same may be asked of the next one; failed: Cove could not run it, or was itself killed"`
 	Output         string            `json:"output" doc:"Standard output; invalid UTF-8 is replaced"`
 	Stderr         string            `json:"stderr"`
-	ExitCode       int               `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed, or while it runs"`
+	ExitCode       int               `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed or shut down, or while it runs"`
 	Duration       float64           `json:"duration" doc:"Wall time in seconds"`
 	LimitHit       string            `json:"limit_hit,omitempty" doc:"What ended it: oom, timeout, pids, disk, file_size or output"`
 	Limits         *Limits           `json:"limits,omitempty" doc:"In force, whatever set them"`
@@ -151,7 +151,7 @@ type Execution struct {
 	Labels         map[string]string `json:"labels,omitempty"`
 	CreatedAt      time.Time         `json:"created_at"`
 	FinishedAt     *time.Time        `json:"finished_at,omitempty"`
-	Error          string            `json:"error,omitempty" doc:"Why it failed, when Cove and not the program did"`
+	Error          string            `json:"error,omitempty" doc:"Why it failed or was ended, when Cove and not the program is the reason"`
 }
 
 // Status is the state of an execution.
@@ -161,10 +161,11 @@ const (
 	StatusRunning   Status = "running"
 	StatusCompleted Status = "completed" // the program exited by itself, with any code
 	StatusTimeout   Status = "timeout"
-	StatusLimited   Status = "limited" // another limit ended it
-	StatusKilled    Status = "killed"  // by DELETE, or the caller went away
-	StatusRefused   Status = "refused" // an escape attempt of critical severity
-	StatusFailed    Status = "failed"  // Cove could not run it, or was itself killed
+	StatusLimited   Status = "limited"  // another limit ended it
+	StatusKilled    Status = "killed"   // by DELETE, or the caller went away
+	StatusShutdown  Status = "shutdown" // by the server, which was told to stop; it may be run again
+	StatusRefused   Status = "refused"  // an escape attempt of critical severity
+	StatusFailed    Status = "failed"   // Cove could not run it, or was itself killed
 )
 
 // ResourceUsage counts the resources that an execution used.

@@ -268,7 +268,7 @@ func (d *Daemon) newRuns() *run.Runner {
 	})
 }
 
-// tendRuns reconciles runs until ctx ends.
+// tendRuns puts runs right until ctx ends.
 func (d *Daemon) tendRuns(ctx context.Context) {
 	for {
 		select {
@@ -276,7 +276,7 @@ func (d *Daemon) tendRuns(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := d.runs.Reconcile(ctx); err != nil && ctx.Err() == nil {
+		if err := d.runs.Recover(ctx); err != nil && ctx.Err() == nil {
 			d.log.Error("not every run could be put right", "error", err)
 		}
 	}

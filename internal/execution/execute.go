@@ -37,6 +37,7 @@ const (
 	endNone ending = iota
 	endTimeout
 	endKilled
+	endShutdown
 )
 
 // end asks for the execution's end; the first reason stays.
@@ -78,7 +79,7 @@ func (x *Executions) call() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
-		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
+		return cove.ShuttingDown()
 	}
 	x.calls.Add(1)
 	return nil
@@ -266,11 +267,22 @@ func (e *execution) open(ctx context.Context) (*provision.Sandbox, error) {
 
 // excuse turns an error that Kill or the caller's leaving has caused into that.
 func (e *execution) excuse(err error) error {
-	if e.reason() == endKilled || errors.Is(err, context.Canceled) {
+	if why := e.reason(); why == endKilled || why == endShutdown || errors.Is(err, context.Canceled) {
 		return errEnded
 	}
 	return err
 }
+
+// markEnded notes in the result of an execution which Cove has ended by whom.
+func (e *execution) markEnded(r *Result) {
+	r.Killed, r.ExitCode = true, -1
+	if e.reason() == endShutdown {
+		r.Shutdown, r.Failure = true, shutdownText
+	}
+}
+
+// shutdownText is why an execution ended with its server.
+const shutdownText = "the server was told to stop while it ran; run it again"
 
 // errEnded: the execution was ended before its program began.
 var errEnded = errors.New("ended before it began")
@@ -391,8 +403,8 @@ func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Du
 	switch e.reason() {
 	case endTimeout:
 		r.Limit, r.ExitCode = cove.LimitTimeout, -1
-	case endKilled:
-		r.Killed, r.ExitCode = true, -1
+	case endKilled, endShutdown:
+		e.markEnded(&r)
 	default:
 		r.Limit = o.Limit(stats)
 		if o.Lost != nil && r.Limit == "" {
@@ -428,8 +440,8 @@ func (x *Executions) runRecorded(ctx context.Context, e *execution, started func
 	r, err := e.run(ctx, wait)
 	wait()
 	if errors.Is(err, errEnded) {
-		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: -1, Killed: true,
-			Events: e.events}, nil
+		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), Events: e.events}, nil
+		e.markEnded(&r)
 	}
 	r.Started, r.Labels, r.Limits = entry.CreatedAt, e.request.Labels, e.limits
 	if beginErr != nil {

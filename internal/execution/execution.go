@@ -46,7 +46,8 @@ type Result struct {
 	Engine    string
 	ExitCode  int // 128+N for signal N; -1 when Cove ended it
 	Limit     cove.LimitKind
-	Killed    bool   // by Kill, or because the caller went away
+	Killed    bool   // by Kill, or because the caller went away, or by Close
+	Shutdown  bool   // Killed by Close: it may be run again
 	Failure   string // why a job did not come to its end by itself, when Cove and not its program is the reason
 	Usage     cove.Usage
 	Models    []model.ProviderUsage // by provider

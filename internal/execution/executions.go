@@ -125,7 +125,7 @@ func (x *Executions) Close(ctx context.Context) {
 	case <-ctx.Done():
 		x.mu.Lock()
 		for _, e := range x.running {
-			e.end(endKilled)
+			e.end(endShutdown)
 		}
 		x.mu.Unlock()
 		<-x.queue.empty()

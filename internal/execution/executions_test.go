@@ -366,7 +366,7 @@ func TestCloseWaitsForRecords(t *testing.T) {
 	if !slow.finished.Load() {
 		t.Error("Close returned before the end of the execution was recorded")
 	}
-	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); cove.ErrorCode(err) != cove.Shutdown {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -646,10 +646,15 @@ func TestCloseKillsWhatDoesNotEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	h.Close(ctx)
-	if r := <-done; !r.Killed {
+	r := <-done
+	if !r.Killed || !r.Shutdown {
 		t.Errorf("%+v", r)
 	}
-	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); cove.ErrorCode(err) != cove.Unavailable {
+	if stored, err := h.store.Get(t.Context(), r.ID); err != nil || stored.Status != cove.StatusShutdown ||
+		!strings.Contains(stored.Error, "run it again") {
+		t.Errorf("stored %+v, %v", stored, err)
+	}
+	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); cove.ErrorCode(err) != cove.Shutdown {
 		t.Errorf("after Close: %v", err)
 	}
 }

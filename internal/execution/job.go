@@ -50,6 +50,9 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 	if err != nil && ctx.Err() != nil {
 		r, err = Result{Killed: true}, nil
 	}
+	if r.Killed {
+		e.markEnded(&r)
+	}
 	r.ID, r.Language, r.Labels, r.Started = e.id, j.Language, j.Spec.Labels, entry.CreatedAt
 	r.Stdout, r.Stderr, r.Truncated = e.output.stdout.bytes(), e.output.stderr.bytes(), e.output.overrun()
 	if r.Killed || r.Limit == cove.LimitTimeout {

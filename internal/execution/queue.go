@@ -42,7 +42,7 @@ func (q *queue) join(who cove.Principal) (*turn, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return nil, cove.Errorf(cove.Unavailable, "Cove is shutting down")
+		return nil, cove.ShuttingDown()
 	}
 	return q.line.join(who, q.grants.Of(who).Concurrent)
 }

@@ -91,6 +91,8 @@ func (x *Executions) Known(e store.Execution) store.Execution {
 // Status returns the state of an execution with this result.
 func (r Result) Status() cove.Status {
 	switch {
+	case r.Shutdown:
+		return cove.StatusShutdown
 	case r.Killed:
 		return cove.StatusKilled
 	case r.Failure != "":

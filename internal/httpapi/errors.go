@@ -32,6 +32,7 @@ var statuses = map[cove.Code]int{
 	cove.ImageMissing:    http.StatusUnprocessableEntity,
 	cove.Overloaded:      http.StatusTooManyRequests,
 	cove.Unavailable:     http.StatusServiceUnavailable,
+	cove.Shutdown:        http.StatusServiceUnavailable,
 	cove.StorageFull:     http.StatusInsufficientStorage,
 	cove.Corrupt:         http.StatusInternalServerError,
 	cove.Canceled:        statusClientGone,

@@ -113,7 +113,7 @@ func (s executionRoutes) runAgent(ctx context.Context, who cove.Principal, q run
 			seen = e.Seq
 			return tell(out, e)
 		})
-		if err != nil && cove.ErrorCode(err) != cove.Unavailable { // which is this server's own end
+		if err != nil && cove.ErrorCode(err) != cove.Shutdown { // which is this server's own end
 			ctx = context.WithoutCancel(ctx)
 			s.Runs.Interrupt(ctx, who, string(r.ID), true) // it may have ended meanwhile
 			ended, err = s.Runs.Follow(ctx, who, string(r.ID), seen, func(store.Run) error { return nil },

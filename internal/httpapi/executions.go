@@ -88,7 +88,7 @@ type listInput struct {
 	CompatQuery
 	Label    []string  `query:"label,explode" maxItems:"64" doc:"Only with this label, KEY=VALUE; of several, with all"`
 	Language string    `query:"language" maxLength:"64" doc:"Only of this runtime"`
-	Status   string    `query:"status" enum:"running,completed,timeout,limited,killed,refused,failed" doc:"Only with this status"`
+	Status   string    `query:"status" enum:"running,completed,timeout,limited,killed,shutdown,refused,failed" doc:"Only with this status"`
 	Since    time.Time `query:"since" doc:"Created at or after this time"`
 	Until    time.Time `query:"until" doc:"Created before this time"`
 	Cursor   string    `query:"cursor" maxLength:"256" doc:"next_cursor of the page before"`

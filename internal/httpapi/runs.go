@@ -246,7 +246,7 @@ func (s runRoutes) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 		return
 	}
 	if err := s.runEvents(ctx, ex, events, string(begun.ID), 0); err != nil && !q.Detach &&
-		!errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
+		!errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Shutdown {
 		s.Runs.Interrupt(context.WithoutCancel(ctx), ex.who, string(begun.ID), false) // who may have ended meanwhile
 	}
 }

@@ -251,7 +251,7 @@ func (t *terminalSocket) show(ctx context.Context, closing <-chan struct{}) erro
 		if err != nil {
 			select {
 			case <-closing:
-				return cove.Errorf(cove.Unavailable, "the server shuts down; the program goes on")
+				return cove.Errorf(cove.Shutdown, "the server shuts down; the program goes on")
 			default:
 				return err
 			}
@@ -271,7 +271,7 @@ func (t *terminalSocket) end(ctx context.Context, ex *exchange, err error) {
 		ex.failure = err
 		e := body(ex, err)
 		t.send(ctx, api.TerminalMessage{Type: api.TerminalError, Error: &e})
-		if cove.ErrorCode(err) == cove.Unavailable {
+		if cove.Away(err) {
 			status = websocket.StatusServiceRestart
 		}
 	}

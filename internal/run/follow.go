@@ -29,7 +29,7 @@ const newsInterval = 250 * time.Millisecond
 
 // Follow hands out the events of a run, those after a message or log of a number, and returns the run when it has ended
 // and everything is handed out. begun is told of the run first. Who follows neither slows a run nor ends it. Errors:
-// NotFound; Unavailable when this server lets go of the run; those of begun, take and ctx.
+// NotFound; Shutdown when this server lets go of the run; those of begun, take and ctx.
 func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error,
 	take func(Event) error) (store.Run, error) {
 	record, err := r.find(ctx, who, ref)

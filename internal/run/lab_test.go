@@ -195,14 +195,15 @@ func (w *work) set(changes ...store.FileChange) {
 
 // lab is what outlives servers.
 type lab struct {
-	dir    string
-	store  store.Store
-	host   *fake.Host
-	agents *agents
-	work   *work
-	held   atomic.Int32           // runs that are counted
-	leaves bool                   // a server leaves before it takes runs up
-	flush  atomic.Pointer[func()] // called before the record of an end; nil: nothing is
+	dir     string
+	store   store.Store
+	host    *fake.Host
+	agents  *agents
+	work    *work
+	held    atomic.Int32           // runs that are counted
+	leaves  bool                   // a server leaves before it takes runs up
+	stopped bool                   // a server is told to stop before it takes runs up
+	flush   atomic.Pointer[func()] // called before the record of an end; nil: nothing is
 	// refusals are what providers of models say of the credentials of every sandbox.
 	refusals *model.Refusals
 }
@@ -271,8 +272,17 @@ func (l *lab) serve(t *testing.T) *server {
 	if l.leaves {
 		s.Leave()
 	}
+	ctx := t.Context()
+	if l.stopped {
+		stopped, stop := context.WithCancel(ctx)
+		stop()
+		ctx = stopped
+	}
 	if err == nil {
-		err = s.Recover(t.Context())
+		err = s.Recover(ctx)
+	}
+	if l.leaves || l.stopped {
+		err = nil
 	}
 	if err != nil {
 		t.Fatal(err)

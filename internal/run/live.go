@@ -190,7 +190,7 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 	default:
 	}
 	ended, err := l.process.Wait()
-	if cove.ErrorCode(err) == cove.Unavailable {
+	if cove.ErrorCode(err) == cove.Shutdown {
 		return e, errClosing
 	}
 	e.measured, e.used, e.models = ended.Limit, ended.Usage, ended.Models

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -11,6 +12,32 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/message"
 )
+
+// TestHopeless: only what can never be gone on with is ended.
+func TestHopeless(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{cove.Errorf(cove.NotFound, "no such run runs"), true},
+		{cove.Errorf(cove.Conflict, "the sandbox does not run"), true},
+		{cove.Errorf(cove.Corrupt, "what it has written is not there any more"), true},
+		{cove.Errorf(cove.RuntimeMissing, "the agent is not installed"), true},
+		{cove.Errorf(cove.InvalidArgument, "no agent of that name"), true},
+		{cove.Errorf(cove.Unsupported, "not with this agent"), true},
+		{errClosing, false},
+		{context.Canceled, false},
+		{context.DeadlineExceeded, false},
+		{cove.Errorf(cove.StorageFull, "the disk is full"), false},
+		{cove.Errorf(cove.Unavailable, "the guest does not answer"), false},
+		{cove.Errorf(cove.Overloaded, "too many open files"), false},
+		{errors.New("database is locked"), false},
+	} {
+		if got := hopeless(c.err); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
+}
 
 func TestOutcome(t *testing.T) {
 	done, failed := &message.Message{Type: message.TypeResult}, &message.Message{Type: message.TypeResult, IsError: true}

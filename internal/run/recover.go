@@ -30,7 +30,8 @@ func (r *Runner) TakeUp(l sandbox.LeftProcess) {
 }
 
 // Recover goes on with runs that earlier servers have begun, and concludes those whose programs are not there any more.
-// Sandboxes must have been adopted. An error says which could not be put right.
+// Sandboxes must have been adopted. It may be called again, for runs that could not be gone on with yet. An error says
+// which could not be put right.
 func (r *Runner) Recover(ctx context.Context) error {
 	r.mu.Lock()
 	left := maps.Clone(r.left)
@@ -42,14 +43,23 @@ func (r *Runner) Recover(ctx context.Context) error {
 	return r.Reconcile(ctx)
 }
 
-// takeUp goes on with a run, or ends its program.
+// takeUp goes on with a run, leaves it to the next attempt or the next server, or ends its program.
 func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
-	defer func() {
+	r.takingUp.Lock()
+	defer r.takingUp.Unlock()
+	r.mu.Lock()
+	_, waits := r.left[cove.RunID(l.Name)]
+	r.mu.Unlock()
+	if !waits {
+		return
+	}
+	leave := func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.left, cove.RunID(l.Name))
-	}()
+	}
 	record, err := r.o.Store.For(cove.System("")).Run(ctx, cove.RunID(l.Name))
+	unknown := err != nil && cove.ErrorCode(err) != cove.NotFound
 	switch {
 	case err == nil && (record.Status != store.RunRunning || boxOf(record) != string(l.Sandbox)): // a guest says anything
 		err = cove.Errorf(cove.NotFound, "no run %.64q runs in the sandbox %s", l.Name, l.Sandbox)
@@ -57,13 +67,30 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 		err = r.again(ctx, record, l)
 	}
 	if err == nil {
+		leave()
 		return
 	}
+	if unknown || !hopeless(err) {
+		r.o.Log.Warn("a run goes on without this server, which cannot take it up now", "run", l.Name, "sandbox",
+			l.Sandbox, "error", err)
+		return
+	}
+	defer leave()
 	r.o.Log.Warn("a program of a run is ended, which cannot be gone on with", "run", l.Name, "sandbox",
 		l.Sandbox, "error", err)
 	if err := l.End(ctx); err != nil {
 		r.o.Log.Warn("a program of a run cannot be ended", "run", l.Name, "sandbox", l.Sandbox, "error", err)
 	}
+}
+
+// hopeless reports whether an error says that a run can never be gone on with. Another error, such as the end of this
+// server or a full disk, passes, and the run's program must live on meanwhile. It is pure.
+func hopeless(err error) bool {
+	switch cove.ErrorCode(err) {
+	case cove.NotFound, cove.Conflict, cove.Corrupt, cove.RuntimeMissing, cove.InvalidArgument, cove.Unsupported:
+		return true
+	}
+	return false
 }
 
 // again goes on with a run whose program is there.
@@ -152,7 +179,7 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 	said := record
 	l, err := r.reopen(ctx, record)
 	if err == nil {
-		defer func() { l.transcript.end(cove.ErrorCode(err) == cove.Unavailable) }()
+		defer func() { l.transcript.end(cove.ErrorCode(err) == cove.Shutdown) }()
 		err = errors.Join(l.replay(), l.recall())
 	}
 	if err == nil {

@@ -113,6 +113,8 @@ const RunLabel = "cove.run"
 type Runner struct {
 	o Options
 
+	takingUp sync.Mutex // held while a program is taken up; taken before mu
+
 	mu      sync.Mutex
 	live    map[cove.RunID]*live
 	left    map[cove.RunID]sandbox.LeftProcess // until they are taken up
@@ -186,7 +188,7 @@ func (r *Runner) has(id cove.RunID) bool {
 	return left || r.live[id] != nil || r.screens[id]
 }
 
-var errClosing = cove.Errorf(cove.Unavailable, "the server shuts down; the run goes on").
+var errClosing = cove.Errorf(cove.Shutdown, "the server shuts down; the run goes on").
 	WithHint("the next one goes on with it: cove runs list")
 
 // find returns a run of a caller's, by its id or the beginning of it that no other has.

@@ -351,9 +351,9 @@ func TestServerDies(t *testing.T) {
 	h, done := s.listen(t, string(r.ID))
 	h.until(t, "thinking two")
 	s.end(t)
-	wantCode(t, "who follows", <-done, cove.Unavailable)
+	wantCode(t, "who follows", <-done, cove.Shutdown)
 	_, err := s.Begin(t.Context(), owner, ask("answer"))
-	wantCode(t, "a server that ends", err, cove.Unavailable)
+	wantCode(t, "a server that ends", err, cove.Shutdown)
 
 	s = l.serve(t)
 	h, done = s.listen(t, string(r.ID))
@@ -370,17 +370,40 @@ func TestServerDies(t *testing.T) {
 	s.wantSandboxes(t, 0)
 }
 
-// TestServerLeavesWhileItRecovers: a run that it has taken up, and cannot attend any more, is not counted.
+// TestServerLeavesWhileItRecovers: a run that a server does not take up, or cannot attend any more, since it was told to
+// stop, is not counted, and goes on: the next server has it.
 func TestServerLeavesWhileItRecovers(t *testing.T) {
-	l := newLab(t)
-	s := l.serve(t)
-	s.begin(t, ask("think one", "wait /tmp/go"))
-	if n := l.held.Load(); n != 1 {
-		t.Fatalf("%d runs are counted", n)
+	for name, stop := range map[string]func(*lab){
+		"it is closed":     func(l *lab) { l.leaves = true },
+		"its context ends": func(l *lab) { l.stopped = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			s := l.serve(t)
+			r := s.begin(t, ask("think one", "wait /tmp/go", "answer done"))
+			if n := l.held.Load(); n != 1 {
+				t.Fatalf("%d runs are counted", n)
+			}
+			h, done := s.listen(t, string(r.ID))
+			h.until(t, "thinking one")
+			s.end(t)
+			<-done
+			stop(l)
+			for range 2 {
+				s = l.serve(t)
+				if now, err := s.Run(t.Context(), owner, string(r.ID)); err != nil || now.Status != store.RunRunning {
+					t.Errorf("the run is %+v, %v", now, err)
+				}
+				s.end(t) // looks that none is counted
+			}
+			l.leaves, l.stopped = false, false
+			s = l.serve(t)
+			s.touch(t, r, "/tmp/go")
+			if ended, _ := s.follow(t, string(r.ID)); ended.Status != store.RunSucceeded || ended.Result != "done" {
+				t.Errorf("ended %+v", ended)
+			}
+		})
 	}
-	s.end(t)
-	l.leaves = true
-	l.serve(t).end(t) // looks that none is counted
 }
 
 // TestServerDiesInTheMiddle: a line that was half written, and a message that was not, are made up for.

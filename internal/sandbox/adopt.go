@@ -153,6 +153,11 @@ func (v *supervisor) servicesAgain(record store.Sandbox) ([]service, error) {
 // takeUp continues a program of an earlier server from an offset of its standard output.
 func (v *supervisor) takeUp(ctx context.Context, sb engine.Sandbox, info guest.ProcessInfo,
 	from uint64) (*Process, error) {
+	select {
+	case <-sb.Done():
+		return nil, cove.Errorf(cove.Conflict, "the sandbox %s has ended, and the program with it", sb.ID())
+	default:
+	}
 	in, err := v.inside(ctx, cove.System(""), string(sb.ID()))
 	if err != nil {
 		return nil, err

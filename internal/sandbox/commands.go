@@ -132,11 +132,15 @@ func oomKills(ctx context.Context, in Inside) (int64, error) {
 	return stats.OOMKills, err
 }
 
-// errShutdown ends the attendance of a command, which runs on, when the server shuts down.
-var errShutdown = cove.Errorf(cove.Unavailable, "the server shuts down")
+// errShutdown ends the attendance of a detached command, and errEnded another command, when the server shuts down.
+var (
+	errShutdown = cove.Errorf(cove.Shutdown, "the server shuts down; the command goes on")
+	errEnded    = cove.Errorf(cove.Shutdown, "the server was told to stop while the command ran, and has ended it").
+			WithHint("ask the next server for it again")
+)
 
-// attend moves a command's streams until the command ends, its time is up, its caller leaves, or the server shuts down,
-// which leaves the command running.
+// attend moves a command's streams until the command ends, its time is up, its caller leaves, or the server shuts down.
+// A detached command goes on without its caller and without the server.
 func (ps *Processes) attend(ctx context.Context, p *process.Process, q CommandRequest, out process.Output) (code int,
 	limit cove.LimitKind, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -154,6 +158,11 @@ func (ps *Processes) attend(ctx context.Context, p *process.Process, q CommandRe
 			return 0, "", err
 		}
 		limit = cove.LimitTimeout
+	case errors.Is(why, errShutdown) && !q.Detach:
+		if err := kill(p); err != nil {
+			ps.o.Log.Warn("a command cannot be ended", "error", err) // the next server ends it
+		}
+		return 0, "", errEnded
 	case errors.Is(why, errShutdown):
 		return 0, "", errShutdown
 	default:

@@ -98,7 +98,7 @@ type Ended struct {
 	Models []model.ProviderUsage
 }
 
-// Wait waits for the program's end; both streams must be read. Errors: Unavailable when this server lets go of it and
+// Wait waits for the program's end; both streams must be read. Errors: Shutdown when this server lets go of it and
 // it goes on, Conflict when the sandbox does not run any more; Limit may then say why.
 func (p *Process) Wait() (e Ended, err error) {
 	o := p.program.Wait()
@@ -106,7 +106,7 @@ func (p *Process) Wait() (e Ended, err error) {
 		// The end of the connection shows here before its reason is known.
 		err = p.whyLost()
 	}
-	if cove.ErrorCode(err) == cove.Unavailable {
+	if cove.ErrorCode(err) == cove.Shutdown {
 		return Ended{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), process.Grace)

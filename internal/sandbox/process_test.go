@@ -60,7 +60,7 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.end(t)
-	if _, err := p.Wait(); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := p.Wait(); cove.ErrorCode(err) != cove.Shutdown {
 		t.Errorf("the end of its server: %v", err)
 	}
 

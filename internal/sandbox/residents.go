@@ -36,7 +36,7 @@ func (rs *residents) call() error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if rs.closed {
-		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
+		return cove.ShuttingDown()
 	}
 	rs.calls.Add(1)
 	return nil
@@ -91,7 +91,7 @@ func (rs *residents) owns() error {
 func (rs *residents) ownsLocked() error {
 	switch {
 	case rs.closed:
-		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
+		return cove.ShuttingDown()
 	case !rs.owner:
 		return cove.Errorf(cove.Unavailable, "only a server has long-lived sandboxes").
 			WithHint("start one with \"cove serve\"")
@@ -167,7 +167,7 @@ func (rs *residents) whyLeft() error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if rs.closed {
-		return cove.Errorf(cove.Unavailable, "the server shuts down; the program goes on")
+		return cove.Errorf(cove.Shutdown, "the server shuts down; the program goes on")
 	}
 	return cove.Errorf(cove.Conflict, "the sandbox does not run any more").WithHint("start it with \"cove start\"")
 }

@@ -199,7 +199,7 @@ func (t *console) show(ctx context.Context) (code int, err error) {
 		switch {
 		case err == io.EOF:
 			return now.ExitCode(), nil
-		case ctx.Err() != nil || cove.ErrorCode(err) != cove.Unavailable:
+		case ctx.Err() != nil || !cove.Away(err):
 			return 0, err
 		}
 		if err = t.again(ctx, err); err != nil {
@@ -222,7 +222,7 @@ func (t *console) again(ctx context.Context, why error) error {
 	t.attached = nil
 	t.mu.Unlock()
 	t.tell("the connection is lost, and the program goes on: trying again (ctrl-c gives up)")
-	shutDown := strings.Contains(why.Error(), "shuts down") // a user stopped it, and does not want it back at once
+	shutDown := cove.ErrorCode(why) == cove.Shutdown // a user stopped it, and does not want it back at once
 	began := time.Now()
 	for wait := session.SoonestRetry; ; wait = min(2*wait, session.LatestRetry) {
 		// A server of this machine that has died is started again.
@@ -246,7 +246,7 @@ func (t *console) again(ctx context.Context, why error) error {
 		case code == cove.NotFound:
 			return cove.Errorf(cove.NotFound, "the program has ended while the connection was lost, or the sandbox has gone").
 				WithHint("\"cove list\" shows the sandboxes")
-		case code != cove.Unavailable && code != cove.Overloaded &&
+		case !cove.Away(err) && code != cove.Overloaded &&
 			!(code == cove.Conflict && time.Since(began) < session.StartTimeout):
 			return err
 		}

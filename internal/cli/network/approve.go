@@ -191,7 +191,7 @@ func followHolds(ctx context.Context, sess *session.Session, o approveOptions) e
 	printed := map[string]bool{}
 	for {
 		all, err := currentHolds(ctx, sess, o.execution)
-		if err != nil && cove.ErrorCode(err) != cove.Unavailable {
+		if err != nil && !cove.Away(err) {
 			return err
 		}
 		for _, h := range all {

@@ -48,6 +48,8 @@ func Verdict(e api.Execution) string {
 		return Stopped("out of time", positive(int64(used.Timeout), ui.TimeText(used.Timeout)), "--timeout")
 	case api.StatusKilled:
 		return "stopped: killed"
+	case api.StatusShutdown:
+		return "stopped: " + e.Error
 	case api.StatusFailed:
 		return "failed: " + e.Error
 	case api.StatusRefused:

@@ -94,5 +94,5 @@ func ps(ctx context.Context, sess *session.Session, q client.ListOptions, limit 
 
 var statuses = []string{
 	string(api.StatusRunning), string(api.StatusCompleted), string(api.StatusTimeout), string(api.StatusLimited),
-	string(api.StatusKilled), string(api.StatusRefused), string(api.StatusFailed),
+	string(api.StatusKilled), string(api.StatusShutdown), string(api.StatusRefused), string(api.StatusFailed),
 }

@@ -267,6 +267,8 @@ func exitOf(e api.Execution, stopped syscall.Signal) int {
 		return ui.ExitRefused
 	case e.Status == api.StatusFailed:
 		return ui.ExitCove
+	case e.Status == api.StatusShutdown:
+		return ui.ExitAway
 	case e.ExitCode < 0: // ended from outside: "cove kill", a limit
 		return ui.ExitSignal(syscall.SIGKILL)
 	}

@@ -56,6 +56,7 @@ func TestExitCodesOfExecutions(t *testing.T) {
 		{"limit, ended by Cove", api.Execution{Status: api.StatusLimited, LimitHit: "output", ExitCode: -1}, 0, 137},
 		{"Ctrl-C", api.Execution{Status: api.StatusKilled, ExitCode: -1}, syscall.SIGINT, 130},
 		{"killed by another client", api.Execution{Status: api.StatusKilled, ExitCode: -1}, 0, 137},
+		{"ended by a shutdown", api.Execution{Status: api.StatusShutdown, ExitCode: -1}, 0, 123},
 		{"refused", api.Execution{Status: api.StatusRefused, ExitCode: -1}, 0, 126},
 		{"failed", api.Execution{Status: api.StatusFailed, ExitCode: -1}, 0, 125},
 	} {

@@ -83,7 +83,7 @@ func (sess *Session) Server(ctx context.Context) (*Backend, error) {
 	}
 	h, err := b.Client.Health(ctx)
 	switch {
-	case cove.ErrorCode(err) == cove.Unavailable && sess.ServerAddress() == "": // it has ended since it answered
+	case cove.Away(err) && sess.ServerAddress() == "": // it has ended since it answered
 		b.Close()
 		return started(ctx, sess)
 	case err != nil:

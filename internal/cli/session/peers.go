@@ -51,7 +51,7 @@ func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) e
 	for _, p := range peers {
 		if !asked {
 			err = ask(p.Client)
-			asked = cove.ErrorCode(err) != cove.Unavailable
+			asked = !cove.Away(err)
 		}
 		p.Close()
 	}
@@ -69,7 +69,7 @@ func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) e
 // NotHere reports an answer that another process may give differently.
 func NotHere(err error) bool {
 	code := cove.ErrorCode(err)
-	return code == cove.NotFound || code == cove.Conflict || code == cove.Unavailable
+	return code == cove.NotFound || code == cove.Conflict || cove.Away(err)
 }
 
 // AskRunner asks one peer after the other; only the one that runs the execution can do it.

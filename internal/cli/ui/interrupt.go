@@ -145,7 +145,7 @@ const (
 	exitUsage     = 120 // the command line, or a value or file that it names, is wrong
 	exitUnknown   = 121 // what it names is not there
 	exitConflict  = 122 // it is there already, or its state does not allow it
-	exitAway      = 123 // a server, a model or another thing that Cove needs does not answer
+	ExitAway      = 123 // a server, a model or another thing that Cove needs does not answer
 	ExitTimeout   = 124 // the wall time ran out
 	ExitCove      = 125 // Cove could not do what was asked
 	ExitRefused   = 126 // it may not be run
@@ -163,9 +163,10 @@ var exitCodes = map[cove.Code]int{
 	cove.TooLarge:         exitUsage,
 	cove.NotFound:         exitUnknown,
 	cove.Conflict:         exitConflict,
-	cove.Unavailable:      exitAway,
-	cove.Overloaded:       exitAway,
-	cove.ModelUnreachable: exitAway,
+	cove.Unavailable:      ExitAway,
+	cove.Shutdown:         ExitAway,
+	cove.Overloaded:       ExitAway,
+	cove.ModelUnreachable: ExitAway,
 	cove.Forbidden:        ExitRefused,
 	cove.Unauthenticated:  ExitRefused,
 	cove.Unsupported:      ExitRefused,
@@ -186,8 +187,8 @@ stood in the way:
   120  usage: the command line, or a value or file that it names, is wrong
   121  unknown: there is no such sandbox, run, execution, repository, …
   122  conflict: it exists already, or its state does not allow it
-  123  unavailable: a server, a model or a network does not answer or is busy, or a
-       key for models is missing
+  123  unavailable: a server, a model or a network does not answer or is busy, the
+       server was told to stop meanwhile, or a key for models is missing
   124  out of time
   125  anything else that Cove could not do, and what was declined at a question
   126  refused: by a policy, by a server that wants an API key, or because nothing

@@ -185,7 +185,7 @@ func (t *Terminal) end(o process.Outcome) {
 	close(t.ended)
 	switch {
 	case t.recorder == nil:
-	case cove.ErrorCode(t.lost) == cove.Unavailable:
+	case cove.ErrorCode(t.lost) == cove.Shutdown:
 		t.recorder.Detached()
 	default:
 		t.recorder.Ended(t.exit)
