@@ -137,7 +137,7 @@ type Execution struct {
 	Status         Status            `json:"status" enum:"running,completed,timeout,limited,killed,shutdown,refused,failed" doc:"killed: by DELETE, or because the caller went away; shutdown: the server was told to stop, and the same may be asked of the next one; failed: Cove could not run it, or was itself killed"`
 	Output         string            `json:"output" doc:"Standard output; invalid UTF-8 is replaced"`
 	Stderr         string            `json:"stderr"`
-	ExitCode       int               `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed or shut down, or while it runs"`
+	ExitCode       int               `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed, or while it runs"`
 	Duration       float64           `json:"duration" doc:"Wall time in seconds"`
 	LimitHit       string            `json:"limit_hit,omitempty" doc:"What ended it: oom, timeout, pids, disk, file_size or output"`
 	Limits         *Limits           `json:"limits,omitempty" doc:"In force, whatever set them"`
@@ -151,7 +151,7 @@ type Execution struct {
 	Labels         map[string]string `json:"labels,omitempty"`
 	CreatedAt      time.Time         `json:"created_at"`
 	FinishedAt     *time.Time        `json:"finished_at,omitempty"`
-	Error          string            `json:"error,omitempty" doc:"Why it failed or was ended, when Cove and not the program is the reason"`
+	Error          string            `json:"error,omitempty" doc:"Why it failed, or was ended by Cove"`
 }
 
 // Status is the state of an execution.

@@ -70,6 +70,13 @@ type Resolver interface {
 	Resolve(ctx context.Context, ref string) (Rootfs, error)
 }
 
+// Late is implemented by an engine that has another program make its sandboxes, which may do so after the process of
+// Cove that asked for one has died.
+type Late interface {
+	// Lateness bounds how long after that.
+	Lateness() time.Duration
+}
+
 // Adopter is implemented by an engine whose sandboxes can outlive the process of Cove that made them
 // (Capabilities.Lasting). One process at a time manages such a sandbox.
 type Adopter interface {

@@ -3,6 +3,7 @@ package engines
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/cove-sandbox/cove"
@@ -47,6 +48,11 @@ func New(o Options, fallback string) *engine.Set {
 	for _, row := range table {
 		sources = append(sources, engine.Source{Name: row.name, Open: func() (engine.Engine, error) {
 			e, err := row.open(o)
+			if err == nil {
+				if err = note(o, row.name); err != nil {
+					return nil, errors.Join(err, e.Close())
+				}
+			}
 			if err == nil && o.Sweep {
 				if _, err := e.Sweep(context.Background()); err != nil {
 					o.Log.Warn("cannot remove what dead processes have left", "engine", row.name, "error", err)

@@ -44,6 +44,7 @@ type house struct {
 	clock  clock.Clock
 	runDir string
 	id     cove.InstanceID
+	away   atomic.Bool // the engine cannot be opened
 }
 
 type option func(*execution.Options)
@@ -71,7 +72,12 @@ func newHouseOf(t *testing.T, script fake.Program, records func(store.Store) sto
 	}
 	o := execution.Options{
 		Engines: engine.NewSet("fake", engine.Source{Name: "fake",
-			Open: func() (engine.Engine, error) { return h.engine, nil }}),
+			Open: func() (engine.Engine, error) {
+				if h.away.Load() {
+					return nil, cove.Errorf(cove.Unavailable, "the engine is away")
+				}
+				return h.engine, nil
+			}}),
 		Images: noImages{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
@@ -685,6 +691,37 @@ func TestReap(t *testing.T) {
 	ids, err := instance.List(h.runDir)
 	if err != nil || !slices.Equal(ids, []cove.InstanceID{h.id}) {
 		t.Errorf("instances %v, %v", ids, err)
+	}
+}
+
+// TestReapOpensWhatWasUsed: an engine that only a dead instance has used is opened, to sweep it. What cannot be opened
+// is an error, and the instance stays for the next time.
+func TestReapOpensWhatWasUsed(t *testing.T) {
+	h := newHouse(t, say)
+	crashed, err := instance.Hold(h.runDir)
+	if err == nil {
+		err = instance.Note(h.runDir, crashed.ID, "fake")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	crashed.Lock().Close() // as the kernel does at the end of the process
+	h.engine.LeaveBehind("a group")
+	h.away.Store(true)
+	if err := h.Reap(t.Context()); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), "fake") {
+		t.Errorf("without the engine: %v", err)
+	}
+	if used := instance.Noted(h.runDir, crashed.ID); !slices.Equal(used, []string{"fake"}) {
+		t.Errorf("without the engine, the instance has used %q", used)
+	}
+	h.away.Store(false)
+	if err := h.Reap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := h.store.Audit(t.Context(), store.AuditQuery{Action: "sweep", Limit: 10})
+	ids, err := instance.List(h.runDir)
+	if len(log.Records) != 1 || err != nil || !slices.Equal(ids, []cove.InstanceID{h.id}) {
+		t.Errorf("swept %+v; instances %v, %v", log, ids, err)
 	}
 }
 

@@ -3,23 +3,35 @@ package execution
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// ReapInterval is how often a server looks for what crashes have left.
-const ReapInterval = 5 * time.Minute
+const (
+	// ReapInterval is how often a server looks for what crashes have left.
+	ReapInterval = 5 * time.Minute
+	// soon is how often it looks while an engine may still make something for an instance that is dead.
+	soon = 5 * time.Second
+)
 
-// Reap removes what instances that are gone have left: on the host, through each engine in use, and in the store, where
-// their executions are marked as failed. It also removes executions beyond their retention. The files of a dead
-// instance go last, so that a failure leaves them for the next time.
+// Reap removes what instances that are gone have left: on the host, through each engine that is in use or that they
+// have used, and in the store, where their executions are marked as failed. It also removes executions beyond their
+// retention. The files of a dead instance go last, so that a failure leaves them for the next time.
 func (x *Executions) Reap(ctx context.Context) error {
+	_, err := x.reap(ctx)
+	return err
+}
+
+// reap is Reap, and reports whether more may appear soon.
+func (x *Executions) reap(ctx context.Context) (more bool, err error) {
 	known, err := instance.List(x.o.RunDir)
 	if err != nil {
-		return cove.Errorf(cove.Unavailable, "cannot list the instances: %w", err)
+		return false, cove.Errorf(cove.Unavailable, "cannot list the instances: %w", err)
 	}
 	var dead []cove.InstanceID
 	for _, id := range known {
@@ -27,6 +39,7 @@ func (x *Executions) Reap(ctx context.Context) error {
 			dead = append(dead, id)
 		}
 	}
+	unfinished, more, unopened := openUsed(x.o, dead)
 	var errs []error
 	for _, eng := range x.o.Engines.Opened() {
 		swept, err := eng.Sweep(ctx)
@@ -45,13 +58,47 @@ func (x *Executions) Reap(ctx context.Context) error {
 	}
 	_, err = x.own().Prune(ctx, before)
 	errs = append(errs, err)
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
+	failed := errors.Join(errs...)
 	for _, id := range dead {
-		instance.Forget(x.o.RunDir, id)
+		if failed == nil && !unfinished[id] {
+			instance.Forget(x.o.RunDir, id)
+		}
 	}
-	return nil
+	return more, errors.Join(unopened, failed)
+}
+
+// openUsed opens the engines that dead instances have used. It returns the instances of which something may be left
+// after a sweep: the engine cannot be opened, which is the error, or more may appear soon.
+func openUsed(o Options, dead []cove.InstanceID) (unfinished map[cove.InstanceID]bool, more bool, err error) {
+	unfinished = map[cove.InstanceID]bool{}
+	failed := map[string]error{}
+	var errs []error
+	for _, id := range dead {
+		for _, name := range instance.Noted(o.RunDir, id) {
+			if failed[name] != nil {
+				unfinished[id] = true
+				continue
+			}
+			if !slices.Contains(o.Engines.Names(), name) {
+				continue // there is no such engine any more
+			}
+			eng, err := o.Engines.Get(name)
+			if err != nil {
+				failed[name], unfinished[id] = err, true
+				errs = append(errs, cove.Errorf(cove.Unavailable,
+					"what a dead process may have left with the engine %s cannot be removed: %w", name, err))
+				continue
+			}
+			if late, ok := eng.(engine.Late); ok {
+				since, err := instance.FoundDead(o.RunDir, id)
+				errs = append(errs, err)
+				if o.Clock.Now().Sub(since) < late.Lateness() {
+					unfinished[id], more = true, true
+				}
+			}
+		}
+	}
+	return unfinished, more, errors.Join(errs...)
 }
 
 // Abandon marks the executions of processes that are gone as failed.
@@ -77,10 +124,15 @@ func (x *Executions) today() time.Time {
 // RunReaper reaps now and at every ReapInterval until ctx ends.
 func (x *Executions) RunReaper(ctx context.Context) {
 	for {
-		if err := x.Reap(ctx); err != nil && ctx.Err() == nil {
+		more, err := x.reap(ctx)
+		if err != nil && ctx.Err() == nil {
 			x.o.Log.Error("cannot clean up", "error", err)
 		}
-		timer := x.o.Clock.NewTimer(ReapInterval)
+		interval := ReapInterval
+		if more {
+			interval = soon
+		}
+		timer := x.o.Clock.NewTimer(interval)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -116,11 +117,58 @@ func List(runDir string) ([]cove.InstanceID, error) {
 	return ids, err
 }
 
+// use is the beginning of the names of the files that Note makes.
+const use = "uses-"
+
+// Note records that an instance uses an engine, before the engine makes anything: another process removes with it what
+// the instance leaves when it dies.
+func Note(runDir string, id cove.InstanceID, engine string) error {
+	return write(runDir, id, use+engine)
+}
+
+// Noted returns the engines that an instance uses or, if it is dead, has used.
+func Noted(runDir string, id cove.InstanceID) []string {
+	entries, _ := os.ReadDir(of(runDir, id).Files()) // not there: it has used none
+	var all []string
+	for _, e := range entries {
+		if name, ok := strings.CutPrefix(e.Name(), use); ok {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// FoundDead returns when a dead instance was first asked about.
+func FoundDead(runDir string, id cove.InstanceID) (time.Time, error) {
+	const name = "dead"
+	info, err := os.Stat(filepath.Join(of(runDir, id).Files(), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Now(), write(runDir, id, name)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}
+
+// write makes an empty file among those of an instance.
+func write(runDir string, id cove.InstanceID, name string) error {
+	i := of(runDir, id)
+	if err := os.MkdirAll(i.Files(), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(i.Files(), name), nil, 0o600)
+}
+
+// of returns an instance that may be another process's.
+func of(runDir string, id cove.InstanceID) *Instance {
+	return &Instance{ID: id, dir: filepath.Join(runDir, Dir)}
+}
+
 // Forget removes the files of a dead instance, once nothing else of it is left. It does nothing to a living one.
 func Forget(runDir string, id cove.InstanceID) {
 	if Alive(runDir, id) {
 		return
 	}
-	i := Instance{ID: id, dir: filepath.Join(runDir, Dir)}
-	i.remove()
+	of(runDir, id).remove()
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/moby/moby/api/types/container"
 
@@ -33,6 +34,13 @@ func (e *Engine) disown(ts []trace) {
 		delete(e.nonces, t.nonce)
 	}
 }
+
+// lateness is how long a daemon may take to make a container for a client that has died: what it makes later is found
+// by a later sweep, after minutes.
+const lateness = 15 * time.Second
+
+// Lateness implements engine.Late.
+func (e *Engine) Lateness() time.Duration { return lateness }
 
 // Sweep implements engine.Engine: containers of this run directory whose instance is dead, and those of this engine's
 // that could not be removed when they should have been. The list comes whole or not at all.
