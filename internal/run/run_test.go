@@ -370,8 +370,8 @@ func TestServerDies(t *testing.T) {
 	s.wantSandboxes(t, 0)
 }
 
-// TestServerLeavesWhileItRecovers: a run that a server does not take up, or cannot attend any more, since it was told to
-// stop, is not counted, and goes on: the next server has it.
+// TestServerLeavesWhileItRecovers: a run that a server does not take up, or cannot attend any more, since it was told
+// to stop, is not counted, and goes on: the next server has it.
 func TestServerLeavesWhileItRecovers(t *testing.T) {
 	for name, stop := range map[string]func(*lab){
 		"it is closed":     func(l *lab) { l.leaves = true },
