@@ -26,7 +26,7 @@ const (
 	fuzzRound = 40 // sequences in one sandbox
 )
 
-// fuzzSequences makes generated calls inside and compares the host before and after. That the sandbox dies of it is no
+// fuzzSequences makes generated calls inside and compares the host before and after, mounts and sockets included. That the sandbox dies of it is no
 // hole. COVE_FUZZ_SEQUENCES makes more of them, from COVE_FUZZ_SEED on.
 func fuzzSequences(c *trial) {
 	seed := number("COVE_FUZZ_SEED", uint64(time.Now().UnixNano()>>8&0xffffff))
@@ -52,7 +52,9 @@ func fuzzSequences(c *trial) {
 		c.Error("not tested: no calls were made")
 	}
 	c.remark("%d calls", calls)
-	for _, what := range was.changed(c.estateOf(was)) {
+	var changes []string // what other programs do for a moment is none
+	eventually(5*time.Second, func() bool { changes = was.changed(c.estateOf(was)); return len(changes) == 0 })
+	for _, what := range changes {
 		c.Errorf("HOLE: %s", what)
 	}
 	if !neighbour.alive() {
@@ -113,6 +115,8 @@ func (c *trial) estateOf(e *estate) *estate {
 		}
 		v["the bystander's "+file] = string(b)
 	}
+	v[mountsOutside] = watchedMounts(filepath.Dir(e.file))
+	v[socketsOutside] = watchedSockets()
 	p, _ := readProcess(pid)
 	state := p.status["State"]
 	if strings.ContainsAny(state[:min(len(state), 1)], "RSD") {
@@ -154,6 +158,31 @@ func (e *estate) noticesChanges(c *trial) {
 			err := unix.Kill(pid, unix.SIGSTOP)
 			return func() { unix.Kill(pid, unix.SIGCONT) }, err
 		},
+		mountsOutside: func() (func(), error) {
+			place := filepath.Join(filepath.Dir(e.file), "mount")
+			if err := os.Mkdir(place, 0o755); err != nil {
+				return nil, err
+			}
+			err := unix.Mount("none", place, "tmpfs", 0, "size=4k")
+			return func() { unix.Unmount(place, unix.MNT_DETACH); os.Remove(place) }, err
+		},
+		socketsOutside + " (TCP)": func() (func(), error) {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err == nil {
+				err = unix.Listen(fd, 1) // at a port of the kernel's choice
+			}
+			if err == nil {
+				err = unix.Fchown(fd, firstSandboxID, -1)
+			}
+			return func() { unix.Close(fd) }, err
+		},
+		socketsOutside + " (abstract)": func() (func(), error) {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err == nil {
+				err = unix.Bind(fd, &unix.SockaddrUnix{Name: "@bystander-" + token()})
+			}
+			return func() { unix.Close(fd) }, err
+		},
 		"a file's mode and time": func() (func(), error) {
 			return func() { os.Chmod(e.file, 0o640) }, os.Chmod(e.file, 0o666)
 		},
@@ -162,6 +191,7 @@ func (e *estate) noticesChanges(c *trial) {
 		if err != nil {
 			c.Fatalf("not tested: %s: %v", what, err)
 		}
+		what, _, _ = strings.Cut(what, " (")
 		seen := eventually(5*time.Second, func() bool {
 			return slices.ContainsFunc(e.changed(c.estateOf(e)), func(s string) bool { return strings.HasPrefix(s, what) })
 		})
@@ -173,4 +203,61 @@ func (e *estate) noticesChanges(c *trial) {
 	if !eventually(5*time.Second, func() bool { return len(e.changed(c.estateOf(e))) == 0 }) {
 		c.Fatalf("not tested: the host changes by itself: %v", e.changed(c.estateOf(e)))
 	}
+}
+
+const (
+	mountsOutside  = "the machine's mounts"
+	socketsOutside = "the machine's sockets"
+
+	// firstSandboxID is above the ids of people and services: those from here on are sandboxes'.
+	firstSandboxID = 1 << 16
+)
+
+// watchedMounts lists the mounts of this process's namespace. Below the directory for temporary files, where other
+// tests mount, it lists those in dir alone.
+func watchedMounts(dir string) string {
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	return mountsAmong(string(b), os.TempDir(), dir)
+}
+
+// mountsAmong is watchedMounts of a text.
+func mountsAmong(mountinfo, others, dir string) string {
+	var all []string
+	for line := range strings.Lines(mountinfo) {
+		f := strings.Fields(line)
+		if len(f) < 6 || below(f[4], others) && !below(f[4], dir) {
+			continue
+		}
+		all = append(all, strings.Join(f[3:], " ")) // without the numbers
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// watchedSockets lists the sockets of the machine's network that belong to ids of sandboxes, and the abstract names of
+// unix sockets. Names that are paths or numbers are those of other programs.
+func watchedSockets() string {
+	var all []string
+	for table, uid := range map[string]int{"tcp": 7, "tcp6": 7, "udp": 7, "udp6": 7, "raw": 7, "raw6": 7, "icmp": 7,
+		"udplite": 7, "packet": 7} {
+		b, _ := os.ReadFile("/proc/net/" + table)
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) > uid {
+				if id, err := strconv.Atoi(f[uid]); err == nil && id >= firstSandboxID {
+					all = append(all, table+" "+strings.Join(f[1:4], " "))
+				}
+			}
+		}
+	}
+	b, _ := os.ReadFile("/proc/net/unix")
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) == 8 && len(f[7]) > 6 && f[7][0] == '@' && !strings.Contains(f[7], "/") {
+			all = append(all, f[7])
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
 }
