@@ -53,7 +53,7 @@ func TestDockerLeavesNothing(t *testing.T) {
 			}
 			for range 6 {
 				l.begun("cove", "run", "--engine", "docker", "--timeout", "1h", "bash", "-c", "sleep 4010")
-				time.Sleep(100 * time.Millisecond) // the server dies while containers are at every stage
+				time.Sleep(100 * time.Millisecond) // sleep: the server is to die while containers are at every stage
 			}
 			l.eventually("containers run", func() bool { return len(mine()) > 3 })
 			server := l.serverPID()
