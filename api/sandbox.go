@@ -79,6 +79,7 @@ type Sandbox struct {
 	Labels      map[string]string  `json:"labels,omitempty"`
 	Terminals   []Terminal         `json:"terminals,omitempty" doc:"What runs in terminals, while the sandbox runs; absent in lists"`
 	DiskUsed    int64              `json:"disk_used" doc:"Bytes of its workspace and home; absent in lists"`
+	DiskBound   string             `json:"disk_bound,omitempty" enum:"image,watched" doc:"What holds them to limits.disk_mb: the kernel, by a file system of their own in an image file, or Cove, which measures them and pauses the sandbox; absent for sandboxes of earlier versions, which nothing holds to it, and in lists"`
 	CreatedBy   string             `json:"created_by" doc:"local, key:NAME or ip:ADDRESS"`
 	CreatedAt   time.Time          `json:"created_at"`
 	LastUsedAt  time.Time          `json:"last_used_at"`
@@ -102,7 +103,8 @@ type SandboxList struct {
 
 // SandboxChange changes a sandbox: PATCH /sandboxes/{sandbox}.
 type SandboxChange struct {
-	Name string `json:"name,omitempty"`
+	Name   string `json:"name,omitempty"`
+	DiskMB int64  `json:"disk_mb,omitempty" minimum:"0" maximum:"1048576" doc:"MiB of workspace and home together"`
 }
 
 // Names of the SSE events of POST /sandboxes; done or error is the last.

@@ -67,6 +67,11 @@ func (c *Client) RenameSandbox(ctx context.Context, sandbox, name string) (api.S
 	return c.sandbox(ctx, http.MethodPatch, sandbox, "", api.SandboxChange{Name: name})
 }
 
+// ResizeSandbox changes the size of a sandbox's disk, in MiB.
+func (c *Client) ResizeSandbox(ctx context.Context, sandbox string, diskMB int64) (api.Sandbox, error) {
+	return c.sandbox(ctx, http.MethodPatch, sandbox, "", api.SandboxChange{DiskMB: diskMB})
+}
+
 // DestroySandbox removes a sandbox, or an orphan by its id; with keepWork its checkout stays in place.
 func (c *Client) DestroySandbox(ctx context.Context, sandbox string, keepWork bool) error {
 	q := query{}

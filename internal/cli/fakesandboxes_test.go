@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -39,7 +40,7 @@ func newFakeSandboxes() fakeSandboxes {
 		Limits:   api.Limits{MemoryMB: 2048, CPUs: 1.5, PIDs: 300, DiskMB: 1024},
 		Mounts:   []api.Mount{{Source: "/srv/data", Target: "/data", ReadOnly: true}},
 		Labels:   map[string]string{"stage": "ci"},
-		DiskUsed: 3 << 20, CreatedBy: "local", CreatedAt: at, LastUsedAt: at,
+		DiskUsed: 3 << 20, DiskBound: "image", CreatedBy: "local", CreatedAt: at, LastUsedAt: at,
 	}}}
 }
 
@@ -98,7 +99,9 @@ func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("PATCH /sandboxes/{sandbox}", func(w http.ResponseWriter, r *http.Request) {
 		var c api.SandboxChange
 		json.NewDecoder(r.Body).Decode(&c)
-		f.change(func(s *api.Sandbox) { s.Name = c.Name })(w, r)
+		f.change(func(s *api.Sandbox) {
+			s.Name, s.Limits.DiskMB = cmp.Or(c.Name, s.Name), cmp.Or(c.DiskMB, s.Limits.DiskMB)
+		})(w, r)
 	})
 	mux.HandleFunc("DELETE /sandboxes/{sandbox}", func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()

@@ -88,10 +88,11 @@ type Sandbox struct {
 
 // Lasting holds the settings of long-lived sandboxes.
 type Lasting struct {
-	Image      string        `yaml:"image" doc:"Root filesystem of long-lived sandboxes that name none; empty: sandbox.image."`
-	Limits     LastingLimits `yaml:"limits"`
-	IdleStop   Duration      `yaml:"idle_stop" doc:"A long-lived sandbox that has been idle for so long is stopped; 0: never."`
-	IdleRemove Duration      `yaml:"idle_remove" doc:"One that has been idle for so long, and has no work that would be lost, is destroyed; 0: never."`
+	Image        string        `yaml:"image" doc:"Root filesystem of long-lived sandboxes that name none; empty: sandbox.image."`
+	Limits       LastingLimits `yaml:"limits"`
+	WatchedDisks bool          `yaml:"watched_disks" doc:"Whether callers other than the machine's owner get long-lived sandboxes where the kernel cannot hold workspace and home to their limit, as without root: Cove then measures them, and pauses what is beyond."`
+	IdleStop     Duration      `yaml:"idle_stop" doc:"A long-lived sandbox that has been idle for so long is stopped; 0: never."`
+	IdleRemove   Duration      `yaml:"idle_remove" doc:"One that has been idle for so long, and has no work that would be lost, is destroyed; 0: never."`
 }
 
 // LastingLimits are the limits of a long-lived sandbox that says nothing of them.
@@ -99,7 +100,7 @@ type LastingLimits struct {
 	MemoryMB  int64   `yaml:"memory_mb" doc:"MiB of memory."`
 	CPUs      float64 `yaml:"cpus" doc:"Cores."`
 	PIDs      int64   `yaml:"pids_limit" doc:"Processes and threads."`
-	DiskMB    int64   `yaml:"disk_mb" doc:"MiB of everything writable but workspace and home."`
+	DiskMB    int64   `yaml:"disk_mb" doc:"MiB of workspace and home together, and of everything else writable."`
 	Inodes    int64   `yaml:"inodes" doc:"Files and directories there."`
 	OpenFiles int64   `yaml:"open_files" doc:"Descriptors per process."`
 }

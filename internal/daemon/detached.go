@@ -27,7 +27,8 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	d.detached.Store(g)
 	d.approvals.Add(g)
 	err = d.sandboxes.Adopt(ctx, sandbox.Host{
-		Workspaces: workspaces, Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs,
+		Workspaces: workspaces, Disks: workspaces.Disks(), WatchedDisks: d.cfg.Sandbox.Lasting.WatchedDisks,
+		Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs,
 		Recorders: d.runs,
 		Git: newGitBeside(d.cfg.Home, gitBeside{engines: d.engines, gateway: d.openGateway,
 			guest: GuestPath(d.cfg), log: d.log}),

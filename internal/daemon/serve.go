@@ -46,6 +46,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	defer stop()
 	d.serving.Go(func() { d.executions.RunReaper(reaps) })
 	d.serving.Go(func() { d.sandboxes.RunReconciler(reaps, execution.ReapInterval) })
+	d.serving.Go(func() { d.sandboxes.WatchDisks(reaps) })
 	d.serving.Go(func() { d.tendRuns(reaps) })
 	select {
 	case <-ctx.Done():

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
 )
 
 const inMounts = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
@@ -126,6 +130,19 @@ func checkHome(_ context.Context, h *host) outcome {
 			"remove some files, or set COVE_HOME to another file system")
 	}
 	return ok(found)
+}
+
+// checkWorkspaces makes a disk like those of long-lived sandboxes in Cove's state directory, and mounts it.
+func checkWorkspaces(ctx context.Context, h *host) outcome {
+	if h.options.Home == "" {
+		return info("no state directory is configured")
+	}
+	err := disk.Try(ctx, existing(h.options.Home), ".cove-doctor-")
+	if err == nil {
+		return ok("the kernel holds them to their limit, on disks of their own")
+	}
+	return warn("watched by Cove, for the machine's owner alone: "+err.Error(),
+		cmp.Or(cove.ErrorHint(err), "run Cove as root"))
 }
 
 func size(n uint64) string {

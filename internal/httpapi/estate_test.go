@@ -114,7 +114,7 @@ func newEstateFor(t *testing.T, keys []Key) *estate {
 		Dir: filepath.Join(dir, "runs"), Clock: clock.Real(), Log: log,
 	})
 	err = e.sandboxes.Adopt(t.Context(), sandbox.Host{
-		Workspaces: emptyWorkspaces(dir), Routes: routes{e},
+		Workspaces: emptyWorkspaces(dir), Disks: emptyWorkspaces(dir), Routes: routes{e},
 		Successor: runs, Recorders: runs, Dir: filepath.Join(dir, "sandboxes"), Most: 20,
 	})
 	if err == nil {
@@ -318,9 +318,16 @@ func (dir emptyWorkspaces) Open(_ context.Context, id cove.SandboxID) (workspace
 	return workspace.Workspace{ID: id, Root: filepath.Dir(string(dir)), Directory: string(dir), Home: string(dir)}, nil
 }
 
-func (emptyWorkspaces) Remove(context.Context, cove.SandboxID, bool) error  { return nil }
-func (emptyWorkspaces) List(context.Context) ([]cove.SandboxID, error)      { return nil, nil }
-func (emptyWorkspaces) Used(context.Context, cove.SandboxID) (int64, error) { return 0, nil }
+func (emptyWorkspaces) Remove(context.Context, cove.SandboxID, bool) error { return nil }
+func (emptyWorkspaces) List(context.Context) ([]cove.SandboxID, error)     { return nil, nil }
+func (emptyWorkspaces) Used(context.Context, cove.SandboxID) (workspace.Used, error) {
+	return workspace.Used{}, nil
+}
+func (emptyWorkspaces) Bounds(context.Context) error { return nil }
+func (emptyWorkspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error {
+	return nil
+}
+func (emptyWorkspaces) Free() (workspace.Room, error) { return workspace.Room{}, nil }
 
 type hostAlone struct{}
 

@@ -55,9 +55,10 @@ func (s sandboxRoutes) add() {
 	}, sandboxErrors, s.getSandbox)
 
 	route(s, huma.Operation{OperationID: "change-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{sandbox}",
-		Tags:        []string{"sandboxes"},
-		Summary:     "Rename a long-lived sandbox",
-		Description: "By its name or id, in every state. Without a name the sandbox stays as it is.",
+		Tags:    []string{"sandboxes"},
+		Summary: "Rename a long-lived sandbox, or change the size of its disk",
+		Description: "By its name or id, in every state. What the body leaves out stays as it is. A disk grows while its " +
+			"sandbox runs, and becomes smaller while it is stopped, if what it holds fits.",
 	}, sandboxErrors, s.changeSandbox)
 
 	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}",
@@ -202,11 +203,8 @@ type changeInput struct {
 
 // changeSandbox is PATCH /sandboxes/{sandbox}.
 func (s sandboxRoutes) changeSandbox(ctx context.Context, in *changeInput) (*answer[api.Sandbox], error) {
-	if in.Body.Name == "" {
-		v, err := s.Sandboxes.Find(ctx, exchangeOf(ctx).who, in.Sandbox)
-		return answerSandbox(ctx, v, err)
-	}
-	v, err := s.Sandboxes.Rename(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body.Name)
+	v, err := s.Sandboxes.Change(ctx, exchangeOf(ctx).who, in.Sandbox,
+		sandbox.Change{Name: in.Body.Name, Disk: in.Body.DiskMB << 20})
 	return answerSandbox(ctx, v, err)
 }
 

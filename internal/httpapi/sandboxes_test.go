@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -128,8 +129,15 @@ func (f *fakeLasting) Resume(_ context.Context, who cove.Principal, ref string) 
 	return f.change(who, "resume", ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) Rename(_ context.Context, who cove.Principal, ref, name string) (sandbox.View, error) {
-	return f.change(who, "rename to "+name, ref, cove.StateRunning)
+func (f *fakeLasting) Change(ctx context.Context, who cove.Principal, ref string, c sandbox.Change) (
+	sandbox.View, error) {
+	switch {
+	case c.Name != "":
+		return f.change(who, "rename to "+c.Name, ref, cove.StateRunning)
+	case c.Disk != 0:
+		return f.change(who, "resize to "+strconv.FormatInt(c.Disk, 10), ref, cove.StateRunning)
+	}
+	return f.Find(ctx, who, ref)
 }
 
 func (f *fakeLasting) Destroy(_ context.Context, who cove.Principal, ref string, keepWork bool) error {
@@ -178,6 +186,8 @@ func TestSandboxes(t *testing.T) {
 		{"GET", "/sandboxes/" + strings.Repeat("x", 200), "", 400, ""},
 		{"PATCH", "/sandboxes/one", `{"name":"two"}`, 200, "rename to two one " + stranger},
 		{"PATCH", "/sandboxes/one", `{}`, 200, ""},
+		{"PATCH", "/sandboxes/one", `{"disk_mb":64}`, 200, "resize to 67108864 one " + stranger},
+		{"PATCH", "/sandboxes/one", `{"disk_mb":-1}`, 400, ""},
 		{"PATCH", "/sandboxes/one", `{"state":"failed"}`, 400, ""},
 		{"POST", "/sandboxes/one/start", "", 200, "start one " + stranger},
 		{"POST", "/sandboxes/one/stop", "", 200, "stop one " + stranger},

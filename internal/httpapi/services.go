@@ -78,7 +78,7 @@ type Sandboxes interface {
 	Stop(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
 	Pause(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
 	Resume(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
-	Rename(ctx context.Context, who cove.Principal, ref, name string) (sandbox.View, error)
+	Change(ctx context.Context, who cove.Principal, ref string, c sandbox.Change) (sandbox.View, error)
 	Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error
 	ChangeNetwork(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange, reset bool) (
 		cut int, err error)

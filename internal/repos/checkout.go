@@ -42,7 +42,7 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 	if err := w.checkedOut(ctx, want); err != nil {
 		return err
 	}
-	return takeIgnored(ctx, top, paths, w.in(checkoutDir), w.progress)
+	return takeIgnored(ctx, top, paths, filepath.Join(w.files, checkoutDir), w.progress)
 }
 
 // checkedOut makes the checkout of a repository, as git does.

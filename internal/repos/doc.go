@@ -22,6 +22,8 @@
 //
 //	workspaces/ID/
 //	  record.json      its record
+//	  disk.img         bounds what follows: it is mounted at disk/, which holds all
+//	                   but import.git, unless the kernel cannot bound it
 //	  checkout/        at /workspace inside; with its own .git
 //	  home/            at /home/cove inside
 //	  run/cove/objects a link to the mirror's objects, which are read-only at

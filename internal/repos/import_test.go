@@ -398,7 +398,7 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 			mine := gittest.NewGit(t, t.TempDir())
 			mine.Write("README", "first\n")
 			_, e1 := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: true})
-			_, e2 := s.Used(t.Context(), w.ID)
+			_, e2 := s.disks.Used(t.Context(), w.ID)
 			_, e3 := s.Open(t.Context(), w.ID)
 			_, e4 := s.Mirrors(t.Context(), owner)
 			open(t, s.o)

@@ -26,6 +26,8 @@ type making struct {
 	spec     workspace.Spec
 	dir      string // its temporary path
 	final    string // its final path
+	disk     newDisk
+	files    string // where its files are made: on its disk, if it has one
 	host     record // of the containing sandbox
 	held     []*os.File
 	record   record
@@ -36,7 +38,7 @@ type making struct {
 
 // private makes a checkout with its own .git.
 func (w *making) private(ctx context.Context, at start, refs map[string]string, sparse []string) error {
-	tree, dir := w.in(checkoutDir), w.in(checkoutDir+"/.git")
+	tree, dir := filepath.Join(w.files, checkoutDir), filepath.Join(w.files, checkoutDir, ".git")
 	weighed := make(chan error, 1)
 	go func() { weighed <- w.weigh(ctx, sparse) }()
 	err := w.bare(ctx, dir, "../../.."+workspace.BorrowedPlace, false, at, refs)
@@ -85,7 +87,7 @@ func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at s
 	}
 	if w.record.Mirror != "" {
 		if err := os.Symlink(filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects"),
-			w.in(workspace.BorrowedPlace)); err != nil {
+			filepath.Join(w.files, workspace.BorrowedPlace)); err != nil {
 			return storageFull("make a workspace", err)
 		}
 		if err := writeFile(filepath.Join(dir, "objects/info/alternates"), borrowed+"\n"); err != nil {
@@ -120,8 +122,9 @@ func (w *making) directories() error {
 	for _, d := range []struct {
 		path string
 		mode fs.FileMode
-	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700},
-		{w.in(filepath.Dir(workspace.BorrowedPlace)), 0o755}} {
+	}{{w.dir, 0o700}, {w.files, 0o700},
+		{filepath.Join(w.files, checkoutDir), 0o755}, {filepath.Join(w.files, homeDir), 0o700},
+		{filepath.Join(w.files, filepath.Dir(workspace.BorrowedPlace)), 0o755}} {
 		err := os.MkdirAll(d.path, 0o755)
 		if err == nil {
 			err = os.Chmod(d.path, d.mode) // independent of the umask
@@ -258,24 +261,27 @@ func (w *making) weigh(ctx context.Context, sparse []string) error {
 	if w.record.Base == "" {
 		return nil
 	}
-	left, files := w.s.o.MaxCheckout, maxFiles
+	var bytes, files int64
 	list := &fields{each: func(entry string) error {
 		if f := strings.Fields(entry); len(f) > 3 { // mode, type, id, size
 			if size, err := strconv.ParseInt(f[3], 10, 64); err == nil { // a submodule has no size
-				left -= size
+				bytes += size
 			}
 		}
-		if files--; left < 0 || files < 0 {
+		if files++; bytes > w.s.o.MaxCheckout || files > maxFiles {
 			return errTooLarge
 		}
 		return nil
 	}}
 	_, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"ls-tree"}, Flags: []string{"-r", "-l", "-z"},
 		Args: []string{w.record.Base}, Paths: sparse, Stdout: list})
-	if left < 0 || files < 0 {
+	if bytes > w.s.o.MaxCheckout || files > maxFiles {
 		return w.s.tooMuch()
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return w.disk.refuse(bytes, files)
 }
 
 // extra fetches the start into import.git if the mirror lacks it: an unshared branch, an id, or a shallow history.

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -397,45 +396,4 @@ func following(progress func(workspace.Step), text string) func(string) {
 
 func fetching(r remote, progress func(workspace.Step)) func(string) {
 	return following(progress, fetchStep(r))
-}
-
-// deepest bounds the measured depth of a tree: a sandbox could make it deep to make others wait.
-const deepest = 256
-
-// diskUsed returns the bytes of a tree, counting each file once.
-func diskUsed(ctx context.Context, dir string) (int64, error) {
-	type inode struct{ dev, ino uint64 }
-	seen := map[inode]bool{}
-	var total int64
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return 0, err
-	}
-	defer root.Close()
-	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case d == nil:
-			return err
-		}
-		fi, infoErr := d.Info()
-		if infoErr != nil {
-			return nil // removed meanwhile
-		}
-		if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-			id := inode{st.Dev, st.Ino}
-			if st.Nlink == 1 || !seen[id] {
-				total += st.Blocks * 512
-			}
-			if st.Nlink > 1 && !d.IsDir() {
-				seen[id] = true
-			}
-		}
-		if d.IsDir() && (err != nil || strings.Count(path, "/") >= deepest) {
-			return fs.SkipDir // unreadable or too deep: not counted
-		}
-		return nil
-	})
-	return total, err
 }

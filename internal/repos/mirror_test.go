@@ -370,7 +370,7 @@ func TestRemoveHostile(t *testing.T) {
 		deep = next
 	}
 	deep.Close()
-	if _, err := s.Used(t.Context(), w.ID); err != nil {
+	if _, err := s.disks.Used(t.Context(), w.ID); err != nil {
 		t.Error(err)
 	}
 	var limit syscall.Rlimit
@@ -418,7 +418,8 @@ func BenchmarkCreate(b *testing.B) {
 	for b.Loop() {
 		w := create(b, s, spec("x", workspace.Repository{Source: repo.URL}))
 		b.StopTimer()
-		used, _ = s.Used(b.Context(), w.ID)
+		of, _ := s.disks.Used(b.Context(), w.ID)
+		used = of.Bytes
 		if err := s.Remove(b.Context(), w.ID, false); err != nil {
 			b.Fatal(err)
 		}

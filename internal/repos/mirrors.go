@@ -32,14 +32,14 @@ func (s *Store) Mirrors(ctx context.Context, who cove.Principal) ([]Mirror, erro
 		if err := ctx.Err(); err != nil {
 			return nil, cove.Errorf(cove.Canceled, "listing repositories: %w", err)
 		}
-		if all[i].Size, err = diskUsed(ctx, s.mirror(all[i].Key).dir); err != nil {
+		if all[i].Size, _, err = sizeOf(ctx, s.mirror(all[i].Key).dir); err != nil {
 			return nil, err
 		}
 		for _, r := range records {
 			if r.Mirror == all[i].Key {
 				all[i].Borrowers = append(all[i].Borrowers, r.ID)
 				if r.Kept {
-					all[i].Kept = append(all[i].Kept, filepath.Join(s.directory(r.ID), checkoutDir))
+					all[i].Kept = append(all[i].Kept, filepath.Join(s.filesIn(s.directory(r.ID), r), checkoutDir))
 				}
 			}
 		}
@@ -130,7 +130,7 @@ func (s *Store) FetchMirror(ctx context.Context, who cove.Principal, source stri
 	}
 	found, err := s.known(who, r.Key)
 	if err == nil {
-		found.Size, err = diskUsed(ctx, m.dir)
+		found.Size, _, err = sizeOf(ctx, m.dir)
 	}
 	return found, err
 }
@@ -224,8 +224,12 @@ func (s *Store) forget(ctx context.Context) error {
 		return err
 	}
 	for _, r := range records {
-		if _, err := os.Lstat(filepath.Join(s.directory(r.ID), checkoutDir)); !r.Kept || !errors.Is(err, fs.ErrNotExist) {
+		dir := s.directory(r.ID)
+		if _, err := os.Lstat(filepath.Join(s.filesIn(dir, r), checkoutDir)); !r.Kept || !errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if _, err := os.Lstat(imageIn(dir).File); err == nil {
+			continue // its work is being moved
 		}
 		if err := s.Remove(ctx, r.ID, false); err != nil {
 			return err

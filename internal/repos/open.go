@@ -27,7 +27,8 @@ func Open(o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), workspaces: filepath.Join(o.Home, "workspaces")}
+	in := catalog{filepath.Join(o.Home, "workspaces")}
+	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), catalog: in, disks: &disks{catalog: in, log: o.Log}}
 	for _, dir := range []string{s.repos, s.workspaces} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, storageFull("make "+dir, err)
@@ -37,7 +38,7 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	dropUploads(s, time.Now().Add(-uploadAge))
-	return s, errors.Join(s.sweep(), s.takeBack(""))
+	return s, errors.Join(s.sweep(), s.disks.finishKeeping(), s.takeBack(""))
 }
 
 // sweep removes workspaces that are incomplete or partly removed, unless a process is making one.
@@ -59,7 +60,7 @@ func (s *Store) sweep() error {
 				errs = append(errs, s.abandonWorktree(context.Background(), r))
 			}
 			s.o.Log.Info("workspace swept", "name", e.Name())
-			errs = append(errs, removeAll(dir))
+			errs = append(errs, removeWorkspace(dir))
 		}
 	}
 	return errors.Join(errs...)

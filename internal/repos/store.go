@@ -2,9 +2,6 @@ package repos
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -52,10 +49,14 @@ const (
 
 // Store manages mirrors and workspaces below Cove's home. Several goroutines and processes may use it concurrently.
 type Store struct {
-	o          Options
-	repos      string // of mirrors
-	workspaces string
+	o     Options
+	repos string // of mirrors
+	catalog
+	disks *disks
 }
+
+// Disks returns the disks of the workspaces.
+func (s *Store) Disks() workspace.Disks { return s.disks }
 
 // tooMuch returns the error of a checkout that is too large.
 func (s *Store) tooMuch() error {
@@ -71,12 +72,6 @@ const (
 )
 
 var _ workspace.Workspaces = (*Store)(nil)
-
-// Prefixes of directories being made, and being removed.
-const (
-	coming = ".new-"
-	going  = ".gone-"
-)
 
 func (s *Store) creating() string { return filepath.Join(s.workspaces, ".creating.lock") }
 
@@ -98,55 +93,3 @@ func (s *Store) line(ctx context.Context, held []*os.File, r hostgit.Run) (strin
 	out, err := s.git(ctx, held, r)
 	return strings.TrimSuffix(string(out), "\n"), err
 }
-
-// removeAll removes a hostile tree: with unreadable directories, and deeper than the maximum length of a path or the
-// number of open files.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	for round := 0; err != nil && round < 1000; round++ {
-		if err := hoist(dir); err != nil {
-			return storageFull("remove a workspace", err)
-		}
-		err = os.RemoveAll(dir)
-	}
-	if err != nil {
-		return storageFull("remove a workspace", err)
-	}
-	return nil
-}
-
-// hoist makes the directories of a tree accessible to its owner, and moves deep ones to the top.
-func hoist(top string) error {
-	const deep = 64
-	root, err := os.OpenRoot(top)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
-		if d == nil || !d.IsDir() {
-			return nil
-		}
-		if e := root.Chmod(path, 0o700); e != nil && !errors.Is(e, fs.ErrNotExist) {
-			return e
-		}
-		if strings.Count(path, "/") < deep {
-			return nil
-		}
-		if e := root.Rename(path, ".deep-"+rand.Text()); e != nil {
-			return e
-		}
-		return fs.SkipDir
-	})
-}
-
-// Names in a workspace's directory.
-const (
-	checkoutDir   = "checkout"
-	homeDir       = "home"
-	importDir     = "import.git"
-	repositoryDir = "repository.git"
-)
-
-// directory returns the path of a workspace, existing or not.
-func (s *Store) directory(id cove.SandboxID) string { return filepath.Join(s.workspaces, string(id)) }

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -40,14 +41,18 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 		return workspace.Workspace{}, storageFull("make a workspace", err)
 	}
 	w.record = record{ID: spec.ID, Client: spec.Owner.String(), Created: time.Now().UTC()}
-	if err := w.within(); err != nil {
-		return workspace.Workspace{}, errors.Join(err, os.Remove(w.dir))
-	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.abandonWorktree(context.WithoutCancel(ctx), w.record), removeAll(w.dir))
+			err = errors.Join(w.disk.explain(err), s.abandonWorktree(context.WithoutCancel(ctx), w.record),
+				removeWorkspace(w.dir))
+			if w.files != "" {
+				err = errors.Join(err, removeAll(w.files))
+			}
 		}
 	}()
+	if err := w.place(ctx); err != nil {
+		return workspace.Workspace{}, err
+	}
 	if err := w.directories(); err != nil {
 		return workspace.Workspace{}, err
 	}
@@ -75,6 +80,24 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 	return s.shape(w.record), nil
 }
 
+// place decides where the workspace's files are: on a new disk, or on that of the sandbox that will contain it.
+func (w *making) place(ctx context.Context) (err error) {
+	if w.spec.Within == "" {
+		w.disk, err = w.s.disks.add(ctx, w.dir, w.spec.Disk)
+		w.record.Disk, w.record.Files = w.disk.kind, w.disk.files()
+	} else if w.host, err = w.s.hostOf(ctx, w.spec); err == nil {
+		w.record.Files, w.record.Within = w.host.Files, w.host.ID
+		w.record.Place = "work-" + strings.TrimPrefix(string(w.spec.ID), "sb_")[:12]
+		if w.host.Disk != "" {
+			w.disk = newDisk{w.s.disks, w.s.directory(w.host.ID), w.spec.Disk, w.host.Disk}
+		}
+	}
+	if err == nil {
+		w.files = w.s.filesIn(w.dir, w.record)
+	}
+	return err
+}
+
 // bind uses a person's own directory as the workspace: a mount, whose .git is read-only inside like that of any other.
 func (w *making) bind() error {
 	if w.spec.Repository != nil || !filepath.IsAbs(w.spec.Bind) {
@@ -89,10 +112,10 @@ func (w *making) bind() error {
 
 // shape returns a workspace by its record.
 func (s *Store) shape(r record) workspace.Workspace {
-	dir := s.directory(r.ID)
+	files := s.filesIn(s.directory(r.ID), r)
 	w := workspace.Workspace{
-		ID: r.ID, Root: s.o.Home, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir),
-		Hidden: r.Hidden, Worktree: r.Worktree,
+		ID: r.ID, Root: s.o.Home, Directory: filepath.Join(files, checkoutDir), Home: filepath.Join(files, homeDir),
+		Disk: r.Disk, Hidden: r.Hidden, Worktree: r.Worktree,
 		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base,
 			Shared: r.Shared},
 	}
@@ -104,7 +127,7 @@ func (s *Store) shape(r record) workspace.Workspace {
 		w.Directory, w.Bound = r.Bound, true
 	}
 	if r.Hidden != "" && !filepath.IsAbs(r.Hidden) {
-		w.Hidden = filepath.Join(dir, r.Hidden)
+		w.Hidden = filepath.Join(files, r.Hidden)
 	}
 	if r.Mirror != "" {
 		w.Borrowed = filepath.Join(s.mirror(r.Mirror).dir, "objects")
@@ -113,9 +136,12 @@ func (s *Store) shape(r record) workspace.Workspace {
 }
 
 // Open implements workspace.Workspaces.
-func (s *Store) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace, error) {
+func (s *Store) Open(ctx context.Context, id cove.SandboxID) (workspace.Workspace, error) {
 	r, err := s.read(id)
 	if err != nil {
+		return workspace.Workspace{}, err
+	}
+	if err := s.disks.mounted(ctx, r); err != nil {
 		return workspace.Workspace{}, err
 	}
 	return s.shape(r), nil
@@ -140,17 +166,13 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		if err != nil {
 			return err
 		}
-		r.Kept = true
-		if err := writeRecord(dir, r); err != nil {
-			return err
-		}
-		return errors.Join(removeAll(filepath.Join(dir, homeDir)), removeAll(filepath.Join(dir, importDir)))
+		return s.disks.keep(ctx, r)
 	}
 	if err == nil { // one with an unreadable record is removed too
 		if err := s.releaseWorktree(r); err != nil {
 			return err
 		}
-		if err := s.takeHome(r); err != nil {
+		if err := s.takeHome(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -161,7 +183,7 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		}
 		return storageFull("remove the workspace of "+string(id), err)
 	}
-	return removeAll(gone)
+	return removeWorkspace(gone)
 }
 
 // List implements workspace.Workspaces.
@@ -183,16 +205,4 @@ func (s *Store) List(context.Context) ([]cove.SandboxID, error) {
 	}
 	slices.Sort(ids)
 	return ids, nil
-}
-
-// Used implements workspace.Workspaces.
-func (s *Store) Used(ctx context.Context, id cove.SandboxID) (int64, error) {
-	if _, err := s.read(id); err != nil {
-		return 0, err
-	}
-	n, err := diskUsed(ctx, s.directory(id))
-	if err != nil {
-		return 0, storageFull("measure the workspace of "+string(id), err)
-	}
-	return n, nil
 }

@@ -45,7 +45,7 @@ func TestEmptyWorkspace(t *testing.T) {
 	for _, id := range []cove.SandboxID{"", "..", "sb_x", "../../etc"} {
 		_, e1 := s.Open(t.Context(), id)
 		_, e2 := s.Create(t.Context(), workspace.Spec{ID: id}, nil)
-		_, e3 := s.Used(t.Context(), id)
+		_, e3 := s.disks.Used(t.Context(), id)
 		for _, err := range []error{e1, e2, e3, s.Remove(t.Context(), id, false)} {
 			if cove.ErrorCode(err) != cove.InvalidArgument {
 				t.Errorf("%q: %v", id, err)
@@ -181,8 +181,8 @@ func TestCheckout(t *testing.T) {
 		strings.Contains(got, "otter") {
 		t.Errorf("the mirror has %s", got)
 	}
-	if n, err := s.Used(t.Context(), next.ID); err != nil || n < 4096 || n > 4<<20 {
-		t.Errorf("used %d, %v", n, err)
+	if n, err := s.disks.Used(t.Context(), next.ID); err != nil || n.Bytes < 4096 || n.Bytes > 4<<20 {
+		t.Errorf("used %+v, %v", n, err)
 	}
 }
 

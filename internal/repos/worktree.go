@@ -23,12 +23,12 @@ func (w *making) worktree(ctx context.Context, at start, refs map[string]string,
 	if w.record.Base == "" {
 		return cove.Errorf(cove.InvalidArgument, "an empty repository has no worktrees").WithHint("leave out --worktree")
 	}
-	dir := w.in(repositoryDir)
+	dir := filepath.Join(w.files, repositoryDir)
 	if err := w.bare(ctx, dir, "../.."+workspace.BorrowedPlace, true, at, refs); err != nil {
 		return err
 	}
 	w.record.Hidden = repositoryDir
-	return w.link(ctx, dir, filepath.Join(w.final, repositoryDir), nil, at.branch, sparse)
+	return w.link(ctx, dir, filepath.Join(w.s.filesIn(w.final, w.record), repositoryDir), nil, at.branch, sparse)
 }
 
 // worktreeOf makes the checkout a worktree of a person's own repository, with that repository's branches; nothing is
@@ -99,7 +99,7 @@ func (w *making) link(ctx context.Context, dir, final string, branch []string, n
 	if err := w.weigh(ctx, sparse); err != nil {
 		return err
 	}
-	tree := w.in(checkoutDir)
+	tree := filepath.Join(w.files, checkoutDir)
 	run := hostgit.Run{Dir: dir, Command: []string{"worktree", "add"}, Flags: []string{"--no-checkout", "--quiet"},
 		Args: []string{tree, name}}
 	if branch != nil {
@@ -130,7 +130,8 @@ func (w *making) link(ctx context.Context, dir, final string, branch []string, n
 		"\n"); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(admin, "gitdir"), filepath.Join(w.final, checkoutDir, ".git")+"\n")
+	tree = filepath.Join(w.s.filesIn(w.final, w.record), checkoutDir)
+	return writeFile(filepath.Join(admin, "gitdir"), filepath.Join(tree, ".git")+"\n")
 }
 
 // releaseWorktree removes a workspace from the worktrees of a person's own repository. The branch, with its work,

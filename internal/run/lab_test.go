@@ -266,7 +266,8 @@ func (l *lab) serve(t *testing.T) *server {
 		Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
-		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, Routes: ways{l.refusals}, Successor: s,
+		Workspaces: workspaces{l.dir}, Disks: workspaces{l.dir}, Layers: workspaces{l.dir},
+		Routes: ways{l.refusals}, Successor: s,
 		Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 	})
 	if l.leaves {
@@ -443,9 +444,14 @@ func (w workspaces) Place(string) (hostpath.Own, error) {
 	return hostpath.Own{Dir: w.dir, Name: "."}, nil
 }
 
-func (workspaces) Remove(context.Context, cove.SandboxID, bool) error  { return nil }
-func (workspaces) List(context.Context) ([]cove.SandboxID, error)      { return nil, nil }
-func (workspaces) Used(context.Context, cove.SandboxID) (int64, error) { return 0, nil }
+func (workspaces) Remove(context.Context, cove.SandboxID, bool) error { return nil }
+func (workspaces) List(context.Context) ([]cove.SandboxID, error)     { return nil, nil }
+func (workspaces) Used(context.Context, cove.SandboxID) (workspace.Used, error) {
+	return workspace.Used{}, nil
+}
+func (workspaces) Bounds(context.Context) error                                       { return nil }
+func (workspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error { return nil }
+func (workspaces) Free() (workspace.Room, error)                                      { return workspace.Room{}, nil }
 
 type noImages struct{}
 

@@ -16,7 +16,8 @@ var Defaults = cove.Limits{
 	Stdout: 1 << 20, Stderr: 256 << 10, Timeout: 10 * time.Second,
 }
 
-// Lasting is the default of a long-lived sandbox. Its disk is every writable place but workspace and home.
+// Lasting is the default of a long-lived sandbox. Its disk is that of workspace and home together; all other writable
+// places have as much again, of memory.
 var Lasting = cove.Limits{Memory: 4 << 30, CPUs: 4, PIDs: 2048, Disk: 4 << 30, Inodes: 500_000, OpenFiles: 1 << 16}
 
 // The longest wall times of an execution: that a caller may ask for, that the machine's owner may, and that can be
@@ -26,6 +27,9 @@ const (
 	OwnerTimeout   = 24 * time.Hour
 	LongestTimeout = 7 * 24 * time.Hour
 )
+
+// largestDisk is the most that can be configured, for the disks of long-lived sandboxes: bytes.
+const largestDisk = 1 << 40
 
 // Max is the most that may be asked for where nothing else is configured.
 var Max = cove.Limits{
@@ -61,7 +65,7 @@ func (b Bounds) ForOwner() Bounds {
 // ceiling returns what can be configured of a limit at most.
 func ceiling(f field) float64 {
 	most := Max
-	most.Timeout = LongestTimeout
+	most.Timeout, most.Disk = LongestTimeout, largestDisk
 	return f.get(most)
 }
 

@@ -167,6 +167,7 @@ func (s *Sandboxes) addCheckout(ctx context.Context, v View) error {
 func (s *Sandboxes) furnishCheckout(ctx context.Context, v View, q Request, progress func(workspace.Step)) error {
 	ws, err := s.host.Workspaces.Create(ctx, workspace.Spec{
 		ID: v.ID, Name: v.Name, User: v.Spec.User, Repository: q.Repository, Owner: v.Owner, Within: v.Within,
+		Disk: diskOf(v.Spec.Limits),
 	}, progress)
 	if err != nil {
 		return err

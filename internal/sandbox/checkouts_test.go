@@ -57,7 +57,7 @@ func TestShared(t *testing.T) {
 	wantCode(t, "stopping it alone", err, cove.Conflict)
 	wantCode(t, "keeping its files", s.Destroy(t.Context(), owner, first, true), cove.Unsupported)
 	wantCode(t, "keeping those of all", s.Destroy(t.Context(), owner, host, true), cove.Unsupported)
-	if _, err := s.Rename(t.Context(), owner, first, "mine"); err != nil {
+	if _, err := s.Change(t.Context(), owner, first, sandbox.Change{Name: "mine"}); err != nil {
 		t.Error(err)
 	}
 	if err := s.Destroy(t.Context(), owner, "mine", false); err != nil {

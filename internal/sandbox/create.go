@@ -64,6 +64,9 @@ func (s *Sandboxes) Plan(who cove.Principal, q Request) (store.Sandbox, error) {
 	if err := q.check(); err != nil {
 		return store.Sandbox{}, err
 	}
+	if err := s.checkDisk(context.Background(), who); err != nil {
+		return store.Sandbox{}, err
+	}
 	eng, err := s.o.Engines.Get(q.Engine)
 	if err != nil {
 		return store.Sandbox{}, err
@@ -102,6 +105,7 @@ func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sand
 	progress func(workspace.Step)) error {
 	ws, err := s.host.Workspaces.Create(ctx, workspace.Spec{
 		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Bind: q.Bind, Owner: record.Owner,
+		Disk: diskOf(record.Spec.Limits),
 	}, progress)
 	if err != nil {
 		return err

@@ -91,8 +91,8 @@ func (s idler) holdsWork(ctx context.Context, record store.Sandbox) (bool, error
 	case len(record.Spec.Checkouts) > 0:
 		return true, nil
 	case record.Spec.Repository == nil:
-		used, err := s.host.Workspaces.Used(ctx, record.ID)
-		return used > 0, err
+		used, err := s.host.Disks.Used(ctx, record.ID)
+		return used.Bytes > 0, err
 	case s.host.Works == nil:
 		return true, nil
 	}

@@ -23,30 +23,6 @@ func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (
 	return started, err
 }
 
-// Rename changes the name of a sandbox. Decisions about its network carry the old name until the next start. Errors:
-// NotFound, InvalidArgument, Conflict.
-func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name string) (View, error) {
-	if err := CheckName(name); err != nil {
-		return View{}, err
-	}
-	if found, err := s.find(ctx, who, ref); err == nil && found.Within != "" {
-		return s.renameCheckout(ctx, who, found, name)
-	}
-	return s.live(ctx, who, ref, "rename", func(r *resident, record *store.Sandbox) error {
-		if err := s.o.Store.For(who).ChangeSandbox(ctx, record.ID,
-			func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		route := r.open.route
-		s.mu.Unlock()
-		if route != nil {
-			route.Rename(name)
-		}
-		return nil
-	})
-}
-
 // Destroy removes a sandbox in whatever state; with keepWork its checkout stays in place. ref may also be the id of an
 // orphan. The id of a sandbox of the principal's that is destroyed already is no error. Errors: NotFound, Unavailable.
 func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error {
@@ -109,8 +85,11 @@ func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (V
 		shown.Terminals = infosOf(in.terminals)
 	}
 	if s.owns() == nil {
-		if shown.DiskUsed, err = s.host.Workspaces.Used(ctx, shown.ID); cove.ErrorCode(err) == cove.NotFound {
+		switch shown.Disk, err = s.host.Disks.Used(ctx, shown.ID); cove.ErrorCode(err) {
+		case cove.NotFound:
 			err = nil
+		case cove.Corrupt:
+			shown.Reason, err = cmp.Or(shown.Reason, err.Error()), nil
 		}
 	}
 	return shown, err

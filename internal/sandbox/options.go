@@ -33,6 +33,7 @@ type Options struct {
 // Host holds the services of the server for its sandboxes. All are required but those that may be nil.
 type Host struct {
 	Workspaces workspace.Workspaces
+	Disks      workspace.Disks // of the workspaces
 	Layers     Layers
 	Routes     Routes
 	Git        Git                 // nil refuses worktrees
@@ -42,6 +43,8 @@ type Host struct {
 	Most       int                 // sandboxes at a time; 0 is no bound
 	Works      Works               // nil destroys no idle sandbox with a repository
 	Idle       Idle
+	// WatchedDisks lets callers other than the machine's owner have sandboxes whose disk the kernel does not bound.
+	WatchedDisks bool
 }
 
 // Routes opens the egress routes of sandboxes.

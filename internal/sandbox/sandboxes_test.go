@@ -134,7 +134,7 @@ func (s *server) end(t *testing.T) {
 
 func (h *home) lasting() sandbox.Host {
 	return sandbox.Host{
-		Workspaces: h.workspaces, Routes: h.ways, Dir: filepath.Join(h.dir, "sandboxes"), Most: 20,
+		Workspaces: h.workspaces, Disks: h.workspaces, Routes: h.ways, Dir: filepath.Join(h.dir, "sandboxes"), Most: 20,
 		Works: h.works, Idle: h.idle,
 	}
 }
@@ -174,6 +174,11 @@ type workspaces struct {
 	fail  error // of Create
 	await func(context.Context) error
 	bad   error // of Remove
+
+	bounds  error           // of Bounds
+	used    *workspace.Used // what each holds
+	room    workspace.Room
+	resized []workspace.Disk
 }
 
 func (w *workspaces) Create(ctx context.Context, s workspace.Spec,
@@ -236,7 +241,31 @@ func (w *workspaces) List(context.Context) ([]cove.SandboxID, error) {
 	return slices.Collect(maps.Keys(w.there)), nil
 }
 
-func (w *workspaces) Used(_ context.Context, id cove.SandboxID) (int64, error) { return 42, nil }
+func (w *workspaces) Used(_ context.Context, id cove.SandboxID) (workspace.Used, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.used != nil {
+		return *w.used, nil
+	}
+	return workspace.Used{Bytes: 42}, nil
+}
+
+func (w *workspaces) Bounds(context.Context) error { return w.bounds }
+
+func (w *workspaces) Resize(_ context.Context, _ cove.SandboxID, to workspace.Disk, runs bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.resized = append(w.resized, to); runs && to.Bytes < 1<<30 {
+		return cove.Errorf(cove.Conflict, "it is in use")
+	}
+	return nil
+}
+
+func (w *workspaces) Free() (workspace.Room, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.room, nil
+}
 
 // ways opens ways that lead nowhere.
 type ways struct {
@@ -460,7 +489,7 @@ func TestLastingLife(t *testing.T) {
 		b.Attachments[1].Target != cove.Home || b.Hostname != "one" || len(b.Files) != 1 {
 		t.Errorf("it is bound to %+v", b)
 	}
-	if found, err := s.Find(t.Context(), owner, "one"); err != nil || found.DiskUsed != 42 {
+	if found, err := s.Find(t.Context(), owner, "one"); err != nil || found.Disk.Bytes != 42 {
 		t.Errorf("found is %+v, %v", found, err)
 	}
 
@@ -498,7 +527,8 @@ func TestLastingLife(t *testing.T) {
 		}
 	}
 	s.wantState(t, "one", cove.StateRunning)
-	if renamed, err := s.Rename(t.Context(), owner, "one", "two"); err != nil || renamed.Name != "two" {
+	if renamed, err := s.Change(t.Context(), owner, "one", sandbox.Change{Name: "two"}); err != nil ||
+		renamed.Name != "two" {
 		t.Errorf("renamed is %+v, %v", renamed, err)
 	}
 	if got := s.run(t, "two", "echo $WAY"); got != "one\n" { // as it was when it began

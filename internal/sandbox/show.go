@@ -7,6 +7,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // View is a sandbox, or a checkout in a shared one, as a caller sees it.
@@ -15,7 +16,7 @@ type View struct {
 	Within    cove.SandboxID   // the sandbox that contains a checkout; empty for a sandbox
 	Place     string           // of the checkout, inside
 	Terminals []terminals.Info // while it runs; nil in lists
-	DiskUsed  int64            // bytes of its workspace and home; 0 in lists
+	Disk      workspace.Used   // of its workspace and home; zero in lists
 }
 
 // Listing is the sandboxes that a caller sees, newest first.

@@ -26,8 +26,19 @@ type Workspaces interface {
 	Remove(ctx context.Context, id cove.SandboxID, keepWork bool) error
 	// List returns the ids of all workspaces, including those without a sandbox.
 	List(ctx context.Context) ([]cove.SandboxID, error)
-	// Used returns the bytes of a workspace on disk.
-	Used(ctx context.Context, id cove.SandboxID) (int64, error)
+}
+
+// Disks are the disks of workspaces, each of which holds a checkout and a home. Methods may be called concurrently.
+type Disks interface {
+	// Used returns what a workspace and its home hold.
+	Used(ctx context.Context, id cove.SandboxID) (Used, error)
+	// Bounds reports whether the kernel can hold new workspaces to their size. Errors: Unsupported.
+	Bounds(ctx context.Context) error
+	// Resize changes the size of a workspace's disk, which can only grow while its sandbox runs. Errors: NotFound,
+	// Conflict (it is in use, or what it holds does not fit), StorageFull.
+	Resize(ctx context.Context, id cove.SandboxID, to Disk, runs bool) error
+	// Free returns the room on the disk of the host that holds the workspaces.
+	Free() (Room, error)
 }
 
 // Spec describes a workspace.
@@ -38,10 +49,39 @@ type Spec struct {
 	Repository *Repository    // nil: an empty directory
 	Bind       string         // a directory of the caller's own in place of a new one, absolute; never removed
 	Owner      cove.Principal // the requester
+	Disk       Disk           // bounds checkout and home together; zero is no bound
 	// Within is another sandbox of the same client, whose home contains the checkout as a directory: the checkout has
 	// no home and no mounts of its own. It borrows objects where that sandbox does.
 	Within cove.SandboxID
 }
+
+// Disk is the size of the file system that holds a workspace and its home.
+type Disk struct{ Bytes, Inodes int64 }
+
+// DiskKind tells what holds a workspace to its size.
+type DiskKind string
+
+// Kinds of disks. The zero value is a workspace of an earlier version, which has no size of its own.
+const (
+	DiskImage   DiskKind = "image"   // the kernel: a file system of its own
+	DiskWatched DiskKind = "watched" // Cove measures it, and pauses the sandbox
+)
+
+// Used describes the content of a disk.
+type Used struct {
+	Bytes, Files int64
+	Unwritten    int64 // of Bytes: those that the host's disk does not have yet
+	Kind         DiskKind
+}
+
+// Room is that of the host's disk.
+type Room struct{ Free, Total int64 }
+
+// Floor returns the bytes that sandboxes have to leave free: 1 GiB, or a twentieth of a smaller disk.
+func (r Room) Floor() int64 { return min(1<<30, r.Total/20) }
+
+// Short reports whether the disk has less room than its floor.
+func (r Room) Short() bool { return r.Free < r.Floor() }
 
 // Repository describes the checkout.
 type Repository struct {
@@ -86,6 +126,7 @@ type Workspace struct {
 	Root      string
 	Directory string // of the checkout, on the host; shown at cove.Workspace
 	Home      string // on the host; shown at cove.Home
+	Disk      DiskKind
 	// Bound reports that Directory is a person's: it is shown as that person's mount.
 	Bound bool
 	// Place is the checkout's path inside, if it lies within another sandbox. Such a checkout has no trustworthy path

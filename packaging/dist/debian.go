@@ -35,7 +35,7 @@ func (r *release) debian(to, arch string, tree []file) error {
 		MTime:           r.epoch,
 		DisableGlobbing: true,
 	}
-	info.Recommends = []string{"git", "ca-certificates", "uidmap"}
+	info.Recommends = []string{"git", "ca-certificates", "uidmap", "e2fsprogs"}
 	info.Suggests = []string{"docker.io", "bash-completion"}
 	script := func(name string) string { return filepath.Join(r.source, "packaging", "debian", name) }
 	info.Scripts = nfpm.Scripts{

@@ -160,6 +160,10 @@ END
 				{line: "cove run python fetch.py", prints: "api.example.com/"},
 			},
 		},
+		"docs/limits.md": { // stopped, since the machine may lack CAP_SYS_RESOURCE
+			setup: "cove new --empty --name brave-otter --no-attach && cove stop brave-otter\n",
+			lines: []how{{line: "cove limits brave-otter", prints: "brave-otter"}},
+		},
 		"docs/policy.md": {
 			setup: fetch + "cove new --empty --name brave-otter --no-attach --network limited\n",
 			words: map[string]string{"ho_0123456789abcdefghjkmnpqrs": "$(cove approve | grep -o -m1 'ho_[0-9a-z]*')"},

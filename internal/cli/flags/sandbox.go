@@ -41,7 +41,7 @@ func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 	f.StringVar(&o.Memory, "memory", "", "memory `SIZE`, writable files included, like 4G")
 	f.Float64Var(&o.CPUs, "cpus", 0, "`CORES`, like 0.5")
 	f.Int64Var(&o.PIDs, "pids", 0, "`COUNT` of processes and threads")
-	f.StringVar(&o.Disk, "disk", "", "`SIZE` of everything writable beside the workspace, like 1G")
+	f.StringVar(&o.Disk, "disk", "", "`SIZE` of workspace and home together, and of everything else writable, like 8G")
 }
 
 // Request builds what is sent.

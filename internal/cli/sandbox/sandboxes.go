@@ -84,6 +84,31 @@ func renameCommand(sess *session.Session) *cobra.Command {
 	return c
 }
 
+func limitsCommand(sess *session.Session) *cobra.Command {
+	var size string
+	var disk int64
+	resize := func(c *client.Client, ctx context.Context, id string) (api.Sandbox, error) {
+		return c.ResizeSandbox(ctx, id, disk>>20)
+	}
+	c := changeCommand(sess, "limits", "Change the size of a sandbox's disk",
+		`Change the size of a sandbox's disk, which holds its workspace and home together.
+It grows while the sandbox runs. It becomes smaller while the sandbox is
+stopped, and only if what it holds fits.`, resize)
+	c.Example += " --disk 8G"
+	c.Flags().StringVar(&size, "disk", "", "`SIZE` of workspace and home together, like 8G")
+	target := c.Args
+	c.Args = func(cmd *cobra.Command, args []string) (err error) {
+		if size == "" {
+			return ui.UsageError(cmd, "--disk SIZE is missing")
+		}
+		if disk, err = ui.ParseSize(size, 1<<20); err != nil {
+			return ui.UsageError(cmd, "--disk: %v", err)
+		}
+		return target(cmd, args)
+	}
+	return c
+}
+
 func listCommand(sess *session.Session) *cobra.Command {
 	all := false
 	var labels []string
@@ -198,10 +223,24 @@ func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 	for _, t := range s.Terminals {
 		rows.Add("terminal", t.ID+": "+strings.Join(t.Args, " ")+attachedText(t.Attached))
 	}
-	rows.Add("disk used", ui.SizeText(s.DiskUsed))
+	rows.Add("disk used", diskText(s))
 	rows.Add("created", when(s.CreatedAt)+" by "+s.CreatedBy)
 	rows.Add("last used", when(s.LastUsedAt))
 	return rows
+}
+
+// diskText tells how much of its disk a sandbox uses, and what holds it to that.
+func diskText(s api.Sandbox) string {
+	used := ui.SizeText(s.DiskUsed)
+	switch {
+	case s.Within != "":
+		return used
+	case s.DiskBound == "image":
+		return used + " of " + ui.SizeText(s.Limits.DiskMB<<20)
+	case s.DiskBound == "watched":
+		return used + " of " + ui.SizeText(s.Limits.DiskMB<<20) + ", watched: beyond it the sandbox is paused"
+	}
+	return used + ", without a limit: it was made by an earlier version"
 }
 
 func attachedText(n int) string {

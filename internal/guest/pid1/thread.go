@@ -72,20 +72,22 @@ func serve(server *guestd.Server, conn guest.Conn) int {
 	}
 }
 
-// makeThreads makes guest.Threads threads. The guest and the user's processes share a limit of tasks, and a Go program
-// that cannot create a thread crashes. So the guest creates all ahead, and the host adds them to the limit.
+// threads is the number of threads of a guest before the user's first process. Both share a limit of tasks, and a Go
+// program that cannot create a thread crashes. So the guest creates all ahead, and the host adds them to the limit.
+const threads = 16
+
 func makeThreads() {
-	for n := 4; n <= guest.Threads; {
+	for n := 4; n <= threads; {
 		reserveThreads(n)
 		var st unix.Stat_t
 		if unix.Stat("/proc/self/task", &st) != nil {
 			return
 		}
 		have := int(st.Nlink) - 2 // one directory for each thread
-		if have >= guest.Threads {
+		if have >= threads {
 			return
 		}
-		n += guest.Threads - have
+		n += threads - have
 	}
 }
 

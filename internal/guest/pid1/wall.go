@@ -46,8 +46,10 @@ func (w *world) Begin(b guest.Begin) error {
 		if err := become(b.UID, b.GID); err != nil {
 			return err
 		}
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			return fmt.Errorf("make the mounts private: %w", err)
+		// A guest may wait long for its plan. What the host unmounts meanwhile, such as the disk of another sandbox, must
+		// not be kept by the copy of its mounts. Setup ends this.
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+			return fmt.Errorf("take the mounts from the host: %w", err)
 		}
 		// It applies to this thread, which starts all children.
 		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
@@ -72,6 +74,9 @@ func (w *world) Begin(b guest.Begin) error {
 
 func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 	return w.main.do(func() error {
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("make the mounts private: %w", err)
+		}
 		if err := resize(w.staging, s.Size, s.Inodes); err != nil {
 			return fmt.Errorf("limit the scratch file system: %w", err)
 		}
@@ -326,20 +331,7 @@ func (w *world) enclose(s guest.Seal) error {
 	return load.Filter(s.Filter, unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
-// halved are limits of what the kernel counts for the user who made the sandbox, too: the other half is left to that
-// user's other processes.
-var halved = []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE}
-
 func limits(s guest.Seal) error {
-	for _, resource := range halved {
-		var l syscall.Rlimit
-		if err := syscall.Getrlimit(resource, &l); err != nil {
-			return err
-		}
-		if err := setLimit(resource, l.Max/2); err != nil {
-			return err
-		}
-	}
 	for _, l := range []struct {
 		resource int
 		value    uint64
@@ -354,22 +346,14 @@ func limits(s guest.Seal) error {
 		if l.value == 0 {
 			continue
 		}
-		if err := setLimit(l.resource, l.value); err != nil {
+		var have syscall.Rlimit
+		if err := syscall.Getrlimit(l.resource, &have); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// setLimit lowers a limit to a value. One that is lower stays: raising needs a privilege on the host.
-func setLimit(resource int, value uint64) error {
-	var have syscall.Rlimit
-	if err := syscall.Getrlimit(resource, &have); err != nil {
-		return err
-	}
-	value = min(value, have.Max)
-	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value}); err != nil {
-		return fmt.Errorf("resource limit %d: %w", resource, err)
+		v := min(l.value, have.Max) // raising would need a privilege on the host
+		if err := syscall.Setrlimit(l.resource, &syscall.Rlimit{Cur: v, Max: v}); err != nil {
+			return fmt.Errorf("resource limit %d: %w", l.resource, err)
+		}
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,11 +113,11 @@ func (i Image) Make(ctx context.Context, s Size) (err error) {
 }
 
 // open opens the image's file, and keeps others from changing what it is attached to until release is called.
-func (i Image) open() (file *os.File, release func(), err error) {
+func (i Image) open(ctx context.Context) (file *os.File, release func(), err error) {
 	if file, err = os.OpenFile(i.File, os.O_RDWR|unix.O_NOFOLLOW, 0); err != nil {
 		return nil, nil, failed("open", i.File, err)
 	}
-	unlock, err := lock(filepath.Dir(i.File))
+	unlock, err := lock(ctx, filepath.Dir(i.File))
 	if err != nil {
 		file.Close()
 		return nil, nil, failed("lock", i.File, err)
@@ -130,7 +131,7 @@ func (i Image) open() (file *os.File, release func(), err error) {
 // Mount mounts the image at its directory, which is made if need be, unless it is mounted there. Errors: StorageFull,
 // Unsupported, Corrupt.
 func (i Image) Mount(ctx context.Context) error {
-	file, release, err := i.open()
+	file, release, err := i.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,10 @@ func (i Image) Mount(ctx context.Context) error {
 		return failed("look at", i.Dir, err)
 	}
 	if at == above {
-		return nil
+		if failed, err := i.failed(); err != nil || !failed {
+			return err
+		}
+		return i.again(ctx, file)
 	}
 	device, err := attach(file)
 	if err != nil {
@@ -158,20 +162,103 @@ func (i Image) Mount(ctx context.Context) error {
 			return errors.Join(failed("share", i.Dir, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
 		}
 	}
-	if err = i.mount(device); errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EINVAL) {
-		if err = i.tool(ctx, "e2fsck", "-p", device.Name()); err == nil {
-			err = i.mount(device)
-		}
-	}
-	if err != nil {
+	if err = i.mountSound(ctx, device); err != nil {
 		return errors.Join(failed("mount", i.File, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
 	}
 	return nil
 }
 
-func (i Image) mount(device *os.File) error {
+// mountSound mounts a device, and repairs its file system before if that has errors.
+func (i Image) mountSound(ctx context.Context, device *os.File) error {
+	sound, err := sound(device)
+	if err != nil {
+		return err
+	}
+	if sound {
+		if err = i.mount(device, 0); !errors.Is(err, unix.EUCLEAN) && !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	if err := i.tool(ctx, "e2fsck", "-p", device.Name()); err != nil {
+		return err
+	}
+	return i.mount(device, 0)
+}
+
+func (i Image) mount(device *os.File, flags uintptr) error {
 	// A new file holds zeros already, so that tables of inodes need no initialisation, which would fill it.
-	return unix.Mount(device.Name(), i.Dir, "ext4", unix.MS_NOSUID|unix.MS_NODEV, "discard,noinit_itable")
+	return unix.Mount(device.Name(), i.Dir, "ext4", unix.MS_NOSUID|unix.MS_NODEV|flags,
+		"discard,noinit_itable,errors=remount-ro")
+}
+
+// sound reports whether a superblock is without a note of errors: s_state, of which EXT4_ERROR_FS is 2.
+func sound(device *os.File) (bool, error) {
+	var state [2]byte
+	if _, err := device.ReadAt(state[:], 1024+0x3a); err != nil {
+		return false, err
+	}
+	return state[0]&2 == 0, nil
+}
+
+// failed reports whether the kernel has met an error in the mounted file system, and so writes no more to it. From
+// Linux 6.12 on the mount does not become read-only by that.
+func (i Image) failed() (bool, error) {
+	root, err := mountOf(i.Dir)
+	if err != nil {
+		return false, failed("look at", i.Dir, err)
+	}
+	device, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(root.device), unix.Minor(root.device)))
+	if err != nil {
+		return false, failed("look for the device of", i.Dir, err)
+	}
+	count, err := os.ReadFile(filepath.Join("/sys/fs/ext4", filepath.Base(device), "errors_count"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // unmounted meanwhile
+	}
+	return strings.TrimSpace(string(count)) != "0", err
+}
+
+// again repairs an image to which the kernel writes no more, and mounts it again. While a sandbox has it too, it stays
+// as it is.
+func (i Image) again(ctx context.Context, file *os.File) error {
+	if err := unix.Unmount(i.Dir, unix.UMOUNT_NOFOLLOW); errors.Is(err, unix.EBUSY) {
+		return nil
+	} else if err != nil {
+		return failed("unmount", i.Dir, err)
+	}
+	soon, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	free := i.Released(soon)
+	device, err := attach(file)
+	if err != nil {
+		return failed("attach", i.File, err)
+	}
+	defer device.Close()
+	if free == nil {
+		err = i.mountSound(ctx, device)
+	} else if err = i.mount(device, 0); errors.Is(err, unix.EBUSY) { // before Linux 6.12 it is read-only
+		err = i.mount(device, unix.MS_RDONLY)
+	}
+	if err != nil {
+		return errors.Join(failed("mount", i.File, err), i.Unmount())
+	}
+	return nil
+}
+
+// CopyTo copies what is on a mounted image into a directory, except the entries of some names. It follows no link, and
+// nothing may write to the image meanwhile.
+func (i Image) CopyTo(ctx context.Context, dir string, without ...string) error {
+	entries, err := os.ReadDir(i.Dir)
+	if err != nil {
+		return failed("read", i.Dir, err)
+	}
+	args := []string{"-a", "--sparse=always", "--target-directory=" + dir, "--"}
+	for _, e := range entries {
+		if e.Name() != "lost+found" && !slices.Contains(without, e.Name()) {
+			args = append(args, filepath.Join(i.Dir, e.Name()))
+		}
+	}
+	return i.tool(ctx, "cp", args...)
 }
 
 // Unmount ends every mount at the directory. The device goes when no sandbox has the file system any more.
@@ -229,7 +316,7 @@ func (i Image) Mounted() (bool, error) {
 // Resize changes the room. A mounted image grows at once; only one that is not mounted anywhere shrinks, if its content
 // fits. The number of inodes goes with the bytes. Errors: Conflict, StorageFull, RuntimeMissing.
 func (i Image) Resize(ctx context.Context, bytes int64) error {
-	file, release, err := i.open()
+	file, release, err := i.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -370,31 +457,37 @@ func mountOf(dir string) (mountPoint, error) {
 	return mountPoint{st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, unix.Mkdev(st.Dev_major, st.Dev_minor)}, nil
 }
 
-// lock has one process at a time attach the images of a directory.
-func lock(dir string) (unlock func(), err error) {
+// lock waits until no other process attaches the images of a directory. Errors: Canceled.
+func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
-			break
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			f.Close()
+			return nil, cove.Errorf(cove.Canceled, "waiting for another process that uses the disk: %w", ctx.Err())
 		}
 	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return func() { f.Close() }, nil
 }
 
-// tool runs a program of e2fsprogs.
+// tool runs a program of e2fsprogs, or cp.
 func (i Image) tool(ctx context.Context, name string, args ...string) error {
 	path, err := find(name)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
@@ -409,6 +502,10 @@ func (i Image) tool(ctx context.Context, name string, args ...string) error {
 	case name == "resize2fs" && strings.Contains(said, "Permission denied"): // CAP_SYS_RESOURCE, of the machine's root
 		return cove.Errorf(cove.Conflict, "a disk that is in use cannot grow, as Cove lacks CAP_SYS_RESOURCE here").
 			WithHint("stop the sandbox first")
+	case name == "e2fsck":
+		return cove.Errorf(cove.Corrupt, "the file system in %s is damaged, and e2fsck -p cannot repair it: %s", i.File,
+			said).WithHint("it stays as it is: repair a copy of the file with e2fsck, and put that in its place, " +
+			"or destroy the sandbox")
 	case strings.Contains(said, "No space left"):
 		return cove.Errorf(cove.StorageFull, "%s: %s", name, said).WithHint("free some space")
 	}

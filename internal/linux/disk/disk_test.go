@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -341,4 +342,174 @@ func TestLength(t *testing.T) {
 			t.Errorf("%+v: %d", s, n)
 		}
 	}
+}
+
+// TestDamaged: a damaged image is not mounted, and keeps its bytes; the error names the file and what to do.
+func TestDamaged(t *testing.T) {
+	i := newImage(t, Size{16 << 20, 100})
+	if err := errors.Join(i.Unmount(), i.Released(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(i.File, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := bytes.Repeat([]byte{0xa5}, 1<<20)
+	_, err = f.WriteAt(noise, 0)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(i.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = i.Mount(t.Context())
+	if cove.ErrorCode(err) != cove.Corrupt || !strings.Contains(err.Error(), i.File) ||
+		!strings.Contains(cove.ErrorHint(err), "e2fsck") {
+		t.Errorf("%v (%s)", err, cove.ErrorHint(err))
+	}
+	if mounted, err := i.Mounted(); err != nil || mounted {
+		t.Errorf("it is mounted: %v", err)
+	}
+	gone(t, i)
+	if after, err := os.ReadFile(i.File); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the damaged image has changed: %v", err)
+	}
+}
+
+// TestUnclean: an image with a note of an error is repaired before it is mounted.
+func TestUnclean(t *testing.T) {
+	i := newImage(t, Size{16 << 20, 100})
+	err := os.WriteFile(filepath.Join(i.Dir, "kept"), []byte("x"), 0o600)
+	if err = errors.Join(err, i.Unmount(), i.Released(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.tool(t.Context(), "debugfs", "-w", "-R", "set_super_value state 2", i.File); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Mount(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(i.Dir, "kept")); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(i.Unmount(), i.Released(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(i.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if ok, err := sound(f); err != nil || !ok {
+		t.Errorf("it was mounted with its errors: %v", err)
+	}
+}
+
+// TestFullHost: on a full disk of the host a write fails, what was there before stays, and the image can be written to
+// again once there is room.
+func TestFullHost(t *testing.T) {
+	needRoot(t)
+	below := newImage(t, Size{48 << 20, 100}) // the host's disk
+	dir, ballast := filepath.Join(below.Dir, "state"), filepath.Join(below.Dir, "ballast")
+	if err := errors.Join(os.Mkdir(dir, 0o700), writeSynced(ballast, 16<<20)); err != nil {
+		t.Fatal(err)
+	}
+	i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
+	if err := errors.Join(i.Make(t.Context(), Size{256 << 20, 1000}), i.Mount(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Unmount(); err != nil {
+			t.Error(err)
+		}
+		gone(t, i)
+	})
+	if err := writeSynced(filepath.Join(i.Dir, "before"), 8<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSynced(filepath.Join(i.Dir, "large"), 128<<20); err == nil {
+		t.Error("a write that has no room on the host's disk succeeds")
+	} else {
+		t.Logf("a write that has no room: %v", err)
+	}
+	content := func() {
+		t.Helper()
+		got, err := os.ReadFile(filepath.Join(i.Dir, "before"))
+		if err != nil || len(got) != 8<<20 || bytes.Count(got, []byte{'x'}) != len(got) {
+			t.Errorf("what was there before has changed: %d bytes, %v", len(got), err)
+		}
+	}
+	content()
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Mount(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	content()
+	if err := writeSynced(filepath.Join(i.Dir, "after"), 8<<20); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+}
+
+// writeSynced writes a file, and waits until the disk has it.
+func writeSynced(path string, size int) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(bytes.Repeat([]byte{'x'}, size))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// TestStoppedWriting: an image to which the kernel writes no more is repaired when it is mounted again, but not while
+// another mount of it is in use.
+func TestStoppedWriting(t *testing.T) {
+	i := newImage(t, Size{16 << 20, 100})
+	other := filepath.Join(filepath.Dir(i.Dir), "sandbox") // as a sandbox has it
+	if err := errors.Join(os.Mkdir(other, 0o700), unix.Mount(i.Dir, other, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSynced(filepath.Join(i.Dir, "kept"), 1); err != nil {
+		t.Fatal(err)
+	}
+	// errors=remount-ro does the same; the number is any.
+	if err := os.WriteFile("/sys/fs/ext4/"+loopOf(t, i)+"/trigger_fs_error", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if stopped, err := i.failed(); err != nil || !stopped {
+		t.Fatalf("the kernel writes after an error: %v", err)
+	}
+	if err := i.Mount(t.Context()); err != nil {
+		t.Errorf("while a sandbox has it: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(i.Dir, "kept")); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(unix.Unmount(other, 0), i.Mount(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(i.Dir, "kept")); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(i.Dir, "more"), []byte("x"), 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+// loopOf returns the name of an image's device.
+func loopOf(t *testing.T, i Image) string {
+	t.Helper()
+	f, err := os.Open(i.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	device, err := attached(f)
+	if err != nil || device == nil {
+		t.Fatalf("no device: %v", err)
+	}
+	defer device.Close()
+	return filepath.Base(device.Name())
 }

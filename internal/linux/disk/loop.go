@@ -60,19 +60,26 @@ func attachTo(control, image *os.File) (*os.File, error) {
 	return device, nil
 }
 
-// attached returns the loop device that an image is attached to; nil if there is none.
+// attached returns the loop device that an image is attached to, open for reading; nil if there is none. Other devices
+// are not opened: that would keep one attached which is about to go.
 func attached(image *os.File) (*os.File, error) {
 	var of unix.Stat_t
 	if err := unix.Fstat(int(image.Fd()), &of); err != nil {
 		return nil, err
 	}
-	// The kernel makes this directory while a device is attached.
-	names, err := filepath.Glob("/sys/block/loop*/loop")
+	// The kernel makes this file while a device is attached. Its directories are those of another mount namespace,
+	// perhaps, but its name is that of the image.
+	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		device, err := os.OpenFile("/dev/"+strings.Split(name, "/")[3], os.O_RDWR, 0)
+		backing, err := os.ReadFile(name)
+		path := strings.TrimSuffix(strings.TrimSuffix(string(backing), "\n"), " (deleted)")
+		if err != nil || filepath.Base(path) != filepath.Base(image.Name()) {
+			continue
+		}
+		device, err := os.Open("/dev/" + strings.Split(name, "/")[3])
 		if err != nil {
 			continue // it has gone meanwhile, or is not for this process
 		}

@@ -1,0 +1,236 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// A workspace with a disk of its own has its checkout, home and hidden repository on it. Its record, the image and the
+// repository of imported work lie beside it. Checkouts within a sandbox are on that sandbox's disk while they are made,
+// too.
+
+// disks are the disks of workspaces: the file systems that bound them.
+type disks struct {
+	catalog
+	log *slog.Logger
+
+	trying sync.Mutex
+	bounds bool // images are possible; guarded by trying
+}
+
+var _ workspace.Disks = (*disks)(nil)
+
+// tryingDir begins the name, below all workspaces, of the trial of an image. What is left of one is swept.
+const tryingDir = coming + "try-"
+
+func imageIn(dir string) disk.Image {
+	return disk.Image{File: filepath.Join(dir, imageFile), Dir: filepath.Join(dir, diskDir)}
+}
+
+// Bounds implements workspace.Disks.
+func (d *disks) Bounds(ctx context.Context) error {
+	d.trying.Lock()
+	defer d.trying.Unlock()
+	if d.bounds {
+		return nil
+	}
+	err := disk.Try(ctx, d.workspaces, tryingDir)
+	if err == nil {
+		d.bounds = true
+		return nil
+	}
+	why := cove.Errorf(cove.Unsupported, "the kernel cannot bound what long-lived sandboxes write here: %w", err)
+	if hint := cove.ErrorHint(err); hint != "" {
+		why = why.WithHint("%s", hint)
+	}
+	return why
+}
+
+// newDisk is the disk of a workspace in the making.
+type newDisk struct {
+	*disks
+	dir  string // of the workspace
+	size workspace.Disk
+	kind workspace.DiskKind
+}
+
+// add gives the workspace at dir a disk.
+func (d *disks) add(ctx context.Context, dir string, size workspace.Disk) (newDisk, error) {
+	n := newDisk{disks: d, dir: dir, size: size}
+	if size.Bytes == 0 {
+		return n, nil
+	}
+	if err := d.refuseShort(); err != nil {
+		return n, err
+	}
+	n.kind = workspace.DiskWatched
+	if err := d.Bounds(ctx); err != nil {
+		d.log.Debug("a disk is only watched", "dir", dir, "error", err)
+		return n, nil
+	}
+	n.kind = workspace.DiskImage
+	i := imageIn(dir)
+	if err := i.Make(ctx, disk.Size(size)); err != nil {
+		return n, err
+	}
+	return n, i.Mount(ctx)
+}
+
+// files returns where the workspace's files are, below its directory.
+func (n newDisk) files() string {
+	if n.kind == workspace.DiskImage {
+		return diskDir
+	}
+	return ""
+}
+
+// explain turns the error of a disk that became full while the workspace was made into that of a disk too small for it.
+func (n newDisk) explain(err error) error {
+	if n.kind != workspace.DiskImage || cove.ErrorCode(err) != cove.StorageFull {
+		return err
+	}
+	used, e := imageIn(n.dir).Used()
+	if e != nil || used.Room > n.size.Bytes/50+1<<20 && used.InodesLeft > n.size.Inodes/50 {
+		return err // the machine's own
+	}
+	return n.tooSmall()
+}
+
+// refuse refuses a checkout that does not fit: on the disk, or on the machine's own, where the image would take it, and
+// lose it when it is written out.
+func (n newDisk) refuse(bytes, files int64) error {
+	if n.size.Bytes > 0 && (bytes > n.size.Bytes || files > n.size.Inodes && n.size.Inodes > 0) {
+		return n.tooSmall()
+	}
+	if n.kind != workspace.DiskImage {
+		return nil
+	}
+	room, err := n.Free()
+	if err != nil || bytes <= room.Free-room.Floor() {
+		return err
+	}
+	return cove.Errorf(cove.StorageFull, "the checkout has %d MiB, and the disk of this machine has %d left, of which "+
+		"Cove leaves %d alone", bytes>>20, room.Free>>20, room.Floor()>>20).WithHint("free some space")
+}
+
+func (n newDisk) tooSmall() error {
+	return cove.Errorf(cove.TooLarge, "the work does not fit on the sandbox's disk, which has %d MiB and %d files",
+		n.size.Bytes>>20, n.size.Inodes).
+		WithHint("give it more: --disk SIZE, --inodes N (limits.disk_mb, limits.inodes)")
+}
+
+// mounted makes sure that a workspace's disk is mounted, as it is not after a restart of the machine.
+func (d *disks) mounted(ctx context.Context, r record) error {
+	if r.Disk != workspace.DiskImage {
+		return nil
+	}
+	return imageIn(d.directory(r.ID)).Mount(ctx)
+}
+
+// Resize implements workspace.Disks.
+func (d *disks) Resize(ctx context.Context, id cove.SandboxID, to workspace.Disk, runs bool) error {
+	r, err := d.read(id)
+	if err != nil {
+		return err
+	}
+	if r.Disk != workspace.DiskImage {
+		return nil // what watches it looks at the record of the sandbox
+	}
+	i := imageIn(d.directory(id))
+	if runs {
+		return i.Resize(ctx, to.Bytes)
+	}
+	if err := i.Unmount(); err != nil {
+		return err
+	}
+	if err = i.Released(ctx); err == nil {
+		err = i.Resize(ctx, to.Bytes)
+	}
+	return errors.Join(err, i.Mount(context.WithoutCancel(ctx)))
+}
+
+// removeWorkspace removes a workspace's directory, with its disk.
+func removeWorkspace(dir string) error {
+	return errors.Join(imageIn(dir).Unmount(), removeAll(dir))
+}
+
+// freeWithin removes checkouts on a sandbox's disk whose workspace is gone: their making was killed.
+func (d *disks) freeWithin(host record) error {
+	if host.Files == "" {
+		return nil
+	}
+	dir := filepath.Join(d.directory(host.ID), host.Files, withinDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return storageFull("read "+dir, err)
+	}
+	var errs []error
+	for _, e := range entries {
+		_, is := os.Lstat(filepath.Join(d.workspaces, e.Name()))
+		_, comes := os.Lstat(filepath.Join(d.workspaces, coming+e.Name()))
+		if errors.Is(is, fs.ErrNotExist) && errors.Is(comes, fs.ErrNotExist) {
+			errs = append(errs, removeAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Used implements workspace.Disks.
+func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, error) {
+	r, err := d.read(id)
+	if err != nil {
+		return workspace.Used{}, err
+	}
+	u := workspace.Used{Kind: r.Disk}
+	if r.Disk == workspace.DiskImage {
+		if err := d.mounted(ctx, r); err != nil {
+			return u, err
+		}
+		used, err := imageIn(d.directory(id)).Used()
+		u.Bytes, u.Files, u.Unwritten = used.Bytes, used.Inodes, max(0, used.Bytes-used.Host)
+		return u, err
+	}
+	dir := d.directory(id)
+	parts := []string{dir}
+	if r.Within == "" {
+		parts = []string{filepath.Join(dir, checkoutDir), filepath.Join(dir, homeDir)}
+	}
+	for _, part := range parts {
+		bytes, files, err := sizeOf(ctx, part)
+		if err != nil {
+			return u, storageFull("measure the workspace of "+string(id), err)
+		}
+		u.Bytes, u.Files = u.Bytes+bytes, u.Files+files
+	}
+	return u, nil
+}
+
+// Free implements workspace.Disks.
+func (d *disks) Free() (workspace.Room, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(d.workspaces, &st); err != nil {
+		return workspace.Room{}, storageFull("look at "+d.workspaces, err)
+	}
+	return workspace.Room{Free: int64(st.Bavail) * st.Bsize, Total: int64(st.Blocks) * st.Bsize}, nil
+}
+
+// refuseShort refuses a new disk when the host's own is nearly full: what is on others can still grow.
+func (d *disks) refuseShort() error {
+	r, err := d.Free()
+	if err == nil && r.Short() {
+		err = cove.Errorf(cove.StorageFull, "the disk of this machine has %d MiB left, of which Cove leaves %d alone",
+			r.Free>>20, r.Floor()>>20).WithHint("free some space; \"cove prune\" shows sandboxes that can go")
+	}
+	return err
+}

@@ -1,0 +1,84 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// keep leaves the checkout of a workspace as a plain directory at its place, and removes the rest. Each step can be
+// done again, since a killed process leaves any of them.
+func (d *disks) keep(ctx context.Context, r record) error {
+	dir := d.directory(r.ID)
+	if r.Disk == workspace.DiskImage {
+		if err := d.copyOff(ctx, dir, r); err != nil {
+			return err
+		}
+	}
+	r.Kept = true
+	if err := writeRecord(dir, r); err != nil {
+		return err
+	}
+	return d.kept(dir, r)
+}
+
+// copyOff copies a checkout off its disk, with its repository and the way to the objects that it borrows.
+func (d *disks) copyOff(ctx context.Context, dir string, r record) error {
+	if err := d.mounted(ctx, r); err != nil {
+		return err
+	}
+	to := filepath.Join(dir, keepingDir)
+	if err := removeAll(to); err != nil {
+		return err
+	}
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return storageFull("keep the work", err)
+	}
+	if err := imageIn(dir).CopyTo(ctx, to, homeDir, withinDir); err != nil {
+		return errors.Join(cove.Errorf(cove.StorageFull, "cannot copy the work off the sandbox's disk: %w", err).
+			WithHint("free some space, or remove the sandbox without keeping its work"), removeAll(to))
+	}
+	return nil
+}
+
+// kept removes what a kept workspace does not need.
+func (d *disks) kept(dir string, r record) error {
+	err := removeAll(filepath.Join(dir, importDir))
+	if r.Disk != workspace.DiskImage {
+		return errors.Join(err, removeAll(filepath.Join(dir, homeDir)))
+	}
+	i := imageIn(dir)
+	if err = errors.Join(err, i.Unmount()); err != nil {
+		return err
+	}
+	// os.Rename refuses to replace a directory, also the empty one at which the disk was mounted.
+	if e := unix.Rename(filepath.Join(dir, keepingDir), i.Dir); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		return storageFull("keep the work", e)
+	}
+	if e := os.Remove(i.File); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		return storageFull("remove a disk", e)
+	}
+	return nil
+}
+
+// finishKeeping ends what a process was doing that was killed while it kept work.
+func (d *disks) finishKeeping() error {
+	all, err := d.records()
+	if err != nil {
+		return nil // an unreadable record stops nothing
+	}
+	var errs []error
+	for _, r := range all {
+		if _, err := os.Lstat(imageIn(d.directory(r.ID)).File); err == nil && r.Kept {
+			errs = append(errs, d.kept(d.directory(r.ID), r))
+		}
+	}
+	return errors.Join(errs...)
+}

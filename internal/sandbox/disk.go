@@ -1,0 +1,242 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// diskOf returns the size of a sandbox's disk, which holds its workspace and its home. It has at most a file for each
+// block, so that the table of its files is small beside it.
+func diskOf(l cove.Limits) workspace.Disk {
+	const block = 4096
+	return workspace.Disk{Bytes: l.Disk, Inodes: min(l.Inodes, l.Disk/block)}
+}
+
+// checkDisk refuses a sandbox whose disk limit the kernel cannot hold, unless the machine's owner asks for it or has
+// accepted that Cove watches the disks of others.
+func (rs *residents) checkDisk(ctx context.Context, who cove.Principal) error {
+	if who.IsOwner() || rs.host.WatchedDisks {
+		return nil
+	}
+	err := rs.host.Disks.Bounds(ctx)
+	if err == nil {
+		return nil
+	}
+	hint := "the owner of the machine may accept disks that Cove watches itself: sandbox.lasting.watched_disks"
+	if more := cove.ErrorHint(err); more != "" {
+		hint = more + "; or " + hint
+	}
+	return cove.Errorf(cove.Unsupported, "the limit of the disk cannot be enforced: %w", err).WithHint("%s", hint)
+}
+
+// resize changes the size of a sandbox's disk, which is its limit from then on. A larger one is on record before it is
+// made, so that the disks of an API key are never more together than the key may have.
+func (rd *records) resize(ctx context.Context, record *store.Sandbox, bytes int64) error {
+	if _, err := rd.o.Bounds.Resolve(runtime.Runtime{}, cove.Limits{Disk: bytes}); err != nil {
+		return err
+	}
+	was := record.Spec.Limits
+	if bytes > was.Disk {
+		if err := rd.reserve(ctx, record, bytes); err != nil {
+			return err
+		}
+	}
+	now := was
+	now.Disk = bytes
+	err := rd.host.Disks.Resize(ctx, record.ID, diskOf(now), record.State != cove.StateStopped)
+	if err != nil {
+		now = was
+	}
+	return errors.Join(err, rd.change(context.WithoutCancel(ctx), record, func(s *store.SandboxSpec) { s.Limits = now }))
+}
+
+// reserve records the limit of a disk that is to grow. Errors: Conflict when it is too much for its owner's key.
+func (rd *records) reserve(ctx context.Context, record *store.Sandbox, bytes int64) error {
+	rd.enrolling.Lock()
+	defer rd.enrolling.Unlock()
+	if most := rd.o.Grants.Of(record.Owner).Disk; most > 0 {
+		all, err := rd.o.Store.For(record.Owner).Sandboxes(ctx)
+		if err != nil {
+			return err
+		}
+		others := int64(0)
+		for _, other := range all {
+			if other.Owner == record.Owner && other.ID != record.ID {
+				others += other.Spec.Limits.Disk
+			}
+		}
+		if others+bytes > most {
+			return store.TooMuchDisk(others+record.Spec.Limits.Disk, most)
+		}
+	}
+	return rd.change(ctx, record, func(s *store.SandboxSpec) { s.Limits.Disk = bytes })
+}
+
+// diskWatch pauses sandboxes that write what the host has no room for, and those beyond their limit that the kernel
+// does not hold to it.
+type diskWatch struct {
+	*supervisor
+	seen map[cove.SandboxID]seenDisk
+}
+
+// seenDisk is the last measurement of a disk.
+type seenDisk struct {
+	used workspace.Used
+	grew bool      // since the one before
+	next time.Time // not measured before
+}
+
+// WatchDisks looks at the disks of running sandboxes until ctx ends.
+func (v *supervisor) WatchDisks(ctx context.Context) {
+	w := &diskWatch{supervisor: v}
+	for {
+		wait := diskPoll
+		if v.owns() == nil {
+			wait = w.look(ctx)
+		}
+		timer := v.o.Clock.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// Intervals of looking at the disks of running sandboxes.
+const (
+	diskPoll   = 2 * time.Second
+	diskHurry  = 100 * time.Millisecond // while the host's disk could be full within diskPoll
+	diskFloors = 8                      // times the floor, below which that is so
+)
+
+// untilNextLook returns the time until the next look at the disks. It is pure.
+func untilNextLook(room workspace.Room) time.Duration {
+	if room.Free < diskFloors*room.Floor() {
+		return diskHurry
+	}
+	return diskPoll
+}
+
+// look looks at all disks once, and returns the time until the next look.
+func (w *diskWatch) look(ctx context.Context) time.Duration {
+	room, err := w.host.Disks.Free()
+	if err != nil {
+		w.o.Log.Warn("cannot look at the disk of the machine", "error", err)
+		return diskPoll
+	}
+	now := map[cove.SandboxID]seenDisk{}
+	for _, id := range w.boxes() {
+		if seen, ok := w.measure(ctx, id); ok {
+			now[id] = seen
+			room.Free -= seen.used.Unwritten
+		}
+	}
+	w.seen = now
+	for id, d := range now {
+		if err := w.judge(ctx, id, room, d); err != nil && ctx.Err() == nil {
+			w.o.Log.Warn("a sandbox that fills the disk cannot be paused", "sandbox", id, "error", err)
+		}
+	}
+	return untilNextLook(room)
+}
+
+// measure measures a disk, unless that was done a short time ago for how long it takes. A disk that cannot be measured
+// is being removed.
+func (w *diskWatch) measure(ctx context.Context, id cove.SandboxID) (seenDisk, bool) {
+	before, known := w.seen[id]
+	began := w.o.Clock.Now()
+	if began.Before(before.next) {
+		before.grew = false
+		return before, true
+	}
+	used, err := w.host.Disks.Used(ctx, id)
+	ended := w.o.Clock.Now()
+	// A large tree takes long to measure: a twentieth of a processor is enough for that.
+	next := ended.Add(20 * ended.Sub(began))
+	return seenDisk{used, known && used.Bytes > before.used.Bytes, next}, err == nil
+}
+
+// boxes returns the sandboxes that run in this process.
+func (w *diskWatch) boxes() (ids []cove.SandboxID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, r := range w.held {
+		if r.box != nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// judge pauses a sandbox if it has to stop writing.
+func (w *diskWatch) judge(ctx context.Context, id cove.SandboxID, room workspace.Room, seen seenDisk) error {
+	record, err := w.own().Sandbox(ctx, id)
+	if err != nil || record.State != cove.StateRunning {
+		return err
+	}
+	why := mustPause(record, room, seen.used, seen.grew)
+	if why == "" {
+		return nil
+	}
+	r, leave := w.tryEnter(id)
+	if r == nil {
+		return nil // the next look finds it
+	}
+	defer leave()
+	if record, err = w.current(ctx, cove.System(""), id); err != nil || record.State != cove.StateRunning {
+		return err
+	}
+	err = w.hold(ctx, r, record, why)
+	w.auditLife(ctx, cove.System(""), "disk-pause", record, err)
+	w.o.Log.Warn("a sandbox is paused", "sandbox", id, "name", record.Name, "reason", why, "error", err)
+	return err
+}
+
+// mustPause returns why a sandbox may write no more; empty if it may. It is pure.
+func mustPause(record store.Sandbox, room workspace.Room, used workspace.Used, grew bool) string {
+	limit, watched := record.Spec.Limits, used.Kind == workspace.DiskWatched
+	goOn := "then let it go on: cove resume " + record.Name
+	switch {
+	case watched && limit.Disk > 0 && used.Bytes > limit.Disk:
+		return fmt.Sprintf("its workspace and home hold %d MiB, and its disk has %d: remove some of it in %s, or give it "+
+			"more (cove limits %s --disk SIZE), %s", used.Bytes>>20, limit.Disk>>20, record.Spec.Directory, record.Name, goOn)
+	case watched && limit.Inodes > 0 && used.Files > limit.Inodes:
+		return fmt.Sprintf("its workspace and home hold %d files, and may hold %d: remove some of them in %s, %s",
+			used.Files, limit.Inodes, record.Spec.Directory, goOn)
+	case grew && room.Short():
+		return fmt.Sprintf("it writes, and the disk of this machine has %d MiB left, of which Cove leaves %d alone: free "+
+			"some space, %s", room.Free>>20, room.Floor()>>20, goOn)
+	}
+	return ""
+}
+
+// hold pauses a sandbox, or stops it where that is not possible. Its turn must be held.
+func (w *diskWatch) hold(ctx context.Context, r *resident, record store.Sandbox, why string) error {
+	bx, _ := w.running(r)
+	if bx == nil {
+		return nil
+	}
+	if pauser, ok := bx.Sandbox.(engine.Pauser); ok {
+		if err := pauser.Pause(ctx); err == nil {
+			if err := w.own().MoveSandbox(ctx, record.ID, record.State, cove.StatePaused, why); err != nil {
+				w.o.Log.Warn("cannot note that a sandbox is paused", "sandbox", record.ID, "error", err)
+			}
+			bx.Become(cove.StatePaused)
+			return nil
+		}
+	}
+	if err := w.vacate(r); err != nil {
+		return err
+	}
+	return w.own().MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, why)
+}

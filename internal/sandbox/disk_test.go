@@ -1,0 +1,132 @@
+package sandbox_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// TestDiskForOthers: where the kernel cannot bound a disk, only the machine's owner gets a sandbox, unless the owner
+// has accepted it for others.
+func TestDiskForOthers(t *testing.T) {
+	h := newHome(t)
+	h.workspaces.bounds = cove.Errorf(cove.Unsupported, "only root may mount").WithHint("run Cove as root")
+	s := h.adopt(t)
+	key := cove.KeyHolder("ci")
+	_, err := s.Create(t.Context(), key, sandbox.Request{Name: "theirs"}, nil)
+	if hint := cove.ErrorHint(err); cove.ErrorCode(err) != cove.Unsupported ||
+		!strings.Contains(hint, "run Cove as root") || !strings.Contains(hint, "sandbox.lasting.watched_disks") {
+		t.Errorf("for a key: %v (%s)", err, hint)
+	}
+	s.make(t, sandbox.Request{Name: "mine"})
+	s.end(t)
+
+	accepting := h.lasting()
+	accepting.WatchedDisks = true
+	s = h.serve(t)
+	if err := s.Adopt(t.Context(), accepting); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), key, sandbox.Request{Name: "theirs"}, nil); err != nil {
+		t.Errorf("accepted: %v", err)
+	}
+}
+
+// TestDiskResized: the size of a disk is the sandbox's limit from then on, and a size that is refused is not.
+func TestDiskResized(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	s.make(t, sandbox.Request{Name: "one"})
+	if v, err := s.Change(t.Context(), owner, "one", sandbox.Change{Disk: 8 << 30}); err != nil ||
+		v.Spec.Limits.Disk != 8<<30 {
+		t.Errorf("grown: %+v, %v", v.Spec.Limits, err)
+	}
+	for size, code := range map[int64]cove.Code{64 << 20: cove.Conflict, 1: cove.InvalidArgument,
+		1 << 50: cove.InvalidArgument} {
+		if _, err := s.Change(t.Context(), owner, "one", sandbox.Change{Disk: size}); cove.ErrorCode(err) != code {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	if v, err := s.Find(t.Context(), owner, "one"); err != nil || v.Spec.Limits.Disk != 8<<30 {
+		t.Errorf("refused: %+v, %v", v.Spec.Limits, err)
+	}
+	if _, err := s.Stop(t.Context(), owner, "one"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.Change(t.Context(), owner, "one", sandbox.Change{Name: "two", Disk: 64 << 20}); err != nil ||
+		v.Spec.Limits.Disk != 64<<20 || v.Name != "two" {
+		t.Errorf("stopped: %+v, %v", v, err)
+	}
+	want := []workspace.Disk{{Bytes: 8 << 30, Inodes: runtime.Lasting.Inodes}, {Bytes: 64 << 20, Inodes: 16384}}
+	if !slices.Equal([]workspace.Disk{h.workspaces.resized[0], h.workspaces.resized[2]}, want) {
+		t.Errorf("resized: %+v", h.workspaces.resized)
+	}
+}
+
+// TestDiskWatched: a sandbox is paused beyond the limit that Cove watches, and one that writes while the machine's disk
+// is short; others go on.
+func TestDiskWatched(t *testing.T) {
+	const gib = 1 << 30
+	plenty, short := workspace.Room{Free: 50 * gib, Total: 100 * gib}, workspace.Room{Free: gib / 2, Total: 100 * gib}
+	for name, c := range map[string]struct {
+		room   workspace.Room
+		kind   workspace.DiskKind
+		first  int64
+		second int64
+		files  int64
+		paused string
+	}{
+		"within its limit":         {plenty, workspace.DiskWatched, gib, 2 * gib, 0, ""},
+		"beyond its limit":         {plenty, workspace.DiskWatched, gib, 100 * gib, 0, "cove limits one --disk"},
+		"too many files":           {plenty, workspace.DiskWatched, gib, gib, 10_000_000, "10000000 files"},
+		"the kernel counts them":   {plenty, workspace.DiskImage, gib, gib, 10_000_000, ""},
+		"held by the kernel":       {plenty, workspace.DiskImage, gib, 100 * gib, 0, ""},
+		"of an earlier version":    {plenty, "", gib, 100 * gib, 0, ""},
+		"writes on a full machine": {short, workspace.DiskImage, gib, gib + 1, 0, "free some space"},
+		"an earlier one writes":    {short, "", gib, gib + 1, 0, "free some space"},
+		"does not write there":     {short, workspace.DiskImage, gib, gib, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := clocktest.NewManual(time.Now())
+			h := newHome(t)
+			h.clock = now
+			h.workspaces.room, h.workspaces.used = c.room, &workspace.Used{Bytes: c.first, Kind: c.kind}
+			s := h.adopt(t)
+			s.make(t, sandbox.Request{Name: "one"})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { s.WatchDisks(ctx); close(ended) }()
+			now.BlockUntil(1)
+			h.workspaces.mu.Lock()
+			h.workspaces.used = &workspace.Used{Bytes: c.second, Files: c.files, Kind: c.kind}
+			h.workspaces.mu.Unlock()
+			now.Advance(time.Minute)
+			now.BlockUntil(1)
+			cancel()
+			<-ended
+			v, err := s.Find(t.Context(), owner, "one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case c.paused == "" && v.State != cove.StateRunning:
+				t.Errorf("%s: %s", v.State, v.Reason)
+			case c.paused != "" && (v.State != cove.StatePaused || !strings.Contains(v.Reason, c.paused)):
+				t.Errorf("%s: %q", v.State, v.Reason)
+			}
+			if v.State == cove.StatePaused {
+				if _, err := s.Resume(t.Context(), owner, "one"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
