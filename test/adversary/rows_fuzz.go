@@ -26,8 +26,8 @@ const (
 	fuzzRound = 40 // sequences in one sandbox
 )
 
-// fuzzSequences makes generated calls inside and compares the host before and after, mounts and sockets included. That the sandbox dies of it is no
-// hole. COVE_FUZZ_SEQUENCES makes more of them, from COVE_FUZZ_SEED on.
+// fuzzSequences makes generated calls inside and compares the host before and after, mounts and sockets included. That
+// the sandbox dies of it is no hole. COVE_FUZZ_SEQUENCES makes more of them, from COVE_FUZZ_SEED on.
 func fuzzSequences(c *trial) {
 	seed := number("COVE_FUZZ_SEED", uint64(time.Now().UnixNano()>>8&0xffffff))
 	sequences := number("COVE_FUZZ_SEQUENCES", fuzzShort)
