@@ -3,12 +3,13 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/cove-sandbox/cove/internal/version.Version=$(VERSION)
 FUZZTIME ?= 10s
+SOAK ?= 1h
 GOVULNCHECK ?= v1.1.4
 GOLANGCI_LINT ?= v2.15.0
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run check test demo recording bench lint vulncheck fuzz dist install uninstall clean
+.PHONY: help build run check test soak demo recording bench lint vulncheck fuzz dist install uninstall clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -24,6 +25,9 @@ check: ## formatting, vet, the layers and the quick tests, while working
 
 test: ## every test; installs what it needs when root
 	@scripts/test.sh
+
+soak: ## load a server and kill it again and again, for SOAK (1h)
+	COVE_SOAK=$(SOAK) $(GO) test -count=1 -v -timeout 0 ./test/soak
 
 demo: build ## run code contained, and show what is stopped
 	@scripts/install.sh demo

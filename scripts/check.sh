@@ -20,6 +20,7 @@ left_out=(
 	test/git               # kills servers for minutes
 	test/real              # needs control groups of its own
 	test/sandboxes         # makes sandboxes for minutes
+	test/soak              # loads a server for a minute
 	test/vmtest            # boots virtual machines
 )
 

@@ -1,0 +1,418 @@
+package soak
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/test/await"
+)
+
+// long is how long the test takes when it is asked for by hand (COVE_SOAK=4h); 0 is the short form.
+var long time.Duration
+
+// bin is where cove and cove-guest are: as "make test" has built them, or built now.
+var bin = os.Getenv("COVE_TEST_BIN")
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	var err error
+	if text := os.Getenv("COVE_SOAK"); text != "" {
+		long, err = time.ParseDuration(text)
+	}
+	if err == nil && bin == "" && os.Geteuid() == 0 {
+		if bin, err = os.MkdirTemp("", "cove-soak-bin-"); err == nil {
+			defer os.RemoveAll(bin)
+			err = os.Chmod(bin, 0o755)
+		}
+		build := exec.Command("go", "build", "-o", bin+"/", "../../cmd/cove", "../../cmd/cove-guest")
+		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
+		err = errors.Join(err, build.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// groups is the control group of the tests' sandboxes.
+const groups = "cove-soak-test"
+
+// lab is a home of its own, and the server in it.
+type lab struct {
+	t      *testing.T
+	dir    string
+	oracle *oracle
+	client *client.Client
+	server int // its process
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: control groups are not this user's to make")
+	}
+	dir, err := os.MkdirTemp("", "cove-so-") // short: a unix socket's path has 107 bytes
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, dir: dir, oracle: newOracle()}
+	if l.client, err = client.New(client.Options{Address: "unix:" + filepath.Join(dir, "run/cove.sock")}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		l.destroyAll() // what a failed test has left; the server may be gone
+		l.cove("server", "stop")
+		if log, err := os.ReadFile(filepath.Join(dir, "home/logs/server.log")); err == nil && t.Failed() {
+			t.Logf("the end of the server's log:\n%s", log[max(0, len(log)-8000):])
+		}
+		os.RemoveAll(dir)
+	})
+	return l
+}
+
+// cove runs a command in the lab's home.
+func (l *lab) cove(args ...string) (string, error) {
+	c := exec.Command(filepath.Join(bin, "cove"), args...)
+	c.Env = append(os.Environ(), "COVE_HOME="+filepath.Join(l.dir, "home"), "COVE_RUN_DIR="+filepath.Join(l.dir, "run"),
+		"COVE_SANDBOX_CGROUP_PARENT="+groups, "COVE_SANDBOX_MAX_LASTING=2000", "COVE_SERVER=", "HOME="+l.dir)
+	var errs bytes.Buffer
+	c.Stderr = &errs
+	out, err := c.Output()
+	if err != nil {
+		err = fmt.Errorf("cove %s: %w: %s", strings.Join(args, " "), err, errs.String())
+	}
+	return string(out), err
+}
+
+// serve starts a server.
+func (l *lab) serve() {
+	l.t.Helper()
+	if _, err := l.cove("server", "start"); err != nil {
+		l.t.Fatal(err)
+	}
+	out, err := l.cove("server", "status", "--json")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(out, `"pid": `)
+	if l.server, err = strconv.Atoi(strings.TrimRight(strings.SplitN(after, "\n", 2)[0], ", ")); err != nil {
+		l.t.Fatalf("%v in %s", err, out)
+	}
+}
+
+// kill kills the server, and returns when it is dead.
+func (l *lab) kill() {
+	l.t.Helper()
+	if err := syscall.Kill(l.server, syscall.SIGKILL); err != nil {
+		l.t.Fatal(err)
+	}
+	await.That(l.t, "the server dies", func() bool { return syscall.Kill(l.server, 0) != nil })
+}
+
+// execute runs a snippet that prints a word.
+func (l *lab) execute(ctx context.Context, word string) error {
+	var out bytes.Buffer
+	var id string
+	e, err := l.client.ExecuteStream(ctx, api.ExecuteRequest{Language: "bash", Code: "echo " + word}, client.Stream{
+		Stdout: &out, Started: func(given string) { id = given; l.oracle.execution(id, answered{output: word + "\n"}) }})
+	if err == nil && e.Status == api.StatusCompleted {
+		if out.String() != word+"\n" {
+			l.t.Errorf("%s has printed %q and not %q", e.ID, out.String(), word)
+		}
+		l.oracle.execution(e.ID, answered{output: word + "\n", result: !e.Unrecorded})
+	}
+	return err
+}
+
+// away waits a moment, since there is no server.
+func away() { time.Sleep(20 * time.Millisecond) } // sleep: the next one comes at its own time
+
+// destroyAll destroys every sandbox.
+func (l *lab) destroyAll() error {
+	list, err := l.client.Sandboxes(context.Background())
+	for _, s := range list.Sandboxes {
+		err = errors.Join(err, l.client.DestroySandbox(context.Background(), s.ID, false))
+	}
+	return err
+}
+
+// descriptors counts those of the server.
+func (l *lab) descriptors() int {
+	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", l.server))
+	return len(open)
+}
+
+// TestKillRounds: executions, commands in a long-lived sandbox, and sandboxes that come and go, beside each other, while
+// the server is killed again and again. Nothing that was acknowledged is lost, nothing is said that is not so, and in
+// the end the machine holds what it held.
+func TestKillRounds(t *testing.T) {
+	l := newLab(t)
+	usual := 0    // descriptors of a server
+	for range 2 { // what is made once is made before the machine is looked at
+		l.serve()
+		if err := l.execute(t.Context(), "first"); err != nil {
+			t.Fatal(err)
+		}
+		usual = l.descriptors()
+		if _, err := l.cove("server", "stop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, kernel := holdings(l.dir), slab()
+	l.serve()
+	if _, err := l.client.CreateSandbox(t.Context(), api.SandboxRequest{Name: "log"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.oracle.sandbox("log", there)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var load sync.WaitGroup
+	var number atomic.Int64
+	again := func(f func(n int)) {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				f(int(number.Add(1)))
+			}
+		})
+	}
+	for range 3 {
+		again(func(n int) {
+			if l.execute(ctx, fmt.Sprint("word", n)) != nil {
+				away()
+			}
+		})
+	}
+	again(func(n int) {
+		l.oracle.line(n, false)
+		r, err := l.client.Exec(ctx, "log", api.ExecRequest{Args: []string{"sh", "-c", fmt.Sprintf("echo %d >>/workspace/log", n)}},
+			client.Stream{})
+		if err == nil && r.ExitCode == 0 {
+			l.oracle.line(n, true)
+		} else {
+			away()
+		}
+	})
+	again(func(n int) {
+		name := fmt.Sprint("box", n)
+		l.oracle.sandbox(name, uncertain)
+		if s, err := l.client.CreateSandbox(ctx, api.SandboxRequest{Name: name}, nil); err == nil && s.State == "running" {
+			l.oracle.sandbox(name, there)
+		}
+		if n%3 == 0 {
+			return
+		}
+		l.oracle.sandbox(name, uncertain)
+		if err := l.client.DestroySandbox(ctx, name, false); err == nil {
+			l.oracle.sandbox(name, gone)
+		} else {
+			away()
+		}
+	})
+	rounds, limit := 0, max(long, 20*time.Second)
+	for began := time.Now(); time.Since(began) < limit; rounds++ {
+		time.Sleep(time.Second + rand.N(2*time.Second)) // sleep: the server dies at a random moment of the load
+		l.kill()
+		l.serve()
+	}
+	stop()
+	load.Wait()
+	l.check()
+	t.Logf("%d kills: %d executions, %d commands and %d sandboxes", rounds, len(l.oracle.executions), len(l.oracle.lines),
+		len(l.oracle.sandboxes))
+	if err := l.destroyAll(); err != nil {
+		t.Error(err)
+	}
+	await.That(t, "the server holds as many descriptors as before", func() bool { return l.descriptors() <= usual+16 })
+	if _, err := l.cove("server", "stop"); err != nil {
+		t.Error(err)
+	}
+	more := ""
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); away() {
+		if more = leaked(before, holdings(l.dir)); more == "" {
+			break
+		}
+	}
+	if more != "" {
+		t.Errorf("the machine holds more than before: %s", more)
+	}
+	t.Logf("the kernel's own memory, of all programs, before: %s", kernel)
+	t.Logf("and after: %s", slab())
+}
+
+// check holds what the server says against the oracle.
+func (l *lab) check() {
+	l.t.Helper()
+	ctx := context.Background()
+	var history []api.Execution
+	o := client.ListOptions{Limit: 500}
+	for more := true; more; more = o.Cursor != "" {
+		page, err := l.client.List(ctx, o)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		history, o.Cursor = append(history, page.Executions...), page.NextCursor
+	}
+	for _, wrong := range l.oracle.executionsWrong(history) {
+		l.t.Error(wrong)
+	}
+	list, err := l.client.Sandboxes(ctx)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, wrong := range l.oracle.sandboxesWrong(list.Sandboxes) {
+		l.t.Error(wrong)
+	}
+	if l.oracle.sandboxes["log"] != there {
+		return
+	}
+	var file bytes.Buffer
+	if _, err := l.client.Exec(ctx, "log", api.ExecRequest{Args: []string{"cat", "/workspace/log"}},
+		client.Stream{Stdout: &file}); err != nil {
+		l.t.Fatal(err)
+	}
+	for _, wrong := range l.oracle.linesWrong(file.String()) {
+		l.t.Error(wrong)
+	}
+}
+
+// TestBurst: of many executions at once each is answered, with its result or with a word that there are too many, and the
+// history has them all.
+func TestBurst(t *testing.T) {
+	l := newLab(t)
+	l.serve()
+	many := 200
+	if long > 0 {
+		many = 1000
+	}
+	var all sync.WaitGroup
+	var done, refused atomic.Int64
+	for i := range many {
+		all.Go(func() {
+			switch err := l.execute(t.Context(), fmt.Sprint("burst", i)); {
+			case err == nil:
+				done.Add(1)
+			case cove.ErrorCode(err) == cove.Overloaded:
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if done.Load() == 0 {
+		t.Error("none was run")
+	}
+	l.check()
+	t.Logf("%d were run, and %d refused", done.Load(), refused.Load())
+}
+
+// TestManySandboxes: many long-lived sandboxes are made, outlive a server that is killed, and leave nothing.
+func TestManySandboxes(t *testing.T) {
+	l := newLab(t)
+	l.serve()
+	many := 40
+	if long > 0 {
+		many = 1000
+	}
+	var all sync.WaitGroup
+	names := make(chan string)
+	for range 4 {
+		all.Go(func() {
+			for name := range names {
+				if s, err := l.client.CreateSandbox(t.Context(), api.SandboxRequest{Name: name}, nil); err != nil ||
+					s.State != "running" {
+					t.Errorf("%s: %+v, %v", name, s, err)
+				}
+				l.oracle.sandbox(name, there)
+			}
+		})
+	}
+	for i := range many {
+		names <- fmt.Sprint("many", i)
+	}
+	close(names)
+	all.Wait()
+	l.kill()
+	began := time.Now()
+	l.serve()
+	l.check()
+	t.Logf("%d sandboxes are adopted after %v", many, time.Since(began).Round(time.Millisecond))
+	if err := l.destroyAll(); err != nil {
+		t.Error(err)
+	}
+	if left := holdings(l.dir)["directories of workspaces"]; left > 0 {
+		t.Errorf("%d workspaces are left", left)
+	}
+}
+
+// TestDiskEdge: on a disk that is nearly full, what was acknowledged is in the history of the next server, unless the
+// answer has said that it is not.
+func TestDiskEdge(t *testing.T) {
+	l := newLab(t)
+	home := filepath.Join(l.dir, "home")
+	if err := errors.Join(os.Mkdir(home, 0o700), syscall.Mount("none", home, "tmpfs", 0, "size=24m")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Unmount(home, syscall.MNT_DETACH) })
+	l.serve()
+	full := 0
+	fill := filepath.Join(home, "fill")
+	for i := range 40 {
+		os.Remove(fill)
+		if i%4 > 0 { // some room is left, which may do for a result or not
+			var disk syscall.Statfs_t
+			if err := syscall.Statfs(home, &disk); err != nil {
+				t.Fatal(err)
+			}
+			left := rand.Int64N(1200 << 10)
+			if i%4 == 1 {
+				left = -1 << 20 // there is no room at all
+			}
+			err := os.WriteFile(fill, make([]byte, max(0, int64(disk.Bavail)*disk.Bsize-left)), 0o600)
+			if err != nil && !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+		}
+		e, err := l.client.Execute(t.Context(), api.ExecuteRequest{Language: "bash",
+			Code: "head -c 500000 /dev/urandom | base64 -w0"})
+		switch {
+		case err == nil:
+			l.oracle.execution(e.ID, answered{result: e.Status == api.StatusCompleted && !e.Unrecorded})
+		case cove.ErrorCode(err) == cove.StorageFull:
+			full++
+		default:
+			t.Error(err)
+		}
+		if i%10 == 9 {
+			os.Remove(fill)
+			l.kill()
+			l.serve()
+		}
+	}
+	if full == 0 || len(l.oracle.executions) == 0 {
+		t.Error("the disk was not on its edge")
+	}
+	l.check()
+	t.Logf("%d executions were acknowledged, and %d refused for the lack of room", len(l.oracle.executions), full)
+}
