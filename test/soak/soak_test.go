@@ -163,8 +163,8 @@ func (l *lab) descriptors() int {
 	return len(open)
 }
 
-// TestKillRounds: executions, commands in a long-lived sandbox, and sandboxes that come and go, beside each other, while
-// the server is killed again and again. Nothing that was acknowledged is lost, nothing is said that is not so, and in
+// TestKillRounds: executions, commands in a long-lived sandbox, and sandboxes that come and go, beside each other,
+// while the server is killed again and again. Nothing that was acknowledged is lost, nothing is said that is not so, and in
 // the end the machine holds what it held.
 func TestKillRounds(t *testing.T) {
 	l := newLab(t)
@@ -205,8 +205,8 @@ func TestKillRounds(t *testing.T) {
 	}
 	again(func(n int) {
 		l.oracle.line(n, false)
-		r, err := l.client.Exec(ctx, "log", api.ExecRequest{Args: []string{"sh", "-c", fmt.Sprintf("echo %d >>/workspace/log", n)}},
-			client.Stream{})
+		command := fmt.Sprintf("echo %d >>/workspace/log", n)
+		r, err := l.client.Exec(ctx, "log", api.ExecRequest{Args: []string{"sh", "-c", command}}, client.Stream{})
 		if err == nil && r.ExitCode == 0 {
 			l.oracle.line(n, true)
 		} else {
@@ -296,8 +296,8 @@ func (l *lab) check() {
 	}
 }
 
-// TestBurst: of many executions at once each is answered, with its result or with a word that there are too many, and the
-// history has them all.
+// TestBurst: of many executions at once each is answered, with its result or with a word that there are too many, and
+// the history has them all.
 func TestBurst(t *testing.T) {
 	l := newLab(t)
 	l.serve()
