@@ -144,7 +144,7 @@ type Execution struct {
 	Timeout        float64           `json:"timeout,omitempty" doc:"In force, in seconds"`
 	Usage          ResourceUsage     `json:"resource_usage"`
 	Models         []ModelUsage      `json:"models,omitempty" doc:"What it has used of models, so far if it runs"`
-	Truncated      bool              `json:"truncated" doc:"Output beyond the limit was dropped"`
+	Truncated      bool              `json:"truncated" doc:"Output was dropped: beyond the limit, or without room"`
 	OutputGone     string            `json:"output_gone,omitempty" enum:"storage_full,history_size" doc:"Why the history has no output of it: there was no room, or it was removed to bound the size of the history"`
 	Unrecorded     bool              `json:"unrecorded,omitempty" doc:"Only in the answer of an execution: the server could not write this result to its history, and tries again while it runs"`
 	SecurityEvents []SecurityEvent   `json:"security_events" nullable:"false" doc:"Escape attempts that were noticed in the code"`

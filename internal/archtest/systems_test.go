@@ -15,7 +15,8 @@ var linuxOnly = []string{
 	"internal/daemon", "internal/doctor", "internal/engine/native", "internal/engine/docker", "internal/engine/local",
 	"internal/execution", "internal/gateway", "internal/gitservice", "internal/guest/pid1", "internal/httpapi",
 	"internal/image", "internal/instance", "internal/linux/...", "internal/repos", "internal/run", "internal/sandbox",
-	"internal/store/sqlite", "internal/work", "internal/workspace", "internal/egress/proxy", "internal/egress/credential",
+	"internal/spool", "internal/store/sqlite", "internal/work", "internal/workspace", "internal/egress/proxy",
+	"internal/egress/credential",
 }
 
 // seams are the packages with files for other systems than Linux. There are few of them.

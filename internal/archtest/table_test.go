@@ -56,6 +56,7 @@ var rooms = []room{
 	{path: "internal/prewarm", layer: leaf},
 	{path: "internal/rootfs", layer: leaf},
 	{path: "internal/secret", layer: leaf},
+	{path: "internal/spool", layer: leaf},
 	{path: "internal/version", layer: leaf},
 	{path: "message", layer: leaf},
 

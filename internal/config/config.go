@@ -59,8 +59,11 @@ type TLS struct {
 	Key  string `yaml:"key" doc:"PEM file of the certificate's key."`
 }
 
-// Server holds settings of the HTTP server itself.
+// Server holds settings of the server itself.
 type Server struct {
+	OutputMemoryMB int `yaml:"output_memory_mb" doc:"MiB of memory that the outputs of all executions take together; beyond that they lie on the disk of home, in files without a name, until they are answered."`
+	OutputDiskMB   int `yaml:"output_disk_mb" doc:"MiB that they take there at most; they also leave twice history.min_free_mb free. Output that finds no room is dropped, and reported as beyond its limit."`
+
 	Metrics string `yaml:"metrics" doc:"Who may read GET /metrics: callers with a key (key), or every caller (open)."`
 }
 
@@ -178,7 +181,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 		RunDir:    defaultRunDir(getenv, uid),
 		Engine:    "native",
 		Isolation: string(cove.IsolationContainer),
-		Server:    Server{Metrics: MetricsKey},
+		Server:    Server{OutputMemoryMB: 16, OutputDiskMB: 4096, Metrics: MetricsKey},
 		Sandbox: Sandbox{
 			MaxConcurrent: 64,
 			MaxLasting:    256,

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/meter"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -67,7 +69,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	grants := cfg.Grants()
 	d.executions = execution.New(execution.Options{
 		NextRoute: d.nextRoute, OpenRoute: d.openRoute,
-		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault,
+		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault, Spool: newSpool(cfg, log),
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
 		Retention: cfg.Audit.Retention.Std(), Grants: grants, Clock: clock.Real(), Log: log,
@@ -88,6 +90,13 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	return d, d.open()
+}
+
+// newSpool returns the place of outputs until they are answered. It leaves more space free than the history needs,
+// which would otherwise make room for what is gone soon.
+func newSpool(cfg *config.Config, log *slog.Logger) *spool.Spool {
+	return spool.New(spool.Options{Dir: cfg.Home, Memory: int64(cfg.Server.OutputMemoryMB) << 20,
+		Disk: int64(cfg.Server.OutputDiskMB) << 20, Free: 2 * int64(cfg.History.MinFreeMB) << 20, Log: log})
 }
 
 func (d *Daemon) newAPI() (*httpapi.Server, error) {

@@ -1,21 +1,30 @@
 package execution
 
-// take keeps what fits of p and returns it.
-func (k *kept) take(p []byte) []byte {
-	p = p[:min(int64(len(p)), k.limit-int64(len(k.buf)))]
-	k.buf = append(k.buf, p...)
-	return p
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/spool"
+)
+
+// collector keeps what a program writes, up to the limits, and passes it on. The guest applies the limits too; the host
+// does not rely on it.
+type collector struct {
+	kept *spool.Output
+	to   process.Output // may be nil
+	turn sync.Mutex     // one call of to at a time
+
+	dropped atomic.Bool
+
+	mu   sync.Mutex
+	news chan struct{} // closed when more is kept; nil without a waiting reader
 }
-
-func (k *kept) bytes() []byte { return k.buf }
-
-// after returns the kept bytes beyond the first n.
-func (k *kept) after(n int64) []byte { return k.buf[max(0, min(n, int64(len(k.buf)))):] }
 
 func (c *collector) overrun() bool { return c.dropped.Load() }
 
 func (c *collector) writeStdout(p []byte) error {
-	if fits := c.keep(&c.stdout, p); c.to != nil && len(fits) > 0 {
+	if fits := c.keep(c.kept.Stdout(), p); c.to != nil && len(fits) > 0 {
 		c.turn.Lock()
 		defer c.turn.Unlock()
 		return c.to.Stdout(fits)
@@ -24,7 +33,7 @@ func (c *collector) writeStdout(p []byte) error {
 }
 
 func (c *collector) writeStderr(p []byte) error {
-	if fits := c.keep(&c.stderr, p); c.to != nil && len(fits) > 0 {
+	if fits := c.keep(c.kept.Stderr(), p); c.to != nil && len(fits) > 0 {
 		c.turn.Lock()
 		defer c.turn.Unlock()
 		return c.to.Stderr(fits)
@@ -33,26 +42,28 @@ func (c *collector) writeStderr(p []byte) error {
 }
 
 // keep returns what fits of p, and wakes who waits for it.
-func (c *collector) keep(k *kept, p []byte) []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fits := k.take(p)
+func (c *collector) keep(s *spool.Stream, p []byte) []byte {
+	fits := p[:s.Write(p)]
 	if len(fits) < len(p) {
 		c.dropped.Store(true)
 	}
-	if len(fits) > 0 && c.news != nil {
-		close(c.news)
-		c.news = nil
+	if len(fits) > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.news != nil {
+			close(c.news)
+			c.news = nil
+		}
 	}
 	return fits
 }
 
-// after returns the kept output beyond a position, and a channel that closes when there is more.
-func (c *collector) after(at Position) (stdout, stderr []byte, news <-chan struct{}) {
+// more returns a channel that closes when more is kept than now.
+func (c *collector) more() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.news == nil {
 		c.news = make(chan struct{})
 	}
-	return c.stdout.after(at.Stdout), c.stderr.after(at.Stderr), c.news
+	return c.news
 }

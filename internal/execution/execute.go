@@ -58,8 +58,8 @@ func (e *execution) reason() ending {
 
 // Execute runs one snippet of the principal's in a sandbox of its own. started, which may be nil, is told the id once
 // the execution is recorded, and before anything runs; out, which may be nil, receives the output as it comes. A
-// program that fails, or is ended by a limit, by Kill or by the end of ctx, is a Result; an error means that Cove could
-// not run it.
+// program that fails, or is ended by a limit, by Kill or by the end of ctx, is a Result, whose Output the caller
+// releases; an error means that Cove could not run it.
 func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID),
 	out process.Output) (Result, error) {
 	if err := x.call(); err != nil {
@@ -71,7 +71,11 @@ func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request,
 		return Result{Events: e.events}, err
 	}
 	defer x.dismiss(e)
-	return x.runRecorded(ctx, e, started)
+	result, err := x.runRecorded(ctx, e, started)
+	if err != nil {
+		e.output.kept.Release()
+	}
+	return result, err
 }
 
 // call counts a caller of Execute, whom Close waits for.
@@ -122,7 +126,7 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 		x.queue.leave(who)
 		return e, err
 	}
-	e.output = &collector{to: out, stdout: kept{limit: e.limits.Stdout}, stderr: kept{limit: e.limits.Stderr}}
+	e.output = &collector{to: out, kept: x.o.Spool.New(e.limits.Stdout, e.limits.Stderr)}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.running[e.id] = e
@@ -384,7 +388,7 @@ func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Du
 	r := Result{
 		ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: o.Code, Events: e.events,
 		Truncated: o.StdoutDropped > 0 || o.StderrDropped > 0 || e.output.overrun(),
-		Stdout:    e.output.stdout.bytes(), Stderr: e.output.stderr.bytes(), Duration: took,
+		Duration:  took,
 		Usage: cove.Usage{
 			CPUTime: stats.CPUTime, MemoryPeak: stats.MemoryPeak, PIDsPeak: stats.PIDsPeak,
 			BytesWritten: o.Stats.BytesWritten, DiskUsed: o.Stats.DiskUsed,
@@ -443,9 +447,12 @@ func (x *Executions) runRecorded(ctx context.Context, e *execution, started func
 		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), Events: e.events}, nil
 		e.markEnded(&r)
 	}
-	r.Started, r.Labels, r.Limits = entry.CreatedAt, e.request.Labels, e.limits
 	if beginErr != nil {
 		return Result{}, beginErr
+	}
+	r.Started, r.Labels, r.Limits = entry.CreatedAt, e.request.Labels, e.limits
+	if err == nil {
+		r.Output = e.output.kept
 	}
 	r.Unrecorded = !x.finish(ctx, e, entry, r, err)
 	return r, err

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -16,9 +15,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -54,8 +53,7 @@ type Result struct {
 	Truncated bool
 	// Unrecorded: the store could not be written to, so that the history does not have this result; it is tried again.
 	Unrecorded bool
-	Stdout     []byte // what was kept, also when an Output received it
-	Stderr     []byte
+	Output     *spool.Output // what was kept, also when an Output received it; the caller releases it
 	Events     []detect.Event
 	Labels     map[string]string // of the request
 	Limits     cove.Limits       // in force
@@ -99,6 +97,7 @@ type Options struct {
 	// any id does.
 	NextRoute     func() cove.SandboxID
 	OpenRoute     func(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n egress.Network) (egress.Route, error)
+	Spool         *spool.Spool // of outputs
 	Store         store.Vault
 	Instance      cove.InstanceID
 	RunDir        string
@@ -126,6 +125,7 @@ type Executions struct {
 
 	trials   trials
 	outcomes *outcomes
+	texts    texts
 
 	mu      sync.Mutex
 	running map[cove.ExecutionID]*execution
@@ -145,26 +145,6 @@ func (e *execution) currentRoute() egress.Route {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.route
-}
-
-// collector keeps what a program writes, up to the limits, and passes it on.
-// The guest applies the limits too; the host does not rely on it.
-type collector struct {
-	to   process.Output // may be nil
-	turn sync.Mutex     // one call of to at a time
-
-	mu             sync.Mutex
-	stdout, stderr kept
-	news           chan struct{} // closed when more is kept; nil without a waiting reader
-
-	dropped atomic.Bool
-}
-
-// kept is a bounded buffer, guarded by collector.mu. What is in it stays as it
-// is, so that a part of it may be read later.
-type kept struct {
-	limit int64
-	buf   []byte
 }
 
 // trials are the last attempts to use each engine.

@@ -19,8 +19,8 @@ func New(o Options) *Executions {
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
 		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued, o.Grants),
 		running: map[cove.ExecutionID]*execution{}, outcomes: newOutcomes(o.Store, o.Log),
-		trials: trials{last: map[string]*trial{}},
-		born:   o.Clock.Now(), began: o.Clock.Monotonic(),
+		texts: newTexts(), trials: trials{last: map[string]*trial{}},
+		born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 }
 

@@ -25,9 +25,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 )
@@ -45,6 +47,19 @@ type house struct {
 	runDir string
 	id     cove.InstanceID
 	away   atomic.Bool // the engine cannot be opened
+
+	mu      sync.Mutex
+	outputs []*spool.Output // of results, guarded by mu; released at the end
+}
+
+// Execute is Execute of its Executions.
+func (h *house) Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID),
+	out process.Output) (execution.Result, error) {
+	result, err := h.Executions.Execute(ctx, who, r, started, out)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.outputs = append(h.outputs, result.Output)
+	return result, err
 }
 
 type option func(*execution.Options)
@@ -78,7 +93,7 @@ func newHouseOf(t *testing.T, script fake.Program, records func(store.Store) sto
 				}
 				return h.engine, nil
 			}}),
-		Images: noImages{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir,
+		Images: noImages{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir, Spool: newSpool(t),
 		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, f := range with {
@@ -89,6 +104,9 @@ func newHouseOf(t *testing.T, script fake.Program, records func(store.Store) sto
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		h.Close(ctx)
+		for _, o := range h.outputs {
+			o.Release()
+		}
 		if err := o.Engines.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -99,6 +117,27 @@ func newHouseOf(t *testing.T, script fake.Program, records func(store.Store) sto
 		in.Release()
 	})
 	return h
+}
+
+// newSpool returns a spool in which nothing is left at the end of a test.
+func newSpool(t *testing.T) *spool.Spool {
+	s := spool.New(spool.Options{Dir: t.TempDir(), Memory: 1 << 20, Disk: 1 << 30})
+	t.Cleanup(func() {
+		if memory, disk := s.Used(); memory != 0 || disk != 0 {
+			t.Errorf("outputs still take %d bytes of memory and %d of disk", memory, disk)
+		}
+	})
+	return s
+}
+
+// stdout returns the standard output of a result.
+func stdout(t *testing.T, r execution.Result) string {
+	t.Helper()
+	s, err := r.Output.Stdout().String(1 << 30)
+	if err != nil {
+		t.Error(err)
+	}
+	return s
 }
 
 type noImages struct{}
@@ -151,7 +190,7 @@ func TestExecute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.ExitCode != 3 || string(r.Stdout) != "hello" || out.stdout.String() != "hello" || out.stderr.String() != "oh" ||
+	if r.ExitCode != 3 || stdout(t, r) != "hello" || out.stdout.String() != "hello" || out.stderr.String() != "oh" ||
 		r.ID != id || r.Limit != "" {
 		t.Errorf("result %+v, streamed %q %q", r, out.stdout.String(), out.stderr.String())
 	}
@@ -304,7 +343,7 @@ func TestTimeout(t *testing.T) {
 	}
 	manual.Advance(10 * time.Second)
 	r := <-done
-	if r.Limit != cove.LimitTimeout || r.ExitCode != -1 || string(r.Stdout) != "begun" {
+	if r.Limit != cove.LimitTimeout || r.ExitCode != -1 || stdout(t, r) != "begun" {
 		t.Errorf("%+v", r)
 	}
 	if r.Status() != cove.StatusTimeout {
@@ -423,7 +462,7 @@ func unrecorded(t *testing.T, h *house, full *fullStore, recorded func(cove.Exec
 	full.is.Store(true)
 	r, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
 	e, lines := recorded(r.ID)
-	if err != nil || !r.Unrecorded || string(r.Stdout) != "hello" || e.Status != cove.StatusRunning || lines != 0 {
+	if err != nil || !r.Unrecorded || stdout(t, r) != "hello" || e.Status != cove.StatusRunning || lines != 0 {
 		t.Errorf("%s: %+v, %+v, %d lines, %v", name, r, e, lines, err)
 	}
 	if e := h.Known(e); e.Status != cove.StatusCompleted || e.Output != "hello" {
@@ -558,8 +597,8 @@ func TestInputIsStreamed(t *testing.T) {
 	text := strings.Repeat("0123456789", 60_000)
 	r.Stdin = strings.NewReader(text)
 	res, err := h.Execute(t.Context(), owner, r, nil, nil)
-	if err != nil || string(res.Stdout) != text {
-		t.Errorf("%d bytes came back, %v", len(res.Stdout), err)
+	if err != nil || stdout(t, res) != text {
+		t.Errorf("%d bytes came back, %v", res.Output.Stdout().Size(), err)
 	}
 }
 
@@ -568,9 +607,68 @@ func TestOutputLimit(t *testing.T) {
 	r := python("flood")
 	r.Limits.Stdout = 1024
 	res, err := h.Execute(t.Context(), owner, r, nil, nil)
-	if err != nil || len(res.Stdout) != 1024 || !res.Truncated || res.Limit != "" {
-		t.Errorf("%d bytes, truncated %v, limit %q, %v", len(res.Stdout), res.Truncated, res.Limit, err)
+	if err != nil || len(stdout(t, res)) != 1024 || !res.Truncated || res.Limit != "" {
+		t.Errorf("%d bytes, truncated %v, limit %q, %v", res.Output.Stdout().Size(), res.Truncated, res.Limit, err)
 	}
+}
+
+// TestNoRoomForOutput: an output for which there is no room is one beyond its limit: what was kept is the same for the
+// caller, a follower and the history, and the result says that it is not all.
+func TestNoRoomForOutput(t *testing.T) {
+	text := strings.Repeat("0123456789abcdef", 1<<18)
+	for _, room := range []int64{0, 2 << 20} {
+		small := spool.New(spool.Options{Dir: t.TempDir(), Memory: 1 << 10, Disk: room})
+		h := newHouse(t, func(p *fake.Process) int { fmt.Fprint(p.Stdout, text); return 3 },
+			func(o *execution.Options) { o.Spool = small })
+		r := python("flood")
+		r.Limits.Stdout = 16 << 20
+		var out output
+		res, err := h.Execute(t.Context(), owner, r, nil, &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := stdout(t, res)
+		if res.ExitCode != 3 || res.Limit != "" || !res.Truncated || int64(len(got)) > room+1<<10 || len(got) == 0 ||
+			!strings.HasPrefix(text, got) || out.stdout.String() != got {
+			t.Errorf("%d of disk: %d bytes, %d for the caller, truncated %v, %q", room, len(got), out.stdout.Len(),
+				res.Truncated, res.Limit)
+		}
+		e, o, err := h.Recorded(t.Context(), owner, res.ID)
+		if err != nil || !e.Truncated {
+			t.Fatalf("recorded: %+v, %v", e, err)
+		}
+		kept, err := o.Stdout().String(1 << 30)
+		if want := got[:min(len(got), store.MaxOutput)]; err != nil || kept != want {
+			t.Errorf("the history has %d bytes, want %d: %v", len(kept), len(want), err)
+		}
+		o.Release()
+	}
+}
+
+// TestEndsTogether: the texts of many large outputs are not in memory at once, and no end waits for ever.
+func TestEndsTogether(t *testing.T) {
+	text := strings.Repeat("\xff0123456789abcdef", 1<<17) // more than the history has
+	h := newHouse(t, func(p *fake.Process) int { fmt.Fprint(p.Stdout, text); fmt.Fprint(p.Stderr, text); return 0 },
+		func(o *execution.Options) { o.MaxConcurrent = 16 })
+	want := strings.ToValidUTF8(text, "\uFFFD")[:store.MaxOutput]
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			r := python("flood")
+			r.Limits.Stdout, r.Limits.Stderr = 4<<20, 4<<20
+			res, err := h.Execute(t.Context(), owner, r, nil, nil)
+			if err != nil || res.Truncated || res.Unrecorded {
+				t.Errorf("%+v, %v", res, err)
+				return
+			}
+			e, err := h.store.Get(t.Context(), res.ID)
+			if err != nil || !e.Truncated || !strings.HasPrefix(want, e.Output) ||
+				len(e.Output) < store.MaxOutput-2 || e.Stderr != e.Output {
+				t.Errorf("the history has %d and %d bytes: %v", len(e.Output), len(e.Stderr), err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestEngineFaults(t *testing.T) {
@@ -632,7 +730,7 @@ func TestManyAtOnce(t *testing.T) {
 	var runs sync.WaitGroup
 	for range 60 {
 		runs.Go(func() {
-			if r, err := h.Execute(t.Context(), owner, python("x"), nil, nil); err != nil || string(r.Stdout) != "hello" {
+			if r, err := h.Execute(t.Context(), owner, python("x"), nil, nil); err != nil || stdout(t, r) != "hello" {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})

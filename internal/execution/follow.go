@@ -5,11 +5,9 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 )
-
-// followChunk bounds what Follow hands out at once, in bytes.
-const followChunk = 32 << 10
 
 // Follow hands out the output of a running execution from a position on: what is there at once, standard output first,
 // and the rest as it comes. It returns when the execution is recorded and everything is handed out. begun is called
@@ -18,18 +16,20 @@ const followChunk = 32 << 10
 func (x *Executions) Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from Position, begun func(),
 	out process.Output) error {
 	e, err := x.find(ctx, who, id)
+	if err == nil && !e.output.kept.Hold() { // it has ended meanwhile
+		err = x.endedOrElsewhere(ctx, who, id)
+	}
 	if err != nil {
 		return err
 	}
+	defer e.output.kept.Release()
 	begun()
 	for ended := false; ; {
-		stdout, stderr, news := e.output.after(from)
-		from.Stdout += int64(len(stdout))
-		from.Stderr += int64(len(stderr))
-		if err := inChunks(stdout, out.Stdout); err != nil {
+		news := e.output.more()
+		if err := handOut(e.output.kept.Stdout(), &from.Stdout, out.Stdout); err != nil {
 			return err
 		}
-		if err := inChunks(stderr, out.Stderr); err != nil {
+		if err := handOut(e.output.kept.Stderr(), &from.Stderr, out.Stderr); err != nil {
 			return err
 		}
 		if ended {
@@ -45,13 +45,16 @@ func (x *Executions) Follow(ctx context.Context, who cove.Principal, id cove.Exe
 	}
 }
 
-func inChunks(p []byte, write func([]byte) error) error {
-	for len(p) > 0 {
-		n := min(len(p), followChunk)
-		if err := write(p[:n]); err != nil {
+// handOut writes what is kept of a stream from a place on, and moves the place.
+func handOut(s *spool.Stream, from *int64, write func([]byte) error) error {
+	for p, err := range s.Chunks(*from) {
+		if err != nil {
+			return cove.Errorf(cove.Internal, "the output cannot be read again: %w", err)
+		}
+		if err := write(p); err != nil {
 			return err
 		}
-		p = p[n:]
+		*from += int64(len(p))
 	}
 	return nil
 }
@@ -68,13 +71,18 @@ func (x *Executions) find(ctx context.Context, who cove.Principal, id cove.Execu
 		}
 		return e, nil
 	}
+	return nil, x.endedOrElsewhere(ctx, who, id)
+}
+
+// endedOrElsewhere returns the reason why a stored execution does not run in this process.
+func (x *Executions) endedOrElsewhere(ctx context.Context, who cove.Principal, id cove.ExecutionID) error {
 	stored, err := x.o.Store.For(who).Get(ctx, id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if stored.Status == cove.StatusRunning {
-		return nil, cove.Errorf(cove.Conflict, "execution %s runs in another process of Cove", id).
+		return cove.Errorf(cove.Conflict, "execution %s runs in another process of Cove", id).
 			WithHint("the command line on that machine finds it")
 	}
-	return nil, cove.Errorf(cove.Conflict, "execution %s has ended already (%s)", id, stored.Status)
+	return cove.Errorf(cove.Conflict, "execution %s has ended already (%s)", id, stored.Status)
 }

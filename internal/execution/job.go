@@ -23,7 +23,7 @@ type Job struct {
 
 // Do does a job of the principal's as an execution: it takes a place, is recorded, and may be followed and killed. out,
 // which may be nil, receives the output as it comes. As with Execute, an error means that the work could not be done.
-func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out process.Output) (Result, error) {
+func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out process.Output) (r Result, err error) {
 	if err := x.call(); err != nil {
 		return Result{}, err
 	}
@@ -37,16 +37,21 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, dismissed: make(chan struct{}), cancel: cancel,
 		request: Request{Spec: j.Spec, Language: j.Language, Code: j.Code}, runtime: runtime.Runtime{Name: j.Language},
 		limits: j.Spec.Limits,
-		output: &collector{to: out, stdout: kept{limit: store.MaxOutput}, stderr: kept{limit: store.MaxOutput}}}
+		output: &collector{to: out, kept: x.o.Spool.New(store.MaxOutput, store.MaxOutput)}}
 	x.mu.Lock()
 	x.running[e.id] = e
 	x.mu.Unlock()
 	defer x.dismiss(e)
+	defer func() {
+		if err != nil {
+			e.output.kept.Release()
+		}
+	}()
 	entry := x.entry(e, x.o.Clock.Now().UTC().Truncate(time.Microsecond))
 	if err := x.o.Store.For(who).Begin(ctx, entry); err != nil {
 		return Result{}, err
 	}
-	r, err := j.Do(ctx, e.id, jobOutput{e.output})
+	r, err = j.Do(ctx, e.id, jobOutput{e.output})
 	if err != nil && ctx.Err() != nil {
 		r, err = Result{Killed: true}, nil
 	}
@@ -54,7 +59,9 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 		e.markEnded(&r)
 	}
 	r.ID, r.Language, r.Labels, r.Started = e.id, j.Language, j.Spec.Labels, entry.CreatedAt
-	r.Stdout, r.Stderr, r.Truncated = e.output.stdout.bytes(), e.output.stderr.bytes(), e.output.overrun()
+	if r.Truncated = e.output.overrun(); err == nil {
+		r.Output = e.output.kept
+	}
 	if r.Killed || r.Limit == cove.LimitTimeout {
 		r.ExitCode = -1
 	}

@@ -13,7 +13,7 @@ import (
 
 const (
 	maxWaiting       = 10_000   // outcomes that wait for the store
-	maxWaitingOutput = 64 << 20 // bytes of their output
+	maxWaitingOutput = 16 << 20 // bytes of their output
 )
 
 // outcome is how an execution ended, with its line of the audit log.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -66,6 +67,11 @@ func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execu
 	verdict, now := "ok", x.o.Clock.Now().UTC()
 	if err == nil {
 		end := r.Record()
+		release, unread := x.texts.add(ctx, &end, r.Output)
+		defer release()
+		if unread != nil {
+			x.o.Log.Error("cannot read an execution's output again", "execution", e.id, "error", unread)
+		}
 		end.Instance, end.Owner, end.CodeHash, end.Spec = entry.Instance, entry.Owner, entry.CodeHash, entry.Spec
 		entry = end
 	} else {
@@ -88,6 +94,25 @@ func (x *Executions) Known(e store.Execution) store.Execution {
 	return e
 }
 
+// Recorded returns an execution of the principal's as it is known here, and apart from it the output that it has in the
+// history. The caller releases the output. Errors: NotFound, Canceled.
+func (x *Executions) Recorded(ctx context.Context, who cove.Principal,
+	id cove.ExecutionID) (store.Execution, *spool.Output, error) {
+	const n = 2 * store.MaxOutput
+	if err := x.texts.room.Acquire(ctx, n); err != nil {
+		return store.Execution{}, nil, cove.Errorf(cove.Canceled, "the caller went away: %w", err)
+	}
+	defer x.texts.room.Release(n)
+	e, err := x.o.Store.For(who).Get(ctx, id)
+	if err != nil {
+		return e, nil, err
+	}
+	e = x.Known(e)
+	o := x.o.Spool.Of(e.Output, e.Stderr)
+	e.Output, e.Stderr = "", ""
+	return e, o, nil
+}
+
 // Status returns the state of an execution with this result.
 func (r Result) Status() cove.Status {
 	switch {
@@ -105,17 +130,14 @@ func (r Result) Status() cove.Status {
 	return cove.StatusCompleted
 }
 
-// Record returns the part of an execution's record that its result determines.
+// Record returns the part of an execution's record that its result determines, without the output.
 func (r Result) Record() store.Execution {
 	finished := r.Started.Add(r.Duration).Truncate(time.Microsecond)
 	return store.Execution{
 		ID: r.ID, Language: r.Language, Engine: r.Engine, Status: r.Status(),
 		Spec:     cove.Spec{Shape: cove.Shape{Limits: r.Limits}, Labels: r.Labels},
 		ExitCode: r.ExitCode, Limit: r.Limit, Duration: r.Duration, Usage: r.Usage, Models: r.Models, Events: r.Events,
-		Output: text(r.Stdout), Stderr: text(r.Stderr), Truncated: r.Truncated, Error: r.Failure,
+		Truncated: r.Truncated, Error: r.Failure,
 		CreatedAt: r.Started, FinishedAt: &finished,
 	}
 }
-
-// text returns output in a form that JSON can carry.
-func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }

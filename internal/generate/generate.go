@@ -105,6 +105,7 @@ func (s *Service) Generate(ctx context.Context, who cove.Principal, q Request, s
 		return r, nil
 	}
 	made.Execution, err = s.o.Executions.Do(ctx, who, job, out)
+	made.Execution.Output.Release()
 	if made.Execution.Killed && made.Err == nil {
 		made.Err = cove.Errorf(cove.Canceled, "the answer was given up")
 	}

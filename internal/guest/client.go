@@ -93,10 +93,11 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 
 // read owns the receiving side until the connection ends.
 func (c *Client) read(r io.Reader) {
-	f, err := ReadFrame(r)
+	var output [8 + MaxChunk]byte // which put copies from
+	f, err := readFrame(r, &output)
 	for err == nil {
 		if err = c.dispatch(f); err == nil {
-			f, err = ReadFrame(r)
+			f, err = readFrame(r, &output)
 		}
 	}
 	c.link.Close()

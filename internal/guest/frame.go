@@ -91,7 +91,10 @@ func violation(format string, args ...any) error {
 }
 
 // ReadFrame reads one frame into a payload of its own. It returns io.EOF only between frames.
-func ReadFrame(r io.Reader) (Frame, error) {
+func ReadFrame(r io.Reader) (Frame, error) { return readFrame(r, nil) }
+
+// readFrame is ReadFrame. A buffer takes the payloads of output, each in place of the one before; nil is none.
+func readFrame(r io.Reader, output *[8 + MaxChunk]byte) (Frame, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return Frame{}, err
@@ -104,7 +107,14 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	if n > MaxPayload {
 		return Frame{}, violation("frame of %d bytes, at most %d are allowed", n, MaxPayload)
 	}
-	payload, err := readPayload(r, int(n))
+	var payload []byte
+	var err error
+	if output != nil && (f.Type == FrameStdout || f.Type == FrameStderr) && int(n) <= len(output) {
+		payload = output[:n]
+		_, err = io.ReadFull(r, payload)
+	} else {
+		payload, err = readPayload(r, int(n))
+	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

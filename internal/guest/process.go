@@ -229,6 +229,7 @@ func (w *window) end(err error) {
 type inbound struct {
 	window
 	ack   func(offset uint64) error
+	space []byte // that buf is a part of
 	buf   []byte
 	taken uint64 // offset of buf[0]
 	acked uint64
@@ -251,9 +252,22 @@ func (s *inbound) put(c Chunk) error {
 	if s.taken+uint64(len(s.buf)+len(c.Data)) > s.acked+Window {
 		return violation("stream overruns its window")
 	}
-	s.buf = append(s.buf, c.Data...)
+	s.add(c.Data)
 	s.cond.Broadcast()
 	return nil
+}
+
+// add appends to buf, in the space that has been read if there is enough of it.
+func (s *inbound) add(data []byte) {
+	switch need := len(s.buf) + len(data); {
+	case need > cap(s.space):
+		grown := make([]byte, len(s.buf), max(need, min(2*cap(s.space), Window)))
+		copy(grown, s.buf)
+		s.space, s.buf = grown, grown
+	case need > cap(s.buf):
+		s.buf = s.space[:copy(s.space[:len(s.buf)], s.buf)]
+	}
+	s.buf = append(s.buf, data...)
 }
 
 // Read implements io.Reader. Bytes that have been read are acknowledged in steps.
@@ -269,7 +283,7 @@ func (s *inbound) Read(p []byte) (int, error) {
 	}
 	s.taken += uint64(n)
 	if s.buf = s.buf[n:]; len(s.buf) == 0 {
-		s.buf = nil
+		s.space, s.buf = nil, nil
 	}
 	due := s.err == nil && !s.kept && s.taken-s.acked >= Window/4
 	if due {

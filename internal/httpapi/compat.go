@@ -14,13 +14,18 @@ const compatType = "application/json; compat=1"
 
 // compatForm is a huma.Transformer.
 func compatForm(ctx huma.Context, _ string, v any) (any, error) {
-	if ctx.Query("compat") != "1" {
+	compat := ctx.Query("compat") == "1"
+	if whole, is := v.(wholeExecution); is {
+		if !compat {
+			return withOutput{whole.Execution, whole.output}, nil
+		}
+		ctx.SetHeader("Content-Type", compatType)
+		return withOutput{compatOf(whole.Execution), whole.output}, nil
+	}
+	if !compat {
 		return v, nil
 	}
 	switch v := v.(type) {
-	case api.Execution:
-		ctx.SetHeader("Content-Type", compatType)
-		return compatOf(v), nil
 	case api.ExecutionList:
 		ctx.SetHeader("Content-Type", compatType)
 		list := api.CompatExecutionList{Executions: make([]api.CompatExecution, len(v.Executions)), NextCursor: v.NextCursor}

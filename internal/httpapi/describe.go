@@ -17,6 +17,7 @@ func describe(version string) huma.Config {
 	adoptErrors()
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	schemas.RegisterTypeAlias(typeOf[api.Seconds](), typeOf[secondsSchema]())
+	schemas.RegisterTypeAlias(typeOf[wholeExecution](), typeOf[api.Execution]())
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Cove", Version: version,

@@ -37,6 +37,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/work"
@@ -98,6 +99,7 @@ func newEstateFor(t *testing.T, keys []Key) *estate {
 	e.processes = sandbox.NewProcesses(e.sandboxes)
 	e.executions = execution.New(execution.Options{
 		Engines: engines, Images: hostAlone{}, Store: vault, Instance: in.ID, RunDir: dir,
+		Spool: spool.New(spool.Options{Dir: dir, Memory: 1 << 20, Disk: 1 << 30}),
 		OpenRoute: func(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, _ egress.Network) (egress.Route, error) {
 			return e.way(who, id, string(of))
 		},

@@ -151,11 +151,10 @@ func (s executionRoutes) streamAgent(ctx context.Context, ex *exchange, q run.Re
 
 // end writes the last event of a stream, or answers what has not begun.
 func (s executionRoutes) end(ex *exchange, events *eventWriter, result execution.Result, err error) {
+	result.Output.Release() // it was handed out already
 	switch {
 	case err == nil && events.begun():
-		e := executionOf(result)
-		e.Output, e.Stderr = "", "" // handed out already
-		events.finish(api.EventDone, e)
+		events.finish(api.EventDone, executionOf(result))
 	case err == nil:
 		writeError(ex, cove.Errorf(cove.Internal, "the execution ended before it began"))
 	default:

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/spool"
 )
 
 type executeInput struct {
@@ -21,7 +22,7 @@ type executeInput struct {
 }
 
 // execute is POST /execute.
-func (s executionRoutes) execute(ctx context.Context, in *executeInput) (*answer[api.Execution], error) {
+func (s executionRoutes) execute(ctx context.Context, in *executeInput) (*answer[wholeExecution], error) {
 	ex := exchangeOf(ctx)
 	if q, is, err := s.asRun(ctx, ex, in.Body); is {
 		if err != nil {
@@ -33,7 +34,7 @@ func (s executionRoutes) execute(ctx context.Context, in *executeInput) (*answer
 		if err != nil {
 			return nil, err
 		}
-		return &answer[api.Execution]{executionOf(result)}, nil
+		return resultAnswer(ex, result), nil
 	}
 	if in.Body.StdinStream {
 		return nil, cove.Errorf(cove.InvalidArgument, "stdin_stream works with POST /execute/stream only").
@@ -49,7 +50,18 @@ func (s executionRoutes) execute(ctx context.Context, in *executeInput) (*answer
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.Execution]{executionOf(result)}, nil
+	return resultAnswer(ex, result), nil
+}
+
+// wholeAnswer answers with an execution and its output, which it releases after the answer.
+func wholeAnswer(ex *exchange, e api.Execution, output *spool.Output) *answer[wholeExecution] {
+	ex.release = append(ex.release, output.Release)
+	return &answer[wholeExecution]{wholeExecution{e, output}}
+}
+
+// resultAnswer answers with a result and its output.
+func resultAnswer(ex *exchange, r execution.Result) *answer[wholeExecution] {
+	return wholeAnswer(ex, executionOf(r), r.Output)
 }
 
 // stream is POST /execute/stream.
@@ -122,8 +134,8 @@ func (s executionRoutes) resume(ctx context.Context, ex *exchange, id cove.Execu
 		breakOff(ex, events, err)
 		return
 	}
-	record, gerr := s.Store.For(ex.who).Get(ctx, id)
-	record = s.Executor.Known(record)
+	record, output, gerr := s.Executor.Recorded(ctx, ex.who, id)
+	defer output.Release()
 	switch {
 	case gerr != nil:
 		breakOff(ex, events, gerr)
@@ -133,16 +145,27 @@ func (s executionRoutes) resume(ctx context.Context, ex *exchange, id cove.Execu
 		return
 	case err != nil:
 		begin()
-		events.Stdout([]byte(after(record.Output, from.Stdout)))
-		events.Stderr([]byte(after(record.Stderr, from.Stderr)))
+		if err := errors.Join(handOut(output.Stdout(), from.Stdout, events.Stdout),
+			handOut(output.Stderr(), from.Stderr, events.Stderr)); err != nil {
+			breakOff(ex, events, err)
+			return
+		}
 	}
-	e := apispec.Execution(record)
-	e.Output, e.Stderr = "", "" // handed out already
-	events.finish(api.EventDone, e)
+	events.finish(api.EventDone, apispec.Execution(record))
 }
 
-// after is text beyond its first n bytes.
-func after(text string, n int64) string { return text[min(n, int64(len(text))):] }
+// handOut writes what lies beyond the first n bytes of a stream.
+func handOut(s *spool.Stream, n int64, write func([]byte) error) error {
+	for p, err := range s.Chunks(n) {
+		if err != nil {
+			return err
+		}
+		if err := write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // sendInput is POST /executions/{id}/stdin.
 func (s executionRoutes) sendInput(ctx context.Context, in *ExecutionPath) (*huma.StreamResponse, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -121,59 +122,60 @@ type oneInput struct {
 }
 
 // get is GET /executions/{id}.
-func (s executionRoutes) get(ctx context.Context, in *oneInput) (*answer[api.Execution], error) {
+func (s executionRoutes) get(ctx context.Context, in *oneInput) (*answer[wholeExecution], error) {
 	id, err := cove.ParseExecutionID(in.ID)
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	who := exchangeOf(ctx).who
-	e, err := s.Store.For(who).Get(ctx, id)
+	ex := exchangeOf(ctx)
+	e, output, err := s.Executor.Recorded(ctx, ex.who, id)
 	if err != nil {
 		return nil, err
 	}
-	if e = s.Executor.Known(e); e.Status == cove.StatusRunning {
-		e.Models = s.Executor.Models(who, id)
+	if e.Status == cove.StatusRunning {
+		e.Models = s.Executor.Models(ex.who, id)
 	}
-	return &answer[api.Execution]{apispec.Execution(e)}, nil
+	return wholeAnswer(ex, apispec.Execution(e), output), nil
 }
 
 // kill is DELETE /executions/{id}.
-func (s executionRoutes) kill(ctx context.Context, in *oneInput) (*answer[api.Execution], error) {
+func (s executionRoutes) kill(ctx context.Context, in *oneInput) (*answer[wholeExecution], error) {
 	id, err := cove.ParseExecutionID(in.ID)
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	who := exchangeOf(ctx).who
-	killed := s.Executor.Kill(ctx, who, id)
+	ex := exchangeOf(ctx)
+	killed := s.Executor.Kill(ctx, ex.who, id)
 	if killed != nil && cove.ErrorCode(killed) != cove.Conflict {
 		return nil, killed
 	}
-	e, err := s.settled(ctx, who, id, killed == nil)
+	e, output, err := s.settled(ctx, ex.who, id, killed == nil)
 	if killed != nil && (err != nil || e.Status == cove.StatusRunning) {
+		output.Release()
 		return nil, killed // it runs in another process
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.Execution]{apispec.Execution(e)}, nil
+	return wholeAnswer(ex, apispec.Execution(e), output), nil
 }
 
 // settled is the record of an execution. The end of one that has been killed is
 // recorded when its last output is in, which is waited for a little.
 func (s executionRoutes) settled(ctx context.Context, who cove.Principal, id cove.ExecutionID,
-	killed bool) (store.Execution, error) {
+	killed bool) (store.Execution, *spool.Output, error) {
 	const step, patience = 10 * time.Millisecond, 3 * time.Second
 	begun := s.Clock.Monotonic()
 	for {
-		e, err := s.Store.For(who).Get(ctx, id)
-		e = s.Executor.Known(e)
+		e, output, err := s.Executor.Recorded(ctx, who, id)
 		if err != nil || e.Status != cove.StatusRunning || !killed || s.Clock.Since(begun) > patience {
-			return e, err
+			return e, output, err
 		}
+		output.Release()
 		select {
 		case <-s.Clock.After(step):
 		case <-ctx.Done():
-			return e, cove.Errorf(cove.Canceled, "the caller went away: %w", ctx.Err())
+			return e, nil, cove.Errorf(cove.Canceled, "the caller went away: %w", ctx.Err())
 		}
 	}
 }

@@ -46,8 +46,8 @@ func TestFollow(t *testing.T) {
 	h.store.executions[id] = record
 	live := func(_ context.Context, _ cove.ExecutionID, from execution.Position, begun func(), out process.Output) error {
 		begun()
-		out.Stdout([]byte(after(record.Output, from.Stdout)))
-		return out.Stderr([]byte(after(record.Stderr, from.Stderr)))
+		out.Stdout([]byte(record.Output[min(from.Stdout, 9):]))
+		return out.Stderr([]byte(record.Stderr[min(from.Stderr, 5):]))
 	}
 	ended := func(context.Context, cove.ExecutionID, execution.Position, func(), process.Output) error {
 		return cove.Errorf(cove.Conflict, "it has ended")

@@ -29,6 +29,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -40,6 +41,7 @@ type fakeExecutor struct {
 		out process.Output) (execution.Result, error)
 	follow followFunc
 	health map[string]string
+	store  store.Vault
 
 	mu       sync.Mutex
 	extended []*policy.Document
@@ -81,7 +83,7 @@ func (f *fakeExecutor) Do(ctx context.Context, _ cove.Principal, j execution.Job
 	out process.Output) (execution.Result, error) {
 	kept := &keptOutput{to: out}
 	r, err := j.Do(ctx, someAgent, kept)
-	r.ID, r.Language, r.Stdout, r.Stderr = someAgent, j.Language, kept.stdout.Bytes(), kept.stderr.Bytes()
+	r.ID, r.Language, r.Output = someAgent, j.Language, spool.Text(kept.stdout.String(), kept.stderr.String())
 	return r, err
 }
 
@@ -110,7 +112,7 @@ func (k *keptOutput) Stderr(p []byte) error {
 }
 
 func finished(id cove.ExecutionID) execution.Result {
-	return execution.Result{ID: id, Stdout: []byte("hello\n"), Stderr: []byte("oops\n"), Language: "python",
+	return execution.Result{ID: id, Output: spool.Text("hello\n", "oops\n"), Language: "python",
 		Engine: "fake", ExitCode: 3, Started: time.Unix(1_900_000_000, 0), Duration: 1500 * time.Millisecond,
 		Usage: cove.Usage{CPUTime: 20 * time.Millisecond, MemoryPeak: 8 << 20, PIDsPeak: 2, BytesWritten: 10, DiskUsed: 4096}}
 }
@@ -134,6 +136,14 @@ func (f *fakeExecutor) ExtendNetwork(_ context.Context, _ cove.Principal, id cov
 	defer f.mu.Unlock()
 	f.extended = append(f.extended, documents...)
 	return 2, f.killErr
+}
+
+func (f *fakeExecutor) Recorded(ctx context.Context, who cove.Principal,
+	id cove.ExecutionID) (store.Execution, *spool.Output, error) {
+	e, err := f.store.For(who).Get(ctx, id)
+	o := spool.Text(e.Output, e.Stderr)
+	e.Output, e.Stderr = "", ""
+	return e, o, err
 }
 
 func (f *fakeExecutor) Known(e store.Execution) store.Execution { return e }
@@ -368,6 +378,7 @@ func start(t *testing.T, change func(*Options)) *harness {
 	if change != nil {
 		change(&o)
 	}
+	h.fake.store = o.Store
 	var err error
 	if h.s, err = New(o); err != nil {
 		t.Fatal(err)
@@ -532,7 +543,7 @@ func TestOutputThatIsNotText(t *testing.T) {
 		id := cove.NewExecutionID()
 		started(id)
 		r := finished(id)
-		r.Stdout = []byte("a\xffb\x00\x1b[2J\u2028")
+		r.Output = spool.Text("a\xffb\x00\x1b[2J\u2028", "")
 		return r, nil
 	}
 	if e := decode[api.Execution](t, h.post("/execute", snippet), 200); e.Output != "a\uFFFDb\x00\x1b[2J\u2028" {

@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/spool"
 )
 
 // eventWriter writes the events of an execution.
@@ -75,26 +76,13 @@ func (e *eventWriter) output(name string, stream int, p []byte) error {
 	if len(e.rest[stream]) > 0 {
 		p = append(e.rest[stream], p...)
 	}
-	whole := wholeCharacters(p)
+	whole := spool.Whole(p)
 	e.rest[stream] = append([]byte(nil), p[whole:]...)
 	if whole > 0 {
 		e.outputEvent(name, p[:whole])
 		e.soon()
 	}
 	return e.err
-}
-
-// wholeCharacters is the length of p without a character that is cut off at its end: chunks end anywhere.
-func wholeCharacters(p []byte) int {
-	for i := 1; i <= min(len(p), utf8.UTFMax-1); i++ {
-		if c := p[len(p)-i]; utf8.RuneStart(c) {
-			if !utf8.FullRune(p[len(p)-i:]) {
-				return len(p) - i
-			}
-			break
-		}
-	}
-	return len(p)
 }
 
 func outputEvent(p []byte) api.OutputEvent {
@@ -166,7 +154,7 @@ func parseEventID(id string) (at execution.Position, err error) {
 	return at, nil
 }
 
-// executionOf is the wire form of a result.
+// executionOf is the wire form of a result, without the output.
 func executionOf(r execution.Result) api.Execution {
 	e := apispec.Execution(r.Record())
 	e.Unrecorded = r.Unrecorded

@@ -30,6 +30,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
+	"github.com/cove-sandbox/cove/internal/spool"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/work"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -38,7 +39,7 @@ import (
 // Executor runs executions; execution.Executions is one.
 type Executor interface {
 	// Execute runs r to its end. It calls started once the execution is recorded and before anything reaches out, which
-	// may be nil: the result has the output too. The end of ctx ends the execution.
+	// may be nil: the result has the output too, which the caller releases. The end of ctx ends the execution.
 	Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID),
 		out process.Output) (execution.Result, error)
 	// Do does a job as an execution, in the same way.
@@ -58,6 +59,9 @@ type Executor interface {
 	Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error)
 	// Models returns what a running execution of the principal's has used of models so far.
 	Models(who cove.Principal, id cove.ExecutionID) []model.ProviderUsage
+	// Recorded returns an execution of the principal's, and apart from it the output that the history has of it, which the
+	// caller releases. Errors: NotFound.
+	Recorded(ctx context.Context, who cove.Principal, id cove.ExecutionID) (store.Execution, *spool.Output, error)
 	// Known returns a stored record as it is known here, where an end may wait for the store.
 	Known(e store.Execution) store.Execution
 	Active() int

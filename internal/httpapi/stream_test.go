@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/spool"
 )
 
 // sse is one event, taken apart as the HTML standard says.
@@ -192,7 +193,7 @@ func FuzzWholeCharacters(f *testing.F) {
 	f.Add([]byte("a\xc3"))
 	f.Add([]byte("\xf0\x9f\x98"))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		n := wholeCharacters(p)
+		n := spool.Whole(p)
 		if n < 0 || n > len(p) || len(p)-n >= utf8.UTFMax {
 			t.Fatalf("%q is cut at %d", p, n)
 		}

@@ -19,9 +19,10 @@ const maxDepth = 32
 // and matches names in any case, so that two readers of one body could see different requests.
 var strictJSON = huma.Format{
 	Marshal: func(w io.Writer, v any) error {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		return e.Encode(v)
+		if whole, is := v.(withOutput); is {
+			return whole.writeJSON(w)
+		}
+		return encodeJSON(w, v)
 	},
 	Unmarshal: func(data []byte, v any) error {
 		// huma decodes twice: for validation into an interface, then into the

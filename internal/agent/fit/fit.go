@@ -5,6 +5,7 @@ package fit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,9 @@ func New(o Options) *Agents {
 // Layers returns the installed programs.
 func (a *Agents) Layers() *install.Store { return a.layers }
 
+// maxInstallOutput bounds what is read of the output of a job, in bytes.
+const maxInstallOutput = 16 << 20
+
 // run does a job in an execution of its own.
 func (a *Agents) run(ctx context.Context, j install.Job) (install.Result, error) {
 	q := execution.Request{
@@ -74,8 +78,14 @@ func (a *Agents) run(ctx context.Context, j install.Job) (install.Result, error)
 		Spec: cove.Spec{Network: j.Network},
 	}
 	r, err := a.o.Executions.Execute(ctx, cove.System(installer), q, nil, nil)
-	return install.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit,
-		Killed: r.Killed}, err
+	if err != nil {
+		return install.Result{}, err
+	}
+	defer r.Output.Release()
+	stdout, err := r.Output.Stdout().String(maxInstallOutput)
+	stderr, errs := r.Output.Stderr().String(maxInstallOutput)
+	return install.Result{ExitCode: r.ExitCode, Stdout: stdout, Stderr: stderr, Limit: r.Limit, Killed: r.Killed},
+		errors.Join(err, errs)
 }
 
 // Listed is an agent with its installs.

@@ -1,0 +1,132 @@
+// Package spool keeps what programs write. The beginning of each output lies in memory, of which all outputs together
+// have a budget, and the rest in a file without a name, which goes with the process, whatever way that ends.
+//
+// An output has one writer for each of its streams, and any number of readers, who may read what is kept while more is
+// written. What finds no room is dropped, with all that follows it in its stream: Write tells how much it kept.
+package spool
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options bound a Spool.
+type Options struct {
+	Dir    string // of the files, on a disk
+	Memory int64  // bytes of memory for all outputs
+	Disk   int64  // bytes of files for all outputs
+	Free   int64  // bytes that outputs leave free on the file system of Dir
+	Log    *slog.Logger
+}
+
+const (
+	// beginning is the most of one stream that lies in memory, in bytes: fewer than a small output that is usual, and
+	// enough that an execution without much to say never has a file.
+	beginning = 128 << 10
+	// Sizes of the pieces of memory, which double: a line should not take as much as a page of text.
+	smallestPiece, largestPiece = 512, 64 << 10
+	// extent is the disk space that a stream takes at once, in bytes.
+	extent = 1 << 20
+	// tellInterval is how often the log tells that outputs were dropped.
+	tellInterval = time.Minute
+)
+
+// Spool holds outputs within its bounds. Its methods, and those of its outputs, may be called concurrently.
+type Spool struct {
+	o Options
+
+	mu           sync.Mutex // taken after that of an Output
+	memory, disk int64      // taken by outputs
+	told         time.Time  // when the log told last that something was dropped
+}
+
+// New returns a Spool without outputs.
+func New(o Options) *Spool { return &Spool{o: o} }
+
+// Used returns the bytes that outputs take of memory and of files.
+func (s *Spool) Used() (memory, disk int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.memory, s.disk
+}
+
+// piece returns memory for at most want more bytes of a stream with so many already; none where the budget is used up.
+func (s *Spool) piece(already, want int64) []byte {
+	size := min(max(already, smallestPiece, min(want, largestPiece)), largestPiece, beginning-already)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if size = min(size, s.o.Memory-s.memory); size <= 0 {
+		return nil
+	}
+	s.memory += size
+	return make([]byte, 0, size)
+}
+
+// give returns memory and disk space that an output has taken.
+func (s *Spool) give(memory, disk int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.memory -= memory
+	s.disk -= disk
+}
+
+var errBounds = errors.New("the outputs of executions take as much of the disk as they may (server.output_disk_mb)")
+
+// reserve takes n bytes of disk space at an offset of a file. No other program can use them up before they are written.
+func (s *Spool) reserve(f *os.File, at, n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.disk+n > s.o.Disk {
+		return errBounds
+	}
+	var of unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &of); err == nil && int64(of.Bavail)*of.Bsize-n < s.o.Free {
+		return unix.ENOSPC
+	}
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, at, n)
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	s.disk += n
+	return nil
+}
+
+// file makes a file without a name. Where the file system has none, its name is removed at once.
+func (s *Spool) file() (*os.File, error) {
+	fd, err := unix.Open(s.o.Dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC|unix.O_EXCL, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), s.o.Dir), nil
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
+		return nil, &os.PathError{Op: "open", Path: s.o.Dir, Err: err}
+	}
+	f, err := os.CreateTemp(s.o.Dir, "output-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// tell logs that output was dropped, at the first time and then once in tellInterval.
+func (s *Spool) tell(err error) {
+	s.mu.Lock()
+	due := time.Since(s.told) >= tellInterval
+	if due {
+		s.told = time.Now()
+	}
+	s.mu.Unlock()
+	if due {
+		cmp.Or(s.o.Log, slog.New(slog.DiscardHandler)).Warn("there is no room for an execution's output, which is truncated",
+			"directory", s.o.Dir, "error", err)
+	}
+}
