@@ -123,6 +123,16 @@ func (p Principal) IsOwner() bool { return p.kind == kindOwner }
 // Key returns the name of the API key that p holds, if it is one's holder.
 func (p Principal) Key() (name string, is bool) { return p.name, p.kind == kindKey }
 
+// IsCaller reports whether p is a caller of the API other than the machine's owner: the holder of a key, a local user,
+// or an address. So is the zero Principal, of which nothing is known.
+func (p Principal) IsCaller() bool {
+	switch p.kind {
+	case kindKey, kindUser, kindAddress, kindNobody:
+		return true
+	}
+	return false
+}
+
 // SeesAll reports whether p sees every record: the machine's owner, and Cove itself.
 func (p Principal) SeesAll() bool { return p.kind == kindOwner || p.kind == kindSystem }
 

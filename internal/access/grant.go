@@ -16,6 +16,28 @@ type Grant struct {
 	CPUDay     time.Duration // and in the last 24 hours
 	Sandboxes  int           // long-lived sandboxes, running or not
 	Disk       int64         // bytes: the sum of their limits
+	// Models is the most that may be used of the models of the machine's owner, over all sandboxes and all time. Unlike of
+	// other quotas, zero of each means that none of them may be used.
+	Models cove.Budget
+}
+
+// MayUseModels refuses the models of the machine's owner to a caller that has no budget for them. Errors: Forbidden.
+func (g Grants) MayUseModels(who cove.Principal) error {
+	if !who.IsCaller() || g.Of(who).Models != (cove.Budget{}) {
+		return nil
+	}
+	if name, is := who.Key(); is {
+		return cove.Errorf(cove.Forbidden, "the API key %s may not use the models of this machine's owner", name).
+			WithHint("in the server's configuration, give it a budget: api_keys, name: %s, model_budget: cost=5", name)
+	}
+	return cove.Errorf(cove.Forbidden, "the models of this machine are its owner's to use").
+		WithHint("use the command line on that machine, or an API key that has a model_budget")
+}
+
+// ModelsUsedUp adds to the error about a budget for models of a key what to do about it.
+func ModelsUsedUp(err error) error {
+	return cove.Errorf(cove.Overloaded, "%w", err).
+		WithHint("raise model_budget of the key in the server's configuration: it is for all that the key has ever used")
 }
 
 // Grants holds the grant of each API key.

@@ -2,6 +2,7 @@ package access
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,24 @@ func TestSpareCPU(t *testing.T) {
 		if cove.ErrorCode(err) != c.want {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// TestMayUseModels: only a key with a budget may use the models of the machine's owner, of all callers.
+func TestMayUseModels(t *testing.T) {
+	ci := cove.KeyHolder("ci")
+	g := Grants{ci: {Models: cove.Budget{Requests: 1}}, cove.KeyHolder("all"): {Scopes: Scopes}}
+	for who, want := range map[cove.Principal]cove.Code{
+		ci: "", cove.MachineOwner(): "", cove.System("x"): "", cove.RegisteredClient("ci"): "",
+		cove.KeyHolder("all"): cove.Forbidden, cove.KeyHolder("unknown"): cove.Forbidden, cove.LocalUser(0): cove.Forbidden,
+		cove.Address("127.0.0.1"): cove.Forbidden, {}: cove.Forbidden,
+	} {
+		if err := g.MayUseModels(who); cove.ErrorCode(err) != want {
+			t.Errorf("%q: %v, want %q", who, err, want)
+		}
+	}
+	if err := g.MayUseModels(cove.KeyHolder("all")); !strings.Contains(cove.ErrorHint(err), "name: all, model_budget: ") {
+		t.Errorf("the hint does not say what to write: %v", err)
 	}
 }
 

@@ -227,6 +227,8 @@ func TestRefusals(t *testing.T) {
 			[]string{`concurrent: "1.5" is not a number above 0`, "for no bound"}},
 		{"key without sandboxes", "api_keys: [{name: a, hash: " + hash + ", sandboxes: 0}]\n", nil,
 			[]string{`sandboxes: "0" is not a number above 0`}},
+		{"key with a budget of euros", "api_keys: [{name: a, hash: " + hash + ", model_budget: \"euros=1\"}]\n", nil,
+			[]string{`model_budget: "euros=1" is no budget`, "requests=100,tokens=200000,cost=1.50"}},
 		{"key with CPU time of a week", "api_keys: [{name: a, hash: " + hash + ", cpu_seconds: \"week=1\"}]\n", nil,
 			[]string{`cpu_seconds: "week=1" is not understood`, "hour=600,day=3600"}},
 		{"open without keys", "listen: 0.0.0.0:8080\n", nil,
@@ -413,12 +415,12 @@ func TestNewAPIKey(t *testing.T) {
 // nothing may do what it could before there were scopes.
 func TestGrants(t *testing.T) {
 	k := APIKey{Name: "bot", Hash: hash, Scopes: []string{"run", "read"}, Expires: "2027-01-31", Concurrent: "4",
-		Rate: "2.5", CPUSeconds: "hour=600,day=3600", Sandboxes: "3", DiskMB: "2048"}
+		Rate: "2.5", CPUSeconds: "hour=600,day=3600", Sandboxes: "3", DiskMB: "2048", Models: "tokens=9,cost=1.5"}
 	c := load(t, "api_keys:\n"+k.Entry()+APIKey{Name: "plain", Hash: hash}.Entry())
 	want := access.Grants{
 		cove.KeyHolder("bot"): {Scopes: []access.Scope{access.Run, access.Read}, Concurrent: 4, Rate: 2.5,
 			Expires: time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC), CPUHour: 10 * time.Minute, CPUDay: time.Hour,
-			Sandboxes: 3, Disk: 2 << 30},
+			Sandboxes: 3, Disk: 2 << 30, Models: cove.Budget{Tokens: 9, Cost: 1.5}},
 		cove.KeyHolder("plain"): {Scopes: access.Usual},
 	}
 	if got := c.Grants(); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(c.APIKeys[0], k) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/access"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 )
 
 // APIKey is one key: its holder's name, its SHA-256 in hex, and what it may do and use. The key itself is nowhere.
@@ -26,16 +27,18 @@ type APIKey struct {
 	CPUSeconds string // hour=N,day=N
 	Sandboxes  string
 	DiskMB     string
+	Models     string // requests=N,tokens=N,cost=DOLLARS; empty: none
 }
 
 // texts are the settings of a key that are one text each, by their names in the file.
 func (k *APIKey) texts() map[string]*string {
 	return map[string]*string{"name": &k.Name, "hash": &k.Hash, "expires": &k.Expires, "concurrent": &k.Concurrent,
-		"rate": &k.Rate, "cpu_seconds": &k.CPUSeconds, "sandboxes": &k.Sandboxes, "disk_mb": &k.DiskMB}
+		"rate": &k.Rate, "cpu_seconds": &k.CPUSeconds, "sandboxes": &k.Sandboxes, "disk_mb": &k.DiskMB,
+		"model_budget": &k.Models}
 }
 
 // textNames are the names of texts but name and hash, in the order in which they are written.
-var textNames = []string{"expires", "concurrent", "rate", "cpu_seconds", "sandboxes", "disk_mb"}
+var textNames = []string{"expires", "concurrent", "rate", "cpu_seconds", "sandboxes", "disk_mb", "model_budget"}
 
 func decodeKeys(p *[]APIKey, n *yaml.Node) error {
 	if n.Kind != yaml.SequenceNode {
@@ -113,9 +116,17 @@ func (k APIKey) Grant() (g access.Grant, err error) {
 	}
 	g.Concurrent, g.Sandboxes, g.Disk = int(concurrent), int(sandboxes), int64(disk)<<20
 	if k.CPUSeconds != "" {
-		g.CPUHour, g.CPUDay, err = parseCPU(k.CPUSeconds)
+		if g.CPUHour, g.CPUDay, err = parseCPU(k.CPUSeconds); err != nil {
+			return g, err
+		}
 	}
-	return g, err
+	if k.Models != "" {
+		if g.Models, err = model.ParseBudget(k.Models); err != nil {
+			return g, cove.Errorf(cove.InvalidArgument, "model_budget: %s", cove.ErrorMessage(err)).
+				WithHint("%s", cove.ErrorHint(err))
+		}
+	}
+	return g, nil
 }
 
 // parseCPU parses hour=N,day=N, each optional.

@@ -61,6 +61,7 @@ type Daemon struct {
 	runs        *run.Runner
 	meter       *meter.Meter
 	recorder    *gateway.Recorder
+	accounts    *gateway.Accounts
 	opened      atomic.Pointer[gateway.Gateway] // once it is
 	api         *httpapi.Server
 	memory      *memoryListener

@@ -55,6 +55,7 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 		return o, err
 	}
 	o.Recorder, o.Approvals, o.Values, o.Log = d.recorder, &d.vault, d.credentials.Values, d.log
+	o.Accounts = d.accounts
 	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
 	o.Pushed = func(object string, commits []string) {
 		if s, err := d.openRepos(); err == nil {

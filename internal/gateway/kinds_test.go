@@ -102,7 +102,8 @@ func newKindLab(t *testing.T, k model.Kind, c kindCase, b cove.Budget) *kindLab 
 		Recorder: NewRecorder(RecorderOptions{Store: store.NewVault(&page{}), Keep: 100, Clock: clock.Real(), Log: log,
 			Observe: func(d decision.Decision) { l.mu.Lock(); defer l.mu.Unlock(); l.taken = append(l.taken, d) }})})
 	t.Cleanup(g.Close)
-	l.route, err = g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Providers: []string{"the"}, Budget: b})
+	l.route, err = g.Open(Spec{Sandbox: cove.NewSandboxID(), Owner: cove.MachineOwner(), Name: "test",
+		Providers: []string{"the"}, Budget: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +273,7 @@ func TestPrivateServer(t *testing.T) {
 			g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 				Described: func() (Described, error) { return Described{described, providers}, nil }})
 			t.Cleanup(g.Close)
-			return g.Open(Spec{Sandbox: cove.NewSandboxID(), Providers: []string{"the"}})
+			return g.Open(Spec{Sandbox: cove.NewSandboxID(), Owner: cove.MachineOwner(), Providers: []string{"the"}})
 		}
 		w, err := open("")
 		if err != nil {

@@ -23,6 +23,7 @@ type models struct {
 	providers []*provider
 	known     []model.Provider
 	ledger    *model.Ledger
+	account   *account       // pays for requests to the providers, beside the ledger; nil: none does
 	refusals  model.Refusals // of credentials
 }
 
@@ -35,9 +36,10 @@ type provider struct {
 
 // newModels returns the models for a sandbox with the named providers, and the names of their credentials. Each
 // credential is for requests to its provider alone.
-func newModels(o *Options, d Described, names []string, b cove.Budget) (m *models, credentials []string, err error) {
+func newModels(o *Options, d Described, who cove.Principal, names []string, b cove.Budget) (m *models,
+	credentials []string, err error) {
 	b = b.Over(o.Budget)
-	m = &models{known: d.Providers, ledger: model.NewLedger(b)}
+	m = &models{known: d.Providers, ledger: model.NewLedger(b), account: o.Accounts.of(who)}
 	chosen, err := model.Choose(d.Providers, names...)
 	if err != nil {
 		return nil, nil, err
@@ -164,13 +166,8 @@ type call struct {
 	limited bool // only the provider's permitted models: the gateway makes the request, not the sandbox
 }
 
-// callOf reports whether a request is for a model, of a given provider or of any known one.
-func (m *models) callOf(r policy.Request, of *model.Provider) (call, bool) {
-	c, ok := m.endpointOf(r, of)
-	return c, ok && c.Endpoint.Counted()
-}
-
-// endpointOf reports whether a request is for an endpoint of a provider, which may be a list of models.
+// endpointOf reports whether a request is for an endpoint of a provider, of a given one or of any known one. It may be
+// one that is not counted, such as a list of models.
 func (m *models) endpointOf(r policy.Request, of *model.Provider) (call, bool) {
 	if of != nil {
 		t, ok := of.Find(r)
@@ -190,8 +187,13 @@ func (m *models) counting(of *model.Provider) func(policy.Request, *http.Request
 		if h == nil { // passed through, unreadable
 			return leg{}, nil
 		}
-		c, ok := m.callOf(r, of)
-		if !ok {
+		c, ok := m.endpointOf(r, of)
+		if ok && c.limited {
+			if err := m.account.admits(); err != nil {
+				return leg{}, c.refuse(err)
+			}
+		}
+		if !ok || !c.Endpoint.Counted() {
 			return leg{}, nil
 		}
 		u, err := m.begin(h, c)
@@ -280,6 +282,7 @@ func unreached(r policy.Request, why error) error {
 type use struct {
 	target   model.Target
 	call     *model.Call
+	spending *spending       // beside call
 	question *model.Question // nil: no body
 	meter    *model.Meter    // set when a successful answer has come
 	answered bool
@@ -290,22 +293,19 @@ type use struct {
 const maxHeld = 64 << 10
 
 func (m *models) begin(h *http.Request, c call) (*use, error) {
-	refuse := func(r *model.Refusal) error {
-		return proxy.At(decision.StageBudget, answerTo(c.Endpoint.Kind(), r))
-	}
 	u := &use{target: c.Target}
 	if c.Model != "" {
 		if r := m.objection(c, model.Asked{Model: c.Model, Whole: true}); r != nil {
-			return nil, refuse(r)
+			return nil, c.refuse(r)
 		}
 	}
-	judged := c.limited && len(c.provider.Models) > 0 || m.ledger.Limits()
+	judged := c.limited && len(c.provider.Models) > 0 || m.limits(c)
 	if coding := h.Header.Get("Content-Encoding"); judged && coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, refuse(model.Refuse(http.StatusUnsupportedMediaType,
+		return nil, c.refuse(model.Refuse(http.StatusUnsupportedMediaType,
 			"the gateway reads requests to models, which must not be compressed"))
 	}
-	if m.ledger.LimitsCost() && len(c.provider.Prices) == 0 {
-		return nil, refuse(model.Refuse(http.StatusForbidden,
+	if (m.ledger.LimitsCost() || c.limited && m.account.budget().Cost > 0) && len(c.provider.Prices) == 0 {
+		return nil, c.refuse(model.Refuse(http.StatusForbidden,
 			"the budget of this sandbox is in dollars, and what %s costs is not known", c.provider.Name))
 	}
 	if h.Body != nil {
@@ -315,7 +315,7 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 			}
 			if r := m.objection(c, a); r != nil {
 				u.refused.Store(true)
-				return refuse(r)
+				return c.refuse(r)
 			}
 			return nil
 		})
@@ -327,14 +327,30 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 		}
 	}
 	var err error
-	if u.call, err = m.ledger.Begin(h.Context(), c.provider, h.ContentLength); err != nil {
-		if r, ok := model.RefusalOf(err); ok {
-			err = refuse(r)
+	if u.call, err = m.ledger.Begin(h.Context(), c.provider, h.ContentLength); err == nil && c.limited {
+		if u.spending, err = m.account.begin(h.Context(), c.provider, h.ContentLength); err != nil {
+			u.call.End("", model.Usage{})
 		}
-		return nil, err
+	}
+	if err != nil {
+		return nil, c.refuse(err)
 	}
 	h.Header.Set("Accept-Encoding", "identity") // the usage must be readable
 	return u, nil
+}
+
+// limits reports whether tokens or dollars of a request are limited, for which the answer's usage is needed.
+func (m *models) limits(c call) bool {
+	b := m.account.budget()
+	return m.ledger.Limits() || c.limited && (b.Tokens > 0 || b.Cost > 0)
+}
+
+// refuse returns a refusal, or a budget that is used up, as the answer of the endpoint; another error as it is.
+func (c call) refuse(err error) error {
+	if r, ok := model.RefusalOf(err); ok {
+		return proxy.At(decision.StageBudget, answerTo(c.Endpoint.Kind(), r))
+	}
+	return err
 }
 
 // answerTo returns a refusal in the form for clients of one kind.
@@ -345,7 +361,7 @@ func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
 func (m *models) objection(c call, a model.Asked) *model.Refusal {
 	p := c.provider
 	switch {
-	case a.Background && m.ledger.Limits():
+	case a.Background && m.limits(c):
 		return model.Refuse(http.StatusBadRequest,
 			"with a budget, nothing is answered in the background, where it could not be counted")
 	case !c.limited || len(p.Models) == 0:
@@ -386,14 +402,18 @@ func (u *use) end() {
 	if u.question != nil {
 		asked, size = u.question.Asked()
 	}
+	end := func(of string, used model.Usage) {
+		u.call.End(of, used)
+		u.spending.end(of, used)
+	}
 	switch {
 	case u.refused.Load():
-		u.call.End("", model.Usage{})
+		end("", model.Usage{})
 	case u.meter != nil:
-		u.call.End(cmp.Or(u.target.Model, u.meter.Model(), asked.Model), u.meter.Usage(size))
+		end(cmp.Or(u.target.Model, u.meter.Model(), asked.Model), u.meter.Usage(size))
 	case !u.answered && asked.Whole && size > 0:
-		u.call.End(cmp.Or(u.target.Model, asked.Model), model.NewMeter(u.target.Endpoint, nil).Usage(size))
+		end(cmp.Or(u.target.Model, asked.Model), model.NewMeter(u.target.Endpoint, nil).Usage(size))
 	default:
-		u.call.End(cmp.Or(u.target.Model, asked.Model), model.Usage{})
+		end(cmp.Or(u.target.Model, asked.Model), model.Usage{})
 	}
 }

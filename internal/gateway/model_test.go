@@ -55,7 +55,7 @@ func modelGateway(t *testing.T) *Gateway {
 
 func openModels(t *testing.T, s Spec) *Route {
 	t.Helper()
-	s.Sandbox = cove.NewSandboxID()
+	s.Sandbox, s.Owner = cove.NewSandboxID(), cove.MachineOwner()
 	w, err := modelGateway(t).Open(s)
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func (g *Gateway) resolve(s Spec) (m resolved, err error) {
 		return m, err
 	}
 	var names []string
-	if m.models, names, err = newModels(&g.o, described, s.Providers, s.Budget); err != nil {
+	if m.models, names, err = newModels(&g.o, described, s.Owner, s.Providers, s.Budget); err != nil {
 		return m, err
 	}
 	m.known, err = g.credentials(described, m.remote, unique(slices.Concat(s.Credentials, names)))

@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -52,13 +54,40 @@ func (s *edge) mayReach(ctx context.Context, who cove.Principal, asked *cove.Net
 	if err != nil {
 		return err
 	}
-	if len(n.Credentials)+len(n.Providers) > 0 && !who.IsOwner() {
-		err := cove.Errorf(cove.Forbidden, "credentials and model providers are the machine's owner's to use").
-			WithHint("leave permissions.network.credentials and providers out")
-		s.deny(ctx, who, "network", strings.Join(append(slices.Clip(n.Credentials), n.Providers...), ","), err)
+	if len(n.Credentials) > 0 && !who.IsOwner() {
+		err := cove.Errorf(cove.Forbidden, "credentials are the machine's owner's to use").
+			WithHint("leave permissions.network.credentials out")
+		s.deny(ctx, who, "network", strings.Join(n.Credentials, ","), err)
 		return err
 	}
+	if len(n.Providers) > 0 {
+		if err := s.mayUseModels(ctx, who, strings.Join(n.Providers, ",")); err != nil {
+			return err
+		}
+	}
 	return s.mayOpen(ctx, who, n.Policy)
+}
+
+// mayUseModels refuses the models of the machine's owner to a caller who has no budget for them, or none left. The
+// gateway looks at each request for a model again. Errors: Forbidden, Overloaded, the store's.
+func (s *edge) mayUseModels(ctx context.Context, who cove.Principal, providers string) error {
+	if !who.IsCaller() {
+		return nil
+	}
+	err := s.Grants.MayUseModels(who)
+	if err == nil {
+		var used []model.ProviderUsage
+		if used, err = s.Store.For(who).ModelsUsed(ctx); err != nil {
+			return err
+		}
+		if err = model.Spare(s.Grants.Of(who).Models, "this API key", model.Sum(used)); err != nil {
+			err = access.ModelsUsedUp(err)
+		}
+	}
+	if err != nil {
+		s.deny(ctx, who, "models", providers, err)
+	}
+	return err
 }
 
 // mayOpen: services of the machine and private addresses are the owner's to open.

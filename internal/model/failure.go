@@ -112,7 +112,8 @@ func judge(status int, header http.Header, body []byte, host string) *Failure {
 		return &Failure{err: e}
 	case r.Cove != nil && r.Cove.Error == "budget_exhausted":
 		return &Failure{err: cove.Errorf(cove.LimitReached, "%w: %s", ErrUsedUp,
-			said).WithHint("a larger one is given outside: --budget, or gateway.budget in the configuration")}
+			said).WithHint("a larger one is given outside: --budget, or gateway.budget or a key's model_budget in the " +
+			"configuration")}
 	case tooLong(&f) || status == http.StatusRequestEntityTooLarge:
 		return &Failure{err: cove.Errorf(cove.TooLarge, "the conversation does not fit the model: %s", said)}
 	case f.word() == "insufficient_quota":

@@ -33,6 +33,11 @@ type Store interface {
 	// minute of a time or later, within the last 24 hours; also of those that have been removed since. A run that is an
 	// execution as well counts once.
 	CPUTime(ctx context.Context, client string, since time.Time) (time.Duration, error)
+	// ModelsUsed returns what a client has used of the models of the machine's owner by UseModels, sorted by provider.
+	// Nothing that is removed or pruned is taken from it.
+	ModelsUsed(ctx context.Context, client string) ([]model.ProviderUsage, error)
+	// UseModels adds to it: all of used, or none.
+	UseModels(ctx context.Context, client string, used ...model.ProviderUsage) error
 	// Abandon marks running executions of dead instances as failed, and returns how many. It asks dead about each
 	// instance that has any, after it has seen them: one that begins meanwhile is not taken for dead.
 	Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error)

@@ -8,6 +8,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 )
 
 // Vault holds a Store for the services, which reach its records by naming a
@@ -85,6 +86,16 @@ func (r Records) List(ctx context.Context, q Query) (Page, error) {
 // CPUTime returns that of p's own executions and runs; see Store.
 func (r Records) CPUTime(ctx context.Context, since time.Time) (time.Duration, error) {
 	return r.store.CPUTime(ctx, r.p.String(), since)
+}
+
+// ModelsUsed returns what p itself has used of models; see Store.
+func (r Records) ModelsUsed(ctx context.Context) ([]model.ProviderUsage, error) {
+	return r.store.ModelsUsed(ctx, r.p.String())
+}
+
+// UseModels adds to what p has used of models; see Store.
+func (r Records) UseModels(ctx context.Context, used ...model.ProviderUsage) error {
+	return r.store.UseModels(ctx, r.p.String(), used...)
 }
 
 // Abandon is for principals that see all; see Store.

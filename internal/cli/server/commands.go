@@ -74,10 +74,12 @@ func configNewKey(sess *session.Session) *cobra.Command {
 configuration has its hash only.
 
 A key may do everything with what it makes itself, until it is taken out of the
-configuration. Scopes and quotas make that less.`,
+configuration. Scopes and quotas make that less. It uses your credentials for
+models only with a budget.`,
 		Example: `  cove config new-key ci
   cove config new-key ci --scope run,read --expires 2027-01-31
-  cove config new-key bot --concurrent 4 --cpu-seconds hour=600,day=3600`,
+  cove config new-key bot --concurrent 4 --cpu-seconds hour=600,day=3600
+  cove config new-key agent --model-budget cost=20`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			var key string
 			k.Name = args[0]
@@ -95,6 +97,8 @@ configuration. Scopes and quotas make that less.`,
 	f.StringVar(&k.Rate, "rate", "", "`N` requests a second")
 	f.StringVar(&k.CPUSeconds, "cpu-seconds", "", "CPU time of its executions and runs, `hour=N,day=N`")
 	f.StringVar(&k.Sandboxes, "sandboxes", "", "`N` long-lived sandboxes")
+	f.StringVar(&k.Models, "model-budget", "",
+		"let it use your models, up to `requests=N,tokens=N,cost=DOLLARS` in all; otherwise it may not")
 	f.StringVar(&k.DiskMB, "disk-mb", "", "the sum of their disk limits, in `MB`")
 	return cmd
 }

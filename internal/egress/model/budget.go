@@ -56,21 +56,46 @@ func ParseBudget(s string) (cove.Budget, error) {
 
 // Exhausted is the error of a budget that is used up.
 type Exhausted struct {
+	Of    string // whose budget
 	What  string // requests, tokens, cost
 	Limit string
 	Used  string
 }
 
 func (e *Exhausted) Error() string {
-	return fmt.Sprintf("the budget of this sandbox is used up: %s of %s %s", e.Used, e.Limit,
+	return fmt.Sprintf("the budget of %s is used up: %s of %s %s", e.Of, e.Used, e.Limit,
 		map[string]string{"requests": "requests", "tokens": "tokens", "cost": "dollars"}[e.What])
 }
 
-// Ledger tracks one sandbox's use against its budget. A request is counted at its beginning, and its expected use is
-// reserved until its end; one that does not fit beside the others waits for them. Near its end a budget therefore
-// serves one request at a time, and is overrun by the last one at most, once the size of requests is known.
+// Sum returns the use of all providers.
+func Sum(used []ProviderUsage) (sum Usage) {
+	for _, u := range used {
+		sum = sum.Plus(u.Usage)
+	}
+	return sum
+}
+
+// Spare refuses more use of models where a budget has been used up; of says whose it is. Errors: *Exhausted.
+func Spare(b cove.Budget, of string, used Usage) error {
+	dollars := func(d float64) string { return strconv.FormatFloat(math.Round(d*1e4)/1e4, 'f', -1, 64) }
+	switch {
+	case b.Requests > 0 && used.Requests >= b.Requests:
+		return &Exhausted{of, "requests", fmt.Sprint(b.Requests), fmt.Sprint(used.Requests)}
+	case b.Tokens > 0 && used.Tokens() >= b.Tokens:
+		return &Exhausted{of, "tokens", fmt.Sprint(b.Tokens), fmt.Sprint(used.Tokens())}
+	case b.Cost > 0 && used.Cost >= b.Cost:
+		return &Exhausted{of, "cost", dollars(b.Cost), dollars(used.Cost)}
+	}
+	return nil
+}
+
+// Ledger tracks use against a budget: that of one sandbox, or of all sandboxes of a caller. A request is counted at its
+// beginning, and its expected use is reserved until its end; one that does not fit beside the others waits for them.
+// Near its end a budget therefore serves one request at a time, and is overrun by the last one at most, once the size
+// of requests is known.
 type Ledger struct {
 	budget cove.Budget
+	of     string
 
 	mu       sync.Mutex
 	used     map[string]Usage // guarded by mu; by provider
@@ -80,9 +105,16 @@ type Ledger struct {
 	changed  chan struct{}    // guarded by mu; closed when a request has ended
 }
 
-// NewLedger returns a ledger for a budget.
-func NewLedger(b cove.Budget) *Ledger {
-	return &Ledger{budget: b, used: map[string]Usage{}, changed: make(chan struct{})}
+// NewLedger returns a ledger for the budget of a sandbox.
+func NewLedger(b cove.Budget) *Ledger { return Resume(b, "this sandbox", nil) }
+
+// Resume returns a ledger for a budget with what has been used of it; of says whose it is.
+func Resume(b cove.Budget, of string, used []ProviderUsage) *Ledger {
+	l := &Ledger{budget: b, of: of, used: map[string]Usage{}, changed: make(chan struct{})}
+	for _, u := range used {
+		l.used[u.Provider] = u.Usage
+	}
+	return l
 }
 
 // Limits reports whether tokens or dollars are limited, for which the answers' usage is needed.
@@ -107,7 +139,7 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, err
 	need := Usage{Input: max(size, 0) / 4, Output: usualAnswer}
 	for {
 		l.mu.Lock()
-		if err := l.exhausted(); err != nil {
+		if err := Spare(l.budget, l.of, l.total()); err != nil {
 			l.mu.Unlock()
 			return nil, err
 		}
@@ -144,27 +176,13 @@ func (l *Ledger) total() (t Usage) {
 	return t
 }
 
-func (l *Ledger) exhausted() error {
-	t, b := l.total(), l.budget
-	dollars := func(d float64) string { return strconv.FormatFloat(math.Round(d*1e4)/1e4, 'f', -1, 64) }
-	switch {
-	case b.Requests > 0 && t.Requests >= b.Requests:
-		return &Exhausted{"requests", fmt.Sprint(b.Requests), fmt.Sprint(t.Requests)}
-	case b.Tokens > 0 && t.Tokens() >= b.Tokens:
-		return &Exhausted{"tokens", fmt.Sprint(b.Tokens), fmt.Sprint(t.Tokens())}
-	case b.Cost > 0 && t.Cost >= b.Cost:
-		return &Exhausted{"cost", dollars(b.Cost), dollars(t.Cost)}
-	}
-	return nil
-}
-
 func (l *Ledger) fits(need Usage) bool {
 	t, b := l.total().Plus(l.aside).Plus(need), l.budget
 	return (b.Tokens == 0 || t.Tokens() <= b.Tokens) && (b.Cost == 0 || t.Cost <= b.Cost)
 }
 
-// End records the request's use of a model. Later calls are ignored.
-func (c *Call) End(model string, u Usage) {
+// End records the request's use of a model, and returns what it has added, with its cost. Later calls are ignored.
+func (c *Call) End(model string, u Usage) (added Usage) {
 	c.once.Do(func() {
 		l := c.ledger
 		l.mu.Lock()
@@ -173,6 +191,7 @@ func (c *Call) End(model string, u Usage) {
 			u.Cost = cost
 		}
 		u.Requests = 0 // counted at the beginning
+		added = u
 		l.used[c.provider.Name] = l.used[c.provider.Name].Plus(u)
 		l.aside = l.aside.Plus(Usage{Input: -c.aside.Input, Output: -c.aside.Output, Cost: -c.aside.Cost})
 		if l.underway--; l.underway == 0 {
@@ -184,6 +203,7 @@ func (c *Call) End(model string, u Usage) {
 		close(l.changed)
 		l.changed = make(chan struct{})
 	})
+	return added
 }
 
 // Used returns the use of each provider, sorted by name.

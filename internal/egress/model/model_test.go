@@ -451,7 +451,7 @@ func TestParallel(t *testing.T) {
 }
 
 func TestRefusal(t *testing.T) {
-	r, ok := RefusalOf(fmt.Errorf("wrapped: %w", &Exhausted{"tokens", "100", "120"}))
+	r, ok := RefusalOf(fmt.Errorf("wrapped: %w", &Exhausted{"this sandbox", "tokens", "100", "120"}))
 	if !ok || r.Status != http.StatusTooManyRequests || r.Header(OpenAI).Get("X-Should-Retry") != "false" ||
 		r.Header(OpenAI).Get("Retry-After") != "" {
 		t.Fatalf("%+v", r)

@@ -37,7 +37,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 var migrations embed.FS
 
 // schema is the version that the last migration leaves in PRAGMA user_version.
-const schema = 13
+const schema = 14
 
 // lockWait is how long a writer waits for another process's transaction, which
 // takes a millisecond unless that process is stopped.

@@ -37,6 +37,7 @@ func Run(t *testing.T, open Open) {
 		{"ListPagesByTime", listPagesByTime},
 		{"MalformedCursor", malformedCursor},
 		{"CPUTime", cpuTime},
+		{"ModelsUsed", modelsUsed},
 		{"Abandon", abandon},
 		{"AuditChain", auditChain},
 		{"AuditQuery", auditQuery},
@@ -322,6 +323,40 @@ func cpuTime(t *testing.T, open Open) {
 	_, err = s.Prune(t.Context(), epoch.Add(24*time.Hour))
 	must(t, err)
 	want("after the history has gone", ci, epoch, 39400*time.Millisecond)
+}
+
+// modelsUsed: what a client has used of models adds up for each provider, apart from others', stays when the history
+// goes, and is there when the store is opened anew.
+func modelsUsed(t *testing.T, open Open) {
+	dir := t.TempDir()
+	s := at(t, open, dir)
+	use := func(who, provider string, u model.Usage) model.ProviderUsage {
+		t.Helper()
+		p := model.ProviderUsage{Provider: provider, Usage: u}
+		must(t, s.UseModels(t.Context(), who, p))
+		return p
+	}
+	want := func(what, who string, want ...model.ProviderUsage) {
+		t.Helper()
+		if got, err := s.ModelsUsed(t.Context(), who); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %+v, %v, want %+v", what, got, err, want)
+		}
+	}
+	want("nothing", "key:ci")
+	whole := model.Usage{Requests: 1, Input: 2, Output: 3, CacheRead: 4, CacheWrite: 5, Cost: 0.5, Estimated: 1}
+	b := use("key:ci", "b", whole)
+	a := use("key:ci", "a", model.Usage{Requests: 1})
+	other := use("key:other", "b", model.Usage{Output: 9})
+	want("of both providers", "key:ci", a, b)
+	must(t, s.UseModels(t.Context(), "key:ci", a, b))
+	a.Usage, b.Usage = a.Plus(a.Usage), b.Plus(b.Usage)
+	want("added up", "key:ci", a, b)
+	_, err := s.Prune(t.Context(), epoch.Add(1000*time.Hour))
+	must(t, err)
+	must(t, s.Close())
+	s = at(t, open, dir)
+	want("after the history has gone, opened anew", "key:ci", a, b)
+	want("another's", "key:other", other)
 }
 
 func prune(t *testing.T, open Open) {
