@@ -164,8 +164,8 @@ func (l *lab) descriptors() int {
 }
 
 // TestKillRounds: executions, commands in a long-lived sandbox, and sandboxes that come and go, beside each other,
-// while the server is killed again and again. Nothing that was acknowledged is lost, nothing is said that is not so, and
-// in the end the machine holds what it held.
+// while the server is killed again and again. Nothing that was acknowledged is lost, nothing is said that is not so,
+// and in the end the machine holds what it held.
 func TestKillRounds(t *testing.T) {
 	l := newLab(t)
 	usual := 0    // descriptors of a server
