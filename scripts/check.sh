@@ -18,6 +18,7 @@ left_out=(
 	test/demo              # runs the demonstration
 	test/egress            # runs other programs for minutes
 	test/git               # kills servers for minutes
+	test/hostile           # makes sandboxes of a guest that lies
 	test/real              # needs control groups of its own
 	test/sandboxes         # makes sandboxes for minutes
 	test/soak              # loads a server for a minute

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -221,13 +222,9 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	if err := begun(); err != nil {
 		return Result{}, err
 	}
-	if err := provision.Deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {
-		return Result{}, e.excuse(err)
-	}
-	start := e.executions.o.Clock.Monotonic()
-	p, err := process.Start(ctx, sb, e.executions.o.Clock, e.program())
+	p, start, err := e.start(ctx, sb)
 	if err != nil {
-		return Result{}, e.excuse(e.startError(err))
+		return Result{}, e.excuse(err)
 	}
 	outcome := e.attend(ctx, p)
 	if route := e.currentRoute(); route != nil {
@@ -239,6 +236,29 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 		return Result{}, err
 	}
 	return e.conclude(outcome, stats, took)
+}
+
+// answerPatience is how long a guest may take to take the files and to start the program, beyond the time of those that
+// get less.
+const answerPatience = 30 * time.Second
+
+// start delivers the files, starts the program, and returns when it was asked for. A guest that does not answer has no
+// more time than the program.
+func (e *execution) start(ctx context.Context, sb *provision.Sandbox) (p *process.Process, at clock.Instant, err error) {
+	late := cove.Errorf(cove.Unavailable, "the sandbox's guest does not answer").WithHint("see the log; run \"cove doctor\"")
+	ctx, cancel := context.WithTimeoutCause(ctx, min(e.limits.Timeout, answerPatience)+process.Grace, late)
+	defer cancel()
+	if err := provision.Deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {
+		if context.Cause(ctx) == error(late) {
+			return nil, 0, late
+		}
+		return nil, 0, err
+	}
+	at = e.executions.o.Clock.Monotonic()
+	if p, err = process.Start(ctx, sb, e.executions.o.Clock, e.program()); err != nil {
+		return nil, 0, e.startError(err)
+	}
+	return p, at, nil
 }
 
 // open makes the sandbox and, with a network, its way out, which is open before
