@@ -244,8 +244,10 @@ const answerPatience = 30 * time.Second
 
 // start delivers the files, starts the program, and returns when it was asked for. A guest that does not answer has no
 // more time than the program.
-func (e *execution) start(ctx context.Context, sb *provision.Sandbox) (p *process.Process, at clock.Instant, err error) {
-	late := cove.Errorf(cove.Unavailable, "the sandbox's guest does not answer").WithHint("see the log; run \"cove doctor\"")
+func (e *execution) start(ctx context.Context, sb *provision.Sandbox) (p *process.Process, at clock.Instant,
+	err error) {
+	late := cove.Errorf(cove.Unavailable, "the sandbox's guest does not answer").
+		WithHint("see the log; run \"cove doctor\"")
 	ctx, cancel := context.WithTimeoutCause(ctx, min(e.limits.Timeout, answerPatience)+process.Grace, late)
 	defer cancel()
 	if err := provision.Deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {

@@ -92,7 +92,8 @@ func TestHostileGuest(t *testing.T) {
 		})
 	}
 	now := map[string]int{}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // sleep: as await
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond) // sleep: no event reports that a descriptor is closed
 		if now = held(server.Process.Pid); now["descriptors"] <= before["descriptors"]+8 &&
 			now["control groups"] <= before["control groups"] {
 			return
