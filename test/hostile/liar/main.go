@@ -28,10 +28,8 @@ const (
 	programFD = 4
 )
 
-// The main goroutine stays on the main thread: see package pid1.
-func init() { runtime.LockOSThread() }
-
 func main() {
+	runtime.LockOSThread() // the main thread still: see package pid1
 	unix.Close(programFD)
 	signal.Notify(make(chan os.Signal, 1))
 	unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
