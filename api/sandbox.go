@@ -145,7 +145,7 @@ type ExecResult struct {
 	ID       string  `json:"id"`
 	ExitCode int     `json:"exit_code" doc:"128+N for signal N"`
 	Duration float64 `json:"duration" doc:"Seconds"`
-	LimitHit string  `json:"limit_hit,omitempty" enum:"oom,timeout" doc:"The limit that ended it; oom with exit code 137"`
+	LimitHit string  `json:"limit_hit,omitempty" enum:"oom,timeout,disk" doc:"What ended it; oom with exit code 137"`
 }
 
 // Terminal is a program in a terminal of a sandbox. It runs on while no client is attached.

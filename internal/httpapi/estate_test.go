@@ -325,7 +325,8 @@ func (emptyWorkspaces) List(context.Context) ([]cove.SandboxID, error)     { ret
 func (emptyWorkspaces) Used(context.Context, cove.SandboxID) (workspace.Used, error) {
 	return workspace.Used{}, nil
 }
-func (emptyWorkspaces) Bounds(context.Context) error { return nil }
+func (emptyWorkspaces) Full(cove.SandboxID) (bool, error) { return false, nil }
+func (emptyWorkspaces) Bounds(context.Context) error      { return nil }
 func (emptyWorkspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error {
 	return nil
 }

@@ -186,6 +186,16 @@ func (d *disks) freeWithin(host record) error {
 	return errors.Join(errs...)
 }
 
+// Full implements workspace.Disks.
+func (d *disks) Full(id cove.SandboxID) (bool, error) {
+	r, err := d.read(id)
+	if err != nil || r.Disk != workspace.DiskImage {
+		return false, err
+	}
+	used, err := imageIn(d.directory(id)).Used()
+	return err == nil && used.Full(), err
+}
+
 // Used implements workspace.Disks.
 func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, error) {
 	r, err := d.read(id)

@@ -449,6 +449,7 @@ func (workspaces) List(context.Context) ([]cove.SandboxID, error)     { return n
 func (workspaces) Used(context.Context, cove.SandboxID) (workspace.Used, error) {
 	return workspace.Used{}, nil
 }
+func (workspaces) Full(cove.SandboxID) (bool, error)                                  { return false, nil }
 func (workspaces) Bounds(context.Context) error                                       { return nil }
 func (workspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error { return nil }
 func (workspaces) Free() (workspace.Room, error)                                      { return workspace.Room{}, nil }

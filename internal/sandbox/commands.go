@@ -41,8 +41,10 @@ type CommandRequest struct {
 // CommandResult describes how a command ended.
 type CommandResult struct {
 	ID       cove.ExecutionID
-	ExitCode int            // 128+N for signal N
-	Limit    cove.LimitKind // LimitTimeout, or LimitOOM where SIGKILL has ended it and the kernel has killed for memory
+	ExitCode int // 128+N for signal N
+	// Limit is LimitTimeout, LimitOOM where SIGKILL has ended it and the kernel has killed for memory, or LimitDisk where
+	// it has failed and the disk of the workspace and the home is full.
+	Limit    cove.LimitKind
 	Duration time.Duration
 }
 
@@ -119,6 +121,9 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 		if kills, err := oomKills(ctx, in); err == nil && kills > killsBefore {
 			r.Limit = cove.LimitOOM
 		}
+	}
+	if r.Limit == "" && r.ExitCode != 0 && in.diskIsFull() {
+		r.Limit = cove.LimitDisk
 	}
 	return r, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -128,5 +129,41 @@ func TestDiskWatched(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDiskQuota: the disks of an API key's sandboxes are never more together than the key may have, also by growing.
+func TestDiskQuota(t *testing.T) {
+	h := newHome(t)
+	key := cove.KeyHolder("ci")
+	h.grants = access.Grants{key: {Disk: 3 << 30}}
+	s := h.adopt(t)
+	for _, name := range []string{"one", "two"} {
+		q := sandbox.Request{Name: name}
+		q.Limits.Disk = 1 << 30
+		if _, err := s.Create(t.Context(), key, q, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grow := func(name string, bytes int64) error {
+		_, err := s.Change(t.Context(), key, name, sandbox.Change{Disk: bytes})
+		return err
+	}
+	if err := grow("one", 2<<30); err != nil {
+		t.Errorf("to what the key may have: %v", err)
+	}
+	resized := len(h.workspaces.resized)
+	err := grow("two", 1<<30+1<<20)
+	if cove.ErrorCode(err) != cove.Conflict || !strings.Contains(err.Error(), "3072 MiB") {
+		t.Errorf("beyond what the key may have: %v", err)
+	}
+	if err := grow("two", 64<<20); cove.ErrorCode(err) != cove.Conflict { // the fake lets none shrink while it runs
+		t.Errorf("shrinking: %v", err)
+	}
+	if v, err := s.Find(t.Context(), key, "two"); err != nil || v.Spec.Limits.Disk != 1<<30 {
+		t.Errorf("refused: %+v, %v", v.Spec.Limits, err)
+	}
+	if n := len(h.workspaces.resized) - resized; n != 1 {
+		t.Errorf("%d disks were resized", n)
 	}
 }

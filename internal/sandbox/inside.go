@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"path"
@@ -30,6 +31,13 @@ type Inside struct {
 	terminals *terminals.Set
 	git       workGit
 	route     egress.Route // nil without a network
+	disks     workspace.Disks
+}
+
+// diskIsFull reports whether the kernel lets the sandbox store nothing more in its workspace and home.
+func (in Inside) diskIsFull() bool {
+	full, err := in.disks.Full(cmp.Or(in.Within, in.ID))
+	return err == nil && full
 }
 
 // HiddenGit describes a sandbox whose repository stays outside.

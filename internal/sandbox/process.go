@@ -120,6 +120,9 @@ func (p *Process) Wait() (e Ended, err error) {
 		CPUTime: stats.CPUTime, MemoryPeak: stats.MemoryPeak, PIDsPeak: stats.PIDsPeak,
 		BytesWritten: o.Stats.BytesWritten, DiskUsed: o.Stats.DiskUsed,
 	}}
+	if e.Limit == "" && o.Code != 0 && p.in.diskIsFull() {
+		e.Limit = cove.LimitDisk
+	}
 	if p.in.route != nil {
 		e.Models = p.in.route.Models()
 	}

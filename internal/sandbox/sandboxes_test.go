@@ -250,6 +250,8 @@ func (w *workspaces) Used(_ context.Context, id cove.SandboxID) (workspace.Used,
 	return workspace.Used{Bytes: 42}, nil
 }
 
+func (w *workspaces) Full(cove.SandboxID) (bool, error) { return false, nil }
+
 func (w *workspaces) Bounds(context.Context) error { return w.bounds }
 
 func (w *workspaces) Resize(_ context.Context, _ cove.SandboxID, to workspace.Disk, runs bool) error {

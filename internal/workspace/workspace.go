@@ -32,6 +32,8 @@ type Workspaces interface {
 type Disks interface {
 	// Used returns what a workspace and its home hold.
 	Used(ctx context.Context, id cove.SandboxID) (Used, error)
+	// Full reports whether the kernel lets nothing more be stored on a disk. It reads no tree.
+	Full(id cove.SandboxID) (bool, error)
 	// Bounds reports whether the kernel can hold new workspaces to their size. Errors: Unsupported.
 	Bounds(ctx context.Context) error
 	// Resize changes the size of a workspace's disk, which can only grow while its sandbox runs. Errors: NotFound,

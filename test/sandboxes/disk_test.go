@@ -137,6 +137,17 @@ func TestFilledDisk(t *testing.T) {
 			if strings.Count(out, "No space left") != 11 {
 				t.Errorf("its disk is not full: %s", out)
 			}
+			var ended api.ExecResult
+			out, err := c.run("cove", "exec", "filler", "--json", "--", "dd", "if=/dev/zero", "of=/workspace/x", "bs=1M",
+				"count=1")
+			if json.Unmarshal([]byte(out), &ended) != nil || ended.LimitHit != "disk" || err == nil ||
+				!strings.Contains(err.Error(), "disk full (limit 64 MiB") {
+				t.Errorf("a command that fails for it: %s, %v", out, err)
+			}
+			out, err = c.run("cove", "exec", "neighbour", "--json", "--", "false")
+			if json.Unmarshal([]byte(out), &ended) != nil || strings.Contains(out, "limit_hit") || err == nil {
+				t.Errorf("a command that fails for another reason: %s, %v", out, err)
+			}
 			const metadata = 16 << 20 // of the file system, and what the server writes meanwhile
 			if n := l.size() - before; n > 64<<20+metadata || n < 60<<20 {
 				t.Errorf("a disk of 64 MiB takes %d MiB of the host's", n>>20)
@@ -148,7 +159,7 @@ func TestFilledDisk(t *testing.T) {
 			out = c.must("cove", "exec", "filler", "--", "python3", "-c", fillFiles)
 			const full = "No space left on device %d\n"
 			var first, second int
-			_, err := fmt.Sscanf(out, full+full, &first, &second)
+			_, err = fmt.Sscanf(out, full+full, &first, &second)
 			if err != nil || first+second > 25_000 || first < 5_000 {
 				t.Errorf("files without end: %q, %v", out, err)
 			}

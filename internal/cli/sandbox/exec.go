@@ -176,6 +176,8 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 		sess.Exit = ui.ExitTimeout
 	case cove.LimitOOM:
 		sess.Say.Line("%s", report.Stopped("out of memory", ui.SizeText(s.Limits.MemoryMB<<20), "cove new --memory"))
+	case cove.LimitDisk:
+		sess.Say.Line("%s", report.Stopped("disk full", ui.SizeText(s.Limits.DiskMB<<20), "cove limits --disk"))
 	}
 	return nil
 }

@@ -384,6 +384,10 @@ type Use struct {
 	Host               int64 // bytes of the image on the host's disk
 }
 
+// Full reports whether hardly anything can be stored. ext4 refuses a write before the last blocks are used, since it
+// may need some to find the others.
+func (u Use) Full() bool { return u.Room < 64*block || u.InodesLeft == 0 }
+
 // Used returns the use of a mounted image.
 func (i Image) Used() (Use, error) {
 	var st unix.Statfs_t

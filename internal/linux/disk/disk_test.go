@@ -90,8 +90,8 @@ func TestLimits(t *testing.T) {
 		t.Run(fmt.Sprint(s.Bytes>>20), func(t *testing.T) {
 			i := newImage(t, s)
 			used, err := i.Used()
-			if err != nil {
-				t.Fatal(err)
+			if err != nil || used.Full() {
+				t.Fatalf("%+v, %v", used, err)
 			}
 			if most := s.Bytes + s.Bytes/20 + 4<<20; used.Room < s.Bytes || used.Room > most+journal {
 				t.Errorf("%d bytes can be stored, of %d", used.Room, s.Bytes)
@@ -101,6 +101,9 @@ func TestLimits(t *testing.T) {
 			}
 			if n := fill(t, filepath.Join(i.Dir, "a")); n < s.Bytes-s.Bytes/50-1<<20 || n > s.Bytes+s.Bytes/20+4<<20 {
 				t.Errorf("%d bytes were written, of %d", n, s.Bytes)
+			}
+			if used, err := i.Used(); err != nil || !used.Full() {
+				t.Errorf("it is not full: %+v, %v", used, err)
 			}
 			os.Remove(filepath.Join(i.Dir, "a"))
 			made := int64(0)
