@@ -42,7 +42,9 @@ type task struct {
 }
 
 func newTask(sess *session.Session, o *options) *task {
-	return &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
+	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
+	t.in.BeforeLeaving(t.screen.Restore)
+	return t
 }
 
 // giveTask runs a task in a sandbox, shows its progress, and calls settle with the work.

@@ -154,6 +154,7 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 	var stdout, stderr bytes.Buffer
 	out := sess.NewScreen()
 	defer out.Restore()
+	in.BeforeLeaving(out.Restore)
 	asker := interact.NewAsker(sess, c, terminal, out)
 	defer asker.Stop()
 	s := client.Stream{Stdin: stdin, Stdout: out.Stdout, Stderr: out.Stderr, Holds: asker.Take}

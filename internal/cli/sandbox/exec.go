@@ -137,6 +137,9 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 		req.Env = env
 	}
 	out := sess.NewScreen()
+	if !sess.JSON {
+		interrupts.BeforeLeaving(out.Restore)
+	}
 	stream := client.Stream{Stdout: out.Stdout, Stderr: out.Stderr}
 	if o.input || !ui.IsTerminal(sess.In) && !ui.IsNull(sess.In) {
 		stream.Stdin = sess.In

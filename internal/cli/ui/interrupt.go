@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -24,6 +25,7 @@ type Interrupts struct {
 	actions sync.WaitGroup
 
 	mu     sync.Mutex
+	before func() // leaving
 	got    syscall.Signal
 	turns  []func() // what the next signals do, one after the other
 	cancel context.CancelFunc
@@ -79,9 +81,38 @@ func (in *Interrupts) handle(s syscall.Signal) {
 	switch {
 	case acts:
 	case again:
+		in.restore()
 		in.Leave(ExitSignal(s))
 	default:
 		cancel()
+	}
+}
+
+// BeforeLeaving sets what gives the terminal back when a signal leaves at once.
+func (in *Interrupts) BeforeLeaving(restore func()) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.before = restore
+}
+
+// restorePatience bounds restore: a terminal that takes no output must not keep the command.
+const restorePatience = 200 * time.Millisecond
+
+func (in *Interrupts) restore() {
+	in.mu.Lock()
+	before := in.before
+	in.mu.Unlock()
+	if before == nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		before()
+	}()
+	select {
+	case <-done:
+	case <-time.After(restorePatience):
 	}
 }
 

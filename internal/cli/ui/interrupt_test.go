@@ -25,15 +25,33 @@ func TestSecondSignalLeavesAtOnce(t *testing.T) {
 		cancel: func() {}}
 	go in.watch()
 	busy, begun := make(chan struct{}), make(chan struct{})
+	restored := false
+	in.BeforeLeaving(func() { restored = true })
 	in.OnSignal(func() { close(begun); <-busy })
 	in.signals <- syscall.SIGINT
 	<-begun
 	in.signals <- syscall.SIGINT
-	if code := <-left; code != 130 {
-		t.Errorf("left with %d", code)
+	if code := <-left; code != 130 || !restored {
+		t.Errorf("left with %d; the terminal was given back: %v", code, restored)
 	}
 	close(busy)
 	in.Settle()
+	close(in.done)
+}
+
+// TestATerminalThatTakesNothing does not keep a command that leaves at once.
+func TestATerminalThatTakesNothing(t *testing.T) {
+	left, stuck := make(chan int, 1), make(chan struct{})
+	in := &Interrupts{signals: make(chan os.Signal, 2), done: make(chan struct{}), Leave: func(code int) { left <- code },
+		cancel: func() {}}
+	go in.watch()
+	in.BeforeLeaving(func() { <-stuck })
+	in.signals <- syscall.SIGTERM
+	in.signals <- syscall.SIGTERM
+	if code := <-left; code != 143 {
+		t.Errorf("left with %d", code)
+	}
+	close(stuck)
 	close(in.done)
 }
 
