@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
@@ -279,6 +281,33 @@ func checkCPU(ctx context.Context, h *host) outcome {
 		return fail(found, "needs a kernel built with CONFIG_CFS_BANDWIDTH")
 	}
 	return ok(found)
+}
+
+// checkTables warns where a table of the whole machine ends long before its memory does.
+func checkTables(_ context.Context, h *host) outcome {
+	const enough = 5000 // sandboxes
+	tables := []struct {
+		name  string
+		each  int // entries of a sandbox that does nothing
+		raise string
+	}{
+		{"kernel.pid_max", guest.Threads + 1, "4194304"},
+		{"kernel.threads-max", guest.Threads + 1, "4194304"},
+		{"fs.file-max", 64, "9223372036854775807"},
+	}
+	least, found, fix := math.MaxInt, "", ""
+	for _, t := range tables {
+		if v, ok := h.number(t.name); ok && v/t.each < least {
+			least, found, fix = v/t.each, fmt.Sprintf("%s = %d", t.name, v), setting(t.name, t.raise)
+		}
+	}
+	switch {
+	case least == math.MaxInt:
+		return info("not told by this kernel")
+	case least < enough:
+		return warn(fmt.Sprintf("%d at most: %s", least, found), fix)
+	}
+	return ok(fmt.Sprintf("more than %d", enough))
 }
 
 const seccompFix = "needs a kernel built with CONFIG_SECCOMP_FILTER (every distribution's is), on amd64 or arm64"

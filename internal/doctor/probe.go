@@ -40,6 +40,8 @@ var probes = map[string]func(args []string) (found string){
 	"pids":                probePIDs,
 	"cpu":                 probeCPU,
 	"sockets":             probeSockets,
+	"watches":             probeWatches,
+	"terminals":           probeTerminals,
 }
 
 // RunProbe is the child's side of a check: the hidden subcommand of Options.Probe calls it and exits with its result.
@@ -180,6 +182,38 @@ func probeTmpfsBytes([]string) string {
 		step("be stopped at 1 MiB", fmt.Errorf("stopped after %d bytes", n))
 	}
 	return fmt.Sprintf("stopped after %d of %d bytes", n, 2*size)
+}
+
+// probeWatches limits the inotify instances of its user namespace, and makes more.
+func probeWatches([]string) string {
+	const most = 4
+	step("limit them", os.WriteFile("/proc/sys/user/max_inotify_instances", []byte(strconv.Itoa(most)), 0))
+	for i := range 2 * most {
+		_, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+		if errors.Is(err, unix.EMFILE) {
+			return fmt.Sprintf("stopped after %d of %d instances", i, 2*most)
+		}
+		step("make an instance", err)
+	}
+	step("be stopped at 4 instances", fmt.Errorf("made %d", 2*most))
+	return ""
+}
+
+// probeTerminals limits the terminals of a devpts, and opens more.
+func probeTerminals([]string) string {
+	const most = 4
+	step("make the mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	step("mount devpts", unix.Mount("devpts", place(), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
+		"newinstance,ptmxmode=0666,max="+strconv.Itoa(most)))
+	for i := range 2 * most {
+		_, err := unix.Open(at("ptmx"), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOSPC) {
+			return fmt.Sprintf("stopped after %d of %d terminals", i, 2*most)
+		}
+		step("open a terminal", err)
+	}
+	step("be stopped at 4 terminals", fmt.Errorf("opened %d", 2*most))
+	return ""
 }
 
 func probeTmpfsInodes([]string) string {

@@ -26,6 +26,9 @@ type Setup struct {
 	Steps  []Step `json:"steps"`
 }
 
+// Threads is the number of threads of a guest before the user's first process.
+const Threads = 16
+
 // Root is the directory below Begin.Staging that becomes the sandbox's root.
 const Root = "/root"
 
@@ -51,6 +54,8 @@ const (
 	StepDir     StepKind = "dir"     // Mode, UID
 	StepFile    StepKind = "file"    // Data, Mode
 	StepSymlink StepKind = "symlink" // Source is the text
+	// StepSysctl writes Data to Target, a setting of the sandbox's user namespace, unless the kernel has none of the name.
+	StepSysctl StepKind = "sysctl"
 	// StepMask hides Target, unless missing: a file behind /dev/null, a directory behind an empty read-only tmpfs.
 	StepMask StepKind = "mask"
 	// StepReadOnly makes the mount at Target read-only with Flags, after binding a Target that is no mount onto itself.
@@ -142,7 +147,8 @@ type Seal struct {
 	Pivot bool `json:"pivot"`
 	// Filter is a seccomp program: struct sock_filter, 8 bytes each, host byte order.
 	Filter []byte `json:"filter"`
-	// OpenFiles and FileSize become RLIMIT_NOFILE and RLIMIT_FSIZE. Core dumps are always off.
+	// OpenFiles and FileSize become RLIMIT_NOFILE and RLIMIT_FSIZE. Core dumps are always off. The limits of pending
+	// signals and of message queues become half of the caller's.
 	OpenFiles int64 `json:"open_files"`
 	FileSize  int64 `json:"file_size"`
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -77,6 +78,25 @@ func ReadHost() (Host, error) {
 		}
 	}
 	return h, nil
+}
+
+// Sysctl is a setting of the kernel, by its path below /proc/sys.
+type Sysctl struct{ Name, Value string }
+
+// ReadWatches returns the settings of a sandbox's user namespace by which it has half of the inotify instances and
+// watches that this host allows a user: the kernel counts those of a sandbox for the user who made it, too.
+func ReadWatches() []Sysctl {
+	var settings []Sysctl
+	for _, count := range []string{"instances", "watches"} {
+		text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_" + count)
+		if err != nil {
+			continue // a kernel without inotify
+		}
+		if most, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			settings = append(settings, Sysctl{"user/max_inotify_" + count, strconv.Itoa(most / 2)})
+		}
+	}
+	return settings
 }
 
 // EtcFiles returns the generated files of /etc for a user. An image with its own users gets only those of Resolver.

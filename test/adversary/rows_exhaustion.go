@@ -45,6 +45,8 @@ func exhaustionRows() []row {
 		{id: "C6.quota", invariant: "H4", what: "burn more CPU than the quota with many threads", test: cpuQuota},
 		{id: "C7.descriptors", invariant: "H4", what: "open descriptors without end", test: descriptorLimit},
 		{id: "C7.terminals", invariant: "H4", what: "use up the machine's terminals", test: terminalLimit},
+		{id: "C7.accounts", invariant: "H4", what: "use up what the kernel counts for the user who made the sandbox",
+			test: userAccounts},
 		{id: "C7.file_table", invariant: "H4", what: "use up the host's table of open files", test: fileTable},
 		{id: "H4.refused", invariant: "H4", what: "be started with a limit that is none", test: absurdLimits},
 	}
@@ -412,6 +414,34 @@ func terminalLimit(c *trial) {
 		c.Errorf("terminals that were closed do not come back: %s", say(r))
 	}
 	c.unharmed(attacker, neighbour)
+}
+
+// userAccounts takes all that it gets of things that the kernel counts for a user and for no group, and counts how many
+// a neighbour gets meanwhile, and the user who makes the sandboxes.
+func userAccounts(c *trial) {
+	lasting := boxOptions{user: cove.AgentUser, limits: func(l *cove.Limits) { l.OpenFiles = 1024 }}
+	for _, kind := range []string{"watch", "queue", "signal"} {
+		attempt := "open_many " + kind + " 100000"
+		alone := c.suite.outside(c, attempt).Count // the control, too
+		one, other := c.fresh(lasting), c.fresh(lasting)
+		finish := one.held(c, attempt+" hold", "open_many")
+		outside, neighbour := c.suite.outside(c, attempt).Count, other.try(c, attempt).Count
+		held := finish().result.Count
+		if alone < 4 || held < alone/4 {
+			c.Errorf("not tested: %d of kind %s outside, %d inside", alone, kind, held)
+		}
+		least := alone / 4
+		if c.suite.caps.HostIDRange {
+			least = alone * 3 / 4
+			if neighbour < held {
+				c.Errorf("HOLE: a neighbour gets %d of kind %s, %d are held", neighbour, kind, held)
+			}
+		}
+		if outside < least {
+			c.Errorf("HOLE: the user of the host gets %d of kind %s, not %d: %d are held", outside, kind, alone, held)
+		}
+		c.remark("%s: %d held, %d of %d outside, %d in a neighbour", kind, held, outside, alone, neighbour)
+	}
 }
 
 // fileTable opens descriptors in as many processes as there may be. The

@@ -62,14 +62,15 @@ const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 var ambient = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN,
+	unix.CAP_SYS_RESOURCE,
 }
 
 // guestEnv spares the guest's runtime a look at the host's control groups, a collection of its few megabytes, and
 // threads that look for work: it waits nearly always, and one that spins takes the CPU from the user's program.
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// start forks the guest into its namespaces and group.
-func (b *blank) start(program *local.Program, seed *seed, socket *os.File) error {
+// start forks the guest into its namespaces and group, as a user of the host; see seed.fork.
+func (b *blank) start(program *local.Program, seed *seed, socket *os.File, as int) error {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {
 		seed.discard()
@@ -82,7 +83,7 @@ func (b *blank) start(program *local.Program, seed *seed, socket *os.File) error
 		return err
 	}
 	defer stderr.Close()
-	b.process, err = seed.fork(program.Path(), []string{"cove-guest", "--socket"}, &os.ProcAttr{
+	b.process, err = seed.fork(as, program.Path(), []string{"cove-guest", "--socket"}, &os.ProcAttr{
 		Env:   guestEnv,
 		Files: program.Among(null, null, stderr, socket),
 		Sys:   &syscall.SysProcAttr{Cloneflags: namespaces, AmbientCaps: ambient, Setsid: true},

@@ -49,6 +49,7 @@ type Engine struct {
 	names        local.Names // of control groups
 	host         rootfs.Host
 	hostErr      error
+	watches      []rootfs.Sysctl
 	root         bool
 	ids          local.IDs
 	serial       atomic.Int64 // of control groups

@@ -63,6 +63,7 @@ func newEngine(o Options, program *local.Program, hierarchy *cgroup.Hierarchy) (
 		return nil, err
 	}
 	e.host, e.hostErr = rootfs.ReadHost()
+	e.watches = rootfs.ReadWatches()
 	e.capabilities = e.look()
 	e.pool = e.newPool(max(o.Ready, 0))
 	if e.capabilities.PIDsLimit {

@@ -31,9 +31,10 @@ const (
 )
 
 // planBegin says what every sandbox has, whatever its root will be: /proc with its masks, a minimal /dev and an empty
-// /sys; and the network with the sockets of a way out, if it is for sandboxes that have one. It is pure.
-func planBegin(uid int, staging string, network []guest.Step) guest.Begin {
-	b := guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: append(kernelPlaces(), network...)}
+// /sys; settings of its user namespace; and the network with the sockets of a way out, if it is for sandboxes that have
+// one. It is pure.
+func planBegin(uid int, staging string, settings []rootfs.Sysctl, network []guest.Step) guest.Begin {
+	b := guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: append(kernelPlaces(settings), network...)}
 	if len(network) > 0 {
 		b.Listeners = engine.RouteListeners()
 	}
@@ -109,7 +110,7 @@ func files(fs []rootfs.File) []guest.Step {
 	return steps
 }
 
-func kernelPlaces() []guest.Step {
+func kernelPlaces(settings []rootfs.Sysctl) []guest.Step {
 	const quiet = sealed | guest.NoExec
 	in := func(name string) string { return kernelPlace + name }
 	steps := []guest.Step{
@@ -131,6 +132,9 @@ func kernelPlaces() []guest.Step {
 		guest.Step{Kind: guest.StepDir, Target: in("/dev/shm"), Mode: 0o755},
 		guest.Step{Kind: guest.StepReadOnly, Target: in("/dev"), Flags: guest.NoSuid | guest.NoExec},
 	)
+	for _, s := range settings { // before /proc/sys is read-only
+		steps = append(steps, guest.Step{Kind: guest.StepSysctl, Target: in("/proc/sys/" + s.Name), Data: []byte(s.Value)})
+	}
 	for _, name := range rootfs.ReadOnly {
 		steps = append(steps, guest.Step{Kind: guest.StepReadOnly, Target: in(name), Flags: quiet})
 	}

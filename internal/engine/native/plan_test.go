@@ -28,6 +28,7 @@ func TestPlan(t *testing.T) {
 		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"},
 			Shape: cove.Shape{Limits: limits, User: u}}
 	}
+	watches := []rootfs.Sysctl{{Name: "user/max_inotify_instances", Value: "64"}}
 	named := engine.Binding{Hostname: rootfs.Hostname}
 	bundle := new(os.File)
 	mounts := engine.Binding{
@@ -41,8 +42,8 @@ func TestPlan(t *testing.T) {
 		sources = append(sources, engine.Identity{Path: path, Dev: 8, Ino: uint64(100 + i)})
 	}
 	for name, plan := range map[string]any{
-		"begin": planBegin(0, "/run/cove/staging", nil),
-		"begin-network": planBegin(0, "/run/cove/staging",
+		"begin": planBegin(0, "/run/cove/staging", watches, nil),
+		"begin-network": planBegin(0, "/run/cove/staging", watches,
 			[]guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
 		"host":          planSetup(template(engine.RootfsHost, cove.CodeUser), host, nil),
 		"image":         planSetup(template(engine.RootfsDir, cove.AgentUser), host, nil),
@@ -86,7 +87,7 @@ func TestPlanIsTight(t *testing.T) {
 		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"},
 			Shape: cove.Shape{Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}}, host, nil)
 		masked := map[string]bool{}
-		for _, s := range append(planBegin(0, "/s", nil).Steps, plan.Steps...) {
+		for _, s := range append(planBegin(0, "/s", nil, nil).Steps, plan.Steps...) {
 			device := filepath.Dir(s.Target) == kernelPlace+"/dev"
 			switch s.Kind {
 			case guest.StepBind:

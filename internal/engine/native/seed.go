@@ -3,6 +3,7 @@
 package native
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -68,20 +69,58 @@ func (s *seed) inside(ready chan<- error) {
 	}
 }
 
-// fork starts a process in the group. A seed is used once.
-func (s *seed) fork(program string, args []string, attr *os.ProcAttr) (p *os.Process, err error) {
+// fork starts a process in the group, which makes its namespaces as a user of the host, if that is another than this
+// process's: the kernel counts for that user what it counts for no group. A seed is used once.
+func (s *seed) fork(as int, program string, args []string, attr *os.ProcAttr) (p *os.Process, err error) {
+	start := func() { p, err = os.StartProcess(program, args, attr) }
+	if as != os.Geteuid() {
+		start = func() { err = cmp.Or(threadAs(as, func() { p, err = os.StartProcess(program, args, attr) }), err) }
+	}
 	if s.fd != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(s.fd.Fd())
 		defer s.fd.Close()
-		return os.StartProcess(program, args, attr)
+		start()
+		return p, err
 	}
 	done := make(chan struct{})
 	s.work <- func() {
-		p, err = os.StartProcess(program, args, attr)
+		start()
 		close(done)
 	}
 	<-done
 	return p, err
+}
+
+// threadAs calls f on a thread of root's that has all three ids of another user, and its capabilities still.
+func threadAs(uid int, f func()) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits|keepCapabilities), 0, 0, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the capabilities of a thread: %w", err)
+	}
+	if err := setThreadUser(uid); err != nil {
+		return fmt.Errorf("a thread cannot become user %d: %w", uid, err)
+	}
+	f()
+	if err := cmp.Or(setThreadUser(0), unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits), 0, 0, 0)); err != nil {
+		panic(fmt.Sprintf("a thread that is user %d cannot become root again: %v", uid, err))
+	}
+	return nil
+}
+
+// keepCapabilities is SECBIT_NO_SETUID_FIXUP (capabilities(7)).
+const keepCapabilities = 1 << 2
+
+// setThreadUser changes the ids of this thread only, unlike the C library's call and that of package syscall.
+func setThreadUser(uid int) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // discard removes a seed that has not been used.

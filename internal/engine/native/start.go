@@ -46,7 +46,7 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 		seed.discard()
 		return b, err
 	}
-	err = b.start(e.program, seed, theirs)
+	err = b.start(e.program, seed, theirs, e.accountable(b.ids))
 	theirs.Close()
 	if err == nil {
 		err = e.writeIDs(ctx, b)
@@ -59,7 +59,7 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 		return b, b.explain("start the guest", err)
 	}
 	go b.collect()
-	if err = b.client.Begin(ctx, planBegin(b.ids.Guest, e.staging, network)); err != nil {
+	if err = b.client.Begin(ctx, planBegin(b.ids.Guest, e.staging, e.watches, network)); err != nil {
 		return b, b.explain("begin the sandbox", err)
 	}
 	stats, err := b.group.Stats()
@@ -68,6 +68,15 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 	}
 	b.tasks = stats.PIDs
 	return b, nil
+}
+
+// accountable is the user of the host for whom the kernel counts what a sandbox has of inotify, pending signals and
+// message queues: as root one of its own range, so that no sandbox takes another's.
+func (e *Engine) accountable(ids local.IDMap) int {
+	if e.root {
+		return ids.Users.OnHost(0)
+	}
+	return e.ids.Self().UID
 }
 
 // writeIDs gives the guest's user namespace its maps. The guest waits for the plan meanwhile.

@@ -41,6 +41,8 @@ func (b *builder) step(s guest.Step) error {
 		return b.file(s)
 	case guest.StepSymlink:
 		return b.symlink(s)
+	case guest.StepSysctl:
+		return b.sysctl(s)
 	case guest.StepTmpfs:
 		return b.filesystem(s, "tmpfs", "size", strconv.FormatInt(s.Size, 10),
 			"nr_inodes", strconv.FormatInt(s.Inodes, 10), "mode", fmt.Sprintf("0%o", s.Mode))
@@ -182,6 +184,20 @@ func (b *builder) symlink(s guest.Step) error {
 	return b.inParent(s.Target, func(dir int, name string) error {
 		return unlessExists(unix.Symlinkat(s.Source, dir, name))
 	})
+}
+
+func (b *builder) sysctl(s guest.Step) error {
+	fd, err := unix.Openat2(b.staging, s.Target, how(s.Target, unix.O_WRONLY))
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), s.Target)
+	defer f.Close()
+	_, err = f.Write(s.Data)
+	return err
 }
 
 // filesystem mounts a new file system at the step's target. Options alternate name and value; an empty value is a flag.

@@ -72,22 +72,20 @@ func serve(server *guestd.Server, conn guest.Conn) int {
 	}
 }
 
-// threads is the number of threads of a guest before the user's first process. Both share a limit of tasks, and a Go
-// program that cannot create a thread crashes. So the guest creates all ahead, and the host adds them to the limit.
-const threads = 16
-
+// makeThreads makes guest.Threads threads. The guest and the user's processes share a limit of tasks, and a Go program
+// that cannot create a thread crashes. So the guest creates all ahead, and the host adds them to the limit.
 func makeThreads() {
-	for n := 4; n <= threads; {
+	for n := 4; n <= guest.Threads; {
 		reserveThreads(n)
 		var st unix.Stat_t
 		if unix.Stat("/proc/self/task", &st) != nil {
 			return
 		}
 		have := int(st.Nlink) - 2 // one directory for each thread
-		if have >= threads {
+		if have >= guest.Threads {
 			return
 		}
-		n += threads - have
+		n += guest.Threads - have
 	}
 }
 

@@ -331,7 +331,20 @@ func (w *world) enclose(s guest.Seal) error {
 	return load.Filter(s.Filter, unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
+// halved are limits of what the kernel counts for the user who made the sandbox, too: the other half is left to that
+// user's other processes.
+var halved = []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE}
+
 func limits(s guest.Seal) error {
+	for _, resource := range halved {
+		var l syscall.Rlimit
+		if err := syscall.Getrlimit(resource, &l); err != nil {
+			return err
+		}
+		if err := setLimit(resource, l.Max/2); err != nil {
+			return err
+		}
+	}
 	for _, l := range []struct {
 		resource int
 		value    uint64
@@ -346,14 +359,22 @@ func limits(s guest.Seal) error {
 		if l.value == 0 {
 			continue
 		}
-		var have syscall.Rlimit
-		if err := syscall.Getrlimit(l.resource, &have); err != nil {
+		if err := setLimit(l.resource, l.value); err != nil {
 			return err
 		}
-		v := min(l.value, have.Max) // raising would need a privilege on the host
-		if err := syscall.Setrlimit(l.resource, &syscall.Rlimit{Cur: v, Max: v}); err != nil {
-			return fmt.Errorf("resource limit %d: %w", l.resource, err)
-		}
+	}
+	return nil
+}
+
+// setLimit lowers a limit to a value. One that is lower stays: raising needs a privilege on the host.
+func setLimit(resource int, value uint64) error {
+	var have syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &have); err != nil {
+		return err
+	}
+	value = min(value, have.Max)
+	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value}); err != nil {
+		return fmt.Errorf("resource limit %d: %w", resource, err)
 	}
 	return nil
 }

@@ -503,6 +503,9 @@ func openMany(args []string) (report, error) {
 		"pipe":   func() error { return unix.Pipe2(make([]int, 2), 0) },
 		"event":  func() error { _, err := unix.Eventfd(0, 0); return err },
 		"epoll":  func() error { _, err := unix.EpollCreate1(0); return err },
+		"watch":  func() error { _, err := unix.InotifyInit1(0); return err },
+		"queue":  openQueue,
+		"signal": pendSignal,
 	}[args[0]]
 	r := report{count: n}
 	for i := range n {
@@ -516,6 +519,44 @@ func openMany(args []string) (report, error) {
 		io.Copy(io.Discard, os.Stdin)
 	}
 	return r, err
+}
+
+// openQueue opens a message queue without a name.
+func openQueue() error {
+	name, err := unix.BytePtrFromString("probe") // without the C library's slash
+	if err != nil {
+		return err
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_CREAT|unix.O_EXCL|unix.O_RDWR,
+		0o600, 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(name)), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// pendSignal queues a real-time signal for this thread, which blocks it.
+func pendSignal() error {
+	const number = 50
+	runtime.LockOSThread() // for good
+	blocked := unix.Sigset_t{}
+	blocked.Val[0] = 1 << (number - 1)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, nil); err != nil {
+		return err
+	}
+	info := struct {
+		signo, errno, code int32
+		_                  [116]byte
+	}{signo: number, code: -1} // SI_QUEUE
+	_, _, errno := unix.Syscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(unix.Getpid()), uintptr(unix.Gettid()), number,
+		uintptr(unsafe.Pointer(&info)), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // setPipe asks for a pipe of BYTES.
