@@ -49,6 +49,7 @@ type Config struct {
 
 	ShutdownGrace Duration `yaml:"shutdown_grace" doc:"How long executions may go on when the server is told to stop; then they are killed."`
 
+	file     string // absolute; empty without one
 	origins  map[string]Origin
 	warnings []string
 }
@@ -264,6 +265,9 @@ func (c *Config) Bounds() runtime.Bounds {
 	return runtime.Bounds{Defaults: c.Sandbox.DefaultLimits.limits(), Max: c.Sandbox.MaxLimits.limits(),
 		OwnerTimeout: c.Sandbox.OwnerTimeout.Std()}
 }
+
+// File returns the absolute path of the configuration file, if the settings come from one.
+func (c *Config) File() string { return c.file }
 
 // ProfilesFile returns the path of the file of profiles.
 func (c *Config) ProfilesFile() string {

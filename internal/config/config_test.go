@@ -335,7 +335,7 @@ func TestShow(t *testing.T) {
 	// What is shown can be read back.
 	text = regexp.MustCompile(`(?m)^api_keys:.*$`).ReplaceAllString(text, "")
 	again := load(t, text)
-	again.APIKeys, again.origins = c.APIKeys, c.origins
+	again.APIKeys, again.origins, again.file = c.APIKeys, c.origins, c.file
 	if !reflect.DeepEqual(again, c) {
 		t.Errorf("read back %+v\nshown %+v", again, c)
 	}
@@ -377,7 +377,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.origins = want.origins
+	got.origins, got.file = want.origins, want.file
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the example has %+v\nthe defaults are %+v", got, want)
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -72,6 +73,9 @@ func (c *Config) readFile(all settings, path string) error {
 		return cove.Errorf(cove.InvalidArgument, "cannot read the configuration: %w", err)
 	}
 	defer f.Close()
+	if c.file, err = filepath.Abs(path); err != nil {
+		return cove.Errorf(cove.InvalidArgument, "cannot read the configuration: %w", err)
+	}
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o022 != 0 {
 		c.warnings = append(c.warnings, path+" can be written by others, who could add API keys; use chmod go-w")
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -23,6 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // files are the files that the configuration names. Each is read at every use, and parsed where it has changed.
@@ -54,6 +56,29 @@ func (f *files) Providers() ([]model.Provider, error) {
 // Machine implements fit.Configuration.
 func (f *files) Machine(ctx context.Context) (policy.Machine, error) {
 	return Machine(ctx, f.cfg.Gateway)
+}
+
+// places returns the files for the rules of users' host paths.
+func (f *files) places() (hostpath.Files, error) {
+	g := f.cfg.Gateway
+	all := hostpath.Files{Obeyed: []string{f.cfg.File(), f.cfg.ProfilesFile(), g.Credentials, g.Providers}}
+	credentials, err := f.Credentials()
+	if err != nil {
+		return all, err
+	}
+	profiles, err := f.Profiles()
+	if err != nil {
+		return all, err
+	}
+	all.Keys = append(credential.Files(credentials), f.cfg.TLS.Key)
+	for _, p := range profiles {
+		if p.TokenFile != nil {
+			all.Keys = append(all.Keys, p.TokenFile.Path)
+		}
+	}
+	unset := func(name string) bool { return name == "" }
+	all.Keys, all.Obeyed = slices.DeleteFunc(all.Keys, unset), slices.DeleteFunc(all.Obeyed, unset)
+	return all, nil
 }
 
 // described returns what gateways need of them.

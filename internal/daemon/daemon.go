@@ -121,7 +121,7 @@ func engineOptions(cfg *config.Config, of *instance.Instance, log *slog.Logger) 
 
 // pathRules are the rules of users' host paths, which know where Cove's own things are.
 func pathRules(cfg *config.Config) hostpath.Rules {
-	r := hostpath.Rules{Own: []string{cfg.Home, cfg.RunDir}}
+	r := hostpath.Rules{Own: []string{cfg.Home, cfg.RunDir}, Files: (&files{cfg: cfg}).places}
 	for _, f := range policy.Local {
 		r.Guarded = append(r.Guarded, string(f))
 	}

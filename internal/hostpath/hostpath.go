@@ -19,9 +19,17 @@ type Rules struct {
 	// Own are the directories and files of Cove's own: its home and run directory, as they are configured. No mount is
 	// one of them, contains one or lies in one.
 	Own []string
+	// Files returns the files that Cove is configured with at the time; nil is none.
+	Files func() (Files, error)
 	// Guarded are files that programs of a checkout's owner execute or obey, as paths from the root of a checkout;
 	// one that ends in "/**" is a directory. In a writable mount they are read-only.
 	Guarded []string
+}
+
+// Files are files that Cove uses, wherever its owner has put them.
+type Files struct {
+	Keys   []string // no mount is one of them or contains one
+	Obeyed []string // nor does a writable mount: who writes them, says what Cove does
 }
 
 // forbiddenTrees are refused with everything below them.

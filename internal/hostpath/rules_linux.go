@@ -63,7 +63,7 @@ func (r Rules) Check(path string, roots []string) (string, error) {
 		return "", err
 	}
 	defer place.Close()
-	_, err = r.judgePlace(path, place)
+	_, err = r.judgePlace(path, place, false)
 	return resolved, err
 }
 
@@ -75,7 +75,7 @@ func (r Rules) Open(ctx context.Context, resolved string, w Wish) (*Opened, erro
 		return nil, err
 	}
 	o := &Opened{Place: place}
-	system, err := r.judgePlace(resolved, place)
+	system, err := r.judgePlace(resolved, place, !w.ReadOnly)
 	if err == nil && system != "" && !w.ReadOnly && !w.Allow.System {
 		err = cove.Errorf(cove.Forbidden, "the host path %q is refused: programs of the machine in %s could be changed",
 			resolved, system).WithHint("mount it read-only (:ro), or allow it with --system-dirs")
@@ -118,7 +118,7 @@ func (r Rules) judgePart(name string) error {
 
 // judgePlace refuses an open place that has to do with Cove's own, and returns the tree of the machine's programs that
 // it lies in, or "". Both are found by place in the file system, whatever mounts or names lead there.
-func (r Rules) judgePlace(path string, place *os.File) (system string, err error) {
+func (r Rules) judgePlace(path string, place *os.File, writable bool) (system string, err error) {
 	mounts, err := mountTable()
 	if err != nil {
 		return "", err
@@ -127,19 +127,31 @@ func (r Rules) judgePlace(path string, place *os.File) (system string, err error
 	if err != nil {
 		return "", err
 	}
-	for _, own := range r.Own {
-		there, name, err := mounts.find(own)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("the place of Cove's own %s is not known: %w", own, err)
-		}
-		switch {
-		case there.within(here) || within(name, place.Name()):
-			return "", refused(path, place.Name(), "it contains "+own+", which is Cove's own")
-		case here.within(there) || within(place.Name(), name):
-			return "", refused(path, place.Name(), "it lies in "+own+", which is Cove's own")
+	files, err := r.files()
+	if err != nil {
+		return "", err
+	}
+	if !writable {
+		files.Obeyed = nil
+	}
+	for _, own := range []struct {
+		what   string
+		places []string
+	}{{"is Cove's own", r.Own}, {"has a key for Cove", files.Keys}, {"Cove obeys", files.Obeyed}} {
+		for _, p := range own.places {
+			there, name, err := mounts.find(p)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return "", fmt.Errorf("the place of %s, which %s, is not known: %w", p, own.what, err)
+			}
+			switch {
+			case there.within(here) || within(name, place.Name()):
+				return "", refused(path, place.Name(), "it contains "+p+", which "+own.what)
+			case here.within(there) || within(place.Name(), name):
+				return "", refused(path, place.Name(), "it lies in "+p+", which "+own.what)
+			}
 		}
 	}
 	for _, tree := range systemTrees {
@@ -152,6 +164,14 @@ func (r Rules) judgePlace(path string, place *os.File) (system string, err error
 		}
 	}
 	return "", nil
+}
+
+// files returns the files that Cove is configured with.
+func (r Rules) files() (Files, error) {
+	if r.Files == nil {
+		return Files{}, nil
+	}
+	return r.Files()
 }
 
 // location is the place of a directory or file, whatever mount it is seen through.

@@ -82,6 +82,38 @@ func TestOwnPlaces(t *testing.T) {
 	}
 }
 
+// TestConfiguredFiles: a file with a key is in no mount, and one that Cove obeys in no writable one.
+func TestConfiguredFiles(t *testing.T) {
+	base := tree(t, "project/deep/key", "project/cove.yaml", "other/")
+	in := func(name string) string { return filepath.Join(base, name) }
+	if err := os.Symlink(in("project/deep/key"), in("link")); err != nil {
+		t.Fatal(err)
+	}
+	keys := Files{Keys: []string{in("link"), in("missing")}}
+	obeyed := Files{Obeyed: []string{in("project/cove.yaml")}}
+	for _, c := range []struct {
+		files    Files
+		name     string
+		readOnly bool
+		want     string
+	}{
+		{keys, "project", true, "has a key"}, {keys, "project/deep", true, "has a key"},
+		{keys, "project/deep/key", true, "has a key"}, {keys, "project/cove.yaml", false, ""}, {keys, "other", false, ""},
+		{obeyed, "project", false, "Cove obeys"}, {obeyed, "project/cove.yaml", false, "Cove obeys"},
+		{obeyed, "project", true, ""}, {obeyed, "project/deep", false, ""},
+	} {
+		rules := Rules{Files: func() (Files, error) { return c.files, nil }}
+		_, err := rules.Open(t.Context(), in(c.name), Wish{ReadOnly: c.readOnly})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, read-only %v: %v, want %q", c.name, c.readOnly, err, c.want)
+		}
+	}
+	broken := Rules{Files: func() (Files, error) { return Files{}, errors.New("line 3") }}
+	if _, err := broken.Check(in("other"), nil); err == nil {
+		t.Error("a mount is allowed although the configured files are not known")
+	}
+}
+
 // TestOwnPlacesByBindMount: a bind mount is another way to the same place, from which and to which no name leads.
 func TestOwnPlacesByBindMount(t *testing.T) {
 	base := tree(t, "state/workspaces/", "elsewhere/", "usr/", "shown/")

@@ -42,6 +42,19 @@ type Credential struct {
 	optional bool
 }
 
+// Files returns the files that hold values of credentials.
+func Files(all []Credential) []string {
+	var names []string
+	for i := range all {
+		for _, way := range all[i].ways() {
+			if way.Source.kind == fromFile {
+				names = append(names, way.Source.name)
+			}
+		}
+	}
+	return names
+}
+
 // ways returns a credential and its alternatives.
 func (c *Credential) ways() []*Credential {
 	all := []*Credential{c}

@@ -1,0 +1,53 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/config"
+)
+
+// TestConfiguredPlaces: every file that the configuration names has its place in the rules of mounts.
+func TestConfiguredPlaces(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, text := range map[string]string{
+		"cove.yaml": "home: " + at("home") + "\nprofiles: " + at("profiles.yaml") + "\ngateway: {credentials: " +
+			at("credentials.yaml") + ", providers: " + at("providers.yaml") + "}\ntls: {cert: " + at("cert") + ", key: " +
+			at("tls-key") + "}\n",
+		"profiles.yaml": "profiles:\n  - {name: own, agent: claude, access: token-file, token_file: {path: " + at("token") +
+			", variable: CLAUDE_CODE_OAUTH_TOKEN}}\n",
+		"credentials.yaml": "credentials:\n  - name: tracker\n    source: file:" + at("tracker-key") +
+			"\n    to: [{form: bearer, hosts: tracker.test}]\n",
+		"providers.yaml": "",
+	} {
+		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	cfg, err := config.Read(config.Source{Path: "cove.yaml", Getenv: func(string) string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := (&files{cfg: cfg}).places()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{at("tracker-key"), at("tls-key"), at("token")}
+	obeyed := []string{at("cove.yaml"), at("profiles.yaml"), at("credentials.yaml"), at("providers.yaml")}
+	if !slices.Equal(got.Keys, keys) || !slices.Equal(got.Obeyed, obeyed) {
+		t.Errorf("got %+v, want %q and %q", got, keys, obeyed)
+	}
+	rules := pathRules(cfg)
+	for _, key := range keys {
+		if err := os.WriteFile(key, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rules.Check(key, nil); err == nil {
+			t.Errorf("%s may be mounted", key)
+		}
+	}
+}
