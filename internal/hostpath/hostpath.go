@@ -88,13 +88,15 @@ func check(path string, judge func(resolved string) string) (string, error) {
 	return resolved, nil
 }
 
-func refused(path, resolved, why string) error {
+func refused(path, resolved, why string) *cove.Error {
 	if resolved != filepath.Clean(path) {
 		why += " (it resolves to " + resolved + ")"
 	}
 	return cove.Errorf(cove.Forbidden, "the host path %q is refused: %s", path, why).
-		WithHint("use a project directory, such as one under /home or /tmp; see docs/mounts.md")
+		WithHint(projectHint)
 }
+
+const projectHint = "use a project directory, such as one under /home or /tmp; see docs/mounts.md"
 
 // Judge says why a resolved path is refused, or "". It is pure.
 func Judge(resolved string) string {

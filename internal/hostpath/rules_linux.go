@@ -135,9 +135,13 @@ func (r Rules) judgePlace(path string, place *os.File, writable bool) (system st
 		files.Obeyed = nil
 	}
 	for _, own := range []struct {
-		what   string
-		places []string
-	}{{"is Cove's own", r.Own}, {"has a key for Cove", files.Keys}, {"Cove obeys", files.Obeyed}} {
+		what, hint string
+		places     []string
+	}{
+		{"is Cove's own", projectHint, r.Own},
+		{"has a key for Cove", "keep that file elsewhere, or mount a directory beside it", files.Keys},
+		{"Cove obeys", "mount it read-only (:ro), or keep that file elsewhere", files.Obeyed},
+	} {
 		for _, p := range own.places {
 			there, name, err := mounts.find(p)
 			if errors.Is(err, fs.ErrNotExist) {
@@ -146,12 +150,19 @@ func (r Rules) judgePlace(path string, place *os.File, writable bool) (system st
 			if err != nil {
 				return "", fmt.Errorf("the place of %s, which %s, is not known: %w", p, own.what, err)
 			}
+			relation := ""
 			switch {
+			case here == there && place.Name() == name:
+				relation = "is"
 			case there.within(here) || within(name, place.Name()):
-				return "", refused(path, place.Name(), "it contains "+p+", which "+own.what)
+				relation = "contains"
 			case here.within(there) || within(place.Name(), name):
-				return "", refused(path, place.Name(), "it lies in "+p+", which "+own.what)
+				relation = "lies in"
+			default:
+				continue
 			}
+			why := fmt.Sprintf("it %s %s, which %s", relation, p, own.what)
+			return "", refused(path, place.Name(), why).WithHint("%s", own.hint)
 		}
 	}
 	for _, tree := range systemTrees {

@@ -68,7 +68,7 @@ func TestOwnPlaces(t *testing.T) {
 	}
 	rules := Rules{Own: []string{in("link"), in("up/deep/run"), in("nothing")}}
 	for name, want := range map[string]string{
-		"state": "contains", "link": "contains", "state/workspaces": "lies in", "state/cove.db": "lies in",
+		"state": "is", "link": "is", "state/workspaces": "lies in", "state/cove.db": "lies in",
 		"link/workspaces/one": "lies in", "": "contains", "up": "contains", "up/deep/run/instances": "lies in",
 		"beside": "",
 	} {
