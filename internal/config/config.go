@@ -49,7 +49,9 @@ type Config struct {
 
 	ShutdownGrace Duration `yaml:"shutdown_grace" doc:"How long executions may go on when the server is told to stop; then they are killed."`
 
-	file     string // absolute; empty without one
+	// File is the absolute path of the file that the settings come from; empty without one.
+	File string
+
 	origins  map[string]Origin
 	warnings []string
 }
@@ -265,9 +267,6 @@ func (c *Config) Bounds() runtime.Bounds {
 	return runtime.Bounds{Defaults: c.Sandbox.DefaultLimits.limits(), Max: c.Sandbox.MaxLimits.limits(),
 		OwnerTimeout: c.Sandbox.OwnerTimeout.Std()}
 }
-
-// File returns the absolute path of the configuration file, if the settings come from one.
-func (c *Config) File() string { return c.file }
 
 // ProfilesFile returns the path of the file of profiles.
 func (c *Config) ProfilesFile() string {

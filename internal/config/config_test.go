@@ -268,7 +268,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := source(c.environ...)
-			s.Path = write(t, c.file)
+			s.Path = write(t, c.File)
 			_, err := Load(s)
 			if cove.ErrorCode(err) != cove.InvalidArgument {
 				t.Fatalf("got %v", err)
@@ -335,7 +335,7 @@ func TestShow(t *testing.T) {
 	// What is shown can be read back.
 	text = regexp.MustCompile(`(?m)^api_keys:.*$`).ReplaceAllString(text, "")
 	again := load(t, text)
-	again.APIKeys, again.origins, again.file = c.APIKeys, c.origins, c.file
+	again.APIKeys, again.origins, again.File = c.APIKeys, c.origins, c.File
 	if !reflect.DeepEqual(again, c) {
 		t.Errorf("read back %+v\nshown %+v", again, c)
 	}
@@ -358,8 +358,8 @@ func TestDiffering(t *testing.T) {
 			[]string{"home", "sandbox.queue"}},
 		{"gateway: {private_cidrs: [10.0.0.0/8]}\n", nil, []string{"gateway.private_cidrs"}},
 	} {
-		if got := load(t, c.file, c.env...).Differing(server.Digests()); !slices.Equal(got, c.want) {
-			t.Errorf("%q, %q: %v, want %v", c.file, c.env, got, c.want)
+		if got := load(t, c.File, c.env...).Differing(server.Digests()); !slices.Equal(got, c.want) {
+			t.Errorf("%q, %q: %v, want %v", c.File, c.env, got, c.want)
 		}
 	}
 }
@@ -377,7 +377,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.origins, got.file = want.origins, want.file
+	got.origins, got.File = want.origins, want.File
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the example has %+v\nthe defaults are %+v", got, want)
 	}

@@ -73,7 +73,7 @@ func (c *Config) readFile(all settings, path string) error {
 		return cove.Errorf(cove.InvalidArgument, "cannot read the configuration: %w", err)
 	}
 	defer f.Close()
-	if c.file, err = filepath.Abs(path); err != nil {
+	if c.File, err = filepath.Abs(path); err != nil {
 		return cove.Errorf(cove.InvalidArgument, "cannot read the configuration: %w", err)
 	}
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o022 != 0 {

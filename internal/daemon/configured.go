@@ -61,7 +61,7 @@ func (f *files) Machine(ctx context.Context) (policy.Machine, error) {
 // places returns the files for the rules of users' host paths.
 func (f *files) places() (hostpath.Files, error) {
 	g := f.cfg.Gateway
-	all := hostpath.Files{Obeyed: []string{f.cfg.File(), f.cfg.ProfilesFile(), g.Credentials, g.Providers}}
+	all := hostpath.Files{Obeyed: []string{f.cfg.File, f.cfg.ProfilesFile(), g.Credentials, g.Providers}}
 	credentials, err := f.Credentials()
 	if err != nil {
 		return all, err
