@@ -268,7 +268,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := source(c.environ...)
-			s.Path = write(t, c.File)
+			s.Path = write(t, c.file)
 			_, err := Load(s)
 			if cove.ErrorCode(err) != cove.InvalidArgument {
 				t.Fatalf("got %v", err)
@@ -358,8 +358,8 @@ func TestDiffering(t *testing.T) {
 			[]string{"home", "sandbox.queue"}},
 		{"gateway: {private_cidrs: [10.0.0.0/8]}\n", nil, []string{"gateway.private_cidrs"}},
 	} {
-		if got := load(t, c.File, c.env...).Differing(server.Digests()); !slices.Equal(got, c.want) {
-			t.Errorf("%q, %q: %v, want %v", c.File, c.env, got, c.want)
+		if got := load(t, c.file, c.env...).Differing(server.Digests()); !slices.Equal(got, c.want) {
+			t.Errorf("%q, %q: %v, want %v", c.file, c.env, got, c.want)
 		}
 	}
 }
