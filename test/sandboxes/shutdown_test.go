@@ -131,6 +131,10 @@ func (l *lab) begun(args ...string) *running {
 	if err := r.Start(); err != nil {
 		l.t.Fatal(err)
 	}
+	l.t.Cleanup(func() { // also when the test has failed; one that was waited for has ended
+		r.Process.Signal(syscall.SIGTERM)
+		r.Wait()
+	})
 	return r
 }
 
