@@ -160,9 +160,11 @@ type Attach struct {
 	Stderr  uint64 `json:"stderr"`
 }
 
-// Attached answers OpAttach: input continues at Stdin.
+// Attached answers OpAttach: input continues at Stdin, and the process has taken it up to StdinTaken. A guest of an
+// earlier build, which may still run, does not say the latter.
 type Attached struct {
-	Stdin uint64 `json:"stdin"`
+	Stdin      uint64  `json:"stdin"`
+	StdinTaken *uint64 `json:"stdin_taken,omitempty"`
 }
 
 // Listeners answers OpListeners; FDs descriptors travel with it.

@@ -59,6 +59,7 @@ func (p *RemoteProcess) attach(ctx context.Context, id uint32, stdout, stderr ui
 	p.id = id
 	p.stdout.skip(stdout)
 	p.stderr.skip(stderr)
+	p.stdin.pause()
 	c.mu.Lock()
 	if c.processes == nil {
 		defer c.mu.Unlock()
@@ -67,11 +68,17 @@ func (p *RemoteProcess) attach(ctx context.Context, id uint32, stdout, stderr ui
 	c.processes[id] = p
 	c.mu.Unlock()
 	attached, err := ask[Attached](ctx, c, OpAttach, Attach{Process: id, Stdout: stdout, Stderr: stderr})
+	if err == nil {
+		taken := attached.Stdin
+		if attached.StdinTaken != nil {
+			taken = *attached.StdinTaken
+		}
+		err = p.stdin.resume(attached.Stdin, taken)
+	}
 	if err != nil {
 		c.drop(id)
 		return nil, err
 	}
-	p.stdin.resume(attached.Stdin)
 	return p, nil
 }
 
@@ -323,21 +330,34 @@ type outbound struct {
 	send   func(Chunk) error
 	sent   uint64
 	taken  uint64
+	paused bool // what has been sent is not known yet
 	closed bool
 }
 
 func (s *outbound) init(send func(Chunk) error) { s.send, s.cond.L = send, &s.mu }
 
-func (s *outbound) resume(offset uint64) {
+// pause is for a stream that another host has begun, until resume.
+func (s *outbound) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent, s.taken = offset, offset
+	s.paused = true
+}
+
+// resume goes on where another host has stopped. Acknowledgements may have come before.
+func (s *outbound) resume(sent, taken uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent, s.taken, s.paused = sent, max(s.taken, taken), false
+	if s.taken > sent || sent > maxOffset || sent-s.taken > Window {
+		return violation("input continues at %d, and %d was taken", sent, s.taken)
+	}
+	return nil
 }
 
 func (s *outbound) acked(offset uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if offset < s.taken || offset > s.sent {
+	if offset < s.taken || offset > s.sent && !s.paused {
 		return violation("acknowledgement of %d, %d sent", offset, s.sent)
 	}
 	s.taken = offset

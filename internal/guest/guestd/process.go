@@ -166,7 +166,7 @@ func (s *Server) attach(l *guest.Link, a guest.Attach) (guest.Attached, error) {
 	if exit != nil {
 		l.Send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: exit})
 	}
-	return guest.Attached{Stdin: p.input.offset()}, nil
+	return p.input.attached(), nil
 }
 
 // list describes the processes whose exit has not been collected, oldest first.
@@ -330,10 +330,11 @@ func (i *input) put(c guest.Chunk) error {
 	return nil
 }
 
-func (i *input) offset() uint64 {
+// attached says where another host goes on.
+func (i *input) attached() guest.Attached {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.received
+	return guest.Attached{Stdin: i.received, StdinTaken: new(i.taken)}
 }
 
 // close ends the input and abandons a blocked write.

@@ -118,6 +118,58 @@ func TestEndsAreKept(t *testing.T) {
 	}
 }
 
+// TestInputOnItsWay: a host that comes while the process has not read all that the last one sent goes on from there,
+// and keeps to the room that is left. The process gets every byte once.
+func TestInputOnItsWay(t *testing.T) {
+	text := numbered(4 * guest.Window)
+	for _, sent := range []int{0, 1, guest.Window / 2, guest.Window} {
+		proc, end := silent()
+		stdin, in := io.Pipe()
+		proc.in = in
+		s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+			return proc
+		}}, Files: nothing{}}, true)
+		c, wait := connect(t, s)
+		bind(t, c)
+		p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"read"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Stdin().Write(text[:sent]); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Health(t.Context()); err != nil { // orders the end of the connection behind the input
+			t.Fatal(err)
+		}
+		wait()
+
+		c, wait = connect(t, s)
+		if p, err = c.Attach(t.Context(), p.ID(), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan error)
+		go func() {
+			_, err := p.Stdin().Write(text[sent:])
+			err = errors.Join(err, p.Stdin().Close())
+			if err != nil {
+				in.CloseWithError(err)
+			}
+			written <- err
+		}()
+		if got, err := io.ReadAll(stdin); err != nil || !bytes.Equal(got, text) {
+			t.Errorf("%d sent before: the process got %d bytes of %d, or others: %v", sent, len(got), len(text), err)
+		}
+		if err := <-written; err != nil {
+			t.Errorf("%d sent before: %v", sent, err)
+		}
+		end()
+		if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 7 {
+			t.Errorf("exit %+v, %v", exit, err)
+		}
+		wait()
+	}
+}
+
 // TestRetainedOutputStalls: retained output is bounded.
 func TestRetainedOutputStalls(t *testing.T) {
 	text := numbered(3 * guest.Window)
