@@ -48,7 +48,7 @@ func serverLogs(sess *session.Session) *cobra.Command {
 const logPoll = 200 * time.Millisecond
 
 // printLog prints the last lines of a log, and with follow what comes, also
-// when the log begins anew. What is in it came through slog, which quotes.
+// when the log begins anew.
 func printLog(ctx context.Context, sess *session.Session, path string, lines int, follow bool) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,13 +66,15 @@ func printLog(ctx context.Context, sess *session.Session, path string, lines int
 	if err := sess.Print(string(lastLines(data, lines))); err != nil || !follow {
 		return err
 	}
+	out := sess.NewScreen()
+	defer out.Restore()
 	for {
 		select {
 		case <-time.After(logPoll):
 		case <-ctx.Done():
 			return cove.Errorf(cove.Canceled, "it was ended")
 		}
-		if _, err := io.Copy(sess.Out, f); err != nil {
+		if _, err := io.Copy(out.Stdout, f); err != nil {
 			return err
 		}
 		now, err := os.Open(path)
@@ -83,7 +85,7 @@ func printLog(ctx context.Context, sess *session.Session, path string, lines int
 			now.Close()
 			continue
 		}
-		if _, err := io.Copy(sess.Out, f); err != nil { // what came last
+		if _, err := io.Copy(out.Stdout, f); err != nil { // what came last
 			now.Close()
 			return err
 		}

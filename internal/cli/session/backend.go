@@ -1,6 +1,9 @@
 package session
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/client"
@@ -25,5 +28,33 @@ func (sess *Session) Dial(address string) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Client: c, Close: func() error { c.Close(); return nil }}, nil
+	closed := make(chan struct{})
+	go sess.watch(c, address, closed)
+	return &Backend{Client: c, Close: sync.OnceValue(func() error { close(closed); c.Close(); return nil })}, nil
+}
+
+// How long a server that is used goes unwatched, and how long it may then take to say that it lives.
+const (
+	unwatched = 2 * time.Second
+	unheard   = time.Second
+)
+
+// watch says it once if a server, asked beside whatever a command asks of it, does not answer.
+func (sess *Session) watch(c *client.Client, address string, closed <-chan struct{}) {
+	select {
+	case <-closed:
+		return
+	case <-time.After(unwatched):
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), unheard)
+	defer cancel()
+	c.Health(ctx)
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return
+	}
+	select {
+	case <-closed:
+	default:
+		sess.Say.Line("the server at %s does not answer; this command waits for it", address)
+	}
 }

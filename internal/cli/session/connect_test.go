@@ -2,16 +2,80 @@ package session
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/test/await"
 )
+
+// TestServerThatHangs: a command says that it waits for a server that does not answer, and not that it waits for one
+// that does.
+func TestServerThatHangs(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cove-cli-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	dial := func(name string, h http.HandlerFunc) (said *lockedBuffer, b *Backend) {
+		l, err := net.Listen("unix", filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Handler: h}
+		go s.Serve(l)
+		t.Cleanup(func() { s.Close() })
+		said = new(lockedBuffer)
+		sess := &Session{Terminal: &ui.Terminal{Say: &ui.Speaker{W: said}, Getenv: func(string) string { return "" }}}
+		if b, err = sess.Dial("unix:" + l.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		return said, b
+	}
+	asked := make(chan struct{})
+	answered, lives := dial("lives", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"status":"ok"}`)
+		close(asked)
+	})
+	hanging, hangs := dial("hangs", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	await.That(t, "the wait is said", func() bool {
+		return strings.Contains(hanging.String(), "hangs does not answer; this command waits for it")
+	})
+	<-asked
+	if got := answered.String(); got != "" {
+		t.Errorf("of one that answers: %q", got)
+	}
+	for _, b := range []*Backend{lives, hangs} {
+		if err := errors.Join(b.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
 
 // TestOtherVersion: a server that an update has left behind is talked to, and said to be one.
 func TestOtherVersion(t *testing.T) {
