@@ -143,6 +143,7 @@ type Gateway struct {
 	GitHubHosts     []string `yaml:"github_hosts" doc:"GitHub Enterprise servers, like github.example.com: what is asked of their API is judged as it is for GitHub itself."`
 
 	RateLimit GatewayRate `yaml:"rate_limit"`
+	Bandwidth float64     `yaml:"bandwidth_mb" doc:"MiB per second that one sandbox receives, and as many that it sends, over all of its connections; 0 is no limit."`
 }
 
 // GatewayRate bounds what each sandbox sends out.

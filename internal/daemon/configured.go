@@ -114,6 +114,7 @@ func gatewayOptions(f *files) (gateway.Options, error) {
 	if o.GitHub, err = GitHub(g); err != nil {
 		return o, err
 	}
+	o.Bandwidth = int64(g.Bandwidth * (1 << 20))
 	o.Rate = gateway.Rate{PerSecond: g.RateLimit.PerSecond, Burst: g.RateLimit.Burst}
 	if o.Machine, err = Machine(context.Background(), g); err != nil {
 		return o, err

@@ -113,7 +113,8 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	r.forget = func() { g.remove(r) }
 	r.filter = dns.New(dnsView{r}, &r.names)
 	r.proxy = proxy.New(proxyView{r},
-		proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: log})
+		proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Bandwidth: g.o.Bandwidth,
+			Log: log})
 	r.git = &gitStage{decider: r.decider, holds: r.holds, proxy: r.proxy, packs: g.o.Packs, pushed: g.o.Pushed,
 		dir: g.o.Spool, log: log, places: make(chan struct{}, maxSpooled)}
 	r.api = newGitHubStage(r.decider, r.proxy)

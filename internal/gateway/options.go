@@ -42,6 +42,7 @@ type Options struct {
 	Described func() (Described, error)
 	Values    *credential.Values // the cache of the credentials' values; nil: one of its own
 	Budget    cove.Budget        // for a sandbox without its own
+	Bandwidth int64              // bytes per second of each sandbox, in each direction; 0: no limit
 	Accounts  *Accounts          // of callers of the API; nil: none of these may use models of the machine's owner
 	GitHub    github.Servers
 	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.

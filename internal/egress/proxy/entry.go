@@ -15,7 +15,7 @@ import (
 
 // transparent serves a connection that the firewall has redirected.
 func (s *Server) transparent(c *conn) {
-	to, err := s.destination(c.Conn)
+	to, err := s.destination(unpaced(c.Conn))
 	if err != nil { // a connection to the listener itself
 		reset(c)
 		return

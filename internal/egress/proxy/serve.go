@@ -24,9 +24,9 @@ func New(sandbox Sandbox, o Options) *Server {
 		sandbox: sandbox, dialer: o.Dialer, timeouts: o.Timeouts.withDefaults(),
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		max: cmp.Or(o.MaxConnections, 1024), requests: make(chan struct{}, cmp.Or(o.MaxRequests, 1024)),
-		destination: originalDestination,
-		feed:        &feed{conns: make(chan net.Conn), done: make(chan struct{})},
-		listeners:   map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
+		pace: newPace(o.Bandwidth), destination: originalDestination,
+		feed:      &feed{conns: make(chan net.Conn), done: make(chan struct{})},
+		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.transport = s.newTransport(o.Roots, false)

@@ -23,6 +23,7 @@ type Options struct {
 	Roots          *x509.CertPool // trusted for origins; the host's own by default
 	MaxConnections int            // of the sandbox at a time; 1024
 	MaxRequests    int            // of the sandbox at a time, WebSockets too; 1024
+	Bandwidth      int64          // bytes per second of the sandbox, in each direction; no limit
 	Timeouts       Timeouts
 	Log            *slog.Logger // defects only; activity of sandboxes goes to Record
 }
@@ -55,6 +56,7 @@ type Server struct {
 	log      *slog.Logger
 	max      int           // connections
 	requests chan struct{} // one place for each request
+	pace     *pace
 
 	destination func(net.Conn) (netip.AddrPort, error) // original destination of a redirected connection
 
@@ -100,7 +102,7 @@ func (s *Server) addConn(c net.Conn) (*conn, bool) {
 	if s.closed || len(s.conns) >= s.max {
 		return nil, false
 	}
-	client := &conn{Conn: c, server: s}
+	client := &conn{Conn: s.pace.of(c), server: s}
 	s.conns[client] = struct{}{}
 	s.running.Add(1)
 	return client, true
@@ -184,7 +186,7 @@ func reset(c net.Conn) {
 	if client, ok := c.(*conn); ok {
 		inner = client.Conn
 	}
-	if tcp, ok := inner.(*net.TCPConn); ok {
+	if tcp, ok := unpaced(inner).(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
 	c.Close()
