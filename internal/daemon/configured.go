@@ -61,7 +61,10 @@ func (f *files) Machine(ctx context.Context) (policy.Machine, error) {
 // places returns the files for the rules of users' host paths.
 func (f *files) places() (hostpath.Files, error) {
 	g := f.cfg.Gateway
-	all := hostpath.Files{Obeyed: []string{f.cfg.File, f.cfg.ProfilesFile(), g.Credentials, g.Providers}}
+	all := hostpath.Files{Keys: []string{f.cfg.TLS.Key}, Obeyed: append([]string{f.cfg.File, f.cfg.ProfilesFile(),
+		g.Credentials, g.Providers, f.cfg.TLS.Cert, f.cfg.Guest}, g.ExtraCAs...)}
+	unset := func(name string) bool { return name == "" }
+	all.Keys, all.Obeyed = slices.DeleteFunc(all.Keys, unset), slices.DeleteFunc(all.Obeyed, unset)
 	credentials, err := f.Credentials()
 	if err != nil {
 		return all, err
@@ -70,14 +73,13 @@ func (f *files) places() (hostpath.Files, error) {
 	if err != nil {
 		return all, err
 	}
-	all.Keys = append(credential.Files(credentials), f.cfg.TLS.Key)
+	keys, programs := credential.Files(credentials)
+	all.Keys, all.Obeyed = append(all.Keys, keys...), append(all.Obeyed, programs...)
 	for _, p := range profiles {
 		if p.TokenFile != nil {
-			all.Keys = append(all.Keys, p.TokenFile.Path)
+			all.Tokens = append(all.Tokens, p.TokenFile.Path)
 		}
 	}
-	unset := func(name string) bool { return name == "" }
-	all.Keys, all.Obeyed = slices.DeleteFunc(all.Keys, unset), slices.DeleteFunc(all.Obeyed, unset)
 	return all, nil
 }
 

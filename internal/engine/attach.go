@@ -55,7 +55,8 @@ func (b *Binding) OpenMounts(ctx context.Context, rules hostpath.Rules, user cov
 	var opened Binding
 	for _, m := range b.Mounts {
 		o, err := rules.Open(ctx, m.Source,
-			hostpath.Wish{ReadOnly: m.ReadOnly, Allow: b.Allow, User: uint32(user.UID), Again: b.Again})
+			hostpath.Wish{ReadOnly: m.ReadOnly, Allow: b.Allow, User: uint32(user.UID), Again: b.Again,
+				Token: path.Dir(m.Target) == cove.Tokens})
 		if err != nil {
 			return opened.Close, err
 		}

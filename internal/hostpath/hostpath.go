@@ -29,7 +29,8 @@ type Rules struct {
 // Files are files that Cove uses, wherever its owner has put them.
 type Files struct {
 	Keys   []string // no mount is one of them or contains one
-	Obeyed []string // nor does a writable mount: who writes them, says what Cove does
+	Tokens []string // keys too, each of which may be attached by itself: see Wish.Token
+	Obeyed []string // no writable mount contains one: who writes them, says what Cove does
 }
 
 // forbiddenTrees are refused with everything below them.

@@ -22,6 +22,7 @@ type Wish struct {
 	Allow    cove.MountAllow
 	User     uint32 // of the sandbox, inside
 	Again    bool   // it was mounted before: sockets that have come since do not refuse it
+	Token    bool   // it is one of Files.Tokens, for the sandbox that a profile gives it to
 }
 
 // Opened is a place that may be mounted.
@@ -63,7 +64,7 @@ func (r Rules) Check(path string, roots []string) (string, error) {
 		return "", err
 	}
 	defer place.Close()
-	_, err = r.judgePlace(path, place, false)
+	_, err = r.judgePlace(path, place, nil)
 	return resolved, err
 }
 
@@ -75,7 +76,7 @@ func (r Rules) Open(ctx context.Context, resolved string, w Wish) (*Opened, erro
 		return nil, err
 	}
 	o := &Opened{Place: place}
-	system, err := r.judgePlace(resolved, place, !w.ReadOnly)
+	system, err := r.judgePlace(resolved, place, &w)
 	if err == nil && system != "" && !w.ReadOnly && !w.Allow.System {
 		err = cove.Errorf(cove.Forbidden, "the host path %q is refused: programs of the machine in %s could be changed",
 			resolved, system).WithHint("mount it read-only (:ro), or allow it with --system-dirs")
@@ -117,8 +118,9 @@ func (r Rules) judgePart(name string) error {
 }
 
 // judgePlace refuses an open place that has to do with Cove's own, and returns the tree of the machine's programs that
-// it lies in, or "". Both are found by place in the file system, whatever mounts or names lead there.
-func (r Rules) judgePlace(path string, place *os.File, writable bool) (system string, err error) {
+// it lies in, or "". Both are found by place in the file system, whatever mounts or names lead there. Configured files
+// are judged with a wish.
+func (r Rules) judgePlace(path string, place *os.File, w *Wish) (system string, err error) {
 	mounts, err := mountTable()
 	if err != nil {
 		return "", err
@@ -127,46 +129,20 @@ func (r Rules) judgePlace(path string, place *os.File, writable bool) (system st
 	if err != nil {
 		return "", err
 	}
-	files, err := r.files()
+	all, err := r.places(w)
 	if err != nil {
 		return "", err
 	}
-	if !writable {
-		files.Obeyed = nil
-	}
-	for _, own := range []struct {
-		what, hint string
-		places     []string
-	}{
-		{"is Cove's own", projectHint, r.Own},
-		{"has a key for Cove", "keep that file elsewhere, or mount a directory beside it", files.Keys},
-		{"Cove obeys", "mount it read-only (:ro), or keep that file elsewhere", files.Obeyed},
-	} {
-		for _, p := range own.places {
-			there, name, err := mounts.find(p)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return "", fmt.Errorf("the place of %s, which %s, is not known: %w", p, own.what, err)
-			}
-			relation := ""
-			switch {
-			case here == there && place.Name() == name:
-				relation = "is"
-			case there.within(here) || within(name, place.Name()):
-				relation = "contains"
-			case here.within(there) || within(place.Name(), name):
-				relation = "lies in"
-			default:
-				continue
-			}
-			why := fmt.Sprintf("it %s %s, which %s", relation, p, own.what)
-			return "", refused(path, place.Name(), why).WithHint("%s", own.hint)
+	for _, own := range all {
+		relation := mounts.relation(here, place.Name(), own)
+		if relation == "" || relation == "is" && own.alone {
+			continue
 		}
+		why := fmt.Sprintf("it %s %s, which %s", relation, own.path, own.what)
+		return "", refused(path, place.Name(), why).WithHint("%s", own.hint)
 	}
 	for _, tree := range systemTrees {
-		there, _, err := mounts.find(tree)
+		there, _, err := mounts.find(tree, false)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("the place of %s is not known: %w", tree, err)
 		}
@@ -177,12 +153,85 @@ func (r Rules) judgePlace(path string, place *os.File, writable bool) (system st
 	return "", nil
 }
 
-// files returns the files that Cove is configured with.
-func (r Rules) files() (Files, error) {
-	if r.Files == nil {
-		return Files{}, nil
+// ownPlace is a directory or file that mounts are held against.
+type ownPlace struct {
+	path, what, hint string
+	link             bool // it is a symbolic link that leads to one
+	alone            bool // it may be attached by itself
+}
+
+// places returns what a mount is held against, for Check without a wish.
+func (r Rules) places(w *Wish) (all []ownPlace, err error) {
+	add := func(like ownPlace, paths []string) {
+		for _, like.path = range paths {
+			all = append(all, like)
+		}
 	}
-	return r.Files()
+	own := ownPlace{what: "is Cove's own", hint: projectHint}
+	add(own, r.Own)
+	if w == nil {
+		return all, nil
+	}
+	var files Files
+	if r.Files != nil {
+		if files, err = r.Files(); err != nil && !w.Again {
+			return nil, fmt.Errorf("which files have keys is not known: %w", err)
+		}
+	}
+	key := ownPlace{what: "has a key for Cove", hint: "keep that file elsewhere, or mount a directory beside it"}
+	add(key, files.Keys)
+	key.alone = w.Token && w.ReadOnly
+	add(key, files.Tokens)
+	if !w.ReadOnly {
+		obeyed := ownPlace{what: "Cove obeys", hint: "mount it read-only (:ro), or keep that file elsewhere"}
+		add(obeyed, files.Obeyed)
+		obeyed.link, obeyed.what = true, "leads to what Cove obeys"
+		for _, path := range slices.Concat(r.Own, files.Obeyed) {
+			add(obeyed, links(path))
+		}
+	}
+	return all, nil
+}
+
+// links returns the symbolic links that a path passes, each by a name that passes none.
+func links(path string) (passed []string) {
+	at, rest := "/", strings.Split(path, "/")
+	for len(rest) > 0 && len(passed) < 40 { // as many as the kernel follows
+		next := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		target, err := os.Readlink(next)
+		if err != nil {
+			at = next
+			continue
+		}
+		passed = append(passed, next)
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return passed
+}
+
+// relation says how a place and one of Cove's own are to each other: "is", "contains", "lies in", or "". Of what cannot
+// be looked at, the name alone counts.
+func (t table) relation(here location, name string, own ownPlace) string {
+	there, known, err := t.find(own.path, own.link)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return ""
+	}
+	if err != nil {
+		there, known = location{}, filepath.Clean(own.path)
+	}
+	switch {
+	case err == nil && here == there && name == known:
+		return "is"
+	case err == nil && there.within(here) || within(known, name):
+		return "contains"
+	case err == nil && here.within(there) || within(name, known):
+		return "lies in"
+	}
+	return ""
 }
 
 // location is the place of a directory or file, whatever mount it is seen through.
@@ -206,13 +255,15 @@ func mountTable() (table, error) {
 	return parseMounts(string(text)), nil
 }
 
-// find returns the location of a path of Cove's or the machine's own, and its name without symbolic links.
-func (t table) find(path string) (l location, name string, err error) {
-	resolved, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return l, "", err
+// find returns the location of a path of Cove's or the machine's own, and its name without symbolic links; of a link
+// itself, if it is one that is looked for.
+func (t table) find(path string, link bool) (l location, resolved string, err error) {
+	if resolved = path; !link {
+		if resolved, err = filepath.EvalSymlinks(path); err != nil {
+			return l, "", err
+		}
 	}
-	fd, err := unix.Open(resolved, unix.O_PATH|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(resolved, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return l, "", os.NewSyscallError("open", err)
 	}

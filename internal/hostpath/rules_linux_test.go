@@ -82,35 +82,58 @@ func TestOwnPlaces(t *testing.T) {
 	}
 }
 
-// TestConfiguredFiles: a file with a key is in no mount, and one that Cove obeys in no writable one.
+// TestConfiguredFiles: a file with a key is in no mount, and one that Cove obeys in no writable one, nor is a link that
+// leads there. A token is attached by itself, for the sandbox that is to have it.
 func TestConfiguredFiles(t *testing.T) {
-	base := tree(t, "project/deep/key", "project/cove.yaml", "other/")
+	base := tree(t, "project/deep/key", "project/cove.yaml", "other/", "elsewhere/real.yaml")
 	in := func(name string) string { return filepath.Join(base, name) }
-	if err := os.Symlink(in("project/deep/key"), in("link")); err != nil {
-		t.Fatal(err)
-	}
-	keys := Files{Keys: []string{in("link"), in("missing")}}
-	obeyed := Files{Obeyed: []string{in("project/cove.yaml")}}
-	for _, c := range []struct {
-		files    Files
-		name     string
-		readOnly bool
-		want     string
-	}{
-		{keys, "project", true, "has a key"}, {keys, "project/deep", true, "has a key"},
-		{keys, "project/deep/key", true, "has a key"}, {keys, "project/cove.yaml", false, ""}, {keys, "other", false, ""},
-		{obeyed, "project", false, "Cove obeys"}, {obeyed, "project/cove.yaml", false, "Cove obeys"},
-		{obeyed, "project", true, ""}, {obeyed, "project/deep", false, ""},
-	} {
-		rules := Rules{Files: func() (Files, error) { return c.files, nil }}
-		_, err := rules.Open(t.Context(), in(c.name), Wish{ReadOnly: c.readOnly})
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s, read-only %v: %v, want %q", c.name, c.readOnly, err, c.want)
+	for link, to := range map[string]string{"link": in("project/deep/key"), "other/conf": "../elsewhere",
+		"loop": "loop"} {
+		if err := os.Symlink(to, in(link)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	broken := Rules{Files: func() (Files, error) { return Files{}, errors.New("line 3") }}
-	if _, err := broken.Check(in("other"), nil); err == nil {
+	keys := Files{Keys: []string{in("link"), in("missing"), in("loop"), in("project/cove.yaml/below")}}
+	tokens := Files{Tokens: []string{in("project/deep/key")}}
+	obeyed := Files{Obeyed: []string{in("project/cove.yaml")}}
+	linked := Files{Obeyed: []string{in("other/conf/real.yaml")}}
+	reads, writes, token := Wish{ReadOnly: true}, Wish{}, Wish{ReadOnly: true, Token: true}
+	for _, c := range []struct {
+		files Files
+		name  string
+		wish  Wish
+		want  string
+	}{
+		{keys, "project", reads, "contains"}, {keys, "project/deep", reads, "contains"},
+		{keys, "project/deep/key", reads, "it is"}, {keys, "project/cove.yaml", writes, ""}, {keys, "other", writes, ""},
+		{tokens, "project/deep/key", reads, "it is"}, {tokens, "project/deep/key", token, ""},
+		{tokens, "project/deep/key", Wish{Token: true}, "it is"}, {tokens, "project/deep", token, "contains"},
+		{keys, "project/deep/key", token, "it is"},
+		{obeyed, "project", writes, "Cove obeys"}, {obeyed, "project/cove.yaml", writes, "Cove obeys"},
+		{obeyed, "project", reads, ""}, {obeyed, "project/deep", writes, ""},
+		{linked, "other", writes, "leads to what Cove obeys"}, {linked, "elsewhere", writes, "Cove obeys"},
+		{linked, "other", reads, ""}, {linked, "project", writes, ""},
+	} {
+		rules := Rules{Files: func() (Files, error) { return c.files, nil }}
+		o, err := rules.Open(t.Context(), in(c.name), c.wish)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, %+v: %v, want %q", c.name, c.wish, err, c.want)
+		}
+		if err == nil {
+			o.Close()
+		}
+	}
+	broken := Rules{Files: func() (Files, error) { return obeyed, errors.New("line 3") }}
+	if _, err := broken.Open(t.Context(), in("elsewhere"), writes); err == nil {
 		t.Error("a mount is allowed although the configured files are not known")
+	}
+	o, err := broken.Open(t.Context(), in("elsewhere"), Wish{Again: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Close()
+	if _, err := broken.Open(t.Context(), in("project"), Wish{Again: true}); err == nil {
+		t.Error("what is known of the configured files does not count")
 	}
 }
 

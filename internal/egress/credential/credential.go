@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -42,17 +43,19 @@ type Credential struct {
 	optional bool
 }
 
-// Files returns the files that hold values of credentials.
-func Files(all []Credential) []string {
-	var names []string
+// Files returns the files that hold values of credentials, and the programs that are named by a path and return some.
+func Files(all []Credential) (values, programs []string) {
 	for i := range all {
 		for _, way := range all[i].ways() {
-			if way.Source.kind == fromFile {
-				names = append(names, way.Source.name)
+			switch s := way.Source; {
+			case s.kind == fromFile:
+				values = append(values, s.name)
+			case s.kind == fromCommand && filepath.IsAbs(s.argv[0]):
+				programs = append(programs, s.argv[0])
 			}
 		}
 	}
-	return names
+	return values, programs
 }
 
 // ways returns a credential and its alternatives.

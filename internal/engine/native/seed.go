@@ -73,41 +73,60 @@ func (s *seed) inside(ready chan<- error) {
 // process's: the kernel counts for that user what it counts for no group. A seed is used once.
 func (s *seed) fork(as int, program string, args []string, attr *os.ProcAttr) (p *os.Process, err error) {
 	start := func() { p, err = os.StartProcess(program, args, attr) }
-	if as != os.Geteuid() {
-		start = func() { err = cmp.Or(threadAs(as, func() { p, err = os.StartProcess(program, args, attr) }), err) }
-	}
+	work := s.work
 	if s.fd != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(s.fd.Fd())
 		defer s.fd.Close()
+	}
+	if as != os.Geteuid() {
+		plain := start
+		start = func() {
+			if changed := threadAs(as, plain); changed != nil {
+				err = changed
+			}
+		}
+		if s.fd != nil { // any thread will do, but not this goroutine's
+			work = make(chan func())
+			go func() { (<-work)() }()
+		}
+	}
+	if work == nil {
 		start()
 		return p, err
 	}
 	done := make(chan struct{})
-	s.work <- func() {
+	work <- func() {
+		defer close(done)
 		start()
-		close(done)
 	}
 	<-done
 	return p, err
 }
 
-// threadAs calls f on a thread of root's that has all three ids of another user, and its capabilities still.
+// threadAs calls f on a thread of root's that has all three ids of another user, and its capabilities still. Where a
+// process may not keep them so, f is called as it is. The goroutine has to end soon: it takes the thread with it if
+// that cannot become what it was.
 func threadAs(uid int, f func()) error {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
 	if err == nil {
 		err = unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits|keepCapabilities), 0, 0, 0)
 	}
 	if err != nil {
-		return fmt.Errorf("keep the capabilities of a thread: %w", err)
+		f()
+		runtime.UnlockOSThread()
+		return nil
 	}
-	if err := setThreadUser(uid); err != nil {
-		return fmt.Errorf("a thread cannot become user %d: %w", uid, err)
+	failed := setThreadUser(uid)
+	if failed == nil {
+		f()
+		err = setThreadUser(0)
 	}
-	f()
-	if err := cmp.Or(setThreadUser(0), unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits), 0, 0, 0)); err != nil {
-		panic(fmt.Sprintf("a thread that is user %d cannot become root again: %v", uid, err))
+	if err = cmp.Or(err, unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits), 0, 0, 0)); err == nil {
+		runtime.UnlockOSThread()
+	}
+	if failed != nil {
+		return fmt.Errorf("a thread cannot become user %d: %w", uid, failed)
 	}
 	return nil
 }
