@@ -190,6 +190,25 @@ func TestDiskKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("kept")
+	// As a process does it again that was killed before the sandbox was off the record.
+	if err := s.Remove(t.Context(), w.ID, true); err != nil {
+		t.Errorf("kept again: %v", err)
+	}
+	check("kept again")
+}
+
+// TestDiskKeptWatched: work without an image is kept, and kept again.
+func TestDiskKeptWatched(t *testing.T) {
+	s := newStore(t, nil)
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron"})
+	if err := os.WriteFile(filepath.Join(w.Directory, "work"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Remove(t.Context(), w.ID, true); err != nil || read(t, w.Directory, "work") != "mine" || exists(w.Home) {
+			t.Errorf("kept: %v", err)
+		}
+	}
 }
 
 // TestDiskWithin: a checkout within another sandbox is on its disk, from its making to its removal.

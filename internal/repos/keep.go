@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -17,6 +19,9 @@ import (
 // done again, since a killed process leaves any of them.
 func (d *disks) keep(ctx context.Context, r record) error {
 	dir := d.directory(r.ID)
+	if r.Kept { // the work is off the disk, which may be gone
+		return d.kept(dir, r)
+	}
 	if r.Disk == workspace.DiskImage {
 		if err := d.copyOff(ctx, dir, r); err != nil {
 			return err
@@ -34,18 +39,44 @@ func (d *disks) copyOff(ctx context.Context, dir string, r record) error {
 	if err := d.mounted(ctx, r); err != nil {
 		return err
 	}
-	to := filepath.Join(dir, keepingDir)
-	if err := removeAll(to); err != nil {
-		return err
+	i, to := imageIn(dir), filepath.Join(dir, keepingDir)
+	err := d.refuseCopy(ctx, i)
+	if err == nil {
+		err = i.CopyTo(ctx, to, removeAll, homeDir, withinDir)
 	}
-	if err := os.Mkdir(to, 0o700); err != nil {
-		return storageFull("keep the work", err)
+	if err == nil {
+		err = atomicfile.SyncAll(to) // the image, which has it until then, goes next
 	}
-	if err := imageIn(dir).CopyTo(ctx, to, homeDir, withinDir); err != nil {
-		return errors.Join(cove.Errorf(cove.StorageFull, "cannot copy the work off the sandbox's disk: %w", err).
+	if err != nil {
+		return errors.Join(cove.Errorf(cove.ErrorCode(err), "cannot copy the work off the sandbox's disk: %w", err).
 			WithHint("free some space, or remove the sandbox without keeping its work"), removeAll(to))
 	}
 	return nil
+}
+
+// refuseCopy refuses to copy work off a disk when that would take what Cove leaves alone of the host's.
+func (d *disks) refuseCopy(ctx context.Context, i disk.Image) error {
+	used, err := i.Used()
+	if err != nil {
+		return err
+	}
+	room, err := d.Free()
+	if err != nil || used.Bytes <= room.Free-room.Floor() {
+		return err
+	}
+	need := used.Bytes
+	for _, name := range []string{homeDir, withinDir} { // which are not copied
+		bytes, _, err := sizeOf(ctx, filepath.Join(i.Dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return storageFull("measure what a disk holds", err)
+		}
+		need -= bytes
+	}
+	if need <= room.Free-room.Floor() {
+		return nil
+	}
+	return cove.Errorf(cove.StorageFull, "the work has %d MiB, and the disk of this machine has %d left, of which Cove "+
+		"leaves %d alone", need>>20, room.Free>>20, room.Floor()>>20)
 }
 
 // kept removes what a kept workspace does not need.
@@ -60,6 +91,9 @@ func (d *disks) kept(dir string, r record) error {
 	}
 	// os.Rename refuses to replace a directory, also the empty one at which the disk was mounted.
 	if e := unix.Rename(filepath.Join(dir, keepingDir), i.Dir); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		return storageFull("keep the work", e)
+	}
+	if e := atomicfile.SyncDir(dir); e != nil {
 		return storageFull("keep the work", e)
 	}
 	if e := os.Remove(i.File); e != nil && !errors.Is(e, fs.ErrNotExist) {

@@ -63,7 +63,10 @@ func length(s Size) int64 {
 
 // groups describe the block groups of an image: the bytes and the inodes of each. A file system with many inodes has
 // small ones.
-type groups struct{ bytes, inodes int64 }
+type groups struct {
+	bytes, inodes int64
+	all           int64 // bytes of the file system
+}
 
 // length returns the bytes of an image with these groups, and room for so many bytes. It is pure.
 func (g groups) length(bytes int64) int64 {
@@ -79,11 +82,13 @@ func (g groups) length(bytes int64) int64 {
 	return n
 }
 
-// groupsOf reads the groups of an image from its superblock: s_blocks_per_group and s_inodes_per_group.
-func groupsOf(image *os.File) (groups, error) {
-	var b [12]byte
-	_, err := image.ReadAt(b[:], 1024+0x20)
-	g := groups{int64(binary.LittleEndian.Uint32(b[:])) * block, int64(binary.LittleEndian.Uint32(b[8:]))}
+// groupsOf reads the groups of an image from its superblock: s_blocks_per_group, s_inodes_per_group, and
+// s_blocks_count. That of a mounted file system is read from its device, which has what the kernel has not written yet.
+func groupsOf(from *os.File) (groups, error) {
+	var b [1024]byte
+	_, err := from.ReadAt(b[:], 1024)
+	at := func(offset int) int64 { return int64(binary.LittleEndian.Uint32(b[offset:])) }
+	g := groups{bytes: at(0x20) * block, inodes: at(0x28), all: (at(0x150)<<32 | at(0x4)) * block}
 	if err == nil && (g.bytes < 1<<20 || g.inodes*inode >= g.bytes) {
 		err = cove.Errorf(cove.Corrupt, "it is no file system of Cove's")
 	}
@@ -107,35 +112,46 @@ func (i Image) Make(ctx context.Context, s Size) (err error) {
 	}
 	// A table of inodes is zeroed by the kernel as it is used, and a new file has nothing to discard. meta_bg lets the
 	// file system grow while it is mounted without blocks kept for that.
-	return i.tool(ctx, "mkfs.ext4", "-q", "-F", "-b", strconv.Itoa(block), "-m", "0", "-I", strconv.Itoa(inode),
+	return i.tool(ctx, nil, "mkfs.ext4", "-q", "-F", "-b", strconv.Itoa(block), "-m", "0", "-I", strconv.Itoa(inode),
 		"-N", strconv.FormatInt(s.Inodes+reserved, 10), "-J", "size="+strconv.Itoa(journal>>20),
 		"-O", features, "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", i.File)
 }
 
-// open opens the image's file, and keeps others from changing what it is attached to until release is called.
-func (i Image) open(ctx context.Context) (file *os.File, release func(), err error) {
-	if file, err = os.OpenFile(i.File, os.O_RDWR|unix.O_NOFOLLOW, 0); err != nil {
-		return nil, nil, failed("open", i.File, err)
+// open opens the image's file, and keeps others from changing what it is attached to until it is released.
+func (i Image) open(ctx context.Context) (*opened, error) {
+	file, err := os.OpenFile(i.File, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, failed("open", i.File, err)
 	}
-	unlock, err := lock(ctx, filepath.Dir(i.File))
+	held, err := lock(ctx, filepath.Dir(i.File))
 	if err != nil {
 		file.Close()
-		return nil, nil, failed("lock", i.File, err)
+		return nil, failed("lock", i.File, err)
 	}
-	return file, func() {
-		unlock()
-		file.Close()
-	}, nil
+	return &opened{file, held}, nil
+}
+
+// opened is the open file of an image, and the lock of its directory.
+type opened struct{ file, lock *os.File }
+
+func (o *opened) release() {
+	o.lock.Close()
+	o.file.Close()
 }
 
 // Mount mounts the image at its directory, which is made if need be, unless it is mounted there. Errors: StorageFull,
 // Unsupported, Corrupt.
 func (i Image) Mount(ctx context.Context) error {
-	file, release, err := i.open(ctx)
+	if at, err := point(i.Dir); err == nil && at == above { // without the lock, which a copy holds for long
+		if failed, err := i.failed(); err == nil && !failed {
+			return nil
+		}
+	}
+	o, err := i.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer o.release()
 	if err := os.Mkdir(i.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return failed("make", i.Dir, err)
 	}
@@ -147,9 +163,9 @@ func (i Image) Mount(ctx context.Context) error {
 		if failed, err := i.failed(); err != nil || !failed {
 			return err
 		}
-		return i.again(ctx, file)
+		return i.again(ctx, o)
 	}
-	device, err := attach(file)
+	device, err := attach(o.file)
 	if err != nil {
 		return failed("attach", i.File, err)
 	}
@@ -158,18 +174,19 @@ func (i Image) Mount(ctx context.Context) error {
 		if err := unix.Mount(i.Dir, i.Dir, "", unix.MS_BIND, ""); err != nil {
 			return failed("bind", i.Dir, err)
 		}
-		if err := unix.Mount("", i.Dir, "", unix.MS_SHARED, ""); err != nil {
-			return errors.Join(failed("share", i.Dir, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
-		}
 	}
-	if err = i.mountSound(ctx, device); err != nil {
+	// A process that was killed may have left it unshared.
+	if err := unix.Mount("", i.Dir, "", unix.MS_SHARED, ""); err != nil {
+		return errors.Join(failed("share", i.Dir, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
+	}
+	if err = i.mountSound(o, device); err != nil {
 		return errors.Join(failed("mount", i.File, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
 	}
 	return nil
 }
 
 // mountSound mounts a device, and repairs its file system before if that has errors.
-func (i Image) mountSound(ctx context.Context, device *os.File) error {
+func (i Image) mountSound(o *opened, device *os.File) error {
 	sound, err := sound(device)
 	if err != nil {
 		return err
@@ -179,7 +196,7 @@ func (i Image) mountSound(ctx context.Context, device *os.File) error {
 			return err
 		}
 	}
-	if err := i.tool(ctx, "e2fsck", "-p", device.Name()); err != nil {
+	if err := i.change(o, "e2fsck", "-p", device.Name()); err != nil {
 		return err
 	}
 	return i.mount(device, 0)
@@ -220,7 +237,7 @@ func (i Image) failed() (bool, error) {
 
 // again repairs an image to which the kernel writes no more, and mounts it again. While a sandbox has it too, it stays
 // as it is.
-func (i Image) again(ctx context.Context, file *os.File) error {
+func (i Image) again(ctx context.Context, o *opened) error {
 	if err := unix.Unmount(i.Dir, unix.UMOUNT_NOFOLLOW); errors.Is(err, unix.EBUSY) {
 		return nil
 	} else if err != nil {
@@ -229,13 +246,13 @@ func (i Image) again(ctx context.Context, file *os.File) error {
 	soon, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	free := i.Released(soon)
-	device, err := attach(file)
+	device, err := attach(o.file)
 	if err != nil {
 		return failed("attach", i.File, err)
 	}
 	defer device.Close()
 	if free == nil {
-		err = i.mountSound(ctx, device)
+		err = i.mountSound(o, device)
 	} else if err = i.mount(device, 0); errors.Is(err, unix.EBUSY) { // before Linux 6.12 it is read-only
 		err = i.mount(device, unix.MS_RDONLY)
 	}
@@ -245,9 +262,21 @@ func (i Image) again(ctx context.Context, file *os.File) error {
 	return nil
 }
 
-// CopyTo copies what is on a mounted image into a directory, except the entries of some names. It follows no link, and
-// nothing may write to the image meanwhile.
-func (i Image) CopyTo(ctx context.Context, dir string, without ...string) error {
+// CopyTo copies what is on a mounted image into a new directory, except the entries of some names. It follows no link,
+// and nothing may write to the image meanwhile. clear removes what an earlier copy has left there; one that outlives
+// its process is waited for.
+func (i Image) CopyTo(ctx context.Context, dir string, clear func(dir string) error, without ...string) error {
+	o, err := i.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.release()
+	if err := clear(dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return failed("make", dir, err)
+	}
 	entries, err := os.ReadDir(i.Dir)
 	if err != nil {
 		return failed("read", i.Dir, err)
@@ -258,7 +287,7 @@ func (i Image) CopyTo(ctx context.Context, dir string, without ...string) error 
 			args = append(args, filepath.Join(i.Dir, e.Name()))
 		}
 	}
-	return i.tool(ctx, "cp", args...)
+	return i.tool(ctx, o.lock, "cp", args...)
 }
 
 // Unmount ends every mount at the directory. The device goes when no sandbox has the file system any more.
@@ -316,62 +345,63 @@ func (i Image) Mounted() (bool, error) {
 // Resize changes the room. A mounted image grows at once; only one that is not mounted anywhere shrinks, if its content
 // fits. The number of inodes goes with the bytes. Errors: Conflict, StorageFull, RuntimeMissing.
 func (i Image) Resize(ctx context.Context, bytes int64) error {
-	file, release, err := i.open(ctx)
+	o, err := i.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer release()
-	info, err := file.Stat()
-	if err != nil {
-		return failed("look at", i.File, err)
-	}
-	device, err := attached(file)
+	defer o.release()
+	device, err := attached(o.file)
 	if err != nil {
 		return failed("look for the device of", i.File, err)
 	}
-	groups, err := groupsOf(file)
+	from := o.file
+	if device != nil {
+		defer device.Close()
+		from = device
+	}
+	groups, err := groupsOf(from)
 	if err != nil {
 		return failed("read", i.File, err)
 	}
 	want := groups.length(bytes)
+	smaller := want < groups.all
+	if device != nil && smaller {
+		return cove.Errorf(cove.Conflict, "a disk cannot become smaller while it is in use").
+			WithHint("stop the sandbox first")
+	}
+	if err := stretch(o.file, device, want); err != nil {
+		return failed("grow", i.File, err)
+	}
 	if device != nil {
-		defer device.Close()
-		if want < info.Size() {
-			return cove.Errorf(cove.Conflict, "a disk cannot become smaller while it is in use").
-				WithHint("stop the sandbox first")
-		}
-		if err := stretch(file, device, want); err != nil {
-			return failed("grow", i.File, err)
-		}
-		if err := i.tool(ctx, "resize2fs", device.Name()); err != nil {
-			return errors.Join(err, stretch(file, device, info.Size()))
-		}
-		return nil
+		return i.change(o, "resize2fs", device.Name(), kib(want))
 	}
-	if want >= info.Size() {
-		if err := file.Truncate(want); err != nil {
-			return failed("grow", i.File, err)
-		}
-	}
-	if err := i.tool(ctx, "e2fsck", "-f", "-p", i.File); err != nil {
+	if err := i.change(o, "e2fsck", "-f", "-p", i.File); err != nil {
 		return err
 	}
-	if err := i.tool(ctx, "resize2fs", i.File, strconv.FormatInt(want/1024, 10)+"K"); err != nil {
-		if want < info.Size() {
+	if err := i.change(o, "resize2fs", i.File, kib(want)); err != nil {
+		if smaller && cove.ErrorCode(err) == cove.Internal {
 			return cove.Errorf(cove.Conflict, "the disk cannot become so small: %w", err).
 				WithHint("remove some of what is stored on it, or choose a larger size")
 		}
 		return err
 	}
-	if err := file.Truncate(want); err != nil {
+	if err := o.file.Truncate(want); err != nil {
 		return failed("shrink", i.File, err)
 	}
 	return nil
 }
 
-// stretch changes the length of an image and of its device.
+// kib writes a size as resize2fs reads it.
+func kib(bytes int64) string { return strconv.FormatInt(bytes/1024, 10) + "K" }
+
+// stretch makes an image longer, and its device, if it has one. It makes none shorter, also not after a failure: the
+// file system may have grown into what was added, which takes no room where it has not.
 func stretch(file, device *os.File, length int64) error {
-	if err := file.Truncate(length); err != nil {
+	info, err := file.Stat()
+	if err == nil && info.Size() < length {
+		err = file.Truncate(length)
+	}
+	if err != nil || device == nil {
 		return err
 	}
 	return unix.IoctlSetInt(int(device.Fd()), unix.LOOP_SET_CAPACITY, 0)
@@ -461,8 +491,9 @@ func mountOf(dir string) (mountPoint, error) {
 	return mountPoint{st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, unix.Mkdev(st.Dev_major, st.Dev_minor)}, nil
 }
 
-// lock waits until no other process attaches the images of a directory. Errors: Canceled.
-func lock(ctx context.Context, dir string) (unlock func(), err error) {
+// lock waits until no other process attaches the images of a directory, and until they are closed by this one and by
+// the programs that inherit the file. Errors: Canceled.
+func lock(ctx context.Context, dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -470,7 +501,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return f, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			f.Close()
@@ -485,35 +516,71 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
-// tool runs a program of e2fsprogs, or cp.
-func (i Image) tool(ctx context.Context, name string, args ...string) error {
+// change runs a program that changes a file system in place. Nothing ends it before it is done, since half a change is
+// damage.
+func (i Image) change(o *opened, name string, args ...string) error {
+	return i.tool(context.Background(), o.lock, name, args...)
+}
+
+// tool runs a program of e2fsprogs, or cp. It holds the lock, if there is one, for as long as it runs, whatever becomes
+// of this process.
+func (i Image) tool(ctx context.Context, lock *os.File, name string, args ...string) error {
 	path, err := find(name)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
-	out, err := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); err == nil || name == "e2fsck" && code == 1 { // 1: errors were corrected
-		return nil
+	if lock != nil {
+		cmd.ExtraFiles = []*os.File{lock}
 	}
-	said := strings.TrimSpace(string(out[:min(len(out), 2000)]))
+	var out head
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	return explain(ctx, outcome{name, err, cmd.ProcessState.ExitCode(), strings.TrimSpace(string(out))}, i.File)
+}
+
+// head keeps the beginning of what a program says, which may be a line for each of many files.
+type head []byte
+
+func (h *head) Write(p []byte) (int, error) {
+	*h = append(*h, p[:min(len(p), 2000-len(*h))]...)
+	return len(p), nil
+}
+
+// outcome is how a program ended.
+type outcome struct {
+	name string
+	err  error
+	code int // -1 if it did not exit by itself
+	said string
+}
+
+// explain returns the error of a program that worked on an image; nil if it succeeded. It is pure.
+func explain(ctx context.Context, o outcome, file string) error {
+	const corrected, uncorrected, operational = 1 | 2, 4, 8 // bits of e2fsck's code
+	check := o.name == "e2fsck"
+	// e2fsck calls a superblock that it cannot find, and cannot replace by a copy, an operational error.
+	lost := strings.Contains(o.said, "Bad magic number in super-block")
 	switch {
+	case o.err == nil, check && o.code > 0 && o.code&^corrected == 0:
+		return nil
 	case ctx.Err() != nil:
-		return cove.Errorf(cove.Canceled, "%s was ended: %w", name, ctx.Err())
-	case name == "resize2fs" && strings.Contains(said, "Permission denied"): // CAP_SYS_RESOURCE, of the machine's root
+		return cove.Errorf(cove.Canceled, "%s was ended: %w", o.name, ctx.Err())
+	case strings.Contains(o.said, "No space left"):
+		return cove.Errorf(cove.StorageFull, "%s: %s", o.name, o.said).WithHint("free some space")
+	case o.name == "resize2fs" && strings.Contains(o.said, "Permission denied"): // CAP_SYS_RESOURCE, of the machine's root
 		return cove.Errorf(cove.Conflict, "a disk that is in use cannot grow, as Cove lacks CAP_SYS_RESOURCE here").
 			WithHint("stop the sandbox first")
-	case name == "e2fsck":
-		return cove.Errorf(cove.Corrupt, "the file system in %s is damaged, and e2fsck -p cannot repair it: %s", i.File,
-			said).WithHint("it stays as it is: repair a copy of the file with e2fsck, and put that in its place, " +
+	case check && o.code > 0 && (o.code&uncorrected != 0 && o.code&operational == 0 || lost):
+		return cove.Errorf(cove.Corrupt, "the file system in %s is damaged, and e2fsck -p cannot repair it: %s", file,
+			o.said).WithHint("it stays as it is: repair a copy of the file with e2fsck, and put that in its place, " +
 			"or destroy the sandbox")
-	case strings.Contains(said, "No space left"):
-		return cove.Errorf(cove.StorageFull, "%s: %s", name, said).WithHint("free some space")
+	case check:
+		return cove.Errorf(cove.Unavailable, "the file system in %s cannot be checked: e2fsck: %w: %s", file, o.err, o.said).
+			WithHint("try again; the file stays as it is")
 	}
-	return cove.Errorf(cove.Internal, "%s: %w: %s", name, err, said)
+	return cove.Errorf(cove.Internal, "%s: %w: %s", o.name, o.err, o.said)
 }
 
 // find returns the path of a program, which need not be in the user's PATH.

@@ -302,6 +302,92 @@ func TestResize(t *testing.T) {
 	}
 }
 
+// TestResizeCanceled: a caller that has gone leaves no file system that is larger than its device.
+func TestResizeCanceled(t *testing.T) {
+	i := newImage(t, Size{32 << 20, 1000})
+	before, err := os.Stat(i.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := i.Resize(ctx, 128<<20); err != nil && (mayGrow(t) || cove.ErrorCode(err) != cove.Conflict) {
+		t.Errorf("a caller that has gone: %v", err)
+	}
+	if after, err := os.Stat(i.File); err != nil || after.Size() <= before.Size() {
+		t.Errorf("the image was cut: %v, %v", after.Size(), err)
+	}
+	if err := errors.Join(i.Unmount(), i.Released(t.Context()), i.Resize(ctx, 32<<20)); err != nil {
+		t.Error(err)
+	}
+	if after, err := os.Stat(i.File); err != nil || after.Size() > before.Size()+1<<20 {
+		t.Errorf("the image stays large: %v, %v", after.Size(), err)
+	}
+}
+
+// TestExplain: only what e2fsck has found and cannot repair is damage.
+func TestExplain(t *testing.T) {
+	failed := errors.New("it failed")
+	for name, c := range map[string]struct {
+		outcome outcome
+		want    cove.Code
+	}{
+		"succeeded":    {outcome{"e2fsck", nil, 0, ""}, ""},
+		"corrected":    {outcome{"e2fsck", failed, 1, ""}, ""},
+		"to restart":   {outcome{"e2fsck", failed, 3, ""}, ""},
+		"damaged":      {outcome{"e2fsck", failed, 4, ""}, cove.Corrupt},
+		"partly":       {outcome{"e2fsck", failed, 5, ""}, cove.Corrupt},
+		"lost":         {outcome{"e2fsck", failed, 8, "Bad magic number in super-block"}, cove.Corrupt},
+		"operational":  {outcome{"e2fsck", failed, 8, "cannot open it"}, cove.Unavailable},
+		"both":         {outcome{"e2fsck", failed, 12, ""}, cove.Unavailable},
+		"killed":       {outcome{"e2fsck", failed, -1, ""}, cove.Unavailable},
+		"full":         {outcome{"e2fsck", failed, 12, "No space left on device"}, cove.StorageFull},
+		"other's full": {outcome{"cp", failed, 1, "No space left on device"}, cove.StorageFull},
+		"other's":      {outcome{"cp", failed, 1, "Input/output error"}, cove.Internal},
+		"not allowed":  {outcome{"resize2fs", failed, 1, "Permission denied to resize"}, cove.Conflict},
+	} {
+		err := explain(t.Context(), c.outcome, "x")
+		if (err == nil) != (c.want == "") || err != nil && cove.ErrorCode(err) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestKilledBetweenMounts: what was mounted on itself alone becomes shared.
+func TestKilledBetweenMounts(t *testing.T) {
+	i := newImage(t, Size{1 << 20, 64})
+	err := errors.Join(i.Unmount(), unix.Mount(i.Dir, i.Dir, "", unix.MS_BIND, ""),
+		unix.Mount("", i.Dir, "", unix.MS_PRIVATE, ""), i.Mount(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(info)) {
+		if strings.Contains(line, " "+i.Dir+" ") && !strings.Contains(line, " shared:") {
+			t.Errorf("it is not shared: %s", line)
+		}
+	}
+}
+
+// TestChangeHoldsLock: a program that changes a file system has the lock of its image.
+func TestChangeHoldsLock(t *testing.T) {
+	i := newImage(t, Size{1 << 20, 64})
+	o, err := i.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.release()
+	if err := i.tool(t.Context(), o.lock, "flock", "--nonblock", "--exclusive", "3"); err != nil {
+		t.Error(err)
+	}
+	if err := i.tool(t.Context(), nil, "flock", "--nonblock", filepath.Dir(i.File), "true"); err == nil {
+		t.Error("another process has the lock too")
+	}
+}
+
 // mayGrow reports whether the kernel lets this process change a mounted file system.
 func mayGrow(t *testing.T) bool {
 	t.Helper()
@@ -387,7 +473,7 @@ func TestUnclean(t *testing.T) {
 	if err = errors.Join(err, i.Unmount(), i.Released(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if err := i.tool(t.Context(), "debugfs", "-w", "-R", "set_super_value state 2", i.File); err != nil {
+	if err := i.tool(t.Context(), nil, "debugfs", "-w", "-R", "set_super_value state 2", i.File); err != nil {
 		t.Fatal(err)
 	}
 	if err := i.Mount(t.Context()); err != nil {

@@ -69,25 +69,54 @@ func attached(image *os.File) (*os.File, error) {
 	}
 	// The kernel makes this file while a device is attached. Its directories are those of another mount namespace,
 	// perhaps, but its name is that of the image.
-	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	all, err := os.ReadDir("/sys/block")
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		backing, err := os.ReadFile(name)
-		path := strings.TrimSuffix(strings.TrimSuffix(string(backing), "\n"), " (deleted)")
-		if err != nil || filepath.Base(path) != filepath.Base(image.Name()) {
+	for _, e := range all {
+		if !strings.HasPrefix(e.Name(), "loop") {
 			continue
 		}
-		device, err := os.Open("/dev/" + strings.Split(name, "/")[3])
-		if err != nil {
-			continue // it has gone meanwhile, or is not for this process
+		device, err := attachedTo(e.Name(), image.Name(), of)
+		if err != nil || device != nil {
+			return device, err
 		}
-		status, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
-		if err == nil && status.Inode == of.Ino && status.Device == of.Dev {
-			return device, nil
-		}
-		device.Close()
 	}
 	return nil, nil
+}
+
+// attachedTo returns a loop device, open for reading, if an image is attached to it; otherwise nil. An error is not
+// taken for that: the image would be attached twice.
+func attachedTo(name, image string, of unix.Stat_t) (*os.File, error) {
+	backing, err := os.ReadFile("/sys/block/" + name + "/loop/backing_file")
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	if ending(strings.TrimSuffix(strings.TrimSuffix(string(backing), "\n"), " (deleted)")) != ending(image) {
+		return nil, nil
+	}
+	device, err := os.Open("/dev/" + name)
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	status, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+	if err == nil && status.Inode == of.Ino && status.Device == of.Dev {
+		return device, nil
+	}
+	device.Close()
+	return nil, unlessGone(err)
+}
+
+// unlessGone returns an error, except that of a device that is not attached any more.
+func unlessGone(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// ending returns the last two elements of a path.
+func ending(path string) string {
+	dir, file := filepath.Split(path)
+	return filepath.Join(filepath.Base(dir), file)
 }
