@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,10 +13,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/access"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -234,6 +238,52 @@ func TestLocalUserIsFound(t *testing.T) {
 		if w.Code != 401 || !strings.Contains(w.Body.String(), "cannot be told") {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
+	}
+}
+
+// TestResetConnectionHasNoUser: what a client has sent before it reset its connection is not done in the name of the next
+// client with its port, which may be another user's.
+func TestResetConnectionHasNoUser(t *testing.T) {
+	ran := make(chan string, 2)
+	h := start(t, nil)
+	h.fake.do = func(_ context.Context, r execution.Request, _ func(cove.ExecutionID), _ process.Output) (execution.Result,
+		error) {
+		ran <- string(r.Code)
+		return execution.Result{}, nil
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(from *net.TCPAddr, code string) *net.TCPConn {
+		t.Helper()
+		c, err := net.DialTCP("tcp", from, ln.Addr().(*net.TCPAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		body := fmt.Sprintf(`{"language":"python","code":%q}`, code)
+		fmt.Fprintf(c, "POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+			"Content-Length: %d\r\n\r\n%s", len(body), body)
+		return c
+	}
+	first := send(nil, "first")
+	port := first.LocalAddr().(*net.TCPAddr)
+	first.SetLinger(0)
+	first.Close()
+	second := send(port, "second")
+	go h.s.Serve(ln) // both wait to be accepted
+	if answer, err := http.ReadResponse(bufio.NewReader(second), nil); err != nil || answer.StatusCode != 200 {
+		t.Errorf("the second client: %+v, %v", answer, err)
+	}
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(h.log.String(), "is not known"); {
+		if len(ran) == 2 || time.Now().After(end) {
+			t.Fatal("the first client's request was not refused")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if code := <-ran; code != "second" || len(ran) > 0 {
+		t.Errorf("ran %s, and %d more", code, len(ran))
 	}
 }
 

@@ -66,14 +66,37 @@ func (u *localUser) find() (uint32, error) {
 	if u.found {
 		return u.uid, nil
 	}
-	peer, ok := u.c.RemoteAddr().(*net.TCPAddr)
-	own, both := u.c.LocalAddr().(*net.TCPAddr)
-	if !ok || !both {
+	at, ok := u.c.RemoteAddr().(socketAddr)
+	if !ok {
 		return 0, peeruser.ErrUnknown
 	}
-	uid, err := peeruser.Find(peer.AddrPort(), own.AddrPort())
+	uid, err := peeruser.Find(at.socket)
 	u.uid, u.found = uid, err == nil
 	return uid, err
+}
+
+// socketAddr is the remote address of a connection with its socket, which limits and TLS hide.
+type socketAddr struct {
+	net.Addr
+	socket *net.TCPConn
+}
+
+// socketConn is a connection whose remote address leads to its socket.
+type socketConn struct{ *net.TCPConn }
+
+// RemoteAddr implements net.Conn.
+func (c socketConn) RemoteAddr() net.Addr { return socketAddr{c.TCPConn.RemoteAddr(), c.TCPConn} }
+
+// socketListener hands out connections of TCP as socketConn.
+type socketListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l socketListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if socket, ok := c.(*net.TCPConn); ok {
+		return socketConn{socket}, nil
+	}
+	return c, err
 }
 
 // localUserOf returns the local user at the other end of a request's connection, which came in over loopback.

@@ -147,7 +147,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		config = s.TLS.Clone()
 		config.NextProtos = []string{"h2", "http/1.1"}
 	}
-	strict := newStrictListener(netutil.LimitListener(ln, s.MaxConnections), config, s.HeaderTimeout)
+	strict := newStrictListener(netutil.LimitListener(socketListener{ln}, s.MaxConnections), config, s.HeaderTimeout)
 	ln = origin{strict, network(ln.Addr())}
 	return s.serve(ln)
 }

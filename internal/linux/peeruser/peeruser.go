@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"strconv"
@@ -25,8 +26,47 @@ var ErrUnknown = errors.New("the peer's user is not known")
 // overflowUID is the user that stands for all whom a user namespace does not have (fs.overflowuid).
 const overflowUID = 65534
 
-// Find returns the user that made the socket which is bound to peer and connected to own.
-func Find(peer, own netip.AddrPort) (uint32, error) { return findBy(peer, own, ask, search) }
+// Find returns the user that made the socket at the other end of a connection that this process has accepted. It may be
+// called once the first bytes have come, and what it returns is true for all bytes of the connection.
+func Find(c *net.TCPConn) (uint32, error) {
+	peer, ok := c.RemoteAddr().(*net.TCPAddr)
+	own, both := c.LocalAddr().(*net.TCPAddr)
+	if !ok || !both {
+		return 0, ErrUnknown
+	}
+	uid, err := findBy(peer.AddrPort(), own.AddrPort(), ask, search)
+	if err != nil {
+		return 0, err
+	}
+	// A peer that resets its connection frees its port at once, for a socket of another user, while its bytes can still be
+	// read here. The user is therefore that of the connection only if this is alive after the user was found.
+	if err := alive(c); err != nil {
+		return 0, err
+	}
+	return uid, nil
+}
+
+// alive refuses a connection that was reset, or is closed.
+func alive(c *net.TCPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var info *unix.TCPInfo
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	if info.State != established && info.State != closeWait {
+		return ErrUnknown
+	}
+	return nil
+}
 
 // way is a way to find the user of a socket by its addresses.
 type way func(peer, own netip.AddrPort) (uint32, error)
@@ -157,12 +197,27 @@ func parse(b, id []byte) (uint32, error) {
 	return uid, nil
 }
 
-// search looks the socket up in the kernel's tables.
+// search looks the socket up in the kernel's tables. A client with a socket of IPv6 that is connected to an address of
+// IPv4 is in the table of IPv6.
 func search(peer, own netip.AddrPort) (uint32, error) {
-	name := "/proc/net/tcp6"
-	if peer.Addr().Is4() {
-		name = "/proc/net/tcp"
+	if !peer.Addr().Is4() {
+		return searchIn("/proc/net/tcp6", peer, own)
 	}
+	uid, err := searchIn("/proc/net/tcp", peer, own)
+	if err == nil {
+		return uid, nil
+	}
+	if uid, err := searchIn("/proc/net/tcp6", mapped(peer), mapped(own)); err == nil {
+		return uid, nil
+	}
+	return 0, err
+}
+
+func mapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())
+}
+
+func searchIn(name string, peer, own netip.AddrPort) (uint32, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return 0, err

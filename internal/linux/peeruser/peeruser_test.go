@@ -39,7 +39,11 @@ func TestFind(t *testing.T) {
 		t.Run(address, func(t *testing.T) {
 			client, server := pair(t, "tcp", address)
 			peer, own := addresses(server)
-			for name, find := range map[string]way{"Find": Find, "ask": ask, "search": search} {
+			of := server.(*net.TCPConn)
+			if uid, err := Find(of); err != nil || uid != uint32(os.Getuid()) {
+				t.Errorf("Find: %d, %v", uid, err)
+			}
+			for name, find := range map[string]way{"ask": ask, "search": search} {
 				if uid, err := find(peer, own); err != nil || uid != uint32(os.Getuid()) {
 					t.Errorf("%s: %d, %v", name, uid, err)
 				}
@@ -58,7 +62,7 @@ func TestFind(t *testing.T) {
 				t.Errorf("where no way knows it: %d, %v", uid, err)
 			}
 			client.(*net.TCPConn).CloseWrite()
-			if uid, err := Find(peer, own); err != nil || uid != uint32(os.Getuid()) {
+			if uid, err := Find(of); err != nil || uid != uint32(os.Getuid()) {
 				t.Errorf("half closed: %d, %v", uid, err)
 			}
 			client.Close()
@@ -92,8 +96,40 @@ func TestFindMapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	if uid, err := Find(addresses(server)); err != nil || uid != uint32(os.Getuid()) {
+	if uid, err := Find(server.(*net.TCPConn)); err != nil || uid != uint32(os.Getuid()) {
 		t.Errorf("%d, %v", uid, err)
+	}
+	peer, own := addresses(server)
+	if uid, err := search(unmapped(peer), unmapped(own)); err != nil || uid != uint32(os.Getuid()) {
+		t.Errorf("without sock_diag: %d, %v", uid, err)
+	}
+}
+
+// TestFindReset: the user of a client that has reset its connection is not that of the next one with its port.
+func TestFindReset(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(address, func(t *testing.T) {
+			client, server := pair(t, "tcp", address)
+			to, from := client.RemoteAddr().(*net.TCPAddr), client.LocalAddr().(*net.TCPAddr)
+			ln, err := net.ListenTCP("tcp", to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			client.(*net.TCPConn).SetLinger(0)
+			client.Close()
+			next, err := net.DialTCP("tcp", from, to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer next.Close()
+			if uid, err := findBy(from.AddrPort(), to.AddrPort(), ask); err != nil || uid != uint32(os.Getuid()) {
+				t.Fatalf("the next client is not found: %d, %v", uid, err)
+			}
+			if uid, err := Find(server.(*net.TCPConn)); !errors.Is(err, ErrUnknown) {
+				t.Errorf("of the connection that was reset: %d, %v", uid, err)
+			}
+		})
 	}
 }
 
