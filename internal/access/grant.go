@@ -21,12 +21,21 @@ type Grant struct {
 	Models cove.Budget
 }
 
-// MayUseModels refuses the models of the machine's owner to a caller that has no budget for them. Errors: Forbidden.
-func (g Grants) MayUseModels(who cove.Principal) error {
-	if !who.IsCaller() || g.Of(who).Models != (cove.Budget{}) {
+// MayUseModels refuses the models of the machine's owner to a caller that has no budget for them, or whose key has
+// expired: its sandboxes may last longer. Errors: Forbidden, Unauthenticated.
+func (g Grants) MayUseModels(who cove.Principal, now time.Time) error {
+	if !who.IsCaller() {
 		return nil
 	}
-	if name, is := who.Key(); is {
+	name, is := who.Key()
+	grant := g.Of(who)
+	if is && grant.Expired(now) {
+		return Expired(name)
+	}
+	if grant.Models != (cove.Budget{}) {
+		return nil
+	}
+	if is {
 		return cove.Errorf(cove.Forbidden, "the API key %s may not use the models of this machine's owner", name).
 			WithHint("in the server's configuration, give it a budget: api_keys, name: %s, model_budget: cost=5", name)
 	}

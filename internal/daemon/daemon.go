@@ -242,6 +242,7 @@ func (d *Daemon) close(ctx context.Context) error {
 		errs = append(errs, d.engines.Close())
 	}
 	d.recorder.Flush()
+	d.accounts.Flush()
 	if d.store != nil {
 		errs = append(errs, d.store.Close())
 	}

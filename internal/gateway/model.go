@@ -412,7 +412,9 @@ func (u *use) end() {
 	case u.meter != nil:
 		end(cmp.Or(u.target.Model, u.meter.Model(), asked.Model), u.meter.Usage(size))
 	case !u.answered && asked.Whole && size > 0:
-		end(cmp.Or(u.target.Model, asked.Model), model.NewMeter(u.target.Endpoint, nil).Usage(size))
+		of, used := cmp.Or(u.target.Model, asked.Model), model.NewMeter(u.target.Endpoint, nil).Usage(size)
+		u.call.End(of, used)
+		u.spending.endUnanswered(of, used)
 	default:
 		end(cmp.Or(u.target.Model, asked.Model), model.Usage{})
 	}

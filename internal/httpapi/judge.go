@@ -74,7 +74,7 @@ func (s *edge) mayUseModels(ctx context.Context, who cove.Principal, providers s
 	if !who.IsCaller() {
 		return nil
 	}
-	err := s.Grants.MayUseModels(who)
+	err := s.Grants.MayUseModels(who, s.Clock.Now())
 	if err == nil {
 		var used []model.ProviderUsage
 		if used, err = s.Store.For(who).ModelsUsed(ctx); err != nil {

@@ -181,6 +181,31 @@ func (l *Ledger) fits(need Usage) bool {
 	return (b.Tokens == 0 || t.Tokens() <= b.Tokens) && (b.Cost == 0 || t.Cost <= b.Cost)
 }
 
+// Aside returns what is reserved for the request until its end.
+func (c *Call) Aside() Usage { return c.aside }
+
+// Undo ends a request that was not made. Later calls of it and of End are ignored.
+func (c *Call) Undo() {
+	c.once.Do(func() {
+		l := c.ledger
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.used[c.provider.Name] = l.used[c.provider.Name].Plus(Usage{Requests: -1})
+		c.free()
+	})
+}
+
+// free gives back what is reserved; the ledger's mu must be held.
+func (c *Call) free() {
+	l := c.ledger
+	l.aside = l.aside.Minus(c.aside)
+	if l.underway--; l.underway == 0 {
+		l.aside = Usage{} // no rounding remainder of dollars
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
 // End records the request's use of a model, and returns what it has added, with its cost. Later calls are ignored.
 func (c *Call) End(model string, u Usage) (added Usage) {
 	c.once.Do(func() {
@@ -193,15 +218,10 @@ func (c *Call) End(model string, u Usage) (added Usage) {
 		u.Requests = 0 // counted at the beginning
 		added = u
 		l.used[c.provider.Name] = l.used[c.provider.Name].Plus(u)
-		l.aside = l.aside.Plus(Usage{Input: -c.aside.Input, Output: -c.aside.Output, Cost: -c.aside.Cost})
-		if l.underway--; l.underway == 0 {
-			l.aside = Usage{} // no rounding remainder of dollars
-		}
 		l.largest = Usage{Input: max(l.largest.Input, u.Input), Output: max(l.largest.Output, u.Output),
 			CacheRead:  max(l.largest.CacheRead, u.CacheRead),
 			CacheWrite: max(l.largest.CacheWrite, u.CacheWrite), Cost: max(l.largest.Cost, u.Cost)}
-		close(l.changed)
-		l.changed = make(chan struct{})
+		c.free()
 	})
 	return added
 }
@@ -252,7 +272,7 @@ func RefusalOf(err error) (*Refusal, bool) {
 }
 
 // types returns the type of an error in Anthropic's terms, its type and code in OpenAI's, Google's status, and the name
-// of AWS's exception. None of these means that clients should try again.
+// of AWS's exception. None of these means that clients should try again, except where the server itself is at fault.
 func types(status int) (anthropic, openAI, code, google, aws string) {
 	switch status {
 	case http.StatusTooManyRequests:
@@ -264,6 +284,8 @@ func types(status int) (anthropic, openAI, code, google, aws string) {
 	case http.StatusForbidden:
 		return "permission_error", "invalid_request_error", "permission_denied", "PERMISSION_DENIED",
 			"AccessDeniedException"
+	case http.StatusServiceUnavailable:
+		return "api_error", "server_error", "server_error", "UNAVAILABLE", "ServiceUnavailableException"
 	case http.StatusNotFound:
 		return "not_found_error", "invalid_request_error", "not_found", "NOT_FOUND", "ResourceNotFoundException"
 	}

@@ -27,6 +27,12 @@ func (u Usage) Plus(v Usage) Usage {
 		u.CacheWrite + v.CacheWrite, u.Cost + v.Cost, u.Estimated + v.Estimated}
 }
 
+// Minus returns what u has more than v.
+func (u Usage) Minus(v Usage) Usage {
+	return Usage{u.Requests - v.Requests, u.Input - v.Input, u.Output - v.Output, u.CacheRead - v.CacheRead,
+		u.CacheWrite - v.CacheWrite, u.Cost - v.Cost, u.Estimated - v.Estimated}
+}
+
 // answerPlaces are the places of model and usage in answers, in small letters: single objects, the events of
 // Anthropic's streams and of the Responses API, Gemini's, and what Bedrock adds to the last event of any model.
 var answerPlaces = []string{"model", "usage", "message.model", "message.usage", "response.model", "response.usage",

@@ -28,7 +28,11 @@ func (s *Store) ModelsUsed(ctx context.Context, client string) (all []model.Prov
 
 // UseModels implements store.Store.
 func (s *Store) UseModels(ctx context.Context, client string, used ...model.ProviderUsage) error {
-	return s.change(ctx, func(tx *sql.Tx) error {
+	record := s.change
+	if model.Sum(used).Requests == 0 {
+		record = s.settle
+	}
+	return record(ctx, func(tx *sql.Tx) error {
 		for _, u := range used {
 			if _, err := tx.ExecContext(ctx, `INSERT INTO models_used (client, provider, requests, input, output, cache_read,
 				cache_write, cost, estimated) VALUES (?,?,?,?,?,?,?,?,?)
