@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -26,23 +27,46 @@ type Set struct {
 	sources  []Source // in order of preference
 	fallback string
 
-	openings chan struct{} // has room for one
+	openings chan struct{}          // has room for one
+	opening  map[string]*sync.Mutex // held while a source is opened, by name: a daemon may take its time
 
-	mu     sync.Mutex
+	mu     sync.Mutex // taken after one of opening
 	opened map[string]Engine
 	failed map[string]error
+	closed bool
 }
 
 // NewSet makes a Set. Auto tries sources in their order; fallback is the name of the default engine, or Auto.
 func NewSet(fallback string, sources ...Source) *Set {
-	return &Set{sources: sources, fallback: fallback, opened: map[string]Engine{},
+	s := &Set{sources: sources, fallback: fallback, opened: map[string]Engine{}, opening: map[string]*sync.Mutex{},
 		openings: make(chan struct{}, 1), failed: map[string]error{}}
+	for _, source := range sources {
+		s.opening[source.Name] = new(sync.Mutex)
+	}
+	return s
 }
 
 // Get returns the engine of that name; empty is the default, Auto the first that can be used. Errors: InvalidArgument
 // for an unknown name, and those of opening.
 func (s *Set) Get(name string) (Engine, error) {
 	return s.first(name, func(Capabilities) error { return nil })
+}
+
+// GetUntil is Get that waits until the end of ctx at most. The opening goes on beside the caller then.
+func (s *Set) GetUntil(ctx context.Context, name string) (Engine, error) {
+	var opened Engine
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		opened, err = s.Get(name)
+	}()
+	select {
+	case <-done:
+		return opened, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // Able returns the default engine, or else the first that can do what check asks for. The error is of the engine that
@@ -94,21 +118,51 @@ func (s *Set) Names() []string {
 }
 
 func (s *Set) open(source Source) (Engine, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if opened := s.opened[source.Name]; opened != nil {
-		return opened, nil
+	if opened, err := s.has(source.Name); opened != nil || err != nil {
+		return opened, err
+	}
+	opening := s.opening[source.Name]
+	opening.Lock()
+	defer opening.Unlock()
+	if opened, err := s.has(source.Name); opened != nil || err != nil {
+		return opened, err
 	}
 	opened, err := source.Open()
-	s.failed[source.Name] = err
-	if err == nil {
-		s.opened[source.Name] = opened
-		select {
-		case s.openings <- struct{}{}:
-		default: // it is to be received yet
-		}
+	if err == nil && !s.add(source.Name, opened) {
+		opened.Close()
+		return nil, cove.ShuttingDown()
+	}
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.failed[source.Name] = err
 	}
 	return opened, err
+}
+
+// has returns an engine that is open, or nil. Errors: Shutdown, where it is not and will not be.
+func (s *Set) has(name string) (Engine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if opened := s.opened[name]; opened != nil || !s.closed {
+		return opened, nil
+	}
+	return nil, cove.ShuttingDown()
+}
+
+// add adds an engine that has been opened, unless s is closed.
+func (s *Set) add(name string, opened Engine) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.opened[name], s.failed[name] = opened, nil
+	select {
+	case s.openings <- struct{}{}:
+	default: // it is to be received yet
+	}
+	return true
 }
 
 // Openings receives after an engine has been opened, once for several since the last time.
@@ -145,8 +199,11 @@ func (s *Set) Health() map[string]string {
 	return health
 }
 
-// Close closes the engines that are open.
+// Close closes the engines that are open, and those that are being opened, once they are.
 func (s *Set) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	var errs []error
 	for _, opened := range s.Opened() {
 		errs = append(errs, opened.Close())

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -71,5 +72,35 @@ func TestSet(t *testing.T) {
 	}
 	if err := s.Close(); err != nil || closed != 2 {
 		t.Errorf("closed %d, %v", closed, err)
+	}
+}
+
+// TestSlowSource: an engine that takes its time to open keeps nobody from the others, and is closed when it opens late.
+func TestSlowSource(t *testing.T) {
+	var closed int
+	begun, daemon := make(chan bool), make(chan bool)
+	s := NewSet("plain",
+		Source{"slow", func() (Engine, error) { begun <- true; <-daemon; return bare{name: "slow", closed: &closed}, nil }},
+		Source{"plain", func() (Engine, error) { return bare{name: "plain", closed: &closed}, nil }})
+	late := make(chan error)
+	go func() { _, err := s.Get("slow"); late <- err }()
+	<-begun
+	if e, err := s.Get(""); err != nil || e.Name() != "plain" {
+		t.Errorf("beside it: %v, %v", e, err)
+	}
+	if h := s.Health(); h["slow"] != Unused || h["plain"] != "ok" || len(s.Opened()) != 1 {
+		t.Errorf("health beside it: %v", h)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.GetUntil(ctx, "slow"); !errors.Is(err, context.Canceled) {
+		t.Errorf("until the end: %v", err)
+	}
+	if err := s.Close(); err != nil || closed != 1 {
+		t.Errorf("closed %d, %v", closed, err)
+	}
+	close(daemon)
+	if err := <-late; cove.ErrorCode(err) != cove.Shutdown || closed != 2 {
+		t.Errorf("late: %v, closed %d", err, closed)
 	}
 }

@@ -3,6 +3,7 @@ package execution
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,15 +24,16 @@ const (
 // have used, and in the store, where their executions are marked as failed. It also removes executions beyond their
 // retention. The files of a dead instance go last, so that a failure leaves them for the next time.
 func (x *Executions) Reap(ctx context.Context) error {
-	_, err := x.reap(ctx)
-	return err
+	_, unopened, err := x.reap(ctx)
+	return errors.Join(append(slices.Collect(maps.Values(unopened)), err)...)
 }
 
-// reap is Reap, and reports whether more may appear soon.
-func (x *Executions) reap(ctx context.Context) (more bool, err error) {
+// reap is Reap, and reports whether more may appear soon. unopened are the engines that cannot be opened, by name; the
+// error is the rest.
+func (x *Executions) reap(ctx context.Context) (more bool, unopened map[string]error, err error) {
 	known, err := instance.List(x.o.RunDir)
 	if err != nil {
-		return false, cove.Errorf(cove.Unavailable, "cannot list the instances: %w", err)
+		return false, nil, cove.Errorf(cove.Unavailable, "cannot list the instances: %w", err)
 	}
 	var dead []cove.InstanceID
 	for _, id := range known {
@@ -39,8 +41,9 @@ func (x *Executions) reap(ctx context.Context) (more bool, err error) {
 			dead = append(dead, id)
 		}
 	}
-	unfinished, more, unopened := openUsed(x.o, dead)
+	unfinished, more, unopened, err := openUsed(ctx, x.o, dead)
 	var errs []error
+	errs = append(errs, err)
 	for _, eng := range x.o.Engines.Opened() {
 		swept, err := eng.Sweep(ctx)
 		errs = append(errs, err)
@@ -64,29 +67,29 @@ func (x *Executions) reap(ctx context.Context) (more bool, err error) {
 			instance.Forget(x.o.RunDir, id)
 		}
 	}
-	return more, errors.Join(unopened, failed)
+	return more, unopened, failed
 }
 
 // openUsed opens the engines that dead instances have used. It returns the instances of which something may be left
-// after a sweep: the engine cannot be opened, which is the error, or more may appear soon.
-func openUsed(o Options, dead []cove.InstanceID) (unfinished map[cove.InstanceID]bool, more bool, err error) {
-	unfinished = map[cove.InstanceID]bool{}
-	failed := map[string]error{}
+// after a sweep: the engine cannot be opened, which is in unopened by its name, or more may appear soon.
+func openUsed(ctx context.Context, o Options, dead []cove.InstanceID) (unfinished map[cove.InstanceID]bool, more bool,
+	unopened map[string]error, err error) {
+	unfinished, unopened = map[cove.InstanceID]bool{}, map[string]error{}
 	var errs []error
 	for _, id := range dead {
 		for _, name := range instance.Noted(o.RunDir, id) {
-			if failed[name] != nil {
+			if unopened[name] != nil {
 				unfinished[id] = true
 				continue
 			}
 			if !slices.Contains(o.Engines.Names(), name) {
 				continue // there is no such engine any more
 			}
-			eng, err := o.Engines.Get(name)
+			eng, err := o.Engines.GetUntil(ctx, name)
 			if err != nil {
-				failed[name], unfinished[id] = err, true
-				errs = append(errs, cove.Errorf(cove.Unavailable,
-					"what a dead process may have left with the engine %s cannot be removed: %w", name, err))
+				unfinished[id] = true
+				unopened[name] = cove.Errorf(cove.Unavailable,
+					"what a dead process may have left with the engine %s cannot be removed: %w", name, err)
 				continue
 			}
 			if late, ok := eng.(engine.Late); ok {
@@ -98,7 +101,7 @@ func openUsed(o Options, dead []cove.InstanceID) (unfinished map[cove.InstanceID
 			}
 		}
 	}
-	return unfinished, more, errors.Join(errs...)
+	return unfinished, more, unopened, errors.Join(errs...)
 }
 
 // Abandon marks the executions of processes that are gone as failed.
@@ -123,8 +126,15 @@ func (x *Executions) today() time.Time {
 
 // RunReaper reaps now and at every ReapInterval until ctx ends.
 func (x *Executions) RunReaper(ctx context.Context) {
+	told := map[string]bool{} // of the engines that cannot be opened: it may be so for ever
 	for {
-		more, err := x.reap(ctx)
+		more, unopened, err := x.reap(ctx)
+		for name, err := range unopened {
+			if !told[name] && ctx.Err() == nil {
+				x.o.Log.Error("cannot clean up", "error", err)
+				told[name] = true
+			}
+		}
 		if err != nil && ctx.Err() == nil {
 			x.o.Log.Error("cannot clean up", "error", err)
 		}
