@@ -80,21 +80,49 @@ var errBounds = errors.New("the outputs of executions take as much of the disk a
 
 // reserve takes n bytes of disk space at an offset of a file. No other program can use them up before they are written.
 func (s *Spool) reserve(f *os.File, at, n int64) error {
+	if !s.take(n) {
+		return errBounds
+	}
+	err := allocate(f, at, n, s.o.Free)
+	if err != nil {
+		s.give(0, n)
+	}
+	return err
+}
+
+// take counts n bytes of disk space as taken, unless that is more than there may be.
+func (s *Spool) take(n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disk+n > s.o.Disk {
-		return errBounds
-	}
-	var of unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &of); err == nil && int64(of.Bavail)*of.Bsize-n < s.o.Free {
-		return unix.ENOSPC
-	}
-	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, at, n)
-	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return err
+		return false
 	}
 	s.disk += n
-	return nil
+	return true
+}
+
+// allocate allocates n bytes at an offset of a file, unless less than free is left on its file system then. Other
+// outputs go on meanwhile: a disk may be slow.
+func allocate(f *os.File, at, n, free int64) error {
+	var of unix.Statfs_t
+	if err := again(func() error { return unix.Fstatfs(int(f.Fd()), &of) }); err == nil &&
+		int64(of.Bavail)*of.Bsize-n < free {
+		return unix.ENOSPC
+	}
+	err := again(func() error { return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, at, n) })
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	return err
+}
+
+// again calls a system call until no signal interrupts it: the runtime of Go sends many, and tmpfs heeds them.
+func again(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // file makes a file without a name. Where the file system has none, its name is removed at once.
