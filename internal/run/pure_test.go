@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/message"
 )
@@ -25,6 +27,8 @@ func TestHopeless(t *testing.T) {
 		{cove.Errorf(cove.RuntimeMissing, "the agent is not installed"), true},
 		{cove.Errorf(cove.InvalidArgument, "no agent of that name"), true},
 		{cove.Errorf(cove.Unsupported, "not with this agent"), true},
+		{fmt.Errorf("take up: %w", &guest.Failure{Kind: guest.FailNotFound, Message: "no such process"}), true},
+		{fmt.Errorf("take up: %w", &guest.ProtocolError{Reason: "an answer that was not asked for"}), true},
 		{errClosing, false},
 		{context.Canceled, false},
 		{context.DeadlineExceeded, false},

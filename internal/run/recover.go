@@ -5,9 +5,11 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -43,6 +45,9 @@ func (r *Runner) Recover(ctx context.Context) error {
 	return r.Reconcile(ctx)
 }
 
+// takeUpTimeout is how long a guest may take to hand over a program, or to end it.
+const takeUpTimeout = 30 * time.Second
+
 // takeUp goes on with a run, leaves it to the next attempt or the next server, or ends its program.
 func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 	r.takingUp.Lock()
@@ -76,6 +81,8 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 		return
 	}
 	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, takeUpTimeout)
+	defer cancel()
 	r.o.Log.Warn("a program of a run is ended, which cannot be gone on with", "run", l.Name, "sandbox",
 		l.Sandbox, "error", err)
 	if err := l.End(ctx); err != nil {
@@ -86,6 +93,12 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 // hopeless reports whether an error says that a run can never be gone on with. Another error, such as the end of this
 // server or a full disk, passes, and the run's program must live on meanwhile. It is pure.
 func hopeless(err error) bool {
+	if _, refused := errors.AsType[*guest.Failure](err); refused {
+		return true
+	}
+	if _, lies := errors.AsType[*guest.ProtocolError](err); lies {
+		return true
+	}
 	switch cove.ErrorCode(err) {
 	case cove.NotFound, cove.Conflict, cove.Corrupt, cove.RuntimeMissing, cove.InvalidArgument, cove.Unsupported:
 		return true
@@ -99,7 +112,9 @@ func (r *Runner) again(ctx context.Context, record store.Run, left sandbox.LeftP
 	if err != nil {
 		return err
 	}
-	p, err := left.TakeUp(ctx, l.transcript.size)
+	asked, cancel := context.WithTimeout(ctx, takeUpTimeout) // the server does not listen before
+	defer cancel()
+	p, err := left.TakeUp(asked, l.transcript.size)
 	if err == nil {
 		l.begin(p)
 		l.release, err = r.o.Places.Hold(ctx, record.Owner(), true)
