@@ -43,7 +43,10 @@ type task struct {
 
 func newTask(sess *session.Session, o *options) *task {
 	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
-	t.in.BeforeLeaving(t.screen.Restore)
+	t.in.BeforeLeaving(func() {
+		t.screen.Below("") // the shell's prompt takes its line
+		t.screen.Restore()
+	})
 	return t
 }
 
