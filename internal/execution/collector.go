@@ -8,12 +8,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/spool"
 )
 
-// collector keeps what a program writes, up to the limits, and passes it on. The guest applies the limits too; the host
-// does not rely on it.
+// collector keeps what a program writes, up to the limits, and passes it on up to them, whether or not there was room to
+// keep it. The guest applies the limits too; the host does not rely on it.
 type collector struct {
 	kept *spool.Output
 	to   process.Output // may be nil
 	turn sync.Mutex     // one call of to at a time
+
+	stdout, stderr int64 // bytes that may be passed on yet; each is its stream's alone
 
 	dropped atomic.Bool
 
@@ -21,33 +23,42 @@ type collector struct {
 	news chan struct{} // closed when more is kept; nil without a waiting reader
 }
 
+// newCollector makes a collector of streams with a limit each, in bytes.
+func newCollector(in *spool.Spool, to process.Output, stdout, stderr int64) *collector {
+	return &collector{to: to, kept: in.New(stdout, stderr), stdout: stdout, stderr: stderr}
+}
+
 func (c *collector) overrun() bool { return c.dropped.Load() }
 
 func (c *collector) writeStdout(p []byte) error {
-	if fits := c.keep(c.kept.Stdout(), p); c.to != nil && len(fits) > 0 {
-		c.turn.Lock()
-		defer c.turn.Unlock()
-		return c.to.Stdout(fits)
-	}
-	return nil
+	c.keep(c.kept.Stdout(), p)
+	return c.pass(process.Output.Stdout, p, &c.stdout)
 }
 
 func (c *collector) writeStderr(p []byte) error {
-	if fits := c.keep(c.kept.Stderr(), p); c.to != nil && len(fits) > 0 {
-		c.turn.Lock()
-		defer c.turn.Unlock()
-		return c.to.Stderr(fits)
-	}
-	return nil
+	c.keep(c.kept.Stderr(), p)
+	return c.pass(process.Output.Stderr, p, &c.stderr)
 }
 
-// keep returns what fits of p, and wakes who waits for it.
-func (c *collector) keep(s *spool.Stream, p []byte) []byte {
-	fits := p[:s.Write(p)]
-	if len(fits) < len(p) {
+// pass passes on what the limit leaves of p.
+func (c *collector) pass(write func(process.Output, []byte) error, p []byte, left *int64) error {
+	p = p[:min(int64(len(p)), *left)]
+	*left -= int64(len(p))
+	if c.to == nil || len(p) == 0 {
+		return nil
+	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	return write(c.to, p)
+}
+
+// keep keeps what there is room for, and wakes who waits for it.
+func (c *collector) keep(s *spool.Stream, p []byte) {
+	kept := s.Write(p)
+	if kept < len(p) {
 		c.dropped.Store(true)
 	}
-	if len(fits) > 0 {
+	if kept > 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.news != nil {
@@ -55,7 +66,6 @@ func (c *collector) keep(s *spool.Stream, p []byte) []byte {
 			c.news = nil
 		}
 	}
-	return fits
 }
 
 // more returns a channel that closes when more is kept than now.

@@ -35,7 +35,8 @@ var snippetDefaults = cove.Spec{Shape: cove.Shape{User: cove.CodeUser}}
 const outputCapFactor = 16
 
 const (
-	endNone ending = iota
+	endNone   ending = iota
+	endItself        // nothing else can be the reason any more
 	endTimeout
 	endKilled
 	endShutdown
@@ -127,11 +128,19 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 		x.queue.leave(who)
 		return e, err
 	}
-	e.output = &collector{to: out, kept: x.o.Spool.New(e.limits.Stdout, e.limits.Stderr)}
+	e.output = newCollector(x.o.Spool, out, e.limits.Stdout, e.limits.Stderr)
+	x.register(e)
+	return e, nil
+}
+
+// register makes e known as running. One that comes after Close has ended the others is ended at once.
+func (x *Executions) register(e *execution) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.running[e.id] = e
-	return e, nil
+	if x.ending {
+		e.end(endShutdown)
+	}
 }
 
 // equip finds the engine and the root filesystem.
@@ -238,17 +247,16 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	return e.conclude(outcome, stats, took)
 }
 
-// answerPatience is how long a guest may take to take the files and to start the program, beyond the time of those that
-// get less.
-const answerPatience = 30 * time.Second
+// answerPatience is how long a guest may take to take the files and to start the program. It does not depend on the
+// program's own time: a guest with little of a busy processor is slow, and honest.
+const answerPatience = 60 * time.Second
 
-// start delivers the files, starts the program, and returns when it was asked for. A guest that does not answer has no
-// more time than the program.
+// start delivers the files, starts the program, and returns when it was asked for.
 func (e *execution) start(ctx context.Context, sb *provision.Sandbox) (p *process.Process, at clock.Instant,
 	err error) {
 	late := cove.Errorf(cove.Unavailable, "the sandbox's guest does not answer").
 		WithHint("see the log; run \"cove doctor\"")
-	ctx, cancel := context.WithTimeoutCause(ctx, min(e.limits.Timeout, answerPatience)+process.Grace, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerPatience, late)
 	defer cancel()
 	if err := provision.Deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {
 		if context.Cause(ctx) == error(late) {
@@ -303,7 +311,7 @@ func (e *execution) excuse(err error) error {
 func (e *execution) markEnded(r *Result) {
 	r.Killed, r.ExitCode = true, -1
 	if e.reason() == endShutdown {
-		r.Shutdown, r.Failure = true, shutdownText
+		r.Shutdown, r.Failure = true, cmp.Or(r.Failure, shutdownText)
 	}
 }
 
@@ -389,6 +397,16 @@ func (e *execution) startError(err error) error {
 	return cove.Errorf(cove.Internal, "cannot start %s: %w", e.runtime.Command[0], failure)
 }
 
+// settle says that the program has ended by itself. Neither what comes later nor a shutdown that it has forestalled is
+// the reason then.
+func (e *execution) settle() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.why == endNone || e.why == endShutdown {
+		e.why = endItself
+	}
+}
+
 // attend moves the streams and waits for the program, its time, Kill, or the caller's leaving.
 func (e *execution) attend(ctx context.Context, p *process.Process) process.Outcome {
 	p.Copy(process.Sink(e.output.writeStdout), process.Sink(e.output.writeStderr), func() { e.end(endKilled) })
@@ -401,6 +419,8 @@ func (e *execution) attend(ctx context.Context, p *process.Process) process.Outc
 		}
 		e.end(endKilled) // the first reason stays
 		p.KillAll()
+	} else {
+		e.settle()
 	}
 	return p.Wait()
 }

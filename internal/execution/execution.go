@@ -130,6 +130,7 @@ type Executions struct {
 	mu      sync.Mutex
 	running map[cove.ExecutionID]*execution
 	closed  bool
+	ending  bool // Close ends those that run, and those that were admitted meanwhile
 }
 
 // Position is a place in the output of an execution: how much came before it, in bytes.

@@ -124,6 +124,7 @@ func (x *Executions) Close(ctx context.Context) {
 	case <-x.queue.empty():
 	case <-ctx.Done():
 		x.mu.Lock()
+		x.ending = true
 		for _, e := range x.running {
 			e.end(endShutdown)
 		}

@@ -612,16 +612,17 @@ func TestOutputLimit(t *testing.T) {
 	}
 }
 
-// TestNoRoomForOutput: an output for which there is no room is one beyond its limit: what was kept is the same for the
-// caller, a follower and the history, and the result says that it is not all.
+// TestNoRoomForOutput: the caller that listens receives an output up to its limit, also where there is no room to keep
+// it. What was kept is the same for the result and the history, and the result says that it is not all.
 func TestNoRoomForOutput(t *testing.T) {
+	const limit = 3 << 20
 	text := strings.Repeat("0123456789abcdef", 1<<18)
 	for _, room := range []int64{0, 2 << 20} {
 		small := spool.New(spool.Options{Dir: t.TempDir(), Memory: 1 << 10, Disk: room})
 		h := newHouse(t, func(p *fake.Process) int { fmt.Fprint(p.Stdout, text); return 3 },
 			func(o *execution.Options) { o.Spool = small })
 		r := python("flood")
-		r.Limits.Stdout = 16 << 20
+		r.Limits.Stdout = limit
 		var out output
 		res, err := h.Execute(t.Context(), owner, r, nil, &out)
 		if err != nil {
@@ -629,7 +630,7 @@ func TestNoRoomForOutput(t *testing.T) {
 		}
 		got := stdout(t, res)
 		if res.ExitCode != 3 || res.Limit != "" || !res.Truncated || int64(len(got)) > room+1<<10 || len(got) == 0 ||
-			!strings.HasPrefix(text, got) || out.stdout.String() != got {
+			!strings.HasPrefix(text, got) || out.stdout.String() != text[:limit] {
 			t.Errorf("%d of disk: %d bytes, %d for the caller, truncated %v, %q", room, len(got), out.stdout.Len(),
 				res.Truncated, res.Limit)
 		}

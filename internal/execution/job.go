@@ -37,10 +37,8 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, dismissed: make(chan struct{}), cancel: cancel,
 		request: Request{Spec: j.Spec, Language: j.Language, Code: j.Code}, runtime: runtime.Runtime{Name: j.Language},
 		limits: j.Spec.Limits,
-		output: &collector{to: out, kept: x.o.Spool.New(store.MaxOutput, store.MaxOutput)}}
-	x.mu.Lock()
-	x.running[e.id] = e
-	x.mu.Unlock()
+		output: newCollector(x.o.Spool, out, store.MaxOutput, store.MaxOutput)}
+	x.register(e)
 	defer x.dismiss(e)
 	defer func() {
 		if err != nil {
@@ -54,6 +52,9 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 	r, err = j.Do(ctx, e.id, jobOutput{e.output})
 	if err != nil && ctx.Err() != nil {
 		r, err = Result{Killed: true}, nil
+	}
+	if r.Shutdown {
+		e.end(endShutdown)
 	}
 	if r.Killed {
 		e.markEnded(&r)

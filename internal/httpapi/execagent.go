@@ -92,6 +92,9 @@ func (s executionRoutes) hasModels(ctx context.Context, who cove.Principal, a fi
 	return err
 }
 
+// goesOnText is why an agent's execution has ended although its run has not.
+const goesOnText = "the server was told to stop while it ran; its run goes on with the next server"
+
 // runAgent runs an agent as an execution. The end of ctx, and an out that takes nothing any more, kill it. started is
 // told the id once the agent's program runs.
 func (s executionRoutes) runAgent(ctx context.Context, who cove.Principal, q run.Request,
@@ -118,6 +121,9 @@ func (s executionRoutes) runAgent(ctx context.Context, who cove.Principal, q run
 			s.Runs.Interrupt(ctx, who, string(r.ID), true) // it may have ended meanwhile
 			ended, err = s.Runs.Follow(ctx, who, string(r.ID), seen, func(store.Run) error { return nil },
 				func(run.Event) error { return nil })
+		}
+		if cove.ErrorCode(err) == cove.Shutdown {
+			return execution.Result{Killed: true, Shutdown: true, Failure: goesOnText}, nil
 		}
 		return resultOf(ended), err
 	}

@@ -158,6 +158,7 @@ func (ps *Processes) attend(ctx context.Context, p *process.Process, q CommandRe
 	p.Feed(q.Stdin)
 	switch why := p.Await(ctx, q.Timeout); {
 	case why == nil:
+	case errors.Is(why, errShutdown) && p.Ended(): // it has come to its end all the same
 	case errors.Is(why, process.ErrTimeout):
 		if err := kill(p); err != nil {
 			return 0, "", err
