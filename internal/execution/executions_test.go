@@ -629,11 +629,15 @@ func TestNoRoomForOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := stdout(t, res)
-		if res.ExitCode != 3 || res.Limit != "" || !res.Truncated || int64(len(got)) > room+1<<10 || len(got) == 0 ||
+		if res.ExitCode != 3 || res.Limit != "" || !res.Truncated || int64(len(got)) > room+17<<10 || len(got) == 0 ||
 			!strings.HasPrefix(text, got) || out.stdout.String() != text[:limit] {
 			t.Errorf("%d of disk: %d bytes, %d for the caller, truncated %v, %q", room, len(got), out.stdout.Len(),
 				res.Truncated, res.Limit)
 		}
+		if _, _, err := h.Recorded(t.Context(), owner, res.ID); room == 0 && cove.ErrorCode(err) != cove.Overloaded {
+			t.Errorf("while there is no room: %v", err)
+		}
+		res.Output.Release()
 		e, o, err := h.Recorded(t.Context(), owner, res.ID)
 		if err != nil || !e.Truncated {
 			t.Fatalf("recorded: %+v, %v", e, err)

@@ -95,7 +95,7 @@ func (x *Executions) Known(e store.Execution) store.Execution {
 }
 
 // Recorded returns an execution of the principal's as it is known here, and apart from it the output that it has in the
-// history. The caller releases the output. Errors: NotFound, Canceled.
+// history. The caller releases the output. Errors: NotFound, Canceled, Overloaded.
 func (x *Executions) Recorded(ctx context.Context, who cove.Principal,
 	id cove.ExecutionID) (store.Execution, *spool.Output, error) {
 	const n = 2 * store.MaxOutput
@@ -108,7 +108,11 @@ func (x *Executions) Recorded(ctx context.Context, who cove.Principal,
 		return e, nil, err
 	}
 	e = x.Known(e)
-	o := x.o.Spool.Of(e.Output, e.Stderr)
+	o, err := x.o.Spool.Of(e.Output, e.Stderr)
+	if err != nil {
+		return store.Execution{}, nil, cove.Errorf(cove.Overloaded, "the output cannot be read now: %w", err).
+			WithHint("try again when other outputs have been read")
+	}
 	e.Output, e.Stderr = "", ""
 	return e, o, nil
 }

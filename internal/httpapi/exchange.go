@@ -77,7 +77,8 @@ func truncate(s string, n int) string {
 type response struct {
 	http.ResponseWriter
 	timeout time.Duration
-	armed   time.Time // when the deadline was set last
+	armed   time.Time     // when the deadline was set last
+	waited  time.Duration // in all writes together
 	status  int
 	bytes   int64
 }
@@ -98,9 +99,24 @@ func (w *response) Write(p []byte) (int, error) {
 		w.status = http.StatusOK
 	}
 	w.arm()
+	began := time.Now()
 	n, err := w.ResponseWriter.Write(p)
+	w.waited += time.Since(began)
 	w.bytes += int64(n)
 	return n, err
+}
+
+const (
+	// A client may keep an answer waiting for leastWait in all, and a second more for each leastRate bytes that it has
+	// taken: what it does not read takes room from others.
+	leastWait = 30 * time.Second
+	leastRate = 64 << 10
+)
+
+// patience returns how long the next write may wait for a client that has taken so many bytes and kept the writes before
+// waiting for so long. It is pure.
+func patience(timeout, waited time.Duration, taken int64) time.Duration {
+	return min(timeout, leastWait+time.Duration(taken/leastRate)*time.Second-waited)
 }
 
 // arm moves the deadline for what is written next. Setting it is cheap, but
@@ -108,7 +124,7 @@ func (w *response) Write(p []byte) (int, error) {
 func (w *response) arm() {
 	if now := time.Now(); now.Sub(w.armed) > min(time.Second, w.timeout/4) || w.armed.IsZero() {
 		w.armed = now
-		http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now.Add(w.timeout))
+		http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now.Add(patience(w.timeout, w.waited, w.bytes)))
 	}
 }
 

@@ -51,15 +51,17 @@ func Text(stdout, stderr string) *Output {
 	return o
 }
 
-// Of returns an output of two texts. One that the bounds leave no room for lies in memory beyond them: it was there
-// already.
-func (s *Spool) Of(stdout, stderr string) *Output {
+// ErrNoRoom says that the bounds leave no room for a text.
+var ErrNoRoom = errors.New("the outputs of executions take all the room that there is for them")
+
+// Of returns an output of two texts. Errors: ErrNoRoom.
+func (s *Spool) Of(stdout, stderr string) (*Output, error) {
 	o := s.New(int64(len(stdout)), int64(len(stderr)))
 	if o.stdout.Write([]byte(stdout)) < len(stdout) || o.stderr.Write([]byte(stderr)) < len(stderr) {
 		o.Release()
-		return Text(stdout, stderr)
+		return nil, ErrNoRoom
 	}
-	return o
+	return o, nil
 }
 
 // empty is the stream of no output.
@@ -104,8 +106,12 @@ func (o *Output) Release() {
 	}
 	var memory, disk int64
 	for _, s := range []*Stream{&o.stdout, &o.stderr} {
+		at := int64(0)
 		for _, p := range s.pieces {
-			memory += int64(cap(p))
+			if at >= always {
+				memory += int64(cap(p))
+			}
+			at += int64(cap(p))
 		}
 		disk += s.reserved
 		s.pieces, s.begun, s.size, s.reserved, s.dropped = nil, 0, 0, 0, true

@@ -19,7 +19,7 @@ import (
 // Options bound a Spool.
 type Options struct {
 	Dir    string // of the files, on a disk
-	Memory int64  // bytes of memory for all outputs
+	Memory int64  // bytes of memory for all outputs, beside the first 16 KiB of each stream
 	Disk   int64  // bytes of files for all outputs
 	Free   int64  // bytes that outputs leave free on the file system of Dir
 	Log    *slog.Logger
@@ -29,6 +29,9 @@ const (
 	// beginning is the most of one stream that lies in memory, in bytes: fewer than a small output that is usual, and
 	// enough that an execution without much to say never has a file.
 	beginning = 128 << 10
+	// always is the first part of each stream, in bytes, which is kept outside the budget: what one caller leaves unread
+	// takes nothing of it from another. Those who may have outputs are bounded, and so is what this takes together.
+	always = 16 << 10
 	// Sizes of the pieces of memory, which double: a line should not take as much as a page of text.
 	smallestPiece, largestPiece = 512, 64 << 10
 	// extent is the disk space that a stream takes at once, in bytes.
@@ -57,8 +60,12 @@ func (s *Spool) Used() (memory, disk int64) {
 }
 
 // piece returns memory for at most want more bytes of a stream with so many already; none where the budget is used up.
+// A piece lies in the budget or outside it as a whole.
 func (s *Spool) piece(already, want int64) []byte {
 	size := min(max(already, smallestPiece, min(want, largestPiece)), largestPiece, beginning-already)
+	if already < always {
+		return make([]byte, 0, min(size, always-already))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if size = min(size, s.o.Memory-s.memory); size <= 0 {

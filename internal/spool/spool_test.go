@@ -160,14 +160,17 @@ func TestBounds(t *testing.T) {
 	s := newSpool(t, Options{Memory: 64 << 10, Disk: 2 << 20})
 	first, second := s.New(8<<20, 8<<20), s.New(8<<20, 8<<20)
 	kept := first.Stdout().Write(text(4 << 20))
-	if kept < 2<<20 || kept > 2<<20+64<<10 || first.Stdout().Write([]byte("more")) != 0 {
+	if kept < 2<<20 || kept > 2<<20+64<<10+always || first.Stdout().Write([]byte("more")) != 0 {
 		t.Errorf("%d bytes were kept", kept)
 	}
 	if !bytes.Equal(content(t, first.Stdout()), text(kept)) {
 		t.Error("the beginning is another")
 	}
-	if n := second.Stdout().Write(text(100)); n != 0 {
+	if n := second.Stdout().Write(text(100_000)); n != always {
 		t.Errorf("%d bytes were kept beyond the bounds", n)
+	}
+	if _, err := s.Of(string(text(100_000)), ""); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("a text beyond the bounds: %v", err)
 	}
 	first.Release()
 	if n := second.Stderr().Write(text(100_000)); n != 100_000 {
@@ -180,7 +183,7 @@ func TestBounds(t *testing.T) {
 func TestFloor(t *testing.T) {
 	s := newSpool(t, Options{Free: 1 << 60})
 	o := s.New(8<<20, 8<<20)
-	if n := o.Stdout().Write(text(100)); n != 0 {
+	if n := o.Stdout().Write(text(100_000)); n != always {
 		t.Errorf("%d bytes were kept", n)
 	}
 	o.Release()
@@ -198,7 +201,7 @@ func TestFullDisk(t *testing.T) {
 	t.Cleanup(func() { unix.Unmount(s.o.Dir, 0) })
 	o := s.New(16<<20, 16<<20)
 	stdout, stderr := o.Stdout().Write(text(3<<20)), o.Stderr().Write(text(4<<20))
-	if stdout != 3<<20 || stderr != 2<<20 {
+	if stdout != 3<<20 || stderr != 2<<20+always {
 		t.Errorf("%d and %d bytes were kept", stdout, stderr)
 	}
 	if !bytes.Equal(content(t, o.Stdout()), text(stdout)) || !bytes.Equal(content(t, o.Stderr()), text(stderr)) {
@@ -217,7 +220,7 @@ func TestNoFile(t *testing.T) {
 	s := New(Options{Dir: "/nonexistent", Memory: 4096, Disk: 1 << 20})
 	o := s.New(1<<20, 1<<20)
 	defer o.Release()
-	if n := o.Stdout().Write(text(10_000)); n != 4096 || !bytes.Equal(content(t, o.Stdout()), text(n)) {
+	if n := o.Stdout().Write(text(100_000)); n != always+4096 || !bytes.Equal(content(t, o.Stdout()), text(n)) {
 		t.Errorf("%d bytes were kept", n)
 	}
 	if _, err := s.file(); !errors.Is(err, fs.ErrNotExist) {
