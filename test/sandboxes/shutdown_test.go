@@ -8,7 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 )
@@ -104,15 +106,25 @@ func TestShutdownOverHTTP(t *testing.T) {
 		}
 		done <- e
 	}()
-	<-begun
+	select {
+	case <-begun:
+	case e := <-done:
+		t.Fatalf("it has not begun: %+v", e)
+	}
 	if err := syscall.Kill(l.serverPID(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	l.eventually("the server refuses", func() bool {
 		_, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "true"})
-		return err != nil
+		return cove.ErrorCode(err) == cove.Shutdown
 	})
-	if e := <-done; e.Status != api.StatusShutdown || e.ExitCode != -1 || !strings.Contains(e.Error, "run it again") {
+	var e api.Execution
+	select {
+	case e = <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("the execution does not end with its server")
+	}
+	if e.Status != api.StatusShutdown || e.ExitCode != -1 || !strings.Contains(e.Error, "run it again") {
 		t.Errorf("%+v", e)
 	}
 }
