@@ -8,7 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/spool"
 )
 
-// collector keeps what a program writes, up to the limits, and passes it on up to them, whether or not there was room to
+// collector keeps what a program writes, up to the limits, and passes it on up to them, also where there was no room to
 // keep it. The guest applies the limits too; the host does not rely on it.
 type collector struct {
 	kept *spool.Output

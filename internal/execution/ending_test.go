@@ -35,8 +35,8 @@ func TestReasons(t *testing.T) {
 func TestAdmittedWhileClosing(t *testing.T) {
 	for closing, want := range map[bool]ending{false: endNone, true: endShutdown} {
 		x := &Executions{running: map[cove.ExecutionID]*execution{}, ending: closing}
-		e := &execution{cancel: func() {}}
-		if x.register(e); e.reason() != want {
+		e := &execution{executions: x, cancel: func() {}}
+		if e.register(); e.reason() != want {
 			t.Errorf("ending %v: %d, want %d", closing, e.reason(), want)
 		}
 	}

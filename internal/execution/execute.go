@@ -129,12 +129,13 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 		return e, err
 	}
 	e.output = newCollector(x.o.Spool, out, e.limits.Stdout, e.limits.Stderr)
-	x.register(e)
+	e.register()
 	return e, nil
 }
 
 // register makes e known as running. One that comes after Close has ended the others is ended at once.
-func (x *Executions) register(e *execution) {
+func (e *execution) register() {
+	x := e.executions
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.running[e.id] = e

@@ -38,7 +38,7 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 		request: Request{Spec: j.Spec, Language: j.Language, Code: j.Code}, runtime: runtime.Runtime{Name: j.Language},
 		limits: j.Spec.Limits,
 		output: newCollector(x.o.Spool, out, store.MaxOutput, store.MaxOutput)}
-	x.register(e)
+	e.register()
 	defer x.dismiss(e)
 	defer func() {
 		if err != nil {

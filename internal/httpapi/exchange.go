@@ -113,8 +113,8 @@ const (
 	leastRate = 64 << 10
 )
 
-// patience returns how long the next write may wait for a client that has taken so many bytes and kept the writes before
-// waiting for so long. It is pure.
+// patience returns how long the next write may wait for a client that has taken so many bytes, and has kept the writes
+// before waiting for so long. It is pure.
 func patience(timeout, waited time.Duration, taken int64) time.Duration {
 	return min(timeout, leastWait+time.Duration(taken/leastRate)*time.Second-waited)
 }
