@@ -76,9 +76,17 @@ func (o *oracle) executionsWrong(history []api.Execution) (wrong []string) {
 			wrong = append(wrong, id+" is lost")
 		case want.result && e.Status != api.StatusCompleted:
 			wrong = append(wrong, fmt.Sprintf("%s was acknowledged as completed, and is said to be %s", id, e.Status))
+		case want.result && !keeps(e, want.output):
+			wrong = append(wrong, fmt.Sprintf("%s has answered %.40q, and is said to have printed %.40q", id, want.output,
+				e.Output))
 		}
 	}
 	return wrong
+}
+
+// keeps reports whether a history has an output, or says that it has less of it. It is pure.
+func keeps(e api.Execution, output string) bool {
+	return e.Output == output || e.OutputGone != "" || e.Truncated && strings.HasPrefix(output, e.Output)
 }
 
 // sandboxesWrong returns what a list of sandboxes has wrong. It is pure.

@@ -18,7 +18,9 @@ func TestOracle(t *testing.T) {
 	o.sandbox("three", uncertain)
 	o.line(1, true)
 	o.line(2, false)
-	a, b := api.Execution{ID: "ex_a", Status: api.StatusCompleted}, api.Execution{ID: "ex_b", Status: api.StatusFailed}
+	a, b := api.Execution{ID: "ex_a", Status: api.StatusCompleted, Output: "a"}, api.Execution{ID: "ex_b", Status: api.StatusFailed}
+	other, less, removed := a, a, a
+	other.Output, less.Output, less.Truncated, removed.Output, removed.OutputGone = "b", "", true, "", "history_size"
 	ofExecutions := func(history ...api.Execution) []string { return o.executionsWrong(history) }
 	ofSandboxes := func(list ...api.Sandbox) []string { return o.sandboxesWrong(list) }
 	one := api.Sandbox{Name: "one", State: "running"}
@@ -33,6 +35,9 @@ func TestOracle(t *testing.T) {
 		{"one twice", ofExecutions(a, a, b), "twice"},
 		{"one that runs for ever", ofExecutions(a, api.Execution{ID: "ex_b", Status: api.StatusRunning}), "said to"},
 		{"another end", ofExecutions(api.Execution{ID: "ex_a", Status: api.StatusFailed}, b), "is said to be failed"},
+		{"another output", ofExecutions(other, b), "is said to have printed"},
+		{"less output", ofExecutions(less, b), ""},
+		{"no output any more", ofExecutions(removed, b), ""},
 		{"all sandboxes", ofSandboxes(one), ""},
 		{"an uncertain one", ofSandboxes(one, api.Sandbox{Name: "three", State: "stopped"}), ""},
 		{"a lost sandbox", ofSandboxes(), "the sandbox one was acknowledged"},
