@@ -18,7 +18,8 @@ func TestOracle(t *testing.T) {
 	o.sandbox("three", uncertain)
 	o.line(1, true)
 	o.line(2, false)
-	a, b := api.Execution{ID: "ex_a", Status: api.StatusCompleted, Output: "a"}, api.Execution{ID: "ex_b", Status: api.StatusFailed}
+	a := api.Execution{ID: "ex_a", Status: api.StatusCompleted, Output: "a"}
+	b := api.Execution{ID: "ex_b", Status: api.StatusFailed}
 	other, less, removed := a, a, a
 	other.Output, less.Output, less.Truncated, removed.Output, removed.OutputGone = "b", "", true, "", "history_size"
 	ofExecutions := func(history ...api.Execution) []string { return o.executionsWrong(history) }
