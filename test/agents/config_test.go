@@ -156,7 +156,7 @@ func TestConfig(t *testing.T) {
 			if n := searchText(t, hidden, filepath.Join(l.dir, "home"), filepath.Join(l.dir, "run")); n < 10 {
 				t.Errorf("%d files were looked into", n)
 			}
-			homes := globbed(t, filepath.Join(l.dir, "home", "workspaces", run.Sandbox, "home"))
+			homes := globbed(t, filepath.Join(l.dir, "home", "workspaces", run.Sandbox, "disk", "home"))
 			if len(homes) != 1 {
 				t.Fatalf("homes: %q", homes)
 			}

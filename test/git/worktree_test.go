@@ -223,7 +223,7 @@ func TestWorktreeAttempts(t *testing.T) {
 	secret, blob := git.Run("rev-parse", "secret"), git.Run("rev-parse", "secret:secret.txt")
 	repo := l.path("person")
 	l.cove("new", repo, "own", "--worktree", "--name", "box", "--no-attach")
-	checkouts, err := filepath.Glob(l.path(home + "/workspaces/sb_*/checkout"))
+	checkouts, err := filepath.Glob(l.path(home + "/workspaces/sb_*/disk/checkout"))
 	if err != nil || len(checkouts) != 1 {
 		t.Fatalf("%v, %v", checkouts, err)
 	}
