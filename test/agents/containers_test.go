@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // inContainers has this lab's Cove make its sandboxes of containers.
@@ -67,4 +68,8 @@ func TestContainersOutlive(t *testing.T) {
 		t.Errorf("%+v", run)
 	}
 	l.kept(t, begun)
+	// The dead server is remembered while the daemon may still make a container for it.
+	await.That(t, "the server that was killed is forgotten", func() bool {
+		return len(globbed(t, filepath.Join(l.dir, "run/instances/*.lock"))) == 1
+	})
 }
