@@ -126,7 +126,7 @@ func (s sandboxRoutes) checkSandbox(ctx context.Context, in *createInput) (*stru
 	ex := exchangeOf(ctx)
 	r, err := s.equipped(ctx, ex, in.Body)
 	if err == nil {
-		_, err = s.Sandboxes.Plan(ex.who, r)
+		err = s.Sandboxes.Check(ctx, ex.who, r)
 	}
 	return nil, err
 }

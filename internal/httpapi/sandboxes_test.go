@@ -71,12 +71,12 @@ func (f *fakeLasting) found(ref string, state cove.State) (sandbox.View, error) 
 	return sandbox.View{}, cove.Errorf(cove.NotFound, "there is no sandbox %q", ref)
 }
 
-func (f *fakeLasting) Plan(_ cove.Principal, r sandbox.Request) (store.Sandbox, error) {
+func (f *fakeLasting) Check(_ context.Context, _ cove.Principal, r sandbox.Request) error {
 	f.note("plan", r.Name)
 	if r.Name == "taken" {
-		return store.Sandbox{}, cove.Errorf(cove.NotFound, "there is no model provider nobody")
+		return cove.Errorf(cove.NotFound, "there is no model provider nobody")
 	}
-	return store.Sandbox{}, nil
+	return nil
 }
 
 func (f *fakeLasting) Create(_ context.Context, who cove.Principal, r sandbox.Request,

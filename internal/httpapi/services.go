@@ -74,7 +74,7 @@ type Executor interface {
 // Sandboxes manages long-lived sandboxes; sandbox.Sandboxes is one.
 type Sandboxes interface {
 	// Plan refuses what Create would refuse before anything is fetched or made.
-	Plan(who cove.Principal, r sandbox.Request) (store.Sandbox, error)
+	Check(ctx context.Context, who cove.Principal, r sandbox.Request) error
 	Create(ctx context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (sandbox.View, error)
 	List(ctx context.Context, who cove.Principal) (sandbox.Listing, error)
 	Find(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)

@@ -144,8 +144,13 @@ func (d *disks) Resize(ctx context.Context, id cove.SandboxID, to workspace.Disk
 	if err != nil {
 		return err
 	}
-	if r.Disk != workspace.DiskImage {
+	switch r.Disk {
+	case workspace.DiskImage:
+	case workspace.DiskWatched:
 		return nil // what watches it looks at the record of the sandbox
+	default:
+		return cove.Errorf(cove.Conflict, "the sandbox was made by an earlier version of Cove; nothing holds its disk to "+
+			"a size").WithHint("push or apply its work, destroy it, and make a new one with --disk SIZE")
 	}
 	i := imageIn(d.directory(id))
 	if runs {

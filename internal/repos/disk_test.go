@@ -249,6 +249,40 @@ func TestDiskWithin(t *testing.T) {
 	}
 }
 
+// TestDiskWithinDamaged: a sandbox whose disk cannot be mounted any more can be removed, with its checkouts.
+func TestDiskWithinDamaged(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	source := workspace.Repository{Source: server.Create("project.git").URL}
+	s := diskStore(t, server)
+	host := create(t, s, onDisk(ownSpec("host", source), 16<<20, 1000))
+	q := onDisk(ownSpec("one", source), 16<<20, 1000)
+	q.Within = host.ID
+	one := create(t, s, q)
+	unmountAll(t, s)
+	if err := os.Truncate(imageIn(s.directory(host.ID)).File, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Open(t.Context(), host.ID); err == nil {
+		t.Error("a disk that is cut off is mounted")
+	}
+	if err := errors.Join(s.Remove(t.Context(), host.ID, false), s.Remove(t.Context(), one.ID, false)); err != nil {
+		t.Error(err)
+	}
+	if exists(s.directory(host.ID)) || exists(s.directory(one.ID)) || mountsBelow(t, s) != nil {
+		t.Error("something is left")
+	}
+}
+
+// TestResizeEarlier: the size of a workspace without a disk cannot be changed.
+func TestResizeEarlier(t *testing.T) {
+	s := newStore(t, nil)
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "x"})
+	err := s.disks.Resize(t.Context(), w.ID, workspace.Disk{Bytes: 64 << 20, Inodes: 100}, false)
+	if cove.ErrorCode(err) != cove.Conflict || !strings.Contains(err.Error(), "earlier version") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestDiskWorktree: a repository that is hidden from its sandbox is on the same disk.
 func TestDiskWorktree(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})

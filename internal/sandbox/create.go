@@ -21,6 +21,9 @@ import (
 // create makes a planned sandbox.
 func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	progress func(workspace.Step)) (made View, err error) {
+	if err := s.checkDisk(ctx, record.Owner); err != nil {
+		return made, err
+	}
 	if err := s.tryImage(ctx, &record, q, progress); err != nil {
 		return made, err
 	}
@@ -55,16 +58,24 @@ func roomOf(g access.Grant, most int) store.Room {
 	return store.Room{All: most, Own: g.Sandboxes, Disk: g.Disk}
 }
 
+// Check reports whether Create would make a sandbox for a request, as far as Plan sees, and with the limit of its disk.
+// Errors: those of Plan.
+func (s *Sandboxes) Check(ctx context.Context, who cove.Principal, q Request) error {
+	_, err := s.Plan(who, q)
+	if err == nil {
+		err = s.checkDisk(ctx, who)
+	}
+	return err
+}
+
 // Plan returns the record of the sandbox that Create would make for a request, and makes nothing. It looks at neither
-// the repository nor the image. Errors: InvalidArgument, NotFound, Unsupported, Unavailable.
+// the repository nor the image, and not at how a disk is bounded, since the sandbox may be there. Errors:
+// InvalidArgument, NotFound, Unsupported, Unavailable.
 func (s *Sandboxes) Plan(who cove.Principal, q Request) (store.Sandbox, error) {
 	if err := s.owns(); err != nil {
 		return store.Sandbox{}, err
 	}
 	if err := q.check(); err != nil {
-		return store.Sandbox{}, err
-	}
-	if err := s.checkDisk(context.Background(), who); err != nil {
 		return store.Sandbox{}, err
 	}
 	eng, err := s.o.Engines.Get(q.Engine)

@@ -27,6 +27,7 @@ func TestDiskForOthers(t *testing.T) {
 		!strings.Contains(hint, "run Cove as root") || !strings.Contains(hint, "sandbox.lasting.watched_disks") {
 		t.Errorf("for a key: %v (%s)", err, hint)
 	}
+	wantCode(t, "a dry run", s.Check(t.Context(), key, sandbox.Request{Name: "theirs"}), cove.Unsupported)
 	s.make(t, sandbox.Request{Name: "mine"})
 	s.end(t)
 
@@ -38,6 +39,13 @@ func TestDiskForOthers(t *testing.T) {
 	}
 	if _, err := s.Create(t.Context(), key, sandbox.Request{Name: "theirs"}, nil); err != nil {
 		t.Errorf("accepted: %v", err)
+	}
+	s.end(t)
+
+	s = h.adopt(t) // as by a version that does not accept it
+	if v, err := s.Create(t.Context(), key, sandbox.Request{Name: "theirs", Ensure: true}, nil); err != nil ||
+		v.Name != "theirs" {
+		t.Errorf("the one that is there: %v", err)
 	}
 }
 

@@ -44,11 +44,12 @@ func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbo
 	if err := c.destroyLeft(ctx, record.Spec.Engine, record.ID); err != nil {
 		return err
 	}
-	if err := c.clearCheckouts(ctx, record.ID); err != nil {
-		return err
+	// The checkouts go with its disk, so that one which cannot be mounted does not stop this.
+	err := c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork)
+	if err == nil {
+		err = c.clearCheckouts(ctx, record.ID)
 	}
-	return errors.Join(c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork),
-		c.host.Routes.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
+	return errors.Join(err, c.host.Routes.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
 }
 
 // retry remembers that a sandbox is to be removed although its record does not say so for want of room, and has that
