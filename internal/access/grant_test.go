@@ -44,14 +44,16 @@ func TestSpareCPU(t *testing.T) {
 	}
 }
 
-// TestMayUseModels: only a key with a budget may use the models of the machine's owner, of all callers, until it expires.
+// TestMayUseModels: of all callers, only a key with a budget may use the models of the machine's owner, until it
+// expires.
 func TestMayUseModels(t *testing.T) {
 	ci, now := cove.KeyHolder("ci"), time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC)
 	some := cove.Budget{Requests: 1}
 	g := Grants{ci: {Models: some, Expires: now.Add(1)}, cove.KeyHolder("old"): {Models: some, Expires: now},
 		cove.KeyHolder("all"): {Scopes: Scopes}}
 	for who, want := range map[cove.Principal]cove.Code{
-		ci: "", cove.KeyHolder("old"): cove.Unauthenticated, cove.MachineOwner(): "", cove.System("x"): "", cove.RegisteredClient("ci"): "",
+		cove.KeyHolder("old"): cove.Unauthenticated,
+		ci:                    "", cove.MachineOwner(): "", cove.System("x"): "", cove.RegisteredClient("ci"): "",
 		cove.KeyHolder("all"): cove.Forbidden, cove.KeyHolder("unknown"): cove.Forbidden, cove.LocalUser(0): cove.Forbidden,
 		cove.Address("127.0.0.1"): cove.Forbidden, {}: cove.Forbidden,
 	} {
@@ -59,7 +61,8 @@ func TestMayUseModels(t *testing.T) {
 			t.Errorf("%q: %v, want %q", who, err, want)
 		}
 	}
-	if err := g.MayUseModels(cove.KeyHolder("all"), now); !strings.Contains(cove.ErrorHint(err), "name: all, model_budget: ") {
+	err := g.MayUseModels(cove.KeyHolder("all"), now)
+	if !strings.Contains(cove.ErrorHint(err), "name: all, model_budget: ") {
 		t.Errorf("the hint does not say what to write: %v", err)
 	}
 }

@@ -154,7 +154,7 @@ type GatewayRate struct {
 
 // RateLimit bounds the requests of each caller of the API.
 type RateLimit struct {
-	PerSecond float64 `yaml:"per_second" doc:"Requests a second of each key, or of each local user where no key is needed; 0 is no limit."`
+	PerSecond float64 `yaml:"per_second" doc:"Requests a second of each key, or local user without keys; 0: no limit."`
 	Burst     int     `yaml:"burst" doc:"Requests at once before the rate counts; at least 1."`
 }
 

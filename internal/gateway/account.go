@@ -91,9 +91,9 @@ type spending struct {
 	call     *model.Call
 }
 
-// begin admits a request of size bytes to a provider, as Ledger.Begin does. Before it is made, it is recorded with what is
-// reserved for it, so that a process that is killed gives nothing back. Errors: *model.Refusal, *model.Exhausted, and
-// Canceled.
+// begin admits a request of size bytes to a provider, as Ledger.Begin does. Before it is made, it is recorded with what
+// is reserved for it, so that a process that is killed gives nothing back. Errors: *model.Refusal, *model.Exhausted,
+// and Canceled.
 func (a *account) begin(ctx context.Context, p *model.Provider, size int64) (*spending, error) {
 	if a == nil {
 		return nil, nil

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -21,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 func key(name, secret string) Key {
@@ -241,8 +241,8 @@ func TestLocalUserIsFound(t *testing.T) {
 	}
 }
 
-// TestResetConnectionHasNoUser: what a client has sent before it reset its connection is not done in the name of the next
-// client with its port, which may be another user's.
+// TestResetConnectionHasNoUser: what a client has sent before it reset its connection is not done in the name of the
+// next client with its port, which may be another user's.
 func TestResetConnectionHasNoUser(t *testing.T) {
 	ran := make(chan string, 2)
 	h := start(t, nil)
@@ -276,12 +276,9 @@ func TestResetConnectionHasNoUser(t *testing.T) {
 	if answer, err := http.ReadResponse(bufio.NewReader(second), nil); err != nil || answer.StatusCode != 200 {
 		t.Errorf("the second client: %+v, %v", answer, err)
 	}
-	for end := time.Now().Add(10 * time.Second); !strings.Contains(h.log.String(), "is not known"); {
-		if len(ran) == 2 || time.Now().After(end) {
-			t.Fatal("the first client's request was not refused")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	await.That(t, "the first client's request ends", func() bool {
+		return len(ran) == 2 || strings.Contains(h.log.String(), "is not known")
+	})
 	if code := <-ran; code != "second" || len(ran) > 0 {
 		t.Errorf("ran %s, and %d more", code, len(ran))
 	}

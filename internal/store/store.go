@@ -36,8 +36,8 @@ type Store interface {
 	// ModelsUsed returns what a client has used of the models of the machine's owner by UseModels, sorted by provider.
 	// Nothing that is removed or pruned is taken from it.
 	ModelsUsed(ctx context.Context, client string) ([]model.ProviderUsage, error)
-	// UseModels adds to it: all of used, or none. It may take away what was reserved. What has no request is of ended ones,
-	// and is recorded on a full disk, too.
+	// UseModels adds to it: all of used, or none. It may take away what was reserved. What has no request is of ended
+	// ones, and is recorded on a full disk, too.
 	UseModels(ctx context.Context, client string, used ...model.ProviderUsage) error
 	// Abandon marks running executions of dead instances as failed, and returns how many. It asks dead about each
 	// instance that has any, after it has seen them: one that begins meanwhile is not taken for dead.
