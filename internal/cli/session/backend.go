@@ -29,7 +29,7 @@ func (sess *Session) Dial(address string) (*Backend, error) {
 		return nil, err
 	}
 	closed := make(chan struct{})
-	go sess.watch(c, address, closed)
+	go watch(c, closed, func() { sess.Say.Line("the server at %s does not answer; this command waits for it", address) })
 	return &Backend{Client: c, Close: sync.OnceValue(func() error { close(closed); c.Close(); return nil })}, nil
 }
 
@@ -39,8 +39,8 @@ const (
 	unheard   = time.Second
 )
 
-// watch says it once if a server, asked beside whatever a command asks of it, does not answer.
-func (sess *Session) watch(c *client.Client, address string, closed <-chan struct{}) {
+// watch calls say once if a server, asked beside whatever a command asks of it, does not answer.
+func watch(c *client.Client, closed <-chan struct{}, say func()) {
 	select {
 	case <-closed:
 		return
@@ -55,6 +55,6 @@ func (sess *Session) watch(c *client.Client, address string, closed <-chan struc
 	select {
 	case <-closed:
 	default:
-		sess.Say.Line("the server at %s does not answer; this command waits for it", address)
+		say()
 	}
 }
