@@ -70,6 +70,6 @@ func TestContainersOutlive(t *testing.T) {
 	l.kept(t, begun)
 	// The dead server is remembered while the daemon may still make a container for it.
 	await.That(t, "the server that was killed is forgotten", func() bool {
-		return len(globbed(t, filepath.Join(l.dir, "run/instances/*.lock"))) == 1
+		return len(globbed(t, filepath.Join(l.dir, "run/instances/*.sock"))) == 1
 	})
 }
