@@ -66,7 +66,7 @@ func newAndExec(t *testing.T, m *machine) {
 	if got := m.cove("diff", "otter"); !strings.Contains(got, "+two\n") {
 		t.Errorf("diff: %q", got)
 	}
-	if got := m.sh("/", "cat "+m.state+"/workspaces/sb_*/disk/checkout/a.txt"); got != "one\ntwo\n" {
+	if got := m.sh("/", "cat $(find "+m.state+"/workspaces -path '*/checkout/a.txt')"); got != "one\ntwo\n" {
 		t.Errorf("in the state: %q", got)
 	}
 }

@@ -270,6 +270,13 @@ func TestKillRounds(t *testing.T) {
 func (l *lab) check() {
 	l.t.Helper()
 	ctx := context.Background()
+	await.That(l.t, "the executions that clients have left end", func() bool {
+		page, err := l.client.List(ctx, client.ListOptions{Status: api.StatusRunning})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		return len(page.Executions) == 0
+	})
 	var history []api.Execution
 	o := client.ListOptions{Limit: 500}
 	for more := true; more; more = o.Cursor != "" {
