@@ -75,7 +75,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestSlowSource: an engine that takes its time to open keeps nobody from the others, and is closed when it opens late.
+// TestSlowSource: while one engine is slow to open, the others can be used; one that opens after Close is closed.
 func TestSlowSource(t *testing.T) {
 	var closed int
 	begun, daemon := make(chan bool), make(chan bool)

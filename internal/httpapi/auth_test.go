@@ -218,7 +218,7 @@ func TestMalformedHash(t *testing.T) {
 }
 
 // TestLocalUserIsFound: where no key is needed, a caller over loopback is the user of its socket, found once for a
-// connection; one whose user cannot be told is nobody, and is told why.
+// connection. A caller whose user cannot be found is refused, with the reason.
 func TestLocalUserIsFound(t *testing.T) {
 	h := start(t, nil)
 	for range 2 {

@@ -106,7 +106,7 @@ func (o *oracle) sandboxesWrong(list []api.Sandbox) (wrong []string) {
 		delete(known, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		wrong = append(wrong, fmt.Sprintf("nobody has asked for the sandbox %s", name))
+		wrong = append(wrong, fmt.Sprintf("the sandbox %s was never asked for", name))
 	}
 	return wrong
 }
@@ -125,7 +125,7 @@ func (o *oracle) linesWrong(file string) (wrong []string) {
 		delete(count, text)
 	}
 	for _, text := range slices.Sorted(maps.Keys(count)) {
-		wrong = append(wrong, fmt.Sprintf("nobody has written %q", text))
+		wrong = append(wrong, fmt.Sprintf("no command has written %q", text))
 	}
 	return wrong
 }

@@ -44,12 +44,12 @@ func TestOracle(t *testing.T) {
 		{"a lost sandbox", ofSandboxes(), "the sandbox one was acknowledged"},
 		{"a stopped one", ofSandboxes(api.Sandbox{Name: "one", State: "stopped"}), `is "stopped"`},
 		{"one that has come back", ofSandboxes(one, api.Sandbox{Name: "two", State: "running"}), "to be gone"},
-		{"a stranger", ofSandboxes(one, api.Sandbox{Name: "four"}), "nobody has asked"},
+		{"a stranger", ofSandboxes(one, api.Sandbox{Name: "four"}), "was never asked for"},
 		{"all lines", o.linesWrong("1\n2\n"), ""},
 		{"without an uncertain one", o.linesWrong("1\n"), ""},
 		{"a lost line", o.linesWrong("2\n"), "command 1 ran 0 times"},
 		{"a line twice", o.linesWrong("1\n2\n2\n"), "command 2 ran 2 times"},
-		{"a strange line", o.linesWrong("1\n7\n"), "nobody has written"},
+		{"a strange line", o.linesWrong("1\n7\n"), "no command has written"},
 	} {
 		says := func(s string) bool { return strings.Contains(s, c.want) }
 		if c.want == "" && len(c.wrong) > 0 || c.want != "" && !slices.ContainsFunc(c.wrong, says) {
