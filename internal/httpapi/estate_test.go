@@ -320,6 +320,7 @@ func (dir emptyWorkspaces) Open(_ context.Context, id cove.SandboxID) (workspace
 	return workspace.Workspace{ID: id, Root: filepath.Dir(string(dir)), Directory: string(dir), Home: string(dir)}, nil
 }
 
+func (emptyWorkspaces) CheckRemove(cove.SandboxID, bool) error             { return nil }
 func (emptyWorkspaces) Remove(context.Context, cove.SandboxID, bool) error { return nil }
 func (emptyWorkspaces) List(context.Context) ([]cove.SandboxID, error)     { return nil, nil }
 func (emptyWorkspaces) Used(context.Context, cove.SandboxID) (workspace.Used, error) {

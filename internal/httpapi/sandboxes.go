@@ -64,9 +64,10 @@ func (s sandboxRoutes) add() {
 	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}",
 		Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Destroy a long-lived sandbox",
-		Description: "With all that is in it, unless keep_work is given. The machine's owner may also name an orphan by " +
-			"its id. The id of a sandbox of the caller's that is destroyed already is answered with 204 again; a name is not, " +
-			"since another sandbox may have it next.",
+		Description: "With all that is in it, unless keep_work is given. Work that an earlier attempt has kept stays: " +
+			"without keep_work that is a conflict. The machine's owner may also name an orphan by its id. The id of a " +
+			"sandbox of the caller's that is destroyed already is answered with 204 again; a name is not, since another " +
+			"sandbox may have it next.",
 	}, sandboxErrors, s.destroySandbox)
 
 	for _, o := range []struct {

@@ -195,6 +195,16 @@ func TestDiskKept(t *testing.T) {
 		t.Errorf("kept again: %v", err)
 	}
 	check("kept again")
+	// A sandbox that could not be removed with its work kept is removed by a second attempt, which may not say it.
+	if err := s.Remove(t.Context(), w.ID, false); cove.ErrorCode(err) != cove.Conflict ||
+		!strings.Contains(err.Error(), w.Directory) {
+		t.Errorf("kept work is removed: %v", err)
+	}
+	check("removed without keeping")
+	if err := errors.Join(os.RemoveAll(w.Directory), s.Remove(t.Context(), w.ID, false)); err != nil ||
+		exists(s.directory(w.ID)) {
+		t.Errorf("a workspace whose kept work is gone: %v", err)
+	}
 }
 
 // TestDiskKeptWatched: work without an image is kept, and kept again.
@@ -207,6 +217,28 @@ func TestDiskKeptWatched(t *testing.T) {
 	for range 2 {
 		if err := s.Remove(t.Context(), w.ID, true); err != nil || read(t, w.Directory, "work") != "mine" || exists(w.Home) {
 			t.Errorf("kept: %v", err)
+		}
+	}
+}
+
+// TestRefuseRemoval: work that was kept is not removed by a later attempt that does not keep it.
+func TestRefuseRemoval(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    record
+		keep bool
+		in   string
+		want cove.Code
+	}{
+		"removed":        {record{}, false, "", ""},
+		"kept":           {record{}, true, "", ""},
+		"kept before":    {record{Kept: true}, false, "/w/checkout", cove.Conflict},
+		"kept again":     {record{Kept: true}, true, "/w/checkout", ""},
+		"kept, and gone": {record{Kept: true}, false, "", ""},
+		"within":         {record{Within: "sb_1"}, false, "", ""},
+		"within, kept":   {record{Within: "sb_1"}, true, "", cove.Unsupported},
+	} {
+		if err := refuseRemoval(c.r, c.keep, c.in); cove.ErrorCode(err) != c.want {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

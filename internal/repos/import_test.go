@@ -405,7 +405,7 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 			if err := errors.Join(e1, e2, e3, e4, s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard),
 				s.Log(t.Context(), w.ID, Work{}, false, io.Discard),
 				s.CollectMirror(t.Context(), ci, repo.URL), s.Push(t.Context(), w.ID, Work{}, "cove/pushed-"+name, s.o.Outlet),
-				s.Remove(t.Context(), w.ID, true), s.Remove(t.Context(), w.ID, false)); err != nil {
+				s.Remove(t.Context(), w.ID, true), os.RemoveAll(w.Directory), s.Remove(t.Context(), w.ID, false)); err != nil {
 				t.Error(err)
 			}
 			if said, err := os.ReadFile(canary); err == nil {

@@ -79,6 +79,20 @@ func (d *disks) refuseCopy(ctx context.Context, i disk.Image) error {
 		"leaves %d alone", need>>20, room.Free>>20, room.Floor()>>20)
 }
 
+// keptIn returns the directory with the work of a workspace that was kept; empty if there is none.
+func (c catalog) keptIn(dir string, r record) string {
+	if !r.Kept {
+		return ""
+	}
+	for _, files := range []string{filepath.Join(dir, keepingDir), c.filesIn(dir, r)} {
+		in := filepath.Join(files, checkoutDir)
+		if _, err := os.Lstat(in); !errors.Is(err, fs.ErrNotExist) {
+			return in
+		}
+	}
+	return ""
+}
+
 // kept removes what a kept workspace does not need.
 func (d *disks) kept(dir string, r record) error {
 	err := removeAll(filepath.Join(dir, importDir))

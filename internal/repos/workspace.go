@@ -147,10 +147,40 @@ func (s *Store) Open(ctx context.Context, id cove.SandboxID) (workspace.Workspac
 	return s.shape(r), nil
 }
 
+// CheckRemove implements workspace.Workspaces.
+func (s *Store) CheckRemove(id cove.SandboxID, keepWork bool) error {
+	if _, err := cove.ParseSandboxID(string(id)); err != nil {
+		return err
+	}
+	dir := s.directory(id)
+	r, err := readRecord(dir)
+	if err != nil { // a workspace with an unreadable record is removed too, and its work cannot be kept
+		if !keepWork || cove.ErrorCode(err) == cove.NotFound {
+			return nil
+		}
+		return err
+	}
+	return refuseRemoval(r, keepWork, s.keptIn(dir, r))
+}
+
+// refuseRemoval refuses to remove a workspace in a way that its work does not allow. in is the directory with work that
+// was kept, if that is still there. It is pure.
+func refuseRemoval(r record, keepWork bool, in string) error {
+	switch {
+	case keepWork && r.Within != "":
+		return cove.Errorf(cove.Unsupported, "the work of %s is within another sandbox, and goes with its checkout",
+			r.ID).WithHint("push or apply it first, then remove it without keeping it")
+	case !keepWork && in != "":
+		return cove.Errorf(cove.Conflict, "the work of %s was kept, and is a directory of yours: %s", r.ID, in).
+			WithHint("remove the rest: cove destroy --keep-work %s; or remove that directory first", r.ID)
+	}
+	return nil
+}
+
 // Remove implements workspace.Workspaces. A kept checkout borrows from its mirror until it has been removed and forget
 // has run.
 func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) error {
-	if _, err := cove.ParseSandboxID(string(id)); err != nil {
+	if err := s.CheckRemove(id, keepWork); err != nil {
 		return err
 	}
 	dir := s.directory(id)
@@ -158,10 +188,6 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		return nil
 	}
 	r, err := readRecord(dir)
-	if keepWork && r.Within != "" {
-		return cove.Errorf(cove.Unsupported, "the work of %s is within another sandbox, and goes with its checkout",
-			id).WithHint("push or apply it first, then remove it without keeping it")
-	}
 	if keepWork && r.Bound == "" {
 		if err != nil {
 			return err

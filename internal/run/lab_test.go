@@ -444,6 +444,7 @@ func (w workspaces) Place(string) (hostpath.Own, error) {
 	return hostpath.Own{Dir: w.dir, Name: "."}, nil
 }
 
+func (workspaces) CheckRemove(cove.SandboxID, bool) error             { return nil }
 func (workspaces) Remove(context.Context, cove.SandboxID, bool) error { return nil }
 func (workspaces) List(context.Context) ([]cove.SandboxID, error)     { return nil, nil }
 func (workspaces) Used(context.Context, cove.SandboxID) (workspace.Used, error) {

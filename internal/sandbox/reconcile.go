@@ -197,6 +197,9 @@ func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.Sandbox
 		return err
 	}
 	if record.State != cove.StateDestroying {
+		if err := c.host.Workspaces.CheckRemove(id, keepWork); err != nil {
+			return err // before anything of it is gone
+		}
 		record.Spec.KeepWork = keepWork
 	}
 	// The record comes first, since another server may have to finish. On a full disk the removal goes on without it,

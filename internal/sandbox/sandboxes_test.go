@@ -222,6 +222,15 @@ func (w *workspaces) Open(_ context.Context, id cove.SandboxID) (workspace.Works
 	return ws, nil
 }
 
+func (w *workspaces) CheckRemove(id cove.SandboxID, keepWork bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Contains(w.kept, id) && !keepWork {
+		return cove.Errorf(cove.Conflict, "the work of %s was kept", id)
+	}
+	return nil
+}
+
 func (w *workspaces) Remove(_ context.Context, id cove.SandboxID, keepWork bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,8 +21,11 @@ type Workspaces interface {
 	Create(ctx context.Context, s Spec, progress func(Step)) (Workspace, error)
 	// Open returns an existing workspace. Errors: NotFound, Corrupt.
 	Open(ctx context.Context, id cove.SandboxID) (Workspace, error)
+	// CheckRemove reports whether Remove may remove a workspace so. Errors: Conflict (its work was kept by an earlier
+	// attempt, and would be lost), Unsupported (its work cannot be kept), Corrupt.
+	CheckRemove(id cove.SandboxID, keepWork bool) error
 	// Remove removes a workspace, if it exists; with keepWork the checkout stays in place, as a directory of the
-	// caller's own.
+	// caller's own. Errors: those of CheckRemove, StorageFull.
 	Remove(ctx context.Context, id cove.SandboxID, keepWork bool) error
 	// List returns the ids of all workspaces, including those without a sandbox.
 	List(ctx context.Context) ([]cove.SandboxID, error)

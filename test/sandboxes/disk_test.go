@@ -329,3 +329,48 @@ func TestDiskLimits(t *testing.T) {
 	l.must("cove", "start", "grows")
 	l.must("cove", "exec", "grows", "--", "test", "-s", "/workspace/x")
 }
+
+// TestKeptWorkStays: a sandbox that cannot be removed after its work was kept fails, and another "cove destroy" does
+// not remove that work. With --keep-work it ends, and so it does once the work is gone.
+func TestKeptWorkStays(t *testing.T) {
+	l := diskLab(t)
+	for _, name := range []string{"keeps", "loses"} {
+		l.must("cove", "new", "--empty", "--no-attach", "--name", name, "--disk", "16M")
+		l.must("cove", "exec", name, "--", "sh", "-c", "echo mine >/workspace/work")
+		dir := l.info(name).Directory
+		below := filepath.Dir(filepath.Dir(dir))
+		stuck := filepath.Join(below, "import.git") // a mount cannot be removed
+		if err := errors.Join(os.MkdirAll(stuck, 0o700), syscall.Mount("none", stuck, "tmpfs", 0, "")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { syscall.Unmount(stuck, syscall.MNT_DETACH) })
+		if text, err := l.run("cove", "destroy", "--yes", "--keep-work", name); err == nil {
+			t.Fatalf("not tested: %s", text)
+		}
+		if s := l.info(name); s.State != "failed" {
+			t.Fatalf("not tested: %s", s.State)
+		}
+		if err := syscall.Unmount(stuck, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err := l.run("cove", "destroy", "--yes", name)
+		if err == nil || !strings.Contains(err.Error(), "--keep-work") || !strings.Contains(err.Error(), below) {
+			t.Errorf("destroyed with the work that was kept: %v", err)
+		}
+		if name == "keeps" {
+			l.must("cove", "destroy", "--yes", "--keep-work", name)
+			if work, err := os.ReadFile(filepath.Join(dir, "work")); string(work) != "mine\n" {
+				t.Errorf("the work: %q, %v", work, err)
+			}
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(below, "keeping")); err != nil { // the message says where the work is
+			t.Fatal(err)
+		}
+		l.must("cove", "destroy", "--yes", name)
+	}
+	l.eventually("no sandbox is left", func() bool { return len(l.list().Sandboxes) == 0 })
+	if left := l.attached(); left != nil {
+		t.Errorf("left: %v", left)
+	}
+}

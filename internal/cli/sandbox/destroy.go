@@ -61,7 +61,8 @@ func destroyCommand(sess *session.Session) *cobra.Command {
 		Use:   "destroy [SANDBOX]...",
 		Short: "Remove sandboxes and the work in them",
 		Long: `Remove sandboxes: everything that runs in them, their checkouts and their homes.
-With --keep-work the checkouts stay, as directories of yours. At a terminal it
+With --keep-work the checkouts stay, as directories of yours; work that was kept so
+by an earlier attempt is not removed by a later one without it. At a terminal it
 asks before; elsewhere --yes has to be there. --all removes every sandbox, and
 asks twice at a terminal, whatever --yes says. The id of a workspace that belongs
 to no sandbox ("cove list" names them) removes that; --orphans all of them.
