@@ -136,7 +136,7 @@ type ExecRequest struct {
 	Timeout     Seconds           `json:"timeout,omitempty" doc:"None when absent"`
 	Stdin       string            `json:"stdin,omitempty"`
 	StdinStream bool              `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin"`
-	Detach      bool              `json:"detach,omitempty" doc:"Go on when the caller leaves; what it then prints is dropped"`
+	Detach      bool              `json:"detach,omitempty" doc:"Go on when the caller or the server leaves; its input then ends, and what it prints is dropped"`
 	Git         bool              `json:"git,omitempty" doc:"It needs git: where the image has none, it runs in a sandbox beside, on the same files, with the machine's toolchain and the same policy"`
 }
 

@@ -100,6 +100,13 @@ func (p *RemoteProcess) Stdout() io.Reader { return &p.stdout }
 // Stderr returns the process's error output.
 func (p *RemoteProcess) Stderr() io.Reader { return &p.stderr }
 
+// Sent returns how much of the process's input has been sent, by this host and those before.
+func (p *RemoteProcess) Sent() uint64 {
+	p.stdin.mu.Lock()
+	defer p.stdin.mu.Unlock()
+	return p.stdin.sent
+}
+
 // Stdin returns a writer to the process; Close is end of file. Writes block while the process does not read.
 func (p *RemoteProcess) Stdin() io.WriteCloser { return &p.stdin }
 

@@ -260,6 +260,7 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 		t.end(false)
 		return store.Run{}, err
 	}
+	record.Spec.Input = &command.Stdin
 	// The record comes first: a server that finds the program has to know its run.
 	err = r.o.Store.For(record.Owner()).AddRun(ctx, record)
 	if err == nil {

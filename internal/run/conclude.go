@@ -163,7 +163,7 @@ func (r *Runner) record(of store.Run, e ending, said store.Run, changes []store.
 	return r.o.Store.For(of.Owner()).ChangeRun(context.Background(), of.ID, func(s *store.Run) error {
 		s.Status, s.Limit, s.Error, s.ExitCode, s.EndedAt = status, limit, failureOf(why), e.exit, &now
 		s.Result, s.Usage, s.Changes = said.Result, said.Usage, changes
-		s.Session, s.Model = said.Session, said.Model
+		s.Session, s.Model, s.Spec.Input = said.Session, said.Model, nil
 		if s.Spec.Own && s.Spec.Box == "" {
 			s.Spec.Used, s.Spec.Models = e.used, e.models
 		}

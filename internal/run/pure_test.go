@@ -43,6 +43,29 @@ func TestHopeless(t *testing.T) {
 	}
 }
 
+// TestLeft: a caller is told to ask again only for what was not begun, or where nothing is left of it.
+func TestLeft(t *testing.T) {
+	gone := errors.New("the agent is not installed")
+	for name, c := range map[string]struct {
+		left left
+		code cove.Code
+		hint string
+	}{
+		"it was not started":           {left{"one", true, true, nil}, cove.Shutdown, "ask for the same again"},
+		"it has worked":                {left{"one", true, false, nil}, cove.Unavailable, "cove diff one"},
+		"it had begun, or not":         {left{"one", false, true, nil}, cove.Unavailable, "cove diff one"},
+		"this server has ended it":     {left{"one", true, true, gone}, cove.Unavailable, "cove diff one"},
+		"its sandbox is not there":     {left{"", false, true, nil}, cove.Unavailable, "ask for the same again"},
+		"nor is what it has worked on": {left{"", false, false, nil}, cove.Unavailable, "ask for the same again"},
+	} {
+		err := c.left.why()
+		if cove.ErrorCode(err) != c.code || !strings.Contains(cove.ErrorHint(err), c.hint) ||
+			c.left.ended != nil && !errors.Is(err, c.left.ended) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestOutcome(t *testing.T) {
 	done, failed := &message.Message{Type: message.TypeResult}, &message.Message{Type: message.TypeResult, IsError: true}
 	turns := cove.Errorf(cove.LimitReached, "no more: %w", agent.ErrTurns)

@@ -65,11 +65,12 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 	}
 	record, err := r.o.Store.For(cove.System("")).Run(ctx, cove.RunID(l.Name))
 	unknown := err != nil && cove.ErrorCode(err) != cove.NotFound
+	its := err == nil && record.Status == store.RunRunning && boxOf(record) == string(l.Sandbox) // a guest says anything
 	switch {
-	case err == nil && (record.Status != store.RunRunning || boxOf(record) != string(l.Sandbox)): // a guest says anything
-		err = cove.Errorf(cove.NotFound, "no run %.64q runs in the sandbox %s", l.Name, l.Sandbox)
-	case err == nil:
+	case its:
 		err = r.again(ctx, record, l)
+	case err == nil:
+		err = cove.Errorf(cove.NotFound, "no run %.64q runs in the sandbox %s", l.Name, l.Sandbox)
 	}
 	if err == nil {
 		leave()
@@ -85,6 +86,11 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 	defer cancel()
 	r.o.Log.Warn("a program of a run is ended, which cannot be gone on with", "run", l.Name, "sandbox",
 		l.Sandbox, "error", err)
+	if its {
+		r.mu.Lock()
+		r.ended[record.ID] = err
+		r.mu.Unlock()
+	}
 	if err := l.End(ctx); err != nil {
 		r.o.Log.Warn("a program of a run cannot be ended", "run", l.Name, "sandbox", l.Sandbox, "error", err)
 	}
@@ -114,7 +120,7 @@ func (r *Runner) again(ctx context.Context, record store.Run, left sandbox.LeftP
 	}
 	asked, cancel := context.WithTimeout(ctx, takeUpTimeout) // the server does not listen before
 	defer cancel()
-	p, err := left.TakeUp(asked, l.transcript.size)
+	p, err := left.TakeUp(asked, l.transcript.size, record.Spec.Input)
 	if err == nil {
 		l.begin(p)
 		l.release, err = r.o.Places.Hold(ctx, record.Owner(), true)
@@ -186,27 +192,53 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 		r.concludeScreen(record, -1)
 		return nil
 	}
-	lost := cove.Errorf(cove.Unavailable, "the server went away while the agent worked, and so has the agent")
-	if err == nil {
-		lost = lost.WithHint("the work is in the sandbox %s: cove diff %[1]s", there.Name)
-	}
-	e := ending{err: lost, broken: true}
+	r.mu.Lock()
+	lost := left{sandbox: there.Name, runs: err == nil && there.State == cove.StateRunning, ended: r.ended[record.ID]}
+	delete(r.ended, record.ID)
+	r.mu.Unlock()
 	said := record
 	l, err := r.reopen(ctx, record)
 	if err == nil {
 		defer func() { l.transcript.end(cove.ErrorCode(err) == cove.Shutdown) }()
 		err = errors.Join(l.replay(), l.recall())
 	}
+	var e ending
 	if err == nil {
-		if e.result = l.result; e.result != nil {
-			e.err, e.broken = nil, false // it had said what it had to say
-		}
-		said = l.record
+		e.result, said = l.result, l.record
+		lost.silent = l.transcript.silent()
 	} else {
 		r.o.Log.Warn("what an agent has printed cannot be read", "run", record.ID, "error", err)
 	}
+	if e.result == nil { // else it had said what it had to say
+		e.err, e.broken = lost.why(), true
+	}
 	err = r.conclude(record, said, e, nil)
 	return err
+}
+
+// left describes a run whose server has died and whose program is not there.
+type left struct {
+	sandbox string // its name; empty where it is gone
+	runs    bool   // the sandbox does, whose guest remembers every program of a run until the run's end is recorded
+	silent  bool   // nothing was printed
+	ended   error  // why the next server has ended the program; nil where it has not
+}
+
+// why returns the error of the run. It is pure.
+func (l left) why() error {
+	if l.runs && l.silent && l.ended == nil {
+		return cove.Errorf(cove.Shutdown, "the server went away before the agent was started").
+			WithHint("nothing was done: ask for the same again")
+	}
+	lost := cove.Errorf(cove.Unavailable, "the server went away while the agent worked, and so has the agent")
+	if l.ended != nil {
+		lost = cove.Errorf(cove.Unavailable, "the server went away while the agent worked, and the next one has ended the "+
+			"agent, which it could not go on with: %w", l.ended)
+	}
+	if l.sandbox == "" {
+		return lost.WithHint("ask for the same again")
+	}
+	return lost.WithHint("the work is in the sandbox %s: cove diff %[1]s", l.sandbox)
 }
 
 // sweep removes directories of runs that the store does not know.

@@ -118,6 +118,7 @@ type Runner struct {
 	mu      sync.Mutex
 	live    map[cove.RunID]*live
 	left    map[cove.RunID]sandbox.LeftProcess // until they are taken up
+	ended   map[cove.RunID]error               // why a left program was ended, until its run is concluded
 	screens map[cove.RunID]bool                // runs in terminals that are recorded here
 	ready   bool                               // Recover has been called
 	closed  bool
@@ -130,7 +131,7 @@ func New(o Options) *Runner {
 		o.MaxOutput = 256 << 20
 	}
 	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{},
-		screens: map[cove.RunID]bool{}}
+		ended: map[cove.RunID]error{}, screens: map[cove.RunID]bool{}}
 }
 
 // Leave stops beginning and concluding runs, which the next server does. Callers call it before they close the

@@ -433,6 +433,71 @@ func TestServerDiesInTheMiddle(t *testing.T) {
 	}
 }
 
+// TestServerDiesBeforeThePromptIsFed: the next server sends the rest of a prompt that the agent had not taken, and the
+// end of it, so that an agent does not wait for ever.
+func TestServerDiesBeforeThePromptIsFed(t *testing.T) {
+	for name, size := range map[string]int{"all but its end": 100 << 10, "a part": 700 << 10} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			s := l.serve(t)
+			filler := strings.TrimSuffix(strings.Repeat("nothing at all\n", size/15), "\n")
+			r := s.begin(t, ask("think one", "wait /tmp/go", filler, "answer done"))
+			h, done := s.listen(t, string(r.ID))
+			h.until(t, "thinking one")
+			s.end(t)
+			<-done
+			s = l.serve(t)
+			s.touch(t, r, "/tmp/go")
+			h, done = s.listen(t, string(r.ID))
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("the agent waits for its prompt, and has said\n%s", h.text())
+			}
+			wantText(t, h.text(), "1 thinking one\n2 result done\n3 usage ")
+			if ended, err := s.Run(t.Context(), owner, string(r.ID)); err != nil ||
+				ended.Status != store.RunSucceeded || ended.Spec.Input != nil {
+				t.Errorf("ended %+v, %v", ended, err)
+			}
+		})
+	}
+}
+
+// TestServerDiesBeforeTheAgentStarts: a run whose record is all that there is has done nothing, and may be asked for
+// again.
+func TestServerDiesBeforeTheAgentStarts(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	there := s.begin(t, ask("wait /never"))
+	r := there
+	r.ID = cove.NewRunID()
+	r.Spec.Own = false
+	if err := os.MkdirAll(filepath.Join(l.dir, "runs", string(r.ID)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.NewVault(l.store).For(owner).AddRun(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t)
+	s = l.serve(t)
+	ended, text := s.follow(t, string(r.ID))
+	if ended.Status != store.RunError || ended.Error.Code != string(cove.Shutdown) ||
+		!strings.Contains(ended.Error.Hint, "again") {
+		t.Errorf("ended %+v, %+v", ended, ended.Error)
+	}
+	wantText(t, text, "")
+	if now, err := s.Run(t.Context(), owner, string(there.ID)); err != nil || now.Status != store.RunRunning {
+		t.Errorf("the run beside it: %+v, %v", now, err)
+	}
+	if err := s.Interrupt(t.Context(), owner, string(there.ID), true); err != nil {
+		t.Fatal(err)
+	}
+	s.follow(t, string(there.ID))
+}
+
 // TestMachineDies: what is not there any more is recorded so, and its work stays.
 func TestMachineDies(t *testing.T) {
 	l := newLab(t)

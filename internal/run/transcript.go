@@ -132,6 +132,9 @@ func (t *transcript) print(p []byte) (size uint64, err error) {
 	return t.size, nil
 }
 
+// silent reports whether nothing has been printed.
+func (t *transcript) silent() bool { return t.size == 0 && t.messages == 0 && t.logged == 0 }
+
 // printed reads what the program has printed so far.
 func (t *transcript) printed() io.Reader { return io.NewSectionReader(t.output, 0, int64(t.size)) }
 

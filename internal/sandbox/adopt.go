@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -120,8 +121,10 @@ func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *
 		return err
 	}
 	left := LeftProcess{Sandbox: sb.ID(), Name: processName(info.Label), From: info.Stdout, To: info.StdoutEnd,
-		takeUp: func(ctx context.Context, from uint64) (*Process, error) { return v.takeUp(ctx, sb, info, from) },
-		end:    func(ctx context.Context) error { return v.endProgram(ctx, sb, info) }}
+		takeUp: func(ctx context.Context, from uint64, input *string) (*Process, error) {
+			return v.takeUp(ctx, sb, info, from, input)
+		},
+		end: func(ctx context.Context) error { return v.endProgram(ctx, sb, info) }}
 	v.mu.Lock()
 	with := v.host
 	v.mu.Unlock()
@@ -150,9 +153,10 @@ func (v *supervisor) servicesAgain(record store.Sandbox) ([]service, error) {
 	return all, err
 }
 
-// takeUp continues a program of an earlier server from an offset of its standard output.
-func (v *supervisor) takeUp(ctx context.Context, sb engine.Sandbox, info guest.ProcessInfo,
-	from uint64) (*Process, error) {
+// takeUp continues a program of an earlier server from an offset of its standard output, and sends the rest of an input
+// that is not nil.
+func (v *supervisor) takeUp(ctx context.Context, sb engine.Sandbox, info guest.ProcessInfo, from uint64,
+	input *string) (*Process, error) {
 	select {
 	case <-sb.Done():
 		return nil, cove.Errorf(cove.Conflict, "the sandbox %s has ended, and the program with it", sb.ID())
@@ -170,10 +174,17 @@ func (v *supervisor) takeUp(ctx context.Context, sb engine.Sandbox, info guest.P
 	if err != nil {
 		return nil, err
 	}
+	if input != nil {
+		if p.Sent() > uint64(len(*input)) {
+			return nil, cove.Errorf(cove.Corrupt, "a program is said to have %d bytes of an input of %d", p.Sent(), len(*input))
+		}
+		p.Feed(strings.NewReader((*input)[p.Sent():]))
+	}
 	return newProcess(in, p, stats, func() error { return v.whyLost(in.Guest) }), nil
 }
 
-// endProgram drops the output of a program of an earlier server, and kills it unless it is a detached command.
+// endProgram drops the output of a program of an earlier server, and kills it unless it is a detached command, whose
+// input ends.
 func (v *supervisor) endProgram(ctx context.Context, sb engine.Sandbox, info guest.ProcessInfo) error {
 	p, err := process.Adopt(ctx, sb, v.o.Clock, info.ID, info.Stdout, info.Stderr)
 	if err != nil {
@@ -182,7 +193,7 @@ func (v *supervisor) endProgram(ctx context.Context, sb engine.Sandbox, info gue
 	p.Copy(nil, nil, nil)
 	v.serving.Go(p.Copied)
 	if string(info.Label) == detachedLabel {
-		return nil
+		return p.Stdin().Close()
 	}
 	return p.Kill()
 }

@@ -153,16 +153,17 @@ type LeftProcess struct {
 	Name     string
 	From, To uint64 // what is there of its standard output: offsets from its beginning
 
-	takeUp func(ctx context.Context, from uint64) (*Process, error)
+	takeUp func(ctx context.Context, from uint64, input *string) (*Process, error)
 	end    func(context.Context) error
 }
 
-// TakeUp continues a process, from an available offset of its standard output. Unread standard error comes first.
-func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) {
+// TakeUp continues a process, from an available offset of its standard output. Unread standard error comes first. input
+// is all of the process's input, of which the rest is sent; nil sends nothing.
+func (l LeftProcess) TakeUp(ctx context.Context, from uint64, input *string) (*Process, error) {
 	if from < l.From || from > l.To {
 		return nil, cove.Errorf(cove.Corrupt, "what a program has written up to %d is not there any more", l.From)
 	}
-	return l.takeUp(ctx, from)
+	return l.takeUp(ctx, from, input)
 }
 
 // End kills a process that is not adopted, unless it is a detached command. Its output is dropped.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -75,10 +76,10 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 		left[0].To != 8 {
 		t.Fatalf("left are %+v", left)
 	}
-	if _, err := left[0].TakeUp(t.Context(), 9); cove.ErrorCode(err) != cove.Corrupt {
+	if _, err := left[0].TakeUp(t.Context(), 9, nil); cove.ErrorCode(err) != cove.Corrupt {
 		t.Errorf("from what has not been written: %v", err)
 	}
-	p, err = left[0].TakeUp(t.Context(), 4)
+	p, err = left[0].TakeUp(t.Context(), 4, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +92,58 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 	}
 	if e, err := p.Wait(); err != nil || e.ExitCode != 128+int(syscall.SIGINT) {
 		t.Errorf("ended %+v, %v", e, err)
+	}
+}
+
+// TestInputOfALeftProcess: a program has the whole of its input, whatever of it an earlier server has sent. One that
+// claims to have more is not taken up.
+func TestInputOfALeftProcess(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	s.make(t, sandbox.Request{Name: "one"})
+	input := strings.Repeat("0123456789abcde\n", 100_000)
+	p, err := s.processes.Start(t.Context(), owner, "one",
+		sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Stdin: input, Args: []string{"cat"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drop(p)
+	got := make([]byte, 16)
+	if _, err := io.ReadFull(p.Stdout(), got); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Safe(16); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t)
+	s = h.serve(t)
+	var left []sandbox.LeftProcess
+	with := h.lasting()
+	with.Successor = successor{&left}
+	if err := s.Adopt(t.Context(), with); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := left[0].TakeUp(t.Context(), 16, new("short")); cove.ErrorCode(err) != cove.Corrupt {
+		t.Errorf("with an input that is not its own: %v", err)
+	}
+	if p, err = left[0].TakeUp(t.Context(), 16, &input); err != nil {
+		t.Fatal(err)
+	}
+	drop(p)
+	rest := bytes.NewBuffer(got)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := p.Stdout().Read(buf)
+		rest.Write(buf[:n])
+		if err != nil {
+			break
+		}
+		if err := p.Safe(uint64(rest.Len())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e, err := p.Wait(); err != nil || e.ExitCode != 0 || rest.String() != input {
+		t.Errorf("it ends with %+v, %v, and has printed %d bytes of %d", e, err, rest.Len(), len(input))
 	}
 }
 

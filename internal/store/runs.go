@@ -97,6 +97,7 @@ type RunSpec struct {
 	Ends     bool        `json:",omitempty"` // that sandbox ends with it, whatever has changed in it
 	Dir      string      // inside, for files of this run alone
 	Schema   []byte      // of the result; nil is none
+	Input    *string     `json:",omitempty"` // of its program, while that runs; nil in records of earlier versions
 	Deadline time.Time   // by when it has ended
 	Terminal string      // of an interactive one
 	Limits   cove.Limits `json:",omitzero"` // in force; none in records of earlier versions
