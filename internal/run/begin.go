@@ -105,7 +105,7 @@ func (r *Runner) prepare(ctx context.Context, who cove.Principal, q *Request) (p
 	network := q.network
 	if p.record.Spec.Own {
 		made := forRun(p.eq.Fit(who, q.New), p.record)
-		if _, err := r.o.Sandboxes.Plan(who, made); err != nil {
+		if err := r.o.Sandboxes.Check(ctx, who, made); err != nil {
 			return p, err
 		}
 		network = made.Network

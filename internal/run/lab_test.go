@@ -206,6 +206,7 @@ type lab struct {
 	flush   atomic.Pointer[func()] // called before the record of an end; nil: nothing is
 	// refusals are what providers of models say of the credentials of every sandbox.
 	refusals *model.Refusals
+	bounds   error // why the kernel cannot bound disks
 }
 
 func newLab(t *testing.T) *lab {
@@ -266,7 +267,7 @@ func (l *lab) serve(t *testing.T) *server {
 		Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
-		Workspaces: workspaces{l.dir}, Disks: workspaces{l.dir}, Layers: workspaces{l.dir},
+		Workspaces: workspaces{l}, Disks: workspaces{l}, Layers: workspaces{l},
 		Routes: ways{l.refusals}, Successor: s,
 		Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 	})
@@ -423,7 +424,7 @@ func wantText(t *testing.T, got, want string) {
 }
 
 // workspaces all have the same two directories, of which nothing is shown: the engine's sandboxes are in memory.
-type workspaces struct{ dir string }
+type workspaces struct{ *lab }
 
 func (w workspaces) Create(ctx context.Context, s workspace.Spec, _ func(workspace.Step)) (workspace.Workspace, error) {
 	for _, name := range []string{"checkout", "home"} {
@@ -451,7 +452,7 @@ func (workspaces) Used(context.Context, cove.SandboxID) (workspace.Used, error) 
 	return workspace.Used{}, nil
 }
 func (workspaces) Full(cove.SandboxID) (bool, error)                                  { return false, nil }
-func (workspaces) Bounds(context.Context) error                                       { return nil }
+func (w workspaces) Bounds(context.Context) error                                     { return w.bounds }
 func (workspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error { return nil }
 func (workspaces) Free() (workspace.Room, error)                                      { return workspace.Room{}, nil }
 

@@ -250,6 +250,13 @@ func TestKeysOfRuns(t *testing.T) {
 	if err := s.Check(t.Context(), owner, q); err != nil || len(steps) > 0 {
 		t.Errorf("checked: %v, after %q", err, steps)
 	}
+	l.bounds = cove.Errorf(cove.Unsupported, "only root may mount")
+	if _, err = s.Begin(t.Context(), ci, q); len(steps) > 0 {
+		t.Errorf("refused after %q", steps)
+	}
+	wantCode(t, "a disk that nothing bounds", err, cove.Unsupported)
+	wantCode(t, "a disk that nothing bounds, checked", s.Check(t.Context(), ci, q), cove.Unsupported)
+	l.bounds = nil
 	s.wantSandboxes(t, 0)
 	q.Progress = nil
 
