@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -107,10 +108,14 @@ func checkHome(_ context.Context, h *host) outcome {
 		return info("no state directory is configured")
 	}
 	dir := existing(h.options.Home)
-	f, err := os.CreateTemp(dir, ".cove-doctor-*")
+	f, err := os.CreateTemp(dir, disk.Trial+"*")
 	if err == nil {
-		_, err = f.Write(make([]byte, 4096))
-		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		err = os.Remove(f.Name()) // first, so that hardly anything can be left
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // another process has swept it
+		}
+		_, werr := f.Write(make([]byte, 4096))
+		err = errors.Join(err, werr, f.Close())
 	}
 	if err != nil {
 		return fail("cannot write: "+err.Error(), "set COVE_HOME to a directory that you may write")
@@ -137,7 +142,7 @@ func checkWorkspaces(ctx context.Context, h *host) outcome {
 	if h.options.Home == "" {
 		return info("no state directory is configured")
 	}
-	err := disk.Try(ctx, existing(h.options.Home), ".cove-doctor-")
+	err := disk.Try(ctx, existing(h.options.Home))
 	if err == nil {
 		return ok("the kernel holds them to their limit, on disks of their own")
 	}

@@ -31,9 +31,6 @@ type disks struct {
 
 var _ workspace.Disks = (*disks)(nil)
 
-// tryingDir begins the name, below all workspaces, of the trial of an image. What is left of one is swept.
-const tryingDir = coming + "try-"
-
 func imageIn(dir string) disk.Image {
 	return disk.Image{File: filepath.Join(dir, imageFile), Dir: filepath.Join(dir, diskDir)}
 }
@@ -45,7 +42,7 @@ func (d *disks) Bounds(ctx context.Context) error {
 	if d.bounds {
 		return nil
 	}
-	err := disk.Try(ctx, d.workspaces, tryingDir)
+	err := disk.Try(ctx, d.workspaces)
 	if err == nil {
 		d.bounds = true
 		return nil

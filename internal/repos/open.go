@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
 )
 
 // Open opens the store, and removes incomplete work of killed processes. No directory needs to exist.
@@ -38,7 +39,8 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	dropUploads(s, time.Now().Add(-uploadAge))
-	return s, errors.Join(s.sweep(), s.disks.finishKeeping(), s.takeBack(""))
+	return s, errors.Join(disk.Sweep(o.Home), disk.Sweep(s.workspaces), s.sweep(), s.disks.finishKeeping(),
+		s.takeBack(""))
 }
 
 // sweep removes workspaces that are incomplete or partly removed, unless a process is making one.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cove-sandbox/cove/test/await"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/driver"
@@ -63,6 +64,10 @@ prompts:
         do: [{shell: "echo kept >kept; cat /dev/zero >big; cat /dev/zero >$HOME/big; sync; df -k ."}]
       - do: [{write: {path: more.txt, content: "there is none\n"}}]
       - say: It is full.
+  - when: break on a full disk
+    turns:
+      - do: [{shell: "echo kept >kept; cat /dev/zero >big; cat /dev/zero >$HOME/big; sync; kill -9 $PPID; sleep 20"}]
+      - say: I live.
   - when: wait for me
     turns:
       - say: I wait for you.
@@ -349,6 +354,35 @@ func TestDiskFull(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			l.kept(t, run)
+			if got := l.cove(t, dir, "destroy", "--yes", run.SandboxName); got.code != 0 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// TestDiskLimit: the run of an agent that fails while its disk is full was ended by the limit of the disk: so says the
+// command, and the record, which the API gives too. The control is "be killed" of TestFaults, which fails with room.
+func TestDiskLimit(t *testing.T) {
+	l := newLab(t, faults)
+	c := l.client(t)
+	defer c.Close()
+	for _, a := range agents {
+		if a.name == "codex" && os.Getenv("COVE_TEST_LONG") == "" {
+			continue // as in TestFaults
+		}
+		t.Run(a.name, func(t *testing.T) {
+			dir := l.project(t, a.name)
+			got := l.cove(t, dir, a.name, "break on a full disk", "--disk", "64M")
+			run, err := c.Run(t.Context(), l.last(t).ID)
+			if err != nil || got.code == 0 || !strings.Contains(got.stderr, "disk full") || run.Status != api.RunLimit ||
+				run.LimitHit != string(cove.LimitDisk) {
+				t.Errorf("%+v\n%+v, %v", got, run, err)
+			}
+			shown := l.cove(t, dir, "runs", "show", run.ID, "--json")
+			if !strings.Contains(shown.stdout, `"limit_hit": "disk"`) {
+				t.Errorf("%+v", shown)
+			}
 			if got := l.cove(t, dir, "destroy", "--yes", run.SandboxName); got.code != 0 {
 				t.Errorf("%+v", got)
 			}

@@ -433,27 +433,6 @@ func (i Image) Used() (Use, error) {
 	}, nil
 }
 
-// Try makes and mounts a small image below a directory, and removes it: it reports whether images are possible there.
-// name is of what it makes, and of what a killed process leaves. Errors: Unsupported.
-func Try(ctx context.Context, below, name string) (err error) {
-	if os.Geteuid() != 0 {
-		return cove.Errorf(cove.Unsupported, "only root may mount a file system").
-			WithHint("run Cove as root")
-	}
-	dir, err := os.MkdirTemp(below, name+"*")
-	if err != nil {
-		return failed("make", below, err)
-	}
-	i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
-	defer func() {
-		err = errors.Join(err, i.Unmount(), os.RemoveAll(dir))
-	}()
-	if err := i.Make(ctx, Size{1 << 20, 64}); err != nil {
-		return err
-	}
-	return i.Mount(ctx)
-}
-
 // Values of point.
 const (
 	plain  = iota // a directory

@@ -25,7 +25,7 @@ func needRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a file system needs root")
 	}
-	if err := Try(t.Context(), t.TempDir(), "try-"); cove.ErrorCode(err) == cove.RuntimeMissing {
+	if err := Try(t.Context(), t.TempDir()); cove.ErrorCode(err) == cove.RuntimeMissing {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
