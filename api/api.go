@@ -339,6 +339,27 @@ type Error struct {
 	RequestID string `json:"request_id"`
 }
 
+// KeyList is the answer of GET /keys.
+type KeyList struct {
+	Keys []Key `json:"keys" nullable:"false"`
+}
+
+// Key is an API key in the server's configuration: what it may do, and what it has used. The key itself is nowhere.
+type Key struct {
+	Name        string       `json:"name" example:"ci"`
+	Scopes      []string     `json:"scopes" nullable:"false" example:"[\"run\",\"read\"]"`
+	Expires     *time.Time   `json:"expires,omitempty" doc:"From then on it is not valid; absent: never"`
+	ModelBudget *ModelBudget `json:"model_budget,omitempty" doc:"In all its time; absent: it may use none"`
+	ModelsUsed  ModelsUsed   `json:"models_used"`
+}
+
+// ModelsUsed counts what a key has used of its model budget, in all its time: nothing of it is given back.
+type ModelsUsed struct {
+	Requests int64   `json:"requests" doc:"Sent, also those that failed"`
+	Tokens   int64   `json:"tokens" doc:"In both directions, with what is reserved for requests under way"`
+	Cost     float64 `json:"cost" doc:"Dollars, as far as prices are known, with what is reserved"`
+}
+
 // RuntimeList is the answer of GET /runtimes.
 type RuntimeList struct {
 	Runtimes []Runtime `json:"runtimes" nullable:"false"`

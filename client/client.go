@@ -303,6 +303,12 @@ func (c *Client) Runtimes(ctx context.Context) ([]api.Runtime, error) {
 	return l.Runtimes, err
 }
 
+// Keys lists the API keys of the server, with what each may do and has used. The holder of a key gets that key alone.
+func (c *Client) Keys(ctx context.Context) ([]api.Key, error) {
+	l, err := ask[api.KeyList](ctx, c, http.MethodGet, at("/keys"), nil)
+	return l.Keys, err
+}
+
 const healthPath = "/health"
 
 // Health returns the server's state. A degraded server answers without an error.

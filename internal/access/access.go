@@ -104,6 +104,9 @@ func (n Need) Scopes() []Scope { return slices.Clone(n.scopes) }
 func (n Need) String() string {
 	switch n.audience {
 	case holders:
+		if len(n.scopes) == len(Scopes) {
+			return ""
+		}
 		return "Keys need the scope " + join(n.scopes, " or ") + "."
 	case owner:
 		return "For the machine's owner alone."

@@ -1,6 +1,9 @@
 package access
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -58,6 +61,20 @@ func (g Grants) Of(p cove.Principal) Grant {
 		return grant
 	}
 	return Grant{Scopes: Usual}
+}
+
+// KnownTo returns the holders of keys of which a principal may know: all for the machine's owner, sorted by name, and
+// for others themselves alone.
+func (g Grants) KnownTo(who cove.Principal) []cove.Principal {
+	if _, is := g[who]; is {
+		return []cove.Principal{who}
+	}
+	if !who.IsOwner() {
+		return nil
+	}
+	return slices.SortedFunc(maps.Keys(g), func(a, b cove.Principal) int {
+		return strings.Compare(a.String(), b.String())
+	})
 }
 
 // Expired reports whether the key of a grant is not valid any more at a time.

@@ -2,6 +2,7 @@ package access
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,19 @@ func TestMayUseModels(t *testing.T) {
 	err := g.MayUseModels(cove.KeyHolder("all"), now)
 	if !strings.Contains(cove.ErrorHint(err), "name: all, model_budget: ") {
 		t.Errorf("the hint does not say what to write: %v", err)
+	}
+}
+
+func TestKnownTo(t *testing.T) {
+	a, b := cove.KeyHolder("a"), cove.KeyHolder("b")
+	g := Grants{b: {}, a: {}}
+	for who, want := range map[cove.Principal][]cove.Principal{
+		cove.MachineOwner(): {a, b}, a: {a}, b: {b},
+		cove.KeyHolder("c"): nil, cove.LocalUser(0): nil, cove.RegisteredClient("a"): nil, cove.System("x"): nil, {}: nil,
+	} {
+		if got := g.KnownTo(who); !slices.Equal(got, want) {
+			t.Errorf("%q knows of %v, want %v", who, got, want)
+		}
 	}
 }
 

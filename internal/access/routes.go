@@ -103,6 +103,7 @@ var Routes = withEverywhere(Table{
 	"DELETE /agents/{agent}/versions": scoped(Admin).same(aboutInstalls),
 	"GET /agents/{agent}/doctor":      scoped(Admin).same(aboutInstalls),
 
+	"GET /keys":                    scoped(Scopes...),
 	"GET /runtimes":                forKnown(aboutInstalls),
 	"GET /profiles":                forKnown(aboutProfiles),
 	"GET /profiles/{profile}":      forKnown(aboutProfiles),

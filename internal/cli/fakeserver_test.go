@@ -92,6 +92,13 @@ func (f *fakeServer) serve(l net.Listener) *http.Server {
 				Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
 		}})
 	})
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 200, api.KeyList{Keys: []api.Key{
+			{Name: "agent", Scopes: []string{"run", "agents"}, ModelBudget: &api.ModelBudget{Requests: 100, Cost: 20},
+				ModelsUsed: api.ModelsUsed{Requests: 12, Tokens: 34567, Cost: 0.13}},
+			{Name: "ci", Scopes: []string{"run"}, Expires: new(time.Date(2030, 2, 1, 0, 0, 0, 0, time.UTC))},
+		}})
+	})
 	f.sandboxRoutes(mux)
 	f.runRoutes(mux)
 	s := &http.Server{Handler: mux}

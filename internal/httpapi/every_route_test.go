@@ -79,6 +79,7 @@ var routeScopes = []routeScope{
 	{route: "POST /executions/{execution}/network", body: `{"allow":["evil.example"]}`},
 	{route: "GET /executions/{execution}/ca"},
 	{route: "POST /executions/{execution}/stdin", body: "typed"},
+	{route: "GET /keys", shown: made},
 	{route: "GET /runtimes"},
 	{route: "GET /health"},
 	{route: "GET /profiles"},

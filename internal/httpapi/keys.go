@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 )
 
 // Key is one API key: who holds it, and the SHA-256 of it in hex. Keys are long
@@ -48,6 +51,23 @@ func (ring keyring) find(presented string) (name string, ok bool) {
 		}
 	}
 	return name, ok
+}
+
+// shownKey returns the wire form of the key that a principal holds: its grant, and its use of models.
+func shownKey(who cove.Principal, g access.Grant, used model.Usage) api.Key {
+	name, _ := who.Key()
+	k := api.Key{Name: name, Scopes: make([]string, len(g.Scopes)),
+		ModelsUsed: api.ModelsUsed{Requests: used.Requests, Tokens: used.Tokens(), Cost: used.Cost}}
+	for i, s := range g.Scopes {
+		k.Scopes[i] = string(s)
+	}
+	if !g.Expires.IsZero() {
+		k.Expires = &g.Expires
+	}
+	if g.Models != (cove.Budget{}) {
+		k.ModelBudget = new(api.ModelBudget(g.Models))
+	}
+	return k
 }
 
 // presentedKey returns the key of a request. Two keys, equal or not, are none:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/access"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/test/await"
 )
@@ -21,7 +23,43 @@ import (
 const few = "cove_few"
 
 var grantOfFew = access.Grant{Scopes: access.Usual, Sandboxes: 2, Disk: 3 << 30,
-	CPUDay: 10 * time.Second, Concurrent: 1}
+	CPUDay: 10 * time.Second, Concurrent: 1, Models: cove.Budget{Requests: 5, Cost: 2}}
+
+// TestKeys: the machine's owner sees what each key may do and has used of its model budget, and a key sees that of
+// itself alone, whatever its scopes are.
+func TestKeys(t *testing.T) {
+	e := newEstate(t)
+	for who, u := range map[string]model.Usage{"few": {Requests: 3, Input: 70, Output: 7, CacheRead: 20, CacheWrite: 3,
+		Cost: 0.5}, "run": {Requests: 1}} {
+		for _, provider := range []string{"one", "two"} {
+			if err := e.store.UseModels(t.Context(), "key:"+who, model.ProviderUsage{Provider: provider, Usage: u}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := api.Key{Name: "few", Scopes: []string{"run", "sandboxes", "agents", "read", "approve"},
+		ModelBudget: &api.ModelBudget{Requests: 5, Cost: 2}, ModelsUsed: api.ModelsUsed{Requests: 6, Tokens: 200, Cost: 1}}
+	if got := get[api.KeyList](t, e, few, "/keys").Keys; len(got) != 1 || !reflect.DeepEqual(got[0], want) {
+		t.Errorf("of itself: %+v, want %+v", got, want)
+	}
+	all := get[api.KeyList](t, e, machine, "/keys").Keys
+	names := make([]string, len(all))
+	for i, k := range all {
+		names[i] = k.Name
+	}
+	if !slices.Equal(names, []string{"admin", "agents", "approve", "few", "read", "run", "sandboxes"}) ||
+		!reflect.DeepEqual(all[3], want) || all[5].ModelsUsed.Requests != 2 || all[5].ModelBudget != nil {
+		t.Errorf("for the machine's owner: %+v", all)
+	}
+	for _, s := range access.Scopes {
+		if got := get[api.KeyList](t, e, "cove_"+string(s), "/keys").Keys; len(got) != 1 || got[0].Name != string(s) {
+			t.Errorf("a key with the scope %s: %+v", s, got)
+		}
+	}
+	if users := newEstateFor(t, nil); len(get[api.KeyList](t, users, keeper, "/keys").Keys) != 0 {
+		t.Error("a local user sees keys")
+	}
+}
 
 // TestSandboxesOfAKey: a key makes no more sandboxes than it may have, and the sum of their disk limits is no more than
 // it may be; another key's do not count.

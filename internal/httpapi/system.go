@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -26,6 +27,12 @@ func (s systemRoutes) add() {
 		Summary:     "List the languages and whether they can be run",
 		Description: "Each with its version on this machine, or with the reason why it cannot be run.",
 	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)
+
+	route(s, huma.Operation{OperationID: "list-keys", Method: http.MethodGet, Path: "/keys", Tags: []string{"server"},
+		Summary: "List the API keys, and what each has used of its model budget",
+		Description: "The holder of a key gets that key alone. The keys themselves are nowhere. " +
+			"What is used stays used: a budget is for all the time of its key.",
+	}, storeErrors, s.keys)
 
 	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"},
 		Security: []map[string][]string{{}},
@@ -60,6 +67,19 @@ func (s systemRoutes) runtimes(ctx context.Context, in *runtimesInput) (*answer[
 			Limits: apispec.LimitsOf(r.Limits), Timeout: r.Limits.Timeout.Seconds()}
 	}
 	return &answer[api.RuntimeList]{api.RuntimeList{Runtimes: list}}, nil
+}
+
+// keys is GET /keys.
+func (s systemRoutes) keys(ctx context.Context, _ *struct{}) (*answer[api.KeyList], error) {
+	list := api.KeyList{Keys: []api.Key{}}
+	for _, who := range s.Grants.KnownTo(exchangeOf(ctx).who) {
+		used, err := s.Store.For(who).ModelsUsed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list.Keys = append(list.Keys, shownKey(who, s.Grants.Of(who), model.Sum(used)))
+	}
+	return &answer[api.KeyList]{list}, nil
 }
 
 type healthOutput struct {

@@ -19,7 +19,7 @@ import (
 func Commands(sess *session.Session) []*cobra.Command {
 	all := ui.InGroup(ui.GroupExecutions, auditCommand(sess))
 	all = append(all, ui.InGroup(ui.GroupMachine, statusCommand(sess), doctorCommand(sess), serveCommand(sess),
-		serverCommand(sess), configCommand(sess), imageCommand(sess), devCommand(sess))...)
+		serverCommand(sess), keysCommand(sess), configCommand(sess), imageCommand(sess), devCommand(sess))...)
 	return append(all, versionCommand(sess), doctorProbeCommand(sess))
 }
 
