@@ -97,8 +97,15 @@ type Lasting struct {
 	Image        string        `yaml:"image" doc:"Root filesystem of long-lived sandboxes that name none; empty: sandbox.image."`
 	Limits       LastingLimits `yaml:"limits"`
 	WatchedDisks bool          `yaml:"watched_disks" doc:"Whether callers other than the machine's owner get long-lived sandboxes where the kernel cannot hold workspace and home to their limit, as without root: Cove then measures them, and pauses what is beyond."`
+	Throughput   Throughput    `yaml:"throughput"`
 	IdleStop     Duration      `yaml:"idle_stop" doc:"A long-lived sandbox that has been idle for so long is stopped; 0: never."`
 	IdleRemove   Duration      `yaml:"idle_remove" doc:"One that has been idle for so long, and has no work that would be lost, is destroyed; 0: never."`
+}
+
+// Throughput limits the reads and writes of a long-lived sandbox.
+type Throughput struct {
+	MBPerSecond int64 `yaml:"mb_per_second" doc:"MiB that a long-lived sandbox reads, and as many that it writes, per second of its disk; 0: no limit. It needs disks that the kernel bounds."`
+	Operations  int64 `yaml:"operations" doc:"Reads, and as many writes, per second of it; 0: no limit."`
 }
 
 // LastingLimits are the limits of a long-lived sandbox that says nothing of them.

@@ -183,6 +183,8 @@ func (c *Config) checkNumbers() error {
 		least, top float64
 	}{
 		{"sandbox.max_concurrent", float64(c.Sandbox.MaxConcurrent), 1, 10_000},
+		{"sandbox.lasting.throughput.mb_per_second", float64(c.Sandbox.Lasting.Throughput.MBPerSecond), 0, 1e6},
+		{"sandbox.lasting.throughput.operations", float64(c.Sandbox.Lasting.Throughput.Operations), 0, 1e8},
 		{"sandbox.max_lasting", float64(c.Sandbox.MaxLasting), 0, 100_000},
 		{"sandbox.queue", float64(c.Sandbox.Queue), 0, 100_000},
 		{"sandbox.ready", float64(c.Sandbox.Ready), 0, 1000},

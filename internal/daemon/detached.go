@@ -28,6 +28,8 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	d.approvals.Add(g)
 	err = d.sandboxes.Adopt(ctx, sandbox.Host{
 		Workspaces: workspaces, Disks: workspaces.Disks(), WatchedDisks: d.cfg.Sandbox.Lasting.WatchedDisks,
+		Throughput: sandbox.Throughput{Bytes: d.cfg.Sandbox.Lasting.Throughput.MBPerSecond << 20,
+			Operations: d.cfg.Sandbox.Lasting.Throughput.Operations},
 		Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs,
 		Recorders: d.runs,
 		Git: newGitBeside(d.cfg.Home, gitBeside{engines: d.engines, gateway: d.openGateway,

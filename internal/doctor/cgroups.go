@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -242,6 +243,23 @@ func checkSockets(ctx context.Context, h *host) outcome {
 	}
 	return fail(fmt.Sprintf("held %d MiB beside a limit of %d MiB", arrived>>20, limit>>20),
 		"boot with control groups of version 2, or a kernel whose version 1 has "+cgroup.SocketLimit)
+}
+
+// checkThroughput limits an empty group's throughput of a loop device.
+func checkThroughput(_ context.Context, h *host) outcome {
+	devices, err := filepath.Glob("/dev/loop[0-9]*")
+	if err == nil && len(devices) == 0 {
+		return info("no loop device is there to try")
+	}
+	if err == nil {
+		err = h.withGroup(cgroup.Limits{}, func(g *cgroup.Group) error {
+			return g.Throttle(devices[0], cgroup.Throughput{Bytes: 1 << 30, Operations: 1 << 20})
+		})
+	}
+	if err != nil {
+		return info("cannot be limited (sandbox.lasting.throughput): " + err.Error())
+	}
+	return ok("can be limited (sandbox.lasting.throughput)")
 }
 
 // checkPIDs starts more processes than a group permits.

@@ -131,7 +131,7 @@ func expected(t *testing.T) []string {
 	account := os.Getenv("COVE_TEST_IN_VM")
 	switch {
 	case os.Geteuid() == 0:
-		return append(append(always, limits...), "mounts.idmap")
+		return append(append(always, limits...), "mounts.idmap", "limit.throughput")
 	case account == "delegated", account == "service":
 		return append(append(always, limits...), "subids")
 	case account == "norange":

@@ -30,6 +30,7 @@ func checks() []check {
 		{"limit.disk", "limits", "bytes on disk", native, succeeds("tmpfs-bytes", inMounts, "", tmpfsFix)},
 		{"limit.inodes", "limits", "files on disk", native, succeeds("tmpfs-inodes", inMounts, "", tmpfsFix)},
 		{"limit.workspaces", "limits", "workspaces and homes", "", checkWorkspaces},
+		{"limit.throughput", "limits", "throughput of workspaces", "", checkThroughput},
 		{"tables", "limits", "room for many sandboxes", "", checkTables},
 
 		{"seccomp", "walls", "seccomp, no_new_privs", everyEngine,

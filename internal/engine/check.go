@@ -67,6 +67,9 @@ func (c Capabilities) CheckBinding(b Binding) error {
 	if len(b.Files) > 0 && !c.Files {
 		missing = append(missing, "files: "+c.Missing["files"])
 	}
+	if b.Throughput != (Throughput{}) && !c.Throughput {
+		missing = append(missing, "throughput")
+	}
 	if len(b.Listeners) > 0 && !c.Listeners {
 		missing = append(missing, "listeners")
 	}

@@ -168,6 +168,7 @@ type Binding struct {
 	Allow       cove.MountAllow // of Mounts
 	Again       bool            // Mounts were bound before, in this sandbox's earlier runs
 	Files       []File          // Capabilities.Files
+	Throughput  Throughput      // Capabilities.Throughput
 	Listeners   []guest.Listen  // Capabilities.Listeners
 }
 
@@ -181,6 +182,14 @@ type Attachment struct {
 	NoFollow bool // symbolic links in it lead nowhere
 	// Guard says what Place is, if it is a part of an earlier attachment, in which Target lies.
 	Guard *guest.Inode
+}
+
+// Throughput limits what a sandbox reads, and as much what it writes, per second of the block device that holds its
+// files; zero limits nothing.
+type Throughput struct {
+	Device     string // path on the host
+	Bytes      int64
+	Operations int64
 }
 
 // File is a file of Cove's own on the host, readable by every user, shown read-only at a place inside, whatever is
@@ -242,6 +251,7 @@ type Capabilities struct {
 	CPULimit    bool `json:"cpu_limit"`
 	PIDsLimit   bool `json:"pids_limit"`
 	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable
+	Throughput  bool `json:"throughput"` // Binding.Throughput
 	NoExec      bool `json:"no_exec"`    // temporary places whose programs do not run
 	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers

@@ -270,7 +270,7 @@ func TestGuards(t *testing.T) {
 		{[]string{".git/HEAD"}, Wish{}, ".git"},
 		{[]string{".git/HEAD"}, Wish{ReadOnly: true}, ""},
 		{[]string{".git/HEAD"}, Wish{Allow: cove.MountAllow{Git: true}}, ""},
-		{[]string{"a/b/.git/HEAD", "c/.git"}, Wish{}, "a/b/.git c/.git"},
+		{[]string{"a/b/.git/HEAD", "c/.git"}, Wish{}, "+a +a/b a/b/.git +c c/.git"},
 		{[]string{".git/modules/x/HEAD", ".git/modules/x/objects/", ".git/modules/x/refs/", ".git/x/.git/"}, Wish{}, ".git"},
 		{[]string{"store/HEAD", "store/objects/", "store/refs/"}, Wish{}, "store"},
 		{[]string{"store/HEAD", "store/objects/"}, Wish{}, ""},
@@ -278,7 +278,7 @@ func TestGuards(t *testing.T) {
 		{[]string{".envrc", ".vscode/tasks.json", ".vscode/other", ".husky/pre-commit"}, Wish{},
 			".envrc +.vscode .vscode/tasks.json .husky"},
 		{[]string{"sub/.git/HEAD", "sub/.envrc", "sub/.vscode/tasks.json", "other/.envrc"}, Wish{},
-			"sub/.git sub/.envrc +sub/.vscode sub/.vscode/tasks.json"},
+			"+sub sub/.git sub/.envrc +sub/.vscode sub/.vscode/tasks.json"},
 	} {
 		base := tree(t, c.holds...)
 		o, err := rules.Open(t.Context(), base, c.wish)
@@ -430,7 +430,7 @@ func TestGuardsFollowNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, err = rules.Open(t.Context(), base, Wish{})
-	if err != nil || len(o.Guards) != 1 || o.Guards[0].Name != "elsewhere/.git" {
+	if err != nil || len(o.Guards) != 2 || o.Guards[1].Name != "elsewhere/.git" {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	o.Close()

@@ -322,8 +322,8 @@ func (s *searching) guard(guarded []string) error {
 	return nil
 }
 
-// add opens a part of the mount as a guard, and pins the directory that it is in, so that a program cannot put another
-// in its place. Without required, a part that is not there is left out.
+// add opens a part of the mount as a guard, and pins the directories that it is in, so that a program cannot put others
+// in their place. Without required, a part that is not there is left out.
 func (s *searching) add(name string, readOnly, required bool) error {
 	for i := range s.o.Guards {
 		switch g := &s.o.Guards[i]; {
@@ -349,7 +349,7 @@ func (s *searching) add(name string, readOnly, required bool) error {
 		place.Close()
 		return err
 	}
-	if parent := path.Dir(name); !required && parent != "." && !slices.Contains(s.roots, parent) {
+	if parent := path.Dir(name); parent != "." {
 		if err := s.add(parent, false, true); err != nil {
 			place.Close()
 			return err

@@ -331,6 +331,8 @@ func (emptyWorkspaces) Bounds(context.Context) error      { return nil }
 func (emptyWorkspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error {
 	return nil
 }
+func (emptyWorkspaces) Device(cove.SandboxID) (string, error) { return "", nil }
+
 func (emptyWorkspaces) Free() (workspace.Room, error) { return workspace.Room{}, nil }
 
 type hostAlone struct{}

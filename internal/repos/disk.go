@@ -228,6 +228,18 @@ func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, er
 	return u, nil
 }
 
+// Device implements workspace.Disks.
+func (d *disks) Device(id cove.SandboxID) (string, error) {
+	r, err := d.read(id)
+	if err != nil {
+		return "", err
+	}
+	if r.Disk != workspace.DiskImage {
+		return "", cove.Errorf(cove.Unsupported, "the workspace of %s is on a disk that others use, too", id)
+	}
+	return imageIn(d.directory(id)).Device()
+}
+
 // Free implements workspace.Disks.
 func (d *disks) Free() (workspace.Room, error) {
 	var st unix.Statfs_t

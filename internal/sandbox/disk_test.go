@@ -10,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -46,6 +47,28 @@ func TestDiskForOthers(t *testing.T) {
 	if v, err := s.Create(t.Context(), key, sandbox.Request{Name: "theirs", Ensure: true}, nil); err != nil ||
 		v.Name != "theirs" {
 		t.Errorf("the one that is there: %v", err)
+	}
+}
+
+// TestThroughput: the limit of throughput is that of the sandbox's own disk, and a sandbox without one does not start.
+func TestThroughput(t *testing.T) {
+	h := newHome(t)
+	h.workspaces.device = "/dev/loop9"
+	limited := h.lasting()
+	limited.Throughput = sandbox.Throughput{Bytes: 1 << 20, Operations: 50}
+	s := h.serve(t)
+	if err := s.Adopt(t.Context(), limited); err != nil {
+		t.Fatal(err)
+	}
+	made := s.make(t, sandbox.Request{Name: "one"})
+	want := engine.Throughput{Device: "/dev/loop9", Bytes: 1 << 20, Operations: 50}
+	if b := s.engine.Sandbox(cove.SandboxID(made.ID)).Binding(); b.Throughput != want {
+		t.Errorf("bound with %+v", b.Throughput)
+	}
+	h.workspaces.bounds = cove.Errorf(cove.Unsupported, "it is on the disk of others")
+	_, err := s.Create(t.Context(), owner, sandbox.Request{Name: "two"}, nil)
+	if cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(cove.ErrorMessage(err), "sandbox.lasting.throughput") {
+		t.Errorf("without a disk of its own: %v", err)
 	}
 }
 

@@ -176,6 +176,7 @@ type workspaces struct {
 	bad   error // of Remove
 
 	bounds  error           // of Bounds
+	device  string          // of every disk
 	used    *workspace.Used // what each holds
 	room    workspace.Room
 	resized []workspace.Disk
@@ -271,6 +272,8 @@ func (w *workspaces) Resize(_ context.Context, _ cove.SandboxID, to workspace.Di
 	}
 	return nil
 }
+
+func (w *workspaces) Device(cove.SandboxID) (string, error) { return w.device, w.bounds }
 
 func (w *workspaces) Free() (workspace.Room, error) {
 	w.mu.Lock()

@@ -73,6 +73,9 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	if err != nil {
 		return err
 	}
+	if b.Throughput, err = v.throughput(*record); err != nil {
+		return err
+	}
 	services, err := v.services(ctx, *record, ws, &b)
 	if err != nil {
 		return err
@@ -169,6 +172,20 @@ func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b en
 		return b, err
 	}
 	return b, b.Show(config, engine.File{Target: gitConfigPlace})
+}
+
+// throughput returns the limit of a sandbox's disk. Errors: Unsupported when others use the disk, too.
+func (v *supervisor) throughput(record store.Sandbox) (engine.Throughput, error) {
+	t := v.host.Throughput
+	if t == (Throughput{}) {
+		return engine.Throughput{}, nil
+	}
+	device, err := v.host.Disks.Device(record.ID)
+	if cove.ErrorCode(err) == cove.Unsupported {
+		err = cove.Errorf(cove.Unsupported, "sandbox.lasting.throughput cannot be enforced: %w", err).
+			WithHint("remove the setting, or see \"cove doctor\" (limit.workspaces) and make the sandbox anew")
+	}
+	return engine.Throughput{Device: device, Bytes: t.Bytes, Operations: t.Operations}, err
 }
 
 // occupy records in the resident that a sandbox runs, and watches for its end.

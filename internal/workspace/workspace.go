@@ -42,6 +42,9 @@ type Disks interface {
 	// Resize changes the size of a workspace's disk, which can only grow while its sandbox runs. Errors: NotFound,
 	// Conflict (it is in use, or what it holds does not fit), StorageFull.
 	Resize(ctx context.Context, id cove.SandboxID, to Disk, runs bool) error
+	// Device returns the path of the block device that a workspace's files alone are on. Errors: NotFound, Unsupported
+	// (its disk has none of its own).
+	Device(id cove.SandboxID) (string, error)
 	// Free returns the room on the disk of the host that holds the workspaces.
 	Free() (Room, error)
 }

@@ -125,7 +125,7 @@ func mountedGit(c *trial) {
 	dir, trap, fell := c.checkouts()
 	m := []cove.Mount{{Source: dir, Target: cove.Workspace}}
 	b := c.fresh(boxOptions{mounts: m})
-	c.row.deny = append([]string{"EBUSY", "EROFS"}, denied...)
+	c.row.deny = append([]string{"EBUSY", "EROFS", "EXDEV"}, denied...)
 	for _, git := range []string{"/workspace/.git", "/workspace/vendor/deep/.git"} {
 		c.denied(b, "write "+git+"/config x")
 		c.denied(b, "create "+git)
@@ -139,7 +139,10 @@ func mountedGit(c *trial) {
 		cancel()
 		c.works(b, "read "+git+"/config")
 	}
+	c.denied(b, "rename /workspace/vendor/deep /workspace/vendor/aside")
+	c.denied(b, "rename /workspace/vendor /workspace/aside")
 	c.works(b, "write /workspace/vendor/deep/file x")
+	c.works(b, "mkdir /workspace/vendor")
 	if fell() {
 		c.Error("HOLE: git on the host executed what the sandbox wrote")
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/linux/disk"
@@ -187,6 +188,39 @@ func TestFilledDisk(t *testing.T) {
 				c.must("cove", "destroy", "--yes", name)
 			}
 			l.eventually("the disks are gone", func() bool { return l.attached() == nil && len(l.left()) == 0 })
+		})
+	}
+}
+
+// TestThroughput: with a limit of operations, synced writes of a long-lived sandbox take as long as it says, and its
+// neighbour's on a server without the limit do not.
+func TestThroughput(t *testing.T) {
+	const operations, writes = 20, 80
+	for _, engine := range []string{"native", "docker"} {
+		t.Run(engine, func(t *testing.T) {
+			// wrote returns how long the writes of a new sandbox took.
+			wrote := func(config string) time.Duration {
+				l := diskLab(t)
+				if engine == "docker" && exec.Command("docker", "info").Run() != nil {
+					t.Skip("needs a Docker daemon")
+				}
+				l.write("cove.yaml", config)
+				l.env = append(l.env, "COVE_CONFIG="+l.in("cove.yaml"))
+				l.must("cove", "new", "--empty", "--no-attach", "--engine", engine, "--name", "writer")
+				began := time.Now()
+				l.must("cove", "exec", "writer", "--", "dd", "if=/dev/zero", "of=/workspace/x", "bs=4k", "oflag=dsync",
+					fmt.Sprint("count=", writes))
+				took := time.Since(began)
+				l.must("cove", "destroy", "--yes", "writer")
+				return took
+			}
+			limited := wrote(fmt.Sprintf("sandbox: {lasting: {throughput: {operations: %d}}}\n", operations))
+			free := wrote("")
+			// The kernel lets some through at once.
+			if least := time.Second * (writes - 2*operations) / operations; limited < least || free >= limited {
+				t.Errorf("%d synced writes took %v with %d operations a second, and %v without a limit", writes, limited,
+					operations, free)
+			}
 		})
 	}
 }

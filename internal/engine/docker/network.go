@@ -36,14 +36,18 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	}
 	if why != "" {
 		c.Missing["listeners"], c.Missing["file_sockets"], c.Missing["lasting"] = why, why, why
+		c.Missing["throughput"] = why
 		for _, n := range networks {
 			c.Missing["network "+string(n)] = why
 		}
 		return
 	}
 	c.Networks, c.Listeners = append(c.Networks, networks...), true
-	c.SocketLimit = true
+	c.SocketLimit, c.Throughput = true, throttles(info)
 	delete(c.Missing, "socket_limit")
+	if !c.Throughput {
+		c.Missing["throughput"] = "the daemon's kernel throttles no block devices"
+	}
 	c.Missing["file_sockets"] = noFileSockets
 	switch {
 	case c.UserNamespace || has(info, "rootless"):
@@ -57,6 +61,14 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 		delete(c.Missing, "mount_owners")
 		delete(c.Missing, "mount_flags")
 	}
+}
+
+// throttles reports whether the daemon can limit the throughput of block devices: it warns where the kernel, or its
+// control groups, cannot.
+func throttles(info system.Info) bool {
+	return !slices.ContainsFunc(info.Warnings, func(w string) bool {
+		return strings.Contains(w, "blkio throttle") || strings.Contains(w, "io.max")
+	})
 }
 
 // noFileSockets says why a sandbox that is not long-lived has no sockets among its files: they lie in the directory

@@ -142,7 +142,9 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 			return nil, err
 		}
 	}
-	err = sb.make(ctx, func(ctx context.Context) error { return sb.launch(ctx, rootfs.Hostname, nil) })
+	err = sb.make(ctx, func(ctx context.Context) error {
+		return sb.launch(ctx, rootfs.Hostname, nil, engine.Throughput{})
+	})
 	if err == nil {
 		return sb, nil
 	}

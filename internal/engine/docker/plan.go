@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/moby/api/types/blkiodev"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 
@@ -52,6 +53,7 @@ type wish struct {
 	call     string // host path of the socket that its guest is to call, if it is
 	image    image
 	binds    []bind
+	rate     engine.Throughput
 }
 
 // image is a resolved image and what of it must be kept from taking effect.
@@ -140,6 +142,7 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 			Ulimits:   ulimits(l),
 		},
 	}
+	throttle(&host.Resources, w.rate)
 	return config, host, nil
 }
 
@@ -308,4 +311,16 @@ const (
 func noSwap() bool {
 	swaps, err := os.ReadFile("/proc/swaps")
 	return err == nil && strings.Count(string(swaps), "\n") <= 1
+}
+
+// throttle limits the throughput of a device.
+func throttle(r *container.Resources, t engine.Throughput) {
+	at := func(rate int64) []*blkiodev.ThrottleDevice {
+		if rate <= 0 {
+			return nil
+		}
+		return []*blkiodev.ThrottleDevice{{Path: t.Device, Rate: uint64(rate)}}
+	}
+	r.BlkioDeviceReadBps, r.BlkioDeviceWriteBps = at(t.Bytes), at(t.Bytes)
+	r.BlkioDeviceReadIOps, r.BlkioDeviceWriteIOps = at(t.Operations), at(t.Operations)
 }

@@ -53,7 +53,7 @@ func (s *sandbox) make(ctx context.Context, f func(context.Context) error) error
 }
 
 // launch makes a container and waits for its guest; called with changing held.
-func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) error {
+func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind, rate engine.Throughput) error {
 	img, binds, err := s.engine.image(ctx, s.template.Rootfs)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	w := wish{
 		name: containerName(s.ID()), nonce: s.engine.newNonce(), realm: s.engine.realm, instance: s.engine.o.Instance,
 		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img,
-		binds: slices.Concat(binds, files, attached),
+		binds: slices.Concat(binds, files, attached), rate: rate,
 	}
 	var door *os.File
 	if s.keep != nil {
@@ -284,8 +284,9 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 		return err
 	}
 	attached = slices.Concat(attached, shown, among)
-	if len(attached) > 0 || b.Hostname != rootfs.Hostname {
-		if err := s.make(ctx, func(ctx context.Context) error { return s.remake(ctx, b.Hostname, attached) }); err != nil {
+	if len(attached) > 0 || b.Hostname != rootfs.Hostname || b.Throughput != (engine.Throughput{}) {
+		err := s.make(ctx, func(ctx context.Context) error { return s.remake(ctx, b.Hostname, attached, b.Throughput) })
+		if err != nil {
 			return err
 		}
 	}
@@ -324,7 +325,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 
 // remake replaces the container by one with what the binding needs; called with changing held. Nothing has run in it
 // but the guest.
-func (s *sandbox) remake(ctx context.Context, hostname string, attached []bind) error {
+func (s *sandbox) remake(ctx context.Context, hostname string, attached []bind, rate engine.Throughput) error {
 	s.mu.Lock()
 	old := s.current
 	s.current = nil // its end is not the sandbox's
@@ -332,7 +333,7 @@ func (s *sandbox) remake(ctx context.Context, hostname string, attached []bind) 
 	old.client.Close()
 	err := s.erase(ctx)
 	if err == nil {
-		err = s.launch(ctx, hostname, attached)
+		err = s.launch(ctx, hostname, attached, rate)
 	}
 	if err != nil {
 		s.mu.Lock()

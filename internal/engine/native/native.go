@@ -105,10 +105,11 @@ func (e *Engine) look() engine.Capabilities {
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
 		CPULimit: h.Has(cgroup.CPU), PIDsLimit: h.Has(cgroup.PIDs), Pause: h.Has(cgroup.Freezer),
-		Missing: map[string]string{},
+		Throughput: h.Has(cgroup.BlockIO),
+		Missing:    map[string]string{},
 	}
 	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory,
-		"cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer} {
+		"cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer, "throughput": cgroup.BlockIO} {
 		if why := h.Missing(controller); why != "" {
 			c.Missing[name] = why
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -42,6 +43,9 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	}
 	program, err := seccomp.Filter(s.template.User)
 	if err != nil {
+		return err
+	}
+	if err := s.throttle(b.Throughput); err != nil {
 		return err
 	}
 	b.Hostname = cmp.Or(b.Hostname, rootfs.Hostname)
@@ -74,6 +78,18 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	s.mu.Lock()
 	s.listeners, s.lasts = listeners, s.keep != nil
 	s.mu.Unlock()
+	return nil
+}
+
+// throttle limits the throughput of a device. No program of the user's runs yet.
+func (s *sandbox) throttle(t engine.Throughput) error {
+	if t == (engine.Throughput{}) {
+		return nil
+	}
+	if err := s.group.Throttle(t.Device, cgroup.Throughput{Bytes: t.Bytes, Operations: t.Operations}); err != nil {
+		return cove.Errorf(cove.Unsupported, "cannot limit the throughput of %s: %w", t.Device, err).
+			WithHint("run \"cove doctor\"")
+	}
 	return nil
 }
 

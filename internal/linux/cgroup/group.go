@@ -60,7 +60,7 @@ func (g *Group) initialDirs() []string {
 	if g.h.version == 2 || os.Geteuid() != 0 {
 		return g.dirs()
 	}
-	return slices.DeleteFunc(g.dirs(), func(dir string) bool { return dir == g.dir(Freezer) })
+	return slices.DeleteFunc(g.dirs(), func(dir string) bool { return dir == g.dir(Freezer) || dir == g.dir(BlockIO) })
 }
 
 func (g *Group) dirs() []string {

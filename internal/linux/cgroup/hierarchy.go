@@ -49,6 +49,7 @@ type Hierarchy struct {
 	claim *os.File
 	// dirs maps each usable controller to the directory below which groups are made; on version 2 all are the same.
 	dirs    map[string]string
+	base    string // the directory that has those of BlockIO
 	missing map[string]string
 }
 
@@ -132,6 +133,8 @@ func (h *Hierarchy) findSeparate(name string) error {
 	if h.dirs[cpuacct] == "" {
 		delete(h.dirs, CPU) // a quota without accounting would go unnoticed
 	}
+	blkio := filepath.Join(Mount, "blkio")
+	h.findBlockIO(blkio, filepath.Join(blkio, name))
 	return nil
 }
 
@@ -139,7 +142,7 @@ func (h *Hierarchy) findSeparate(name string) error {
 func (h *Hierarchy) findUnified(name string) error {
 	base, err := unifiedBase()
 	if err != nil {
-		for _, c := range []string{Memory, CPU, PIDs, Freezer} {
+		for _, c := range []string{Memory, CPU, PIDs, Freezer, BlockIO} {
 			h.missing[c] = err.Error()
 		}
 		return nil
@@ -164,6 +167,7 @@ func (h *Hierarchy) findUnified(name string) error {
 	if h.dirs[Freezer] == "" {
 		h.missing[Freezer] = h.missing[PIDs]
 	}
+	h.findBlockIO(base, dir)
 	return nil
 }
 
@@ -171,8 +175,8 @@ const delegationFix = `start Cove in a delegated group: "systemd-run --user --sc
 
 // controllerFix returns how to get a controller that base lacks. Systemd before 252, for one, does not delegate cpu.
 func controllerFix(base, controller string) string {
-	have, err := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
-	if err == nil && !slices.Contains(strings.Fields(string(have)), controller) {
+	have := words(base, "cgroup.controllers")
+	if len(have) > 0 && !slices.Contains(have, controller) {
 		return `have an administrator delegate it: "systemctl edit user@.service" with the lines "[Service]" and ` +
 			`"Delegate=cpu memory pids", then log in again; or run Cove as root`
 	}
@@ -246,8 +250,7 @@ func enableVacating(dir, controller string) error {
 }
 
 func enable(dir, controller string) error {
-	have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
-	if err == nil && slices.Contains(strings.Fields(string(have)), controller) {
+	if slices.Contains(words(dir, "cgroup.subtree_control"), controller) {
 		return nil
 	}
 	return write(dir, "cgroup.subtree_control", "+"+controller)
@@ -311,7 +314,7 @@ func (h *Hierarchy) List() ([]string, error) {
 	var names []string
 	for _, dir := range h.places() {
 		entries, err := os.ReadDir(dir)
-		if err != nil {
+		if err != nil && (dir != h.dirs[BlockIO] || !errors.Is(err, fs.ErrNotExist)) {
 			return nil, err
 		}
 		for _, e := range entries {
@@ -396,7 +399,7 @@ func (h *Hierarchy) cheap() bool {
 // places returns the distinct directories of dirs, in a fixed order.
 func (h *Hierarchy) places() []string {
 	var places []string
-	for _, c := range []string{Memory, CPU, PIDs, cpuacct, Freezer} {
+	for _, c := range []string{Memory, CPU, PIDs, cpuacct, Freezer, BlockIO} {
 		if dir := h.dirs[c]; dir != "" && !slices.Contains(places, dir) {
 			places = append(places, dir)
 		}

@@ -4,6 +4,7 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,6 +59,19 @@ func attachTo(control, image *os.File) (*os.File, error) {
 		return nil, os.NewSyscallError("LOOP_CONFIGURE", err)
 	}
 	return device, nil
+}
+
+// Device returns the path of the loop device of an image that is mounted.
+func (i Image) Device() (string, error) {
+	m, err := mountOf(i.Dir)
+	if err != nil {
+		return "", failed("look at", i.Dir, err)
+	}
+	name, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(m.device), unix.Minor(m.device)))
+	if err != nil {
+		return "", failed("find the device of", i.Dir, err)
+	}
+	return "/dev/" + filepath.Base(name), nil
 }
 
 // attached returns the loop device that an image is attached to, open for reading; nil if there is none. Other devices

@@ -118,7 +118,8 @@ func everything() engine.Capabilities {
 		OwnImages: true, UserIDs: true, HostIDRange: true, UserNamespace: true,
 		LateMount: true, MountFlags: true, MountOwners: true,
 		MemoryLimit: true, SwapLimit: true, SocketLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true,
-		NoExec: true, Lasting: true, Pause: true,
+		Throughput: true,
+		NoExec:     true, Lasting: true, Pause: true,
 	}
 }
 
