@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -265,6 +266,81 @@ func TestOtherFaultsTakeNothing(t *testing.T) {
 	}
 	if got, err := s.Get(t.Context(), e.ID); err != nil || got.Output != "o" {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestDiskFails: a disk that reads and writes no more is told apart from a full one, costs neither an output nor the
+// reserve, and what was recorded before is there once it works again.
+func TestDiskFails(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts a file system, which needs root")
+	}
+	at := t.TempDir()
+	i := disk.Image{File: filepath.Join(at, "image"), Dir: filepath.Join(at, "disk")}
+	if err := disk.Try(t.Context(), at); err != nil {
+		t.Skip("needs a disk of its own: ", err)
+	}
+	mount := func() {
+		t.Helper()
+		if err := i.Mount(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := i.Make(t.Context(), disk.Size{Bytes: 64 << 20, Inodes: 100}); err != nil {
+		t.Fatal(err)
+	}
+	mount()
+	t.Cleanup(func() { i.Unmount() })
+	s := openAt(t, filepath.Join(i.Dir, "cove.db"))
+	e := store.Execution{ID: cove.NewExecutionID()}
+	if err := s.Begin(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	breakDisk(t, i.Dir)
+	e.Status, e.Output = cove.StatusCompleted, "o"
+	end := func(s *Store) error {
+		return s.Finish(t.Context(), e, store.Record{Action: "execute", Object: string(e.ID)})
+	}
+	for what, err := range map[string]error{"an end": end(s), "a trial": s.Check(t.Context()),
+		"a record": s.Append(t.Context(), store.Record{Action: "exec"})} {
+		if cove.ErrorCode(err) != cove.Unavailable || errors.Is(err, errFull) ||
+			!strings.Contains(err.Error(), "fails") || !strings.Contains(cove.ErrorHint(err), "dmesg") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	s.Close()
+	if err := i.Unmount(); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Released(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mount()
+	s = openAt(t, filepath.Join(i.Dir, "cove.db"))
+	defer s.Close()
+	if info, err := os.Stat(string(s.reserve)); err != nil || info.Size() != reserveSize {
+		t.Errorf("the reserve: %v, %v", info, err)
+	}
+	if err := end(s); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), e.ID); err != nil || got.Output != "o" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// breakDisk writes out what an ext4 has, which would go as when the machine loses power, and has it answer every read
+// and write from then on with EIO.
+func breakDisk(t *testing.T, dir string) {
+	t.Helper()
+	const shutdown, flushLog = 0x8004587d, 1 // EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_LOGFLUSH
+	f, err := os.Open(dir)
+	if err == nil {
+		defer f.Close()
+		err = errors.Join(unix.Syncfs(int(f.Fd())), unix.IoctlSetPointerInt(int(f.Fd()), shutdown, flushLog))
+	}
+	if err != nil {
+		t.Fatal("not tested: ", err)
 	}
 }
 

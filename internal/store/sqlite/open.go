@@ -160,25 +160,60 @@ func unwritable(path string, err error) error {
 			WithHint("free space there (df -h %[1]s shows it, and df -i %[1]s how many files there may be), or set COVE_HOME "+
 				"to a directory of another disk", dir)
 	}
+	if failing(err) {
+		return cove.Errorf(cove.Unavailable, "the disk with the database %s fails: %w", path, err).
+			WithHint("the kernel's log says more (dmesg); once the disk is mended, start Cove again, which keeps what was " +
+				"recorded, or set COVE_HOME to a directory of another disk")
+	}
 	return cove.Errorf(cove.StorageFull, "cannot write the database %s: %w", path, err).
 		WithHint("free space or make the directory writable, or set COVE_HOME to a directory that is")
 }
 
 // full reports whether a write failed because the file system of dir is full, or the user's share of it. SQLite drops
-// the errno of some of its writes, such as that of its shared index (SQLITE_IOERR_SHMSIZE): there the file system is
-// asked.
+// the errno of some of its writes: that of its shared index (SQLITE_IOERR_SHMSIZE), and a used up share of the user's
+// (SQLITE_IOERR_WRITE). There a write of Cove's own tells.
 func full(dir string, err error) bool {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return true
 	}
+	switch primary(err) {
+	case sqlite3.SQLITE_FULL:
+		return true
+	case sqlite3.SQLITE_IOERR:
+		var of unix.Statfs_t
+		if unix.Statfs(dir, &of) == nil && of.Bavail*uint64(of.Bsize) < index {
+			return true
+		}
+		err := tryWrite(dir)
+		return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+	}
+	return false
+}
+
+const index = 32 << 10 // bytes by which SQLite's shared index grows
+
+// tryWrite writes to a file without a name in dir.
+func tryWrite(dir string) error {
+	f, err := os.OpenFile(dir, os.O_WRONLY|unix.O_TMPFILE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, index))
+	return errors.Join(err, f.Close())
+}
+
+// failing reports whether a file system failed to read or write what it has, or has room for.
+func failing(err error) bool {
+	return errors.Is(err, unix.EIO) || primary(err) == sqlite3.SQLITE_IOERR
+}
+
+// primary returns the primary code of an error of SQLite's, 0 if it is none. The rest of the code says where it was.
+func primary(err error) int {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
-		return false
+		return sqlite3.SQLITE_OK
 	}
-	const index = 32 << 10 // bytes by which the shared index grows
-	var of unix.Statfs_t
-	return e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code()&0xff == sqlite3.SQLITE_IOERR &&
-		unix.Statfs(dir, &of) == nil && of.Bavail*uint64(of.Bsize) < index
+	return e.Code() & 0xff
 }
 
 // prepare brings the schema up to date. An up-to-date one costs one read.
@@ -322,8 +357,12 @@ func (s *Store) fault(doing string, err error) error {
 	if !errors.As(err, &e) {
 		return cove.Errorf(cove.Internal, "%s the database %s: %w", doing, s.path, err)
 	}
-	switch e.Code() & 0xff { // the primary code; the rest says where
+	switch primary(e) {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		// SQLite takes a read that fails with EIO for damage, too (SQLITE_IOERR_CORRUPTFS).
+		if err := tryWrite(filepath.Dir(s.path)); errors.Is(err, unix.EIO) {
+			return unwritable(s.path, err)
+		}
 		return cove.Errorf(cove.Corrupt, "the database %s is damaged: %w", s.path, err).
 			WithHint("nothing was deleted; move it away together with its log (mkdir %[1]s.damaged; mv %[1]s %[1]s-* "+
 				"%[1]s.damaged/) and Cove starts a new one", s.path)
