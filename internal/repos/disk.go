@@ -23,7 +23,8 @@ import (
 // disks are the disks of workspaces: the file systems that bound them.
 type disks struct {
 	catalog
-	log *slog.Logger
+	log       *slog.Logger
+	templates disk.Templates
 
 	trying sync.Mutex
 	bounds bool // images are possible; guarded by trying
@@ -77,11 +78,7 @@ func (d *disks) add(ctx context.Context, dir string, size workspace.Disk) (newDi
 		return n, nil
 	}
 	n.kind = workspace.DiskImage
-	i := imageIn(dir)
-	if err := i.Make(ctx, disk.Size(size)); err != nil {
-		return n, err
-	}
-	return n, i.Mount(ctx)
+	return n, d.templates.Create(ctx, imageIn(dir), disk.Size(size))
 }
 
 // files returns where the workspace's files are, below its directory.

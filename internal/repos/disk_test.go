@@ -291,7 +291,8 @@ func TestDiskWithinDamaged(t *testing.T) {
 	q.Within = host.ID
 	one := create(t, s, q)
 	unmountAll(t, s)
-	if err := os.Truncate(imageIn(s.directory(host.ID)).File, 4096); err != nil {
+	i := imageIn(s.directory(host.ID))
+	if err := errors.Join(i.Released(t.Context()), os.Truncate(i.File, 4096)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Open(t.Context(), host.ID); err == nil {

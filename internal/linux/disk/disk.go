@@ -4,10 +4,11 @@
 // their own: ext4 in a sparse image file, attached to a loop device and mounted at the directory. What is written
 // beyond its size fails with ENOSPC, df(1) inside shows the limit, and one file holds everything.
 //
-// Only mke2fs, resize2fs, e2fsck and the kernel write the bytes of an image, so that the kernel may trust them. An
-// image is attached to one device at a time, whichever process asks, and the device goes with its last mount: a
-// sandbox's own mount keeps it while no server runs. The mount lies on a shared mount of the directory itself. A
-// namespace that was copied from this one would otherwise keep the file system after it is unmounted here.
+// Only mke2fs, resize2fs, e2fsck and the kernel write the bytes of an image, so that the kernel may trust them; a
+// new one may be a copy of what mke2fs wrote. An image is attached to one device at a time, whichever process asks,
+// and the device goes with its last mount: a sandbox's own mount keeps it while no server runs. The mount lies on a
+// shared mount of the directory itself. A namespace that was copied from this one would otherwise keep the file
+// system after it is unmounted here.
 //
 // Project quotas would bound a plain directory, and are not used: they need a file system that is mounted with them,
 // which a running machine cannot change for its root, and they do not bound what hard links and renames move out.
@@ -140,7 +141,10 @@ func (o *opened) release() {
 
 // Mount mounts the image at its directory, which is made if need be, unless it is mounted there. Errors: StorageFull,
 // Unsupported, Corrupt.
-func (i Image) Mount(ctx context.Context) error {
+func (i Image) Mount(ctx context.Context) error { return i.mountBy(ctx, attach) }
+
+// mountBy is Mount with what attaches the image to a device.
+func (i Image) mountBy(ctx context.Context, attach func(*os.File) (*os.File, error)) error {
 	if at, err := point(i.Dir); err == nil && at == above { // without the lock, which a copy holds for long
 		if failed, err := i.failed(); err == nil && !failed {
 			return nil

@@ -21,6 +21,12 @@ func attach(image *os.File) (*os.File, error) {
 	if device, err := attached(image); device != nil || err != nil {
 		return device, err
 	}
+	return attachNew(image)
+}
+
+// attachNew is attach for an image that no process can have attached. It does not look at the devices of this machine,
+// of which there may be many.
+func attachNew(image *os.File) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, cove.Errorf(cove.Unsupported, "this machine has no loop devices").WithHint("run \"modprobe loop\"")
