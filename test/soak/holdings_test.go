@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -42,7 +43,26 @@ func holdings(dir string) map[string]int {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern))
 		held[name] = len(found)
 	}
+	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, path := range loops {
+		if image, err := os.ReadFile(path); err == nil && bytes.HasPrefix(image, []byte(dir+"/")) {
+			held["loop devices"]++
+		}
+	}
 	return held
+}
+
+// charged is the memory that the control groups of all sandboxes have, in bytes.
+func charged() (sum int) {
+	earlier, _ := filepath.Glob("/sys/fs/cgroup/memory/" + groups + "/*/memory.usage_in_bytes")
+	unified, _ := filepath.Glob("/sys/fs/cgroup/" + groups + "/*/memory.current")
+	for _, path := range slices.Concat(earlier, unified) {
+		if b, err := os.ReadFile(path); err == nil {
+			n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+			sum += n
+		}
+	}
+	return sum
 }
 
 // leaked lists what there is more of.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -159,6 +160,21 @@ func (l *lab) destroyAll() error {
 	return err
 }
 
+// resident is the server's memory, in bytes.
+func (l *lab) resident() int64 {
+	l.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", l.server))
+	fields := strings.Fields(string(b))
+	if err != nil || len(fields) < 2 {
+		l.t.Fatalf("the server's memory: %q, %v", b, err)
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
 // descriptors counts those of the server.
 func (l *lab) descriptors() int {
 	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", l.server))
@@ -253,15 +269,7 @@ func TestKillRounds(t *testing.T) {
 	if _, err := l.cove("server", "stop"); err != nil {
 		t.Error(err)
 	}
-	more := ""
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); away() {
-		if more = leaked(before, holdings(l.dir)); more == "" {
-			break
-		}
-	}
-	if more != "" {
-		t.Errorf("the machine holds more than before: %s", more)
-	}
+	l.holdsNoMore(before)
 	t.Logf("the kernel's own memory, of all programs, before: %s", kernel)
 	t.Logf("and after: %s", slab())
 }
@@ -278,6 +286,7 @@ func (l *lab) check() {
 		return len(page.Executions) == 0
 	})
 	var history []api.Execution
+	var err error
 	o := client.ListOptions{Limit: 500}
 	for more := true; more; more = o.Cursor != "" {
 		page, err := l.client.List(ctx, o)
@@ -287,11 +296,17 @@ func (l *lab) check() {
 		history, o.Cursor = append(history, page.Executions...), page.NextCursor
 	}
 	for i, e := range history {
-		if l.oracle.executions[e.ID].result {
-			var err error
+		get := func() api.Execution {
 			if history[i], err = l.client.Get(ctx, e.ID); err != nil {
 				l.t.Fatal(err)
 			}
+			return history[i]
+		}
+		if l.oracle.executions[e.ID].result {
+			get()
+		}
+		if e.Status == api.StatusRunning { // a request on its way when its client left may begin late
+			await.That(l.t, e.ID+" ends", func() bool { return get().Status != api.StatusRunning })
 		}
 	}
 	for _, wrong := range l.oracle.executionsWrong(history) {
@@ -318,54 +333,126 @@ func (l *lab) check() {
 }
 
 // TestBurst: of many executions at once each is answered, with its result or with a word that there are too many, and
-// the history has them all.
+// the history has them all. After the second burst the server holds what it held after the first.
 func TestBurst(t *testing.T) {
 	l := newLab(t)
 	l.serve()
-	many := 200
+	many, bursts := 200, 2
 	if long > 0 {
-		many = 1000
+		many, bursts = 1000, 10
 	}
+	usual, memory := 0, int64(0)
+	var before map[string]int
+	for n := range bursts {
+		l.burst(many)
+		await.That(t, "the server holds as many descriptors as after the first burst", func() bool {
+			return n == 0 || l.descriptors() <= usual+16
+		})
+		if n == 0 {
+			usual, memory, before = l.descriptors(), l.resident(), holdings(l.dir)
+		}
+	}
+	l.check()
+	l.holdsNoMore(before)
+	if now := l.resident(); now > 2*memory {
+		t.Errorf("the server has %d MiB, and after the first burst %d MiB", now>>20, memory>>20)
+	}
+	t.Logf("the server has %d MiB, and after the first of %d bursts %d MiB", l.resident()>>20, bursts, memory>>20)
+}
+
+// burst makes many executions at once.
+func (l *lab) burst(many int) {
+	l.t.Helper()
 	var all sync.WaitGroup
 	var done, refused atomic.Int64
 	for i := range many {
 		all.Go(func() {
-			switch err := l.execute(t.Context(), fmt.Sprint("burst", i)); {
+			switch err := l.execute(l.t.Context(), fmt.Sprint("burst", i)); {
 			case err == nil:
 				done.Add(1)
 			case cove.ErrorCode(err) == cove.Overloaded:
 				refused.Add(1)
 			default:
-				t.Error(err)
+				l.t.Error(err)
 			}
 		})
 	}
 	all.Wait()
 	if done.Load() == 0 {
-		t.Error("none was run")
+		l.t.Error("none was run")
 	}
-	l.check()
-	t.Logf("%d were run, and %d refused", done.Load(), refused.Load())
+	l.t.Logf("%d were run, and %d refused", done.Load(), refused.Load())
 }
 
-// TestManySandboxes: many long-lived sandboxes are made, outlive a server that is killed, and leave nothing.
+// TestManySandboxes: many long-lived sandboxes are made and used, outlive a server that is killed, and leave nothing.
+// What they cost is printed: memory, the start of the next server, and the start of an execution beside them.
 func TestManySandboxes(t *testing.T) {
-	l := newLab(t)
+	l, alone := newLab(t), newLab(t)
 	l.serve()
 	many := 40
 	if long > 0 {
 		many = 1000
 	}
-	var all sync.WaitGroup
+	if err := l.execute(t.Context(), "first"); err != nil { // what is made once is made before the machine is looked at
+		t.Fatal(err)
+	}
+	served, cold, kernel := l.start(), alone.start(), slab()
+	before, usual := holdings(l.dir), l.descriptors()
+	t.Logf("none: cove run takes %v with a server and %v without; %s", served, cold, kernel)
+	l.each(many, func(name string) error {
+		s, err := l.client.CreateSandbox(t.Context(), api.SandboxRequest{Name: name}, nil)
+		if err == nil && s.State != "running" {
+			err = fmt.Errorf("it is %s", s.State)
+		}
+		l.oracle.sandbox(name, there)
+		return err
+	})
+	say := func(name string) error { // a word that its own sandbox keeps
+		var out bytes.Buffer
+		r, err := l.client.Exec(t.Context(), name, api.ExecRequest{Args: []string{"sh", "-c",
+			"test -e word || echo $0 >word; cat word", name}}, client.Stream{Stdout: &out})
+		if err == nil && (r.ExitCode != 0 || out.String() != name+"\n") {
+			err = fmt.Errorf("it ends with %d and says %q", r.ExitCode, out.String())
+		}
+		return err
+	}
+	l.each(many, say)
+	t.Logf("%d are there: their control groups hold %d KiB each, the server has %d MiB and %d descriptors; %s", many,
+		charged()>>10/many, l.resident()>>20, l.descriptors(), slab())
+	held := holdings(l.dir)
+	if loops := held["loop devices"]; held["processes"] < many || loops > 0 && loops < many {
+		t.Errorf("the machine is said to hold %v", held)
+	}
+	beside, coldBeside := l.start(), alone.start()
+	t.Logf("beside them, cove run takes %v with the server and %v without: %.2f and %.2f times", beside, coldBeside,
+		float64(beside)/float64(served), float64(coldBeside)/float64(cold))
+	l.kill()
+	began := time.Now()
+	l.serve()
+	answers := time.Since(began)
+	l.check()
+	t.Logf("the next server answers after %v, and has said of each that it runs after %v",
+		answers.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	l.each(many, say)
+	if err := l.destroyAll(); err != nil {
+		t.Error(err)
+	}
+	await.That(t, "the server holds as many descriptors as before", func() bool { return l.descriptors() <= usual+16 })
+	l.holdsNoMore(before)
+	t.Logf("and after: the server has %d MiB; %s", l.resident()>>20, slab())
+}
+
+// each does a thing for each of many names, four at a time.
+func (l *lab) each(many int, f func(name string) error) {
+	l.t.Helper()
 	names := make(chan string)
+	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for name := range names {
-				if s, err := l.client.CreateSandbox(t.Context(), api.SandboxRequest{Name: name}, nil); err != nil ||
-					s.State != "running" {
-					t.Errorf("%s: %+v, %v", name, s, err)
+				if err := f(name); err != nil {
+					l.t.Errorf("%s: %v", name, err)
 				}
-				l.oracle.sandbox(name, there)
 			}
 		})
 	}
@@ -374,17 +461,33 @@ func TestManySandboxes(t *testing.T) {
 	}
 	close(names)
 	all.Wait()
-	l.kill()
-	began := time.Now()
-	l.serve()
-	l.check()
-	t.Logf("%d sandboxes are adopted after %v", many, time.Since(began).Round(time.Millisecond))
-	if err := l.destroyAll(); err != nil {
-		t.Error(err)
+}
+
+// start returns how long a short "cove run" takes in a lab: the median of some.
+func (l *lab) start() time.Duration {
+	l.t.Helper()
+	var took []time.Duration
+	for range 15 {
+		began := time.Now()
+		if out, err := l.cove("run", "bash", "-c", "echo hello"); err != nil || out != "hello\n" {
+			l.t.Fatalf("%q, %v", out, err)
+		}
+		took = append(took, time.Since(began))
 	}
-	if left := holdings(l.dir)["directories of workspaces"]; left > 0 {
-		t.Errorf("%d workspaces are left", left)
+	slices.Sort(took)
+	return took[len(took)/2].Round(100 * time.Microsecond)
+}
+
+// holdsNoMore waits until the machine holds no more of a lab than it did.
+func (l *lab) holdsNoMore(before map[string]int) {
+	l.t.Helper()
+	more := ""
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); away() {
+		if more = leaked(before, holdings(l.dir)); more == "" {
+			return
+		}
 	}
+	l.t.Errorf("the machine holds more than before: %s", more)
 }
 
 // TestDiskEdge: on a disk that is nearly full, what was acknowledged is in the history of the next server, unless the
