@@ -1,54 +1,55 @@
-// Package hostile proves what a guest that lies can do to the host: the real server and the real engine run it.
+// Package hostile proves what a guest that lies can do to the host: the real server and the real engines run it.
 package hostile
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/engines"
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/test/await"
+	"github.com/cove-sandbox/cove/test/hostile/lie"
 )
-
-var lies = []string{"silence", "death", "half a frame", "four gigabytes", "garbage", "flood", "gap", "acknowledgement",
-	"hello", "stranger", "another exit", "long failure", "no JSON", "descriptors"}
 
 const groups = "cove-hostile-test"
 
-// TestHostileGuest: whatever a guest says, its execution ends, others go on, and nothing is left.
-func TestHostileGuest(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: control groups are not this user's to make")
-	}
-	dir, err := os.MkdirTemp("", "cove-ho-") // short: a unix socket's path has 107 bytes
-	if err := errors.Join(err, os.Chmod(dir, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	build := exec.Command("go", "build", "-o", dir+"/", "../../cmd/cove", "./liar")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	server := exec.Command(filepath.Join(dir, "cove"), "serve", "--listen", "")
-	server.Env = append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"),
-		"COVE_GUEST="+filepath.Join(dir, "liar"), "COVE_SANDBOX_CGROUP_PARENT="+groups, "HOME="+dir)
+// maxResident bounds a server's memory whatever its guests say, in bytes.
+const maxResident = 400 << 20
+
+// server is a server whose guests are liars.
+type server struct {
+	*client.Client
+	t       *testing.T
+	engine  string
+	process *os.Process
+}
+
+// serve starts a server whose guests tell a lie from their beginning on, unless that is empty.
+func serve(t *testing.T, engine, order string) *server {
+	t.Helper()
+	dir := newDir(t)
+	cmd := exec.Command(filepath.Join(built, "cove"), "serve", "--listen", "")
+	cmd.Env = append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"),
+		"COVE_GUEST="+liarIn(t, dir, order), "COVE_SANDBOX_CGROUP_PARENT="+groups, "COVE_ENGINE="+engine, "HOME="+dir)
 	var log bytes.Buffer
-	server.Stdout, server.Stderr = &log, &log
-	if err := server.Start(); err != nil {
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		server.Process.Kill()
-		server.Wait()
+		cmd.Process.Kill()
+		cmd.Wait()
 		if t.Failed() {
 			t.Logf("the end of the server's log:\n%s", log.Bytes()[max(0, log.Len()-4000):])
 		}
@@ -57,54 +58,227 @@ func TestHostileGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	truth := func() {
-		t.Helper()
-		e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo hello"})
-		if err != nil || e.Output != "hello\n" {
-			t.Errorf("a guest that does not lie: %+v, %v", e, err)
-		}
-	}
 	await.That(t, "the server answers", func() bool { _, err := c.Health(t.Context()); return err == nil })
-	for range 3 { // what is made once, and the guests that wait
-		truth()
-	}
-	await.That(t, "the guests wait", func() bool { return held(server.Process.Pid)["control groups"] > 0 })
-	before := held(server.Process.Pid)
-	for _, lie := range lies {
-		t.Run(lie, func(t *testing.T) {
-			began, done := time.Now(), make(chan string, 1)
-			go func() {
-				e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "sleep 3; echo truth", Timeout: 2,
-					Spec: api.Spec{Env: map[string]string{"LIE": lie}}})
-				done <- fmt.Sprintf("%s, exit code %d, %v", e.Status, e.ExitCode, err)
-			}()
-			truth() // beside it
-			select {
-			case end := <-done:
-				t.Logf("it ends after %v: %s", time.Since(began).Round(time.Millisecond), end)
-				if strings.HasPrefix(end, string(api.StatusCompleted)) && lie != "another exit" {
-					t.Error("the lie is believed")
-				}
-			case <-time.After(2 * time.Minute): // a guest has a minute to answer
-				t.Error("it does not end")
-			}
-			truth()
-		})
-	}
-	now := map[string]int{}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond) // sleep: no event reports that a descriptor is closed
-		if now = held(server.Process.Pid); now["descriptors"] <= before["descriptors"]+8 &&
-			now["control groups"] <= before["control groups"] {
-			return
-		}
-	}
-	t.Errorf("the server holds %v, and held %v", now, before)
+	return &server{c, t, engine, cmd.Process}
 }
 
-// held counts what a server holds.
-func held(server int) map[string]int {
-	open, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(server), "fd"))
+// truth runs a program in a sandbox whose guest does not lie.
+func (s *server) truth(t *testing.T) {
+	t.Helper()
+	e, err := s.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo hello"})
+	if err != nil || e.Status != api.StatusCompleted || e.Output != "hello\n" || e.ExitCode != 0 {
+		t.Errorf("a guest that does not lie: %+v, %v", e, err)
+	}
+}
+
+// end is how an execution has ended, for its caller and in the history.
+type end struct {
+	code   cove.Code // that the caller was answered with; empty is a result
+	status api.Status
+	exit   int
+	output string
+}
+
+// wrong returns what is wrong with the end of an execution whose guest lies about its program. The program prints a
+// word, and takes longer than it may. A guest knows how its own program has ended, and nothing else that is believed:
+// what it makes impossible fails, and what it leaves out ends with the time. It is pure.
+func (e end) wrong(op guest.Op, l lie.Lie) string {
+	want := map[lie.Reaction]end{
+		lie.Ends: {code: cove.Internal, status: api.StatusFailed, exit: -1}, lie.Waits: {status: api.StatusTimeout, exit: -1},
+		lie.Believed: {status: api.StatusTimeout, exit: -1}}
+	want[lie.Fails] = want[lie.Ends]
+	w := want[l.Want]
+	if l.Name == "two exits" {
+		w = end{status: api.StatusCompleted, exit: 7}
+	}
+	if op == guest.OpSignal { // the time was up before, and the sandbox is killed
+		w = want[lie.Waits]
+	}
+	if e.code == w.code && e.status == w.status && e.exit == w.exit && strings.HasPrefix("word\n", e.output) {
+		return ""
+	}
+	return fmt.Sprintf("it ends with %+v, want %+v", e, w)
+}
+
+// TestEnds: a result that a lie must not lead to is wrong.
+func TestEnds(t *testing.T) {
+	gap, _ := lie.Find("stream", "a gap")
+	silence, _ := lie.Find("stream", "silence")
+	good := end{code: cove.Internal, status: api.StatusFailed, exit: -1, output: "word\n"}
+	if wrong := good.wrong("stream", gap); wrong != "" {
+		t.Error(wrong)
+	}
+	for name, e := range map[string]end{
+		"completed":     {status: api.StatusCompleted, output: "word\n"},
+		"forged output": {code: cove.Internal, status: api.StatusFailed, exit: -1, output: "x"},
+		"forged exit":   {code: cove.Internal, status: api.StatusFailed, exit: 0},
+		"waited":        {status: api.StatusTimeout, exit: -1},
+	} {
+		if e.wrong("stream", gap) == "" {
+			t.Errorf("%s is right", name)
+		}
+	}
+	if good.wrong("stream", silence) == "" {
+		t.Error("a failure of a silent guest is right")
+	}
+}
+
+// TestHostileGuest: whatever a guest says, its execution ends as it has to, others go on, and nothing is left.
+func TestHostileGuest(t *testing.T) {
+	for _, engine := range engines.Names() {
+		t.Run(engine, func(t *testing.T) {
+			needs(t, engine)
+			s := serve(t, engine, "")
+			for range 3 { // what is made once, and the guests that wait
+				s.truth(t)
+			}
+			before := held(s.process.Pid)
+			for _, l := range lie.Streams {
+				t.Run(l.Name, func(t *testing.T) { s.lieOnce(t, "stream", l) })
+			}
+			for _, op := range []guest.Op{guest.OpStart, guest.OpSignal} {
+				for _, l := range lie.About(op) {
+					if l.Want == lie.Waits && op == guest.OpStart {
+						continue // a guest has a minute to answer; TestEveryMessage has less
+					}
+					if op == guest.OpStart || l.Want != lie.Ends || l.Name == "an answer to another" { // they are alike
+						t.Run(string(op)+" "+l.Name, func(t *testing.T) { s.lieOnce(t, op, l) })
+					}
+				}
+			}
+			var more string
+			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+				now := held(s.process.Pid)
+				now["descriptors"] -= 8 // of connections that are kept
+				if more = leaked(before, now); more == "" {
+					break
+				}
+				time.Sleep(20 * time.Millisecond) // sleep: no event reports that a descriptor is closed
+			}
+			if more != "" {
+				t.Errorf("the server holds more than before: %s", more)
+			}
+			if now := resident(t, s.process.Pid); now > maxResident {
+				t.Errorf("the server has %d MiB", now>>20)
+			}
+		})
+	}
+}
+
+// lieOnce has a guest lie in an execution, beside others.
+func (s *server) lieOnce(t *testing.T, op guest.Op, l lie.Lie) {
+	t.Helper()
+	labels := map[string]string{"lie": string(op) + "." + strings.ReplaceAll(l.Name, " ", "-")}
+	done := make(chan end, 1)
+	go func() {
+		answer, err := s.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo word; sleep 3; exit 3",
+			Timeout: 2, Spec: api.Spec{Labels: labels, Env: map[string]string{"LIE": string(op) + "=" + l.Name}}})
+		e := end{status: answer.Status, exit: answer.ExitCode, output: answer.Output}
+		if err != nil {
+			e.code = cove.ErrorCode(err)
+		}
+		done <- e
+	}()
+	s.truth(t) // beside it
+	var e end
+	select {
+	case e = <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it does not end")
+	}
+	page, err := s.List(t.Context(), client.ListOptions{Labels: labels})
+	if err != nil || len(page.Executions) != 1 {
+		t.Fatalf("the history has %d of it, %v", len(page.Executions), err)
+	}
+	recorded, err := s.Get(t.Context(), page.Executions[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.code == "" && (recorded.Status != e.status || recorded.ExitCode != e.exit || recorded.Output != e.output) {
+		t.Errorf("the history says %+v, and the answer %+v", recorded, e)
+	}
+	e.status, e.exit, e.output = recorded.Status, recorded.ExitCode, recorded.Output
+	if wrong := e.wrong(op, l); wrong != "" {
+		t.Error(wrong)
+	}
+	s.truth(t)
+}
+
+// TestGuestsThatLieFromTheBeginning: with guests that lie before a program runs, every execution fails with a reason;
+// the server answers, does not try for ever, and holds nothing of them.
+func TestGuestsThatLieFromTheBeginning(t *testing.T) {
+	for _, engine := range engines.Names() {
+		for _, order := range []string{"hello=another version", "begin=an answer to another", "setup=a long failure",
+			"bind=no failure", "write=an answer to another"} {
+			op, _, _ := strings.Cut(order, "=")
+			if on := early[guest.Op(op)]; on != nil && !slices.Contains(on, engine) {
+				continue
+			}
+			t.Run(engine+" "+order, func(t *testing.T) {
+				needs(t, engine)
+				s := serve(t, engine, order)
+				try := func() {
+					t.Helper()
+					e, err := s.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo hello"})
+					code := cove.ErrorCode(err)
+					if code != cove.Internal && code != cove.Unavailable || len(cove.ErrorMessage(err)) > 8<<10 {
+						t.Errorf("it ends with %+v, %.200v", e, err)
+					}
+				}
+				try()
+				before := held(s.process.Pid)
+				used := processorTime(t, s.process.Pid)
+				for range 3 {
+					try()
+				}
+				time.Sleep(time.Second) // sleep: a server that tries again and again is busy meanwhile
+				if now := processorTime(t, s.process.Pid) - used; now > 2*time.Second {
+					t.Errorf("it has used %v of the processor", now)
+				}
+				await.That(t, "it holds what it held", func() bool {
+					now := held(s.process.Pid)
+					now["descriptors"] -= 8
+					return leaked(before, now) == ""
+				})
+				if _, err := s.Health(t.Context()); err != nil {
+					t.Errorf("the server: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// resident is a process's memory, in bytes.
+func resident(t *testing.T, process int) int64 {
+	t.Helper()
+	return number(t, process, "statm", 1) * int64(os.Getpagesize())
+}
+
+// processorTime is what a process has used.
+func processorTime(t *testing.T, process int) time.Duration {
+	t.Helper()
+	const tick = 10 * time.Millisecond
+	return time.Duration(number(t, process, "stat", 13)+number(t, process, "stat", 14)) * tick
+}
+
+// number reads a field of a process's file in /proc.
+func number(t *testing.T, process int, file string, field int) int64 {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(process), file))
+	fields := strings.Fields(string(b))
+	if err != nil || len(fields) <= field {
+		t.Fatalf("%s: %q, %v", file, b, err)
+	}
+	n, err := strconv.ParseInt(fields[field], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// held counts what a process of Cove holds.
+func held(process int) map[string]int {
+	open, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(process), "fd"))
 	count := map[string]int{"descriptors": len(open)}
 	for _, pattern := range []string{"/sys/fs/cgroup/pids/" + groups + "/*", "/sys/fs/cgroup/" + groups + "/*"} {
 		found, _ := filepath.Glob(pattern)

@@ -193,7 +193,14 @@ func executionsOf(q store.Query) (c clause) {
 	c.between("created_at", q.Since, q.Until)
 	c.addText("client = ?", q.Client)
 	c.filter("language = ?", q.Language)
-	c.filter("status = ?", string(q.Status))
+	if q.Status == cove.StatusRunning {
+		c.few("status = ?", string(q.Status))
+	} else {
+		c.filter("status = ?", string(q.Status))
+	}
+	if len(q.Labels) > 0 {
+		c.add(labeled)
+	}
 	for k, v := range q.Labels {
 		c.add("EXISTS (SELECT 1 FROM json_each(e.spec, '$.Labels') WHERE key = ? AND value = ?)", k, v)
 	}

@@ -113,15 +113,19 @@ func OpenBounded(ctx context.Context, path string, bounds Bounds, log *slog.Logg
 
 // connect opens nothing yet: connections are made when first used.
 func connect(path, options string) *sql.DB {
-	// synchronous NORMAL with a write-ahead log: see the package comment.
-	dsn := (&url.URL{Scheme: "file", Path: path}).String() +
-		"?_pragma=busy_timeout(" + milliseconds(lockWait) + ")&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)&" + options
-	db, err := sql.Open("sqlite", dsn)
+	db, err := sql.Open("sqlite", dsn(path, options))
 	if err != nil {
 		panic("sqlite: " + err.Error()) // the driver is linked in, and Open does not look at the name
 	}
 	db.SetConnMaxIdleTime(0)
 	return db
+}
+
+// dsn returns the name of a database for its driver.
+func dsn(path, options string) string {
+	// synchronous NORMAL with a write-ahead log: see the package comment.
+	return (&url.URL{Scheme: "file", Path: path}).String() +
+		"?_pragma=busy_timeout(" + milliseconds(lockWait) + ")&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)&" + options
 }
 
 // ensureFile makes the file, readable by its owner only (SQLite gives its log the same mode), and finds out whether it
@@ -307,12 +311,20 @@ func (s *Store) migrate(ctx context.Context, from int) error {
 	return nil
 }
 
-// lateIndexes find each caller's own within bounds of the time. Lists are right without them, and slower. To make them
-// takes a while in a long history, for which the start of a server must not wait: Prune makes them there.
+// lateIndexes find each caller's own within bounds of the time, and what is rare among much else. Lists are right
+// without them, and slower. To make them takes a while in a long history, for which the start of a server must not wait:
+// Prune makes them there.
 var lateIndexes = map[string]string{
 	"executions_client_created": "executions (client, created_at)",
+	"executions_labeled":        "executions (seq) WHERE " + labeled,
 	"audit_who_time":            "audit (who, time)",
+	"audit_verdict":             "audit (verdict, seq)",
+	"runs_by_status":            "runs (status, seq)",
+	"runs_by_agent":             "runs (agent, seq)",
 }
+
+// labeled holds for executions with labels, which are few.
+const labeled = `json_extract(spec, '$.Labels') IS NOT NULL`
 
 // index makes the late indexes that are not there.
 func (s *Store) index(ctx context.Context) error {

@@ -113,6 +113,14 @@ func (c *clause) filter(term, text string) {
 	c.addText(term, text)
 }
 
+// few adds a condition that few rows meet, so that the terms before it only pick from them.
+func (c *clause) few(term string, args ...any) {
+	for i, t := range c.terms {
+		c.terms[i] = "+" + strings.TrimPrefix(t, "+")
+	}
+	c.add(term, args...)
+}
+
 // after leaves what comes after a place in the order.
 func (c *clause) after(p place) {
 	if c.timed != "" {

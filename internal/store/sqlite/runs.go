@@ -107,11 +107,19 @@ func addCPUOfRun(ctx context.Context, tx *sql.Tx, r store.Run) error {
 // Runs implements store.Store.
 func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage, err error) {
 	var c clause
-	c.addText("instr(id, ?) = 1", q.ID)
-	c.addText("agent = ?", q.Agent)
-	c.addText("status = ?", string(q.Status))
-	c.addText("sandbox = ?", q.Sandbox)
 	c.addText("client = ?", q.Client)
+	c.addText("agent = ?", q.Agent)
+	if q.Status == store.RunRunning {
+		c.few("status = ?", string(q.Status))
+	} else {
+		c.addText("status = ?", string(q.Status))
+	}
+	if q.Sandbox != "" {
+		c.few("sandbox = ?", q.Sandbox)
+	}
+	if q.ID != "" {
+		c.few("id >= ? AND id < ?", q.ID, q.ID+"\xff") // no text has this byte
+	}
 	page.Runs, page.Next, err = readPage(ctx, s, ofRuns, q.Limit, q.Cursor, c,
 		func(r row, at *place) (store.Run, error) { return s.scanRun(r, "", &at.seq) }, `SELECT record, seq FROM runs`)
 	return page, err

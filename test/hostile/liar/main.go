@@ -1,16 +1,20 @@
 //go:build linux
 
-// Command liar is a cove-guest that lies to its host, once a program that it is to start has the variable LIE. Until
-// then it is the guest.
+// Command liar is a cove-guest that lies to its host. What it lies about, and which lie it tells, is OPERATION=LIE of
+// package lie: at the end of its own file, after the line "LIE=", or in the variable LIE of a program that it is to
+// start, from which on it waits for the operation. Until then it is the guest.
 package main
 
 import (
 	"bytes"
-	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
+	"github.com/cove-sandbox/cove/test/hostile/lie"
 )
 
 // Descriptors at which the native engine puts the guest's end of the socket, and the program that it has started.
@@ -30,97 +35,168 @@ const (
 
 func main() {
 	runtime.LockOSThread() // the main thread still: see package pid1
-	unix.Close(programFD)
-	signal.Notify(make(chan os.Signal, 1))
-	unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
-	conn, err := unixconn.New(socketFD)
+	l := &liar{}
+	l.prepare(os.Getenv("LIE"))
+	l.prepare(atEnd())
+	var conn guest.Conn
+	var err error
+	switch mode := append(os.Args, "")[1]; mode {
+	case "--socket":
+		unix.Close(programFD)
+		unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+		conn, err = unixconn.New(socketFD)
+	case "--call":
+		conn, err = unixconn.Dial(os.Args[2])
+	case "--stdio":
+		conn = stdio{}
+	default: // "--wait", which holds a user namespace
+		io.Copy(io.Discard, os.Stdin)
+		return
+	}
 	if err != nil {
 		os.Exit(125)
 	}
-	pid1.Run(&liar{FDConn: conn}, false)
+	signal.Notify(make(chan os.Signal, 1))
+	l.Conn = conn
+	pid1.Run(l, os.Args[1] != "--socket")
 }
+
+// atEnd returns what follows "LIE=" at the end of the program's file.
+func atEnd() string {
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	_, order, _ := bytes.Cut(program[max(0, len(program)-200):], []byte("\nLIE="))
+	return string(order)
+}
+
+type stdio struct{}
+
+func (stdio) Read(p []byte) (int, error)  { return os.Stdin.Read(p) }
+func (stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
+func (stdio) Close() error                { os.Stdin.Close(); return os.Stdout.Close() }
 
 // liar is the guest's end of a connection, on which lies are told.
 type liar struct {
-	guest.FDConn
-	mu  sync.Mutex
-	lie string // empty: not yet
-	id  uint32 // of the program
+	guest.Conn
+	unread []byte // of a frame of the host's
+
+	mu   sync.Mutex
+	op   string // that the next lie is about
+	lie  lie.Lie
+	mute bool
 }
 
-// Read takes what the host says, and notices the order to lie.
-func (l *liar) Read(p []byte) (int, error) {
-	n, err := l.FDConn.Read(p)
-	if _, after, found := bytes.Cut(p[:n], []byte(`"LIE=`)); found && bytes.Contains(p[:n], []byte(`"op":"start"`)) {
-		lie, _, _ := bytes.Cut(after, []byte(`"`))
+// prepare prepares a lie.
+func (l *liar) prepare(order string) {
+	op, name, _ := strings.Cut(order, "=")
+	if about, found := lie.Find(op, name); found {
 		l.mu.Lock()
-		l.lie = string(lie)
-		if l.id = 1; n >= 9 {
-			l.id = binary.BigEndian.Uint32(p[5:9])
-		}
-		l.mu.Unlock()
-		go l.tell(l.lie)
+		defer l.mu.Unlock()
+		l.op, l.lie = op, about
 	}
-	return n, err
 }
 
-// Write passes on what the guest says, unless the lie is to say nothing.
-func (l *liar) Write(p []byte) (int, error) {
+// take returns the lie about an operation, once.
+func (l *liar) take(op string) (lie.Lie, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch l.lie {
-	case "", "flood", "gap", "hello", "stranger", "another exit", "descriptors", "acknowledgement":
-		return l.FDConn.Write(p)
+	if l.op != op {
+		return lie.Lie{}, false
 	}
-	return len(p), nil
+	l.op = ""
+	return l.lie, true
 }
 
-// tell tells a lie.
-func (l *liar) tell(lie string) {
-	send := func(f guest.Frame) error {
-		b, err := guest.AppendFrame(nil, f)
-		if err == nil {
-			_, err = l.FDConn.Write(b)
+// Read takes frames of the host's, and answers those that it lies about.
+func (l *liar) Read(p []byte) (int, error) {
+	for len(l.unread) == 0 {
+		f, err := guest.ReadFrame(l.Conn)
+		if err != nil {
+			return 0, err
 		}
-		return err
-	}
-	time.Sleep(20 * time.Millisecond) // the truth about the start comes first, where the lie lets it through
-	far := guest.Chunk{Offset: 1 << 40, Data: []byte("x")}
-	switch lie {
-	case "silence":
-	case "death":
-		os.Exit(0)
-	case "half a frame":
-		l.FDConn.Write([]byte{0, 0, 3})
-	case "four gigabytes":
-		l.FDConn.Write([]byte{255, 255, 255, 255, byte(guest.FrameReply), 0, 0, 0, 1})
-	case "garbage":
-		l.FDConn.Write([]byte(strings.Repeat("\xffgarbage", 1000)))
-	case "flood":
-		c := guest.Chunk{Data: make([]byte, guest.MaxChunk)}
-		for send(guest.Frame{Type: guest.FrameStdout, ID: l.id, Payload: c.Payload()}) == nil {
-			c.Offset += guest.MaxChunk
+		if l.answered(f) {
+			continue
 		}
-	case "gap":
-		send(guest.Frame{Type: guest.FrameStdout, ID: l.id, Payload: far.Payload()})
-	case "acknowledgement":
-		send(guest.Frame{Type: guest.FrameAck, ID: l.id, Payload: guest.Ack{Stream: guest.Stdin, Offset: 1 << 60}.Payload()})
-	case "hello":
-		send(guest.Frame{Type: guest.FrameHello, Payload: []byte(`{"version":1}`)})
-	case "stranger":
-		send(guest.Frame{Type: guest.FrameReply, ID: 123456, Payload: guest.Body{JSON: []byte("{}")}.Payload()})
-	case "another exit":
-		for range 2 {
-			send(guest.Frame{Type: guest.FrameExit, ID: l.id, Payload: []byte(`{"code":-7,"stats":{"disk_used":-1}}`)})
-		}
-	case "long failure":
-		send(guest.Frame{Type: guest.FrameFailure, ID: l.id,
-			Payload: []byte(`{"kind":"other","message":"` + strings.Repeat("x", 900<<10) + `"}`)})
-	case "no JSON":
-		send(guest.Frame{Type: guest.FrameReply, ID: l.id, Payload: guest.Body{JSON: []byte("{{{")}.Payload()})
-	case "descriptors":
-		f, _ := guest.AppendFrame(nil, guest.Frame{Type: guest.FrameAck, ID: l.id, Payload: guest.Ack{}.Payload()})
-		for l.FDConn.WriteFDs(f, []int{0, 1, 2, 0, 1, 2, 0, 1, 2}) == nil {
+		if l.unread, err = guest.AppendFrame(nil, f); err != nil {
+			return 0, err
 		}
 	}
+	n := copy(p, l.unread)
+	l.unread = l.unread[n:]
+	return n, nil
+}
+
+// answered reports whether a frame has been answered with a lie.
+func (l *liar) answered(f guest.Frame) bool {
+	if f.Type != guest.FrameRequest {
+		return false
+	}
+	var q guest.Request
+	b, err := guest.ParseBody(f.Payload)
+	if err != nil || json.Unmarshal(b.JSON, &q) != nil {
+		return false
+	}
+	var spec guest.ProcessSpec
+	if q.Op == guest.OpStart && json.Unmarshal(q.Params, &spec) == nil {
+		if at := slices.IndexFunc(spec.Env, func(v string) bool { return strings.HasPrefix(v, "LIE=") }); at >= 0 {
+			l.prepare(strings.TrimPrefix(spec.Env[at], "LIE="))
+		}
+		if about, found := l.take("stream"); found {
+			go func() {
+				time.Sleep(20 * time.Millisecond) // the truth about the start comes first
+				l.tell(about, f.ID)
+			}()
+			return false
+		}
+	}
+	about, found := l.take(string(q.Op))
+	if found {
+		go l.tell(about, f.ID)
+	}
+	return found
+}
+
+func (l *liar) tell(about lie.Lie, id uint32) {
+	if about.Mute {
+		l.mu.Lock()
+		l.mute = true
+		l.mu.Unlock()
+	}
+	about.Say(mouth{l.Conn}, id)
+}
+
+// mouth is the connection itself.
+type mouth struct{ guest.Conn }
+
+func (m mouth) WriteFDs(p []byte, fds []int) error {
+	if c, ok := m.Conn.(guest.FDConn); ok {
+		return c.WriteFDs(p, fds)
+	}
+	return errors.ErrUnsupported
+}
+
+// Write passes on what the guest says, unless it is to be silent.
+func (l *liar) Write(p []byte) (int, error) {
+	if about, found := l.take(string(lie.Hello)); found {
+		about.Say(mouth{l.Conn}, 0)
+		return len(p), nil
+	}
+	l.mu.Lock()
+	mute := l.mute
+	l.mu.Unlock()
+	if mute {
+		return len(p), nil
+	}
+	return l.Conn.Write(p)
+}
+
+func (l *liar) WriteFDs(p []byte, fds []int) error { return mouth{l.Conn}.WriteFDs(p, fds) }
+
+func (l *liar) TakeFDs(n int) ([]*os.File, error) {
+	if c, ok := l.Conn.(guest.FDConn); ok {
+		return c.TakeFDs(n)
+	}
+	return nil, errors.ErrUnsupported
 }
