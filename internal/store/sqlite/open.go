@@ -312,8 +312,8 @@ func (s *Store) migrate(ctx context.Context, from int) error {
 }
 
 // lateIndexes find each caller's own within bounds of the time, and what is rare among much else. Lists are right
-// without them, and slower. To make them takes a while in a long history, for which the start of a server must not wait:
-// Prune makes them there.
+// without them, and slower. To make them takes a while in a long history, for which the start of a server must not
+// wait: Prune makes them there.
 var lateIndexes = map[string]string{
 	"executions_client_created": "executions (client, created_at)",
 	"executions_labeled":        "executions (seq) WHERE " + labeled,

@@ -88,7 +88,8 @@ func excused(query, line string) bool {
 }
 
 func TestScans(t *testing.T) {
-	found := scans([]string{"SCAN runs", "SEARCH audit USING INDEX x (time<?)", "SCAN e USING INDEX y", "SCAN CONSTANT ROW"})
+	found := scans([]string{"SCAN runs", "SEARCH audit USING INDEX x (time<?)", "SCAN e USING INDEX y",
+		"SCAN CONSTANT ROW"})
 	if !slices.Equal(found, []string{"SCAN runs", "SCAN e USING INDEX y"}) {
 		t.Errorf("%q", found)
 	}
@@ -182,8 +183,9 @@ func TestLongHistory(t *testing.T) {
 		`INSERT INTO executions (id, instance, client, code_hash, language, engine, status, exit_code, duration,
 			limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written, disk_used, truncated, events, error, spec,
 			created_at, finished_at)
-		SELECT 'ex_' || i, 'in_1', 'key:' || (i % 3), '', iif(i = 7, 'ruby', 'python'), '', iif(i = 9, 'running', 'completed'),
-			0, 0, '', 0, 0, 0, 0, 0, 0, '[]', '', iif(i = 5, '{"Labels":{"a":"b"}}', '{}'), i, iif(i = 9, NULL, i) FROM n`,
+		SELECT 'ex_' || i, 'in_1', 'key:' || (i % 3), '', iif(i = 7, 'ruby', 'python'), '',
+			iif(i = 9, 'running', 'completed'), 0, 0, '', 0, 0, 0, 0, 0, 0, '[]', '',
+			iif(i = 5, '{"Labels":{"a":"b"}}', '{}'), i, iif(i = 9, NULL, i) FROM n`,
 		`INSERT INTO audit (time, who, action, object, verdict, detail, hash)
 		SELECT i, 'key:' || (i % 3), 'execute', 'ex_' || i, iif(i = 7, 'deny', 'ok'), '', '' FROM n`,
 		`INSERT INTO runs (id, agent, status, sandbox, client, started_at, ended_at, record)
