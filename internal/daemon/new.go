@@ -77,7 +77,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	})
 	d.sandboxes = sandbox.New(sandbox.Options{
 		Engines: d.engines, Defaults: cfg.LastingSpec(), Images: d.images, Store: d.vault, Bounds: cfg.Bounds(),
-		Grants: grants, Clock: clock.Real(), Log: log,
+		Grants: grants, Places: d.executions, Clock: clock.Real(), Log: log,
 	})
 	d.processes = sandbox.NewProcesses(d.sandboxes)
 	d.approvals = gateway.NewApprovals(store.Auditor{Store: d.vault, Clock: clock.Real(), Log: log})

@@ -7,11 +7,11 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Hold counts a run of the principal's among the executions and runs that it has at once, until release is called; one
-// that goes on already is counted in any case. Errors: Overloaded.
+// Hold counts a run or a command of the principal's among what it has at once, until release is called; one that goes
+// on already is counted in any case. Errors: Overloaded.
 func (x *Executions) Hold(ctx context.Context, who cove.Principal, already bool) (release func(), err error) {
 	if !already {
-		if err := x.spare(ctx, who); err != nil {
+		if err := x.Spare(ctx, who); err != nil {
 			return nil, err
 		}
 	}
@@ -21,21 +21,21 @@ func (x *Executions) Hold(ctx context.Context, who cove.Principal, already bool)
 // enter waits for a place of the principal's. Its CPU time is looked at again after the wait: what ran meanwhile has
 // used some. Errors: Overloaded, Canceled, Unavailable.
 func (x *Executions) enter(ctx context.Context, who cove.Principal) error {
-	if err := x.spare(ctx, who); err != nil {
+	if err := x.Spare(ctx, who); err != nil {
 		return err
 	}
 	if err := x.queue.enter(ctx, who); err != nil {
 		return err
 	}
-	err := x.spare(ctx, who)
+	err := x.Spare(ctx, who)
 	if err != nil {
 		x.queue.leave(who)
 	}
 	return err
 }
 
-// spare refuses work where the principal's CPU time is used up, by what was recorded. Errors: Overloaded.
-func (x *Executions) spare(ctx context.Context, who cove.Principal) error {
+// Spare refuses work where the principal's CPU time is used up, by what was recorded. Errors: Overloaded.
+func (x *Executions) Spare(ctx context.Context, who cove.Principal) error {
 	return x.o.Grants.Of(who).SpareCPU(x.o.Clock.Now(), func(since time.Time) (time.Duration, error) {
 		return x.o.Store.For(who).CPUTime(ctx, since)
 	})

@@ -94,9 +94,6 @@ func newEstateFor(t *testing.T, keys []Key) *estate {
 	approvals := gateway.NewApprovals(store.Auditor{Store: vault, Clock: clock.Real(), Log: log})
 	approvals.Add(e.gateway)
 	engines := engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }})
-	e.sandboxes = sandbox.New(sandbox.Options{Engines: engines, Images: hostAlone{}, Store: vault,
-		Grants: grantsOfTests(), Clock: clock.Real(), Log: log})
-	e.processes = sandbox.NewProcesses(e.sandboxes)
 	e.executions = execution.New(execution.Options{
 		Engines: engines, Images: hostAlone{}, Store: vault, Instance: in.ID, RunDir: dir,
 		Spool: spool.New(spool.Options{Dir: dir, Memory: 1 << 20, Disk: 1 << 30}),
@@ -105,6 +102,9 @@ func newEstateFor(t *testing.T, keys []Key) *estate {
 		},
 		Grants: grantsOfTests(), MaxConcurrent: 8, MaxQueued: 8, Clock: clock.Real(), Log: log,
 	})
+	e.sandboxes = sandbox.New(sandbox.Options{Engines: engines, Places: e.executions, Images: hostAlone{}, Store: vault,
+		Grants: grantsOfTests(), Clock: clock.Real(), Log: log})
+	e.processes = sandbox.NewProcesses(e.sandboxes)
 	mirrors, err := repos.Open(repos.Options{Home: dir, Outlet: nowhere{}, Log: log})
 	if err != nil {
 		t.Fatal(err)

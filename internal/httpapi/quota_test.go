@@ -88,6 +88,9 @@ func TestSandboxesOfAKey(t *testing.T) {
 func TestCPUOfAKey(t *testing.T) {
 	e := newEstate(t)
 	body := `{"language":"python","code":"1"}`
+	if code, text := e.ask(t, few, "POST", "/sandboxes", `{"name":"a","limits":{"disk_mb":512}}`); code != 200 {
+		t.Fatalf("%d %s", code, text)
+	}
 	spend := func(who cove.Principal, seconds int, ago time.Duration) {
 		t.Helper()
 		ended := time.Now().Add(-ago)
@@ -131,10 +134,13 @@ func TestCPUOfAKey(t *testing.T) {
 		h := get[api.Health](t, e, machine, "/health")
 		return h.Active == 0 && h.Queued == 0
 	})
-	for _, path := range []string{"/execute", "/execute/stream", "/runs"} {
+	for _, path := range []string{"/execute", "/execute/stream", "/runs", "/sandboxes/a/exec"} {
 		q := body
-		if path == "/runs" {
+		switch path {
+		case "/runs":
 			q = `{"agent":"robot","prompt":"x"}`
+		case "/sandboxes/a/exec":
+			q = `{"args":["true"]}`
 		}
 		if code, text := e.ask(t, few, "POST", path, q); code != http.StatusTooManyRequests ||
 			!strings.Contains(text, "of CPU time in the last 24 hours, of 10 s") {

@@ -240,6 +240,8 @@ type server struct {
 // places let every run begin, and count.
 type places struct{ held *atomic.Int32 }
 
+func (places) Spare(context.Context, cove.Principal) error { return nil }
+
 func (p places) Hold(context.Context, cove.Principal, bool) (func(), error) {
 	p.held.Add(1)
 	return sync.OnceFunc(func() { p.held.Add(-1) }), nil
@@ -257,6 +259,7 @@ func (l *lab) serve(t *testing.T) *server {
 		Programs: map[string]fake.Program{"robot": robot}}), in: in}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	s.sandboxes = sandbox.New(sandbox.Options{
+		Places: places{&l.held},
 		Engines: engine.NewSet("fake", engine.Source{Name: "fake",
 			Open: func() (engine.Engine, error) { return s.engine, nil }}),
 		Images: noImages{}, Store: store.NewVault(l.store),

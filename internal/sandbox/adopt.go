@@ -67,10 +67,12 @@ func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sa
 		services = nil
 	}
 	err = errors.Join(err, unserved)
-	v.occupy(r, sb, record, route, services, own, release)
-	_, open := v.running(r)
 	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
 	defer cancel()
+	stats, serr := sb.Stats(ctx) // an earlier server has counted what it has used
+	err = errors.Join(err, serr)
+	v.occupy(r, sb, record, v.newCPUMeter(record.Owner, stats.CPUTime), route, services, own, release)
+	_, open := v.running(r)
 	return errors.Join(err, v.adoptPrograms(ctx, sb, open.ttys))
 }
 

@@ -76,6 +76,12 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 	if err != nil {
 		return CommandResult{}, err
 	}
+	release, err := ps.o.Places.Hold(ctx, who, false)
+	if err != nil {
+		return CommandResult{}, err
+	}
+	defer release()
+	defer in.cpu.count(context.WithoutCancel(ctx), in.Guest)
 	if q.Git && in.Spec.GitBeside {
 		if q.Detach {
 			return CommandResult{}, cove.Errorf(cove.InvalidArgument, "a command with git is not detached").

@@ -24,6 +24,9 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	if err := s.checkDisk(ctx, record.Owner); err != nil {
 		return made, err
 	}
+	if err := s.o.Places.Spare(ctx, record.Owner); err != nil {
+		return made, err
+	}
 	if err := s.tryImage(ctx, &record, q, progress); err != nil {
 		return made, err
 	}

@@ -31,6 +31,7 @@ type Inside struct {
 	terminals *terminals.Set
 	git       workGit
 	route     egress.Route // nil without a network
+	cpu       *cpuMeter
 	disks     workspace.Disks
 }
 

@@ -26,8 +26,18 @@ type Options struct {
 	Store    store.Vault
 	Bounds   runtime.Bounds
 	Grants   access.Grants // of API keys
+	Places   Places
 	Clock    clock.Clock
 	Log      *slog.Logger
+}
+
+// Places counts what principals have at once, and knows what they have used; execution.Executions does.
+type Places interface {
+	// Hold counts a command of the principal's until release is called; one that goes on already is counted in any case.
+	// Errors: Overloaded.
+	Hold(ctx context.Context, who cove.Principal, already bool) (release func(), err error)
+	// Spare refuses work where the principal's CPU time is used up. Errors: Overloaded.
+	Spare(ctx context.Context, who cove.Principal) error
 }
 
 // Host holds the services of the server for its sandboxes. All are required but those that may be nil.

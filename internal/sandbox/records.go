@@ -155,7 +155,8 @@ func (rd *records) inside(ctx context.Context, who cove.Principal, ref string) (
 	}
 	return Inside{
 		Sandbox: found.Sandbox, Within: found.Within, Place: found.Place, Guest: sb, Env: open.env, Dir: found.Spec.WorkDir,
-		Stopped: sb.Done(), terminals: open.ttys, git: open.git, route: open.route, disks: rd.host.Disks,
+		Stopped: sb.Done(), terminals: open.ttys, git: open.git, route: open.route, cpu: open.cpu,
+		disks: rd.host.Disks,
 	}, nil
 }
 

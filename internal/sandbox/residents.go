@@ -77,6 +77,7 @@ type opened struct {
 	git   workGit      // of a repository that is not inside
 	env   []string
 	ttys  *terminals.Set
+	cpu   *cpuMeter
 	left  chan struct{} // closed when its end needs no watch any more
 	close func()        // the way and services, and lets go of the image
 }

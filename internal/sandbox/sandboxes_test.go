@@ -56,6 +56,44 @@ type home struct {
 	works      sandbox.Works
 	idle       sandbox.Idle
 	grants     access.Grants
+	places     places
+}
+
+// places are a principal's: as many at once, with CPU time left or not.
+type places struct {
+	mu    sync.Mutex
+	taken int
+	most  int   // 0: no bound
+	spent error // of Spare
+}
+
+func (p *places) Hold(context.Context, cove.Principal, bool) (release func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spent != nil {
+		return nil, p.spent
+	}
+	if p.most > 0 && p.taken == p.most {
+		return nil, cove.Errorf(cove.Overloaded, "%d are taken", p.taken)
+	}
+	p.taken++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.taken--
+	}, nil
+}
+
+func (p *places) set(most int, spent error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.most, p.spent = most, spent
+}
+
+func (p *places) Spare(context.Context, cove.Principal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spent
 }
 
 func newHome(t *testing.T) *home {
@@ -101,6 +139,7 @@ func (h *home) serve(t *testing.T) *server {
 	s.engines = engine.NewSet("fake", engine.Source{Name: "fake",
 		Open: func() (engine.Engine, error) { return s.engine, nil }})
 	s.Sandboxes = sandbox.New(sandbox.Options{
+		Places:  &h.places,
 		Engines: s.engines,
 		Images:  noImages{}, Store: store.NewVault(h.store), Grants: h.grants,
 		Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),

@@ -19,6 +19,9 @@ func (s *Sandboxes) start(ctx context.Context, who cove.Principal, id cove.Sandb
 		case record.State != cove.StateStopped:
 			return wrongState(*record, "start")
 		}
+		if err := s.o.Places.Spare(ctx, who); err != nil {
+			return err
+		}
 		ws, err := s.host.Workspaces.Open(ctx, record.ID)
 		if err != nil {
 			return err
@@ -136,6 +139,9 @@ func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) 
 		case cove.StatePaused:
 		default:
 			return wrongState(*record, "resume")
+		}
+		if err := s.o.Places.Spare(ctx, who); err != nil {
+			return err
 		}
 		bx, _ := s.running(r)
 		if bx == nil {

@@ -97,7 +97,7 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	if err != nil {
 		return err
 	}
-	v.occupy(r, sb, *record, route, services, sb.Sockets, release)
+	v.occupy(r, sb, *record, v.newCPUMeter(record.Owner, 0), route, services, sb.Sockets, release)
 	return nil
 }
 
@@ -188,8 +188,15 @@ func (v *supervisor) throughput(record store.Sandbox) (engine.Throughput, error)
 	return engine.Throughput{Device: device, Bytes: t.Bytes, Operations: t.Operations}, err
 }
 
+// newCPUMeter makes the meter of a sandbox whose CPU time has been counted up to some.
+func (v *supervisor) newCPUMeter(owner cove.Principal, counted time.Duration) *cpuMeter {
+	g := v.o.Grants.Of(owner)
+	return &cpuMeter{quota: g.CPUHour > 0 || g.CPUDay > 0, own: v.o.Store.For(owner), clock: v.o.Clock, log: v.o.Log,
+		counted: counted}
+}
+
 // occupy records in the resident that a sandbox runs, and watches for its end.
-func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, route egress.Route,
+func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, cpu *cpuMeter, route egress.Route,
 	services []service, sockets []*os.File, release func()) {
 	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
@@ -214,7 +221,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 		}
 	}
 	o := opened{
-		route: route, git: git,
+		route: route, git: git, cpu: cpu,
 		env:  rootfs.LastWins(rootfs.WithVariables(env, record.Spec.Env)),
 		ttys: v.newTerminals(sb, record.Spec.Limits.CPUs), left: make(chan struct{}),
 	}
@@ -269,6 +276,7 @@ func (v *supervisor) vacate(r *resident) error {
 	if bx == nil {
 		return nil
 	}
+	open.cpu.count(context.Background(), bx)
 	if err := bx.TearDown(); err != nil {
 		return err
 	}

@@ -100,6 +100,9 @@ func (ps *Processes) KillTerminal(ctx context.Context, who cove.Principal, ref, 
 // startTerminal starts a program in a new terminal.
 func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in Inside,
 	q TerminalRequest) (*terminals.Terminal, error) {
+	if err := ps.o.Places.Spare(ctx, who); err != nil {
+		return nil, err
+	}
 	spec := guest.ProcessSpec{Dir: in.place(q.Dir)}
 	env := in.environment(q.Env, "TERM="+termOf(q.Term))
 	if q.TrueColor {

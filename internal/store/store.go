@@ -29,10 +29,11 @@ type Store interface {
 	Get(ctx context.Context, id cove.ExecutionID) (Execution, error)
 	// List returns a page, newest first, without output.
 	List(ctx context.Context, q Query) (Page, error)
-	// CPUTime returns the CPU time that a client's executions and runs have used which Finish and ChangeRun ended in the
-	// minute of a time or later, within the last 24 hours; also of those that have been removed since. A run that is an
-	// execution as well counts once.
+	// CPUTime returns the CPU time that a client has used since the minute of a time, within the last 24 hours: that of
+	// executions which Finish has ended, also of those that have been removed since, and what AddCPU has added.
 	CPUTime(ctx context.Context, client string, since time.Time) (time.Duration, error)
+	// AddCPU adds CPU time to what a client has used.
+	AddCPU(ctx context.Context, client string, at time.Time, used time.Duration) error
 	// ModelsUsed returns what a client has used of the models of the machine's owner by UseModels, sorted by provider.
 	// Nothing that is removed or pruned is taken from it.
 	ModelsUsed(ctx context.Context, client string) ([]model.ProviderUsage, error)

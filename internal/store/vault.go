@@ -83,7 +83,12 @@ func (r Records) List(ctx context.Context, q Query) (Page, error) {
 	return r.store.List(ctx, q)
 }
 
-// CPUTime returns that of p's own executions and runs; see Store.
+// AddCPU adds to what p has used; see Store.
+func (r Records) AddCPU(ctx context.Context, at time.Time, used time.Duration) error {
+	return r.store.AddCPU(ctx, r.p.String(), at, used)
+}
+
+// CPUTime returns what p itself has used; see Store.
 func (r Records) CPUTime(ctx context.Context, since time.Time) (time.Duration, error) {
 	return r.store.CPUTime(ctx, r.p.String(), since)
 }

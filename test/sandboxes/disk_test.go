@@ -61,10 +61,10 @@ func (l *lab) size() (total int64) {
 	return total
 }
 
-// asKey starts a server, and returns the lab of a caller with an API key.
-func (l *lab) asKey() *lab {
+// asKey starts a server, and returns the lab of a caller with an API key, of which flags say what it may do.
+func (l *lab) asKey(flags ...string) *lab {
 	l.t.Helper()
-	said := l.must("cove", "config", "new-key", "ci")
+	said := l.must(append([]string{"cove", "config", "new-key", "ci"}, flags...)...)
 	_, config, _ := strings.Cut(said, "api_keys")
 	l.write("cove.yaml", "api_keys"+config)
 	serve := l.command("cove", "serve", "--config", l.in("cove.yaml"), "--listen", "127.0.0.1:0")

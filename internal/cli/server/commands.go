@@ -93,9 +93,9 @@ models only with a budget.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&k.Scopes, "scope", nil, "what it may do: run, sandboxes, agents, read, approve, admin")
 	f.StringVar(&k.Expires, "expires", "", "the last `DAY` on which it is valid, like 2027-01-31")
-	f.StringVar(&k.Concurrent, "concurrent", "", "`N` executions and runs at once")
+	f.StringVar(&k.Concurrent, "concurrent", "", "`N` executions, runs and commands at once")
 	f.StringVar(&k.Rate, "rate", "", "`N` requests a second")
-	f.StringVar(&k.CPUSeconds, "cpu-seconds", "", "CPU time of its executions and runs, `hour=N,day=N`")
+	f.StringVar(&k.CPUSeconds, "cpu-seconds", "", "CPU time of all its work, `hour=N,day=N`")
 	f.StringVar(&k.Sandboxes, "sandboxes", "", "`N` long-lived sandboxes")
 	f.StringVar(&k.Models, "model-budget", "",
 		"let it use your models, up to `requests=N,tokens=N,cost=DOLLARS` in all; otherwise it may not")

@@ -29,6 +29,11 @@ func addCPU(ctx context.Context, tx *sql.Tx, client string, at time.Time, used t
 	return err
 }
 
+// AddCPU implements store.Store.
+func (s *Store) AddCPU(ctx context.Context, client string, at time.Time, used time.Duration) error {
+	return s.change(ctx, func(tx *sql.Tx) error { return addCPU(ctx, tx, client, at, used) })
+}
+
 // CPUTime implements store.Store.
 func (s *Store) CPUTime(ctx context.Context, client string, since time.Time) (used time.Duration, err error) {
 	err = s.read.QueryRowContext(ctx, `SELECT coalesce(sum(ns), 0) FROM cpu_used WHERE client = ? AND minute >= ?`,

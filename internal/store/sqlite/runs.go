@@ -85,23 +85,8 @@ func (s *Store) ChangeRun(ctx context.Context, id cove.RunID, change func(*store
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE runs SET status = ?, sandbox = ?, ended_at = ?, record = ? WHERE id = ?`,
 			r.Status, r.Sandbox, endOf(r), string(record), r.ID)
-		if err != nil || was.EndedAt != nil || r.EndedAt == nil {
-			return err
-		}
-		return addCPUOfRun(ctx, tx, r)
-	})
-}
-
-// addCPUOfRun adds the CPU time of a run that ends. That of an execution's run is added when the execution ends, unless
-// that was abandoned, and has no end.
-func addCPUOfRun(ctx context.Context, tx *sql.Tx, r store.Run) error {
-	var counted bool
-	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM executions WHERE id = 'ex_' || substr(?, 4)
-		AND (status = ? OR finished_at IS NOT NULL))`, r.ID, string(cove.StatusRunning)).Scan(&counted)
-	if err != nil || counted {
 		return err
-	}
-	return addCPU(ctx, tx, r.CreatedBy, *r.EndedAt, r.Spec.Used.CPUTime)
+	})
 }
 
 // Runs implements store.Store.

@@ -442,6 +442,13 @@ func (sb *Sandbox) Guest() *guest.Client {
 func (sb *Sandbox) Listeners() []*os.File { return nil }
 
 // Stats implements engine.Sandbox.
+// Use adds CPU time to what the sandbox has used.
+func (sb *Sandbox) Use(cpu time.Duration) {
+	sb.procs.mu.Lock()
+	defer sb.procs.mu.Unlock()
+	sb.procs.stats.CPUTime += cpu
+}
+
 func (sb *Sandbox) Stats(ctx context.Context) (engine.Stats, error) {
 	if err := sb.fault().Stats; err != nil {
 		return engine.Stats{}, err

@@ -1,0 +1,41 @@
+package sandboxes
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestQuotasOfCommands: commands in a long-lived sandbox are among what its key has at once, and use its CPU time.
+func TestQuotasOfCommands(t *testing.T) {
+	l := newLab(t)
+	c := l.asKey("--concurrent", "1", "--cpu-seconds", "hour=2")
+	c.must("cove", "new", "--empty", "--no-attach", "--name", "one")
+	c.must("cove", "exec", "one", "--", "true")
+	waits := c.command("cove", "exec", "one", "--", "sh", "-c", "echo >/workspace/here; exec sleep 1000")
+	if err := waits.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		waits.Process.Kill()
+		waits.Wait()
+	}()
+	l.eventually("a command runs", func() bool {
+		_, err := l.run("cove", "exec", "one", "--", "test", "-e", "/workspace/here")
+		return err == nil
+	})
+	if text, err := c.run("cove", "exec", "one", "--", "true"); err == nil ||
+		!strings.Contains(err.Error(), "1 executions, runs and commands of this API key are under way") {
+		t.Errorf("a second command at once: %s, %v", text, err)
+	}
+	waits.Process.Kill()
+	waits.Wait()
+	l.eventually("its end is known", func() bool {
+		_, err := c.run("cove", "exec", "one", "--", "python3", "-c", "import time\nwhile time.process_time() < 2: pass")
+		return err == nil
+	})
+	if text, err := c.run("cove", "exec", "one", "--", "true"); err == nil ||
+		!strings.Contains(err.Error(), "of CPU time in the last hour, of 2 s") {
+		t.Errorf("with its CPU time used up: %s, %v", text, err)
+	}
+	l.must("cove", "exec", "one", "--", "true")
+}
