@@ -103,8 +103,8 @@ func (l *line) quit(t *turn) bool {
 	return true
 }
 
-// hold counts what has no place here among what a principal has at once, a run or a command; one that goes on already is
-// counted in any case. Errors: Overloaded.
+// hold counts what has no place here among what a principal has at once, a run or a command; one that goes on
+// already is counted in any case. Errors: Overloaded.
 func (l *line) hold(who cove.Principal, g access.Grant, already bool) error {
 	p := l.party(who, g.Concurrent)
 	if !already && !l.may(p) {
