@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -84,19 +86,25 @@ func (rd *records) reserve(ctx context.Context, record *store.Sandbox, bytes int
 // does not hold to it.
 type diskWatch struct {
 	*supervisor
-	seen map[cove.SandboxID]seenDisk
+	measuring sync.WaitGroup
+
+	known sync.Mutex
+	seen  map[cove.SandboxID]seenDisk // guarded by known
 }
 
 // seenDisk is the last measurement of a disk.
 type seenDisk struct {
-	used workspace.Used
-	grew bool      // since the one before
-	next time.Time // not measured before
+	used  workspace.Used
+	there bool      // it was measured
+	grew  bool      // since the measurement before, until it was judged
+	next  time.Time // not measured before
+	busy  bool      // it is being measured
 }
 
 // WatchDisks looks at the disks of running sandboxes until ctx ends.
 func (v *supervisor) WatchDisks(ctx context.Context) {
-	w := &diskWatch{supervisor: v}
+	w := &diskWatch{supervisor: v, seen: map[cove.SandboxID]seenDisk{}}
+	defer w.measuring.Wait()
 	for {
 		wait := diskPoll
 		if v.owns() == nil {
@@ -117,6 +125,9 @@ const (
 	diskPoll   = 2 * time.Second
 	diskHurry  = 100 * time.Millisecond // while the host's disk could be full within diskPoll
 	diskFloors = 8                      // times the floor, below which that is so
+	// diskPatience is how long a look waits for measurements. A tree that takes longer, or a disk that is being
+	// repaired, is judged by a later look, and delays that of others no more.
+	diskPatience = 200 * time.Millisecond
 )
 
 // untilNextLook returns the time until the next look at the disks. It is pure.
@@ -134,14 +145,12 @@ func (w *diskWatch) look(ctx context.Context) time.Duration {
 		w.o.Log.Warn("cannot look at the disk of the machine", "error", err)
 		return diskPoll
 	}
-	now := map[cove.SandboxID]seenDisk{}
-	for _, id := range w.boxes() {
-		if seen, ok := w.measure(ctx, id); ok {
-			now[id] = seen
-			room.Free -= seen.used.Unwritten
-		}
+	ids := w.boxes()
+	w.measureAll(ctx, ids)
+	now := w.latest(ids)
+	for _, d := range now {
+		room.Free -= d.used.Unwritten
 	}
-	w.seen = now
 	for id, d := range now {
 		if err := w.judge(ctx, id, room, d); err != nil && ctx.Err() == nil {
 			w.o.Log.Warn("a sandbox that fills the disk cannot be paused", "sandbox", id, "error", err)
@@ -150,20 +159,73 @@ func (w *diskWatch) look(ctx context.Context) time.Duration {
 	return untilNextLook(room)
 }
 
-// measure measures a disk, unless that was done a short time ago for how long it takes. A disk that cannot be measured
-// is being removed.
-func (w *diskWatch) measure(ctx context.Context, id cove.SandboxID) (seenDisk, bool) {
-	before, known := w.seen[id]
-	began := w.o.Clock.Now()
-	if began.Before(before.next) {
-		before.grew = false
-		return before, true
+// measureAll measures the disks whose time has come, each by itself, and waits for them for a while.
+func (w *diskWatch) measureAll(ctx context.Context, ids []cove.SandboxID) {
+	patience, enough := context.WithTimeout(ctx, diskPatience)
+	defer enough()
+	var all []chan struct{}
+	for _, id := range ids {
+		if !w.begin(id) {
+			continue
+		}
+		done := make(chan struct{})
+		all = append(all, done)
+		w.measuring.Go(func() {
+			defer close(done)
+			w.measure(ctx, id)
+		})
 	}
+	for _, done := range all {
+		select {
+		case <-done:
+		case <-patience.Done():
+			return
+		}
+	}
+}
+
+// begin reports whether a disk is to be measured now, and notes that.
+func (w *diskWatch) begin(id cove.SandboxID) bool {
+	w.known.Lock()
+	defer w.known.Unlock()
+	d := w.seen[id]
+	if d.busy || w.o.Clock.Now().Before(d.next) {
+		return false
+	}
+	d.busy = true
+	w.seen[id] = d
+	return true
+}
+
+// measure measures a disk. One that cannot be measured is being removed.
+func (w *diskWatch) measure(ctx context.Context, id cove.SandboxID) {
+	began := w.o.Clock.Now()
 	used, err := w.host.Disks.Used(ctx, id)
 	ended := w.o.Clock.Now()
+	w.known.Lock()
+	defer w.known.Unlock()
+	before := w.seen[id]
 	// A large tree takes long to measure: a twentieth of a processor is enough for that.
-	next := ended.Add(20 * ended.Sub(began))
-	return seenDisk{used, known && used.Bytes > before.used.Bytes, next}, err == nil
+	now := seenDisk{used: used, there: err == nil, next: ended.Add(20 * ended.Sub(began))}
+	now.grew = now.there && before.there && (before.grew || used.Bytes > before.used.Bytes)
+	w.seen[id] = now
+}
+
+// latest returns the last measurements of disks that are there, as to be judged now, and forgets those of others.
+func (w *diskWatch) latest(ids []cove.SandboxID) map[cove.SandboxID]seenDisk {
+	w.known.Lock()
+	defer w.known.Unlock()
+	now := map[cove.SandboxID]seenDisk{}
+	for id, d := range w.seen {
+		if !slices.Contains(ids, id) && !d.busy {
+			delete(w.seen, id)
+		} else if d.there && slices.Contains(ids, id) {
+			now[id] = d
+			d.grew = false
+			w.seen[id] = d
+		}
+	}
+	return now
 }
 
 // boxes returns the sandboxes that run in this process.

@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // TestDiskForOthers: where the kernel cannot bound a disk, only the machine's owner gets a sandbox, unless the owner
@@ -197,4 +198,26 @@ func TestDiskQuota(t *testing.T) {
 	if n := len(h.workspaces.resized) - resized; n != 1 {
 		t.Errorf("%d disks were resized", n)
 	}
+}
+
+// TestDiskWatchWaitsForNone: a sandbox is held to its limit while the tree of another is still being measured.
+func TestDiskWatchWaitsForNone(t *testing.T) {
+	h := newHome(t)
+	h.workspaces.room = workspace.Room{Free: 50 << 30, Total: 100 << 30}
+	h.workspaces.used = &workspace.Used{Bytes: 100 << 30, Kind: workspace.DiskWatched}
+	s := h.adopt(t)
+	h.workspaces.large = cove.SandboxID(s.make(t, sandbox.Request{Name: "large"}).ID)
+	s.make(t, sandbox.Request{Name: "one"})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { s.WatchDisks(ctx); close(ended) }()
+	await.That(t, "the sandbox beyond its limit is paused", func() bool {
+		v, err := s.Find(t.Context(), owner, "one")
+		return err == nil && v.State == cove.StatePaused
+	})
+	if v, err := s.List(t.Context(), owner); err != nil || len(v.Sandboxes) != 2 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	cancel()
+	<-ended
 }

@@ -217,6 +217,7 @@ type workspaces struct {
 	bounds  error           // of Bounds
 	device  string          // of every disk
 	used    *workspace.Used // what each holds
+	large   cove.SandboxID  // whose disk takes for ever to measure
 	room    workspace.Room
 	resized []workspace.Disk
 }
@@ -290,9 +291,15 @@ func (w *workspaces) List(context.Context) ([]cove.SandboxID, error) {
 	return slices.Collect(maps.Keys(w.there)), nil
 }
 
-func (w *workspaces) Used(_ context.Context, id cove.SandboxID) (workspace.Used, error) {
+func (w *workspaces) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.large == id {
+		w.mu.Unlock()
+		<-ctx.Done() // it is measured for long
+		w.mu.Lock()
+		return workspace.Used{}, ctx.Err()
+	}
 	if w.used != nil {
 		return *w.used, nil
 	}
