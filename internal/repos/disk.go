@@ -222,6 +222,14 @@ func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, er
 		}
 		u.Bytes, u.Files = u.Bytes+bytes, u.Files+files
 	}
+	if r.Within != "" || r.Bound != "" {
+		return u, nil
+	}
+	bytes, files, err := unlinked(ctx, "/proc", parts[0])
+	if err != nil {
+		return u, storageFull("look for removed files of "+string(id), err)
+	}
+	u.Bytes, u.Files = u.Bytes+bytes, u.Files+files
 	return u, nil
 }
 
