@@ -135,10 +135,11 @@ const Hostname = "cove"
 // ranges. Programs need the account of memory, load and processors, which stays. /sys is not mounted at all. Places
 // below /proc/sys are hidden after it has become read-only.
 var Masked = []string{
-	"/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/diskstats", "/proc/driver", "/proc/interrupts",
-	"/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/latency_stats", "/proc/locks",
-	"/proc/modules", "/proc/pressure", "/proc/sched_debug", "/proc/schedstat", "/proc/scsi", "/proc/softirqs",
-	"/proc/timer_list", "/proc/timer_stats", "/proc/zoneinfo",
+	"/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/cgroups", "/proc/diskstats", "/proc/driver",
+	"/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg",
+	"/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/partitions", "/proc/pressure", "/proc/sched_debug",
+	"/proc/schedstat", "/proc/scsi", "/proc/softirqs", "/proc/timer_list", "/proc/timer_stats", "/proc/vmstat",
+	"/proc/zoneinfo",
 	"/proc/sys/fs/aio-nr", "/proc/sys/fs/dentry-state", "/proc/sys/fs/file-nr", "/proc/sys/fs/inode-nr",
 	"/proc/sys/fs/inode-state", "/proc/sys/kernel/pty/nr",
 }

@@ -3,10 +3,13 @@
 package local
 
 import (
+	"errors"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
 )
 
 // Program is cove-guest as an open file. A process is started from its descriptor, so the directories above the file
@@ -16,18 +19,29 @@ type Program struct{ file *os.File }
 // firstProgram is the lowest descriptor of a Program, above those at which a child process has its files.
 const firstProgram = 64
 
-// OpenProgram opens the program at a path.
+// OpenProgram opens the program at a path. Errors: Unavailable (it is not there), Overloaded (no descriptor is left).
 func OpenProgram(path string) (*Program, error) {
 	low, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
-		return nil, err
+		return nil, missing(err)
 	}
 	defer low.Close()
 	fd, err := unix.FcntlInt(low.Fd(), unix.F_DUPFD_CLOEXEC, firstProgram)
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.EMFILE // the limit is below firstProgram
+	}
 	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
+		return nil, missing(os.NewSyscallError("fcntl", err))
 	}
 	return &Program{os.NewFile(uintptr(fd), path)}, nil
+}
+
+func missing(err error) error {
+	if full := cove.OutOfFiles(err); cove.ErrorCode(full) == cove.Overloaded {
+		return full
+	}
+	return cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
+		WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
 }
 
 // Path returns the path of the program in this process, and between fork and exec in children that are given the files

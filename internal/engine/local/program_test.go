@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
 )
 
 // TestProgram: a process in a new user namespace is started from a directory of another user's that is closed to it.
@@ -42,8 +44,24 @@ func TestProgram(t *testing.T) {
 	if err := errors.Join(os.Remove(path), start(p.Path())); err != nil {
 		t.Error(err)
 	}
-	if _, err := OpenProgram(path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := OpenProgram(path); !errors.Is(err, fs.ErrNotExist) || cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestProgramWithoutDescriptors: a limit of open files that is too low is said, and what to do about it.
+func TestProgramWithoutDescriptors(t *testing.T) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &was) })
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: firstProgram, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := OpenProgram("/bin/true")
+	if cove.ErrorCode(err) != cove.Overloaded || cove.ErrorHint(err) == "" {
+		t.Errorf("with %d descriptors: %v", firstProgram, err)
 	}
 }
 

@@ -26,8 +26,7 @@ func New(o Options) (*Engine, error) {
 	}
 	program, err := local.OpenProgram(o.Guest)
 	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
-			WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
+		return nil, err
 	}
 	hierarchy, err := cgroup.Find(o.CgroupParent)
 	if err != nil {
