@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/spool"
 )
@@ -23,9 +24,9 @@ type collector struct {
 	news chan struct{} // closed when more is kept; nil without a waiting reader
 }
 
-// newCollector makes a collector of streams with a limit each, in bytes.
-func newCollector(in *spool.Spool, to process.Output, stdout, stderr int64) *collector {
-	return &collector{to: to, kept: in.New(stdout, stderr), stdout: stdout, stderr: stderr}
+// newCollector makes a collector of streams of a principal's with a limit each, in bytes.
+func newCollector(in *spool.Spool, who cove.Principal, to process.Output, stdout, stderr int64) *collector {
+	return &collector{to: to, kept: in.New(who, stdout, stderr), stdout: stdout, stderr: stderr}
 }
 
 func (c *collector) overrun() bool { return c.dropped.Load() }

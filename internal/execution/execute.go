@@ -128,7 +128,7 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 		x.queue.leave(who)
 		return e, err
 	}
-	e.output = newCollector(x.o.Spool, out, e.limits.Stdout, e.limits.Stderr)
+	e.output = newCollector(x.o.Spool, who, out, e.limits.Stdout, e.limits.Stderr)
 	e.register()
 	return e, nil
 }

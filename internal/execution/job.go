@@ -37,7 +37,7 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, dismissed: make(chan struct{}), cancel: cancel,
 		request: Request{Spec: j.Spec, Language: j.Language, Code: j.Code}, runtime: runtime.Runtime{Name: j.Language},
 		limits: j.Spec.Limits,
-		output: newCollector(x.o.Spool, out, store.MaxOutput, store.MaxOutput)}
+		output: newCollector(x.o.Spool, who, out, store.MaxOutput, store.MaxOutput)}
 	e.register()
 	defer x.dismiss(e)
 	defer func() {

@@ -108,7 +108,7 @@ func (x *Executions) Recorded(ctx context.Context, who cove.Principal,
 		return e, nil, err
 	}
 	e = x.Known(e)
-	o, err := x.o.Spool.Of(e.Output, e.Stderr)
+	o, err := x.o.Spool.Of(who, e.Output, e.Stderr)
 	if err != nil {
 		return store.Execution{}, nil, cove.Errorf(cove.Overloaded, "the output cannot be read now: %w", err).
 			WithHint("try again when other outputs have been read")

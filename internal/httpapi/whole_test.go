@@ -60,7 +60,7 @@ func TestWholeAnswers(t *testing.T) {
 		_ process.Output) (execution.Result, error) {
 		r := finished(someAgent)
 		started(r.ID)
-		made := kept.New(1<<30, 1<<30)
+		made := kept.New(cove.MachineOwner(), 1<<30, 1<<30)
 		made.Stdout().Write([]byte(text))
 		made.Stderr().Write([]byte("oops"))
 		r.Output = made

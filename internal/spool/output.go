@@ -5,12 +5,15 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/cove-sandbox/cove"
 )
 
 // Output holds the bytes that a program writes to its two streams. It has one holder at first; nothing of it is left
 // once every holder has released it. A nil Output is empty.
 type Output struct {
 	spool          *Spool
+	who            cove.Principal // whose share of the bounds it takes
 	stdout, stderr Stream
 
 	mu      sync.Mutex
@@ -32,9 +35,9 @@ type Stream struct {
 	dropped  bool  // no more is kept
 }
 
-// New returns an output whose streams are kept up to a limit each, in bytes.
-func (s *Spool) New(stdout, stderr int64) *Output {
-	o := &Output{spool: s, holders: 1}
+// New returns an output of a principal, whose streams are kept up to a limit each, in bytes.
+func (s *Spool) New(who cove.Principal, stdout, stderr int64) *Output {
+	o := &Output{spool: s, who: who, holders: 1}
 	o.stdout = Stream{of: o, limit: stdout}
 	o.stderr = Stream{of: o, limit: stderr, base: stdout}
 	return o
@@ -43,7 +46,7 @@ func (s *Spool) New(stdout, stderr int64) *Output {
 // Text returns an output that lies in memory outside every budget.
 func Text(stdout, stderr string) *Output {
 	unbounded := New(Options{})
-	o := unbounded.New(int64(len(stdout)), int64(len(stderr)))
+	o := unbounded.New(cove.Principal{}, int64(len(stdout)), int64(len(stderr)))
 	for s, text := range map[*Stream]string{&o.stdout: stdout, &o.stderr: stderr} {
 		s.begun, s.size = int64(len(text)), int64(len(text))
 		s.pieces = [][]byte{[]byte(text)}
@@ -54,9 +57,9 @@ func Text(stdout, stderr string) *Output {
 // ErrNoRoom says that the bounds leave no room for a text.
 var ErrNoRoom = errors.New("the outputs of executions take all the room that there is for them")
 
-// Of returns an output of two texts. Errors: ErrNoRoom.
-func (s *Spool) Of(stdout, stderr string) (*Output, error) {
-	o := s.New(int64(len(stdout)), int64(len(stderr)))
+// Of returns an output of two texts, for a principal. Errors: ErrNoRoom.
+func (s *Spool) Of(who cove.Principal, stdout, stderr string) (*Output, error) {
+	o := s.New(who, int64(len(stdout)), int64(len(stderr)))
 	if o.stdout.Write([]byte(stdout)) < len(stdout) || o.stderr.Write([]byte(stderr)) < len(stderr) {
 		o.Release()
 		return nil, ErrNoRoom
@@ -120,7 +123,7 @@ func (o *Output) Release() {
 		o.file.Close()
 		o.file = nil
 	}
-	o.spool.give(memory, disk)
+	o.spool.give(o.who, memory, disk)
 }
 
 // Write keeps what there is room for, and returns how much that is: less than all of p where the stream is beyond its
@@ -146,7 +149,7 @@ func (s *Stream) put(p []byte) int {
 	if s.size == s.begun { // nothing is in the file
 		last := len(s.pieces) - 1
 		if last < 0 || len(s.pieces[last]) == cap(s.pieces[last]) {
-			if piece := s.of.spool.piece(s.begun, int64(len(p))); piece != nil {
+			if piece := s.of.spool.piece(s.of.who, s.begun, int64(len(p))); piece != nil {
 				s.pieces = append(s.pieces, piece)
 				last++
 			}
@@ -179,7 +182,7 @@ func (s *Stream) store(p []byte) (n int, err error) {
 	left := s.begun + s.reserved - s.size // of what is reserved
 	if left == 0 {
 		left = min(extent, s.limit-s.size)
-		if err := s.of.spool.reserve(s.of.file, at, left); err != nil {
+		if err := s.of.spool.reserve(s.of.who, s.of.file, at, left); err != nil {
 			return 0, err
 		}
 		s.reserved += left

@@ -16,7 +16,12 @@ import (
 	"go.uber.org/goleak"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
 )
+
+// owner is the principal whose outputs may take all that there is.
+var owner = cove.MachineOwner()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -61,7 +66,7 @@ func TestSizes(t *testing.T) {
 		for _, n := range []int{0, 1, 511, 513, 70_000, beginning - 1, beginning, beginning + 1, limit - 1, limit,
 			limit + 9} {
 			s := newSpool(t, Options{Memory: memory})
-			o, want := s.New(limit, limit), text(n)
+			o, want := s.New(owner, limit, limit), text(n)
 			for at, step := 0, 1; at < n; at, step = at+step, min(step*3+1, 50_000) {
 				p := want[at:min(at+step, n)]
 				fits := min(len(p), max(0, limit-at))
@@ -87,7 +92,7 @@ func TestSizes(t *testing.T) {
 // TestHolders: an output is there until its last holder has released it, and then takes nothing.
 func TestHolders(t *testing.T) {
 	s := newSpool(t, Options{Memory: 1 << 20})
-	o := s.New(8<<20, 8<<20)
+	o := s.New(owner, 8<<20, 8<<20)
 	o.Stdout().Write(text(4 << 20))
 	if memory, disk := s.Used(); memory == 0 || disk < 3<<20 {
 		t.Errorf("%d of memory and %d of disk are taken", memory, disk)
@@ -120,7 +125,7 @@ func TestFollowed(t *testing.T) {
 	s := newSpool(t, Options{Memory: 1 << 20})
 	var all sync.WaitGroup
 	for range 8 {
-		o, want := s.New(2<<20, 1<<20), text(2<<20)
+		o, want := s.New(owner, 2<<20, 1<<20), text(2<<20)
 		all.Go(func() {
 			defer o.Release()
 			var streams sync.WaitGroup
@@ -158,7 +163,7 @@ func TestFollowed(t *testing.T) {
 // TestBounds: an output that finds no room keeps its beginning, and others go on once there is room again.
 func TestBounds(t *testing.T) {
 	s := newSpool(t, Options{Memory: 64 << 10, Disk: 2 << 20})
-	first, second := s.New(8<<20, 8<<20), s.New(8<<20, 8<<20)
+	first, second := s.New(owner, 8<<20, 8<<20), s.New(owner, 8<<20, 8<<20)
 	kept := first.Stdout().Write(text(4 << 20))
 	if kept < 2<<20 || kept > 2<<20+64<<10+always || first.Stdout().Write([]byte("more")) != 0 {
 		t.Errorf("%d bytes were kept", kept)
@@ -169,7 +174,7 @@ func TestBounds(t *testing.T) {
 	if n := second.Stdout().Write(text(100_000)); n != always {
 		t.Errorf("%d bytes were kept beyond the bounds", n)
 	}
-	if _, err := s.Of(string(text(100_000)), ""); !errors.Is(err, ErrNoRoom) {
+	if _, err := s.Of(owner, string(text(100_000)), ""); !errors.Is(err, ErrNoRoom) {
 		t.Errorf("a text beyond the bounds: %v", err)
 	}
 	first.Release()
@@ -179,10 +184,69 @@ func TestBounds(t *testing.T) {
 	second.Release()
 }
 
+// TestRoom: a caller's outputs take half at most of what others leave, those of the machine's owner all of it.
+func TestRoom(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		most, all, own int64
+		caller         bool
+		want           int64
+	}{
+		{"the first caller", 1000, 0, 0, true, 500},
+		{"it again", 1000, 300, 300, true, 200},
+		{"it with its share", 1000, 500, 500, true, 0},
+		{"the next one", 1000, 500, 0, true, 250},
+		{"the first, when others take more than its share leaves", 1000, 900, 400, true, 0},
+		{"a caller beside the owner", 1000, 800, 0, true, 100},
+		{"the owner", 1000, 0, 0, false, 1000},
+		{"the owner beside a caller", 1000, 500, 0, false, 500},
+		{"the owner with the rest", 1000, 1000, 500, false, 0},
+		{"nothing is there", 0, 0, 0, true, 0},
+		{"more is taken than may be", 1000, 1200, 100, false, 0},
+	} {
+		if got := room(c.most, c.all, c.own, c.caller); got != c.want {
+			t.Errorf("%s: %d of %d, want %d", c.name, got, c.most, c.want)
+		}
+	}
+}
+
+// TestShares: a caller whose outputs flood leaves memory and disk space for the outputs of the next callers, and all
+// that it had is there again afterwards.
+func TestShares(t *testing.T) {
+	s := newSpool(t, Options{Memory: 512 << 10, Disk: 16 << 20})
+	var flood []*Output
+	dropped := false
+	for !dropped {
+		o := s.New(cove.KeyHolder("flood"), 1<<20, 1<<20)
+		dropped = o.Stdout().Write(text(1<<20)) < 1<<20
+		flood = append(flood, o)
+	}
+	if memory, disk := s.Used(); memory != 256<<10 || disk < 7<<20 || disk > 8<<20 {
+		t.Errorf("the flood takes %d of memory and %d of disk", memory, disk)
+	}
+	for i, who := range []cove.Principal{cove.KeyHolder("calm"), cove.LocalUser(1000), cove.KeyHolder("late"), owner} {
+		before, _ := s.Used()
+		o := s.New(who, 1<<20, 1<<20)
+		if n := o.Stdout().Write(text(1 << 20)); n != 1<<20 {
+			t.Errorf("%d bytes were kept of caller %d", n, i)
+		}
+		if memory, _ := s.Used(); memory == before {
+			t.Errorf("caller %d has no memory", i)
+		}
+		flood = append(flood, o)
+	}
+	for _, o := range flood {
+		o.Release()
+	}
+	if len(s.each) != 0 {
+		t.Errorf("left: %v", s.each)
+	}
+}
+
 // TestFloor: outputs leave space free on the disk.
 func TestFloor(t *testing.T) {
 	s := newSpool(t, Options{Free: 1 << 60})
-	o := s.New(8<<20, 8<<20)
+	o := s.New(owner, 8<<20, 8<<20)
 	if n := o.Stdout().Write(text(100_000)); n != always {
 		t.Errorf("%d bytes were kept", n)
 	}
@@ -199,7 +263,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(s.o.Dir, 0) })
-	o := s.New(16<<20, 16<<20)
+	o := s.New(owner, 16<<20, 16<<20)
 	stdout, stderr := o.Stdout().Write(text(3<<20)), o.Stderr().Write(text(4<<20))
 	if stdout != 3<<20 || stderr != 2<<20+always {
 		t.Errorf("%d and %d bytes were kept", stdout, stderr)
@@ -208,7 +272,7 @@ func TestFullDisk(t *testing.T) {
 		t.Error("other bytes came back")
 	}
 	o.Release()
-	again := s.New(16<<20, 16<<20)
+	again := s.New(owner, 16<<20, 16<<20)
 	if n := again.Stdout().Write(text(4 << 20)); n != 4<<20 {
 		t.Errorf("%d bytes were kept of what has room again", n)
 	}
@@ -218,7 +282,7 @@ func TestFullDisk(t *testing.T) {
 // TestNoFile: without a directory or descriptors, the beginning is kept.
 func TestNoFile(t *testing.T) {
 	s := New(Options{Dir: "/nonexistent", Memory: 4096, Disk: 1 << 20})
-	o := s.New(1<<20, 1<<20)
+	o := s.New(owner, 1<<20, 1<<20)
 	defer o.Release()
 	if n := o.Stdout().Write(text(100_000)); n != always+4096 || !bytes.Equal(content(t, o.Stdout()), text(n)) {
 		t.Errorf("%d bytes were kept", n)
@@ -231,7 +295,7 @@ func TestNoFile(t *testing.T) {
 // TestKilled: nothing is left of a process that is killed.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv("COVE_TEST_SPOOL"); dir != "" {
-		New(Options{Dir: dir, Disk: 1 << 30}).New(4<<20, 0).Stdout().Write(text(4 << 20))
+		New(Options{Dir: dir, Disk: 1 << 30}).New(owner, 4<<20, 0).Stdout().Write(text(4 << 20))
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	dir := t.TempDir()
@@ -248,7 +312,7 @@ func TestKilled(t *testing.T) {
 // TestString: a record has the beginning of a text, at least what it asks for and whole characters.
 func TestString(t *testing.T) {
 	s := newSpool(t, Options{})
-	o := s.New(1<<20, 1<<20)
+	o := s.New(owner, 1<<20, 1<<20)
 	defer o.Release()
 	o.Stdout().Write([]byte(strings.Repeat("é\xff\xfe", 50_000)))
 	whole := strings.Repeat("é\uFFFD", 50_000)
@@ -270,7 +334,7 @@ func FuzzSpool(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte, times uint32, memory uint16) {
 		s := New(Options{Dir: dir, Memory: int64(memory), Disk: 1 << 30})
 		limit := int64(len(a)+len(b)) * 20
-		o := s.New(limit, limit/2)
+		o := s.New(owner, limit, limit/2)
 		var stdout, stderr []byte
 		for i := range int(times % 64) {
 			p, q := a, b
