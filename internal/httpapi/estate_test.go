@@ -173,12 +173,12 @@ func keysOfTests() []Key {
 	for _, s := range access.Scopes {
 		keys = append(keys, key(string(s), "cove_"+string(s)))
 	}
-	return append(keys, key("few", few))
+	return append(keys, key("few", few), key("rich", rich))
 }
 
 // grantsOfTests are the grants of the keys that are named for scopes, and quotas of others.
 func grantsOfTests() access.Grants {
-	grants := access.Grants{cove.KeyHolder("few"): grantOfFew}
+	grants := access.Grants{cove.KeyHolder("few"): grantOfFew, cove.KeyHolder("rich"): grantOfRich}
 	for _, s := range access.Scopes {
 		grants[cove.KeyHolder(string(s))] = access.Grant{Scopes: []access.Scope{s}}
 	}

@@ -72,24 +72,11 @@ func (s executionRoutes) asRun(ctx context.Context, ex *exchange,
 	if r.New.Spec, err = withProfile(s.edge, q.Profile, executionSpec(q), profile.Apply); err != nil {
 		return r, true, err
 	}
-	if err := s.hasModels(ctx, ex.who, known[i], r.New.Network); err != nil {
+	if r.New.Network, err = s.withModels(ctx, ex.who, known[i], r.New.Network); err != nil {
 		return r, true, err
 	}
 	r.Timeout, r.New.Limits.Timeout, r.New.Agent = r.New.Limits.Timeout, 0, "" // which sees to what it needs by itself
 	return r, true, s.judge(ctx, ex.who, &r.New.Spec, "work_dir")
-}
-
-// hasModels refuses an agent whose models a caller's sandbox cannot reach: it would ask for them until its time is up.
-// A network that the request or its profile states may lead to models of the caller's own. Errors: Forbidden.
-func (s executionRoutes) hasModels(ctx context.Context, who cove.Principal, a fit.Listed, n *cove.Network) error {
-	if who.IsOwner() || a.Provider == "" || n != nil && n.Enabled {
-		return nil
-	}
-	err := cove.Errorf(cove.Forbidden, "%s has no models here: those with this machine's credentials are for its owner",
-		cmp.Or(a.Title, a.Name)).
-		WithHint("ask as the owner, over the server's socket, or let it reach models of your own: permissions.network.allow")
-	s.deny(ctx, who, "models", a.Name, err)
-	return err
 }
 
 // goesOnText is why an agent's execution has ended although its run has not.

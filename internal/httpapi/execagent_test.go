@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/test/await"
 )
@@ -119,29 +121,47 @@ func TestAgentOfACallerThatLeaves(t *testing.T) {
 }
 
 // TestAgentsWithoutModels: an agent that needs the models of the machine's owner is refused at once to other callers,
-// unless what they ask for lets it reach some.
+// unless what they ask for lets it reach some, or their key has a budget for models and some of it left.
 func TestAgentsWithoutModels(t *testing.T) {
 	e := newEstate(t)
-	for _, way := range []string{"/execute", "/execute/stream"} {
+	asks := map[string]string{"/execute": `{"language":"%s","code":"mend it","permissions":{"network":%s}}`,
+		"/runs": `{"agent":"%s","prompt":"mend it","new":{"network":%s}}`, "/sandboxes": `{"agent":"%s","network":%s}`}
+	asks["/execute/stream"], asks["/runs/check"] = asks["/execute"], asks["/runs"]
+	for way, body := range asks {
 		for name, c := range map[string]struct {
-			who, more string
-			refused   bool
+			who, agent, network string
+			refused             bool
 		}{
-			"a key":                {keeper, "", true},
-			"without a network":    {keeper, `,"permissions":{"network":{"enabled":false}}`, true},
-			"with a network":       {keeper, `,"permissions":{"network":{"enabled":true,"allow":["models.test"]}}`, false},
-			"the machine's owner":  {machine, "", false},
-			"without need of them": {keeper, "", false},
+			"a key":                   {keeper, "keyed", "null", true},
+			"without a network":       {keeper, "keyed", `{"enabled":false}`, true},
+			"with a network":          {keeper, "keyed", `{"enabled":true,"allow":["models.test"]}`, false},
+			"the machine's owner":     {machine, "keyed", "null", false},
+			"without need of them":    {keeper, "claude", "null", false},
+			"a key that has a budget": {rich, "keyed", "null", false},
 		} {
-			agent := "keyed"
-			if name == "without need of them" {
-				agent = "claude"
-			}
-			code, text := e.ask(t, c.who, "POST", way, `{"language":"`+agent+`","code":"mend it"`+c.more+`}`)
+			code, text := e.ask(t, c.who, "POST", way, fmt.Sprintf(body, c.agent, c.network))
 			if refused := code == http.StatusForbidden && strings.Contains(text, "Keyed has no models here") &&
 				strings.Contains(text, "as the owner"); refused != c.refused {
 				t.Errorf("%s, %s: %d %s", way, name, code, text)
 			}
+		}
+	}
+	all := get[api.SandboxList](t, e, rich, "/sandboxes").Sandboxes
+	if len(all) == 0 {
+		t.Fatal("the key with a budget has made no sandbox")
+	}
+	if code, text := e.ask(t, rich, "GET", "/sandboxes/"+all[0].ID+"/network", ""); code != 200 ||
+		!strings.Contains(text, `"providers":["anthropic"]`) {
+		t.Errorf("its sandbox reaches %d %s", code, text)
+	}
+	if err := e.store.UseModels(t.Context(), "key:rich", model.ProviderUsage{Provider: "anthropic",
+		Usage: model.Usage{Requests: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	for way, body := range asks {
+		if code, text := e.ask(t, rich, "POST", way, fmt.Sprintf(body, "keyed", "null")); code != 429 ||
+			!strings.Contains(text, "5 of 5 requests") {
+			t.Errorf("%s, with nothing left: %d %s", way, code, text)
 		}
 	}
 }

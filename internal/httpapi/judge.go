@@ -1,12 +1,14 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/access"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -88,6 +90,26 @@ func (s *edge) mayUseModels(ctx context.Context, who cove.Principal, providers s
 		s.deny(ctx, who, "models", providers, err)
 	}
 	return err
+}
+
+// withModels returns the network in which an agent of a caller works. Where the request and its profile state none,
+// that of a key with a model budget leads to the agent's models. Without a budget the agent is refused: it would ask
+// for models until its time is up. A network that is stated may lead to models of the caller's own. Errors: Forbidden,
+// Overloaded, the store's.
+func (s *edge) withModels(ctx context.Context, who cove.Principal, a fit.Listed, n *cove.Network) (*cove.Network,
+	error) {
+	if who.IsOwner() || a.Provider == "" || n != nil && n.Enabled {
+		return n, nil
+	}
+	if s.Grants.Of(who).Models != (cove.Budget{}) {
+		return &cove.Network{Enabled: true, Providers: []string{a.Provider}}, s.mayUseModels(ctx, who, a.Provider)
+	}
+	err := cove.Errorf(cove.Forbidden, "%s has no models here: those with this machine's credentials are for its owner",
+		cmp.Or(a.Title, a.Name)).
+		WithHint("ask as the owner, over the server's socket, with a key that has a model_budget, or let it reach " +
+			"models of your own: permissions.network.allow")
+	s.deny(ctx, who, "models", a.Name, err)
+	return nil, err
 }
 
 // mayOpen: services of the machine and private addresses are the owner's to open.

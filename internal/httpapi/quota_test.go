@@ -23,13 +23,18 @@ import (
 const few = "cove_few"
 
 var grantOfFew = access.Grant{Scopes: access.Usual, Sandboxes: 2, Disk: 3 << 30,
-	CPUDay: 10 * time.Second, Concurrent: 1, Models: cove.Budget{Requests: 5, Cost: 2}}
+	CPUDay: 10 * time.Second, Concurrent: 1}
+
+// rich is a key of the estate that may use models.
+const rich = "cove_rich"
+
+var grantOfRich = access.Grant{Scopes: access.Usual, Models: cove.Budget{Requests: 5, Cost: 2}}
 
 // TestKeys: the machine's owner sees what each key may do and has used of its model budget, and a key sees that of
 // itself alone, whatever its scopes are.
 func TestKeys(t *testing.T) {
 	e := newEstate(t)
-	for who, u := range map[string]model.Usage{"few": {Requests: 3, Input: 70, Output: 7, CacheRead: 20, CacheWrite: 3,
+	for who, u := range map[string]model.Usage{"rich": {Requests: 3, Input: 70, Output: 7, CacheRead: 20, CacheWrite: 3,
 		Cost: 0.5}, "run": {Requests: 1}} {
 		for _, provider := range []string{"one", "two"} {
 			if err := e.store.UseModels(t.Context(), "key:"+who, model.ProviderUsage{Provider: provider, Usage: u}); err != nil {
@@ -37,9 +42,9 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	want := api.Key{Name: "few", Scopes: []string{"run", "sandboxes", "agents", "read", "approve"},
+	want := api.Key{Name: "rich", Scopes: []string{"run", "sandboxes", "agents", "read", "approve"},
 		ModelBudget: &api.ModelBudget{Requests: 5, Cost: 2}, ModelsUsed: api.ModelsUsed{Requests: 6, Tokens: 200, Cost: 1}}
-	if got := get[api.KeyList](t, e, few, "/keys").Keys; len(got) != 1 || !reflect.DeepEqual(got[0], want) {
+	if got := get[api.KeyList](t, e, rich, "/keys").Keys; len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("of itself: %+v, want %+v", got, want)
 	}
 	all := get[api.KeyList](t, e, machine, "/keys").Keys
@@ -47,8 +52,8 @@ func TestKeys(t *testing.T) {
 	for i, k := range all {
 		names[i] = k.Name
 	}
-	if !slices.Equal(names, []string{"admin", "agents", "approve", "few", "read", "run", "sandboxes"}) ||
-		!reflect.DeepEqual(all[3], want) || all[5].ModelsUsed.Requests != 2 || all[5].ModelBudget != nil {
+	if !slices.Equal(names, []string{"admin", "agents", "approve", "few", "read", "rich", "run", "sandboxes"}) ||
+		!reflect.DeepEqual(all[5], want) || all[6].ModelsUsed.Requests != 2 || all[6].ModelBudget != nil {
 		t.Errorf("for the machine's owner: %+v", all)
 	}
 	for _, s := range access.Scopes {

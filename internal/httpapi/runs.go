@@ -181,6 +181,9 @@ func (s runRoutes) runRequest(ctx context.Context, ex *exchange, b api.RunReques
 	}
 	q.New, err = s.sandboxRequest(ctx, ex.who, wanted)
 	q.New.Agent = "" // of the profile
+	if err == nil {
+		q.New.Network, err = s.modelsOf(ctx, ex.who, q.Agent, q.New.Network)
+	}
 	if g := wanted.Repository; g != nil && !g.Uncommitted && !g.Worktree && g.Upload == nil {
 		q.New.Shared, q.New.SharedName = shared, name
 	} else if b.SharedName != "" {
@@ -188,6 +191,23 @@ func (s runRoutes) runRequest(ctx context.Context, ex *exchange, b api.RunReques
 			WithHint("name one in new.repository, or leave it out")
 	}
 	return q, err
+}
+
+// modelsOf is withModels for an agent by its name. One that is not declared has no models of its own.
+func (s *edge) modelsOf(ctx context.Context, who cove.Principal, name string, n *cove.Network) (*cove.Network, error) {
+	if s.Agents == nil || who.IsOwner() {
+		return n, nil
+	}
+	known, err := s.Agents.Agents(ctx)
+	if err != nil {
+		return n, err
+	}
+	for _, a := range known {
+		if a.Name == name {
+			return s.withModels(ctx, who, a, n)
+		}
+	}
+	return n, nil
 }
 
 // extras are options of an agent as a task has them.

@@ -142,6 +142,9 @@ func (s sandboxRoutes) equipped(ctx context.Context, ex *exchange, q api.Sandbox
 	if err == nil && r.Agent != "" {
 		err = ex.caller().Need(access.Agents)
 	}
+	if err == nil && r.Agent != "" {
+		r.Network, err = s.modelsOf(ctx, ex.who, r.Agent, r.Network)
+	}
 	if err == nil && s.Agents != nil && r.Agent != "" {
 		err = s.Agents.EquipSandbox(ex.who, &r)
 	}

@@ -61,7 +61,7 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending, process *s
 			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)
 		}
 	}
-	e.overdraw = r.overdrawn(ctx, record)
+	e.overdrawn = r.overdrawn(ctx, record)
 	if err := r.record(record, e, said, changes); err != nil {
 		r.o.Log.Error("how a run has ended cannot be recorded", "run", record.ID, "error", err)
 	} else if process != nil {
@@ -140,20 +140,22 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// overdrawn reports whether a budget of models was used up during a run.
-func (r *Runner) overdrawn(ctx context.Context, record store.Run) bool {
+// overdrawn returns the error about a budget of models that was used up during a run; nil: none was. It says whose
+// budget that is.
+func (r *Runner) overdrawn(ctx context.Context, record store.Run) error {
 	r.o.Flush()
 	q := store.DecisionQuery{Sandbox: boxOf(record), Verdict: decision.Deny, Since: record.StartedAt, Limit: store.MaxPage}
 	page, err := r.o.Store.For(record.Owner()).ListDecisions(ctx, q)
 	if err != nil {
-		return false
+		return nil
 	}
 	for _, d := range page.Decisions {
 		if d.Stage == decision.StageBudget {
-			return true
+			return cove.Errorf(cove.LimitReached, "%s", d.Reason).
+				WithHint("a larger one is given outside: --budget, or gateway.budget or a key's model_budget in the configuration")
 		}
 	}
-	return false
+	return nil
 }
 
 // record records how a run has ended.

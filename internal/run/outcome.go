@@ -33,7 +33,7 @@ type ending struct {
 	models   []model.ProviderUsage
 	// unanswered is why the latest request for a model has no usable answer; nil: it has one.
 	unanswered error
-	overdraw   bool // requests to models were refused, since a budget was used up
+	overdrawn  error // requests to models were refused, since a budget was used up: the reason
 }
 
 const (
@@ -42,8 +42,8 @@ const (
 )
 
 // outcome returns the status of a run, the limit that ended it, and its error: with a limit, why its models did not
-// answer at the end. It is pure. An action of a user or of Cove takes precedence over its consequences, and no limit
-// has ended a run that succeeds.
+// answer at the end, such as whose budget is used up. It is pure. An action of a user or of Cove takes precedence over
+// its consequences, and no limit has ended a run that succeeds.
 func outcome(e ending) (status store.RunStatus, limit cove.LimitKind, err error) {
 	failed := e.result == nil || e.result.IsError || e.exit != nil && *e.exit != 0
 	switch {
@@ -57,8 +57,8 @@ func outcome(e ending) (status store.RunStatus, limit cove.LimitKind, err error)
 		return store.RunError, "", e.err
 	case errors.Is(e.err, agent.ErrTurns):
 		return store.RunLimit, limitTurns, nil
-	case errors.Is(e.err, agent.ErrBudget), failed && e.overdraw:
-		return store.RunLimit, limitBudget, nil
+	case errors.Is(e.err, agent.ErrBudget), failed && e.overdrawn != nil:
+		return store.RunLimit, limitBudget, e.overdrawn
 	case cove.ErrorCode(e.err) == cove.AgentFailed:
 		return store.RunFailed, "", e.err
 	case e.err != nil:

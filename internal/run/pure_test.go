@@ -69,6 +69,7 @@ func TestLeft(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	done, failed := &message.Message{Type: message.TypeResult}, &message.Message{Type: message.TypeResult, IsError: true}
 	turns := cove.Errorf(cove.LimitReached, "no more: %w", agent.ErrTurns)
+	spent := cove.Errorf(cove.LimitReached, "the budget is used up")
 	for name, c := range map[string]struct {
 		e      ending
 		status store.RunStatus
@@ -78,7 +79,7 @@ func TestOutcome(t *testing.T) {
 		"it has done it": {ending{exit: new(0), result: done}, store.RunSucceeded, "", ""},
 		"although something was out of memory": {ending{exit: new(0), result: done, measured: cove.LimitOOM},
 			store.RunSucceeded, "", ""},
-		"although a budget was used up": {ending{exit: new(0), result: done, overdraw: true},
+		"although a budget was used up": {ending{exit: new(0), result: done, overdrawn: spent},
 			store.RunSucceeded, "", ""},
 		"its program has gone, its answer not": {ending{result: done}, store.RunSucceeded, "", ""},
 		"it could not":                         {ending{exit: new(0), result: failed}, store.RunFailed, "", ""},
@@ -103,8 +104,10 @@ func TestOutcome(t *testing.T) {
 			store.RunInterrupted, "", ""},
 		"it has no more turns": {ending{exit: new(0), result: failed, err: turns}, store.RunLimit,
 			limitTurns, ""},
-		"its budget is used up": {ending{exit: new(1), overdraw: true, err: cove.Errorf(cove.AgentFailed, "x")},
-			store.RunLimit, limitBudget, ""},
+		"its budget is used up": {ending{exit: new(1), overdrawn: spent, err: cove.Errorf(cove.AgentFailed, "x")},
+			store.RunLimit, limitBudget, cove.LimitReached},
+		"its agent's own budget is used up": {ending{exit: new(1), result: failed, err: agent.ErrBudget}, store.RunLimit,
+			limitBudget, ""},
 		"no model answers": {ending{exit: new(1), err: cove.Errorf(cove.ModelUnreachable, "x")},
 			store.RunError, "", cove.ModelUnreachable},
 		"it says nothing": {ending{exit: new(0)}, store.RunError, "", cove.AgentProtocol},

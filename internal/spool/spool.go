@@ -52,7 +52,7 @@ type Spool struct {
 	told time.Time                // when the log told last that something was dropped
 }
 
-// space is what outputs take, in bytes.
+// space counts bytes of memory and of files.
 type space struct{ memory, disk int64 }
 
 // New returns a Spool without outputs.

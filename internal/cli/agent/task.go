@@ -455,6 +455,9 @@ func limitText(r api.Run) string {
 	case "turns":
 		return report.Stopped("out of turns", "", "--max-turns")
 	case "budget":
+		if r.Error != nil {
+			return "stopped: " + r.Error.Error
+		}
 		return report.Stopped("the budget for models is used up", "", "--budget")
 	}
 	return cmp.Or(report.Verdict(api.Execution{LimitHit: r.LimitHit, Limits: r.Limits, Timeout: r.Timeout}),
