@@ -327,8 +327,9 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 		}
 	}
 	var err error
-	if u.call, err = m.ledger.Begin(h.Context(), c.provider, h.ContentLength); err == nil && c.limited {
-		if u.spending, err = m.account.begin(h.Context(), c.provider, h.ContentLength); err != nil {
+	if u.call, err = m.ledger.Begin(h.Context(), c.provider, c.Endpoint, h.ContentLength); err == nil &&
+		c.limited {
+		if u.spending, err = m.account.begin(h.Context(), c.provider, c.Endpoint, h.ContentLength); err != nil {
 			u.call.End("", model.Usage{})
 		}
 	}

@@ -133,21 +133,18 @@ type Call struct {
 
 const usualAnswer = 4096 // tokens reserved for an answer while no size is known
 
-// Begin admits a request of size bytes to a provider; -1 if the size is unknown. It may wait for others. Errors:
-// *Exhausted, or the cause of ctx's end.
-func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, error) {
-	need := Usage{Input: max(size, 0) / 4, Output: usualAnswer}
+// Begin admits a request of size bytes to an endpoint of a provider; -1 if the size is unknown. It may wait for others.
+// Errors: *Exhausted, or the cause of ctx's end.
+func (l *Ledger) Begin(ctx context.Context, p *Provider, e Endpoint, size int64) (*Call, error) {
 	for {
 		l.mu.Lock()
 		if err := Spare(l.budget, l.of, l.total()); err != nil {
 			l.mu.Unlock()
 			return nil, err
 		}
-		need := need
-		need.Input = max(need.Input, l.largest.Input+l.largest.CacheRead+l.largest.CacheWrite)
-		need.Output = max(need.Output, l.largest.Output)
-		need.Cost, _ = p.Cost("", need)
-		need.Cost = max(need.Cost, l.largest.Cost)
+		need := expected(e, size, l.largest)
+		cost, _ := p.Cost("", need)
+		need.Cost = max(need.Cost, cost)
 		if l.underway == 0 || l.fits(need) {
 			c := &Call{ledger: l, provider: p, aside: need}
 			l.underway++
@@ -166,6 +163,16 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, err
 			return nil, cove.Errorf(cove.Canceled, "the program that asked has gone: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// expected returns the use to reserve for a request of size bytes; largest is that of the largest one so far. An answer
+// with embeddings has no tokens.
+func expected(e Endpoint, size int64, largest Usage) Usage {
+	if e.embeds() && size >= 0 {
+		return Usage{Input: (size + 3) / 4}
+	}
+	return Usage{Input: max(size/4, largest.Input+largest.CacheRead+largest.CacheWrite),
+		Output: max(usualAnswer, largest.Output), Cost: largest.Cost}
 }
 
 // total returns the use of all providers; l.mu must be held.

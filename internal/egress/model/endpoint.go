@@ -76,6 +76,9 @@ func (e Endpoint) Kind() Kind {
 	return OpenAI
 }
 
+// embeds reports whether answers have embeddings, and no words.
+func (e Endpoint) embeds() bool { return e == Embeddings || e == EmbedContent || e == EmbedContents }
+
 // form is the form of the paths of an endpoint. Where a model is part of the path, {model} stands for it.
 type form struct {
 	endpoint Endpoint

@@ -375,7 +375,7 @@ func TestLedger(t *testing.T) {
 	p := provider(t, priced)
 	l := NewLedger(cove.Budget{Requests: 3, Cost: 0.01})
 	for range 2 {
-		c, err := l.Begin(t.Context(), p, 100)
+		c, err := l.Begin(t.Context(), p, Messages, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,13 +386,13 @@ func TestLedger(t *testing.T) {
 	if got := l.Used(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	c, err := l.Begin(t.Context(), p, 100)
+	c, err := l.Begin(t.Context(), p, Messages, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.End("another", Usage{Input: 1000}) // costs as much as the most expensive model
 	var e *Exhausted
-	if _, err := l.Begin(t.Context(), p, 100); !errors.As(err, &e) || e.What != "requests" {
+	if _, err := l.Begin(t.Context(), p, Messages, 100); !errors.As(err, &e) || e.What != "requests" {
 		t.Error(err)
 	}
 	if got := l.Used()[0].Cost; fmt.Sprintf("%.3f", got) != "0.015" {
@@ -400,9 +400,44 @@ func TestLedger(t *testing.T) {
 	}
 	l = NewLedger(cove.Budget{})
 	for range 1000 { // no budget, no limit
-		if _, err := l.Begin(t.Context(), p, 1<<20); err != nil {
+		if _, err := l.Begin(t.Context(), p, Messages, 1<<20); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestExpected: for embeddings the size of the request is reserved, and for what is answered in words a usual answer as
+// well, or what the largest request has used.
+func TestExpected(t *testing.T) {
+	largest := Usage{Input: 100, Output: 5000, CacheRead: 2000, Cost: 1}
+	for _, c := range []struct {
+		endpoint Endpoint
+		size     int64
+		largest  Usage
+		want     Usage
+	}{
+		{Messages, 400, Usage{}, Usage{Input: 100, Output: usualAnswer}},
+		{Messages, -1, Usage{}, Usage{Output: usualAnswer}},
+		{Chat, 400, largest, Usage{Input: 2100, Output: 5000, Cost: 1}},
+		{Embeddings, 400, Usage{}, Usage{Input: 100}},
+		{Embeddings, 401, largest, Usage{Input: 101}},
+		{EmbedContent, 400, largest, Usage{Input: 100}},
+		{EmbedContents, 400, largest, Usage{Input: 100}},
+		{Embeddings, -1, Usage{}, Usage{Output: usualAnswer}},
+	} {
+		if got := expected(c.endpoint, c.size, c.largest); got != c.want {
+			t.Errorf("%s of %d bytes: %+v, want %+v", c.endpoint, c.size, got, c.want)
+		}
+	}
+	p := provider(t, priced)
+	call, err := NewLedger(cove.Budget{Tokens: 1000}).Begin(t.Context(), p, Embeddings, 4000)
+	if err != nil || call.Aside() != (Usage{Input: 1000, Cost: 0.01}) {
+		t.Errorf("%+v, %v", call, err)
+	}
+	m := NewMeter(Embeddings, nil)
+	m.Write([]byte(`{"data": [{"embedding": [0.1, 0.2, 0.3, 0.4]}]}`))
+	if got := m.Usage(400); got != (Usage{Requests: 1, Input: 100, Estimated: 1}) {
+		t.Errorf("an answer that does not say what it used: %+v", got)
 	}
 }
 
@@ -416,7 +451,7 @@ func TestParallel(t *testing.T) {
 	admitted, refused := 0, 0
 	for range 50 {
 		all.Go(func() {
-			c, err := l.Begin(t.Context(), p, 4000)
+			c, err := l.Begin(t.Context(), p, Messages, 4000)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -437,12 +472,12 @@ func TestParallel(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	l = NewLedger(cove.Budget{Tokens: 6000})
-	c, err := l.Begin(ctx, p, 4000)
+	c, err := l.Begin(ctx, p, Messages, 4000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	waits := make(chan error)
-	go func() { _, err := l.Begin(ctx, p, 4000); waits <- err }()
+	go func() { _, err := l.Begin(ctx, p, Messages, 4000); waits <- err }()
 	cancel()
 	if err := <-waits; cove.ErrorCode(err) != cove.Canceled {
 		t.Error(err)

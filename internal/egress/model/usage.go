@@ -61,7 +61,7 @@ type Meter struct {
 
 // NewMeter returns a meter for an answer of an endpoint with a header.
 func NewMeter(e Endpoint, h http.Header) *Meter {
-	m := &Meter{embeds: e == EmbedContent || e == EmbedContents}
+	m := &Meter{embeds: e.embeds()}
 	m.scan.places, m.scan.found = answerPlaces, m.found
 	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	switch kind = strings.ToLower(strings.TrimSpace(kind)); kind {
