@@ -74,6 +74,8 @@ type Run struct {
 	CreatedBy   string       `json:"created_by"`
 	StartedAt   time.Time    `json:"started_at"`
 	EndedAt     *time.Time   `json:"ended_at,omitempty"`
+	Cut         bool         `json:"cut,omitempty" doc:"There was no room for all of it when it ended: result is cut short, or changes are missing"`
+	Unrecorded  bool         `json:"unrecorded,omitempty" doc:"The server could not write this end to its history, and tries again while it runs"`
 }
 
 // RunList is the answer of GET /runs, newest first.

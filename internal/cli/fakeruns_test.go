@@ -33,6 +33,7 @@ import (
 //	failed [WHY], limit KIND how it ends
 //	wrong CODE TEXT          it does not come to its end
 //	refuse CODE TEXT         it does not begin
+//	unrecorded, cut          what the history lacks of it
 //	broken                   the connection ends
 //	unknown                  nobody knows what has changed
 type fakeRuns struct {
@@ -267,6 +268,10 @@ func (f *fakeServer) runStep(r *http.Request, run *fakeRun, req api.RunRequest, 
 		done.Status, done.LimitHit = api.RunLimit, rest
 	case "wrong":
 		done.Status, done.Error = api.RunError, &api.Error{Error: more + " (do something)", Hint: "do something", Code: id}
+	case "unrecorded":
+		done.Unrecorded = true
+	case "cut":
+		done.Cut = true
 	case "broken":
 		return false
 	default:

@@ -279,7 +279,7 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 		if err == nil {
 			l.begin(p)
 		} else {
-			err = errors.Join(err, r.record(record, ending{err: err}, record, nil))
+			r.ends.record(end{r.concluded(record, ending{err: err}, record, nil), func() {}})
 		}
 	}
 	if err != nil {

@@ -62,11 +62,11 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending, process *s
 		}
 	}
 	e.overdrawn = r.overdrawn(ctx, record)
-	if err := r.record(record, e, said, changes); err != nil {
-		r.o.Log.Error("how a run has ended cannot be recorded", "run", record.ID, "error", err)
-	} else if process != nil {
-		process.Forget() // fails where the sandbox is gone
-	}
+	r.ends.record(end{r.concluded(record, e, said, changes), func() {
+		if process != nil {
+			process.Forget() // fails where the sandbox is gone
+		}
+	}})
 	return nil
 }
 
@@ -158,17 +158,15 @@ func (r *Runner) overdrawn(ctx context.Context, record store.Run) error {
 	return nil
 }
 
-// record records how a run has ended.
-func (r *Runner) record(of store.Run, e ending, said store.Run, changes []store.FileChange) error {
+// concluded is the record of a run that has ended.
+func (r *Runner) concluded(s store.Run, e ending, said store.Run, changes []store.FileChange) store.Run {
 	status, limit, why := outcome(e)
 	now := r.o.Clock.Now()
-	return r.o.Store.For(of.Owner()).ChangeRun(context.Background(), of.ID, func(s *store.Run) error {
-		s.Status, s.Limit, s.Error, s.ExitCode, s.EndedAt = status, limit, failureOf(why), e.exit, &now
-		s.Result, s.Usage, s.Changes = said.Result, said.Usage, changes
-		s.Session, s.Model, s.Spec.Input = said.Session, said.Model, nil
-		if s.Spec.Own && s.Spec.Box == "" {
-			s.Spec.Used, s.Spec.Models = e.used, e.models
-		}
-		return nil
-	})
+	s.Status, s.Limit, s.Error, s.ExitCode, s.EndedAt = status, limit, failureOf(why), e.exit, &now
+	s.Result, s.Usage, s.Changes = said.Result, said.Usage, changes
+	s.Session, s.Model, s.Spec.Input = said.Session, said.Model, nil
+	if s.Spec.Own && s.Spec.Box == "" {
+		s.Spec.Used, s.Spec.Models = e.used, e.models
+	}
+	return s
 }

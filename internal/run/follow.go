@@ -41,6 +41,7 @@ func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, aft
 		if record, err = r.o.Store.For(who).Run(ctx, record.ID); err != nil {
 			return store.Run{}, err
 		}
+		record = r.ends.known(record)
 	}
 	if record.Interactive && record.Status == store.RunRunning {
 		return store.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).
@@ -60,7 +61,7 @@ func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, aft
 	if record, err = r.o.Store.For(who).Run(ctx, record.ID); err != nil {
 		return store.Run{}, err
 	}
-	run := record
+	run := r.ends.known(record)
 	run.Recordings, err = r.recordings(run.ID)
 	return show(who, run), err
 }

@@ -187,20 +187,14 @@ func (r *Runner) concludeScreen(record store.Run, exit int) {
 	if err != nil {
 		r.o.Log.Debug("what a run has changed is not known", "run", record.ID, "error", err) // its sandbox may be gone
 	}
-	now := r.o.Clock.Now()
-	err = r.o.Store.For(record.Owner()).ChangeRun(ctx, record.ID, func(s *store.Run) error {
-		s.EndedAt, s.Changes = &now, changes
-		switch {
-		case exit < 0:
-			s.Status = store.RunInterrupted
-		case exit == 0:
-			s.Status, s.ExitCode = store.RunSucceeded, &exit
-		default:
-			s.Status, s.ExitCode = store.RunFailed, &exit
-		}
-		return nil
-	})
-	if err != nil {
-		r.o.Log.Error("how a run has ended cannot be recorded", "run", record.ID, "error", err)
+	record.EndedAt, record.Changes = new(r.o.Clock.Now()), changes
+	switch {
+	case exit < 0:
+		record.Status = store.RunInterrupted
+	case exit == 0:
+		record.Status, record.ExitCode = store.RunSucceeded, &exit
+	default:
+		record.Status, record.ExitCode = store.RunFailed, &exit
 	}
+	r.ends.record(end{record, func() {}})
 }

@@ -25,7 +25,11 @@ const maxListed = 400
 // Runs returns a page of the runs that a caller sees, newest first, with the beginnings of long texts.
 func (r *Runner) Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (store.RunPage, error) {
 	page, err := r.o.Store.For(who).Runs(ctx, q)
+	if q.Status == store.RunRunning {
+		page.Runs = slices.DeleteFunc(page.Runs, func(run store.Run) bool { return r.ends.has(run.ID) })
+	}
 	for i, run := range page.Runs {
+		run = r.ends.known(run)
 		run.Prompt, run.Result, run.Changes = brief(run.Prompt), brief(run.Result), nil
 		page.Runs[i] = show(who, run)
 	}
@@ -98,6 +102,11 @@ func (r *Runner) Remove(ctx context.Context, who cove.Principal, ref string) err
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
 		return err
+	}
+	if record.Unrecorded {
+		if err := r.ends.retry(); err != nil {
+			return err
+		}
 	}
 	id := record.ID
 	if err := r.o.Store.For(who).RemoveRun(ctx, id); err != nil {

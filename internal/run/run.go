@@ -123,6 +123,8 @@ type Runner struct {
 	ready   bool                               // Recover has been called
 	closed  bool
 	running sync.WaitGroup // of live; added to under mu while not closed
+
+	ends *ends
 }
 
 // New makes a Runner, which is to be told of what is left of runs (TakeUp) and then to Recover.
@@ -131,7 +133,7 @@ func New(o Options) *Runner {
 		o.MaxOutput = 256 << 20
 	}
 	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{},
-		ended: map[cove.RunID]error{}, screens: map[cove.RunID]bool{}}
+		ended: map[cove.RunID]error{}, screens: map[cove.RunID]bool{}, ends: newEnds(o.Store, o.Log)}
 }
 
 // Leave stops beginning and concluding runs, which the next server does. Callers call it before they close the
@@ -147,6 +149,7 @@ func (r *Runner) Leave() {
 func (r *Runner) Close() {
 	r.Leave()
 	r.running.Wait()
+	r.ends.retry() // what it cannot write, the next server concludes anew
 }
 
 func (r *Runner) leaves() bool {
@@ -181,18 +184,18 @@ func (r *Runner) liveOf(id cove.RunID) *live {
 	return r.live[id]
 }
 
-// has reports whether a run is live, or is about to be.
+// has reports whether a run is live, or is about to be, or its end waits for the store.
 func (r *Runner) has(id cove.RunID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, left := r.left[id]
-	return left || r.live[id] != nil || r.screens[id]
+	return left || r.live[id] != nil || r.screens[id] || r.ends.has(id)
 }
 
 var errClosing = cove.Errorf(cove.Shutdown, "the server shuts down; the run goes on").
 	WithHint("the next one goes on with it: cove runs list")
 
-// find returns a run of a caller's, by its id or the beginning of it that no other has.
+// find returns a run of a caller's as it is known here, by its id or the beginning of it that no other has.
 func (r *Runner) find(ctx context.Context, who cove.Principal, ref string) (store.Run, error) {
 	q := store.RunQuery{ID: ref, Limit: 2}
 	if ref == "" {
@@ -211,7 +214,7 @@ func (r *Runner) find(ctx context.Context, who cove.Principal, ref string) (stor
 	case len(page.Runs) > 1:
 		return store.Run{}, cove.Errorf(cove.Conflict, "%.80q may be several runs", ref).WithHint("say more of the id")
 	}
-	return page.Runs[0], nil
+	return r.ends.known(page.Runs[0]), nil
 }
 
 func noRun(ref string) error {

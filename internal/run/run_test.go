@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -931,6 +932,83 @@ func TestEndsWithoutSandboxes(t *testing.T) {
 	if got, _ := s.follow(t, string(r.ID)); got.Status != want.Status || got.Result != want.Result {
 		t.Errorf("it is recorded as %s, %q, %+v; want %s, %q", got.Status, got.Result, got.Error, want.Status, want.Result)
 	}
+}
+
+// TestUnrecorded: whoever follows a run is told its end also when the store cannot be written to, and that it is not
+// recorded; nobody is told that the run goes on. It is recorded, whole, when the store can be written to again.
+func TestUnrecorded(t *testing.T) {
+	l := newLab(t)
+	full := &fullStore{Store: l.store}
+	l.store = full
+	s := l.serve(t)
+	stored := func(id cove.RunID) store.Run {
+		t.Helper()
+		r, err := full.Store.Run(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	whole := func(what string, r store.Run, unrecorded bool) {
+		t.Helper()
+		if r.Status != store.RunFailed || r.Result != "no" || r.ExitCode == nil || *r.ExitCode != 3 || r.EndedAt == nil ||
+			r.Unrecorded != unrecorded {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+	for name, again := range map[string]func() error{
+		"its tending":   func() error { return s.Recover(t.Context()) },
+		"its end":       func() error { s.end(t); return nil },
+		"another's end": func() error { s.follow(t, string(s.begin(t, ask("answer done")).ID)); return nil },
+	} {
+		s.end(t)
+		s = l.serve(t)
+		full.is.Store(true)
+		r := s.begin(t, ask("answer no", "exit 3"))
+		got, _ := s.follow(t, string(r.ID))
+		whole(name+": who followed", got, true)
+		if now := stored(r.ID); now.Status != store.RunRunning {
+			t.Fatalf("%s: it is recorded as %s", name, now.Status)
+		}
+		got, _ = s.follow(t, string(r.ID))
+		whole(name+": who follows later", got, true)
+		got, err := s.Run(t.Context(), owner, string(r.ID))
+		if whole(name+": who asks", got, true); err != nil {
+			t.Error(err)
+		}
+		all, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 1})
+		if err != nil || len(all.Runs) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		whole(name+": a list", all.Runs[0], true)
+		all, err = s.Runs(t.Context(), owner, store.RunQuery{Status: store.RunRunning, Limit: 10})
+		if err != nil || len(all.Runs) != 0 {
+			t.Errorf("%s: these run: %+v, %v", name, all, err)
+		}
+		if err := s.Recover(t.Context()); cove.ErrorCode(err) != cove.StorageFull {
+			t.Errorf("%s: the store is full: %v", name, err)
+		}
+		wantCode(t, name+": its removal", s.Remove(t.Context(), owner, string(r.ID)), cove.StorageFull)
+		full.is.Store(false)
+		if err := again(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		await.That(t, "the end is recorded after "+name, func() bool { return stored(r.ID).Status != store.RunRunning })
+		whole(name+": the record", stored(r.ID), false)
+	}
+}
+
+// fullStore records no end of a run while it is full.
+type fullStore struct {
+	store.Store
+	is atomic.Bool
+}
+
+func (s *fullStore) ChangeRun(ctx context.Context, id cove.RunID, change func(*store.Run) error) error {
+	if s.is.Load() {
+		return cove.Errorf(cove.StorageFull, "the disk is full")
+	}
+	return s.Store.ChangeRun(ctx, id, change)
 }
 
 // wantProcesses has a sandbox's guest remember so many processes.

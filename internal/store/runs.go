@@ -15,7 +15,8 @@ type Runs interface {
 	AddRun(ctx context.Context, r Run) error
 	// Run returns one. Errors: NotFound.
 	Run(ctx context.Context, id cove.RunID) (Run, error)
-	// ChangeRun changes a run atomically. Its id, agent, creator and start stay the same. Errors: NotFound, change's.
+	// ChangeRun changes a run atomically. Its id, agent, creator and start stay the same. On a full disk it is recorded as
+	// Shortened. Errors: NotFound, change's.
 	ChangeRun(ctx context.Context, id cove.RunID, change func(*Run) error) error
 	// Runs returns a page, newest first.
 	Runs(ctx context.Context, q RunQuery) (RunPage, error)
@@ -62,7 +63,40 @@ type Run struct {
 	CreatedBy   string             `json:"created_by"`
 	StartedAt   time.Time          `json:"started_at"`
 	EndedAt     *time.Time         `json:"ended_at,omitempty"`
+	Cut         bool               `json:"cut,omitempty"` // there was no room for all of Result and Changes; see Shortened
+	Unrecorded  bool               `json:"-"`             // the store does not have this end yet; set by the service
 	Spec        RunSpec
+}
+
+// maxShortened bounds the answer, and the list of changes, of a run on a full disk, in bytes.
+const maxShortened = 64 << 10
+
+// Shortened returns r as it is recorded where there is no room for all of it. It is pure.
+func (r Run) Shortened() Run {
+	result, cut := Cut(r.Result, maxShortened)
+	n := 0
+	for size := 0; n < len(r.Changes); n++ {
+		if size += r.Changes[n].size(); size > maxShortened {
+			cut = true
+			break
+		}
+	}
+	r.Result, r.Changes, r.Cut = result, r.Changes[:n:n], r.Cut || cut
+	return r
+}
+
+// Size is about how many bytes r's record takes. It is pure.
+func (r Run) Size() int {
+	n := 1000 + len(r.Prompt) + len(r.Result) + len(r.Spec.Schema)
+	for _, c := range r.Changes {
+		n += c.size()
+	}
+	return n
+}
+
+// size is about how many bytes of a record c takes.
+func (c FileChange) size() int {
+	return 160 + len(c.Path) + len(c.OldPath) + len(c.NewID) + len(c.Patch)
 }
 
 // Failure is an error as a record contains it.

@@ -165,6 +165,7 @@ func (r runRecord) text() string {
 	rows.Add("Run", r.ID)
 	rows.Add("Agent", strings.TrimSpace(r.Agent+" "+r.Version))
 	rows.Add("Status", statusOf(r.Run))
+	rows.Add("Record", report.RunHistory(r.Run))
 	if r.ExitCode != nil {
 		rows.Add("Exit code", fmt.Sprint(*r.ExitCode))
 	}

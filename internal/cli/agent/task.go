@@ -357,6 +357,9 @@ func (t *task) conclude(ctx context.Context, run api.Run, settle func(*task, con
 			t.PrintJSONLine(session.ProblemOf(t.Session, runError(run)))
 		}
 	}
+	if text := report.RunHistory(run); text != "" {
+		t.Say.Line("%s", text)
+	}
 	if t.view != nil {
 		t.Say.Line("%s", runText(run))
 		if run.ID != "" {

@@ -103,6 +103,17 @@ func History(e api.Execution) string {
 	return ""
 }
 
+// RunHistory reports what the history lacks of a run.
+func RunHistory(r api.Run) string {
+	switch {
+	case r.Unrecorded:
+		return "the history does not have this end yet: the server could not write it, and its log says why"
+	case r.Cut:
+		return "there was no room for all of its record: the answer is cut short, or changes are missing"
+	}
+	return ""
+}
+
 // inForce are the limits that a record says were in force; zero where it says none.
 func inForce(l *api.Limits, timeout float64) cove.Limits {
 	if l == nil {

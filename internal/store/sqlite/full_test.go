@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,6 +144,89 @@ func TestNearlyFull(t *testing.T) {
 	}
 }
 
+// TestRunsNearlyFull begins and ends runs with as many pages free as each of their writes could meet the end of the
+// disk at. What is answered as recorded is there after reopening, whole or marked as cut; what is not is not there in
+// part. A run begins only while the reserve is whole, which leaves room for its end.
+func TestRunsNearlyFull(t *testing.T) {
+	disk := smallDisk(t, "size=48m")
+	path := filepath.Join(disk, "cove.db")
+	step := uint64(1)
+	if testing.Short() {
+		step = 7 // odd and even ones
+	}
+	var changes []store.FileChange
+	for n := range 1000 {
+		changes = append(changes, store.FileChange{Path: fmt.Sprintf("a/file/%d", n), Change: "added", Added: 1})
+	}
+	reopened := func(s *Store, id cove.RunID) (*Store, store.Run, error) {
+		s.Close()
+		s = openAt(t, path)
+		r, err := s.Run(t.Context(), id)
+		return s, r, err
+	}
+	var whole, cut, begun, refused int
+	for free := uint64(0); free < 100; free += step {
+		for _, old := range []string{"", "-wal", "-shm", "-reserve"} {
+			os.Remove(path + old)
+		}
+		s := openAt(t, path)
+		run := store.Run{ID: cove.NewRunID(), Status: store.RunRunning, Prompt: strings.Repeat("p", 20<<10)}
+		if err := s.AddRun(t.Context(), run); err != nil {
+			t.Fatal(err)
+		}
+		empty := leave(t, disk, free)
+		told := s.ChangeRun(t.Context(), run.ID, func(r *store.Run) error {
+			r.Status, r.Result, r.Changes = store.RunSucceeded, strings.Repeat("r", 100<<10), changes
+			return nil
+		})
+		s, got, err := reopened(s, run.ID)
+		all := len(got.Result) == 100<<10 && len(got.Changes) == len(changes)
+		switch {
+		case told != nil || err != nil || got.Status != store.RunSucceeded || got.Prompt != run.Prompt:
+			t.Errorf("%d pages: the end: %v; it is %s, %v", free, told, got.Status, err)
+		case got.Cut == all || len(got.Result) == 0 || len(got.Changes) == 0:
+			t.Errorf("%d pages: cut: %t, with %d bytes and %d changes", free, got.Cut, len(got.Result), len(got.Changes))
+		case got.Cut:
+			cut++
+		default:
+			whole++
+		}
+		empty()
+
+		s.Close()
+		s = openAt(t, path)
+		os.Truncate(string(s.reserve), reserveSize)
+		if free%2 == 1 { // what another end has taken of the reserve
+			os.Truncate(string(s.reserve), reserveSize-reservePart)
+		}
+		if _, err := s.write.Exec("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+			t.Fatal(err)
+		}
+		empty = leave(t, disk, free)
+		run.ID = cove.NewRunID()
+		told = s.AddRun(t.Context(), run)
+		s, got, err = reopened(s, run.ID)
+		switch {
+		case told == nil && (err != nil || got.Prompt != run.Prompt):
+			t.Errorf("%d pages: a run has begun, they say: %s, %v", free, got.Status, err)
+		case told != nil && (cove.ErrorCode(told) != cove.StorageFull || cove.ErrorCode(err) != cove.NotFound):
+			t.Errorf("%d pages: a beginning: %v, but %s, %v", free, told, got.Status, err)
+		case told == nil && free%2 == 1:
+			t.Errorf("%d pages: a run begins without a whole reserve", free)
+		case told != nil:
+			refused++
+		default:
+			begun++
+		}
+		empty()
+		s.Close()
+	}
+	t.Logf("%d ends whole, %d cut; %d begun, %d refused", whole, cut, begun, refused)
+	if whole == 0 || cut == 0 || begun == 0 || refused == 0 {
+		t.Error("the disk was not met at every step")
+	}
+}
+
 // TestNothingBeginsWithoutTheReserve: what could not be ended is refused, and runs again when there is room.
 func TestNothingBeginsWithoutTheReserve(t *testing.T) {
 	disk := smallDisk(t, "size=16m")
@@ -208,7 +292,10 @@ func TestEndsOnAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := s.ChangeRun(ctx, run.ID, func(r *store.Run) error { r.Status = store.RunInterrupted; return nil })
+	err := s.ChangeRun(ctx, run.ID, func(r *store.Run) error {
+		r.Status, r.Result = store.RunInterrupted, strings.Repeat("r", 10<<20) // more than the reserve has
+		return nil
+	})
 	if err != nil {
 		t.Error(err)
 	}

@@ -18,6 +18,9 @@ func (s *Store) AddRun(ctx context.Context, r store.Run) error {
 	if err != nil {
 		return err
 	}
+	if err := s.reserve.keep(); err != nil {
+		return unwritable(s.path, err)
+	}
 	return s.change(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx,
 			`INSERT INTO runs (id, agent, status, sandbox, client, started_at, ended_at, record) VALUES (?,?,?,?,?,?,?,?)`,
@@ -47,11 +50,11 @@ func endOf(r store.Run) sql.NullInt64 {
 
 // Run implements store.Store.
 func (s *Store) Run(ctx context.Context, id cove.RunID) (store.Run, error) {
-	r, err := s.scanRun(s.read.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
+	r, err := scanRun(s.path, s.read.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
 	return r, s.fault("read", err)
 }
 
-func (s *Store) scanRun(row row, id cove.RunID, more ...any) (r store.Run, err error) {
+func scanRun(path string, row row, id cove.RunID, more ...any) (r store.Run, err error) {
 	var record string
 	err = row.Scan(append([]any{&record}, more...)...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -61,32 +64,44 @@ func (s *Store) scanRun(row row, id cove.RunID, more ...any) (r store.Run, err e
 		return r, err
 	}
 	if err := json.Unmarshal([]byte(record), &r); err != nil {
-		return r, cove.Errorf(cove.Corrupt, "a run cannot be read from %s: %w", s.path, err)
+		return r, cove.Errorf(cove.Corrupt, "a run cannot be read from %s: %w", path, err)
 	}
 	return r, nil
 }
 
-// ChangeRun implements store.Store.
+// ChangeRun implements store.Store. On a full disk what is long is given up first, and then the reserve.
 func (s *Store) ChangeRun(ctx context.Context, id cove.RunID, change func(*store.Run) error) error {
-	return s.settle(ctx, func(tx *sql.Tx) error {
-		was, err := s.scanRun(tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
-		if err != nil {
-			return err
-		}
-		r := was
-		if err := change(&r); err != nil {
-			return err
-		}
-		r.ID, r.Agent, r.CreatedBy, r.StartedAt = was.ID, was.Agent, was.CreatedBy, was.StartedAt
-		r = normalRun(r)
-		record, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, `UPDATE runs SET status = ?, sandbox = ?, ended_at = ?, record = ? WHERE id = ?`,
-			r.Status, r.Sandbox, endOf(r), string(record), r.ID)
+	err := s.change(ctx, func(tx *sql.Tx) error { return changeRun(ctx, tx, s.path, id, change) })
+	if !errors.Is(err, errFull) {
 		return err
+	}
+	return s.settle(ctx, func(tx *sql.Tx) error {
+		return changeRun(ctx, tx, s.path, id, func(r *store.Run) error {
+			err := change(r)
+			*r = r.Shortened()
+			return err
+		})
 	})
+}
+
+func changeRun(ctx context.Context, tx *sql.Tx, path string, id cove.RunID, change func(*store.Run) error) error {
+	was, err := scanRun(path, tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
+	if err != nil {
+		return err
+	}
+	r := was
+	if err := change(&r); err != nil {
+		return err
+	}
+	r.ID, r.Agent, r.CreatedBy, r.StartedAt = was.ID, was.Agent, was.CreatedBy, was.StartedAt
+	r = normalRun(r)
+	record, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE runs SET status = ?, sandbox = ?, ended_at = ?, record = ? WHERE id = ?`,
+		r.Status, r.Sandbox, endOf(r), string(record), r.ID)
+	return err
 }
 
 // Runs implements store.Store.
@@ -106,14 +121,14 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage,
 		c.few("id >= ? AND id < ?", q.ID, q.ID+"\xff") // no text has this byte
 	}
 	page.Runs, page.Next, err = readPage(ctx, s, ofRuns, q.Limit, q.Cursor, c,
-		func(r row, at *place) (store.Run, error) { return s.scanRun(r, "", &at.seq) }, `SELECT record, seq FROM runs`)
+		func(r row, at *place) (store.Run, error) { return scanRun(s.path, r, "", &at.seq) }, `SELECT record, seq FROM runs`)
 	return page, err
 }
 
 // RemoveRun implements store.Store.
 func (s *Store) RemoveRun(ctx context.Context, id cove.RunID) error {
 	return s.settle(ctx, func(tx *sql.Tx) error {
-		r, err := s.scanRun(tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
+		r, err := scanRun(s.path, tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
 		if err != nil {
 			return err
 		}
