@@ -1,12 +1,14 @@
 package localsocket
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,16 +47,16 @@ func CheckPeer(c net.Conn) error {
 	if pidfd >= 0 {
 		defer unix.Close(pidfd)
 	}
-	if who.Uid == 0 && os.Geteuid() != 0 {
-		return nil // root of the machine, whose namespaces another user may not see
-	}
 	if who.Pid <= 0 {
 		return errors.New("it is in a process namespace that this one does not see")
 	}
-	for _, kind := range []string{"user", "pid"} {
-		if err := sameNamespace(int(who.Pid), kind); err != nil {
-			return err
-		}
+	if who.Uid == 0 && os.Geteuid() != 0 { // another user may not see root's namespaces, but how deep its id is
+		err = notNested(int(who.Pid))
+	} else {
+		err = cmp.Or(sameNamespace(int(who.Pid), "user"), sameNamespace(int(who.Pid), "pid"))
+	}
+	if err != nil {
+		return err
 	}
 	// Of a process that lives still, the id was its own all the time.
 	if pidfd < 0 {
@@ -64,6 +66,29 @@ func CheckPeer(c net.Conn) error {
 		return errors.New("the process that connected has ended already")
 	}
 	return nil
+}
+
+// notNested refuses a process in a process namespace below the one whose /proc this is, as in a container.
+func notNested(pid int) error {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return fmt.Errorf("its process namespace is not shown: %w", errors.Unwrap(err))
+	}
+	if idsIn(string(status)) > 1 {
+		return errors.New("it is in another pid namespace")
+	}
+	return nil
+}
+
+// idsIn returns how many ids a process has, one in each namespace from here to its own: NSpid of
+// proc_pid_status(5).
+func idsIn(status string) int {
+	for line := range strings.Lines(status) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return len(strings.Fields(ids))
+		}
+	}
+	return 0
 }
 
 func sameNamespace(pid int, kind string) error {

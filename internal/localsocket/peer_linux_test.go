@@ -92,6 +92,26 @@ func TestCheckPeer(t *testing.T) {
 	}
 }
 
+// TestNested: of a process of root, whose namespaces another user cannot compare with its own, the ids tell that it is
+// in a container.
+func TestNested(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for flags, want := range map[uintptr]bool{0: true, syscall.CLONE_NEWPID: false} {
+		cmd := exec.Command("sleep", "1000")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := notNested(cmd.Process.Pid); (err == nil) != want {
+			t.Errorf("with the flags %#x: %v", flags, err)
+		}
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+}
+
 // TestCheckPeerThatHasEnded: a process that has ended is not taken for one that has its number now.
 func TestCheckPeerThatHasEnded(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "s")

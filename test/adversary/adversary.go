@@ -73,6 +73,9 @@ type row struct {
 // denied is what a refusal by permission, by filter or by absence answers.
 var denied = []string{"EPERM", "EACCES", "ENOSYS", "SIGSYS"}
 
+// unmapped adds what the kernel answers to an id that the user namespace does not have.
+var unmapped = append([]string{"EINVAL"}, denied...)
+
 // hidden adds what names that are not there, masked files and read-only places answer.
 var hidden = append([]string{"ENOENT", "ENOTDIR", "EROFS", "EMPTY", "NOTFOUND", "ENXIO", "ENODEV", "ELOOP"}, denied...)
 

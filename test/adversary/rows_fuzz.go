@@ -29,6 +29,9 @@ const (
 // fuzzSequences makes generated calls inside and compares the host before and after, mounts and sockets included. That
 // the sandbox dies of it is no hole. COVE_FUZZ_SEQUENCES makes more of them, from COVE_FUZZ_SEED on.
 func fuzzSequences(c *trial) {
+	if !asRoot() {
+		c.lacking("only root sees all of the machine's state")
+	}
 	seed := number("COVE_FUZZ_SEED", uint64(time.Now().UnixNano()>>8&0xffffff))
 	sequences := number("COVE_FUZZ_SEQUENCES", fuzzShort)
 	was := c.estate()

@@ -21,7 +21,8 @@ func privilegeRows() []row {
 		{id: "K5.setuid_files", invariant: "H3", what: "find a setuid program on a mount that honours it", test: setuidFiles},
 		{id: "K5.su", invariant: "H3", what: "become root by the image's own su", test: suProgram},
 		{id: "K5.set_ids", invariant: "H3", what: "become root, who is mapped inside, by asking",
-			attempts: []string{"setuid", "setgid", "setfsuid", "setresuid", "setresgid", "setgroups"}, inside: []string{"ids"}},
+			attempts: []string{"setuid", "setgid", "setfsuid", "setresuid", "setresgid", "setgroups"}, inside: []string{"ids"},
+			deny: unmapped},
 		{id: "K5.no_new_privs", invariant: "H3", what: "take no_new_privs back", inside: []string{"prctl 38 1 0 0 0"},
 			test: func(c *trial) {
 				c.row.deny = []string{"EINVAL", "EPERM"}
@@ -32,7 +33,7 @@ func privilegeRows() []row {
 			attempts: []string{"file_capability", "xattr_trusted"}, deny: append([]string{"EOPNOTSUPP"}, denied...),
 			inside: []string{"create /work"}},
 		{id: "K5.chown", invariant: "H1", what: "give a file away to root", attempts: []string{"chown_root"},
-			inside: []string{"create /work"}},
+			inside: []string{"create /work"}, deny: unmapped},
 		{id: "K8.capset", invariant: "H3", what: "raise a capability", attempts: []string{"capset", "securebits"},
 			inside: []string{"ids"},
 			test:   func(c *trial) { c.denied(c.box(), "ambient") }},
@@ -46,8 +47,7 @@ func privilegeRows() []row {
 			attempts: []string{"rlimit_raise 7", "rlimit_raise 4", "rlimit_raise 13", "rlimit_raise 14"},
 			deny:     append([]string{"UNCHANGED"}, denied...), inside: []string{"getpid"}},
 		{id: "K8.limit_of_init", invariant: "H1", what: "change limits or the processor of PID 1",
-			attempts: []string{"prlimit_init", "affinity_init"},
-			inside:   []string{"getpid"}},
+			inside: []string{"getpid"}, test: limitsOfInit},
 		{id: "C6.nice", invariant: "H4", what: "run before everybody else", attempts: []string{"nice -20", "nice -1"},
 			inside: []string{"nice 19"}},
 		{id: "C6.realtime", invariant: "H4", what: "run in real time",
@@ -223,4 +223,12 @@ func suProgram(c *trial) {
 		c.Errorf("HOLE: su became root without a password")
 	}
 	c.remark("seen %s", fmt.Sprint(seen))
+}
+
+func limitsOfInit(c *trial) {
+	if !c.suite.caps.UserIDs {
+		c.lacking("the guest and the programs have one id: %s", c.suite.caps.Missing["user_ids"])
+	}
+	c.refused(c.box(), "prlimit_init")
+	c.refused(c.box(), "affinity_init")
 }

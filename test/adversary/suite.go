@@ -79,9 +79,9 @@ func stateDir(t *testing.T) string {
 
 const probePackage = "github.com/cove-sandbox/cove/test/adversary/cmd/probe"
 
-// findProbe takes the probe program that COVE_PROBE names, or the one in the
-// directory that COVE_TEST_BIN names or beside the test, or builds it.
-func (s *suite) findProbe(t *testing.T) {
+// Probe returns the probe program: that which COVE_PROBE names, or the one in the directory that COVE_TEST_BIN names or
+// beside the test; otherwise it is built.
+func Probe(t *testing.T) ([]byte, error) {
 	places := []string{os.Getenv("COVE_PROBE")}
 	if dir := os.Getenv("COVE_TEST_BIN"); dir != "" {
 		places = append(places, filepath.Join(dir, "probe"))
@@ -91,23 +91,25 @@ func (s *suite) findProbe(t *testing.T) {
 	}
 	for _, p := range places {
 		if data, err := os.ReadFile(p); p != "" && err == nil {
-			s.path, s.probe = p, data
-			s.publish(t)
-			return
+			return data, nil
 		}
 	}
 	path := filepath.Join(t.TempDir(), "probe")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, probePackage)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		s.missing = fmt.Sprintf("there is no probe program: set COVE_PROBE, or have Go installed (%v: %s)", err, out)
+		return nil, fmt.Errorf("there is no probe program: set COVE_PROBE, or have Go installed (%w: %s)", err, out)
+	}
+	return os.ReadFile(path)
+}
+
+// findProbe has the probe program where everybody can execute it.
+func (s *suite) findProbe(t *testing.T) {
+	var err error
+	if s.probe, err = Probe(t); err != nil {
+		s.missing = err.Error()
 		return
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.path, s.probe = path, data
 	s.publish(t)
 }
 

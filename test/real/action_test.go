@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/delegate"
 )
 
 // action is action.yml, as far as a runner of jobs reads it.
@@ -165,10 +166,9 @@ func withSudo(t *testing.T, m *machine) *machine {
 		echo 'runner:*:%d:%[2]d::/home/user:/bin/sh' >>passwd && echo 'runner ALL=(ALL) NOPASSWD: ALL' >>sudoers &&
 		mount --bind passwd /etc/passwd && mount --bind sudoers /etc/sudoers && chmod 750 /home/user &&
 		cp -a %s /home/user/project && chown -R %[2]d:%[2]d /home/user`, etc, user, m.project))
-	id := fmt.Sprint(user)
 	of := *m
 	of.home, of.project = "/home/user", "/home/user/project"
-	of.enter = slices.Concat(m.enter, []string{"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups", "--"})
+	of.enter = slices.Concat(m.enter, delegate.As(user))
 	of.env = slices.Concat(m.env, []string{"HOME=/home/user", "USER=runner", "LOGNAME=runner"})
 	return &of
 }

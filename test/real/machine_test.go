@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/test/await"
+	"github.com/cove-sandbox/cove/test/delegate"
 )
 
 // patience is how long one command may take.
@@ -88,11 +88,9 @@ const user = 61000
 func asUser(t *testing.T) *machine {
 	m := &machine{t: t}
 	if os.Geteuid() == 0 {
-		id := fmt.Sprint(user)
 		m.home = "/home/user"
 		n, _ := newNamespace(t)
-		m.enter = slices.Concat(n, inGroups(handOver(t)),
-			[]string{"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups", "--"})
+		m.enter = slices.Concat(n, delegate.Enter(delegate.Groups(t, user)), delegate.As(user))
 	} else {
 		home, err := os.MkdirTemp("", "cove-real-")
 		if err != nil {
@@ -145,55 +143,6 @@ func newNamespace(t *testing.T, more ...string) (enter []string, dir string) {
 		t.Fatalf("no namespace: %v, %s", err, said.String())
 	}
 	return slices.Concat([]string{"nsenter", "--target", fmt.Sprint(holder.Process.Pid)}, more, []string{"--"}), dir
-}
-
-// handOver makes control groups of version 1 that are the user's.
-func handOver(t *testing.T) (groups []string) {
-	t.Helper()
-	for _, controller := range []string{"memory", "cpu", "cpuacct", "pids", "freezer"} {
-		parent := filepath.Join("/sys/fs/cgroup", controller)
-		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err != nil {
-			t.Skip("control groups are of version 2 here, where systemd hands them over: test/vmtest has the user run this")
-		}
-		dir := filepath.Join(parent, fmt.Sprintf("cove-real-%d", os.Getpid()))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		groups = append(groups, dir)
-		t.Cleanup(func() { removeGroup(t, dir) })
-		for _, name := range []string{".", "cgroup.procs", "tasks"} {
-			if err := os.Chown(filepath.Join(dir, name), user, user); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return groups
-}
-
-// removeGroup removes a control group and those below it, which nobody is in any more.
-func removeGroup(t *testing.T, dir string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		if e.IsDir() {
-			removeGroup(t, filepath.Join(dir, e.Name()))
-		}
-	}
-	if err == nil {
-		await.That(t, "the control group "+dir+" is left", func() bool {
-			err = syscall.Rmdir(dir)
-			return !errors.Is(err, syscall.EBUSY) // a process is just ending
-		})
-	}
-	if err != nil {
-		t.Errorf("the control group %s stays: %v", dir, err)
-	}
-}
-
-// inGroups is the beginning of a command that runs in control groups.
-func inGroups(groups []string) []string {
-	enter := `n=$1; shift; while [ $n -gt 0 ]; do echo $$ >$1/cgroup.procs; shift; n=$((n-1)); done; exec "$@"`
-	return slices.Concat([]string{"sh", "-c", enter, "sh", fmt.Sprint(len(groups))}, groups)
 }
 
 // start makes the user's repository, and ends what the user has started when the test is over.

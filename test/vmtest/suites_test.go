@@ -72,6 +72,15 @@ func TestAdversary(t *testing.T) {
 		Env: []string{"COVE_ADVERSARY_ALONE=1"}, Timeout: 25 * time.Minute})
 }
 
+// TestAdversaryWithoutRoot attacks sandboxes of an ordinary user where control groups are of version 2: what is counted,
+// and what is seen of others.
+func TestAdversaryWithoutRoot(t *testing.T) {
+	const pkg = "internal/engine/native"
+	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest", "test/adversary/cmd/probe"}})
+	vm.Test(t, Test{Package: pkg, As: protocol.Delegated, Args: []string{"-test.run=^TestAdversary$/^(C3|C4|C7|P1|P2)\\."},
+		Env: []string{"COVE_ADVERSARY_USER=1"}, MayLeave: self, Timeout: 15 * time.Minute})
+}
+
 // TestDisk mounts images with an older kernel, whose root may let them grow in use.
 func TestDisk(t *testing.T) {
 	const pkg = "internal/linux/disk"
