@@ -60,3 +60,20 @@ func TestConfiguredPlaces(t *testing.T) {
 	}
 	o.Close()
 }
+
+// TestConfiguredBandwidth: gateway.bandwidth_mb is the limit of every gateway, in bytes per second.
+func TestConfiguredBandwidth(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "cove.yaml")
+	text := "home: " + filepath.Join(dir, "home") + "\ngateway: {bandwidth_mb: 1.5}\n"
+	if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Read(config.Source{Path: at, Getenv: func(string) string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := gatewayOptions(&files{cfg: cfg}); err != nil || o.Bandwidth != 3<<19 {
+		t.Errorf("%d bytes per second, %v; want %d", o.Bandwidth, err, 3<<19)
+	}
+}
