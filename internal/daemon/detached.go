@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"path/filepath"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
@@ -66,6 +67,18 @@ func (d *Daemon) newRepos() (*repos.Store, error) {
 	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet, Log: d.log})
 }
 
+// dropUploads removes uploads that no sandbox takes, until ctx ends.
+func dropUploads(ctx context.Context, home string) {
+	for {
+		repos.DropUploads(home, time.Now())
+		select {
+		case <-time.After(time.Minute):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // repositories is the store of repositories, opened at its first use.
 type repositories struct {
 	open func() (*repos.Store, error)
@@ -111,10 +124,11 @@ func (r repositories) CollectMirror(ctx context.Context, who cove.Principal, sou
 }
 
 // Receive implements httpapi.Repositories.
-func (r repositories) Receive(ctx context.Context, who cove.Principal, pack io.Reader) (cove.UploadID, int64, error) {
+func (r repositories) Receive(ctx context.Context, who cove.Principal, from repos.Sending, pack io.Reader) (
+	cove.UploadID, int64, error) {
 	s, err := r.open()
 	if err != nil {
 		return "", 0, err
 	}
-	return s.Receive(ctx, who, pack)
+	return s.Receive(ctx, who, from, pack)
 }

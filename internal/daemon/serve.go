@@ -48,6 +48,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	d.serving.Go(func() { d.sandboxes.RunReconciler(reaps, execution.ReapInterval) })
 	d.serving.Go(func() { d.sandboxes.WatchDisks(reaps) })
 	d.serving.Go(func() { d.processes.MeterCPU(reaps) })
+	d.serving.Go(func() { dropUploads(reaps, d.cfg.Home) })
 	d.serving.Go(func() { d.tendRuns(reaps) })
 	select {
 	case <-ctx.Done():

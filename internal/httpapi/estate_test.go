@@ -116,7 +116,7 @@ func newEstateFor(t *testing.T, keys []Key) *estate {
 		Dir: filepath.Join(dir, "runs"), Clock: clock.Real(), Log: log,
 	})
 	err = e.sandboxes.Adopt(t.Context(), sandbox.Host{
-		Workspaces: emptyWorkspaces(dir), Disks: emptyWorkspaces(dir), Routes: routes{e},
+		Workspaces: emptyWorkspaces(dir), Disks: emptyDisks{emptyWorkspaces(dir), mirrors.Disks()}, Routes: routes{e},
 		Successor: runs, Recorders: runs, Dir: filepath.Join(dir, "sandboxes"), Most: 20,
 	})
 	if err == nil {
@@ -334,6 +334,16 @@ func (emptyWorkspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, b
 func (emptyWorkspaces) Device(cove.SandboxID) (string, error) { return "", nil }
 
 func (emptyWorkspaces) Free() (workspace.Room, error) { return workspace.Room{}, nil }
+
+// emptyDisks are those of empty workspaces, beside the uploads of a store.
+type emptyDisks struct {
+	emptyWorkspaces
+	store workspace.Disks
+}
+
+func (d emptyDisks) Uploaded(who cove.Principal, but string) (int64, error) {
+	return d.store.Uploaded(who, but)
+}
 
 type hostAlone struct{}
 

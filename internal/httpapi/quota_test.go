@@ -88,6 +88,44 @@ func TestSandboxesOfAKey(t *testing.T) {
 	make(few, `{"name":"c","limits":{"disk_mb":512}}`, 200, "event: created")
 }
 
+// TestUploadsOfAKey: uploads and the disk limits of sandboxes have one quota together, whichever comes first; an upload
+// counts once where it becomes a sandbox, and another key's does not count.
+func TestUploadsOfAKey(t *testing.T) {
+	e := newEstate(t)
+	const gib = 1 << 30
+	send := func(who string, bytes, code int, says string) (id string) {
+		t.Helper()
+		got, text := e.ask(t, who, "POST", "/uploads", "PACK"+strings.Repeat("x", bytes))
+		if got != code || !strings.Contains(text, says) {
+			t.Errorf("%s %d: %d %s, want %d %q", who, bytes, got, text, code, says)
+		}
+		_, id, _ = strings.Cut(text, `"id":"`)
+		id, _, _ = strings.Cut(id, `"`)
+		return id
+	}
+	make := func(mb int, upload string, code int, says string) {
+		t.Helper()
+		body := fmt.Sprintf(`{"name":"a","limits":{"disk_mb":%d}}`, mb)
+		if upload != "" {
+			body = fmt.Sprintf(`{"name":"a","limits":{"disk_mb":%d},"repository":{"source":"file://there/a",`+
+				`"upload":{"id":%q,"commit":"%040d"}}}`, mb, upload, 1)
+		}
+		if got, text := e.ask(t, few, "POST", "/sandboxes", body); got != code || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %s, want %d %q", body, got, text, code, says)
+		}
+	}
+	id := send(few, 1<<20, 201, "up_")
+	make(3*gib>>20, "", 409, "may be 3072 MiB in sum, and are 1")
+	make(3*gib>>20, id, 200, "event: created")
+	send(few, 1<<20, 409, "may be 3072 MiB in sum")
+	send(keeper, 1<<20, 201, "up_")
+	if code, text := e.ask(t, few, "DELETE", "/sandboxes/a", ""); code != 204 {
+		t.Fatalf("%d %s", code, text)
+	}
+	send(few, 1<<20, 201, "up_")
+	make(3*gib>>20-2, "", 409, "and are 2")
+}
+
 // TestCPUOfAKey: the CPU time of a day is counted from the records, so that it is known to the next server as well. It
 // is looked at before an execution waits, and after.
 func TestCPUOfAKey(t *testing.T) {

@@ -54,18 +54,20 @@ func (s repositoryRoutes) addUploads() {
 		Summary: "Send a folder of another machine",
 		Description: "The body is a pack of git's, which has a commit of the folder. One sandbox of the caller's is made " +
 			"of it, whose request has repository.upload: objects are checked then. Without one the upload is removed " +
-			"after a quarter of an hour; what breaks off leaves nothing.",
+			"after a quarter of an hour; what breaks off leaves nothing. Uploads that wait or come count towards the disk " +
+			"quota of the key (disk_mb): what is beyond it is refused before it is stored.",
 		RequestBody: &huma.RequestBody{Required: true,
 			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString,
 				Format: "binary"}}}},
-	}, append([]cove.Code{cove.TooLarge}, storeErrors...), s.upload)
+	}, append([]cove.Code{cove.TooLarge, cove.Conflict}, storeErrors...), s.upload)
 }
 
 // upload is POST /uploads.
 func (s repositoryRoutes) upload(ctx context.Context, _ *struct{}) (*answer[api.Upload], error) {
 	ex := exchangeOf(ctx)
 	body := &pacedBody{ReadCloser: ex.r.Body, control: http.NewResponseController(ex.w), pause: s.ReadTimeout}
-	id, size, err := s.Repositories.Receive(ctx, ex.who, body)
+	id, size, err := s.Repositories.Receive(ctx, ex.who, repos.Sending{Length: ex.r.ContentLength,
+		Fits: func(bytes int64) error { return s.Sandboxes.FitsUploads(ctx, ex.who, bytes) }}, body)
 	if err != nil {
 		ex.w.Header().Set("Connection", "close") // the rest is not read
 		return nil, err

@@ -32,7 +32,8 @@ func (f *fakeRepositories) mirror() repos.Mirror {
 		FetchedAt: time.Unix(1, 0).UTC(), Borrowers: []cove.SandboxID{"sb_0123456789abcdefghjkmnpqrs"}}
 }
 
-func (f *fakeRepositories) Receive(_ context.Context, _ cove.Principal, pack io.Reader) (cove.UploadID, int64, error) {
+func (f *fakeRepositories) Receive(_ context.Context, _ cove.Principal, _ repos.Sending, pack io.Reader) (cove.UploadID,
+	int64, error) {
 	n, err := io.Copy(io.Discard, pack)
 	return cove.NewUploadID(), n, err
 }

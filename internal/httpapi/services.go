@@ -88,6 +88,8 @@ type Sandboxes interface {
 		cut int, err error)
 	NetworkOf(ctx context.Context, who cove.Principal, ref string) (sandbox.View, egress.Network, error)
 	Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
+	// FitsUploads refuses uploads of a principal that have more bytes together than its quota leaves. Errors: Conflict.
+	FitsUploads(ctx context.Context, who cove.Principal, bytes int64) error
 }
 
 // Processes runs commands and terminals in long-lived sandboxes; sandbox.Processes is one.
@@ -112,8 +114,9 @@ type Repositories interface {
 	RemoveMirror(ctx context.Context, who cove.Principal, source string) error
 	// CollectMirror packs one anew. Errors: NotFound.
 	CollectMirror(ctx context.Context, who cove.Principal, source string) error
-	// Receive stores a pack for a sandbox of the principal's. Errors: TooLarge, InvalidArgument, Overloaded.
-	Receive(ctx context.Context, who cove.Principal, pack io.Reader) (cove.UploadID, int64, error)
+	// Receive stores a pack for a sandbox of the principal's. Errors: TooLarge, InvalidArgument, Overloaded, StorageFull,
+	// those of the sending's Fits.
+	Receive(ctx context.Context, who cove.Principal, from repos.Sending, pack io.Reader) (cove.UploadID, int64, error)
 }
 
 // Work gives access on the host to the changes made in detached sandboxes. Each call imports them anew, first.

@@ -16,6 +16,7 @@ func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string
 	if err != nil {
 		return Applied{}, err
 	}
+	defer sp.held.Close()
 	done, err := apply(ctx, s, sp, dir, style)
 	if err == nil && w.Paths == nil && style.Choice == nil && len(done.Conflicts) == 0 {
 		s.Deliver(id, sp.head)

@@ -198,7 +198,7 @@ func worked(t *testing.T, do func(git gittest.Git)) (*Store, workspace.Workspace
 	do(git)
 	git.Run("add", "-A")
 	git.Run("commit", "-q", "-m", "work")
-	if _, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil {
+	if _, err := s.Import(t.Context(), w.ID, 0, inside(t, w)); err != nil {
 		t.Fatal(err)
 	}
 	return s, w, mine

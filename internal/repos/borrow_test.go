@@ -65,7 +65,7 @@ func TestBorrows(t *testing.T) {
 			t.Errorf("%s begins with %q", w.Branch, got)
 		}
 		work := git.Commit("work", "work", "5")
-		refs, err := s.Import(t.Context(), w.ID, inside(t, w))
+		refs, err := s.Import(t.Context(), w.ID, 0, inside(t, w))
 		if err != nil || !slices.Contains(refs, Ref{"HEAD", work}) {
 			t.Errorf("%v, %v", refs, err)
 		}

@@ -141,6 +141,9 @@ func (c catalog) records() ([]record, error) {
 	return all, errors.Join(errs...)
 }
 
+// importOf returns the repository of the imported work of a sandbox.
+func (c catalog) importOf(id cove.SandboxID) string { return filepath.Join(c.directory(id), importDir) }
+
 // borrowers returns the workspaces that borrow objects of a mirror.
 func (c catalog) borrowers(key string) ([]cove.SandboxID, error) {
 	all, err := c.records()

@@ -23,6 +23,7 @@ import (
 // disks are the disks of workspaces: the file systems that bound them.
 type disks struct {
 	catalog
+	*uploads
 	log       *slog.Logger
 	templates disk.Templates
 
@@ -111,11 +112,10 @@ func (n newDisk) refuse(bytes, files int64) error {
 		return nil
 	}
 	room, err := n.Free()
-	if err != nil || bytes <= room.Free-room.Floor() {
+	if err != nil {
 		return err
 	}
-	return cove.Errorf(cove.StorageFull, "the checkout has %d MiB, and the disk of this machine has %d left, of which "+
-		"Cove leaves %d alone", bytes>>20, room.Free>>20, room.Floor()>>20).WithHint("free some space")
+	return room.Fits("the checkout", bytes)
 }
 
 func (n newDisk) tooSmall() error {

@@ -21,9 +21,6 @@ type Held struct {
 	Files   int // changed since the last commit, without what programs make again, such as __pycache__
 }
 
-// delivered is the file of a workspace that has the ids of the commits that were pushed or applied, one a line.
-const delivered = "delivered"
-
 // maxDelivered bounds that file, in bytes; what is delivered beyond it counts as held.
 const maxDelivered = 1 << 20
 
@@ -33,7 +30,7 @@ func (s *Store) Deliver(id cove.SandboxID, commits ...string) {
 	if r, err := s.read(id); err != nil || r.Source == "" {
 		return
 	}
-	f, err := os.OpenFile(filepath.Join(s.directory(id), delivered), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.directory(id), deliveredFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err == nil {
 		var i fs.FileInfo
 		if i, err = f.Stat(); err == nil && i.Size() < maxDelivered {
@@ -52,8 +49,13 @@ func (s *Store) Held(ctx context.Context, id cove.SandboxID, refs []Ref) (h Held
 	if err != nil {
 		return h, err
 	}
-	in := importRepository{s, filepath.Join(s.directory(id), importDir)}
-	known, err := in.delivered(ctx, filepath.Join(s.directory(id), delivered))
+	in := importRepository{s, s.importOf(id)}
+	held, err := keepImported(ctx, in.dir)
+	if err != nil {
+		return h, err
+	}
+	defer held.Close()
+	known, err := in.delivered(ctx)
 	if err != nil {
 		return h, err
 	}
@@ -75,35 +77,6 @@ func (s *Store) Held(ctx context.Context, id cove.SandboxID, refs []Ref) (h Held
 		h.Files, err = in.uncommitted(ctx, snapshot, known)
 	}
 	return h, err
-}
-
-// importRepository is the repository of the work that was imported.
-type importRepository struct {
-	*Store
-	dir string
-}
-
-// delivered returns the ids of a file that are commits of the repository.
-func (r importRepository) delivered(ctx context.Context, file string) ([]string, error) {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, storageFull("read what was delivered", err)
-	}
-	ids := strings.Fields(string(text))
-	slices.Sort(ids)
-	out, err := r.git(ctx, nil, hostgit.Run{Dir: r.dir, Command: []string{"cat-file"},
-		Flags: []string{"--batch-check=%(objectname) %(objecttype)"},
-		Stdin: strings.NewReader(strings.Join(slices.Compact(ids), "\n") + "\n")})
-	var there []string
-	for line := range strings.Lines(string(out)) {
-		if id, ok := strings.CutSuffix(line, " commit\n"); ok {
-			there = append(there, id)
-		}
-	}
-	return there, err
 }
 
 // notIn counts the commits in the history of heads that are not in that of others.

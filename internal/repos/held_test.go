@@ -20,7 +20,7 @@ func TestHeld(t *testing.T) {
 			git := server.Client().In(w.Directory)
 			step := func(what string, want Held) {
 				t.Helper()
-				refs, err := s.Import(t.Context(), w.ID, inside(t, w))
+				refs, err := s.Import(t.Context(), w.ID, 0, inside(t, w))
 				if err != nil {
 					t.Fatal(err)
 				}

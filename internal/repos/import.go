@@ -2,6 +2,7 @@ package repos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,40 +12,93 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-const (
-	maxImportRefs = 1000
-	importMemory  = 4 << 30 // bytes
-	importCPU     = 10 * time.Minute
-)
+const maxImportRefs = 1000
 
 // Import fetches a sandbox's work: its branches, its HEAD, and WorkRef if it exists. Every object is checked, and none
 // of them is executed. connect is called more than once. Refs of an earlier import that are missing now are removed.
-// Errors: NotFound, TooLarge, Unavailable, those of connect, and InvalidArgument for objects that git refuses.
-func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) ([]Ref, error) {
+// disk is the size of the sandbox's disk, which is what its imports may take together; 0 is none. Errors: NotFound,
+// TooLarge, StorageFull, Unavailable, those of connect, and InvalidArgument for objects that git refuses.
+func (s *Store) Import(ctx context.Context, id cove.SandboxID, disk int64, connect Connect) ([]Ref, error) {
 	r, err := s.repositoryOf(id)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, importTime)
 	defer cancel()
-	dir := filepath.Join(s.directory(id), importDir)
-	l, err := lock(ctx, filepath.Join(s.directory(id), ".import.lock"), syscall.LOCK_EX)
+	l, err := s.lockImports(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	held := []*os.File{l}
-	if err := cleanRepository(dir); err != nil {
-		return nil, storageFull("clean a repository", err)
+	i := importing{s: s, record: r, dir: s.importOf(id), disk: disk, held: []*os.File{l}, connect: connect}
+	if err := i.clean(ctx, false); err != nil {
+		return nil, err
 	}
-	p := s.stranger(connect, s.o.MaxImport, false)
-	a, err := listRemote(ctx, held, p, "--symref")
+	refs, err := i.fetch(ctx)
+	if _, is := errors.AsType[noRoom](err); is { // what was imported before can all be fetched again
+		if e := errors.Join(s.dropImported(ctx, i.held, i.dir, nil), i.clean(ctx, true)); e != nil {
+			return nil, errors.Join(err, e)
+		}
+		refs, err = i.fetch(ctx)
+	}
+	if over, is := errors.AsType[noRoom](err); is {
+		err = over.error
+	}
+	if err != nil {
+		err = errors.Join(err, cleanRepository(i.dir)) // of what came of it
+	}
+	return refs, err
+}
+
+// lockImports waits for the lock of a sandbox's imports, which those of its checkouts share as they share their room.
+func (c catalog) lockImports(ctx context.Context, r record) (*os.File, error) {
+	of := r.ID
+	if _, err := c.read(r.Within); r.Within != "" && err == nil {
+		of = r.Within
+	}
+	return lock(ctx, filepath.Join(c.directory(of), ".import.lock"), syscall.LOCK_EX)
+}
+
+// importing is one import; the lock is held.
+type importing struct {
+	s       *Store
+	record  record
+	dir     string // import.git
+	disk    int64
+	held    []*os.File
+	connect Connect
+}
+
+// clean removes what a git that was killed has left, and what nothing refers to.
+func (i importing) clean(ctx context.Context, all bool) error {
+	if err := cleanRepository(i.dir); err != nil {
+		return storageFull("clean a repository", err)
+	}
+	return importRepository{i.s, i.dir}.tidy(ctx, i.held, all)
+}
+
+// room returns the bytes that the import may bring, and the error of one that brings more.
+func (i importing) room(ctx context.Context) (left int64, over, err error) {
+	now := room{most: cmp.Or(i.disk, 2*i.s.o.MaxImport), once: i.s.o.MaxImport}
+	if now.used, err = i.s.takenOf(ctx, i.record); err == nil {
+		now.free, err = i.s.disks.Free()
+	}
+	left, over = now.left()
+	return left, over, err
+}
+
+// fetch fetches the work, into the room that there is.
+func (i importing) fetch(ctx context.Context) ([]Ref, error) {
+	left, over, err := i.room(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := listRemote(ctx, i.held, i.s.stranger(i.connect, i.s.o.MaxImport, over, false), "--symref")
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +106,7 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) 
 	if len(want) > maxImportRefs {
 		return nil, cove.Errorf(cove.TooLarge, "the sandbox has %d branches; at most %d are taken", len(want), maxImportRefs)
 	}
-	if err := s.dropImported(ctx, held, dir, want); err != nil {
+	if err := i.s.dropImported(ctx, i.held, i.dir, want); err != nil {
 		return nil, err
 	}
 	if len(want) == 0 {
@@ -62,20 +116,25 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) 
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		fmt.Fprintf(&in, "+%s:%s%s\n", want[name], imported, name)
 	}
-	run := fetchRun(dir, bytes.NewBufferString(in.String()))
-	run.Limits = hostgit.Limits{Memory: importMemory, FileSize: 2 * s.o.MaxImport, CPU: importCPU}
-	_, err = p(ctx, held, run)
-	if hostgit.ExitCode(err) > 0 && s.isPartial(r.Mirror) {
-		_, err = s.importPartial(ctx, held, connect, run, in.String())
+	run := fetchRun(i.dir, bytes.NewBufferString(in.String()))
+	run.Limits = hostgit.Limits{Memory: importMemory, FileSize: 2*left + 1, CPU: importCPU}
+	_, err = i.s.stranger(i.connect, left, over, false)(ctx, i.held, run)
+	if hostgit.ExitCode(err) > 0 && i.s.isPartial(i.record.Mirror) {
+		run.Stdin = strings.NewReader(in.String())
+		// Git accepts objects with missing references only from a filtered remote.
+		run = leavingOut(run, stream, fmt.Sprintf("blob:limit=%d", i.s.o.MaxImport))
+		_, err = i.s.stranger(i.connect, left, over, true)(ctx, i.held, run)
 	}
-	if err != nil {
-		if cove.ErrorCode(err) == cove.Internal {
-			return nil, cove.Errorf(cove.InvalidArgument, "git refuses the sandbox's objects: %w",
-				err).WithHint(`look at it inside: "git fsck"`)
-		}
-		return nil, err
+	switch {
+	case err == nil:
+		return i.s.importedRefs(ctx, i.dir)
+	case hostgit.ExitCode(err) > 0 && cove.ErrorCode(err) == cove.TooLarge:
+		return nil, over
+	case cove.ErrorCode(err) == cove.Internal:
+		return nil, cove.Errorf(cove.InvalidArgument, "git refuses the sandbox's objects: %w",
+			err).WithHint(`look at it inside: "git fsck"`)
 	}
-	return s.importedRefs(ctx, dir)
+	return nil, err
 }
 
 // work returns the refs to import: names in import.git to names inside.
@@ -116,9 +175,7 @@ func (s *Store) dropImported(ctx context.Context, held []*os.File, dir string, w
 }
 
 // ImportDirectory returns the git directory on the host that holds a sandbox's imported work, below refs/sandbox/.
-func (s *Store) ImportDirectory(id cove.SandboxID) string {
-	return filepath.Join(s.directory(id), importDir)
-}
+func (s *Store) ImportDirectory(id cove.SandboxID) string { return s.importOf(id) }
 
 // Push pushes imported work to a branch of the sandbox's remote, from the host and without force, through the given
 // outlet. Errors: NotFound, InvalidArgument, Forbidden, Conflict, those of Outlet.Open.
@@ -138,6 +195,7 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 	if err != nil {
 		return err
 	}
+	defer sp.held.Close()
 	// the machine pushes only for its owner
 	p, hangUp, err := s.dialBy(ctx, outlet, remote{Source: Source{URL: r.Remote}, who: cove.MachineOwner()}, true)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestImport(t *testing.T) {
 				work := git.Run("commit-tree", "-p", "HEAD", "-m", "work", git.Run("write-tree"))
 				git.Run("update-ref", WorkRef, work)
 
-				refs, err := s.Import(t.Context(), w.ID, connect)
+				refs, err := s.Import(t.Context(), w.ID, 0, connect)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -100,7 +100,7 @@ func TestImport(t *testing.T) {
 				git.Run("branch", "-D", "side")
 				git.Run("branch", "side/way")
 				git.Run("update-ref", "-d", WorkRef)
-				if refs, err = s.Import(t.Context(), w.ID, connect); err != nil || len(refs) < 3 {
+				if refs, err = s.Import(t.Context(), w.ID, 0, connect); err != nil || len(refs) < 3 {
 					t.Fatalf("%v, %v", refs, err)
 				}
 				for _, ref := range refs {
@@ -251,7 +251,7 @@ func TestImportHostile(t *testing.T) {
 			w := create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
 			git := server.Client().In(w.Directory)
 			tt.do(t, git)
-			refs, err := s.Import(t.Context(), w.ID, inside(t, w))
+			refs, err := s.Import(t.Context(), w.ID, 0, inside(t, w))
 			if cove.ErrorCode(err) != tt.code {
 				t.Errorf("%v, %v; want %s", refs, err, tt.code)
 			}
@@ -272,7 +272,7 @@ func TestImportHostile(t *testing.T) {
 		"odd names":          "003d" + strings.Repeat("a", 40) + " refs/heads/../x\x00 ofs\n0000",
 	} {
 		t.Run(name, func(t *testing.T) {
-			refs, err := s.Import(t.Context(), w.ID, func(context.Context, bool) (Stream, error) {
+			refs, err := s.Import(t.Context(), w.ID, 0, func(context.Context, bool) (Stream, error) {
 				return &reciting{in: strings.NewReader(words)}, nil
 			})
 			if err == nil && len(refs) > 0 {
@@ -285,7 +285,7 @@ func TestImportHostile(t *testing.T) {
 	}
 	t.Run("silence", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := s.Import(ctx, w.ID, func(context.Context, bool) (Stream, error) {
+		_, err := s.Import(ctx, w.ID, 0, func(context.Context, bool) (Stream, error) {
 			return &silent{first: cancel, closed: make(chan struct{})}, nil
 		})
 		if cove.ErrorCode(err) != cove.Canceled {
@@ -294,12 +294,12 @@ func TestImportHostile(t *testing.T) {
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		gone := cove.Errorf(cove.Unavailable, "the sandbox does not run")
-		if _, err := s.Import(t.Context(), w.ID, func(context.Context, bool) (Stream, error) {
+		if _, err := s.Import(t.Context(), w.ID, 0, func(context.Context, bool) (Stream, error) {
 			return nil, gone
 		}); !errors.Is(err, gone) {
 			t.Error(err)
 		}
-		if _, err := s.Import(t.Context(), cove.NewSandboxID(), inside(t, w)); cove.ErrorCode(err) != cove.NotFound {
+		if _, err := s.Import(t.Context(), cove.NewSandboxID(), 0, inside(t, w)); cove.ErrorCode(err) != cove.NotFound {
 			t.Error(err)
 		}
 	})
@@ -392,7 +392,7 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 			}
 			os.Remove(canary)
 
-			if _, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil {
+			if _, err := s.Import(t.Context(), w.ID, 0, inside(t, w)); err != nil {
 				t.Fatal(err)
 			}
 			mine := gittest.NewGit(t, t.TempDir())

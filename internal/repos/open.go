@@ -29,7 +29,9 @@ func Open(o Options) (*Store, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	in := catalog{filepath.Join(o.Home, "workspaces")}
-	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), catalog: in, disks: &disks{catalog: in, log: o.Log}}
+	up := &uploads{dir: uploadsIn(o.Home), coming: map[cove.UploadID]arriving{}}
+	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), catalog: in, uploads: up,
+		disks: &disks{catalog: in, uploads: up, log: o.Log}}
 	for _, dir := range []string{s.repos, s.workspaces} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, storageFull("make "+dir, err)
@@ -38,7 +40,7 @@ func Open(o Options) (*Store, error) {
 			return nil, storageFull("close "+dir+" to others", err)
 		}
 	}
-	dropUploads(s, time.Now().Add(-uploadAge))
+	DropUploads(o.Home, time.Now())
 	return s, errors.Join(disk.Sweep(o.Home), disk.Sweep(s.workspaces), s.sweep(), s.disks.finishKeeping(),
 		s.takeBack(""))
 }

@@ -23,16 +23,6 @@ func (s *Store) isPartial(key string) bool {
 	return err == nil && m.Partial
 }
 
-// importPartial repeats the import of work that refers to, or is encoded against, objects that only the sandbox has
-// fetched. Such objects are sent whole, and objects that they refer to may be missing, as may any other in the mirror.
-func (s *Store) importPartial(ctx context.Context, held []*os.File, connect Connect, run hostgit.Run,
-	refspecs string) ([]byte, error) {
-	run.Stdin = strings.NewReader(refspecs)
-	// Git accepts objects with missing references only from a filtered remote.
-	run = leavingOut(run, stream, fmt.Sprintf("blob:limit=%d", s.o.MaxImport))
-	return s.stranger(connect, s.o.MaxImport, true)(ctx, held, run)
-}
-
 // inCone reports whether a sparse checkout contains a file: below the directories, or beside the way to them. No
 // directories means all.
 func inCone(file string, sparse []string) bool {
@@ -188,15 +178,25 @@ type span struct {
 	dir        string // import.git
 	base, head string // ids; base is an empty tree where the sandbox began without commits
 	paths      []string
+	held       *os.File // keeps the work from being tidied away; must be closed
 }
 
 // span returns imported work, and makes sure that all of it can be shown. Errors: NotFound, those of supply.
-func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, error) {
+func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (_ span, err error) {
 	r, err := s.repositoryOf(id)
 	if err != nil {
 		return span{}, err
 	}
-	dir := filepath.Join(s.directory(id), importDir)
+	held, err := keepImported(ctx, s.importOf(id))
+	if err != nil {
+		return span{}, err
+	}
+	defer func() {
+		if err != nil {
+			held.Close()
+		}
+	}()
+	dir := s.importOf(id)
 	refs, err := s.importedRefs(ctx, dir)
 	if err != nil {
 		return span{}, err
@@ -219,7 +219,7 @@ func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, erro
 			if base == "" {
 				base, err = s.emptyTree(ctx, dir)
 			}
-			sp := span{dir: dir, base: base, head: ref.ID, paths: w.Paths}
+			sp := span{dir: dir, base: base, head: ref.ID, paths: w.Paths, held: held}
 			if err == nil {
 				err = s.supply(ctx, r, sp)
 			}

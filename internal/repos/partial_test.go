@@ -109,7 +109,7 @@ func TestPartial(t *testing.T) {
 	fixed := inside.Commit("fix", "b/deep/file", read(t, sparse.Directory, "b/deep/file")+"fixed\n")
 	inside.Run("update-index", "--add", "--cacheinfo", "100644,"+ids["c/file@HEAD"]+",moved")
 	inside.Run("commit", "-q", "-m", "moved")
-	refs, err := s.Import(t.Context(), sparse.ID, connect)
+	refs, err := s.Import(t.Context(), sparse.ID, 0, connect)
 	if err != nil || len(refs) != 3 {
 		t.Fatalf("%v, %v", refs, err)
 	}
@@ -152,7 +152,7 @@ func TestPartialNever(t *testing.T) {
 	git.Run("update-index", "--add", "--cacheinfo", "100644,"+hidden+",x")
 	tree := git.Run("write-tree", "--missing-ok")
 	git.Run("update-ref", "HEAD", git.Run("commit-tree", "-p", "HEAD", "-m", "x", tree))
-	if _, err := s.Import(t.Context(), w.ID, inside(t, w, "GIT_NO_LAZY_FETCH=1")); err == nil {
+	if _, err := s.Import(t.Context(), w.ID, 0, inside(t, w, "GIT_NO_LAZY_FETCH=1")); err == nil {
 		var diff bytes.Buffer
 		if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, &diff); err == nil ||
 			strings.Contains(diff.String(), "hidden") {
@@ -232,7 +232,7 @@ func TestPartialOtherwise(t *testing.T) {
 			t.Errorf("%s is not clean", name)
 		}
 		id := git.Commit("more", "a/file", "more\n")
-		if refs, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil || !slices.Contains(refs, Ref{"HEAD", id}) {
+		if refs, err := s.Import(t.Context(), w.ID, 0, inside(t, w)); err != nil || !slices.Contains(refs, Ref{"HEAD", id}) {
 			t.Errorf("%s: %v, %v", name, refs, err)
 		}
 		git.Run("fsck", "--full")

@@ -293,8 +293,8 @@ type Stream interface {
 type Connect func(ctx context.Context, asIs bool) (Stream, error)
 
 // stranger returns the peer for a repository in a sandbox: every byte of it is hostile, and at most limit bytes are
-// read.
-func (s *Store) stranger(connect Connect, limit int64, asIs bool) peer {
+// read. over is the error of more.
+func (s *Store) stranger(connect Connect, limit int64, over error, asIs bool) peer {
 	return func(ctx context.Context, held []*os.File, run hostgit.Run) ([]byte, error) {
 		inside, err := connect(ctx, asIs)
 		if err != nil {
@@ -335,8 +335,7 @@ func (s *Store) stranger(connect Connect, limit int64, asIs bool) peer {
 		ours.Close()
 		pumps.Wait()
 		if errors.Is(context.Cause(ctx), errTooLarge) {
-			err = cove.Errorf(cove.TooLarge, "the sandbox sends more than %d MiB",
-				limit>>20).WithHint("take part of its work: commit less at a time")
+			err = over
 		}
 		return out, err
 	}

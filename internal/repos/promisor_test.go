@@ -48,7 +48,7 @@ func TestPartialClone(t *testing.T) {
 			narrow := gittest.NewGit(t, sparse.Directory)
 			narrow.Run("update-index", "--force-remove", "b/side") // whose contents are nowhere yet
 			narrow.Run("commit", "-q", "-m", "removed")
-			if _, err := s.Import(t.Context(), sparse.ID, inside(t, sparse)); err != nil {
+			if _, err := s.Import(t.Context(), sparse.ID, 0, inside(t, sparse)); err != nil {
 				t.Fatal(err)
 			}
 			var removed bytes.Buffer
@@ -89,7 +89,7 @@ func TestPartialClone(t *testing.T) {
 			other.Run("push", "-q", "origin", "main")
 			inner := gittest.NewGit(t, whole.Directory)
 			inner.Commit("work", "b/side", "side, work\n", "c/moved", read(t, whole.Directory, "c/file")+"\n")
-			if _, err := s.Import(t.Context(), whole.ID, inside(t, whole)); err != nil {
+			if _, err := s.Import(t.Context(), whole.ID, 0, inside(t, whole)); err != nil {
 				t.Fatal(err)
 			}
 			var diff bytes.Buffer
@@ -166,7 +166,8 @@ func TestPartialCloneOtherwise(t *testing.T) {
 		w := create(t, s, ownSpec(name, want))
 		git := gittest.NewGit(t, w.Directory)
 		work := git.Commit(name, "work", name)
-		if refs, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil || !slices.Contains(refs, Ref{"HEAD", work}) {
+		refs, err := s.Import(t.Context(), w.ID, 0, inside(t, w))
+		if err != nil || !slices.Contains(refs, Ref{"HEAD", work}) {
 			t.Errorf("%s: %v, %v", name, refs, err)
 		}
 	}

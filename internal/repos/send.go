@@ -24,6 +24,7 @@ func (s *Store) Send(ctx context.Context, id cove.SandboxID, out io.Writer) erro
 	if err != nil {
 		return err
 	}
+	defer sp.held.Close()
 	changed, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"},
 		Flags: []string{"-r", "-t", "-z", "--raw", "--no-renames", "--no-abbrev"}, Args: []string{sp.base, sp.head}})
 	if err != nil {

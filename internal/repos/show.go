@@ -34,6 +34,7 @@ func (s *Store) Changes(ctx context.Context, id cove.SandboxID, w Work, style Ch
 	if err != nil {
 		return nil, err
 	}
+	defer sp.held.Close()
 	return s.changes(ctx, sp, style)
 }
 
@@ -108,6 +109,7 @@ func (s *Store) Diff(ctx context.Context, id cove.SandboxID, w Work, style DiffS
 	if err != nil {
 		return err
 	}
+	defer sp.held.Close()
 	flags := []string{"-M", "--no-color"}
 	if style.Color {
 		flags[1] = "--color=always"
@@ -143,6 +145,7 @@ func (s *Store) Log(ctx context.Context, id cove.SandboxID, w Work, short bool, 
 	if err != nil {
 		return err
 	}
+	defer sp.held.Close()
 	flags := []string{"--no-color", "--no-decorate"}
 	if short {
 		flags = append(flags, "--oneline")
@@ -172,6 +175,7 @@ func (s *Store) Commits(ctx context.Context, id cove.SandboxID, w Work) ([]Commi
 	if err != nil {
 		return nil, err
 	}
+	defer sp.held.Close()
 	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"log"}, Flags: []string{"-z", "--no-color",
 		"--no-decorate", "--format=" + commitFormat, fmt.Sprintf("--max-count=%d", maxCommits+1)},
 		Args: s.commits(id, sp), Paths: sp.paths, MaxOutput: maxWords})

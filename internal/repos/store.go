@@ -45,6 +45,8 @@ const (
 	defaultCheckout = 32 << 30
 	defaultImport   = 2 << 30
 	importTime      = 15 * time.Minute
+	importMemory    = 4 << 30 // bytes
+	importCPU       = 10 * time.Minute
 )
 
 // Store manages mirrors and workspaces below Cove's home. Several goroutines and processes may use it concurrently.
@@ -52,7 +54,8 @@ type Store struct {
 	o     Options
 	repos string // of mirrors
 	catalog
-	disks *disks
+	uploads *uploads
+	disks   *disks
 }
 
 // Disks returns the disks of the workspaces.

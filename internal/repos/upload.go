@@ -3,8 +3,6 @@ package repos
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -23,21 +21,35 @@ import (
 const (
 	maxUploads = 16 // of one caller, which no sandbox has taken
 	maxShallow = 10_000
-	// uploadAge is how long an upload waits for the sandbox that takes it.
-	uploadAge = 15 * time.Minute
+	// uploadStep is the number of bytes that an upload of unknown length reserves at a time.
+	uploadStep = 4 << 20
 )
 
-// uploadsOf returns the directory of a caller's uploads: no caller finds those of another one.
-func uploadsOf(s *Store, who cove.Principal) string {
-	sum := sha256.Sum256([]byte(who.String()))
-	return filepath.Join(s.o.Home, "uploads", hex.EncodeToString(sum[:16]))
+// Sending describes an upload before it comes.
+type Sending struct {
+	Length int64 // bytes; negative if unknown
+	// Fits refuses more bytes than the caller's uploads may have together, this one included.
+	Fits func(bytes int64) error
 }
 
 // Receive stores a pack that a caller sends, for one sandbox that the caller makes next. It is not looked into before
-// that. What breaks off leaves nothing. Errors: TooLarge, InvalidArgument, Overloaded, Canceled, StorageFull.
-func (s *Store) Receive(ctx context.Context, who cove.Principal, pack io.Reader) (id cove.UploadID, size int64,
-	err error) {
+// that. What breaks off leaves nothing. Errors: TooLarge, InvalidArgument, Overloaded, Canceled, StorageFull, those of
+// Fits.
+func (s *Store) Receive(ctx context.Context, who cove.Principal, from Sending, pack io.Reader) (id cove.UploadID,
+	size int64, err error) {
 	id = cove.NewUploadID()
+	if from.Length > s.o.MaxImport {
+		return "", 0, uploadTooLarge(s.o.MaxImport)
+	}
+	defer s.uploads.settle(id)
+	to := &reserved{left: max(0, from.Length), free: s.disks.Free,
+		grow: func(more int64) error { return s.uploads.reserve(id, who, more, from.Fits) }}
+	if err = to.look(to.left); err == nil {
+		err = to.grow(to.left)
+	}
+	if err != nil {
+		return "", 0, err
+	}
 	f, err := newUpload(ctx, s, who, id)
 	if err != nil {
 		return "", 0, err
@@ -47,43 +59,88 @@ func (s *Store) Receive(ctx context.Context, who cove.Principal, pack io.Reader)
 			err = storageFull("write the upload", e)
 		}
 		if err == nil {
-			err = os.Rename(f.Name(), filepath.Join(uploadsOf(s, who), string(id)))
+			err = os.Rename(f.Name(), filepath.Join(s.uploads.of(who), string(id)))
 		}
 		if err != nil {
 			os.Remove(f.Name())
 		}
 	}()
-	from := &brokenOff{r: io.LimitReader(pack, s.o.MaxImport+1)}
+	body := &brokenOff{r: io.LimitReader(pack, s.o.MaxImport+1)}
 	var head [4]byte
-	n, err := io.ReadFull(from, head[:])
+	n, err := io.ReadFull(body, head[:])
 	switch {
-	case from.err != nil:
-		return "", 0, cove.Errorf(cove.Canceled, "the upload broke off: %w", from.err)
+	case body.err != nil:
+		return "", 0, cove.Errorf(cove.Canceled, "the upload broke off: %w", body.err)
 	case err != nil || string(head[:]) != "PACK": // gitformat-pack(5)
 		return "", 0, cove.Errorf(cove.InvalidArgument, "the upload is no pack of git's")
 	}
-	rest, err := io.Copy(f, io.MultiReader(bytes.NewReader(head[:n]), from))
+	to.w = f
+	size, err = io.Copy(to, io.MultiReader(bytes.NewReader(head[:n]), body))
 	switch {
-	case from.err != nil:
-		return "", 0, cove.Errorf(cove.Canceled, "the upload broke off: %w", from.err)
+	case body.err != nil:
+		return "", 0, cove.Errorf(cove.Canceled, "the upload broke off: %w", body.err)
+	case to.refused != nil:
+		return "", 0, to.refused
 	case err != nil:
 		return "", 0, storageFull("write the upload", err)
-	case rest > s.o.MaxImport:
-		return "", 0, cove.Errorf(cove.TooLarge, "a folder may have %d MiB when it is packed", s.o.MaxImport>>20).
-			WithHint("name what is generated in .gitignore, or push it and name the repository")
+	case size > s.o.MaxImport:
+		return "", 0, uploadTooLarge(s.o.MaxImport)
 	}
-	return id, rest, nil
+	return id, size, nil
+}
+
+func uploadTooLarge(most int64) error {
+	return cove.Errorf(cove.TooLarge, "a folder may have %d MiB when it is packed", most>>20).
+		WithHint("name what is generated in .gitignore, or push it and name the repository")
+}
+
+// reserved writes what it has reserved before.
+type reserved struct {
+	w       io.Writer
+	left    int64 // bytes reserved and not written
+	unseen  int64 // bytes written since the host's disk was looked at
+	free    func() (workspace.Room, error)
+	grow    func(more int64) error
+	refused error // of grow or look
+}
+
+// look refuses bytes for which the host's disk has no room.
+func (r *reserved) look(more int64) error {
+	room, err := r.free()
+	if err != nil {
+		return err
+	}
+	return room.Fits("the upload", more)
+}
+
+func (r *reserved) Write(p []byte) (int, error) {
+	if int64(len(p)) > r.left {
+		more := int64(max(len(p), uploadStep))
+		if r.refused = r.grow(more); r.refused != nil {
+			return 0, r.refused
+		}
+		r.left += more
+	}
+	if r.unseen >= uploadStep {
+		r.unseen = 0
+		if r.refused = r.look(uploadStep); r.refused != nil {
+			return 0, r.refused
+		}
+	}
+	n, err := r.w.Write(p)
+	r.left, r.unseen = r.left-int64(n), r.unseen+int64(n)
+	return n, err
 }
 
 // newUpload opens the file of an upload that comes, and removes those that no sandbox has taken.
 func newUpload(ctx context.Context, s *Store, who cove.Principal, id cove.UploadID) (*os.File, error) {
-	dir := uploadsOf(s, who)
-	l, err := lock(ctx, filepath.Join(s.o.Home, "uploads", ".lock"), syscall.LOCK_EX)
+	dir := s.uploads.of(who)
+	l, err := lock(ctx, filepath.Join(s.uploads.dir, ".lock"), syscall.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	dropUploads(s, time.Now().Add(-uploadAge))
+	DropUploads(s.o.Home, time.Now())
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, storageFull("store the upload", err)
 	}
@@ -102,23 +159,13 @@ func newUpload(ctx context.Context, s *Store, who cove.Principal, id cove.Upload
 	return f, nil
 }
 
-// dropUploads removes uploads that were last written before a time: of all callers.
-func dropUploads(s *Store, before time.Time) {
-	old, _ := filepath.Glob(filepath.Join(s.o.Home, "uploads", "*", "*up_*"))
-	for _, path := range old {
-		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(before) {
-			os.Remove(path)
-		}
-	}
-}
-
 // takeUpload opens a caller's upload, whose file is gone then, whatever becomes of it. Errors: NotFound.
 func takeUpload(s *Store, who cove.Principal, ref string) (*os.File, error) {
 	id, err := cove.ParseUploadID(ref)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(uploadsOf(s, who), string(id))
+	path := filepath.Join(s.uploads.of(who), string(id))
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, cove.Errorf(cove.NotFound, "there is no upload %s", id).
@@ -142,6 +189,13 @@ func uploaded(ctx context.Context, w *making, want workspace.Repository) error {
 		return err
 	}
 	defer pack.Close()
+	info, err := pack.Stat()
+	if err == nil {
+		err = w.disk.refuse(info.Size(), 0)
+	}
+	if err != nil {
+		return err
+	}
 	w.record.Source, w.record.Repository = want.Source, keyOfDirectory(want.Source)
 	w.record.Remote = pushAddress(u.Remote)
 	at, err := w.plan(ctx, advert{}, want)

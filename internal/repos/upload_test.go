@@ -7,9 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/folder"
@@ -25,6 +28,9 @@ func filesOfUploads(t *testing.T, s *Store) []string {
 	}
 	return all
 }
+
+// unbounded is an upload of unknown length, by a caller without a quota.
+var unbounded = Sending{Length: -1, Fits: func(int64) error { return nil }}
 
 // TestUpload: a folder that was packed elsewhere becomes a workspace, once, and for the caller that has sent it.
 func TestUpload(t *testing.T) {
@@ -47,7 +53,7 @@ func TestUpload(t *testing.T) {
 	me, other := cove.KeyHolder("me"), cove.KeyHolder("other")
 	send := func(data []byte) string {
 		t.Helper()
-		id, _, err := s.Receive(t.Context(), me, bytes.NewReader(data))
+		id, _, err := s.Receive(t.Context(), me, unbounded, bytes.NewReader(data))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +118,7 @@ func TestUpload(t *testing.T) {
 	if left, err := os.ReadDir(s.workspaces); err != nil || len(left) != 3 { // and two locks
 		t.Errorf("%v, %v", left, err)
 	}
-	dropUploads(s, time.Now().Add(time.Hour)) // those that were refused before they were looked at
+	DropUploads(s.o.Home, time.Now().Add(time.Hour)) // those that were refused before they were looked at
 	if left := filesOfUploads(t, s); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
@@ -134,7 +140,7 @@ func TestReceive(t *testing.T) {
 		"empty":      {strings.NewReader(""), cove.InvalidArgument},
 		"broken off": {io.MultiReader(strings.NewReader("PACKxx"), iotest.ErrReader(errors.New("gone"))), cove.Canceled},
 	} {
-		if _, _, err := s.Receive(t.Context(), me, tt.from); cove.ErrorCode(err) != tt.code {
+		if _, _, err := s.Receive(t.Context(), me, unbounded, tt.from); cove.ErrorCode(err) != tt.code {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -142,12 +148,153 @@ func TestReceive(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 	for i := range maxUploads + 1 {
-		_, _, err := s.Receive(t.Context(), me, strings.NewReader("PACK"))
+		_, _, err := s.Receive(t.Context(), me, unbounded, strings.NewReader("PACK"))
 		if i == maxUploads != (cove.ErrorCode(err) == cove.Overloaded) {
 			t.Errorf("upload %d: %v", i, err)
 		}
 	}
-	if _, _, err := s.Receive(t.Context(), cove.KeyHolder("other"), strings.NewReader("PACK")); err != nil {
+	if _, _, err := s.Receive(t.Context(), cove.KeyHolder("other"), unbounded, strings.NewReader("PACK")); err != nil {
 		t.Errorf("another caller: %v", err)
+	}
+}
+
+// source is an upload of a size that counts what is read of it.
+type source struct {
+	io.Reader
+	read int64
+}
+
+func newSource(size int64) *source {
+	return &source{Reader: io.MultiReader(strings.NewReader("PACK"), io.LimitReader(zeros{}, size-4))}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.read += int64(n)
+	return n, err
+}
+
+// TestUploadsAreBounded: what comes and what waits counts for its caller; what is more is refused before it is read,
+// where its length is known, and otherwise before it is stored. One that is taken does not count.
+func TestUploadsAreBounded(t *testing.T) {
+	const mib = 1 << 20
+	s, err := Open(Options{Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	me := cove.KeyHolder("me")
+	full := cove.Errorf(cove.Conflict, "no more")
+	fits := func(bytes int64) error {
+		if bytes > 20*mib {
+			return full
+		}
+		return nil
+	}
+	send := func(length, size int64) (cove.UploadID, *source, error) {
+		from := newSource(size)
+		id, _, err := s.Receive(t.Context(), me, Sending{Length: length, Fits: fits}, from)
+		return id, from, err
+	}
+	uploaded := func(want int64, but string) {
+		t.Helper()
+		if got, err := s.Disks().Uploaded(me, but); err != nil || got != want {
+			t.Errorf("%d bytes, %v, not %d", got, err, want)
+		}
+	}
+	if _, from, err := send(21*mib, 21*mib); !errors.Is(err, full) || from.read > 0 {
+		t.Errorf("of known length: %v, %d bytes were read", err, from.read)
+	}
+	if _, from, err := send(-1, 30*mib); !errors.Is(err, full) || from.read > 20*mib+mib {
+		t.Errorf("of unknown length: %v, %d bytes were read", err, from.read)
+	}
+	uploaded(0, "")
+	first, _, err := send(12*mib, 12*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, from, err := send(9*mib, 9*mib); !errors.Is(err, full) || from.read > 0 {
+		t.Errorf("beside another: %v, %d bytes were read", err, from.read)
+	}
+	uploaded(12*mib, "")
+	uploaded(0, string(first))
+	// Of several at once, none takes what another has reserved.
+	begun, end := make(chan struct{}), make(chan struct{})
+	done := make(chan error)
+	go func() {
+		_, _, err := s.Receive(t.Context(), me, Sending{Length: 8 * mib, Fits: fits},
+			&stalled{Reader: newSource(8 * mib), begun: begun, end: end})
+		done <- err
+	}()
+	<-begun
+	uploaded(20*mib, "")
+	if _, _, err := send(-1, mib); !errors.Is(err, full) {
+		t.Errorf("while another comes: %v", err)
+	}
+	close(end)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if f, err := takeUpload(s, me, string(first)); err != nil {
+		t.Error(err)
+	} else {
+		f.Close()
+	}
+	uploaded(8*mib, "")
+	if _, _, err := send(12*mib, 12*mib); err != nil {
+		t.Errorf("in place of one that was taken: %v", err)
+	}
+	DropUploads(s.o.Home, time.Now().Add(uploadAge+time.Minute))
+	uploaded(0, "")
+}
+
+// stalled is an upload that waits after its first bytes.
+type stalled struct {
+	io.Reader
+	begun, end chan struct{}
+	once       sync.Once
+}
+
+func (s *stalled) Read(p []byte) (int, error) {
+	s.once.Do(func() {
+		close(s.begun)
+		<-s.end
+	})
+	return s.Reader.Read(p)
+}
+
+// TestUploadsLeaveTheFloor: uploads stop before what Cove leaves free of the host's disk, whoever sends them.
+func TestUploadsLeaveTheFloor(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a file system of its own needs root")
+	}
+	const mib = 1 << 20
+	home := t.TempDir()
+	if err := unix.Mount("tmpfs", home, "tmpfs", 0, "size=100m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(home, 0) })
+	s, err := Open(Options{Home: home})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := cove.MachineOwner()
+	for name, length := range map[string]int64{"known": 97 * mib, "unknown": -1} {
+		from := newSource(97 * mib)
+		_, _, err := s.Receive(t.Context(), owner, Sending{Length: length, Fits: unbounded.Fits}, from)
+		if cove.ErrorCode(err) != cove.StorageFull || !strings.Contains(err.Error(), "leaves 5 alone") ||
+			length > 0 && from.read > 0 {
+			t.Errorf("%s: %v, %d bytes were read", name, err, from.read)
+		}
+		if room, err := s.Disks().Free(); err != nil || room.Free < 99*mib {
+			t.Errorf("%s: %+v, %v", name, room, err)
+		}
+	}
+	if _, _, err := s.Receive(t.Context(), owner, Sending{Length: 90 * mib, Fits: unbounded.Fits},
+		newSource(90*mib)); err != nil {
+		t.Error(err)
 	}
 }

@@ -26,7 +26,7 @@ func TestApplyWorkingForms(t *testing.T) {
 	box.Run("rm", "-q", "gone.bat")
 	box.Commit("work", "a.bat", "a\r\nb\r\nc\r\nd\r\nmine\r\n", "v.id", "$Id$\nmore\n", "x.u16", "x\x00\n\x00y\x00\n\x00",
 		"new.bat", "new\r\n", "plain", "b\n")
-	if _, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil {
+	if _, err := s.Import(t.Context(), w.ID, 0, inside(t, w)); err != nil {
 		t.Fatal(err)
 	}
 	apply := func(style ApplyStyle) Applied {

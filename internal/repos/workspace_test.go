@@ -325,7 +325,7 @@ func TestParts(t *testing.T) {
 		if w.Base != "" || !strings.Contains(c.In(empty).Run("for-each-ref"), "refs/heads/main") {
 			t.Errorf("%+v", w.Checkout)
 		}
-		if _, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil {
+		if _, err := s.Import(t.Context(), w.ID, 0, inside(t, w)); err != nil {
 			t.Fatal(err)
 		}
 		var diff bytes.Buffer
@@ -691,7 +691,7 @@ func TestShallowSource(t *testing.T) {
 			}
 			inner.Run("fsck", "--no-dangling")
 			work := inner.Commit("work", "work", kind)
-			refs, err := s.Import(t.Context(), w.ID, inside(t, w))
+			refs, err := s.Import(t.Context(), w.ID, 0, inside(t, w))
 			if err != nil || !slices.Contains(refs, Ref{"HEAD", work}) {
 				t.Errorf("%s %q: %v, %v", kind, step.fetch, refs, err)
 			}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
@@ -36,7 +35,11 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	}
 	defer leave()
 	err = s.enroll(ctx, record.Owner, &record.Name, func() error {
-		return s.o.Store.For(record.Owner).AddSandbox(ctx, record, roomOf(s.o.Grants.Of(record.Owner), s.host.Most))
+		room, err := s.roomOf(record.Owner, uploadOf(q))
+		if err != nil {
+			return err
+		}
+		return s.o.Store.For(record.Owner).AddSandbox(ctx, record, room)
 	})
 	if err != nil {
 		s.drop(r)
@@ -54,11 +57,6 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	}
 	record, err = s.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
 	return View{Sandbox: record}, err
-}
-
-// roomOf returns the bounds of the sandboxes that a principal with a grant makes.
-func roomOf(g access.Grant, most int) store.Room {
-	return store.Room{All: most, Own: g.Sandboxes, Disk: g.Disk}
 }
 
 // Check reports whether Create would make a sandbox for a request, as far as Plan sees, and with the limit of its disk.

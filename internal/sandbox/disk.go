@@ -64,19 +64,18 @@ func (rd *records) resize(ctx context.Context, record *store.Sandbox, bytes int6
 func (rd *records) reserve(ctx context.Context, record *store.Sandbox, bytes int64) error {
 	rd.enrolling.Lock()
 	defer rd.enrolling.Unlock()
-	if most := rd.o.Grants.Of(record.Owner).Disk; most > 0 {
-		all, err := rd.o.Store.For(record.Owner).Sandboxes(ctx)
+	room, err := rd.roomOf(record.Owner, "")
+	if err != nil {
+		return err
+	}
+	if room.Disk > 0 {
+		others, err := rd.limitsOf(ctx, record.Owner, record.ID)
 		if err != nil {
 			return err
 		}
-		others := int64(0)
-		for _, other := range all {
-			if other.Owner == record.Owner && other.ID != record.ID {
-				others += other.Spec.Limits.Disk
-			}
-		}
-		if others+bytes > most {
-			return store.TooMuchDisk(others+record.Spec.Limits.Disk, most)
+		now := record.Spec.Limits.Disk
+		if err := room.Fits(others+now, bytes-now); err != nil {
+			return err
 		}
 	}
 	return rd.change(ctx, record, func(s *store.SandboxSpec) { s.Limits.Disk = bytes })

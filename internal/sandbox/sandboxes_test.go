@@ -310,6 +310,8 @@ func (w *workspaces) Full(cove.SandboxID) (bool, error) { return false, nil }
 
 func (w *workspaces) Bounds(context.Context) error { return w.bounds }
 
+func (w *workspaces) Uploaded(cove.Principal, string) (int64, error) { return 0, nil }
+
 func (w *workspaces) Resize(_ context.Context, _ cove.SandboxID, to workspace.Disk, runs bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,7 +32,16 @@ type Sandboxes interface {
 type Room struct {
 	All  int   // sandboxes and checkouts of all owners
 	Own  int   // sandboxes and checkouts of the new one's owner
-	Disk int64 // bytes: the sum of the limits of its sandboxes
+	Disk int64 // bytes: the sum of the limits of its sandboxes, and of its uploads
+	Sent int64 // bytes that its uploads have of that
+}
+
+// Fits refuses more bytes than an owner has left beside the limits of its sandboxes. It is pure. Errors: Conflict.
+func (r Room) Fits(limits, more int64) error {
+	if used := limits + r.Sent; r.Disk > 0 && used+more > r.Disk {
+		return TooMuchDisk(used, r.Disk)
+	}
+	return nil
 }
 
 // Sandbox is the record of a long-lived sandbox.

@@ -378,10 +378,11 @@ func TooManyOwn(known int) error {
 		WithHint("destroy one that is not needed, or raise sandboxes of the key in the server's configuration")
 }
 
-// TooMuchDisk is the error about a sandbox whose limit of disk is more than is left to an API key, in bytes.
+// TooMuchDisk is the error about a sandbox or an upload that needs more of the disk than is left to an API key; in
+// bytes.
 func TooMuchDisk(used, most int64) error {
-	return cove.Errorf(cove.Conflict, "the disk limits of this API key's sandboxes may be %d MiB in sum, and are %d",
-		most>>20, used>>20).
+	return cove.Errorf(cove.Conflict,
+		"the disk limits of this API key's sandboxes, and its uploads, may be %d MiB in sum, and are %d", most>>20, used>>20).
 		WithHint("destroy one, ask for less (limits.disk_mb), or raise disk_mb of the key in the server's configuration")
 }
 

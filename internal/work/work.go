@@ -43,9 +43,8 @@ func (s *Service) take(ctx context.Context, who cove.Principal, ref string) (*re
 	if err := in.Snapshot(ctx, repos.WorkRef); err != nil {
 		return nil, nil, nil, err
 	}
-	refs, err := store.Import(ctx, in.ID, func(ctx context.Context, asIs bool) (repos.Stream, error) {
-		return in.Connect(ctx, asIs)
-	})
+	refs, err := store.Import(ctx, in.ID, in.Record.Spec.Limits.Disk,
+		func(ctx context.Context, asIs bool) (repos.Stream, error) { return in.Connect(ctx, asIs) })
 	return store, in, refs, err
 }
 

@@ -47,6 +47,8 @@ type Disks interface {
 	Device(id cove.SandboxID) (string, error)
 	// Free returns the room on the disk of the host that holds the workspaces.
 	Free() (Room, error)
+	// Uploaded returns the bytes of a caller's uploads which no workspace has taken yet, without one of them.
+	Uploaded(who cove.Principal, but string) (int64, error)
 }
 
 // Spec describes a workspace.
@@ -90,6 +92,15 @@ func (r Room) Floor() int64 { return min(1<<30, r.Total/20) }
 
 // Short reports whether the disk has less room than its floor.
 func (r Room) Short() bool { return r.Free < r.Floor() }
+
+// Fits refuses bytes that would take what Cove leaves free. Errors: StorageFull.
+func (r Room) Fits(what string, bytes int64) error {
+	if bytes <= r.Free-r.Floor() {
+		return nil
+	}
+	return cove.Errorf(cove.StorageFull, "%s has %d MiB, and the disk of this machine has %d left, of which Cove leaves "+
+		"%d alone", what, bytes>>20, r.Free>>20, r.Floor()>>20).WithHint("free some space")
+}
 
 // Repository describes the checkout.
 type Repository struct {

@@ -99,7 +99,7 @@ models only with a budget.`,
 	f.StringVar(&k.Sandboxes, "sandboxes", "", "`N` long-lived sandboxes")
 	f.StringVar(&k.Models, "model-budget", "",
 		"let it use your models, up to `requests=N,tokens=N,cost=DOLLARS` in all; otherwise it may not")
-	f.StringVar(&k.DiskMB, "disk-mb", "", "the sum of their disk limits, in `MB`")
+	f.StringVar(&k.DiskMB, "disk-mb", "", "the sum of their disk limits and of uploads, in `MB`")
 	return cmd
 }
 

@@ -74,10 +74,8 @@ func ownRoom(ctx context.Context, s *Store, tx *sql.Tx, b store.Sandbox, room st
 		return rows.Err()
 	case room.Own > 0 && known >= room.Own:
 		return store.TooManyOwn(known)
-	case room.Disk > 0 && disk+b.Spec.Limits.Disk > room.Disk:
-		return store.TooMuchDisk(disk, room.Disk)
 	}
-	return nil
+	return room.Fits(disk, b.Spec.Limits.Disk)
 }
 
 // freeNames returns an error if another sandbox of the same owner, or a checkout in one, has a name of b or its

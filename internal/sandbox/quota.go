@@ -1,0 +1,52 @@
+package sandbox
+
+import (
+	"context"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// roomOf returns the bounds of the sandboxes that a principal makes. taken is the upload that goes into one.
+func (rd *records) roomOf(who cove.Principal, taken string) (store.Room, error) {
+	g := rd.o.Grants.Of(who)
+	room := store.Room{All: rd.host.Most, Own: g.Sandboxes, Disk: g.Disk}
+	if g.Disk == 0 {
+		return room, nil
+	}
+	var err error
+	room.Sent, err = rd.host.Disks.Uploaded(who, taken)
+	return room, err
+}
+
+func uploadOf(q Request) string {
+	if q.Repository == nil || q.Repository.Upload == nil {
+		return ""
+	}
+	return q.Repository.Upload.ID
+}
+
+// FitsUploads refuses uploads of a principal that have more bytes together than its disk quota leaves beside its
+// sandboxes. Errors: Conflict.
+func (rd *records) FitsUploads(ctx context.Context, who cove.Principal, bytes int64) error {
+	room := store.Room{Disk: rd.o.Grants.Of(who).Disk}
+	if room.Disk == 0 {
+		return nil
+	}
+	limits, err := rd.limitsOf(ctx, who, "")
+	if err != nil {
+		return err
+	}
+	return room.Fits(limits, bytes)
+}
+
+// limitsOf sums up the limits of the disks of an owner's sandboxes but one.
+func (rd *records) limitsOf(ctx context.Context, who cove.Principal, but cove.SandboxID) (sum int64, err error) {
+	all, err := rd.o.Store.For(who).Sandboxes(ctx)
+	for _, b := range all {
+		if b.Owner == who && b.ID != but {
+			sum += b.Spec.Limits.Disk
+		}
+	}
+	return sum, err
+}
