@@ -21,8 +21,8 @@ func privilegeRows() []row {
 		{id: "K5.setuid_files", invariant: "H3", what: "find a setuid program on a mount that honours it", test: setuidFiles},
 		{id: "K5.su", invariant: "H3", what: "become root by the image's own su", test: suProgram},
 		{id: "K5.set_ids", invariant: "H3", what: "become root, who is mapped inside, by asking",
-			attempts: []string{"setuid", "setgid", "setfsuid", "setresuid", "setresgid", "setgroups"}, inside: []string{"ids"},
-			deny: unmapped},
+			attempts: []string{"setuid", "setgid", "setfsuid", "setresuid", "setresgid", "setgroups"},
+			inside:   []string{"ids"}, deny: unmapped},
 		{id: "K5.no_new_privs", invariant: "H3", what: "take no_new_privs back", inside: []string{"prctl 38 1 0 0 0"},
 			test: func(c *trial) {
 				c.row.deny = []string{"EINVAL", "EPERM"}

@@ -20,7 +20,7 @@ func Groups(t *testing.T, user int) (groups []string) {
 	for _, controller := range []string{"memory", "cpu", "cpuacct", "pids", "freezer"} {
 		parent := filepath.Join("/sys/fs/cgroup", controller)
 		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err != nil {
-			t.Skip("control groups are of version 2 here, where systemd hands them over: test/vmtest has a user run this")
+			t.Skip("control groups are of version 2 here, where systemd hands them over: test/vmtest has users")
 		}
 		dir, err := os.MkdirTemp(parent, "cove-user-")
 		if err != nil {

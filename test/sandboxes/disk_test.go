@@ -218,8 +218,8 @@ func TestThroughput(t *testing.T) {
 			free := wrote("")
 			// The kernel lets some through at once.
 			if least := time.Second * (writes - 2*operations) / operations; limited < least || free >= limited {
-				t.Errorf("%d synced writes took %v with %d operations a second, and %v without a limit", writes, limited,
-					operations, free)
+				t.Errorf("%d synced writes took %v with %d operations a second, and %v without a limit",
+					writes, limited, operations, free)
 			}
 		})
 	}
