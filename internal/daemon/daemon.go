@@ -93,6 +93,13 @@ type Options struct {
 func OpenImages(cfg *config.Config, log *slog.Logger) (*image.Store, error) {
 	return image.Open(image.Options{
 		Dir: filepath.Join(cfg.Home, "images"), Log: log,
+		Room: func(what string, bytes int64) error {
+			room, err := repos.RoomOf(cfg.Home)
+			if err == nil {
+				err = room.Fits(what, bytes)
+			}
+			return err
+		},
 		CheckPath: func(path string) (string, error) { return pathRules(cfg).Check(path, nil) },
 	})
 }

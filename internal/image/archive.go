@@ -84,6 +84,9 @@ func (s *Store) openArchive(ctx context.Context, file string) (*archived, error)
 	return a, nil
 }
 
+// stillRoom refuses to go on where the disk is full.
+func (s *Store) stillRoom() error { return s.room("", 0) }
+
 // inflate replaces a compressed archive's file by a plain copy.
 func (s *Store) inflate(ctx context.Context, a *archived) error {
 	if err := s.ensure(); err != nil {
@@ -101,7 +104,7 @@ func (s *Store) inflate(ctx context.Context, a *archived) error {
 	packed := a.f
 	a.f = out
 	defer packed.Close()
-	if err := unpack.Decompress(ctx, out, packed, s.limits); err != nil {
+	if err := unpack.Decompress(ctx, out, packed, s.limits, s.stillRoom); err != nil {
 		return storage(err, "unpack the archive")
 	}
 	return nil
@@ -214,7 +217,7 @@ func readSmall(from files, name string, limit int64) ([]byte, error) {
 // detectArchive determines an archive's kind by its first names.
 func detectArchive(f *os.File) (kind, error) {
 	plain := written(func(w io.Writer) error {
-		return unpack.Decompress(context.Background(), w, f, unpack.DefaultLimits())
+		return unpack.Decompress(context.Background(), w, f, unpack.DefaultLimits(), nil)
 	})
 	defer plain.Close()
 	tr := tar.NewReader(plain)

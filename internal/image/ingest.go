@@ -46,6 +46,13 @@ func (s *Store) add(ctx context.Context, c *content, source string, report Progr
 
 // fill unpacks a content into a temporary directory, with its record.
 func (s *Store) fill(ctx context.Context, dir string, c *content, source string, report Progress) (*Image, error) {
+	packed := int64(0)
+	for i := range c.layers {
+		packed += c.layers[i].size
+	}
+	if err := s.room("the image", packed); err != nil {
+		return nil, err
+	}
 	rootfs := filepath.Join(dir, rootfsName)
 	if err := os.Mkdir(rootfs, 0o700); err != nil {
 		return nil, storage(err, "make a root filesystem")
@@ -100,6 +107,7 @@ func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content, rep
 	if err != nil {
 		return unpack.Stats{}, err
 	}
+	tree.Room = s.stillRoom
 	defer tree.Close()
 	for i := range c.layers {
 		report(c.unpacking(i)) // announces all layers at the beginning

@@ -21,13 +21,16 @@ func Open(o Options) (*Store, error) {
 	if err != nil || o.Dir == "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "%q is no directory for images", o.Dir)
 	}
-	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, log: o.Log, keychain: authn.DefaultKeychain,
+	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, room: o.Room, log: o.Log, keychain: authn.DefaultKeychain,
 		patience: defaultPatience, known: map[string]*Image{}}
 	if s.checkPath == nil {
 		s.checkPath = filepath.EvalSymlinks
 	}
 	if s.limits == (unpack.Limits{}) {
 		s.limits = unpack.DefaultLimits()
+	}
+	if s.room == nil {
+		s.room = func(string, int64) error { return nil }
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -46,7 +46,10 @@ type Options struct {
 	// checks nothing.
 	CheckPath func(path string) (string, error)
 	Limits    unpack.Limits // zero is unpack.DefaultLimits
-	Log       *slog.Logger  // nil discards messages
+	// Room refuses bytes that the disk of Dir has no room for, also none where it is full; what has them. nil refuses
+	// nothing.
+	Room func(what string, bytes int64) error
+	Log  *slog.Logger // nil discards messages
 }
 
 // Image is the store's record of one image.
@@ -77,6 +80,7 @@ type Store struct {
 	dir       string
 	checkPath func(string) (string, error)
 	limits    unpack.Limits
+	room      func(what string, bytes int64) error
 	log       *slog.Logger
 	keychain  authn.Keychain
 	patience  patience

@@ -247,9 +247,14 @@ func (d *disks) Device(id cove.SandboxID) (string, error) {
 
 // Free implements workspace.Disks.
 func (d *disks) Free() (workspace.Room, error) {
+	return RoomOf(d.workspaces)
+}
+
+// RoomOf returns the room on the disk that holds a directory.
+func RoomOf(dir string) (workspace.Room, error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(d.workspaces, &st); err != nil {
-		return workspace.Room{}, storageFull("look at "+d.workspaces, err)
+	if err := unix.Statfs(dir, &st); err != nil {
+		return workspace.Room{}, storageFull("look at "+dir, err)
 	}
 	return workspace.Room{Free: int64(st.Bavail) * st.Bsize, Total: int64(st.Blocks) * st.Bsize}, nil
 }
@@ -257,9 +262,8 @@ func (d *disks) Free() (workspace.Room, error) {
 // refuseShort refuses a new disk when the host's own is nearly full: what is on others can still grow.
 func (d *disks) refuseShort() error {
 	r, err := d.Free()
-	if err == nil && r.Short() {
-		err = cove.Errorf(cove.StorageFull, "the disk of this machine has %d MiB left, of which Cove leaves %d alone",
-			r.Free>>20, r.Floor()>>20).WithHint("free some space; \"cove prune\" shows sandboxes that can go")
+	if err == nil {
+		err = r.Fits("", 0)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -272,6 +273,15 @@ func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[strin
 	run := fetchRun(m.dir, bytes.NewBufferString(strings.Join(specs, "\n")+"\n"))
 	run.Flags = append(run.Flags, flags...)
 	run.Said = said
+	room, err := RoomOf(m.dir)
+	if err == nil {
+		err = room.Fits("", 0)
+	}
+	if err != nil {
+		return partial, err
+	}
+	run.Limits = hostgit.DefaultLimits
+	run.Limits.FileSize = min(run.Limits.FileSize, room.Free-room.Floor()+1)
 	if partial {
 		run = leavingOut(run, r.URL, contents)
 		run.Said = func(line string) {
@@ -281,13 +291,32 @@ func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[strin
 			}
 		}
 	}
-	_, err := p(ctx, m.held, run)
+	_, err = p(ctx, m.held, run)
+	if err != nil {
+		err = m.full(err, room)
+	}
 	// before 2.44 harmless findings cannot be listed for it
 	if partial && err != nil && strings.Contains(err.Error(), "fsck error") {
 		err = cove.Errorf(cove.ErrorCode(err), "%w", err).WithHint(
 			"git before 2.44 takes no part of a repository with such commits: leave out --partial, or install a newer one")
 	}
 	return partial, err
+}
+
+// full returns the error of a fetch, which may have ended at what is left alone of the disk: then git says it in many
+// ways, and what it has written is removed. room was that before.
+func (m *mirror) full(err error, room workspace.Room) error {
+	const near = 1 << 20
+	now, e := RoomOf(m.dir)
+	if e != nil || now.Free > now.Floor()+near {
+		return err
+	}
+	if e := cleanRepository(m.dir); e != nil {
+		return errors.Join(err, e)
+	}
+	return cove.Errorf(cove.StorageFull, "the repository does not fit on the disk of this machine, which has %d MiB left, "+
+		"of which Cove leaves %d alone", room.Free>>20, room.Floor()>>20).
+		WithHint("free some space; \"cove prune\" shows sandboxes that can go")
 }
 
 // join joins the packs of the mirror if they are too many.

@@ -3,6 +3,7 @@ package repos
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
@@ -452,5 +455,41 @@ func TestRefspecs(t *testing.T) {
 		if got := refspecs(c.have, c.want); !slices.Equal(got, c.specs) {
 			t.Errorf("%d to %d refs: %q, want %q", len(c.have), len(c.want), got, c.specs)
 		}
+	}
+}
+
+// TestMirrorsLeaveTheFloor: a repository is not fetched into what Cove leaves free of the host's disk, and one that did
+// not fit leaves nothing.
+func TestMirrorsLeaveTheFloor(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a file system of its own needs root")
+	}
+	server := gittest.Start(t, gittest.Options{})
+	large := server.Create("large.git")
+	work := gittest.NewGit(t, t.TempDir())
+	work.Run("clone", "-q", large.Dir, ".")
+	content := make([]byte, 60<<20)
+	rand.Read(content)
+	work.Commit("large", "blob", string(content))
+	work.Run("push", "-q", large.Dir, "HEAD:main")
+
+	home := t.TempDir()
+	if err := unix.Mount("tmpfs", home, "tmpfs", 0, "size=62m"); err != nil { // of which three are left alone
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(home, 0) })
+	s := open(t, Options{Home: home, Outlet: direct{server.CA}})
+	_, err := s.FetchMirror(t.Context(), ci, large.URL, false, nil)
+	if cove.ErrorCode(err) != cove.StorageFull || !strings.Contains(err.Error(), "leaves 3 alone") {
+		t.Errorf("what does not fit: %v", err)
+	}
+	if room, err := s.Disks().Free(); err != nil || room.Free < 60<<20 {
+		t.Errorf("after it: %+v, %v", room, err)
+	}
+	if err := unix.Mount("", home, "", unix.MS_REMOUNT, "size=200m"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.FetchMirror(t.Context(), ci, large.URL, false, nil); err != nil {
+		t.Errorf("what fits: %v", err)
 	}
 }

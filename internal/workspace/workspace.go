@@ -7,6 +7,7 @@ package workspace
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/hostpath"
@@ -93,13 +94,17 @@ func (r Room) Floor() int64 { return min(1<<30, r.Total/20) }
 // Short reports whether the disk has less room than its floor.
 func (r Room) Short() bool { return r.Free < r.Floor() }
 
-// Fits refuses bytes that would take what Cove leaves free. Errors: StorageFull.
+// Fits refuses bytes that would take what Cove leaves free, also none where it has been taken already; what has them.
+// Errors: StorageFull.
 func (r Room) Fits(what string, bytes int64) error {
 	if bytes <= r.Free-r.Floor() {
 		return nil
 	}
-	return cove.Errorf(cove.StorageFull, "%s has %d MiB, and the disk of this machine has %d left, of which Cove leaves "+
-		"%d alone", what, bytes>>20, r.Free>>20, r.Floor()>>20).WithHint("free some space")
+	if bytes > 0 {
+		what = fmt.Sprintf("%s has %d MiB, and ", what, bytes>>20)
+	}
+	return cove.Errorf(cove.StorageFull, "%sthe disk of this machine has %d MiB left, of which Cove leaves %d alone", what,
+		r.Free>>20, r.Floor()>>20).WithHint("free some space; \"cove prune\" shows sandboxes that can go")
 }
 
 // Repository describes the checkout.

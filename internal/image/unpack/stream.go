@@ -58,6 +58,9 @@ func (t *Tree) newStream(ctx context.Context, r io.Reader) (*stream, error) {
 	return s, nil
 }
 
+// roomStep is how many bytes of archives are unpacked between two questions for room.
+const roomStep = 16 << 20
+
 // gauge returns the check of unpacked bytes against packed ones.
 func (t *Tree) gauge(packed *counter) func(n int) error {
 	var out int64
@@ -65,6 +68,12 @@ func (t *Tree) gauge(packed *counter) func(n int) error {
 		out += int64(n)
 		if t.bytes += int64(n); t.bytes > t.limits.Bytes {
 			return t.limits.tooManyBytes()
+		}
+		if t.Room != nil && t.bytes >= t.roomAt {
+			t.roomAt = t.bytes + roomStep
+			if err := t.Room(); err != nil {
+				return err
+			}
 		}
 		if in := packed.n.Load(); out > RatioFloor && out/max(in, 1) > t.limits.Ratio {
 			return cove.Errorf(cove.TooLarge, "a layer unpacks to more than %d times its size", t.limits.Ratio)
@@ -208,9 +217,9 @@ func IsPlain(f io.ReadSeeker) (bool, error) {
 	return buffered, nil
 }
 
-// Decompress copies a plain, gzip or zstd stream, within the limits on bytes and ratio.
-func Decompress(ctx context.Context, w io.Writer, r io.Reader, limits Limits) error {
-	t := &Tree{limits: limits}
+// Decompress copies a plain, gzip or zstd stream, within the limits on bytes and ratio; room is that of a Tree.
+func Decompress(ctx context.Context, w io.Writer, r io.Reader, limits Limits, room func() error) error {
+	t := &Tree{limits: limits, Room: room}
 	s, err := t.newStream(ctx, r)
 	if err != nil {
 		return err

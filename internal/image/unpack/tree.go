@@ -39,11 +39,14 @@ type Stats struct {
 
 // Tree is a directory being filled. It must be used by one goroutine.
 type Tree struct {
+	Room func() error // asked now and then while the tree grows; an error ends it. May be nil
+
 	root    *os.File
 	limits  Limits
 	owners  bool // the process may change owners
 	entries int64
 	bytes   int64 // of archives
+	roomAt  int64 // of bytes, when Room is asked next
 	written int64 // of files: a sparse file is larger than its archive
 	stats   Stats
 	linked  map[uint64]bool // inodes with several names that stats has counted
