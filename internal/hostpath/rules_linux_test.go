@@ -446,6 +446,12 @@ func TestManyGuards(t *testing.T) {
 	if _, err := (Rules{}).Open(t.Context(), base, Wish{}); cove.ErrorCode(err) != cove.Forbidden {
 		t.Errorf("%d repositories: %v", maxGuards+1, err)
 	}
+	fits := tree(t, names[:maxGuards]...)
+	if o, err := (Rules{}).Open(t.Context(), fits, Wish{}); err != nil || len(o.Guards) != 2*maxGuards {
+		t.Errorf("%d repositories, each in a directory: %v", maxGuards, err)
+	} else {
+		o.Close()
+	}
 	o, err := Rules{}.Open(t.Context(), base, Wish{Allow: cove.MountAllow{Git: true}})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,8 @@ const (
 	maxEntries = 2_000_000
 	maxDepth   = 96 // each level holds a descriptor
 	maxGuards  = 256
-	maxSockets = 5 // that are named
+	maxMounts  = 1024 // guards, and the directories that they are in
+	maxSockets = 5    // that are named
 )
 
 // search looks into a directory at all levels of its file system, as a mount does not show what is mounted below it.
@@ -90,6 +91,7 @@ type searching struct {
 	beyond  string   // why the search ended before its end
 	sockets []string // that a program listens on, below the mount
 	roots   []string // of checkouts, below the mount
+	guarded int
 	git     []string // directories and files of git's own, below the mount
 }
 
@@ -356,7 +358,10 @@ func (s *searching) add(name string, readOnly, required bool) error {
 		}
 	}
 	s.o.Guards = append(s.o.Guards, Guard{Name: name, Place: place, Dev: st.Dev, Ino: st.Ino, ReadOnly: readOnly})
-	if len(s.o.Guards) > maxGuards {
+	if readOnly {
+		s.guarded++
+	}
+	if s.guarded > maxGuards || len(s.o.Guards) > maxMounts {
 		return s.tooManyGuards()
 	}
 	return nil

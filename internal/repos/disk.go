@@ -29,6 +29,8 @@ type disks struct {
 
 	trying sync.Mutex
 	bounds bool // images are possible; guarded by trying
+
+	tidying sync.Mutex // held while imported work is packed anew
 }
 
 var _ workspace.Disks = (*disks)(nil)

@@ -49,7 +49,7 @@ func (s *Store) Held(ctx context.Context, id cove.SandboxID, refs []Ref) (h Held
 	if err != nil {
 		return h, err
 	}
-	in := importRepository{s, s.importOf(id)}
+	in := importRepository{Store: s, dir: s.importOf(id)}
 	held, err := keepImported(ctx, in.dir)
 	if err != nil {
 		return h, err

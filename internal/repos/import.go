@@ -74,12 +74,22 @@ type importing struct {
 	connect Connect
 }
 
-// clean removes what a git that was killed has left, and what nothing refers to.
+// clean removes what a git that was killed has left, and what nothing refers to. That the latter cannot be removed
+// prevents no import, unless it has to go.
 func (i importing) clean(ctx context.Context, all bool) error {
 	if err := cleanRepository(i.dir); err != nil {
 		return storageFull("clean a repository", err)
 	}
-	return importRepository{i.s, i.dir}.tidy(ctx, i.held, all)
+	r := importRepository{Store: i.s, dir: i.dir, partial: i.s.isPartial(i.record.Mirror)}
+	err := r.tidy(ctx, i.held, all)
+	if err == nil || all || ctx.Err() != nil {
+		return err
+	}
+	i.s.disks.log.Warn("imported work cannot be tidied", "sandbox", i.record.ID, "error", err)
+	if err := cleanRepository(i.dir); err != nil {
+		return storageFull("clean a repository", err)
+	}
+	return nil
 }
 
 // room returns the bytes that the import may bring, and the error of one that brings more.

@@ -67,7 +67,7 @@ func (w *making) importer(format string, refs map[string]string, shared bool, at
 	known := map[string]string{}
 	for ref, id := range refs {
 		if ref != at.ref || shared {
-			known["refs/shared/"+strings.TrimPrefix(ref, "refs/")] = id
+			known[sharedRefs+strings.TrimPrefix(ref, "refs/")] = id
 		}
 	}
 	mirror := w.s.mirror(w.record.Mirror).dir
@@ -195,7 +195,7 @@ func (w *making) peeled(ctx context.Context, refs map[string]string) map[string]
 		return nil
 	}
 	out, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"for-each-ref"},
-		Flags: []string{"--format=%(objectname) %(*objectname)"}, Args: []string{"refs/shared/tags/"}})
+		Flags: []string{"--format=%(objectname) %(*objectname)"}, Args: []string{sharedRefs + "tags/"}})
 	if err != nil {
 		return nil // only an optimisation
 	}
@@ -299,10 +299,10 @@ func (w *making) extra(ctx context.Context, r remote, p peer, at start, depth in
 		if err != nil {
 			return err
 		}
-		return take(ctx, w.s, w.held, r, dir, shared, map[string]string{"refs/shared/begin": at.id},
+		return take(ctx, w.s, w.held, r, dir, shared, map[string]string{beginRef: at.id},
 			following(w.progress, "fetching "+source))
 	}
-	run := fetchRun(dir, bytes.NewBufferString("+"+source+":refs/shared/begin\n"))
+	run := fetchRun(dir, bytes.NewBufferString("+"+source+":"+beginRef+"\n"))
 	if depth > 0 {
 		run.Flags = append(run.Flags, fmt.Sprintf("--depth=%d", depth))
 	}

@@ -35,15 +35,16 @@ type noRoom struct{ error }
 
 // left returns the bytes that the next import may bring, and the error of one that brings more. It is pure.
 func (r room) left() (int64, error) {
-	most, free := max(0, r.most-r.used), max(0, r.free.Free-r.free.Floor())
+	// Refs, and what says that nothing is new, always come: work is taken out to make room, too.
+	most, free := max(smallImport, r.most-r.used), max(smallImport, r.free.Free-r.free.Floor())
 	switch left := min(most, free, r.once); left {
 	case r.once:
 		return left, cove.Errorf(cove.TooLarge, "the sandbox sends more than %d MiB", r.once>>20).
 			WithHint("take part of its work: commit less at a time")
 	case free:
-		return left, noRoom{cove.Errorf(cove.StorageFull, "the disk of this machine has no room for the sandbox's work: it "+
+		return left, cove.Errorf(cove.StorageFull, "the disk of this machine has no room for the sandbox's work: it "+
 			"has %d MiB left, of which Cove leaves %d alone", r.free.Free>>20, r.free.Floor()>>20).
-			WithHint("free some space")}
+			WithHint("free some space")
 	default:
 		return left, noRoom{cove.Errorf(cove.TooLarge, "the sandbox's work takes more than the %d MiB outside that its disk "+
 			"has inside", r.most>>20).WithHint("commit less, or give it more: cove limits SANDBOX --disk SIZE (limits.disk_mb)")}
@@ -72,7 +73,8 @@ const deliveredFile = "delivered"
 // importRepository is the repository of the work that was imported.
 type importRepository struct {
 	*Store
-	dir string
+	dir     string
+	partial bool // it borrows from a partial mirror, and may have what that lacks
 }
 
 // delivered returns the commits of the repository that are elsewhere, too.
@@ -120,6 +122,15 @@ func (r importRepository) tidy(ctx context.Context, held []*os.File, all bool) e
 	if !all && !grown(size, kept) {
 		return nil
 	}
+	r.disks.tidying.Lock() // what is kept is there twice for a while: once on this machine
+	defer r.disks.tidying.Unlock()
+	room, err := r.disks.Free()
+	if err != nil {
+		return err
+	}
+	if !all && size > room.Free-room.Floor() {
+		return nil
+	}
 	l, err := tryLock(readingLock(r.dir), syscall.LOCK_EX)
 	if l == nil {
 		return err
@@ -135,7 +146,7 @@ func (r importRepository) tidy(ctx context.Context, held []*os.File, all bool) e
 			fmt.Fprintln(&roots, commit)
 		}
 	}
-	if err := r.packAnew(ctx, append(held, l), &roots); err != nil {
+	if err := r.packAnew(ctx, append(held, l), &roots, size); err != nil {
 		return err
 	}
 	if size, _, err = sizeOf(ctx, r.dir); err == nil {
@@ -148,17 +159,20 @@ func (r importRepository) tidy(ctx context.Context, held []*os.File, all bool) e
 }
 
 // packAnew puts what the refs of the repository and the given commits refer to into one pack, and removes its other
-// packs. Unlike "git repack" it does so, too, where what a partial mirror lacks is missing.
-func (r importRepository) packAnew(ctx context.Context, held []*os.File, commits *bytes.Buffer) error {
+// packs, of that size. Unlike "git repack" it does so, too, where what a partial mirror lacks is missing.
+func (r importRepository) packAnew(ctx context.Context, held []*os.File, commits *bytes.Buffer, size int64) error {
 	before, err := packFiles(r.dir)
 	if err != nil || len(before) == 0 {
 		return err
 	}
+	if err := r.roots(ctx, held, commits); err != nil {
+		return err
+	}
 	packs := filepath.Join(r.dir, "objects/pack/pack")
 	made, err := r.line(ctx, held, hostgit.Run{Dir: r.dir, Command: []string{"pack-objects"},
-		Flags: []string{"--revs", "--all", "--local", "--missing=allow-any", "--delta-base-offset", "--non-empty",
+		Flags: []string{"--revs", "--local", "--missing=allow-any", "--delta-base-offset", "--non-empty",
 			"--quiet"}, Args: []string{packs}, Stdin: commits,
-		Limits: hostgit.Limits{Memory: importMemory, FileSize: 2 * r.o.MaxImport, CPU: importCPU}})
+		Limits: hostgit.Limits{Memory: importMemory, FileSize: 2*size + smallImport, CPU: importCPU}})
 	if err != nil {
 		return err
 	}
@@ -178,6 +192,28 @@ func (r importRepository) packAnew(ctx context.Context, held []*os.File, commits
 	}
 	return nil
 }
+
+// roots adds the repository's refs to what is packed. What the mirror has as well is left out, and its history not
+// walked; with a partial mirror, that is where what it lacks was fetched to.
+func (r importRepository) roots(ctx context.Context, held []*os.File, to *bytes.Buffer) error {
+	out, err := r.git(ctx, held, hostgit.Run{Dir: r.dir, Command: []string{"for-each-ref"},
+		Flags: []string{"--format=%(objectname) %(refname)"}})
+	for line := range strings.Lines(string(out)) {
+		id, ref, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if strings.HasPrefix(ref, sharedRefs) && ref != beginRef && !r.partial {
+			id = "^" + id
+		}
+		fmt.Fprintln(to, id)
+	}
+	return err
+}
+
+// Refs of a repository of imported work: those of the mirror that it borrows from, and, where a checkout does not begin
+// at one of these, its own beginning.
+const (
+	sharedRefs = "refs/shared/"
+	beginRef   = sharedRefs + "begin"
+)
 
 // promisorMark ends the name of the mark of a pack whose objects may refer to what is not there.
 const promisorMark = ".promisor"

@@ -5,9 +5,12 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
@@ -28,11 +31,11 @@ func TestLeft(t *testing.T) {
 		{"nothing yet", room{most: 4 * gib, once: 2 * gib, free: wide}, 2 * gib, cove.TooLarge, "more than 2048 MiB"},
 		{"a small disk", room{most: 64 * mib, once: 2 * gib, free: wide}, 64 * mib, cove.TooLarge, "the 64 MiB outside"},
 		{"some is used", room{most: 64 * mib, used: 60 * mib, once: 2 * gib, free: wide}, 4 * mib, cove.TooLarge, "64 MiB"},
-		{"more than all is used", room{most: 64 * mib, used: 70 * mib, once: 2 * gib, free: wide}, 0, cove.TooLarge,
+		{"more than all is used", room{most: 64 * mib, used: 70 * mib, once: 2 * gib, free: wide}, mib, cove.TooLarge,
 			"64 MiB"},
 		{"the host is short", room{most: 4 * gib, once: 2 * gib, free: workspace.Room{Free: gib + mib, Total: 200 * gib}},
 			mib, cove.StorageFull, "1025 MiB left"},
-		{"the host is below its floor", room{most: 4 * gib, once: 2 * gib, free: workspace.Room{Free: mib, Total: gib}}, 0,
+		{"the host is below its floor", room{most: 4 * gib, once: 2 * gib, free: workspace.Room{Free: mib, Total: gib}}, mib,
 			cove.StorageFull, "51 alone"},
 	} {
 		left, err := tt.room.left()
@@ -164,6 +167,67 @@ func TestImportsAreBounded(t *testing.T) {
 				t.Errorf("less again: %v", err)
 			}
 		})
+	}
+}
+
+// TestUntidied: work is imported although what was imported before cannot be tidied.
+func TestUntidied(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	s := newStore(t, server)
+	w := create(t, s, spec("x", workspace.Repository{Source: server.Create("project.git").URL}))
+	if err := os.Mkdir(filepath.Join(s.ImportDirectory(w.ID), keptFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	git := server.Client().In(w.Directory)
+	for i := range 2 {
+		id := git.Commit("work", "big", noise(t, 2*smallImport))
+		if refs, err := s.Import(t.Context(), w.ID, 1<<30, inside(t, w)); err != nil ||
+			!slices.ContainsFunc(refs, func(r Ref) bool { return r.ID == id }) {
+			t.Fatalf("%d: %v, %v", i, refs, err)
+		}
+	}
+}
+
+// TestImportsBelowTheFloor: what was imported stays where the disk of the machine is short, little more is still taken,
+// and much is not.
+func TestImportsBelowTheFloor(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a file system of its own needs root")
+	}
+	const mib = 1 << 20
+	home := t.TempDir()
+	if err := unix.Mount("tmpfs", home, "tmpfs", 0, "size=100m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(home, 0) })
+	server := gittest.Start(t, gittest.Options{})
+	s := open(t, Options{Home: home, Outlet: direct{server.CA}})
+	w := create(t, s, spec("x", workspace.Repository{Source: server.Create("project.git").URL}))
+	git := server.Client().In(w.Directory)
+	take := func() error {
+		_, err := s.Import(t.Context(), w.ID, 1<<30, inside(t, w))
+		return err
+	}
+	first := git.Commit("first", "big", noise(t, 4*mib))
+	if err := take(); err != nil {
+		t.Fatal(err)
+	}
+	git.Commit("second", "larger", noise(t, 3*mib))
+	room, err := s.Disks().Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "filler"), make([]byte, room.Free-room.Floor()+mib/2), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(); cove.ErrorCode(err) != cove.StorageFull {
+		t.Errorf("three MiB more: %v", err)
+	}
+	gittest.NewGit(t, s.ImportDirectory(w.ID)).Run("cat-file", "-e", first+":big")
+	git.Run("reset", "-q", "--hard", "HEAD~1")
+	git.Commit("third", "small", "third\n")
+	if err := take(); err != nil {
+		t.Errorf("a line more: %v", err)
 	}
 }
 

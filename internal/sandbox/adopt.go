@@ -69,9 +69,9 @@ func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sa
 	err = errors.Join(err, unserved)
 	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
 	defer cancel()
-	stats, serr := sb.Stats(ctx) // an earlier server has counted what it has used
-	err = errors.Join(err, serr)
-	v.occupy(r, sb, record, v.newCPUMeter(record.Owner, stats.CPUTime), route, services, own, release)
+	cpu := v.newCPUMeter(record.Owner, -1) // an earlier server has counted what it has used
+	cpu.count(ctx, sb)
+	v.occupy(r, sb, record, cpu, route, services, own, release)
 	_, open := v.running(r)
 	return errors.Join(err, v.adoptPrograms(ctx, sb, open.ttys))
 }

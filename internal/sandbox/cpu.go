@@ -20,7 +20,7 @@ type cpuMeter struct {
 	log   *slog.Logger
 
 	mu      sync.Mutex
-	counted time.Duration // of the engine's account, which begins with the running sandbox
+	counted time.Duration // of the engine's account, which begins with the running sandbox; below 0: all of the first one
 }
 
 // count records what the sandbox has used since the last count. What cannot be recorded now is with the next one.
@@ -31,6 +31,12 @@ func (m *cpuMeter) count(ctx context.Context, sb engine.Sandbox) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	stats, err := sb.Stats(ctx)
+	if m.counted < 0 {
+		if err == nil && stats.CPUTime > 0 {
+			m.counted = stats.CPUTime
+		}
+		return
+	}
 	if used := stats.CPUTime - m.counted; err == nil && used > 0 {
 		if err = m.own.AddCPU(ctx, m.clock.Now(), used); err == nil {
 			m.counted = stats.CPUTime

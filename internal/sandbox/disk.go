@@ -87,8 +87,9 @@ type diskWatch struct {
 	*supervisor
 	measuring sync.WaitGroup
 
-	known sync.Mutex
-	seen  map[cove.SandboxID]seenDisk // guarded by known
+	places chan struct{} // of those that measure at once
+	known  sync.Mutex
+	seen   map[cove.SandboxID]seenDisk // guarded by known
 }
 
 // seenDisk is the last measurement of a disk.
@@ -100,9 +101,12 @@ type seenDisk struct {
 	busy  bool      // it is being measured
 }
 
+// measures is how many disks are measured at once.
+const measures = 4
+
 // WatchDisks looks at the disks of running sandboxes until ctx ends.
 func (v *supervisor) WatchDisks(ctx context.Context) {
-	w := &diskWatch{supervisor: v, seen: map[cove.SandboxID]seenDisk{}}
+	w := &diskWatch{supervisor: v, places: make(chan struct{}, measures), seen: map[cove.SandboxID]seenDisk{}}
 	defer w.measuring.Wait()
 	for {
 		wait := diskPoll
@@ -171,6 +175,8 @@ func (w *diskWatch) measureAll(ctx context.Context, ids []cove.SandboxID) {
 		all = append(all, done)
 		w.measuring.Go(func() {
 			defer close(done)
+			w.places <- struct{}{}
+			defer func() { <-w.places }()
 			w.measure(ctx, id)
 		})
 	}

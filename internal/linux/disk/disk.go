@@ -123,7 +123,7 @@ func (i Image) open(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, failed("open", i.File, err)
 	}
-	held, err := lock(ctx, filepath.Dir(i.File))
+	held, err := lock(ctx, filepath.Dir(i.File), unix.LOCK_EX)
 	if err != nil {
 		file.Close()
 		return nil, failed("lock", i.File, err)
@@ -473,15 +473,16 @@ func mountOf(dir string) (mountPoint, error) {
 	return mountPoint{st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, unix.Mkdev(st.Dev_major, st.Dev_minor)}, nil
 }
 
-// lock waits until no other process attaches the images of a directory, and until they are closed by this one and by
-// the programs that inherit the file. Errors: Canceled.
-func lock(ctx context.Context, dir string) (*os.File, error) {
+// lock waits for the lock of a directory, shared (unix.LOCK_SH) or exclusive (LOCK_EX). Exclusive, it keeps other
+// processes from attaching the images in it, until the file is closed by this one and by the programs that inherit it.
+// Errors: Canceled.
+func lock(ctx context.Context, dir string, how int) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil {
 			return f, nil
 		}

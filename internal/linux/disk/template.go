@@ -44,7 +44,7 @@ func (t *Templates) Create(ctx context.Context, i Image, s Size) error {
 	if known, ok := t.find(s); ok {
 		err = i.write(known)
 	} else if err = i.Make(ctx, s); err == nil {
-		err = t.learn(i, s)
+		t.learn(i, s) // without it the next one is made in the same way
 	}
 	if err != nil {
 		return err
@@ -63,23 +63,19 @@ func (t *Templates) find(s Size) (template, bool) {
 }
 
 // learn keeps what a new image holds, unless the file system of its file does not tell that from zeros.
-func (t *Templates) learn(i Image, s Size) error {
+func (t *Templates) learn(i Image, s Size) {
 	f, err := os.Open(i.File)
 	if err != nil {
-		return failed("open", i.File, err)
+		return
 	}
 	defer f.Close()
 	read, ok, err := readTemplate(f, s)
-	if err != nil {
-		return failed("read", i.File, err)
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if ok && !slices.ContainsFunc(t.all, func(known template) bool { return known.size == s }) {
+	if err == nil && ok && !slices.ContainsFunc(t.all, func(known template) bool { return known.size == s }) {
 		t.all = slices.Insert(t.all, 0, read)
 		t.all = t.all[:min(len(t.all), mostTemplates)]
 	}
-	return nil
 }
 
 // readTemplate reads the data of a sparse file; ok is false if there is too much.

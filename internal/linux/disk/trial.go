@@ -30,14 +30,11 @@ func Try(ctx context.Context, below string) (err error) {
 	if err := Sweep(below); err != nil {
 		return err
 	}
-	trying, err := os.Open(below)
+	trying, err := lock(ctx, below, unix.LOCK_SH) // keeps others from sweeping
 	if err != nil {
-		return failed("open", below, err)
-	}
-	defer trying.Close()
-	if err := unix.Flock(int(trying.Fd()), unix.LOCK_SH); err != nil { // keeps others from sweeping
 		return failed("lock", below, err)
 	}
+	defer trying.Close()
 	i, err := newTrial(below)
 	if err != nil {
 		return err
