@@ -72,7 +72,7 @@ func (s executionRoutes) asRun(ctx context.Context, ex *exchange,
 	if r.New.Spec, err = withProfile(s.edge, q.Profile, executionSpec(q), profile.Apply); err != nil {
 		return r, true, err
 	}
-	if r.New.Network, err = s.withModels(ctx, ex.who, known[i], r.New.Network); err != nil {
+	if r.New.Network, err = s.withModels(ctx, ex.who, known[i], "", r.New.Network); err != nil {
 		return r, true, err
 	}
 	r.Timeout, r.New.Limits.Timeout, r.New.Agent = r.New.Limits.Timeout, 0, "" // which sees to what it needs by itself

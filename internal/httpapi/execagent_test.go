@@ -132,12 +132,13 @@ func TestAgentsWithoutModels(t *testing.T) {
 			who, agent, network string
 			refused             bool
 		}{
-			"a key":                   {keeper, "keyed", "null", true},
-			"without a network":       {keeper, "keyed", `{"enabled":false}`, true},
-			"with a network":          {keeper, "keyed", `{"enabled":true,"allow":["models.test"]}`, false},
-			"the machine's owner":     {machine, "keyed", "null", false},
-			"without need of them":    {keeper, "claude", "null", false},
-			"a key that has a budget": {rich, "keyed", "null", false},
+			"a key":                                {keeper, "keyed", "null", true},
+			"without a network":                    {keeper, "keyed", `{"enabled":false}`, true},
+			"with a network":                       {keeper, "keyed", `{"enabled":true,"allow":["models.test"]}`, false},
+			"the machine's owner":                  {machine, "keyed", "null", false},
+			"without need of them":                 {keeper, "claude", "null", false},
+			"a key that has a budget":              {rich, "keyed", "null", false},
+			"with a budget, and without a network": {rich, "keyed", `{"enabled":false}`, true},
 		} {
 			code, text := e.ask(t, c.who, "POST", way, fmt.Sprintf(body, c.agent, c.network))
 			if refused := code == http.StatusForbidden && strings.Contains(text, "Keyed has no models here") &&

@@ -182,7 +182,7 @@ func (s runRoutes) runRequest(ctx context.Context, ex *exchange, b api.RunReques
 	q.New, err = s.sandboxRequest(ctx, ex.who, wanted)
 	q.New.Agent = "" // of the profile
 	if err == nil {
-		q.New.Network, err = s.modelsOf(ctx, ex.who, q.Agent, q.New.Network)
+		q.New.Network, err = s.modelsOf(ctx, ex.who, q.Agent, q.Provider, q.New.Network)
 	}
 	if g := wanted.Repository; g != nil && !g.Uncommitted && !g.Worktree && g.Upload == nil {
 		q.New.Shared, q.New.SharedName = shared, name
@@ -194,7 +194,8 @@ func (s runRoutes) runRequest(ctx context.Context, ex *exchange, b api.RunReques
 }
 
 // modelsOf is withModels for an agent by its name. One that is not declared has no models of its own.
-func (s *edge) modelsOf(ctx context.Context, who cove.Principal, name string, n *cove.Network) (*cove.Network, error) {
+func (s *edge) modelsOf(ctx context.Context, who cove.Principal, name, provider string,
+	n *cove.Network) (*cove.Network, error) {
 	if s.Agents == nil || who.IsOwner() {
 		return n, nil
 	}
@@ -204,7 +205,7 @@ func (s *edge) modelsOf(ctx context.Context, who cove.Principal, name string, n 
 	}
 	for _, a := range known {
 		if a.Name == name {
-			return s.withModels(ctx, who, a, n)
+			return s.withModels(ctx, who, a, provider, n)
 		}
 	}
 	return n, nil

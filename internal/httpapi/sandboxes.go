@@ -142,8 +142,14 @@ func (s sandboxRoutes) equipped(ctx context.Context, ex *exchange, q api.Sandbox
 	if err == nil && r.Agent != "" {
 		err = ex.caller().Need(access.Agents)
 	}
+	provider := ""
 	if err == nil && r.Agent != "" {
-		r.Network, err = s.modelsOf(ctx, ex.who, r.Agent, r.Network)
+		provider, err = withProfile(s.edge, r.Profile, "", func(p api.Profile, _ string) (string, error) {
+			return p.Provider, nil
+		})
+	}
+	if err == nil && r.Agent != "" {
+		r.Network, err = s.modelsOf(ctx, ex.who, r.Agent, provider, r.Network)
 	}
 	if err == nil && s.Agents != nil && r.Agent != "" {
 		err = s.Agents.EquipSandbox(ex.who, &r)

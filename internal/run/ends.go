@@ -50,14 +50,15 @@ func (s *ends) record(e end) {
 	}
 }
 
-// write writes an end, also when the caller of its run has left.
+// write writes an end, also when the caller of its run has left. Who waits for that is told beside: it may be a guest
+// that does not listen.
 func (s *ends) write(e end) error {
 	err := s.store.For(e.run.Owner()).ChangeRun(context.Background(), e.run.ID, func(r *store.Run) error {
 		*r = e.run
 		return nil
 	})
 	if err == nil {
-		e.recorded()
+		go e.recorded()
 	}
 	return err
 }
@@ -80,7 +81,7 @@ func (s *ends) wait(e end) {
 	s.waiting[e.run.ID] = e
 }
 
-// retry writes the ends that wait, until one cannot be.
+// retry writes the ends that wait, until the store cannot be written to. One that it refuses for another reason waits on.
 func (s *ends) retry() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -88,8 +89,13 @@ func (s *ends) retry() error {
 	all := slices.Collect(maps.Values(s.waiting))
 	s.mu.Unlock()
 	for _, e := range all {
-		if err := s.write(e); err != nil && cove.ErrorCode(err) != cove.NotFound {
+		switch err := s.write(e); cove.ErrorCode(err) {
+		case "", cove.NotFound:
+		case cove.StorageFull, cove.Unavailable:
 			return err
+		default:
+			s.log.Error("how a run has ended cannot be recorded", "run", e.run.ID, "error", err)
+			continue
 		}
 		s.mu.Lock()
 		delete(s.waiting, e.run.ID)

@@ -30,7 +30,8 @@ type Store interface {
 	// List returns a page, newest first, without output.
 	List(ctx context.Context, q Query) (Page, error)
 	// CPUTime returns the CPU time that a client has used since the minute of a time, within the last 24 hours: that of
-	// executions which Finish has ended, also of those that have been removed since, and what AddCPU has added.
+	// executions which Finish has ended and which were no agents' runs, also of those that have been removed since, and
+	// what AddCPU has added.
 	CPUTime(ctx context.Context, client string, since time.Time) (time.Duration, error)
 	// AddCPU adds CPU time to what a client has used.
 	AddCPU(ctx context.Context, client string, at time.Time, used time.Duration) error

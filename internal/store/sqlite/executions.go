@@ -121,12 +121,24 @@ func finish(ctx context.Context, tx *sql.Tx, e store.Execution, r store.Record) 
 	if err := insertOutput(ctx, tx, seq, stdout, stderr); err != nil {
 		return err
 	}
-	if e.FinishedAt != nil {
-		if err := addCPU(ctx, tx, client, *e.FinishedAt, e.Usage.CPUTime); err != nil {
-			return err
-		}
+	if err := addCPUOf(ctx, tx, client, e); err != nil {
+		return err
 	}
 	return appendRecord(ctx, tx, r)
+}
+
+// addCPUOf adds the CPU time of an execution that has finished. That of one which was an agent's run is the sandbox's,
+// which AddCPU adds.
+func addCPUOf(ctx context.Context, tx *sql.Tx, client string, e store.Execution) error {
+	if e.FinishedAt == nil {
+		return nil
+	}
+	var run bool
+	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?)`, string(e.ID.Run())).Scan(&run)
+	if err != nil || run {
+		return err
+	}
+	return addCPU(ctx, tx, client, *e.FinishedAt, e.Usage.CPUTime)
 }
 
 // outcome returns the columns that Begin and Finish write, in their order.

@@ -288,7 +288,12 @@ func cpuTime(t *testing.T, open Open) {
 	end(begun(ci), epoch.Add(-time.Minute), 1000*time.Second)
 	end(begun(cove.KeyHolder("other")), epoch, 1000*time.Second)
 	end(begun(ci), epoch, 2*time.Second)
-	begun(ci) // goes on
+	begun(ci)         // goes on
+	both := begun(ci) // an agent's run, in a sandbox that is counted by itself
+	r := run("robot")
+	r.ID, r.CreatedBy = both.ID.Run(), ci.String()
+	must(t, s.AddRun(t.Context(), r))
+	end(both, epoch, 70*time.Second)
 	add := func(who cove.Principal, at time.Time, used time.Duration) {
 		t.Helper()
 		must(t, s.AddCPU(t.Context(), who.String(), at, used))
