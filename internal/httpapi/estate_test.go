@@ -341,8 +341,8 @@ type emptyDisks struct {
 	store workspace.Disks
 }
 
-func (d emptyDisks) Uploaded(who cove.Principal, but string) (int64, error) {
-	return d.store.Uploaded(who, but)
+func (d emptyDisks) Uploaded(who cove.Principal, but string, f func(int64) error) error {
+	return d.store.Uploaded(who, but, f)
 }
 
 type hostAlone struct{}

@@ -93,9 +93,9 @@ func (s *edge) mayUseModels(ctx context.Context, who cove.Principal, providers s
 }
 
 // withModels returns the network in which an agent of a caller works. Where the request and its profile state none,
-// that of a key with a model budget leads to the models of the profile's provider, or the agent's own. Without a budget,
-// or with a network that is stated to be none, the agent is refused: it would ask for models until its time is up. A
-// network that is stated may lead to models of the caller's own. Errors: Forbidden, Overloaded, the store's.
+// that of a key with a model budget leads to the models of the profile's provider, or the agent's own. Without a
+// budget, or with a network that is stated to be none, the agent is refused: it would ask for models until its time is
+// up. A network that is stated may lead to models of the caller's own. Errors: Forbidden, Overloaded, the store's.
 func (s *edge) withModels(ctx context.Context, who cove.Principal, a fit.Listed, provider string,
 	n *cove.Network) (*cove.Network, error) {
 	if who.IsOwner() || a.Provider == "" || n != nil && n.Enabled {
@@ -106,8 +106,8 @@ func (s *edge) withModels(ctx context.Context, who cove.Principal, a fit.Listed,
 	}
 	err := cove.Errorf(cove.Forbidden, "%s has no models here: those with this machine's credentials are for its owner",
 		cmp.Or(a.Title, a.Name)).
-		WithHint("ask as the owner, over the server's socket, or with a key that has a model_budget and without stating a " +
-			"network, or let it reach models of your own: permissions.network.allow")
+		WithHint("ask as the owner, over the server's socket, or with a key that has a model_budget and without stating " +
+			"a network, or let it reach models of your own: permissions.network.allow")
 	s.deny(ctx, who, "models", a.Name, err)
 	return nil, err
 }

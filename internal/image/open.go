@@ -21,7 +21,8 @@ func Open(o Options) (*Store, error) {
 	if err != nil || o.Dir == "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "%q is no directory for images", o.Dir)
 	}
-	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, room: o.Room, log: o.Log, keychain: authn.DefaultKeychain,
+	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, room: o.Room, log: o.Log,
+		keychain: authn.DefaultKeychain,
 		patience: defaultPatience, known: map[string]*Image{}}
 	if s.checkPath == nil {
 		s.checkPath = filepath.EvalSymlinks

@@ -314,8 +314,8 @@ func (m *mirror) full(err error, room workspace.Room) error {
 	if e := cleanRepository(m.dir); e != nil {
 		return errors.Join(err, e)
 	}
-	return cove.Errorf(cove.StorageFull, "the repository does not fit on the disk of this machine, which has %d MiB left, "+
-		"of which Cove leaves %d alone", room.Free>>20, room.Floor()>>20).
+	return cove.Errorf(cove.StorageFull, "the repository does not fit on the disk of this machine, which has %d MiB "+
+		"left, of which Cove leaves %d alone", room.Free>>20, room.Floor()>>20).
 		WithHint("free some space; \"cove prune\" shows sandboxes that can go")
 }
 

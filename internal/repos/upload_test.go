@@ -201,8 +201,14 @@ func TestUploadsAreBounded(t *testing.T) {
 	}
 	uploaded := func(want int64, but string) {
 		t.Helper()
-		if got, err := s.Disks().Uploaded(me, but); err != nil || got != want {
-			t.Errorf("%d bytes, %v, not %d", got, err, want)
+		err := s.Disks().Uploaded(me, but, func(got int64) error {
+			if got != want {
+				t.Errorf("%d bytes, not %d", got, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 	if _, from, err := send(21*mib, 21*mib); !errors.Is(err, full) || from.read > 0 {

@@ -40,13 +40,17 @@ func (u *uploads) of(who cove.Principal) string {
 }
 
 // Uploaded implements workspace.Disks.
-func (u *uploads) Uploaded(who cove.Principal, but string) (int64, error) {
+func (u *uploads) Uploaded(who cove.Principal, but string, f func(bytes int64) error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.uploaded(who, but)
+	sum, err := u.uploaded(who, but)
+	if err != nil {
+		return err
+	}
+	return f(sum)
 }
 
-// uploaded is Uploaded; mu is held.
+// uploaded returns the bytes of a caller's uploads but one, with what is reserved; mu is held.
 func (u *uploads) uploaded(who cove.Principal, but string) (sum int64, err error) {
 	for _, a := range u.coming {
 		if a.who == who {

@@ -81,7 +81,8 @@ func (s *ends) wait(e end) {
 	s.waiting[e.run.ID] = e
 }
 
-// retry writes the ends that wait, until the store cannot be written to. One that it refuses for another reason waits on.
+// retry writes the ends that wait, until the store cannot be written to. One that it refuses for another reason goes on
+// waiting.
 func (s *ends) retry() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -456,7 +456,7 @@ func (workspaces) Used(context.Context, cove.SandboxID) (workspace.Used, error) 
 }
 func (workspaces) Full(cove.SandboxID) (bool, error)                                  { return false, nil }
 func (w workspaces) Bounds(context.Context) error                                     { return w.bounds }
-func (workspaces) Uploaded(cove.Principal, string) (int64, error)                     { return 0, nil }
+func (workspaces) Uploaded(_ cove.Principal, _ string, f func(int64) error) error     { return f(0) }
 func (workspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error { return nil }
 func (workspaces) Device(cove.SandboxID) (string, error)                              { return "", nil }
 func (workspaces) Free() (workspace.Room, error)                                      { return workspace.Room{}, nil }

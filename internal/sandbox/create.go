@@ -35,11 +35,9 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	}
 	defer leave()
 	err = s.enroll(ctx, record.Owner, &record.Name, func() error {
-		room, err := s.roomOf(record.Owner, uploadOf(q))
-		if err != nil {
-			return err
-		}
-		return s.o.Store.For(record.Owner).AddSandbox(ctx, record, room)
+		return s.within(record.Owner, uploadOf(q), func(room store.Room) error {
+			return s.o.Store.For(record.Owner).AddSandbox(ctx, record, room)
+		})
 	})
 	if err != nil {
 		s.drop(r)

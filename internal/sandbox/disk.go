@@ -64,21 +64,19 @@ func (rd *records) resize(ctx context.Context, record *store.Sandbox, bytes int6
 func (rd *records) reserve(ctx context.Context, record *store.Sandbox, bytes int64) error {
 	rd.enrolling.Lock()
 	defer rd.enrolling.Unlock()
-	room, err := rd.roomOf(record.Owner, "")
-	if err != nil {
-		return err
-	}
-	if room.Disk > 0 {
-		others, err := rd.limitsOf(ctx, record.Owner, record.ID)
-		if err != nil {
-			return err
+	return rd.within(record.Owner, "", func(room store.Room) error {
+		if room.Disk > 0 {
+			others, err := rd.limitsOf(ctx, record.Owner, record.ID)
+			if err != nil {
+				return err
+			}
+			now := record.Spec.Limits.Disk
+			if err := room.Fits(others+now, bytes-now); err != nil {
+				return err
+			}
 		}
-		now := record.Spec.Limits.Disk
-		if err := room.Fits(others+now, bytes-now); err != nil {
-			return err
-		}
-	}
-	return rd.change(ctx, record, func(s *store.SandboxSpec) { s.Limits.Disk = bytes })
+		return rd.change(ctx, record, func(s *store.SandboxSpec) { s.Limits.Disk = bytes })
+	})
 }
 
 // diskWatch pauses sandboxes that write what the host has no room for, and those beyond their limit that the kernel

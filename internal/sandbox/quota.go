@@ -7,16 +7,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// roomOf returns the bounds of the sandboxes that a principal makes. taken is the upload that goes into one.
-func (rd *records) roomOf(who cove.Principal, taken string) (store.Room, error) {
+// within calls f with the bounds of the sandboxes that a principal makes, which no upload changes meanwhile. taken is
+// the upload that goes into one.
+func (rd *records) within(who cove.Principal, taken string, f func(store.Room) error) error {
 	g := rd.o.Grants.Of(who)
 	room := store.Room{All: rd.host.Most, Own: g.Sandboxes, Disk: g.Disk}
 	if g.Disk == 0 {
-		return room, nil
+		return f(room)
 	}
-	var err error
-	room.Sent, err = rd.host.Disks.Uploaded(who, taken)
-	return room, err
+	return rd.host.Disks.Uploaded(who, taken, func(bytes int64) error {
+		room.Sent = bytes
+		return f(room)
+	})
 }
 
 func uploadOf(q Request) string {

@@ -310,7 +310,7 @@ func (w *workspaces) Full(cove.SandboxID) (bool, error) { return false, nil }
 
 func (w *workspaces) Bounds(context.Context) error { return w.bounds }
 
-func (w *workspaces) Uploaded(cove.Principal, string) (int64, error) { return 0, nil }
+func (w *workspaces) Uploaded(_ cove.Principal, _ string, f func(int64) error) error { return f(0) }
 
 func (w *workspaces) Resize(_ context.Context, _ cove.SandboxID, to workspace.Disk, runs bool) error {
 	w.mu.Lock()

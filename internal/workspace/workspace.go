@@ -48,8 +48,9 @@ type Disks interface {
 	Device(id cove.SandboxID) (string, error)
 	// Free returns the room on the disk of the host that holds the workspaces.
 	Free() (Room, error)
-	// Uploaded returns the bytes of a caller's uploads which no workspace has taken yet, without one of them.
-	Uploaded(who cove.Principal, but string) (int64, error)
+	// Uploaded calls f with the bytes of a caller's uploads which no workspace has taken yet, without one of them. None
+	// of them grows meanwhile. Errors: those of f, StorageFull.
+	Uploaded(who cove.Principal, but string, f func(bytes int64) error) error
 }
 
 // Spec describes a workspace.
