@@ -289,7 +289,7 @@ func TestPlaceGoesWithItsLastUser(t *testing.T) {
 		}
 		return left
 	}
-	if left := places("g", 2); len(left) != len(h.places()) {
+	if left := places("g", 2); len(left) != len(present(h)) {
 		t.Errorf("with a group in it, only this is there: %v", left)
 	}
 	if left := places("", 3); len(left) != 0 {

@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,22 +68,22 @@ func TestThrottle(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		// It waits for a line, as a guest does, and becomes the reader.
-		cmd := exec.Command("sh", "-c", "read line; exec dd iflag=direct of=/dev/null bs=4k count=60 if="+device)
-		begin, err := cmd.StdinPipe()
-		if err == nil {
-			err = startInside(g, cmd)
-		}
-		if err != nil {
+		// It waits to begin, as a guest does, and becomes the reader.
+		fifo := filepath.Join(t.TempDir(), "begin")
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		cmd, _ := start(t, h, g, fmt.Sprintf("read line <%s; exec dd iflag=direct of=/dev/null bs=4k count=%d if=%s", fifo,
+			reads, device))
 		if limit != (Throughput{}) {
 			if err := g.Throttle(device, limit); err != nil {
 				t.Fatal(err)
 			}
 		}
 		began := time.Now()
-		begin.Write([]byte("\n"))
+		if err := os.WriteFile(fifo, []byte("\n"), 0); err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Wait(); err != nil {
 			t.Fatal(err)
 		}
