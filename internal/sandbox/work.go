@@ -52,7 +52,7 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 		git := in.git
 		if !record.Spec.Repository.Worktree {
 			git = insideGit{record: record, place: cmp.Or(in.Place, cove.Workspace), sandbox: in.Guest, clock: s.o.Clock,
-				env: in.Env}
+				env: in.Env, full: in.diskIsFull}
 		}
 		if git == nil {
 			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).
@@ -107,8 +107,12 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, found View
 
 // workBeside returns the work of a sandbox with git in a companion. leave is called at its end.
 func workBeside(s *Sandboxes, of View, c *companion, leave func()) *Work {
+	full := func() bool {
+		full, err := s.host.Disks.Full(of.box())
+		return err == nil && full
+	}
 	git := insideGit{record: of.Sandbox, place: cmp.Or(of.Place, cove.Workspace), sandbox: c, clock: s.o.Clock,
-		env: c.env}
+		env: c.env, full: full}
 	return &Work{ID: of.ID, Record: of.Sandbox, audit: s.Auditor, git: git, close: func() { c.close(); leave() }}
 }
 
@@ -187,6 +191,7 @@ type insideGit struct {
 	sandbox engine.Sandbox
 	clock   clock.Clock
 	env     []string
+	full    func() bool // the disk of the checkout is: git does not always say so
 }
 
 // Snapshot implements workGit.
@@ -209,7 +214,7 @@ func (g insideGit) Snapshot(ctx context.Context, ref string) error {
 	case o.Code != 0:
 		e := cove.Errorf(cove.Conflict, "git in the sandbox %s cannot say what has changed: %s", g.record.Name, said.text()).
 			WithHint("look at it inside: \"git status\"")
-		if hostgit.CodeOf(said.text()) == cove.StorageFull {
+		if hostgit.CodeOf(said.text()) == cove.StorageFull || g.full() {
 			e = e.WithHint("free some space on the disk of this machine, or remove something in the sandbox: cove attach %s",
 				g.record.Name)
 			e.Code = cove.StorageFull

@@ -458,10 +458,11 @@ func limitText(r api.Run) string {
 	case "turns":
 		return report.Stopped("out of turns", "", "--max-turns")
 	case "budget":
+		text := report.Stopped("the budget for models is used up", "", "--budget")
 		if r.Error != nil {
-			return "stopped: " + r.Error.Error
+			text += ": " + r.Error.Error // whose it is, and how much
 		}
-		return report.Stopped("the budget for models is used up", "", "--budget")
+		return text
 	}
 	return cmp.Or(report.Verdict(api.Execution{LimitHit: r.LimitHit, Limits: r.Limits, Timeout: r.Timeout}),
 		"stopped by a limit: "+r.LimitHit)
