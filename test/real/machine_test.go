@@ -123,7 +123,7 @@ func newNamespace(t *testing.T, more ...string) (enter []string, dir string) {
 		echo ready
 		exec sleep infinity`, filepath.Base(dir), dir, user)
 	more = append(more, "--mount", "--uts")
-	holder := exec.Command("unshare", slices.Concat(more, []string{"--propagation", "private", "sh", "-c", script})...)
+	holder := exec.Command("unshare", slices.Concat(more, []string{"--propagation", "slave", "sh", "-c", script})...)
 	holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
 	holder.Stderr = &said

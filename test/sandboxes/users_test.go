@@ -127,7 +127,7 @@ func TestLocalUsers(t *testing.T) {
 	script := "echo 4711; (exec 3<>/dev/tcp/denied.example/443); curl -s https://kept.example/; sleep 60"
 	for path, body := range map[string]string{
 		"/execute/stream": fmt.Sprintf(`{"language":"bash","code":%q,"timeout":60,%s}`, script, asksFirst),
-		"/runs":           `{"agent":"worker","prompt":"4711"}`,
+		"/runs":           `{"agent":"worker","prompt":"4711","new":{"network":{"enabled":true,"allow":["models.example"]}}}`,
 	} {
 		asking.Go(func() { keeper.ask(ctx, "POST", path, body) })
 	}
@@ -202,7 +202,9 @@ func TestLocalUsers(t *testing.T) {
 		}
 	}
 	for _, r := range requests {
-		if code, text := keeper.ask(t.Context(), r.method, r.path, r.body); code < 200 || code >= 300 {
+		code, text := keeper.ask(t.Context(), r.method, r.path, r.body)
+		ended := code == http.StatusConflict && strings.HasSuffix(r.path, "/interrupt") // its agent has no models
+		if !ended && (code < 200 || code >= 300) {
 			t.Errorf("who made it: %s %s: %d %s", r.method, r.path, code, text)
 		}
 	}

@@ -51,7 +51,7 @@ func TestAdversaryWithoutRoot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			args := slices.Concat([]string{"unshare", "--mount", "--propagation", "private", "sh", "-c",
+			args := slices.Concat([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c",
 				`cd "$0" && mount --bind ids /etc/subuid && mount --bind ids /etc/subgid && mount --bind passwd /etc/passwd &&
 				exec "$@"`, dir}, delegate.Enter(delegate.Groups(t, user)), delegate.As(user),
 				[]string{in("native.test"), "-test.run=^TestAdversary$", "-test.v", "-test.timeout=20m"})
