@@ -70,7 +70,15 @@ func TestMemoryOfOutputs(t *testing.T) {
 	wrote := l.peak()
 	for n := range many / 2 {
 		if i := <-begun[0]; n < 8 {
-			answers.Go(func() error { return c.resume(i, ids[i], int64(n)<<20) })
+			from := int64(n) << 20
+			resumed, err := c.resume(ids[i], from) // before the program can end
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers.Go(func() error {
+				defer resumed.Close()
+				return c.follow(i, resumed, from)
+			})
 		}
 	}
 	l.write("gate/open", "")
@@ -184,13 +192,12 @@ func (c outputClient) stream(i int, begin func(id string)) error {
 }
 
 // resume follows a running program from a place on.
-func (c outputClient) resume(i int, id string, from int64) error {
+func (c outputClient) resume(id string, from int64) (io.ReadCloser, error) {
 	resp, err := c.do(http.MethodGet, "/executions/"+id+"/stream", nil, "Last-Event-ID", fmt.Sprintf("%d-0", from))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer resp.Body.Close()
-	return c.follow(i, resp.Body, from)
+	return resp.Body, nil
 }
 
 func (c outputClient) follow(i int, body io.Reader, from int64) error {
