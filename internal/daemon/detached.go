@@ -8,6 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/repos"
@@ -29,7 +30,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	d.approvals.Add(g)
 	err = d.sandboxes.Adopt(ctx, sandbox.Host{
 		Workspaces: workspaces, Disks: workspaces.Disks(), WatchedDisks: d.cfg.Sandbox.Lasting.WatchedDisks,
-		Throughput: sandbox.Throughput{Bytes: d.cfg.Sandbox.Lasting.Throughput.MBPerSecond << 20,
+		Throughput: engine.Throughput{Bytes: d.cfg.Sandbox.Lasting.Throughput.MBPerSecond << 20,
 			Operations: d.cfg.Sandbox.Lasting.Throughput.Operations},
 		Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs,
 		Recorders: d.runs,

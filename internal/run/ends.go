@@ -50,8 +50,8 @@ func (s *ends) record(e end) {
 	}
 }
 
-// write writes an end, also when the caller of its run has left. Who waits for that is told beside: it may be a guest
-// that does not listen.
+// write writes an end, also when the caller of its run has left. recorded runs beside it, since it may ask a guest that
+// does not answer.
 func (s *ends) write(e end) error {
 	err := s.store.For(e.run.Owner()).ChangeRun(context.Background(), e.run.ID, func(r *store.Run) error {
 		*r = e.run

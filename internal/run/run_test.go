@@ -935,7 +935,7 @@ func TestEndsWithoutSandboxes(t *testing.T) {
 }
 
 // TestUnrecorded: whoever follows a run is told its end also when the store cannot be written to, and that it is not
-// recorded; nobody is told that the run goes on. It is recorded, whole, when the store can be written to again.
+// recorded. No list and no follower has it as running. It is recorded, whole, when the store can be written to again.
 func TestUnrecorded(t *testing.T) {
 	l := newLab(t)
 	full := &fullStore{Store: l.store}

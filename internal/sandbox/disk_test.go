@@ -56,7 +56,7 @@ func TestThroughput(t *testing.T) {
 	h := newHome(t)
 	h.workspaces.device = "/dev/loop9"
 	limited := h.lasting()
-	limited.Throughput = sandbox.Throughput{Bytes: 1 << 20, Operations: 50}
+	limited.Throughput = engine.Throughput{Bytes: 1 << 20, Operations: 50}
 	s := h.serve(t)
 	if err := s.Adopt(t.Context(), limited); err != nil {
 		t.Fatal(err)

@@ -55,13 +55,7 @@ type Host struct {
 	Idle       Idle
 	// WatchedDisks lets callers other than the machine's owner have sandboxes whose disk the kernel does not bound.
 	WatchedDisks bool
-	Throughput   Throughput
-}
-
-// Throughput limits what a sandbox reads, and as much what it writes, per second of its disk; zero limits nothing.
-type Throughput struct {
-	Bytes      int64
-	Operations int64
+	Throughput   engine.Throughput // of each sandbox's disk; its Device is that of the sandbox
 }
 
 // Routes opens the egress routes of sandboxes.

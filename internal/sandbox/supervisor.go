@@ -177,15 +177,16 @@ func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b en
 // throughput returns the limit of a sandbox's disk. Errors: Unsupported when others use the disk, too.
 func (v *supervisor) throughput(record store.Sandbox) (engine.Throughput, error) {
 	t := v.host.Throughput
-	if t == (Throughput{}) {
-		return engine.Throughput{}, nil
+	if t == (engine.Throughput{}) {
+		return t, nil
 	}
-	device, err := v.host.Disks.Device(record.ID)
+	var err error
+	t.Device, err = v.host.Disks.Device(record.ID)
 	if cove.ErrorCode(err) == cove.Unsupported {
 		err = cove.Errorf(cove.Unsupported, "sandbox.lasting.throughput cannot be enforced: %w", err).
 			WithHint("remove the setting, or see \"cove doctor\" (limit.workspaces) and make the sandbox anew")
 	}
-	return engine.Throughput{Device: device, Bytes: t.Bytes, Operations: t.Operations}, err
+	return t, err
 }
 
 // newCPUMeter makes the meter of a sandbox whose CPU time has been counted up to some.

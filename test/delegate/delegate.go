@@ -37,7 +37,7 @@ func Groups(t *testing.T, user int) (groups []string) {
 	return groups
 }
 
-// remove removes a control group and those below it, which nobody is in any more.
+// remove removes a control group and those below it, once they have no process.
 func remove(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

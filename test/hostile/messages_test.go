@@ -424,7 +424,7 @@ func (h *host) lieInStreams(t *testing.T, beside *truthful) {
 			s.goes = false
 		case <-time.After(100 * time.Millisecond):
 		}
-		if l.Name == "two exits" { // the first is the program's own, the second nobody's
+		if l.Name == "two exits" { // the first is the program's own, the second comes too late
 			if s.goes || err != nil || exit.Code != 7 {
 				t.Errorf("%s: %+v, %+v", l.Name, exit, s)
 			}
@@ -456,7 +456,7 @@ func TestEveryMessageIsLiedAbout(t *testing.T) {
 	for _, text := range constants(t, "message.go", "Op") {
 		op, err := strconv.Unquote(text)
 		if _, later := calls[guest.Op(op)]; err != nil || !later && early[guest.Op(op)] == nil {
-			t.Errorf("nobody lies about the operation %s, %v", text, err)
+			t.Errorf("the operation %s has no lie: %v", text, err)
 		}
 	}
 }

@@ -29,8 +29,7 @@ const startPatience = 10 * time.Second
 // New asks the daemon what it can enforce. It fails when there is no daemon, or none that this engine can use.
 func New(o Options) (*Engine, error) {
 	if _, err := os.Stat(o.Guest); err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
-			WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
+		return nil, local.NoGuest(err)
 	}
 	options := []client.Opt{client.FromEnv}
 	if o.Host != "" {

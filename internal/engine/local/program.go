@@ -23,7 +23,7 @@ const firstProgram = 64
 func OpenProgram(path string) (*Program, error) {
 	low, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
-		return nil, missing(err)
+		return nil, NoGuest(err)
 	}
 	defer low.Close()
 	fd, err := unix.FcntlInt(low.Fd(), unix.F_DUPFD_CLOEXEC, firstProgram)
@@ -31,12 +31,13 @@ func OpenProgram(path string) (*Program, error) {
 		err = unix.EMFILE // the limit is below firstProgram
 	}
 	if err != nil {
-		return nil, missing(os.NewSyscallError("fcntl", err))
+		return nil, NoGuest(os.NewSyscallError("fcntl", err))
 	}
 	return &Program{os.NewFile(uintptr(fd), path)}, nil
 }
 
-func missing(err error) error {
+// NoGuest returns the error of a guest program that cannot be opened.
+func NoGuest(err error) error {
 	if full := cove.OutOfFiles(err); cove.ErrorCode(full) == cove.Overloaded {
 		return full
 	}

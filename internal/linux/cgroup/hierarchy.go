@@ -49,7 +49,6 @@ type Hierarchy struct {
 	claim *os.File
 	// dirs maps each usable controller to the directory below which groups are made; on version 2 all are the same.
 	dirs    map[string]string
-	base    string // the directory that has those of BlockIO
 	missing map[string]string
 }
 

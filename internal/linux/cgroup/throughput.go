@@ -46,7 +46,7 @@ func (h *Hierarchy) findBlockIO(base, dir string) {
 		h.missing[BlockIO] = why
 		return
 	}
-	h.dirs[BlockIO], h.base = dir, base
+	h.dirs[BlockIO] = dir
 }
 
 // Throttle limits what the group reads and writes of a block device at a path. On version 1 it moves the group's
@@ -76,7 +76,8 @@ func (g *Group) Throttle(path string, t Throughput) error {
 
 func (g *Group) joinBlockIO() error {
 	if g.h.version == 2 {
-		return errors.Join(enable(g.h.base, BlockIO), enable(g.h.dirs[BlockIO], BlockIO))
+		place := g.h.dirs[BlockIO]
+		return errors.Join(enable(filepath.Dir(place), BlockIO), enable(place, BlockIO))
 	}
 	for _, dir := range []string{g.h.dirs[BlockIO], g.dir(BlockIO)} {
 		if err := makeDir(dir); err != nil {

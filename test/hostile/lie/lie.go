@@ -194,7 +194,7 @@ var Streams = []Lie{
 			say(guest.FrameExit, 0, []byte(`{"code":7,"stats":{"disk_used":-1}}`))(m, id)
 		}
 	}},
-	{Name: "an answer to nobody", Want: Ends, Say: say(guest.FrameReply, stranger, body("{}"))},
+	{Name: "an answer without a question", Want: Ends, Say: say(guest.FrameReply, stranger, body("{}"))},
 	{Name: "a hello", Want: Ends, Say: say(guest.FrameHello, 0, []byte(`{"version":1}`))},
 	{Name: "descriptors without end", Want: Ends, Say: func(m Mouth, id uint32) {
 		b, _ := guest.AppendFrame(nil, guest.Frame{Type: guest.FrameAck, ID: id, Payload: guest.Ack{}.Payload()})

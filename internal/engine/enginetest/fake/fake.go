@@ -441,7 +441,6 @@ func (sb *Sandbox) Guest() *guest.Client {
 // Listeners implements engine.Sandbox.
 func (sb *Sandbox) Listeners() []*os.File { return nil }
 
-// Stats implements engine.Sandbox.
 // Use adds CPU time to what the sandbox has used.
 func (sb *Sandbox) Use(cpu time.Duration) {
 	sb.procs.mu.Lock()
@@ -449,6 +448,7 @@ func (sb *Sandbox) Use(cpu time.Duration) {
 	sb.procs.stats.CPUTime += cpu
 }
 
+// Stats implements engine.Sandbox.
 func (sb *Sandbox) Stats(ctx context.Context) (engine.Stats, error) {
 	if err := sb.fault().Stats; err != nil {
 		return engine.Stats{}, err
