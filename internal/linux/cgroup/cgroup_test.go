@@ -210,6 +210,38 @@ func TestPIDsLimit(t *testing.T) {
 	}
 }
 
+// The groups of a place leave a quarter of the machine's tasks to the machine, also those without a limit of their own.
+func TestPIDsInSum(t *testing.T) {
+	h := find(t)
+	least := int64(noLimit)
+	for _, table := range tables {
+		n, err := number(filepath.Split(table))
+		if err != nil {
+			t.Fatal(err)
+		}
+		least = min(least, n)
+	}
+	if got, err := number(h.dirs[PIDs], "pids.max"); err != nil || got != least/4*3 {
+		t.Errorf("the limit of the place is %d, %v, of %d tasks that the machine can have", got, err, least)
+	}
+
+	const share = 30
+	table := filepath.Join(t.TempDir(), "pid_max")
+	if err := os.WriteFile(table, []byte(strconv.Itoa(share/3*4)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.limitSum(append(tables, table)...); err != nil {
+		t.Fatal(err)
+	}
+	g := create(t, h, Limits{})
+	cmd, out := start(t, h, g, "i=0; while [ $i -lt 60 ]; do sleep 100 >/dev/null 2>&1 & i=$((i+1)); done")
+	io.Copy(io.Discard, out) // the shell gives up when a fork fails
+	cmd.Wait()
+	if s := stats(t, g); s.PIDs > share || s.PIDs < share/2 {
+		t.Errorf("a group without a limit has %d tasks of the %d that all have", s.PIDs, share)
+	}
+}
+
 func TestCPULimit(t *testing.T) {
 	h := find(t)
 	g := create(t, h, Limits{CPUs: 0.2})

@@ -80,7 +80,29 @@ func TestFreezeNotItself(t *testing.T) {
 		t.Skip("threads are in groups of version 1 alone, and there is no freezer or none of these")
 	}
 	g := create(t, h, Limits{})
-	entered, leave, left := make(chan error), make(chan struct{}), make(chan struct{})
+	leave := enterAWhile(t, g)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := g.Freeze(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a thread of this process in it: %v", err)
+	}
+	leave()
+	if err := g.Freeze(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestThawWhatWasNeverFrozen(t *testing.T) {
+	h := find(t)
+	if err := create(t, h, Limits{}).Thaw(); err != nil {
+		t.Error(err)
+	}
+}
+
+// enterAWhile puts a thread of this process into a group of version 1, until leave is called.
+func enterAWhile(t *testing.T, g *Group) (leave func()) {
+	t.Helper()
+	entered, end, left := make(chan error), make(chan struct{}), make(chan struct{})
 	var hold func()
 	hold = func() {
 		runtime.LockOSThread()
@@ -92,27 +114,11 @@ func TestFreezeNotItself(t *testing.T) {
 			return
 		}
 		entered <- g.Enter()
-		<-leave
+		<-end
 	}
 	go func() { defer close(left); hold() }()
 	if err := <-entered; err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := g.Freeze(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("with a thread of this process in it: %v", err)
-	}
-	close(leave)
-	<-left
-	if err := g.Freeze(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestThawWhatWasNeverFrozen(t *testing.T) {
-	h := find(t)
-	if err := create(t, h, Limits{}).Thaw(); err != nil {
-		t.Error(err)
-	}
+	return func() { close(end); <-left }
 }

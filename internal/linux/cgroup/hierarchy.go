@@ -91,11 +91,36 @@ func Find(name string) (*Hierarchy, error) {
 	if st.Type == unix.CGROUP2_SUPER_MAGIC {
 		h.version, find = 2, h.findUnified
 	}
-	if err := find(name); err != nil {
+	if err := errors.Join(find(name), h.limitSum(tables...)); err != nil {
 		h.Close()
 		return nil, err
 	}
 	return h, nil
+}
+
+// tables bound the tasks of the machine, which are processes and threads.
+var tables = []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"}
+
+// limitSum lets all groups of the place together have three quarters of the tasks that each of the tables allows, so that
+// the machine itself can always start processes.
+func (h *Hierarchy) limitSum(tables ...string) error {
+	dir := h.dirs[PIDs]
+	if dir == "" {
+		return nil
+	}
+	least := int64(noLimit)
+	for _, table := range tables {
+		n, err := number(filepath.Split(table))
+		if err != nil {
+			return fmt.Errorf("how many processes this machine can have: %w", err)
+		}
+		least = min(least, n)
+	}
+	share := least / 4 * 3
+	if now, err := number(dir, "pids.max"); err == nil && now == share {
+		return nil
+	}
+	return write(dir, "pids.max", strconv.FormatInt(share, 10))
 }
 
 // SocketLimit is version 1's file for the limit of buffers. Its name says TCP, but sockets of UDP count as well.

@@ -89,6 +89,9 @@ func (g *Group) joinBlockIO() error {
 		return err
 	}
 	for _, pid := range pids {
+		if pid == os.Getpid() {
+			continue // a thread of this process that started a child there, and ends soon
+		}
 		if err := write(g.dir(BlockIO), "cgroup.procs", strconv.Itoa(pid)); err != nil {
 			return err
 		}

@@ -99,3 +99,24 @@ func TestThrottle(t *testing.T) {
 		t.Errorf("the group is left: %v", err)
 	}
 }
+
+// TestThrottleNotItself: Throttle leaves a process alone of which a thread alone is in the group.
+func TestThrottleNotItself(t *testing.T) {
+	h := find(t)
+	if h.Version() == 2 || !h.Has(BlockIO) || os.Geteuid() != 0 {
+		t.Skip("threads are in groups of version 1 alone, and only root limits devices there")
+	}
+	before, err := groupsOf("self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := create(t, h, Limits{})
+	leave := enterAWhile(t, g)
+	defer leave()
+	if err := g.joinBlockIO(); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := groupsOf("self"); err != nil || after["blkio"] != before["blkio"] || after["blkio"] == "" {
+		t.Errorf("this process has moved from the group %q to %q: %v", before["blkio"], after["blkio"], err)
+	}
+}
