@@ -13,9 +13,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
 // TestRefusedAtOnce: what a request names and the machine lacks is refused before an agent or a repository is
@@ -104,5 +106,41 @@ func TestRefusedAtOnce(t *testing.T) {
 		return strings.Contains(s, "absent")
 	}) {
 		t.Errorf("an agent that is missing is not fetched: %v, %q", err, steps)
+	}
+}
+
+// TestProcessesInSum: where all sandboxes have what they may have together, another one is told so, and begins again
+// once there is room.
+func TestProcessesInSum(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a control group whose limit it may change")
+	}
+	cfg := settings(t)
+	cfg.Sandbox.CgroupParent = "cove-sum-" + strconv.Itoa(os.Getpid())
+	p := serve(t, cfg)
+	run := func() error {
+		_, err := p.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo"})
+		return err
+	}
+	if err := run(); err != nil { // a guest is ready from now on
+		t.Fatal(err)
+	}
+	places, _ := filepath.Glob(filepath.Join(cgroup.Mount, "pids", cfg.Sandbox.CgroupParent, "pids.max"))
+	unified, _ := filepath.Glob(filepath.Join(cgroup.Mount, cfg.Sandbox.CgroupParent, "pids.max"))
+	places = append(places, unified...)
+	if len(places) != 1 {
+		t.Fatalf("the place has its limit at %q", places)
+	}
+	limit, err := os.ReadFile(places[0])
+	must(t, err)
+	must(t, os.WriteFile(places[0], []byte("0"), 0))
+	for range 3 { // with the guest that was ready, and without
+		if err := run(); cove.ErrorCode(err) != cove.Overloaded {
+			t.Errorf("without room for a process: %v", err)
+		}
+	}
+	must(t, os.WriteFile(places[0], limit, 0))
+	if err := run(); err != nil {
+		t.Errorf("with room again: %v", err)
 	}
 }

@@ -392,8 +392,8 @@ func (e *execution) startError(err error) error {
 	case guest.FailNotFound:
 		return e.runtime.Missing(e.request.Image)
 	case guest.FailNoProcess:
-		return cove.Errorf(cove.InvalidArgument, "the pids limit does not allow even the first process").
-			WithHint("raise it (--pids, limits.pids_limit)")
+		return cove.Errorf(cove.Overloaded, "the sandboxes of this machine have as many processes as they may have together").
+			WithHint("wait for sandboxes to end, or raise kernel.pid_max; see docs/limits.md")
 	}
 	return cove.Errorf(cove.Internal, "cannot start %s: %w", e.runtime.Command[0], failure)
 }

@@ -101,7 +101,7 @@ func Find(name string) (*Hierarchy, error) {
 // tables bound the tasks of the machine, which are processes and threads.
 var tables = []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"}
 
-// limitSum lets all groups of the place together have three quarters of the tasks that each of the tables allows, so that
+// limitSum lets all groups of the place together have three quarters of the tasks that each table allows, so that
 // the machine itself can always start processes.
 func (h *Hierarchy) limitSum(tables ...string) error {
 	dir := h.dirs[PIDs]
