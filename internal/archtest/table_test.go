@@ -93,6 +93,7 @@ var rooms = []room{
 	{path: "internal/workspace", layer: contract},
 	{path: "internal/store", layer: contract, above: []string{"internal/detect", "internal/egress/approval",
 		"internal/egress/model"}},
+	{path: "internal/store/backlog", layer: contract},
 
 	{path: "internal/agent/userconfig", layer: contract, above: []string{"internal/agent", "internal/git/policy"}},
 	{path: "internal/agent/install", layer: adapter},

@@ -124,7 +124,7 @@ type Executions struct {
 	calls sync.WaitGroup // of Execute, and trials; added to under mu while not closed
 
 	trials   trials
-	outcomes *outcomes
+	outcomes outcomes
 	texts    texts
 
 	mu      sync.Mutex

@@ -133,7 +133,7 @@ func (x *Executions) Close(ctx context.Context) {
 	}
 	x.clean.Wait()
 	x.calls.Wait() // their records are written last
-	x.outcomes.recordWaiting(ctx)
+	x.outcomes.Retry(ctx)
 }
 
 // own returns the records as Cove itself sees them, for recovery, reaping and pruning.

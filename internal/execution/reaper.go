@@ -53,7 +53,7 @@ func (x *Executions) reap(ctx context.Context) (more bool, unopened map[string]e
 				Detail: "removed what a dead process had left"})
 		}
 	}
-	x.outcomes.recordWaiting(ctx)
+	x.outcomes.Retry(ctx)
 	errs = append(errs, x.Abandon(ctx))
 	var before time.Time // none is outdated
 	if x.o.Retention > 0 {

@@ -87,8 +87,8 @@ func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execu
 // Known returns a stored record as it is known here: one that is recorded as running, and has ended, with its end.
 func (x *Executions) Known(e store.Execution) store.Execution {
 	if e.Status == cove.StatusRunning {
-		if end, ended := x.outcomes.known(e.ID); ended {
-			return end
+		if o, ended := x.outcomes.Waiting(e.ID); ended {
+			return o.end
 		}
 	}
 	return e

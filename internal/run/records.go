@@ -104,7 +104,7 @@ func (r *Runner) Remove(ctx context.Context, who cove.Principal, ref string) err
 		return err
 	}
 	if record.Unrecorded {
-		if err := r.ends.retry(); err != nil {
+		if err := r.ends.Retry(ctx); err != nil {
 			return err
 		}
 	}

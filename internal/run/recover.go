@@ -160,7 +160,7 @@ func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
 // Reconcile concludes runs whose server and program have died. It removes files of runs that the store does not know,
 // such as those beyond their retention.
 func (r *Runner) Reconcile(ctx context.Context) error {
-	errs := []error{r.ends.retry()}
+	errs := []error{r.ends.Retry(ctx)}
 	q := store.RunQuery{Status: store.RunRunning, Limit: store.MaxPage}
 	for more := true; more; more = q.Cursor != "" {
 		page, err := r.o.Store.For(cove.System("")).Runs(ctx, q)

@@ -124,7 +124,7 @@ type Runner struct {
 	closed  bool
 	running sync.WaitGroup // of live; added to under mu while not closed
 
-	ends *ends
+	ends ends
 }
 
 // New makes a Runner, which is to be told of what is left of runs (TakeUp) and then to Recover.
@@ -149,7 +149,7 @@ func (r *Runner) Leave() {
 func (r *Runner) Close() {
 	r.Leave()
 	r.running.Wait()
-	r.ends.retry() // what it cannot write, the next server concludes anew
+	r.ends.Retry(context.Background()) // what it cannot write, the next server concludes anew
 }
 
 func (r *Runner) leaves() bool {
