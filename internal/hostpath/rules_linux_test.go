@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -409,15 +410,17 @@ func TestGitThatIsMounted(t *testing.T) {
 	}
 }
 
-// TestGuardsFollowNothing: a .git that leads elsewhere refuses a writable mount, and a link is no guard.
-func TestGuardsFollowNothing(t *testing.T) {
+// TestGuardsOfLinks: a .git that leads elsewhere refuses a writable mount; of other links the target in the mount
+// is read-only.
+func TestGuardsOfLinks(t *testing.T) {
 	base := tree(t, "sub/file", "elsewhere/.git/HEAD", "target")
-	for name, target := range map[string]string{"sub/.git": "../elsewhere/.git", ".envrc": "target"} {
+	for name, target := range map[string]string{"sub/.git": "../elsewhere/.git", ".envrc": "target", ".circle": ".circle",
+		".out": "../../../etc/passwd", ".top": "/etc/passwd", ".nothing": "nothing", ".itself": "."} {
 		if err := os.Symlink(target, filepath.Join(base, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	rules := Rules{Guarded: []string{".envrc"}}
+	rules := Rules{Guarded: []string{".envrc", ".circle", ".out", ".top", ".nothing", ".itself/target"}}
 	if _, err := rules.Open(t.Context(), base, Wish{}); err == nil || !strings.Contains(err.Error(), "sub/.git") {
 		t.Errorf("a .git that is a link: %v", err)
 	}
@@ -430,10 +433,58 @@ func TestGuardsFollowNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, err = rules.Open(t.Context(), base, Wish{})
-	if err != nil || len(o.Guards) != 2 || o.Guards[1].Name != "elsewhere/.git" {
+	if err != nil || len(o.Guards) != 3 || o.Guards[1].Name != "elsewhere/.git" || o.Guards[2].Name != "target" {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	o.Close()
+}
+
+// TestGuardsWithoutDescriptors: where there are no descriptors left, a mount is refused, not opened with fewer guards.
+func TestGuardsWithoutDescriptors(t *testing.T) {
+	base := tree(t, ".git/HEAD", ".envrc", ".husky/x", "link", ".vscode/tasks.json")
+	if err := os.Symlink("link", filepath.Join(base, ".linked")); err != nil {
+		t.Fatal(err)
+	}
+	rules := Rules{Guarded: []string{".envrc", ".husky/**", ".linked", ".vscode/tasks.json"}}
+	all, err := rules.Open(t.Context(), base, Wish{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Close()
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was)
+	first, err := unix.Dup(0) // the lowest that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(first)
+	refused := 0
+	for limit := uint64(first); ; limit++ {
+		few := was
+		few.Cur = limit
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+			t.Fatal(err)
+		}
+		o, err := rules.Open(t.Context(), base, Wish{})
+		if err != nil {
+			refused++
+			continue
+		}
+		if len(o.Guards) != len(all.Guards) {
+			t.Errorf("with %d descriptors more than there were: %d of %d guards", limit-uint64(first), len(o.Guards),
+				len(all.Guards))
+		}
+		o.Close()
+		if len(o.Guards) == len(all.Guards) {
+			break
+		}
+	}
+	if refused == 0 {
+		t.Error("no limit was too low")
+	}
 }
 
 // TestManyGuards: more than can be guarded is refused, not left open.

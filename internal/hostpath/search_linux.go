@@ -338,11 +338,18 @@ func (s *searching) add(name string, readOnly, required bool) error {
 	}
 	fd, err := unix.Openat2(int(s.o.Place.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: directory.Resolve})
-	if errors.Is(err, unix.EXDEV) || err != nil && !required {
-		return nil // it is not there, or leads elsewhere, or something is mounted there, which does not come along
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.EXDEV):
+		return nil // something is mounted there, which does not come along
+	case required:
 		return changed(path.Join(s.o.Place.Name(), name))
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return nil
+	case errors.Is(err, unix.ELOOP):
+		return s.addTarget(name, readOnly)
+	default:
+		return s.unopened(name, err)
 	}
 	place := os.NewFile(uintptr(fd), path.Join(s.o.Place.Name(), name))
 	var st unix.Stat_t
@@ -365,6 +372,38 @@ func (s *searching) add(name string, readOnly, required bool) error {
 		return s.tooManyGuards()
 	}
 	return nil
+}
+
+// addTarget adds what a symlink of the mount leads to, if that is in the mount and of its file system.
+func (s *searching) addTarget(name string, readOnly bool) error {
+	fd, err := unix.Openat2(int(s.o.Place.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV})
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil // it leads out of the mount, to nothing, or round in a circle
+	default:
+		return s.unopened(name, err)
+	}
+	defer unix.Close(fd)
+	top, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", s.o.Place.Fd()))
+	if err != nil {
+		return s.unopened(name, err)
+	}
+	target, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return s.unopened(name, err)
+	}
+	below, ok := strings.CutPrefix(target, strings.TrimSuffix(top, "/")+"/")
+	if !ok {
+		return changed(path.Join(s.o.Place.Name(), name))
+	}
+	return s.add(below, readOnly, true)
+}
+
+// unopened refuses a mount with a part that may have to be read-only, and cannot be looked at.
+func (s *searching) unopened(name string, err error) error {
+	return cove.Errorf(cove.Unavailable, "the host path %q cannot be searched: %s: %w", s.o.Place.Name(), name, err)
 }
 
 // entry is an entry of a directory.
