@@ -215,17 +215,18 @@ const (
 	MountSockets = "sockets"
 	MountSystem  = "system"
 	MountGit     = "git"
+	MountHooks   = "hooks"
 )
 
 // MountAllowOf returns what words of Spec.MountsAllow allow.
 func MountAllowOf(words []string) MountAllow {
 	return MountAllow{Sockets: slices.Contains(words, MountSockets), System: slices.Contains(words, MountSystem),
-		Git: slices.Contains(words, MountGit)}
+		Git: slices.Contains(words, MountGit), Hooks: slices.Contains(words, MountHooks)}
 }
 
 // CheckMountsAllow refuses unknown words. Errors: InvalidArgument.
 func CheckMountsAllow(words []string) error {
-	known := []string{MountSockets, MountSystem, MountGit}
+	known := []string{MountSockets, MountSystem, MountGit, MountHooks}
 	for _, w := range words {
 		if !slices.Contains(known, w) {
 			return Errorf(InvalidArgument, "mounts_allow: %.80q is none of %s", w, strings.Join(known, ", ")).
@@ -239,8 +240,12 @@ func CheckMountsAllow(words []string) error {
 type MountAllow struct {
 	Sockets bool // unix sockets, and what was not searched for them
 	System  bool // programs of the machine can be written
-	Git     bool // repositories can be written, and files that programs of their owner execute
+	Git     bool // repositories can be written, except what in them is Hooks
+	Hooks   bool // files that decide what programs of their owner run can be written
 }
+
+// Open reports whether nothing of what the owner's programs run or obey is kept read-only.
+func (a MountAllow) Open() bool { return a.Git && a.Hooks }
 
 // Layer is the installed program of an agent, shown read-only at Target. Its
 // directory is Cove's own, so it has a name in the store of layers and no path.

@@ -363,7 +363,8 @@ func (c *companion) binding() (b engine.Binding, err error) {
 	all := []attached{{w.Own(w.Directory), engine.Attachment{Target: cove.Workspace, NoExec: true, NoFollow: true}}}
 	if c.person != nil {
 		all = append(all, attached{own("repository"), engine.Attachment{Target: gitDir, NoExec: true}})
-		b.Mounts, b.Allow.Git = c.person.mounts(), true // a companion is git, on a part of a repository
+		// A companion is git, on a part of a repository; what decides what git executes is covered below.
+		b.Mounts, b.Allow = c.person.mounts(), cove.MountAllow{Git: true, Hooks: true}
 	} else {
 		all = append(all, attached{w.Own(w.Hidden), engine.Attachment{Target: gitDir, NoExec: true}})
 		if w.Borrowed != "" {

@@ -202,6 +202,11 @@ func within(path, tree string) bool {
 	return path == tree || tree == "/" || strings.HasPrefix(path, tree+"/")
 }
 
+func isDir(path string) bool {
+	fi, err := os.Lstat(path)
+	return err == nil && fi.IsDir()
+}
+
 func has(dir, name string) bool {
 	_, err := os.Lstat(filepath.Join(dir, name))
 	return err == nil

@@ -81,8 +81,8 @@ func (r Rules) Open(ctx context.Context, resolved string, w Wish) (*Opened, erro
 		err = cove.Errorf(cove.Forbidden, "the host path %q is refused: programs of the machine in %s could be changed",
 			resolved, system).WithHint("mount it read-only (:ro), or allow it with --system-dirs")
 	}
-	if err == nil && !w.ReadOnly && !w.Allow.Git {
-		err = r.judgePart(place.Name())
+	if err == nil && !w.ReadOnly {
+		err = r.judgePart(place.Name(), w.Allow)
 	}
 	if err == nil {
 		err = r.search(ctx, o, w)
@@ -95,27 +95,48 @@ func (r Rules) Open(ctx context.Context, resolved string, w Wish) (*Opened, erro
 }
 
 // judgePart refuses a writable mount of a part of a repository that would be read-only in a mount of the whole.
-func (r Rules) judgePart(name string) error {
-	for dir := name; dir != "/"; {
-		base, above := filepath.Base(dir), filepath.Dir(dir)
-		git := base == ".git"
-		if git {
-			above = dir
-		} else if git = has(above, "HEAD") && has(above, "objects") && has(above, "refs"); !git && has(above, ".git") {
-			below := name[len(strings.TrimSuffix(above, "/"))+1:]
-			git = slices.ContainsFunc(r.Guarded, func(guarded string) bool {
-				guarded, _ = strings.CutSuffix(guarded, "/**")
-				return within(below, guarded) || within(guarded, below)
-			})
+func (r Rules) judgePart(name string, allow cove.MountAllow) error {
+	for dir := name; dir != "/"; dir = filepath.Dir(dir) {
+		above := filepath.Dir(dir)
+		below, _ := filepath.Rel(above, name)
+		var of, words string
+		switch {
+		case filepath.Base(dir) == ".git":
+			inGit, _ := filepath.Rel(dir, name)
+			of, words = dir, lacking(allow, inGit, isDir(dir))
+		case has(above, "HEAD") && has(above, "objects") && has(above, "refs"):
+			of, words = above, lacking(allow, below, true)
+		case !allow.Hooks && has(above, ".git") && slices.ContainsFunc(r.Guarded, func(guarded string) bool {
+			guarded, _ = strings.CutSuffix(guarded, "/**")
+			return within(below, guarded) || within(guarded, below)
+		}):
+			of, words = above, "--writable-hooks"
 		}
-		if git {
+		if words != "" {
 			return cove.Errorf(cove.Forbidden, "the host path %q is refused: it belongs to what your own programs "+
-				"execute or obey in %s", name, above).WithHint("mount it read-only (:ro), or allow it with --writable-git")
+				"execute or obey in %s", name, of).WithHint("mount it read-only (:ro), or allow it with %s", words)
 		}
-		dir = above
 	}
 	return nil
 }
+
+// lacking says which flags a writable mount of a part of git's own lacks, or "". The part is named from the directory
+// of git's own, or is "."; a file named .git leads to another repository.
+func lacking(allow cove.MountAllow, part string, isDir bool) string {
+	decides := func(name string) bool { return within(part, name) }
+	hooks := !isDir || slices.ContainsFunc(gitHooks, decides) || within(part, "worktrees")
+	switch {
+	case hooks && !allow.Open():
+		return "--writable-git --writable-hooks"
+	case !allow.Git:
+		return "--writable-git"
+	}
+	return ""
+}
+
+// gitHooks are the parts of a directory of git's own that decide what git executes: hooks, configuration, and the
+// pointers to where both are. A repository without one of the first two could be given one.
+var gitHooks = []string{"hooks", "config", "config.worktree", "commondir", "gitdir"}
 
 // judgePlace refuses an open place that has to do with Cove's own, and returns the tree of the machine's programs that
 // it lies in, or "". Both are found by place in the file system, whatever mounts or names lead there. Configured files

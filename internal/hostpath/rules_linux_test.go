@@ -223,11 +223,11 @@ func TestSearch(t *testing.T) {
 		{[]string{"a/.claude/projects/x"}, Wish{}, ".claude"},
 		{[]string{"HEAD", "objects/", "refs/"}, Wish{}, "git repository"},
 		{[]string{"HEAD", "objects/", "refs/"}, Wish{ReadOnly: true}, ""},
-		{[]string{"HEAD", "objects/", "refs/"}, Wish{Allow: cove.MountAllow{Git: true}}, ""},
+		{[]string{"HEAD", "objects/", "refs/"}, Wish{Allow: cove.MountAllow{Git: true}}, "its repository has no hooks"},
 		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{}, "directories deep"},
 		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Sockets: true}}, "directories deep"},
 		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Git: true}}, "directories deep"},
-		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Sockets: true, Git: true}}, ""},
+		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Allow: cove.MountAllow{Sockets: true, Git: true, Hooks: true}}, ""},
 		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{ReadOnly: true, Allow: cove.MountAllow{Sockets: true}}, ""},
 		{[]string{strings.Repeat("d/", maxDepth+1)}, Wish{Again: true}, "directories deep"},
 		{[]string{"a/b/c/s="}, Wish{Again: true}, ""},
@@ -262,6 +262,10 @@ func TestSearch(t *testing.T) {
 // TestGuards states what of a writable mount is read-only.
 func TestGuards(t *testing.T) {
 	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**", ".both/file", ".both"}}
+	git := Wish{Allow: cove.MountAllow{Git: true}}
+	bare := func(at string) []string {
+		return []string{at + "HEAD", at + "objects/", at + "refs/", at + "config", at + "hooks/x"}
+	}
 	for _, c := range []struct {
 		holds []string
 		wish  Wish
@@ -270,7 +274,18 @@ func TestGuards(t *testing.T) {
 		{[]string{"file"}, Wish{}, ""},
 		{[]string{".git/HEAD"}, Wish{}, ".git"},
 		{[]string{".git/HEAD"}, Wish{ReadOnly: true}, ""},
-		{[]string{".git/HEAD"}, Wish{Allow: cove.MountAllow{Git: true}}, ""},
+		{[]string{".git/HEAD"}, Wish{Allow: cove.MountAllow{Git: true, Hooks: true}}, ""},
+		{[]string{".git/HEAD", ".envrc"}, Wish{Allow: cove.MountAllow{Hooks: true}}, ".git"},
+		{[]string{".git/hooks/x", ".git/config", ".envrc"}, git, "+.git .git/hooks .git/config .envrc"},
+		{[]string{".git/hooks/x", ".git/config", ".git/config.worktree", ".git/commondir", ".git/refs/", "a/.git"}, git,
+			"+.git .git/hooks .git/config .git/config.worktree .git/commondir +a a/.git"},
+		{slices.Concat(bare(".git/"), bare(".git/modules/x/"), []string{".git/worktrees/y/commondir",
+			".git/worktrees/y/gitdir"}), git, "+.git .git/hooks .git/config +.git/modules +.git/modules/x " +
+			".git/modules/x/hooks .git/modules/x/config +.git/worktrees +.git/worktrees/y .git/worktrees/y/commondir " +
+			".git/worktrees/y/gitdir"},
+		{bare("s/"), git, "+s s/hooks s/config"},
+		{append(bare(""), "worktrees/y/commondir", "worktrees/y/gitdir"), git,
+			"hooks config +worktrees +worktrees/y worktrees/y/commondir worktrees/y/gitdir"},
 		{[]string{"a/b/.git/HEAD", "c/.git"}, Wish{}, "+a +a/b a/b/.git +c c/.git"},
 		{[]string{".git/modules/x/HEAD", ".git/modules/x/objects/", ".git/modules/x/refs/", ".git/x/.git/"}, Wish{}, ".git"},
 		{[]string{"store/HEAD", "store/objects/", "store/refs/"}, Wish{}, "store"},
@@ -309,24 +324,81 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// TestHooksThatCouldBeMade: a repository that stays writable has what decides what git executes, in its own place.
+func TestHooksThatCouldBeMade(t *testing.T) {
+	link := func(t *testing.T, base, name string) {
+		if err := os.Symlink("target", filepath.Join(base, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		holds []string
+		link  string
+		why   string
+	}{
+		{[]string{"a/.git/config", "a/.git/hooks/"}, "", ""},
+		{[]string{"a/.git/config", "target/"}, "a/.git/hooks", "a/.git/hooks: it leads elsewhere"},
+		{[]string{"a/.git/hooks/", "target"}, "a/.git/config", "a/.git/config: it leads elsewhere"},
+		{[]string{"a/.git/config", "a/.git/hooks/"}, "a/.git/config.worktree", "a/.git/config.worktree: it leads elsewhere"},
+		{[]string{"a/.git/config"}, "", "no a/.git/hooks"},
+		{[]string{"a/.git/hooks/"}, "", "no a/.git/config"},
+		{[]string{"a/.git/"}, "", "no a/.git/hooks"},
+		{[]string{"target/config", "target/hooks/"}, "a.git", ""},
+		{[]string{"target/config", "target/hooks/"}, ".git", ".git: it leads elsewhere"},
+	} {
+		base := tree(t, c.holds...)
+		if c.link != "" {
+			link(t, base, c.link)
+		}
+		o, err := Rules{}.Open(t.Context(), base, Wish{Allow: cove.MountAllow{Git: true}})
+		if c.why == "" && err != nil || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why) ||
+			!strings.Contains(cove.ErrorHint(err), "--writable-hooks")) {
+			t.Errorf("%q: %v, want %q", c.holds, err, c.why)
+		}
+		if err == nil {
+			o.Close()
+		}
+		if o, err = (Rules{}).Open(t.Context(), base, Wish{Allow: cove.MountAllow{Git: true, Hooks: true}}); err != nil {
+			t.Errorf("%q, all writable: %v", c.holds, err)
+		} else {
+			o.Close()
+		}
+	}
+}
+
 // TestGuardedParts: what would be read-only in a mount of a checkout is not writable as a mount of its own.
 func TestGuardedParts(t *testing.T) {
-	base := tree(t, "p/.git/hooks/x", "p/.git/config", "p/.envrc", "p/.vscode/tasks.json", "p/.husky/deep/x",
+	base := tree(t, "p/.git/hooks/x", "p/.git/config", "p/.git/refs/", "p/.git/HEAD", "p/.git/objects/",
+		"p/.git/worktrees/w/gitdir", "p/.git/modules/m/HEAD", "p/.git/modules/m/objects/", "p/.git/modules/m/refs/",
+		"p/.git/modules/m/hooks/", "p/.git/modules/m/config",
+		"p/.envrc", "p/.vscode/tasks.json", "p/.husky/deep/x",
 		"p/src/.envrc", "store/HEAD", "store/objects/", "store/refs/", "store/hooks/", "linked/.git", "plain/.husky/x")
 	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**"}}
-	for name, ok := range map[string]bool{
-		"p/.git": false, "p/.git/hooks": false, "p/.git/config": false, "p/.envrc": false, "p/.vscode": false,
-		"p/.vscode/tasks.json": false, "p/.husky": false, "p/.husky/deep": false, "store/hooks": false, "store/HEAD": false,
-		"linked/.git": false,
-		"p":           true, "p/src": true, "p/src/.envrc": true, "plain/.husky": true,
+	const git, hooks, both = "git", "hooks", "git hooks"
+	for name, needs := range map[string]string{
+		"p/.git": git, "p/.git/refs": git, "p/.git/modules": git, "p/.git/modules/m": git, "p/.git/modules/m/refs": git,
+		"store/HEAD": git, "p/.git/hooks": both, "p/.git/config": both, "p/.git/worktrees": both,
+		"p/.git/worktrees/w": both, "p/.git/modules/m/hooks": both, "store/hooks": both, "linked/.git": both,
+		"p/.envrc": hooks, "p/.vscode": hooks, "p/.vscode/tasks.json": hooks, "p/.husky": hooks, "p/.husky/deep": hooks,
+		"p": "", "p/src": "", "p/src/.envrc": "", "plain/.husky": "",
 	} {
-		for _, w := range []Wish{{}, {ReadOnly: true}, {Allow: cove.MountAllow{Git: true}}} {
-			o, err := rules.Open(t.Context(), filepath.Join(base, name), w)
-			if may := ok || w != (Wish{}); (err == nil) != may || err != nil && cove.ErrorCode(err) != cove.Forbidden {
-				t.Errorf("%s, %+v: %v", name, w, err)
-			}
-			if err == nil {
-				o.Close()
+		for _, given := range []string{"", git, hooks, both} {
+			for _, readOnly := range []bool{false, true} {
+				w := Wish{ReadOnly: readOnly, Allow: cove.MountAllowOf(strings.Fields(given))}
+				o, err := rules.Open(t.Context(), filepath.Join(base, name), w)
+				may := readOnly || given == both || needs == "" || needs == given
+				if (err == nil) != may || err != nil && cove.ErrorCode(err) != cove.Forbidden {
+					t.Errorf("%s, %+v: %v", name, w, err)
+				}
+				for word := range strings.FieldsSeq(needs) {
+					if err != nil && !slices.Contains(strings.Fields(given), word) &&
+						!strings.Contains(cove.ErrorHint(err), "--writable-"+word) {
+						t.Errorf("%s, %+v: the hint is %q", name, w, cove.ErrorHint(err))
+					}
+				}
+				if err == nil {
+					o.Close()
+				}
 			}
 		}
 	}
@@ -503,7 +575,7 @@ func TestManyGuards(t *testing.T) {
 	} else {
 		o.Close()
 	}
-	o, err := Rules{}.Open(t.Context(), base, Wish{Allow: cove.MountAllow{Git: true}})
+	o, err := Rules{}.Open(t.Context(), base, Wish{Allow: cove.MountAllow{Git: true, Hooks: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

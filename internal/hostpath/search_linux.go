@@ -17,7 +17,7 @@ import (
 )
 
 // Bounds of the search. What lies beyond them is told, and mounted only by MountAllow.Sockets and, if it can be written
-// to, MountAllow.Git.
+// to, MountAllow.Git and MountAllow.Hooks.
 const (
 	maxEntries = 2_000_000
 	maxDepth   = 96 // each level holds a descriptor
@@ -30,7 +30,7 @@ const (
 // It refuses sockets, places of credentials and Cove's own, and finds what has to be read-only. The kinds of entries
 // are those that the directories have, so that nothing is opened but directories.
 func (r Rules) search(ctx context.Context, o *Opened, w Wish) error {
-	s := searching{ended: ctx.Err, o: o, wish: w, guards: !w.ReadOnly && !w.Allow.Git, buffer: make([]byte, 32<<10),
+	s := searching{ended: ctx.Err, o: o, wish: w, guards: !w.ReadOnly && !w.Allow.Open(), buffer: make([]byte, 32<<10),
 		left: maxEntries, user: uint32(os.Geteuid())}
 	fd, err := unix.Openat2(int(o.Place.Fd()), ".", directory)
 	if errors.Is(err, unix.ENOTDIR) {
@@ -69,8 +69,8 @@ func (w Wish) beyondHint() string {
 		return "mount a part of it, or mount it as it is with --sockets: sockets and credentials in the rest are then " +
 			"open to the sandbox"
 	}
-	return "mount a part of it, or mount it as it is with --sockets --writable-git: sockets, credentials and git " +
-		"repositories in the rest are then open to the sandbox"
+	return "mount a part of it, or mount it as it is with --sockets --writable-git --writable-hooks: sockets, " +
+		"credentials and git repositories in the rest are then open to the sandbox"
 }
 
 var errBound = errors.New("a bound of the search")
@@ -92,7 +92,14 @@ type searching struct {
 	sockets []string // that a program listens on, below the mount
 	roots   []string // of checkouts, below the mount
 	guarded int
-	git     []string // directories and files of git's own, below the mount
+	git     []repository
+}
+
+// repository is a directory or file of git's own.
+type repository struct {
+	name   string // below the mount
+	file   bool   // that leads to another
+	linked bool   // its hooks and configuration are another's
 }
 
 func (s *searching) refuse(name, why string) *cove.Error {
@@ -113,7 +120,7 @@ func (s *searching) refuseSockets() error {
 func (s *searching) look(fd int, dir string, depth int) error {
 	defer unix.Close(fd)
 	var below []string
-	bare := 0 // of what a git directory has
+	bare, linked := 0, false // what a git directory has, and that of a linked checkout
 	for {
 		n, err := unix.ReadDirent(fd, s.buffer)
 		if err != nil {
@@ -146,10 +153,11 @@ func (s *searching) look(fd int, dir string, depth int) error {
 			if e.name == "HEAD" || e.name == "objects" || e.name == "refs" {
 				bare++
 			}
+			linked = linked || e.name == "commondir"
 		}
 	}
-	if bare == 3 && !s.inGit(dir) {
-		if err := s.own(dir); err != nil {
+	if bare == 3 || linked && s.inGit(dir) {
+		if err := s.own(dir, bare < 3); err != nil {
 			return err
 		}
 	}
@@ -162,21 +170,24 @@ func (s *searching) look(fd int, dir string, depth int) error {
 }
 
 // own notes a directory of git's own that has another name than .git.
-func (s *searching) own(dir string) error {
-	if !s.guards {
+func (s *searching) own(dir string, linked bool) error {
+	if !s.guards || s.kept(dir) {
 		return nil
 	}
-	if dir == "" {
+	if dir == "" && !s.wish.Allow.Git {
 		return cove.Errorf(cove.Forbidden, "the host path %q is refused: it is the directory of a git repository, and "+
 			"what is in it decides what git on this machine executes", s.o.Place.Name()).
 			WithHint("mount it read-only (:ro), or allow it with --writable-git")
 	}
-	return s.note(dir)
+	return s.note(repository{name: dir, linked: linked})
 }
 
 // note notes what is git's own.
-func (s *searching) note(name string) error {
-	if s.git = append(s.git, name); len(s.git) > maxGuards {
+func (s *searching) note(of repository) error {
+	if slices.ContainsFunc(s.git, func(known repository) bool { return known.name == of.name }) {
+		return nil
+	}
+	if s.git = append(s.git, of); len(s.git) > maxGuards {
 		return s.tooManyGuards()
 	}
 	return nil
@@ -185,13 +196,18 @@ func (s *searching) note(name string) error {
 func (s *searching) tooManyGuards() error {
 	return cove.Errorf(cove.Forbidden, "the host path %q is refused: more than %d places in it would have to be "+
 		"read-only, such as the directories of git repositories", s.o.Place.Name(), maxGuards).
-		WithHint("mount a part of it, mount it read-only (:ro), or allow it with --writable-git")
+		WithHint("mount a part of it, mount it read-only (:ro), or allow it with --writable-git --writable-hooks")
 }
 
 // inGit reports whether a directory is git's own, or lies in one.
 func (s *searching) inGit(dir string) bool {
-	return len(s.git) > 0 && slices.ContainsFunc(s.git, func(git string) bool { return within(dir, git) })
+	return len(s.git) > 0 && slices.ContainsFunc(s.git, func(git repository) bool {
+		return git.name == "" || within(dir, git.name)
+	})
 }
+
+// kept reports whether a directory is read-only with the directory of git's own in which it lies.
+func (s *searching) kept(dir string) bool { return !s.wish.Allow.Git && s.inGit(dir) }
 
 func (s *searching) descend(fd int, dir, name string, depth int) error {
 	if depth > maxDepth {
@@ -294,21 +310,25 @@ func (s *searching) checkout(dir string, kind byte) error {
 	}
 	if kind == unix.DT_LNK {
 		return s.refuse(path.Join(dir, ".git"), "it leads elsewhere, and could be replaced").
-			WithHint("mount it read-only (:ro), work on a copy (cove new DIR), or allow it with --writable-git")
+			WithHint("mount it read-only (:ro), work on a copy (cove new DIR), or allow it with --writable-git " +
+				"--writable-hooks")
 	}
-	if s.inGit(dir) {
+	if s.kept(dir) {
 		return nil
 	}
 	s.roots = append(s.roots, dir)
-	return s.note(path.Join(dir, ".git"))
+	return s.note(repository{name: path.Join(dir, ".git"), file: kind != unix.DT_DIR})
 }
 
 // guard opens what has to be read-only: git's own, and the guarded files of each checkout and of the mount itself.
 func (s *searching) guard(guarded []string) error {
-	for _, name := range s.git {
-		if err := s.add(name, true, true); err != nil {
+	for _, git := range s.git {
+		if err := s.guardGit(git); err != nil {
 			return err
 		}
+	}
+	if s.wish.Allow.Hooks {
+		return nil
 	}
 	if !slices.Contains(s.roots, "") {
 		s.roots = append(s.roots, "")
@@ -316,7 +336,12 @@ func (s *searching) guard(guarded []string) error {
 	for _, root := range s.roots {
 		for _, name := range guarded {
 			name, _ = strings.CutSuffix(name, "/**")
-			if err := s.add(path.Join(root, name), true, false); err != nil {
+			name = path.Join(root, name)
+			err := s.add(name, true)
+			if errors.Is(err, unix.ELOOP) {
+				err = s.addTarget(name, true)
+			}
+			if err != nil && !missing(err) {
 				return err
 			}
 		}
@@ -324,9 +349,53 @@ func (s *searching) guard(guarded []string) error {
 	return nil
 }
 
+// guardGit guards what is git's own: all of it, or, where it stays writable, what decides what git executes.
+func (s *searching) guardGit(git repository) error {
+	whole := git.file || !s.wish.Allow.Git
+	if git.name != "" {
+		err := s.add(git.name, whole)
+		if errors.Is(err, unix.EXDEV) {
+			return nil // something is mounted there, which does not come along
+		}
+		if err != nil || whole {
+			return s.wanted(git.name, err)
+		}
+	}
+	for i, part := range gitHooks {
+		name := path.Join(git.name, part)
+		err := s.add(name, true)
+		switch {
+		case errors.Is(err, unix.ELOOP):
+			return s.refuse(name, "it leads elsewhere, and could be replaced").
+				WithHint("mount it read-only (:ro), or allow it with --writable-hooks")
+		case missing(err) && !errors.Is(err, unix.EXDEV) && i < 2 && !git.linked:
+			return cove.Errorf(cove.Forbidden, "the host path %q is refused: its repository has no %s, so that a program "+
+				"could make one", s.o.Place.Name(), name).
+				WithHint("make it (\"git init\" in the checkout, or \"mkdir hooks\" in its directory), or allow that with " +
+					"--writable-hooks")
+		case err != nil && !missing(err):
+			return err
+		}
+	}
+	return nil
+}
+
+// missing reports that there is no such part of a mount, or that something is mounted there, which does not come along.
+func missing(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EXDEV)
+}
+
+// wanted is the error of add for a part that was there.
+func (s *searching) wanted(name string, err error) error {
+	if missing(err) || errors.Is(err, unix.ELOOP) {
+		return changed(path.Join(s.o.Place.Name(), name))
+	}
+	return err
+}
+
 // add opens a part of the mount as a guard, and pins the directories that it is in, so that a program cannot put others
-// in their place. Without required, a part that is not there is left out.
-func (s *searching) add(name string, readOnly, required bool) error {
+// in their place. The error for a part that is missing, or a symbolic link, is the kernel's.
+func (s *searching) add(name string, readOnly bool) error {
 	for i := range s.o.Guards {
 		switch g := &s.o.Guards[i]; {
 		case g.Name == name:
@@ -338,18 +407,11 @@ func (s *searching) add(name string, readOnly, required bool) error {
 	}
 	fd, err := unix.Openat2(int(s.o.Place.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: directory.Resolve})
-	switch {
-	case err == nil:
-	case errors.Is(err, unix.EXDEV):
-		return nil // something is mounted there, which does not come along
-	case required:
-		return changed(path.Join(s.o.Place.Name(), name))
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return nil
-	case errors.Is(err, unix.ELOOP):
-		return s.addTarget(name, readOnly)
-	default:
+	if err != nil && !missing(err) && !errors.Is(err, unix.ELOOP) {
 		return s.unopened(name, err)
+	}
+	if err != nil {
+		return err
 	}
 	place := os.NewFile(uintptr(fd), path.Join(s.o.Place.Name(), name))
 	var st unix.Stat_t
@@ -359,9 +421,9 @@ func (s *searching) add(name string, readOnly, required bool) error {
 		return err
 	}
 	if parent := path.Dir(name); parent != "." {
-		if err := s.add(parent, false, true); err != nil {
+		if err := s.add(parent, false); err != nil {
 			place.Close()
-			return err
+			return s.wanted(parent, err)
 		}
 	}
 	s.o.Guards = append(s.o.Guards, Guard{Name: name, Place: place, Dev: st.Dev, Ino: st.Ino, ReadOnly: readOnly})
@@ -398,7 +460,7 @@ func (s *searching) addTarget(name string, readOnly bool) error {
 	if !ok {
 		return changed(path.Join(s.o.Place.Name(), name))
 	}
-	return s.add(below, readOnly, true)
+	return s.wanted(below, s.add(below, readOnly))
 }
 
 // unopened refuses a mount with a part that may have to be read-only, and cannot be looked at.

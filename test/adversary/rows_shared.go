@@ -21,6 +21,8 @@ func sharedRows() []row {
 			test: mountedSocket},
 		{id: "F8.git", invariant: "G3", what: "have the host's git execute something through .git of a mount",
 			test: mountedGit},
+		{id: "F8.hooks", invariant: "G3", what: "have the host's git execute something through a writable .git of a mount",
+			test: mountedHooks},
 		{id: "F8.executed", invariant: "G3", what: "change files in a mount that programs of its owner execute",
 			test: mountedExecuted},
 		{id: "H5.deep", invariant: "H5", what: "have a directory of credentials mounted with one far above it",
@@ -146,13 +148,53 @@ func mountedGit(c *trial) {
 	if fell() {
 		c.Error("HOLE: git on the host executed what the sandbox wrote")
 	}
-	writable := c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Git: true}})
+	writable := c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Git: true, Hooks: true}})
 	ctx, cancel := c.fileAPI()
 	defer cancel()
 	must(c, writable.sandbox.Guest().WriteFile(ctx, "/workspace/vendor/deep/.git/config", 0o644, []byte(trap)))
 	if !fell() {
 		c.Error("not tested: git on the host executes nothing although .git was changed")
 	}
+}
+
+// mountedHooks: in a repository that may be written to, what decides what git executes stays as it is.
+func mountedHooks(c *trial) {
+	dir, trap, fell := c.checkouts()
+	m := []cove.Mount{{Source: dir, Target: cove.Workspace}}
+	b := c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Git: true}})
+	c.row.deny = append([]string{"EBUSY", "EROFS", "EXDEV"}, denied...)
+	for _, git := range []string{"/workspace/.git", "/workspace/vendor/deep/.git"} {
+		c.works(b, "write "+git+"/index.lock x") // as git does
+		c.works(b, "rename "+git+"/index.lock "+git+"/index.aside")
+		c.works(b, "mkdir "+git+"/refs")
+		for _, attempt := range []string{"write " + git + "/config x", "write " + git + "/hooks/pre-commit x",
+			"create " + git + "/hooks", "mkdir " + git + "/hooks", "rename " + git + "/config " + git + "/other",
+			"rename " + git + "/hooks " + git + "/other", "rename " + git + " " + git + "-aside"} {
+			c.denied(b, attempt)
+		}
+		c.works(b, "write "+git+"/new "+"x")
+		c.denied(b, "rename "+git+"/new "+git+"/config")
+		ctx, cancel := c.fileAPI()
+		if err := b.sandbox.Guest().WriteFile(ctx, git+"/config", 0o644, []byte(trap)); err == nil {
+			c.Errorf("HOLE: the guest writes %s/config", git)
+		}
+		cancel()
+	}
+	c.denied(b, "rename /workspace/vendor/deep /workspace/vendor/aside")
+	c.denied(b, "rename /workspace/vendor /workspace/aside")
+	if fell() {
+		c.Error("HOLE: git on the host executed what the sandbox wrote")
+	}
+	writable := c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Git: true, Hooks: true}})
+	c.works(writable, "write /workspace/.git/hooks/pre-commit x")
+	ctx, cancel := c.fileAPI()
+	defer cancel()
+	must(c, writable.sandbox.Guest().WriteFile(ctx, "/workspace/vendor/deep/.git/config", 0o644, []byte(trap)))
+	if !fell() {
+		c.Error("not tested: git on the host executes nothing although its configuration was changed")
+	}
+	must(c, os.RemoveAll(filepath.Join(dir, "vendor/deep/.git/hooks")))
+	c.barred(m[0], cove.MountAllow{Git: true}, "no vendor/deep/.git/hooks")
 }
 
 func mountedExecuted(c *trial) {
@@ -173,7 +215,9 @@ func mountedExecuted(c *trial) {
 		c.denied(b, attempt)
 	}
 	c.works(b, "write /workspace/.vscode/plain x")
-	c.works(c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Git: true}}), "write /workspace/.envrc x")
+	git := c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Git: true}})
+	c.denied(git, "write /workspace/.envrc x")
+	c.works(c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Hooks: true}}), "write /workspace/.envrc x")
 }
 
 func deepCredentials(c *trial) {

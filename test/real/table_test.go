@@ -150,7 +150,10 @@ END
 			},
 		},
 		"docs/mounts.md": {setup: `mkdir data project; echo 42 >data/n; echo 'print(open("/data/n").read())' >main.py
-			printf 'all:\n\techo made >made\n' >project/Makefile`},
+			printf 'all:\n\techo made >made\n' >project/Makefile
+			git init -q project && git -C project add . && git -C project commit -qm first
+			git -C project config user.name Ada && git -C project config user.email ada@example.com
+			echo '# more' >>project/Makefile`},
 		"docs/network.md": {
 			setup: fetch + "cove run python fetch.py --allow api.example.com\n",
 			lines: []how{

@@ -35,7 +35,7 @@ type Spec struct {
 	NoExec    bool
 	Profile   string
 
-	sockets, systemDirs, writableGit bool
+	sockets, systemDirs, writableGit, writableHooks bool
 
 	Policy      Policy
 	Credentials []string
@@ -74,10 +74,13 @@ func (o *Spec) AddMounts(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
 	f.BoolVar(&o.sockets, "sockets", false,
 		"attach directories although unix sockets in them lead to programs of this machine; with more files than are "+
-			"searched for sockets, a writable one needs --writable-git as well")
+			"searched for sockets, a writable one needs --writable-git --writable-hooks as well")
 	f.BoolVar(&o.systemDirs, "system-dirs", false, "attach this machine's own programs writable, as those of /usr")
 	f.BoolVar(&o.writableGit, "writable-git", false,
-		"leave .git of attached directories writable, and files that your own programs execute, as .envrc")
+		"leave .git of attached directories writable, except its hooks and configuration")
+	f.BoolVar(&o.writableHooks, "writable-hooks", false,
+		"leave files of attached directories writable that decide what your own programs run: .envrc, settings of editors "+
+			"and agents, and with --writable-git hooks and configuration of git")
 }
 
 // Resolve reads what the flags say.
@@ -113,7 +116,8 @@ func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
 	for _, allow := range []struct {
 		said bool
 		word string
-	}{{o.sockets, cove.MountSockets}, {o.systemDirs, cove.MountSystem}, {o.writableGit, cove.MountGit}} {
+	}{{o.sockets, cove.MountSockets}, {o.systemDirs, cove.MountSystem}, {o.writableGit, cove.MountGit},
+		{o.writableHooks, cove.MountHooks}} {
 		if allow.said {
 			r.MountsAllow = append(r.MountsAllow, allow.word)
 		}

@@ -194,15 +194,23 @@ func conclude(sess *session.Session, e api.Execution) {
 		report.Verdict(e))...)
 }
 
-// gitReadOnly explains what git in a mounted checkout says when it cannot write. It is empty where git says no such
-// thing.
+// gitReadOnly explains what programs in a mounted checkout say when they cannot write to .git. It is empty where they
+// say no such thing.
 func gitReadOnly(e api.Execution) string {
+	note := ""
 	for line := range strings.Lines(e.Stderr) {
-		if e.ExitCode != 0 && strings.Contains(line, "/.git/") && strings.Contains(line, "Read-only file system") {
-			return "note: .git of a mounted directory is read-only inside; --writable-git changes that, see docs/mounts.md"
+		config := strings.Contains(line, ".git/config")
+		busy := config && strings.Contains(line, "Device or resource busy")
+		readOnly := strings.Contains(line, "/.git/") && strings.Contains(line, "Read-only file system")
+		switch {
+		case busy, readOnly && e.ExitCode != 0 && (config || strings.Contains(line, ".git/hooks")):
+			return "note: hooks and configuration of git are read-only in a mounted directory; " +
+				"--writable-git --writable-hooks changes that, see docs/mounts.md"
+		case readOnly && e.ExitCode != 0:
+			note = "note: .git of a mounted directory is read-only inside; --writable-git changes that, see docs/mounts.md"
 		}
 	}
-	return ""
+	return note
 }
 
 // modelsUsed describes the use of models in one line. It is empty if there was none.
