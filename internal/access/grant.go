@@ -80,6 +80,9 @@ func (g Grants) KnownTo(who cove.Principal) []cove.Principal {
 // Expired reports whether the key of a grant is not valid any more at a time.
 func (g Grant) Expired(at time.Time) bool { return !g.Expires.IsZero() && !at.Before(g.Expires) }
 
+// CountsCPU reports whether CPU time has a quota.
+func (g Grant) CountsCPU() bool { return g.CPUHour > 0 || g.CPUDay > 0 }
+
 // SpareCPU refuses more work where the CPU time of an hour or a day is used up; used returns what was used since a
 // time. Errors: Overloaded, used's.
 func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration, error)) error {

@@ -28,13 +28,18 @@ type Runtime struct {
 	Limits  cove.Limits // defaults, the timeout included
 }
 
-// Runtimes returns every runtime, with its version in an image. It asks all of them in one sandbox.
-func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]Runtime, error) {
+// Runtimes returns every runtime, with its version in an image. It asks all of them in one sandbox, whose CPU time is
+// the principal's. Errors: Overloaded, those of the image and the engine.
+func (x *Executions) Runtimes(ctx context.Context, who cove.Principal, image, engineName string) ([]Runtime, error) {
+	if err := x.Spare(ctx, who); err != nil {
+		return nil, err
+	}
 	j, root, release, err := x.openProbe(ctx, image, engineName)
 	if err != nil {
 		return nil, err
 	}
 	defer x.discard(probes, j.Sandbox, release)
+	defer x.countProbe(context.WithoutCancel(ctx), who, j)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	all := runtime.All()
@@ -45,6 +50,20 @@ func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]
 	}
 	asked.Wait()
 	return rows, nil
+}
+
+// countProbe records the CPU time of a probe for whom it was made.
+func (x *Executions) countProbe(ctx context.Context, who cove.Principal, j *job.Job) {
+	if !x.o.Grants.Of(who).CountsCPU() {
+		return
+	}
+	stats, err := j.Stats(ctx)
+	if err == nil {
+		err = x.o.Store.For(who).AddCPU(ctx, x.o.Clock.Now(), stats.CPUTime)
+	}
+	if err != nil {
+		x.o.Log.Warn("the CPU time of a question for versions is not counted", "error", err)
+	}
 }
 
 // openProbe makes the sandbox in which to ask.

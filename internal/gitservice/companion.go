@@ -83,9 +83,11 @@ type Options struct {
 	Force     bool // its branch may be pushed with force
 	// Audit receives each command that was refused, failed or changes something; err says why it was refused or failed.
 	Audit func(args []string, err error)
-	Guest string // the cove-guest binary
-	Clock clock.Clock
-	Log   *slog.Logger
+	// NewMeter returns what counts the CPU time of a companion, each time that it is called.
+	NewMeter func() func(context.Context, engine.Sandbox)
+	Guest    string // the cove-guest binary
+	Clock    clock.Clock
+	Log      *slog.Logger
 }
 
 // companion runs git for one sandbox.
@@ -241,6 +243,7 @@ type box struct {
 
 	mu      sync.Mutex
 	job     *job.Job // nil while there is none
+	count   func(context.Context, engine.Sandbox)
 	route   Route
 	editors net.Listener
 	editing sync.WaitGroup // who serves editors
@@ -278,6 +281,7 @@ func (b *box) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.users--; b.users == 0 && b.job != nil {
+		b.count(context.Background(), b.job)
 		b.timer = b.c.o.Clock.AfterFunc(idleTime, func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -302,6 +306,7 @@ func (b *box) stop() error {
 	}
 	var err error
 	if b.job != nil {
+		b.count(context.Background(), b.job)
 		err = b.job.Close()
 	}
 	if b.editors != nil {
@@ -336,7 +341,7 @@ func (b *box) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.job, b.route = j, route
+	b.job, b.route, b.count = j, route, o.NewMeter()
 	b.editors, err = net.FileListener(j.Sockets[0])
 	j.Sockets[0].Close()
 	if err != nil {

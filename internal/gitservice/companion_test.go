@@ -135,11 +135,14 @@ func history(t *testing.T, repo string) {
 	plain(t, repo, "checkout", "-q", "main")
 }
 
+// unmetered is a NewMeter for tests that do not look at CPU time.
+func unmetered() func(context.Context, engine.Sandbox) { return func(context.Context, engine.Sandbox) {} }
+
 func (h *house) open(t *testing.T, w workspace.Workspace) *companion {
 	t.Helper()
 	c, err := newCompanion(context.Background(), Options{
 		Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(filepath.Dir(w.Directory), "companion"), Git: h.git,
-		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), NewMeter: unmetered,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -700,8 +703,19 @@ func TestEnds(t *testing.T) {
 	time := clocktest.NewManual(clock.Real().Now())
 	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git",
 		Worktree: "checkout", Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
+	var counted []cove.SandboxID // by each meter, the last one
+	newMeter := func() func(context.Context, engine.Sandbox) {
+		i := len(counted)
+		counted = append(counted, "")
+		return func(ctx context.Context, sb engine.Sandbox) {
+			if _, err := sb.Stats(ctx); err == nil { // it is there to be counted
+				counted[i] = sb.ID()
+			}
+		}
+	}
 	c, err := newCompanion(context.Background(), Options{Engine: h.engine, Root: h.root, Workspace: w,
-		Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler)})
+		Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler),
+		NewMeter: newMeter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -737,6 +751,9 @@ func TestEnds(t *testing.T) {
 	last := running()
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if want := []cove.SandboxID{first.ID(), second.ID(), last.ID()}; !slices.Equal(counted, want) {
+		t.Errorf("the CPU time of %q is counted, want %q", counted, want)
 	}
 	<-last.Done()
 	_, err = c.Run(context.Background(), command.Run{Command: command.Command{Verb: "status", Args: []string{"status"},

@@ -131,7 +131,8 @@ func newScene(t *testing.T) *scene {
 	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: s.dir, Directory: s.tree, Hidden: s.repo + "/.git",
 		Worktree: "checkout",
 		Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
-	o := gitservice.Options{Guest: program}
+	o := gitservice.Options{Guest: program,
+		NewMeter: func() func(context.Context, engine.Sandbox) { return func(context.Context, engine.Sandbox) {} }}
 	o.Engine, o.Root, o.Workspace, o.Dir, o.Git, o.Clock, o.Log = e, root, w, filepath.Join(s.dir, "git"), git,
 		clock.Real(), log
 	ctx, cancel := context.WithCancel(context.Background())

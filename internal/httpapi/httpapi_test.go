@@ -206,7 +206,7 @@ func (f *fakeExecutor) Active() int {
 
 func (f *fakeExecutor) Queued() int { return 0 }
 
-func (f *fakeExecutor) Runtimes(context.Context, string, string) ([]execution.Runtime, error) {
+func (f *fakeExecutor) Runtimes(context.Context, cove.Principal, string, string) ([]execution.Runtime, error) {
 	return []execution.Runtime{{Name: "python", Version: "3.13",
 		Limits: cove.Limits{Memory: 256 << 20, Timeout: 10 * time.Second}}}, nil
 }

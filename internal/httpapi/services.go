@@ -66,7 +66,7 @@ type Executor interface {
 	Known(e store.Execution) store.Execution
 	Active() int
 	Queued() int
-	Runtimes(ctx context.Context, image, engine string) ([]execution.Runtime, error)
+	Runtimes(ctx context.Context, who cove.Principal, image, engine string) ([]execution.Runtime, error)
 	// Health returns "ok", engine.Unused or the fault of each engine.
 	Health(ctx context.Context) map[string]string
 }

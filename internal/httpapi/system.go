@@ -53,11 +53,12 @@ type runtimesInput struct {
 
 // runtimes is GET /runtimes.
 func (s systemRoutes) runtimes(ctx context.Context, in *runtimesInput) (*answer[api.RuntimeList], error) {
-	image, err := s.image(ctx, exchangeOf(ctx).who, in.Image)
+	who := exchangeOf(ctx).who
+	image, err := s.image(ctx, who, in.Image)
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.Executor.Runtimes(ctx, image, in.Engine)
+	all, err := s.Executor.Runtimes(ctx, who, image, in.Engine)
 	if err != nil {
 		return nil, err
 	}

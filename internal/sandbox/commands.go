@@ -92,8 +92,6 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 			return CommandResult{}, err
 		}
 		defer done()
-		beside.cpu = ps.newCPUMeter(in.Owner, 0)
-		defer beside.cpu.count(context.WithoutCancel(ctx), beside.Guest)
 		in = beside
 	}
 	spec := guest.ProcessSpec{Args: q.Args, Env: in.environment(q.Env), Dir: in.place(q.Dir), Stdin: q.Stdin != nil}

@@ -61,7 +61,9 @@ func (v *supervisor) tryImage(ctx context.Context, record *store.Sandbox, q Requ
 	if err != nil {
 		return err
 	}
+	cpu := v.newCPUMeter(record.Owner, 0)
 	defer func() {
+		cpu.count(context.WithoutCancel(ctx), j)
 		if err := j.Close(); err != nil {
 			v.o.Log.Warn("cannot end what tried an image", "image", record.Spec.Image, "error", err)
 		}
@@ -139,6 +141,7 @@ func (t imageTrial) withoutGit(ctx context.Context) (bool, error) {
 type companion struct {
 	*job.Job
 	env   []string // of every process
+	cpu   *cpuMeter
 	close func()
 }
 
@@ -188,7 +191,9 @@ func (v *supervisor) besides(ctx context.Context, of store.Sandbox, image string
 	if route != nil {
 		env = rootfs.WithVariables(env, route.Env())
 	}
-	return &companion{Job: j, env: rootfs.LastWins(env), close: func() {
+	cpu := v.newCPUMeter(of.Owner, 0)
+	return &companion{Job: j, env: rootfs.LastWins(env), cpu: cpu, close: func() {
+		cpu.count(context.WithoutCancel(ctx), j)
 		err := j.Close()
 		if route != nil {
 			route.Close()
@@ -224,6 +229,6 @@ func (v *supervisor) aside(ctx context.Context, who cove.Principal, in Inside) (
 	if err != nil {
 		return in, nil, err
 	}
-	in.Guest, in.Env = c.Job, rootfs.LastWins(rootfs.WithVariables(slices.Clone(c.env), in.Spec.Env))
+	in.Guest, in.cpu, in.Env = c.Job, c.cpu, rootfs.LastWins(rootfs.WithVariables(slices.Clone(c.env), in.Spec.Env))
 	return in, c.close, nil
 }

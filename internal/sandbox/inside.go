@@ -52,6 +52,8 @@ type HiddenGit struct {
 	Network func(context.Context) (egress.Network, error)
 	// Audit records what it had git do; err is why that was refused or failed.
 	Audit func(args []string, err error)
+	// NewMeter returns what counts the CPU time of one companion for the sandbox's owner, each time that it is called.
+	NewMeter func() func(context.Context, engine.Sandbox)
 }
 
 // GitService is git for such a sandbox; package gitservice implements it.

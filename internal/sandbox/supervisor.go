@@ -192,7 +192,7 @@ func (v *supervisor) throughput(record store.Sandbox) (engine.Throughput, error)
 // newCPUMeter makes the meter of a sandbox whose CPU time has been counted up to some.
 func (v *supervisor) newCPUMeter(owner cove.Principal, counted time.Duration) *cpuMeter {
 	g := v.o.Grants.Of(owner)
-	return &cpuMeter{quota: g.CPUHour > 0 || g.CPUDay > 0, own: v.o.Store.For(owner), clock: v.o.Clock, log: v.o.Log,
+	return &cpuMeter{quota: g.CountsCPU(), own: v.o.Store.For(owner), clock: v.o.Clock, log: v.o.Log,
 		counted: counted}
 }
 
@@ -434,5 +434,6 @@ func (v *supervisor) openGit(ctx context.Context, record store.Sandbox, ws works
 			}
 			v.Audit(context.Background(), cove.InSandbox(record.Name), r)
 		},
+		NewMeter: func() func(context.Context, engine.Sandbox) { return v.newCPUMeter(record.Owner, 0).count },
 	})
 }

@@ -43,11 +43,16 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 					return nil, err
 				}
 			}
-			c, err := s.besides(ctx, box, hostImage, false)
+			release, err := s.holdWork(ctx, who)
 			if err != nil {
 				return nil, err
 			}
-			return workBeside(s, found, c, func() {}), nil
+			c, err := s.besides(ctx, box, hostImage, false)
+			if err != nil {
+				release()
+				return nil, err
+			}
+			return workBeside(s, found, c, release), nil
 		}
 		git := in.git
 		if !record.Spec.Repository.Worktree {
@@ -98,11 +103,25 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, found View
 		}
 		return &Work{ID: record.ID, Record: record, audit: s.Auditor, git: git, close: func() { git.Close(); leave() }}, nil
 	}
-	c, err := s.besides(ctx, shown, gitImage(shown.Spec), false)
+	release, err := s.holdWork(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	return workBeside(s, found, c, leave), nil
+	c, err := s.besides(ctx, shown, gitImage(shown.Spec), false)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return workBeside(s, found, c, func() { release(); leave() }), nil
+}
+
+// holdWork counts a companion among what the principal has at once, until release is called. It is refused only where
+// the CPU time is used up: it may be for the end of a run that is counted still. Errors: Overloaded.
+func (s *Sandboxes) holdWork(ctx context.Context, who cove.Principal) (release func(), err error) {
+	if err := s.o.Places.Spare(ctx, who); err != nil {
+		return nil, err
+	}
+	return s.o.Places.Hold(ctx, who, true)
 }
 
 // workBeside returns the work of a sandbox with git in a companion. leave is called at its end.

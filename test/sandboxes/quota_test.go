@@ -39,3 +39,28 @@ func TestQuotasOfCommands(t *testing.T) {
 	}
 	l.must("cove", "exec", "one", "--", "true")
 }
+
+// TestQuotasOfCompanions: what git does beside a key's stopped sandbox, by the sandbox's own configuration, uses the
+// key's CPU time.
+func TestQuotasOfCompanions(t *testing.T) {
+	l := newLab(t)
+	c := l.asKey("--cpu-seconds", "hour=2")
+	project := l.in("project")
+	l.must("git", "init", "-q", "-b", "main", project)
+	l.write("project/file", "one\n")
+	l.must("git", "-C", project, "add", ".")
+	l.must("git", "-C", project, "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "one")
+	c.must("cove", "new", project, "--no-attach", "--name", "work")
+	burn := `python3 -c "import time; t = time.process_time()
+while time.process_time() < t + 2: pass" >&2; cat`
+	c.must("cove", "exec", "work", "--", "git", "config", "filter.burn.clean", burn)
+	c.must("cove", "exec", "work", "--", "sh", "-c", "echo '* filter=burn' >.gitattributes; echo two >file")
+	c.must("cove", "stop", "work")
+	c.run("cove", "diff", "work")
+	for _, args := range [][]string{{"diff", "work"}, {"start", "work"}, {"runtimes"}} {
+		if text, err := c.run(append([]string{"cove"}, args...)...); err == nil ||
+			!strings.Contains(err.Error(), "of CPU time in the last hour, of 2 s") {
+			t.Errorf("cove %q with its CPU time used up: %s, %v", args, text, err)
+		}
+	}
+}
