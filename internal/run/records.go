@@ -256,12 +256,13 @@ func (r *Runner) decisions(ctx context.Context, record store.Run) ([]decision.De
 	}
 }
 
-// actions writes the audit records of a run's sandbox while it ran, of all callers, newest first. Hashes are for
-// callers that see the whole log.
+// actions writes the audit records of a run's sandbox while it ran, newest first. A caller that does not see the whole
+// log gets its own, and those of programs in the sandbox, without hashes.
 func (r *Runner) actions(ctx context.Context, who cove.Principal, record store.Run, w io.Writer) error {
 	if record.Sandbox == "" {
 		return nil
 	}
+	inside := cove.InSandbox(record.SandboxName).String()
 	q := store.AuditQuery{Object: record.Sandbox, Since: record.StartedAt, Limit: store.MaxPage}
 	if record.EndedAt != nil {
 		q.Until = record.EndedAt.Add(time.Microsecond)
@@ -273,6 +274,9 @@ func (r *Runner) actions(ctx context.Context, who cove.Principal, record store.R
 		}
 		for _, a := range page.Records {
 			if !who.SeesAll() {
+				if a.Who != who.String() && a.Who != inside {
+					continue
+				}
 				a.Hash = ""
 			}
 			if err := json.NewEncoder(w).Encode(apispec.AuditRecord(a)); err != nil {

@@ -772,6 +772,43 @@ func TestSeveralAtOnce(t *testing.T) {
 	s.wantSandboxes(t, 0)
 }
 
+// TestExportForAKey: what others did with the sandbox of a key's run is not in the key's export of it.
+func TestExportForAKey(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	r, err := s.Begin(t.Context(), ci, ask("answer yes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vault := store.NewVault(l.store)
+	for _, a := range []store.Record{{Detail: "its own"}, {Detail: "to /home/person", Who: "owner"},
+		{Detail: "git of a program", Who: "inside"}} {
+		of := ci
+		switch a.Who {
+		case "owner":
+			of = owner
+		case "inside":
+			of = cove.InSandbox(r.SandboxName)
+		}
+		a.Time, a.Action, a.Object, a.Verdict = r.StartedAt, "apply", r.Sandbox, "ok"
+		if err := vault.For(of).Append(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.follow(t, string(r.ID))
+	for who, theirs := range map[cove.Principal][]bool{ci: {true, false, true}, owner: {true, true, true}} {
+		var out bytes.Buffer
+		if err := s.Export(t.Context(), who, string(r.ID), &out); err != nil {
+			t.Fatal(err)
+		}
+		for i, text := range []string{"its own", "to /home/person", "git of a program"} {
+			if got := bytes.Contains(out.Bytes(), []byte(text)); got != theirs[i] {
+				t.Errorf("%s of %q: %v", who, text, got)
+			}
+		}
+	}
+}
+
 func TestRecords(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)

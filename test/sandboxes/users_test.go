@@ -221,3 +221,17 @@ func TestLocalUsers(t *testing.T) {
 		t.Errorf("a name that another user's sandbox has: %d %s", code, text)
 	}
 }
+
+// TestDecisionsOfRepositories: what git of this machine does for a key is among the key's decisions.
+func TestDecisionsOfRepositories(t *testing.T) {
+	l := newLab(t)
+	c := l.asKey()
+	if text, err := c.run("cove", "new", "https://forge.invalid/owner/repo.git", "--no-attach"); err == nil {
+		t.Fatalf("a repository that is nowhere: %s", text)
+	}
+	for name, who := range map[string]*lab{"the key": c, "the owner": l} {
+		who.eventually(name+" sees the decision", func() bool {
+			return strings.Contains(who.must("cove", "network", "log", "--json"), `"forge.invalid"`)
+		})
+	}
+}

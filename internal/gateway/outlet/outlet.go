@@ -40,7 +40,7 @@ func (o Outlet) Open(_ context.Context, who cove.Principal, address string, push
 	}
 	spec := gateway.Spec{Name: "git", Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: address}
 	if !who.IsOwner() {
-		spec.Remote = ""
+		spec.Owner, spec.Remote = who, ""
 		if err := document.Foreign(nil); err != nil {
 			return repos.Route{}, err
 		}
