@@ -213,6 +213,9 @@ func (c *coveUnderTest) figures(ctx context.Context, f map[string]float64) error
 	}
 	f["python_runs_per_second_one_client"] = float64(n) / time.Since(begin).Seconds()
 	f["server_after_load_mib"] = residentMiB(c.pid())
+	if err := c.storm(ctx, f); err != nil {
+		return err
+	}
 	return nil
 }
 
