@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +43,8 @@ var probes = map[string]func(args []string) (found string){
 	"sockets":             probeSockets,
 	"watches":             probeWatches,
 	"terminals":           probeTerminals,
+	"signals":             probeSignals,
+	"connect":             probeConnect,
 }
 
 // RunProbe is the child's side of a check: the hidden subcommand of Options.Probe calls it and exits with its result.
@@ -213,6 +216,65 @@ func probeTerminals([]string) string {
 		step("open a terminal", err)
 	}
 	step("be stopped at 4 terminals", fmt.Errorf("opened %d", 2*most))
+	return ""
+}
+
+// probeSignals limits pending signals and the bytes of message queues, and makes more.
+func probeSignals([]string) string {
+	const signals, queue, message = 8, 8, 1024
+	limit := func(resource int, value uint64) {
+		step("set a limit", unix.Setrlimit(resource, &unix.Rlimit{Cur: value, Max: value}))
+	}
+	set := unix.Sigset_t{Val: [16]uint64{1 << (realtime - 1)}}
+	step("block a signal", unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil))
+	limit(unix.RLIMIT_SIGPENDING, signals)
+	queued := 0
+	for ; queued < 2*signals; queued++ {
+		info := unix.Siginfo{Signo: realtime, Code: queuedCode}
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(unix.Getpid()), uintptr(unix.Gettid()), realtime,
+			uintptr(unsafe.Pointer(&info)), 0, 0)
+		if errno == unix.EAGAIN {
+			break
+		}
+		if errno != 0 {
+			step("queue a signal", errno)
+		}
+	}
+	if queued > signals {
+		step("be stopped at 8 signals", fmt.Errorf("%d wait", queued))
+	}
+	limit(unix.RLIMIT_MSGQUEUE, 4*queue*message)
+	made := 0
+	for ; made < 8; made++ {
+		name, err := unix.BytePtrFromString("cove-doctor-" + strconv.Itoa(made))
+		step("name a message queue", err)
+		attr := [8]int64{1: queue, 2: message} // mq_attr: flags, most messages, bytes of one
+		_, _, errno := unix.RawSyscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_CREAT|unix.O_RDWR, 0o600,
+			uintptr(unsafe.Pointer(&attr)), 0, 0)
+		if errno == unix.EMFILE {
+			break
+		}
+		if errno != 0 {
+			step("make a message queue", errno)
+		}
+	}
+	if made == 0 || made == 8 {
+		step("be stopped at the bytes of 4 queues", fmt.Errorf("made %d", made))
+	}
+	return fmt.Sprintf("stopped after %d of %d signals, and %d of 8 queues", queued, 2*signals, made)
+}
+
+// realtime is a signal of which several wait, and queuedCode is SI_QUEUE.
+const (
+	realtime   = 40
+	queuedCode = -1
+)
+
+// probeConnect connects to a socket, and waits until that is closed.
+func probeConnect(args []string) string {
+	conn, err := net.Dial("unix", args[0])
+	step("connect", err)
+	io.Copy(io.Discard, conn)
 	return ""
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func checks() []check {
@@ -27,6 +29,8 @@ func checks() []check {
 			"needs Linux 4.9 or later with /proc/sys/user (CONFIG_INOTIFY_USER, CONFIG_SYSCTL)")},
 		{"limit.terminals", "limits", "terminals", native, succeeds("terminals", inMounts, "",
 			"needs a kernel built with CONFIG_UNIX98_PTYS")},
+		{"limit.signals", "limits", "signals, message queues", native, succeeds("signals", unix.CLONE_NEWUSER|unix.CLONE_NEWIPC,
+			"", "needs a kernel built with CONFIG_POSIX_MQUEUE")},
 		{"limit.disk", "limits", "bytes on disk", native, succeeds("tmpfs-bytes", inMounts, "", tmpfsFix)},
 		{"limit.inodes", "limits", "files on disk", native, succeeds("tmpfs-inodes", inMounts, "", tmpfsFix)},
 		{"limit.workspaces", "limits", "workspaces and homes", "", checkWorkspaces},
@@ -42,6 +46,7 @@ func checks() []check {
 			succeeds("mount-api", inMounts, "", "needs Linux 5.12 or later")},
 		{"mounts.idmap", "walls", "idmapped mounts", native, checkIDMap},
 		{"pidfd", "walls", "processes by descriptor", native, checkPIDFD},
+		{"peer", "walls", "who is at a socket", "", checkPeer},
 
 		{"lsm", "defences of the host", "security modules", "", checkLSM},
 		{"lockdown", "defences of the host", "lockdown", "", checkLockdown},

@@ -136,7 +136,9 @@ func history(t *testing.T, repo string) {
 }
 
 // unmetered is a NewMeter for tests that do not look at CPU time.
-func unmetered() func(context.Context, engine.Sandbox) { return func(context.Context, engine.Sandbox) {} }
+func unmetered() func(context.Context, engine.Sandbox) {
+	return func(context.Context, engine.Sandbox) {}
+}
 
 func (h *house) open(t *testing.T, w workspace.Workspace) *companion {
 	t.Helper()
