@@ -39,7 +39,9 @@ func (x *Executions) Runtimes(ctx context.Context, who cove.Principal, image, en
 		return nil, err
 	}
 	defer x.discard(probes, j.Sandbox, release)
-	defer x.countProbe(context.WithoutCancel(ctx), who, j)
+	if x.o.Grants.Of(who).CountsCPU() {
+		defer countCPU(context.WithoutCancel(ctx), x.o, who, j)
+	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	all := runtime.All()
@@ -52,17 +54,14 @@ func (x *Executions) Runtimes(ctx context.Context, who cove.Principal, image, en
 	return rows, nil
 }
 
-// countProbe records the CPU time of a probe for whom it was made.
-func (x *Executions) countProbe(ctx context.Context, who cove.Principal, j *job.Job) {
-	if !x.o.Grants.Of(who).CountsCPU() {
-		return
-	}
+// countCPU records the CPU time of a probe for whom it was made.
+func countCPU(ctx context.Context, o Options, who cove.Principal, j *job.Job) {
 	stats, err := j.Stats(ctx)
 	if err == nil {
-		err = x.o.Store.For(who).AddCPU(ctx, x.o.Clock.Now(), stats.CPUTime)
+		err = o.Store.For(who).AddCPU(ctx, o.Clock.Now(), stats.CPUTime)
 	}
 	if err != nil {
-		x.o.Log.Warn("the CPU time of a question for versions is not counted", "error", err)
+		o.Log.Warn("the CPU time of a question for versions is not counted", "error", err)
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 					return nil, err
 				}
 			}
-			release, err := s.holdWork(ctx, who)
+			release, err := holdWork(ctx, s.o.Places, who)
 			if err != nil {
 				return nil, err
 			}
@@ -103,7 +103,7 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, found View
 		}
 		return &Work{ID: record.ID, Record: record, audit: s.Auditor, git: git, close: func() { git.Close(); leave() }}, nil
 	}
-	release, err := s.holdWork(ctx, who)
+	release, err := holdWork(ctx, s.o.Places, who)
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +117,11 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, found View
 
 // holdWork counts a companion among what the principal has at once, until release is called. It is refused only where
 // the CPU time is used up: it may be for the end of a run that is counted still. Errors: Overloaded.
-func (s *Sandboxes) holdWork(ctx context.Context, who cove.Principal) (release func(), err error) {
-	if err := s.o.Places.Spare(ctx, who); err != nil {
+func holdWork(ctx context.Context, places Places, who cove.Principal) (release func(), err error) {
+	if err := places.Spare(ctx, who); err != nil {
 		return nil, err
 	}
-	return s.o.Places.Hold(ctx, who, true)
+	return places.Hold(ctx, who, true)
 }
 
 // workBeside returns the work of a sandbox with git in a companion. leave is called at its end.
