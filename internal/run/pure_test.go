@@ -51,12 +51,14 @@ func TestLeft(t *testing.T) {
 		code cove.Code
 		hint string
 	}{
-		"it was not started":           {left{"one", true, true, nil}, cove.Shutdown, "ask for the same again"},
-		"it has worked":                {left{"one", true, false, nil}, cove.Unavailable, "cove diff one"},
-		"it had begun, or not":         {left{"one", false, true, nil}, cove.Unavailable, "cove diff one"},
-		"this server has ended it":     {left{"one", true, true, gone}, cove.Unavailable, "cove diff one"},
-		"its sandbox is not there":     {left{"", false, true, nil}, cove.Unavailable, "ask for the same again"},
-		"nor is what it has worked on": {left{"", false, false, nil}, cove.Unavailable, "ask for the same again"},
+		"it was not started":           {left{"one", true, false, true, nil}, cove.Shutdown, "ask for the same again"},
+		"nobody knows":                 {left{"one", true, true, true, nil}, cove.Unavailable, "cove stop one"},
+		"its sandbox has ended since":  {left{"one", false, true, true, nil}, cove.Unavailable, "cove diff one"},
+		"it has worked":                {left{"one", true, false, false, nil}, cove.Unavailable, "cove diff one"},
+		"it had begun, or not":         {left{"one", false, false, true, nil}, cove.Unavailable, "cove diff one"},
+		"this server has ended it":     {left{"one", true, false, true, gone}, cove.Unavailable, "cove diff one"},
+		"its sandbox is not there":     {left{"", false, false, true, nil}, cove.Unavailable, "ask for the same again"},
+		"nor is what it has worked on": {left{"", false, false, false, nil}, cove.Unavailable, "ask for the same again"},
 	} {
 		err := c.left.why()
 		if cove.ErrorCode(err) != c.code || !strings.Contains(cove.ErrorHint(err), c.hint) ||

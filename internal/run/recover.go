@@ -45,6 +45,13 @@ func (r *Runner) Recover(ctx context.Context) error {
 	return r.Reconcile(ctx)
 }
 
+// Unlisted implements sandbox.Successor.
+func (r *Runner) Unlisted(id cove.SandboxID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unlisted[id] = true
+}
+
 // takeUpTimeout is how long a guest may take to hand over a program, or to end it.
 const takeUpTimeout = 30 * time.Second
 
@@ -193,7 +200,8 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 		return nil
 	}
 	r.mu.Lock()
-	lost := left{sandbox: there.Name, runs: err == nil && there.State == cove.StateRunning, ended: r.ended[record.ID]}
+	lost := left{sandbox: there.Name, runs: err == nil && there.State == cove.StateRunning,
+		unlisted: r.unlisted[there.ID], ended: r.ended[record.ID]}
 	delete(r.ended, record.ID)
 	r.mu.Unlock()
 	said := record
@@ -218,14 +226,20 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 
 // left describes a run whose server has died and whose program is not there.
 type left struct {
-	sandbox string // its name; empty where it is gone
-	runs    bool   // the sandbox does, whose guest remembers every program of a run until the run's end is recorded
-	silent  bool   // nothing was printed
-	ended   error  // why the next server has ended the program; nil where it has not
+	sandbox  string // its name; empty where it is gone
+	runs     bool   // the sandbox does, whose guest remembers every program of a run until the run's end is recorded
+	unlisted bool   // the guest has not told of its programs
+	silent   bool   // nothing was printed
+	ended    error  // why the next server has ended the program; nil where it has not
 }
 
 // why returns the error of the run. It is pure.
 func (l left) why() error {
+	if l.runs && l.unlisted {
+		return cove.Errorf(cove.Unavailable, "the server went away while the agent worked, or before, and the next one was "+
+			"not told whether the agent runs still").
+			WithHint("the work is in the sandbox %s: cove diff %[1]s; \"cove stop %[1]s\" ends what runs there", l.sandbox)
+	}
 	if l.runs && l.silent && l.ended == nil {
 		return cove.Errorf(cove.Shutdown, "the server went away before the agent was started").
 			WithHint("nothing was done: ask for the same again")

@@ -115,14 +115,15 @@ type Runner struct {
 
 	takingUp sync.Mutex // held while a program is taken up; taken before mu
 
-	mu      sync.Mutex
-	live    map[cove.RunID]*live
-	left    map[cove.RunID]sandbox.LeftProcess // until they are taken up
-	ended   map[cove.RunID]error               // why a left program was ended, until its run is concluded
-	screens map[cove.RunID]bool                // runs in terminals that are recorded here
-	ready   bool                               // Recover has been called
-	closed  bool
-	running sync.WaitGroup // of live; added to under mu while not closed
+	mu       sync.Mutex
+	live     map[cove.RunID]*live
+	left     map[cove.RunID]sandbox.LeftProcess // until they are taken up
+	unlisted map[cove.SandboxID]bool            // that have not told of their programs
+	ended    map[cove.RunID]error               // why a left program was ended, until its run is concluded
+	screens  map[cove.RunID]bool                // runs in terminals that are recorded here
+	ready    bool                               // Recover has been called
+	closed   bool
+	running  sync.WaitGroup // of live; added to under mu while not closed
 
 	ends ends
 }
@@ -133,7 +134,8 @@ func New(o Options) *Runner {
 		o.MaxOutput = 256 << 20
 	}
 	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{},
-		ended: map[cove.RunID]error{}, screens: map[cove.RunID]bool{}, ends: newEnds(o.Store, o.Log)}
+		unlisted: map[cove.SandboxID]bool{}, ended: map[cove.RunID]error{}, screens: map[cove.RunID]bool{},
+		ends: newEnds(o.Store, o.Log)}
 }
 
 // Leave stops beginning and concluding runs, which the next server does. Callers call it before they close the

@@ -107,6 +107,9 @@ const detachedLabel = "detached"
 func (v *supervisor) adoptPrograms(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set) error {
 	programs, err := sb.Guest().Listed(ctx)
 	if err != nil {
+		if to := v.successor(); to != nil {
+			to.Unlisted(sb.ID())
+		}
 		return fmt.Errorf("list the processes: %w", err)
 	}
 	for _, info := range programs {
@@ -127,14 +130,22 @@ func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *
 			return v.takeUp(ctx, sb, info, from, input)
 		},
 		end: func(ctx context.Context) error { return v.endProgram(ctx, sb, info) }}
-	v.mu.Lock()
-	with := v.host
-	v.mu.Unlock()
-	if left.Name == "" || info.TTY || with == nil || with.Successor == nil {
+	to := v.successor()
+	if left.Name == "" || info.TTY || to == nil {
 		return left.End(ctx)
 	}
-	with.Successor.TakeUp(left)
+	to.TakeUp(left)
 	return nil
+}
+
+// successor returns who receives the processes of an earlier server, or nil.
+func (v *supervisor) successor() Successor {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.host == nil {
+		return nil
+	}
+	return v.host.Successor
 }
 
 // servicesAgain returns the services of a sandbox that runs already. A service that cannot be opened answers nothing.

@@ -48,11 +48,14 @@ type CommandResult struct {
 	Duration time.Duration
 }
 
-// command is a running command.
+// command is a running command, or one that is about to run.
 type command struct {
-	who     cove.Principal // who asked for it
-	sandbox cove.SandboxID
-	process *process.Process
+	id       cove.ExecutionID
+	who      cove.Principal // who asked for it
+	release  func()         // gives its place back
+	detached bool
+	sandbox  cove.SandboxID
+	process  *process.Process // nil before it has started
 }
 
 // Command runs a command in a running sandbox. started receives its id before any output; out receives the output as it
@@ -80,7 +83,8 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 	if err != nil {
 		return CommandResult{}, err
 	}
-	defer release()
+	c := &command{id: cove.NewExecutionID(), who: who, release: release, detached: q.Detach}
+	defer ps.leave(c)
 	defer in.cpu.count(context.WithoutCancel(ctx), in.Guest)
 	if q.Git && in.Spec.GitBeside {
 		if q.Detach {
@@ -98,7 +102,7 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 	if q.Detach {
 		spec.Label = []byte(detachedLabel)
 	}
-	r := CommandResult{ID: cove.NewExecutionID()}
+	r := CommandResult{ID: c.id}
 	killsBefore, unknown := oomKills(ctx, in)
 	began := ps.o.Clock.Monotonic()
 	if err := ps.noteProcess(ctx, who, "exec", in.Sandbox, q.Args); err != nil {
@@ -110,15 +114,11 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 		ps.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
 		return r, err
 	}
+	c.sandbox, c.process = in.ID, p
 	ps.commandsMu.Lock()
-	ps.commands[r.ID] = &command{who: who, sandbox: in.ID, process: p}
+	ps.commands[c.id] = c
 	ps.commandsMu.Unlock()
-	defer func() {
-		ps.commandsMu.Lock()
-		defer ps.commandsMu.Unlock()
-		delete(ps.commands, r.ID)
-	}()
-	started(r.ID)
+	started(c.id)
 	if r.ExitCode, r.Limit, err = ps.attend(ctx, p, q, out); err != nil {
 		return r, err
 	}
@@ -132,6 +132,26 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 		r.Limit = cove.LimitDisk
 	}
 	return r, nil
+}
+
+// leave forgets a command that its caller leaves, and gives its place back. A detached one that goes on keeps both until
+// it ends.
+func (ps *Processes) leave(c *command) {
+	if !c.detached || c.process == nil || c.process.Ended() {
+		ps.forget(c)
+		return
+	}
+	ps.serving.Go(func() {
+		<-c.process.Exited()
+		ps.forget(c)
+	})
+}
+
+func (ps *Processes) forget(c *command) {
+	ps.commandsMu.Lock()
+	delete(ps.commands, c.id)
+	ps.commandsMu.Unlock()
+	c.release()
 }
 
 // oomKills returns how many processes of a sandbox the kernel has killed for memory. The kernel counts a kill before it

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"time"
 
@@ -137,5 +138,38 @@ func TestQuotaInSandboxes(t *testing.T) {
 	h.places.set(0, nil)
 	for name, way := range ways {
 		wantCode(t, name+" with CPU time", way(), "")
+	}
+}
+
+// TestDetachedCommandKeepsItsPlace: a command that goes on without its caller is among what its principal has at once,
+// and can be sent a signal, until it ends.
+func TestDetachedCommandKeepsItsPlace(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	s.make(t, sandbox.Request{Name: "one"})
+	h.places.set(1, nil)
+	command := func(ctx context.Context, detach bool, started func(cove.ExecutionID), args ...string) error {
+		var out heard
+		_, err := s.processes.Command(ctx, owner, "one", sandbox.CommandRequest{Args: args, Detach: detach}, started, &out)
+		return err
+	}
+	ignored := func(cove.ExecutionID) {}
+	for _, detach := range []bool{false, true} {
+		ctx, leave := context.WithCancel(t.Context())
+		var id cove.ExecutionID
+		err := command(ctx, detach, func(given cove.ExecutionID) { id = given; leave() }, "sleep", "1000")
+		wantCode(t, "the command that was left", err, cove.Canceled)
+		signal := s.processes.SignalCommand(t.Context(), owner, "one", id, syscall.Signal(0))
+		if !detach {
+			wantCode(t, "a signal to a command that has ended", signal, cove.NotFound)
+			wantCode(t, "a command beside one that has ended", command(t.Context(), false, ignored, "true"), "")
+			continue
+		}
+		wantCode(t, "a signal to a detached command", signal, "")
+		wantCode(t, "a command beside a detached one", command(t.Context(), false, ignored, "true"), cove.Overloaded)
+		wantCode(t, "its end", s.processes.SignalCommand(t.Context(), owner, "one", id, syscall.SIGKILL), "")
+		await.That(t, "its place is free", func() bool { return command(t.Context(), false, ignored, "true") == nil })
+		wantCode(t, "a signal to a detached command that has ended",
+			s.processes.SignalCommand(t.Context(), owner, "one", id, syscall.SIGKILL), cove.NotFound)
 	}
 }

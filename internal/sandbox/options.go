@@ -82,6 +82,8 @@ type Git interface {
 // Successor receives each Process of an earlier server when its sandbox is adopted.
 type Successor interface {
 	TakeUp(LeftProcess) // must not wait
+	// Unlisted receives a sandbox that has not told of its Processes, which may run in it all the same.
+	Unlisted(cove.SandboxID)
 }
 
 // Layers finds the installed programs of agents.

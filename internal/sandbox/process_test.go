@@ -221,6 +221,8 @@ func (s *server) wantNoProcesses(t *testing.T, ref string) {
 // successor keeps the processes of an earlier server.
 type successor struct{ left *[]sandbox.LeftProcess }
 
+func (s successor) Unlisted(cove.SandboxID) {}
+
 func (s successor) TakeUp(l sandbox.LeftProcess) { *s.left = append(*s.left, l) }
 
 // TestNothingStartsUnrecorded: a program without its line in the audit log does not start, in whichever way.
