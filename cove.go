@@ -175,6 +175,7 @@ const (
 	LimitDisk     LimitKind = "disk"      // bytes or inodes ran out
 	LimitFileSize LimitKind = "file_size" // a file was to have more bytes than the disk limit
 	LimitOutput   LimitKind = "output"    // output went far beyond what is kept
+	LimitLocks    LimitKind = "locks"     // programs held more locks of files than a sandbox may
 )
 
 // Status is the state of an execution.

@@ -139,7 +139,7 @@ type Execution struct {
 	Stderr         string            `json:"stderr"`
 	ExitCode       int               `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed, or while it runs"`
 	Duration       float64           `json:"duration" doc:"Wall time in seconds"`
-	LimitHit       string            `json:"limit_hit,omitempty" doc:"What ended it: oom, timeout, pids, disk, file_size or output"`
+	LimitHit       string            `json:"limit_hit,omitempty" doc:"What ended it: oom, timeout, pids, disk, file_size, output or locks"`
 	Limits         *Limits           `json:"limits,omitempty" doc:"In force, whatever set them"`
 	Timeout        float64           `json:"timeout,omitempty" doc:"In force, in seconds"`
 	Usage          ResourceUsage     `json:"resource_usage"`

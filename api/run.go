@@ -58,7 +58,7 @@ type Run struct {
 	Status      string       `json:"status" enum:"running,succeeded,failed,interrupted,limit,error"`
 	Error       *Error       `json:"error,omitempty"`
 	ExitCode    *int         `json:"exit_code,omitempty" doc:"Of the agent's program, once it has ended"`
-	LimitHit    string       `json:"limit_hit,omitempty" enum:"oom,timeout,pids,disk,file_size,output,turns,budget"`
+	LimitHit    string       `json:"limit_hit,omitempty" enum:"oom,timeout,pids,disk,file_size,output,locks,turns,budget"`
 	Limits      *Limits      `json:"limits,omitempty" doc:"Of its sandbox"`
 	Timeout     float64      `json:"timeout,omitempty" doc:"In force, in seconds"`
 	Result      string       `json:"result,omitempty" doc:"What the agent answered"`

@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	limits "github.com/cove-sandbox/cove/internal/runtime"
 )
 
 var controllers = []string{cgroup.Memory, cgroup.CPU, cgroup.PIDs}
@@ -326,6 +327,51 @@ func checkTables(_ context.Context, h *host) outcome {
 		return warn(fmt.Sprintf("%d at most: %s", least, found), fix)
 	}
 	return ok(fmt.Sprintf("more than %d", enough))
+}
+
+// fileBytes is the kernel's memory of an open file at least, in bytes. It counts for the group of who opens it.
+const fileBytes = 256
+
+// checkFiles compares the table of open files with what the memory of a long-lived sandbox can hold of them.
+func checkFiles(_ context.Context, h *host) outcome {
+	most, found := h.number("fs.file-max")
+	if !found {
+		return info("not told by this kernel")
+	}
+	return openFiles(most)
+}
+
+func openFiles(most int) outcome {
+	if int64(most) >= limits.Lasting.Memory/fileBytes {
+		return ok("the memory of a sandbox holds fewer than the machine may open")
+	}
+	return warn(fmt.Sprintf("fs.file-max = %d: a sandbox with %d MiB of memory can open as many, and programs of others "+
+		"then open none", most, int64(most)*fileBytes>>20+1), setting("fs.file-max", "9223372036854775807"))
+}
+
+// checkLocks takes a lock of a file and looks for it in the kernel's list, by which sandboxes with too many are found.
+func checkLocks(context.Context, *host) outcome {
+	const fix = "needs a kernel built with CONFIG_FILE_LOCKING, and /proc as the kernel shows it"
+	file, err := os.CreateTemp("", "cove-doctor")
+	if err != nil {
+		return unknown("a file", err)
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Len: 1}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_SETLK, &lock); err != nil {
+		return warn("a file cannot be locked: "+err.Error(), fix)
+	}
+	list, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return warn("the locks of files are not shown: "+err.Error(), fix)
+	}
+	for line := range strings.Lines(string(list)) {
+		if f := strings.Fields(line); len(f) > 4 && f[1] == "POSIX" && f[4] == strconv.Itoa(os.Getpid()) {
+			return ok("the kernel shows whose they are")
+		}
+	}
+	return warn("the kernel does not show whose the locks of files are", fix)
 }
 
 const seccompFix = "needs a kernel built with CONFIG_SECCOMP_FILTER (every distribution's is), on amd64 or arm64"

@@ -125,7 +125,7 @@ func TestHere(t *testing.T) {
 // test VM they depend on the account.
 func expected(t *testing.T) []string {
 	always := []string{"userns.self", "namespaces", "proc", "limit.watches", "limit.terminals", "limit.signals",
-		"limit.disk", "limit.inodes", "peer", "seccomp", "overlay", "mounts.api", "pidfd", "home", "guest"}
+		"limit.locks", "limit.disk", "limit.inodes", "peer", "seccomp", "overlay", "mounts.api", "pidfd", "home", "guest"}
 	limits := []string{"cgroup.controllers", "cgroup.birth", "limit.memory", "limit.sockets", "limit.pids", "limit.cpu",
 		"engine.native", "workspace.native"}
 	account := os.Getenv("COVE_TEST_IN_VM")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,5 +111,13 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s differs:\n%s", path, got)
+	}
+}
+
+func TestOpenFiles(t *testing.T) {
+	for most, want := range map[int]Status{math.MaxInt: OK, 1 << 24: OK, 1<<24 - 1: Warn, 2_466_193: Warn} {
+		if got := openFiles(most); got.status != want {
+			t.Errorf("%d: %+v, want %s", most, got, want)
+		}
 	}
 }

@@ -31,6 +31,8 @@ func checks() []check {
 			"needs a kernel built with CONFIG_UNIX98_PTYS")},
 		{"limit.signals", "limits", "signals, message queues", native, succeeds("signals", unix.CLONE_NEWUSER|unix.CLONE_NEWIPC,
 			"", "needs a kernel built with CONFIG_POSIX_MQUEUE")},
+		{"limit.locks", "limits", "locks of files", "", checkLocks},
+		{"limit.files", "limits", "open files", "", checkFiles},
 		{"limit.disk", "limits", "bytes on disk", native, succeeds("tmpfs-bytes", inMounts, "", tmpfsFix)},
 		{"limit.inodes", "limits", "files on disk", native, succeeds("tmpfs-inodes", inMounts, "", tmpfsFix)},
 		{"limit.workspaces", "limits", "workspaces and homes", "", checkWorkspaces},

@@ -268,6 +268,7 @@ type Stats struct {
 	PIDsPeak   int64 // likewise
 	OOMKills   int64 // processes killed for memory
 	PIDsDenied int64 // forks refused by the pids limit
+	Locks      int64 // locks of files for which the sandbox was killed; 0 where it was not
 }
 
 // Swept counts what Sweep removed.

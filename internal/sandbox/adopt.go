@@ -107,7 +107,7 @@ const detachedLabel = "detached"
 func (v *supervisor) adoptPrograms(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set) error {
 	programs, err := sb.Guest().Listed(ctx)
 	if err != nil {
-		if to := v.successor(); to != nil {
+		if to := successorOf(v); to != nil {
 			to.Unlisted(sb.ID())
 		}
 		return fmt.Errorf("list the processes: %w", err)
@@ -130,7 +130,7 @@ func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *
 			return v.takeUp(ctx, sb, info, from, input)
 		},
 		end: func(ctx context.Context) error { return v.endProgram(ctx, sb, info) }}
-	to := v.successor()
+	to := successorOf(v)
 	if left.Name == "" || info.TTY || to == nil {
 		return left.End(ctx)
 	}
@@ -138,8 +138,8 @@ func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *
 	return nil
 }
 
-// successor returns who receives the processes of an earlier server, or nil.
-func (v *supervisor) successor() Successor {
+// successorOf returns who receives the processes of an earlier server, or nil.
+func successorOf(v *supervisor) Successor {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.host == nil {

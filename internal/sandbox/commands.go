@@ -134,8 +134,8 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 	return r, nil
 }
 
-// leave forgets a command that its caller leaves, and gives its place back. A detached one that goes on keeps both until
-// it ends.
+// leave forgets a command that its caller leaves, and gives its place back. A detached one that goes on keeps both
+// until it ends.
 func (ps *Processes) leave(c *command) {
 	if !c.detached || c.process == nil || c.process.Ended() {
 		ps.forget(c)

@@ -31,6 +31,9 @@ func exhaustionRows() []row {
 			test: func(c *trial) { c.socketBuffers("tcp") }},
 		{id: "C4.udp", invariant: "H4", what: "take the kernel's memory by the buffers of UDP",
 			test: func(c *trial) { c.socketBuffers("udp") }},
+		memory("semaphores", "take the kernel's memory by System V semaphores", "mem_sems 200", true),
+		memory("epoll", "take the kernel's memory by watches of epoll", "mem_epoll 500", true),
+		memory("files", "take the kernel's memory by open files", "mem_files", true),
 		memory("dentries", "take the kernel's memory by names that do not exist", "mem_dentries 100000 /usr", true),
 		memory("page_cache", "take memory by reading", "mem_cache /usr 96", true),
 		{id: "C4.mlock", alone: true, invariant: "H4", what: "lock memory", attempts: []string{"lock_memory", "mem_lock 64"}, deny: append([]string{"ENOMEM", "EAGAIN"}, denied...),
@@ -47,6 +50,12 @@ func exhaustionRows() []row {
 		{id: "C7.accounts", invariant: "H4", what: "use up what the kernel counts for the user who made the sandbox",
 			test: userAccounts},
 		{id: "C7.file_table", invariant: "H4", what: "use up the host's table of open files", test: fileTable},
+		{id: "C7.pipes", invariant: "H4", what: "use up the room that the kernel has for a user's pipes", test: pipeRoom},
+		{id: "C7.connections", invariant: "H4", what: "fill the host's table of tracked connections",
+			test: trackedConnections},
+		{id: "C7.locks", alone: true, invariant: "H4", what: "use up the host's memory by locks of files", test: fileLocks},
+		{id: "C7.filters", alone: true, invariant: "H4", what: "use up the host's memory by compiled filters",
+			test: ownFilters},
 		{id: "H4.refused", invariant: "H4", what: "be started with a limit that is none", test: absurdLimits},
 	}
 }

@@ -1,11 +1,14 @@
 package adversary
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
@@ -70,7 +73,7 @@ func terminalLimit(c *trial) {
 // a neighbour gets meanwhile, and the user who makes the sandboxes.
 func userAccounts(c *trial) {
 	lasting := boxOptions{user: cove.AgentUser, limits: func(l *cove.Limits) { l.OpenFiles = 1024 }}
-	for _, kind := range []string{"watch", "queue", "signal"} {
+	for _, kind := range []string{"watch", "queue", "timer", "signal"} {
 		attempt := "open_many " + kind + " 100000"
 		alone := c.suite.outside(c, attempt).Count // the control, too
 		one, other := c.fresh(lasting), c.fresh(lasting)
@@ -92,6 +95,102 @@ func userAccounts(c *trial) {
 		}
 		c.remark("%s: %d held, %d of %d outside, %d in a neighbour", kind, held, outside, alone, neighbour)
 	}
+}
+
+// pipeRoom makes wide pipes until the kernel has no more room for those of a user (fs.pipe-user-pages-soft). The
+// control is the sandbox's own second attempt, which gets none.
+func pipeRoom(c *trial) {
+	one, other := c.fresh(boxOptions{}), c.fresh(boxOptions{})
+	const attempt = "open_many wide 120"
+	finish := one.held(c, attempt+" hold", "open_many")
+	again, neighbour := one.try(c, attempt), other.try(c, attempt)
+	r := finish().result
+	if r.Errno != "EPERM" || r.Count == 0 || again.Count >= r.Count {
+		c.Errorf("not tested: %d wide pipes, and then %d: %s", r.Count, again.Count, say(r))
+	}
+	if neighbour.Count < r.Count {
+		if c.suite.caps.HostIDRange {
+			c.Errorf("HOLE: a neighbour gets %d wide pipes, %d are held", neighbour.Count, r.Count)
+		}
+		c.remark("sandboxes of a user share the room")
+	}
+	c.works(other, "open_many pipe 20") // a pipe of two pages is always to be had
+	c.remark("%d held, %d in a neighbour", r.Count, neighbour.Count)
+}
+
+// trackedConnections makes connections inside, while the kernel's memory for tracked ones is looked at, of all network
+// namespaces together. The control tracks those of a namespace of its own.
+func trackedConnections(c *trial) {
+	const many = 2000
+	tracked := func() int64 {
+		slabs, err := os.ReadFile("/proc/slabinfo")
+		if err != nil {
+			c.lacking("only root is told how many connections are tracked")
+		}
+		for line := range strings.Lines(string(slabs)) {
+			if f := strings.Fields(line); len(f) > 1 && f[0] == "nf_conntrack" {
+				n, err := strconv.ParseInt(f[1], 10, 64)
+				must(c, err)
+				return n
+			}
+		}
+		c.lacking("this kernel tracks no connections")
+		return 0
+	}
+	before := tracked()
+	c.works(c.fresh(boxOptions{}), fmt.Sprintf("tcp_many %d", many))
+	if grown := tracked() - before; grown > many/4 {
+		c.Errorf("HOLE: %d connections are tracked", grown)
+	}
+	script := fmt.Sprintf("ip link set lo up && iptables -A INPUT -m conntrack --ctstate NEW -j ACCEPT && "+
+		"%s tcp_many %d && cat /proc/slabinfo", c.suite.path, many)
+	out, err := exec.CommandContext(c.Context(), "unshare", "--net", "sh", "-c", script).Output()
+	if err != nil {
+		c.remark("no control: connections cannot be tracked here: %v", err)
+		return
+	}
+	if !strings.Contains(string(out), "nf_conntrack ") || tracked()-before < many/4 {
+		c.Errorf("not tested: where connections are tracked, %d of %d are seen", tracked()-before, many)
+	}
+}
+
+// fileLocks takes locks without end, in every form that the kernel could not tell whose they are, too.
+func fileLocks(c *trial) {
+	c.row.deny = denied
+	for _, attempt := range []string{"lock_ofd", "share_files"} {
+		c.refused(c.box(), attempt)
+	}
+	const some, many = local.MaxLocks * 4 / 5, 6 * local.MaxLocks
+	neighbour := c.fresh(boxOptions{})
+	keeps := neighbour.held(c, fmt.Sprintf("lock_many %d", some), "lock_many")
+	attacker := c.fresh(boxOptions{})
+	attacker.held(c, fmt.Sprintf("lock_many %d", many), "lock_many")
+	if !eventually(patience, func() bool { return !attacker.alive() }) {
+		c.Errorf("HOLE: a sandbox holds %d locks", many)
+	} else if s := attacker.stats(c); s.Locks <= local.MaxLocks || s.MemoryPeak > attacker.limits.Memory {
+		c.Errorf("the sandbox was ended without a word of its locks: %+v", s)
+	}
+	if !neighbour.alive() {
+		c.Errorf("HOLE: a neighbour with %d locks was ended with it", some)
+	}
+	if r := keeps().result; r.Outcome != outcome.Succeeded || r.Count != some {
+		c.Errorf("not tested: %d locks are not allowed: %s", some, say(r))
+	}
+	finish := c.suite.heldOutside(c, fmt.Sprintf("lock_many %d", many), fmt.Sprintf(`"count":%d`, many))
+	defer finish()
+	c.remark("%d locks are ended, %d are not, and without a sandbox %d are held", many, some, many)
+}
+
+// ownFilters puts filters on as many threads as there may be, whose code the kernel has in memory of the whole machine.
+func ownFilters(c *trial) {
+	c.row.deny = append([]string{"EINVAL"}, denied...)
+	c.denied(c.fresh(boxOptions{}), "filter_many")
+	out := c.suite.outside(c, "filter_many")
+	if out.Outcome != outcome.Succeeded || out.Count == 0 {
+		c.Errorf("not tested: a program without a sandbox gets no filter of its own: %s", say(out))
+	}
+	c.works(c.fresh(boxOptions{user: cove.AgentUser}), "filter_many")
+	c.remark("agents get filters of their own, %d on a thread", out.Count)
 }
 
 // fileTable opens descriptors in as many processes as there may be. The

@@ -40,6 +40,8 @@ func Verdict(e api.Execution) string {
 		return Stopped("disk full", known, "--disk or --inodes")
 	case cove.LimitFileSize:
 		return Stopped("a file became too large", positive(used.Disk, ui.SizeText(used.Disk)), "--disk")
+	case cove.LimitLocks:
+		return "stopped: too many locks of files"
 	case cove.LimitOutput:
 		return Stopped("too much output", keptText(used), "--stdout-limit or --stderr-limit")
 	}

@@ -61,6 +61,7 @@ type Engine struct {
 	slots     chan struct{} // held while a container is made; see slotsPerCPU
 
 	present local.Present[*sandbox]
+	locks   local.LockWatch
 
 	mu     sync.Mutex
 	nonces map[string]bool // of the containers that have an owner; see Sweep

@@ -44,7 +44,7 @@ func New(o Options) (*Engine, error) {
 		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
 		keeper: local.Registry{RunDir: o.RunDir, Engine: engineName},
 		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()),
-		nonces: map[string]bool{},
+		nonces: map[string]bool{}, locks: local.LockWatch{Log: o.Log},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
@@ -167,6 +167,7 @@ func (e *Engine) Close() error {
 	if again {
 		return err
 	}
+	e.locks.Close()
 	return errors.Join(err, e.api.c.Close())
 }
 

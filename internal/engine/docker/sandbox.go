@@ -89,7 +89,11 @@ func (s *sandbox) use(c *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current, s.latest = c, c.client
-	s.watched.Go(func() { s.watch(c) })
+	s.engine.locks.Add(c.id, s.endForLocks)
+	s.watched.Go(func() {
+		s.watch(c)
+		s.engine.locks.Remove(c.id)
+	})
 }
 
 // bindsOf returns the mounts to request of the daemon. The daemon walks the paths by itself, so its mounts are compared
@@ -355,6 +359,14 @@ func (s *sandbox) Kill() error {
 	defer cancel()
 	s.Stats(ctx) // the last chance to read them
 	return s.engine.api.kill(ctx, c.id)
+}
+
+// endForLocks kills a sandbox that holds too many locks of files.
+func (s *sandbox) endForLocks(held int) error {
+	s.mu.Lock()
+	s.last.Locks = int64(held)
+	s.mu.Unlock()
+	return s.Kill()
 }
 
 func (s *sandbox) Destroy(ctx context.Context) error {

@@ -31,7 +31,8 @@ func (e *Engine) measure(ctx context.Context, c *running) (engine.Stats, error) 
 	if c.group != nil {
 		g, err := c.group.Stats()
 		if err == nil {
-			return engine.Stats(g), nil
+			return engine.Stats{CPUTime: g.CPUTime, MemoryPeak: g.MemoryPeak, PIDs: g.PIDs, PIDsPeak: g.PIDsPeak,
+				OOMKills: g.OOMKills, PIDsDenied: g.PIDsDenied}, nil
 		}
 		if !os.IsNotExist(err) {
 			return engine.Stats{}, err
@@ -89,6 +90,7 @@ func (s *sandbox) Stats(ctx context.Context) (engine.Stats, error) {
 	now.PIDs, now.PIDsPeak = users(now.PIDs), max(users(now.PIDsPeak), last.PIDsPeak)
 	now.MemoryPeak, now.OOMKills = max(now.MemoryPeak, last.MemoryPeak), max(now.OOMKills, last.OOMKills)
 	s.mu.Lock()
+	now.Locks = s.last.Locks
 	s.last = now
 	s.mu.Unlock()
 	return now, nil

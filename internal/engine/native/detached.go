@@ -79,5 +79,6 @@ func (s *sandbox) adopt(ctx context.Context) error {
 	}
 	s.blank = b
 	go b.collect()
+	s.watchLocks()
 	return nil
 }

@@ -54,6 +54,7 @@ type Engine struct {
 	ids          local.IDs
 	serial       atomic.Int64 // of control groups
 	present      local.Present[*sandbox]
+	locks        local.LockWatch
 }
 
 // Name implements engine.Engine.
@@ -73,6 +74,8 @@ type sandbox struct {
 
 	keepOnce sync.Once
 	keepErr  error
+
+	locks atomic.Int64 // of files, for which it was killed
 
 	mu        sync.Mutex
 	bound     bool

@@ -52,6 +52,7 @@ func newEngine(o Options, program *local.Program, hierarchy *cgroup.Hierarchy) (
 		keeper:  local.Registry{RunDir: o.RunDir, Engine: engineName},
 		ranges:  local.NewRanges(),
 		names:   local.Names{RunDir: o.RunDir},
+		locks:   local.LockWatch{Log: o.Log},
 		staging: filepath.Join(o.RunDir, "staging"),
 	}
 	if err := os.MkdirAll(e.staging, 0o755); err != nil {
@@ -163,6 +164,7 @@ func (e *Engine) Close() error {
 	if again {
 		return err
 	}
+	e.locks.Close()
 	e.pool.close()
 	e.ranges.Close()
 	return errors.Join(err, e.hierarchy.Close(), e.program.Close())

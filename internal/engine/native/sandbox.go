@@ -78,6 +78,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	s.mu.Lock()
 	s.listeners, s.lasts = listeners, s.keep != nil
 	s.mu.Unlock()
+	s.watchLocks()
 	return nil
 }
 
@@ -101,7 +102,8 @@ func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 	limit := s.template.Limits.PIDs
 	users := func(n int64) int64 { return min(max(n-s.tasks, 0), limit) }
 	g.PIDs, g.PIDsPeak = users(g.PIDs), users(g.PIDsPeak)
-	return engine.Stats(g), nil
+	return engine.Stats{CPUTime: g.CPUTime, MemoryPeak: g.MemoryPeak, PIDs: g.PIDs, PIDsPeak: g.PIDsPeak,
+		OOMKills: g.OOMKills, PIDsDenied: g.PIDsDenied, Locks: s.locks.Load()}, nil
 }
 
 func (s *sandbox) Destroy(context.Context) error {
@@ -113,6 +115,7 @@ func (s *sandbox) Destroy(context.Context) error {
 	}
 	var err error
 	if s.blank != nil {
+		s.engine.locks.Remove(s.group.Name())
 		err = s.remove()
 	}
 	if s.keep != nil && err == nil {
@@ -134,6 +137,7 @@ func (s *sandbox) close() error {
 		return s.Destroy(context.Background())
 	}
 	s.engine.present.Remove(s)
+	s.engine.locks.Remove(s.group.Name())
 	s.leave() // if its guest ends at this moment, Sweep removes the rest
 	return s.keep.Disown()
 }

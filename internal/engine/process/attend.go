@@ -95,6 +95,8 @@ func (o Outcome) Limit(stats engine.Stats) cove.LimitKind {
 	switch {
 	case o.OutputCapped:
 		return cove.LimitOutput
+	case failed && stats.Locks > 0:
+		return cove.LimitLocks
 	case failed && stats.OOMKills > 0:
 		return cove.LimitOOM
 	case o.Signal == int(syscall.SIGXFSZ):

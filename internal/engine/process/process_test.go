@@ -297,6 +297,7 @@ func TestLimit(t *testing.T) {
 		{process.Outcome{Exit: killed}, engine.Stats{}, ""},
 		{process.Outcome{Exit: killed}, engine.Stats{OOMKills: 1, PIDsDenied: 1}, cove.LimitOOM},
 		{process.Outcome{Lost: errFull}, engine.Stats{OOMKills: 1}, cove.LimitOOM},
+		{process.Outcome{Lost: errFull}, engine.Stats{Locks: 10_001}, cove.LimitLocks},
 		{process.Outcome{Exit: full}, engine.Stats{PIDsDenied: 1}, cove.LimitDisk},
 		{process.Outcome{Exit: guest.Exit{Code: 153, Signal: int(syscall.SIGXFSZ)}}, engine.Stats{}, cove.LimitFileSize},
 		{process.Outcome{Exit: guest.Exit{Code: 153}}, engine.Stats{}, cove.LimitFileSize}, // a shell says so of its command

@@ -14,7 +14,7 @@ func allowed() []Group {
 	return []Group{
 		{Why: "files, through the sandbox's own mounts and permissions", Calls: list(`
 			read write close stat fstat lstat newfstatat statx lseek pread64 pwrite64 readv writev preadv pwritev
-			preadv2 pwritev2 access faccessat faccessat2 dup dup2 dup3 fcntl flock fsync fdatasync
+			preadv2 pwritev2 access faccessat faccessat2 dup dup2 dup3 flock fsync fdatasync
 			truncate ftruncate fallocate getdents getdents64 getcwd chdir fchdir rename renameat renameat2 mkdir mkdirat
 			rmdir link linkat unlink unlinkat symlink symlinkat readlink readlinkat umask utime utimes utimensat
 			futimesat statfs fstatfs readahead fadvise64 sync_file_range close_range`)},

@@ -143,6 +143,8 @@ func show(action uint32) string {
 		return "ignore"
 	case action == retFor(syscall.EPERM):
 		return "EPERM"
+	case action == retFor(syscall.EINVAL):
+		return "EINVAL"
 	case action == retFor(syscall.ENOSYS):
 		return "ENOSYS"
 	}
@@ -153,14 +155,43 @@ func arches() []Arch { return []Arch{AMD64, ARM64} }
 
 func policies() []Policy { return []Policy{Snippet(), Agent()} }
 
+// TestOwnFilters: an agent's program may put a filter on itself, and a snippet none.
+func TestOwnFilters(t *testing.T) {
+	for _, test := range []struct {
+		name, call     string
+		args           []uint64
+		snippet, agent string
+	}{
+		{"own filter", "seccomp", []uint64{1, 1}, "EINVAL", "allow"},
+		{"own filter with a listener", "seccomp", []uint64{1, 8}, "EINVAL", "EPERM"},
+		{"own filter without SSBD", "seccomp", []uint64{1, 4}, "EINVAL", "EPERM"},
+		{"listener sizes", "seccomp", []uint64{3, 0}, "EINVAL", "EPERM"},
+		{"own filter by prctl", "prctl", []uint64{22, 2}, "EPERM", "allow"},
+		{"asking for the mode", "prctl", []uint64{21}, "allow", "allow"},
+	} {
+		for p, want := range map[string]string{"snippet": test.snippet, "agent": test.agent} {
+			for _, arch := range arches() {
+				target, _ := arch.abi()
+				c := attempt{audit: target.audit, number: number(t, arch, test.call)}
+				copy(c.args[:], test.args)
+				policy := map[string]Policy{"snippet": Snippet(), "agent": Agent()}[p]
+				if got := show(run(t, compiled(t, policy, arch), c)); got != want {
+					t.Errorf("%s, %s on %s: %s, want %s", test.name, p, arch, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	const (
-		newUser  = 0x10000000
-		high     = 0xdead_beef_0000_0000
-		cloexec  = 0o2000000
-		nonblock = 0o4000
-		thread   = 0x3d0f00 // what Go and glibc make threads with
-		vfork    = 0x4111   // CLONE_VFORK|CLONE_VM|SIGCHLD
+		newUser     = 0x10000000
+		clonesFiles = 0x400
+		high        = 0xdead_beef_0000_0000
+		cloexec     = 0o2000000
+		nonblock    = 0o4000
+		thread      = 0x3d0f00 // what Go and glibc make threads with
+		vfork       = 0x4111   // CLONE_VFORK|CLONE_VM|SIGCHLD
 	)
 	for _, test := range []struct {
 		name, call string
@@ -178,6 +209,13 @@ func TestVerdicts(t *testing.T) {
 		{"clone3", "clone3", nil, "ENOSYS"},
 		{"unshare", "unshare", nil, "EPERM"},
 		{"setns", "setns", nil, "EPERM"},
+		{"a process with the descriptors of another", "clone", []uint64{clonesFiles | 17}, "EPERM"},
+		{"lock of a process", "fcntl", []uint64{3, 6}, "allow"},
+		{"flags", "fcntl", []uint64{3, 4}, "allow"},
+		{"lock of an open file", "fcntl", []uint64{3, 37}, "EPERM"},
+		{"lock of an open file, waiting", "fcntl", []uint64{3, 38}, "EPERM"},
+		{"lock of an open file behind garbage", "fcntl", []uint64{3, high | 37}, "EPERM"},
+		{"asking for locks of an open file", "fcntl", []uint64{3, 36}, "EPERM"},
 
 		{"TCP", "socket", []uint64{2, 1, 0}, "allow"},
 		{"TCP with flags", "socket", []uint64{10, 1 | cloexec | nonblock, 6}, "allow"},
@@ -255,11 +293,6 @@ func TestVerdicts(t *testing.T) {
 		{"asking for the limit of core dumps", "prlimit64", []uint64{0, 4, 0, 0x1000}, "allow"},
 		{"new limit of core dumps", "prlimit64", []uint64{0, 4, 0x1000, 0}, "ignore"},
 		{"new limit of core dumps at a round address", "prlimit64", []uint64{0, 4, 0x1_0000_0000, 0}, "ignore"},
-
-		{"own filter", "seccomp", []uint64{1, 1}, "allow"},
-		{"own filter with a listener", "seccomp", []uint64{1, 8}, "EPERM"},
-		{"own filter without SSBD", "seccomp", []uint64{1, 4}, "EPERM"},
-		{"listener sizes", "seccomp", []uint64{3, 0}, "EPERM"},
 
 		{"io_uring_setup", "io_uring_setup", nil, "EPERM"},
 		{"bpf", "bpf", nil, "EPERM"},

@@ -11,6 +11,7 @@ const all32 = ^uint32(0)
 const (
 	namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 		unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	together      = unix.CLONE_FILES | unix.CLONE_THREAD
 	socketType    = all32 &^ (unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
 	setID         = unix.S_ISUID | unix.S_ISGID
 	makesFile     = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY // __O_TMPFILE
@@ -38,7 +39,14 @@ func conditional() []Rule {
 	fileType := []uint32{0, unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK}
 	unixSocket := Match{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET)}
 	return append(modes(), []Rule{
-		{Call: "clone", Why: "threads and processes, not namespaces", AnyOf: []Match{{masked(0, namespaces, 0)}}},
+		{Call: "clone",
+			Why: "threads and processes, not namespaces; and no process that shares another's descriptors, whose locks of " +
+				"files the kernel would list as nobody's after its end",
+			AnyOf: []Match{{masked(0, namespaces|unix.CLONE_FILES, 0)}, {masked(0, namespaces|together, together)}}},
+		{Call: "fcntl",
+			Why: "everything but locks of an open file (OFD), which the kernel lists as nobody's; programs fall back to those " +
+				"of a process",
+			AnyOf: []Match{{isNot(1, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW)}}},
 		{Call: "socket",
 			Why: "TCP, UDP and Unix sockets, and the netlink family that lists addresses; not AF_VSOCK, AF_ALG, AF_PACKET, " +
 				"AF_XDP, AF_KEY, raw sockets, or the protocols that load a module when first asked for (SCTP, DCCP, L2TP, " +
@@ -74,14 +82,18 @@ func conditional() []Rule {
 		{Call: "prlimit64", Why: whyCore,
 			AnyOf:   []Match{{isNot(1, unix.RLIMIT_CORE)}, {is(1, unix.RLIMIT_CORE), {Arg: 2, Pointer: true}}}, // asks only
 			Ignored: []Match{{is(1, unix.RLIMIT_CORE), {Arg: 2, Pointer: true, Not: true}}}},
-		{Call: "seccomp",
-			Why: "a stricter filter that a browser or an agent puts on itself; without user notification (a second party to " +
-				"answer calls) and without SPEC_ALLOW (turns a CPU mitigation off)",
-			AnyOf: []Match{
-				{is(0, unix.SECCOMP_SET_MODE_STRICT, unix.SECCOMP_GET_ACTION_AVAIL)},
-				{is(0, unix.SECCOMP_SET_MODE_FILTER), masked(1, all32&^tsyncOrLogged, 0)},
-			}},
 	}...)
+}
+
+// ownFilter lets a program add a filter of its own to what it already has.
+func ownFilter() Rule {
+	return Rule{Call: "seccomp",
+		Why: "a stricter filter that a browser or an agent puts on itself; without user notification (a second party to " +
+			"answer calls) and without SPEC_ALLOW (turns a CPU mitigation off)",
+		AnyOf: []Match{
+			{is(0, unix.SECCOMP_SET_MODE_STRICT, unix.SECCOMP_GET_ACTION_AVAIL)},
+			{is(0, unix.SECCOMP_SET_MODE_FILTER), masked(1, all32&^tsyncOrLogged, 0)},
+		}}
 }
 
 // modes are the calls that set a file's mode. A setuid file has no effect inside, where mounts are nosuid. In a mounted

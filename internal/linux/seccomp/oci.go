@@ -8,7 +8,7 @@ import (
 )
 
 // OCI renders the policy for a container engine: the OCI runtime spec's form, which "docker run --security-opt
-// seccomp=FILE" reads too.
+// seccomp=FILE" reads too. It lets a guest load its own program in any case.
 //
 // The profile is the outer of two walls: a sandbox's guest loads the program of Compile on top of it. Of two verdicts
 // the kernel takes the stricter one, of two errors that of the filter which was loaded last. Alone, the engines' filter
@@ -22,6 +22,7 @@ func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 	if err != nil {
 		return nil, err
 	}
+	p = p.loadable()
 	if _, err := p.resolve(); err != nil {
 		return nil, err
 	}

@@ -52,6 +52,7 @@ func TestOCIIsThePolicy(t *testing.T) {
 					t.Fatal(err)
 				}
 				target, _ := arch.abi()
+				p := p.loadable()
 				draws := attempts(t, p, arch)
 				check := func(c attempt) error {
 					i := slices.IndexFunc(calls(), func(k call) bool { return int64(target.number(k)) == int64(c.number) })

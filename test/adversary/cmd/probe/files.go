@@ -366,7 +366,7 @@ func rangeLock(args []string) (report, error) {
 	}
 	defer unix.Close(fd)
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: at, Len: 1}
-	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock); err != nil {
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &lock); err != nil {
 		return report{}, err
 	}
 	emit(result("range_lock", report{detail: "locked"}, nil))
