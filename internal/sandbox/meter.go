@@ -10,27 +10,38 @@ import (
 // meterPause is the time between two counts of a sandbox in which no command ends.
 const meterPause = time.Minute
 
-// MeterCPU counts the CPU time of the running sandboxes until ctx ends.
+// MeterCPU counts the CPU time of the running sandboxes until ctx ends. Close counts it once more.
 func (ps *Processes) MeterCPU(ctx context.Context) {
-	for ctx.Err() == nil {
+	for {
 		timer := ps.o.Clock.NewTimer(meterPause)
 		select {
 		case <-timer.C:
-		case <-ctx.Done(): // and once more, for the next server begins with what it finds
+			ps.countCPU()
+		case <-ctx.Done():
 			timer.Stop()
-		}
-		for meter, sb := range ps.metered() {
-			meter.count(context.WithoutCancel(ctx), sb)
+			return
 		}
 	}
 }
 
+// meterPatience is how long a count of all running sandboxes may take.
+const meterPatience = 10 * time.Second
+
+// countCPU counts the CPU time of the running sandboxes.
+func (v *supervisor) countCPU() {
+	ctx, cancel := context.WithTimeout(context.Background(), meterPatience)
+	defer cancel()
+	for meter, sb := range v.metered() {
+		meter.count(ctx, sb)
+	}
+}
+
 // metered returns the sandboxes that run in this process.
-func (ps *Processes) metered() map[*cpuMeter]engine.Sandbox {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+func (v *supervisor) metered() map[*cpuMeter]engine.Sandbox {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	all := map[*cpuMeter]engine.Sandbox{}
-	for _, r := range ps.held {
+	for _, r := range v.held {
 		if r.box != nil {
 			all[r.open.cpu] = r.box
 		}

@@ -63,13 +63,13 @@ func TestCPUOfSandboxes(t *testing.T) {
 		manual.Advance(time.Minute)
 		return used() == 4*time.Second
 	})
-	s.engine.Sandbox(one).Use(time.Second)
 	end()
 	<-metered
+	s.engine.Sandbox(one).Use(time.Second) // while the server waits for what is under way
+	s.end(t)
 	if got := used(); got != 5*time.Second {
 		t.Errorf("at the end of the server: %v", got)
 	}
-	s.end(t)
 
 	s = h.adopt(t)
 	s.engine.Sandbox(one).Use(time.Second)
