@@ -381,8 +381,8 @@ type Health struct {
 	Version string            `json:"version,omitempty"`
 	Engines map[string]string `json:"engines,omitempty" doc:"Each engine: ok, not used yet, or why it cannot be used"`
 	Store   string            `json:"store,omitempty" doc:"The database: ok, or why it cannot be read"`
-	Active  int               `json:"active,omitempty" doc:"Executions that run"`
-	Queued  int               `json:"queued,omitempty" doc:"Executions that wait for a place"`
+	Active  int               `json:"active,omitempty" doc:"Executions that run, of all callers; for keys with the scope metrics or admin"`
+	Queued  int               `json:"queued,omitempty" doc:"Executions that wait for a place; for the same"`
 	PID     int               `json:"pid,omitempty" doc:"The server's process, as its machine numbers it"`
 	Since   *time.Time        `json:"since,omitempty" doc:"When it began to serve"`
 	Listens []string          `json:"listens,omitempty" doc:"Addresses of its network listeners"`

@@ -21,13 +21,14 @@ const (
 	Agents    Scope = "agents"    // give agents tasks
 	Read      Scope = "read"      // read the key's own objects and records
 	Approve   Scope = "approve"   // answer requests that wait, and change networks that are open
+	Metrics   Scope = "metrics"   // read the counts of the whole server
 	Admin     Scope = "admin"     // what the machine has installed, and its audit log as a whole
 )
 
 // Scopes are all scopes, in the order of the documents.
-var Scopes = []Scope{Run, Sandboxes, Agents, Read, Approve, Admin}
+var Scopes = []Scope{Run, Sandboxes, Agents, Read, Approve, Metrics, Admin}
 
-// Usual are the scopes of a key that names none, and of local users: everything but the administration of the machine.
+// Usual are the scopes of a key that names none, and of local users: everything but the machine as a whole.
 var Usual = []Scope{Run, Sandboxes, Agents, Read, Approve}
 
 // ParseScopes parses names of scopes. Errors: InvalidArgument.

@@ -26,7 +26,7 @@ var everywhere = Table{
 	"GET /audit/verify":              scoped(Admin).same("it counts the records of the log, and shows none"),
 
 	"GET /health":       forAnyone("it counts, and names no object"),
-	"GET /metrics":      scoped(Read).same("they count what the whole server does, and name no object and no caller"),
+	"GET /metrics":      scoped(Metrics, Admin).same("they count what the whole server does, and name no object"),
 	"GET /docs":         forAnyone(aboutDocs),
 	"GET /docs/{file}":  forAnyone(aboutDocs),
 	"GET /openapi.json": forKnown(aboutDocs),

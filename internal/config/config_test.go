@@ -216,7 +216,7 @@ func TestRefusals(t *testing.T) {
 		{"key name twice", "api_keys: [{name: a, hash: " + hash + "}, {name: a, hash: " + hash + "}]\n", nil,
 			[]string{"api_keys", "twice"}},
 		{"key with a scope that is none", "api_keys: [{name: a, hash: " + hash + ", scopes: [run, write]}]\n", nil,
-			[]string{"api_keys", `the key "a": "write" is no scope`, "run, sandboxes, agents, read, approve, admin"}},
+			[]string{"api_keys", `the key "a": "write" is no scope`, "run, sandboxes, agents, read, approve, metrics, admin"}},
 		{"key with no scope at all", "api_keys: [{name: a, hash: " + hash + ", scopes: []}]\n", nil,
 			[]string{"scopes names none", "leave scopes out"}},
 		{"key with a text for scopes", "api_keys: [{name: a, hash: " + hash + ", scopes: run}]\n", nil,

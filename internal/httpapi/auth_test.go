@@ -487,6 +487,29 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
+// TestMetricsOfAKey: what all callers do together is counted for keys that name the scope, and for no other key.
+func TestMetricsOfAKey(t *testing.T) {
+	h := start(t, func(o *Options) {
+		o.Keys = []Key{key("reader", "cove_reader"), key("prometheus", "cove_prometheus"), key("plain", "cove_plain")}
+		o.Grants = access.Grants{cove.KeyHolder("reader"): {Scopes: []access.Scope{access.Read}},
+			cove.KeyHolder("prometheus"): {Scopes: []access.Scope{access.Metrics}}}
+	})
+	h.fake.active = 3
+	for name, want := range map[string]int{"reader": 403, "plain": 403, "prometheus": 200} {
+		r := h.get("/metrics", "X-API-Key", "cove_"+name)
+		if r.StatusCode != want || strings.Contains(r.body, "sandbox_active_executions 3") != (want == 200) {
+			t.Errorf("metrics of %s: %d %s", name, r.StatusCode, r.body)
+		}
+		if want == 403 && !strings.Contains(r.body, "scope metrics or admin") {
+			t.Errorf("what %s lacks is not said: %s", name, r.body)
+		}
+		health := h.get("/health", "X-API-Key", "cove_"+name)
+		if health.StatusCode != 200 || strings.Contains(health.body, `"active":3`) != (want == 200) {
+			t.Errorf("health of %s: %d %s", name, health.StatusCode, health.body)
+		}
+	}
+}
+
 func TestAddressGroup(t *testing.T) {
 	for remote, want := range map[string]string{"192.0.2.1:5": "192.0.2.1", "[::ffff:192.0.2.1]:5": "192.0.2.1",
 		"[2001:db8:1:2:3:4:5:6]:5": "2001:db8:1:2::/64",

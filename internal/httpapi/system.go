@@ -11,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -112,9 +113,11 @@ func (s systemRoutes) health(ctx context.Context, _ *struct{}) (*healthOutput, e
 	// How busy the server is and what it is made of is not for strangers.
 	if exchangeOf(ctx).known {
 		out.Body.Version, out.Body.Engines, out.Body.Store = s.Version, engines, records
-		out.Body.Active, out.Body.Queued = s.Executor.Active(), s.Executor.Queued()
 		out.Body.PID, out.Body.Since, out.Body.Listens = os.Getpid(), &s.since, s.listens.all()
 		out.Body.Background = s.Background
+		if exchangeOf(ctx).caller().Need(access.Metrics, access.Admin) == nil { // others' work, too
+			out.Body.Active, out.Body.Queued = s.Executor.Active(), s.Executor.Queued()
+		}
 		if exchangeOf(ctx).who.IsOwner() && s.Credentials != nil {
 			reads, err := s.Credentials.Reads()
 			if err != nil {
@@ -144,7 +147,7 @@ func (s systemRoutes) addMetrics() {
 		promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 4})
 	op := s.document(huma.Operation{OperationID: "metrics", Method: http.MethodGet, Path: "/metrics",
 		Tags: []string{"server"}, Summary: "Metrics in Prometheus's text format",
-		Description: "For callers with a key, or with server.metrics: open in the configuration for all."}, "text/plain")
+		Description: "They count the whole server. With server.metrics: open in the configuration, they are for all callers."}, "text/plain")
 	s.api.Adapter().Handle(op, func(ctx huma.Context) {
 		ex := exchangeOf(ctx.Context())
 		handler.ServeHTTP(ex.w, ex.r)
