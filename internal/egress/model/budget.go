@@ -101,6 +101,7 @@ type Ledger struct {
 	used     map[string]Usage // guarded by mu; by provider
 	aside    Usage            // guarded by mu; reserved for concurrent requests
 	largest  Usage            // guarded by mu; use of the largest request so far
+	densest  float64          // guarded by mu; most tokens for a byte that a request for embeddings has had so far
 	underway int              // guarded by mu
 	changed  chan struct{}    // guarded by mu; closed when a request has ended
 }
@@ -128,6 +129,7 @@ type Call struct {
 	ledger   *Ledger
 	provider *Provider
 	aside    Usage
+	embedded int64 // bytes of a request for embeddings; 0 for others and where they are unknown
 	once     sync.Once
 }
 
@@ -142,11 +144,14 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, e Endpoint, size int64)
 			l.mu.Unlock()
 			return nil, err
 		}
-		need := expected(e, size, l.largest)
+		need := expected(e, size, l.largest, l.densest)
 		cost, _ := p.Cost("", need)
 		need.Cost = max(need.Cost, cost)
 		if l.underway == 0 || l.fits(need) {
 			c := &Call{ledger: l, provider: p, aside: need}
+			if e.embeds() {
+				c.embedded = max(0, size)
+			}
 			l.underway++
 			l.aside = l.aside.Plus(need)
 			u := l.used[p.Name]
@@ -165,11 +170,11 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, e Endpoint, size int64)
 	}
 }
 
-// expected returns the use to reserve for a request of size bytes; largest is that of the largest one so far. An answer
-// with embeddings has no tokens.
-func expected(e Endpoint, size int64, largest Usage) Usage {
+// expected returns the use to reserve for a request of size bytes; largest is that of the largest one so far, and
+// densest the most tokens for a byte of a request for embeddings. An answer with embeddings has no tokens.
+func expected(e Endpoint, size int64, largest Usage, densest float64) Usage {
 	if e.embeds() && size >= 0 {
-		return Usage{Input: (size + 3) / 4}
+		return Usage{Input: max((size+3)/4, int64(math.Ceil(float64(size)*densest)))}
 	}
 	return Usage{Input: max(size/4, largest.Input+largest.CacheRead+largest.CacheWrite),
 		Output: max(usualAnswer, largest.Output), Cost: largest.Cost}
@@ -228,6 +233,9 @@ func (c *Call) End(model string, u Usage) (added Usage) {
 		l.largest = Usage{Input: max(l.largest.Input, u.Input), Output: max(l.largest.Output, u.Output),
 			CacheRead:  max(l.largest.CacheRead, u.CacheRead),
 			CacheWrite: max(l.largest.CacheWrite, u.CacheWrite), Cost: max(l.largest.Cost, u.Cost)}
+		if c.embedded > 0 {
+			l.densest = max(l.densest, float64(u.Input)/float64(c.embedded))
+		}
 		c.free()
 	})
 	return added

@@ -425,9 +425,12 @@ func TestExpected(t *testing.T) {
 		{EmbedContents, 400, largest, Usage{Input: 100}},
 		{Embeddings, -1, Usage{}, Usage{Output: usualAnswer}},
 	} {
-		if got := expected(c.endpoint, c.size, c.largest); got != c.want {
+		if got := expected(c.endpoint, c.size, c.largest, 0); got != c.want {
 			t.Errorf("%s of %d bytes: %+v, want %+v", c.endpoint, c.size, got, c.want)
 		}
+	}
+	if got := expected(Embeddings, 400, largest, 0.75); got != (Usage{Input: 300}) {
+		t.Errorf("text that has taken three tokens for four bytes: %+v", got)
 	}
 	p := provider(t, priced)
 	call, err := NewLedger(cove.Budget{Tokens: 1000}).Begin(t.Context(), p, Embeddings, 4000)
@@ -438,6 +441,32 @@ func TestExpected(t *testing.T) {
 	m.Write([]byte(`{"data": [{"embedding": [0.1, 0.2, 0.3, 0.4]}]}`))
 	if got := m.Usage(400); got != (Usage{Requests: 1, Input: 100, Estimated: 1}) {
 		t.Errorf("an answer that does not say what it used: %+v", got)
+	}
+}
+
+// TestDenseEmbeddings: texts with many tokens for their bytes overrun a budget by one request at most, too, once one of
+// them has shown how many.
+func TestDenseEmbeddings(t *testing.T) {
+	p := provider(t, "")
+	const size, each, budget = 4000, 4000, 20_000
+	l := NewLedger(cove.Budget{Tokens: budget})
+	first, err := l.Begin(t.Context(), p, Embeddings, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.End("", Usage{Input: each})
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			if c, err := l.Begin(t.Context(), p, Embeddings, size); err == nil {
+				time.Sleep(5 * time.Millisecond) // others ask meanwhile
+				c.End("", Usage{Input: each})
+			}
+		})
+	}
+	all.Wait()
+	if got := l.Used()[0].Input; got < budget || got >= budget+each {
+		t.Errorf("%d tokens of %d were used", got, budget)
 	}
 }
 
