@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -40,8 +41,11 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, disk int64, conne
 		return nil, err
 	}
 	refs, err := i.fetch(ctx)
-	if _, is := errors.AsType[noRoom](err); is { // what was imported before can all be fetched again
-		if e := errors.Join(s.dropImported(ctx, i.held, i.dir, nil), i.clean(ctx, true)); e != nil {
+	for _, free := range []func(context.Context) error{i.forget, i.tidyOthers, i.forgetOthers} {
+		if _, is := errors.AsType[noRoom](err); !is {
+			break
+		}
+		if e := errors.Join(cleanRepository(i.dir), free(ctx)); e != nil { // of what came of it
 			return nil, errors.Join(err, e)
 		}
 		refs, err = i.fetch(ctx)
@@ -50,7 +54,7 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, disk int64, conne
 		err = over.error
 	}
 	if err != nil {
-		err = errors.Join(err, cleanRepository(i.dir)) // of what came of it
+		err = errors.Join(err, cleanRepository(i.dir))
 	}
 	return refs, err
 }
@@ -72,6 +76,38 @@ type importing struct {
 	disk    int64
 	held    []*os.File
 	connect Connect
+}
+
+// forget removes what was imported before, all of which can be fetched again.
+func (i importing) forget(ctx context.Context) error {
+	return errors.Join(i.s.dropImported(ctx, i.held, i.dir, nil), i.clean(ctx, true))
+}
+
+// tidyOthers removes what nothing refers to from the imports that share the room.
+func (i importing) tidyOthers(ctx context.Context) error {
+	return i.others(func(other importing) error { return other.clean(ctx, true) })
+}
+
+// forgetOthers removes what was imported before of all that share the room.
+func (i importing) forgetOthers(ctx context.Context) error {
+	return i.others(func(other importing) error { return other.forget(ctx) })
+}
+
+// others calls f for the other imports that share the room, and so the lock.
+func (i importing) others(f func(importing) error) error {
+	var errs []error
+	for _, r := range i.s.sharing(i.record) {
+		if r.ID == i.record.ID {
+			continue
+		}
+		if _, err := os.Lstat(i.s.importOf(r.ID)); errors.Is(err, fs.ErrNotExist) {
+			continue // a sandbox without a repository, or just removed
+		}
+		other := i
+		other.record, other.dir = r, i.s.importOf(r.ID)
+		errs = append(errs, f(other))
+	}
+	return errors.Join(errs...)
 }
 
 // clean removes what a git that was killed has left, and what nothing refers to. That the latter cannot be removed

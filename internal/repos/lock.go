@@ -3,6 +3,7 @@ package repos
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -11,13 +12,14 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// lock waits for the lock of a file, which it makes if missing: shared (syscall.LOCK_SH) or exclusive (LOCK_EX).
+// lock waits for the lock of a file, which it makes if missing: shared (syscall.LOCK_SH) or exclusive (LOCK_EX). It does
+// not make the directory, which may be that of a workspace that was removed meanwhile. Errors: NotFound without one.
 // Closing the file releases it for this process; a process that inherited the file holds the lock until its end.
 func lock(ctx context.Context, path string, how int) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, storageFull("make the lock", err)
-	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cove.Errorf(cove.NotFound, "%s is not there any more", filepath.Dir(path))
+	}
 	if err != nil {
 		return nil, storageFull("make the lock", err)
 	}

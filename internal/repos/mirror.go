@@ -63,6 +63,9 @@ type asking struct {
 	partial bool // omit contents, if the mirror is new
 }
 
+// mirrorLocks returns the directory of the locks of mirrors.
+func (s *Store) mirrorLocks() string { return filepath.Join(s.repos, ".locks") }
+
 func (s *Store) mirror(key string) *mirror {
 	return &mirror{s: s, key: key, dir: filepath.Join(s.repos, filepath.FromSlash(key)+".git")}
 }
@@ -70,7 +73,7 @@ func (s *Store) mirror(key string) *mirror {
 // hold waits for the mirror's exclusive lock.
 func (m *mirror) hold(ctx context.Context) (release func(), err error) {
 	sum := sha256.Sum256([]byte(m.key))
-	l, err := lock(ctx, filepath.Join(m.s.repos, ".locks", hex.EncodeToString(sum[:16])), syscall.LOCK_EX)
+	l, err := lock(ctx, filepath.Join(m.s.mirrorLocks(), hex.EncodeToString(sum[:16])), syscall.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func Open(o Options) (*Store, error) {
 	up := &uploads{dir: uploadsIn(o.Home), coming: map[cove.UploadID]arriving{}}
 	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), catalog: in, uploads: up,
 		disks: &disks{catalog: in, uploads: up, log: o.Log}}
-	for _, dir := range []string{s.repos, s.workspaces} {
+	for _, dir := range []string{s.repos, s.mirrorLocks(), s.workspaces} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, storageFull("make "+dir, err)
 		}

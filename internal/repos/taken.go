@@ -51,13 +51,17 @@ func (r room) left() (int64, error) {
 	}
 }
 
+// sharing returns the records of the workspaces whose imports share the room of one, itself included.
+func (c catalog) sharing(r record) []record {
+	all, _ := c.records() // the rest cannot be imported either
+	return slices.DeleteFunc(all, func(other record) bool {
+		return cmp.Or(other.Within, other.ID) != cmp.Or(r.Within, r.ID)
+	})
+}
+
 // takenOf measures the room of the imports of a workspace's sandbox.
 func (c catalog) takenOf(ctx context.Context, r record) (used int64, err error) {
-	all, _ := c.records() // the rest cannot be imported either
-	for _, other := range all {
-		if cmp.Or(other.Within, other.ID) != cmp.Or(r.Within, r.ID) {
-			continue
-		}
+	for _, other := range c.sharing(r) {
 		size, _, err := sizeOf(ctx, c.importOf(other.ID))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, storageFull("measure what was imported", err)

@@ -270,3 +270,73 @@ func TestDeliveredOutlivesTidying(t *testing.T) {
 		t.Errorf("%+v, %v", held, err)
 	}
 }
+
+// TestSharedImportRoom: checkouts within one sandbox share the room of its imports. What none of them needs any more
+// makes room for each of them, and then what can be imported again.
+func TestSharedImportRoom(t *testing.T) {
+	const disk, file = 5 << 20, 2 << 20
+	server := gittest.Start(t, gittest.Options{})
+	source := workspace.Repository{Source: server.Create("project.git").URL}
+	s := newStore(t, server)
+	host := create(t, s, ownSpec("host", source))
+	type checkout struct {
+		workspace.Workspace
+		git gittest.Git
+	}
+	of := func(name string) checkout {
+		q := ownSpec(name, source)
+		q.Within = host.ID
+		w := create(t, s, q)
+		w.Directory = filepath.Join(host.Home, filepath.Base(w.Place))
+		r, err := s.read(w.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The path of the objects inside.
+		if err := os.WriteFile(filepath.Join(w.Directory, ".git/objects/info/alternates"),
+			[]byte(filepath.Join(s.mirror(r.Mirror).dir, "objects")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return checkout{w, server.Client().In(w.Directory)}
+	}
+	one, two := of("one"), of("two")
+	commit := func(c checkout, size int) string {
+		t.Helper()
+		c.git.Run("reset", "-q", "--hard", "origin/main")
+		return c.git.Commit("work", "big", noise(t, size))
+	}
+	take := func(c checkout) {
+		t.Helper()
+		if _, err := s.Import(t.Context(), c.ID, disk, inside(t, c.Workspace)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.read(c.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used, err := s.takenOf(t.Context(), r); err != nil || used > disk {
+			t.Errorf("%d MiB of imports, %v", used>>20, err)
+		}
+	}
+	there := func(c checkout, commit string) bool {
+		return gittest.NewGit(t, s.ImportDirectory(c.ID)).Try("cat-file", "-e", commit+":big").Code == 0
+	}
+	old := commit(one, file)
+	take(one)
+	now := commit(one, file)
+	take(one)
+	if !there(one, old) {
+		t.Fatal("what was superseded is gone already: this tests nothing")
+	}
+	theirs := commit(two, file)
+	take(two)
+	if there(one, old) || !there(one, now) || !there(two, theirs) {
+		t.Errorf("superseded %v, imported %v and %v are there", there(one, old), there(one, now), there(two, theirs))
+	}
+	theirs = commit(two, 2*file)
+	take(two)
+	if there(one, now) || !there(two, theirs) {
+		t.Errorf("of one %v, of two %v are there", there(one, now), there(two, theirs))
+	}
+	take(one)
+}

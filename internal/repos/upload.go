@@ -135,15 +135,15 @@ func (r *reserved) Write(p []byte) (int, error) {
 // newUpload opens the file of an upload that comes, and removes those that no sandbox has taken.
 func newUpload(ctx context.Context, s *Store, who cove.Principal, id cove.UploadID) (*os.File, error) {
 	dir := s.uploads.of(who)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, storageFull("store the upload", err)
+	}
 	l, err := lock(ctx, filepath.Join(s.uploads.dir, ".lock"), syscall.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
 	DropUploads(s.o.Home, time.Now())
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, storageFull("store the upload", err)
-	}
 	all, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, storageFull("store the upload", err)
