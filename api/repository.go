@@ -9,6 +9,7 @@ type StoredRepository struct {
 	Size      int64     `json:"size" doc:"Bytes on disk"`
 	Partial   bool      `json:"partial" doc:"Contents of files are left out until they are checked out"`
 	FetchedAt time.Time `json:"fetched_at"`
+	UsedAt    time.Time `json:"used_at" doc:"When a sandbox of it was made or removed last, or it was fetched"`
 	Sandboxes []string  `json:"sandboxes" nullable:"false" doc:"Ids of those that borrow from it"`
 	Kept      []string  `json:"kept,omitempty" doc:"Directories of work that was kept when its sandbox went, and borrows on until it is removed and the repository collected"`
 }

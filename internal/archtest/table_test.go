@@ -47,6 +47,7 @@ var rooms = []room{
 	{path: "internal/atomicfile", layer: leaf},
 	{path: "internal/clock", layer: leaf},
 	{path: "internal/eventstream", layer: leaf},
+	{path: "internal/hostdisk", layer: leaf},
 	{path: "internal/hostgit", layer: leaf},
 	{path: "internal/hostpath", layer: leaf, above: []string{"internal/linux/..."}},
 	{path: "internal/instance", layer: leaf},

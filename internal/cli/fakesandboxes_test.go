@@ -46,7 +46,7 @@ func newFakeSandboxes() fakeSandboxes {
 
 func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
 	stored := api.StoredRepository{Source: "https://github.com/owner/repo.git", Name: "github.com/owner/repo",
-		Size: 5 << 20, FetchedAt: time.Now(), Sandboxes: []string{"sb_0123456789abcdefghjkmnpqrs"},
+		Size: 5 << 20, FetchedAt: time.Now(), UsedAt: time.Now(), Sandboxes: []string{"sb_0123456789abcdefghjkmnpqrs"},
 		Kept: []string{"/home/ada/.cove/workspaces/sb_x/checkout"}}
 	mux.HandleFunc("GET /repositories", func(w http.ResponseWriter, _ *http.Request) {
 		f.mu.Lock()

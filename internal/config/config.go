@@ -45,6 +45,7 @@ type Config struct {
 	RateLimit RateLimit `yaml:"rate_limit"`
 	Audit     Audit     `yaml:"audit"`
 	History   History   `yaml:"history"`
+	Disk      Disk      `yaml:"disk"`
 	Log       Log       `yaml:"log"`
 
 	ShutdownGrace Duration `yaml:"shutdown_grace" doc:"How long executions may go on when the server is told to stop; then they are killed."`
@@ -177,6 +178,12 @@ type History struct {
 	MinFreeMB int `yaml:"min_free_mb" doc:"With less MiB free on the disk of home, new outputs take the place of the oldest."`
 }
 
+// Disk bounds what is kept on the disk of home to be used again.
+type Disk struct {
+	ImagesMB       int `yaml:"images_mb" doc:"Most MiB of the images of the store together. Beyond it those go that come back by themselves and were used the longest ago; what was pulled or imported stays, and another is refused. 0 is no bound."`
+	RepositoriesMB int `yaml:"repositories_mb" doc:"Most MiB of the mirrors of repositories together. Beyond it those go that no sandbox borrows from and that were used the longest ago. 0 is no bound."`
+}
+
 // Log holds the settings of the server's log, on standard error.
 type Log struct {
 	Level  string `yaml:"level" doc:"debug, info, warn or error."`
@@ -210,6 +217,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
 		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
 		History:       History{MaxMB: 2048, MinFreeMB: 64},
+		Disk:          Disk{ImagesMB: 51_200, RepositoriesMB: 51_200},
 		Log:           Log{Level: "info", Format: "text"},
 		ShutdownGrace: Duration(10 * time.Second),
 	}

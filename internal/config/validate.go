@@ -198,6 +198,8 @@ func (c *Config) checkNumbers() error {
 		{"server.output_disk_mb", float64(c.Server.OutputDiskMB), 0, 1e7},
 		{"history.max_mb", float64(c.History.MaxMB), 0, 1e7},
 		{"history.min_free_mb", float64(c.History.MinFreeMB), 0, 1e7},
+		{"disk.images_mb", float64(c.Disk.ImagesMB), 0, 1e9},
+		{"disk.repositories_mb", float64(c.Disk.RepositoriesMB), 0, 1e9},
 	} {
 		if !(n.value >= n.least && n.value <= n.top) || math.IsNaN(n.value) {
 			return c.wrong(n.name, "%v is out of range", n.value).WithHint("use %v to %v", n.least, n.top)

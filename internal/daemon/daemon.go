@@ -92,14 +92,7 @@ type Options struct {
 // OpenImages opens the image store, which needs no daemon.
 func OpenImages(cfg *config.Config, log *slog.Logger) (*image.Store, error) {
 	return image.Open(image.Options{
-		Dir: filepath.Join(cfg.Home, "images"), Log: log,
-		Room: func(what string, bytes int64) error {
-			room, err := repos.RoomOf(cfg.Home)
-			if err == nil {
-				err = room.Fits(what, bytes)
-			}
-			return err
-		},
+		Dir: filepath.Join(cfg.Home, "images"), Home: cfg.Home, Most: int64(cfg.Disk.ImagesMB) << 20, Log: log,
 		CheckPath: func(path string) (string, error) { return pathRules(cfg).Check(path, nil) },
 	})
 }

@@ -65,7 +65,8 @@ func (d *Daemon) newDetachedGateway() (*gateway.Gateway, error) {
 }
 
 func (d *Daemon) newRepos() (*repos.Store, error) {
-	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet, Log: d.log})
+	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet,
+		MaxMirrors: int64(d.cfg.Disk.RepositoriesMB) << 20, Log: d.log})
 }
 
 // dropUploads removes uploads that no sandbox takes, until ctx ends.

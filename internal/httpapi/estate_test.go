@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove"
@@ -333,7 +334,7 @@ func (emptyWorkspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, b
 }
 func (emptyWorkspaces) Device(cove.SandboxID) (string, error) { return "", nil }
 
-func (emptyWorkspaces) Free() (workspace.Room, error) { return workspace.Room{}, nil }
+func (emptyWorkspaces) Free() (hostdisk.Room, error) { return hostdisk.Room{}, nil }
 
 // emptyDisks are those of empty workspaces, beside the uploads of a store.
 type emptyDisks struct {

@@ -52,7 +52,8 @@ func TestKeys(t *testing.T) {
 	for i, k := range all {
 		names[i] = k.Name
 	}
-	if !slices.Equal(names, []string{"admin", "agents", "approve", "few", "metrics", "read", "rich", "run", "sandboxes"}) ||
+	if !slices.Equal(names, []string{"admin", "agents", "approve", "few", "metrics", "read", "rich", "run",
+		"sandboxes"}) ||
 		!reflect.DeepEqual(all[6], want) || all[7].ModelsUsed.Requests != 2 || all[7].ModelBudget != nil {
 		t.Errorf("for the machine's owner: %+v", all)
 	}

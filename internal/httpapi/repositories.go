@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -77,6 +78,7 @@ func (s repositoryRoutes) upload(ctx context.Context, _ *struct{}) (*answer[api.
 
 func storedRepository(m repos.Mirror) api.StoredRepository {
 	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, Partial: m.Partial, FetchedAt: m.FetchedAt,
+		UsedAt:    m.UsedAt.UTC().Truncate(time.Second),
 		Sandboxes: []string{}, Kept: m.Kept}
 	for _, id := range m.Borrowers {
 		r.Sandboxes = append(r.Sandboxes, string(id))

@@ -243,7 +243,7 @@ func TestMetrics(t *testing.T) {
 	h.fake.do = fails(cove.Errorf(cove.Forbidden, "refused"))
 	h.post("/execute", snippet)
 	h.get("/no/such/path/" + someID)
-	text := h.get("/metrics").body
+	text := h.do(h.owner, "GET", "/metrics", "").body
 	for _, want := range []string{
 		`sandbox_executions_total{engine="fake",language="python",status="timeout"} 2`,
 		`sandbox_executions_total{engine="fake",language="other",status="timeout"} 1`,
@@ -268,7 +268,8 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%q is in the metrics", no)
 		}
 	}
-	other := start(t, nil).get("/metrics").body
+	h = start(t, nil)
+	other := h.do(h.owner, "GET", "/metrics", "").body
 	if strings.Contains(other, "sandbox_executions_total{") {
 		t.Error("two servers share their numbers")
 	}

@@ -147,7 +147,7 @@ func (s systemRoutes) addMetrics() {
 		promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 4})
 	op := s.document(huma.Operation{OperationID: "metrics", Method: http.MethodGet, Path: "/metrics",
 		Tags: []string{"server"}, Summary: "Metrics in Prometheus's text format",
-		Description: "They count the whole server. With server.metrics: open in the configuration, they are for all callers."}, "text/plain")
+		Description: "They count the whole server; for all callers where server.metrics is open."}, "text/plain")
 	s.api.Adapter().Handle(op, func(ctx huma.Context) {
 		ex := exchangeOf(ctx.Context())
 		handler.ServeHTTP(ex.w, ex.r)

@@ -84,9 +84,6 @@ func (s *Store) openArchive(ctx context.Context, file string) (*archived, error)
 	return a, nil
 }
 
-// stillRoom refuses to go on where the disk is full.
-func (s *Store) stillRoom() error { return s.room("", 0) }
-
 // inflate replaces a compressed archive's file by a plain copy.
 func (s *Store) inflate(ctx context.Context, a *archived) error {
 	if err := s.ensure(); err != nil {
@@ -104,7 +101,13 @@ func (s *Store) inflate(ctx context.Context, a *archived) error {
 	packed := a.f
 	a.f = out
 	defer packed.Close()
-	if err := unpack.Decompress(ctx, out, packed, s.limits, s.stillRoom); err != nil {
+	room, err := s.grow(ctx, nil, 0) // it is no image
+	if err != nil {
+		return err
+	}
+	defer room.end()
+	grow := func(bytes, step int64) error { return room.to(ctx, bytes, step) }
+	if err := unpack.Decompress(ctx, out, packed, s.limits, grow); err != nil {
 		return storage(err, "unpack the archive")
 	}
 	return nil

@@ -38,7 +38,7 @@ func (s *Store) importDir(ctx context.Context, t target, tag string, o ImportOpt
 	defer s.discard(tmp)
 	c := &content{plain: true, layers: []layer{{size: -1, kind: unpack.Archive,
 		open: func(ctx context.Context) (io.ReadCloser, error) { return archiveOf(ctx, root), nil }}}}
-	img, err := s.fill(ctx, tmp.dir, c, t.String(), oneAtATime(o.Progress))
+	img, err := s.fill(ctx, tmp, c, t.String(), oneAtATime(o.Progress))
 	if err != nil {
 		return "", about(t.String(), err)
 	}

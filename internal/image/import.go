@@ -43,7 +43,7 @@ func (s *Store) Import(ctx context.Context, source, as string, o ImportOptions) 
 	} else {
 		var f located
 		if f, err = s.locate(t); err == nil {
-			digest, err = s.importFile(ctx, f, tag, o)
+			digest, err = s.importFile(ctx, f, tag, false, o)
 		}
 	}
 	if err != nil {
@@ -77,7 +77,8 @@ func (s *Store) parseSource(source string) (target, error) {
 }
 
 // importFile adds an archive or layout to the store and records its stamp, so that the next Resolve need not read it.
-func (s *Store) importFile(ctx context.Context, f located, tag string, o ImportOptions) (string, error) {
+// implied says that no user imports it.
+func (s *Store) importFile(ctx context.Context, f located, tag string, implied bool, o ImportOptions) (string, error) {
 	begun := time.Now()
 	before, err := stampOf(f.stamped())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,14 +96,17 @@ func (s *Store) importFile(ctx context.Context, f located, tag string, o ImportO
 		if tag != "" {
 			i.Names[tag] = named{Digest: c.digest}
 		} else {
-			i.remember(f, c.digest, before, begun)
+			i.remember(f, c.digest, implied, before, begun)
 		}
 	})
 	return digest, about(f.key(), err)
 }
 
 // remember records a file's image, unless the file was changed while it was read.
-func (i *index) remember(f located, digest string, before stamp, begun time.Time) {
+func (i *index) remember(f located, digest string, implied bool, before stamp, begun time.Time) {
+	if old, ok := i.Files[f.key()]; ok && !old.Implied {
+		implied = false // a user has imported the file
+	}
 	delete(i.Files, f.key())
 	after, err := stampOf(f.stamped())
 	if err != nil || after != before {
@@ -113,7 +117,7 @@ func (i *index) remember(f located, digest string, before stamp, begun time.Time
 	if begun.Sub(time.Unix(0, max(after.CTime, after.MTime))) < 2*time.Second {
 		after.Size = -1
 	}
-	i.Files[f.key()] = filed{Digest: digest, Path: f.stamped(), Stamp: after}
+	i.Files[f.key()] = filed{Digest: digest, Path: f.stamped(), Stamp: after, Implied: implied}
 }
 
 // openFile reads the part of a source that identifies its image.

@@ -72,6 +72,21 @@ func (s *Store) update(ctx context.Context, change func(*index) error) error {
 // keeps reports whether a name or an unchanged file keeps an image.
 func (i *index) keeps(digest string) bool { return len(i.namesOf(digest)) > 0 }
 
+// comesBack reports whether an image comes back by itself when it is used again, or has no use.
+func (i *index) comesBack(digest string) bool {
+	for _, n := range i.Names {
+		if n.Digest == digest && !n.Implied {
+			return false
+		}
+	}
+	for _, f := range i.Files {
+		if f.Digest == digest && !f.Implied {
+			return false
+		}
+	}
+	return true
+}
+
 func (i *index) drop(digest string) {
 	maps.DeleteFunc(i.Names, func(_ string, n named) bool { return n.Digest == digest })
 	maps.DeleteFunc(i.Files, func(_ string, f filed) bool { return f.Digest == digest })
@@ -129,7 +144,8 @@ func (s *Store) image(digest string) (*Image, error) {
 	return img, nil
 }
 
-func (i Image) named(idx *index) Image {
-	i.Names = idx.namesOf(i.Digest)
-	return i
+// shown returns an image with its names and its last use.
+func (s *Store) shown(img Image, idx *index) Image {
+	img.Names, img.Used = idx.namesOf(img.Digest), s.usedAt(img)
+	return img
 }

@@ -34,7 +34,7 @@ func (s *Store) add(ctx context.Context, c *content, source string, report Progr
 			return err
 		}
 		defer s.discard(t)
-		img, err := s.fill(ctx, t.dir, c, source, report)
+		img, err := s.fill(ctx, t, c, source, report)
 		if err != nil {
 			return err
 		}
@@ -45,21 +45,23 @@ func (s *Store) add(ctx context.Context, c *content, source string, report Progr
 }
 
 // fill unpacks a content into a temporary directory, with its record.
-func (s *Store) fill(ctx context.Context, dir string, c *content, source string, report Progress) (*Image, error) {
+func (s *Store) fill(ctx context.Context, to *temp, c *content, source string, report Progress) (*Image, error) {
 	packed := int64(0)
 	for i := range c.layers {
-		packed += c.layers[i].size
+		packed += max(0, c.layers[i].size)
 	}
-	if err := s.room("the image", packed); err != nil {
+	room, err := s.grow(ctx, to, packed)
+	if err != nil {
 		return nil, err
 	}
-	rootfs := filepath.Join(dir, rootfsName)
+	defer room.end()
+	rootfs := filepath.Join(to.dir, rootfsName)
 	if err := os.Mkdir(rootfs, 0o700); err != nil {
 		return nil, storage(err, "make a root filesystem")
 	}
 	if c.begin != nil {
 		ctx, cancel := context.WithCancel(ctx)
-		t, err := s.newTemp() // for downloads; not in dir, which will be published
+		t, err := s.newTemp() // for downloads; not in the one that will be published
 		if err != nil {
 			cancel()
 			return nil, err
@@ -67,7 +69,11 @@ func (s *Store) fill(ctx context.Context, dir string, c *content, source string,
 		end := c.begin(ctx, t.dir)
 		defer func() { cancel(); end(); s.discard(t) }()
 	}
-	stats, err := s.unpackLayers(ctx, rootfs, c, report)
+	grow := func(bytes, step int64) error { return room.to(ctx, bytes, step) }
+	stats, err := unpackLayers(ctx, rootfs, c, s.limits, grow, report)
+	if err == nil {
+		err = room.to(ctx, stats.Bytes, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -102,12 +108,13 @@ func environment(env []string) []string {
 	return kept
 }
 
-func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content, report Progress) (unpack.Stats, error) {
-	tree, err := unpack.New(rootfs, s.limits)
+func unpackLayers(ctx context.Context, rootfs string, c *content, limits unpack.Limits,
+	room func(bytes, step int64) error, report Progress) (unpack.Stats, error) {
+	tree, err := unpack.New(rootfs, limits)
 	if err != nil {
 		return unpack.Stats{}, err
 	}
-	tree.Room = s.stillRoom
+	tree.Room = room
 	defer tree.Close()
 	for i := range c.layers {
 		report(c.unpacking(i)) // announces all layers at the beginning

@@ -83,7 +83,7 @@ func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return img.named(idx), nil
+	return s.shown(*img, idx), nil
 }
 
 func (s *Store) digests() ([]string, error) {

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -21,7 +22,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil || o.Dir == "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "%q is no directory for images", o.Dir)
 	}
-	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, room: o.Room, log: o.Log,
+	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, home: cmp.Or(o.Home, dir), most: o.Most, log: o.Log,
 		keychain: authn.DefaultKeychain,
 		patience: defaultPatience, known: map[string]*Image{}}
 	if s.checkPath == nil {
@@ -29,9 +30,6 @@ func Open(o Options) (*Store, error) {
 	}
 	if s.limits == (unpack.Limits{}) {
 		s.limits = unpack.DefaultLimits()
-	}
-	if s.room == nil {
-		s.room = func(string, int64) error { return nil }
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -42,7 +42,7 @@ func (s *Store) List(ctx context.Context) ([]Image, error) {
 			s.log.Warn("image skipped in the list", "digest", digest, "err", err)
 			continue
 		}
-		all = append(all, img.named(idx))
+		all = append(all, s.shown(*img, idx))
 	}
 	slices.SortFunc(all, func(a, b Image) int { return b.Added.Compare(a.Added) })
 	return all, nil

@@ -43,7 +43,11 @@ func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) 
 	if err != nil {
 		return engine.Rootfs{}, err
 	}
-	return s.rootfs(t, digest)
+	root, err := s.rootfs(t, digest)
+	if idx, e := s.index(); err == nil && e == nil && (t.kind == fromDigest || idx.Names[t.ref].Implied) {
+		s.asked(digest)
+	}
+	return root, err
 }
 
 // Hold keeps an image from being removed until release is called or the process ends. Callers that run an image hold
@@ -67,7 +71,8 @@ func (s *Store) Hold(ctx context.Context, digest string) (release func(), err er
 		f.Close()
 		return nil, missing(t)
 	}
-	return func() { f.Close() }, nil
+	s.use(digest)
+	return func() { s.use(digest); f.Close() }, nil
 }
 
 func (s *Store) rootfs(t target, digest string) (engine.Rootfs, error) {
@@ -118,7 +123,7 @@ func (s *Store) resolveFile(ctx context.Context, t target) (engine.Rootfs, error
 			}
 		}
 	}
-	digest, err := s.importFile(ctx, f, "", ImportOptions{})
+	digest, err := s.importFile(ctx, f, "", true, ImportOptions{})
 	if err != nil {
 		return engine.Rootfs{}, err
 	}

@@ -46,9 +46,10 @@ type Options struct {
 	// checks nothing.
 	CheckPath func(path string) (string, error)
 	Limits    unpack.Limits // zero is unpack.DefaultLimits
-	// Room refuses bytes that the disk of Dir has no room for, also none where it is full; what has them. nil refuses
-	// nothing.
-	Room func(what string, bytes int64) error
+	// Home is Cove's, below which room on the disk is reserved; empty: Dir.
+	Home string
+	// Most bounds the images together, in bytes; 0 is no bound.
+	Most int64
 	Log  *slog.Logger // nil discards messages
 }
 
@@ -60,6 +61,7 @@ type Image struct {
 	Platform string    `json:"platform"`          // "linux/amd64"
 	Created  time.Time `json:"created,omitempty"` // build time, as the image states
 	Added    time.Time `json:"added"`             // time of its addition to the store
+	Used     time.Time `json:"used"`              // time of its last use, or of its addition
 	Size     int64     `json:"size"`              // bytes of its files
 	Files    int64     `json:"files"`             // all entries except directories
 	Skipped  int64     `json:"skipped,omitempty"` // devices that were skipped
@@ -80,7 +82,8 @@ type Store struct {
 	dir       string
 	checkPath func(string) (string, error)
 	limits    unpack.Limits
-	room      func(what string, bytes int64) error
+	home      string // Cove's
+	most      int64  // bytes of all images; 0 is no bound
 	log       *slog.Logger
 	keychain  authn.Keychain
 	patience  patience
@@ -173,4 +176,6 @@ type filed struct {
 	Digest string `json:"digest"`
 	Path   string `json:"path"` // the file that changes when the image does
 	Stamp  stamp  `json:"stamp"`
+	// Implied marks a file that a request named, and no user imported: its image makes room for others.
+	Implied bool `json:"implied,omitempty"`
 }

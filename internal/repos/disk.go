@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/linux/disk"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -24,6 +23,7 @@ import (
 type disks struct {
 	catalog
 	*uploads
+	room      hostdisk.Disk // of the machine
 	log       *slog.Logger
 	templates disk.Templates
 
@@ -64,6 +64,7 @@ type newDisk struct {
 	dir  string // of the workspace
 	size workspace.Disk
 	kind workspace.DiskKind
+	held *hostdisk.Reservation // of the machine's disk, for the checkout; nil before it is weighed
 }
 
 // add gives the workspace at dir a disk.
@@ -104,20 +105,18 @@ func (n newDisk) explain(err error) error {
 	return n.tooSmall()
 }
 
-// refuse refuses a checkout that does not fit: on the disk, or on the machine's own, where the image would take it, and
-// lose it when it is written out.
-func (n newDisk) refuse(bytes, files int64) error {
+// reserve refuses a checkout that does not fit on the disk, and reserves its room on the machine's own, where the image
+// would take it, and lose it when it is written out.
+func (n *newDisk) reserve(bytes, files int64) (err error) {
 	if n.size.Bytes > 0 && (bytes > n.size.Bytes || files > n.size.Inodes && n.size.Inodes > 0) {
 		return n.tooSmall()
 	}
-	if n.kind != workspace.DiskImage {
-		return nil
+	judge := hostdisk.Fitting("the checkout", bytes)
+	if n.held != nil {
+		return n.held.Change(judge)
 	}
-	room, err := n.Free()
-	if err != nil {
-		return err
-	}
-	return room.Fits("the checkout", bytes)
+	n.held, err = n.room.Reserve(judge)
+	return err
 }
 
 func (n newDisk) tooSmall() error {
@@ -248,24 +247,15 @@ func (d *disks) Device(id cove.SandboxID) (string, error) {
 }
 
 // Free implements workspace.Disks.
-func (d *disks) Free() (workspace.Room, error) {
-	return RoomOf(d.workspaces)
-}
-
-// RoomOf returns the room on the disk that holds a directory.
-func RoomOf(dir string) (workspace.Room, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return workspace.Room{}, storageFull("look at "+dir, err)
-	}
-	return workspace.Room{Free: int64(st.Bavail) * st.Bsize, Total: int64(st.Blocks) * st.Bsize}, nil
+func (d *disks) Free() (hostdisk.Room, error) {
+	return d.room.Room()
 }
 
 // refuseShort refuses a new disk when the host's own is nearly full: what is on others can still grow.
 func (d *disks) refuseShort() error {
 	r, err := d.Free()
 	if err == nil {
-		err = r.Fits("", 0)
+		err = r.CheckShort()
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/workspace"
 	"github.com/cove-sandbox/cove/test/await"
 )
@@ -450,15 +451,15 @@ func TestDiskResize(t *testing.T) {
 
 func TestFloor(t *testing.T) {
 	for _, c := range []struct {
-		room  workspace.Room
+		room  hostdisk.Room
 		floor int64
 		short bool
 	}{
-		{workspace.Room{Free: 100 << 30, Total: 200 << 30}, 1 << 30, false},
-		{workspace.Room{Free: 1<<30 - 1, Total: 200 << 30}, 1 << 30, true},
-		{workspace.Room{Free: 40 << 20, Total: 1000 << 20}, 50 << 20, true},
-		{workspace.Room{Free: 60 << 20, Total: 1000 << 20}, 50 << 20, false},
-		{workspace.Room{}, 0, false},
+		{hostdisk.Room{Free: 100 << 30, Total: 200 << 30}, 1 << 30, false},
+		{hostdisk.Room{Free: 1<<30 - 1, Total: 200 << 30}, 1 << 30, true},
+		{hostdisk.Room{Free: 40 << 20, Total: 1000 << 20}, 50 << 20, true},
+		{hostdisk.Room{Free: 60 << 20, Total: 1000 << 20}, 50 << 20, false},
+		{hostdisk.Room{}, 0, false},
 	} {
 		if c.room.Floor() != c.floor || c.room.Short() != c.short {
 			t.Errorf("%+v: %d, %v", c.room, c.room.Floor(), c.room.Short())

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
@@ -128,22 +129,27 @@ func (i importing) clean(ctx context.Context, all bool) error {
 	return nil
 }
 
-// room returns the bytes that the import may bring, and the error of one that brings more.
-func (i importing) room(ctx context.Context) (left int64, over, err error) {
+// room reserves the bytes that the import may bring, and returns them with the error of one that brings more.
+func (i importing) room(ctx context.Context) (reserved *hostdisk.Reservation, left int64, over, err error) {
 	now := room{most: cmp.Or(i.disk, 2*i.s.o.MaxImport), once: i.s.o.MaxImport}
-	if now.used, err = i.s.takenOf(ctx, i.record); err == nil {
-		now.free, err = i.s.disks.Free()
+	if now.used, err = i.s.takenOf(ctx, i.record); err != nil {
+		return nil, 0, nil, err
 	}
-	left, over = now.left()
-	return left, over, err
+	reserved, err = i.s.disks.room.Reserve(func(free hostdisk.Room) (int64, error) {
+		now.free = free
+		left, over = now.left()
+		return left, nil
+	})
+	return reserved, left, over, err
 }
 
 // fetch fetches the work, into the room that there is.
 func (i importing) fetch(ctx context.Context) ([]Ref, error) {
-	left, over, err := i.room(ctx)
+	reserved, left, over, err := i.room(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer reserved.End()
 	a, err := listRemote(ctx, i.held, i.s.stranger(i.connect, i.s.o.MaxImport, over, false), "--symref")
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (d *disks) refuseCopy(ctx context.Context, i disk.Image) error {
 		return err
 	}
 	room, err := d.Free()
-	if err != nil || used.Bytes <= room.Free-room.Floor() {
+	if err != nil || used.Bytes <= room.Left() {
 		return err
 	}
 	need := used.Bytes
@@ -72,7 +72,7 @@ func (d *disks) refuseCopy(ctx context.Context, i disk.Image) error {
 		}
 		need -= bytes
 	}
-	if need <= room.Free-room.Floor() {
+	if need <= room.Left() {
 		return nil
 	}
 	return cove.Errorf(cove.StorageFull, "the work has %d MiB, and the disk of this machine has %d left, of which Cove "+

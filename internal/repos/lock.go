@@ -12,8 +12,9 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// lock waits for the lock of a file, which it makes if missing: shared (syscall.LOCK_SH) or exclusive (LOCK_EX). It does
-// not make the directory, which may be that of a workspace that was removed meanwhile. Errors: NotFound without one.
+// lock waits for the lock of a file, which it makes if missing: shared (syscall.LOCK_SH) or exclusive (LOCK_EX). It
+// does not make the directory, which may be that of a workspace that was removed meanwhile. Errors: NotFound without
+// one.
 // Closing the file releases it for this process; a process that inherited the file holds the lock until its end.
 func lock(ctx context.Context, path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

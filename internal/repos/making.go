@@ -281,7 +281,7 @@ func (w *making) weigh(ctx context.Context, sparse []string) error {
 	if err != nil {
 		return err
 	}
-	return w.disk.refuse(bytes, files)
+	return w.disk.reserve(bytes, files)
 }
 
 // extra fetches the start into import.git if the mirror lacks it: an unshared branch, an id, or a shallow history.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/folder"
@@ -44,34 +43,6 @@ func (s *Store) Mirrors(ctx context.Context, who cove.Principal) ([]Mirror, erro
 			}
 		}
 	}
-	return all, nil
-}
-
-// described reads the descriptions of all mirrors.
-func (s *Store) described() ([]Mirror, error) {
-	var all []Mirror
-	err := filepath.WalkDir(s.repos, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
-		}
-		if err != nil || !d.IsDir() || !strings.HasSuffix(d.Name(), ".git") {
-			return err
-		}
-		m, err := (&mirror{s: s, dir: path}).description()
-		if errors.Is(err, fs.ErrNotExist) {
-			return fs.SkipDir // incomplete
-		}
-		if err != nil || s.mirror(m.Key).dir != path {
-			s.o.Log.Warn("mirror cannot be read", "dir", path, "error", err)
-			return fs.SkipDir
-		}
-		all = append(all, m)
-		return fs.SkipDir
-	})
-	if err != nil {
-		return nil, storageFull("read the store", err)
-	}
-	slices.SortFunc(all, func(a, b Mirror) int { return strings.Compare(a.Key, b.Key) })
 	return all, nil
 }
 
@@ -160,15 +131,7 @@ func (s *Store) RemoveMirror(ctx context.Context, who cove.Principal, source str
 			found.Address, ids[0]).
 			WithHint("destroy those sandboxes first: their history would be gone")
 	}
-	// Without its description the mirror counts as incomplete, whatever fails from here on.
-	err = os.Remove(filepath.Join(m.dir, mirrorFile))
-	if err == nil {
-		err = os.RemoveAll(m.dir)
-	}
-	if err != nil {
-		return storageFull("remove "+found.Address, err)
-	}
-	return nil
+	return m.remove()
 }
 
 // CollectMirror repacks a mirror. It keeps every object while the mirror has borrowers or is partial; otherwise it

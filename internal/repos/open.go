@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/linux/disk"
 )
 
@@ -31,8 +32,8 @@ func Open(o Options) (*Store, error) {
 	in := catalog{filepath.Join(o.Home, "workspaces")}
 	up := &uploads{dir: uploadsIn(o.Home), coming: map[cove.UploadID]arriving{}}
 	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), catalog: in, uploads: up,
-		disks: &disks{catalog: in, uploads: up, log: o.Log}}
-	for _, dir := range []string{s.repos, s.mirrorLocks(), s.workspaces} {
+		disks: &disks{catalog: in, uploads: up, room: hostdisk.At(o.Home, in.workspaces), log: o.Log}}
+	for _, dir := range []string{s.repos, s.mirrorLocks(), s.workspaces, s.journals()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, storageFull("make "+dir, err)
 		}
@@ -41,8 +42,8 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	DropUploads(o.Home, time.Now())
-	return s, errors.Join(disk.Sweep(o.Home), disk.Sweep(s.workspaces), s.sweep(), s.disks.finishKeeping(),
-		s.takeBack(""))
+	return s, errors.Join(disk.Sweep(o.Home), disk.Sweep(s.workspaces), s.sweep(), s.sweepMirrors(),
+		s.disks.finishKeeping(), s.takeBack(""))
 }
 
 // sweep removes workspaces that are incomplete or partly removed, unless a process is making one.

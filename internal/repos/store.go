@@ -38,7 +38,9 @@ type Options struct {
 	MaxCheckout int64
 	// MaxImport bounds an import, in bytes; 0 is 2 GiB.
 	MaxImport int64
-	Log       *slog.Logger
+	// MaxMirrors bounds the mirrors of the store together, in bytes; 0 is no bound. Those that nothing uses make room.
+	MaxMirrors int64
+	Log        *slog.Logger
 }
 
 const (

@@ -15,8 +15,8 @@ import (
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostgit"
-	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // Imported work lies on the host's own disk, beside that of its sandbox, and so is bounded here: the repositories of
@@ -27,7 +27,7 @@ type room struct {
 	most int64 // of the sandbox's imports together
 	used int64 // by them
 	once int64 // at most in one import
-	free workspace.Room
+	free hostdisk.Room
 }
 
 // noRoom is the error of an import for which less that was imported before makes room.
@@ -36,14 +36,14 @@ type noRoom struct{ error }
 // left returns the bytes that the next import may bring, and the error of one that brings more. It is pure.
 func (r room) left() (int64, error) {
 	// Refs, and what says that nothing is new, always come: work is taken out to make room, too.
-	most, free := max(smallImport, r.most-r.used), max(smallImport, r.free.Free-r.free.Floor())
+	most, free := max(smallImport, r.most-r.used), max(smallImport, r.free.Left())
 	switch left := min(most, free, r.once); left {
 	case r.once:
 		return left, cove.Errorf(cove.TooLarge, "the sandbox sends more than %d MiB", r.once>>20).
 			WithHint("take part of its work: commit less at a time")
 	case free:
 		return left, cove.Errorf(cove.StorageFull, "the disk of this machine has no room for the sandbox's work: it "+
-			"has %d MiB left, of which Cove leaves %d alone", r.free.Free>>20, r.free.Floor()>>20).
+			"has %d MiB left, of which Cove leaves %d alone", max(0, r.free.Free)>>20, r.free.Floor()>>20).
 			WithHint("free some space")
 	default:
 		return left, noRoom{cove.Errorf(cove.TooLarge, "the sandbox's work takes more than the %d MiB outside that its disk "+
@@ -128,13 +128,19 @@ func (r importRepository) tidy(ctx context.Context, held []*os.File, all bool) e
 	}
 	r.disks.tidying.Lock() // what is kept is there twice for a while: once on this machine
 	defer r.disks.tidying.Unlock()
-	room, err := r.disks.Free()
+	room, err := r.disks.room.Reserve(func(room hostdisk.Room) (int64, error) {
+		if all {
+			return size, nil
+		}
+		return size, room.Fits("what was imported", size)
+	})
+	if cove.ErrorCode(err) == cove.StorageFull && !all {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	if !all && size > room.Free-room.Floor() {
-		return nil
-	}
+	defer room.End()
 	l, err := tryLock(readingLock(r.dir), syscall.LOCK_EX)
 	if l == nil {
 		return err

@@ -14,13 +14,14 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // TestLeft: an import brings at most what its sandbox's disk has, what one may bring, and what the host can spare.
 func TestLeft(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
-	wide := workspace.Room{Free: 100 * gib, Total: 200 * gib}
+	wide := hostdisk.Room{Free: 100 * gib, Total: 200 * gib}
 	for _, tt := range []struct {
 		name string
 		room room
@@ -33,9 +34,9 @@ func TestLeft(t *testing.T) {
 		{"some is used", room{most: 64 * mib, used: 60 * mib, once: 2 * gib, free: wide}, 4 * mib, cove.TooLarge, "64 MiB"},
 		{"more than all is used", room{most: 64 * mib, used: 70 * mib, once: 2 * gib, free: wide}, mib, cove.TooLarge,
 			"64 MiB"},
-		{"the host is short", room{most: 4 * gib, once: 2 * gib, free: workspace.Room{Free: gib + mib, Total: 200 * gib}},
+		{"the host is short", room{most: 4 * gib, once: 2 * gib, free: hostdisk.Room{Free: gib + mib, Total: 200 * gib}},
 			mib, cove.StorageFull, "1025 MiB left"},
-		{"the host is below its floor", room{most: 4 * gib, once: 2 * gib, free: workspace.Room{Free: mib, Total: gib}}, mib,
+		{"the host is below its floor", room{most: 4 * gib, once: 2 * gib, free: hostdisk.Room{Free: mib, Total: gib}}, mib,
 			cove.StorageFull, "51 alone"},
 	} {
 		left, err := tt.room.left()

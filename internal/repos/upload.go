@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -42,12 +43,13 @@ func (s *Store) Receive(ctx context.Context, who cove.Principal, from Sending, p
 		return "", 0, uploadTooLarge(s.o.MaxImport)
 	}
 	defer s.uploads.settle(id)
-	to := &reserved{left: max(0, from.Length), free: s.disks.Free,
+	to := &reserved{left: max(0, from.Length),
 		grow: func(more int64) error { return s.uploads.reserve(id, who, more, from.Fits) }}
-	if err = to.look(to.left); err == nil {
-		err = to.grow(to.left)
+	if to.room, err = s.disks.room.Reserve(hostdisk.Fitting("the upload", to.left)); err != nil {
+		return "", 0, err
 	}
-	if err != nil {
+	defer to.room.End()
+	if err := to.grow(to.left); err != nil {
 		return "", 0, err
 	}
 	f, err := newUpload(ctx, s, who, id)
@@ -99,18 +101,9 @@ type reserved struct {
 	w       io.Writer
 	left    int64 // bytes reserved and not written
 	unseen  int64 // bytes written since the host's disk was looked at
-	free    func() (workspace.Room, error)
+	room    *hostdisk.Reservation
 	grow    func(more int64) error
-	refused error // of grow or look
-}
-
-// look refuses bytes for which the host's disk has no room.
-func (r *reserved) look(more int64) error {
-	room, err := r.free()
-	if err != nil {
-		return err
-	}
-	return room.Fits("the upload", more)
+	refused error // of grow or room
 }
 
 func (r *reserved) Write(p []byte) (int, error) {
@@ -119,11 +112,11 @@ func (r *reserved) Write(p []byte) (int, error) {
 		if r.refused = r.grow(more); r.refused != nil {
 			return 0, r.refused
 		}
-		r.left += more
+		r.left, r.unseen = r.left+more, uploadStep
 	}
 	if r.unseen >= uploadStep {
 		r.unseen = 0
-		if r.refused = r.look(uploadStep); r.refused != nil {
+		if r.refused = r.room.Change(hostdisk.Fitting("the upload", r.left)); r.refused != nil {
 			return 0, r.refused
 		}
 	}
@@ -191,7 +184,7 @@ func uploaded(ctx context.Context, w *making, want workspace.Repository) error {
 	defer pack.Close()
 	info, err := pack.Stat()
 	if err == nil {
-		err = w.disk.refuse(info.Size(), 0)
+		err = w.disk.reserve(info.Size(), 0)
 	}
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 	}
 	w.record = record{ID: spec.ID, Client: spec.Owner.String(), Created: time.Now().UTC()}
 	defer func() {
+		w.disk.held.End()
 		if err != nil {
 			err = errors.Join(w.disk.explain(err), s.abandonWorktree(context.WithoutCancel(ctx), w.record),
 				removeWorkspace(w.dir))
@@ -82,6 +83,7 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 
 // place decides where the workspace's files are: on a new disk, or on that of the sandbox that will contain it.
 func (w *making) place(ctx context.Context) (err error) {
+	w.disk.disks = w.s.disks
 	if w.spec.Within == "" {
 		w.disk, err = w.s.disks.add(ctx, w.dir, w.spec.Disk)
 		w.record.Disk, w.record.Files = w.disk.kind, w.disk.files()
@@ -89,7 +91,7 @@ func (w *making) place(ctx context.Context) (err error) {
 		w.record.Files, w.record.Within = w.host.Files, w.host.ID
 		w.record.Place = "work-" + strings.TrimPrefix(string(w.spec.ID), "sb_")[:12]
 		if w.host.Disk != "" {
-			w.disk = newDisk{w.s.disks, w.s.directory(w.host.ID), w.spec.Disk, w.host.Disk}
+			w.disk = newDisk{disks: w.s.disks, dir: w.s.directory(w.host.ID), size: w.spec.Disk, kind: w.host.Disk}
 		}
 	}
 	if err == nil {
@@ -195,6 +197,9 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		return s.disks.keep(ctx, r)
 	}
 	if err == nil { // one with an unreadable record is removed too
+		if r.Mirror != "" {
+			s.mirror(r.Mirror).used()
+		}
 		if err := s.releaseWorktree(r); err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/test/await"
 
 	"github.com/cove-sandbox/cove"
@@ -459,7 +460,7 @@ func (w workspaces) Bounds(context.Context) error                               
 func (workspaces) Uploaded(_ cove.Principal, _ string, f func(int64) error) error     { return f(0) }
 func (workspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error { return nil }
 func (workspaces) Device(cove.SandboxID) (string, error)                              { return "", nil }
-func (workspaces) Free() (workspace.Room, error)                                      { return workspace.Room{}, nil }
+func (workspaces) Free() (hostdisk.Room, error)                                       { return hostdisk.Room{}, nil }
 
 type noImages struct{}
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -132,7 +133,7 @@ const (
 )
 
 // untilNextLook returns the time until the next look at the disks. It is pure.
-func untilNextLook(room workspace.Room) time.Duration {
+func untilNextLook(room hostdisk.Room) time.Duration {
 	if room.Free < diskFloors*room.Floor() {
 		return diskHurry
 	}
@@ -244,7 +245,7 @@ func (w *diskWatch) boxes() (ids []cove.SandboxID) {
 }
 
 // judge pauses a sandbox if it has to stop writing.
-func (w *diskWatch) judge(ctx context.Context, id cove.SandboxID, room workspace.Room, seen seenDisk) error {
+func (w *diskWatch) judge(ctx context.Context, id cove.SandboxID, room hostdisk.Room, seen seenDisk) error {
 	record, err := w.own().Sandbox(ctx, id)
 	if err != nil || record.State != cove.StateRunning {
 		return err
@@ -268,7 +269,7 @@ func (w *diskWatch) judge(ctx context.Context, id cove.SandboxID, room workspace
 }
 
 // mustPause returns why a sandbox may write no more; empty if it may. It is pure.
-func mustPause(record store.Sandbox, room workspace.Room, used workspace.Used, grew bool) string {
+func mustPause(record store.Sandbox, room hostdisk.Room, used workspace.Used, grew bool) string {
 	limit, watched := record.Spec.Limits, used.Kind == workspace.DiskWatched
 	goOn := "then let it go on: cove resume " + record.Name
 	switch {

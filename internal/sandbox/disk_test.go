@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -108,9 +109,9 @@ func TestDiskResized(t *testing.T) {
 // is short; others go on.
 func TestDiskWatched(t *testing.T) {
 	const gib = 1 << 30
-	plenty, short := workspace.Room{Free: 50 * gib, Total: 100 * gib}, workspace.Room{Free: gib / 2, Total: 100 * gib}
+	plenty, short := hostdisk.Room{Free: 50 * gib, Total: 100 * gib}, hostdisk.Room{Free: gib / 2, Total: 100 * gib}
 	for name, c := range map[string]struct {
-		room   workspace.Room
+		room   hostdisk.Room
 		kind   workspace.DiskKind
 		first  int64
 		second int64
@@ -203,7 +204,7 @@ func TestDiskQuota(t *testing.T) {
 // TestDiskWatchWaitsForNone: a sandbox is held to its limit while the tree of another is still being measured.
 func TestDiskWatchWaitsForNone(t *testing.T) {
 	h := newHome(t)
-	h.workspaces.room = workspace.Room{Free: 50 << 30, Total: 100 << 30}
+	h.workspaces.room = hostdisk.Room{Free: 50 << 30, Total: 100 << 30}
 	h.workspaces.used = &workspace.Used{Bytes: 100 << 30, Kind: workspace.DiskWatched}
 	s := h.adopt(t)
 	h.workspaces.large = cove.SandboxID(s.make(t, sandbox.Request{Name: "large"}).ID)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/test/await"
 
 	"golang.org/x/sys/unix"
@@ -218,7 +219,7 @@ type workspaces struct {
 	device  string          // of every disk
 	used    *workspace.Used // what each holds
 	large   cove.SandboxID  // whose disk takes for ever to measure
-	room    workspace.Room
+	room    hostdisk.Room
 	resized []workspace.Disk
 }
 
@@ -323,7 +324,7 @@ func (w *workspaces) Resize(_ context.Context, _ cove.SandboxID, to workspace.Di
 
 func (w *workspaces) Device(cove.SandboxID) (string, error) { return w.device, w.bounds }
 
-func (w *workspaces) Free() (workspace.Room, error) {
+func (w *workspaces) Free() (hostdisk.Room, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.room, nil

@@ -7,9 +7,9 @@ package workspace
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -47,7 +47,7 @@ type Disks interface {
 	// (its disk has none of its own).
 	Device(id cove.SandboxID) (string, error)
 	// Free returns the room on the disk of the host that holds the workspaces.
-	Free() (Room, error)
+	Free() (hostdisk.Room, error)
 	// Uploaded calls f with the bytes of a caller's uploads which no workspace has taken yet, without one of them. None
 	// of them grows meanwhile. Errors: those of f, StorageFull.
 	Uploaded(who cove.Principal, but string, f func(bytes int64) error) error
@@ -84,28 +84,6 @@ type Used struct {
 	Bytes, Files int64
 	Unwritten    int64 // of Bytes: those that the host's disk does not have yet
 	Kind         DiskKind
-}
-
-// Room is that of the host's disk.
-type Room struct{ Free, Total int64 }
-
-// Floor returns the bytes that sandboxes have to leave free: 1 GiB, or a twentieth of a smaller disk.
-func (r Room) Floor() int64 { return min(1<<30, r.Total/20) }
-
-// Short reports whether the disk has less room than its floor.
-func (r Room) Short() bool { return r.Free < r.Floor() }
-
-// Fits refuses bytes that would take what Cove leaves free, also none where it has been taken already; what has them.
-// Errors: StorageFull.
-func (r Room) Fits(what string, bytes int64) error {
-	if bytes <= r.Free-r.Floor() {
-		return nil
-	}
-	if bytes > 0 {
-		what = fmt.Sprintf("%s has %d MiB, and ", what, bytes>>20)
-	}
-	return cove.Errorf(cove.StorageFull, "%sthe disk of this machine has %d MiB left, of which Cove leaves %d alone", what,
-		r.Free>>20, r.Floor()>>20).WithHint("free some space; \"cove prune\" shows sandboxes that can go")
 }
 
 // Repository describes the checkout.

@@ -22,7 +22,10 @@ func repoCommand(sess *session.Session) *cobra.Command {
 		Long: `See and look after the store of repositories, below repos in --home: one mirror of
 each, with its well-known branches and tags. Sandboxes borrow objects from it
 read-only, so the first "cove new" of a repository fetches it, and the next take
-next to no time and no space. An object that a sandbox borrows is never removed.`,
+next to no time and no space. An object that a sandbox borrows is never removed;
+mirrors that no sandbox borrows from make room for others when all together have
+more than disk.repositories_mb, or the disk is short: those first that were used
+the longest ago.`,
 		Example: "  cove repo list\n  cove repo fetch owner/repo",
 	}, repoList(sess), repoFetch(sess), repoRemove(sess), repoCollect(sess))
 }
@@ -32,13 +35,14 @@ func repoList(sess *session.Session) *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List the repositories in the store",
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := session.OfServer(cmd, sess, (*client.Client).Repositories)
-		headings := []string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"}
+		headings := []string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "USED", "SOURCE"}
 		r := ui.Listing("repositories", all, headings, func(r api.StoredRepository) []string {
 			size := ui.SizeText(r.Size)
 			if r.Partial {
 				size += ", in part"
 			}
-			return []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)), r.Source}
+			return []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)),
+				ui.Ago(time.Since(r.UsedAt)), r.Source}
 		})
 		for _, stored := range all {
 			for _, dir := range stored.Kept {

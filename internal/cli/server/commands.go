@@ -91,7 +91,7 @@ models only with a budget.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&k.Scopes, "scope", nil, "what it may do: run, sandboxes, agents, read, approve, admin")
+	f.StringSliceVar(&k.Scopes, "scope", nil, "what it may do: run, sandboxes, agents, read, approve, metrics, admin")
 	f.StringVar(&k.Expires, "expires", "", "the last `DAY` on which it is valid, like 2027-01-31")
 	f.StringVar(&k.Concurrent, "concurrent", "", "`N` executions, runs and commands at once")
 	f.StringVar(&k.Rate, "rate", "", "`N` requests a second")

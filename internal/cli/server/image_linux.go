@@ -20,7 +20,9 @@ func imageCommand(sess *session.Session) *cobra.Command {
 		Use:   "image",
 		Short: "Get and remove root filesystems",
 		Long: `Images are root filesystems in Cove's own store, unpacked once, without a
-container engine. "cove run --image NAME" runs in one.`,
+container engine. "cove run --image NAME" runs in one. All together have at most
+disk.images_mb: those that come back by themselves, as the ones unpacked for
+"cove run --image tar:PATH", make room; what you have pulled or imported stays.`,
 		Example: "  cove image pull python:3.13-slim\n  cove run python -c 'print(1)' --image python:3.13-slim",
 	}, imagePull(sess), imageImport(sess), imageList(sess), imageRemove(sess), imagePrune(sess))
 }
@@ -117,10 +119,11 @@ func imageTable(value any, all []image.Image, now time.Time) ui.Result {
 		}
 		for _, name := range names {
 			rows = append(rows,
-				[]string{name, shortDigest(img.Digest), img.Platform, ui.SizeText(img.Size), ui.Ago(now.Sub(img.Added))})
+				[]string{name, shortDigest(img.Digest), img.Platform, ui.SizeText(img.Size), ui.Ago(now.Sub(img.Added)),
+					ui.Ago(now.Sub(img.Used))})
 		}
 	}
-	return ui.TableOf(value, []string{"NAME", "DIGEST", "PLATFORM", "SIZE", "ADDED"}, rows)
+	return ui.TableOf(value, []string{"NAME", "DIGEST", "PLATFORM", "SIZE", "ADDED", "USED"}, rows)
 }
 
 // shortDigest returns the shortest prefix of a digest that "cove run --image" accepts.

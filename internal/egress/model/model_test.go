@@ -459,7 +459,7 @@ func TestDenseEmbeddings(t *testing.T) {
 	for range 30 {
 		all.Go(func() {
 			if c, err := l.Begin(t.Context(), p, Embeddings, size); err == nil {
-				time.Sleep(5 * time.Millisecond) // others ask meanwhile
+				time.Sleep(5 * time.Millisecond) // sleep: others ask meanwhile
 				c.End("", Usage{Input: each})
 			}
 		})

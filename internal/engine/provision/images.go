@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
@@ -31,8 +32,13 @@ func Rootfs(ctx context.Context, images Images, eng engine.Engine,
 		}
 		return engine.Rootfs{Kind: engine.RootfsImage, Image: ref}, release, nil
 	}
-	if root, err = images.Resolve(ctx, ref); err == nil && root.Digest != "" {
-		release, err = images.Hold(ctx, root.Digest)
+	for range 2 { // it may make room for another between the two calls; then it comes back
+		if root, err = images.Resolve(ctx, ref); err == nil && root.Digest != "" {
+			release, err = images.Hold(ctx, root.Digest)
+		}
+		if cove.ErrorCode(err) != cove.ImageMissing {
+			break
+		}
 	}
 	return root, release, err
 }

@@ -71,7 +71,7 @@ func (t *Tree) gauge(packed *counter) func(n int) error {
 		}
 		if t.Room != nil && t.bytes >= t.roomAt {
 			t.roomAt = t.bytes + roomStep
-			if err := t.Room(); err != nil {
+			if err := t.Room(t.bytes, roomStep); err != nil {
 				return err
 			}
 		}
@@ -218,7 +218,8 @@ func IsPlain(f io.ReadSeeker) (bool, error) {
 }
 
 // Decompress copies a plain, gzip or zstd stream, within the limits on bytes and ratio; room is that of a Tree.
-func Decompress(ctx context.Context, w io.Writer, r io.Reader, limits Limits, room func() error) error {
+func Decompress(ctx context.Context, w io.Writer, r io.Reader, limits Limits,
+	room func(bytes, step int64) error) error {
 	t := &Tree{limits: limits, Room: room}
 	s, err := t.newStream(ctx, r)
 	if err != nil {

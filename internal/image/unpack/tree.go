@@ -39,7 +39,9 @@ type Stats struct {
 
 // Tree is a directory being filled. It must be used by one goroutine.
 type Tree struct {
-	Room func() error // asked now and then while the tree grows; an error ends it. May be nil
+	// Room is asked now and then while the tree grows, with the bytes that it has, and those until it is asked next; an
+	// error ends it. May be nil.
+	Room func(bytes, step int64) error
 
 	root    *os.File
 	limits  Limits
