@@ -57,7 +57,8 @@ var rooms = []room{
 	{path: "internal/prewarm", layer: leaf},
 	{path: "internal/rootfs", layer: leaf},
 	{path: "internal/secret", layer: leaf},
-	{path: "internal/spool", layer: leaf},
+	{path: "internal/share", layer: leaf},
+	{path: "internal/spool", layer: leaf, above: []string{"internal/share"}},
 	{path: "internal/version", layer: leaf},
 	{path: "message", layer: leaf},
 

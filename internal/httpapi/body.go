@@ -1,12 +1,9 @@
 package httpapi
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -25,40 +22,6 @@ var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": 
 	"POST /sandboxes/{sandbox}/pull": true, "POST /repositories": true, "POST /repositories/collect": true,
 	"POST /runs": true, "POST /runs/{run}/interrupt": true, "POST /generate": true, "POST /agents/{agent}/install": true,
 	"PUT /credentials/environment": true, "POST /clients": true, "POST /clients/{name}/network": true}
-
-// timedBody gives up on a body that is not there by its deadline. At its end
-// net/http takes the deadline off again and waits for the client to go away.
-type timedBody struct {
-	io.ReadCloser
-	control  *http.ResponseController
-	deadline time.Time
-	begun    bool
-	read     int64
-	budget   *semaphore.Weighted
-	reserved int64
-}
-
-func (b *timedBody) Read(p []byte) (int, error) {
-	if !b.begun {
-		b.begun = true
-		b.control.SetReadDeadline(b.deadline)
-	}
-	n, err := b.ReadCloser.Read(p)
-	b.read += int64(n)
-	if errors.Is(err, io.EOF) {
-		if used := 2 * b.read; used < b.reserved { // its length was not known before
-			b.budget.Release(b.reserved - used)
-			b.reserved = used
-		}
-	}
-	return n, err
-}
-
-// settle gives back what the body took.
-func (b *timedBody) settle() {
-	b.budget.Release(b.reserved)
-	b.reserved = 0
-}
 
 // pacedBody gives up on a body of which nothing comes for a while: a large one takes the time that it needs.
 type pacedBody struct {

@@ -55,6 +55,12 @@ func (e *statusError) Error() string { return e.err.Error() }
 
 func (e *statusError) Unwrap() error { return e.err }
 
+// beyondShare is the refusal of what would be more than a caller's share.
+func beyondShare(format string, args ...any) error {
+	return &statusError{http.StatusServiceUnavailable,
+		cove.Errorf(cove.Overloaded, format, args...).WithHint("try again in a second")}
+}
+
 func statusOf(err error) int {
 	var s *statusError
 	if errors.As(err, &s) {
@@ -146,7 +152,13 @@ func adoptErrors() {
 			return &failure{status: status, wire: wire{Error: msg}}
 		}
 		huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
-			return translate(exchangeOf(ctx.Context()), problem(status, msg, errs))
+			ex := exchangeOf(ctx.Context())
+			f := translate(ex, problem(status, msg, errs))
+			if f.status == http.StatusServiceUnavailable {
+				ex.dropBody()
+				ex.setRetryAfter(ex.w.Header(), f.status) // huma writes no header of such an error
+			}
+			return f
 		}
 	})
 }
@@ -163,6 +175,10 @@ func translate(ex *exchange, err error) *failure {
 func problem(status int, msg string, errs []error) error {
 	var details []string
 	for _, err := range errs {
+		var own *statusError
+		if errors.As(err, &own) {
+			return own
+		}
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			status = http.StatusRequestEntityTooLarge

@@ -113,7 +113,7 @@ func TestPanics(t *testing.T) {
 	}
 	h.fake.do = nil
 	decode[api.Execution](t, h.post("/execute", snippet), 200) // the server lives, and has its places back
-	if n := len(h.s.places); n != 0 {
+	if n := h.s.Requests(); n != 0 {
 		t.Errorf("%d places are still taken", n)
 	}
 }

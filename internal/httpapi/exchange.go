@@ -35,6 +35,14 @@ func (ex *exchange) caller() access.Caller {
 	return access.Caller{Who: ex.who, Known: ex.known, Unknown: ex.unknown, Scopes: ex.scopes}
 }
 
+// sharer returns whose share of places and memory the request takes. All strangers have one together.
+func (ex *exchange) sharer() cove.Principal {
+	if !ex.known {
+		return cove.Principal{}
+	}
+	return ex.who
+}
+
 type exchangeKey struct{}
 
 func exchangeOf(ctx context.Context) *exchange {
@@ -131,6 +139,13 @@ func (w *response) arm() {
 func (ex *exchange) setRetryAfter(h http.Header, status int) {
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", strconv.Itoa(max(1, ex.retryAfter)))
+	}
+}
+
+// dropBody has a request answered whose body is not read: net/http would wait for the rest of it before it answers.
+func (ex *exchange) dropBody() {
+	if ex.r.ContentLength != 0 && ex.r.ProtoMajor == 1 {
+		ex.w.Header().Set("Connection", "close")
 	}
 }
 

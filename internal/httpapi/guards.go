@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/access"
+	"github.com/cove-sandbox/cove/internal/share"
 )
 
 // guard refuses a request by returning an error.
@@ -22,11 +21,12 @@ type guard func(*exchange) error
 // guards stand before every route. Each may refuse a request.
 type guards struct {
 	*edge
-	access access.Table
-	keys   keyring
-	rates  *limiter
-	places chan struct{}
-	bodies *semaphore.Weighted
+	access  access.Table
+	keys    keyring
+	rates   *limiter
+	places  *share.Pool // requests in progress, without streams
+	streams *share.Pool // in progress
+	bodies  *share.Pool // bytes
 }
 
 // inOrder lists the guards in the order in which a request passes them.
@@ -143,20 +143,25 @@ func (s *guards) limitRate(ex *exchange) error {
 		WithHint("wait %d s", max(1, ex.retryAfter))
 }
 
-// takePlace bounds requests in progress. Health and killing always have one.
+// streams are the routes whose requests last as long as their caller likes. They are counted apart from others, so that
+// a caller with many of them can still ask for something else.
+var streams = map[string]bool{"GET /network/decisions/stream": true, "GET /executions/{id}/stream": true,
+	"GET /runs/{run}/events": true, "GET /sandboxes/{sandbox}/terminal": true, "POST /sandboxes/{sandbox}/exec": true}
+
+// takePlace bounds requests in progress, and each caller's share of them. Health and killing always have one.
 func (s *guards) takePlace(ex *exchange) error {
 	if ex.pattern == "GET /health" || ex.r.Method == http.MethodDelete {
 		return nil
 	}
-	select {
-	case s.places <- struct{}{}:
-		ex.release = append(ex.release, func() { <-s.places })
-		return nil
-	default:
-		ex.retryAfter = 1
-		return &statusError{http.StatusServiceUnavailable,
-			cove.Errorf(cove.Overloaded, "%d requests are in progress", cap(s.places)).WithHint("try again in a second")}
+	places, what := s.places, "requests"
+	if streams[ex.pattern] {
+		places, what = s.streams, "streams"
 	}
+	if who := ex.sharer(); places.Take(who, 1) {
+		ex.release = append(ex.release, func() { places.Give(who, 1) })
+		return nil
+	}
+	return beyondShare("as many %s are in progress as you may have beside those of others", what)
 }
 
 // canonicalPath refuses what the mux would answer with a redirect, which no
@@ -213,19 +218,12 @@ func (s *guards) limitBody(ex *exchange) error {
 	if r.ContentLength > maxBody {
 		return problem(http.StatusRequestEntityTooLarge, "", nil)
 	}
-	size := r.ContentLength
-	if size < 0 {
-		size = maxBody
+	who := ex.sharer()
+	if 2*r.ContentLength > s.bodies.Room(who) {
+		return errMemory()
 	}
-	// A body lives as text and decoded until the execution ends.
-	if size *= 2; !s.bodies.TryAcquire(size) {
-		ex.retryAfter = 1
-		return &statusError{http.StatusServiceUnavailable,
-			cove.Errorf(cove.Overloaded, "too many large requests are in progress").WithHint("try again in a second")}
-	}
-	b := &timedBody{ReadCloser: http.MaxBytesReader(ex.w, r.Body, maxBody), control: http.NewResponseController(ex.w),
-		deadline: time.Now().Add(s.ReadTimeout),
-		budget:   s.bodies, reserved: size}
+	b := &countedBody{ReadCloser: http.MaxBytesReader(ex.w, r.Body, maxBody), who: who,
+		control: http.NewResponseController(ex.w), deadline: time.Now().Add(s.ReadTimeout), budget: s.bodies}
 	ex.release = append(ex.release, b.settle)
 	r.Body = b
 	return nil

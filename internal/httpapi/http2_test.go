@@ -42,7 +42,7 @@ func overTLS(t *testing.T, change func(*Options)) *harness {
 // places and sizes are bounded as over HTTP/1.
 func TestHTTP2(t *testing.T) {
 	next, ended := make(chan struct{}), make(chan struct{})
-	h := overTLS(t, func(o *Options) { o.MaxRequests = 2 })
+	h := overTLS(t, func(o *Options) { o.MaxRequests = 4 })
 	h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID),
 		out process.Output) (execution.Result, error) {
 		defer close(ended)
@@ -86,11 +86,11 @@ func TestHTTP2(t *testing.T) {
 	if r := h.post("/execute", large); r.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large body: %s", r.Status)
 	}
-	h.s.places <- struct{}{} // the stream has the other one
+	h.s.places.Take(caller, 1) // the stream has the other one of its share
 	if r := h.get("/executions"); r.StatusCode != http.StatusServiceUnavailable || r.ProtoMajor != 2 {
 		t.Errorf("without a place: HTTP/%d %s", r.ProtoMajor, r.Status)
 	}
-	<-h.s.places
+	h.s.places.Give(caller, 1)
 	cancel()
 	<-ended
 }

@@ -450,12 +450,18 @@ func (r reply) error(t *testing.T) api.Error {
 
 func (h *harness) do(client *http.Client, method, path, body string, header ...string) reply {
 	h.t.Helper()
-	req, err := http.NewRequest(method, h.url+path, strings.NewReader(body))
+	if body != "" {
+		header = append([]string{"Content-Type", "application/json"}, header...)
+	}
+	return h.send(client, method, path, strings.NewReader(body), header...)
+}
+
+// send is do with a body whose length the request may not tell.
+func (h *harness) send(client *http.Client, method, path string, body io.Reader, header ...string) reply {
+	h.t.Helper()
+	req, err := http.NewRequest(method, h.url+path, body)
 	if err != nil {
 		h.t.Fatal(err)
-	}
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(header); i += 2 {
 		if header[i] == "Host" {

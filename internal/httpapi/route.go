@@ -54,9 +54,13 @@ func route[I, O any](s described, op huma.Operation, codes []cove.Code, handler 
 	op.MaxBodyBytes = maxBody + 1
 	op.BodyReadTimeout = -1 // limitBody sets one
 	huma.Register(s.description(), op, func(ctx context.Context, in *I) (*O, error) {
+		ex := exchangeOf(ctx)
+		if b, is := ex.r.Body.(*countedBody); is {
+			b.decoded()
+		}
 		out, err := handler(ctx, in)
 		if err != nil {
-			return nil, translate(exchangeOf(ctx), err)
+			return nil, translate(ex, err)
 		}
 		return out, nil
 	})

@@ -317,7 +317,7 @@ func TestWhoLeavesARun(t *testing.T) {
 		leave()
 		resp.Body.Close()
 		want := "interrupt " + someRun + " false"
-		await.That(t, body+" ends", func() bool { return len(h.s.places) == 0 })
+		await.That(t, body+" ends", func() bool { return h.s.Requests() == 0 })
 		if got := slices.Contains(h.runs.notes(), want); got != interrupted {
 			t.Errorf("%s: %q", body, h.runs.notes())
 		}

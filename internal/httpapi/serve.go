@@ -24,6 +24,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, g := range s.inOrder() {
 		if err := g(ex); err != nil {
 			s.auditRefusal(ex, err)
+			if statusOf(err) == http.StatusServiceUnavailable {
+				ex.dropBody()
+			}
 			writeError(ex, err)
 			return
 		}

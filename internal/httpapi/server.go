@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/access"
+	"github.com/cove-sandbox/cove/internal/share"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -47,7 +47,7 @@ func New(o Options) (*Server, error) {
 	o.fill()
 	s := &Server{guards: guards{edge: newEdge(o), access: tableFor(o), keys: keys,
 		rates:  newLimiter(o.Rate, ratesOf(o.Grants)),
-		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies)}}
+		places: share.New(o.MaxRequests), streams: share.New(o.MaxStreams), bodies: share.New(o.MaxBodies)}}
 	s.addRoutes()
 	s.http = &http.Server{
 		Handler:           s,
@@ -176,7 +176,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Requests returns how many requests are in progress, without those for health and those that end something.
-func (s *Server) Requests() int { return len(s.places) }
+func (s *Server) Requests() int { return int(s.places.Taken() + s.streams.Taken()) }
 
 // Close cuts everything at once.
 func (s *Server) Close() error { return s.http.Close() }

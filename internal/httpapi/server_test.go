@@ -134,8 +134,10 @@ func TestLimiterIsBounded(t *testing.T) {
 	}
 }
 
+// TestPlaces: a caller whose requests have all the places that it may have still ends executions and asks for the
+// server's health, and the machine's owner has a place.
 func TestPlaces(t *testing.T) {
-	h := start(t, func(o *Options) { o.MaxRequests = 2 })
+	h := start(t, func(o *Options) { o.MaxRequests = 4 })
 	release, begun := make(chan struct{}), make(chan cove.ExecutionID, 2)
 	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID),
 		_ process.Output) (execution.Result, error) {
@@ -156,6 +158,9 @@ func TestPlaces(t *testing.T) {
 	}
 	if r := h.get("/health"); r.StatusCode != 200 {
 		t.Errorf("health: status %d", r.StatusCode)
+	}
+	if r := h.do(h.owner, "GET", "/executions", ""); r.StatusCode != 200 {
+		t.Errorf("the owner: status %d", r.StatusCode)
 	}
 	h.store.executions[id] = store.Execution{ID: id, Status: cove.StatusKilled}
 	if r := h.do(h.client, "DELETE", "/executions/"+string(id), ""); r.StatusCode != 200 {

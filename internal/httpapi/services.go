@@ -249,7 +249,8 @@ type Options struct {
 	Rate         Rate
 
 	// Zero fields take the default in the comment.
-	MaxRequests    int           // requests in progress: 1024
+	MaxRequests    int64         // requests in progress: 2048
+	MaxStreams     int64         // streams in progress beside them: 1024
 	MaxConnections int           // per network listener: 8192
 	MaxBodies      int64         // bytes of request bodies in memory: 256 MiB
 	Heartbeat      time.Duration // of streams: 15 s
@@ -265,7 +266,8 @@ func (o *Options) fill() {
 	if o.Clock == nil {
 		o.Clock = clock.Real()
 	}
-	setDefault(&o.MaxRequests, 1024)
+	setDefault(&o.MaxRequests, 2048)
+	setDefault(&o.MaxStreams, 1024)
 	setDefault(&o.MaxConnections, 8192)
 	setDefault(&o.MaxBodies, 256<<20)
 	setDefault(&o.Heartbeat, 15*time.Second)

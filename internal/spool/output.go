@@ -123,7 +123,8 @@ func (o *Output) Release() {
 		o.file.Close()
 		o.file = nil
 	}
-	o.spool.give(o.who, memory, disk)
+	o.spool.memory.Give(o.who, memory)
+	o.spool.disk.Give(o.who, disk)
 }
 
 // Write keeps what there is room for, and returns how much that is: less than all of p where the stream is beyond its

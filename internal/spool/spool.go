@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/share"
 )
 
 // Options bound a Spool.
@@ -46,35 +47,19 @@ const (
 type Spool struct {
 	o Options
 
-	mu   sync.Mutex               // taken after that of an Output
-	all  space                    // taken by outputs
-	each map[cove.Principal]space // of it; of those whose outputs take any
-	told time.Time                // when the log told last that something was dropped
+	memory, disk *share.Pool // bytes
+
+	mu   sync.Mutex // taken after that of an Output
+	told time.Time  // when the log told last that something was dropped
 }
 
-// space counts bytes of memory and of files.
-type space struct{ memory, disk int64 }
-
 // New returns a Spool without outputs.
-func New(o Options) *Spool { return &Spool{o: o, each: map[cove.Principal]space{}} }
-
-// room returns how much more the outputs of a principal may take of most bytes, where they take own of the bytes that
-// all take. Those of a caller of the API take half at most of what other principals leave, so that a caller that floods
-// leaves room for the next one; those of the machine's owner, and of Cove itself, may take all of that.
-func room(most, all, own int64, caller bool) int64 {
-	left := most - (all - own)
-	if caller {
-		left /= 2
-	}
-	return max(0, left-own)
+func New(o Options) *Spool {
+	return &Spool{o: o, memory: share.New(o.Memory), disk: share.New(o.Disk)}
 }
 
 // Used returns the bytes that outputs take of memory and of files.
-func (s *Spool) Used() (memory, disk int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all.memory, s.all.disk
-}
+func (s *Spool) Used() (memory, disk int64) { return s.memory.Taken(), s.disk.Taken() }
 
 // piece returns memory for at most want more bytes of a principal's stream with so many already; none where the budget
 // is used up. A piece lies in the budget or outside it as a whole.
@@ -83,29 +68,10 @@ func (s *Spool) piece(who cove.Principal, already, want int64) []byte {
 	if already < always {
 		return make([]byte, 0, min(size, always-already))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if size = min(size, room(s.o.Memory, s.all.memory, s.each[who].memory, who.IsCaller())); size <= 0 {
+	if size = s.memory.TakeUpTo(who, size); size == 0 {
 		return nil
 	}
-	s.count(who, size, 0)
 	return make([]byte, 0, size)
-}
-
-// count adds to what the outputs of a principal take; s.mu must be held.
-func (s *Spool) count(who cove.Principal, memory, disk int64) {
-	s.all = space{s.all.memory + memory, s.all.disk + disk}
-	own := space{s.each[who].memory + memory, s.each[who].disk + disk}
-	if s.each[who] = own; own == (space{}) {
-		delete(s.each, who)
-	}
-}
-
-// give returns memory and disk space that an output of a principal has taken.
-func (s *Spool) give(who cove.Principal, memory, disk int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.count(who, -memory, -disk)
 }
 
 var errBounds = errors.New("the outputs of executions take as much of the disk as they may (server.output_disk_mb)")
@@ -113,25 +79,14 @@ var errBounds = errors.New("the outputs of executions take as much of the disk a
 // reserve takes n bytes of disk space for a principal, at an offset of a file. No other program can use them up before
 // they are written.
 func (s *Spool) reserve(who cove.Principal, f *os.File, at, n int64) error {
-	if !s.take(who, n) {
+	if !s.disk.Take(who, n) {
 		return errBounds
 	}
 	err := allocate(f, at, n, s.o.Free)
 	if err != nil {
-		s.give(who, 0, n)
+		s.disk.Give(who, n)
 	}
 	return err
-}
-
-// take counts n bytes of disk space as taken, unless that is more than there may be.
-func (s *Spool) take(who cove.Principal, n int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n > room(s.o.Disk, s.all.disk, s.each[who].disk, who.IsCaller()) {
-		return false
-	}
-	s.count(who, 0, n)
-	return true
 }
 
 // allocate allocates n bytes at an offset of a file, unless less than free is left on its file system then. Other

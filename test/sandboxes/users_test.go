@@ -28,6 +28,15 @@ type user struct {
 	t      *testing.T
 	base   string
 	client http.Client
+	key    string // of the API, if it has one
+}
+
+// sign sets the headers of a request.
+func (u user) sign(r *http.Request) {
+	r.Header.Set("Content-Type", "application/json")
+	if u.key != "" {
+		r.Header.Set("X-API-Key", u.key)
+	}
 }
 
 func (l *lab) user(base string, uid int) user {
@@ -40,7 +49,7 @@ func (l *lab) user(base string, uid int) user {
 		defer unix.SetfsuidRetUid(0)
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
-	u := user{l.t, base, http.Client{Transport: &http.Transport{DialContext: dial}}}
+	u := user{t: l.t, base: base, client: http.Client{Transport: &http.Transport{DialContext: dial}}}
 	l.t.Cleanup(u.client.CloseIdleConnections)
 	return u
 }
@@ -52,7 +61,7 @@ func (u user) ask(ctx context.Context, method, path, body string) (int, string) 
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	r.Header.Set("Content-Type", "application/json")
+	u.sign(r)
 	if strings.HasPrefix(path, "/network/decisions/stream") {
 		r.Header.Set("Last-Event-ID", "0") // from the beginning
 	}
