@@ -72,12 +72,18 @@ func CheckPeer(c net.Conn) error {
 func notNested(pid int) error {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return fmt.Errorf("its process namespace is not shown: %w", errors.Unwrap(err))
+		return notShown("process", err)
 	}
 	if idsIn(string(status)) > 1 {
 		return errors.New("it is in another pid namespace")
 	}
 	return nil
+}
+
+// notShown explains why a namespace cannot be compared: the process has ended, or the machine's /proc hides it.
+func notShown(kind string, err error) error {
+	return fmt.Errorf("its %s namespace is not shown (a /proc with hidepid hides the processes of others, root's too): %w",
+		kind, errors.Unwrap(err))
 }
 
 // idsIn returns how many ids a process has, one in each namespace from here to its own: NSpid of
@@ -101,7 +107,7 @@ func sameNamespace(pid int, kind string) error {
 	}
 	theirs, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/ns/" + kind)
 	if err != nil {
-		return fmt.Errorf("its %s namespace is not shown: %w", kind, errors.Unwrap(err))
+		return notShown(kind, err)
 	}
 	if !os.SameFile(own, theirs) {
 		return fmt.Errorf("it is in another %s namespace", kind)

@@ -1,6 +1,7 @@
 package localsocket
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -109,6 +110,16 @@ func TestNested(t *testing.T) {
 		}
 		cmd.Process.Kill()
 		cmd.Wait()
+	}
+}
+
+// TestHidden: of a process that /proc does not show, the error says what may hide it.
+func TestHidden(t *testing.T) {
+	const none = 1 << 30 // beyond pid_max
+	for _, err := range []error{notNested(none), sameNamespace(none, "user")} {
+		if err == nil || !strings.Contains(err.Error(), "hidepid") || !errors.Is(err, syscall.ENOENT) {
+			t.Errorf("%v", err)
+		}
 	}
 }
 

@@ -197,3 +197,28 @@ func (rs *residents) whyLost(sb engine.Sandbox) error {
 	}
 	return rs.whyLeft()
 }
+
+// meterPatience is how long a count of all running sandboxes may take.
+const meterPatience = 10 * time.Second
+
+// countCPU counts the CPU time of the running sandboxes.
+func countCPU(rs *residents) {
+	ctx, cancel := context.WithTimeout(context.Background(), meterPatience)
+	defer cancel()
+	for meter, sb := range metered(rs) {
+		meter.count(ctx, sb)
+	}
+}
+
+// metered returns the sandboxes that run in this process.
+func metered(rs *residents) map[*cpuMeter]engine.Sandbox {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	all := map[*cpuMeter]engine.Sandbox{}
+	for _, r := range rs.held {
+		if r.box != nil {
+			all[r.open.cpu] = r.box
+		}
+	}
+	return all
+}

@@ -80,8 +80,8 @@ func (s *Sandboxes) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	defer s.end()
 	defer context.AfterFunc(ctx, s.end)()
-	s.calls.Wait() // their records are written last
-	s.countCPU()   // for the next server begins with what it finds
+	s.calls.Wait()        // their records are written last
+	countCPU(s.residents) // for the next server begins with what it finds
 	s.leave()
 	defer s.serving.Wait() // they end with the connections to their guests
 	return s.o.Engines.Close()
