@@ -54,7 +54,8 @@ type WorkChanges struct {
 
 // HeldWork is the answer of GET /sandboxes/{sandbox}/held.
 type HeldWork struct {
-	Commits int `json:"commits" doc:"On any branch, since the sandbox began"`
+	Commits int `json:"commits" doc:"On any branch, since the sandbox began, those of its last stash included"`
+	Aside   int `json:"aside" doc:"Of the commits, those that the branch that is checked out does not have"`
 	Files   int `json:"files" doc:"Changed and not committed, without what programs make again, such as __pycache__"`
 }
 

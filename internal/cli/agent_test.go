@@ -82,12 +82,14 @@ func TestWorkOfAnAgent(t *testing.T) {
 		typed string
 		stays bool
 		code  int
+		aside string // what it has done besides
 	}{
-		"no": {"n\n", false, 0}, "yes": {"YES\n", false, 0}, "keep": {"k\n", true, 0}, "the end of input": {"\x04", true, 0},
-		"ctrl-c": {"\x03", true, 130},
+		"no": {"n\n", false, 0, ""}, "yes": {"YES\n", false, 0, ""}, "keep": {"k\n", true, 0, ""},
+		"the end of input": {"\x04", true, 0, ""}, "ctrl-c": {"\x03", true, 130, ""},
+		"yes, and there is a branch": {"y\n", true, 0, "; aside"}, "no to all of it": {"n\n", false, 0, "; aside"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := commandAtTerminal(t, 200, "claude", `change a.go`)
+			s := commandAtTerminal(t, 200, "claude", `change a.go`+c.aside)
 			s.expect(lastChoice)
 			s.typed(c.typed)
 			if c.stays {

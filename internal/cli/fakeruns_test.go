@@ -155,6 +155,7 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	done := run.Run
 	done.Status = api.RunSucceeded
 	lost := strings.Contains(req.Prompt, "unknown")
+	aside := strings.Contains(req.Prompt, "aside")
 	for step := range strings.SplitSeq(req.Prompt, ";") {
 		if !f.runStep(r, run, req, strings.TrimSpace(step), &done, send) {
 			return
@@ -174,7 +175,10 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	if lost {
 		s.Labels["lost"] = "yes"
 	}
-	if len(done.Changes) > 0 || req.Keep || lost {
+	if aside {
+		s.Labels["aside"] = "yes"
+	}
+	if len(done.Changes) > 0 || req.Keep || lost || aside {
 		f.fakeSandboxes.mu.Lock()
 		f.all = append(f.all, s)
 		f.fakeSandboxes.mu.Unlock()

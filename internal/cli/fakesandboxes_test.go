@@ -273,6 +273,17 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 		}
 		reply(w, 200, api.WorkChanges{Changes: []api.WorkChange{{Path: r.URL.RawQuery, Change: "changed", Patch: hostile}}})
 	})
+	mux.HandleFunc("GET /sandboxes/{sandbox}/held", func(w http.ResponseWriter, r *http.Request) {
+		var held api.HeldWork
+		switch {
+		case of(r).ID != r.PathValue("sandbox"):
+			reply(w, 404, api.Error{Error: "no sandbox " + r.PathValue("sandbox"), Code: string(cove.NotFound)})
+			return
+		case of(r).Labels["aside"] != "": // two commits, one of them on a branch that is not checked out
+			held = api.HeldWork{Commits: 2, Aside: 1}
+		}
+		reply(w, 200, held)
+	})
 	mux.HandleFunc("GET /sandboxes/{sandbox}/commits", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, 200, api.WorkCommits{Commits: []api.WorkCommit{{ID: "01", Message: hostile}}})
 	})

@@ -154,6 +154,28 @@ func TestRuns(t *testing.T) {
 	}
 	must(t, p.DestroySandbox(t.Context(), r.Sandbox, false))
 
+	t.Log("on files that are not committed, without a change")
+	r, _ = p.do(t, api.RunRequest{Directory: source}, "answer done")
+	if _, err := p.Sandbox(t.Context(), r.Sandbox); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("its sandbox stays: %v", err)
+	}
+	t.Log("on another branch, or put aside, and back again")
+	for what, steps := range map[string]string{
+		"a branch":         "git switch -qc side; echo more >> file; git commit -qam aside; git switch -q -",
+		"a stash":          "echo more >> file; git stash -q",
+		"it takes it back": "echo more >> file; git commit -qam aside; git revert --no-edit HEAD >&2",
+	} {
+		steps = "git config user.name R; git config user.email r@localhost; " + steps
+		r, s = p.do(t, api.RunRequest{New: &api.SandboxRequest{Repository: &api.RepositoryRequest{Source: source}}}, steps,
+			"answer done")
+		held, err := p.HeldWork(t.Context(), r.Sandbox)
+		if err != nil || len(r.Changes) > 0 || held.Commits == 0 {
+			t.Errorf("%s: %+v, %v, after %+v\n%s", what, held, err, r, strings.Join(s.lines, "\n"))
+			continue
+		}
+		must(t, p.DestroySandbox(t.Context(), r.Sandbox, false))
+	}
+
 	t.Log("on a directory itself")
 	bound := t.TempDir()
 	must(t, os.Chmod(bound, 0o777))

@@ -151,7 +151,7 @@ func TestWorkIsListed(t *testing.T) {
 			`{"path":"bin\ufffd","change":"added","new_mode":"100755","new_id":"01","added":0,"removed":0,"binary":true}]}`,
 		"commits?path=a": `{"commits":[{"id":"02","parents":["01"],"author":{"name":"A","email":"a@x.example","time":"2023-11-14T22:13:20Z"},"committer":{"name":"B","email":""},"message":"say\n\nmore"},` +
 			`{"id":"01","parents":[],"author":{"name":"","email":""},"committer":{"name":"","email":""},"message":""}]}`,
-		"held": `{"commits":2,"files":1}`,
+		"held": `{"commits":2,"aside":0,"files":1}`,
 	} {
 		if r := h.do(h.client, "GET", "/sandboxes/x/"+path, ""); r.StatusCode != 200 || strings.TrimSpace(r.body) != want {
 			t.Errorf("%s: %d\n%s, want\n%s", path, r.StatusCode, r.body, want)

@@ -16,6 +16,8 @@ type advert struct {
 	head string            // full name of HEAD's branch; empty if not stated
 	at   string            // id of HEAD; empty when it is unborn or dangling
 	refs map[string]string // full names to ids; annotated tags by their own id, not their target's
+	// stash is the id of the last stash of a repository that a person or a sandbox works in; empty is none.
+	stash string
 	// detached is the commit that a directory of this machine has checked out without a branch.
 	detached string
 }
@@ -35,9 +37,12 @@ func parseAdvert(out string) (advert, error) {
 		if !ok || !hostgit.ValidID(value) {
 			return advert{}, cove.Errorf(cove.Unavailable, "the remote does not list its refs")
 		}
-		if name == "HEAD" {
+		switch {
+		case name == "HEAD":
 			a.at = value
-		} else if hostgit.ValidRef(name) {
+		case name == stashRef:
+			a.stash = value
+		case hostgit.ValidRef(name):
 			a.refs[name] = value
 		}
 	}

@@ -17,7 +17,8 @@ import (
 
 // Held counts the work of a sandbox that is nowhere else: what was neither pushed nor applied.
 type Held struct {
-	Commits int // on any branch
+	Commits int // on any branch, those of a stash included
+	Aside   int // of them: those that the commit that is checked out does not have
 	Files   int // changed since the last commit, without what programs make again, such as __pycache__
 }
 
@@ -60,16 +61,25 @@ func (s *Store) Held(ctx context.Context, id cove.SandboxID, refs []Ref) (h Held
 		return h, err
 	}
 	var heads []string
-	snapshot := ""
+	head, snapshot := "", ""
 	for _, ref := range refs {
-		if ref.Name == "work" {
+		switch ref.Name {
+		case "work":
 			snapshot = ref.ID
-		} else {
-			heads = append(heads, ref.ID)
+			continue
+		case "HEAD":
+			head = ref.ID
+		}
+		heads = append(heads, ref.ID)
+	}
+	elsewhere := append(slices.Clone(known), r.Base)
+	if len(heads) > 0 {
+		if h.Commits, err = in.notIn(ctx, heads, elsewhere); err != nil {
+			return h, err
 		}
 	}
-	if len(heads) > 0 {
-		if h.Commits, err = in.notIn(ctx, heads, append(slices.Clone(known), r.Base)); err != nil {
+	if h.Commits > 0 {
+		if h.Aside, err = in.notIn(ctx, heads, append(elsewhere, head)); err != nil {
 			return h, err
 		}
 	}

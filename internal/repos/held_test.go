@@ -40,15 +40,15 @@ func TestHeld(t *testing.T) {
 			step("at its beginning", Held{})
 			git.Commit("one", "file", "1")
 			git.Run("branch", "side", git.Run("commit-tree", "-p", "HEAD", "-m", "two", "HEAD^{tree}"))
-			step("two branches", Held{Commits: 2})
+			step("two branches", Held{Commits: 2, Aside: 1})
 			git.Write("new", "1")
 			git.Write("lib/__pycache__/x.pyc", "1")
 			snapshot()
-			step("files, too", Held{Commits: 2, Files: 1})
+			step("files, too", Held{Commits: 2, Aside: 1, Files: 1})
 			if err := s.Push(t.Context(), w.ID, Work{Ref: "HEAD"}, "pushed", s.o.Outlet); err != nil {
 				t.Fatal(err)
 			}
-			step("pushed from the host", Held{Commits: 1, Files: 1})
+			step("pushed from the host", Held{Commits: 1, Aside: 1, Files: 1})
 			s.Deliver(w.ID, git.Run("rev-parse", "side"), "0123456789012345678901234567890123456789", "no id")
 			step("pushed from inside", Held{Files: 1})
 			mine := server.Client().In("mine-" + name)
@@ -69,6 +69,9 @@ func TestHeld(t *testing.T) {
 			git.Run("commit", "-q", "-m", "three")
 			git.Run("update-ref", "-d", WorkRef)
 			step("and committed", Held{Commits: 1})
+			git.Write("new", "3")
+			git.Run("stash")
+			step("and put aside", Held{Commits: 3, Aside: 2}) // a stash is a commit of the files, and one of the index
 		})
 	}
 }

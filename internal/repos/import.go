@@ -21,10 +21,11 @@ import (
 
 const maxImportRefs = 1000
 
-// Import fetches a sandbox's work: its branches, its HEAD, and WorkRef if it exists. Every object is checked, and none
-// of them is executed. connect is called more than once. Refs of an earlier import that are missing now are removed.
-// disk is the size of the sandbox's disk, which is what its imports may take together; 0 is none. Errors: NotFound,
-// TooLarge, StorageFull, Unavailable, those of connect, and InvalidArgument for objects that git refuses.
+// Import fetches a sandbox's work: its branches, its HEAD, its last stash, and WorkRef if it exists. Every object is
+// checked, and none of them is executed. connect is called more than once. Refs of an earlier import that are missing
+// now are removed. disk is the size of the sandbox's disk, which is what its imports may take together; 0 is none.
+// Errors: NotFound, TooLarge, StorageFull, Unavailable, those of connect, and InvalidArgument for objects that git
+// refuses.
 func (s *Store) Import(ctx context.Context, id cove.SandboxID, disk int64, connect Connect) ([]Ref, error) {
 	r, err := s.repositoryOf(id)
 	if err != nil {
@@ -154,7 +155,7 @@ func (i importing) fetch(ctx context.Context) ([]Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := a.work()
+	want := a.work(!filepath.IsAbs(i.record.Hidden)) // a person's own repository has the person's stash
 	if len(want) > maxImportRefs {
 		return nil, cove.Errorf(cove.TooLarge, "the sandbox has %d branches; at most %d are taken", len(want), maxImportRefs)
 	}
@@ -190,7 +191,7 @@ func (i importing) fetch(ctx context.Context) ([]Ref, error) {
 }
 
 // work returns the refs to import: names in import.git to names inside.
-func (a advert) work() map[string]string {
+func (a advert) work(stash bool) map[string]string {
 	want := map[string]string{}
 	for ref := range a.refs {
 		if name, ok := strings.CutPrefix(ref, "refs/heads/"); ok {
@@ -199,6 +200,9 @@ func (a advert) work() map[string]string {
 	}
 	if _, ok := a.refs[WorkRef]; ok {
 		want["work"] = WorkRef
+	}
+	if a.stash != "" && stash {
+		want["stash"] = stashRef
 	}
 	if a.at != "" {
 		want["HEAD"] = "HEAD"

@@ -11,12 +11,15 @@ import (
 // WorkRef is the ref of the commit, in a sandbox's repository, that holds uncommitted work for Import.
 const WorkRef = "refs/cove/work"
 
-// imported is the prefix of the sandbox's refs in import.git: HEAD, work, and heads/NAME.
+// stashRef is git's name of the last stash.
+const stashRef = "refs/stash"
+
+// imported is the prefix of the sandbox's refs in import.git: HEAD, work, stash, and heads/NAME.
 const imported = "refs/sandbox/"
 
 // Ref is a ref imported from a sandbox.
 type Ref struct {
-	Name string // "HEAD", "work" (WorkRef), "heads/NAME"
+	Name string // "HEAD", "work" (WorkRef), "stash", "heads/NAME"
 	ID   string
 }
 

@@ -48,15 +48,19 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending, process *s
 	defer cancel()
 	who := record.Owner()
 	r.tidy(ctx, record, e)
-	changes, cerr := r.changes(ctx, who, record)
-	if cerr != nil && r.leaves() {
+	changes, err := r.changes(ctx, who, record)
+	holds := len(changes) > 0
+	if err == nil && !holds && goes(record.Spec, false) {
+		holds, err = holdsAside(ctx, r.o.Work, record)
+	}
+	if err != nil && r.leaves() {
 		return errClosing
 	}
-	if cerr != nil {
-		r.o.Log.Warn("what a run has changed is not known", "run", record.ID, "error", cerr)
+	if err != nil {
+		r.o.Log.Warn("what a run has changed is not known", "run", record.ID, "error", err)
 	}
 	// The sandbox goes before the record: a server that dies in between leaves a run to conclude, and no stray sandbox.
-	if record.Spec.Own && !record.Spec.Keep && (record.Spec.Ends || cerr == nil && len(changes) == 0) {
+	if goes(record.Spec, holds || err != nil) {
 		if err := r.o.Sandboxes.Destroy(ctx, who, record.Sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
 			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)
 		}
@@ -68,6 +72,19 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending, process *s
 		}
 	}})
 	return nil
+}
+
+// goes reports whether the sandbox of a run that has ended goes with it; holds: it may have work. It is pure.
+func goes(s store.RunSpec, holds bool) bool { return s.Own && !s.Keep && (s.Ends || !holds) }
+
+// holdsAside reports whether the sandbox of a run has work although its files are as they were: on another branch, in a
+// stash, or in commits that were taken back.
+func holdsAside(ctx context.Context, work Work, record store.Run) (bool, error) {
+	holds, err := work.Holds(ctx, record.Owner(), record.Sandbox)
+	if cove.ErrorCode(err) == cove.InvalidArgument {
+		return false, nil // without a repository there are files alone
+	}
+	return holds, err
 }
 
 // tidy removes what was placed for a run, and ends what it leaves behind when it

@@ -164,6 +164,8 @@ type work struct {
 	mu      sync.Mutex
 	changes []store.FileChange
 	held    func() error // nil: nothing holds a question up
+	aside   bool         // there is more than changes
+	unknown error        // why that is not known
 }
 
 func (w *work) Changes(context.Context, cove.Principal, string) ([]store.FileChange, error) {
@@ -174,6 +176,12 @@ func (w *work) Changes(context.Context, cove.Principal, string) ([]store.FileCha
 		return nil, held()
 	}
 	return changes, nil
+}
+
+func (w *work) Holds(context.Context, cove.Principal, string) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.aside || len(w.changes) > 0, w.unknown
 }
 
 // hold has questions for changes call f, which nil ends.

@@ -42,6 +42,8 @@ type Work interface {
 	// Changes lists what a sandbox has changed. Errors: InvalidArgument when it works on no repository.
 	Changes(ctx context.Context, who cove.Principal, ref string) ([]store.FileChange, error)
 	Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
+	// Holds reports whether a sandbox has work that is nowhere else, on any branch. Errors: those of Changes.
+	Holds(ctx context.Context, who cove.Principal, ref string) (bool, error)
 }
 
 // Places counts what principals have at once; execution.Executions does.
@@ -77,7 +79,7 @@ type Request struct {
 	New      sandbox.Request
 	Provider string // of models, and how they are got at; see fit.Want
 	Access   string
-	Keep     bool // a new one stays, also when nothing has changed in it
+	Keep     bool // a new one stays, also when there is no work in it
 	Ends     bool // a new one ends with the run, whatever has changed in it
 	Detach   bool // it goes on when the caller leaves
 	Progress func(workspace.Step)

@@ -89,6 +89,31 @@ func TestRunLeavesItsWork(t *testing.T) {
 	q.Keep = true
 	s.follow(t, string(s.begin(t, q).ID))
 	s.wantSandboxes(t, 2)
+	for name, c := range map[string]struct {
+		aside   bool
+		unknown error
+		stay    int
+	}{
+		"its work is on another branch":    {aside: true, stay: 3},
+		"what it holds cannot be found":    {unknown: cove.Errorf(cove.StorageFull, "no room"), stay: 3},
+		"it works in no repository":        {unknown: cove.Errorf(cove.InvalidArgument, "no repository"), stay: 2},
+		"there is nothing on any branch":   {stay: 2},
+		"with the run, whatever it has":    {aside: true, stay: -2},
+		"with the run, although not known": {unknown: cove.Errorf(cove.Conflict, "broken"), stay: -2},
+	} {
+		l.work.mu.Lock()
+		l.work.aside, l.work.unknown = c.aside, c.unknown
+		l.work.mu.Unlock()
+		q := ask("answer done")
+		q.Ends = c.stay < 0
+		r, _ := s.follow(t, string(s.begin(t, q).ID))
+		t.Log(name)
+		if s.wantSandboxes(t, max(c.stay, -c.stay)); c.stay > 2 {
+			if err := s.sandboxes.Destroy(t.Context(), owner, r.Sandbox, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 func TestRunEndings(t *testing.T) {

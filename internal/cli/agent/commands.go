@@ -175,9 +175,12 @@ func agentTerminal(sess *session.Session, cmd *cobra.Command, o *options) error 
 		t.sayKept(w)
 		return err
 	}
-	if w.changed = len(done.Changes); w.changed == 0 {
-		t.tell("it has changed nothing")
-		return t.remove(cmd.Context(), w)
+	if w.changed = len(done.Changes); w.changed > 0 {
+		return t.settle(cmd.Context(), w)
 	}
-	return t.settle(cmd.Context(), w)
+	if holdsMore(cmd.Context(), t, w) {
+		return nil
+	}
+	t.tell("it has changed nothing")
+	return t.remove(cmd.Context(), w)
 }

@@ -312,7 +312,7 @@ func (t *task) deliver(ctx context.Context, w work, message string) error {
 		t.sayKept(w)
 		return err
 	}
-	return t.remove(ctx, w)
+	return release(ctx, t, w)
 }
 
 func (t *task) commitAndPush(ctx context.Context, w work, message string) error {

@@ -44,9 +44,13 @@ func (t *task) keepOnSignal(w work) {
 	})
 }
 
-// unchanged is for a run without changes on its record: it has changed nothing, or its changes could not be read.
+// unchanged is for a run without changes on its record: it has changed nothing, it has commits elsewhere than on the
+// branch that is checked out, or its changes could not be read.
 func (t *task) unchanged(ctx context.Context, w work) error {
 	known, err := knownUnchanged(ctx, t.client, w.sandbox, t.o.keep || t.o.resume != "" || !w.ours)
+	if err == nil && holdsMore(ctx, t, w) {
+		return nil
+	}
 	if !known {
 		t.Say.Line("what it has changed is not known")
 		if err != nil {
@@ -148,7 +152,7 @@ func takeChosen(ctx context.Context, t *task, w work) (settled bool, err error) 
 	}
 	t.Say.Line("%s", report.AppliedText(done.Changes, w.directory))
 	if whole {
-		return true, t.remove(ctx, w)
+		return true, release(ctx, t, w)
 	}
 	t.Say.Ask("throw the rest away? [y]es, or [n]o, it stays in the sandbox: ", ui.Columns(t.Err))
 	answer, err := ui.TypedLine(t.In)
@@ -170,7 +174,36 @@ func (t *task) takeOver(ctx context.Context, w work) error {
 		return err
 	}
 	t.Say.Line("%s", report.AppliedText(done.Changes, w.directory))
+	return release(ctx, t, w)
+}
+
+// release removes the sandbox of work that is elsewhere now, unless it holds more.
+func release(ctx context.Context, t *task, w work) error {
+	if !t.o.keep && w.ours && holdsMore(ctx, t, w) {
+		return nil
+	}
 	return t.remove(ctx, w)
+}
+
+// holdsMore reports whether a sandbox has commits besides the changes of its files, and says that it stays with them.
+// What cannot be found out is work.
+func holdsMore(ctx context.Context, t *task, w work) bool {
+	held, err := t.client.HeldWork(ctx, w.sandbox)
+	switch code := cove.ErrorCode(err); {
+	case code == cove.NotFound, code == cove.InvalidArgument: // gone, or without a repository
+		return false
+	case err != nil:
+		t.Say.Line("what else is in the sandbox is not known")
+		t.Say.Fail(err)
+	case w.changed == 0 && held.Commits > 0:
+		t.Say.Line("it has changed no file, but has %s", ui.Counted(held.Commits, "commit", "commits"))
+	case held.Aside > 0:
+		t.Say.Line("it has %s more, on other branches or in a stash", ui.Counted(held.Aside, "commit", "commits"))
+	default:
+		return false
+	}
+	t.sayKept(w)
+	return true
 }
 
 func (t *task) remove(ctx context.Context, w work) error {

@@ -29,10 +29,11 @@ func pruneCommand(sess *session.Session) *cobra.Command {
 		Use:   "prune",
 		Short: "Remove sandboxes that are not used any more",
 		Long: `Remove the sandboxes that were not used for a week, or another time, and that
-hold no work: what was changed or committed in their checkouts, on any branch, was
-pushed or applied, or programs make it again, such as __pycache__. Those that hold
-work are listed; they are removed as well with --with-work. A sandbox with a terminal, and one that was
-not used for a shorter time, stays.
+hold no work: what was changed or committed in their checkouts, on any branch or in
+the last stash, was pushed or applied, or programs make it again, such as
+__pycache__. Those that hold work are listed; they are removed as well with
+--with-work. A sandbox with a terminal, and one that was not used for a shorter
+time, stays.
 
 At a terminal it asks before; elsewhere --yes or --dry-run has to be there.`,
 		Example: "  cove prune --dry-run\n  cove prune --unused 1d --yes",
