@@ -55,7 +55,8 @@ func (r *Runner) Unlisted(id cove.SandboxID) {
 // takeUpTimeout is how long a guest may take to hand over a program, or to end it.
 const takeUpTimeout = 30 * time.Second
 
-// takeUp goes on with a run, leaves it to the next attempt or the next server, or ends its program.
+// takeUp goes on with a run, leaves it to the next attempt or the next server until its time is up, or ends its
+// program.
 func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 	r.takingUp.Lock()
 	defer r.takingUp.Unlock()
@@ -83,7 +84,8 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 		leave()
 		return
 	}
-	if unknown || !hopeless(err) {
+	overdue := its && ctx.Err() == nil && !r.leaves() && !r.o.Clock.Now().Before(record.Spec.Deadline)
+	if unknown || !hopeless(err) && !overdue {
 		r.o.Log.Warn("a run goes on without this server, which cannot take it up now", "run", l.Name, "sandbox",
 			l.Sandbox, "error", err)
 		return

@@ -466,6 +466,84 @@ func TestServerDiesInTheMiddle(t *testing.T) {
 	}
 }
 
+// TestTornRecord: a record with a line that is torn in its middle, as an earlier server left it on a full disk, is one
+// that can be read: the next server goes on with the run, or concludes it, and says what is damaged.
+func TestTornRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		dies   bool // the program, with its machine
+		status store.RunStatus
+		heard  string
+	}{
+		"whose program is there": {false, store.RunSucceeded, "\n4 result done\n5 usage "},
+		"whose program is gone":  {true, store.RunError, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			s := l.serve(t)
+			l.work.set(store.FileChange{Path: "a", Change: "added"})
+			r := s.begin(t, ask("think one", "think two", "wait /tmp/go", "answer done"))
+			h, done := s.listen(t, string(r.ID))
+			h.until(t, "thinking two")
+			s.end(t)
+			<-done
+			events := filepath.Join(l.dir, "runs", string(r.ID), "events.ndjson")
+			data, err := os.ReadFile(events)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := bytes.IndexByte(data, '\n') + 1
+			torn := slices.Concat(data[:first], []byte(`{"log":"the begin`), []byte(`{"log":"glued to it"}`+"\n"), data[first:])
+			if err := os.WriteFile(events, torn, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if c.dies {
+				l.host.Reboot()
+			}
+			s = l.serve(t)
+			if !c.dies {
+				s.touch(t, r, "/tmp/go")
+			}
+			ended, text := s.follow(t, string(r.ID))
+			wantText(t, text, "1 thinking one\n2 log [damaged: a part of this record cannot be read]\n3 thinking two"+c.heard)
+			if ended.Status != c.status || len(ended.Changes) != 1 {
+				t.Errorf("ended %+v, %+v", ended, ended.Error)
+			}
+			if err := s.Export(t.Context(), owner, string(r.ID), io.Discard); err != nil {
+				t.Errorf("its export: %v", err)
+			}
+		})
+	}
+}
+
+// TestDeadlineWithoutARecord: a run that the next server cannot take up, and whose time is up, is ended and concluded.
+func TestDeadlineWithoutARecord(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	q := ask("think one", "wait /never")
+	q.Timeout = 2 * time.Second
+	r := s.begin(t, q)
+	h, done := s.listen(t, string(r.ID))
+	h.until(t, "thinking one")
+	s.end(t)
+	<-done
+	output := filepath.Join(l.dir, "runs", string(r.ID), "output")
+	if err := errors.Join(os.Remove(output), os.Mkdir(output, 0o700)); err != nil { // cannot be opened
+		t.Fatal(err)
+	}
+	s = l.serve(t)
+	if now, err := s.Run(t.Context(), owner, string(r.ID)); err != nil || now.Status != store.RunRunning {
+		t.Errorf("before its time is up: %+v, %v", now, err)
+	}
+	await.That(t, "the run is concluded", func() bool {
+		if err := s.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now, err := s.Run(t.Context(), owner, string(r.ID))
+		return err == nil && now.Status == store.RunError && now.EndedAt.After(r.Spec.Deadline)
+	})
+	s.wantSandboxes(t, 0)
+}
+
 // TestServerDiesBeforeThePromptIsFed: the next server sends the rest of a prompt that the agent had not taken, and the
 // end of it, so that an agent does not wait for ever.
 func TestServerDiesBeforeThePromptIsFed(t *testing.T) {

@@ -34,6 +34,17 @@ type entry struct {
 	Time    time.Time        `json:"time,omitzero"` // of Log
 }
 
+// damaged is the error output in the place of a line that cannot be read, as where a full disk has cut one.
+const damaged = "[damaged: a part of this record cannot be read]\n"
+
+// entryOf returns the entry of a line.
+func entryOf(line []byte) (e entry) {
+	if err := json.Unmarshal(line, &e); err != nil {
+		return entry{Log: damaged}
+	}
+	return e
+}
+
 func (e entry) at() time.Time {
 	if e.Message != nil {
 		return e.Message.Time
@@ -50,6 +61,7 @@ type transcript struct {
 	output   *os.File
 	events   *os.File
 	size     uint64 // of output
+	whole    int64  // bytes of events: whole lines
 	messages int    // in events
 	logged   int    // bytes of error output
 	news     chan struct{}
@@ -89,22 +101,17 @@ func openTranscript(dir string, most uint64) (t *transcript, err error) {
 
 // count counts what is in the events, and drops a line that was not written to its end.
 func (t *transcript) count() error {
-	var whole int64
 	r := bufio.NewReader(t.events)
 	for {
 		line, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return t.events.Truncate(whole)
+			return t.events.Truncate(t.whole)
 		}
 		if err != nil {
 			return err
 		}
-		whole += int64(len(line))
-		var e entry
-		if err := json.Unmarshal(line, &e); err != nil {
-			return err
-		}
-		if e.Message != nil {
+		t.whole += int64(len(line))
+		if e := entryOf(line); e.Message != nil {
 			t.messages++
 		} else {
 			t.logged += len(e.Log)
@@ -142,8 +149,11 @@ func (t *transcript) printed() io.Reader { return io.NewSectionReader(t.output, 
 func (t *transcript) message(m message.Message) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.messages++
-	return t.add(entry{Message: &m})
+	err := t.add(entry{Message: &m})
+	if err == nil {
+		t.messages++
+	}
+	return err
 }
 
 // log adds error output, and drops what is too much.
@@ -159,14 +169,17 @@ func (t *transcript) log(text string, at time.Time) error {
 	return t.add(entry{Log: text, Time: at})
 }
 
+// add writes an entry whole or not at all.
 func (t *transcript) add(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	if _, err := t.events.Write(append(line, '\n')); err != nil {
-		return unwritable(err)
+	line = append(line, '\n')
+	if _, err := t.events.Write(line); err != nil {
+		return unwritable(errors.Join(err, t.events.Truncate(t.whole)))
 	}
+	t.whole += int64(len(line))
 	close(t.news)
 	t.news = make(chan struct{})
 	return nil
@@ -206,8 +219,9 @@ func (t *transcript) close() {
 type reader struct {
 	file *os.File
 	buf  *bufio.Reader
-	part []byte // the beginning of a line
-	seq  int    // of the entry that was read last
+	from int64     // where the next entry begins
+	seq  int       // of the entry that was read last
+	at   time.Time // of that
 }
 
 // openReader reads from the entry after one; of a run without any there are none.
@@ -235,18 +249,25 @@ func openReader(dir string, after int) (*reader, error) {
 // next returns the next entry; io.EOF when there is none yet.
 func (r *reader) next() (e entry, err error) {
 	line, err := r.buf.ReadBytes('\n')
-	r.part = append(r.part, line...)
 	if errors.Is(err, io.EOF) {
-		return e, io.EOF
+		if len(line) == 0 {
+			return e, io.EOF
+		}
+		// The rest of the line comes, or another line in its place.
+		if _, err = r.file.Seek(r.from, io.SeekStart); err == nil {
+			r.buf.Reset(r.file)
+			return e, io.EOF
+		}
 	}
-	if err == nil {
-		err = json.Unmarshal(r.part, &e)
-	}
-	r.part = nil
 	if err != nil {
 		return e, cove.Errorf(cove.Corrupt, "the record of the run cannot be read: %w", err)
 	}
+	r.from += int64(len(line))
 	r.seq++
+	if e = entryOf(line); e.Log == damaged {
+		e.Time = r.at
+	}
+	r.at = e.at()
 	return e, nil
 }
 
