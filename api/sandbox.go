@@ -81,6 +81,7 @@ type Sandbox struct {
 	DiskUsed    int64              `json:"disk_used" doc:"Bytes of its workspace and home; absent in lists"`
 	DiskBound   string             `json:"disk_bound,omitempty" enum:"image,watched" doc:"What holds them to limits.disk_mb: the kernel, by a file system of their own in an image file, or Cove, which measures them and pauses the sandbox; absent for sandboxes of earlier versions, which nothing holds to it, and in lists"`
 	CreatedBy   string             `json:"created_by" doc:"local, key:NAME or ip:ADDRESS"`
+	OfAnother   bool               `json:"of_another,omitempty" doc:"Whether it belongs to another caller"`
 	CreatedAt   time.Time          `json:"created_at"`
 	LastUsedAt  time.Time          `json:"last_used_at"`
 }

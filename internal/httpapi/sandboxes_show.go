@@ -22,7 +22,7 @@ func sandboxOf(who cove.Principal, v sandbox.View) api.Sandbox {
 		Network: string(cmp.Or(spec.Mode, cove.NetworkNone)), AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "",
 		Limits: *shown.Limits, Mounts: shown.Mounts, Exposes: sandbox.Exposed(spec.Mounts), Labels: spec.Labels,
 		DiskUsed: v.Disk.Bytes, DiskBound: string(v.Disk.Kind),
-		CreatedBy: v.Owner.String(), CreatedAt: v.CreatedAt, LastUsedAt: v.LastUsedAt,
+		CreatedBy: v.Owner.String(), OfAnother: v.Owner != who, CreatedAt: v.CreatedAt, LastUsedAt: v.LastUsedAt,
 	}
 	if !who.IsOwner() {
 		s.Directory = "" // the places on the host are the owner's

@@ -8,7 +8,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// TestSandboxOf: the place of a workspace on the host is shown to the machine's owner alone.
+// TestSandboxOf: the place of a workspace on the host is shown to the machine's owner alone, who is told that it is
+// another's.
 func TestSandboxOf(t *testing.T) {
 	v := sandbox.View{Sandbox: store.Sandbox{
 		Owner: cove.KeyHolder("ci"), State: cove.StateRunning,
@@ -17,8 +18,8 @@ func TestSandboxOf(t *testing.T) {
 	}}
 	for who, want := range map[cove.Principal]string{cove.MachineOwner(): "/srv/one", cove.KeyHolder("ci"): ""} {
 		got := sandboxOf(who, v)
-		if got.Directory != want || got.CreatedBy != "key:ci" || got.Image != "host" || got.Network != "none" ||
-			got.Repository.Branch != "cove/one" {
+		if got.Directory != want || got.OfAnother != who.IsOwner() || got.CreatedBy != "key:ci" ||
+			got.Image != "host" || got.Network != "none" || got.Repository.Branch != "cove/one" {
 			t.Errorf("%s sees %+v", who, got)
 		}
 	}

@@ -52,8 +52,8 @@ func (rd *records) all(ctx context.Context, who cove.Principal) ([]View, error) 
 	return views, err
 }
 
-// find returns a sandbox or checkout by its id, its name (the caller's own first), or an unambiguous beginning of
-// either.
+// find returns a sandbox or checkout by its id, its name, or an unambiguous beginning of either, the caller's own
+// first.
 func (rd *records) find(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	all, err := rd.all(ctx, who)
 	if err != nil {
@@ -183,16 +183,19 @@ func (rd *records) auditLife(ctx context.Context, who cove.Principal, action str
 	rd.Audit(ctx, who, auditRecord(action, record.ID, record.Name, err))
 }
 
-// pick is find's choice among the sandboxes that the caller sees. It is pure.
+// pick is find's choice among the sandboxes that the caller sees. A name that another caller has given takes no
+// beginning of a name away from the caller's own. It is pure.
 func pick(who cove.Principal, all []View, ref string) (View, error) {
+	named := func(b View) bool { return b.Name == ref }
+	begins := func(b View) bool {
+		return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) ||
+			strings.HasPrefix(string(b.ID), "sb_"+ref))
+	}
 	for _, fits := range []func(View) bool{
 		func(b View) bool { return string(b.ID) == ref },
-		func(b View) bool { return b.Name == ref && b.Owner == who },
-		func(b View) bool { return b.Name == ref },
-		func(b View) bool {
-			return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) ||
-				strings.HasPrefix(string(b.ID), "sb_"+ref))
-		},
+		func(b View) bool { return b.Owner == who && named(b) },
+		func(b View) bool { return b.Owner == who && begins(b) },
+		named, begins,
 	} {
 		var found []View
 		for _, b := range all {

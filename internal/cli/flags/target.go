@@ -26,7 +26,8 @@ type Target struct {
 // TargetHelp is part of the help of every command that takes a sandbox.
 const TargetHelp = `SANDBOX is a name, an id, or a unique prefix of one. Without it, it is
 the sandbox whose checkout the current directory is in, or the only one that was
-made from the repository it is in; with --last, the one that was used last.`
+made from the repository it is in; with --last, the one that was used last. One
+that another caller has made is meant only where none of your own is.`
 
 // AddTo gives a command SANDBOX and --last, with their help and completion.
 func (p *Target) AddTo(sess *session.Session, c *cobra.Command) {
@@ -70,6 +71,7 @@ func (p Target) Open(ctx context.Context, sess *session.Session) (*session.Backe
 	if err != nil {
 		b.Close()
 	}
+	SayOwners(sess, s)
 	return b, s, err
 }
 
@@ -81,6 +83,7 @@ func (p *Target) With(cmd *cobra.Command, sess *session.Session,
 		if err != nil {
 			return err
 		}
+		SayOwners(sess, s)
 		return do(ctx, c, s)
 	})
 }
@@ -106,16 +109,46 @@ func (p Target) Among(all []api.Sandbox, dir string) (api.Sandbox, error) {
 	case len(all) == 0:
 		return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox").WithHint("make one with \"cove new REPO\"")
 	case p.Last:
+		if of := own(all); len(of) > 0 {
+			all = of
+		}
 		return slices.MaxFunc(all, func(a, b api.Sandbox) int { return a.LastUsedAt.Compare(b.LastUsedAt) }), nil
 	}
 	return ofDirectory(all, dir)
 }
 
-// Named is the sandbox of a name, an id, or the beginning of either.
+// own are the caller's own sandboxes of all that it sees.
+func own(all []api.Sandbox) []api.Sandbox {
+	return slices.DeleteFunc(slices.Clone(all), func(s api.Sandbox) bool { return s.OfAnother })
+}
+
+// SayOwners prints the owners of sandboxes that belong to other callers.
+func SayOwners(sess *session.Session, all ...api.Sandbox) {
+	for _, s := range all {
+		if s.OfAnother {
+			sess.Say.Line("the sandbox %s is another caller's: %s", s.Name, s.CreatedBy)
+		}
+	}
+}
+
+// Named is the sandbox of a name, an id, or the beginning of either; those of other callers come after the caller's
+// own.
 func Named(all []api.Sandbox, name string) (api.Sandbox, error) {
+	if i := slices.IndexFunc(all, func(s api.Sandbox) bool { return s.ID == name }); i >= 0 {
+		return all[i], nil
+	}
+	s, err := called(own(all), name)
+	if cove.ErrorCode(err) == cove.NotFound {
+		return called(all, name)
+	}
+	return s, err
+}
+
+// called is the sandbox of a name, or of the beginning of a name or an id.
+func called(all []api.Sandbox, name string) (api.Sandbox, error) {
 	var begin []api.Sandbox
 	for _, s := range all {
-		if s.Name == name || s.ID == name {
+		if s.Name == name {
 			return s, nil
 		}
 		if strings.HasPrefix(s.Name, name) || len(name) > len("sb_") && strings.HasPrefix(s.ID, name) {

@@ -68,6 +68,7 @@ func ShowTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, key
 	if err != nil {
 		return false, err
 	}
+	flags.SayOwners(sess, s)
 	t := &console{Session: sess, backend: b, sandbox: s, options: o, detach: keyWatch{keys: detach}, from: b.Client}
 	code, err := t.run(cmd.Context())
 	b = t.backend

@@ -155,6 +155,7 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 		return err
 	}
 	doomed = withWithin(l.Sandboxes, doomed)
+	flags.SayOwners(sess, doomed...)
 	branches, err := o.branches(ctx, doomed)
 	if err != nil {
 		return err
