@@ -176,8 +176,9 @@ func TestLocalUsers(t *testing.T) {
 		}
 	}
 	for _, u := range []user{keeper, stranger} {
-		if text := u.get("/metrics"); !strings.Contains(text, "scope metrics or admin") {
-			t.Errorf("metrics, which count what others do: %s", text)
+		if code, text := u.ask(t.Context(), "GET", "/metrics", ""); code != http.StatusForbidden ||
+			!strings.Contains(text, "scope metrics or admin") {
+			t.Errorf("metrics, which count what others do: %d %s", code, text)
 		}
 	}
 
