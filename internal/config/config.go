@@ -174,8 +174,8 @@ type Audit struct {
 
 // History bounds the space that the history of executions takes.
 type History struct {
-	MaxMB     int `yaml:"max_mb" doc:"Most MiB of the database. Beyond it the output of the oldest executions goes, and their records stay, as does the audit log; 0 is no bound."`
-	MinFreeMB int `yaml:"min_free_mb" doc:"With less MiB free on the disk of home, new outputs take the place of the oldest."`
+	MaxMB     int `yaml:"max_mb" doc:"MiB up to which executions fill the database. Beyond it the output of the oldest executions goes, of the caller who fills it first, and then their records; 0 is no bound."`
+	MinFreeMB int `yaml:"min_free_mb" doc:"With less MiB free on the disk of home, new executions and outputs take the place of old ones."`
 }
 
 // Disk bounds what is kept on the disk of home to be used again.

@@ -118,10 +118,12 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 	if e.network, err = egress.NetworkOf(r.Network); err != nil {
 		return e, err
 	}
-	if err := x.inspect(ctx, e); err != nil {
+	if err := x.enter(ctx, who); err != nil {
 		return e, err
 	}
-	if err := x.enter(ctx, who); err != nil {
+	// A refusal is recorded, so it takes a place as others do.
+	if err := x.inspect(ctx, e); err != nil {
+		x.queue.leave(who)
 		return e, err
 	}
 	if err := x.equip(ctx, e); err != nil {

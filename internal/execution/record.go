@@ -32,6 +32,7 @@ func (x *Executions) inspect(ctx context.Context, e *execution) error {
 		WithHint("this is a tripwire for known recipes; change the code if it means something else")
 	now := x.o.Clock.Now().UTC()
 	begun := x.entry(e, now)
+	begun.Spec = cove.Spec{} // what did not run needs no description, which may be long
 	entry := begun
 	entry.Status, entry.Error, entry.FinishedAt = cove.StatusRefused, refusal.Message, &now
 	record := store.Record{Time: now, Action: "execute", Object: string(e.id), Verdict: "deny",

@@ -37,7 +37,16 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 	if err := s.reserve.keep(); err != nil {
 		return unwritable(s.path, err)
 	}
-	return s.change(ctx, func(tx *sql.Tx) error {
+	removed := 0
+	err = s.change(ctx, func(tx *sql.Tx) (err error) {
+		var gone store.OutputGone
+		need := rowSize + len(spec) + len(stdout) + len(stderr)
+		if removed, gone, err = s.makeRoom(ctx, tx, int64(need)); err != nil {
+			return err
+		}
+		if gone == store.GoneStorageFull {
+			return belowFloor(s.path, s.bounds.Free)
+		}
 		args := append([]any{string(e.ID), string(e.Instance), e.Owner.String(), e.CodeHash, e.Language, string(spec),
 			e.CreatedAt.UnixMicro()}, row...)
 		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at,
@@ -56,6 +65,19 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 		}
 		return insertOutput(ctx, tx, seq, stdout, stderr)
 	})
+	if err == nil {
+		s.tellRemoved(removed)
+	}
+	return err
+}
+
+// rowSize is about what an execution takes in the database beside its texts, in bytes.
+const rowSize = 1 << 10
+
+// belowFloor refuses an execution for which the disk has too little space.
+func belowFloor(path string, free int64) error {
+	return cove.Errorf(cove.StorageFull, "less than %d MiB are free on the disk of the database %s, and nothing of the "+
+		"history can give way", free>>20, path).WithHint("free space there, or lower history.min_free_mb")
 }
 
 // Finish implements store.Store. On a full disk the output is given up first, and then the reserve.

@@ -57,10 +57,10 @@ type Store struct {
 	removed removed
 }
 
-// Bounds bound the space that the output of executions takes. Their records stay, and so does the audit log.
+// Bounds bound the space that executions take. The audit log stays.
 type Bounds struct {
 	Size int64 // of the database, in bytes; 0 is no bound
-	Free int64 // bytes of its file system that are left for others: below that the database does not grow by outputs
+	Free int64 // bytes of its file system that are left for others: below that the database does not grow by executions
 }
 
 // health holds what is known about the database.

@@ -3,12 +3,15 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -20,12 +23,12 @@ const (
 	tellInterval = time.Hour
 )
 
-// makeRoom removes the output of the oldest executions until need more bytes are within the bounds. Where they cannot
-// be, it returns the reason. With more to remove than may be at once, they are beyond the bounds until Prune.
+// makeRoom removes outputs and executions, as giveWay does, until need more bytes are within the bounds. Where they
+// cannot be, it returns the reason. With more to remove than may be at once, they are beyond the bounds until Prune.
 func (s *Store) makeRoom(ctx context.Context, tx *sql.Tx, need int64) (removed int, why store.OutputGone, err error) {
 	most, used, err := s.room(ctx, tx)
 	for batch := 1; err == nil && used+need > most && batch <= largestBatch; batch *= 2 {
-		n, err := removeOldest(ctx, tx, batch)
+		n, err := giveWay(ctx, tx, batch)
 		if err != nil {
 			return removed, "", err
 		}
@@ -51,7 +54,7 @@ func (s *Store) tellRemoved(n int) {
 	if s.removed.n == 0 || time.Since(s.removed.told) < tellInterval {
 		return
 	}
-	s.log.Warn("removed the output of the oldest executions, so that the history stays within its bounds",
+	s.log.Warn("removed the output of the oldest executions, or their records, so that the history stays within its bounds",
 		"executions", s.removed.n)
 	s.removed.told, s.removed.n = time.Now(), 0
 }
@@ -91,15 +94,58 @@ func usedBy(ctx context.Context, from querier) (bytes int64, err error) {
 	return bytes, err
 }
 
-// removeOldest removes the output of the oldest executions that have any, at most so many, and returns how many.
-func removeOldest(ctx context.Context, tx *sql.Tx, most int) (int, error) {
-	_, err := tx.ExecContext(ctx, `UPDATE executions SET output_gone = ?
-		WHERE seq IN (SELECT seq FROM outputs ORDER BY seq LIMIT ?)`, string(store.GoneHistorySize), most)
+const (
+	// recent is how many of the newest executions tell which client fills the history.
+	recent = 500
+	// looked is how many of a client's oldest executions are looked through for outputs.
+	looked = 1000
+)
+
+// giveWay makes room at the cost of the client that fills the history: the output of its oldest executions goes, at most
+// so many, or these executions where they have none. If nothing of it can go, the output of the oldest executions of all
+// does. It returns how many have gone.
+func giveWay(ctx context.Context, tx *sql.Tx, most int) (int, error) {
+	var client string
+	err := tx.QueryRowContext(ctx, `SELECT client FROM (SELECT e.client AS client, 500 + octet_length(e.spec) +
+			octet_length(e.events) + coalesce(octet_length(o.stdout) + octet_length(o.stderr), 0) AS bytes
+			FROM executions e LEFT JOIN outputs o ON o.seq = e.seq ORDER BY e.seq DESC LIMIT ?)
+		GROUP BY client ORDER BY sum(bytes) DESC LIMIT 1`, recent).Scan(&client)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}
-	r, err := tx.ExecContext(ctx, `DELETE FROM outputs WHERE seq IN (SELECT seq FROM outputs ORDER BY seq LIMIT ?)`,
-		most)
+	n, err := removeOutputs(ctx, tx, `SELECT seq FROM (SELECT seq FROM executions WHERE client = ?1 ORDER BY seq LIMIT ?3)
+		WHERE seq IN (SELECT seq FROM outputs) ORDER BY seq LIMIT ?2`, client, most, looked)
+	if n > 0 || err != nil {
+		return n, err
+	}
+	r, err := tx.ExecContext(ctx, `DELETE FROM executions WHERE seq IN (SELECT seq FROM executions
+		WHERE client = ? AND status <> ? ORDER BY seq LIMIT ?)`, client, string(cove.StatusRunning), most)
+	if err != nil {
+		return 0, err
+	}
+	gone, err := r.RowsAffected()
+	if gone > 0 || err != nil {
+		return int(gone), err
+	}
+	return removeOldest(ctx, tx, most)
+}
+
+// removeOldest removes the output of the oldest executions that have any, at most so many, and returns how many.
+func removeOldest(ctx context.Context, tx *sql.Tx, most int) (int, error) {
+	return removeOutputs(ctx, tx, `SELECT seq FROM outputs ORDER BY seq LIMIT ?`, most)
+}
+
+// removeOutputs removes the outputs of the executions that a query selects, and returns how many.
+func removeOutputs(ctx context.Context, tx *sql.Tx, which string, args ...any) (int, error) {
+	_, err := tx.ExecContext(ctx, fmt.Sprintf(`UPDATE executions SET output_gone = '%s' WHERE seq IN (%s)`,
+		store.GoneHistorySize, which), args...)
+	if err != nil {
+		return 0, err
+	}
+	r, err := tx.ExecContext(ctx, `DELETE FROM outputs WHERE seq IN (`+which+`)`, args...)
 	if err != nil {
 		return 0, err
 	}

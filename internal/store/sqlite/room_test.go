@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -143,5 +144,65 @@ func TestOutdated(t *testing.T) {
 		if got := outdated(records, 2); got != want {
 			t.Errorf("%s: %d may go, want %d", fmt.Sprintf("%q", times), got, want)
 		}
+	}
+}
+
+// TestFlooderGivesWay: records count towards the bound. A client with many, which have no output, loses its own oldest;
+// the database stays within its bound, and what another client had and has is kept.
+func TestFlooderGivesWay(t *testing.T) {
+	const bound = 4 << 20
+	s, err := OpenBounded(t.Context(), filepath.Join(t.TempDir(), "cove.db"), Bounds{Size: bound},
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	end := time.Unix(9, 0)
+	owners := func() store.Execution {
+		t.Helper()
+		e := store.Execution{ID: cove.NewExecutionID(), Owner: cove.MachineOwner()}
+		err := s.Begin(t.Context(), e)
+		e.Status, e.FinishedAt, e.Output = cove.StatusCompleted, &end, strings.Repeat("o", 50<<10)
+		if err := errors.Join(err, s.Finish(t.Context(), e, store.Record{Action: "execute"})); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	kept := []store.Execution{owners(), owners()}
+	labels := map[string]string{}
+	for i := range 64 {
+		labels[fmt.Sprint("label", i)] = strings.Repeat("x", 1000)
+	}
+	var first cove.ExecutionID
+	for i := range 300 {
+		e := store.Execution{ID: cove.NewExecutionID(), Owner: cove.KeyHolder("flooder"), Spec: cove.Spec{Labels: labels},
+			Status: cove.StatusRefused, FinishedAt: &end}
+		if i == 0 {
+			first = e.ID
+		}
+		if err := s.Begin(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept = append(kept, owners())
+	for i, e := range kept {
+		if got, err := s.Get(t.Context(), e.ID); err != nil || got.Output != e.Output {
+			t.Errorf("execution %d of the owner: %d bytes, %q, %v", i, len(got.Output), got.OutputGone, err)
+		}
+	}
+	if _, err := s.Get(t.Context(), first); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("the oldest of the flood: %v", err)
+	}
+	if used, err := usedBy(t.Context(), s.read); err != nil || used > bound {
+		t.Errorf("%d bytes are in use, %v", used, err)
+	}
+	// Below the floor nothing begins that cannot take the place of something.
+	s.bounds = Bounds{Free: math.MaxInt64}
+	if _, err := s.write.Exec(`DELETE FROM executions`); err != nil {
+		t.Fatal(err)
+	}
+	e := store.Execution{ID: cove.NewExecutionID(), Owner: cove.MachineOwner()}
+	if err := s.Begin(t.Context(), e); cove.ErrorCode(err) != cove.StorageFull {
+		t.Errorf("below the floor: %v", err)
 	}
 }
