@@ -144,12 +144,14 @@ func (s *Sandboxes) addCheckout(ctx context.Context, v View) error {
 	if err != nil {
 		return err
 	}
-	if s.host.Most > 0 && len(all) >= s.host.Most {
-		return store.TooManySandboxes(len(all))
+	known := len(all)
+	own := len(slices.DeleteFunc(all, func(other View) bool { return other.Owner != v.Owner }))
+	most := s.o.Grants.Of(v.Owner).Sandboxes
+	if err := (store.Room{All: s.host.Most, Own: most}).Admits(v.Owner, known, own); err != nil {
+		return err
 	}
-	own := slices.DeleteFunc(all, func(other View) bool { return other.Owner != v.Owner })
-	if most := s.o.Grants.Of(v.Owner).Sandboxes; most > 0 && len(own) >= most {
-		return store.TooManyOwn(len(own))
+	if most > 0 && own >= most {
+		return store.TooManyOwn(own)
 	}
 	return s.o.Store.For(v.Owner).ChangeSandbox(ctx, v.Within, func(b *store.Sandbox) error {
 		if b.State != cove.StateRunning {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/share"
 )
 
 // Sandboxes remembers long-lived sandboxes, from the request for one until nothing of it is left.
@@ -34,6 +35,16 @@ type Room struct {
 	Own  int   // sandboxes and checkouts of the new one's owner
 	Disk int64 // bytes: the sum of the limits of its sandboxes, and of its uploads
 	Sent int64 // bytes that its uploads have of that
+}
+
+// Admits refuses one sandbox or checkout more of an owner with own of all. A key with a number of its own may have
+// that many; other callers have a share. It is pure. Errors: Conflict.
+func (r Room) Admits(owner cove.Principal, all, own int) error {
+	shares := owner.IsCaller() && r.Own == 0
+	if r.All > 0 && share.Room(int64(r.All), int64(all), int64(own), shares) < 1 {
+		return TooManySandboxes(all)
+	}
+	return nil
 }
 
 // Fits refuses more bytes than an owner has left beside the limits of its sandboxes. It is pure. Errors: Conflict.

@@ -85,7 +85,8 @@ type Decisions interface {
 // Approvals remembers what has been approved for every sandbox of one policy.
 type Approvals interface {
 	// Approve remembers an approval, in place of one about the same subject and policy by the same person, and removes
-	// those that are over at its time. One too many (MaxApprovals) is TooLarge.
+	// those that are over at its time. One more than the share
+	// of the person, as package share has it, of MaxApprovals is TooLarge.
 	Approve(ctx context.Context, a approval.Approval) error
 	// Approved reports whether one of these people has approved a subject for a policy, and it is not over at a time.
 	Approved(ctx context.Context, policy string, s approval.Subject, who []cove.Principal, at time.Time) (bool, error)

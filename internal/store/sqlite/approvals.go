@@ -8,6 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/share"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -24,12 +25,13 @@ func (s *Store) Approve(ctx context.Context, a approval.Approval) error {
 		if err != nil {
 			return err
 		}
-		var n int
-		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM approvals`).Scan(&n); err != nil {
+		var all, own int64
+		if err := tx.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE who = ?) FROM approvals`,
+			a.Who.String()).Scan(&all, &own); err != nil {
 			return err
 		}
-		if n > store.MaxApprovals {
-			return cove.Errorf(cove.TooLarge, "%d approvals are remembered already", store.MaxApprovals).
+		if share.Room(store.MaxApprovals, all-1, own-1, a.Who.IsCaller()) < 1 {
+			return cove.Errorf(cove.TooLarge, "%d approvals are remembered already, %d of them yours", all-1, own-1).
 				WithHint("revoke some: cove approvals revoke ID")
 		}
 		return nil

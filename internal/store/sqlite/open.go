@@ -60,7 +60,7 @@ type Store struct {
 // Bounds bound the space that executions take. The audit log stays.
 type Bounds struct {
 	Size int64 // of the database, in bytes; 0 is no bound
-	Free int64 // bytes of its file system that are left for others: below that the database does not grow by executions
+	Free int64 // bytes of its file system that are left for others: below that executions do not make it grow
 }
 
 // health holds what is known about the database.

@@ -54,7 +54,7 @@ func (s *Store) tellRemoved(n int) {
 	if s.removed.n == 0 || time.Since(s.removed.told) < tellInterval {
 		return
 	}
-	s.log.Warn("removed the output of the oldest executions, or their records, so that the history stays within its bounds",
+	s.log.Warn("removed the output of the oldest executions, or their records, to keep the history within its bounds",
 		"executions", s.removed.n)
 	s.removed.told, s.removed.n = time.Now(), 0
 }

@@ -29,14 +29,15 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, room store.Room
 		return unwritable(s.path, err)
 	}
 	return s.change(ctx, func(tx *sql.Tx) error {
-		var known int
-		err := tx.QueryRowContext(ctx, `
-			SELECT (SELECT count(*) FROM sandboxes) + (SELECT count(*) FROM checkouts)`).Scan(&known)
+		var known, own int
+		err := tx.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE client = ?) FROM
+			(SELECT client FROM sandboxes UNION ALL SELECT client FROM checkouts)`, b.Owner.String()).
+			Scan(&known, &own)
 		if err != nil {
 			return err
 		}
-		if room.All > 0 && known >= room.All {
-			return store.TooManySandboxes(known)
+		if err := room.Admits(b.Owner, known, own); err != nil {
+			return err
 		}
 		if room.Own > 0 || room.Disk > 0 {
 			if err := ownRoom(ctx, s, tx, b, room); err != nil {

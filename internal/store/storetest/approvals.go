@@ -95,8 +95,20 @@ func approvals(t *testing.T, open Open) {
 	}
 }
 
-// approvalsAreBounded: those that are over make room.
+// approvalsAreBounded: those that are over make room. A key that approves as much as it can leaves room for another one,
+// and for the machine's owner.
 func approvalsAreBounded(t *testing.T, open Open) {
+	flooded := start(t, open)
+	n := 0
+	flood := func(err error) bool { n++; return err == nil }
+	for flood(flooded.Approve(t.Context(), approvalOf(approval.Subject{Host: fmt.Sprint("h", n, ".example.com"), Port: 443},
+		cove.KeyHolder("flood")))) {
+	}
+	if n > store.MaxApprovals/2 {
+		t.Errorf("a key has %d approvals", n)
+	}
+	must(t, flooded.Approve(t.Context(), approvalOf(place, cove.KeyHolder("calm"))))
+	must(t, flooded.Approve(t.Context(), approvalOf(place, cove.MachineOwner())))
 	s := start(t, open)
 	for i := range store.MaxApprovals {
 		must(t, s.Approve(t.Context(), approvalOf(approval.Subject{Host: fmt.Sprint("h", i, ".example.com"), Port: 443},
