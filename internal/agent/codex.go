@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -242,7 +242,7 @@ func plain(message string) string {
 	return message
 }
 
-var unexpectedStatus = regexp.MustCompile(`(?:unexpected|last) status:? ([0-9]{3})\b`)
+var unexpectedStatus = pattern.New(`(?:unexpected|last) status:? ([0-9]{3})\b`)
 
 // outOfReach reports whether a turn failed because the model was unreachable.
 func outOfReach(message string) bool {

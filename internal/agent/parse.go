@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 //go:embed agents.yaml
@@ -154,11 +154,11 @@ func (a *Agent) complete() {
 }
 
 var (
-	agentName   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
-	npmName     = regexp.MustCompile(`^(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*$`)
-	npmVersion  = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,40})?$`)
-	providerRef = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-	variable    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
+	agentName   = pattern.New(`^[a-z0-9][a-z0-9-]{0,31}$`)
+	npmName     = pattern.New(`^(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*$`)
+	npmVersion  = pattern.New(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,40})?$`)
+	providerRef = pattern.New(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	variable    = pattern.New(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
 )
 
 // CheckVersion refuses anything except an exact version of a package: ranges and tags do not pin one.

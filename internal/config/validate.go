@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engines"
+	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
@@ -45,9 +45,9 @@ func (c *Config) wrong(name, format string, args ...any) *cove.Error {
 }
 
 // groupName may be nested (a.slice/cove), but leads nowhere else.
-var groupName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._@:-]{0,100}(/[A-Za-z0-9_-][A-Za-z0-9._@:-]{0,100})*$`)
+var groupName = pattern.New(`^[A-Za-z0-9_-][A-Za-z0-9._@:-]{0,100}(/[A-Za-z0-9_-][A-Za-z0-9._@:-]{0,100})*$`)
 
-var keyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var keyName = pattern.New(`^[A-Za-z0-9._-]{1,64}$`)
 
 func (c *Config) checkListen() error {
 	if c.Listen == "" {

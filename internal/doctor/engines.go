@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -308,7 +308,7 @@ type runcVersion struct {
 	distribution        bool // modified by a distribution
 }
 
-var runcPattern = regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)(?:[-~]rc\.?(\d+))?(.*)$`)
+var runcPattern = pattern.New(`^v?(\d+)\.(\d+)\.(\d+)(?:[-~]rc\.?(\d+))?(.*)$`)
 
 func parseRunc(text string) (v runcVersion, ok bool) {
 	m := runcPattern.FindStringSubmatch(strings.TrimSpace(text))

@@ -19,7 +19,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 const (
@@ -197,7 +197,7 @@ func (g *Git) run(ctx context.Context, r Run) error {
 }
 
 // programSettings matches the settings by which a repository names programs for the files that its attributes choose.
-var programSettings = regexp.MustCompile(`(?s)^(filter\..*)\.(clean|smudge|process|required)$|^(merge\..*)\.driver$`)
+var programSettings = pattern.New(`(?s)^(filter\..*)\.(clean|smudge|process|required)$|^(merge\..*)\.driver$`)
 
 // disablePrograms returns the settings that disable the filters and merge drivers of a repository's configuration.
 func (g *Git) disablePrograms(ctx context.Context, dir string) ([]Setting, error) {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"net/http"
 	"reflect"
-	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // exchange is one request and its answer on their way through the server.
@@ -64,7 +64,7 @@ func setHeaders(ex *exchange) {
 	}
 }
 
-var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var requestIDPattern = pattern.New(`^[A-Za-z0-9._-]{1,64}$`)
 
 // requestID takes over a caller's id, so that its logs and ours meet.
 func requestID(h http.Header) string {

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 type kind string
@@ -64,10 +64,10 @@ func parse(s string) (target, error) {
 }
 
 var (
-	repositoryForm = regexp.MustCompile(
+	repositoryForm = pattern.New(
 		`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
-	hostForm = regexp.MustCompile(
+	tagForm  = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	hostForm = pattern.New(
 		`^[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 )
 

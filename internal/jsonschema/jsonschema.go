@@ -22,6 +22,7 @@ import (
 	"golang.org/x/text/message"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // Bounds. A schema or document beyond them is an error, never a longer wait.
@@ -268,7 +269,7 @@ func place(doc any, tokens []string) string {
 	return b.String()
 }
 
-var plain = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
+var plain = pattern.New(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
 
 // Document is the JSON document that an answer in words consists of, or that is in its only block of code: models like
 // to put a fence around what they are asked for.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // Values of api.Profile.Mode and Access; empty is the first.
@@ -36,8 +36,8 @@ const (
 const Default = "default"
 
 var (
-	nameForm     = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
-	variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+	nameForm     = pattern.New(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+	variableForm = pattern.New(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 )
 
 const maxDocument = 1 << 20 // bytes
@@ -112,16 +112,16 @@ func starts(data []byte) (lines []int) {
 }
 
 var (
-	atLine  = regexp.MustCompile(`^line ([0-9]+): `)
-	unknown = regexp.MustCompile(`field (.{1,60}?) not found in type .*`)
-	misfit  = regexp.MustCompile("cannot unmarshal (.*) into .*")
+	atLine  = pattern.New(`^line ([0-9]+): `)
+	unknown = pattern.New(`field (.{1,60}?) not found in type .*`)
+	misfit  = pattern.New("cannot unmarshal (.*) into .*")
 )
 
 // inWords says an error of the decoder without the types of this program.
 func inWords(text string) string {
 	text = strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: ")), " ")
-	text = misfit.ReplaceAllString(text, "$1 does not fit here")
-	return unknown.ReplaceAllString(text, `there is no key "$1" here`)
+	text = misfit.Regexp().ReplaceAllString(text, "$1 does not fit here")
+	return unknown.Regexp().ReplaceAllString(text, `there is no key "$1" here`)
 }
 
 // assign distributes the errors of decoding to the profiles in whose lines they are; whole is what is wrong with the

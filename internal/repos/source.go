@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // Source is a parsed name of a repository: an address or a directory.
@@ -31,10 +31,10 @@ const (
 )
 
 // shorthand matches OWNER/REPO of GitHub.
-var shorthand = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]*)/([A-Za-z0-9._-]+)$`)
+var shorthand = pattern.New(`^([A-Za-z0-9][A-Za-z0-9-]*)/([A-Za-z0-9._-]+)$`)
 
 // scp matches ssh's HOST:PATH, with or without a user.
-var scp = regexp.MustCompile(`^(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([^:].*)$`)
+var scp = pattern.New(`^(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([^:].*)$`)
 
 // ParseSource parses a source that a principal names. The machine's owner may use a directory, or a server on the
 // loopback without TLS. Errors do not repeat text that may contain a password. Errors: InvalidArgument, Forbidden.

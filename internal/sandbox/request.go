@@ -2,11 +2,11 @@ package sandbox
 
 import (
 	"path"
-	"regexp"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -45,7 +45,7 @@ var defaults = cove.Spec{Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.
 // agentFiles is the most files that Cove adds to a home for an agent.
 const agentFiles = 64
 
-var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var sandboxName = pattern.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // CheckName refuses a text that cannot name a sandbox.
 func CheckName(name string) error {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"path"
-	"regexp"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -159,7 +159,7 @@ func promptOf(args []string, name string) []string {
 
 // terms are the terminal types that a program inside may see. Any other is reported as the first: its sequences are
 // those that pass.
-var terms = regexp.MustCompile(
+var terms = pattern.New(
 	`^(xterm-256color|xterm|xterm-color|screen|screen-256color|tmux|tmux-256color|vt100|vt220|linux|rxvt|rxvt-unicode-256color|ansi|dumb)$`)
 
 func termOf(asked string) string {

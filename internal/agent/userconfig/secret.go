@@ -3,12 +3,12 @@ package userconfig
 import (
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
 	git "github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // secretWords are words in the names of keys, variables and headers whose values are secrets.
@@ -17,11 +17,11 @@ var secretWords = []string{"key", "keys", "apikey", "token", "secret", "secrets"
 	"private"}
 
 // words parts a name at hyphens, underscores, and where small letters are followed by a capital one.
-var words = regexp.MustCompile(`[A-Z]+(?:[a-z0-9]+)?|[a-z0-9]+`)
+var words = pattern.New(`[A-Z]+(?:[a-z0-9]+)?|[a-z0-9]+`)
 
 // secretName reports whether what has this name is a secret. The name of a variable that holds one is none.
 func secretName(name string) bool {
-	all := words.FindAllString(name, -1)
+	all := words.Regexp().FindAllString(name, -1)
 	for i, w := range all {
 		all[i] = strings.ToLower(w)
 	}
@@ -34,13 +34,13 @@ func secretName(name string) bool {
 }
 
 // references are values that name a variable or a file instead of having a secret.
-var references = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$[A-Za-z_][A-Za-z0-9_]*|\{(?:env|file):[^{}]*\}`)
+var references = pattern.New(`\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$[A-Za-z_][A-Za-z0-9_]*|\{(?:env|file):[^{}]*\}`)
 
-var scheme = regexp.MustCompile(`(?i)^(bearer|basic|token)\s+`)
+var scheme = pattern.New(`(?i)^(bearer|basic|token)\s+`)
 
 // isReference reports whether a value is nothing but references.
 func isReference(value string) bool {
-	return strings.TrimSpace(references.ReplaceAllString(scheme.ReplaceAllString(strings.TrimSpace(value), ""), "")) == ""
+	return strings.TrimSpace(references.Regexp().ReplaceAllString(scheme.Regexp().ReplaceAllString(strings.TrimSpace(value), ""), "")) == ""
 }
 
 // knownSecret reports whether a text has a secret of a known form.
@@ -53,7 +53,7 @@ func knownSecret(text []byte) bool {
 	return found
 }
 
-var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_+/=.:~-]{20,}$`)
+var tokenForm = pattern.New(`^[A-Za-z0-9_+/=.:~-]{20,}$`)
 
 // secretValue reports whether a value looks like a secret by itself: one of a known form, an address with a password, a
 // header's scheme with what follows, or a long word of letters and digits that is no path and no version.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // workflow is an issue that an agent works on from beginning to end, as "cove start ISSUE [--repo REPO]" has it.
@@ -205,8 +205,8 @@ func readIssue(ctx context.Context, sess *session.Session, w *workflow, project 
 
 // Ways to name an issue of a forge.
 var (
-	issueNumber = regexp.MustCompile(`^#?([0-9]+)$`)
-	issueOfRepo = regexp.MustCompile(`^([A-Za-z0-9-]+/[A-Za-z0-9._-]+)#([0-9]+)$`)
+	issueNumber = pattern.New(`^#?([0-9]+)$`)
+	issueOfRepo = pattern.New(`^([A-Za-z0-9-]+/[A-Za-z0-9._-]+)#([0-9]+)$`)
 )
 
 // isIssue reports whether a text names an issue rather than a sandbox.
@@ -276,10 +276,10 @@ func branchOf(issue, title string) string {
 	return cmp.Or(name, "issue")
 }
 
-var notInSlug = regexp.MustCompile(`[^a-z0-9]+`)
+var notInSlug = pattern.New(`[^a-z0-9]+`)
 
 func slug(text string) string {
-	return strings.Trim(notInSlug.ReplaceAllString(strings.ToLower(text), "-"), "-")
+	return strings.Trim(notInSlug.Regexp().ReplaceAllString(strings.ToLower(text), "-"), "-")
 }
 
 // commitMessage is that of what an agent leaves uncommitted.

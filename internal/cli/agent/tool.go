@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // tool is a tool call as it is shown to the user. Agents name their tools and arguments differently; the names here
@@ -184,7 +184,7 @@ func said(v any) string {
 }
 
 // wrapped is a command that a shell is given as its script.
-var wrapped = regexp.MustCompile(`(?s)^(?:/\S+/)?(?:ba|z|da)?sh -l?c (?:'([^']*)'|"([^"\\$]*)")$`)
+var wrapped = pattern.New(`(?s)^(?:/\S+/)?(?:ba|z|da)?sh -l?c (?:'([^']*)'|"([^"\\$]*)")$`)
 
 // textOf is the first of keys that is a text.
 func textOf(in map[string]any, keys ...string) (string, bool) {

@@ -3,7 +3,6 @@ package flags
 import (
 	"context"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engines"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // names are the values that a shell offers, each with a description behind a tab or without. Those that a server knows
@@ -42,9 +42,9 @@ type completions struct {
 var directories = []string{"dir", "bind", "home", "run-dir", "state"}
 
 // ofFiles are the arguments for which files are offered.
-var ofFiles = regexp.MustCompile(`\b(FILE|SOURCE|LANGUAGE|COMMAND|PROMPT|DIR|PATH)\b`)
+var ofFiles = pattern.New(`\b(FILE|SOURCE|LANGUAGE|COMMAND|PROMPT|DIR|PATH)\b`)
 
-var firstArgument = regexp.MustCompile(`^\S+ \[?([A-Z]+)`)
+var firstArgument = pattern.New(`^\S+ \[?([A-Z]+)`)
 
 func (a completions) of(c *cobra.Command) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {

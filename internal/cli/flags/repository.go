@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -15,13 +14,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/git/folder"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // IsOwnerRepo reports whether text names a repository of GitHub. A directory is
 // written with a dot or a slash at its beginning.
 func IsOwnerRepo(text string) bool { return ownerRepo.MatchString(text) }
 
-var ownerRepo = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+var ownerRepo = pattern.New(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
 // RepositorySource is REPO for a server, which knows no current directory: OWNER/REPO and addresses as they are, of a
 // directory the top of the repository that it is in. With plain, a directory that is in none is one, too.
@@ -86,7 +86,7 @@ func LikeDirectory(source string) string {
 }
 
 // scpAddress is USER@HOST:PATH, as ssh writes it.
-var scpAddress = regexp.MustCompile(`^([A-Za-z0-9._-]+@)?[A-Za-z0-9.-]+:[^:]+$`)
+var scpAddress = pattern.New(`^([A-Za-z0-9._-]+@)?[A-Za-z0-9.-]+:[^:]+$`)
 
 // RepositoryTop is the directory at or above dir that is a git repository, or
 // nothing. No git is asked: it would read the repository's configuration.

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // savedFlags are the flags of "cove new" that can be saved, in the order in which they are written. Flags for
@@ -43,7 +43,7 @@ var oldNames = map[string]string{"wd": "dir"}
 // it: credentials are named, and variables have names only.
 type saved map[string][]string
 
-var savedName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+var savedName = pattern.New(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 func savedFile(sess *session.Session, name string) (string, error) {
 	if !savedName.MatchString(name) {

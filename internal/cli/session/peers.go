@@ -3,13 +3,13 @@ package session
 import (
 	"cmp"
 	"context"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // Peers are all backends that have executions now: the server that was named,
@@ -147,7 +147,7 @@ func ExecutionIDs(ctx context.Context, sess *Session, given ...string) ([]string
 }
 
 // executionPrefix matches the beginning of an execution's id: at least four of its own characters.
-var executionPrefix = regexp.MustCompile(`^ex_[0-9a-z]{4,25}$`)
+var executionPrefix = pattern.New(`^ex_[0-9a-z]{4,25}$`)
 
 // newestExecutions returns the executions among which a beginning of an id is looked for.
 func newestExecutions(c *client.Client, ctx context.Context) ([]api.Execution, error) {

@@ -1,9 +1,10 @@
 package ui
 
 import (
-	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // Table lays out rows under headings, two spaces between columns. Cells are made safe for a terminal.
@@ -95,7 +96,7 @@ func cut(text string, most int) string {
 }
 
 // takenShort matches the ids of which commands take a beginning.
-var takenShort = regexp.MustCompile(`^(ex|ru|sb)_[0-9a-z]{26}$`)
+var takenShort = pattern.New(`^(ex|ru|sb)_[0-9a-z]{26}$`)
 
 // shortID is how much of an id tables show at a terminal, in characters: 40 of its bits.
 const shortID = len("ex_") + 8

@@ -18,13 +18,13 @@ import (
 	"iter"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
 
@@ -508,7 +508,7 @@ func (s *Set) String() string {
 }
 
 // randomPart is the part of a shape that stands for so many random letters and digits.
-var randomPart = regexp.MustCompile(`\{([0-9]{1,3})\}`)
+var randomPart = pattern.New(`\{([0-9]{1,3})\}`)
 
 const (
 	defaultShape = "{40}"
@@ -518,11 +518,11 @@ const (
 
 func checkShape(shape string) error {
 	random := 0
-	for _, m := range randomPart.FindAllStringSubmatch(shape, -1) {
+	for _, m := range randomPart.Regexp().FindAllStringSubmatch(shape, -1) {
 		n, _ := strconv.Atoi(m[1])
 		random += n
 	}
-	rest := randomPart.ReplaceAllString(shape, "")
+	rest := randomPart.Regexp().ReplaceAllString(shape, "")
 	if random < minRandom || random+len(rest) > maxShape || !visible(rest) || strings.ContainsAny(rest, "{}") {
 		return cove.Errorf(cove.InvalidArgument, "a shape is one word, with {N} for N random characters, at least %d",
 			minRandom).WithHint(`for example "sk-{40}"`)
@@ -531,7 +531,7 @@ func checkShape(shape string) error {
 }
 
 func fill(shape string) string {
-	return randomPart.ReplaceAllStringFunc(shape, func(b string) string {
+	return randomPart.Regexp().ReplaceAllStringFunc(shape, func(b string) string {
 		n, _ := strconv.Atoi(b[1 : len(b)-1])
 		return letters(n)
 	})

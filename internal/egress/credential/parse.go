@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 //go:embed presets.yaml
@@ -166,9 +166,9 @@ func Parse(source string, data []byte) ([]Credential, error) {
 }
 
 var (
-	yamlLine  = regexp.MustCompile(`line ([0-9]+): (.*)`)
-	unknown   = regexp.MustCompile(`^field (.{1,60}?) not found in type `)
-	duplicate = regexp.MustCompile(`already defined at line ([0-9]+)$`)
+	yamlLine  = pattern.New(`line ([0-9]+): (.*)`)
+	unknown   = pattern.New(`^field (.{1,60}?) not found in type `)
+	duplicate = pattern.New(`already defined at line ([0-9]+)$`)
 )
 
 // inPlace adds source and line to an error, and removes possible values from yaml's messages.
@@ -195,7 +195,7 @@ func inPlace(source string, err error) error {
 		WithHint("a credential has name, source, variables, shape, to and or")
 }
 
-var credentialName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+var credentialName = pattern.New(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 func (e entry) credential(source string) (Credential, error) {
 	c := Credential{Name: e.Name.s, Variables: e.Variables.all, Shape: defaultShape}

@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 const (
@@ -47,7 +47,7 @@ const (
 
 const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS, git-credential, gh, claude or aws"
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
+var variableName = pattern.New(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
 
 // ParseSource parses a source. Its errors do not repeat the text, perhaps a value by mistake. Errors: InvalidArgument.
 func ParseSource(s string) (Source, error) {

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"path"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 //go:embed providers.yaml
@@ -111,12 +111,12 @@ func read(source string, data []byte) ([]entry, error) {
 func inOneLine(err error) string {
 	text := err.Error()
 	if types, ok := errors.AsType[*yaml.TypeError](err); ok {
-		text = ofType.ReplaceAllString(strings.Join(types.Errors, "; "), " here")
+		text = ofType.Regexp().ReplaceAllString(strings.Join(types.Errors, "; "), " here")
 	}
 	return strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: ")), " ")
 }
 
-var ofType = regexp.MustCompile(` in type [\w.]+\.\w+`)
+var ofType = pattern.New(` in type [\w.]+\.\w+`)
 
 func in(source, name string, err error) error {
 	e := cove.Errorf(cove.InvalidArgument, "%s: the provider %.80q: %s", source, name, bare(err))
@@ -151,7 +151,7 @@ func (e entry) over(other entry) entry {
 	return e
 }
 
-var providerName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+var providerName = pattern.New(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 func (e entry) provider() (Provider, error) {
 	p := Provider{Name: e.Name, Kind: e.Kind, Endpoints: e.Endpoints, Credential: e.Credential, Models: e.Models,
@@ -216,7 +216,7 @@ func (e entry) provider() (Provider, error) {
 }
 
 // regionOrProject matches a region or project: a part of a host name, and of a path.
-var regionOrProject = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var regionOrProject = pattern.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // checkPlace checks the region and project, which some kinds have.
 func (e entry) checkPlace() error {

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // apt reads the sources of apt, in both formats, and their lists of mirrors (sources.list(5), apt-transport-mirror(1)).
@@ -114,9 +116,9 @@ func stanzaURIs(text string) []string {
 }
 
 var (
-	tomlSection = regexp.MustCompile(`^\[\s*([^\]]+?)\s*\]`)
-	tomlString  = regexp.MustCompile(`^([\w.-]+)\s*=\s*["']([^"']*)["']`)
-	cargoIndex  = regexp.MustCompile(`^(.+)-[0-9a-f]{16}$`)
+	tomlSection = pattern.New(`^\[\s*([^\]]+?)\s*\]`)
+	tomlString  = pattern.New(`^([\w.-]+)\s*=\s*["']([^"']*)["']`)
+	cargoIndex  = pattern.New(`^(.+)-[0-9a-f]{16}$`)
 )
 
 // cargo reads cargo's configuration, which cargo does not print, and its used indexes, which name the hosts of crates.
@@ -221,9 +223,9 @@ func (r *Reader) golang(ctx context.Context) ([]origin, error) {
 }
 
 var (
-	pipSetting = regexp.MustCompile(`(?m)^[\w:.-]*\.(index-url|extra-index-url|find-links)='(.*)'$`)
-	pipPlace   = regexp.MustCompile(`^pip \S+ from (.+) \(python`)
-	pipBuiltin = regexp.MustCompile(`(?s)\bPyPI = PackageIndex\(\s*"(https?://[^"]+)",\s*file_storage_domain="([^"]+)"`)
+	pipSetting = pattern.New(`(?m)^[\w:.-]*\.(index-url|extra-index-url|find-links)='(.*)'$`)
+	pipPlace   = pattern.New(`^pip \S+ from (.+) \(python`)
+	pipBuiltin = pattern.New(`(?s)\bPyPI = PackageIndex\(\s*"(https?://[^"]+)",\s*file_storage_domain="([^"]+)"`)
 )
 
 // pip asks pip for its configuration. Its default index, and the host of the files, are read from pip's source.
@@ -238,7 +240,7 @@ func (r *Reader) pip(ctx context.Context) ([]origin, error) {
 	}
 	var all []origin
 	index := ""
-	for _, m := range pipSetting.FindAllStringSubmatch(out, -1) {
+	for _, m := range pipSetting.Regexp().FindAllStringSubmatch(out, -1) {
 		for _, u := range strings.Fields(strings.ReplaceAll(m[2], `\n`, " ")) {
 			if strings.Contains(u, "://") {
 				all = append(all, origin{u, "pip config " + m[1]})

@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/localsocket"
+	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -103,7 +103,7 @@ func (r *Registry) SetDefault(ctx context.Context, who cove.Principal, g store.G
 	return r.register(ctx, who, g)
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+var namePattern = pattern.New(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 // Register opens a client's route, or replaces the policy of a registered client: at once, narrowing first, and cutting
 // what is no longer allowed. Errors: InvalidArgument, NotFound for a credential, Conflict when the client is registered

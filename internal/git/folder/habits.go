@@ -7,16 +7,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // required matches the setting by which git stores no file that a filter has not made (gitattributes): large files
 // (LFS) and encrypted ones have it. Without it, git stores the file as it is where the filter cannot run.
-var required = regexp.MustCompile(`(?s)^filter\.(.*)\.required$`)
+var required = pattern.New(`(?s)^filter\.(.*)\.required$`)
 
 // habits returns what of a person's configuration decides how the person's git would store a file: the settings of line
 // ends, and the names of required filters. Git reads the configuration as data; no program of it is started.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // Limits of special files (.gitattributes and .gitmodules) that new commits have at
@@ -130,7 +130,7 @@ func unchecked(said string, err error) (lacks []string, _ error) {
 
 // finding is an error that git's fsck reports of an object: the id of the object,
 // and the id of the message (fsck-msgids).
-var finding = regexp.MustCompile(`(?m)^error: object ([0-9a-f]{40,64}): ([a-zA-Z]{1,40}): `)
+var finding = pattern.New(`(?m)^error: object ([0-9a-f]{40,64}): ([a-zA-Z]{1,40}): `)
 
 // unreadable is the finding of a .gitattributes that git lacks.
 const unreadable = "gitattributesMissing"
@@ -157,7 +157,7 @@ func unreadAttributes(stderr string) (lacks []string, ok bool) {
 
 // found names the first error that fsck has found, if there is one.
 func found(stderr string) string {
-	for _, f := range finding.FindAllStringSubmatch(stderr, -1) {
+	for _, f := range finding.Regexp().FindAllStringSubmatch(stderr, -1) {
 		if f[2] != unreadable {
 			said := fmt.Sprintf(": git fsck reports %s of %s", f[2], f[1])
 			for _, name := range []string{"gitmodules", "gitattributes"} {

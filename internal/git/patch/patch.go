@@ -4,11 +4,11 @@ package patch
 
 import (
 	"bytes"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // Mode is the number of the change of a file's mode, beside those of its lines.
@@ -84,7 +84,7 @@ func malformed(why string) error {
 	return cove.Errorf(cove.InvalidArgument, "this is no patch of git's: %s", why)
 }
 
-var hunkHead = regexp.MustCompile(`^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*\n)$`)
+var hunkHead = pattern.New(`^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*\n)$`)
 
 // Parse parses the patch of one file. Errors: InvalidArgument.
 func Parse(text string) (File, error) {
