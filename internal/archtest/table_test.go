@@ -54,6 +54,7 @@ var rooms = []room{
 	{path: "internal/jsonschema", layer: leaf},
 	{path: "internal/linux/...", layer: leaf},
 	{path: "internal/localsocket", layer: leaf},
+	{path: "internal/pattern", layer: leaf},
 	{path: "internal/prewarm", layer: leaf},
 	{path: "internal/rootfs", layer: leaf},
 	{path: "internal/secret", layer: leaf},

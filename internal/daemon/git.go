@@ -57,8 +57,8 @@ func (b *gitBeside) OpenGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.G
 		return nil, err
 	}
 	o := gitservice.Options{
-		Engine: eng, Root: root, Git: git, Guest: b.guest, Workspace: h.Workspace, Dir: h.Dir, Audit: h.Audit, NewMeter: h.NewMeter,
-		Clock: clock.Real(), Log: b.log,
+		Engine: eng, Root: root, Git: git, Guest: b.guest, Workspace: h.Workspace, Dir: h.Dir, Audit: h.Audit,
+		NewMeter: h.NewMeter, Clock: clock.Real(), Log: b.log,
 	}
 	n, err := h.Network(ctx)
 	if err != nil {

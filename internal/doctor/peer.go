@@ -69,7 +69,8 @@ func checkPeer(ctx context.Context, h *host) outcome {
 		return unknown("a connection from another user namespace", err)
 	}
 	if inside == nil {
-		return fail("a process in another user namespace passed", "needs a kernel with user namespaces in /proc (CONFIG_USER_NS)")
+		return fail("a process in another user namespace passed",
+			"needs a kernel with user namespaces in /proc (CONFIG_USER_NS)")
 	}
 	return ok("this process passed, and one in another user namespace did not")
 }

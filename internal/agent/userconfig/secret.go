@@ -40,7 +40,8 @@ var scheme = pattern.New(`(?i)^(bearer|basic|token)\s+`)
 
 // isReference reports whether a value is nothing but references.
 func isReference(value string) bool {
-	return strings.TrimSpace(references.Regexp().ReplaceAllString(scheme.Regexp().ReplaceAllString(strings.TrimSpace(value), ""), "")) == ""
+	value = scheme.Regexp().ReplaceAllString(strings.TrimSpace(value), "")
+	return strings.TrimSpace(references.Regexp().ReplaceAllString(value, "")) == ""
 }
 
 // knownSecret reports whether a text has a secret of a known form.

@@ -24,7 +24,7 @@ const MaxLocks = 10_000
 const (
 	// listedLocks is how much of the kernel's list is read: the newest come first, and each page costs more than the last.
 	listedLocks = 4 * MaxLocks
-	// shareOfLocks is what a sandbox may hold in any case of a list that is longer.
+	// shareOfLocks may be held by a sandbox in any case, when the list is longer.
 	shareOfLocks = MaxLocks / 10
 	// locksPoll is the time between two looks. A process makes a million locks a second at most, of 200 bytes each.
 	locksPoll = 250 * time.Millisecond
@@ -130,7 +130,7 @@ func (w *LockWatch) look() error {
 	return nil
 }
 
-// byGroup adds up the locks of watched control groups. Few locks are nobody's concern.
+// byGroup adds up the locks of watched control groups. Few locks are not looked at.
 func (w *LockWatch) byGroup(processes map[int]int) map[string]int {
 	held, all := map[string]int{}, 0
 	for _, n := range processes {
@@ -204,7 +204,7 @@ func lockHolders(list io.Reader, most int) (held map[int]int, whole bool, err er
 	return held, true, lines.Err()
 }
 
-// excessive returns who holds too many locks. Where nobody is seen to, but the list goes on, it is who holds the most
+// excessive returns who holds too many locks. Where none is seen to, but the list goes on, it is who holds the most
 // of what was read. It is pure.
 func excessive(held map[string]int, whole bool) map[string]int {
 	most := MaxLocks

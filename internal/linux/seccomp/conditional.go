@@ -41,11 +41,11 @@ func conditional() []Rule {
 	return append(modes(), []Rule{
 		{Call: "clone",
 			Why: "threads and processes, not namespaces; and no process that shares another's descriptors, whose locks of " +
-				"files the kernel would list as nobody's after its end",
+				"files the kernel would list without a process after its end",
 			AnyOf: []Match{{masked(0, namespaces|unix.CLONE_FILES, 0)}, {masked(0, namespaces|together, together)}}},
 		{Call: "fcntl",
-			Why: "everything but locks of an open file (OFD), which the kernel lists as nobody's; programs fall back to those " +
-				"of a process",
+			Why: "everything but locks of an open file (OFD), which the kernel lists without a process; programs fall back to " +
+				"those of a process",
 			AnyOf: []Match{{isNot(1, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW)}}},
 		{Call: "socket",
 			Why: "TCP, UDP and Unix sockets, and the netlink family that lists addresses; not AF_VSOCK, AF_ALG, AF_PACKET, " +

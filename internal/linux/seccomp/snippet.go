@@ -28,7 +28,7 @@ func Snippet() Policy {
 		}
 	}
 	p.Refused = append(p.Refused,
-		Group{Why: "the kernel keeps compiled filters in memory that it counts for nobody, up to one limit for the whole " +
+		Group{Why: "the kernel keeps compiled filters in memory that it counts for no group, up to one limit for the whole " +
 			"host (net.core.bpf_jit_limit); programs go on without a filter of their own, as on a kernel that has none",
 			Errno: syscall.EINVAL, Calls: []string{"seccomp"}},
 		Group{Why: "runs a program that was never a file, so that no file system rule has seen it",
