@@ -147,7 +147,7 @@ type Execution struct {
 	Truncated      bool              `json:"truncated" doc:"Output was dropped: beyond the limit, or without room"`
 	OutputGone     string            `json:"output_gone,omitempty" enum:"storage_full,history_size" doc:"Why the history has no output of it: there was no room, or it was removed to bound the size of the history"`
 	Unrecorded     bool              `json:"unrecorded,omitempty" doc:"Only in the answer of an execution: the server could not write this result to its history, and tries again while it runs"`
-	SecurityEvents []SecurityEvent   `json:"security_events" nullable:"false" doc:"Escape attempts that were noticed in the code"`
+	SecurityEvents []SecurityEvent   `json:"security_events" nullable:"false" doc:"Escape attempts that were noticed in the code, places that policy denied, and what came into being in writable mounts that decides what programs of their owner run (made_in_mount)"`
 	Labels         map[string]string `json:"labels,omitempty"`
 	CreatedAt      time.Time         `json:"created_at"`
 	FinishedAt     *time.Time        `json:"finished_at,omitempty"`
@@ -189,13 +189,14 @@ type ModelUsage struct {
 	Estimated        int64   `json:"estimated,omitempty" doc:"Requests whose answer did not say what they used"`
 }
 
-// SecurityEvent is a pattern of an escape attempt found in submitted code.
+// SecurityEvent is a pattern of an escape attempt found in submitted code, or what Cove noticed while it ran.
 type SecurityEvent struct {
-	Rule     string `json:"rule"`
-	Severity string `json:"severity" enum:"low,medium,high,critical"`
-	Line     int    `json:"line" doc:"1-based; 0 when it is not about the code"`
-	Detail   string `json:"detail"`
-	Remedy   string `json:"remedy,omitempty" doc:"Flag of the command line that would have let it reach a place" example:"--preset npm"`
+	Rule     string   `json:"rule"`
+	Severity string   `json:"severity" enum:"low,medium,high,critical"`
+	Line     int      `json:"line" doc:"1-based; 0 when it is not about the code"`
+	Detail   string   `json:"detail"`
+	Remedy   string   `json:"remedy,omitempty" doc:"Flag of the command line that would have let it reach a place" example:"--preset npm"`
+	Paths    []string `json:"paths,omitempty" doc:"On the host, of the rule made_in_mount: git's own first"`
 }
 
 // Names of the SSE events of POST /execute/stream. Every event has an id; lines that begin with a colon are heartbeats.

@@ -80,10 +80,17 @@ type Sandbox struct {
 	Terminals   []Terminal         `json:"terminals,omitempty" doc:"What runs in terminals, while the sandbox runs; absent in lists"`
 	DiskUsed    int64              `json:"disk_used" doc:"Bytes of its workspace and home; absent in lists"`
 	DiskBound   string             `json:"disk_bound,omitempty" enum:"image,watched" doc:"What holds them to limits.disk_mb: the kernel, by a file system of their own in an image file, or Cove, which measures them and pauses the sandbox; absent for sandboxes of earlier versions, which nothing holds to it, and in lists"`
+	Made        []Made             `json:"made_in_mounts,omitempty" doc:"In the answer of a stop: what came into being in its writable mounts that decides what programs of their owner run"`
 	CreatedBy   string             `json:"created_by" doc:"local, key:NAME or ip:ADDRESS"`
 	OfAnother   bool               `json:"of_another,omitempty" doc:"Whether it belongs to another caller"`
 	CreatedAt   time.Time          `json:"created_at"`
 	LastUsedAt  time.Time          `json:"last_used_at"`
+}
+
+// Made names places that came into being in a writable mount and decide what programs of its owner run.
+type Made struct {
+	Paths  []string `json:"paths" nullable:"false" doc:"On the host, git's own first"`
+	Detail string   `json:"detail" doc:"In a sentence"`
 }
 
 // SandboxRepository is the repository of a sandbox.

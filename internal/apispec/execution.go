@@ -11,7 +11,7 @@ func Execution(e store.Execution) api.Execution {
 	events := make([]api.SecurityEvent, len(e.Events))
 	for i, ev := range e.Events {
 		events[i] = api.SecurityEvent{Rule: ev.Rule, Severity: string(ev.Severity), Line: ev.Line, Detail: ev.Detail,
-			Remedy: ev.Remedy}
+			Remedy: ev.Remedy, Paths: ev.Paths}
 	}
 	limits, timeout := InForce(e.Spec.Limits)
 	return api.Execution{

@@ -35,6 +35,10 @@ const NetworkDenied = "network_denied"
 // did not accept.
 const NetworkUntrusted = "network_untrusted"
 
+// MadeInMount is the rule of events about files that came into being in a writable mount and decide what programs of
+// its owner run; their paths are where.
+const MadeInMount = "made_in_mount"
+
 // Event is one match. Its JSON is part of the records of executions.
 type Event struct {
 	Rule     string   `json:"rule"`
@@ -42,6 +46,7 @@ type Event struct {
 	Line     int      `json:"line"`             // 1-based; 0 when it is not about the code
 	Detail   string   `json:"detail"`           // what the pattern indicates
 	Remedy   string   `json:"remedy,omitempty"` // the flag that would have let it
+	Paths    []string `json:"paths,omitempty"`  // on the host
 }
 
 // Rule is one declared pattern.

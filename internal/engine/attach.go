@@ -60,6 +60,9 @@ func (b *Binding) OpenMounts(ctx context.Context, rules hostpath.Rules, user cov
 		if err != nil {
 			return opened.Close, err
 		}
+		if o.Mark != nil && b.Marks != nil {
+			*b.Marks = append(*b.Marks, *o.Mark)
+		}
 		a := Attachment{Place: o.Place, Target: m.Target, ReadOnly: m.ReadOnly, NoExec: m.NoExec, NoFollow: m.NoFollow}
 		opened.Attachments = append(opened.Attachments, a)
 		for _, g := range o.Guards {

@@ -40,6 +40,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Engine provides sandboxes. All methods may be called concurrently.
@@ -163,13 +164,14 @@ type Rootfs struct {
 // this order, so that a mount may lie on an attachment.
 type Binding struct {
 	Hostname    string
-	Attachments []Attachment    // Capabilities.LateMount
-	Mounts      []cove.Mount    // likewise; sources have passed the allowlist (invariant H5)
-	Allow       cove.MountAllow // of Mounts
-	Again       bool            // Mounts were bound before, in this sandbox's earlier runs
-	Files       []File          // Capabilities.Files
-	Throughput  Throughput      // Capabilities.Throughput
-	Listeners   []guest.Listen  // Capabilities.Listeners
+	Attachments []Attachment     // Capabilities.LateMount
+	Mounts      []cove.Mount     // likewise; sources have passed the allowlist (invariant H5)
+	Allow       cove.MountAllow  // of Mounts
+	Again       bool             // Mounts were bound before, in this sandbox's earlier runs
+	Marks       *[]hostpath.Mark // if it is not nil, Bind adds what writable ones of Mounts hold
+	Files       []File           // Capabilities.Files
+	Throughput  Throughput       // Capabilities.Throughput
+	Listeners   []guest.Listen   // Capabilities.Listeners
 }
 
 // Attachment is a directory or file of the host, open as a place, shown at Target. Its files are the sandbox's user's

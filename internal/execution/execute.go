@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
@@ -247,7 +248,20 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
+	e.events = append(slices.Clip(e.events), made(sb.Made(ctx))...)
 	return e.conclude(outcome, stats, took)
+}
+
+// made returns the events about what came into being in mounts.
+func made(all []hostpath.Made) (events []detect.Event) {
+	for _, m := range all {
+		event := detect.Event{Rule: detect.MadeInMount, Severity: detect.Medium, Detail: m.Text(), Paths: m.Paths()}
+		if len(m.Git) > 0 {
+			event.Severity = detect.High
+		}
+		events = append(events, event)
+	}
+	return events
 }
 
 // answerPatience is how long a guest may take to take the files and to start the program. It does not depend on the

@@ -78,10 +78,17 @@ func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execu
 	} else {
 		verdict = "error"
 		entry.Status, entry.Error, entry.FinishedAt = cove.StatusFailed, err.Error(), &now
+		entry.Events = e.events
+	}
+	detail := fmt.Sprintf("%s on %s: %s, exit code %d", entry.Language, entry.Engine, entry.Status, entry.ExitCode)
+	for _, ev := range entry.Events {
+		if ev.Rule == detect.MadeInMount {
+			detail += "; " + ev.Detail
+		}
 	}
 	return x.outcomes.record(ctx, outcome{entry, store.Record{
 		Time: now, Action: "execute", Object: string(e.id), Verdict: verdict,
-		Detail: fmt.Sprintf("%s on %s: %s, exit code %d", entry.Language, entry.Engine, entry.Status, entry.ExitCode),
+		Detail: detail,
 	}}, x.calls.Go)
 }
 

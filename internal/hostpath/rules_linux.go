@@ -29,6 +29,7 @@ type Wish struct {
 type Opened struct {
 	Place  *os.File // O_PATH
 	Guards []Guard  // parents first
+	Mark   *Mark    // nil where nothing is kept read-only
 }
 
 // Guard is a part of a mount that is attached once more, on itself: read-only, or, so that it cannot be moved away

@@ -27,7 +27,15 @@ func tree(t testing.TB, names ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	grow(t, base, names...)
+	return base
+}
+
+// grow makes more in a tree.
+func grow(t testing.TB, base string, names ...string) {
+	t.Helper()
 	for _, name := range names {
+		var err error
 		at := filepath.Join(base, strings.TrimRight(name, "/=~0"))
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)
@@ -54,7 +62,6 @@ func tree(t testing.TB, names ...string) string {
 			t.Fatal(err)
 		}
 	}
-	return base
 }
 
 // TestOwnPlaces: Cove's own directories are refused as themselves, in what is mounted and above it, by any name.

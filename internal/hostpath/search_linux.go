@@ -57,6 +57,7 @@ func (r Rules) search(ctx context.Context, o *Opened, w Wish) error {
 	if err != nil || !s.guards {
 		return err
 	}
+	s.mark(r.Guarded)
 	return s.guard(r.Guarded)
 }
 
@@ -84,6 +85,7 @@ type searching struct {
 	o       *Opened
 	wish    Wish
 	guards  bool // what programs of the owner execute is to be read-only
+	again   bool // and nothing else is looked for, or refused
 	buffer  []byte
 	left    int // entries
 	user    uint32
@@ -135,7 +137,7 @@ func (s *searching) look(fd int, dir string, depth int) error {
 				continue
 			}
 			if s.left--; s.left < 0 {
-				s.beyond = fmt.Sprintf("it has more than %d files, which are too many to look for sockets in", maxEntries)
+				s.beyond = fmt.Sprintf("it has more than %d files, which are too many to search", maxEntries)
 				return errBound
 			}
 			if s.left%1024 == 0 && s.ended() != nil {
@@ -174,7 +176,7 @@ func (s *searching) own(dir string, linked bool) error {
 	if !s.guards || s.kept(dir) {
 		return nil
 	}
-	if dir == "" && !s.wish.Allow.Git {
+	if dir == "" && !s.wish.Allow.Git && !s.again {
 		return cove.Errorf(cove.Forbidden, "the host path %q is refused: it is the directory of a git repository, and "+
 			"what is in it decides what git on this machine executes", s.o.Place.Name()).
 			WithHint("mount it read-only (:ro), or allow it with --writable-git")
@@ -188,6 +190,10 @@ func (s *searching) note(of repository) error {
 		return nil
 	}
 	if s.git = append(s.git, of); len(s.git) > maxGuards {
+		if s.again {
+			s.beyond = fmt.Sprintf("it has more than %d repositories", maxGuards)
+			return errBound
+		}
 		return s.tooManyGuards()
 	}
 	return nil
@@ -211,19 +217,17 @@ func (s *searching) kept(dir string) bool { return !s.wish.Allow.Git && s.inGit(
 
 func (s *searching) descend(fd int, dir, name string, depth int) error {
 	if depth > maxDepth {
-		s.beyond = fmt.Sprintf("%s lies more than %d directories deep, too deep to look for sockets in", dir, maxDepth)
-		return errBound
+		return s.passOver("%s lies more than %d directories deep, too deep to search", dir, maxDepth)
 	}
 	sub, err := unix.Openat2(fd, name, directory)
 	switch {
 	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return nil // something is mounted there, which does not come along, or it has gone
 	case errors.Is(err, unix.EACCES):
-		if s.closed(fd, name) {
+		if !s.again && s.closed(fd, name) {
 			return nil
 		}
-		s.beyond = fmt.Sprintf("%s cannot be read, so that it cannot be searched for sockets", dir)
-		return errBound
+		return s.passOver("%s cannot be read, so that it cannot be searched", dir)
 	case err != nil:
 		return os.NewSyscallError("openat2", err)
 	}
@@ -251,6 +255,7 @@ func (s *searching) closed(fd int, name string) bool {
 func (s *searching) judge(fd int, dir string, e entry) error {
 	name := func() string { return path.Join(dir, e.name) }
 	switch {
+	case s.again && e.name != ".git":
 	case slices.Contains(engineSockets, e.name) && slices.Contains(maySocket, e.kind):
 		return s.refuse(name(), "it is the socket of a container engine").WithHint("mount a directory without it")
 	case e.kind == unix.DT_SOCK && !s.wish.Allow.Sockets && !s.wish.Again && !dead(fd, e.name):
@@ -308,7 +313,7 @@ func (s *searching) checkout(dir string, kind byte) error {
 	if !s.guards {
 		return nil
 	}
-	if kind == unix.DT_LNK {
+	if kind == unix.DT_LNK && !s.again {
 		return s.refuse(path.Join(dir, ".git"), "it leads elsewhere, and could be replaced").
 			WithHint("mount it read-only (:ro), work on a copy (cove new DIR), or allow it with --writable-git " +
 				"--writable-hooks")

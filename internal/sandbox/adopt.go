@@ -55,7 +55,7 @@ func (v *supervisor) adopt(ctx context.Context, r *resident, record *store.Sandb
 			release = func() {}
 		}
 	}
-	return v.connect(r, provision.Adopted(sb), *record, release)
+	return v.connect(r, provision.Adopted(sb, readMarks(v.dirOf(record.ID), v.o.Log)), *record, release)
 }
 
 // connect opens the route and the services of a sandbox that runs already. When that fails, the sandbox runs on, and

@@ -9,6 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -65,6 +66,7 @@ type resident struct {
 	// residents.mu guards the rest.
 	box  *provision.Sandbox // nil while it does not run, or in another process
 	open opened
+	made []hostpath.Made // in mounts, until it ended last
 
 	doomed   bool // it is to be removed, for which its record lacks room
 	keepWork bool // when it is doomed: its work stays

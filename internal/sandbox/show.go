@@ -5,6 +5,7 @@ import (
 	"path"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -17,6 +18,7 @@ type View struct {
 	Place     string           // of the checkout, inside
 	Terminals []terminals.Info // while it runs; nil in lists
 	Disk      workspace.Used   // of its workspace and home; zero in lists
+	Made      []hostpath.Made  // in mounts, of one that Stop has ended
 }
 
 // Listing is the sandboxes that a caller sees, newest first.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -73,7 +74,8 @@ func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, ac
 // Stop ends the processes of a sandbox. Its workspace and home stay; the rest of its files goes. A stopped one stays as
 // it is. Errors: NotFound, Conflict.
 func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (View, error) {
-	return s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
+	var made []hostpath.Made
+	stopped, err := s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
 		switch record.State {
 		case cove.StateStopped:
 			return errAlready
@@ -99,8 +101,11 @@ func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (V
 		if err := s.vacate(r); err != nil {
 			return err
 		}
+		made = r.made
 		return s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, record.State, cove.StateStopped, "")
 	})
+	stopped.Made = made
+	return stopped, err
 }
 
 // Pause freezes a sandbox: nothing in it runs, and its memory is kept. Errors: NotFound, Conflict, Unsupported.

@@ -97,6 +97,9 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	if err != nil {
 		return err
 	}
+	if err := keepMarks(v.dirOf(record.ID), sb); err != nil {
+		return errors.Join(err, sb.TearDown())
+	}
 	v.occupy(r, sb, *record, v.newCPUMeter(record.Owner, 0), route, services, sb.Sockets, release)
 	return nil
 }
@@ -278,12 +281,13 @@ func (v *supervisor) vacate(r *resident) error {
 		return nil
 	}
 	open.cpu.count(context.Background(), bx)
+	made := v.lookAtMounts(bx)
 	if err := bx.TearDown(); err != nil {
 		return err
 	}
 	open.close()
 	v.mu.Lock()
-	r.box, r.open = nil, opened{}
+	r.box, r.open, r.made = nil, opened{}, made
 	v.mu.Unlock()
 	return nil
 }
@@ -356,7 +360,9 @@ func (v *supervisor) destroyLeft(ctx context.Context, engineName string, id cove
 	for _, f := range sb.Listeners() {
 		f.Close()
 	}
-	return provision.Adopted(sb).TearDown()
+	left := provision.Adopted(sb, readMarks(v.dirOf(id), v.o.Log))
+	v.lookAtMounts(left)
+	return left.TearDown()
 }
 
 // policyOfCheckouts returns the policy that the checkouts in a sandbox need for their branches.

@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
@@ -29,6 +30,7 @@ type box struct {
 	env     []string // of its processes, beside the plain ones
 	probe   string   // where it is
 	prober  *prober  // makes the attempts, where there are many
+	marks   []hostpath.Mark
 }
 
 // boxOptions change the usual sandbox.
@@ -81,7 +83,7 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if name == "" {
 		name = "sandbox"
 	}
-	binding := engine.Binding{Hostname: name, Mounts: o.mounts, Allow: o.allow}
+	binding := engine.Binding{Hostname: name, Mounts: o.mounts, Allow: o.allow, Marks: &b.marks}
 	if o.route != nil {
 		if err := o.route.Bind(&binding, t.Rootfs); err != nil {
 			b.destroy(c)

@@ -25,6 +25,8 @@ func sharedRows() []row {
 			test: mountedHooks},
 		{id: "F8.executed", invariant: "G3", what: "change files in a mount that programs of its owner execute",
 			test: mountedExecuted},
+		{id: "F8.made", invariant: "G3", what: "make in a mount what programs of its owner execute, without its being named",
+			test: mountedMade},
 		{id: "H5.deep", invariant: "H5", what: "have a directory of credentials mounted with one far above it",
 			test: deepCredentials},
 		{id: "H5.own", invariant: "H5", what: "have Cove's own directories mounted, or one around them", test: ownPlaces},
@@ -218,6 +220,31 @@ func mountedExecuted(c *trial) {
 	git := c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Git: true}})
 	c.denied(git, "write /workspace/.envrc x")
 	c.works(c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Hooks: true}}), "write /workspace/.envrc x")
+}
+
+// mountedMade: what a sandbox makes where nothing could be kept read-only is named when it has ended.
+func mountedMade(c *trial) {
+	dir := c.mountable(1234)
+	must(c, os.MkdirAll(filepath.Join(dir, "was/.git/hooks"), 0o755))
+	must(c, os.WriteFile(filepath.Join(dir, "was/.git/config"), nil, 0o644))
+	c.give(dir)
+	m := []cove.Mount{{Source: dir, Target: cove.Workspace}}
+	b := c.fresh(boxOptions{mounts: m, allow: cove.MountAllow{Git: true}})
+	c.works(b, "write /workspace/plain x")
+	if len(b.marks) != 1 || b.marks[0].Made(c.Context()).Any() {
+		c.Fatalf("not tested: %+v", b.marks)
+	}
+	ctx, cancel := c.fileAPI()
+	defer cancel()
+	for _, name := range []string{"deep/er/.git/config", "bare/HEAD", "bare/objects/x", "bare/refs/x", ".envrc",
+		"was/.git/commondir", "was/.husky/x"} {
+		must(c, b.sandbox.Guest().WriteFile(ctx, "/workspace/"+name, 0o644, []byte("x")))
+	}
+	made := b.marks[0].Made(c.Context())
+	const want = "bare deep/er/.git was/.git/commondir .envrc was/.husky"
+	if got := strings.Join(append(made.Git, made.Files...), " "); got != want || made.Beyond != "" {
+		c.Errorf("HOLE: made are %s, named %+v", want, made)
+	}
 }
 
 func deepCredentials(c *trial) {

@@ -247,10 +247,13 @@ func warnings(e api.Execution) []string {
 		case detect.NetworkUntrusted:
 			lines = append(lines, fmt.Sprintf("note: %s: the program does not accept the sandbox's authority (pinned?): "+
 				"%s lets it through unjudged", ev.Detail, ev.Remedy))
-		}
-		if ev.Severity == "high" || ev.Severity == "critical" {
-			lines = append(lines,
-				fmt.Sprintf("note: line %d looks like an escape attempt: %s (%s)", ev.Line, ev.Detail, ev.Rule))
+		case detect.MadeInMount:
+			lines = append(lines, "note: "+ev.Detail)
+		default:
+			if ev.Severity == "high" || ev.Severity == "critical" {
+				lines = append(lines,
+					fmt.Sprintf("note: line %d looks like an escape attempt: %s (%s)", ev.Line, ev.Detail, ev.Rule))
+			}
 		}
 	}
 	return lines

@@ -40,7 +40,12 @@ func sandboxCommand(sess *session.Session, c *cobra.Command, do request, text fu
 // changeCommand makes a command that changes one sandbox and prints its name.
 func changeCommand(sess *session.Session, name, short, long string, change request) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Long: long, Example: "  cove " + name + " brave-otter"}
-	return sandboxCommand(sess, c, change, func(s api.Sandbox) string { return s.Name + "\n" })
+	return sandboxCommand(sess, c, change, func(s api.Sandbox) string {
+		for _, m := range s.Made {
+			sess.Say.Line("note: %s", m.Detail)
+		}
+		return s.Name + "\n"
+	})
 }
 
 // StartCommand returns "cove start", which the agents' room extends.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Every transition of a sandbox has a deadline.
@@ -20,6 +21,7 @@ const (
 	prepareTimeout = 60 * time.Second // an engine may import an image first
 	bindTimeout    = 30 * time.Second
 	destroyTimeout = 30 * time.Second
+	lookTimeout    = 15 * time.Second // for what was made in mounts
 )
 
 // Route is the egress route of one sandbox, as far as it is provisioned.
@@ -59,6 +61,8 @@ func (p Plan) Template() engine.Template {
 type Sandbox struct {
 	engine.Sandbox            // nil until prepared
 	Sockets        []*os.File // of Plan.Binding, in its order; the caller owns them
+	// Marks are of its writable mounts, for Made.
+	Marks []hostpath.Mark
 
 	id    cove.SandboxID
 	mu    sync.Mutex
@@ -84,9 +88,9 @@ func New(ctx context.Context, eng engine.Engine, p Plan) (*Sandbox, error) {
 	return nil, cove.OutOfFiles(err)
 }
 
-// Adopted is a sandbox that runs, and that an engine has adopted.
-func Adopted(sb engine.Sandbox) *Sandbox {
-	return &Sandbox{Sandbox: sb, id: sb.ID(), state: cove.StateRunning}
+// Adopted is a sandbox that runs, and that an engine has adopted, with the marks that it was made with.
+func Adopted(sb engine.Sandbox, marks []hostpath.Mark) *Sandbox {
+	return &Sandbox{Sandbox: sb, Marks: marks, id: sb.ID(), state: cove.StateRunning}
 }
 
 // bring prepares a sandbox and binds it. It returns the route also on error, if it was opened.
@@ -124,6 +128,7 @@ func (s *Sandbox) bring(ctx context.Context, eng engine.Engine, t engine.Templat
 	}
 	bind, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
+	binding.Marks = &s.Marks
 	if err := s.Bind(bind, binding); err != nil {
 		return route, late(ctx, err, "binding the sandbox", bindTimeout)
 	}
@@ -167,6 +172,34 @@ func (s *Sandbox) Become(next cove.State) error {
 	}
 	s.state = next
 	return nil
+}
+
+// Made ends every process of the sandbox, and returns the places that came into being in its writable mounts and decide
+// what programs of their owner run.
+func (s *Sandbox) Made(ctx context.Context) []hostpath.Made {
+	if len(s.Marks) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	unended := s.Kill()
+	select {
+	case <-s.Done():
+		unended = nil
+	case <-ctx.Done():
+		unended = errors.Join(unended, ctx.Err())
+	}
+	var all []hostpath.Made
+	for _, mark := range s.Marks {
+		made := mark.Made(ctx)
+		if unended != nil {
+			made.Beyond = "programs of the sandbox may still run"
+		}
+		if made.Any() {
+			all = append(all, made)
+		}
+	}
+	return all
 }
 
 // TearDown destroys the sandbox. Errors: those of the engine; Conflict when it is being torn down already.

@@ -165,7 +165,7 @@ func TestAdopted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := provision.Adopted(sb).TearDown(); err != nil {
+	if err := provision.Adopted(sb, nil).TearDown(); err != nil {
 		t.Error(err)
 	}
 	if left, err := e.Left(t.Context()); err != nil || slices.Contains(left, made.ID()) {
