@@ -535,3 +535,32 @@ func TestCheck(t *testing.T) {
 		t.Errorf("damage that a write has met: %v", err)
 	}
 }
+
+// TestLogRemoved: a log or an index that was removed is noticed as the database is: what is written would be lost.
+func TestLogRemoved(t *testing.T) {
+	for _, end := range []string{"-wal", "-shm"} {
+		path := filepath.Join(t.TempDir(), "cove.db")
+		s := openAt(t, path)
+		if err := s.Append(t.Context(), store.Record{Action: "start"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+end, path+".away"); err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range map[string]error{"Check": s.Check(t.Context()),
+			"a write": s.Append(t.Context(), store.Record{Action: "lost"})} {
+			if cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), end) {
+				t.Errorf("%s without %s: %v", what, end, err)
+			}
+		}
+		if err := os.Rename(path+".away", path+end); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.Append(t.Context(), store.Record{Action: "again"}), s.Check(t.Context())); err != nil {
+			t.Errorf("with %s again: %v", end, err)
+		}
+	}
+}

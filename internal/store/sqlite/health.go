@@ -103,12 +103,14 @@ func (s *Store) note(err error) {
 	}
 }
 
-// present returns an error if the file at the path of the database is not the one that is open: what is written would
-// be lost.
+// present returns an error if a file at the path of the database, its log or its index is not the one that is open:
+// what is written would be lost.
 func (s *Store) present() error {
-	if there, err := os.Stat(s.path); err != nil || !os.SameFile(there, s.opened) {
-		return cove.Errorf(cove.Unavailable, "the database %s was removed or replaced while Cove has it open", s.path).
-			WithHint("put the file back, or restart the server: cove server stop, and the next command starts it")
+	for path, opened := range s.opened {
+		if there, err := os.Stat(path); err != nil || !os.SameFile(there, opened) {
+			return cove.Errorf(cove.Unavailable, "%s was removed or replaced while Cove has the database open", path).
+				WithHint("put the file back, or restart the server: cove server stop, and the next command starts it")
+		}
 	}
 	return nil
 }

@@ -52,7 +52,8 @@ type Store struct {
 	reserve reserve
 	bounds  Bounds
 	log     *slog.Logger
-	opened  os.FileInfo // of the file that is open
+	opened  map[string]os.FileInfo // of the files that are open
+	holder  *sql.Conn              // idle: while it is open, no process removes the log
 	health  health
 	removed removed
 }
@@ -99,16 +100,38 @@ func OpenBounded(ctx context.Context, path string, bounds Bounds, log *slog.Logg
 	s := &Store{path: path, reserve: reserve(path + "-reserve"), bounds: bounds, log: log,
 		write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
 	s.write.SetMaxOpenConns(1)
-	s.read.SetMaxOpenConns(4)
+	s.read.SetMaxOpenConns(5) // one is the holder
 	if err := s.prepare(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
-	if s.opened, err = os.Stat(path); err != nil {
+	if err := s.hold(ctx); err != nil {
 		s.Close()
-		return nil, unwritable(path, err)
+		return nil, err
 	}
 	return s, nil
+}
+
+// hold opens the database, its log and its index for as long as the store is open, and notes which files they are.
+func (s *Store) hold(ctx context.Context) (err error) {
+	if s.holder, err = s.read.Conn(ctx); err != nil {
+		return s.fault("open", err)
+	}
+	var version int
+	if err := s.holder.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return s.fault("open", err)
+	}
+	s.opened = map[string]os.FileInfo{}
+	for _, path := range []string{s.path, s.path + "-wal", s.path + "-shm"} {
+		info, err := os.Stat(path)
+		switch {
+		case err == nil:
+			s.opened[path] = info
+		case path == s.path || !errors.Is(err, fs.ErrNotExist): // a database without a log has none
+			return unwritable(s.path, err)
+		}
+	}
+	return nil
 }
 
 // connect opens nothing yet: connections are made when first used.
@@ -353,7 +376,11 @@ func makeIndex(ctx context.Context, db *sql.DB, name, of string) error {
 
 // Close closes the connections; the last process to do so folds the log back into the file.
 func (s *Store) Close() error {
-	return errors.Join(s.read.Close(), s.write.Close())
+	var held error
+	if s.holder != nil {
+		held = s.holder.Close()
+	}
+	return errors.Join(held, s.read.Close(), s.write.Close())
 }
 
 // fault turns what SQLite says into what a user can act on.
