@@ -51,15 +51,20 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (_ st
 			release()
 		}
 	}()
+	if err := r.begins.begin(record.ID, record.Spec.Own); err != nil {
+		return store.Run{}, err
+	}
 	var run store.Run
 	in, err := r.enterSandbox(ctx, who, q, p.eq, &record)
 	if err == nil {
 		run, err = r.start(ctx, in, record, p.eq, p.command, release)
 	}
+	var stray error
 	if err != nil && record.Spec.Own && record.Sandbox != "" {
-		err = errors.Join(err, r.o.Sandboxes.Destroy(context.WithoutCancel(ctx), who, record.Sandbox, false))
+		stray = r.o.Sandboxes.Destroy(context.WithoutCancel(ctx), who, record.Sandbox, false)
 	}
-	return run, err
+	r.begins.end(record.ID, stray != nil)
+	return run, errors.Join(err, stray)
 }
 
 // Check refuses a request that Begin would refuse for what it says, before anything is fetched or made: for its agent,

@@ -107,7 +107,8 @@ func robot(p *fake.Process) int {
 // agents knows the robot.
 type agents struct {
 	files   []agent.File
-	missing error // why there is no key for the models
+	missing error  // why there is no key for the models
+	parsed  func() // called after a run's sandbox is made, and before it is recorded; nil: nothing is
 }
 
 func (a *agents) Ready(_ context.Context, e fit.Equipment, n *cove.Network) error {
@@ -142,6 +143,9 @@ func (a *agents) Equip(q fit.Want, missing bool) (fit.Equipment, error) {
 			return c, nil
 		},
 		Parser: func(message.AgentUsage) agent.Parser {
+			if a.parsed != nil {
+				a.parsed()
+			}
 			return agent.Agent{Title: "Robot", Output: agent.FormatMessages}.NewParser(message.AgentUsage{})
 		},
 	}

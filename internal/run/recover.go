@@ -257,22 +257,50 @@ func (l left) why() error {
 	return lost.WithHint("the work is in the sandbox %s: cove diff %[1]s", l.sandbox)
 }
 
-// sweep removes directories of runs that the store does not know.
+// sweep removes directories of runs that the store does not know, and the sandboxes of those whose server died before
+// it recorded them.
 func (r *Runner) sweep(ctx context.Context) error {
 	entries, err := os.ReadDir(r.o.Dir)
 	if err != nil {
 		return nil // there are none yet
 	}
+	here := func(id cove.RunID) bool { return r.begins.has(id) || r.liveOf(id) != nil }
 	var errs []error
 	for _, entry := range entries {
 		id, err := cove.ParseRunID(entry.Name())
-		if err != nil || r.liveOf(id) != nil {
+		if err != nil || here(id) {
 			continue
 		}
-		if _, err := r.o.Store.For(cove.System("")).Run(ctx, id); cove.ErrorCode(err) == cove.NotFound &&
-			r.liveOf(id) == nil {
-			errs = append(errs, os.RemoveAll(r.dirOf(id)))
+		left := r.begins.left(id)
+		_, err = r.o.Store.For(cove.System("")).Run(ctx, id)
+		switch {
+		case err == nil && left:
+			err = r.begins.forget(id)
+		case cove.ErrorCode(err) != cove.NotFound || here(id):
+			err = nil
+		default:
+			if err = nil; left {
+				err = destroyOf(ctx, r.o, id)
+			}
+			if err == nil {
+				err = os.RemoveAll(r.dirOf(id))
+			}
 		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// destroyOf destroys the sandbox that was made for a run.
+func destroyOf(ctx context.Context, o Options, id cove.RunID) error {
+	all, err := o.Sandboxes.List(ctx, cove.System(""))
+	errs := []error{err}
+	for _, there := range all.Sandboxes {
+		if there.Spec.Labels[RunLabel] != string(id) {
+			continue
+		}
+		o.Log.Warn("a sandbox is destroyed, whose run was never recorded", "run", id, "sandbox", there.ID)
+		errs = append(errs, o.Sandboxes.Destroy(ctx, there.Owner, string(there.ID), false))
 	}
 	return errors.Join(errs...)
 }

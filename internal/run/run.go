@@ -127,7 +127,8 @@ type Runner struct {
 	closed   bool
 	running  sync.WaitGroup // of live; added to under mu while not closed
 
-	ends ends
+	begins beginnings
+	ends   ends
 }
 
 // New makes a Runner, which is to be told of what is left of runs (TakeUp) and then to Recover.
@@ -135,9 +136,9 @@ func New(o Options) *Runner {
 	if o.MaxOutput == 0 {
 		o.MaxOutput = 256 << 20
 	}
-	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{},
-		unlisted: map[cove.SandboxID]bool{}, ended: map[cove.RunID]error{}, screens: map[cove.RunID]bool{},
-		ends: newEnds(o.Store, o.Log)}
+	return &Runner{o: o, begins: beginnings{dir: o.Dir, here: map[cove.RunID]bool{}}, live: map[cove.RunID]*live{},
+		left: map[cove.RunID]sandbox.LeftProcess{}, unlisted: map[cove.SandboxID]bool{}, ended: map[cove.RunID]error{},
+		screens: map[cove.RunID]bool{}, ends: newEnds(o.Store, o.Log)}
 }
 
 // Leave stops beginning and concluding runs, which the next server does. Callers call it before they close the

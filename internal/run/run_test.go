@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -607,6 +608,45 @@ func TestServerDiesBeforeTheAgentStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.follow(t, string(there.ID))
+}
+
+// TestServerDiesBeforeTheRecord: the sandbox of a run that was never recorded goes, and no other does.
+func TestServerDiesBeforeTheRecord(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	runs := filepath.Join(l.dir, "runs")
+	q := ask("answer done")
+	q.Keep = true
+	kept := s.begin(t, q)
+	s.follow(t, string(kept.ID))
+	// Its server died right after it was recorded.
+	if err := os.WriteFile(filepath.Join(runs, string(kept.ID), "begins"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t)
+	s = l.serve(t)
+	s.wantSandboxes(t, 1)
+	if err := store.NewVault(l.store).For(owner).RemoveRun(t.Context(), kept.ID); err != nil { // as pruning does
+		t.Fatal(err)
+	}
+	died := make(chan struct{})
+	l.agents.parsed = runtime.Goexit
+	go func() {
+		defer close(died)
+		s.Begin(t.Context(), owner, ask("answer never"))
+	}()
+	<-died
+	l.agents.parsed = nil
+	l.held.Add(-1) // of the server that died
+	s.wantSandboxes(t, 2)
+	s.end(t)
+	s = l.serve(t)
+	if there := s.wantSandboxes(t, 1); string(there[0].ID) != kept.Sandbox {
+		t.Errorf("%+v is left, want the sandbox %s of the run beyond its retention", there, kept.Sandbox)
+	}
+	if left, err := os.ReadDir(runs); err != nil || len(left) != 0 {
+		t.Errorf("files are left: %v, %v", left, err)
+	}
 }
 
 // TestMachineDies: what is not there any more is recorded so, and its work stays.
