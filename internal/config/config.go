@@ -169,7 +169,7 @@ type RateLimit struct {
 // Audit bounds the records that are kept.
 type Audit struct {
 	Retention Duration `yaml:"retention" doc:"How long executions, audit records and decisions of the gateway are kept; 0 is for ever."`
-	Decisions int      `yaml:"decisions" doc:"How many decisions about what may leave sandboxes are kept at most; the oldest go first."`
+	Decisions int      `yaml:"decisions" doc:"How many decisions about what may leave sandboxes are kept at most; the oldest of the caller that has most go first."`
 }
 
 // History bounds the space that the history of executions takes.

@@ -71,8 +71,8 @@ type Store interface {
 
 // Decisions remembers what became of attempts to leave sandboxes.
 type Decisions interface {
-	// AppendDecisions adds decisions in their order and numbers them; those
-	// beyond the newest keep are removed. Text beyond MaxField bytes is cut.
+	// AppendDecisions adds decisions in their order and numbers them. At most keep stay: the client that has the most
+	// loses its oldest. Text beyond MaxField bytes is cut.
 	AppendDecisions(ctx context.Context, keep int, all ...decision.Decision) error
 	// ListDecisions returns a page, newest first.
 	ListDecisions(ctx context.Context, q DecisionQuery) (DecisionPage, error)

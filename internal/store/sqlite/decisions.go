@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/egress/decision"
+	"github.com/cove-sandbox/cove/internal/share"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -19,7 +20,13 @@ func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...decision.D
 	if len(all) == 0 {
 		return nil
 	}
-	return s.change(ctx, func(tx *sql.Tx) error {
+	s.decisions.mu.Lock()
+	defer s.decisions.mu.Unlock()
+	if s.decisions.keep != keep {
+		s.decisions.room = 0
+	}
+	room := 0
+	err := s.change(ctx, func(tx *sql.Tx) error {
 		insert, err := tx.PrepareContext(ctx, insertDecision)
 		if err != nil {
 			return err
@@ -33,10 +40,50 @@ func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...decision.D
 				return err
 			}
 		}
-		// Numbers are given without a gap, but by pruning: so this leaves at most so many, and costs what it removes.
-		_, err = tx.ExecContext(ctx, `DELETE FROM decisions WHERE seq <= (SELECT max(seq) FROM decisions) - ?`, keep)
+		if room = s.decisions.room - len(all); room < 0 {
+			room, err = forgetDecisions(ctx, tx, keep)
+		}
 		return err
 	})
+	if err != nil {
+		room = 0
+	}
+	s.decisions.keep, s.decisions.room = keep, room
+	return err
+}
+
+// forgetDecisions leaves at most keep decisions, and returns how many more there may be. The client that has the most
+// loses its oldest, so that one that floods does not cost others theirs.
+func forgetDecisions(ctx context.Context, tx *sql.Tx, keep int) (room int, err error) {
+	rows, err := tx.QueryContext(ctx, `SELECT client, count(*) FROM decisions GROUP BY client`)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	each, all := map[string]int{}, 0
+	for rows.Next() {
+		var client string
+		var n int
+		if err := rows.Scan(&client, &n); err != nil {
+			return 0, err
+		}
+		each[client], all = n, all+n
+	}
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	if all <= keep {
+		return keep - all, nil
+	}
+	room = keep / 100 // so that they are not counted again for each decision
+	for client, n := range share.Level(each, all-keep+room) {
+		_, err := tx.ExecContext(ctx, `DELETE FROM decisions WHERE seq IN
+			(SELECT seq FROM decisions WHERE client = ? ORDER BY seq LIMIT ?)`, client, n)
+		if err != nil {
+			return 0, err
+		}
+	}
+	return room, nil
 }
 
 // ListDecisions implements store.Store.

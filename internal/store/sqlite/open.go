@@ -56,6 +56,8 @@ type Store struct {
 	holder  *sql.Conn              // idle: while it is open, no process removes the log
 	health  health
 	removed removed
+
+	decisions kept
 }
 
 // Bounds bound the space that executions take. The audit log stays.
@@ -71,6 +73,13 @@ type health struct {
 	trying bool
 	found  error // by Check
 	damage error // that the last write has met
+}
+
+// kept counts decisions, as far as this process adds them.
+type kept struct {
+	mu   sync.Mutex
+	keep int // of the last call
+	room int // for so many more they need not be counted
 }
 
 // removed counts the outputs that gave way to the bounds.

@@ -178,7 +178,7 @@ func decisionsAfter(t *testing.T, open Open) {
 	}
 }
 
-// decisionsAreBounded: whatever comes, only the newest stay, and no number is given twice.
+// decisionsAreBounded: whatever comes, only so many stay, the newest of a client, and no number is given twice.
 func decisionsAreBounded(t *testing.T, open Open) {
 	s := start(t, open)
 	for i := range 10 {
@@ -192,6 +192,17 @@ func decisionsAreBounded(t *testing.T, open Open) {
 	all := decisions(t, s, store.DecisionQuery{Limit: 100})
 	if len(all) != 5 || all[0].Seq != newest+20 {
 		t.Errorf("%d are kept, up to %d", len(all), all[0].Seq)
+	}
+
+	// Those of a client with few are not lost by one that floods.
+	few := func(d *decision.Decision) { d.Client = "key:few" }
+	must(t, s.AppendDecisions(t.Context(), 5, aDecision(few), aDecision(few)))
+	for range 4 {
+		must(t, s.AppendDecisions(t.Context(), 5, slices.Repeat([]decision.Decision{aDecision(nil)}, 7)...))
+	}
+	all = decisions(t, s, store.DecisionQuery{Limit: 100})
+	if n := len(decisions(t, s, store.DecisionQuery{Limit: 100, Client: "key:few"})); n != 2 || len(all) != 5 {
+		t.Errorf("%d of the client with two are left, and %d in all", n, len(all))
 	}
 }
 
