@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Level returns how much each holder gives up so that n of what they hold are free: those who hold most come down to one
+// Level returns how much each holder gives up so that n of what they hold are free: those with most come down to one
 // level. If they hold less than n, they give up all. It is pure.
 func Level[K cmp.Ordered](held map[K]int, n int) map[K]int {
 	most := slices.SortedFunc(maps.Keys(held), func(a, b K) int {
