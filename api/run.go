@@ -75,6 +75,7 @@ type Run struct {
 	StartedAt   time.Time    `json:"started_at"`
 	EndedAt     *time.Time   `json:"ended_at,omitempty"`
 	Cut         bool         `json:"cut,omitempty" doc:"There was no room for all of it when it ended: result is cut short, or changes are missing"`
+	OutputGone  string       `json:"output_gone,omitempty" enum:"history_size" doc:"Why its messages are gone"`
 	Unrecorded  bool         `json:"unrecorded,omitempty" doc:"The server could not write this end to its history, and tries again while it runs"`
 }
 

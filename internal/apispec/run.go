@@ -13,7 +13,8 @@ func Run(r store.Run) api.Run {
 		Session: r.Session, Usage: r.Usage, Sandbox: r.Sandbox, SandboxName: r.SandboxName,
 		Directory: r.Directory, Bind: r.Bind,
 		Exposes: r.Exposes, Recordings: r.Recordings, Changes: Changes(r.Changes), CreatedBy: r.CreatedBy,
-		StartedAt: r.StartedAt, EndedAt: r.EndedAt, Cut: r.Cut, Unrecorded: r.Unrecorded,
+		StartedAt: r.StartedAt, EndedAt: r.EndedAt, Cut: r.Cut, OutputGone: string(r.OutputGone),
+		Unrecorded: r.Unrecorded,
 	}
 	run.Limits, run.Timeout = InForce(r.Spec.Limits)
 	if f := r.Error; f != nil {

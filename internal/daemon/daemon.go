@@ -266,7 +266,8 @@ func (d *Daemon) newRuns() *run.Runner {
 	return run.New(run.Options{
 		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: work.Runs{Service: d.work}, Store: d.vault,
 		Places: d.executions, Flush: d.recorder.Flush,
-		Dir: filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
+		Bounds: run.Bounds{Size: int64(d.cfg.History.MaxMB) << 20, Free: int64(d.cfg.History.MinFreeMB) << 20},
+		Dir:    filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
 	})
 }
 

@@ -11,3 +11,6 @@ func SetRefusalGrace(t *testing.T, d time.Duration) {
 	refusalGrace = d
 	t.Cleanup(func() { refusalGrace = was })
 }
+
+// SizesOf is what the files of runs take.
+var SizesOf = sizesOf

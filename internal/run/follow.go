@@ -47,6 +47,9 @@ func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, aft
 		return store.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).
 			WithHint("look at it: cove attach %s", record.SandboxName)
 	}
+	if err := checkFiles(record); err != nil {
+		return store.Run{}, err
+	}
 	if err := begun(show(who, r.current(record))); err != nil {
 		return store.Run{}, err
 	}

@@ -219,7 +219,8 @@ type lab struct {
 	flush   atomic.Pointer[func()] // called before the record of an end; nil: nothing is
 	// refusals are what providers of models say of the credentials of every sandbox.
 	refusals *model.Refusals
-	bounds   error // why the kernel cannot bound disks
+	room     run.Bounds // of the files of runs
+	bounds   error      // why the kernel cannot bound disks
 }
 
 func newLab(t *testing.T) *lab {
@@ -280,7 +281,8 @@ func (l *lab) serve(t *testing.T) *server {
 	})
 	s.Runner = run.New(run.Options{Sandboxes: s.sandboxes, Processes: sandbox.NewProcesses(s.sandboxes), Agents: l.agents,
 		Work: l.work, Places: places{&l.held}, Store: store.NewVault(l.store), Flush: l.flushed, MaxOutput: 16 << 20,
-		Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
+		Bounds: l.room,
+		Dir:    filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
 		Workspaces: workspaces{l}, Disks: workspaces{l}, Layers: workspaces{l},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/agent"
@@ -153,4 +154,33 @@ func FuzzLines(f *testing.F) {
 			t.Errorf("%q is %q, want %q", p, got, want)
 		}
 	})
+}
+
+// TestOutgoing: as much goes as is beyond the bounds, of what ended first, and nothing of what runs.
+func TestOutgoing(t *testing.T) {
+	at := func(n int) *time.Time { return new(time.Unix(int64(n), 0)) }
+	all := []taken{{store.Run{ID: "late", EndedAt: at(3)}, 10}, {store.Run{ID: "early", EndedAt: at(1)}, 10},
+		{store.Run{ID: "runs"}, 100}, {store.Run{ID: "empty", EndedAt: at(0)}, 0}, {store.Run{ID: "mid", EndedAt: at(2)}, 10}}
+	for _, c := range []struct {
+		bounds     Bounds
+		used, free int64
+		want       string
+	}{
+		{Bounds{}, 1000, 0, ""},
+		{Bounds{Size: 130, Free: 50}, 130, 50, ""},
+		{Bounds{Size: 130}, 131, 0, "early "},
+		{Bounds{Size: 130}, 140, 0, "early "},
+		{Bounds{Size: 130}, 141, 0, "early mid "},
+		{Bounds{Free: 50}, 130, 49, "early "},
+		{Bounds{Size: 130, Free: 50}, 131, 35, "early mid "},
+		{Bounds{Size: 1}, 130, 0, "early mid late "},
+	} {
+		var got string
+		for _, r := range outgoing(all, c.bounds.excess(c.used, c.free)) {
+			got += string(r.ID) + " "
+		}
+		if got != c.want {
+			t.Errorf("%+v with %d used and %d free: %q, want %q", c.bounds, c.used, c.free, got, c.want)
+		}
+	}
 }

@@ -116,8 +116,8 @@ func (r *Runner) Remove(ctx context.Context, who cove.Principal, ref string) err
 }
 
 // Export writes the record of a run as a tar archive: run.json, messages.ndjson, stderr.log, decisions.ndjson,
-// actions.ndjson, changes.patch, and recordings. The texts of the agent and its sandbox are not verified. Errors,
-// before anything is written: NotFound, Conflict.
+// actions.ndjson, changes.patch, and recordings; without the files that are gone. The texts of the agent and its
+// sandbox are not verified. Errors, before anything is written: NotFound, Conflict.
 func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
@@ -130,7 +130,8 @@ func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out
 		e.SetIndent("", "  ")
 		return e.Encode(apispec.Run(show(who, r.current(record))))
 	})
-	a.add("messages.ndjson", func(w io.Writer) error {
+	gone := record.OutputGone != "" // run.json says so
+	a.addIf(!gone, "messages.ndjson", func(w io.Writer) error {
 		return each(dir, func(e entry) error {
 			if e.Message == nil {
 				return nil
@@ -138,7 +139,7 @@ func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out
 			return json.NewEncoder(w).Encode(e.Message)
 		})
 	})
-	a.add("stderr.log", func(w io.Writer) error {
+	a.addIf(!gone, "stderr.log", func(w io.Writer) error {
 		return each(dir, func(e entry) error {
 			_, err := io.WriteString(w, e.Log)
 			return err
@@ -175,6 +176,13 @@ type archive struct {
 	dir string // for files in the making
 	at  time.Time
 	err error
+}
+
+// addIf adds a file where there is one.
+func (a *archive) addIf(there bool, name string, write func(io.Writer) error) {
+	if there {
+		a.add(name, write)
+	}
 }
 
 func (a *archive) add(name string, write func(io.Writer) error) {
@@ -317,6 +325,9 @@ func (r *Runner) recordings(id cove.RunID) ([]string, error) {
 func (r *Runner) Recording(ctx context.Context, who cove.Principal, ref, terminal string, out io.Writer) error {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
+		return err
+	}
+	if err := checkFiles(record); err != nil {
 		return err
 	}
 	dir := r.dirOf(record.ID)

@@ -167,7 +167,7 @@ func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
 }
 
 // Reconcile concludes runs whose server and program have died. It removes files of runs that the store does not know,
-// such as those beyond their retention.
+// such as those beyond their retention, and the oldest ones beyond the bounds.
 func (r *Runner) Reconcile(ctx context.Context) error {
 	errs := []error{r.ends.Retry(ctx)}
 	q := store.RunQuery{Status: store.RunRunning, Limit: store.MaxPage}
@@ -183,7 +183,7 @@ func (r *Runner) Reconcile(ctx context.Context) error {
 		}
 		q.Cursor = page.Next
 	}
-	return errors.Join(append(errs, r.sweep(ctx))...)
+	return errors.Join(append(errs, r.sweep(ctx), makeRoom(ctx, r.o, r.has))...)
 }
 
 func (r *Runner) reconcile(ctx context.Context, record store.Run) error {

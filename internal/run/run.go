@@ -53,7 +53,7 @@ type Places interface {
 	Hold(ctx context.Context, who cove.Principal, already bool) (release func(), err error)
 }
 
-// Options make a Runner. All but MaxOutput are required.
+// Options make a Runner. All but Bounds and MaxOutput are required.
 type Options struct {
 	Sandboxes *sandbox.Sandboxes
 	Processes *sandbox.Processes
@@ -63,9 +63,17 @@ type Options struct {
 	Store     store.Vault
 	Flush     func() // writes decisions to Store that are not written yet
 	Dir       string // of the records; made when it is needed
+	Bounds    Bounds // of their files
 	MaxOutput uint64 // bytes that an agent may print; 256 MiB if 0
 	Clock     clock.Clock
 	Log       *slog.Logger
+}
+
+// Bounds limit the files of runs. Beyond them those of the runs that ended first go, and the records of these runs
+// stay.
+type Bounds struct {
+	Size int64 // bytes of all; 0 is no bound
+	Free int64 // bytes that the disk should have left; 0 is no bound
 }
 
 // Request is a task for an agent.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -913,6 +914,59 @@ func TestSeveralAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	s.wantSandboxes(t, 0)
+}
+
+// TestFilesGiveWay: beyond their bounds the files of the run that ended first go, and its record stays and says so.
+func TestFilesGiveWay(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	first, _ := s.follow(t, string(s.begin(t, ask("much 100000", "log aside", "answer one")).ID))
+	second, _ := s.follow(t, string(s.begin(t, ask("much 100000", "answer two")).ID))
+	going := s.begin(t, ask("much 300000", "wait /tmp/done"))
+	h, _ := s.listen(t, string(going.ID))
+	h.until(t, "tool_result")
+	if err := s.Reconcile(t.Context()); err != nil { // without bounds
+		t.Fatal(err)
+	}
+	if _, text := s.follow(t, string(first.ID)); !strings.Contains(text, "result one") {
+		t.Errorf("without a bound one hears\n%.200s", text)
+	}
+	s.end(t)
+	_, used := run.SizesOf(filepath.Join(l.dir, "runs"))
+	l.room.Size = used - 1000 // what runs takes most of it, and stays
+	s = l.serve(t)
+	now, err := s.Run(t.Context(), owner, string(first.ID))
+	if err != nil || now.OutputGone != store.GoneHistorySize || now.Result != "one" {
+		t.Errorf("the oldest is %+v, %v", now, err)
+	}
+	if _, err := os.Stat(filepath.Join(l.dir, "runs", string(first.ID))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its files: %v", err)
+	}
+	_, err = s.Follow(t.Context(), owner, string(first.ID), 0, func(store.Run) error { return nil }, h.take)
+	wantCode(t, "its events", err, cove.NotFound)
+	if err == nil || !strings.Contains(err.Error(), "history.max_mb") {
+		t.Errorf("its events: %v", err)
+	}
+	wantCode(t, "its recordings", s.Recording(t.Context(), owner, string(first.ID), "t1", io.Discard), cove.NotFound)
+	for id, want := range map[cove.RunID]bool{first.ID: false, second.ID: true} {
+		var out bytes.Buffer
+		if err := s.Export(t.Context(), owner, string(id), &out); err != nil {
+			t.Fatal(err)
+		}
+		if got := bytes.Contains(out.Bytes(), []byte("messages.ndjson")); got != want {
+			t.Errorf("the export of %s has messages: %v", id, got)
+		}
+		if got := bytes.Contains(out.Bytes(), []byte(`"output_gone": "history_size"`)); got == want {
+			t.Errorf("the export of %s says that they are gone: %v", id, got)
+		}
+	}
+	if _, text := s.follow(t, string(second.ID)); !strings.Contains(text, "result two") {
+		t.Errorf("of the later one hears\n%.200s", text)
+	}
+	s.touch(t, going, "/tmp/done")
+	if ended, text := s.follow(t, string(going.ID)); ended.OutputGone != "" || !strings.Contains(text, "tool_result") {
+		t.Errorf("the one that ran is %+v", ended)
+	}
 }
 
 // TestExportForAKey: what others did with the sandbox of a key's run is not in the key's export of it.

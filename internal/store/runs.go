@@ -63,8 +63,9 @@ type Run struct {
 	CreatedBy   string             `json:"created_by"`
 	StartedAt   time.Time          `json:"started_at"`
 	EndedAt     *time.Time         `json:"ended_at,omitempty"`
-	Cut         bool               `json:"cut,omitempty"` // there was no room for all of Result and Changes; see Shortened
-	Unrecorded  bool               `json:"-"`             // the store does not have this end yet; set by the service
+	Cut         bool               `json:"cut,omitempty"`         // there was no room for all of it; see Shortened
+	OutputGone  OutputGone         `json:"output_gone,omitempty"` // why its files are not kept
+	Unrecorded  bool               `json:"-"`                     // the store does not have this end; set by the service
 	Spec        RunSpec
 }
 

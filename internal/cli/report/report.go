@@ -110,6 +110,8 @@ func RunHistory(r api.Run) string {
 	switch {
 	case r.Unrecorded:
 		return "the history does not have this end yet: the server could not write it, and its log says why"
+	case r.OutputGone != "":
+		return "its messages and recordings were removed, to bound the size of the history (history.max_mb)"
 	case r.Cut:
 		return "there was no room for all of its record: the answer is cut short, or changes are missing"
 	}
