@@ -2,22 +2,18 @@
 // everything that it has acknowledged. What the machine holds before and after is compared.
 package soak
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"sync"
-
-	"github.com/cove-sandbox/cove/api"
-)
+import "sync"
 
 // oracle remembers what a server has acknowledged. A request without an answer may have happened or not.
 type oracle struct {
 	mu         sync.Mutex
-	executions map[string]answered // by id
-	sandboxes  map[string]presence // by name
-	lines      map[int]bool        // of a file in a sandbox, by number: whether writing it was acknowledged
+	executions map[string]answered     // by id
+	sandboxes  map[string]presence     // by name
+	uploads    map[string]presence     // by id
+	approvals  map[string]presence     // by what is approved
+	lines      map[string]map[int]bool // of each file in a sandbox, by number: whether writing it was acknowledged
+	runs       map[string]streamed     // by id
+	actions    map[action]int          // how often each was acknowledged
 }
 
 // answered is an execution whose id is known.
@@ -26,7 +22,16 @@ type answered struct {
 	result bool   // its result was acknowledged
 }
 
-// presence is what is known about a sandbox.
+// streamed is an agent's run whose id is known.
+type streamed struct {
+	events []string // messages and decisions that came, in their order
+	end    string   // the status that was acknowledged as its end; empty: none was
+}
+
+// action is what an audit log has lines of.
+type action struct{ name, object string }
+
+// presence is what is known about a thing that comes and goes.
 type presence string
 
 const (
@@ -36,96 +41,85 @@ const (
 )
 
 func newOracle() *oracle {
-	return &oracle{executions: map[string]answered{}, sandboxes: map[string]presence{}, lines: map[int]bool{}}
+	return &oracle{executions: map[string]answered{}, sandboxes: map[string]presence{}, uploads: map[string]presence{},
+		approvals: map[string]presence{}, lines: map[string]map[int]bool{}, runs: map[string]streamed{},
+		actions: map[action]int{}}
 }
 
 func (o *oracle) execution(id string, a answered) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if a.result && !o.executions[id].result {
+		o.actions[action{"execute", id}]++
+	}
 	o.executions[id] = a
 }
 
-func (o *oracle) sandbox(name string, p presence) {
+func (o *oracle) sandbox(name string, p presence) { o.present(o.sandboxes, name, p) }
+
+func (o *oracle) upload(id string, p presence) { o.present(o.uploads, id, p) }
+
+func (o *oracle) approval(about string, p presence) { o.present(o.approvals, about, p) }
+
+func (o *oracle) present(in map[string]presence, what string, p presence) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sandboxes[name] = p
+	in[what] = p
 }
 
-func (o *oracle) line(n int, acknowledged bool) {
+func (o *oracle) line(file string, n int, acknowledged bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lines[n] = acknowledged
+	if o.lines[file] == nil {
+		o.lines[file] = map[int]bool{}
+	}
+	o.lines[file][n] = acknowledged
 }
 
-// executionsWrong returns what a history has wrong. Nobody uses the server meanwhile. It is pure.
-func (o *oracle) executionsWrong(history []api.Execution) (wrong []string) {
-	known := map[string]api.Execution{}
-	for _, e := range history {
-		if _, twice := known[e.ID]; twice {
-			wrong = append(wrong, e.ID+" is there twice")
-		}
-		known[e.ID] = e
-		if e.Status == api.StatusRunning {
-			wrong = append(wrong, e.ID+" does not run, and is said to")
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(o.executions)) {
-		e, found := known[id]
-		switch want := o.executions[id]; {
-		case !found:
-			wrong = append(wrong, id+" is lost")
-		case want.result && e.Status != api.StatusCompleted:
-			wrong = append(wrong, fmt.Sprintf("%s was acknowledged as completed, and is said to be %s", id, e.Status))
-		case want.result && !keeps(e, want.output):
-			wrong = append(wrong, fmt.Sprintf("%s has answered %.40q, and is said to have printed %.40q", id, want.output,
-				e.Output))
-		}
-	}
-	return wrong
+// run changes what is known of a run.
+func (o *oracle) run(id string, change func(r *streamed)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.runs[id]
+	change(&r)
+	o.runs[id] = r
 }
 
-// keeps reports whether a history has an output, or says that it has less of it. It is pure.
-func keeps(e api.Execution, output string) bool {
-	return e.Output == output || e.OutputGone != "" || e.Truncated && strings.HasPrefix(output, e.Output)
+// acted remembers that an action was acknowledged.
+func (o *oracle) acted(name, object string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.actions[action{name, object}]++
 }
 
-// sandboxesWrong returns what a list of sandboxes has wrong. It is pure.
-func (o *oracle) sandboxesWrong(list []api.Sandbox) (wrong []string) {
-	known := map[string]string{}
-	for _, s := range list {
-		known[s.Name] = s.State
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.sandboxes)) {
-		state, found := known[name]
-		switch p := o.sandboxes[name]; {
-		case p == there && state != "running":
-			wrong = append(wrong, fmt.Sprintf("the sandbox %s was acknowledged, and is %q", name, state))
-		case p == gone && found:
-			wrong = append(wrong, fmt.Sprintf("the sandbox %s was acknowledged to be gone, and is %s", name, state))
+// acknowledged counts what was acknowledged, by its kind.
+func (o *oracle) acknowledged() map[string]int {
+	count := map[string]int{"executions": 0, "commands": 0, "typed lines": 0, "sandboxes": 0, "uploads": 0,
+		"approvals": 0, "runs": len(o.runs), "ends of runs": 0}
+	for _, a := range o.executions {
+		if a.result {
+			count["executions"]++
 		}
-		delete(known, name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		wrong = append(wrong, fmt.Sprintf("the sandbox %s was never asked for", name))
-	}
-	return wrong
-}
-
-// linesWrong returns what is wrong with a file to which commands have added numbers. It is pure.
-func (o *oracle) linesWrong(file string) (wrong []string) {
-	count := map[string]int{}
-	for _, line := range strings.Fields(file) {
-		count[line]++
-	}
-	for _, n := range slices.Sorted(maps.Keys(o.lines)) {
-		text := fmt.Sprint(n)
-		if times := count[text]; times > 1 || times == 0 && o.lines[n] {
-			wrong = append(wrong, fmt.Sprintf("the command %d ran %d times, acknowledged: %v", n, times, o.lines[n]))
+	for _, r := range o.runs {
+		if r.end != "" {
+			count["ends of runs"]++
 		}
-		delete(count, text)
 	}
-	for _, text := range slices.Sorted(maps.Keys(count)) {
-		wrong = append(wrong, fmt.Sprintf("no command has written %q", text))
+	for file, kind := range map[string]string{"log": "commands", "typed": "typed lines"} {
+		for _, acknowledged := range o.lines[file] {
+			if acknowledged {
+				count[kind]++
+			}
+		}
 	}
-	return wrong
+	for kind, all := range map[string]map[string]presence{"sandboxes": o.sandboxes, "uploads": o.uploads,
+		"approvals": o.approvals} {
+		for _, p := range all {
+			if p != uncertain {
+				count[kind]++
+			}
+		}
+	}
+	return count
 }
