@@ -41,9 +41,11 @@ type Store interface {
 	// UseModels adds to it: all of used, or none. It may take away what was reserved. What has no request is of ended
 	// ones, and is recorded on a full disk, too.
 	UseModels(ctx context.Context, client string, used ...model.ProviderUsage) error
-	// Abandon marks running executions of dead instances as failed, and returns how many. It asks dead about each
-	// instance that has any, after it has seen them: one that begins meanwhile is not taken for dead.
-	Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error)
+	// Abandon marks running executions of dead instances as failed, for the reason that r has as its detail, and returns
+	// how many. Each has its line in the audit log, r with the execution as its object and the owner, in the same
+	// transaction. It asks dead about each instance that has any, after it has seen them: one that begins meanwhile is
+	// not taken for dead.
+	Abandon(ctx context.Context, r Record, dead func(cove.InstanceID) bool) (int, error)
 
 	// Append adds a record to the audit log, chained to the one before. Fields beyond MaxDetail bytes are cut.
 	Append(ctx context.Context, r Record) error

@@ -104,11 +104,11 @@ func (r Records) UseModels(ctx context.Context, used ...model.ProviderUsage) err
 }
 
 // Abandon is for principals that see all; see Store.
-func (r Records) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error) {
+func (r Records) Abandon(ctx context.Context, record Record, dead func(cove.InstanceID) bool) (int, error) {
 	if err := r.all(); err != nil {
 		return 0, err
 	}
-	return r.store.Abandon(ctx, dead)
+	return r.store.Abandon(ctx, record, dead)
 }
 
 // Prune is for principals that see all; see Store.

@@ -81,8 +81,8 @@ func leaked(before, after map[string]int) string {
 // kernel is what the kernel keeps for itself, for all programs of the machine, in KiB.
 type kernel map[string]int64
 
-// unreclaimed are the fields with memory that only a leak keeps. The kernel keeps what can be reclaimed until it needs the
-// room, and stacks and page tables belong to processes, which are counted themselves.
+// unreclaimed are the fields with memory that only a leak keeps. The kernel keeps what can be reclaimed until it needs
+// the room, and stacks and page tables belong to processes, which are counted themselves.
 var unreclaimed = []string{"SUnreclaim", "Percpu"}
 
 // kernelMemory reads /proc/meminfo.

@@ -277,7 +277,7 @@ func scan(row row, e *store.Execution, more ...any) error {
 }
 
 // Abandon implements store.Store.
-func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error) {
+func (s *Store) Abandon(ctx context.Context, r store.Record, dead func(cove.InstanceID) bool) (n int, err error) {
 	running, err := s.runners(ctx)
 	if err != nil {
 		return 0, err
@@ -290,18 +290,33 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 	if err != nil {
 		return 0, err
 	}
-	var n int64
 	err = s.settle(ctx, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, `UPDATE executions SET status = ?, exit_code = -1, error = ?
-			WHERE status = ? AND instance IN (SELECT value FROM json_each(?))`,
-			string(cove.StatusFailed), "the Cove process that ran it ended before its end was recorded",
-			string(cove.StatusRunning), string(list))
-		if err == nil {
-			n, err = r.RowsAffected()
+		lines, err := abandon(ctx, tx, r, string(list))
+		for _, line := range lines {
+			err = errors.Join(err, appendRecord(ctx, tx, line))
 		}
+		n = len(lines)
 		return err
 	})
-	return int(n), err
+	return n, err
+}
+
+// abandon marks the running executions of some instances, a JSON array, as failed, and returns r for each of them.
+func abandon(ctx context.Context, tx *sql.Tx, r store.Record, instances string) (lines []store.Record, err error) {
+	rows, err := tx.QueryContext(ctx, `UPDATE executions SET status = ?, exit_code = -1, error = ?
+		WHERE status = ? AND instance IN (SELECT value FROM json_each(?)) RETURNING id, client`,
+		string(cove.StatusFailed), r.Detail, string(cove.StatusRunning), instances)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&r.Object, &r.Who); err != nil {
+			return nil, err
+		}
+		lines = append(lines, r)
+	}
+	return lines, rows.Err()
 }
 
 // runners returns the instances that have running executions.

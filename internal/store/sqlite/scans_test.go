@@ -214,7 +214,7 @@ func TestLongHistory(t *testing.T) {
 	}
 	step("start", 1, func() (int, error) {
 		s = openAt(t, path)
-		_, err := s.Abandon(t.Context(), func(cove.InstanceID) bool { return false })
+		_, err := s.Abandon(t.Context(), store.Record{}, func(cove.InstanceID) bool { return false })
 		return 1, err
 	})
 	late := time.UnixMicro(int64(rows))

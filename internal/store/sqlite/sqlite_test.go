@@ -489,7 +489,7 @@ func TestKill(t *testing.T) {
 				t.Fatalf("acknowledged %s has %d audit records (%v)", id, len(p.Records), err)
 			}
 		}
-		if n, err := s.Abandon(t.Context(), func(cove.InstanceID) bool { return true }); err != nil || n > 1 {
+		if n, err := s.Abandon(t.Context(), store.Record{}, func(cove.InstanceID) bool { return true }); err != nil || n > 1 {
 			t.Fatalf("%d executions were running (%v)", n, err)
 		}
 		var check string

@@ -229,7 +229,8 @@ func abandon(t *testing.T, open Open) {
 	done := finished(begin(t, s, nil))
 	must(t, s.Finish(t.Context(), done, store.Record{}))
 	var asked []cove.InstanceID
-	n, err := s.Abandon(t.Context(), func(id cove.InstanceID) bool {
+	reason := store.Record{Time: epoch, Action: "execute", Verdict: "error", Detail: "its process is dead"}
+	n, err := s.Abandon(t.Context(), reason, func(id cove.InstanceID) bool {
 		asked = append(asked, id)
 		return id == dead.Instance
 	})
@@ -243,13 +244,19 @@ func abandon(t *testing.T, open Open) {
 	if n != 1 {
 		t.Fatalf("abandoned %d", n)
 	}
-	if e := get(t, s, dead.ID); e.Status != cove.StatusFailed || e.Error == "" || e.ExitCode != -1 {
+	if e := get(t, s, dead.ID); e.Status != cove.StatusFailed || e.Error != reason.Detail || e.ExitCode != -1 {
 		t.Errorf("the dead one's is %+v", e)
+	}
+	log, err := s.Audit(t.Context(), store.AuditQuery{Limit: 10, Verdict: reason.Verdict})
+	must(t, err)
+	if len(log.Records) != 1 || log.Records[0].Object != string(dead.ID) || log.Records[0].Who != dead.Owner.String() ||
+		log.Records[0].Detail != reason.Detail {
+		t.Errorf("the audit log has %+v", log.Records)
 	}
 	same(t, get(t, s, living.ID), living)
 	same(t, get(t, s, done.ID), done)
 	wantCode(t, s.Finish(t.Context(), finished(dead), store.Record{}), cove.Conflict)
-	n, err = s.Abandon(t.Context(), func(cove.InstanceID) bool { return true })
+	n, err = s.Abandon(t.Context(), reason, func(cove.InstanceID) bool { return true })
 	must(t, err)
 	if n != 1 {
 		t.Errorf("with nobody alive, abandoned %d", n)
@@ -257,7 +264,7 @@ func abandon(t *testing.T, open Open) {
 	// One that begins while the question is asked is not taken for dead.
 	late := execution()
 	begin(t, s, nil)
-	n, err = s.Abandon(t.Context(), func(id cove.InstanceID) bool {
+	n, err = s.Abandon(t.Context(), reason, func(id cove.InstanceID) bool {
 		must(t, s.Begin(t.Context(), late))
 		return true
 	})
