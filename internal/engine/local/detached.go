@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -39,6 +40,9 @@ const (
 	recordFile = "record" // Record, for the next process
 	doorFile   = "door"   // the guest waits there for the next connection
 )
+
+// fresh begins the name of a directory that does not have its sandbox's name yet.
+const fresh = ".new-"
 
 // Registry manages the directories of one engine's detached sandboxes.
 type Registry struct {
@@ -101,15 +105,15 @@ func (d *Detached) make(parent string) (err error) {
 }
 
 func (d *Detached) tryMake(parent string) error {
-	fresh, err := os.MkdirTemp(parent, ".new-*")
+	made, err := os.MkdirTemp(parent, fresh+"*")
 	if err != nil {
 		return err
 	}
-	if d.owner, err = lockOwner(fresh, os.O_CREATE); err == nil {
-		err = os.Rename(fresh, d.dir)
+	if d.owner, err = lockOwner(made, os.O_CREATE); err == nil {
+		err = os.Rename(made, d.dir)
 	}
 	if err != nil {
-		os.RemoveAll(fresh)
+		os.RemoveAll(made)
 		if d.owner != nil {
 			d.owner.Close()
 			d.owner = nil
@@ -262,7 +266,8 @@ func (r Registry) Left() ([]cove.SandboxID, error) {
 	return left, err
 }
 
-// Sweep removes the directories of sandboxes that ended while no process managed them.
+// Sweep removes the directories of sandboxes that ended while no process managed them, and what a process has left that
+// died while it made or removed one.
 func (r Registry) Sweep() (removed []string, err error) {
 	err = r.eachLeft(func(d *Detached) error {
 		if d.runs() {
@@ -271,21 +276,52 @@ func (r Registry) Sweep() (removed []string, err error) {
 		removed = append(removed, "detached sandbox "+filepath.Base(d.dir))
 		return errors.Join(os.RemoveAll(d.dir), d.Disown())
 	})
-	return removed, err
+	_, unowned, e := r.list()
+	errs := []error{err, e}
+	for _, dir := range unowned {
+		errs = append(errs, removeUnowned(dir))
+	}
+	return removed, errors.Join(errs...)
+}
+
+// removeUnowned removes what is being made or removed. A new directory is empty before it has an owner: a process that
+// is making it makes another. All others lose the owner with all that they have.
+func removeUnowned(dir string) error {
+	if !strings.HasPrefix(filepath.Base(dir), fresh) {
+		return os.RemoveAll(dir)
+	}
+	err := os.Remove(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) { // ENOTEMPTY: it has its owner by now
+		return nil
+	}
+	return err
+}
+
+// list returns the directories of detached sandboxes, and apart from them those that are being made or removed.
+func (r Registry) list() (owned, unowned []string, err error) {
+	entries, err := os.ReadDir(r.dir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, cove.Errorf(cove.Unavailable, "cannot list the detached sandboxes: %w", err)
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(r.dir(), entry.Name())
+		if _, err := os.Stat(filepath.Join(dir, ownerFile)); err != nil {
+			unowned = append(unowned, dir)
+		} else {
+			owned = append(owned, dir)
+		}
+	}
+	return owned, unowned, nil
 }
 
 // eachLeft calls f with every sandbox that no process manages. f disowns it.
 func (r Registry) eachLeft(f func(*Detached) error) error {
-	entries, err := os.ReadDir(r.dir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return cove.Errorf(cove.Unavailable, "cannot list the detached sandboxes: %w", err)
+	owned, _, err := r.list()
+	if err != nil {
+		return err
 	}
 	var errs []error
-	for _, entry := range entries {
-		dir := filepath.Join(r.dir(), entry.Name())
-		if _, err := os.Stat(filepath.Join(dir, ownerFile)); err != nil {
-			continue // being made, or being removed
-		}
+	for _, dir := range owned {
 		d, err := r.take(dir)
 		if errors.Is(err, errOwned) || errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -5,6 +5,7 @@ package local
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -124,6 +125,32 @@ func TestLife(t *testing.T) {
 	_, err = r.Take(id, "parent", "it")
 	wantCode(t, "taking one that was swept", err, cove.NotFound)
 	runs("it was swept", false)
+}
+
+// TestSweepAfterDeath: a process that died while it made the directory of a sandbox, or removed one, leaves nothing that
+// a sweep does not remove.
+func TestSweepAfterDeath(t *testing.T) {
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
+	for name, files := range map[string][]string{
+		fresh + "empty":             nil,
+		fresh + "owned":             {ownerFile},
+		string(cove.NewSandboxID()): {recordFile, doorFile},
+	} {
+		if err := os.MkdirAll(filepath.Join(r.dir(), name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if err := os.WriteFile(filepath.Join(r.dir(), name, file), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := r.Sweep(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(r.dir()); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
 }
 
 // TestMadeDuringSweeps: sandboxes are made while sweeps take what nobody manages.
