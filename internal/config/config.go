@@ -175,7 +175,7 @@ type Audit struct {
 // History bounds the space that the history of executions takes.
 type History struct {
 	MaxMB     int `yaml:"max_mb" doc:"MiB up to which executions fill the database, and as many for the files of agents' runs: their messages and recordings. Beyond it the output of the oldest executions goes, of the caller who fills it first, and then their records; and the files of the runs that ended first, whose records stay. 0 is no bound."`
-	MinFreeMB int `yaml:"min_free_mb" doc:"With less MiB free on the disk of home, new executions and outputs take the place of old ones, and the files of the oldest runs go."`
+	MinFreeMB int `yaml:"min_free_mb" doc:"With less MiB free on the disk of home, new executions and outputs take the place of old outputs, and the files of the oldest runs go."`
 }
 
 // Disk bounds what is kept on the disk of home to be used again.

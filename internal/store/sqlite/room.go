@@ -28,7 +28,8 @@ const (
 func (s *Store) makeRoom(ctx context.Context, tx *sql.Tx, need int64) (removed int, why store.OutputGone, err error) {
 	most, used, err := s.room(ctx, tx)
 	for batch := 1; err == nil && used+need > most && batch <= largestBatch; batch *= 2 {
-		n, err := giveWay(ctx, tx, batch)
+		records := s.bounds.Size > 0 && used+need > s.bounds.Size // they make no room on a full disk that is worth them
+		n, err := giveWay(ctx, tx, batch, records)
 		if err != nil {
 			return removed, "", err
 		}
@@ -74,8 +75,10 @@ func (s *Store) room(ctx context.Context, from querier) (most, used int64, err e
 		most = math.MaxInt64
 	}
 	used, err = usedBy(ctx, from)
-	if low {
-		most = min(most, used)
+	if low && err == nil {
+		var file int64 // what is free in it takes nothing of the disk
+		err = from.QueryRowContext(ctx, `SELECT page_count * page_size FROM pragma_page_count, pragma_page_size`).Scan(&file)
+		most = min(most, file)
 	}
 	return most, used, err
 }
@@ -102,9 +105,9 @@ const (
 )
 
 // giveWay makes room at the cost of the client that fills the history: the output of its oldest executions goes, at most
-// so many, or these executions where they have none. If nothing of it can go, the output of the oldest executions of all
-// does. It returns how many have gone.
-func giveWay(ctx context.Context, tx *sql.Tx, most int) (int, error) {
+// so many, or with records these executions where they have none. If nothing of it can go, the output of the oldest
+// executions of all does. It returns how many have gone.
+func giveWay(ctx context.Context, tx *sql.Tx, most int, records bool) (int, error) {
 	var client string
 	err := tx.QueryRowContext(ctx, `SELECT client FROM (SELECT e.client AS client, 500 + octet_length(e.spec) +
 			octet_length(e.events) + coalesce(octet_length(o.stdout) + octet_length(o.stderr), 0) AS bytes
@@ -121,14 +124,15 @@ func giveWay(ctx context.Context, tx *sql.Tx, most int) (int, error) {
 	if n > 0 || err != nil {
 		return n, err
 	}
-	r, err := tx.ExecContext(ctx, `DELETE FROM executions WHERE seq IN (SELECT seq FROM executions
-		WHERE client = ? AND status <> ? ORDER BY seq LIMIT ?)`, client, string(cove.StatusRunning), most)
-	if err != nil {
-		return 0, err
-	}
-	gone, err := r.RowsAffected()
-	if gone > 0 || err != nil {
-		return int(gone), err
+	if records {
+		r, err := tx.ExecContext(ctx, `DELETE FROM executions WHERE seq IN (SELECT seq FROM executions
+			WHERE client = ? AND status <> ? ORDER BY seq LIMIT ?)`, client, string(cove.StatusRunning), most)
+		if err != nil {
+			return 0, err
+		}
+		if gone, err := r.RowsAffected(); gone > 0 || err != nil {
+			return int(gone), err
+		}
 	}
 	return removeOldest(ctx, tx, most)
 }

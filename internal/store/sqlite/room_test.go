@@ -196,13 +196,60 @@ func TestFlooderGivesWay(t *testing.T) {
 	if used, err := usedBy(t.Context(), s.read); err != nil || used > bound {
 		t.Errorf("%d bytes are in use, %v", used, err)
 	}
-	// Below the floor nothing begins that cannot take the place of something.
-	s.bounds = Bounds{Free: math.MaxInt64}
-	if _, err := s.write.Exec(`DELETE FROM executions`); err != nil {
+}
+
+// TestRecordsStayOnAFullDisk: below the floor of free space new executions and their outputs take the place of old
+// outputs, and of no record: what was acknowledged stays in the history, and what finds no room is refused.
+func TestRecordsStayOnAFullDisk(t *testing.T) {
+	s, err := OpenBounded(t.Context(), filepath.Join(t.TempDir(), "cove.db"), Bounds{}, slog.New(slog.DiscardHandler))
+	if err != nil {
 		t.Fatal(err)
 	}
-	e := store.Execution{ID: cove.NewExecutionID(), Owner: cove.MachineOwner()}
-	if err := s.Begin(t.Context(), e); cove.ErrorCode(err) != cove.StorageFull {
-		t.Errorf("below the floor: %v", err)
+	defer s.Close()
+	end := time.Unix(9, 0)
+	var kept []cove.ExecutionID
+	run := func(output int) (store.Execution, error) {
+		t.Helper()
+		e := store.Execution{ID: cove.NewExecutionID(), Owner: cove.MachineOwner()}
+		if err := s.Begin(t.Context(), e); err != nil {
+			return e, err
+		}
+		e.Status, e.FinishedAt, e.Output = cove.StatusCompleted, &end, strings.Repeat("o", output)
+		if err := s.Finish(t.Context(), e, store.Record{Action: "execute"}); err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, e.ID)
+		return s.Get(t.Context(), e.ID)
+	}
+	for range 200 {
+		if _, err := run(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := run(200 << 10); err != nil {
+		t.Fatal(err)
+	}
+	s.bounds = Bounds{Free: math.MaxInt64}
+	if e, err := run(100 << 10); err != nil || e.OutputGone != "" {
+		t.Errorf("in the place of an old output: %q, %v", e.OutputGone, err)
+	}
+	if e, err := run(10 << 20); err != nil || e.OutputGone != store.GoneStorageFull {
+		t.Errorf("an output that is too large: %q, %v", e.OutputGone, err)
+	}
+	refused := 0
+	for range 1000 {
+		if _, err := run(0); cove.ErrorCode(err) == cove.StorageFull {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if refused == 0 {
+		t.Error("all executions have found room")
+	}
+	for i, id := range kept {
+		if _, err := s.Get(t.Context(), id); err != nil {
+			t.Fatalf("execution %d of %d: %v", i, len(kept), err)
+		}
 	}
 }
