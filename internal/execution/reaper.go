@@ -104,7 +104,7 @@ func openUsed(ctx context.Context, o Options, dead []cove.InstanceID) (unfinishe
 	return unfinished, more, unopened, errors.Join(errs...)
 }
 
-// Abandon marks the executions of processes that are gone as failed, which the audit log says of each.
+// Abandon marks the executions of processes that are gone as failed, and records that in the audit log.
 func (x *Executions) Abandon(ctx context.Context) error {
 	_, err := x.own().Abandon(ctx, store.Record{Time: x.o.Clock.Now().UTC(), Action: "execute", Verdict: "error",
 		Detail: "the Cove process that ran it ended before its end was recorded"}, x.gone)

@@ -127,8 +127,8 @@ func TestLife(t *testing.T) {
 	runs("it was swept", false)
 }
 
-// TestSweepAfterDeath: a process that died while it made the directory of a sandbox, or removed one, leaves nothing that
-// a sweep does not remove.
+// TestSweepAfterDeath: a sweep removes what a process has left that died while it made the directory of a sandbox, or
+// removed one.
 func TestSweepAfterDeath(t *testing.T) {
 	r := Registry{RunDir: t.TempDir(), Engine: "some"}
 	for name, files := range map[string][]string{
