@@ -137,7 +137,7 @@ func (o *oracle) auditWrong(log []api.AuditRecord, v api.AuditVerification) (wro
 	}
 	lines := map[action]int{}
 	for _, r := range log {
-		if r.Verdict != "error" {
+		if r.Verdict != "error" || r.Action == "execute" { // an execution that failed is acknowledged as one
 			lines[action{r.Action, r.Object}]++
 		}
 	}

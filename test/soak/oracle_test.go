@@ -47,6 +47,7 @@ func TestOracle(t *testing.T) {
 	command := api.AuditRecord{Action: "sandbox-exec", Object: "sb_a", Verdict: "ok"}
 	failed := command
 	failed.Verdict = "error"
+	died := api.AuditRecord{Action: "execute", Object: "ex_b", Verdict: "error"}
 	ofAudit := func(log ...api.AuditRecord) []string {
 		return o.auditWrong(log, api.AuditVerification{Intact: true, Records: int64(len(log))})
 	}
@@ -86,10 +87,11 @@ func TestOracle(t *testing.T) {
 		{"another end of a run", ofRuns(both, api.Run{ID: "ru_a", Status: api.RunError}, rb), "is said to be error"},
 		{"a lost event", ofRuns([]string{"hello"}, ra, rb), "has lost what it streamed: done"},
 		{"events in another order", ofRuns([]string{"done", "hello"}, ra, rb), "has lost what it streamed: done"},
-		{"all actions", ofAudit(done, command, command), ""},
-		{"a lost line of the audit log", ofAudit(done, command), "acknowledged 2 times, and has 1 lines"},
-		{"a failure's line instead", ofAudit(done, command, failed), "acknowledged 2 times, and has 1 lines"},
-		{"an execution without one", ofAudit(command, command), "execute of ex_a"},
+		{"all actions", ofAudit(done, died, command, command), ""},
+		{"a lost line of the audit log", ofAudit(done, died, command), "acknowledged 2 times, and has 1 lines"},
+		{"a failure's line instead", ofAudit(done, died, command, failed), "acknowledged 2 times, and has 1 lines"},
+		{"an execution without one", ofAudit(died, command, command), "execute of ex_a"},
+		{"one that died without one", ofAudit(done, command, command), "execute of ex_b"},
 		{"a changed log", o.auditWrong(nil, api.AuditVerification{Broken: 3}), "record 3 does not"},
 	} {
 		says := func(s string) bool { return strings.Contains(s, c.want) }
