@@ -53,7 +53,7 @@ func TestLeft(t *testing.T) {
 		hint string
 	}{
 		"it was not started":           {left{"one", true, false, true, nil}, cove.Shutdown, "ask for the same again"},
-		"nobody knows":                 {left{"one", true, true, true, nil}, cove.Unavailable, "cove stop one"},
+		"its end is unknown":           {left{"one", true, true, true, nil}, cove.Unavailable, "cove stop one"},
 		"its sandbox has ended since":  {left{"one", false, true, true, nil}, cove.Unavailable, "cove diff one"},
 		"it has worked":                {left{"one", true, false, false, nil}, cove.Unavailable, "cove diff one"},
 		"it had begun, or not":         {left{"one", false, false, true, nil}, cove.Unavailable, "cove diff one"},

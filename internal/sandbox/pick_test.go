@@ -32,7 +32,7 @@ func TestPick(t *testing.T) {
 		{name: "the beginning of another's id", ref: "8h", want: "sb_8h"},
 		{name: "a name of two others", ref: "twin", code: cove.Conflict},
 		{name: "the beginning of what two others have", ref: "tw", code: cove.Conflict},
-		{name: "nobody's", ref: "none", code: cove.NotFound},
+		{name: "no sandbox", ref: "none", code: cove.NotFound},
 		{name: "nothing", ref: "", code: cove.NotFound},
 	} {
 		got, err := pick(owner, all, c.ref)

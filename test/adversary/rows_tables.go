@@ -114,7 +114,7 @@ func pipeRoom(c *trial) {
 		}
 		c.remark("sandboxes of a user share the room")
 	}
-	c.works(other, "open_many pipe 20") // a pipe of two pages is always to be had
+	c.works(other, "open_many pipe 20") // the kernel gives each user a pipe of two pages at least
 	c.remark("%d held, %d in a neighbour", r.Count, neighbour.Count)
 }
 

@@ -27,7 +27,7 @@ func TestTargetIsOnesOwn(t *testing.T) {
 		"another's id":                    {Target{Name: "sb_1a"}, all, "sb_1a", ""},
 		"another's name":                  {Target{Name: "lone"}, all, "sb_3c", ""},
 		"the beginning of two others":     {Target{Name: "lo"}, all, "", cove.InvalidArgument},
-		"nobody's":                        {Target{Name: "x"}, all, "", cove.NotFound},
+		"no sandbox's":                    {Target{Name: "x"}, all, "", cove.NotFound},
 		"the last":                        {Target{Last: true}, all, "sb_2b", ""},
 		"the last, of others alone":       {Target{Last: true}, all[2:], "sb_3c", ""},
 	} {

@@ -46,8 +46,8 @@ func TestExcessive(t *testing.T) {
 		{"one beyond", map[string]int{"a": MaxLocks + 1, "b": MaxLocks}, true, "a"},
 		{"one beyond, in a longer list", map[string]int{"a": MaxLocks + 1, "b": MaxLocks}, false, "a"},
 		{"two beyond", map[string]int{"a": MaxLocks + 1, "b": 2 * MaxLocks}, false, "a b"},
-		{"nobody beyond", map[string]int{"a": MaxLocks, "b": MaxLocks - 1}, true, ""},
-		{"nobody beyond, in a longer list", map[string]int{"a": MaxLocks, "b": MaxLocks - 1}, false, "a"},
+		{"none beyond", map[string]int{"a": MaxLocks, "b": MaxLocks - 1}, true, ""},
+		{"none beyond, in a longer list", map[string]int{"a": MaxLocks, "b": MaxLocks - 1}, false, "a"},
 		{"few each, in a longer list", map[string]int{"a": shareOfLocks, "b": 1}, false, ""},
 	} {
 		got := excessive(c.held, c.whole)
