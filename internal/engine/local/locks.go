@@ -184,9 +184,11 @@ func groupIn[V any](lines string, groups map[string]V) string {
 }
 
 // lockHolders counts the locks of ranges of files that each process holds, as proc_locks lists them: those among the
-// first lines, and whether that is the whole list. It is pure.
+// first lines, and whether that is the whole list. The kernel gives the list a page at a time, and shows a lock again
+// when others are taken between two pages; a process has one lock from each place of a file. It is pure.
 func lockHolders(list io.Reader, most int) (held map[int]int, whole bool, err error) {
-	held = map[int]int{}
+	type lock struct{ process, file, from string }
+	held, seen := map[int]int{}, map[lock]bool{}
 	lines := bufio.NewScanner(list)
 	for n := 0; lines.Scan(); n++ {
 		if n == most {
@@ -194,10 +196,12 @@ func lockHolders(list io.Reader, most int) (held map[int]int, whole bool, err er
 		}
 		// 1: POSIX  ADVISORY  WRITE 1234 00:2d:5678 0 EOF; one that waits has an arrow before its kind.
 		f := strings.Fields(lines.Text())
-		if len(f) < 5 || f[1] != "POSIX" {
+		if len(f) < 7 || f[1] != "POSIX" {
 			continue
 		}
-		if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 {
+		l := lock{f[4], f[5], f[6]}
+		if pid, err := strconv.Atoi(l.process); err == nil && pid > 0 && !seen[l] {
+			seen[l] = true
 			held[pid]++
 		}
 	}
