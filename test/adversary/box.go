@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -57,6 +58,10 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	defer time.AfterFunc(patience/2, func() {
+		stacks := make([]byte, 1<<20)
+		c.Logf("a sandbox is still not made:\n%s", stacks[:runtime.Stack(stacks, true)])
+	}).Stop()
 	t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: s.limits(), User: cove.CodeUser},
 		Rootfs: s.options.Rootfs, Network: cove.NetworkNone}
 	if o.limits != nil {
