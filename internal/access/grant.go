@@ -13,7 +13,7 @@ import (
 type Grant struct {
 	Scopes     []Scope
 	Expires    time.Time     // from then on the key is not valid; zero: never
-	Concurrent int           // executions, runs and commands at once
+	Concurrent int           // executions, runs, commands and terminals at once
 	Rate       float64       // requests a second; zero: as the server's
 	CPUHour    time.Duration // of CPU time that all its work has used in the last hour
 	CPUDay     time.Duration // and in the last 24 hours
@@ -109,6 +109,7 @@ func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration
 
 // TooManyAtOnce is the error about one more run than a key may have at once.
 func (g Grant) TooManyAtOnce() error {
-	return cove.Errorf(cove.Overloaded, "%d executions, runs and commands of this API key are under way", g.Concurrent).
+	return cove.Errorf(cove.Overloaded, "%d executions, runs, commands and terminals of this API key are under way",
+		g.Concurrent).
 		WithHint("wait until one has ended, or raise concurrent of the key in the server's configuration")
 }

@@ -26,7 +26,7 @@ type line struct {
 // party describes a principal that waits, or has had its turn in this round.
 type party struct {
 	most  int   // at once; zero is no bound
-	busy  int   // executions inside, runs, and commands
+	busy  int   // executions inside, runs, commands and terminals
 	round int64 // of its next turn at the earliest
 	turns []*turn
 }
@@ -103,8 +103,8 @@ func (l *line) quit(t *turn) bool {
 	return true
 }
 
-// hold counts what has no place here among what a principal has at once, a run or a command; one that goes on
-// already is counted in any case. Errors: Overloaded.
+// hold counts what has no place here among what a principal has at once, a run, a command or a terminal; one that goes
+// on already is counted in any case. Errors: Overloaded.
 func (l *line) hold(who cove.Principal, g access.Grant, already bool) error {
 	p := l.party(who, g.Concurrent)
 	if !already && !l.may(p) {

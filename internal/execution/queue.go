@@ -65,7 +65,8 @@ func (q *queue) leave(who cove.Principal) {
 	q.settle()
 }
 
-// hold counts a run or a command among what a principal has at once, until release is called. Errors: Overloaded.
+// hold counts a run, a command or a terminal among what a principal has at once, until release is called. Errors:
+// Overloaded.
 func (q *queue) hold(who cove.Principal, already bool) (release func(), err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

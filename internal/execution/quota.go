@@ -7,8 +7,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Hold counts a run or a command of the principal's among what it has at once, until release is called; one that goes
-// on already is counted in any case. Errors: Overloaded.
+// Hold counts a run, a command or a terminal of the principal's among what it has at once, until release is called; one
+// that goes on already is counted in any case. Errors: Overloaded.
 func (x *Executions) Hold(ctx context.Context, who cove.Principal, already bool) (release func(), err error) {
 	if !already {
 		if err := x.Spare(ctx, who); err != nil {

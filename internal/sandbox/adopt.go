@@ -73,7 +73,7 @@ func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sa
 	cpu.count(ctx, sb)
 	v.occupy(r, sb, record, cpu, route, services, own, release)
 	_, open := v.running(r)
-	return errors.Join(err, v.adoptPrograms(ctx, sb, open.ttys))
+	return errors.Join(err, v.adoptPrograms(ctx, record.Owner, sb, open.ttys))
 }
 
 // openAgain opens a sandbox's route on the sockets that it holds, and takes them over except the first ones, which it
@@ -102,9 +102,11 @@ func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first i
 // detachedLabel marks, in the guest, a command that outlives the server.
 const detachedLabel = "detached"
 
-// adoptPrograms takes over the programs of an earlier server in a sandbox: terminals, and processes with a name. Other
-// programs, for which no server waits any more, are ended.
-func (v *supervisor) adoptPrograms(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set) error {
+// adoptPrograms takes over the programs of an earlier server in a sandbox of an owner's: terminals, detached commands,
+// and processes with a name. Other programs, for which no server waits any more, are ended. Terminals and detached
+// commands are among what the owner has at once, as only the guest could tell which caller has started them.
+func (v *supervisor) adoptPrograms(ctx context.Context, owner cove.Principal, sb engine.Sandbox,
+	ttys *terminals.Set) error {
 	programs, err := sb.Guest().Listed(ctx)
 	if err != nil {
 		if to := successorOf(v); to != nil {
@@ -113,16 +115,28 @@ func (v *supervisor) adoptPrograms(ctx context.Context, sb engine.Sandbox, ttys 
 		return fmt.Errorf("list the processes: %w", err)
 	}
 	for _, info := range programs {
-		if err := v.adoptProgram(ctx, sb, ttys, info); err != nil {
+		if err := v.adoptProgram(ctx, owner, sb, ttys, info); err != nil {
 			v.o.Log.Warn("a process of a sandbox cannot be adopted", "sandbox", sb.ID(), "process", info.ID, "error", err)
 		}
 	}
 	return nil
 }
 
-func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set,
+func (v *supervisor) adoptProgram(ctx context.Context, owner cove.Principal, sb engine.Sandbox, ttys *terminals.Set,
 	info guest.ProcessInfo) error {
-	if ok, err := ttys.Adopt(ctx, info); ok {
+	if terminals.Is(info) || string(info.Label) == detachedLabel {
+		release, err := v.o.Places.Hold(ctx, owner, true)
+		if err != nil {
+			return err
+		}
+		if terminals.Is(info) {
+			err = ttys.Adopt(ctx, info, release)
+		} else {
+			err = v.readOn(ctx, sb, info, release)
+		}
+		if err != nil {
+			release()
+		}
 		return err
 	}
 	left := LeftProcess{Sandbox: sb.ID(), Name: processName(info.Label), From: info.Stdout, To: info.StdoutEnd,
@@ -196,8 +210,23 @@ func (v *supervisor) takeUp(ctx context.Context, sb engine.Sandbox, info guest.P
 	return newProcess(in, p, stats, func() error { return v.whyLost(in.Guest) }), nil
 }
 
-// endProgram drops the output of a program of an earlier server, and kills it unless it is a detached command, whose
-// input ends.
+// readOn reads a detached command of an earlier server to its end, and drops what it prints. Its input ends. release is
+// called at its end; after an error the caller calls it.
+func (v *supervisor) readOn(ctx context.Context, sb engine.Sandbox, info guest.ProcessInfo, release func()) error {
+	p, err := process.Adopt(ctx, sb, v.o.Clock, info.ID, info.Stdout, info.Stderr)
+	if err != nil {
+		return err
+	}
+	p.Copy(nil, nil, nil)
+	v.serving.Go(func() {
+		p.Copied()
+		<-p.Exited()
+		release()
+	})
+	return p.Stdin().Close()
+}
+
+// endProgram drops the output of a program of an earlier server, and kills it.
 func (v *supervisor) endProgram(ctx context.Context, sb engine.Sandbox, info guest.ProcessInfo) error {
 	p, err := process.Adopt(ctx, sb, v.o.Clock, info.ID, info.Stdout, info.Stderr)
 	if err != nil {
@@ -205,8 +234,5 @@ func (v *supervisor) endProgram(ctx context.Context, sb engine.Sandbox, info gue
 	}
 	p.Copy(nil, nil, nil)
 	v.serving.Go(p.Copied)
-	if string(info.Label) == detachedLabel {
-		return p.Stdin().Close()
-	}
 	return p.Kill()
 }

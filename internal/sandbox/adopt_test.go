@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
@@ -15,8 +17,26 @@ import (
 	"github.com/cove-sandbox/cove/test/await"
 )
 
-// TestWhatNobodyWaitsFor: a command of a server that is gone is ended, unless it was to go on.
+// tally counts what one principal has at once.
+type tally struct {
+	who cove.Principal
+	atomic.Int32
+}
+
+func (n *tally) Hold(_ context.Context, who cove.Principal, already bool) (release func(), err error) {
+	if who != n.who || !already {
+		return nil, fmt.Errorf("%s holds a place, already: %v", who, already)
+	}
+	n.Add(1)
+	return sync.OnceFunc(func() { n.Add(-1) }), nil
+}
+
+func (n *tally) Spare(context.Context, cove.Principal) error { return nil }
+
+// TestWhatNobodyWaitsFor: a command of a server that is gone is ended, unless it was to go on: then it is among what
+// the sandbox's owner has at once until it ends.
 func TestWhatNobodyWaitsFor(t *testing.T) {
+	owner := cove.KeyHolder("ci")
 	var mu sync.Mutex
 	ended := map[string]bool{}
 	wait := func(p *fake.Process) int {
@@ -47,14 +67,18 @@ func TestWhatNobodyWaitsFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := New(Options{Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	held := &tally{who: owner}
+	m := New(Options{Clock: clock.Real(), Places: held, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	t.Cleanup(func() {
 		again.Destroy(context.Background())
 		next.Close()
 		m.serving.Wait()
+		if n := held.Load(); n != 0 {
+			t.Errorf("%d places are taken at the end", n)
+		}
 	})
 	ttys := terminals.New(terminals.Options{Sandbox: again, Clock: m.o.Clock, Log: m.o.Log, Serving: &m.serving})
-	if err := m.adoptPrograms(t.Context(), again, ttys); err != nil {
+	if err := m.adoptPrograms(t.Context(), owner, again, ttys); err != nil {
 		t.Fatal(err)
 	}
 	await.That(t, "what nobody waits for ends", func() bool {
@@ -66,6 +90,9 @@ func TestWhatNobodyWaitsFor(t *testing.T) {
 		}
 		return attended
 	})
+	if n := held.Load(); n != 1 {
+		t.Errorf("a detached command has %d places", n)
+	}
 	if len(ttys.List()) != 0 {
 		t.Error("it is a terminal")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/terminal"
 	"github.com/cove-sandbox/cove/test/await"
@@ -172,4 +173,46 @@ func TestDetachedCommandKeepsItsPlace(t *testing.T) {
 		wantCode(t, "a signal to a detached command that has ended",
 			s.processes.SignalCommand(t.Context(), owner, "one", id, syscall.SIGKILL), cove.NotFound)
 	}
+}
+
+// TestTerminalKeepsItsPlace: a terminal is among what its principal has at once until its program ends, whether a
+// viewer looks at it or not, and for the next server, too.
+func TestTerminalKeepsItsPlace(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	s.make(t, sandbox.Request{Name: "one"})
+	h.places.set(1, nil)
+	open := func(q sandbox.TerminalRequest) (*terminals.Viewer, error) {
+		q.Size = terminal.Size{Columns: 80, Rows: 24}
+		return s.processes.OpenTerminal(t.Context(), owner, "one", q)
+	}
+	command := func() error {
+		var out heard
+		_, err := s.processes.Command(t.Context(), owner, "one", sandbox.CommandRequest{Args: []string{"true"}},
+			func(cove.ExecutionID) {}, &out)
+		return err
+	}
+	sleep := sandbox.TerminalRequest{New: true, Args: []string{"sleep", "1000"}}
+	_, err := open(sandbox.TerminalRequest{New: true, Args: []string{"there-is-no-such-program"}})
+	wantCode(t, "a terminal without a program", err, cove.RuntimeMissing)
+	v, err := open(sleep)
+	wantCode(t, "a terminal", err, "")
+	v.Close()
+	refused := func(when string) {
+		t.Helper()
+		_, err := open(sleep)
+		wantCode(t, "another terminal "+when, err, cove.Overloaded)
+		wantCode(t, "a command "+when, command(), cove.Overloaded)
+		v, err := open(sandbox.TerminalRequest{})
+		wantCode(t, "to look at the one that runs "+when, err, "")
+		v.Close()
+	}
+	refused("beside one without a viewer")
+	s.end(t)
+	s = h.adopt(t)
+	refused("beside one of an earlier server")
+	if err := s.processes.KillTerminal(t.Context(), owner, "one", ""); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "a command after its end", command(), "")
 }

@@ -33,8 +33,8 @@ type Options struct {
 
 // Places counts what principals have at once, and knows what they have used; execution.Executions does.
 type Places interface {
-	// Hold counts a command of the principal's until release is called; one that goes on already is counted in any case.
-	// Errors: Overloaded.
+	// Hold counts a command or a terminal of the principal's until release is called, which may be called again; one that
+	// goes on already is counted in any case. Errors: Overloaded.
 	Hold(ctx context.Context, who cove.Principal, already bool) (release func(), err error)
 	// Spare refuses work where the principal's CPU time is used up. Errors: Overloaded.
 	Spare(ctx context.Context, who cove.Principal) error

@@ -166,7 +166,7 @@ func (l LeftProcess) TakeUp(ctx context.Context, from uint64, input *string) (*P
 	return l.takeUp(ctx, from, input)
 }
 
-// End kills a process that is not adopted, unless it is a detached command. Its output is dropped.
+// End kills a process that is not adopted. Its output is dropped.
 func (l LeftProcess) End(ctx context.Context) error { return l.end(ctx) }
 
 // checkCommand refuses a malformed command.

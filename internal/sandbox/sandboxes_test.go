@@ -68,21 +68,21 @@ type places struct {
 	spent error // of Spare
 }
 
-func (p *places) Hold(context.Context, cove.Principal, bool) (release func(), err error) {
+func (p *places) Hold(_ context.Context, _ cove.Principal, already bool) (release func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.spent != nil {
+	if !already && p.spent != nil {
 		return nil, p.spent
 	}
-	if p.most > 0 && p.taken == p.most {
+	if !already && p.most > 0 && p.taken >= p.most {
 		return nil, cove.Errorf(cove.Overloaded, "%d are taken", p.taken)
 	}
 	p.taken++
-	return func() {
+	return sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.taken--
-	}, nil
+	}), nil
 }
 
 func (p *places) set(most int, spent error) {

@@ -97,12 +97,24 @@ func (ps *Processes) KillTerminal(ctx context.Context, who cove.Principal, ref, 
 	return err
 }
 
-// startTerminal starts a program in a new terminal.
+// startTerminal starts a program in a new terminal. It is among what the caller has at once until the program ends,
+// whether a viewer looks at it or not.
 func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in Inside,
 	q TerminalRequest) (*terminals.Terminal, error) {
-	if err := ps.o.Places.Spare(ctx, who); err != nil {
+	release, err := ps.o.Places.Hold(ctx, who, false)
+	if err != nil {
 		return nil, err
 	}
+	t, err := ps.startHeld(ctx, who, in, q, release)
+	if err != nil {
+		release()
+	}
+	return t, err
+}
+
+// startHeld starts a program in a new terminal, at whose end release gives its place back.
+func (ps *Processes) startHeld(ctx context.Context, who cove.Principal, in Inside, q TerminalRequest,
+	release func()) (*terminals.Terminal, error) {
 	spec := guest.ProcessSpec{Dir: in.place(q.Dir)}
 	env := in.environment(q.Env, "TERM="+termOf(q.Term))
 	if q.TrueColor {
@@ -117,7 +129,7 @@ func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in I
 		if err := ps.noteProcess(ctx, who, "terminal", in.Sandbox, args); err != nil {
 			return nil, err
 		}
-		t, err = in.terminals.Start(ctx, spec, q.Size)
+		t, err = in.terminals.Start(ctx, spec, q.Size, release)
 		if failure := new(guest.Failure); i == len(programs)-1 || !errors.As(err, &failure) ||
 			failure.Kind != guest.FailNotFound {
 			break

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/linux/disk"
 )
 
@@ -96,6 +97,25 @@ func (l *lab) asKey(flags ...string) *lab {
 	caller := *l
 	caller.env = append(slices.Clone(l.env), "COVE_SERVER="+address, "COVE_API_KEY="+key)
 	return &caller
+}
+
+// client returns a client of this lab's server: as its key, or as the machine's owner.
+func (l *lab) client() *client.Client {
+	l.t.Helper()
+	o := client.Options{Address: "unix:" + l.in("run/cove.sock")}
+	for _, kv := range l.env {
+		if address, is := strings.CutPrefix(kv, "COVE_SERVER="); is && address != "" {
+			o.Address = address
+		}
+		if key, is := strings.CutPrefix(kv, "COVE_API_KEY="); is {
+			o.Key = key
+		}
+	}
+	c, err := client.New(o)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return c
 }
 
 // fillBytes writes to the workspace and the home until nothing more can be written, and prints the errors.

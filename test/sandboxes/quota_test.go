@@ -3,6 +3,9 @@ package sandboxes
 import (
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/client"
 )
 
 // TestQuotasOfCommands: commands in a long-lived sandbox are among what its key has at once, and use its CPU time.
@@ -24,7 +27,7 @@ func TestQuotasOfCommands(t *testing.T) {
 		return err == nil
 	})
 	if text, err := c.run("cove", "exec", "one", "--", "true"); err == nil ||
-		!strings.Contains(err.Error(), "1 executions, runs and commands of this API key are under way") {
+		!strings.Contains(err.Error(), "1 executions, runs, commands and terminals of this API key are under way") {
 		t.Errorf("a second command at once: %s, %v", text, err)
 	}
 	waits.Process.Kill()
@@ -38,6 +41,56 @@ func TestQuotasOfCommands(t *testing.T) {
 		t.Errorf("with its CPU time used up: %s, %v", text, err)
 	}
 	l.must("cove", "exec", "one", "--", "true")
+}
+
+// TestQuotasOfTerminals: terminals in a long-lived sandbox are among what their key has at once, from the start of a
+// program to its end, whether a client is attached or not. Those of the machine's owner are not.
+func TestQuotasOfTerminals(t *testing.T) {
+	l := newLab(t)
+	c := l.asKey("--concurrent", "2")
+	c.must("cove", "new", "--empty", "--no-attach", "--name", "one")
+	key, owner := c.client(), l.client()
+	open := func(of *client.Client) (id string, err error) {
+		terminal, err := of.AttachTerminal(t.Context(), "one", client.TerminalOptions{New: true,
+			Args: []string{"sleep", "1000"}, Rows: 24, Columns: 80})
+		if err != nil {
+			return "", err
+		}
+		defer terminal.Close()
+		return terminal.ID(), nil
+	}
+	var ids []string
+	for _, of := range []*client.Client{owner, key, owner, key} {
+		id, err := open(of)
+		if err != nil {
+			t.Fatalf("a terminal within the quota: %v", err)
+		}
+		ids = append(ids, id)
+	}
+	const says = "2 executions, runs, commands and terminals of this API key are under way"
+	if _, err := open(key); cove.ErrorCode(err) != cove.Overloaded || !strings.Contains(err.Error(), says) {
+		t.Errorf("a third terminal at once: %v", err)
+	}
+	if text, err := c.run("cove", "exec", "one", "--", "true"); err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("a command beside two terminals: %s, %v", text, err)
+	}
+	again, err := key.AttachTerminal(t.Context(), "one", client.TerminalOptions{ID: ids[1], Rows: 24, Columns: 80})
+	if err != nil {
+		t.Fatalf("to attach again: %v", err)
+	}
+	again.Close()
+	if err := key.KillTerminal(t.Context(), "one", ids[1]); err != nil {
+		t.Fatal(err)
+	}
+	c.must("cove", "exec", "one", "--", "true")
+	if _, err := open(key); err != nil {
+		t.Errorf("a terminal in place of one that has ended: %v", err)
+	}
+	c.must("cove", "stop", "one")
+	c.must("cove", "start", "one")
+	if _, err := open(key); err != nil {
+		t.Errorf("a terminal after a stop of the sandbox: %v", err)
+	}
 }
 
 // TestQuotasOfCompanions: what git does beside a key's stopped sandbox, by the sandbox's own configuration, uses the

@@ -93,7 +93,7 @@ models only with a budget.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&k.Scopes, "scope", nil, "what it may do: run, sandboxes, agents, read, approve, metrics, admin")
 	f.StringVar(&k.Expires, "expires", "", "the last `DAY` on which it is valid, like 2027-01-31")
-	f.StringVar(&k.Concurrent, "concurrent", "", "`N` executions, runs and commands at once")
+	f.StringVar(&k.Concurrent, "concurrent", "", "`N` executions, runs, commands and terminals at once")
 	f.StringVar(&k.Rate, "rate", "", "`N` requests a second")
 	f.StringVar(&k.CPUSeconds, "cpu-seconds", "", "CPU time of all its work, `hour=N,day=N`")
 	f.StringVar(&k.Sandboxes, "sandboxes", "", "`N` long-lived sandboxes")

@@ -106,17 +106,25 @@ func (t *Terminal) save(always bool) {
 	}
 }
 
-// Adopt takes over a program that an earlier server has started in a terminal, from its checkpoint on. ok is false when
-// the program has no terminal. Errors: those of the guest.
-func (s *Set) Adopt(ctx context.Context, info guest.ProcessInfo) (ok bool, err error) {
-	var l label
-	if json.Unmarshal(info.Label, &l) != nil || l.Terminal == "" || !info.TTY {
-		return false, nil
+// Is reports whether an earlier server has started a program in a terminal.
+func Is(info guest.ProcessInfo) bool { return info.TTY && labelOf(info).Terminal != "" }
+
+// labelOf returns the label of a terminal; the zero value of another program.
+func labelOf(info guest.ProcessInfo) (l label) {
+	if json.Unmarshal(info.Label, &l) != nil {
+		return label{}
 	}
+	return l
+}
+
+// Adopt takes over a terminal of an earlier server, from its checkpoint on. release is as for Start. Errors: those of
+// the guest.
+func (s *Set) Adopt(ctx context.Context, info guest.ProcessInfo, release func()) error {
+	l := labelOf(info)
 	c, whole := s.restore(ctx, info, l)
 	p, err := process.Adopt(ctx, s.o.Sandbox, s.o.Clock, info.ID, c.Offset, info.Stderr)
 	if err != nil {
-		return true, err
+		return err
 	}
 	number := terminalNumber(l.Terminal)
 	s.mu.Lock()
@@ -125,18 +133,18 @@ func (s *Set) Adopt(ctx context.Context, info guest.ProcessInfo) (ok bool, err e
 	model := terminal.New(c.Size)
 	model.Write(c.History)
 	model.Write(c.Screen)
-	t := s.newTerminal(fmt.Sprintf("t%d", number), l.Args, time.Unix(l.Created, 0), p, model)
+	t := s.newTerminal(fmt.Sprintf("t%d", number), l.Args, time.Unix(l.Created, 0), p, model, release)
 	t.read, t.saved, t.answered = c.Offset, c.Offset, info.StdoutEnd
 	t.startRecording(true)
 	if err := s.serve(t); err != nil {
-		return true, err
+		return err
 	}
 	if !whole { // what the screen shows is not known: have the program draw it
 		size := model.Size()
 		p.Resize(ctx, uint16(size.Rows+1), uint16(size.Columns))
 		p.Resize(ctx, uint16(size.Rows), uint16(size.Columns))
 	}
-	return true, nil
+	return nil
 }
 
 // restore returns the checkpoint of a terminal; one without a screen, and not whole,

@@ -103,8 +103,10 @@ type Set struct {
 // New makes an empty set.
 func New(o Options) *Set { return &Set{o: o, pace: newPace(o.Clock, o.CPUs)} }
 
-// Start starts a program in a new terminal. Errors: Overloaded, and those of the guest.
-func (s *Set) Start(ctx context.Context, spec guest.ProcessSpec, size terminal.Size) (*Terminal, error) {
+// Start starts a program in a new terminal. release is called when the program has ended, or this server lets go of
+// it; after an error the caller calls it. Errors: Overloaded, and those of the guest.
+func (s *Set) Start(ctx context.Context, spec guest.ProcessSpec, size terminal.Size,
+	release func()) (*Terminal, error) {
 	id, err := s.reserve()
 	if err != nil {
 		return nil, err
@@ -117,7 +119,7 @@ func (s *Set) Start(ctx context.Context, spec guest.ProcessSpec, size terminal.S
 	if err != nil {
 		return nil, err
 	}
-	t := s.newTerminal(id, spec.Args, now, p, terminal.New(size))
+	t := s.newTerminal(id, spec.Args, now, p, terminal.New(size), release)
 	t.startRecording(false)
 	if err := s.serve(t); err != nil {
 		p.Kill()

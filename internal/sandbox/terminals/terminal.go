@@ -24,6 +24,7 @@ type Terminal struct {
 	process *process.Process
 	input   chan []byte
 	ended   chan struct{}
+	release func() // gives the program's place back
 
 	resizing sync.Mutex // keeps sizes in order
 	saving   sync.Mutex // keeps checkpoints in order
@@ -40,10 +41,10 @@ type Terminal struct {
 }
 
 func (s *Set) newTerminal(id string, args []string, created time.Time, p *process.Process,
-	model *terminal.Terminal) *Terminal {
+	model *terminal.Terminal, release func()) *Terminal {
 	p.Retain()
 	return &Terminal{
-		set: s, id: id, args: args, created: created, process: p, model: model,
+		set: s, id: id, args: args, created: created, process: p, model: model, release: release,
 		input: make(chan []byte, 16), ended: make(chan struct{}),
 	}
 }
@@ -175,8 +176,9 @@ func (t *Terminal) write(p []byte) (shown, answer []byte) {
 	return t.model.Write(p)
 }
 
-// end notes how the program has ended, and tells viewers and recorder.
+// end notes how the program has ended, and tells viewers and recorder. Its place is free before they know.
 func (t *Terminal) end(o process.Outcome) {
+	t.release()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.exit = o.Code; o.Lost != nil {

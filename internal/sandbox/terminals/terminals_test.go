@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,13 @@ type server struct {
 	engine  *fake.Engine
 	sandbox engine.Sandbox
 	serving sync.WaitGroup
+	taken   atomic.Int32 // places of programs
+}
+
+// take takes a place for a program.
+func (s *server) take() (release func()) {
+	s.taken.Add(1)
+	return sync.OnceFunc(func() { s.taken.Add(-1) })
 }
 
 func newMachine(t *testing.T, programs map[string]fake.Program) (*machine, *server) {
@@ -62,6 +70,9 @@ func (m *machine) open(t *testing.T, e *fake.Engine, sb engine.Sandbox) *server 
 		e.Close()
 		sb.Destroy(context.Background())
 		s.serving.Wait()
+		if n := s.taken.Load(); n != 0 {
+			t.Errorf("%d places are taken at the end", n)
+		}
 	})
 	return s
 }
@@ -84,8 +95,11 @@ func (m *machine) next(t *testing.T, s *server) *server {
 		t.Fatal(err)
 	}
 	for _, info := range all {
-		if ok, err := n.Adopt(t.Context(), info); err != nil || !ok {
-			t.Fatalf("the terminal of process %d: %v, %v", info.ID, ok, err)
+		if !Is(info) {
+			t.Fatalf("process %d is no terminal", info.ID)
+		}
+		if err := n.Adopt(t.Context(), info, n.take()); err != nil {
+			t.Fatalf("the terminal of process %d: %v", info.ID, err)
 		}
 	}
 	return n
@@ -95,7 +109,8 @@ var usual = terminal.Size{Rows: 6, Columns: 30}
 
 func (s *server) begin(t *testing.T, args ...string) *Terminal {
 	t.Helper()
-	p, err := s.Start(t.Context(), guest.ProcessSpec{Args: args, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"}, usual)
+	spec := guest.ProcessSpec{Args: args, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"}
+	p, err := s.Start(t.Context(), spec, usual, s.take())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,8 +388,11 @@ func TestTheNextServer(t *testing.T) {
 		t.Errorf("the next terminal is %s", other.id)
 	}
 	e.types(t, "exit 3\r")
-	if err := e.end(t); err != io.EOF || e.ExitCode() != 3 {
-		t.Errorf("%v, %d", err, e.ExitCode())
+	if n := s.taken.Load(); n != 2 {
+		t.Errorf("two programs have %d places", n)
+	}
+	if err := e.end(t); err != io.EOF || e.ExitCode() != 3 || s.taken.Load() != 1 {
+		t.Errorf("%v, %d, %d places", err, e.ExitCode(), s.taken.Load())
 	}
 }
 
