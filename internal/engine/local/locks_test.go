@@ -37,7 +37,8 @@ func TestLockHolders(t *testing.T) {
 
 // Locks that are taken while the list is read move the others down it, to a page that is read later.
 func TestLockHoldersAreCountedOnce(t *testing.T) {
-	page := strings.Repeat("9: POSIX  ADVISORY  WRITE 1234 00:2d:5678 4 4\n9: POSIX  ADVISORY  WRITE 1234 00:2d:5678 6 6\n", 3)
+	const two = "9: POSIX  ADVISORY  WRITE 1234 00:2d:5678 4 4\n9: POSIX  ADVISORY  WRITE 1234 00:2d:5678 6 6\n"
+	page := strings.Repeat(two, 3)
 	held, whole, err := lockHolders(strings.NewReader(page+"9: POSIX  ADVISORY  WRITE 1234 00:2d:5679 4 4\n"), 100)
 	if err != nil || !whole || held[1234] != 3 {
 		t.Errorf("%v, %v, %v", held, whole, err)
