@@ -56,17 +56,7 @@ func (s *Store) Receive(ctx context.Context, who cove.Principal, from Sending, p
 	if err != nil {
 		return "", 0, err
 	}
-	defer func() {
-		if e := f.Close(); err == nil && e != nil {
-			err = storageFull("write the upload", e)
-		}
-		if err == nil {
-			err = os.Rename(f.Name(), filepath.Join(s.uploads.of(who), string(id)))
-		}
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
+	defer func() { err = arrived(f, filepath.Join(s.uploads.of(who), string(id)), err) }()
 	body := &brokenOff{r: io.LimitReader(pack, s.o.MaxImport+1)}
 	var head [4]byte
 	n, err := io.ReadFull(body, head[:])
@@ -89,6 +79,21 @@ func (s *Store) Receive(ctx context.Context, who cove.Principal, from Sending, p
 		return "", 0, uploadTooLarge(s.o.MaxImport)
 	}
 	return id, size, nil
+}
+
+// arrived gives the file of an upload its name, or removes it after an error, and releases its lock last.
+func arrived(f *os.File, path string, err error) error {
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	if e := f.Close(); err == nil && e != nil {
+		os.Remove(path)
+		err = storageFull("write the upload", e)
+	}
+	return err
 }
 
 func uploadTooLarge(most int64) error {
@@ -125,18 +130,19 @@ func (r *reserved) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// newUpload opens the file of an upload that comes, and removes those that no sandbox has taken.
+// newUpload opens the file of an upload that comes, which is locked until it has come, and removes those that no
+// sandbox takes any more.
 func newUpload(ctx context.Context, s *Store, who cove.Principal, id cove.UploadID) (*os.File, error) {
 	dir := s.uploads.of(who)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, storageFull("store the upload", err)
 	}
-	l, err := lock(ctx, filepath.Join(s.uploads.dir, ".lock"), syscall.LOCK_EX)
+	l, err := lock(ctx, uploadsLock(s.uploads.dir), syscall.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	DropUploads(s.o.Home, time.Now())
+	dropUploads(s.uploads.dir, time.Now())
 	all, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, storageFull("store the upload", err)
@@ -148,6 +154,11 @@ func newUpload(ctx context.Context, s *Store, who cove.Principal, id cove.Upload
 	f, err := os.OpenFile(filepath.Join(dir, coming+string(id)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, storageFull("store the upload", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		os.Remove(f.Name())
+		f.Close()
+		return nil, storageFull("lock the upload", err)
 	}
 	return f, nil
 }

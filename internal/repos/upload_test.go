@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -255,6 +256,49 @@ func TestUploadsAreBounded(t *testing.T) {
 	}
 	DropUploads(s.o.Home, time.Now().Add(uploadAge+time.Minute))
 	uploaded(0, "")
+}
+
+// TestUploadOfADeadProcess: another process that opens the store removes what a dead one has left of an upload, at
+// once, and leaves an upload that comes, however long it takes.
+func TestUploadOfADeadProcess(t *testing.T) {
+	s, err := Open(Options{Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	me := cove.KeyHolder("me")
+	begun, end, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	var id cove.UploadID
+	go func() {
+		var err error
+		id, _, err = s.Receive(t.Context(), me, unbounded, &stalled{Reader: newSource(100), begun: begun, end: end})
+		done <- err
+	}()
+	<-begun
+	comes := filesOfUploads(t, s)
+	dead := filepath.Join(filepath.Dir(comes[0]), coming+string(cove.NewUploadID()))
+	if err := os.WriteFile(dead, []byte("PACK"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other, err := Open(Options{Home: s.o.Home})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := filesOfUploads(t, other); !slices.Equal(left, comes) {
+		t.Errorf("there are %q, not %q", left, comes)
+	}
+	DropUploads(s.o.Home, time.Now().Add(time.Hour))
+	if left := filesOfUploads(t, other); !slices.Equal(left, comes) {
+		t.Errorf("after an hour there are %q, not %q", left, comes)
+	}
+	close(end)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if f, err := takeUpload(other, me, string(id)); err != nil {
+		t.Error(err)
+	} else {
+		f.Close()
+	}
 }
 
 // stalled is an upload that waits after its first bytes.

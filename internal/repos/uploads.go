@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -94,12 +95,39 @@ func (u *uploads) settle(id cove.UploadID) {
 	delete(u.coming, id)
 }
 
-// DropUploads removes uploads of all callers, below Cove's home, that waited too long for the sandbox that takes them.
+// DropUploads removes uploads of all callers, below Cove's home, that no sandbox takes any more: those that waited too
+// long, and those whose process died while they came. While another process looks for them, it leaves them to it.
 func DropUploads(home string, now time.Time) {
-	old, _ := filepath.Glob(filepath.Join(uploadsIn(home), "*", "*up_*"))
-	for _, path := range old {
-		if info, err := os.Lstat(path); err == nil && now.Sub(info.ModTime()) > uploadAge {
+	if l, _ := tryLock(uploadsLock(uploadsIn(home)), syscall.LOCK_EX); l != nil { // an error: there are none
+		defer l.Close()
+		dropUploads(uploadsIn(home), now)
+	}
+}
+
+// uploadsLock is the lock under which uploads begin and are dropped: a file that no process holds has no process.
+func uploadsLock(dir string) string { return filepath.Join(dir, ".lock") }
+
+// dropUploads is DropUploads with the lock held.
+func dropUploads(dir string, now time.Time) {
+	all, _ := filepath.Glob(filepath.Join(dir, "*", "*up_*"))
+	for _, path := range all {
+		info, err := os.Lstat(path)
+		if err != nil {
+			continue // it has come, or was taken
+		}
+		if comes := strings.HasPrefix(info.Name(), coming); comes && !held(path) ||
+			!comes && now.Sub(info.ModTime()) > uploadAge {
 			os.Remove(path)
 		}
 	}
+}
+
+// held reports whether a process may hold the lock of a file.
+func held(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
 }

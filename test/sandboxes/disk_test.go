@@ -65,38 +65,29 @@ func (l *lab) size() (total int64) {
 // asKey starts a server, and returns the lab of a caller with an API key, of which flags say what it may do.
 func (l *lab) asKey(flags ...string) *lab {
 	l.t.Helper()
-	said := l.must(append([]string{"cove", "config", "new-key", "ci"}, flags...)...)
-	_, config, _ := strings.Cut(said, "api_keys")
-	l.write("cove.yaml", "api_keys"+config)
-	serve := l.command("cove", "serve", "--config", l.in("cove.yaml"), "--listen", "127.0.0.1:0")
-	if err := serve.Start(); err != nil {
-		l.t.Fatal(err)
-	}
+	key := l.newKey(flags...)
+	caller := *l
+	caller.env = append(slices.Clone(l.env), "COVE_SERVER="+l.serve("--config", l.in("cove.yaml")), "COVE_API_KEY="+key)
 	l.t.Cleanup(func() {
 		for _, s := range l.list().Sandboxes {
 			l.run("cove", "destroy", "--yes", s.ID)
 		}
-		serve.Process.Signal(os.Interrupt)
-		serve.Wait()
 	})
-	var address, key string
-	l.eventually("the server answers", func() bool {
-		text, err := l.run("cove", "server", "status", "--json")
-		at := strings.Index(text, "http://127.")
-		if err != nil || at < 0 {
-			return false
-		}
-		address, _, _ = strings.Cut(text[at:], "\"")
-		return true
-	})
+	return &caller
+}
+
+// newKey makes an API key, which servers of the lab take.
+func (l *lab) newKey(flags ...string) (key string) {
+	l.t.Helper()
+	said := l.must(append([]string{"cove", "config", "new-key", "ci"}, flags...)...)
+	_, config, _ := strings.Cut(said, "api_keys")
+	l.write("cove.yaml", "api_keys"+config)
 	for line := range strings.Lines(said) {
 		if of, ok := strings.CutPrefix(line, "key:"); ok {
 			key = strings.TrimSpace(of)
 		}
 	}
-	caller := *l
-	caller.env = append(slices.Clone(l.env), "COVE_SERVER="+address, "COVE_API_KEY="+key)
-	return &caller
+	return key
 }
 
 // client returns a client of this lab's server: as its key, or as the machine's owner.
