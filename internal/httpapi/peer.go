@@ -8,7 +8,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/linux/peeruser"
-	"github.com/cove-sandbox/cove/internal/localsocket"
 )
 
 // verdict says whether a connection at the owner's door is the owner's. The zero verdict is that it is.
@@ -16,7 +15,7 @@ type verdict struct{ stranger error }
 
 type verdictKey struct{}
 
-// connContext looks who has connected at the owner's door. An id alone does not tell the owner from a program in a
+// connContext notes who has connected at the owner's door. An id alone does not tell the owner from a program in a
 // sandbox that a socket was shown to. At the door of this machine, it prepares to find the local user.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	switch doorOf(ctx) {
@@ -27,7 +26,9 @@ func connContext(ctx context.Context, c net.Conn) context.Context {
 	}
 	v := verdict{errors.New("the kind of its connection is not known")}
 	if strict, ok := c.(strictConn); ok {
-		v.stranger = localsocket.CheckPeer(strict.Conn)
+		if caller, ok := strict.Conn.(*callerConn); ok {
+			v.stranger = caller.stranger
+		}
 	}
 	return context.WithValue(ctx, verdictKey{}, v)
 }
@@ -73,30 +74,6 @@ func (u *localUser) find() (uint32, error) {
 	uid, err := peeruser.Find(at.socket)
 	u.uid, u.found = uid, err == nil
 	return uid, err
-}
-
-// socketAddr is the remote address of a connection with its socket, which limits and TLS hide.
-type socketAddr struct {
-	net.Addr
-	socket *net.TCPConn
-}
-
-// socketConn is a connection whose remote address leads to its socket.
-type socketConn struct{ *net.TCPConn }
-
-// RemoteAddr implements net.Conn.
-func (c socketConn) RemoteAddr() net.Addr { return socketAddr{c.TCPConn.RemoteAddr(), c.TCPConn} }
-
-// socketListener hands out connections of TCP as socketConn.
-type socketListener struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (l socketListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if socket, ok := c.(*net.TCPConn); ok {
-		return socketConn{socket}, nil
-	}
-	return c, err
 }
 
 // localUserOf returns the local user at the other end of a request's connection, which came in over loopback.

@@ -80,6 +80,24 @@ func TestOwnersDoorIsClosed(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
 	defer there.Close()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	dialed, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dialed.Close()
+	accepted := func(c net.Conn) net.Conn {
+		who, stranger := peerOf(c, fromOwner)
+		if who.IsOwner() != (stranger == nil) {
+			t.Errorf("%T: %s, and %v", c, who, stranger)
+		}
+		return &callerConn{Conn: c, stranger: stranger}
+	}
+	pipe, other := accepted(here), accepted(dialed)
 	at := func(d door) context.Context { return context.WithValue(t.Context(), doorKey{}, d) }
 	for name, c := range map[string]struct {
 		ctx     context.Context
@@ -88,7 +106,9 @@ func TestOwnersDoorIsClosed(t *testing.T) {
 	}{
 		"no verdict":          {at(fromOwner), fromOwner, true},
 		"a connection as is":  {connContext(at(fromOwner), here), fromOwner, true},
-		"within this process": {connContext(at(fromOwner), strictConn{proxy.Strict(here), nil}), fromOwner, false},
+		"not of a listener":   {connContext(at(fromOwner), strictConn{proxy.Strict(here), nil}), fromOwner, true},
+		"within this process": {connContext(at(fromOwner), strictConn{proxy.Strict(pipe), nil}), fromOwner, false},
+		"of another kind":     {connContext(at(fromOwner), strictConn{proxy.Strict(other), nil}), fromOwner, true},
 		"over a network":      {connContext(at(fromNetwork), here), fromNetwork, false},
 	} {
 		ex := &exchange{r: httptest.NewRequestWithContext(c.ctx, "GET", "/health", nil), door: c.door}

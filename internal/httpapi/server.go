@@ -16,8 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/share"
@@ -32,7 +30,8 @@ const (
 // Server serves the API. Make one with New.
 type Server struct {
 	guards
-	http *http.Server
+	connections *connections
+	http        *http.Server
 }
 
 // New builds a server; it serves nothing until Serve or ServeLocal.
@@ -48,6 +47,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{guards: guards{edge: newEdge(o), access: tableFor(o), keys: keys,
 		rates:  newLimiter(o.Rate, ratesOf(o.Grants)),
 		places: share.New(o.MaxRequests), streams: share.New(o.MaxStreams), bodies: share.New(o.MaxBodies)}}
+	s.connections = newConnections(o.MaxConnections, s.metrics.registry, o.Clock, o.Log)
 	s.addRoutes()
 	s.http = &http.Server{
 		Handler:           s,
@@ -147,19 +147,19 @@ func (s *Server) Serve(ln net.Listener) error {
 		config = s.TLS.Clone()
 		config.NextProtos = []string{"h2", "http/1.1"}
 	}
-	strict := newStrictListener(netutil.LimitListener(socketListener{ln}, s.MaxConnections), config, s.HeaderTimeout)
-	ln = origin{strict, network(ln.Addr())}
-	return s.serve(ln)
+	return s.serve(ln, network(ln.Addr()), config)
 }
 
 // ServeLocal serves the owner: callers whom the listener itself has let in, because only the owner can connect to it (a
 // unix socket in a private directory, or connections within this process). It closes ln.
 func (s *Server) ServeLocal(ln net.Listener) error {
-	return s.serve(origin{newStrictListener(ln, nil, s.HeaderTimeout), fromOwner})
+	return s.serve(ln, fromOwner, nil)
 }
 
-func (s *Server) serve(ln net.Listener) error {
-	if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+func (s *Server) serve(ln net.Listener, at door, config *tls.Config) error {
+	shared := sharedListener{ln, at, s.connections}
+	err := s.http.Serve(origin{newStrictListener(shared, config, s.HeaderTimeout), at})
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

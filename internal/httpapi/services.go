@@ -251,7 +251,7 @@ type Options struct {
 	// Zero fields take the default in the comment.
 	MaxRequests    int64         // requests in progress: 2048
 	MaxStreams     int64         // streams in progress beside them: 1024
-	MaxConnections int           // per network listener: 8192
+	MaxConnections int64         // of all callers but the machine's owner: 8192, or half of the descriptors
 	MaxBodies      int64         // bytes of request bodies in memory: 256 MiB
 	Heartbeat      time.Duration // of streams: 15 s
 	HeaderTimeout  time.Duration // all headers of a request: 10 s
@@ -268,7 +268,7 @@ func (o *Options) fill() {
 	}
 	setDefault(&o.MaxRequests, 2048)
 	setDefault(&o.MaxStreams, 1024)
-	setDefault(&o.MaxConnections, 8192)
+	setDefault(&o.MaxConnections, mostConnections(descriptors()))
 	setDefault(&o.MaxBodies, 256<<20)
 	setDefault(&o.Heartbeat, 15*time.Second)
 	setDefault(&o.HeaderTimeout, 10*time.Second)

@@ -24,24 +24,21 @@ func CheckPeer(c net.Conn) error {
 		}
 		return fmt.Errorf("a connection of the kind %T does not say which process has connected", c)
 	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return err
-	}
 	var who *unix.Ucred
 	pidfd := -1
-	called := raw.Control(func(fd uintptr) {
-		if who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
-			return
+	err := onSocket(socket, func(fd int) (err error) {
+		if who, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+			return err
 		}
-		if pidfd, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD); errors.Is(err, unix.ENOPROTOOPT) {
+		if pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); errors.Is(err, unix.ENOPROTOOPT) {
 			pidfd, err = unix.PidfdOpen(int(who.Pid), 0) // before 6.5
 		}
 		if errors.Is(err, unix.ENOSYS) { // before 5.3
 			pidfd, err = -1, nil
 		}
+		return err
 	})
-	if err := errors.Join(called, err); err != nil {
+	if err != nil {
 		return fmt.Errorf("the process that connected is not known: %w", err)
 	}
 	if pidfd >= 0 {
@@ -113,4 +110,33 @@ func sameNamespace(pid int, kind string) error {
 		return fmt.Errorf("it is in another %s namespace", kind)
 	}
 	return nil
+}
+
+// PeerUser returns the user of the process at the other end of a connection of a unix socket, as this process's user
+// namespace has it.
+func PeerUser(c net.Conn) (uint32, error) {
+	socket, ok := c.(*net.UnixConn)
+	if !ok {
+		return 0, fmt.Errorf("a connection of the kind %T does not say which user has connected", c)
+	}
+	var who *unix.Ucred
+	err := onSocket(socket, func(fd int) (err error) {
+		who, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return who.Uid, nil
+}
+
+// onSocket calls f with the descriptor of a connection.
+func onSocket(c *net.UnixConn, f func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	called := raw.Control(func(fd uintptr) { failed = f(int(fd)) })
+	return errors.Join(called, failed)
 }

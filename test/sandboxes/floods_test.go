@@ -5,11 +5,18 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // keys writes the configuration of a server with API keys of some names, which are the keys as well, without a rate:
@@ -139,5 +146,110 @@ func TestFloods(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// elsewhere starts a server with keys in a network namespace of its own, and returns clients there that have addresses
+// of their own.
+func (l *lab) elsewhere(keys ...string) []user {
+	l.t.Helper()
+	const network = "198.51.100."
+	l.keys("", keys...)
+	script := "set -e; ip link set lo up; ip addr add " + network + "1/32 dev lo"
+	for i := range keys {
+		script += fmt.Sprintf("; ip addr add %s%d/32 dev lo", network, i+2)
+	}
+	base, pid := l.listen(l.command("unshare", "--net", "sh", "-c",
+		script+"; exec "+filepath.Join(bin, "cove")+" serve --config "+l.in("cove.yaml")+" --listen "+network+"1:0"))
+	var all []user
+	for i, key := range keys {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("%s%d", network, i+2))}}
+		u := l.dialer(base, func(ctx context.Context, network, address string) (c net.Conn, err error) {
+			err = inNetworkOf(pid, func() error { c, err = from.DialContext(ctx, network, address); return err })
+			return c, err
+		})
+		u.key = "cove_" + key
+		all = append(all, u)
+	}
+	return all
+}
+
+// inNetworkOf calls f in the network namespace of a process.
+func inNetworkOf(pid int, f func() error) error {
+	runtime.LockOSThread()
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	there, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	err = f()
+	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
+		return back // the thread stays locked, and ends with its goroutine
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// connect opens so many connections, which have an answer each and stay open until the test ends, and returns how many
+// more were closed at once.
+func (u user) connect(n int) (refused int) {
+	u.t.Helper()
+	var closed atomic.Int64
+	var asking sync.WaitGroup
+	for range n {
+		c, err := u.dial(u.t.Context(), "tcp", strings.TrimPrefix(u.base, "http://"))
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		u.t.Cleanup(func() { c.Close() })
+		asking.Go(func() {
+			io.WriteString(c, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			if _, err := io.ReadFull(c, make([]byte, len("HTTP/1.1 200"))); err != nil {
+				closed.Add(1)
+			}
+		})
+	}
+	asking.Wait()
+	return int(closed.Load())
+}
+
+// TestFloodsOfConnections: an address, or a user of the machine, that opens connections without end keeps neither the
+// machine's owner nor another address or user out. As many as the users of a proxy need are open.
+func TestFloodsOfConnections(t *testing.T) {
+	for _, kind := range []string{"address", "local user"} {
+		t.Run(kind, func(t *testing.T) {
+			l := newLab(t)
+			var flooder, calm user
+			if kind == "address" {
+				all := l.elsewhere("flooder", "calm")
+				flooder, calm = all[0], all[1]
+			} else {
+				flooder, calm = l.callers(kind, "")
+			}
+			const many, few = 4500, 2000
+			began := time.Now()
+			if refused := flooder.connect(many); refused == 0 || refused > many-few {
+				t.Fatalf("%d connections of %d were refused", refused, many)
+			}
+			code, text := calm.ask(t.Context(), "POST", "/execute", `{"language":"bash","code":"echo $((6 * 7))"}`)
+			if code != http.StatusOK || !strings.Contains(text, `"output":"42\n"`) {
+				t.Errorf("another caller: %d %s", code, text)
+			}
+			if refused := calm.connect(1000); refused > 0 {
+				t.Errorf("%d connections of another caller were refused", refused)
+			}
+			l.must("cove", "run", "bash", "-c", "echo $((6 * 7))")
+			if took := time.Since(began); took > 100*time.Second { // the server closes connections that are idle for longer
+				t.Errorf("it took %v: the flood may be over", took)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"strings"
@@ -27,6 +28,7 @@ import (
 type user struct {
 	t      *testing.T
 	base   string
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	client http.Client
 	key    string // of the API, if it has one
 }
@@ -40,7 +42,7 @@ func (u user) sign(r *http.Request) {
 }
 
 func (l *lab) user(base string, uid int) user {
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+	return l.dialer(base, func(ctx context.Context, network, address string) (net.Conn, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if _, err := unix.SetfsuidRetUid(uid); err != nil {
@@ -48,8 +50,12 @@ func (l *lab) user(base string, uid int) user {
 		}
 		defer unix.SetfsuidRetUid(0)
 		return new(net.Dialer).DialContext(ctx, network, address)
-	}
-	u := user{t: l.t, base: base, client: http.Client{Transport: &http.Transport{DialContext: dial}}}
+	})
+}
+
+// dialer is a user whose connections are made in a way.
+func (l *lab) dialer(base string, dial func(ctx context.Context, network, address string) (net.Conn, error)) user {
+	u := user{t: l.t, base: base, dial: dial, client: http.Client{Transport: &http.Transport{DialContext: dial}}}
 	l.t.Cleanup(u.client.CloseIdleConnections)
 	return u
 }
@@ -91,7 +97,13 @@ func (u user) get(path string) string {
 // serve starts a server that listens on loopback, and returns its address.
 func (l *lab) serve(args ...string) (base string) {
 	l.t.Helper()
-	c := l.command(append([]string{"cove", "serve", "--listen", "127.0.0.1:0"}, args...)...)
+	base, _ = l.listen(l.command(append([]string{"cove", "serve", "--listen", "127.0.0.1:0"}, args...)...))
+	return base
+}
+
+// listen starts a server, and returns its address.
+func (l *lab) listen(c *exec.Cmd) (base string, pid int) {
+	l.t.Helper()
 	said, err := os.Create(l.in("serve.txt"))
 	if err != nil {
 		l.t.Fatal(err)
@@ -105,14 +117,14 @@ func (l *lab) serve(args ...string) (base string) {
 		c.Process.Signal(syscall.SIGTERM)
 		c.Wait()
 	})
-	listens := regexp.MustCompile(`address=(127\.0\.0\.1:\d+)`)
+	listens := regexp.MustCompile(`address=(\d+\.\d+\.\d+\.\d+:\d+)`)
 	var found []string
 	l.eventually("the server listens", func() bool {
 		text, _ := os.ReadFile(said.Name())
 		found = listens.FindStringSubmatch(string(text))
 		return found != nil
 	})
-	return "http://" + found[1]
+	return "http://" + found[1], c.Process.Pid
 }
 
 const asksFirst = `"permissions":{"network":{"enabled":true,"policies":[{"source":"p.yaml",` +
