@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gitservice/inside"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/version"
 )
@@ -40,9 +41,7 @@ func main() {
 	case "git-edit":
 		os.Exit(inside.Edit(os.Args[1:]))
 	}
-	// Started from a descriptor, its name would be the descriptor's number.
-	name := []byte("cove-guest\x00")
-	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
+	setName("cove-guest")
 	mode, place := "", ""
 	switch len(os.Args) {
 	case 2:
@@ -60,6 +59,18 @@ func main() {
 		unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 		conn, err := unixconn.New(socketFD)
 		run(conn, err, "no socket at descriptor 3", false)
+	case "--fork":
+		setName("cove-fork")
+		unix.Close(programFD)
+		ignoreSignals()
+		conn, err := unixconn.New(socketFD)
+		if err == nil {
+			err = forkserver.Serve(conn)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "cove-guest: the fork server:", err)
+			os.Exit(125)
+		}
 	case "--call": // a listener at a socket among the sandbox's files
 		ignoreSignals()
 		conn, err := unixconn.Dial(place)
@@ -73,6 +84,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "cove-guest runs inside Cove's sandboxes; Cove starts it itself (see \"cove run --help\")")
 		os.Exit(125)
 	}
+}
+
+// setName names the process. Started from a descriptor, its name would be the descriptor's number.
+func setName(s string) {
+	name := append([]byte(s), 0)
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
 }
 
 // ignoreSignals lets PID 1 survive every signal from inside the sandbox; it ends with its host. Signals are caught

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	limits "github.com/cove-sandbox/cove/internal/runtime"
 )
 
@@ -86,7 +86,7 @@ func (g grouped) killed() bool {
 // tryLimited runs a trial in a new group with limits. It fails if the group cannot be made.
 func (h *host) tryLimited(ctx context.Context, limits cgroup.Limits, t trial) (result grouped, err error) {
 	err = h.withGroup(limits, func(g *cgroup.Group) error {
-		err := h.inside(g, &t, func() error {
+		err := inside(g, &t, func() error {
 			result.found, result.err = h.try(ctx, t)
 			return nil
 		})
@@ -122,41 +122,24 @@ func (h *host) withGroup(limits cgroup.Limits, f func(*cgroup.Group) error) (err
 
 // inside calls f so that its trial starts in the group: by the group's descriptor, or on version 1 from a thread that
 // has entered it.
-func (h *host) inside(g *cgroup.Group, t *trial, f func() error) error {
-	hierarchy, err := h.hierarchy()
+func inside(g *cgroup.Group, t *trial, f func() error) error {
+	door, err := g.Door()
 	if err != nil {
 		return err
 	}
-	if hierarchy.Version() == 2 {
-		if t.group, err = g.FD(); err != nil {
-			return err
-		}
-		defer t.group.Close()
+	defer door.Close()
+	if t.group = door.Dir; t.group != nil {
 		return f()
 	}
 	done := make(chan error)
-	go onOwnThread(func() {
-		if err := g.Enter(); err != nil {
+	go forkserver.OnOwnThread(func() {
+		if err := door.Enter(); err != nil {
 			done <- err
 			return
 		}
 		done <- f()
 	})
 	return <-done
-}
-
-// onOwnThread calls f on a thread that ends with the goroutine, since it stays locked. The main thread cannot end, so
-// it is avoided.
-func onOwnThread(f func()) {
-	runtime.LockOSThread()
-	if unix.Gettid() != unix.Getpid() {
-		f()
-		return
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); onOwnThread(f) }()
-	<-done
-	runtime.UnlockOSThread()
 }
 
 // errNoController is reported once, by checkControllers.
@@ -170,7 +153,7 @@ func noGroup(err error) outcome {
 func checkBirth(ctx context.Context, h *host) outcome {
 	err := h.withGroup(cgroup.Limits{}, func(g *cgroup.Group) error {
 		t := trial{name: "wait"}
-		return h.inside(g, &t, func() error {
+		return inside(g, &t, func() error {
 			cmd := h.command(ctx, t)
 			stdin, err := cmd.StdinPipe()
 			if err != nil {

@@ -95,7 +95,7 @@ func noRoom(err error) error {
 // make makes the directory under another name first: one of a sandbox's name is locked from the moment it is there. A
 // sweep that finds one that is not locked yet takes it for the remains of a process that died, so another is made.
 func (d *Detached) make(parent string) (err error) {
-	const tries = 10
+	const tries = 100
 	for range tries {
 		if err = d.tryMake(parent); !errors.Is(err, errOwned) && !errors.Is(err, fs.ErrNotExist) {
 			break

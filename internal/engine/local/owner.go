@@ -26,7 +26,7 @@ func Ownership(guest string, env []string, of Owner, as int) (*os.File, error) {
 		return nil, err
 	}
 	defer program.Close()
-	return mounts.Ownership(program.file, []string{"cove-guest", "--wait"}, env,
+	return mounts.Ownership(program.File(), []string{"cove-guest", "--wait"}, env,
 		mounts.Owner{UID: of.UID, GID: of.GID}, mounts.Owner{UID: as, GID: as})
 }
 

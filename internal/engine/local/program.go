@@ -3,37 +3,17 @@
 package local
 
 import (
-	"errors"
-	"os"
-	"strconv"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 )
 
-// Program is cove-guest as an open file. A process is started from its descriptor, so the directories above the file
-// may be closed to the users of sandboxes, and an upgrade may replace it while the server runs.
-type Program struct{ file *os.File }
-
-// firstProgram is the lowest descriptor of a Program, above those at which a child process has its files.
-const firstProgram = 64
-
-// OpenProgram opens the program at a path. Errors: Unavailable (it is not there), Overloaded (no descriptor is left).
-func OpenProgram(path string) (*Program, error) {
-	low, err := os.OpenFile(path, unix.O_PATH, 0)
+// OpenProgram opens cove-guest. Errors: Unavailable (it is not there), Overloaded (no descriptor is left).
+func OpenProgram(path string) (*forkserver.Program, error) {
+	p, err := forkserver.OpenProgram(path)
 	if err != nil {
 		return nil, NoGuest(err)
 	}
-	defer low.Close()
-	fd, err := unix.FcntlInt(low.Fd(), unix.F_DUPFD_CLOEXEC, firstProgram)
-	if errors.Is(err, unix.EINVAL) {
-		err = unix.EMFILE // the limit is below firstProgram
-	}
-	if err != nil {
-		return nil, NoGuest(os.NewSyscallError("fcntl", err))
-	}
-	return &Program{os.NewFile(uintptr(fd), path)}, nil
+	return p, nil
 }
 
 // NoGuest returns the error of a guest program that cannot be opened.
@@ -44,15 +24,3 @@ func NoGuest(err error) error {
 	return cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
 		WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
 }
-
-// Path returns the path of the program in this process, and between fork and exec in children that are given the files
-// of Among.
-func (p *Program) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(p.file.Fd())) }
-
-// Among returns the files for a child that is to be started from Path: those it needs, and the program as the last one.
-// A child moves files to descriptors above those it is given before it has each in its place, and would put one where
-// the program is.
-func (p *Program) Among(files ...*os.File) []*os.File { return append(files, p.file) }
-
-// Close closes the file; what was started from it goes on.
-func (p *Program) Close() error { return p.file.Close() }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 )
 
 // A blank is a guest that has begun and waits for its plan: a process in its own namespaces and control group, with ids
@@ -31,11 +31,11 @@ type blank struct {
 	releaseIDs func()
 	group      *cgroup.Group
 	client     *guest.Client
-	complaint  complaint   // what the guest wrote to its standard error
-	online     bool        // has planNetwork done
-	tasks      int64       // threads of the guest itself
-	adopted    bool        // PID 1 is not a child of this process
-	process    *os.Process // PID 1; nil if adopted
+	complaint  complaint          // what the guest wrote to its standard error
+	online     bool               // has planNetwork done
+	tasks      int64              // threads of the guest itself
+	adopted    bool               // PID 1 is not a child of this process
+	process    forkserver.Process // PID 1; nil if adopted
 
 	// Of one for a detached sandbox: its own instance, until its sandbox has a record, and the lock on its id range, until
 	// the guest holds it.
@@ -65,38 +65,41 @@ var ambient = []uintptr{
 	unix.CAP_SYS_RESOURCE,
 }
 
-// guestEnv spares the guest's runtime a look at the host's control groups, a collection of its few megabytes, and
-// threads that look for work: it waits nearly always, and one that spins takes the CPU from the user's program.
-var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
-
-// start forks the guest into its namespaces and group, as a user of the host; see seed.fork.
-func (b *blank) start(program *local.Program, seed *seed, socket *os.File, as int) error {
-	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+// start has the guest forked into its namespaces and group, as a user of the host.
+func (b *blank) start(ctx context.Context, f *forks, as int, socket *os.File) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		seed.discard()
 		return err
 	}
 	defer null.Close()
 	stderr, err := b.complaint.open()
 	if err != nil {
-		seed.discard()
 		return err
 	}
 	defer stderr.Close()
-	b.process, err = seed.fork(as, program.Path(), []string{"cove-guest", "--socket"}, &os.ProcAttr{
-		Env:   guestEnv,
-		Files: program.Among(null, null, stderr, socket),
-		Sys:   &syscall.SysProcAttr{Cloneflags: namespaces, AmbientCaps: ambient, Setsid: true},
-	})
+	door, err := b.group.Door()
 	if err != nil {
+		return launchError(&forkserver.Error{Op: forkserver.OpEnter, Cause: err})
+	}
+	defer door.Close()
+	spec := forkserver.Spec{Args: []string{"cove-guest", "--socket"}, Env: guestEnv, Namespaces: namespaces,
+		Ambient: ambient, As: as}
+	if b.process, err = f.fork(ctx, spec, door, null, null, stderr, socket); err != nil {
 		return launchError(err)
 	}
 	return nil
 }
 
 func launchError(err error) error {
+	if failure, ok := errors.AsType[*forkserver.Error](err); ok && failure.Op == forkserver.OpEnter {
+		return cove.Errorf(cove.Unavailable, "%w", err).WithHint("run \"cove doctor\"")
+	}
 	e := cove.Errorf(cove.Unavailable, "cannot make the namespaces of a sandbox: %w", err)
 	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, forkserver.ErrLost):
+		return e.WithHint("try again: another one is started")
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS), errors.Is(err, unix.EINVAL):
 		return e.WithHint("user namespaces seem to be turned off or used up; \"cove doctor\" says how to allow them")
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
@@ -160,6 +163,9 @@ func (b *blank) wait() {
 		b.process.Wait()
 	}
 }
+
+// removalPatience is how long the kernel may take to let go of a control group whose processes have been killed.
+const removalPatience = 5 * time.Second
 
 // remove kills the guest and removes every trace. It may be called again.
 func (b *blank) remove() error {

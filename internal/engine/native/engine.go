@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/prewarm"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -40,7 +41,7 @@ type Options struct {
 type Engine struct {
 	o            Options
 	capabilities engine.Capabilities
-	program      *local.Program // cove-guest
+	program      *forkserver.Program // cove-guest
 	hierarchy    *cgroup.Hierarchy
 	pool         pool
 	keeper       local.Registry
@@ -55,6 +56,7 @@ type Engine struct {
 	serial       atomic.Int64 // of control groups
 	present      local.Present[*sandbox]
 	locks        local.LockWatch
+	forks        forks
 }
 
 // Name implements engine.Engine.

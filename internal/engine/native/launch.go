@@ -131,7 +131,7 @@ func (s *sandbox) imageTree() (*os.File, error) {
 	if err != nil {
 		return nil, imageMissing(err)
 	}
-	userns, err := os.Open("/proc/" + strconv.Itoa(s.process.Pid) + "/ns/user")
+	userns, err := os.Open("/proc/" + strconv.Itoa(s.process.PID()) + "/ns/user")
 	if err != nil {
 		tree.Close()
 		return nil, s.explain("build the sandbox", err)

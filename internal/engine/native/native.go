@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -41,7 +42,7 @@ func New(o Options) (*Engine, error) {
 	return e, err
 }
 
-func newEngine(o Options, program *local.Program, hierarchy *cgroup.Hierarchy) (*Engine, error) {
+func newEngine(o Options, program *forkserver.Program, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	// Descriptors that this process was itself given without close-on-exec must not reach a guest.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // 5.11
 		return nil, cove.Errorf(cove.Unsupported, "close_range: %w", err).WithHint("Cove needs Linux 5.12 or newer")
@@ -54,6 +55,7 @@ func newEngine(o Options, program *local.Program, hierarchy *cgroup.Hierarchy) (
 		names:   local.Names{RunDir: o.RunDir},
 		locks:   local.LockWatch{Log: o.Log},
 		staging: filepath.Join(o.RunDir, "staging"),
+		forks:   forks{program: program, log: o.Log},
 	}
 	if err := os.MkdirAll(e.staging, 0o755); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).
@@ -66,6 +68,9 @@ func newEngine(o Options, program *local.Program, hierarchy *cgroup.Hierarchy) (
 	e.watches = rootfs.ReadWatches()
 	e.capabilities = e.look()
 	e.pool = e.newPool(max(o.Ready, 0))
+	if o.Ready > 0 && !o.Single {
+		e.forks.run()
+	}
 	if e.capabilities.PIDsLimit {
 		e.pool.offline.Refill()
 	}
@@ -166,6 +171,7 @@ func (e *Engine) Close() error {
 	}
 	e.locks.Close()
 	e.pool.close()
+	e.forks.close()
 	e.ranges.Close()
 	return errors.Join(err, e.hierarchy.Close(), e.program.Close())
 }

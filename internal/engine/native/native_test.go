@@ -74,6 +74,14 @@ var limits = cove.Limits{Memory: 256 << 20, CPUs: 1, PIDs: 50, Disk: 100 << 20, 
 // run makes a sandbox on a root filesystem, runs a shell script in it, and returns what it printed.
 func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script string) (string, guest.Exit) {
 	t.Helper()
+	sb := bound(t, e, root, b)
+	defer sb.Destroy(context.Background())
+	return output(t, sb, script)
+}
+
+// bound makes a sandbox on a root filesystem and binds it.
+func bound(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding) engine.Sandbox {
+	t.Helper()
 	ctx := context.Background()
 	sb, err := e.Prepare(ctx, engine.Template{
 		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
@@ -82,11 +90,11 @@ func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script s
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sb.Destroy(ctx)
 	if err := sb.Bind(ctx, b); err != nil {
+		sb.Destroy(ctx)
 		t.Fatal(err)
 	}
-	return output(t, sb, script)
+	return sb
 }
 
 // output runs a shell script in a sandbox and returns what it printed.

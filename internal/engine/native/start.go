@@ -36,17 +36,14 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 	if b.ids, b.releaseIDs, err = e.ids.Map(u, ranges); err != nil {
 		return b, err
 	}
-	seed, err := newSeed(e.hierarchy, name)
-	if err != nil {
-		return b, cove.Errorf(cove.Unavailable, "%w", err).WithHint("run \"cove doctor\"")
+	if b.group, err = e.hierarchy.Create(name); err != nil {
+		return b, cove.Errorf(cove.Unavailable, "make a control group: %w", err).WithHint("run \"cove doctor\"")
 	}
-	b.group = seed.group
 	conn, theirs, err := unixconn.Pair()
 	if err != nil {
-		seed.discard()
 		return b, err
 	}
-	err = b.start(e.program, seed, theirs, e.accountable(b.ids))
+	err = b.start(ctx, &e.forks, e.accountable(b.ids), theirs)
 	theirs.Close()
 	if err == nil {
 		err = e.writeIDs(ctx, b)
@@ -81,7 +78,7 @@ func (e *Engine) accountable(ids local.IDMap) int {
 
 // writeIDs gives the guest's user namespace its maps. The guest waits for the plan meanwhile.
 func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
-	pid := strconv.Itoa(b.process.Pid)
+	pid := strconv.Itoa(b.process.PID())
 	if b.ids.Tool {
 		for tool, lines := range map[string]local.IDLines{"newuidmap": b.ids.Users, "newgidmap": b.ids.Groups} {
 			args := append([]string{pid}, strings.Fields(lines.String())...)

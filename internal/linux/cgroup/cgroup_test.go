@@ -92,13 +92,13 @@ func start(t *testing.T, h *Hierarchy, g *Group, script string) (*exec.Cmd, *buf
 	if err != nil {
 		t.Fatal(err)
 	}
+	door, err := g.Door()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer door.Close()
 	if h.Version() == 2 {
-		dir, err := g.FD()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dir.Close()
-		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(door.Dir.Fd())}
 		err = cmd.Start()
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func start(t *testing.T, h *Hierarchy, g *Group, script string) (*exec.Cmd, *buf
 		return cmd, bufio.NewReader(out)
 	}
 	done := make(chan error)
-	go func() { done <- startInside(g, cmd) }()
+	go func() { done <- startInside(door, cmd) }()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -114,16 +114,16 @@ func start(t *testing.T, h *Hierarchy, g *Group, script string) (*exec.Cmd, *buf
 }
 
 // startInside starts cmd from a thread in the group. The thread ends with its goroutine, which stays locked to it.
-func startInside(g *Group, cmd *exec.Cmd) error {
+func startInside(door Door, cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	if syscall.Gettid() == os.Getpid() {
 		// The main thread cannot end, so hold it meanwhile.
 		done := make(chan error)
-		go func() { done <- startInside(g, cmd) }()
+		go func() { done <- startInside(door, cmd) }()
 		defer runtime.UnlockOSThread()
 		return <-done
 	}
-	if err := g.Enter(); err != nil {
+	if err := door.Enter(); err != nil {
 		return err
 	}
 	return cmd.Start()

@@ -102,6 +102,11 @@ func TestThawWhatWasNeverFrozen(t *testing.T) {
 // enterAWhile puts a thread of this process into a group of version 1, until leave is called.
 func enterAWhile(t *testing.T, g *Group) (leave func()) {
 	t.Helper()
+	door, err := g.Door()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer door.Close()
 	entered, end, left := make(chan error), make(chan struct{}), make(chan struct{})
 	var hold func()
 	hold = func() {
@@ -113,7 +118,7 @@ func enterAWhile(t *testing.T, g *Group) (leave func()) {
 			<-done
 			return
 		}
-		entered <- g.Enter()
+		entered <- door.Enter()
 		<-end
 	}
 	go func() { defer close(left); hold() }()

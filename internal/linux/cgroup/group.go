@@ -107,24 +107,48 @@ func (g *Group) Limit(l Limits) error {
 	return errors.Join(errs...)
 }
 
-// FD opens the group for CLONE_INTO_CGROUP (version 2).
-func (g *Group) FD() (*os.File, error) {
-	fd, err := unix.Open(g.dir(PIDs), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: g.dir(PIDs), Err: err}
-	}
-	return os.NewFile(uintptr(fd), g.name), nil
+// A Door is where processes start in a group: Dir on version 2, for CLONE_INTO_CGROUP, and Tasks on version 1, by which
+// the thread that starts them enters the group before.
+type Door struct {
+	Dir   *os.File
+	Tasks []*os.File
 }
 
-// Enter puts the calling thread, locked and not the main one, into the group (version 1); its children start there.
-func (g *Group) Enter() error {
-	tid := strconv.Itoa(unix.Gettid())
+// Door opens the group for processes that start in it.
+func (g *Group) Door() (d Door, err error) {
+	if g.h.version == 2 {
+		d.Dir, err = os.OpenFile(g.dir(PIDs), unix.O_PATH|unix.O_DIRECTORY, 0)
+		return d, err
+	}
 	for _, dir := range g.initialDirs() {
-		if err := write(dir, "tasks", tid); err != nil {
+		f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			d.Close()
+			return Door{}, err
+		}
+		d.Tasks = append(d.Tasks, f)
+	}
+	return d, nil
+}
+
+// Enter puts the calling thread, locked and not the main one, into a group of version 1; its children start there.
+func (d Door) Enter() error {
+	for _, f := range d.Tasks {
+		if _, err := f.WriteString("0"); err != nil { // itself
 			return err
 		}
 	}
 	return nil
+}
+
+// Close closes the door; what has started stays in the group.
+func (d Door) Close() {
+	if d.Dir != nil {
+		d.Dir.Close()
+	}
+	for _, f := range d.Tasks {
+		f.Close()
+	}
 }
 
 // Stats is a group's accounting. A counter that the kernel lacks is zero.

@@ -4,8 +4,8 @@
 // separate ones (version 1, hybrid).
 //
 // Moving a running process into a group costs an RCU grace period, many milliseconds, so this package never moves one
-// on the way to a start. On version 2 a process starts in its group (CLONE_INTO_CGROUP, by [Group.FD]). On version 1
-// the starting thread has entered the group before ([Group.Enter]). The package is its own instead of
+// on the way to a start. On version 2 a process starts in its group (CLONE_INTO_CGROUP). On version 1 the starting
+// thread has entered the group before; see [Door]. The package is its own instead of
 // opencontainers/cgroups for these two ways of starting: a sandbox's cold start depends on them.
 package cgroup
 

@@ -1,0 +1,198 @@
+//go:build linux
+
+package forkserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/unixconn"
+)
+
+// Causes of an Error.
+var (
+	ErrGone = errors.New("the fork server has gone") // before the request: nothing has been started
+	ErrLost = errors.New("the fork server has gone meanwhile")
+)
+
+// Client is the side of a fork server that has processes started, for concurrent use.
+type Client struct {
+	conn    *unixconn.Conn
+	process *os.Process
+	done    chan struct{} // closed when the fork server has gone
+	writing sync.Mutex
+
+	mu      sync.Mutex
+	last    uint64                 // request; guarded by mu
+	pending map[uint64]chan answer // nil once the fork server has gone; guarded by mu
+}
+
+// Launch starts a fork server: a program which is to call Serve with the connection at descriptor 3, and has itself at
+// the next one.
+func Launch(program *Program, args, env []string) (*Client, error) {
+	conn, theirs, err := unixconn.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	defer null.Close()
+	p, err := os.StartProcess(program.Path(), args, &os.ProcAttr{Env: env,
+		Files: program.Among(null, null, os.Stderr, theirs), Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	c := &Client{conn: conn, process: p, done: make(chan struct{}), pending: map[uint64]chan answer{}}
+	go c.read()
+	return c, nil
+}
+
+func (c *Client) read() {
+	answers := json.NewDecoder(c.conn)
+	for {
+		var a answer
+		if answers.Decode(&a) != nil {
+			break
+		}
+		c.mu.Lock()
+		ch := c.pending[a.ID]
+		delete(c.pending, a.ID)
+		c.mu.Unlock()
+		if ch != nil {
+			ch <- a
+		}
+	}
+	c.mu.Lock()
+	pending := c.pending
+	c.pending = nil
+	c.mu.Unlock()
+	c.conn.Close()
+	c.process.Wait()
+	for _, ch := range pending {
+		close(ch)
+	}
+	close(c.done)
+}
+
+// PID returns the process id of the fork server.
+func (c *Client) PID() int { return c.process.Pid }
+
+// Done returns a channel that is closed when the fork server has gone.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends the fork server. What it has started goes on.
+func (c *Client) Close() {
+	c.conn.Close()
+	<-c.done
+}
+
+// Fork has a process started, as the function does, within the context. The process is a child of the fork server's.
+func (c *Client) Fork(ctx context.Context, s Spec, door cgroup.Door, files ...*os.File) (Process, error) {
+	ch := make(chan answer, 1)
+	c.mu.Lock()
+	if c.pending == nil {
+		c.mu.Unlock()
+		return nil, &Error{Op: OpFork, Cause: ErrGone}
+	}
+	c.last++
+	r := request{ID: c.last, Spec: &s, Dir: door.Dir != nil, Tasks: len(door.Tasks), Files: len(files)}
+	c.pending[r.ID] = ch
+	c.mu.Unlock()
+	var fds []int
+	if r.Dir {
+		fds = append(fds, int(door.Dir.Fd()))
+	}
+	for _, f := range append(door.Tasks[:len(door.Tasks):len(door.Tasks)], files...) {
+		fds = append(fds, int(f.Fd()))
+	}
+	if c.send(r, fds) != nil {
+		return nil, &Error{Op: OpFork, Cause: ErrLost}
+	}
+	select {
+	case a, ok := <-ch:
+		return c.started(a, ok)
+	case <-ctx.Done():
+		go func() {
+			a, ok := <-ch
+			if p, err := c.started(a, ok); err == nil {
+				p.Kill()
+				p.Wait()
+			}
+		}()
+		return nil, &Error{Op: OpFork, Cause: ctx.Err()}
+	}
+}
+
+func (c *Client) started(a answer, ok bool) (Process, error) {
+	switch {
+	case !ok:
+		return nil, &Error{Op: OpFork, Cause: ErrLost}
+	case a.Op != "":
+		return nil, &Error{Op: a.Op, Errno: a.Errno, Cause: errors.New(a.Text)}
+	}
+	fd, err := unix.PidfdOpen(a.PID, 0)
+	if err != nil {
+		unix.Kill(a.PID, unix.SIGKILL)
+		c.send(request{Collect: a.PID}, nil)
+		return nil, failed(OpFork, os.NewSyscallError("pidfd_open", err))
+	}
+	return &grandchild{pid: a.PID, handle: os.NewFile(uintptr(fd), "process"), server: c}, nil
+}
+
+// send writes a request. After a part of one, the connection is of no use.
+func (c *Client) send(r request, fds []int) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if err = c.conn.WriteFDs(text, fds); err != nil {
+		c.conn.Close()
+	}
+	return err
+}
+
+// grandchild is a process that a fork server has started, and collects when it is told to.
+type grandchild struct {
+	pid    int
+	handle *os.File // pidfd
+	server *Client
+}
+
+func (g *grandchild) PID() int { return g.pid }
+
+func (g *grandchild) Kill() error {
+	conn, err := g.handle.SyscallConn()
+	if err != nil {
+		return os.ErrProcessDone
+	}
+	failed := conn.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	if failed != nil || errors.Is(err, unix.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+func (g *grandchild) Wait() error {
+	defer g.handle.Close()
+	ended := []unix.PollFd{{Fd: int32(g.handle.Fd()), Events: unix.POLLIN}}
+	for {
+		if _, err := unix.Poll(ended, -1); err != unix.EINTR {
+			g.server.send(request{Collect: g.pid}, nil)
+			return os.NewSyscallError("poll", err)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+//go:build linux
+
+// Package forkserver starts processes in namespaces and control groups.
+//
+// The kernel copies the page tables of a process that forks into a new user namespace, so that its fork costs time for
+// all of its memory: milliseconds for a server, during which none of its threads can have more memory. [Launch] starts
+// a fork server, a small process, which starts the others instead; [Fork] starts one from this process.
+package forkserver
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+)
+
+// Spec is a process to start, in new namespaces and a session of its own.
+type Spec struct {
+	Args       []string  `json:"args"`
+	Env        []string  `json:"env"`
+	Namespaces uintptr   `json:"namespaces"` // CLONE_NEW* flags
+	Ambient    []uintptr `json:"ambient"`    // capabilities that survive the exec
+	// As is the user of the host who makes the namespaces: the kernel counts for a user what it counts for no group.
+	As int `json:"as"`
+}
+
+// Op is the part of a start that failed.
+type Op string
+
+const (
+	OpEnter  Op = "enter the control group"
+	OpBecome Op = "become another user"
+	OpFork   Op = "fork"
+)
+
+// Error is a failed start.
+type Error struct {
+	Op    Op
+	Errno syscall.Errno // 0 if another error is the cause
+	Cause error
+}
+
+func (e *Error) Error() string { return string(e.Op) + ": " + e.Unwrap().Error() }
+
+func (e *Error) Unwrap() error {
+	if e.Errno != 0 {
+		return e.Errno
+	}
+	return e.Cause
+}
+
+func failed(op Op, err error) *Error {
+	e := &Error{Op: op, Cause: err}
+	errors.As(err, &e.Errno)
+	return e
+}
+
+// Process is a process that has been started. It keeps its id until Wait, which is called once, has returned. Kill
+// returns os.ErrProcessDone afterwards.
+type Process interface {
+	PID() int
+	Kill() error
+	Wait() error
+}
+
+// Fork starts a process from this one, in the group of the door, with files at the descriptors 0 and up, and the
+// program's own at the next one. The error is an *Error.
+func Fork(program *Program, s Spec, door cgroup.Door, files ...*os.File) (Process, error) {
+	p, err := fork(program, s, door, files)
+	if err != nil {
+		return nil, err
+	}
+	return child{p}, nil
+}
+
+type child struct{ process *os.Process }
+
+func (c child) PID() int    { return c.process.Pid }
+func (c child) Kill() error { return c.process.Kill() }
+func (c child) Wait() error { _, err := c.process.Wait(); return err }
+
+func fork(program *Program, s Spec, door cgroup.Door, files []*os.File) (p *os.Process, err error) {
+	attr := &os.ProcAttr{Env: s.Env, Files: program.Among(files...),
+		Sys: &syscall.SysProcAttr{Cloneflags: s.Namespaces, AmbientCaps: s.Ambient, Setsid: true}}
+	if door.Dir != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(door.Dir.Fd())
+	}
+	start := func() {
+		if p, err = os.StartProcess(program.Path(), s.Args, attr); err != nil {
+			err = failed(OpFork, err)
+		}
+	}
+	other := s.As != os.Geteuid()
+	if door.Dir != nil && !other {
+		start()
+		return p, err
+	}
+	done := make(chan struct{})
+	go OnOwnThread(func() {
+		defer close(done)
+		if entered := door.Enter(); entered != nil {
+			err = failed(OpEnter, entered)
+			return
+		}
+		if other {
+			if became := becomeUser(s.As); became != nil {
+				err = failed(OpBecome, became)
+				return
+			}
+		}
+		start()
+	})
+	<-done
+	return p, err
+}
+
+// OnOwnThread calls f on a thread that ends with the goroutine, since it stays locked. The main thread cannot end, so
+// it is avoided.
+func OnOwnThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); OnOwnThread(f) }()
+	<-done
+	runtime.UnlockOSThread()
+}
+
+// becomeUser gives the calling thread, which has to end soon, all three ids of another user, and leaves it root's
+// capabilities. Where a process may not keep them so, the thread stays as it is.
+func becomeUser(uid int) error {
+	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_SECUREBITS, uintptr(bits|keepCapabilities), 0, 0, 0)
+	}
+	if err != nil {
+		return nil
+	}
+	// The C library's call, and that of package syscall, change the ids of every thread.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// keepCapabilities is SECBIT_NO_SETUID_FIXUP (capabilities(7)).
+const keepCapabilities = 1 << 2

@@ -1,0 +1,52 @@
+//go:build linux
+
+package forkserver
+
+import (
+	"errors"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is an executable as an open file. A process is started from its descriptor, so the directories above the file
+// may be closed to the users of sandboxes, and an upgrade may replace it while the server runs.
+type Program struct{ file *os.File }
+
+// firstProgram is the lowest descriptor of a Program, above those at which a child process has its files.
+const firstProgram = 64
+
+// OpenProgram opens the program at a path. The error is EMFILE if no descriptor is left.
+func OpenProgram(path string) (*Program, error) {
+	low, err := os.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer low.Close()
+	fd, err := unix.FcntlInt(low.Fd(), unix.F_DUPFD_CLOEXEC, firstProgram)
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.EMFILE // the limit is below firstProgram
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return &Program{os.NewFile(uintptr(fd), path)}, nil
+}
+
+// Path returns the path of the program in this process, and between fork and exec in children that are given the files
+// of Among.
+func (p *Program) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(p.file.Fd())) }
+
+// Among returns the files for a child that is to be started from Path: those it needs, and the program as the last one.
+// A child moves files to descriptors above those it is given before it has each in its place, and would put one where
+// the program is.
+func (p *Program) Among(files ...*os.File) []*os.File {
+	return append(files[:len(files):len(files)], p.file)
+}
+
+// File returns the program's own file.
+func (p *Program) File() *os.File { return p.file }
+
+// Close closes the file; what was started from it goes on.
+func (p *Program) Close() error { return p.file.Close() }
