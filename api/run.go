@@ -71,6 +71,7 @@ type Run struct {
 	Exposes     []string     `json:"exposes,omitempty" doc:"As of its sandbox: variables whose real tokens it can read"`
 	Recordings  []string     `json:"recordings,omitempty" doc:"Terminals whose recordings are kept, for GET /runs/{run}/recordings/{terminal}; absent in lists"`
 	Changes     []WorkChange `json:"changes,omitempty" doc:"What it changed, once it has ended; absent in lists and where it worked on the directory itself"`
+	Made        []Made       `json:"made_in_mounts,omitempty" doc:"Once it has ended: what its sandbox has made in writable mounts by then that decides what programs of their owner run; absent in lists"`
 	CreatedBy   string       `json:"created_by"`
 	StartedAt   time.Time    `json:"started_at"`
 	EndedAt     *time.Time   `json:"ended_at,omitempty"`

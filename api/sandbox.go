@@ -80,7 +80,7 @@ type Sandbox struct {
 	Terminals   []Terminal         `json:"terminals,omitempty" doc:"What runs in terminals, while the sandbox runs; absent in lists"`
 	DiskUsed    int64              `json:"disk_used" doc:"Bytes of its workspace and home; absent in lists"`
 	DiskBound   string             `json:"disk_bound,omitempty" enum:"image,watched" doc:"What holds them to limits.disk_mb: the kernel, by a file system of their own in an image file, or Cove, which measures them and pauses the sandbox; absent for sandboxes of earlier versions, which nothing holds to it, and in lists"`
-	Made        []Made             `json:"made_in_mounts,omitempty" doc:"In the answer of a stop: what came into being in its writable mounts that decides what programs of their owner run"`
+	Made        []Made             `json:"made_in_mounts,omitempty" doc:"In the answer of the first stop after its end, if none has told it: what came into being in its writable mounts that decides what programs of their owner run"`
 	CreatedBy   string             `json:"created_by" doc:"local, key:NAME or ip:ADDRESS"`
 	OfAnother   bool               `json:"of_another,omitempty" doc:"Whether it belongs to another caller"`
 	CreatedAt   time.Time          `json:"created_at"`
@@ -91,6 +91,11 @@ type Sandbox struct {
 type Made struct {
 	Paths  []string `json:"paths" nullable:"false" doc:"On the host, git's own first"`
 	Detail string   `json:"detail" doc:"In a sentence"`
+}
+
+// Destroyed is the answer of DELETE /sandboxes/{sandbox} where there is something to say.
+type Destroyed struct {
+	Made []Made `json:"made_in_mounts" nullable:"false" doc:"What came into being in its writable mounts that decides what programs of their owner run"`
 }
 
 // SandboxRepository is the repository of a sandbox.

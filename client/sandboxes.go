@@ -72,11 +72,20 @@ func (c *Client) ResizeSandbox(ctx context.Context, sandbox string, diskMB int64
 	return c.sandbox(ctx, http.MethodPatch, sandbox, "", api.SandboxChange{DiskMB: diskMB})
 }
 
-// DestroySandbox removes a sandbox, or an orphan by its id; with keepWork its checkout stays in place.
-func (c *Client) DestroySandbox(ctx context.Context, sandbox string, keepWork bool) error {
+// DestroySandbox removes a sandbox, or an orphan by its id; with keepWork its checkout stays in place. It returns what
+// the sandbox has made in writable mounts.
+func (c *Client) DestroySandbox(ctx context.Context, sandbox string, keepWork bool) (said api.Destroyed, err error) {
 	q := query{}
 	q.flag("keep_work", keepWork)
-	return c.call(ctx, http.MethodDelete, sandboxPath(sandbox).with(q), nil, nil)
+	resp, err := c.send(ctx, http.MethodDelete, sandboxPath(sandbox).with(q), "", nil)
+	if err != nil {
+		return said, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		err = decode(resp.Body, &said)
+	}
+	return said, err
 }
 
 // SandboxNetwork returns what a sandbox may reach.

@@ -1,7 +1,10 @@
 package apispec
 
 import (
+	"slices"
+
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -12,7 +15,7 @@ func Run(r store.Run) api.Run {
 		Prompt: r.Prompt, Status: string(r.Status), ExitCode: r.ExitCode, LimitHit: string(r.Limit), Result: r.Result,
 		Session: r.Session, Usage: r.Usage, Sandbox: r.Sandbox, SandboxName: r.SandboxName,
 		Directory: r.Directory, Bind: r.Bind,
-		Exposes: r.Exposes, Recordings: r.Recordings, Changes: Changes(r.Changes), CreatedBy: r.CreatedBy,
+		Exposes: r.Exposes, Recordings: r.Recordings, Changes: Changes(r.Changes), Made: Made(r.Made), CreatedBy: r.CreatedBy,
 		StartedAt: r.StartedAt, EndedAt: r.EndedAt, Cut: r.Cut, OutputGone: string(r.OutputGone),
 		Unrecorded: r.Unrecorded,
 	}
@@ -39,6 +42,14 @@ func Changes(all []store.FileChange) []api.WorkChange {
 		out[i] = api.WorkChange(c)
 	}
 	return out
+}
+
+// Made returns the wire form of what was made in mounts; nil if nothing was.
+func Made(all []hostpath.Made) (shown []api.Made) {
+	for _, m := range all {
+		shown = append(shown, api.Made{Paths: slices.Concat([]string{}, m.Paths()), Detail: m.Text()})
+	}
+	return shown
 }
 
 // AuditRecord returns the wire form of a record of the audit log.

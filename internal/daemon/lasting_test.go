@@ -133,6 +133,9 @@ func (p *process) wantState(t *testing.T, sandbox string, want cove.State) api.S
 	return s
 }
 
+// fails returns the error of a call that has another value too.
+func fails[T any](_ T, err error) error { return err }
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -340,10 +343,10 @@ func lasting(t *testing.T, engine string) {
 	lent()
 
 	t.Log("nothing is left")
-	must(t, p.DestroySandbox(t.Context(), "worker", false))
+	must(t, fails(p.DestroySandbox(t.Context(), "worker", false)))
 	kept := p.wantState(t, "other", cove.StateRunning).Directory
 	p.sh(t, "other", "echo mine > /workspace/mine")
-	must(t, p.DestroySandbox(t.Context(), "other", true))
+	must(t, fails(p.DestroySandbox(t.Context(), "other", true)))
 	if text, err := os.ReadFile(filepath.Join(kept, "mine")); err != nil || string(text) != "mine\n" {
 		t.Errorf("the work that was kept says %q, %v", text, err)
 	}
@@ -431,7 +434,7 @@ func TestLastingRepository(t *testing.T) {
 	if err != nil || len(decisions.Decisions) == 0 {
 		t.Errorf("recorded of the sandbox are %+v, %v", decisions, err)
 	}
-	must(t, p.DestroySandbox(t.Context(), "worker", false))
+	must(t, fails(p.DestroySandbox(t.Context(), "worker", false)))
 
 	// Of a repository that the store has in part, what is not there comes through
 	// the sandbox's own network, as far as it may read it.
@@ -462,7 +465,7 @@ func TestLastingRepository(t *testing.T) {
 	if !strings.Contains(diff.String(), "+work") {
 		t.Errorf("the difference is %s", &diff)
 	}
-	must(t, p.DestroySandbox(t.Context(), "part", false))
+	must(t, fails(p.DestroySandbox(t.Context(), "part", false)))
 	p.kill()
 	reap(t, cfg)
 }

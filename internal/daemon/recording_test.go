@@ -121,7 +121,7 @@ func TestRecording(t *testing.T) {
 	if list, err := p.Runs(t.Context(), client.RunQuery{Sandbox: made.ID}); err != nil || len(list.Runs) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	must(t, p.DestroySandbox(t.Context(), "mine", false))
+	must(t, fails(p.DestroySandbox(t.Context(), "mine", false)))
 	p.kill()
 	reap(t, cfg)
 }

@@ -112,7 +112,7 @@ func TestRuns(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(source, "file")); err != nil || string(got) != "first\nsecond\n" {
 		t.Errorf("applied is %q, %v", got, err)
 	}
-	must(t, p.DestroySandbox(t.Context(), r.Sandbox, false))
+	must(t, fails(p.DestroySandbox(t.Context(), r.Sandbox, false)))
 	var out bytes.Buffer
 	must(t, p.ExportRun(t.Context(), r.ID, &out))
 	patch := ""
@@ -152,7 +152,7 @@ func TestRuns(t *testing.T) {
 	if got := p.sh(t, r.Sandbox, "pwd"); got != "/workspace/deep/empty" {
 		t.Errorf("others begin in %s", got)
 	}
-	must(t, p.DestroySandbox(t.Context(), r.Sandbox, false))
+	must(t, fails(p.DestroySandbox(t.Context(), r.Sandbox, false)))
 
 	t.Log("on files that are not committed, without a change")
 	r, _ = p.do(t, api.RunRequest{Directory: source}, "answer done")
@@ -173,7 +173,7 @@ func TestRuns(t *testing.T) {
 			t.Errorf("%s: %+v, %v, after %+v\n%s", what, held, err, r, strings.Join(s.lines, "\n"))
 			continue
 		}
-		must(t, p.DestroySandbox(t.Context(), r.Sandbox, false))
+		must(t, fails(p.DestroySandbox(t.Context(), r.Sandbox, false)))
 	}
 
 	t.Log("on a directory itself")
@@ -364,7 +364,7 @@ func TestRuns(t *testing.T) {
 		t.Errorf("they worked in %v of %v", places, boxes)
 	}
 	for box := range boxes {
-		must(t, p.DestroySandbox(t.Context(), box, false))
+		must(t, fails(p.DestroySandbox(t.Context(), box, false)))
 	}
 
 	t.Log("a machine that is restarted")
@@ -404,7 +404,7 @@ func TestRuns(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"mine", in.ID} {
-		must(t, p.DestroySandbox(t.Context(), name, false))
+		must(t, fails(p.DestroySandbox(t.Context(), name, false)))
 	}
 	if list, err := p.Sandboxes(t.Context()); err != nil || len(list.Sandboxes)+len(list.Orphans) > 0 {
 		t.Errorf("left are %+v, %v", list, err)

@@ -62,12 +62,14 @@ func (s sandboxRoutes) add() {
 	}, sandboxErrors, s.changeSandbox)
 
 	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}",
-		Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
+		Tags:    []string{"sandboxes"},
 		Summary: "Destroy a long-lived sandbox",
 		Description: "With all that is in it, unless keep_work is given. Work that an earlier attempt has kept stays: " +
 			"without keep_work that is a conflict. The machine's owner may also name an orphan by its id. The id of a " +
 			"sandbox of the caller's that is destroyed already is answered with 204 again; a name is not, since another " +
-			"sandbox may have it next.",
+			"sandbox may have it next. The answer has a body where something came into being in its writable mounts that " +
+			"decides what programs of their owner run, and no stop has told it.",
+		Responses: map[string]*huma.Response{"204": {Description: "No Content"}},
 	}, sandboxErrors, s.destroySandbox)
 
 	for _, o := range []struct {
@@ -223,9 +225,18 @@ type destroyInput struct {
 	KeepWork bool `query:"keep_work" doc:"Leave the checkout where it is"`
 }
 
+type destroyAnswer struct {
+	Status int
+	Body   api.Destroyed
+}
+
 // destroySandbox is DELETE /sandboxes/{sandbox}.
-func (s sandboxRoutes) destroySandbox(ctx context.Context, in *destroyInput) (*struct{}, error) {
-	return nil, s.Sandboxes.Destroy(ctx, exchangeOf(ctx).who, in.Sandbox, in.KeepWork)
+func (s sandboxRoutes) destroySandbox(ctx context.Context, in *destroyInput) (*destroyAnswer, error) {
+	made, err := s.Sandboxes.Destroy(ctx, exchangeOf(ctx).who, in.Sandbox, in.KeepWork)
+	if len(made) == 0 {
+		return &destroyAnswer{Status: http.StatusNoContent}, err
+	}
+	return &destroyAnswer{http.StatusOK, api.Destroyed{Made: apispec.Made(made)}}, err
 }
 
 type sandboxNetworkInput struct {

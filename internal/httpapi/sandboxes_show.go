@@ -30,9 +30,7 @@ func sandboxOf(who cove.Principal, v sandbox.View) api.Sandbox {
 	if len(spec.Brought)+len(spec.LeftOut) > 0 {
 		s.AgentConfig = &api.AgentConfigShown{Brought: slices.Concat([]string{}, spec.Brought), LeftOut: spec.LeftOut}
 	}
-	for _, m := range v.Made {
-		s.Made = append(s.Made, api.Made{Paths: slices.Concat([]string{}, m.Paths()), Detail: m.Text()})
-	}
+	s.Made = apispec.Made(v.Made)
 	if r := spec.Repository; r != nil {
 		s.Repository = &api.SandboxRepository{
 			Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base, Worktree: r.Worktree,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -28,6 +29,7 @@ type fakeLasting struct {
 	called  []string // guarded by mu
 	request sandbox.Request
 	who     cove.Principal // who asked for it
+	made    []hostpath.Made
 }
 
 func (f *fakeLasting) note(what ...string) {
@@ -140,13 +142,14 @@ func (f *fakeLasting) Change(ctx context.Context, who cove.Principal, ref string
 	return f.Find(ctx, who, ref)
 }
 
-func (f *fakeLasting) Destroy(_ context.Context, who cove.Principal, ref string, keepWork bool) error {
+func (f *fakeLasting) Destroy(_ context.Context, who cove.Principal, ref string, keepWork bool) (
+	[]hostpath.Made, error) {
 	doing := "destroy"
 	if keepWork {
 		doing = "destroy and keep"
 	}
 	_, err := f.change(who, doing, ref, cove.StateDestroyed)
-	return err
+	return f.made, err
 }
 
 func (f *fakeLasting) ChangeNetwork(_ context.Context, who cove.Principal, ref string, change store.NetworkChange,
@@ -218,6 +221,11 @@ func TestSandboxes(t *testing.T) {
 	h.do(h.owner, http.MethodPost, "/sandboxes/one/stop", "")
 	if got := h.lasting.notes(); got != "stop one local" {
 		t.Errorf("the owner is %q", got)
+	}
+	h.lasting.made = []hostpath.Made{{Source: "/p", Deciding: hostpath.Deciding{Files: []string{".envrc"}}}}
+	if r := h.do(h.client, http.MethodDelete, "/sandboxes/one", ""); r.StatusCode != http.StatusOK ||
+		!strings.Contains(r.body, `{"made_in_mounts":[{"paths":["/p/.envrc"],"detail":"the sandbox made .envrc in /p`) {
+		t.Errorf("what it has made is told as %d %s", r.StatusCode, r.body)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
 	"github.com/cove-sandbox/cove/internal/generate"
 	"github.com/cove-sandbox/cove/internal/git/forge"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -83,7 +84,7 @@ type Sandboxes interface {
 	Pause(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
 	Resume(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
 	Change(ctx context.Context, who cove.Principal, ref string, c sandbox.Change) (sandbox.View, error)
-	Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error
+	Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) ([]hostpath.Made, error)
 	ChangeNetwork(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange, reset bool) (
 		cut int, err error)
 	NetworkOf(ctx context.Context, who cove.Principal, ref string) (sandbox.View, egress.Network, error)

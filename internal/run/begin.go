@@ -61,7 +61,7 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (_ st
 	}
 	var stray error
 	if err != nil && record.Spec.Own && record.Sandbox != "" {
-		stray = r.o.Sandboxes.Destroy(context.WithoutCancel(ctx), who, record.Sandbox, false)
+		_, stray = r.o.Sandboxes.Destroy(context.WithoutCancel(ctx), who, record.Sandbox, false)
 	}
 	r.begins.end(record.ID, stray != nil)
 	return run, errors.Join(err, stray)

@@ -61,9 +61,12 @@ func (r *Runner) conclude(record store.Run, said store.Run, e ending, process *s
 	}
 	// The sandbox goes before the record: a server that dies in between leaves a run to conclude, and no stray sandbox.
 	if goes(record.Spec, holds || err != nil) {
-		if err := r.o.Sandboxes.Destroy(ctx, who, record.Sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
+		if record.Made, err = r.o.Sandboxes.Destroy(ctx, who, record.Sandbox, false); err != nil &&
+			cove.ErrorCode(err) != cove.NotFound {
 			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)
 		}
+	} else {
+		record.Made = r.o.Sandboxes.MadeSoFar(ctx, who, record.Sandbox)
 	}
 	e.overdrawn = r.overdrawn(ctx, record)
 	r.ends.record(end{r.concluded(record, e, said, changes), func() {

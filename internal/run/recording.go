@@ -188,6 +188,7 @@ func (r *Runner) concludeScreen(record store.Run, exit int) {
 		r.o.Log.Debug("what a run has changed is not known", "run", record.ID, "error", err) // its sandbox may be gone
 	}
 	record.EndedAt, record.Changes = new(r.o.Clock.Now()), changes
+	record.Made = r.o.Sandboxes.MadeSoFar(ctx, record.Owner(), record.Sandbox)
 	switch {
 	case exit < 0:
 		record.Status = store.RunInterrupted

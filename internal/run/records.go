@@ -30,7 +30,7 @@ func (r *Runner) Runs(ctx context.Context, who cove.Principal, q store.RunQuery)
 	}
 	for i, run := range page.Runs {
 		run = r.ends.known(run)
-		run.Prompt, run.Result, run.Changes = brief(run.Prompt), brief(run.Result), nil
+		run.Prompt, run.Result, run.Changes, run.Made = brief(run.Prompt), brief(run.Result), nil, nil
 		page.Runs[i] = show(who, run)
 	}
 	return page, err

@@ -300,7 +300,8 @@ func destroyOf(ctx context.Context, o Options, id cove.RunID) error {
 			continue
 		}
 		o.Log.Warn("a sandbox is destroyed, whose run was never recorded", "run", id, "sandbox", there.ID)
-		errs = append(errs, o.Sandboxes.Destroy(ctx, there.Owner, string(there.ID), false))
+		_, err := o.Sandboxes.Destroy(ctx, there.Owner, string(there.ID), false)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

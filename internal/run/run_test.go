@@ -111,7 +111,7 @@ func TestRunLeavesItsWork(t *testing.T) {
 		r, _ := s.follow(t, string(s.begin(t, q).ID))
 		t.Log(name)
 		if s.wantSandboxes(t, max(c.stay, -c.stay)); c.stay > 2 {
-			if err := s.sandboxes.Destroy(t.Context(), owner, r.Sandbox, false); err != nil {
+			if _, err := s.sandboxes.Destroy(t.Context(), owner, r.Sandbox, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -715,7 +715,7 @@ func TestSandboxOfARunEnds(t *testing.T) {
 	r := s.begin(t, ask("think", "wait /never"))
 	h, done := s.listen(t, string(r.ID))
 	h.until(t, "thinking")
-	if err := s.sandboxes.Destroy(t.Context(), owner, r.Sandbox, false); err != nil {
+	if _, err := s.sandboxes.Destroy(t.Context(), owner, r.Sandbox, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
@@ -749,7 +749,7 @@ func TestResume(t *testing.T) {
 	q.Resume, q.Agent = string(first.ID), "packed"
 	_, err := s.Begin(t.Context(), owner, q)
 	wantCode(t, "another agent", err, cove.InvalidArgument)
-	if err := s.sandboxes.Destroy(t.Context(), owner, first.Sandbox, false); err != nil {
+	if _, err := s.sandboxes.Destroy(t.Context(), owner, first.Sandbox, false); err != nil {
 		t.Fatal(err)
 	}
 	q.Agent = ""

@@ -55,12 +55,12 @@ func TestShared(t *testing.T) {
 	first := made[0].Name
 	_, err := s.Stop(t.Context(), owner, first)
 	wantCode(t, "stopping it alone", err, cove.Conflict)
-	wantCode(t, "keeping its files", s.Destroy(t.Context(), owner, first, true), cove.Unsupported)
-	wantCode(t, "keeping those of all", s.Destroy(t.Context(), owner, host, true), cove.Unsupported)
+	wantCode(t, "keeping its files", fails(s.Destroy(t.Context(), owner, first, true)), cove.Unsupported)
+	wantCode(t, "keeping those of all", fails(s.Destroy(t.Context(), owner, host, true)), cove.Unsupported)
 	if _, err := s.Change(t.Context(), owner, first, sandbox.Change{Name: "mine"}); err != nil {
 		t.Error(err)
 	}
-	if err := s.Destroy(t.Context(), owner, "mine", false); err != nil {
+	if _, err := s.Destroy(t.Context(), owner, "mine", false); err != nil {
 		t.Fatal(err)
 	}
 	s.wantState(t, host, cove.StateRunning)
@@ -92,7 +92,7 @@ func TestShared(t *testing.T) {
 	if grants() != len(made)+1 {
 		t.Errorf("with the next server its policy is %q", h.ways.policyOf(host))
 	}
-	if err := s.Destroy(t.Context(), owner, host, false); err != nil {
+	if _, err := s.Destroy(t.Context(), owner, host, false); err != nil {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
@@ -152,7 +152,7 @@ func TestNotShared(t *testing.T) {
 		if m.Within == host {
 			t.Errorf("%s: it is within one of somebody else's", name)
 		}
-		if err := s.Destroy(t.Context(), owner, m.Within, false); err != nil {
+		if _, err := s.Destroy(t.Context(), owner, m.Within, false); err != nil {
 			t.Error(err)
 		}
 	}
@@ -196,14 +196,14 @@ func TestCheckoutLeftByEarlierServer(t *testing.T) {
 	s.wantState(t, whole.ID, cove.StateRunning)
 
 	h.workspaces.bad = cove.Errorf(cove.Unavailable, "busy")
-	wantCode(t, "removing it", s.Destroy(t.Context(), owner, whole.ID, false), cove.Unavailable)
+	wantCode(t, "removing it", fails(s.Destroy(t.Context(), owner, whole.ID, false)), cove.Unavailable)
 	s.wantState(t, whole.ID, cove.StateFailed)
 	s.wantState(t, string(host), cove.StateRunning)
 	h.workspaces.bad = nil
-	if err := s.Destroy(t.Context(), owner, whole.ID, false); err != nil {
+	if _, err := s.Destroy(t.Context(), owner, whole.ID, false); err != nil {
 		t.Error(err)
 	}
-	if err := s.Destroy(t.Context(), owner, string(host), false); err != nil {
+	if _, err := s.Destroy(t.Context(), owner, string(host), false); err != nil {
 		t.Error(err)
 	}
 	h.empty(t, s)

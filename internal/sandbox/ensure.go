@@ -54,7 +54,7 @@ func (s *Sandboxes) ensure(ctx context.Context, record store.Sandbox, q Request,
 		}
 		if found.State == cove.StateFailed { // it was to be destroyed, and could not be removed
 			progress(workspace.Step{Text: "removing what is left of the earlier one"})
-			if err := s.destroy(ctx, record.Owner, found, found.Spec.KeepWork); err != nil &&
+			if _, err := s.destroy(ctx, record.Owner, found, found.Spec.KeepWork); err != nil &&
 				cove.ErrorCode(err) != cove.NotFound {
 				return View{}, err
 			}

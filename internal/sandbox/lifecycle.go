@@ -7,6 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -24,44 +25,51 @@ func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (
 }
 
 // Destroy removes a sandbox in whatever state; with keepWork its checkout stays in place. ref may also be the id of an
-// orphan. The id of a sandbox of the principal's that is destroyed already is no error. Errors: NotFound, Unavailable.
-func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error {
+// orphan. The id of a sandbox of the principal's that is destroyed already is no error. It returns what came into being
+// in writable mounts, of which no caller has been told. Errors: NotFound, Unavailable.
+func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) (made []hostpath.Made,
+	err error) {
 	found, err := s.find(ctx, who, ref)
 	if err == nil {
 		ref = string(found.ID)
-		err = s.destroy(ctx, who, found, keepWork)
+		made, err = s.destroy(ctx, who, found, keepWork)
 	} else if cove.ErrorCode(err) == cove.NotFound && who.IsOwner() {
 		err = s.destroyOrphan(ctx, who, ref, keepWork, err)
 	}
 	if cove.ErrorCode(err) == cove.NotFound && s.destroyed(ctx, who, ref) {
-		return nil
+		return nil, nil
 	}
-	return err
+	return made, err
 }
 
-func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, found View, keepWork bool) error {
+func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, found View, keepWork bool) ([]hostpath.Made,
+	error) {
 	if keepWork && found.shared() {
-		return cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it", found.Name).
+		return nil, cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it",
+			found.Name).
 			WithHint("push or apply it first, then destroy it without keeping it")
 	}
 	r, leave, err := s.enter(ctx, found.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer leave()
 	if found.Within != "" {
-		return s.destroyCheckout(ctx, who, r, found)
+		return nil, s.destroyCheckout(ctx, who, r, found)
 	}
 	record, err := s.o.Store.For(who).Sandbox(ctx, found.ID)
 	if err != nil {
 		s.drop(r)
-		return err
+		return nil, err
 	}
 	err = s.dismantle(context.WithoutCancel(ctx), r, record.ID, keepWork)
 	for _, v := range append(checkoutsOf(record), View{Sandbox: record}) {
 		s.auditLife(ctx, who, "destroy", v.Sandbox, err)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return s.tell(r), nil
 }
 
 // List returns the sandboxes of a principal, newest first, and to the machine's owner the orphans, which belong to no

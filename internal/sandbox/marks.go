@@ -68,3 +68,23 @@ func (rd *records) lookAtMounts(sb *provision.Sandbox) []hostpath.Made {
 	}
 	return all
 }
+
+// MadeSoFar returns what a sandbox that goes on has made in its writable mounts that decides what programs of their
+// owner run. What it makes afterwards is known when it ends.
+func (rd *records) MadeSoFar(ctx context.Context, who cove.Principal, ref string) []hostpath.Made {
+	found, err := rd.find(ctx, who, ref)
+	if err != nil {
+		return nil
+	}
+	rd.mu.Lock()
+	r := rd.held[found.box()]
+	rd.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	bx, _ := rd.running(r)
+	if bx == nil {
+		return nil
+	}
+	return bx.MadeSoFar(ctx)
+}

@@ -65,7 +65,8 @@ func (c *reconciler) reconcileOne(ctx context.Context, id cove.SandboxID) error 
 		}
 	case cove.StateStopped:
 		if bx == nil { // one that is being started or stopped when its server dies
-			return c.destroyLeft(ctx, record.Spec.Engine, id)
+			_, err := c.destroyLeft(ctx, record.Spec.Engine, id)
+			return err
 		}
 	}
 	return nil
@@ -144,7 +145,8 @@ func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref 
 	}
 	ctx = context.WithoutCancel(ctx)
 	for _, eng := range c.o.Engines.Opened() {
-		err = errors.Join(err, c.destroyLeft(ctx, eng.Name(), id))
+		_, lerr := c.destroyLeft(ctx, eng.Name(), id)
+		err = errors.Join(err, lerr)
 	}
 	err = errors.Join(err, c.host.Workspaces.Remove(ctx, id, keepWork), c.host.Routes.ForgetRoute(id),
 		os.RemoveAll(c.dirOf(id)))

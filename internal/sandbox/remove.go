@@ -41,11 +41,17 @@ func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbo
 	if err := c.vacate(r); err != nil {
 		return err
 	}
-	if err := c.destroyLeft(ctx, record.Spec.Engine, record.ID); err != nil {
+	left, err := c.destroyLeft(ctx, record.Spec.Engine, record.ID)
+	if len(left) > 0 {
+		c.mu.Lock()
+		r.made = left
+		c.mu.Unlock()
+	}
+	if err != nil {
 		return err
 	}
 	// The checkouts go with its disk, so that one which cannot be mounted does not stop this.
-	err := c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork)
+	err = c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork)
 	if err == nil {
 		err = c.clearCheckouts(ctx, record.ID)
 	}

@@ -66,7 +66,7 @@ type resident struct {
 	// residents.mu guards the rest.
 	box  *provision.Sandbox // nil while it does not run, or in another process
 	open opened
-	made []hostpath.Made // in mounts, until it ended last
+	made []hostpath.Made // in mounts, until it ended last; nil once a caller has been told
 
 	doomed   bool // it is to be removed, for which its record lacks room
 	keepWork bool // when it is doomed: its work stays
@@ -110,6 +110,15 @@ func (rs *residents) residentLocked(id cove.SandboxID) *resident {
 		rs.held[id] = r
 	}
 	return r
+}
+
+// tell returns what a sandbox made in mounts until it ended, once. Its turn must be held.
+func (rs *residents) tell(r *resident) []hostpath.Made {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	made := r.made
+	r.made = nil
+	return made
 }
 
 // drop forgets a resident that does not run. Its turn must be held.

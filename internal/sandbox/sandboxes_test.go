@@ -523,6 +523,9 @@ func (s *server) wantState(t *testing.T, ref string, want cove.State) {
 	}
 }
 
+// fails returns the error of a call that has another value too.
+func fails[T any](_ T, err error) error { return err }
+
 func wantCode(t *testing.T, doing string, err error, code cove.Code) {
 	t.Helper()
 	if cove.ErrorCode(err) != code {
@@ -600,7 +603,7 @@ func TestLastingLife(t *testing.T) {
 	if got := h.ways.nameOf(made.ID); got != "two" {
 		t.Errorf("its way is called %q now", got)
 	}
-	if err := s.Destroy(t.Context(), owner, "two", false); err != nil {
+	if _, err := s.Destroy(t.Context(), owner, "two", false); err != nil {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
@@ -709,7 +712,7 @@ func TestLastingCannotBeRemoved(t *testing.T) {
 		{"the work", func(err error) { h.workspaces.bad = err }},
 	} {
 		c.fail(errors.New("stuck"))
-		if err := s.Destroy(t.Context(), owner, "one", false); err == nil {
+		if _, err := s.Destroy(t.Context(), owner, "one", false); err == nil {
 			t.Errorf("%s: it was destroyed", c.name)
 		}
 		if state, why := s.state(t, "one"); state != cove.StateFailed || !strings.Contains(why, "stuck") {
@@ -721,7 +724,7 @@ func TestLastingCannotBeRemoved(t *testing.T) {
 	if err != nil || again.State != cove.StateRunning || string(again.ID) == failed.ID {
 		t.Fatalf("one that is ensured in place of one that could not be removed: %+v, %v", again, err)
 	}
-	if err := s.Destroy(t.Context(), owner, "one", true); err != nil {
+	if _, err := s.Destroy(t.Context(), owner, "one", true); err != nil {
 		t.Fatal(err)
 	}
 	if len(h.workspaces.kept) != 1 {
@@ -774,7 +777,7 @@ func TestLastingFullDisk(t *testing.T) {
 			var err error
 			if c.made {
 				fill(s.make(t, sandbox.Request{Name: "one"}).ID)
-				err = s.Destroy(t.Context(), owner, "one", c.kept > 0)
+				_, err = s.Destroy(t.Context(), owner, "one", c.kept > 0)
 			} else {
 				h.workspaces.await = func(context.Context) error {
 					all, err := h.store.Sandboxes(t.Context())
@@ -864,7 +867,7 @@ func TestLastingAdoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"running", "paused", "stopped"} {
-		if err := s.Destroy(t.Context(), owner, name, false); err != nil {
+		if _, err := s.Destroy(t.Context(), owner, name, false); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -916,7 +919,7 @@ func TestChangeNetwork(t *testing.T) {
 		t.Errorf("started again it has %q, %v", v.Spec.Mode, err)
 	}
 	for _, name := range []string{"one", "none"} {
-		if err := s.Destroy(t.Context(), owner, name, false); err != nil {
+		if _, err := s.Destroy(t.Context(), owner, name, false); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -1014,7 +1017,7 @@ func TestLastingCrash(t *testing.T) {
 	if !slices.Equal(h.workspaces.kept, []cove.SandboxID{made["kept"]}) {
 		t.Errorf("the work of %v was kept", h.workspaces.kept)
 	}
-	if err := s.Destroy(t.Context(), owner, "stopped", false); err != nil {
+	if _, err := s.Destroy(t.Context(), owner, "stopped", false); err != nil {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
@@ -1063,9 +1066,9 @@ func TestLastingOrphans(t *testing.T) {
 	if list, err := s.List(t.Context(), ci); err != nil || len(list.Orphans) > 0 {
 		t.Errorf("others see %+v, %v", list, err)
 	}
-	wantCode(t, "others removing it", s.Destroy(t.Context(), ci, string(kept), false), cove.NotFound)
-	wantCode(t, "removing none", s.Destroy(t.Context(), owner, string(cove.NewSandboxID()), false), cove.NotFound)
-	if err := s.Destroy(t.Context(), owner, string(kept), false); err != nil {
+	wantCode(t, "others removing it", fails(s.Destroy(t.Context(), ci, string(kept), false)), cove.NotFound)
+	wantCode(t, "removing none", fails(s.Destroy(t.Context(), owner, string(cove.NewSandboxID()), false)), cove.NotFound)
+	if _, err := s.Destroy(t.Context(), owner, string(kept), false); err != nil {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
@@ -1095,7 +1098,7 @@ func TestLastingTenancy(t *testing.T) {
 	wantCode(t, "entering another's", err, cove.NotFound)
 	_, err = s.Stop(t.Context(), ci, mine.ID)
 	wantCode(t, "stopping another's", err, cove.NotFound)
-	wantCode(t, "destroying another's", s.Destroy(t.Context(), ci, mine.ID, false), cove.NotFound)
+	wantCode(t, "destroying another's", fails(s.Destroy(t.Context(), ci, mine.ID, false)), cove.NotFound)
 	_, err = s.Certificate(t.Context(), ci, mine.ID)
 	wantCode(t, "the certificate of another's", err, cove.NotFound)
 }
@@ -1121,7 +1124,7 @@ func TestLastingOfAnother(t *testing.T) {
 	wantCode(t, "making one", err, cove.Unavailable)
 	_, err = other.Stop(t.Context(), owner, "one")
 	wantCode(t, "stopping one", err, cove.Unavailable)
-	wantCode(t, "destroying one", other.Destroy(t.Context(), owner, "one", false), cove.Unavailable)
+	wantCode(t, "destroying one", fails(other.Destroy(t.Context(), owner, "one", false)), cove.Unavailable)
 	if list, err := other.List(t.Context(), owner); err != nil || len(list.Sandboxes) != 1 {
 		t.Errorf("listed are %+v, %v", list, err)
 	}
@@ -1152,7 +1155,7 @@ func TestLastingAtOnce(t *testing.T) {
 				})
 			}
 			same.Wait()
-			if err := s.Destroy(t.Context(), owner, made.ID, false); err != nil {
+			if _, err := s.Destroy(t.Context(), owner, made.ID, false); err != nil {
 				t.Error(err)
 			}
 		})

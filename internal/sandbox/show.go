@@ -18,7 +18,7 @@ type View struct {
 	Place     string           // of the checkout, inside
 	Terminals []terminals.Info // while it runs; nil in lists
 	Disk      workspace.Used   // of its workspace and home; zero in lists
-	Made      []hostpath.Made  // in mounts, of one that Stop has ended
+	Made      []hostpath.Made  // in mounts, of one that has ended; Stop tells it
 }
 
 // Listing is the sandboxes that a caller sees, newest first.

@@ -76,6 +76,7 @@ func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, ac
 func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	var made []hostpath.Made
 	stopped, err := s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
+		defer func() { made = s.tell(r) }()
 		switch record.State {
 		case cove.StateStopped:
 			return errAlready
@@ -101,7 +102,6 @@ func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (V
 		if err := s.vacate(r); err != nil {
 			return err
 		}
-		made = r.made
 		return s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, record.State, cove.StateStopped, "")
 	})
 	stopped.Made = made

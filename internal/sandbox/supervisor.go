@@ -340,29 +340,28 @@ func (v *supervisor) leave() {
 
 func (v *supervisor) dirOf(id cove.SandboxID) string { return filepath.Join(v.host.Dir, string(id)) }
 
-// destroyLeft destroys an engine's sandbox that no process holds.
-func (v *supervisor) destroyLeft(ctx context.Context, engineName string, id cove.SandboxID) error {
+// destroyLeft destroys an engine's sandbox that no process holds, and returns what came into being in its mounts.
+func (v *supervisor) destroyLeft(ctx context.Context, engineName string, id cove.SandboxID) ([]hostpath.Made, error) {
 	eng, err := v.o.Engines.Get(engineName)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	adopter, ok := eng.(engine.Adopter)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	sb, err := adopter.Adopt(ctx, id)
 	if cove.ErrorCode(err) == cove.NotFound {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, f := range sb.Listeners() {
 		f.Close()
 	}
 	left := provision.Adopted(sb, readMarks(v.dirOf(id), v.o.Log))
-	v.lookAtMounts(left)
-	return left.TearDown()
+	return v.lookAtMounts(left), left.TearDown()
 }
 
 // policyOfCheckouts returns the policy that the checkouts in a sandbox need for their branches.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -60,6 +61,7 @@ type Run struct {
 	Exposes     []string           `json:"exposes,omitempty"` // variables whose real tokens the sandbox can read
 	Recordings  []string           `json:"-"`                 // terminals with a recording; set by the service
 	Changes     []FileChange       `json:"changes,omitempty"`
+	Made        []hostpath.Made    `json:"made_in_mounts,omitempty"` // by its sandbox, until it ended
 	CreatedBy   string             `json:"created_by"`
 	StartedAt   time.Time          `json:"started_at"`
 	EndedAt     *time.Time         `json:"ended_at,omitempty"`
@@ -75,6 +77,9 @@ const maxShortened = 64 << 10
 // Shortened returns r as it is recorded where there is no room for all of it. It is pure.
 func (r Run) Shortened() Run {
 	result, cut := Cut(r.Result, maxShortened)
+	if sizeOf(r.Made) > maxShortened {
+		r.Made, cut = nil, true // the audit log has it
+	}
 	n := 0
 	for size := 0; n < len(r.Changes); n++ {
 		if size += r.Changes[n].size(); size > maxShortened {
@@ -91,6 +96,17 @@ func (r Run) Size() int {
 	n := 1000 + len(r.Prompt) + len(r.Result) + len(r.Spec.Schema)
 	for _, c := range r.Changes {
 		n += c.size()
+	}
+	return n + sizeOf(r.Made)
+}
+
+// sizeOf is about how many bytes of a record what was made in mounts takes.
+func sizeOf(all []hostpath.Made) (n int) {
+	for _, m := range all {
+		for _, path := range m.Paths() {
+			n += len(path)
+		}
+		n += len(m.Beyond)
 	}
 	return n
 }

@@ -45,7 +45,8 @@ func (c *coveUnderTest) storm(ctx context.Context, f map[string]float64) (err er
 			return err
 		}
 		defer func() {
-			err = errors.Join(err, c.client.DestroySandbox(context.WithoutCancel(ctx), name, false))
+			_, derr := c.client.DestroySandbox(context.WithoutCancel(ctx), name, false)
+			err = errors.Join(err, derr)
 		}()
 	}
 	run := func(ctx context.Context, name, script string, out io.Writer) error {

@@ -93,7 +93,7 @@ func (l *lab) create(ctx context.Context, req api.SandboxRequest) (api.Sandbox, 
 // destroy destroys a sandbox.
 func (l *lab) destroy(ctx context.Context, name string) error {
 	l.oracle.sandbox(name, uncertain)
-	err := l.client.DestroySandbox(ctx, name, false)
+	_, err := l.client.DestroySandbox(ctx, name, false)
 	if err == nil {
 		l.oracle.sandbox(name, gone)
 	}

@@ -158,7 +158,8 @@ func away() { time.Sleep(20 * time.Millisecond) } // sleep: the next one comes a
 func (l *lab) destroyAll() error {
 	list, err := l.client.Sandboxes(context.Background())
 	for _, s := range list.Sandboxes {
-		err = errors.Join(err, l.client.DestroySandbox(context.Background(), s.ID, false))
+		_, derr := l.client.DestroySandbox(context.Background(), s.ID, false)
+		err = errors.Join(err, derr)
 	}
 	return err
 }

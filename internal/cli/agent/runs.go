@@ -197,6 +197,11 @@ func (r runRecord) text() string {
 		changes += fmt.Sprintf("%-8s %s +%d -%d\n", c.Change, ui.Printable(c.Path), c.Added, c.Removed)
 	}
 	section("Changes", changes)
+	made := ""
+	for _, m := range r.Made {
+		made += ui.Printable(m.Detail) + "\n"
+	}
+	section("Made in mounts", made)
 	denied := ""
 	for _, d := range r.Decisions {
 		if d.Verdict == api.VerdictDeny {

@@ -211,9 +211,11 @@ func (t *task) remove(ctx context.Context, w work) error {
 		t.sayKept(w)
 		return nil
 	}
-	if err := t.client.DestroySandbox(ctx, w.sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
+	said, err := t.client.DestroySandbox(ctx, w.sandbox, false)
+	if err != nil && cove.ErrorCode(err) != cove.NotFound {
 		return err
 	}
+	sayMade(t, said.Made)
 	return nil
 }
 

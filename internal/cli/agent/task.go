@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +37,7 @@ type task struct {
 	sent   string      // the directory of this machine that a server of another one has a copy of
 	run    api.Run     // as it began
 	answer api.Message // of type result
+	noted  []string    // notes that are printed
 	ticks  sync.WaitGroup
 	ended  context.CancelFunc // of the line below
 	stop   func(ctx context.Context, kill bool) error
@@ -357,6 +359,7 @@ func (t *task) conclude(ctx context.Context, run api.Run, settle func(*task, con
 			t.PrintJSONLine(session.ProblemOf(t.Session, runError(run)))
 		}
 	}
+	sayMade(t, run.Made)
 	if text := report.RunHistory(run); text != "" {
 		t.Say.Line("%s", text)
 	}
@@ -380,6 +383,16 @@ func (t *task) conclude(ctx context.Context, run api.Run, settle func(*task, con
 		succeeded: run.Status == api.RunSucceeded,
 		ours:      t.o.sandbox == "",
 	})
+}
+
+// sayMade says what the sandbox has made in mounts, each once.
+func sayMade(t *task, made []api.Made) {
+	for _, note := range report.MadeNotes(made) {
+		if !slices.Contains(t.noted, note) {
+			t.noted = append(t.noted, note)
+			t.Say.Line("%s", note)
+		}
+	}
 }
 
 // printAnswer prints what the agent has answered, unless it is on the screen.

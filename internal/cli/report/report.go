@@ -353,3 +353,11 @@ func Unread(changes []api.WorkChange) (lines []string) {
 
 // mostUnread is how many such files a line names.
 const mostUnread = 8
+
+// MadeNotes returns the notes about what sandboxes have made in mounts.
+func MadeNotes(all []api.Made) (notes []string) {
+	for _, m := range all {
+		notes = append(notes, "note: "+m.Detail)
+	}
+	return notes
+}

@@ -115,7 +115,8 @@ type destroyed struct {
 	Name string `json:"name,omitempty"`
 	Kept string `json:"kept,omitempty"` // directory
 	// Branch was removed from the repository of this machine.
-	Branch string `json:"branch,omitempty"`
+	Branch string     `json:"branch,omitempty"`
+	Made   []api.Made `json:"made_in_mounts,omitempty"`
 }
 
 // branches returns the branches to remove, by sandbox, before anything is removed.
@@ -170,7 +171,8 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 	done := []destroyed{}
 	var failed error
 	for _, s := range doomed {
-		if err := b.Client.DestroySandbox(ctx, s.ID, o.keepWork); err != nil {
+		said, err := b.Client.DestroySandbox(ctx, s.ID, o.keepWork)
+		if err != nil {
 			if failed != nil {
 				sess.Say.Fail(failed)
 			}
@@ -179,7 +181,8 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 			}
 			continue
 		}
-		d := destroyed{ID: s.ID, Name: s.Name}
+		sayMade(sess, said.Made)
+		d := destroyed{ID: s.ID, Name: s.Name, Made: said.Made}
 		if o.keepWork {
 			d.Kept = s.Directory
 		}

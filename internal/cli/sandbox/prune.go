@@ -72,6 +72,7 @@ At a terminal it asks before; elsewhere --yes or --dry-run has to be there.`,
 			if err := all[i].prune(ctx, b.Client); err != nil {
 				return r, interrupts.Explain(err)
 			}
+			sayMade(sess, all[i].Made)
 		}
 		return pruned(all, false), nil
 	})
@@ -117,7 +118,9 @@ func (u *unused) prune(ctx context.Context, c *client.Client) error {
 		u.LastUsedAt, u.Remove = now.LastUsedAt, false
 		return nil
 	}
-	return c.DestroySandbox(ctx, u.ID, false)
+	said, err := c.DestroySandbox(ctx, u.ID, false)
+	u.Made = said.Made
+	return err
 }
 
 // idleSince reports whether s and what is within it were last used before a time. It is pure.

@@ -16,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
@@ -41,11 +42,15 @@ func sandboxCommand(sess *session.Session, c *cobra.Command, do request, text fu
 func changeCommand(sess *session.Session, name, short, long string, change request) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Long: long, Example: "  cove " + name + " brave-otter"}
 	return sandboxCommand(sess, c, change, func(s api.Sandbox) string {
-		for _, m := range s.Made {
-			sess.Say.Line("note: %s", m.Detail)
-		}
+		sayMade(sess, s.Made)
 		return s.Name + "\n"
 	})
+}
+
+func sayMade(sess *session.Session, made []api.Made) {
+	for _, note := range report.MadeNotes(made) {
+		sess.Say.Line("%s", note)
+	}
 }
 
 // StartCommand returns "cove start", which the agents' room extends.

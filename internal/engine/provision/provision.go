@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -189,15 +190,28 @@ func (s *Sandbox) Made(ctx context.Context) []hostpath.Made {
 	case <-ctx.Done():
 		unended = errors.Join(unended, ctx.Err())
 	}
-	var all []hostpath.Made
-	for _, mark := range s.Marks {
-		made := mark.Made(ctx)
+	all := madeIn(ctx, s.Marks)
+	for i := range all {
 		if unended != nil {
-			made.Beyond = "programs of the sandbox may still run"
+			all[i].Beyond = "programs of the sandbox may still run"
 		}
-		if made.Any() {
-			all = append(all, made)
-		}
+	}
+	return slices.DeleteFunc(all, func(m hostpath.Made) bool { return !m.Any() })
+}
+
+// MadeSoFar is Made of a sandbox that goes on, whose programs may make more meanwhile.
+func (s *Sandbox) MadeSoFar(ctx context.Context) []hostpath.Made {
+	if len(s.Marks) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	return slices.DeleteFunc(madeIn(ctx, s.Marks), func(m hostpath.Made) bool { return !m.Any() })
+}
+
+func madeIn(ctx context.Context, marks []hostpath.Mark) (all []hostpath.Made) {
+	for _, mark := range marks {
+		all = append(all, mark.Made(ctx))
 	}
 	return all
 }
