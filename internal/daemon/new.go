@@ -85,7 +85,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.outlet, err = d.newOutlet(); err != nil {
 		return nil, err
 	}
-	d.work = work.New(work.Options{Sandboxes: d.sandboxes, Repositories: d.openRepos, Outlet: d.outlet})
+	d.work = work.New(work.Options{Sandboxes: d.sandboxes, Places: d.executions, Repositories: d.openRepos,
+		Outlet: d.outlet})
 	d.runs = d.newRuns()
 	if d.api, err = d.newAPI(); err != nil {
 		return nil, err

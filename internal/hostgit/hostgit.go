@@ -3,7 +3,8 @@
 //
 // A run has Cove's own configuration, as command-line settings that outweigh a repository's, its own environment, only
 // the requested transports, and no hook, filter, file system monitor, external diff, pager, editor, helper or prompt.
-// Its context bounds its time; limits bound its memory, its output and the files it writes; its children end with it.
+// Its context bounds its time, and may have a [Meter] of its CPU time; limits bound its memory, its output and the
+// files it writes; its children end with it.
 //
 // The repository chooses the names of filters and merge drivers. Where a run has working files, and its configuration
 // is not Cove's own, their names are looked up first, and each is switched off. That is valid only if the configuration
@@ -193,6 +194,7 @@ func (g *Git) run(ctx context.Context, r Run) error {
 		r.Started()
 	}
 	err = cmd.Wait()
+	countProcess(ctx, cmd.ProcessState)
 	return r.explain(ctx, err, said.String())
 }
 

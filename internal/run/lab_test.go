@@ -256,6 +256,10 @@ type places struct{ held *atomic.Int32 }
 
 func (places) Spare(context.Context, cove.Principal) error { return nil }
 
+func (places) Charge(ctx context.Context, _ cove.Principal) (charged context.Context, done func()) {
+	return ctx, func() {}
+}
+
 func (p places) Hold(context.Context, cove.Principal, bool) (func(), error) {
 	p.held.Add(1)
 	return sync.OnceFunc(func() { p.held.Add(-1) }), nil

@@ -31,6 +31,10 @@ func (n *tally) Hold(_ context.Context, who cove.Principal, already bool) (relea
 	return sync.OnceFunc(func() { n.Add(-1) }), nil
 }
 
+func (n *tally) Charge(ctx context.Context, _ cove.Principal) (charged context.Context, done func()) {
+	return ctx, func() {}
+}
+
 func (n *tally) Spare(context.Context, cove.Principal) error { return nil }
 
 // TestWhatNobodyWaitsFor: a command of a server that is gone is ended, unless it was to go on: then it is among what

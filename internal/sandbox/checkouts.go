@@ -110,6 +110,11 @@ func freeForSharing(all []View, who cove.Principal, name string) error {
 // checkOut makes a checkout in the shared sandbox of a request, and places its files.
 func (s *Sandboxes) checkOut(ctx context.Context, record store.Sandbox, q Request, progress func(workspace.Step)) (
 	View, error) {
+	if err := s.o.Places.Spare(ctx, record.Owner); err != nil {
+		return View{}, err
+	}
+	ctx, charge := s.o.Places.Charge(ctx, record.Owner)
+	defer charge()
 	in, err := s.share(ctx, record.Owner, q, progress)
 	if err != nil {
 		return View{}, err

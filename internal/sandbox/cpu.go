@@ -8,19 +8,24 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // cpuMeter counts the CPU time of a running sandbox among what its owner's key has used: the time of commands,
-// terminals, agents and whatever they have left running.
+// terminals, agents and whatever they have left running, and of git of this machine that serves the sandbox.
 type cpuMeter struct {
 	quota bool // the key has one; otherwise nothing is counted
 	own   store.Records
 	clock clock.Clock
 	log   *slog.Logger
 
-	mu      sync.Mutex
-	counted time.Duration // of the engine's account, which begins with the running sandbox; below 0: all of the first one
+	git hostgit.Meter // on the host, where the sandbox has asked for it
+
+	mu sync.Mutex
+	// counted is of the engine's account, which begins with the running sandbox; below 0: all of the first one.
+	counted    time.Duration
+	countedGit time.Duration
 }
 
 // count records what the sandbox has used since the last count. What cannot be recorded now is with the next one.
@@ -37,9 +42,10 @@ func (m *cpuMeter) count(ctx context.Context, sb engine.Sandbox) {
 		}
 		return
 	}
-	if used := stats.CPUTime - m.counted; err == nil && used > 0 {
+	git := m.git.Used()
+	if used := stats.CPUTime - m.counted + git - m.countedGit; err == nil && used > 0 {
 		if err = m.own.AddCPU(ctx, m.clock.Now(), used); err == nil {
-			m.counted = stats.CPUTime
+			m.counted, m.countedGit = stats.CPUTime, git
 		}
 	}
 	if err != nil {

@@ -26,6 +26,8 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	if err := s.o.Places.Spare(ctx, record.Owner); err != nil {
 		return made, err
 	}
+	ctx, charge := s.o.Places.Charge(ctx, record.Owner)
+	defer charge()
 	if err := s.tryImage(ctx, &record, q, progress); err != nil {
 		return made, err
 	}

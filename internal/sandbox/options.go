@@ -38,6 +38,8 @@ type Places interface {
 	Hold(ctx context.Context, who cove.Principal, already bool) (release func(), err error)
 	// Spare refuses work where the principal's CPU time is used up. Errors: Overloaded.
 	Spare(ctx context.Context, who cove.Principal) error
+	// Charge returns a context whose runs of git on the host count in the principal's CPU time once done is called.
+	Charge(ctx context.Context, who cove.Principal) (charged context.Context, done func())
 }
 
 // Host holds the services of the server for its sandboxes. All are required but those that may be nil.

@@ -91,6 +91,10 @@ func (p *places) set(most int, spent error) {
 	p.most, p.spent = most, spent
 }
 
+func (p *places) Charge(ctx context.Context, _ cove.Principal) (charged context.Context, done func()) {
+	return ctx, func() {}
+}
+
 func (p *places) Spare(context.Context, cove.Principal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -208,7 +208,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 		env = rootfs.WithVariables(env, route.Env())
 	}
 	env = rootfs.InFront(env, record.Spec.Path)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(cpu.git.In(context.Background()))
 	var serving sync.WaitGroup
 	var git workGit
 	for i, s := range services {

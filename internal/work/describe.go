@@ -10,18 +10,24 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Runs is the work of sandboxes for the records of runs.
+// Runs is the work of sandboxes for the records of runs, which are made also where the CPU time of a caller is used up.
 type Runs struct{ *Service }
 
 // Changes returns the changed files of a sandbox.
 func (r Runs) Changes(ctx context.Context, who cove.Principal, ref string) ([]store.FileChange, error) {
-	changes, err := r.Service.Changes(ctx, who, ref, repos.Work{}, repos.ChangeStyle{Renames: true})
+	var changes []repos.Change
+	err := r.finish(ctx, who, ref, func(ctx context.Context, w taken) (err error) {
+		changes, err = w.changes(ctx, repos.Work{}, repos.ChangeStyle{Renames: true})
+		return err
+	})
 	return Describe(changes), err
 }
 
 // Patch writes the changes of a sandbox to out.
 func (r Runs) Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
-	return r.Diff(ctx, who, ref, repos.Work{}, repos.DiffStyle{Binary: true}, out)
+	return r.finish(ctx, who, ref, func(ctx context.Context, w taken) error {
+		return w.diff(ctx, repos.Work{}, repos.DiffStyle{Binary: true}, out)
+	})
 }
 
 // Describe returns changes in the form of a record.

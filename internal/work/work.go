@@ -18,6 +18,7 @@ import (
 // Options configure a Service. All are required.
 type Options struct {
 	Sandboxes    *sandbox.Sandboxes
+	Places       sandbox.Places
 	Repositories func() (*repos.Store, error) // opens the store on first use
 	Outlet       outlet.Outlet
 }
@@ -28,24 +29,50 @@ type Service struct{ o Options }
 // New returns a Service.
 func New(o Options) *Service { return &Service{o} }
 
-// take imports the work of a sandbox, including uncommitted work.
-func (s *Service) take(ctx context.Context, who cove.Principal, ref string) (*repos.Store, *sandbox.Work,
-	[]repos.Ref, error) {
-	store, err := s.o.Repositories()
+// taken is the work of a sandbox in the store of repositories.
+type taken struct {
+	*repos.Store
+	in   *sandbox.Work
+	refs []repos.Ref
+}
+
+// ask calls f with the work of a sandbox, unless the caller's CPU time is used up; see finish.
+func (s *Service) ask(ctx context.Context, who cove.Principal, ref string,
+	f func(ctx context.Context, w taken) error) error {
+	if err := s.o.Places.Spare(ctx, who); err != nil {
+		return err
+	}
+	return s.finish(ctx, who, ref, f)
+}
+
+// finish calls f with the work of a sandbox, including uncommitted work. git that runs for it counts in the caller's
+// CPU time. It is for the end of what was let in before.
+func (s *Service) finish(ctx context.Context, who cove.Principal, ref string,
+	f func(ctx context.Context, w taken) error) error {
+	ctx, charge := s.o.Places.Charge(ctx, who)
+	defer charge()
+	w, err := s.take(ctx, who, ref)
 	if err != nil {
-		return nil, nil, nil, err
+		return err
 	}
-	in, err := s.o.Sandboxes.OpenWork(ctx, who, ref)
-	if err != nil {
-		return nil, nil, nil, err
+	return f(ctx, w)
+}
+
+// take imports the work of a sandbox.
+func (s *Service) take(ctx context.Context, who cove.Principal, ref string) (w taken, err error) {
+	if w.Store, err = s.o.Repositories(); err != nil {
+		return w, err
 	}
-	defer in.Close()
-	if err := in.Snapshot(ctx, repos.WorkRef); err != nil {
-		return nil, nil, nil, err
+	if w.in, err = s.o.Sandboxes.OpenWork(ctx, who, ref); err != nil {
+		return w, err
 	}
-	refs, err := store.Import(ctx, in.ID, in.Record.Spec.Limits.Disk,
-		func(ctx context.Context, asIs bool) (repos.Stream, error) { return in.Connect(ctx, asIs) })
-	return store, in, refs, err
+	defer w.in.Close()
+	if err := w.in.Snapshot(ctx, repos.WorkRef); err != nil {
+		return w, err
+	}
+	w.refs, err = w.Store.Import(ctx, w.in.ID, w.in.Record.Spec.Limits.Disk,
+		func(ctx context.Context, asIs bool) (repos.Stream, error) { return w.in.Connect(ctx, asIs) })
+	return w, err
 }
 
 // Imported is the work of a sandbox in the store of repositories.
@@ -58,93 +85,112 @@ type Imported struct {
 }
 
 // Import imports the work of a sandbox into the store of repositories.
-func (s *Service) Import(ctx context.Context, who cove.Principal, ref string) (Imported, error) {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil {
-		return Imported{}, err
-	}
-	r := in.Record.Spec.Repository
-	return Imported{refs, r.Base, r.Branch, r.Remote, store.ImportDirectory(in.ID)}, nil
+func (s *Service) Import(ctx context.Context, who cove.Principal, ref string) (all Imported, err error) {
+	err = s.ask(ctx, who, ref, func(_ context.Context, w taken) error {
+		r := w.in.Record.Spec.Repository
+		all = Imported{w.refs, r.Base, r.Branch, r.Remote, w.ImportDirectory(w.in.ID)}
+		return nil
+	})
+	return all, err
 }
 
 // Diff writes the changes of a sandbox to out, as git prints them.
 func (s *Service) Diff(ctx context.Context, who cove.Principal, ref string, of repos.Work, style repos.DiffStyle,
 	out io.Writer) error {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil || len(refs) == 0 {
-		return err
+	return s.ask(ctx, who, ref, func(ctx context.Context, w taken) error { return w.diff(ctx, of, style, out) })
+}
+
+func (w taken) diff(ctx context.Context, of repos.Work, style repos.DiffStyle, out io.Writer) error {
+	if len(w.refs) == 0 {
+		return nil
 	}
-	return store.Diff(ctx, in.ID, of, style, out)
+	return w.Store.Diff(ctx, w.in.ID, of, style, out)
 }
 
 // Log writes the commits of a sandbox to out, as git prints them.
 func (s *Service) Log(ctx context.Context, who cove.Principal, ref string, of repos.Work, short bool,
 	out io.Writer) error {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil || checkedOut(refs) == "" {
-		return err
-	}
-	return store.Log(ctx, in.ID, of, short, out)
+	return s.ask(ctx, who, ref, func(ctx context.Context, w taken) error {
+		if checkedOut(w.refs) == "" {
+			return nil
+		}
+		return w.Store.Log(ctx, w.in.ID, of, short, out)
+	})
 }
 
 // Changes returns the changed files of a sandbox.
 func (s *Service) Changes(ctx context.Context, who cove.Principal, ref string, of repos.Work,
-	style repos.ChangeStyle) ([]repos.Change, error) {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil || len(refs) == 0 {
-		return nil, err
+	style repos.ChangeStyle) (all []repos.Change, err error) {
+	err = s.ask(ctx, who, ref, func(ctx context.Context, w taken) error {
+		all, err = w.changes(ctx, of, style)
+		return err
+	})
+	return all, err
+}
+
+func (w taken) changes(ctx context.Context, of repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
+	if len(w.refs) == 0 {
+		return nil, nil
 	}
-	return store.Changes(ctx, in.ID, of, style)
+	return w.Store.Changes(ctx, w.in.ID, of, style)
 }
 
 // Held counts the work of a sandbox that was neither pushed nor applied.
-func (s *Service) Held(ctx context.Context, who cove.Principal, ref string) (repos.Held, error) {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil {
-		return repos.Held{}, err
-	}
-	return store.Held(ctx, in.ID, refs)
+func (s *Service) Held(ctx context.Context, who cove.Principal, ref string) (h repos.Held, err error) {
+	err = s.ask(ctx, who, ref, func(ctx context.Context, w taken) error {
+		h, err = w.Store.Held(ctx, w.in.ID, w.refs)
+		return err
+	})
+	return h, err
 }
 
-// Holds reports whether there is such work.
-func (s *Service) Holds(ctx context.Context, who cove.Principal, ref string) (bool, error) {
-	h, err := s.Held(ctx, who, ref)
-	return h != repos.Held{}, err
+// Holds reports whether there is such work, for the end of a run or of an idle sandbox.
+func (s *Service) Holds(ctx context.Context, who cove.Principal, ref string) (is bool, err error) {
+	err = s.finish(ctx, who, ref, func(ctx context.Context, w taken) error {
+		h, err := w.Store.Held(ctx, w.in.ID, w.refs)
+		is = h != repos.Held{}
+		return err
+	})
+	return is, err
 }
 
 // Commits returns the commits of a sandbox.
-func (s *Service) Commits(ctx context.Context, who cove.Principal, ref string, of repos.Work) ([]repos.Commit, error) {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil || checkedOut(refs) == "" {
-		return nil, err
-	}
-	return store.Commits(ctx, in.ID, of)
+func (s *Service) Commits(ctx context.Context, who cove.Principal, ref string,
+	of repos.Work) (all []repos.Commit, err error) {
+	err = s.ask(ctx, who, ref, func(ctx context.Context, w taken) error {
+		if checkedOut(w.refs) == "" {
+			return nil
+		}
+		all, err = w.Store.Commits(ctx, w.in.ID, of)
+		return err
+	})
+	return all, err
 }
 
 // Apply makes the changes of a sandbox in a directory of the host.
 func (s *Service) Apply(ctx context.Context, who cove.Principal, ref string, of repos.Work, dir string,
-	style repos.ApplyStyle) (repos.Applied, error) {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil || len(refs) == 0 {
-		return repos.Applied{}, err
-	}
-	done, err := store.Apply(ctx, in.ID, of, dir, style)
-	in.Audit(ctx, who, "apply", appliedText(done.Changes, style.Choice, dir), err)
+	style repos.ApplyStyle) (done repos.Applied, err error) {
+	err = s.ask(ctx, who, ref, func(ctx context.Context, w taken) error {
+		if len(w.refs) == 0 {
+			return nil
+		}
+		done, err = w.Store.Apply(ctx, w.in.ID, of, dir, style)
+		w.in.Audit(ctx, who, "apply", appliedText(done.Changes, style.Choice, dir), err)
+		return err
+	})
 	return done, err
 }
 
 // Send writes the work of a sandbox for a client that applies it on its own machine.
 func (s *Service) Send(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil {
+	return s.ask(ctx, who, ref, func(ctx context.Context, w taken) error {
+		if len(w.refs) == 0 {
+			return cove.Errorf(cove.Conflict, "the sandbox %s has no work yet", w.in.Record.Name)
+		}
+		err := w.Store.Send(ctx, w.in.ID, out)
+		w.in.Audit(ctx, who, "apply", "send all changes to the caller, who applies them on another machine", err)
 		return err
-	}
-	if len(refs) == 0 {
-		return cove.Errorf(cove.Conflict, "the sandbox %s has no work yet", in.Record.Name)
-	}
-	err = store.Send(ctx, in.ID, out)
-	in.Audit(ctx, who, "apply", "send all changes to the caller, who applies them on another machine", err)
-	return err
+	})
 }
 
 // mostNamed is how many files a record names.
@@ -185,29 +231,32 @@ type Push struct {
 type Pushed struct{ Remote, Branch, Commit string }
 
 // Push pushes the commits of a sandbox to its remote.
-func (s *Service) Push(ctx context.Context, who cove.Principal, ref string, q Push) (Pushed, error) {
-	store, in, refs, err := s.take(ctx, who, ref)
-	if err != nil {
-		return Pushed{}, err
-	}
-	r := in.Record.Spec.Repository
-	done := Pushed{Remote: r.Remote, Branch: cmp.Or(q.Branch, r.Branch), Commit: checkedOut(refs)}
+func (s *Service) Push(ctx context.Context, who cove.Principal, ref string, q Push) (done Pushed, err error) {
+	err = s.ask(ctx, who, ref, func(ctx context.Context, w taken) error {
+		done, err = w.push(ctx, who, q, s.o.Outlet)
+		return err
+	})
+	return done, err
+}
+
+func (w taken) push(ctx context.Context, who cove.Principal, q Push, out outlet.Outlet) (Pushed, error) {
+	r, name := w.in.Record.Spec.Repository, w.in.Record.Name
+	done := Pushed{Remote: r.Remote, Branch: cmp.Or(q.Branch, r.Branch), Commit: checkedOut(w.refs)}
 	switch {
 	case done.Commit == "":
-		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed nothing", in.Record.Name).
+		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed nothing", name).
 			WithHint("commit inside, then push")
 	case q.Commit != "" && q.Commit != done.Commit:
-		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed more since it was looked at", in.Record.Name).
-			WithHint("look at it again: cove log %s", in.Record.Name)
+		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed more since it was looked at", name).
+			WithHint("look at it again: cove log %s", name)
 	}
 	what := fmt.Sprintf("push %s to %s of %s", done.Commit, done.Branch, done.Remote)
-	var route repos.Outlet = s.o.Outlet
+	var route repos.Outlet = out
 	if q.Ask {
-		route = s.o.Outlet.Asking(outlet.Asker{Who: who, Sandbox: in.ID, Name: in.Record.Name,
-			What: what + ", from the sandbox " + in.Record.Name})
+		route = out.Asking(outlet.Asker{Who: who, Sandbox: w.in.ID, Name: name, What: what + ", from the sandbox " + name})
 	}
-	err = store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch, route)
-	in.Audit(ctx, who, "push", what, err)
+	err := w.Store.Push(ctx, w.in.ID, repos.Work{Ref: "HEAD"}, done.Branch, route)
+	w.in.Audit(ctx, who, "push", what, err)
 	return done, err
 }
 

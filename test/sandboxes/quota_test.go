@@ -1,6 +1,8 @@
 package sandboxes
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -91,6 +93,32 @@ func TestQuotasOfTerminals(t *testing.T) {
 	if _, err := open(key); err != nil {
 		t.Errorf("a terminal after a stop of the sandbox: %v", err)
 	}
+}
+
+// TestQuotasOfGit: what git on the host does for a key, to bring a repository to a sandbox and work back from it, uses
+// the key's CPU time, and is refused where that is used up. It does not use another caller's.
+func TestQuotasOfGit(t *testing.T) {
+	l := newLab(t)
+	c := l.asKey("--cpu-seconds", "hour=0.4")
+	many := l.in("many")
+	l.must("git", "init", "-q", "-b", "main", many)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 15000 { // which git unpacks and checks out
+		l.write(fmt.Sprintf("many/%d", i), fmt.Sprintln(i, random.Uint64(), random.Uint64()))
+	}
+	l.must("git", "-C", many, "add", ".")
+	l.must("git", "-C", many, "commit", "-qm", "many")
+	l.must("cove", "new", many, "--no-attach", "--name", "owners")
+	c.must("cove", "new", many, "--no-attach", "--name", "keys")
+	const says = "of CPU time in the last hour, of 0.4 s"
+	for _, args := range [][]string{{"new", many, "--no-attach", "--name", "second"}, {"diff", "keys"},
+		{"exec", "keys", "--", "true"}} {
+		if text, err := c.run(append([]string{"cove"}, args...)...); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("cove %q with the CPU time used up: %s, %v", args, text, err)
+		}
+	}
+	l.must("cove", "diff", "keys")
+	c.must("cove", "destroy", "--yes", "keys")
 }
 
 // TestQuotasOfCompanions: what git does beside a key's stopped sandbox, by the sandbox's own configuration, uses the
