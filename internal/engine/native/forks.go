@@ -29,19 +29,24 @@ type forks struct {
 // threads that look for work: it waits nearly always, and one that spins takes the CPU from the user's program.
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// forksPause is the time between two starts of a fork server.
-const forksPause = time.Second
+// The time between two starts of a fork server doubles while none gets ready.
+const (
+	firstForksPause = time.Second
+	lastForksPause  = 5 * time.Minute
+)
 
 // run keeps a fork server until close.
 func (f *forks) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	f.stop = stop
 	f.all.Go(func() {
-		for ctx.Err() == nil {
-			c, err := forkserver.Launch(f.program, []string{"cove-guest", "--fork"}, guestEnv)
-			if err != nil {
-				f.log.Warn("the fork server cannot be started", "error", err)
-			} else {
+		for pause := firstForksPause; ctx.Err() == nil; pause = min(2*pause, lastForksPause) {
+			c, err := forkserver.Launch(ctx, f.program, []string{"cove-guest", "--fork"}, guestEnv)
+			if err != nil && ctx.Err() == nil {
+				f.log.Warn("a fork server cannot be started", "error", err)
+			}
+			if err == nil {
+				pause = firstForksPause
 				f.current.Store(c)
 				select {
 				case <-ctx.Done():
@@ -53,7 +58,7 @@ func (f *forks) run() {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(forksPause):
+			case <-time.After(pause):
 			}
 		}
 	})

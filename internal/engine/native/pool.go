@@ -4,9 +4,11 @@ package native
 
 import (
 	"context"
+	"errors"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
@@ -62,11 +64,19 @@ func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (b *blank, pr
 	return b, false, err
 }
 
+// start makes a blank, and another one where the fork server has ended meanwhile.
 func (e *Engine) start(ctx context.Context, u cove.User, online, detached bool) (*blank, error) {
-	if detached {
-		return e.newDetached(ctx, u, online)
+	begin := func() (*blank, error) {
+		if detached {
+			return e.newDetached(ctx, u, online)
+		}
+		return e.newBlank(ctx, u, online, e.groupName(), e.ranges)
 	}
-	return e.newBlank(ctx, u, online, e.groupName(), e.ranges)
+	b, err := begin()
+	if errors.Is(err, forkserver.ErrLost) {
+		return begin()
+	}
+	return b, err
 }
 
 // refill replaces the guest that a sandbox has taken. It is called when the sandbox is ready, so that the next guest's

@@ -34,29 +34,43 @@ type Client struct {
 	pending map[uint64]chan answer // nil once the fork server has gone; guarded by mu
 }
 
-// Launch starts a fork server: a program which is to call Serve with the connection at descriptor 3, and has itself at
-// the next one.
-func Launch(program *Program, args, env []string) (*Client, error) {
+// Launch starts a fork server, and returns when it is ready, within the context: a program which is to call Serve with
+// the connection at descriptor 3, and has itself at the next one.
+func Launch(ctx context.Context, program *Program, args, env []string) (*Client, error) {
 	conn, theirs, err := unixconn.Pair()
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	p, err := startServer(program, args, env, theirs)
+	theirs.Close() // so that the connection ends with the server
 	if err != nil {
 		conn.Close()
+		return nil, err
+	}
+	ready := make(chan answer, 1)
+	c := &Client{conn: conn, process: p, done: make(chan struct{}), pending: map[uint64]chan answer{0: ready}}
+	go c.read()
+	select {
+	case _, ok := <-ready:
+		if ok {
+			return c, nil
+		}
+		err = ErrGone
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.Close()
+	return nil, err
+}
+
+func startServer(program *Program, args, env []string, socket *os.File) (*os.Process, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	p, err := os.StartProcess(program.Path(), args, &os.ProcAttr{Env: env,
-		Files: program.Among(null, null, os.Stderr, theirs), Sys: &syscall.SysProcAttr{Setsid: true}})
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	c := &Client{conn: conn, process: p, done: make(chan struct{}), pending: map[uint64]chan answer{}}
-	go c.read()
-	return c, nil
+	return os.StartProcess(program.Path(), args, &os.ProcAttr{Env: env,
+		Files: program.Among(null, null, os.Stderr, socket), Sys: &syscall.SysProcAttr{Setsid: true}})
 }
 
 func (c *Client) read() {

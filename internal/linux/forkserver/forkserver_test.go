@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == "--say":
 		fmt.Printf("%d %s\n", os.Getpid(), os.Getenv("SAY"))
 		io.Copy(io.Discard, os.Stdin)
+	case len(os.Args) > 1 && os.Args[1] == "--end":
 	default:
 		os.Exit(m.Run())
 	}
@@ -53,7 +55,7 @@ func own(t *testing.T) *Program {
 
 func launch(t *testing.T) *Client {
 	t.Helper()
-	c, err := Launch(own(t), []string{"fork server", "--fork"}, nil)
+	c, err := Launch(t.Context(), own(t), []string{"fork server", "--fork"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +140,19 @@ func TestFork(t *testing.T) {
 				t.Errorf("kill after Wait: %v", err)
 			}
 		})
+	}
+}
+
+// TestNoServer: a program that is none is not taken for one.
+func TestNoServer(t *testing.T) {
+	if _, err := Launch(t.Context(), own(t), []string{"none", "--end"}, nil); !errors.Is(err, ErrGone) {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := Launch(ctx, own(t), []string{"none", "--say"}, nil)
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrGone) { // its standard input has ended
+		t.Errorf("%v", err)
 	}
 }
 

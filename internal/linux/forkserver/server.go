@@ -25,7 +25,7 @@ type request struct {
 	Collect int    `json:"collect,omitempty"`
 }
 
-// answer is that to a request with a Spec.
+// answer is that to a request with a Spec. The first one, to none, says that the fork server is ready.
 type answer struct {
 	ID    uint64        `json:"id"`
 	PID   int           `json:"pid,omitempty"`
@@ -51,6 +51,7 @@ func Serve(conn *unixconn.Conn) error {
 		return err
 	}
 	s := &server{conn: conn, program: program, children: map[int]Process{}}
+	s.answer(answer{})
 	for requests := json.NewDecoder(conn); ; {
 		var r request
 		err := requests.Decode(&r)
