@@ -152,6 +152,9 @@ func (c *callerConn) RemoteAddr() net.Addr {
 	return c.Conn.RemoteAddr()
 }
 
+// NetConn returns the connection below, as that of package tls does.
+func (c *callerConn) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite ends the answers, where the connection below can end one direction. Otherwise it does nothing.
 func (c *callerConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {

@@ -56,8 +56,17 @@ func TestReadyGuestsDie(t *testing.T) {
 	}
 }
 
-// guestsOf returns the guests that are children of a server.
+// guestsOf returns the guests that a server, or its fork server, has started.
 func guestsOf(t *testing.T, server int) (guests []int) {
+	t.Helper()
+	for _, forks := range append(childrenOf(t, server, "cove-fork"), server) {
+		guests = append(guests, childrenOf(t, forks, "cove-guest")...)
+	}
+	return guests
+}
+
+// childrenOf returns the children of a process that have a name.
+func childrenOf(t *testing.T, parent int, name string) (children []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
@@ -65,15 +74,15 @@ func guestsOf(t *testing.T, server int) (guests []int) {
 	}
 	for _, file := range all {
 		status, _ := os.ReadFile(file)
-		if !strings.HasPrefix(string(status), "Name:\tcove-guest\n") ||
-			!strings.Contains(string(status), "\nPPid:\t"+strconv.Itoa(server)+"\n") {
+		if !strings.HasPrefix(string(status), "Name:\t"+name+"\n") ||
+			!strings.Contains(string(status), "\nPPid:\t"+strconv.Itoa(parent)+"\n") {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		guests = append(guests, pid)
+		children = append(children, pid)
 	}
-	return guests
+	return children
 }
