@@ -115,18 +115,21 @@ func TestInputOfALeftProcess(t *testing.T) {
 	if err := p.Safe(16); err != nil {
 		t.Fatal(err)
 	}
-	s.end(t)
-	s = h.serve(t)
-	var left []sandbox.LeftProcess
-	with := h.lasting()
-	with.Successor = successor{&left}
-	if err := s.Adopt(t.Context(), with); err != nil {
-		t.Fatal(err)
+	takeUp := func(input string) (*sandbox.Process, error) { // by the next server
+		s.end(t)
+		s = h.serve(t)
+		var left []sandbox.LeftProcess
+		with := h.lasting()
+		with.Successor = successor{&left}
+		if err := s.Adopt(t.Context(), with); err != nil {
+			t.Fatal(err)
+		}
+		return left[0].TakeUp(t.Context(), 16, &input)
 	}
-	if _, err := left[0].TakeUp(t.Context(), 16, new("short")); cove.ErrorCode(err) != cove.Corrupt {
+	if _, err := takeUp("short"); cove.ErrorCode(err) != cove.Corrupt {
 		t.Errorf("with an input that is not its own: %v", err)
 	}
-	if p, err = left[0].TakeUp(t.Context(), 16, &input); err != nil {
+	if p, err = takeUp(input); err != nil {
 		t.Fatal(err)
 	}
 	drop(p)

@@ -56,7 +56,11 @@ func (s *suite) make(c *trial, o boxOptions) (*box, error) {
 
 func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	within := patience
+	if s.options.Slow { // a daemon that waits for the disk, time and again
+		within *= 3
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	defer time.AfterFunc(patience/2, func() {
 		stacks := make([]byte, 1<<20)
