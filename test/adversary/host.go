@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostValues are settings of the host that every sandbox would like to change.
@@ -211,10 +214,11 @@ type traces struct {
 	namespaces []string
 	cgroups    []string
 	id         string
+	taken      time.Duration // since the machine started
 }
 
 func (t *tenant) traces() traces {
-	tr := traces{word: t.word, id: string(t.sandbox.ID())}
+	tr := traces{word: t.word, id: string(t.sandbox.ID()), taken: sinceBoot()}
 	for _, p := range []hostProcess{t.user, t.guest} {
 		tr.pids = append(tr.pids, p.pid)
 		for _, kind := range namespaceKinds {
@@ -254,11 +258,9 @@ func (tr traces) left(places ...string) []string {
 	for _, pid := range marked(tr.word) {
 		left = append(left, fmt.Sprintf("process %d", pid))
 	}
-	links, _ := filepath.Glob("/proc/[0-9]*/ns/*")
-	for _, link := range links {
-		if ns, err := os.Readlink(link); err == nil && slices.Contains(tr.namespaces, ns) {
-			left = append(left, "namespace "+ns+" in "+link)
-		}
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		left = append(left, tr.heldBy(process)...)
 	}
 	for _, dir := range tr.cgroups {
 		if _, err := os.Stat(dir); err == nil {
@@ -280,6 +282,43 @@ func (tr traces) left(places ...string) []string {
 		left = append(left, namedAfter(place, tr.id)...)
 	}
 	return left
+}
+
+// heldBy lists the sandbox's namespaces that a process is in. The kernel gives the number of a namespace that is gone
+// to a new one: a process that is younger than the sandbox, and not in its namespace of pids, has one of those.
+func (tr traces) heldBy(process string) (held []string) {
+	inside := false
+	links, _ := filepath.Glob(process + "/ns/*")
+	for _, link := range links {
+		if ns, err := os.Readlink(link); err == nil && slices.Contains(tr.namespaces, ns) {
+			held = append(held, "namespace "+ns+" in "+link)
+			inside = inside || strings.HasPrefix(ns, "pid:")
+		}
+	}
+	if !inside && len(held) > 0 && startedAt(process) > tr.taken {
+		return nil
+	}
+	return held
+}
+
+// sinceBoot is the time since the machine started.
+func sinceBoot() time.Duration {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	return time.Duration(now.Nano())
+}
+
+// startedAt returns when a process of /proc was started, since the machine started (proc_pid_stat(5), field 22); 0 if
+// it has ended.
+func startedAt(process string) time.Duration {
+	const ticks = 100 // a second, as the kernel tells programs on every machine
+	stat, _ := os.ReadFile(process + "/stat")
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(f) < 20 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(f[19], 10, 64)
+	return time.Duration(n) * time.Second / ticks
 }
 
 // namedAfter lists files below a directory whose name holds a word.

@@ -137,7 +137,8 @@ func (c *trial) ownerKilled(stage string, delay time.Duration) {
 }
 
 func (t ownerTold) traces() traces {
-	return traces{word: t.Word, id: t.ID, pids: t.PIDs, namespaces: t.Namespaces, cgroups: t.Cgroups}
+	return traces{word: t.Word, id: t.ID, pids: t.PIDs, namespaces: t.Namespaces, cgroups: t.Cgroups,
+		taken: sinceBoot()}
 }
 
 // actAsOwner is the other side: this process owns sandboxes and is going to be
