@@ -36,16 +36,17 @@ type box struct {
 
 // boxOptions change the usual sandbox.
 type boxOptions struct {
-	limits func(*cove.Limits)
-	rootfs *engine.Rootfs
-	user   cove.User
-	mounts []cove.Mount
-	allow  cove.MountAllow // of the mounts
-	host   string          // the host name to bind
-	bare   bool            // without the probe program
-	many   bool            // attempts are made by one process, except of a row whose attempts are alone
-	route  Route           // the way out of sandbox id; without one there is no network
-	id     cove.SandboxID
+	limits  func(*cove.Limits)
+	rootfs  *engine.Rootfs
+	user    cove.User
+	mounts  []cove.Mount
+	allow   cove.MountAllow // of the mounts
+	host    string          // the host name to bind
+	bare    bool            // without the probe program
+	many    bool            // attempts are made by one process, except of a row whose attempts are alone
+	route   Route           // the way out of sandbox id; without one there is no network
+	id      cove.SandboxID
+	unbound func() // called before Bind
 }
 
 // make makes a sandbox. The suite's engine destroys what nobody else does.
@@ -101,6 +102,9 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 		for k, v := range o.route.Env() {
 			b.env = append(b.env, k+"="+v)
 		}
+	}
+	if o.unbound != nil {
+		o.unbound()
 	}
 	err = sb.Bind(ctx, binding)
 	if err == nil && o.route != nil {

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
@@ -95,6 +96,27 @@ func userAccounts(c *trial) {
 		}
 		c.remark("%s: %d held, %d of %d outside, %d in a neighbour", kind, held, outside, alone, neighbour)
 	}
+}
+
+// signalsTaken binds a sandbox while the user of the host has all pending signals that the kernel keeps for a user, and
+// has none any more after a moment. A container engine's guest may be that user, and waits then.
+func signalsTaken(c *trial) {
+	const moment = time.Second
+	finish := func() {}
+	var began time.Time
+	b := c.fresh(boxOptions{bare: true, unbound: func() {
+		finish = c.suite.heldOutside(c, "open_many signal 1000000 hold", "open_many")
+		began = time.Now()
+		time.AfterFunc(moment, finish)
+	}})
+	took := time.Since(began)
+	if root := os.Geteuid() == 0; root && !c.suite.caps.UserNamespace && took < moment {
+		c.Errorf("not tested: it took %v, and the guest is the host's root", took)
+	}
+	if !b.alive() {
+		c.Error("it has ended")
+	}
+	c.remark("bound in %v", took.Round(time.Millisecond))
 }
 
 // pipeRoom makes wide pipes until the kernel has no more room for those of a user (fs.pipe-user-pages-soft). The

@@ -307,10 +307,12 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if err := s.listen(ctx, c, b.Listeners, sockets); err != nil {
 		return err
 	}
+	sealing, cancel := context.WithTimeout(ctx, s.engine.api.timeout)
+	defer cancel()
 	if s.keep != nil {
-		sockets, err = s.keepRunning(ctx, c, sealed, b.Listeners, sockets)
+		sockets, err = s.keepRunning(sealing, c, sealed, b.Listeners, sockets)
 	} else {
-		_, err = c.client.Bind(ctx, sealed, nil)
+		_, err = c.client.Bind(sealing, sealed, nil)
 	}
 	if err != nil {
 		if ctx.Err() != nil {

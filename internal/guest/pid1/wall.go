@@ -298,6 +298,9 @@ const lastCap = 63
 // become changes every id of every thread and drops all supplementary groups. A user namespace made without privilege
 // may not change groups; the caller's remain there, which "cove doctor" reports.
 func become(uid, gid int) error {
+	if err := awaitSignals(); err != nil {
+		return err
+	}
 	if err := syscall.Setgroups(nil); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("leave the groups: %w", err)
 	}
@@ -319,13 +322,13 @@ func (w *world) enclose(s guest.Seal) error {
 		unix.Close(w.staging)
 	}
 	syscall.Umask(0o022)
-	if err := limits(s); err != nil {
-		return err
-	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("not dumpable: %w", err)
 	}
 	if err := dropCapabilities(unix.Getuid() != s.UserUID); err != nil {
+		return err
+	}
+	if err := limits(s); err != nil { // of signals, too, of which the drop needs some
 		return err
 	}
 	return load.Filter(s.Filter, unix.SECCOMP_FILTER_FLAG_TSYNC)
@@ -393,6 +396,9 @@ func dropCapabilities(ownID bool) error {
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	if err := awaitSignals(); err != nil {
+		return err
 	}
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
