@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// lastSignal is a realtime signal that the runtime hands to nobody.
+	// lastSignal is a realtime signal that no one waits for.
 	lastSignal = 64
 	// signalsPatience is how long the guest waits for room for signals, and signalsPause the time between two looks.
 	signalsPatience = 10 * time.Second
