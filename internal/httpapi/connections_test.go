@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -21,9 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/hostpath"
-	"github.com/cove-sandbox/cove/internal/localsocket"
-	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/test/await"
 )
 
@@ -133,18 +129,7 @@ func TestStrangersAtTheOwnersDoor(t *testing.T) {
 		io.Copy(io.Discard, os.Stdin) // until the test has seen enough
 		return
 	}
-	s, err := New(Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}),
-		CheckPath: hostpath.Rules{}.Check, MaxConnections: 32})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := filepath.Join(t.TempDir(), "s")
-	ln, err := localsocket.Listen(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.ServeLocal(ln)
-	defer s.Close()
+	at := serveOwner(t, 32)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestStrangersAtTheOwnersDoor$")
 	cmd.Env = append(os.Environ(), "COVE_TEST_CROWD="+at)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,

@@ -21,6 +21,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
+// serveOwner serves the machine's owner at a socket, whose path it returns. Others have at most some connections; 0 is
+// the usual bound.
+func serveOwner(t *testing.T, connections int64) (at string) {
+	t.Helper()
+	s, err := New(Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}),
+		CheckPath: hostpath.Rules{}.Check, MaxConnections: connections})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at = filepath.Join(t.TempDir(), "s")
+	ln, err := localsocket.Listen(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.ServeLocal(ln)
+	t.Cleanup(func() { s.Close() })
+	return at
+}
+
 // TestOwnersDoorIsOutsideSandboxes: at the owner's socket, a process in namespaces like a sandbox's is told why it is
 // not served, although its id is the owner's; the same process beside the server is.
 func TestOwnersDoorIsOutsideSandboxes(t *testing.T) {
@@ -40,18 +59,7 @@ func TestOwnersDoorIsOutsideSandboxes(t *testing.T) {
 		c.CloseIdleConnections()
 		return
 	}
-	s, err := New(Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}),
-		CheckPath: hostpath.Rules{}.Check})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := filepath.Join(t.TempDir(), "s")
-	ln, err := localsocket.Listen(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.ServeLocal(ln)
-	defer s.Close()
+	at := serveOwner(t, 0)
 	for name, flags := range map[string]uintptr{"beside the server": 0,
 		"in a sandbox": syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID} {
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestOwnersDoorIsOutsideSandboxes$")

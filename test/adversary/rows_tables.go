@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -70,9 +72,20 @@ func terminalLimit(c *trial) {
 	c.unharmed(attacker, neighbour)
 }
 
+// ownAccounts keeps others of these tests, which run beside this one for other engines, from what the kernel counts for
+// this user.
+func (c *trial) ownAccounts() {
+	c.Helper()
+	f, err := os.OpenFile(fmt.Sprintf("/tmp/cove-test-accounts-%d", os.Geteuid()), os.O_CREATE|os.O_RDWR, 0o600)
+	must(c, err)
+	c.Cleanup(func() { f.Close() })
+	must(c, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+}
+
 // userAccounts takes all that it gets of things that the kernel counts for a user and for no group, and counts how many
 // a neighbour gets meanwhile, and the user who makes the sandboxes.
 func userAccounts(c *trial) {
+	c.ownAccounts()
 	lasting := boxOptions{user: cove.AgentUser, limits: func(l *cove.Limits) { l.OpenFiles = 1024 }}
 	for _, kind := range []string{"watch", "queue", "timer", "signal"} {
 		attempt := "open_many " + kind + " 100000"
@@ -101,6 +114,7 @@ func userAccounts(c *trial) {
 // signalsTaken binds a sandbox while the user of the host has all pending signals that the kernel keeps for a user, and
 // has none any more after a moment. A container engine's guest may be that user, and waits then.
 func signalsTaken(c *trial) {
+	c.ownAccounts()
 	const moment = time.Second
 	finish := func() {}
 	var began time.Time

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,9 @@ type Client struct {
 	last    uint64                 // request; guarded by mu
 	pending map[uint64]chan answer // nil once the fork server has gone; guarded by mu
 }
+
+// endPatience is how long a fork server may take to end.
+const endPatience = time.Second
 
 // Launch starts a fork server, and returns when it is ready, within the context: a program which is to call Serve with
 // the connection at descriptor 3, and has itself at the next one.
@@ -92,8 +96,10 @@ func (c *Client) read() {
 	pending := c.pending
 	c.pending = nil
 	c.mu.Unlock()
-	c.conn.Close()
+	c.conn.Close() // with which it ends, unless it is stopped
+	stopped := time.AfterFunc(endPatience, func() { c.process.Kill() })
 	c.process.Wait()
+	stopped.Stop()
 	for _, ch := range pending {
 		close(ch)
 	}

@@ -225,6 +225,18 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
+// TestCloseStopped: a fork server that is stopped does not keep the one that closes it.
+func TestCloseStopped(t *testing.T) {
+	server := launch(t)
+	if err := server.process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	if exists(server.PID()) {
+		t.Error("it is there")
+	}
+}
+
 // TestCanceled: a process that has been started too late is ended.
 func TestCanceled(t *testing.T) {
 	server := launch(t)
