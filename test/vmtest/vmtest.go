@@ -14,10 +14,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/test/inner"
 	"github.com/cove-sandbox/cove/test/vmtest/protocol"
 )
 
@@ -116,32 +118,22 @@ func (vm *VM) Run(t *testing.T, step protocol.Step) Result {
 func (vm *VM) Test(t *testing.T, test Test) {
 	t.Helper()
 	step := protocol.Step{
-		Args: append([]string{testBinary(payloadDir, test.Package), "-test.v=test2json", "-test.paniconexit0"}, test.Args...),
+		Args: slices.Concat([]string{testBinary(payloadDir, test.Package)}, inner.Args, test.Args),
 		Env:  test.Env,
 		Dir:  filepath.Join(payloadDir, test.Package),
 		As:   test.As,
 	}
 	// The binary's own timeout comes first, because it prints every stack.
-	inner := timeout(t, test.Timeout)
-	step.Args = append(step.Args, fmt.Sprintf("-test.timeout=%s", inner))
-	step.Timeout = inner + grace
+	limit := timeout(t, test.Timeout)
+	step.Args = append(step.Args, fmt.Sprintf("-test.timeout=%s", limit))
+	step.Timeout = limit + grace
 
-	parser, err := newParser()
+	output, err := inner.NewOutput()
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := vm.do(t, step, parser.write)
-	root, err := parser.close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root.report(t)
-	if done.ExitCode != 0 && !root.anyFailed() {
-		t.Errorf("%s ended with code %d:\n%s", test.Package, done.ExitCode, root.output.String())
-	}
-	if done.ExitCode == 0 && len(root.children) == 0 {
-		t.Errorf("%s ran no test:\n%s", test.Package, root.output.String())
-	}
+	done := vm.do(t, step, func(part []byte) { _, _ = output.Write(part) }) // Report tells
+	output.Report(t, done.ExitCode)
 	for _, left := range done.Left {
 		if !containsAny(left, test.MayLeave) {
 			t.Errorf("left behind: %s", left)

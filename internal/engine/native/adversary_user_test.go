@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/test/adversary"
 	"github.com/cove-sandbox/cove/test/delegate"
+	"github.com/cove-sandbox/cove/test/inner"
 )
 
 // TestAdversaryWithoutRoot attacks sandboxes of an ordinary user, who has control groups: with subordinate ids, and
@@ -54,15 +55,17 @@ func TestAdversaryWithoutRoot(t *testing.T) {
 			args := slices.Concat([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c",
 				`cd "$0" && mount --bind ids /etc/subuid && mount --bind ids /etc/subgid && mount --bind passwd /etc/passwd &&
 				exec "$@"`, dir}, delegate.Enter(delegate.Groups(t, user)), delegate.As(user),
-				[]string{in("native.test"), "-test.run=^TestAdversary$", "-test.v", "-test.timeout=20m"})
+				[]string{in("native.test"), "-test.run=^TestAdversary$", "-test.timeout=20m"}, inner.Args)
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Env = append(os.Environ(), "HOME="+in("t"), "TMPDIR="+in("t"), "USER=cove-user",
 				"COVE_TEST_BIN="+in("bin"), "COVE_ADVERSARY_USER=1")
-			out, err := cmd.CombinedOutput()
-			t.Logf("%s", out)
+			output, err := inner.NewOutput()
 			if err != nil {
-				t.Error(err)
+				t.Fatal(err)
 			}
+			cmd.Stdout, cmd.Stderr = output, output
+			_ = cmd.Run() // the exit code says it, and what ran
+			output.Report(t, cmd.ProcessState.ExitCode())
 		})
 	}
 }

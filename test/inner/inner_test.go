@@ -1,19 +1,20 @@
-package vmtest
+package inner
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 )
 
-func TestParser(t *testing.T) {
-	p, err := newParser()
+func TestOutput(t *testing.T) {
+	o, err := NewOutput()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// What a binary prints with -test.v=test2json, where ^V marks its own lines.
-	p.write([]byte(strings.ReplaceAll(`^=== RUN   TestA
+	_, err = o.Write([]byte(strings.ReplaceAll(`^=== RUN   TestA
 ^=== RUN   TestA/with/slash
     a_test.go:1: why it failed
 ^--- FAIL: TestA (0.00s)
@@ -23,8 +24,7 @@ func TestParser(t *testing.T) {
 ^--- SKIP: TestB (0.00s)
 ^=== RUN   TestC
 `, "^", "\x16")))
-	root, err := p.close()
-	if err != nil {
+	if err := errors.Join(err, o.close()); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -35,7 +35,7 @@ func TestParser(t *testing.T) {
 			walk(c, depth+1)
 		}
 	}
-	walk(root, 0)
+	walk(o.root, 0)
 	want := []string{
 		"TestA: fail ",
 		"  with/slash: fail a_test.go:1: why it failed",
@@ -45,7 +45,7 @@ func TestParser(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if !root.anyFailed() {
+	if !o.root.anyFailed() {
 		t.Error("anyFailed is false")
 	}
 }

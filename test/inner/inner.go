@@ -1,4 +1,6 @@
-package vmtest
+// Package inner reports the tests that another process runs, in a VM or as another user, as subtests of the test that
+// started it: a failure among them is told like any other.
+package inner
 
 import (
 	"encoding/json"
@@ -112,29 +114,56 @@ func isFrame(line string) bool {
 	return false
 }
 
-// parser reads what a test binary prints with -test.v=test2json.
-type parser struct {
+// Args are the arguments with which a test binary prints what Output reads.
+var Args = []string{"-test.v=test2json", "-test.paniconexit0"}
+
+// Output takes what a test binary prints that was started with Args.
+type Output struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	result chan error
 	root   *node
 }
 
-func newParser() (*parser, error) {
-	p := &parser{cmd: exec.Command("go", "tool", "test2json", "-t"), result: make(chan error, 1), root: &node{}}
+// NewOutput is an Output that Report ends.
+func NewOutput() (*Output, error) {
+	o := &Output{cmd: exec.Command("go", "tool", "test2json", "-t"), result: make(chan error, 1), root: &node{}}
 	var err error
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+	if o.stdin, err = o.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	stdout, err := p.cmd.StdoutPipe()
+	stdout, err := o.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := o.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { p.result <- p.root.read(stdout) }()
-	return p, nil
+	go func() { o.result <- o.root.read(stdout) }()
+	return o, nil
+}
+
+// Write takes a part of the output.
+func (o *Output) Write(part []byte) (int, error) { return o.stdin.Write(part) }
+
+// Report makes every test that ran a subtest of t that ends as it did, and fails t where none ran, or where the binary
+// ended with an exit code that none of them explains.
+func (o *Output) Report(t *testing.T, exitCode int) {
+	t.Helper()
+	if err := o.close(); err != nil {
+		t.Fatal(err)
+	}
+	o.root.report(t)
+	if exitCode != 0 && !o.root.anyFailed() {
+		t.Errorf("the tests ended with exit code %d:\n%s", exitCode, o.root.output.String())
+	}
+	if exitCode == 0 && len(o.root.children) == 0 {
+		t.Errorf("no test ran:\n%s", o.root.output.String())
+	}
+}
+
+func (o *Output) close() error {
+	return errors.Join(o.stdin.Close(), <-o.result, o.cmd.Wait())
 }
 
 func (n *node) read(r io.Reader) error {
@@ -148,14 +177,4 @@ func (n *node) read(r io.Reader) error {
 		}
 		n.apply(e)
 	}
-}
-
-func (p *parser) write(output []byte) {
-	_, _ = p.stdin.Write(output) // close tells
-}
-
-func (p *parser) close() (*node, error) {
-	_ = p.stdin.Close()
-	err := <-p.result
-	return p.root, errors.Join(err, p.cmd.Wait())
 }
