@@ -46,9 +46,10 @@ var rooms = []room{
 
 	{path: "internal/atomicfile", layer: leaf},
 	{path: "internal/clock", layer: leaf},
+	{path: "internal/cputime", layer: leaf},
 	{path: "internal/eventstream", layer: leaf},
 	{path: "internal/hostdisk", layer: leaf},
-	{path: "internal/hostgit", layer: leaf, above: []string{"internal/pattern"}},
+	{path: "internal/hostgit", layer: leaf, above: []string{"internal/cputime", "internal/pattern"}},
 	{path: "internal/hostpath", layer: leaf, above: []string{"internal/linux/..."}},
 	{path: "internal/instance", layer: leaf},
 	{path: "internal/jsonschema", layer: leaf, above: []string{"internal/pattern"}},

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/cputime"
 )
 
 // Hold counts a run, a command or a terminal of the principal's among what it has at once, until release is called; one
@@ -19,20 +19,20 @@ func (x *Executions) Hold(ctx context.Context, who cove.Principal, already bool)
 	return x.queue.hold(who, already)
 }
 
-// Charge returns a context in which git on the host is for a principal. Its CPU time counts among what the principal
-// has used once done is called.
+// Charge returns a context whose work is for a principal, as that of git on the host. Its CPU time counts among what
+// the principal has used once done is called.
 func (x *Executions) Charge(ctx context.Context, who cove.Principal) (charged context.Context, done func()) {
 	if !x.o.Grants.Of(who).CountsCPU() {
 		return ctx, func() {}
 	}
-	var m hostgit.Meter
+	var m cputime.Meter
 	return m.In(ctx), func() {
 		if m.Used() == 0 {
 			return
 		}
 		err := x.o.Store.For(who).AddCPU(context.WithoutCancel(ctx), x.o.Clock.Now(), m.Used())
 		if err != nil {
-			x.o.Log.Warn("the CPU time of git on the host is not counted", "client", who.String(), "error", err)
+			x.o.Log.Warn("the CPU time of work for a caller is not counted", "client", who.String(), "error", err)
 		}
 	}
 }

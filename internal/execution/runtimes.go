@@ -39,9 +39,13 @@ func (x *Executions) Runtimes(ctx context.Context, who cove.Principal, image, en
 		return nil, err
 	}
 	defer x.discard(probes, j.Sandbox, release)
-	if x.o.Grants.Of(who).CountsCPU() {
-		defer countCPU(context.WithoutCancel(ctx), x.o, who, j)
-	}
+	ctx, charge := x.Charge(ctx, who)
+	defer charge()
+	defer func() {
+		if err := j.Count(ctx); err != nil {
+			x.o.Log.Warn("the CPU time of a question for versions is not counted", "error", err)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	all := runtime.All()
@@ -52,17 +56,6 @@ func (x *Executions) Runtimes(ctx context.Context, who cove.Principal, image, en
 	}
 	asked.Wait()
 	return rows, nil
-}
-
-// countCPU records the CPU time of a probe for whom it was made.
-func countCPU(ctx context.Context, o Options, who cove.Principal, j *job.Job) {
-	stats, err := j.Stats(ctx)
-	if err == nil {
-		err = o.Store.For(who).AddCPU(ctx, o.Clock.Now(), stats.CPUTime)
-	}
-	if err != nil {
-		o.Log.Warn("the CPU time of a question for versions is not counted", "error", err)
-	}
 }
 
 // openProbe makes the sandbox in which to ask.

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/cputime"
 	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
@@ -194,7 +195,9 @@ func (g *Git) run(ctx context.Context, r Run) error {
 		r.Started()
 	}
 	err = cmd.Wait()
-	countProcess(ctx, cmd.ProcessState)
+	if p := cmd.ProcessState; p != nil { // it was waited for
+		cputime.Count(ctx, p.UserTime()+p.SystemTime())
+	}
 	return r.explain(ctx, err, said.String())
 }
 

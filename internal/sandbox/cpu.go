@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/cputime"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -20,7 +20,7 @@ type cpuMeter struct {
 	clock clock.Clock
 	log   *slog.Logger
 
-	git hostgit.Meter // on the host, where the sandbox has asked for it
+	git cputime.Meter // on the host, where the sandbox has asked for it
 
 	mu sync.Mutex
 	// counted is of the engine's account, which begins with the running sandbox; below 0: all of the first one.

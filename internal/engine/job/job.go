@@ -13,6 +13,7 @@ import (
 	"context"
 
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/cputime"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
@@ -48,6 +49,16 @@ func (j *Job) Run(ctx context.Context, spec guest.ProcessSpec, a process.Attenda
 	}
 	a.Own = true
 	return p.Attend(ctx, a)
+}
+
+// Count counts the CPU time of the job in the meter of a context (package cputime), also after the context has ended. A
+// job is counted once, before it is closed. Errors: those of Stats.
+func (j *Job) Count(ctx context.Context) error {
+	stats, err := j.Stats(context.WithoutCancel(ctx))
+	if err == nil {
+		cputime.Count(ctx, stats.CPUTime)
+	}
+	return err
 }
 
 // Close tears the sandbox down, with every program in it.
