@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/x509"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -126,13 +127,14 @@ func gatewayOptions(f *files) (gateway.Options, error) {
 
 // packs returns the directory below another in which pushes are kept, and the
 // inspector that has git look into them, in sandboxes of any engine that can.
-func packs(below string, all *engine.Set) (spool string, i *inspect.Inspector, err error) {
+func packs(below string, all *engine.Set, quotas inspect.Quotas, log *slog.Logger) (spool string, i *inspect.Inspector,
+	err error) {
 	spool = filepath.Join(below, "pushes")
 	if err := os.MkdirAll(spool, 0o711); err != nil {
 		return "", nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", spool, err)
 	}
 	inspect.Tidy(spool)
-	return spool, inspect.New(inspect.Options{Engines: all, Dir: spool}), nil
+	return spool, inspect.New(inspect.Options{Engines: all, Dir: spool, Quotas: quotas, Log: log}), nil
 }
 
 // GitHub returns the servers whose API is judged.

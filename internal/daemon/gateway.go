@@ -62,7 +62,7 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 			s.Deliver(cove.SandboxID(object), commits...)
 		}
 	}
-	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines)
+	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines, d.executions, d.log)
 	return o, err
 }
 

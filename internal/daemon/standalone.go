@@ -106,7 +106,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	of := engineOptions(o.Config, g.instance, o.Log)
 	of.Sweep = true // a server sweeps at its start, and a gateway when the first push needs an engine
 	g.engines = engines.New(of, o.Config.Engine)
-	if options.Spool, options.Packs, err = packs(o.State, g.engines); err != nil {
+	if options.Spool, options.Packs, err = packs(o.State, g.engines, nil, o.Log); err != nil {
 		return nil, err
 	}
 	served = gateway.New(options)

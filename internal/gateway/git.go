@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/git/pktline"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/git/smart"
@@ -196,12 +195,4 @@ func (g *gitRequest) filter(res *http.Response, kind string, form func(io.Reader
 	g.answer = list
 	replaceAnswer(res, list)
 	return nil
-}
-
-// refuseFetch answers like a server without the wanted objects: git shows it as a remote error.
-func refuseFetch(reason string) *proxy.Answer {
-	var b bytes.Buffer
-	pktline.NewWriter(&b).Text("ERR %s", reason)
-	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {objectsType}}, Body: b.Bytes(),
-		Rule: ruleGit, Reason: reason}
 }

@@ -197,8 +197,8 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 	if err != nil {
 		return git.Facts{}, g.unanswered(err)
 	}
-	job := inspect.Job{Sandbox: g.sandbox, Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled, Server: g,
-		Watch: func(c git.Change) bool {
+	job := inspect.Job{Sandbox: g.inspected(), Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled,
+		Server: g, Watch: func(c git.Change) bool {
 			return slices.ContainsFunc(g.rights, func(p *git.Policy) bool { return p.Watches(c) })
 		}}
 	for _, p := range g.rights {
@@ -219,6 +219,10 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 	facts, err := g.packs.Inspect(ctx, job)
 	if refused := g.refused.Load(); refused != nil { // the facts may lack an answer of the server
 		return git.Facts{}, refused
+	}
+	if spent, is := errors.AsType[*inspect.Spent](err); is {
+		return git.Facts{}, &proxy.Refusal{Code: cove.Overloaded, Rule: ruleGit, Reason: plainMessage(spent.Err),
+			Remedy: cove.ErrorHint(spent.Err)}
 	}
 	if err != nil {
 		if ctx.Err() == nil {

@@ -18,6 +18,8 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/git/inspect"
+	"github.com/cove-sandbox/cove/internal/git/pktline"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/git/smart"
 )
@@ -90,6 +92,11 @@ type gitRequest struct {
 	answer interface{ Refused() string }
 }
 
+// inspected returns the sandbox whose request is inspected.
+func (g *gitRequest) inspected() inspect.Sandbox {
+	return inspect.Sandbox{ID: g.sandbox, Owner: g.owner}
+}
+
 func refuseGit(rule, reason string) *proxy.Refusal {
 	return &proxy.Refusal{Code: cove.Forbidden, Rule: rule, Reason: reason}
 }
@@ -97,6 +104,14 @@ func refuseGit(rule, reason string) *proxy.Refusal {
 // unanswerable refuses a request that cannot be judged now; the hint of the cause, which may be nil, is the remedy.
 func unanswerable(reason string, cause error) *proxy.Refusal {
 	return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: reason, Remedy: cove.ErrorHint(cause)}
+}
+
+// refuseFetch answers like a server without the wanted objects: git shows it as a remote error.
+func refuseFetch(reason string) *proxy.Answer {
+	var b bytes.Buffer
+	pktline.NewWriter(&b).Text("ERR %s", reason)
+	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {objectsType}}, Body: b.Bytes(),
+		Rule: ruleGit, Reason: reason}
 }
 
 func plainMessage(err error) string {

@@ -124,10 +124,13 @@ func (g *gitRequest) unreachable(ctx context.Context, wants []string) ([]string,
 	if err != nil {
 		return nil, g.unanswered(err)
 	}
-	missing, err := g.packs.Unreachable(ctx, g.sandbox, visible, wants, g.rights[0].PackLimit(), g)
+	missing, err := g.packs.Unreachable(ctx, g.inspected(), visible, wants, g.rights[0].PackLimit(), g)
 	if err != nil {
 		if refused := g.refused.Load(); refused != nil {
 			return nil, refused
+		}
+		if spent, is := errors.AsType[*inspect.Spent](err); is {
+			return nil, refuseFetch(spent.Err.Error())
 		}
 		if ctx.Err() == nil {
 			g.log.Error("the history of a repository cannot be inspected; a fetch is refused", "sandbox",

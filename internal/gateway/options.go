@@ -91,6 +91,6 @@ func (s Spec) identity() *identity {
 type Inspector interface {
 	Inspect(ctx context.Context, job inspect.Job) (git.Facts, error)
 	// Unreachable returns the wants that are not in the history of tips.
-	Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64,
+	Unreachable(ctx context.Context, sandbox inspect.Sandbox, tips, wants []string, most int64,
 		server inspect.Upstream) ([]string, error)
 }

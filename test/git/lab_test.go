@@ -35,6 +35,7 @@ type lab struct {
 	engine string // of the sandboxes in which pushes are looked into
 	dir    string
 	bin    string
+	env    []string // of its commands, beside the usual
 	log    *output
 
 	gateway *exec.Cmd
@@ -120,10 +121,11 @@ func (l *lab) build() {
 
 func (l *lab) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(l.bin, "cove"), args...) // also once the test has ended, to clean up
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
+	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
 		"COVE_CONFIG=" + l.path("cove.yaml"),
 		"COVE_HOME=" + l.path(home), "COVE_RUN_DIR=" + l.path("run"), "FORGE_PASSWORD=" + password, "COVE_LISTEN=",
-		"COVE_SANDBOX_CGROUP_PARENT=cove-git-test", "COVE_SANDBOX_READY=0", "DOCKER_HOST=" + os.Getenv("DOCKER_HOST")}
+		"COVE_SANDBOX_CGROUP_PARENT=cove-git-test", "COVE_SANDBOX_READY=0", "DOCKER_HOST=" + os.Getenv("DOCKER_HOST")},
+		l.env...)
 	return cmd
 }
 

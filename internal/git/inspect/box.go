@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,8 +28,24 @@ type Options struct {
 	Dir     string        // for packs while they are looked into, on a disk with room for them
 	Timeout time.Duration // of one push; 5 min
 	AtOnce  int           // pushes at a time, of which one sandbox has at most half; 2
+	Quotas  Quotas        // of the owners of sandboxes; nil: none has one
 	Clock   clock.Clock   // the machine's
+	Log     *slog.Logger
 }
+
+// Quotas bounds the CPU time of principals; execution.Executions does.
+type Quotas interface {
+	// Spare refuses work where the principal's CPU time is used up. Errors: Overloaded.
+	Spare(ctx context.Context, who cove.Principal) error
+	// Charge returns a context whose work counts in the principal's CPU time once done is called.
+	Charge(ctx context.Context, who cove.Principal) (charged context.Context, done func())
+}
+
+// Spent is the error where the CPU time of a sandbox's owner is used up.
+type Spent struct{ Err error }
+
+func (s *Spent) Error() string { return s.Err.Error() }
+func (s *Spent) Unwrap() error { return s.Err }
 
 // Inspector looks into pushes.
 type Inspector struct {
@@ -92,7 +109,7 @@ func limits(c engine.Capabilities, most int64) cove.Limits {
 	return l
 }
 
-// Inspect looks into a push. Errors: Unavailable where there is no engine or no
+// Inspect looks into a push. Errors: *Spent, Unavailable where there is no engine or no
 // git in its sandboxes, StorageFull, and those of ctx.
 func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, err error) {
 	sha256 := len(job.Compare) > 0 && len(job.Compare[0].Update.New) == 64
@@ -109,7 +126,7 @@ func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, e
 // Unreachable returns the wants that are not in the history of tips, for a sandbox. most is how much the server is
 // asked for, in bytes. Errors: those of Inspect, and of server.
 func (i *Inspector) Unreachable(
-	ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server Upstream,
+	ctx context.Context, sandbox Sandbox, tips, wants []string, most int64, server Upstream,
 ) (missing []string, err error) {
 	if len(tips) == 0 {
 		return wants, nil
@@ -123,25 +140,53 @@ func (i *Inspector) Unreachable(
 
 // with runs f for a sandbox, with a git in an empty repository, in another one of its own.
 func (i *Inspector) with(
-	ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error,
+	ctx context.Context, sandbox Sandbox, sha256 bool, most int64, f func(context.Context, git) error,
 ) error {
-	if err := i.places.enter(ctx, sandbox); err != nil {
+	if err := i.spare(ctx, sandbox.Owner); err != nil {
 		return err
 	}
-	defer i.places.leave(sandbox)
+	if err := i.places.enter(ctx, sandbox.ID); err != nil {
+		return err
+	}
+	defer i.places.leave(sandbox.ID)
+	if err := i.spare(ctx, sandbox.Owner); err != nil { // what was looked into meanwhile has used some
+		return err
+	}
+	if i.o.Quotas != nil {
+		charged, done := i.o.Quotas.Charge(ctx, sandbox.Owner)
+		defer done()
+		ctx = charged
+	}
 	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
 	b, err := i.open(ctx, most)
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer func() {
+		if err := b.job.Count(ctx); err != nil {
+			i.o.Log.Warn("the CPU time of looking into a push is not counted", "sandbox", sandbox.ID, "error", err)
+		}
+		b.close()
+	}()
 	g, err := create(ctx, b, place+"/r", sha256)
 	if err != nil {
 		return cove.Errorf(cove.Unavailable, "git does not run where packs are looked into: %w", err).
 			WithHint("see that git is installed on this machine")
 	}
 	return f(ctx, g)
+}
+
+// spare refuses to look into anything for an owner whose CPU time is used up. Errors: *Spent.
+func (i *Inspector) spare(ctx context.Context, owner cove.Principal) error {
+	if i.o.Quotas == nil {
+		return nil
+	}
+	err := i.o.Quotas.Spare(ctx, owner)
+	if cove.ErrorCode(err) == cove.Overloaded {
+		return &Spent{err}
+	}
+	return err
 }
 
 // place holds the repository inside.

@@ -21,12 +21,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/policy"
 )
 
+// Sandbox is one whose push or fetch is looked into. Packs of several are looked into in turn.
+type Sandbox struct {
+	ID    cove.SandboxID
+	Owner cove.Principal // pays with CPU time
+}
+
 // Job is a push whose pack is looked into.
 type Job struct {
-	Sandbox cove.SandboxID // whose it is: packs of several are looked into in turn
-	Pack    io.Reader      // the whole of it; nil where the push has none
-	Max     int64          // bytes of it, and of what the server is asked for
-	Compare []Compare      // one for each update that does not delete
+	Sandbox Sandbox
+	Pack    io.Reader // the whole of it; nil where the push has none
+	Max     int64     // bytes of it, and of what the server is asked for
+	Compare []Compare // one for each update that does not delete
 	// Shallow are commits whose parents the client says that it has not. A new
 	// commit is none: its history would be cut.
 	Shallow []string

@@ -35,7 +35,7 @@ func TestSlowPacks(t *testing.T) {
 		var ended atomic.Int32
 		push := func(sandbox cove.SandboxID) {
 			go func() {
-				i.Inspect(t.Context(), Job{Sandbox: sandbox})
+				i.Inspect(t.Context(), Job{Sandbox: Sandbox{ID: sandbox}})
 				ended.Add(1)
 			}()
 			synctest.Wait() // they come in this order
