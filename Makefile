@@ -4,6 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/cove-sandbox/cove/internal/version.Version=$(VERSION)
 FUZZTIME ?= 10s
 SOAK ?= 1h
+ENGINE ?= native
 GOVULNCHECK ?= v1.1.4
 GOLANGCI_LINT ?= v2.15.0
 
@@ -26,8 +27,8 @@ check: ## formatting, vet, the layers and the quick tests, while working
 test: ## every test; installs what it needs when root
 	@scripts/test.sh
 
-soak: ## load a server and kill it again and again, for SOAK (1h)
-	COVE_SOAK=$(SOAK) $(GO) test -count=1 -v -timeout 0 ./test/soak
+soak: ## load a server and kill it again and again, for SOAK (1h), on ENGINE (native)
+	COVE_SOAK=$(SOAK) COVE_SOAK_ENGINE=$(ENGINE) $(GO) test -count=1 -v -timeout 0 ./test/soak
 
 demo: build ## run code contained, and show what is stopped
 	@scripts/install.sh demo

@@ -262,7 +262,8 @@ END
 		"docs/testing.md": {lines: []how{
 			{line: "go test", why: makeTest}, {line: "COVE_TEST_", why: makeTest}, {line: "COVE_FUZZ_", why: makeTest},
 			{line: "make build && scripts", why: makeTest}, {line: "scripts/newer-git.sh", why: makeTest},
-			{line: "make soak", why: makeTest},
+			{line: "make soak", why: makeTest}, {line: "DOCKER_HOST=", why: makeTest},
+			{line: "scripts/start-docker.sh", why: makeTest},
 		}},
 		"docs/worker.md": {
 			setup: aKey + `echo 'review it' >task.md

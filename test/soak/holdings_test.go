@@ -5,16 +5,28 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/instance"
 )
 
 // holdings counts what the machine holds of a lab: what is there after everything has ended has leaked.
-func holdings(dir string) map[string]int {
-	held := map[string]int{}
+func (l *lab) holdings() map[string]int {
+	l.t.Helper()
+	dir, held := l.dir, map[string]int{}
+	if l.engine == docker {
+		containers, err := exec.Command("docker", "ps", "--all", "--quiet", "--filter",
+			"label=cove.realm="+instance.Realm(l.runDir())).Output()
+		if err != nil {
+			l.t.Fatalf("the containers: %v", err)
+		}
+		held["containers"] = len(strings.Fields(string(containers)))
+	}
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	namespaces := map[string]bool{}
 	for _, p := range processes {

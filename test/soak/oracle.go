@@ -92,6 +92,8 @@ func (o *oracle) acted(name, object string) {
 
 // acknowledged counts what was acknowledged, by its kind.
 func (o *oracle) acknowledged() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	count := map[string]int{"executions": 0, "commands": 0, "typed lines": 0, "sandboxes": 0, "uploads": 0,
 		"approvals": 0, "runs": len(o.runs), "ends of runs": 0}
 	for _, a := range o.executions {
@@ -120,4 +122,14 @@ func (o *oracle) acknowledged() map[string]int {
 		}
 	}
 	return count
+}
+
+// hasAll reports whether something of each kind was acknowledged.
+func (o *oracle) hasAll() bool {
+	for _, n := range o.acknowledged() {
+		if n == 0 {
+			return false
+		}
+	}
+	return true
 }

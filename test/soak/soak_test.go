@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,15 @@ import (
 
 // long is how long the test takes when it is asked for by hand (COVE_SOAK=4h); 0 is the short form.
 var long time.Duration
+
+// chosen is the engine of the tests that have one.
+var chosen = cmp.Or(os.Getenv("COVE_SOAK_ENGINE"), native)
+
+// Engines that are loaded.
+const (
+	native = "native"
+	docker = "docker"
+)
 
 // bin is where cove and cove-guest are: as "make test" has built them, or built now.
 var bin = os.Getenv("COVE_TEST_BIN")
@@ -59,6 +69,7 @@ const groups = "cove-soak-test"
 // lab is a home of its own, and the server in it.
 type lab struct {
 	t      *testing.T
+	engine string
 	dir    string
 	oracle *oracle
 	client *client.Client
@@ -68,10 +79,13 @@ type lab struct {
 	terminal string // the id of the terminal that is typed at
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T, engine string) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: control groups are not this user's to make")
+	}
+	if engine == docker && os.Getenv("DOCKER_HOST") == "" {
+		t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
 	}
 	dir, err := os.MkdirTemp("", "cove-so-") // short: a unix socket's path has 107 bytes
 	if err == nil {
@@ -80,7 +94,7 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, dir: dir, oracle: newOracle()}
+	l := &lab{t: t, engine: engine, dir: dir, oracle: newOracle()}
 	if l.client, err = client.New(client.Options{Address: "unix:" + filepath.Join(dir, "run/cove.sock")}); err != nil {
 		t.Fatal(err)
 	}
@@ -95,11 +109,14 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
+func (l *lab) runDir() string { return filepath.Join(l.dir, "run") }
+
 // cove runs a command in the lab's home.
 func (l *lab) cove(args ...string) (string, error) {
 	c := exec.Command(filepath.Join(bin, "cove"), args...)
-	c.Env = append(os.Environ(), "COVE_HOME="+filepath.Join(l.dir, "home"), "COVE_RUN_DIR="+filepath.Join(l.dir, "run"),
-		"COVE_SANDBOX_CGROUP_PARENT="+groups, "COVE_SANDBOX_MAX_LASTING=2000", "COVE_SERVER=", "HOME="+l.dir)
+	c.Env = append(os.Environ(), "COVE_HOME="+filepath.Join(l.dir, "home"), "COVE_RUN_DIR="+l.runDir(),
+		"COVE_ENGINE="+l.engine, "COVE_SANDBOX_CGROUP_PARENT="+groups, "COVE_SANDBOX_MAX_LASTING=2000", "COVE_SERVER=",
+		"HOME="+l.dir)
 	var errs bytes.Buffer
 	c.Stderr = &errs
 	out, err := c.Output()
@@ -189,20 +206,25 @@ func (l *lab) descriptors() int {
 // the history has them all. After each burst the server and the machine hold what they held before the first, and the
 // server's memory is what it was after that.
 func TestBurst(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, chosen)
 	l.serve()
 	many, bursts := 200, 2
 	if long > 0 {
 		many, bursts = 1000, 10
 	}
+	if l.engine == docker {
+		many /= 5 // a daemon makes a container in a good part of a second
+	}
 	if err := l.execute(t.Context(), "first"); err != nil { // what is made once is made before the machine is looked at
 		t.Fatal(err)
 	}
-	var before map[string]int
-	await.That(t, "the next guest is ready beside the server", func() bool {
-		before = holdings(l.dir)
-		return before["processes"] > 1
-	})
+	before := l.holdings()
+	if l.engine == native {
+		await.That(t, "the next guest is ready beside the server", func() bool {
+			before = l.holdings()
+			return before["processes"] > 1
+		})
+	}
 	usual, memory, kernel := l.descriptors(), int64(0), kernelMemory()
 	for n := range bursts {
 		l.burst(many)
@@ -247,17 +269,20 @@ func (l *lab) burst(many int) {
 // TestManySandboxes: many long-lived sandboxes are made and used, outlive a server that is killed, and leave nothing.
 // What they cost is printed: memory, the start of the next server, and the start of an execution beside them.
 func TestManySandboxes(t *testing.T) {
-	l, alone := newLab(t), newLab(t)
+	l, alone := newLab(t, chosen), newLab(t, chosen)
 	l.serve()
 	many := 40
 	if long > 0 {
 		many = 1000
 	}
+	if l.engine == docker {
+		many /= 10 // each container has a process of the daemon's, of 10 MiB
+	}
 	if err := l.execute(t.Context(), "first"); err != nil { // what is made once is made before the machine is looked at
 		t.Fatal(err)
 	}
 	served, cold, kernel := l.start(), alone.start(), kernelMemory()
-	before, usual := holdings(l.dir), l.descriptors()
+	before, usual := l.holdings(), l.descriptors()
 	t.Logf("none: cove run takes %v with a server and %v without; %s", served, cold, kernel)
 	l.each(many, func(name string) error {
 		s, err := l.client.CreateSandbox(t.Context(), api.SandboxRequest{Name: name}, nil)
@@ -277,10 +302,15 @@ func TestManySandboxes(t *testing.T) {
 		return err
 	}
 	l.each(many, say)
-	t.Logf("%d are there: their control groups hold %d KiB each, the server has %d MiB and %d descriptors; %s", many,
-		charged()>>10/many, l.resident()>>20, l.descriptors(), kernelMemory())
-	held := holdings(l.dir)
-	if loops := held["loop devices"]; held["processes"] < many || loops > 0 && loops < many {
+	t.Logf("%d are there: the server has %d MiB and %d descriptors; %s", many, l.resident()>>20, l.descriptors(),
+		kernelMemory())
+	of := "containers"
+	if l.engine == native {
+		t.Logf("their control groups hold %d KiB each", charged()>>10/many)
+		of = "processes"
+	}
+	held := l.holdings()
+	if loops := held["loop devices"]; held[of] < many || loops > 0 && loops < many {
 		t.Errorf("the machine is said to hold %v", held)
 	}
 	beside, coldBeside := l.start(), alone.start()
@@ -344,7 +374,7 @@ func (l *lab) holdsNoMore(before map[string]int) {
 	l.t.Helper()
 	more := ""
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); away() {
-		if more = leaked(before, holdings(l.dir)); more == "" {
+		if more = leaked(before, l.holdings()); more == "" {
 			return
 		}
 	}
@@ -370,7 +400,7 @@ func (l *lab) kernelSettles(before kernel, sandboxes int) {
 // answer has said that it is not.
 func TestDiskEdge(t *testing.T) {
 	t.Setenv("COVE_HISTORY_MIN_FREE_MB", "1") // the disk itself is smaller than what is usually left free
-	l := newLab(t)
+	l := newLab(t, chosen)
 	home := filepath.Join(l.dir, "home")
 	if err := errors.Join(os.Mkdir(home, 0o700), syscall.Mount("none", home, "tmpfs", 0, "size=24m")); err != nil {
 		t.Fatal(err)
