@@ -169,6 +169,7 @@ type RateLimit struct {
 // Audit bounds the records that are kept.
 type Audit struct {
 	Retention Duration `yaml:"retention" doc:"How long executions, audit records and decisions of the gateway are kept; 0 is for ever."`
+	MaxMB     int      `yaml:"max_mb" doc:"MiB of the database up to which audit records are kept, beside the history. Beyond it the oldest records of the caller that has most go first, and a record says so. 0 is no bound."`
 	Decisions int      `yaml:"decisions" doc:"How many decisions about what may leave sandboxes are kept at most; the oldest of the caller that has most go first."`
 }
 
@@ -215,7 +216,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 			ApprovalTimeout: Duration(2 * time.Minute), RateLimit: GatewayRate{PerSecond: 500, Burst: 5000},
 		},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
-		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
+		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), MaxMB: 512, Decisions: 200_000},
 		History:       History{MaxMB: 2048, MinFreeMB: 64},
 		Disk:          Disk{ImagesMB: 51_200, RepositoriesMB: 51_200},
 		Log:           Log{Level: "info", Format: "text"},

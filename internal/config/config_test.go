@@ -256,6 +256,7 @@ func TestRefusals(t *testing.T) {
 		{"GitHub server", "gateway: {github_hosts: [\"https://github.example.com\"]}\n", nil,
 			[]string{"gateway.github_hosts", "github.example.com"}},
 		{"short retention", "audit: {retention: 1s}\n", nil, []string{"audit.retention: 1s is out of range"}},
+		{"negative size of the log", "audit: {max_mb: -1}\n", nil, []string{"audit.max_mb: -1 is out of range"}},
 		{"few decisions", "audit: {decisions: 10}\n", nil, []string{"audit.decisions: 10 is out of range"}},
 		{"negative limit", "sandbox: {max_limits: {memory_mb: -5}}\n", nil, []string{"max_limits", "memory of"}},
 		{"overflowing limit", "sandbox: {max_limits: {memory_mb: 99999999999999999}}\n", nil,

@@ -193,6 +193,7 @@ func (c *Config) checkNumbers() error {
 		{"gateway.rate_limit.per_second", c.Gateway.RateLimit.PerSecond, 0, 1e6},
 		{"gateway.rate_limit.burst", float64(c.Gateway.RateLimit.Burst), 1, 1e6},
 		{"gateway.bandwidth_mb", c.Gateway.Bandwidth, 0, 1e6},
+		{"audit.max_mb", float64(c.Audit.MaxMB), 0, 1e7},
 		{"audit.decisions", float64(c.Audit.Decisions), 1000, 1e8},
 		{"server.output_memory_mb", float64(c.Server.OutputMemoryMB), 0, 1e6},
 		{"server.output_disk_mb", float64(c.Server.OutputDiskMB), 0, 1e7},

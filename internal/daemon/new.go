@@ -55,7 +55,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.warm {
 		d.serving.Go(func() { d.engines.Get("") }) // an error shows when it is used
 	}
-	bounds := sqlite.Bounds{Size: int64(cfg.History.MaxMB) << 20, Free: int64(cfg.History.MinFreeMB) << 20}
+	bounds := sqlite.Bounds{Size: int64(cfg.History.MaxMB) << 20, Audit: int64(cfg.Audit.MaxMB) << 20,
+		Free: int64(cfg.History.MinFreeMB) << 20}
 	if d.store, err = sqlite.OpenBounded(ctx, cfg.Database(), bounds, log); err != nil {
 		return nil, err
 	}

@@ -80,7 +80,8 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		"stop it, or give this one a state of its own with --state, and --socket"); err != nil {
 		return nil, err
 	}
-	if g.store, err = sqlite.OpenBounded(ctx, filepath.Join(o.State, "cove.db"), sqlite.Bounds{}, o.Log); err != nil {
+	bounds := sqlite.Bounds{Audit: int64(o.Config.Audit.MaxMB) << 20}
+	if g.store, err = sqlite.OpenBounded(ctx, filepath.Join(o.State, "cove.db"), bounds, o.Log); err != nil {
 		return nil, err
 	}
 	g.vault = store.NewVault(g.store)

@@ -24,7 +24,8 @@ func (s auditRoutes) add() {
 	route(s, huma.Operation{OperationID: "list-audit", Method: http.MethodGet, Path: "/audit", Tags: []string{"history"},
 		Summary: "Read the audit log, newest first",
 		Description: "Who did what to which object, with which verdict and why: what the caller did, without hashes; all " +
-			"of it for the machine's owner. Only ever added to, until its retention is over.",
+			"of it for the machine's owner. Only ever added to, until its retention is over, or it exceeds " +
+			"audit.max_mb: then the oldest records of the caller that has most go, and a record of the action prune says so.",
 	}, storeErrors, s.auditLog)
 
 	route(s, huma.Operation{OperationID: "verify-audit", Method: http.MethodGet, Path: "/audit/verify",
@@ -36,7 +37,7 @@ func (s auditRoutes) add() {
 }
 
 type auditInput struct {
-	Action  string    `query:"action" maxLength:"64" doc:"Only of this kind: execute, kill, network, approve, revoke, attach, request, sweep"`
+	Action  string    `query:"action" maxLength:"64" doc:"Only of this kind: execute, kill, network, approve, revoke, attach, request, sweep, prune"`
 	Object  string    `query:"object" maxLength:"4096" doc:"Only about this: an execution's id, a path, a route, an engine"`
 	Verdict string    `query:"verdict" enum:"ok,deny,error" doc:"Only with this verdict"`
 	Since   time.Time `query:"since" doc:"Recorded at or after this time"`

@@ -47,7 +47,8 @@ type Store interface {
 	// not taken for dead.
 	Abandon(ctx context.Context, r Record, dead func(cove.InstanceID) bool) (int, error)
 
-	// Append adds a record to the audit log, chained to the one before. Fields beyond MaxDetail bytes are cut.
+	// Append adds a record to the audit log, chained to the one before. Fields beyond MaxDetail bytes are cut. Where the
+	// log takes more space than it may, the oldest records of the owner that has most go, and a record says so.
 	Append(ctx context.Context, r Record) error
 	// Audit returns a page of the log, newest first.
 	Audit(ctx context.Context, q AuditQuery) (AuditPage, error)
@@ -225,7 +226,7 @@ type Record struct {
 	Seq     int64 // set by Append
 	Time    time.Time
 	Who     string // client, never a secret
-	Action  string // "execute", "kill", "attach", "request", "sweep"
+	Action  string // "execute", "kill", "attach", "request", "sweep", "prune"
 	Object  string // an id, a path, a route, an engine
 	Verdict string // "ok", "deny", "error"
 	Detail  string // why, in words

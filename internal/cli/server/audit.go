@@ -27,7 +27,9 @@ func auditCommand(sess *session.Session) *cobra.Command {
 		Long: `Show the audit log, newest first: who did what to which object, with which
 verdict and why. Each record carries a hash over itself and the record before,
 so that --verify finds the first one that was changed or removed later. Then
-the exit code is 1.`,
+the exit code is 1. The log takes at most audit.max_mb: beyond it the oldest
+records of the caller that has most go, and a record of the action "prune" says
+which. It is part of what --verify checks.`,
 		Example: "  cove audit --verdict deny --since 24h\n  cove audit --object $(cove ps -aq -n 1)\n  cove audit --verify",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !verify {
@@ -43,7 +45,7 @@ the exit code is 1.`,
 	}
 	f := c.Flags()
 	f.StringVar(&q.Action, "action", "",
-		"of this `KIND` only: execute, kill, network, approve, revoke, attach, request, sweep")
+		"of this `KIND` only: execute, kill, network, approve, revoke, attach, request, sweep, prune")
 	f.StringVar(&q.Object, "object", "", "about this only: the `ID` of an execution, a path, a route")
 	f.StringVar(&q.Verdict, "verdict", "", "with this `VERDICT` only: "+strings.Join(verdicts, ", "))
 	l.Add(sess, f, "recorded")

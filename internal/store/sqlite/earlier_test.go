@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -102,6 +103,35 @@ func TestCheckoutsOfEarlierVersion(t *testing.T) {
 	}
 	if all[1].Spec.Checkouts != nil || all[2].Spec.Checkouts != nil {
 		t.Errorf("others have checkouts: %+v", all[1:])
+	}
+}
+
+// TestAuditOfEarlierVersion opens a database whose audit log had been pruned before its owners were counted: it is
+// intact, and is bounded from then on.
+func TestAuditOfEarlierVersion(t *testing.T) {
+	more, hash := "", ""
+	for seq := range int64(30) {
+		r := store.Record{Seq: seq + 1, Time: time.UnixMicro(seq), Action: "execute"}
+		r.Who = []string{"local", "key:ci"}[seq%2]
+		hash = store.Chain(hash, r)
+		more += fmt.Sprintf("INSERT INTO audit VALUES (%d, %d, '%s', 'execute', '', '', '', '%s');", r.Seq, seq, r.Who,
+			hash)
+		if r.Seq == 10 {
+			more += fmt.Sprintf("UPDATE audit_anchor SET seq = 10, hash = '%s'; DELETE FROM audit;", hash)
+		}
+	}
+	s := openAt(t, earlierDatabase(t, "DELETE FROM audit; DELETE FROM sqlite_sequence WHERE name = 'audit';"+more))
+	if v, err := s.Verify(t.Context()); err != nil || v.Broken != 0 || v.Records != 20 || v.Head != hash {
+		t.Errorf("%+v, %v", v, err)
+	}
+	bytes, err := auditBytes(t.Context(), s.read)
+	if err != nil || bytes < 20*150 {
+		t.Errorf("the log is said to take %d bytes, %v", bytes, err)
+	}
+	s.bounds.Audit = bytes + 20<<10
+	note(t, s, "key:ci", 100)
+	if gone := accounted(t, s, 10); gone < 20 || len(records(t, s, "local")) != 10 {
+		t.Errorf("%d records have gone, %d of another are left", gone, len(records(t, s, "local")))
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *Store) Finish(ctx context.Context, e store.Execution, r store.Record) e
 				kept = withoutOutput(e, gone)
 			}
 		}
-		return finish(ctx, tx, kept, r)
+		return finish(ctx, tx, s.bounds.Audit, kept, r)
 	})
 	if err == nil {
 		s.tellRemoved(removed)
@@ -103,7 +103,7 @@ func (s *Store) Finish(ctx context.Context, e store.Execution, r store.Record) e
 		return err
 	}
 	e = withoutOutput(e, store.GoneStorageFull)
-	return s.settle(ctx, func(tx *sql.Tx) error { return finish(ctx, tx, e, r) })
+	return s.settle(ctx, func(tx *sql.Tx) error { return finish(ctx, tx, s.bounds.Audit, e, r) })
 }
 
 // withoutOutput returns e without its output, if it has any, and with the reason.
@@ -114,7 +114,8 @@ func withoutOutput(e store.Execution, why store.OutputGone) store.Execution {
 	return e
 }
 
-func finish(ctx context.Context, tx *sql.Tx, e store.Execution, r store.Record) error {
+// finish records an end within a transaction, and keeps the audit log within a bound of bytes.
+func finish(ctx context.Context, tx *sql.Tx, bound int64, e store.Execution, r store.Record) error {
 	row, stdout, stderr, err := outcome(e)
 	if err != nil {
 		return err
@@ -146,7 +147,7 @@ func finish(ctx context.Context, tx *sql.Tx, e store.Execution, r store.Record) 
 	if err := addCPUOf(ctx, tx, client, e); err != nil {
 		return err
 	}
-	return appendRecord(ctx, tx, r)
+	return appendRecord(ctx, tx, bound, r)
 }
 
 // addCPUOf adds the CPU time of an execution that has finished. That of one which was an agent's run is the sandbox's,
@@ -293,7 +294,7 @@ func (s *Store) Abandon(ctx context.Context, r store.Record, dead func(cove.Inst
 	err = s.settle(ctx, func(tx *sql.Tx) error {
 		lines, err := abandon(ctx, tx, r, string(list))
 		for _, line := range lines {
-			err = errors.Join(err, appendRecord(ctx, tx, line))
+			err = errors.Join(err, appendRecord(ctx, tx, s.bounds.Audit, line))
 		}
 		n = len(lines)
 		return err

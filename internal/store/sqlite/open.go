@@ -37,7 +37,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 var migrations embed.FS
 
 // schema is the version that the last migration leaves in PRAGMA user_version.
-const schema = 14
+const schema = 15
 
 // lockWait is how long a writer waits for another process's transaction, which
 // takes a millisecond unless that process is stopped.
@@ -60,10 +60,11 @@ type Store struct {
 	decisions kept
 }
 
-// Bounds bound the space that executions take. The audit log stays.
+// Bounds bound the space that the database takes.
 type Bounds struct {
-	Size int64 // of the database, in bytes; 0 is no bound
-	Free int64 // bytes of its file system that are left for others: below that executions do not make it grow
+	Size  int64 // of the database without the audit log, in bytes; 0 is no bound
+	Audit int64 // of the audit log, in bytes; 0 is no bound
+	Free  int64 // bytes of its file system that are left for others: below that executions do not make it grow
 }
 
 // health holds what is known about the database.
@@ -97,7 +98,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return OpenBounded(ctx, path, Bounds{}, slog.New(slog.DiscardHandler))
 }
 
-// OpenBounded is Open with bounds of the space that outputs take. The log tells of long work, and of removed outputs.
+// OpenBounded is Open with bounds of the space that is taken. The log tells of long work, and of removed outputs.
 func OpenBounded(ctx context.Context, path string, bounds Bounds, log *slog.Logger) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -10,11 +10,9 @@ import (
 )
 
 const (
-	// pruneBatch bounds the rows of a pruning transaction, so that others get their turn, outputBatch the outputs, and
-	// auditBatch the records, which are small.
+	// pruneBatch bounds the rows of a pruning transaction, so that others get their turn, and outputBatch the outputs.
 	pruneBatch  = 50
 	outputBatch = 8
-	auditBatch  = 500
 	// pruneRest is how many times as long as a transaction pruning rests after it.
 	pruneRest = 3
 	// auditWindow is how many of the oldest records tell together whether they are outdated: a clock that was wrong for
@@ -40,13 +38,26 @@ func (s *Store) prune(ctx context.Context, before time.Time) (total int, err err
 	if err != nil {
 		return 0, s.fault("read", err)
 	}
+	over, err := auditOver(ctx, s.read, s.bounds.Audit)
+	if err != nil {
+		return 0, s.fault("read", err)
+	}
 	if used > most {
 		err = s.inBatches(ctx, func() (bool, error) { return s.pruneOutputs(ctx) })
 	}
 	if err == nil && due {
 		total, err = s.pruneOutdated(ctx, before)
 	}
-	if err != nil || !due && used <= most {
+	if err == nil && over {
+		err = s.inBatches(ctx, func() (more bool, err error) {
+			err = s.settle(ctx, func(tx *sql.Tx) (err error) {
+				more, err = boundAudit(ctx, tx, s.bounds.Audit, auditBatch)
+				return err
+			})
+			return more, err
+		})
+	}
+	if err != nil || !due && !over && used <= most {
 		return total, err
 	}
 	return total, s.vacuum(ctx)
@@ -147,12 +158,12 @@ func (s *Store) pruneRows(ctx context.Context, statement string, before int64) (
 	return total, err
 }
 
-// pruneAudit moves the anchor to the last record of a batch that may go, which permits the deletion of all up to it. It
-// reports whether there may be more.
+// pruneAudit removes a batch of records that lie before a time, and reports whether there may be more. A log that has
+// gaps gets a record of it; otherwise it begins later, and needs none.
 func (s *Store) pruneAudit(ctx context.Context, before int64) (more bool, err error) {
 	err = s.settle(ctx, func(tx *sql.Tx) error {
 		more = false
-		oldest, err := oldestRecords(ctx, tx)
+		oldest, err := readDated(ctx, tx, `SELECT seq, hash, time FROM audit ORDER BY seq LIMIT ?`, auditWindow)
 		if err != nil {
 			return err
 		}
@@ -161,36 +172,22 @@ func (s *Store) pruneAudit(ctx context.Context, before int64) (more bool, err er
 			return nil
 		}
 		more = n > auditBatch || n == auditWindow
-		last := oldest[min(n, auditBatch)-1]
-		if _, err := tx.ExecContext(ctx, `UPDATE audit_anchor SET seq = ?, hash = ?`, last.seq, last.hash); err != nil {
+		going := oldest[:min(n, auditBatch)]
+		if err := removeRecords(ctx, tx, going); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `DELETE FROM audit WHERE seq <= ?`, last.seq)
-		return err
+		if len(going) == len(oldest) {
+			return nil // nothing is left
+		}
+		var gaps bool
+		err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM audit_links WHERE seq > ?)`, oldest[len(going)].seq).
+			Scan(&gaps)
+		if err != nil || !gaps {
+			return err
+		}
+		return recordPruning(ctx, tx, "", "audit.retention", going)
 	})
 	return more, err
-}
-
-// dated is a record's place in the chain and its time.
-type dated struct {
-	link
-	time int64
-}
-
-func oldestRecords(ctx context.Context, tx *sql.Tx) (oldest []dated, err error) {
-	rows, err := tx.QueryContext(ctx, `SELECT seq, hash, time FROM audit ORDER BY seq LIMIT ?`, auditWindow)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var d dated
-		if err := rows.Scan(&d.seq, &d.hash, &d.time); err != nil {
-			return nil, err
-		}
-		oldest = append(oldest, d)
-	}
-	return oldest, rows.Err()
 }
 
 // outdated returns how many of the oldest records may go: those that lie before a time, and those between them that do

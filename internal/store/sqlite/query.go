@@ -14,6 +14,11 @@ import (
 // row is a *sql.Row or *sql.Rows.
 type row interface{ Scan(...any) error }
 
+// querier is a database or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
 // readAll reads the rows of a query.
 func readAll[T any](ctx context.Context, s *Store, scan func(row) (T, error), query string, args ...any) ([]T, error) {
 	rows, err := s.read.QueryContext(ctx, query, args...)

@@ -40,7 +40,7 @@ func (s *Store) makeRoom(ctx context.Context, tx *sql.Tx, need int64) (removed i
 			return removed, store.GoneHistorySize, nil
 		}
 		removed += n
-		if used, err = usedBy(ctx, tx); err != nil {
+		if _, used, err = s.room(ctx, tx); err != nil {
 			return removed, "", err
 		}
 	}
@@ -60,12 +60,8 @@ func (s *Store) tellRemoved(n int) {
 	s.removed.told, s.removed.n = time.Now(), 0
 }
 
-// querier is a database or a transaction.
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-// room returns the bytes that the database may take and those that it takes.
+// room returns the bytes that the database may take and those that it takes, without those of the audit log, which has
+// a bound of its own.
 func (s *Store) room(ctx context.Context, from querier) (most, used int64, err error) {
 	low := s.low()
 	if s.bounds.Size == 0 && !low {
@@ -74,13 +70,16 @@ func (s *Store) room(ctx context.Context, from querier) (most, used int64, err e
 	if most = s.bounds.Size; most == 0 {
 		most = math.MaxInt64
 	}
-	used, err = usedBy(ctx, from)
+	if used, err = usedBy(ctx, from); err != nil {
+		return 0, 0, err
+	}
+	log, err := auditBytes(ctx, from)
 	if low && err == nil {
 		var file int64 // what is free in it takes nothing of the disk
 		err = from.QueryRowContext(ctx, `SELECT page_count * page_size FROM pragma_page_count, pragma_page_size`).Scan(&file)
-		most = min(most, file)
+		most = min(most, file-log)
 	}
-	return most, used, err
+	return most, used - log, err
 }
 
 // low reports whether the file system has less free space than the bounds leave.

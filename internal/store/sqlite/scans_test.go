@@ -73,7 +73,7 @@ var bounded = []struct{ part, line, reason string }{
 	{"FROM decisions WHERE", "SCAN decisions", "their number has a bound"},
 	{"FROM decisions GROUP BY client", "SCAN decisions USING COVERING INDEX", "once for each hundredth of that bound"},
 	{"(SELECT time FROM audit ORDER BY seq LIMIT ?3)", "SCAN audit", "the oldest ones, of which a number is read"},
-	{"hash FROM audit ORDER BY seq", "SCAN audit", "a verification reads the whole log"},
+	{"FROM audit ORDER BY seq", "SCAN audit", "a verification reads the whole log"},
 	{labeled, "SCAN e USING INDEX executions_labeled", "those with labels"},
 }
 

@@ -28,12 +28,19 @@ import (
 	"github.com/cove-sandbox/cove/message"
 )
 
-// childDir makes the test binary the child of TestKill: it writes to the database in that directory until it is killed.
-const childDir = "COVE_TEST_SQLITE_CHILD"
+// Variables that make the test binary a child, which writes to the database in a directory until it is killed.
+const (
+	childDir    = "COVE_TEST_SQLITE_CHILD" // of TestKill
+	childBound  = "COVE_TEST_SQLITE_BOUND" // of TestKillWhilePruning
+	childMoment = "COVE_TEST_SQLITE_MOMENT"
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		writeForever(dir)
+	}
+	if dir := os.Getenv(childBound); dir != "" {
+		fillForever(dir)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -300,9 +307,10 @@ func TestAuditIsAppendOnly(t *testing.T) {
 		`DELETE FROM audit WHERE seq = 3`,
 		`INSERT OR REPLACE INTO audit SELECT seq, time, 'forged', action, object, verdict, detail, hash FROM audit WHERE seq = 2`,
 		`INSERT INTO audit VALUES (1, 0, '', '', '', '', '', '')`,
-		`UPDATE audit_anchor SET seq = 3, hash = 'forged'`,
-		`UPDATE audit_anchor SET seq = -1`,
-		`DELETE FROM audit_anchor`,
+		`UPDATE audit_owners SET removed = 9`,
+		`UPDATE audit_owners SET removed = -1`,
+		`DELETE FROM audit_owners`,
+		`INSERT INTO audit_links VALUES (3, 'forged')`,
 	} {
 		if _, err := s.write.Exec(statement); err == nil || !strings.Contains(err.Error(), "audit log is") {
 			t.Errorf("%s: %v", statement, err)
@@ -327,8 +335,9 @@ func TestVerifyFindsTampering(t *testing.T) {
 		{`DELETE FROM audit WHERE seq = 5`, 5},
 		{`DELETE FROM audit WHERE seq > 8`, 9},
 		{`DELETE FROM audit`, 1},
-		{`DELETE FROM audit WHERE seq < 3; DELETE FROM audit_anchor`, 1},
-		{`UPDATE audit_anchor SET seq = 2; DELETE FROM audit WHERE seq < 3`, 3},
+		{`DELETE FROM audit WHERE seq < 3`, 1},
+		{`INSERT INTO audit_links VALUES (2, 'forged'); DELETE FROM audit WHERE seq < 3`, 1},
+		{`INSERT INTO audit_links SELECT seq, hash FROM audit WHERE seq = 4; DELETE FROM audit WHERE seq = 4`, 4},
 	} {
 		s := openAt(t, filepath.Join(t.TempDir(), "cove.db"))
 		for range 10 {
@@ -336,8 +345,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, drop := range []string{"audit_no_update", "audit_no_delete", "audit_append_only", "audit_anchor_forward",
-			"audit_anchor_stays"} {
+		for _, drop := range []string{"audit_no_update", "audit_no_delete", "audit_append_only", "audit_links_fit"} {
 			if _, err := s.write.Exec("DROP TRIGGER " + drop); err != nil {
 				t.Fatal(err)
 			}
@@ -473,7 +481,7 @@ func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	acknowledged := map[string]bool{}
 	for range rounds {
-		for _, id := range runAndKill(t, dir, time.Duration(5+rand.IntN(120))*time.Millisecond) {
+		for _, id := range runAndKill(t, childDir, dir, time.Duration(5+rand.IntN(120))*time.Millisecond) {
 			acknowledged[id] = true
 		}
 		s := openAt(t, filepath.Join(dir, "cove.db"))
@@ -504,10 +512,11 @@ func TestKill(t *testing.T) {
 	t.Logf("%d acknowledged writes over %d kills", len(acknowledged), rounds)
 }
 
-func runAndKill(t *testing.T, dir string, after time.Duration) []string {
+// runAndKill runs a child until some time after its first write, and returns what it has acknowledged.
+func runAndKill(t *testing.T, child, dir string, after time.Duration) []string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childDir+"="+dir)
+	cmd.Env = append(os.Environ(), child+"="+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
