@@ -80,7 +80,9 @@ func TestSandboxesOfAKey(t *testing.T) {
 	make(keeper, `{"name":"a","limits":{"disk_mb":4096}}`, 200, "event: created")
 	make(few, `{"name":"a","limits":{"disk_mb":4096}}`, 409, "disk_mb of the key")
 	make(few, `{"name":"a","limits":{"disk_mb":2048}}`, 200, "event: created")
-	make(few, `{"name":"b","limits":{"disk_mb":2048}}`, 409, "may be 3072 MiB in sum, and are 2048")
+	make(few, `{"name":"b","limits":{"disk_mb":2048}}`, 409, "needs 2048 MiB of the disk, and this API "+
+		"key has 1024 MiB left of 3072 MiB: "+
+		"the limits of its sandboxes are 2048 MiB together, and its uploads have 0 MiB")
 	make(few, `{"name":"b","limits":{"disk_mb":512}}`, 200, "event: created")
 	make(few, `{"name":"c","limits":{"disk_mb":1}}`, 409, "this API key has 2 sandboxes")
 	if code, text := e.ask(t, few, "DELETE", "/sandboxes/a", ""); code != 204 {
@@ -116,15 +118,16 @@ func TestUploadsOfAKey(t *testing.T) {
 		}
 	}
 	id := send(few, 1<<20, 201, "up_")
-	make(3*gib>>20, "", 409, "may be 3072 MiB in sum, and are 1")
+	make(3*gib>>20, "", 409, "needs 3072 MiB of the disk, and this API key has 3070.9 MiB left")
 	make(3*gib>>20, id, 200, "event: created")
-	send(few, 1<<20, 409, "may be 3072 MiB in sum")
+	send(few, 1<<20, 409, "needs 1.1 MiB of the disk, and this API key has 0 MiB left of 3072 MiB: the limits of its "+
+		"sandboxes are 3072 MiB together, and its uploads have 1.1 MiB")
 	send(keeper, 1<<20, 201, "up_")
 	if code, text := e.ask(t, few, "DELETE", "/sandboxes/a", ""); code != 204 {
 		t.Fatalf("%d %s", code, text)
 	}
 	send(few, 1<<20, 201, "up_")
-	make(3*gib>>20-2, "", 409, "and are 2")
+	make(3*gib>>20-2, "", 409, "and its uploads have 2.1 MiB")
 }
 
 // TestCPUOfAKey: the CPU time of a day is counted from the records, so that it is known to the next server as well. It

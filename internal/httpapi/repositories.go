@@ -68,7 +68,7 @@ func (s repositoryRoutes) upload(ctx context.Context, _ *struct{}) (*answer[api.
 	ex := exchangeOf(ctx)
 	body := &pacedBody{ReadCloser: ex.r.Body, control: http.NewResponseController(ex.w), pause: s.ReadTimeout}
 	id, size, err := s.Repositories.Receive(ctx, ex.who, repos.Sending{Length: ex.r.ContentLength,
-		Fits: func(bytes int64) error { return s.Sandboxes.FitsUploads(ctx, ex.who, bytes) }}, body)
+		Fits: func(sent, more int64) error { return s.Sandboxes.FitsUploads(ctx, ex.who, sent, more) }}, body)
 	if err != nil {
 		ex.w.Header().Set("Connection", "close") // the rest is not read
 		return nil, err

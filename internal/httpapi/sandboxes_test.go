@@ -168,7 +168,7 @@ func (f *fakeLasting) NetworkOf(_ context.Context, _ cove.Principal, ref string)
 	return v, n, errors.Join(err, nerr)
 }
 
-func (f *fakeLasting) FitsUploads(context.Context, cove.Principal, int64) error { return nil }
+func (f *fakeLasting) FitsUploads(context.Context, cove.Principal, int64, int64) error { return nil }
 
 func (f *fakeLasting) Certificate(_ context.Context, _ cove.Principal, ref string) ([]byte, error) {
 	_, err := f.found(ref, cove.StateRunning)

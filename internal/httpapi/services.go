@@ -89,8 +89,8 @@ type Sandboxes interface {
 		cut int, err error)
 	NetworkOf(ctx context.Context, who cove.Principal, ref string) (sandbox.View, egress.Network, error)
 	Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
-	// FitsUploads refuses uploads of a principal that have more bytes together than its quota leaves. Errors: Conflict.
-	FitsUploads(ctx context.Context, who cove.Principal, bytes int64) error
+	// FitsUploads refuses more bytes of a principal's uploads than its quota leaves beside those sent. Errors: Conflict.
+	FitsUploads(ctx context.Context, who cove.Principal, sent, more int64) error
 }
 
 // Processes runs commands and terminals in long-lived sandboxes; sandbox.Processes is one.

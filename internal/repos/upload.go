@@ -29,8 +29,8 @@ const (
 // Sending describes an upload before it comes.
 type Sending struct {
 	Length int64 // bytes; negative if unknown
-	// Fits refuses more bytes than the caller's uploads may have together, this one included.
-	Fits func(bytes int64) error
+	// Fits refuses more bytes of the caller's uploads beside those that they have, what has come of this one included.
+	Fits func(sent, more int64) error
 }
 
 // Receive stores a pack that a caller sends, for one sandbox that the caller makes next. It is not looked into before

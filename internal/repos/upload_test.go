@@ -31,7 +31,7 @@ func filesOfUploads(t *testing.T, s *Store) []string {
 }
 
 // unbounded is an upload of unknown length, by a caller without a quota.
-var unbounded = Sending{Length: -1, Fits: func(int64) error { return nil }}
+var unbounded = Sending{Length: -1, Fits: func(int64, int64) error { return nil }}
 
 // TestUpload: a folder that was packed elsewhere becomes a workspace, once, and for the caller that has sent it.
 func TestUpload(t *testing.T) {
@@ -189,8 +189,8 @@ func TestUploadsAreBounded(t *testing.T) {
 	}
 	me := cove.KeyHolder("me")
 	full := cove.Errorf(cove.Conflict, "no more")
-	fits := func(bytes int64) error {
-		if bytes > 20*mib {
+	fits := func(sent, more int64) error {
+		if sent+more > 20*mib {
 			return full
 		}
 		return nil

@@ -75,12 +75,12 @@ func (u *uploads) uploaded(who cove.Principal, but string) (sum int64, err error
 }
 
 // reserve counts more bytes of an upload, before they are written. Errors: those of fits.
-func (u *uploads) reserve(id cove.UploadID, who cove.Principal, more int64, fits func(int64) error) error {
+func (u *uploads) reserve(id cove.UploadID, who cove.Principal, more int64, fits func(sent, more int64) error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	sum, err := u.uploaded(who, "")
 	if err == nil {
-		err = fits(sum + more)
+		err = fits(sum, more)
 	}
 	if err == nil {
 		u.coming[id] = arriving{who, u.coming[id].reserved + more}

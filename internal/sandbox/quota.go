@@ -28,10 +28,10 @@ func uploadOf(q Request) string {
 	return q.Repository.Upload.ID
 }
 
-// FitsUploads refuses uploads of a principal that have more bytes together than its disk quota leaves beside its
-// sandboxes. Errors: Conflict.
-func (rd *records) FitsUploads(ctx context.Context, who cove.Principal, bytes int64) error {
-	room := store.Room{Disk: rd.o.Grants.Of(who).Disk}
+// FitsUploads refuses more bytes of uploads than the disk quota of a principal leaves beside its sandboxes and what it
+// has sent. Errors: Conflict.
+func (rd *records) FitsUploads(ctx context.Context, who cove.Principal, sent, more int64) error {
+	room := store.Room{Disk: rd.o.Grants.Of(who).Disk, Sent: sent}
 	if room.Disk == 0 {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (rd *records) FitsUploads(ctx context.Context, who cove.Principal, bytes in
 	if err != nil {
 		return err
 	}
-	return room.Fits(limits, bytes)
+	return room.Fits(limits, more)
 }
 
 // limitsOf sums up the limits of the disks of an owner's sandboxes but one.

@@ -49,8 +49,8 @@ func (r Room) Admits(owner cove.Principal, all, own int) error {
 
 // Fits refuses more bytes than an owner has left beside the limits of its sandboxes. It is pure. Errors: Conflict.
 func (r Room) Fits(limits, more int64) error {
-	if used := limits + r.Sent; r.Disk > 0 && used+more > r.Disk {
-		return TooMuchDisk(used, r.Disk)
+	if r.Disk > 0 && limits+r.Sent+more > r.Disk {
+		return TooMuchDisk(more, limits, r.Sent, r.Disk)
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -378,12 +380,18 @@ func TooManyOwn(known int) error {
 		WithHint("destroy one that is not needed, or raise sandboxes of the key in the server's configuration")
 }
 
-// TooMuchDisk is the error about a sandbox or an upload that needs more of the disk than is left to an API key; in
-// bytes.
-func TooMuchDisk(used, most int64) error {
-	return cove.Errorf(cove.Conflict,
-		"the disk limits of this API key's sandboxes, and its uploads, may be %d MiB in sum, and are %d", most>>20, used>>20).
+// TooMuchDisk is the error about a sandbox or an upload that needs more bytes of the disk than are left to an API key
+// beside the limits of its sandboxes and what it has sent.
+func TooMuchDisk(needs, limits, sent, most int64) error {
+	return cove.Errorf(cove.Conflict, "this needs %s of the disk, and this API key has %s left of %s: "+
+		"the limits of its sandboxes are %s together, and its uploads have %s", mib(needs, math.Ceil),
+		mib(max(0, most-limits-sent), math.Floor), mib(most, math.Floor), mib(limits, math.Ceil), mib(sent, math.Ceil)).
 		WithHint("destroy one, ask for less (limits.disk_mb), or raise disk_mb of the key in the server's configuration")
+}
+
+// mib formats bytes to a tenth of a MiB.
+func mib(bytes int64, round func(float64) float64) string {
+	return strconv.FormatFloat(round(float64(bytes)/(1<<20)*10)/10, 'f', -1, 64) + " MiB"
 }
 
 // NoSandbox is the error about a sandbox that is not there, or another's.
