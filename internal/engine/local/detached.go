@@ -18,7 +18,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -70,7 +69,8 @@ type Record struct {
 	Template engine.Template
 }
 
-// New makes the directory of a new sandbox, which owns self from then on. Errors: Conflict, StorageFull.
+// New makes the directory of a new sandbox, which owns self from then on. Errors: Conflict, StorageFull,
+// Unavailable.
 func (r Registry) New(self *instance.Instance, record Record) (*Detached, error) {
 	record.Instance = self.ID
 	d := &Detached{Record: record, runDir: r.RunDir, dir: r.dirOf(record.Template.ID), self: self}
@@ -84,6 +84,9 @@ func (r Registry) New(self *instance.Instance, record Record) (*Detached, error)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
 		return nil, cove.Errorf(cove.Conflict, "sandbox %s exists already", record.Template.ID)
 	}
+	if cove.ErrorCode(err) == cove.Unavailable {
+		return nil, err
+	}
 	return nil, noRoom(err)
 }
 
@@ -92,19 +95,14 @@ func noRoom(err error) error {
 		WithHint("free some space in the run directory")
 }
 
-// make makes the directory under another name first: one of a sandbox's name is locked from the moment it is there. A
-// sweep that finds one that is not locked yet takes it for the remains of a process that died, so another is made.
-func (d *Detached) make(parent string) (err error) {
-	const tries = 100
-	for range tries {
-		if err = d.tryMake(parent); !errors.Is(err, errOwned) && !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
+// make makes the directory under another name first: one of a sandbox's name is locked from the moment it is there.
+// Until then no sweep takes it for the remains of a process that died, since a sweep waits for the lock.
+func (d *Detached) make(parent string) error {
+	unlock, err := lock(parent)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func (d *Detached) tryMake(parent string) error {
+	defer unlock()
 	made, err := os.MkdirTemp(parent, fresh+"*")
 	if err != nil {
 		return err
@@ -120,6 +118,31 @@ func (d *Detached) tryMake(parent string) error {
 		}
 	}
 	return err
+}
+
+// lock locks the directory of all sandboxes of an engine, while one is made and while a process looks for those that
+// none manages. The lock of a process that is killed is free at once. Errors: Unavailable, fs.ErrNotExist.
+func lock(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockPoll) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { unlockFile(f) }, nil
+		}
+		if busy := errors.Is(err, syscall.EWOULDBLOCK); !busy || time.Now().After(deadline) {
+			f.Close()
+			return nil, cove.Errorf(cove.Unavailable, "cannot lock %s within %v: %w", dir, lockWait, err).
+				WithHint("if a process of Cove was stopped, let it go on or kill it; fuser -v %s finds it", dir)
+		}
+	}
+}
+
+// unlockFile unlocks a file as well as closing it: a process that is being started may share it for a moment more.
+func unlockFile(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }
 
 func (r Registry) dir() string { return filepath.Join(r.RunDir, Dir, r.Engine) }
@@ -203,11 +226,8 @@ func (d *Detached) Connect(ctx context.Context) (*guest.Client, []*os.File, erro
 	return client, listeners, nil
 }
 
-// Disown lets another process manage the sandbox. It unlocks the file as well as closing it: a process that is being
-// started may share it for a moment more.
-func (d *Detached) Disown() error {
-	return errors.Join(syscall.Flock(int(d.owner.Fd()), syscall.LOCK_UN), d.owner.Close())
-}
+// Disown lets another process manage the sandbox.
+func (d *Detached) Disown() error { return unlockFile(d.owner) }
 
 // Remove removes the directory of a sandbox that has been destroyed.
 func (d *Detached) Remove() error {
@@ -225,6 +245,7 @@ func (d *Detached) Remove() error {
 const (
 	lockGrace = 2 * time.Second
 	lockPoll  = 2 * time.Millisecond
+	lockWait  = 10 * time.Second // for a sweep, which takes milliseconds unless its process is stopped
 )
 
 // released waits until the lock of a guest that has been killed is free, and reports whether it is.
@@ -257,7 +278,7 @@ func (r Registry) Runs(id cove.SandboxID) (bool, error) {
 // Left lists the sandboxes that run and that no process manages.
 func (r Registry) Left() ([]cove.SandboxID, error) {
 	var left []cove.SandboxID
-	err := r.eachLeft(func(d *Detached) error {
+	_, err := r.eachLeft(func(d *Detached) error {
 		if id, err := cove.ParseSandboxID(filepath.Base(d.dir)); err == nil && d.runs() {
 			left = append(left, id)
 		}
@@ -269,35 +290,22 @@ func (r Registry) Left() ([]cove.SandboxID, error) {
 // Sweep removes the directories of sandboxes that ended while no process managed them, and what a process has left that
 // died while it made or removed one.
 func (r Registry) Sweep() (removed []string, err error) {
-	err = r.eachLeft(func(d *Detached) error {
+	unowned, err := r.eachLeft(func(d *Detached) error {
 		if d.runs() {
 			return d.Disown()
 		}
 		removed = append(removed, "detached sandbox "+filepath.Base(d.dir))
 		return errors.Join(os.RemoveAll(d.dir), d.Disown())
 	})
-	_, unowned, e := r.list()
-	errs := []error{err, e}
+	errs := []error{err}
 	for _, dir := range unowned {
-		errs = append(errs, removeUnowned(dir))
+		errs = append(errs, os.RemoveAll(dir))
 	}
 	return removed, errors.Join(errs...)
 }
 
-// removeUnowned removes what is being made or removed. A new directory is empty before it has an owner: a process that
-// is making it makes another. All others lose the owner with all that they have.
-func removeUnowned(dir string) error {
-	if !strings.HasPrefix(filepath.Base(dir), fresh) {
-		return os.RemoveAll(dir)
-	}
-	err := os.Remove(dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) { // ENOTEMPTY: it has its owner by now
-		return nil
-	}
-	return err
-}
-
-// list returns the directories of detached sandboxes, and apart from them those that are being made or removed.
+// list returns the directories of detached sandboxes, and apart from them those without an owner's file, which a
+// process was making or removes.
 func (r Registry) list() (owned, unowned []string, err error) {
 	entries, err := os.ReadDir(r.dir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -314,11 +322,20 @@ func (r Registry) list() (owned, unowned []string, err error) {
 	return owned, unowned, nil
 }
 
-// eachLeft calls f with every sandbox that no process manages. f disowns it.
-func (r Registry) eachLeft(f func(*Detached) error) error {
-	owned, _, err := r.list()
+// eachLeft calls f with every sandbox that no process manages. f disowns it. Meanwhile none is made. It returns the
+// directories without an owner's file, which no process makes a sandbox in any more.
+func (r Registry) eachLeft(f func(*Detached) error) (unowned []string, err error) {
+	unlock, err := lock(r.dir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
-		return err
+		return nil, err
+	}
+	defer unlock()
+	owned, unowned, err := r.list()
+	if err != nil {
+		return nil, err
 	}
 	var errs []error
 	for _, dir := range owned {
@@ -331,7 +348,7 @@ func (r Registry) eachLeft(f func(*Detached) error) error {
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return unowned, errors.Join(errs...)
 }
 
 // take makes this process the one that manages a sandbox, which may have ended. A sandbox that was never bound has no

@@ -3,8 +3,11 @@
 package local
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -169,10 +172,13 @@ func TestMadeDuringSweeps(t *testing.T) {
 				if _, err := r.Sweep(); err != nil {
 					t.Error(err)
 				}
+				if _, err := r.Left(); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
-	for range 300 {
+	for range 100 {
 		k, err := r.New(hold(t, r), Record{Template: engine.Template{ID: cove.NewSandboxID()}})
 		if err != nil {
 			t.Error(err)
@@ -258,5 +264,81 @@ func TestReleasedWaits(t *testing.T) {
 	}
 	if !<-freed {
 		t.Error("the lock stays held")
+	}
+}
+
+// holdingDir makes the test binary a process that makes a sandbox there, until it is killed.
+const holdingDir = "COVE_TEST_LOCAL_HOLDING"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(holdingDir); dir != "" {
+		holdUnmade(dir)
+	}
+	os.Exit(m.Run())
+}
+
+// holdUnmade holds what a process does that makes a sandbox: the lock, and a directory whose owner is not locked yet.
+func holdUnmade(dir string) {
+	unlock, err := lock(dir)
+	if err == nil {
+		defer unlock()
+		err = os.Mkdir(filepath.Join(dir, fresh+"held"), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, fresh+"held", ownerFile), nil, 0o600)
+	}
+	fmt.Println(err)
+	time.Sleep(time.Hour) // sleep: until it is killed
+}
+
+// TestSweepWaitsForMaking: a sweep takes nothing of a sandbox that another process is making. Once that process is
+// killed, the sweep goes on at once, and removes what it has left.
+func TestSweepWaitsForMaking(t *testing.T) {
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
+	if err := os.MkdirAll(r.dir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	maker := exec.Command(os.Args[0])
+	maker.Env = append(os.Environ(), holdingDir+"="+r.dir())
+	out, err := maker.StdoutPipe()
+	if err == nil {
+		err = maker.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { maker.Process.Kill(); maker.Wait() }()
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "<nil>\n" {
+		t.Fatalf("the maker says %q, %v", line, err)
+	}
+	swept := make(chan error, 2)
+	for _, look := range []func() error{
+		func() error { _, err := r.Sweep(); return err },
+		func() error { _, err := r.Left(); return err },
+	} {
+		go func() { swept <- look() }()
+	}
+	select {
+	case err := <-swept:
+		t.Errorf("a sweep did not wait: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if _, err := os.Stat(filepath.Join(r.dir(), fresh+"held", ownerFile)); err != nil {
+		t.Errorf("the sandbox that is being made: %v", err)
+	}
+	maker.Process.Kill()
+	maker.Wait()
+	for range 2 {
+		select {
+		case err := <-swept:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("the lock of a process that was killed is held")
+		}
+	}
+	if left, err := os.ReadDir(r.dir()); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
 	}
 }
