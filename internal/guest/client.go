@@ -39,7 +39,7 @@ type answer struct {
 func NewClient(ctx context.Context, conn Conn) (*Client, error) {
 	c := &Client{link: Link{Conn: conn}, done: make(chan struct{}), pending: map[uint32]chan answer{},
 		processes: map[uint32]*RemoteProcess{}}
-	r := bufio.NewReaderSize(conn, 64<<10)
+	r := bufio.NewReaderSize(conn, 8<<10) // a large payload is read past it
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err := c.readHello(r)
 	if !stop() && err == nil {

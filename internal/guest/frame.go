@@ -141,10 +141,12 @@ func AppendFrame(b []byte, f Frame) ([]byte, error) {
 	if len(f.Payload) > MaxPayload {
 		return b, violation("frame of %d bytes, at most %d are allowed", len(f.Payload), MaxPayload)
 	}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(f.Payload)))
-	b = append(b, byte(f.Type))
-	b = binary.BigEndian.AppendUint32(b, f.ID)
-	return append(b, f.Payload...), nil
+	return append(appendHeader(b, len(f.Payload), f.Type, f.ID), f.Payload...), nil
+}
+
+func appendHeader(b []byte, length int, t FrameType, id uint32) []byte {
+	b = append(binary.BigEndian.AppendUint32(b, uint32(length)), byte(t))
+	return binary.BigEndian.AppendUint32(b, id)
 }
 
 // Conn carries frames. A stream that can pass descriptors also implements FDConn; linux/unixconn does.
@@ -164,7 +166,18 @@ var errNoFDs = errors.New("this connection carries no descriptors")
 // Link is either side of a connection. Send may be called concurrently.
 type Link struct {
 	Conn
-	mu sync.Mutex // serialises frames
+	mu     sync.Mutex // serialises frames
+	chunks []byte     // the frame of the last chunk; guarded by mu
+}
+
+// SendChunk writes a frame of a stream. It leaves no garbage: streams are most of what is sent.
+func (l *Link) SendChunk(t FrameType, id uint32, c Chunk) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := appendHeader(l.chunks[:0], 8+len(c.Data), t, id)
+	l.chunks = append(binary.BigEndian.AppendUint64(b, c.Offset), c.Data...)
+	_, err := l.Write(l.chunks)
+	return err
 }
 
 // Send writes one frame, with fds attached to its first byte.

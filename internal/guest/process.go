@@ -27,7 +27,7 @@ func newRemoteProcess(c *Client, keep bool) *RemoteProcess {
 	p.stdout.init(func(off uint64) error { return p.ack(Stdout, off) })
 	p.stderr.init(func(off uint64) error { return p.ack(Stderr, off) })
 	p.stdin.init(func(chunk Chunk) error {
-		return c.link.Send(Frame{Type: FrameStdin, ID: p.id, Payload: chunk.Payload()})
+		return c.link.SendChunk(FrameStdin, p.id, chunk)
 	})
 	return p
 }

@@ -66,7 +66,12 @@ func ownNamespaces(c *trial) {
 		if one == two {
 			c.Errorf("HOLE: two sandboxes share the %s namespace %s", kind, one)
 		}
-		if g := a.guest.namespace(kind); g != one && kind != "cgroup" {
+		g := a.guest.namespace(kind)
+		if g == "" && os.Geteuid() != 0 {
+			c.remark("PID 1 shows its %s namespace to root alone", kind)
+			continue
+		}
+		if g != one && kind != "cgroup" {
 			c.Errorf("HOLE: PID 1's %s namespace %s is not its child's %s", kind, g, one)
 		}
 	}

@@ -30,6 +30,8 @@ type Suite struct {
 	Reopen func(t *testing.T) engine.Engine
 	// Rootfs is what the sandboxes are made of. The zero value is the host's own toolchain.
 	Rootfs engine.Rootfs
+	// Lifetime is that of the sandboxes; the zero value is that of a request.
+	Lifetime cove.Lifetime
 	// InMemory says that no kernel stands behind the sandboxes: limits, ids
 	// and the network are not real, and there is nothing to exceed.
 	InMemory bool

@@ -25,7 +25,7 @@ type env struct {
 // template is the suite's usual sandbox; each call has a fresh id.
 func (x *env) template() engine.Template {
 	return engine.Template{
-		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: Limits(x.caps), User: cove.CodeUser},
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: Limits(x.caps), User: cove.CodeUser, Lifetime: x.suite.Lifetime},
 		Rootfs: x.suite.Rootfs, Network: cove.NetworkNone,
 	}
 }

@@ -189,6 +189,9 @@ func prepareCancelled(t *testing.T, x *env) {
 }
 
 func closeDestroys(t *testing.T, x *env) {
+	if x.suite.Lifetime == cove.LifetimeDetached {
+		t.Skip("a long-lived sandbox goes on: see the group lasting")
+	}
 	prepared, bound := x.prepare(t), x.bound(t)
 	if err := x.eng.Close(); err != nil {
 		t.Fatalf("Close: %v", err)

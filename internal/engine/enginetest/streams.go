@@ -18,6 +18,7 @@ var streamTests = []test{
 	{name: "output and errors are two streams", run: twoStreams},
 	{name: "everything written arrives before the exit", run: nothingLost},
 	{name: "no input is empty input", run: noInput},
+	{name: "streams can be opened by their names", kernel: true, run: named},
 	{name: "input streams through and ends", run: inputStreams},
 	{name: "a large input comes back whole", run: largeEcho},
 	{name: "input that nobody reads", run: unreadInput},
@@ -48,6 +49,18 @@ func nothingLost(t *testing.T, x *env) {
 
 func noInput(t *testing.T, x *env) {
 	x.want(t, x.bound(t), command("cat"), "")
+}
+
+func named(t *testing.T, x *env) {
+	sb := x.bound(t)
+	spec := shell("cat /dev/stdin > /dev/stdout; echo error > /dev/stderr")
+	spec.Stdin = true
+	p := x.start(t, sb, spec)
+	io.WriteString(p.Stdin(), "input\n")
+	p.Stdin().Close()
+	if r := x.finish(t, p); r.stdout != "input\n" || r.stderr != "error\n" || r.exit.Code != 0 {
+		t.Errorf("%+v", r)
+	}
 }
 
 func inputStreams(t *testing.T, x *env) {

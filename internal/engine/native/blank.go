@@ -18,9 +18,11 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/remote"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
+	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
 // A blank is a guest that has begun and waits for its plan: a process in its own namespaces and control group, with ids
@@ -33,7 +35,9 @@ type blank struct {
 	client     *guest.Client
 	complaint  complaint          // what the guest wrote to its standard error
 	online     bool               // has planNetwork done
+	detached   bool               // PID 1 is cove-guest, which outlives this process; else it is an executor
 	tasks      int64              // threads of the guest itself
+	spare      int64              // threads that it may want later
 	adopted    bool               // PID 1 is not a child of this process
 	process    forkserver.Process // PID 1; nil if adopted
 
@@ -72,22 +76,31 @@ func (b *blank) start(ctx context.Context, f *forks, as int, socket *os.File) er
 		return err
 	}
 	defer null.Close()
-	stderr, err := b.complaint.open()
-	if err != nil {
-		return err
+	spec, stderr := forkserver.Spec{Namespaces: namespaces, As: as}, null
+	if b.detached {
+		spec.Args, spec.Env, spec.Ambient = []string{"cove-guest", "--socket"}, guestEnv, ambient
+		if stderr, err = b.complaint.open(); err != nil {
+			return err
+		}
+		defer stderr.Close()
 	}
-	defer stderr.Close()
 	door, err := b.group.Door()
 	if err != nil {
 		return launchError(&forkserver.Error{Op: forkserver.OpEnter, Cause: err})
 	}
 	defer door.Close()
-	spec := forkserver.Spec{Args: []string{"cove-guest", "--socket"}, Env: guestEnv, Namespaces: namespaces,
-		Ambient: ambient, As: as}
 	if b.process, err = f.fork(ctx, spec, door, null, null, stderr, socket); err != nil {
 		return launchError(err)
 	}
 	return nil
+}
+
+// guest is the guest at the end of a connection.
+func (b *blank) guest(conn *unixconn.Conn) guest.Conn {
+	if b.detached {
+		return conn
+	}
+	return remote.Serve(conn)
 }
 
 func launchError(err error) error {
@@ -252,6 +265,9 @@ func (c *complaint) open() (*os.File, error) {
 
 // text returns the output, without a trace, once the guest has ended, or within a moment.
 func (c *complaint) text() string {
+	if c.r == nil {
+		return ""
+	}
 	text, _, _ := strings.Cut(c.kept.Text(c.done), "\n\ngoroutine")
 	return text
 }

@@ -17,7 +17,12 @@ import (
 // second time: with version 2 of control groups, and without root.
 var account = os.Getenv("COVE_TEST_IN_VM")
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { conformance(t, "") }
+
+// TestConformanceOfDetached has the suite look at sandboxes whose PID 1 is cove-guest, and no executor.
+func TestConformanceOfDetached(t *testing.T) { conformance(t, cove.LifetimeDetached) }
+
+func conformance(t *testing.T, lifetime cove.Lifetime) {
 	switch {
 	case account == "undelegated" || account == "partial":
 		t.Skip("there is no control group with every controller; TestRefusesWithoutDelegation looks at that")
@@ -33,7 +38,7 @@ func TestConformance(t *testing.T) {
 			return e
 		},
 		Reopen:    func(t *testing.T) engine.Engine { return openIn(t, run) },
-		Leftovers: leftovers,
+		Leftovers: leftovers, Lifetime: lifetime,
 	}.Run(t)
 }
 

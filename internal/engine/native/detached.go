@@ -22,7 +22,7 @@ func (e *Engine) newDetached(ctx context.Context, u cove.User, online bool) (*bl
 		return nil, err
 	}
 	ranges := local.NewRanges()
-	b, err := e.newBlank(ctx, u, online, e.names.Group(self.ID, 1), ranges)
+	b, err := e.newBlank(ctx, u, online, true, e.names.Group(self.ID, 1), ranges)
 	if err != nil {
 		ranges.Close()
 		return nil, errors.Join(err, self.Release())

@@ -3,9 +3,10 @@
 // Package native is the default engine: sandboxes made of the Linux kernel's own parts, with no daemon and nothing to
 // download.
 //
-// One path launches every sandbox. The host forks cove-guest into new user, pid, mount, network, ipc and uts namespaces
-// and into a control group, and gives its user namespace a map of ids. Everything else the guest does itself, as the
-// host's plan (plan.go, pure) tells it over a socket pair. So the host mounts nothing and runs nothing: what can be
+// One path launches every sandbox. A fork server forks its PID 1 into new user, pid, mount, network, ipc and uts
+// namespaces and into a control group, and the host gives its user namespace a map of ids. Everything else is done
+// inside, as the host's plan (plan.go, pure) tells PID 1 over a socket pair: an executor (package guest/remote), or
+// cove-guest in a detached sandbox, which outlives the host. So the host mounts nothing and runs nothing: what can be
 // left behind is a control group and a taken id range, which carry the instance's name.
 package native
 

@@ -8,77 +8,135 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 )
 
-// forks is the fork server of an engine that makes more than one sandbox. Until it has started, and where there is
-// none, guests are forked from this process.
+// forks is the fork server of an engine, which starts with the first guest.
 type forks struct {
 	program *forkserver.Program // cove-guest
 	log     *slog.Logger
-	current atomic.Pointer[forkserver.Client]
+	once    sync.Once
 	stop    context.CancelFunc
 	all     sync.WaitGroup
+
+	mu      sync.Mutex
+	current *forkserver.Client // nil while there is none; guarded by mu
+	failed  error              // why not, unless one is on its way; guarded by mu
+	changed chan struct{}      // closed with each change; guarded by mu
 }
 
 // guestEnv spares the guest's runtime a look at the host's control groups, a collection of its few megabytes, and
 // threads that look for work: it waits nearly always, and one that spins takes the CPU from the user's program.
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// The time between two starts of a fork server doubles while none gets ready.
+// The time between two starts of a fork server doubles while none lives for long.
 const (
 	firstForksPause = time.Second
 	lastForksPause  = 5 * time.Minute
 )
 
-// run keeps a fork server until close.
-func (f *forks) run() {
-	ctx, stop := context.WithCancel(context.Background())
-	f.stop = stop
-	f.all.Go(func() {
-		for pause := firstForksPause; ctx.Err() == nil; pause = min(2*pause, lastForksPause) {
-			c, err := forkserver.Launch(ctx, f.program, []string{"cove-guest", "--fork"}, guestEnv)
-			if err != nil && ctx.Err() == nil {
-				f.log.Warn("a fork server cannot be started", "error", err)
-			}
-			if err == nil {
-				pause = firstForksPause
-				f.current.Store(c)
-				select {
-				case <-ctx.Done():
-				case <-c.Done():
-					f.log.Warn("the fork server has gone, and another one takes its place", "pid", c.PID())
-				}
-				f.current.Store(nil)
-				c.Close()
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(pause):
-			}
-		}
+// begin has a fork server run until close.
+func (f *forks) begin() {
+	f.once.Do(func() {
+		ctx, stop := context.WithCancel(context.Background())
+		f.stop, f.changed = stop, make(chan struct{})
+		f.all.Go(func() {
+			f.run(ctx)
+			f.set(nil, forkserver.ErrGone)
+		})
 	})
+}
+
+// run has another fork server take the place of one that has gone: at once, unless it has hardly lived.
+func (f *forks) run(ctx context.Context) {
+	for pause := firstForksPause; ; {
+		began := time.Now()
+		f.serve(ctx)
+		if time.Since(began) > pause {
+			pause = firstForksPause
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastForksPause)
+	}
+}
+
+// serve runs one fork server to its end.
+func (f *forks) serve(ctx context.Context) {
+	c, err := forkserver.Launch(ctx, f.program, []string{"cove-guest", "--fork"}, guestEnv)
+	if err != nil {
+		if ctx.Err() == nil {
+			f.log.Warn("a fork server cannot be started", "error", err)
+		}
+		f.set(nil, err)
+		return
+	}
+	f.set(c, nil)
+	select {
+	case <-ctx.Done():
+	case <-c.Done():
+		f.log.Warn("the fork server has gone, and another one takes its place", "pid", c.PID())
+	}
+	f.set(nil, nil)
+	c.Close()
+}
+
+func (f *forks) set(c *forkserver.Client, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.current, f.failed = c, err
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// server waits for a fork server, or for a failure to start one.
+func (f *forks) server(ctx context.Context) (*forkserver.Client, error) {
+	f.begin()
+	for {
+		f.mu.Lock()
+		c, err, changed := f.current, f.failed, f.changed
+		f.mu.Unlock()
+		if err != nil || c != nil && !c.Gone() {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-changed:
+		}
+	}
 }
 
 // close ends the fork server. What it has started goes on.
 func (f *forks) close() {
+	f.once.Do(func() { f.failed = forkserver.ErrGone })
 	if f.stop != nil {
 		f.stop()
 	}
 	f.all.Wait()
 }
 
-// fork starts a copy of the program.
+// fork starts an executor or a copy of the program. The latter is forked from this process where there is no fork
+// server.
 func (f *forks) fork(ctx context.Context, s forkserver.Spec, door cgroup.Door,
 	files ...*os.File) (forkserver.Process, error) {
-	if c := f.current.Load(); c != nil {
+	for {
+		c, err := f.server(ctx)
+		if err != nil {
+			if ctx.Err() == nil && len(s.Args) > 0 {
+				return forkserver.Fork(f.program, s, door, files...)
+			}
+			return nil, &forkserver.Error{Op: forkserver.OpFork, Cause: err}
+		}
 		if p, err := c.Fork(ctx, s, door, files...); !errors.Is(err, forkserver.ErrGone) {
 			return p, err
 		}
 	}
-	return forkserver.Fork(f.program, s, door, files...)
 }

@@ -4,7 +4,6 @@ package native
 
 import (
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -12,16 +11,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 )
 
-// forkServer waits for the engine's fork server, another than one.
-func forkServer(t *testing.T, e *Engine, one *forkserver.Client) *forkserver.Client {
+// forkServer waits for the engine's fork server.
+func forkServer(t *testing.T, e *Engine) *forkserver.Client {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) { // sleep: polls
-		if c := e.forks.current.Load(); c != nil && c != one {
-			return c
-		}
+	c, err := e.forks.server(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("there is no fork server")
-	return nil
+	return c
 }
 
 // TestForkServerKilled: sandboxes go on without the fork server that has started their guests, others are made
@@ -29,7 +26,7 @@ func forkServer(t *testing.T, e *Engine, one *forkserver.Client) *forkserver.Cli
 func TestForkServerKilled(t *testing.T) {
 	e := open(t)
 	root := engine.Rootfs{Kind: engine.RootfsHost}
-	first := forkServer(t, e, nil)
+	first := forkServer(t, e)
 	e.pool.close() // so that each guest is forked when it is asked for
 	before := bound(t, e, root, engine.Binding{})
 	defer before.Destroy(t.Context())
@@ -41,7 +38,9 @@ func TestForkServerKilled(t *testing.T) {
 	if out, exit := output(t, before, "echo goes on"); out != "goes on\n" || exit.Code != 0 {
 		t.Errorf("%q, %+v", out, exit)
 	}
-	forkServer(t, e, first)
+	if next := forkServer(t, e); next == first {
+		t.Error("the fork server that was killed is the present one")
+	}
 	says(t, e, root)
 }
 

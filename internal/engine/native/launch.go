@@ -73,7 +73,7 @@ func (s *sandbox) build(ctx context.Context, b *blank) (err error) {
 // limit sets every limit of the group. The user has all of the limit of tasks: the guest's threads come on top.
 func (s *sandbox) limit() error {
 	l := s.template.Limits
-	err := s.group.Limit(cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs + s.tasks + lateThreads,
+	err := s.group.Limit(cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs + s.tasks + s.spare,
 		Sockets: local.SocketMemory(l.Memory)})
 	if err != nil {
 		return cove.Errorf(cove.Unsupported, "cannot set the limits: %w", err).WithHint("run \"cove doctor\"")

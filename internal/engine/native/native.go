@@ -68,8 +68,8 @@ func newEngine(o Options, program *forkserver.Program, hierarchy *cgroup.Hierarc
 	e.watches = rootfs.ReadWatches()
 	e.capabilities = e.look()
 	e.pool = e.newPool(max(o.Ready, 0))
-	if o.Ready > 0 && !o.Single {
-		e.forks.run()
+	if o.Ready > 0 || o.Single {
+		e.forks.begin()
 	}
 	if e.capabilities.PIDsLimit {
 		e.pool.offline.Refill()

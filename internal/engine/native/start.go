@@ -18,9 +18,9 @@ import (
 )
 
 // newBlank makes a blank for a class of users, with a group of that name and an id range. On error nothing is left.
-func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string,
+func (e *Engine) newBlank(ctx context.Context, u cove.User, online, detached bool, name string,
 	ranges *local.Ranges) (b *blank, err error) {
-	b = &blank{online: online, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
+	b = &blank{online: online, detached: detached, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			b.remove()
@@ -52,18 +52,22 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 		conn.Close()
 		return b, err
 	}
-	if b.client, err = guest.NewClient(ctx, conn); err != nil {
+	if b.client, err = guest.NewClient(ctx, b.guest(conn)); err != nil {
 		return b, b.explain("start the guest", err)
 	}
 	go b.collect()
 	if err = b.client.Begin(ctx, planBegin(b.ids.Guest, e.staging, e.watches, network)); err != nil {
 		return b, b.explain("begin the sandbox", err)
 	}
+	if !detached {
+		b.tasks = 1
+		return b, nil
+	}
 	stats, err := b.group.Stats()
 	if err != nil {
 		return b, fmt.Errorf("read the control group: %w", err)
 	}
-	b.tasks = stats.PIDs
+	b.tasks, b.spare = stats.PIDs, lateThreads
 	return b, nil
 }
 

@@ -67,8 +67,8 @@ func (s *Server) start(l *guest.Link, id uint32, spec guest.ProcessSpec) (guest.
 	if r := proc.Stderr(); r != nil {
 		p.sources = append(p.sources, r)
 	}
-	p.outputs[guest.Stdout] = newOutput(id, guest.FrameStdout, l)
-	p.outputs[guest.Stderr] = newOutput(id, guest.FrameStderr, l)
+	p.outputs[guest.Stdout] = newOutput(id, guest.FrameStdout, s.room, l)
+	p.outputs[guest.Stderr] = newOutput(id, guest.FrameStderr, s.room, l)
 	p.input = newInput(proc.Stdin(), func(offset uint64) {
 		p.send(guest.Frame{Type: guest.FrameAck, ID: id, Payload: guest.Ack{Stream: guest.Stdin, Offset: offset}.Payload()})
 	})
@@ -126,7 +126,7 @@ func (p *process) sendExit(code int, signal syscall.Signal) {
 
 // pump moves one stream from the process into its window. Bytes beyond limit are read and dropped.
 func (p *process) pump(o *output, r io.Reader, limit int64) {
-	buf := make([]byte, guest.MaxChunk)
+	buf := make([]byte, guest.MaxChunk/8) // grows with the stream: most have little to say
 	passed := int64(0)
 	for {
 		n, err := r.Read(buf)
@@ -146,6 +146,9 @@ func (p *process) pump(o *output, r io.Reader, limit int64) {
 		}
 		if err != nil {
 			return
+		}
+		if n == len(buf) && n < guest.MaxChunk {
+			buf = make([]byte, 2*n)
 		}
 	}
 }
@@ -214,6 +217,7 @@ func (s *Server) noted(n guest.Note) ([]byte, error) {
 type output struct {
 	id      uint32
 	frame   guest.FrameType
+	room    int    // bytes that are retained at most
 	dropped uint64 // owned by the pump; read after it has ended
 
 	sendMu sync.Mutex // acquired before mu
@@ -225,21 +229,21 @@ type output struct {
 	kept []byte
 }
 
-func newOutput(id uint32, frame guest.FrameType, l *guest.Link) *output {
-	o := &output{id: id, frame: frame, link: l}
+func newOutput(id uint32, frame guest.FrameType, room int, l *guest.Link) *output {
+	o := &output{id: id, frame: frame, room: room, link: l}
 	o.cond.L = &o.mu
 	return o
 }
 
 // send requires sendMu.
 func (o *output) send(c guest.Chunk) {
-	o.link.Send(guest.Frame{Type: o.frame, ID: o.id, Payload: c.Payload()})
+	o.link.SendChunk(o.frame, o.id, c)
 }
 
 // write waits for room in the window, retains p and sends it.
 func (o *output) write(p []byte) {
 	o.mu.Lock()
-	for len(o.kept)+len(p) > guest.Window {
+	for len(o.kept)+len(p) > o.room {
 		o.cond.Wait()
 	}
 	o.mu.Unlock()

@@ -4,8 +4,6 @@ package pid1
 
 import (
 	"bytes"
-	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,20 +11,20 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
+	"github.com/cove-sandbox/cove/internal/guest/stream"
 )
 
 type child struct {
 	world          *world
 	pid            int
 	stdin          io.WriteCloser
-	stdout, stderr *stream
-	tty            bool
+	stdout, stderr *stream.Output
+	master         *os.File // of a terminal
 	exited         chan struct{}
 	status         unix.WaitStatus // set before exited is closed
 }
@@ -42,7 +40,7 @@ func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{world: w, tty: spec.TTY, exited: make(chan struct{})}
+	c := &child{world: w, exited: make(chan struct{})}
 	ends, err := w.streams(c, spec)
 	if err == nil {
 		err = w.fork(c, program, spec, ends)
@@ -187,10 +185,19 @@ func (w *world) streams(c *child, spec guest.ProcessSpec) (ends []*os.File, err 
 	if spec.TTY {
 		return w.terminal(c, spec)
 	}
+	// As the user, who may then open them by their names in /dev.
+	err = w.files.do(func() (err error) {
+		ends, err = pipes(c, spec)
+		return err
+	})
+	return ends, err
+}
+
+func pipes(c *child, spec guest.ProcessSpec) (ends []*os.File, err error) {
 	var in *os.File
 	if spec.Stdin {
 		var ours *os.File
-		if in, ours, err = pipe(false); err == nil {
+		if in, ours, err = stream.Pipe(false); err == nil {
 			c.stdin = ours
 		}
 	} else {
@@ -200,37 +207,16 @@ func (w *world) streams(c *child, spec guest.ProcessSpec) (ends []*os.File, err 
 		return nil, err
 	}
 	ends = append(ends, in)
-	for _, ours := range []**stream{&c.stdout, &c.stderr} {
-		theirs, mine, err := pipe(true)
+	for _, ours := range []**stream.Output{&c.stdout, &c.stderr} {
+		theirs, mine, err := stream.Pipe(true)
 		if err != nil {
 			return ends, err
 		}
-		*ours = &stream{file: mine}
+		*ours = stream.NewOutput(mine)
 		ends = append(ends, theirs)
 	}
 	return ends, nil
 }
-
-// pipe makes a pipe for a process, which writes to it if output; only the guest's end is non-blocking.
-func pipe(output bool) (theirs, ours *os.File, err error) {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, err
-	}
-	t, o := p[0], p[1]
-	if output {
-		t, o = o, t
-	}
-	if err := unix.SetNonblock(o, true); err != nil {
-		unix.Close(t)
-		unix.Close(o)
-		return nil, nil, err
-	}
-	return blockingFile(t), os.NewFile(uintptr(o), "pipe"), nil
-}
-
-// blockingFile wraps a descriptor so that Fd does not change its mode.
-func blockingFile(fd int) *os.File { return os.NewFile(uintptr(fd), "stream") }
 
 // terminal gives the process a new pseudo-terminal that the user owns.
 func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
@@ -240,7 +226,8 @@ func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
 		if err != nil {
 			return err
 		}
-		c.stdout = &stream{file: os.NewFile(uintptr(master), "ptmx")}
+		c.master = os.NewFile(uintptr(master), "ptmx")
+		c.stdout = stream.NewOutput(c.master)
 		if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
 			return err
 		}
@@ -253,60 +240,21 @@ func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
-	c.stdin = terminalInput{c.stdout.file}
+	c.stdin = stream.Keyboard{Terminal: c.master}
 	c.Resize(spec.Rows, spec.Cols)
-	ends := []*os.File{blockingFile(slave)}
+	ends := []*os.File{stream.BlockingFile(slave)}
 	for range 2 {
 		fd, err := unix.FcntlInt(uintptr(slave), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			return ends, err
 		}
-		ends = append(ends, blockingFile(fd))
+		ends = append(ends, stream.BlockingFile(fd))
 	}
 	return ends, nil
 }
 
-// terminalInput writes as a keyboard does: Close writes the end-of-file character, and leaves the output open.
-type terminalInput struct{ master *os.File }
-
-func (t terminalInput) Close() error { _, err := t.Write([]byte{4}); return err }
-
-// Write fails with EIO where there is no room, and no process has the terminal open. The kernel answers EAGAIN there,
-// and poll returns at once with POLLHUP.
-func (t terminalInput) Write(p []byte) (n int, err error) {
-	conn, err := t.master.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	waitErr := conn.Write(func(fd uintptr) (done bool) {
-		for err = nil; n < len(p); {
-			var some int
-			some, err = unix.Write(int(fd), p[n:])
-			n += max(some, 0)
-			switch {
-			case err == unix.EAGAIN && hungUp(int(fd)):
-				err = unix.EIO
-				return true
-			case err == unix.EAGAIN:
-				return false
-			case err != nil && err != unix.EINTR:
-				return true
-			}
-		}
-		return true
-	})
-	return n, cmp.Or(waitErr, err)
-}
-
-// hungUp reports whether no process has a terminal open, by its master.
-func hungUp(master int) bool {
-	p := []unix.PollFd{{Fd: int32(master)}}
-	_, err := unix.Poll(p, 0)
-	return err == nil && p[0].Revents&unix.POLLHUP != 0
-}
-
 func (c *child) closeStreams() {
-	if c.stdin != nil && !c.tty {
+	if c.stdin != nil && c.master == nil {
 		c.stdin.Close()
 	}
 	if c.stdout != nil {
@@ -339,13 +287,13 @@ func (c *child) Signal(sig syscall.Signal) error {
 }
 
 func (c *child) Resize(rows, cols uint16) error {
-	if !c.tty {
+	if c.master == nil {
 		return &guest.Failure{Kind: guest.FailInvalid, Message: "the process has no terminal"}
 	}
 	if rows == 0 || cols == 0 {
 		rows, cols = 24, 80
 	}
-	return unix.IoctlSetWinsize(int(c.stdout.file.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	return unix.IoctlSetWinsize(int(c.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
 }
 
 func (c *child) Wait() (int, syscall.Signal) {
@@ -354,63 +302,4 @@ func (c *child) Wait() (int, syscall.Signal) {
 		return 0, c.status.Signal()
 	}
 	return c.status.ExitStatus(), 0
-}
-
-// stream is the guest's end of a process's output: a pipe or a terminal, non-blocking. It implements guestd.Output.
-type stream struct {
-	file *os.File
-
-	// Owned by the reader.
-	cut  bool
-	rest int // bytes still to read after the cut
-}
-
-// uncounted exceeds the bytes that a terminal holds beyond its readable count: the kernel delivers output to the reader
-// with a delay, but before it reports that there is none.
-const uncounted = 64 << 10
-
-// Cut implements guestd.Output: it wakes the reader, which reads the rest.
-func (s *stream) Cut() { s.file.SetReadDeadline(time.Unix(1, 0)) }
-
-func (s *stream) Close() error { return s.file.Close() }
-
-func (s *stream) Read(p []byte) (n int, err error) {
-	if !s.cut {
-		if n, err = s.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-	}
-	conn, err := s.file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	// conn.Read would obey the deadline even when bytes are available.
-	if cerr := conn.Control(func(fd uintptr) { n, err = s.readRest(int(fd), p) }); cerr != nil {
-		return 0, cerr
-	}
-	return n, err
-}
-
-// readRest reads what was available at the cut without waiting, so that no persistent writer can hold the stream open.
-func (s *stream) readRest(fd int, p []byte) (int, error) {
-	if !s.cut {
-		there, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
-		if err != nil {
-			return 0, err
-		}
-		s.cut, s.rest = true, there+uncounted
-	}
-	for {
-		n, err := unix.Read(fd, p[:min(len(p), s.rest)])
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN, err == nil && n == 0:
-			return 0, io.EOF
-		case err != nil:
-			return 0, err
-		}
-		s.rest -= n
-		return n, nil
-	}
 }

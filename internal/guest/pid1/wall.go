@@ -3,6 +3,7 @@
 package pid1
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/build"
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
+	"github.com/cove-sandbox/cove/internal/linux/executor"
 	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp/load"
 )
@@ -61,7 +64,7 @@ func (w *world) Begin(b guest.Begin) error {
 		if err := w.stage(b.Staging); err != nil {
 			return err
 		}
-		if err := (&builder{staging: w.staging}).run(b.Steps); err != nil {
+		if err := w.build(nil, func(steps *build.Builder) error { return steps.Steps(b.Steps) }); err != nil {
 			return err
 		}
 		return w.ahead.make(b.Listeners)
@@ -77,15 +80,16 @@ func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("make the mounts private: %w", err)
 		}
-		if err := resize(w.staging, s.Size, s.Inodes); err != nil {
-			return fmt.Errorf("limit the scratch file system: %w", err)
-		}
-		b := &builder{staging: w.staging, fds: fds}
-		if err := b.run(s.Steps); err != nil {
+		err := w.build(fds, func(b *build.Builder) error {
+			b.Resize(s.Size, s.Inodes)
+			return b.Steps(s.Steps)
+		})
+		if err != nil {
 			return err
 		}
 		// The directory must lie inside the root: one of the staging directory would be a way out, by /proc/self/fd.
-		fd, err := b.open(guest.Root + anyWritable)
+		fd, err := unix.Openat2(w.staging, guest.Root+anyWritable, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 		if err != nil {
 			return fmt.Errorf("open %s: %w", anyWritable, err)
 		}
@@ -95,32 +99,41 @@ func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 }
 
 // stage mounts the scratch file system on the staging directory, with a provisional size until Setup sets the real one.
-func (w *world) stage(staging string) error {
-	under, err := unix.Open(staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", staging, err)
+func (w *world) stage(staging string) (err error) {
+	open := func() (int, error) {
+		fd, err := unix.Open(staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return fd, os.NewSyscallError("open "+staging, err)
 	}
-	defer unix.Close(under)
-	b := &builder{staging: under}
-	err = b.step(guest.Step{Kind: guest.StepTmpfs, Target: "/", Size: 1 << 20, Inodes: 64, Mode: 0o755,
-		Flags: guest.NoSuid | guest.NoDev})
-	if err != nil {
-		return fmt.Errorf("mount the scratch file system: %w", err)
+	if w.staging, err = open(); err != nil {
+		return err
 	}
-	w.staging, err = unix.Open(staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	defer unix.Close(w.staging)
+	err = w.build(nil, func(b *build.Builder) error { b.Scratch(); return nil })
+	if err == nil {
+		w.staging, err = open()
+	}
 	return err
 }
 
-func resize(place int, size, inodes int64) error {
-	fs, err := unix.Fspick(place, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
-	if err != nil {
-		return fmt.Errorf("fspick: %w", err)
+// build executes a script in the staging directory.
+func (w *world) build(fds []*os.File, add func(b *build.Builder) error) error {
+	_, err := w.execute(0, fds, add)
+	return err
+}
+
+func (w *world) execute(answer int, fds []*os.File, add func(b *build.Builder) error) ([]byte, error) {
+	b := build.New(w.staging, answer, len(fds))
+	if err := add(b); err != nil {
+		return nil, err
 	}
-	defer unix.Close(fs)
-	if err := configure(fs, "size", strconv.FormatInt(size, 10), "nr_inodes", strconv.FormatInt(inodes, 10)); err != nil {
-		return err
+	numbers := make([]int, len(fds))
+	for i, f := range fds {
+		if numbers[i] = -1; f != nil {
+			numbers[i] = int(f.Fd())
+		}
 	}
-	return unix.FsconfigReconfigure(fs)
+	data, err := executor.Here(b.Script, numbers...)
+	return data, build.Explain(err)
 }
 
 // count adds the file system at a place, which the guest may be unable to read, to Stats. A symlink of the image may
@@ -156,11 +169,10 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 				return err
 			}
 		}
-		b := &builder{staging: w.staging, fds: fds}
-		if err := b.run(p.Steps); err != nil {
+		if err := w.build(fds, func(b *build.Builder) error { return b.Steps(p.Steps) }); err != nil {
 			return err
 		}
-		if listeners, err = b.listen(p.Listeners, w.ahead, p.Seal); err != nil {
+		if listeners, err = w.listen(p.Listeners, fds, p.Seal); err != nil {
 			return err
 		}
 		guestd.CloseAll(slices.Collect(maps.Values(w.ahead)))
@@ -228,20 +240,20 @@ func (ahead *listeners) make(ls []guest.Listen) error {
 }
 
 // listen returns the listening sockets, and makes those that were not made ahead.
-func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (files []*os.File, err error) {
+func (w *world) listen(ls []guest.Listen, fds []*os.File, seal guest.Seal) (files []*os.File, err error) {
 	for _, l := range ls {
-		f := ahead[l]
-		delete(ahead, l)
+		f := w.ahead[l]
+		delete(w.ahead, l)
 		switch {
 		case f != nil:
 		case l.FD != nil:
-			f, err = b.given(*l.FD)
+			f, err = given(fds, *l.FD)
 		case l.Network != guest.UnixNetwork:
 			f, err = netsetup.Listen(l.Network, l.Address)
 		case !seal.Pivot:
 			err = errors.New("there is no place for it")
 		default:
-			f, err = b.listenUnix(guest.Root+l.Address, seal)
+			f, err = w.listenUnix(l, seal)
 		}
 		if err != nil {
 			guestd.CloseAll(files)
@@ -253,39 +265,30 @@ func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (f
 }
 
 // given returns a descriptor of the request and takes ownership of it.
-func (b *builder) given(i int) (*os.File, error) {
-	if i < 0 || i >= len(b.fds) || b.fds[i] == nil {
+func given(fds []*os.File, i int) (*os.File, error) {
+	if i < 0 || i >= len(fds) || fds[i] == nil {
 		return nil, errors.New("no such descriptor")
 	}
-	f := b.fds[i]
-	b.fds[i] = nil
+	f := fds[i]
+	fds[i] = nil
 	return f, nil
 }
 
-// listenUnix makes a listening socket that only the user's processes can connect to.
-func (b *builder) listenUnix(target string, seal guest.Seal) (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func (w *world) listenUnix(l guest.Listen, seal guest.Seal) (*os.File, error) {
+	place, err := os.Open(os.DevNull) // a descriptor for the script
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	err = b.inParent(target, func(dir int, name string) error {
-		// bind(2) takes no directory descriptor.
-		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name}); err != nil {
-			return err
-		}
-		if err := unix.Fchmodat(dir, name, 0o600, 0); err != nil {
-			return err
-		}
-		return unix.Fchownat(dir, name, seal.UserUID, seal.UserGID, unix.AT_SYMLINK_NOFOLLOW)
-	})
-	if err == nil {
-		err = unix.Listen(fd, unix.SOMAXCONN)
-	}
-	if err != nil {
-		unix.Close(fd)
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), target), nil
+	defer place.Close()
+	answer, err := w.execute(8, nil, func(b *build.Builder) error {
+		fd, err := b.ListenUnix(l, seal, int(place.Fd()))
+		b.Store(b.Answer(), 8, fd)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(binary.NativeEndian.Uint64(answer)), l.Address), nil
 }
 
 // kept are the capabilities of a guest with an id of its own: to start processes as the user, and to signal them. They

@@ -112,6 +112,13 @@ func (c *Client) PID() int { return c.process.Pid }
 // Done returns a channel that is closed when the fork server has gone.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
+// Gone reports whether the fork server has gone.
+func (c *Client) Gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending == nil
+}
+
 // Close ends the fork server. What it has started goes on.
 func (c *Client) Close() {
 	c.conn.Close()

@@ -16,14 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/executor"
 )
 
 // Spec is a process to start, in new namespaces and a session of its own.
 type Spec struct {
-	Args       []string  `json:"args"`
-	Env        []string  `json:"env"`
-	Namespaces uintptr   `json:"namespaces"` // CLONE_NEW* flags
-	Ambient    []uintptr `json:"ambient"`    // capabilities that survive the exec
+	// Args and Env are those of a copy of the program. Without Args, an executor is forked from the fork server, which
+	// has all capabilities of its namespaces, and four files: the last one is the connection.
+	Args       []string  `json:"args,omitempty"`
+	Env        []string  `json:"env,omitempty"`
+	Namespaces uintptr   `json:"namespaces"`        // CLONE_NEW* flags
+	Ambient    []uintptr `json:"ambient,omitempty"` // capabilities that survive the exec
 	// As is the user of the host who makes the namespaces: the kernel counts for a user what it counts for no group.
 	As int `json:"as"`
 }
@@ -67,9 +70,17 @@ type Process interface {
 	Wait() error
 }
 
-// Fork starts a process from this one, in the group of the door, with files at the descriptors 0 and up, and the
-// program's own at the next one. The error is an *Error.
+// Fork starts a copy of the program from this process, in the group of the door, with files at the descriptors 0 and
+// up, and the program's own at the next one. The error is an *Error. An executor it does not start: that would have a
+// copy of this process's memory.
 func Fork(program *Program, s Spec, door cgroup.Door, files ...*os.File) (Process, error) {
+	if len(s.Args) == 0 {
+		return nil, &Error{Op: OpFork, Cause: ErrGone}
+	}
+	return spawn(program, s, door, files)
+}
+
+func spawn(program *Program, s Spec, door cgroup.Door, files []*os.File) (Process, error) {
 	p, err := fork(program, s, door, files)
 	if err != nil {
 		return nil, err
@@ -90,7 +101,12 @@ func fork(program *Program, s Spec, door cgroup.Door, files []*os.File) (p *os.P
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(door.Dir.Fd())
 	}
 	start := func() {
-		if p, err = os.StartProcess(program.Path(), s.Args, attr); err != nil {
+		if len(s.Args) == 0 {
+			p, err = forkExecutor(s.Namespaces, door, files)
+		} else {
+			p, err = os.StartProcess(program.Path(), s.Args, attr)
+		}
+		if err != nil {
 			err = failed(OpFork, err)
 		}
 	}
@@ -116,6 +132,25 @@ func fork(program *Program, s Spec, door cgroup.Door, files []*os.File) (p *os.P
 	})
 	<-done
 	return p, err
+}
+
+func forkExecutor(namespaces uintptr, door cgroup.Door, files []*os.File) (*os.Process, error) {
+	if len(files) != 4 {
+		return nil, errors.New("an executor has four files")
+	}
+	var fds [4]int
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	group := -1
+	if door.Dir != nil {
+		group = int(door.Dir.Fd())
+	}
+	pid, err := executor.Clone(namespaces, group, fds)
+	if err != nil {
+		return nil, err
+	}
+	return os.FindProcess(pid)
 }
 
 // OnOwnThread calls f on a thread that ends with the goroutine, since it stays locked. The main thread cannot end, so

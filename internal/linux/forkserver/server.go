@@ -92,7 +92,7 @@ func (s *server) serve(r request) error {
 }
 
 func (s *server) start(r request, door cgroup.Door, files []*os.File) answer {
-	p, err := Fork(s.program, *r.Spec, door, files...)
+	p, err := spawn(s.program, *r.Spec, door, files)
 	for _, f := range files {
 		f.Close()
 	}

@@ -77,7 +77,7 @@ func Listen(network, address string) (*os.File, error) {
 // Send sends whole netlink messages to the kernel's protocol (NETLINK_ROUTE, NETLINK_NETFILTER) and waits for the
 // acknowledgements that they request. It uses one write, as a firewall batch requires. It returns the kernel's error.
 func Send(protocol int, messages []byte) error {
-	expected, err := acknowledged(messages)
+	expected, err := Acknowledged(messages)
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,8 @@ func Send(protocol int, messages []byte) error {
 	return nil
 }
 
-// acknowledged counts the messages that request an acknowledgement.
-func acknowledged(data []byte) (n int, err error) {
+// Acknowledged counts the messages that request an acknowledgement.
+func Acknowledged(data []byte) (n int, err error) {
 	messages, err := syscall.ParseNetlinkMessage(data)
 	size := 0
 	for _, m := range messages {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pid1
+package stream
 
 import (
 	"bytes"
@@ -14,13 +14,13 @@ import (
 
 // line is the guest's end of an output and the program's.
 type line struct {
-	ours   *stream
+	ours   *Output
 	theirs *os.File
 }
 
 func pipeLine(t *testing.T) line {
 	t.Helper()
-	theirs, ours, err := pipe(true)
+	theirs, ours, err := Pipe(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func terminalLine(t *testing.T) line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLine(t, ours, blockingFile(slave))
+	l := newLine(t, ours, BlockingFile(slave))
 	mode, err := unix.IoctlGetTermios(slave, unix.TCGETS)
 	if err == nil {
 		mode.Oflag &^= unix.OPOST
@@ -60,7 +60,7 @@ func terminalLine(t *testing.T) line {
 
 func newLine(t *testing.T, ours, theirs *os.File) line {
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	return line{&stream{file: ours}, theirs}
+	return line{NewOutput(ours), theirs}
 }
 
 // TestCut: a stream that another process holds open ends after the bytes written so far, whether the reader waits

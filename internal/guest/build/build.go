@@ -1,0 +1,588 @@
+//go:build linux
+
+// Package build writes the scripts that build the root of a sandbox, step by step: for an executor, or for cove-guest,
+// which executes them itself. Targets lie in a staging directory, and nothing leads out of that.
+package build
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"path"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/executor"
+	"github.com/cove-sandbox/cove/internal/linux/netsetup"
+)
+
+// ErrChanged is the number of the error that a place is not what a step expects.
+const ErrChanged = math.MaxUint16 - 1
+
+// Explain says more of the errors that a script has.
+func Explain(err error) error {
+	failure, ok := errors.AsType[*executor.Error](err)
+	switch {
+	case !ok:
+		return err
+	case failure.Errno == ErrChanged:
+		return fmt.Errorf("%s: it was changed meanwhile", failure.Doing)
+	case failure.Errno == unix.ELOOP:
+		return fmt.Errorf("a symbolic link stands where the sandbox needs a real directory or file: %w", err)
+	}
+	return err
+}
+
+// num is executor.Number.
+func num[T ~int | ~int64 | ~uint32 | ~uintptr | ~uint64 | ~uint](n T) executor.Value {
+	return executor.Number(n)
+}
+
+// Builder is a script of steps, and of whatever else is appended to it.
+type Builder struct {
+	*executor.Script
+	staging int             // descriptor of the staging directory, O_PATH
+	files   int             // of the request
+	there   map[string]bool // directories that an earlier step has made or passed
+}
+
+// New returns a Builder for the staging directory at a descriptor, with an answer of bytes and files of the request.
+func New(staging, answer, files int) *Builder {
+	return &Builder{Script: executor.New(answer, files), staging: staging, files: files, there: map[string]bool{}}
+}
+
+// Steps appends steps. The error is a step that makes no sense.
+func (b *Builder) Steps(steps []guest.Step) error {
+	for _, s := range steps {
+		var err error
+		known, may := b.there, s.Optional || s.Existing || s.Kind == guest.StepMask || s.Kind == guest.StepReadOnly
+		if may { // the step may do nothing
+			b.there = maps.Clone(known)
+		}
+		b.Scope(func() {
+			b.Doing(fmt.Sprintf("%s %s", s.Kind, s.Target))
+			err = b.step(s)
+		})
+		if may {
+			b.there = known
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		}
+	}
+	return nil
+}
+
+func (b *Builder) step(s guest.Step) error {
+	switch s.Kind {
+	case guest.StepDir:
+		b.dir(s)
+	case guest.StepFile:
+		b.file(s)
+	case guest.StepSymlink:
+		b.inParent(s.Target, func(dir executor.Value, name string) {
+			b.Do(unix.SYS_SYMLINKAT, b.Text(s.Source), dir, b.Text(name))
+			b.Unless(unix.EEXIST)
+		})
+	case guest.StepSysctl:
+		b.sysctl(s)
+	case guest.StepTmpfs:
+		b.filesystem(s, "tmpfs", "size", strconv.FormatInt(s.Size, 10),
+			"nr_inodes", strconv.FormatInt(s.Inodes, 10), "mode", fmt.Sprintf("0%o", s.Mode))
+	case guest.StepProc:
+		b.filesystem(s, "proc", "hidepid", "2")
+	case guest.StepDevpts:
+		b.filesystem(s, "devpts", "newinstance", "", "ptmxmode", "0666", "mode", "0620",
+			"max", strconv.FormatInt(s.Inodes, 10))
+	case guest.StepOverlay:
+		in := func(name string) string { return "/proc/self/fd/" + strconv.Itoa(b.staging) + name }
+		b.filesystem(s, "overlay", "lowerdir", in(s.Source), "upperdir", in(s.Upper), "workdir", in(s.Work), "userxattr", "")
+	case guest.StepBind:
+		return b.bind(s)
+	case guest.StepBindInside:
+		b.bindInside(s)
+	case guest.StepMove:
+		from := b.Open(s.Source, unix.O_PATH)
+		b.attach(from, s.Target, true)
+		b.Close(from)
+	case guest.StepNetlink:
+		return b.netlink(s)
+	case guest.StepMask:
+		b.mask(s)
+	case guest.StepGuard:
+		return b.guard(s)
+	case guest.StepReadOnly:
+		b.readOnly(s)
+	default:
+		return errors.New("unknown step")
+	}
+	return nil
+}
+
+// Scratch mounts the file system of everything writable on the staging directory, with a provisional size.
+func (b *Builder) Scratch() {
+	b.Doing("mount the scratch file system")
+	b.filesystem(guest.Step{Target: "/", Flags: guest.NoSuid | guest.NoDev}, "tmpfs", "size", "1048576",
+		"nr_inodes", "64", "mode", "0755")
+}
+
+// Resize gives that file system its size, in bytes and inodes.
+func (b *Builder) Resize(size, inodes int64) {
+	b.Doing("limit the scratch file system")
+	fs := b.Call(unix.SYS_FSPICK, num(b.staging), b.Text(""), num(unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH))
+	b.configure(fs, "size", strconv.FormatInt(size, 10), "nr_inodes", strconv.FormatInt(inodes, 10))
+	b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_CMD_RECONFIGURE), num(0), num(0), num(0))
+	b.Close(fs)
+}
+
+// how resolves targets: never out of the staging directory, nor by a symlink in places that the sandbox depends on.
+func how(target string, flags uint64) unix.OpenHow {
+	h := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	for _, place := range []string{guest.Root + "/proc", guest.Root + "/dev", guest.Root + "/sys"} {
+		if target == place || strings.HasPrefix(target, place+"/") {
+			h.Resolve |= unix.RESOLVE_NO_SYMLINKS
+		}
+	}
+	return h
+}
+
+// Open opens a target, contained in the staging directory.
+func (b *Builder) Open(target string, flags uint64) executor.Value {
+	fd := b.Var()
+	b.openTo(fd, target, flags)
+	return fd
+}
+
+func (b *Builder) openTo(fd executor.Value, target string, flags uint64) {
+	b.OpenFrom(fd, num(b.staging), target, how(target, flags))
+}
+
+// OpenFrom opens a name from a directory.
+func (b *Builder) OpenFrom(fd, dir executor.Value, name string, h unix.OpenHow) {
+	b.CallTo(fd, unix.SYS_OPENAT2, dir, b.Text(name), b.Bytes(executor.Structure(h)), num(unix.SizeofOpenHow))
+}
+
+// inParent calls f with the directory in which a target is made, and with its name there.
+func (b *Builder) inParent(target string, f func(dir executor.Value, name string)) {
+	b.mkdirAll(path.Dir(target))
+	dir := b.Open(path.Dir(target), unix.O_PATH)
+	f(dir, path.Base(target))
+	b.Close(dir)
+}
+
+func (b *Builder) mkdirAll(target string) {
+	if b.there[target] || target == "/" || target == "." {
+		return
+	}
+	missing, made := b.Label(), b.Label()
+	fd := b.Open(target, unix.O_PATH)
+	b.On(unix.ENOENT, missing)
+	b.Close(fd)
+	b.Jump(made)
+	b.Here(missing)
+	b.inParent(target, func(dir executor.Value, name string) {
+		b.Do(unix.SYS_MKDIRAT, dir, b.Text(name), num(0o755))
+		b.Unless(unix.EEXIST)
+	})
+	b.Here(made)
+	b.there[target] = true
+}
+
+func (b *Builder) dir(s guest.Step) {
+	b.mkdirAll(s.Target)
+	fd := b.Open(s.Target, unix.O_RDONLY|unix.O_DIRECTORY)
+	if s.UID != 0 {
+		b.Do(unix.SYS_FCHOWN, fd, num(s.UID), num(s.UID))
+	}
+	b.Do(unix.SYS_FCHMOD, fd, num(s.Mode))
+	b.Close(fd)
+}
+
+// file makes a new file and replaces one of the image.
+func (b *Builder) file(s guest.Step) {
+	b.inParent(s.Target, func(dir executor.Value, name string) {
+		b.Do(unix.SYS_UNLINKAT, dir, b.Text(name), num(0))
+		b.Unless(unix.ENOENT)
+		fd := b.Call(unix.SYS_OPENAT, dir, b.Text(name),
+			num(unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW), num(s.Mode))
+		b.write(fd, s.Data)
+		b.Do(unix.SYS_FCHMOD, fd, num(s.Mode))
+		b.Close(fd)
+	})
+}
+
+// write writes data that a file takes at once.
+func (b *Builder) write(fd executor.Value, data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	whole, part := b.Label(), b.Label()
+	n := b.Call(unix.SYS_WRITE, fd, b.Bytes(data), num(len(data)))
+	b.JumpUnless(n, ^uint64(0), uint64(len(data)), part)
+	b.Jump(whole)
+	b.Here(part)
+	b.Fail(num(unix.ENOSPC))
+	b.Here(whole)
+}
+
+func (b *Builder) sysctl(s guest.Step) {
+	end := b.Label()
+	fd := b.Open(s.Target, unix.O_WRONLY)
+	b.On(unix.ENOENT, end)
+	b.write(fd, s.Data)
+	b.Close(fd)
+	b.Here(end)
+}
+
+// filesystem mounts a new file system at the step's target. Options alternate name and value; an empty value is a flag.
+func (b *Builder) filesystem(s guest.Step, fstype string, options ...string) {
+	fs := b.Call(unix.SYS_FSOPEN, b.Text(fstype), num(unix.FSOPEN_CLOEXEC))
+	b.configure(fs, options...)
+	b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_CMD_CREATE), num(0), num(0), num(0))
+	tree := b.Call(unix.SYS_FSMOUNT, fs, num(unix.FSMOUNT_CLOEXEC), num(attributes(s.Flags)))
+	b.attach(tree, s.Target, true)
+	b.Close(tree)
+	b.Close(fs)
+}
+
+func (b *Builder) configure(fs executor.Value, options ...string) {
+	for i := 0; i < len(options); i += 2 {
+		if options[i+1] == "" {
+			b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_SET_FLAG), b.Text(options[i]), num(0), num(0))
+		} else {
+			b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_SET_STRING), b.Text(options[i]), b.Text(options[i+1]), num(0))
+		}
+	}
+}
+
+var attributesOf = map[guest.MountFlag]uint64{
+	guest.ReadOnly: unix.MOUNT_ATTR_RDONLY, guest.NoSuid: unix.MOUNT_ATTR_NOSUID,
+	guest.NoDev: unix.MOUNT_ATTR_NODEV, guest.NoExec: unix.MOUNT_ATTR_NOEXEC, guest.NoFollow: unix.MOUNT_ATTR_NOSYMFOLLOW,
+}
+
+func attributes(f guest.MountFlag) (attr uint64) {
+	for flag, bit := range attributesOf {
+		if f&flag != 0 {
+			attr |= bit
+		}
+	}
+	return attr
+}
+
+// attach moves a detached mount to a target, and makes one that is missing: a directory or a file.
+func (b *Builder) attach(tree executor.Value, target string, directory bool) {
+	b.place(target, func() {
+		if directory {
+			b.mkdirAll(target)
+		} else {
+			b.file(guest.Step{Target: target, Mode: 0o644})
+		}
+	}, func(at executor.Value) { b.move(tree, at) })
+}
+
+// place opens a target, which missing makes unless it is there.
+func (b *Builder) place(target string, missing func(), f func(at executor.Value)) {
+	absent, open := b.Label(), b.Label()
+	at := b.Open(target, unix.O_PATH)
+	b.On(unix.ENOENT, absent)
+	b.Jump(open)
+	b.Here(absent)
+	missing()
+	b.openTo(at, target, unix.O_PATH)
+	b.Here(open)
+	f(at)
+	b.Close(at)
+	for dir := range b.there { // what lies below may be hidden now
+		if strings.HasPrefix(dir, target+"/") {
+			delete(b.there, dir)
+		}
+	}
+}
+
+func (b *Builder) move(tree, at executor.Value) {
+	b.Do(unix.SYS_MOVE_MOUNT, tree, b.Text(""), at, b.Text(""),
+		num(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+}
+
+// existing opens a target that a step requires, and goes on at end without it.
+func (b *Builder) existing(s guest.Step, end executor.Label) {
+	if s.Existing {
+		at := b.Open(s.Target, unix.O_PATH)
+		b.On(unix.ENOENT, end)
+		b.Close(at)
+	}
+}
+
+func (b *Builder) bind(s guest.Step) error {
+	end := b.Label()
+	b.existing(s, end)
+	switch {
+	case s.FD == nil:
+		tree := b.cloneHost(s, end)
+		b.attachClone(tree, s)
+		b.Close(tree)
+	default:
+		tree, err := b.Given(*s.FD)
+		if err != nil {
+			return err
+		}
+		b.attachClone(tree, s)
+	}
+	b.Here(end)
+	return nil
+}
+
+// Given is a descriptor of the request.
+func (b *Builder) Given(i int) (executor.Value, error) {
+	if i < 0 || i >= b.files {
+		return executor.Value{}, errors.New("no such descriptor")
+	}
+	return b.File(i), nil
+}
+
+// cloneHost clones a mount of the host. A recursive one is a directory of the toolchain, which may be a symlink. Any
+// other is a place that the host has resolved and opened, so a symlink or another inode there now is an attack.
+func (b *Builder) cloneHost(s guest.Step, end executor.Label) executor.Value {
+	h := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+	if !s.Recursive {
+		h.Resolve = unix.RESOLVE_NO_SYMLINKS
+	}
+	place, cwd := b.Var(), unix.AT_FDCWD
+	b.OpenFrom(place, num(cwd), s.Source, h)
+	if s.Optional {
+		b.On(unix.ENOENT, end)
+	}
+	if s.Is != nil {
+		b.same(place, *s.Is)
+	}
+	tree := b.clone(place, s.Recursive)
+	b.Close(place)
+	return tree
+}
+
+func (b *Builder) bindInside(s guest.Step) {
+	end := b.Label()
+	b.existing(s, end)
+	from := b.Open(s.Source, unix.O_PATH)
+	tree := b.clone(from, false)
+	b.Close(from)
+	b.attachClone(tree, s)
+	b.Close(tree)
+	b.Here(end)
+}
+
+func (b *Builder) clone(place executor.Value, recursive bool) executor.Value {
+	flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	return b.Call(unix.SYS_OPEN_TREE, place, b.Text(""), num(flags))
+}
+
+func (b *Builder) attachClone(tree executor.Value, s guest.Step) {
+	b.setAttributes(tree, s.Flags, s.Recursive)
+	b.place(s.Target, func() {
+		b.mkdirAll(path.Dir(s.Target)) // for both
+		file, made := b.Label(), b.Label()
+		b.JumpUnless(b.mode(tree), unix.S_IFMT, unix.S_IFDIR, file)
+		b.mkdirAll(s.Target)
+		b.Jump(made)
+		b.Here(file)
+		b.file(guest.Step{Target: s.Target, Mode: 0o644})
+		b.Here(made)
+	}, func(at executor.Value) { b.move(tree, at) })
+}
+
+// stat is the struct stat of a descriptor.
+func (b *Builder) stat(fd executor.Value) executor.Value {
+	st := b.Space(int(unsafe.Sizeof(unix.Stat_t{})))
+	b.Do(unix.SYS_FSTAT, fd, st)
+	return st
+}
+
+func (b *Builder) mode(fd executor.Value) executor.Value {
+	return b.Load(b.stat(fd).At(int(unsafe.Offsetof(unix.Stat_t{}.Mode))), 4)
+}
+
+func (b *Builder) setAttributes(tree executor.Value, f guest.MountFlag, recursive bool) {
+	if f == 0 {
+		return
+	}
+	flags := unix.AT_EMPTY_PATH
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	b.Do(unix.SYS_MOUNT_SETATTR, tree, b.Text(""), num(flags), b.Bytes(executor.Structure(unix.MountAttr{Attr_set: attributes(f)})),
+		num(unsafe.Sizeof(unix.MountAttr{})))
+}
+
+func (b *Builder) mask(s guest.Step) {
+	end, file := b.Label(), b.Label()
+	at := b.Open(s.Target, unix.O_PATH)
+	b.On(unix.ENOENT, end)
+	mode := b.mode(at)
+	b.Close(at)
+	b.JumpUnless(mode, unix.S_IFMT, unix.S_IFDIR, file)
+	b.filesystem(guest.Step{Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoDev | guest.NoExec},
+		"tmpfs", "size", "4096", "nr_inodes", "1", "mode", "0555")
+	b.Jump(end)
+	b.Here(file)
+	null := guest.Step{Source: "/dev/null", Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoExec}
+	tree := b.cloneHost(null, end)
+	b.attachClone(tree, null)
+	b.Close(tree)
+	b.Here(end)
+}
+
+// guard attaches a target on itself. What is there is opened once, so that nothing can be put in its place meanwhile.
+func (b *Builder) guard(s guest.Step) error {
+	if s.Is == nil {
+		return errors.New("no inode is named")
+	}
+	at := b.Open(s.Target, unix.O_PATH)
+	b.same(at, *s.Is)
+	tree := b.clone(at, false)
+	b.setAttributes(tree, s.Flags, false)
+	b.move(tree, at)
+	b.Close(tree)
+	b.Close(at)
+	return nil
+}
+
+// same refuses a place that is not what a step expects.
+func (b *Builder) same(place executor.Value, is guest.Inode) {
+	changed, same := b.Label(), b.Label()
+	st := b.stat(place)
+	dev, ino := b.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Dev))), 8), b.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Ino))), 8)
+	b.JumpUnless(dev, ^uint64(0), is.Dev, changed)
+	b.JumpUnless(ino, ^uint64(0), is.Ino, changed)
+	b.Jump(same)
+	b.Here(changed)
+	b.Fail(num(ErrChanged))
+	b.Here(same)
+}
+
+// readOnly makes a target read-only; unless the target is a mount already, it becomes one.
+func (b *Builder) readOnly(s guest.Step) {
+	end, unmounted := b.Label(), b.Label()
+	at := b.Open(s.Target, unix.O_PATH)
+	b.On(unix.ENOENT, end)
+	b.setAttributes(at, s.Flags|guest.ReadOnly, false)
+	b.On(unix.EINVAL, unmounted) // not the root of a mount
+	b.Close(at)
+	b.Jump(end)
+	b.Here(unmounted)
+	b.Close(at)
+	b.bindInside(guest.Step{Source: s.Target, Target: s.Target, Flags: s.Flags | guest.ReadOnly})
+	b.Here(end)
+}
+
+var netlinks = map[string]int{guest.NetlinkRoute: unix.NETLINK_ROUTE, guest.NetlinkNetfilter: unix.NETLINK_NETFILTER}
+
+// netlink sends messages by one call, as a firewall batch requires, and waits for the answers that they request.
+func (b *Builder) netlink(s guest.Step) error {
+	protocol, ok := netlinks[s.Target]
+	if !ok {
+		return errors.New("unknown netlink family")
+	}
+	expected, err := netsetup.Acknowledged(s.Data)
+	if err != nil {
+		return err
+	}
+	fd := b.Call(unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(protocol))
+	// The kernel answers at once; a missing answer must not hang the start.
+	patience := unix.Timeval{Sec: 10}
+	b.Do(unix.SYS_SETSOCKOPT, fd, num(unix.SOL_SOCKET), num(unix.SO_RCVTIMEO), b.Bytes(executor.Structure(patience)),
+		num(unsafe.Sizeof(patience)))
+	to := unix.RawSockaddrNetlink{Family: unix.AF_NETLINK}
+	b.Do(unix.SYS_SENDTO, fd, b.Bytes(s.Data), num(len(s.Data)), num(0), b.Bytes(executor.Structure(to)), num(unsafe.Sizeof(to)))
+	answer := b.Space(64)
+	for range expected {
+		b.Scope(func() {
+			again, next, refused := b.Label(), b.Label(), b.Label()
+			b.Here(again)
+			b.Do(unix.SYS_RECVFROM, fd, answer, num(64), num(0), num(0), num(0))
+			b.On(unix.EINTR, again)
+			b.JumpUnless(b.Load(answer.At(4), 2), ^uint64(0), unix.NLMSG_ERROR, again) // an echo of what was made
+			code := b.Load(answer.At(unix.SizeofNlMsghdr), 4)
+			b.JumpUnless(code, ^uint64(0), 0, refused)
+			b.Jump(next)
+			b.Here(refused)
+			b.Fail(code)
+			b.Here(next)
+		})
+	}
+	b.Close(fd)
+	return nil
+}
+
+// sockaddr is the address of an internet socket, for the kernel.
+func sockaddr(addr netip.AddrPort) (family int, raw []byte) {
+	port := binary.BigEndian.AppendUint16(nil, addr.Port())
+	if ip := addr.Addr(); ip.Is4() {
+		raw = binary.NativeEndian.AppendUint16(nil, unix.AF_INET)
+		raw = append(append(raw, port...), ip.AsSlice()...)
+		return unix.AF_INET, append(raw, make([]byte, 8)...)
+	}
+	raw = binary.NativeEndian.AppendUint16(nil, unix.AF_INET6)
+	raw = append(append(append(raw, port...), 0, 0, 0, 0), addr.Addr().AsSlice()...)
+	return unix.AF_INET6, append(raw, 0, 0, 0, 0)
+}
+
+// Listen makes a listening socket of an internet network.
+func (b *Builder) Listen(l guest.Listen) (executor.Value, error) {
+	addr, err := netip.ParseAddrPort(l.Address)
+	if err != nil {
+		return executor.Value{}, err
+	}
+	kind := unix.SOCK_STREAM
+	switch l.Network {
+	case "udp4", "udp6":
+		kind = unix.SOCK_DGRAM
+	case "tcp4", "tcp6":
+	default:
+		return executor.Value{}, errors.New("unknown network")
+	}
+	b.Doing("listen on " + l.Network + " " + l.Address)
+	family, raw := sockaddr(addr)
+	fd := b.Call(unix.SYS_SOCKET, num(family), num(kind|unix.SOCK_CLOEXEC), num(0))
+	if kind == unix.SOCK_STREAM { // allow old connections on the same port
+		one := b.Bytes(executor.Structure(int32(1)))
+		b.Do(unix.SYS_SETSOCKOPT, fd, num(unix.SOL_SOCKET), num(unix.SO_REUSEADDR), one, num(4))
+	}
+	b.Do(unix.SYS_BIND, fd, b.Bytes(raw), num(len(raw)))
+	if kind == unix.SOCK_STREAM {
+		b.Do(unix.SYS_LISTEN, fd, num(unix.SOMAXCONN))
+	}
+	return fd, nil
+}
+
+// ListenUnix makes a listening socket that only the user's processes can connect to. Its directory is at a descriptor
+// meanwhile, which ends.
+func (b *Builder) ListenUnix(l guest.Listen, seal guest.Seal, place int) (fd executor.Value, err error) {
+	b.Doing("listen on " + l.Network + " " + l.Address)
+	fd = b.Call(unix.SYS_SOCKET, num(unix.AF_UNIX), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), num(0))
+	b.inParent(guest.Root+l.Address, func(dir executor.Value, name string) {
+		// bind(2) takes no directory descriptor.
+		b.Keep(dir, place)
+		full := "/proc/self/fd/" + strconv.Itoa(place) + "/" + name
+		if len(full) >= len(unix.RawSockaddrUnix{}.Path) {
+			err = unix.ENAMETOOLONG
+		}
+		raw := append(binary.NativeEndian.AppendUint16(nil, unix.AF_UNIX), full...)
+		raw = append(raw, 0)
+		b.Do(unix.SYS_BIND, fd, b.Bytes(raw), num(len(raw)))
+		b.Do(unix.SYS_FCHMODAT, dir, b.Text(name), num(0o600))
+		b.Do(unix.SYS_FCHOWNAT, dir, b.Text(name), num(seal.UserUID), num(seal.UserGID), num(unix.AT_SYMLINK_NOFOLLOW))
+		b.Keep(num(0), place)
+	})
+	b.Do(unix.SYS_LISTEN, fd, num(unix.SOMAXCONN))
+	return fd, err
+}

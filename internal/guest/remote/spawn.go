@@ -1,0 +1,433 @@
+//go:build linux
+
+package remote
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/guestd"
+	"github.com/cove-sandbox/cove/internal/guest/stream"
+	"github.com/cove-sandbox/cove/internal/linux/executor"
+)
+
+var _ guestd.Spawner = (*world)(nil)
+
+type child struct {
+	world  *world
+	pid    int
+	stdin  io.WriteCloser
+	stdout *stream.Output
+	stderr *stream.Output // nil for a terminal
+	master *os.File       // of a terminal
+	exited chan struct{}
+	status unix.WaitStatus // set before exited is closed
+}
+
+// sigSetmask is SIG_SETMASK.
+const sigSetmask = 2
+
+// What starts of processes are for, in errors.
+const (
+	doingStart = "start"
+	doingFind  = "find the program"
+)
+
+// Start implements guestd.Spawner.
+func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
+	for _, s := range append(append([]string{spec.Dir}, spec.Args...), spec.Env...) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return nil, &guest.Failure{Kind: guest.FailInvalid,
+				Message: "a NUL byte in an argument, the environment or the directory"}
+		}
+	}
+	answer, files, err := w.run(w.startScript(spec))
+	if err != nil {
+		return nil, explainStart(err, spec.Args[0])
+	}
+	if err := check(files, spec.TTY); err != nil {
+		guestd.CloseAll(files)
+		w.executor.Close()
+		return nil, err
+	}
+	c := &child{world: w, pid: int(binary.NativeEndian.Uint64(answer)), exited: make(chan struct{})}
+	if spec.TTY {
+		c.master = files[0]
+		c.stdin, c.stdout = stream.Keyboard{Terminal: c.master}, stream.NewOutput(c.master)
+	} else {
+		c.stdout, c.stderr = stream.NewOutput(files[0]), stream.NewOutput(files[1])
+		if spec.Stdin {
+			c.stdin = files[2]
+		}
+	}
+	w.adopt(c)
+	return c, nil
+}
+
+// check refuses streams that are none, which could keep a reader for ever.
+func check(files []*os.File, terminal bool) error {
+	want := os.ModeNamedPipe
+	if terminal {
+		want = os.ModeDevice | os.ModeCharDevice
+	}
+	for _, f := range files {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Type() != want {
+			return &guest.ProtocolError{Reason: "a stream of the kind " + info.Mode().Type().String()}
+		}
+		if err := f.SetDeadline(time.Time{}); err != nil {
+			return &guest.ProtocolError{Reason: "a stream that blocks"}
+		}
+	}
+	return nil
+}
+
+func explainStart(err error, program string) error {
+	failure, ok := errors.AsType[*executor.Error](err)
+	switch {
+	case errors.Is(err, executor.ErrTooLarge):
+		return &os.PathError{Op: doingStart, Path: program, Err: unix.E2BIG}
+	case !ok:
+		return err
+	case failure.Doing == doingFind:
+		return &guest.Failure{Kind: guest.FailNotFound, Message: fmt.Sprintf("%s: not found in PATH", program)}
+	}
+	return &os.PathError{Op: failure.Doing, Path: program, Err: failure.Errno}
+}
+
+// adopt takes up a child whose end may have been told already.
+func (w *world) adopt(c *child) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	status, over := w.early[c.pid]
+	switch {
+	case over:
+		delete(w.early, c.pid)
+		c.end(status)
+	case w.children == nil:
+		c.end(killed)
+	default:
+		w.children[c.pid] = c
+	}
+}
+
+// killed is the status of a process that was killed.
+const killed = unix.WaitStatus(unix.SIGKILL)
+
+func (c *child) end(status unix.WaitStatus) {
+	c.status = status
+	close(c.exited)
+}
+
+// ended is told of the end of a child.
+func (w *world) ended(pid int, status unix.WaitStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch c := w.children[pid]; {
+	case c != nil:
+		delete(w.children, pid)
+		c.end(status)
+	case len(w.early) < guest.MaxProcesses: // more are no ends of processes that Start is about to know
+		w.early[pid] = status
+	}
+}
+
+// abandon ends the children of an executor that has gone: the kernel has killed them.
+func (w *world) abandon() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.children {
+		c.end(killed)
+	}
+	w.children = nil
+}
+
+// startScript starts a process and gives the host's ends of its streams: output, errors, and input if there is one; or
+// its terminal.
+func (w *world) startScript(spec guest.ProcessSpec) *executor.Script {
+	s := executor.New(8, 0)
+	s.Doing(doingFind)
+	program := find(s, spec.Args[0], spec.Env)
+	s.Doing("make the streams")
+	var ends [3]executor.Value
+	if spec.TTY {
+		slave := w.terminal(s, spec)
+		ends = [3]executor.Value{slave, slave, slave}
+	} else {
+		w.asUser(s) // who may open them by the names in /dev
+		ends = streams(s, spec.Stdin)
+		w.asGuest(s)
+	}
+	s.Doing(doingStart)
+	// The child inherits the score, so that memory runs out for the user's processes before it does for PID 1.
+	score := func(value string) {
+		s.Do(unix.SYS_PWRITE64, num(slotOOM), s.Bytes([]byte(value)), num(len(value)), num(0))
+		next := s.Label()
+		s.Any(next)
+		s.Here(next)
+	}
+	score("1000")
+	s.Store(s.Answer(), 8, s.Fork(func() { w.child(s, spec, program, ends) }))
+	s.Finally(func() {
+		score(w.oomOwn)
+		w.asGuest(s) // if it was the user meanwhile
+	})
+	return s
+}
+
+// child is what a new process does before it is the program.
+func (w *world) child(s *executor.Script, spec guest.ProcessSpec, program executor.Value, ends [3]executor.Value) {
+	s.Do(unix.SYS_SETSID)
+	if w.begun.UID != w.seal.UserUID {
+		s.Do(unix.SYS_SETGROUPS, num(0), num(0))
+		s.Do(unix.SYS_SETRESGID, num(w.seal.UserGID), num(w.seal.UserGID), num(w.seal.UserGID))
+		s.Do(unix.SYS_SETRESUID, num(w.seal.UserUID), num(w.seal.UserUID), num(w.seal.UserUID))
+	}
+	if spec.Dir != "" {
+		s.Do(unix.SYS_CHDIR, s.Text(spec.Dir))
+	}
+	for i, fd := range ends {
+		s.Do(unix.SYS_DUP3, fd, num(i), num(0))
+	}
+	if spec.TTY {
+		s.Do(unix.SYS_IOCTL, num(0), num(unix.TIOCSCTTY), num(0))
+	}
+	files := w.limits[unix.RLIMIT_NOFILE]
+	if w.seal.OpenFiles > 0 {
+		files = min(files, uint64(w.seal.OpenFiles))
+	}
+	limit := unix.Rlimit{Cur: files, Max: files}
+	s.Do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), s.Bytes(executor.Structure(limit)), num(0))
+	s.Do(unix.SYS_RT_SIGPROCMASK, num(sigSetmask), s.Bytes(make([]byte, 8)), num(0), num(8))
+	s.Do(unix.SYS_EXECVE, program, words(s, spec.Args), words(s, spec.Env))
+}
+
+// words are strings as execve takes them.
+func words(s *executor.Script, texts []string) executor.Value {
+	var all []executor.Value
+	for _, t := range texts {
+		all = append(all, s.Text(t))
+	}
+	return s.Words(append(all, num(0))...)
+}
+
+// find is the path of a program, found as execvp would, in the environment's own PATH.
+func find(s *executor.Script, name string, env []string) executor.Value {
+	if strings.Contains(name, "/") {
+		return s.Text(name)
+	}
+	search := ""
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			search = v
+		}
+	}
+	found, st, program := s.Label(), s.Space(int(unsafe.Sizeof(unix.Stat_t{}))), s.Var()
+	for dir := range strings.SplitSeq(search, ":") {
+		if !strings.HasPrefix(dir, "/") {
+			continue
+		}
+		s.Scope(func() {
+			next, file := s.Label(), s.Text(path.Join(dir, name))
+			cwd := unix.AT_FDCWD
+			s.Do(sysFstatat, num(cwd), file, st, num(0))
+			s.Any(next)
+			mode := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Mode))), 4)
+			s.JumpUnless(mode, unix.S_IFMT, unix.S_IFREG, next)
+			s.Set(program, file)
+			for _, x := range []uint64{0o100, 0o010, 0o001} {
+				not := s.Label()
+				s.JumpUnless(mode, x, x, not)
+				s.Jump(found)
+				s.Here(not)
+			}
+			s.Here(next)
+		})
+	}
+	s.Fail(num(unix.ENOENT))
+	s.Here(found)
+	return program
+}
+
+// streams makes pipes, and returns the process's ends. Only the host's ends do not block.
+func streams(s *executor.Script, input bool) (ends [3]executor.Value) {
+	make := func(i, theirs int) (ours executor.Value) {
+		p := s.Space(8)
+		s.Do(unix.SYS_PIPE2, p, num(unix.O_CLOEXEC))
+		ends[i], ours = s.Load(p.At(4*theirs), 4), s.Load(p.At(4*(1-theirs)), 4)
+		how := unix.O_RDONLY
+		if theirs == 0 {
+			how = unix.O_WRONLY
+		}
+		s.Do(unix.SYS_FCNTL, ours, num(unix.F_SETFL), num(how|unix.O_NONBLOCK))
+		return ours
+	}
+	s.Give(make(1, 1))
+	s.Give(make(2, 1))
+	if input {
+		s.Give(make(0, 0))
+		return ends
+	}
+	cwd := unix.AT_FDCWD
+	ends[0] = s.Call(unix.SYS_OPENAT, num(cwd), s.Text("/dev/null"), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0))
+	return ends
+}
+
+// terminal gives the host a new pseudo-terminal that the user owns, and returns the process's end.
+func (w *world) terminal(s *executor.Script, spec guest.ProcessSpec) executor.Value {
+	s.Doing("open a terminal")
+	cwd := unix.AT_FDCWD
+	w.asUser(s)
+	master := s.Call(unix.SYS_OPENAT, num(cwd), s.Text("/dev/ptmx"),
+		num(unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK), num(0))
+	s.Do(unix.SYS_IOCTL, master, num(unix.TIOCSPTLCK), s.Bytes(make([]byte, 4)))
+	slave := s.Call(unix.SYS_IOCTL, master, num(unix.TIOCGPTPEER), num(unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY))
+	w.asGuest(s)
+	size := windowSize(spec.Rows, spec.Cols)
+	s.Do(unix.SYS_IOCTL, master, num(unix.TIOCSWINSZ), s.Bytes(executor.Structure(size)))
+	s.Give(master)
+	return slave
+}
+
+func windowSize(rows, cols uint16) unix.Winsize {
+	if rows == 0 || cols == 0 {
+		rows, cols = 24, 80
+	}
+	return unix.Winsize{Row: rows, Col: cols}
+}
+
+// asUser gives the executor the user's file-system ids, so that it cannot be tricked into reading or writing files that
+// the user may not. The calls return the old value and no error, so another verifies them.
+func (w *world) asUser(s *executor.Script) { setFSIDs(s, w.seal.UserUID, w.seal.UserGID) }
+
+func (w *world) asGuest(s *executor.Script) { setFSIDs(s, w.begun.UID, w.begun.GID) }
+
+func setFSIDs(s *executor.Script, uid, gid int) {
+	s.Scope(func() {
+		for _, set := range []struct{ call, id int }{{unix.SYS_SETFSGID, gid}, {unix.SYS_SETFSUID, uid}} {
+			bad, good := s.Label(), s.Label()
+			s.Do(set.call, num(set.id))
+			s.JumpUnless(s.Call(set.call, num(math.MaxUint32)), math.MaxUint32, uint64(set.id), bad)
+			s.Jump(good)
+			s.Here(bad)
+			s.Fail(num(unix.EPERM))
+			s.Here(good)
+		}
+	})
+}
+
+// signalScript signals processes, of which there may be none.
+func signalScript(s *executor.Script, pid int, sig syscall.Signal) {
+	s.Doing("signal")
+	s.Do(unix.SYS_KILL, num(pid), num(int(sig)))
+	s.Unless(unix.ESRCH)
+}
+
+// SignalAll implements guestd.Spawner: kill(-1) spares only the caller.
+func (w *world) SignalAll(sig syscall.Signal) error {
+	s := executor.New(0, 0)
+	signalScript(s, -1, sig)
+	_, _, err := w.run(s)
+	return err
+}
+
+const statfsSize = int(unsafe.Sizeof(unix.Statfs_t{}))
+
+// Stats implements guestd.Spawner.
+func (w *world) Stats() (stats guest.Stats) {
+	const ioSize = 512
+	s := executor.New(statfsSize+ioSize, 0)
+	next := s.Label()
+	s.Do(unix.SYS_FSTATFS, num(slotScratch), s.Answer())
+	s.Any(next)
+	s.Here(next)
+	end := s.Label()
+	s.Do(unix.SYS_PREAD64, num(slotIO), s.Answer().At(statfsSize), num(ioSize), num(0))
+	s.Any(end)
+	s.Here(end)
+	answer, _, err := w.run(s)
+	if err != nil {
+		return stats
+	}
+	var fs unix.Statfs_t
+	executor.Load(&fs, answer)
+	stats.DiskSize, stats.InodesSize = int64(fs.Blocks)*fs.Bsize, int64(fs.Files)
+	stats.DiskUsed, stats.InodesUsed = stats.DiskSize-int64(fs.Bfree)*fs.Bsize, stats.InodesSize-int64(fs.Ffree)
+	stats.Exhausted = stats.Full()
+	stats.BytesWritten = field(answer[statfsSize:], "wchar: ")
+	return stats
+}
+
+// field returns the number after name in a /proc file of lines.
+func field(data []byte, name string) int64 {
+	_, rest, _ := bytes.Cut(data, []byte(name))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	n, _ := strconv.ParseInt(string(line), 10, 64)
+	return n
+}
+
+func (c *child) PID() int              { return c.pid }
+func (c *child) Stdin() io.WriteCloser { return c.stdin }
+func (c *child) Stdout() guestd.Output { return c.stdout }
+
+func (c *child) Stderr() guestd.Output {
+	if c.stderr == nil {
+		return nil
+	}
+	return c.stderr
+}
+
+// Signal signals the process's group; setsid made the process its leader. Its id is its own until it is collected.
+func (c *child) Signal(sig syscall.Signal) error {
+	select {
+	case <-c.exited:
+		return nil
+	default:
+	}
+	s := executor.New(0, 0)
+	collected := s.Label()
+	s.Do(unix.SYS_WAITID, num(unix.P_PID), num(c.pid), num(0), num(unix.WEXITED|unix.WNOHANG|unix.WNOWAIT), num(0))
+	s.On(unix.ECHILD, collected)
+	signalScript(s, -c.pid, sig)
+	s.Here(collected)
+	_, _, err := c.world.run(s)
+	return err
+}
+
+func (c *child) Resize(rows, cols uint16) error {
+	if c.master == nil {
+		return &guest.Failure{Kind: guest.FailInvalid, Message: "the process has no terminal"}
+	}
+	size := windowSize(rows, cols)
+	conn, err := c.master.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := conn.Control(func(fd uintptr) { err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &size) })
+	return errors.Join(failed, err)
+}
+
+func (c *child) Wait() (int, syscall.Signal) {
+	<-c.exited
+	if c.status.Signaled() {
+		return 0, c.status.Signal()
+	}
+	return c.status.ExitStatus(), 0
+}

@@ -1,0 +1,276 @@
+//go:build linux
+
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/build"
+	"github.com/cove-sandbox/cove/internal/guest/guestd"
+	"github.com/cove-sandbox/cove/internal/linux/executor"
+)
+
+// halved are limits of what the kernel counts for the user who made the sandbox, too: the other half is left to that
+// user's other processes.
+var halved = []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE}
+
+// limitNumbers are the resources whose limits Begin reads.
+var limitNumbers = append(halved[:len(halved):len(halved)], unix.RLIMIT_CORE, unix.RLIMIT_NOFILE, unix.RLIMIT_FSIZE,
+	unix.RLIMIT_MEMLOCK)
+
+const rlimitSize = int(unsafe.Sizeof(unix.Rlimit{}))
+
+// Begin implements guestd.Wall.
+func (w *world) Begin(p guest.Begin) error {
+	if len(p.Listeners) > maxListeners {
+		return errors.New("too many listeners")
+	}
+	b := build.New(slotStaging, rlimitSize*len(limitNumbers), 0)
+	b.Doing("name the process")
+	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_NAME), b.Text("cove-guest"))
+	b.Doing("read the limits")
+	for i, n := range limitNumbers {
+		b.Do(unix.SYS_PRLIMIT64, num(0), num(n), num(0), b.Answer().At(i*rlimitSize))
+	}
+	// A user namespace made without privilege may not change groups; the caller's remain there, which "cove doctor"
+	// reports.
+	b.Doing("leave the groups")
+	b.Do(unix.SYS_SETGROUPS, num(0), num(0))
+	b.Unless(unix.EPERM)
+	b.Doing("become the guest's user")
+	b.Do(unix.SYS_SETRESGID, num(p.GID), num(p.GID), num(p.GID))
+	b.Do(unix.SYS_SETRESUID, num(p.UID), num(p.UID), num(p.UID))
+	// A guest may wait long for its plan. What the host unmounts meanwhile, such as the disk of another sandbox, must
+	// not be kept by the copy of its mounts. Setup ends this.
+	b.Doing("take the mounts from the host")
+	b.Do(unix.SYS_MOUNT, num(0), b.Text("/"), num(0), num(unix.MS_REC|unix.MS_SLAVE), num(0))
+	b.Doing("new cgroup namespace")
+	b.Do(unix.SYS_UNSHARE, num(unix.CLONE_NEWCGROUP))
+	loopback(b)
+	stage(b, p.Staging)
+	if err := b.Steps(p.Steps); err != nil {
+		return err
+	}
+	w.ahead = map[guest.Listen]int{}
+	for i, l := range p.Listeners {
+		fd, err := b.Listen(l)
+		if err != nil {
+			return fmt.Errorf("listen on %s %s: %w", l.Network, l.Address, err)
+		}
+		w.ahead[l] = slotListeners + i
+		b.Keep(fd, w.ahead[l])
+	}
+	answer, _, err := w.run(b.Script)
+	if err != nil {
+		return err
+	}
+	w.begun, w.limits = p, map[int]uint64{}
+	for i, n := range limitNumbers {
+		w.limits[n] = binary.NativeEndian.Uint64(answer[i*rlimitSize+8:]) // rlim_max
+	}
+	return nil
+}
+
+func loopback(b *build.Builder) {
+	b.Doing("bring up the loopback interface")
+	var request [40]byte // struct ifreq
+	copy(request[:], "lo")
+	binary.NativeEndian.PutUint16(request[unix.IFNAMSIZ:], unix.IFF_UP|unix.IFF_RUNNING)
+	fd := b.Call(unix.SYS_SOCKET, num(unix.AF_INET), num(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC), num(0))
+	b.Do(unix.SYS_IOCTL, fd, num(unix.SIOCSIFFLAGS), b.Bytes(request[:]))
+	b.Close(fd)
+}
+
+// stage mounts the scratch file system on the staging directory, and keeps its root.
+func stage(b *build.Builder, staging string) {
+	h := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC}
+	cwd, fd := unix.AT_FDCWD, b.Var()
+	open := func() {
+		b.Doing("open " + staging)
+		b.OpenFrom(fd, num(cwd), staging, h)
+		b.Keep(fd, slotStaging)
+		b.Close(fd)
+	}
+	open()
+	b.Scratch()
+	open()
+}
+
+// Setup implements guestd.Wall.
+func (w *world) Setup(p guest.Setup, fds []*os.File) error {
+	b := build.New(slotStaging, 0, len(fds))
+	b.Doing("make the mounts private")
+	b.Do(unix.SYS_MOUNT, num(0), b.Text("/"), num(0), num(unix.MS_REC|unix.MS_PRIVATE), num(0))
+	b.Resize(p.Size, p.Inodes)
+	if err := b.Steps(p.Steps); err != nil {
+		return err
+	}
+	// The directory must lie inside the root: one of the staging directory would be a way out, by /proc/self/fd.
+	b.Doing("open " + anyWritable)
+	b.Keep(b.Open(guest.Root+anyWritable, unix.O_PATH), slotScratch)
+	_, _, err := w.run(b.Script, fds...)
+	return err
+}
+
+// anyWritable is a directory on the scratch file system of every sandbox.
+const anyWritable = "/tmp"
+
+// Bind implements guestd.Wall: late mounts, listeners, then the seal.
+func (w *world) Bind(p guest.Bind, fds []*os.File) ([]*os.File, error) {
+	if p.Door != nil || len(p.Scratch) > 0 || !p.Seal.Pivot {
+		return nil, errors.New("an executor ends with its connection, in a root that it has built")
+	}
+	const oomSize = 16
+	b := build.New(slotStaging, oomSize, len(fds))
+	own(b, b.Answer())
+	if err := b.Steps(p.Steps); err != nil {
+		return nil, err
+	}
+	for _, l := range p.Listeners {
+		if err := give(b, l, w.ahead, p.Seal); err != nil {
+			return nil, fmt.Errorf("listen on %s %s: %w", l.Network, l.Address, err)
+		}
+	}
+	for slot := slotListeners; slot <= executor.LastSlot && slot < slotListeners+len(w.ahead); slot++ {
+		drop(b, slot)
+	}
+	if p.Hostname != "" {
+		b.Doing("set the host name")
+		b.Do(unix.SYS_SETHOSTNAME, b.Bytes([]byte(p.Hostname)), num(len(p.Hostname)))
+	}
+	enclose(b, p.Seal, w.begun.UID != p.Seal.UserUID, w.limits)
+	answer, listeners, err := w.run(b.Script, fds...)
+	if err != nil {
+		return nil, err
+	}
+	w.seal = p.Seal
+	w.oomOwn = string(bytes.TrimRight(answer, "\x00"))
+	return listeners, nil
+}
+
+// own opens what the executor needs of its own /proc, which only a process that may be dumped has.
+//
+// Start raises the OOM score for a moment, and restores the present value, not zero: systemd starts user sessions with
+// 100 or 200, and only root outside may go below (oom_score_adj_min).
+func own(b *build.Builder, oom executor.Value) {
+	b.Doing("open the executor's own /proc")
+	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(1), num(0), num(0), num(0))
+	open := func(name string, flags int) executor.Value {
+		cwd := unix.AT_FDCWD
+		return b.Call(unix.SYS_OPENAT, num(cwd), b.Text("/proc/self/"+name), num(flags|unix.O_CLOEXEC), num(0))
+	}
+	end := b.Label()
+	io := open("io", unix.O_RDONLY)
+	b.On(unix.ENOENT, end) // on kernels without task accounting
+	b.Keep(io, slotIO)
+	b.Here(end)
+	fd := open("oom_score_adj", unix.O_RDWR)
+	b.Do(unix.SYS_READ, fd, oom, num(15))
+	b.Keep(fd, slotOOM)
+}
+
+// give gives a listening socket to the host, which may have been made ahead.
+func give(b *build.Builder, l guest.Listen, ahead map[guest.Listen]int, seal guest.Seal) (err error) {
+	var fd executor.Value
+	slot, made := ahead[l]
+	switch {
+	case made:
+		fd = num(slot)
+	case l.FD != nil:
+		fd, err = b.Given(*l.FD)
+	case l.Network == guest.UnixNetwork:
+		fd, err = b.ListenUnix(l, seal, slotPlace)
+	default:
+		fd, err = b.Listen(l)
+	}
+	if err == nil && made { // what is given is open until the answer has been sent
+		fd = b.Call(unix.SYS_FCNTL, fd, num(unix.F_DUPFD_CLOEXEC), num(0))
+	}
+	b.Give(fd)
+	return err
+}
+
+// kept are the capabilities of a guest with an id of its own: to start processes as the user, and to signal them. They
+// are bounded to the sandbox's user namespace, and children never get them.
+const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
+
+// lastCap bounds the loop over capabilities, which ends earlier at the kernel's last one.
+const lastCap = 63
+
+// enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible.
+func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
+	b.Doing("enter the root")
+	root := b.Call(unix.SYS_OPENAT, num(slotStaging), b.Text(guest.Root[1:]),
+		num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), num(0))
+	b.Do(unix.SYS_FCHDIR, root)
+	b.Do(unix.SYS_PIVOT_ROOT, b.Text("."), b.Text("."))
+	// The old root is mounted on top of the new one now (pivot_root(2)).
+	b.Do(unix.SYS_UMOUNT2, b.Text("."), num(unix.MNT_DETACH))
+	b.Do(unix.SYS_CHDIR, b.Text("/"))
+	b.Close(root)
+	drop(b, slotStaging)
+
+	b.Doing("not dumpable")
+	b.Do(unix.SYS_UMASK, num(0o022))
+	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0), num(0), num(0), num(0))
+	b.Doing("drop capabilities")
+	dropped := b.Label()
+	for c := range lastCap + 1 {
+		b.Do(unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c), num(0), num(0), num(0))
+		b.On(unix.EINVAL, dropped) // beyond the kernel's last
+	}
+	b.Here(dropped)
+	b.Do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0))
+	var data [2]unix.CapUserData
+	if ownID {
+		data[0].Permitted, data[0].Effective = kept, kept
+	}
+	b.Do(unix.SYS_CAPSET, b.Bytes(executor.Structure(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})), b.Bytes(executor.Structure(data)))
+	limits(b, s, hard)
+	b.Doing("load the seccomp filter")
+	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	program := b.Words(num(len(s.Filter)/8), b.Bytes(s.Filter)) // struct sock_fprog
+	b.Do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), program)
+}
+
+// limits sets the limits of the executor and its children, but for the number of open files: Start sets that.
+func limits(b *build.Builder, s guest.Seal, hard map[int]uint64) {
+	b.Doing("set the resource limits")
+	for _, resource := range halved {
+		limit(b, resource, hard[resource]/2, hard)
+	}
+	// 1 is smaller than any core file, and the one value with which the kernel does not start the host's crash handler
+	// (fs/coredump.c); 0 applies to files only. The seccomp policy preserves it.
+	limit(b, unix.RLIMIT_CORE, 1, hard)
+	if s.FileSize > 0 {
+		limit(b, unix.RLIMIT_FSIZE, uint64(s.FileSize), hard)
+	}
+	limit(b, unix.RLIMIT_MEMLOCK, 64<<10, hard)
+}
+
+// limit lowers a limit to a value. One that is lower stays: raising needs a privilege on the host.
+func limit(b *build.Builder, resource int, value uint64, hard map[int]uint64) {
+	value = min(value, hard[resource])
+	b.Do(unix.SYS_PRLIMIT64, num(0), num(resource), b.Bytes(executor.Structure(unix.Rlimit{Cur: value, Max: value})), num(0))
+}
+
+// run has a script executed, with descriptors.
+func (w *world) run(s *executor.Script, files ...*os.File) ([]byte, []*os.File, error) {
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	answer, given, err := w.executor.Run(context.Background(), s, fds...)
+	return answer, given, build.Explain(err)
+}
+
+var _ guestd.Wall = (*world)(nil)
