@@ -3,6 +3,7 @@
 package remote
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io/fs"
@@ -27,6 +28,8 @@ var _ guestd.Files = files{}
 
 const (
 	maxEntries = 10_000
+	maxSeen    = 10 * maxEntries // also those that have gone meanwhile
+	maxDepth   = 100_000         // of a directory that is removed
 	statSize   = int(unsafe.Sizeof(unix.Stat_t{}))
 	// perScript bounds the entries of a directory that one script sees to.
 	perScript = 32
@@ -180,11 +183,12 @@ func (f files) List(p string) ([]guest.FileInfo, error) {
 	}
 	defer f.leave()
 	infos := []guest.FileInfo{}
-	for len(infos) < maxEntries {
+	for seen := 0; len(infos) < maxEntries && seen < maxSeen; {
 		names, err := f.names(p)
 		if err != nil || len(names) == 0 {
 			return infos, err
 		}
+		seen += len(names)
 		for len(names) > 0 && len(infos) < maxEntries {
 			some := names[:min(len(names), perScript, maxEntries-len(infos))]
 			names = names[len(some):]
@@ -223,10 +227,11 @@ func (f files) leave() {
 	f.w.run(s)
 }
 
-// names are the next entries of the directory that the walk has come to; none at its end.
+// names are the next entries of the directory that the walk has come to; none at its end. Only its first part may have
+// none but "." and "..".
 func (f files) names(p string) ([]string, error) {
 	const room = 32 << 10
-	for {
+	for range 3 {
 		answer, err := f.on(p, 8+room, func(s *executor.Script) {
 			s.Store(s.Answer(), 8, s.Call(unix.SYS_GETDENTS64, num(slotWalk), s.Answer().At(8), num(room)))
 		})
@@ -234,11 +239,38 @@ func (f files) names(p string) ([]string, error) {
 			return nil, err
 		}
 		n := min(binary.NativeEndian.Uint64(answer), room)
-		_, _, names := unix.ParseDirent(answer[8:8+n], -1, nil)
+		names, ok := dirents(answer[8 : 8+n])
+		if !ok {
+			return nil, f.w.violated("no entries of a directory")
+		}
 		if n == 0 || len(names) > 0 {
 			return names, nil
 		}
 	}
+	return nil, f.w.violated("parts of a directory without entries")
+}
+
+// dirents are the names among what getdents64 has answered, but for "." and ".."; false is something else.
+func dirents(data []byte) (names []string, ok bool) {
+	const head = int(unsafe.Offsetof(unix.Dirent{}.Name))
+	for len(data) > 0 {
+		if len(data) < head {
+			return nil, false
+		}
+		n := int(binary.NativeEndian.Uint16(data[unsafe.Offsetof(unix.Dirent{}.Reclen):]))
+		if n <= head || n > len(data) {
+			return nil, false
+		}
+		name, _, ended := bytes.Cut(data[head:n], []byte{0})
+		if !ended || len(name) == 0 || len(name) >= unix.PathMax || bytes.IndexByte(name, '/') >= 0 {
+			return nil, false
+		}
+		data = data[n:]
+		if s := string(name); s != "." && s != ".." {
+			names = append(names, s)
+		}
+	}
+	return names, true
 }
 
 func (f files) Mkdir(w guest.WriteFile) error {
@@ -285,6 +317,9 @@ func (f files) Remove(p string) error {
 			return err
 		}
 		if into != "" {
+			if len(at) == maxDepth {
+				return &os.PathError{Op: "remove", Path: p, Err: unix.ENAMETOOLONG}
+			}
 			if err := f.descend(p, num(slotWalk), into); err != nil {
 				return err
 			}

@@ -8,6 +8,9 @@
 package remote
 
 import (
+	"cmp"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -55,20 +58,27 @@ type world struct {
 
 	walking sync.Mutex // guards slotWalk
 
+	left chan struct{} // closed when the executor has gone, and the host's connection with it
+
 	mu       sync.Mutex
-	children map[int]*child
+	children map[int]*child          // nil once the executor has gone
+	starting int                     // calls of Start
 	early    map[int]unix.WaitStatus // of children that Start does not know yet
 }
 
 // Serve returns the host's end of a connection to a guest whose executor is at the end of conn. When either ends, so
 // does the other.
 func Serve(conn *unixconn.Conn) guest.FDConn {
-	w := &world{children: map[int]*child{}, early: map[int]unix.WaitStatus{}}
+	w := &world{children: map[int]*child{}, early: map[int]unix.WaitStatus{}, left: make(chan struct{})}
 	w.executor = executor.NewClient(conn, w.ended)
 	host, inside := pipe()
 	go func() {
 		<-w.executor.Done()
+		if err := w.executor.Err(); err != nil {
+			inside.theirs.end(&guest.ProtocolError{Reason: err.Error()})
+		}
 		inside.Close()
+		close(w.left)
 		w.abandon()
 	}()
 	go func() {
@@ -85,14 +95,33 @@ type end struct {
 }
 
 type descriptors struct {
-	mu    sync.Mutex
-	files []*os.File
+	mu     sync.Mutex
+	files  []*os.File
+	closed bool  // nothing takes them
+	why    error // the connection ends, unless it just does
+}
+
+func (d *descriptors) end(why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.why = why
 }
 
 func pipe() (a, b end) {
 	x, y := net.Pipe()
 	toA, toB := new(descriptors), new(descriptors)
 	return end{x, toA, toB}, end{y, toB, toA}
+}
+
+// Read returns why the connection has ended, if that is known.
+func (e end) Read(p []byte) (int, error) {
+	n, err := e.Conn.Read(p)
+	if errors.Is(err, io.EOF) {
+		e.mine.mu.Lock()
+		defer e.mine.mu.Unlock()
+		err = cmp.Or(e.mine.why, err)
+	}
+	return n, err
 }
 
 // WriteFDs implements guest.FDConn.
@@ -107,7 +136,11 @@ func (e end) WriteFDs(p []byte, fds []int) error {
 		copies = append(copies, os.NewFile(uintptr(copied), "received"))
 	}
 	e.theirs.mu.Lock()
-	e.theirs.files = append(e.theirs.files, copies...)
+	if e.theirs.closed {
+		guestd.CloseAll(copies)
+	} else {
+		e.theirs.files = append(e.theirs.files, copies...)
+	}
 	e.theirs.mu.Unlock()
 	_, err := e.Write(p)
 	return err
@@ -131,6 +164,6 @@ func (e end) Close() error {
 	e.mine.mu.Lock()
 	defer e.mine.mu.Unlock()
 	guestd.CloseAll(e.mine.files)
-	e.mine.files = nil
+	e.mine.files, e.mine.closed = nil, true
 	return err
 }

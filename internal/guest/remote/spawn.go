@@ -55,48 +55,77 @@ func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 				Message: "a NUL byte in an argument, the environment or the directory"}
 		}
 	}
+	w.begin()
 	answer, files, err := w.run(w.startScript(spec))
 	if err != nil {
+		if lie := w.adopt(nil); lie != nil {
+			return nil, w.violated("%v", lie)
+		}
 		return nil, explainStart(err, spec.Args[0])
 	}
-	if err := check(files, spec.TTY); err != nil {
-		guestd.CloseAll(files)
-		w.executor.Close()
-		return nil, err
+	c := &child{world: w, exited: make(chan struct{})}
+	err = check(files, spec.TTY)
+	if pid := binary.NativeEndian.Uint64(answer); err == nil && (pid <= 1 || pid > math.MaxInt32) {
+		err = fmt.Errorf("a process of the id %d", int64(pid))
+	} else {
+		c.pid = int(pid)
 	}
-	c := &child{world: w, pid: int(binary.NativeEndian.Uint64(answer)), exited: make(chan struct{})}
+	if err == nil {
+		err = w.adopt(c)
+	}
+	if err != nil {
+		guestd.CloseAll(files)
+		return nil, w.violated("%v", err)
+	}
 	if spec.TTY {
 		c.master = files[0]
 		c.stdin, c.stdout = stream.Keyboard{Terminal: c.master}, stream.NewOutput(c.master)
 	} else {
-		c.stdout, c.stderr = stream.NewOutput(files[0]), stream.NewOutput(files[1])
+		c.stdout, c.stderr = stream.NewPipeOutput(files[0]), stream.NewPipeOutput(files[1])
 		if spec.Stdin {
 			c.stdin = files[2]
 		}
 	}
-	w.adopt(c)
 	return c, nil
 }
 
-// check refuses streams that are none, which could keep a reader for ever.
+// check refuses streams that are none, or lead into the other direction, which could keep a reader for ever.
 func check(files []*os.File, terminal bool) error {
-	want := os.ModeNamedPipe
-	if terminal {
-		want = os.ModeDevice | os.ModeCharDevice
-	}
-	for _, f := range files {
-		info, err := f.Stat()
+	for i, f := range files {
+		conn, err := f.SyscallConn()
 		if err != nil {
 			return err
 		}
-		if info.Mode().Type() != want {
-			return &guest.ProtocolError{Reason: "a stream of the kind " + info.Mode().Type().String()}
+		failed := conn.Control(func(fd uintptr) {
+			if terminal {
+				_, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+				return
+			}
+			want := unix.O_RDONLY
+			if i == 2 {
+				want = unix.O_WRONLY
+			}
+			err = checkPipe(int(fd), want)
+		})
+		if err = errors.Join(failed, err); err != nil {
+			return fmt.Errorf("stream %d: %w", i, err)
 		}
 		if err := f.SetDeadline(time.Time{}); err != nil {
-			return &guest.ProtocolError{Reason: "a stream that blocks"}
+			return fmt.Errorf("stream %d blocks", i)
 		}
 	}
 	return nil
+}
+
+func checkPipe(fd, want int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0); err != nil {
+		return err
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err == nil && flags&unix.O_ACCMODE != want {
+		err = errors.New("it leads into the other direction")
+	}
+	return err
 }
 
 func explainStart(err error, program string) error {
@@ -112,21 +141,40 @@ func explainStart(err error, program string) error {
 	return &os.PathError{Op: failure.Doing, Path: program, Err: failure.Errno}
 }
 
-// adopt takes up a child whose end may have been told already.
-func (w *world) adopt(c *child) {
+// begin announces a call of adopt.
+func (w *world) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	status, over := w.early[c.pid]
-	switch {
-	case over:
-		delete(w.early, c.pid)
-		c.end(status)
-	case w.children == nil:
-		c.end(killed)
-	default:
-		w.children[c.pid] = c
-	}
+	w.starting++
 }
+
+// adopt takes up a child whose end may have been told already; nil is one that has not been started. The error is a lie
+// of the executor's.
+func (w *world) adopt(c *child) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.starting--
+	if c != nil {
+		status, over := w.early[c.pid]
+		switch {
+		case over:
+			delete(w.early, c.pid)
+			c.end(status)
+		case w.children == nil:
+			c.end(killed)
+		case w.children[c.pid] != nil:
+			return fmt.Errorf("the process %d is started twice", c.pid)
+		default:
+			w.children[c.pid] = c
+		}
+	}
+	if len(w.early) > w.starting {
+		return errUnknown
+	}
+	return nil
+}
+
+var errUnknown = errors.New("the end of a process that was not started")
 
 // killed is the status of a process that was killed.
 const killed = unix.WaitStatus(unix.SIGKILL)
@@ -136,17 +184,23 @@ func (c *child) end(status unix.WaitStatus) {
 	close(c.exited)
 }
 
-// ended is told of the end of a child.
-func (w *world) ended(pid int, status unix.WaitStatus) {
+// ended is told of the end of a child. An error is a lie.
+func (w *world) ended(pid int, status unix.WaitStatus) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	_, twice := w.early[pid]
 	switch c := w.children[pid]; {
+	case !status.Exited() && !status.Signaled():
+		return &executor.Violation{Reason: fmt.Sprintf("a process ends with the status %#x", uint32(status))}
 	case c != nil:
 		delete(w.children, pid)
 		c.end(status)
-	case len(w.early) < guest.MaxProcesses: // more are no ends of processes that Start is about to know
+	case twice || len(w.early) >= w.starting:
+		return &executor.Violation{Reason: errUnknown.Error()}
+	default:
 		w.early[pid] = status
 	}
+	return nil
 }
 
 // abandon ends the children of an executor that has gone: the kernel has killed them.

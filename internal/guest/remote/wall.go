@@ -152,6 +152,12 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i, f := range listeners {
+		if err := checkListener(f, p.Listeners[i]); err != nil {
+			guestd.CloseAll(listeners)
+			return nil, w.violated("a listener for %s %s: %v", p.Listeners[i].Network, p.Listeners[i].Address, err)
+		}
+	}
 	w.seal = p.Seal
 	w.oomOwn = string(bytes.TrimRight(answer, "\x00"))
 	return listeners, nil
@@ -197,6 +203,30 @@ func give(b *build.Builder, l guest.Listen, ahead map[guest.Listen]int, seal gue
 	}
 	b.Give(fd)
 	return err
+}
+
+// checkListener refuses a descriptor that is not a socket of a listener's kind.
+func checkListener(f *os.File, l guest.Listen) error {
+	fd := int(f.Fd())
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return err
+	}
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return err
+	}
+	listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil {
+		return err
+	}
+	want := map[string][3]int{guest.UnixNetwork: {unix.AF_UNIX, unix.SOCK_STREAM, 1},
+		"tcp4": {unix.AF_INET, unix.SOCK_STREAM, 1}, "tcp6": {unix.AF_INET6, unix.SOCK_STREAM, 1},
+		"udp4": {unix.AF_INET, unix.SOCK_DGRAM, 0}, "udp6": {unix.AF_INET6, unix.SOCK_DGRAM, 0}}[l.Network]
+	if is := [3]int{domain, kind, listens}; is != want {
+		return fmt.Errorf("the socket is of the kind %d, want %d", is, want)
+	}
+	return nil
 }
 
 // kept are the capabilities of a guest with an id of its own: to start processes as the user, and to signal them. They
@@ -270,7 +300,18 @@ func (w *world) run(s *executor.Script, files ...*os.File) ([]byte, []*os.File, 
 		fds = append(fds, int(f.Fd()))
 	}
 	answer, given, err := w.executor.Run(context.Background(), s, fds...)
+	if errors.Is(err, executor.ErrGone) {
+		<-w.left // the end of the connection says why
+	}
 	return answer, given, build.Explain(err)
+}
+
+// violated ends an executor that gives what no script asks for.
+func (w *world) violated(format string, args ...any) error {
+	v := &executor.Violation{Reason: fmt.Sprintf(format, args...)}
+	w.executor.Break(v)
+	<-w.left
+	return v
 }
 
 var _ guestd.Wall = (*world)(nil)

@@ -16,6 +16,7 @@ import (
 // Output is the guest's end of a process's output: a pipe or a terminal. It implements guestd.Output.
 type Output struct {
 	file *os.File
+	pipe bool // of which another process has the description, too
 
 	// Owned by the reader.
 	cut  bool
@@ -24,6 +25,10 @@ type Output struct {
 
 // NewOutput returns the output at a file that does not block.
 func NewOutput(file *os.File) *Output { return &Output{file: file} }
+
+// NewPipeOutput returns the output at a pipe that a hostile process has made. It may have the pipe block later, and
+// does not keep a reader.
+func NewPipeOutput(file *os.File) *Output { return &Output{file: file, pipe: true} }
 
 // uncounted exceeds the bytes that a terminal holds beyond its readable count: the kernel delivers output to the reader
 // with a delay, but before it reports that there is none.
@@ -36,7 +41,7 @@ func (s *Output) Close() error { return s.file.Close() }
 
 func (s *Output) Read(p []byte) (n int, err error) {
 	if !s.cut {
-		if n, err = s.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if n, err = s.wait(p); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
 	}
@@ -51,6 +56,47 @@ func (s *Output) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
+// wait reads what there is, and waits for that.
+func (s *Output) wait(p []byte) (n int, err error) {
+	if !s.pipe {
+		return s.file.Read(p)
+	}
+	conn, err := s.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	failed := conn.Read(func(fd uintptr) bool {
+		n, err = s.read(int(fd), p)
+		return err != unix.EAGAIN
+	})
+	switch {
+	case failed != nil:
+		return 0, failed
+	case err == nil && n == 0:
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// read reads what there is. For a pipe it does not depend on the description's flag, which others can change.
+func (s *Output) read(fd int, p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		if s.pipe {
+			part := unix.Iovec{Base: &p[0]}
+			part.SetLen(len(p))
+			n, err = unix.Vmsplice(fd, []unix.Iovec{part}, unix.SPLICE_F_NONBLOCK)
+		} else {
+			n, err = unix.Read(fd, p)
+		}
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
 // readRest reads what was available at the cut without waiting, so that no persistent writer can hold the stream open.
 func (s *Output) readRest(fd int, p []byte) (int, error) {
 	if !s.cut {
@@ -60,19 +106,15 @@ func (s *Output) readRest(fd int, p []byte) (int, error) {
 		}
 		s.cut, s.rest = true, there+uncounted
 	}
-	for {
-		n, err := unix.Read(fd, p[:min(len(p), s.rest)])
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN, err == nil && n == 0:
-			return 0, io.EOF
-		case err != nil:
-			return 0, err
-		}
-		s.rest -= n
-		return n, nil
+	n, err := s.read(fd, p[:min(len(p), s.rest)])
+	switch {
+	case err == unix.EAGAIN, err == nil && n == 0:
+		return 0, io.EOF
+	case err != nil:
+		return 0, err
 	}
+	s.rest -= n
+	return n, nil
 }
 
 // Keyboard writes to a terminal, by its master, as a keyboard does: Close writes the end-of-file character, and leaves

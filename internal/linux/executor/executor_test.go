@@ -38,7 +38,10 @@ func start(t *testing.T) (*Client, chan ending) {
 		t.Fatal(err)
 	}
 	ended := make(chan ending, 10)
-	c := NewClient(conn, func(pid int, status unix.WaitStatus) { ended <- ending{pid, status} })
+	c := NewClient(conn, func(pid int, status unix.WaitStatus) error {
+		ended <- ending{pid, status}
+		return nil
+	})
 	t.Cleanup(func() {
 		c.Close()
 		var status unix.WaitStatus

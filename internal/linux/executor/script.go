@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -333,8 +334,11 @@ func (s *Script) encode(files int) ([]byte, error) {
 		return nil, s.err
 	}
 	code := len(s.ops) * int(opSize)
-	if code+len(s.data) > maxScript {
-		return nil, ErrTooLarge
+	if code+len(s.data) > maxScript || len(s.ops) > math.MaxUint16 || len(s.labels) > math.MaxUint16 {
+		return nil, ErrTooLarge // places are numbers of 16 bits
+	}
+	if files > maxFiles || s.gives() > maxFiles {
+		return nil, errors.New("too many descriptors")
 	}
 	data := uint64(base + bodyAt + code)
 	for _, p := range s.addresses {
@@ -360,7 +364,7 @@ func (s *Script) encode(files int) ([]byte, error) {
 
 func (s *Script) resolve(o *op) error {
 	at := func(l int) (int, error) {
-		if l >= len(s.labels) || s.labels[l] < 0 {
+		if l < 0 || l >= len(s.labels) || s.labels[l] < 0 {
 			return 0, fmt.Errorf("label %d is nowhere", l)
 		}
 		return s.labels[l], nil
@@ -397,6 +401,6 @@ type message struct {
 }
 
 const (
-	messageAnswer = 1
+	messageAnswer = 1 // with the descriptors that the script gives
 	messageExit   = 2
 )

@@ -28,8 +28,9 @@ const maxPending = 256
 type Conn struct {
 	file *os.File
 
-	mu  sync.Mutex
-	fds []*os.File // received, not yet taken
+	mu     sync.Mutex
+	fds    []*os.File // received, not yet taken
+	closed bool
 }
 
 // Pair returns two connected ends, close-on-exec: one wrapped, one as a file for a child.
@@ -179,6 +180,9 @@ func (c *Conn) keep(oob []byte) error {
 			c.fds = append(c.fds, os.NewFile(uintptr(fd), "received"))
 		}
 	}
+	if c.closed {
+		c.drop()
+	}
 	if len(c.fds) > maxPending {
 		return errors.New("too many descriptors received and not taken")
 	}
@@ -195,6 +199,13 @@ func (c *Conn) TakeFDs(n int) ([]*os.File, error) {
 	taken := slices.Clone(c.fds[:n])
 	c.fds = c.fds[n:]
 	return taken, nil
+}
+
+// Untaken counts the descriptors that have been received and not taken.
+func (c *Conn) Untaken() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.fds)
 }
 
 // Write implements io.Writer by sendmsg, which the kernel does not count as the process's written bytes.
@@ -234,10 +245,15 @@ func (c *Conn) send(p, oob []byte) (n int, err error) {
 // Close closes the socket and all descriptors not yet taken.
 func (c *Conn) Close() error {
 	c.mu.Lock()
+	c.closed = true
+	c.drop()
+	c.mu.Unlock()
+	return c.file.Close()
+}
+
+func (c *Conn) drop() {
 	for _, f := range c.fds {
 		f.Close()
 	}
 	c.fds = nil
-	c.mu.Unlock()
-	return c.file.Close()
 }
