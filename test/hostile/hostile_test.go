@@ -88,7 +88,7 @@ func (e end) wrong(op guest.Op, l lie.Lie) string {
 		lie.Believed: {status: api.StatusTimeout, exit: -1}}
 	want[lie.Fails] = want[lie.Ends]
 	w := want[l.Want]
-	if l.Name == "two exits" {
+	if l.Name == "two exits" && op != lie.Executes || op == lie.Executes && l.Want == lie.Believed {
 		w = end{status: api.StatusCompleted, exit: 7}
 	}
 	if op == guest.OpSignal { // the time was up before, and the sandbox is killed
@@ -133,18 +133,10 @@ func TestHostileGuest(t *testing.T) {
 				s.truth(t)
 			}
 			before := held(s.process.Pid)
-			for _, l := range lie.Streams {
-				t.Run(l.Name, func(t *testing.T) { s.lieOnce(t, "stream", l) })
-			}
-			for _, op := range []guest.Op{guest.OpStart, guest.OpSignal} {
-				for _, l := range lie.About(op) {
-					if l.Want == lie.Waits && op == guest.OpStart {
-						continue // a guest has a minute to answer; TestEveryMessage has less
-					}
-					if op == guest.OpStart || l.Want != lie.Ends || l.Name == "an answer to another" { // they are alike
-						t.Run(string(op)+" "+l.Name, func(t *testing.T) { s.lieOnce(t, op, l) })
-					}
-				}
+			if engine == "native" {
+				s.lieInExecutors(t)
+			} else {
+				s.lieInGuests(t)
 			}
 			var more string
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
@@ -162,6 +154,32 @@ func TestHostileGuest(t *testing.T) {
 				t.Errorf("the server has %d MiB", now>>20)
 			}
 		})
+	}
+}
+
+// lieInGuests has guests that are programs lie.
+func (s *server) lieInGuests(t *testing.T) {
+	for _, l := range lie.Streams {
+		t.Run(l.Name, func(t *testing.T) { s.lieOnce(t, "stream", l) })
+	}
+	for _, op := range []guest.Op{guest.OpStart, guest.OpSignal} {
+		for _, l := range lie.About(op) {
+			if l.Want == lie.Waits && op == guest.OpStart {
+				continue // a guest has a minute to answer; TestEveryMessage has less
+			}
+			if op == guest.OpStart || l.Want != lie.Ends || l.Name == "an answer to another" { // they are alike
+				t.Run(string(op)+" "+l.Name, func(t *testing.T) { s.lieOnce(t, op, l) })
+			}
+		}
+	}
+}
+
+// lieInExecutors has executors lie about the program that they start.
+func (s *server) lieInExecutors(t *testing.T) {
+	for _, l := range slices.Concat(lie.Executors, lie.Descriptors) {
+		if l.Name != "silence" { // it has a minute to answer, too
+			t.Run(l.Name, func(t *testing.T) { s.lieOnce(t, lie.Executes, lie.Lie{Name: l.Name, Want: l.Want}) })
+		}
 	}
 }
 
@@ -208,12 +226,12 @@ func (s *server) lieOnce(t *testing.T, op guest.Op, l lie.Lie) {
 // the server answers, does not try for ever, and holds nothing of them.
 func TestGuestsThatLieFromTheBeginning(t *testing.T) {
 	for _, engine := range engines.Names() {
-		for _, order := range []string{"hello=another version", "begin=an answer to another", "setup=a long failure",
-			"bind=no failure", "write=an answer to another"} {
-			op, _, _ := strings.Cut(order, "=")
-			if on := early[guest.Op(op)]; on != nil && !slices.Contains(on, engine) {
-				continue
-			}
+		orders := []string{"hello=another version", "bind=no failure", "write=an answer to another"}
+		if engine == "native" {
+			orders = []string{"executor=death", "executor=a message of no kind", "executor=an answer without a script",
+				"executor=a failure", "executor=a flood of exits"}
+		}
+		for _, order := range orders {
 			t.Run(engine+" "+order, func(t *testing.T) {
 				needs(t, engine)
 				s := serve(t, engine, order)

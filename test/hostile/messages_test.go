@@ -199,16 +199,25 @@ func liarIn(t *testing.T, dir, order string) string {
 	return filepath.Join(dir, "liar")
 }
 
-// sandbox makes a sandbox, and binds it.
+// sandbox makes a sandbox whose PID 1 is the guest, and binds it: with the native engine a long-lived one.
 func (h *host) sandbox(ctx context.Context) (engine.Sandbox, error) {
+	lifetime := cove.LifetimeAttached
+	if h.name == "native" {
+		lifetime = cove.LifetimeDetached
+	}
+	return h.sandboxWith(ctx, lifetime, engine.Binding{})
+}
+
+func (h *host) sandboxWith(ctx context.Context, lifetime cove.Lifetime, b engine.Binding) (engine.Sandbox, error) {
 	limits := cove.Limits{Memory: 128 << 20, CPUs: 1, PIDs: 64, Disk: 32 << 20, Inodes: 2000, OpenFiles: 256,
 		Stdout: 1 << 20, Stderr: 1 << 20, Timeout: time.Minute}
 	sb, err := h.engine.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Network: cove.NetworkNone,
-		Shape: cove.Shape{Limits: limits, User: cove.CodeUser}, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}})
+		Shape:  cove.Shape{Limits: limits, User: cove.CodeUser, Lifetime: lifetime},
+		Rootfs: engine.Rootfs{Kind: engine.RootfsHost}})
 	if err != nil {
 		return nil, err
 	}
-	if err := sb.Bind(ctx, engine.Binding{}); err != nil {
+	if err := sb.Bind(ctx, b); err != nil {
 		return nil, errors.Join(err, sb.Destroy(context.Background()))
 	}
 	return sb, nil
@@ -434,6 +443,104 @@ func (h *host) lieInStreams(t *testing.T, beside *truthful) {
 		beside.check(t)
 		sb.destroy(t)
 	}
+}
+
+// TestExecutors: a host takes a lie of an executor about a program or a terminal that it starts as package lie says.
+func TestExecutors(t *testing.T) {
+	needs(t, "native")
+	h := newHost(t, "native", "")
+	beside := h.attached(t)
+	before := h.holding()
+	for _, l := range slices.Concat(lie.Executors, lie.Descriptors) {
+		t.Run(l.Name, func(t *testing.T) { h.lieInExecutor(t, l, false, beside) })
+	}
+	for _, l := range lie.Descriptors {
+		if l.Name != "one descriptor less" { // it has one
+			t.Run("terminal "+l.Name, func(t *testing.T) { h.lieInExecutor(t, l, true, beside) })
+		}
+	}
+	h.holdsNoMore(before)
+	beside.destroy(t)
+}
+
+// attached is a sandbox whose PID 1 is an executor, with a program that repeats what it is told.
+func (h *host) attached(t *testing.T) *truthful {
+	t.Helper()
+	sb, err := h.sandboxWith(t.Context(), cove.LifetimeAttached, engine.Binding{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := sb.Guest().Start(t.Context(), program("cat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &truthful{Sandbox: sb, p: p, lines: bufio.NewReader(p.Stdout())}
+}
+
+// lieInExecutor has an executor lie about a program that it starts.
+func (h *host) lieInExecutor(t *testing.T, l lie.Executor, terminal bool, beside *truthful) {
+	sb := h.attached(t)
+	sb.check(t)
+	spec := program("cat", "LIE=executor="+l.Name)
+	spec.TTY = terminal
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	began := time.Now()
+	p, err := sb.Guest().Start(ctx, spec)
+	if err == nil {
+		go io.Copy(io.Discard, p.Stdout())
+		go io.Copy(io.Discard, p.Stderr())
+		var exit guest.Exit
+		if exit, err = p.Wait(ctx); err == nil && exit.Code != 7 {
+			t.Errorf("it ends with %+v", exit)
+		}
+	}
+	s := seen{err: err, after: time.Since(began), goes: true}
+	select {
+	case <-sb.Guest().Done():
+		s.goes = false
+	case <-time.After(100 * time.Millisecond):
+	}
+	if wrong := s.wrong(l.Want); wrong != "" {
+		t.Error(wrong)
+	}
+	beside.check(t)
+	sb.destroy(t)
+}
+
+// TestExecutorsListeners: a host takes nothing for a listener that is none.
+func TestExecutorsListeners(t *testing.T) {
+	needs(t, "native")
+	truth := newHost(t, "native", "")
+	binding := engine.Binding{Listeners: []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:8080"},
+		{Network: "udp4", Address: "127.0.0.1:8080"}}}
+	beside := truth.attached(t)
+	good, err := truth.sandboxWith(t.Context(), cove.LifetimeAttached, binding) // the control
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := good.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := truth.holding()
+	for _, l := range lie.Descriptors {
+		t.Run(l.Name, func(t *testing.T) {
+			h := newHost(t, "native", "descriptors="+l.Name)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			sb, err := h.sandboxWith(ctx, cove.LifetimeAttached, binding)
+			if err == nil {
+				sb.Destroy(context.Background())
+				t.Fatal("it is bound")
+			}
+			if ctx.Err() != nil || len(err.Error()) > 8<<10 || !strings.Contains(err.Error(), "guest protocol: ") {
+				t.Errorf("it says %.300v", err)
+			}
+			beside.check(t)
+		})
+	}
+	truth.holdsNoMore(before)
+	beside.destroy(t)
 }
 
 // TestEveryMessageIsLiedAbout: a new operation or a new kind of frame needs a lie.
