@@ -81,10 +81,6 @@ func (s *sandbox) limit() error {
 	return nil
 }
 
-// lateThreads is how many threads more than it had the guest's runtime may want later, which happens once in a hundred
-// sandboxes. Where it does not, the user has them.
-const lateThreads = 2
-
 // setUp sends the plan and, for an image, its tree.
 func (s *sandbox) setUp(ctx context.Context) error {
 	network, err := s.lacks()

@@ -20,7 +20,8 @@ import (
 // newBlank makes a blank for a class of users, with a group of that name and an id range. On error nothing is left.
 func (e *Engine) newBlank(ctx context.Context, u cove.User, online, detached bool, name string,
 	ranges *local.Ranges) (b *blank, err error) {
-	b = &blank{online: online, detached: detached, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
+	b = &blank{online: online, detached: detached, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{},
+		done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			b.remove()
@@ -70,6 +71,10 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online, detached boo
 	b.tasks, b.spare = stats.PIDs, lateThreads
 	return b, nil
 }
+
+// lateThreads is how many threads more than it had the guest's runtime may want later, which happens once in a hundred
+// sandboxes. Where it does not, the user has them.
+const lateThreads = 2
 
 // accountable is the user of the host for whom the kernel counts what a sandbox has of inotify, pending signals and
 // message queues: as root one of its own range, so that no sandbox takes another's.

@@ -137,7 +137,7 @@ func (b *Builder) Scratch() {
 func (b *Builder) Resize(size, inodes int64) {
 	b.Doing("limit the scratch file system")
 	fs := b.Call(unix.SYS_FSPICK, num(b.staging), b.Text(""), num(unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH))
-	b.configure(fs, "size", strconv.FormatInt(size, 10), "nr_inodes", strconv.FormatInt(inodes, 10))
+	configure(b.Script, fs, "size", strconv.FormatInt(size, 10), "nr_inodes", strconv.FormatInt(inodes, 10))
 	b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_CMD_RECONFIGURE), num(0), num(0), num(0))
 	b.Close(fs)
 }
@@ -212,31 +212,31 @@ func (b *Builder) file(s guest.Step) {
 		b.Unless(unix.ENOENT)
 		fd := b.Call(unix.SYS_OPENAT, dir, b.Text(name),
 			num(unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW), num(s.Mode))
-		b.write(fd, s.Data)
+		write(b.Script, fd, s.Data)
 		b.Do(unix.SYS_FCHMOD, fd, num(s.Mode))
 		b.Close(fd)
 	})
 }
 
 // write writes data that a file takes at once.
-func (b *Builder) write(fd executor.Value, data []byte) {
+func write(s *executor.Script, fd executor.Value, data []byte) {
 	if len(data) == 0 {
 		return
 	}
-	whole, part := b.Label(), b.Label()
-	n := b.Call(unix.SYS_WRITE, fd, b.Bytes(data), num(len(data)))
-	b.JumpUnless(n, ^uint64(0), uint64(len(data)), part)
-	b.Jump(whole)
-	b.Here(part)
-	b.Fail(num(unix.ENOSPC))
-	b.Here(whole)
+	whole, part := s.Label(), s.Label()
+	n := s.Call(unix.SYS_WRITE, fd, s.Bytes(data), num(len(data)))
+	s.JumpUnless(n, ^uint64(0), uint64(len(data)), part)
+	s.Jump(whole)
+	s.Here(part)
+	s.Fail(num(unix.ENOSPC))
+	s.Here(whole)
 }
 
 func (b *Builder) sysctl(s guest.Step) {
 	end := b.Label()
 	fd := b.Open(s.Target, unix.O_WRONLY)
 	b.On(unix.ENOENT, end)
-	b.write(fd, s.Data)
+	write(b.Script, fd, s.Data)
 	b.Close(fd)
 	b.Here(end)
 }
@@ -244,7 +244,7 @@ func (b *Builder) sysctl(s guest.Step) {
 // filesystem mounts a new file system at the step's target. Options alternate name and value; an empty value is a flag.
 func (b *Builder) filesystem(s guest.Step, fstype string, options ...string) {
 	fs := b.Call(unix.SYS_FSOPEN, b.Text(fstype), num(unix.FSOPEN_CLOEXEC))
-	b.configure(fs, options...)
+	configure(b.Script, fs, options...)
 	b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_CMD_CREATE), num(0), num(0), num(0))
 	tree := b.Call(unix.SYS_FSMOUNT, fs, num(unix.FSMOUNT_CLOEXEC), num(attributes(s.Flags)))
 	b.attach(tree, s.Target, true)
@@ -252,12 +252,12 @@ func (b *Builder) filesystem(s guest.Step, fstype string, options ...string) {
 	b.Close(fs)
 }
 
-func (b *Builder) configure(fs executor.Value, options ...string) {
+func configure(s *executor.Script, fs executor.Value, options ...string) {
 	for i := 0; i < len(options); i += 2 {
 		if options[i+1] == "" {
-			b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_SET_FLAG), b.Text(options[i]), num(0), num(0))
+			s.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_SET_FLAG), s.Text(options[i]), num(0), num(0))
 		} else {
-			b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_SET_STRING), b.Text(options[i]), b.Text(options[i+1]), num(0))
+			s.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_SET_STRING), s.Text(options[i]), s.Text(options[i+1]), num(0))
 		}
 	}
 }
@@ -284,7 +284,7 @@ func (b *Builder) attach(tree executor.Value, target string, directory bool) {
 		} else {
 			b.file(guest.Step{Target: target, Mode: 0o644})
 		}
-	}, func(at executor.Value) { b.move(tree, at) })
+	}, func(at executor.Value) { move(b.Script, tree, at) })
 }
 
 // place opens a target, which missing makes unless it is there.
@@ -306,8 +306,8 @@ func (b *Builder) place(target string, missing func(), f func(at executor.Value)
 	}
 }
 
-func (b *Builder) move(tree, at executor.Value) {
-	b.Do(unix.SYS_MOVE_MOUNT, tree, b.Text(""), at, b.Text(""),
+func move(s *executor.Script, tree, at executor.Value) {
+	s.Do(unix.SYS_MOVE_MOUNT, tree, s.Text(""), at, s.Text(""),
 		num(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 }
 
@@ -360,9 +360,9 @@ func (b *Builder) cloneHost(s guest.Step, end executor.Label) executor.Value {
 		b.On(unix.ENOENT, end)
 	}
 	if s.Is != nil {
-		b.same(place, *s.Is)
+		same(b.Script, place, *s.Is)
 	}
-	tree := b.clone(place, s.Recursive)
+	tree := clone(b.Script, place, s.Recursive)
 	b.Close(place)
 	return tree
 }
@@ -371,47 +371,47 @@ func (b *Builder) bindInside(s guest.Step) {
 	end := b.Label()
 	b.existing(s, end)
 	from := b.Open(s.Source, unix.O_PATH)
-	tree := b.clone(from, false)
+	tree := clone(b.Script, from, false)
 	b.Close(from)
 	b.attachClone(tree, s)
 	b.Close(tree)
 	b.Here(end)
 }
 
-func (b *Builder) clone(place executor.Value, recursive bool) executor.Value {
+func clone(s *executor.Script, place executor.Value, recursive bool) executor.Value {
 	flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
 	if recursive {
 		flags |= unix.AT_RECURSIVE
 	}
-	return b.Call(unix.SYS_OPEN_TREE, place, b.Text(""), num(flags))
+	return s.Call(unix.SYS_OPEN_TREE, place, s.Text(""), num(flags))
 }
 
 func (b *Builder) attachClone(tree executor.Value, s guest.Step) {
-	b.setAttributes(tree, s.Flags, s.Recursive)
+	setAttributes(b.Script, tree, s.Flags, s.Recursive)
 	b.place(s.Target, func() {
 		b.mkdirAll(path.Dir(s.Target)) // for both
 		file, made := b.Label(), b.Label()
-		b.JumpUnless(b.mode(tree), unix.S_IFMT, unix.S_IFDIR, file)
+		b.JumpUnless(mode(b.Script, tree), unix.S_IFMT, unix.S_IFDIR, file)
 		b.mkdirAll(s.Target)
 		b.Jump(made)
 		b.Here(file)
 		b.file(guest.Step{Target: s.Target, Mode: 0o644})
 		b.Here(made)
-	}, func(at executor.Value) { b.move(tree, at) })
+	}, func(at executor.Value) { move(b.Script, tree, at) })
 }
 
 // stat is the struct stat of a descriptor.
-func (b *Builder) stat(fd executor.Value) executor.Value {
-	st := b.Space(int(unsafe.Sizeof(unix.Stat_t{})))
-	b.Do(unix.SYS_FSTAT, fd, st)
+func stat(s *executor.Script, fd executor.Value) executor.Value {
+	st := s.Space(int(unsafe.Sizeof(unix.Stat_t{})))
+	s.Do(unix.SYS_FSTAT, fd, st)
 	return st
 }
 
-func (b *Builder) mode(fd executor.Value) executor.Value {
-	return b.Load(b.stat(fd).At(int(unsafe.Offsetof(unix.Stat_t{}.Mode))), 4)
+func mode(s *executor.Script, fd executor.Value) executor.Value {
+	return s.Load(stat(s, fd).At(int(unsafe.Offsetof(unix.Stat_t{}.Mode))), 4)
 }
 
-func (b *Builder) setAttributes(tree executor.Value, f guest.MountFlag, recursive bool) {
+func setAttributes(s *executor.Script, tree executor.Value, f guest.MountFlag, recursive bool) {
 	if f == 0 {
 		return
 	}
@@ -419,15 +419,16 @@ func (b *Builder) setAttributes(tree executor.Value, f guest.MountFlag, recursiv
 	if recursive {
 		flags |= unix.AT_RECURSIVE
 	}
-	b.Do(unix.SYS_MOUNT_SETATTR, tree, b.Text(""), num(flags), b.Bytes(executor.Structure(unix.MountAttr{Attr_set: attributes(f)})),
-		num(unsafe.Sizeof(unix.MountAttr{})))
+	attr := unix.MountAttr{Attr_set: attributes(f)}
+	s.Do(unix.SYS_MOUNT_SETATTR, tree, s.Text(""), num(flags), s.Bytes(executor.Structure(attr)),
+		num(unsafe.Sizeof(attr)))
 }
 
 func (b *Builder) mask(s guest.Step) {
 	end, file := b.Label(), b.Label()
 	at := b.Open(s.Target, unix.O_PATH)
 	b.On(unix.ENOENT, end)
-	mode := b.mode(at)
+	mode := mode(b.Script, at)
 	b.Close(at)
 	b.JumpUnless(mode, unix.S_IFMT, unix.S_IFDIR, file)
 	b.filesystem(guest.Step{Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoDev | guest.NoExec},
@@ -447,26 +448,27 @@ func (b *Builder) guard(s guest.Step) error {
 		return errors.New("no inode is named")
 	}
 	at := b.Open(s.Target, unix.O_PATH)
-	b.same(at, *s.Is)
-	tree := b.clone(at, false)
-	b.setAttributes(tree, s.Flags, false)
-	b.move(tree, at)
+	same(b.Script, at, *s.Is)
+	tree := clone(b.Script, at, false)
+	setAttributes(b.Script, tree, s.Flags, false)
+	move(b.Script, tree, at)
 	b.Close(tree)
 	b.Close(at)
 	return nil
 }
 
 // same refuses a place that is not what a step expects.
-func (b *Builder) same(place executor.Value, is guest.Inode) {
-	changed, same := b.Label(), b.Label()
-	st := b.stat(place)
-	dev, ino := b.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Dev))), 8), b.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Ino))), 8)
-	b.JumpUnless(dev, ^uint64(0), is.Dev, changed)
-	b.JumpUnless(ino, ^uint64(0), is.Ino, changed)
-	b.Jump(same)
-	b.Here(changed)
-	b.Fail(num(ErrChanged))
-	b.Here(same)
+func same(s *executor.Script, place executor.Value, is guest.Inode) {
+	changed, same := s.Label(), s.Label()
+	st := stat(s, place)
+	dev := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Dev))), 8)
+	ino := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Ino))), 8)
+	s.JumpUnless(dev, ^uint64(0), is.Dev, changed)
+	s.JumpUnless(ino, ^uint64(0), is.Ino, changed)
+	s.Jump(same)
+	s.Here(changed)
+	s.Fail(num(ErrChanged))
+	s.Here(same)
 }
 
 // readOnly makes a target read-only; unless the target is a mount already, it becomes one.
@@ -474,7 +476,7 @@ func (b *Builder) readOnly(s guest.Step) {
 	end, unmounted := b.Label(), b.Label()
 	at := b.Open(s.Target, unix.O_PATH)
 	b.On(unix.ENOENT, end)
-	b.setAttributes(at, s.Flags|guest.ReadOnly, false)
+	setAttributes(b.Script, at, s.Flags|guest.ReadOnly, false)
 	b.On(unix.EINVAL, unmounted) // not the root of a mount
 	b.Close(at)
 	b.Jump(end)
@@ -502,7 +504,8 @@ func (b *Builder) netlink(s guest.Step) error {
 	b.Do(unix.SYS_SETSOCKOPT, fd, num(unix.SOL_SOCKET), num(unix.SO_RCVTIMEO), b.Bytes(executor.Structure(patience)),
 		num(unsafe.Sizeof(patience)))
 	to := unix.RawSockaddrNetlink{Family: unix.AF_NETLINK}
-	b.Do(unix.SYS_SENDTO, fd, b.Bytes(s.Data), num(len(s.Data)), num(0), b.Bytes(executor.Structure(to)), num(unsafe.Sizeof(to)))
+	b.Do(unix.SYS_SENDTO, fd, b.Bytes(s.Data), num(len(s.Data)), num(0), b.Bytes(executor.Structure(to)),
+		num(unsafe.Sizeof(to)))
 	answer := b.Space(64)
 	for range expected {
 		b.Scope(func() {

@@ -159,7 +159,7 @@ func look(s *executor.Script, at, dir executor.Value, name string, must bool) {
 	s.Here(end)
 }
 
-// entry is what look has stored.
+// entry reads what look has stored.
 func entry(name string, answer []byte) (info guest.FileInfo, ok bool) {
 	n := min(binary.NativeEndian.Uint64(answer[8+statSize:]), unix.PathMax)
 	link := string(answer[16+statSize : 16+statSize+int(n)])
@@ -250,7 +250,7 @@ func (f files) names(p string) ([]string, error) {
 	return nil, f.w.violated("parts of a directory without entries")
 }
 
-// dirents are the names among what getdents64 has answered, but for "." and ".."; false is something else.
+// dirents are the names among what getdents64 has answered, except "." and ".."; false is something else.
 func dirents(data []byte) (names []string, ok bool) {
 	const head = int(unsafe.Offsetof(unix.Dirent{}.Name))
 	for len(data) > 0 {

@@ -41,7 +41,7 @@ type child struct {
 // sigSetmask is SIG_SETMASK.
 const sigSetmask = 2
 
-// What starts of processes are for, in errors.
+// The parts of a start, in errors.
 const (
 	doingStart = "start"
 	doingFind  = "find the program"
@@ -246,7 +246,7 @@ func (w *world) startScript(spec guest.ProcessSpec) *executor.Script {
 	return s
 }
 
-// child is what a new process does before it is the program.
+// child appends the calls of a new process before it is the program.
 func (w *world) child(s *executor.Script, spec guest.ProcessSpec, program executor.Value, ends [3]executor.Value) {
 	s.Do(unix.SYS_SETSID)
 	if w.begun.UID != w.seal.UserUID {

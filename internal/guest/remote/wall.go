@@ -264,7 +264,8 @@ func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
 	if ownID {
 		data[0].Permitted, data[0].Effective = kept, kept
 	}
-	b.Do(unix.SYS_CAPSET, b.Bytes(executor.Structure(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})), b.Bytes(executor.Structure(data)))
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	b.Do(unix.SYS_CAPSET, b.Bytes(executor.Structure(header)), b.Bytes(executor.Structure(data)))
 	limits(b, s, hard)
 	b.Doing("load the seccomp filter")
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
@@ -272,7 +273,7 @@ func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
 	b.Do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), program)
 }
 
-// limits sets the limits of the executor and its children, but for the number of open files: Start sets that.
+// limits sets the limits of the executor and its children. Start sets that of open files.
 func limits(b *build.Builder, s guest.Seal, hard map[int]uint64) {
 	b.Doing("set the resource limits")
 	for _, resource := range halved {
@@ -290,7 +291,8 @@ func limits(b *build.Builder, s guest.Seal, hard map[int]uint64) {
 // limit lowers a limit to a value. One that is lower stays: raising needs a privilege on the host.
 func limit(b *build.Builder, resource int, value uint64, hard map[int]uint64) {
 	value = min(value, hard[resource])
-	b.Do(unix.SYS_PRLIMIT64, num(0), num(resource), b.Bytes(executor.Structure(unix.Rlimit{Cur: value, Max: value})), num(0))
+	limit := unix.Rlimit{Cur: value, Max: value}
+	b.Do(unix.SYS_PRLIMIT64, num(0), num(resource), b.Bytes(executor.Structure(limit)), num(0))
 }
 
 // run has a script executed, with descriptors.

@@ -28,7 +28,7 @@ func (e *Error) Error() string { return e.Doing + ": " + e.Errno.Error() }
 
 func (e *Error) Unwrap() error { return e.Errno }
 
-// Violation is what no executor says.
+// Violation says what no executor says.
 type Violation struct{ Reason string }
 
 func (v *Violation) Error() string { return "executor: " + v.Reason }

@@ -58,7 +58,8 @@ func TestCalls(t *testing.T) {
 	for range 3 {
 		s := New(16, 1)
 		s.Doing("write")
-		fd := s.Call(unix.SYS_OPENAT, Number(unix.AT_FDCWD), s.Text(dir+"/a"), Number(unix.O_RDWR|unix.O_CREAT), Number(0o600))
+		fd := s.Call(unix.SYS_OPENAT, Number(unix.AT_FDCWD), s.Text(dir+"/a"), Number(unix.O_RDWR|unix.O_CREAT),
+			Number(0o600))
 		s.Do(unix.SYS_WRITE, fd, s.Text("hello, world"), Number(5))
 		s.Do(unix.SYS_PREAD64, fd, s.Answer().At(8), Number(8), Number(1))
 		s.Store(s.Answer(), 8, fd)

@@ -354,7 +354,8 @@ func step(c *control, i uintptr) uintptr {
 		}
 	default:
 		var errno uintptr
-		result, errno = call(uintptr(o.nr), arg(c, o, 0), arg(c, o, 1), arg(c, o, 2), arg(c, o, 3), arg(c, o, 4), arg(c, o, 5))
+		result, errno = call(uintptr(o.nr), arg(c, o, 0), arg(c, o, 1), arg(c, o, 2), arg(c, o, 3), arg(c, o, 4),
+			arg(c, o, 5))
 		if errno != 0 {
 			return failed(c, o, i, errno)
 		}

@@ -61,7 +61,7 @@ const (
 	opStore                 // args[1] bytes at the address args[0] = args[2]
 	opUnless                // jump to args[3] unless args[0] & args[1] == args[2]
 	opFail                  // end with the error args[0]
-	opFork                  // dst = the child's pid; the child goes on at args[0], and tells an error on the descriptor args[1]
+	opFork                  // dst = the pid of a child, which goes on at args[0] and tells an error at the descriptor args[1]
 	opForked                // end with the error that the child args[2] has written to args[0], if args[1] is 8 bytes
 	opGive                  // send the descriptor args[0] with the answer
 )
@@ -91,20 +91,25 @@ func (v Value) At(n int) Value { return Value{v.kind, v.n + uint64(n)} }
 // Label is a place in a script.
 type Label int
 
-// Script is a list of system calls. Its methods append to it; each error that they meet is that of Encode.
+// Data are the constants and the memory of a script.
+type Data struct {
+	data     []byte
+	texts    map[string]Value
+	pointers map[int]uint64 // addresses among the data
+	err      error
+}
+
+// Script is a list of system calls. Its methods append to it; Run returns the error that they meet.
 type Script struct {
+	Data
 	ops       []op
 	what      []string // for the error of each op
 	addresses []place  // numbers of ops that are addresses
-	pointers  map[int]uint64
 	labels    []int
-	data      []byte
-	texts     map[string]Value
 	answer    int
 	registers int
 	doing     string
 	finally   int
-	err       error
 }
 
 type place struct{ op, arg int }
@@ -112,7 +117,7 @@ type place struct{ op, arg int }
 // New returns an empty script. The first bytes of its data are the answer; files of the request are in the first
 // registers.
 func New(answer, files int) *Script {
-	s := &Script{texts: map[string]Value{}, pointers: map[int]uint64{}, registers: files}
+	s := &Script{Data: Data{texts: map[string]Value{}, pointers: map[int]uint64{}}, registers: files}
 	s.answer = answer
 	s.Space(answer)
 	return s
@@ -144,20 +149,20 @@ func (s *Script) Scope(f func()) {
 	s.registers = before
 }
 
-func (s *Script) fail(err error) {
-	if s.err == nil {
-		s.err = err
+func (d *Data) fail(err error) {
+	if d.err == nil {
+		d.err = err
 	}
 }
 
 // Bytes are data that nothing changes.
-func (s *Script) Bytes(b []byte) Value {
-	if v, ok := s.texts[string(b)]; ok {
+func (d *Data) Bytes(b []byte) Value {
+	if v, ok := d.texts[string(b)]; ok {
 		return v
 	}
-	at := s.Space(len(b))
-	copy(s.data[at.n:], b)
-	s.texts[string(b)] = at
+	at := d.Space(len(b))
+	copy(d.data[at.n:], b)
+	d.texts[string(b)] = at
 	return at
 }
 
@@ -170,26 +175,26 @@ func Load[T any](v *T, data []byte) { copy(memoryOf(v), data) }
 func memoryOf[T any](v *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)) }
 
 // Text is a string that ends with NUL.
-func (s *Script) Text(t string) Value { return s.Bytes(append([]byte(t), 0)) }
+func (d *Data) Text(t string) Value { return d.Bytes(append([]byte(t), 0)) }
 
 // Space is zeroed data.
-func (s *Script) Space(n int) Value {
-	at := len(s.data)
-	s.data = append(s.data, make([]byte, (n+7)&^7)...)
+func (d *Data) Space(n int) Value {
+	at := len(d.data)
+	d.data = append(d.data, make([]byte, (n+7)&^7)...)
 	return Value{address, uint64(at)}
 }
 
 // Words are 64-bit numbers and addresses.
-func (s *Script) Words(words ...Value) Value {
-	at := s.Space(8 * len(words))
+func (d *Data) Words(words ...Value) Value {
+	at := d.Space(8 * len(words))
 	for i, w := range words {
 		switch w.kind {
 		case number:
-			binary.NativeEndian.PutUint64(s.data[int(at.n)+8*i:], w.n)
+			binary.NativeEndian.PutUint64(d.data[int(at.n)+8*i:], w.n)
 		case address:
-			s.pointers[int(at.n)+8*i] = w.n
+			d.pointers[int(at.n)+8*i] = w.n
 		case register:
-			s.fail(errors.New("a result among words"))
+			d.fail(errors.New("a result among words"))
 		}
 	}
 	return at
@@ -328,7 +333,7 @@ func (s *Script) Keep(fd Value, slot int) {
 // ErrTooLarge is a script that an executor cannot take.
 var ErrTooLarge = errors.New("the script is too large")
 
-// encode is what an executor reads: a header, instructions and data.
+// encode returns the message to an executor: a header, instructions and data.
 func (s *Script) encode(files int) ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -392,7 +397,7 @@ func (s *Script) resolve(o *op) error {
 // header precedes a script.
 type header struct{ size, ops, files, answer, finally uint32 }
 
-// message is what an executor sends: the answer to a script, or the end of a child.
+// message begins each of an executor: the answer to a script, or the end of a child.
 type message struct {
 	kind   uint32
 	pid    uint32 // or the op that failed
