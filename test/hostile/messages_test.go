@@ -295,7 +295,13 @@ func (h *host) holdsNoMore(before map[string]int) {
 		}
 		time.Sleep(20 * time.Millisecond) // sleep: no event reports that a descriptor is closed
 	}
-	h.t.Errorf("left is more: %s", more)
+	var open []string
+	all, _ := filepath.Glob("/proc/self/fd/*")
+	for _, fd := range all {
+		to, _ := os.Readlink(fd)
+		open = append(open, to)
+	}
+	h.t.Errorf("left is more: %s; open are %v", more, open)
 }
 
 // TestEveryMessage: an engine takes a lie in any message as package lie says, in its time. The sandbox can be destroyed

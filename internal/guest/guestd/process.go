@@ -74,9 +74,17 @@ func (s *Server) start(l *guest.Link, id uint32, spec guest.ProcessSpec) (guest.
 	})
 	s.mu.Lock()
 	s.processes[id] = p
+	if s.ended {
+		p.end()
+	}
 	s.mu.Unlock()
 	go p.run()
 	return guest.Started{PID: proc.PID()}, nil
+}
+
+func (p *process) end() {
+	p.outputs[guest.Stdout].end()
+	p.outputs[guest.Stderr].end()
 }
 
 // run owns the process until its exit has been sent.
@@ -227,6 +235,7 @@ type output struct {
 	cond sync.Cond
 	base uint64 // offset of kept[0]
 	kept []byte
+	over bool // no host takes any more
 }
 
 func newOutput(id uint32, frame guest.FrameType, room int, l *guest.Link) *output {
@@ -243,10 +252,14 @@ func (o *output) send(c guest.Chunk) {
 // write waits for room in the window, retains p and sends it.
 func (o *output) write(p []byte) {
 	o.mu.Lock()
-	for len(o.kept)+len(p) > o.room {
+	for !o.over && len(o.kept)+len(p) > o.room {
 		o.cond.Wait()
 	}
+	over := o.over
 	o.mu.Unlock()
+	if over {
+		return
+	}
 	// Only the pump adds bytes, so the room cannot shrink meanwhile.
 	o.sendMu.Lock()
 	defer o.sendMu.Unlock()
@@ -255,6 +268,13 @@ func (o *output) write(p []byte) {
 	o.kept = append(o.kept, p...)
 	o.mu.Unlock()
 	o.send(guest.Chunk{Offset: offset, Data: p})
+}
+
+func (o *output) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.over = true
+	o.cond.Broadcast()
 }
 
 func (o *output) extent() (from, to uint64) {

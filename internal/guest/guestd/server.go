@@ -84,6 +84,7 @@ type Server struct {
 	phase     phase
 	processes map[uint32]*process
 	detached  detached
+	ended     bool // no host comes any more
 }
 
 type detached struct {
@@ -124,6 +125,16 @@ func NewBeside(w World) *Server {
 	s := New(w, false)
 	s.room = guest.Window / 2
 	return s
+}
+
+// End drops output that waits for a host: none comes any more.
+func (s *Server) End() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for _, p := range s.processes {
+		p.end()
+	}
 }
 
 // Serve speaks the protocol on conn until it ends, nil if cleanly, and closes conn. Another may be served afterwards.

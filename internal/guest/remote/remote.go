@@ -82,8 +82,10 @@ func Serve(conn *unixconn.Conn) guest.FDConn {
 		w.abandon()
 	}()
 	go func() {
-		guestd.NewBeside(guestd.World{Wall: w, Spawner: w, Files: files{w}}).Serve(inside)
+		server := guestd.NewBeside(guestd.World{Wall: w, Spawner: w, Files: files{w}})
+		server.Serve(inside)
 		w.executor.Close()
+		server.End()
 	}()
 	return host
 }

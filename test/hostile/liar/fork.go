@@ -186,6 +186,7 @@ func (r *relay) message() bool {
 		tell = r.at > 0 && r.answers == r.at || r.files && len(files) > 0
 		if tell {
 			r.at, r.files = 0, false
+			r.forged[m.Started()] = r.lie.Want == lie.Fails // it was not started, and does not end
 		}
 	}
 	quiet := r.mute || m.Kind == lie.Exit && r.forged[m.PID]

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -89,8 +90,8 @@ func failure(status uint32) func(ExecutorMouth, Message) {
 // unknown is the end of a process that does not exist.
 var unknown = Message{Kind: Exit, PID: stranger}
 
-// pid is the process that an answer says has been started.
-func (m Message) pid() uint32 {
+// Started is the process that an answer says has been started.
+func (m Message) Started() uint32 {
 	if len(m.Data) < 8 {
 		return 0
 	}
@@ -126,16 +127,16 @@ var Executors = []Executor{
 	{Name: "a process of no id", Say: changed(func(m *Message) { clear(m.Data) }), Want: Ends},
 	{Name: "a forged exit", Say: func(m ExecutorMouth, truth Message) {
 		m.Tell(truth)
-		m.Tell(Message{Kind: Exit, PID: truth.pid(), Status: 7 << 8})
+		m.Tell(Message{Kind: Exit, PID: truth.Started(), Status: 7 << 8})
 	}, Want: Believed},
 	{Name: "a forged exit before the answer", Say: func(m ExecutorMouth, truth Message) {
-		m.Tell(Message{Kind: Exit, PID: truth.pid(), Status: 7 << 8})
+		m.Tell(Message{Kind: Exit, PID: truth.Started(), Status: 7 << 8})
 		m.Tell(truth)
 	}, Want: Believed},
 	{Name: "two exits", Say: func(m ExecutorMouth, truth Message) {
 		m.Tell(truth)
 		for range 2 {
-			m.Tell(Message{Kind: Exit, PID: truth.pid(), Status: 7 << 8})
+			m.Tell(Message{Kind: Exit, PID: truth.Started(), Status: 7 << 8})
 		}
 	}, Want: Ends},
 	{Name: "the exit of another", Say: also(unknown), Want: Ends},
@@ -145,7 +146,7 @@ var Executors = []Executor{
 	}, Want: Ends},
 	{Name: "an exit that is none", Say: func(m ExecutorMouth, truth Message) {
 		m.Tell(truth)
-		m.Tell(Message{Kind: Exit, PID: truth.pid(), Status: 0x7f})
+		m.Tell(Message{Kind: Exit, PID: truth.Started(), Status: 0x7f})
 	}, Want: Ends},
 	{Name: "a flood of exits", Say: func(m ExecutorMouth, _ Message) {
 		for i := uint32(2); m.Tell(Message{Kind: Exit, PID: i}) == nil; i++ {
@@ -174,10 +175,11 @@ var Executors = []Executor{
 	}, Want: Waits},
 	{Name: "a pipe that blocks later", Say: func(m ExecutorMouth, truth Message) {
 		m.Tell(truth)
+		time.Sleep(50 * time.Millisecond) // the host looks at them first
 		for _, fd := range truth.Files {
 			unix.SetNonblock(fd, false)
 		}
-		m.Tell(Message{Kind: Exit, PID: truth.pid(), Status: 7 << 8})
+		m.Tell(Message{Kind: Exit, PID: truth.Started(), Status: 7 << 8})
 	}, Want: Believed},
 }
 
@@ -212,7 +214,7 @@ var Descriptors = []Executor{
 	{Name: "sixty descriptors", Say: other(func(all []int) []int { return slices.Repeat(all[:1], 60) }), Want: Ends},
 	{Name: "too many descriptors", Say: other(func(all []int) []int { return slices.Repeat(all[:1], 250) }), Want: Ends},
 	{Name: "descriptors without end", Say: func(mouth ExecutorMouth, m Message) {
-		few := Message{Kind: Exit, PID: m.pid(), Files: slices.Repeat(m.Files[:1], 60)}
+		few := Message{Kind: Exit, PID: m.Started(), Files: slices.Repeat(m.Files[:1], 60)}
 		for mouth.Tell(few) == nil {
 		}
 	}, Want: Ends},
