@@ -27,6 +27,20 @@ func pipeLine(t *testing.T) line {
 	return newLine(t, ours, theirs)
 }
 
+// hostilePipe returns a pipe that blocks since its other owner has said so.
+func hostilePipe(t *testing.T) line {
+	l := pipeLine(t)
+	conn, err := l.ours.file.SyscallConn()
+	if err == nil {
+		err = conn.Control(func(fd uintptr) { unix.SetNonblock(int(fd), false) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.ours = NewPipeOutput(l.ours.file)
+	return l
+}
+
 // terminalLine returns the ends of a raw terminal.
 func terminalLine(t *testing.T) line {
 	t.Helper()
@@ -71,6 +85,7 @@ func TestCut(t *testing.T) {
 		holds int
 	}{
 		"pipe":     {pipeLine, 32 << 10},
+		"hostile":  {hostilePipe, 32 << 10},
 		"terminal": {terminalLine, 3 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
