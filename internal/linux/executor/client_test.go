@@ -161,7 +161,9 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// FuzzMessages: whatever an executor says, scripts end, and so does the connection.
+// FuzzMessages: whatever an executor says, scripts end, and so does the connection. The
+// instrumentation of "go test -fuzz" does not fit into functions that must not grow the stack: a test binary of
+// "go test -c" fuzzes without it, by -test.fuzz and -test.fuzzcachedir.
 func FuzzMessages(f *testing.F) {
 	f.Add(append(message{kind: messageAnswer, size: 8}.bytes(), make([]byte, 8)...), uint8(1))
 	f.Add(message{kind: messageExit, pid: 7}.bytes(), uint8(0))
