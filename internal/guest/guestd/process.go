@@ -249,18 +249,26 @@ func (o *output) send(c guest.Chunk) {
 	o.link.SendChunk(o.frame, o.id, c)
 }
 
-// write waits for room in the window, retains p and sends it.
+// write retains p and sends it, in parts as the window has room for them.
 func (o *output) write(p []byte) {
-	o.mu.Lock()
-	for !o.over && len(o.kept)+len(p) > o.room {
-		o.cond.Wait()
+	for len(p) > 0 {
+		o.mu.Lock()
+		for !o.over && len(o.kept) >= o.room {
+			o.cond.Wait()
+		}
+		n := min(len(p), o.room-len(o.kept))
+		over := o.over
+		o.mu.Unlock()
+		if over {
+			return
+		}
+		o.retain(p[:n]) // only the pump adds bytes, so the room cannot shrink meanwhile
+		p = p[n:]
 	}
-	over := o.over
-	o.mu.Unlock()
-	if over {
-		return
-	}
-	// Only the pump adds bytes, so the room cannot shrink meanwhile.
+}
+
+// retain retains p, for which there is room, and sends it.
+func (o *output) retain(p []byte) {
 	o.sendMu.Lock()
 	defer o.sendMu.Unlock()
 	o.mu.Lock()

@@ -61,7 +61,7 @@ const (
 	opStore                 // args[1] bytes at the address args[0] = args[2]
 	opUnless                // jump to args[3] unless args[0] & args[1] == args[2]
 	opFail                  // end with the error args[0]
-	opFork                  // dst = the pid of a child, which goes on at args[0] and tells an error at the descriptor args[1]
+	opFork                  // dst = the pid of a child, which goes on at args[0] and tells errors at args[1]
 	opForked                // end with the error that the child args[2] has written to args[0], if args[1] is 8 bytes
 	opGive                  // send the descriptor args[0] with the answer
 )

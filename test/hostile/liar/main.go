@@ -2,8 +2,8 @@
 
 // Command liar is a cove-guest that lies to its host. What it lies about, and which lie it tells, is OPERATION=LIE of
 // package lie: at the end of its own file, after the line "LIE=", or in the variable LIE of a program that it is to
-// start, from which on it waits for the operation. Until then it is the guest. As a fork server it starts executors
-// that lie, and copies of itself.
+// start, from which on it waits for the operation. Until then it is the guest.
+// As a fork server it starts executors that lie, and copies of itself.
 package main
 
 import (
