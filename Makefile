@@ -15,7 +15,7 @@ export CGO_ENABLED = 0
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-build: ## bin/cove, bin/cove-guest and bin/cove-worker, static
+build: ## bin/cove, bin/cove-server, bin/cove-guest and bin/cove-worker, static
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 run: build ## serve the HTTP API, with what was built
@@ -63,7 +63,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 
 BIN     ?= bin
 PREFIX  ?= /usr/local
-PROGRAMS = cove cove-guest cove-worker
+PROGRAMS = cove cove-server cove-guest cove-worker
 
 install: ## copy what "make build" has built to PREFIX/bin (/usr/local); needs no Go
 	@for p in $(PROGRAMS); do test -x $(BIN)/$$p || { echo "$(BIN)/$$p is not there: run \"make build\" first, as yourself" >&2; exit 1; }; done

@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/settle"
 	"github.com/cove-sandbox/cove/internal/apispec"
 )
 
@@ -155,7 +156,7 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 	parser := l.agent.NewParser(earlier)
 	var misfit error
 	say := func(m api.Message) bool {
-		m, err := agent.Settle(m, o.Schema, time.Now())
+		m, err := settle.Message(m, o.Schema, time.Now())
 		if m.Type == api.MessageResult {
 			misfit = err
 		}

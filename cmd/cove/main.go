@@ -1,4 +1,5 @@
-// Command cove runs untrusted code in sandboxes: the command line and the server in one binary.
+// Command cove runs untrusted code in sandboxes: the command line, as a client. What needs the daemon is carried out by
+// cove-server, which takes the place of its process.
 package main
 
 import (
@@ -16,5 +17,6 @@ func main() {
 	if helper, ok := cli.HelperArgs(os.Args[0], args); ok { // git runs it: git fetch cove::SANDBOX
 		args = helper
 	}
-	os.Exit(cli.Main(context.Background(), args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	cli.HandOverAtOnce(args)
+	os.Exit(cli.Main(context.Background(), args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, nil))
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -235,20 +234,4 @@ func (p *messagesParser) failure(exitCode int) error {
 func isObject(j json.RawMessage) bool {
 	j = bytes.TrimSpace(j)
 	return len(j) > 0 && j[0] == '{'
-}
-
-// fit returns a result with the document that a schema requires, extracted from text if necessary; other messages are
-// unchanged. Errors: SchemaMismatch, with the reason.
-func fit(m message.Message, schema []byte) (message.Message, error) {
-	if schema == nil || m.Type != message.TypeResult || m.IsError {
-		return m, nil
-	}
-	if m.Data == nil {
-		document, ok := jsonschema.Document(m.Content)
-		if !ok {
-			return m, cove.Errorf(cove.SchemaMismatch, "the answer is no JSON document: %.200q", m.Content)
-		}
-		m.Data = document
-	}
-	return m, jsonschema.Validate(schema, m.Data)
 }

@@ -405,31 +405,3 @@ func FuzzCodex(f *testing.F)    { fuzzParser(f, "codex") }
 func FuzzGemini(f *testing.F)   { fuzzParser(f, "gemini") }
 func FuzzOpencode(f *testing.F) { fuzzParser(f, "opencode") }
 func FuzzMessages(f *testing.F) { fuzzParser(f, "worker") }
-
-// TestFit: an answer becomes the document of the schema, or an error.
-func TestFit(t *testing.T) {
-	schema := []byte(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
-	for name, c := range map[string]struct {
-		m    message.Message
-		data string
-		want string // of the error
-	}{
-		"the agent's own": {message.Message{Type: message.TypeResult, Data: []byte(`{"n":1}`)}, `{"n":1}`, ""},
-		"in words":        {message.Message{Type: message.TypeResult, Content: `{"n": 2}`}, `{"n": 2}`, ""},
-		"in a fence": {message.Message{Type: message.TypeResult, Content: "Here:\n```json\n{\"n\":3}\n```"},
-			`{"n":3}`, ""},
-		"another type":                {message.Message{Type: message.TypeResult, Content: `{"n":"x"}`}, `{"n":"x"}`, "$.n"},
-		"no document":                 {message.Message{Type: message.TypeResult, Content: "three"}, "", "no JSON"},
-		"one who could not do it":     {message.Message{Type: message.TypeResult, Content: "no", IsError: true}, "", ""},
-		"something that is no answer": {message.Message{Type: message.TypeThinking, Content: "hm"}, "", ""},
-	} {
-		m, err := fit(c.m, schema)
-		if string(m.Data) != c.data || (err == nil) != (c.want == "") ||
-			err != nil && (cove.ErrorCode(err) != cove.SchemaMismatch || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s: %s, %v", name, m.Data, err)
-		}
-	}
-	if m, err := fit(message.Message{Type: message.TypeResult, Content: "three"}, nil); err != nil || m.Data != nil {
-		t.Errorf("without a schema: %s, %v", m.Data, err)
-	}
-}

@@ -209,7 +209,8 @@ func TestObjections(t *testing.T) {
 		{"guest on its protocol", "internal/guest/guestd", "internal/guest", false},
 		{"heart on adapter", "internal/sandbox", "internal/store/sqlite", false}, // the fence refuses it
 		{"edge on edge", "internal/httpapi", "client", true},
-		{"wiring", "internal/cli/session", "internal/daemon", false},
+		{"wiring", "internal/cli/embedded", "internal/daemon", false},
+		{"what all programs link on the daemon", "internal/cli/session", "internal/daemon", true},
 		{"a room of the command line on another", "internal/cli/agent", "internal/cli/sandbox", true},
 		{"wiring backwards", "internal/daemon", "internal/cli", true},
 		{"words on a leaf", "", "internal/clock", true},
@@ -321,8 +322,30 @@ func TestGuestLinksLittle(t *testing.T) {
 	}
 }
 
-func TestGuestIsSmall(t *testing.T) {
-	for program, most := range map[string]int64{"cove-guest": guestMaxSize, "cove-worker": workerMaxSize} {
+// TestCommandLinksLittle: cove, which people wait for at each command, has nothing of the daemon's.
+func TestCommandLinksLittle(t *testing.T) {
+	deps := strings.Fields(goTool(t, root(t), "list", "-deps", "./cmd/cove"))
+	if len(deps) < 100 {
+		t.Fatalf("only %d packages were found", len(deps))
+	}
+	for _, dep := range deps {
+		for refused, why := range commandRefuses {
+			if matches(refused, dep) {
+				t.Errorf("cove links %s: %s", dep, why)
+			}
+		}
+	}
+	all := goTool(t, root(t), "list", "-deps", "./cmd/cove-server")
+	for refused := range commandRefuses {
+		if !strings.Contains(all, strings.TrimSuffix(refused, "/...")) {
+			t.Errorf("cove-server does not link %s either: the row refuses nothing", refused)
+		}
+	}
+}
+
+func TestProgramsAreSmall(t *testing.T) {
+	for program, most := range map[string]int64{"cove": commandMaxSize, "cove-guest": guestMaxSize,
+		"cove-worker": workerMaxSize} {
 		bin := filepath.Join(t.TempDir(), program)
 		goTool(t, root(t), "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "./cmd/"+program)
 		info, err := os.Stat(bin)
@@ -330,7 +353,7 @@ func TestGuestIsSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info.Size() > most {
-			t.Errorf("%s weighs %.1f MiB, at most %d are allowed: it is in sandboxes", program,
+			t.Errorf("%s weighs %.1f MiB, at most %d are allowed", program,
 				float64(info.Size())/(1<<20), most>>20)
 		}
 	}

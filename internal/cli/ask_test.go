@@ -52,12 +52,12 @@ func preparedAtTerminal(t *testing.T, columns int, prepare func(dir string) []st
 		&unix.Winsize{Col: uint16(columns), Row: 50}); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
+	cove, err := exec.LookPath("cove") // of TestMain, beside cove-server
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &session{t: t, master: master, server: "COVE_SERVER=unix:" + filepath.Join(dir, "s"), Cmd: &exec.Cmd{
-		Path: self, Args: append([]string{"cove"}, args...), Dir: dir,
+		Path: cove, Args: append([]string{"cove"}, args...), Dir: dir,
 		Stdin: terminal, Stdout: terminal, Stderr: terminal, SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: true},
 	}}
 	c.Env = append(os.Environ(), c.server, "NO_COLOR=1", "TERM=xterm", "HOME="+dir,

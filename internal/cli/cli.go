@@ -1,7 +1,9 @@
 // Package cli owns Cove's command line: commands, flags, what they print, and exit codes.
 //
 // Every command that touches an execution talks through package client, to a server when one answers and else to a
-// daemon inside this process, so that there is one code path (ARCHITECTURE.md, "The way of one request").
+// daemon inside this process, so that there is one code path (ARCHITECTURE.md, "The way of one request"). The tree of
+// commands is the same in both programs: cove, which has no daemon and is put aside where one is needed, and
+// cove-server, which then takes its place.
 package cli
 
 import (
@@ -9,12 +11,13 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/internal/cli/agent"
-	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/network"
 	"github.com/cove-sandbox/cove/internal/cli/run"
 	"github.com/cove-sandbox/cove/internal/cli/sandbox"
@@ -32,18 +35,37 @@ func HelperArgs(name string, args []string) (all []string, ok bool) {
 	return sandbox.HelperArgs(name, args)
 }
 
-// Main runs one command line and returns the process's exit code.
-func Main(ctx context.Context, args []string, s Streams) int {
+// HandOverAtOnce puts the program with the daemon in the place of this process where that is sure to come.
+func HandOverAtOnce(args []string) { session.HandOverAtOnce(args) }
+
+// Daemon carries out what the rooms leave to the program with the daemon.
+type Daemon interface {
+	session.Daemon
+	agent.Daemon
+	network.Daemon
+	server.Daemon
+}
+
+// Main runs one command line and returns the process's exit code. d is nil in a program without a daemon.
+func Main(ctx context.Context, args []string, s Streams, d Daemon) int {
+	session.CollectLate()
 	// A closed pipe on standard output is an error to handle, so that what runs in this process is still cleaned up.
 	signal.Ignore(syscall.SIGPIPE)
 	sess := session.New(s, os.Getenv)
-	root := rootCommand(sess)
+	sess.Args = args
+	if d != nil {
+		sess.Daemon = d
+	}
+	root := rootCommand(sess, d)
 	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	addCompletion(sess, root)
-	err := root.ExecuteContext(ctx)
+	addCompletion(sess, root, args)
+	err := session.CheckCaller(sess)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	switch {
 	case err == nil:
 		return sess.Exit
@@ -58,8 +80,41 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	return ui.ExitCode(err)
 }
 
-// rootCommand returns "cove" with the commands of all rooms.
-func rootCommand(sess *session.Session) *cobra.Command {
+// room is a part of the command line.
+type room struct {
+	words    string // with which its commands begin
+	commands func(*session.Session, Daemon) []*cobra.Command
+}
+
+var rooms = []room{
+	{"run ps logs kill runtimes", func(sess *session.Session, _ Daemon) []*cobra.Command { return run.Commands(sess) }},
+	{"new list ls info attach shell exec diff log apply push pr stop pause resume rename limits destroy prune " +
+		"saved preset profile repo setup git-remote",
+		func(sess *session.Session, _ Daemon) []*cobra.Command { return sandbox.Commands(sess) }},
+	{"claude codex gemini opencode worker agent generate runs agents start",
+		func(sess *session.Session, d Daemon) []*cobra.Command {
+			start := ui.InGroup(ui.GroupWork, agent.StartsWorkflow(sess, sandbox.StartCommand(sess)))
+			return append(start, agent.Commands(sess, d)...)
+		}},
+	{"policy approve approvals network credentials ca gateway",
+		func(sess *session.Session, d Daemon) []*cobra.Command { return network.Commands(sess, d) }},
+	{"audit status doctor doctor-probe serve server keys config image dev version",
+		func(sess *session.Session, d Daemon) []*cobra.Command { return server.Commands(sess, d) }},
+}
+
+// entered returns the room that a command line leads into by its first word, else all: to make the commands of all
+// rooms takes longer than most commands.
+func entered(args []string) []room {
+	for i, r := range rooms {
+		if len(args) > 0 && slices.Contains(strings.Fields(r.words), args[0]) {
+			return rooms[i : i+1]
+		}
+	}
+	return rooms
+}
+
+// rootCommand returns "cove" with the commands of the rooms that the session's command line may lead into.
+func rootCommand(sess *session.Session, d Daemon) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cove",
 		Short: "Run untrusted code in sandboxes",
@@ -84,14 +139,10 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	sess.AddFlags(root.PersistentFlags())
 	ui.AddGroups(root)
 	ui.ShowFlags(root)
-	root.AddCommand(run.Commands(sess)...)
-	root.AddCommand(sandbox.Commands(sess)...)
-	root.AddCommand(ui.InGroup(ui.GroupWork, agent.StartsWorkflow(sess, sandbox.StartCommand(sess)))...)
-	root.AddCommand(agent.Commands(sess)...)
-	root.AddCommand(network.Commands(sess)...)
-	root.AddCommand(server.Commands(sess)...)
+	for _, r := range entered(sess.Args) {
+		root.AddCommand(r.commands(sess, d)...)
+	}
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: ui.ExitCodesHelp})
 	ui.CheckArguments(root)
-	flags.Complete(sess, root)
 	return root
 }

@@ -12,19 +12,29 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cove-sandbox/cove/internal/cli"
+	"github.com/cove-sandbox/cove/internal/cli/embedded"
 )
 
 var update = flag.Bool("update", false, "rewrite what the transcripts expect")
 
 func TestMain(m *testing.M) {
-	cove := func() {
-		args := os.Args[1:]
-		if helper, ok := cli.HelperArgs(os.Args[0], args); ok {
-			args = helper
+	program := func(d cli.Daemon) func() {
+		return func() {
+			args := os.Args[1:]
+			if helper, ok := cli.HelperArgs(os.Args[0], args); ok {
+				args = helper
+			}
+			if d == nil {
+				cli.HandOverAtOnce(args)
+			}
+			os.Exit(cli.Main(context.Background(), args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, d))
 		}
-		os.Exit(cli.Main(context.Background(), args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 	}
-	testscript.Main(m, map[string]func(){"cove": cove, "git-remote-cove": cove})
+	if file, err := os.Executable(); err == nil && filepath.Base(file) == "cove-server" {
+		os.Args[0] = file // which decides below, and is "cove" where cove-server takes its place
+	}
+	testscript.Main(m, map[string]func(){"cove": program(nil), "git-remote-cove": program(nil),
+		"cove-server": program(embedded.Daemon{})})
 }
 
 // TestTranscripts runs testdata/*.txt, each a session at a shell. They talk to a server whose programs are a few words

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 )
 
@@ -13,8 +14,12 @@ import (
 //go:embed completion.bash
 var fallback string
 
-// addCompletion adds "cove completion", which writes to the output that the root command has by now.
-func addCompletion(sess *session.Session, root *cobra.Command) {
+// addCompletion adds "cove completion", which writes to the output that the root command has by now, and what a shell
+// offers where it asks for that: the other commands are not slower for it.
+func addCompletion(sess *session.Session, root *cobra.Command, args []string) {
+	if len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) {
+		flags.Complete(sess, root)
+	}
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/cli"
+	"github.com/cove-sandbox/cove/internal/cli/embedded"
 	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
 
@@ -49,7 +50,8 @@ func TestCheckSaysWhatItWaitsFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer out.Close()
-		code := cli.Main(t.Context(), []string{"credentials", "check", "slow"}, cli.Streams{Out: out, Err: to})
+		code := cli.Main(t.Context(), []string{"credentials", "check", "slow"}, cli.Streams{Out: out, Err: to},
+			embedded.Daemon{})
 		if shown, _ := os.ReadFile(out.Name()); code != 0 || !strings.Contains(string(shown), "slow ") {
 			t.Errorf("exit code %d, with %q", code, shown)
 		}

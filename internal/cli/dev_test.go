@@ -35,7 +35,7 @@ func TestModelServer(t *testing.T) {
 	go func() {
 		defer out.Close()
 		code <- Main(ctx, []string{"dev", "model-server", "--listen", "127.0.0.1:0", "--key", "right", "--script", script,
-			"--record", record}, Streams{Out: out, Err: stderr})
+			"--record", record}, Streams{Out: out, Err: stderr}, nil)
 	}()
 	address, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {

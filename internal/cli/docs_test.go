@@ -39,7 +39,7 @@ func TestDocumentedCommandsParse(t *testing.T) {
 			}
 		}
 	}
-	commands := []*cobra.Command{rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv))}
+	commands := []*cobra.Command{rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv), nil)}
 	for len(commands) > 0 {
 		c := commands[0]
 		commands = append(commands[1:], c.Commands()...)
@@ -92,7 +92,7 @@ func commandIn(line string) (string, bool) {
 // parses takes a command line apart as the shell and the command would.
 func parses(line string) error {
 	args := words(line)[1:]
-	root := rootCommand(session.New(Streams{Err: os.Stderr}, func(string) string { return "" }))
+	root := rootCommand(session.New(Streams{Err: os.Stderr}, func(string) string { return "" }), nil)
 	c, rest, err := root.Find(args)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ var ofOthers = map[string][]string{
 func TestDocumentedFlagsExist(t *testing.T) {
 	known := map[string]bool{"help": true}
 	add := func(f *pflag.Flag) { known[f.Name] = true }
-	todo := []*cobra.Command{rootCommand(session.New(Streams{Err: os.Stderr}, func(string) string { return "" }))}
+	todo := []*cobra.Command{rootCommand(session.New(Streams{Err: os.Stderr}, func(string) string { return "" }), nil)}
 	for len(todo) > 0 {
 		c := todo[0]
 		todo = append(todo[1:], c.Commands()...)

@@ -13,7 +13,7 @@ import (
 
 // TestMeant: every word of another program leads to commands that exist, is no command itself, and has one meaning.
 func TestMeant(t *testing.T) {
-	root := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv))
+	root := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv), nil)
 	known := map[string]bool{}
 	for _, c := range root.Commands() {
 		known[c.Name()] = true
@@ -42,7 +42,7 @@ func TestMeant(t *testing.T) {
 
 // TestMisspelt: letters lead to a command that differs little, and in a short word hardly.
 func TestMisspelt(t *testing.T) {
-	root := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv))
+	root := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv), nil)
 	for word, want := range map[string]string{"rnu": `"cove run"`, "lst": `"cove list"`, "atach": `"cove attach"`,
 		"doc": `"cove doctor"`, "stpo": `"cove stop"`, "xy": "cove --help", "mcp": "cove --help"} {
 		if err := unknownCommand(root, []string{word}); !strings.Contains(cove.ErrorHint(err), want) {
@@ -53,7 +53,7 @@ func TestMisspelt(t *testing.T) {
 
 // TestHelpBegins: the first group of the help is what most people begin with.
 func TestHelpBegins(t *testing.T) {
-	root := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv))
+	root := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv), nil)
 	var first []string
 	for _, c := range root.Commands() {
 		if c.GroupID == root.Groups()[0].ID {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/cli"
+	"github.com/cove-sandbox/cove/internal/cli/embedded"
 	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
 
@@ -58,7 +59,7 @@ func TestDestroyAllIsTypedTwice(t *testing.T) {
 			done := make(chan int)
 			go func() {
 				done <- cli.Main(t.Context(), []string{"destroy", "--all", "--yes"},
-					cli.Streams{In: terminal, Out: terminal, Err: terminal})
+					cli.Streams{In: terminal, Out: terminal, Err: terminal}, embedded.Daemon{})
 			}()
 			shown := seen(t, master, "go on: ")
 			for line := range strings.Lines(c.typed) {
@@ -85,7 +86,7 @@ func asks(t *testing.T, terminal *os.File, args ...string) chan int {
 	done := make(chan int)
 	go func() {
 		done <- cli.Main(t.Context(), append([]string{"new"}, args...),
-			cli.Streams{In: terminal, Out: terminal, Err: terminal})
+			cli.Streams{In: terminal, Out: terminal, Err: terminal}, embedded.Daemon{})
 	}()
 	return done
 }
@@ -141,7 +142,7 @@ func TestNewAsksLineByLine(t *testing.T) {
 	}
 	defer made.Close()
 	if code := cli.Main(t.Context(), []string{"info", "asked", "--json"},
-		cli.Streams{Out: made, Err: os.Stderr}); code != 0 {
+		cli.Streams{Out: made, Err: os.Stderr}, embedded.Daemon{}); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	text, err := os.ReadFile(made.Name())

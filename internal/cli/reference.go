@@ -11,7 +11,7 @@ import (
 // Reference returns the command "cove" with all that are below it, for manual pages and completion; it runs nothing.
 func Reference() *cobra.Command {
 	sess := session.New(Streams{}, os.Getenv)
-	root := rootCommand(sess)
-	addCompletion(sess, root)
+	root := rootCommand(sess, nil)
+	addCompletion(sess, root, nil)
 	return root
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/cli"
+	"github.com/cove-sandbox/cove/internal/cli/embedded"
 	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
 
@@ -41,7 +42,7 @@ func TestAtATerminal(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("NO_COLOR", c.noColor)
 			master, terminal := terminaltest.Open(t)
-			cli.Main(t.Context(), []string{"run", "python", "-c", program}, cli.Streams{Out: terminal, Err: terminal})
+			cli.Main(t.Context(), []string{"run", "python", "-c", program}, cli.Streams{Out: terminal, Err: terminal}, nil)
 			if got := seen(t, master, "memory"); !strings.Contains(got, c.want) {
 				t.Errorf("%q, want %q in it", got, c.want)
 			}
@@ -85,7 +86,7 @@ func TestBarAtATerminal(t *testing.T) {
 	shown := make(chan string)
 	go func() { shown <- seen(t, master, "END") }()
 	if code := cli.Main(t.Context(), []string{"image", "import", archive, "--name", "x"},
-		cli.Streams{Out: out, Err: terminal}); code != 0 {
+		cli.Streams{Out: out, Err: terminal}, embedded.Daemon{}); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	fmt.Fprint(terminal, "END")

@@ -10,12 +10,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 )
 
 // tree returns every command that help shows.
 func tree() (all []*cobra.Command) {
-	root := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv))
+	sess := session.New(Streams{Err: os.Stderr}, os.Getenv)
+	root := rootCommand(sess, nil)
+	flags.Complete(sess, root)
 	for todo := root.Commands(); len(todo) > 0; {
 		c := todo[0]
 		todo = append(todo[1:], c.Commands()...)
@@ -268,7 +271,7 @@ func TestFormerNames(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 		args := words(line)[1:]
-		c, _, err := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv)).Find(args)
+		c, _, err := rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv), nil).Find(args)
 		if err != nil || !c.Runnable() || c.HasSubCommands() {
 			t.Errorf("%s leads to %s, %v", line, c.CommandPath(), err)
 		}
@@ -296,5 +299,32 @@ func TestCompletion(t *testing.T) {
 	}
 	if listed < 30 {
 		t.Errorf("only %d flags with values were found; the search is wrong", listed)
+	}
+}
+
+// TestRooms: a command line has the commands of the room that it leads into, and of all rooms where it leads nowhere.
+func TestRooms(t *testing.T) {
+	sess := session.New(Streams{Err: os.Stderr}, os.Getenv)
+	for _, r := range rooms {
+		var words []string
+		for _, c := range r.commands(sess, nil) {
+			words = append(append(words, c.Name()), c.Aliases...)
+		}
+		slices.Sort(words)
+		named := strings.Fields(r.words)
+		slices.Sort(named)
+		if !slices.Equal(words, named) {
+			t.Errorf("the commands of a room are %q, its words %q", words, named)
+		}
+		for _, word := range words {
+			if in := entered([]string{word, "x"}); len(in) != 1 || in[0].words != r.words {
+				t.Errorf("%s leads into %d rooms", word, len(in))
+			}
+		}
+	}
+	for _, line := range []string{"", "--server x ps", "nothing", "help run", "exit-codes", "__complete run ''"} {
+		if in := entered(strings.Fields(line)); len(in) != len(rooms) {
+			t.Errorf("cove %s leads into %d rooms", line, len(in))
+		}
 	}
 }

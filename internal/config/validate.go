@@ -16,7 +16,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
@@ -163,7 +162,7 @@ func (c *Config) checkChoices() error {
 		name, value string
 		choices     []string
 	}{
-		{"engine", c.Engine, append(engines.Names(), engine.Auto)},
+		{"engine", c.Engine, append(engine.Names(), engine.Auto)},
 		{"isolation", c.Isolation, []string{"container", "gvisor", "microvm"}},
 		{"server.metrics", c.Server.Metrics, []string{MetricsKey, MetricsOpen}},
 		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},

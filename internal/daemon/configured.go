@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
-	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -56,7 +54,7 @@ func (f *files) Providers() ([]model.Provider, error) {
 
 // Machine implements fit.Configuration.
 func (f *files) Machine(ctx context.Context) (policy.Machine, error) {
-	return Machine(ctx, f.cfg.Gateway)
+	return registry.Machine(ctx, f.cfg.Gateway.PrivateCIDRs)
 }
 
 // places returns the files for the rules of users' host paths.
@@ -114,12 +112,12 @@ func gatewayOptions(f *files) (gateway.Options, error) {
 			return o, err // Validate has accepted it
 		}
 	}
-	if o.GitHub, err = GitHub(g); err != nil {
+	if o.GitHub, err = github.ServersNamed(g.GitHubHosts); err != nil {
 		return o, err
 	}
 	o.Bandwidth = int64(g.Bandwidth * (1 << 20))
 	o.Rate = gateway.Rate{PerSecond: g.RateLimit.PerSecond, Burst: g.RateLimit.Burst}
-	if o.Machine, err = Machine(context.Background(), g); err != nil {
+	if o.Machine, err = registry.Machine(context.Background(), g.PrivateCIDRs); err != nil {
 		return o, err
 	}
 	return o, nil
@@ -135,36 +133,6 @@ func packs(below string, all *engine.Set, quotas inspect.Quotas, log *slog.Logge
 	}
 	inspect.Tidy(spool)
 	return spool, inspect.New(inspect.Options{Engines: all, Dir: spool, Quotas: quotas, Log: log}), nil
-}
-
-// GitHub returns the servers whose API is judged.
-func GitHub(g config.Gateway) (github.Servers, error) {
-	var enterprise []policy.Host
-	for _, s := range g.GitHubHosts {
-		h, err := policy.ParseHost(s)
-		if err != nil {
-			return github.Servers{}, err // Validate has accepted it
-		}
-		enterprise = append(enterprise, h)
-	}
-	return github.NewServers(enterprise...), nil
-}
-
-// Machine returns the part of this machine and its gateway that policies depend on.
-func Machine(ctx context.Context, g config.Gateway) (policy.Machine, error) {
-	packages := registry.New()
-	m := policy.Machine{Own: ownAddresses(), Registry: func(tool string) (
-		[]policy.Endpoint, error) {
-		return packages.Endpoints(ctx, tool)
-	}}
-	for _, s := range g.PrivateCIDRs {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return policy.Machine{}, err // Validate has accepted it
-		}
-		m.Private = append(m.Private, p)
-	}
-	return m, nil
 }
 
 // trust returns the certificate authorities for origins: the machine's roots and the files, as a pool and, for
@@ -190,16 +158,4 @@ func trust(files []string) (*x509.CertPool, []byte, error) {
 		bundle = append(bundle, data...)
 	}
 	return pool, bundle, nil
-}
-
-// ownAddresses are this machine's, loopback aside.
-func ownAddresses() []netip.Addr {
-	var own []netip.Addr
-	addresses, _ := net.InterfaceAddrs() // a machine without addresses needs no protection
-	for _, a := range addresses {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() {
-			own = append(own, p.Addr())
-		}
-	}
-	return own
 }

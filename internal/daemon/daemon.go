@@ -256,8 +256,8 @@ func (d *Daemon) close(ctx context.Context) error {
 func (d *Daemon) newAgents() *fit.Agents {
 	return fit.New(fit.Options{
 		Executions: d.executions, Store: d.vault, Dir: filepath.Join(d.cfg.Home, "agents"),
-		Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents), Configuration: d.files,
-		Credentials: d.credentials,
+		Beside: filepath.Dir(GuestPath(d.cfg)), Configuration: d.files, Credentials: d.credentials,
+		Agents: sync.OnceValue(func() []agent.Agent { return agent.Merge(d.cfg.Agents) }), // most commands ask for none
 	})
 }
 

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
-	"syscall"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -56,18 +54,4 @@ func (r *reading[T]) of(setting, file string, parse func(file string, text []byt
 	}
 	r.text, r.parsed = text, parsed
 	return parsed, nil
-}
-
-// lockDirectory makes this process the only server or gateway (kind) of a directory. The hints follow from an unusable
-// directory, and from another process that uses it.
-func lockDirectory(dir, kind, unusable, used string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, kind+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot use %s: %w", dir, err).WithHint("%s", unusable)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, cove.Errorf(cove.Conflict, "another %s uses %s", kind, dir).WithHint("%s", used)
-	}
-	return f, nil
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 )
@@ -29,7 +30,7 @@ func (d *Daemon) openRoute(who cove.Principal, id cove.SandboxID, of cove.Execut
 
 // newOutlet makes the routes of programs of this machine.
 func (d *Daemon) newOutlet() (outlet.Outlet, error) {
-	servers, err := GitHub(d.cfg.Gateway)
+	servers, err := github.ServersNamed(d.cfg.Gateway.GitHubHosts)
 	return outlet.Outlet{Gateway: d.openGateway, GitHub: servers}, err
 }
 

@@ -4,25 +4,24 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"slices"
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // Serve listens for others until ctx ends, then gives running executions the
 // configured grace and closes the daemon. One server may use a home.
 func (d *Daemon) Serve(ctx context.Context) error {
-	lock, err := lockHome(d.cfg.Home)
+	lock, err := instance.LockHome(d.cfg.Home)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	running, err := lockRunDirectory(d.cfg.RunDir)
+	running, err := instance.LockRunDirectory(d.cfg.RunDir)
 	if err != nil {
 		return err
 	}
@@ -99,33 +98,4 @@ func (d *Daemon) Busy(ctx context.Context) bool {
 	all, err := d.sandboxes.List(ctx, cove.System("server"))
 	runs := func(s sandbox.View) bool { return s.State != cove.StateStopped }
 	return err != nil || slices.ContainsFunc(all.Sandboxes, runs)
-}
-
-// lockHome makes this the only server of a home; single commands share it.
-func lockHome(home string) (*os.File, error) {
-	return lockDirectory(home, "server", "set another home with COVE_HOME",
-		"stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
-}
-
-// lockRunDirectory makes this the only server of a run directory.
-func lockRunDirectory(dir string) (*os.File, error) {
-	return lockDirectory(dir, "server", "set another run directory with COVE_RUN_DIR",
-		"stop it (cove server stop), or give this one a run directory of its own with COVE_RUN_DIR")
-}
-
-// Serves reports whether a server uses the home or the run directory of a configuration now.
-func Serves(cfg *config.Config) bool {
-	for _, lock := range []func() (*os.File, error){
-		func() (*os.File, error) { return lockHome(cfg.Home) },
-		func() (*os.File, error) { return lockRunDirectory(cfg.RunDir) },
-	} {
-		f, err := lock()
-		if cove.ErrorCode(err) == cove.Conflict {
-			return true
-		}
-		if err == nil {
-			f.Close()
-		}
-	}
-	return false
 }

@@ -9,8 +9,16 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Auto chooses the first engine that can be used.
-const Auto = "auto"
+// The engines that Cove knows. Package engines opens them.
+const (
+	Native = "native"
+	Docker = "docker"
+	// Auto chooses the first engine that can be used.
+	Auto = "auto"
+)
+
+// Names lists the engines in the order in which Auto tries them.
+func Names() []string { return []string{Native, Docker} }
 
 // Unused is the health of an engine that no caller has needed yet.
 const Unused = "not used yet"

@@ -1,4 +1,4 @@
-// Package engines lists the engines that Cove knows. A new engine is one row of its table.
+// Package engines opens the engines that Cove knows. A new engine is one row of its table.
 package engines
 
 import (
@@ -24,38 +24,23 @@ type Options struct {
 	Log          *slog.Logger
 }
 
-// table has a row for each engine, in the order in which engine.Auto tries them.
-var table = []struct {
-	name string
-	open func(Options) (engine.Engine, error)
-}{
-	{"native", openNative},
-	{"docker", openDocker},
-}
-
-// Names lists the engines in the order in which engine.Auto tries them.
-func Names() []string {
-	var names []string
-	for _, row := range table {
-		names = append(names, row.name)
-	}
-	return names
-}
+// table opens the engines of engine.Names.
+var table = map[string]func(Options) (engine.Engine, error){engine.Native: openNative, engine.Docker: openDocker}
 
 // New makes the set of all engines; nothing is opened yet. fallback is the name of the default engine, or engine.Auto.
 func New(o Options, fallback string) *engine.Set {
 	var sources []engine.Source
-	for _, row := range table {
-		sources = append(sources, engine.Source{Name: row.name, Open: func() (engine.Engine, error) {
-			e, err := row.open(o)
+	for _, name := range engine.Names() {
+		sources = append(sources, engine.Source{Name: name, Open: func() (engine.Engine, error) {
+			e, err := table[name](o)
 			if err == nil {
-				if err = note(o, row.name); err != nil {
+				if err = note(o, name); err != nil {
 					return nil, errors.Join(err, e.Close())
 				}
 			}
 			if err == nil && o.Sweep {
 				if _, err := e.Sweep(context.Background()); err != nil {
-					o.Log.Warn("cannot remove what dead processes have left", "engine", row.name, "error", err)
+					o.Log.Warn("cannot remove what dead processes have left", "engine", name, "error", err)
 				}
 			}
 			return e, err

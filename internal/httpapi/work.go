@@ -4,14 +4,13 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/git/forge"
+	"github.com/cove-sandbox/cove/internal/httpapi/workspec"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/work"
 )
@@ -159,7 +158,7 @@ type changesInput struct {
 func (s workRoutes) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
 	changes, err := s.Work.Changes(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Path},
 		repos.ChangeStyle{Renames: true, Patches: in.Patch})
-	return &answer[api.WorkChanges]{api.WorkChanges{Changes: apispec.Changes(work.Describe(changes))}}, err
+	return &answer[api.WorkChanges]{api.WorkChanges{Changes: workspec.Changes(changes)}}, err
 }
 
 type commitsInput struct {
@@ -195,7 +194,7 @@ func (s workRoutes) applyWork(ctx context.Context, in *applyInput) (*answer[api.
 	if err != nil {
 		return nil, err
 	}
-	of, style, err := ApplyStyle(in.Body)
+	of, style, err := workspec.ApplyStyle(in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -203,25 +202,7 @@ func (s workRoutes) applyWork(ctx context.Context, in *applyInput) (*answer[api.
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.AppliedWork]{AppliedWork(done)}, nil
-}
-
-// ApplyStyle turns a wire request into one of the store's.
-func ApplyStyle(q api.ApplyRequest) (of repos.Work, style repos.ApplyStyle, err error) {
-	of, style = repos.Work{Paths: q.Paths}, repos.ApplyStyle{Restricted: q.Restricted, Merge: q.Merge}
-	if q.Choice == nil {
-		return of, style, nil
-	}
-	if of.Paths != nil {
-		return of, style, cove.Errorf(cove.InvalidArgument, "choice and paths exclude each other").
-			WithHint("name the files one way")
-	}
-	style.Choice = map[string]repos.Choice{}
-	for _, c := range q.Choice {
-		of.Paths = append(of.Paths, c.Path)
-		style.Choice[c.Path] = repos.Choice{ID: c.NewID, Parts: c.Parts}
-	}
-	return of, style, nil
+	return &answer[api.AppliedWork]{workspec.AppliedWork(done)}, nil
 }
 
 // sendWork is GET /sandboxes/{sandbox}/work.
@@ -229,21 +210,6 @@ func (s workRoutes) sendWork(ctx context.Context, in *SandboxPath) (*huma.Stream
 	return download(ctx, "application/octet-stream", func(who cove.Principal, out io.Writer) error {
 		return s.Work.Send(ctx, who, in.Sandbox, out)
 	})
-}
-
-// AppliedWork turns what was applied into the wire type.
-func AppliedWork(done repos.Applied) api.AppliedWork {
-	all := api.AppliedWork{Changes: apispec.Changes(work.Describe(done.Changes))}
-	for i, c := range all.Changes {
-		if slices.Contains(done.Merged, c.Path) {
-			all.Changes[i].Change = "merged"
-		}
-	}
-	for _, c := range done.Conflicts {
-		all.Conflicts = append(all.Conflicts, api.WorkConflict(c))
-		all.Changes = slices.DeleteFunc(all.Changes, func(w api.WorkChange) bool { return w.Path == c.Path })
-	}
-	return all
 }
 
 type pushInput struct {

@@ -69,7 +69,7 @@ func (s *Store) parseSource(source string) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	if t.kind.onDisk() {
+	if t.kind.OnDisk() {
 		return t, nil
 	}
 	return target{}, cove.Errorf(cove.InvalidArgument, "%.200q is nothing to import", source).

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/image/source"
 )
 
 // rootItems is a small root filesystem as an archive.
@@ -538,7 +539,7 @@ func TestPathsDoNotMove(t *testing.T) {
 		if err := os.Symlink(secret, public); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Resolve(t.Context(), Absolute(ref, public)); cove.ErrorCode(err) != cove.Forbidden {
+		if _, err := s.Resolve(t.Context(), source.Absolute(ref, public)); cove.ErrorCode(err) != cove.Forbidden {
 			t.Errorf("%s: code %q: %v", ref, cove.ErrorCode(err), err)
 		}
 		if err := os.Remove(public); err != nil {
@@ -547,7 +548,7 @@ func TestPathsDoNotMove(t *testing.T) {
 		if err := os.Rename(secret, public); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Resolve(t.Context(), Absolute(ref, public)); cove.ErrorCode(err) == cove.Forbidden {
+		if _, err := s.Resolve(t.Context(), source.Absolute(ref, public)); cove.ErrorCode(err) == cove.Forbidden {
 			t.Errorf("control %s: %v", ref, err)
 		}
 		if err := os.Rename(public, secret); err != nil {

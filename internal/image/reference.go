@@ -10,17 +10,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/image/source"
 	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
-type kind string
+type kind = source.Kind
 
 const (
 	fromHost   kind = "host"
-	fromDir    kind = "dir"
-	fromTar    kind = "tar"
-	fromLayout kind = "oci"
-	fromDocker kind = "docker-archive"
+	fromDir         = source.Dir
+	fromTar         = source.Tar
+	fromLayout      = source.Layout
+	fromDocker      = source.Docker
 	fromRef    kind = "reference" // name[:tag][@digest]
 	fromDigest kind = "digest"    // sha256:…, of an image in the store
 )
@@ -30,10 +31,6 @@ type target struct {
 	path string         // directory and archives: absolute, clean; oci and docker-archive may end in ":tag"
 	ref  string         // reference: its canonical form; fromDigest: "sha256:" and 12 to 64 hex digits
 	name name.Reference // reference
-}
-
-func (k kind) onDisk() bool {
-	return k == fromDir || k == fromTar || k == fromLayout || k == fromDocker
 }
 
 const maxReference = 4096 // a path may be that long
@@ -47,7 +44,7 @@ func parse(s string) (target, error) {
 	}
 	scheme, rest, found := strings.Cut(s, ":")
 	switch {
-	case found && kind(scheme).onDisk():
+	case found && kind(scheme).OnDisk():
 		if !filepath.IsAbs(rest) {
 			return target{}, cove.Errorf(cove.InvalidArgument, "%s:%s: the path must be absolute", scheme, rest).
 				WithHint("write %s:/path/to/it", scheme)
@@ -126,7 +123,7 @@ func validHost(hostPort string) bool {
 // isScheme reports a repository whose short form would parse as something else.
 func isScheme(repository string) bool {
 	base, ok := strings.CutPrefix(repository, "library/")
-	return ok && (kind(base).onDisk() || base == string(fromHost) || base == "sha256")
+	return ok && (kind(base).OnDisk() || base == string(fromHost) || base == "sha256")
 }
 
 // canonical returns the one form under which a reference is stored.
@@ -176,15 +173,6 @@ func missing(t target) error {
 		return err.WithHint("\"cove image list\" lists what is there")
 	}
 	return err.WithHint("get it with \"cove image import %s\"", t)
-}
-
-// Absolute makes the path in an image string absolute, for a client with another working directory than the server's.
-func Absolute(s, workDir string) string {
-	scheme, rest, found := strings.Cut(s, ":")
-	if !found || rest == "" || filepath.IsAbs(rest) || !kind(scheme).onDisk() {
-		return s
-	}
-	return scheme + ":" + filepath.Join(workDir, rest)
 }
 
 // validDigest accepts "sha256:" and 64 lower-case hex digits, which are also a safe file name.

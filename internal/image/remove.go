@@ -66,7 +66,7 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 		return Removed{}, err
 	}
 	key := t.ref
-	if t.kind.onDisk() {
+	if t.kind.OnDisk() {
 		key = s.fileKey(t)
 	}
 	lock, err := s.lockAlone(digest)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/settle"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -90,7 +91,7 @@ func (l *live) line(line []byte) error {
 
 // say writes a message down.
 func (l *live) say(m message.Message) error {
-	m, misfit := agent.Settle(m, l.schema, l.r.o.Clock.Now())
+	m, misfit := settle.Message(m, l.schema, l.r.o.Clock.Now())
 	l.mu.Lock()
 	account(&l.record, m)
 	if m.Type == message.TypeResult {

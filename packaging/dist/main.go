@@ -157,7 +157,7 @@ func (r *release) client(out, system, arch string) error {
 }
 
 // programs of a release, in the order of the archive.
-var programs = []string{"cove", "cove-guest", "cove-worker"}
+var programs = []string{"cove", "cove-server", "cove-guest", "cove-worker"}
 
 // build compiles programs into dir and returns their paths.
 func (r *release) build(dir, system, arch string, programs []string) ([]string, error) {

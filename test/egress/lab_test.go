@@ -118,7 +118,7 @@ func (l *lab) build(t *testing.T) {
 		return
 	}
 	l.bin = filepath.Join(l.dir, "bin")
-	for _, of := range [][]string{{"../..", "./cmd/cove", "./cmd/cove-guest"}, {"../clients", "."}} {
+	for _, of := range [][]string{{"../..", "./cmd/cove", "./cmd/cove-server", "./cmd/cove-guest"}, {"../clients", "."}} {
 		cmd := exec.Command("go", append([]string{"build", "-C", of[0], "-trimpath", "-o", l.bin + "/"}, of[1:]...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -112,7 +112,8 @@ func (l *lab) build() {
 		return
 	}
 	l.bin = l.path("bin")
-	cmd := exec.Command("go", "build", "-C", "../..", "-trimpath", "-o", l.bin+"/", "./cmd/cove", "./cmd/cove-guest")
+	cmd := exec.Command("go", "build", "-C", "../..", "-trimpath", "-o", l.bin+"/", "./cmd/cove", "./cmd/cove-server",
+		"./cmd/cove-guest")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		l.t.Fatalf("%v\n%s", err, out)

@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/engines"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/test/await"
 	"github.com/cove-sandbox/cove/test/hostile/lie"
@@ -134,7 +134,7 @@ func TestEnds(t *testing.T) {
 
 // TestHostileGuest: whatever a guest says, its execution ends as it has to, others go on, and nothing is left.
 func TestHostileGuest(t *testing.T) {
-	for _, engine := range engines.Names() {
+	for _, engine := range engine.Names() {
 		t.Run(engine, func(t *testing.T) {
 			needs(t, engine)
 			s := serve(t, engine, "")
@@ -234,7 +234,7 @@ func (s *server) lieOnce(t *testing.T, op guest.Op, l lie.Lie) {
 // TestGuestsThatLieFromTheBeginning: with guests that lie before a program runs, every execution fails with a reason;
 // the server answers, does not try for ever, and holds nothing of them.
 func TestGuestsThatLieFromTheBeginning(t *testing.T) {
-	for _, engine := range engines.Names() {
+	for _, engine := range engine.Names() {
 		orders := []string{"hello=another version", "bind=no failure", "write=an answer to another"}
 		if engine == "native" {
 			orders = []string{"executor=death", "executor=a message of no kind", "executor=an answer without a script",

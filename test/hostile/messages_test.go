@@ -307,7 +307,7 @@ func (h *host) holdsNoMore(before map[string]int) {
 // TestEveryMessage: an engine takes a lie in any message as package lie says, in its time. The sandbox can be destroyed
 // then, the sandbox beside it is as it was, and nothing is left.
 func TestEveryMessage(t *testing.T) {
-	for _, name := range engines.Names() {
+	for _, name := range engine.Names() {
 		t.Run(name, func(t *testing.T) {
 			needs(t, name)
 			for op, on := range early {
@@ -632,7 +632,7 @@ func testMain(m *testing.M) int {
 	var err error
 	if built, err = os.MkdirTemp("", "cove-hostile-bin-"); err == nil {
 		defer os.RemoveAll(built)
-		build := exec.Command("go", "build", "-o", built+"/", "../../cmd/cove", "./liar")
+		build := exec.Command("go", "build", "-o", built+"/", "../../cmd/cove", "../../cmd/cove-server", "./liar")
 		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 		err = build.Run()
 	}

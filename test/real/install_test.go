@@ -31,7 +31,7 @@ func TestInstall(t *testing.T) {
 	if out, err := exec.Command(filepath.Join(bin, "cove"), "version").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	for _, name := range []string{"cove-guest", "cove-worker", "git-remote-cove"} {
+	for _, name := range []string{"cove-server", "cove-guest", "cove-worker", "git-remote-cove"} {
 		if info, err := os.Stat(filepath.Join(bin, name)); err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("%s: %v", name, err)
 		}

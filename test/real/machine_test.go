@@ -22,8 +22,8 @@ import (
 // patience is how long one command may take.
 const patience = 3 * time.Minute
 
-// programs is a directory with cove, cove-guest and cove-worker that everybody
-// may read: what "make test" has built, or what is built now.
+// programs is a directory with the programs of a release that everybody may read: what "make test" has built, or what
+// is built now.
 var programs string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -38,12 +38,12 @@ func testMain(m *testing.M) int {
 	programs = dir
 	var out []byte
 	if built := os.Getenv("COVE_TEST_BIN"); built != "" {
-		copying := exec.Command("cp", "cove", "cove-guest", "cove-worker", dir)
+		copying := exec.Command("cp", "cove", "cove-server", "cove-guest", "cove-worker", dir)
 		copying.Dir = built
 		out, err = copying.CombinedOutput()
 	} else {
 		build := exec.Command("go", "build", "-trimpath", "-o", dir+"/",
-			"../../cmd/cove", "../../cmd/cove-guest", "../../cmd/cove-worker")
+			"../../cmd/cove", "../../cmd/cove-server", "../../cmd/cove-guest", "../../cmd/cove-worker")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err = build.CombinedOutput()
 	}

@@ -84,7 +84,8 @@ func TestRelease(t *testing.T) {
 	for _, c := range materials.Components {
 		found[c.Name] = c.Version
 	}
-	if err != nil || found["cove-guest"] != "1.2.3" || found["github.com/spf13/cobra"] == "" || found["std"] == "" {
+	if err != nil || found["cove-guest"] != "1.2.3" || found["cove-server"] != "1.2.3" ||
+		found["github.com/spf13/cobra"] == "" || found["std"] == "" {
 		t.Errorf("%v: %v", err, found)
 	}
 	mac := "cove_1.2.3_darwin_" + runtime.GOARCH
@@ -112,7 +113,8 @@ func TestRelease(t *testing.T) {
 	if out, err := install(); err != nil || !strings.Contains(out, "installed cove 1.2.3 ") {
 		t.Errorf("%v: %s", err, out)
 	}
-	for _, file := range []string{"bin/cove-guest", "bin/git-remote-cove", "share/man/man1/cove-run.1.gz",
+	for _, file := range []string{"bin/cove-server", "bin/cove-guest", "bin/git-remote-cove",
+		"share/man/man1/cove-run.1.gz",
 		"share/bash-completion/completions/cove", "lib/systemd/system/cove.service"} {
 		if _, err := os.Stat(filepath.Join(prefix, file)); err != nil {
 			t.Error(err)
@@ -218,6 +220,7 @@ echo COVE_LISTEN= >/etc/default/cove
 dpkg -r cove
 if pgrep -x cove-guest; then exit 1; fi
 test ! -e /usr/bin/cove
+test ! -e /usr/bin/cove-server
 test -e /etc/default/cove
 dpkg -i new.deb
 says COVE_LISTEN= cat /etc/default/cove

@@ -68,7 +68,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// bin is where cove and cove-guest are: as "make test" has built them, or built now.
+// bin is where the programs are: as "make test" has built them, or built now.
 var bin = os.Getenv("COVE_TEST_BIN")
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -80,8 +80,7 @@ func testMain(m *testing.M) int {
 			defer os.RemoveAll(bin)
 			err = os.Chmod(bin, 0o755)
 		}
-		build := exec.Command("go", "build", "-o", bin+"/", "../../cmd/cove", "../../cmd/cove-guest",
-			"../../cmd/cove-worker")
+		build := exec.Command("go", "build", "-o", bin+"/", "../../cmd/...")
 		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 		if err := errors.Join(err, build.Run()); err != nil {
 			fmt.Fprintln(os.Stderr, "cannot build:", err)

@@ -37,7 +37,7 @@ const (
 	docker = "docker"
 )
 
-// bin is where cove and cove-guest are: as "make test" has built them, or built now.
+// bin is where the programs are: as "make test" has built them, or built now.
 var bin = os.Getenv("COVE_TEST_BIN")
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }

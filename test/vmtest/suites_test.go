@@ -113,7 +113,8 @@ func TestDoctor(t *testing.T) {
 // TestDoctor's: emulated, its checks of a whole machine at once run out of time.
 func TestReal(t *testing.T) {
 	const pkg = "test/real"
-	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove", "cmd/cove-guest", "cmd/cove-worker"}})
+	vm := Boot(t, Config{Packages: []string{pkg},
+		Programs: []string{"cmd/cove", "cmd/cove-server", "cmd/cove-guest", "cmd/cove-worker"}})
 	for _, as := range []protocol.Account{protocol.Root, protocol.Delegated, protocol.NoRange} {
 		t.Run(string(as), func(t *testing.T) {
 			same := "^$"
@@ -131,7 +132,7 @@ func TestReal(t *testing.T) {
 
 // TestRun runs code by the command line, as everybody who may.
 func TestRun(t *testing.T) {
-	vm := Boot(t, Config{Programs: []string{"cmd/cove", "cmd/cove-guest"}})
+	vm := Boot(t, Config{Programs: []string{"cmd/cove", "cmd/cove-server", "cmd/cove-guest"}})
 	for _, c := range []struct {
 		name   string
 		args   string

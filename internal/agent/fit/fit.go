@@ -43,7 +43,7 @@ type Options struct {
 	Store         store.Vault
 	Dir           string // for installed programs
 	Beside        string // directory with the agents that come with Cove
-	Agents        []agent.Agent
+	Agents        func() []agent.Agent
 	Configuration Configuration
 	Credentials   credential.Host
 }

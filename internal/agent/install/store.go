@@ -25,7 +25,7 @@ import (
 type Options struct {
 	Dir       string // of the layers; made when it is needed
 	Beside    string // directory of Cove's own programs
-	Agents    []agent.Agent
+	Agents    func() []agent.Agent
 	Providers func() ([]model.Provider, error) // of models
 	// Run runs something in a sandbox of its own, to its end.
 	Run func(context.Context, Job) (Result, error)
@@ -59,10 +59,10 @@ type Store struct{ o Options }
 func Open(o Options) *Store { return &Store{o: o} }
 
 // Agents returns the agents that this machine knows, in the order of display.
-func (s *Store) Agents() []agent.Agent { return s.o.Agents }
+func (s *Store) Agents() []agent.Agent { return s.o.Agents() }
 
 // Agent is the one of a name. Errors: NotFound.
-func (s *Store) Agent(name string) (agent.Agent, error) { return agent.Find(s.o.Agents, name) }
+func (s *Store) Agent(name string) (agent.Agent, error) { return agent.Find(s.o.Agents(), name) }
 
 // Want holds the choices for an agent in a sandbox, by name.
 type Want struct {

@@ -37,7 +37,7 @@ func newLab(t *testing.T) *lab {
 		return map[string]string{"registry": "https://packages.lab.test/npm/", "@team:registry": "https://team.lab.test/"}, nil
 	}}
 	l.Store = Open(Options{
-		Dir: filepath.Join(l.dir, "agents"), Beside: l.dir, Agents: agent.Builtin(), Providers: model.Known, Run: l.run,
+		Dir: filepath.Join(l.dir, "agents"), Beside: l.dir, Agents: agent.Builtin, Providers: model.Known, Run: l.run,
 		Registry: func(context.Context) (map[string]string, error) { return l.registry() },
 	})
 	return l

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"os"
 	"os/exec"
@@ -21,13 +23,11 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/driver"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
@@ -63,21 +63,39 @@ func profilesHere(ctx context.Context, sess *session.Session) ([]api.Profile, er
 		return nil, err
 	}
 	if !session.Answers(ctx, cfg.Socket()) {
-		return session.ProfilesHere(cfg)
+		return session.ProfilesHere(sess)
 	}
 	return session.OfAddress(ctx, sess, "unix:"+cfg.Socket(), (*client.Client).Profiles)
 }
 
-// bareTask is a task for an agent on this machine itself.
-type bareTask struct {
+// Daemon carries out what this room does without a server.
+type Daemon interface {
+	// Work has an agent do a task on this machine itself, and returns its messages. An error is the last.
+	Work(ctx context.Context, prompt string, t BareTask) iter.Seq2[api.Message, error]
+}
+
+// BareTask is a task for an agent on this machine itself.
+type BareTask struct {
+	Agent        string
+	Declared     []agent.Agent // beside the built-in ones
+	Env          map[string]string
+	Directory    string // in which it works
+	Model        string
+	Instructions string // in addition to the agent's own
+	MaxTurns     int    // 0: the agent's own limit
+	Options      api.AgentOptions
+	Timeout      time.Duration
+	Schema       json.RawMessage // of the answer; nil: none
+	Resume       string          // the conversation that goes on; empty: a new one
+	Interrupt    <-chan struct{} // closing it asks the agent to stop
+	Log          func([]byte)    // receives what the agent writes to its standard error
+
 	profile api.Profile
-	cfg     *config.Config
-	config  driver.Config
-	options driver.Options
+	home    string // of this machine's Cove
 }
 
 // agentHere gives an agent its task on this machine itself, or shows its screen when there is none.
-func agentHere(sess *session.Session, cmd *cobra.Command, o *options, p api.Profile, prompt string) error {
+func agentHere(sess *session.Session, d Daemon, cmd *cobra.Command, o *options, p api.Profile, prompt string) error {
 	if flag := o.walled(); flag != "" {
 		return cove.Errorf(cove.Unsupported,
 			"--%s is about a sandbox, and with the profile %s there is none: its mode is none", flag, p.Name).
@@ -90,11 +108,6 @@ func agentHere(sess *session.Session, cmd *cobra.Command, o *options, p api.Prof
 	if prompt == "" {
 		return screenHere(sess, cmd, o, t)
 	}
-	d, err := driver.Local(t.config)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
 	return giveTaskHere(cmd.Context(), sess, o, d, t, prompt)
 }
 
@@ -112,65 +125,65 @@ func (o *options) walled() string {
 }
 
 // newBareTask returns the task that the flags describe. The profile fills in what the flags leave out.
-func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, error) {
-	t := bareTask{profile: p, config: driver.Config{Agent: o.Agent}}
-	t.options = driver.Options{
-		Bind:         true,
+func newBareTask(sess *session.Session, o *options, p api.Profile) (BareTask, error) {
+	t := BareTask{
+		Agent:        o.Agent,
 		Model:        cmp.Or(o.model, p.Model),
 		Instructions: cmp.Or(o.instructions, p.Instructions),
 		MaxTurns:     cmp.Or(o.turns, p.MaxTurns),
+		profile:      p,
 	}
-	var err error
-	if t.cfg, err = sess.Config(); err != nil {
+	cfg, err := sess.Config()
+	if err != nil {
 		return t, err
 	}
-	t.config.Declared = t.cfg.Agents
-	if t.options.Directory, err = flags.RealDirectory(o.dir); err != nil {
+	t.home, t.Declared = cfg.Home, cfg.Agents
+	if t.Directory, err = flags.RealDirectory(o.dir); err != nil {
 		return t, err
 	}
 	_, timeout, err := o.Limits()
 	if err != nil {
 		return t, err
 	}
-	t.options.Timeout = cmp.Or(apispec.Duration(cmp.Or(timeout, p.Timeout)), defaultTimeout)
-	if t.options.Schema, err = o.readSchema(); err != nil {
+	t.Timeout = cmp.Or(apispec.Duration(cmp.Or(timeout, p.Timeout)), defaultTimeout)
+	if t.Schema, err = o.readSchema(); err != nil {
 		return t, err
 	}
-	if t.options.AgentOptions, err = o.tools.read(); err != nil {
+	if t.Options, err = o.tools.read(); err != nil {
 		return t, err
 	}
 	env, err := flags.Environment(o.Env, sess.Getenv)
 	if err != nil {
 		return t, err
 	}
-	t.config.New.Env = map[string]string{}
-	maps.Copy(t.config.New.Env, p.Env)
-	maps.Copy(t.config.New.Env, env)
+	t.Env = map[string]string{}
+	maps.Copy(t.Env, p.Env)
+	maps.Copy(t.Env, env)
 	switch o.resume {
 	case "":
 	case lastRun:
-		t.options.Resume, err = t.last()
+		t.Resume, err = t.last()
 	default:
-		t.options.Resume = o.resume
+		t.Resume = o.resume
 	}
 	return t, err
 }
 
 // sayBare warns that no sandbox contains the agent, even with --quiet.
-func sayBare(sess *session.Session, t bareTask) {
+func sayBare(sess *session.Session, t BareTask) {
 	sess.Say.Line("%s works on this machine itself, without a sandbox and without asking, because the profile %s says so",
-		t.config.Agent, t.profile.Name)
+		t.Agent, t.profile.Name)
 }
 
 // giveTaskHere runs a task without a sandbox, and shows its progress.
-func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driver.Driver, b bareTask,
+func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d Daemon, b BareTask,
 	prompt string) error {
 	t := newTask(sess, o)
 	defer t.in.Stop()
 	covered, cancel := t.in.Cover(ctx)
 	defer cancel()
 	interrupt := make(chan struct{})
-	b.options.Interrupt, b.options.Log = interrupt, func(p []byte) { _ = t.log(p) }
+	b.Interrupt, b.Log = interrupt, func(p []byte) { _ = t.log(p) }
 	t.stop = func(_ context.Context, kill bool) error { // once each
 		if kill {
 			cancel()
@@ -179,8 +192,8 @@ func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driv
 		}
 		return nil
 	}
-	t.run = api.Run{Agent: o.Agent, Directory: b.options.Directory, Bind: true, StartedAt: time.Now(),
-		Timeout: b.options.Timeout.Seconds()}
+	t.run = api.Run{Agent: o.Agent, Directory: b.Directory, Bind: true, StartedAt: time.Now(),
+		Timeout: b.Timeout.Seconds()}
 	run, err := t.followHere(covered, d, b, prompt)
 	if err != nil {
 		return t.failed(err)
@@ -197,7 +210,7 @@ func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driv
 }
 
 // followHere follows the task to its end. It fails when its progress can no longer be shown.
-func (t *task) followHere(ctx context.Context, d driver.Driver, b bareTask, prompt string) (api.Run, error) {
+func (t *task) followHere(ctx context.Context, d Daemon, b BareTask, prompt string) (api.Run, error) {
 	run := t.run
 	defer t.in.Settle()
 	defer t.endBelow()
@@ -205,7 +218,7 @@ func (t *task) followHere(ctx context.Context, d driver.Driver, b bareTask, prom
 	sayBare(t.Session, b)
 	t.follows()
 	var failed error
-	for m, err := range d.Run(ctx, prompt, b.options) {
+	for m, err := range d.Work(ctx, prompt, b) {
 		if failed = err; err != nil {
 			break // it is the last
 		}
@@ -244,17 +257,17 @@ func outcomeHere(isError bool, err error) (status, limit string, why *api.Error)
 }
 
 // screenHere becomes the agent's program, on this terminal.
-func screenHere(sess *session.Session, cmd *cobra.Command, o *options, t bareTask) error {
+func screenHere(sess *session.Session, cmd *cobra.Command, o *options, t BareTask) error {
 	if err := checkScreen(sess, cmd, o, "json", "quiet", "verbose", "schema", "max-turns", "timeout",
 		"allowed-tools", "disallowed-tools", "mcp-config", "permission-mode"); err != nil {
 		return err
 	}
-	who, err := agent.Find(agent.Merge(t.config.Declared), o.Agent)
+	who, err := agent.Find(agent.Merge(t.Declared), o.Agent)
 	if err != nil {
 		return err
 	}
 	command, err := who.InteractiveCommand(agent.Task{
-		Model: t.options.Model, Session: t.options.Resume, Instructions: t.options.Instructions,
+		Model: t.Model, Session: t.Resume, Instructions: t.Instructions,
 	})
 	if err != nil {
 		return err
@@ -266,29 +279,29 @@ func screenHere(sess *session.Session, cmd *cobra.Command, o *options, t bareTas
 			WithHint("install it, or use a profile with sandboxes, for which \"cove agents install\" does")
 	}
 	env := os.Environ()
-	for _, more := range []map[string]string{command.Env, t.config.New.Env} {
+	for _, more := range []map[string]string{command.Env, t.Env} {
 		for _, name := range slices.Sorted(maps.Keys(more)) {
 			env = append(env, name+"="+more[name])
 		}
 	}
 	sayBare(sess, t)
-	if err := os.Chdir(t.options.Directory); err != nil {
-		return cove.Errorf(cove.InvalidArgument, "%s: %w", t.options.Directory, ui.Cause(err))
+	if err := os.Chdir(t.Directory); err != nil {
+		return cove.Errorf(cove.InvalidArgument, "%s: %w", t.Directory, ui.Cause(err))
 	}
 	return cove.Errorf(cove.Unavailable, "%s cannot be started: %w", who.Title, syscall.Exec(program, command.Args, env))
 }
 
 // lastFile is the file that names the last conversation of the agent in a directory: no server knows it.
-func (t bareTask) lastFile() string {
-	sum := sha256.Sum256([]byte(t.options.Directory))
-	return filepath.Join(t.cfg.Home, "conversations", fmt.Sprintf("%s-%x", t.config.Agent, sum[:12]))
+func (t BareTask) lastFile() string {
+	sum := sha256.Sum256([]byte(t.Directory))
+	return filepath.Join(t.home, "conversations", fmt.Sprintf("%s-%x", t.Agent, sum[:12]))
 }
 
-func (t bareTask) last() (string, error) {
+func (t BareTask) last() (string, error) {
 	data, err := os.ReadFile(t.lastFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", cove.Errorf(cove.NotFound,
-			"%s has done nothing in %s yet without a sandbox", t.config.Agent, t.options.Directory).
+			"%s has done nothing in %s yet without a sandbox", t.Agent, t.Directory).
 			WithHint("name its conversation: --resume=ID")
 	}
 	if err != nil {

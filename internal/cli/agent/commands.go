@@ -13,15 +13,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Commands returns the commands of this room.
-func Commands(sess *session.Session) []*cobra.Command {
-	all := ui.InGroup(ui.GroupAgent, append(taskCommands(sess), generateCommand(sess), runsCommand(sess),
+// Commands returns the commands of this room. d is nil in a program without a daemon.
+func Commands(sess *session.Session, d Daemon) []*cobra.Command {
+	all := ui.InGroup(ui.GroupAgent, append(taskCommands(sess, d), generateCommand(sess), runsCommand(sess),
 		agentsCommand(sess))...)
 	ui.InGroup(ui.GroupStart, all[0]) // claude
 	return all
 }
 
-func taskCommands(sess *session.Session) []*cobra.Command {
+func taskCommands(sess *session.Session, d Daemon) []*cobra.Command {
 	var all []*cobra.Command
 	for _, k := range []struct{ name, title string }{
 		{"claude", "Claude Code"},
@@ -32,13 +32,13 @@ func taskCommands(sess *session.Session) []*cobra.Command {
 	} {
 		o := &options{}
 		o.Agent = k.name
-		all = append(all, agentCommand(sess, o, k.name, k.title))
+		all = append(all, agentCommand(sess, d, o, k.name, k.title))
 	}
-	return append(all, agentCommand(sess, &options{}, "", "an agent"))
+	return append(all, agentCommand(sess, d, &options{}, "", "an agent"))
 }
 
 // agentCommand is the command of one agent, or without a name of any.
-func agentCommand(sess *session.Session, o *options, name, title string) *cobra.Command {
+func agentCommand(sess *session.Session, d Daemon, o *options, name, title string) *cobra.Command {
 	use, example := name+" [PROMPT]", name
 	if name == "" {
 		use, example = "agent NAME [PROMPT]", "agent reviewer"
@@ -84,7 +84,7 @@ exit-codes" has all of them.`,
 		Args: func(cmd *cobra.Command, args []string) error { return o.arguments(cmd, name, args) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Given = cmd.Flags().Changed
-			return start(sess, cmd, o)
+			return start(sess, d, cmd, o)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -94,8 +94,11 @@ exit-codes" has all of them.`,
 	return c
 }
 
-func start(sess *session.Session, cmd *cobra.Command, o *options) error {
+func start(sess *session.Session, d Daemon, cmd *cobra.Command, o *options) error {
 	bare, err := bareProfile(cmd.Context(), sess, o)
+	if err == nil && bare != nil {
+		err = session.NeedDaemon(sess)
+	}
 	if err != nil {
 		return err
 	}
@@ -105,7 +108,7 @@ func start(sess *session.Session, cmd *cobra.Command, o *options) error {
 	}
 	switch {
 	case bare != nil:
-		return agentHere(sess, cmd, o, *bare, prompt)
+		return agentHere(sess, d, cmd, o, *bare, prompt)
 	case prompt == "":
 		return agentTerminal(sess, cmd, o)
 	}

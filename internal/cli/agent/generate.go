@@ -88,13 +88,17 @@ no key, or the models cannot be reached. "cove help exit-codes" has all of them.
 func generate(ctx context.Context, sess *session.Session, o *generateOptions) error {
 	in := ui.WatchSignals(sess.Out, sess.Err)
 	defer in.Stop()
+	server, err := session.Settle(ctx, sess, false)
+	if err != nil {
+		return err
+	}
 	req, err := o.request(sess)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := in.Cover(ctx)
 	defer cancel()
-	b, err := sess.Connect(ctx, false)
+	b, err := session.Use(ctx, sess, server, false)
 	if err != nil {
 		return in.Explain(err)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
@@ -99,18 +98,20 @@ func valuesOfFlags(sess *session.Session) map[string]names {
 	return map[string]names{
 		"network": oneOf("none\tnothing leaves", "limited\twhat rules allow",
 			"host-only\tservices of this machine that rules name", "open\teverything but private addresses"),
-		"engine": oneOf(append(engines.Names(), engine.Auto)...),
+		"engine": oneOf(append(engine.Names(), engine.Auto)...),
 		"isolation": oneOf(string(cove.IsolationContainer), string(cove.IsolationGVisor),
 			string(cove.IsolationMicroVM)),
 		"if-exists": oneOf(api.IfExistsReturn, api.IfExistsError),
 		"scope": oneOf("once\tthis request", "sandbox\tequal ones of this sandbox",
 			"policy\tequal ones of every sandbox"),
-		"agent-config":   oneOf(append([]string{"all", "none"}, userconfig.Kinds...)...),
-		"preset":         oneOf(policy.PresetNames()...),
-		"platform":       oneOf("linux/amd64", "linux/arm64"),
-		"method":         oneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
-		"verdict":        oneOf("allow", "deny"),
-		"image":          func(context.Context) []string { return append([]string{"host"}, session.ImageNames(sess)...) },
+		"agent-config": oneOf(append([]string{"all", "none"}, userconfig.Kinds...)...),
+		"preset":       oneOf(policy.PresetNames()...),
+		"platform":     oneOf("linux/amd64", "linux/arm64"),
+		"method":       oneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+		"verdict":      oneOf("allow", "deny"),
+		"image": func(ctx context.Context) []string {
+			return append([]string{"host"}, session.ImageNames(ctx, sess)...)
+		},
 		"model-provider": func(context.Context) []string { return session.ProviderNames(sess) },
 		"credential":     func(ctx context.Context) []string { return credentialNames(ctx, sess) },
 		"agent":          func(ctx context.Context) []string { return agentNames(ctx, sess) },
@@ -126,7 +127,7 @@ func valuesOfArguments(sess *session.Session) map[string]names {
 	return map[string]names{
 		"RUN":          func(ctx context.Context) []string { return runNames(ctx, sess) },
 		"EXECUTION":    func(ctx context.Context) []string { return executionNames(ctx, sess) },
-		"IMAGE":        func(context.Context) []string { return session.ImageNames(sess) },
+		"IMAGE":        func(ctx context.Context) []string { return session.ImageNames(ctx, sess) },
 		"cove kill ID": running,
 		"cove approve ID": func(ctx context.Context) (all []string) {
 			holds := session.OfRunning(ctx, sess, func(c *client.Client, ctx context.Context) ([]api.Hold, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Commands returns the commands of this room.
-func Commands(sess *session.Session) []*cobra.Command {
+// Commands returns the commands of this room. d is nil in a program without a daemon.
+func Commands(sess *session.Session, d Daemon) []*cobra.Command {
 	return ui.InGroup(ui.GroupNetwork, policyCommand(sess), approveCommand(sess), approvalsCommand(sess),
-		networkCommand(sess), credentialsCommand(sess), caCommand(sess), gatewayCommand(sess))
+		networkCommand(sess), credentialsCommand(sess), caCommand(sess), gatewayCommand(sess, d))
 }

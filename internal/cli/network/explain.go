@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/registry"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/git/smart"
 )
@@ -100,7 +101,7 @@ func explainGitHub(sess *session.Session, e *explanation, p *policy.Policy, r po
 	if err != nil {
 		return err
 	}
-	servers, err := session.GitHubHere(cfg)
+	servers, err := github.ServersNamed(cfg.Gateway.GitHubHosts)
 	if err != nil {
 		return err
 	}
@@ -222,10 +223,13 @@ func compileHere(ctx context.Context, sess *session.Session, layers []*policy.Do
 // machine returns the facts about this machine that policies need, as configured.
 func machine(ctx context.Context, sess *session.Session) (policy.Machine, error) {
 	cfg, err := sess.Config()
+	if err == nil {
+		err = session.Here()
+	}
 	if err != nil {
 		return policy.Machine{}, err
 	}
-	return session.MachineHere(ctx, cfg)
+	return registry.Machine(ctx, cfg.Gateway.PrivateCIDRs)
 }
 
 // toPush is the request that pushes to a repository at a URL.

@@ -3,11 +3,8 @@ package network
 import (
 	"cmp"
 	"context"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -15,12 +12,11 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/daemon"
 )
 
-func gatewayCommand(sess *session.Session) *cobra.Command {
+func gatewayCommand(sess *session.Session, d Daemon) *cobra.Command {
 	var allowed clientFlags
-	var o daemon.GatewayOptions
+	var o GatewayOptions
 	listen := ""
 	c := &cobra.Command{
 		Use:   "gateway",
@@ -42,8 +38,9 @@ out.`,
   cove gateway add builder --allow api.example.com --env
   cove gateway attach --pid 4242 --name box --allow api.example.com`,
 		Args: ui.UnknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runGateway(sess, cmd, o, listen, &allowed) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runGateway(sess, d, cmd, o, listen, &allowed) },
 	}
+	c = session.OfDaemon(sess, c)
 	f := c.Flags()
 	allowed.add(f, "the default client")
 	f.StringVar(&listen, "listen", "", "`ADDRESS` of the default client's proxy: HOST:PORT of loopback, or unix:/PATH")
@@ -57,7 +54,7 @@ out.`,
 	return c
 }
 
-func runGateway(sess *session.Session, cmd *cobra.Command, o daemon.GatewayOptions, listen string,
+func runGateway(sess *session.Session, d Daemon, cmd *cobra.Command, o GatewayOptions, listen string,
 	allowed *clientFlags) error {
 	if listen == "" && allowed.given() {
 		return ui.UsageError(cmd, "the policy has no client: name an address with --listen")
@@ -66,8 +63,6 @@ func runGateway(sess *session.Session, cmd *cobra.Command, o daemon.GatewayOptio
 	if err != nil {
 		return err
 	}
-	log := sess.Logger(cfg)
-	o.Config, o.Log = cfg, log
 	o.State = cmp.Or(o.State, filepath.Join(cfg.Home, "gateway"))
 	if o.Socket, err = socketOf(cmd.Flags(), cfg); err != nil {
 		return err
@@ -77,35 +72,7 @@ func runGateway(sess *session.Session, cmd *cobra.Command, o daemon.GatewayOptio
 			return allowed.registration(api.GatewayRegistration{Listen: listen})
 		}
 	}
-	if o.BeyondLoopback {
-		log.Warn("listening beyond loopback is allowed: a machine that reaches a client's address goes out as that client")
-	}
-	// Not as other commands: SIGHUP reads policies anew.
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second one ends at once
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	defer signal.Stop(reload)
-
-	g, err := daemon.OpenGateway(ctx, o)
-	if err != nil {
-		return err
-	}
-	go func() {
-		for {
-			select {
-			case <-reload:
-				if err := g.Reload(ctx); err != nil {
-					log.Error("the policy stays as it is", "error", err)
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	err = g.Serve(ctx)
-	return cmp.Or(err, g.Close())
+	return d.Gateway(cmd.Context(), sess, o)
 }
 
 func gatewayAdd(sess *session.Session) *cobra.Command {

@@ -8,4 +8,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/session"
 )
 
-func gatewayCommand(*session.Session) *cobra.Command { return session.OnLinux("gateway") }
+func gatewayCommand(*session.Session, Daemon) *cobra.Command {
+	return session.OnLinux(&cobra.Command{Use: "gateway"})
+}

@@ -112,12 +112,16 @@ func runCode(ctx context.Context, sess *session.Session, o *options, args []stri
 	if req.Profile, err = sess.ResolveProfile(o.Profile); err != nil {
 		return err
 	}
+	server, err := session.Settle(ctx, sess, true)
+	if err != nil {
+		return err
+	}
 	if req.Code, err = o.source(file, sess.In); err != nil {
 		return err
 	}
 	ctx, cancel := interrupts.Cover(ctx)
 	defer cancel()
-	b, err := sess.Connect(ctx, true)
+	b, err := session.Use(ctx, sess, server, true)
 	if err != nil {
 		return interrupts.Explain(err)
 	}

@@ -15,12 +15,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// Commands returns the commands of this room.
-func Commands(sess *session.Session) []*cobra.Command {
+// Commands returns the commands of this room. d is nil in a program without a daemon.
+func Commands(sess *session.Session, d Daemon) []*cobra.Command {
 	all := ui.InGroup(ui.GroupExecutions, auditCommand(sess))
-	all = append(all, ui.InGroup(ui.GroupMachine, statusCommand(sess), doctorCommand(sess), serveCommand(sess),
-		serverCommand(sess), keysCommand(sess), configCommand(sess), imageCommand(sess), devCommand(sess))...)
-	return append(all, versionCommand(sess), doctorProbeCommand(sess))
+	all = append(all, ui.InGroup(ui.GroupMachine, statusCommand(sess), doctorCommand(sess, d), serveCommand(sess, d),
+		serverCommand(sess), keysCommand(sess), configCommand(sess), imageCommand(sess, d), devCommand(sess))...)
+	return append(all, versionCommand(sess), doctorProbeCommand(sess, d))
 }
 
 func configCommand(sess *session.Session) *cobra.Command {

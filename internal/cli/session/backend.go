@@ -16,12 +16,6 @@ const StartTimeout = time.Minute
 // CloseTimeout is how long a daemon in this process may take to clean up.
 const CloseTimeout = 15 * time.Second
 
-// Backend is the server that this command uses: another process, or this one.
-type Backend struct {
-	Client *client.Client
-	Close  func() error
-}
-
 // Dial speaks to the server at an address, with the key of the environment.
 func (sess *Session) Dial(address string) (*Backend, error) {
 	c, err := client.New(client.Options{Address: address, Key: sess.Getenv(keyVariable)})

@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/instance"
 )
 
 const startPoll = 10 * time.Millisecond
@@ -97,7 +97,7 @@ func awaitTurn(ctx context.Context, cfg *config.Config) (*os.File, error) {
 		if !ours {
 			ours = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 		}
-		if ours && !daemon.Serves(cfg) {
+		if ours && !instance.Serves(cfg.Home, cfg.RunDir) {
 			return f, nil
 		}
 		select {
@@ -117,7 +117,7 @@ func awaitTurn(ctx context.Context, cfg *config.Config) (*os.File, error) {
 // launch starts "cove serve" in a session of its own. It stays in the directory
 // of this command: files that the configuration names may be relative to it.
 func (sess *Session) launch(cfg *config.Config, log *serverLog) (*exec.Cmd, error) {
-	self, err := os.Executable()
+	program, err := daemonProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -131,12 +131,13 @@ func (sess *Session) launch(cfg *config.Config, log *serverLog) (*exec.Cmd, erro
 	if cfg.Origin("listen") == "default" {
 		args = append(args, "--listen", "") // a port is reached by all users of the machine, so it is opened only on request
 	}
-	c := exec.Command(self, args...)
-	c.Args[0] = "cove" // its name in lists of processes
+	c := exec.Command(program, args...)
+	c.Args[0] = title
+	c.Env = callerEnvironment()
 	c.Stdout, c.Stderr = log.f, log.f
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.Start(); err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "cannot start a server: %w", err)
+		return nil, noProgram(err)
 	}
 	return c, nil
 }

@@ -24,24 +24,57 @@ type Ask[T any] = func(*client.Client, context.Context) (T, error)
 // Connect finds the backend: the server that was named, else the one of this machine when it answers, else a daemon in
 // this process, which is warm when something is about to run.
 func (sess *Session) Connect(ctx context.Context, warm bool) (*Backend, error) {
-	address, err := sess.Running(ctx)
-	switch {
-	case err != nil:
+	address, err := Settle(ctx, sess, warm)
+	if err != nil {
 		return nil, err
-	case address == "":
-		return sess.inProcess(ctx, warm)
+	}
+	return Use(ctx, sess, address, warm)
+}
+
+// Settle decides which process carries out the command, and returns the address of the server that does; it is empty
+// for a daemon in this process. Where this program has no daemon, the server's program takes its place, so a command
+// that reads its input before it connects calls Settle first, and Use afterwards.
+func Settle(ctx context.Context, sess *Session, warm bool) (address string, err error) {
+	if address, err = sess.Running(ctx); err != nil {
+		return "", err
+	}
+	s := situation{named: sess.ServerAddress() != "", answers: address != "", linked: sess.Daemon != nil}
+	if warm && s.answers && !s.named {
+		if s.differs, err = differs(ctx, sess, address); err != nil {
+			return "", err
+		}
+	}
+	switch s.place() {
+	case byServer:
+		return address, nil
+	case byProgram:
+		return "", handOver(sess.Args)
+	}
+	return "", nil
+}
+
+// Use connects to what Settle has decided on.
+func Use(ctx context.Context, sess *Session, address string, warm bool) (*Backend, error) {
+	if address != "" {
+		return sess.Dial(address)
+	}
+	return embed(ctx, sess, warm)
+}
+
+// differs reports whether the server of this machine has other settings than this command. It serves what its own
+// settings allow, so a command that brings others has a daemon of its own.
+func differs(ctx context.Context, sess *Session, address string) (bool, error) {
+	cfg, err := sess.Config()
+	if err != nil || len(cfg.Chosen()) == 0 {
+		return false, err
 	}
 	b, err := sess.Dial(address)
-	if err != nil || sess.ServerAddress() != "" || !warm || len(sess.config.Chosen()) == 0 {
-		return b, err
+	if err != nil {
+		return false, err
 	}
-	// The server serves what its own settings allow; a command that brings others has a daemon of its own.
+	defer b.Close()
 	typed, inherited, err := differing(ctx, sess, b.Client)
-	if err != nil || len(typed)+len(inherited) == 0 {
-		return b, err
-	}
-	b.Close()
-	return sess.inProcess(ctx, warm)
+	return len(typed)+len(inherited) > 0, err
 }
 
 // Running returns the address of the server that was named, else of the one of this machine when it answers, else

@@ -7,13 +7,8 @@ import (
 	"io"
 	"path"
 
-	"github.com/spf13/cobra"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/config"
-	"github.com/cove-sandbox/cove/internal/egress/github"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // Here returns why no sandboxes run on this machine.
@@ -22,35 +17,14 @@ func Here() error {
 		WithHint("name a server: --server ssh://HOST (docs/install.md)")
 }
 
-// OnLinux returns a command that is refused here, and is not listed. It takes whatever it takes on Linux.
-func OnLinux(name string) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Short: "Only on Linux", Hidden: true, DisableFlagParsing: true, Args: cobra.ArbitraryArgs,
-		RunE: func(*cobra.Command, []string) error { return Here() },
-	}
-}
-
 // instanceDir is never looked into: Here comes first.
 const instanceDir = "instances"
-
-func (sess *Session) inProcess(context.Context, bool) (*Backend, error) { return nil, Here() }
 
 // StartServer is refused.
 func (sess *Session) StartServer(context.Context) (address string, err error) { return "", Here() }
 
 // StopServer is refused.
 func StopServer(context.Context, *Session) (pid int, err error) { return 0, Here() }
-
-// ProfilesHere is refused.
-func ProfilesHere(*config.Config) ([]api.Profile, error) { return nil, Here() }
-
-// GitHubHere is refused.
-func GitHubHere(*config.Config) (servers github.Servers, err error) { return servers, Here() }
-
-// MachineHere is refused.
-func MachineHere(context.Context, *config.Config) (policy.Machine, error) {
-	return policy.Machine{}, Here()
-}
 
 // AbsoluteImage leaves the path in an image string as it is: it is the server's.
 func AbsoluteImage(s, _ string) string { return s }
@@ -86,9 +60,3 @@ func (*Branch) Name() string { return "" }
 
 // Remove is refused.
 func (*Branch) Remove(context.Context) error { return Here() }
-
-// ImageNames returns no names: the store of images is the server's.
-func ImageNames(*Session) []string { return nil }
-
-// ProviderNames returns no names: the providers are the server's.
-func ProviderNames(*Session) []string { return nil }

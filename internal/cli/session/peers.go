@@ -58,7 +58,7 @@ func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) e
 	if asked || sess.ServerAddress() != "" {
 		return err
 	}
-	b, err := sess.inProcess(ctx, false)
+	b, err := embed(ctx, sess, false)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package session
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"log"
 	"log/slog"
@@ -15,15 +16,39 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
+// Daemon carries out in this process what a server would do otherwise. Only cove-server links it: cove has none, and
+// starts sooner for that.
+type Daemon interface {
+	// Open starts a daemon in this process. It is warm when something is about to run.
+	Open(ctx context.Context, sess *Session, warm bool) (*Backend, error)
+	// Profiles returns the profiles that the configuration describes.
+	Profiles(sess *Session) ([]api.Profile, error)
+	// ImageNames lists the names of the images in the store, for completion; none when it cannot be read.
+	ImageNames(ctx context.Context, sess *Session) []string
+	// ProviderNames lists the model providers that the configuration describes, for completion.
+	ProviderNames(sess *Session) []string
+}
+
+// Backend is the server that this command uses: another process, or this one.
+type Backend struct {
+	Client *client.Client
+	Close  func() error
+}
+
 // Session is one run of the command line: its terminal, the flags that every
 // command has, and the exit code that it ends with.
 type Session struct {
 	*ui.Terminal
+
+	Args   []string // of the command line
+	Daemon Daemon   // of this program; nil: another program has it
 
 	Address  string    // --server
 	Settings Settings  // --config and the like

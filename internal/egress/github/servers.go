@@ -23,6 +23,19 @@ func NewServers(enterprise ...policy.Host) Servers {
 	return s
 }
 
+// ServersNamed adds GitHub Enterprise servers by the names of their web hosts. Errors: InvalidArgument.
+func ServersNamed(enterprise []string) (Servers, error) {
+	var all []policy.Host
+	for _, name := range enterprise {
+		h, err := policy.ParseHost(name)
+		if err != nil {
+			return Servers{}, err
+		}
+		all = append(all, h)
+	}
+	return NewServers(all...), nil
+}
+
 // At returns the API path of a host's path, as GitHub documents it ("/repos/…"), or false where the host serves no API.
 func (s Servers) At(h policy.Host, path string) (apiPath string, ok bool) {
 	if s.dedicated(h) {

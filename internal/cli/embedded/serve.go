@@ -1,4 +1,4 @@
-package server
+package embedded
 
 import (
 	"cmp"
@@ -8,64 +8,29 @@ import (
 	"os"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/server"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/daemon"
 )
 
-func serveCommand(sess *session.Session) *cobra.Command {
-	var o serveOptions
-	c := &cobra.Command{
-		Use:   "serve",
-		Short: "Serve the HTTP API",
-		Long: `Serve the HTTP API on the configured address and on a unix socket, which
-"cove run" and the other commands then use. The first Ctrl-C or SIGTERM lets
-executions end within shutdown_grace, the second ends at once.`,
-		Example: "  cove serve\n  cove serve --listen 127.0.0.1:9000\n  cove serve --config /etc/cove.yaml",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			sess.Settings.Serving = cmd.Flags().Changed("listen")
-			return serve(cmd.Context(), sess, o)
-		},
-	}
-	f := c.Flags()
-	f.StringVar(&o.logFile, "log-file", "", "log to `FILE`, which begins anew when it is large")
-	f.BoolVar(&o.background, "background", false, "a command has started it: it takes their keys, and ends when idle")
-	f.DurationVar(&o.idle, "idle", idleTime, "`TIME` after which one in the background ends when nothing runs")
-	for _, hidden := range []string{"log-file", "background", "idle"} {
-		f.Lookup(hidden).Hidden = true
-	}
-	c.Flags().StringVar(&sess.Settings.Listen, "listen", "",
-		"`HOST:PORT` of the HTTP API; empty serves the unix socket only")
-	return c
-}
-
-// idleTime is how long a server in the background stays when nothing runs.
-const idleTime = 10 * time.Minute
-
-type serveOptions struct {
-	logFile    string
-	background bool
-	idle       time.Duration
-}
-
-func serve(ctx context.Context, sess *session.Session, o serveOptions) error {
+// Serve implements server.Daemon.
+func (Daemon) Serve(ctx context.Context, sess *session.Session, o server.ServeOptions) error {
 	ctx, interrupts := ui.CoverSignals(ctx)
 	defer interrupts.Stop()
 	cfg, err := sess.Config()
 	if err != nil {
 		return err
 	}
-	if !o.background {
+	if !o.Background {
 		if err := takeOver(ctx, sess); err != nil {
 			return interrupts.Explain(err)
 		}
 	}
-	if o.logFile != "" {
-		l, err := session.OpenServerLog(o.logFile, session.MaxServerLog)
+	if o.LogFile != "" {
+		l, err := session.OpenServerLog(o.LogFile, session.MaxServerLog)
 		if err != nil {
 			return err
 		}
@@ -80,12 +45,12 @@ func serve(ctx context.Context, sess *session.Session, o serveOptions) error {
 		log.Warn(w)
 	}
 	daemon.KeepMemory()
-	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: log, Background: o.background})
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: log, Background: o.Background})
 	if err != nil {
 		return err
 	}
-	if o.background {
-		go whileNeeded(ctx, d, cfg.Home, o.idle, interrupts.GiveUp)
+	if o.Background {
+		go whileNeeded(ctx, d, cfg.Home, o.Idle, interrupts.GiveUp)
 	}
 	err = d.Serve(ctx)
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), session.CloseTimeout)

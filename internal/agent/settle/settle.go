@@ -1,4 +1,6 @@
-package agent
+// Package settle completes what agents report for all who receive it: times, bounded texts, and the document that a
+// schema requires of the answer.
+package settle
 
 import (
 	"bytes"
@@ -7,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -15,10 +19,10 @@ const (
 	maxInput = 256 << 10 // bytes of a tool's input
 )
 
-// Settle completes a parser's message for all receivers, wherever the agent works: it adds the time, adds the document
+// Message completes a parser's message for all receivers, wherever the agent works: it adds the time, adds the document
 // that schema requires to an answer (nil requires none), and truncates long texts. It returns the message also with an
 // error, the reason why the answer is invalid. It is pure. Errors: SchemaMismatch.
-func Settle(m message.Message, schema []byte, at time.Time) (message.Message, error) {
+func Message(m message.Message, schema []byte, at time.Time) (message.Message, error) {
 	m, err := fit(m, schema)
 	m = shorten(m)
 	m.Version, m.Time = message.Version, at.UTC().Truncate(time.Microsecond)
@@ -78,4 +82,20 @@ func cutTexts(v any, limit int) any {
 		}
 	}
 	return v
+}
+
+// fit returns a result with the document that a schema requires, extracted from text if necessary; other messages are
+// unchanged. Errors: SchemaMismatch, with the reason.
+func fit(m message.Message, schema []byte) (message.Message, error) {
+	if schema == nil || m.Type != message.TypeResult || m.IsError {
+		return m, nil
+	}
+	if m.Data == nil {
+		document, ok := jsonschema.Document(m.Content)
+		if !ok {
+			return m, cove.Errorf(cove.SchemaMismatch, "the answer is no JSON document: %.200q", m.Content)
+		}
+		m.Data = document
+	}
+	return m, jsonschema.Validate(schema, m.Data)
 }

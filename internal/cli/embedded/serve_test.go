@@ -1,6 +1,4 @@
-//go:build linux
-
-package server
+package embedded
 
 import (
 	"context"
@@ -10,6 +8,7 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"github.com/cove-sandbox/cove/internal/cli/server"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
@@ -27,7 +26,7 @@ func TestServeBoundsItsMemory(t *testing.T) {
 	sess := session.New(ui.Streams{In: nothing, Out: nothing, Err: nothing}, func(string) string { return "" })
 	sess.Settings.RunDir = t.TempDir()
 	sess.Settings.Home = filepath.Join(os.DevNull, "home") // which cannot be, so that it ends there
-	if err := serve(context.Background(), sess, serveOptions{}); err == nil {
+	if err := (Daemon{}).Serve(context.Background(), sess, server.ServeOptions{}); err == nil {
 		t.Error("it has served")
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {

@@ -1,0 +1,227 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/server"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/image"
+)
+
+// PullImage implements server.Daemon.
+func (Daemon) PullImage(ctx context.Context, sess *session.Session, wanted server.NewImage) error {
+	o := image.PullOptions{Insecure: wanted.Insecure, Platform: wanted.Platform}
+	return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) { return s.Pull(ctx, wanted.From, o) })
+}
+
+// ImportImage implements server.Daemon.
+func (Daemon) ImportImage(ctx context.Context, sess *session.Session, wanted server.NewImage) error {
+	o := image.ImportOptions{Platform: wanted.Platform}
+	return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) {
+		return s.Import(ctx, wanted.From, wanted.Name, o)
+	})
+}
+
+// ListImages implements server.Daemon.
+func (Daemon) ListImages(ctx context.Context, sess *session.Session) (ui.Result, error) {
+	s, err := openImages(sess)
+	if err != nil {
+		return ui.Result{}, err
+	}
+	all, err := s.List(ctx)
+	value := map[string]any{"images": append([]image.Image{}, all...)}
+	return imageTable(value, all, time.Now()), err
+}
+
+// RemoveImages implements server.Daemon.
+func (Daemon) RemoveImages(ctx context.Context, sess *session.Session, names []string) (ui.Result, error) {
+	s, err := openImages(sess)
+	if err != nil {
+		return ui.Result{}, err
+	}
+	done := removedImages{Untagged: []string{}, Removed: []string{}}
+	for _, name := range names {
+		ref, err := flags.AbsoluteImage(name)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		removed, err := s.Remove(ctx, ref)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		done.add(removed)
+		if err := sess.PrintText(removedText(removed)); err != nil {
+			return ui.Result{}, err
+		}
+	}
+	return ui.Result{Value: done}, nil
+}
+
+// PruneImages implements server.Daemon.
+func (Daemon) PruneImages(ctx context.Context, sess *session.Session) (ui.Result, error) {
+	s, err := openImages(sess)
+	if err != nil {
+		return ui.Result{}, err
+	}
+	removed, err := s.Prune(ctx, nil)
+	done := removedImages{Untagged: []string{}, Removed: []string{}}
+	done.add(removed)
+	return ui.Result{Value: done, Text: removedText(removed) + "freed " + ui.SizeText(removed.Freed) + "\n"}, err
+}
+
+// addImage shows the progress of what adds an image to the store, and then the image.
+func addImage(sess *session.Session, progress *image.Progress, add func(*image.Store) (image.Image, error)) error {
+	s, err := openImages(sess)
+	if err != nil {
+		return err
+	}
+	p := newProgress(sess)
+	*progress = p.take
+	img, err := add(s)
+	p.end()
+	if err != nil {
+		return err
+	}
+	return sess.Show(imageTable(img, []image.Image{img}, time.Now()), nil)
+}
+
+// imageTable returns a value with a table of images, each once for each name.
+func imageTable(value any, all []image.Image, now time.Time) ui.Result {
+	var rows [][]string
+	for _, img := range all {
+		names := img.Names
+		if len(names) == 0 {
+			names = []string{shortDigest(img.Digest)}
+		}
+		for _, name := range names {
+			rows = append(rows,
+				[]string{name, shortDigest(img.Digest), img.Platform, ui.SizeText(img.Size), ui.Ago(now.Sub(img.Added)),
+					ui.Ago(now.Sub(img.Used))})
+		}
+	}
+	return ui.TableOf(value, []string{"NAME", "DIGEST", "PLATFORM", "SIZE", "ADDED", "USED"}, rows)
+}
+
+// shortDigest returns the shortest prefix of a digest that "cove run --image" accepts.
+func shortDigest(digest string) string {
+	hex, ok := strings.CutPrefix(digest, "sha256:")
+	if ok {
+		return "sha256:" + hex[:min(12, len(hex))]
+	}
+	return digest
+}
+
+// removedImages lists removed names and digests, as JSON.
+type removedImages struct {
+	Untagged []string `json:"untagged"`
+	Removed  []string `json:"removed"` // digests
+	Freed    int64    `json:"freed"`   // bytes
+}
+
+func (r *removedImages) add(one image.Removed) {
+	r.Untagged = append(r.Untagged, one.Names...)
+	for _, img := range one.Images {
+		r.Removed = append(r.Removed, img.Digest)
+	}
+	r.Freed += one.Freed
+}
+
+func removedText(r image.Removed) string {
+	var b strings.Builder
+	for _, name := range r.Names {
+		b.WriteString("untagged " + ui.Printable(name) + "\n")
+	}
+	for _, img := range r.Images {
+		b.WriteString("removed " + ui.Printable(img.Digest) + "\n")
+	}
+	return b.String()
+}
+
+func openImages(sess *session.Session) (*image.Store, error) {
+	cfg, err := sess.Config()
+	if err != nil {
+		return nil, err
+	}
+	return daemon.OpenImages(cfg, sess.QuietLogger(cfg))
+}
+
+// progress shows how far an image is: a bar on a terminal, otherwise one line for each layer that is done.
+type progress struct {
+	sess  *session.Session
+	bar   bool
+	drawn time.Time
+	parts map[progressPart]image.Event
+	said  map[progressPart]bool
+}
+
+type progressPart struct {
+	stage image.Stage
+	layer int
+}
+
+func newProgress(sess *session.Session) *progress {
+	return &progress{sess: sess, bar: ui.IsTerminal(sess.Err) && sess.Getenv("TERM") != "dumb",
+		parts: map[progressPart]image.Event{}, said: map[progressPart]bool{}}
+}
+
+// take is an image.Progress.
+func (p *progress) take(e image.Event) {
+	part := progressPart{e.Stage, e.Layer}
+	p.parts[part] = e
+	if p.bar {
+		p.draw()
+		return
+	}
+	if e.Total > 0 && e.Done >= e.Total && !p.said[part] {
+		p.said[part] = true
+		word := map[image.Stage]string{image.Download: "downloaded", image.Unpack: "unpacked"}[e.Stage]
+		p.sess.Say.Line("layer %d of %d: %s, %s", e.Layer+1, e.Layers, word, ui.SizeText(e.Total))
+	}
+}
+
+// draw writes the bar over itself. The terminal may have another width by now.
+func (p *progress) draw() {
+	now := time.Now()
+	if now.Sub(p.drawn) < ui.Redraw {
+		return
+	}
+	p.drawn = now
+	fmt.Fprint(p.sess.Err, "\r"+p.line(ui.Columns(p.sess.Err)-1)+"\x1b[K") // a full line would wrap
+}
+
+// line is the stage that is under way, all of its layers together.
+func (p *progress) line(width int) string {
+	if done, total := p.sum(image.Download); total < 0 || done < total {
+		return ui.BarText("downloading", done, total, width)
+	}
+	done, total := p.sum(image.Unpack)
+	return ui.BarText("unpacking", done, total, width)
+}
+
+// sum is how far a stage is, in bytes; the total is -1 when it is not known.
+func (p *progress) sum(s image.Stage) (done, total int64) {
+	for part, e := range p.parts {
+		if part.stage != s {
+			continue
+		}
+		done += e.Done
+		if e.Total < 0 || total < 0 {
+			total = -1
+		} else {
+			total += e.Total
+		}
+	}
+	return done, total
+}
+
+func (p *progress) end() {
+	if p.bar {
+		fmt.Fprint(p.sess.Err, "\r\x1b[K")
+	}
+}

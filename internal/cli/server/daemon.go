@@ -1,0 +1,39 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// Daemon carries out the commands of this room that no server does: they serve, or look after this machine.
+type Daemon interface {
+	Serve(ctx context.Context, sess *session.Session, o ServeOptions) error
+	// Doctor tries every control, and sets the exit code of a machine that lacks some.
+	Doctor(ctx context.Context, sess *session.Session) (ui.Result, error)
+	// Probe is the process of one check of the doctor's; it returns its exit code.
+	Probe(args []string) int
+	// PullImage shows the progress of what it adds to the store, and then the image. So does ImportImage.
+	PullImage(ctx context.Context, sess *session.Session, wanted NewImage) error
+	ImportImage(ctx context.Context, sess *session.Session, wanted NewImage) error
+	ListImages(ctx context.Context, sess *session.Session) (ui.Result, error)
+	RemoveImages(ctx context.Context, sess *session.Session, names []string) (ui.Result, error)
+	PruneImages(ctx context.Context, sess *session.Session) (ui.Result, error)
+}
+
+// ServeOptions configure a server.
+type ServeOptions struct {
+	LogFile    string        // that begins anew when it is large; empty: standard error
+	Background bool          // a command has started it
+	Idle       time.Duration // after which one in the background ends when nothing runs
+}
+
+// NewImage describes an image that the store does not have yet.
+type NewImage struct {
+	From     string // a reference, or the place of a file or directory
+	Name     string // what it will be called; empty: as it is called where it comes from
+	Platform string // of an image for several; empty: this machine's
+	Insecure bool   // plain HTTP to a registry that is not on this machine is allowed
+}

@@ -1,0 +1,52 @@
+package instance
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// LockHome makes this the only server of a home; single commands share it.
+func LockHome(home string) (*os.File, error) {
+	return LockDirectory(home, "server", "set another home with COVE_HOME",
+		"stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
+}
+
+// LockRunDirectory makes this the only server of a run directory.
+func LockRunDirectory(dir string) (*os.File, error) {
+	return LockDirectory(dir, "server", "set another run directory with COVE_RUN_DIR",
+		"stop it (cove server stop), or give this one a run directory of its own with COVE_RUN_DIR")
+}
+
+// Serves reports whether a server uses a home or a run directory now.
+func Serves(home, runDir string) bool {
+	for _, lock := range []func() (*os.File, error){
+		func() (*os.File, error) { return LockHome(home) },
+		func() (*os.File, error) { return LockRunDirectory(runDir) },
+	} {
+		f, err := lock()
+		if cove.ErrorCode(err) == cove.Conflict {
+			return true
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+	return false
+}
+
+// LockDirectory makes this process the only server or gateway (kind) of a directory. The hints follow from an unusable
+// directory, and from another process that uses it.
+func LockDirectory(dir, kind, unusable, used string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, kind+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "cannot use %s: %w", dir, err).WithHint("%s", unusable)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, cove.Errorf(cove.Conflict, "another %s uses %s", kind, dir).WithHint("%s", used)
+	}
+	return f, nil
+}
