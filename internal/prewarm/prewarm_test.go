@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
@@ -102,5 +103,57 @@ func TestCloseEndsWhatIsBeingMade(t *testing.T) {
 		if s.Close(); !ended {
 			t.Error("Close returned before the maker ended")
 		}
+	})
+}
+
+// TestAwait: who awaits a value gets the one that is being made, and none where none is, or will be.
+func TestAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := 0
+		s := prewarm.New(1, func(ctx context.Context) (int, error) {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			if made++; made == 2 {
+				return 0, errors.New("not now")
+			}
+			return made, ctx.Err()
+		}, func(int) {})
+		await := func(why string, want int, takes time.Duration) {
+			t.Helper()
+			began := time.Now()
+			n, ok := s.Await(t.Context())
+			if n != want || ok != (want > 0) || time.Since(began) != takes {
+				t.Errorf("%s: %d, %v after %v, want %d after %v", why, n, ok, time.Since(began), want, takes)
+			}
+		}
+		await("none was asked for", 0, 0)
+		s.Refill()
+		synctest.Wait()
+		s.Refill()
+		await("it is being made", 1, time.Second)
+		await("the next one, asked for meanwhile, cannot be made", 0, time.Second)
+		await("none is being made", 0, 0)
+		s.Refill()
+		time.Sleep(time.Minute) // sleep: of the bubble, which takes no time
+		await("it is ready", 3, 0)
+		s.Refill()
+		short, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		if _, ok := s.Await(short); ok {
+			t.Error("it has waited for too long")
+		}
+		time.Sleep(time.Minute) // sleep: of the bubble, which takes no time
+		await("it was made without the one who has left", 4, 0)
+		time.Sleep(time.Minute) // sleep: of the bubble, which takes no time
+		if made != 4 {
+			t.Errorf("%d were made, which nobody has asked for", made)
+		}
+		s.Refill()
+		time.AfterFunc(time.Second/2, s.Close)
+		await("the end comes first", 0, time.Second/2)
+		s.Refill()
+		await("it is after the end", 0, 0)
 	})
 }

@@ -53,7 +53,11 @@ func (e *Engine) suitable(t engine.Template, online, detached bool) []*prewarm.B
 func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (b *blank, prewarmed bool, err error) {
 	online, detached := t.Network != cove.NetworkNone, t.Lifetime == cove.LifetimeDetached
 	for _, buffer := range e.suitable(t, online, detached) {
-		for b, ok := buffer.Take(); ok; b, ok = buffer.Take() {
+		take := buffer.Take
+		if e.o.Single { // the one that is being made was begun sooner than another one would be
+			take = func() (*blank, bool) { return buffer.Await(ctx) }
+		}
+		for b, ok := take(); ok; b, ok = take() {
 			if b.alive() {
 				return b, true, nil
 			}
