@@ -3,7 +3,9 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -169,10 +171,18 @@ func (sess *Session) with(ctx context.Context, connect func(context.Context) (*B
 	return cmp.Or(err, b.Close())
 }
 
-// OfServer returns the answer of the server that keeps sandboxes.
+// OfServer returns the answer of the server that keeps sandboxes. One that was about to end when it was found, and has
+// not been reached, is followed by the next.
 func OfServer[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, err error) {
-	err = sess.WithServer(cmd, keep(ask, &answer))
+	if err = sess.WithServer(cmd, keep(ask, &answer)); unreached(err) && sess.ServerAddress() == "" {
+		err = sess.WithServer(cmd, keep(ask, &answer))
+	}
 	return answer, err
+}
+
+// unreached reports whether err is of a request that was never sent, because no server listens.
+func unreached(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // keep returns the use of a connection that asks once and stores the answer.
