@@ -179,9 +179,10 @@ var ofOthers = map[string][]string{
 	"docker":      {"env-file", "format", "volume"},
 	"git": {"bisect", "filter", "git", "global", "init", "onel", "ref", "reference", "revs", "shared",
 		"staged", "stdout", "unshallow"},
-	"install.sh":     {"prefix", "release"},
-	"systemd":        {"now", "user"},
-	"cove, formerly": {"lines", "output", "wd", "work-dir"},
+	"install.sh":      {"prefix", "release"},
+	"start-docker.sh": {"stop"},
+	"systemd":         {"now", "user"},
+	"cove, formerly":  {"lines", "output", "wd", "work-dir"},
 }
 
 // TestDocumentedFlagsExist: a flag that a document names is one of some command.
