@@ -53,16 +53,21 @@ type Builder struct {
 	there   map[string]bool // directories that an earlier step has made or passed
 }
 
+// usual is how many calls the script of a root has.
+const usual = 700
+
 // New returns a Builder for the staging directory at a descriptor, with an answer of bytes and files of the request.
 func New(staging, answer, files int) *Builder {
-	return &Builder{Script: executor.New(answer, files), staging: staging, files: files, there: map[string]bool{}}
+	b := &Builder{Script: executor.New(answer, files), staging: staging, files: files, there: map[string]bool{}}
+	b.Grow(usual)
+	return b
 }
 
 // Steps appends steps. The error is a step that makes no sense.
 func (b *Builder) Steps(steps []guest.Step) error {
 	for _, s := range steps {
 		var err error
-		known, may := b.there, s.Optional || s.Existing || s.Kind == guest.StepMask || s.Kind == guest.StepReadOnly
+		known, may := b.there, s.Optional || s.Existing
 		if may { // the step may do nothing
 			b.there = maps.Clone(known)
 		}
@@ -243,13 +248,19 @@ func (b *Builder) sysctl(s guest.Step) {
 
 // filesystem mounts a new file system at the step's target. Options alternate name and value; an empty value is a flag.
 func (b *Builder) filesystem(s guest.Step, fstype string, options ...string) {
-	fs := b.Call(unix.SYS_FSOPEN, b.Text(fstype), num(unix.FSOPEN_CLOEXEC))
-	configure(b.Script, fs, options...)
-	b.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_CMD_CREATE), num(0), num(0), num(0))
-	tree := b.Call(unix.SYS_FSMOUNT, fs, num(unix.FSMOUNT_CLOEXEC), num(attributes(s.Flags)))
+	tree := detached(b.Script, s.Flags, fstype, options...)
 	b.attach(tree, s.Target, true)
 	b.Close(tree)
-	b.Close(fs)
+}
+
+// detached makes a file system, and a mount of it that is nowhere yet.
+func detached(s *executor.Script, flags guest.MountFlag, fstype string, options ...string) executor.Value {
+	fs := s.Call(unix.SYS_FSOPEN, s.Text(fstype), num(unix.FSOPEN_CLOEXEC))
+	configure(s, fs, options...)
+	s.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_CMD_CREATE), num(0), num(0), num(0))
+	tree := s.Call(unix.SYS_FSMOUNT, fs, num(unix.FSMOUNT_CLOEXEC), num(attributes(flags)))
+	s.Close(fs)
+	return tree
 }
 
 func configure(s *executor.Script, fs executor.Value, options ...string) {
@@ -354,8 +365,8 @@ func (b *Builder) cloneHost(s guest.Step, end executor.Label) executor.Value {
 	if !s.Recursive {
 		h.Resolve = unix.RESOLVE_NO_SYMLINKS
 	}
-	place, cwd := b.Var(), unix.AT_FDCWD
-	b.OpenFrom(place, num(cwd), s.Source, h)
+	place := b.Var()
+	b.OpenFrom(place, executor.CWD, s.Source, h)
 	if s.Optional {
 		b.On(unix.ENOENT, end)
 	}
@@ -428,17 +439,18 @@ func (b *Builder) mask(s guest.Step) {
 	end, file := b.Label(), b.Label()
 	at := b.Open(s.Target, unix.O_PATH)
 	b.On(unix.ENOENT, end)
-	mode := mode(b.Script, at)
-	b.Close(at)
-	b.JumpUnless(mode, unix.S_IFMT, unix.S_IFDIR, file)
-	b.filesystem(guest.Step{Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoDev | guest.NoExec},
-		"tmpfs", "size", "4096", "nr_inodes", "1", "mode", "0555")
-	b.Jump(end)
+	tree, made := b.Var(), b.Label()
+	b.JumpUnless(mode(b.Script, at), unix.S_IFMT, unix.S_IFDIR, file)
+	b.Set(tree, detached(b.Script, guest.ReadOnly|guest.NoSuid|guest.NoDev|guest.NoExec, "tmpfs", "size", "4096",
+		"nr_inodes", "1", "mode", "0555"))
+	b.Jump(made)
 	b.Here(file)
-	null := guest.Step{Source: "/dev/null", Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoExec}
-	tree := b.cloneHost(null, end)
-	b.attachClone(tree, null)
+	b.Set(tree, b.cloneHost(guest.Step{Source: "/dev/null"}, end))
+	setAttributes(b.Script, tree, guest.ReadOnly|guest.NoSuid|guest.NoExec, false)
+	b.Here(made)
+	move(b.Script, tree, at)
 	b.Close(tree)
+	b.Close(at)
 	b.Here(end)
 }
 
@@ -449,11 +461,7 @@ func (b *Builder) guard(s guest.Step) error {
 	}
 	at := b.Open(s.Target, unix.O_PATH)
 	same(b.Script, at, *s.Is)
-	tree := clone(b.Script, at, false)
-	setAttributes(b.Script, tree, s.Flags, false)
-	move(b.Script, tree, at)
-	b.Close(tree)
-	b.Close(at)
+	b.overItself(at, s.Flags)
 	return nil
 }
 
@@ -481,9 +489,17 @@ func (b *Builder) readOnly(s guest.Step) {
 	b.Close(at)
 	b.Jump(end)
 	b.Here(unmounted)
-	b.Close(at)
-	b.bindInside(guest.Step{Source: s.Target, Target: s.Target, Flags: s.Flags | guest.ReadOnly})
+	b.overItself(at, s.Flags|guest.ReadOnly)
 	b.Here(end)
+}
+
+// overItself attaches a place on itself, and closes it.
+func (b *Builder) overItself(at executor.Value, flags guest.MountFlag) {
+	tree := clone(b.Script, at, false)
+	setAttributes(b.Script, tree, flags, false)
+	move(b.Script, tree, at)
+	b.Close(tree)
+	b.Close(at)
 }
 
 var netlinks = map[string]int{guest.NetlinkRoute: unix.NETLINK_ROUTE, guest.NetlinkNetfilter: unix.NETLINK_NETFILTER}

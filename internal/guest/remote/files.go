@@ -57,16 +57,11 @@ func (f files) on(p string, answer int, do func(s *executor.Script)) ([]byte, er
 	return data, err
 }
 
-func cwd() executor.Value {
-	at := unix.AT_FDCWD
-	return num(at)
-}
-
 // openRegular opens a regular file without waiting for a FIFO's other end, and refuses everything else. It refuses the
 // files of /proc too: some of them judge their reader, and PID 1 may see more of itself than the user may.
 func openRegular(s *executor.Script, name string, flags int, mode uint32) (fd, stat executor.Value) {
 	refused, ok := s.Label(), s.Label()
-	fd = s.Call(unix.SYS_OPENAT, cwd(), s.Text(name),
+	fd = s.Call(unix.SYS_OPENAT, executor.CWD, s.Text(name),
 		num(flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC), num(mode))
 	s.On(unix.ENXIO, refused) // a FIFO without a reader
 	stat = s.Space(statSize)
@@ -85,7 +80,7 @@ func openRegular(s *executor.Script, name string, flags int, mode uint32) (fd, s
 func mkdirAll(s *executor.Script, dir string, mode uint32) {
 	for i, c := range dir + "/" {
 		if c == '/' && i > 0 {
-			s.Do(unix.SYS_MKDIRAT, cwd(), s.Text(dir[:i]), num(mode))
+			s.Do(unix.SYS_MKDIRAT, executor.CWD, s.Text(dir[:i]), num(mode))
 			s.Unless(unix.EEXIST)
 		}
 	}
@@ -167,7 +162,7 @@ func entry(name string, answer []byte) (info guest.FileInfo, ok bool) {
 }
 
 func (f files) Stat(p string) (info guest.FileInfo, err error) {
-	answer, err := f.on(p, entrySize, func(s *executor.Script) { look(s, s.Answer(), cwd(), p, true) })
+	answer, err := f.on(p, entrySize, func(s *executor.Script) { look(s, s.Answer(), executor.CWD, p, true) })
 	if err == nil {
 		info, _ = entry(path.Base(p), answer)
 	}
@@ -213,7 +208,7 @@ func (f files) List(p string) ([]guest.FileInfo, error) {
 // enter has the walk begin at a directory, of which errors speak as p.
 func (f files) enter(p, name string) error {
 	_, err := f.on(p, 0, func(s *executor.Script) {
-		fd := s.Call(unix.SYS_OPENAT, cwd(), s.Text(name),
+		fd := s.Call(unix.SYS_OPENAT, executor.CWD, s.Text(name),
 			num(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC), num(0))
 		s.Keep(fd, slotWalk)
 	})
@@ -278,7 +273,7 @@ func (f files) Mkdir(w guest.WriteFile) error {
 		clean, notDir, dir := path.Clean(w.Path), s.Label(), s.Label()
 		mkdirAll(s, clean, w.Mode&uint32(fs.ModePerm))
 		st := s.Space(statSize)
-		s.Do(sysFstatat, cwd(), s.Text(clean), st, num(0))
+		s.Do(sysFstatat, executor.CWD, s.Text(clean), st, num(0))
 		mode := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Mode))), 4)
 		s.JumpUnless(mode, unix.S_IFMT, unix.S_IFDIR, notDir)
 		s.Jump(dir)
@@ -292,13 +287,13 @@ func (f files) Mkdir(w guest.WriteFile) error {
 // Remove implements guestd.Files.
 func (f files) Remove(p string) error {
 	clean := path.Clean(p)
-	whole, err := f.remove(p, cwd(), clean)
+	whole, err := f.remove(p, executor.CWD, clean)
 	if err != nil || whole {
 		return err
 	}
 	f.w.walking.Lock()
 	defer f.w.walking.Unlock()
-	if err := f.descend(p, cwd(), clean); err != nil {
+	if err := f.descend(p, executor.CWD, clean); err != nil {
 		return err
 	}
 	defer f.leave()
@@ -331,7 +326,7 @@ func (f files) Remove(p string) error {
 		}
 		last := at[len(at)-1]
 		if at = at[:len(at)-1]; len(at) == 0 {
-			return f.removeEmpty(p, cwd(), clean)
+			return f.removeEmpty(p, executor.CWD, clean)
 		}
 		if err := f.descend(p, num(slotWalk), ".."); err != nil {
 			return err

@@ -300,8 +300,7 @@ func find(s *executor.Script, name string, env []string) executor.Value {
 		}
 		s.Scope(func() {
 			next, file := s.Label(), s.Text(path.Join(dir, name))
-			cwd := unix.AT_FDCWD
-			s.Do(sysFstatat, num(cwd), file, st, num(0))
+			s.Do(sysFstatat, executor.CWD, file, st, num(0))
 			s.Any(next)
 			mode := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Mode))), 4)
 			s.JumpUnless(mode, unix.S_IFMT, unix.S_IFREG, next)
@@ -339,17 +338,15 @@ func streams(s *executor.Script, input bool) (ends [3]executor.Value) {
 		s.Give(make(0, 0))
 		return ends
 	}
-	cwd := unix.AT_FDCWD
-	ends[0] = s.Call(unix.SYS_OPENAT, num(cwd), s.Text("/dev/null"), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0))
+	ends[0] = s.Call(unix.SYS_OPENAT, executor.CWD, s.Text("/dev/null"), num(unix.O_RDONLY|unix.O_CLOEXEC), num(0))
 	return ends
 }
 
 // terminal gives the host a new pseudo-terminal that the user owns, and returns the process's end.
 func (w *world) terminal(s *executor.Script, spec guest.ProcessSpec) executor.Value {
 	s.Doing("open a terminal")
-	cwd := unix.AT_FDCWD
 	w.asUser(s)
-	master := s.Call(unix.SYS_OPENAT, num(cwd), s.Text("/dev/ptmx"),
+	master := s.Call(unix.SYS_OPENAT, executor.CWD, s.Text("/dev/ptmx"),
 		num(unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK), num(0))
 	s.Do(unix.SYS_IOCTL, master, num(unix.TIOCSPTLCK), s.Bytes(make([]byte, 4)))
 	slave := s.Call(unix.SYS_IOCTL, master, num(unix.TIOCGPTPEER), num(unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY))

@@ -93,10 +93,10 @@ func loopback(b *build.Builder) {
 // stage mounts the scratch file system on the staging directory, and keeps its root.
 func stage(b *build.Builder, staging string) {
 	h := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC}
-	cwd, fd := unix.AT_FDCWD, b.Var()
+	fd := b.Var()
 	open := func() {
 		b.Doing("open " + staging)
-		b.OpenFrom(fd, num(cwd), staging, h)
+		b.OpenFrom(fd, executor.CWD, staging, h)
 		b.Keep(fd, slotStaging)
 		b.Close(fd)
 	}
@@ -171,8 +171,7 @@ func own(b *build.Builder, oom executor.Value) {
 	b.Doing("open the executor's own /proc")
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(1), num(0), num(0), num(0))
 	open := func(name string, flags int) executor.Value {
-		cwd := unix.AT_FDCWD
-		return b.Call(unix.SYS_OPENAT, num(cwd), b.Text("/proc/self/"+name), num(flags|unix.O_CLOEXEC), num(0))
+		return b.Call(unix.SYS_OPENAT, executor.CWD, b.Text("/proc/self/"+name), num(flags|unix.O_CLOEXEC), num(0))
 	}
 	end := b.Label()
 	io := open("io", unix.O_RDONLY)

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -85,6 +86,9 @@ func Number[T ~int | ~int64 | ~uint32 | ~uintptr | ~uint64 | ~uint](n T) Value {
 	return Value{kind: number, n: uint64(n)}
 }
 
+// CWD is the directory from which a call looks a name up that is absolute.
+var CWD = Number(unix.AT_FDCWD)
+
 // At is the address n bytes behind an address.
 func (v Value) At(n int) Value { return Value{v.kind, v.n + uint64(n)} }
 
@@ -121,6 +125,12 @@ func New(answer, files int) *Script {
 	s.answer = answer
 	s.Space(answer)
 	return s
+}
+
+// Grow makes room for calls.
+func (s *Script) Grow(calls int) {
+	s.ops = slices.Grow(s.ops, calls)
+	s.what = slices.Grow(s.what, calls)
 }
 
 // Answer is the address of the answer.
