@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,6 +89,9 @@ type liar struct {
 	op   string // that the next lie is about
 	lie  lie.Lie
 	mute bool
+
+	started   *lie.Lie // that is told once the start with the id has been answered
+	startedID uint32
 }
 
 // prepare prepares a lie.
@@ -148,10 +150,9 @@ func (l *liar) answered(f guest.Frame) bool {
 			l.prepare(strings.TrimPrefix(spec.Env[at], "LIE="))
 		}
 		if about, found := l.take("stream"); found {
-			go func() {
-				time.Sleep(20 * time.Millisecond) // the truth about the start comes first
-				l.tell(about, f.ID)
-			}()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.started, l.startedID = &about, f.ID // the truth about the start comes first
 			return false
 		}
 	}
@@ -188,12 +189,26 @@ func (l *liar) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	l.mu.Lock()
-	mute := l.mute
+	mute, about := l.mute, l.started
+	told := about != nil && answers(p, l.startedID)
+	if told {
+		l.started = nil
+	}
 	l.mu.Unlock()
 	if mute {
 		return len(p), nil
 	}
-	return l.Conn.Write(p)
+	n, err := l.Conn.Write(p)
+	if told {
+		go l.tell(*about, l.startedID)
+	}
+	return n, err
+}
+
+// answers reports whether a frame is the answer to a request.
+func answers(frame []byte, id uint32) bool {
+	f, err := guest.ReadFrame(bytes.NewReader(frame))
+	return err == nil && f.Type == guest.FrameReply && f.ID == id
 }
 
 func (l *liar) WriteFDs(p []byte, fds []int) error { return mouth{l.Conn}.WriteFDs(p, fds) }
