@@ -93,7 +93,7 @@ func TestUploadOfAKilledServer(t *testing.T) {
 	l.eventually("most of it has come", parts(7*mib))
 	full := sends(t, c, 5)
 	full.Close()
-	if err := <-full.done; cove.ErrorCode(err) != cove.Conflict || !strings.Contains(err.Error(), "24 MiB in sum") {
+	if err := <-full.done; cove.ErrorCode(err) != cove.Conflict || !strings.Contains(err.Error(), "left of 24 MiB") {
 		t.Errorf("beside the others: %v", err)
 	}
 	if err := syscall.Kill(l.serverPID(), syscall.SIGKILL); err != nil {
