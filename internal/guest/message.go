@@ -2,6 +2,8 @@ package guest
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -92,6 +94,16 @@ type ProcessSpec struct {
 	Label []byte `json:"label,omitempty"`
 	// Keep is the host's own: the guest remembers the process, its retained output and its exit, until Forget.
 	Keep bool `json:"-"`
+}
+
+// Check refuses strings that no system call takes.
+func (s ProcessSpec) Check() error {
+	for _, text := range slices.Concat([]string{s.Dir}, s.Args, s.Env) {
+		if strings.IndexByte(text, 0) >= 0 {
+			return &Failure{Kind: FailInvalid, Message: "a NUL byte in an argument, the environment or the directory"}
+		}
+	}
+	return nil
 }
 
 const (

@@ -148,7 +148,7 @@ func TestAwait(t *testing.T) {
 		await("it was made without the one who has left", 4, 0)
 		time.Sleep(time.Minute) // sleep: of the bubble, which takes no time
 		if made != 4 {
-			t.Errorf("%d were made, which nobody has asked for", made)
+			t.Errorf("%d values were made, and 4 were asked for", made)
 		}
 		s.Refill()
 		time.AfterFunc(time.Second/2, s.Close)

@@ -225,13 +225,8 @@ func write(s *executor.Script, fd executor.Value, data []byte) {
 	if len(data) == 0 {
 		return
 	}
-	whole, part := s.Label(), s.Label()
 	n := s.Call(unix.SYS_WRITE, fd, s.Bytes(data), num(len(data)))
-	s.JumpUnless(n, ^uint64(0), uint64(len(data)), part)
-	s.Jump(whole)
-	s.Here(part)
-	s.Fail(num(unix.ENOSPC))
-	s.Here(whole)
+	s.FailUnless(n, ^uint64(0), uint64(len(data)), num(unix.ENOSPC))
 }
 
 func (b *Builder) sysctl(s guest.Step) {
@@ -464,16 +459,11 @@ func (b *Builder) guard(s guest.Step) error {
 
 // same refuses a place that is not what a step expects.
 func same(s *executor.Script, place executor.Value, is guest.Inode) {
-	changed, same := s.Label(), s.Label()
 	st := stat(s, place)
 	dev := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Dev))), 8)
 	ino := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Ino))), 8)
-	s.JumpUnless(dev, ^uint64(0), is.Dev, changed)
-	s.JumpUnless(ino, ^uint64(0), is.Ino, changed)
-	s.Jump(same)
-	s.Here(changed)
-	s.Fail(num(ErrChanged))
-	s.Here(same)
+	s.FailUnless(dev, ^uint64(0), is.Dev, num(ErrChanged))
+	s.FailUnless(ino, ^uint64(0), is.Ino, num(ErrChanged))
 }
 
 // readOnly makes a target read-only; unless the target is a mount already, it becomes one.

@@ -39,17 +39,13 @@ func (b *Builder) netlink(s guest.Step) error {
 	answer := b.Space(64)
 	for range expected {
 		b.Scope(func() {
-			again, next, refused := b.Label(), b.Label(), b.Label()
+			again := b.Label()
 			b.Here(again)
 			b.Do(unix.SYS_RECVFROM, fd, answer, num(64), num(0), num(0), num(0))
 			b.On(unix.EINTR, again)
 			b.JumpUnless(b.Load(answer.At(4), 2), ^uint64(0), unix.NLMSG_ERROR, again) // an echo of what was made
 			code := b.Load(answer.At(unix.SizeofNlMsghdr), 4)
-			b.JumpUnless(code, ^uint64(0), 0, refused)
-			b.Jump(next)
-			b.Here(refused)
-			b.Fail(code)
-			b.Here(next)
+			b.FailUnless(code, ^uint64(0), 0, code)
 		})
 	}
 	b.Close(fd)

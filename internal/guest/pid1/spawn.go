@@ -30,11 +30,8 @@ type child struct {
 }
 
 func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
-	for _, s := range append(append([]string{spec.Dir}, spec.Args...), spec.Env...) {
-		if strings.IndexByte(s, 0) >= 0 {
-			return nil, &guest.Failure{Kind: guest.FailInvalid,
-				Message: "a NUL byte in an argument, the environment or the directory"}
-		}
+	if err := spec.Check(); err != nil {
+		return nil, err
 	}
 	program, err := lookPath(spec.Args[0], spec.Env)
 	if err != nil {

@@ -291,13 +291,6 @@ func (w *world) listenUnix(l guest.Listen, seal guest.Seal) (*os.File, error) {
 	return os.NewFile(uintptr(binary.NativeEndian.Uint64(answer)), l.Address), nil
 }
 
-// kept are the capabilities of a guest with an id of its own: to start processes as the user, and to signal them. They
-// are bounded to the sandbox's user namespace, and children never get them.
-const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
-
-// lastCap bounds the loop over capabilities, which ends earlier at the kernel's last one.
-const lastCap = 63
-
 // become changes every id of every thread and drops all supplementary groups. A user namespace made without privilege
 // may not change groups; the caller's remain there, which "cove doctor" reports.
 func become(uid, gid int) error {
@@ -337,12 +330,8 @@ func (w *world) enclose(s guest.Seal) error {
 	return load.Filter(s.Filter, unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
-// halved are limits of what the kernel counts for the user who made the sandbox, too: the other half is left to that
-// user's other processes.
-var halved = []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE}
-
 func limits(s guest.Seal) error {
-	for _, resource := range halved {
+	for _, resource := range build.Halved {
 		var l syscall.Rlimit
 		if err := syscall.Getrlimit(resource, &l); err != nil {
 			return err
@@ -388,7 +377,7 @@ func setLimit(resource int, value uint64) error {
 // dropCapabilities empties the bounding, ambient and inheritable sets, and reduces the permitted and effective ones to
 // kept, or to nothing. The first two are the main thread's: they matter at an exec only, and every child comes from it.
 func dropCapabilities(ownID bool) error {
-	for c := uintptr(0); c <= lastCap; c++ {
+	for c := uintptr(0); c <= build.LastCapability; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if err == unix.EINVAL {
 			break // beyond the kernel's last
@@ -406,7 +395,7 @@ func dropCapabilities(ownID bool) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if ownID {
-		data[0].Permitted, data[0].Effective = kept, kept
+		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
 	}
 	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)),
 		uintptr(unsafe.Pointer(&data)), 0, 0, 0, 0)

@@ -145,11 +145,11 @@ func look(s *executor.Script, at, dir executor.Value, name string, must bool) {
 	end := s.Label()
 	s.Do(sysFstatat, dir, s.Text(name), at.At(8), num(unix.AT_SYMLINK_NOFOLLOW))
 	if !must {
-		s.Any(end)
+		s.On(executor.AnyError, end)
 	}
 	s.Store(at, 8, num(1))
 	n := s.Call(unix.SYS_READLINKAT, dir, s.Text(name), at.At(16+statSize), num(unix.PathMax))
-	s.Any(end)
+	s.On(executor.AnyError, end)
 	s.Store(at.At(8+statSize), 8, n)
 	s.Here(end)
 }
@@ -270,16 +270,12 @@ func dirents(data []byte) (names []string, ok bool) {
 
 func (f files) Mkdir(w guest.WriteFile) error {
 	_, err := f.on(w.Path, 0, func(s *executor.Script) {
-		clean, notDir, dir := path.Clean(w.Path), s.Label(), s.Label()
+		clean := path.Clean(w.Path)
 		mkdirAll(s, clean, w.Mode&uint32(fs.ModePerm))
 		st := s.Space(statSize)
 		s.Do(sysFstatat, executor.CWD, s.Text(clean), st, num(0))
 		mode := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Mode))), 4)
-		s.JumpUnless(mode, unix.S_IFMT, unix.S_IFDIR, notDir)
-		s.Jump(dir)
-		s.Here(notDir)
-		s.Fail(num(unix.ENOTDIR))
-		s.Here(dir)
+		s.FailUnless(mode, unix.S_IFMT, unix.S_IFDIR, num(unix.ENOTDIR))
 	})
 	return err
 }
@@ -343,7 +339,8 @@ func (f files) Remove(p string) error {
 	}
 }
 
-// removeEmpty removes a directory that has been emptied. Who fills it meanwhile does not keep the walk going.
+// removeEmpty removes a directory that has been emptied. If a program has put something into it meanwhile, the removal
+// fails: the walk does not begin again, so that the program cannot keep it going.
 func (f files) removeEmpty(p string, dir executor.Value, name string) error {
 	whole, err := f.remove(p, dir, name)
 	if err == nil && !whole {
@@ -364,13 +361,13 @@ func unlink(s *executor.Script, at, dir executor.Value, name string) {
 	first := s.Var()
 	s.Do(unix.SYS_UNLINKAT, dir, s.Text(name), num(0))
 	s.On(unix.ENOENT, end)
-	s.Any(directory)
+	s.On(executor.AnyError, directory)
 	s.Jump(end)
 	s.Here(directory)
 	s.Set(first, s.Errno())
 	s.Do(unix.SYS_UNLINKAT, dir, s.Text(name), num(unix.AT_REMOVEDIR))
 	s.On(unix.ENOTEMPTY, full)
-	s.Any(failed)
+	s.On(executor.AnyError, failed)
 	s.Jump(end)
 	s.Here(failed)
 	notDir, report := s.Label(), s.Label()

@@ -49,11 +49,8 @@ const (
 
 // Start implements guestd.Spawner.
 func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
-	for _, s := range append(append([]string{spec.Dir}, spec.Args...), spec.Env...) {
-		if strings.IndexByte(s, 0) >= 0 {
-			return nil, &guest.Failure{Kind: guest.FailInvalid,
-				Message: "a NUL byte in an argument, the environment or the directory"}
-		}
+	if err := spec.Check(); err != nil {
+		return nil, err
 	}
 	w.begin()
 	answer, files, err := w.run(w.startScript(spec))
@@ -233,9 +230,7 @@ func (w *world) startScript(spec guest.ProcessSpec) *executor.Script {
 	// The child inherits the score, so that memory runs out for the user's processes before it does for PID 1.
 	score := func(value string) {
 		s.Do(unix.SYS_PWRITE64, num(slotOOM), s.Bytes([]byte(value)), num(len(value)), num(0))
-		next := s.Label()
-		s.Any(next)
-		s.Here(next)
+		s.Unless(executor.AnyError)
 	}
 	score("1000")
 	s.Store(s.Answer(), 8, s.Fork(func() { w.child(s, spec, program, ends) }))
@@ -301,7 +296,7 @@ func find(s *executor.Script, name string, env []string) executor.Value {
 		s.Scope(func() {
 			next, file := s.Label(), s.Text(path.Join(dir, name))
 			s.Do(sysFstatat, executor.CWD, file, st, num(0))
-			s.Any(next)
+			s.On(executor.AnyError, next)
 			mode := s.Load(st.At(int(unsafe.Offsetof(unix.Stat_t{}.Mode))), 4)
 			s.JumpUnless(mode, unix.S_IFMT, unix.S_IFREG, next)
 			s.Set(program, file)
@@ -373,13 +368,8 @@ func (w *world) asGuest(s *executor.Script) { setFSIDs(s, w.begun.UID, w.begun.G
 func setFSIDs(s *executor.Script, uid, gid int) {
 	s.Scope(func() {
 		for _, set := range []struct{ call, id int }{{unix.SYS_SETFSGID, gid}, {unix.SYS_SETFSUID, uid}} {
-			bad, good := s.Label(), s.Label()
 			s.Do(set.call, num(set.id))
-			s.JumpUnless(s.Call(set.call, num(math.MaxUint32)), math.MaxUint32, uint64(set.id), bad)
-			s.Jump(good)
-			s.Here(bad)
-			s.Fail(num(unix.EPERM))
-			s.Here(good)
+			s.FailUnless(s.Call(set.call, num(math.MaxUint32)), math.MaxUint32, uint64(set.id), num(unix.EPERM))
 		}
 	})
 }
@@ -405,14 +395,10 @@ const statfsSize = int(unsafe.Sizeof(unix.Statfs_t{}))
 func (w *world) Stats() (stats guest.Stats) {
 	const ioSize = 512
 	s := executor.New(statfsSize+ioSize, 0)
-	next := s.Label()
 	s.Do(unix.SYS_FSTATFS, num(slotScratch), s.Answer())
-	s.Any(next)
-	s.Here(next)
-	end := s.Label()
+	s.Unless(executor.AnyError)
 	s.Do(unix.SYS_PREAD64, num(slotIO), s.Answer().At(statfsSize), num(ioSize), num(0))
-	s.Any(end)
-	s.Here(end)
+	s.Unless(executor.AnyError)
 	answer, _, err := w.run(s)
 	if err != nil {
 		return stats

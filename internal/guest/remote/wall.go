@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,13 +20,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/executor"
 )
 
-// halved are limits of what the kernel counts for the user who made the sandbox, too: the other half is left to that
-// user's other processes.
-var halved = []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE}
-
 // limitNumbers are the resources whose limits Begin reads.
-var limitNumbers = append(halved[:len(halved):len(halved)], unix.RLIMIT_CORE, unix.RLIMIT_NOFILE, unix.RLIMIT_FSIZE,
-	unix.RLIMIT_MEMLOCK)
+var limitNumbers = slices.Concat(build.Halved,
+	[]int{unix.RLIMIT_CORE, unix.RLIMIT_NOFILE, unix.RLIMIT_FSIZE, unix.RLIMIT_MEMLOCK})
 
 const rlimitSize = int(unsafe.Sizeof(unix.Rlimit{}))
 
@@ -228,13 +225,6 @@ func checkListener(f *os.File, l guest.Listen) error {
 	return nil
 }
 
-// kept are the capabilities of a guest with an id of its own: to start processes as the user, and to signal them. They
-// are bounded to the sandbox's user namespace, and children never get them.
-const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
-
-// lastCap bounds the loop over capabilities, which ends earlier at the kernel's last one.
-const lastCap = 63
-
 // enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible.
 func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
 	b.Doing("enter the root")
@@ -253,7 +243,7 @@ func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0), num(0), num(0), num(0))
 	b.Doing("drop capabilities")
 	dropped := b.Label()
-	for c := range lastCap + 1 {
+	for c := range build.LastCapability + 1 {
 		b.Do(unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c), num(0), num(0), num(0))
 		b.On(unix.EINVAL, dropped) // beyond the kernel's last
 	}
@@ -261,7 +251,7 @@ func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
 	b.Do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0))
 	var data [2]unix.CapUserData
 	if ownID {
-		data[0].Permitted, data[0].Effective = kept, kept
+		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	b.Do(unix.SYS_CAPSET, b.Bytes(executor.Structure(header)), b.Bytes(executor.Structure(data)))
@@ -275,7 +265,7 @@ func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
 // limits sets the limits of the executor and its children. Start sets that of open files.
 func limits(b *build.Builder, s guest.Seal, hard map[int]uint64) {
 	b.Doing("set the resource limits")
-	for _, resource := range halved {
+	for _, resource := range build.Halved {
 		limit(b, resource, hard[resource]/2, hard)
 	}
 	// 1 is smaller than any core file, and the one value with which the kernel does not start the host's crash handler

@@ -208,7 +208,7 @@ func TestEncode(t *testing.T) {
 		"a label nowhere":             {write: func(s *Script) { s.Jump(s.Label()) }},
 		"no label":                    {write: func(s *Script) { s.Jump(1) }},
 		"a negative label":            {write: func(s *Script) { s.Jump(-1) }},
-		"an error's label nowhere":    {write: func(s *Script) { s.Do(unix.SYS_GETPID); s.Any(s.Label()) }},
+		"an error's label nowhere":    {write: func(s *Script) { s.Do(unix.SYS_GETPID); s.On(AnyError, s.Label()) }},
 		"a condition's label nowhere": {write: func(s *Script) { s.JumpUnless(s.Var(), 1, 1, s.Label()) }},
 		"too much data":               {write: func(s *Script) { s.Space(maxScript + 1) }, tooLarge: true},
 		"too many calls": {write: func(s *Script) {

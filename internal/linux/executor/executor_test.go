@@ -154,7 +154,7 @@ func TestFinally(t *testing.T) {
 		if fails {
 			caught := s.Label()
 			s.Do(unix.SYS_CHDIR, s.Text(dir+"/none"))
-			s.Any(caught)
+			s.On(AnyError, caught)
 			s.Here(caught)
 			s.Fail(s.Errno())
 		}

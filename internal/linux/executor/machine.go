@@ -373,7 +373,7 @@ func step(c *control, i uintptr) uintptr {
 func failed(c *control, o *op, i, errno uintptr) uintptr {
 	for k := uintptr(0); k < 2; k++ {
 		on := (*catch)(unsafe.Add(unsafe.Pointer(&o.on), 4*k))
-		if on.errno == uint16(errno) || on.errno == anyErrno {
+		if on.errno == uint16(errno) || on.errno == uint16(AnyError) {
 			*(*uint64)(unsafe.Add(unsafe.Pointer(&c.registers), 8*lastErrno)) = uint64(errno)
 			return uintptr(on.to)
 		}

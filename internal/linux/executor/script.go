@@ -263,10 +263,8 @@ func (s *Script) Unless(errnos ...unix.Errno) {
 	s.Here(next)
 }
 
-// Any has the script go on at a label after any error of its last call.
-func (s *Script) Any(to Label) { s.On(anyErrno, to) }
-
-const anyErrno = 0xffff
+// AnyError stands for every error.
+const AnyError = unix.Errno(0xffff)
 
 // Label returns a label that Here is to put into its place.
 func (s *Script) Label() Label {
@@ -296,6 +294,16 @@ func (s *Script) Store(at Value, bytes int, v Value) { s.add(opStore, nil, at, N
 // JumpUnless goes on at a label unless v & mask is what is wanted.
 func (s *Script) JumpUnless(v Value, mask, want uint64, to Label) {
 	s.add(opUnless, nil, v, Number(mask), Number(want), Number(int(to)))
+}
+
+// FailUnless ends the script with an error unless v & mask is what is wanted.
+func (s *Script) FailUnless(v Value, mask, want uint64, errno Value) {
+	bad, good := s.Label(), s.Label()
+	s.JumpUnless(v, mask, want, bad)
+	s.Jump(good)
+	s.Here(bad)
+	s.Fail(errno)
+	s.Here(good)
 }
 
 // Errno is the error of the last call that had one, which On has caught.

@@ -63,8 +63,8 @@ func records(t *testing.T, s *Store, who string) (all []store.Record) {
 
 var said = regexp.MustCompile(`^removed (\d+) of the oldest records, from (\S+) to (\S+), for audit\.`)
 
-// accounted checks that the log is intact, and that its records of prunings, all of which are left, tell of every one
-// that is missing, but for so many that an earlier version has pruned. It returns of how many.
+// accounted checks that the chain of the log is intact, and that the prune records in it name as many records as are
+// missing. An earlier version has pruned the first ones without a record. It returns the number that is missing.
 func accounted(t *testing.T, s *Store, earlier int64) (gone int64) {
 	t.Helper()
 	v, err := s.Verify(t.Context())
