@@ -89,8 +89,17 @@ type Sandbox struct {
 	MaxLimits           Limits   `yaml:"max_limits" doc:"The most a request may ask for."`
 	Image               string   `yaml:"image" doc:"Root filesystem of sandboxes that name none: host, dir:PATH, tar:PATH, or a reference; empty: host."`
 	NoExec              bool     `yaml:"noexec" doc:"Whether nothing in temporary places (/tmp, /var/tmp, /run, /dev/shm) can be run, whatever a request says."`
+	Pool                Pool     `yaml:"pool"`
 	Lasting             Lasting  `yaml:"lasting"`
 	OwnerTimeout        Duration `yaml:"owner_timeout" doc:"The longest wall time that the machine's owner may ask for with cove run; for others max_limits says it."`
+}
+
+// Pool holds the settings of sandboxes that a server prepares ahead.
+type Pool struct {
+	Size     int      `yaml:"size" doc:"Sandboxes that a server keeps prepared, at most, for each kind of execution that is asked for: by runtime, image, engine and limits; 0: none."`
+	MemoryMB int      `yaml:"memory_mb" doc:"MiB of memory that prepared sandboxes may have together."`
+	MaxAge   Duration `yaml:"max_age" doc:"A prepared sandbox that is older is replaced."`
+	Warm     []string `yaml:"warm" doc:"Runtimes of which one sandbox is prepared when the server starts, and always again."`
 }
 
 // Lasting holds the settings of long-lived sandboxes.
@@ -210,6 +219,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
 			OwnerTimeout:  Duration(runtime.OwnerTimeout),
+			Pool:          Pool{Size: 4, MemoryMB: 256, MaxAge: Duration(5 * time.Minute)},
 			Lasting:       Lasting{Limits: lastingLimitsOf(runtime.Lasting)},
 		},
 		Gateway: Gateway{

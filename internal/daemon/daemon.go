@@ -140,6 +140,15 @@ func GuestPath(cfg *config.Config) string {
 	return filepath.Join(filepath.Dir(self), "cove-guest")
 }
 
+// warmPool has the sandboxes prepared that the configuration names.
+func (d *Daemon) warmPool(ctx context.Context) {
+	for _, language := range d.cfg.Sandbox.Pool.Warm {
+		if err := d.executions.Warm(ctx, language, 1); err != nil {
+			d.log.Warn("no sandbox is prepared", "runtime", language, "error", err)
+		}
+	}
+}
+
 // open begins to listen in memory and on the instance's socket, and cleans up once after processes that were killed.
 func (d *Daemon) open() error {
 	if !d.warm { // the caller may list the records, in which dead executions must not run
@@ -159,6 +168,7 @@ func (d *Daemon) open() error {
 		if d.warm {
 			d.executions.Open() // what it has to sweep is swept too; an error shows when it is used
 		}
+		d.warmPool(ctx)
 		select {
 		case <-d.engines.Openings(): // of the engine that is swept now
 		default:

@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -73,7 +74,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		NextRoute: d.nextRoute, OpenRoute: d.openRoute,
 		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault, Spool: newSpool(cfg, log),
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
-		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
+		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue, Pool: d.poolOptions(),
 		Retention: cfg.Audit.Retention.Std(), Grants: grants, Clock: clock.Real(), Log: log,
 	})
 	d.sandboxes = sandbox.New(sandbox.Options{
@@ -93,6 +94,15 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	return d, d.open()
+}
+
+// poolOptions are those of the pool of prepared sandboxes. Where there will be one execution, none is prepared.
+func (d *Daemon) poolOptions() pool.Options {
+	if d.warm {
+		return pool.Options{}
+	}
+	p := d.cfg.Sandbox.Pool
+	return pool.Options{Size: p.Size, Memory: int64(p.MemoryMB) << 20, Age: p.MaxAge.Std()}
 }
 
 // newSpool returns the place of outputs until they are answered. It leaves more space free than the history needs,

@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -95,28 +96,14 @@ func (x *Executions) call() error {
 // admit checks the request and waits for a place. When it fails, nothing has been made, and nothing recorded except
 // refused code; the execution then only says what was noticed.
 func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, out process.Output) (*execution, error) {
-	r.Spec = r.Over(x.o.Defaults).Over(snippetDefaults)
-	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}),
-		cancel: func() {}}
-	var err error
-	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
+	e, err := x.resolve(who, r)
+	if err != nil {
 		return e, err
 	}
-	bounds := x.o.Bounds
-	if who.IsOwner() {
-		bounds = bounds.ForOwner()
-	}
-	if e.limits, err = bounds.Resolve(e.runtime, r.Limits); err != nil {
-		return e, err
-	}
-	e.limits = r.Own.Over(e.limits)
-	if err := check(r); err != nil {
+	if err := check(e.request); err != nil {
 		return e, err
 	}
 	if err := checkPlaces(e.files(), r.Mounts); err != nil {
-		return e, err
-	}
-	if e.network, err = egress.NetworkOf(r.Network); err != nil {
 		return e, err
 	}
 	if err := x.enter(ctx, who); err != nil {
@@ -134,6 +121,27 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 	e.output = newCollector(x.o.Spool, who, out, e.limits.Stdout, e.limits.Stderr)
 	e.register()
 	return e, nil
+}
+
+// resolve finds the runtime of a request, its limits and its network.
+func (x *Executions) resolve(who cove.Principal, r Request) (*execution, error) {
+	r.Spec = r.Over(x.o.Defaults).Over(snippetDefaults)
+	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}),
+		cancel: func() {}}
+	var err error
+	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
+		return e, err
+	}
+	bounds := x.o.Bounds
+	if who.IsOwner() {
+		bounds = bounds.ForOwner()
+	}
+	if e.limits, err = bounds.Resolve(e.runtime, r.Limits); err != nil {
+		return e, err
+	}
+	e.limits = r.Own.Over(e.limits)
+	e.network, err = egress.NetworkOf(r.Network)
+	return e, err
 }
 
 // register makes e known as running. One that comes after Close has ended the others is ended at once.
@@ -225,17 +233,20 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	}
 	e.mu.Unlock()
 
-	sb, err := e.open(ctx)
+	sb, prepared, err := e.open(ctx)
 	if err != nil {
 		e.release()
 		e.executions.queue.leave(e.who)
 		return Result{}, e.excuse(err)
 	}
-	defer e.executions.discard(e.who, sb, e.release)
+	defer func() { e.executions.discard(e.who, sb, e.release) }()
 	if err := begun(); err != nil {
 		return Result{}, err
 	}
-	p, start, err := e.start(ctx, sb)
+	p, start, err := e.start(ctx, sb, prepared)
+	if err != nil && ctx.Err() == nil && prepared.Failed() {
+		sb, p, start, err = e.replace(ctx, sb, err)
+	}
 	if err != nil {
 		return Result{}, e.excuse(err)
 	}
@@ -268,13 +279,17 @@ func made(all []hostpath.Made) (events []detect.Event) {
 // program's own time: a guest with little of a busy processor is slow, and honest.
 const answerPatience = 60 * time.Second
 
-// start delivers the files, starts the program, and returns when it was asked for.
-func (e *execution) start(ctx context.Context, sb *provision.Sandbox) (p *process.Process, at clock.Instant,
-	err error) {
+// start delivers the files, starts the program unless it is parked, and returns when it was asked for.
+func (e *execution) start(ctx context.Context, sb *provision.Sandbox, prepared *pool.Prepared) (p *process.Process,
+	at clock.Instant, err error) {
 	late := cove.Errorf(cove.Unavailable, "the sandbox's guest does not answer").
 		WithHint("see the log; run \"cove doctor\"")
 	ctx, cancel := context.WithTimeoutCause(ctx, answerPatience, late)
 	defer cancel()
+	if prepared != nil && prepared.Process != nil {
+		at = e.executions.o.Clock.Monotonic()
+		return prepared.Process, at, sb.Guest().Release(ctx, e.codePath(), codeMode, e.request.Code)
+	}
 	if err := provision.Deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {
 		if context.Cause(ctx) == error(late) {
 			return nil, 0, late
@@ -288,9 +303,20 @@ func (e *execution) start(ctx context.Context, sb *provision.Sandbox) (p *proces
 	return p, at, nil
 }
 
-// open makes the sandbox and, with a network, its way out, which is open before
+// open claims a prepared sandbox, or makes one: prepared is nil then.
+func (e *execution) open(ctx context.Context) (sb *provision.Sandbox, prepared *pool.Prepared, err error) {
+	if r, ok := e.recipe(); ok {
+		if prepared = e.executions.pool.Claim(ctx, r); prepared != nil {
+			return prepared.Sandbox, prepared, nil
+		}
+	}
+	sb, err = e.make(ctx)
+	return sb, nil, err
+}
+
+// make makes the sandbox and, with a network, its way out, which is open before
 // anything runs and closed when the sandbox has gone.
-func (e *execution) open(ctx context.Context) (*provision.Sandbox, error) {
+func (e *execution) make(ctx context.Context) (*provision.Sandbox, error) {
 	shape := e.request.Shape
 	shape.Limits = e.limits
 	plan := provision.Plan{Rootfs: e.rootfs, Shape: shape, Network: e.network.Mode, Binding: e.binding()}
@@ -342,12 +368,17 @@ var errEnded = errors.New("ended before it began")
 // free only then, so that the number of sandboxes stays bounded.
 func (x *Executions) discard(who cove.Principal, sb *provision.Sandbox, release func()) {
 	x.clean.Go(func() {
+		defer x.pool.Wake()
 		defer x.queue.leave(who)
 		defer release()
-		if err := sb.TearDown(); err != nil {
-			x.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)
-		}
+		x.tearDown(sb)
 	})
+}
+
+func (x *Executions) tearDown(sb *provision.Sandbox) {
+	if err := sb.TearDown(); err != nil {
+		x.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)
+	}
 }
 
 func (e *execution) binding() engine.Binding {
@@ -361,15 +392,19 @@ func (e *execution) binding() engine.Binding {
 
 // files are the code and what comes beside it.
 func (e *execution) files() []provision.File {
-	return append([]provision.File{{Path: e.runtime.File, Mode: 0o644, Data: e.request.Code}}, e.request.Files...)
+	return append([]provision.File{{Path: e.runtime.File, Mode: codeMode, Data: e.request.Code}}, e.request.Files...)
 }
+
+const codeMode = 0o644
+
+func (e *execution) codePath() string { return cove.WorkDir + "/" + e.runtime.File }
 
 // program returns the process to start. The code is a file, never part of a command line.
 func (e *execution) program() guest.ProcessSpec {
 	args := make([]string, 0, len(e.runtime.Command)+len(e.request.Args))
 	for _, a := range e.runtime.Command {
 		if a == e.runtime.File {
-			a = cove.WorkDir + "/" + a
+			a = e.codePath()
 		}
 		args = append(args, a)
 	}

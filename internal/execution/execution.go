@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/spool"
@@ -104,6 +105,7 @@ type Options struct {
 	Bounds        runtime.Bounds
 	MaxConcurrent int           // executions at once
 	MaxQueued     int           // executions waiting for one to end
+	Pool          pool.Options  // of prepared sandboxes: its size, memory and age
 	Grants        access.Grants // of API keys
 	Retention     time.Duration // of finished executions; 0 is for ever
 	Clock         clock.Clock
@@ -125,6 +127,7 @@ type Executions struct {
 
 	trials   trials
 	outcomes outcomes
+	pool     *pool.Pool
 	texts    texts
 
 	mu      sync.Mutex

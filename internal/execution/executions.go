@@ -15,13 +15,15 @@ import (
 
 // New makes Executions.
 func New(o Options) *Executions {
-	return &Executions{
+	x := &Executions{
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
 		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued, o.Grants),
 		running: map[cove.ExecutionID]*execution{}, outcomes: newOutcomes(o.Store, o.Log),
 		texts: newTexts(), trials: trials{last: map[string]*trial{}},
 		born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
+	x.pool = x.newPool()
+	return x
 }
 
 // Open opens the default engine, which otherwise happens at the first use.
@@ -132,6 +134,7 @@ func (x *Executions) Close(ctx context.Context) {
 		<-x.queue.empty()
 	}
 	x.clean.Wait()
+	x.pool.Close()
 	x.calls.Wait() // their records are written last
 	x.outcomes.Retry(ctx)
 }

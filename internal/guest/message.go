@@ -32,7 +32,11 @@ const (
 	OpList   Op = "list"   // Path → []FileInfo
 	OpMkdir  Op = "mkdir"  // WriteFile without bytes → nothing; parents are made too
 	OpRemove Op = "remove" // Path → nothing; recursive
-	OpStats  Op = "stats"  // → Stats
+	// OpPark makes a named pipe at a path, whose reader waits; one at a time. OpRelease puts a file in its place, and
+	// gives the reader the file's content and its end.
+	OpPark    Op = "park"    // Path → nothing
+	OpRelease Op = "release" // WriteFile and at most MaxParked raw bytes → nothing
+	OpStats   Op = "stats"   // → Stats
 	// OpProcesses describes the processes of Hello, for a host that has returned.
 	OpProcesses Op = "processes" // → []ProcessInfo
 	// OpNote stores raw bytes of the host with a process and replaces earlier ones; OpNoted reads them. A returning
@@ -109,6 +113,8 @@ func (s ProcessSpec) Check() error {
 const (
 	// MaxLabel bounds ProcessSpec.Label, in bytes, so that the labels of all processes fit into one answer.
 	MaxLabel = 512
+	// MaxParked bounds what a parked reader is given, in bytes: a pipe takes it at once.
+	MaxParked = 32 << 10
 	// MaxNote bounds a note, in bytes.
 	MaxNote = 256 << 10
 	// MaxProcesses bounds the processes that a guest holds.
@@ -227,6 +233,9 @@ type FileInfo struct {
 	Dev uint64 `json:"dev,omitempty"`
 	Ino uint64 `json:"ino,omitempty"`
 }
+
+// ReleaseName is the name of the file that OpRelease writes before it puts it in its place.
+const ReleaseName = ".cove-release"
 
 // Health answers OpHealth.
 type Health struct {

@@ -18,7 +18,10 @@ type Runtime struct {
 	// Package is the Debian package that has it, for the error when it is missing.
 	Package string
 	// Image is an image that has it, for the same error.
-	Image  string
+	Image string
+	// Parked is the most code, in bytes, that the interpreter may be given once it has started and waits at File; 0: it
+	// has no parked form. An interpreter has one if a program cannot tell that File was a named pipe until then.
+	Parked int
 	Limits cove.Limits // defaults; zero fields take Defaults
 }
 

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"cmp"
 	"bufio"
 	"bytes"
 	"context"
@@ -66,6 +67,13 @@ var calls = map[guest.Op]func(ctx context.Context, c *guest.Client, p *guest.Rem
 	},
 	guest.OpRemove: func(ctx context.Context, c *guest.Client, _ *guest.RemoteProcess) error {
 		return c.Remove(ctx, "/tmp/d")
+	},
+	guest.OpPark: func(ctx context.Context, c *guest.Client, _ *guest.RemoteProcess) error {
+		return errors.Join(c.Remove(ctx, "/tmp/p"), c.Park(ctx, "/tmp/p"))
+	},
+	guest.OpRelease: func(ctx context.Context, c *guest.Client, _ *guest.RemoteProcess) error {
+		err := errors.Join(c.Remove(ctx, "/tmp/p"), c.Park(ctx, "/tmp/p"))
+		return cmp.Or(err, c.Release(ctx, "/tmp/p", 0o600, []byte("x")))
 	},
 	guest.OpStats: func(ctx context.Context, c *guest.Client, _ *guest.RemoteProcess) error {
 		_, err := c.Stats(ctx)

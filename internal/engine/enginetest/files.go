@@ -3,7 +3,9 @@ package enginetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -31,6 +33,8 @@ var fileTests = []test{
 	{name: "what the user may not", run: filePermissions},
 	{name: "paths that make no sense", run: badPaths},
 	{name: "processes and the host see the same files", run: sameFiles},
+	{name: "a parked program waits for its file", run: parked},
+	{name: "no program is parked", run: notParked},
 }
 
 func (x *env) write(t *testing.T, sb engine.Sandbox, path, data string) {
@@ -263,4 +267,47 @@ func sameFiles(t *testing.T, x *env) {
 	x.want(t, sb, command("cat", "in"), "from the host")
 	x.output(t, sb, shell("echo from inside > out"))
 	x.read(t, sb, cove.WorkDir+"/out", "from inside\n")
+}
+
+// parked: a program begins to read its file before the file is there, and then has what it would have had.
+func parked(t *testing.T, x *env) {
+	sb := x.bound(t)
+	const path, script = cove.WorkDir + "/main.sh", "echo \"$0 says\"\nexit 7\n"
+	if err := sb.Guest().Park(x.ctx, path); err != nil {
+		t.Fatal(err)
+	}
+	p, err := sb.Guest().Start(x.ctx, command("sh", "main.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Guest().Release(x.ctx, path, 0o644, []byte(script)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(p.Stdout())
+	if exit, waited := p.Wait(x.ctx); err != nil || waited != nil || exit.Code != 7 || string(out) != "main.sh says\n" {
+		t.Errorf("%q, %v, %+v, %v", out, err, exit, waited)
+	}
+	x.read(t, sb, path, script)
+	infos, err := sb.Guest().List(x.ctx, cove.WorkDir)
+	if err != nil || len(infos) != 1 || infos[0].Mode != 0o644 {
+		t.Errorf("beside and at the place of the pipe: %+v, %v", infos, err)
+	}
+}
+
+func notParked(t *testing.T, x *env) {
+	sb := x.bound(t)
+	const path = cove.WorkDir + "/main.sh"
+	release := func(path string, data []byte, want guest.FailureKind) {
+		t.Helper()
+		err := sb.Guest().Release(x.ctx, path, 0o644, data)
+		if failure, ok := errors.AsType[*guest.Failure](err); !ok || failure.Kind != want {
+			t.Errorf("Release of %d bytes at %s: %v, want %s", len(data), path, err, want)
+		}
+	}
+	release(path, []byte("x"), guest.FailState)
+	if err := sb.Guest().Park(x.ctx, path); err != nil {
+		t.Fatal(err)
+	}
+	release(path, make([]byte, guest.MaxParked+1), guest.FailInvalid)
+	release(cove.WorkDir+"/other.sh", []byte("x"), guest.FailState)
 }

@@ -73,6 +73,10 @@ type Files interface {
 	List(path string) ([]guest.FileInfo, error)
 	Mkdir(w guest.WriteFile) error
 	Remove(path string) error
+	// Park makes a named pipe at a path and holds it open, in the place of an earlier one.
+	Park(path string) error
+	// Release puts a file in the place of the pipe that is held, and writes its content to that.
+	Release(w guest.WriteFile, data []byte) error
 }
 
 // Server serves one sandbox.
@@ -84,7 +88,8 @@ type Server struct {
 	phase     phase
 	processes map[uint32]*process
 	detached  detached
-	ended     bool // no host comes any more
+	parked    string // where a reader waits; empty for nowhere
+	ended     bool   // no host comes any more
 }
 
 type detached struct {
@@ -325,10 +330,39 @@ func (s *Server) do(l *guest.Link, id uint32, req guest.Request, raw []byte,
 		err = with(req, files.Mkdir)
 	case guest.OpRemove:
 		err = with(req, func(p guest.Path) error { return files.Remove(p.Path) })
+	case guest.OpPark:
+		err = with(req, s.park)
+	case guest.OpRelease:
+		err = with(req, func(p guest.WriteFile) error { return s.release(p, raw) })
 	default:
 		err = &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("unknown operation %q", req.Op)}
 	}
 	return result, out, outFDs, err
+}
+
+func (s *Server) park(p guest.Path) error {
+	err := s.world.Files.Park(p.Path)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.parked = p.Path
+	}
+	return err
+}
+
+func (s *Server) release(w guest.WriteFile, data []byte) error {
+	s.mu.Lock()
+	parked := s.parked == w.Path && w.Path != ""
+	s.parked = ""
+	s.mu.Unlock()
+	if !parked {
+		return &guest.Failure{Kind: guest.FailState, Message: fmt.Sprintf("no reader is parked at %q", w.Path)}
+	}
+	if len(data) > guest.MaxParked {
+		return &guest.Failure{Kind: guest.FailInvalid,
+			Message: fmt.Sprintf("%d bytes for a parked reader, at most %d are allowed", len(data), guest.MaxParked)}
+	}
+	return s.world.Files.Release(w, data)
 }
 
 func with[T any](req guest.Request, f func(T) error) error {

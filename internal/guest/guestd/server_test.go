@@ -440,3 +440,5 @@ func (nothing) Stat(string) (guest.FileInfo, error)   { return guest.FileInfo{},
 func (nothing) List(string) ([]guest.FileInfo, error) { return nil, errNothing }
 func (nothing) Mkdir(guest.WriteFile) error           { return errNothing }
 func (nothing) Remove(string) error                   { return errNothing }
+func (nothing) Park(string) error                     { return errNothing }
+func (nothing) Release(guest.WriteFile, []byte) error { return errNothing }

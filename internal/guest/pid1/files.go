@@ -3,6 +3,7 @@
 package pid1
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -134,6 +135,51 @@ func (f files) Mkdir(w guest.WriteFile) error {
 }
 
 func (f files) Remove(p string) error { return f.on(p, func() error { return os.RemoveAll(p) }) }
+
+// Park implements guestd.Files. The pipe is open for both directions, so that its readers neither wait to open it nor
+// find its end.
+func (f files) Park(p string) error {
+	return f.on(p, func() error {
+		if err := unix.Mkfifo(p, 0o600); err != nil {
+			return &os.PathError{Op: "mkfifo", Path: p, Err: err}
+		}
+		fd, err := unix.Open(p, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: p, Err: err}
+		}
+		f.w.leaveParked()
+		f.w.parked = fd
+		return nil
+	})
+}
+
+func (w *world) leaveParked() {
+	unix.Close(w.parked)
+	w.parked = -1
+}
+
+// Release implements guestd.Files. The file is complete before the reader goes on, which may open it.
+func (f files) Release(w guest.WriteFile, data []byte) error {
+	return f.on(w.Path, func() error {
+		made, mode := path.Join(path.Dir(w.Path), guest.ReleaseName), fs.FileMode(w.Mode)&fs.ModePerm
+		file, err := os.OpenFile(made, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+		if err != nil {
+			return err
+		}
+		_, err = file.Write(data)
+		if err = errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
+			return err
+		}
+		if err := os.Rename(made, w.Path); err != nil {
+			return err
+		}
+		if n, err := unix.Write(f.w.parked, data); err != nil || n < len(data) {
+			return &os.PathError{Op: "write", Path: w.Path, Err: cmp.Or(err, error(unix.ENOSPC))}
+		}
+		f.w.leaveParked()
+		return nil
+	})
+}
 
 func describe(dir string, fi fs.FileInfo) guest.FileInfo {
 	info := guest.FileInfo{Name: fi.Name(), Size: fi.Size(), Mode: uint32(fi.Mode()), ModTime: fi.ModTime()}

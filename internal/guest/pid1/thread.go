@@ -49,7 +49,7 @@ func Run(conn guest.Conn, setUp bool) {
 		makeThreads() // a container engine counts the guest's threads before it binds
 	}
 	main := newThread()
-	w := &world{main: main, files: newThread()}
+	w := &world{main: main, files: newThread(), parked: -1}
 	server := guestd.New(guestd.World{Wall: w, Spawner: w, Files: files{w}}, setUp)
 	go func() { os.Exit(serve(server, conn)) }()
 	main.loop()

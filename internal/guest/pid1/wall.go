@@ -35,6 +35,7 @@ type world struct {
 	oom         *os.File // the guest's own /proc/self/oom_score_adj
 	oomOwn      string   // its initial value
 	ahead       listeners
+	parked      int // the named pipe that a reader waits at; of the files thread
 
 	mu       sync.Mutex // guards children, and orders fork against reaping
 	children map[int]*child

@@ -37,6 +37,7 @@ const (
 	slotScratch                               // the file system of everything writable
 	slotPlace                                 // a directory that a call names by /proc/self/fd
 	slotWalk                                  // the directory that a walk has come to
+	slotParked                                // the named pipe that a reader waits at
 	slotListeners                             // and those above
 )
 

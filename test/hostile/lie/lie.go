@@ -43,7 +43,7 @@ const Hello guest.Op = "hello"
 // Void are the operations whose answer is empty, or bytes alone.
 var Void = map[guest.Op]bool{guest.OpBegin: true, guest.OpSetup: true, guest.OpBind: true, guest.OpSignal: true,
 	guest.OpResize: true, guest.OpWrite: true, guest.OpMkdir: true, guest.OpRemove: true, guest.OpNote: true,
-	guest.OpNoted: true}
+	guest.OpNoted: true, guest.OpPark: true, guest.OpRelease: true}
 
 // About returns the lies about an operation: those that any message can be replaced with, and its own. Those that end
 // the connection are the last.

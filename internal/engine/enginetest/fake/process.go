@@ -66,7 +66,10 @@ func (p *Process) Getenv(key string) string {
 }
 
 // ReadFile reads a file with the rights of the sandbox's user; relative names begin at the process's directory.
-func (p *Process) ReadFile(name string) ([]byte, error) { return p.table.files.read(p.path(name)) }
+func (p *Process) ReadFile(name string) ([]byte, error) {
+	p.table.files.wait(p.Context, p.path(name))
+	return p.table.files.read(p.path(name))
+}
 
 // WriteFile replaces a file likewise.
 func (p *Process) WriteFile(name string, data []byte) error {

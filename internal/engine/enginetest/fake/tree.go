@@ -26,6 +26,7 @@ type node struct {
 	data     []byte
 	target   string           // of a symlink
 	children map[string]*node // of a directory
+	released chan struct{}    // of a parked pipe: closed once it is a file
 }
 
 func (n *node) info(name string) guest.FileInfo {
@@ -380,6 +381,51 @@ func (t *tree) Read(r guest.ReadFile) ([]byte, guest.FileInfo, error) {
 	}
 	data := s.node.data[min(max(0, r.Offset), int64(len(s.node.data))):]
 	return bytes.Clone(data[:min(len(data), guest.MaxChunk)]), s.node.info(s.name), nil
+}
+
+// Park implements guestd.Files.
+func (t *tree) Park(path string) error {
+	if err := t.write(path, 0o600, 0, nil); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, err := t.regular(path)
+	if err == nil {
+		s.node.mode |= fs.ModeNamedPipe
+		s.node.released = make(chan struct{})
+	}
+	return err
+}
+
+// Release implements guestd.Files.
+func (t *tree) Release(w guest.WriteFile, data []byte) error {
+	t.mu.Lock()
+	s, err := t.existing(w.Path, true)
+	if err == nil {
+		s.node.mode = fs.FileMode(w.Mode).Perm()
+	}
+	t.mu.Unlock()
+	if err == nil {
+		err = t.write(w.Path, 0, 0, data)
+	}
+	if err == nil {
+		close(s.node.released)
+	}
+	return err
+}
+
+// wait waits until a pipe at a path that is parked has become a file.
+func (t *tree) wait(ctx context.Context, path string) {
+	t.mu.Lock()
+	s, err := t.existing(path, true)
+	t.mu.Unlock()
+	if err == nil && s.node.released != nil {
+		select {
+		case <-s.node.released:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Stat implements guestd.Files.

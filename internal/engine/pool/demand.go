@@ -1,0 +1,52 @@
+package pool
+
+import (
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/clock"
+)
+
+// demand is how many sandboxes of a kind are worth keeping. It follows from what is asked for: one more after each
+// request that found none, and one fewer after each pause in which none was missed.
+type demand struct {
+	least int           // that are kept whatever is asked for
+	want  int           // beside those
+	asked clock.Instant // when one was last asked for
+	moved clock.Instant // when want last changed
+}
+
+// The times of demand.
+const (
+	settling = time.Minute      // without a miss, until one fewer is kept
+	lapse    = 10 * time.Minute // without a request, until none is kept
+)
+
+// request is the demand after a request at a time.
+func (d demand) request(now clock.Instant) demand {
+	d = d.at(now)
+	d.asked = now
+	if d.want == 0 {
+		d.want, d.moved = 1, now
+	}
+	return d
+}
+
+// miss is the demand after a request that found none, where at most most are kept.
+func (d demand) miss(now clock.Instant, most int) demand {
+	d.want, d.moved = min(d.want+1, most), now
+	return d
+}
+
+// at is the demand at a time.
+func (d demand) at(now clock.Instant) demand {
+	if now.Sub(d.asked) >= lapse {
+		d.want = 0
+	}
+	for d.want > 1 && now.Sub(d.moved) >= settling {
+		d.want, d.moved = d.want-1, d.moved.Add(settling)
+	}
+	return d
+}
+
+// size is how many are kept.
+func (d demand) size() int { return max(d.want, d.least) }

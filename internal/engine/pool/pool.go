@@ -1,0 +1,431 @@
+// Package pool keeps sandboxes prepared for programs that are likely to be asked for: made, bound, and where an
+// interpreter has a parked form, with it started and waiting for its code. Each serves one caller, and is destroyed
+// after that.
+//
+// Nothing of a caller is in a prepared sandbox, and nothing of a user's has run in it. What shapes it is its [Key]: a
+// request for which something else would have to be in its sandbox has another key, or is not served from a pool.
+//
+// One goroutine makes what is missing, one sandbox after the other, while the machine has processors to spare. How many
+// of a key are kept follows from what is asked for, within a budget of memory.
+package pool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// Key is all that shapes a prepared sandbox.
+type Key struct {
+	Engine string
+	Rootfs engine.RootfsKind
+	Image  string          // its digest; empty for the host's root filesystem
+	Tree   engine.Identity // of an unpacked image, which may be removed and come back
+	Shape  cove.Shape
+	Parked string // the runtime whose interpreter is parked in it; empty for none
+}
+
+// Recipe says how sandboxes of a key are made.
+type Recipe struct {
+	Key    Key
+	Engine engine.Engine
+	// Plan returns the plan of another one, whose network is none.
+	Plan   func() provision.Plan
+	Parked Parked // where Key.Parked is not empty
+}
+
+// Parked is a program to park: it reads its code at Path.
+type Parked struct {
+	Path string
+	Spec guest.ProcessSpec
+}
+
+// Prepared is a sandbox for one caller, who tears it down.
+type Prepared struct {
+	*provision.Sandbox
+	Process *process.Process // that is parked; nil for none
+
+	born   clock.Instant
+	memory atomic.Int64 // bytes that it has, as measured last
+}
+
+// Options make a Pool. All are required but Spare.
+type Options struct {
+	Size   int           // sandboxes of a key at most
+	Memory int64         // bytes of memory that all may have together
+	Age    time.Duration // a prepared sandbox is replaced when it is older
+	// Spare reports whether the machine has a processor to spare; nil: always.
+	Spare func() bool
+	Clock clock.Clock
+	Log   *slog.Logger
+}
+
+// Pool keeps sandboxes prepared. Its methods may be called concurrently.
+type Pool struct {
+	o      Options
+	wake   chan struct{}
+	cancel context.CancelFunc
+	filler sync.WaitGroup
+	clean  sync.WaitGroup // destructions under way
+
+	mu     sync.Mutex
+	kinds  map[Key]*kind
+	closed bool
+}
+
+// kind is what the pool has and knows of one key. Pool.mu guards it.
+type kind struct {
+	recipe  Recipe
+	demand  demand
+	ready   []*Prepared   // the oldest first
+	making  chan struct{} // closed when the one that is being made is ready, or cannot be made; nil: none is
+	awaited bool          // a request waits for that one
+	pause   clock.Instant // after a failure: none is made before
+	counts  Counts
+}
+
+// Counts are what became of requests for a key.
+type Counts struct {
+	Hits     int64 `json:"hits"`
+	Misses   int64 `json:"misses"`
+	Failures int64 `json:"failures"` // to make one
+}
+
+// Status is the state of a key.
+type Status struct {
+	Key    Key
+	Size   int // sandboxes to keep
+	Ready  int
+	Memory int64 // bytes that those have
+	Counts
+}
+
+const (
+	// mostKinds bounds the keys, of which the one that was asked for least recently gives way.
+	mostKinds = 64
+	// look is how often the age and the memory of what is ready are judged.
+	look = 15 * time.Second
+	// afterFailure is how long a key is left alone of which no sandbox could be made.
+	afterFailure = 10 * time.Second
+)
+
+// New returns a Pool, which is empty until something is asked for.
+func New(o Options) *Pool {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Pool{o: o, wake: make(chan struct{}, 1), cancel: cancel, kinds: map[Key]*kind{}}
+	p.filler.Go(func() { p.run(ctx) })
+	return p
+}
+
+// Claim returns a prepared sandbox, or nil where none is ready. One that is being made is waited for, by one caller: it
+// is there sooner than another one would be.
+func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
+	defer p.Wake()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.o.Size == 0 {
+		return nil
+	}
+	k := p.kind(r)
+	k.demand = k.demand.request(p.o.Clock.Monotonic())
+	found := p.take(k)
+	if making := k.making; found == nil && making != nil && !k.awaited {
+		k.awaited = true
+		p.mu.Unlock()
+		select {
+		case <-making:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		k.awaited = false
+		found = p.take(k)
+	}
+	if found == nil {
+		k.counts.Misses++
+		k.demand = k.demand.miss(p.o.Clock.Monotonic(), p.o.Size)
+		return nil
+	}
+	k.counts.Hits++
+	return found
+}
+
+// kind finds what the pool has of a recipe's key. The latest recipe is the one to make others by.
+func (p *Pool) kind(r Recipe) *kind {
+	k := p.kinds[r.Key]
+	if k == nil {
+		if len(p.kinds) >= mostKinds {
+			p.forget(p.least())
+		}
+		k = &kind{}
+		p.kinds[r.Key] = k
+	}
+	k.recipe = r
+	return k
+}
+
+// least is the key that was asked for least recently.
+func (p *Pool) least() Key {
+	return slices.MinFunc(slices.Collect(maps.Keys(p.kinds)), func(a, b Key) int {
+		return cmp.Compare(p.kinds[a].demand.asked, p.kinds[b].demand.asked)
+	})
+}
+
+func (p *Pool) forget(key Key) {
+	p.discard(p.kinds[key].ready...)
+	delete(p.kinds, key)
+}
+
+// take removes and returns the oldest that still waits.
+func (p *Pool) take(k *kind) *Prepared {
+	for len(k.ready) > 0 {
+		first := k.ready[0]
+		k.ready = k.ready[1:]
+		if !first.Failed() {
+			return first
+		}
+		p.discard(first)
+	}
+	return nil
+}
+
+// Failed reports whether the sandbox or its parked program has ended by itself. A nil Prepared has not.
+func (p *Prepared) Failed() bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return p.Process != nil && p.Process.Ended()
+	}
+}
+
+// discard destroys sandboxes beside the caller.
+func (p *Pool) discard(all ...*Prepared) {
+	for _, one := range all {
+		p.clean.Go(func() {
+			if err := one.TearDown(); err != nil {
+				p.o.Log.Error("cannot destroy a prepared sandbox; the reaper will try again", "sandbox", one.ID(), "error", err)
+			}
+		})
+	}
+}
+
+// Warm keeps at least n sandboxes of a recipe's key ready, whatever is asked for.
+func (p *Pool) Warm(r Recipe, n int) {
+	p.mu.Lock()
+	if !p.closed {
+		p.kind(r).demand.least = min(n, p.o.Size)
+	}
+	p.mu.Unlock()
+	p.Wake()
+}
+
+// Drain destroys what is ready, and forgets what was asked for.
+func (p *Pool) Drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key := range p.kinds {
+		p.forget(key)
+	}
+}
+
+// Wake has the pool look for what it lacks: a processor may have become free.
+func (p *Pool) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close destroys what is ready, and returns when it is gone.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.filler.Wait()
+	p.Drain()
+	p.clean.Wait()
+}
+
+// Status describes the keys, those first that were asked for last.
+func (p *Pool) Status() []Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(p.kinds), func(a, b Key) int {
+		return cmp.Compare(p.kinds[b].demand.asked, p.kinds[a].demand.asked)
+	})
+	all := make([]Status, 0, len(keys))
+	for _, key := range keys {
+		k := p.kinds[key]
+		all = append(all, Status{Key: key, Size: k.demand.at(p.o.Clock.Monotonic()).size(), Ready: len(k.ready),
+			Memory: memory(k.ready), Counts: k.counts})
+	}
+	return all
+}
+
+// memory is what prepared sandboxes have, in bytes.
+func memory(all []*Prepared) (sum int64) {
+	for _, one := range all {
+		sum += one.memory.Load()
+	}
+	return sum
+}
+
+// measure reads the memory of all that is ready: what has been parked may have grown since it was started.
+func (p *Pool) measure(ctx context.Context) {
+	p.mu.Lock()
+	var all []*Prepared
+	for _, k := range p.kinds {
+		all = append(all, k.ready...)
+	}
+	p.mu.Unlock()
+	for _, one := range all {
+		if stats, err := one.Stats(ctx); err == nil {
+			one.memory.Store(stats.MemoryPeak)
+		}
+	}
+}
+
+// run makes what is missing, until the context ends.
+func (p *Pool) run(ctx context.Context) {
+	timer := p.o.Clock.NewTimer(look)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-timer.C:
+			timer.Reset(look)
+			p.measure(ctx)
+			p.trim()
+		}
+		for ctx.Err() == nil && (p.o.Spare == nil || p.o.Spare()) {
+			k := p.next()
+			if k == nil {
+				break
+			}
+			p.add(ctx, k)
+		}
+	}
+}
+
+// trim destroys what is too old, more than is wanted, or more than the budget of memory has room for.
+func (p *Pool) trim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.o.Clock.Monotonic()
+	for key, k := range p.kinds {
+		k.demand = k.demand.at(now)
+		for len(k.ready) > 0 && (len(k.ready) > k.demand.size() || now.Sub(k.ready[0].born) >= p.o.Age) {
+			p.discard(k.ready[0])
+			k.ready = k.ready[1:]
+		}
+		if k.demand.size() == 0 && k.making == nil {
+			delete(p.kinds, key)
+		}
+	}
+	p.fit()
+}
+
+// fit keeps the budget of memory: the key that was asked for least recently loses one after the other.
+func (p *Pool) fit() {
+	var sum int64
+	for _, k := range p.kinds {
+		sum += memory(k.ready)
+	}
+	for sum > p.o.Memory {
+		var victim *kind
+		for _, k := range p.kinds {
+			if len(k.ready) > 0 && (victim == nil || k.demand.asked < victim.demand.asked) {
+				victim = k
+			}
+		}
+		if victim == nil {
+			return
+		}
+		sum -= memory(victim.ready[:1])
+		p.discard(victim.ready[0])
+		victim.ready = victim.ready[1:]
+		victim.demand.want = min(victim.demand.want, len(victim.ready))
+		victim.demand.least = min(victim.demand.least, len(victim.ready))
+	}
+}
+
+// next is the kind that lacks a sandbox, the one first that was asked for last; nil for none. It is marked as being
+// made.
+func (p *Pool) next() (lacks *kind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.o.Clock.Monotonic()
+	for _, k := range p.kinds {
+		if len(k.ready) < k.demand.at(now).size() && k.pause <= now &&
+			(lacks == nil || k.demand.asked > lacks.demand.asked) {
+			lacks = k
+		}
+	}
+	if lacks != nil {
+		lacks.making = make(chan struct{})
+	}
+	return lacks
+}
+
+// add makes a sandbox of a kind.
+func (p *Pool) add(ctx context.Context, k *kind) {
+	p.mu.Lock()
+	recipe := k.recipe
+	p.mu.Unlock()
+	made, err := p.prepare(ctx, recipe)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(k.making)
+	k.making = nil
+	switch {
+	case err != nil:
+		if !errors.Is(err, context.Canceled) {
+			p.o.Log.Warn("a sandbox cannot be prepared", "engine", recipe.Key.Engine, "parked", recipe.Key.Parked, "error", err)
+		}
+		k.counts.Failures++
+		k.pause = p.o.Clock.Monotonic().Add(afterFailure)
+	case p.kinds[recipe.Key] != k || p.closed: // it was forgotten meanwhile
+		p.discard(made)
+	default:
+		k.ready = append(k.ready, made)
+	}
+}
+
+// prepare makes a sandbox by a recipe. On error nothing is left.
+func (p *Pool) prepare(ctx context.Context, r Recipe) (made *Prepared, err error) {
+	sb, err := provision.New(ctx, r.Engine, r.Plan())
+	if err != nil {
+		return nil, err
+	}
+	made = &Prepared{Sandbox: sb, born: p.o.Clock.Monotonic()}
+	if r.Key.Parked == "" {
+		return made, nil
+	}
+	if err = sb.Guest().Park(ctx, r.Parked.Path); err == nil {
+		made.Process, err = process.Start(ctx, sb, p.o.Clock, r.Parked.Spec)
+	}
+	if err != nil {
+		p.discard(made)
+		return nil, err
+	}
+	return made, nil
+}

@@ -1,0 +1,267 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
+	"github.com/cove-sandbox/cove/internal/engine/pool"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/test/await"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a pool of sandboxes in memory.
+type bench struct {
+	*pool.Pool
+	t      *testing.T
+	engine *fake.Engine
+	clock  *clocktest.Manual
+	busy   atomic.Bool // no processor is to spare
+}
+
+func newBench(t *testing.T, change ...func(*pool.Options)) *bench {
+	b := &bench{t: t, engine: fake.New(fake.Options{}), clock: clocktest.NewManual(time.Unix(0, 0))}
+	b.clock.Advance(time.Hour)
+	o := pool.Options{Size: 3, Memory: 1 << 30, Age: 5 * time.Minute, Spare: func() bool { return !b.busy.Load() },
+		Clock: b.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	for _, f := range change {
+		f(&o)
+	}
+	b.Pool = pool.New(o)
+	t.Cleanup(func() {
+		b.Close()
+		if left := b.engine.Live(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+		b.engine.Close()
+	})
+	return b
+}
+
+const script = cove.WorkDir + "/main.sh"
+
+// recipe is that of a kind, which has its pids limit as a name.
+func (b *bench) recipe(kind int, parked bool) pool.Recipe {
+	shape := cove.Shape{User: cove.CodeUser, Limits: cove.Limits{PIDs: int64(kind)}}
+	r := pool.Recipe{Engine: b.engine, Key: pool.Key{Engine: "fake", Shape: shape},
+		Plan: func() provision.Plan { return provision.Plan{Shape: shape} }}
+	if parked {
+		r.Key.Parked = "sh"
+		r.Parked = pool.Parked{Path: script, Spec: guest.ProcessSpec{Args: []string{"sh", script},
+			Env: []string{"PATH=/usr/bin:/bin"}, Dir: cove.WorkDir}}
+	}
+	return r
+}
+
+// claim claims a sandbox, which the test has from then on.
+func (b *bench) claim(r pool.Recipe) *pool.Prepared {
+	b.t.Helper()
+	found := b.Claim(b.t.Context(), r)
+	if found != nil {
+		b.t.Cleanup(func() { found.TearDown() })
+	}
+	return found
+}
+
+// settled waits until a kind has n ready.
+func (b *bench) settled(kind, n int) {
+	b.t.Helper()
+	await.That(b.t, fmt.Sprintf("%d ready of kind %d", n, kind), func() bool { return b.of(kind).Ready == n })
+}
+
+func (b *bench) of(kind int) pool.Status {
+	for _, s := range b.Status() {
+		if s.Key.Shape.Limits.PIDs == int64(kind) {
+			return s
+		}
+	}
+	return pool.Status{}
+}
+
+// TestParked: a prepared sandbox runs the program that it is given, and no other is ever given the same.
+func TestParked(t *testing.T) {
+	b := newBench(t)
+	r := b.recipe(1, true)
+	if b.claim(r) != nil {
+		t.Fatal("something was ready before anything was asked for")
+	}
+	b.settled(1, 2) // one that is asked for, and one because it was missed
+	seen := map[cove.SandboxID]bool{}
+	for range 2 {
+		p := b.claim(r)
+		if p == nil || p.Process == nil || seen[p.ID()] {
+			t.Fatalf("%+v", p)
+		}
+		seen[p.ID()] = true
+		if err := p.Guest().Release(t.Context(), script, 0o644, []byte("exit 7")); err != nil {
+			t.Fatal(err)
+		}
+		p.Process.Copy(nil, nil, nil)
+		if o := p.Process.Wait(); o.Code != 7 {
+			t.Errorf("%+v", o)
+		}
+		b.settled(1, 2)
+	}
+	if s := b.of(1); s.Hits != 2 || s.Misses != 1 || s.Failures != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestFailed: what has ended while it waited is not given to anybody.
+func TestFailed(t *testing.T) {
+	b := newBench(t)
+	r := b.recipe(1, true)
+	b.claim(r)
+	b.settled(1, 2)
+	b.busy.Store(true)
+	for _, id := range b.engine.Live() {
+		if err := b.engine.Sandbox(id).Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-b.engine.Sandbox(id).Done()
+	}
+	if p := b.claim(r); p != nil {
+		t.Errorf("a dead sandbox: %+v", p)
+	}
+	await.That(t, "dead sandboxes are destroyed", func() bool { return len(b.engine.Live()) == 0 })
+}
+
+// TestSpare: nothing is made while executions need the processors.
+func TestSpare(t *testing.T) {
+	b := newBench(t)
+	b.busy.Store(true)
+	b.claim(b.recipe(1, false))
+	b.claim(b.recipe(1, false))
+	if n := b.engine.Prepared(); n != 0 {
+		t.Errorf("%d were made", n)
+	}
+	b.busy.Store(false)
+	b.Wake()
+	b.settled(1, 3)
+}
+
+// TestAge: what is old is replaced, and what nobody asks for goes.
+func TestAge(t *testing.T) {
+	b := newBench(t)
+	b.claim(b.recipe(1, false))
+	b.settled(1, 2)
+	first := b.engine.Live()
+	pass := func(d time.Duration) {
+		for range int(d / (15 * time.Second)) {
+			b.clock.BlockUntil(1)
+			b.clock.Advance(15 * time.Second)
+		}
+	}
+	pass(6 * time.Minute)
+	await.That(t, "another one", func() bool {
+		now := b.engine.Live()
+		return len(now) == 1 && now[0] != first[0] && now[0] != first[1]
+	})
+	pass(5 * time.Minute)
+	await.That(t, "none", func() bool { return len(b.engine.Live()) == 0 && len(b.Status()) == 0 })
+}
+
+// TestMemory: beyond the budget, the kind goes first that was asked for least recently.
+func TestMemory(t *testing.T) {
+	const each = 4 << 20 // of the engine's sandboxes
+	b := newBench(t, func(o *pool.Options) { o.Memory = 3 * each })
+	b.claim(b.recipe(1, false))
+	b.settled(1, 2)
+	b.clock.Advance(time.Second)
+	b.claim(b.recipe(2, false))
+	b.settled(2, 2)
+	b.clock.BlockUntil(1)
+	b.clock.Advance(15 * time.Second)
+	await.That(t, "within the budget", func() bool { return b.of(1).Ready == 1 && b.of(2).Ready == 2 })
+	if s := b.of(2); s.Memory != 2*each {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestFailure: a kind of which none can be made is left alone for a while.
+func TestFailure(t *testing.T) {
+	b := newBench(t)
+	b.engine.Inject(fake.Faults{Bind: errors.New("no")})
+	b.claim(b.recipe(1, false))
+	await.That(t, "a failure", func() bool { return b.of(1).Failures == 1 })
+	b.engine.Inject(fake.Faults{})
+	b.Wake()
+	b.claim(b.recipe(2, false))
+	b.settled(2, 2)
+	if s := b.of(1); s.Ready != 0 || s.Failures != 1 {
+		t.Errorf("tried again at once: %+v", s)
+	}
+	b.clock.Advance(time.Minute)
+	b.Wake()
+	await.That(t, "tried again", func() bool { return b.of(1).Ready > 0 })
+}
+
+// TestWait: a caller waits for the one that is being made, and the others do not.
+func TestWait(t *testing.T) {
+	b := newBench(t)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	r := b.recipe(1, false)
+	plan := r.Plan
+	r.Plan = func() provision.Plan {
+		select {
+		case begun <- struct{}{}:
+			<-goOn
+		case <-goOn:
+		}
+		return plan()
+	}
+	b.claim(r)
+	<-begun
+	found := make(chan *pool.Prepared)
+	for range 2 {
+		go func() { found <- b.Claim(context.Background(), r) }()
+	}
+	if p := <-found; p != nil {
+		t.Errorf("before one is made: %v", p)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p := b.Claim(ended, r); p != nil {
+		t.Errorf("after its end: %v", p)
+	}
+	close(goOn)
+	if p := <-found; p == nil {
+		t.Error("nobody has waited")
+	} else if err := p.TearDown(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDrain: what is warm is kept whatever is asked for, until it is drained.
+func TestDrain(t *testing.T) {
+	b := newBench(t)
+	b.Warm(b.recipe(1, true), 2)
+	b.settled(1, 2)
+	b.clock.BlockUntil(1)
+	b.clock.Advance(time.Minute)
+	if s := b.of(1); s.Ready != 2 {
+		t.Errorf("%+v", s)
+	}
+	b.Drain()
+	await.That(t, "none", func() bool { return len(b.engine.Live()) == 0 })
+	if all := b.Status(); len(all) != 0 {
+		t.Errorf("%+v", all)
+	}
+	off := newBench(t, func(o *pool.Options) { o.Size = 0 })
+	off.claim(off.recipe(1, false))
+	if all := off.Status(); len(all) != 0 {
+		t.Errorf("without a size: %+v", all)
+	}
+}

@@ -1,0 +1,135 @@
+package execution_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
+	"github.com/cove-sandbox/cove/internal/engine/pool"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/test/await"
+)
+
+func pooled(o *execution.Options) {
+	o.Pool = pool.Options{Size: 2, Memory: 1 << 30, Age: time.Hour}
+}
+
+// tell says all that a program has been given.
+func tell(p *fake.Process) int {
+	code, err := p.ReadFile("main.py")
+	if err != nil {
+		fmt.Fprint(p.Stderr, err)
+		return 1
+	}
+	input, _ := io.ReadAll(p.Stdin)
+	file, _ := p.ReadFile("data.txt")
+	fmt.Fprintf(p.Stdout, "%s %q %s %s %s %s", code, p.Args[1:], p.Getenv("NAME"), input, file, p.Dir)
+	return 0
+}
+
+// TestPrepared: an execution in a prepared sandbox is as any other, whatever it is given.
+func TestPrepared(t *testing.T) {
+	h := newHouse(t, tell, pooled)
+	parked := func(r execution.Request) bool {
+		return len(r.Args)+len(r.Env)+len(r.Files) == 0 && r.Stdin == nil
+	}
+	for name, change := range map[string]func(*execution.Request){
+		"plain":       func(*execution.Request) {},
+		"arguments":   func(r *execution.Request) { r.Args = []string{"one", "two"} },
+		"environment": func(r *execution.Request) { r.Env = map[string]string{"NAME": "value"} },
+		"input":       func(r *execution.Request) { r.Stdin = strings.NewReader("typed") },
+		"files":       func(r *execution.Request) { r.Files = []provision.File{{Path: "data.txt", Data: []byte("held")}} },
+		"limits":      func(r *execution.Request) { r.Limits.Memory = 64 << 20 },
+		"large":       func(r *execution.Request) { r.Code = []byte(strings.Repeat("x", 40<<10)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.Drain()
+			run := func() string {
+				r := python(name)
+				change(&r)
+				result, err := h.Execute(t.Context(), owner, r, nil, nil)
+				if err != nil || result.ExitCode != 0 {
+					t.Fatalf("%+v, %v", result, err)
+				}
+				return stdout(t, result)
+			}
+			fresh := run()
+			await.That(t, "a sandbox is prepared", func() bool {
+				all := h.Prepared()
+				return len(all) == 1 && all[0].Ready == all[0].Size
+			})
+			if again := run(); again != fresh {
+				t.Errorf("prepared %.300q, fresh %.300q", again, fresh)
+			}
+			r := python(name)
+			change(&r)
+			s := h.Prepared()[0]
+			if s.Hits != 1 || s.Misses != 1 || (s.Key.Parked == "python") != (parked(r) && name != "large") {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// TestNotPrepared: what has something of its own in its sandbox gets one that was made for it.
+func TestNotPrepared(t *testing.T) {
+	h := newHouse(t, say, pooled)
+	r := python("x")
+	r.Bind = t.TempDir()
+	if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if all := h.Prepared(); len(all) != 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestPreparedFails: where a prepared sandbox dies as it is given its code, another one runs that.
+func TestPreparedFails(t *testing.T) {
+	h := newHouse(t, tell, pooled)
+	if err := h.Warm(t.Context(), "python", 1); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, "one is prepared", func() bool { return len(h.Prepared()) == 1 && h.Prepared()[0].Ready == 1 })
+	first := h.engine.Live()[0]
+	killed := errors.New("not killed")
+	started := func(cove.ExecutionID) {
+		await.That(t, "it is claimed", func() bool { return h.Prepared()[0].Hits == 1 })
+		sb := h.engine.Sandbox(first)
+		killed = sb.Kill()
+		<-sb.Done()
+	}
+	r, err := h.Execute(t.Context(), owner, python("lives"), started, nil)
+	if err != nil || killed != nil || r.ExitCode != 0 || !strings.HasPrefix(stdout(t, r), "lives") {
+		t.Errorf("%+v, %v, %v", r, err, killed)
+	}
+	if s := h.Prepared()[0]; s.Hits != 1 || s.Misses != 0 {
+		t.Errorf("it was not the prepared one: %+v", s)
+	}
+}
+
+func TestWarm(t *testing.T) {
+	h := newHouse(t, say, pooled)
+	if err := h.Warm(t.Context(), "latin", 1); cove.ErrorCode(err) != cove.InvalidArgument {
+		t.Errorf("no such language: %v", err)
+	}
+	if err := h.Warm(t.Context(), "perl", 1); err != nil {
+		t.Error(err)
+	}
+	await.That(t, "an empty one", func() bool {
+		all := h.Prepared()
+		return len(all) == 1 && all[0].Ready == 1 && all[0].Key.Parked == ""
+	})
+	networked := newHouse(t, say, pooled, func(o *execution.Options) {
+		o.Defaults.Network = &cove.Network{Enabled: true, Mode: cove.NetworkOpen}
+	})
+	if err := networked.Warm(t.Context(), "python", 1); cove.ErrorCode(err) != cove.Unsupported {
+		t.Errorf("with a network: %v", err)
+	}
+}
