@@ -237,6 +237,35 @@ type AuditList struct {
 	NextCursor string        `json:"next_cursor,omitempty" doc:"For the query cursor of the next page; absent on the last one"`
 }
 
+// Pool is the answer of GET /pool: the sandboxes that a server keeps prepared.
+type Pool struct {
+	Kinds    []PoolKind `json:"kinds" nullable:"false"`
+	Hits     int64      `json:"hits" doc:"Executions since the server began that found a prepared sandbox"`
+	Misses   int64      `json:"misses" doc:"Those that found none, and could have had one"`
+	Failures int64      `json:"failures" doc:"Sandboxes that could not be prepared"`
+}
+
+// PoolKind describes the prepared sandboxes that serve the same executions.
+type PoolKind struct {
+	Language string  `json:"language,omitempty" doc:"Whose interpreter waits in them; absent: none does, and executions of any language have them that bring arguments, variables, files or input"`
+	Engine   string  `json:"engine"`
+	Image    string  `json:"image,omitempty" doc:"Digest; absent for the host's root filesystem"`
+	MemoryMB int64   `json:"memory_mb" doc:"Their memory limit"`
+	CPUs     float64 `json:"cpus" doc:"Their CPU limit"`
+	Size     int     `json:"size" doc:"How many are worth keeping, by what was asked for"`
+	Ready    int     `json:"ready" doc:"How many are prepared"`
+	Memory   int64   `json:"memory" doc:"Bytes of memory that these have"`
+	Hits     int64   `json:"hits"`
+	Misses   int64   `json:"misses"`
+	Failures int64   `json:"failures"`
+}
+
+// PoolWarm is the body of PUT /pool.
+type PoolWarm struct {
+	Language string `json:"language" maxLength:"64"`
+	Count    int    `json:"count" minimum:"0" maximum:"1000" doc:"Sandboxes to keep prepared"`
+}
+
 // AuditVerification is the answer of GET /audit/verify.
 type AuditVerification struct {
 	Intact  bool   `json:"intact" doc:"Every record is as it was written, and none is missing"`

@@ -8,6 +8,7 @@ const (
 	aboutDocs     = "documentation"
 
 	ownersClients = "the clients of the gateway are the machine owner's"
+	ownersPool    = "the sandboxes that a machine prepares are for its owner"
 	ownersStore   = "the store of repositories is for the machine's owner"
 	ownersModels  = "the models of this machine's providers are its owner's to ask"
 	ownersSecrets = "the credentials of a machine are for its owner"
@@ -82,7 +83,11 @@ var Routes = withEverywhere(Table{
 	"POST /sandboxes/{sandbox}/push":   forOwner(ownersWork),
 	"POST /sandboxes/{sandbox}/pull":   forOwner(ownersWork),
 
-	"POST /uploads":              scoped(Sandboxes, Agents),
+	"POST /uploads": scoped(Sandboxes, Agents),
+	"GET /pool":     forOwner(ownersPool),
+	"PUT /pool":     forOwner(ownersPool),
+	"DELETE /pool":  forOwner(ownersPool),
+
 	"GET /repositories":          forOwner(ownersStore),
 	"POST /repositories":         forOwner(ownersStore),
 	"DELETE /repositories":       forOwner(ownersStore),

@@ -81,6 +81,8 @@ var rooms = []room{
 	{path: "internal/engine/job", layer: contract, above: []string{"internal/engine", "internal/engine/process",
 		"internal/engine/provision", "internal/guest"}},
 	{path: "internal/engine/local", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/engine/pool", layer: contract, above: []string{"internal/engine", "internal/engine/process",
+		"internal/engine/provision", "internal/guest"}},
 	{path: "internal/engine/process", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/provision", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/guest", layer: contract},

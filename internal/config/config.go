@@ -96,10 +96,10 @@ type Sandbox struct {
 
 // Pool holds the settings of sandboxes that a server prepares ahead.
 type Pool struct {
-	Size     int      `yaml:"size" doc:"Sandboxes that a server keeps prepared, at most, for each kind of execution that is asked for: by runtime, image, engine and limits; 0: none."`
-	MemoryMB int      `yaml:"memory_mb" doc:"MiB of memory that prepared sandboxes may have together."`
+	Size     int      `yaml:"size" doc:"Prepared sandboxes of a kind, at most; 0: none."`
+	MemoryMB int      `yaml:"memory_mb" doc:"MiB of memory that all may have together."`
 	MaxAge   Duration `yaml:"max_age" doc:"A prepared sandbox that is older is replaced."`
-	Warm     []string `yaml:"warm" doc:"Runtimes of which one sandbox is prepared when the server starts, and always again."`
+	Warm     []string `yaml:"warm" doc:"Runtimes for which one is always prepared."`
 }
 
 // Lasting holds the settings of long-lived sandboxes.

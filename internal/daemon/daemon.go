@@ -143,7 +143,7 @@ func GuestPath(cfg *config.Config) string {
 // warmPool has the sandboxes prepared that the configuration names.
 func (d *Daemon) warmPool(ctx context.Context) {
 	for _, language := range d.cfg.Sandbox.Pool.Warm {
-		if err := d.executions.Warm(ctx, language, 1); err != nil {
+		if err := d.executions.Pool.Warm(ctx, language, 1); err != nil {
 			d.log.Warn("no sandbox is prepared", "runtime", language, "error", err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -96,7 +97,7 @@ func (x *Executions) call() error {
 // admit checks the request and waits for a place. When it fails, nothing has been made, and nothing recorded except
 // refused code; the execution then only says what was noticed.
 func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, out process.Output) (*execution, error) {
-	e, err := x.resolve(who, r)
+	e, err := resolve(x, who, r)
 	if err != nil {
 		return e, err
 	}
@@ -123,8 +124,8 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 	return e, nil
 }
 
-// resolve finds the runtime of a request, its limits and its network.
-func (x *Executions) resolve(who cove.Principal, r Request) (*execution, error) {
+// resolve makes an execution of a request, with its runtime, its limits and its network.
+func resolve(x *Executions, who cove.Principal, r Request) (*execution, error) {
 	r.Spec = r.Over(x.o.Defaults).Over(snippetDefaults)
 	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}),
 		cancel: func() {}}
@@ -288,7 +289,7 @@ func (e *execution) start(ctx context.Context, sb *provision.Sandbox, prepared *
 	defer cancel()
 	if prepared != nil && prepared.Process != nil {
 		at = e.executions.o.Clock.Monotonic()
-		return prepared.Process, at, sb.Guest().Release(ctx, e.codePath(), codeMode, e.request.Code)
+		return prepared.Process, at, guest.Release(ctx, sb.Guest(), e.codePath(), codeMode, e.request.Code)
 	}
 	if err := provision.Deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {
 		if context.Cause(ctx) == error(late) {
@@ -306,7 +307,7 @@ func (e *execution) start(ctx context.Context, sb *provision.Sandbox, prepared *
 // open claims a prepared sandbox, or makes one: prepared is nil then.
 func (e *execution) open(ctx context.Context) (sb *provision.Sandbox, prepared *pool.Prepared, err error) {
 	if r, ok := e.recipe(); ok {
-		if prepared = e.executions.pool.Claim(ctx, r); prepared != nil {
+		if prepared = e.executions.Pool.claim(ctx, r); prepared != nil {
 			return prepared.Sandbox, prepared, nil
 		}
 	}
@@ -342,6 +343,20 @@ func (e *execution) make(ctx context.Context) (*provision.Sandbox, error) {
 	return sb, nil
 }
 
+// replace makes another sandbox in the place of a prepared one that has failed, and starts the program in that. On
+// error sb is the one that is left.
+func (e *execution) replace(ctx context.Context, failed *provision.Sandbox, why error) (sb *provision.Sandbox,
+	p *process.Process, at clock.Instant, err error) {
+	x := e.executions
+	x.o.Log.Warn("a prepared sandbox has failed, and another one takes its place", "sandbox", failed.ID(), "error", why)
+	if sb, err = e.make(ctx); err != nil {
+		return failed, nil, 0, err
+	}
+	x.clean.Go(func() { tearDown(failed, x.o.Log) })
+	p, at, err = e.start(ctx, sb, nil)
+	return sb, p, at, err
+}
+
 // excuse turns an error that Kill or the caller's leaving has caused into that.
 func (e *execution) excuse(err error) error {
 	if why := e.reason(); why == endKilled || why == endShutdown || errors.Is(err, context.Canceled) {
@@ -368,16 +383,16 @@ var errEnded = errors.New("ended before it began")
 // free only then, so that the number of sandboxes stays bounded.
 func (x *Executions) discard(who cove.Principal, sb *provision.Sandbox, release func()) {
 	x.clean.Go(func() {
-		defer x.pool.Wake()
+		defer x.Pool.kept.Wake()
 		defer x.queue.leave(who)
 		defer release()
-		x.tearDown(sb)
+		tearDown(sb, x.o.Log)
 	})
 }
 
-func (x *Executions) tearDown(sb *provision.Sandbox) {
+func tearDown(sb *provision.Sandbox, log *slog.Logger) {
 	if err := sb.TearDown(); err != nil {
-		x.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)
+		log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)
 	}
 }
 
@@ -388,65 +403,6 @@ func (e *execution) binding() engine.Binding {
 		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.Bind, Target: cove.Workspace})
 	}
 	return b
-}
-
-// files are the code and what comes beside it.
-func (e *execution) files() []provision.File {
-	return append([]provision.File{{Path: e.runtime.File, Mode: codeMode, Data: e.request.Code}}, e.request.Files...)
-}
-
-const codeMode = 0o644
-
-func (e *execution) codePath() string { return cove.WorkDir + "/" + e.runtime.File }
-
-// program returns the process to start. The code is a file, never part of a command line.
-func (e *execution) program() guest.ProcessSpec {
-	args := make([]string, 0, len(e.runtime.Command)+len(e.request.Args))
-	for _, a := range e.runtime.Command {
-		if a == e.runtime.File {
-			a = e.codePath()
-		}
-		args = append(args, a)
-	}
-	dir := cove.WorkDir
-	if e.request.Bind != "" {
-		dir = cove.Workspace
-	}
-	return guest.ProcessSpec{
-		Args: append(args, e.request.Args...), Env: e.environment(), Dir: dir, Stdin: e.request.Stdin != nil, Alone: true,
-		StdoutLimit: e.limits.Stdout, StderrLimit: e.limits.Stderr,
-		OutputCap: outputCapFactor * (e.limits.Stdout + e.limits.Stderr),
-	}
-}
-
-// environment: what comes later wins.
-func (e *execution) environment() []string {
-	env := append(rootfs.Env(e.request.User), e.rootfs.Env...)
-	env = append(env, e.runtime.Env...)
-	if route := e.currentRoute(); route != nil {
-		for k, v := range route.Env() {
-			env = append(env, k+"="+v)
-		}
-	}
-	for k, v := range e.request.Env {
-		env = append(env, k+"="+v)
-	}
-	return rootfs.LastWins(env)
-}
-
-func (e *execution) startError(err error) error {
-	var failure *guest.Failure
-	if !errors.As(err, &failure) {
-		return err
-	}
-	switch failure.Kind {
-	case guest.FailNotFound:
-		return e.runtime.Missing(e.request.Image)
-	case guest.FailNoProcess:
-		return cove.Errorf(cove.Overloaded, "the sandboxes of this machine have as many processes as they may have together").
-			WithHint("wait for sandboxes to end, or raise kernel.pid_max; see docs/limits.md")
-	}
-	return cove.Errorf(cove.Internal, "cannot start %s: %w", e.runtime.Command[0], failure)
 }
 
 // settle says that the program has ended by itself. Neither what comes later nor a shutdown that it has forestalled is

@@ -127,8 +127,9 @@ type Executions struct {
 
 	trials   trials
 	outcomes outcomes
-	pool     *pool.Pool
-	texts    texts
+	// Pool has the sandboxes that are prepared.
+	Pool  *Pool
+	texts texts
 
 	mu      sync.Mutex
 	running map[cove.ExecutionID]*execution

@@ -22,7 +22,7 @@ func New(o Options) *Executions {
 		texts: newTexts(), trials: trials{last: map[string]*trial{}},
 		born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
-	x.pool = x.newPool()
+	x.Pool = newPool(x)
 	return x
 }
 
@@ -134,7 +134,7 @@ func (x *Executions) Close(ctx context.Context) {
 		<-x.queue.empty()
 	}
 	x.clean.Wait()
-	x.pool.Close()
+	x.Pool.kept.Close()
 	x.calls.Wait() // their records are written last
 	x.outcomes.Retry(ctx)
 }

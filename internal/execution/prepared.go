@@ -7,23 +7,26 @@ import (
 	goruntime "runtime"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/pool"
-	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// newPool returns the pool of prepared sandboxes.
-func (x *Executions) newPool() *pool.Pool {
-	o := x.o.Pool
-	o.Spare, o.Clock, o.Log = x.spare, x.o.Clock, x.o.Log
-	return pool.New(o)
+// Pool are the prepared sandboxes of an Executions.
+type Pool struct {
+	executions *Executions
+	kept       *pool.Pool
 }
 
-// spare reports whether a processor is free of executions.
-func (x *Executions) spare() bool { return x.queue.active() < goruntime.GOMAXPROCS(0) }
+func newPool(x *Executions) *Pool {
+	o := x.o.Pool
+	o.Clock, o.Log = x.o.Clock, x.o.Log
+	o.Spare = func() bool { return x.queue.active() < goruntime.GOMAXPROCS(0) }
+	return &Pool{executions: x, kept: pool.New(o)}
+}
+
+func (p *Pool) claim(ctx context.Context, r pool.Recipe) *pool.Prepared { return p.kept.Claim(ctx, r) }
 
 // recipe says which prepared sandbox this execution can have: one in which its interpreter is parked, or else an empty
 // one; none where something of the request's own is in its sandbox.
@@ -58,9 +61,15 @@ func (e *execution) recipe() (r pool.Recipe, ok bool) {
 func (r Request) plain() bool { return len(r.Args)+len(r.Files)+len(r.Env) == 0 && r.Stdin == nil }
 
 // Warm keeps n sandboxes prepared for plain executions of a language, in the default image and with the default limits.
-// Errors: those of the language, the image and the engine; Unsupported where nothing can be prepared for them.
-func (x *Executions) Warm(ctx context.Context, language string, n int) error {
-	e, err := x.resolve(cove.System(""), Request{Language: language})
+// Errors: those of the language, the image and the engine; InvalidArgument for more than the pool may have; Unsupported
+// where nothing can be prepared for them.
+func (p *Pool) Warm(ctx context.Context, language string, n int) error {
+	x := p.executions
+	if n < 0 || n > x.o.Pool.Size {
+		return cove.Errorf(cove.InvalidArgument, "%d sandboxes cannot be kept prepared for %.64q", n, language).
+			WithHint("the pool has at most %d of a kind; raise sandbox.pool.size", x.o.Pool.Size)
+	}
+	e, err := resolve(x, cove.System(""), Request{Language: language})
 	if err != nil {
 		return err
 	}
@@ -71,19 +80,19 @@ func (x *Executions) Warm(ctx context.Context, language string, n int) error {
 	r, ok := e.recipe()
 	if !ok {
 		return cove.Errorf(cove.Unsupported, "no sandbox can be prepared for %s: each has a network", language).
-			WithHint("see sandbox.pool in docs/configuration.md")
+			WithHint("see \"prepared sandboxes\" in docs/running.md")
 	}
-	x.pool.Warm(r, n)
+	p.kept.Warm(r, n)
 	return nil
 }
 
-// Prepared describes the sandboxes that are prepared, by what they are for.
-func (x *Executions) Prepared() []pool.Status { return x.pool.Status() }
+// Status describes the sandboxes that are prepared, by their keys, and counts what became of requests.
+func (p *Pool) Status() ([]pool.Status, pool.Totals) { return p.kept.Status() }
 
 // Drain destroys the sandboxes that are prepared, and forgets what was asked for and what Warm has asked for.
-func (x *Executions) Drain() { x.pool.Drain() }
+func (p *Pool) Drain() { p.kept.Drain() }
 
-// identify is the identity of an image's tree, which is made anew under its name when the image comes back.
+// identify returns the identity of an image's tree, which is made anew under its name when the image comes back.
 func identify(dir string) (engine.Identity, error) {
 	if dir == "" {
 		return engine.Identity{}, nil
@@ -94,18 +103,4 @@ func identify(dir string) (engine.Identity, error) {
 	}
 	defer place.Close()
 	return engine.Identify(place)
-}
-
-// replace makes another sandbox in the place of a prepared one that has failed, and starts the program in that. On
-// error sb is the one that is left.
-func (e *execution) replace(ctx context.Context, failed *provision.Sandbox, why error) (sb *provision.Sandbox,
-	p *process.Process, at clock.Instant, err error) {
-	x := e.executions
-	x.o.Log.Warn("a prepared sandbox has failed, and another one takes its place", "sandbox", failed.ID(), "error", why)
-	if sb, err = e.make(ctx); err != nil {
-		return failed, nil, 0, err
-	}
-	x.clean.Go(func() { x.tearDown(failed) })
-	p, at, err = e.start(ctx, sb, nil)
-	return sb, p, at, err
 }

@@ -49,7 +49,7 @@ func TestPrepared(t *testing.T) {
 		"large":       func(r *execution.Request) { r.Code = []byte(strings.Repeat("x", 40<<10)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h.Drain()
+			h.Pool.Drain()
 			run := func() string {
 				r := python(name)
 				change(&r)
@@ -61,7 +61,7 @@ func TestPrepared(t *testing.T) {
 			}
 			fresh := run()
 			await.That(t, "a sandbox is prepared", func() bool {
-				all := h.Prepared()
+				all := kinds(h)
 				return len(all) == 1 && all[0].Ready == all[0].Size
 			})
 			if again := run(); again != fresh {
@@ -69,7 +69,7 @@ func TestPrepared(t *testing.T) {
 			}
 			r := python(name)
 			change(&r)
-			s := h.Prepared()[0]
+			s := kinds(h)[0]
 			if s.Hits != 1 || s.Misses != 1 || (s.Key.Parked == "python") != (parked(r) && name != "large") {
 				t.Errorf("%+v", s)
 			}
@@ -85,7 +85,7 @@ func TestNotPrepared(t *testing.T) {
 	if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if all := h.Prepared(); len(all) != 0 {
+	if all := kinds(h); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -93,14 +93,14 @@ func TestNotPrepared(t *testing.T) {
 // TestPreparedFails: where a prepared sandbox dies as it is given its code, another one runs that.
 func TestPreparedFails(t *testing.T) {
 	h := newHouse(t, tell, pooled)
-	if err := h.Warm(t.Context(), "python", 1); err != nil {
+	if err := h.Pool.Warm(t.Context(), "python", 1); err != nil {
 		t.Fatal(err)
 	}
-	await.That(t, "one is prepared", func() bool { return len(h.Prepared()) == 1 && h.Prepared()[0].Ready == 1 })
+	await.That(t, "one is prepared", func() bool { return len(kinds(h)) == 1 && kinds(h)[0].Ready == 1 })
 	first := h.engine.Live()[0]
 	killed := errors.New("not killed")
 	started := func(cove.ExecutionID) {
-		await.That(t, "it is claimed", func() bool { return h.Prepared()[0].Hits == 1 })
+		await.That(t, "it is claimed", func() bool { return kinds(h)[0].Hits == 1 })
 		sb := h.engine.Sandbox(first)
 		killed = sb.Kill()
 		<-sb.Done()
@@ -109,27 +109,35 @@ func TestPreparedFails(t *testing.T) {
 	if err != nil || killed != nil || r.ExitCode != 0 || !strings.HasPrefix(stdout(t, r), "lives") {
 		t.Errorf("%+v, %v, %v", r, err, killed)
 	}
-	if s := h.Prepared()[0]; s.Hits != 1 || s.Misses != 0 {
+	if s := kinds(h)[0]; s.Hits != 1 || s.Misses != 0 {
 		t.Errorf("it was not the prepared one: %+v", s)
 	}
 }
 
+func kinds(h *house) []pool.Status {
+	all, _ := h.Pool.Status()
+	return all
+}
+
 func TestWarm(t *testing.T) {
 	h := newHouse(t, say, pooled)
-	if err := h.Warm(t.Context(), "latin", 1); cove.ErrorCode(err) != cove.InvalidArgument {
+	if err := h.Pool.Warm(t.Context(), "latin", 1); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("no such language: %v", err)
 	}
-	if err := h.Warm(t.Context(), "perl", 1); err != nil {
+	if err := h.Pool.Warm(t.Context(), "python", 3); cove.ErrorCode(err) != cove.InvalidArgument {
+		t.Errorf("more than the pool has: %v", err)
+	}
+	if err := h.Pool.Warm(t.Context(), "perl", 1); err != nil {
 		t.Error(err)
 	}
 	await.That(t, "an empty one", func() bool {
-		all := h.Prepared()
+		all := kinds(h)
 		return len(all) == 1 && all[0].Ready == 1 && all[0].Key.Parked == ""
 	})
 	networked := newHouse(t, say, pooled, func(o *execution.Options) {
 		o.Defaults.Network = &cove.Network{Enabled: true, Mode: cove.NetworkOpen}
 	})
-	if err := networked.Warm(t.Context(), "python", 1); cove.ErrorCode(err) != cove.Unsupported {
+	if err := networked.Pool.Warm(t.Context(), "python", 1); cove.ErrorCode(err) != cove.Unsupported {
 		t.Errorf("with a network: %v", err)
 	}
 }

@@ -330,18 +330,6 @@ func (c *Client) WriteFile(ctx context.Context, path string, mode uint32, data [
 	}
 }
 
-// Park makes a named pipe at a path, as the sandbox's user. A program that reads it waits for Release.
-func (c *Client) Park(ctx context.Context, path string) error {
-	return c.do(ctx, OpPark, Path{Path: path})
-}
-
-// Release puts a file in the place of the pipe that Park has made, and gives the pipe's reader the file's content, of
-// at most MaxParked bytes, and its end. After an error the reader may have a part of it.
-func (c *Client) Release(ctx context.Context, path string, mode uint32, data []byte) error {
-	_, err := c.call(ctx, nil, OpRelease, WriteFile{Path: path, Mode: mode}, data, nil, nil)
-	return err
-}
-
 // ReadFile reads a regular file inside, at most limit bytes; a longer file is an error.
 func (c *Client) ReadFile(ctx context.Context, path string, limit int64) ([]byte, error) {
 	var data []byte

@@ -75,9 +75,9 @@ var operations = map[guest.Op]func(ctx context.Context, c *client, p *process) e
 		return c.Mkdir(ctx, "/x", 0o700)
 	},
 	guest.OpRemove: func(ctx context.Context, c *client, _ *process) error { return c.Remove(ctx, "/x") },
-	guest.OpPark:   func(ctx context.Context, c *client, _ *process) error { return c.Park(ctx, "/x") },
+	guest.OpPark:   func(ctx context.Context, c *client, _ *process) error { return guest.Park(ctx, c, "/x") },
 	guest.OpRelease: func(ctx context.Context, c *client, _ *process) error {
-		return c.Release(ctx, "/x", 0o600, []byte("x"))
+		return guest.Release(ctx, c, "/x", 0o600, []byte("x"))
 	},
 	guest.OpStats: func(ctx context.Context, c *client, _ *process) error {
 		_, err := c.Stats(ctx)

@@ -113,8 +113,6 @@ func (s ProcessSpec) Check() error {
 const (
 	// MaxLabel bounds ProcessSpec.Label, in bytes, so that the labels of all processes fit into one answer.
 	MaxLabel = 512
-	// MaxParked bounds what a parked reader is given, in bytes: a pipe takes it at once.
-	MaxParked = 32 << 10
 	// MaxNote bounds a note, in bytes.
 	MaxNote = 256 << 10
 	// MaxProcesses bounds the processes that a guest holds.
@@ -233,9 +231,6 @@ type FileInfo struct {
 	Dev uint64 `json:"dev,omitempty"`
 	Ino uint64 `json:"ino,omitempty"`
 }
-
-// ReleaseName is the name of the file that OpRelease writes before it puts it in its place.
-const ReleaseName = ".cove-release"
 
 // Health answers OpHealth.
 type Health struct {

@@ -38,7 +38,7 @@ type edge struct {
 }
 
 func newEdge(o Options) *edge {
-	s := &edge{Options: o, metrics: newMetrics(o.Executor), base: o.Clock.Monotonic(), since: o.Clock.Now(),
+	s := &edge{Options: o, metrics: newMetrics(o.Executor, o.Pool), base: o.Clock.Monotonic(), since: o.Clock.Now(),
 		closing: make(chan struct{})}
 	s.api = humago.New(&s.mux, describe(o.Version))
 	listCodes(s.api.OpenAPI().Components.Schemas)

@@ -139,6 +139,10 @@ var routeScopes = []routeScope{
 	{route: "DELETE /agents/{agent}/versions"},
 	{route: "GET /agents/{agent}/doctor"},
 
+	{route: "GET /pool"},
+	{route: "PUT /pool", body: `{"language":"python","count":1}`},
+	{route: "DELETE /pool"},
+
 	{route: "GET /credentials"},
 	{route: "PUT /credentials/environment", body: `{"variables":{"GH_TOKEN":"a-real-token"}}`},
 	{route: "GET /settings"},

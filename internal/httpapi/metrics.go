@@ -57,7 +57,7 @@ func (m modelMetrics) used(all []model.ProviderUsage) {
 	}
 }
 
-func newMetrics(e Executor) *metrics {
+func newMetrics(e Executor, p Pool) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		models:   newModelMetrics(),
@@ -87,6 +87,9 @@ func newMetrics(e Executor) *metrics {
 		gauge("sandbox_active_executions", "Executions that run now.", e.Active),
 		gauge("sandbox_queue_depth", "Executions that wait for a place.", e.Queued),
 		engineState{e})
+	if p != nil {
+		m.registry.MustRegister(poolState{p})
+	}
 	return m
 }
 

@@ -85,6 +85,9 @@ func (s *Server) addRoutes() {
 		executionRoutes{s.edge}.add()
 		systemRoutes{s.edge}.add()
 		profileRoutes{s.edge}.add()
+		if s.Pool != nil {
+			poolRoutes{s.edge}.add()
+		}
 		if s.Sandboxes != nil {
 			sandboxRoutes{s.edge}.add()
 			processRoutes{s.edge}.add()

@@ -210,6 +210,7 @@ type Approvals interface {
 // must be set; of a gateway of its own Clients, Store and Approvals.
 type Options struct {
 	Executor  Executor
+	Pool      Pool      // nil: there are no routes of prepared sandboxes
 	Sandboxes Sandboxes // nil: there are no routes of long-lived sandboxes
 	Processes Processes // of Sandboxes
 	// Repositories is the store of repositories; nil: there are no routes of it.

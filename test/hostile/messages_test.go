@@ -69,11 +69,11 @@ var calls = map[guest.Op]func(ctx context.Context, c *guest.Client, p *guest.Rem
 		return c.Remove(ctx, "/tmp/d")
 	},
 	guest.OpPark: func(ctx context.Context, c *guest.Client, _ *guest.RemoteProcess) error {
-		return errors.Join(c.Remove(ctx, "/tmp/p"), c.Park(ctx, "/tmp/p"))
+		return errors.Join(c.Remove(ctx, "/tmp/p"), guest.Park(ctx, c, "/tmp/p"))
 	},
 	guest.OpRelease: func(ctx context.Context, c *guest.Client, _ *guest.RemoteProcess) error {
-		err := errors.Join(c.Remove(ctx, "/tmp/p"), c.Park(ctx, "/tmp/p"))
-		return cmp.Or(err, c.Release(ctx, "/tmp/p", 0o600, []byte("x")))
+		err := errors.Join(c.Remove(ctx, "/tmp/p"), guest.Park(ctx, c, "/tmp/p"))
+		return cmp.Or(err, guest.Release(ctx, c, "/tmp/p", 0o600, []byte("x")))
 	},
 	guest.OpStats: func(ctx context.Context, c *guest.Client, _ *guest.RemoteProcess) error {
 		_, err := c.Stats(ctx)

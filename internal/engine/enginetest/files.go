@@ -273,14 +273,14 @@ func sameFiles(t *testing.T, x *env) {
 func parked(t *testing.T, x *env) {
 	sb := x.bound(t)
 	const path, script = cove.WorkDir + "/main.sh", "echo \"$0 says\"\nexit 7\n"
-	if err := sb.Guest().Park(x.ctx, path); err != nil {
+	if err := guest.Park(x.ctx, sb.Guest(), path); err != nil {
 		t.Fatal(err)
 	}
 	p, err := sb.Guest().Start(x.ctx, command("sh", "main.sh"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Guest().Release(x.ctx, path, 0o644, []byte(script)); err != nil {
+	if err := guest.Release(x.ctx, sb.Guest(), path, 0o644, []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	out, err := io.ReadAll(p.Stdout())
@@ -299,13 +299,13 @@ func notParked(t *testing.T, x *env) {
 	const path = cove.WorkDir + "/main.sh"
 	release := func(path string, data []byte, want guest.FailureKind) {
 		t.Helper()
-		err := sb.Guest().Release(x.ctx, path, 0o644, data)
+		err := guest.Release(x.ctx, sb.Guest(), path, 0o644, data)
 		if failure, ok := errors.AsType[*guest.Failure](err); !ok || failure.Kind != want {
 			t.Errorf("Release of %d bytes at %s: %v, want %s", len(data), path, err, want)
 		}
 	}
 	release(path, []byte("x"), guest.FailState)
-	if err := sb.Guest().Park(x.ctx, path); err != nil {
+	if err := guest.Park(x.ctx, sb.Guest(), path); err != nil {
 		t.Fatal(err)
 	}
 	release(path, make([]byte, guest.MaxParked+1), guest.FailInvalid)

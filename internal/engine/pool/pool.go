@@ -83,10 +83,11 @@ type Pool struct {
 
 	mu     sync.Mutex
 	kinds  map[Key]*kind
+	totals Totals
 	closed bool
 }
 
-// kind is what the pool has and knows of one key. Pool.mu guards it.
+// kind holds all that the pool has of one key. Pool.mu guards it.
 type kind struct {
 	recipe  Recipe
 	demand  demand
@@ -97,11 +98,17 @@ type kind struct {
 	counts  Counts
 }
 
-// Counts are what became of requests for a key.
+// Counts count what became of requests.
 type Counts struct {
 	Hits     int64 `json:"hits"`
 	Misses   int64 `json:"misses"`
 	Failures int64 `json:"failures"` // to make one
+}
+
+// Totals are Counts of all keys since the pool was made, and how long callers have waited in Claim.
+type Totals struct {
+	Counts
+	Waited time.Duration
 }
 
 // Status is the state of a key.
@@ -139,8 +146,10 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 	if p.closed || p.o.Size == 0 {
 		return nil
 	}
+	asked := p.o.Clock.Monotonic()
+	defer func() { p.totals.Waited += p.o.Clock.Since(asked) }()
 	k := p.kind(r)
-	k.demand = k.demand.request(p.o.Clock.Monotonic())
+	k.demand = k.demand.request(asked)
 	found := p.take(k)
 	if making := k.making; found == nil && making != nil && !k.awaited {
 		k.awaited = true
@@ -155,10 +164,12 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 	}
 	if found == nil {
 		k.counts.Misses++
+		p.totals.Misses++
 		k.demand = k.demand.miss(p.o.Clock.Monotonic(), p.o.Size)
 		return nil
 	}
 	k.counts.Hits++
+	p.totals.Hits++
 	return found
 }
 
@@ -263,8 +274,8 @@ func (p *Pool) Close() {
 	p.clean.Wait()
 }
 
-// Status describes the keys, those first that were asked for last.
-func (p *Pool) Status() []Status {
+// Status describes the keys, those first that were asked for last, and all together.
+func (p *Pool) Status() ([]Status, Totals) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	keys := slices.SortedFunc(maps.Keys(p.kinds), func(a, b Key) int {
@@ -276,10 +287,10 @@ func (p *Pool) Status() []Status {
 		all = append(all, Status{Key: key, Size: k.demand.at(p.o.Clock.Monotonic()).size(), Ready: len(k.ready),
 			Memory: memory(k.ready), Counts: k.counts})
 	}
-	return all
+	return all, p.totals
 }
 
-// memory is what prepared sandboxes have, in bytes.
+// memory adds up what prepared sandboxes have, in bytes.
 func memory(all []*Prepared) (sum int64) {
 	for _, one := range all {
 		sum += one.memory.Load()
@@ -296,9 +307,13 @@ func (p *Pool) measure(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	for _, one := range all {
-		if stats, err := one.Stats(ctx); err == nil {
-			one.memory.Store(stats.MemoryPeak)
-		}
+		one.measure(ctx)
+	}
+}
+
+func (p *Prepared) measure(ctx context.Context) {
+	if stats, err := p.Stats(ctx); err == nil {
+		p.memory.Store(stats.MemoryPeak)
 	}
 }
 
@@ -392,6 +407,9 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 	recipe := k.recipe
 	p.mu.Unlock()
 	made, err := p.prepare(ctx, recipe)
+	if err == nil {
+		made.measure(ctx)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(k.making)
@@ -402,6 +420,7 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 			p.o.Log.Warn("a sandbox cannot be prepared", "engine", recipe.Key.Engine, "parked", recipe.Key.Parked, "error", err)
 		}
 		k.counts.Failures++
+		p.totals.Failures++
 		k.pause = p.o.Clock.Monotonic().Add(afterFailure)
 	case p.kinds[recipe.Key] != k || p.closed: // it was forgotten meanwhile
 		p.discard(made)
@@ -420,7 +439,7 @@ func (p *Pool) prepare(ctx context.Context, r Recipe) (made *Prepared, err error
 	if r.Key.Parked == "" {
 		return made, nil
 	}
-	if err = sb.Guest().Park(ctx, r.Parked.Path); err == nil {
+	if err = guest.Park(ctx, sb.Guest(), r.Parked.Path); err == nil {
 		made.Process, err = process.Start(ctx, sb, p.o.Clock, r.Parked.Spec)
 	}
 	if err != nil {
