@@ -247,7 +247,7 @@ type Pool struct {
 
 // PoolKind describes the prepared sandboxes that serve the same executions.
 type PoolKind struct {
-	Language string  `json:"language,omitempty" doc:"Whose interpreter waits in them; absent: none does, and executions of any language have them that bring arguments, variables, files or input"`
+	Language string  `json:"language,omitempty" doc:"Whose interpreter waits in them; absent: none"`
 	Engine   string  `json:"engine"`
 	Image    string  `json:"image,omitempty" doc:"Digest; absent for the host's root filesystem"`
 	MemoryMB int64   `json:"memory_mb" doc:"Their memory limit"`

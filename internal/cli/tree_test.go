@@ -133,6 +133,7 @@ var without = map[string]string{
 	"cove config new-key":   "prints a key, and the lines of the configuration for it",
 	"cove profile use":      "has no result",
 	"cove setup git":        "has no result",
+	"cove pool drain":       "has no result",
 }
 
 // TestJSON: every command prints its result as JSON, or stands in the list of those that do not.

@@ -96,7 +96,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	return d, d.open()
 }
 
-// poolOptions returns the options of the pool of prepared sandboxes. Where there will be one execution, none is prepared.
+// poolOptions returns the options of the pool of prepared sandboxes, which is empty where there will be one execution.
 func (d *Daemon) poolOptions() pool.Options {
 	if d.warm {
 		return pool.Options{}
@@ -115,7 +115,8 @@ func newSpool(cfg *config.Config, log *slog.Logger) *spool.Spool {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.executions, Pool: d.executions.Pool, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals,
+		Executor: d.executions, Pool: d.executions.Pool, Sandboxes: d.sandboxes, Processes: d.processes,
+		Approvals:    d.approvals,
 		Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs,
 		Generator: generate.New(generate.Options{Executions: d.executions, Outlet: d.outlet, Providers: d.files.Providers,
 			Credentials: d.credentials, Clock: clock.Real()}),

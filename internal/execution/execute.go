@@ -33,10 +33,6 @@ const MaxCode = 1 << 20
 // snippetDefaults are the least specific layer of a snippet's spec.
 var snippetDefaults = cove.Spec{Shape: cove.Shape{User: cove.CodeUser}}
 
-// outputCapFactor: a program that writes this many times what is kept is
-// ended, since it would go on until its time is up.
-const outputCapFactor = 16
-
 const (
 	endNone   ending = iota
 	endItself        // nothing else can be the reason any more
@@ -304,10 +300,28 @@ func (e *execution) start(ctx context.Context, sb *provision.Sandbox, prepared *
 	return p, at, nil
 }
 
+// plain returns the recipe of prepared sandboxes for executions that ask for nothing but a language.
+func plain(ctx context.Context, x *Executions, language string) (r pool.Recipe, err error) {
+	e, err := resolve(x, cove.System(""), Request{Language: language})
+	if err != nil {
+		return r, err
+	}
+	if err := x.equip(ctx, e); err != nil {
+		return r, err
+	}
+	defer e.release()
+	r, ok := e.recipe()
+	if !ok {
+		err = cove.Errorf(cove.Unsupported, "no sandbox can be prepared for %s: each has a network", language).
+			WithHint("see \"prepared sandboxes\" in docs/running.md")
+	}
+	return r, err
+}
+
 // open claims a prepared sandbox, or makes one: prepared is nil then.
 func (e *execution) open(ctx context.Context) (sb *provision.Sandbox, prepared *pool.Prepared, err error) {
 	if r, ok := e.recipe(); ok {
-		if prepared = e.executions.Pool.claim(ctx, r); prepared != nil {
+		if prepared = e.executions.Pool.kept.Claim(ctx, r); prepared != nil {
 			return prepared.Sandbox, prepared, nil
 		}
 	}

@@ -4,12 +4,14 @@ package execution
 
 import (
 	"context"
+	"runtime"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -22,7 +24,11 @@ func New(o Options) *Executions {
 		texts: newTexts(), trials: trials{last: map[string]*trial{}},
 		born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
-	x.Pool = newPool(x)
+	kept := o.Pool
+	kept.Clock, kept.Log = o.Clock, o.Log
+	kept.Spare = func() bool { return x.queue.active() < runtime.GOMAXPROCS(0) }
+	x.Pool = &Pool{kept: pool.New(kept), size: kept.Size,
+		plain: func(ctx context.Context, language string) (pool.Recipe, error) { return plain(ctx, x, language) }}
 	return x
 }
 

@@ -9,7 +9,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// files are the code and what comes beside it.
+// outputCapFactor: a program that writes this many times what is kept is
+// ended, since it would go on until its time is up.
+const outputCapFactor = 16
+
+// files returns the code and what comes beside it.
 func (e *execution) files() []provision.File {
 	return append([]provision.File{{Path: e.runtime.File, Mode: codeMode, Data: e.request.Code}}, e.request.Files...)
 }

@@ -130,7 +130,8 @@ func newEstateFor(t *testing.T, keys []Key) *estate {
 		return []api.Profile{{Name: "crew", Spec: api.Spec{Env: map[string]string{"TOKEN": secret}}}}, nil
 	}
 	e.Server, err = New(Options{
-		Executor: e.executions, Pool: e.executions.Pool, Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors,
+		Executor: e.executions, Pool: e.executions.Pool,
+		Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors,
 		Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{}, Generator: &fakeGenerator{},
 		Credentials: noCredentials(), Settings: func() map[string]string { return nil },
 		Profiles: profiles, Store: vault, CheckPath: hostpath.Rules{}.Check,

@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
@@ -70,6 +71,14 @@ type Executor interface {
 	Runtimes(ctx context.Context, who cove.Principal, image, engine string) ([]execution.Runtime, error)
 	// Health returns "ok", engine.Unused or the fault of each engine.
 	Health(ctx context.Context) map[string]string
+}
+
+// Pool keeps sandboxes prepared; execution.Pool is one.
+type Pool interface {
+	Status() ([]pool.Status, pool.Totals)
+	// Warm keeps n prepared for plain executions of a language. Errors: InvalidArgument, Unsupported, those of the engine.
+	Warm(ctx context.Context, language string, n int) error
+	Drain()
 }
 
 // Sandboxes manages long-lived sandboxes; sandbox.Sandboxes is one.

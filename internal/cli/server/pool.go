@@ -57,11 +57,11 @@ func poolWarm(sess *session.Session) *cobra.Command {
 		Long: `Keep sandboxes prepared for executions that ask for nothing but the language,
 until the pool is drained or the server ends. sandbox.pool.warm does it at each
 start of a server.`,
-		Example: "  cove pool warm python\n  cove pool warm node -n 4",
+		Example: "  cove pool warm python\n  cove pool warm node --count 4",
 	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		w.Language = args[0]
 		if w.Count < 1 {
-			return ui.Result{}, cove.Errorf(cove.InvalidArgument, "-n %d is out of range", w.Count).
+			return ui.Result{}, cove.Errorf(cove.InvalidArgument, "--count %d is out of range", w.Count).
 				WithHint("use 1 or more; \"cove pool drain\" ends it")
 		}
 		p, err := session.OfServer(cmd, sess, func(c *client.Client, ctx context.Context) (api.Pool, error) {
@@ -69,7 +69,7 @@ start of a server.`,
 		})
 		return poolResult(p), err
 	})
-	c.Flags().IntVarP(&w.Count, "count", "n", 1, "keep `N`")
+	c.Flags().IntVar(&w.Count, "count", 1, "keep `N`")
 	return c
 }
 
