@@ -28,7 +28,7 @@ func (e *execution) recipe() (r pool.Recipe, ok bool) {
 	shape.Limits.Timeout = 0 // it is the program's, as those of its streams, which a parked one has already
 	r = pool.Recipe{Engine: e.engine,
 		Key: pool.Key{Engine: e.engine.Name(), Rootfs: root.Kind, Image: root.Digest, Tree: tree}}
-	if q.plain() && e.runtime.Parked > 0 && len(q.Code) <= e.runtime.Parked {
+	if q.plain() && e.runtime.Parks(q.Code) {
 		r.Key.Parked, r.Parked = e.runtime.Name, pool.Parked{Path: e.codePath(), Spec: e.program()}
 	} else {
 		shape.Limits.Stdout, shape.Limits.Stderr = 0, 0

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"bytes"
+
 	"github.com/cove-sandbox/cove"
 )
 
@@ -22,7 +24,16 @@ type Runtime struct {
 	// Parked is the most code, in bytes, that the interpreter may be given once it has started and waits at File; 0: it
 	// has no parked form. An interpreter has one if a program cannot tell that File was a named pipe until then.
 	Parked int
+	// Seeks reports whether the interpreter goes back in the file of some code, which it cannot in a pipe; nil: of none.
+	Seeks  func(code []byte) bool
 	Limits cove.Limits // defaults; zero fields take Defaults
+}
+
+// Parks reports whether the interpreter, waiting at a named pipe, runs code as it runs the same file. Of a regular file
+// alone, some look for signs of a program that is no text: NUL bytes, as in a zip archive, or the magic number of ELF.
+func (r Runtime) Parks(code []byte) bool {
+	return r.Parked > 0 && len(code) <= r.Parked && !bytes.ContainsRune(code, 0) &&
+		!bytes.HasPrefix(code, []byte("\x7fELF")) && (r.Seeks == nil || !r.Seeks(code))
 }
 
 // Missing is the error for a runtime whose toolchain is not in image ("" or "host" is the host's own).

@@ -131,14 +131,14 @@ type field struct {
 }
 
 var fields = []field{
-	integer("memory", bytes, func(l *cove.Limits) *int64 { return &l.Memory }),
+	integer("memory", inBytes, func(l *cove.Limits) *int64 { return &l.Memory }),
 	{"cpus", func(l cove.Limits) float64 { return l.CPUs }, func(l *cove.Limits, v float64) { l.CPUs = v }, number},
 	integer("pids", number, func(l *cove.Limits) *int64 { return &l.PIDs }),
-	integer("disk", bytes, func(l *cove.Limits) *int64 { return &l.Disk }),
+	integer("disk", inBytes, func(l *cove.Limits) *int64 { return &l.Disk }),
 	integer("inodes", number, func(l *cove.Limits) *int64 { return &l.Inodes }),
 	integer("open files", number, func(l *cove.Limits) *int64 { return &l.OpenFiles }),
-	integer("stdout", bytes, func(l *cove.Limits) *int64 { return &l.Stdout }),
-	integer("stderr", bytes, func(l *cove.Limits) *int64 { return &l.Stderr }),
+	integer("stdout", inBytes, func(l *cove.Limits) *int64 { return &l.Stdout }),
+	integer("stderr", inBytes, func(l *cove.Limits) *int64 { return &l.Stderr }),
 	{"timeout", func(l cove.Limits) float64 { return float64(l.Timeout) },
 		func(l *cove.Limits, v float64) { l.Timeout = time.Duration(v) },
 		seconds},
@@ -162,8 +162,8 @@ func number(v float64) string {
 // seconds shows a time given in nanoseconds.
 func seconds(v float64) string { return number(v/float64(time.Second)) + " s" }
 
-// bytes shows a size in the largest unit that divides it.
-func bytes(v float64) string {
+// inBytes shows a size in the largest unit that divides it.
+func inBytes(v float64) string {
 	n := int64(v)
 	for _, u := range []struct {
 		name string

@@ -246,3 +246,34 @@ func FuzzCheckEnv(f *testing.F) {
 		}
 	})
 }
+
+func TestParks(t *testing.T) {
+	for _, c := range []struct {
+		language, code string
+		parks          bool
+	}{
+		{"python", "print(1)", true},
+		{"python", "", true},
+		{"perl", "", false},
+		{"python", strings.Repeat("#", 32<<10), true},
+		{"python", strings.Repeat("#", 32<<10+1), false},
+		{"python", "# -*- coding: utf-8 -*-", true},
+		{"python", "#!/usr/bin/python3\n# vim: set fileencoding=UTF_8-sig :", true},
+		{"python", "# coding=utf8", false},
+		{"python", "#!/usr/bin/python3\r\n# coding: latin-1\r\n", false},
+		{"python", "\ufeff# coding: latin-1", false},
+		{"python", "print(1)\n\n# coding: latin-1", true},
+		{"node", "// coding: latin-1", true},
+		{"python", "print(1)\n\x00", false},
+		{"bash", "echo a\x00", false},
+		{"bash", "\x7fELF", false},
+	} {
+		r, err := Lookup(c.language)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Parks([]byte(c.code)); got != c.parks {
+			t.Errorf("%s %.40q: %t", c.language, c.code, got)
+		}
+	}
+}
