@@ -247,6 +247,7 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	if err != nil {
 		return Result{}, e.excuse(err)
 	}
+	e.executions.Pool.kept.Wake() // the program has what it needs, and the next one may be prepared for
 	outcome := e.attend(ctx, p)
 	if route := e.currentRoute(); route != nil {
 		route.Shut() // all that became of its connections is recorded before the result

@@ -6,8 +6,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 )
 
-// demand is how many sandboxes of a kind are worth keeping. It follows from what is asked for: one more after each
-// request that found none, and one fewer after each pause in which none was missed.
+// demand is how many sandboxes of a kind are worth keeping. It follows from what is asked for: one after the first request, one
+// more after each that found none, and one fewer after each pause in which none was missed.
 type demand struct {
 	least int           // that are kept whatever is asked for
 	want  int           // beside those
@@ -21,23 +21,19 @@ const (
 	lapse    = 10 * time.Minute // without a request, until none is kept
 )
 
-// request is the demand after a request at a time.
-func (d demand) request(now clock.Instant) demand {
+// after returns the demand after a request that found one, or none, where at most most are kept.
+func (d demand) after(now clock.Instant, found bool, most int) demand {
 	d = d.at(now)
 	d.asked = now
-	if d.want == 0 {
-		d.want, d.moved = 1, now
+	if d.want == 0 || !found && d.want < most {
+		d.want, d.moved = d.want+1, now
+	} else if !found {
+		d.moved = now
 	}
 	return d
 }
 
-// miss is the demand after a request that found none, where at most most are kept.
-func (d demand) miss(now clock.Instant, most int) demand {
-	d.want, d.moved = min(d.want+1, most), now
-	return d
-}
-
-// at is the demand at a time.
+// at returns the demand at a time.
 func (d demand) at(now clock.Instant) demand {
 	if now.Sub(d.asked) >= lapse {
 		d.want = 0
@@ -48,5 +44,5 @@ func (d demand) at(now clock.Instant) demand {
 	return d
 }
 
-// size is how many are kept.
+// size returns how many are kept.
 func (d demand) size() int { return max(d.want, d.least) }

@@ -15,15 +15,16 @@ func TestDemand(t *testing.T) {
 		want int
 	}
 	for name, steps := range map[string][]step{
-		"nothing is asked for":     {{0, "", 0}, {time.Hour, "", 0}},
-		"a hit keeps one":          {{time.Hour, "hit", 1}, {time.Hour + 5*time.Minute, "", 1}},
-		"a miss adds one":          {{0, "miss", 2}, {1, "miss", 3}},
-		"never more than the most": {{0, "miss", 2}, {1, "miss", 3}, {2, "miss", 3}},
-		"one fewer each pause": {{0, "miss", 2}, {1, "miss", 3}, {settling, "", 3}, {settling + 1, "", 2},
-			{2*settling + 1, "", 1}},
-		"a hit does not end the pause": {{0, "miss", 2}, {settling - 1, "hit", 2}, {settling, "", 1}},
-		"a miss does":                  {{0, "miss", 2}, {settling - 1, "miss", 3}, {settling, "", 3}},
-		"forgotten in the end":         {{0, "miss", 2}, {lapse - 1, "", 1}, {lapse, "", 0}, {lapse + 1, "hit", 1}},
+		"nothing is asked for":         {{0, "", 0}, {time.Hour, "", 0}},
+		"the first keeps one":          {{time.Hour, "miss", 1}, {time.Hour + 5*time.Minute, "", 1}},
+		"a hit no more":                {{0, "miss", 1}, {1, "hit", 1}},
+		"a miss adds one":              {{0, "miss", 1}, {1, "miss", 2}},
+		"never more than the most":     {{0, "miss", 1}, {1, "miss", 2}, {2, "miss", 3}, {3, "miss", 3}},
+		"a hit does not end the pause": {{0, "miss", 1}, {1, "miss", 2}, {settling, "hit", 2}, {settling + 1, "", 1}},
+		"a miss does":                  {{0, "miss", 1}, {1, "miss", 2}, {settling, "miss", 3}, {settling + 1, "", 3}},
+		"forgotten in the end":         {{0, "miss", 1}, {lapse - 1, "", 1}, {lapse, "", 0}, {lapse + 1, "hit", 1}},
+		"one fewer each pause": {{0, "miss", 1}, {1, "miss", 2}, {2, "miss", 3}, {settling + 1, "", 3}, {settling + 2, "", 2},
+			{2*settling + 2, "", 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d demand
@@ -31,10 +32,7 @@ func TestDemand(t *testing.T) {
 			for _, s := range steps {
 				now := clock.Instant(s.at)
 				if s.what != "" {
-					d = d.request(now)
-				}
-				if s.what == "miss" {
-					d = d.miss(now, most)
+					d = d.after(now, s.what == "hit", most)
 				}
 				if got := d.at(now).size(); got != s.want {
 					t.Errorf("after %s at %s: %d, want %d", s.what, s.at, got, s.want)

@@ -138,9 +138,9 @@ func New(o Options) *Pool {
 }
 
 // Claim returns a prepared sandbox, or nil where none is ready. One that is being made is waited for, by one caller: it
-// is there sooner than another one would be.
+// is there sooner than another one would be. What was claimed is made up for after the next Wake, so that the caller
+// can begin before that takes processors.
 func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
-	defer p.Wake()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.o.Size == 0 {
@@ -149,7 +149,6 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 	asked := p.o.Clock.Monotonic()
 	defer func() { p.totals.Waited += p.o.Clock.Since(asked) }()
 	k := p.kind(r)
-	k.demand = k.demand.request(asked)
 	found := p.take(k)
 	if making := k.making; found == nil && making != nil && !k.awaited {
 		k.awaited = true
@@ -162,14 +161,14 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 		k.awaited = false
 		found = p.take(k)
 	}
-	if found == nil {
-		k.counts.Misses++
-		p.totals.Misses++
-		k.demand = k.demand.miss(p.o.Clock.Monotonic(), p.o.Size)
-		return nil
+	k.demand = k.demand.after(p.o.Clock.Monotonic(), found != nil, p.o.Size)
+	for _, c := range []*Counts{&k.counts, &p.totals.Counts} {
+		if found == nil {
+			c.Misses++
+		} else {
+			c.Hits++
+		}
 	}
-	k.counts.Hits++
-	p.totals.Hits++
 	return found
 }
 

@@ -69,6 +69,7 @@ func (b *bench) recipe(kind int, parked bool) pool.Recipe {
 func (b *bench) claim(r pool.Recipe) *pool.Prepared {
 	b.t.Helper()
 	found := b.Claim(b.t.Context(), r)
+	b.Wake()
 	if found != nil {
 		b.t.Cleanup(func() { found.TearDown() })
 	}
@@ -98,7 +99,7 @@ func TestParked(t *testing.T) {
 	if b.claim(r) != nil {
 		t.Fatal("something was ready before anything was asked for")
 	}
-	b.settled(1, 2) // one that is asked for, and one because it was missed
+	b.settled(1, 1)
 	seen := map[cove.SandboxID]bool{}
 	for range 2 {
 		p := b.claim(r)
@@ -113,7 +114,7 @@ func TestParked(t *testing.T) {
 		if o := p.Process.Wait(); o.Code != 7 {
 			t.Errorf("%+v", o)
 		}
-		b.settled(1, 2)
+		b.settled(1, 1)
 	}
 	if s := b.of(1); s.Hits != 2 || s.Misses != 1 || s.Failures != 0 {
 		t.Errorf("%+v", s)
@@ -124,7 +125,7 @@ func TestParked(t *testing.T) {
 func TestFailed(t *testing.T) {
 	b := newBench(t)
 	r := b.recipe(1, true)
-	b.claim(r)
+	b.Warm(r, 2)
 	b.settled(1, 2)
 	b.busy.Store(true)
 	for _, id := range b.engine.Live() {
@@ -150,13 +151,17 @@ func TestSpare(t *testing.T) {
 	}
 	b.busy.Store(false)
 	b.Wake()
-	b.settled(1, 3)
+	b.settled(1, 2)
 }
 
 // TestAge: what is old is replaced, and what nobody asks for goes.
 func TestAge(t *testing.T) {
 	b := newBench(t)
+	b.busy.Store(true)
 	b.claim(b.recipe(1, false))
+	b.claim(b.recipe(1, false))
+	b.busy.Store(false)
+	b.Wake()
 	b.settled(1, 2)
 	first := b.engine.Live()
 	pass := func(d time.Duration) {
@@ -178,11 +183,15 @@ func TestAge(t *testing.T) {
 func TestMemory(t *testing.T) {
 	const each = 4 << 20 // of the engine's sandboxes
 	b := newBench(t, func(o *pool.Options) { o.Memory = 3 * each })
-	b.claim(b.recipe(1, false))
-	b.settled(1, 2)
-	b.clock.Advance(time.Second)
-	b.claim(b.recipe(2, false))
-	b.settled(2, 2)
+	for kind := range 2 {
+		b.busy.Store(true)
+		b.claim(b.recipe(1+kind, false))
+		b.claim(b.recipe(1+kind, false))
+		b.busy.Store(false)
+		b.Wake()
+		b.settled(1+kind, 2)
+		b.clock.Advance(time.Second)
+	}
 	b.clock.BlockUntil(1)
 	b.clock.Advance(15 * time.Second)
 	await.That(t, "within the budget", func() bool { return b.of(1).Ready == 1 && b.of(2).Ready == 2 })
@@ -200,7 +209,7 @@ func TestFailure(t *testing.T) {
 	b.engine.Inject(fake.Faults{})
 	b.Wake()
 	b.claim(b.recipe(2, false))
-	b.settled(2, 2)
+	b.settled(2, 1)
 	if s := b.of(1); s.Ready != 0 || s.Failures != 1 {
 		t.Errorf("tried again at once: %+v", s)
 	}
