@@ -1,11 +1,12 @@
 //go:build linux
 
-// Command cove-guest is PID 1 of every sandbox, and under the name git what stands for git where the repository is not
-// inside, and under the name git-edit the editor of the git that runs beside it. Cove starts it; it is of no use by
-// itself.
+// Command cove-guest is PID 1 of a container, and the keeper of processes below an executor; under the name git what
+// stands for git where the repository is not inside, and under the name git-edit the editor of the git that runs beside
+// it. As a fork server it becomes executors. Cove starts it; it is of no use by itself.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,22 +14,28 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/gitservice/inside"
-	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// Descriptors at which the native engine puts the guest's end of the socket, and the program that it has started.
+// Descriptors at which the native engine puts a fork server's end of the socket, and the program that it has started.
 const (
 	socketFD  = 3
 	programFD = 4
+)
+
+// Descriptors of a keeper: its first connection is at socketFD.
+const (
+	doorFD    = 4
+	scratchFD = 5
 )
 
 // The main goroutine stays on the main thread: see package pid1.
@@ -46,19 +53,15 @@ func main() {
 	switch len(os.Args) {
 	case 2:
 		mode = os.Args[1]
-	case 3:
+	case 3, 4:
 		mode, place = os.Args[1], os.Args[2]
 	}
 	switch mode {
 	case "--version":
 		fmt.Println("cove-guest", version.Version)
-	case "--socket":
-		unix.Close(programFD)
+	case "--keeper": // package guest/remote has the descriptors
 		ignoreSignals()
-		// Whatever else the host forgot to keep to itself ends here.
-		unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
-		conn, err := unixconn.New(socketFD)
-		run(conn, err, "no socket at descriptor 3", false)
+		keeper(place, os.Args[len(os.Args)-1])
 	case "--fork":
 		setName("cove-fork")
 		unix.Close(programFD)
@@ -74,10 +77,14 @@ func main() {
 	case "--call": // a listener at a socket among the sandbox's files
 		ignoreSignals()
 		conn, err := unixconn.Dial(place)
-		run(conn, err, "the socket does not answer", true)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "cove-guest: the socket does not answer: %v\n", err)
+			os.Exit(125)
+		}
+		pid1.Run(conn)
 	case "--stdio":
 		ignoreSignals()
-		pid1.Run(stdio{}, true)
+		pid1.Run(stdio{})
 	case "--wait": // holds a user namespace until its standard input ends
 		io.Copy(io.Discard, os.Stdin)
 	default:
@@ -96,13 +103,16 @@ func setName(s string) {
 // rather than ignored, because a child process would inherit ignored signals.
 func ignoreSignals() { signal.Notify(make(chan os.Signal, 1)) }
 
-// run serves a connection, or says what failed.
-func run(conn guest.Conn, err error, failed string, setUp bool) {
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "cove-guest: %s: %v\n", failed, err)
+// keeper keeps the processes of a user.
+func keeper(uid, gid string) {
+	user, err := strconv.Atoi(uid)
+	group, groupErr := strconv.Atoi(gid)
+	conn, connErr := unixconn.New(socketFD)
+	if errors.Join(err, groupErr, connErr) != nil {
 		os.Exit(125)
 	}
-	pid1.Run(conn, setUp)
+	unix.CloseRange(doorFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	pid1.Keep(conn, os.NewFile(doorFD, "door"), scratchFD, user, group)
 }
 
 // stdio speaks the protocol on descriptors 0 and 1.

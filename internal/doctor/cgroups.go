@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	limits "github.com/cove-sandbox/cove/internal/runtime"
@@ -293,8 +292,8 @@ func checkTables(_ context.Context, h *host) outcome {
 		each  int // entries of a sandbox that does nothing
 		raise string
 	}{
-		{"kernel.pid_max", guest.Threads + 1, "4194304"},
-		{"kernel.threads-max", guest.Threads + 1, "4194304"},
+		{"kernel.pid_max", 1, "4194304"},
+		{"kernel.threads-max", 1, "4194304"},
 		{"fs.file-max", 64, "9223372036854775807"},
 	}
 	least, found, fix := math.MaxInt, "", ""

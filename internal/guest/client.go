@@ -23,11 +23,16 @@ type Client struct {
 	abandoned sync.WaitGroup // starts whose caller returned before the guest's answer
 	asides    sync.WaitGroup // frames that the reader sends from other goroutines, so that it never blocks on the guest
 
+	keeper *Keeper                    // holds the processes, if that is another guest
+	idle   func(*Client)              // called when the guest holds no process; nil if that makes no difference
+	ending func(*Client, error) error // turns the error of the connection's end into that of the calls; may be nil
+
 	mu        sync.Mutex
 	err       error // why the connection ended; set before done is closed
 	nextID    uint32
 	pending   map[uint32]chan answer
 	processes map[uint32]*RemoteProcess
+	held      int // processes of this client that the guest has not been told to forget
 }
 
 type answer struct {
@@ -37,8 +42,21 @@ type answer struct {
 
 // NewClient waits for the guest's Hello, within the context, and serves the connection until its end or Close.
 func NewClient(ctx context.Context, conn Conn) (*Client, error) {
-	c := &Client{link: Link{Conn: conn}, done: make(chan struct{}), pending: map[uint32]chan answer{},
+	c := newClient(conn)
+	if err := begin(ctx, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func newClient(conn Conn) *Client {
+	return &Client{link: Link{Conn: conn}, done: make(chan struct{}), pending: map[uint32]chan answer{},
 		processes: map[uint32]*RemoteProcess{}}
+}
+
+// begin waits for the hello and starts the reader.
+func begin(ctx context.Context, c *Client) error {
+	conn := c.link.Conn
 	r := bufio.NewReaderSize(conn, 8<<10) // a large payload is read past it
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err := c.readHello(r)
@@ -50,10 +68,10 @@ func NewClient(ctx context.Context, conn Conn) (*Client, error) {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, err
+		return err
 	}
 	go c.read(r)
-	return c, nil
+	return nil
 }
 
 func (c *Client) readHello(r io.Reader) error {
@@ -82,6 +100,9 @@ func (c *Client) Processes() []uint32 { return c.hello.Processes }
 
 // Close ends the connection and waits for the reader.
 func (c *Client) Close() error {
+	if c.keeper != nil {
+		c.keeper.close()
+	}
 	err := c.link.Close()
 	<-c.done
 	c.abandoned.Wait()
@@ -104,6 +125,9 @@ func (c *Client) read(r io.Reader) {
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) ||
 		errors.Is(err, io.ErrUnexpectedEOF) {
 		err = ErrClosed
+	}
+	if c.ending != nil {
+		err = c.ending(c, err)
 	}
 	c.mu.Lock()
 	c.err = err
@@ -177,6 +201,7 @@ func (c *Client) reserve(p *RemoteProcess) (uint32, chan answer, error) {
 	if p != nil {
 		p.id = id
 		c.processes[id] = p
+		c.held++
 	}
 	return id, ch, nil
 }
@@ -196,6 +221,9 @@ func (c *Client) call(ctx context.Context, p *RemoteProcess, op Op, params any, 
 		delete(c.pending, id)
 		delete(c.processes, id)
 		c.mu.Unlock()
+		if p != nil {
+			p.leave()
+		}
 		if _, ok := errors.AsType[*ProtocolError](err); ok {
 			return nil, err // too large: nothing has been sent
 		}
@@ -208,6 +236,7 @@ func (c *Client) call(ctx context.Context, p *RemoteProcess, op Op, params any, 
 		if a.err != nil {
 			if p != nil {
 				c.drop(id)
+				p.leave()
 			}
 			return nil, a.err
 		}
@@ -263,7 +292,13 @@ func ask[T any](ctx context.Context, c *Client, op Op, params any) (result T, er
 
 // Health checks that the guest answers.
 func (c *Client) Health(ctx context.Context) (Health, error) {
-	return ask[Health](ctx, c, OpHealth, nil)
+	h, err := ask[Health](ctx, c, OpHealth, nil)
+	if err != nil || c.keeper == nil {
+		return h, err
+	}
+	keeper, err := kept(ctx, c.keeper, false, Health{}, func(k *Client) (Health, error) { return k.Health(ctx) })
+	h.Processes = keeper.Processes
+	return h, err
 }
 
 // Begin sends the steps that every sandbox needs, before its plan is known.
@@ -284,6 +319,9 @@ func (c *Client) Bind(ctx context.Context, b Bind, fds []int) ([]*os.File, error
 
 // Listed describes the processes whose exit has not been collected, for Attach.
 func (c *Client) Listed(ctx context.Context) ([]ProcessInfo, error) {
+	if c.keeper != nil {
+		return kept(ctx, c.keeper, false, nil, func(k *Client) ([]ProcessInfo, error) { return k.Listed(ctx) })
+	}
 	all, err := ask[[]ProcessInfo](ctx, c, OpProcesses, nil)
 	if err != nil {
 		return nil, err
@@ -310,11 +348,25 @@ func (c *Client) Listeners(ctx context.Context) ([]*os.File, error) {
 
 // SignalAll sends sig to every process of the sandbox except the guest.
 func (c *Client) SignalAll(ctx context.Context, sig int) error {
+	if c.keeper != nil { // which spares itself, as PID 1 would not
+		sent, err := kept(ctx, c.keeper, false, false, func(k *Client) (bool, error) { return true, k.SignalAll(ctx, sig) })
+		if sent || err != nil {
+			return err
+		}
+	}
 	return c.do(ctx, OpSignal, Signal{All: true, Signal: sig})
 }
 
 // Stats returns the counters that are visible only inside the sandbox.
-func (c *Client) Stats(ctx context.Context) (Stats, error) { return ask[Stats](ctx, c, OpStats, nil) }
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	s, err := ask[Stats](ctx, c, OpStats, nil)
+	if err != nil || c.keeper == nil {
+		return s, err
+	}
+	keeper, err := kept(ctx, c.keeper, false, Stats{}, func(k *Client) (Stats, error) { return k.Stats(ctx) })
+	s.BytesWritten += keeper.BytesWritten // PID 1 has those of keepers that have ended
+	return s, err
+}
 
 // WriteFile writes a file inside as the sandbox's user and makes missing parents.
 func (c *Client) WriteFile(ctx context.Context, path string, mode uint32, data []byte) error {
@@ -369,4 +421,22 @@ func (c *Client) Mkdir(ctx context.Context, path string, mode uint32) error {
 // Remove removes a file or a tree inside.
 func (c *Client) Remove(ctx context.Context, path string) error {
 	return c.do(ctx, OpRemove, Path{Path: path})
+}
+
+// MaxParked bounds what a parked reader is given, in bytes: a pipe takes it at once.
+const MaxParked = 32 << 10
+
+// ReleaseName is the name of the file that OpRelease writes before it puts it in its place.
+const ReleaseName = ".cove-release"
+
+// Park makes a named pipe at a path, as the sandbox's user. A program that reads it waits for Release.
+func Park(ctx context.Context, c *Client, path string) error {
+	return c.do(ctx, OpPark, Path{Path: path})
+}
+
+// Release puts a file in the place of the pipe that Park has made, and gives the pipe's reader the file's content, of
+// at most MaxParked bytes, and its end. After an error the reader may have a part of it.
+func Release(ctx context.Context, c *Client, path string, mode uint32, data []byte) error {
+	_, err := c.call(ctx, nil, OpRelease, WriteFile{Path: path, Mode: mode}, data, nil, nil)
+	return err
 }

@@ -1,4 +1,5 @@
-// Package guest is the protocol between Cove and cove-guest, PID 1 of every sandbox, and its host side, [Client].
+// Package guest is the protocol between Cove and the guest, PID 1 of every sandbox or the keeper of its processes, and
+// its host side, [Client].
 //
 // # The wire
 //

@@ -12,6 +12,7 @@ type Hello struct {
 	Version int `json:"version"`
 	// Processes run, or have an exit that is not collected; for a host that reconnects.
 	Processes []uint32 `json:"processes,omitempty"`
+	Threads   int64    `json:"threads,omitempty"` // of a keeper
 }
 
 // Op is the operation of a request.

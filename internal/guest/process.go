@@ -3,6 +3,7 @@ package guest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"sync"
 	"syscall"
@@ -20,6 +21,7 @@ type RemoteProcess struct {
 	err            error
 	once           sync.Once
 	keep           bool // the guest remembers it until Forget
+	left           sync.Once
 }
 
 func newRemoteProcess(c *Client, keep bool) *RemoteProcess {
@@ -34,6 +36,9 @@ func newRemoteProcess(c *Client, keep bool) *RemoteProcess {
 
 // Start starts a process. The caller must read both streams to their end and then call Wait.
 func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, error) {
+	if c.keeper != nil {
+		return kept(ctx, c.keeper, true, nil, func(k *Client) (*RemoteProcess, error) { return k.Start(ctx, spec) })
+	}
 	p := newRemoteProcess(c, spec.Keep)
 	var started Started
 	if _, err := c.call(ctx, p, OpStart, spec, nil, nil, &started); err != nil {
@@ -46,12 +51,29 @@ func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, e
 // Attach adopts a process that was started over an earlier connection. stdout and stderr are the bytes of each stream
 // received so far, or the offsets of ProcessInfo, where the retained output begins.
 func (c *Client) Attach(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
-	return newRemoteProcess(c, false).attach(ctx, id, stdout, stderr)
+	return attach(ctx, c, false, id, stdout, stderr)
 }
 
 // AttachKept is Attach for a process that the guest remembers until Forget.
 func (c *Client) AttachKept(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
-	return newRemoteProcess(c, true).attach(ctx, id, stdout, stderr)
+	return attach(ctx, c, true, id, stdout, stderr)
+}
+
+func attach(ctx context.Context, c *Client, keep bool, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
+	if c.keeper == nil {
+		return newRemoteProcess(c, keep).attach(ctx, id, stdout, stderr)
+	}
+	p, err := kept(ctx, c.keeper, false, nil, func(k *Client) (*RemoteProcess, error) {
+		return attach(ctx, k, keep, id, stdout, stderr)
+	})
+	if p == nil && err == nil {
+		err = noProcess(id)
+	}
+	return p, err
+}
+
+func noProcess(id uint32) *Failure {
+	return &Failure{Kind: FailNotFound, Message: fmt.Sprintf("no process %d", id)}
 }
 
 func (p *RemoteProcess) attach(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
@@ -66,6 +88,7 @@ func (p *RemoteProcess) attach(ctx context.Context, id uint32, stdout, stderr ui
 		return nil, c.err
 	}
 	c.processes[id] = p
+	c.held++
 	c.mu.Unlock()
 	attached, err := ask[Attached](ctx, c, OpAttach, Attach{Process: id, Stdout: stdout, Stderr: stderr})
 	if err == nil {
@@ -77,9 +100,24 @@ func (p *RemoteProcess) attach(ctx context.Context, id uint32, stdout, stderr ui
 	}
 	if err != nil {
 		c.drop(id)
+		p.leave()
 		return nil, err
 	}
 	return p, nil
+}
+
+// leave notes that the guest need not hold the process for this host any more.
+func (p *RemoteProcess) leave() {
+	p.left.Do(func() {
+		c := p.client
+		c.mu.Lock()
+		c.held--
+		idle := c.held == 0
+		c.mu.Unlock()
+		if idle && c.idle != nil {
+			c.idle(c)
+		}
+	})
 }
 
 func (c *Client) drop(id uint32) {
@@ -122,7 +160,10 @@ func (p *RemoteProcess) Wait(ctx context.Context) (Exit, error) {
 
 // Forget has the guest forget a process that it keeps and that has ended: its exit, and what was not released of its
 // output. A host that attaches until then receives them again.
-func (p *RemoteProcess) Forget() error { return p.client.link.Send(Frame{Type: FrameExit, ID: p.id}) }
+func (p *RemoteProcess) Forget() error {
+	defer p.leave()
+	return p.client.link.Send(Frame{Type: FrameExit, ID: p.id})
+}
 
 // Exited returns a channel that is closed when the process or the connection has ended.
 func (p *RemoteProcess) Exited() <-chan struct{} { return p.exited }
@@ -152,6 +193,10 @@ func (p *RemoteProcess) Note(ctx context.Context, data []byte) error {
 
 // Noted returns the note of a process, or nothing.
 func (c *Client) Noted(ctx context.Context, process uint32) ([]byte, error) {
+	if c.keeper != nil {
+		data, err := kept(ctx, c.keeper, false, nil, func(k *Client) ([]byte, error) { return k.Noted(ctx, process) })
+		return data, err
+	}
 	data, err := c.call(ctx, nil, OpNoted, Note{Process: process}, nil, nil, nil)
 	if err == nil && len(data) > MaxNote {
 		return nil, violation("a note of %d bytes, at most %d are allowed", len(data), MaxNote)
@@ -163,6 +208,7 @@ func (c *Client) Noted(ctx context.Context, process uint32) ([]byte, error) {
 func (p *RemoteProcess) abandon(a answer) {
 	if a.err != nil {
 		p.client.drop(p.id)
+		p.leave()
 		return
 	}
 	var readers sync.WaitGroup

@@ -1,8 +1,7 @@
 package guest
 
 // Begin is the part of a sandbox's setup that does not depend on its plan. The guest takes its ids, gets its own
-// mounts, a cgroup namespace, a loopback interface and the threads it will ever need, and executes Steps. It may then
-// wait for its Setup.
+// mounts, a cgroup namespace and a loopback interface, and executes Steps. It may then wait for its Setup.
 //
 // Steps are data: engine/native's pure planner decides on the host, and the guest executes. Steps run in order, in the
 // guest's own user and mount namespaces.
@@ -26,8 +25,13 @@ type Setup struct {
 	Steps  []Step `json:"steps"`
 }
 
-// Threads is the number of threads of a guest before the user's first process.
-const Threads = 16
+const (
+	// Threads is the least number of threads of a guest that is a program, before the user's first process.
+	Threads = 16
+	// LateThreads is how many threads more the guest's runtime may want later, which happens once in a hundred sandboxes.
+	// Where it does not, the user has them.
+	LateThreads = 2
+)
 
 // Root is the directory below Begin.Staging that becomes the sandbox's root.
 const Root = "/root"

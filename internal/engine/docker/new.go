@@ -208,7 +208,7 @@ func (s *sandbox) adopt(ctx context.Context) error {
 		}
 	}
 	c := &running{id: record.Name, own: record.Tasks, group: groupOf(made.State.Pid, record.Name)}
-	if c.client, s.listeners, err = s.keep.Connect(ctx); err != nil {
+	if c.client, s.listeners, err = s.keep.Connect(ctx, nil); err != nil {
 		return err
 	}
 	s.use(c)

@@ -67,6 +67,8 @@ type Record struct {
 	Name     string
 	Tasks    int64 // the guest's own
 	Template engine.Template
+	// Executor is PID 1 where that is one.
+	Executor *guest.Executor `json:",omitempty"`
 }
 
 // New makes the directory of a new sandbox, which owns self from then on. Errors: Conflict, StorageFull,
@@ -207,12 +209,18 @@ func (d *Detached) Bind(plan *guest.Bind, fds []*os.File,
 }
 
 // Connect connects to the guest, which waits at the door after the connection before has ended, and takes over its
-// listeners. Errors: Unavailable.
-func (d *Detached) Connect(ctx context.Context) (*guest.Client, []*os.File, error) {
+// listeners. The protocol is spoken over the connection as speak returns it; nil leaves it as it is. Errors:
+// Unavailable.
+func (d *Detached) Connect(ctx context.Context,
+	speak func(*unixconn.Conn) guest.Conn) (*guest.Client, []*os.File, error) {
 	var client *guest.Client
 	conn, err := unixconn.Dial(d.Path(doorFile))
 	if err == nil {
-		client, err = guest.NewClient(ctx, conn)
+		var over guest.Conn = conn
+		if speak != nil {
+			over = speak(conn)
+		}
+		client, err = guest.NewClient(ctx, over)
 	}
 	id := d.Record.Template.ID
 	if err != nil {

@@ -5,10 +5,7 @@ package native
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,11 +15,9 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
-	"github.com/cove-sandbox/cove/internal/guest/remote"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
-	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
 // A blank is a guest that has begun and waits for its plan: a process in its own namespaces and control group, with ids
@@ -33,11 +28,9 @@ type blank struct {
 	releaseIDs func()
 	group      *cgroup.Group
 	client     *guest.Client
-	complaint  complaint          // what the guest wrote to its standard error
 	online     bool               // has planNetwork done
-	detached   bool               // PID 1 is cove-guest, which outlives this process; else it is an executor
+	begun      guest.Begin        // what it has been told
 	tasks      int64              // threads of the guest itself
-	spare      int64              // threads that it may want later
 	adopted    bool               // PID 1 is not a child of this process
 	process    forkserver.Process // PID 1; nil if adopted
 
@@ -61,14 +54,6 @@ type blank struct {
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 	unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
-// ambient are the capabilities, in its own user namespace, that the guest needs to build the sandbox. They survive the
-// exec although its id is not mapped yet; the seal drops them.
-var ambient = []uintptr{
-	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
-	unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN,
-	unix.CAP_SYS_RESOURCE,
-}
-
 // start has the guest forked into its namespaces and group, as a user of the host.
 func (b *blank) start(ctx context.Context, f *forks, as int, socket *os.File) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -76,31 +61,16 @@ func (b *blank) start(ctx context.Context, f *forks, as int, socket *os.File) er
 		return err
 	}
 	defer null.Close()
-	spec, stderr := forkserver.Spec{Namespaces: namespaces, As: as}, null
-	if b.detached {
-		spec.Args, spec.Env, spec.Ambient = []string{"cove-guest", "--socket"}, guestEnv, ambient
-		if stderr, err = b.complaint.open(); err != nil {
-			return err
-		}
-		defer stderr.Close()
-	}
 	door, err := b.group.Door()
 	if err != nil {
 		return launchError(&forkserver.Error{Op: forkserver.OpEnter, Cause: err})
 	}
 	defer door.Close()
-	if b.process, err = f.fork(ctx, spec, door, null, null, stderr, socket); err != nil {
+	spec := forkserver.Spec{Namespaces: namespaces, As: as}
+	if b.process, err = f.fork(ctx, spec, door, null, null, null, socket); err != nil {
 		return launchError(err)
 	}
 	return nil
-}
-
-// guest is the guest at the end of a connection.
-func (b *blank) guest(conn *unixconn.Conn) guest.Conn {
-	if b.detached {
-		return conn
-	}
-	return remote.Serve(conn)
 }
 
 func launchError(err error) error {
@@ -195,7 +165,6 @@ func (b *blank) removeAll() error {
 		b.wait()
 		close(b.done)
 	}
-	b.complaint.close()
 	b.dropOwnerships()
 	if b.group != nil && b.group.Remove(removalPatience/100) != nil {
 		err = errors.Join(err, b.group.Kill(), b.group.Remove(removalPatience))
@@ -219,7 +188,7 @@ func (b *blank) dropOwnerships() {
 	clear(b.ownerships)
 }
 
-// explain turns a failure of the guest into an error that says what it complained about.
+// explain turns a failure of the guest into an error, and ends a guest that has not just answered.
 func (b *blank) explain(doing string, err error) error {
 	if failure, ok := errors.AsType[*guest.Failure](err); ok {
 		err = failure
@@ -227,9 +196,6 @@ func (b *blank) explain(doing string, err error) error {
 		return err
 	} else {
 		b.Kill()
-		if text := b.complaint.text(); text != "" {
-			err = fmt.Errorf("%w: %q", err, text)
-		}
 	}
 	return cove.Errorf(cove.Unavailable, "cannot %s: %w", doing, err).
 		WithHint("run \"cove doctor\" for what this host lacks")
@@ -241,40 +207,5 @@ func (b *blank) waitEmpty() {
 		if b.group.Empty() {
 			return
 		}
-	}
-}
-
-type complaint struct {
-	kept local.Complaint
-	r    *os.File
-	done chan struct{}
-}
-
-func (c *complaint) open() (*os.File, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	c.r, c.done = r, make(chan struct{})
-	go func() {
-		defer close(c.done)
-		io.Copy(&c.kept, r)
-	}()
-	return w, nil
-}
-
-// text returns the output, without a trace, once the guest has ended, or within a moment.
-func (c *complaint) text() string {
-	if c.r == nil {
-		return ""
-	}
-	text, _, _ := strings.Cut(c.kept.Text(c.done), "\n\ngoroutine")
-	return text
-}
-
-func (c *complaint) close() {
-	if c.r != nil {
-		c.r.Close()
-		<-c.done
 	}
 }

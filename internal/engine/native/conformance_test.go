@@ -19,10 +19,10 @@ var account = os.Getenv("COVE_TEST_IN_VM")
 
 func TestConformance(t *testing.T) { conformance(t, "") }
 
-// TestConformanceOfDetached has the suite look at sandboxes whose PID 1 is cove-guest, and no executor.
+// TestConformanceOfDetached has the suite look at sandboxes whose processes have a keeper.
 func TestConformanceOfDetached(t *testing.T) {
 	if account != "" {
-		t.Skip("cove-guest is looked at outside the VM: it takes eight times as long there as an executor")
+		t.Skip("keepers are looked at outside the VM, where a program takes eight times as long to start")
 	}
 	conformance(t, cove.LifetimeDetached)
 }

@@ -5,9 +5,10 @@
 //
 // One path launches every sandbox. A fork server forks its PID 1 into new user, pid, mount, network, ipc and uts
 // namespaces and into a control group, and the host gives its user namespace a map of ids. Everything else is done
-// inside, as the host's plan (plan.go, pure) tells PID 1 over a socket pair: an executor (package guest/remote), or
-// cove-guest in a detached sandbox, which outlives the host. So the host mounts nothing and runs nothing: what can be
-// left behind is a control group and a taken id range, which carry the instance's name.
+// inside, as the host's plan (plan.go, pure) tells PID 1 over a socket pair: an executor (package guest/remote). The
+// executor of a detached sandbox outlives the host, and cove-guest holds the processes while there are any. So the host
+// mounts nothing and runs nothing: what can be left behind is a control group and a taken id range, which carry the
+// instance's name.
 package native
 
 import (
@@ -19,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
@@ -74,6 +76,7 @@ type sandbox struct {
 	engine   *Engine
 	template engine.Template
 	keep     *local.Detached // of a lasting one
+	keeper   *guest.Keeper   // of a lasting one's processes; nil where PID 1 holds them, as in those of earlier versions
 
 	keepOnce sync.Once
 	keepErr  error

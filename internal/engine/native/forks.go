@@ -28,8 +28,9 @@ type forks struct {
 	changed chan struct{}      // closed with each change; guarded by mu
 }
 
-// guestEnv spares the guest's runtime a look at the host's control groups, a collection of its few megabytes, and
-// threads that look for work: it waits nearly always, and one that spins takes the CPU from the user's program.
+// guestEnv spares the runtime of a fork server and of a keeper a look at the host's control groups, a collection of its
+// few megabytes, and threads that look for work: it waits nearly always, and one that spins takes the CPU from the
+// user's program.
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 // The time between two starts of a fork server doubles while none lives for long.
@@ -123,16 +124,12 @@ func (f *forks) close() {
 	f.all.Wait()
 }
 
-// fork starts an executor or a copy of the program. The latter is forked from this process where there is no fork
-// server.
+// fork starts an executor.
 func (f *forks) fork(ctx context.Context, s forkserver.Spec, door cgroup.Door,
 	files ...*os.File) (forkserver.Process, error) {
 	for {
 		c, err := f.server(ctx)
 		if err != nil {
-			if ctx.Err() == nil && len(s.Args) > 0 {
-				return forkserver.Fork(f.program, s, door, files...)
-			}
 			return nil, &forkserver.Error{Op: forkserver.OpFork, Cause: err}
 		}
 		if p, err := c.Fork(ctx, s, door, files...); !errors.Is(err, forkserver.ErrGone) {

@@ -70,10 +70,14 @@ func (s *sandbox) build(ctx context.Context, b *blank) (err error) {
 	return cmp.Or(s.setUp(ctx), <-limited)
 }
 
-// limit sets every limit of the group. The user has all of the limit of tasks: the guest's threads come on top.
+// limit sets every limit of the group. The user has all of the limit of tasks: the guest's threads come on top, and
+// where there may be a keeper, those of the keeper.
 func (s *sandbox) limit() error {
-	l := s.template.Limits
-	err := s.group.Limit(cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs + s.tasks + s.spare,
+	l, keeper := s.template.Limits, int64(0)
+	if s.keep != nil {
+		keeper = guest.Threads + guest.LateThreads
+	}
+	err := s.group.Limit(cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs + s.tasks + keeper,
 		Sockets: local.SocketMemory(l.Memory)})
 	if err != nil {
 		return cove.Errorf(cove.Unsupported, "cannot set the limits: %w", err).WithHint("run \"cove doctor\"")

@@ -74,7 +74,7 @@ func (e *Engine) start(ctx context.Context, u cove.User, online, detached bool) 
 		if detached {
 			return e.newDetached(ctx, u, online)
 		}
-		return e.newBlank(ctx, u, online, false, e.groupName(), e.ranges)
+		return e.newBlank(ctx, u, online, e.groupName(), e.ranges)
 	}
 	b, err := begin()
 	if errors.Is(err, forkserver.ErrLost) {

@@ -39,7 +39,7 @@ func TestPoolKeepsNetworksApart(t *testing.T) {
 			e.pool.close()
 			ready := map[bool]*blank{}
 			for _, online := range c.ready {
-				b, err := e.newBlank(t.Context(), cove.CodeUser, online, false, e.groupName(), e.ranges)
+				b, err := e.newBlank(t.Context(), cove.CodeUser, online, e.groupName(), e.ranges)
 				if err != nil {
 					t.Fatal(err)
 				}

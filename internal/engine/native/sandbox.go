@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/remote"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -63,6 +64,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	plan := planBind(s.template, b, sources, program)
 	fds, sent := trees, func(bool) {}
 	if s.keep != nil {
+		s.keep.Record.Executor = new(remote.Known(s.begun, plan))
 		if fds, sent, err = s.keep.Bind(&plan, trees, s.ranges.Held()...); err != nil {
 			return err
 		}
@@ -74,6 +76,10 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	}
 	if s.keep != nil {
 		s.ranges.Close()
+		if err := s.haveKeeper(ctx); err != nil {
+			local.CloseAll(listeners)
+			return s.explain("seal the sandbox", err)
+		}
 	}
 	s.mu.Lock()
 	s.listeners, s.lasts = listeners, s.keep != nil
@@ -100,8 +106,11 @@ func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 		return engine.Stats{}, s.destroyed()
 	}
 	limit := s.template.Limits.PIDs
-	users := func(n int64) int64 { return min(max(n-s.tasks, 0), limit) }
-	g.PIDs, g.PIDsPeak = users(g.PIDs), users(g.PIDsPeak)
+	now, most := s.tasks, s.tasks // the guest's own
+	if s.keeper != nil {
+		now, most = now+s.keeper.Threads(), most+guest.Threads // no process of the user's has begun without a keeper
+	}
+	g.PIDs, g.PIDsPeak = min(max(g.PIDs-now, 0), limit), min(max(g.PIDsPeak-most, 0), limit)
 	return engine.Stats{CPUTime: g.CPUTime, MemoryPeak: g.MemoryPeak, PIDs: g.PIDs, PIDsPeak: g.PIDsPeak,
 		OOMKills: g.OOMKills, PIDsDenied: g.PIDsDenied, Locks: s.locks.Load()}, nil
 }

@@ -4,7 +4,6 @@ package native
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,13 +13,14 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/remote"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
 // newBlank makes a blank for a class of users, with a group of that name and an id range. On error nothing is left.
-func (e *Engine) newBlank(ctx context.Context, u cove.User, online, detached bool, name string,
+func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string,
 	ranges *local.Ranges) (b *blank, err error) {
-	b = &blank{online: online, detached: detached, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{},
+	b = &blank{online: online, tasks: 1, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{},
 		done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -53,28 +53,16 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online, detached boo
 		conn.Close()
 		return b, err
 	}
-	if b.client, err = guest.NewClient(ctx, b.guest(conn)); err != nil {
+	if b.client, err = guest.NewClient(ctx, remote.Serve(conn)); err != nil {
 		return b, b.explain("start the guest", err)
 	}
 	go b.collect()
-	if err = b.client.Begin(ctx, planBegin(b.ids.Guest, e.staging, e.watches, network)); err != nil {
+	b.begun = planBegin(b.ids.Guest, e.staging, e.watches, network)
+	if err = b.client.Begin(ctx, b.begun); err != nil {
 		return b, b.explain("begin the sandbox", err)
 	}
-	if !detached {
-		b.tasks = 1
-		return b, nil
-	}
-	stats, err := b.group.Stats()
-	if err != nil {
-		return b, fmt.Errorf("read the control group: %w", err)
-	}
-	b.tasks, b.spare = stats.PIDs, lateThreads
 	return b, nil
 }
-
-// lateThreads is how many threads more than it had the guest's runtime may want later, which happens once in a hundred
-// sandboxes. Where it does not, the user has them.
-const lateThreads = 2
 
 // accountable is the user of the host for whom the kernel counts what a sandbox has of inotify, pending signals and
 // message queues: as root one of its own range, so that no sandbox takes another's.

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package build writes the scripts that build the root of a sandbox, step by step: for an executor, or for cove-guest,
-// which executes them itself. Targets lie in a staging directory, and nothing leads out of that.
+// Package build writes the scripts that build the root of a sandbox, step by step, for an executor. Targets lie in a
+// staging directory, and nothing leads out of that.
 package build
 
 import (

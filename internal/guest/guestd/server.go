@@ -27,6 +27,15 @@ type World struct {
 	Wall    Wall
 	Spawner Spawner
 	Files   Files
+	Holder  Holder // nil where the Server itself holds what outlives its connections
+}
+
+// Holder is PID 1 of a sandbox, apart from the Server, and holds what Bind has it hold.
+type Holder interface {
+	// Listeners returns Bind's listeners.
+	Listeners() ([]*os.File, error)
+	// Keep starts a keeper.
+	Keep(k guest.Keep, fds []*os.File) error
 }
 
 // Wall builds the sandbox around the guest. Its methods are called once each, in this order.
@@ -81,8 +90,10 @@ type Files interface {
 
 // Server serves one sandbox.
 type Server struct {
-	world World
-	room  int // bytes of each output that are retained
+	world    World
+	room     int            // bytes of each output that are retained
+	threads  int64          // of a keeper
+	requests sync.WaitGroup // under way
 
 	mu        sync.Mutex
 	phase     phase
@@ -125,11 +136,29 @@ func New(w World, setUp bool) *Server {
 }
 
 // NewBeside returns a Server in the host's own process, whose memory has both ends of each output: the host's is as
-// large as the protocol has it, and this one retains half of that.
-func NewBeside(w World) *Server {
+// large as the protocol has it, and this one retains half of that. The sandbox may be bound already.
+func NewBeside(w World, bound bool) *Server {
 	s := New(w, false)
 	s.room = guest.Window / 2
+	if bound {
+		s.phase = phaseBound
+	}
 	return s
+}
+
+// NewKeeper returns a Server of processes alone, in a sandbox that is bound. It tells the host its number of threads.
+func NewKeeper(w World, threads int64) *Server {
+	s := New(w, true)
+	s.phase, s.threads = phaseBound, threads
+	return s
+}
+
+// Unused reports whether the Server holds no process. No connection is served meanwhile.
+func (s *Server) Unused() bool {
+	s.requests.Wait() // one may be the start of a process
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.processes) == 0
 }
 
 // End drops output that waits for a host: none comes any more.
@@ -146,7 +175,7 @@ func (s *Server) End() {
 func (s *Server) Serve(conn guest.Conn) error {
 	l := &guest.Link{Conn: conn}
 	defer conn.Close()
-	hello, _ := json.Marshal(guest.Hello{Version: guest.Version, Processes: s.ids()})
+	hello, _ := json.Marshal(guest.Hello{Version: guest.Version, Processes: s.ids(), Threads: s.threads})
 	if err := l.Send(guest.Frame{Type: guest.FrameHello, Payload: hello}); err != nil {
 		return err
 	}
@@ -225,7 +254,7 @@ func (s *Server) request(l *guest.Link, f guest.Frame) error {
 	if err != nil {
 		return err
 	}
-	go func() {
+	s.requests.Go(func() {
 		result, raw, out, err := s.do(l, f.ID, req, body.Raw, fds)
 		CloseAll(fds)
 		var numbers []int
@@ -234,7 +263,7 @@ func (s *Server) request(l *guest.Link, f guest.Frame) error {
 		}
 		l.Send(answer(f.ID, result, raw, err), numbers...) // a broken connection shows at its reader
 		CloseAll(out)
-	}()
+	})
 	return nil
 }
 
@@ -318,6 +347,8 @@ func (s *Server) do(l *guest.Link, id uint32, req guest.Request, raw []byte,
 	case guest.OpListeners:
 		outFDs, err = s.listeners()
 		result = guest.Listeners{Count: len(outFDs)}
+	case guest.OpKeep:
+		err = with(req, func(p guest.Keep) error { return s.keepOthers(p, fds) })
 	case guest.OpWrite:
 		err = with(req, func(p guest.WriteFile) error { return files.Write(p, raw) })
 	case guest.OpRead:
@@ -410,7 +441,7 @@ func (s *Server) setup(p guest.Setup, fds []*os.File) error {
 
 func (s *Server) bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err error) {
 	err = s.advance(phaseSetUp, phaseBound, func() (err error) {
-		if listeners, err = s.world.Wall.Bind(p, fds); err != nil || p.Door == nil {
+		if listeners, err = s.world.Wall.Bind(p, fds); err != nil || p.Door == nil || s.world.Holder != nil {
 			return err
 		}
 		if err = s.keep(p, fds, listeners); err == nil {
@@ -437,7 +468,17 @@ func (s *Server) keep(p guest.Bind, fds, listeners []*os.File) error {
 	return nil
 }
 
+func (s *Server) keepOthers(p guest.Keep, fds []*os.File) error {
+	if s.world.Holder == nil {
+		return &guest.Failure{Kind: guest.FailInvalid, Message: "this guest holds its processes itself"}
+	}
+	return s.world.Holder.Keep(p, fds)
+}
+
 func (s *Server) listeners() (copies []*os.File, err error) {
+	if s.world.Holder != nil {
+		return s.world.Holder.Listeners()
+	}
 	s.mu.Lock()
 	kept := s.detached.listeners
 	s.mu.Unlock()

@@ -57,6 +57,9 @@ func (w *world) fork(c *child, program string, spec guest.ProcessSpec, ends []*o
 	for _, f := range ends {
 		attr.Files = append(attr.Files, f.Fd())
 	}
+	if w.mortal {
+		attr.Sys.Pdeathsig = syscall.SIGKILL
+	}
 	if unix.Getuid() != w.seal.UserUID {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(w.seal.UserUID), Gid: uint32(w.seal.UserGID)}
 	}

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package pid1 implements cove-guest. As PID 1 it builds the sandbox's root, seals itself in, starts the user's
-// processes and reaps them.
+// Package pid1 implements cove-guest. As PID 1 of a container it seals itself in, starts the user's processes and reaps
+// them; as a keeper it does so below an executor, sealed as that is.
 //
 // On Linux much of that state belongs to a thread, not to a process: capabilities, namespaces, cgroups of the threaded
-// kind, file-system ids. Two threads therefore have a fixed purpose. The main thread builds, seals, and alone starts
+// kind, file-system ids. Two threads therefore have a fixed purpose. The main thread seals, and alone starts
 // processes, which inherit its cgroup and its lack of privileges. The files thread has the user's file-system ids
 // permanently, so that the guest cannot be tricked into reading or writing files that the user may not.
 package pid1
@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -42,15 +43,11 @@ func (t *thread) do(f func() error) (err error) {
 // Run serves conn until it ends. A guest that outlives its connections then serves the next one. Any other exits, which
 // ends the sandbox: the kernel kills every process of the namespace with its PID 1. Run must be called from main with
 // the main thread locked.
-//
-// setUp reports that a container engine has built the root filesystem already.
-func Run(conn guest.Conn, setUp bool) {
-	if setUp {
-		makeThreads() // a container engine counts the guest's threads before it binds
-	}
+func Run(conn guest.Conn) {
+	makeThreads() // a container engine counts the guest's threads before it binds
 	main := newThread()
 	w := &world{main: main, files: newThread(), parked: -1}
-	server := guestd.New(guestd.World{Wall: w, Spawner: w, Files: files{w}}, setUp)
+	server := guestd.New(guestd.World{Wall: w, Spawner: w, Files: files{w}}, true)
 	go func() { os.Exit(serve(server, conn)) }()
 	main.loop()
 }
@@ -72,21 +69,77 @@ func serve(server *guestd.Server, conn guest.Conn) int {
 	}
 }
 
+// Keep serves conn, and then each connection that arrives at the door, until one ends while it holds no process. It
+// starts processes below an executor, which is PID 1 and has sealed it. Scratch is a descriptor of the file system of
+// everything writable. Keep must be called as Run.
+func Keep(conn guest.Conn, door *os.File, scratch, uid, gid int) {
+	main := newThread()
+	w := &world{main: main, files: newThread(), scratch: []int{scratch}, mortal: true, parked: -1,
+		seal: guest.Seal{UserUID: uid, UserGID: gid}}
+	if err := w.prepare(); err != nil {
+		os.Exit(125)
+	}
+	server := guestd.NewKeeper(guestd.World{Wall: w, Spawner: w, Files: files{w}}, int64(threads()))
+	go func() { os.Exit(keep(server, conn, door)) }()
+	main.loop()
+}
+
+// prepare gives up what a keeper needs to become one.
+func (w *world) prepare() error {
+	if err := w.openOwn(); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	// Children would have all that is inheritable and ambient on this thread.
+	if err := setCapabilities(unix.Getuid() != w.seal.UserUID, syscall.RawSyscall6); err != nil {
+		return err
+	}
+	if err := w.startFiles(); err != nil {
+		return err
+	}
+	w.startReaping()
+	makeThreads()
+	return nil
+}
+
+// keep does not wait at the door while it holds no process: a host that has just connected there finds the connection
+// ended before the first message.
+func keep(server *guestd.Server, conn guest.Conn, door *os.File) int {
+	for {
+		server.Serve(conn) // an error is the host's matter
+		if server.Unused() {
+			return 0
+		}
+		next, err := unixconn.Accept(door)
+		if err != nil {
+			return 1
+		}
+		conn = next
+	}
+}
+
 // makeThreads makes guest.Threads threads. The guest and the user's processes share a limit of tasks, and a Go program
 // that cannot create a thread crashes. So the guest creates all ahead, and the host adds them to the limit.
 func makeThreads() {
 	for n := 4; n <= guest.Threads; {
 		reserveThreads(n)
-		var st unix.Stat_t
-		if unix.Stat("/proc/self/task", &st) != nil {
-			return
-		}
-		have := int(st.Nlink) - 2 // one directory for each thread
-		if have >= guest.Threads {
+		have := threads()
+		if have == 0 || have >= guest.Threads {
 			return
 		}
 		n += guest.Threads - have
 	}
+}
+
+// threads counts the threads of this process; 0 if they cannot be counted.
+func threads() int {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/task", &st) != nil {
+		return 0
+	}
+	return int(st.Nlink) - 2 // one directory for each thread
 }
 
 // reserveThreads makes n threads at once; the runtime keeps them for later.

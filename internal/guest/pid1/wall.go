@@ -3,10 +3,8 @@
 package pid1
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -20,8 +18,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/build"
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
-	"github.com/cove-sandbox/cove/internal/linux/executor"
-	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp/load"
 )
 
@@ -29,113 +25,25 @@ import (
 type world struct {
 	main, files *thread
 	seal        guest.Seal
-	staging     int
 	scratch     []int    // the file systems that hold everything writable
 	io          *os.File // the guest's own /proc/self/io
 	oom         *os.File // the guest's own /proc/self/oom_score_adj
 	oomOwn      string   // its initial value
-	ahead       listeners
-	parked      int // the named pipe that a reader waits at; of the files thread
+	parked      int      // the named pipe that a reader waits at; of the files thread
+	mortal      bool     // processes end with it; of PID 1, the kernel sees to that
 
 	mu       sync.Mutex // guards children, and orders fork against reaping
 	children map[int]*child
 	anyChild sync.Cond
 }
 
-// anyWritable is a directory on the scratch file system of every sandbox.
-const anyWritable = "/tmp"
+var errBuilt = errors.New("a container engine has built the root")
 
-func (w *world) Begin(b guest.Begin) error {
-	err := w.main.do(func() error {
-		if err := become(b.UID, b.GID); err != nil {
-			return err
-		}
-		// A guest may wait long for its plan. What the host unmounts meanwhile, such as the disk of another sandbox, must
-		// not be kept by the copy of its mounts. Setup ends this.
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-			return fmt.Errorf("take the mounts from the host: %w", err)
-		}
-		// It applies to this thread, which starts all children.
-		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-			return fmt.Errorf("new cgroup namespace: %w", err)
-		}
-		if err := netsetup.LoopbackUp(); err != nil {
-			return fmt.Errorf("bring up the loopback interface: %w", err)
-		}
-		if err := w.stage(b.Staging); err != nil {
-			return err
-		}
-		if err := w.build(nil, func(steps *build.Builder) error { return steps.Steps(b.Steps) }); err != nil {
-			return err
-		}
-		return w.ahead.make(b.Listeners)
-	})
-	if err == nil {
-		makeThreads()
-	}
-	return err
-}
+// Begin implements guestd.Wall.
+func (w *world) Begin(guest.Begin) error { return errBuilt }
 
-func (w *world) Setup(s guest.Setup, fds []*os.File) error {
-	return w.main.do(func() error {
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			return fmt.Errorf("make the mounts private: %w", err)
-		}
-		err := w.build(fds, func(b *build.Builder) error {
-			b.Resize(s.Size, s.Inodes)
-			return b.Steps(s.Steps)
-		})
-		if err != nil {
-			return err
-		}
-		// The directory must lie inside the root: one of the staging directory would be a way out, by /proc/self/fd.
-		fd, err := unix.Openat2(w.staging, guest.Root+anyWritable, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
-		if err != nil {
-			return fmt.Errorf("open %s: %w", anyWritable, err)
-		}
-		w.scratch = append(w.scratch, fd)
-		return nil
-	})
-}
-
-// stage mounts the scratch file system on the staging directory, with a provisional size until Setup sets the real one.
-func (w *world) stage(staging string) (err error) {
-	open := func() (int, error) {
-		fd, err := unix.Open(staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		return fd, os.NewSyscallError("open "+staging, err)
-	}
-	if w.staging, err = open(); err != nil {
-		return err
-	}
-	defer unix.Close(w.staging)
-	err = w.build(nil, func(b *build.Builder) error { b.Scratch(); return nil })
-	if err == nil {
-		w.staging, err = open()
-	}
-	return err
-}
-
-// build executes a script in the staging directory.
-func (w *world) build(fds []*os.File, add func(b *build.Builder) error) error {
-	_, err := w.execute(0, fds, add)
-	return err
-}
-
-func (w *world) execute(answer int, fds []*os.File, add func(b *build.Builder) error) ([]byte, error) {
-	b := build.New(w.staging, answer, len(fds))
-	if err := add(b); err != nil {
-		return nil, err
-	}
-	numbers := make([]int, len(fds))
-	for i, f := range fds {
-		if numbers[i] = -1; f != nil {
-			numbers[i] = int(f.Fd())
-		}
-	}
-	data, err := executor.Here(b.Script, numbers...)
-	return data, build.Explain(err)
-}
+// Setup implements guestd.Wall.
+func (w *world) Setup(guest.Setup, []*os.File) error { return errBuilt }
 
 // count adds the file system at a place, which the guest may be unable to read, to Stats. A symlink of the image may
 // have led the container engine's mount elsewhere; only another of the places is accepted as its target.
@@ -155,14 +63,14 @@ func (w *world) count(place string, places []string) error {
 	return nil
 }
 
-// Bind implements guestd.Wall: late mounts, listeners, then the seal.
+// Bind implements guestd.Wall: the listeners that the host has made, then the seal.
 func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err error) {
+	if len(p.Steps) > 0 || p.Seal.Pivot {
+		return nil, errBuilt
+	}
 	err = w.main.do(func() error {
 		w.seal = p.Seal
-		if w.io, err = os.Open("/proc/self/io"); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err // absent on kernels without task accounting
-		}
-		if err := w.openOOM(); err != nil {
+		if err := w.openOwn(); err != nil {
 			return err
 		}
 		for _, place := range p.Scratch {
@@ -170,13 +78,9 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 				return err
 			}
 		}
-		if err := w.build(fds, func(b *build.Builder) error { return b.Steps(p.Steps) }); err != nil {
+		if listeners, err = taken(p.Listeners, fds); err != nil {
 			return err
 		}
-		if listeners, err = w.listen(p.Listeners, fds, p.Seal); err != nil {
-			return err
-		}
-		guestd.CloseAll(slices.Collect(maps.Values(w.ahead)))
 		if p.Hostname != "" {
 			if err := unix.Sethostname([]byte(p.Hostname)); err != nil {
 				return fmt.Errorf("set the host name: %w", err)
@@ -194,9 +98,14 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 	return listeners, nil
 }
 
-// openOOM opens the guest's OOM score, which fork raises for a moment. Afterwards fork restores the present value, not
-// zero: systemd starts user sessions with 100 or 200, and only root outside may go below (oom_score_adj_min).
-func (w *world) openOOM() error {
+// openOwn opens what the guest needs of its own /proc.
+//
+// fork raises the OOM score for a moment. Afterwards it restores the present value, not zero: systemd starts user
+// sessions with 100 or 200, and only root outside may go below (oom_score_adj_min).
+func (w *world) openOwn() (err error) {
+	if w.io, err = os.Open("/proc/self/io"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err // absent on kernels without task accounting
+	}
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		return err
@@ -206,118 +115,21 @@ func (w *world) openOOM() error {
 	return err
 }
 
-// pivot makes the assembled tree the root of the process, and the host's root unreachable.
-func pivot(staging int) error {
-	fd, err := unix.Openat(staging, guest.Root[1:], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.Fchdir(fd); err != nil {
-		return err
-	}
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("pivot_root: %w", err)
-	}
-	// The old root is mounted on top of the new one now (pivot_root(2)).
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount the old root: %w", err)
-	}
-	return unix.Chdir("/")
-}
-
-type listeners map[guest.Listen]*os.File
-
-func (ahead *listeners) make(ls []guest.Listen) error {
-	*ahead = listeners{}
+// taken returns the listening sockets, each a descriptor of the request, and takes ownership of them.
+func taken(ls []guest.Listen, fds []*os.File) (files []*os.File, err error) {
 	for _, l := range ls {
-		f, err := netsetup.Listen(l.Network, l.Address)
-		if err != nil {
-			return fmt.Errorf("listen on %s %s: %w", l.Network, l.Address, err)
-		}
-		(*ahead)[l] = f
-	}
-	return nil
-}
-
-// listen returns the listening sockets, and makes those that were not made ahead.
-func (w *world) listen(ls []guest.Listen, fds []*os.File, seal guest.Seal) (files []*os.File, err error) {
-	for _, l := range ls {
-		f := w.ahead[l]
-		delete(w.ahead, l)
-		switch {
-		case f != nil:
-		case l.FD != nil:
-			f, err = given(fds, *l.FD)
-		case l.Network != guest.UnixNetwork:
-			f, err = netsetup.Listen(l.Network, l.Address)
-		case !seal.Pivot:
-			err = errors.New("there is no place for it")
-		default:
-			f, err = w.listenUnix(l, seal)
-		}
-		if err != nil {
+		if l.FD == nil || *l.FD < 0 || *l.FD >= len(fds) || fds[*l.FD] == nil {
 			guestd.CloseAll(files)
-			return nil, fmt.Errorf("listen on %s %s: %w", l.Network, l.Address, err)
+			return nil, fmt.Errorf("listen on %s %s: no such descriptor", l.Network, l.Address)
 		}
-		files = append(files, f)
+		files = append(files, fds[*l.FD])
+		fds[*l.FD] = nil
 	}
 	return files, nil
 }
 
-// given returns a descriptor of the request and takes ownership of it.
-func given(fds []*os.File, i int) (*os.File, error) {
-	if i < 0 || i >= len(fds) || fds[i] == nil {
-		return nil, errors.New("no such descriptor")
-	}
-	f := fds[i]
-	fds[i] = nil
-	return f, nil
-}
-
-func (w *world) listenUnix(l guest.Listen, seal guest.Seal) (*os.File, error) {
-	place, err := os.Open(os.DevNull) // a descriptor for the script
-	if err != nil {
-		return nil, err
-	}
-	defer place.Close()
-	answer, err := w.execute(8, nil, func(b *build.Builder) error {
-		fd, err := b.ListenUnix(l, seal, int(place.Fd()))
-		b.Store(b.Answer(), 8, fd)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(binary.NativeEndian.Uint64(answer)), l.Address), nil
-}
-
-// become changes every id of every thread and drops all supplementary groups. A user namespace made without privilege
-// may not change groups; the caller's remain there, which "cove doctor" reports.
-func become(uid, gid int) error {
-	if err := awaitSignals(); err != nil {
-		return err
-	}
-	if err := syscall.Setgroups(nil); err != nil && !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("leave the groups: %w", err)
-	}
-	if err := syscall.Setresgid(gid, gid, gid); err != nil {
-		return fmt.Errorf("become group %d: %w", gid, err)
-	}
-	if err := syscall.Setresuid(uid, uid, uid); err != nil {
-		return fmt.Errorf("become user %d: %w", uid, err)
-	}
-	return nil
-}
-
 // enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible.
 func (w *world) enclose(s guest.Seal) error {
-	if s.Pivot {
-		if err := pivot(w.staging); err != nil {
-			return err
-		}
-		unix.Close(w.staging)
-	}
 	syscall.Umask(0o022)
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("not dumpable: %w", err)
@@ -393,13 +205,17 @@ func dropCapabilities(ownID bool) error {
 	if err := awaitSignals(); err != nil {
 		return err
 	}
+	return setCapabilities(ownID, syscall.AllThreadsSyscall6)
+}
+
+// setCapabilities reduces the capabilities of the calling thread, or of all, to kept ones that no child inherits.
+func setCapabilities(ownID bool, call func(nr, a, b, c, d, e, f uintptr) (uintptr, uintptr, syscall.Errno)) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if ownID {
 		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
 	}
-	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)),
-		uintptr(unsafe.Pointer(&data)), 0, 0, 0, 0)
+	_, _, errno := call(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&data)), 0, 0, 0, 0)
 	runtime.KeepAlive(&hdr)
 	runtime.KeepAlive(&data)
 	if errno != 0 {

@@ -38,7 +38,11 @@ const (
 	slotPlace                                 // a directory that a call names by /proc/self/fd
 	slotWalk                                  // the directory that a walk has come to
 	slotParked                                // the named pipe that a reader waits at
-	slotListeners                             // and those above
+	slotKeeper                                // a pidfd
+	slotDoor                                  // the listening socket at which the next connection arrives
+	slotHeld                                  // what Bind has it hold beside that
+	slotListeners = slotHeld + maxHeld        // and those above
+	maxHeld       = 4
 )
 
 const maxListeners = executor.LastSlot - slotListeners
@@ -50,12 +54,14 @@ func drop(b *build.Builder, slot int) { b.Keep(num(0), slot) }
 type world struct {
 	executor *executor.Client
 
-	// Set by Begin and Bind, which guestd calls in order.
-	begun  guest.Begin
-	limits map[int]uint64 // hard ones, at the beginning
-	ahead  map[guest.Listen]int
-	seal   guest.Seal
-	oomOwn string
+	// Set by Begin and Bind, which guestd calls in order, or by Resume.
+	begun     guest.Begin
+	limits    map[int]uint64 // hard ones, at the beginning
+	ahead     map[guest.Listen]int
+	seal      guest.Seal
+	oomOwn    string
+	lasts     bool // without its connection
+	listeners []guest.Listen
 
 	walking sync.Mutex // guards slotWalk
 
@@ -69,8 +75,23 @@ type world struct {
 
 // Serve returns the host's end of a connection to a guest whose executor is at the end of conn. When either ends, so
 // does the other.
-func Serve(conn *unixconn.Conn) guest.FDConn {
-	w := &world{children: map[int]*child{}, early: map[int]unix.WaitStatus{}, left: make(chan struct{})}
+func Serve(conn *unixconn.Conn) guest.FDConn { return serve(conn, &world{}) }
+
+// Resume is Serve for an executor that another host has bound, and which has outlived its connections.
+func Resume(conn *unixconn.Conn, e guest.Executor) guest.FDConn {
+	return serve(conn, &world{begun: guest.Begin{UID: e.UID, GID: e.GID}, lasts: true, listeners: e.Listeners,
+		seal: guest.Seal{UserUID: e.UserUID, UserGID: e.UserGID, OpenFiles: e.OpenFiles}})
+}
+
+// Known describes a bound executor, for the Resume of another host.
+func Known(begun guest.Begin, bound guest.Bind) guest.Executor {
+	return guest.Executor{Version: executor.Version, UID: begun.UID, GID: begun.GID, UserUID: bound.Seal.UserUID,
+		UserGID: bound.Seal.UserGID, OpenFiles: bound.Seal.OpenFiles, Listeners: bound.Listeners}
+}
+
+func serve(conn *unixconn.Conn, w *world) guest.FDConn {
+	bound := w.lasts
+	w.children, w.early, w.left = map[int]*child{}, map[int]unix.WaitStatus{}, make(chan struct{})
 	w.executor = executor.NewClient(conn, w.ended)
 	host, inside := pipe()
 	go func() {
@@ -83,7 +104,7 @@ func Serve(conn *unixconn.Conn) guest.FDConn {
 		w.abandon()
 	}()
 	go func() {
-		server := guestd.NewBeside(guestd.World{Wall: w, Spawner: w, Files: files{w}})
+		server := guestd.NewBeside(guestd.World{Wall: w, Spawner: w, Files: files{w}, Holder: w}, bound)
 		server.Serve(inside)
 		w.executor.Close()
 		server.End()

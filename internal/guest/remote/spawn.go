@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/bits"
 	"os"
 	"path"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/build"
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
 	"github.com/cove-sandbox/cove/internal/guest/stream"
 	"github.com/cove-sandbox/cove/internal/linux/executor"
@@ -51,6 +53,9 @@ const (
 func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
+	}
+	if w.lasts {
+		return nil, &guest.Failure{Kind: guest.FailState, Message: "the processes of this sandbox have a keeper"}
 	}
 	w.begin()
 	answer, files, err := w.run(w.startScript(spec))
@@ -258,6 +263,12 @@ func (w *world) child(s *executor.Script, spec guest.ProcessSpec, program execut
 	if spec.TTY {
 		s.Do(unix.SYS_IOCTL, num(0), num(unix.TIOCSCTTY), num(0))
 	}
+	w.prepare(s)
+	s.Do(unix.SYS_EXECVE, program, words(s, spec.Args), words(s, spec.Env))
+}
+
+// prepare gives a new process its limit of open files and its signals.
+func (w *world) prepare(s *executor.Script) {
 	files := w.limits[unix.RLIMIT_NOFILE]
 	if w.seal.OpenFiles > 0 {
 		files = min(files, uint64(w.seal.OpenFiles))
@@ -265,7 +276,6 @@ func (w *world) child(s *executor.Script, spec guest.ProcessSpec, program execut
 	limit := unix.Rlimit{Cur: files, Max: files}
 	s.Do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), s.Bytes(executor.Structure(limit)), num(0))
 	s.Do(unix.SYS_RT_SIGPROCMASK, num(sigSetmask), s.Bytes(make([]byte, 8)), num(0), num(8))
-	s.Do(unix.SYS_EXECVE, program, words(s, spec.Args), words(s, spec.Env))
 }
 
 // words are strings as execve takes them.
@@ -467,4 +477,93 @@ func (c *child) Wait() (int, syscall.Signal) {
 		return 0, c.status.Signal()
 	}
 	return c.status.ExitStatus(), 0
+}
+
+var _ guestd.Holder = (*world)(nil)
+
+// Keep implements guestd.Holder: the keeper is a child of PID 1, sealed as that is. Of what PID 1 holds it has the
+// descriptors of the request, and that of everything writable. The program that was given is started, whatever lies
+// in the sandbox.
+func (w *world) Keep(k guest.Keep, files []*os.File) error {
+	if !w.lasts {
+		return errEnds
+	}
+	if len(files) != 3 {
+		return &guest.Failure{Kind: guest.FailInvalid, Message: "a keeper has three descriptors"}
+	}
+	if err := w.readLimits(); err != nil {
+		return err
+	}
+	w.begin()
+	answer, _, err := w.run(w.keepScript(k), files...)
+	if err != nil {
+		if lie := w.adopt(nil); lie != nil {
+			return w.violated("%v", lie)
+		}
+		return err
+	}
+	c := &child{world: w, exited: make(chan struct{})}
+	pid := binary.NativeEndian.Uint64(answer)
+	if pid <= 1 || pid > math.MaxInt32 {
+		return w.violated("a process of the id %d", int64(pid))
+	}
+	c.pid = int(pid)
+	if err := w.adopt(c); err != nil {
+		return w.violated("%v", err)
+	}
+	return nil
+}
+
+// readLimits reads what Begin has read for another host.
+func (w *world) readLimits() error {
+	w.mu.Lock()
+	known := w.limits != nil
+	w.mu.Unlock()
+	if known {
+		return nil
+	}
+	s := executor.New(rlimitSize, 0)
+	s.Doing("read the limits")
+	s.Do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), num(0), s.Answer())
+	answer, _, err := w.run(s)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limits = map[int]uint64{unix.RLIMIT_NOFILE: binary.NativeEndian.Uint64(answer[8:])}
+	return nil
+}
+
+// firstOfKeeper is the first descriptor of a keeper after its standard streams: its connection, the listening socket,
+// and the file system of everything writable.
+const firstOfKeeper = 3
+
+func (w *world) keepScript(k guest.Keep) *executor.Script {
+	s := executor.New(8, 3)
+	s.Doing("end the keeper before")
+	s.Do(unix.SYS_PIDFD_SEND_SIGNAL, num(slotKeeper), num(int(unix.SIGKILL)), num(0), num(0))
+	s.Unless(unix.ESRCH, unix.EBADF) // it has ended, or there was none
+	s.Doing("start the keeper of processes")
+	pid := s.Fork(func() {
+		s.Do(unix.SYS_SETSID)
+		if w.begun.UID != w.seal.UserUID {
+			for kept := uint64(build.Kept); kept != 0; kept &= kept - 1 {
+				s.Do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_RAISE), num(bits.TrailingZeros64(kept)),
+					num(0), num(0))
+			}
+		}
+		for fd := range firstOfKeeper {
+			s.Do(unix.SYS_FCNTL, num(fd), num(unix.F_SETFD), num(0))
+		}
+		for i, from := range []executor.Value{s.File(0), s.File(1), num(slotScratch)} {
+			s.Do(unix.SYS_DUP3, from, num(firstOfKeeper+i), num(0))
+		}
+		w.prepare(s)
+		s.Do(unix.SYS_EXECVEAT, s.File(2), s.Text(""), words(s, []string{"cove-guest", "--keeper",
+			strconv.Itoa(w.seal.UserUID), strconv.Itoa(w.seal.UserGID)}), words(s, k.Env), num(unix.AT_EMPTY_PATH))
+	})
+	s.Store(s.Answer(), 8, pid)
+	s.Keep(s.Call(unix.SYS_PIDFD_OPEN, pid, num(0)), slotKeeper)
+	return s
 }

@@ -123,8 +123,8 @@ const anyWritable = "/tmp"
 
 // Bind implements guestd.Wall: late mounts, listeners, then the seal.
 func (w *world) Bind(p guest.Bind, fds []*os.File) ([]*os.File, error) {
-	if p.Door != nil || len(p.Scratch) > 0 || !p.Seal.Pivot {
-		return nil, errors.New("an executor ends with its connection, in a root that it has built")
+	if len(p.Scratch) > 0 || !p.Seal.Pivot || len(p.Hold) > maxHeld || len(p.Listeners) > maxListeners {
+		return nil, errors.New("an executor has built its root itself, and holds few descriptors")
 	}
 	const oomSize = 16
 	b := build.New(slotStaging, oomSize, len(fds))
@@ -132,10 +132,13 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) ([]*os.File, error) {
 	if err := b.Steps(p.Steps); err != nil {
 		return nil, err
 	}
+	var made []executor.Value
 	for _, l := range p.Listeners {
-		if err := give(b, l, w.ahead, p.Seal); err != nil {
+		fd, err := give(b, l, w.ahead, p.Seal)
+		if err != nil {
 			return nil, fmt.Errorf("listen on %s %s: %w", l.Network, l.Address, err)
 		}
+		made = append(made, fd)
 	}
 	for slot := slotListeners; slot <= executor.LastSlot && slot < slotListeners+len(w.ahead); slot++ {
 		drop(b, slot)
@@ -144,20 +147,69 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) ([]*os.File, error) {
 		b.Doing("set the host name")
 		b.Do(unix.SYS_SETHOSTNAME, b.Bytes([]byte(p.Hostname)), num(len(p.Hostname)))
 	}
-	enclose(b, p.Seal, w.begun.UID != p.Seal.UserUID, w.limits)
+	if err := hold(b, p, made); err != nil {
+		return nil, err
+	}
+	enclose(b, p.Seal, w.begun.UID != p.Seal.UserUID, p.Door != nil, w.limits)
+	if p.Door != nil {
+		executor.Door(b.Script, slotDoor) // the last: until then it ends with its connection
+	}
 	answer, listeners, err := w.run(b.Script, fds...)
 	if err != nil {
 		return nil, err
 	}
+	w.seal, w.listeners, w.lasts = p.Seal, p.Listeners, p.Door != nil
+	w.oomOwn = string(bytes.TrimRight(answer, "\x00"))
+	return listeners, w.check(listeners)
+}
+
+// hold keeps the door, the listeners and what else is to stay open.
+func hold(b *build.Builder, p guest.Bind, listeners []executor.Value) error {
+	if p.Door == nil {
+		return nil
+	}
+	b.Doing("hold descriptors")
+	for i, n := range append([]int{*p.Door}, p.Hold...) {
+		fd, err := b.Given(n)
+		if err != nil {
+			return err
+		}
+		b.Keep(fd, slotDoor+i)
+	}
+	for i, fd := range listeners {
+		b.Keep(fd, slotListeners+i)
+	}
+	return nil
+}
+
+// Listeners implements guestd.Holder.
+func (w *world) Listeners() ([]*os.File, error) {
+	if !w.lasts {
+		return nil, errEnds
+	}
+	s := executor.New(0, 0)
+	for i := range w.listeners {
+		s.Give(num(slotListeners + i))
+	}
+	_, listeners, err := w.run(s)
+	if err != nil {
+		return nil, err
+	}
+	return listeners, w.check(listeners)
+}
+
+var errEnds = &guest.Failure{Kind: guest.FailState, Message: "the sandbox ends with its connection"}
+
+// check refuses what is no listener, and ends the executor then.
+func (w *world) check(listeners []*os.File) error {
 	for i, f := range listeners {
-		if err := checkListener(f, p.Listeners[i]); err != nil {
+		l := w.listeners[i]
+		if err := checkListener(f, l); err != nil {
 			guestd.CloseAll(listeners)
-			return nil, w.violated("a listener for %s %s: %v", p.Listeners[i].Network, p.Listeners[i].Address, err)
+			return w.violated("a listener for %s %s: %v", l.Network, l.Address, err)
 		}
 	}
-	w.seal = p.Seal
-	w.oomOwn = string(bytes.TrimRight(answer, "\x00"))
-	return listeners, nil
+	return nil
 }
 
 // own opens what the executor needs of its own /proc, which only a process that may be dumped has.
@@ -181,8 +233,8 @@ func own(b *build.Builder, oom executor.Value) {
 }
 
 // give gives a listening socket to the host, which may have been made ahead.
-func give(b *build.Builder, l guest.Listen, ahead map[guest.Listen]int, seal guest.Seal) (err error) {
-	var fd executor.Value
+func give(b *build.Builder, l guest.Listen, ahead map[guest.Listen]int,
+	seal guest.Seal) (fd executor.Value, err error) {
 	slot, made := ahead[l]
 	switch {
 	case made:
@@ -198,7 +250,7 @@ func give(b *build.Builder, l guest.Listen, ahead map[guest.Listen]int, seal gue
 		fd = b.Call(unix.SYS_FCNTL, fd, num(unix.F_DUPFD_CLOEXEC), num(0))
 	}
 	b.Give(fd)
-	return err
+	return fd, err
 }
 
 // checkListener refuses a descriptor that is not a socket of a listener's kind.
@@ -225,8 +277,9 @@ func checkListener(f *os.File, l guest.Listen) error {
 	return nil
 }
 
-// enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible.
-func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
+// enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible. What is
+// left to an executor that lasts is inheritable, for the keepers that it starts.
+func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uint64) {
 	b.Doing("enter the root")
 	root := b.Call(unix.SYS_OPENAT, num(slotStaging), b.Text(guest.Root[1:]),
 		num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), num(0))
@@ -242,6 +295,15 @@ func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
 	b.Do(unix.SYS_UMASK, num(0o022))
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0), num(0), num(0), num(0))
 	b.Doing("drop capabilities")
+	header := b.Bytes(executor.Structure(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}))
+	var data [2]unix.CapUserData
+	if ownID && lasts { // before the bounding set is empty, which bounds what can be made inheritable
+		all := b.Space(int(unsafe.Sizeof(data)))
+		b.Do(unix.SYS_CAPGET, header, all)
+		b.Store(all.At(int(unsafe.Offsetof(data[0].Inheritable))), 4, num(build.Kept))
+		b.Do(unix.SYS_CAPSET, header, all)
+		data[0].Inheritable = build.Kept
+	}
 	dropped := b.Label()
 	for c := range build.LastCapability + 1 {
 		b.Do(unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c), num(0), num(0), num(0))
@@ -249,12 +311,10 @@ func enclose(b *build.Builder, s guest.Seal, ownID bool, hard map[int]uint64) {
 	}
 	b.Here(dropped)
 	b.Do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0))
-	var data [2]unix.CapUserData
 	if ownID {
 		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
 	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	b.Do(unix.SYS_CAPSET, b.Bytes(executor.Structure(header)), b.Bytes(executor.Structure(data)))
+	b.Do(unix.SYS_CAPSET, header, b.Bytes(executor.Structure(data)))
 	limits(b, s, hard)
 	b.Doing("load the seccomp filter")
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))

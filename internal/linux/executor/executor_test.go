@@ -3,6 +3,8 @@
 package executor
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 type ending struct {
@@ -172,4 +175,79 @@ func TestFinally(t *testing.T) {
 			t.Error(fails, err)
 		}
 	}
+}
+
+// TestDoor: an executor with a door outlives its connections, in the middle of a script too. It collects children that
+// end meanwhile, keeps what is in its slots, and tells the next connection of its own children alone.
+func TestDoor(t *testing.T) {
+	c, ended := start(t)
+	path := t.TempDir() + "/door"
+	door, err := unixconn.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(16, 1)
+	s.Keep(s.File(0), FirstSlot)
+	Door(s, FirstSlot)
+	spawn(s, "/bin/sleep", "600")
+	s.Store(s.Answer().At(8), 8, s.Call(unix.SYS_GETPID))
+	answer, files, err := c.Run(t.Context(), s, int(door.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	door.Close()
+	files[0].Close()
+	child := int(binary.NativeEndian.Uint64(answer))
+	text, err := New(0, 0).encode(0)
+	if err == nil {
+		_, err = c.conn.Write(text[:len(text)/2]) // and no more
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		c.Close()
+		conn, err := unixconn.Dial(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c = NewClient(conn, func(pid int, status unix.WaitStatus) error {
+			ended <- ending{pid, status}
+			return nil
+		})
+		s := New(8, 0)
+		s.Store(s.Answer(), 8, s.Call(unix.SYS_GETPID))
+		if again, _, err := c.Run(t.Context(), s); err != nil || !bytes.Equal(again, answer[8:]) {
+			t.Fatalf("%v, %v; want %v", again, err, answer[8:])
+		}
+	}
+	c.Close()
+	if err := unix.Kill(child, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, "the child is collected", func() bool { return unix.Kill(child, 0) == unix.ESRCH })
+	conn, err := unixconn.Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = NewClient(conn, func(pid int, status unix.WaitStatus) error {
+		ended <- ending{pid, status}
+		return nil
+	})
+	last := New(8, 0)
+	spawn(last, "/bin/sh", "-c", "exit 3")
+	answer, files, err = c.Run(t.Context(), last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files[0].Close()
+	if e := <-ended; uint64(e.pid) != binary.NativeEndian.Uint64(answer) || e.status.ExitStatus() != 3 {
+		t.Errorf("told of %+v", e)
+	}
+	end := New(0, 0)
+	end.Do(unix.SYS_EXIT_GROUP, Number(0))
+	if _, _, err := c.Run(t.Context(), end); !errors.Is(err, ErrGone) {
+		t.Errorf("it ends with %v", err)
+	}
+	c.Close()
 }

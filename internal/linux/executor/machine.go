@@ -28,6 +28,8 @@ type control struct {
 	failed    uint64 // the op that failed
 	errno     uint64
 	status    uint64
+	door      uint64 // the slot of the listening socket at which the next connection arrives; 0 is none
+	lost      uint64 // 1: the connection has ended, and the next one is waited for
 	zero      [64]byte
 	chld      uint64 // a signal set
 	polled    [2]pollfd
@@ -131,6 +133,9 @@ func dropTemporary() { call(unix.SYS_CLOSE_RANGE, firstTemporary, 0xffffffff, 0,
 func wait(c *control) {
 	first, second := (*pollfd)(unsafe.Pointer(&c.polled)), (*pollfd)(unsafe.Add(unsafe.Pointer(&c.polled), 8))
 	first.fd, first.events, first.revents = socket, unix.POLLIN, 0
+	if c.lost != 0 {
+		first.fd = int32(c.door)
+	}
 	second.fd, second.events, second.revents = signals, unix.POLLIN, 0
 	if _, errno := call(unix.SYS_PPOLL, addr(c, unsafe.Pointer(&c.polled)), 2, 0, 0, 8, 0); errno != 0 {
 		return // an interruption, by a debugger
@@ -139,11 +144,44 @@ func wait(c *control) {
 		call(unix.SYS_READ, signals, addr(c, unsafe.Pointer(&c.info)), 128, 0, 0, 0)
 		reap(c)
 	}
-	if first.revents != 0 {
-		take(c)
+	switch {
+	case first.revents == 0:
+	case c.lost != 0:
+		accept(c)
+	case take(c):
 		run(c)
 		tell(c)
 	}
+}
+
+// lose ends the connection, and with it an executor that has no door. Nothing is told of children that it knew.
+//
+//go:nosplit
+//go:norace
+func lose(c *control) {
+	if c.door == 0 {
+		exit(0)
+	}
+	c.lost = 1
+	call(unix.SYS_DUP3, 0, socket, unix.O_CLOEXEC, 0, 0, 0)
+	for i := uintptr(0); i < maxChildren; i++ {
+		*(*uint32)(unsafe.Add(unsafe.Pointer(&c.children), 4*i)) = 0
+	}
+	dropTemporary()
+}
+
+// accept takes the connection that has arrived at the door.
+//
+//go:nosplit
+//go:norace
+func accept(c *control) {
+	fd, errno := call(unix.SYS_ACCEPT4, uintptr(c.door), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return // it has ended meanwhile
+	}
+	call(unix.SYS_DUP3, fd, socket, unix.O_CLOEXEC, 0, 0, 0)
+	dropTemporary()
+	c.lost = 0
 }
 
 // reap collects all children that have ended, also those that the kernel gave to PID 1.
@@ -163,11 +201,11 @@ func reap(c *control) {
 	}
 }
 
-// take reads a script.
+// take reads a script, and reports whether there is one.
 //
 //go:nosplit
 //go:norace
-func take(c *control) {
+func take(c *control) bool {
 	h := &c.msg
 	c.iov[0], c.iov[1] = uint64(addr(c, unsafe.Pointer(&c.in))), uint64(unsafe.Sizeof(c.in))
 	h.name, h.namelen, h.flags = 0, 0, 0
@@ -175,7 +213,8 @@ func take(c *control) {
 	h.control, h.controllen = uint64(addr(c, unsafe.Pointer(&c.oob))), uint64(unsafe.Sizeof(c.oob))
 	n, errno := call(unix.SYS_RECVMSG, socket, addr(c, unsafe.Pointer(h)), unix.MSG_WAITALL|unix.MSG_CMSG_CLOEXEC, 0, 0, 0)
 	if errno != 0 || n != unsafe.Sizeof(c.in) {
-		exit(0) // the connection has ended
+		lose(c)
+		return false
 	}
 	if c.in.size > maxScript || c.in.files > maxFiles || uintptr(c.in.ops)*opSize > uintptr(c.in.size) ||
 		c.in.answer > c.in.size {
@@ -191,12 +230,14 @@ func take(c *control) {
 		}
 	}
 	if c.in.size == 0 {
-		return
+		return true
 	}
 	n, errno = call(unix.SYS_RECVFROM, socket, base+bodyAt, uintptr(c.in.size), unix.MSG_WAITALL, 0, 0)
 	if errno != 0 || n != uintptr(c.in.size) {
-		exit(0)
+		lose(c)
+		return false
 	}
+	return true
 }
 
 // tell sends the answer to a script, and closes what it has opened.
@@ -247,7 +288,8 @@ func send(c *control, address, n, files uint64) {
 			continue
 		}
 		if errno != 0 {
-			exit(0)
+			lose(c)
+			return
 		}
 		if uint64(sent) == n {
 			return
@@ -347,6 +389,8 @@ func step(c *control, i uintptr) uintptr {
 			c.failed, c.errno = uint64(*(*uint32)(told)), uint64(*(*uint32)(unsafe.Add(told, 4)))
 			return i
 		}
+	case opDoor:
+		c.door = uint64(arg(c, o, 0))
 	case opGive:
 		if c.givenN < maxFiles {
 			*(*int32)(unsafe.Add(unsafe.Pointer(&c.given), 4*uintptr(c.givenN))) = int32(arg(c, o, 0))

@@ -5,7 +5,8 @@
 // A Go program takes milliseconds of processor time to start, and has at least five threads. An executor is a fork of a
 // small process which never returns to the Go runtime: it has one thread and no memory of its own but an area at a
 // fixed address, into which it reads one [Script] after another. What is to be done is decided where the scripts are
-// written; an executor only calls. It reports its children's ends, and ends with its connection.
+// written; an executor only calls. It reports its children's ends, and ends with its connection unless a script has
+// given it a door.
 package executor
 
 import (
@@ -18,6 +19,10 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// Version is that of the form of scripts, which executors that outlive their server still have to understand: any
+// change of the instructions, of the places or of the messages needs another.
+const Version = 1
 
 // Places in the memory of an executor. They are the same in each, so that a script holds addresses.
 const (
@@ -65,6 +70,7 @@ const (
 	opFork                  // dst = the pid of a child, which goes on at args[0] and tells errors at args[1]
 	opForked                // end with the error that the child args[2] has written to args[0], if args[1] is 8 bytes
 	opGive                  // send the descriptor args[0] with the answer
+	opDoor                  // outlive the connection: the next one arrives at the slot args[0]
 )
 
 // Value is an argument: a number, a result or an address.
@@ -320,6 +326,10 @@ func (s *Script) Fail(errno Value) { s.add(opFail, nil, errno) }
 
 // Give sends a descriptor with the answer.
 func (s *Script) Give(fd Value) { s.add(opGive, nil, fd) }
+
+// Door has the executor outlive its connections. It accepts the next one at a listening socket in a slot, which does
+// not block.
+func Door(s *Script, slot int) { s.add(opDoor, nil, Number(slot)) }
 
 // Fork starts a child, which does what f appends, and has to end with an execve. Its pid is the result; the executor
 // tells its end. An error of the child is the script's.

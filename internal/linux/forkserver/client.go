@@ -125,7 +125,8 @@ func (c *Client) Close() {
 	<-c.done
 }
 
-// Fork has a process started, as the function does, within the context. The process is a child of the fork server's.
+// Fork has an executor started within the context, in the group of the door, with its four files. It is a child of the
+// fork server's. The error is an *Error.
 func (c *Client) Fork(ctx context.Context, s Spec, door cgroup.Door, files ...*os.File) (Process, error) {
 	ch := make(chan answer, 1)
 	c.mu.Lock()

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package forkserver starts processes in namespaces and control groups.
+// Package forkserver has executors forked in namespaces and control groups.
 //
 // The kernel copies the page tables of a process that forks into a new user namespace, so that its fork costs time for
-// all of its memory: milliseconds for a server, during which none of its threads can have more memory. [Launch] starts
-// a fork server, a small process, which starts the others instead; [Fork] starts one from this process.
+// all of its memory: milliseconds for a server, during which none of its threads can have more memory. And an executor
+// has a copy of the memory. [Launch] starts a fork server, a small process, which forks the executors instead.
 package forkserver
 
 import (
@@ -19,14 +19,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/executor"
 )
 
-// Spec is a process to start, in new namespaces and a session of its own.
+// Spec is an executor to start, in new namespaces and a session of its own. It has all capabilities of its namespaces,
+// and four files: the last one is the connection.
 type Spec struct {
-	// Args and Env are those of a copy of the program. Without Args, an executor is forked from the fork server, which
-	// has all capabilities of its namespaces, and four files: the last one is the connection.
-	Args       []string  `json:"args,omitempty"`
-	Env        []string  `json:"env,omitempty"`
-	Namespaces uintptr   `json:"namespaces"`        // CLONE_NEW* flags
-	Ambient    []uintptr `json:"ambient,omitempty"` // capabilities that survive the exec
+	Namespaces uintptr `json:"namespaces"` // CLONE_NEW* flags
 	// As is the user of the host who makes the namespaces: the kernel counts for a user what it counts for no group.
 	As int `json:"as"`
 }
@@ -70,18 +66,8 @@ type Process interface {
 	Wait() error
 }
 
-// Fork starts a copy of the program from this process, in the group of the door, with files at the descriptors 0 and
-// up, and the program's own at the next one. The error is an *Error. An executor it does not start: that would have a
-// copy of this process's memory.
-func Fork(program *Program, s Spec, door cgroup.Door, files ...*os.File) (Process, error) {
-	if len(s.Args) == 0 {
-		return nil, &Error{Op: OpFork, Cause: ErrGone}
-	}
-	return spawn(program, s, door, files)
-}
-
-func spawn(program *Program, s Spec, door cgroup.Door, files []*os.File) (Process, error) {
-	p, err := fork(program, s, door, files)
+func spawn(s Spec, door cgroup.Door, files []*os.File) (Process, error) {
+	p, err := fork(s, door, files)
 	if err != nil {
 		return nil, err
 	}
@@ -94,19 +80,9 @@ func (c child) PID() int    { return c.process.Pid }
 func (c child) Kill() error { return c.process.Kill() }
 func (c child) Wait() error { _, err := c.process.Wait(); return err }
 
-func fork(program *Program, s Spec, door cgroup.Door, files []*os.File) (p *os.Process, err error) {
-	attr := &os.ProcAttr{Env: s.Env, Files: program.Among(files...),
-		Sys: &syscall.SysProcAttr{Cloneflags: s.Namespaces, AmbientCaps: s.Ambient, Setsid: true}}
-	if door.Dir != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(door.Dir.Fd())
-	}
+func fork(s Spec, door cgroup.Door, files []*os.File) (p *os.Process, err error) {
 	start := func() {
-		if len(s.Args) == 0 {
-			p, err = forkExecutor(s.Namespaces, door, files)
-		} else {
-			p, err = os.StartProcess(program.Path(), s.Args, attr)
-		}
-		if err != nil {
+		if p, err = forkExecutor(s.Namespaces, door, files); err != nil {
 			err = failed(OpFork, err)
 		}
 	}

@@ -3,13 +3,12 @@
 package forkserver
 
 import (
-	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -18,10 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/executor"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// TestMain is also the program that is started: a fork server, or a process that says who it is and waits for its
+// TestMain is also the program that is started: a fork server, or a process that says something and waits for its
 // standard input to end.
 func TestMain(m *testing.M) {
 	switch {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	case len(os.Args) > 1 && os.Args[1] == "--say":
-		fmt.Printf("%d %s\n", os.Getpid(), os.Getenv("SAY"))
+		fmt.Println("something")
 		io.Copy(io.Discard, os.Stdin)
 	case len(os.Args) > 1 && os.Args[1] == "--end":
 	default:
@@ -63,55 +63,49 @@ func launch(t *testing.T) *Client {
 	return c
 }
 
-// ways are both of starting a process.
-func ways(t *testing.T) map[string]func(Spec, ...*os.File) (Process, error) {
-	program, server := own(t), launch(t)
-	return map[string]func(Spec, ...*os.File) (Process, error){
-		"from this process": func(s Spec, files ...*os.File) (Process, error) {
-			return Fork(program, s, cgroup.Door{}, files...)
-		},
-		"by a fork server": func(s Spec, files ...*os.File) (Process, error) {
-			return server.Fork(context.Background(), s, cgroup.Door{}, files...)
-		},
-	}
-}
+var apart = Spec{As: os.Geteuid(), Namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWPID}
 
-func say(word string) Spec {
-	return Spec{Args: []string{"say", "--say"}, Env: []string{"SAY=" + word}, As: os.Geteuid(),
-		Namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWPID}
-}
-
-// started is a process with its streams.
+// started is an executor with its connection.
 type started struct {
 	Process
-	in  *os.File
-	out *bufio.Reader
+	*executor.Client
 }
 
-func start(t *testing.T, fork func(Spec, ...*os.File) (Process, error), s Spec) started {
+func start(t *testing.T, server *Client, s Spec) started {
 	t.Helper()
-	theirIn, in, err := os.Pipe()
+	conn, theirs, err := unixconn.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, theirOut, err := os.Pipe()
+	defer theirs.Close()
+	p, err := server.Fork(context.Background(), s, cgroup.Door{}, append(nulls(t), theirs)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer theirIn.Close()
-	defer theirOut.Close()
-	t.Cleanup(func() { in.Close(); out.Close() })
-	p, err := fork(s, theirIn, theirOut, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return started{p, in, bufio.NewReader(out)}
+	e := started{p, executor.NewClient(conn, func(int, unix.WaitStatus) error { return nil })}
+	t.Cleanup(func() { e.Close() })
+	return e
 }
 
-func (s started) says(t *testing.T, want string) {
+// nulls are the standard streams of an executor.
+func nulls(t *testing.T) []*os.File {
 	t.Helper()
-	if line, err := s.out.ReadString('\n'); line != want+"\n" {
-		t.Errorf("%q, %v; want %q", line, err, want)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { null.Close() })
+	return []*os.File{null, null, null}
+}
+
+// answers has an executor look at who it is: PID 1 of its namespace.
+func (s started) answers(t *testing.T) {
+	t.Helper()
+	script := executor.New(8, 0)
+	script.Store(script.Answer(), 8, script.Call(unix.SYS_GETPID))
+	answer, _, err := s.Run(t.Context(), script)
+	if err != nil || binary.NativeEndian.Uint64(answer) != 1 {
+		t.Errorf("%v, %v", answer, err)
 	}
 }
 
@@ -119,27 +113,22 @@ func (s started) says(t *testing.T, want string) {
 func exists(pid int) bool { return unix.Kill(pid, 0) == nil }
 
 func TestFork(t *testing.T) {
-	for name, fork := range ways(t) {
-		t.Run(name, func(t *testing.T) {
-			p := start(t, fork, say("hello"))
-			p.says(t, "1 hello") // PID 1 of its namespace
-			if sid, err := unix.Getsid(p.PID()); err != nil || sid != p.PID() {
-				t.Errorf("session %d, %v", sid, err)
-			}
-			p.in.Close()
-			if _, err := p.out.ReadByte(); err != io.EOF {
-				t.Error(err)
-			}
-			if !exists(p.PID()) {
-				t.Error("its id is free before Wait")
-			}
-			if err := p.Wait(); err != nil {
-				t.Error(err)
-			}
-			if err := p.Kill(); !errors.Is(err, os.ErrProcessDone) {
-				t.Errorf("kill after Wait: %v", err)
-			}
-		})
+	p := start(t, launch(t), apart)
+	p.answers(t)
+	if sid, err := unix.Getsid(p.PID()); err != nil || sid != p.PID() {
+		t.Errorf("session %d, %v", sid, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if !exists(p.PID()) {
+		t.Error("its id is free before Wait")
+	}
+	if err := p.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := p.Kill(); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("kill after Wait: %v", err)
 	}
 }
 
@@ -157,49 +146,34 @@ func TestNoServer(t *testing.T) {
 }
 
 func TestKill(t *testing.T) {
-	for name, fork := range ways(t) {
-		t.Run(name, func(t *testing.T) {
-			p := start(t, fork, say("hello"))
-			p.says(t, "1 hello")
-			if err := errors.Join(p.Kill(), p.Wait()); err != nil {
-				t.Error(err)
-			}
-		})
+	p := start(t, launch(t), apart)
+	p.answers(t)
+	if err := errors.Join(p.Kill(), p.Wait()); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestForkFails(t *testing.T) {
-	for name, fork := range ways(t) {
-		t.Run(name, func(t *testing.T) {
-			s := say("hello")
-			s.Namespaces |= unix.CLONE_FS // not with a user namespace
-			_, err := fork(s)
-			failure, ok := errors.AsType[*Error](err)
-			if !ok || failure.Op != OpFork || !errors.Is(err, unix.EINVAL) {
-				t.Errorf("%v", err)
-			}
-		})
+	s := apart
+	s.Namespaces |= unix.CLONE_FS // not with a user namespace
+	null := nulls(t)
+	_, err := launch(t).Fork(context.Background(), s, cgroup.Door{}, append(null, null[0])...)
+	failure, ok := errors.AsType[*Error](err)
+	if !ok || failure.Op != OpFork || !errors.Is(err, unix.EINVAL) {
+		t.Errorf("%v", err)
 	}
 }
 
-// TestDescriptors has many processes started at once, so that their files have all the descriptors around that of the
-// program.
-func TestDescriptors(t *testing.T) {
+// TestCrowd has many executors started at once. Each has its own connection.
+func TestCrowd(t *testing.T) {
 	server := launch(t)
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
 			for range 20 {
-				p, err := server.Fork(context.Background(), say("hello"), cgroup.Door{}, null, null, os.Stderr)
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				p := start(t, server, apart)
+				p.answers(t)
+				p.Close()
 				p.Wait()
 			}
 		})
@@ -210,14 +184,12 @@ func TestDescriptors(t *testing.T) {
 // TestServerKilled: what a fork server has started outlives it.
 func TestServerKilled(t *testing.T) {
 	server := launch(t)
-	fork := func(s Spec, files ...*os.File) (Process, error) {
-		return server.Fork(context.Background(), s, cgroup.Door{}, files...)
-	}
-	p := start(t, fork, say("hello"))
+	p := start(t, server, apart)
 	server.process.Kill()
 	<-server.Done()
-	p.says(t, "1 hello")
-	if _, err := fork(say("hello")); !errors.Is(err, ErrGone) {
+	p.answers(t)
+	_, err := server.Fork(context.Background(), apart, cgroup.Door{}, nulls(t)...)
+	if !errors.Is(err, ErrGone) {
 		t.Errorf("%v", err)
 	}
 	if err := errors.Join(p.Kill(), p.Wait()); err != nil {
@@ -243,28 +215,22 @@ func TestCanceled(t *testing.T) {
 	if err := server.process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	out, theirs, err := os.Pipe()
+	conn, theirs, err := unixconn.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer out.Close()
-	in, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.Close()
+	defer conn.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := server.Fork(ctx, say("late"), cgroup.Door{}, in, theirs); !errors.Is(err, context.Canceled) {
+	_, err = server.Fork(ctx, apart, cgroup.Door{}, append(nulls(t), theirs)...)
+	theirs.Close()
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	in.Close()
-	theirs.Close()
 	if err := server.process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	said, err := io.ReadAll(out) // to its end
-	if err != nil || !strings.HasSuffix("1 late\n", string(said)) {
+	if said, err := io.ReadAll(conn); err != nil || len(said) > 0 { // to its end
 		t.Errorf("%q, %v", said, err)
 	}
 }

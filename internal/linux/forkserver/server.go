@@ -34,23 +34,18 @@ type answer struct {
 	Text  string        `json:"text,omitempty"`
 }
 
-// server starts processes of its own program.
+// server forks executors.
 type server struct {
 	conn    *unixconn.Conn
-	program *Program
 	writing sync.Mutex
 
 	mu       sync.Mutex
 	children map[int]Process // until they are collected; guarded by mu
 }
 
-// Serve is a fork server: it starts copies of the program that calls it, until the connection ends.
+// Serve is a fork server: it forks executors from the process that calls it, until the connection ends.
 func Serve(conn *unixconn.Conn) error {
-	program, err := OpenProgram("/proc/self/exe")
-	if err != nil {
-		return err
-	}
-	s := &server{conn: conn, program: program, children: map[int]Process{}}
+	s := &server{conn: conn, children: map[int]Process{}}
 	s.answer(answer{})
 	for requests := json.NewDecoder(conn); ; {
 		var r request
@@ -92,7 +87,7 @@ func (s *server) serve(r request) error {
 }
 
 func (s *server) start(r request, door cgroup.Door, files []*os.File) answer {
-	p, err := spawn(s.program, *r.Spec, door, files)
+	p, err := spawn(*r.Spec, door, files)
 	for _, f := range files {
 		f.Close()
 	}

@@ -29,7 +29,7 @@ type request struct {
 	Collect int              `json:"collect,omitempty"`
 }
 
-// forks is a fork server whose executors lie. Programs it starts as copies of the liar.
+// forks is a fork server whose executors lie.
 func forks(host *unixconn.Conn) error {
 	server, file, err := unixconn.Pair()
 	if err != nil {
@@ -71,7 +71,7 @@ func pass(host, server *unixconn.Conn, r request) error {
 		defer f.Close()
 		fds = append(fds, int(f.Fd()))
 	}
-	if r.Spec != nil && len(r.Spec.Args) == 0 {
+	if r.Spec != nil {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -102,13 +102,14 @@ type relay struct {
 	answers int             // of them
 	at      int             // the script whose answer is lied about; 0 is none
 	files   bool            // or else the first answer with descriptors
+	keeper  bool            // or else the one about a keeper
 	lie     lie.Executor    // to tell then
 	forged  map[uint32]bool // processes whose end has been told
 	mute    bool
 }
 
 // newRelay has the order at the end of the file carried out from the beginning: executor=LIE for the first answer,
-// descriptors=LIE for the first one with descriptors.
+// descriptors=LIE for the first one with descriptors, keeper=LIE for that which says that a keeper has been started.
 func newRelay(host, executor int) *relay {
 	r := &relay{host: host, executor: executor, forged: map[uint32]bool{}}
 	op, name, _ := strings.Cut(atEnd(), "=")
@@ -119,6 +120,8 @@ func newRelay(host, executor int) *relay {
 			r.at = 1
 		case "descriptors":
 			r.files = true
+		case "keeper":
+			r.keeper = true
 		}
 	}
 	return r
@@ -159,6 +162,9 @@ func (r *relay) script() bool {
 		if about, known := lie.FindExecutor(string(name)); known {
 			r.lie, r.at = about, r.scripts
 		}
+	}
+	if r.keeper && bytes.Contains(body, []byte("\x00--keeper\x00")) {
+		r.keeper, r.at = false, r.scripts
 	}
 	r.mu.Unlock()
 	defer closeAll(files)

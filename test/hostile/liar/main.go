@@ -3,7 +3,7 @@
 // Command liar is a cove-guest that lies to its host. What it lies about, and which lie it tells, is OPERATION=LIE of
 // package lie: at the end of its own file, after the line "LIE=", or in the variable LIE of a program that it is to
 // start, from which on it waits for the operation. Until then it is the guest.
-// As a fork server it starts executors that lie, and copies of itself.
+// As a fork server it starts executors that lie.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -27,7 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/test/hostile/lie"
 )
 
-// Descriptors at which the native engine puts the guest's end of the socket, and the program that it has started.
+// Descriptors at which the native engine puts the end of the socket, and the program of a fork server.
 const (
 	socketFD  = 3
 	programFD = 4
@@ -41,9 +42,8 @@ func main() {
 	var conn guest.Conn
 	var err error
 	switch mode := append(os.Args, "")[1]; mode {
-	case "--socket":
-		unix.Close(programFD)
-		unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	case "--keeper":
+		unix.CloseRange(socketFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 		conn, err = unixconn.New(socketFD)
 	case "--call":
 		conn, err = unixconn.Dial(os.Args[2])
@@ -61,7 +61,12 @@ func main() {
 	}
 	signal.Notify(make(chan os.Signal, 1))
 	l.Conn = conn
-	pid1.Run(l, os.Args[1] != "--socket")
+	if os.Args[1] == "--keeper" {
+		uid, _ := strconv.Atoi(os.Args[2])
+		gid, _ := strconv.Atoi(os.Args[3])
+		pid1.Keep(l, os.NewFile(socketFD+1, "door"), socketFD+2, uid, gid)
+	}
+	pid1.Run(l)
 }
 
 // atEnd returns what follows "LIE=" at the end of the program's file.
