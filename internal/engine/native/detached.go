@@ -17,7 +17,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/remote"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/executor"
-	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
@@ -111,8 +110,11 @@ func (s *sandbox) adopt(ctx context.Context) error {
 }
 
 // haveKeeper has a keeper hold the sandbox's processes.
-func (s *sandbox) haveKeeper(ctx context.Context) (err error) {
-	s.keeper, err = guest.NewKeeper(ctx, s.client, keeperDoor{s.keep, s.client, s.engine.program})
+func (s *sandbox) haveKeeper(ctx context.Context) error {
+	k, err := guest.NewKeeper(ctx, s.client, keeperDoor{s.keep, s.client, s.engine.keepers})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keeper = k
 	return err
 }
 
@@ -120,7 +122,7 @@ func (s *sandbox) haveKeeper(ctx context.Context) (err error) {
 type keeperDoor struct {
 	keep    *local.Detached
 	client  *guest.Client
-	program *forkserver.Program
+	program func() (*os.File, error)
 }
 
 const keeperSocket = "keeper"
@@ -147,8 +149,10 @@ func (d keeperDoor) Launch(ctx context.Context) (guest.Conn, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	err = guest.Launch(ctx, d.client, guest.Keep{Env: guestEnv}, int(theirs.Fd()), int(door.Fd()),
-		int(d.program.File().Fd()))
+	program, err := d.program()
+	if err == nil {
+		err = guest.Launch(ctx, d.client, guest.Keep{Env: guestEnv}, int(theirs.Fd()), int(door.Fd()), int(program.Fd()))
+	}
 	if err != nil {
 		conn.Close()
 		return nil, err

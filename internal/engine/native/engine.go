@@ -44,7 +44,8 @@ type Options struct {
 type Engine struct {
 	o            Options
 	capabilities engine.Capabilities
-	program      *forkserver.Program // cove-guest
+	program      *forkserver.Program      // cove-guest
+	keepers      func() (*os.File, error) // the program of keepers, opened once
 	hierarchy    *cgroup.Hierarchy
 	pool         pool
 	keeper       local.Registry

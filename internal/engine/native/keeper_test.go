@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,8 +20,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/executor"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/test/await"
@@ -366,6 +369,39 @@ func TestOrphansAreCollected(t *testing.T) {
 	}
 	if out, _ := output(t, sb, "echo again"); out != "again\n" {
 		t.Errorf("it says %q", out)
+	}
+}
+
+// TestPrivateProgram: a cove-guest that its owner alone may read and execute serves all the same.
+func TestPrivateProgram(t *testing.T) {
+	needRoot(t)
+	program, err := os.ReadFile(enginetest.BuildGuest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	private := filepath.Join(dir, "cove-guest")
+	if err := os.WriteFile(private, program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := t.TempDir()
+	passable(run)
+	in, err := instance.Hold(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Release()
+	e, err := New(Options{Guest: private, RunDir: run, Instance: in.ID, CgroupParent: groupParent, Log: slog.Default()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	s := lasting(t, e)
+	defer s.Destroy(context.Background())
+	for range 2 {
+		if out, _ := output(t, s, "echo here"); out != "here\n" {
+			t.Errorf("it says %q", out)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +57,7 @@ func newEngine(o Options, program *forkserver.Program, hierarchy *cgroup.Hierarc
 		locks:   local.LockWatch{Log: o.Log},
 		staging: filepath.Join(o.RunDir, "staging"),
 		forks:   forks{program: program, log: o.Log},
+		keepers: sync.OnceValues(program.Open),
 	}
 	if err := os.MkdirAll(e.staging, 0o755); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).
@@ -173,6 +175,9 @@ func (e *Engine) Close() error {
 	e.pool.close()
 	e.forks.close()
 	e.ranges.Close()
+	if program, err := e.keepers(); err == nil {
+		program.Close()
+	}
 	return errors.Join(err, e.hierarchy.Close(), e.program.Close())
 }
 

@@ -106,9 +106,12 @@ func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 		return engine.Stats{}, s.destroyed()
 	}
 	limit := s.template.Limits.PIDs
+	s.mu.Lock()
+	keeper := s.keeper
+	s.mu.Unlock()
 	now, most := s.tasks, s.tasks // the guest's own
-	if s.keeper != nil {
-		now, most = now+s.keeper.Threads(), most+guest.Threads // no process of the user's has begun without a keeper
+	if keeper != nil {
+		now, most = now+keeper.Threads(), most+guest.Threads // no process of the user's has begun without a keeper
 	}
 	g.PIDs, g.PIDsPeak = min(max(g.PIDs-now, 0), limit), min(max(g.PIDsPeak-most, 0), limit)
 	return engine.Stats{CPUTime: g.CPUTime, MemoryPeak: g.MemoryPeak, PIDs: g.PIDs, PIDsPeak: g.PIDsPeak,

@@ -104,9 +104,16 @@ func wait(f *os.File, how func(syscall.RawConn, func(uintptr) bool) error, call 
 	return cmp.Or(err, called)
 }
 
-// Dial connects to a listening socket.
+// dialPatience is how long connections that nothing accepts may keep another one waiting, in seconds.
+const dialPatience = 10
+
+// Dial connects to a listening socket. The error is EAGAIN where connections wait that nothing accepts.
 func Dial(path string) (*Conn, error) {
 	fd, err := socket("connect", path, 0, func(fd int, short string) error {
+		patience := unix.Timeval{Sec: dialPatience}
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience); err != nil {
+			return err
+		}
 		return unix.Connect(fd, &unix.SockaddrUnix{Name: short})
 	})
 	if err != nil {
