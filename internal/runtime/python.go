@@ -15,7 +15,7 @@ var python = Runtime{
 	Package: "python3", Image: "python:3.13-slim",
 }
 
-// cookie is what declares the encoding of a source file, in one of its first two lines (PEP 263).
+// cookie declares the encoding of a source file, in one of its first two lines (PEP 263).
 var cookie = regexp.MustCompile(`coding[:=][ \t]*([-\w.]+)`)
 
 // recoded reports whether code declares an encoding for which python reads the file a second time: any but utf-8, which

@@ -6,8 +6,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 )
 
-// demand is how many sandboxes of a kind are worth keeping. It follows from what is asked for: one after the first request, one
-// more after each that found none, and one fewer after each pause in which none was missed.
+// demand is how many sandboxes of a kind are worth keeping. It follows from what is asked for: one after the first
+// request, one more after each that found none, and one fewer after each pause in which none was missed.
 type demand struct {
 	least int           // that are kept whatever is asked for
 	want  int           // beside those
