@@ -45,11 +45,20 @@ wanted() {
 		sshd openssh-server
 		ssh openssh-client
 	LIST
+	[[ $1 == test ]] && tests_of_python
 	[[ $1 == bench ]] && cat <<-'LIST'
 		mitmdump mitmproxy
 		taskset util-linux
 	LIST
 	return 0
+}
+
+# tests_of_python is the package of CPython's own tests, which is named after
+# the version: of the one that is installed, or that will be.
+tests_of_python() {
+	local version
+	version=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3.11)
+	echo "/usr/lib/python$version/test/test_os.py libpython$version-testsuite"
 }
 
 # Where sandboxes look for programs: what is in a home directory is not inside.

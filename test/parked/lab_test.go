@@ -1,0 +1,170 @@
+//go:build linux
+
+package parked
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/test/await"
+)
+
+// languages are those whose interpreters can be parked.
+var languages = []string{"python", "node", "bash", "sh"}
+
+// group is a part of the paths of the pooled server's control groups.
+const group = "cove-parked-pool"
+
+// lab has two servers, which differ in their pools alone.
+type lab struct {
+	fresh, pooled *client.Client
+	turns         map[string]*sync.Mutex
+}
+
+// newLab starts the servers. The pooled one keeps an interpreter of each language parked.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: an unprivileged run depends on how the machine delegates control groups")
+	}
+	guest := enginetest.BuildGuest(t)
+	l := &lab{turns: map[string]*sync.Mutex{}}
+	l.fresh = serve(t, guest, "cove-parked-none", config.Pool{})
+	l.pooled = serve(t, guest, group, config.Pool{Size: 2, MemoryMB: 1024, MaxAge: config.Duration(time.Hour)})
+	for _, name := range languages {
+		l.turns[name] = new(sync.Mutex)
+		if _, err := client.PoolOf(l.pooled).Warm(t.Context(), api.PoolWarm{Language: name, Count: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+func serve(t *testing.T, guest, group string, pool config.Pool) *client.Client {
+	t.Helper()
+	dir := t.TempDir()
+	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
+		os.Chmod(d, 0o755) // guests pass through to the staging directory
+	}
+	cfg := config.Defaults(func(string) string { return "" }, 0)
+	cfg.Home, cfg.RunDir = filepath.Join(dir, "home"), filepath.Join(dir, "run")
+	cfg.Guest, cfg.Listen, cfg.Sandbox.CgroupParent = guest, "", group
+	cfg.Sandbox.Pool = pool
+	d, err := daemon.New(t.Context(), daemon.Options{Config: &cfg,
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := d.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c
+}
+
+// program is a snippet, and a name for it.
+type program struct{ language, name, code string }
+
+func (p program) String() string { return p.language + "/" + p.name }
+
+func run(t testing.TB, c *client.Client, p program) outcome {
+	t.Helper()
+	e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: p.language, Code: p.code, Timeout: 300})
+	if err != nil {
+		t.Fatalf("%s: %v", p, err)
+	}
+	return outcome{e.Output, e.Stderr, e.ExitCode, string(e.Status), e.LimitHit, e.Error, e.Truncated}
+}
+
+// parked runs a program in an interpreter that waits for it at its pipe.
+func (l *lab) parked(t testing.TB, p program) outcome {
+	return l.claim(t, p, func(ready int) bool { return len(atPipe(p.language)) >= ready })
+}
+
+// claim runs a program in a parked interpreter, as soon as one is prepared and they are as they should be.
+func (l *lab) claim(t testing.TB, p program, asShould func(ready int) bool) outcome {
+	t.Helper()
+	l.turns[p.language].Lock()
+	defer l.turns[p.language].Unlock()
+	var before api.PoolKind
+	await.That(t, p.language+" is parked", func() bool {
+		before = l.kind(t, p.language)
+		return before.Ready > 0 && asShould(before.Ready) && l.kind(t, p.language).Ready == before.Ready
+	})
+	o := run(t, l.pooled, p)
+	if after := l.kind(t, p.language); after.Hits != before.Hits+1 || after.Misses != before.Misses {
+		t.Fatalf("%s was not given a parked interpreter: %+v, before %+v", p, after, before)
+	}
+	return o
+}
+
+// kind is what the pool has of a language.
+func (l *lab) kind(t testing.TB, language string) api.PoolKind {
+	t.Helper()
+	s, err := client.PoolOf(l.pooled).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range s.Kinds {
+		if one.Language == language {
+			return one
+		}
+	}
+	return api.PoolKind{}
+}
+
+// atPipe are the processes of the pooled server that read from their file, which is a named pipe: directories of /proc.
+func atPipe(language string) (found []string) {
+	r, _ := runtime.Lookup(language)
+	file := "/work/" + r.File
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range all {
+		args, _ := os.ReadFile(dir + "/cmdline")
+		group, _ := os.ReadFile(dir + "/cgroup")
+		if !bytes.Contains(args, []byte("\x00"+file+"\x00")) || !bytes.Contains(group, []byte(group)) {
+			continue
+		}
+		fds, _ := filepath.Glob(dir + "/fd/*")
+		for _, fd := range fds {
+			var s unix.Stat_t
+			if to, err := os.Readlink(fd); err == nil && to == file && unix.Stat(fd, &s) == nil &&
+				s.Mode&unix.S_IFMT == unix.S_IFIFO && blocked(dir) {
+				found = append(found, dir)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// blocked reports whether a process waits inside a system call that reads.
+func blocked(dir string) bool {
+	text, _ := os.ReadFile(dir + "/syscall")
+	number, _, _ := strings.Cut(string(text), " ")
+	n, err := strconv.Atoi(number)
+	return err == nil && (n == unix.SYS_READ || n == unix.SYS_READV || n == unix.SYS_PREAD64)
+}

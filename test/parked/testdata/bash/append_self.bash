@@ -1,0 +1,2 @@
+echo 'echo appended' >>"$0"
+echo original

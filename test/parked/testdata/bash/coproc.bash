@@ -1,0 +1,2 @@
+coproc C { read -r x; echo "got $x"; }
+echo hello >&"${C[1]}"; read -r y <&"${C[0]}"; echo "$y"

@@ -1,0 +1,1 @@
+printf 'a\r\n' | od -c; echo $'tab\tnl\nnul-free'

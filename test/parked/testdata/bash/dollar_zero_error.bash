@@ -1,0 +1,2 @@
+echo "${undefined:?must be set}"
+echo never

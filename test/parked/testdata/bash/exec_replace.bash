@@ -1,0 +1,3 @@
+trap 'echo never' EXIT
+exec sh -c 'echo replaced; ls /proc/self/fd; exit 6'
+echo never

@@ -1,0 +1,2 @@
+shopt -s extglob
+case abc in a+(b|c)) echo matched;; esac

@@ -1,0 +1,9 @@
+echo $LINENO
+
+echo $LINENO; echo \
+  $LINENO
+(echo $LINENO)
+cat <<X
+$LINENO
+X
+echo $LINENO

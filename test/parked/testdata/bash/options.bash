@@ -1,0 +1,1 @@
+echo "$-" "$SHELLOPTS" "$BASHOPTS"; set -o; shopt; shopt -o | head -3; ulimit -a

@@ -1,0 +1,2 @@
+rm "$0"; echo on; ls; foo() { caller; }; foo
+no_such_thing

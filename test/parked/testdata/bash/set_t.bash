@@ -1,0 +1,3 @@
+set -t
+echo one more
+echo never

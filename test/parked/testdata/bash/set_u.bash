@@ -1,0 +1,4 @@
+set -u
+echo "${HOME:+set}"
+echo "$nothing"
+echo never

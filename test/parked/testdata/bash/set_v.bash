@@ -1,0 +1,4 @@
+set -v
+echo one
+# a comment
+echo two

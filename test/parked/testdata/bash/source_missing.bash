@@ -1,0 +1,1 @@
+. ./nothing; echo $?; source /dev/null; echo $?

@@ -1,0 +1,1 @@
+read -r x; echo "$? [$x]"; cat; [ -t 0 ]; echo $?; readlink /proc/$$/fd/0; [ -c /dev/stdin ]; echo $?

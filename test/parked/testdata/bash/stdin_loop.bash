@@ -1,0 +1,2 @@
+while read -r l; do echo "$l"; done; echo "done $?"
+ssh() { cat; }; ssh; echo after

@@ -1,0 +1,1 @@
+eval 'if'; echo $?; bash -n "$0"; echo $?

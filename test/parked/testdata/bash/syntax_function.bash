@@ -1,0 +1,5 @@
+f() { echo 1
+}
+f
+}
+echo never

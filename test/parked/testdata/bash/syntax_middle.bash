@@ -1,0 +1,3 @@
+echo shown
+echo )
+echo never

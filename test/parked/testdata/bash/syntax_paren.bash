@@ -1,0 +1,3 @@
+echo a
+x=$(echo b
+echo c

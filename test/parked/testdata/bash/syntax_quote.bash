@@ -1,0 +1,2 @@
+echo shown
+echo "never closed

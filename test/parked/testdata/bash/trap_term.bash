@@ -1,0 +1,3 @@
+trap 'echo term; exit 4' TERM
+kill $$
+sleep 5

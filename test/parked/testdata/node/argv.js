@@ -1,0 +1,1 @@
+console.log(process.argv, process.argv0, process.execArgv, process.execPath, process.title);

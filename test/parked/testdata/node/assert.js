@@ -1,0 +1,3 @@
+const assert = require('assert');
+assert(1 ===
+  2);

@@ -1,0 +1,1 @@
+console.log(require('module').builtinModules.join(), process.versions, process.release.name, process.features);

@@ -1,0 +1,2 @@
+process.on('exit', () => { throw new Error('at exit'); });
+console.log('a');

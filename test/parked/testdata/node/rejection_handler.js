@@ -1,0 +1,2 @@
+process.on('unhandledRejection', (r, p) => console.log('unhandled', r, p));
+Promise.reject('why');

@@ -1,0 +1,3 @@
+require('fs').unlinkSync(__filename);
+function f() { throw new Error('no source'); }
+f();

@@ -1,0 +1,1 @@
+with ({ a: 1 }) console.log(a); console.log(010, (function () { return this === globalThis; })());

@@ -1,0 +1,1 @@
+const net = require('net'); const s = net.createServer(c => c.end('hello')).listen(0, '127.0.0.1', () => net.connect(s.address().port, '127.0.0.1').on('data', d => console.log(String(d))).on('close', () => s.close()));

@@ -1,0 +1,2 @@
+console.log('mapped');
+//# sourceMappingURL=main.js.map

@@ -1,0 +1,2 @@
+function f() { f(); }
+try { f(); } catch (e) { console.log(e.name, e.message); }

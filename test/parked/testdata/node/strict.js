@@ -1,0 +1,3 @@
+'use strict';
+console.log(this, (function () { return this; })());
+frozen = 3;

@@ -1,0 +1,2 @@
+const t = setInterval(() => { console.log('once'); clearInterval(t); }, 1);
+console.log(process.getActiveResourcesInfo());

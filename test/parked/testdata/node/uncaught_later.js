@@ -1,0 +1,1 @@
+setTimeout(() => { throw new RangeError('later'); }, 1);

@@ -1,0 +1,1 @@
+const größe = '𝄞'; console.log(größe, größe.length); throw new Error('€ ' + größe);

@@ -1,0 +1,2 @@
+breakpoint()
+print("after")

@@ -1,0 +1,3 @@
+import code, sys
+code.InteractiveInterpreter().runsource("print('inner', __name__)")
+code.interact(banner="b", exitmsg="e")

@@ -1,0 +1,4 @@
+# coding: cp1252
+def f():
+    raise ValueError("Ärger €")
+f()

@@ -1,0 +1,3 @@
+"""The documentation
+of this file."""
+print(repr(__doc__))

@@ -1,0 +1,6 @@
+"""
+>>> 1 + 1
+3
+"""
+import doctest
+print(doctest.testmod())

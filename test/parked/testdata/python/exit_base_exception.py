@@ -1,0 +1,3 @@
+class Own(BaseException):
+    def __str__(self): return "mine"
+raise Own

@@ -1,0 +1,3 @@
+import os, sys
+sys.stdout.write("written, not flushed")
+os._exit(5)

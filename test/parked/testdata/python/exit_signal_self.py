@@ -1,0 +1,3 @@
+import os, signal
+print("about to end", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)

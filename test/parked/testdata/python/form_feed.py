@@ -1,0 +1,4 @@
+
+print("after a form feed")
+
+print("and another")

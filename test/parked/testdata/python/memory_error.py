@@ -1,0 +1,4 @@
+try:
+    b = bytearray(10**15)
+except MemoryError as e:
+    print("MemoryError", e)

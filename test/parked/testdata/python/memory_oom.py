@@ -1,0 +1,3 @@
+print("begins", flush=True)
+held = []
+while True: held.append(bytearray(8 << 20))

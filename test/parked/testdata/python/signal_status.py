@@ -1,0 +1,3 @@
+for line in open("/proc/self/status"):
+    if line.startswith(("Sig", "Shd")):
+        print(line, end="")

@@ -1,0 +1,4 @@
+try:
+    print(repr(input("ask: ")))
+except EOFError as e:
+    print("EOF", e)

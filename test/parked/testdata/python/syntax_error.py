@@ -1,0 +1,3 @@
+print("never shown")
+def f(:
+    pass

@@ -1,0 +1,3 @@
+if True:
+        print("spaces")
+	print("a tab")

@@ -1,0 +1,2 @@
+import sys
+print(sys.getswitchinterval(), sys.gettrace(), sys.getprofile(), sys.getallocatedblocks() > 0)

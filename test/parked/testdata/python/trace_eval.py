@@ -1,0 +1,1 @@
+eval("(lambda: undefined_name)()")

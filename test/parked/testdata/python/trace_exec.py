@@ -1,0 +1,1 @@
+exec(compile("def g():\n    raise ValueError('inside')\ng()\n", "<made>", "exec"))

@@ -1,0 +1,4 @@
+def gen():
+    yield 1
+    raise ValueError("second")
+print(list(gen()))

@@ -1,0 +1,5 @@
+import os
+os.remove(__file__)
+def f():
+    raise ValueError("no source any more")
+f()

@@ -1,0 +1,2 @@
+def forever(n): return forever(n + 1)
+forever(0)

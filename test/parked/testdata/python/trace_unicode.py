@@ -1,0 +1,3 @@
+def fünf():
+    raise ValueError("größer als ∞")
+fünf()

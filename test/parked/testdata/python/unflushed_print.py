@@ -1,0 +1,3 @@
+import sys
+sys.stdout.write("no newline")
+sys.stderr.write("neither here")

@@ -1,0 +1,1 @@
+(exit 3) & wait $!; echo $?; sleep 0.01 & wait; echo $?; jobs

@@ -1,0 +1,1 @@
+cd /nowhere; echo $?; cd /tmp; pwd; cd -; pwd

@@ -1,0 +1,1 @@
+env | sort; export -p; umask; ulimit -a

@@ -1,0 +1,5 @@
+echo $LINENO
+
+echo $LINENO
+f() { echo $LINENO; }
+f

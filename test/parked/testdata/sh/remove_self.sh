@@ -1,0 +1,1 @@
+rm "$0"; echo on; ls; no_such_thing

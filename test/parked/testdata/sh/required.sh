@@ -1,0 +1,1 @@
+: "${undefined:?must be set}"; echo never

@@ -1,0 +1,1 @@
+echo before; return 3; echo after

@@ -1,0 +1,1 @@
+set -e; trap 'echo end $?' EXIT; echo on; false; echo never

@@ -1,0 +1,1 @@
+set -u; echo "${HOME:+set}"; echo "$nothing"; echo never

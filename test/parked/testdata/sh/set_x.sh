@@ -1,0 +1,1 @@
+set -x; f() { echo "$1"; }; f "a b"; x=3; [ $x -gt 2 ] && echo big

@@ -1,0 +1,1 @@
+stat -c '%A %u %g %s %F %h' "$0"; ls -la --time-style=+; ls -A ~ /tmp

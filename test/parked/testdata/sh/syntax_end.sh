@@ -1,0 +1,3 @@
+echo shown first
+if true; then
+  echo open

@@ -1,0 +1,1 @@
+trap 'echo term; exit 4' TERM; kill $$; sleep 5

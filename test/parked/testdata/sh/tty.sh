@@ -1,0 +1,1 @@
+tty; [ -t 1 ]; echo $?; (: </dev/tty); echo $?

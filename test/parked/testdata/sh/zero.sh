@@ -1,0 +1,1 @@
+echo "$0" "$#" "$*" "$-" "$LINENO"; set -o; set
