@@ -68,7 +68,7 @@ func main() {
 		ignoreSignals()
 		conn, err := unixconn.New(socketFD)
 		if err == nil {
-			err = forkserver.Serve(conn)
+			err = forkserver.Serve(conn, place)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "cove-guest: the fork server:", err)

@@ -116,7 +116,8 @@ func directories(cfg *config.Config) error {
 // engineOptions returns the configuration of engines for an instance.
 func engineOptions(cfg *config.Config, of *instance.Instance, log *slog.Logger) engines.Options {
 	return engines.Options{Guest: GuestPath(cfg), RunDir: cfg.RunDir, Instance: of.ID,
-		CgroupParent: cfg.Sandbox.CgroupParent, Ready: cfg.Sandbox.Ready, Paths: pathRules(cfg), Log: log}
+		CgroupParent: cfg.Sandbox.CgroupParent, Ready: cfg.Sandbox.Ready, Paths: pathRules(cfg),
+		Disks: repos.Disks(cfg.Home), Log: log}
 }
 
 // pathRules are the rules of users' host paths, which know where Cove's own things are.

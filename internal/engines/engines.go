@@ -20,6 +20,7 @@ type Options struct {
 	Ready        int             // guests to keep ready
 	Single       bool            // one sandbox will be asked for
 	Paths        hostpath.Rules  // of the sources of mounts
+	Disks        string          // directory below which sandboxes' disks are mounted, or ""
 	Sweep        bool            // remove what dead instances have left whenever an engine is opened
 	Log          *slog.Logger
 }

@@ -10,7 +10,8 @@ import (
 
 func openNative(o Options) (engine.Engine, error) {
 	return native.New(native.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance,
-		CgroupParent: o.CgroupParent, Ready: o.Ready, Single: o.Single, Paths: o.Paths, Log: o.Log})
+		CgroupParent: o.CgroupParent, Ready: o.Ready, Single: o.Single, Paths: o.Paths,
+		Disks: o.Disks, Log: o.Log})
 }
 
 func openDocker(o Options) (engine.Engine, error) {

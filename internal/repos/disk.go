@@ -36,7 +36,7 @@ type disks struct {
 var _ workspace.Disks = (*disks)(nil)
 
 func imageIn(dir string) disk.Image {
-	return disk.Image{File: filepath.Join(dir, imageFile), Dir: filepath.Join(dir, diskDir)}
+	return disk.Image{File: filepath.Join(dir, imageFile), Dir: filepath.Join(dir, diskDir), Base: filepath.Dir(dir)}
 }
 
 // Bounds implements workspace.Disks.

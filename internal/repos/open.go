@@ -29,7 +29,7 @@ func Open(o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	in := catalog{filepath.Join(o.Home, "workspaces")}
+	in := catalog{Disks(o.Home)}
 	up := &uploads{dir: uploadsIn(o.Home), coming: map[cove.UploadID]arriving{}}
 	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), catalog: in, uploads: up,
 		disks: &disks{catalog: in, uploads: up, room: hostdisk.At(o.Home, in.workspaces), log: o.Log}}
@@ -43,8 +43,11 @@ func Open(o Options) (*Store, error) {
 	}
 	DropUploads(o.Home, time.Now())
 	return s, errors.Join(disk.Sweep(o.Home), disk.Sweep(s.workspaces), s.sweep(), s.sweepMirrors(),
-		s.disks.finishKeeping(), s.takeBack(""))
+		s.disks.finishKeeping(), s.takeBack(""), disk.DropBase(s.workspaces))
 }
+
+// Disks returns the directory below which the disks of workspaces are mounted.
+func Disks(home string) string { return filepath.Join(home, "workspaces") }
 
 // sweep removes workspaces that are incomplete or partly removed, unless a process is making one.
 func (s *Store) sweep() error {

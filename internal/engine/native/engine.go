@@ -37,6 +37,7 @@ type Options struct {
 	Ready        int             // guests to keep ready, which halves a cold start
 	Single       bool            // one sandbox will be asked for: what it takes is not made up for
 	Paths        hostpath.Rules  // of the sources of mounts
+	Disks        string          // directory below which sandboxes' disks are mounted, or ""
 	Log          *slog.Logger
 }
 

@@ -17,6 +17,7 @@ import (
 // forks is the fork server of an engine, which starts with the first guest.
 type forks struct {
 	program *forkserver.Program // cove-guest
+	without string              // directory of mounts that no sandbox needs, or ""
 	log     *slog.Logger
 	once    sync.Once
 	stop    context.CancelFunc
@@ -71,7 +72,11 @@ func (f *forks) run(ctx context.Context) {
 
 // serve runs one fork server to its end.
 func (f *forks) serve(ctx context.Context) {
-	c, err := forkserver.Launch(ctx, f.program, []string{"cove-guest", "--fork"}, guestEnv)
+	args := []string{"cove-guest", "--fork"}
+	if f.without != "" {
+		args = append(args, f.without)
+	}
+	c, err := forkserver.Launch(ctx, f.program, args, guestEnv)
 	if err != nil {
 		if ctx.Err() == nil {
 			f.log.Warn("a fork server cannot be started", "error", err)

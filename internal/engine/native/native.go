@@ -56,8 +56,11 @@ func newEngine(o Options, program *forkserver.Program, hierarchy *cgroup.Hierarc
 		names:   local.Names{RunDir: o.RunDir},
 		locks:   local.LockWatch{Log: o.Log},
 		staging: filepath.Join(o.RunDir, "staging"),
-		forks:   forks{program: program, log: o.Log},
+		forks:   forks{program: program, without: o.Disks, log: o.Log},
 		keepers: sync.OnceValues(program.Open),
+	}
+	if o.Single { // a copy of the mounts takes as long as it saves in one start
+		e.forks.without = ""
 	}
 	if err := os.MkdirAll(e.staging, 0o755); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).

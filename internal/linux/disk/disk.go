@@ -7,8 +7,8 @@
 // Only mke2fs, resize2fs, e2fsck and the kernel write the bytes of an image, so that the kernel may trust them; a
 // new one may be a copy of what mke2fs wrote. An image is attached to one device at a time, whichever process asks,
 // and the device goes with its last mount: a sandbox's own mount keeps it while no server runs. The mount lies on a
-// shared mount of the directory itself. A namespace that was copied from this one would otherwise keep the file
-// system after it is unmounted here.
+// shared mount: of the image's base, or of the directory itself. A namespace that was copied from this one would
+// otherwise keep the file system after it is unmounted here.
 //
 // Project quotas would bound a plain directory, and are not used: they need a file system that is mounted with them,
 // which a running machine cannot change for its root, and they do not bound what hard links and renames move out.
@@ -33,8 +33,8 @@ import (
 )
 
 // Image is a file system in a file, and the directory at which it is mounted. Both have the same parent, or the
-// directory would keep its mount when the parent is renamed.
-type Image struct{ File, Dir string }
+// directory would keep its mount when the parent is renamed. Base is a directory above, if others are mounted below it.
+type Image struct{ File, Dir, Base string }
 
 // Size is the room of an image: what can be stored in it, beside what the file system needs for itself.
 type Size struct{ Bytes, Inodes int64 }
@@ -158,6 +158,11 @@ func (i Image) mountBy(ctx context.Context, attach func(*os.File) (*os.File, err
 	if err := os.Mkdir(i.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return failed("make", i.Dir, err)
 	}
+	held, based, err := i.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
 	at, err := point(i.Dir)
 	if err != nil {
 		return failed("look at", i.Dir, err)
@@ -173,19 +178,29 @@ func (i Image) mountBy(ctx context.Context, attach func(*os.File) (*os.File, err
 		return failed("attach", i.File, err)
 	}
 	defer device.Close()
-	if at == plain {
+	if at == plain && !based {
 		if err := unix.Mount(i.Dir, i.Dir, "", unix.MS_BIND, ""); err != nil {
 			return failed("bind", i.Dir, err)
 		}
+		at = shared
 	}
-	// A process that was killed may have left it unshared.
-	if err := unix.Mount("", i.Dir, "", unix.MS_SHARED, ""); err != nil {
-		return errors.Join(failed("share", i.Dir, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
+	if at == shared { // a process that was killed may have left it unshared
+		if err := unix.Mount("", i.Dir, "", unix.MS_SHARED, ""); err != nil {
+			return errors.Join(failed("share", i.Dir, err), i.unbind(at))
+		}
 	}
 	if err = i.mountSound(o, device); err != nil {
-		return errors.Join(failed("mount", i.File, err), unix.Unmount(i.Dir, unix.MNT_DETACH))
+		return errors.Join(failed("mount", i.File, err), i.unbind(at))
 	}
 	return nil
+}
+
+// unbind ends the mount of a directory on itself, if it has one.
+func (i Image) unbind(at int) error {
+	if at != shared {
+		return nil
+	}
+	return unix.Unmount(i.Dir, unix.MNT_DETACH)
 }
 
 // mountSound mounts a device, and repairs its file system before if that has errors.
@@ -260,7 +275,7 @@ func (i Image) again(ctx context.Context, o *opened) error {
 		err = i.mount(device, unix.MS_RDONLY)
 	}
 	if err != nil {
-		return errors.Join(failed("mount", i.File, err), i.Unmount())
+		return errors.Join(failed("mount", i.File, err), i.unmount())
 	}
 	return nil
 }
@@ -293,8 +308,16 @@ func (i Image) CopyTo(ctx context.Context, dir string, clear func(dir string) er
 	return i.tool(ctx, o.lock, "cp", args...)
 }
 
-// Unmount ends every mount at the directory. The device goes when no sandbox has the file system any more.
+// Unmount ends every mount at the directory, and that of the base with its last image. The device goes when no sandbox
+// has the file system any more.
 func (i Image) Unmount() error {
+	if err := i.unmount(); err != nil || i.Base == "" {
+		return err
+	}
+	return DropBase(i.Base)
+}
+
+func (i Image) unmount() error {
 	for range 16 { // mounts on top of each other; two, if nothing else has mounted there
 		err := unix.Unmount(i.Dir, unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EBUSY) { // a process of the host works there

@@ -37,7 +37,7 @@ func newImage(t *testing.T, s Size) Image {
 	t.Helper()
 	needRoot(t)
 	dir := t.TempDir()
-	i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
+	i := Image{File: filepath.Join(dir, "image"), Dir: filepath.Join(dir, "disk")}
 	if err := i.Make(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,8 @@ func TestOneDevice(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(i.Dir, "kept"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	other := Image{i.File, filepath.Join(filepath.Dir(i.Dir), "other")} // as a server in another mount namespace does
+	// As a server in another mount namespace does.
+	other := Image{File: i.File, Dir: filepath.Join(filepath.Dir(i.Dir), "other")}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -200,11 +201,11 @@ func TestRenamed(t *testing.T) {
 	if err := os.Mkdir(was, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	i := Image{filepath.Join(was, "image"), filepath.Join(was, "disk")}
+	i := Image{File: filepath.Join(was, "image"), Dir: filepath.Join(was, "disk")}
 	if err := errors.Join(i.Make(t.Context(), Size{1 << 20, 64}), i.Mount(t.Context()), os.Rename(was, is)); err != nil {
 		t.Fatal(err)
 	}
-	i = Image{filepath.Join(is, "image"), filepath.Join(is, "disk")}
+	i = Image{File: filepath.Join(is, "image"), Dir: filepath.Join(is, "disk")}
 	if mounted, err := i.Mounted(); err != nil || !mounted {
 		t.Errorf("mounted: %v, %v", mounted, err)
 	}
@@ -402,7 +403,7 @@ func mayGrow(t *testing.T) bool {
 func TestRefusals(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
-	i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
+	i := Image{File: filepath.Join(dir, "image"), Dir: filepath.Join(dir, "disk")}
 	if err := i.Mount(t.Context()); err == nil {
 		t.Error("an image that is not there was mounted")
 	}
@@ -504,7 +505,7 @@ func TestFullHost(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir, 0o700), writeSynced(ballast, 16<<20)); err != nil {
 		t.Fatal(err)
 	}
-	i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
+	i := Image{File: filepath.Join(dir, "image"), Dir: filepath.Join(dir, "disk")}
 	if err := errors.Join(i.Make(t.Context(), Size{256 << 20, 1000}), i.Mount(t.Context())); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestTemplates(t *testing.T) {
 	create := func(s Size) Image {
 		t.Helper()
 		dir := t.TempDir()
-		i := Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")}
+		i := Image{File: filepath.Join(dir, "image"), Dir: filepath.Join(dir, "disk")}
 		t.Cleanup(func() {
 			if err := i.Unmount(); err != nil {
 				t.Error(err)
@@ -81,7 +81,7 @@ func TestTemplatesAreFew(t *testing.T) {
 	needRoot(t)
 	var templates Templates
 	for n := range int64(mostTemplates + 2) {
-		i := Image{filepath.Join(t.TempDir(), "image"), ""}
+		i := Image{File: filepath.Join(t.TempDir(), "image")}
 		if err := i.Make(t.Context(), Size{n << 20, 16}); err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestTemplatesAreFew(t *testing.T) {
 	if len(templates.all) != mostTemplates || oldest || !latest {
 		t.Errorf("%d, oldest %t, latest %t", len(templates.all), oldest, latest)
 	}
-	i := Image{filepath.Join(t.TempDir(), "image"), ""}
+	i := Image{File: filepath.Join(t.TempDir(), "image")}
 	if err := os.WriteFile(i.File, make([]byte, largest+1), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,9 @@ func newTrial(below string) (Image, error) {
 	return trialIn(dir), nil
 }
 
-func trialIn(dir string) Image { return Image{filepath.Join(dir, "image"), filepath.Join(dir, "disk")} }
+func trialIn(dir string) Image {
+	return Image{File: filepath.Join(dir, "image"), Dir: filepath.Join(dir, "disk")}
+}
 
 func (i Image) dropTrial() error { return errors.Join(i.Unmount(), os.RemoveAll(filepath.Dir(i.File))) }
 

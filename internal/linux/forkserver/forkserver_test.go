@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == "--fork":
 		conn, err := unixconn.New(3)
 		if err == nil {
-			err = Serve(conn)
+			err = Serve(conn, os.Getenv("WITHOUT"))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -55,7 +55,12 @@ func own(t *testing.T) *Program {
 
 func launch(t *testing.T) *Client {
 	t.Helper()
-	c, err := Launch(t.Context(), own(t), []string{"fork server", "--fork"}, nil)
+	return launchWithout(t, "")
+}
+
+func launchWithout(t *testing.T, dir string) *Client {
+	t.Helper()
+	c, err := Launch(t.Context(), own(t), []string{"fork server", "--fork"}, []string{"WITHOUT=" + dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
@@ -37,15 +39,18 @@ type answer struct {
 // server forks executors.
 type server struct {
 	conn    *unixconn.Conn
+	lean    *lean
 	writing sync.Mutex
 
 	mu       sync.Mutex
 	children map[int]Process // until they are collected; guarded by mu
 }
 
-// Serve is a fork server: it forks executors from the process that calls it, until the connection ends.
-func Serve(conn *unixconn.Conn) error {
-	s := &server{conn: conn, children: map[int]Process{}}
+// Serve is a fork server: it forks executors from the process that calls it, until the connection ends. Those in a new
+// mount namespace get the mounts of this process; without is a directory that they do without if it is a mount, and
+// without what is mounted below, or "".
+func Serve(conn *unixconn.Conn, without string) error {
+	s := &server{conn: conn, lean: newLean(without), children: map[int]Process{}}
 	s.answer(answer{})
 	for requests := json.NewDecoder(conn); ; {
 		var r request
@@ -87,7 +92,14 @@ func (s *server) serve(r request) error {
 }
 
 func (s *server) start(r request, door cgroup.Door, files []*os.File) answer {
-	p, err := spawn(*r.Spec, door, files)
+	var mounts *os.File
+	if r.Spec.Namespaces&unix.CLONE_NEWNS != 0 {
+		mounts = s.lean.open()
+	}
+	p, err := spawn(*r.Spec, door, files, mounts)
+	if mounts != nil {
+		files = append(files, mounts)
+	}
 	for _, f := range files {
 		f.Close()
 	}

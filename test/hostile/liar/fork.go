@@ -43,7 +43,7 @@ func forks(host *unixconn.Conn) error {
 	if err != nil {
 		return err
 	}
-	go forkserver.Serve(conn)
+	go forkserver.Serve(conn, "")
 	go io.Copy(host, server) // answers
 	for requests := json.NewDecoder(host); ; {
 		var r request
