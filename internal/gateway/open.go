@@ -87,7 +87,11 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 		breakers: newBreakers(log.With("sandbox", s.Sandbox)), clock: g.o.Clock, log: log,
 		presets: g.presets, done: make(chan struct{}),
 	}
-	r.shut = sync.OnceFunc(func() { close(r.done) })
+	r.shut = sync.OnceFunc(func() {
+		r.takeBack() // before what serves them closes them
+		close(r.done)
+		r.back.End()
+	})
 	hasEndpoints := len(models.providers)+len(s.Credentials)+len(m.remote) > 0
 	r.rules = &rules{identity: r.identity, machine: g.o.Machine, credentials: m.own, documents: s.Policy}
 	r.decider = &decider{rules: r.rules, models: models, github: g.o.GitHub, ownPort: g.o.OwnPort, endpoints: hasEndpoints}

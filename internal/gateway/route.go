@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -21,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/linux/lent"
 )
 
 // Route is the egress route of one sandbox, in this process.
@@ -56,6 +58,10 @@ type Route struct {
 	shut    func()        // may be called again
 	forget  func()        // has the gateway forget the route
 	endOnce sync.Once
+
+	lending sync.Mutex
+	lent    []syscall.Conn // sockets that PID 1 of the sandbox has, too; guarded by lending
+	back    *lent.Sockets  // of a route that has been shut
 }
 
 var _ egress.Route = (*Route)(nil)
@@ -171,6 +177,7 @@ func (r *Route) Serve(sockets []*os.File) error {
 			return fmt.Errorf("a socket of sandbox %s: %w", r.sandbox, err)
 		}
 	}
+	r.lend(streams, packets)
 	r.serve("tcp4", func() error { return r.proxy.ServeTransparent(streams[0]) })
 	r.serve("tcp6", func() error { return r.proxy.ServeTransparent(streams[1]) })
 	r.ServeProxy(streams[2])
@@ -182,6 +189,25 @@ func (r *Route) Serve(sockets []*os.File) error {
 	return nil
 }
 
+// lend keeps the sockets for the end of the route: PID 1 has them, too.
+func (r *Route) lend(streams []net.Listener, packets []net.PacketConn) {
+	r.lending.Lock()
+	defer r.lending.Unlock()
+	for _, s := range streams {
+		r.lent = append(r.lent, s.(syscall.Conn))
+	}
+	for _, p := range packets {
+		r.lent = append(r.lent, p.(syscall.Conn))
+	}
+}
+
+// takeBack opens the sockets once more, for their end.
+func (r *Route) takeBack() {
+	r.lending.Lock()
+	defer r.lending.Unlock()
+	r.back = lent.Take(r.lent...)
+}
+
 // ServeProxy opens the route to every client that connects to l and speaks to a proxy. It takes over l.
 func (r *Route) ServeProxy(l net.Listener) {
 	r.serve("proxy", func() error { return r.proxy.ServeExplicit(l) })
@@ -189,7 +215,13 @@ func (r *Route) ServeProxy(l net.Listener) {
 
 func (r *Route) serve(what string, f func() error) {
 	r.serving.Go(func() {
-		if err := f(); err != nil && !errors.Is(err, net.ErrClosed) {
+		err := f()
+		select {
+		case <-r.done: // its sockets end in any way
+			return
+		default:
+		}
+		if err != nil && !errors.Is(err, net.ErrClosed) {
 			r.log.Error("an egress route has closed", "sandbox", r.sandbox, "what", what, "error", err)
 		}
 	})
@@ -232,6 +264,7 @@ func (r *Route) Close() {
 		r.Shut()
 		r.proxy.Close()
 		r.serving.Wait()
+		r.back.Free()
 		r.authorities.discard(r.trust)
 	})
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/linux/lent"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -310,8 +311,11 @@ func (b *box) stop() error {
 		err = b.job.Close()
 	}
 	if b.editors != nil {
+		back := lent.Take(b.editors.(syscall.Conn)) // PID 1 has it, too
+		back.End()
 		b.editors.Close()
 		b.editing.Wait()
+		back.Free()
 	}
 	if b.route != nil {
 		b.route.Close()

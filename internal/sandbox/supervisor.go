@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/linux/lent"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -211,6 +212,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 	ctx, cancel := context.WithCancel(cpu.git.In(context.Background()))
 	var serving sync.WaitGroup
 	var git workGit
+	var listeners []syscall.Conn
 	for i, s := range services {
 		env = rootfs.InFront(rootfs.WithVariables(env, s.env), s.front)
 		ln, err := net.FileListener(sockets[i])
@@ -219,6 +221,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 			v.o.Log.Error("a service of a sandbox is not available", "sandbox", r.id, "address", s.listen.Address, "error", err)
 			continue
 		}
+		listeners = append(listeners, ln.(syscall.Conn))
 		serving.Go(func() { s.serve(ctx, ln) })
 		if s.git != nil {
 			git = s.git
@@ -232,8 +235,11 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
 		o.ttys.Detach(v.whyLeft())
+		back := lent.Take(listeners...) // PID 1 has them, too
 		cancel()
+		back.End()
 		serving.Wait()
+		back.Free()
 		if route != nil {
 			route.Close()
 		}

@@ -235,7 +235,12 @@ func (f *Filter) Serve(ctx context.Context, listeners []net.Listener, packets []
 	case failed = <-errs:
 		running--
 	}
-	for _, l := range listeners {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, s := range servers {
+		s.ShutdownContext(ended) // so that no idle connection is waited for
+	}
+	for _, l := range listeners { // of a server that has not begun
 		l.Close()
 	}
 	for _, p := range packets {

@@ -56,7 +56,7 @@ type ExecutorMouth interface {
 
 // FindExecutor returns a lie by its name.
 func FindExecutor(name string) (Executor, bool) {
-	for _, l := range slices.Concat(Executors, Descriptors) {
+	for _, l := range slices.Concat(Executors, Descriptors, Listeners) {
 		if l.Name == name {
 			return l, true
 		}
@@ -233,4 +233,29 @@ var Descriptors = []Executor{
 		err := unix.Pipe2(p[:], unix.O_CLOEXEC)
 		return p[0], err
 	}), Want: Ends},
+}
+
+// Listeners are lies about the answer with listeners that nobody can see when they are given.
+var Listeners = []Executor{
+	{Name: "listeners that block later", Say: func(m ExecutorMouth, truth Message) {
+		var kept []int
+		for _, fd := range truth.Files {
+			if own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+				kept = append(kept, own)
+			}
+		}
+		m.Tell(truth)
+		go func() {
+			for range 2000 {
+				for _, fd := range kept {
+					unix.SetNonblock(fd, false)
+					unix.Listen(fd, 8) // again, where the host has shut it down
+				}
+				time.Sleep(5 * time.Millisecond) // the host uses them meanwhile
+			}
+			for _, fd := range kept {
+				unix.Close(fd)
+			}
+		}()
+	}, Want: Believed},
 }

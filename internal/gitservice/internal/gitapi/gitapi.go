@@ -97,7 +97,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	for range maxRunning { // each is free again when nothing runs
 		s.running <- struct{}{}
 	}
-	if errors.Is(err, http.ErrServerClosed) {
+	if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
