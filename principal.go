@@ -58,8 +58,8 @@ func Address(address string) Principal { return Principal{kind: kindAddress, nam
 // RegisteredClient returns the principal that a gateway of its own knows by a name. Its text form is that name alone.
 func RegisteredClient(name string) Principal { return Principal{kind: kindNamed, name: name} }
 
-// InSandbox returns the principal that programs in a sandbox are, by its name, where
-// a service of Cove acts for them. It owns nothing.
+// InSandbox returns the principal that programs in a sandbox are, by its name, in
+// records of earlier versions. It owns nothing.
 func InSandbox(name string) Principal { return Principal{kind: kindSandbox, name: name} }
 
 // System returns Cove itself, which sees everything, for what no caller asks for: recovery, reaping and pruning. part

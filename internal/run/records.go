@@ -270,7 +270,7 @@ func (r *Runner) actions(ctx context.Context, who cove.Principal, record store.R
 	if record.Sandbox == "" {
 		return nil
 	}
-	inside := cove.InSandbox(record.SandboxName).String()
+	inside := cove.InSandbox(record.SandboxName).String() // as earlier versions recorded them
 	q := store.AuditQuery{Object: record.Sandbox, Since: record.StartedAt, Limit: store.MaxPage}
 	if record.EndedAt != nil {
 		q.Until = record.EndedAt.Add(time.Microsecond)

@@ -225,6 +225,7 @@ type workspaces struct {
 	large   cove.SandboxID  // whose disk takes for ever to measure
 	room    hostdisk.Room
 	resized []workspace.Disk
+	hidden  string // of those with a repository
 }
 
 func (w *workspaces) Create(ctx context.Context, s workspace.Spec,
@@ -248,6 +249,7 @@ func (w *workspaces) Create(ctx context.Context, s workspace.Spec,
 		}
 	}
 	if s.Repository != nil {
+		ws.Hidden = w.hidden
 		ws.Checkout = workspace.Checkout{Source: s.Repository.Source, Remote: "https://git.example/o/r",
 			Branch: "cove/" + s.Name, From: "main", Base: "1234"}
 	}

@@ -439,11 +439,11 @@ func (v *supervisor) openGit(ctx context.Context, record store.Sandbox, ws works
 			return v.networkOf(now)
 		},
 		Audit: func(args []string, err error) {
-			r := auditRecord("git", record.ID, fmt.Sprintf("%.500q", args), err)
+			r := auditRecord("git", record.ID, fmt.Sprintf("a program in %s: %.500q", record.Name, args), err)
 			if cove.ErrorCode(err) == cove.Forbidden {
 				r.Verdict = "deny"
 			}
-			v.Audit(context.Background(), cove.InSandbox(record.Name), r)
+			v.Audit(context.Background(), record.Owner, r)
 		},
 		NewMeter: func() func(context.Context, engine.Sandbox) { return v.newCPUMeter(record.Owner, 0).count },
 	})
