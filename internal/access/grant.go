@@ -2,6 +2,7 @@ package access
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -83,9 +84,10 @@ func (g Grant) Expired(at time.Time) bool { return !g.Expires.IsZero() && !at.Be
 // CountsCPU reports whether CPU time has a quota.
 func (g Grant) CountsCPU() bool { return g.CPUHour > 0 || g.CPUDay > 0 }
 
-// SpareCPU refuses more work where the CPU time of an hour or a day is used up; used returns what was used since a
-// time. Errors: Overloaded, used's.
-func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration, error)) error {
+// SpareCPU returns the CPU time that is left of an hour's and a day's, or the longest duration without such bounds. It
+// refuses more work where one is used up; used returns what was used since a time. Errors: Overloaded, used's.
+func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration, error)) (time.Duration, error) {
+	left := time.Duration(math.MaxInt64)
 	for _, w := range []struct {
 		name   string
 		length time.Duration
@@ -96,15 +98,16 @@ func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration
 		}
 		spent, err := used(now.Add(-w.length))
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if spent >= w.most {
-			return cove.Errorf(cove.Overloaded, "this API key has used %.1f s of CPU time in the last %s, of %g s",
+			return 0, cove.Errorf(cove.Overloaded, "this API key has used %.1f s of CPU time in the last %s, of %g s",
 				spent.Seconds(), w.name, w.most.Seconds()).
 				WithHint("try again later, or raise cpu_seconds of the key in the server's configuration")
 		}
+		left = min(left, w.most-spent)
 	}
-	return nil
+	return left, nil
 }
 
 // TooManyAtOnce is the error about one more run than a key may have at once.

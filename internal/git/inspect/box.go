@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -33,10 +34,10 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Quotas bounds the CPU time of principals; execution.Executions does.
+// Quotas bounds the CPU time of principals; execution.Quotas does.
 type Quotas interface {
-	// Spare refuses work where the principal's CPU time is used up. Errors: Overloaded.
-	Spare(ctx context.Context, who cove.Principal) error
+	// Left returns the CPU time that the principal has left. Errors: Overloaded where it is used up.
+	Left(ctx context.Context, who cove.Principal) (time.Duration, error)
 	// Charge returns a context whose work counts in the principal's CPU time once done is called.
 	Charge(ctx context.Context, who cove.Principal) (charged context.Context, done func())
 }
@@ -115,7 +116,7 @@ func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, e
 	sha256 := len(job.Compare) > 0 && len(job.Compare[0].Update.New) == 64
 	err = i.with(ctx, job.Sandbox, sha256, job.Max, func(ctx context.Context, g git) error {
 		facts, err = inspect(ctx, g, job)
-		if err != nil && ctx.Err() == context.DeadlineExceeded {
+		if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
 			facts, err = policy.Facts{Defects: []string{"it takes too long to look into"}}, nil
 		}
 		return err
@@ -138,18 +139,19 @@ func (i *Inspector) Unreachable(
 	return missing, err
 }
 
-// with runs f for a sandbox, with a git in an empty repository, in another one of its own.
+// with runs f for a sandbox, in its turn and with what its owner may use.
 func (i *Inspector) with(
 	ctx context.Context, sandbox Sandbox, sha256 bool, most int64, f func(context.Context, git) error,
 ) error {
-	if err := i.spare(ctx, sandbox.Owner); err != nil {
+	if _, err := i.left(ctx, sandbox.Owner); err != nil {
 		return err
 	}
 	if err := i.places.enter(ctx, sandbox.ID); err != nil {
 		return err
 	}
 	defer i.places.leave(sandbox.ID)
-	if err := i.spare(ctx, sandbox.Owner); err != nil { // what was looked into meanwhile has used some
+	left, err := i.left(ctx, sandbox.Owner) // what was looked into meanwhile has used some
+	if err != nil {
 		return err
 	}
 	if i.o.Quotas != nil {
@@ -157,15 +159,26 @@ func (i *Inspector) with(
 		defer done()
 		ctx = charged
 	}
-	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
+	ctx, cancel := i.within(ctx, left)
 	defer cancel()
+	err = i.inBox(ctx, sandbox.ID, sha256, most, f)
+	if spent, is := errors.AsType[*Spent](context.Cause(ctx)); is && err != nil {
+		return spent
+	}
+	return err
+}
+
+// inBox runs f with a git in an empty repository, in a sandbox of its own.
+func (i *Inspector) inBox(
+	ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error,
+) error {
 	b, err := i.open(ctx, most)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err := b.job.Count(ctx); err != nil {
-			i.o.Log.Warn("the CPU time of looking into a push is not counted", "sandbox", sandbox.ID, "error", err)
+			i.o.Log.Warn("the CPU time of looking into a push is not counted", "sandbox", sandbox, "error", err)
 		}
 		b.close()
 	}()
@@ -177,16 +190,27 @@ func (i *Inspector) with(
 	return f(ctx, g)
 }
 
-// spare refuses to look into anything for an owner whose CPU time is used up. Errors: *Spent.
-func (i *Inspector) spare(ctx context.Context, owner cove.Principal) error {
+// left returns the CPU time that an owner has left, and refuses to look into anything where that is none. Errors:
+// *Spent.
+func (i *Inspector) left(ctx context.Context, owner cove.Principal) (time.Duration, error) {
 	if i.o.Quotas == nil {
-		return nil
+		return i.o.Timeout, nil
 	}
-	err := i.o.Quotas.Spare(ctx, owner)
+	left, err := i.o.Quotas.Left(ctx, owner)
 	if cove.ErrorCode(err) == cove.Overloaded {
-		return &Spent{err}
+		return 0, &Spent{err}
 	}
-	return err
+	return left, err
+}
+
+// within bounds what looks into a push in time, and to the CPU time that its owner has left: a sandbox has one CPU.
+func (i *Inspector) within(ctx context.Context, left time.Duration) (context.Context, context.CancelFunc) {
+	if left >= i.o.Timeout {
+		return context.WithTimeout(ctx, i.o.Timeout)
+	}
+	return context.WithTimeoutCause(ctx, left, &Spent{cove.Errorf(cove.Overloaded,
+		"looking into it takes longer than the %.1f s of CPU time that are left of the API key's", left.Seconds()).
+		WithHint("try again later, or raise cpu_seconds of the key in the server's configuration")})
 }
 
 // place holds the repository inside.
