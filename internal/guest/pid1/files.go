@@ -14,12 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/guestd"
 )
 
 // files implements guestd.Files. Every call runs on the files thread, with the user's rights.
 type files struct{ w *world }
-
-const maxEntries = 10_000
 
 func (f files) on(p string, do func() error) error {
 	if !path.IsAbs(p) || len(p) >= unix.PathMax {
@@ -117,7 +116,7 @@ func (f files) List(p string) (infos []guest.FileInfo, err error) {
 			return err
 		}
 		defer d.Close()
-		entries, err := d.Readdir(maxEntries)
+		entries, err := d.Readdir(guestd.MaxEntries)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}

@@ -3,7 +3,6 @@
 package pid1
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -144,17 +143,9 @@ func (w *world) Stats() guest.Stats {
 	if w.io != nil {
 		buf := make([]byte, 512)
 		n, _ := w.io.ReadAt(buf, 0)
-		s.BytesWritten = field(buf[:n], "wchar: ")
+		s.BytesWritten = guestd.Number(buf[:n], "wchar: ")
 	}
 	return s
-}
-
-// field returns the number after name in a /proc file of lines.
-func field(data []byte, name string) int64 {
-	_, rest, _ := bytes.Cut(data, []byte(name))
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	n, _ := strconv.ParseInt(string(line), 10, 64)
-	return n
 }
 
 // lookPath finds a program as execvp would, in the environment's own PATH.
@@ -290,9 +281,7 @@ func (c *child) Resize(rows, cols uint16) error {
 	if c.master == nil {
 		return &guest.Failure{Kind: guest.FailInvalid, Message: "the process has no terminal"}
 	}
-	if rows == 0 || cols == 0 {
-		rows, cols = 24, 80
-	}
+	rows, cols = guestd.WindowSize(rows, cols)
 	return unix.IoctlSetWinsize(int(c.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
 }
 

@@ -27,10 +27,9 @@ type files struct{ w *world }
 var _ guestd.Files = files{}
 
 const (
-	maxEntries = 10_000
-	maxSeen    = 10 * maxEntries // also those that have gone meanwhile
-	maxDepth   = 100_000         // of a directory that is removed
-	statSize   = int(unsafe.Sizeof(unix.Stat_t{}))
+	maxSeen  = 10 * guestd.MaxEntries // also those that have gone meanwhile
+	maxDepth = 100_000                // of a directory that is removed
+	statSize = int(unsafe.Sizeof(unix.Stat_t{}))
 	// perScript bounds the entries of a directory that one script sees to.
 	perScript = 32
 	// errNotRegular is a file that is none of the kinds that may be read and written.
@@ -178,14 +177,14 @@ func (f files) List(p string) ([]guest.FileInfo, error) {
 	}
 	defer f.leave()
 	infos := []guest.FileInfo{}
-	for seen := 0; len(infos) < maxEntries && seen < maxSeen; {
+	for seen := 0; len(infos) < guestd.MaxEntries && seen < maxSeen; {
 		names, err := f.names(p)
 		if err != nil || len(names) == 0 {
 			return infos, err
 		}
 		seen += len(names)
-		for len(names) > 0 && len(infos) < maxEntries {
-			some := names[:min(len(names), perScript, maxEntries-len(infos))]
+		for len(names) > 0 && len(infos) < guestd.MaxEntries {
+			some := names[:min(len(names), perScript, guestd.MaxEntries-len(infos))]
 			names = names[len(some):]
 			answer, err := f.on(p, len(some)*entrySize, func(s *executor.Script) {
 				for i, name := range some {

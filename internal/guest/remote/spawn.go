@@ -3,7 +3,6 @@
 package remote
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"math/bits"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -363,9 +361,7 @@ func (w *world) terminal(s *executor.Script, spec guest.ProcessSpec) executor.Va
 }
 
 func windowSize(rows, cols uint16) unix.Winsize {
-	if rows == 0 || cols == 0 {
-		rows, cols = 24, 80
-	}
+	rows, cols = guestd.WindowSize(rows, cols)
 	return unix.Winsize{Row: rows, Col: cols}
 }
 
@@ -418,16 +414,8 @@ func (w *world) Stats() (stats guest.Stats) {
 	stats.DiskSize, stats.InodesSize = int64(fs.Blocks)*fs.Bsize, int64(fs.Files)
 	stats.DiskUsed, stats.InodesUsed = stats.DiskSize-int64(fs.Bfree)*fs.Bsize, stats.InodesSize-int64(fs.Ffree)
 	stats.Exhausted = stats.Full()
-	stats.BytesWritten = field(answer[statfsSize:], "wchar: ")
+	stats.BytesWritten = guestd.Number(answer[statfsSize:], "wchar: ")
 	return stats
-}
-
-// field returns the number after name in a /proc file of lines.
-func field(data []byte, name string) int64 {
-	_, rest, _ := bytes.Cut(data, []byte(name))
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	n, _ := strconv.ParseInt(string(line), 10, 64)
-	return n
 }
 
 func (c *child) PID() int              { return c.pid }
