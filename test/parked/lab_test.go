@@ -93,7 +93,7 @@ func (p program) String() string { return p.language + "/" + p.name }
 
 func run(t testing.TB, c *client.Client, p program) outcome {
 	t.Helper()
-	e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: p.language, Code: p.code, Timeout: 300})
+	e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: p.language, Code: p.code, Timeout: 120})
 	if err != nil {
 		t.Fatalf("%s: %v", p, err)
 	}
