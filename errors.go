@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 )
 
 // Code is the kind of an error, from a closed list. Edges map codes to HTTP statuses and exit codes in one table each.
@@ -45,6 +46,8 @@ type Error struct {
 	Message string // one sentence, safe to show: no host paths beyond the user's own, no secrets
 	Hint    string // what to do next; may be empty
 	Err     error  // the cause, for logs; may be nil
+	// RetryAfter is when the same may be asked again with a prospect of success; 0: nothing is known of it.
+	RetryAfter time.Duration
 }
 
 func (e *Error) Error() string {
@@ -79,6 +82,21 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, args...)
 	return &c
+}
+
+// WithRetry returns e with when to try again, in whole seconds, also as what to do next.
+func (e *Error) WithRetry(after time.Duration) *Error {
+	c := e.WithHint("try again in %s", after)
+	c.RetryAfter = after
+	return c
+}
+
+// ErrorRetry is the RetryAfter of the first Error in err's chain.
+func ErrorRetry(err error) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
 }
 
 // ErrorCode is the code of the first Error in err's chain, Internal when there is none, and empty for nil.

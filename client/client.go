@@ -439,7 +439,11 @@ func failure(resp *http.Response) error {
 			http.StatusText(resp.StatusCode)).
 			WithHint("check that the address is a Cove server's")
 	}
-	return remoteError(e, resp.StatusCode)
+	failed := remoteError(e, resp.StatusCode)
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		failed.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return failed
 }
 
 // remoteError returns the server's error.

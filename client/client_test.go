@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,6 +167,23 @@ func TestErrorsCarryCodeAndHint(t *testing.T) {
 				t.Errorf("%#v", err)
 			}
 		})
+	}
+}
+
+// TestRetryAfter: an error says when to try again, and the client does not do so by itself.
+func TestRetryAfter(t *testing.T) {
+	for header, want := range map[string]time.Duration{"7": 7 * time.Second, "": 0, "-1": 0,
+		"Thu, 26 Nov 2026 18:00:00 GMT": 0} {
+		var asked atomic.Int32
+		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			w.Header().Set("Retry-After", header)
+			answer(w, 429, api.Error{Error: "full (try again in 7s)", Code: "overloaded", Hint: "try again in 7s"})
+		})
+		_, err := c.Execute(t.Context(), api.ExecuteRequest{})
+		if cove.ErrorCode(err) != cove.Overloaded || cove.ErrorRetry(err) != want || asked.Load() != 1 {
+			t.Errorf("%q: %v, again in %s, asked %d times", header, err, cove.ErrorRetry(err), asked.Load())
+		}
 	}
 }
 

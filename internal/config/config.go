@@ -81,7 +81,9 @@ const (
 type Sandbox struct {
 	AllowedWorkdirRoots []string `yaml:"allowed_workdir_roots" doc:"Host directories below which callers of the API may attach work_dir and mounts; none by default. The local command line is not bound by it."`
 	MaxConcurrent       int      `yaml:"max_concurrent" doc:"Executions that run at once."`
-	Queue               int      `yaml:"queue" doc:"Executions that may wait for a place; beyond it the answer is 429."`
+	MaxComputing        int      `yaml:"max_computing" doc:"Of these, those that compute; 0: four for each processor."`
+	Queue               int      `yaml:"queue" doc:"Executions that may wait beyond these; others get 429."`
+	MaxWait             Duration `yaml:"max_wait" doc:"Longest wait of one; 0: as long as it may run."`
 	MaxLasting          int      `yaml:"max_lasting" doc:"Long-lived sandboxes, running or not; 0 is no limit."`
 	Ready               int      `yaml:"ready" doc:"Guests that the native engine keeps ready; as many with a network, and their certificate authorities, once a sandbox has had one."`
 	CgroupParent        string   `yaml:"cgroup_parent" doc:"Name of the control group that holds all sandboxes of the native engine."`
@@ -100,6 +102,14 @@ type Pool struct {
 	MemoryMB int      `yaml:"memory_mb" doc:"MiB of memory that all may have together."`
 	MaxAge   Duration `yaml:"max_age" doc:"A prepared sandbox that is older is replaced."`
 	Warm     []string `yaml:"warm" doc:"Runtimes for which one is always prepared."`
+}
+
+// computingPerProcessor keeps processors busy while executions wait for disks and locks of the kernel.
+const computingPerProcessor = 4
+
+// Computing returns max_computing on a machine with so many processors.
+func (s Sandbox) Computing(processors int) int {
+	return cmp.Or(s.MaxComputing, computingPerProcessor*processors)
 }
 
 // Lasting holds the settings of long-lived sandboxes.
@@ -214,6 +224,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 			MaxConcurrent: 64,
 			MaxLasting:    256,
 			Queue:         256,
+			MaxWait:       Duration(time.Minute),
 			Ready:         1,
 			CgroupParent:  "cove",
 			DefaultLimits: limitsOf(runtime.Defaults),

@@ -182,6 +182,7 @@ func (c *Config) checkNumbers() error {
 		least, top float64
 	}{
 		{"sandbox.max_concurrent", float64(c.Sandbox.MaxConcurrent), 1, 10_000},
+		{"sandbox.max_computing", float64(c.Sandbox.MaxComputing), 0, 10_000},
 		{"sandbox.lasting.throughput.mb_per_second", float64(c.Sandbox.Lasting.Throughput.MBPerSecond), 0, 1e6},
 		{"sandbox.lasting.throughput.operations", float64(c.Sandbox.Lasting.Throughput.Operations), 0, 1e8},
 		{"sandbox.max_lasting", float64(c.Sandbox.MaxLasting), 0, 100_000},
@@ -213,6 +214,7 @@ func (c *Config) checkNumbers() error {
 		least, top time.Duration
 	}{
 		{"sandbox.owner_timeout", c.Sandbox.OwnerTimeout, time.Second, runtime.LongestTimeout},
+		{"sandbox.max_wait", c.Sandbox.MaxWait, time.Second, runtime.LongestTimeout},
 		{"shutdown_grace", c.ShutdownGrace, 0, 10 * time.Minute},
 		{"gateway.approval_timeout", c.Gateway.ApprovalTimeout, time.Second, time.Hour},
 		{"audit.retention", c.Audit.Retention, time.Hour, 36_500 * day},
@@ -220,7 +222,7 @@ func (c *Config) checkNumbers() error {
 		{"sandbox.lasting.idle_stop", c.Sandbox.Lasting.IdleStop, time.Minute, 36_500 * day},
 		{"sandbox.lasting.idle_remove", c.Sandbox.Lasting.IdleRemove, time.Minute, 36_500 * day},
 	} {
-		zero := []string{"audit.retention", "sandbox.lasting.idle_stop", "sandbox.lasting.idle_remove"}
+		zero := []string{"sandbox.max_wait", "audit.retention", "sandbox.lasting.idle_stop", "sandbox.lasting.idle_remove"}
 		if d.value == 0 && slices.Contains(zero, d.name) {
 			continue // for ever, or never
 		}

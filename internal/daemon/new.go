@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"runtime"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,7 +75,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		NextRoute: d.nextRoute, OpenRoute: d.openRoute,
 		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault, Spool: newSpool(cfg, log),
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
-		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue, Pool: d.poolOptions(),
+		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue, MaxWait: cfg.Sandbox.MaxWait.Std(),
+		MaxComputing: cfg.Sandbox.Computing(runtime.GOMAXPROCS(0)), Processors: runtime.GOMAXPROCS(0),
+		Pool:      d.poolOptions(),
 		Retention: cfg.Audit.Retention.Std(), Grants: grants, Clock: clock.Real(), Log: log,
 	})
 	d.sandboxes = sandbox.New(sandbox.Options{

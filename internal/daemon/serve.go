@@ -56,7 +56,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	stop()
 	grace, cancel := context.WithTimeout(context.Background(), d.cfg.ShutdownGrace.Std())
 	defer cancel()
-	d.log.Info("shutting down", "running", d.executions.Active())
+	d.log.Info("shutting down", "running", d.executions.Load().Running)
 	return errors.Join(err, d.Close(grace))
 }
 
@@ -92,7 +92,7 @@ func (d *Daemon) listen(ctx context.Context) ([]listener, error) {
 // Busy reports whether something runs that ends with the server or needs it: executions, requests, and sandboxes that
 // are not stopped.
 func (d *Daemon) Busy(ctx context.Context) bool {
-	if d.executions.Active()+d.executions.Queued() > 0 || d.api.Requests() > 0 {
+	if load := d.executions.Load(); load.Running+load.Waiting > 0 || d.api.Requests() > 0 {
 		return true
 	}
 	all, err := d.sandboxes.List(ctx, cove.System("server"))

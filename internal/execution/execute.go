@@ -103,16 +103,17 @@ func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 	if err := checkPlaces(e.files(), r.Mounts); err != nil {
 		return e, err
 	}
-	if err := x.enter(ctx, who); err != nil {
+	if e.turn, err = x.enter(ctx, who, e.limits.Timeout); err != nil {
 		return e, err
 	}
+	x.clean.Go(func() { x.queue.watch(e.turn, e.cpuTime) })
 	// A refusal is recorded, so it takes a place as others do.
 	if err := x.inspect(ctx, e); err != nil {
-		x.queue.leave(who)
+		x.queue.leave(e.turn)
 		return e, err
 	}
 	if err := x.equip(ctx, e); err != nil {
-		x.queue.leave(who)
+		x.queue.leave(e.turn)
 		return e, err
 	}
 	e.output = newCollector(x.o.Spool, who, out, e.limits.Stdout, e.limits.Stderr)
@@ -233,10 +234,10 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	sb, prepared, err := e.open(ctx)
 	if err != nil {
 		e.release()
-		e.executions.queue.leave(e.who)
+		e.executions.queue.leave(e.turn)
 		return Result{}, e.excuse(err)
 	}
-	defer func() { e.executions.discard(e.who, sb, e.release) }()
+	defer func() { e.executions.discard(e.turn, sb, e.release) }()
 	if err := begun(); err != nil {
 		return Result{}, err
 	}
@@ -257,6 +258,7 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
+	e.turn.cpu = stats.CPUTime
 	e.events = append(slices.Clip(e.events), made(sb.Made(ctx))...)
 	return e.conclude(outcome, stats, took)
 }
@@ -323,6 +325,9 @@ func plain(ctx context.Context, x *Executions, language string) (r pool.Recipe, 
 func (e *execution) open(ctx context.Context) (sb *provision.Sandbox, prepared *pool.Prepared, err error) {
 	if r, ok := e.recipe(); ok {
 		if prepared = e.executions.Pool.kept.Claim(ctx, r); prepared != nil {
+			e.mu.Lock()
+			e.sandbox = prepared.Sandbox
+			e.mu.Unlock()
 			return prepared.Sandbox, prepared, nil
 		}
 	}
@@ -347,12 +352,15 @@ func (e *execution) make(ctx context.Context) (*provision.Sandbox, error) {
 		}
 	}
 	sb, err := provision.New(ctx, e.engine, plan)
-	if err != nil || route == nil {
-		return sb, err
+	if err != nil {
+		return nil, err
 	}
 	e.mu.Lock()
-	e.route = route
+	e.sandbox, e.route = sb, route
 	e.mu.Unlock()
+	if route == nil {
+		return sb, nil
+	}
 	release := e.release
 	e.release = func() { route.Close(); release() }
 	return sb, nil
@@ -370,6 +378,21 @@ func (e *execution) replace(ctx context.Context, failed *provision.Sandbox, why 
 	x.clean.Go(func() { tearDown(failed, x.o.Log) })
 	p, at, err = e.start(ctx, sb, nil)
 	return sb, p, at, err
+}
+
+// cpuTime returns the CPU time that e has used; 0 without a sandbox.
+func (e *execution) cpuTime() time.Duration {
+	e.mu.Lock()
+	sb := e.sandbox
+	e.mu.Unlock()
+	if sb == nil {
+		return 0
+	}
+	stats, err := sb.Stats(context.Background())
+	if err != nil {
+		return 0 // it is being torn down
+	}
+	return stats.CPUTime
 }
 
 // excuse turns an error that Kill or the caller's leaving has caused into that.
@@ -396,10 +419,10 @@ var errEnded = errors.New("ended before it began")
 
 // discard destroys a sandbox off the caller's path. Its image and its place are
 // free only then, so that the number of sandboxes stays bounded.
-func (x *Executions) discard(who cove.Principal, sb *provision.Sandbox, release func()) {
+func (x *Executions) discard(t *turn, sb *provision.Sandbox, release func()) {
 	x.clean.Go(func() {
 		defer x.Pool.kept.Wake()
-		defer x.queue.leave(who)
+		defer x.queue.leave(t)
 		defer release()
 		tearDown(sb, x.o.Log)
 	})

@@ -79,12 +79,14 @@ type execution struct {
 	release    func() // lets go of the image
 	events     []detect.Event
 	output     *collector
+	turn       *turn
 
 	cancel context.CancelFunc // ends what prepares
 
-	mu    sync.Mutex
-	route egress.Route // nil without a network
-	why   ending
+	mu      sync.Mutex
+	route   egress.Route       // nil without a network
+	sandbox *provision.Sandbox // nil until it is made
+	why     ending
 
 	dismissed chan struct{} // closed when it is over and recorded
 }
@@ -104,7 +106,10 @@ type Options struct {
 	RunDir        string
 	Bounds        runtime.Bounds
 	MaxConcurrent int           // executions at once
+	MaxComputing  int           // of these that keep others waiting; zero: all
 	MaxQueued     int           // executions waiting for one to end
+	MaxWait       time.Duration // of an execution, if its timeout is no shorter; zero: the timeout alone
+	Processors    int           // that executions share; zero: one
 	Pool          pool.Options  // of prepared sandboxes: its size, memory and age
 	Grants        access.Grants // of API keys
 	Retention     time.Duration // of finished executions; 0 is for ever

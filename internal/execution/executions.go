@@ -19,7 +19,9 @@ import (
 func New(o Options) *Executions {
 	x := &Executions{
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
-		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued, o.Grants),
+		o:       o,
+		queue: newQueue(newLine(o.MaxConcurrent, o.MaxQueued, o.MaxComputing, o.Processors), o.MaxWait, o.Grants,
+			o.Clock),
 		running: map[cove.ExecutionID]*execution{}, outcomes: newOutcomes(o.Store, o.Log),
 		texts: newTexts(), trials: trials{last: map[string]*trial{}},
 		born: o.Clock.Now(), began: o.Clock.Monotonic(),
@@ -38,11 +40,8 @@ func (x *Executions) Open() error {
 	return err
 }
 
-// Active counts executions that have a sandbox or wait for its engine.
-func (x *Executions) Active() int { return x.queue.active() }
-
-// Queued counts executions that wait for a place.
-func (x *Executions) Queued() int { return x.queue.waiting() }
+// Load returns how much runs and waits.
+func (x *Executions) Load() Load { return x.queue.load() }
 
 // Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it has
 // ended or runs in another process of Cove.

@@ -720,14 +720,14 @@ func TestOverload(t *testing.T) {
 	for range 2 {
 		runs.Go(func() { h.Execute(ctx, owner, python("x"), nil, nil) })
 	}
-	eventually(t, func() bool { return h.Active() == 1 && h.Queued() == 1 })
+	eventually(t, func() bool { return h.Load().Running == 1 && h.Load().Waiting == 1 })
 	_, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
 	if cove.ErrorCode(err) != cove.Overloaded {
 		t.Errorf("got %v", err)
 	}
 	cancel()
 	runs.Wait()
-	eventually(t, func() bool { return h.Active() == 0 && h.Queued() == 0 })
+	eventually(t, func() bool { return h.Load().Running == 0 && h.Load().Waiting == 0 })
 }
 
 func TestManyAtOnce(t *testing.T) {

@@ -116,7 +116,7 @@ func TestFollowGivesUp(t *testing.T) {
 		&output{err: io.ErrClosedPipe}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a follower that cannot write: %v", err)
 	}
-	if h.Active() != 1 {
+	if h.Load().Running != 1 {
 		t.Error("a follower ended the execution")
 	}
 	if err := h.Kill(t.Context(), owner, e); err != nil {

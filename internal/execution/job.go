@@ -28,10 +28,12 @@ func (x *Executions) Do(ctx context.Context, who cove.Principal, j Job, out proc
 		return Result{}, err
 	}
 	defer x.calls.Done()
-	if err := x.enter(ctx, who); err != nil {
+	t, err := x.enter(ctx, who, j.Spec.Limits.Timeout)
+	if err != nil {
 		return Result{}, err
 	}
-	defer x.queue.leave(who)
+	defer x.queue.leave(t)
+	x.queue.rest(t) // it waits for a model more than it computes
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, dismissed: make(chan struct{}), cancel: cancel,

@@ -34,6 +34,8 @@ func TestLine(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		limit, most int
+		slots       int // 0: as many as places
+		rests       int // executions that rest once they have begun
 		atOnce      map[string]int
 		arrive      string
 		served      string
@@ -55,13 +57,20 @@ func TestLine(t *testing.T) {
 		{name: "no line", limit: 2, most: 0, arrive: "abc", served: "ab", refused: "c"},
 		{name: "a caller that may have one at once leaves places to others", limit: 2, most: 40,
 			atOnce: map[string]int{"a": 1}, arrive: "aaab", served: "abaa"},
+		{name: "slots bound what computes", limit: 8, slots: 1, most: 2, arrive: "aabb", served: "abab"},
+		{name: "what waits for a slot waits beside the line", limit: 3, slots: 1, most: 2, arrive: "abcdef",
+			served: "abcde", refused: "f"},
+		{name: "one that rests makes room", limit: 3, slots: 1, rests: 2, most: 2, arrive: "abcdef", served: "abcde",
+			refused: "f"},
+		{name: "and keeps its place", limit: 2, slots: 1, rests: 9, most: 0, arrive: "abc", served: "ab", refused: "c"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLine(c.limit, c.most)
+			l := newLine(c.limit, c.most, c.slots, 1)
 			var turns []*turn
 			var refused string
 			served := ""
-			open := []cove.Principal{}
+			var open []*turn
+			rests := c.rests
 			note := func() {
 				for i := 0; i < len(turns); i++ {
 					if given(turns[i]) {
@@ -69,14 +78,19 @@ func TestLine(t *testing.T) {
 						if !key {
 							name = "O"
 						}
-						served, open = served+name, append(open, turns[i].who)
+						begun := turns[i]
+						served, open = served+name, append(open, begun)
 						turns = slices.Delete(turns, i, i+1)
-						i--
+						if i--; rests > 0 {
+							rests--
+							l.rest(begun, 0)
+							i = -1
+						}
 					}
 				}
 			}
 			for name := range strings.SplitSeq(c.arrive, "") {
-				turn, err := l.join(caller(name), c.atOnce[name])
+				turn, err := l.join(caller(name), c.atOnce[name], 0, 0)
 				if err != nil {
 					if cove.ErrorCode(err) != cove.Overloaded {
 						t.Errorf("%v", err)
@@ -88,14 +102,14 @@ func TestLine(t *testing.T) {
 				note()
 			}
 			for len(open) > 0 {
-				l.leave(open[0])
+				l.leave(open[0], 0)
 				open = open[1:]
 				note()
 			}
 			if served != c.served || refused != c.refused {
 				t.Errorf("served %q, refused %q; want %q, %q", served, refused, c.served, c.refused)
 			}
-			if l.inside != 0 || l.waiting != 0 || len(l.parties) > len(c.served) {
+			if l.inside != 0 || l.computing != 0 || l.waiting != 0 || len(l.parties) > len(c.served) {
 				t.Errorf("what is left: %+v", l)
 			}
 		})
@@ -104,12 +118,12 @@ func TestLine(t *testing.T) {
 
 // TestLineCountsRuns: a run counts among what a key has at once, though it takes no place.
 func TestLineCountsRuns(t *testing.T) {
-	l := newLine(8, 8)
+	l := newLine(8, 8, 0, 1)
 	ci, g := cove.KeyHolder("ci"), access.Grant{Concurrent: 2}
 	if err := l.hold(ci, g, false); err != nil {
 		t.Fatal(err)
 	}
-	first, err := l.join(ci, 2)
+	first, err := l.join(ci, 2, 0, 0)
 	if err != nil || !given(first) {
 		t.Fatalf("the second at once: %v", err)
 	}
@@ -117,24 +131,23 @@ func TestLineCountsRuns(t *testing.T) {
 	if cove.ErrorCode(err) != cove.Overloaded || !strings.Contains(err.Error(), "concurrent") {
 		t.Errorf("a third: %v", err)
 	}
-	waits, err := l.join(ci, 2)
+	waits, err := l.join(ci, 2, 0, 0)
 	if err != nil || given(waits) {
 		t.Errorf("an execution beyond what the key may have does not wait: %v", err)
 	}
 	if err := l.hold(ci, g, true); err != nil { // an earlier server had begun it
 		t.Errorf("a run that goes on: %v", err)
 	}
-	l.drop(ci)
+	l.drop(ci, 0)
 	if given(waits) {
 		t.Error("it begins though two are under way")
 	}
-	l.drop(ci)
+	l.drop(ci, 0)
 	if !given(waits) {
 		t.Error("it does not begin when one has ended")
 	}
-	l.leave(ci)
-	l.leave(ci)
-	l.advance()
+	l.leave(first, 0)
+	l.leave(waits, 0)
 	if l.inside != 0 {
 		t.Errorf("%+v", l)
 	}
@@ -162,8 +175,9 @@ func TestLineAtRandom(t *testing.T) {
 }
 
 func checkLine(t *testing.T, ops []byte) {
-	const callers, limit, most = 4, 3, 9
-	l := newLine(limit, most)
+	const callers, limit, slots, most = 4, 4, 3, 9
+	l := newLine(limit, most, slots, 1)
+	resting := map[*turn]bool{}
 	names := []string{"O", "1", "2", "3"}
 	atOnce := func(who cove.Principal) int { // the fourth caller may have two at once
 		if who == caller("3") {
@@ -207,22 +221,27 @@ func checkLine(t *testing.T, ops []byte) {
 		who := caller(names[int(op)%callers])
 		switch {
 		case op < 128:
-			turn, err := l.join(who, atOnce(who))
+			turn, err := l.join(who, atOnce(who), 0, 0)
 			if err == nil {
 				waiting[who] = append(waiting[who], turn)
-			} else if (len(waiting[who]) == 0 || who.IsOwner()) && l.waiting < most {
+			} else if (len(waiting[who]) == 0 || who.IsOwner()) && l.inside+l.waiting < limit+most {
 				t.Fatalf("%v is refused with room in the line: %v", who, err)
 			}
 		case op < 160 && len(waiting[who]) > 0:
 			i := int(op/4) % len(waiting[who])
-			if !l.quit(waiting[who][i]) {
+			if !l.quit(waiting[who][i], 0) {
 				t.Fatal("a turn that waits cannot be taken back")
 			}
 			delete(overtaken, waiting[who][i])
 			waiting[who] = slices.Delete(waiting[who], i, i+1)
+		case op < 200 && len(inside) > 0:
+			turn := inside[int(op)%len(inside)]
+			resting[turn] = true
+			l.rest(turn, 0)
 		case len(inside) > 0:
 			i := int(op) % len(inside)
-			l.leave(inside[i].who)
+			delete(resting, inside[i])
+			l.leave(inside[i], 0)
 			inside = slices.Delete(inside, i, i+1)
 		}
 		notice()
@@ -234,12 +253,14 @@ func checkLine(t *testing.T, ops []byte) {
 			waits += len(turns)
 			if m := atOnce(who); m > 0 && busy[who] > m {
 				t.Fatalf("%v has %d at once", who, busy[who])
-			} else if len(turns) > 0 && len(inside) < limit && (m == 0 || busy[who] < m) {
+			} else if len(turns) > 0 && len(inside) < limit && len(inside)-len(resting) < slots &&
+				(m == 0 || busy[who] < m) {
 				t.Fatalf("a place is free, and %v waits", who)
 			}
 		}
-		if len(inside) != l.inside || l.inside > limit || waits != l.waiting || waits > most {
-			t.Fatalf("%d inside, %d waiting: %+v", len(inside), waits, l)
+		if len(inside) != l.inside || l.inside > limit || len(inside)-len(resting) != l.computing ||
+			l.computing > slots || waits != l.waiting || waits+len(inside) > limit+most {
+			t.Fatalf("%d inside, %d resting, %d waiting: %+v", len(inside), len(resting), waits, l)
 		}
 		if len(l.parties) > callers {
 			t.Fatalf("%d parties", len(l.parties))

@@ -37,20 +37,21 @@ func (x *Executions) Charge(ctx context.Context, who cove.Principal) (charged co
 	}
 }
 
-// enter waits for a place of the principal's. Its CPU time is looked at again after the wait: what ran meanwhile has
-// used some. Errors: Overloaded, Canceled, Unavailable.
-func (x *Executions) enter(ctx context.Context, who cove.Principal) error {
+// enter waits for a place of the principal's, no longer than its execution may run. Its CPU time is looked at
+// again after the wait: what ran meanwhile has used some. Errors: Overloaded, Canceled, Unavailable.
+func (x *Executions) enter(ctx context.Context, who cove.Principal, timeout time.Duration) (*turn, error) {
 	if err := x.Spare(ctx, who); err != nil {
-		return err
+		return nil, err
 	}
-	if err := x.queue.enter(ctx, who); err != nil {
-		return err
-	}
-	err := x.Spare(ctx, who)
+	t, err := x.queue.enter(ctx, who, timeout)
 	if err != nil {
-		x.queue.leave(who)
+		return nil, err
 	}
-	return err
+	if err := x.Spare(ctx, who); err != nil {
+		x.queue.leave(t)
+		return nil, err
+	}
+	return t, nil
 }
 
 // Spare refuses work where the principal's CPU time is used up, by what was recorded. Errors: Overloaded.

@@ -34,11 +34,11 @@ func (x *Executions) Runtimes(ctx context.Context, who cove.Principal, image, en
 	if err := x.Spare(ctx, who); err != nil {
 		return nil, err
 	}
-	j, root, release, err := x.openProbe(ctx, image, engineName)
+	j, t, root, release, err := x.openProbe(ctx, image, engineName)
 	if err != nil {
 		return nil, err
 	}
-	defer x.discard(probes, j.Sandbox, release)
+	defer x.discard(t, j.Sandbox, release)
 	ctx, charge := x.Charge(ctx, who)
 	defer charge()
 	defer func() {
@@ -59,27 +59,28 @@ func (x *Executions) Runtimes(ctx context.Context, who cove.Principal, image, en
 }
 
 // openProbe makes the sandbox in which to ask.
-func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j *job.Job, root engine.Rootfs,
+func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j *job.Job, t *turn, root engine.Rootfs,
 	release func(), err error) {
-	if err := x.queue.enter(ctx, probes); err != nil {
-		return nil, root, nil, err
+	if t, err = x.queue.enter(ctx, probes, probeTimeout); err != nil {
+		return nil, nil, root, nil, err
 	}
+	x.clean.Go(func() { x.queue.watch(t, func() time.Duration { return 0 }) })
 	defer func() {
 		if err != nil {
-			x.queue.leave(probes)
+			x.queue.leave(t)
 		}
 	}()
 	eng, err := x.o.Engines.Get(engineName)
 	if err != nil {
-		return nil, root, nil, err
+		return nil, t, root, nil, err
 	}
 	// Enough for every toolchain to say its version at the same time.
 	limits, err := x.o.Bounds.Resolve(runtime.Runtime{Limits: cove.Limits{Memory: 512 << 20, PIDs: 200}}, cove.Limits{})
 	if err != nil {
-		return nil, root, nil, err
+		return nil, t, root, nil, err
 	}
 	if root, release, err = provision.Rootfs(ctx, x.o.Images, eng, image); err != nil {
-		return nil, root, nil, err
+		return nil, t, root, nil, err
 	}
 	j, err = job.Open(ctx, eng, x.o.Clock, provision.Plan{
 		Rootfs: root, Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
@@ -88,7 +89,7 @@ func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j
 	if err != nil {
 		release()
 	}
-	return j, root, release, err
+	return j, t, root, release, err
 }
 
 // ask asks one runtime for its version.

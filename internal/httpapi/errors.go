@@ -106,7 +106,7 @@ func writeError(ex *exchange, err error) {
 	if status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="cove"`)
 	}
-	ex.setRetryAfter(h, status)
+	setRetryAfter(h, status, err)
 	ex.w.WriteHeader(status)
 	json.NewEncoder(ex.w).Encode(body(ex, err)) // a client that has gone needs no answer
 }
@@ -156,7 +156,7 @@ func adoptErrors() {
 			f := translate(ex, problem(status, msg, errs))
 			if f.status == http.StatusServiceUnavailable {
 				ex.dropBody()
-				ex.setRetryAfter(ex.w.Header(), f.status) // huma writes no header of such an error
+				setRetryAfter(ex.w.Header(), f.status, ex.failure) // huma writes no header of such an error
 			}
 			return f
 		}
@@ -167,7 +167,7 @@ func adoptErrors() {
 func translate(ex *exchange, err error) *failure {
 	ex.failure = err
 	f := &failure{wire: wire(body(ex, err)), status: statusOf(err), headers: http.Header{}}
-	ex.setRetryAfter(f.headers, f.status)
+	setRetryAfter(f.headers, f.status, err)
 	return f
 }
 

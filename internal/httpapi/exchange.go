@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -15,19 +16,18 @@ import (
 
 // exchange is one request and its answer on their way through the server.
 type exchange struct {
-	r          *http.Request
-	w          *response
-	id         string
-	pattern    string // of the route, "" when there is none
-	door       door
-	who        cove.Principal // who asks
-	known      bool           // the owner, the holder of a key, or any caller where no key is needed
-	scopes     []access.Scope // that it has, unless it is the owner
-	unknown    error          // why it is not known, if that is more than a missing key
-	retryAfter int            // seconds, for 429 and 503
-	release    []func()
-	start      clock.Instant
-	failure    error // what was answered with an error, for the log
+	r       *http.Request
+	w       *response
+	id      string
+	pattern string // of the route, "" when there is none
+	door    door
+	who     cove.Principal // who asks
+	known   bool           // the owner, the holder of a key, or any caller where no key is needed
+	scopes  []access.Scope // that it has, unless it is the owner
+	unknown error          // why it is not known, if that is more than a missing key
+	release []func()
+	start   clock.Instant
+	failure error // what was answered with an error, for the log
 }
 
 // caller returns who asks, for decisions about access.
@@ -136,9 +136,15 @@ func (w *response) arm() {
 	}
 }
 
-func (ex *exchange) setRetryAfter(h http.Header, status int) {
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", strconv.Itoa(max(1, ex.retryAfter)))
+// asksForPatience reports whether an answer with an error of this status has Retry-After.
+func asksForPatience(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// setRetryAfter says in the header of an answer with an error when to try again: a second at least.
+func setRetryAfter(h http.Header, status int, err error) {
+	if asksForPatience(status) {
+		h.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(cove.ErrorRetry(err).Seconds())))))
 	}
 }
 

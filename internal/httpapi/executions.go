@@ -15,12 +15,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
+// admission describes how executions wait for a place, and when they are refused one.
+const admission = "It waits for a place in turn with those of other callers. Where it would wait for longer than its " +
+	"timeout or sandbox.max_wait, or too many wait already, it is answered with 429, overloaded, before anything has " +
+	"run, and Retry-After says when those have begun that wait now, as it is estimated."
+
 // add adds the routes of executions.
 func (s executionRoutes) add() {
 	route(s, huma.Operation{OperationID: "execute", Method: http.MethodPost, Path: "/execute", Tags: []string{"run"},
 		Summary: "Run a snippet and wait for its end",
 		Description: "The program's own failure is not an error: its exit code is in the answer. When the caller goes " +
-			"away, the execution is killed. Its sandbox, an agent's too, ends with it.",
+			"away, the execution is killed. Its sandbox, an agent's too, ends with it. " + admission,
 	}, executeErrors, s.execute)
 
 	route(s, huma.Operation{OperationID: "execute-stream", Method: http.MethodPost, Path: "/execute/stream",
@@ -29,7 +34,7 @@ func (s executionRoutes) add() {
 		Description: "Server-sent events: stdout and stderr carry an OutputEvent, holds a HoldList whenever what waits for " +
 			"an answer has changed, done an Execution without its output, error an Error; done or error is the last. " +
 			"Lines that begin with a colon are heartbeats. What fails before the execution has begun is answered with a " +
-			"status, not with an event.",
+			"status, not with an event. " + admission,
 		Responses: s.streamResponses(),
 	}, executeErrors, s.stream)
 

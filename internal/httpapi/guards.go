@@ -137,10 +137,9 @@ func (s *guards) limitRate(ex *exchange) error {
 	if ok {
 		return nil
 	}
-	ex.retryAfter = int(math.Ceil(wait.Seconds()))
 	return cove.Errorf(cove.Overloaded, "too many requests: more than %g a second",
 		s.rates.of(ex.who.String()).PerSecond).
-		WithHint("wait %d s", max(1, ex.retryAfter))
+		WithRetry(time.Duration(max(1, math.Ceil(wait.Seconds()))) * time.Second)
 }
 
 // streams are the routes whose requests last as long as their caller likes. They are counted apart from others, so that

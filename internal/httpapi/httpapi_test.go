@@ -198,13 +198,13 @@ func (f *fakeExecutor) Follow(ctx context.Context, _ cove.Principal, id cove.Exe
 	return cove.Errorf(cove.Conflict, "it does not run here")
 }
 
-func (f *fakeExecutor) Active() int {
+func (f *fakeExecutor) Load() execution.Load {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.active
+	return execution.Load{Running: f.active, Computing: 1, Waiting: 2, Wait: 1500 * time.Millisecond,
+		Waits:   execution.Waits{Counts: [...]uint64{3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2}, Sum: 200 * time.Second},
+		Refused: map[string]int64{"full": 7}}
 }
-
-func (f *fakeExecutor) Queued() int { return 0 }
 
 func (f *fakeExecutor) Runtimes(context.Context, cove.Principal, string, string) ([]execution.Runtime, error) {
 	return []execution.Runtime{{Name: "python", Version: "3.13",

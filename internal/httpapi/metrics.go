@@ -75,18 +75,13 @@ func newMetrics(e Executor, p Pool) *metrics {
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sandbox_http_request_duration_seconds",
 			Help: "Time until an HTTP request was answered whole.", Buckets: prometheus.DefBuckets}, []string{"route"}),
 	}
-	gauge := func(name, help string, f func() int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
-	}
 	m.registry.MustRegister(m.requests, m.latency, m.models.requests, m.models.tokens, m.models.cost,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if e == nil {
 		return m
 	}
 	m.registry.MustRegister(m.executions, m.durations, m.rejected, m.security,
-		gauge("sandbox_active_executions", "Executions that run now.", e.Active),
-		gauge("sandbox_queue_depth", "Executions that wait for a place.", e.Queued),
-		engineState{e})
+		queueState{e}, engineState{e})
 	if p != nil {
 		m.registry.MustRegister(poolState{p})
 	}
@@ -114,6 +109,52 @@ func (m *metrics) request(ex *exchange, took time.Duration) {
 	}
 	m.requests.WithLabelValues(route, strconv.Itoa(ex.w.status)).Inc()
 	m.latency.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// queueState reads the queue when metrics are read.
+type queueState struct{ Executor }
+
+var (
+	activeExecutions    = prometheus.NewDesc("sandbox_active_executions", "Executions that run now.", nil, nil)
+	computingExecutions = prometheus.NewDesc("sandbox_computing_executions",
+		"Executions of these that keep others waiting, of sandbox.max_computing.", nil, nil)
+	queueDepth   = prometheus.NewDesc("sandbox_queue_depth", "Executions that wait for a place.", nil, nil)
+	queueWaiting = prometheus.NewDesc("sandbox_queue_estimated_wait_seconds",
+		"How long an execution would wait that came now, as it is estimated.", nil, nil)
+	queueWaited = prometheus.NewDesc("sandbox_queue_wait_seconds", "How long executions waited that have begun.",
+		nil, nil)
+	queueRefused = prometheus.NewDesc("sandbox_queue_refused_total",
+		"Executions that were refused a place: the line was full, its rest was for other callers (share), the estimated "+
+			"wait was longer than the execution may wait (late), or it had waited for so long (timed).",
+		[]string{"reason"}, nil)
+)
+
+func (queueState) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{activeExecutions, computingExecutions, queueDepth, queueWaiting, queueWaited,
+		queueRefused} {
+		ch <- d
+	}
+}
+
+func (q queueState) Collect(ch chan<- prometheus.Metric) {
+	load := q.Load()
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	gauge(activeExecutions, float64(load.Running))
+	gauge(computingExecutions, float64(load.Computing))
+	gauge(queueDepth, float64(load.Waiting))
+	gauge(queueWaiting, load.Wait.Seconds())
+	all, buckets := uint64(0), map[float64]uint64{}
+	for i, n := range load.Waits.Counts {
+		if all += n; i < len(execution.WaitBounds) {
+			buckets[execution.WaitBounds[i]] = all
+		}
+	}
+	ch <- prometheus.MustNewConstHistogram(queueWaited, all, load.Waits.Sum.Seconds(), buckets)
+	for reason, n := range load.Refused {
+		ch <- prometheus.MustNewConstMetric(queueRefused, prometheus.CounterValue, float64(n), reason)
+	}
 }
 
 // engineState asks each engine when metrics are read.

@@ -25,6 +25,7 @@ type operation struct {
 	Tags        []string
 	Responses   map[string]struct {
 		Description string
+		Headers     map[string]any
 		Content     map[string]struct{ Schema any }
 	}
 	Security []map[string][]string
@@ -52,6 +53,14 @@ func (d document) check(method, path string, status int, header http.Header, bod
 	r, ok := op.Responses[fmt.Sprint(status)]
 	if !ok {
 		return fmt.Errorf("%s %s: status %d is not documented: %s", method, path, status, body)
+	}
+	for name := range r.Headers {
+		if header.Get(name) == "" {
+			return fmt.Errorf("%s %s: status %d lacks the header %s", method, path, status, name)
+		}
+	}
+	if asksForPatience(status) && header.Get("Retry-After") != "" && r.Headers["Retry-After"] == nil {
+		return fmt.Errorf("%s %s: status %d has a Retry-After that is not documented", method, path, status)
 	}
 	if len(r.Content) == 0 {
 		if body != "" {

@@ -67,9 +67,21 @@ func route[I, O any](s described, op huma.Operation, codes []cove.Code, handler 
 	if gone := op.Responses[strconv.Itoa(statusClientGone)]; gone != nil {
 		gone.Description = "The client went away" // net/http has no word for it
 	}
+	describeRetry(op.Responses, op.Errors)
 	// huma documents 422 for what is answered with 400 here.
 	if !slices.ContainsFunc(codes, func(c cove.Code) bool { return statuses[c] == http.StatusUnprocessableEntity }) {
 		delete(op.Responses, strconv.Itoa(http.StatusUnprocessableEntity))
+	}
+}
+
+// describeRetry describes the header of those errors that ask for patience.
+func describeRetry(responses map[string]*huma.Response, errors []int) {
+	for _, status := range errors {
+		if asksForPatience(status) {
+			least := 1.0
+			responses[strconv.Itoa(status)].Headers = map[string]*huma.Param{"Retry-After": {
+				Description: "Seconds after which to try again", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: &least}}}
+		}
 	}
 }
 
@@ -82,6 +94,7 @@ func (s *edge) document(op huma.Operation, kind string) *huma.Operation {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status),
 			Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(typeOf[api.Error](), true, "")}}}
 	}
+	describeRetry(op.Responses, everyRoute)
 	s.api.OpenAPI().AddOperation(&op)
 	return &op
 }

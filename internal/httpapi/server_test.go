@@ -30,6 +30,31 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
+// TestRetryAfter: an answer says when to try again where that is known, on every way that an error takes.
+func TestRetryAfter(t *testing.T) {
+	h := start(t, nil)
+	for _, c := range []struct {
+		err    *cove.Error
+		status int
+		after  string
+	}{
+		{cove.Errorf(cove.Overloaded, "full").WithRetry(7 * time.Second), 429, "7"},
+		{cove.Errorf(cove.Overloaded, "full"), 429, "1"},
+		{cove.Errorf(cove.Unavailable, "away"), 503, "1"},
+		{cove.Errorf(cove.NotFound, "not there").WithRetry(7 * time.Second), 404, ""},
+	} {
+		h.fake.do = fails(c.err)
+		for _, path := range []string{"/execute", "/execute/stream"} {
+			r := h.post(path, snippet)
+			if r.StatusCode != c.status || r.Header.Get("Retry-After") != c.after ||
+				!strings.Contains(r.body, c.err.Hint) {
+				t.Errorf("%s of %q: status %d, Retry-After %q, %s", path, c.err, r.StatusCode, r.Header.Get("Retry-After"),
+					r.body)
+			}
+		}
+	}
+}
+
 func TestRates(t *testing.T) {
 	m := clocktest.NewManual(time.Unix(1_900_000_000, 0))
 	h := start(t, func(o *Options) {
@@ -259,7 +284,11 @@ func TestMetrics(t *testing.T) {
 		`sandbox_model_tokens_total{kind="input",provider="anthropic"} 30`,
 		`sandbox_model_tokens_total{kind="cache_read",provider="anthropic"} 300`,
 		`sandbox_model_cost_dollars_total{provider="anthropic"} 0.75`,
-		`sandbox_active_executions 0`, `sandbox_queue_depth 0`, `sandbox_engine_up{engine="fake"} 1`,
+		`sandbox_active_executions 0`, `sandbox_computing_executions 1`, `sandbox_queue_depth 2`,
+		`sandbox_queue_estimated_wait_seconds 1.5`, `sandbox_queue_wait_seconds_bucket{le="1"} 3`,
+		`sandbox_queue_wait_seconds_bucket{le="2.5"} 4`, `sandbox_queue_wait_seconds_count 6`,
+		`sandbox_queue_wait_seconds_sum 200`, `sandbox_queue_refused_total{reason="full"} 7`,
+		`sandbox_engine_up{engine="fake"} 1`,
 		`sandbox_engine_up{engine="docker"} 0`,
 		`sandbox_http_requests_total{route="POST /execute",status="200"} 3`,
 		`sandbox_http_requests_total{route="other",status="404"} 1`, "go_goroutines", "process_open_fds",

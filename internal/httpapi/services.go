@@ -66,8 +66,8 @@ type Executor interface {
 	Recorded(ctx context.Context, who cove.Principal, id cove.ExecutionID) (store.Execution, *spool.Output, error)
 	// Known returns a stored record as it is known here, where an end may wait for the store.
 	Known(e store.Execution) store.Execution
-	Active() int
-	Queued() int
+	// Load returns how much runs and waits.
+	Load() execution.Load
 	Runtimes(ctx context.Context, who cove.Principal, image, engine string) ([]execution.Runtime, error)
 	// Health returns "ok", engine.Unused or the fault of each engine.
 	Health(ctx context.Context) map[string]string

@@ -116,7 +116,8 @@ func (s systemRoutes) health(ctx context.Context, _ *struct{}) (*healthOutput, e
 		out.Body.PID, out.Body.Since, out.Body.Listens = os.Getpid(), &s.since, s.listens.all()
 		out.Body.Background = s.Background
 		if exchangeOf(ctx).caller().Need(access.Metrics, access.Admin) == nil { // others' work, too
-			out.Body.Active, out.Body.Queued = s.Executor.Active(), s.Executor.Queued()
+			load := s.Executor.Load()
+			out.Body.Active, out.Body.Queued = load.Running, load.Waiting
 		}
 		if exchangeOf(ctx).who.IsOwner() && s.Credentials != nil {
 			reads, err := s.Credentials.Reads()
