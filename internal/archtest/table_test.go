@@ -140,6 +140,7 @@ var rooms = []room{
 	{path: "driver", layer: edge, above: []string{"client"}},
 	{path: "internal/httpapi/...", layer: edge},
 	{path: "internal/meter", layer: edge},
+	{path: "internal/profiler", layer: edge},
 
 	{path: "internal/engines", layer: wiring},
 	{path: "internal/config", layer: wiring},
@@ -276,6 +277,8 @@ var commandRefuses = map[string]string{
 	module + "/internal/cli/embedded":            "the daemon is cove-server's",
 	module + "/internal/doctor/...":              "the doctor is cove-server's",
 	module + "/internal/engines":                 "engine.Names has the names of engines",
+	module + "/internal/profiler":                "profiles are the daemon's",
+	"net/http/pprof":                             "profiles are the daemon's",
 	module + "/internal/httpapi":                 "what both sides need of work is in internal/httpapi/workspec",
 	module + "/internal/store/sqlite/...":        "records are the daemon's",
 	module + "/internal/image":                   "images are the daemon's; internal/image/source has their names",

@@ -68,6 +68,8 @@ type Server struct {
 	OutputMemoryMB int `yaml:"output_memory_mb" doc:"MiB of memory that the outputs of all executions take together; beyond that they lie on the disk of home, in files without a name, until they are answered."`
 	OutputDiskMB   int `yaml:"output_disk_mb" doc:"MiB that they take there at most; they also leave twice history.min_free_mb free. Output that finds no room is dropped, and reported as beyond its limit."`
 
+	Debug bool `yaml:"debug" doc:"Whether the owner can read profiles, from cove-debug.sock in run_dir."`
+
 	Metrics string `yaml:"metrics" doc:"Who may read GET /metrics: callers with a key of the scope metrics or admin (key), or every caller (open)."`
 }
 

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/profiler"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -32,6 +35,11 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	if err := d.adopt(ctx); err != nil {
 		return err
 	}
+	stopProfiles, err := d.serveProfiles()
+	if err != nil {
+		return err
+	}
+	defer stopProfiles() // last: also the end of the server can be looked into
 	listeners, err := d.listen(ctx)
 	if err != nil {
 		return err
@@ -58,6 +66,29 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	defer cancel()
 	d.log.Info("shutting down", "running", d.executions.Load().Running)
 	return errors.Join(err, d.Close(grace))
+}
+
+// serveProfiles serves profiles to the machine's owner where that is configured, until stop is called.
+func (d *Daemon) serveProfiles() (stop func(), err error) {
+	if !d.cfg.Server.Debug {
+		return func() {}, nil
+	}
+	profiles, err := profiler.Listen(filepath.Join(d.cfg.RunDir, "cove-debug.sock"), d.log)
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "profiles cannot be served: %w", err).
+			WithHint("check run_dir, or leave out server.debug")
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := profiles.Serve(); err != nil {
+			d.log.Error("profiles are not served any more", "error", err)
+		}
+	})
+	d.log.Info("serving profiles", "address", profiles.Addr().String())
+	return func() {
+		profiles.Close()
+		serving.Wait()
+	}, nil
 }
 
 func (d *Daemon) listen(ctx context.Context) ([]listener, error) {

@@ -56,7 +56,7 @@ var forbiddenPairs = [][2]string{{".config", "gcloud"}, {".config", "gh"}, {".co
 
 // sockets of container engines, wherever they are.
 var engineSockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock",
-	"buildkitd.sock", "cove.sock"}
+	"buildkitd.sock", "cove.sock", "cove-debug.sock"}
 
 // CheckProject judges a directory of the machine's owner that is copied into a sandbox, or in which files are changed
 // one by one: it is not shown to a sandbox, and may lie where no mount may. Errors: those of Rules.Check.

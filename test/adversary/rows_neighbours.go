@@ -326,7 +326,8 @@ func engineSockets(c *trial) {
 	b := c.box()
 	for _, path := range []string{"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
 		"/run/podman/podman.sock", "/run/crio/crio.sock",
-		"/run/buildkit/buildkitd.sock", "/run/cove/cove.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
+		"/run/buildkit/buildkitd.sock", "/run/cove/cove.sock", "/run/cove/cove-debug.sock",
+		"/run/dbus/system_bus_socket", "/run/systemd/private",
 		"/run/systemd/notify", "/dev/log", "/run/snapd.socket"} {
 		c.denied(b, "unix_connect "+path)
 	}

@@ -70,7 +70,7 @@ func mountedSocket(c *trial) {
 		b := c.fresh(boxOptions{mounts: []cove.Mount{m}, allow: cove.MountAllow{Sockets: true}})
 		c.works(b, "unix_connect /workspace/a/b/c/s") // why it is refused
 	}
-	for _, name := range []string{"docker.sock", "cove.sock"} {
+	for _, name := range []string{"docker.sock", "cove.sock", "cove-debug.sock"} {
 		other := c.mountable(1234)
 		must(c, os.MkdirAll(filepath.Join(other, "x"), 0o755))
 		stop := listenUnix(c, filepath.Join(other, "x", name))
