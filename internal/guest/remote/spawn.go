@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
