@@ -248,7 +248,8 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	if err != nil {
 		return Result{}, e.excuse(err)
 	}
-	e.executions.Pool.kept.Wake() // the program has what it needs, and the next one may be prepared for
+	next := e.executions.o.Clock.AfterFunc(refillAfter, e.executions.Pool.kept.Wake)
+	defer next.Stop() // discard does it
 	outcome := e.attend(ctx, p)
 	if route := e.currentRoute(); route != nil {
 		route.Shut() // all that became of its connections is recorded before the result
@@ -262,6 +263,10 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	e.events = append(slices.Clip(e.events), made(sb.Made(ctx))...)
 	return e.conclude(outcome, stats, took)
 }
+
+// refillAfter is how long a program runs until what it has claimed is made up for, beside it. That takes as long as a
+// short program, which would wait for a processor.
+const refillAfter = 20 * time.Millisecond
 
 // made returns the events about what came into being in mounts.
 func made(all []hostpath.Made) (events []detect.Event) {
