@@ -46,9 +46,11 @@ type Route interface {
 	// Concealed reads from a stream, in which the values of credentials that the route sets are blanked; offsets stay.
 	Concealed(from io.Reader) io.Reader
 	// Shut ends the connections and lets nothing through from now on; every decision is recorded when it returns. Close
-	// also removes the route, which takes longer.
+	// also removes the route, which takes longer. Leave is Close of a route whose sandbox goes on, and leaves its sockets as
+	// they are.
 	Shut()
 	Close()
+	Leave()
 }
 
 // Providers tell which providers of models refuse their credentials or are not reached, and try whether one is.

@@ -18,10 +18,9 @@ import (
 	"github.com/cove-sandbox/cove/test/await"
 )
 
-// TestCloseWithSocketsThatBlock: a route ends though PID 1, which has its sockets, too, lets them block.
-func TestCloseWithSocketsThatBlock(t *testing.T) {
-	r, _ := newTestRoute(t)
-	var sockets []*os.File
+// openSockets makes the sockets of a route, and opens each once more, as PID 1 of a sandbox has it.
+func openSockets(t *testing.T) (sockets []*os.File, theirs []int) {
+	t.Helper()
 	for _, l := range engine.RouteListeners() {
 		host := strings.TrimSuffix(l.Address, l.Address[strings.LastIndex(l.Address, ":"):])
 		var f *os.File
@@ -48,15 +47,21 @@ func TestCloseWithSocketsThatBlock(t *testing.T) {
 		}
 		sockets = append(sockets, f)
 	}
-	var theirs []int
 	for _, f := range sockets {
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(fd)
+		t.Cleanup(func() { unix.Close(fd) })
 		theirs = append(theirs, fd)
 	}
+	return sockets, theirs
+}
+
+// TestCloseWithSocketsThatBlock: a route ends though PID 1, which has its sockets, too, lets them block.
+func TestCloseWithSocketsThatBlock(t *testing.T) {
+	r, _ := newTestRoute(t)
+	sockets, theirs := openSockets(t)
 	if err := r.Serve(sockets); err != nil {
 		t.Fatal(err)
 	}
@@ -99,4 +104,24 @@ func accepting() (n int) {
 		}
 	}
 	return n
+}
+
+// TestLeave: the sockets of a sandbox that goes on listen for the next process.
+func TestLeave(t *testing.T) {
+	for name, end := range map[string]func(*Route){"leave": (*Route).Leave, "close": (*Route).Close} {
+		r, _ := newTestRoute(t)
+		sockets, theirs := openSockets(t)
+		if err := r.Serve(sockets); err != nil {
+			t.Fatal(err)
+		}
+		end(r)
+		for i, fd := range theirs {
+			if l := engine.RouteListeners()[i]; l.Network[:3] == "tcp" {
+				listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+				if err != nil || (listens == 1) != (name == "leave") {
+					t.Errorf("%s: %s %s listens: %d, %v", name, l.Network, l.Address, listens, err)
+				}
+			}
+		}
+	}
 }

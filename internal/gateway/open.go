@@ -88,9 +88,13 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 		presets: g.presets, done: make(chan struct{}),
 	}
 	r.shut = sync.OnceFunc(func() {
-		r.takeBack() // before what serves them closes them
+		if !r.stays.Load() {
+			r.takeBack() // before what serves them closes them
+		}
 		close(r.done)
-		r.back.End()
+		if r.back != nil {
+			r.back.End()
+		}
 	})
 	hasEndpoints := len(models.providers)+len(s.Credentials)+len(m.remote) > 0
 	r.rules = &rules{identity: r.identity, machine: g.o.Machine, credentials: m.own, documents: s.Policy}

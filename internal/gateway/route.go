@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
@@ -61,7 +62,8 @@ type Route struct {
 
 	lending sync.Mutex
 	lent    []syscall.Conn // sockets that PID 1 of the sandbox has, too; guarded by lending
-	back    *lent.Sockets  // of a route that has been shut
+	back    *lent.Sockets  // of a route that has been shut, and whose sandbox does not go on
+	stays   atomic.Bool    // the sandbox goes on
 }
 
 var _ egress.Route = (*Route)(nil)
@@ -257,6 +259,13 @@ func (r *Route) Shut() {
 	r.recorder.Flush()
 }
 
+// Leave is Close of a route whose sandbox goes on. Its sockets stay as they are, for the process that serves them next; a
+// sandbox that lets them block keeps Leave from returning.
+func (r *Route) Leave() {
+	r.stays.Store(true)
+	r.Close()
+}
+
 // Close shuts the route and removes its files.
 func (r *Route) Close() {
 	r.endOnce.Do(func() {
@@ -264,7 +273,9 @@ func (r *Route) Close() {
 		r.Shut()
 		r.proxy.Close()
 		r.serving.Wait()
-		r.back.Free()
+		if r.back != nil {
+			r.back.Free()
+		}
 		r.authorities.discard(r.trust)
 	})
 }

@@ -517,6 +517,7 @@ func (route) Concealed(from io.Reader) io.Reader {
 }
 func (route) Close()          {}
 func (route) Shut()           {}
+func (route) Leave()          {}
 func (route) Rename(string)   {}
 func (route) EndBy(time.Time) {}
 

@@ -235,13 +235,23 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
 		o.ttys.Detach(v.whyLeft())
-		back := lent.Take(listeners...) // PID 1 has them, too
-		cancel()
-		back.End()
-		serving.Wait()
-		back.Free()
-		if route != nil {
-			route.Close()
+		if gone(sb) {
+			back := lent.Take(listeners...) // what serves them closes them
+			cancel()
+			back.End()
+			serving.Wait()
+			back.Free()
+			if route != nil {
+				route.Close()
+			}
+		} else {
+			within(leavePatience, func() {
+				cancel()
+				serving.Wait()
+				if route != nil {
+					route.Leave()
+				}
+			})
 		}
 		release()
 	})
@@ -249,6 +259,33 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 	r.box, r.open = sb, o
 	v.mu.Unlock()
 	v.looking.Go(func() { v.watch(r, sb, o) })
+}
+
+// leavePatience is how long a sandbox that goes on may keep this process from closing its sockets, which PID 1 has, too:
+// it can let them block.
+const leavePatience = 5 * time.Second
+
+// gone reports whether PID 1 of a sandbox has gone.
+func gone(sb engine.Sandbox) bool {
+	select {
+	case <-sb.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// within calls f and returns with it, or without it when its time is up.
+func within(patience time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+	}
 }
 
 func (v *supervisor) newTerminals(sb engine.Sandbox, cpus float64) *terminals.Set {

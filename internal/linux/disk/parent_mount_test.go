@@ -24,8 +24,10 @@ func below(t *testing.T, propagation uintptr, names ...string) (base string, all
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(top, unix.MNT_DETACH) })
-	if err := unix.Mount("", top, "", propagation, ""); err != nil {
-		t.Fatal(err)
+	for _, to := range []uintptr{unix.MS_PRIVATE, propagation} { // and not among the peers of what it is a part of
+		if err := unix.Mount("", top, "", to, ""); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, name := range names {
 		dir := filepath.Join(base, name)
