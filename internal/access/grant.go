@@ -2,7 +2,6 @@ package access
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -84,10 +83,9 @@ func (g Grant) Expired(at time.Time) bool { return !g.Expires.IsZero() && !at.Be
 // CountsCPU reports whether CPU time has a quota.
 func (g Grant) CountsCPU() bool { return g.CPUHour > 0 || g.CPUDay > 0 }
 
-// SpareCPU returns the CPU time that is left of an hour's and a day's, or the longest duration without such bounds. It
-// refuses more work where one is used up; used returns what was used since a time. Errors: Overloaded, used's.
-func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration, error)) (time.Duration, error) {
-	left := time.Duration(math.MaxInt64)
+// SpareCPU refuses more work where the CPU time of an hour or a day is used up; used returns what was used since a
+// time. Errors: Overloaded, used's.
+func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration, error)) error {
 	for _, w := range []struct {
 		name   string
 		length time.Duration
@@ -98,16 +96,15 @@ func (g Grant) SpareCPU(now time.Time, used func(since time.Time) (time.Duration
 		}
 		spent, err := used(now.Add(-w.length))
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if spent >= w.most {
-			return 0, cove.Errorf(cove.Overloaded, "this API key has used %.1f s of CPU time in the last %s, of %g s",
+			return cove.Errorf(cove.Overloaded, "this API key has used %.1f s of CPU time in the last %s, of %g s",
 				spent.Seconds(), w.name, w.most.Seconds()).
 				WithHint("try again later, or raise cpu_seconds of the key in the server's configuration")
 		}
-		left = min(left, w.most-spent)
 	}
-	return left, nil
+	return nil
 }
 
 // TooManyAtOnce is the error about one more run than a key may have at once.

@@ -4,7 +4,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/github"
-	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 )
@@ -64,7 +63,7 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 			s.Deliver(cove.SandboxID(object), commits...)
 		}
 	}
-	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines, execution.Quotas{Executions: d.executions}, d.log)
+	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines, d.executions, d.log)
 	return o, err
 }
 

@@ -56,17 +56,7 @@ func (x *Executions) enter(ctx context.Context, who cove.Principal, timeout time
 
 // Spare refuses work where the principal's CPU time is used up, by what was recorded. Errors: Overloaded.
 func (x *Executions) Spare(ctx context.Context, who cove.Principal) error {
-	_, err := Quotas{x}.Left(ctx, who)
-	return err
-}
-
-// Quotas are the bounds of principals' CPU time.
-type Quotas struct{ *Executions }
-
-// Left returns the CPU time that a principal has left, by what was recorded; the longest duration if it has no bound.
-// Errors: Overloaded where it is used up.
-func (q Quotas) Left(ctx context.Context, who cove.Principal) (time.Duration, error) {
-	return q.o.Grants.Of(who).SpareCPU(q.o.Clock.Now(), func(since time.Time) (time.Duration, error) {
-		return q.o.Store.For(who).CPUTime(ctx, since)
+	return x.o.Grants.Of(who).SpareCPU(x.o.Clock.Now(), func(since time.Time) (time.Duration, error) {
+		return x.o.Store.For(who).CPUTime(ctx, since)
 	})
 }

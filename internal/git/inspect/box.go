@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -34,10 +33,10 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Quotas bounds the CPU time of principals; execution.Quotas does.
+// Quotas bounds the CPU time of principals; execution.Executions does.
 type Quotas interface {
-	// Left returns the CPU time that the principal has left. Errors: Overloaded where it is used up.
-	Left(ctx context.Context, who cove.Principal) (time.Duration, error)
+	// Spare refuses work where the principal's CPU time is used up. Errors: Overloaded.
+	Spare(ctx context.Context, who cove.Principal) error
 	// Charge returns a context whose work counts in the principal's CPU time once done is called.
 	Charge(ctx context.Context, who cove.Principal) (charged context.Context, done func())
 }
@@ -116,7 +115,7 @@ func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, e
 	sha256 := len(job.Compare) > 0 && len(job.Compare[0].Update.New) == 64
 	err = i.with(ctx, job.Sandbox, sha256, job.Max, func(ctx context.Context, g git) error {
 		facts, err = inspect(ctx, g, job)
-		if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
+		if err != nil && ctx.Err() == context.DeadlineExceeded {
 			facts, err = policy.Facts{Defects: []string{"it takes too long to look into"}}, nil
 		}
 		return err
@@ -139,19 +138,18 @@ func (i *Inspector) Unreachable(
 	return missing, err
 }
 
-// with runs f for a sandbox, in its turn and with what its owner may use.
+// with runs f for a sandbox, with a git in an empty repository, in another one of its own.
 func (i *Inspector) with(
 	ctx context.Context, sandbox Sandbox, sha256 bool, most int64, f func(context.Context, git) error,
 ) error {
-	if _, err := i.left(ctx, sandbox.Owner); err != nil {
+	if err := i.spare(ctx, sandbox.Owner); err != nil {
 		return err
 	}
 	if err := i.places.enter(ctx, sandbox.ID); err != nil {
 		return err
 	}
 	defer i.places.leave(sandbox.ID)
-	left, err := i.left(ctx, sandbox.Owner) // what was looked into meanwhile has used some
-	if err != nil {
+	if err := i.spare(ctx, sandbox.Owner); err != nil { // what was looked into meanwhile has used some
 		return err
 	}
 	if i.o.Quotas != nil {
@@ -159,26 +157,15 @@ func (i *Inspector) with(
 		defer done()
 		ctx = charged
 	}
-	ctx, cancel := i.within(ctx, left)
+	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
-	err = i.inBox(ctx, sandbox.ID, sha256, most, f)
-	if spent, is := errors.AsType[*Spent](context.Cause(ctx)); is && err != nil {
-		return spent
-	}
-	return err
-}
-
-// inBox runs f with a git in an empty repository, in a sandbox of its own.
-func (i *Inspector) inBox(
-	ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error,
-) error {
 	b, err := i.open(ctx, most)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err := b.job.Count(ctx); err != nil {
-			i.o.Log.Warn("the CPU time of looking into a push is not counted", "sandbox", sandbox, "error", err)
+			i.o.Log.Warn("the CPU time of looking into a push is not counted", "sandbox", sandbox.ID, "error", err)
 		}
 		b.close()
 	}()
@@ -190,27 +177,16 @@ func (i *Inspector) inBox(
 	return f(ctx, g)
 }
 
-// left returns the CPU time that an owner has left, and refuses to look into anything where that is none. Errors:
-// *Spent.
-func (i *Inspector) left(ctx context.Context, owner cove.Principal) (time.Duration, error) {
+// spare refuses to look into anything for an owner whose CPU time is used up. Errors: *Spent.
+func (i *Inspector) spare(ctx context.Context, owner cove.Principal) error {
 	if i.o.Quotas == nil {
-		return i.o.Timeout, nil
+		return nil
 	}
-	left, err := i.o.Quotas.Left(ctx, owner)
+	err := i.o.Quotas.Spare(ctx, owner)
 	if cove.ErrorCode(err) == cove.Overloaded {
-		return 0, &Spent{err}
+		return &Spent{err}
 	}
-	return left, err
-}
-
-// within bounds what looks into a push in time, and to the CPU time that its owner has left: a sandbox has one CPU.
-func (i *Inspector) within(ctx context.Context, left time.Duration) (context.Context, context.CancelFunc) {
-	if left >= i.o.Timeout {
-		return context.WithTimeout(ctx, i.o.Timeout)
-	}
-	return context.WithTimeoutCause(ctx, left, &Spent{cove.Errorf(cove.Overloaded,
-		"looking into it takes longer than the %.1f s of CPU time that are left of the API key's", left.Seconds()).
-		WithHint("try again later, or raise cpu_seconds of the key in the server's configuration")})
+	return err
 }
 
 // place holds the repository inside.

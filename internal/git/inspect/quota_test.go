@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +20,6 @@ import (
 type quota struct {
 	owner cove.Principal
 	most  time.Duration
-	left  time.Duration // until then
 	asked chan struct{} // after each question; may be nil
 
 	mu   sync.Mutex
@@ -34,18 +32,15 @@ func (q *quota) now() time.Duration {
 	return q.used
 }
 
-func (q *quota) Left(_ context.Context, who cove.Principal) (time.Duration, error) {
+func (q *quota) Spare(_ context.Context, who cove.Principal) error {
 	used := q.now()
 	if q.asked != nil {
 		q.asked <- struct{}{}
 	}
-	if who != q.owner {
-		return math.MaxInt64, nil
+	if who == q.owner && used >= q.most {
+		return cove.Errorf(cove.Overloaded, "it is used up")
 	}
-	if used >= q.most {
-		return 0, cove.Errorf(cove.Overloaded, "it is used up")
-	}
-	return q.left, nil
+	return nil
 }
 
 func (q *quota) Charge(ctx context.Context, who cove.Principal) (context.Context, func()) {
@@ -69,7 +64,7 @@ func TestQuotas(t *testing.T) {
 		return 1
 	}}})
 	defer e.Close()
-	q := &quota{owner: cove.KeyHolder("ci"), most: time.Nanosecond, left: time.Hour, asked: make(chan struct{}, 4)}
+	q := &quota{owner: cove.KeyHolder("ci"), most: time.Nanosecond, asked: make(chan struct{}, 4)}
 	i := New(Options{Dir: t.TempDir(), Engines: engine.NewSet("fake", engine.Source{Name: "fake",
 		Open: func() (engine.Engine, error) { return e, nil }}), Quotas: q,
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
@@ -120,34 +115,5 @@ func TestQuotas(t *testing.T) {
 	leave()
 	if err := <-other; err == nil || cove.ErrorCode(err) == cove.Overloaded {
 		t.Errorf("another owner: %v", err)
-	}
-}
-
-// TestTimeLeft: what is looked into ends with the CPU time that its owner has left, and the owner is told so. That it
-// takes too long by itself is a defect of the push.
-func TestTimeLeft(t *testing.T) {
-	e := fake.New(fake.Options{Programs: map[string]fake.Program{"git": func(p *fake.Process) int {
-		<-p.Context.Done()
-		return 1
-	}}})
-	defer e.Close()
-	for _, c := range []struct {
-		name           string
-		left, patience time.Duration
-	}{{"little CPU time", 20 * time.Millisecond, time.Hour}, {"little time", time.Hour, 20 * time.Millisecond}} {
-		q := &quota{owner: cove.KeyHolder("ci"), most: time.Hour, left: c.left}
-		i := New(Options{Dir: t.TempDir(), Engines: engine.NewSet("fake", engine.Source{Name: "fake",
-			Open: func() (engine.Engine, error) { return e, nil }}), Quotas: q, Timeout: c.patience,
-			Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
-		box := Sandbox{ID: "box", Owner: q.owner}
-		facts, err := i.Inspect(t.Context(), Job{Sandbox: box, Pack: strings.NewReader("")})
-		_, spent := errors.AsType[*Spent](err)
-		if few := c.left < c.patience; spent != few || few && cove.ErrorCode(err) != cove.Overloaded {
-			t.Errorf("%s: %+v, %v", c.name, facts, err)
-		}
-		_, err = i.Unreachable(t.Context(), box, []string{"tip"}, []string{"want"}, 1, nil)
-		if _, spent := errors.AsType[*Spent](err); spent != (c.left < c.patience) {
-			t.Errorf("%s: a fetch: %v", c.name, err)
-		}
 	}
 }
