@@ -246,7 +246,8 @@ func TestGuestsThatLieFromTheBeginning(t *testing.T) {
 				s := serve(t, engine, order)
 				try := func() {
 					t.Helper()
-					e, err := s.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo hello"})
+					e, err := s.Execute(t.Context(), api.ExecuteRequest{Language: "bash", Code: "echo hello",
+						Args: []string{"with arguments no interpreter is parked, to which the code is not written"}})
 					code := cove.ErrorCode(err)
 					if code != cove.Internal && code != cove.Unavailable || len(cove.ErrorMessage(err)) > 8<<10 {
 						t.Errorf("it ends with %+v, %.200v", e, err)
