@@ -5,4 +5,4 @@ if __name__ == "__main__":
     mp.set_start_method("spawn")
     q = mp.Queue()
     p = mp.Process(target=work, args=(q,))
-    p.start(); print(q.get()); p.join(); print(p.exitcode)
+    p.start(); got = q.get(); p.join(); print(got); print(p.exitcode)
