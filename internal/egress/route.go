@@ -46,11 +46,24 @@ type Route interface {
 	// Concealed reads from a stream, in which the values of credentials that the route sets are blanked; offsets stay.
 	Concealed(from io.Reader) io.Reader
 	// Shut ends the connections and lets nothing through from now on; every decision is recorded when it returns. Close
-	// also removes the route, which takes longer. Leave is Close of a route whose sandbox goes on, and leaves its sockets as
-	// they are.
+	// also removes the route, which takes longer.
 	Shut()
 	Close()
+}
+
+// Leaver is implemented by routes of sandboxes that outlive this process.
+type Leaver interface {
+	// Leave is Close of a route whose sandbox goes on: its sockets stay as they are, for the next process.
 	Leave()
+}
+
+// Leave leaves a route, or closes it where it is no Leaver.
+func Leave(r Route) {
+	if l, ok := r.(Leaver); ok {
+		l.Leave()
+		return
+	}
+	r.Close()
 }
 
 // Providers tell which providers of models refuse their credentials or are not reached, and try whether one is.

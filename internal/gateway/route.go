@@ -66,7 +66,10 @@ type Route struct {
 	stays   atomic.Bool    // the sandbox goes on
 }
 
-var _ egress.Route = (*Route)(nil)
+var (
+	_ egress.Route  = (*Route)(nil)
+	_ egress.Leaver = (*Route)(nil)
+)
 
 // providers are the providers of the models of a route.
 type providers struct {
@@ -259,8 +262,7 @@ func (r *Route) Shut() {
 	r.recorder.Flush()
 }
 
-// Leave is Close of a route whose sandbox goes on. Its sockets stay as they are, for the process that serves them next; a
-// sandbox that lets them block keeps Leave from returning.
+// Leave implements egress.Leaver. A sandbox that lets its sockets block keeps it from returning.
 func (r *Route) Leave() {
 	r.stays.Store(true)
 	r.Close()

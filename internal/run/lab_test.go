@@ -517,7 +517,6 @@ func (route) Concealed(from io.Reader) io.Reader {
 }
 func (route) Close()          {}
 func (route) Shut()           {}
-func (route) Leave()          {}
 func (route) Rename(string)   {}
 func (route) EndBy(time.Time) {}
 

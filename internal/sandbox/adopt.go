@@ -93,7 +93,7 @@ func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first i
 		}
 	}
 	if own, err = provision.Serve(sockets, first, route); err != nil && route != nil {
-		route.Leave()
+		egress.Leave(route)
 		route = nil
 	}
 	return route, own, err

@@ -462,7 +462,6 @@ func (w *route) Concealed(from io.Reader) io.Reader {
 }
 func (w *route) EndBy(time.Time) {}
 func (w *route) Shut()           {}
-func (w *route) Leave()          { w.Close() }
 func (w *route) Close() {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()

@@ -249,7 +249,7 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 				cancel()
 				serving.Wait()
 				if route != nil {
-					route.Leave()
+					egress.Leave(route)
 				}
 			})
 		}
@@ -261,8 +261,8 @@ func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.San
 	v.looking.Go(func() { v.watch(r, sb, o) })
 }
 
-// leavePatience is how long a sandbox that goes on may keep this process from closing its sockets, which PID 1 has, too:
-// it can let them block.
+// leavePatience is how long a sandbox that goes on may keep this process from closing its sockets: PID 1, which has
+// them, too, can let them block.
 const leavePatience = 5 * time.Second
 
 // gone reports whether PID 1 of a sandbox has gone.
