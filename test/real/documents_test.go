@@ -223,8 +223,9 @@ func (s *session) write(name, text string) {
 	}
 }
 
-// shell goes on where the line before has left it.
-const shell = `if [ -e /run/session ]; then . /run/session; fi
+// shell goes on where the line before has left it. It does not end before the command that it waits for.
+const shell = `trap : TERM
+if [ -e /run/session ]; then . /run/session; fi
 eval "$1"
 code=$?
 { export -p; printf 'cd %q\n' "$PWD"; } >/run/session

@@ -218,6 +218,7 @@ func TestBurst(t *testing.T) {
 	if err := l.execute(t.Context(), "first"); err != nil { // what is made once is made before the machine is looked at
 		t.Fatal(err)
 	}
+	l.drain()
 	before := l.holdings()
 	if l.engine == native {
 		await.That(t, "the next guest is ready beside the server", func() bool {
@@ -228,6 +229,7 @@ func TestBurst(t *testing.T) {
 	usual, memory, kernel := l.descriptors(), int64(0), kernelMemory()
 	for n := range bursts {
 		l.burst(many)
+		l.drain()
 		await.That(t, "the server holds as many descriptors as before", func() bool { return l.descriptors() <= usual+16 })
 		l.holdsNoMore(before)
 		if n == 0 {
@@ -240,6 +242,14 @@ func TestBurst(t *testing.T) {
 		t.Errorf("the server has %d MiB, and after the first burst %d MiB", now>>20, memory>>20)
 	}
 	t.Logf("the server has %d MiB, and after the first of %d bursts %d MiB", l.resident()>>20, bursts, memory>>20)
+}
+
+// drain has the server destroy what it has prepared for executions that may come.
+func (l *lab) drain() {
+	l.t.Helper()
+	if _, err := l.cove("pool", "drain"); err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // burst makes many executions at once.
