@@ -28,7 +28,7 @@ func New(o Options) *Executions {
 	}
 	kept := o.Pool
 	kept.Clock, kept.Log = o.Clock, o.Log
-	kept.Spare = func() bool { return x.queue.active() < runtime.GOMAXPROCS(0) }
+	kept.Spare = func() bool { return x.queue.load().Computing < runtime.GOMAXPROCS(0) }
 	x.Pool = &Pool{kept: pool.New(kept), size: kept.Size,
 		plain: func(ctx context.Context, language string) (pool.Recipe, error) { return plain(ctx, x, language) }}
 	return x

@@ -1,18 +1,24 @@
 package execution_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
 	"github.com/cove-sandbox/cove/internal/engine/pool"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/guest"
+	languages "github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/test/await"
 )
 
@@ -111,6 +117,48 @@ func TestPreparedFails(t *testing.T) {
 	}
 	if s := kinds(h)[0]; s.Hits != 1 || s.Misses != 0 {
 		t.Errorf("it was not the prepared one: %+v", s)
+	}
+}
+
+// TestPreparedBesideJobs: agents' tasks, which wait for models, leave the processors to what is prepared.
+func TestPreparedBesideJobs(t *testing.T) {
+	most := runtime.GOMAXPROCS(0)
+	h := newHouse(t, say, pooled, func(o *execution.Options) { o.MaxConcurrent = most })
+	var jobs sync.WaitGroup
+	defer jobs.Wait()
+	end := make(chan struct{})
+	defer close(end)
+	begun := make(chan struct{})
+	for range most {
+		jobs.Go(func() {
+			r, err := h.Do(context.Background(), owner, execution.Job{Language: "claude", Code: []byte("x"),
+				Do: func(context.Context, cove.ExecutionID, process.Output) (execution.Result, error) {
+					begun <- struct{}{}
+					<-end
+					return execution.Result{}, nil
+				}}, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Output.Release()
+		})
+	}
+	for range most {
+		<-begun
+	}
+	if err := h.Pool.Warm(t.Context(), "python", 1); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, "one is prepared", func() bool { return len(kinds(h)) == 1 && kinds(h)[0].Ready == 1 })
+}
+
+// TestParkedFits: no runtime parks more code than a guest takes for a parked reader.
+func TestParkedFits(t *testing.T) {
+	for _, r := range languages.All() {
+		if r.Parked > guest.MaxParked {
+			t.Errorf("%s parks %d bytes, and a guest takes %d", r.Name, r.Parked, guest.MaxParked)
+		}
 	}
 }
 

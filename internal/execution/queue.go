@@ -204,13 +204,6 @@ type Load struct {
 	Refused   map[string]int64
 }
 
-// active counts the executions that have a place.
-func (q *queue) active() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.line.inside
-}
-
 func (q *queue) load() Load {
 	q.mu.Lock()
 	defer q.mu.Unlock()

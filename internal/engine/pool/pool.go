@@ -194,7 +194,9 @@ func (p *Pool) least() Key {
 }
 
 func (p *Pool) forget(key Key) {
-	p.discard(p.kinds[key].ready...)
+	k := p.kinds[key]
+	p.discard(k.ready...)
+	k.ready = nil // who has waited in Claim looks here
 	delete(p.kinds, key)
 }
 

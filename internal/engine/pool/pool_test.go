@@ -121,7 +121,7 @@ func TestParked(t *testing.T) {
 	}
 }
 
-// TestFailed: what has ended while it waited is not given to anybody.
+// TestFailed: Claim returns no sandbox that has ended while it waited.
 func TestFailed(t *testing.T) {
 	b := newBench(t)
 	r := b.recipe(1, true)
@@ -154,7 +154,7 @@ func TestSpare(t *testing.T) {
 	b.settled(1, 2)
 }
 
-// TestAge: what is old is replaced, and what nobody asks for goes.
+// TestAge: the pool replaces an old sandbox, and drops a kind that is not asked for.
 func TestAge(t *testing.T) {
 	b := newBench(t)
 	b.busy.Store(true)
@@ -248,7 +248,7 @@ func TestWait(t *testing.T) {
 	}
 	close(goOn)
 	if p := <-found; p == nil {
-		t.Error("nobody has waited")
+		t.Error("neither request has waited")
 	} else if err := p.TearDown(); err != nil {
 		t.Error(err)
 	}

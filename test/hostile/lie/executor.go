@@ -235,7 +235,7 @@ var Descriptors = []Executor{
 	}), Want: Ends},
 }
 
-// Listeners are lies about the answer with listeners that nobody can see when they are given.
+// Listeners are lies that a host cannot see in the answer: the listeners in it are real, and misbehave later.
 var Listeners = []Executor{
 	{Name: "listeners that block later", Say: func(m ExecutorMouth, truth Message) {
 		var kept []int
