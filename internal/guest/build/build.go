@@ -214,14 +214,14 @@ func (b *Builder) file(s guest.Step) {
 		b.Unless(unix.ENOENT)
 		fd := b.Call(unix.SYS_OPENAT, dir, b.Text(name),
 			num(unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW), num(s.Mode))
-		write(b.Script, fd, s.Data)
+		Write(b.Script, fd, s.Data)
 		b.Do(unix.SYS_FCHMOD, fd, num(s.Mode))
 		b.Close(fd)
 	})
 }
 
-// write writes data that a file takes at once.
-func write(s *executor.Script, fd executor.Value, data []byte) {
+// Write writes data that a file takes at once.
+func Write(s *executor.Script, fd executor.Value, data []byte) {
 	if len(data) == 0 {
 		return
 	}
@@ -233,7 +233,7 @@ func (b *Builder) sysctl(s guest.Step) {
 	end := b.Label()
 	fd := b.Open(s.Target, unix.O_WRONLY)
 	b.On(unix.ENOENT, end)
-	write(b.Script, fd, s.Data)
+	Write(b.Script, fd, s.Data)
 	b.Close(fd)
 	b.Here(end)
 }

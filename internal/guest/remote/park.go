@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/build"
 	"github.com/cove-sandbox/cove/internal/linux/executor"
 )
 
@@ -32,15 +33,10 @@ func (f files) Release(w guest.WriteFile, data []byte) error {
 		fd := s.Call(unix.SYS_OPENAT, executor.CWD, s.Text(made),
 			num(unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC), num(mode))
 		s.Do(unix.SYS_FCHMOD, fd, num(mode))
-		writeAll(s, fd, data)
+		build.Write(s, fd, data)
 		s.Do(unix.SYS_RENAMEAT, executor.CWD, s.Text(made), executor.CWD, s.Text(w.Path))
-		writeAll(s, num(slotParked), data)
+		build.Write(s, num(slotParked), data)
 		s.Keep(num(0), slotParked)
 	})
 	return err
-}
-
-func writeAll(s *executor.Script, fd executor.Value, data []byte) {
-	n := s.Call(unix.SYS_WRITE, fd, s.Bytes(data), num(len(data)))
-	s.FailUnless(n, ^uint64(0), uint64(len(data)), num(unix.ENOSPC))
 }
