@@ -22,7 +22,7 @@ import (
 
 // A blank is a guest that has begun and waits for its plan: a process in its own namespaces and control group, with ids
 // and a /proc of its own and perhaps on the network that leads to the gateway, and nothing else: no root filesystem, no
-// limits, no owner. It is what every sandbox begins as, and what the pool keeps ready.
+// limits, no owner. It is what every sandbox begins as, and what is kept prewarmed.
 type blank struct {
 	ids        local.IDMap
 	releaseIDs func()

@@ -48,7 +48,7 @@ type Engine struct {
 	program      *forkserver.Program      // cove-guest
 	keepers      func() (*os.File, error) // the program of keepers, opened once
 	hierarchy    *cgroup.Hierarchy
-	pool         pool
+	prewarmed    prewarmed
 	keeper       local.Registry
 	ranges       *local.Ranges
 	staging      string
@@ -98,9 +98,9 @@ func (s *sandbox) destroyed() error {
 	return cove.Errorf(cove.NotFound, "sandbox %s has been destroyed", s.ID())
 }
 
-// pool holds prewarmed guests, so that a request does not wait for a process to start: half of a cold start. A guest
-// that is online serves only sandboxes with a network; any other serves every sandbox.
-type pool struct {
+// prewarmed holds guests that wait, so that no request waits for a process to start: half of a cold start. A guest that
+// is online serves only sandboxes with a network; any other serves every sandbox.
+type prewarmed struct {
 	offline, online *prewarm.Buffer[*blank]
 	detached        *prewarm.Buffer[*blank] // online
 }

@@ -27,7 +27,7 @@ func TestForkServerKilled(t *testing.T) {
 	e := open(t)
 	root := engine.Rootfs{Kind: engine.RootfsHost}
 	first := forkServer(t, e)
-	e.pool.close() // so that each guest is forked when it is asked for
+	e.prewarmed.close() // so that each guest is forked when it is asked for
 	before := bound(t, e, root, engine.Binding{})
 	defer before.Destroy(t.Context())
 	if err := unix.Kill(first.PID(), unix.SIGKILL); err != nil {

@@ -72,12 +72,12 @@ func newEngine(o Options, program *forkserver.Program, hierarchy *cgroup.Hierarc
 	e.host, e.hostErr = rootfs.ReadHost()
 	e.watches = rootfs.ReadWatches()
 	e.capabilities = e.look()
-	e.pool = e.newPool(max(o.Ready, 0))
+	e.prewarmed = e.newPrewarmed(max(o.Ready, 0))
 	if o.Ready > 0 || o.Single {
 		e.forks.begin()
 	}
 	if e.capabilities.PIDsLimit {
-		e.pool.offline.Refill()
+		e.prewarmed.offline.Refill()
 	}
 	return e, nil
 }
@@ -175,7 +175,7 @@ func (e *Engine) Close() error {
 		return err
 	}
 	e.locks.Close()
-	e.pool.close()
+	e.prewarmed.close()
 	e.forks.close()
 	e.ranges.Close()
 	if program, err := e.keepers(); err == nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
-// newPool returns a pool of up to n guests that are not online; of as many that are online, after the first sandbox
-// with a network; and of one guest for detached sandboxes, after the first of those.
-func (e *Engine) newPool(n int) pool {
+// newPrewarmed keeps up to n guests that are not online; as many that are, after the first sandbox with a network;
+// and one for detached sandboxes, after the first of those.
+func (e *Engine) newPrewarmed(n int) prewarmed {
 	of := func(n int, u cove.User, online, detached bool) *prewarm.Buffer[*blank] {
 		launch := func(ctx context.Context) (*blank, error) {
 			b, err := e.start(ctx, u, online, detached)
@@ -25,11 +25,11 @@ func (e *Engine) newPool(n int) pool {
 		}
 		return prewarm.New(n, launch, func(b *blank) { b.remove() })
 	}
-	return pool{offline: of(n, cove.CodeUser, false, false), online: of(n, cove.CodeUser, true, false),
+	return prewarmed{offline: of(n, cove.CodeUser, false, false), online: of(n, cove.CodeUser, true, false),
 		detached: of(min(n, 1), cove.AgentUser, true, true)}
 }
 
-func (p pool) close() {
+func (p prewarmed) close() {
 	p.offline.Close()
 	p.online.Close()
 	p.detached.Close()
@@ -40,13 +40,13 @@ func (p pool) close() {
 func (e *Engine) suitable(t engine.Template, online, detached bool) []*prewarm.Buffer[*blank] {
 	switch {
 	case detached && online && (e.root || t.User.UID == cove.AgentUser.UID):
-		return []*prewarm.Buffer[*blank]{e.pool.detached}
+		return []*prewarm.Buffer[*blank]{e.prewarmed.detached}
 	case detached, !e.root && t.User.UID != cove.CodeUser.UID:
 		return nil
 	case online:
-		return []*prewarm.Buffer[*blank]{e.pool.online, e.pool.offline}
+		return []*prewarm.Buffer[*blank]{e.prewarmed.online, e.prewarmed.offline}
 	}
-	return []*prewarm.Buffer[*blank]{e.pool.offline}
+	return []*prewarm.Buffer[*blank]{e.prewarmed.offline}
 }
 
 // takeBlank returns a guest for a template, if possible a prewarmed one that still waits, and whether it is one.
@@ -92,13 +92,13 @@ func (e *Engine) refill(t engine.Template) {
 	online := t.Network != cove.NetworkNone
 	if t.Lifetime == cove.LifetimeDetached {
 		if online {
-			e.pool.detached.Refill()
+			e.prewarmed.detached.Refill()
 		}
 		return
 	}
-	e.pool.offline.Refill()
+	e.prewarmed.offline.Refill()
 	if online {
-		e.pool.online.Refill()
+		e.prewarmed.online.Refill()
 	}
 }
 

@@ -36,7 +36,7 @@ func TestPoolKeepsNetworksApart(t *testing.T) {
 		{"limited of nothing", cove.NetworkLimited, nil, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e.pool.close()
+			e.prewarmed.close()
 			ready := map[bool]*blank{}
 			for _, online := range c.ready {
 				b, err := e.newBlank(t.Context(), cove.CodeUser, online, e.groupName(), e.ranges)
@@ -45,7 +45,7 @@ func TestPoolKeepsNetworksApart(t *testing.T) {
 				}
 				ready[online] = b
 			}
-			e.pool = pool{offline: holding(ready[false]), online: holding(ready[true]), detached: e.pool.detached}
+			e.prewarmed = prewarmed{offline: holding(ready[false]), online: holding(ready[true]), detached: e.prewarmed.detached}
 			s, err := e.Prepare(t.Context(), engine.Template{
 				ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
 				Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: c.network,
@@ -90,8 +90,8 @@ func TestDetachedLasts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.pool.detached.Close()
-	e.pool.detached = holding(h)
+	e.prewarmed.detached.Close()
+	e.prewarmed.detached = holding(h)
 	tmpl := lastingTemplate()
 	without, err := e.Prepare(t.Context(), tmpl)
 	if err != nil {
