@@ -57,8 +57,14 @@ type processes struct {
 	mu   sync.Mutex // guards the fields below
 	all  []*process
 	next int
-	mine map[int]bool // pids of commands that their starter waits for
 }
+
+// started holds the pids of every command of this program that its starter waits for. Orphans are the program's, so all
+// sets of tools share it.
+var started = struct {
+	sync.Mutex
+	pids map[int]bool
+}{pids: map[int]bool{}}
 
 type process struct {
 	id      string
@@ -88,7 +94,7 @@ func (s *Set) bash(ctx context.Context, in bashInput) (string, error) {
 	if in.Background {
 		return fmt.Sprintf("%s runs in the background; bash_output shows what it prints", s.processes.keep(p)), nil
 	}
-	defer s.processes.reap()
+	defer reap()
 	in.Timeout = cmp.Or(in.Timeout, usualTimeout)
 	select {
 	case <-p.done:
@@ -116,7 +122,7 @@ func (ps *processes) start(dir, command string) (*process, error) {
 	cmd := exec.Command(shell, "-c", command)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, ps.env, w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = ps.launch(cmd)
+	err = launch(cmd)
 	w.Close()
 	if err != nil {
 		r.Close()
@@ -136,9 +142,9 @@ func (ps *processes) start(dir, command string) (*process, error) {
 		}
 		p.left = endSession(p.pid)
 		cmd.Wait()
-		ps.mu.Lock()
-		delete(ps.mine, p.pid)
-		ps.mu.Unlock()
+		started.Lock()
+		delete(started.pids, p.pid)
+		started.Unlock()
 		p.state = cmd.ProcessState
 		// A process that has left the session may hold the pipe open.
 		select {
@@ -191,12 +197,12 @@ func join(a, b string) string {
 }
 
 // launch starts a command and registers its pid, so that reap leaves even one that ends at once to its starter.
-func (ps *processes) launch(cmd *exec.Cmd) error {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+func launch(cmd *exec.Cmd) error {
+	started.Lock()
+	defer started.Unlock()
 	err := cmd.Start()
 	if err == nil {
-		ps.mine[cmd.Process.Pid] = true
+		started.pids[cmd.Process.Pid] = true
 	}
 	return err
 }
@@ -249,7 +255,7 @@ func (s *Set) poll(ctx context.Context, in pollInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer ps.reap()
+	defer reap()
 	select {
 	case <-p.done:
 		return p.result()
@@ -286,7 +292,7 @@ func (s *Set) kill(_ context.Context, in struct{ ID string }) (string, error) {
 		return join(p.out.take(), "[it had ended]"), nil
 	}
 	p.end()
-	s.processes.reap()
+	reap()
 	return join(p.out.take(), "[ended]"), nil
 }
 
@@ -297,7 +303,7 @@ func (ps *processes) end() {
 		wait.Go(p.end)
 	}
 	wait.Wait()
-	ps.endOrphans()
+	endOrphans()
 }
 
 // stat holds fields of proc_pid_stat(5).
@@ -376,31 +382,48 @@ func endSession(leader int) int {
 // adopt makes this process the reaper of its orphaned descendants, so that they stay known.
 func (ps *processes) adopt() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// reap collects ended orphans; commands are waited for by their starter.
-func (ps *processes) reap() {
-	self, all := os.Getpid(), everyProcess()
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for _, s := range all {
-		if s.parent == self && s.zombie && !ps.mine[s.pid] {
+// orphans returns the children of this program that none of it waits for: what commands have left. Commands have a
+// starter that waits for them, and other children of this program are in its own session, which no command is.
+func orphans(all []stat) []stat {
+	self := os.Getpid()
+	session, _ := unix.Getsid(self)
+	return slices.DeleteFunc(slices.Clone(all), func(s stat) bool {
+		return s.parent != self || s.session == session || started.pids[s.pid]
+	})
+}
+
+// reap collects ended orphans.
+func reap() {
+	all := everyProcess()
+	started.Lock()
+	defer started.Unlock()
+	for _, s := range orphans(all) {
+		if s.zombie {
 			syscall.Wait4(s.pid, nil, syscall.WNOHANG, nil)
 		}
 	}
 }
 
-// endOrphans kills every descendant, including those that have left the session or process group of their command.
-func (ps *processes) endOrphans() {
+// endOrphans kills what commands have left, including processes that have left the session or process group of theirs.
+func endOrphans() {
 	for range 1000 {
-		below := slices.DeleteFunc(descendants(everyProcess(), os.Getpid()), func(s stat) bool { return s.zombie })
-		if len(below) == 0 {
+		all := everyProcess()
+		started.Lock()
+		left := orphans(all)
+		started.Unlock()
+		for _, s := range left {
+			left = append(left, descendants(all, s.pid)...)
+		}
+		left = slices.DeleteFunc(left, func(s stat) bool { return s.zombie })
+		if len(left) == 0 {
 			break
 		}
-		for _, s := range below {
+		for _, s := range left {
 			syscall.Kill(s.pid, syscall.SIGKILL)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	ps.reap()
+	reap()
 }
 
 // capture keeps the beginning and the end of a command's output.

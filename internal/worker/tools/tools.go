@@ -51,7 +51,7 @@ func New(dir string, env, names []string) (*Set, error) {
 				strings.Join(Names, ", "))
 		}
 	}
-	s := &Set{dir: dir, processes: processes{env: quiet(env), mine: map[int]bool{}}}
+	s := &Set{dir: dir, processes: processes{env: quiet(env)}}
 	for _, t := range slices.Concat(s.fileTools(), s.searchTools(), s.commandTools(), s.todoTools()) {
 		group, _, _ := strings.Cut(t.Name, "_")
 		if len(names) > 0 && !slices.Contains(names, group) {

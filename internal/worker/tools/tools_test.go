@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -364,6 +365,33 @@ func TestOrphansAreReaped(t *testing.T) {
 		b.want("bash", `{"command":"true"}`, "(no output)", false)
 		return len(descendants(everyProcess(), os.Getpid())) == 0
 	})
+}
+
+// TestSetsLeaveCommandsOfOthers: a set of tools neither waits for what another one of this program has started, nor ends
+// it.
+func TestSetsLeaveCommandsOfOthers(t *testing.T) {
+	one, another := newBench(t, nil), newBench(t, nil)
+	one.want("bash", `{"command":"while [ ! -e go ]; do sleep 0.02; done; exit 3","background":true}`, "b1 runs*", false)
+	another.set.Close()
+	one.want("write", `{"path":"go","content":""}`, "created go*", false)
+	one.want("bash_output", `{"id":"b1","wait":60}`, "[exit code 3]", true)
+	ended := make(chan struct{})
+	var reaps sync.WaitGroup
+	reaps.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				reap()
+			}
+		}
+	})
+	defer reaps.Wait()
+	defer close(ended)
+	for range 50 {
+		one.want("bash", `{"command":"exit 4"}`, "[exit code 4]", true)
+	}
 }
 
 // TestAPromptIsNoCommand: text that passes through tools is never executed.
