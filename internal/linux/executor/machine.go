@@ -391,6 +391,8 @@ func step(c *control, i uintptr) uintptr {
 		}
 	case opDoor:
 		c.door = uint64(arg(c, o, 0))
+	case opBecome:
+		become(arg(c, o, 0), arg(c, o, 1), uintptr(c.childPipe))
 	case opGive:
 		if c.givenN < maxFiles {
 			*(*int32)(unsafe.Add(unsafe.Pointer(&c.given), 4*uintptr(c.givenN))) = int32(arg(c, o, 0))

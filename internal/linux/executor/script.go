@@ -71,6 +71,7 @@ const (
 	opForked                // end with the error that the child args[2] has written to args[0], if args[1] is 8 bytes
 	opGive                  // send the descriptor args[0] with the answer
 	opDoor                  // outlive the connection: the next one arrives at the slot args[0]
+	opBecome                // in a child: go on with the instructions at args[0], which args[1] is for
 )
 
 // Value is an argument: a number, a result or an address.
@@ -331,7 +332,7 @@ func (s *Script) Give(fd Value) { s.add(opGive, nil, fd) }
 // not block.
 func Door(s *Script, slot int) { s.add(opDoor, nil, Number(slot)) }
 
-// Fork starts a child, which does what f appends, and has to end with an execve. Its pid is the result; the executor
+// Fork starts a child, which does what f appends, and has to end with an execve or Become. Its pid is the result; the executor
 // tells its end. An error of the child is the script's.
 func (s *Script) Fork(f func()) Value {
 	pipe := s.Space(8)
@@ -349,6 +350,11 @@ func (s *Script) Fork(f func()) Value {
 	s.add(opForked, nil, told, n, pid)
 	return pid
 }
+
+// Become has a child go on with other instructions than the executor's, in memory that it has mapped: an address for
+// them is in rbx, and in r12 the descriptor to which they write an error as an executor's child does. Only a script of
+// amd64 has it.
+func (s *Script) Become(instructions, address Value) { s.add(opBecome, nil, instructions, address) }
 
 // Close closes a descriptor.
 func (s *Script) Close(fd Value) { s.Do(unix.SYS_CLOSE, fd) }

@@ -1,0 +1,163 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapping is a line of /proc/PID/maps.
+type mapping struct {
+	Area
+	prot   int
+	shared bool
+	offset uint64
+	inode  uint64
+}
+
+func (m mapping) file() bool { return m.inode != 0 }
+
+// own reports whether the kernel has mapped it into every process.
+func (m mapping) own() bool {
+	return m.Name == "[vdso]" || m.Name == "[vvar]" || m.Name == "[vvar_vclock]"
+}
+
+// mapped reads /proc/PID/maps.
+func mapped(text []byte) (all []mapping, err error) {
+	for line := range bytes.Lines(text) {
+		var m mapping
+		var perms, device string
+		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 6)
+		if len(fields) < 5 {
+			return nil, fmt.Errorf("a line of maps: %.200q", line)
+		}
+		if len(fields) == 6 {
+			m.Name = strings.TrimLeft(fields[5], " ")
+		}
+		if _, err := fmt.Sscanf(strings.Join(fields[:5], " "), "%x-%x %s %x %s %d", &m.From, &m.To, &perms, &m.offset,
+			&device, &m.inode); err != nil || len(perms) != 4 {
+			return nil, fmt.Errorf("a line of maps: %.200q", line)
+		}
+		for i, prot := range []int{unix.PROT_READ, unix.PROT_WRITE, unix.PROT_EXEC} {
+			if perms[i] != '-' {
+				m.prot |= prot
+			}
+		}
+		m.shared = perms[3] == 's'
+		if m.Name != "[vsyscall]" { // is no memory of the process
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+// process reads what /proc has of one.
+type process struct{ dir string }
+
+func (p process) read(name string) ([]byte, error) { return os.ReadFile(path.Join(p.dir, name)) }
+
+// status is a field of /proc/PID/status.
+func (p process) status(field string) (string, error) {
+	text, err := p.read("status")
+	if err != nil {
+		return "", err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), field+":"); ok {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", fmt.Errorf("%s/status has no %s", p.dir, field)
+}
+
+// mask is a field of signals.
+func (p process) mask(field string) (uint64, error) {
+	text, err := p.status(field)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(text, 16, 64)
+}
+
+// Fields of /proc/PID/stat, as proc_pid_stat(5) counts them.
+const (
+	startCode, endCode, startStack       = 26, 27, 28
+	startData, endData, startBreak       = 45, 46, 47
+	argStart, argEnd, envStart, envLimit = 48, 49, 50, 51
+)
+
+// stat is those fields, by their numbers.
+func (p process) stat() (fields [envLimit + 1]uint64, err error) {
+	text, err := p.read("stat")
+	if err != nil {
+		return fields, err
+	}
+	all := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	for _, n := range []int{startCode, endCode, startStack, startData, endData, startBreak, argStart, argEnd, envStart,
+		envLimit} {
+		if len(all) <= n-3 {
+			return fields, fmt.Errorf("%s/stat has %d fields", p.dir, len(all))
+		}
+		if fields[n], err = strconv.ParseUint(all[n-3], 10, 64); err != nil {
+			return fields, err
+		}
+	}
+	return fields, nil
+}
+
+// descriptors finds the named pipe at a path, which is all that is open beside the standard streams.
+func (p process) descriptors(fifo string) (fd, flags int, err error) {
+	entries, err := os.ReadDir(path.Join(p.dir, "fd"))
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			return 0, 0, err
+		}
+		if n <= 2 {
+			continue
+		}
+		target, err := os.Readlink(path.Join(p.dir, "fd", e.Name()))
+		if err != nil {
+			return 0, 0, err
+		}
+		if target != fifo || fd != 0 {
+			return 0, 0, unsupported("the descriptor %d is %.200s", n, target)
+		}
+		fd = n
+	}
+	if fd == 0 {
+		return 0, 0, unsupported("%s is not open", fifo)
+	}
+	text, err := p.read(path.Join("fdinfo", strconv.Itoa(fd)))
+	if err != nil {
+		return 0, 0, err
+	}
+	_, after, _ := strings.Cut(string(text), "flags:")
+	f, err := strconv.ParseInt(strings.Fields(after + " x")[0], 8, 32)
+	return fd, int(f), err
+}
+
+// file describes a mapped file as it is now.
+func (p process) file(name string) (File, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path.Join(p.dir, "root", name), &st); err != nil {
+		return File{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return File{}, unsupported("%s is no file", name)
+	}
+	return File{Path: name, Inode: st.Ino, Size: st.Size, Mtime: [2]int64{st.Mtim.Sec, st.Mtim.Nsec},
+		Ctime: [2]int64{st.Ctim.Sec, st.Ctim.Nsec}}, nil
+}

@@ -1,0 +1,585 @@
+//go:build linux
+
+package snapshot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/linux/executor"
+)
+
+// instructions execute the calls at rbx, until the number of one is negative: then they restore the registers from the
+// address that it has. If a result is not as it has to be, they write 8 bytes to the descriptor in r12, and exit.
+//
+//	next: mov rax, [rbx];      test rax, rax;       js done
+//	      mov rdi, [rbx+8];    mov rsi, [rbx+16];   mov rdx, [rbx+24]
+//	      mov r10, [rbx+32];   mov r8, [rbx+40];    mov r9, [rbx+48]
+//	      syscall
+//	      cmp qword [rbx+56], 0;  je good
+//	      cmp rax, [rbx+64];      jne fail
+//	good: add rbx, 80;         jmp next
+//	fail: mov edi, r12d;       lea rsi, [rbx+72];   mov edx, 8;   mov eax, SYS_write;       syscall
+//	      mov edi, 127;        mov eax, SYS_exit_group;           syscall
+//	done: mov rsp, [rbx+8];    mov eax, SYS_rt_sigreturn;         syscall
+var instructions = []byte{
+	0x48, 0x8b, 0x03, 0x48, 0x85, 0xc0, 0x78, 0x4c,
+	0x48, 0x8b, 0x7b, 0x08, 0x48, 0x8b, 0x73, 0x10, 0x48, 0x8b, 0x53, 0x18,
+	0x4c, 0x8b, 0x53, 0x20, 0x4c, 0x8b, 0x43, 0x28, 0x4c, 0x8b, 0x4b, 0x30,
+	0x0f, 0x05,
+	0x48, 0x83, 0x7b, 0x38, 0x00, 0x74, 0x06,
+	0x48, 0x3b, 0x43, 0x40, 0x75, 0x06,
+	0x48, 0x83, 0xc3, 0x50, 0xeb, 0xcb,
+	0x44, 0x89, 0xe7, 0x48, 0x8d, 0x73, 0x48, 0xba, 0x08, 0, 0, 0, 0xb8, 0x01, 0, 0, 0, 0x0f, 0x05,
+	0xbf, 0x7f, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05,
+	0x48, 0x8b, 0x63, 0x08, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05,
+}
+
+const (
+	pageSize    = 4096
+	programSize = 64 << 10
+	restart     = ^uint64(512) + 1 // -ERESTARTSYS, the result of a call that a stop has interrupted
+	redZone     = 128              // below the stack pointer
+	topOfMemory = 1<<47 - pageSize
+	imageFD     = 99 // of a copy, while it becomes one
+	firstFileFD = 100
+	maxFiles    = 200
+	maxPages    = 64 << 20 / pageSize
+	setFS       = 0x1002 // ARCH_SET_FS
+)
+
+// Take returns an image of a process that waits at the named pipe of a path. It has one thread, no child, and no other
+// descriptor but its standard streams. The process goes on afterwards. Seal appends the calls that drop the privileges of
+// a copy, before it runs. Errors: ErrUnsupported.
+func Take(pid int, fifo string, seal func(*Program)) (*os.File, error) {
+	runtime.LockOSThread() // the tracer is a thread
+	defer runtime.UnlockOSThread()
+	if err := unix.PtraceSeize(pid); err != nil {
+		return nil, unsupported("ptrace: %v", err)
+	}
+	defer unix.PtraceDetach(pid)
+	if err := unix.PtraceInterrupt(pid); err != nil {
+		return nil, os.NewSyscallError("ptrace", err)
+	}
+	t := tracee{process: process{"/proc/" + strconv.Itoa(pid)}, pid: pid}
+	if err := t.stopped(); err != nil {
+		return nil, err
+	}
+	f, err := t.take(fifo, seal)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// tracee is a process that this thread has stopped.
+type tracee struct {
+	process
+	pid  int
+	regs unix.PtraceRegs // while it waits
+	maps []mapping
+}
+
+func (t *tracee) stopped() error {
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(t.pid, &status, unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return os.NewSyscallError("wait4", err)
+		case !status.Stopped():
+			return unsupported("it has ended")
+		default:
+			return nil
+		}
+	}
+}
+
+// call has the process make a system call, at the instruction of the one that it waits in.
+func (t *tracee) call(number int, args ...uint64) (uint64, error) {
+	regs := t.regs
+	regs.Orig_rax, regs.Rax, regs.Rip = ^uint64(0), uint64(number), t.regs.Rip-2
+	for i, to := range []*uint64{&regs.Rdi, &regs.Rsi, &regs.Rdx, &regs.R10}[:len(args)] {
+		*to = args[i]
+	}
+	if err := unix.PtraceSetRegs(t.pid, &regs); err != nil {
+		return 0, os.NewSyscallError("ptrace", err)
+	}
+	err := unix.PtraceSingleStep(t.pid)
+	if err == nil {
+		err = t.stopped()
+	}
+	if err == nil {
+		err = unix.PtraceGetRegs(t.pid, &regs)
+	}
+	err = errors.Join(err, unix.PtraceSetRegs(t.pid, &t.regs))
+	if err == nil && regs.Rax > ^uint64(4095) {
+		return 0, unix.Errno(-regs.Rax)
+	}
+	return regs.Rax, err
+}
+
+// ask is call with memory for the answer, in which the process has nothing: below its stack.
+func (t *tracee) ask(size int, call func(at uint64) error) ([]byte, error) {
+	at := t.regs.Rsp - 2*pageSize
+	if err := call(at); err != nil {
+		return nil, err
+	}
+	return t.memory(at, size)
+}
+
+func (t *tracee) memory(at uint64, size int) ([]byte, error) {
+	mem, err := os.Open(path.Join(t.dir, "mem"))
+	if err != nil {
+		return nil, err
+	}
+	defer mem.Close()
+	b := make([]byte, size)
+	_, err = mem.ReadAt(b, int64(at))
+	return b, err
+}
+
+// suits refuses what more than a copy of memory would be needed for.
+func (t *tracee) suits() error {
+	if t.regs.Orig_rax != unix.SYS_READ || t.regs.Rax != restart {
+		return unsupported("it does not wait in a read")
+	}
+	threads, err := t.status("Threads")
+	if err != nil {
+		return err
+	}
+	children, err := t.read(path.Join("task", strconv.Itoa(t.pid), "children"))
+	if err != nil {
+		return err
+	}
+	if threads != "1" || len(children) > 0 {
+		return unsupported("it has %s threads, and the children %s", threads, children)
+	}
+	for _, m := range t.maps {
+		special := strings.HasPrefix(m.Name, "[") && !m.own() && m.Name != "[heap]" && m.Name != "[stack]"
+		if special || m.shared && (!m.file() || m.prot&unix.PROT_WRITE != 0) || strings.Contains(m.Name, `\`) ||
+			m.file() && !strings.HasPrefix(m.Name, "/") {
+			return unsupported("it has mapped %q", m.Name)
+		}
+	}
+	return nil
+}
+
+func (t *tracee) take(fifo string, seal func(*Program)) (f *os.File, err error) {
+	if err := unix.PtraceGetRegs(t.pid, &t.regs); err != nil {
+		return nil, os.NewSyscallError("ptrace", err)
+	}
+	text, err := t.read("maps")
+	if err != nil {
+		return nil, err
+	}
+	if t.maps, err = mapped(text); err != nil {
+		return nil, err
+	}
+	if err := t.suits(); err != nil {
+		return nil, err
+	}
+	i := &Image{Size: programSize, Base: t.place()}
+	if i.Base == 0 {
+		return nil, unsupported("its memory leaves no room")
+	}
+	if i.Pipe, i.Flags, err = t.descriptors(fifo); err != nil {
+		return nil, err
+	}
+	if i.Pipe >= imageFD {
+		return nil, unsupported("the pipe is the descriptor %d", i.Pipe)
+	}
+	ids, err := t.status("NSpid")
+	if err == nil {
+		i.PID, err = strconv.Atoi(ids[strings.LastIndexAny(ids, "\t ")+1:])
+	}
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("snapshot", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f = os.NewFile(uintptr(fd), "snapshot")
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	p := &Program{base: i.Base, data: slices.Clone(instructions)}
+	p.Bytes(nil)
+	if err = t.replace(i, p); err != nil {
+		return nil, err
+	}
+	if err = t.fill(i, p, f); err != nil {
+		return nil, err
+	}
+	if err = t.attributes(i, p); err != nil {
+		return nil, err
+	}
+	seal(p)
+	p.Do(unix.SYS_CLOSE_RANGE, uint64(i.Pipe)+1, 0xffffffff, 0)
+	if i.Pipe > 3 {
+		p.Do(unix.SYS_CLOSE_RANGE, 3, uint64(i.Pipe)-1, 0)
+	}
+	if err = t.goOn(i, p, f); err != nil {
+		return nil, err
+	}
+	return f, i.write(f, p)
+}
+
+// place finds room for the program, where neither the process nor an executor has memory.
+func (t *tracee) place() uint64 {
+	const from, to = 0x1000_0000, 0x1f00_0000
+	for at := uint64(from); at < to; at += 1 << 20 {
+		if !slices.ContainsFunc(t.maps, func(m mapping) bool { return m.From < at+programSize && at < m.To }) {
+			return at
+		}
+	}
+	return 0
+}
+
+// replace removes the memory of the process that becomes a copy, but for what the kernel has mapped into it, which is
+// moved. Restore fills in where that lies.
+func (t *tracee) replace(i *Image, p *Program) error {
+	p.Do(unix.SYS_MUNMAP, 0, i.Base)
+	i.Below = len(p.calls)
+	p.Do(unix.SYS_MUNMAP, i.Base+i.Size, 0)
+	i.Above = len(p.calls)
+	p.Do(unix.SYS_MUNMAP, 0, 0)
+	for _, m := range t.maps {
+		if m.own() {
+			i.Own = append(i.Own, m.Area)
+			i.Moves = append(i.Moves, len(p.calls))
+			p.Want(m.From, unix.SYS_MREMAP, 0, m.To-m.From, m.To-m.From, unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, m.From)
+		}
+	}
+	return nil
+}
+
+// fill maps and fills the memory of a copy.
+func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
+	exe, err := os.Readlink(path.Join(t.dir, "exe"))
+	if err != nil {
+		return err
+	}
+	if _, err = t.index(i, exe, 0); err != nil {
+		return err
+	}
+	mem, err := os.Open(path.Join(t.dir, "mem"))
+	if err != nil {
+		return err
+	}
+	defer mem.Close()
+	at := int64(programSize)
+	for _, m := range t.maps {
+		if m.own() {
+			continue
+		}
+		runs, err := t.changed(m)
+		if err != nil {
+			return err
+		}
+		flags, fd, prot := uint64(unix.MAP_PRIVATE|unix.MAP_FIXED), ^uint64(0), m.prot
+		if m.shared {
+			flags = unix.MAP_SHARED | unix.MAP_FIXED
+		}
+		if m.file() {
+			n, err := t.index(i, m.Name, m.inode)
+			if err != nil {
+				return err
+			}
+			fd = uint64(firstFileFD + n)
+		} else {
+			flags |= unix.MAP_ANONYMOUS
+		}
+		if m.Name == "[stack]" {
+			flags |= unix.MAP_GROWSDOWN | unix.MAP_STACK
+		}
+		if len(runs) > 0 {
+			prot |= unix.PROT_WRITE
+		}
+		p.Want(m.From, unix.SYS_MMAP, m.From, m.To-m.From, uint64(prot), flags, fd, m.offset)
+		for _, r := range runs {
+			b := make([]byte, r.To-r.From)
+			if _, err := mem.ReadAt(b, int64(r.From)); err != nil {
+				return err
+			}
+			if _, err := f.WriteAt(b, at); err != nil {
+				return err
+			}
+			p.Want(uint64(len(b)), unix.SYS_PREAD64, imageFD, r.From, uint64(len(b)), uint64(at))
+			if at += int64(len(b)); at > maxPages*pageSize {
+				return unsupported("it has too much memory")
+			}
+		}
+		if prot != m.prot {
+			p.Do(unix.SYS_MPROTECT, m.From, m.To-m.From, uint64(m.prot))
+		}
+	}
+	return nil
+}
+
+// index finds a mapped file among those of the image.
+func (t *tracee) index(i *Image, name string, inode uint64) (int, error) {
+	n := slices.IndexFunc(i.Files, func(f File) bool { return f.Path == name })
+	if n < 0 {
+		file, err := t.file(name)
+		if err != nil {
+			return 0, err
+		}
+		if n = len(i.Files); n == maxFiles {
+			return 0, unsupported("it has mapped %d files", n)
+		}
+		i.Files = append(i.Files, file)
+	}
+	if inode != 0 && i.Files[n].Inode != inode {
+		return 0, unsupported("%s has been replaced", name)
+	}
+	return n, nil
+}
+
+// changed returns the runs of pages in a mapping that a new one does not have: pages of the process's own.
+func (t *tracee) changed(m mapping) (runs []Area, err error) {
+	const present, swapped, ofFile = 1 << 63, 1 << 62, 1 << 61
+	if m.shared {
+		return nil, nil
+	}
+	f, err := os.Open(path.Join(t.dir, "pagemap"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, (m.To-m.From)/pageSize*8)
+	if len(b) > maxPages*8 {
+		return nil, unsupported("it has mapped too much")
+	}
+	if _, err := f.ReadAt(b, int64(m.From/pageSize*8)); err != nil {
+		return nil, err
+	}
+	frames := t.frames()
+	for at := m.From; at < m.To; at += pageSize {
+		page := binary.NativeEndian.Uint64(b[(at-m.From)/pageSize*8:])
+		mine := page&(present|swapped) != 0 && page&ofFile == 0 || at < frames.To && frames.From < at+pageSize
+		if n := len(runs); !mine {
+			continue
+		} else if n > 0 && runs[n-1].To == at {
+			runs[n-1].To += pageSize
+		} else {
+			runs = append(runs, Area{From: at, To: at + pageSize})
+		}
+	}
+	return runs, nil
+}
+
+// attributes sets what the kernel keeps of a process beside its memory.
+func (t *tracee) attributes(i *Image, p *Program) error {
+	stat, err := t.stat()
+	if err != nil {
+		return err
+	}
+	end, err := t.call(unix.SYS_BRK, 0)
+	if err != nil {
+		return err
+	}
+	auxv, err := t.read("auxv")
+	if err != nil {
+		return err
+	}
+	layout := Words(stat[startCode], stat[endCode], stat[startData], stat[endData], stat[startBreak], end,
+		stat[startStack], stat[argStart], stat[argEnd], stat[envStart], stat[envLimit], p.Bytes(auxv),
+		uint64(len(auxv))|firstFileFD<<32) // struct prctl_mm_map
+	p.Do(unix.SYS_PRCTL, unix.PR_SET_MM, unix.PR_SET_MM_MAP, p.Bytes(layout), uint64(len(layout)), 0)
+	name, err := t.read("comm")
+	if err != nil {
+		return err
+	}
+	p.Do(unix.SYS_PRCTL, unix.PR_SET_NAME, p.Bytes(append(name[:len(name)-1], 0)))
+	p.Do(unix.SYS_ARCH_PRCTL, setFS, t.regs.Fs_base)
+	if t.regs.Gs_base != 0 {
+		return unsupported("it uses the segment register gs")
+	}
+	p.Want(uint64(i.PID), unix.SYS_GETPID)
+	if err := t.thread(i, p); err != nil {
+		return err
+	}
+	return t.signals(p)
+}
+
+// thread registers what the C library has registered of its first thread.
+func (t *tracee) thread(i *Image, p *Program) error {
+	tid, err := t.ask(8, func(at uint64) error {
+		_, err := t.call(unix.SYS_PRCTL, unix.PR_GET_TID_ADDRESS, at)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.Want(uint64(i.PID), unix.SYS_SET_TID_ADDRESS, binary.NativeEndian.Uint64(tid))
+	robust, err := t.ask(16, func(at uint64) error {
+		_, err := t.call(unix.SYS_GET_ROBUST_LIST, 0, at, at+8)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if head := binary.NativeEndian.Uint64(robust); head != 0 {
+		p.Do(unix.SYS_SET_ROBUST_LIST, head, binary.NativeEndian.Uint64(robust[8:]))
+	}
+	var rseq struct { // struct ptrace_rseq_configuration
+		pointer                 uint64
+		size, signature, flags_ uint32
+		_                       uint32
+	}
+	const getRseq = 0x420f // PTRACE_GET_RSEQ_CONFIGURATION, 5.13
+	if err := t.ptrace(getRseq, unsafe.Sizeof(rseq), unsafe.Pointer(&rseq)); err != nil {
+		return err
+	}
+	if rseq.pointer != 0 {
+		p.Do(unix.SYS_RSEQ, rseq.pointer, uint64(rseq.size), 0, uint64(rseq.signature))
+	}
+	return nil
+}
+
+// signals sets what the process does with signals, where that is not what every process does.
+func (t *tracee) signals(p *Program) error {
+	caught, err := t.mask("SigCgt")
+	if err != nil {
+		return err
+	}
+	ignored, err := t.mask("SigIgn")
+	if err != nil {
+		return err
+	}
+	const actionSize = 32 // struct sigaction of the kernel
+	for all := caught | ignored; all != 0; all &= all - 1 {
+		n := uint64(bits.TrailingZeros64(all) + 1)
+		action, err := t.ask(actionSize, func(at uint64) error {
+			_, err := t.call(unix.SYS_RT_SIGACTION, n, 0, at, 8)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		p.Do(unix.SYS_RT_SIGACTION, n, p.Bytes(action), 0, 8)
+	}
+	return nil
+}
+
+func (t *tracee) ptrace(request int, address uintptr, data unsafe.Pointer) error {
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, uintptr(request), uintptr(t.pid), address, uintptr(data), 0, 0)
+	if errno != 0 {
+		return unsupported("ptrace: %v", errno)
+	}
+	return nil
+}
+
+// context is struct ucontext of the kernel.
+type context struct {
+	flags, link             uint64
+	stack                   [3]uint64
+	r8, r9, r10, r11        uint64
+	r12, r13, r14, r15      uint64
+	rdi, rsi, rbp, rbx      uint64
+	rdx, rax, rcx, rsp      uint64
+	rip, eflags             uint64
+	segments                uint64 // cs, gs, fs, ss of 16 bits
+	err, trap, oldMask, cr2 uint64
+	floats                  uint64 // 0: as a new process has them
+	_                       [8]uint64
+	mask                    uint64
+}
+
+const (
+	contextSegments = 0x33 | 0x2b<<48 // of 64-bit programs
+	contextFlags    = 0x6             // UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
+	noStack         = 2               // SS_DISABLE
+)
+
+// frames is where the last registers of a copy lie, below its stack: two contexts, and an address between them.
+func (t *tracee) frames() Area {
+	to := (t.regs.Rsp - redZone) &^ 15
+	return Area{From: to - 2*uint64(unsafe.Sizeof(context{})) - 16, To: to}
+}
+
+// goOn has the process read from its pipe again. The instructions of a copy cannot remove themselves, so that the first
+// registers are those of a call of munmap among the process's own instructions, which returns to one that restores the
+// registers, and those are the process's.
+func (t *tracee) goOn(i *Image, p *Program, f *os.File) error {
+	syscall, err := t.find(0x0f, 0x05, 0xc3) // syscall; ret
+	if err != nil {
+		return err
+	}
+	sigreturn, err := t.find(0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05) // mov rax, SYS_rt_sigreturn; syscall
+	if err != nil {
+		return err
+	}
+	stack, err := t.ask(24, func(at uint64) error {
+		_, err := t.call(unix.SYS_SIGALTSTACK, 0, at)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var blocked uint64
+	const getMask = 0x420a // PTRACE_GETSIGMASK
+	if err := t.ptrace(getMask, 8, unsafe.Pointer(&blocked)); err != nil {
+		return err
+	}
+	at, size := t.frames().From, uint64(unsafe.Sizeof(context{}))
+	first := context{flags: contextFlags, stack: [3]uint64{0, noStack, 0}, segments: contextSegments,
+		rax: unix.SYS_MUNMAP, rdi: i.Base, rsi: i.Size, rip: syscall, rsp: at + size, eflags: 0x202, mask: blocked}
+	r := &t.regs
+	last := context{flags: contextFlags, segments: contextSegments,
+		r8: r.R8, r9: r.R9, r10: r.R10, r11: r.R11, r12: r.R12, r13: r.R13, r14: r.R14, r15: r.R15,
+		rdi: r.Rdi, rsi: r.Rsi, rbp: r.Rbp, rbx: r.Rbx, rdx: r.Rdx, rax: r.Orig_rax, rcx: r.Rcx, rsp: r.Rsp,
+		rip: r.Rip - 2, eflags: r.Eflags, mask: blocked}
+	executor.Load(&last.stack, stack)
+	text := slices.Concat(executor.Structure(first), Words(sigreturn), executor.Structure(last))
+	if err := overlay(f, p, at, text); err != nil {
+		return err
+	}
+	p.calls = append(p.calls, call{number: ^uint64(0), args: [6]uint64{at}})
+	return nil
+}
+
+// overlay writes bytes into the pages of an image at an address.
+func overlay(f *os.File, p *Program, at uint64, text []byte) error {
+	for _, c := range p.calls {
+		from, size, place := c.args[1], c.args[2], c.args[3]
+		if c.number == unix.SYS_PREAD64 && from <= at && at+uint64(len(text)) <= from+size {
+			_, err := f.WriteAt(text, int64(place+at-from))
+			return err
+		}
+	}
+	return fmt.Errorf("no page has the address %#x", at)
+}
+
+// find returns the address of instructions among those of the process.
+func (t *tracee) find(text ...byte) (uint64, error) {
+	for _, m := range t.maps {
+		if m.prot&unix.PROT_EXEC == 0 || !m.file() {
+			continue
+		}
+		b, err := t.memory(m.From, int(m.To-m.From))
+		if err != nil {
+			return 0, err
+		}
+		if n := strings.Index(string(b), string(text)); n >= 0 {
+			return m.From + uint64(n), nil
+		}
+	}
+	return 0, unsupported("the instructions % x are missing", text)
+}
