@@ -103,6 +103,7 @@ type Pool struct {
 	Size     int      `yaml:"size" doc:"Prepared sandboxes of a kind, at most; 0: none."`
 	MemoryMB int      `yaml:"memory_mb" doc:"MiB of memory that all may have together."`
 	MaxAge   Duration `yaml:"max_age" doc:"A prepared sandbox that is older is replaced."`
+	Zygotes  bool     `yaml:"zygotes" doc:"Whether prepared Python programs are made from the state of one that has started, and share the layout of its memory for ten minutes at most."`
 	Warm     []string `yaml:"warm" doc:"Runtimes for which one is always prepared."`
 }
 
@@ -232,7 +233,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
 			OwnerTimeout:  Duration(runtime.OwnerTimeout),
-			Pool:          Pool{Size: 4, MemoryMB: 256, MaxAge: Duration(5 * time.Minute)},
+			Pool:          Pool{Size: 4, MemoryMB: 256, MaxAge: Duration(5 * time.Minute), Zygotes: true},
 			Lasting:       Lasting{Limits: lastingLimitsOf(runtime.Lasting)},
 		},
 		Gateway: Gateway{

@@ -105,7 +105,7 @@ func (d *Daemon) poolOptions() pool.Options {
 		return pool.Options{}
 	}
 	p := d.cfg.Sandbox.Pool
-	return pool.Options{Size: p.Size, Memory: int64(p.MemoryMB) << 20, Age: p.MaxAge.Std()}
+	return pool.Options{Size: p.Size, Memory: int64(p.MemoryMB) << 20, Age: p.MaxAge.Std(), Zygotes: p.Zygotes}
 }
 
 // newSpool returns the place of outputs until they are answered. It leaves more space free than the history needs,

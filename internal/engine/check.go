@@ -70,6 +70,9 @@ func (c Capabilities) CheckBinding(b Binding) error {
 	if b.Throughput != (Throughput{}) && !c.Throughput {
 		missing = append(missing, "throughput")
 	}
+	if b.Copy != nil && !c.Zygotes {
+		missing = append(missing, "zygotes")
+	}
 	if len(b.Listeners) > 0 && !c.Listeners {
 		missing = append(missing, "listeners")
 	}

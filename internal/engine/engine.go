@@ -172,6 +172,14 @@ type Binding struct {
 	Files       []File           // Capabilities.Files
 	Throughput  Throughput       // Capabilities.Throughput
 	Listeners   []guest.Listen   // Capabilities.Listeners
+	Copy        *Copy            // Capabilities.Zygotes
+}
+
+// Copy is a program to be made from a zygote, which the engine has made of one in another sandbox with the same template.
+type Copy struct {
+	Zygote *os.File // the caller's
+	Path   string   // of the named pipe at which it waits
+	Spec   guest.ProcessSpec
 }
 
 // Attachment is a directory or file of the host, open as a place, shown at Target. Its files are the sandbox's user's
@@ -258,6 +266,7 @@ type Capabilities struct {
 	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
 	Snapshot    bool `json:"snapshot"`
+	Zygotes     bool `json:"zygotes"` // guest.MakeZygote and Binding.Copy
 	// Missing explains each false above that is not just a thing to come: capability name to what to do about it.
 	Missing map[string]string `json:"missing,omitempty"`
 }

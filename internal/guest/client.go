@@ -434,6 +434,18 @@ func Park(ctx context.Context, c *Client, path string) error {
 	return c.do(ctx, OpPark, Path{Path: path})
 }
 
+// MakeZygote returns a zygote of a process that waits at the pipe of Park, for Bind.Copy.
+func MakeZygote(ctx context.Context, p *RemoteProcess, path string) (*os.File, error) {
+	if err := p.client.do(ctx, OpZygote, Zygote{Process: p.id, Path: path}); err != nil {
+		return nil, err
+	}
+	files, err := p.client.link.TakeFDs(1)
+	if err != nil {
+		return nil, err
+	}
+	return files[0], nil
+}
+
 // Release puts a file in the place of the pipe that Park has made, and gives the pipe's reader the file's content, of
 // at most MaxParked bytes, and its end. After an error the reader may have a part of it.
 func Release(ctx context.Context, c *Client, path string, mode uint32, data []byte) error {

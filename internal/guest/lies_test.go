@@ -76,6 +76,13 @@ var operations = map[guest.Op]func(ctx context.Context, c *client, p *process) e
 	},
 	guest.OpRemove: func(ctx context.Context, c *client, _ *process) error { return c.Remove(ctx, "/x") },
 	guest.OpPark:   func(ctx context.Context, c *client, _ *process) error { return guest.Park(ctx, c, "/x") },
+	guest.OpZygote: func(ctx context.Context, _ *client, p *process) error {
+		f, err := guest.MakeZygote(ctx, p, "/x")
+		if err == nil {
+			f.Close()
+		}
+		return err
+	},
 	guest.OpRelease: func(ctx context.Context, c *client, _ *process) error {
 		return guest.Release(ctx, c, "/x", 0o600, []byte("x"))
 	},

@@ -37,7 +37,9 @@ const (
 	// gives the reader the file's content and its end.
 	OpPark    Op = "park"    // Path → nothing
 	OpRelease Op = "release" // WriteFile and at most MaxParked raw bytes → nothing
-	OpStats   Op = "stats"   // → Stats
+	// OpZygote makes a zygote of a program that waits at the pipe of OpPark, for the Bind of other sandboxes.
+	OpZygote Op = "zygote" // Zygote → nothing, with the zygote's descriptor
+	OpStats  Op = "stats"  // → Stats
 	// OpProcesses describes the processes of Hello, for a host that has returned.
 	OpProcesses Op = "processes" // → []ProcessInfo
 	// OpNote stores raw bytes of the host with a process and replaces earlier ones; OpNoted reads them. A returning
@@ -130,6 +132,12 @@ type ProcessInfo struct {
 	Stderr uint64 `json:"stderr"`
 	// StdoutEnd is the offset of Stdout's end so far.
 	StdoutEnd uint64 `json:"stdout_end"`
+}
+
+// Zygote names a process, and the named pipe at which it waits.
+type Zygote struct {
+	Process uint32 `json:"process"`
+	Path    string `json:"path"`
 }
 
 // Note names the process of a note.

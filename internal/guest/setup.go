@@ -129,6 +129,15 @@ type Bind struct {
 	// Hold are descriptors, by index, that stay open as long as the guest lives: locks that prove it alive.
 	Hold []int `json:"hold,omitempty"`
 	Seal Seal  `json:"seal"`
+	// Copy has the guest make a process from a zygote, for the Start that asks for it.
+	Copy *Copy `json:"copy,omitempty"`
+}
+
+// Copy is a program made from a zygote, which waits at the named pipe of Path as the zygote's does.
+type Copy struct {
+	FD   int         `json:"fd"` // the index of the zygote, among the request's descriptors
+	Path string      `json:"path"`
+	Spec ProcessSpec `json:"spec"`
 }
 
 // Listen is a listening socket to make in the sandbox's network namespace, or among its files.

@@ -25,7 +25,9 @@ type Runtime struct {
 	// has no parked form. An interpreter has one if a program cannot tell that File was a named pipe until then.
 	Parked int
 	// Seeks reports whether the interpreter goes back in the file of some code, which it cannot in a pipe; nil: of none.
-	Seeks  func(code []byte) bool
+	Seeks func(code []byte) bool
+	// Zygote says that the parked interpreter is one thread, and takes longer to start than to make from a zygote.
+	Zygote bool
 	Limits cove.Limits // defaults; zero fields take Defaults
 }
 

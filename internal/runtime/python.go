@@ -11,7 +11,7 @@ var python = Runtime{
 	// -u: output is seen when it is written, not when a buffer is full.
 	Command: []string{"python3", "-u", "main.py"}, Probe: []string{"python3", "--version"},
 	Env:    []string{"PYTHONDONTWRITEBYTECODE=1"},
-	Parked: 32 << 10, Seeks: recoded,
+	Parked: 32 << 10, Seeks: recoded, Zygote: true,
 	Package: "python3", Image: "python:3.13-slim",
 }
 

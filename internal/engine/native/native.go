@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
+	"github.com/cove-sandbox/cove/internal/linux/zygote"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -115,8 +116,8 @@ func (e *Engine) look() engine.Capabilities {
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
 		CPULimit: h.Has(cgroup.CPU), PIDsLimit: h.Has(cgroup.PIDs), Pause: h.Has(cgroup.Freezer),
-		Throughput: h.Has(cgroup.BlockIO),
-		Missing:    map[string]string{},
+		Throughput: h.Has(cgroup.BlockIO), Zygotes: zygote.Supported,
+		Missing: map[string]string{},
 	}
 	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory,
 		"cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer, "throughput": cgroup.BlockIO} {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -68,6 +69,10 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 		if fds, sent, err = s.keep.Bind(&plan, trees, s.ranges.Held()...); err != nil {
 			return err
 		}
+	}
+	if c := b.Copy; c != nil {
+		plan.Copy = &guest.Copy{FD: len(fds), Path: c.Path, Spec: c.Spec}
+		fds = append(slices.Clip(fds), c.Zygote)
 	}
 	listeners, err := s.client.Bind(ctx, plan, local.Descriptors(fds))
 	sent(err == nil)

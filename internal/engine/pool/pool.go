@@ -51,6 +51,8 @@ type Recipe struct {
 type Parked struct {
 	Path string
 	Spec guest.ProcessSpec
+	// Zygote says that others may be made from the state of one that has started, where the engine can do that.
+	Zygote bool
 }
 
 // Prepared is a sandbox for one caller, who tears it down.
@@ -67,6 +69,8 @@ type Options struct {
 	Size   int           // sandboxes of a key at most
 	Memory int64         // bytes of memory that all may have together
 	Age    time.Duration // a prepared sandbox is replaced when it is older
+	// Zygotes says that programs which can be are made from zygotes.
+	Zygotes bool
 	// Spare reports whether the machine has a processor to spare; nil: always.
 	Spare func() bool
 	Clock clock.Clock
@@ -96,6 +100,7 @@ type kind struct {
 	awaited bool          // a request waits for that one
 	pause   clock.Instant // after a failure: none is made before
 	counts  Counts
+	zygotes zygotes
 }
 
 // Counts count what became of requests.
@@ -407,7 +412,7 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 	p.mu.Lock()
 	recipe := k.recipe
 	p.mu.Unlock()
-	made, err := p.prepare(ctx, recipe)
+	made, err := p.prepare(ctx, recipe, &k.zygotes)
 	if err == nil {
 		made.measure(ctx)
 	}
@@ -431,8 +436,18 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 }
 
 // prepare makes a sandbox by a recipe. On error nothing is left.
-func (p *Pool) prepare(ctx context.Context, r Recipe) (made *Prepared, err error) {
-	sb, err := provision.New(ctx, r.Engine, r.Plan())
+func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes) (made *Prepared, err error) {
+	breeds := p.o.Zygotes && r.Parked.Zygote && r.Engine.Capabilities().Zygotes
+	now, plan := p.o.Clock.Monotonic(), r.Plan()
+	if breeds {
+		plan.Binding.Copy = z.copy(now, r.Parked)
+	}
+	sb, err := provision.New(ctx, r.Engine, plan)
+	if err != nil && plan.Binding.Copy != nil && ctx.Err() == nil {
+		z.broken(p.o.Log, err)
+		plan = r.Plan()
+		sb, err = provision.New(ctx, r.Engine, plan)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -440,12 +455,19 @@ func (p *Pool) prepare(ctx context.Context, r Recipe) (made *Prepared, err error
 	if r.Key.Parked == "" {
 		return made, nil
 	}
-	if err = guest.Park(ctx, sb.Guest(), r.Parked.Path); err == nil {
+	copied := plan.Binding.Copy != nil
+	if !copied {
+		err = guest.Park(ctx, sb.Guest(), r.Parked.Path)
+	}
+	if err == nil {
 		made.Process, err = process.Start(ctx, sb, p.o.Clock, r.Parked.Spec)
 	}
 	if err != nil {
 		p.discard(made)
 		return nil, err
+	}
+	if breeds && !copied {
+		z.make(ctx, p.o.Log, now, made, r.Parked.Path)
 	}
 	return made, nil
 }

@@ -66,6 +66,12 @@ type Process interface {
 	Wait() (code int, signal syscall.Signal)
 }
 
+// Parent is a Process of which zygotes can be made.
+type Parent interface {
+	// Zygote returns one. The process waits at the named pipe of a path.
+	Zygote(path string) (*os.File, error)
+}
+
 // Output is the reading end of a stream that a process writes.
 type Output interface {
 	io.ReadCloser
@@ -363,6 +369,8 @@ func (s *Server) do(l *guest.Link, id uint32, req guest.Request, raw []byte,
 		err = with(req, func(p guest.Path) error { return files.Remove(p.Path) })
 	case guest.OpPark:
 		err = with(req, s.park)
+	case guest.OpZygote:
+		err = with(req, func(p guest.Zygote) (err error) { outFDs, err = s.zygote(p); return err })
 	case guest.OpRelease:
 		err = with(req, func(p guest.WriteFile) error { return s.release(p, raw) })
 	default:
@@ -379,6 +387,22 @@ func (s *Server) park(p guest.Path) error {
 		s.parked = p.Path
 	}
 	return err
+}
+
+func (s *Server) zygote(p guest.Zygote) ([]*os.File, error) {
+	proc := s.process(p.Process)
+	if proc == nil {
+		return nil, noProcess(p.Process)
+	}
+	parent, ok := proc.Process.(Parent)
+	if !ok {
+		return nil, &guest.Failure{Kind: guest.FailInvalid, Message: "no zygotes are made of the processes of this guest"}
+	}
+	made, err := parent.Zygote(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	return []*os.File{made}, nil
 }
 
 func (s *Server) release(w guest.WriteFile, data []byte) error {
@@ -441,7 +465,12 @@ func (s *Server) setup(p guest.Setup, fds []*os.File) error {
 
 func (s *Server) bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err error) {
 	err = s.advance(phaseSetUp, phaseBound, func() (err error) {
-		if listeners, err = s.world.Wall.Bind(p, fds); err != nil || p.Door == nil || s.world.Holder != nil {
+		if listeners, err = s.world.Wall.Bind(p, fds); err == nil && p.Copy != nil {
+			s.mu.Lock()
+			s.parked = p.Copy.Path
+			s.mu.Unlock()
+		}
+		if err != nil || p.Door == nil || s.world.Holder != nil {
 			return err
 		}
 		if err = s.keep(p, fds, listeners); err == nil {

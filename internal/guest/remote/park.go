@@ -16,13 +16,15 @@ import (
 // Park implements guestd.Files. The pipe is open for both directions, so that its readers neither wait to open it nor
 // find its end.
 func (f files) Park(p string) error {
-	_, err := f.on(p, 0, func(s *executor.Script) {
-		s.Do(unix.SYS_MKNODAT, executor.CWD, s.Text(p), num(unix.S_IFIFO|0o600), num(0))
-		fd := s.Call(unix.SYS_OPENAT, executor.CWD, s.Text(p),
-			num(unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC), num(0))
-		s.Keep(fd, slotParked)
-	})
+	_, err := f.on(p, 0, func(s *executor.Script) { parkAt(s, p) })
 	return err
+}
+
+func parkAt(s *executor.Script, p string) {
+	s.Do(unix.SYS_MKNODAT, executor.CWD, s.Text(p), num(unix.S_IFIFO|0o600), num(0))
+	fd := s.Call(unix.SYS_OPENAT, executor.CWD, s.Text(p),
+		num(unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC), num(0))
+	s.Keep(fd, slotParked)
 }
 
 // Release implements guestd.Files. The file is complete before the reader goes on, which may open it.

@@ -71,6 +71,7 @@ type world struct {
 	children map[int]*child          // nil once the executor has gone
 	starting int                     // calls of Start
 	early    map[int]unix.WaitStatus // of children that Start does not know yet
+	copied   *copied                 // that Bind has made
 }
 
 // Serve returns the host's end of a connection to a guest whose executor is at the end of conn. When either ends, so

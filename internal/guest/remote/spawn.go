@@ -56,6 +56,9 @@ func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	if w.lasts {
 		return nil, &guest.Failure{Kind: guest.FailState, Message: "the processes of this sandbox have a keeper"}
 	}
+	if c := w.take(spec); c != nil {
+		return c, nil
+	}
 	w.begin()
 	answer, files, err := w.run(w.startScript(spec))
 	if err != nil {
@@ -214,6 +217,9 @@ func (w *world) abandon() {
 	w.children = nil
 }
 
+// userScore is the OOM score of the user's processes.
+const userScore = "1000"
+
 // startScript starts a process and gives the host's ends of its streams: output, errors, and input if there is one; or
 // its terminal.
 func (w *world) startScript(spec guest.ProcessSpec) *executor.Script {
@@ -236,7 +242,7 @@ func (w *world) startScript(spec guest.ProcessSpec) *executor.Script {
 		s.Do(unix.SYS_PWRITE64, num(slotOOM), s.Bytes([]byte(value)), num(len(value)), num(0))
 		s.Unless(executor.AnyError)
 	}
-	score("1000")
+	score(userScore)
 	s.Store(s.Answer(), 8, s.Fork(func() { w.child(s, spec, program, ends) }))
 	s.Finally(func() {
 		score(w.oomOwn)
@@ -268,12 +274,7 @@ func (w *world) child(s *executor.Script, spec guest.ProcessSpec, program execut
 
 // prepare gives a new process its limit of open files and its signals.
 func (w *world) prepare(s *executor.Script) {
-	files := w.limits[unix.RLIMIT_NOFILE]
-	if w.seal.OpenFiles > 0 {
-		files = min(files, uint64(w.seal.OpenFiles))
-	}
-	limit := unix.Rlimit{Cur: files, Max: files}
-	s.Do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), s.Bytes(executor.Structure(limit)), num(0))
+	set(s, w.openFiles())
 	s.Do(unix.SYS_RT_SIGPROCMASK, num(sigSetmask), s.Bytes(make([]byte, 8)), num(0), num(8))
 }
 

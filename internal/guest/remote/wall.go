@@ -126,9 +126,14 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) ([]*os.File, error) {
 	if len(p.Scratch) > 0 || !p.Seal.Pivot || len(p.Hold) > maxHeld || len(p.Listeners) > maxListeners {
 		return nil, errors.New("an executor has built its root itself, and holds few descriptors")
 	}
+	c, err := w.prepareCopy(p, fds)
+	if err != nil {
+		return nil, err
+	}
+	w.seal = p.Seal
 	const oomSize = 16
-	b := build.New(slotStaging, oomSize, len(fds))
-	own(b, b.Answer())
+	b := build.New(slotStaging, oomSize+8, len(fds)) // with the id of a copy
+	oom := own(b, b.Answer())
 	if err := b.Steps(p.Steps); err != nil {
 		return nil, err
 	}
@@ -150,16 +155,33 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) ([]*os.File, error) {
 	if err := hold(b, p, made); err != nil {
 		return nil, err
 	}
+	enter(b)
+	if c != nil {
+		if err := w.park(b, c, b.Answer().At(oomSize), b.Answer(), oom); err != nil {
+			return nil, err
+		}
+		w.begin()
+	}
 	enclose(b, p.Seal, w.begun.UID != p.Seal.UserUID, p.Door != nil, w.limits)
 	if p.Door != nil {
 		executor.Door(b.Script, slotDoor) // the last: until then it ends with its connection
 	}
-	answer, listeners, err := w.run(b.Script, fds...)
+	answer, files, err := w.run(b.Script, fds...)
 	if err != nil {
-		return nil, err
+		if c == nil {
+			return nil, err
+		}
+		return nil, errors.Join(err, w.adopt(nil))
 	}
-	w.seal, w.listeners, w.lasts = p.Seal, p.Listeners, p.Door != nil
-	w.oomOwn = string(bytes.TrimRight(answer, "\x00"))
+	w.listeners, w.lasts = p.Listeners, p.Door != nil
+	w.oomOwn = string(bytes.TrimRight(answer[:oomSize], "\x00"))
+	listeners := files[:len(p.Listeners)]
+	if c != nil {
+		if err := w.have(c, answer[oomSize:], files[len(listeners):]); err != nil {
+			guestd.CloseAll(listeners)
+			return nil, err
+		}
+	}
 	return listeners, w.check(listeners)
 }
 
@@ -216,7 +238,7 @@ func (w *world) check(listeners []*os.File) error {
 //
 // Start raises the OOM score for a moment, and restores the present value, not zero: systemd starts user sessions with
 // 100 or 200, and only root outside may go below (oom_score_adj_min).
-func own(b *build.Builder, oom executor.Value) {
+func own(b *build.Builder, oom executor.Value) (size executor.Value) {
 	b.Doing("open the executor's own /proc")
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(1), num(0), num(0), num(0))
 	open := func(name string, flags int) executor.Value {
@@ -228,8 +250,9 @@ func own(b *build.Builder, oom executor.Value) {
 	b.Keep(io, slotIO)
 	b.Here(end)
 	fd := open("oom_score_adj", unix.O_RDWR)
-	b.Do(unix.SYS_READ, fd, oom, num(15))
+	size = b.Call(unix.SYS_READ, fd, oom, num(15))
 	b.Keep(fd, slotOOM)
+	return size
 }
 
 // give gives a listening socket to the host, which may have been made ahead.
@@ -277,9 +300,8 @@ func checkListener(f *os.File, l guest.Listen) error {
 	return nil
 }
 
-// enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible. What is
-// left to an executor that lasts is inheritable, for the keepers that it starts.
-func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uint64) {
+// enter makes the root that was built the executor's.
+func enter(b *build.Builder) {
 	b.Doing("enter the root")
 	root := b.Call(unix.SYS_OPENAT, num(slotStaging), b.Text(guest.Root[1:]),
 		num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), num(0))
@@ -290,9 +312,13 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 	b.Do(unix.SYS_CHDIR, b.Text("/"))
 	b.Close(root)
 	drop(b, slotStaging)
-
-	b.Doing("not dumpable")
 	b.Do(unix.SYS_UMASK, num(0o022))
+}
+
+// enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible. What is
+// left to an executor that lasts is inheritable, for the keepers that it starts. A copy does the same by sealCopy.
+func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uint64) {
+	b.Doing("not dumpable")
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0), num(0), num(0), num(0))
 	b.Doing("drop capabilities")
 	header := b.Bytes(executor.Structure(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}))
@@ -315,33 +341,12 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
 	}
 	b.Do(unix.SYS_CAPSET, header, b.Bytes(executor.Structure(data)))
-	limits(b, s, hard)
+	b.Doing("set the resource limits") // Start sets that of open files
+	set(b.Script, limits(s, hard)...)
 	b.Doing("load the seccomp filter")
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
 	program := b.Words(num(len(s.Filter)/8), b.Bytes(s.Filter)) // struct sock_fprog
 	b.Do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), program)
-}
-
-// limits sets the limits of the executor and its children. Start sets that of open files.
-func limits(b *build.Builder, s guest.Seal, hard map[int]uint64) {
-	b.Doing("set the resource limits")
-	for _, resource := range build.Halved {
-		limit(b, resource, hard[resource]/2, hard)
-	}
-	// 1 is smaller than any core file, and the one value with which the kernel does not start the host's crash handler
-	// (fs/coredump.c); 0 applies to files only. The seccomp policy preserves it.
-	limit(b, unix.RLIMIT_CORE, 1, hard)
-	if s.FileSize > 0 {
-		limit(b, unix.RLIMIT_FSIZE, uint64(s.FileSize), hard)
-	}
-	limit(b, unix.RLIMIT_MEMLOCK, 64<<10, hard)
-}
-
-// limit lowers a limit to a value. One that is lower stays: raising needs a privilege on the host.
-func limit(b *build.Builder, resource int, value uint64, hard map[int]uint64) {
-	value = min(value, hard[resource])
-	limit := unix.Rlimit{Cur: value, Max: value}
-	b.Do(unix.SYS_PRLIMIT64, num(0), num(resource), b.Bytes(executor.Structure(limit)), num(0))
 }
 
 // run has a script executed, with descriptors.

@@ -1,6 +1,6 @@
 //go:build linux
 
-package snapshot
+package zygote
 
 import (
 	"encoding/binary"
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,24 +28,25 @@ import (
 //	      mov rdi, [rbx+8];    mov rsi, [rbx+16];   mov rdx, [rbx+24]
 //	      mov r10, [rbx+32];   mov r8, [rbx+40];    mov r9, [rbx+48]
 //	      syscall
-//	      cmp qword [rbx+56], 0;  je good
-//	      cmp rax, [rbx+64];      jne fail
-//	good: add rbx, 80;         jmp next
-//	fail: mov edi, r12d;       lea rsi, [rbx+72];   mov edx, 8;   mov eax, SYS_write;       syscall
+//	      cmp rax, [rbx+56];   jne fail
+//	      add rbx, 72;         jmp next
+//	fail: mov edi, r12d;       lea rsi, [rbx+64];   mov edx, 8;   mov eax, SYS_write;   syscall
 //	      mov edi, 127;        mov eax, SYS_exit_group;           syscall
 //	done: mov rsp, [rbx+8];    mov eax, SYS_rt_sigreturn;         syscall
 var instructions = []byte{
-	0x48, 0x8b, 0x03, 0x48, 0x85, 0xc0, 0x78, 0x4c,
+	0x48, 0x8b, 0x03, 0x48, 0x85, 0xc0, 0x78, 0x45,
 	0x48, 0x8b, 0x7b, 0x08, 0x48, 0x8b, 0x73, 0x10, 0x48, 0x8b, 0x53, 0x18,
 	0x4c, 0x8b, 0x53, 0x20, 0x4c, 0x8b, 0x43, 0x28, 0x4c, 0x8b, 0x4b, 0x30,
 	0x0f, 0x05,
-	0x48, 0x83, 0x7b, 0x38, 0x00, 0x74, 0x06,
-	0x48, 0x3b, 0x43, 0x40, 0x75, 0x06,
-	0x48, 0x83, 0xc3, 0x50, 0xeb, 0xcb,
-	0x44, 0x89, 0xe7, 0x48, 0x8d, 0x73, 0x48, 0xba, 0x08, 0, 0, 0, 0xb8, 0x01, 0, 0, 0, 0x0f, 0x05,
+	0x48, 0x3b, 0x43, 0x38, 0x75, 0x06,
+	0x48, 0x83, 0xc3, 0x48, 0xeb, 0xd2,
+	0x44, 0x89, 0xe7, 0x48, 0x8d, 0x73, 0x40, 0xba, 0x08, 0, 0, 0, 0xb8, 0x01, 0, 0, 0, 0x0f, 0x05,
 	0xbf, 0x7f, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05,
 	0x48, 0x8b, 0x63, 0x08, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05,
 }
+
+// Supported says that zygotes can be made on this architecture.
+const Supported = true
 
 const (
 	pageSize    = 4096
@@ -65,6 +67,10 @@ const (
 func Take(pid int, fifo string, seal func(*Program)) (*os.File, error) {
 	runtime.LockOSThread() // the tracer is a thread
 	defer runtime.UnlockOSThread()
+	t := tracee{process: process{"/proc/" + strconv.Itoa(pid)}, pid: pid}
+	if err := t.settle(fifo); err != nil {
+		return nil, err
+	}
 	if err := unix.PtraceSeize(pid); err != nil {
 		return nil, unsupported("ptrace: %v", err)
 	}
@@ -72,7 +78,6 @@ func Take(pid int, fifo string, seal func(*Program)) (*os.File, error) {
 	if err := unix.PtraceInterrupt(pid); err != nil {
 		return nil, os.NewSyscallError("ptrace", err)
 	}
-	t := tracee{process: process{"/proc/" + strconv.Itoa(pid)}, pid: pid}
 	if err := t.stopped(); err != nil {
 		return nil, err
 	}
@@ -90,6 +95,32 @@ type tracee struct {
 	regs unix.PtraceRegs // while it waits
 	maps []mapping
 }
+
+// settle waits until the process waits in a read from the pipe.
+func (t *tracee) settle(fifo string) error {
+	for until := time.Now().Add(settleTime); ; time.Sleep(time.Millisecond) {
+		text, err := t.read("syscall")
+		if err != nil {
+			return unsupported("%v", err)
+		}
+		call := strings.Fields(string(text))
+		if len(call) > 1 && call[0] == strconv.Itoa(unix.SYS_READ) {
+			fd, err := strconv.ParseUint(call[1], 0, 31)
+			if err != nil {
+				return err
+			}
+			if at, _ := os.Readlink(path.Join(t.dir, "fd", strconv.FormatUint(fd, 10))); at == fifo {
+				return nil
+			}
+		}
+		if time.Now().After(until) {
+			return unsupported("it does not wait at %s", fifo)
+		}
+	}
+}
+
+// settleTime is how long a program may take to start.
+const settleTime = 2 * time.Second
 
 func (t *tracee) stopped() error {
 	var status unix.WaitStatus
@@ -208,11 +239,11 @@ func (t *tracee) take(fifo string, seal func(*Program)) (f *os.File, err error) 
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate("snapshot", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	fd, err := unix.MemfdCreate("zygote", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	f = os.NewFile(uintptr(fd), "snapshot")
+	f = os.NewFile(uintptr(fd), "zygote")
 	defer func() {
 		if err != nil {
 			f.Close()

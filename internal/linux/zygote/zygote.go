@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package snapshot makes processes that begin in the state of another one: its memory, its registers, and what else the
-// kernel keeps of a process with one thread.
+// Package zygote makes processes from a zygote, the state of one that has started: its memory, its registers, and what
+// else the kernel keeps of a process with one thread.
 //
 // Take stops a process that waits at a named pipe, and writes its state into an image: a file in memory which holds the
 // contents of its pages, and a list of system calls. An executor's child maps that list with the few instructions that
@@ -11,7 +11,7 @@
 // No instruction of the process runs before its privileges are gone, nor does any of its memory direct the calls: they
 // follow from what the kernel says of it. All processes of one image have the same layout of memory, and the same secrets
 // that were drawn at the start of the first: the canary of its stacks, and the seed of its hashes.
-package snapshot
+package zygote
 
 import (
 	"encoding/binary"
@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported is a process, or a machine, of which no snapshot can be taken.
-var ErrUnsupported = errors.New("no snapshot can be taken")
+// ErrUnsupported is a process of which no zygote can be made, here or at all.
+var ErrUnsupported = errors.New("no zygote can be made")
 
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnsupported, fmt.Sprintf(format, args...))
@@ -43,7 +43,6 @@ type Program struct {
 type call struct {
 	number uint64
 	args   [6]uint64
-	judged uint64 // 0: the result does not matter
 	result uint64 // that it has to have
 	told   uint64 // written to the executor if it has not
 }
@@ -56,14 +55,7 @@ func (p *Program) Do(number int, args ...uint64) { p.Want(0, number, args...) }
 
 // Want appends a call, which has to return a result.
 func (p *Program) Want(result uint64, number int, args ...uint64) {
-	p.Try(number, args...)
-	c := &p.calls[len(p.calls)-1]
-	c.judged, c.result = 1, result
-}
-
-// Try appends a call that may fail.
-func (p *Program) Try(number int, args ...uint64) {
-	c := call{number: uint64(number), told: uint64(failed+len(p.calls)) << 32}
+	c := call{number: uint64(number), result: result, told: uint64(failed+len(p.calls)) << 32}
 	copy(c.args[:], args)
 	p.calls = append(p.calls, c)
 }
@@ -93,7 +85,7 @@ func (p *Program) list() (text []byte, table uint64) {
 	return text, table
 }
 
-// Image is what a snapshot's file holds beside memory.
+// Image is what a zygote's file holds beside memory.
 type Image struct {
 	PID   int    // of the process, in its own namespace: that of its copies
 	Pipe  int    // the descriptor of the named pipe at which it waits

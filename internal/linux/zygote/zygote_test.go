@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package snapshot
+package zygote
 
 import (
 	"encoding/binary"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package snapshot
+package zygote
 
 import (
 	"unsafe"
@@ -37,7 +37,7 @@ func (i *Image) Become(s *executor.Script, image, pipe executor.Value, own []Are
 	for n, f := range i.Files {
 		i.open(s, f, firstFileFD+n)
 	}
-	s.Doing("map the snapshot")
+	s.Doing("map the zygote")
 	s.Do(unix.SYS_DUP3, image, num(imageFD), num(0))
 	const fixedNoReplace = 0x100000 // MAP_FIXED_NOREPLACE, 4.17
 	s.Do(unix.SYS_MMAP, num(i.Base), num(i.Size), num(unix.PROT_READ|unix.PROT_WRITE),

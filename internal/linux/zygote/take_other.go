@@ -1,8 +1,11 @@
 //go:build linux && !amd64
 
-package snapshot
+package zygote
 
 import "os"
+
+// Supported says that zygotes can be made on this architecture.
+const Supported = false
 
 // Take is not there on this architecture.
 func Take(int, string, func(*Program)) (*os.File, error) {
