@@ -23,8 +23,10 @@ func TestAtOnce(t *testing.T) {
 		p := program{language, "at_once", codes[language]}
 		want := run(t, l.fresh, p)
 		for range 8 {
-			if got := l.claim(t, p, func(int) bool { return true }); got != want || got.Exit != 0 {
-				t.Errorf("%s: %+v, fresh %+v", language, got, want)
+			for _, s := range l.of(language) {
+				if got := s.claim(t, p, func(int) bool { return true }); got != want || got.Exit != 0 {
+					t.Errorf("%s in %s: %+v, fresh %+v", language, s.group, got, want)
+				}
 			}
 		}
 	}
@@ -41,12 +43,14 @@ func TestAge(t *testing.T) {
 		{"python", "import time\nprint(time.process_time() < 2, time.thread_time() < 2)", "True True\n"},
 	} {
 		p := program{tt.language, "age", tt.code}
-		aged := func(ready int) bool {
-			all := atPipe(p.language)
-			return len(all) >= ready && !slices.ContainsFunc(all, func(dir string) bool { return age(t, dir) < old })
-		}
-		if got := l.claim(t, p, aged); got.Output != tt.want {
-			t.Errorf("%s: %+v", tt.language, got)
+		for _, s := range l.of(p.language) {
+			aged := func(ready int) bool {
+				all := s.atPipe(p.language)
+				return len(all) >= ready && !slices.ContainsFunc(all, func(dir string) bool { return age(t, dir) < old })
+			}
+			if got := s.claim(t, p, aged); got.Output != tt.want {
+				t.Errorf("%s in %s: %+v", tt.language, s.group, got)
+			}
 		}
 	}
 }
@@ -108,7 +112,7 @@ echo heap $(grep heap /proc/$$/maps)
 	} {
 		seen := map[string]bool{}
 		for range 4 {
-			got := l.parked(t, program{tt.language, "entropy", tt.code})
+			got := l.pooled.parked(t, program{tt.language, "entropy", tt.code})
 			if got.Exit != 0 || got.Output == "" {
 				t.Fatalf("%s: %+v", tt.language, got)
 			}
@@ -190,6 +194,13 @@ func TestNothingIsLeft(t *testing.T) {
 	const head, tail = "cove-mark-", "5f1c9e"
 	t.Setenv("COVE_TEST_PARKED", head+tail)
 	l := newLab(t)
+	for _, s := range []*pooled{l.pooled, l.copied} {
+		t.Run(s.group, func(t *testing.T) { l.nothingIsLeft(t, s, head, tail) })
+	}
+}
+
+// nothingIsLeft is TestNothingIsLeft for a server.
+func (l *lab) nothingIsLeft(t *testing.T, s *pooled, head, tail string) {
 	search := func(most int) program {
 		return program{"python", "find", fmt.Sprintf(find, head, tail, most)}
 	}
@@ -201,26 +212,26 @@ func TestNothingIsLeft(t *testing.T) {
 	control := search(20)
 	control.code = "held = [b'" + head + "' + bytes([n]) for n in b'x'] and [('" + head + "' + '" + tail +
 		"') * 100, open('/tmp/left', 'w').write('" + head + "' + '" + tail + "')]\n" + control.code
-	if got := l.parked(t, control); !strings.Contains(got.Output, "FOUND in /tmp/left") ||
+	if got := s.parked(t, control); !strings.Contains(got.Output, "FOUND in /tmp/left") ||
 		!strings.HasSuffix(got.Output, "in memory True\n") {
 		t.Fatalf("the search finds nothing: %+v", got)
 	}
 	dirt := program{"python", "leave", fmt.Sprintf(leave, head, tail)}
 	for range 3 {
-		if got := l.parked(t, dirt); got.Exit != 0 || !strings.Contains(got.Output, "'left'") {
+		if got := s.parked(t, dirt); got.Exit != 0 || !strings.Contains(got.Output, "'left'") {
 			t.Fatalf("%+v", got)
 		}
 		// Another key: an execution with a variable, and one of another language.
-		if _, err := l.pooled.Execute(t.Context(), api.ExecuteRequest{Language: "python", Code: dirt.code,
+		if _, err := s.Execute(t.Context(), api.ExecuteRequest{Language: "python", Code: dirt.code,
 			Spec: api.Spec{Env: map[string]string{"LEFT": head + tail}}}); err != nil {
 			t.Fatal(err)
 		}
-		l.parked(t, program{"bash", "leave", "export LEFT=" + head + tail + "; echo $LEFT >/tmp/left; sleep 1000 &"})
-		if got := l.parked(t, search(20)); got != want {
+		run(t, s.Client, program{"bash", "leave", "export LEFT=" + head + tail + "; echo $LEFT >/tmp/left; sleep 1000 &"})
+		if got := s.parked(t, search(20)); got != want {
 			t.Errorf("parked %+v\nfresh %+v", got, want)
 		}
 	}
-	if s, err := client.PoolOf(l.pooled).Status(t.Context()); err != nil || len(s.Kinds) != len(languages)+1 {
-		t.Errorf("%+v, %v", s, err)
+	if kinds, err := client.PoolOf(s.Client).Status(t.Context()); err != nil || len(kinds.Kinds) < len(s.turns)+1 {
+		t.Errorf("%+v, %v", kinds, err)
 	}
 }

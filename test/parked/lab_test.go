@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,32 +29,59 @@ import (
 // languages are those whose interpreters can be parked.
 var languages = []string{"python", "node", "bash", "sh"}
 
-// group is a part of the paths of the pooled server's control groups.
-const group = "cove-parked-pool"
-
-// lab has two servers, which differ in their pools alone.
+// lab has three servers, which differ in their pools alone: none, one whose interpreters are started, and one of which
+// all but the first come from a zygote.
 type lab struct {
-	fresh, pooled *client.Client
-	turns         map[string]*sync.Mutex
+	fresh          *client.Client
+	pooled, copied *pooled
 }
 
-// newLab starts the servers. The pooled one keeps an interpreter of each language parked.
+// pooled is a server that keeps an interpreter parked for each of its languages.
+type pooled struct {
+	*client.Client
+	group string // a part of the paths of its control groups
+	turns map[string]*sync.Mutex
+}
+
+// bred are the languages whose interpreters come from zygotes.
+func bred() []string {
+	return slices.DeleteFunc(slices.Clone(languages), func(name string) bool {
+		r, _ := runtime.Lookup(name)
+		return !r.Zygote
+	})
+}
+
+// newLab starts the servers.
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: an unprivileged run depends on how the machine delegates control groups")
 	}
 	guest := enginetest.BuildGuest(t)
-	l := &lab{turns: map[string]*sync.Mutex{}}
-	l.fresh = serve(t, guest, "cove-parked-none", config.Pool{})
-	l.pooled = serve(t, guest, group, config.Pool{Size: 2, MemoryMB: 1024, MaxAge: config.Duration(time.Hour)})
+	return &lab{fresh: serve(t, guest, "cove-parked-none", config.Pool{}),
+		pooled: newPooled(t, guest, "cove-parked-pool", false, languages),
+		copied: newPooled(t, guest, "cove-parked-copied", true, bred())}
+}
+
+// of are the servers that park interpreters of a language.
+func (l *lab) of(language string) []*pooled {
+	if slices.Contains(bred(), language) {
+		return []*pooled{l.pooled, l.copied}
+	}
+	return []*pooled{l.pooled}
+}
+
+func newPooled(t *testing.T, guest, group string, zygotes bool, languages []string) *pooled {
+	t.Helper()
+	p := &pooled{group: group, turns: map[string]*sync.Mutex{}, Client: serve(t, guest, group,
+		config.Pool{Size: 2, MemoryMB: 1024, MaxAge: config.Duration(time.Hour), Zygotes: zygotes})}
 	for _, name := range languages {
-		l.turns[name] = new(sync.Mutex)
-		if _, err := client.PoolOf(l.pooled).Warm(t.Context(), api.PoolWarm{Language: name, Count: 1}); err != nil {
+		p.turns[name] = new(sync.Mutex)
+		if _, err := client.PoolOf(p.Client).Warm(t.Context(), api.PoolWarm{Language: name, Count: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return l
+	return p
 }
 
 func serve(t *testing.T, guest, group string, pool config.Pool) *client.Client {
@@ -101,35 +129,35 @@ func run(t testing.TB, c *client.Client, p program) outcome {
 }
 
 // parked runs a program in an interpreter that waits for it at its pipe.
-func (l *lab) parked(t testing.TB, p program) outcome {
-	return l.claim(t, p, func(ready int) bool { return len(atPipe(p.language)) >= ready })
+func (s *pooled) parked(t testing.TB, p program) outcome {
+	return s.claim(t, p, func(ready int) bool { return len(s.atPipe(p.language)) >= ready })
 }
 
 // claim runs a program in a parked interpreter, as soon as one is prepared and they are as they should be.
-func (l *lab) claim(t testing.TB, p program, asShould func(ready int) bool) outcome {
+func (s *pooled) claim(t testing.TB, p program, asShould func(ready int) bool) outcome {
 	t.Helper()
-	l.turns[p.language].Lock()
-	defer l.turns[p.language].Unlock()
+	s.turns[p.language].Lock()
+	defer s.turns[p.language].Unlock()
 	var before api.PoolKind
 	await.That(t, p.language+" is parked", func() bool {
-		before = l.kind(t, p.language)
-		return before.Ready > 0 && asShould(before.Ready) && l.kind(t, p.language).Ready == before.Ready
+		before = s.kind(t, p.language)
+		return before.Ready > 0 && asShould(before.Ready) && s.kind(t, p.language).Ready == before.Ready
 	})
-	o := run(t, l.pooled, p)
-	if after := l.kind(t, p.language); after.Hits != before.Hits+1 || after.Misses != before.Misses {
+	o := run(t, s.Client, p)
+	if after := s.kind(t, p.language); after.Hits != before.Hits+1 || after.Misses != before.Misses {
 		t.Fatalf("%s was not given a parked interpreter: %+v, before %+v", p, after, before)
 	}
 	return o
 }
 
 // kind is what the pool has of a language.
-func (l *lab) kind(t testing.TB, language string) api.PoolKind {
+func (s *pooled) kind(t testing.TB, language string) api.PoolKind {
 	t.Helper()
-	s, err := client.PoolOf(l.pooled).Status(t.Context())
+	status, err := client.PoolOf(s.Client).Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range s.Kinds {
+	for _, one := range status.Kinds {
 		if one.Language == language {
 			return one
 		}
@@ -137,22 +165,22 @@ func (l *lab) kind(t testing.TB, language string) api.PoolKind {
 	return api.PoolKind{}
 }
 
-// atPipe are the processes of the pooled server that read from their file, which is a named pipe: directories of /proc.
-func atPipe(language string) (found []string) {
+// atPipe are the processes of the server that read from their file, which is a named pipe: directories of /proc.
+func (s *pooled) atPipe(language string) (found []string) {
 	r, _ := runtime.Lookup(language)
 	file := "/work/" + r.File
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range all {
 		args, _ := os.ReadFile(dir + "/cmdline")
 		group, _ := os.ReadFile(dir + "/cgroup")
-		if !bytes.Contains(args, []byte("\x00"+file+"\x00")) || !bytes.Contains(group, []byte(group)) {
+		if !bytes.Contains(args, []byte("\x00"+file+"\x00")) || !bytes.Contains(group, []byte(s.group)) {
 			continue
 		}
 		fds, _ := filepath.Glob(dir + "/fd/*")
 		for _, fd := range fds {
-			var s unix.Stat_t
-			if to, err := os.Readlink(fd); err == nil && to == file && unix.Stat(fd, &s) == nil &&
-				s.Mode&unix.S_IFMT == unix.S_IFIFO && blocked(dir) {
+			var st unix.Stat_t
+			if to, err := os.Readlink(fd); err == nil && to == file && unix.Stat(fd, &st) == nil &&
+				st.Mode&unix.S_IFMT == unix.S_IFIFO && blocked(dir) {
 				found = append(found, dir)
 				break
 			}

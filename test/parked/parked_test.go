@@ -65,7 +65,14 @@ func (l *lab) compare(t *testing.T, p program, known, unparked map[string]string
 	var err error
 	for range attempts {
 		a, b := run(t, l.fresh, p), run(t, l.fresh, p)
-		found, err = differences(a, b, l.pooledRun(t, p, unparked))
+		found, err = differences(a, b, l.pooled.run(t, p, unparked))
+		if r, _ := runtime.Lookup(p.language); r.Zygote && err == nil {
+			var more []string
+			more, err = differences(a, b, l.copied.run(t, p, unparked))
+			for _, m := range more {
+				found = append(found, "from a zygote: "+m)
+			}
+		}
 		if err == nil && (len(found) > 0) == (reason != "") {
 			return
 		}
@@ -80,16 +87,16 @@ func (l *lab) compare(t *testing.T, p program, known, unparked map[string]string
 	}
 }
 
-// pooledRun runs a program in the pooled server: parked, unless it is one that has to have an interpreter of its own.
-func (l *lab) pooledRun(t *testing.T, p program, unparked map[string]string) outcome {
+// run runs a program parked, unless it is one that has to have an interpreter of its own.
+func (s *pooled) run(t *testing.T, p program, unparked map[string]string) outcome {
 	t.Helper()
 	if unparked[p.String()] == "" {
-		return l.parked(t, p)
+		return s.parked(t, p)
 	}
 	if r, _ := runtime.Lookup(p.language); r.Parks([]byte(p.code)) {
 		t.Errorf("a parked interpreter takes it, although: %s", unparked[p.String()])
 	}
-	return run(t, l.pooled, p)
+	return run(t, s.Client, p)
 }
 
 // reasons are programs of a file, with what it says of each.
@@ -223,11 +230,11 @@ func TestLargerIsNotParked(t *testing.T) {
 			continue
 		}
 		p.code += "\n"
-		want, got := run(t, l.fresh, p), run(t, l.pooled, p)
+		want, got := run(t, l.fresh, p), run(t, l.pooled.Client, p)
 		if found, err := differences(want, want, got); err != nil || len(found) > 0 || got.Exit != 0 {
 			t.Errorf("%s: %v %v", p, found, err)
 		}
-		if s := l.kind(t, p.language); s.Hits+s.Misses > 0 {
+		if s := l.pooled.kind(t, p.language); s.Hits+s.Misses > 0 {
 			t.Errorf("%s: %+v", p, s)
 		}
 	}

@@ -75,19 +75,23 @@ func TestCPython(t *testing.T) {
 func (l *lab) regress(t *testing.T, module string) {
 	p := program{"python", "test_" + module, fmt.Sprintf(regress, module)}
 	a, b := ends(t, run(t, l.fresh, p)), ends(t, run(t, l.fresh, p))
-	parked := ends(t, l.parked(t, p))
 	succeeded := 0
-	for id, how := range a {
+	for _, how := range a {
 		if how == "success" {
 			succeeded++
 		}
-		if b[id] == how && parked[id] != how {
-			t.Errorf("%s: %q, fresh %q", id, parked[id], how)
-		}
 	}
-	for id := range parked {
-		if a[id] == "" && b[id] == "" {
-			t.Errorf("%s is found in a parked interpreter alone", id)
+	for _, s := range l.of(p.language) {
+		parked := ends(t, s.parked(t, p))
+		for id, how := range a {
+			if b[id] == how && parked[id] != how {
+				t.Errorf("%s in %s: %q, fresh %q", id, s.group, parked[id], how)
+			}
+		}
+		for id := range parked {
+			if a[id] == "" && b[id] == "" {
+				t.Errorf("%s is found in %s alone", id, s.group)
+			}
 		}
 	}
 	if succeeded == 0 {

@@ -59,6 +59,8 @@ const (
 	maxFiles    = 200
 	maxPages    = 64 << 20 / pageSize
 	setFS       = 0x1002 // ARCH_SET_FS
+	atRandom    = 25     // AT_RANDOM
+	randomSize  = 16     // bytes
 )
 
 // Take returns an image of a process that waits at the named pipe of a path. It has one thread, no child, and no other
@@ -443,6 +445,11 @@ func (t *tracee) attributes(i *Image, p *Program) error {
 		return unsupported("it uses the segment register gs")
 	}
 	p.Want(uint64(i.PID), unix.SYS_GETPID)
+	for ; len(auxv) >= 16; auxv = auxv[16:] { // what is drawn for each process; libraries may draw from it later
+		if at := binary.NativeEndian.Uint64(auxv[8:]); binary.NativeEndian.Uint64(auxv) == atRandom {
+			p.Want(randomSize, unix.SYS_GETRANDOM, at, randomSize, 0)
+		}
+	}
 	if err := t.thread(i, p); err != nil {
 		return err
 	}
