@@ -103,7 +103,7 @@ type Pool struct {
 	Size     int      `yaml:"size" doc:"Prepared sandboxes of a kind, at most; 0: none."`
 	MemoryMB int      `yaml:"memory_mb" doc:"MiB of memory that all may have together."`
 	MaxAge   Duration `yaml:"max_age" doc:"A prepared sandbox that is older is replaced."`
-	Zygotes  bool     `yaml:"zygotes" doc:"Whether prepared Python programs are made from the state of one that has started, and share the layout of its memory for ten minutes at most."`
+	Zygotes  bool     `yaml:"zygotes" doc:"Whether Python programs are made from the state of one that has started."`
 	Warm     []string `yaml:"warm" doc:"Runtimes for which one is always prepared."`
 }
 

@@ -175,7 +175,7 @@ type Binding struct {
 	Copy        *Copy            // Capabilities.Zygotes
 }
 
-// Copy is a program to be made from a zygote, which the engine has made of one in another sandbox with the same template.
+// Copy is a program to be made from a zygote, which the engine has made in another sandbox with the same template.
 type Copy struct {
 	Zygote *os.File // the caller's
 	Path   string   // of the named pipe at which it waits

@@ -12,7 +12,7 @@ import (
 )
 
 // Programs that come from one zygote share the layout of their memory, and what was drawn at random when the first of
-// them started. So that nobody learns much by learning that, a zygote serves for a while only.
+// them started. A zygote serves for a while only, so that little is learned by learning that.
 const (
 	zygoteAge  = 10 * time.Minute
 	zygoteUses = 1000
@@ -20,7 +20,7 @@ const (
 	zygoteTries = 3
 )
 
-// zygotes are what the pool has of one key's. Only the goroutine that makes sandboxes uses it.
+// zygotes holds the zygote of a key, if there is one. Only the goroutine that makes sandboxes uses it.
 type zygotes struct {
 	file   *os.File // nil for none; closed when it is replaced, or with the key
 	born   clock.Instant

@@ -349,6 +349,48 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 	b.Do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), program)
 }
 
+// rlimit is a limit of a resource.
+type rlimit struct {
+	resource int
+	value    uint64
+}
+
+func (l rlimit) both() unix.Rlimit { return unix.Rlimit{Cur: l.value, Max: l.value} }
+
+// limits returns the limits of the executor and its children, where hard are those that it began with: a limit that is
+// lower stays, for raising needs a privilege on the host. openFiles is another one, of its children alone.
+func limits(s guest.Seal, hard map[int]uint64) (all []rlimit) {
+	add := func(resource int, value uint64) {
+		all = append(all, rlimit{resource, min(value, hard[resource])})
+	}
+	for _, resource := range build.Halved {
+		add(resource, hard[resource]/2)
+	}
+	// 1 is smaller than any core file, and the one value with which the kernel does not start the host's crash handler
+	// (fs/coredump.c); 0 applies to files only. The seccomp policy preserves it.
+	add(unix.RLIMIT_CORE, 1)
+	if s.FileSize > 0 {
+		add(unix.RLIMIT_FSIZE, uint64(s.FileSize))
+	}
+	add(unix.RLIMIT_MEMLOCK, 64<<10)
+	return all
+}
+
+func (w *world) openFiles() rlimit {
+	files := w.limits[unix.RLIMIT_NOFILE]
+	if w.seal.OpenFiles > 0 {
+		files = min(files, uint64(w.seal.OpenFiles))
+	}
+	return rlimit{unix.RLIMIT_NOFILE, files}
+}
+
+// set appends the calls that set limits.
+func set(s *executor.Script, all ...rlimit) {
+	for _, l := range all {
+		s.Do(unix.SYS_PRLIMIT64, num(0), num(l.resource), s.Bytes(executor.Structure(l.both())), num(0))
+	}
+}
+
 // run has a script executed, with descriptors.
 func (w *world) run(s *executor.Script, files ...*os.File) ([]byte, []*os.File, error) {
 	var fds []int

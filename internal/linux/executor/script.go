@@ -332,8 +332,8 @@ func (s *Script) Give(fd Value) { s.add(opGive, nil, fd) }
 // not block.
 func Door(s *Script, slot int) { s.add(opDoor, nil, Number(slot)) }
 
-// Fork starts a child, which does what f appends, and has to end with an execve or Become. Its pid is the result; the executor
-// tells its end. An error of the child is the script's.
+// Fork starts a child, which does what f appends, and has to end with an execve or Become. Its pid is the result; the
+// executor tells its end. An error of the child is the script's.
 func (s *Script) Fork(f func()) Value {
 	pipe := s.Space(8)
 	s.Do(unix.SYS_PIPE2, pipe, Number(unix.O_CLOEXEC))
@@ -354,7 +354,7 @@ func (s *Script) Fork(f func()) Value {
 // Become has a child go on with other instructions than the executor's, in memory that it has mapped: an address for
 // them is in rbx, and in r12 the descriptor to which they write an error as an executor's child does. Only a script of
 // amd64 has it.
-func (s *Script) Become(instructions, address Value) { s.add(opBecome, nil, instructions, address) }
+func Become(s *Script, instructions, address Value) { s.add(opBecome, nil, instructions, address) }
 
 // Close closes a descriptor.
 func (s *Script) Close(fd Value) { s.Do(unix.SYS_CLOSE, fd) }

@@ -95,7 +95,7 @@ const (
 	argStart, argEnd, envStart, envLimit = 48, 49, 50, 51
 )
 
-// stat is those fields, by their numbers.
+// stat reads those fields, by their numbers.
 func (p process) stat() (fields [envLimit + 1]uint64, err error) {
 	text, err := p.read("stat")
 	if err != nil {

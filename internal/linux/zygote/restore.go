@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/executor"
 )
 
-// Layout is where the kernel has mapped something into an executor, by its /proc/self/maps.
+// Layout finds what the kernel has mapped into an executor, by its /proc/self/maps.
 func Layout(maps []byte) (own []Area, err error) {
 	all, err := mapped(maps)
 	for _, m := range all {
@@ -55,7 +55,7 @@ func (i *Image) Become(s *executor.Script, image, pipe executor.Value, own []Are
 	}
 	s.Do(unix.SYS_MPROTECT, num(i.Base), num(i.Size), num(unix.PROT_READ|unix.PROT_EXEC))
 	s.Do(unix.SYS_DUP3, pipe, executor.Number(i.Pipe), executor.Number(i.Flags&unix.O_CLOEXEC))
-	s.Become(num(i.Base), num(i.Table))
+	executor.Become(s, num(i.Base), num(i.Table))
 	return nil
 }
 

@@ -5,8 +5,6 @@ package zygote
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"math/bits"
 	"os"
 	"path"
 	"runtime"
@@ -17,33 +15,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/cove-sandbox/cove/internal/linux/executor"
 )
-
-// instructions execute the calls at rbx, until the number of one is negative: then they restore the registers from the
-// address that it has. If a result is not as it has to be, they write 8 bytes to the descriptor in r12, and exit.
-//
-//	next: mov rax, [rbx];      test rax, rax;       js done
-//	      mov rdi, [rbx+8];    mov rsi, [rbx+16];   mov rdx, [rbx+24]
-//	      mov r10, [rbx+32];   mov r8, [rbx+40];    mov r9, [rbx+48]
-//	      syscall
-//	      cmp rax, [rbx+56];   jne fail
-//	      add rbx, 72;         jmp next
-//	fail: mov edi, r12d;       lea rsi, [rbx+64];   mov edx, 8;   mov eax, SYS_write;   syscall
-//	      mov edi, 127;        mov eax, SYS_exit_group;           syscall
-//	done: mov rsp, [rbx+8];    mov eax, SYS_rt_sigreturn;         syscall
-var instructions = []byte{
-	0x48, 0x8b, 0x03, 0x48, 0x85, 0xc0, 0x78, 0x45,
-	0x48, 0x8b, 0x7b, 0x08, 0x48, 0x8b, 0x73, 0x10, 0x48, 0x8b, 0x53, 0x18,
-	0x4c, 0x8b, 0x53, 0x20, 0x4c, 0x8b, 0x43, 0x28, 0x4c, 0x8b, 0x4b, 0x30,
-	0x0f, 0x05,
-	0x48, 0x3b, 0x43, 0x38, 0x75, 0x06,
-	0x48, 0x83, 0xc3, 0x48, 0xeb, 0xd2,
-	0x44, 0x89, 0xe7, 0x48, 0x8d, 0x73, 0x40, 0xba, 0x08, 0, 0, 0, 0xb8, 0x01, 0, 0, 0, 0x0f, 0x05,
-	0xbf, 0x7f, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05,
-	0x48, 0x8b, 0x63, 0x08, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05,
-}
 
 // Supported says that zygotes can be made on this architecture.
 const Supported = true
@@ -64,8 +36,8 @@ const (
 )
 
 // Take returns an image of a process that waits at the named pipe of a path. It has one thread, no child, and no other
-// descriptor but its standard streams. The process goes on afterwards. Seal appends the calls that drop the privileges of
-// a copy, before it runs. Errors: ErrUnsupported.
+// descriptor but its standard streams. The process goes on afterwards. Seal appends the calls that drop the privileges
+// of a copy, before it runs. Errors: ErrUnsupported.
 func Take(pid int, fifo string, seal func(*Program)) (*os.File, error) {
 	runtime.LockOSThread() // the tracer is a thread
 	defer runtime.UnlockOSThread()
@@ -284,8 +256,8 @@ func (t *tracee) place() uint64 {
 	return 0
 }
 
-// replace removes the memory of the process that becomes a copy, but for what the kernel has mapped into it, which is
-// moved. Restore fills in where that lies.
+// replace removes the memory of the process that becomes a copy. What the kernel has mapped into it is moved: Become
+// fills in where that lies.
 func (t *tracee) replace(i *Image, p *Program) error {
 	p.Do(unix.SYS_MUNMAP, 0, i.Base)
 	i.Below = len(p.calls)
@@ -417,207 +389,10 @@ func (t *tracee) changed(m mapping) (runs []Area, err error) {
 	return runs, nil
 }
 
-// attributes sets what the kernel keeps of a process beside its memory.
-func (t *tracee) attributes(i *Image, p *Program) error {
-	stat, err := t.stat()
-	if err != nil {
-		return err
-	}
-	end, err := t.call(unix.SYS_BRK, 0)
-	if err != nil {
-		return err
-	}
-	auxv, err := t.read("auxv")
-	if err != nil {
-		return err
-	}
-	layout := Words(stat[startCode], stat[endCode], stat[startData], stat[endData], stat[startBreak], end,
-		stat[startStack], stat[argStart], stat[argEnd], stat[envStart], stat[envLimit], p.Bytes(auxv),
-		uint64(len(auxv))|firstFileFD<<32) // struct prctl_mm_map
-	p.Do(unix.SYS_PRCTL, unix.PR_SET_MM, unix.PR_SET_MM_MAP, p.Bytes(layout), uint64(len(layout)), 0)
-	name, err := t.read("comm")
-	if err != nil {
-		return err
-	}
-	p.Do(unix.SYS_PRCTL, unix.PR_SET_NAME, p.Bytes(append(name[:len(name)-1], 0)))
-	p.Do(unix.SYS_ARCH_PRCTL, setFS, t.regs.Fs_base)
-	if t.regs.Gs_base != 0 {
-		return unsupported("it uses the segment register gs")
-	}
-	p.Want(uint64(i.PID), unix.SYS_GETPID)
-	for ; len(auxv) >= 16; auxv = auxv[16:] { // what is drawn for each process; libraries may draw from it later
-		if at := binary.NativeEndian.Uint64(auxv[8:]); binary.NativeEndian.Uint64(auxv) == atRandom {
-			p.Want(randomSize, unix.SYS_GETRANDOM, at, randomSize, 0)
-		}
-	}
-	if err := t.thread(i, p); err != nil {
-		return err
-	}
-	return t.signals(p)
-}
-
-// thread registers what the C library has registered of its first thread.
-func (t *tracee) thread(i *Image, p *Program) error {
-	tid, err := t.ask(8, func(at uint64) error {
-		_, err := t.call(unix.SYS_PRCTL, unix.PR_GET_TID_ADDRESS, at)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	p.Want(uint64(i.PID), unix.SYS_SET_TID_ADDRESS, binary.NativeEndian.Uint64(tid))
-	robust, err := t.ask(16, func(at uint64) error {
-		_, err := t.call(unix.SYS_GET_ROBUST_LIST, 0, at, at+8)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if head := binary.NativeEndian.Uint64(robust); head != 0 {
-		p.Do(unix.SYS_SET_ROBUST_LIST, head, binary.NativeEndian.Uint64(robust[8:]))
-	}
-	var rseq struct { // struct ptrace_rseq_configuration
-		pointer                 uint64
-		size, signature, flags_ uint32
-		_                       uint32
-	}
-	const getRseq = 0x420f // PTRACE_GET_RSEQ_CONFIGURATION, 5.13
-	if err := t.ptrace(getRseq, unsafe.Sizeof(rseq), unsafe.Pointer(&rseq)); err != nil {
-		return err
-	}
-	if rseq.pointer != 0 {
-		p.Do(unix.SYS_RSEQ, rseq.pointer, uint64(rseq.size), 0, uint64(rseq.signature))
-	}
-	return nil
-}
-
-// signals sets what the process does with signals, where that is not what every process does.
-func (t *tracee) signals(p *Program) error {
-	caught, err := t.mask("SigCgt")
-	if err != nil {
-		return err
-	}
-	ignored, err := t.mask("SigIgn")
-	if err != nil {
-		return err
-	}
-	const actionSize = 32 // struct sigaction of the kernel
-	for all := caught | ignored; all != 0; all &= all - 1 {
-		n := uint64(bits.TrailingZeros64(all) + 1)
-		action, err := t.ask(actionSize, func(at uint64) error {
-			_, err := t.call(unix.SYS_RT_SIGACTION, n, 0, at, 8)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		p.Do(unix.SYS_RT_SIGACTION, n, p.Bytes(action), 0, 8)
-	}
-	return nil
-}
-
 func (t *tracee) ptrace(request int, address uintptr, data unsafe.Pointer) error {
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, uintptr(request), uintptr(t.pid), address, uintptr(data), 0, 0)
 	if errno != 0 {
 		return unsupported("ptrace: %v", errno)
 	}
 	return nil
-}
-
-// context is struct ucontext of the kernel.
-type context struct {
-	flags, link             uint64
-	stack                   [3]uint64
-	r8, r9, r10, r11        uint64
-	r12, r13, r14, r15      uint64
-	rdi, rsi, rbp, rbx      uint64
-	rdx, rax, rcx, rsp      uint64
-	rip, eflags             uint64
-	segments                uint64 // cs, gs, fs, ss of 16 bits
-	err, trap, oldMask, cr2 uint64
-	floats                  uint64 // 0: as a new process has them
-	_                       [8]uint64
-	mask                    uint64
-}
-
-const (
-	contextSegments = 0x33 | 0x2b<<48 // of 64-bit programs
-	contextFlags    = 0x6             // UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
-	noStack         = 2               // SS_DISABLE
-)
-
-// frames is where the last registers of a copy lie, below its stack: two contexts, and an address between them.
-func (t *tracee) frames() Area {
-	to := (t.regs.Rsp - redZone) &^ 15
-	return Area{From: to - 2*uint64(unsafe.Sizeof(context{})) - 16, To: to}
-}
-
-// goOn has the process read from its pipe again. The instructions of a copy cannot remove themselves, so that the first
-// registers are those of a call of munmap among the process's own instructions, which returns to one that restores the
-// registers, and those are the process's.
-func (t *tracee) goOn(i *Image, p *Program, f *os.File) error {
-	syscall, err := t.find(0x0f, 0x05, 0xc3) // syscall; ret
-	if err != nil {
-		return err
-	}
-	sigreturn, err := t.find(0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05) // mov rax, SYS_rt_sigreturn; syscall
-	if err != nil {
-		return err
-	}
-	stack, err := t.ask(24, func(at uint64) error {
-		_, err := t.call(unix.SYS_SIGALTSTACK, 0, at)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	var blocked uint64
-	const getMask = 0x420a // PTRACE_GETSIGMASK
-	if err := t.ptrace(getMask, 8, unsafe.Pointer(&blocked)); err != nil {
-		return err
-	}
-	at, size := t.frames().From, uint64(unsafe.Sizeof(context{}))
-	first := context{flags: contextFlags, stack: [3]uint64{0, noStack, 0}, segments: contextSegments,
-		rax: unix.SYS_MUNMAP, rdi: i.Base, rsi: i.Size, rip: syscall, rsp: at + size, eflags: 0x202, mask: blocked}
-	r := &t.regs
-	last := context{flags: contextFlags, segments: contextSegments,
-		r8: r.R8, r9: r.R9, r10: r.R10, r11: r.R11, r12: r.R12, r13: r.R13, r14: r.R14, r15: r.R15,
-		rdi: r.Rdi, rsi: r.Rsi, rbp: r.Rbp, rbx: r.Rbx, rdx: r.Rdx, rax: r.Orig_rax, rcx: r.Rcx, rsp: r.Rsp,
-		rip: r.Rip - 2, eflags: r.Eflags, mask: blocked}
-	executor.Load(&last.stack, stack)
-	text := slices.Concat(executor.Structure(first), Words(sigreturn), executor.Structure(last))
-	if err := overlay(f, p, at, text); err != nil {
-		return err
-	}
-	p.calls = append(p.calls, call{number: ^uint64(0), args: [6]uint64{at}})
-	return nil
-}
-
-// overlay writes bytes into the pages of an image at an address.
-func overlay(f *os.File, p *Program, at uint64, text []byte) error {
-	for _, c := range p.calls {
-		from, size, place := c.args[1], c.args[2], c.args[3]
-		if c.number == unix.SYS_PREAD64 && from <= at && at+uint64(len(text)) <= from+size {
-			_, err := f.WriteAt(text, int64(place+at-from))
-			return err
-		}
-	}
-	return fmt.Errorf("no page has the address %#x", at)
-}
-
-// find returns the address of instructions among those of the process.
-func (t *tracee) find(text ...byte) (uint64, error) {
-	for _, m := range t.maps {
-		if m.prot&unix.PROT_EXEC == 0 || !m.file() {
-			continue
-		}
-		b, err := t.memory(m.From, int(m.To-m.From))
-		if err != nil {
-			return 0, err
-		}
-		if n := strings.Index(string(b), string(text)); n >= 0 {
-			return m.From + uint64(n), nil
-		}
-	}
-	return 0, unsupported("the instructions % x are missing", text)
 }

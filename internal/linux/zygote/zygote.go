@@ -8,9 +8,10 @@
 // execute it, and becomes a copy of the process: the calls remove the child's own memory, map and fill that of the
 // image, and drop the child's privileges. The last one restores the registers, so that the process reads from the pipe.
 //
-// No instruction of the process runs before its privileges are gone, nor does any of its memory direct the calls: they
-// follow from what the kernel says of it. All processes of one image have the same layout of memory, and the same secrets
-// that were drawn at the start of the first: the canary of its stacks, and the seed of its hashes.
+// No instruction of the process runs before the privileges of its copy are gone, and none of its memory decides about
+// the calls: they follow from what the kernel tells about it. All processes of one image have the same layout of
+// memory, and the same secrets that were drawn at the start of the first: the canary of its stacks, and the seed of its
+// hashes.
 package zygote
 
 import (
@@ -85,7 +86,7 @@ func (p *Program) list() (text []byte, table uint64) {
 	return text, table
 }
 
-// Image is what a zygote's file holds beside memory.
+// Image describes a zygote. Its file holds the memory, too.
 type Image struct {
 	PID   int    // of the process, in its own namespace: that of its copies
 	Pipe  int    // the descriptor of the named pipe at which it waits
@@ -95,8 +96,8 @@ type Image struct {
 	Table uint64 // the address of its calls
 	Files []File // mapped ones, the program of the process first
 	Own   []Area // what the kernel has mapped into it: the place of each, and its length
-	// Around and Moves are the calls that depend on where those lie in the process that becomes a copy: the removals of
-	// what is below and above, and the movement of each.
+	// Below, Above and Moves are the calls that depend on where those lie in the process that becomes a copy: the removals
+	// of what is below and above, and the movement of each.
 	Below, Above int
 	Moves        []int
 }
@@ -137,7 +138,8 @@ func (i *Image) write(f *os.File, p *Program) error {
 	if _, err = f.WriteAt(append(state, Words(uint64(len(state)))...), end); err != nil {
 		return err
 	}
-	_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_GROW | unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
+	_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
 	return os.NewSyscallError("fcntl", err)
 }
 

@@ -367,8 +367,8 @@ func TestOrphansAreReaped(t *testing.T) {
 	})
 }
 
-// TestSetsLeaveCommandsOfOthers: a set of tools neither waits for what another one of this program has started, nor ends
-// it.
+// TestSetsLeaveCommandsOfOthers: a set of tools neither waits for what another one of this program has started, nor
+// ends it.
 func TestSetsLeaveCommandsOfOthers(t *testing.T) {
 	one, another := newBench(t, nil), newBench(t, nil)
 	one.want("bash", `{"command":"while [ ! -e go ]; do sleep 0.02; done; exit 3","background":true}`, "b1 runs*", false)
