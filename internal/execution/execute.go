@@ -326,10 +326,14 @@ func plain(ctx context.Context, x *Executions, language string) (r pool.Recipe, 
 	return r, err
 }
 
-// open claims a prepared sandbox, or makes one: prepared is nil then.
+// open claims a prepared sandbox, or makes one: prepared is nil then, unless its interpreter comes from a zygote.
 func (e *execution) open(ctx context.Context) (sb *provision.Sandbox, prepared *pool.Prepared, err error) {
 	if r, ok := e.recipe(); ok {
-		if prepared = e.executions.Pool.kept.Claim(ctx, r); prepared != nil {
+		kept := e.executions.Pool.kept
+		if prepared = kept.Claim(ctx, r); prepared == nil {
+			prepared = kept.Make(ctx, r)
+		}
+		if prepared != nil {
 			e.mu.Lock()
 			e.sandbox = prepared.Sandbox
 			e.mu.Unlock()

@@ -337,8 +337,8 @@ func (p *Pool) run(ctx context.Context) {
 			p.measure(ctx)
 			p.trim()
 		}
-		for ctx.Err() == nil && (p.o.Spare == nil || p.o.Spare()) {
-			k := p.next()
+		for ctx.Err() == nil {
+			k := p.next(p.o.Spare == nil || p.o.Spare())
 			if k == nil {
 				break
 			}
@@ -390,13 +390,14 @@ func (p *Pool) fit() {
 }
 
 // next is the kind that lacks a sandbox, the one first that was asked for last; nil for none. It is marked as being
-// made.
-func (p *Pool) next() (lacks *kind) {
+// made. Without a processor to spare, a kind whose zygote would spare requests more is all that lacks one.
+func (p *Pool) next(spare bool) (lacks *kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.o.Clock.Monotonic()
 	for _, k := range p.kinds {
 		if len(k.ready) < k.demand.at(now).size() && k.pause <= now &&
+			(spare || p.breeds(k.recipe) && k.zygotes.lacking()) &&
 			(lacks == nil || k.demand.asked > lacks.demand.asked) {
 			lacks = k
 		}
@@ -435,19 +436,11 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 	}
 }
 
-// prepare makes a sandbox by a recipe. On error nothing is left.
-func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes) (made *Prepared, err error) {
-	breeds := p.o.Zygotes && r.Parked.Zygote && r.Engine.Capabilities().Zygotes
-	now, plan := p.o.Clock.Monotonic(), r.Plan()
-	if breeds {
-		plan.Binding.Copy = z.copy(now, r.Parked)
-	}
+// bring makes a sandbox by a recipe, with its program from a zygote where there is one. On error nothing is left.
+func (p *Pool) bring(ctx context.Context, r Recipe, from *engine.Copy) (made *Prepared, err error) {
+	plan := r.Plan()
+	plan.Binding.Copy = from
 	sb, err := provision.New(ctx, r.Engine, plan)
-	if err != nil && plan.Binding.Copy != nil && ctx.Err() == nil {
-		z.broken(p.o.Log, err)
-		plan = r.Plan()
-		sb, err = provision.New(ctx, r.Engine, plan)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -455,8 +448,7 @@ func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes) (made *Prepare
 	if r.Key.Parked == "" {
 		return made, nil
 	}
-	copied := plan.Binding.Copy != nil
-	if !copied {
+	if from == nil {
 		err = guest.Park(ctx, sb.Guest(), r.Parked.Path)
 	}
 	if err == nil {
@@ -465,9 +457,6 @@ func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes) (made *Prepare
 	if err != nil {
 		p.discard(made)
 		return nil, err
-	}
-	if breeds && !copied {
-		z.make(ctx, p.o.Log, now, made, r.Parked.Path)
 	}
 	return made, nil
 }

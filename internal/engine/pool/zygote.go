@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -20,9 +21,11 @@ const (
 	zygoteTries = 3
 )
 
-// zygotes holds the zygote of a key, if there is one. Only the goroutine that makes sandboxes uses it.
+// zygotes holds the zygote of a key, if there is one. A program may still be made from one that has been replaced: its
+// file is closed when nothing refers to it any more.
 type zygotes struct {
-	file   *os.File // nil for none; closed when it is replaced, or with the key
+	mu     sync.Mutex
+	file   *os.File
 	born   clock.Instant
 	uses   int
 	failed int
@@ -30,8 +33,10 @@ type zygotes struct {
 
 // copy is the program to make from a zygote that is fresh enough; nil for none.
 func (z *zygotes) copy(now clock.Instant, p Parked) *engine.Copy {
-	if z.file != nil && (now.Sub(z.born) >= zygoteAge || z.uses >= zygoteUses) {
-		z.drop()
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if now.Sub(z.born) >= zygoteAge || z.uses >= zygoteUses {
+		z.file = nil
 	}
 	if z.file == nil {
 		return nil
@@ -40,28 +45,79 @@ func (z *zygotes) copy(now clock.Instant, p Parked) *engine.Copy {
 	return &engine.Copy{Zygote: z.file, Path: p.Path, Spec: p.Spec}
 }
 
-func (z *zygotes) drop() {
-	z.file.Close()
-	z.file = nil
+// lacking reports whether one should be made.
+func (z *zygotes) lacking() bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.file == nil && z.failed < zygoteTries
 }
 
 // broken drops a zygote of which no program could be made. It may have been of files that have changed since.
-func (z *zygotes) broken(log *slog.Logger, err error) {
-	z.drop()
-	z.failed++
-	log.Info("a zygote makes no programs", "error", err)
+func (z *zygotes) broken(c *engine.Copy, log *slog.Logger, err error) {
+	log.Info("no program can be made from a zygote, which is dropped", "error", err)
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.file == c.Zygote {
+		z.file = nil
+		z.failed++
+	}
 }
 
 // make makes a zygote of a program that was started anew.
 func (z *zygotes) make(ctx context.Context, log *slog.Logger, now clock.Instant, p *Prepared, path string) {
-	if z.failed >= zygoteTries {
-		return
-	}
 	f, err := guest.MakeZygote(ctx, p.Process.RemoteProcess, path)
 	if err != nil {
+		log.Info("no zygote can be made of a parked program: others are started as it was", "error", err)
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if err != nil {
 		z.failed++
-		log.Info("no zygote can be made of a parked program: each is started", "error", err)
 		return
 	}
-	*z = zygotes{file: f, born: now, failed: z.failed}
+	z.file, z.born, z.uses = f, now, 0
+}
+
+// breeds reports whether programs of a recipe are made from zygotes.
+func (p *Pool) breeds(r Recipe) bool {
+	return p.o.Zygotes && p.o.Size > 0 && r.Parked.Zygote && r.Engine.Capabilities().Zygotes
+}
+
+// Make makes a sandbox for a caller whose Claim has found none, with its program from a zygote; nil where there is no
+// zygote, or none of use.
+func (p *Pool) Make(ctx context.Context, r Recipe) *Prepared {
+	if !p.breeds(r) {
+		return nil
+	}
+	p.mu.Lock()
+	z := &p.kind(r).zygotes
+	p.mu.Unlock()
+	c := z.copy(p.o.Clock.Monotonic(), r.Parked)
+	if c == nil {
+		p.Wake()
+		return nil
+	}
+	made, err := p.bring(ctx, r, c)
+	if err != nil && ctx.Err() == nil {
+		z.broken(c, p.o.Log, err)
+	}
+	return made
+}
+
+// prepare makes a sandbox by a recipe. On error nothing is left.
+func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes) (made *Prepared, err error) {
+	if !p.breeds(r) {
+		return p.bring(ctx, r, nil)
+	}
+	now := p.o.Clock.Monotonic()
+	if c := z.copy(now, r.Parked); c != nil {
+		if made, err = p.bring(ctx, r, c); err == nil || ctx.Err() != nil {
+			return made, err
+		}
+		z.broken(c, p.o.Log, err)
+	}
+	if made, err = p.bring(ctx, r, nil); err == nil && z.lacking() {
+		z.make(ctx, p.o.Log, now, made, r.Parked.Path)
+	}
+	return made, err
 }
