@@ -39,6 +39,8 @@ type exchange struct {
 	status  int
 	answer  atomic.Int64 // bytes of the answer's body
 	body    atomic.Int64 // bytes of the request's body
+	sent    *requestBody // by the client; nil if it sends none
+	closes  bool         // the answer has announced the end of the connection
 
 	cancel   context.CancelCauseFunc
 	watchdog *watchdog
@@ -46,6 +48,43 @@ type exchange struct {
 	mu    sync.Mutex
 	begun bool // guarded by mu; the answer has begun
 	ended bool // guarded by mu; w and r must not be used any more
+}
+
+// requestBody is the body that a client sends, for the stages and the transport to the origin. It counts bytes, and
+// sets the trailers after the body. In HTTP/1 Close only ends their reading: finish reads the rest.
+type requestBody struct {
+	exchange *exchange
+	in       *http.Request
+	trailer  http.Header // announced and allowed; nil if none
+	expects  bool        // the client sends nothing before "100 Continue", or may do so
+
+	closed   atomic.Bool
+	read     atomic.Int64
+	complete atomic.Bool // its end has been read
+	broken   atomic.Bool // a read has failed
+}
+
+// maxRest bounds the part of a body, in bytes, that is read after the answer for the sake of a further request.
+const maxRest = 256 << 10
+
+// left returns the number of bytes that have still to be read, or MaxInt64 if that is unknown.
+func (b *requestBody) left() int64 {
+	switch {
+	case b.complete.Load():
+		return 0
+	case b.expects || b.broken.Load() || b.in.ContentLength < 0:
+		return math.MaxInt64
+	}
+	return b.in.ContentLength - b.read.Load()
+}
+
+// announceEnd announces the end of the connection, before the head of an answer, if more of the request's body is to
+// come than finish would read: a client must not send its next request on a connection that closes.
+func (x *exchange) announceEnd() {
+	if x.sent != nil && x.r.ProtoMajor == 1 && x.sent.left() > maxRest {
+		x.w.Header()["Connection"] = []string{"close"}
+		x.closes = true
+	}
 }
 
 var (
@@ -142,7 +181,12 @@ func watch(period time.Duration, bark func()) *watchdog {
 	return w
 }
 
-func (w *watchdog) moved() { w.last.Store(int64(time.Since(w.start))) }
+// moved notes activity. A nil watchdog does nothing.
+func (w *watchdog) moved() {
+	if w != nil {
+		w.last.Store(int64(time.Since(w.start)))
+	}
+}
 
 func (w *watchdog) look() {
 	w.mu.Lock()
@@ -273,8 +317,13 @@ func (x *exchange) answerWith(a *Answer) {
 	}
 	h["Cache-Control"] = []string{"no-store"}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
+	body := conceal(string(a.Body))
+	if len(body) > 0 {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	x.announceEnd()
 	x.w.WriteHeader(a.Status)
-	n, _ := io.WriteString(x.w, conceal(string(a.Body)))
+	n, _ := io.WriteString(x.w, body)
 	x.answer.Add(int64(n))
 }
 

@@ -30,7 +30,7 @@ func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *ht
 	x.failure = ErrUnfinished
 	defer func() { x.passage.End(x.failure) }()
 	if out.Body != nil {
-		defer x.closeBody(out.Body)
+		defer out.Body.Close()
 	}
 	transport := x.server.transport
 	if x.origin.Endpoint {
@@ -53,15 +53,6 @@ func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *ht
 		return
 	}
 	x.respond(ctx, res)
-}
-
-// closeBody closes the request's body. Closing waits for announced bytes, and the client may wait for its answer, so
-// the answer is sent first.
-func (x *exchange) closeBody(body io.Closer) {
-	if x.status != 0 && x.r.ProtoMajor == 1 { // in HTTP/2 closing does not wait, and a head alone can end an answer (gRPC)
-		http.NewResponseController(x.w).Flush()
-	}
-	body.Close()
 }
 
 // outgoing makes the outgoing request. socket is set when it requests a WebSocket.
@@ -87,49 +78,11 @@ func (x *exchange) outgoing(ctx context.Context) (out *http.Request, socket *web
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		ContentLength: in.ContentLength,
 	}).WithContext(ctx)
-	if in.ContentLength != 0 && in.Body != nil {
-		if in.ProtoMajor == 1 {
-			// The origin may answer before it has read the whole request.
-			http.NewResponseController(x.w).EnableFullDuplex()
-		}
-		body := &requestBody{ReadCloser: in.Body, exchange: x, in: in}
-		body.announce(out)
-		out.Body = body
+	if x.sent != nil {
+		x.sent.announce(out)
+		out.Body = x.sent
 	}
 	return out, socket
-}
-
-// requestBody counts bytes, and sets the trailers after the body.
-type requestBody struct {
-	io.ReadCloser
-	exchange *exchange
-	in       *http.Request
-	trailer  http.Header // announced and allowed; nil if none
-}
-
-func (b *requestBody) announce(out *http.Request) {
-	for name := range b.in.Trailer {
-		if trailerAllowed(name) {
-			if b.trailer == nil {
-				b.trailer = http.Header{}
-			}
-			b.trailer[name] = nil
-		}
-	}
-	out.Trailer = b.trailer
-}
-
-func (b *requestBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.exchange.body.Add(int64(n))
-	b.exchange.conn.carried(n)
-	b.exchange.watchdog.moved()
-	if err == io.EOF {
-		for name := range b.trailer {
-			b.trailer[name] = b.in.Trailer[name]
-		}
-	}
-	return n, err
 }
 
 func (x *exchange) respond(ctx context.Context, res *http.Response) {
@@ -155,6 +108,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	if len(announced) > 0 {
 		h["Trailer"] = []string{strings.Join(announced, ", ")}
 	}
+	x.announceEnd()
 	x.begin(res.StatusCode)
 	x.w.WriteHeader(res.StatusCode)
 	if err := x.copyBody(ctx, res); err != nil {
@@ -213,7 +167,11 @@ const ruleEndpoint = "gateway: endpoints"
 func (x *exchange) serveEndpoint(ctx context.Context) {
 	s := x.server
 	x.stage = decision.StageEndpoint
-	origin, answer := s.sandbox.Endpoint(x.target.Request, x.r)
+	asked := x.r.WithContext(ctx)
+	if x.sent != nil {
+		asked.Body = x.sent
+	}
+	origin, answer := s.sandbox.Endpoint(x.target.Request, asked)
 	if answer != nil {
 		if answer.Status >= http.StatusBadRequest {
 			x.verdict = policy.Verdict{Rule: ruleEndpoint, Reason: answer.Reason}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -298,43 +296,6 @@ func (f *framing) chunkSize(line []byte) error {
 func number(s string, base int) (n uint64, ok bool) {
 	n, err := strconv.ParseUint(s, base, 64)
 	return n, err == nil && len(s) <= 15
-}
-
-// strictConn passes only validated bytes to Go's HTTP/1 server.
-type strictConn struct {
-	net.Conn
-	framing framing
-	refused error
-	off     bool // the bytes that follow are not HTTP; set only after the server has given the connection up
-	onError func(error)
-
-	answered atomic.Int64 // answered requests
-}
-
-// under reports whether requests are in progress and no byte of a further one has arrived.
-func (c *strictConn) under() bool {
-	f := &c.framing
-	return !c.off && c.refused == nil && f.state == atRequestLine && len(f.line) == 0 && int64(f.heads) > c.answered.Load()
-}
-
-func (c *strictConn) NetConn() net.Conn { return c.Conn }
-func (c *strictConn) CloseWrite() error { return closeWrite(c.Conn) }
-
-func (c *strictConn) Read(p []byte) (int, error) {
-	if c.off {
-		return c.Conn.Read(p)
-	}
-	if c.refused != nil {
-		return 0, c.refused
-	}
-	n, err := c.Conn.Read(p)
-	passed, refused := c.framing.next(p[:n])
-	if refused != nil {
-		c.refused = refused
-		c.onError(refused)
-		return passed, refused
-	}
-	return passed, err
 }
 
 func closeWrite(c io.Closer) error {

@@ -149,13 +149,21 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		defer c.strict.answered.Add(1)
 	}
 	x := &exchange{server: s, conn: c, route: c.route, w: w, r: r, began: time.Now()}
+	x.receive()
+	x.run()
+	x.finish()
+}
+
+// run answers a request and records it.
+func (x *exchange) run() {
 	defer x.end()
+	places := x.server.requests
 	select {
-	case s.requests <- struct{}{}:
-		defer func() { <-s.requests }()
+	case places <- struct{}{}:
+		defer func() { <-places }()
 		x.serve()
 	default:
-		x.refuse(cove.Errorf(cove.Overloaded, "%d requests are under way, and a sandbox may have no more", cap(s.requests)))
+		x.refuse(cove.Errorf(cove.Overloaded, "%d requests are under way, and a sandbox may have no more", cap(places)))
 	}
 }
 
@@ -193,6 +201,12 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 		began: time.Now()}
 	x.target.Request = policy.Request{Layer: policy.LayerConnect}
 	w.Header()["Connection"] = []string{"close"} // after CONNECT the bytes are not HTTP, whatever the answer
+	taken := false
+	defer func() {
+		if x.conn.strict != nil && !taken {
+			x.conn.strict.end()
+		}
+	}()
 	if !rt.explicit || r.ProtoMajor != 1 {
 		x.stage = decision.StageProtocol
 		x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: "CONNECT inside a connection to an origin"}
@@ -218,6 +232,7 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 		x.record()
 		return
 	}
+	taken = true
 	if !t.hijack(w) {
 		return
 	}

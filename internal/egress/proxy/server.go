@@ -35,7 +35,7 @@ type Timeouts struct {
 	Header    time.Duration // for the head of a request; 30 s
 	KeepAlive time.Duration // between requests, on both sides; 2 min
 	Idle      time.Duration // without a byte in either direction; 10 min
-	Leaving   time.Duration // for answers to a client that has half-closed an HTTP/1 connection; 10 s
+	Leaving   time.Duration // for answers to an HTTP/1 client that has half-closed, and its own last bytes; 10 s
 }
 
 func (t Timeouts) withDefaults() Timeouts {
@@ -147,6 +147,20 @@ type conn struct {
 	route  *route
 	flow   *flow // the flow that Rejudge can cut
 	once   sync.Once
+}
+
+// strictConn passes only validated bytes to Go's HTTP/1 server.
+type strictConn struct {
+	net.Conn
+	framing framing
+	refused error
+	off     bool // the bytes that follow are not HTTP; set only after the server has given the connection up
+	onError func(error)
+
+	answered atomic.Int64 // answered requests
+	ended    atomic.Bool  // the server reads no more; see end
+	leaving  sync.Once
+	outer    *conn // see serveHTTP1; nil for Strict
 }
 
 func (c *conn) Read(p []byte) (int, error) {

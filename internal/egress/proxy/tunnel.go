@@ -270,7 +270,7 @@ func (t *tunnel) intercept() {
 // serveHTTP1 hands c to the HTTP server, behind framing. outer is the connection with the route: c or one below it.
 func (s *Server) serveHTTP1(c net.Conn, outer *conn, rt *route) {
 	outer.route = rt
-	strict := &strictConn{}
+	strict := &strictConn{outer: outer}
 	strict.Conn = &patientConn{Conn: c, leaving: s.timeouts.Leaving, under: strict.under}
 	outer.strict = strict
 	strict.onError = func(err error) { s.recordMalformed(rt, err) }
