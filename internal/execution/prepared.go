@@ -29,7 +29,7 @@ func (e *execution) recipe() (r pool.Recipe, ok bool) {
 	r = pool.Recipe{Engine: e.engine,
 		Key: pool.Key{Engine: e.engine.Name(), Rootfs: root.Kind, Image: root.Digest, Tree: tree}}
 	if q.plain() && e.runtime.Parks(q.Code) {
-		r.Key.Parked, r.Parked = e.runtime.Name, pool.Parked{Path: e.codePath(), Spec: e.program(), Zygote: e.runtime.Zygote}
+		r.Key.Parked, r.Parked = e.runtime.Name, pool.Parked{Path: e.codePath(), Spec: e.program(), Trial: e.runtime.Trial}
 	} else {
 		shape.Limits.Stdout, shape.Limits.Stderr = 0, 0
 	}

@@ -26,8 +26,9 @@ type Runtime struct {
 	Parked int
 	// Seeks reports whether the interpreter goes back in the file of some code, which it cannot in a pipe; nil: of none.
 	Seeks func(code []byte) bool
-	// Zygote says that the parked interpreter is one thread, and takes longer to start than to make from a zygote.
-	Zygote bool
+	// Trial is code that ends with 0, of an interpreter that is one thread while it is parked, and takes longer to start
+	// than to make from a zygote; nil of others.
+	Trial  []byte
 	Limits cove.Limits // defaults; zero fields take Defaults
 }
 

@@ -11,7 +11,8 @@ var python = Runtime{
 	// -u: output is seen when it is written, not when a buffer is full.
 	Command: []string{"python3", "-u", "main.py"}, Probe: []string{"python3", "--version"},
 	Env:    []string{"PYTHONDONTWRITEBYTECODE=1"},
-	Parked: 32 << 10, Seeks: recoded, Zygote: true,
+	Parked: 32 << 10, Seeks: recoded,
+	Trial:   []byte("import json, threading\nt = threading.Thread(target=json.dumps, args=([1],))\nt.start()\nt.join()\n"),
 	Package: "python3", Image: "python:3.13-slim",
 }
 

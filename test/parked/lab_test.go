@@ -47,7 +47,7 @@ type pooled struct {
 func bred() []string {
 	return slices.DeleteFunc(slices.Clone(languages), func(name string) bool {
 		r, _ := runtime.Lookup(name)
-		return !r.Zygote
+		return r.Trial == nil
 	})
 }
 

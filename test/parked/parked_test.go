@@ -66,7 +66,7 @@ func (l *lab) compare(t *testing.T, p program, known, unparked map[string]string
 	for range attempts {
 		a, b := run(t, l.fresh, p), run(t, l.fresh, p)
 		found, err = differences(a, b, l.pooled.run(t, p, unparked))
-		if r, _ := runtime.Lookup(p.language); r.Zygote && err == nil {
+		if r, _ := runtime.Lookup(p.language); r.Trial != nil && err == nil {
 			var more []string
 			more, err = differences(a, b, l.copied.run(t, p, unparked))
 			for _, m := range more {

@@ -51,8 +51,8 @@ type Recipe struct {
 type Parked struct {
 	Path string
 	Spec guest.ProcessSpec
-	// Zygote says that others may be made from the state of one that has started, where the engine can do that.
-	Zygote bool
+	// Trial is code that ends with 0, of a program that can also be made from a zygote; nil: it is always started.
+	Trial []byte
 }
 
 // Prepared is a sandbox for one caller, who tears it down.

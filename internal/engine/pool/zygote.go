@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
@@ -63,12 +65,8 @@ func (z *zygotes) broken(c *engine.Copy, log *slog.Logger, err error) {
 	}
 }
 
-// make makes a zygote of a program that was started anew.
-func (z *zygotes) make(ctx context.Context, log *slog.Logger, now clock.Instant, p *Prepared, path string) {
-	f, err := guest.MakeZygote(ctx, p.Process.RemoteProcess, path)
-	if err != nil {
-		log.Info("no zygote can be made of a parked program: others are started as it was", "error", err)
-	}
+// set makes a zygote the one to use; err is why there is none.
+func (z *zygotes) set(f *os.File, now clock.Instant, err error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if err != nil {
@@ -78,9 +76,46 @@ func (z *zygotes) make(ctx context.Context, log *slog.Logger, now clock.Instant,
 	z.file, z.born, z.uses = f, now, 0
 }
 
+// breed makes a zygote of a program that was started, and has a program from it run to its end.
+func (p *Pool) breed(ctx context.Context, r Recipe, z *zygotes, started *Prepared) {
+	now := p.o.Clock.Monotonic()
+	f, err := guest.MakeZygote(ctx, started.Process.RemoteProcess, r.Parked.Path)
+	if err == nil {
+		err = p.try(ctx, r, &engine.Copy{Zygote: f, Path: r.Parked.Path, Spec: r.Parked.Spec})
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		p.o.Log.Info("no zygote can be made of a parked program: others are started as it was", "error", err)
+	}
+	z.set(f, now, err)
+}
+
+// tryTime is how long the trial of a zygote may take.
+const tryTime = 10 * time.Second
+
+func (p *Pool) try(ctx context.Context, r Recipe, c *engine.Copy) error {
+	made, err := p.bring(ctx, r, c)
+	if err != nil {
+		return err
+	}
+	defer p.discard(made)
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	if err := guest.Release(ctx, made.Guest(), r.Parked.Path, 0o644, r.Parked.Trial); err != nil {
+		return err
+	}
+	outcome, err := made.Process.Attend(ctx, process.Attendance{Own: true})
+	if err == nil && (outcome.Lost != nil || outcome.Code != 0) {
+		err = fmt.Errorf("the trial ends with the code %d, the signal %d, %v", outcome.Code, outcome.Signal, outcome.Lost)
+	}
+	return err
+}
+
 // breeds reports whether programs of a recipe are made from zygotes.
 func (p *Pool) breeds(r Recipe) bool {
-	return p.o.Zygotes && p.o.Size > 0 && r.Parked.Zygote && r.Engine.Capabilities().Zygotes
+	return p.o.Zygotes && p.o.Size > 0 && r.Parked.Trial != nil && r.Engine.Capabilities().Zygotes
 }
 
 // Make makes a sandbox for a caller whose Claim has found none, with its program from a zygote; nil where there is no
@@ -109,15 +144,14 @@ func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes) (made *Prepare
 	if !p.breeds(r) {
 		return p.bring(ctx, r, nil)
 	}
-	now := p.o.Clock.Monotonic()
-	if c := z.copy(now, r.Parked); c != nil {
+	if c := z.copy(p.o.Clock.Monotonic(), r.Parked); c != nil {
 		if made, err = p.bring(ctx, r, c); err == nil || ctx.Err() != nil {
 			return made, err
 		}
 		z.broken(c, p.o.Log, err)
 	}
 	if made, err = p.bring(ctx, r, nil); err == nil && z.lacking() {
-		z.make(ctx, p.o.Log, now, made, r.Parked.Path)
+		p.breed(ctx, r, z, made)
 	}
 	return made, err
 }

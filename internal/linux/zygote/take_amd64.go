@@ -172,6 +172,9 @@ func (t *tracee) suits() error {
 	if threads != "1" || len(children) > 0 {
 		return unsupported("it has %s threads, and the children %s", threads, children)
 	}
+	if features, _ := t.status("x86_Thread_features"); strings.Contains(features, "shstk") {
+		return unsupported("it has a shadow stack")
+	}
 	for _, m := range t.maps {
 		special := strings.HasPrefix(m.Name, "[") && !m.own() && m.Name != "[heap]" && m.Name != "[stack]"
 		if special || m.shared && (!m.file() || m.prot&unix.PROT_WRITE != 0) || strings.Contains(m.Name, `\`) ||
