@@ -51,15 +51,18 @@ func bred() []string {
 	})
 }
 
-// newLab starts the servers.
-func newLab(t *testing.T) *lab {
+// newLab starts the servers, for some languages or for all.
+func newLab(t *testing.T, some ...string) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: an unprivileged run depends on how the machine delegates control groups")
 	}
-	guest := enginetest.BuildGuest(t)
+	guest, chosen := enginetest.BuildGuest(t), some
+	if len(some) == 0 {
+		chosen = languages
+	}
 	return &lab{fresh: serve(t, guest, "cove-parked-none", config.Pool{}),
-		pooled: newPooled(t, guest, "cove-parked-pool", false, languages),
+		pooled: newPooled(t, guest, "cove-parked-pool", false, chosen),
 		copied: newPooled(t, guest, "cove-parked-copied", true, bred())}
 }
 

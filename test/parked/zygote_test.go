@@ -10,7 +10,7 @@ import (
 
 // TestSealedAlike: a process of a zygote is one that was started, as far as the kernel tells.
 func TestSealedAlike(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, bred()...)
 	state, err := os.ReadFile("testdata/state.py")
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ print("random", random.random(), os.urandom(8).hex(), uuid.uuid4())
 
 // TestZygotes: all processes but the first come from one zygote, and draw what they draw themselves.
 func TestZygotes(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, bred()...)
 	common, apart := map[string]int{}, map[string]bool{}
 	for range 6 {
 		common[l.copied.parked(t, program{"python", "shared", shared}).Output]++

@@ -81,6 +81,14 @@ func TestAdversaryWithoutRoot(t *testing.T) {
 		Env: []string{"COVE_ADVERSARY_USER=1"}, MayLeave: self, Timeout: 15 * time.Minute})
 }
 
+// TestZygotes compares processes of zygotes with started ones on another kernel: what it maps into each differs.
+func TestZygotes(t *testing.T) {
+	const pkg = "test/parked"
+	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest"}})
+	vm.Test(t, Test{Package: pkg, As: protocol.Root, Args: []string{"-test.run=^TestZygotes$|^TestSealedAlike$"},
+		Timeout: 10 * time.Minute})
+}
+
 // TestDisk mounts images with an older kernel, whose root may let them grow in use.
 func TestDisk(t *testing.T) {
 	const pkg = "internal/linux/disk"

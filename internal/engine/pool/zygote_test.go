@@ -23,7 +23,8 @@ func TestZygotes(t *testing.T) {
 	}
 	has := func(at clock.Instant, want bool) {
 		t.Helper()
-		if c := z.copy(at, Parked{Path: "/work/main.py"}); (c != nil) != want || z.lacking() == want && z.failed < zygoteTries {
+		c := z.copy(at, Parked{Path: "/work/main.py"})
+		if (c != nil) != want || z.lacking() == want && z.failed < zygoteTries {
 			t.Errorf("at %v: %+v, want %v", at, c, want)
 		}
 	}
