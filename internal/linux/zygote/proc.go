@@ -34,7 +34,6 @@ func (m mapping) own() bool {
 func mapped(text []byte) (all []mapping, err error) {
 	for line := range bytes.Lines(text) {
 		var m mapping
-		var perms, device string
 		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 6)
 		if len(fields) < 5 {
 			return nil, fmt.Errorf("a line of maps: %.200q", line)
@@ -42,8 +41,14 @@ func mapped(text []byte) (all []mapping, err error) {
 		if len(fields) == 6 {
 			m.Name = strings.TrimLeft(fields[5], " ")
 		}
-		if _, err := fmt.Sscanf(strings.Join(fields[:5], " "), "%x-%x %s %x %s %d", &m.From, &m.To, &perms, &m.offset,
-			&device, &m.inode); err != nil || len(perms) != 4 {
+		from, to, _ := strings.Cut(fields[0], "-")
+		var errs [4]error
+		m.From, errs[0] = strconv.ParseUint(from, 16, 64)
+		m.To, errs[1] = strconv.ParseUint(to, 16, 64)
+		m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
+		m.inode, errs[3] = strconv.ParseUint(fields[4], 10, 64)
+		perms := fields[1]
+		if errs != [4]error{} || len(perms) != 4 {
 			return nil, fmt.Errorf("a line of maps: %.200q", line)
 		}
 		for i, prot := range []int{unix.PROT_READ, unix.PROT_WRITE, unix.PROT_EXEC} {

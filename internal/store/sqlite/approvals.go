@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 
 // Approve implements store.Store.
 func (s *Store) Approve(ctx context.Context, a approval.Approval) error {
-	return s.change(ctx, func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM approvals WHERE until <= ?`, a.Time.UnixMicro()); err != nil {
 			return err
 		}
@@ -81,7 +80,7 @@ func (s *Store) Revoke(ctx context.Context, who string, id cove.ApprovalID) erro
 	var c clause
 	c.add("id = ?", string(id))
 	c.addText("who = ?", who)
-	return s.change(ctx, func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *tx) error {
 		r, err := tx.ExecContext(ctx, `DELETE FROM approvals `+c.where(), c.args...)
 		return affected(r, err, store.NoApproval(id))
 	})

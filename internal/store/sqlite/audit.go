@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -10,11 +9,11 @@ import (
 // Append implements store.Store. It may use half of the reserve: a command that frees space needs its record first, and
 // the other half is for ends.
 func (s *Store) Append(ctx context.Context, r store.Record) error {
-	return s.settleWith(ctx, reserveSize/2, func(tx *sql.Tx) error { return appendRecord(ctx, tx, s.bounds.Audit, r) })
+	return s.settleWith(ctx, reserveSize/2, func(tx *tx) error { return appendRecord(ctx, tx, s.bounds.Audit, r) })
 }
 
 // appendRecord adds a record within a transaction, and keeps the log within a bound of bytes.
-func appendRecord(ctx context.Context, tx *sql.Tx, bound int64, r store.Record) error {
+func appendRecord(ctx context.Context, tx *tx, bound int64, r store.Record) error {
 	if err := chain(ctx, tx, r); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -64,7 +63,7 @@ func auditOver(ctx context.Context, from querier, bound int64) (bool, error) {
 
 // boundAudit removes the oldest records of the owner with the most bytes, at most so many and never more than half, if
 // the log takes more than its bound. It reports whether it has removed any.
-func boundAudit(ctx context.Context, tx *sql.Tx, bound, most int64) (removed bool, err error) {
+func boundAudit(ctx context.Context, tx *tx, bound, most int64) (removed bool, err error) {
 	if over, err := auditOver(ctx, tx, bound); err != nil || !over {
 		return false, err
 	}
@@ -87,7 +86,7 @@ func boundAudit(ctx context.Context, tx *sql.Tx, bound, most int64) (removed boo
 }
 
 // removeRecords removes records of the audit log: the oldest of each of their owners.
-func removeRecords(ctx context.Context, tx *sql.Tx, going []dated) error {
+func removeRecords(ctx context.Context, tx *tx, going []dated) error {
 	var numbers []int64
 	for _, r := range going {
 		numbers = append(numbers, r.seq)
@@ -113,7 +112,7 @@ func removeRecords(ctx context.Context, tx *sql.Tx, going []dated) error {
 }
 
 // recordPruning adds the record of a pruning: of which owner, or of all, and for which setting.
-func recordPruning(ctx context.Context, tx *sql.Tx, who, setting string, gone []dated) error {
+func recordPruning(ctx context.Context, tx *tx, who, setting string, gone []dated) error {
 	owners, err := readOwners(ctx, tx)
 	if err != nil {
 		return err
@@ -141,7 +140,7 @@ func digest(owners []owner) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func readOwners(ctx context.Context, tx *sql.Tx) (all []owner, err error) {
+func readOwners(ctx context.Context, tx *tx) (all []owner, err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT who, records, removed FROM audit_owners`)
 	if err != nil {
 		return nil, err
@@ -157,7 +156,7 @@ func readOwners(ctx context.Context, tx *sql.Tx) (all []owner, err error) {
 	return all, rows.Err()
 }
 
-func readDated(ctx context.Context, tx *sql.Tx, query string, args ...any) (all []dated, err error) {
+func readDated(ctx context.Context, tx *tx, query string, args ...any) (all []dated, err error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"log/slog"
@@ -200,7 +199,7 @@ func TestAuditBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = s.change(t.Context(), func(tx *sql.Tx) error {
+		err = s.change(t.Context(), func(tx *tx) error {
 			for i := range 2000 {
 				r.Time, r.Object = time.UnixMicro(int64(i)), string(cove.NewExecutionID())
 				if err := appendRecord(t.Context(), tx, 0, r); err != nil {

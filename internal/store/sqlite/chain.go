@@ -10,7 +10,7 @@ import (
 )
 
 // chain adds a record to the chain. The transaction holds the write lock, so no other process appends in between.
-func chain(ctx context.Context, tx *sql.Tx, r store.Record) error {
+func chain(ctx context.Context, tx *tx, r store.Record) error {
 	r = r.Normal()
 	last, err := head(ctx, tx)
 	if err != nil {
@@ -31,7 +31,7 @@ type link struct {
 }
 
 // head returns the newest record, or what pruning left in its place.
-func head(ctx context.Context, tx *sql.Tx) (l link, err error) {
+func head(ctx context.Context, tx *tx) (l link, err error) {
 	for _, table := range []string{"audit", "audit_links"} {
 		err = tx.QueryRowContext(ctx, `SELECT seq, hash FROM `+table+` ORDER BY seq DESC LIMIT 1`).Scan(&l.seq, &l.hash)
 		if !errors.Is(err, sql.ErrNoRows) {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"time"
 )
 
@@ -16,7 +15,7 @@ const cpuKept = 25 * time.Hour
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
 // addCPU adds CPU time to what a client has used, and forgets what it used long before.
-func addCPU(ctx context.Context, tx *sql.Tx, client string, at time.Time, used time.Duration) error {
+func addCPU(ctx context.Context, tx *tx, client string, at time.Time, used time.Duration) error {
 	if used <= 0 {
 		return nil
 	}
@@ -31,7 +30,7 @@ func addCPU(ctx context.Context, tx *sql.Tx, client string, at time.Time, used t
 
 // AddCPU implements store.Store.
 func (s *Store) AddCPU(ctx context.Context, client string, at time.Time, used time.Duration) error {
-	return s.change(ctx, func(tx *sql.Tx) error { return addCPU(ctx, tx, client, at, used) })
+	return s.change(ctx, func(tx *tx) error { return addCPU(ctx, tx, client, at, used) })
 }
 
 // CPUTime implements store.Store.

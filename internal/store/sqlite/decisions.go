@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 	"time"
 
@@ -26,7 +25,7 @@ func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...decision.D
 		s.decisions.room = 0
 	}
 	room := 0
-	err := s.change(ctx, func(tx *sql.Tx) error {
+	err := s.change(ctx, func(tx *tx) error {
 		insert, err := tx.PrepareContext(ctx, insertDecision)
 		if err != nil {
 			return err
@@ -54,7 +53,7 @@ func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...decision.D
 
 // forgetDecisions leaves at most keep decisions, and returns how many more there may be. The client that has the most
 // loses its oldest, so that one that floods does not cost others theirs.
-func forgetDecisions(ctx context.Context, tx *sql.Tx, keep int) (room int, err error) {
+func forgetDecisions(ctx context.Context, tx *tx, keep int) (room int, err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT client, count(*) FROM decisions GROUP BY client`)
 	if err != nil {
 		return 0, err

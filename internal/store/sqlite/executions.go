@@ -38,7 +38,7 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 		return unwritable(s.path, err)
 	}
 	removed := 0
-	err = s.change(ctx, func(tx *sql.Tx) (err error) {
+	err = s.change(ctx, func(tx *tx) (err error) {
 		var gone store.OutputGone
 		need := rowSize + len(spec) + len(stdout) + len(stderr)
 		if removed, gone, err = s.makeRoom(ctx, tx, int64(need)); err != nil {
@@ -83,7 +83,7 @@ func belowFloor(path string, free int64) error {
 // Finish implements store.Store. On a full disk the output is given up first, and then the reserve.
 func (s *Store) Finish(ctx context.Context, e store.Execution, r store.Record) error {
 	removed := 0
-	err := s.change(ctx, func(tx *sql.Tx) (err error) {
+	err := s.change(ctx, func(tx *tx) (err error) {
 		kept := e
 		if need := len(e.Output) + len(e.Stderr); need > 0 {
 			var gone store.OutputGone
@@ -103,7 +103,7 @@ func (s *Store) Finish(ctx context.Context, e store.Execution, r store.Record) e
 		return err
 	}
 	e = withoutOutput(e, store.GoneStorageFull)
-	return s.settle(ctx, func(tx *sql.Tx) error { return finish(ctx, tx, s.bounds.Audit, e, r) })
+	return s.settle(ctx, func(tx *tx) error { return finish(ctx, tx, s.bounds.Audit, e, r) })
 }
 
 // withoutOutput returns e without its output, if it has any, and with the reason.
@@ -115,7 +115,7 @@ func withoutOutput(e store.Execution, why store.OutputGone) store.Execution {
 }
 
 // finish records an end within a transaction, and keeps the audit log within a bound of bytes.
-func finish(ctx context.Context, tx *sql.Tx, bound int64, e store.Execution, r store.Record) error {
+func finish(ctx context.Context, tx *tx, bound int64, e store.Execution, r store.Record) error {
 	row, stdout, stderr, err := outcome(e)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func finish(ctx context.Context, tx *sql.Tx, bound int64, e store.Execution, r s
 
 // addCPUOf adds the CPU time of an execution that has finished. That of one which was an agent's run is the sandbox's,
 // which AddCPU adds.
-func addCPUOf(ctx context.Context, tx *sql.Tx, client string, e store.Execution) error {
+func addCPUOf(ctx context.Context, tx *tx, client string, e store.Execution) error {
 	if e.FinishedAt == nil {
 		return nil
 	}
@@ -190,7 +190,7 @@ func outcome(e store.Execution) (row []any, stdout, stderr string, err error) {
 	}, stdout, stderr, nil
 }
 
-func insertOutput(ctx context.Context, tx *sql.Tx, seq int64, stdout, stderr string) error {
+func insertOutput(ctx context.Context, tx *tx, seq int64, stdout, stderr string) error {
 	if stdout == "" && stderr == "" {
 		return nil
 	}
@@ -291,7 +291,7 @@ func (s *Store) Abandon(ctx context.Context, r store.Record, dead func(cove.Inst
 	if err != nil {
 		return 0, err
 	}
-	err = s.settle(ctx, func(tx *sql.Tx) error {
+	err = s.settle(ctx, func(tx *tx) error {
 		lines, err := abandon(ctx, tx, r, string(list))
 		for _, line := range lines {
 			err = errors.Join(err, appendRecord(ctx, tx, s.bounds.Audit, line))
@@ -303,7 +303,7 @@ func (s *Store) Abandon(ctx context.Context, r store.Record, dead func(cove.Inst
 }
 
 // abandon marks the running executions of some instances, a JSON array, as failed, and returns r for each of them.
-func abandon(ctx context.Context, tx *sql.Tx, r store.Record, instances string) (lines []store.Record, err error) {
+func abandon(ctx context.Context, tx *tx, r store.Record, instances string) (lines []store.Record, err error) {
 	rows, err := tx.QueryContext(ctx, `UPDATE executions SET status = ?, exit_code = -1, error = ?
 		WHERE status = ? AND instance IN (SELECT value FROM json_each(?)) RETURNING id, client`,
 		string(cove.StatusFailed), r.Detail, string(cove.StatusRunning), instances)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"time"
 
@@ -16,7 +15,7 @@ func (s *Store) PutGatewayClient(ctx context.Context, c store.GatewayClient) err
 	if err != nil {
 		return err
 	}
-	return s.change(ctx, func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO gateway_clients (name, sandbox, registration, created_at) VALUES (?,?,?,?)
 			ON CONFLICT (name) DO UPDATE SET sandbox = excluded.sandbox, registration = excluded.registration, created_at = excluded.created_at`,
 			c.Name, string(c.Sandbox), string(registration), c.CreatedAt.UnixMicro())
@@ -42,7 +41,7 @@ func (s *Store) GatewayClients(ctx context.Context) ([]store.GatewayClient, erro
 
 // RemoveGatewayClient implements store.Store.
 func (s *Store) RemoveGatewayClient(ctx context.Context, name string) error {
-	return s.change(ctx, func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *tx) error {
 		r, err := tx.ExecContext(ctx, `DELETE FROM gateway_clients WHERE name = ?`, name)
 		return affected(r, err, cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name))
 	})

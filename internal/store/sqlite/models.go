@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 
 	"github.com/cove-sandbox/cove/internal/egress/model"
 )
@@ -32,7 +31,7 @@ func (s *Store) UseModels(ctx context.Context, client string, used ...model.Prov
 	if model.Sum(used).Requests == 0 {
 		record = s.settle
 	}
-	return record(ctx, func(tx *sql.Tx) error {
+	return record(ctx, func(tx *tx) error {
 		for _, u := range used {
 			if _, err := tx.ExecContext(ctx, `INSERT INTO models_used (client, provider, requests, input, output, cache_read,
 				cache_write, cost, estimated) VALUES (?,?,?,?,?,?,?,?,?)

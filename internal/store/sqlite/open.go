@@ -47,6 +47,7 @@ const lockWait = 10 * time.Second
 type Store struct {
 	path  string
 	write *sql.DB // one connection
+	kept  *statements
 	read  *sql.DB
 
 	reserve reserve
@@ -107,7 +108,7 @@ func OpenBounded(ctx context.Context, path string, bounds Bounds, log *slog.Logg
 	if err := ensureFile(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, reserve: reserve(path + "-reserve"), bounds: bounds, log: log,
+	s := &Store{path: path, kept: newStatements(), reserve: reserve(path + "-reserve"), bounds: bounds, log: log,
 		write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
 	s.write.SetMaxOpenConns(1)
 	s.read.SetMaxOpenConns(5) // one is the holder

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -50,7 +49,7 @@ func (s *Store) prune(ctx context.Context, before time.Time) (total int, err err
 	}
 	if err == nil && over {
 		err = s.inBatches(ctx, func() (more bool, err error) {
-			err = s.settle(ctx, func(tx *sql.Tx) (err error) {
+			err = s.settle(ctx, func(tx *tx) (err error) {
 				more, err = boundAudit(ctx, tx, s.bounds.Audit, auditBatch)
 				return err
 			})
@@ -67,7 +66,7 @@ func (s *Store) prune(ctx context.Context, before time.Time) (total int, err err
 // be more to remove.
 func (s *Store) pruneOutputs(ctx context.Context) (more bool, err error) {
 	n := 0
-	err = s.settle(ctx, func(tx *sql.Tx) error {
+	err = s.settle(ctx, func(tx *tx) error {
 		n = 0
 		most, used, err := s.room(ctx, tx)
 		if err != nil || used <= most {
@@ -145,7 +144,7 @@ func (s *Store) due(ctx context.Context, before time.Time) (due bool, err error)
 func (s *Store) pruneRows(ctx context.Context, statement string, before int64) (total int, err error) {
 	err = s.inBatches(ctx, func() (bool, error) {
 		var n int64
-		err := s.settle(ctx, func(tx *sql.Tx) error {
+		err := s.settle(ctx, func(tx *tx) error {
 			r, err := tx.ExecContext(ctx, statement, before, pruneBatch)
 			if err == nil {
 				n, err = r.RowsAffected()
@@ -161,7 +160,7 @@ func (s *Store) pruneRows(ctx context.Context, statement string, before int64) (
 // pruneAudit removes a batch of records that lie before a time, and reports whether there may be more. A log that has
 // gaps gets a record of it; otherwise it begins later, and needs none.
 func (s *Store) pruneAudit(ctx context.Context, before int64) (more bool, err error) {
-	err = s.settle(ctx, func(tx *sql.Tx) error {
+	err = s.settle(ctx, func(tx *tx) error {
 		more = false
 		oldest, err := readDated(ctx, tx, `SELECT seq, hash, time FROM audit ORDER BY seq LIMIT ?`, auditWindow)
 		if err != nil {

@@ -157,7 +157,7 @@ func checkLimit(n int) error {
 }
 
 // change runs f in a transaction that holds the write lock from its start.
-func (s *Store) change(ctx context.Context, f func(*sql.Tx) error) error {
+func (s *Store) change(ctx context.Context, f func(*tx) error) error {
 	if err := s.present(); err != nil {
 		return err
 	}
@@ -166,26 +166,30 @@ func (s *Store) change(ctx context.Context, f func(*sql.Tx) error) error {
 	return err
 }
 
-func (s *Store) transact(ctx context.Context, f func(*sql.Tx) error) error {
-	tx, err := s.write.BeginTx(ctx, nil)
+func (s *Store) transact(ctx context.Context, f func(*tx) error) error {
+	begun, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // no effect after Commit
-	if err := f(tx); err != nil {
+	defer begun.Rollback() // no effect after Commit
+	if err := f(&tx{begun, s.kept}); err != nil {
 		return err
 	}
-	return tx.Commit()
+	if err := begun.Commit(); err != nil {
+		return err
+	}
+	s.kept.learn(ctx, s.write)
+	return nil
 }
 
 // settle is change for what has to be recorded on a full disk, too: it ends something, or frees space. It may use the
 // reserve, and f may be called again then.
-func (s *Store) settle(ctx context.Context, f func(*sql.Tx) error) error {
+func (s *Store) settle(ctx context.Context, f func(*tx) error) error {
 	return s.settleWith(ctx, 0, f)
 }
 
 // settleWith is settle that leaves so many bytes of the reserve.
-func (s *Store) settleWith(ctx context.Context, left int64, f func(*sql.Tx) error) error {
+func (s *Store) settleWith(ctx context.Context, left int64, f func(*tx) error) error {
 	for {
 		err := s.change(ctx, f)
 		if !errors.Is(err, errFull) || !s.reserve.spend(left) {

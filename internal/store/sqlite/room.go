@@ -25,7 +25,7 @@ const (
 
 // makeRoom removes outputs and executions, as giveWay does, until need more bytes are within the bounds. Where they
 // cannot be, it returns the reason. With more to remove than may be at once, they are beyond the bounds until Prune.
-func (s *Store) makeRoom(ctx context.Context, tx *sql.Tx, need int64) (removed int, why store.OutputGone, err error) {
+func (s *Store) makeRoom(ctx context.Context, tx *tx, need int64) (removed int, why store.OutputGone, err error) {
 	most, used, err := s.room(ctx, tx)
 	for batch := 1; err == nil && used+need > most && batch <= largestBatch; batch *= 2 {
 		records := s.bounds.Size > 0 && used+need > s.bounds.Size // they make no room on a full disk that is worth them
@@ -106,7 +106,7 @@ const (
 // giveWay makes room at the cost of the client that fills the history: the output of its oldest executions goes, at most
 // so many, or with records these executions where they have none. If nothing of it can go, the output of the oldest
 // executions of all does. It returns how many have gone.
-func giveWay(ctx context.Context, tx *sql.Tx, most int, records bool) (int, error) {
+func giveWay(ctx context.Context, tx *tx, most int, records bool) (int, error) {
 	var client string
 	err := tx.QueryRowContext(ctx, `SELECT client FROM (SELECT e.client AS client, 500 + octet_length(e.spec) +
 			octet_length(e.events) + coalesce(octet_length(o.stdout) + octet_length(o.stderr), 0) AS bytes
@@ -137,12 +137,12 @@ func giveWay(ctx context.Context, tx *sql.Tx, most int, records bool) (int, erro
 }
 
 // removeOldest removes the output of the oldest executions that have any, at most so many, and returns how many.
-func removeOldest(ctx context.Context, tx *sql.Tx, most int) (int, error) {
+func removeOldest(ctx context.Context, tx *tx, most int) (int, error) {
 	return removeOutputs(ctx, tx, `SELECT seq FROM outputs ORDER BY seq LIMIT ?`, most)
 }
 
 // removeOutputs removes the outputs of the executions that a query selects, and returns how many.
-func removeOutputs(ctx context.Context, tx *sql.Tx, which string, args ...any) (int, error) {
+func removeOutputs(ctx context.Context, tx *tx, which string, args ...any) (int, error) {
 	_, err := tx.ExecContext(ctx, fmt.Sprintf(`UPDATE executions SET output_gone = '%s' WHERE seq IN (%s)`,
 		store.GoneHistorySize, which), args...)
 	if err != nil {

@@ -21,7 +21,7 @@ func (s *Store) AddRun(ctx context.Context, r store.Run) error {
 	if err := s.reserve.keep(); err != nil {
 		return unwritable(s.path, err)
 	}
-	return s.change(ctx, func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *tx) error {
 		_, err := tx.ExecContext(ctx,
 			`INSERT INTO runs (id, agent, status, sandbox, client, started_at, ended_at, record) VALUES (?,?,?,?,?,?,?,?)`,
 			r.ID, r.Agent, r.Status, r.Sandbox, r.CreatedBy, r.StartedAt.UnixMicro(), endOf(r), string(record))
@@ -71,11 +71,11 @@ func scanRun(path string, row row, id cove.RunID, more ...any) (r store.Run, err
 
 // ChangeRun implements store.Store. On a full disk what is long is given up first, and then the reserve.
 func (s *Store) ChangeRun(ctx context.Context, id cove.RunID, change func(*store.Run) error) error {
-	err := s.change(ctx, func(tx *sql.Tx) error { return changeRun(ctx, tx, s.path, id, change) })
+	err := s.change(ctx, func(tx *tx) error { return changeRun(ctx, tx, s.path, id, change) })
 	if !errors.Is(err, errFull) {
 		return err
 	}
-	return s.settle(ctx, func(tx *sql.Tx) error {
+	return s.settle(ctx, func(tx *tx) error {
 		return changeRun(ctx, tx, s.path, id, func(r *store.Run) error {
 			err := change(r)
 			*r = r.Shortened()
@@ -84,7 +84,7 @@ func (s *Store) ChangeRun(ctx context.Context, id cove.RunID, change func(*store
 	})
 }
 
-func changeRun(ctx context.Context, tx *sql.Tx, path string, id cove.RunID, change func(*store.Run) error) error {
+func changeRun(ctx context.Context, tx *tx, path string, id cove.RunID, change func(*store.Run) error) error {
 	was, err := scanRun(path, tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage,
 
 // RemoveRun implements store.Store.
 func (s *Store) RemoveRun(ctx context.Context, id cove.RunID) error {
-	return s.settle(ctx, func(tx *sql.Tx) error {
+	return s.settle(ctx, func(tx *tx) error {
 		r, err := scanRun(s.path, tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
 		if err != nil {
 			return err

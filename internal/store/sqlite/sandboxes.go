@@ -28,7 +28,7 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, room store.Room
 	if err := s.reserve.keep(); err != nil {
 		return unwritable(s.path, err)
 	}
-	return s.change(ctx, func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *tx) error {
 		var known, own int
 		err := tx.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE client = ?) FROM
 			(SELECT client FROM sandboxes UNION ALL SELECT client FROM checkouts)`, b.Owner.String()).
@@ -55,7 +55,7 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, room store.Room
 }
 
 // ownRoom returns an error if a sandbox is more than its owner may have.
-func ownRoom(ctx context.Context, s *Store, tx *sql.Tx, b store.Sandbox, room store.Room) error {
+func ownRoom(ctx context.Context, s *Store, tx *tx, b store.Sandbox, room store.Room) error {
 	rows, err := tx.QueryContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE client = ?`, b.Owner.String())
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func ownRoom(ctx context.Context, s *Store, tx *sql.Tx, b store.Sandbox, room st
 
 // freeNames returns an error if another sandbox of the same owner, or a checkout in one, has a name of b or its
 // checkouts. It skips the names that they have already.
-func freeNames(ctx context.Context, tx *sql.Tx, b store.Sandbox, already map[cove.SandboxID]string) error {
+func freeNames(ctx context.Context, tx *tx, b store.Sandbox, already map[cove.SandboxID]string) error {
 	free := func(id cove.SandboxID, name string) error {
 		if already[id] == name {
 			return nil
@@ -171,7 +171,7 @@ func (s *Store) MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cov
 	if to == cove.StateStopped || to == cove.StateDestroying || to == cove.StateFailed {
 		write = s.settle
 	}
-	return write(ctx, func(tx *sql.Tx) error {
+	return write(ctx, func(tx *tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, reason = ? WHERE id = ? AND state = ?`, string(to),
 			reason, string(id), string(from))
 		if err != nil {
@@ -188,7 +188,7 @@ func (s *Store) MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cov
 	})
 }
 
-func sandboxState(ctx context.Context, tx *sql.Tx, id cove.SandboxID) (state cove.State, err error) {
+func sandboxState(ctx context.Context, tx *tx, id cove.SandboxID) (state cove.State, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT state FROM sandboxes WHERE id = ?`, string(id)).Scan(&state)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = store.NoSandbox(id)
@@ -198,7 +198,7 @@ func sandboxState(ctx context.Context, tx *sql.Tx, id cove.SandboxID) (state cov
 
 // ChangeSandbox implements store.Store.
 func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change func(*store.Sandbox) error) error {
-	return s.change(ctx, func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *tx) error {
 		b, err := s.sandbox(ctx, tx, id)
 		if err != nil {
 			return err
@@ -222,7 +222,7 @@ func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change fun
 
 // TouchSandbox implements store.Store.
 func (s *Store) TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Time) error {
-	return s.change(ctx, func(tx *sql.Tx) error {
+	return s.change(ctx, func(tx *tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET last_used_at = max(last_used_at, ?) WHERE id = ?`,
 			at.UnixMicro(), string(id))
 		return affected(r, err, store.NoSandbox(id))
@@ -231,7 +231,7 @@ func (s *Store) TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Tim
 
 // RemoveSandbox implements store.Store.
 func (s *Store) RemoveSandbox(ctx context.Context, id cove.SandboxID) error {
-	return s.settle(ctx, func(tx *sql.Tx) error {
+	return s.settle(ctx, func(tx *tx) error {
 		state, err := sandboxState(ctx, tx, id)
 		if err != nil {
 			return err

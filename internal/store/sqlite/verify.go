@@ -11,16 +11,16 @@ import (
 
 // Verify implements store.Store. Besides changed records it finds missing ones, those cut off the end included.
 func (s *Store) Verify(ctx context.Context) (store.Verification, error) {
-	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
+	begun, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
 	if err != nil {
 		return store.Verification{}, s.fault("read", err)
 	}
-	defer tx.Rollback()
-	v, err := verify(ctx, tx)
+	defer begun.Rollback()
+	v, err := verify(ctx, &tx{begun, newStatements()})
 	return v, s.fault("read", err)
 }
 
-func verify(ctx context.Context, tx *sql.Tx) (v store.Verification, err error) {
+func verify(ctx context.Context, tx *tx) (v store.Verification, err error) {
 	w, err := newWalk(ctx, tx)
 	if err != nil {
 		return v, err
@@ -69,7 +69,7 @@ type walk struct {
 	pruning int64            // the number of the newest record of a pruning; 0 if there is none
 }
 
-func newWalk(ctx context.Context, tx *sql.Tx) (*walk, error) {
+func newWalk(ctx context.Context, tx *tx) (*walk, error) {
 	w := &walk{left: map[string]int64{}, removed: map[string]int64{}}
 	owners, err := readOwners(ctx, tx)
 	if err != nil {
