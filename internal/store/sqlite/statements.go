@@ -12,7 +12,7 @@ type tx struct {
 	kept *statements
 }
 
-// statements are those of the connection that writes, by their texts.
+// statements holds those of the connection that writes, by their texts.
 type statements struct {
 	mu   sync.Mutex
 	all  map[string]*sql.Stmt
