@@ -114,12 +114,9 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 
 // read owns the receiving side until the connection ends.
 func (c *Client) read(r io.Reader) {
-	var output [8 + MaxChunk]byte // which put copies from
-	f, err := readFrame(r, &output)
+	var err error
 	for err == nil {
-		if err = c.dispatch(f); err == nil {
-			f, err = readFrame(r, &output)
-		}
+		err = receive(c, r)
 	}
 	c.link.Close()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) ||
@@ -141,6 +138,22 @@ func (c *Client) read(r io.Reader) {
 		p.finish(Exit{}, err)
 	}
 	close(c.done)
+}
+
+// receive reads one frame and dispatches it, which copies output.
+func receive(c *Client, r io.Reader) error {
+	var output *chunkBuffer
+	f, err := readFrame(r, func() []byte {
+		output = chunkBuffers.Get().(*chunkBuffer)
+		return output[:]
+	})
+	if err == nil {
+		err = c.dispatch(f)
+	}
+	if output != nil {
+		chunkBuffers.Put(output)
+	}
+	return err
 }
 
 // maxMessage bounds the words of a guest, in bytes, which go into answers, logs and records.

@@ -92,10 +92,13 @@ func violation(format string, args ...any) error {
 }
 
 // ReadFrame reads one frame into a payload of its own. It returns io.EOF only between frames.
-func ReadFrame(r io.Reader) (Frame, error) { return readFrame(r, nil) }
+func ReadFrame(r io.Reader) (Frame, error) {
+	return readFrame(r, func() []byte { return nil })
+}
 
-// readFrame is ReadFrame. A buffer takes the payloads of output, each in place of the one before; nil is none.
-func readFrame(r io.Reader, output *[8 + MaxChunk]byte) (Frame, error) {
+// readFrame is ReadFrame. The payload of output lies in the buffer that space returns, if that is long
+// enough.
+func readFrame(r io.Reader, space func() []byte) (Frame, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return Frame{}, err
@@ -109,9 +112,12 @@ func readFrame(r io.Reader, output *[8 + MaxChunk]byte) (Frame, error) {
 		return Frame{}, violation("frame of %d bytes, at most %d are allowed", n, MaxPayload)
 	}
 	var payload []byte
+	if f.Type == FrameStdout || f.Type == FrameStderr {
+		payload = space()
+	}
 	var err error
-	if output != nil && (f.Type == FrameStdout || f.Type == FrameStderr) && int(n) <= len(output) {
-		payload = output[:n]
+	if int(n) <= len(payload) {
+		payload = payload[:n]
 		_, err = io.ReadFull(r, payload)
 	} else {
 		payload, err = readPayload(r, int(n))
@@ -167,19 +173,25 @@ var errNoFDs = errors.New("this connection carries no descriptors")
 // Link is either side of a connection. Send may be called concurrently.
 type Link struct {
 	Conn
-	mu     sync.Mutex // serialises frames
-	chunks []byte     // the frame of the last chunk; guarded by mu
+	mu sync.Mutex // serialises frames
 }
 
 // SendChunk writes a frame of a stream. It leaves no garbage: streams are most of what is sent.
 func (l *Link) SendChunk(t FrameType, id uint32, c Chunk) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := appendHeader(l.chunks[:0], 8+len(c.Data), t, id)
-	l.chunks = append(binary.BigEndian.AppendUint64(b, c.Offset), c.Data...)
-	_, err := l.Write(l.chunks)
+	buf := chunkBuffers.Get().(*chunkBuffer)
+	defer chunkBuffers.Put(buf)
+	b := appendHeader(buf[:0], 8+len(c.Data), t, id)
+	_, err := l.Write(append(binary.BigEndian.AppendUint64(b, c.Offset), c.Data...))
 	return err
 }
+
+// chunkBuffer has room for the frame of a chunk.
+type chunkBuffer [headerSize + 8 + MaxChunk]byte
+
+// chunkBuffers holds buffers of chunks that are under way. A stream without any takes none.
+var chunkBuffers = sync.Pool{New: func() any { return new(chunkBuffer) }}
 
 // Send writes one frame, with fds attached to its first byte.
 func (l *Link) Send(f Frame, fds ...int) error {

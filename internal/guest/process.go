@@ -321,13 +321,32 @@ func (s *inbound) put(c Chunk) error {
 func (s *inbound) add(data []byte) {
 	switch need := len(s.buf) + len(data); {
 	case need > cap(s.space):
-		grown := make([]byte, len(s.buf), max(need, min(2*cap(s.space), Window)))
+		grown := newSpace(max(need, min(2*cap(s.space), Window)))[:len(s.buf)]
 		copy(grown, s.buf)
+		dropSpace(s.space)
 		s.space, s.buf = grown, grown
 	case need > cap(s.buf):
 		s.buf = s.space[:copy(s.space[:len(s.buf)], s.buf)]
 	}
 	s.buf = append(s.buf, data...)
+}
+
+// spaces holds spaces for a chunk or two: a stream whose reader keeps up has one for a moment, again and again.
+var spaces = sync.Pool{New: func() any { return new([2 * MaxChunk]byte) }}
+
+// newSpace returns a space for n bytes.
+func newSpace(n int) []byte {
+	if n < MaxChunk/8 || n > 2*MaxChunk {
+		return make([]byte, n)
+	}
+	return spaces.Get().(*[2 * MaxChunk]byte)[:]
+}
+
+// dropSpace ends the use of a space.
+func dropSpace(space []byte) {
+	if cap(space) == 2*MaxChunk {
+		spaces.Put((*[2 * MaxChunk]byte)(space[:cap(space)]))
+	}
 }
 
 // Read implements io.Reader. Bytes that have been read are acknowledged in steps.
@@ -343,6 +362,7 @@ func (s *inbound) Read(p []byte) (int, error) {
 	}
 	s.taken += uint64(n)
 	if s.buf = s.buf[n:]; len(s.buf) == 0 {
+		dropSpace(s.space)
 		s.space, s.buf = nil, nil
 	}
 	due := s.err == nil && !s.kept && s.taken-s.acked >= Window/4

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -85,11 +87,16 @@ func (e *eventWriter) output(name string, stream int, p []byte) error {
 	return e.err
 }
 
-func outputEvent(p []byte) api.OutputEvent {
+// encodeOutput appends an api.OutputEvent, and the end of its line.
+func encodeOutput(b *bytes.Buffer, p []byte) error {
 	if utf8.Valid(p) {
-		return api.OutputEvent{Data: string(p)}
+		return json.NewEncoder(b).Encode(api.OutputEvent{Data: string(p)})
 	}
-	return api.OutputEvent{Data: base64.StdEncoding.EncodeToString(p), Encoding: "base64"}
+	b.WriteString(`{"data":"`)
+	b.Grow(base64.StdEncoding.EncodedLen(len(p)))
+	b.Write(base64.StdEncoding.AppendEncode(b.AvailableBuffer(), p))
+	b.WriteString(`","encoding":"base64"}` + "\n")
+	return nil
 }
 
 // finish writes the last event, after what is left of the output.
@@ -120,7 +127,7 @@ func (e *eventWriter) outputEvent(name string, p []byte) {
 		e.textEvent(eventID(e.at), name, p)
 		return
 	}
-	e.event(eventID(e.at), name, outputEvent(p))
+	e.encoded(eventID(e.at), name, func(b *bytes.Buffer) error { return encodeOutput(b, p) })
 }
 
 // breakOff ends a stream with an error: a status, if nothing was sent yet.

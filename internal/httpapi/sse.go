@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/spool"
 )
 
 // coalesce is how long an event may wait in a buffer for more of them.
@@ -93,19 +95,26 @@ func (e *eventStream) last(name string, v any) {
 
 // event writes one event; e.mu is held.
 func (e *eventStream) event(id, name string, v any) {
-	data, err := json.Marshal(v)
-	if err != nil {
+	e.encoded(id, name, func(b *bytes.Buffer) error { return json.NewEncoder(b).Encode(v) })
+}
+
+// eventBuffers holds buffers of events: output is most of what the server writes.
+var eventBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// encoded writes one event whose data is a line that encode appends; e.mu is held.
+func (e *eventStream) encoded(id, name string, encode func(*bytes.Buffer) error) {
+	b := eventBuffers.Get().(*bytes.Buffer)
+	b.Reset()
+	b.WriteString("id: " + id + "\nevent: " + name + "\ndata: ")
+	if err := encode(b); err != nil {
 		e.err = err
 		return
 	}
-	b := make([]byte, 0, len(data)+64)
-	b = append(b, "id: "...)
-	b = append(b, id...)
-	b = append(b, "\nevent: "...)
-	b = append(b, name...)
-	b = append(b, "\ndata: "...)
-	b = append(b, data...)
-	e.write(append(b, "\n\n"...))
+	b.WriteByte('\n')
+	e.write(b.Bytes())
+	if b.Cap() <= 2*spool.MaxChunk {
+		eventBuffers.Put(b)
+	}
 }
 
 func (e *eventStream) write(b []byte) {

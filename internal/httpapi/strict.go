@@ -38,8 +38,11 @@ const inClear = "this is a server of HTTPS, and the request came in clear"
 // Write implements net.Conn.
 func (c strictConn) Write(p []byte) (int, error) {
 	line, said, bare := bytes.Cut(p, []byte(bareHead))
+	if !bare || bytes.Contains(line, []byte("\r\n")) {
+		return c.StrictConn.Write(p)
+	}
 	status, ok := strings.CutPrefix(string(line), "HTTP/1.1 ")
-	if !bare || !ok || len(status) < 3 || strings.Contains(status, "\r\n") {
+	if !ok || len(status) < 3 {
 		return c.StrictConn.Write(p)
 	}
 	id := requestID(nil)

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// chunk is how much is read at a time, in bytes.
-const chunk = 32 << 10
+// MaxChunk is how much is read at a time, in bytes.
+const MaxChunk = 32 << 10
 
 // Chunks returns what is kept from an offset on, in pieces that are valid until the next one.
 func (s *Stream) Chunks(from int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		end := s.Size()
-		buf := make([]byte, min(chunk, max(0, end-from)))
+		buf := make([]byte, min(MaxChunk, max(0, end-from)))
 		for from < end {
 			n, err := s.ReadAt(buf[:min(int64(len(buf)), end-from)], from)
 			if err != nil && !errors.Is(err, io.EOF) {

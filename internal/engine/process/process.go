@@ -119,7 +119,7 @@ func (p *Process) Copy(stdout, stderr io.Writer, gone func()) {
 func (p *Process) Copied() { p.copies.Wait() }
 
 func pass(to io.Writer, from io.Reader, gone func()) {
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, smallestBuffer) // grows with the stream: most have little to say
 	for {
 		n, err := from.Read(buf)
 		if n > 0 && to != nil {
@@ -133,8 +133,14 @@ func pass(to io.Writer, from io.Reader, gone func()) {
 		if err != nil {
 			return
 		}
+		if n == len(buf) && n < guest.MaxChunk {
+			buf = make([]byte, 2*n)
+		}
 	}
 }
+
+// smallestBuffer is how much of an output is passed on at once at first, in bytes.
+const smallestBuffer = guest.MaxChunk / 8
 
 // Await waits until the program has ended, for as long as limit at most; 0 is no limit. On error the program runs on.
 // Errors: ErrTimeout, and the cause of the end of ctx.
