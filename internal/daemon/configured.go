@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -136,26 +137,31 @@ func packs(below string, all *engine.Set, quotas inspect.Quotas, log *slog.Logge
 }
 
 // trust returns the certificate authorities for origins: the machine's roots and the files, as a pool and, for
-// sandboxes, as PEM.
-func trust(files []string) (*x509.CertPool, []byte, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	bundle, err := ca.SystemRoots(os.Getenv)
-	if err != nil {
-		bundle = nil // a machine without roots: only extra ones vouch
-	}
+// sandboxes, as PEM. No pool is the machine's roots. Those are read when they are needed.
+func trust(files []string) (*x509.CertPool, func() []byte, error) {
+	var extra []byte
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		if err != nil {
 			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %w", err)
 		}
-		if !pool.AppendCertsFromPEM(data) {
+		if !x509.NewCertPool().AppendCertsFromPEM(data) {
 			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %s has no certificate", f).
 				WithHint("it must be PEM")
 		}
-		bundle = append(bundle, data...)
+		extra = append(extra, data...)
 	}
+	bundle := sync.OnceValue(func() []byte {
+		roots, _ := ca.SystemRoots(os.Getenv) // on a machine without roots only extra ones vouch
+		return append(roots, extra...)
+	})
+	if len(files) == 0 {
+		return nil, bundle, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	pool.AppendCertsFromPEM(extra)
 	return pool, bundle, nil
 }

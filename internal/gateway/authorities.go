@@ -23,9 +23,9 @@ import (
 // authorities makes the certificate authorities of sandboxes, with the files that make a sandbox trust its own. Only
 // the sandbox's id must be known for that, so some are made ahead.
 type authorities struct {
-	dir    string    // see Options.Dir
-	keep   *ca.Store // see Options
-	bundle []byte    // roots that sandboxes trust besides
+	dir    string        // see Options.Dir
+	keep   *ca.Store     // see Options
+	bundle func() []byte // roots that sandboxes trust besides
 	clock  clock.Clock
 	java   java
 	pool   *prewarm.Buffer[*trust]
@@ -37,7 +37,10 @@ type authorities struct {
 
 func newAuthorities(o *Options) *authorities {
 	a := &authorities{dir: o.Dir, keep: o.Keep, bundle: o.Bundle, clock: o.Clock, next: map[cove.SandboxID]*trust{}}
-	a.java.roots = sync.OnceValue(func() ca.JavaRoots { return ca.NewJavaRoots(o.Bundle) })
+	if a.bundle == nil {
+		a.bundle = func() []byte { return nil }
+	}
+	a.java.roots = sync.OnceValue(func() ca.JavaRoots { return ca.NewJavaRoots(a.bundle()) })
 	ahead := o.Ahead
 	if o.Keep != nil {
 		ahead = 0
@@ -84,7 +87,7 @@ func (a *authorities) make(sandbox cove.SandboxID) (t *trust, err error) {
 		t.Authority, err = a.stored(sandbox)
 	}
 	if err == nil {
-		err = t.write(a.bundle)
+		err = t.write(a.bundle())
 	}
 	if err != nil && a.keep == nil {
 		t.remove()

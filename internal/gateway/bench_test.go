@@ -17,7 +17,8 @@ func BenchmarkOpen(b *testing.B) {
 	if err != nil {
 		b.Skip(err)
 	}
-	g := New(Options{Dir: b.TempDir(), Bundle: roots, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	g := New(Options{Dir: b.TempDir(), Bundle: func() []byte { return roots }, Clock: clock.Real(),
+		Log: slog.New(slog.DiscardHandler)})
 	defer g.Close()
 	document, err := policy.Args("--allow", policy.Allow, "*.example.com")
 	if err != nil {

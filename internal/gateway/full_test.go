@@ -23,7 +23,7 @@ func TestNoSpaceLeft(t *testing.T) {
 		t.Skip("needs root, for a file system of its own: ", err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	g := New(Options{Dir: dir, Bundle: bytes.Repeat([]byte("x"), 200<<10), Clock: clock.Real(),
+	g := New(Options{Dir: dir, Bundle: func() []byte { return bytes.Repeat([]byte("x"), 200<<10) }, Clock: clock.Real(),
 		Log: slog.New(slog.DiscardHandler)})
 	defer g.Close()
 	spec := Spec{Sandbox: cove.NewSandboxID(), Name: "x"}

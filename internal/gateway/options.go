@@ -34,7 +34,7 @@ type Options struct {
 	// Ahead is the number of sandboxes whose authority and files are made in advance (Next), after a route has closed,
 	// when no caller waits. With Keep there are none.
 	Ahead   int
-	Bundle  []byte         // roots that sandboxes trust beside their own authority, PEM
+	Bundle  func() []byte  // roots that sandboxes trust beside their own authority, PEM
 	Roots   *x509.CertPool // trusted for origins; the host's own by default
 	Dialer  proxy.Direct   // connects to origins
 	Machine policy.Machine

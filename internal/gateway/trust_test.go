@@ -20,7 +20,8 @@ import (
 func TestTrustMadeAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		g := New(Options{Dir: dir, Ahead: 1, Bundle: []byte("roots\n"), Clock: clocktest.NewManual(time.Now()),
+		roots := func() []byte { return []byte("roots\n") }
+		g := New(Options{Dir: dir, Ahead: 1, Bundle: roots, Clock: clocktest.NewManual(time.Now()),
 			Log: slog.New(slog.DiscardHandler)})
 		defer g.Close()
 		there := func() []string {

@@ -90,9 +90,11 @@ func (s gatewaySetup) open() (*gateway.Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Bundle, err = ca.SystemRoots(os.Getenv); err != nil {
+	roots, err := ca.SystemRoots(os.Getenv)
+	if err != nil {
 		return nil, err
 	}
+	o.Bundle = func() []byte { return roots }
 	o.Roots = x509.NewCertPool()
 	o.Roots.AppendCertsFromPEM(certificate)
 	o.Machine.Private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
