@@ -57,6 +57,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	d.serving.Go(func() { d.processes.MeterCPU(reaps) })
 	d.serving.Go(func() { dropUploads(reaps, d.cfg.Home) })
 	d.serving.Go(func() { d.tendRuns(reaps) })
+	d.serving.Go(func() { d.giveBack(reaps) })
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
