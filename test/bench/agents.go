@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/bench/result"
 )
 
 // agentsDir is where scripts/agents.sh installs agents.
@@ -41,13 +42,13 @@ type agentLab struct {
 }
 
 // agents measures how long it takes until an agent asks its model for the first time, with Cove and without.
-func (r *Report) agents(ctx context.Context, dir string, a asked) (err error) {
+func (r *report) agents(ctx context.Context, dir string, a asked) (err error) {
 	l, err := newAgentLab(ctx, filepath.Join(dir, "agents"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	for _, m := range []match{
+	for _, m := range []scenario{
 		l.match("Claude Code", "claude", a.rounds/2, []string{"-p", "--output-format", "stream-json", "--verbose",
 			"--dangerously-skip-permissions"},
 			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.address, "NODE_EXTRA_CA_CERTS="+l.trust, "IS_SANDBOX=1",
@@ -69,11 +70,10 @@ func (r *Report) agents(ctx context.Context, dir string, a asked) (err error) {
 		}
 		r.Results = append(r.Results, results...)
 		m.print(results)
-		if len(results) > 1 && results[1].P50 > 0 {
-			r.Figures[results[0].Name+"_adds_ms"] = results[0].P50 - results[1].P50
+		if len(results) > 1 && results[0].P50 > 0 && results[1].P50 > 0 {
+			r.Figures[results[0].Contender+" adds, ms"] = results[0].P50 - results[1].P50
 		}
 	}
-	printFigures(r.Figures)
 	return nil
 }
 
@@ -122,7 +122,7 @@ func newAgentLab(ctx context.Context, dir string) (l *agentLab, err error) {
 	if err := os.WriteFile(providers, []byte(text), 0o644); err != nil {
 		return l, err
 	}
-	l.server, err = startServer(ctx, dir, -1, "COVE_GATEWAY_PROVIDERS="+providers, "COVE_GATEWAY_EXTRA_CAS="+l.trust,
+	l.server, err = startServer(ctx, serving{dir: dir, core: anyCore}, "COVE_GATEWAY_PROVIDERS="+providers, "COVE_GATEWAY_EXTRA_CAS="+l.trust,
 		"COVE_LISTEN=")
 	return l, err
 }
@@ -181,18 +181,16 @@ func (l *agentLab) arrived() {
 	}
 }
 
-// match is an agent with Cove and without.
-func (l *agentLab) match(title, name string, rounds int, args []string, env ...string) match {
+// match is the scenario of an agent, with Cove and without.
+func (l *agentLab) match(title, name string, rounds int, args []string, env ...string) scenario {
 	programs, err := filepath.Glob(filepath.Join(l.dir, "home", "agents", name, "*", "bin", name))
 	if name == "worker" {
 		programs = make([]string, 1)
 		programs[0], err = binary("cove-worker")
 	}
-	m := match{
-		title: "until " + title + " first asks its model", base: name + ", by itself", rounds: max(rounds, 5),
+	m := scenario{
+		part: "agents", name: "until " + title + " first asks its model", load: one, rounds: max(rounds, 5),
 		rest: 100 * time.Millisecond,
-		note: "cove: a new sandbox with a new home and a private copy of the project, through the gateway, by a server " +
-			"that is there",
 	}
 	if err != nil || len(programs) != 1 {
 		m.contenders = []contender{{name: "cove " + name, why: "it is not installed"}}
@@ -208,10 +206,10 @@ func (l *agentLab) match(title, name string, rounds int, args []string, env ...s
 		return l.contender(name, slices.Concat(programs, args), agentPrompt, append(slices.Clip(env), "HOME="+home)...)
 	}
 	fresh := filepath.Join(l.dir, "new-home")
-	anew := alone(name+", in a new home", fresh)
+	anew := alone(result.Plain+", in a new home", fresh)
 	end := anew.settle
 	anew.settle = func() error { return errors.Join(end(), os.RemoveAll(fresh)) }
-	m.contenders = []contender{with, alone(m.base, filepath.Join(l.dir, "own-home")), anew}
+	m.contenders = []contender{with, alone(result.Plain, filepath.Join(l.dir, "own-home")), anew}
 	return m
 }
 

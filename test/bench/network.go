@@ -205,7 +205,7 @@ func (n *network) inside(ctx context.Context) ([]between, error) {
 	if err := copyProgram(program); err != nil {
 		return nil, err
 	}
-	s, err := startServer(ctx, n.dir, measuredCore, "COVE_GATEWAY_RESOLVER="+n.origin.Names,
+	s, err := startServer(ctx, serving{dir: n.dir, core: measuredCore}, "COVE_GATEWAY_RESOLVER="+n.origin.Names,
 		"COVE_GATEWAY_EXTRA_CAS="+n.files.Authority,
 		"COVE_GATEWAY_PRIVATE_CIDRS=127.0.0.1/32", fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_PER_SECOND=", endless),
 		fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_BURST=", endless),
@@ -433,12 +433,15 @@ func (n *network) idle(b between, row string, do action) error {
 
 // setUp measures what a network adds to an execution.
 func (n *network) setUp(ctx context.Context, c *coveUnderTest, rounds int) error {
-	results, err := (match{rounds: rounds, rest: 100 * time.Millisecond, contenders: []contender{
+	results, err := (scenario{load: one, rounds: rounds, rest: 100 * time.Millisecond, contenders: []contender{
 		{name: direct, run: c.execute("sh", "echo 1")},
 		{name: coveInside, run: c.execute("sh", "echo 1", n.origin.allowed())},
 	}}).play(ctx, "")
 	for _, r := range results {
-		n.sample(rowSetUp, r.Name, r.MS...)
+		if r.Failure != "" {
+			err = errors.Join(err, fmt.Errorf("%s: %s", r.Contender, r.Failure))
+		}
+		n.sample(rowSetUp, r.Contender, r.Samples...)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,7 +28,7 @@ type peers struct {
 	dir        string
 	host       rootfs.Host
 	dockerHost string
-	dockerWhy  string
+	why        map[string]string // by name: why one is not measured
 	serial     *atomic.Int64
 }
 
@@ -35,23 +36,25 @@ const peerImage = "cove/bench:empty"
 
 // newPeers prepares those that are installed; stop ends what it started.
 func newPeers(ctx context.Context, dir string) (p peers, stop func()) {
-	p = peers{dir: dir, serial: new(atomic.Int64)}
+	p = peers{dir: dir, serial: new(atomic.Int64), why: map[string]string{}}
 	p.host, _ = rootfs.ReadHost()
+	stop = func() {}
 	if _, err := exec.LookPath("dockerd"); err != nil {
-		p.dockerWhy = "not installed"
-		return p, func() {}
+		p.why["docker run"] = "not installed"
+	} else {
+		state := filepath.Join(dir, "docker")
+		stop = func() { exec.Command("scripts/start-docker.sh", "--stop", state).Run() }
+		out, err := exec.CommandContext(ctx, "scripts/start-docker.sh", state).Output()
+		p.dockerHost = strings.TrimSpace(string(out))
+		if err == nil {
+			err = p.importEmpty(ctx)
+		}
+		if err != nil {
+			p.why["docker run"] = "its daemon does not serve: " + err.Error()
+		}
 	}
-	state := filepath.Join(dir, "docker")
-	out, err := exec.CommandContext(ctx, "scripts/start-docker.sh", state).Output()
-	if err != nil {
-		p.dockerWhy = "its daemon does not start"
-		return p, func() {}
-	}
-	p.dockerHost = strings.TrimSpace(string(out))
-	if err := p.importEmpty(ctx); err != nil {
-		p.dockerWhy = err.Error()
-	}
-	return p, func() { exec.Command("scripts/start-docker.sh", "--stop", state).Run() }
+	p.try(ctx)
+	return p, stop
 }
 
 // importEmpty gives docker an image with nothing but the places to mount on.
@@ -80,71 +83,166 @@ func (p peers) importEmpty(ctx context.Context) error {
 }
 
 func plain(args ...string) func(context.Context) error {
-	return func(ctx context.Context) error { return exec.CommandContext(ctx, args[0], args[1:]...).Run() }
+	return func(ctx context.Context) error { return command(ctx, nil, args) }
 }
 
-func (p peers) bubblewrap(args ...string) contender {
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		return contender{name: "bubblewrap", why: "not installed"}
+func command(ctx context.Context, env, args []string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
 	}
-	all := []string{"bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534",
+	return nil
+}
+
+// peer is another way to run a command contained.
+type peer struct {
+	name, program string
+	// line returns what makes the command line of each run.
+	line func(p peers, args []string) (func() []string, error)
+}
+
+// all are the peers that are known of. Those with limits have Cove's.
+var all = []peer{
+	{"bubblewrap", "bwrap", peers.bubblewrap}, {"runc run", "runc", peers{}.oci("runc")}, {"crun run", "crun", peers{}.oci("crun")},
+	{"docker run", "docker", peers.docker}, {"podman run", "podman", peers.podman}, {"srt", "srt", peers.srt},
+	{"nsjail", "nsjail", peers.nsjail}, {"isolate", "isolate", peers.isolate},
+}
+
+// contenders run a command by each peer. One that is not installed, or does not run here, says why.
+func (p peers) contenders(ctx context.Context, args ...string) (list []contender) {
+	for _, one := range all {
+		c := contender{name: one.name, why: p.why[one.name]}
+		line, err := one.line(p, args)
+		if err != nil {
+			c.why = err.Error()
+		}
+		if c.why == "" {
+			c.run = func(ctx context.Context) error { return command(ctx, p.environ(), line()) }
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// try finds out which peers do not run here.
+func (p peers) try(ctx context.Context) {
+	for _, one := range all {
+		if _, err := exec.LookPath(one.program); err != nil {
+			p.why[one.name] = "not installed"
+			continue
+		}
+		if p.why[one.name] != "" {
+			continue
+		}
+		line, err := one.line(p, []string{"/bin/true"})
+		if err == nil {
+			err = command(ctx, p.environ(), line())
+		}
+		if err != nil {
+			p.why[one.name] = "it does not run here: " + err.Error()
+		}
+	}
+}
+
+func (p peers) environ() []string { return append(os.Environ(), "DOCKER_HOST="+p.dockerHost) }
+
+// fixed makes the same command line for each run.
+func fixed(line []string) (func() []string, error) { return func() []string { return line }, nil }
+
+func (p peers) bubblewrap(args []string) (func() []string, error) {
+	line := []string{"bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534",
 		"--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"}
 	for _, d := range p.host.Dirs {
-		all = append(all, "--ro-bind", d, d)
+		line = append(line, "--ro-bind", d, d)
 	}
 	for _, l := range p.host.Links {
-		all = append(all, "--symlink", l.Target, l.Name)
+		line = append(line, "--symlink", l.Target, l.Name)
 	}
-	return contender{name: "bubblewrap", run: plain(append(append(all, "--"), args...)...)}
+	return fixed(append(append(line, "--"), args...))
 }
 
-func (p peers) docker(args ...string) contender {
-	if p.dockerWhy != "" {
-		return contender{name: "docker run", why: p.dockerWhy}
-	}
+// hardened are options that docker and podman share.
+func (p peers) hardened() []string {
 	l := runtimes.Defaults
-	all := []string{"docker", "run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt",
-		"no-new-privileges",
-		"--memory", strconv.FormatInt(l.Memory, 10), "--cpus", fmt.Sprint(l.CPUs), "--pids-limit",
-		strconv.FormatInt(l.PIDs, 10),
-		"--tmpfs", "/tmp", "--user", "65534"}
+	line := []string{"run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt",
+		"no-new-privileges", "--memory", strconv.FormatInt(l.Memory, 10), "--cpus", fmt.Sprint(l.CPUs),
+		"--pids-limit", strconv.FormatInt(l.PIDs, 10), "--tmpfs", "/tmp", "--user", "65534"}
 	for _, d := range p.host.Dirs {
-		all = append(all, "-v", d+":"+d+":ro")
+		line = append(line, "-v", d+":"+d+":ro")
 	}
-	all = append(append(all, peerImage), args...)
-	return contender{name: "docker run", run: func(ctx context.Context) error {
-		cmd := exec.CommandContext(ctx, all[0], all[1:]...)
-		cmd.Env = append(os.Environ(), "DOCKER_HOST="+p.dockerHost)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
-		}
-		return nil
-	}}
+	return line
 }
 
-func (p peers) runc(args ...string) contender {
-	if _, err := exec.LookPath("runc"); err != nil {
-		return contender{name: "runc run", why: "not installed"}
-	}
-	bundle := filepath.Join(p.dir, "bundle"+strconv.FormatInt(p.serial.Add(1), 10))
-	if err := p.bundle(bundle, args); err != nil {
-		return contender{name: "runc run", why: err.Error()}
-	}
-	return contender{name: "runc run", run: func(ctx context.Context) error {
-		id := "cove-bench-" + strconv.FormatInt(p.serial.Add(1), 10)
-		cmd := exec.CommandContext(ctx, "runc", "--root", filepath.Join(p.dir, "runc"), "run", "--bundle", bundle, id)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
-		}
-		return nil
-	}}
+func (p peers) docker(args []string) (func() []string, error) {
+	return fixed(slices.Concat([]string{"docker"}, p.hardened(), []string{peerImage}, args))
 }
 
-// bundle writes an OCI bundle with Cove's limits and seccomp policy.
-func (p peers) bundle(dir string, args []string) error {
+// podman has the root of an OCI bundle, and storage of its own. The limits of open files and processes are those that
+// a machine in a container may set.
+func (p peers) podman(args []string) (func() []string, error) {
+	bundle, err := p.bundle(args)
+	line := []string{"podman", "--root", filepath.Join(p.dir, "podman"), "--runroot", filepath.Join(p.dir, "podman-run"),
+		"--cgroup-manager", "cgroupfs", "--events-backend", "none"}
+	if _, missing := exec.LookPath("runc"); missing == nil {
+		line = append(line, "--runtime", "runc") // as docker
+	}
+	line = append(append(line, p.hardened()...), "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--rootfs",
+		filepath.Join(bundle, "rootfs"))
+	call, _ := fixed(append(line, args...))
+	return call, err
+}
+
+// oci runs bundles by a runtime.
+func (peers) oci(name string) func(p peers, args []string) (func() []string, error) {
+	return func(p peers, args []string) (func() []string, error) {
+		bundle, err := p.bundle(args)
+		return func() []string {
+			return []string{name, "--root", filepath.Join(p.dir, name), "run", "--bundle", bundle,
+				"cove-bench-" + strconv.FormatInt(p.serial.Add(1), 10)}
+		}, err
+	}
+}
+
+// srt reads all of the machine and reaches no host.
+func (p peers) srt(args []string) (func() []string, error) {
+	settings := filepath.Join(p.dir, "srt.json")
+	call, _ := fixed(append([]string{"srt", "--settings", settings, "--"}, args...))
+	return call, os.WriteFile(settings, []byte(`{"network": {"allowedDomains": [], "deniedDomains": []},
+ "filesystem": {"denyRead": [], "allowWrite": ["/tmp"], "denyWrite": []}}`), 0o644)
+}
+
+func (p peers) nsjail(args []string) (func() []string, error) {
+	l := runtimes.Defaults
+	line := []string{"nsjail", "--mode", "o", "--quiet", "--user", "65534", "--group", "65534", "--time_limit", "60",
+		"--rlimit_as", "inf", "--cgroup_mem_max", strconv.FormatInt(l.Memory, 10), "--cgroup_pids_max",
+		strconv.FormatInt(l.PIDs, 10), "--tmpfsmount", "/tmp"}
+	for _, d := range p.host.Dirs {
+		line = append(line, "--bindmount_ro", d)
+	}
+	for _, link := range p.host.Links {
+		line = append(line, "--symlink", link.Target+":"+link.Name)
+	}
+	return fixed(append(append(line, "--"), args...))
+}
+
+// isolate makes a box, runs in it and removes it.
+func (p peers) isolate(args []string) (func() []string, error) {
+	const boxes = 1000 // by default
+	const script = `box=$1; shift; isolate -b "$box" --init >/dev/null && isolate -b "$box" --silent --processes=64 --run -- "$@"
+code=$?; isolate -b "$box" --cleanup; exit $code`
+	return func() []string {
+		box := strconv.FormatInt(p.serial.Add(1)%boxes, 10)
+		return append([]string{"sh", "-c", script, "sh", box}, args...)
+	}, nil
+}
+
+// bundle writes an OCI bundle with Cove's limits and seccomp policy, and returns its directory.
+func (p peers) bundle(args []string) (string, error) {
+	dir := filepath.Join(p.dir, "bundle"+strconv.FormatInt(p.serial.Add(1), 10))
 	profile, err := seccomp.Snippet().OCI(seccomp.HostArch())
 	if err != nil {
-		return err
+		return "", err
 	}
 	l := runtimes.Defaults
 	quota, period := int64(l.CPUs*100_000), uint64(100_000)
@@ -173,17 +271,19 @@ func (p peers) bundle(dir string, args []string) error {
 			Options: []string{"rbind", "ro"}})
 	}
 	root := filepath.Join(dir, "rootfs")
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return err
+	for _, place := range append([]string{"proc", "dev", "sys", "tmp", "etc", "run"}, p.host.Dirs...) {
+		if err := os.MkdirAll(filepath.Join(root, place), 0o755); err != nil {
+			return "", err
+		}
 	}
 	for _, link := range p.host.Links {
 		if err := os.Symlink(link.Target, filepath.Join(root, link.Name)); err != nil {
-			return err
+			return "", err
 		}
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644)
+	return dir, os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644)
 }

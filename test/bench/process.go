@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -105,21 +104,6 @@ func cpuOf(pid int) (time.Duration, error) {
 	var at unix.Timespec
 	err := unix.ClockGettime(int32(^pid<<3|schedClock), &at)
 	return time.Duration(at.Nano()), err
-}
-
-// residentMiB is the resident memory of a process.
-func residentMiB(pid int) float64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(data), "VmRSS:")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return 0
-	}
-	kb, _ := strconv.ParseFloat(fields[0], 64)
-	return kb / 1024
 }
 
 // untilInputEnds keeps a role serving.

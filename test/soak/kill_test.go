@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/test/await"
+	"github.com/cove-sandbox/cove/test/holdings"
 )
 
 // TestKillRounds: a mixed load, while the server is killed again and again: executions, commands in a long-lived
@@ -58,7 +59,7 @@ func killRounds(t *testing.T, engine string) {
 			t.Fatal(err)
 		}
 	}
-	before, kernel := l.holdings(), kernelMemory()
+	before, kernel := l.holdings(), holdings.KernelMemory()
 	l.serve()
 	log, err := l.create(t.Context(), api.SandboxRequest{Name: "log"})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/test/await"
+	"github.com/cove-sandbox/cove/test/holdings"
 )
 
 // long is how long the test takes when it is asked for by hand (COVE_SOAK=4h); 0 is the short form.
@@ -231,7 +232,8 @@ func (l *lab) releases(before map[string]int) {
 			return
 		}
 	}
-	l.t.Errorf("the server holds %d descriptors, and before %d: %s", total(now), total(before), leaked(before, now))
+	l.t.Errorf("the server holds %d descriptors, and before %d: %s", total(now), total(before),
+		holdings.Leaked(before, now))
 }
 
 // TestBurst: of many executions at once each is answered, with its result or with a word that there are too many, and
@@ -258,7 +260,7 @@ func TestBurst(t *testing.T) {
 			return before["processes"] > 1
 		})
 	}
-	usual, memory, kernel := l.descriptors(), int64(0), kernelMemory()
+	usual, memory, kernel := l.descriptors(), int64(0), holdings.KernelMemory()
 	for n := range bursts {
 		l.burst(many)
 		l.drain()
@@ -323,7 +325,7 @@ func TestManySandboxes(t *testing.T) {
 	if err := l.execute(t.Context(), "first"); err != nil { // what is made once is made before the machine is looked at
 		t.Fatal(err)
 	}
-	served, cold, kernel := l.start(), alone.start(), kernelMemory()
+	served, cold, kernel := l.start(), alone.start(), holdings.KernelMemory()
 	l.drain()
 	before, usual := l.holdings(), l.descriptors()
 	t.Logf("none: cove run takes %v with a server and %v without; %s", served, cold, kernel)
@@ -346,10 +348,10 @@ func TestManySandboxes(t *testing.T) {
 	}
 	l.each(many, say)
 	t.Logf("%d are there: the server has %d MiB and %d descriptors; %s", many, l.resident()>>20, total(l.descriptors()),
-		kernelMemory())
+		holdings.KernelMemory())
 	of := "containers"
 	if l.engine == native {
-		t.Logf("their control groups hold %d KiB each", charged()>>10/many)
+		t.Logf("their control groups hold %d KiB each", holdings.Charged(groups)>>10/many)
 		of = "processes"
 	}
 	held := l.holdings()
@@ -417,7 +419,7 @@ func (l *lab) holdsNoMore(before map[string]int) {
 	l.t.Helper()
 	more := ""
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); away() {
-		if more = leaked(before, l.holdings()); more == "" {
+		if more = holdings.Leaked(before, l.holdings()); more == "" {
 			return
 		}
 	}
@@ -426,12 +428,12 @@ func (l *lab) holdsNoMore(before map[string]int) {
 
 // kernelSettles waits until the kernel holds no more of its own than it may after some sandboxes: it frees what is dead
 // after a while.
-func (l *lab) kernelSettles(before kernel, sandboxes int) {
+func (l *lab) kernelSettles(before holdings.Kernel, sandboxes int) {
 	l.t.Helper()
 	more := ""
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); away() {
-		now := kernelMemory()
-		if more = kernelLeaked(before, now, sandboxes); more == "" {
+		now := holdings.KernelMemory()
+		if more = holdings.KernelLeaked(before, now, sandboxes); more == "" {
 			l.t.Logf("the kernel's own memory, of all programs, before %d sandboxes: %v; after: %v", sandboxes, before, now)
 			return
 		}
