@@ -10,10 +10,10 @@ GOLANGCI_LINT ?= v2.15.0
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run check test soak demo recording bench lint vulncheck fuzz dist install uninstall clean
+.PHONY: help build run check test soak demo recording bench bench-compare bench-soak lint vulncheck fuzz dist install uninstall clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 build: ## bin/cove, bin/cove-server, bin/cove-guest and bin/cove-worker, static
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
@@ -40,10 +40,20 @@ recording: build ## docs/recording.svg, of a real run
 	@scripts/agents.sh
 	@$(GO) run ./test/demo -record docs/recording.svg
 
-bench: build ## Cove beside bubblewrap, runc and docker, and beside mitmproxy
+OUT   ?= bench-results
+PAIRS ?= 60
+RUNS  ?= 20000
+
+bench: build ## Cove beside plain processes and other sandboxes, in OUT (bench-results): a table, JSON, charts
 	@scripts/install.sh bench
 	@scripts/agents.sh || echo "bench: agents could not be installed, so they are not measured" >&2
-	@$(GO) run ./test/bench
+	@$(GO) run ./test/bench -out $(OUT)
+
+bench-compare: build ## fail where NEW (bin) is 10 % slower than OLD; each a directory of programs or a git revision
+	@$(GO) run ./test/bench compare -pairs $(PAIRS) "$(OLD)" $(NEW)
+
+bench-soak: build ## RUNS (20000) single-use runs, and fail if anything is left of them
+	@$(GO) run ./test/bench soak -runs $(RUNS)
 
 lint: ## formatting, vet, golangci-lint, and the shape of the house
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"

@@ -14,7 +14,6 @@ left_out=(
 	internal/engine/docker # needs a docker daemon
 	internal/engine/native # makes hundreds of sandboxes
 	test/agents            # needs the agents
-	test/bench             # measures for minutes
 	test/demo              # runs the demonstration
 	test/egress            # runs other programs for minutes
 	test/git               # kills servers for minutes

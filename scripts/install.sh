@@ -49,6 +49,8 @@ wanted() {
 	[[ $1 == bench ]] && cat <<-'LIST'
 		mitmdump mitmproxy
 		taskset util-linux
+		crun crun
+		podman podman
 	LIST
 	return 0
 }

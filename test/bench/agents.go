@@ -49,11 +49,11 @@ func (r *report) agents(ctx context.Context, dir string, a asked) (err error) {
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
 	for _, m := range []scenario{
-		l.match("Claude Code", "claude", a.rounds/2, []string{"-p", "--output-format", "stream-json", "--verbose",
+		l.match("Claude Code", "claude", a.rounds/3, []string{"-p", "--output-format", "stream-json", "--verbose",
 			"--dangerously-skip-permissions"},
 			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.address, "NODE_EXTRA_CA_CERTS="+l.trust, "IS_SANDBOX=1",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1"),
-		l.match("Codex", "codex", a.rounds/2, []string{"exec", "--json", "--skip-git-repo-check",
+		l.match("Codex", "codex", a.rounds/3, []string{"exec", "--json", "--skip-git-repo-check",
 			"--dangerously-bypass-approvals-and-sandbox",
 			"-c", `model_provider="own"`, "-c",
 			fmt.Sprintf(`model_providers.own={name="own", base_url=%q, wire_api="responses", env_key="OPENAI_API_KEY"}`,
@@ -61,7 +61,7 @@ func (r *report) agents(ctx context.Context, dir string, a asked) (err error) {
 			"-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false", "-c", "feedback.enabled=false", "-c",
 			"features.plugins=false", "-c", "features.apps=false", "-"},
 			"OPENAI_API_KEY=placeholder", "SSL_CERT_FILE="+l.trust),
-		l.match("the worker", "worker", a.rounds/2, []string{"agentic", "--prompt-file", "-"},
+		l.match("the worker", "worker", a.rounds/3, []string{"agentic", "--prompt-file", "-"},
 			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.address, "SSL_CERT_FILE="+l.trust),
 	} {
 		results, err := m.play(ctx, a.only)
@@ -122,8 +122,8 @@ func newAgentLab(ctx context.Context, dir string) (l *agentLab, err error) {
 	if err := os.WriteFile(providers, []byte(text), 0o644); err != nil {
 		return l, err
 	}
-	l.server, err = startServer(ctx, serving{dir: dir, core: anyCore}, "COVE_GATEWAY_PROVIDERS="+providers, "COVE_GATEWAY_EXTRA_CAS="+l.trust,
-		"COVE_LISTEN=")
+	l.server, err = startServer(ctx, serving{dir: dir, core: anyCore}, "COVE_GATEWAY_PROVIDERS="+providers,
+		"COVE_GATEWAY_EXTRA_CAS="+l.trust, "COVE_LISTEN=")
 	return l, err
 }
 
@@ -190,7 +190,7 @@ func (l *agentLab) match(title, name string, rounds int, args []string, env ...s
 	}
 	m := scenario{
 		part: "agents", name: "until " + title + " first asks its model", load: one, rounds: max(rounds, 5),
-		rest: 100 * time.Millisecond,
+		budget: 20 * time.Second, rest: 100 * time.Millisecond,
 	}
 	if err != nil || len(programs) != 1 {
 		m.contenders = []contender{{name: "cove " + name, why: "it is not installed"}}

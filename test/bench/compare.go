@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,8 +37,7 @@ machine does meets both. For each row, the ratio is the median of the pairs'
 ratios, and its interval that of a sign test, with 95 % confidence for all rows
 together. It is SLOWER where the ratio is 1.10 or more and the interval leaves
 out 1; same where the interval leaves out a change of 10 %; undecided where it
-is wider: use more pairs. Exits with 1 if a row is slower, with 3 if none is and
-a row could not be measured.
+is wider: use more pairs. Fails if a row is slower, or could not be measured.
 
 `
 
@@ -49,10 +49,9 @@ type comparing struct {
 	threshold float64 // percent
 }
 
-var errSlower = errors.New("the new build is slower")
-
-func parseCompare(args []string) (c comparing, err error) {
+func parseCompare(args []string, out io.Writer) (c comparing, err error) {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
+	flags.SetOutput(out)
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), compareUsage)
 		flags.PrintDefaults()
@@ -63,9 +62,8 @@ func parseCompare(args []string) (c comparing, err error) {
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
-	if flags.NArg() < 1 || flags.NArg() > 2 || c.pairs < 1 || c.threshold <= 0 {
-		flags.Usage()
-		return c, errors.New("OLD, or OLD and NEW, are to be named")
+	if flags.NArg() < 1 || flags.NArg() > 2 || flags.Arg(0) == "" || c.pairs < 1 || c.threshold <= 0 {
+		return c, errors.New("name OLD, or OLD and NEW; see compare -h")
 	}
 	if c.old, c.new = flags.Arg(0), flags.Arg(1); c.new == "" {
 		c.new = "bin"
@@ -143,7 +141,7 @@ func atOnce(n int, run func(context.Context) error) func(context.Context) error 
 	}
 }
 
-// compare builds what has to be built, measures both, and returns errSlower if a row has become slower.
+// compare builds what has to be built, measures both, and fails if a row has become slower or cannot be measured.
 func compare(ctx context.Context, dir string, c comparing) (err error) {
 	builds := [2]*build{}
 	for i, what := range []string{c.old, c.new} {
@@ -186,16 +184,11 @@ func compare(ctx context.Context, dir string, c comparing) (err error) {
 			slower++
 		}
 	}
-	switch {
-	case slower > 0:
-		return fmt.Errorf("%w in %d of %d rows", errSlower, slower, len(rows))
-	case failed > 0:
-		return fmt.Errorf("%w: %d of %d rows", errUnmeasured, failed, len(rows))
+	if slower+failed > 0 {
+		return fmt.Errorf("of %d rows, %d are slower and %d could not be measured", len(rows), slower, failed)
 	}
 	return nil
 }
-
-var errUnmeasured = errors.New("what could not be measured is not known to be as fast as before")
 
 // inPairs runs something of both builds in pairs, of which every second one begins with the new build. A pair before
 // them does not count.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,7 +34,7 @@ func main() {
 		}
 		return
 	}
-	do, err := parse(os.Args[1:])
+	do, err := parse(os.Args[1:], os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return
@@ -43,11 +44,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	switch err := inDirectory(ctx, do); {
-	case errors.Is(err, errUnmeasured):
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(3)
-	case err != nil:
+	if err := inDirectory(ctx, do); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -56,21 +53,25 @@ func main() {
 // work is done with a directory for what it makes.
 type work func(ctx context.Context, dir string) error
 
-// parse turns a command line into what is to be done.
-func parse(args []string) (work, error) {
+// parse turns a command line into what is to be done. Help goes to out.
+func parse(args []string, out io.Writer) (work, error) {
 	switch {
 	case len(args) > 0 && args[0] == "compare":
-		c, err := parseCompare(args[1:])
+		c, err := parseCompare(args[1:], out)
 		return func(ctx context.Context, dir string) error { return compare(ctx, dir, c) }, err
 	case len(args) > 0 && args[0] == "soak":
 		var how soaking
 		flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+		flags.SetOutput(out)
 		flags.IntVar(&how.runs, "runs", 20_000, "how many snippets are run, each in a sandbox of its own")
 		flags.IntVar(&how.clients, "clients", 8, "how many ask for them at the same time")
 		err := flags.Parse(args[1:])
+		if err == nil && (flags.NArg() > 0 || how.runs < 1 || how.clients < 1) {
+			err = fmt.Errorf("%q cannot be understood; see -h", args)
+		}
 		return func(ctx context.Context, dir string) error { return soak(ctx, dir, how) }, err
 	}
-	a, err := parseBench(args)
+	a, err := parseBench(args, out)
 	return func(ctx context.Context, dir string) error { return bench(ctx, dir, a) }, err
 }
 
@@ -87,8 +88,9 @@ func (a asked) wants(part string) bool { return len(a.parts) == 0 || slices.Cont
 // parts are the parts of the benchmark, in order.
 var parts = []string{"start", "one-liners", "command-line", "sustained", "memory", "disk", "network", "agents"}
 
-func parseBench(args []string) (a asked, err error) {
+func parseBench(args []string, out io.Writer) (a asked, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(out)
 	flags.IntVar(&a.rounds, "rounds", 30, "samples of each contender, one at a time; the other loads are scaled by it")
 	flags.IntVar(&a.most, "most", 1000, "the most prepared sandboxes whose memory is measured")
 	flags.StringVar(&a.out, "out", "bench-results", "directory of the table (README.md), results.json and the charts")
@@ -212,7 +214,7 @@ func (r *report) network(ctx context.Context, dir string, cove *coveUnderTest, a
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	if err := n.play(ctx, cove, share(5, a.rounds)); err != nil {
+	if err := n.play(ctx, cove, share(3, a.rounds)); err != nil {
 		return err
 	}
 	table := n.table()

@@ -47,7 +47,7 @@ func memoryName(kind string, count int) string {
 	return fmt.Sprintf("a prepared sandbox, %s, of %d", kind, count)
 }
 
-// memory measures what a prepared sandbox takes of the machine's memory, the more of them the more of the rest is shared.
+// memory measures what a prepared sandbox takes of the machine's memory: the more there are, the more is shared.
 func memory(ctx context.Context, b *build, most int) (all []result.Result, err error) {
 	for _, k := range keepings {
 		results, err := k.measure(ctx, b, most)

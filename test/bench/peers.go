@@ -104,20 +104,21 @@ type peer struct {
 
 // all are the peers that are known of. Those with limits have Cove's.
 var all = []peer{
-	{"bubblewrap", "bwrap", peers.bubblewrap}, {"runc run", "runc", peers{}.oci("runc")}, {"crun run", "crun", peers{}.oci("crun")},
+	{"bubblewrap", "bwrap", peers.bubblewrap}, {"runc run", "runc", peers{}.oci("runc")},
+	{"crun run", "crun", peers{}.oci("crun")},
 	{"docker run", "docker", peers.docker}, {"podman run", "podman", peers.podman}, {"srt", "srt", peers.srt},
 	{"nsjail", "nsjail", peers.nsjail}, {"isolate", "isolate", peers.isolate},
 }
 
 // contenders run a command by each peer. One that is not installed, or does not run here, says why.
-func (p peers) contenders(ctx context.Context, args ...string) (list []contender) {
+func (p peers) contenders(args ...string) (list []contender) {
 	for _, one := range all {
 		c := contender{name: one.name, why: p.why[one.name]}
-		line, err := one.line(p, args)
-		if err != nil {
-			c.why = err.Error()
-		}
 		if c.why == "" {
+			line, err := one.line(p, args)
+			if err != nil {
+				c.why = err.Error()
+			}
 			c.run = func(ctx context.Context) error { return command(ctx, p.environ(), line()) }
 		}
 		list = append(list, c)
@@ -151,8 +152,8 @@ func (p peers) environ() []string { return append(os.Environ(), "DOCKER_HOST="+p
 func fixed(line []string) (func() []string, error) { return func() []string { return line }, nil }
 
 func (p peers) bubblewrap(args []string) (func() []string, error) {
-	line := []string{"bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534",
-		"--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"}
+	line := []string{"bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--uid", "65534", "--gid",
+		"65534", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"}
 	for _, d := range p.host.Dirs {
 		line = append(line, "--ro-bind", d, d)
 	}
@@ -229,7 +230,8 @@ func (p peers) nsjail(args []string) (func() []string, error) {
 // isolate makes a box, runs in it and removes it.
 func (p peers) isolate(args []string) (func() []string, error) {
 	const boxes = 1000 // by default
-	const script = `box=$1; shift; isolate -b "$box" --init >/dev/null && isolate -b "$box" --silent --processes=64 --run -- "$@"
+	const script = `box=$1; shift
+isolate -b "$box" --init >/dev/null && isolate -b "$box" --silent --processes=64 --run -- "$@"
 code=$?; isolate -b "$box" --cleanup; exit $code`
 	return func() []string {
 		box := strconv.FormatInt(p.serial.Add(1)%boxes, 10)

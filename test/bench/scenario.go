@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -12,12 +13,12 @@ import (
 	"github.com/cove-sandbox/cove/test/bench/result"
 )
 
-// contender does one thing once. Its methods may be nil, but for run, or else why.
+// contender does one thing once. One of run and why is given.
 type contender struct {
 	name    string
-	prepare func(ctx context.Context) error // before each round, not measured
+	prepare func(ctx context.Context) error // before each round, not measured; may be nil
 	run     func(ctx context.Context) error
-	settle  func() error // after each round, not measured
+	settle  func() error // after each round, not measured; may be nil
 	why     string       // when run is nil: why it is not measured
 }
 
@@ -30,12 +31,14 @@ type scenario struct {
 	unit       string  // milliseconds if empty
 	load       load
 	rounds     int
+	budget     time.Duration             // of each contender
 	rest       time.Duration             // between rounds, for the one before to be cleaned up
 	calm       func(ctx context.Context) // waits until nothing of the round before is at work; may be nil
 	contenders []contender
 }
 
-// budget is how long a contender may take in a scenario: then it has no further round, and fewer samples than others.
+// budget is how long a contender may take in a scenario whose own is not given: then it has no further round, and
+// fewer samples than others.
 const budget = 5 * time.Second
 
 // outcome is what a round of a contender has brought.
@@ -168,7 +171,7 @@ func (s scenario) play(ctx context.Context, only string) ([]result.Result, error
 	}
 	for round := range s.rounds + 1 {
 		for i, c := range s.contenders {
-			if results[i].Skipped != "" || spent[i] > budget {
+			if results[i].Skipped != "" || spent[i] > cmp.Or(s.budget, budget) {
 				continue
 			}
 			l := s.load
@@ -210,8 +213,8 @@ func (s scenario) print(results []result.Result) {
 			fmt.Printf("%9s %9s %9s %9s %9s %8s   %s: %s\n", "-", "-", "-", "-", "-", "-", r.Contender, r.Skipped)
 			continue
 		}
-		fmt.Printf("%9.2f %9.2f %9.2f %8.2f× %7.1f %% %8d   %s", r.P50, r.P95, r.P99, r.Ratio, 100*r.Success(), len(r.Samples),
-			r.Contender)
+		fmt.Printf("%9.2f %9.2f %9.2f %8.2f× %7.1f %% %8d   %s", r.P50, r.P95, r.P99, r.Ratio, 100*r.Success(),
+			len(r.Samples), r.Contender)
 		if last := result.Last.Of(r); last > 0 {
 			fmt.Printf(", all done in %.0f ms", last)
 		}

@@ -59,8 +59,8 @@ func startServer(ctx context.Context, how serving, settings ...string) (*server,
 		argv = onCore(how.core, argv[0], argv[1:]...)
 	}
 	s := &server{cmd: exec.Command(argv[0], argv[1:]...), dir: how.dir}
-	s.cmd.Env = append(s.environ(), "COVE_SANDBOX_MAX_CONCURRENT=100", "COVE_SANDBOX_READY=2", "COVE_SANDBOX_MAX_LASTING=2000",
-		"COVE_RATE_LIMIT_PER_SECOND=0", "COVE_LOG_LEVEL=warn")
+	s.cmd.Env = append(s.environ(), "COVE_SANDBOX_MAX_CONCURRENT=100", "COVE_SANDBOX_READY=2",
+		"COVE_SANDBOX_MAX_LASTING=2000", "COVE_RATE_LIMIT_PER_SECOND=0", "COVE_LOG_LEVEL=warn")
 	s.cmd.Env, s.cmd.Stderr = append(s.cmd.Env, settings...), os.Stderr
 	if err := s.cmd.Start(); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package holdings counts what the machine holds of a server and its sandboxes: what is there after everything has ended
-// has leaked.
+// Package holdings counts what the machine holds of a server and its sandboxes: what is there after everything has
+// ended has leaked.
 package holdings
 
 import (

@@ -22,7 +22,11 @@ func poolCommand(sess *session.Session) *cobra.Command {
 		Long: `A server keeps sandboxes prepared for executions like those that it was asked
 for: made, and for python, node, bash and sh with the interpreter started. Each
 serves one execution and is destroyed. How many it keeps of a kind follows from
-what is asked for, up to sandbox.pool.size, within sandbox.pool.memory_mb.`,
+what is asked for, up to sandbox.pool.size, within sandbox.pool.memory_mb.
+
+An execution with arguments, variables, files or input gets an empty one, in
+which its interpreter is started; one that gives nothing but code gets a started
+interpreter. With sandbox.pool.size 0, each sandbox is made when it is asked for.`,
 		Example: "  cove pool status\n  cove pool warm python\n  cove pool drain",
 	}, poolStatus(sess), poolWarm(sess), poolDrain(sess))
 }

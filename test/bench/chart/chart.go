@@ -43,7 +43,8 @@ type Series struct {
 
 // colours are told apart by readers with any colour vision, on white (Okabe and Ito).
 var colours = []color.Color{
-	color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255}, color.RGBA{204, 121, 167, 255},
+	color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255},
+	color.RGBA{204, 121, 167, 255},
 	color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{90, 90, 90, 255}, color.RGBA{0, 0, 0, 255},
 }
 
@@ -84,7 +85,8 @@ func Ranges(title, x string, ranges []Range) Chart {
 				return err
 			}
 			points.GlyphStyle = draw.GlyphStyle{Color: colour, Radius: vg.Points(6), Shape: draw.CircleGlyph{}}
-			labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: r.Mid, Y: at}}, Labels: []string{number(r.Mid)}})
+			labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: r.Mid, Y: at}},
+				Labels: []string{number(r.Mid)}})
 			if err != nil {
 				return err
 			}

@@ -15,8 +15,8 @@ type Picture struct{ File, Title string }
 func (r Report) WriteMarkdown(w io.Writer, pictures []Picture) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Benchmark of %s\n\n", r.Begun.Format("2 January 2006"))
-	fmt.Fprintf(&b, "Written by `make bench`, in %.0f seconds; `results.json` has every sample. Absolute times are those of this\n"+
-		"machine: the ratios are the finding. They are medians beside the median of a plain process that does the same.\n\n",
+	fmt.Fprintf(&b, "Written by `make bench`, in %.0f seconds; `results.json` has every sample. Absolute times are those\n"+
+		"of this machine: the ratios are the finding. They are medians, beside that of a plain process that does the same.\n\n",
 		r.Took)
 	b.WriteString("| machine | |\n|---|---|\n")
 	for _, m := range r.Machine {
@@ -26,7 +26,8 @@ func (r Report) WriteMarkdown(w io.Writer, pictures []Picture) error {
 		fmt.Fprintf(&b, "\n![%s](%s)\n", p.Title, p.File)
 	}
 	r.writeTargets(&b)
-	b.WriteString("\n## Results\n\n| | | runs | success | p50 | p95 | p99 | × plain |\n|---|---|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("\n## Results\n\n| | | runs | success | p50 | p95 | p99 | × plain |\n" +
+		"|---|---|--:|--:|--:|--:|--:|--:|\n")
 	scenario := ""
 	for _, one := range r.Results {
 		if one.Skipped != "" {
@@ -72,7 +73,8 @@ func (r Result) row() string {
 	if r.Failure != "" {
 		name += fmt.Sprintf(" (%s)", cell(r.Failure))
 	}
-	return fmt.Sprintf("%s | %d | %s | %s | %s | %s | %s |", name, max(r.Tried, len(r.Samples)), success, p[0], p[1], p[2], ratio)
+	return fmt.Sprintf("%s | %d | %s | %s | %s | %s | %s |", name, max(r.Tried, len(r.Samples)), success, p[0], p[1], p[2],
+		ratio)
 }
 
 func (r Report) writeTargets(b *strings.Builder) {

@@ -92,6 +92,6 @@ func binomial(n, k int) float64 {
 }
 
 func (c Comparison) String() string {
-	return fmt.Sprintf("%-52s %9s %9s %8.3f [%.3f, %.3f] %4d  %s", c.Scenario, Figure(c.Old), Figure(c.New), c.Ratio, c.Low,
-		c.High, c.Pairs, c.Conclusion)
+	return fmt.Sprintf("%-52s %9s %9s %8.3f [%.3f, %.3f] %4d  %s", c.Scenario, Figure(c.Old), Figure(c.New), c.Ratio,
+		c.Low, c.High, c.Pairs, c.Conclusion)
 }

@@ -67,7 +67,7 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// noisy returns pairs as a shared machine gives them: a common drift, noise with a long tail, and a ratio of new to old.
+// noisy returns pairs as a shared machine gives them: a common drift, noise with a long tail, and a ratio of the two.
 func noisy(r *rand.Rand, n int, ratio float64) (before, after []float64) {
 	drift := 1.0
 	sample := func() float64 {
@@ -159,7 +159,8 @@ func report() Report {
 		{Part: "start", Scenario: "one after the other", Contender: Plain, Unit: "ms", Samples: []float64{4, 5}, Tried: 4,
 			Failed: 1, Failure: "exit | <1>"},
 		{Part: "start", Scenario: "one after the other", Contender: "podman run", Unit: "ms", Skipped: "not installed"},
-		{Part: "start", Scenario: "burst", Contender: "cove", Unit: "ms", Samples: []float64{9}, Last: []float64{12}, Tried: 1},
+		{Part: "start", Scenario: "burst", Contender: "cove", Unit: "ms", Samples: []float64{9}, Last: []float64{12},
+			Tried: 1},
 		{Part: "start", Scenario: "burst", Contender: "podman run", Unit: "ms", Skipped: "not installed"},
 	}
 	Summarise(r.Results[:3])
@@ -199,7 +200,8 @@ func TestWriteJSON(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil {
 		t.Fatal(err)
 	}
-	if len(back.Results) != 5 || len(back.Results[0].Samples) != 20 || back.Results[2].Skipped == "" || len(back.Targets) != 1 {
+	if len(back.Results) != 5 || len(back.Results[0].Samples) != 20 || back.Results[2].Skipped == "" ||
+		len(back.Targets) != 1 {
 		t.Errorf("%+v", back)
 	}
 }
