@@ -100,9 +100,10 @@ func (k keeping) measure(ctx context.Context, b *build, most int) (all []result.
 		if err := k.fill(ctx, s, count); err != nil {
 			return all, err
 		}
-		each = max((before-holdings.Available())/float64(count), 0)
-		record(machine, each, "")
-		record(charged, float64(holdings.Charged(group))/(1<<20)/float64(count), "")
+		less, charge := before-holdings.Available(), float64(holdings.Charged(group))/(1<<20)
+		each = max(less, charge) / float64(count)
+		record(machine, less/float64(count), "")
+		record(charged, charge/float64(count), "")
 		record(private, holdings.Private(group)/float64(count), "")
 	}
 	return all, client.PoolOf(s.owner).Drain(ctx)

@@ -63,7 +63,7 @@ func picturesOf(all []result.Result) (pictures []picture) {
 	begin := part("start")
 	for i, name := range scenariosOf(begin) {
 		file := "start-" + strconv.Itoa(i+1) + ".svg"
-		pictures = append(pictures, picture{file, chart.Ranges(name, "ms, from the median to the 99th of a hundred",
+		pictures = append(pictures, picture{file, chart.Ranges(capital(name), "ms, from the median to the 99th percentile",
 			ranges(begin, name))})
 	}
 	if of := part("one-liners"); len(of) > 0 {
@@ -76,14 +76,15 @@ func picturesOf(all []result.Result) (pictures []picture) {
 				lines(part("sustained"), func(r result.Result) string { return r.Contender }, group))})
 	}
 	if of := part("memory"); len(of) > 0 {
-		short := func(r result.Result) string {
-			return r.Group + ", " + strings.Split(strings.Split(r.Contender, ":")[0], " of its")[0]
-		}
-		pictures = append(pictures, picture{"memory.svg", chart.Lines("Memory of a prepared sandbox", "sandboxes", "MiB each",
-			true, lines(of, short, ""))})
+		of = slices.DeleteFunc(of, func(r result.Result) bool { return r.Contender != charged })
+		kind := func(r result.Result) string { return r.Group }
+		pictures = append(pictures, picture{"memory.svg", chart.Lines("Memory of a prepared sandbox: "+charged,
+			"sandboxes that are prepared", "MiB each", true, lines(of, kind, ""))})
 	}
 	return pictures
 }
+
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 func scenariosOf(all []result.Result) (names []string) {
 	for _, r := range all {
@@ -133,7 +134,7 @@ func grouped(all []result.Result) (groups []string, series []chart.Series) {
 			for i := range empty {
 				empty[i] = math.NaN()
 			}
-			series = append(series, chart.Series{Name: r.Contender, Values: empty})
+			series = append(series, chart.Series{Name: r.Contender, Values: empty, Muted: r.Contender == result.Plain})
 		}
 		series[at].Values[slices.Index(groups, r.Group)] = r.P50
 	}
@@ -149,7 +150,7 @@ func lines(all []result.Result, name func(result.Result) string, group string) (
 		at := slices.IndexFunc(series, func(s chart.Series) bool { return s.Name == name(r) })
 		if at < 0 {
 			at = len(series)
-			series = append(series, chart.Series{Name: name(r)})
+			series = append(series, chart.Series{Name: name(r), Muted: r.Contender == result.Plain})
 		}
 		series[at].X, series[at].Values = append(series[at].X, r.X), append(series[at].Values, r.P50)
 	}

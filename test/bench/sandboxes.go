@@ -86,7 +86,7 @@ func startScenarios(ctx context.Context, c *coveUnderTest, p peers, rounds int) 
 // posted is Cove as users have it: HTTP on loopback, each run recorded and audited.
 const posted = "cove, POST /execute"
 
-const burstOfPython = "print(1) in Python: a hundred at once"
+const burstOfPython = "a Python one-liner: a hundred at once"
 
 // snippetScenarios measure one-liners of each runtime in each form.
 func snippetScenarios(ctx context.Context, b *build, p peers, rounds int) (scenarios []scenario) {

@@ -233,7 +233,8 @@ func TestPictures(t *testing.T) {
 		of("one-liners", "x", "node", 0, "cove, parked", 9),
 		of("one-liners", "print(1) in python", "python", 0, "runc run", 99),
 		of("sustained", "a", "python", 1, "cove", 50), of("sustained", "b", "python", 8, "cove", 60),
-		of("memory", "c", "empty", 10, private, 0.4), of("memory", "d", "empty", 100, private, 0.3),
+		of("memory", "c", "empty", 10, charged, 0.4), of("memory", "d", "empty", 100, charged, 0.3),
+		of("memory", "d", "empty", 100, machine, -3),
 		of("network", "e", "", 0, "direct", 1),
 	}}}
 	dir := filepath.Join(t.TempDir(), "out")

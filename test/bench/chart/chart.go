@@ -39,14 +39,31 @@ type Series struct {
 	Name   string
 	X      []float64 // of Lines
 	Values []float64 // NaN for none
+	Muted  bool      // what the others are compared with
+}
+
+// palette gives each series its colour.
+func palette(series []Series) (all []color.Color) {
+	next := 0
+	for _, s := range series {
+		if s.Muted {
+			all = append(all, grey)
+			continue
+		}
+		all = append(all, colours[next%len(colours)])
+		next++
+	}
+	return all
 }
 
 // colours are told apart by readers with any colour vision, on white (Okabe and Ito).
 var colours = []color.Color{
 	color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255},
 	color.RGBA{204, 121, 167, 255},
-	color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{90, 90, 90, 255}, color.RGBA{0, 0, 0, 255},
+	color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{0, 0, 0, 255},
 }
+
+var grey = color.RGBA{110, 110, 110, 255}
 
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(11)}
 
@@ -71,9 +88,9 @@ func Ranges(title, x string, ranges []Range) Chart {
 		for i, r := range slices.Backward(ranges) {
 			names = append(names, r.Name)
 			at := float64(len(ranges) - 1 - i)
-			colour := colours[0]
-			if !r.Strong {
-				colour = colours[6]
+			var colour color.Color = grey
+			if r.Strong {
+				colour = colours[0]
 			}
 			line, err := plotter.NewLine(plotter.XYs{{X: r.Low, Y: at}, {X: r.High, Y: at}})
 			if err != nil {
@@ -85,17 +102,20 @@ func Ranges(title, x string, ranges []Range) Chart {
 				return err
 			}
 			points.GlyphStyle = draw.GlyphStyle{Color: colour, Radius: vg.Points(6), Shape: draw.CircleGlyph{}}
-			labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: r.Mid, Y: at}},
-				Labels: []string{number(r.Mid)}})
+			labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: r.High, Y: at}},
+				Labels: []string{r.figures()}})
 			if err != nil {
 				return err
 			}
-			labels.Offset, labels.TextStyle[0].Font = vg.Point{X: -vg.Points(6), Y: vg.Points(8)}, sans
+			labels.Offset = vg.Point{X: vg.Points(9)}
+			labels.TextStyle[0].Font, labels.TextStyle[0].YAlign = sans, draw.YCenter
 			p.Add(line, points, labels)
 			lowest, highest = min(lowest, r.Low), max(highest, r.High)
 		}
 		p.NominalY(names...)
 		p.X.Min, p.X.Max = lowest/1.3, highest*1.3
+		// The figures stand to the right of the longest line.
+		p.X.Max *= math.Pow(p.X.Max/p.X.Min, 0.2)
 		p.Y.Min, p.Y.Max = -0.6, float64(len(ranges))-0.4
 		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(decades)
 		return nil
@@ -103,13 +123,28 @@ func Ranges(title, x string, ranges []Range) Chart {
 	return c
 }
 
-// decades are ticks at 1, 2 and 5 times each power of ten.
+// figures are the middle and the high figure.
+func (r Range) figures() string {
+	if r.High == r.Mid {
+		return number(r.Mid)
+	}
+	return number(r.Mid) + " … " + number(r.High)
+}
+
+// decades are ticks at powers of ten, and at 2 and 5 times them, which have labels where there are few powers.
 func decades(low, high float64) (ticks []plot.Tick) {
+	const few = 2
 	for power := math.Floor(math.Log10(low)); power <= math.Log10(high); power++ {
 		for _, digit := range []float64{1, 2, 5} {
-			if v := digit * math.Pow(10, power); v >= low && v <= high {
-				ticks = append(ticks, plot.Tick{Value: v, Label: number(v)})
+			v := digit * math.Pow(10, power)
+			if v < low || v > high {
+				continue
 			}
+			tick := plot.Tick{Value: v}
+			if digit == 1 || math.Log10(high/low) < few {
+				tick.Label = number(v)
+			}
+			ticks = append(ticks, tick)
 		}
 	}
 	return ticks
@@ -141,7 +176,7 @@ func Bars(title, y string, categories []string, series []Series) Chart {
 			if err != nil {
 				return err
 			}
-			bars.Color, bars.Offset, bars.LineStyle.Width = colours[i%len(colours)], offset, 0
+			bars.Color, bars.Offset, bars.LineStyle.Width = palette(series)[i], offset, 0
 			labels, err := plotter.NewLabels(above)
 			if err != nil {
 				return err
@@ -149,6 +184,7 @@ func Bars(title, y string, categories []string, series []Series) Chart {
 			labels.Offset = vg.Point{X: offset, Y: vg.Points(3)}
 			for j := range labels.TextStyle {
 				labels.TextStyle[j].Font, labels.TextStyle[j].XAlign = sans, draw.XCenter
+				labels.TextStyle[j].Font.Size = vg.Points(9)
 			}
 			p.Add(bars, labels)
 			p.Legend.Add(s.Name, bars)
@@ -188,7 +224,7 @@ func Lines(title, x, y string, log bool, series []Series) Chart {
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.Name, err)
 			}
-			colour := colours[i%len(colours)]
+			colour := palette(series)[i]
 			line.Color, line.Width = colour, vg.Points(2)
 			dots.GlyphStyle = draw.GlyphStyle{Color: colour, Radius: vg.Points(3), Shape: shapes[i%len(shapes)]}
 			if len(points) > 20 {

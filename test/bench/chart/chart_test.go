@@ -24,13 +24,13 @@ func pictures() map[string]struct {
 	}{
 		"ranges": {Ranges("First command", "ms, p50 to p99", []Range{{Name: "cove", Low: 4, Mid: 4.31, High: 9, Strong: true},
 			{Name: "docker", Low: 180, Mid: 217, High: 400}, {Name: "one sample", Low: 30, Mid: 30, High: 30}}),
-			[]string{"First command", "ms, p50 to p99", "cove", "docker", "one sample", "4.31", "217", "10", "100"}},
+			[]string{"First command", "ms, p50 to p99", "cove", "docker", "one sample", "4.31 … 9", "217 … 400", "30", "10", "100"}},
 		"bars": {Bars("One-liners", "ms", []string{"python", "node"}, []Series{{Name: "cold", Values: []float64{23.5, 41}},
 			{Name: "parked", Values: []float64{1.5, nan}}}),
 			[]string{"One-liners", "ms", "python", "node", "cold", "parked", "23.5", "41", "1.5"}},
 		"lines": {Lines("Sustained", "clients", "runs/s", true, []Series{
 			{Name: "cove", X: []float64{1, 2, 8, 32}, Values: []float64{40, 55, 60, nan}},
-			{Name: "plain process", X: []float64{1, 2, 8, 32}, Values: []float64{70, 130, 140, 141}}}),
+			{Name: "plain process", X: []float64{1, 2, 8, 32}, Values: []float64{70, 130, 140, 141}, Muted: true}}),
 			[]string{"Sustained", "clients", "runs/s", "cove", "plain process", "32"}},
 	}
 }
@@ -59,7 +59,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// read returns the texts of a picture, and whether something white fills it.
+// read returns the texts of a picture, and whether it is white up to its edges.
 func read(t *testing.T, name string, out io.Reader) (shown map[string]bool, ground bool) {
 	t.Helper()
 	shown = map[string]bool{}
@@ -75,12 +75,15 @@ func read(t *testing.T, name string, out io.Reader) (shown map[string]bool, grou
 		case xml.CharData:
 			shown[strings.TrimSpace(string(token))] = true
 		case xml.StartElement:
+			whole, white := false, false
 			for _, a := range token.Attr {
 				if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
 					t.Errorf("%s: %s=%q of %s", name, a.Name.Local, a.Value, token.Name.Local)
 				}
-				ground = ground || a.Name.Local == "style" && strings.Contains(a.Value, "fill:#FFFFFF")
+				whole = whole || a.Name.Local == "d" && strings.HasPrefix(a.Value, "M0,0L566.93,0L")
+				white = white || a.Name.Local == "style" && strings.Contains(a.Value, "fill:#FFFFFF")
 			}
+			ground = ground || whole && white
 		}
 	}
 }

@@ -90,7 +90,8 @@ func TestCompare(t *testing.T) {
 		least, most int // of a thousand
 	}{
 		{1, Slower, 0, 10}, {1, Faster, 0, 10}, {1, Same, 300, 1000}, {1.05, Slower, 0, 120}, {1.3, Slower, 950, 1000},
-		{1.3, Same, 0, 5}, {1 / 1.3, Faster, 950, 1000}, {1 / 1.3, Slower, 0, 0}, {1.1, Same, 0, 50},
+		{1.3, Same, 0, 5}, {1 / 1.3, Faster, 950, 1000}, {1 / 1.3, Slower, 0, 0}, {1 / 1.3, Same, 0, 5},
+		{1.1, Same, 0, 50}, {1 / 1.1, Same, 0, 50},
 	} {
 		r, found := rand.New(rand.NewPCG(1, 2)), 0
 		for range times {
