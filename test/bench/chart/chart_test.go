@@ -24,7 +24,8 @@ func pictures() map[string]struct {
 	}{
 		"ranges": {Ranges("First command", "ms, p50 to p99", []Range{{Name: "cove", Low: 4, Mid: 4.31, High: 9, Strong: true},
 			{Name: "docker", Low: 180, Mid: 217, High: 400}, {Name: "one sample", Low: 30, Mid: 30, High: 30}}),
-			[]string{"First command", "ms, p50 to p99", "cove", "docker", "one sample", "4.31 … 9", "217 … 400", "30", "10", "100"}},
+			[]string{"First command", "ms, p50 to p99", "cove", "docker", "one sample", "4.31 … 9",
+				"217 … 400", "30", "10", "100"}},
 		"bars": {Bars("One-liners", "ms", []string{"python", "node"}, []Series{{Name: "cold", Values: []float64{23.5, 41}},
 			{Name: "parked", Values: []float64{1.5, nan}}}),
 			[]string{"One-liners", "ms", "python", "node", "cold", "parked", "23.5", "41", "1.5"}},

@@ -15,9 +15,9 @@ type Picture struct{ File, Title string }
 func (r Report) WriteMarkdown(w io.Writer, pictures []Picture) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Benchmark of %s\n\n", r.Begun.Format("2 January 2006"))
-	fmt.Fprintf(&b, "Written by `make bench`, in %.0f seconds; `results.json` has every sample. Absolute times are those\n"+
-		"of this machine: the ratios are the finding. They are medians, beside that of a plain process that does the same.\n\n",
-		r.Took)
+	fmt.Fprintf(&b, "Written by `make bench`, in %.0f seconds; `results.json` has every sample. Absolute times are\n"+
+		"those of this machine: the ratios are the finding. They are medians, beside that of a plain process that\n"+
+		"does the same.\n\n", r.Took)
 	b.WriteString("| machine | |\n|---|---|\n")
 	for _, m := range r.Machine {
 		fmt.Fprintf(&b, "| %s | %s |\n", m[0], cell(m[1]))

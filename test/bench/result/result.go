@@ -2,10 +2,11 @@
 package result
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/json"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -161,20 +162,20 @@ func find(all []Result, scenario, contender string) (Result, bool) {
 	return all[i], true
 }
 
-// WriteJSON writes everything, each sample included.
+// WriteJSON writes everything, each sample included. The samples of a result are on one line.
 func (r Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
-	return e.Encode(r)
+	if err := e.Encode(r); err != nil {
+		return err
+	}
+	_, err := w.Write(numbers.ReplaceAllFunc(b.Bytes(), func(list []byte) []byte {
+		return bytes.Join(bytes.Fields(list), nil)
+	}))
+	return err
 }
 
-// Parts returns the parts in the order in which they were measured.
-func (r Report) Parts() (all []string) {
-	for _, one := range r.Results {
-		if part := cmp.Or(one.Part, "other"); !slices.Contains(all, part) {
-			all = append(all, part)
-		}
-	}
-	return all
-}
+// numbers is a list of numbers, one on each line.
+var numbers = regexp.MustCompile(`\[\n[-+.0-9eE,\s]+\]`)

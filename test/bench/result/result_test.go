@@ -197,6 +197,9 @@ func TestWriteJSON(t *testing.T) {
 	if err := report().WriteJSON(&out); err != nil {
 		t.Fatal(err)
 	}
+	if n := bytes.Count(out.Bytes(), []byte("\n")); n > 100 || !bytes.Contains(out.Bytes(), []byte("[1,2,3,4,")) {
+		t.Errorf("the samples are on %d lines:\n%s", n, out.Bytes())
+	}
 	var back Report
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil {
 		t.Fatal(err)
