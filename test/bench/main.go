@@ -91,7 +91,7 @@ var parts = []string{"start", "one-liners", "command-line", "sustained", "memory
 func parseBench(args []string, out io.Writer) (a asked, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.IntVar(&a.rounds, "rounds", 30, "samples of each contender, one at a time; the other loads are scaled by it")
+	flags.IntVar(&a.rounds, "rounds", 30, "how much is measured: with 30, a contender has 100 samples, one at a time")
 	flags.IntVar(&a.most, "most", 1000, "the most prepared sandboxes whose memory is measured")
 	flags.StringVar(&a.out, "out", "bench-results", "directory of the table (README.md), results.json and the charts")
 	flags.StringVar(&a.only, "only", "", "of the peers, only those whose name contains this")
@@ -172,13 +172,14 @@ func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 	}
 	defer stop()
 	for _, part := range []struct {
-		name string
-		of   func() ([]scenario, error)
+		name   string
+		length time.Duration // that 30 rounds may take
+		of     func() ([]scenario, error)
 	}{
-		{"start", func() ([]scenario, error) { return startScenarios(ctx, cove, p, a.rounds) }},
-		{"one-liners", func() ([]scenario, error) { return snippetScenarios(ctx, b, p, a.rounds), nil }},
-		{"command-line", func() ([]scenario, error) { return commandScenarios(ctx, b, a.rounds) }},
-		{"sustained", func() ([]scenario, error) { return sustainedScenarios(ctx, b, a.rounds) }},
+		{"start", 160 * time.Second, func() ([]scenario, error) { return startScenarios(ctx, cove, p, a.rounds) }},
+		{"one-liners", 100 * time.Second, func() ([]scenario, error) { return snippetScenarios(ctx, b, p, a.rounds), nil }},
+		{"command-line", 15 * time.Second, func() ([]scenario, error) { return commandScenarios(ctx, b, a.rounds) }},
+		{"sustained", 75 * time.Second, func() ([]scenario, error) { return sustainedScenarios(ctx, b, a.rounds) }},
 	} {
 		if !a.wants(part.name) {
 			continue
@@ -187,7 +188,7 @@ func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 		if err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
-		results, err := playAll(ctx, b, scenarios, a.only)
+		results, err := playAll(ctx, b, scenarios, a.only, part.length*time.Duration(max(a.rounds, 30))/30)
 		r.Results = append(r.Results, results...)
 		if err != nil {
 			return err

@@ -51,8 +51,8 @@ var starts = []struct {
 	load   load
 	rounds int // for 30 that are asked for
 }{
-	{"one after the other", one, 30},
-	{"one every 50 ms", arrivals(40, 50*time.Millisecond), 1},
+	{"one after the other", one, 100},
+	{"one every 40 ms", arrivals(50, 40*time.Millisecond), 2},
 	{"a hundred at once", arrivals(100, 0), 2},
 }
 
@@ -91,7 +91,8 @@ const burstOfPython = "a Python one-liner: a hundred at once"
 // snippetScenarios measure one-liners of each runtime in each form.
 func snippetScenarios(ctx context.Context, b *build, p peers, rounds int) (scenarios []scenario) {
 	for _, l := range languages {
-		s := scenario{part: "one-liners", name: l.code + " in " + l.name, group: l.name, load: one, rounds: rounds}
+		s := scenario{part: "one-liners", name: l.code + " in " + l.name, group: l.name, load: one, rounds: share(100, rounds),
+			budget: 8 * time.Second}
 		args := l.plain()
 		s.contenders = append(s.contenders, plainly(args))
 		for _, f := range forms {

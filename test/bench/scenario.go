@@ -33,6 +33,7 @@ type scenario struct {
 	rounds     int
 	budget     time.Duration             // of each contender
 	rest       time.Duration             // between rounds, for the one before to be cleaned up
+	until      time.Time                 // no second round begins after that; never if zero
 	calm       func(ctx context.Context) // waits until nothing of the round before is at work; may be nil
 	contenders []contender
 }
@@ -170,6 +171,9 @@ func (s scenario) play(ctx context.Context, only string) ([]result.Result, error
 		}
 	}
 	for round := range s.rounds + 1 {
+		if round > 1 && !s.until.IsZero() && time.Now().After(s.until) {
+			break
+		}
 		for i, c := range s.contenders {
 			if results[i].Skipped != "" || spent[i] > cmp.Or(s.budget, budget) {
 				continue
@@ -222,10 +226,13 @@ func (s scenario) print(results []result.Result) {
 	}
 }
 
-// playAll plays scenarios one after the other, each of whose rounds begins when the build is calm.
-func playAll(ctx context.Context, b *build, scenarios []scenario, only string) (all []result.Result, err error) {
+// playAll plays scenarios one after the other, each of whose rounds begins when the build is calm. When so much time
+// has passed, the scenarios that are left have one round each.
+func playAll(ctx context.Context, b *build, scenarios []scenario, only string, length time.Duration) (all []result.Result,
+	err error) {
+	end := time.Now().Add(length)
 	for _, s := range scenarios {
-		s.calm = b.calm
+		s.calm, s.until = b.calm, end
 		results, err := s.play(ctx, only)
 		if err != nil {
 			return all, fmt.Errorf("%s: %w", s.name, err)

@@ -122,6 +122,17 @@ func TestPlay(t *testing.T) {
 	}
 }
 
+// TestPlayHurries: when there is no time left, each contender has one round.
+func TestPlayHurries(t *testing.T) {
+	s := scenario{load: one, rounds: 5, contenders: []contender{{name: "c", run: func(context.Context) error { return nil }}}}
+	for until, want := range map[time.Time]int{{}: 5, time.Now(): 1, time.Now().Add(time.Hour): 5} {
+		s.until = until
+		if results, err := s.play(t.Context(), ""); err != nil || len(results[0].Samples) != want {
+			t.Errorf("until %v: %+v, %v", until, results, err)
+		}
+	}
+}
+
 // TestPlayStops: a benchmark that is interrupted ends.
 func TestPlayStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

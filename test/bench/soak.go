@@ -125,5 +125,8 @@ func (s *server) rest(ctx context.Context, before map[string]int) (held map[stri
 			return held, nil
 		}
 	}
-	return held, fmt.Errorf("it does not come to rest: %v; %s", held, holdings.Leaked(before, held))
+	if before == nil {
+		return held, fmt.Errorf("the server does not come to rest: %v", held)
+	}
+	return held, fmt.Errorf("a minute after the last run there is more than before: %s", holdings.Leaked(before, held))
 }

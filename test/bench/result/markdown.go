@@ -63,8 +63,11 @@ func (r Result) row() string {
 	if len(r.Samples) > 0 {
 		p[0] = Figure(r.P50) + " " + r.Unit
 	}
-	if len(r.Samples) >= 20 { // of fewer, they are the largest
-		p[1], p[2] = Figure(r.P95), Figure(r.P99)
+	if len(r.Samples) >= 20 { // of fewer, it is the largest
+		p[1] = Figure(r.P95)
+	}
+	if len(r.Samples) >= 100 {
+		p[2] = Figure(r.P99)
 	}
 	name := cell(r.Contender)
 	if last := Last.Of(r); last > 0 {

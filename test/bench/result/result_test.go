@@ -151,12 +151,13 @@ func TestJudge(t *testing.T) {
 func report() Report {
 	r := Report{Machine: Machine{{"processors", "2"}}, Begun: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 321,
 		Figures: map[string]float64{"server_at_rest_mib": 41.5}}
-	samples := make([]float64, 20)
+	samples := make([]float64, 100)
 	for i := range samples {
 		samples[i] = float64(i + 1)
 	}
 	r.Results = []Result{
-		{Part: "start", Scenario: "one after the other", Contender: "cove", Unit: "ms", Samples: samples, Tried: 20},
+		{Part: "start", Scenario: "one after the other", Contender: "cove", Unit: "ms", Samples: samples, Tried: 100},
+		{Part: "start", Scenario: "one after the other", Contender: "few", Unit: "ms", Samples: samples[:99]},
 		{Part: "start", Scenario: "one after the other", Contender: Plain, Unit: "ms", Samples: []float64{4, 5}, Tried: 4,
 			Failed: 1, Failure: "exit | <1>"},
 		{Part: "start", Scenario: "one after the other", Contender: "podman run", Unit: "ms", Skipped: "not installed"},
@@ -164,8 +165,8 @@ func report() Report {
 			Tried: 1},
 		{Part: "start", Scenario: "burst", Contender: "podman run", Unit: "ms", Skipped: "not installed"},
 	}
-	Summarise(r.Results[:3])
-	Summarise(r.Results[3:])
+	Summarise(r.Results[:4])
+	Summarise(r.Results[4:])
 	r.Targets = Judge([]Target{{Scenario: "burst", Contender: "cove", Statistic: Last, Bound: 10}}, r.Results)
 	return r
 }
@@ -178,8 +179,9 @@ func TestWriteMarkdown(t *testing.T) {
 	for _, want := range []string{
 		"# Benchmark of 2 January 2026", "in 321 seconds", "| processors | 2 |\n",
 		"![First command](start.svg)",
-		"| **one after the other** | cove | 20 | 100 % | 10.0 ms | 19.0 | 20.0 | 2.50× |\n",
+		"| **one after the other** | cove | 100 | 100 % | 50.0 ms | 95.0 | 99.0 | 12.5× |\n",
 		"|  | plain process (exit \\| &lt;1>) | 4 | 75 % | 4.00 ms | - | - | 1.00× |\n",
+		"|  | few | 99 | - | 50.0 ms | 95.0 | - | 12.5× |\n",
 		"| **burst** | cove, all done in 12.0 ms | 1 | 100 % | 9.00 ms | - | - | - |\n",
 		"| burst | cove | all done | ≤ 10.0 ms | 12.0 | **missed** |\n", "| server at rest mib | 41.5 |\n",
 	} {
@@ -204,7 +206,7 @@ func TestWriteJSON(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil {
 		t.Fatal(err)
 	}
-	if len(back.Results) != 5 || len(back.Results[0].Samples) != 20 || back.Results[2].Skipped == "" ||
+	if len(back.Results) != 6 || len(back.Results[0].Samples) != 100 || back.Results[3].Skipped == "" ||
 		len(back.Targets) != 1 {
 		t.Errorf("%+v", back)
 	}
