@@ -176,14 +176,15 @@ func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 		length time.Duration // that 30 rounds may take
 		of     func() ([]scenario, error)
 	}{
-		{"start", 160 * time.Second, func() ([]scenario, error) { return startScenarios(ctx, cove, p, a.rounds) }},
-		{"one-liners", 100 * time.Second, func() ([]scenario, error) { return snippetScenarios(ctx, b, p, a.rounds), nil }},
-		{"command-line", 15 * time.Second, func() ([]scenario, error) { return commandScenarios(ctx, b, a.rounds) }},
-		{"sustained", 75 * time.Second, func() ([]scenario, error) { return sustainedScenarios(ctx, b, a.rounds) }},
+		{"start", 140 * time.Second, func() ([]scenario, error) { return startScenarios(ctx, cove, p, a.rounds) }},
+		{"one-liners", 90 * time.Second, func() ([]scenario, error) { return snippetScenarios(ctx, b, p, a.rounds), nil }},
+		{"command-line", 10 * time.Second, func() ([]scenario, error) { return commandScenarios(ctx, b, a.rounds) }},
+		{"sustained", 70 * time.Second, func() ([]scenario, error) { return sustainedScenarios(ctx, b, a.rounds) }},
 	} {
 		if !a.wants(part.name) {
 			continue
 		}
+		begin := time.Now()
 		scenarios, err := part.of()
 		if err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
@@ -193,6 +194,7 @@ func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 		if err != nil {
 			return err
 		}
+		fmt.Printf("\n%s: %.0f seconds\n", part.name, time.Since(begin).Seconds())
 	}
 	r.Figures["server after load, MiB"] = residentMiB(cove.pid())
 	if a.wants("memory") {
