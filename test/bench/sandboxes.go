@@ -91,8 +91,8 @@ const burstOfPython = "a Python one-liner: a hundred at once"
 // snippetScenarios measure one-liners of each runtime in each form.
 func snippetScenarios(ctx context.Context, b *build, p peers, rounds int) (scenarios []scenario) {
 	for _, l := range languages {
-		s := scenario{part: "one-liners", name: l.code + " in " + l.name, group: l.name, load: one, rounds: share(100, rounds),
-			budget: 8 * time.Second}
+		s := scenario{part: "one-liners", name: l.code + " in " + l.name, group: l.name, load: one,
+			rounds: share(100, rounds), budget: 8 * time.Second}
 		args := l.plain()
 		s.contenders = append(s.contenders, plainly(args))
 		for _, f := range forms {

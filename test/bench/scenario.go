@@ -228,8 +228,8 @@ func (s scenario) print(results []result.Result) {
 
 // playAll plays scenarios one after the other, each of whose rounds begins when the build is calm. When so much time
 // has passed, the scenarios that are left have one round each.
-func playAll(ctx context.Context, b *build, scenarios []scenario, only string, length time.Duration) (all []result.Result,
-	err error) {
+func playAll(ctx context.Context, b *build, scenarios []scenario, only string,
+	length time.Duration) (all []result.Result, err error) {
 	end := time.Now().Add(length)
 	for _, s := range scenarios {
 		s.calm, s.until = b.calm, end

@@ -124,7 +124,8 @@ func TestPlay(t *testing.T) {
 
 // TestPlayHurries: when there is no time left, each contender has one round.
 func TestPlayHurries(t *testing.T) {
-	s := scenario{load: one, rounds: 5, contenders: []contender{{name: "c", run: func(context.Context) error { return nil }}}}
+	done := func(context.Context) error { return nil }
+	s := scenario{load: one, rounds: 5, contenders: []contender{{name: "c", run: done}}}
 	for until, want := range map[time.Time]int{{}: 5, time.Now(): 1, time.Now().Add(time.Hour): 5} {
 		s.until = until
 		if results, err := s.play(t.Context(), ""); err != nil || len(results[0].Samples) != want {
