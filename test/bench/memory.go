@@ -31,9 +31,11 @@ type keeping struct {
 // keepings are the rows of the table of memory. perl has no parked form, so a sandbox that is kept for it is empty.
 var keepings = []keeping{
 	{name: "empty", warm: "perl", counts: []int{10, 100, 1000}},
-	{name: "python", warm: "python", language: "python", counts: []int{10, 100, 1000}},
-	{name: "node", warm: "node", language: "node", counts: []int{10, 100}},
-	{name: "bash", warm: "bash", language: "bash", counts: []int{10, 100}},
+	{name: "python, parked", warm: "python", language: "python", counts: []int{10, 100},
+		settings: []string{"COVE_SANDBOX_POOL_ZYGOTES=false"}},
+	{name: "python, zygote", warm: "python", language: "python", counts: []int{10, 100, 1000}},
+	{name: "node, parked", warm: "node", language: "node", counts: []int{10, 100}},
+	{name: "bash, parked", warm: "bash", language: "bash", counts: []int{10, 100}},
 }
 
 // The columns of the table of memory.
@@ -66,7 +68,7 @@ func memory(ctx context.Context, b *build, most int) (all []result.Result, err e
 }
 
 func (k keeping) measure(ctx context.Context, b *build, most int) (all []result.Result, err error) {
-	own := &build{bin: b.bin, dir: filepath.Join(b.dir, "memory-"+k.name)}
+	own := &build{bin: b.bin, dir: filepath.Join(b.dir, "memory-"+strings.ReplaceAll(k.name, ", ", "-"))}
 	if err := os.Mkdir(own.dir, 0o755); err != nil {
 		return nil, err
 	}

@@ -18,24 +18,30 @@ type form struct {
 	name     string
 	settings []string // of the server
 	// ask changes a request that gives nothing but code into one for this form; may be nil.
-	ask func(*api.ExecuteRequest)
+	ask  func(*api.ExecuteRequest)
+	only string // the language that has this form; empty: all of them have it
 	// kept reports whether the pool keeps a kind of sandbox of this form for a language; nil: nothing is kept.
 	kept func(k api.PoolKind, language string) bool
 }
 
-// forms are the rows of the table of one-liners, for each runtime. An interpreter that is restored or forked from a
-// template would be one more row: the setting that chooses it, and the kind that the pool lists.
+// forms are the rows of the table of one-liners, for each runtime.
 var forms = []form{
 	{name: "cove, cold", settings: []string{"COVE_SANDBOX_POOL_SIZE=0"}},
 	{name: "cove, pooled", ask: withVariable, kept: func(k api.PoolKind, _ string) bool { return k.Language == "" }},
-	{name: "cove, parked", kept: func(k api.PoolKind, language string) bool { return k.Language == language }},
+	{name: "cove, parked", settings: []string{"COVE_SANDBOX_POOL_ZYGOTES=false"}, kept: waiting},
+	{name: "cove, zygote", only: "python", kept: waiting},
 }
+
+func waiting(k api.PoolKind, language string) bool { return k.Language == language }
 
 // withVariable gives a program a variable, for which no interpreter can have been started before.
 func withVariable(r *api.ExecuteRequest) { r.Env = map[string]string{"BENCH": "1"} }
 
 // contender runs a snippet in this form, and fails if it was not run so.
 func (f form) contender(ctx context.Context, b *build, language, code string) contender {
+	if f.only != "" && f.only != language {
+		return contender{name: f.name, why: "only " + f.only + " has one"}
+	}
 	s, err := b.server(ctx, f.settings...)
 	if err != nil {
 		return contender{name: f.name, why: err.Error()}

@@ -172,7 +172,10 @@ func TestTargetsAreOfScenarios(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &server{}
-	b := build{bin: dir, dir: dir, servers: map[string]*server{"": s, forms[0].settings[0]: s}}
+	b := build{bin: dir, dir: dir, servers: map[string]*server{"": s}}
+	for _, f := range forms {
+		b.servers[strings.Join(f.settings, " ")] = s
+	}
 	c := &coveUnderTest{build: b, server: s}
 	none := peers{why: map[string]string{}}
 	for _, p := range all {
@@ -191,7 +194,12 @@ func TestTargetsAreOfScenarios(t *testing.T) {
 		}
 		scenarios = append(scenarios, more...)
 	}
-	known := map[string]bool{memoryName("python", 100) + private: true}
+	known := map[string]bool{}
+	for _, k := range keepings {
+		for _, count := range k.counts {
+			known[memoryName(k.name, count)+private] = true
+		}
+	}
 	for _, s := range scenarios {
 		for _, c := range s.contenders {
 			if known[s.name+c.name] {
