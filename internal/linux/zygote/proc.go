@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"strconv"
@@ -32,6 +33,7 @@ func (m mapping) own() bool {
 
 // mapped reads /proc/PID/maps.
 func mapped(text []byte) (all []mapping, err error) {
+	var last uint64
 	for line := range bytes.Lines(text) {
 		var m mapping
 		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 6)
@@ -57,9 +59,14 @@ func mapped(text []byte) (all []mapping, err error) {
 			}
 		}
 		m.shared = perms[3] == 's'
-		if m.Name != "[vsyscall]" { // is no memory of the process
-			all = append(all, m)
+		if m.Name == "[vsyscall]" && !m.file() { // is no memory of the process
+			continue
 		}
+		if m.From < last || m.To <= m.From || m.To > topOfMemory || (m.From|m.To)%pageSize != 0 {
+			return nil, fmt.Errorf("a mapping from %x to %x, after %x", m.From, m.To, last)
+		}
+		last = m.To
+		all = append(all, m)
 	}
 	return all, nil
 }
@@ -67,7 +74,21 @@ func mapped(text []byte) (all []mapping, err error) {
 // process reads what /proc has of one.
 type process struct{ dir string }
 
-func (p process) read(name string) ([]byte, error) { return os.ReadFile(path.Join(p.dir, name)) }
+// maxText bounds a file of /proc, in bytes: names that the process has chosen may be in it.
+const maxText = 1 << 20
+
+func (p process) read(name string) ([]byte, error) {
+	f, err := os.Open(path.Join(p.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
+	if len(text) > maxText {
+		return nil, unsupported("its %s is longer than %d bytes", name, maxText)
+	}
+	return text, err
+}
 
 // status is a field of /proc/PID/status.
 func (p process) status(field string) (string, error) {

@@ -30,6 +30,8 @@ const (
 	firstFileFD = 100
 	maxFiles    = 200
 	maxPages    = 64 << 20 / pageSize
+	maxMapped   = 1 << 30 // bytes of addresses
+	maxMappings = programSize / 64
 	setFS       = 0x1002 // ARCH_SET_FS
 	atRandom    = 25     // AT_RANDOM
 	randomSize  = 16     // bytes
@@ -56,10 +58,10 @@ func Take(pid int, fifo string, seal func(*Program)) (*os.File, error) {
 		return nil, err
 	}
 	f, err := t.take(fifo, seal)
-	if err != nil {
-		return nil, err
+	if err != nil && !errors.Is(err, ErrUnsupported) {
+		err = unsupported("%v", err) // what the process has done may be the reason of any
 	}
-	return f, nil
+	return f, err
 }
 
 // tracee is a process that this thread has stopped.
@@ -175,7 +177,11 @@ func (t *tracee) suits() error {
 	if features, _ := t.status("x86_Thread_features"); strings.Contains(features, "shstk") {
 		return unsupported("it has a shadow stack")
 	}
+	var sum uint64
 	for _, m := range t.maps {
+		if sum += m.To - m.From; sum > maxMapped || len(t.maps) > maxMappings {
+			return unsupported("it has mapped too much")
+		}
 		special := strings.HasPrefix(m.Name, "[") && !m.own() && m.Name != "[heap]" && m.Name != "[stack]"
 		if special || m.shared && (!m.file() || m.prot&unix.PROT_WRITE != 0) || strings.Contains(m.Name, `\`) ||
 			m.file() && !strings.HasPrefix(m.Name, "/") {
@@ -321,6 +327,9 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 		}
 		p.Want(m.From, unix.SYS_MMAP, m.From, m.To-m.From, uint64(prot), flags, fd, m.offset)
 		for _, r := range runs {
+			if uint64(at)+r.To-r.From > maxPages*pageSize {
+				return unsupported("it has too much memory")
+			}
 			b := make([]byte, r.To-r.From)
 			if _, err := mem.ReadAt(b, int64(r.From)); err != nil {
 				return err
@@ -329,9 +338,7 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 				return err
 			}
 			p.Want(uint64(len(b)), unix.SYS_PREAD64, imageFD, r.From, uint64(len(b)), uint64(at))
-			if at += int64(len(b)); at > maxPages*pageSize {
-				return unsupported("it has too much memory")
-			}
+			at += int64(len(b))
 		}
 		if prot != m.prot {
 			p.Do(unix.SYS_MPROTECT, m.From, m.To-m.From, uint64(m.prot))
@@ -371,9 +378,6 @@ func (t *tracee) changed(m mapping) (runs []Area, err error) {
 	}
 	defer f.Close()
 	b := make([]byte, (m.To-m.From)/pageSize*8)
-	if len(b) > maxPages*8 {
-		return nil, unsupported("it has mapped too much")
-	}
 	if _, err := f.ReadAt(b, int64(m.From/pageSize*8)); err != nil {
 		return nil, err
 	}

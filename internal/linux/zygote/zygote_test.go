@@ -3,6 +3,7 @@
 package zygote
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -89,12 +90,22 @@ func (m machine) child(t *testing.T, f func(s *executor.Script), fds ...int) (io
 // parked starts Python in a pid namespace, where it waits for its code at a pipe, and returns its id out here.
 func parked(t *testing.T, m machine, pipe *os.File) (pid int, out io.Reader) {
 	t.Helper()
+	return waiting(t, m, pipe.Name())
+}
+
+// waiting is parked with arguments of Python.
+func waiting(t *testing.T, m machine, args ...string) (pid int, out io.Reader) {
+	t.Helper()
 	python, err := exec.LookPath("/usr/bin/python3")
 	if err != nil {
 		t.Skip("python3 is missing: apt-get install python3")
 	}
 	out, err = m.child(t, func(s *executor.Script) {
-		s.Do(unix.SYS_EXECVE, s.Text(python), s.Words(s.Text(python), s.Text(pipe.Name()), executor.Number(0)),
+		words := []executor.Value{s.Text(python)}
+		for _, a := range args {
+			words = append(words, s.Text(a))
+		}
+		s.Do(unix.SYS_EXECVE, s.Text(python), s.Words(append(words, executor.Number(0))...),
 			s.Words(s.Text("A=b"), executor.Number(0)))
 	})
 	if err != nil {
@@ -104,7 +115,7 @@ func parked(t *testing.T, m machine, pipe *os.File) (pid int, out io.Reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pid, err = strconv.Atoi(strings.TrimSpace(string(children))); err != nil {
+	if pid, err = strconv.Atoi(strings.Fields(string(children))[0]); err != nil {
 		t.Fatal(err)
 	}
 	await.That(t, "Python waits for its code", func() bool {
@@ -284,4 +295,28 @@ func TestUnsupported(t *testing.T) {
 	if _, err := Take(sleeps.Process.Pid, pipe.Name(), func(*Program) {}); !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
 	}
+}
+
+// FuzzMapped: no text of maps has more than a mapping for each of its lines, whatever names the process has chosen.
+func FuzzMapped(f *testing.F) {
+	own, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(own)
+	f.Add([]byte("7f00-7f01 r-xp 00000000 08:01 7 /a\\012b (deleted)\n10-20 rw-p 0 00:00 0\n"))
+	f.Add([]byte("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		all, err := mapped(text)
+		if lines := bytes.Count(text, []byte("\n")) + 1; len(all) > lines || err != nil && all != nil {
+			t.Fatalf("%d mappings of %d lines, %v", len(all), lines, err)
+		}
+		var last uint64
+		for _, m := range all {
+			if m.From < last || m.To <= m.From || m.From%pageSize != 0 || m.To%pageSize != 0 || m.To > topOfMemory {
+				t.Fatalf("%+v", m)
+			}
+			last = m.To
+		}
+	})
 }
