@@ -49,6 +49,8 @@ type Options struct {
 	// Alike are rows that another engine has on the same kernel, and that say nothing of this one. They take minutes, and
 	// run if COVE_TEST_LONG is set.
 	Alike []string
+	// Ahead has sandboxes prepared by a pool, for the rows about what executions without mounts and a network are given.
+	Ahead Ahead
 }
 
 func long() bool { return os.Getenv("COVE_TEST_LONG") != "" }
@@ -86,6 +88,20 @@ func table() []row {
 		exhaustionRows(), outputRows(), lifecycleRows(), fuzzRows(), crashRows())
 }
 
+// preparedRows are those about sandboxes that a pool can prepare. Limits of the sandbox, which no program in it can
+// change, are exceeded in one way of preparing them, unless COVE_TEST_LONG is set.
+func preparedRows(how Ahead) []row {
+	rows := slices.Concat(kernelRows(), socketRows(), namespaceRows(), privilegeRows(), fileRows(), procRows(),
+		terminalRows(), guestRows(), neighbourRows(), networkRows(), processRows())
+	if how == Copied || long() {
+		rows = slices.Concat(rows, exhaustionRows(), outputRows())
+	}
+	if how == Copied {
+		rows = slices.Concat(rows, zygoteRows())
+	}
+	return rows
+}
+
 // Run runs the table over an engine.
 func Run(t *testing.T, open Open, o Options) {
 	if actAsOwner(t, open) {
@@ -94,7 +110,11 @@ func Run(t *testing.T, open Open, o Options) {
 	if o.Rootfs.Kind == "" {
 		o.Rootfs.Kind = engine.RootfsHost
 	}
-	newSuite(t, open, o).runAll(t, table())
+	rows := table()
+	if o.Ahead != "" {
+		rows = preparedRows(o.Ahead)
+	}
+	newSuite(t, open, o).runAll(t, rows)
 }
 
 func (s *suite) runAll(t *testing.T, rows []row) {

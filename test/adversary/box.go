@@ -32,6 +32,7 @@ type box struct {
 	probe   string   // where it is
 	prober  *prober  // makes the attempts, where there are many
 	marks   []hostpath.Mark
+	waiting *guest.RemoteProcess // an interpreter, for the first program
 }
 
 // boxOptions change the usual sandbox.
@@ -80,6 +81,9 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	}
 	if o.route != nil {
 		t.ID, t.Network = o.id, cove.NetworkLimited
+	}
+	if s.ahead != nil && eng == s.engine {
+		return s.claim(c, ctx, t, o)
 	}
 	sb, err := eng.Prepare(ctx, t)
 	if err != nil {
@@ -205,6 +209,7 @@ func (b *box) run(c *trial, s guest.ProcessSpec) run {
 // process is one that runs.
 type process struct {
 	*guest.RemoteProcess
+	stdin   io.WriteCloser
 	attempt string
 
 	readers        sync.WaitGroup
@@ -221,16 +226,23 @@ func (b *box) start(c *trial, s guest.ProcessSpec) *process {
 	if s.StdoutLimit == 0 {
 		s.StdoutLimit, s.StderrLimit = b.limits.Stdout, b.limits.Stderr
 	}
-	remote, err := b.sandbox.Guest().Start(ctx, s)
+	remote, stdin, err := b.begin(ctx, s)
 	if err != nil {
 		c.Errorf("not tested: start %.100q: %v", s.Args, err)
 		return nil
 	}
-	p := &process{RemoteProcess: remote, attempt: strings.Join(s.Args[1:], " ")}
-	p.readers.Go(func() { p.collect(remote.Stdout(), &p.stdout) })
-	p.readers.Go(func() { p.collect(remote.Stderr(), &p.stderr) })
+	p := &process{RemoteProcess: remote, stdin: stdin, attempt: strings.Join(s.Args[1:], " ")}
+	p.read()
 	return p
 }
+
+func (p *process) read() {
+	p.readers.Go(func() { p.collect(p.Stdout(), &p.stdout) })
+	p.readers.Go(func() { p.collect(p.Stderr(), &p.stderr) })
+}
+
+// Stdin replaces that of the interpreter which has become the process.
+func (p *process) Stdin() io.WriteCloser { return p.stdin }
 
 func (p *process) collect(r io.Reader, into *bytes.Buffer) {
 	chunk := make([]byte, 32<<10)

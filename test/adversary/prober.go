@@ -81,7 +81,7 @@ func (b *box) serveInside() (*serving, error) {
 	defer cancel()
 	s := b.here(spec("serve"))
 	s.Stdin, s.StdoutLimit, s.StderrLimit = true, 1<<30, b.limits.Stderr
-	p, err := b.sandbox.Guest().Start(ctx, s)
+	p, stdin, err := b.begin(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (b *box) serveInside() (*serving, error) {
 		text, _ := io.ReadAll(p.Stderr())
 		stderr <- string(text)
 	}()
-	return &serving{stdin: p.Stdin(), stdout: bufio.NewReader(p.Stdout()),
+	return &serving{stdin: stdin, stdout: bufio.NewReader(p.Stdout()),
 		kill: func() { p.Signal(context.Background(), 9) },
 		wait: func() (string, int, int) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -35,6 +35,7 @@ type suite struct {
 	secrets []string // values of credentials that rows have used
 
 	engine  engine.Engine
+	ahead   *preparing // nil: sandboxes are made when rows ask for them
 	caps    engine.Capabilities
 	shared  *box
 	outer   *prober // for controls that are made together
@@ -64,6 +65,10 @@ func newSuite(t *testing.T, open Open, o Options) *suite {
 			t.Errorf("closing the engine: %v", err)
 		}
 	})
+	if o.Ahead != "" {
+		s.ahead = newPreparing(o.Ahead)
+		t.Cleanup(s.ahead.Close)
+	}
 	return s
 }
 
@@ -246,11 +251,13 @@ func interpret(attempt, stdout, stderr string, code, signal int) outcome.Result 
 // sharedBox is the sandbox for attempts that harm nobody.
 func (s *suite) sharedBox(c *trial) *box {
 	c.Helper()
-	if s.shared != nil && s.shared.alive() {
+	if s.shared != nil && s.shared.alive() && !s.spent(s.shared) {
 		return s.shared
 	}
-	if s.shared != nil {
+	if s.shared != nil && !s.spent(s.shared) {
 		c.Logf("the shared sandbox has ended; a new one")
+	}
+	if s.shared != nil {
 		s.shared.destroy(c)
 	}
 	b, err := s.make(c, boxOptions{many: true})

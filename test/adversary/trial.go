@@ -72,6 +72,9 @@ func (c *trial) lacking(format string, args ...any) {
 // box is the sandbox that harmless attempts share. One that an attempt has broken is not used again.
 func (c *trial) box() *box {
 	c.Helper()
+	if c.row.alone && c.suite.ahead.parks() {
+		return c.fresh(boxOptions{})
+	}
 	return c.suite.sharedBox(c)
 }
 

@@ -24,6 +24,19 @@ func TestAdversary(t *testing.T) {
 	adversary.Run(t, openShared, adversary.Options{})
 }
 
+// TestAdversaryOfPrepared attacks sandboxes that a pool has prepared: from programs in empty ones, and from what their
+// parked interpreters become, which were started there or made from a zygote.
+func TestAdversaryOfPrepared(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: without it the pool is that of TestAdversaryWithoutRoot's engine")
+	}
+	for _, ahead := range []adversary.Ahead{adversary.Empty, adversary.Parked, adversary.Copied} {
+		t.Run(string(ahead), func(t *testing.T) {
+			adversary.Run(t, openShared, adversary.Options{Ahead: ahead})
+		})
+	}
+}
+
 // openShared makes an engine whose run directory is the suite's: engines of
 // several processes, one of which may have been killed.
 func openShared(t testing.TB, state string) engine.Engine {
