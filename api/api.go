@@ -263,6 +263,7 @@ type PoolKind struct {
 // PoolWarm is the body of PUT /pool.
 type PoolWarm struct {
 	Language string `json:"language" maxLength:"64"`
+	Image    string `json:"image,omitempty" maxLength:"4096" doc:"Of the executions; absent: the configured one"`
 	Count    int    `json:"count" minimum:"0" maximum:"1000" doc:"Sandboxes to keep prepared"`
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,9 +144,10 @@ func GuestPath(cfg *config.Config) string {
 
 // warmPool has the sandboxes prepared that the configuration names.
 func (d *Daemon) warmPool(ctx context.Context) {
-	for _, language := range d.cfg.Sandbox.Pool.Warm {
-		if err := d.executions.Pool.Warm(ctx, language, 1); err != nil {
-			d.log.Warn("no sandbox is prepared", "runtime", language, "error", err)
+	for _, w := range d.cfg.Sandbox.Pool.Warm {
+		language, image, _ := strings.Cut(w, "@")
+		if err := d.executions.Pool.Warm(ctx, language, image, 1); err != nil {
+			d.log.Warn("no sandbox is prepared", "for", w, "error", err)
 		}
 	}
 }

@@ -308,9 +308,9 @@ func (e *execution) start(ctx context.Context, sb *provision.Sandbox, prepared *
 	return p, at, nil
 }
 
-// plain returns the recipe of prepared sandboxes for executions that ask for nothing but a language.
-func plain(ctx context.Context, x *Executions, language string) (r pool.Recipe, err error) {
-	e, err := resolve(x, cove.System(""), Request{Language: language})
+// plain returns the recipe of prepared sandboxes for executions that ask for nothing but a language and an image.
+func plain(ctx context.Context, x *Executions, language, image string) (r pool.Recipe, err error) {
+	e, err := resolve(x, cove.System(""), Request{Language: language, Spec: cove.Spec{Image: image}})
 	if err != nil {
 		return r, err
 	}

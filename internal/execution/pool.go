@@ -11,19 +11,19 @@ import (
 type Pool struct {
 	kept *pool.Pool
 	size int // of a kind at most
-	// plain returns the recipe for executions that ask for nothing but a language.
-	plain func(ctx context.Context, language string) (pool.Recipe, error)
+	// plain returns the recipe for executions that ask for nothing but a language, and an image.
+	plain func(ctx context.Context, language, image string) (pool.Recipe, error)
 }
 
-// Warm keeps n sandboxes prepared for plain executions of a language, in the default image and with the default limits.
-// Errors: those of the language, the image and the engine; InvalidArgument for more than the pool may have; Unsupported
-// where none can be prepared for them.
-func (p *Pool) Warm(ctx context.Context, language string, n int) error {
+// Warm keeps n sandboxes prepared for plain executions of a language, with the default limits, in an image; empty is the
+// default one. Errors: those of the language, the image and the engine; InvalidArgument for more than the pool may
+// have; Unsupported where none can be prepared for them.
+func (p *Pool) Warm(ctx context.Context, language, image string, n int) error {
 	if n < 0 || n > p.size {
 		return cove.Errorf(cove.InvalidArgument, "%d sandboxes cannot be kept prepared for %.64q", n, language).
 			WithHint("the pool has at most %d of a kind; raise sandbox.pool.size", p.size)
 	}
-	r, err := p.plain(ctx, language)
+	r, err := p.plain(ctx, language, image)
 	if err == nil {
 		p.kept.Warm(r, n)
 	}

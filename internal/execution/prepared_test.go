@@ -99,7 +99,7 @@ func TestNotPrepared(t *testing.T) {
 // TestPreparedFails: where a prepared sandbox dies as it is given its code, another one runs that.
 func TestPreparedFails(t *testing.T) {
 	h := newHouse(t, tell, pooled)
-	if err := h.Pool.Warm(t.Context(), "python", 1); err != nil {
+	if err := h.Pool.Warm(t.Context(), "python", "", 1); err != nil {
 		t.Fatal(err)
 	}
 	await.That(t, "one is prepared", func() bool { return len(kinds(h)) == 1 && kinds(h)[0].Ready == 1 })
@@ -147,7 +147,7 @@ func TestPreparedBesideJobs(t *testing.T) {
 	for range most {
 		<-begun
 	}
-	if err := h.Pool.Warm(t.Context(), "python", 1); err != nil {
+	if err := h.Pool.Warm(t.Context(), "python", "", 1); err != nil {
 		t.Fatal(err)
 	}
 	await.That(t, "one is prepared", func() bool { return len(kinds(h)) == 1 && kinds(h)[0].Ready == 1 })
@@ -169,13 +169,16 @@ func kinds(h *house) []pool.Status {
 
 func TestWarm(t *testing.T) {
 	h := newHouse(t, say, pooled)
-	if err := h.Pool.Warm(t.Context(), "latin", 1); cove.ErrorCode(err) != cove.InvalidArgument {
+	if err := h.Pool.Warm(t.Context(), "latin", "", 1); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("no such language: %v", err)
 	}
-	if err := h.Pool.Warm(t.Context(), "python", 3); cove.ErrorCode(err) != cove.InvalidArgument {
+	if err := h.Pool.Warm(t.Context(), "python", "", 3); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("more than the pool has: %v", err)
 	}
-	if err := h.Pool.Warm(t.Context(), "perl", 1); err != nil {
+	if err := h.Pool.Warm(t.Context(), "python", "oci:/none", 1); cove.ErrorCode(err) != cove.ImageMissing {
+		t.Errorf("no such image: %v", err)
+	}
+	if err := h.Pool.Warm(t.Context(), "perl", "", 1); err != nil {
 		t.Error(err)
 	}
 	await.That(t, "an empty one", func() bool {
@@ -185,7 +188,7 @@ func TestWarm(t *testing.T) {
 	networked := newHouse(t, say, pooled, func(o *execution.Options) {
 		o.Defaults.Network = &cove.Network{Enabled: true, Mode: cove.NetworkOpen}
 	})
-	if err := networked.Pool.Warm(t.Context(), "python", 1); cove.ErrorCode(err) != cove.Unsupported {
+	if err := networked.Pool.Warm(t.Context(), "python", "", 1); cove.ErrorCode(err) != cove.Unsupported {
 		t.Errorf("with a network: %v", err)
 	}
 }

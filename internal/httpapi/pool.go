@@ -22,7 +22,7 @@ func (s poolRoutes) add() {
 
 	route(s, huma.Operation{OperationID: "warm-pool", Method: http.MethodPut, Path: "/pool", Tags: []string{"system"},
 		Summary:     "Keep sandboxes prepared for a language",
-		Description: "For executions that ask for nothing but the language, until the pool is drained or the server ends.",
+		Description: "For executions that ask for nothing but the language, and perhaps an image, until the pool is drained or the server ends.",
 	}, []cove.Code{cove.InvalidArgument, cove.Unsupported, cove.Unavailable, cove.ImageMissing}, s.warm)
 
 	route(s, huma.Operation{OperationID: "drain-pool", Method: http.MethodDelete, Path: "/pool", Tags: []string{"system"},
@@ -48,7 +48,7 @@ type warmInput struct{ Body api.PoolWarm }
 
 // warm is PUT /pool.
 func (s poolRoutes) warm(ctx context.Context, in *warmInput) (*answer[api.Pool], error) {
-	if err := s.Pool.Warm(ctx, in.Body.Language, in.Body.Count); err != nil {
+	if err := s.Pool.Warm(ctx, in.Body.Language, in.Body.Image, in.Body.Count); err != nil {
 		return nil, err
 	}
 	return s.get(ctx, nil)

@@ -77,7 +77,7 @@ type Executor interface {
 type Pool interface {
 	Status() ([]pool.Status, pool.Totals)
 	// Warm keeps n prepared for plain executions of a language. Errors: InvalidArgument, Unsupported, those of the engine.
-	Warm(ctx context.Context, language string, n int) error
+	Warm(ctx context.Context, language, image string, n int) error
 	Drain()
 }
 

@@ -59,9 +59,9 @@ func poolWarm(sess *session.Session) *cobra.Command {
 	c := sess.Showing(&cobra.Command{
 		Use: "warm LANGUAGE", Short: "Keep sandboxes prepared for a language",
 		Long: `Keep sandboxes prepared for executions that ask for nothing but the language,
-until the pool is drained or the server ends. sandbox.pool.warm does it at each
-start of a server.`,
-		Example: "  cove pool warm python\n  cove pool warm node --count 4",
+and perhaps an image, until the pool is drained or the server ends.
+sandbox.pool.warm does it at each start of a server.`,
+		Example: "  cove pool warm python\n  cove pool warm node --count 4\n  cove pool warm python --image oci:/images/python",
 	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		w.Language = args[0]
 		if w.Count < 1 {
@@ -74,6 +74,7 @@ start of a server.`,
 		return poolResult(p), err
 	})
 	c.Flags().IntVar(&w.Count, "count", 1, "keep `N`")
+	c.Flags().StringVar(&w.Image, "image", "", "of executions in the image `REF`")
 	return c
 }
 

@@ -88,6 +88,7 @@ type Pool struct {
 	mu     sync.Mutex
 	kinds  map[Key]*kind
 	totals Totals
+	warned clock.Instant // of exhaustion, last
 	closed bool
 }
 
@@ -166,6 +167,9 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 		k.awaited = false
 		found = p.take(k)
 	}
+	if found == nil && k.demand.size() >= p.o.Size {
+		p.exhausted(r.Key)
+	}
 	k.demand = k.demand.after(p.o.Clock.Monotonic(), found != nil, p.o.Size)
 	for _, c := range []*Counts{&k.counts, &p.totals.Counts} {
 		if found == nil {
@@ -175,6 +179,18 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 		}
 	}
 	return found
+}
+
+// exhausted warns that more sandboxes of a key are asked for than the pool may keep, although the machine has processors
+// for more. It does so once in a while.
+func (p *Pool) exhausted(key Key) {
+	now := p.o.Clock.Monotonic()
+	if p.o.Spare != nil && !p.o.Spare() || p.warned != 0 && now.Sub(p.warned) < lapse {
+		return
+	}
+	p.warned = now
+	p.o.Log.Warn("the pool has too few prepared sandboxes; sandbox.pool.size may be higher", "size", p.o.Size,
+		"engine", key.Engine, "parked", key.Parked, "misses", p.totals.Misses+1)
 }
 
 // kind finds what the pool has of a recipe's key. The latest recipe is the one to make others by.

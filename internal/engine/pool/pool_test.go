@@ -1,10 +1,12 @@
 package pool_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -273,5 +275,35 @@ func TestDrain(t *testing.T) {
 	off.claim(off.recipe(1, false))
 	if all, _ := off.Status(); len(all) != 0 {
 		t.Errorf("without a size: %+v", all)
+	}
+}
+
+// TestExhausted: the pool warns, once in a while, that it may not keep as many as are asked for, unless no processor
+// would be free for more.
+func TestExhausted(t *testing.T) {
+	var log bytes.Buffer
+	b := newBench(t, func(o *pool.Options) {
+		o.Size, o.Log = 1, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	warnings := func() int { return strings.Count(log.String(), "too few prepared sandboxes") }
+	b.busy.Store(true)
+	for range 3 {
+		b.claim(b.recipe(1, false))
+	}
+	if n := warnings(); n != 0 {
+		t.Errorf("without a free processor: %d", n)
+	}
+	b.busy.Store(false)
+	b.engine.Inject(fake.Faults{Bind: errors.New("no")})
+	for range 3 {
+		b.Claim(t.Context(), b.recipe(1, false))
+	}
+	b.clock.Advance(time.Hour)
+	for range 3 {
+		b.Claim(t.Context(), b.recipe(1, false))
+	}
+	b.Close()
+	if n := warnings(); n != 2 {
+		t.Errorf("%d warnings in two hours:\n%s", n, log.String())
 	}
 }
