@@ -35,6 +35,7 @@ var fileTests = []test{
 	{name: "processes and the host see the same files", run: sameFiles},
 	{name: "a parked program waits for its file", run: parked},
 	{name: "no program is parked", run: notParked},
+	{name: "a program from a zygote", run: copied},
 }
 
 func (x *env) write(t *testing.T, sb engine.Sandbox, path, data string) {
@@ -291,6 +292,60 @@ func parked(t *testing.T, x *env) {
 	infos, err := sb.Guest().List(x.ctx, cove.WorkDir)
 	if err != nil || len(infos) != 1 || infos[0].Mode != 0o644 {
 		t.Errorf("beside and at the place of the pipe: %+v, %v", infos, err)
+	}
+}
+
+// copied: programs that are made from a zygote of a parked one wait as it does, in sandboxes of their own, for the Start
+// that asks for them.
+func copied(t *testing.T, x *env) {
+	if !x.caps.Zygotes || x.suite.Lifetime == cove.LifetimeDetached {
+		sb := x.bound(t)
+		p := x.start(t, sb, command("sleep", "1000"))
+		if f, err := guest.MakeZygote(x.ctx, p, cove.WorkDir+"/main.sh"); err == nil {
+			f.Close()
+			t.Error("an engine without zygotes makes one")
+		}
+		return
+	}
+	first := x.bound(t)
+	const path = cove.WorkDir + "/main.sh"
+	spec := command("sh", "main.sh")
+	if err := guest.Park(x.ctx, first.Guest(), path); err != nil {
+		t.Fatal(err)
+	}
+	parent := x.start(t, first, spec)
+	if _, err := guest.MakeZygote(x.ctx, parent, cove.WorkDir+"/other.sh"); err == nil {
+		t.Error("a zygote of a program that waits elsewhere")
+	}
+	zygote, err := guest.MakeZygote(x.ctx, parent, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zygote.Close()
+	sandboxes, programs := []engine.Sandbox{first}, []*guest.RemoteProcess{parent}
+	for range 2 {
+		sb := x.prepare(t)
+		copied := &engine.Copy{Zygote: zygote, Path: path, Spec: spec}
+		if err := sb.Bind(x.ctx, engine.Binding{Copy: copied}); err != nil {
+			t.Fatal(err)
+		}
+		other := spec
+		other.Args = []string{"sh", "other.sh"}
+		_, err := sb.Guest().Start(x.ctx, other)
+		if failure, ok := errors.AsType[*guest.Failure](err); !ok || failure.Kind != guest.FailState {
+			t.Errorf("another program starts beside the copy: %v", err)
+		}
+		sandboxes, programs = append(sandboxes, sb), append(programs, x.start(t, sb, spec))
+	}
+	for i, p := range programs {
+		script := fmt.Sprintf("echo \"$0 says %d\"; sleep 0; exit %d\n", i, 7+i)
+		if err := guest.Release(x.ctx, sandboxes[i].Guest(), path, 0o644, []byte(script)); err != nil {
+			t.Fatal(err)
+		}
+		if got := x.finish(t, p); got.exit.Code != 7+i || got.stdout != fmt.Sprintf("main.sh says %d\n", i) {
+			t.Errorf("program %d: %+v", i, got)
+		}
+		x.want(t, sandboxes[i], command("cat", "main.sh"), script) // another one starts after it
 	}
 }
 

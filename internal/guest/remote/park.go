@@ -205,17 +205,24 @@ func (w *world) have(c *copying, answer []byte, streams []*os.File) error {
 		return w.violated("%v", err)
 	}
 	made.stdout, made.stderr = stream.NewPipeOutput(streams[0]), stream.NewPipeOutput(streams[1])
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.copied = &copied{spec: c.Spec, process: made}
 	return nil
 }
 
-// take returns the copy of a program, for the one Start that asks for it; nil for none.
-func (w *world) take(spec guest.ProcessSpec) *child {
+// take returns the copy of a program, for the one Start that asks for it; nil for none. Another program would share the
+// pipe at which the copy waits, and is refused.
+func (w *world) take(spec guest.ProcessSpec) (*child, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	made := w.copied
-	if w.copied = nil; made == nil || !reflect.DeepEqual(made.spec, spec) {
-		return nil
+	if made == nil {
+		return nil, nil
 	}
-	return made.process
+	if !reflect.DeepEqual(made.spec, spec) {
+		return nil, &guest.Failure{Kind: guest.FailState, Message: "another program is parked in this sandbox"}
+	}
+	w.copied = nil
+	return made.process, nil
 }

@@ -56,7 +56,9 @@ func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	if w.lasts {
 		return nil, &guest.Failure{Kind: guest.FailState, Message: "the processes of this sandbox have a keeper"}
 	}
-	if c := w.take(spec); c != nil {
+	if c, err := w.take(spec); err != nil {
+		return nil, err
+	} else if c != nil {
 		return c, nil
 	}
 	w.begin()
