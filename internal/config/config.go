@@ -104,7 +104,7 @@ type Pool struct {
 	MemoryMB int      `yaml:"memory_mb" doc:"MiB of memory that all may have together."`
 	MaxAge   Duration `yaml:"max_age" doc:"A prepared sandbox that is older is replaced."`
 	Zygotes  bool     `yaml:"zygotes" doc:"Whether Python programs are made from the state of one that has started."`
-	Warm     []string `yaml:"warm" doc:"Runtimes for which one is always prepared; RUNTIME@IMAGE for executions in an image."`
+	Warm     []string `yaml:"warm" doc:"RUNTIME or RUNTIME@IMAGE: one is always prepared."`
 }
 
 // computingPerProcessor keeps processors busy while executions wait for disks and locks of the kernel.

@@ -15,8 +15,8 @@ type Pool struct {
 	plain func(ctx context.Context, language, image string) (pool.Recipe, error)
 }
 
-// Warm keeps n sandboxes prepared for plain executions of a language, with the default limits, in an image; empty is the
-// default one. Errors: those of the language, the image and the engine; InvalidArgument for more than the pool may
+// Warm keeps n sandboxes prepared for plain executions of a language, with the default limits, in an image; empty is
+// the default one. Errors: those of the language, the image and the engine; InvalidArgument for more than the pool may
 // have; Unsupported where none can be prepared for them.
 func (p *Pool) Warm(ctx context.Context, language, image string, n int) error {
 	if n < 0 || n > p.size {

@@ -22,7 +22,8 @@ func (s poolRoutes) add() {
 
 	route(s, huma.Operation{OperationID: "warm-pool", Method: http.MethodPut, Path: "/pool", Tags: []string{"system"},
 		Summary:     "Keep sandboxes prepared for a language",
-		Description: "For executions that ask for nothing but the language, and perhaps an image, until the pool is drained or the server ends.",
+		Description: "For executions that ask for nothing but the language, and perhaps an image, until the pool is " +
+			"drained or the server ends.",
 	}, []cove.Code{cove.InvalidArgument, cove.Unsupported, cove.Unavailable, cove.ImageMissing}, s.warm)
 
 	route(s, huma.Operation{OperationID: "drain-pool", Method: http.MethodDelete, Path: "/pool", Tags: []string{"system"},

@@ -61,7 +61,8 @@ func poolWarm(sess *session.Session) *cobra.Command {
 		Long: `Keep sandboxes prepared for executions that ask for nothing but the language,
 and perhaps an image, until the pool is drained or the server ends.
 sandbox.pool.warm does it at each start of a server.`,
-		Example: "  cove pool warm python\n  cove pool warm node --count 4\n  cove pool warm python --image oci:/images/python",
+		Example: "  cove pool warm python\n  cove pool warm node --count 4\n" +
+			"  cove pool warm python --image oci:/images/python",
 	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		w.Language = args[0]
 		if w.Count < 1 {

@@ -295,8 +295,8 @@ func parked(t *testing.T, x *env) {
 	}
 }
 
-// copied: programs that are made from a zygote of a parked one wait as it does, in sandboxes of their own, for the Start
-// that asks for them.
+// copied: programs that are made from a zygote of a parked one wait as it does, in sandboxes of their own, for the
+// Start that asks for them.
 func copied(t *testing.T, x *env) {
 	if !x.caps.Zygotes || x.suite.Lifetime == cove.LifetimeDetached {
 		sb := x.bound(t)

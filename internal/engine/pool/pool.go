@@ -181,8 +181,8 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 	return found
 }
 
-// exhausted warns that more sandboxes of a key are asked for than the pool may keep, although the machine has processors
-// for more. It does so once in a while.
+// exhausted warns that more sandboxes of a key are asked for than the pool may keep, although the machine has
+// processors for more. It does so once in a while.
 func (p *Pool) exhausted(key Key) {
 	now := p.o.Clock.Monotonic()
 	if p.o.Spare != nil && !p.o.Spare() || p.warned != 0 && now.Sub(p.warned) < lapse {
