@@ -21,7 +21,7 @@ func (s poolRoutes) add() {
 	}, nil, s.get)
 
 	route(s, huma.Operation{OperationID: "warm-pool", Method: http.MethodPut, Path: "/pool", Tags: []string{"system"},
-		Summary:     "Keep sandboxes prepared for a language",
+		Summary: "Keep sandboxes prepared for a language",
 		Description: "For executions that ask for nothing but the language, and perhaps an image, until the pool is " +
 			"drained or the server ends.",
 	}, []cove.Code{cove.InvalidArgument, cove.Unsupported, cove.Unavailable, cove.ImageMissing}, s.warm)
