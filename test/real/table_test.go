@@ -2,6 +2,9 @@
 
 package real
 
+// measures is why no benchmark is run.
+const measures = "measures the machine for minutes"
+
 // table has what each document needs, and how lines of it are run; those that cannot be run here have the reason.
 func table() map[string]*document {
 	return map[string]*document{
@@ -38,7 +41,10 @@ func table() map[string]*document {
 			{line: "cove serve", stays: "listening"},
 			{line: "curl", prints: `"output":"42\n"`},
 		}},
-		"docs/benchmarks.md": {lines: []how{{line: "go run ./test/bench", why: "measures the machine for minutes"}}},
+		"docs/benchmarks.md": {lines: []how{
+			{line: "make bench", why: measures},
+			{line: "go run ./test/bench", why: measures},
+		}},
 		"docs/claude.md": {
 			setup: "mkdir sums; cd sums\n" + project + aKey + gitHub + `echo 'cd /home/ada/sums' >>/run/session
 				echo 'Have a look.' >task.md; echo 'The failing test: nobody can log in.' >login.md; touch main.go

@@ -40,9 +40,20 @@ const (
 // Take returns an image of a process that waits at the named pipe of a path. It has one thread, no child, and no other
 // descriptor but its standard streams. The process goes on afterwards. Seal appends the calls that drop the privileges
 // of a copy, before it runs. Errors: ErrUnsupported.
-func Take(pid int, fifo string, seal func(*Program)) (*os.File, error) {
-	runtime.LockOSThread() // the tracer is a thread
-	defer runtime.UnlockOSThread()
+func Take(pid int, fifo string, seal func(*Program)) (f *os.File, err error) {
+	taken := make(chan struct{})
+	go func() {
+		defer close(taken)
+		// The tracer is a thread, which ends with this goroutine: a process that is killed meanwhile cannot be detached from,
+		// and stays for its parent to collect as long as its tracer does.
+		runtime.LockOSThread()
+		f, err = take(pid, fifo, seal)
+	}()
+	<-taken
+	return f, err
+}
+
+func take(pid int, fifo string, seal func(*Program)) (*os.File, error) {
 	t := tracee{process: process{"/proc/" + strconv.Itoa(pid)}, pid: pid}
 	if err := t.settle(fifo); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -273,6 +274,28 @@ func again(t *testing.T, path string) *os.File {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// TestKilledMeanwhile: a process that is killed while it is stopped is gone for its parent.
+func TestKilledMeanwhile(t *testing.T) {
+	m, pipe := start(t), fifo(t)
+	pid, _ := parked(t, m, pipe)
+	_, err := Take(pid, pipe.Name(), func(*Program) {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	})
+	if !errors.Is(err, ErrUnsupported) {
+		t.Errorf("%v, want ErrUnsupported", err)
+	}
+	select {
+	case status := <-m.ended:
+		if status.Signal() != unix.SIGKILL {
+			t.Errorf("it ended with %#x", status)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("its parent is not told of its end")
+	}
 }
 
 // TestUnsupported: there is no image of a process that does not wait at the pipe, has another descriptor, or more
