@@ -99,8 +99,8 @@ var calls = map[guest.Op]func(ctx context.Context, c *guest.Client, p *guest.Rem
 // early are the messages before a sandbox is its user's, and the engines whose guests have them.
 var early = map[guest.Op][]string{lie.Hello: {"native", "docker"}, guest.OpBind: {"docker"}}
 
-// within are the requests that no guest receives which is a program, or that such a guest refuses: the host itself makes
-// scripts of them, and executors lie about those.
+// within are the requests that no guest receives which is a program, or that such a guest refuses: the host itself
+// makes scripts of them, and executors lie about those.
 var within = []guest.Op{guest.OpBegin, guest.OpSetup, guest.OpZygote}
 
 // executed are the operations that the native engine has an executor do, and no keeper.

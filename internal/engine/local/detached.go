@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -239,7 +241,7 @@ func (d *Detached) Disown() error { return unlockFile(d.owner) }
 
 // Remove removes the directory of a sandbox that has been destroyed.
 func (d *Detached) Remove() error {
-	err := os.RemoveAll(d.dir)
+	err := removeAll(d.dir)
 	if d.self != nil {
 		err = errors.Join(err, d.self.Release())
 	} else if !d.released() {
@@ -424,6 +426,16 @@ func (p *Present[S]) Adopt(k *Detached, s S, connect func() error) error {
 	}
 	if err != nil {
 		k.Disown()
+	}
+	return err
+}
+
+// removeAll is os.RemoveAll for a directory into which a Bind may write meanwhile.
+func removeAll(dir string) (err error) {
+	for range 10 {
+		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
 	}
 	return err
 }
