@@ -177,7 +177,7 @@ func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 		of     func() ([]scenario, error)
 	}{
 		{"start", 140 * time.Second, func() ([]scenario, error) { return startScenarios(ctx, cove, p, a.rounds) }},
-		{"one-liners", 90 * time.Second, func() ([]scenario, error) { return snippetScenarios(ctx, b, p, a.rounds), nil }},
+		{"one-liners", 120 * time.Second, func() ([]scenario, error) { return snippetScenarios(ctx, b, p, a.rounds), nil }},
 		{"command-line", 10 * time.Second, func() ([]scenario, error) { return commandScenarios(ctx, b, a.rounds) }},
 		{"sustained", 70 * time.Second, func() ([]scenario, error) { return sustainedScenarios(ctx, b, a.rounds) }},
 	} {
