@@ -76,7 +76,8 @@ type Executor interface {
 // Pool keeps sandboxes prepared; execution.Pool is one.
 type Pool interface {
 	Status() ([]pool.Status, pool.Totals)
-	// Warm keeps n prepared for plain executions of a language. Errors: InvalidArgument, Unsupported, those of the engine.
+	// Warm keeps n prepared for plain executions of a language in an image; empty is the default one. Errors:
+	// InvalidArgument, Unsupported, those of the engine.
 	Warm(ctx context.Context, language, image string, n int) error
 	Drain()
 }

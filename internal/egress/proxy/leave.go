@@ -13,6 +13,7 @@ func (c *strictConn) under() bool {
 }
 
 func (c *strictConn) NetConn() net.Conn { return c.Conn }
+
 func (c *strictConn) Read(p []byte) (int, error) {
 	switch {
 	case c.off:

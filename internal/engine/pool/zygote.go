@@ -19,7 +19,7 @@ import (
 const (
 	zygoteAge  = 10 * time.Minute
 	zygoteUses = 1000
-	// zygoteTries is how often it is tried to make one of a key's program.
+	// zygoteTries is how often in a row it is tried to make one of a key's program.
 	zygoteTries = 3
 )
 
@@ -73,7 +73,7 @@ func (z *zygotes) set(f *os.File, now clock.Instant, err error) {
 		z.failed++
 		return
 	}
-	z.file, z.born, z.uses = f, now, 0
+	z.file, z.born, z.uses, z.failed = f, now, 0, 0
 }
 
 // breed makes a zygote of a program that was started, and has a program from it run to its end.
@@ -125,6 +125,10 @@ func (p *Pool) Make(ctx context.Context, r Recipe) *Prepared {
 		return nil
 	}
 	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
 	z := &p.kind(r).zygotes
 	p.mu.Unlock()
 	c := z.copy(p.o.Clock.Monotonic(), r.Parked)

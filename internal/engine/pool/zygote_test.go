@@ -48,6 +48,12 @@ func TestZygotes(t *testing.T) {
 	for range zygoteTries - 1 {
 		z.set(nil, begin, why)
 	}
+	if z.set(null(), begin, nil); z.failed != 0 {
+		t.Error("failures before a zygote count after it")
+	}
+	for range zygoteTries - 1 {
+		z.set(nil, begin, why)
+	}
 	z.broken(z.copy(begin, Parked{}), log, why)
 	if has(begin, false); z.lacking() {
 		t.Error("another zygote is made")
