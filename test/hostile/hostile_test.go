@@ -71,6 +71,14 @@ func (s *server) truth(t *testing.T) {
 	}
 }
 
+// drain has the server destroy what it has prepared: how many sandboxes those are follows from what was asked for.
+func (s *server) drain(t *testing.T) {
+	t.Helper()
+	if err := client.PoolOf(s.Client).Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // end is how an execution has ended, for its caller and in the history.
 type end struct {
 	code   cove.Code // that the caller was answered with; empty is a result
@@ -141,12 +149,14 @@ func TestHostileGuest(t *testing.T) {
 			for range 3 { // what is made once, and the guests that wait
 				s.truth(t)
 			}
+			s.drain(t)
 			before := held(s.process.Pid)
 			if engine == "native" {
 				s.lieInExecutors(t)
 			} else {
 				s.lieInGuests(t)
 			}
+			s.drain(t)
 			var more string
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 				now := held(s.process.Pid)
@@ -254,6 +264,7 @@ func TestGuestsThatLieFromTheBeginning(t *testing.T) {
 					}
 				}
 				try()
+				s.drain(t)
 				before := held(s.process.Pid)
 				used := processorTime(t, s.process.Pid)
 				for range 3 {
@@ -263,6 +274,7 @@ func TestGuestsThatLieFromTheBeginning(t *testing.T) {
 				if now := processorTime(t, s.process.Pid) - used; now > 2*time.Second {
 					t.Errorf("it has used %v of the processor", now)
 				}
+				s.drain(t)
 				await.That(t, "it holds what it held", func() bool {
 					now := held(s.process.Pid)
 					now["descriptors"] -= 8
