@@ -4,7 +4,7 @@ import "encoding/json"
 
 // User is the account of a sandbox's processes, inside. The zero User is the default of whatever is made.
 type User struct {
-	UID   int    // greater than 0; the gid is the same
+	UID   int    // 0 is root inside; the gid is the same
 	Name  string // as /etc/passwd has it
 	Home  string // absolute and writable
 	Shell string // absolute
@@ -15,12 +15,17 @@ var (
 	CodeUser = User{UID: 65534, Name: "nobody", Home: Home, Shell: "/bin/sh"}
 	// AgentUser is the account of terminals and agents.
 	AgentUser = User{UID: 1000, Name: "cove", Home: Home, Shell: "/bin/sh"}
+	// RootUser is the account of who installs packages: root of the sandbox's own user namespace.
+	RootUser = User{UID: 0, Name: "root", Home: "/root", Shell: "/bin/sh"}
 )
 
-// userWords are the words for the two users in records.
-var userWords = map[string]User{"code": CodeUser, "agent": AgentUser}
+// IsRoot reports whether a user is root inside. The zero User is nobody yet.
+func (u User) IsRoot() bool { return u.UID == 0 && u.Name != "" }
 
-// MarshalJSON writes CodeUser and AgentUser as the words "code" and "agent", and any other user as an object.
+// userWords are the words for the known users in records.
+var userWords = map[string]User{"code": CodeUser, "agent": AgentUser, "root": RootUser}
+
+// MarshalJSON writes the known users as words, and any other user as an object.
 func (u User) MarshalJSON() ([]byte, error) {
 	for word, known := range userWords {
 		if u == known {

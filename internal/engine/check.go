@@ -11,15 +11,19 @@ import (
 )
 
 // Check refuses a template that needs what c cannot enforce, naming all of it, a limit below zero, which a kernel may
-// take for none, and root as the user.
+// take for none, and a template without a user.
 func (c Capabilities) Check(t Template) error {
 	l := t.Limits
 	if l.CPUs < 0 || min(l.Memory, l.PIDs, l.Disk, l.Inodes, l.OpenFiles, l.Stdout, l.Stderr, int64(l.Timeout)) < 0 {
 		return cove.Errorf(cove.InvalidArgument, "a limit is negative").WithHint("leave it out for the default")
 	}
-	if t.User.UID <= 0 {
+	switch {
+	case t.User.UID < 0, t.User.UID == 0 && !t.User.IsRoot():
 		return cove.Errorf(cove.InvalidArgument, "the user of a sandbox has the id %d", t.User.UID).
 			WithHint("use an id above 0, such as 1000")
+	case t.User.IsRoot() && t.Rootfs.Kind == RootfsHost:
+		return cove.Errorf(cove.Unsupported, "root inside cannot change the host's own toolchain").
+			WithHint("use an image: --image IMAGE, after \"cove image pull IMAGE\"")
 	}
 	var missing []string
 	need := func(ok bool, name string) {
@@ -29,6 +33,7 @@ func (c Capabilities) Check(t Template) error {
 	}
 	need(t.Isolation == "" || slices.Contains(c.Isolations, t.Isolation), fmt.Sprintf("isolation %s (it has %s)",
 		t.Isolation, list(c.Isolations)))
+	need(!t.User.IsRoot() || c.Root, "root")
 	need(slices.Contains(c.Networks, t.Network), "network "+string(t.Network))
 	need(t.Rootfs.Kind != RootfsImage || c.OwnImages, "own_images")
 	need(t.Limits.Memory == 0 || c.MemoryLimit, "memory_limit")

@@ -247,6 +247,7 @@ func sandboxed(p api.Profile) string {
 	}{
 		{"engine", p.Engine != ""},
 		{"isolation", p.Isolation != ""},
+		{"root", p.Root},
 		{"noexec", p.NoExec},
 		{"image", p.Image != ""},
 		{"limits", p.Limits != nil},

@@ -33,6 +33,7 @@ type Spec struct {
 	Isolation string
 	Labels    []string
 	NoExec    bool
+	Root      bool
 	Profile   string
 
 	sockets, systemDirs, writableGit, writableHooks bool
@@ -61,6 +62,7 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Engine, "engine", "", engine)
 	f.StringVar(&o.Isolation, "isolation", "",
 		"`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
+	f.BoolVar(&o.Root, "root", false, "have programs be root inside, over an image, so that they install packages")
 	f.BoolVar(&o.NoExec, "noexec", false, "let nothing in /tmp and other temporary places be run")
 	f.StringArrayVar(&o.Labels, "label", nil, "give it the label `KEY=VALUE` (repeatable)")
 	o.Policy.Add(f)
@@ -85,7 +87,7 @@ func (o *Spec) AddMounts(f *pflag.FlagSet) {
 
 // Resolve reads what the flags say.
 func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
-	r.Engine, r.Isolation, r.NoExec = o.Engine, o.Isolation, o.NoExec
+	r.Engine, r.Isolation, r.Root, r.NoExec = o.Engine, o.Isolation, o.Root, o.NoExec
 	if _, err := cove.ParseIsolation(o.Isolation); err != nil {
 		return r, err
 	}

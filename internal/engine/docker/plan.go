@@ -164,7 +164,7 @@ const guestFiles = 4096
 // seccompProfile is our own; a daemon's default lets too much through. It holds from the guest's first instruction on;
 // the guest's own filter, which it loads with its seal, is the same policy and also refuses other ABIs.
 func seccompProfile(u cove.User) (string, error) {
-	oci, err := seccomp.For(u).OCI(seccomp.HostArch())
+	oci, err := seccomp.For(u, false).OCI(seccomp.HostArch())
 	if err != nil {
 		return "", err
 	}
@@ -241,7 +241,7 @@ func hostBinds(h rootfs.Host, mountinfo string) []bind {
 
 // seal returns the guest's remaining steps: the container engine has built the root.
 func seal(t engine.Template, attached []engine.Attachment) (guest.Bind, error) {
-	filter, err := seccomp.Filter(t.User)
+	filter, err := seccomp.Filter(t.User, false)
 	if err != nil {
 		return guest.Bind{}, err
 	}

@@ -127,7 +127,7 @@ func TestSeccompIsOurs(t *testing.T) {
 			[]string{"SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"}) {
 			t.Errorf("%s: the profile is for %v", u.Name, p.Architectures)
 		}
-		want, err := seccomp.Filter(u)
+		want, err := seccomp.Filter(u, false)
 		if err != nil {
 			t.Fatal(err)
 		}

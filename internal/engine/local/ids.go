@@ -80,7 +80,10 @@ func subordinateMap(u cove.User, self, first Owner) IDMap {
 
 // around maps id to self, and the others of a range to those from first on.
 func around(id, self, first int) IDLines {
-	lines := IDLines{{0, first, id}, {id, self, 1}}
+	lines := IDLines{{id, self, 1}}
+	if id > 0 {
+		lines = IDLines{{0, first, id}, {id, self, 1}}
+	}
 	if rest := rangeSize - id - 1; rest > 0 {
 		lines = append(lines, IDLine{id + 1, first + id, rest})
 	}

@@ -112,6 +112,7 @@ func (e *Engine) look() engine.Capabilities {
 		Networks:      []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
 		UserIDs:       e.ids.Separate(),
 		HostIDRange:   e.ids.Ranged(),
+		Root:          e.ids.Separate(),
 		UserNamespace: true, DiskLimit: true, NoExec: true, Lasting: true,
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
@@ -134,6 +135,9 @@ func (e *Engine) look() engine.Capabilities {
 	if !c.UserIDs {
 		c.Missing["user_ids"] = `no subordinate ids: install newuidmap (Debian package uidmap) and run ` +
 			`"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"`
+	}
+	if !c.Root {
+		c.Missing["root"] = c.Missing["user_ids"]
 	}
 	if !c.HostIDRange {
 		c.Missing["host_id_range"] = "a range of host ids for each sandbox needs root"

@@ -49,7 +49,7 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 	if t.Rootfs.Kind == engine.RootfsHost {
 		add(hostRoot(host, t.User)...)
 	} else {
-		add(imageRoot()...)
+		add(imageRoot(t.User)...)
 	}
 	for _, name := range []string{"/proc", "/sys", "/dev"} { // instead of whatever the image has there
 		add(guest.Step{Kind: guest.StepMove, Source: kernelPlace + name, Target: guest.Root + name})
@@ -89,14 +89,17 @@ func hostRoot(host rootfs.Host, u cove.User) []guest.Step {
 }
 
 // imageRoot is a private overlay over a tree that the host hands over as the first descriptor.
-func imageRoot() []guest.Step {
-	first := 0
+func imageRoot(u cove.User) []guest.Step {
+	first, flags := 0, sealed
+	if u.IsRoot() {
+		flags &^= guest.NoSuid
+	}
 	steps := []guest.Step{
 		{Kind: guest.StepBind, FD: &first, Target: lowerPlace, Flags: readOnly},
 		{Kind: guest.StepDir, Target: upperPlace, Mode: 0o755},
 		{Kind: guest.StepDir, Target: workPlace, Mode: 0o755},
 		{Kind: guest.StepDir, Target: guest.Root, Mode: 0o755},
-		{Kind: guest.StepOverlay, Target: guest.Root, Source: lowerPlace, Upper: upperPlace, Work: workPlace, Flags: sealed},
+		{Kind: guest.StepOverlay, Target: guest.Root, Source: lowerPlace, Upper: upperPlace, Work: workPlace, Flags: flags},
 	}
 	return append(steps, files(rootfs.Resolver(rootfs.Hostname))...)
 }
@@ -147,12 +150,18 @@ func kernelPlaces(settings []rootfs.Sysctl) []guest.Step {
 // planBind says what the guest attaches last, and what it gives up. It attaches b.Attachments, which the mounts have
 // become, and b.Files in this order, less those files that are shown already: each by a descriptor of the request, or,
 // where the host hands none over, by its identity in sources.
-func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte) guest.Bind {
+//
+// Root inside that writes into directories of the host is shared with it.
+func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte, shared bool) guest.Bind {
+	capabilities := uint64(0)
+	if t.User.IsRoot() {
+		capabilities = engine.RootCapabilities(shared)
+	}
 	g := guest.Bind{
 		Hostname:  b.Hostname,
 		Listeners: b.Listeners,
 		Seal: guest.Seal{
-			UserUID: t.User.UID, UserGID: t.User.UID,
+			UserUID: t.User.UID, UserGID: t.User.UID, Capabilities: capabilities,
 			Pivot: true, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 		},
 	}

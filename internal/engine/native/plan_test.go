@@ -47,9 +47,9 @@ func TestPlan(t *testing.T) {
 			[]guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
 		"host":          planSetup(template(engine.RootfsHost, cove.CodeUser), host, nil),
 		"image":         planSetup(template(engine.RootfsDir, cove.AgentUser), host, nil),
-		"bind":          planBind(template(engine.RootfsHost, cove.CodeUser), named, nil, nil),
-		"bind-mounts":   planBind(template(engine.RootfsHost, cove.CodeUser), mounts, nil, nil),
-		"bind-rootless": planBind(template(engine.RootfsDir, cove.CodeUser), mounts, sources, nil),
+		"bind":          planBind(template(engine.RootfsHost, cove.CodeUser), named, nil, nil, false),
+		"bind-mounts":   planBind(template(engine.RootfsHost, cove.CodeUser), mounts, nil, nil, false),
+		"bind-rootless": planBind(template(engine.RootfsDir, cove.CodeUser), mounts, sources, nil, false),
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, name, plan) })
 	}

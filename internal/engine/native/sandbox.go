@@ -43,7 +43,8 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if again {
 		return cove.Errorf(cove.Conflict, "sandbox %s is bound already", s.ID())
 	}
-	program, err := seccomp.Filter(s.template.User)
+	shared := slices.ContainsFunc(b.Mounts, func(m cove.Mount) bool { return !m.ReadOnly })
+	program, err := seccomp.Filter(s.template.User, shared)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return err
 	}
-	plan := planBind(s.template, b, sources, program)
+	plan := planBind(s.template, b, sources, program, shared)
 	fds, sent := trees, func(bool) {}
 	if s.keep != nil {
 		s.keep.Record.Executor = new(remote.Known(s.begun, plan))

@@ -99,7 +99,7 @@ func (b *Builder) step(s guest.Step) error {
 		b.filesystem(s, "tmpfs", "size", strconv.FormatInt(s.Size, 10),
 			"nr_inodes", strconv.FormatInt(s.Inodes, 10), "mode", fmt.Sprintf("0%o", s.Mode))
 	case guest.StepProc:
-		b.filesystem(s, "proc", "hidepid", "2")
+		b.filesystem(s, "proc", "hidepid", "2", "gid", "0") // of root inside alone
 	case guest.StepDevpts:
 		b.filesystem(s, "devpts", "newinstance", "", "ptmxmode", "0666", "mode", "0620",
 			"max", strconv.FormatInt(s.Inodes, 10))

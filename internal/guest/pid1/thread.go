@@ -92,9 +92,11 @@ func (w *world) prepare() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	// Children would have all that is inheritable and ambient on this thread.
-	if err := setCapabilities(unix.Getuid() != w.seal.UserUID, syscall.RawSyscall6); err != nil {
-		return err
+	// Children would have all that is inheritable and ambient on this thread: nothing is where the keeper is root inside.
+	if w.seal.UserUID != 0 {
+		if err := setCapabilities(unix.Getuid() != w.seal.UserUID, syscall.RawSyscall6); err != nil {
+			return err
+		}
 	}
 	if err := w.startFiles(); err != nil {
 		return err

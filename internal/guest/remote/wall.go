@@ -315,8 +315,10 @@ func enter(b *build.Builder) {
 	b.Do(unix.SYS_UMASK, num(0o022))
 }
 
-// enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible. What is
-// left to an executor that lasts is inheritable, for the keepers that it starts. A copy does the same by sealCopy.
+// enclose drops all privileges, in an order in which each step is still permitted: the filter is loaded without
+// no_new_privs while the executor may still do that, for root inside. The drop is irreversible. What is left to an
+// executor that lasts is inheritable, for the keepers that it starts, unless those are root's, who has it by being root.
+// A copy does the same by sealCopy.
 func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uint64) {
 	b.Doing("not dumpable")
 	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0), num(0), num(0), num(0))
@@ -332,6 +334,9 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 	}
 	dropped := b.Label()
 	for c := range build.LastCapability + 1 {
+		if s.Capabilities>>c&1 != 0 {
+			continue
+		}
 		b.Do(unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c), num(0), num(0), num(0))
 		b.On(unix.EINVAL, dropped) // beyond the kernel's last
 	}
@@ -340,13 +345,19 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 	if ownID {
 		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
 	}
-	b.Do(unix.SYS_CAPSET, header, b.Bytes(executor.Structure(data)))
+	if s.Capabilities != 0 {
+		data[0].Permitted, data[0].Effective = uint32(s.Capabilities), uint32(s.Capabilities)
+	}
 	b.Doing("set the resource limits") // Start sets that of open files
 	set(b.Script, limits(s, hard)...)
 	b.Doing("load the seccomp filter")
-	b.Do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	if s.Capabilities == 0 {
+		b.Do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	}
 	program := b.Words(num(len(s.Filter)/8), b.Bytes(s.Filter)) // struct sock_fprog
 	b.Do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), program)
+	b.Doing("drop the rest")
+	b.Do(unix.SYS_CAPSET, header, b.Bytes(executor.Structure(data)))
 }
 
 // rlimit is a limit of a resource.

@@ -11,23 +11,21 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Filter returns the policy for the processes of a user, compiled once for this machine.
-func Filter(u cove.User) ([]byte, error) {
-	if u.UID == cove.AgentUser.UID {
-		return agentFilter()
+// Filter returns the policy for the processes of a user, as For has it, compiled once for this machine.
+func Filter(u cove.User, shared bool) ([]byte, error) {
+	return filters()[nameFor(u, shared)]()
+}
+
+var filters = sync.OnceValue(func() map[string]func() ([]byte, error) {
+	all := map[string]func() ([]byte, error){}
+	for name, policy := range policies {
+		all[name] = sync.OnceValues(func() ([]byte, error) {
+			prog, err := policy().Compile(HostArch())
+			return prog.Bytes(), err
+		})
 	}
-	return snippetFilter()
-}
-
-var (
-	snippetFilter = sync.OnceValues(func() ([]byte, error) { return Snippet().filter() })
-	agentFilter   = sync.OnceValues(func() ([]byte, error) { return Agent().filter() })
-)
-
-func (p Policy) filter() ([]byte, error) {
-	prog, err := p.Compile(HostArch())
-	return prog.Bytes(), err
-}
+	return all
+})
 
 // Offsets in struct seccomp_data.
 const (
@@ -75,8 +73,11 @@ func (p Policy) Compile(arch Arch) (Program, error) {
 }
 
 func (a *assembler) condition(r Rule) label {
-	next := a.anyOf(r.Ignored, ret(retIgnore), ret(retFor(syscall.EPERM)))
-	return a.anyOf(r.AnyOf, ret(unix.SECCOMP_RET_ALLOW), next)
+	next := ret(retFor(syscall.EPERM))
+	for _, o := range slices.Backward(r.outcomes()) {
+		next = a.anyOf(o.matches, ret(o.action), next)
+	}
+	return next
 }
 
 func (a *assembler) anyOf(matches []Match, yes, no label) label {

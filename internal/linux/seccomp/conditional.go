@@ -36,7 +36,6 @@ const whyCore = "every limit but that of core dumps: one other than 1 has the ho
 
 func conditional() []Rule {
 	const ordinaryFile = "files, pipes and sockets, not devices, and none setuid"
-	fileType := []uint32{0, unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK}
 	unixSocket := Match{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET)}
 	return append(modes(), []Rule{
 		{Call: "clone",
@@ -71,8 +70,8 @@ func conditional() []Rule {
 				"defences",
 			// PER_LINUX and PER_LINUX32, alone and with UNAME26
 			AnyOf: []Match{{is(0, 0, 0x0008, 0x20000, 0x20008, 0xffffffff)}}},
-		{Call: "mknod", Why: ordinaryFile, AnyOf: []Match{{masked(1, unix.S_IFMT|setID, fileType...)}}},
-		{Call: "mknodat", Why: ordinaryFile, AnyOf: []Match{{masked(2, unix.S_IFMT|setID, fileType...)}}},
+		{Call: "mknod", Why: ordinaryFile, AnyOf: []Match{nodes(1, unix.S_IFMT|setID)}},
+		{Call: "mknodat", Why: ordinaryFile, AnyOf: []Match{nodes(2, unix.S_IFMT|setID)}},
 		{Call: "sched_setscheduler",
 			Why:   "the shares of a fair scheduler, not real time",
 			AnyOf: []Match{{masked(1, all32&^unix.SCHED_RESET_ON_FORK, unix.SCHED_NORMAL, unix.SCHED_BATCH, unix.SCHED_IDLE)}}},
@@ -83,6 +82,11 @@ func conditional() []Rule {
 			AnyOf:   []Match{{isNot(1, unix.RLIMIT_CORE)}, {is(1, unix.RLIMIT_CORE), {Arg: 2, Pointer: true}}}, // asks only
 			Ignored: []Match{{is(1, unix.RLIMIT_CORE), {Arg: 2, Pointer: true, Not: true}}}},
 	}...)
+}
+
+// nodes matches a mode of a file, a pipe or a socket under a mask.
+func nodes(arg int, mask uint32) Match {
+	return Match{masked(arg, mask, 0, unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK)}
 }
 
 // ownFilter lets a program add a filter of its own to what it already has.

@@ -1,10 +1,10 @@
 package seccomp
 
 import (
-	"slices"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // OCI renders the policy for a container engine: the OCI runtime spec's form, which "docker run --security-opt
@@ -49,13 +49,15 @@ func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 		add(g.Calls, specs.ActAllow, 0, nil)
 	}
 	for _, r := range p.Conditional {
-		for i, m := range slices.Concat(r.AnyOf, r.Ignored) {
-			action := specs.ActAllow
-			if i >= len(r.AnyOf) {
-				action = specs.ActErrno
+		for _, o := range r.outcomes() {
+			action := specs.ActErrno
+			if o.action == unix.SECCOMP_RET_ALLOW {
+				action = specs.ActAllow
 			}
-			for _, args := range m.conjunctions() {
-				add([]string{r.Call}, action, 0, args)
+			for _, m := range o.matches {
+				for _, args := range m.conjunctions() {
+					add([]string{r.Call}, action, syscall.Errno(o.action&unix.SECCOMP_RET_DATA), args)
+				}
 			}
 		}
 	}

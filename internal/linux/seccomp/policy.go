@@ -35,6 +35,8 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Policy lists the calls that a sandbox's processes may make. A call in no group is refused with EPERM.
@@ -60,6 +62,19 @@ type Rule struct {
 	AnyOf []Match
 	// Ignored are matches, disjoint from AnyOf (engines promise no order), for which the call only reports success.
 	Ignored []Match
+	// Unknown are matches, disjoint from both, for which the call fails with EPROTONOSUPPORT, as on a kernel without the
+	// protocol: programs go on without it, and would end for want of a permission.
+	Unknown []Match
+}
+
+// outcome is what a rule has the kernel return for its matches, those of AnyOf being allowed.
+type outcome struct {
+	matches []Match
+	action  uint32
+}
+
+func (r Rule) outcomes() []outcome {
+	return []outcome{{r.AnyOf, unix.SECCOMP_RET_ALLOW}, {r.Ignored, retIgnore}, {r.Unknown, retFor(syscall.EPROTONOSUPPORT)}}
 }
 
 // Match holds when all its tests hold.
@@ -122,7 +137,7 @@ func (r Rule) check() error {
 	if len(r.AnyOf) == 0 {
 		return fmt.Errorf("%s: a condition without an alternative refuses everything", r.Call)
 	}
-	for _, m := range slices.Concat(r.AnyOf, r.Ignored) {
+	for _, m := range slices.Concat(r.AnyOf, r.Ignored, r.Unknown) {
 		if len(m) == 0 {
 			return fmt.Errorf("%s: an empty alternative holds for everything", r.Call)
 		}

@@ -9,12 +9,22 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// For returns the policy for a user's processes: Agent for the id of cove.AgentUser, else Snippet, the stricter one.
-func For(u cove.User) Policy {
-	if u.UID == cove.AgentUser.UID {
-		return Agent()
+// For returns the policy for a user's processes: that of root inside, Agent for the id of cove.AgentUser, else Snippet,
+// the stricter one. A shared sandbox writes into directories of the host.
+func For(u cove.User, shared bool) Policy { return policies[nameFor(u, shared)]() }
+
+var policies = map[string]func() Policy{"snippet": Snippet, "agent": Agent, "root": Root, "root-shared": RootShared}
+
+func nameFor(u cove.User, shared bool) string {
+	switch {
+	case u.IsRoot() && shared:
+		return "root-shared"
+	case u.IsRoot():
+		return "root"
+	case u.UID == cove.AgentUser.UID:
+		return "agent"
 	}
-	return Snippet()
+	return "snippet"
 }
 
 // Snippet returns the policy for code snippets.
@@ -43,6 +53,40 @@ func Snippet() Policy {
 // some of their programs put a filter on themselves.
 func Agent() Policy {
 	return Policy{Name: "agent", Allowed: allowed(), Conditional: append(conditional(), ownFilter()), Refused: refused()}
+}
+
+// Root returns the policy for root inside: it unpacks packages, whose programs may be setuid, and changes its root
+// directory, as daemons do.
+func Root() Policy {
+	p := RootShared()
+	p.Name = "root"
+	var calls []string
+	for _, r := range modes() {
+		calls = append(calls, r.Call)
+	}
+	p.Conditional = slices.DeleteFunc(p.Conditional, func(r Rule) bool { return slices.Contains(calls, r.Call) })
+	for i := range p.Conditional {
+		if r := &p.Conditional[i]; r.Call == "mknod" || r.Call == "mknodat" {
+			r.AnyOf = []Match{nodes(r.AnyOf[0][0].Arg, unix.S_IFMT)}
+		}
+	}
+	p.Allowed = append(p.Allowed, Group{Why: "modes with setuid and setgid, by which a program becomes root inside, or " +
+		"another user there: no directory of the host is written", Calls: calls})
+	return p
+}
+
+// RootShared returns the policy for root inside that writes into directories of the host, where no file may be setuid.
+func RootShared() Policy {
+	p := Agent()
+	p.Name = "root-shared"
+	for i := range p.Conditional {
+		if r := &p.Conditional[i]; r.Call == "socket" { // of the log of audits, which useradd and su write, if there is one
+			r.Unknown = []Match{{is(0, unix.AF_NETLINK), is(2, unix.NETLINK_AUDIT)}}
+		}
+	}
+	p.Refused = without(p.Refused, "chroot")
+	p.Allowed = append(p.Allowed, Group{Why: "a root directory below the sandbox's own", Calls: []string{"chroot"}})
+	return p
 }
 
 // loadable returns the policy with the call by which a guest loads its own program.
