@@ -185,6 +185,7 @@ var rooms = []room{
 	{path: "internal/modeltest", layer: tooling},
 	{path: "internal/store/storetest", layer: tooling},
 	{path: "internal/terminal/terminaltest", layer: tooling},
+	{path: "test/debian", layer: tooling},
 	{path: "test/adversary/...", layer: tooling, above: []string{"internal/egress/policy/policytest"}},
 
 	{path: "internal/archtest", layer: proof},

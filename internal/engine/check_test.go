@@ -13,7 +13,7 @@ func everything() Capabilities {
 	return Capabilities{Isolations: []cove.Isolation{cove.IsolationContainer},
 		Networks: []cove.NetworkMode{cove.NetworkNone}, OwnImages: true,
 		LateMount: true, Listeners: true, MemoryLimit: true, SwapLimit: true, CPULimit: true, PIDsLimit: true,
-		DiskLimit: true}
+		DiskLimit: true, Root: true}
 }
 
 func TestCheckRefusesNegativeLimits(t *testing.T) {
@@ -70,12 +70,29 @@ func TestCheckIsolation(t *testing.T) {
 	}
 }
 
-// TestCheckRefusesRoot, which nobody is inside.
-func TestCheckRefusesRoot(t *testing.T) {
-	for _, u := range []cove.User{{}, {UID: -1, Name: "x"}, {Name: "root", Home: "/root"}} {
-		err := everything().Check(Template{Shape: cove.Shape{User: u}, Network: cove.NetworkNone})
-		if cove.ErrorCode(err) != cove.InvalidArgument {
-			t.Errorf("%+v: %v", u, err)
+// TestCheckRoot: root inside is said so, has an image, and an engine that can hold it. Nobody is it by mistake.
+func TestCheckRoot(t *testing.T) {
+	image := Rootfs{Kind: RootfsDir, Dir: "/image"}
+	without := everything()
+	without.Root = false
+	for _, c := range []struct {
+		what   string
+		u      cove.User
+		rootfs Rootfs
+		can    Capabilities
+		want   cove.Code
+	}{
+		{"root", cove.RootUser, image, everything(), ""},
+		{"root of a host's programs", cove.RootUser, Rootfs{Kind: RootfsHost}, everything(), cove.Unsupported},
+		{"root of an engine that has none", cove.RootUser, image, without, cove.Unsupported},
+		{"another user there", cove.AgentUser, image, without, ""},
+		{"nobody", cove.User{}, image, everything(), cove.InvalidArgument},
+		{"a number without a name", cove.User{Home: "/root"}, image, everything(), cove.InvalidArgument},
+		{"less than root", cove.User{UID: -1, Name: "x"}, image, everything(), cove.InvalidArgument},
+	} {
+		err := c.can.Check(Template{Shape: cove.Shape{User: c.u}, Rootfs: c.rootfs, Network: cove.NetworkNone})
+		if cove.ErrorCode(err) != c.want && (err != nil || c.want != "") {
+			t.Errorf("%s: %v, want %s", c.what, err, c.want)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func newHouseOf(t *testing.T, script fake.Program, records func(store.Store) sto
 				}
 				return h.engine, nil
 			}}),
-		Images: noImages{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir, Spool: newSpool(t),
+		Images: oneImage{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir, Spool: newSpool(t),
 		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, f := range with {
@@ -140,17 +140,21 @@ func stdout(t *testing.T, r execution.Result) string {
 	return s
 }
 
-type noImages struct{}
+// oneImage has the image "oci:there".
+type oneImage struct{}
 
-func (noImages) Resolve(_ context.Context, ref string) (engine.Rootfs, error) {
-	return engine.Rootfs{}, cove.Errorf(cove.ImageMissing, "no image %s", ref)
+func (oneImage) Resolve(_ context.Context, ref string) (engine.Rootfs, error) {
+	if ref != "oci:there" {
+		return engine.Rootfs{}, cove.Errorf(cove.ImageMissing, "no image %s", ref)
+	}
+	return engine.Rootfs{Kind: engine.RootfsDir, Dir: os.TempDir(), Digest: "sha256:1"}, nil
 }
 
 func python(code string) execution.Request {
 	return execution.Request{Language: "python", Code: []byte(code)}
 }
 
-func (noImages) Hold(context.Context, string) (func(), error) { return func() {}, nil }
+func (oneImage) Hold(context.Context, string) (func(), error) { return func() {}, nil }
 
 // output collects what it is sent.
 type output struct {

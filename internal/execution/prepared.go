@@ -12,11 +12,11 @@ import (
 )
 
 // recipe says which prepared sandbox this execution can have: one in which its interpreter is parked, or else an empty
-// one; none where something of the request's own is in its sandbox.
+// one; none where something of the request's own is in its sandbox, or where it is root inside.
 func (e *execution) recipe() (r pool.Recipe, ok bool) {
 	q, root := e.request, e.rootfs
 	if cmp.Or(e.network.Mode, cove.NetworkNone) != cove.NetworkNone || len(q.Mounts)+len(q.Attachments) > 0 ||
-		q.Bind != "" || root.Kind != engine.RootfsHost && root.Digest == "" {
+		q.Bind != "" || q.User.IsRoot() || root.Kind != engine.RootfsHost && root.Digest == "" {
 		return r, false
 	}
 	tree, err := identify(root.Dir)

@@ -86,13 +86,18 @@ func TestPrepared(t *testing.T) {
 // TestNotPrepared: what has something of its own in its sandbox gets one that was made for it.
 func TestNotPrepared(t *testing.T) {
 	h := newHouse(t, say, pooled)
-	r := python("x")
-	r.Bind = t.TempDir()
-	if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if all := kinds(h); len(all) != 0 {
-		t.Errorf("%+v", all)
+	for name, change := range map[string]func(*execution.Request){
+		"a directory of the host": func(r *execution.Request) { r.Bind = t.TempDir() },
+		"root inside":             func(r *execution.Request) { r.User, r.Image = cove.RootUser, "oci:there" },
+	} {
+		r := python("x")
+		change(&r)
+		if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if all := kinds(h); len(all) != 0 {
+			t.Errorf("%s: %+v", name, all)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
@@ -51,6 +52,16 @@ type Options struct {
 	Alike []string
 	// Ahead has sandboxes prepared by a pool, for the rows about what executions without mounts and a network are given.
 	Ahead Ahead
+	// Root has programs be root inside.
+	Root bool
+}
+
+// user is the user of sandboxes, unless a row names one.
+func (o Options) user() cove.User {
+	if o.Root {
+		return cove.RootUser
+	}
+	return cove.CodeUser
 }
 
 func long() bool { return os.Getenv("COVE_TEST_LONG") != "" }
@@ -111,8 +122,11 @@ func Run(t *testing.T, open Open, o Options) {
 		o.Rootfs.Kind = engine.RootfsHost
 	}
 	rows := table()
-	if o.Ahead != "" {
+	switch {
+	case o.Ahead != "":
 		rows = preparedRows(o.Ahead)
+	case o.Root:
+		rows = rootRows()
 	}
 	newSuite(t, open, o).runAll(t, rows)
 }

@@ -278,13 +278,20 @@ func noSwap(c *trial) {
 	}
 }
 
-var writableDirs = []string{"/work", "/tmp", "/var/tmp", "/run", "/dev/shm", cove.Home}
+// writableDirs are the places that a sandbox's limits cover together.
+func (s *suite) writableDirs() string {
+	all := []string{"/work", "/tmp", "/var/tmp", "/run", "/dev/shm", s.options.user().Home}
+	if s.options.Root {
+		all = append(all, "/etc", "/usr/bin")
+	}
+	return strings.Join(all, " ")
+}
 
 // diskBytes fills all writable places, each beyond the limit; together they must hold no more than it.
 func diskBytes(c *trial) {
 	b := c.fresh(boxOptions{limits: func(l *cove.Limits) { l.Disk, l.Memory = 24<<20, 192<<20 }})
 	free := diskFree(c)
-	r := b.try(c, "disk_fill 96 "+strings.Join(writableDirs, " "))
+	r := b.try(c, "disk_fill 96 "+c.suite.writableDirs())
 	if r.Errno != "ENOSPC" && r.Errno != "EDQUOT" && r.Errno != "EFBIG" {
 		c.Errorf("HOLE: %s, %v", say(r), r.Lines)
 	}
@@ -303,7 +310,7 @@ func diskBytes(c *trial) {
 
 func diskInodes(c *trial) {
 	b := c.fresh(boxOptions{limits: func(l *cove.Limits) { l.Inodes = 500 }})
-	r := b.try(c, "inode_fill 3000 "+strings.Join(writableDirs, " "))
+	r := b.try(c, "inode_fill 3000 "+c.suite.writableDirs())
 	if r.Errno != "ENOSPC" && r.Errno != "EDQUOT" {
 		c.Errorf("HOLE: %s, %v", say(r), r.Lines)
 	}

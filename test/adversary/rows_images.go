@@ -125,6 +125,10 @@ func treeOf(root string) string {
 		if st.Mode&unix.S_IFMT == unix.S_IFREG {
 			fmt.Fprintf(&b, " %s", hashFile(path))
 		}
+		names := make([]byte, 4<<10)
+		if n, _ := unix.Llistxattr(path, names); n > 0 {
+			fmt.Fprintf(&b, " attributes %q", names[:n])
+		}
 		b.WriteByte('\n')
 		return nil
 	})

@@ -122,7 +122,7 @@ func canceled(c *trial) {
 	made := 0
 	for i := range 40 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i*i)*20*time.Microsecond)
-		t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: c.suite.limits(), User: cove.CodeUser},
+		t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: c.suite.limits(), User: c.suite.options.user()},
 			Rootfs: c.suite.options.Rootfs, Network: cove.NetworkNone}
 		sb, err := c.suite.engine.Prepare(ctx, t)
 		if err == nil {
@@ -202,7 +202,7 @@ func hostileIDs(c *trial) {
 		"sb_a;touch /tmp/cove-pwned", "sb_\x00", strings.Repeat("i", 5000), "sb_a b\nc"} {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		sb, err := c.suite.engine.Prepare(ctx, engine.Template{ID: cove.SandboxID(id),
-			Shape:  cove.Shape{Limits: c.suite.limits(), User: cove.CodeUser},
+			Shape:  cove.Shape{Limits: c.suite.limits(), User: c.suite.options.user()},
 			Rootfs: c.suite.options.Rootfs, Network: cove.NetworkNone})
 		if err != nil {
 			c.Logf("%.40q is refused: %v", id, err)

@@ -127,14 +127,19 @@ func mountDevice(c *trial) {
 		if c.suite.caps.MountFlags { // elsewhere a second node of a device that is there anyway
 			c.denied(b, "open_rdwr /workspace/null")
 		}
-		if r := b.try(c, "exec_ids /workspace/suid"); strings.Contains(" "+field(r.Detail, "Uid")+" ", " 0 ") {
+		attempt := "exec_ids /workspace/suid"
+		if c.suite.options.Root {
+			attempt = "as 1000 " + attempt
+		}
+		if r := b.try(c, attempt); strings.Contains(" "+field(r.Detail, "Uid")+" ", " 0 ") {
 			c.Errorf("HOLE: %s", r.Detail)
 		}
 	}
 	c.works(b, "create /workspace")
 	c.row.deny = append([]string{"EINVAL", "EOPNOTSUPP"}, denied...)
 	c.denied(b, "mknod c 1 3")
-	c.denied(b, "file_capability")
+	c.works(b, "write /workspace/plain x")
+	c.denied(b, "file_capability /workspace/plain")
 }
 
 func mountFlags(c *trial) {

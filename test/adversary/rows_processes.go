@@ -176,7 +176,7 @@ func coreFile(c *trial) {
 	}
 	b := c.fresh(o)
 	hostBefore := coreFiles()
-	places := []string{"/work", "/tmp", cove.Home}
+	places := []string{"/work", "/tmp", c.suite.options.user().Home}
 	if dir != "" {
 		places = append(places, cove.Workspace)
 	}

@@ -53,7 +53,7 @@ func TestNative(t *testing.T) {
 			default: // the control groups are made in the same way
 				test.Args = []string{"-test.run=^TestRefuses|^TestConformance$/^limits$/^(CPU|memory|processes)$"}
 			}
-			test.Args = append(test.Args, skip("^TestAdversary$|^TestAdversaryOfPrepared$", "^TestConformance$/^("+same+")$"))
+			test.Args = append(test.Args, skip("^TestAdversary$|^TestAdversaryOf", "^TestConformance$/^("+same+")$"))
 			vm.Test(t, test)
 		})
 	}

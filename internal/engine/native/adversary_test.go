@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/test/adversary"
+	"github.com/cove-sandbox/cove/test/debian"
 )
 
 // adversaryGroups is the parent of control groups of every process of the suite.
@@ -35,6 +36,12 @@ func TestAdversaryOfPrepared(t *testing.T) {
 			adversary.Run(t, openShared, adversary.Options{Ahead: ahead})
 		})
 	}
+}
+
+// TestAdversaryOfRoot attacks sandboxes from programs that are root inside.
+func TestAdversaryOfRoot(t *testing.T) {
+	image := engine.Rootfs{Kind: engine.RootfsDir, Dir: debian.Root(t)}
+	adversary.Run(t, openShared, adversary.Options{Root: true, Rootfs: image})
 }
 
 // openShared makes an engine whose run directory is the suite's: engines of

@@ -132,7 +132,8 @@ func (w *world) prepareCopy(p guest.Bind, fds []*os.File) (*copying, error) {
 	if p.Copy == nil {
 		return nil, nil
 	}
-	if p.Copy.FD < 0 || p.Copy.FD >= len(fds) || p.Door != nil || p.Copy.Spec.TTY || p.Copy.Spec.Stdin {
+	if p.Copy.FD < 0 || p.Copy.FD >= len(fds) || p.Door != nil || p.Copy.Spec.TTY || p.Copy.Spec.Stdin ||
+		p.Seal.Capabilities != 0 { // a copy has none
 		return nil, &guest.Failure{Kind: guest.FailInvalid, Message: "no such copy can be made"}
 	}
 	c := &copying{Copy: *p.Copy, file: fds[p.Copy.FD]}

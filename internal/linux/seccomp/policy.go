@@ -35,8 +35,6 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Policy lists the calls that a sandbox's processes may make. A call in no group is refused with EPERM.
@@ -65,16 +63,6 @@ type Rule struct {
 	// Unknown are matches, disjoint from both, for which the call fails with EPROTONOSUPPORT, as on a kernel without the
 	// protocol: programs go on without it, and would end for want of a permission.
 	Unknown []Match
-}
-
-// outcome is what a rule has the kernel return for its matches, those of AnyOf being allowed.
-type outcome struct {
-	matches []Match
-	action  uint32
-}
-
-func (r Rule) outcomes() []outcome {
-	return []outcome{{r.AnyOf, unix.SECCOMP_RET_ALLOW}, {r.Ignored, retIgnore}, {r.Unknown, retFor(syscall.EPROTONOSUPPORT)}}
 }
 
 // Match holds when all its tests hold.

@@ -115,7 +115,7 @@ func New(o Options) *Engine {
 func everything() engine.Capabilities {
 	return engine.Capabilities{
 		Isolations: []cove.Isolation{cove.IsolationContainer}, Networks: []cove.NetworkMode{cove.NetworkNone},
-		OwnImages: true, UserIDs: true, HostIDRange: true, UserNamespace: true,
+		OwnImages: true, UserIDs: true, Root: true, HostIDRange: true, UserNamespace: true,
 		LateMount: true, MountFlags: true, MountOwners: true,
 		MemoryLimit: true, SwapLimit: true, SocketLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true,
 		Throughput: true,

@@ -30,6 +30,7 @@ func mounts() map[string]attempt {
 		"pivot_root":     simple(func() error { return unix.PivotRoot(".", ".") }),
 		"chroot":         simple(func() error { return unix.Chroot(".") }),
 		"chroot_escape":  simple(chrootEscape),
+		"chroot_reach":   chrootReach,
 		"fsopen":         simple(func() error { fd, err := value(unix.SYS_FSOPEN, text("tmpfs"), 1); return closing(fd, err) }),
 		"fsconfig":       simple(func() error { return call(unix.SYS_FSCONFIG, all, 0, 0, 0, 0) }),
 		"fsmount":        simple(func() error { return call(unix.SYS_FSMOUNT, all, 0, 0) }),
@@ -70,6 +71,15 @@ func remountRW(args []string) (report, error) {
 // umount takes TARGET away.
 func umount(args []string) (report, error) {
 	return report{}, unix.Unmount(args[0], unix.MNT_DETACH)
+}
+
+// chrootReach reads FILE after the classic escape.
+func chrootReach(args []string) (report, error) {
+	if err := chrootEscape(); err != nil {
+		return report{}, err
+	}
+	b, err := os.ReadFile(args[0])
+	return report{detail: string(b)}, err
 }
 
 // chrootEscape is the classic: chroot into a subdirectory while keeping a descriptor above it, then walk up.

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +17,7 @@ func privileges() map[string]attempt {
 	return map[string]attempt{
 		"ids":       func([]string) (report, error) { return identity("/proc/self/status") },
 		"exec_ids":  execIDs,
+		"as":        as,
 		"threads":   threads,
 		"setuid":    setID(unix.SYS_SETUID),
 		"setgid":    setID(unix.SYS_SETGID),
@@ -33,8 +36,9 @@ func privileges() map[string]attempt {
 		"chmod_suid":      chmodSuid,
 		"create_suid":     createSuid,
 		"open_suid":       openSuid,
-		"file_capability": simple(fileCapability),
+		"file_capability": fileCapability,
 		"xattr_trusted":   simple(xattrTrusted),
+		"xattr":           setAttribute,
 		"setuid_files":    setuidFiles,
 		"nice":            nice,
 		"sched_fifo":      simple(schedFIFO),
@@ -70,6 +74,18 @@ func execIDs(args []string) (report, error) {
 		return report{detail: string(out)}, err
 	}
 	return report{detail: strings.TrimSpace(string(out))}, nil
+}
+
+// as makes an attempt as USER, a number, in a process of its own: as USER ATTEMPT ARG….
+func as(args []string) (report, error) {
+	id, err := strconv.ParseUint(args[0], 10, 32)
+	if err != nil {
+		return report{}, err
+	}
+	cmd := exec.Command("/proc/self/exe", args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}}
+	out, err := cmd.Output()
+	return report{detail: strings.TrimSpace(string(out))}, err
 }
 
 // threads reports whether every thread of the process is confined alike.
@@ -239,10 +255,19 @@ func createSuid(args []string) (report, error) {
 	return report{detail: path}, unix.Chmod(path, 0o6755)
 }
 
-// fileCapability gives a file of the attacker's own CAP_NET_RAW.
-func fileCapability() error {
+// fileCapability gives a file of the attacker's own CAP_NET_RAW: one that is made for it, or FILE.
+func fileCapability(args []string) (report, error) {
 	data := []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // VFS_CAP_REVISION_2, effective; bit 13
-	return onFile(func(path string) error { return unix.Setxattr(path, "security.capability", data, 0) })
+	give := func(path string) error { return unix.Setxattr(path, "security.capability", data, 0) }
+	if len(args) > 0 {
+		return report{}, give(args[0])
+	}
+	return report{}, onFile(give)
+}
+
+// setAttribute gives FILE the attribute NAME with VALUE.
+func setAttribute(args []string) (report, error) {
+	return report{}, unix.Setxattr(args[0], args[1], []byte(args[2]), 0)
 }
 
 func xattrTrusted() error {
