@@ -19,7 +19,7 @@ var (
 	RootUser = User{UID: 0, Name: "root", Home: "/root", Shell: "/bin/sh"}
 )
 
-// IsRoot reports whether a user is root inside. The zero User is nobody yet.
+// IsRoot reports whether a user is root inside. The zero User is none.
 func (u User) IsRoot() bool { return u.UID == 0 && u.Name != "" }
 
 // userWords are the words for the known users in records.

@@ -29,7 +29,7 @@ type Spec struct {
 	Engine    string  `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker or auto"`
 	Isolation string  `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
 	Image     string  `json:"image,omitempty" yaml:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
-	Root      bool    `json:"root,omitempty" yaml:"root,omitempty" doc:"Programs are root inside, over a private layer on an image, so that they install packages: root of the sandbox's own ids, with no right outside"`
+	Root      bool    `json:"root,omitempty" yaml:"root,omitempty" doc:"Programs are root inside, over an image"`
 	Limits    *Limits `json:"limits,omitempty" yaml:"limits,omitempty"`
 	NoExec    bool    `json:"noexec,omitempty" yaml:"noexec,omitempty" doc:"Nothing in temporary places (/tmp, /var/tmp, /run, /dev/shm) can be run; what the server's configuration says is not taken back"`
 	Mounts    []Mount `json:"mounts,omitempty" yaml:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`

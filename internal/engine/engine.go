@@ -38,8 +38,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
@@ -243,7 +241,7 @@ type Capabilities struct {
 	OwnImages   bool               `json:"own_images"`    // resolves image references itself
 	UserIDs     bool               `json:"user_ids"`      // the guest and the user's processes have different ids
 	HostIDRange bool               `json:"host_id_range"` // a range of host ids of its own for each sandbox
-	Root        bool               `json:"root"`          // cove.RootUser: root inside, with RootCapabilities
+	Root        bool               `json:"root"`          // cove.RootUser: root inside
 	// UserNamespace says that root inside is an unprivileged user outside.
 	UserNamespace bool `json:"user_namespace"`
 	LateMount     bool `json:"late_mount"` // Binding.Attachments and Binding.Mounts
@@ -272,21 +270,6 @@ type Capabilities struct {
 	Zygotes     bool `json:"zygotes"` // guest.MakeZygote and Binding.Copy
 	// Missing explains each false above that is not just a thing to come: capability name to what to do about it.
 	Missing map[string]string `json:"missing,omitempty"`
-}
-
-// RootCapabilities returns what root inside may do, as bits of capabilities(7): what package managers and daemons need.
-// One that writes into directories of the host, as shared says, cannot give files capabilities, which they would have
-// there.
-func RootCapabilities(shared bool) uint64 {
-	all := uint64(0)
-	for _, c := range []int{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL,
-		unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT} {
-		all |= 1 << c
-	}
-	if !shared {
-		all |= 1 << unix.CAP_SETFCAP
-	}
-	return all
 }
 
 // Stats is the kernel's accounting of one sandbox.

@@ -156,8 +156,8 @@ type Seal struct {
 	// UserUID and UserGID are the ids of the user's processes and files.
 	UserUID int `json:"user_uid"`
 	UserGID int `json:"user_gid"`
-	// Capabilities are those of the programs that the user runs, as bits, if the user is root inside, and what the guest
-	// keeps. Then programs may be setuid; otherwise there is no_new_privs.
+	// Capabilities are the bits that a user who is root inside may have, and that the guest keeps. Then programs may be
+	// setuid; with none there is no_new_privs.
 	Capabilities uint64 `json:"capabilities,omitempty"`
 	// Pivot makes the guest enter the root that Setup assembled.
 	Pivot bool `json:"pivot"`

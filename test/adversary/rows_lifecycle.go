@@ -122,8 +122,8 @@ func canceled(c *trial) {
 	made := 0
 	for i := range 40 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i*i)*20*time.Microsecond)
-		t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: c.suite.limits(), User: c.suite.options.user()},
-			Rootfs: c.suite.options.Rootfs, Network: cove.NetworkNone}
+		t := engine.Template{ID: cove.NewSandboxID(), Rootfs: c.suite.options.Rootfs, Network: cove.NetworkNone,
+			Shape: cove.Shape{Limits: c.suite.limits(), User: c.suite.options.user()}}
 		sb, err := c.suite.engine.Prepare(ctx, t)
 		if err == nil {
 			made++

@@ -43,7 +43,7 @@ func rootRows() []row {
 		exhaustionRows())
 	rows = slices.DeleteFunc(rows, func(r row) bool { return rootMay[r.id] != "" })
 	return append(rows,
-		row{id: "R1.programs", invariant: "H10", what: "have more rights than root inside, by a program of the image or an own",
+		row{id: "R1.programs", invariant: "H10", what: "have more rights than root inside, by a program",
 			test: rootPrograms},
 		row{id: "R1.sweep", invariant: "H10", what: "reach a dangerous call as root inside", test: func(c *trial) {
 			never := neverCalls()
@@ -56,7 +56,7 @@ func rootRows() []row {
 			test: func(c *trial) { c.denied(c.box(), "ambient") }},
 		row{id: "R2.overlay", invariant: "H10", what: "reach through the overlay: write into the image, or read beyond it",
 			test: rootOverlay},
-		row{id: "R3.mount", invariant: "H10", what: "leave in a mounted directory what somebody on the host would run with rights",
+		row{id: "R3.mount", invariant: "H10", what: "leave setuid files or capabilities in a mounted directory",
 			test: rootMounted},
 		row{id: "R3.others", invariant: "H10", what: "read what another user of the host has in a mounted directory",
 			test: rootOthers},

@@ -206,6 +206,7 @@ END
 				{line: "cat words.txt", prints: "a\nb\n"},
 				{line: "cove run python quiz.py", keys: []string{"? ", "ab\n"}, prints: "abab"},
 				{line: "cove run python analyse.py", prints: "1,2"},
+				{line: "cove run --root", why: "needs an image of a registry; TestRootInside of test/sandboxes has one"},
 				{line: "cove run python -c 'print(1)' --json", prints: `"output": "1\n"`},
 				{line: "cove logs ID", prints: "1\n"},
 				{line: "cove logs -f ID", before: longRun, stays: "tick"},

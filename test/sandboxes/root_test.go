@@ -7,8 +7,8 @@ import (
 	"github.com/cove-sandbox/cove/test/debian"
 )
 
-// TestRootInside has root inside do what a developer does to a machine of his own: install packages, add a user, start a
-// service. The image has nothing of it afterwards.
+// TestRootInside has root inside do what a developer does to a machine: install packages, add a user, start a service.
+// The image has nothing of it afterwards.
 func TestRootInside(t *testing.T) {
 	made := debian.Root(t)
 	l := newLab(t)

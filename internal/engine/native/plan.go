@@ -5,6 +5,8 @@ package native
 import (
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -155,7 +157,7 @@ func kernelPlaces(settings []rootfs.Sysctl) []guest.Step {
 func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte, shared bool) guest.Bind {
 	capabilities := uint64(0)
 	if t.User.IsRoot() {
-		capabilities = engine.RootCapabilities(shared)
+		capabilities = rootCapabilities(shared)
 	}
 	g := guest.Bind{
 		Hostname:  b.Hostname,
@@ -198,6 +200,21 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 		g.Steps = append(g.Steps, guest.Step{Kind: guest.StepReadOnly, Target: guest.Root, Flags: sealed})
 	}
 	return g
+}
+
+// rootCapabilities returns what root inside may do, as bits of capabilities(7): what package managers and daemons need.
+// One that writes into directories of the host, as shared says, cannot give files capabilities, which they would have
+// there.
+func rootCapabilities(shared bool) uint64 {
+	all := uint64(0)
+	for _, c := range []int{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL,
+		unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT} {
+		all |= 1 << c
+	}
+	if !shared {
+		all |= 1 << unix.CAP_SETFCAP
+	}
+	return all
 }
 
 func flagsOf(a engine.Attachment) guest.MountFlag {

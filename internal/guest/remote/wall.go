@@ -317,7 +317,7 @@ func enter(b *build.Builder) {
 
 // enclose drops all privileges, in an order in which each step is still permitted: the filter is loaded without
 // no_new_privs while the executor may still do that, for root inside. The drop is irreversible. What is left to an
-// executor that lasts is inheritable, for the keepers that it starts, unless those are root's, who has it by being root.
+// executor that lasts is inheritable, for the keepers that it starts, unless they are root, who has it anyway.
 // A copy does the same by sealCopy.
 func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uint64) {
 	b.Doing("not dumpable")

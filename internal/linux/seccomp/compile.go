@@ -44,14 +44,15 @@ func retFor(e syscall.Errno) uint32 {
 	return unix.SECCOMP_RET_ERRNO | uint32(e)
 }
 
-// outcome is what a rule has the kernel return for its matches, those of AnyOf being allowed.
+// outcome is a return value of the kernel for calls that match.
 type outcome struct {
 	matches []Match
 	action  uint32
 }
 
 func (r Rule) outcomes() []outcome {
-	return []outcome{{r.AnyOf, unix.SECCOMP_RET_ALLOW}, {r.Ignored, retIgnore}, {r.Unknown, retFor(syscall.EPROTONOSUPPORT)}}
+	return []outcome{{r.AnyOf, unix.SECCOMP_RET_ALLOW}, {r.Ignored, retIgnore},
+		{r.Unknown, retFor(syscall.EPROTONOSUPPORT)}}
 }
 
 // Compile makes the filter program for an architecture, on any machine.

@@ -209,8 +209,8 @@ func TestRootInside(t *testing.T) {
 		{"unshare", nil, "EPERM", "EPERM", "EPERM"},
 		{"ptrace", nil, "EPERM", "EPERM", "EPERM"},
 		{"setuid", nil, "allow", "allow", "allow"},
-		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_RAW | unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT}, "EPERM", "EPROTONOSUPPORT",
-			"EPROTONOSUPPORT"},
+		{"socket", []uint64{unix.AF_NETLINK, unix.SOCK_RAW | unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT}, "EPERM",
+			"EPROTONOSUPPORT", "EPROTONOSUPPORT"},
 		{"sethostname", nil, "EPERM", "EPERM", "EPERM"},
 	} {
 		for u, want := range map[struct {
