@@ -87,6 +87,9 @@ func capabilities(c *trial, detail, set string) uint64 {
 // rootPrograms compares what programs become with what root inside may be. The controls execute the same files
 // outside.
 func rootPrograms(c *trial) {
+	if !asRoot() {
+		c.lacking("only root can give a program a capability")
+	}
 	suid := func(path string) {
 		must(c, os.WriteFile(path, c.suite.probe, 0o755))
 		must(c, os.Chmod(path, 0o755|os.ModeSetuid|os.ModeSetgid))
@@ -223,6 +226,9 @@ func rootMounted(c *trial) {
 
 // rootOthers reads a file of a user who does not own the directory. The control reads one of who does.
 func rootOthers(c *trial) {
+	if !asRoot() {
+		c.lacking("only root can give a file away")
+	}
 	dir := c.mountable(1234)
 	for name, owner := range map[string]int{"own": 1234, "other": 4321} {
 		path := filepath.Join(dir, name)

@@ -38,9 +38,16 @@ func TestAdversaryOfPrepared(t *testing.T) {
 	}
 }
 
+// adversaryImage names the image of TestAdversaryOfRoot for a user who cannot make one.
+const adversaryImage = "COVE_ADVERSARY_IMAGE"
+
 // TestAdversaryOfRoot attacks sandboxes from programs that are root inside.
 func TestAdversaryOfRoot(t *testing.T) {
-	image := engine.Rootfs{Kind: engine.RootfsDir, Dir: debian.Root(t)}
+	dir := os.Getenv(adversaryImage)
+	if dir == "" {
+		dir = debian.Root(t)
+	}
+	image := engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}
 	adversary.Run(t, openShared, adversary.Options{Root: true, Rootfs: image})
 }
 

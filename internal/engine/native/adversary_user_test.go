@@ -13,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/test/adversary"
+	"github.com/cove-sandbox/cove/test/debian"
 	"github.com/cove-sandbox/cove/test/delegate"
 	"github.com/cove-sandbox/cove/test/inner"
 )
@@ -52,13 +53,19 @@ func TestAdversaryWithoutRoot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			run := "^TestAdversary$"
+			if ids != "" { // of the image, all that is the user's is root's inside
+				run += "|^TestAdversaryOfRoot$"
+				must(t, "cp", "-a", debian.Root(t), in("image"))
+				must(t, "chown", "-R", fmt.Sprintf("%d:%[1]d", user), in("image"))
+			}
 			args := slices.Concat([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c",
 				`cd "$0" && mount --bind ids /etc/subuid && mount --bind ids /etc/subgid && mount --bind passwd /etc/passwd &&
 				exec "$@"`, dir}, delegate.Enter(delegate.Groups(t, user)), delegate.As(user),
-				[]string{in("native.test"), "-test.run=^TestAdversary$", "-test.timeout=20m"}, inner.Args)
+				[]string{in("native.test"), "-test.run=" + run, "-test.timeout=20m"}, inner.Args)
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Env = append(os.Environ(), "HOME="+in("t"), "TMPDIR="+in("t"), "USER=cove-user",
-				"COVE_TEST_BIN="+in("bin"), "COVE_ADVERSARY_USER=1")
+				"COVE_TEST_BIN="+in("bin"), "COVE_ADVERSARY_USER=1", adversaryImage+"="+in("image"))
 			output, err := inner.NewOutput()
 			if err != nil {
 				t.Fatal(err)
@@ -67,5 +74,13 @@ func TestAdversaryWithoutRoot(t *testing.T) {
 			_ = cmd.Run() // the exit code says it, and what ran
 			output.Report(t, cmd.ProcessState.ExitCode())
 		})
+	}
+}
+
+// must runs a command.
+func must(t *testing.T, command ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v: %s", command, err, out)
 	}
 }
