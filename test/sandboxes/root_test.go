@@ -15,8 +15,8 @@ func TestRootInside(t *testing.T) {
 	image := l.in("image") // where requests may name it
 	l.must("cp", "-a", made, image)
 	l.must("cove", "server", "start")
-	args := []string{"cove", "run", "--root", "--image", "dir:" + image, "--memory", "1G", "--disk", "800M", "--timeout", "5m",
-		"--pids", "200", "--network", "limited"}
+	args := []string{"cove", "run", "--root", "--image", "dir:" + image, "--memory", "1G", "--disk", "800M",
+		"--timeout", "5m", "--pids", "200", "--network", "limited"}
 	for _, host := range debian.Hosts(t, image) {
 		args = append(args, "--allow", host)
 	}
@@ -42,7 +42,8 @@ func TestRootInside(t *testing.T) {
 	if tail := out[strings.Index(out, "root\nada\n"):]; tail != "root\nada\nPONG\n7\nada\n" {
 		t.Errorf("it ends with %q\n%s", tail, out)
 	}
-	out = l.must("cove", "run", "--root", "--image", "dir:"+image, "bash", "-c", "ls /usr/local/bin; id -u; cat /etc/passwd")
+	const look = "ls /usr/local/bin; id -u; cat /etc/passwd"
+	out = l.must("cove", "run", "--root", "--image", "dir:"+image, "bash", "-c", look)
 	if strings.Contains(out, "seven") || strings.Contains(out, "ada") || !strings.Contains(out, "0\nroot:") {
 		t.Errorf("the next one has %q", out)
 	}
