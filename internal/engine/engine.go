@@ -180,6 +180,7 @@ type Copy struct {
 	Zygote *os.File // the caller's
 	Path   string   // of the named pipe at which it waits
 	Spec   guest.ProcessSpec
+	Sparse bool // it shares memory with others of the zygote until it writes to it, which takes it time then
 }
 
 // Attachment is a directory or file of the host, open as a place, shown at Target. Its files are the sandbox's user's

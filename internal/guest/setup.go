@@ -138,6 +138,8 @@ type Copy struct {
 	FD   int         `json:"fd"` // the index of the zygote, among the request's descriptors
 	Path string      `json:"path"`
 	Spec ProcessSpec `json:"spec"`
+	// Sparse has it share pages with the zygote until it writes to them; else they are its own before it runs.
+	Sparse bool `json:"sparse,omitempty"`
 }
 
 // Listen is a listening socket to make in the sandbox's network namespace, or among its files.

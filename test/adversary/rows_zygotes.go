@@ -22,6 +22,7 @@ func zygoteRows() []row {
 		{id: "Z3.tampering", invariant: "H1", what: "change what others of the same zygote compute", test: tampering},
 		{id: "Z4.forgery", invariant: "H1", what: "write the output of another of the same zygote, or end it",
 			test: forgery},
+		{id: "Z5.pages", invariant: "H1", what: "change the pages of the zygote that it has mapped", test: pagesOfZygote},
 	}
 }
 
@@ -59,18 +60,28 @@ const reaching = `
 import os, glob
 print(sorted(map(int, os.listdir("/proc/self/fd")))[:-1])
 for path in glob.glob("/proc/[0-9]*/fd/*") + glob.glob("/proc/[0-9]*/map_files/*") + glob.glob("/proc/[0-9]*/exe"):
-    try: to = os.readlink(path)
+    try:
+        to = os.readlink(path)
+        if "memfd" in to: os.close(os.open(path, os.O_RDONLY)) # what it has mapped has a name, too
     except OSError: continue
     if "memfd" in to: print("FOUND", path, to)
-for path in glob.glob("/proc/[0-9]*/*maps"):
+for path in glob.glob("/proc/[0-9]*/maps"):
     try: text = open(path).read()
     except OSError: continue
-    if "memfd" in text: print("FOUND in", path)
+    for l in text.split("\n"):
+        if "memfd" in l and " rw-p " not in l and " r--p " not in l: print("FOUND in", path)
+`
+
+// hasZygote makes a process one that has such a file, and maps it.
+const hasZygote = `
+import mmap, os
+fd = os.memfd_create("zygote")
+os.write(fd, bytes(4096))
+held = mmap.mmap(fd, 4096)
 `
 
 func zygoteImage(c *trial) {
-	const has = "import mmap, os\nfd = os.memfd_create('zygote')\nos.write(fd, bytes(4096))\nheld = mmap.mmap(fd, 4096)\n"
-	control, err := exec.CommandContext(c.Context(), "/usr/bin/python3", "-c", has+reaching).CombinedOutput()
+	control, err := exec.CommandContext(c.Context(), "/usr/bin/python3", "-c", hasZygote+reaching).CombinedOutput()
 	if err != nil || !bytes.Contains(control, []byte("FOUND /proc")) || !bytes.Contains(control, []byte("FOUND in")) {
 		c.Errorf("not tested: %q, %v", control, err)
 	}
@@ -205,4 +216,34 @@ func forgery(c *trial) {
 	if r := runs.wait(time.Minute); r.stdout != want || r.stderr != "" || r.exit.Code != 5 {
 		c.Errorf("HOLE: %q %q, %+v, want %q", r.stdout, r.stderr, r.exit, want)
 	}
+}
+
+// onPages says what becomes of attempts on the pages of memory files that a process has mapped: to write beyond them,
+// to remove them from the file, and to open that.
+const onPages = `
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+said = set()
+def call(f, *args):
+    ctypes.set_errno(0)
+    f(*args)
+    return errno.errorcode.get(ctypes.get_errno(), "done")
+for area in [l.split() for l in open("/proc/self/maps") if "/memfd:zygote" in l]:
+    at, to = (int(x, 16) for x in area[0].split("-"))
+    said.add(("mapped", area[1][3]))
+    said.add(("removed", call(libc.madvise, ctypes.c_void_p(at), ctypes.c_size_t(4096), 9))) # MADV_REMOVE
+    try: os.open("/proc/self/map_files/" + area[0], os.O_RDWR)
+    except OSError as e:
+        if e.errno == errno.ENOENT: continue # the area has changed since
+        said.add(("opened", errno.errorcode[e.errno]))
+    else: said.add(("opened", "done"))
+print(*sorted(said))
+`
+
+func pagesOfZygote(c *trial) {
+	control, err := exec.CommandContext(c.Context(), "/usr/bin/python3", "-c", hasZygote+onPages).CombinedOutput()
+	if want := "('mapped', 's') ('opened', 'done') ('removed', 'done')\n"; string(control) != want || err != nil {
+		c.Errorf("not tested: %q, %v", control, err)
+	}
+	c.fresh(boxOptions{}).says(c, onPages, "('mapped', 'p') ('opened', 'EPERM') ('removed', 'EACCES')\n")
 }

@@ -72,7 +72,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 		}
 	}
 	if c := b.Copy; c != nil {
-		plan.Copy = &guest.Copy{FD: len(fds), Path: c.Path, Spec: c.Spec}
+		plan.Copy = &guest.Copy{FD: len(fds), Path: c.Path, Spec: c.Spec, Sparse: c.Sparse}
 		fds = append(slices.Clip(fds), c.Zygote)
 	}
 	listeners, err := s.client.Bind(ctx, plan, local.Descriptors(fds))

@@ -61,6 +61,7 @@ type Prepared struct {
 	Process *process.Process // that is parked; nil for none
 
 	born   clock.Instant
+	sparse bool         // by engine.Copy.Sparse
 	memory atomic.Int64 // bytes that it has, as measured last
 }
 
@@ -221,11 +222,27 @@ func (p *Pool) forget(key Key) {
 	delete(p.kinds, key)
 }
 
-// take removes and returns the oldest that still waits.
+// whole counts those that are ready and not sparse.
+func (k *kind) whole() (n int) {
+	for _, one := range k.ready {
+		if !one.sparse {
+			n++
+		}
+	}
+	return n
+}
+
+// first is the place of the oldest, of those that are not sparse if there is one.
+func (k *kind) first() int {
+	return max(0, slices.IndexFunc(k.ready, func(one *Prepared) bool { return !one.sparse }))
+}
+
+// take removes and returns the first that still waits.
 func (p *Pool) take(k *kind) *Prepared {
 	for len(k.ready) > 0 {
-		first := k.ready[0]
-		k.ready = k.ready[1:]
+		at := k.first()
+		first := k.ready[at]
+		k.ready = slices.Delete(k.ready, at, at+1)
 		if !first.Failed() {
 			return first
 		}
@@ -427,9 +444,9 @@ func (p *Pool) next(spare bool) (lacks *kind) {
 // add makes a sandbox of a kind.
 func (p *Pool) add(ctx context.Context, k *kind) {
 	p.mu.Lock()
-	recipe := k.recipe
+	recipe, sparse := k.recipe, k.whole() >= mostWhole
 	p.mu.Unlock()
-	made, err := p.prepare(ctx, recipe, &k.zygotes)
+	made, err := p.prepare(ctx, recipe, &k.zygotes, sparse)
 	if err == nil {
 		made.measure(ctx)
 	}
@@ -460,7 +477,7 @@ func (p *Pool) bring(ctx context.Context, r Recipe, from *engine.Copy) (made *Pr
 	if err != nil {
 		return nil, err
 	}
-	made = &Prepared{Sandbox: sb, born: p.o.Clock.Monotonic()}
+	made = &Prepared{Sandbox: sb, born: p.o.Clock.Monotonic(), sparse: from != nil && from.Sparse}
 	if r.Key.Parked == "" {
 		return made, nil
 	}

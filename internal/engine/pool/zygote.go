@@ -19,6 +19,9 @@ import (
 const (
 	zygoteAge  = 10 * time.Minute
 	zygoteUses = 1000
+	// mostWhole is how many prepared sandboxes of a key have all memory that their programs will write to. Others share
+	// it with the zygote, and are claimed after those.
+	mostWhole = 4
 	// zygoteTries is how often in a row it is tried to make one of a key's program.
 	zygoteTries = 3
 )
@@ -143,12 +146,13 @@ func (p *Pool) Make(ctx context.Context, r Recipe) *Prepared {
 	return made
 }
 
-// prepare makes a sandbox by a recipe. On error nothing is left.
-func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes) (made *Prepared, err error) {
+// prepare makes a sandbox by a recipe; sparse is how a program from a zygote is made. On error nothing is left.
+func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes, sparse bool) (made *Prepared, err error) {
 	if !p.breeds(r) {
 		return p.bring(ctx, r, nil)
 	}
 	if c := z.copy(p.o.Clock.Monotonic(), r.Parked); c != nil {
+		c.Sparse = sparse
 		if made, err = p.bring(ctx, r, c); err == nil || ctx.Err() != nil {
 			return made, err
 		}

@@ -59,3 +59,23 @@ func TestZygotes(t *testing.T) {
 		t.Error("another zygote is made")
 	}
 }
+
+// TestSparse: those that have their memory already are claimed before others that are older.
+func TestSparse(t *testing.T) {
+	for _, tt := range []struct {
+		sparse       []bool
+		whole, first int
+	}{
+		{[]bool{false, false}, 2, 0},
+		{[]bool{true, true}, 0, 0},
+		{[]bool{true, true, false, true, false}, 2, 2},
+	} {
+		var k kind
+		for _, sparse := range tt.sparse {
+			k.ready = append(k.ready, &Prepared{sparse: sparse})
+		}
+		if whole, first := k.whole(), k.first(); whole != tt.whole || first != tt.first {
+			t.Errorf("%v: %d are whole, the first is %d, want %d, %d", tt.sparse, whole, first, tt.whole, tt.first)
+		}
+	}
+}

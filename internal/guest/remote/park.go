@@ -179,7 +179,7 @@ func (w *world) park(b *build.Builder, c *copying, pid, oom, oomSize executor.Va
 			b.Do(unix.SYS_DUP3, fd, num(i), num(0))
 		}
 		pipe := b.Call(unix.SYS_OPENAT, executor.CWD, b.Text(c.Path), num(c.image.Flags), num(0))
-		failed = c.image.Become(b.Script, b.File(c.FD), pipe, c.own)
+		failed = c.image.Become(b.Script, b.File(c.FD), pipe, c.own, c.Sparse)
 	}))
 	score(oom, oomSize)
 	return failed

@@ -23,8 +23,9 @@ func Layout(maps []byte) (own []Area, err error) {
 
 // Become appends the calls that make a child of an executor a copy: it maps the program of the image, whose descriptor
 // is given, and executes it. The child's standard streams and its named pipe are there already. Own is the Layout of
-// the executor. Files that have changed since are an error.
-func (i *Image) Become(s *executor.Script, image, pipe executor.Value, own []Area) error {
+// the executor. A sparse copy shares pages with the image until it writes to them. Files that have changed since are an
+// error.
+func (i *Image) Become(s *executor.Script, image, pipe executor.Value, own []Area, sparse bool) error {
 	if len(own) != len(i.Own) || len(own) == 0 {
 		return unsupported("the kernel maps %v", own)
 	}
@@ -52,6 +53,11 @@ func (i *Image) Become(s *executor.Script, image, pipe executor.Value, own []Are
 	set(i.Above, 1, topOfMemory-last)
 	for n, move := range i.Moves {
 		set(move, 0, own[n].From)
+	}
+	if sparse {
+		for _, call := range i.Shared {
+			set(call, 1, 0)
+		}
 	}
 	s.Do(unix.SYS_MPROTECT, num(i.Base), num(i.Size), num(unix.PROT_READ|unix.PROT_EXEC))
 	s.Do(unix.SYS_DUP3, pipe, executor.Number(i.Pipe), executor.Number(i.Flags&unix.O_CLOEXEC))

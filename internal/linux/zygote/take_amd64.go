@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -294,7 +295,18 @@ func (t *tracee) replace(i *Image, p *Program) error {
 	return nil
 }
 
-// fill maps and fills the memory of a copy.
+const (
+	// leastShared is the shortest run of pages that is mapped, as a shorter one takes less time to copy.
+	leastShared = 8 * pageSize
+	// mostGap is the longest part of a run that has not changed.
+	mostGap = 4 * pageSize
+	// mostShared is the longest mapping of pages beside the heap. Malloc moves blocks of 128 KiB and more by mremap, which
+	// would grow such a mapping beyond the image; it refuses a block in two mappings, and malloc copies it.
+	mostShared = 31 * pageSize
+)
+
+// fill maps the memory of a copy. Pages that the process has changed are mapped from the image, and become the copy's
+// own when it writes to them, or all before it runs; short runs are copied.
 func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 	exe, err := os.Readlink(path.Join(t.dir, "exe"))
 	if err != nil {
@@ -308,7 +320,7 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 		return err
 	}
 	defer mem.Close()
-	at := int64(programSize)
+	pages := &pages{from: mem, to: f, at: programSize}
 	for _, m := range t.maps {
 		if m.own() {
 			continue
@@ -317,6 +329,7 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 		if err != nil {
 			return err
 		}
+		shared, copied := t.parts(m, runs)
 		flags, fd, prot := uint64(unix.MAP_PRIVATE|unix.MAP_FIXED), ^uint64(0), m.prot
 		if m.shared {
 			flags = unix.MAP_SHARED | unix.MAP_FIXED
@@ -333,29 +346,104 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 		if m.Name == "[stack]" {
 			flags |= unix.MAP_GROWSDOWN | unix.MAP_STACK
 		}
-		if len(runs) > 0 {
+		if len(copied) > 0 {
 			prot |= unix.PROT_WRITE
 		}
 		p.Want(m.From, unix.SYS_MMAP, m.From, m.To-m.From, uint64(prot), flags, fd, m.offset)
-		for _, r := range runs {
-			if uint64(at)+r.To-r.From > maxPages*pageSize {
-				return unsupported("it has too much memory")
+		for _, r := range shared {
+			for _, piece := range pieces(m, r) {
+				place, err := pages.add(piece)
+				if err != nil {
+					return err
+				}
+				p.Want(piece.From, unix.SYS_MMAP, piece.From, piece.To-piece.From, uint64(m.prot),
+					unix.MAP_PRIVATE|unix.MAP_FIXED, imageFD, place)
 			}
-			b := make([]byte, r.To-r.From)
-			if _, err := mem.ReadAt(b, int64(r.From)); err != nil {
+			if m.prot&unix.PROT_WRITE != 0 && populates() {
+				i.Shared = append(i.Shared, len(p.calls))
+				p.Do(unix.SYS_MADVISE, r.From, r.To-r.From, unix.MADV_POPULATE_WRITE)
+			}
+		}
+		for _, r := range copied {
+			place, err := pages.add(r)
+			if err != nil {
 				return err
 			}
-			if _, err := f.WriteAt(b, at); err != nil {
-				return err
-			}
-			p.Want(uint64(len(b)), unix.SYS_PREAD64, imageFD, r.From, uint64(len(b)), uint64(at))
-			at += int64(len(b))
+			p.Want(r.To-r.From, unix.SYS_PREAD64, imageFD, r.From, r.To-r.From, place)
 		}
 		if prot != m.prot {
 			p.Do(unix.SYS_MPROTECT, m.From, m.To-m.From, uint64(m.prot))
 		}
 	}
 	return nil
+}
+
+// parts divides the changed pages of a mapping into runs that are mapped, and those that are copied.
+func (t *tracee) parts(m mapping, runs []Area) (shared, copied []Area) {
+	if m.Name == "[stack]" || m.prot&unix.PROT_EXEC != 0 {
+		return nil, runs
+	}
+	frames := t.frames()
+	var joined []Area
+	for _, r := range runs {
+		if n := len(joined); n > 0 && r.From-joined[n-1].To <= mostGap {
+			joined[n-1].To = r.To
+		} else {
+			joined = append(joined, r)
+		}
+	}
+	for _, r := range joined {
+		if r.To-r.From < leastShared || r.From < frames.To && frames.From < r.To {
+			copied = append(copied, r)
+		} else {
+			shared = append(shared, r)
+		}
+	}
+	return shared, copied
+}
+
+// pieces divides a run that is mapped. The last is the first, so that the kernel does not join two of them.
+func pieces(m mapping, r Area) (all []Area) {
+	size := r.To - r.From
+	if m.Name != "[heap]" && !m.file() {
+		size = min(size, mostShared)
+	}
+	for r.From < r.To {
+		from := max(r.From, r.To-size)
+		all = append(all, Area{From: from, To: r.To})
+		r.To = from
+	}
+	return all
+}
+
+// populates reports whether the kernel makes pages a process's own before it writes to them (5.14).
+var populates = sync.OnceValue(func() bool {
+	page, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return false
+	}
+	defer unix.Munmap(page)
+	return unix.Madvise(page, unix.MADV_POPULATE_WRITE) == nil
+})
+
+// pages copies those of a process into an image.
+type pages struct {
+	from, to *os.File
+	at       uint64
+}
+
+// add appends a run, and returns its place.
+func (p *pages) add(r Area) (place uint64, err error) {
+	place, p.at = p.at, p.at+r.To-r.From
+	if p.at > maxPages*pageSize {
+		return 0, unsupported("it has too much memory")
+	}
+	b := make([]byte, r.To-r.From)
+	if _, err := p.from.ReadAt(b, int64(r.From)); err != nil {
+		return 0, err
+	}
+	_, err = p.to.WriteAt(b, int64(place))
+	return place, err
 }
 
 // index finds a mapped file among those of the image.

@@ -100,6 +100,7 @@ type Image struct {
 	// of what is below and above, and the movement of each.
 	Below, Above int
 	Moves        []int
+	Shared       []int // the calls that make pages a copy's own which it shares with the image else
 }
 
 // File is a mapped file, with what shows that it is as it was.
@@ -139,8 +140,10 @@ func (i *Image) write(f *os.File, p *Program) error {
 		return err
 	}
 	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_GROW | unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
-	_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
-	return os.NewSyscallError("fcntl", err)
+	if _, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	return f.Chmod(0o400) // else its copies may ask which of its pages are in memory, and have them written to swap
 }
 
 // Open reads an image of this program's own.

@@ -197,9 +197,9 @@ func TestCopies(t *testing.T) {
 	if status := <-first.ended; err != nil || status.ExitStatus() != 7 {
 		t.Fatalf("%q, %v, %#x", text, err, status)
 	}
-	for range 3 {
+	for n := range 4 {
 		m, pipe := start(t), again(t, pipe.Name())
-		out, err := m.become(t, image, pipe)
+		out, err := m.copy(t, image, pipe, n%2 == 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,8 +214,13 @@ func TestCopies(t *testing.T) {
 	m.wants(t, out, "50001\n\n", 0)
 }
 
-// become starts a copy.
+// become starts a sparse copy.
 func (m machine) become(t *testing.T, image, pipe *os.File, changes ...func(*Image)) (io.Reader, error) {
+	t.Helper()
+	return m.copy(t, image, pipe, true, changes...)
+}
+
+func (m machine) copy(t *testing.T, image, pipe *os.File, sparse bool, changes ...func(*Image)) (io.Reader, error) {
 	t.Helper()
 	i, err := Open(image)
 	if err != nil {
@@ -235,7 +240,7 @@ func (m machine) become(t *testing.T, image, pipe *os.File, changes ...func(*Ima
 	return m.child(t, func(s *executor.Script) {
 		fifo := s.Call(unix.SYS_OPENAT, executor.CWD, s.Text(pipe.Name()), executor.Number(unix.O_RDONLY),
 			executor.Number(0))
-		if err := i.Become(s, s.File(0), fifo, own); err != nil {
+		if err := i.Become(s, s.File(0), fifo, own, sparse); err != nil {
 			t.Fatal(err)
 		}
 	}, int(image.Fd()))

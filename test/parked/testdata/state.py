@@ -19,6 +19,9 @@ for n in list(range(1, 80)): # each option that only reads
 print([(s, str(signal.getsignal(s))) for s in signal.valid_signals()], signal.pthread_sigmask(0, []), signal.getitimer(0))
 print(os.path.realpath("/proc/self/exe"), os.path.realpath("/proc/self/root"))
 maps = [l.split() for l in open("/proc/self/maps")]
+shared = [m for m in maps if "memfd" in "".join(m[5:])] # pages of the zygote, in the place of others
+print("shared", [m for m in shared if m[1] not in ("rw-p", "r--p") or m[5:] != ["/memfd:zygote", "(deleted)"]])
+maps = [m for m in maps if m not in shared]
 print(sorted({(m[1], m[5]) for m in maps if len(m) > 5 and not m[5].endswith(".so") and "ffi" not in m[5]}))
 code = [m for m in maps if "x" in m[1]]
 print("no instructions without a file", [m for m in code if m[4] == "0" and m[5:] not in (["[vdso]"], ["[vsyscall]"])])
