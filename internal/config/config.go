@@ -105,6 +105,8 @@ type Pool struct {
 	MaxAge   Duration `yaml:"max_age" doc:"A prepared sandbox that is older is replaced."`
 	Zygotes  bool     `yaml:"zygotes" doc:"Whether Python programs are made from the state of one that has started."`
 	Warm     []string `yaml:"warm" doc:"RUNTIME or RUNTIME@IMAGE: one is always prepared."`
+
+	PythonModules []string `yaml:"python_modules" doc:"Modules that Python zygotes have imported."`
 }
 
 // computingPerProcessor keeps processors busy while executions wait for disks and locks of the kernel.

@@ -26,6 +26,7 @@ func (c *Config) Validate() error {
 	for _, check := range []func() error{
 		c.checkKeys, c.checkListen, c.checkTLS, c.checkPaths,
 		c.checkChoices, c.checkNumbers, c.checkLimits, c.checkGateway,
+		func() error { return checkModules(c) },
 	} {
 		if err := check(); err != nil {
 			return err
@@ -171,6 +172,25 @@ func (c *Config) checkChoices() error {
 		if !slices.Contains(k.choices, k.value) {
 			return c.wrong(k.name, "%.80q is none of %s", k.value, strings.Join(k.choices, ", ")).WithHint("choose one of them")
 		}
+	}
+	return nil
+}
+
+var moduleName = pattern.New(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+
+func checkModules(c *Config) error {
+	const name = "sandbox.pool.python_modules"
+	p := c.Sandbox.Pool
+	for _, m := range p.PythonModules {
+		if !moduleName.MatchString(m) || len(m) > 100 {
+			return c.wrong(name, "%.100q is no name of a module", m).WithHint("write it as after import: json, xml.dom")
+		}
+	}
+	if len(p.PythonModules) > 100 {
+		return c.wrong(name, "%d modules are too many", len(p.PythonModules)).WithHint("name 100 at most")
+	}
+	if len(p.PythonModules) > 0 && !p.Zygotes {
+		return c.wrong(name, "modules are loaded ahead in zygotes alone").WithHint("set sandbox.pool.zygotes to true")
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue, MaxWait: cfg.Sandbox.MaxWait.Std(),
 		MaxComputing: cfg.Sandbox.Computing(runtime.GOMAXPROCS(0)), Processors: runtime.GOMAXPROCS(0),
-		Pool:      d.poolOptions(),
+		Pool: d.poolOptions(), PythonModules: cfg.Sandbox.Pool.PythonModules,
 		Retention: cfg.Audit.Retention.Std(), Grants: grants, Clock: clock.Real(), Log: log,
 	})
 	d.sandboxes = sandbox.New(sandbox.Options{

@@ -111,6 +111,7 @@ type Options struct {
 	MaxWait       time.Duration // of an execution, if its timeout is no shorter; zero: the timeout alone
 	Processors    int           // that executions share; zero: one
 	Pool          pool.Options  // of prepared sandboxes: its size, memory and age
+	PythonModules []string      // that prepared interpreters have imported
 	Grants        access.Grants // of API keys
 	Retention     time.Duration // of finished executions; 0 is for ever
 	Clock         clock.Clock

@@ -29,7 +29,8 @@ func (e *execution) recipe() (r pool.Recipe, ok bool) {
 	r = pool.Recipe{Engine: e.engine,
 		Key: pool.Key{Engine: e.engine.Name(), Rootfs: root.Kind, Image: root.Digest, Tree: tree}}
 	if q.plain() && e.runtime.Parks(q.Code) {
-		r.Key.Parked, r.Parked = e.runtime.Name, pool.Parked{Path: e.codePath(), Spec: e.program(), Trial: e.runtime.Trial}
+		r.Key.Parked, r.Parked = e.runtime.Name, pool.Parked{Path: e.codePath(), Spec: e.program(), Trial: e.runtime.Trial,
+			Preload: e.preload()}
 	} else {
 		shape.Limits.Stdout, shape.Limits.Stderr = 0, 0
 	}
@@ -38,6 +39,16 @@ func (e *execution) recipe() (r pool.Recipe, ok bool) {
 		return provision.Plan{Rootfs: root, Shape: shape, Binding: engine.Binding{Hostname: rootfs.Hostname}}
 	}
 	return r, true
+}
+
+// preload has the interpreter import the modules of the configuration; nil where there are none.
+func (e *execution) preload() *pool.Preload {
+	modules := e.executions.o.PythonModules
+	if e.runtime.Preload == nil || len(modules) == 0 {
+		return nil
+	}
+	p := e.runtime.Preload(modules)
+	return &pool.Preload{Place: p.Place, Text: p.Text, Check: p.Check}
 }
 
 // plain reports whether the program is given nothing but its code.

@@ -28,8 +28,17 @@ type Runtime struct {
 	Seeks func(code []byte) bool
 	// Trial is code that ends with 0, of an interpreter that is one thread while it is parked, and takes longer to start
 	// than to make from a zygote; nil of others.
-	Trial  []byte
-	Limits cove.Limits // defaults; zero fields take Defaults
+	Trial []byte
+	// Preload has an interpreter with a Trial import modules before it waits at File; nil: it cannot.
+	Preload func(modules []string) Preload
+	Limits  cove.Limits // defaults; zero fields take Defaults
+}
+
+// Preload has an interpreter import modules when it starts.
+type Preload struct {
+	Place []string // a command that prints the path for Text
+	Text  []byte   // of a file, which the interpreter reads and removes
+	Check []byte   // code that ends with 0 if the modules are there, as Trial does, and else says why they are not
 }
 
 // Parks reports whether the interpreter, waiting at a named pipe, runs code as it runs the same file. Of a regular file

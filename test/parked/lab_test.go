@@ -5,6 +5,7 @@ package parked
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -89,6 +90,12 @@ func newPooled(t *testing.T, guest, group string, zygotes bool, languages []stri
 
 func serve(t *testing.T, guest, group string, pool config.Pool) *client.Client {
 	t.Helper()
+	return serveLogging(t, guest, group, pool, t.Output())
+}
+
+// serveLogging is serve with a place for the server's warnings.
+func serveLogging(t *testing.T, guest, group string, pool config.Pool, log io.Writer) *client.Client {
+	t.Helper()
 	dir := t.TempDir()
 	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
 		os.Chmod(d, 0o755) // guests pass through to the staging directory
@@ -98,7 +105,7 @@ func serve(t *testing.T, guest, group string, pool config.Pool) *client.Client {
 	cfg.Guest, cfg.Listen, cfg.Sandbox.CgroupParent = guest, "", group
 	cfg.Sandbox.Pool = pool
 	d, err := daemon.New(t.Context(), daemon.Options{Config: &cfg,
-		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,15 @@ type Parked struct {
 	Spec guest.ProcessSpec
 	// Trial is code that ends with 0, of a program that can also be made from a zygote; nil: it is always started.
 	Trial []byte
+	// Preload has the program of which a zygote is made load modules; nil: there are none to load.
+	Preload *Preload
+}
+
+// Preload has a program load modules when it starts.
+type Preload struct {
+	Place []string // a command that prints where the program finds Text
+	Text  []byte   // of a file, which the program removes
+	Check []byte   // a Trial that says what is not loaded
 }
 
 // Prepared is a sandbox for one caller, who tears it down.
@@ -470,7 +479,12 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 }
 
 // bring makes a sandbox by a recipe, with its program from a zygote where there is one. On error nothing is left.
-func (p *Pool) bring(ctx context.Context, r Recipe, from *engine.Copy) (made *Prepared, err error) {
+func (p *Pool) bring(ctx context.Context, r Recipe, from *engine.Copy) (*Prepared, error) {
+	return p.bringWith(ctx, r, from, "")
+}
+
+// bringWith is bring for a program that finds the text of the Preload at a path; none if that is empty.
+func (p *Pool) bringWith(ctx context.Context, r Recipe, from *engine.Copy, text string) (made *Prepared, err error) {
 	plan := r.Plan()
 	plan.Binding.Copy = from
 	sb, err := provision.New(ctx, r.Engine, plan)
@@ -481,7 +495,10 @@ func (p *Pool) bring(ctx context.Context, r Recipe, from *engine.Copy) (made *Pr
 	if r.Key.Parked == "" {
 		return made, nil
 	}
-	if from == nil {
+	if text != "" {
+		err = sb.Guest().WriteFile(ctx, text, 0o600, r.Parked.Preload.Text)
+	}
+	if err == nil && from == nil {
 		err = guest.Park(ctx, sb.Guest(), r.Parked.Path)
 	}
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +35,7 @@ type zygotes struct {
 	born   clock.Instant
 	uses   int
 	failed int
+	warned bool
 }
 
 // copy is the program to make from a zygote that is fresh enough; nil for none.
@@ -68,6 +70,17 @@ func (z *zygotes) broken(c *engine.Copy, log *slog.Logger, err error) {
 	}
 }
 
+// plain warns once that programs are without modules.
+func (z *zygotes) plain(log *slog.Logger, err error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if !z.warned {
+		log.Warn("the modules of sandbox.pool.python_modules are not loaded ahead: programs load them themselves; "+
+			"remove those that are not there, or that start threads or keep files open", "error", err)
+	}
+	z.warned = true
+}
+
 // set makes a zygote the one to use; err is why there is none.
 func (z *zygotes) set(f *os.File, now clock.Instant, err error) {
 	z.mu.Lock()
@@ -79,26 +92,83 @@ func (z *zygotes) set(f *os.File, now clock.Instant, err error) {
 	z.file, z.born, z.uses, z.failed = f, now, 0, 0
 }
 
-// breed makes a zygote of a program that was started, and has a program from it run to its end.
-func (p *Pool) breed(ctx context.Context, r Recipe, z *zygotes, started *Prepared) {
-	now := p.o.Clock.Monotonic()
+// breed makes a zygote of a program that was started, and has a program from it run a trial to its end.
+func (p *Pool) breed(ctx context.Context, r Recipe, started *Prepared, trial []byte) (*os.File, error) {
 	f, err := guest.MakeZygote(ctx, started.Process.RemoteProcess, r.Parked.Path)
-	if err == nil {
-		err = p.try(ctx, r, &engine.Copy{Zygote: f, Path: r.Parked.Path, Spec: r.Parked.Spec})
-	}
-	if ctx.Err() != nil {
-		return
-	}
 	if err != nil {
-		p.o.Log.Info("no zygote can be made of a parked program: others are started as it was", "error", err)
+		return nil, err
 	}
-	z.set(f, now, err)
+	return f, p.try(ctx, r, &engine.Copy{Zygote: f, Path: r.Parked.Path, Spec: r.Parked.Spec}, trial)
+}
+
+// preload makes a sandbox whose program has loaded modules, and a zygote of that. On error nothing is left.
+func (p *Pool) preload(ctx context.Context, r Recipe, z *zygotes) (*Prepared, error) {
+	now := p.o.Clock.Monotonic()
+	place, err := p.place(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	made, err := p.bringWith(ctx, r, nil, place)
+	if err != nil {
+		return nil, err
+	}
+	f, err := p.breed(ctx, r, made, r.Parked.Preload.Check)
+	if err != nil {
+		p.discard(made)
+		return nil, err
+	}
+	z.set(f, now, nil)
+	return made, nil
+}
+
+// place asks where the text of a recipe's Preload has to be, in a sandbox of its own: the program that is parked is the
+// first of its sandbox.
+func (p *Pool) place(ctx context.Context, r Recipe) (string, error) {
+	r.Key.Parked = ""
+	made, err := p.bring(ctx, r, nil)
+	if err != nil {
+		return "", err
+	}
+	defer p.discard(made)
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	spec := r.Parked.Spec
+	spec.Args = r.Parked.Preload.Place
+	asked, err := process.Start(ctx, made.Sandbox, p.o.Clock, spec)
+	if err != nil {
+		return "", err
+	}
+	var said, errs tail
+	outcome, err := asked.Attend(ctx, process.Attendance{Own: true, Stdout: &said, Stderr: &errs})
+	if err == nil {
+		err = failure(outcome, errs)
+	}
+	return strings.TrimSpace(string(said)), err
+}
+
+// failure is that of a program which has not ended with 0.
+func failure(o process.Outcome, errs tail) error {
+	if o.Lost == nil && o.Code == 0 {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(errs)), "\n")
+	return fmt.Errorf("the trial ends with the code %d, the signal %d, %v: %.200s", o.Code, o.Signal, o.Lost,
+		lines[len(lines)-1])
+}
+
+// tail keeps the end of what is written.
+type tail []byte
+
+func (t *tail) Write(b []byte) (int, error) {
+	*t = append(*t, b...)
+	*t = (*t)[max(0, len(*t)-4096):]
+	return len(b), nil
 }
 
 // tryTime is how long the trial of a zygote may take.
 const tryTime = 10 * time.Second
 
-func (p *Pool) try(ctx context.Context, r Recipe, c *engine.Copy) error {
+func (p *Pool) try(ctx context.Context, r Recipe, c *engine.Copy, trial []byte) error {
 	made, err := p.bring(ctx, r, c)
 	if err != nil {
 		return err
@@ -106,12 +176,13 @@ func (p *Pool) try(ctx context.Context, r Recipe, c *engine.Copy) error {
 	defer p.discard(made)
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
-	if err := guest.Release(ctx, made.Guest(), r.Parked.Path, 0o644, r.Parked.Trial); err != nil {
+	if err := guest.Release(ctx, made.Guest(), r.Parked.Path, 0o644, trial); err != nil {
 		return err
 	}
-	outcome, err := made.Process.Attend(ctx, process.Attendance{Own: true})
-	if err == nil && (outcome.Lost != nil || outcome.Code != 0) {
-		err = fmt.Errorf("the trial ends with the code %d, the signal %d, %v", outcome.Code, outcome.Signal, outcome.Lost)
+	var errs tail
+	outcome, err := made.Process.Attend(ctx, process.Attendance{Own: true, Stderr: &errs})
+	if err == nil {
+		err = failure(outcome, errs)
 	}
 	return err
 }
@@ -158,8 +229,23 @@ func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes, sparse bool) (
 		}
 		z.broken(c, p.o.Log, err)
 	}
-	if made, err = p.bring(ctx, r, nil); err == nil && z.lacking() {
-		p.breed(ctx, r, z, made)
+	if r.Parked.Preload != nil && z.lacking() {
+		if made, err = p.preload(ctx, r, z); err == nil || ctx.Err() != nil {
+			return made, err
+		}
+		z.plain(p.o.Log, err)
 	}
-	return made, err
+	now := p.o.Clock.Monotonic()
+	if made, err = p.bring(ctx, r, nil); err != nil || !z.lacking() {
+		return made, err
+	}
+	f, err := p.breed(ctx, r, made, r.Parked.Trial)
+	if ctx.Err() != nil {
+		return made, nil
+	}
+	if err != nil {
+		p.o.Log.Info("no zygote can be made of a parked program: others are started as it was", "error", err)
+	}
+	z.set(f, now, err)
+	return made, nil
 }

@@ -108,7 +108,7 @@ func (t *tracee) settle(fifo string) error {
 }
 
 // settleTime is how long a program may take to start.
-const settleTime = 2 * time.Second
+const settleTime = 5 * time.Second
 
 func (t *tracee) stopped() error {
 	var status unix.WaitStatus
