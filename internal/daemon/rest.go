@@ -1,16 +1,15 @@
 package daemon
 
 import (
-	"bufio"
 	"context"
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/linux/procmaps"
 )
 
 // restInterval is how often a server finds out whether it is at rest.
@@ -54,31 +53,27 @@ func unmapCode() error {
 	if err != nil {
 		return err
 	}
-	maps, err := os.Open("/proc/self/maps")
+	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return err
 	}
-	defer maps.Close()
-	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		begin, end, ok := codeOf(program, lines.Text())
-		if !ok {
+	all, err := procmaps.Parse(text)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if !codeOf(program, m) {
 			continue
 		}
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, begin, end-begin, unix.MADV_DONTNEED); errno != 0 {
+		at, size := uintptr(m.From), uintptr(m.To-m.From)
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, at, size, unix.MADV_DONTNEED); errno != 0 {
 			return os.NewSyscallError("madvise", errno)
 		}
 	}
 	return nil
 }
 
-// codeOf returns the addresses of a mapping of a program that cannot be written, from a line of /proc/PID/maps.
-func codeOf(program, line string) (begin, end uintptr, ok bool) {
-	fields := strings.Fields(line) // addresses, permissions, offset, device, inode, path
-	if len(fields) < 6 || !strings.HasSuffix(line, " "+program) || !strings.HasPrefix(fields[1], "r-") {
-		return 0, 0, false
-	}
-	from, to, _ := strings.Cut(fields[0], "-")
-	a, errA := strconv.ParseUint(from, 16, 64)
-	b, errB := strconv.ParseUint(to, 16, 64)
-	return uintptr(a), uintptr(b), errA == nil && errB == nil
+// codeOf reports whether a mapping is one of a program, and cannot be written.
+func codeOf(program string, m procmaps.Mapping) bool {
+	return m.File() && m.Name == program && m.Prot&unix.PROT_READ != 0 && m.Prot&unix.PROT_WRITE == 0
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/linux/procmaps"
 )
 
 // TestUnmapCode: the program's pages are not the process's any more, and it runs on.
@@ -34,16 +36,16 @@ func mapped(t *testing.T) int {
 }
 
 func TestCodeOf(t *testing.T) {
-	for line, want := range map[string][2]uintptr{
-		"00400000-0178f000 r-xp 00000000 fe:00 9978331    /usr/bin/cove-server":      {0x400000, 0x178f000},
-		"0178f000-02aad000 r--p 0138f000 fe:00 9978331    /usr/bin/cove-server":      {0x178f000, 0x2aad000},
-		"02aad000-02b84000 rw-p 026ad000 fe:00 9978331    /usr/bin/cove-server":      {},
-		"0178f000-02aad000 r--p 0138f000 fe:00 9978331    /home/usr/bin/cove-server": {},
-		"13348b000000-13348d400000 rw-p 00000000 00:00 0 ":                           {},
-		"": {},
+	for line, want := range map[string]bool{
+		"00400000-0178f000 r-xp 00000000 fe:00 9978331    /usr/bin/cove-server":      true,
+		"0178f000-02aad000 r--p 0138f000 fe:00 9978331    /usr/bin/cove-server":      true,
+		"02aad000-02b84000 rw-p 026ad000 fe:00 9978331    /usr/bin/cove-server":      false,
+		"0178f000-02aad000 r--p 0138f000 fe:00 9978331    /home/usr/bin/cove-server": false,
+		"13348b000000-13348d400000 rw-p 00000000 00:00 0 ":                           false,
 	} {
-		if begin, end, ok := codeOf("/usr/bin/cove-server", line); begin != want[0] || end != want[1] || ok != (end > 0) {
-			t.Errorf("%q: %x-%x, %v", line, begin, end, ok)
+		all, err := procmaps.Parse([]byte(line))
+		if err != nil || len(all) != 1 || codeOf("/usr/bin/cove-server", all[0]) != want {
+			t.Errorf("%q: %+v, %v", line, all, err)
 		}
 	}
 }

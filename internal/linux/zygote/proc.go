@@ -13,18 +13,14 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/linux/procmaps"
 )
 
-// mapping is a line of /proc/PID/maps.
-type mapping struct {
-	Area
-	prot   int
-	shared bool
-	offset uint64
-	inode  uint64
-}
+// mapping is a part of a process's memory.
+type mapping struct{ procmaps.Mapping }
 
-func (m mapping) file() bool { return m.inode != 0 }
+func (m mapping) area() Area { return Area{Name: m.Name, From: m.From, To: m.To} }
 
 // own reports whether the kernel has mapped it into every process.
 func (m mapping) own() bool {
@@ -33,42 +29,14 @@ func (m mapping) own() bool {
 
 // mapped reads /proc/PID/maps.
 func mapped(text []byte) (all []mapping, err error) {
-	var last uint64
-	for line := range bytes.Lines(text) {
-		var m mapping
-		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), " ", 6)
-		if len(fields) < 5 {
-			return nil, fmt.Errorf("a line of maps: %.200q", line)
+	read, err := procmaps.Parse(text)
+	for _, m := range read {
+		if m.To > topOfMemory {
+			return nil, fmt.Errorf("a mapping from %x to %x", m.From, m.To)
 		}
-		if len(fields) == 6 {
-			m.Name = strings.TrimLeft(fields[5], " ")
-		}
-		from, to, _ := strings.Cut(fields[0], "-")
-		var errs [4]error
-		m.From, errs[0] = strconv.ParseUint(from, 16, 64)
-		m.To, errs[1] = strconv.ParseUint(to, 16, 64)
-		m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
-		m.inode, errs[3] = strconv.ParseUint(fields[4], 10, 64)
-		perms := fields[1]
-		if errs != [4]error{} || len(perms) != 4 {
-			return nil, fmt.Errorf("a line of maps: %.200q", line)
-		}
-		for i, prot := range []int{unix.PROT_READ, unix.PROT_WRITE, unix.PROT_EXEC} {
-			if perms[i] != '-' {
-				m.prot |= prot
-			}
-		}
-		m.shared = perms[3] == 's'
-		if m.Name == "[vsyscall]" && !m.file() { // is no memory of the process
-			continue
-		}
-		if m.From < last || m.To <= m.From || m.To > topOfMemory || (m.From|m.To)%pageSize != 0 {
-			return nil, fmt.Errorf("a mapping from %x to %x, after %x", m.From, m.To, last)
-		}
-		last = m.To
-		all = append(all, m)
+		all = append(all, mapping{m})
 	}
-	return all, nil
+	return all, err
 }
 
 // process reads what /proc has of one.

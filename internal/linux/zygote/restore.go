@@ -15,7 +15,7 @@ func Layout(maps []byte) (own []Area, err error) {
 	all, err := mapped(maps)
 	for _, m := range all {
 		if m.own() {
-			own = append(own, m.Area)
+			own = append(own, m.area())
 		}
 	}
 	return own, err

@@ -122,7 +122,7 @@ func overlay(f *os.File, p *Program, at uint64, text []byte) error {
 // find returns the address of instructions among those of the process.
 func (t *tracee) find(text ...byte) (uint64, error) {
 	for _, m := range t.maps {
-		if m.prot&unix.PROT_EXEC == 0 || !m.file() {
+		if m.Prot&unix.PROT_EXEC == 0 || !m.File() {
 			continue
 		}
 		b, err := t.memory(m.From, int(m.To-m.From))

@@ -195,8 +195,8 @@ func (t *tracee) suits() error {
 			return unsupported("it has mapped too much")
 		}
 		special := strings.HasPrefix(m.Name, "[") && !m.own() && m.Name != "[heap]" && m.Name != "[stack]"
-		if special || m.shared && (!m.file() || m.prot&unix.PROT_WRITE != 0) || strings.Contains(m.Name, `\`) ||
-			m.file() && !strings.HasPrefix(m.Name, "/") {
+		if special || m.Shared && (!m.File() || m.Prot&unix.PROT_WRITE != 0) || strings.Contains(m.Name, `\`) ||
+			m.File() && !strings.HasPrefix(m.Name, "/") {
 			return unsupported("it has mapped %q", m.Name)
 		}
 	}
@@ -287,7 +287,7 @@ func (t *tracee) replace(i *Image, p *Program) error {
 	p.Do(unix.SYS_MUNMAP, 0, 0)
 	for _, m := range t.maps {
 		if m.own() {
-			i.Own = append(i.Own, m.Area)
+			i.Own = append(i.Own, m.area())
 			i.Moves = append(i.Moves, len(p.calls))
 			p.Want(m.From, unix.SYS_MREMAP, 0, m.To-m.From, m.To-m.From, unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED, m.From)
 		}
@@ -330,12 +330,12 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 			return err
 		}
 		shared, copied := t.parts(m, runs)
-		flags, fd, prot := uint64(unix.MAP_PRIVATE|unix.MAP_FIXED), ^uint64(0), m.prot
-		if m.shared {
+		flags, fd, prot := uint64(unix.MAP_PRIVATE|unix.MAP_FIXED), ^uint64(0), m.Prot
+		if m.Shared {
 			flags = unix.MAP_SHARED | unix.MAP_FIXED
 		}
-		if m.file() {
-			n, err := t.index(i, m.Name, m.inode)
+		if m.File() {
+			n, err := t.index(i, m.Name, m.Inode)
 			if err != nil {
 				return err
 			}
@@ -349,17 +349,17 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 		if len(copied) > 0 {
 			prot |= unix.PROT_WRITE
 		}
-		p.Want(m.From, unix.SYS_MMAP, m.From, m.To-m.From, uint64(prot), flags, fd, m.offset)
+		p.Want(m.From, unix.SYS_MMAP, m.From, m.To-m.From, uint64(prot), flags, fd, m.Offset)
 		for _, r := range shared {
 			for _, piece := range pieces(m, r) {
 				place, err := pages.add(piece)
 				if err != nil {
 					return err
 				}
-				p.Want(piece.From, unix.SYS_MMAP, piece.From, piece.To-piece.From, uint64(m.prot),
+				p.Want(piece.From, unix.SYS_MMAP, piece.From, piece.To-piece.From, uint64(m.Prot),
 					unix.MAP_PRIVATE|unix.MAP_FIXED, imageFD, place)
 			}
-			if m.prot&unix.PROT_WRITE != 0 && populates() {
+			if m.Prot&unix.PROT_WRITE != 0 && populates() {
 				i.Shared = append(i.Shared, len(p.calls))
 				p.Do(unix.SYS_MADVISE, r.From, r.To-r.From, unix.MADV_POPULATE_WRITE)
 			}
@@ -371,8 +371,8 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 			}
 			p.Want(r.To-r.From, unix.SYS_PREAD64, imageFD, r.From, r.To-r.From, place)
 		}
-		if prot != m.prot {
-			p.Do(unix.SYS_MPROTECT, m.From, m.To-m.From, uint64(m.prot))
+		if prot != m.Prot {
+			p.Do(unix.SYS_MPROTECT, m.From, m.To-m.From, uint64(m.Prot))
 		}
 	}
 	return nil
@@ -380,7 +380,7 @@ func (t *tracee) fill(i *Image, p *Program, f *os.File) error {
 
 // parts divides the changed pages of a mapping into runs that are mapped, and those that are copied.
 func (t *tracee) parts(m mapping, runs []Area) (shared, copied []Area) {
-	if m.Name == "[stack]" || m.prot&unix.PROT_EXEC != 0 {
+	if m.Name == "[stack]" || m.Prot&unix.PROT_EXEC != 0 {
 		return nil, runs
 	}
 	frames := t.frames()
@@ -405,7 +405,7 @@ func (t *tracee) parts(m mapping, runs []Area) (shared, copied []Area) {
 // pieces divides a run that is mapped. The last is the first, so that the kernel does not join two of them.
 func pieces(m mapping, r Area) (all []Area) {
 	size := r.To - r.From
-	if m.Name != "[heap]" && !m.file() {
+	if m.Name != "[heap]" && !m.File() {
 		size = min(size, mostShared)
 	}
 	for r.From < r.To {
@@ -468,7 +468,7 @@ func (t *tracee) index(i *Image, name string, inode uint64) (int, error) {
 // changed returns the runs of pages in a mapping that a new one does not have: pages of the process's own.
 func (t *tracee) changed(m mapping) (runs []Area, err error) {
 	const present, swapped, ofFile = 1 << 63, 1 << 62, 1 << 61
-	if m.shared {
+	if m.Shared {
 		return nil, nil
 	}
 	f, err := os.Open(path.Join(t.dir, "pagemap"))

@@ -3,7 +3,6 @@
 package zygote
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -334,28 +333,4 @@ func TestUnsupported(t *testing.T) {
 	if _, err := Take(sleeps.Process.Pid, pipe.Name(), func(*Program) {}); !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
 	}
-}
-
-// FuzzMapped: no text of maps has more than a mapping for each of its lines, whatever names the process has chosen.
-func FuzzMapped(f *testing.F) {
-	own, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(own)
-	f.Add([]byte("7f00-7f01 r-xp 00000000 08:01 7 /a\\012b (deleted)\n10-20 rw-p 0 00:00 0\n"))
-	f.Add([]byte("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		all, err := mapped(text)
-		if lines := bytes.Count(text, []byte("\n")) + 1; len(all) > lines || err != nil && all != nil {
-			t.Fatalf("%d mappings of %d lines, %v", len(all), lines, err)
-		}
-		var last uint64
-		for _, m := range all {
-			if m.From < last || m.To <= m.From || m.From%pageSize != 0 || m.To%pageSize != 0 || m.To > topOfMemory {
-				t.Fatalf("%+v", m)
-			}
-			last = m.To
-		}
-	})
 }
