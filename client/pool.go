@@ -23,7 +23,8 @@ func (p Pool) Warm(ctx context.Context, w api.PoolWarm) (api.Pool, error) {
 	return ask[api.Pool](ctx, p.c, http.MethodPut, at("/pool"), w)
 }
 
-// Drain has the server destroy the sandboxes that are prepared, and forget what was asked for.
+// Drain has the server destroy the sandboxes that are prepared, and forget what was asked for. It returns when they are
+// gone.
 func (p Pool) Drain(ctx context.Context) error {
 	return p.c.call(ctx, http.MethodDelete, at("/pool"), nil, nil)
 }

@@ -33,5 +33,6 @@ func (p *Pool) Warm(ctx context.Context, language, image string, n int) error {
 // Status describes the sandboxes that are prepared, by their keys, and counts what became of requests.
 func (p *Pool) Status() ([]pool.Status, pool.Totals) { return p.kept.Status() }
 
-// Drain destroys the sandboxes that are prepared, and forgets what was asked for and what Warm has asked for.
-func (p *Pool) Drain() { p.kept.Drain() }
+// Drain destroys the sandboxes that are prepared, and forgets what was asked for and what Warm has asked for. It
+// returns when they are gone. Errors: Unavailable for those that are left.
+func (p *Pool) Drain(ctx context.Context) error { return p.kept.Drain(ctx) }

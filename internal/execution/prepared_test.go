@@ -55,7 +55,9 @@ func TestPrepared(t *testing.T) {
 		"large":       func(r *execution.Request) { r.Code = []byte(strings.Repeat("x", 40<<10)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h.Pool.Drain()
+			if err := h.Pool.Drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			run := func() string {
 				r := python(name)
 				change(&r)

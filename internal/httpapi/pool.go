@@ -29,7 +29,8 @@ func (s poolRoutes) add() {
 	route(s, huma.Operation{OperationID: "drain-pool", Method: http.MethodDelete, Path: "/pool", Tags: []string{"system"},
 		DefaultStatus: http.StatusNoContent,
 		Summary:       "Destroy the sandboxes that are prepared, and forget what was asked for",
-	}, nil, s.drain)
+		Description:   "The answer comes when they are gone.",
+	}, []cove.Code{cove.Unavailable}, s.drain)
 }
 
 // get is GET /pool.
@@ -56,7 +57,6 @@ func (s poolRoutes) warm(ctx context.Context, in *warmInput) (*answer[api.Pool],
 }
 
 // drain is DELETE /pool.
-func (s poolRoutes) drain(context.Context, *struct{}) (*struct{}, error) {
-	s.Pool.Drain()
-	return nil, nil
+func (s poolRoutes) drain(ctx context.Context, _ *struct{}) (*struct{}, error) {
+	return nil, s.Pool.Drain(ctx)
 }

@@ -79,7 +79,8 @@ type Pool interface {
 	// Warm keeps n prepared for plain executions of a language in an image; empty is the default one. Errors:
 	// InvalidArgument, Unsupported, those of the engine.
 	Warm(ctx context.Context, language, image string, n int) error
-	Drain()
+	// Drain returns when what was prepared is destroyed. Errors: Unavailable for what is left.
+	Drain(ctx context.Context) error
 }
 
 // Sandboxes manages long-lived sandboxes; sandbox.Sandboxes is one.

@@ -12,7 +12,6 @@ package pool
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -93,10 +92,11 @@ type Pool struct {
 	wake   chan struct{}
 	cancel context.CancelFunc
 	filler sync.WaitGroup
-	clean  sync.WaitGroup // destructions under way
+	clean  destructions
 
 	mu     sync.Mutex
 	kinds  map[Key]*kind
+	making *preparation // of any kind, also of one that was forgotten; nil: none
 	totals Totals
 	warned clock.Instant // of exhaustion, last
 	closed bool
@@ -107,11 +107,17 @@ type kind struct {
 	recipe  Recipe
 	demand  demand
 	ready   []*Prepared   // the oldest first
-	making  chan struct{} // closed when the one that is being made is ready, or cannot be made; nil: none is
+	making  *preparation  // nil: none is made
 	awaited bool          // a request waits for that one
 	pause   clock.Instant // after a failure: none is made before
 	counts  Counts
 	zygotes zygotes
+}
+
+// preparation is the making of one sandbox.
+type preparation struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when the sandbox is ready, or cannot be made
 }
 
 // Counts count what became of requests.
@@ -170,7 +176,7 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 		k.awaited = true
 		p.mu.Unlock()
 		select {
-		case <-making:
+		case <-making.done:
 		case <-ctx.Done():
 		}
 		p.mu.Lock()
@@ -228,6 +234,9 @@ func (p *Pool) forget(key Key) {
 	k := p.kinds[key]
 	p.discard(k.ready...)
 	k.ready = nil // who has waited in Claim looks here
+	if k.making != nil {
+		k.making.stop()
+	}
 	delete(p.kinds, key)
 }
 
@@ -273,17 +282,6 @@ func (p *Prepared) Failed() bool {
 	}
 }
 
-// discard destroys sandboxes beside the caller.
-func (p *Pool) discard(all ...*Prepared) {
-	for _, one := range all {
-		p.clean.Go(func() {
-			if err := one.TearDown(); err != nil {
-				p.o.Log.Error("cannot destroy a prepared sandbox; the reaper will try again", "sandbox", one.ID(), "error", err)
-			}
-		})
-	}
-}
-
 // Warm keeps at least n sandboxes of a recipe's key ready, whatever is asked for.
 func (p *Pool) Warm(r Recipe, n int) {
 	p.mu.Lock()
@@ -292,15 +290,6 @@ func (p *Pool) Warm(r Recipe, n int) {
 	}
 	p.mu.Unlock()
 	p.Wake()
-}
-
-// Drain destroys what is ready, and forgets what was asked for.
-func (p *Pool) Drain() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for key := range p.kinds {
-		p.forget(key)
-	}
 }
 
 // Wake has the pool look for what it lacks: a processor may have become free.
@@ -318,8 +307,8 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	p.cancel()
 	p.filler.Wait()
-	p.Drain()
-	p.clean.Wait()
+	p.forgetAll()
+	p.clean.group.Wait()
 }
 
 // Status describes the keys, those first that were asked for last, and all together.
@@ -379,14 +368,20 @@ func (p *Pool) run(ctx context.Context) {
 			p.measure(ctx)
 			p.trim()
 		}
-		for ctx.Err() == nil {
-			k := p.next(p.o.Spare == nil || p.o.Spare())
-			if k == nil {
-				break
-			}
-			p.add(ctx, k)
+		for ctx.Err() == nil && p.fill(ctx) {
 		}
 	}
+}
+
+// fill makes one sandbox that is missing, and reports whether one was.
+func (p *Pool) fill(ctx context.Context) bool {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	k := p.next(stop, p.o.Spare == nil || p.o.Spare())
+	if k != nil {
+		p.add(ctx, k)
+	}
+	return k != nil
 }
 
 // trim destroys what is too old, more than is wanted, or more than the budget of memory has room for.
@@ -433,7 +428,7 @@ func (p *Pool) fit() {
 
 // next is the kind that lacks a sandbox, the one first that was asked for last; nil for none. It is marked as being
 // made. Without a processor to spare, a kind whose zygote would spare requests more is all that lacks one.
-func (p *Pool) next(spare bool) (lacks *kind) {
+func (p *Pool) next(stop context.CancelFunc, spare bool) (lacks *kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.o.Clock.Monotonic()
@@ -445,7 +440,8 @@ func (p *Pool) next(spare bool) (lacks *kind) {
 		}
 	}
 	if lacks != nil {
-		lacks.making = make(chan struct{})
+		p.making = &preparation{stop: stop, done: make(chan struct{})}
+		lacks.making = p.making
 	}
 	return lacks
 }
@@ -461,18 +457,18 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	close(k.making)
-	k.making = nil
+	close(k.making.done)
+	p.making, k.making = nil, nil
+	forgotten := p.closed || p.kinds[recipe.Key] != k
 	switch {
+	case forgotten && err == nil:
+		p.discard(made)
+	case forgotten:
 	case err != nil:
-		if !errors.Is(err, context.Canceled) {
-			p.o.Log.Warn("a sandbox cannot be prepared", "engine", recipe.Key.Engine, "parked", recipe.Key.Parked, "error", err)
-		}
+		p.o.Log.Warn("a sandbox cannot be prepared", "engine", recipe.Key.Engine, "parked", recipe.Key.Parked, "error", err)
 		k.counts.Failures++
 		p.totals.Failures++
 		k.pause = p.o.Clock.Monotonic().Add(afterFailure)
-	case p.kinds[recipe.Key] != k || p.closed: // it was forgotten meanwhile
-		p.discard(made)
 	default:
 		k.ready = append(k.ready, made)
 	}

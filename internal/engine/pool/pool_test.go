@@ -266,8 +266,9 @@ func TestDrain(t *testing.T) {
 	if s := b.of(1); s.Ready != 2 {
 		t.Errorf("%+v", s)
 	}
-	b.Drain()
-	await.That(t, "none", func() bool { return len(b.engine.Live()) == 0 })
+	if err := b.Drain(t.Context()); err != nil || len(b.engine.Live()) != 0 {
+		t.Errorf("%v, and there are %v", err, b.engine.Live())
+	}
 	if all, _ := b.Status(); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
