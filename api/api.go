@@ -253,6 +253,10 @@ type PoolKind struct {
 	Image    string  `json:"image,omitempty" doc:"Digest; absent for the host's root filesystem"`
 	MemoryMB int64   `json:"memory_mb" doc:"Their memory limit"`
 	CPUs     float64 `json:"cpus" doc:"Their CPU limit"`
+	Least    int     `json:"least" doc:"How many are kept whatever is asked for"`
+	Most     int     `json:"most" doc:"How many are kept at most"`
+	Refill   int     `json:"refill,omitempty" doc:"Others are prepared when fewer are ready; absent: when one is missing"`
+	MaxAge   float64 `json:"max_age" doc:"Seconds after which one is replaced"`
 	Size     int     `json:"size" doc:"How many are worth keeping, by what was asked for"`
 	Ready    int     `json:"ready" doc:"How many are prepared"`
 	Memory   int64   `json:"memory" doc:"Bytes of memory that these have"`

@@ -98,17 +98,6 @@ type Sandbox struct {
 	OwnerTimeout        Duration `yaml:"owner_timeout" doc:"The longest wall time that the machine's owner may ask for with cove run; for others max_limits says it."`
 }
 
-// Pool holds the settings of sandboxes that a server prepares ahead.
-type Pool struct {
-	Size     int      `yaml:"size" doc:"Prepared sandboxes of a kind, at most; 0: none."`
-	MemoryMB int      `yaml:"memory_mb" doc:"MiB of memory that all may have together."`
-	MaxAge   Duration `yaml:"max_age" doc:"A prepared sandbox that is older is replaced."`
-	Zygotes  bool     `yaml:"zygotes" doc:"Whether Python programs are made from the state of one that has started."`
-	Warm     []string `yaml:"warm" doc:"RUNTIME or RUNTIME@IMAGE: one is always prepared."`
-
-	PythonModules []string `yaml:"python_modules" doc:"Modules that Python zygotes have imported."`
-}
-
 // computingPerProcessor keeps processors busy while executions wait for disks and locks of the kernel.
 const computingPerProcessor = 4
 
@@ -119,12 +108,12 @@ func (s Sandbox) Computing(processors int) int {
 
 // Lasting holds the settings of long-lived sandboxes.
 type Lasting struct {
-	Image        string        `yaml:"image" doc:"Root filesystem of long-lived sandboxes that name none; empty: sandbox.image."`
-	Limits       LastingLimits `yaml:"limits"`
-	WatchedDisks bool          `yaml:"watched_disks" doc:"Whether callers other than the machine's owner get long-lived sandboxes where the kernel cannot hold workspace and home to their limit, as without root: Cove then measures them, and pauses what is beyond."`
-	Throughput   Throughput    `yaml:"throughput"`
-	IdleStop     Duration      `yaml:"idle_stop" doc:"A long-lived sandbox that has been idle for so long is stopped; 0: never."`
-	IdleRemove   Duration      `yaml:"idle_remove" doc:"One that has been idle for so long, and has no work that would be lost, is destroyed; 0: never."`
+	Image        string     `yaml:"image" doc:"Root filesystem of long-lived sandboxes that name none; empty: sandbox.image."`
+	Limits       Resources  `yaml:"limits"`
+	WatchedDisks bool       `yaml:"watched_disks" doc:"Whether callers other than the machine's owner get long-lived sandboxes where the kernel cannot hold workspace and home to their limit, as without root: Cove then measures them, and pauses what is beyond."`
+	Throughput   Throughput `yaml:"throughput"`
+	IdleStop     Duration   `yaml:"idle_stop" doc:"A long-lived sandbox that has been idle for so long is stopped; 0: never."`
+	IdleRemove   Duration   `yaml:"idle_remove" doc:"One that has been idle for so long, and has no work that would be lost, is destroyed; 0: never."`
 }
 
 // Throughput limits the reads and writes of a long-lived sandbox.
@@ -133,8 +122,8 @@ type Throughput struct {
 	Operations  int64 `yaml:"operations" doc:"Reads, and as many writes, per second of it; 0: no limit."`
 }
 
-// LastingLimits are the limits of a long-lived sandbox that says nothing of them.
-type LastingLimits struct {
+// Resources are limits of a sandbox, with the names and units of the API.
+type Resources struct {
 	MemoryMB  int64   `yaml:"memory_mb" doc:"MiB of memory."`
 	CPUs      float64 `yaml:"cpus" doc:"Cores."`
 	PIDs      int64   `yaml:"pids_limit" doc:"Processes and threads."`
@@ -144,7 +133,7 @@ type LastingLimits struct {
 }
 
 // limits returns them in bytes.
-func (l LastingLimits) limits() cove.Limits {
+func (l Resources) limits() cove.Limits {
 	return apispec.Limits(api.Limits{MemoryMB: l.MemoryMB, CPUs: l.CPUs, PIDs: l.PIDs, DiskMB: l.DiskMB, Inodes: l.Inodes,
 		OpenFiles: l.OpenFiles})
 }
@@ -235,8 +224,9 @@ func Defaults(getenv func(string) string, uid int) Config {
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
 			OwnerTimeout:  Duration(runtime.OwnerTimeout),
-			Pool:          Pool{Size: 4, MemoryMB: 256, MaxAge: Duration(5 * time.Minute), Zygotes: true},
-			Lasting:       Lasting{Limits: lastingLimitsOf(runtime.Lasting)},
+			Pool: Pool{Size: 4, MemoryMB: 256, MaxAge: Duration(5 * time.Minute), Zygotes: true,
+				Docker: DockerPool{Size: 5, Refill: 2}},
+			Lasting: Lasting{Limits: resourcesOf(runtime.Lasting)},
 		},
 		Gateway: Gateway{
 			ApprovalTimeout: Duration(2 * time.Minute), RateLimit: GatewayRate{PerSecond: 500, Burst: 5000},
@@ -270,9 +260,9 @@ func defaultRunDir(getenv func(string) string, uid int) string {
 	return filepath.Join(defaultHome(getenv, uid), "run")
 }
 
-func lastingLimitsOf(l cove.Limits) LastingLimits {
+func resourcesOf(l cove.Limits) Resources {
 	a := apispec.LimitsOf(l)
-	return LastingLimits{MemoryMB: a.MemoryMB, CPUs: a.CPUs, PIDs: a.PIDs, DiskMB: a.DiskMB, Inodes: a.Inodes,
+	return Resources{MemoryMB: a.MemoryMB, CPUs: a.CPUs, PIDs: a.PIDs, DiskMB: a.DiskMB, Inodes: a.Inodes,
 		OpenFiles: a.OpenFiles}
 }
 

@@ -93,6 +93,8 @@ func (s setting) decode(n *yaml.Node) error {
 		return decodeStrings(p, n)
 	case *[]APIKey:
 		return decodeKeys(p, n)
+	case *[]Warm:
+		return decodeWarms(p, n)
 	case *[]agent.Agent:
 		declared, err := agent.Decode(n)
 		*p = declared
@@ -141,6 +143,8 @@ func (s setting) parse(text string) error {
 		*p, err = ParseDuration(text)
 	case *[]string:
 		*p = split(text)
+	case *[]Warm:
+		*p = parseWarms(split(text))
 	case *[]APIKey:
 		var keys []APIKey
 		for _, item := range split(text) {
@@ -291,6 +295,8 @@ func (s setting) show() string {
 		return list(v, func(a agent.Agent) string { return fmt.Sprintf("{name: %s, …}", quoted(a.Name)) })
 	case []APIKey:
 		return list(v, APIKey.show)
+	case []Warm:
+		return list(v, Warm.show)
 	default:
 		return scalar(v)
 	}

@@ -32,7 +32,7 @@ func (c *Config) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return checkPool(c)
 }
 
 func (c *Config) wrong(name, format string, args ...any) *cove.Error {
@@ -208,7 +208,9 @@ func (c *Config) checkNumbers() error {
 		{"sandbox.max_lasting", float64(c.Sandbox.MaxLasting), 0, 100_000},
 		{"sandbox.queue", float64(c.Sandbox.Queue), 0, 100_000},
 		{"sandbox.ready", float64(c.Sandbox.Ready), 0, 1000},
-		{"sandbox.pool.size", float64(c.Sandbox.Pool.Size), 0, 1000},
+		{"sandbox.pool.size", float64(c.Sandbox.Pool.Size), 0, mostPrepared},
+		{"sandbox.pool.docker.size", float64(c.Sandbox.Pool.Docker.Size), 0, mostPrepared},
+		{"sandbox.pool.docker.refill", float64(c.Sandbox.Pool.Docker.Refill), 0, mostPrepared},
 		{"sandbox.pool.memory_mb", float64(c.Sandbox.Pool.MemoryMB), 0, 1e7},
 		{"rate_limit.per_second", c.RateLimit.PerSecond, 0, 1e6},
 		{"rate_limit.burst", float64(c.RateLimit.Burst), 1, 1e6},
@@ -238,7 +240,7 @@ func (c *Config) checkNumbers() error {
 		{"shutdown_grace", c.ShutdownGrace, 0, 10 * time.Minute},
 		{"gateway.approval_timeout", c.Gateway.ApprovalTimeout, time.Second, time.Hour},
 		{"audit.retention", c.Audit.Retention, time.Hour, 36_500 * day},
-		{"sandbox.pool.max_age", c.Sandbox.Pool.MaxAge, 10 * time.Second, 36_500 * day},
+		{"sandbox.pool.max_age", c.Sandbox.Pool.MaxAge, leastAge, 36_500 * day},
 		{"sandbox.lasting.idle_stop", c.Sandbox.Lasting.IdleStop, time.Minute, 36_500 * day},
 		{"sandbox.lasting.idle_remove", c.Sandbox.Lasting.IdleRemove, time.Minute, 36_500 * day},
 	} {

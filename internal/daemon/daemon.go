@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -145,9 +145,10 @@ func GuestPath(cfg *config.Config) string {
 // warmPool has the sandboxes prepared that the configuration names.
 func (d *Daemon) warmPool(ctx context.Context) {
 	for _, w := range d.cfg.Sandbox.Pool.Warm {
-		language, image, _ := strings.Cut(w, "@")
-		if err := d.executions.Pool.Warm(ctx, language, image, 1); err != nil {
-			d.log.Warn("no sandbox is prepared", "for", w, "error", err)
+		of := execution.Plain{Language: w.Runtime, Image: w.Image, Engine: w.Engine, Limits: w.Asks()}
+		t := pool.Terms{Least: w.Least, Most: w.Most, Refill: w.Refill, Age: w.MaxAge.Std(), Setting: "sandbox.pool.warm"}
+		if err := d.executions.Pool.Configure(ctx, of, t); err != nil {
+			d.log.Warn("no sandbox is prepared", "for", w.Runtime, "image", w.Image, "error", err)
 		}
 	}
 }

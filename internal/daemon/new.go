@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/execution"
@@ -105,7 +106,12 @@ func (d *Daemon) poolOptions() pool.Options {
 		return pool.Options{}
 	}
 	p := d.cfg.Sandbox.Pool
-	return pool.Options{Size: p.Size, Memory: int64(p.MemoryMB) << 20, Age: p.MaxAge.Std(), Zygotes: p.Zygotes}
+	return pool.Options{
+		Terms: pool.Terms{Most: p.Size, Age: p.MaxAge.Std(), Setting: "sandbox.pool.size"},
+		Engines: map[string]pool.Terms{engine.Docker: {Usual: p.Docker.Size, Most: p.Docker.Size, Refill: p.Docker.Refill,
+			Age: p.MaxAge.Std(), Setting: "sandbox.pool.docker.size"}},
+		Memory: int64(p.MemoryMB) << 20, Zygotes: p.Zygotes,
+	}
 }
 
 // newSpool returns the place of outputs until they are answered. It leaves more space free than the history needs,

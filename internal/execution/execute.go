@@ -308,9 +308,10 @@ func (e *execution) start(ctx context.Context, sb *provision.Sandbox, prepared *
 	return p, at, nil
 }
 
-// plain returns the recipe of prepared sandboxes for executions that ask for nothing but a language and an image.
-func plain(ctx context.Context, x *Executions, language, image string) (r pool.Recipe, err error) {
-	e, err := resolve(x, cove.System(""), Request{Language: language, Spec: cove.Spec{Image: image}})
+// plain returns the recipe of prepared sandboxes for plain executions.
+func plain(ctx context.Context, x *Executions, p Plain) (r pool.Recipe, err error) {
+	e, err := resolve(x, cove.System(""), Request{Language: p.Language, Spec: cove.Spec{Image: p.Image, Engine: p.Engine,
+		Shape: cove.Shape{Limits: p.Limits}}})
 	if err != nil {
 		return r, err
 	}
@@ -320,7 +321,7 @@ func plain(ctx context.Context, x *Executions, language, image string) (r pool.R
 	defer e.release()
 	r, ok := e.recipe()
 	if !ok {
-		err = cove.Errorf(cove.Unsupported, "no sandbox can be prepared for %s: each has a network", language).
+		err = cove.Errorf(cove.Unsupported, "no sandbox can be prepared for %s: each has a network", p.Language).
 			WithHint("see \"prepared sandboxes\" in docs/running.md")
 	}
 	return r, err

@@ -29,10 +29,9 @@ func New(o Options) *Executions {
 	kept := o.Pool
 	kept.Clock, kept.Log = o.Clock, o.Log
 	kept.Spare = func() bool { return x.queue.load().Computing < runtime.GOMAXPROCS(0) }
-	x.Pool = &Pool{kept: pool.New(kept), size: kept.Size,
-		plain: func(ctx context.Context, language, image string) (pool.Recipe, error) {
-			return plain(ctx, x, language, image)
-		}}
+	x.Pool = &Pool{kept: pool.New(kept), plain: func(ctx context.Context, p Plain) (pool.Recipe, error) {
+		return plain(ctx, x, p)
+	}}
 	return x
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 func pooled(o *execution.Options) {
-	o.Pool = pool.Options{Size: 2, Memory: 1 << 30, Age: time.Hour}
+	o.Pool = pool.Options{Terms: pool.Terms{Most: 2, Age: time.Hour}, Memory: 1 << 30}
 }
 
 // tell says all that a program has been given.
@@ -192,6 +192,27 @@ func TestWarm(t *testing.T) {
 		all := kinds(h)
 		return len(all) == 1 && all[0].Ready == 1 && all[0].Key.Parked == ""
 	})
+	h = newHouse(t, say, pooled)
+	of := execution.Plain{Language: "python", Limits: cove.Limits{Memory: 64 << 20}}
+	if err := h.Pool.Configure(t.Context(), of, pool.Terms{Least: 1, Most: 5, Refill: 1}); err != nil {
+		t.Error(err)
+	}
+	r := python("1")
+	r.Limits.Memory = 64 << 20
+	await.That(t, "an execution finds one", func() bool {
+		if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		return kinds(h)[0].Hits > 0
+	})
+	want := pool.Terms{Least: 1, Most: 5, Refill: 1, Age: time.Hour}
+	if all := kinds(h); len(all) != 1 || all[0].Terms != want {
+		t.Errorf("%+v, want %+v", all, want)
+	}
+	err := h.Pool.Configure(t.Context(), execution.Plain{Language: "python"}, pool.Terms{Least: 3})
+	if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(cove.ErrorHint(err), "at most 2") {
+		t.Errorf("more than the pool has: %v", err)
+	}
 	networked := newHouse(t, say, pooled, func(o *execution.Options) {
 		o.Defaults.Network = &cove.Network{Enabled: true, Mode: cove.NetworkOpen}
 	})

@@ -40,8 +40,9 @@ func (s poolRoutes) get(context.Context, *struct{}) (*answer[api.Pool], error) {
 		Failures: totals.Failures}
 	for _, k := range all {
 		out.Kinds = append(out.Kinds, api.PoolKind{Language: k.Key.Parked, Engine: k.Key.Engine, Image: k.Key.Image,
-			MemoryMB: k.Key.Shape.Limits.Memory >> 20, CPUs: k.Key.Shape.Limits.CPUs, Size: k.Size, Ready: k.Ready,
-			Memory: k.Memory, Hits: k.Hits, Misses: k.Misses, Failures: k.Failures})
+			MemoryMB: k.Key.Shape.Limits.Memory >> 20, CPUs: k.Key.Shape.Limits.CPUs,
+			Least: k.Terms.Least, Most: k.Terms.Most, Refill: k.Terms.Refill, MaxAge: k.Terms.Age.Seconds(),
+			Size: k.Size, Ready: k.Ready, Memory: k.Memory, Hits: k.Hits, Misses: k.Misses, Failures: k.Failures})
 	}
 	return &answer[api.Pool]{out}, nil
 }

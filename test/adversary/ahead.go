@@ -40,7 +40,7 @@ type preparing struct {
 }
 
 func newPreparing(how Ahead) *preparing {
-	return &preparing{how: how, Pool: pool.New(pool.Options{Size: 1, Memory: 4 << 30, Age: time.Hour,
+	return &preparing{how: how, Pool: pool.New(pool.Options{Terms: pool.Terms{Most: 1, Age: time.Hour}, Memory: 4 << 30,
 		Zygotes: how == Copied, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/config"
 )
 
 func poolCommand(sess *session.Session) *cobra.Command {
@@ -22,7 +24,9 @@ func poolCommand(sess *session.Session) *cobra.Command {
 		Long: `A server keeps sandboxes prepared for executions like those that it was asked
 for: made, and for python, node, bash and sh with the interpreter started. Each
 serves one execution and is destroyed. How many it keeps of a kind follows from
-what is asked for, up to sandbox.pool.size, within sandbox.pool.memory_mb.
+what is asked for, up to sandbox.pool.size (sandbox.pool.docker.size for the
+docker engine), within sandbox.pool.memory_mb. Entries of sandbox.pool.warm have
+numbers of their own for a runtime, image, engine and limits.
 
 An execution with arguments, variables, files or input gets an empty one, in
 which its interpreter is started; one that gives nothing but code gets a started
@@ -44,14 +48,24 @@ func poolStatus(sess *session.Session) *cobra.Command {
 }
 
 func poolResult(p api.Pool) ui.Result {
-	headings := []string{"FOR", "ENGINE", "IMAGE", "LIMITS", "READY", "MEMORY", "HITS", "MISSES"}
+	headings := []string{"FOR", "ENGINE", "IMAGE", "LIMITS", "READY", "KEEP", "REFILL", "AGE", "MEMORY", "HITS", "MISSES"}
 	r := ui.Listing("kinds", p.Kinds, headings, func(k api.PoolKind) []string {
 		return []string{cmp.Or(k.Language, "any language"), k.Engine, ui.ShortID(cmp.Or(k.Image, "host")),
-			fmt.Sprintf("%d MB, %g CPUs", k.MemoryMB, k.CPUs), fmt.Sprintf("%d of %d", k.Ready, k.Size), ui.SizeText(k.Memory),
+			fmt.Sprintf("%d MB, %g CPUs", k.MemoryMB, k.CPUs), fmt.Sprintf("%d of %d", k.Ready, k.Size),
+			fmt.Sprintf("%d to %d", k.Least, k.Most), refillText(k.Refill),
+			config.Duration(k.MaxAge * float64(time.Second)).String(), ui.SizeText(k.Memory),
 			strconv.FormatInt(k.Hits, 10), strconv.FormatInt(k.Misses, 10)}
 	})
 	r.Value = p
 	return r
+}
+
+// refillText says when others are prepared.
+func refillText(below int) string {
+	if below == 0 {
+		return "at once"
+	}
+	return fmt.Sprintf("below %d", below)
 }
 
 func poolWarm(sess *session.Session) *cobra.Command {
@@ -60,7 +74,8 @@ func poolWarm(sess *session.Session) *cobra.Command {
 		Use: "warm LANGUAGE", Short: "Keep sandboxes prepared for a language",
 		Long: `Keep sandboxes prepared for executions that ask for nothing but the language,
 and perhaps an image, until the pool is drained or the server ends.
-sandbox.pool.warm does it at each start of a server.`,
+sandbox.pool.warm does it at each start of a server, and for other engines and
+limits.`,
 		Example: "  cove pool warm python\n  cove pool warm node --count 4\n" +
 			"  cove pool warm python --image oci:/images/python",
 	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {

@@ -10,6 +10,7 @@ import (
 // request, one more after each that found none, and one fewer after each pause in which none was missed.
 type demand struct {
 	least int           // that are kept whatever is asked for
+	usual int           // that are kept from the first request on, until none is asked for; 0: one
 	want  int           // beside those
 	asked clock.Instant // when one was last asked for
 	moved clock.Instant // when want last changed
@@ -25,9 +26,12 @@ const (
 func (d demand) after(now clock.Instant, found bool, most int) demand {
 	d = d.at(now)
 	d.asked = now
-	if d.want == 0 || !found && d.want < most {
+	switch {
+	case d.want == 0:
+		d.want, d.moved = min(max(d.usual, 1), most), now
+	case !found && d.want < most:
 		d.want, d.moved = d.want+1, now
-	} else if !found {
+	case !found:
 		d.moved = now
 	}
 	return d
@@ -38,7 +42,7 @@ func (d demand) at(now clock.Instant) demand {
 	if now.Sub(d.asked) >= lapse {
 		d.want = 0
 	}
-	for d.want > 1 && now.Sub(d.moved) >= settling {
+	for d.want > max(d.usual, 1) && now.Sub(d.moved) >= settling {
 		d.want, d.moved = d.want-1, d.moved.Add(settling)
 	}
 	return d

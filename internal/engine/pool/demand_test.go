@@ -40,6 +40,15 @@ func TestDemand(t *testing.T) {
 			}
 		})
 	}
+	d := demand{usual: 3, asked: -clock.Instant(lapse)}
+	for at, want := range map[time.Duration]int{0: 3, lapse - 1: 3, lapse: 0} {
+		if got := d.after(0, false, 5).at(clock.Instant(at)).size(); got != want {
+			t.Errorf("usually 3, at %s: %d, want %d", at, got, want)
+		}
+	}
+	if n := d.after(0, false, 2).size(); n != 2 {
+		t.Errorf("usually 3, at most 2: %d", n)
+	}
 	if d := (demand{least: 2, want: 1}); d.size() != 2 {
 		t.Errorf("least: %d", d.size())
 	}

@@ -73,11 +73,22 @@ type Prepared struct {
 	memory atomic.Int64 // bytes that it has, as measured last
 }
 
-// Options make a Pool. All are required but Spare.
-type Options struct {
-	Size   int           // sandboxes of a key at most
-	Memory int64         // bytes of memory that all may have together
+// Terms say how many sandboxes of a key are kept.
+type Terms struct {
+	Least  int           // whatever is asked for
+	Usual  int           // while some are asked for; 0: one
+	Most   int           // 0: the key has none
+	Refill int           // others are made when fewer are ready; 0: when one is missing
 	Age    time.Duration // a prepared sandbox is replaced when it is older
+	// Setting is the setting that Most comes from, for messages.
+	Setting string
+}
+
+// Options make a Pool. All are required but Engines and Spare.
+type Options struct {
+	Terms   Terms            // of keys without others; Most 0: there is no pool
+	Engines map[string]Terms // of the keys of an engine, by its name
+	Memory  int64            // bytes of memory that all may have together
 	// Zygotes says that programs which can be are made from zygotes.
 	Zygotes bool
 	// Spare reports whether the machine has a processor to spare; nil: always.
@@ -95,6 +106,7 @@ type Pool struct {
 	clean  destructions
 
 	mu     sync.Mutex
+	terms  map[Key]Terms // that Configure has set
 	kinds  map[Key]*kind
 	making *preparation // of any kind, also of one that was forgotten; nil: none
 	totals Totals
@@ -105,7 +117,9 @@ type Pool struct {
 // kind holds all that the pool has of one key. Pool.mu guards it.
 type kind struct {
 	recipe  Recipe
+	terms   Terms
 	demand  demand
+	refills bool          // fewer than Terms.Refill were ready, and the size is not reached yet
 	ready   []*Prepared   // the oldest first
 	making  *preparation  // nil: none is made
 	awaited bool          // a request waits for that one
@@ -136,7 +150,8 @@ type Totals struct {
 // Status is the state of a key.
 type Status struct {
 	Key    Key
-	Size   int // sandboxes to keep
+	Terms  Terms // with the least that Warm has asked for
+	Size   int   // sandboxes to keep
 	Ready  int
 	Memory int64 // bytes that those have
 	Counts
@@ -154,7 +169,8 @@ const (
 // New returns a Pool, which is empty until something is asked for.
 func New(o Options) *Pool {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Pool{o: o, wake: make(chan struct{}, 1), cancel: cancel, kinds: map[Key]*kind{}}
+	p := &Pool{o: o, wake: make(chan struct{}, 1), cancel: cancel, terms: map[Key]Terms{},
+		kinds: map[Key]*kind{}}
 	p.filler.Go(func() { p.run(ctx) })
 	return p
 }
@@ -165,7 +181,7 @@ func New(o Options) *Pool {
 func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.o.Size == 0 {
+	if p.closed || p.termsOf(r.Key).Most == 0 {
 		return nil
 	}
 	asked := p.o.Clock.Monotonic()
@@ -183,10 +199,10 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 		k.awaited = false
 		found = p.take(k)
 	}
-	if found == nil && k.demand.size() >= p.o.Size {
-		p.exhausted(r.Key)
+	if found == nil && k.demand.size() >= k.terms.Most {
+		p.exhausted(r.Key, k.terms)
 	}
-	k.demand = k.demand.after(p.o.Clock.Monotonic(), found != nil, p.o.Size)
+	k.demand = k.demand.after(p.o.Clock.Monotonic(), found != nil, k.terms.Most)
 	for _, c := range []*Counts{&k.counts, &p.totals.Counts} {
 		if found == nil {
 			c.Misses++
@@ -199,14 +215,14 @@ func (p *Pool) Claim(ctx context.Context, r Recipe) *Prepared {
 
 // exhausted warns that more sandboxes of a key are asked for than the pool may keep, although the machine has
 // processors for more. It does so once in a while.
-func (p *Pool) exhausted(key Key) {
+func (p *Pool) exhausted(key Key, t Terms) {
 	now := p.o.Clock.Monotonic()
 	if p.o.Spare != nil && !p.o.Spare() || p.warned != 0 && now.Sub(p.warned) < lapse {
 		return
 	}
 	p.warned = now
-	p.o.Log.Warn("the pool has too few prepared sandboxes; sandbox.pool.size may be higher", "size", p.o.Size,
-		"engine", key.Engine, "parked", key.Parked, "misses", p.totals.Misses+1)
+	p.o.Log.Warn("the pool has too few prepared sandboxes; the setting may be higher", "setting", t.Setting,
+		"size", t.Most, "engine", key.Engine, "parked", key.Parked, "misses", p.totals.Misses+1)
 }
 
 // kind finds what the pool has of a recipe's key. The latest recipe is the one to make others by.
@@ -216,17 +232,19 @@ func (p *Pool) kind(r Recipe) *kind {
 		if len(p.kinds) >= mostKinds {
 			p.forget(p.least())
 		}
-		k = &kind{}
+		terms := p.termsOf(r.Key)
+		k = &kind{terms: terms, demand: demand{usual: terms.Usual}}
 		p.kinds[r.Key] = k
 	}
 	k.recipe = r
 	return k
 }
 
-// least is the key that was asked for least recently.
+// least is the key that was asked for least recently, of those first that nothing is kept of whatever is asked for.
 func (p *Pool) least() Key {
 	return slices.MinFunc(slices.Collect(maps.Keys(p.kinds)), func(a, b Key) int {
-		return cmp.Compare(p.kinds[a].demand.asked, p.kinds[b].demand.asked)
+		one, other := p.kinds[a].demand, p.kinds[b].demand
+		return cmp.Or(cmp.Compare(min(one.least, 1), min(other.least, 1)), cmp.Compare(one.asked, other.asked))
 	})
 }
 
@@ -282,11 +300,44 @@ func (p *Prepared) Failed() bool {
 	}
 }
 
+// termsOf returns the terms of a key. The caller has the lock.
+func (p *Pool) termsOf(key Key) Terms {
+	t := p.o.Terms
+	if t.Most > 0 {
+		if of, ok := p.o.Engines[key.Engine]; ok {
+			t = of
+		}
+		if of, ok := p.terms[key]; ok {
+			t = of
+		}
+	}
+	return t
+}
+
+// Terms returns the terms of a key.
+func (p *Pool) Terms(key Key) Terms {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.termsOf(key)
+}
+
+// Configure gives a recipe's key terms of its own, for the life of the pool, and warms it.
+func (p *Pool) Configure(r Recipe, t Terms) {
+	p.mu.Lock()
+	p.terms[r.Key] = t
+	if k := p.kinds[r.Key]; k != nil {
+		k.terms, k.demand.usual = t, t.Usual
+	}
+	p.mu.Unlock()
+	p.Warm(r, t.Least)
+}
+
 // Warm keeps at least n sandboxes of a recipe's key ready, whatever is asked for.
 func (p *Pool) Warm(r Recipe, n int) {
 	p.mu.Lock()
 	if !p.closed {
-		p.kind(r).demand.least = min(n, p.o.Size)
+		k := p.kind(r)
+		k.demand.least = min(n, k.terms.Most)
 	}
 	p.mu.Unlock()
 	p.Wake()
@@ -321,8 +372,10 @@ func (p *Pool) Status() ([]Status, Totals) {
 	all := make([]Status, 0, len(keys))
 	for _, key := range keys {
 		k := p.kinds[key]
-		all = append(all, Status{Key: key, Size: k.demand.at(p.o.Clock.Monotonic()).size(), Ready: len(k.ready),
-			Memory: memory(k.ready), Counts: k.counts})
+		s := Status{Key: key, Terms: k.terms, Size: k.demand.at(p.o.Clock.Monotonic()).size(), Ready: len(k.ready),
+			Memory: memory(k.ready), Counts: k.counts}
+		s.Terms.Least = k.demand.least
+		all = append(all, s)
 	}
 	return all, p.totals
 }
@@ -391,7 +444,7 @@ func (p *Pool) trim() {
 	now := p.o.Clock.Monotonic()
 	for key, k := range p.kinds {
 		k.demand = k.demand.at(now)
-		for len(k.ready) > 0 && (len(k.ready) > k.demand.size() || now.Sub(k.ready[0].born) >= p.o.Age) {
+		for len(k.ready) > 0 && (len(k.ready) > k.demand.size() || now.Sub(k.ready[0].born) >= k.terms.Age) {
 			p.discard(k.ready[0])
 			k.ready = k.ready[1:]
 		}
@@ -433,7 +486,7 @@ func (p *Pool) next(stop context.CancelFunc, spare bool) (lacks *kind) {
 	defer p.mu.Unlock()
 	now := p.o.Clock.Monotonic()
 	for _, k := range p.kinds {
-		if len(k.ready) < k.demand.at(now).size() && k.pause <= now &&
+		if k.lacks(now) && k.pause <= now &&
 			(spare || p.breeds(k.recipe) && k.zygotes.lacking()) &&
 			(lacks == nil || k.demand.asked > lacks.demand.asked) {
 			lacks = k
@@ -444,6 +497,13 @@ func (p *Pool) next(stop context.CancelFunc, spare bool) (lacks *kind) {
 		lacks.making = p.making
 	}
 	return lacks
+}
+
+// lacks reports whether a sandbox is to be made: below the threshold one is, and then until the size is reached.
+func (k *kind) lacks(now clock.Instant) bool {
+	size := k.demand.at(now).size()
+	k.refills = len(k.ready) < size && (k.refills || k.terms.Refill == 0 || len(k.ready) < k.terms.Refill)
+	return k.refills
 }
 
 // add makes a sandbox of a kind.

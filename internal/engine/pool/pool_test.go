@@ -36,8 +36,8 @@ type bench struct {
 func newBench(t *testing.T, change ...func(*pool.Options)) *bench {
 	b := &bench{t: t, engine: fake.New(fake.Options{}), clock: clocktest.NewManual(time.Unix(0, 0))}
 	b.clock.Advance(time.Hour)
-	o := pool.Options{Size: 3, Memory: 1 << 30, Age: 5 * time.Minute, Spare: func() bool { return !b.busy.Load() },
-		Clock: b.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	o := pool.Options{Terms: pool.Terms{Most: 3, Age: 5 * time.Minute}, Memory: 1 << 30,
+		Spare: func() bool { return !b.busy.Load() }, Clock: b.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, f := range change {
 		f(&o)
 	}
@@ -272,7 +272,7 @@ func TestDrain(t *testing.T) {
 	if all, _ := b.Status(); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
-	off := newBench(t, func(o *pool.Options) { o.Size = 0 })
+	off := newBench(t, func(o *pool.Options) { o.Terms.Most = 0 })
 	off.claim(off.recipe(1, false))
 	if all, _ := off.Status(); len(all) != 0 {
 		t.Errorf("without a size: %+v", all)
@@ -284,7 +284,7 @@ func TestDrain(t *testing.T) {
 func TestExhausted(t *testing.T) {
 	var log bytes.Buffer
 	b := newBench(t, func(o *pool.Options) {
-		o.Size, o.Log = 1, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		o.Terms.Most, o.Log = 1, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	})
 	warnings := func() int { return strings.Count(log.String(), "too few prepared sandboxes") }
 	b.busy.Store(true)
@@ -306,5 +306,70 @@ func TestExhausted(t *testing.T) {
 	b.Close()
 	if n := warnings(); n != 2 {
 		t.Errorf("%d warnings in two hours:\n%s", n, log.String())
+	}
+}
+
+// TestTerms: an engine and a kind can have terms of their own. More are prepared when fewer than the threshold are
+// ready, and then as many as are kept.
+func TestTerms(t *testing.T) {
+	own := pool.Terms{Least: 4, Most: 6, Refill: 2, Age: time.Minute}
+	b := newBench(t, func(o *pool.Options) {
+		o.Engines = map[string]pool.Terms{"fake": {Usual: 3, Most: 5, Refill: 1, Age: time.Hour}}
+	})
+	b.claim(b.recipe(1, false))
+	b.settled(1, 3)
+	if s := b.of(1); s.Size != 3 || s.Terms.Most != 5 || s.Terms.Refill != 1 {
+		t.Errorf("as the engine: %+v", s)
+	}
+	r := b.recipe(2, true)
+	b.Configure(r, own)
+	b.settled(2, 4)
+	if s := b.of(2); s.Size != 4 || s.Terms != own {
+		t.Errorf("terms of its own: %+v", s)
+	}
+	made := b.engine.Prepared()
+	for left := 3; left >= 2; left-- {
+		if b.claim(r) == nil {
+			t.Error("none is ready")
+		}
+		b.claim(b.recipe(10+left, false))
+		b.settled(10+left, 3) // the pool has looked for what it lacks since
+		if s := b.of(2); s.Ready != left {
+			t.Errorf("above the threshold: %+v", s)
+		}
+		made = b.engine.Prepared()
+	}
+	if b.claim(r) == nil {
+		t.Error("none is ready")
+	}
+	b.settled(2, 4)
+	if n := b.engine.Prepared() - made; n != 3 {
+		t.Errorf("%d were made, want 3", n)
+	}
+	if err := b.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if b.claim(r); b.of(2).Terms.Most != 6 || b.of(2).Terms.Least != 0 {
+		t.Errorf("after a drain: %+v", b.of(2))
+	}
+	off := newBench(t, func(o *pool.Options) { o.Terms.Most = 0 })
+	off.Configure(off.recipe(1, false), own)
+	if off.claim(off.recipe(1, false)); off.engine.Prepared() != 0 || off.Terms(off.recipe(1, false).Key).Most != 0 {
+		t.Error("a kind with terms of its own has sandboxes, where there is no pool")
+	}
+}
+
+// TestWarmStays: among many kinds, those give way first of which nothing is kept whatever is asked for.
+func TestWarmStays(t *testing.T) {
+	b := newBench(t)
+	b.Warm(b.recipe(1, false), 1)
+	b.settled(1, 1)
+	b.busy.Store(true)
+	for kind := range 100 {
+		b.clock.Advance(time.Millisecond)
+		b.claim(b.recipe(2+kind, false))
+	}
+	if s := b.of(1); s.Ready != 1 {
+		t.Errorf("it gave way: %+v", s)
 	}
 }

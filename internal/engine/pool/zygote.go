@@ -189,7 +189,7 @@ func (p *Pool) try(ctx context.Context, r Recipe, c *engine.Copy, trial []byte) 
 
 // breeds reports whether programs of a recipe are made from zygotes.
 func (p *Pool) breeds(r Recipe) bool {
-	return p.o.Zygotes && p.o.Size > 0 && r.Parked.Trial != nil && r.Engine.Capabilities().Zygotes
+	return p.o.Zygotes && p.o.Terms.Most > 0 && r.Parked.Trial != nil && r.Engine.Capabilities().Zygotes
 }
 
 // Make makes a sandbox for a caller whose Claim has found none, with its program from a zygote; nil where there is no
