@@ -67,6 +67,10 @@ func (p *preparing) claim(ctx context.Context, eng engine.Engine, t engine.Templ
 		} else {
 			found = p.Claim(ctx, r)
 		}
+		if found != nil && p.how != Copied {
+			// Rows look for what they leave behind, and the pool would prepare another one beside them.
+			return found, p.Drain(ctx)
+		}
 		if found != nil {
 			return found, nil
 		}

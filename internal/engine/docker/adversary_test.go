@@ -15,13 +15,27 @@ import (
 // TestAdversary attacks sandboxes from inside. Each attempt is a subtest.
 func TestAdversary(t *testing.T) {
 	t.Setenv(daemonVar, host(t)) // for the owners that are killed
-	adversary.Run(t, openShared, adversary.Options{
+	adversary.Run(t, openShared, adversaryOptions(""))
+}
+
+// TestAdversaryOfPrepared attacks containers that a pool has prepared: from programs in empty ones, and from what their
+// parked interpreters become.
+func TestAdversaryOfPrepared(t *testing.T) {
+	t.Setenv(daemonVar, host(t))
+	for _, ahead := range []adversary.Ahead{adversary.Empty, adversary.Parked} {
+		t.Run(string(ahead), func(t *testing.T) { adversary.Run(t, openShared, adversaryOptions(ahead)) })
+	}
+}
+
+func adversaryOptions(ahead adversary.Ahead) adversary.Options {
+	return adversary.Options{
 		// The kernel names the source of a bind mount in the table of mounts.
 		HostPaths: []string{" " + guestPath + " ", " /etc/hosts ", " /etc/resolv.conf "},
 		Slow:      true,
 		Alike: []string{"C10.crowd", "F5.mount_race", "X1.anywhere", "X1.bound", "X1.filling", "X1.flooding",
 			"X1.stubborn"},
-	})
+		Ahead: ahead,
+	}
 }
 
 // openShared makes an engine whose run directory is the suite's: engines of
