@@ -192,21 +192,19 @@ func TestWarm(t *testing.T) {
 		all := kinds(h)
 		return len(all) == 1 && all[0].Ready == 1 && all[0].Key.Parked == ""
 	})
-	h = newHouse(t, say, pooled)
+	h = newHouse(t, tell, pooled) // a program that waits for its code
 	of := execution.Plain{Language: "python", Limits: cove.Limits{Memory: 64 << 20}}
 	if err := h.Pool.Configure(t.Context(), of, pool.Terms{Least: 1, Most: 5, Refill: 1}); err != nil {
 		t.Error(err)
 	}
 	r := python("1")
 	r.Limits.Memory = 64 << 20
-	await.That(t, "an execution finds one", func() bool {
-		if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		return kinds(h)[0].Hits > 0
-	})
+	await.That(t, "one is prepared", func() bool { all := kinds(h); return len(all) == 1 && all[0].Ready == 1 })
+	if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
+		t.Fatal(err)
+	}
 	want := pool.Terms{Least: 1, Most: 5, Refill: 1, Age: time.Hour}
-	if all := kinds(h); len(all) != 1 || all[0].Terms != want {
+	if all := kinds(h); len(all) != 1 || all[0].Hits != 1 || all[0].Terms != want {
 		t.Errorf("%+v, want %+v", all, want)
 	}
 	err := h.Pool.Configure(t.Context(), execution.Plain{Language: "python"}, pool.Terms{Least: 3})
