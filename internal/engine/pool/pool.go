@@ -104,6 +104,7 @@ type Pool struct {
 	cancel context.CancelFunc
 	filler sync.WaitGroup
 	clean  destructions
+	maker  *maker
 
 	mu     sync.Mutex
 	terms  map[Key]Terms // that Configure has set
@@ -171,6 +172,7 @@ func New(o Options) *Pool {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Pool{o: o, wake: make(chan struct{}, 1), cancel: cancel, terms: map[Key]Terms{},
 		kinds: map[Key]*kind{}}
+	p.maker = &maker{o: o, discard: p.discard}
 	p.filler.Go(func() { p.run(ctx) })
 	return p
 }
@@ -487,7 +489,7 @@ func (p *Pool) next(stop context.CancelFunc, spare bool) (lacks *kind) {
 	now := p.o.Clock.Monotonic()
 	for _, k := range p.kinds {
 		if k.lacks(now) && k.pause <= now &&
-			(spare || p.breeds(k.recipe) && k.zygotes.lacking()) &&
+			(spare || p.maker.breeds(k.recipe) && k.zygotes.lacking()) &&
 			(lacks == nil || k.demand.asked > lacks.demand.asked) {
 			lacks = k
 		}
@@ -511,7 +513,7 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 	p.mu.Lock()
 	recipe, sparse := k.recipe, k.whole() >= mostWhole
 	p.mu.Unlock()
-	made, err := p.prepare(ctx, recipe, &k.zygotes, sparse)
+	made, err := p.maker.prepare(ctx, recipe, &k.zygotes, sparse)
 	if err == nil {
 		made.measure(ctx)
 	}
@@ -532,37 +534,4 @@ func (p *Pool) add(ctx context.Context, k *kind) {
 	default:
 		k.ready = append(k.ready, made)
 	}
-}
-
-// bring makes a sandbox by a recipe, with its program from a zygote where there is one. On error nothing is left.
-func (p *Pool) bring(ctx context.Context, r Recipe, from *engine.Copy) (*Prepared, error) {
-	return p.bringWith(ctx, r, from, "")
-}
-
-// bringWith is bring for a program that finds the text of the Preload at a path; none if that is empty.
-func (p *Pool) bringWith(ctx context.Context, r Recipe, from *engine.Copy, text string) (made *Prepared, err error) {
-	plan := r.Plan()
-	plan.Binding.Copy = from
-	sb, err := provision.New(ctx, r.Engine, plan)
-	if err != nil {
-		return nil, err
-	}
-	made = &Prepared{Sandbox: sb, born: p.o.Clock.Monotonic(), sparse: from != nil && from.Sparse}
-	if r.Key.Parked == "" {
-		return made, nil
-	}
-	if text != "" {
-		err = sb.Guest().WriteFile(ctx, text, 0o600, r.Parked.Preload.Text)
-	}
-	if err == nil && from == nil {
-		err = guest.Park(ctx, sb.Guest(), r.Parked.Path)
-	}
-	if err == nil {
-		made.Process, err = process.Start(ctx, sb, p.o.Clock, r.Parked.Spec)
-	}
-	if err != nil {
-		p.discard(made)
-		return nil, err
-	}
-	return made, nil
 }

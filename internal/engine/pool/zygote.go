@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
@@ -92,29 +93,68 @@ func (z *zygotes) set(f *os.File, now clock.Instant, err error) {
 	z.file, z.born, z.uses, z.failed = f, now, 0, 0
 }
 
+// maker makes sandboxes by recipes.
+type maker struct {
+	o       Options
+	discard func(...*Prepared)
+}
+
+// bring makes a sandbox by a recipe, with its program from a zygote where there is one. On error nothing is left.
+func (m *maker) bring(ctx context.Context, r Recipe, from *engine.Copy) (*Prepared, error) {
+	return m.bringWith(ctx, r, from, "")
+}
+
+// bringWith is bring for a program that finds the text of the Preload at a path; none if that is empty.
+func (m *maker) bringWith(ctx context.Context, r Recipe, from *engine.Copy, text string) (made *Prepared, err error) {
+	plan := r.Plan()
+	plan.Binding.Copy = from
+	sb, err := provision.New(ctx, r.Engine, plan)
+	if err != nil {
+		return nil, err
+	}
+	made = &Prepared{Sandbox: sb, born: m.o.Clock.Monotonic(), sparse: from != nil && from.Sparse}
+	if r.Key.Parked == "" {
+		return made, nil
+	}
+	if text != "" {
+		err = sb.Guest().WriteFile(ctx, text, 0o600, r.Parked.Preload.Text)
+	}
+	if err == nil && from == nil {
+		err = guest.Park(ctx, sb.Guest(), r.Parked.Path)
+	}
+	if err == nil {
+		made.Process, err = process.Start(ctx, sb, m.o.Clock, r.Parked.Spec)
+	}
+	if err != nil {
+		m.discard(made)
+		return nil, err
+	}
+	return made, nil
+}
+
 // breed makes a zygote of a program that was started, and has a program from it run a trial to its end.
-func (p *Pool) breed(ctx context.Context, r Recipe, started *Prepared, trial []byte) (*os.File, error) {
+func (m *maker) breed(ctx context.Context, r Recipe, started *Prepared, trial []byte) (*os.File, error) {
 	f, err := guest.MakeZygote(ctx, started.Process.RemoteProcess, r.Parked.Path)
 	if err != nil {
 		return nil, err
 	}
-	return f, p.try(ctx, r, &engine.Copy{Zygote: f, Path: r.Parked.Path, Spec: r.Parked.Spec}, trial)
+	return f, m.try(ctx, r, &engine.Copy{Zygote: f, Path: r.Parked.Path, Spec: r.Parked.Spec}, trial)
 }
 
 // preload makes a sandbox whose program has loaded modules, and a zygote of that. On error nothing is left.
-func (p *Pool) preload(ctx context.Context, r Recipe, z *zygotes) (*Prepared, error) {
-	now := p.o.Clock.Monotonic()
-	place, err := p.place(ctx, r)
+func (m *maker) preload(ctx context.Context, r Recipe, z *zygotes) (*Prepared, error) {
+	now := m.o.Clock.Monotonic()
+	place, err := m.place(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	made, err := p.bringWith(ctx, r, nil, place)
+	made, err := m.bringWith(ctx, r, nil, place)
 	if err != nil {
 		return nil, err
 	}
-	f, err := p.breed(ctx, r, made, r.Parked.Preload.Check)
+	f, err := m.breed(ctx, r, made, r.Parked.Preload.Check)
 	if err != nil {
-		p.discard(made)
+		m.discard(made)
 		return nil, err
 	}
 	z.set(f, now, nil)
@@ -123,18 +163,18 @@ func (p *Pool) preload(ctx context.Context, r Recipe, z *zygotes) (*Prepared, er
 
 // place asks where the text of a recipe's Preload has to be, in a sandbox of its own: the program that is parked is the
 // first of its sandbox.
-func (p *Pool) place(ctx context.Context, r Recipe) (string, error) {
+func (m *maker) place(ctx context.Context, r Recipe) (string, error) {
 	r.Key.Parked = ""
-	made, err := p.bring(ctx, r, nil)
+	made, err := m.bring(ctx, r, nil)
 	if err != nil {
 		return "", err
 	}
-	defer p.discard(made)
+	defer m.discard(made)
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	spec := r.Parked.Spec
 	spec.Args = r.Parked.Preload.Place
-	asked, err := process.Start(ctx, made.Sandbox, p.o.Clock, spec)
+	asked, err := process.Start(ctx, made.Sandbox, m.o.Clock, spec)
 	if err != nil {
 		return "", err
 	}
@@ -168,12 +208,12 @@ func (t *tail) Write(b []byte) (int, error) {
 // tryTime is how long the trial of a zygote may take.
 const tryTime = 10 * time.Second
 
-func (p *Pool) try(ctx context.Context, r Recipe, c *engine.Copy, trial []byte) error {
-	made, err := p.bring(ctx, r, c)
+func (m *maker) try(ctx context.Context, r Recipe, c *engine.Copy, trial []byte) error {
+	made, err := m.bring(ctx, r, c)
 	if err != nil {
 		return err
 	}
-	defer p.discard(made)
+	defer m.discard(made)
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	if err := guest.Release(ctx, made.Guest(), r.Parked.Path, 0o644, trial); err != nil {
@@ -188,14 +228,14 @@ func (p *Pool) try(ctx context.Context, r Recipe, c *engine.Copy, trial []byte) 
 }
 
 // breeds reports whether programs of a recipe are made from zygotes.
-func (p *Pool) breeds(r Recipe) bool {
-	return p.o.Zygotes && p.o.Terms.Most > 0 && r.Parked.Trial != nil && r.Engine.Capabilities().Zygotes
+func (m *maker) breeds(r Recipe) bool {
+	return m.o.Zygotes && m.o.Terms.Most > 0 && r.Parked.Trial != nil && r.Engine.Capabilities().Zygotes
 }
 
 // Make makes a sandbox for a caller whose Claim has found none, with its program from a zygote; nil where there is no
 // zygote, or none of use.
 func (p *Pool) Make(ctx context.Context, r Recipe) *Prepared {
-	if !p.breeds(r) {
+	if !p.maker.breeds(r) {
 		return nil
 	}
 	p.mu.Lock()
@@ -210,7 +250,7 @@ func (p *Pool) Make(ctx context.Context, r Recipe) *Prepared {
 		p.Wake()
 		return nil
 	}
-	made, err := p.bring(ctx, r, c)
+	made, err := p.maker.bring(ctx, r, c)
 	if err != nil && ctx.Err() == nil {
 		z.broken(c, p.o.Log, err)
 	}
@@ -218,33 +258,33 @@ func (p *Pool) Make(ctx context.Context, r Recipe) *Prepared {
 }
 
 // prepare makes a sandbox by a recipe; sparse is how a program from a zygote is made. On error nothing is left.
-func (p *Pool) prepare(ctx context.Context, r Recipe, z *zygotes, sparse bool) (made *Prepared, err error) {
-	if !p.breeds(r) {
-		return p.bring(ctx, r, nil)
+func (m *maker) prepare(ctx context.Context, r Recipe, z *zygotes, sparse bool) (made *Prepared, err error) {
+	if !m.breeds(r) {
+		return m.bring(ctx, r, nil)
 	}
-	if c := z.copy(p.o.Clock.Monotonic(), r.Parked); c != nil {
+	if c := z.copy(m.o.Clock.Monotonic(), r.Parked); c != nil {
 		c.Sparse = sparse
-		if made, err = p.bring(ctx, r, c); err == nil || ctx.Err() != nil {
+		if made, err = m.bring(ctx, r, c); err == nil || ctx.Err() != nil {
 			return made, err
 		}
-		z.broken(c, p.o.Log, err)
+		z.broken(c, m.o.Log, err)
 	}
 	if r.Parked.Preload != nil && z.lacking() {
-		if made, err = p.preload(ctx, r, z); err == nil || ctx.Err() != nil {
+		if made, err = m.preload(ctx, r, z); err == nil || ctx.Err() != nil {
 			return made, err
 		}
-		z.plain(p.o.Log, err)
+		z.plain(m.o.Log, err)
 	}
-	now := p.o.Clock.Monotonic()
-	if made, err = p.bring(ctx, r, nil); err != nil || !z.lacking() {
+	now := m.o.Clock.Monotonic()
+	if made, err = m.bring(ctx, r, nil); err != nil || !z.lacking() {
 		return made, err
 	}
-	f, err := p.breed(ctx, r, made, r.Parked.Trial)
+	f, err := m.breed(ctx, r, made, r.Parked.Trial)
 	if ctx.Err() != nil {
 		return made, nil
 	}
 	if err != nil {
-		p.o.Log.Info("no zygote can be made of a parked program: others are started as it was", "error", err)
+		m.o.Log.Info("no zygote can be made of a parked program: others are started as it was", "error", err)
 	}
 	z.set(f, now, err)
 	return made, nil
