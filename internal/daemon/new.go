@@ -135,8 +135,9 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 		CheckProject: hostpath.CheckProject, Log: d.log, Version: version.Version,
 		OpenMetrics:  cfg.Server.Metrics == config.MetricsOpen,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
-		Grants: cfg.Grants(),
-		Rate:   httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
+		Grants:        cfg.Grants(),
+		ForOneCommand: d.warm,
+		Rate:          httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
 	for _, k := range cfg.APIKeys {
 		o.Keys = append(o.Keys, httpapi.Key{Name: k.Name, Hash: k.Hash})

@@ -20,11 +20,16 @@ const (
 	refusalsAtOnce    = 200
 )
 
-// edge holds what every handler needs: the services, the description of the API, and the record of refusals.
+// edge is routes, their description, and what every handler needs.
 type edge struct {
+	*common
+	mux mux
+	api huma.API
+}
+
+// common holds what every handler needs: the services, and the record of refusals.
+type common struct {
 	Options
-	mux     mux
-	api     huma.API
 	metrics *metrics
 	inputs  inputs
 	refused struct {
@@ -37,20 +42,26 @@ type edge struct {
 	closing chan struct{} // closed when streams without an end of their own are to end
 }
 
-func newEdge(o Options) *edge {
-	s := &edge{Options: o, metrics: newMetrics(o.Executor, o.Pool), base: o.Clock.Monotonic(), since: o.Clock.Now(),
+func newCommon(o Options) *common {
+	s := &common{Options: o, metrics: newMetrics(o.Executor, o.Pool), base: o.Clock.Monotonic(), since: o.Clock.Now(),
 		closing: make(chan struct{})}
-	s.api = humago.New(&s.mux, describe(o.Version))
-	listCodes(s.api.OpenAPI().Components.Schemas)
 	s.metrics.registry.MustRegister(o.Collectors...)
 	s.refused.total = rate.NewLimiter(refusalsPerSecond, refusalsAtOnce)
 	s.refused.each = newLimiter(Rate{PerSecond: 0.1, Burst: 20}, nil)
 	return s
 }
 
+// newEdge returns an edge without routes.
+func newEdge(s *common) *edge {
+	e := &edge{common: s}
+	e.api = humago.New(&e.mux, describe(s.Version))
+	listCodes(e.api.OpenAPI().Components.Schemas)
+	return e
+}
+
 // deny appends a refusal to the audit log. It is what the caller was told:
 // callers read the log, and its hashes would give away anything kept from them.
-func (s *edge) deny(ctx context.Context, who cove.Principal, action, object string, err error) {
+func (s *common) deny(ctx context.Context, who cove.Principal, action, object string, err error) {
 	now := time.Unix(1, 0).Add(s.Clock.Since(s.base))
 	if ok, _ := s.refused.each.allow(who.String(), now); !ok || !s.refused.total.AllowN(now, 1) {
 		return

@@ -28,15 +28,7 @@ func (s executionRoutes) add() {
 			"away, the execution is killed. Its sandbox, an agent's too, ends with it. " + admission,
 	}, executeErrors, s.execute)
 
-	route(s, huma.Operation{OperationID: "execute-stream", Method: http.MethodPost, Path: "/execute/stream",
-		Tags:    []string{"run"},
-		Summary: "Run a snippet and follow its output",
-		Description: "Server-sent events: stdout and stderr carry an OutputEvent, holds a HoldList whenever what waits for " +
-			"an answer has changed, done an Execution without its output, error an Error; done or error is the last. " +
-			"Lines that begin with a colon are heartbeats. What fails before the execution has begun is answered with a " +
-			"status, not with an event. " + admission,
-		Responses: s.streamResponses(),
-	}, executeErrors, s.stream)
+	s.addStream()
 
 	route(s, huma.Operation{OperationID: "send-stdin", Method: http.MethodPost, Path: "/executions/{id}/stdin",
 		Tags: []string{"run"}, DefaultStatus: http.StatusNoContent,
@@ -88,6 +80,19 @@ func (s executionRoutes) add() {
 		Description: "Made for it alone; the key stays with the server.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.authority)
 	s.describeCompat()
+}
+
+// addStream adds the route by which the command line runs something.
+func (s executionRoutes) addStream() {
+	route(s, huma.Operation{OperationID: "execute-stream", Method: http.MethodPost, Path: "/execute/stream",
+		Tags:    []string{"run"},
+		Summary: "Run a snippet and follow its output",
+		Description: "Server-sent events: stdout and stderr carry an OutputEvent, holds a HoldList whenever what waits for " +
+			"an answer has changed, done an Execution without its output, error an Error; done or error is the last. " +
+			"Lines that begin with a colon are heartbeats. What fails before the execution has begun is answered with a " +
+			"status, not with an event. " + admission,
+		Responses: s.streamResponses(),
+	}, executeErrors, s.stream)
 }
 
 type listInput struct {

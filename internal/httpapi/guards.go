@@ -20,7 +20,9 @@ type guard func(*exchange) error
 
 // guards stand before every route. Each may refuse a request.
 type guards struct {
-	*edge
+	*common
+	first   *edge        // has the routes that one command is about to ask for; nil where all are made at once
+	all     func() *edge // with every route, once
 	access  access.Table
 	keys    keyring
 	rates   *limiter
@@ -32,6 +34,17 @@ type guards struct {
 // inOrder lists the guards in the order in which a request passes them.
 func (s *guards) inOrder() []guard {
 	return []guard{checkPeer, s.checkOrigin, s.identify, s.limitRate, s.authorize, s.takePlace, s.findRoute, s.limitBody}
+}
+
+// edgeOf returns the edge that has the route of a request, and the route's pattern, which is empty if there is none.
+func (s *guards) edgeOf(r *http.Request) (*edge, string) {
+	if s.first != nil {
+		if _, pattern := s.first.mux.Handler(r); pattern != "" {
+			return s.first, pattern
+		}
+	}
+	_, pattern := s.all().mux.Handler(r)
+	return s.all(), pattern
 }
 
 // checkOrigin keeps web pages out: a browser on this machine reaches loopback too, by name (DNS rebinding, which the
@@ -194,7 +207,7 @@ func (s *guards) methodsOf(r *http.Request) []string {
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		probe := *r
 		probe.Method = m
-		if _, pattern := s.mux.Handler(&probe); pattern != "" {
+		if _, pattern := s.all().mux.Handler(&probe); pattern != "" {
 			allowed = append(allowed, m)
 		}
 	}

@@ -404,7 +404,7 @@ func start(t *testing.T, change func(*Options)) *harness {
 		}
 	})
 	w := httptest.NewRecorder()
-	h.s.mux.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	h.s.all().mux.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
 	h.doc = loadDocument(t, w.Body.String())
 	h.address, h.socket = ln.Addr().String(), socket
 	h.url = "http://" + h.address

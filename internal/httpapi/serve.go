@@ -17,8 +17,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ex.w = &response{ResponseWriter: w, timeout: s.WriteTimeout}
 	ex.r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex))
 	defer s.finish(ex)
+	var at *edge
 	if canonicalPath(r) {
-		_, ex.pattern = s.mux.Handler(r)
+		at, ex.pattern = s.edgeOf(r)
 	}
 	setHeaders(ex)
 	for _, g := range s.inOrder() {
@@ -31,7 +32,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.mux.ServeHTTP(ex.w, ex.r)
+	at.mux.ServeHTTP(ex.w, ex.r) // findRoute has refused what has no route
 }
 
 // auditRefusal records that a guard turned a caller away for who it is.

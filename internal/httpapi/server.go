@@ -44,11 +44,17 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.fill()
-	s := &Server{guards: guards{edge: newEdge(o), access: tableFor(o), keys: keys,
+	s := &Server{guards: guards{common: newCommon(o), access: tableFor(o), keys: keys,
 		rates:  newLimiter(o.Rate, ratesOf(o.Grants)),
 		places: share.New(o.MaxRequests), streams: share.New(o.MaxStreams), bodies: share.New(o.MaxBodies)}}
 	s.connections = newConnections(o.MaxConnections, s.metrics.registry, o.Clock, o.Log)
-	s.addRoutes()
+	s.all = sync.OnceValue(s.allRoutes)
+	if o.ForOneCommand {
+		s.first = newEdge(s.common)
+		executionRoutes{s.first}.addStream()
+	} else {
+		s.all()
+	}
 	s.http = &http.Server{
 		Handler:           s,
 		BaseContext:       baseContext,
@@ -77,48 +83,50 @@ func tableFor(o Options) access.Table {
 	return table
 }
 
-// addRoutes adds everything that this server does.
-func (s *Server) addRoutes() {
+// allRoutes returns everything that this server does.
+func (s *Server) allRoutes() *edge {
+	e := newEdge(s.common)
 	if s.Clients != nil {
-		gatewayRoutes{s.edge}.add()
+		gatewayRoutes{e}.add()
 	} else {
-		executionRoutes{s.edge}.add()
-		systemRoutes{s.edge}.add()
-		profileRoutes{s.edge}.add()
+		executionRoutes{e}.add()
+		systemRoutes{e}.add()
+		profileRoutes{e}.add()
 		if s.Pool != nil {
-			poolRoutes{s.edge}.add()
+			poolRoutes{e}.add()
 		}
 		if s.Sandboxes != nil {
-			sandboxRoutes{s.edge}.add()
-			processRoutes{s.edge}.add()
-			terminalRoutes{s.edge}.add()
+			sandboxRoutes{e}.add()
+			processRoutes{e}.add()
+			terminalRoutes{e}.add()
 		}
 		if s.Repositories != nil {
-			repositoryRoutes{s.edge}.add()
-			repositoryRoutes{s.edge}.addUploads()
+			repositoryRoutes{e}.add()
+			repositoryRoutes{e}.addUploads()
 		}
 		if s.Work != nil {
-			workRoutes{s.edge}.add()
+			workRoutes{e}.add()
 		}
 		if s.Runs != nil {
-			runRoutes{s.edge}.add()
+			runRoutes{e}.add()
 		}
 		if s.Agents != nil {
-			agentRoutes{s.edge}.add()
+			agentRoutes{e}.add()
 		}
 		if s.Generator != nil {
-			generateRoutes{s.edge}.add()
+			generateRoutes{e}.add()
 		}
 		if s.Credentials != nil {
-			ownerRoutes{s.edge}.add()
+			ownerRoutes{e}.add()
 		}
 	}
-	auditRoutes{s.edge, new(sync.Mutex)}.add()
-	approvalRoutes{s.edge}.add()
-	decisionRoutes{s.edge}.add()
-	systemRoutes{s.edge}.addMetrics()
-	s.addDocs()
-	complete(s.api.OpenAPI(), s.access)
+	auditRoutes{e, new(sync.Mutex)}.add()
+	approvalRoutes{e}.add()
+	decisionRoutes{e}.add()
+	systemRoutes{e}.addMetrics()
+	e.addDocs()
+	complete(e.api.OpenAPI(), s.access)
+	return e
 }
 
 // CheckListener refuses a listener that would serve strangers: without API keys only loopback is served, where the
@@ -185,4 +193,4 @@ func (s *Server) Requests() int { return int(s.places.Taken() + s.streams.Taken(
 func (s *Server) Close() error { return s.http.Close() }
 
 // Routes lists the routes as "METHOD /pattern".
-func (s *Server) Routes() []string { return s.mux.patterns }
+func (s *Server) Routes() []string { return s.all().mux.patterns }
