@@ -242,6 +242,8 @@ func TestRefusals(t *testing.T) {
 		{"root as a root", "sandbox: {allowed_workdir_roots: [/]}\n", nil, []string{"allowed_workdir_roots", "below /"}},
 		{"relative root", "sandbox: {allowed_workdir_roots: [work]}\n", nil, []string{"allowed_workdir_roots"}},
 		{"control group elsewhere", "sandbox: {cgroup_parent: ../x}\n", nil, []string{"cgroup_parent"}},
+		{"control group of a long name", "sandbox: {cgroup_parent: a.slice/" + strings.Repeat("b", 102) + "}\n", nil,
+			[]string{"cgroup_parent"}},
 		{"unknown engine", "engine: runc\n", nil, []string{"engine: \"runc\" is none of native, docker, auto",
 			"cove.yaml:1"}},
 		{"unknown level", "log: {level: verbose}\n", nil, []string{"log.level"}},

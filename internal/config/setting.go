@@ -249,14 +249,18 @@ func (c *Config) Show(w io.Writer) error {
 func (c *Config) Digests() map[string]string {
 	all := map[string]string{}
 	for _, s := range c.leaves() {
-		text, err := json.Marshal(s.value.Interface())
-		if err != nil {
-			text = fmt.Appendf(nil, "%+v", s.value.Interface())
-		}
-		sum := sha256.Sum256(text)
-		all[s.name] = hex.EncodeToString(sum[:6])
+		all[s.name] = s.digest()
 	}
 	return all
+}
+
+func (s setting) digest() string {
+	text, err := json.Marshal(s.value.Interface())
+	if err != nil {
+		text = fmt.Appendf(nil, "%+v", s.value.Interface())
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
 }
 
 // ofServing are the settings of how a server is reached and what it logs: they are its own, and mean nothing to the
@@ -267,14 +271,14 @@ var ofServing = []string{"listen", "allowed_hosts", "tls.", "api_keys", "run_dir
 // Differing returns the settings that were chosen, and that a server has otherwise, by its digests; the home is
 // compared in any case. A setting that it does not know, as one of an earlier version, is not compared.
 func (c *Config) Differing(theirs map[string]string) (names []string) {
-	own := c.Digests()
+	own := c.settings()
 	chosen := append(c.Chosen(), "home")
 	slices.Sort(chosen)
 	for _, name := range slices.Compact(chosen) {
 		served := slices.ContainsFunc(ofServing, func(s string) bool {
 			return name == s || strings.HasSuffix(s, ".") && strings.HasPrefix(name, s)
 		})
-		if is, known := theirs[name]; known && !served && is != own[name] {
+		if is, known := theirs[name]; known && !served && is != own[name].digest() {
 			names = append(names, name)
 		}
 	}

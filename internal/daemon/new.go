@@ -129,7 +129,7 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 		Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs,
 		Generator: generate.New(generate.Options{Executions: d.executions, Outlet: d.outlet, Providers: d.files.Providers,
 			Credentials: d.credentials, Clock: clock.Real()}),
-		Credentials: d.credentials, Settings: cfg.Digests,
+		Credentials: d.credentials, Settings: sync.OnceValue(cfg.Digests),
 		Background: d.background, Profiles: d.files.Profiles, Store: d.vault, Flush: d.recorder.Flush,
 		Collectors: []prometheus.Collector{d.meter}, CheckPath: pathRules(cfg).Check,
 		CheckProject: hostpath.CheckProject, Log: d.log, Version: version.Version,

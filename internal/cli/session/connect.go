@@ -46,10 +46,13 @@ func Settle(ctx context.Context, sess *Session, warm bool) (address string, err 
 			return "", err
 		}
 	}
-	switch s.place() {
-	case byServer:
+	if s.place() == byServer {
 		return address, nil
-	case byProgram:
+	}
+	if sess.settled != nil {
+		sess.settled.Close()
+	}
+	if s.place() == byProgram {
 		return "", handOver(sess.Args)
 	}
 	return "", nil
@@ -57,6 +60,10 @@ func Settle(ctx context.Context, sess *Session, warm bool) (address string, err 
 
 // Use connects to what Settle has decided on.
 func Use(ctx context.Context, sess *Session, address string, warm bool) (*Backend, error) {
+	if b := sess.settled; b != nil && b.address == address {
+		sess.settled = nil
+		return b, nil
+	}
 	if address != "" {
 		return sess.Dial(address)
 	}
@@ -70,12 +77,10 @@ func differs(ctx context.Context, sess *Session, address string) (bool, error) {
 	if err != nil || len(cfg.Chosen()) == 0 {
 		return false, err
 	}
-	b, err := sess.Dial(address)
-	if err != nil {
+	if sess.settled, err = sess.Dial(address); err != nil {
 		return false, err
 	}
-	defer b.Close()
-	typed, inherited, err := differing(ctx, sess, b.Client)
+	typed, inherited, err := differing(ctx, sess, sess.settled.Client)
 	return len(typed)+len(inherited) > 0, err
 }
 

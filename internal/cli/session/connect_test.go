@@ -2,16 +2,21 @@ package session
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/test/await"
 )
@@ -121,3 +126,56 @@ func TestOtherVersion(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestOneConnection: a command asks a server for its settings and for what it wants on the same connection.
+func TestOneConnection(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cove-cli-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("COVE_HOME", dir)
+	t.Setenv("COVE_RUN_DIR", dir)
+	sess := &Session{Terminal: &ui.Terminal{Say: &ui.Speaker{W: new(lockedBuffer)}, Getenv: os.Getenv}}
+	cfg, err := sess.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", cfg.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	asked := map[string][]string{} // paths by connection
+	s := &http.Server{
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			c := fmt.Sprintf("%p", r.Context().Value(connKey{}))
+			asked[c] = append(asked[c], r.URL.Path)
+			mu.Unlock()
+			if r.URL.Path == "/settings" {
+				json.NewEncoder(w).Encode(api.SettingDigests{Digests: cfg.Digests()})
+				return
+			}
+			fmt.Fprint(w, `{"status":"ok"}`)
+		}),
+	}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	b, err := sess.Connect(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Client.Health(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if all := slices.Collect(maps.Values(asked)); len(all) != 1 || !slices.Equal(all[0], []string{"/settings", "/health"}) {
+		t.Errorf("asked by connection: %q", all)
+	}
+}
+
+type connKey struct{}

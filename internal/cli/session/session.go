@@ -38,8 +38,9 @@ type Daemon interface {
 
 // Backend is the server that this command uses: another process, or this one.
 type Backend struct {
-	Client *client.Client
-	Close  func() error
+	Client  *client.Client
+	Close   func() error
+	address string // of another process
 }
 
 // Session is one run of the command line: its terminal, the flags that every
@@ -55,7 +56,8 @@ type Session struct {
 	LogTo    io.Writer // of the log, when it is not standard error
 	Exit     int       // of a command that did its work but has a verdict to give
 
-	config *config.Config // once it was read
+	config  *config.Config // once it was read
+	settled *Backend       // of the server that Settle has asked for its settings, with the connection
 }
 
 // New returns the session of a process with these streams.
