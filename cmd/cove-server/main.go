@@ -11,10 +11,14 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/cli"
 	"github.com/cove-sandbox/cove/internal/cli/embedded"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 )
 
 func main() {
 	log.SetOutput(io.Discard) // where net/http says what origins of a sandbox do wrong, in their words
+	forkserver.Inherit()
 	streams := cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	os.Exit(cli.Main(context.Background(), os.Args[1:], streams, embedded.Daemon{}))
+	code := cli.Main(context.Background(), os.Args[1:], streams, embedded.Daemon{})
+	forkserver.EndInherited()
+	os.Exit(code)
 }

@@ -24,7 +24,8 @@ func (sess *Session) Dial(address string) (*Backend, error) {
 	}
 	closed := make(chan struct{})
 	go watch(c, closed, func() { sess.Say.Line("the server at %s does not answer; this command waits for it", address) })
-	return &Backend{address: address, Client: c, Close: sync.OnceValue(func() error { close(closed); c.Close(); return nil })}, nil
+	end := func() error { close(closed); c.Close(); return nil }
+	return &Backend{address: address, Client: c, Close: sync.OnceValue(end)}, nil
 }
 
 // How long a server that is used goes unwatched, and how long it may then take to say that it lives.

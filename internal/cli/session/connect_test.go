@@ -173,7 +173,8 @@ func TestOneConnection(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if all := slices.Collect(maps.Values(asked)); len(all) != 1 || !slices.Equal(all[0], []string{"/settings", "/health"}) {
+	all := slices.Collect(maps.Values(asked))
+	if len(all) != 1 || !slices.Equal(all[0], []string{"/settings", "/health"}) {
 		t.Errorf("asked by connection: %q", all)
 	}
 }

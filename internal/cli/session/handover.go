@@ -40,12 +40,12 @@ func noProgram(err error) error {
 
 // handOver puts the program with the daemon in the place of this process, with the same arguments, environment and open
 // files. Its id stays, so that its parent, its terminal and signals find it as before. It returns only if that fails.
-func handOver(args []string) error {
+func handOver(args []string, more ...string) error {
 	program, err := daemonProgram()
 	if err != nil {
 		return err
 	}
-	err = syscall.Exec(program, append([]string{title}, args...), callerEnvironment())
+	err = syscall.Exec(program, append([]string{title}, args...), append(callerEnvironment(), more...))
 	return noProgram(&fs.PathError{Op: "exec", Path: program, Err: err})
 }
 
@@ -62,8 +62,21 @@ func callerEnvironment() []string {
 // the command hands over as always, or says why it cannot.
 func HandOverAtOnce(args []string) {
 	if Here() == nil && needsDaemon(args, os.Getenv, exists) {
-		_ = handOver(args)
+		_ = handOver(args, ahead(args)...)
 	}
+}
+
+// ahead starts the fork server with which a program is run, beside the program with the daemon, and returns what to
+// tell that one of it.
+func ahead(args []string) []string {
+	if args[0] != "run" {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return forkServer(filepath.Join(filepath.Dir(self), "cove-guest"))
 }
 
 func exists(path string) bool {

@@ -9,6 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/httpapi/workspec"
 	"github.com/cove-sandbox/cove/internal/image/source"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/repos"
 )
 
@@ -16,6 +17,16 @@ import (
 
 // Here returns nil: sandboxes can run on this machine.
 func Here() error { return nil }
+
+// forkServer starts a fork server from cove-guest, and returns variables for the program with the daemon; none where it
+// cannot, which that program finds out by itself.
+func forkServer(guest string) []string {
+	variable, err := forkserver.Ahead(guest)
+	if err != nil {
+		return nil
+	}
+	return []string{variable}
+}
 
 const instanceDir = instance.Dir
 

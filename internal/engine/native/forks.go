@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,10 +30,7 @@ type forks struct {
 	changed chan struct{}      // closed with each change; guarded by mu
 }
 
-// guestEnv spares the runtime of a fork server and of a keeper a look at the host's control groups, a collection of its
-// few megabytes, and threads that look for work: it waits nearly always, and one that spins takes the CPU from the
-// user's program.
-var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+var guestEnv = forkserver.Env
 
 // The time between two starts of a fork server doubles while none lives for long.
 const (
@@ -72,11 +70,7 @@ func (f *forks) run(ctx context.Context) {
 
 // serve runs one fork server to its end.
 func (f *forks) serve(ctx context.Context) {
-	args := []string{"cove-guest", "--fork"}
-	if f.without != "" {
-		args = append(args, f.without)
-	}
-	c, err := forkserver.Launch(ctx, f.program, args, guestEnv)
+	c, err := f.launch(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			f.log.Warn("a fork server cannot be started", "error", err)
@@ -92,6 +86,16 @@ func (f *forks) serve(ctx context.Context) {
 	}
 	f.set(nil, nil)
 	c.Close()
+}
+
+func (f *forks) launch(ctx context.Context) (*forkserver.Client, error) {
+	args := slices.Clone(forkserver.Args)
+	if f.without != "" {
+		args = append(args, f.without)
+	} else if c, ok := forkserver.Take(ctx, f.program); ok {
+		return c, nil
+	}
+	return forkserver.Launch(ctx, f.program, args, guestEnv)
 }
 
 func (f *forks) set(c *forkserver.Client, err error) {

@@ -51,8 +51,23 @@ func Launch(ctx context.Context, program *Program, args, env []string) (*Client,
 		conn.Close()
 		return nil, err
 	}
+	return ready(ctx, conn, p)
+}
+
+// Take returns the fork server that this process has inherited, when it is ready; ok is false where there is none of
+// the program.
+func Take(ctx context.Context, program *Program) (c *Client, ok bool) {
+	a := take(program)
+	if a == nil {
+		return nil, false
+	}
+	c, err := ready(ctx, a.conn, a.process)
+	return c, err == nil
+}
+
+func ready(ctx context.Context, conn *unixconn.Conn, p *os.Process) (c *Client, err error) {
 	ready := make(chan answer, 1)
-	c := &Client{conn: conn, process: p, done: make(chan struct{}), pending: map[uint64]chan answer{0: ready}}
+	c = &Client{conn: conn, process: p, done: make(chan struct{}), pending: map[uint64]chan answer{0: ready}}
 	go c.read()
 	select {
 	case _, ok := <-ready:

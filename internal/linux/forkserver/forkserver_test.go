@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == "--say":
 		fmt.Println("something")
 		io.Copy(io.Discard, os.Stdin)
+	case len(os.Args) > 2 && os.Args[1] == "--ahead":
+		handOver(os.Args[2])
+	case len(os.Args) > 2 && os.Args[1] == "--takes":
+		takeOver(os.Args[2])
 	case len(os.Args) > 1 && os.Args[1] == "--end":
 	default:
 		os.Exit(m.Run())
