@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -430,5 +431,42 @@ func TestShutdownWaitsAndThenCuts(t *testing.T) {
 			t.Errorf("serve: %v", err)
 		}
 		client.CloseIdleConnections()
+	}
+}
+
+// TestForOneCommand: what runs something is answered before any other route is made, and everything else as always.
+func TestForOneCommand(t *testing.T) {
+	s, err := New(Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}),
+		CheckPath: hostpath.Rules{}.Check, Keys: []Key{key("someone", "a key of someone's")}, ForOneCommand: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, made := s.all, false
+	s.all = func() *edge { made = true; return all() }
+	ask := func(method, path, body string) (int, string) {
+		t.Helper()
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-API-Key", "a key of someone's")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	const run = `{"language":"python","code":"print(1)"}`
+	if code, text := ask("POST", "/execute/stream", run); code != 200 || !strings.Contains(text, "event: done") || made {
+		t.Errorf("%d %s, others made: %v", code, text, made)
+	}
+	if code, text := ask("POST", "/execute/stream", `{"nope":1}`); code != 400 || made {
+		t.Errorf("a wrong request: %d %s, others made: %v", code, text, made)
+	}
+	for _, c := range []struct {
+		method, path, body string
+		want               int
+	}{{"POST", "/execute", run, 200}, {"GET", "/health", "", 200}, {"GET", "/nowhere", "", 404},
+		{"GET", "/execute/stream", "", 405}, {"GET", "/openapi.json", "", 200}, {"POST", "/execute/stream", run, 200},
+		{"GET", "//health", "", 404}} {
+		if code, text := ask(c.method, c.path, c.body); code != c.want || !made {
+			t.Errorf("%s %s: %d %.200s, made %v", c.method, c.path, code, text, made)
+		}
 	}
 }
