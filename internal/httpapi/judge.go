@@ -23,6 +23,13 @@ func (s *edge) judge(ctx context.Context, who cove.Principal, spec *cove.Spec, b
 	if spec.Image, err = s.image(ctx, who, spec.Image); err != nil {
 		return err
 	}
+	if spec.User.IsRoot() && strings.HasPrefix(spec.Image, "dir:") && !who.IsOwner() {
+		refusal := cove.Errorf(cove.Forbidden, "root inside reads what all users of the host have in a directory, which the "+
+			"machine's owner may").
+			WithHint("use an image of the server, or an archive")
+		s.deny(ctx, who, "root", spec.Image, refusal)
+		return refusal
+	}
 	if spec.Bind != "" {
 		if spec.Bind, err = s.hostPath(ctx, who, bound, spec.Bind); err != nil {
 			return err
