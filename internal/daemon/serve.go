@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -19,12 +20,12 @@ import (
 // Serve listens for others until ctx ends, then gives running executions the
 // configured grace and closes the daemon. One server may use a home.
 func (d *Daemon) Serve(ctx context.Context) error {
-	lock, err := instance.LockHome(d.cfg.Home)
+	lock, err := instance.Await(ctx, func() (*os.File, error) { return instance.LockHome(d.cfg.Home) })
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	running, err := instance.LockRunDirectory(d.cfg.RunDir)
+	running, err := instance.Await(ctx, func() (*os.File, error) { return instance.LockRunDirectory(d.cfg.RunDir) })
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"context"
 	"os"
 	"testing"
 
@@ -54,5 +55,35 @@ func TestAliveAndDead(t *testing.T) {
 	}
 	if ids, err := List(dir); err != nil || len(ids) != 1 || ids[0] != living.ID {
 		t.Errorf("after Forget: %v, %v", ids, err)
+	}
+}
+
+// TestAwait: a lock that is given back soon is waited for, and one that is not is a conflict.
+func TestAwait(t *testing.T) {
+	dir := t.TempDir()
+	held, err := LockHome(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries := 0
+	lock := func() (*os.File, error) {
+		if tries++; tries == 3 {
+			held.Close()
+		}
+		return LockHome(dir)
+	}
+	f, err := Await(t.Context(), lock)
+	if err != nil || tries < 3 {
+		t.Fatalf("after %d tries: %v", tries, err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Await(ctx, lock); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("of another one: %v", err)
+	}
+	if _, err := Await(t.Context(), func() (*os.File, error) { return LockHome(dir + "/none") }); err == nil ||
+		cove.ErrorCode(err) == cove.Conflict {
+		t.Errorf("of a directory that is not there: %v", err)
 	}
 }

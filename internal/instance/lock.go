@@ -1,9 +1,11 @@
 package instance
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -18,6 +20,27 @@ func LockHome(home string) (*os.File, error) {
 func LockRunDirectory(dir string) (*os.File, error) {
 	return LockDirectory(dir, "server", "set another run directory with COVE_RUN_DIR",
 		"stop it (cove server stop), or give this one a run directory of its own with COVE_RUN_DIR")
+}
+
+// lockPatience is how long a process that was killed may keep its locks: its children have them until each is the
+// program that it becomes.
+const lockPatience = 2 * time.Second
+
+// Await has a lock made that a process which was killed may still have.
+func Await(ctx context.Context, lock func() (*os.File, error)) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for {
+		f, err := lock()
+		if cove.ErrorCode(err) != cove.Conflict {
+			return f, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // Serves reports whether a server uses a home or a run directory now.

@@ -2,6 +2,7 @@ package sandboxes
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -85,4 +86,33 @@ func childrenOf(t *testing.T, parent int, name string) (children []int) {
 		children = append(children, pid)
 	}
 	return children
+}
+
+// TestStartBesideAnEnd: a socket that still took connections as its server ended keeps no other one from starting.
+func TestStartBesideAnEnd(t *testing.T) {
+	l := newLab(t)
+	if err := os.MkdirAll(l.in("run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dying, err := net.ListenUnix("unix", &net.UnixAddr{Name: l.in("run/cove.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dying.SetUnlinkOnClose(false)
+	defer dying.Close()
+	go func() {
+		for {
+			conn, err := dying.Accept()
+			if err != nil {
+				return
+			}
+			if n, _ := conn.Read(make([]byte, 1)); n > 0 { // more than a look whether somebody answers
+				dying.Close()
+			}
+			conn.Close()
+		}
+	}()
+	if out := l.must("cove", "server", "start"); !strings.Contains(out, "running") {
+		t.Errorf("it says %q", out)
+	}
 }

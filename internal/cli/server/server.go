@@ -71,6 +71,11 @@ func serverStart(sess *session.Session) *cobra.Command {
 			return ui.Result{}, interrupts.Explain(err)
 		}
 		s, err := findServer(ctx, sess)
+		if cove.Away(err) || err == nil && !s.Running { // the one that answered was ending
+			if _, err = sess.StartServer(ctx); err == nil {
+				s, err = findServer(ctx, sess)
+			}
+		}
 		return ui.Result{Value: s, Text: s.text()}, err
 	})
 }
