@@ -24,7 +24,7 @@ func TestUserAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(`""`), &u); err != nil || u != CodeUser {
 		t.Errorf("an empty word is %+v, %v", u, err)
 	}
-	if err := json.Unmarshal([]byte(`"nobody"`), &u); ErrorCode(err) != Corrupt {
+	if err := json.Unmarshal([]byte(`"other"`), &u); ErrorCode(err) != Corrupt {
 		t.Errorf("an unknown word: %v", err)
 	}
 }

@@ -70,7 +70,7 @@ func TestCheckIsolation(t *testing.T) {
 	}
 }
 
-// TestCheckRoot: root inside is said so, has an image, and an engine that can hold it. Nobody is it by mistake.
+// TestCheckRoot: root inside is said so, has an image, and an engine that can hold it. A user without a name is not.
 func TestCheckRoot(t *testing.T) {
 	image := Rootfs{Kind: RootfsDir, Dir: "/image"}
 	without := everything()
@@ -86,7 +86,7 @@ func TestCheckRoot(t *testing.T) {
 		{"root of a host's programs", cove.RootUser, Rootfs{Kind: RootfsHost}, everything(), cove.Unsupported},
 		{"root of an engine that has none", cove.RootUser, image, without, cove.Unsupported},
 		{"another user there", cove.AgentUser, image, without, ""},
-		{"nobody", cove.User{}, image, everything(), cove.InvalidArgument},
+		{"no user", cove.User{}, image, everything(), cove.InvalidArgument},
 		{"a number without a name", cove.User{Home: "/root"}, image, everything(), cove.InvalidArgument},
 		{"less than root", cove.User{UID: -1, Name: "x"}, image, everything(), cove.InvalidArgument},
 	} {

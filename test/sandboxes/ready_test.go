@@ -106,7 +106,7 @@ func TestStartBesideAnEnd(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if n, _ := conn.Read(make([]byte, 1)); n > 0 { // more than a look whether somebody answers
+			if n, _ := conn.Read(make([]byte, 1)); n > 0 { // a request, and not only a connection
 				dying.Close()
 			}
 			conn.Close()

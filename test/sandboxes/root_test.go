@@ -2,6 +2,7 @@ package sandboxes
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cove-sandbox/cove/test/debian"
@@ -46,6 +47,34 @@ func TestRootInside(t *testing.T) {
 	out = l.must("cove", "run", "--root", "--image", "dir:"+image, "bash", "-c", look)
 	if strings.Contains(out, "seven") || strings.Contains(out, "ada") || !strings.Contains(out, "0\nroot:") {
 		t.Errorf("the next one has %q", out)
+	}
+}
+
+// TestRootInsideLasts: root inside of a long-lived sandbox goes on when its server is killed, and has its home again
+// after a stop, over the image as it was.
+func TestRootInsideLasts(t *testing.T) {
+	made := debian.Root(t)
+	l := newLab(t)
+	image := l.in("image")
+	l.must("cp", "-a", made, image)
+	l.must("cove", "new", "--empty", "--name", "box", "--root", "--image", "dir:"+image, "--no-attach")
+	inside := func(script string) string {
+		t.Helper()
+		return l.must("cove", "exec", "box", "--", "sh", "-c", script)
+	}
+	if out := inside("useradd ada && su ada -c 'id -un' && id -un && echo kept > ~/file"); out != "ada\nroot\n" {
+		t.Errorf("it says %q", out)
+	}
+	if err := syscall.Kill(l.serverPID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if out := inside("su ada -c 'id -un'; chown ada /etc/hosts && stat -c %U /etc/hosts"); out != "ada\nada\n" {
+		t.Errorf("with the next server it says %q", out)
+	}
+	l.must("cove", "stop", "box")
+	l.must("cove", "start", "box")
+	if out := inside("cat ~/file; id -un; grep -c ada /etc/passwd || true"); out != "kept\nroot\n0\n" {
+		t.Errorf("started again it says %q", out)
 	}
 }
 

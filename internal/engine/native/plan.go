@@ -153,7 +153,7 @@ func kernelPlaces(settings []rootfs.Sysctl) []guest.Step {
 // become, and b.Files in this order, less those files that are shown already: each by a descriptor of the request, or,
 // where the host hands none over, by its identity in sources.
 //
-// Root inside that writes into directories of the host is shared with it.
+// shared says that the sandbox writes into directories of the host, which bounds what root inside may do.
 func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte, shared bool) guest.Bind {
 	capabilities := uint64(0)
 	if t.User.IsRoot() {
