@@ -76,8 +76,10 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		return nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", o.Config.RunDir, err).
 			WithHint("choose another with --run-dir")
 	}
-	if g.lock, err = instance.LockDirectory(o.State, "gateway", "choose another with --state",
-		"stop it, or give this one a state of its own with --state, and --socket"); err != nil {
+	if g.lock, err = instance.Await(ctx, func() (*os.File, error) {
+		return instance.LockDirectory(o.State, "gateway", "choose another with --state",
+			"stop it, or give this one a state of its own with --state, and --socket")
+	}); err != nil {
 		return nil, err
 	}
 	bounds := sqlite.Bounds{Audit: int64(o.Config.Audit.MaxMB) << 20}
