@@ -24,6 +24,9 @@ func (c Capabilities) Check(t Template) error {
 	case t.User.IsRoot() && t.Rootfs.Kind == RootfsHost:
 		return cove.Errorf(cove.Unsupported, "root inside cannot change the host's own toolchain").
 			WithHint("use an image: --image IMAGE, after \"cove image pull IMAGE\"")
+	case len(t.Rootfs.Layers) > MaxLayers:
+		return cove.Errorf(cove.TooLarge, "a root filesystem of %d layers; at most %d are allowed", len(t.Rootfs.Layers),
+			MaxLayers)
 	}
 	var missing []string
 	need := func(ok bool, name string) {
@@ -36,6 +39,7 @@ func (c Capabilities) Check(t Template) error {
 	need(!t.User.IsRoot() || c.Root, "root")
 	need(slices.Contains(c.Networks, t.Network), "network "+string(t.Network))
 	need(t.Rootfs.Kind != RootfsImage || c.OwnImages, "own_images")
+	need(t.Layer == "" && len(t.Rootfs.Layers) == 0 || c.Layers && t.Rootfs.Kind == RootfsDir, "layers")
 	need(t.Limits.Memory == 0 || c.MemoryLimit, "memory_limit")
 	need(t.Limits.Memory == 0 || c.SwapLimit, "swap_limit")
 	need(t.Limits.CPUs == 0 || c.CPULimit, "cpu_limit")

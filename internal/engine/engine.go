@@ -138,6 +138,10 @@ type Template struct {
 	// is bound, goes on without the process of Cove that made it, until it is destroyed (Adopter).
 	cove.Shape
 	Network cove.NetworkMode // in force
+	// Layer keeps what changes in the root filesystem of a RootfsDir: a directory of Cove's own, made by MakeLayer, that
+	// outlives the sandbox, and that no other one uses meanwhile (Capabilities.Layers). Without, changes are in memory,
+	// and end with the sandbox.
+	Layer string
 }
 
 // RootfsKind says where a root filesystem comes from.
@@ -153,6 +157,9 @@ const (
 type Rootfs struct {
 	Kind RootfsKind
 	Dir  string // RootfsDir: absolute host path of the tree; never written to
+	// Layers are changes above Dir, the lowest first, at most MaxLayers: directories in which Template.Layer kept those of
+	// earlier sandboxes (Capabilities.Layers).
+	Layers []string
 	// Digest names the content of Dir when Dir is an unpacked image ("sha256:…"); empty for a directory of the user's.
 	Digest string
 	Image  string // RootfsImage: the engine's reference
@@ -267,6 +274,7 @@ type Capabilities struct {
 	NoExec      bool `json:"no_exec"`    // temporary places whose programs do not run
 	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
+	Layers      bool `json:"layers"`     // Template.Layer and Rootfs.Layers
 	Snapshot    bool `json:"snapshot"`
 	Zygotes     bool `json:"zygotes"` // guest.MakeZygote and Binding.Copy
 	// Missing explains each false above that is not just a thing to come: capability name to what to do about it.

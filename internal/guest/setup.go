@@ -50,7 +50,8 @@ const (
 	StepBindInside StepKind = "bind-inside"
 	// StepMove moves the mount at Source, below the staging directory too, with its submounts.
 	StepMove StepKind = "move"
-	// StepOverlay mounts an overlay at Target: Source under Upper and Work, all below the staging directory.
+	// StepOverlay mounts an overlay at Target: the directories named Lower below Source, the uppermost first, or Source
+	// itself without names, under Upper and Work, all below the staging directory.
 	StepOverlay StepKind = "overlay"
 	StepProc    StepKind = "proc"
 	// StepDevpts mounts terminals of the sandbox's own at Target, at most Inodes at a time.
@@ -94,6 +95,7 @@ type Step struct {
 	Mode      uint32    `json:"mode,omitempty"`
 	UID       int       `json:"uid,omitempty"`
 	Data      []byte    `json:"data,omitempty"`
+	Lower     []string  `json:"lower,omitempty"`
 	Upper     string    `json:"upper,omitempty"`
 	Work      string    `json:"work,omitempty"`
 }

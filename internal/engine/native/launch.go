@@ -85,33 +85,54 @@ func (s *sandbox) limit() error {
 	return nil
 }
 
-// setUp sends the plan and, for an image, its tree.
+// setUp sends the plan and, for an image, its trees. Without root the guest opens those itself.
 func (s *sandbox) setUp(ctx context.Context) error {
 	network, err := s.lacks()
 	if err != nil {
 		return err
 	}
 	plan := planSetup(s.template, s.engine.host, network)
-	var trees []*os.File
-	defer func() { local.CloseAll(trees) }()
+	var given []*os.File
+	defer func() { local.CloseAll(given) }()
 	if s.template.Rootfs.Kind == engine.RootfsDir {
-		if s.engine.root {
-			tree, err := s.imageTree()
-			if err != nil {
-				return err
-			}
-			trees = append(trees, tree)
-		} else {
-			if _, err := os.Stat(s.template.Rootfs.Dir); err != nil {
-				return imageMissing(err)
-			}
-			plan.Steps[0].FD, plan.Steps[0].Source = nil, s.template.Rootfs.Dir
+		if given, err = s.openTrees(&plan); err != nil {
+			return err
 		}
 	}
-	if err := s.client.Setup(ctx, plan, local.Descriptors(trees)); err != nil {
+	if err := s.client.Setup(ctx, plan, local.Descriptors(given)); err != nil {
 		return s.explain("build the sandbox", err)
 	}
 	return nil
+}
+
+// openTrees opens the trees of the plan, or has the guest do that.
+func (s *sandbox) openTrees(plan *guest.Setup) (given []*os.File, err error) {
+	all := trees(s.template)
+	if s.engine.root {
+		userns, err := os.Open("/proc/" + strconv.Itoa(s.process.PID()) + "/ns/user")
+		if err != nil {
+			return nil, s.explain("build the sandbox", err)
+		}
+		defer userns.Close()
+		for _, dir := range all {
+			tree, err := mappedTree(dir, userns)
+			if err != nil {
+				return given, err
+			}
+			given = append(given, tree)
+		}
+		return given, nil
+	}
+	for i := range plan.Steps {
+		if step := &plan.Steps[i]; step.Kind == guest.StepBind && step.FD != nil {
+			dir := all[*step.FD]
+			if _, err := os.Stat(dir); err != nil {
+				return nil, imageMissing(err)
+			}
+			step.FD, step.Source = nil, dir
+		}
+	}
+	return nil, nil
 }
 
 // lacks returns the network steps of the sandbox that its blank does not have yet.
@@ -125,22 +146,15 @@ func (s *sandbox) lacks() ([]guest.Step, error) {
 	return planNetwork()
 }
 
-// imageTree is a detached copy of the image's mount on which the image's owner ids are the sandbox's.
-func (s *sandbox) imageTree() (*os.File, error) {
-	tree, err := mounts.Clone(unix.AT_FDCWD, s.template.Rootfs.Dir)
+// mappedTree is a detached copy of a tree's mount on which the tree's owner ids are those of the sandbox.
+func mappedTree(dir string, userns *os.File) (*os.File, error) {
+	tree, err := mounts.Clone(unix.AT_FDCWD, dir)
 	if err != nil {
 		return nil, imageMissing(err)
 	}
-	userns, err := os.Open("/proc/" + strconv.Itoa(s.process.PID()) + "/ns/user")
-	if err != nil {
-		tree.Close()
-		return nil, s.explain("build the sandbox", err)
-	}
-	defer userns.Close()
 	if err := mounts.Map(tree, userns); err != nil {
 		tree.Close()
-		return nil, cove.Errorf(cove.Unsupported, "the file system of %s has no idmapped mounts: %w",
-			s.template.Rootfs.Dir, err).
+		return nil, cove.Errorf(cove.Unsupported, "the file system of %s has no idmapped mounts: %w", dir, err).
 			WithHint("keep images on ext4, xfs, btrfs or tmpfs: set COVE_HOME")
 	}
 	return tree, nil

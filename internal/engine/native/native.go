@@ -113,7 +113,7 @@ func (e *Engine) look() engine.Capabilities {
 		UserIDs:       e.ids.Separate(),
 		HostIDRange:   e.ids.Ranged(),
 		Root:          e.ids.Separate(),
-		UserNamespace: true, DiskLimit: true, NoExec: true, Lasting: true,
+		UserNamespace: true, DiskLimit: true, NoExec: true, Lasting: true, Layers: true,
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
 		CPULimit: h.Has(cgroup.CPU), PIDsLimit: h.Has(cgroup.PIDs), Pause: h.Has(cgroup.Freezer),

@@ -3,6 +3,8 @@
 package native
 
 import (
+	"slices"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +20,8 @@ import (
 const (
 	writablePlace = "/writable" // one directory for each of rootfs.Writables
 	kernelPlace   = "/kernel"   // what becomes /proc, /sys and /dev
-	lowerPlace    = "/lower"    // an image's tree
+	lowerPlace    = "/lower"    // an image's tree, or directories with its layers
+	layerPlace    = "/layer"    // of Template.Layer
 	upperPlace    = "/upper"
 	workPlace     = "/work"
 )
@@ -51,7 +54,7 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 	if t.Rootfs.Kind == engine.RootfsHost {
 		add(hostRoot(host, t.User)...)
 	} else {
-		add(imageRoot(t.User)...)
+		add(imageRoot(t)...)
 	}
 	for _, name := range []string{"/proc", "/sys", "/dev"} { // instead of whatever the image has there
 		add(guest.Step{Kind: guest.StepMove, Source: kernelPlace + name, Target: guest.Root + name})
@@ -90,20 +93,48 @@ func hostRoot(host rootfs.Host, u cove.User) []guest.Step {
 	return append(steps, files(rootfs.EtcFiles(rootfs.Hostname, u))...)
 }
 
-// imageRoot is a private overlay over a tree that the host hands over as the first descriptor.
-func imageRoot(u cove.User) []guest.Step {
-	first, flags := 0, sealed
-	if u.IsRoot() {
+// imageRoot is a private overlay over the trees that the host hands over as descriptors: those of rootfs, in its order,
+// and the layer, if there is one.
+func imageRoot(t engine.Template) []guest.Step {
+	flags := sealed
+	if t.User.IsRoot() {
 		flags &^= guest.NoSuid
 	}
-	steps := []guest.Step{
-		{Kind: guest.StepBind, FD: &first, Target: lowerPlace, Flags: readOnly},
-		{Kind: guest.StepDir, Target: upperPlace, Mode: 0o755},
-		{Kind: guest.StepDir, Target: workPlace, Mode: 0o755},
-		{Kind: guest.StepDir, Target: guest.Root, Mode: 0o755},
-		{Kind: guest.StepOverlay, Target: guest.Root, Source: lowerPlace, Upper: upperPlace, Work: workPlace, Flags: flags},
+	given := 0
+	give := func(target string, flags guest.MountFlag) guest.Step {
+		given++
+		return guest.Step{Kind: guest.StepBind, FD: new(given - 1), Target: target, Flags: flags}
 	}
+	overlay := guest.Step{Kind: guest.StepOverlay, Target: guest.Root, Source: lowerPlace, Upper: upperPlace,
+		Work: workPlace, Flags: flags}
+	var steps []guest.Step
+	if len(t.Rootfs.Layers) == 0 {
+		steps = append(steps, give(lowerPlace, readOnly))
+	} else {
+		for i := range len(t.Rootfs.Layers) + 1 {
+			name := strconv.FormatInt(int64(i), 36)
+			steps = append(steps, give(lowerPlace+"/"+name, readOnly))
+			overlay.Lower = slices.Insert(overlay.Lower, 0, name)
+		}
+	}
+	if t.Layer == "" {
+		steps = append(steps, guest.Step{Kind: guest.StepDir, Target: upperPlace, Mode: 0o755},
+			guest.Step{Kind: guest.StepDir, Target: workPlace, Mode: 0o755})
+	} else {
+		steps = append(steps, give(layerPlace, sealed))
+		overlay.Upper, overlay.Work = layerPlace+upperPlace, layerPlace+workPlace
+	}
+	steps = append(steps, guest.Step{Kind: guest.StepDir, Target: guest.Root, Mode: 0o755}, overlay)
 	return append(steps, files(rootfs.Resolver(rootfs.Hostname))...)
+}
+
+// trees are the directories of the host that imageRoot attaches, in its order.
+func trees(t engine.Template) []string {
+	all := append([]string{t.Rootfs.Dir}, t.Rootfs.Layers...)
+	if t.Layer != "" {
+		all = append(all, t.Layer)
+	}
+	return all
 }
 
 func files(fs []rootfs.File) []guest.Step {

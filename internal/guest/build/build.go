@@ -104,8 +104,7 @@ func (b *Builder) step(s guest.Step) error {
 		b.filesystem(s, "devpts", "newinstance", "", "ptmxmode", "0666", "mode", "0620",
 			"max", strconv.FormatInt(s.Inodes, 10))
 	case guest.StepOverlay:
-		in := func(name string) string { return "/proc/self/fd/" + strconv.Itoa(b.staging) + name }
-		b.filesystem(s, "overlay", "lowerdir", in(s.Source), "upperdir", in(s.Upper), "workdir", in(s.Work), "userxattr", "")
+		b.overlay(s)
 	case guest.StepBind:
 		return b.bind(s)
 	case guest.StepBindInside:
@@ -243,6 +242,23 @@ func (b *Builder) filesystem(s guest.Step, fstype string, options ...string) {
 	tree := detached(b.Script, s.Flags, fstype, options...)
 	b.attach(tree, s.Target, true)
 	b.Close(tree)
+}
+
+// overlay names several lower directories from the directory that contains them, since the kernel takes 255 bytes of
+// names.
+func (b *Builder) overlay(s guest.Step) {
+	in := func(name string) string { return "/proc/self/fd/" + strconv.Itoa(b.staging) + name }
+	lower := in(s.Source)
+	if len(s.Lower) > 0 {
+		lower = strings.Join(s.Lower, ":")
+		dir := b.Open(s.Source, unix.O_PATH)
+		b.Do(unix.SYS_FCHDIR, dir)
+		b.Close(dir)
+	}
+	b.filesystem(s, "overlay", "lowerdir", lower, "upperdir", in(s.Upper), "workdir", in(s.Work), "userxattr", "")
+	if len(s.Lower) > 0 {
+		b.Do(unix.SYS_CHDIR, b.Text("/"))
+	}
 }
 
 // detached makes a file system, and a mount of it that is nowhere yet.
