@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/httpapi"
+	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -32,7 +33,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		Workspaces: workspaces, Disks: workspaces.Disks(), WatchedDisks: d.cfg.Sandbox.Lasting.WatchedDisks,
 		Throughput: engine.Throughput{Bytes: d.cfg.Sandbox.Lasting.Throughput.MBPerSecond << 20,
 			Operations: d.cfg.Sandbox.Lasting.Throughput.Operations},
-		Layers: d.agents.Layers(), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs,
+		Layers: d.agents.Layers(), Pins: image.PinsOf(d.images), Routes: routes{g, d.outlet.GitHub}, Successor: d.runs,
 		Recorders: d.runs,
 		Git: newGitBeside(d.cfg.Home, gitBeside{engines: d.engines, gateway: d.openGateway,
 			guest: GuestPath(d.cfg), log: d.log}),

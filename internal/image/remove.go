@@ -88,7 +88,7 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 		switch {
 		case last && held:
 			return cove.Errorf(cove.Conflict, "image %s is in use", t).
-				WithHint("stop what runs on it (\"cove ps\") and try again")
+				WithHint("stop what runs on it (\"cove ps\"), destroy sandboxes that keep changes to it, and try again")
 		case last:
 			i.drop(digest)
 		}
@@ -112,15 +112,22 @@ func (i *index) untag(digest, key string) {
 	}
 }
 
+// lockAlone locks an image that no process holds and no sandbox pins. Otherwise the error is errHeld.
 func (s *Store) lockAlone(digest string) (*os.File, error) {
 	if err := s.ensure(); err != nil {
 		return nil, err
 	}
 	lock, err := tryLock(s.digestLock(digest), unix.LOCK_EX)
-	if err != nil && err != errHeld {
+	switch {
+	case err == errHeld:
+		return nil, err
+	case err != nil:
 		return nil, storage(err, "lock the image")
+	case PinsOf(s).any(digest):
+		lock.Close()
+		return nil, errHeld
 	}
-	return lock, err
+	return lock, nil
 }
 
 // delete removes an image's files, under its exclusive lock: one rename takes it out, and the rest may be interrupted.

@@ -6,6 +6,7 @@
 //	index.json                    names and files, and their digests
 //	sha256/<hex>/image.json       the record of one image
 //	sha256/<hex>/rootfs/          its tree: flattened, never written to again
+//	sha256/<hex>/pins/            a file for each sandbox that keeps changes to it
 //	tmp/<name>/, tmp/<name>.lock  being unpacked or removed; locked by its owner
 //	locks/<hex>                   one lock per digest
 //

@@ -38,6 +38,7 @@ const (
 const (
 	checkoutDir   = "checkout"
 	homeDir       = "home"
+	layerDir      = "layer" // changes to the root filesystem
 	importDir     = "import.git"
 	repositoryDir = "repository.git"
 	diskDir       = "disk"     // where its disk is mounted, with checkout, home and hidden repository
@@ -73,6 +74,8 @@ type record struct {
 	Disk workspace.DiskKind `json:"disk,omitempty"` // what bounds it; empty for a workspace of an earlier version
 	// Files is the path of its files, below its own directory or, for one within another sandbox, below that one's.
 	Files string `json:"files,omitempty"`
+
+	Layer bool `json:"layer,omitempty"` // there is a layerDir among its files
 
 	Kept bool `json:"kept,omitempty"` // the sandbox is gone, its work remains
 }

@@ -216,6 +216,9 @@ func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, er
 	if r.Within == "" {
 		parts = []string{filepath.Join(dir, checkoutDir), filepath.Join(dir, homeDir)}
 	}
+	if r.Layer {
+		parts = append(parts, filepath.Join(dir, layerDir))
+	}
 	for _, part := range parts {
 		bytes, files, err := sizeOf(ctx, part)
 		if err != nil {

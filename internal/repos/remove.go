@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/cove-sandbox/cove/internal/engine/local"
 )
 
 // removeAll removes a hostile tree: with unreadable directories, and deeper than the maximum length of a path or the
@@ -13,8 +15,9 @@ import (
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	for round := 0; err != nil && round < 1000; round++ {
-		if err := hoist(dir); err != nil {
-			return storageFull("remove a workspace", err)
+		if err = hoist(dir); err != nil {
+			err = local.FindIDs().RemoveAll(dir)
+			break
 		}
 		err = os.RemoveAll(dir)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -56,6 +57,12 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 	}
 	if err := w.directories(); err != nil {
 		return workspace.Workspace{}, err
+	}
+	if spec.Layer {
+		w.record.Layer = true
+		if err := engine.MakeLayer(filepath.Join(w.files, layerDir)); err != nil {
+			return workspace.Workspace{}, err
+		}
 	}
 	if spec.Bind != "" {
 		if err := w.bind(); err != nil {
@@ -124,6 +131,9 @@ func (s *Store) shape(r record) workspace.Workspace {
 	if r.Within != "" {
 		w.Directory, w.Home, w.Place = "", "", path.Join(cove.Home, r.Place)
 		return w
+	}
+	if r.Layer {
+		w.Layer = filepath.Join(files, layerDir)
 	}
 	if r.Bound != "" {
 		w.Directory, w.Bound = r.Bound, true

@@ -115,9 +115,14 @@ func (s *Sandboxes) Plan(who cove.Principal, q Request) (store.Sandbox, error) {
 // furnish makes the workspace, starts the sandbox and places the files.
 func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sandbox, q Request,
 	progress func(workspace.Step)) error {
+	eng, err := s.o.Engines.Get(record.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	layered := record.Spec.User.IsRoot() && eng.Capabilities().Layers
 	ws, err := s.host.Workspaces.Create(ctx, workspace.Spec{
 		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Bind: q.Bind, Owner: record.Owner,
-		Disk: diskOf(record.Spec.Limits),
+		Disk: diskOf(record.Spec.Limits), Layer: layered,
 	}, progress)
 	if err != nil {
 		return err

@@ -47,6 +47,7 @@ type Host struct {
 	Workspaces workspace.Workspaces
 	Disks      workspace.Disks // of the workspaces
 	Layers     Layers
+	Pins       Pins
 	Routes     Routes
 	Git        Git                 // nil refuses worktrees
 	Successor  Successor           // nil ends the processes of an earlier server
@@ -92,6 +93,14 @@ type Successor interface {
 type Layers interface {
 	// Place returns the directory of a layer (cove.Layer). Errors: NotFound, RuntimeMissing.
 	Place(layer string) (hostpath.Own, error)
+}
+
+// Pins keep images whose changes are kept for a sandbox, while the sandbox exists.
+type Pins interface {
+	// Pin keeps an image, which is held, from being removed. Errors: StorageFull.
+	Pin(digest string, by cove.SandboxID) error
+	// Unpin ends that. An image that is not pinned, or not there, is no error.
+	Unpin(digest string, by cove.SandboxID) error
 }
 
 // Idle says after which time without use a sandbox is stopped, or destroyed; zero is never.

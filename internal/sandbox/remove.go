@@ -55,6 +55,9 @@ func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbo
 	if err == nil {
 		err = c.clearCheckouts(ctx, record.ID)
 	}
+	if record.Spec.Digest != "" {
+		err = errors.Join(err, c.host.Pins.Unpin(record.Spec.Digest, record.ID))
+	}
 	return errors.Join(err, c.host.Routes.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
 }
 

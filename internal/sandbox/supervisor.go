@@ -49,7 +49,7 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	if err != nil {
 		return err
 	}
-	root, release, err := provision.Rootfs(ctx, v.o.Images, eng, record.Spec.Image)
+	root, release, err := v.rootfs(ctx, eng, *record, ws)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 		b.Listeners = append(b.Listeners, s.listen)
 	}
 	plan := provision.Plan{
-		ID: record.ID, Rootfs: root, Shape: record.Spec.Shape, Network: n.Mode, Binding: b,
+		ID: record.ID, Rootfs: root, Layer: ws.Layer, Shape: record.Spec.Shape, Network: n.Mode, Binding: b,
 	}
 	var route egress.Route
 	if n.Mode != cove.NetworkNone {
@@ -103,6 +103,24 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	}
 	v.occupy(r, sb, *record, v.newCPUMeter(record.Owner, 0), route, services, sb.Sockets, release)
 	return nil
+}
+
+// rootfs returns the root filesystem of a sandbox, and holds it until release is called. Changes that a workspace keeps
+// are changes to one image, whatever its name stands for by now.
+func (rd *records) rootfs(ctx context.Context, eng engine.Engine, record store.Sandbox,
+	ws workspace.Workspace) (root engine.Rootfs, release func(), err error) {
+	image := record.Spec.Image
+	if ws.Layer != "" {
+		image = cmp.Or(record.Spec.Digest, image)
+	}
+	root, release, err = provision.Rootfs(ctx, rd.o.Images, eng, image)
+	if err != nil || ws.Layer == "" || root.Digest == "" {
+		return root, release, err
+	}
+	if err = rd.host.Pins.Pin(root.Digest, record.ID); err != nil {
+		release()
+	}
+	return root, release, err
 }
 
 // networkOf returns the network of a sandbox: of its repository, of its request, and of later changes.

@@ -61,7 +61,8 @@ type Spec struct {
 	Repository *Repository    // nil: an empty directory
 	Bind       string         // a directory of the caller's own in place of a new one, absolute; never removed
 	Owner      cove.Principal // the requester
-	Disk       Disk           // bounds checkout and home together; zero is no bound
+	Disk       Disk           // bounds everything of the workspace together; zero is no bound
+	Layer      bool           // changes to the root filesystem are the workspace's, too
 	// Within is another sandbox of the same client, whose home contains the checkout as a directory: the checkout has
 	// no home and no mounts of its own. It borrows objects where that sandbox does.
 	Within cove.SandboxID
@@ -130,6 +131,8 @@ type Workspace struct {
 	Directory string // of the checkout, on the host; shown at cove.Workspace
 	Home      string // on the host; shown at cove.Home
 	Disk      DiskKind
+	// Layer keeps changes to the root filesystem (engine.Template); empty: the workspace has none.
+	Layer string
 	// Bound reports that Directory is a person's: it is shown as that person's mount.
 	Bound bool
 	// Place is the checkout's path inside, if it lies within another sandbox. Such a checkout has no trustworthy path

@@ -50,8 +50,8 @@ func TestRootInside(t *testing.T) {
 	}
 }
 
-// TestRootInsideLasts: root inside of a long-lived sandbox goes on when its server is killed, and has its home again
-// after a stop, over the image as it was.
+// TestRootInsideLasts: root inside of a long-lived sandbox goes on when its server is killed, and has its home and all
+// that it has changed again after a stop, also when its engine has ended without one. The image stays as it was.
 func TestRootInsideLasts(t *testing.T) {
 	made := debian.Root(t)
 	l := newLab(t)
@@ -73,9 +73,18 @@ func TestRootInsideLasts(t *testing.T) {
 	}
 	l.must("cove", "stop", "box")
 	l.must("cove", "start", "box")
-	if out := inside("cat ~/file; id -un; grep -c ada /etc/passwd || true"); out != "kept\nroot\n0\n" {
+	const look = "cat ~/file; id -un; grep -c ada /etc/passwd || true"
+	if out := inside(look + "; rm /etc/debian_version; mkdir /opt/new"); out != "kept\nroot\n1\n" {
 		t.Errorf("started again it says %q", out)
 	}
+	if out := inside(look + "; ls /etc/debian_version /opt 2>&1 || true"); !strings.HasSuffix(out, "\nnew\n") {
+		t.Errorf("later it says %q", out)
+	}
+	if out := l.must("cove", "run", "--root", "--image", "dir:"+image, "sh", "-c",
+		"cat /etc/debian_version; ls /opt; grep -c ada /etc/passwd || true"); !strings.HasSuffix(out, "\n0\n") {
+		t.Errorf("the next one has %q", out)
+	}
+	l.must("cove", "destroy", "box", "--yes")
 }
 
 // TestRootNeedsAnImage: root inside cannot change the programs of this machine.

@@ -5,10 +5,8 @@ package native
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
@@ -75,17 +73,10 @@ func (e *Engine) accountable(ids local.IDMap) int {
 
 // writeIDs gives the guest's user namespace its maps. The guest waits for the plan meanwhile.
 func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
-	pid := strconv.Itoa(b.process.PID())
 	if b.ids.Tool {
-		for tool, lines := range map[string]local.IDLines{"newuidmap": b.ids.Users, "newgidmap": b.ids.Groups} {
-			args := append([]string{pid}, strings.Fields(lines.String())...)
-			if out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput(); err != nil {
-				return cove.Errorf(cove.Unavailable, "%s: %w: %s", tool, err, strings.TrimSpace(string(out))).
-					WithHint("check /etc/subuid and /etc/subgid, and that %s is setuid", tool)
-			}
-		}
-		return nil
+		return b.ids.Write(ctx, b.process.PID())
 	}
+	pid := strconv.Itoa(b.process.PID())
 	type file struct{ name, text string }
 	maps := []file{{"uid_map", b.ids.Users.String()}, {"gid_map", b.ids.Groups.String()}}
 	if !e.root {

@@ -1,0 +1,62 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Write gives the user namespace of a process the map, by the tools that may do so for users without root.
+func (m IDMap) Write(ctx context.Context, pid int) error {
+	for tool, lines := range map[string]IDLines{"newuidmap": m.Users, "newgidmap": m.Groups} {
+		args := append([]string{strconv.Itoa(pid)}, strings.Fields(lines.String())...)
+		if out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput(); err != nil {
+			return cove.Errorf(cove.Unavailable, "%s: %w: %s", tool, err, strings.TrimSpace(string(out))).
+				WithHint("check /etc/subuid and /etc/subgid, and that %s is setuid", tool)
+		}
+	}
+	return nil
+}
+
+// RemoveAll removes a tree of which root inside may have given parts to other users. Those have subordinate ids, which
+// the rights of this process reach only in a user namespace with the same map. A missing tree is no error.
+func (d IDs) RemoveAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || !errors.Is(err, fs.ErrPermission) || d.subordinate == (Owner{}) {
+		return err
+	}
+	return d.within("rm", "-rf", "--", dir)
+}
+
+// within runs a program of the host as root of a user namespace with the map of root inside.
+func (d IDs) within(args ...string) error {
+	cmd := exec.Command("sh", append([]string{"-c", `read -r mapped && exec "$@"`, "sh"}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL}
+	var said strings.Builder
+	cmd.Stderr = &said
+	ready, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = subordinateMap(cove.RootUser, d.self, d.subordinate).Write(context.Background(), cmd.Process.Pid)
+	if err == nil {
+		_, err = ready.Write([]byte("mapped\n"))
+	}
+	ready.Close()
+	if e := cmd.Wait(); err == nil && e != nil {
+		err = cove.Errorf(cove.Internal, "%s: %w: %s", args[0], e, strings.TrimSpace(said.String()))
+	}
+	return err
+}
