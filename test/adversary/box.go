@@ -75,6 +75,8 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	}
 	if o.rootfs != nil {
 		t.Rootfs = *o.rootfs
+	} else if s.options.Layer != nil {
+		t.Layer = s.options.Layer(c, t.Limits)
 	}
 	if o.user != (cove.User{}) {
 		t.User = o.user

@@ -5,11 +5,14 @@ package native
 import (
 	"log/slog"
 	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
 	"github.com/cove-sandbox/cove/test/adversary"
 	"github.com/cove-sandbox/cove/test/debian"
 )
@@ -41,14 +44,53 @@ func TestAdversaryOfPrepared(t *testing.T) {
 // adversaryImage names the image of TestAdversaryOfRoot for a user who cannot make one.
 const adversaryImage = "COVE_ADVERSARY_IMAGE"
 
-// TestAdversaryOfRoot attacks sandboxes from programs that are root inside.
+// TestAdversaryOfRoot attacks sandboxes from programs that are root inside. What they change is kept on disks as those of
+// long-lived sandboxes, or, without root, in memory.
 func TestAdversaryOfRoot(t *testing.T) {
 	dir := os.Getenv(adversaryImage)
 	if dir == "" {
 		dir = debian.Root(t)
 	}
 	image := engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}
-	adversary.Run(t, openShared, adversary.Options{Root: true, Rootfs: image})
+	o := adversary.Options{Root: true, Rootfs: image}
+	if os.Geteuid() == 0 {
+		o.Layer = layerOnDisk
+	}
+	adversary.Run(t, openShared, o)
+}
+
+// layerOnDisk makes a layer on a file system of its own, whose size is a sandbox's limit.
+func layerOnDisk(t testing.TB, l cove.Limits) string {
+	t.Helper()
+	base, err := os.MkdirTemp("", "cove-layer-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	t.Cleanup(func() {
+		if err := disk.DropBase(base); err != nil {
+			t.Error(err)
+		}
+	})
+	dir := filepath.Join(base, "one")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	i := disk.Image{File: filepath.Join(dir, "disk.img"), Dir: filepath.Join(dir, "disk"), Base: base}
+	var templates disk.Templates
+	if err := templates.Create(t.Context(), i, disk.Size{Bytes: l.Disk, Inodes: l.Inodes}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	layer := filepath.Join(i.Dir, "layer")
+	if err := engine.MakeLayer(layer); err != nil {
+		t.Fatal(err)
+	}
+	return layer
 }
 
 // openShared makes an engine whose run directory is the suite's: engines of
