@@ -69,6 +69,7 @@ var rooms = []room{
 	{path: "internal/agent", layer: contract, above: []string{"api", "internal/egress/model", "internal/egress/policy"}},
 	{path: "internal/apispec", layer: contract, above: []string{"api", "internal/egress/model", "internal/store"}},
 	{path: "internal/detect", layer: contract},
+	{path: "internal/devcontainer", layer: contract, above: []string{"internal/runtime"}},
 	{path: "internal/egress", layer: contract, above: []string{"internal/egress/approval", "internal/egress/model",
 		"internal/egress/policy", "internal/engine"}},
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
