@@ -184,6 +184,15 @@ END
 				{line: "cove approve --all", before: asking},
 			},
 		},
+		"docs/devcontainers.md": {
+			setup: project + `mkdir .devcontainer; cat >.devcontainer/devcontainer.json <<'END'
+{"containerEnv": {"STAGE": "test"}, "privileged": true, "postCreateCommand": "echo made for $STAGE"}
+END
+`,
+			lines: []how{
+				{line: "cove devcontainer explain", prints: "privileged"},
+			},
+		},
 		"docs/profiles.md": {
 			setup:  image + project + aKey + "mv profiles.yaml /var/lib/cove/; echo 'print(6 * 7)' >job.py\n",
 			agents: true,

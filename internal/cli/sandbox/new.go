@@ -47,6 +47,10 @@ becomes a repository of the sandbox's own; "cove apply" changes it as the sandbo
 With --if-exists return, a sandbox of that --name that exists is the one: it is
 started if it does not run, and what else the command says is not applied to it.
 
+A directory with a devcontainer.json can have its image, environment, limits and
+commands in the sandbox. At a terminal it is shown and you are asked, once for its
+content; --devcontainer agrees, --no-devcontainer leaves it alone.
+
 At a terminal it attaches to the sandbox when it is ready (--no-attach does not).
 Else it prints the sandbox's name. "cove diff", "cove apply" and "git fetch
 cove::NAME" bring the work back.`,
@@ -73,6 +77,8 @@ cove::NAME" bring the work back.`,
 				return ui.UsageError(cmd, "--empty and --bind are without a repository, and %q names one", args[0])
 			case o.saved != "" && o.last:
 				return ui.UsageError(cmd, "--saved and --last exclude each other")
+			case o.dev.use != "" && o.dev.skip:
+				return ui.UsageError(cmd, "--devcontainer and --no-devcontainer exclude each other")
 			case sess.JSON && o.ide != "":
 				return ui.UsageError(cmd, "--json and --ide exclude each other")
 			}
@@ -140,9 +146,19 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if err := trustIDE(sess, o.ide); err != nil {
 		return err
 	}
+	dev, err := o.dev.bring(cmd.Context(), sess, &req)
+	if err != nil {
+		return err
+	}
 	s, err := interact.CreateSandbox(cmd.Context(), sess, req)
 	if err != nil {
 		return err
+	}
+	attach := !sess.JSON && !o.noAttach && o.ide == "" && ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Out)
+	if dev != nil {
+		if err := (lifecycle{dev.WorkDir, dev.Commands}).begin(cmd.Context(), sess, s, attach); err != nil {
+			return err
+		}
 	}
 	if err := saveLast(sess, cmd, o); err != nil {
 		sess.Say.Fail(err) // the sandbox is there
@@ -151,7 +167,6 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 		return sess.PrintJSON(s)
 	}
 	sayReady(sess, s)
-	attach := !o.noAttach && o.ide == "" && ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Out)
 	if !attach {
 		if err := sess.Print(s.Name + "\n"); err != nil {
 			return err

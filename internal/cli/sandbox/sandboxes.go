@@ -55,9 +55,17 @@ func sayMade(sess *session.Session, made []api.Made) {
 
 // StartCommand returns "cove start", which the agents' room extends.
 func StartCommand(sess *session.Session) *cobra.Command {
+	start := func(c *client.Client, ctx context.Context, id string) (api.Sandbox, error) {
+		s, err := c.StartSandbox(ctx, id)
+		if err == nil {
+			err = again(ctx, sess, c, s)
+		}
+		return s, err
+	}
 	return changeCommand(sess, "start", "Start a sandbox that does not run, or work on an issue",
 		`Start a sandbox that was stopped, or that has failed. What it is made of is put
-right first: its network, its mounts, what a crash has left.`, (*client.Client).StartSandbox)
+right first: its network, its mounts, what a crash has left. The commands of its dev
+container that run at each start follow.`, start)
 }
 
 // pausingCommands stop, pause and resume a sandbox.

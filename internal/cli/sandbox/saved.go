@@ -444,6 +444,7 @@ func savedNames(sess *session.Session) ([]string, error) {
 type newOptions struct {
 	flags.NewSandbox
 
+	dev           devOptions
 	ide           string
 	noAttach      bool
 	saveAs, saved string
@@ -469,6 +470,7 @@ func (o *newOptions) add(sess *session.Session, f *pflag.FlagSet) {
 	f.BoolVar(&o.Worktree, "worktree", false,
 		"check out a git worktree to edit from this machine; inside, git uses a service instead of .git")
 	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
+	o.dev.add(f)
 	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
 	f.BoolVar(&o.noAttach, "no-attach", false, "do not attach to it")
 	f.StringVar(&o.saved, "saved", "", "flags that were saved as `NAME`; those that are written here win")
