@@ -54,8 +54,8 @@ type Options struct {
 	Ahead Ahead
 	// Root has programs be root inside.
 	Root bool
-	// Layer makes the place where a sandbox of Rootfs keeps what it changes there, within limits (engine.Template). Without,
-	// changes are in memory.
+	// Layer makes the place where a sandbox of Rootfs keeps what it changes there, within limits (engine.Template).
+	// Without, changes are in memory.
 	Layer func(testing.TB, cove.Limits) string
 }
 

@@ -44,8 +44,8 @@ func TestAdversaryOfPrepared(t *testing.T) {
 // adversaryImage names the image of TestAdversaryOfRoot for a user who cannot make one.
 const adversaryImage = "COVE_ADVERSARY_IMAGE"
 
-// TestAdversaryOfRoot attacks sandboxes from programs that are root inside. What they change is kept on disks as those of
-// long-lived sandboxes, or, without root, in memory.
+// TestAdversaryOfRoot attacks sandboxes from programs that are root inside. What they change is kept on disks as those
+// of long-lived sandboxes, or, without root, in memory.
 func TestAdversaryOfRoot(t *testing.T) {
 	dir := os.Getenv(adversaryImage)
 	if dir == "" {
