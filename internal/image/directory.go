@@ -62,7 +62,7 @@ func archiveOf(ctx context.Context, root *os.Root) io.ReadCloser {
 func canonicalHeader(h *tar.Header, st *syscall.Stat_t) bool {
 	kept := tar.Header{Typeflag: h.Typeflag, Name: h.Name, Linkname: h.Linkname, Format: tar.FormatPAX}
 	if h.Typeflag != tar.TypeLink {
-		kept.Size, kept.Mode, kept.ModTime = h.Size, int64(st.Mode&0o1777), h.ModTime.Truncate(time.Second)
+		kept.Size, kept.Mode, kept.ModTime = h.Size, int64(st.Mode&0o7777), h.ModTime.Truncate(time.Second)
 		kept.Uid, kept.Gid = int(st.Uid), int(st.Gid)
 	}
 	*h = kept

@@ -276,7 +276,7 @@ func TestDirectory(t *testing.T) {
 		os.Symlink("/etc/shadow", filepath.Join(src, "out")),
 		os.Symlink(filepath.Join(t.TempDir()), filepath.Join(src, "dir-out")),
 		syscall.Mkfifo(filepath.Join(src, "pipe"), 0o600),
-		os.Chmod(filepath.Join(src, "bin/sh"), 0o4755),
+		os.Chmod(filepath.Join(src, "bin/sh"), 0o755|os.ModeSetuid),
 		os.Mkdir(filepath.Join(src, "closed"), 0o500),
 	} {
 		if err != nil {
@@ -317,7 +317,7 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("link is %q, %v", to, err)
 		}
 		info, err := os.Stat(filepath.Join(r.Dir, "bin/sh"))
-		if err != nil || info.Mode() != 0o755 || info.Sys().(*syscall.Stat_t).Nlink != 2 {
+		if err != nil || info.Mode() != 0o755|os.ModeSetuid || info.Sys().(*syscall.Stat_t).Nlink != 2 {
 			t.Errorf("bin/sh is %v, %v", info.Mode(), err)
 		}
 		wantNoLitter(t, s, 1)

@@ -108,6 +108,9 @@ func (s *Store) ensure() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return storage(err, "make the image store")
 	}
+	if err := os.Chmod(s.dir, 0o700); err != nil { // files in it may be set-user-id
+		return storage(err, "close the image store to others")
+	}
 	for _, name := range []string{"sha256", "tmp", "locks"} {
 		if err := os.Mkdir(filepath.Join(s.dir, name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return storage(err, "make the image store")

@@ -87,6 +87,48 @@ func TestRootInsideLasts(t *testing.T) {
 	l.must("cove", "destroy", "box", "--yes")
 }
 
+// TestRootOfAnImage: setuid and setgid programs of a stored image work for root inside and no other user, and what root
+// inside has changed stays on the image it was made on, which stays as long.
+func TestRootOfAnImage(t *testing.T) {
+	made := debian.Root(t)
+	l := newLab(t)
+	image := l.in("image")
+	l.must("cp", "-a", made, image)
+	l.must("cove", "image", "import", image, "--name", "debian")
+	l.must("cove", "new", "--empty", "--name", "box", "--root", "--image", "debian", "--no-attach")
+	const asUser = "useradd ada; su ada -c 'chage -l ada' | head -n 1 | cut -d: -f1" // reads /etc/shadow
+	if out := l.must("cove", "exec", "box", "--", "sh", "-c", asUser); strings.TrimSpace(out) != "Last password change" {
+		t.Errorf("a setgid program says %q", out)
+	}
+	if out := l.must("cove", "run", "--image", "debian", "sh", "-c",
+		"stat -c %A /usr/bin/chage; head -c 1 /etc/shadow || id -u"); !strings.HasPrefix(out, "-rwxr-sr-x\n") ||
+		strings.HasSuffix(out, "\n0\n") {
+		t.Errorf("without root it says %q", out)
+	}
+	if out, err := l.run("cove", "image", "remove", "debian"); err == nil {
+		t.Errorf("the image is removed: %s", out)
+	}
+	l.must("cove", "stop", "box")
+	if out, err := l.run("cove", "image", "remove", "debian"); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("the image of a stopped sandbox: %s, %v", out, err)
+	}
+	l.must("rm", image+"/etc/debian_version")
+	l.must("cove", "image", "import", image, "--name", "debian")
+	if out := l.must("cove", "run", "--image", "debian", "sh", "-c", "ls /etc/debian_version 2>&1 || true"); !strings.
+		Contains(out, "No such file") {
+		t.Errorf("the name's new image has %q", out)
+	}
+	l.must("cove", "start", "box")
+	const look = "ls /etc/debian_version; grep -c ada /etc/passwd"
+	if out := l.must("cove", "exec", "box", "--", "sh", "-c", look); out != "/etc/debian_version\n1\n" {
+		t.Errorf("started again it has %q", out)
+	}
+	l.must("cove", "destroy", "box", "--yes")
+	if out := l.must("cove", "image", "prune"); out == "" {
+		t.Error("nothing is pruned")
+	}
+}
+
 // TestRootNeedsAnImage: root inside cannot change the programs of this machine.
 func TestRootNeedsAnImage(t *testing.T) {
 	l := newLab(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Finish gives directories their modes and times, counts the tree, and checks every name again: a device or a
-// set-user-id bit at this point is a defect of this package, and is refused.
+// Finish gives directories their modes and times, counts the tree, and checks every name again: a device at this point
+// is a defect of this package, and is refused.
 func (t *Tree) Finish() (Stats, error) {
 	t.forget()
 	fd := int(t.root.Fd())
@@ -62,8 +62,7 @@ func (t *Tree) finishName(dirfd int, name string) error {
 		}
 		defer unix.Close(fd)
 		return t.finish(fd, st.Ino)
-	case kind != unix.S_IFREG && kind != unix.S_IFLNK && kind != unix.S_IFIFO,
-		kind != unix.S_IFLNK && st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
+	case kind != unix.S_IFREG && kind != unix.S_IFLNK && kind != unix.S_IFIFO:
 		return cove.Errorf(cove.Internal, "%.200q was unpacked with mode %o", name, st.Mode)
 	}
 	t.stats.Files++

@@ -89,13 +89,17 @@ func ownerID(id int) int {
 	return id
 }
 
-// permissions drops set-user-id and set-group-id; sticky is kept on directories only.
+// permissions keeps set-user-id and set-group-id of regular files, which are for root inside: no other sandbox honours
+// them, and no other user of the host reaches them. On directories set-group-id and sticky are kept.
 func permissions(h *tar.Header) uint32 {
-	mode := uint32(h.Mode) & 0o777
-	if h.Typeflag == tar.TypeDir {
-		mode |= uint32(h.Mode) & unix.S_ISVTX
+	special := uint32(0)
+	switch h.Typeflag {
+	case tar.TypeReg:
+		special = unix.S_ISUID | unix.S_ISGID
+	case tar.TypeDir:
+		special = unix.S_ISGID | unix.S_ISVTX
 	}
-	return mode
+	return uint32(h.Mode) & (0o777 | special)
 }
 
 // sane limits a modification time to between 1970 and now.

@@ -11,9 +11,8 @@
 // # Dropped properties
 //
 // Absolute names, "..", NUL, and hard links by such names are refused. Block and character devices are skipped: a
-// sandbox has its own /dev. Set-user-id and set-group-id bits and all extended attributes, security.capability among
-// them, are dropped. Owners are kept when the process may set them (root), with ids beyond 65535 mapped to 65534;
-// otherwise the caller owns everything.
+// sandbox has its own /dev. All extended attributes, security.capability among them, are dropped. Owners are kept when
+// the process may set them (root), with ids beyond 65535 mapped to 65534; otherwise the caller owns everything.
 //
 // # Limits
 //

@@ -466,7 +466,7 @@ func TestModesOwnersAndTimes(t *testing.T) {
 	for name, want := range map[string]uint32{
 		"": unix.S_IFDIR | 0o755, "closed": unix.S_IFDIR | 0o555, "closed/inner": unix.S_IFREG | 0o400,
 		"nobody": unix.S_IFDIR | 0o1,
-		"sticky": unix.S_IFDIR | 0o1777, "setgid-dir": unix.S_IFDIR | 0o755, "suid": unix.S_IFREG | 0o755,
+		"sticky": unix.S_IFDIR | 0o1777, "setgid-dir": unix.S_IFDIR | 0o2755, "suid": unix.S_IFREG | 0o6755,
 		"sticky-file": unix.S_IFREG | 0o644,
 		"pipe":        unix.S_IFIFO | 0o622,
 	} {
