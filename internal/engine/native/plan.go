@@ -71,6 +71,9 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name,
 			Flags: flags})
 	}
+	if t.User.Home != cove.Home { // where Cove places the files of an agent
+		add(guest.Step{Kind: guest.StepSymlink, Source: t.User.Home, Target: guest.Root + cove.Home})
+	}
 	add(network...)
 	return s
 }
