@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 )
 
 // TestLayers: changes to a root filesystem are kept in a directory, whatever range of ids its sandboxes have, and other
@@ -23,7 +24,15 @@ func TestLayers(t *testing.T) {
 	}
 	dir := imageTree(t)
 	copyProgram(t, dir, "/bin/chown", "bin/chown")
-	layers := t.TempDir()
+	layers, err := os.MkdirTemp("", "cove-layers-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := local.FindIDs().RemoveAll(layers); err != nil {
+			t.Error(err)
+		}
+	})
 	passable(layers)
 	in := func(layer string, root engine.Rootfs, script string) string {
 		t.Helper()
@@ -82,7 +91,7 @@ func TestLayers(t *testing.T) {
 		t.Errorf("what was removed is %+v, %v", st, err)
 	}
 	above.Layers = make([]string, engine.MaxLayers+1)
-	_, err := e.Prepare(t.Context(), engine.Template{ID: cove.NewSandboxID(), Rootfs: above, Network: cove.NetworkNone,
+	_, err = e.Prepare(t.Context(), engine.Template{ID: cove.NewSandboxID(), Rootfs: above, Network: cove.NetworkNone,
 		Shape: cove.Shape{Limits: limits, User: cove.RootUser}})
 	if cove.ErrorCode(err) != cove.TooLarge {
 		t.Errorf("too many layers: %v", err)
