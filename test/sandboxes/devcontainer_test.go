@@ -5,8 +5,10 @@ package sandboxes
 import (
 	"bytes"
 	"errors"
+	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -196,5 +198,45 @@ func TestDevContainerStarts(t *testing.T) {
 	l.must("cove", "start", "crate")
 	if log := l.home("crate", "log"); log != began+"started agreed\nstarted agreed\n" {
 		t.Errorf("with another name and server it has %q", log)
+	}
+}
+
+// TestDevContainerForgotten: what is kept of a sandbox's dev container for its starts goes with the sandbox.
+func TestDevContainerForgotten(t *testing.T) {
+	l := newLab(t)
+	l.write("src/.devcontainer.json", `{"postStartCommand": "true"}`)
+	kept := func() (names []string) {
+		t.Helper()
+		entries, err := os.ReadDir(l.in("home/devcontainers"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	for _, end := range [][]string{{"cove", "destroy", "box", "--yes"}, {"cove", "destroy", "box", "--yes", "--keep-work"},
+		{"cove", "prune", "--unused", "1ns", "--with-work", "--yes"}} {
+		if said, code := l.makes("box", "--devcontainer"); code != 0 {
+			t.Fatal(said)
+		}
+		want := []string{"agreed", l.list().Sandboxes[0].ID + ".json"}
+		if names := kept(); !slices.Equal(names, want) {
+			t.Errorf("of a new one it keeps %q, want %q", names, want)
+		}
+		l.must(end...)
+		if names := kept(); !slices.Equal(names, want[:1]) {
+			t.Errorf("after %q it keeps %q", end, names)
+		}
+	}
+	// What cannot be read is no sandbox without commands.
+	if said, code := l.makes("box", "--devcontainer"); code != 0 {
+		t.Fatal(said)
+	}
+	l.must("cove", "stop", "box")
+	l.write("home/devcontainers/"+l.list().Sandboxes[0].ID+".json", "{")
+	if _, err := l.run("cove", "start", "box"); err == nil || !strings.Contains(err.Error(), ".json: unexpected end") {
+		t.Errorf("with what cannot be read: %v", err)
 	}
 }

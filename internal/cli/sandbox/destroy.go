@@ -171,7 +171,7 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 	done := []destroyed{}
 	var failed error
 	for _, s := range doomed {
-		said, err := b.Client.DestroySandbox(ctx, s.ID, o.keepWork)
+		said, err := remove(ctx, sess, b.Client, s.ID, o.keepWork)
 		if err != nil {
 			if failed != nil {
 				sess.Say.Fail(failed)

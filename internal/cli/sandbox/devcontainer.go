@@ -315,6 +315,23 @@ func lifecycleFile(sess *session.Session, id string) (string, error) {
 	return sess.InHome("devcontainers", filepath.Base(id)+".json")
 }
 
+// remove destroys a sandbox, and forgets the commands of its dev container.
+func remove(ctx context.Context, sess *session.Session, c *client.Client, id string,
+	keepWork bool) (said api.Destroyed, err error) {
+	said, err = c.DestroySandbox(ctx, id, keepWork)
+	if err != nil && cove.ErrorCode(err) != cove.NotFound {
+		return said, err
+	}
+	file, failed := lifecycleFile(sess, id)
+	if failed == nil {
+		failed = os.Remove(file)
+	}
+	if failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+		sess.Say.Fail(cove.Errorf(cove.Forbidden, "cannot remove %s: %w", file, ui.Cause(failed))) // the sandbox is gone
+	}
+	return said, err
+}
+
 // begin runs the commands of a new sandbox, and keeps them for later starts.
 func (l lifecycle) begin(ctx context.Context, sess *session.Session, s api.Sandbox, attach bool) error {
 	file, err := lifecycleFile(sess, s.ID)
@@ -349,8 +366,11 @@ func again(ctx context.Context, sess *session.Session, c *client.Client, s api.S
 		return err
 	}
 	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil // it has none
+		return cove.Errorf(cove.Forbidden, "cannot read %s: %w", file, ui.Cause(err))
 	}
 	var l lifecycle
 	if err := json.Unmarshal(data, &l); err != nil {

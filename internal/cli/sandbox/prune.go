@@ -69,7 +69,7 @@ At a terminal it asks before; elsewhere --yes or --dry-run has to be there.`,
 		ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out)
 		defer interrupts.Stop()
 		for i := range all {
-			if err := all[i].prune(ctx, b.Client); err != nil {
+			if err := all[i].prune(ctx, sess, b.Client); err != nil {
 				return r, interrupts.Explain(err)
 			}
 			sayMade(sess, all[i].Made)
@@ -104,7 +104,7 @@ func findUnused(ctx context.Context, c *client.Client, since time.Time, work boo
 }
 
 // prune removes one that is to be removed, unless it was used since it was looked at.
-func (u *unused) prune(ctx context.Context, c *client.Client) error {
+func (u *unused) prune(ctx context.Context, sess *session.Session, c *client.Client) error {
 	if !u.Remove {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (u *unused) prune(ctx context.Context, c *client.Client) error {
 		u.LastUsedAt, u.Remove = now.LastUsedAt, false
 		return nil
 	}
-	said, err := c.DestroySandbox(ctx, u.ID, false)
+	said, err := remove(ctx, sess, c, u.ID, false)
 	u.Made = said.Made
 	return err
 }
