@@ -57,7 +57,7 @@ func Find(checkout fs.FS, name string) (File, error) {
 	switch len(all) {
 	case 0:
 		return File{}, cove.Errorf(cove.NotFound, "there is no devcontainer.json").
-			WithHint("\"cove devcontainer write\" makes one")
+			WithHint("it is %s/%s or %s.json, at the top of the checkout", folder, fileName, folder)
 	case 1:
 		return read(checkout, all[0])
 	}
