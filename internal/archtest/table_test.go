@@ -219,6 +219,8 @@ var fences = []fence{
 		reason: "one package per technology"},
 	{imported: "github.com/moby/moby/...", by: []string{"internal/engine/docker/..."},
 		reason: "one package per technology"},
+	{imported: "github.com/moby/buildkit/...", by: []string{"internal/image/..."},
+		reason: "one package per technology"},
 	{imported: "github.com/google/go-containerregistry/...", by: []string{"internal/image/..."},
 		reason: "one package per technology"},
 	{imported: "github.com/danielgtaylor/huma/...", by: []string{"internal/httpapi/..."},
