@@ -234,7 +234,22 @@ func (f *File) find(target string) (int, error) {
 
 // word expands the variables of a word.
 func (f *File) word(word string, env map[string]string) (string, error) {
-	result, _, err := shell.NewLex(f.escape).ProcessWord(word, variables(env))
+	return expanded(shell.NewLex(f.escape), word, env)
+}
+
+// maxWord is the most bytes that a word may have when its variables are expanded.
+const maxWord = 1 << 20
+
+// expanded expands the variables of a word. Variables that repeat each other would otherwise grow without an end.
+func expanded(lex *shell.Lex, word string, env map[string]string) (string, error) {
+	longest := 0
+	for _, value := range env {
+		longest = max(longest, len(value))
+	}
+	if len(word)+strings.Count(word, "$")*longest > maxWord {
+		return "", cove.Errorf(cove.TooLarge, "a word of the Dockerfile may expand to more than %d bytes", maxWord)
+	}
+	result, _, err := lex.ProcessWord(word, variables(env))
 	return result, err
 }
 

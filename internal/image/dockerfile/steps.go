@@ -134,8 +134,7 @@ func (s *stage) expand(c instructions.Command) error {
 		return e.ExpandRaw(func(text string) (string, error) {
 			lex := shell.NewLex(s.file.escape)
 			lex.SkipProcessQuotes = true
-			result, _, err := lex.ProcessWord(text, variables(s.env))
-			return result, err
+			return expanded(lex, text, s.env)
 		})
 	}
 	return nil
@@ -233,6 +232,9 @@ func (s *stage) arg(c *instructions.ArgCommand) (string, error) {
 	return text, nil
 }
 
+// maxPorts is the most ports of an image.
+const maxPorts = 4096
+
 // expose applies EXPOSE: PORT[-PORT][/PROTOCOL].
 func (s *stage) expose(c *instructions.ExposeCommand) (string, error) {
 	if s.config.ExposedPorts == nil {
@@ -249,7 +251,9 @@ func (s *stage) expose(c *instructions.ExposeCommand) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			all = append(all, ports...)
+			if all = append(all, ports...); len(all)+len(s.config.ExposedPorts) > maxPorts {
+				return "", cove.Errorf(cove.TooLarge, "more than %d ports are exposed", maxPorts)
+			}
 		}
 	}
 	for _, p := range all {
