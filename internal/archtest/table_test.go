@@ -125,6 +125,7 @@ var rooms = []room{
 	{path: "internal/store/sqlite/...", layer: adapter},
 	{path: "internal/worker/...", layer: adapter},
 
+	{path: "internal/build", layer: heart},
 	{path: "internal/execution", layer: heart},
 	{path: "internal/agent/fit", layer: heart, above: []string{"internal/execution", "internal/run", "internal/sandbox"}},
 	{path: "internal/gateway", layer: heart},

@@ -174,9 +174,10 @@ func TestWords(t *testing.T) {
 var ofOthers = map[string][]string{
 	"an agent": {"dangerously-bypass-hook-trust", "yolo", "output-format", "no-sandbox", "mode", "not", "mcp", "session",
 		"system", "tools", "trust-hooks", "version"},
-	"cove-worker": {"base-url", "context-window", "cwd", "key-env", "max-output", "provider-kind"},
-	"curl":        {"data-binary", "unix-socket"},
-	"docker":      {"env-file", "format", "volume"},
+	"cove-worker":  {"base-url", "context-window", "cwd", "key-env", "max-output", "provider-kind"},
+	"curl":         {"data-binary", "unix-socket"},
+	"a Dockerfile": {"chmod", "chown", "device", "exclude", "parents", "secret", "security", "ssh"},
+	"docker":       {"env-file", "format", "volume"},
 	"git": {"bisect", "filter", "git", "global", "init", "onel", "ref", "reference", "revs", "shared",
 		"staged", "stdout", "unshallow"},
 	"install.sh":      {"prefix", "release"},

@@ -142,6 +142,9 @@ type Template struct {
 	// outlives the sandbox, and that no other one uses meanwhile (Capabilities.Layers). Without, changes are in memory,
 	// and end with the sandbox.
 	Layer string
+	// Bare says that programs see the places for temporary files, the home and cove.WorkDir of a RootfsDir with a Layer,
+	// in which they change them, in place of the sandbox's own. /run is the sandbox's own in any case.
+	Bare bool
 }
 
 // RootfsKind says where a root filesystem comes from.

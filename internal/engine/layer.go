@@ -43,6 +43,14 @@ func noLayer(err error) error {
 		WithHint("free some space, or choose another home with COVE_HOME")
 }
 
+// SealLayer makes a layer one of Rootfs.Layers alone: no Template.Layer any more.
+func SealLayer(dir string) error {
+	if err := os.RemoveAll(filepath.Join(dir, layerWork)); err != nil {
+		return cove.Errorf(cove.Internal, "cannot seal a layer of a root filesystem: %w", err)
+	}
+	return nil
+}
+
 // Changes returns the directory of a layer in which an overlay has its changes: files and directories that came or
 // changed, devices 0:0 for those that went, and user.overlay.opaque at directories that hide what is below. Programs of
 // a sandbox wrote them, and hostile ones.

@@ -30,6 +30,7 @@ const (
 type content struct {
 	digest  string // of the image, "sha256:…"; empty for a directory until it was read
 	config  v1.ConfigFile
+	raw     []byte // config as it came; nil for a plain tree
 	layers  []layer
 	aliases []string // digests of the manifests that led to it
 	plain   bool     // a plain tree: it must look like a root filesystem
@@ -177,7 +178,7 @@ func (c *content) setConfig(raw []byte, p v1.Platform, layers int) error {
 	if err := json.Unmarshal(raw, &c.config); err != nil {
 		return cove.Errorf(cove.InvalidArgument, "the image's configuration is not readable: %w", err)
 	}
-	c.digest = hashOf(raw).String()
+	c.digest, c.raw = hashOf(raw).String(), raw
 	if layers > maxLayers {
 		return cove.Errorf(cove.TooLarge, "%d layers: at most %d are allowed", layers, maxLayers)
 	}

@@ -87,6 +87,11 @@ func (s *Store) fill(ctx context.Context, to *temp, c *content, source string, r
 			return nil, err
 		}
 	}
+	if c.raw != nil {
+		if err := os.WriteFile(filepath.Join(to.dir, configName), c.raw, 0o600); err != nil {
+			return nil, storage(err, "write the image's configuration")
+		}
+	}
 	config := c.config.Config
 	return &Image{
 		Digest: c.digest, Source: source, Created: c.config.Created.UTC(), Added: time.Now().UTC().Truncate(time.Second),

@@ -5,8 +5,10 @@
 //
 //	index.json                    names and files, and their digests
 //	sha256/<hex>/image.json       the record of one image
+//	sha256/<hex>/config.json      its configuration as it came; an archive has none
 //	sha256/<hex>/rootfs/          its tree: flattened, never written to again
 //	sha256/<hex>/pins/            a file for each sandbox that keeps changes to it
+//	build/<key>/                  a layer that a build has made, for the next one
 //	tmp/<name>/, tmp/<name>.lock  being unpacked or removed; locked by its owner
 //	locks/<hex>                   one lock per digest
 //
@@ -98,6 +100,7 @@ type Store struct {
 const (
 	recordName = "image.json"
 	rootfsName = "rootfs"
+	configName = "config.json"
 )
 
 func (s *Store) imageDir(digest string) string {

@@ -114,6 +114,7 @@ func table() map[string]*document {
 			setup: image,
 			lines: []how{
 				{line: "cove image pull", why: "needs a registry on the internet; internal/image pulls from one of its own"},
+				{line: "sudo cove image build", why: "needs an image with a shell; TestImageBuild of test/sandboxes has one"},
 			},
 		},
 		"docs/install.md": {lines: []how{

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/server"
 	"github.com/cove-sandbox/cove/internal/cli/session"
@@ -26,6 +27,35 @@ func (Daemon) ImportImage(ctx context.Context, sess *session.Session, wanted ser
 	return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) {
 		return s.Import(ctx, wanted.From, wanted.Name, o)
 	})
+}
+
+// BuildImage implements server.Daemon.
+func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted server.NewBuild) error {
+	ctx, interrupts := ui.CoverSignals(ctx)
+	defer interrupts.Stop()
+	cfg, err := sess.Config()
+	if err != nil {
+		return err
+	}
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: sess.QuietLogger(cfg)})
+	if err != nil {
+		return err
+	}
+	b := daemon.Build{Dir: wanted.Context, Dockerfile: wanted.Dockerfile, Name: wanted.Name, Args: wanted.Args,
+		Target: wanted.Target, Fresh: wanted.NoCache, Network: apispec.Network(wanted.Network), Out: sess.Err}
+	if wanted.Limits != nil {
+		b.Limits = apispec.Limits(*wanted.Limits)
+	}
+	img, err := d.Build(ctx, b)
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), session.CloseTimeout)
+	defer done()
+	if cerr := d.Close(closing); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return interrupts.Explain(err)
+	}
+	return sess.Show(imageTable(img, []image.Image{img}, time.Now()), nil)
 }
 
 // ListImages implements server.Daemon.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
@@ -18,6 +19,8 @@ type Daemon interface {
 	// PullImage shows the progress of what it adds to the store, and then the image. So does ImportImage.
 	PullImage(ctx context.Context, sess *session.Session, wanted NewImage) error
 	ImportImage(ctx context.Context, sess *session.Session, wanted NewImage) error
+	// BuildImage shows the progress of a build, and then the image.
+	BuildImage(ctx context.Context, sess *session.Session, wanted NewBuild) error
 	ListImages(ctx context.Context, sess *session.Session) (ui.Result, error)
 	RemoveImages(ctx context.Context, sess *session.Session, names []string) (ui.Result, error)
 	PruneImages(ctx context.Context, sess *session.Session) (ui.Result, error)
@@ -36,4 +39,16 @@ type NewImage struct {
 	Name     string // what it will be called; empty: as it is called where it comes from
 	Platform string // of an image for several; empty: this machine's
 	Insecure bool   // plain HTTP to a registry that is not on this machine is allowed
+}
+
+// NewBuild describes an image to be built from a Dockerfile.
+type NewBuild struct {
+	Context    string // absolute path of a directory
+	Dockerfile string // absolute path; empty: that of the context
+	Name       string
+	Args       map[string]string
+	Target     string
+	NoCache    bool
+	Network    *api.NetworkPermission // of its commands; nil is none
+	Limits     *api.Limits            // of each of them; nil: those of the configuration
 }

@@ -13,13 +13,14 @@ import (
 func imageCommand(sess *session.Session, d Daemon) *cobra.Command {
 	return session.OnLinux(ui.Group(&cobra.Command{
 		Use:   "image",
-		Short: "Get and remove root filesystems",
+		Short: "Build, get and remove root filesystems",
 		Long: `Images are root filesystems in Cove's own store, unpacked once, without a
 container engine. "cove run --image NAME" runs in one. All together have at most
 disk.images_mb: those that come back by themselves, as the ones unpacked for
-"cove run --image tar:PATH", make room; what you have pulled or imported stays.`,
+"cove run --image tar:PATH", make room; what you have built, pulled or imported
+stays.`,
 		Example: "  cove image pull python:3.13-slim\n  cove run python -c 'print(1)' --image python:3.13-slim",
-	}, imagePull(sess, d), imageImport(sess, d), imageList(sess, d), imageRemove(sess, d),
+	}, imageBuild(sess, d), imagePull(sess, d), imageImport(sess, d), imageList(sess, d), imageRemove(sess, d),
 		imagePrune(sess, d)))
 }
 

@@ -60,6 +60,9 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 		add(guest.Step{Kind: guest.StepMove, Source: kernelPlace + name, Target: guest.Root + name})
 	}
 	for _, w := range rootfs.Writables(t.User) {
+		if t.Bare && w.Name != "/run" && w.Name != "/dev/shm" {
+			continue
+		}
 		dir := guest.Step{Kind: guest.StepDir, Target: writablePlace + w.Name, Mode: w.Mode}
 		if w.Own {
 			dir.UID = t.User.UID
@@ -71,7 +74,7 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name,
 			Flags: flags})
 	}
-	if t.User.Home != cove.Home { // where Cove places the files of an agent
+	if t.User.Home != cove.Home && !t.Bare { // where Cove places the files of an agent
 		add(guest.Step{Kind: guest.StepSymlink, Source: t.User.Home, Target: guest.Root + cove.Home})
 	}
 	add(network...)

@@ -39,6 +39,7 @@ type Plan struct {
 	ID     cove.SandboxID // a new one when empty
 	Rootfs engine.Rootfs  // the host's when zero
 	Layer  string         // keeps what changes in it, see engine.Template
+	Bare   bool           // likewise
 	cove.Shape
 	Network cove.NetworkMode // none when empty
 	// Binding is closed by New, also on error.
@@ -50,7 +51,7 @@ type Plan struct {
 
 // Template returns the generic part of the sandbox, for engine.Prepare.
 func (p Plan) Template() engine.Template {
-	t := engine.Template{ID: p.ID, Shape: p.Shape, Rootfs: p.Rootfs, Layer: p.Layer,
+	t := engine.Template{ID: p.ID, Shape: p.Shape, Rootfs: p.Rootfs, Layer: p.Layer, Bare: p.Bare,
 		Network: cmp.Or(p.Network, cove.NetworkNone)}
 	t.Rootfs.Kind = cmp.Or(t.Rootfs.Kind, engine.RootfsHost)
 	if t.ID == "" {

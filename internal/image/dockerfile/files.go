@@ -229,6 +229,12 @@ func history(word string, c *Copy, dest string) string {
 	return strings.Join(append(parts, dest), " ")
 }
 
+// Remote reports whether a source of ADD is fetched from elsewhere.
+func Remote(source string) bool {
+	return isURL(source) || strings.HasPrefix(source, "git@") || strings.HasPrefix(source, "git://") ||
+		strings.HasPrefix(source, "ssh://")
+}
+
 func isURL(source string) bool {
 	return strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://")
 }

@@ -1,0 +1,247 @@
+// Package build makes images from Dockerfiles, without a container engine: the files of COPY go into layers, and each
+// RUN runs in a sandbox of its own, as root inside, over the tree that the steps before it have left.
+//
+// # Trees and layers
+//
+// A stage has a tree, whose files are hard links to those of its base. A step that changes files makes a layer (package
+// image/layer), which then brings the tree up to date. The tree of the last stage becomes that of the image. Layers are
+// kept under a key of what they come from: the base, the instructions before, and for COPY the content of its files. A
+// build with the same steps takes them from there.
+//
+// # What comes from whom
+//
+// The Dockerfile and the context are data: nothing of them runs outside of a sandbox, and paths are resolved within
+// their trees. What runs may reach what the policy of the build allows, which is nothing unless its user says so.
+package build
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/image"
+	"github.com/cove-sandbox/cove/internal/image/dockerfile"
+	"github.com/cove-sandbox/cove/internal/image/layer"
+)
+
+// Store has the bases of builds, and takes what they make: image.Builds.
+type Store interface {
+	Base(ctx context.Context, ref string) (image.Base, func(), error)
+	Name(as string) (string, error)
+	Room(ctx context.Context) (dir string, done func(), err error)
+	Find(key string) (image.Layer, error)
+	Keep(key string, l image.Layer) (image.Layer, error)
+	Publish(ctx context.Context, built image.Built) (image.Image, error)
+}
+
+// Runner runs the commands of RUN.
+type Runner interface {
+	// Run runs a command to its end, and returns its exit code. Errors: what kept it from running, or ended it.
+	Run(ctx context.Context, c Command) (code int, err error)
+}
+
+// Options hold the services that a build works with.
+type Options struct {
+	Store  Store
+	Runner Runner
+	Clock  clock.Clock
+	Out    io.Writer // progress, and the output of commands
+}
+
+// Request says what to build.
+type Request struct {
+	Context    *layer.Source
+	Dockerfile []byte
+	Name       string // of the image; empty: none
+	Args       map[string]string
+	Target     string
+	Platform   string // this machine's
+	Fresh      bool   // no layer of an earlier build is used
+	// Epoch is the latest time of a file of the image, and that of the image; nil: files keep theirs.
+	Epoch *time.Time
+}
+
+// Build makes an image. Errors: those of the Dockerfile, of the store and of the runner; Unsupported for what Cove does
+// not do.
+func Build(ctx context.Context, o Options, r Request) (img image.Image, err error) {
+	file, err := dockerfile.Parse(r.Dockerfile, dockerfile.Options{Args: r.Args, Target: r.Target, Platform: r.Platform,
+		Host: r.Platform})
+	if err != nil {
+		return img, err
+	}
+	name := ""
+	if r.Name != "" {
+		if name, err = o.Store.Name(r.Name); err != nil {
+			return img, err
+		}
+	}
+	room, done, err := o.Store.Room(ctx)
+	if err != nil {
+		return img, err
+	}
+	defer done()
+	b := &builder{Options: o, request: r, file: file, room: room, stages: map[int]*stage{},
+		images: map[string]image.Base{}, says: progress{out: o.Out, clock: o.Clock}}
+	defer b.release()
+	s, err := b.stage(ctx, file.Target())
+	if err != nil {
+		return img, err
+	}
+	b.says.begin("exporting to image")
+	img, err = o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: s.steps, Tree: s.tree, Name: name})
+	if err != nil {
+		return img, b.says.fail(err)
+	}
+	b.says.line("writing image %s", img.Digest)
+	if name != "" {
+		b.says.line("naming to %s", r.Name)
+	}
+	b.says.end()
+	return img, nil
+}
+
+type builder struct {
+	Options
+	request Request
+	file    *dockerfile.File
+	room    string // directory for trees and layers
+	made    int    // names in it
+	stages  map[int]*stage
+	images  map[string]image.Base
+	held    []func()
+	says    progress
+}
+
+func (b *builder) release() {
+	for _, release := range b.held {
+		release()
+	}
+}
+
+// fresh returns the path of a directory that is still to be made.
+func (b *builder) fresh() string {
+	b.made++
+	return filepath.Join(b.room, strconv.Itoa(b.made))
+}
+
+// stage is a stage that was built, or is being built.
+type stage struct {
+	base   image.Base
+	tree   string
+	key    string // of all that its tree comes from
+	config dockerfile.Config
+	args   []string
+	steps  []image.Step
+	latest time.Time // of its layers
+}
+
+// image finds an image, once, and holds it until the build ends.
+func (b *builder) image(ctx context.Context, ref string) (image.Base, error) {
+	if base, ok := b.images[ref]; ok {
+		return base, nil
+	}
+	base, release, err := b.Store.Base(ctx, ref)
+	if cove.ErrorCode(err) == cove.ImageMissing {
+		return base, cove.Errorf(cove.ImageMissing, "the image %.200q is not in the store", ref).
+			WithHint("cove image pull %s", ref)
+	}
+	if err != nil {
+		return base, err
+	}
+	b.images[ref] = base
+	b.held = append(b.held, release)
+	return base, nil
+}
+
+// stage builds a stage, unless it is.
+func (b *builder) stage(ctx context.Context, i int) (*stage, error) {
+	if s, ok := b.stages[i]; ok {
+		return s, nil
+	}
+	for _, n := range b.file.Needs(i) {
+		if _, err := b.stage(ctx, n); err != nil {
+			return nil, err
+		}
+	}
+	s, err := b.begin(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	steps, config, args, err := b.file.Steps(i, s.config, s.args)
+	if err != nil {
+		return nil, err
+	}
+	for n, step := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, cove.Errorf(cove.Canceled, "the build was ended: %w", err)
+		}
+		b.says.begin("[%s %d/%d] %s", b.file.Stage(i).Name, n+2, len(steps)+1, step.Text)
+		if err := b.step(ctx, i, s, step); err != nil {
+			return nil, b.says.fail(atLine(step, err))
+		}
+		b.says.end()
+	}
+	s.config, s.args = config, args
+	b.stages[i] = s
+	return s, nil
+}
+
+// atLine says where in the Dockerfile an error comes from.
+func atLine(step dockerfile.Step, err error) error {
+	if step.Line == 0 {
+		return err
+	}
+	return cove.Errorf(cmp.Or(cove.ErrorCode(err), cove.Internal), "line %d of the Dockerfile: %w", step.Line, err)
+}
+
+// begin makes the tree of a stage from its base.
+func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
+	from := b.file.Stage(i)
+	s := &stage{tree: b.fresh()}
+	if from.From >= 0 {
+		below, err := b.stage(ctx, from.From)
+		if err != nil {
+			return nil, err
+		}
+		*s = stage{base: below.base, tree: s.tree, key: below.key, config: below.config, args: below.args,
+			steps: append([]image.Step{}, below.steps...), latest: below.latest}
+		return s, layer.Clone(below.tree, s.tree)
+	}
+	if from.Platform != b.request.Platform {
+		return nil, cove.Errorf(cove.Unsupported, "FROM --platform=%.80s is not supported: this machine is %s", from.Platform,
+			b.request.Platform)
+	}
+	b.says.begin("[%s 1] FROM %s", from.Name, from.Image)
+	base, err := b.image(ctx, from.Image)
+	if err == nil && base.Tree == "" {
+		err = os.Mkdir(s.tree, 0o755)
+	} else if err == nil {
+		err = layer.Clone(base.Tree, s.tree)
+	}
+	if err != nil {
+		return nil, b.says.fail(err)
+	}
+	b.says.end()
+	s.base, s.key, s.config = base, keyOf("base", base.Digest, b.request.Epoch), base.Config.Config
+	s.latest = base.Config.Created.Time
+	if b.request.Epoch != nil {
+		s.latest = *b.request.Epoch
+	}
+	return s, nil
+}
+
+// keyOf returns a key for what values tell apart.
+func keyOf(values ...any) string {
+	h := sha256.New()
+	json.NewEncoder(h).Encode(values) // plain data, and a hash takes all
+	return hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,120 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/job"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// Sandboxes is a Runner that makes a sandbox for each command.
+type Sandboxes struct {
+	Engine  engine.Engine
+	Limits  cove.Limits
+	Network egress.Network
+	// OpenRoute opens the way out of a sandbox with a network.
+	OpenRoute func(id cove.SandboxID, n egress.Network) (egress.Route, error)
+	Clock     clock.Clock
+}
+
+// Run implements Runner.
+func (s Sandboxes) Run(ctx context.Context, c Command) (code int, err error) {
+	plan := provision.Plan{ID: cove.NewSandboxID(), Layer: c.Layer, Bare: true,
+		Rootfs:  engine.Rootfs{Kind: engine.RootfsDir, Dir: c.Tree},
+		Shape:   cove.Shape{Limits: s.Limits, User: cove.RootUser},
+		Binding: engine.Binding{Hostname: rootfs.Hostname}}
+	env := c.Env
+	var route egress.Route
+	if s.Network.Mode != "" && s.Network.Mode != cove.NetworkNone && !c.Offline {
+		plan.Network = s.Network.Mode
+		plan.OpenRoute = func(id cove.SandboxID) (_ provision.Route, err error) {
+			route, err = s.OpenRoute(id, s.Network)
+			return route, err
+		}
+	}
+	j, err := job.Open(ctx, s.Engine, s.Clock, plan)
+	if err != nil {
+		return 0, err
+	}
+	if route != nil {
+		defer route.Close()
+		var own []string
+		for name, value := range route.Env() {
+			own = append(own, name+"="+value)
+		}
+		env = rootfs.LastWins(append(own, env...))
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	if c.Script != nil {
+		if err := j.Guest().WriteFile(ctx, c.Script.Path, 0o755, c.Script.Data); err != nil {
+			return 0, fmt.Errorf("place a heredoc: %w", err)
+		}
+	}
+	return s.attend(ctx, j, c, env)
+}
+
+func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, env []string) (int, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() { defer close(watched); s.watch(ctx, c.Layer, cancel) }()
+	defer func() { cancel(nil); <-watched }()
+	o, err := j.Run(ctx, guest.ProcessSpec{Args: c.Args, Env: env, Dir: c.Dir, Alone: true},
+		process.Attendance{Stdout: c.Out, Stderr: c.Out})
+	if failure, ok := errors.AsType[*guest.Failure](err); ok && failure.Kind == guest.FailNotFound {
+		return 0, cove.Errorf(cove.InvalidArgument, "the image has no program %.200q, or no directory %.200q", c.Args[0],
+			c.Dir)
+	}
+	if err != nil {
+		return 0, err
+	}
+	stats, err := j.Stats(context.WithoutCancel(ctx))
+	if err != nil {
+		return 0, err
+	}
+	if limit := o.Limit(stats); limit != "" {
+		return 0, cove.Errorf(cove.LimitReached, "the limit %q has ended the command", limit).
+			WithHint("raise it: --memory SIZE, --pids COUNT, --cpus CORES")
+	}
+	if o.Lost != nil {
+		return 0, o.Lost
+	}
+	if o.Signal != 0 {
+		return 128 + o.Signal, nil
+	}
+	return o.Code, nil
+}
+
+const (
+	watchEvery = 200 * time.Millisecond
+	leastFree  = 512 << 20 // bytes
+)
+
+// watch ends a command that fills the disk of the layers, which the kernel does not bound for it.
+func (s Sandboxes) watch(ctx context.Context, dir string, end context.CancelCauseFunc) {
+	for {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err == nil && int64(st.Bavail)*st.Bsize < leastFree {
+			end(cove.Errorf(cove.StorageFull, "the disk of the images has less than %d MiB left", leastFree>>20).
+				WithHint("free some space, or run \"cove image prune\""))
+			return
+		}
+		select {
+		case <-s.Clock.After(watchEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+)
+
+// epochArg is a build argument that is taken from the environment, too.
+const epochArg = "SOURCE_DATE_EPOCH"
+
+func imageBuild(sess *session.Session, d Daemon) *cobra.Command {
+	var o flags.Spec
+	var wanted NewBuild
+	var args []string
+	c := &cobra.Command{
+		Use:   "build [-f DOCKERFILE] [-t NAME] CONTEXT",
+		Short: "Build an image from a Dockerfile",
+		Long: `Build an image from a Dockerfile and the files of a directory, without a
+container engine. Each RUN runs as root of a sandbox of its own, which has no
+network unless --network, --allow, --policy or --preset say what it may reach.
+FROM takes images of the store: get them with "cove image pull" first.
+
+What is not supported is refused by name. SOURCE_DATE_EPOCH, in the environment
+or as a build argument, gives equal images equal digests. Needs root.`,
+		Example: `  cove image build -t mine .
+  cove image build -t tests --target test --build-arg VERSION=3 --preset debian .`,
+		RunE: func(cmd *cobra.Command, words []string) (err error) {
+			o.Given = cmd.Flags().Changed
+			if wanted.Args, err = buildArgs(args, sess.Getenv); err != nil {
+				return err
+			}
+			resolved, err := o.Resolve(sess.Getenv)
+			if err != nil {
+				return err
+			}
+			wanted.Network, wanted.Limits = resolved.Network, resolved.Limits
+			if wanted.Context, err = contextOf(words[0]); err != nil {
+				return err
+			}
+			if wanted.Dockerfile != "" {
+				if wanted.Dockerfile, err = filepath.Abs(wanted.Dockerfile); err != nil {
+					return err
+				}
+			}
+			return d.BuildImage(cmd.Context(), sess, wanted)
+		},
+	}
+	f := c.Flags()
+	f.StringVarP(&wanted.Dockerfile, "dockerfile", "f", "",
+		"`FILE` with the instructions; Dockerfile of the context when not given")
+	f.StringVarP(&wanted.Name, "tag", "t", "", "what it will be called: `NAME[:TAG]`")
+	f.StringArrayVar(&args, "build-arg", nil,
+		"give the ARG `NAME=VALUE`, or NAME with this shell's value (repeatable)")
+	f.StringVar(&wanted.Target, "target", "", "build the `STAGE` of this name or number; the last when not given")
+	f.BoolVar(&wanted.NoCache, "no-cache", false, "use no step of an earlier build")
+	o.Policy.Add(f)
+	f.StringVar(&o.Memory, "memory", "", "memory `SIZE` of a command, like 2G")
+	f.Float64Var(&o.CPUs, "cpus", 0, "`CORES` of a command, like 0.5")
+	f.Int64Var(&o.PIDs, "pids", 0, "`COUNT` of processes and threads of a command")
+	sess.AddJSON(f, "print one JSON object")
+	f.SortFlags = false
+	return session.OfDaemon(sess, c)
+}
+
+// buildArgs reads build arguments.
+func buildArgs(pairs []string, getenv func(string) string) (map[string]string, error) {
+	all := map[string]string{}
+	if v := getenv(epochArg); v != "" {
+		all[epochArg] = v
+	}
+	for _, pair := range pairs {
+		name, value, given := strings.Cut(pair, "=")
+		if name == "" {
+			return nil, cove.Errorf(cove.InvalidArgument, "--build-arg %q has no name", pair).WithHint("write NAME=VALUE")
+		}
+		if !given {
+			if value = getenv(name); value == "" {
+				continue
+			}
+		}
+		all[name] = value
+	}
+	return all, nil
+}
+
+// contextOf returns the path of the context of a build.
+func contextOf(word string) (string, error) {
+	if info, err := os.Stat(word); err != nil || !info.IsDir() {
+		return "", cove.Errorf(cove.InvalidArgument, "%.200q is not a directory", word).
+			WithHint("the context of a build is a directory of this machine; archives and URLs are not supported")
+	}
+	return filepath.Abs(word)
+}

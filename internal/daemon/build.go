@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/build"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/image"
+	"github.com/cove-sandbox/cove/internal/image/dockerfile"
+	"github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/runtime"
+)
+
+// Build says what image to build.
+type Build struct {
+	Dir        string // context
+	Dockerfile string // path on the host; empty: "Dockerfile" of the context
+	Name       string
+	Args       map[string]string
+	Target     string
+	Fresh      bool
+	Network    *cove.Network // of its commands; nil is none
+	Limits     cove.Limits   // of each of them, as far as they are stated
+	Out        io.Writer     // progress
+}
+
+// epochArg is the build argument that says the latest time of a file of the image, in seconds since 1970.
+const epochArg = "SOURCE_DATE_EPOCH"
+
+// Build builds an image, whose commands run in sandboxes of the native engine. Errors: Unsupported where this user is
+// not root, and those of build.Build.
+func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error) {
+	if os.Geteuid() != 0 {
+		return img, cove.Errorf(cove.Unsupported, "images are built as root alone").
+			WithHint("run it with sudo: as another user, the files of an image would all have one owner")
+	}
+	r := build.Request{Name: b.Name, Args: b.Args, Target: b.Target, Fresh: b.Fresh,
+		Platform: "linux/" + goruntime.GOARCH}
+	if text, ok := b.Args[epochArg]; ok {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || seconds < 0 {
+			return img, cove.Errorf(cove.InvalidArgument, "%s=%.40s is not a number of seconds", epochArg, text)
+		}
+		r.Epoch = new(time.Unix(seconds, 0))
+	}
+	if r.Context, r.Dockerfile, err = d.buildFiles(b); err != nil {
+		return img, err
+	}
+	defer r.Context.Close()
+	run, err := d.buildRunner(b)
+	if err != nil {
+		return img, err
+	}
+	o := build.Options{Store: image.BuildsOf(d.images), Runner: run, Clock: clock.Real(), Out: b.Out}
+	return build.Build(ctx, o, r)
+}
+
+// buildFiles opens the context of a build, and reads its Dockerfile.
+func (d *Daemon) buildFiles(b Build) (from *layer.Source, text []byte, err error) {
+	dir, err := pathRules(d.cfg).Check(b.Dir, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ignore []byte
+	if b.Dockerfile != "" {
+		if text, err = readDockerfile(b.Dockerfile); err != nil {
+			return nil, nil, err
+		}
+		ignore, err = readDockerfile(b.Dockerfile + ".dockerignore")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+	}
+	if from, err = layer.OpenContext(dir, ignore); err != nil {
+		return nil, nil, err
+	}
+	if b.Dockerfile == "" {
+		text, err = from.ReadFile("Dockerfile", dockerfile.MaxSize)
+	}
+	if err != nil {
+		from.Close()
+	}
+	return from, text, err
+}
+
+func readDockerfile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cove.Errorf(cove.NotFound, "there is no file %s: %w", path, err)
+	}
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, dockerfile.MaxSize+1))
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", filepath.Base(path), err)
+	}
+	return data, nil
+}
+
+// buildRunner makes the runner of a build's commands.
+func (d *Daemon) buildRunner(b Build) (s build.Sandboxes, err error) {
+	if s.Network, err = egress.NetworkOf(b.Network); err != nil {
+		return s, err
+	}
+	limits := b.Limits.Over(d.cfg.LastingSpec().Limits)
+	if s.Limits, err = d.cfg.Bounds().ForOwner().Resolve(runtime.Runtime{}, limits); err != nil {
+		return s, err
+	}
+	if s.Engine, err = d.engines.Get(engine.Native); err != nil {
+		return s, err
+	}
+	id := cove.NewExecutionID() // by which the gateway's decisions are found
+	s.Clock = clock.Real()
+	s.OpenRoute = func(of cove.SandboxID, n egress.Network) (egress.Route, error) {
+		return d.openRoute(cove.MachineOwner(), of, id, n)
+	}
+	return s, nil
+}

@@ -1,0 +1,275 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+)
+
+// Builds serves builds of images: with bases, directories to work in and layers of earlier builds. It takes the images
+// that they make. A layer that is kept is never written to again.
+type Builds struct{ store *Store }
+
+// BuildsOf returns the part of a store for builds.
+func BuildsOf(s *Store) Builds { return Builds{s} }
+
+// Base is an image that a build begins with.
+type Base struct {
+	Digest string // empty: without any file
+	Tree   string // directory; empty likewise
+	Config v1.ConfigFile
+}
+
+// Layer is a layer that a build has made.
+type Layer struct {
+	Dir     string    `json:"-"` // of engine.MakeLayer
+	DiffID  string    `json:"diff_id"`
+	Created time.Time `json:"created"`
+}
+
+// Step is a line of an image's history.
+type Step struct {
+	Text    string
+	Created time.Time
+	Layer   string // diff id; empty: it changed no file
+}
+
+// Built is an image that a build has made.
+type Built struct {
+	Base   Base
+	Config v1.Config
+	Steps  []Step
+	Tree   string // directory of the store's, which becomes the image's
+	Name   string // empty: it has none
+}
+
+// Scratch is the name of the base without any file.
+const Scratch = "scratch"
+
+// Base finds an image that builds begin with, and holds it until release is called. Nothing is pulled. Errors:
+// ImageMissing, Unsupported.
+func (b Builds) Base(ctx context.Context, ref string) (base Base, release func(), err error) {
+	if ref == Scratch {
+		p := hostPlatform()
+		return Base{Config: v1.ConfigFile{OS: p.OS, Architecture: p.Architecture}}, func() {}, nil
+	}
+	t, err := parse(ref)
+	if err != nil {
+		return base, nil, err
+	}
+	if t.kind != fromRef && t.kind != fromDigest {
+		return base, nil, cove.Errorf(cove.Unsupported, "%.200q cannot be the base of a build", ref).
+			WithHint("take it into the store first: cove image import SOURCE --name NAME")
+	}
+	root, err := b.store.Resolve(ctx, ref)
+	if err == nil {
+		release, err = b.store.Hold(ctx, root.Digest)
+	}
+	if err != nil {
+		return base, nil, err
+	}
+	img, err := b.store.image(root.Digest)
+	if err == nil {
+		base = Base{Digest: root.Digest, Tree: root.Dir}
+		base.Config, err = b.config(img)
+	}
+	if err != nil {
+		release()
+		return base, nil, storage(err, "read the base")
+	}
+	return base, release, nil
+}
+
+// config returns an image's configuration, from its record where it has none.
+func (b Builds) config(img *Image) (c v1.ConfigFile, err error) {
+	data, err := os.ReadFile(filepath.Join(b.store.imageDir(img.Digest), configName))
+	if err == nil {
+		return c, json.Unmarshal(data, &c)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return c, err
+	}
+	diffID, err := v1.NewHash(img.Digest)
+	c = v1.ConfigFile{Created: v1.Time{Time: img.Created}, RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{diffID}}}
+	c.OS, c.Architecture, _ = strings.Cut(img.Platform, "/")
+	c.Architecture, c.Variant, _ = strings.Cut(c.Architecture, "/")
+	c.Config = v1.Config{Env: img.Config.Env, WorkingDir: img.Config.WorkingDir, User: img.Config.User,
+		Entrypoint: img.Config.Entrypoint, Cmd: img.Config.Cmd}
+	return c, err
+}
+
+// Name returns a name for an image as the store has it. Errors: InvalidArgument.
+func (b Builds) Name(as string) (string, error) {
+	t, err := parse(as)
+	if err != nil {
+		return "", err
+	}
+	if _, ok := t.name.(name.Tag); !ok {
+		return "", cove.Errorf(cove.InvalidArgument, "%.200q cannot be the name of an image", as).
+			WithHint("write NAME or NAME:TAG")
+	}
+	return t.ref, nil
+}
+
+// Room returns an empty directory on the store's file system for a build. It goes with what is in it when done is
+// called, or after the process has ended. Until then no layer that is kept goes.
+func (b Builds) Room(ctx context.Context) (dir string, done func(), err error) {
+	if err := b.store.ensure(); err != nil {
+		return "", nil, err
+	}
+	lock, err := lockFile(ctx, b.kept()+lockSuffix, unix.LOCK_SH)
+	if err != nil {
+		return "", nil, err
+	}
+	t, err := b.store.newTemp()
+	if err != nil {
+		lock.Close()
+		return "", nil, err
+	}
+	return t.dir, func() { b.store.discard(t); lock.Close() }, nil
+}
+
+func (b Builds) kept() string { return filepath.Join(b.store.dir, layersName) }
+
+const layerRecord = "layer.json"
+
+// Find returns the layer that a build has kept under a key. Errors: fs.ErrNotExist.
+func (b Builds) Find(key string) (Layer, error) {
+	l := Layer{Dir: filepath.Join(b.kept(), key)}
+	data, err := os.ReadFile(filepath.Join(l.Dir, layerRecord))
+	if err == nil {
+		err = json.Unmarshal(data, &l)
+	}
+	return l, err
+}
+
+// Keep takes a layer from a directory of Room, under a key. It returns the layer where it then is: that of another
+// build, if that was first.
+func (b Builds) Keep(key string, l Layer) (Layer, error) {
+	data, err := json.Marshal(l)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(l.Dir, layerRecord), data, 0o600)
+	}
+	if err == nil {
+		err = atomicfile.SyncAll(l.Dir) // the record must not outlive the files
+	}
+	if err == nil {
+		err = os.MkdirAll(b.kept(), 0o700)
+	}
+	if err != nil {
+		return l, storage(err, "keep a layer")
+	}
+	if err := os.Rename(l.Dir, filepath.Join(b.kept(), key)); err != nil {
+		if other, e := b.Find(key); e == nil {
+			return other, nil
+		}
+		return l, storage(err, "keep a layer")
+	}
+	l.Dir = filepath.Join(b.kept(), key)
+	return l, nil
+}
+
+// Publish adds an image to the store, and gives it its name. The image's digest is that of its configuration.
+func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
+	raw, config, err := built.configuration()
+	if err != nil {
+		return Image{}, err
+	}
+	s := b.store
+	t, err := s.newTemp()
+	if err != nil {
+		return Image{}, err
+	}
+	defer s.discard(t)
+	img := &Image{Digest: hashOf(raw).String(), Source: "build", Created: config.Created.UTC(),
+		Added: time.Now().UTC().Truncate(time.Second), Platform: config.Platform().String(),
+		Config: Config{Env: environment(config.Config.Env), WorkingDir: config.Config.WorkingDir,
+			User: config.Config.User, Entrypoint: config.Config.Entrypoint, Cmd: config.Config.Cmd}}
+	if img.Size, img.Files, err = measureTree(built.Tree); err != nil {
+		return Image{}, storage(err, "measure the image")
+	}
+	if img.Size > s.limits.Bytes || img.Files > s.limits.Entries {
+		return Image{}, cove.Errorf(cove.TooLarge, "the image has %d bytes in %d files; at most %d in %d are allowed",
+			img.Size, img.Files, s.limits.Bytes, s.limits.Entries)
+	}
+	room, err := s.grow(ctx, t, 0)
+	if err != nil {
+		return Image{}, err
+	}
+	defer room.end()
+	if err := room.to(ctx, img.Size, 0); err != nil {
+		return Image{}, err
+	}
+	err = s.withImage(ctx, img.Digest, func() error {
+		if err := os.WriteFile(filepath.Join(t.dir, configName), raw, 0o600); err != nil {
+			return storage(err, "write the image's configuration")
+		}
+		if err := os.Rename(built.Tree, filepath.Join(t.dir, rootfsName)); err != nil {
+			return storage(err, "publish the image")
+		}
+		return s.publish(t, img)
+	}, func() error {
+		if built.Name == "" {
+			return nil
+		}
+		return s.update(ctx, func(i *index) error { i.Names[built.Name] = named{Digest: img.Digest}; return nil })
+	})
+	if err != nil {
+		return Image{}, err
+	}
+	return s.Get(ctx, img.Digest)
+}
+
+// configuration returns the configuration of an image, with its bytes.
+func (built Built) configuration() ([]byte, v1.ConfigFile, error) {
+	c := built.Base.Config
+	c.Config, c.Container, c.DockerVersion = built.Config, "", ""
+	c.RootFS.Type = "layers"
+	c.RootFS.DiffIDs, c.History = append([]v1.Hash{}, c.RootFS.DiffIDs...), append([]v1.History{}, c.History...)
+	for _, step := range built.Steps {
+		at := v1.Time{Time: step.Created.UTC()}
+		c.Created = at
+		c.History = append(c.History, v1.History{Created: at, CreatedBy: step.Text, EmptyLayer: step.Layer == ""})
+		if step.Layer == "" {
+			continue
+		}
+		diffID, err := v1.NewHash(step.Layer)
+		if err != nil {
+			return nil, c, err
+		}
+		c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, diffID)
+	}
+	raw, err := json.Marshal(c)
+	return raw, c, err
+}
+
+// measureTree returns the bytes of the files of a tree, and their number.
+func measureTree(dir string) (bytes, files int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if files++; info.Mode().IsRegular() {
+			bytes += info.Size()
+		}
+		return nil
+	})
+	return bytes, files, err
+}

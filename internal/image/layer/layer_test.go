@@ -1,0 +1,302 @@
+package layer
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// tree makes a directory of files by their content: a name with a slash at its end is a directory, and content that
+// begins with "-> " is a symbolic link.
+func tree(t *testing.T, files ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(files); i += 2 {
+		name, text := filepath.Join(dir, files[i]), files[i+1]
+		var err error
+		if strings.HasSuffix(files[i], "/") {
+			err = os.MkdirAll(name, 0o755)
+		} else if err = os.MkdirAll(filepath.Dir(name), 0o755); err == nil {
+			if to, ok := strings.CutPrefix(text, "-> "); ok {
+				err = os.Symlink(to, name)
+			} else {
+				err = os.WriteFile(name, []byte(text), 0o644)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: files have owners")
+	}
+}
+
+// shown lists the files of a directory with their content.
+func shown(t *testing.T, dir string) string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == dir {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, name)
+		switch {
+		case d.IsDir():
+			all = append(all, rel+"/")
+		case d.Type()&fs.ModeSymlink != 0:
+			to, _ := os.Readlink(name)
+			all = append(all, rel+"->"+to)
+		default:
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			all = append(all, rel+"="+string(data))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(all, " ")
+}
+
+// TestCopy: where files come to lie, and what is refused.
+func TestCopy(t *testing.T) {
+	needRoot(t)
+	outside := tree(t, "secret", "secret")
+	files := []string{"a", "A", "b.txt", "B", "d/x", "X", "d/e/y", "Y", "d/skip", "S", "keep/skip", "S", "keep/in", "I",
+		"link", "-> a", "out", "-> " + outside + "/secret", "up", "-> ../../../../../../etc/passwd",
+		".dockerignore", "**/skip\nkeep\n!keep/in\n"}
+	image := []string{"app/old", "old", "to", "-> /app", "evil", "-> " + outside, "loop", "-> loop", "file", "f"}
+	for _, test := range []struct {
+		name, dest string
+		words      []string
+		want       string // the layer
+		err        cove.Code
+	}{
+		{name: "a file", words: []string{"a"}, dest: "/n", want: "n=A"},
+		{name: "into a directory to be made", words: []string{"a"}, dest: "/n/m/", want: "n/ n/m/ n/m/a=A"},
+		{name: "into one that is there", words: []string{"/a"}, dest: "/app", want: "app/ app/a=A"},
+		{name: "through a link", words: []string{"a"}, dest: "/to/z", want: "app/ app/z=A"},
+		{name: "through a link that leads out", words: []string{"a"}, dest: "/evil/z",
+			want: strings.Join(parents(outside), " ") + " " + strings.TrimPrefix(outside, "/") + "/z=A"},
+		{name: "what a directory holds", words: []string{"d"}, dest: "/d", want: "d/ d/e/ d/e/y=Y d/x=X"},
+		{name: "what is left out but for some", words: []string{"keep/in", "keep*"}, dest: "/k/", err: ""},
+		{name: "patterns", words: []string{"*.txt"}, dest: "/n/", want: "n/ n/b.txt=B"},
+		{name: "a link that is named", words: []string{"link"}, dest: "/n", want: "n=A"},
+		{name: "a link that leads out", words: []string{"out"}, dest: "/n", err: cove.NotFound},
+		{name: "a link that leads up", words: []string{"up"}, dest: "/n", err: cove.NotFound},
+		{name: "a path that leads up", words: []string{"../../../../../../etc/passwd"}, dest: "/n", err: cove.NotFound},
+		{name: "what is left out", words: []string{"d/skip"}, dest: "/n", err: cove.NotFound},
+		{name: "nothing", words: []string{"nothing"}, dest: "/n", err: cove.NotFound},
+		{name: "two files to one", words: []string{"a", "b.txt"}, dest: "/n", err: cove.InvalidArgument},
+		{name: "a directory over a file", words: []string{"d"}, dest: "/file", err: cove.InvalidArgument},
+		{name: "below a file", words: []string{"a"}, dest: "/file/a", err: cove.InvalidArgument},
+		{name: "links without an end", words: []string{"a"}, dest: "/loop/a", err: cove.InvalidArgument},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			from, err := OpenContext(tree(t, files...), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer from.Close()
+			changes := t.TempDir()
+			err = Copy{From: from, Words: test.words, Dest: test.dest, Whole: true}.Into(t.Context(), changes, tree(t, image...))
+			if cove.ErrorCode(err) != test.err {
+				t.Fatalf("%v, want %q", err, test.err)
+			}
+			if got := shown(t, changes); test.want != "" && got != test.want {
+				t.Errorf("the layer has %s\nwant %s", got, test.want)
+			}
+		})
+	}
+	if got := shown(t, outside); got != "secret=secret" {
+		t.Errorf("outside there is %s", got)
+	}
+}
+
+// parents are the directories of an absolute path, relative to the root, and itself.
+func parents(name string) (all []string) {
+	at := ""
+	for _, part := range strings.Split(strings.TrimPrefix(name, "/"), "/") {
+		at += part + "/"
+		all = append(all, at)
+	}
+	return all
+}
+
+// TestCopiedLinks: what one source brings does not lead the next one out.
+func TestCopiedLinks(t *testing.T) {
+	needRoot(t)
+	outside := t.TempDir()
+	from, err := OpenContext(tree(t, "one/x", "-> "+outside, "two/x/file", "F"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	both := Copy{From: from, Words: []string{"one", "two"}, Dest: "/n/", Whole: true}
+	err = both.Into(t.Context(), t.TempDir(), t.TempDir())
+	if cove.ErrorCode(err) != cove.InvalidArgument {
+		t.Errorf("%v", err)
+	}
+	if got := shown(t, outside); got != "" {
+		t.Errorf("outside there is %s", got)
+	}
+}
+
+// TestSpecialFiles: sockets, pipes and devices of a context are refused by their names.
+func TestSpecialFiles(t *testing.T) {
+	needRoot(t)
+	for name, make := range map[string]func(string) error{
+		"pipe":   func(name string) error { return unix.Mkfifo(name, 0o600) },
+		"device": func(name string) error { return unix.Mknod(name, unix.S_IFCHR|0o600, 1<<8|3) },
+	} {
+		dir := tree(t, "d/a", "A")
+		if err := make(filepath.Join(dir, "d", name)); err != nil {
+			t.Fatal(err)
+		}
+		from, err := OpenContext(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = Copy{From: from, Words: []string{"d"}, Dest: "/n", Whole: true}.Into(t.Context(), t.TempDir(), t.TempDir())
+		from.Close()
+		if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestOwners: owners by the names of the tree, modes, and what files of a tree keep.
+func TestOwners(t *testing.T) {
+	needRoot(t)
+	image := tree(t, "etc/passwd", "root:x:0:0::/root:/bin/sh\nada:x:7:8::/home/ada:/bin/sh\n",
+		"etc/group", "staff:x:50:\n")
+	for word, want := range map[string]Owner{"ada": {7, 8}, "ada:staff": {7, 50}, "9": {9, 9}, "9:10": {9, 10},
+		"7": {7, 7}, "7:staff": {7, 50}} {
+		if got, err := OwnerOf(image, word); err != nil || *got != want {
+			t.Errorf("%s is %v, %v", word, got, err)
+		}
+	}
+	for _, word := range []string{"bob", "ada:bobs", "-1"} {
+		if _, err := OwnerOf(image, word); cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+	stage := tree(t, "d/a", "A")
+	if err := os.Chown(filepath.Join(stage, "d/a"), 11, 12); err != nil {
+		t.Fatal(err)
+	}
+	from, err := OpenTree(stage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	for _, test := range []struct {
+		c    Copy
+		want Owner
+		mode fs.FileMode
+	}{{Copy{}, Owner{11, 12}, 0o644}, {Copy{Owner: &Owner{1, 2}, Mode: new(fs.FileMode(0o700))}, Owner{1, 2}, 0o700}} {
+		changes := t.TempDir()
+		test.c.From, test.c.Words, test.c.Dest, test.c.Whole = from, []string{"d/a"}, "/n", true
+		if err := test.c.Into(t.Context(), changes, image); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(changes, "n"), &st); err != nil {
+			t.Fatal(err)
+		}
+		if got := (Owner{int(st.Uid), int(st.Gid)}); got != test.want || fs.FileMode(st.Mode&0o777) != test.mode {
+			t.Errorf("%v %o", got, st.Mode)
+		}
+	}
+}
+
+// TestApply brings a tree up to date with a layer, and leaves the tree that it shares files with.
+func TestApply(t *testing.T) {
+	needRoot(t)
+	base := tree(t, "gone", "g", "gone-dir/x", "x", "changed", "old", "hidden/old", "o", "merged/old", "o", "to-dir", "f")
+	cloned := filepath.Join(t.TempDir(), "clone")
+	if err := Clone(base, cloned); err != nil {
+		t.Fatal(err)
+	}
+	before := shown(t, base)
+	changes := tree(t, "changed", "new", "hidden/new", "n", "merged/new", "n", "to-dir/x", "x", "link", "-> /etc")
+	for _, name := range []string{"gone", "gone-dir"} {
+		if err := unix.Mknod(filepath.Join(changes, name), unix.S_IFCHR, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Setxattr(filepath.Join(changes, "hidden"), "user.overlay.opaque", []byte("y"), 0); err != nil {
+		t.Skipf("the file system of temporary files has no attributes: %v", err)
+	}
+	var archive bytes.Buffer
+	if err := Write(t.Context(), &archive, changes); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".wh.gone\x00", ".wh.gone-dir\x00", "hidden/.wh..wh..opq\x00"} {
+		if !strings.Contains(archive.String(), name) {
+			t.Errorf("the archive has no %q", name)
+		}
+	}
+	if err := Apply(changes, cloned); err != nil {
+		t.Fatal(err)
+	}
+	const want = "changed=new hidden/ hidden/new=n link->/etc merged/ merged/new=n merged/old=o to-dir/ to-dir/x=x"
+	if got := shown(t, cloned); got != want {
+		t.Errorf("the tree has %s\nwant %s", got, want)
+	}
+	if got := shown(t, base); got != before {
+		t.Errorf("the base has %s\nwant %s", got, before)
+	}
+}
+
+// TestDigests: equal layers have equal digests, whose times matter where they are said to.
+func TestDigests(t *testing.T) {
+	one, two := tree(t, "a", "A", "d/b", "B"), tree(t, "d/b", "B", "a", "A")
+	at := time.Unix(1_000_000, 0)
+	digest := func(dir string) (string, string) {
+		t.Helper()
+		id, err := DiffID(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := Content(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id, content
+	}
+	before, content := digest(one)
+	for _, dir := range []string{one, two} {
+		if err := Clamp(dir, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	idOne, contentOne := digest(one)
+	idTwo, contentTwo := digest(two)
+	if idOne != idTwo || idOne == before || contentOne != content || contentTwo != content {
+		t.Errorf("%s %s %s, %s %s %s", before, idOne, idTwo, content, contentOne, contentTwo)
+	}
+	if err := os.WriteFile(filepath.Join(two, "a"), []byte("Z"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, changed := digest(two); changed == content {
+		t.Error("a changed file has the digest of before")
+	}
+}
