@@ -44,8 +44,9 @@ type Agent struct {
 	Hooked []string `yaml:"hooked"`
 	Output Format   `yaml:"output"`
 
-	Env   map[string]string `yaml:"env"`
-	Files []File            `yaml:"files"` // written to the home before the first start
+	Env        map[string]string `yaml:"env"`
+	SandboxEnv map[string]string `yaml:"sandbox_env"` // likewise, in a sandbox alone
+	Files      []File            `yaml:"files"`       // written to the home before the first start
 	// Config lists what of a user's own configuration may be brought into a sandbox; package agent/userconfig reads it.
 	Config []Own `yaml:"config"`
 	// ConfigPlaces are variables by which the agent's user has it look for its configuration elsewhere.

@@ -40,7 +40,9 @@ type Outfit struct {
 
 // Outfit returns what a sandbox needs for the agent. Errors: InvalidArgument, Unsupported.
 func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
-	o := Outfit{Env: maps.Clone(a.Env), Network: cove.Network{Enabled: true}}
+	o := Outfit{Env: map[string]string{}, Network: cove.Network{Enabled: true}}
+	maps.Copy(o.Env, a.Env)
+	maps.Copy(o.Env, a.SandboxEnv)
 	p := Place{WorkDir: c.WorkDir, Model: c.Model, Provider: a.Provider}
 	p.WorkDir = cmp.Or(p.WorkDir, cove.Workspace)
 	n := &o.Network

@@ -201,9 +201,11 @@ func (a *Agent) check() error {
 	case a.Provider != "" && !providerRef.MatchString(a.Provider):
 		return errors.New("provider is the name of a provider of models")
 	}
-	for name := range a.Env {
-		if !variable.MatchString(name) {
-			return fmt.Errorf("%.80q is no name of a variable", name)
+	for _, env := range []map[string]string{a.Env, a.SandboxEnv} {
+		for name := range env {
+			if !variable.MatchString(name) {
+				return fmt.Errorf("%.80q is no name of a variable", name)
+			}
 		}
 	}
 	for _, f := range a.Files {
