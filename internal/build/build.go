@@ -181,11 +181,12 @@ func (b *builder) stage(ctx context.Context, i int) (*stage, error) {
 		return nil, err
 	}
 	for n, step := range steps {
-		if err := ctx.Err(); err != nil {
-			return nil, cove.Errorf(cove.Canceled, "the build was ended: %w", err)
-		}
 		b.says.begin("[%s %d/%d] %s", b.file.Stage(i).Name, n+2, len(steps)+1, step.Text)
-		if err := b.step(ctx, i, s, step); err != nil {
+		err := b.step(ctx, i, s, step)
+		if err != nil && ctx.Err() != nil {
+			err = cove.Errorf(cove.Canceled, "the build was ended: %w", err)
+		}
+		if err != nil {
 			return nil, b.says.fail(atLine(step, err))
 		}
 		b.says.end()

@@ -196,8 +196,7 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 	defer s.discard(t)
 	img := &Image{Digest: hashOf(raw).String(), Source: "build", Created: config.Created.UTC(),
 		Added: time.Now().UTC().Truncate(time.Second), Platform: config.Platform().String(),
-		Config: Config{Env: environment(config.Config.Env), WorkingDir: config.Config.WorkingDir,
-			User: config.Config.User, Entrypoint: config.Config.Entrypoint, Cmd: config.Config.Cmd}}
+		Config: runtimePart(config.Config)}
 	if img.Size, img.Files, err = measureTree(built.Tree); err != nil {
 		return Image{}, storage(err, "measure the image")
 	}

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
@@ -92,14 +94,17 @@ func (s *Store) fill(ctx context.Context, to *temp, c *content, source string, r
 			return nil, storage(err, "write the image's configuration")
 		}
 	}
-	config := c.config.Config
 	return &Image{
 		Digest: c.digest, Source: source, Created: c.config.Created.UTC(), Added: time.Now().UTC().Truncate(time.Second),
 		Platform: cmp.Or(c.platform().String(), hostPlatform().String()),
 		Size:     stats.Bytes, Files: stats.Files, Skipped: stats.Skipped,
-		Config: Config{Env: environment(config.Env), WorkingDir: config.WorkingDir, User: config.User,
-			Entrypoint: config.Entrypoint, Cmd: config.Cmd},
+		Config: runtimePart(c.config.Config),
 	}, nil
+}
+
+// runtimePart returns what the store's record has of an image's configuration.
+func runtimePart(c v1.Config) Config {
+	return Config{Env: environment(c.Env), WorkingDir: c.WorkingDir, User: c.User, Entrypoint: c.Entrypoint, Cmd: c.Cmd}
 }
 
 // environment drops malformed variables.

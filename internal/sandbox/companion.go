@@ -148,7 +148,7 @@ type companion struct {
 // besides makes a companion for a sandbox or a checkout, with the root filesystem of an image. online gives it a route
 // under the policy of the sandbox. The caller closes it.
 func (v *supervisor) besides(ctx context.Context, of store.Sandbox, image string, online bool) (*companion, error) {
-	if image == hostImage && of.Spec.User.IsRoot() { // who may not change that; the files are whosever looks at them
+	if image == hostImage && of.Spec.User.IsRoot() { // the host's toolchain has no root inside
 		of.Spec.User = cove.AgentUser
 	}
 	ws, err := v.host.Workspaces.Open(ctx, of.ID)

@@ -66,6 +66,9 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 		s.Digest, s.ImageEnv, s.Mode = root.Digest,
 			root.Env, n.Mode
 	})
+	if err == nil && ws.Layer != "" && root.Digest != "" { // after the record, by which it is unpinned
+		err = v.host.Pins.Pin(root.Digest, record.ID)
+	}
 	if err != nil {
 		return err
 	}
@@ -113,14 +116,7 @@ func (rd *records) rootfs(ctx context.Context, eng engine.Engine, record store.S
 	if ws.Layer != "" {
 		image = cmp.Or(record.Spec.Digest, image)
 	}
-	root, release, err = provision.Rootfs(ctx, rd.o.Images, eng, image)
-	if err != nil || ws.Layer == "" || root.Digest == "" {
-		return root, release, err
-	}
-	if err = rd.host.Pins.Pin(root.Digest, record.ID); err != nil {
-		release()
-	}
-	return root, release, err
+	return provision.Rootfs(ctx, rd.o.Images, eng, image)
 }
 
 // networkOf returns the network of a sandbox: of its repository, of its request, and of later changes.

@@ -20,7 +20,7 @@ func imageBuild(sess *session.Session, d Daemon) *cobra.Command {
 	var wanted NewBuild
 	var args []string
 	c := &cobra.Command{
-		Use:   "build [-f DOCKERFILE] [-t NAME] CONTEXT",
+		Use:   "build CONTEXT",
 		Short: "Build an image from a Dockerfile",
 		Long: `Build an image from a Dockerfile and the files of a directory, without a
 container engine. Each RUN runs as root of a sandbox of its own, which has no

@@ -96,7 +96,7 @@ func TestCopy(t *testing.T) {
 		{name: "through a link that leads out", words: []string{"a"}, dest: "/evil/z",
 			want: strings.Join(parents(outside), " ") + " " + strings.TrimPrefix(outside, "/") + "/z=A"},
 		{name: "what a directory holds", words: []string{"d"}, dest: "/d", want: "d/ d/e/ d/e/y=Y d/x=X"},
-		{name: "what is left out but for some", words: []string{"keep/in", "keep*"}, dest: "/k/", err: ""},
+		{name: "some files of a directory that is left out", words: []string{"keep/in", "keep*"}, dest: "/k/", err: ""},
 		{name: "patterns", words: []string{"*.txt"}, dest: "/n/", want: "n/ n/b.txt=B"},
 		{name: "a link that is named", words: []string{"link"}, dest: "/n", want: "n=A"},
 		{name: "a link that leads out", words: []string{"out"}, dest: "/n", err: cove.NotFound},
