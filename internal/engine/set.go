@@ -27,6 +27,9 @@ const Unused = "not used yet"
 type Source struct {
 	Name string
 	Open func() (Engine, error)
+	// Note, if not nil, records that the engine is open. It is never called once Set.Close has returned, and an engine
+	// that it cannot record is closed.
+	Note func() error
 }
 
 // Set holds the engines of a process. It opens each at most once at a time, and tries one that failed again: its daemon
@@ -136,9 +139,11 @@ func (s *Set) open(source Source) (Engine, error) {
 		return opened, err
 	}
 	opened, err := source.Open()
-	if err == nil && !s.add(source.Name, opened) {
-		opened.Close()
-		return nil, cove.ShuttingDown()
+	if err == nil {
+		if err = s.add(source, opened); err != nil {
+			err = errors.Join(err, opened.Close())
+			opened = nil
+		}
 	}
 	if err != nil {
 		s.mu.Lock()
@@ -158,19 +163,24 @@ func (s *Set) has(name string) (Engine, error) {
 	return nil, cove.ShuttingDown()
 }
 
-// add adds an engine that has been opened, unless s is closed.
-func (s *Set) add(name string, opened Engine) bool {
+// add adds an engine that has been opened. Errors: Shutdown, where s is closed, and those of its source's Note.
+func (s *Set) add(source Source, opened Engine) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return false
+		return cove.ShuttingDown()
 	}
-	s.opened[name], s.failed[name] = opened, nil
+	if source.Note != nil {
+		if err := source.Note(); err != nil {
+			return err
+		}
+	}
+	s.opened[source.Name], s.failed[source.Name] = opened, nil
 	select {
 	case s.openings <- struct{}{}:
 	default: // it is to be received yet
 	}
-	return true
+	return nil
 }
 
 // Openings receives after an engine has been opened, once for several since the last time.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,9 +27,12 @@ func TestSet(t *testing.T) {
 	var closed, opened int
 	broken := errors.New("no daemon answers")
 	s := NewSet("plain",
-		Source{"broken", func() (Engine, error) { opened++; return nil, broken }},
-		Source{"plain", func() (Engine, error) { opened++; return bare{name: "plain", closed: &closed}, nil }},
-		Source{"able", func() (Engine, error) { opened++; return bare{name: "able", able: true, closed: &closed}, nil }})
+		Source{Name: "broken", Open: func() (Engine, error) { opened++; return nil, broken }},
+		Source{Name: "plain", Open: func() (Engine, error) { opened++; return bare{name: "plain", closed: &closed}, nil }},
+		Source{Name: "able", Open: func() (Engine, error) {
+			opened++
+			return bare{name: "able", able: true, closed: &closed}, nil
+		}})
 	mounts := func(c Capabilities) error {
 		if !c.LateMount {
 			return cove.Errorf(cove.Unsupported, "no mounts")
@@ -75,13 +79,23 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestSlowSource: while one engine is slow to open, the others can be used; one that opens after Close is closed.
+// TestSlowSource: while one engine is slow to open, the others can be used; one that opens after Close is closed, and
+// not noted.
 func TestSlowSource(t *testing.T) {
 	var closed int
+	var noted []string
+	note := func(name string) func() error {
+		return func() error { noted = append(noted, name); return nil }
+	}
 	begun, daemon := make(chan bool), make(chan bool)
 	s := NewSet("plain",
-		Source{"slow", func() (Engine, error) { begun <- true; <-daemon; return bare{name: "slow", closed: &closed}, nil }},
-		Source{"plain", func() (Engine, error) { return bare{name: "plain", closed: &closed}, nil }})
+		Source{Name: "slow", Open: func() (Engine, error) {
+			begun <- true
+			<-daemon
+			return bare{name: "slow", closed: &closed}, nil
+		}, Note: note("slow")},
+		Source{Name: "plain", Open: func() (Engine, error) { return bare{name: "plain", closed: &closed}, nil },
+			Note: note("plain")})
 	late := make(chan error)
 	go func() { _, err := s.Get("slow"); late <- err }()
 	<-begun
@@ -102,5 +116,26 @@ func TestSlowSource(t *testing.T) {
 	close(daemon)
 	if err := <-late; cove.ErrorCode(err) != cove.Shutdown || closed != 2 {
 		t.Errorf("late: %v, closed %d", err, closed)
+	}
+	if !slices.Equal(noted, []string{"plain"}) {
+		t.Errorf("noted: %q", noted)
+	}
+}
+
+// TestUnnoted: an engine that its source cannot note is closed, and tried again.
+func TestUnnoted(t *testing.T) {
+	var closed int
+	full := errors.New("the disk is full")
+	s := NewSet("plain", Source{Name: "plain",
+		Open: func() (Engine, error) { return bare{name: "plain", closed: &closed}, nil },
+		Note: func() error { return full }})
+	if e, err := s.Get(""); e != nil || !errors.Is(err, full) || closed != 1 || len(s.Opened()) != 0 {
+		t.Errorf("%v, %v, closed %d", e, err, closed)
+	}
+	if full = nil; s.Health()["plain"] == "ok" {
+		t.Error("its health is ok")
+	}
+	if _, err := s.Get(""); err != nil || s.Health()["plain"] != "ok" {
+		t.Errorf("again: %v", err)
 	}
 }

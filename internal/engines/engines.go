@@ -3,7 +3,6 @@ package engines
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
 	"github.com/cove-sandbox/cove"
@@ -34,18 +33,13 @@ func New(o Options, fallback string) *engine.Set {
 	for _, name := range engine.Names() {
 		sources = append(sources, engine.Source{Name: name, Open: func() (engine.Engine, error) {
 			e, err := table[name](o)
-			if err == nil {
-				if err = note(o, name); err != nil {
-					return nil, errors.Join(err, e.Close())
-				}
-			}
 			if err == nil && o.Sweep {
 				if _, err := e.Sweep(context.Background()); err != nil {
 					o.Log.Warn("cannot remove what dead processes have left", "engine", name, "error", err)
 				}
 			}
 			return e, err
-		}})
+		}, Note: func() error { return note(o, name) }})
 	}
 	return engine.NewSet(fallback, sources...)
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -101,7 +102,7 @@ func Realm(runDir string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// List returns the instances that have a lock file, living or not.
+// List returns the instances that have a lock file, living or not, or files.
 func List(runDir string) ([]cove.InstanceID, error) {
 	entries, err := os.ReadDir(filepath.Join(runDir, Dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,8 +110,9 @@ func List(runDir string) ([]cove.InstanceID, error) {
 	}
 	var ids []cove.InstanceID
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".lock")
-		if id, err := cove.ParseInstanceID(name); ok && err == nil {
+		name, ext, _ := strings.Cut(e.Name(), ".")
+		id, err := cove.ParseInstanceID(name)
+		if err == nil && (ext == "lock" || ext == "files") && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}

@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
@@ -55,6 +56,12 @@ func TestAliveAndDead(t *testing.T) {
 	}
 	if ids, err := List(dir); err != nil || len(ids) != 1 || ids[0] != living.ID {
 		t.Errorf("after Forget: %v, %v", ids, err)
+	}
+	if err := os.MkdirAll(crashed.Files(), 0o700); err != nil { // written to once more after it was forgotten
+		t.Fatal(err)
+	}
+	if ids, err := List(dir); err != nil || len(ids) != 2 || !slices.Contains(ids, crashed.ID) {
+		t.Errorf("files without a lock: %v, %v", ids, err)
 	}
 }
 

@@ -111,7 +111,8 @@ func TestShutdownOverHTTP(t *testing.T) {
 	case e := <-done:
 		t.Fatalf("it has not begun: %+v", e)
 	}
-	if err := syscall.Kill(l.serverPID(), syscall.SIGTERM); err != nil {
+	server := l.serverPID()
+	if err := syscall.Kill(server, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	l.eventually("the server refuses", func() bool {
@@ -127,6 +128,7 @@ func TestShutdownOverHTTP(t *testing.T) {
 	if e.Status != api.StatusShutdown || e.ExitCode != -1 || !strings.Contains(e.Error, "run it again") {
 		t.Errorf("%+v", e)
 	}
+	l.eventually("the server ends", func() bool { return syscall.Kill(server, 0) == syscall.ESRCH })
 }
 
 // running is a command of the lab that runs.
