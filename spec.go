@@ -40,6 +40,7 @@ type Shape struct {
 	Limits    Limits    `json:",omitzero"`
 	Lifetime  Lifetime  `json:",omitzero"`
 	NoExec    bool      `json:",omitzero"` // nothing in temporary places can be run
+	Debuggers bool      `json:",omitzero"` // programs may trace others of the sandbox
 }
 
 // Lifetime says what ends a sandbox.
@@ -93,7 +94,7 @@ type GitIdentity struct {
 //
 // Values are replaced whole, limits, budgets and the parts of an identity each by itself. Variables and labels are
 // those of both, by name; mounts by their place inside. Networks and MountsAllow add up (see Network.Over). AllowPR,
-// NoExec and Hooks are set by either.
+// NoExec, Debuggers and Hooks are set by either.
 func (s Spec) Over(defaults Spec) Spec {
 	s.Profile = cmp.Or(s.Profile, defaults.Profile)
 	s.Engine = cmp.Or(s.Engine, defaults.Engine)
@@ -103,6 +104,7 @@ func (s Spec) Over(defaults Spec) Spec {
 	s.Limits = s.Limits.Over(defaults.Limits)
 	s.Lifetime = cmp.Or(s.Lifetime, defaults.Lifetime)
 	s.NoExec = s.NoExec || defaults.NoExec
+	s.Debuggers = s.Debuggers || defaults.Debuggers
 	s.Network = s.Network.Over(defaults.Network)
 	s.Env = both(s.Env, defaults.Env)
 	s.Mounts = mountsOver(s.Mounts, defaults.Mounts)

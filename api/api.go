@@ -32,6 +32,7 @@ type Spec struct {
 	Root      bool    `json:"root,omitempty" yaml:"root,omitempty" doc:"Programs are root inside, over an image"`
 	Limits    *Limits `json:"limits,omitempty" yaml:"limits,omitempty"`
 	NoExec    bool    `json:"noexec,omitempty" yaml:"noexec,omitempty" doc:"Nothing in temporary places (/tmp, /var/tmp, /run, /dev/shm) can be run; what the server's configuration says is not taken back"`
+	Debuggers bool    `json:"debuggers,omitempty" yaml:"debuggers,omitempty" doc:"Programs may trace others of it"`
 	Mounts    []Mount `json:"mounts,omitempty" yaml:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
 	// MountsAllow is about all mounts, work_dir and bind.
 	MountsAllow []string          `json:"mounts_allow,omitempty" yaml:"mounts_allow,omitempty" enum:"sockets,system,git,hooks" doc:"The machine's owner's to say: what mounts, work_dir and bind may hold or leave writable that they otherwise may not. sockets: unix sockets, and what is too much to be searched for them; system: writable directories of the machine's programs; git: repositories stay writable, except their hooks and configuration; hooks: files that decide what programs of their owner run (hooks and configuration of git, .envrc, settings of editors and agents) stay writable, in .git only together with git"`

@@ -63,6 +63,8 @@ type Sandbox struct {
 	Engine      string             `json:"engine"`
 	Isolation   string             `json:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between it and the host"`
 	Image       string             `json:"image"`
+	Root        bool               `json:"root,omitempty" doc:"Its programs are root inside"`
+	Debuggers   bool               `json:"debuggers,omitempty" doc:"Its programs may trace others of it"`
 	Profile     string             `json:"profile,omitempty"`
 	Agent       string             `json:"agent,omitempty"`
 	AgentConfig *AgentConfigShown  `json:"agent_config,omitempty" doc:"What was brought of a user's own configuration of the agent, and what was left out"`

@@ -42,6 +42,8 @@ wanted() {
 		systemd-analyze systemd
 		sudo sudo
 		man man-db
+		strace strace
+		gdb gdb
 		sshd openssh-server
 		ssh openssh-client
 	LIST

@@ -15,7 +15,7 @@ import (
 func Spec(s api.Spec) cove.Spec {
 	spec := cove.Spec{
 		Engine: s.Engine, Image: s.Image, MountsAllow: s.MountsAllow, Env: s.Env, Labels: s.Labels,
-		Shape: cove.Shape{Isolation: cove.Isolation(s.Isolation), NoExec: s.NoExec},
+		Shape: cove.Shape{Isolation: cove.Isolation(s.Isolation), NoExec: s.NoExec, Debuggers: s.Debuggers},
 	}
 	if s.Root {
 		spec.User = cove.RootUser
@@ -35,7 +35,7 @@ func SpecOf(spec cove.Spec) api.Spec {
 		Engine: spec.Engine, Isolation: string(spec.Isolation), Image: spec.Image, Env: spec.Env, Labels: spec.Labels,
 		MountsAllow: spec.MountsAllow,
 		Limits:      new(LimitsOf(spec.Limits)), NoExec: spec.NoExec, Mounts: []api.Mount{},
-		Root: spec.User.IsRoot(),
+		Root: spec.User.IsRoot(), Debuggers: spec.Debuggers,
 	}
 	for _, m := range spec.Mounts {
 		s.Mounts = append(s.Mounts, api.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})

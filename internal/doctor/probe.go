@@ -312,7 +312,7 @@ func probeMountAPI([]string) string {
 
 // probeSeccomp loads the policy for snippets and makes refused calls, and an allowed one.
 func probeSeccomp([]string) string {
-	filter, err := seccomp.Filter(cove.CodeUser, false)
+	filter, err := seccomp.Filter(seccomp.Processes{User: cove.CodeUser})
 	step("compile the filter", err)
 	step("load the filter", load.Filter(filter, unix.SECCOMP_FILTER_FLAG_TSYNC))
 	for _, c := range []struct {

@@ -46,6 +46,7 @@ func (c Capabilities) Check(t Template) error {
 	need(t.Limits.PIDs == 0 || c.PIDsLimit, "pids_limit")
 	need(t.Limits.Disk == 0 || c.DiskLimit, "disk_limit")
 	need(!t.NoExec || c.NoExec, "no_exec")
+	need(!t.Debuggers || c.Debuggers, "debuggers")
 	need(t.Lifetime != cove.LifetimeDetached || c.Lasting, "lasting")
 	return c.refusal(missing)
 }

@@ -275,6 +275,7 @@ type Capabilities struct {
 	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable
 	Throughput  bool `json:"throughput"` // Binding.Throughput
 	NoExec      bool `json:"no_exec"`    // temporary places whose programs do not run
+	Debuggers   bool `json:"debuggers"`  // programs that trace others of their sandbox, and nothing else
 	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
 	Layers      bool `json:"layers"`     // Template.Layer and Rootfs.Layers

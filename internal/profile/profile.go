@@ -249,6 +249,7 @@ func sandboxed(p api.Profile) string {
 		{"isolation", p.Isolation != ""},
 		{"root", p.Root},
 		{"noexec", p.NoExec},
+		{"debuggers", p.Debuggers},
 		{"image", p.Image != ""},
 		{"limits", p.Limits != nil},
 		{"network", p.Network != nil},

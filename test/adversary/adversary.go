@@ -54,6 +54,8 @@ type Options struct {
 	Ahead Ahead
 	// Root has programs be root inside.
 	Root bool
+	// Debuggers has programs trace others of their sandbox, and the rows be those about that.
+	Debuggers bool
 	// Layer makes the place where a sandbox of Rootfs keeps what it changes there, within limits (engine.Template).
 	// Without, changes are in memory.
 	Layer func(testing.TB, cove.Limits) string
@@ -140,6 +142,8 @@ func Run(t *testing.T, open Open, o Options) {
 	switch {
 	case o.Ahead != "":
 		rows = preparedRows(o)
+	case o.Debuggers:
+		rows = debuggerRows()
 	case o.Root:
 		rows = rootRows()
 	}

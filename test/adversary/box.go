@@ -68,8 +68,8 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 		stacks := make([]byte, 1<<20)
 		c.Logf("a sandbox is still not made:\n%s", stacks[:runtime.Stack(stacks, true)])
 	}).Stop()
-	t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: s.limits(), User: s.options.user()},
-		Rootfs: s.options.Rootfs, Network: cove.NetworkNone}
+	t := engine.Template{ID: cove.NewSandboxID(), Rootfs: s.options.Rootfs, Network: cove.NetworkNone,
+		Shape: cove.Shape{Limits: s.limits(), User: s.options.user(), Debuggers: s.options.Debuggers}}
 	if o.limits != nil {
 		o.limits(&t.Limits)
 	}

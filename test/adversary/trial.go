@@ -51,7 +51,7 @@ func (c *trial) run() {
 func foreign(attempt string) bool {
 	x86 := strings.HasPrefix(attempt, "int80") || strings.HasPrefix(attempt, "x32") ||
 		strings.HasPrefix(attempt, "sweep int80") ||
-		strings.HasPrefix(attempt, "sweep x32")
+		strings.HasPrefix(attempt, "sweep x32") || slices.Contains(injected, attempt)
 	return x86 && runtime.GOARCH != "amd64"
 }
 

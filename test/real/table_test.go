@@ -216,6 +216,7 @@ END
 				{line: "cat words.txt", prints: "a\nb\n"},
 				{line: "cove run python quiz.py", keys: []string{"? ", "ab\n"}, prints: "abab"},
 				{line: "cove run python analyse.py", prints: "1,2"},
+				{line: "cove run --debuggers", prints: "% time"},
 				{line: "cove run --root", why: "needs an image of a registry; TestRootInside of test/sandboxes has one"},
 				{line: "cove new --empty --root", why: "likewise: TestRootInsideLasts"},
 				{line: "cove exec box", why: "likewise"},

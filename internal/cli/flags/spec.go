@@ -33,6 +33,7 @@ type Spec struct {
 	Isolation string
 	Labels    []string
 	NoExec    bool
+	Debuggers bool
 	Root      bool
 	Profile   string
 
@@ -64,6 +65,7 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 		"`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
 	f.BoolVar(&o.Root, "root", false, "have programs be root inside, over an image, so that they install packages")
 	f.BoolVar(&o.NoExec, "noexec", false, "let nothing in /tmp and other temporary places be run")
+	f.BoolVar(&o.Debuggers, "debuggers", false, "let programs trace others of the sandbox, as gdb, strace and delve do")
 	f.StringArrayVar(&o.Labels, "label", nil, "give it the label `KEY=VALUE` (repeatable)")
 	o.Policy.Add(f)
 	f.StringArrayVar(&o.Credentials, "credential", nil,
@@ -87,7 +89,7 @@ func (o *Spec) AddMounts(f *pflag.FlagSet) {
 
 // Resolve reads what the flags say.
 func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
-	r.Engine, r.Isolation, r.Root, r.NoExec = o.Engine, o.Isolation, o.Root, o.NoExec
+	r.Engine, r.Isolation, r.Root, r.NoExec, r.Debuggers = o.Engine, o.Isolation, o.Root, o.NoExec, o.Debuggers
 	if _, err := cove.ParseIsolation(o.Isolation); err != nil {
 		return r, err
 	}

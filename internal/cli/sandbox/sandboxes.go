@@ -237,6 +237,12 @@ func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 	rows.Add("image", s.Image)
 	rows.Add("engine", s.Engine)
 	rows.Add("isolation", s.Isolation)
+	if s.Root {
+		rows.Add("root", "programs are root inside")
+	}
+	if s.Debuggers {
+		rows.Add("debuggers", "programs trace others of it")
+	}
 	rows.Add("limits", limitsText(s.Limits))
 	for _, t := range s.Terminals {
 		rows.Add("terminal", t.ID+": "+strings.Join(t.Args, " ")+attachedText(t.Attached))

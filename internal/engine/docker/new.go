@@ -86,7 +86,7 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		Networks:      []cove.NetworkMode{cove.NetworkNone},
 		UserNamespace: has(info, "userns"),
 		OwnImages:     true, UserIDs: true, LateMount: true, Files: true, DiskLimit: true, NoExec: true,
-		Pause:       true,
+		Pause: true, Debuggers: true,
 		MemoryLimit: info.MemoryLimit, SwapLimit: info.SwapLimit || noSwap(),
 		SocketLimit: info.CgroupVersion == "2",
 		CPULimit:    info.CPUCfsPeriod && info.CPUCfsQuota, PIDsLimit: info.PidsLimit,

@@ -82,7 +82,7 @@ func owned(names []string, labels map[string]string) bool {
 }
 
 func plan(w wish) (*container.Config, *container.HostConfig, error) {
-	profile, err := seccompProfile(w.template.User)
+	profile, err := seccompProfile(processes(w.template.Shape))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -161,10 +161,14 @@ func ulimits(l cove.Limits) []*container.Ulimit {
 // guestFiles is how many descriptors the guest may need for many processes.
 const guestFiles = 4096
 
+func processes(s cove.Shape) seccomp.Processes {
+	return seccomp.Processes{User: s.User, Debuggers: s.Debuggers}
+}
+
 // seccompProfile is our own; a daemon's default lets too much through. It holds from the guest's first instruction on;
 // the guest's own filter, which it loads with its seal, is the same policy and also refuses other ABIs.
-func seccompProfile(u cove.User) (string, error) {
-	oci, err := seccomp.For(u, false).OCI(seccomp.HostArch())
+func seccompProfile(p seccomp.Processes) (string, error) {
+	oci, err := seccomp.For(p).OCI(seccomp.HostArch())
 	if err != nil {
 		return "", err
 	}
@@ -241,7 +245,7 @@ func hostBinds(h rootfs.Host, mountinfo string) []bind {
 
 // seal returns the guest's remaining steps: the container engine has built the root.
 func seal(t engine.Template, attached []engine.Attachment) (guest.Bind, error) {
-	filter, err := seccomp.Filter(t.User, false)
+	filter, err := seccomp.Filter(processes(t.Shape))
 	if err != nil {
 		return guest.Bind{}, err
 	}

@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 
 func TestSeccompIsOurs(t *testing.T) {
 	for _, u := range []cove.User{cove.CodeUser, cove.AgentUser} {
-		profile, err := seccompProfile(u)
+		profile, err := seccompProfile(seccomp.Processes{User: u})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestSeccompIsOurs(t *testing.T) {
 			[]string{"SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"}) {
 			t.Errorf("%s: the profile is for %v", u.Name, p.Architectures)
 		}
-		want, err := seccomp.Filter(u, false)
+		want, err := seccomp.Filter(seccomp.Processes{User: u})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,19 +44,35 @@ func TestAdversaryOfPrepared(t *testing.T) {
 // adversaryImage names the image of TestAdversaryOfRoot for a user who cannot make one.
 const adversaryImage = "COVE_ADVERSARY_IMAGE"
 
+// adversaryRoot returns the directory of the image in which programs are root.
+func adversaryRoot(t *testing.T) string {
+	if dir := os.Getenv(adversaryImage); dir != "" {
+		return dir
+	}
+	return debian.Root(t)
+}
+
 // TestAdversaryOfRoot attacks sandboxes from programs that are root inside. What they change is kept on disks as those
 // of long-lived sandboxes, or, without root, in memory.
 func TestAdversaryOfRoot(t *testing.T) {
-	dir := os.Getenv(adversaryImage)
-	if dir == "" {
-		dir = debian.Root(t)
-	}
-	image := engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}
-	o := adversary.Options{Root: true, Rootfs: image}
+	o := adversary.Options{Root: true, Rootfs: engine.Rootfs{Kind: engine.RootfsDir, Dir: adversaryRoot(t)}}
 	if os.Geteuid() == 0 {
 		o.Layer = layerOnDisk
 	}
 	adversary.Run(t, openShared, o)
+}
+
+// TestAdversaryOfDebuggers attacks sandboxes whose programs may trace one another, as users of the host's toolchain and
+// as root inside.
+func TestAdversaryOfDebuggers(t *testing.T) {
+	if os.Geteuid() != 0 && os.Getenv(adversaryImage) == "" {
+		t.Skip("needs root, or a user as TestAdversaryWithoutRoot has one")
+	}
+	t.Run("user", func(t *testing.T) { adversary.Run(t, openShared, adversary.Options{Debuggers: true}) })
+	t.Run("root", func(t *testing.T) {
+		adversary.Run(t, openShared, adversary.Options{Debuggers: true, Root: true,
+			Rootfs: engine.Rootfs{Kind: engine.RootfsDir, Dir: adversaryRoot(t)}})
+	})
 }
 
 // layerOnDisk makes a layer on a file system of its own, whose size is a sandbox's limit.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -113,6 +114,7 @@ func (e *Engine) look() engine.Capabilities {
 		UserIDs:       e.ids.Separate(),
 		HostIDRange:   e.ids.Ranged(),
 		Root:          e.ids.Separate(),
+		Debuggers:     e.ids.Separate(), // else PID 1 is one of the user's own
 		UserNamespace: true, DiskLimit: true, NoExec: true, Lasting: true, Layers: true,
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
@@ -137,12 +139,31 @@ func (e *Engine) look() engine.Capabilities {
 			`"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"`
 	}
 	if !c.Root {
-		c.Missing["root"] = c.Missing["user_ids"]
+		c.Missing["root"], c.Missing["debuggers"] = c.Missing["user_ids"], c.Missing["user_ids"]
+	}
+	if why := untraceable(); why != "" && c.Debuggers {
+		c.Debuggers, c.Missing["debuggers"] = false, why
 	}
 	if !c.HostIDRange {
 		c.Missing["host_id_range"] = "a range of host ids for each sandbox needs root"
 	}
 	return c
+}
+
+// untraceable returns why programs cannot trace others here, or may not: "" is for no reason.
+func untraceable() string {
+	setting := func(name string) string {
+		text, _ := os.ReadFile("/proc/sys/" + name) // not there: the kernel has no such setting
+		return strings.TrimSpace(string(text))
+	}
+	if scope := setting("kernel/yama/ptrace_scope"); scope > "1" {
+		return "kernel.yama.ptrace_scope is " + scope + ", with which no program traces others; the setting 1 permits it"
+	}
+	if setting("fs/suid_dumpable") == "1" {
+		return "fs.suid_dumpable is 1, with which the kernel lets programs trace those that are changing their user; " +
+			"the settings 0 and 2 do not"
+	}
+	return ""
 }
 
 // Prepare implements engine.Engine.

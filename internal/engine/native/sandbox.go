@@ -44,7 +44,8 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 		return cove.Errorf(cove.Conflict, "sandbox %s is bound already", s.ID())
 	}
 	shared := slices.ContainsFunc(b.Mounts, func(m cove.Mount) bool { return !m.ReadOnly })
-	program, err := seccomp.Filter(s.template.User, shared)
+	program, err := seccomp.Filter(seccomp.Processes{User: s.template.User, Shared: shared,
+		Debuggers: s.template.Debuggers})
 	if err != nil {
 		return err
 	}

@@ -99,11 +99,16 @@ func (w *world) reap() {
 				w.anyChild.Wait()
 			}
 		}
+		var stopped []stop
 		for {
 			var status unix.WaitStatus
 			pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
 			if pid <= 0 || err != nil {
 				break
+			}
+			if status.Stopped() {
+				stopped = append(stopped, stop{pid, status.StopSignal()})
+				continue
 			}
 			if c := w.children[pid]; c != nil {
 				delete(w.children, pid)
@@ -112,7 +117,28 @@ func (w *world) reap() {
 			}
 		}
 		w.mu.Unlock()
+		for _, s := range stopped {
+			w.release(s)
+		}
 	}
+}
+
+// stop is a process that has stopped with a signal for its tracer.
+type stop struct {
+	pid    int
+	signal syscall.Signal
+}
+
+// release lets a process go on that has made its parent its tracer, by PTRACE_TRACEME, which a guest is not. The
+// thread that traces is the one that has started it. It fails where the process has been killed meanwhile.
+func (w *world) release(s stop) {
+	if s.signal == syscall.SIGTRAP { // it executes a program
+		s.signal = 0
+	}
+	w.main.do(func() error {
+		unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(s.pid), 0, uintptr(s.signal), 0, 0)
+		return nil
+	})
 }
 
 // SignalAll implements guestd.Spawner: kill(-1) spares only the caller.

@@ -260,6 +260,8 @@ func (w *world) child(s *executor.Script, spec guest.ProcessSpec, program execut
 		s.Do(unix.SYS_SETGROUPS, num(0), num(0))
 		s.Do(unix.SYS_SETRESGID, num(w.seal.UserGID), num(w.seal.UserGID), num(w.seal.UserGID))
 		s.Do(unix.SYS_SETRESUID, num(w.seal.UserUID), num(w.seal.UserUID), num(w.seal.UserUID))
+		// Until it is the program it has the memory and the descriptors of the executor, also where fs.suid_dumpable is 1.
+		s.Do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0), num(0), num(0), num(0))
 	}
 	if spec.Dir != "" {
 		s.Do(unix.SYS_CHDIR, s.Text(spec.Dir))

@@ -194,11 +194,30 @@ func reap(c *control) {
 		if errno != 0 || pid == 0 {
 			return
 		}
+		if uint8(c.status) == stopped {
+			release(pid, uintptr(c.status>>8)&0xff)
+			continue
+		}
 		if forget(c, uint32(pid)) {
 			c.out.kind, c.out.pid, c.out.status, c.out.size = messageExit, uint32(pid), uint32(c.status), 0
 			send(c, uint64(addr(c, unsafe.Pointer(&c.out))), uint64(unsafe.Sizeof(c.out)), 0)
 		}
 	}
+}
+
+// stopped ends the status of a process that has stopped: it has made its parent its tracer, by PTRACE_TRACEME.
+const stopped = 0x7f
+
+// release lets a process go on that has stopped with a signal for its tracer, which an executor is not. It fails where
+// the process has been killed meanwhile.
+//
+//go:nosplit
+//go:norace
+func release(pid, signal uintptr) {
+	if signal == uintptr(unix.SIGTRAP) { // it executes a program
+		signal = 0
+	}
+	call(unix.SYS_PTRACE, unix.PTRACE_DETACH, pid, 0, signal, 0, 0)
 }
 
 // take reads a script, and reports whether there is one.

@@ -7,18 +7,14 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
-
-	"github.com/cove-sandbox/cove"
 )
 
-// Filter returns the policy for the processes of a user, as For has it, compiled once for this machine.
-func Filter(u cove.User, shared bool) ([]byte, error) {
-	return filters()[nameFor(u, shared)]()
-}
+// Filter returns the policy for processes, as For has it, compiled once for this machine.
+func Filter(p Processes) ([]byte, error) { return filters()[p.name()]() }
 
 var filters = sync.OnceValue(func() map[string]func() ([]byte, error) {
 	all := map[string]func() ([]byte, error){}
-	for name, policy := range policies {
+	for name, policy := range policies() {
 		all[name] = sync.OnceValues(func() ([]byte, error) {
 			prog, err := policy().Compile(HostArch())
 			return prog.Bytes(), err

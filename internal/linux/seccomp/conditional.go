@@ -11,12 +11,14 @@ const all32 = ^uint32(0)
 const (
 	namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 		unix.CLONE_NEWPID | unix.CLONE_NEWNET
-	together      = unix.CLONE_FILES | unix.CLONE_THREAD
-	socketType    = all32 &^ (unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
-	setID         = unix.S_ISUID | unix.S_ISGID
-	makesFile     = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY // __O_TMPFILE
-	tioclinux     = 0x541c
-	tsyncOrLogged = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
+	together   = unix.CLONE_FILES | unix.CLONE_THREAD
+	socketType = all32 &^ (unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
+	setID      = unix.S_ISUID | unix.S_ISGID
+	makesFile  = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY // __O_TMPFILE
+	tioclinux  = 0x541c
+
+	addrNoRandomize = 0x0040000 // of personality(2)
+	tsyncOrLogged   = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
 )
 
 // is tests a whole argument, in 32 bits, masked only the bits under a mask.

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	os.Unsetenv(childVar)
-	filter, err := Filter(cove.CodeUser, false)
+	filter, err := Filter(Processes{User: cove.CodeUser})
 	if err == nil && child != "control" {
 		err = load.Filter(filter, unix.SECCOMP_FILTER_FLAG_TSYNC)
 	}
@@ -394,7 +394,7 @@ func elf(code []byte) []byte {
 
 // BenchmarkLoad loads the filter into threads of their own, which then end.
 func BenchmarkLoad(b *testing.B) {
-	filter, err := Filter(cove.CodeUser, false)
+	filter, err := Filter(Processes{User: cove.CodeUser})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package seccomp
 
 import (
+	"maps"
 	"slices"
 	"syscall"
 
@@ -9,22 +10,62 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// For returns the policy for a user's processes: that of root inside, Agent for the id of cove.AgentUser, else Snippet,
-// the stricter one. A shared sandbox writes into directories of the host.
-func For(u cove.User, shared bool) Policy { return policies[nameFor(u, shared)]() }
+// Processes are all processes of a sandbox.
+type Processes struct {
+	User      cove.User
+	Shared    bool // they write into directories of the host
+	Debuggers bool // they may trace one another
+}
 
-var policies = map[string]func() Policy{"snippet": Snippet, "agent": Agent, "root": Root, "root-shared": RootShared}
+// For returns the policy for processes: that of root inside, Agent for the id of cove.AgentUser, else Snippet, the
+// stricter one; of each that with debuggers.
+func For(p Processes) Policy { return policies()[p.name()]() }
 
-func nameFor(u cove.User, shared bool) string {
-	switch {
-	case u.IsRoot() && shared:
-		return "root-shared"
-	case u.IsRoot():
-		return "root"
-	case u.UID == cove.AgentUser.UID:
-		return "agent"
+const debuggers = "-debuggers" // ends the name of a policy that allows them
+
+func policies() map[string]func() Policy {
+	all := map[string]func() Policy{"snippet": Snippet, "agent": Agent, "root": Root, "root-shared": RootShared}
+	for name, policy := range maps.Clone(all) {
+		all[name+debuggers] = func() Policy { return withDebuggers(policy()) }
 	}
-	return "snippet"
+	return all
+}
+
+// name is the name of the policy for p.
+func (p Processes) name() string {
+	name := "snippet"
+	switch {
+	case p.User.IsRoot() && p.Shared:
+		name = "root-shared"
+	case p.User.IsRoot():
+		name = "root"
+	case p.User.UID == cove.AgentUser.UID:
+		name = "agent"
+	}
+	if p.Debuggers {
+		name += debuggers
+	}
+	return name
+}
+
+// withDebuggers returns a policy whose processes trace others: of their own user and namespace, and with no more
+// capabilities than they have. PID 1 has another user and is not dumpable, and a traced process has its filter. A
+// debugger also switches address randomisation off in the program that it starts.
+func withDebuggers(p Policy) Policy {
+	p.Name += debuggers
+	calls := list("ptrace process_vm_readv process_vm_writev")
+	p.Refused = without(p.Refused, calls...)
+	p.Allowed = append(p.Allowed, Group{Why: "reads and changes other processes of the sandbox's user, as debuggers do",
+		Calls: calls})
+	for i := range p.Conditional {
+		switch r := &p.Conditional[i]; r.Call {
+		case "prctl":
+			r.AnyOf = append(r.AnyOf, Match{is(0, unix.PR_SET_PTRACER)})
+		case "personality":
+			r.AnyOf = append(r.AnyOf, Match{is(0, addrNoRandomize)})
+		}
+	}
+	return p
 }
 
 // Snippet returns the policy for code snippets.

@@ -115,3 +115,20 @@ func creat(path string, mode uint32) error {
 	fd, err := value(unix.SYS_CREAT, text(path), uintptr(mode))
 	return closing(fd, err)
 }
+
+// replaceCall changes the call that a traced process is about to make.
+func replaceCall(pid int, number, argument uint64) error {
+	var r unix.PtraceRegs
+	if err := unix.PtraceGetRegs(pid, &r); err != nil {
+		return err
+	}
+	r.Orig_rax, r.Rdi = number, argument
+	return unix.PtraceSetRegs(pid, &r)
+}
+
+// answerOf returns what a call has answered a traced process.
+func answerOf(pid int) (int64, error) {
+	var r unix.PtraceRegs
+	err := unix.PtraceGetRegs(pid, &r)
+	return int64(r.Rax), err
+}
