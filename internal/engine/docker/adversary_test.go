@@ -27,6 +27,14 @@ func TestAdversaryOfPrepared(t *testing.T) {
 	}
 }
 
+// TestAdversaryOfDebuggers attacks containers whose programs may trace one another.
+func TestAdversaryOfDebuggers(t *testing.T) {
+	t.Setenv(daemonVar, host(t))
+	o := adversaryOptions("")
+	o.Debuggers = true
+	adversary.Run(t, openShared, o)
+}
+
 func adversaryOptions(ahead adversary.Ahead) adversary.Options {
 	return adversary.Options{
 		// The kernel names the source of a bind mount in the table of mounts.
