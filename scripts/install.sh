@@ -42,6 +42,7 @@ wanted() {
 		systemd-analyze systemd
 		sudo sudo
 		man man-db
+		podman podman
 		strace strace
 		gdb gdb
 		sshd openssh-server

@@ -38,20 +38,9 @@ func main() {
 }
 `
 
-// TestGatewayDocker: a container without a network, which Docker has started, reaches what its policy allows.
-func TestGatewayDocker(t *testing.T) {
-	if os.Getenv("DOCKER_HOST") == "" {
-		t.Skip("needs a Docker daemon: DOCKER_HOST=$(scripts/start-docker.sh)")
-	}
-	l := newLab(t)
-	docker := func(args ...string) string {
-		t.Helper()
-		out, err := exec.Command("docker", args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("docker %q: %v\n%s", args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
+// boxArchive is the root file system of a container, as an archive.
+func boxArchive(t *testing.T) string {
+	t.Helper()
 	root := t.TempDir()
 	source := filepath.Join(t.TempDir(), "main.go")
 	if err := os.WriteFile(source, []byte(boxed), 0o644); err != nil {
@@ -66,6 +55,24 @@ func TestGatewayDocker(t *testing.T) {
 	if out, err := exec.Command("tar", "-C", root, "-cf", archive, "box").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return archive
+}
+
+// TestGatewayDocker: a container without a network, which Docker has started, reaches what its policy allows.
+func TestGatewayDocker(t *testing.T) {
+	if os.Getenv("DOCKER_HOST") == "" {
+		t.Skip("needs a Docker daemon: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	l := newLab(t)
+	docker := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("docker", args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("docker %q: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	archive := boxArchive(t)
 	name := fmt.Sprintf("cove-gateway-test-%d", os.Getpid())
 	docker("import", archive, name)
 	t.Cleanup(func() { exec.Command("docker", "image", "rm", "--force", name).Run() })
@@ -102,5 +109,100 @@ func TestGatewayDocker(t *testing.T) {
 	<-a.ended
 	if a.ProcessState.ExitCode() != 0 {
 		t.Errorf("at the end of the container: %s", a.stderr.String())
+	}
+}
+
+// TestGatewayContainers: containers that Docker or Podman has started are attached by their name or a label, again
+// after a restart, and forgotten when they are removed. One with another way out is refused.
+func TestGatewayContainers(t *testing.T) {
+	if os.Getenv("DOCKER_HOST") == "" {
+		t.Skip("needs a Docker daemon: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	archive := boxArchive(t)
+	// Podman asks for higher limits than root has on a machine that is itself a guest, and its own runtime knows no
+	// control groups of both versions.
+	conf := filepath.Join(t.TempDir(), "containers.conf")
+	const text = `[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+`
+	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CONTAINERS_CONF", conf)
+	for _, program := range []string{"docker", "podman"} {
+		t.Run(program, func(t *testing.T) { gatewayContainers(t, program, archive) })
+	}
+}
+
+func gatewayContainers(t *testing.T, program, archive string) {
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("needs %s: apt-get install %[1]s", program)
+	}
+	l := newLab(t)
+	l.gateway(t)
+	image := fmt.Sprintf("localhost/cove-containers-test-%d", os.Getpid())
+	engine := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(program, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %q: %v\n%s", program, args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	run := func(name, network string, more ...string) {
+		t.Helper()
+		engine(append(append([]string{"run", "--detach", "--network", network, "--name", name}, more...), image, "/box")...)
+		t.Cleanup(func() { exec.Command(program, "rm", "--force", name).Run() })
+	}
+	engine("import", archive, image)
+	t.Cleanup(func() { exec.Command(program, "image", "rm", "--force", image).Run() })
+	unique := fmt.Sprintf("-cove-%d", os.Getpid())
+	one, other, open := "one"+unique, "other"+unique, "open"+unique
+	run(one, "none")
+	attach := []string{"gateway", "attach", "--engine", program, "--allow", "good.lab.test"}
+	a := l.stays(t, "attached process", append(attach, "--container", one, "--env")...)
+	fetches := func(name string) bool {
+		out, _ := exec.Command(program, "exec", "--env", "SSL_CERT_FILE=/etc/cove/ca-certificates.crt", name, "/box",
+			"https://good.lab.test/x").CombinedOutput()
+		return string(out) == "200 GET good.lab.test/x over https\n"
+	}
+	if !fetches(one) {
+		t.Errorf("it fetches nothing: %s", a.stderr.String())
+	}
+	engine("restart", "--time", "0", one)
+	await.That(t, "it is attached again", func() bool { return strings.Count(a.stderr.String(), "attached process") == 2 })
+	if !fetches(one) {
+		t.Errorf("restarted, it fetches nothing: %s", a.stderr.String())
+	}
+	engine("rm", "--force", one)
+	<-a.ended
+	if a.ProcessState.ExitCode() != 0 || !strings.Contains(a.stderr.String(), one+" was removed") {
+		t.Errorf("at the end of the container: %s", a.stderr.String())
+	}
+	if all := l.cove(t, "gateway", "list"); all.code != 0 || strings.Contains(all.stdout, one) {
+		t.Errorf("its client is there still: %+v", all)
+	}
+
+	run(open, "host", "--label", "attach=yes")
+	for name, want := range map[string]string{open: "start it with --network none", "no-" + one: "there is no container"} {
+		if got := l.cove(t, append(attach, "--container", name)...); got.code == 0 || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: %+v, want %q", name, got, want)
+		}
+	}
+	b := l.stays(t, open+" is not attached", append(attach, "--label", "attach=yes")...)
+	run(other, "none", "--label", "attach=yes")
+	await.That(t, "one that comes later is attached",
+		func() bool { return strings.Contains(b.stderr.String(), "as "+other) })
+	if !fetches(other) {
+		t.Errorf("found by its label, it fetches nothing: %s", b.stderr.String())
+	}
+	engine("rm", "--force", other)
+	await.That(t, "it is forgotten", func() bool { return strings.Contains(b.stderr.String(), other+" was removed") })
+	if code := b.stop(); code != 143 {
+		t.Errorf("interrupted: %d, %s", code, b.stderr.String())
 	}
 }

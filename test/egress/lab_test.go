@@ -170,7 +170,8 @@ func (l *lab) command(t testing.TB, ctx context.Context, args ...string) *exec.C
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin, "cove"), args...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
 		"COVE_CONFIG=" + config, "COVE_HOME=" + filepath.Join(l.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(l.dir, "run"),
-		"LAB_KEY=" + key, "DOCKER_HOST=" + os.Getenv("DOCKER_HOST"), "ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key,
+		"LAB_KEY=" + key, "DOCKER_HOST=" + os.Getenv("DOCKER_HOST"),
+		"CONTAINERS_CONF=" + os.Getenv("CONTAINERS_CONF"), "ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key,
 		"COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
 	return cmd
 }

@@ -1,0 +1,58 @@
+package containers
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+)
+
+const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// TestParse: what Docker and Podman say of a container, which is alike but for the name.
+func TestParse(t *testing.T) {
+	for name, text := range map[string]string{
+		"docker": `[{"Id": "` + id + `", "Name": "/box", "State": {"Status": "running", "Running": true, "Pid": 7,
+			"StartedAt": "now"},
+			"HostConfig": {"NetworkMode": "none"}}]`,
+		"podman": `[{"Id": "` + id + `", "Name": "box", "State": {"Status": "running", "Running": true, "Pid": 7,
+			"ConmonPid": 6, "StartedAt": "now"}, "HostConfig": {"NetworkMode": "none"}}]`,
+	} {
+		got, err := parse([]byte(text))
+		if want := []Container{{id, "box", 7, "none", "now"}}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	for _, text := range []string{"", "{}", "[{}]", `[{"Id": 7}]`} {
+		if got, err := parse([]byte(text)); err == nil {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
+// TestFind: an engine is found by its name, or the first that is installed.
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if _, err := Find(""); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("none is installed: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "podman"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]cove.Code{"": "", "podman": "", "docker": cove.NotFound,
+		"runc": cove.InvalidArgument} {
+		if e, err := Find(name); cove.ErrorCode(err) != want || err == nil && e.program != "podman" {
+			t.Errorf("%q: %+v, %v", name, e, err)
+		}
+	}
+}
+
+// TestHas: this process is in the control groups of no container.
+func TestHas(t *testing.T) {
+	if (Container{ID: id}).Has(os.Getpid()) || (Container{}).Has(os.Getpid()) {
+		t.Error("this process is in a container")
+	}
+}
