@@ -31,6 +31,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
 	"github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 // Store has the bases of builds, and takes what they make: image.Builds.
@@ -41,6 +42,8 @@ type Store interface {
 	Find(key string) (image.Layer, error)
 	Keep(key string, l image.Layer) (image.Layer, error)
 	Publish(ctx context.Context, built image.Built) (image.Image, error)
+	Cache(ctx context.Context, id string, alone bool, fill func(dir string) error) (dir string, done func() error,
+		err error)
 }
 
 // Runner runs the commands of RUN.
@@ -63,6 +66,7 @@ type Request struct {
 	Dockerfile []byte
 	Name       string // of the image; empty: none
 	Args       map[string]string
+	Secrets    map[string]secret.Value // by their ids; MaxSecrets bytes at most together
 	Target     string
 	Platform   string // this machine's
 	Fresh      bool   // no layer of an earlier build is used
@@ -90,8 +94,11 @@ func Build(ctx context.Context, o Options, r Request) (img image.Image, err erro
 	}
 	defer done()
 	b := &builder{Options: o, request: r, file: file, room: room, stages: map[int]*stage{},
-		images: map[string]image.Base{}, says: progress{out: o.Out, clock: o.Clock}}
+		images: map[string]image.Base{}, shown: map[string]bind{}, says: progress{out: o.Out, clock: o.Clock}}
 	defer b.release()
+	if b.says.hides, err = hidden(r.Secrets); err != nil {
+		return img, err
+	}
 	s, err := b.stage(ctx, file.Target())
 	if err != nil {
 		return img, err
@@ -117,6 +124,7 @@ type builder struct {
 	made    int    // names in it
 	stages  map[int]*stage
 	images  map[string]image.Base
+	shown   map[string]bind // of the context, by their paths
 	held    []func()
 	says    progress
 }

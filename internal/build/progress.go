@@ -8,7 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
+	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 // progress says what a build does, one line at a time, after "#NUMBER ", as docker build --progress=plain does.
@@ -20,7 +23,30 @@ type progress struct {
 	number int
 	start  clock.Instant
 	hit    bool
-	part   []byte // a line that has not ended
+	part   []byte      // a line that has not ended
+	hides  *redact.Set // secrets
+}
+
+// MaxSecrets is the most bytes of all secrets of a build.
+const MaxSecrets = 64 << 10
+
+// hidden finds secrets in lines. Of one with several lines it finds each; none of less than redact.MinLength bytes.
+func hidden(secrets map[string]secret.Value) (*redact.Set, error) {
+	var all []secret.Value
+	sum := 0
+	for _, s := range secrets {
+		if sum += len(s.Reveal()); sum > MaxSecrets {
+			return nil, cove.Errorf(cove.TooLarge, "the secrets of the build have more than %d bytes", MaxSecrets)
+		}
+		for line := range strings.Lines(s.Reveal()) {
+			line = strings.TrimRight(line, "\r\n")
+			for len(line) >= redact.MinLength {
+				piece := line[:min(len(line), redact.MaxLength)]
+				all, line = append(all, secret.New(piece)), line[len(piece):]
+			}
+		}
+	}
+	return redact.New(all...)
 }
 
 // begin begins the next part of the build.
@@ -32,7 +58,9 @@ func (p *progress) begin(format string, args ...any) {
 	p.say(fmt.Sprintf(format, args...))
 }
 
-func (p *progress) say(text string) { fmt.Fprintf(p.out, "#%d %s\n", p.number, printable(text)) }
+func (p *progress) say(text string) {
+	fmt.Fprintf(p.out, "#%d %s\n", p.number, printable(p.hides.Text(text)))
+}
 
 // line says something of the present part.
 func (p *progress) line(format string, args ...any) {
@@ -71,7 +99,7 @@ func (p *progress) fail(err error) error {
 	return err
 }
 
-// maxLine is the most bytes of a line of output that are held until its end.
+// maxLine is the most bytes of a line of output that are said at once, and no less than the most of a secret's.
 const maxLine = 8 << 10
 
 // Write takes output of a command.
@@ -81,21 +109,26 @@ func (p *progress) Write(data []byte) (int, error) {
 	for rest := data; len(rest) > 0; {
 		line, more, ended := bytes.Cut(rest, []byte("\n"))
 		p.part, rest = append(p.part, line...), more
-		if ended || len(p.part) > maxLine {
-			p.put()
+		for len(p.part) > 2*maxLine {
+			p.put(maxLine)
+		}
+		if ended {
+			p.put(len(p.part))
 		}
 	}
 	return len(data), nil
 }
 
-func (p *progress) put() {
-	p.say(fmt.Sprintf("%.3f %s", p.took().Seconds(), p.part))
-	p.part = p.part[:0]
+// put says the first bytes of a line. What follows is there, too, as a secret may go on in it.
+func (p *progress) put(n int) {
+	p.part = []byte(p.hides.Text(string(p.part)))
+	p.say(fmt.Sprintf("%.3f %s", p.took().Seconds(), p.part[:n]))
+	p.part = p.part[n:]
 }
 
 func (p *progress) flush() {
 	if len(p.part) > 0 {
-		p.put()
+		p.put(len(p.part))
 	}
 }
 

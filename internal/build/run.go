@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"errors"
 	"io"
 	"path"
 	"slices"
@@ -23,6 +24,7 @@ type Command struct {
 	Args    []string
 	Env     []string // to which a way out adds its own
 	Dir     string
+	Mounts  []Mount
 	Script  *Script
 	Offline bool      // it has no network, whatever the build may reach
 	Out     io.Writer // both of its streams
@@ -35,13 +37,13 @@ type Script struct {
 }
 
 // run makes the layer of a RUN, or finds it.
-func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l image.Layer, err error) {
+func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile.Step) (l image.Layer, err error) {
 	r := *step.Run
-	if len(r.Mounts) > 0 {
-		return l, cove.Errorf(cove.Unsupported, "RUN --mount=type=%s is not supported", r.Mounts[0].Kind).
-			WithHint("copy what the command needs with COPY, in a stage of its own if the image must not have it")
+	binds, keys, err := b.binds(ctx, number, r.Mounts)
+	if err != nil {
+		return l, err
 	}
-	s.key = keyOf(s.key, "run", r)
+	s.key = keyOf(s.key, "run", r, keys)
 	if l, ok := b.find(s.key); ok {
 		return l, nil
 	}
@@ -56,14 +58,19 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 	if err := engine.MakeLayer(c.Layer); err != nil {
 		return l, err
 	}
-	code, err := b.Runner.Run(ctx, c)
+	done, err := b.mount(ctx, number, &c, r.Mounts, binds)
 	if err != nil {
+		return l, err
+	}
+	code, err := b.Runner.Run(ctx, c)
+	if err = errors.Join(err, done()); err != nil {
 		return l, err
 	}
 	if code != 0 {
 		return l, cove.Errorf(cove.InvalidArgument, "the command ended with exit code %d: %.300s", code, step.Text)
 	}
-	if err := layer.Discard(engine.Changes(c.Layer), s.tree, ownFiles, ownPlaces); err != nil {
+	places := append(stubs(c.Mounts), ownPlaces...)
+	if err := layer.Discard(engine.Changes(c.Layer), s.tree, ownFiles, places); err != nil {
 		return l, err
 	}
 	return b.keep(ctx, s.key, c.Layer)

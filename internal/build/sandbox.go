@@ -35,6 +35,10 @@ func (s Sandboxes) Run(ctx context.Context, c Command) (code int, err error) {
 		Rootfs:  engine.Rootfs{Kind: engine.RootfsDir, Dir: c.Tree},
 		Shape:   cove.Shape{Limits: s.Limits, User: cove.RootUser},
 		Binding: engine.Binding{Hostname: rootfs.Hostname}}
+	if err := c.attach(&plan.Binding); err != nil {
+		plan.Binding.Close()
+		return 0, err
+	}
 	env := c.Env
 	var route egress.Route
 	if s.Network.Mode != "" && s.Network.Mode != cove.NetworkNone && !c.Offline {
@@ -63,6 +67,24 @@ func (s Sandboxes) Run(ctx context.Context, c Command) (code int, err error) {
 		}
 	}
 	return s.attend(ctx, j, c, env)
+}
+
+// attach adds the mounts of a command to a binding.
+func (c Command) attach(b *engine.Binding) error {
+	for _, m := range c.Mounts {
+		a := engine.Attachment{Target: m.Target, ReadOnly: m.ReadOnly, Memory: m.Memory}
+		if m.Memory != nil {
+			b.Attachments = append(b.Attachments, a)
+			continue
+		}
+		if a.Owners = true; m.Place.Name == "" {
+			return cove.Errorf(cove.Internal, "the mount at %s has no place", m.Target)
+		}
+		if err := b.Attach(m.Place, a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, env []string) (int, error) {

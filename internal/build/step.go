@@ -37,7 +37,7 @@ func (b *builder) step(ctx context.Context, number int, s *stage, step dockerfil
 func (b *builder) layer(ctx context.Context, number int, s *stage, step dockerfile.Step) (l image.Layer, none bool,
 	err error) {
 	if step.Run != nil {
-		l, err = b.run(ctx, s, step)
+		l, err = b.run(ctx, number, s, step)
 		return l, false, err
 	}
 	dir := b.fresh()
@@ -108,7 +108,7 @@ func (b *builder) copy(ctx context.Context, number int, s *stage, c dockerfile.C
 		does.Inline = append(does.Inline, layer.Inline(f))
 	}
 	if !c.From.Context() {
-		tree, err := b.treeOf(ctx, number, c.From)
+		tree, _, err := b.origin(ctx, number, c.From)
 		if err != nil {
 			return err
 		}
@@ -145,24 +145,24 @@ func fileMode(bits uint32) fs.FileMode {
 	return mode
 }
 
-// treeOf returns the tree that files are copied from: of a stage or an image.
-func (b *builder) treeOf(ctx context.Context, number int, from dockerfile.Source) (string, error) {
+// origin returns the tree of a stage or an image, with a key of its content.
+func (b *builder) origin(ctx context.Context, number int, from dockerfile.Source) (tree, key string, err error) {
 	if from.Stage < 0 {
 		base, err := b.image(ctx, from.Image)
 		if err == nil && base.Tree == "" {
 			empty := b.fresh()
-			return empty, os.Mkdir(empty, 0o755)
+			return empty, "", os.Mkdir(empty, 0o755)
 		}
-		return base.Tree, err
+		return base.Tree, base.Digest, err
 	}
 	if from.Stage >= number {
-		return "", cove.Errorf(cove.InvalidArgument, "a stage copies from itself, or from a later one")
+		return "", "", cove.Errorf(cove.InvalidArgument, "a stage takes files from itself, or from a later one")
 	}
 	other, err := b.stage(ctx, from.Stage)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	return other.tree, nil
+	return other.tree, other.key, nil
 }
 
 // unsupportedCopy refuses what COPY and ADD of Docker do and Cove does not.

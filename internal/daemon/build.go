@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 // Build says what image to build.
@@ -28,6 +29,7 @@ type Build struct {
 	Dockerfile string // path on the host; empty: "Dockerfile" of the context
 	Name       string
 	Args       map[string]string
+	Secrets    map[string]secret.Value // by their ids
 	Target     string
 	Fresh      bool
 	Network    *cove.Network // of its commands; nil is none
@@ -45,7 +47,7 @@ func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error
 		return img, cove.Errorf(cove.Unsupported, "images are built as root alone").
 			WithHint("run it with sudo: as another user, the files of an image would all have one owner")
 	}
-	r := build.Request{Name: b.Name, Args: b.Args, Target: b.Target, Fresh: b.Fresh,
+	r := build.Request{Name: b.Name, Args: b.Args, Secrets: b.Secrets, Target: b.Target, Fresh: b.Fresh,
 		Platform: "linux/" + goruntime.GOARCH}
 	if text, ok := b.Args[epochArg]; ok {
 		seconds, err := strconv.ParseInt(text, 10, 64)

@@ -57,7 +57,15 @@ func (c Capabilities) CheckBinding(b Binding) error {
 	var missing []string
 	flags := false
 	for _, a := range b.Attachments {
-		if err := rootfs.ValidateTarget(a.Target); err != nil && !strings.HasPrefix(path.Clean(a.Target), rootfs.Own+"/") {
+		if a.Owners || a.Memory != nil {
+			if err := rootfs.ValidatePlace(a.Target); err != nil {
+				return err
+			}
+			if !c.Layers {
+				missing = append(missing, "layers")
+			}
+		} else if err := rootfs.ValidateTarget(a.Target); err != nil &&
+			!strings.HasPrefix(path.Clean(a.Target), rootfs.Own+"/") {
 			return err
 		}
 		flags = flags || a.NoExec || a.NoFollow

@@ -203,6 +203,19 @@ type Attachment struct {
 	NoFollow bool // symbolic links in it lead nowhere
 	// Guard says what Place is, if it is a part of an earlier attachment, in which Target lies.
 	Guard *guest.Inode
+	// Owners says that its files have the owners that they would have in a Rootfs.Dir (Capabilities.Layers). Its target
+	// may be anywhere in such a root filesystem.
+	Owners bool
+	// Memory describes a file or directory to make in place of Place, which is nil then, likewise.
+	Memory *Memory
+}
+
+// Memory is an empty directory or a file in the memory of a sandbox.
+type Memory struct {
+	Data     []byte // of a file; nil: it is a directory
+	Mode     uint32
+	UID, GID int
+	Size     int64 // bytes of a directory, within the sandbox's disk limit; 0: as much as that
 }
 
 // Throughput limits what a sandbox reads, and as much what it writes, per second of the block device that holds its
@@ -278,7 +291,7 @@ type Capabilities struct {
 	Debuggers   bool `json:"debuggers"`  // programs that trace others of their sandbox, and nothing else
 	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
-	Layers      bool `json:"layers"`     // Template.Layer and Rootfs.Layers
+	Layers      bool `json:"layers"`     // Template.Layer and Rootfs.Layers; Attachment.Owners and Memory
 	Snapshot    bool `json:"snapshot"`
 	Zygotes     bool `json:"zygotes"` // guest.MakeZygote and Binding.Copy
 	// Missing explains each false above that is not just a thing to come: capability name to what to do about it.

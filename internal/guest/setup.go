@@ -57,7 +57,7 @@ const (
 	// StepDevpts mounts terminals of the sandbox's own at Target, at most Inodes at a time.
 	StepDevpts  StepKind = "devpts"
 	StepDir     StepKind = "dir"     // Mode, UID
-	StepFile    StepKind = "file"    // Data, Mode
+	StepFile    StepKind = "file"    // Data, Mode, UID, GID
 	StepSymlink StepKind = "symlink" // Source is the text
 	// StepSysctl writes Data to Target, a setting of the sandbox's user namespace, unless the kernel has none of the name.
 	StepSysctl StepKind = "sysctl"
@@ -94,6 +94,7 @@ type Step struct {
 	Inodes    int64     `json:"inodes,omitempty"`
 	Mode      uint32    `json:"mode,omitempty"`
 	UID       int       `json:"uid,omitempty"`
+	GID       int       `json:"gid,omitempty"`
 	Data      []byte    `json:"data,omitempty"`
 	Lower     []string  `json:"lower,omitempty"`
 	Upper     string    `json:"upper,omitempty"`

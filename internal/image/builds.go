@@ -182,6 +182,59 @@ func (b Builds) Keep(key string, l Layer) (Layer, error) {
 	return l, nil
 }
 
+// Cache returns the directory of a cache, which fill fills if there is none yet. Until done is called no other build
+// has it, if alone says so, and nothing removes it.
+func (b Builds) Cache(ctx context.Context, id string, alone bool, fill func(dir string) error) (dir string,
+	done func() error, err error) {
+	all := cachesOf(b.store)
+	place, how := all.place(id), unix.LOCK_SH
+	if err := os.MkdirAll(all.dir, 0o700); err != nil {
+		return "", nil, storage(err, "make a cache")
+	}
+	if alone {
+		how = unix.LOCK_EX
+	}
+	lock, err := lockFile(ctx, place+lockSuffix, how)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {
+		t, err := b.store.newTemp()
+		if err == nil {
+			err = all.make(t.dir, id, fill)
+			b.store.discard(t)
+		}
+		if err != nil {
+			lock.Close()
+			return "", nil, storage(err, "make a cache")
+		}
+	}
+	return filepath.Join(place, cacheData), func() error {
+		err := all.record(place, id)
+		if lock.Close(); err != nil {
+			return storage(err, "record a cache")
+		}
+		return b.shrink()
+	}, nil
+}
+
+// shrink removes caches while the store has more than its bound.
+func (b Builds) shrink() error {
+	for b.store.most > 0 {
+		sum, err := b.store.taken(nil)
+		if err != nil {
+			return storage(err, "count the images")
+		}
+		if sum <= b.store.most {
+			break
+		}
+		if gone, err := cachesOf(b.store).evict(); err != nil || !gone {
+			return storage(err, "remove a cache")
+		}
+	}
+	return nil
+}
+
 // Publish adds an image to the store, and gives it its name. The image's digest is that of its configuration.
 func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 	raw, config, err := built.configuration()

@@ -169,6 +169,10 @@ func (s *Store) Prune(ctx context.Context, keepInUse func(digest string) bool) (
 	if out.Freed += freed; err != nil {
 		return out, storage(err, "remove layers of builds")
 	}
+	freed, err = cachesOf(s).prune()
+	if out.Freed += freed; err != nil {
+		return out, storage(err, "remove caches of builds")
+	}
 	digests, err := s.digests()
 	if err != nil || len(digests) == 0 {
 		return out, err

@@ -191,8 +191,15 @@ func Env(u cove.User) []string {
 // Own is the directory inside for Cove's own files.
 const Own = "/run/cove"
 
-// ValidateTarget refuses mount targets that would hide what the wall depends on.
+// ValidateTarget refuses mount targets that would hide what the wall depends on, or parts of a toolchain.
 func ValidateTarget(target string) error {
+	return validate(target, "/proc", "/sys", "/dev", Own, "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64")
+}
+
+// ValidatePlace refuses mount targets that would hide what the wall depends on.
+func ValidatePlace(target string) error { return validate(target, "/proc", "/sys", "/dev", Own) }
+
+func validate(target string, own ...string) error {
 	clean := path.Clean(target)
 	refuse := func(why string) error {
 		return cove.Errorf(cove.InvalidArgument, "a mount at %q is not possible: %s", target, why).
@@ -204,7 +211,7 @@ func ValidateTarget(target string) error {
 	case clean == "/":
 		return refuse("it would hide the whole root")
 	}
-	for _, place := range []string{"/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", Own} {
+	for _, place := range own {
 		if clean == place || strings.HasPrefix(clean, place+"/") {
 			return refuse(place + " belongs to the sandbox")
 		}

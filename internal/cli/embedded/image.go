@@ -42,7 +42,8 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted serv
 		return err
 	}
 	b := daemon.Build{Dir: wanted.Context, Dockerfile: wanted.Dockerfile, Name: wanted.Name, Args: wanted.Args,
-		Target: wanted.Target, Fresh: wanted.NoCache, Network: apispec.Network(wanted.Network), Out: sess.Err}
+		Secrets: wanted.Secrets, Target: wanted.Target, Fresh: wanted.NoCache, Network: apispec.Network(wanted.Network),
+		Out: sess.Err}
 	if wanted.Limits != nil {
 		b.Limits = apispec.Limits(*wanted.Limits)
 	}

@@ -18,7 +18,7 @@ const epochArg = "SOURCE_DATE_EPOCH"
 func imageBuild(sess *session.Session, d Daemon) *cobra.Command {
 	var o flags.Spec
 	var wanted NewBuild
-	var args []string
+	var args, secrets []string
 	c := &cobra.Command{
 		Use:   "build CONTEXT",
 		Short: "Build an image from a Dockerfile",
@@ -27,6 +27,9 @@ container engine. Each RUN runs as root of a sandbox of its own, which has no
 network unless --network, --allow, --policy or --preset say what it may reach.
 FROM takes images of the store: get them with "cove image pull" first.
 
+A secret enters the sandbox of the commands that mount it, and neither a layer
+nor the cache. Where the gateway can set a credential itself, it need not enter.
+
 What is not supported is refused by name. SOURCE_DATE_EPOCH, in the environment
 or as a build argument, gives equal images equal digests. Needs root.`,
 		Example: `  cove image build -t mine .
@@ -34,6 +37,9 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 		RunE: func(cmd *cobra.Command, words []string) (err error) {
 			o.Given = cmd.Flags().Changed
 			if wanted.Args, err = buildArgs(args, sess.Getenv); err != nil {
+				return err
+			}
+			if wanted.Secrets, err = buildSecrets(secrets, sess.Getenv); err != nil {
 				return err
 			}
 			resolved, err := o.Resolve(sess.Getenv)
@@ -58,6 +64,8 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 	f.StringVarP(&wanted.Name, "tag", "t", "", "what it will be called: `NAME[:TAG]`")
 	f.StringArrayVar(&args, "build-arg", nil,
 		"give the ARG `NAME=VALUE`, or NAME with this shell's value (repeatable)")
+	f.StringArrayVar(&secrets, "secret", nil,
+		"give RUN --mount=type=secret `id=NAME[,src=FILE|,env=VARIABLE]` (repeatable)")
 	f.StringVar(&wanted.Target, "target", "", "build the `STAGE` of this name or number; the last when not given")
 	f.BoolVar(&wanted.NoCache, "no-cache", false, "use no step of an earlier build")
 	o.Policy.Add(f)

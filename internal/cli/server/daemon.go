@@ -7,6 +7,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 // Daemon carries out the commands of this room that no server does: they serve, or look after this machine.
@@ -47,6 +48,7 @@ type NewBuild struct {
 	Dockerfile string // absolute path; empty: that of the context
 	Name       string
 	Args       map[string]string
+	Secrets    map[string]secret.Value // by their ids
 	Target     string
 	NoCache    bool
 	Network    *api.NetworkPermission // of its commands; nil is none

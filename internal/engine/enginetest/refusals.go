@@ -56,6 +56,11 @@ var refusalTests = []test{
 			b.Attachments = []engine.Attachment{{Target: cove.Workspace, ReadOnly: true}}
 			return !c.LateMount
 		})},
+	{name: "attachments with owners of an engine without layers",
+		run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
+			b.Attachments = []engine.Attachment{{Target: "/data", ReadOnly: true, Memory: &engine.Memory{}}}
+			return !c.Layers
+		})},
 	{name: "mounts of an engine that attaches none",
 		run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
 			b.Mounts = []cove.Mount{{Source: "/usr", Target: cove.Workspace, ReadOnly: true}}

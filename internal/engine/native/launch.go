@@ -109,13 +109,13 @@ func (s *sandbox) setUp(ctx context.Context) error {
 func (s *sandbox) openTrees(plan *guest.Setup) (given []*os.File, err error) {
 	all := trees(s.template)
 	if s.engine.root {
-		userns, err := os.Open("/proc/" + strconv.Itoa(s.process.PID()) + "/ns/user")
+		userns, err := s.namespace()
 		if err != nil {
-			return nil, s.explain("build the sandbox", err)
+			return nil, err
 		}
 		defer userns.Close()
 		for _, dir := range all {
-			tree, err := mappedTree(dir, userns)
+			tree, err := mappedTree(unix.AT_FDCWD, dir, userns)
 			if err != nil {
 				return given, err
 			}
@@ -146,9 +146,28 @@ func (s *sandbox) lacks() ([]guest.Step, error) {
 	return planNetwork()
 }
 
+// namespace opens the user namespace of the sandbox.
+func (s *sandbox) namespace() (*os.File, error) {
+	userns, err := os.Open("/proc/" + strconv.Itoa(s.process.PID()) + "/ns/user")
+	if err != nil {
+		return nil, s.explain("build the sandbox", err)
+	}
+	return userns, nil
+}
+
+// openTree opens an attachment whose files keep their owners.
+func (s *sandbox) openTree(place *os.File) (*os.File, error) {
+	userns, err := s.namespace()
+	if err != nil {
+		return nil, err
+	}
+	defer userns.Close()
+	return mappedTree(int(place.Fd()), "", userns)
+}
+
 // mappedTree is a detached copy of a tree's mount on which the tree's owner ids are those of the sandbox.
-func mappedTree(dir string, userns *os.File) (*os.File, error) {
-	tree, err := mounts.Clone(unix.AT_FDCWD, dir)
+func mappedTree(at int, dir string, userns *os.File) (*os.File, error) {
+	tree, err := mounts.Clone(at, dir)
 	if err != nil {
 		return nil, imageMissing(err)
 	}
@@ -181,10 +200,14 @@ func (s *sandbox) attach(b engine.Binding) (trees []*os.File, sources []engine.I
 		return err
 	}
 	for _, a := range b.Attachments {
-		if a.Guard != nil {
-			continue // the guest finds it in what it has attached
+		if a.Guard != nil || a.Memory != nil {
+			continue // the guest finds it in what it has attached, or makes it
 		}
-		if err := open(a.Place, s.openMount); err != nil {
+		clone := s.openMount
+		if a.Owners {
+			clone = s.openTree
+		}
+		if err := open(a.Place, clone); err != nil {
 			return trees, sources, err
 		}
 	}

@@ -24,6 +24,7 @@ const (
 	layerPlace    = "/layer"    // of Template.Layer
 	upperPlace    = "/upper"
 	workPlace     = "/work"
+	memoryPlace   = "/memory" // of attachments in memory
 )
 
 // overheadInodes counts the inodes that the layout itself uses of the scratch file system, so that the user has all of
@@ -222,6 +223,10 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 				Is: a.Guard})
 			continue
 		}
+		if a.Memory != nil {
+			g.Steps = append(g.Steps, inMemory(a, t.Limits)...)
+			continue
+		}
 		attach(guest.Step{Target: a.Target, Flags: flagsOf(a)})
 	}
 	for i, f := range b.Files {
@@ -237,6 +242,21 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 		g.Steps = append(g.Steps, guest.Step{Kind: guest.StepReadOnly, Target: guest.Root, Flags: sealed})
 	}
 	return g
+}
+
+// inMemory are the steps of an attachment that is made in memory: among what is writable, where it counts for the
+// limit of the sandbox, or with a size of its own.
+func inMemory(a engine.Attachment, l cove.Limits) []guest.Step {
+	m, at := *a.Memory, memoryPlace+a.Target
+	show := guest.Step{Kind: guest.StepBindInside, Source: at, Target: guest.Root + a.Target, Flags: flagsOf(a)}
+	if m.Data != nil {
+		return []guest.Step{{Kind: guest.StepFile, Target: at, Data: m.Data, Mode: m.Mode, UID: m.UID, GID: m.GID}, show}
+	}
+	if m.Size > 0 && (l.Disk == 0 || m.Size < l.Disk) {
+		return []guest.Step{{Kind: guest.StepTmpfs, Target: guest.Root + a.Target, Size: m.Size, Inodes: l.Inodes,
+			Mode: m.Mode, Flags: flagsOf(a)}}
+	}
+	return []guest.Step{{Kind: guest.StepDir, Target: at, Mode: m.Mode}, show}
 }
 
 // rootCapabilities returns what root inside may do, as bits of capabilities(7): what package managers and daemons need.

@@ -215,6 +215,9 @@ func (b *Builder) file(s guest.Step) {
 			num(unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW), num(s.Mode))
 		Write(b.Script, fd, s.Data)
 		b.Do(unix.SYS_FCHMOD, fd, num(s.Mode))
+		if s.UID != 0 || s.GID != 0 {
+			b.Do(unix.SYS_FCHOWN, fd, num(s.UID), num(s.GID))
+		}
 		b.Close(fd)
 	})
 }

@@ -132,23 +132,41 @@ func opaque(dir string) bool {
 }
 
 // Discard takes what a sandbox itself adds to a layer out of it: files of its own in /etc, and the places where it
-// mounts, if the tree below has none.
+// mounts, if the tree below has none. A directory that has nothing else then, and is as in the tree, goes as well.
 func Discard(changes, tree string, files, places []string) error {
 	for _, name := range files {
-		if err := os.Remove(filepath.Join(changes, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := remove(filepath.Join(changes, name)); err != nil {
 			return failure(err, "tidy a layer")
 		}
 	}
 	for _, name := range places {
-		if _, err := os.Lstat(filepath.Join(tree, name)); err == nil {
+		if !vain(filepath.Join(changes, name), filepath.Join(tree, name)) {
 			continue
 		}
-		err := os.Remove(filepath.Join(changes, name))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+		if err := remove(filepath.Join(changes, name)); err != nil {
 			return failure(err, "tidy a layer")
 		}
 	}
 	return nil
+}
+
+// remove removes what is there, but no directory with anything in it.
+func remove(name string) error {
+	err := os.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	return err
+}
+
+// vain reports whether a place of a layer is none of the tree's, or a directory without changes.
+func vain(place, below string) bool {
+	var st, old unix.Stat_t
+	if unix.Lstat(below, &old) != nil {
+		return true
+	}
+	return unix.Lstat(place, &st) == nil && kind(st) == unix.S_IFDIR && kind(old) == unix.S_IFDIR && st.Mode == old.Mode &&
+		st.Uid == old.Uid && st.Gid == old.Gid && !opaque(place)
 }
 
 // Clamp sets times of a layer that are later than one to it.
@@ -210,14 +228,22 @@ func resolve(name string, look func(string) (fs.FileInfo, error), read func(stri
 
 // Find returns the path on the host of a file or directory of a tree; ok says that it is there.
 func Find(tree, name string) (place string, info fs.FileInfo, ok bool) {
-	on := func(p string) string { return filepath.Join(tree, p) }
-	real, err := resolve(name, func(p string) (fs.FileInfo, error) { return os.Lstat(on(p)) },
-		func(p string) (string, error) { return os.Readlink(on(p)) })
+	real, err := Resolve(tree, name)
 	if err != nil {
 		return "", nil, false
 	}
-	info, err = os.Lstat(on(real))
-	return on(real), info, err == nil
+	place = filepath.Join(tree, real)
+	info, err = os.Lstat(place)
+	return place, info, err == nil
+}
+
+// Resolve returns what a path means in a tree: one relative to its top, without symbolic links, whose last components
+// may be missing.
+func Resolve(tree, name string) (string, error) {
+	on := func(p string) string { return filepath.Join(tree, p) }
+	real, err := resolve(name, func(p string) (fs.FileInfo, error) { return os.Lstat(on(p)) },
+		func(p string) (string, error) { return os.Readlink(on(p)) })
+	return real, failure(err, "find "+name)
 }
 
 // failure gives an error of the file system its code.

@@ -1,0 +1,154 @@
+package image
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/image/unpack"
+)
+
+// cachesName is the directory of a store for the caches of builds: each a directory by a digest of its id, with a
+// record, and a lock beside it. Commands of builds write to them. They make room as images that come back do.
+const (
+	cachesName  = "caches"
+	cacheRecord = "cache.json"
+	cacheData   = "data"
+)
+
+// cached is the record of a cache. Its time of change says when the cache was used last.
+type cached struct {
+	ID    string `json:"id"`
+	Bytes int64  `json:"bytes"`
+}
+
+// caches is the directory of a store for the caches of builds.
+type caches struct{ dir string }
+
+func cachesOf(s *Store) caches { return caches{filepath.Join(s.dir, cachesName)} }
+
+func (c caches) place(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return filepath.Join(c.dir, hex.EncodeToString(sum[:]))
+}
+
+// make makes a cache at its place with what fill gives it, by way of a temporary directory.
+func (c caches) make(temp, id string, fill func(dir string) error) error {
+	data := filepath.Join(temp, "new", cacheData)
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		return err
+	}
+	if err := fill(data); err != nil {
+		return err
+	}
+	if err := c.record(filepath.Dir(data), id); err != nil {
+		return err
+	}
+	err := os.Rename(filepath.Dir(data), c.place(id))
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
+		return nil // another build was first
+	}
+	return err
+}
+
+// record writes what a cache has, and that it was used.
+func (c caches) record(place, id string) error {
+	data, err := json.Marshal(cached{ID: id, Bytes: diskUsage(place)})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(place, cacheRecord), data, 0o600)
+}
+
+// usedCache is a cache with what its record says.
+type usedCache struct {
+	place string
+	bytes int64
+	used  time.Time
+}
+
+// caches lists the caches of builds, the one that was used the longest ago first.
+func (c caches) list() (all []usedCache, err error) {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		u := usedCache{place: filepath.Join(c.dir, e.Name())}
+		record := filepath.Join(u.place, cacheRecord)
+		if info, err := os.Stat(record); err == nil {
+			u.used = info.ModTime()
+		}
+		var says cached
+		if data, err := os.ReadFile(record); err == nil && json.Unmarshal(data, &says) == nil {
+			u.bytes = says.Bytes
+		}
+		all = append(all, u)
+	}
+	slices.SortFunc(all, func(a, b usedCache) int { return a.used.Compare(b.used) })
+	return all, nil
+}
+
+// remove removes a cache that no build has, and reports whether it did.
+func (u usedCache) remove() (gone bool, err error) {
+	lock, err := tryLock(u.place+lockSuffix, unix.LOCK_EX)
+	if err == errHeld {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close()
+	if err := unpack.RemoveAll(u.place); err != nil {
+		return false, err
+	}
+	return true, os.Remove(lock.Name())
+}
+
+// evict removes the cache that was used the longest ago, of those that no build has, and reports whether there
+// was one.
+func (c caches) evict() (bool, error) {
+	all, err := c.list()
+	if err != nil {
+		return false, err
+	}
+	for _, u := range all {
+		if gone, err := u.remove(); gone || err != nil {
+			return gone, err
+		}
+	}
+	return false, nil
+}
+
+// prune removes the caches that no build has.
+func (c caches) prune() (freed int64, err error) {
+	all, err := c.list()
+	locks, _ := filepath.Glob(filepath.Join(c.dir, "*"+lockSuffix)) // of those that failed to be made, too
+	for _, lock := range locks {
+		if place := strings.TrimSuffix(lock, lockSuffix); !slices.ContainsFunc(all, func(u usedCache) bool {
+			return u.place == place
+		}) {
+			all = append(all, usedCache{place: place})
+		}
+	}
+	for _, u := range all {
+		bytes := diskUsage(u.place)
+		gone, e := u.remove()
+		if err = errors.Join(err, e); gone {
+			freed += bytes
+		}
+	}
+	return freed, err
+}
