@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/build/origin"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
@@ -54,10 +55,11 @@ type Runner interface {
 
 // Options hold the services that a build works with.
 type Options struct {
-	Store  Store
-	Runner Runner
-	Clock  clock.Clock
-	Out    io.Writer // progress, and the output of commands
+	Store   Store
+	Runner  Runner
+	Origins origin.Getter // of the URLs of ADD
+	Clock   clock.Clock
+	Out     io.Writer // progress, and the output of commands
 }
 
 // Request says what to build.

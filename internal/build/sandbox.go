@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -16,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -119,18 +118,13 @@ func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, env []stri
 	return o.Code, nil
 }
 
-const (
-	watchEvery = 200 * time.Millisecond
-	leastFree  = 512 << 20 // bytes
-)
+const watchEvery = 200 * time.Millisecond
 
 // watch ends a command that fills the disk of the layers, which the kernel does not bound for it.
 func (s Sandboxes) watch(ctx context.Context, dir string, end context.CancelCauseFunc) {
 	for {
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err == nil && int64(st.Bavail)*st.Bsize < leastFree {
-			end(cove.Errorf(cove.StorageFull, "the disk of the images has less than %d MiB left", leastFree>>20).
-				WithHint("free some space, or run \"cove image prune\""))
+		if err := layer.Spare(dir); err != nil {
+			end(err)
 			return
 		}
 		select {

@@ -1,12 +1,17 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/build/origin"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
@@ -40,6 +45,17 @@ func (b *builder) layer(ctx context.Context, number int, s *stage, step dockerfi
 		l, err = b.run(ctx, number, s, step)
 		return l, false, err
 	}
+	known := ""
+	if c := step.Copy; c != nil && c.Checksum != "" { // it need not be fetched
+		if err := origin.CheckSum(c.Checksum); err != nil {
+			return l, false, err
+		}
+		known = keyOf(s.key, step.History, c)
+		if l, ok := b.find(known); ok {
+			s.key = known
+			return l, false, nil
+		}
+	}
 	dir := b.fresh()
 	if err := engine.MakeLayer(dir); err != nil {
 		return l, false, err
@@ -59,7 +75,7 @@ func (b *builder) layer(ctx context.Context, number int, s *stage, step dockerfi
 	if err != nil {
 		return l, false, err
 	}
-	s.key = keyOf(s.key, step.History, content)
+	s.key = cmp.Or(known, keyOf(s.key, step.History, content))
 	if l, ok := b.find(s.key); ok {
 		return l, false, nil
 	}
@@ -103,7 +119,7 @@ func (b *builder) copy(ctx context.Context, number int, s *stage, c dockerfile.C
 		return err
 	}
 	does := layer.Copy{From: b.request.Context, Words: c.Sources, Dest: c.Dest,
-		Whole: !c.Add || c.Unpack != nil && !*c.Unpack}
+		Whole: !c.Add || c.Unpack != nil && !*c.Unpack, Room: b.room}
 	for _, f := range c.Inline {
 		does.Inline = append(does.Inline, layer.Inline(f))
 	}
@@ -131,7 +147,63 @@ func (b *builder) copy(ctx context.Context, number int, s *stage, c dockerfile.C
 		}
 		does.Mode = new(fileMode(uint32(mode)))
 	}
-	return does.Into(ctx, changes, s.tree)
+	return b.take(ctx, c, does, changes, s.tree)
+}
+
+// take copies and fetches the sources of a COPY or ADD.
+func (b *builder) take(ctx context.Context, c dockerfile.Copy, does layer.Copy, changes, tree string) error {
+	var remotes []string
+	does.Words = nil
+	for _, source := range c.Sources {
+		if !c.Add || !dockerfile.Remote(source) {
+			does.Words = append(does.Words, source)
+			continue
+		}
+		if err := origin.Check(source); err != nil {
+			return err
+		}
+		remotes = append(remotes, source)
+	}
+	if len(remotes) > 0 && len(c.Sources)+len(c.Inline) > 1 && !strings.HasSuffix(c.Dest, "/") {
+		return cove.Errorf(cove.InvalidArgument, "several files are added to %.200q, which is no directory", c.Dest).
+			WithHint("write a slash at its end")
+	}
+	if len(does.Words)+len(does.Inline) > 0 {
+		if err := does.Into(ctx, changes, tree); err != nil {
+			return err
+		}
+	}
+	for _, source := range remotes {
+		if err := b.add(ctx, c, source, does, changes, tree); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add fetches a URL and puts it into a layer.
+func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, does layer.Copy, changes,
+	tree string) (err error) {
+	name := origin.Name(source)
+	if name == "" {
+		if name = path.Base(c.Dest); strings.HasSuffix(c.Dest, "/") {
+			return cove.Errorf(cove.InvalidArgument, "the URL %.200q names no file", source).
+				WithHint("write the name at the end of the destination, instead of a directory")
+		}
+	}
+	dir := b.fresh()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return cove.Errorf(cove.StorageFull, "make a directory for a file: %w", err)
+	}
+	if err := origin.Fetch(ctx, b.Origins, source, filepath.Join(dir, name), c.Checksum); err != nil {
+		return err
+	}
+	if does.From, err = layer.OpenContext(dir, []byte{}); err != nil {
+		return err
+	}
+	defer does.From.Close()
+	does.Words, does.Inline, does.Whole = []string{literal(name)}, nil, c.Unpack == nil || !*c.Unpack
+	return does.Into(ctx, changes, tree)
 }
 
 // fileMode returns the mode that permission bits of the kernel's say.
@@ -179,15 +251,6 @@ func unsupportedCopy(c dockerfile.Copy) error {
 		return refuse("--exclude", "leave files out with .dockerignore")
 	case c.Parents:
 		return refuse("--parents", "copy each directory to its place")
-	case c.Unpack != nil && *c.Unpack:
-		return refuse("--unpack", "copy the archive with COPY, and unpack it with RUN")
-	}
-	if c.Add {
-		for _, source := range c.Sources {
-			if dockerfile.Remote(source) {
-				return refuse("of "+source, "fetch it with RUN, under the policy of the build, such as --allow HOST")
-			}
-		}
 	}
 	return nil
 }

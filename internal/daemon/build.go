@@ -60,11 +60,13 @@ func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error
 		return img, err
 	}
 	defer r.Context.Close()
-	run, err := d.buildRunner(b)
+	id := cove.NewExecutionID() // by which the gateway's decisions are found
+	run, err := d.buildRunner(b, id)
 	if err != nil {
 		return img, err
 	}
-	o := build.Options{Store: image.BuildsOf(d.images), Runner: run, Clock: clock.Real(), Out: b.Out}
+	o := build.Options{Store: image.BuildsOf(d.images), Runner: run, Origins: origins{d.outlet, run.Network, id},
+		Clock: clock.Real(), Out: b.Out}
 	return build.Build(ctx, o, r)
 }
 
@@ -113,7 +115,7 @@ func readDockerfile(path string) ([]byte, error) {
 }
 
 // buildRunner makes the runner of a build's commands.
-func (d *Daemon) buildRunner(b Build) (s build.Sandboxes, err error) {
+func (d *Daemon) buildRunner(b Build, id cove.ExecutionID) (s build.Sandboxes, err error) {
 	if s.Network, err = egress.NetworkOf(b.Network); err != nil {
 		return s, err
 	}
@@ -124,7 +126,6 @@ func (d *Daemon) buildRunner(b Build) (s build.Sandboxes, err error) {
 	if s.Engine, err = d.engines.Get(engine.Native); err != nil {
 		return s, err
 	}
-	id := cove.NewExecutionID() // by which the gateway's decisions are found
 	s.Clock = clock.Real()
 	s.OpenRoute = func(of cove.SandboxID, n egress.Network) (egress.Route, error) {
 		return d.openRoute(cove.MachineOwner(), of, id, n)

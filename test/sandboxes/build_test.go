@@ -113,7 +113,7 @@ func refusals(t *testing.T, l *lab) {
 		"FROM debian\nRUN [\"/nothing\"]":          "the image has no program",
 		"FROM debian\nCOPY secret /":               ".dockerignore",
 		"FROM debian\nCOPY --chown=bob a.txt /":    "there is no user",
-		"FROM debian\nADD https://example.com/x /": "ADD of https://example.com/x is not supported",
+		"FROM debian\nADD https://example.com/x /": "allow it: --allow example.com",
 		"FROM debian\nCOPY --parents a.txt /":      "COPY --parents is not supported",
 		"FROM debian\nRUN --mount=type=ssh true":   "RUN --mount=type=ssh is not supported",
 		"FROM nothing-of-the-kind":                 "cove image pull nothing-of-the-kind",

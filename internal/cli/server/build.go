@@ -24,7 +24,8 @@ func imageBuild(sess *session.Session, d Daemon) *cobra.Command {
 		Short: "Build an image from a Dockerfile",
 		Long: `Build an image from a Dockerfile and the files of a directory, without a
 container engine. Each RUN runs as root of a sandbox of its own, which has no
-network unless --network, --allow, --policy or --preset say what it may reach.
+network unless --network, --allow, --policy or --preset say what it may reach;
+ADD of a URL reaches the same.
 FROM takes images of the store: get them with "cove image pull" first.
 
 A secret enters the sandbox of the commands that mount it, and neither a layer

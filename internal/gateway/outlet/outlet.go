@@ -5,12 +5,9 @@ package outlet
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -152,25 +149,12 @@ func (o Outlet) OpenPull(ctx context.Context, remote string, p forge.Pull) (forg
 	if err != nil {
 		return forge.Opened{}, err
 	}
-	route, err := o.open(spec)
+	client, err := o.Client(spec)
 	if err != nil {
 		return forge.Opened{}, err
 	}
-	defer route.Close()
-	proxy, err := url.Parse(route.Proxy)
-	if err != nil {
-		return forge.Opened{}, cove.Errorf(cove.Internal, "the egress route has no address: %w", err)
-	}
-	roots, err := os.ReadFile(route.CA)
-	if err != nil {
-		return forge.Opened{}, cove.Errorf(cove.Unavailable, "read whom to trust: %w", err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(roots)
-	transport := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool},
-		DisableKeepAlives: true}
-	defer transport.CloseIdleConnections()
-	return forge.Open(ctx, &http.Client{Transport: transport}, address, p)
+	defer client.Close()
+	return forge.Open(ctx, &client.Client, address, p)
 }
 
 // forgeSpec returns the address at which a repository's pull requests are opened, and a route to it alone.

@@ -229,7 +229,7 @@ func history(word string, c *Copy, dest string) string {
 	return strings.Join(append(parts, dest), " ")
 }
 
-// Remote reports whether a source of ADD is fetched from elsewhere.
+// Remote reports whether a source of ADD is elsewhere.
 func Remote(source string) bool {
 	return isURL(source) || strings.HasPrefix(source, "git@") || strings.HasPrefix(source, "git://") ||
 		strings.HasPrefix(source, "ssh://")

@@ -1,7 +1,6 @@
 package layer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
 // Copy puts files into a layer above a tree, as COPY of a Dockerfile does.
@@ -24,7 +24,8 @@ type Copy struct {
 	Dest   string // absolute; a slash at its end makes it a directory
 	Owner  *Owner // of all that is copied or made; nil: root, or as the source has it
 	Mode   *fs.FileMode
-	Whole  bool // archives are files like others
+	Whole  bool   // archives are files like others
+	Room   string // directory in which others are unpacked
 }
 
 // Inline is a file by its content.
@@ -40,7 +41,7 @@ func (c Copy) Into(ctx context.Context, changes, tree string) error {
 		return err
 	}
 	defer into.close()
-	w := &copier{Copy: c, target: into}
+	w := &copier{Copy: c, target: into, links: map[[2]uint64]string{}}
 	return failure(w.all(ctx), "copy")
 }
 
@@ -140,6 +141,7 @@ func (t target) finish(name string, mode fs.FileMode, owner Owner) error {
 type copier struct {
 	Copy
 	target
+	links map[[2]uint64]string // by inodes of a tree, of which names were copied
 }
 
 // all copies every source to its place.
@@ -178,6 +180,15 @@ func (c *copier) all(ctx context.Context) error {
 		info, err := c.From.root.Lstat(real)
 		if err != nil {
 			return err
+		}
+		if !c.Whole && info.Mode().IsRegular() {
+			done, err := c.unpacked(ctx, real, dest, info)
+			if err != nil {
+				return err
+			}
+			if done {
+				continue
+			}
 		}
 		to := place(name)
 		if info.IsDir() {
@@ -237,6 +248,13 @@ func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, t
 	if err := c.layer.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if c.From.owners && !info.IsDir() {
+		id := [2]uint64{st.Dev, st.Ino}
+		if first, ok := c.links[id]; ok {
+			return c.layer.Link(first, to)
+		}
+		c.links[id] = to
+	}
 	mode := info.Mode()
 	if mode&fs.ModeSymlink != 0 {
 		link, err := c.From.root.Readlink(from)
@@ -270,26 +288,25 @@ func (c *copier) time(name string, at syscall.Timespec) error {
 	return unix.UtimesNanoAt(int(dir.Fd()), path.Base(name), times, unix.AT_SYMLINK_NOFOLLOW)
 }
 
+// read opens a file of the source, which info was of.
+func (c *copier) read(name string, info fs.FileInfo) (*os.File, error) {
+	f, err := c.From.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if now, err := f.Stat(); err != nil || !os.SameFile(now, info) {
+		f.Close()
+		return nil, cove.Errorf(cove.Conflict, "%.200q changed while it was being read", name)
+	}
+	return f, nil
+}
+
 func (c *copier) content(from, to string, info fs.FileInfo) error {
-	src, err := c.From.root.OpenFile(from, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	src, err := c.read(from, info)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	if now, err := src.Stat(); err != nil || !os.SameFile(now, info) {
-		return cove.Errorf(cove.Conflict, "%.200q changed while it was being read", from)
-	}
-	if !c.Whole {
-		head := make([]byte, 512)
-		n, _ := io.ReadFull(src, head)
-		if packed(head[:n]) {
-			return cove.Errorf(cove.Unsupported, "ADD of the archive %.200q is not supported", from).
-				WithHint("copy it with COPY, and unpack it with RUN")
-		}
-		if _, err := src.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-	}
 	dst, err := c.layer.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -298,14 +315,53 @@ func (c *copier) content(from, to string, info fs.FileInfo) error {
 	return errors.Join(err, dst.Close())
 }
 
-// packed reports the beginning of an archive, or of a compressed file.
-func packed(head []byte) bool {
-	for _, magic := range []string{"\x1f\x8b", "BZh", "\xfd7zXZ\x00", "\x28\xb5\x2f\xfd"} {
-		if bytes.HasPrefix(head, []byte(magic)) {
-			return true
-		}
+// unpacked copies what is in an archive into the destination, a directory then, with the owners and modes that the
+// archive states. It reports whether the file is one.
+func (c *copier) unpacked(ctx context.Context, from, dest string, info fs.FileInfo) (done bool, err error) {
+	f, err := c.read(from, info)
+	if err != nil {
+		return false, err
 	}
-	return len(head) >= 262 && string(head[257:262]) == "ustar"
+	defer f.Close()
+	if is, err := unpack.IsArchive(f); err != nil || !is {
+		return false, err
+	}
+	dir, err := os.MkdirTemp(c.Room, "archive-")
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, unpack.RemoveAll(dir)) }()
+	if err := unpackTo(ctx, dir, f); err != nil {
+		return false, err
+	}
+	source, err := OpenTree(dir)
+	if err != nil {
+		return false, err
+	}
+	defer source.Close()
+	top, err := source.root.Lstat(".")
+	if err == nil {
+		err = c.directory(dest, c.owner(nil))
+	}
+	if err != nil {
+		return false, err
+	}
+	all := &copier{Copy: Copy{From: source, Whole: true}, target: c.target, links: map[[2]uint64]string{}}
+	return true, all.entry(ctx, ".", dest, top, true)
+}
+
+func unpackTo(ctx context.Context, dir string, archive io.Reader) error {
+	t, err := unpack.New(dir, unpack.DefaultLimits())
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	t.Room = func(int64, int64) error { return Spare(dir) }
+	if _, err := t.Apply(ctx, archive, unpack.Archive); err != nil {
+		return err
+	}
+	_, err = t.Finish()
+	return err
 }
 
 // dir copies a directory. One that is ignored comes into being for what is in it and is not.

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"archive/tar"
 	"bytes"
 	"io/fs"
 	"os"
@@ -179,6 +180,96 @@ func TestSpecialFiles(t *testing.T) {
 		if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestUnpacked: an archive that ADD names becomes its files, with their owners, their links and within the destination;
+// one in a directory stays a file.
+func TestUnpacked(t *testing.T) {
+	needRoot(t)
+	outside := t.TempDir()
+	archive := func(all ...tar.Header) string {
+		t.Helper()
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, h := range all {
+			if h.Size = int64(len(h.Name)); h.Typeflag != tar.TypeReg {
+				h.Size = 0
+			}
+			h.Mode, h.ModTime = 0o640, time.Unix(1_000_000_000, 0)
+			if err := w.WriteHeader(&h); err != nil {
+				t.Fatal(err)
+			}
+			if h.Size > 0 {
+				w.Write([]byte(h.Name))
+			}
+		}
+		w.Close()
+		return b.String()
+	}
+	good := archive(tar.Header{Name: "d/a", Typeflag: tar.TypeReg, Uid: 3, Gid: 4},
+		tar.Header{Name: "d/same", Typeflag: tar.TypeLink, Linkname: "d/a"},
+		tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: outside})
+	through := archive(tar.Header{Name: "x", Typeflag: tar.TypeSymlink, Linkname: outside},
+		tar.Header{Name: "x/file", Typeflag: tar.TypeReg})
+	for _, test := range []struct {
+		name, file, dest string
+		whole            bool
+		want             string
+		err              cove.Code
+	}{
+		{name: "unpacked", file: good, dest: "/n/m", want: "n/ n/m/ n/m/d/ n/m/d/a=d/a n/m/d/same=d/a n/m/link->" + outside},
+		{name: "at the top", file: good, dest: "/", want: "d/ d/a=d/a d/same=d/a link->" + outside},
+		{name: "into a directory of the image", file: good, dest: "/to/", want: "app/ app/d/ app/d/a=d/a app/d/same=d/a " +
+			"app/link->" + outside},
+		{name: "whole", file: "hello", dest: "/n", want: "n=hello"},
+		{name: "as it is", file: good, dest: "/n", whole: true},
+		{name: "over a file", file: good, dest: "/file", err: cove.InvalidArgument},
+		{name: "a name that leads up", file: archive(tar.Header{Name: "../x", Typeflag: tar.TypeReg}), dest: "/n",
+			err: cove.InvalidArgument},
+		{name: "through a link of its own", file: through, dest: "/n", err: cove.InvalidArgument},
+		{name: "through a link of the image", file: archive(tar.Header{Name: "evil/x", Typeflag: tar.TypeReg}), dest: "/",
+			err: cove.InvalidArgument},
+		{name: "cut", file: good[:1400], dest: "/n", err: cove.InvalidArgument},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			from, err := OpenContext(tree(t, "x.tar", test.file, "d/x.tar", good), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer from.Close()
+			changes, room := t.TempDir(), t.TempDir()
+			image := tree(t, "app/old", "old", "to", "-> /app", "file", "f", "evil", "-> "+outside)
+			err = Copy{From: from, Words: []string{"x.tar"}, Dest: test.dest, Whole: test.whole,
+				Owner: &Owner{7, 7}, Room: room}.Into(t.Context(), changes, image)
+			if cove.ErrorCode(err) != test.err {
+				t.Fatalf("%v, want %q", err, test.err)
+			}
+			if got := shown(t, changes); test.want != "" && got != test.want {
+				t.Errorf("the layer has %s\nwant %s", got, test.want)
+			}
+			var a, same unix.Stat_t
+			if unix.Lstat(filepath.Join(changes, "d/a"), &a) == nil && (a.Uid != 3 || a.Gid != 4 || a.Mode&0o777 != 0o640 ||
+				a.Mtim.Sec != 1_000_000_000 || unix.Lstat(filepath.Join(changes, "d/same"), &same) != nil || same.Ino != a.Ino) {
+				t.Errorf("%+v, %+v", a, same)
+			}
+			if got := shown(t, room); got != "" {
+				t.Errorf("left behind: %s", got)
+			}
+		})
+	}
+	from, err := OpenContext(tree(t, "d/x.tar", good), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	changes := t.TempDir()
+	err = Copy{From: from, Words: []string{"d"}, Dest: "/n", Room: t.TempDir()}.Into(t.Context(), changes, t.TempDir())
+	if data, e := os.ReadFile(filepath.Join(changes, "n/x.tar")); err != nil || e != nil || string(data) != good {
+		t.Errorf("an archive in a directory: %v, %v", err, e)
+	}
+	if got := shown(t, outside); got != "" {
+		t.Errorf("outside there is %s", got)
 	}
 }
 

@@ -1,8 +1,10 @@
 package unpack
 
 import (
+	"archive/tar"
 	"bufio"
 	"bytes"
+	"compress/bzip2"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -183,9 +185,11 @@ func decompressor(r io.Reader) (io.Reader, func(), error) {
 			return nil, nil, malformed(err)
 		}
 		return whole{z}, z.Close, nil
-	case bytes.HasPrefix(head, []byte("\xfd7zXZ")), bytes.HasPrefix(head, []byte("BZh")):
-		return nil, nil, cove.Errorf(cove.Unsupported, "archives compressed with xz or bzip2 are not read").
-			WithHint("compress it with gzip or zstd, or not at all")
+	case bytes.HasPrefix(head, []byte("BZh")):
+		return whole{bzip2.NewReader(b)}, none, nil
+	case bytes.HasPrefix(head, []byte("\xfd7zXZ")):
+		return nil, nil, cove.Errorf(cove.Unsupported, "archives compressed with xz are not read").
+			WithHint("compress it with gzip, bzip2 or zstd, or not at all")
 	}
 	return b, none, nil
 }
@@ -215,6 +219,25 @@ func IsPlain(f io.ReadSeeker) (bool, error) {
 		return false, cove.Errorf(cove.Internal, "read the archive: %w", err)
 	}
 	return buffered, nil
+}
+
+// IsArchive reports whether a file is a tar archive, plain or compressed, with anything in it, and rewinds it. Errors:
+// Unsupported (a compression).
+func IsArchive(f io.ReadSeeker) (bool, error) {
+	r, done, err := decompressor(f)
+	if cove.ErrorCode(err) == cove.Unsupported {
+		return false, err
+	}
+	is := false
+	if err == nil {
+		_, err = tar.NewReader(r).Next()
+		is = err == nil
+		done()
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return false, cove.Errorf(cove.Internal, "read the archive: %w", err)
+	}
+	return is, nil
 }
 
 // Decompress copies a plain, gzip or zstd stream, within the limits on bytes and ratio; room is that of a Tree.

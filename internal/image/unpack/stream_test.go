@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"slices"
@@ -152,6 +153,25 @@ func TestCompressions(t *testing.T) {
 			}
 		})
 	}
+	t.Run("bzip2", func(t *testing.T) {
+		packed, err := base64.StdEncoding.DecodeString("QlpoOTFBWSZTWaUwjB0AAHD7gNEAAAJAAG+AAADiRJ4ACAggAFQ0IJtBHqaM" +
+			"nqCRJqAaAAfa3EIQcyhCKdPKsZuxAhplYpMIloowNABD6uxpNeWrJVgiBt+vrY07vUiID8XckU4UJClMIwdA")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree, err := New(newRoom(t).dir, DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tree.Close()
+		digest, err := tree.Apply(t.Context(), bytes.NewReader(packed), Layer)
+		if err != nil || digest != "2dd9931e568902e8ad34661d545b2b57d69a00a924b3a97bb69f81821dd64ef7" {
+			t.Errorf("%s, %v", digest, err)
+		}
+		if err := newRoom(t).apply(Layer, packed[:80]); cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("cut: %v", err)
+		}
+	})
 	t.Run("nothing at all", func(t *testing.T) { // an empty layer is valid
 		if err := newRoom(t).apply(Layer, nil); err != nil {
 			t.Error(err)
@@ -190,5 +210,30 @@ func TestCancel(t *testing.T) {
 	}()
 	if _, err := tree.Apply(ctx, pr, Layer); cove.ErrorCode(err) != cove.Canceled {
 		t.Errorf("code %q: %v", cove.ErrorCode(err), err)
+	}
+}
+
+func TestIsArchive(t *testing.T) {
+	plain := pack(t, entry{name: "a", body: "hello"})
+	var g, text bytes.Buffer
+	for w, data := range map[*bytes.Buffer][]byte{&g: plain, &text: []byte(strings.Repeat("hello ", 500))} {
+		z := gzip.NewWriter(w)
+		z.Write(data)
+		z.Close()
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		want bool
+		code cove.Code
+	}{
+		"plain": {plain, true, ""}, "gzip": {g.Bytes(), true, ""}, "a file in gzip": {text.Bytes(), false, ""},
+		"text": {[]byte("hello"), false, ""}, "nothing": {nil, false, ""}, "an empty archive": {pack(t), false, ""},
+		"gzip of nothing": {[]byte{0x1f, 0x8b}, false, ""}, "xz": {[]byte("\xfd7zXZ\x00rest"), false, cove.Unsupported},
+	} {
+		r := bytes.NewReader(c.data)
+		is, err := IsArchive(r)
+		if is != c.want || cove.ErrorCode(err) != c.code || c.code == "" && r.Len() != len(c.data) {
+			t.Errorf("%s: %v, %v, %d bytes are left of %d", name, is, err, r.Len(), len(c.data))
+		}
 	}
 }

@@ -53,8 +53,8 @@ func (t *Tree) Close() error {
 	return t.root.Close()
 }
 
-// Apply applies one archive, plain or compressed with gzip or zstd, and returns the SHA-256 of its uncompressed bytes
-// as lower-case hex (the diff id of a layer). After an error the tree is inconsistent and must be removed.
+// Apply applies one archive, plain or compressed with gzip, bzip2 or zstd, and returns the SHA-256 of its uncompressed
+// bytes as lower-case hex (the diff id of a layer). After an error the tree is inconsistent and must be removed.
 //
 // Errors: InvalidArgument (the archive is malformed, or escapes), TooLarge, StorageFull, Unsupported (a compression),
 // Canceled.
