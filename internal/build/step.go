@@ -30,7 +30,7 @@ func (b *builder) step(ctx context.Context, number int, s *stage, step dockerfil
 			if err := layer.Apply(engine.Changes(kept.Dir), s.tree); err != nil {
 				return err
 			}
-			done.Layer, s.latest = kept.DiffID, kept.Created
+			done.Layer, done.Key, s.latest = kept.DiffID, kept.Key, kept.Created
 		}
 	}
 	done.Created = s.latest // so that the same layers make the same image

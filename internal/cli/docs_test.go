@@ -176,14 +176,14 @@ var ofOthers = map[string][]string{
 		"system", "tools", "trust-hooks", "version"},
 	"cove-worker":  {"base-url", "context-window", "cwd", "key-env", "max-output", "provider-kind"},
 	"curl":         {"data-binary", "unix-socket"},
-	"a Dockerfile": {"chmod", "chown", "device", "exclude", "parents", "secret", "security", "ssh"},
+	"a Dockerfile": {"checksum", "chmod", "chown", "device", "exclude", "parents", "security", "ssh", "unpack"},
 	"docker":       {"env-file", "format", "volume"},
 	"git": {"bisect", "filter", "git", "global", "init", "onel", "ref", "reference", "revs", "shared",
 		"staged", "stdout", "unshallow"},
 	"install.sh":      {"prefix", "release"},
 	"start-docker.sh": {"stop"},
 	"systemd":         {"now", "user"},
-	"cove, formerly":  {"lines", "output", "wd", "work-dir"},
+	"cove, formerly":  {"lines", "wd", "work-dir"},
 }
 
 // TestDocumentedFlagsExist: a flag that a document names is one of some command.

@@ -127,6 +127,7 @@ var without = map[string]string{
 	"cove dev model-server": "runs until it is stopped",
 	"cove gateway attach":   "runs until it is stopped",
 	"cove runs export":      "writes an archive",
+	"cove image save":       "writes an archive",
 	"cove ca export":        "writes a certificate",
 	"cove ca show":          "prints a certificate",
 	"cove policy learn":     "prints a policy, which is a file of its own form",
@@ -182,8 +183,8 @@ func TestFlags(t *testing.T) {
 			if f.Shorthand == "" || f.Hidden { // a former letter
 				return
 			}
-			if c.CommandPath() == "cove image build" && (f.Name == "dockerfile" || f.Name == "tag") { // as of docker build
-				return
+			if c.CommandPath() == "cove image build" && slices.Contains([]string{"dockerfile", "output", "tag"}, f.Name) {
+				return // as of docker build
 			}
 			if other, ok := of[f.Shorthand]; ok && other != f.Name {
 				t.Errorf("%s: -%s is --%s, and --%s elsewhere", c.CommandPath(), f.Shorthand, f.Name, other)

@@ -36,6 +36,7 @@ type Base struct {
 // Layer is a layer that a build has made.
 type Layer struct {
 	Dir     string    `json:"-"` // of engine.MakeLayer
+	Key     string    `json:"-"` // by which Find finds it; empty: it was not kept
 	DiffID  string    `json:"diff_id"`
 	Created time.Time `json:"created"`
 }
@@ -45,6 +46,7 @@ type Step struct {
 	Text    string
 	Created time.Time
 	Layer   string // diff id; empty: it changed no file
+	Key     string // of the layer, likewise
 }
 
 // Built is an image that a build has made.
@@ -54,6 +56,15 @@ type Built struct {
 	Steps  []Step
 	Tree   string // directory of the store's, which becomes the image's
 	Name   string // empty: it has none
+}
+
+// layersRecord is the file of an image that a build has made, which says what it consists of.
+const layersRecord = "layers.json"
+
+// madeOf says what a build has made an image of.
+type madeOf struct {
+	Base   string   `json:"base,omitempty"` // digest; empty: nothing
+	Layers []string `json:"layers"`         // keys of Builds.Find, the lowest first
 }
 
 // Scratch is the name of the base without any file.
@@ -148,7 +159,7 @@ const layerRecord = "layer.json"
 
 // Find returns the layer that a build has kept under a key. Errors: fs.ErrNotExist.
 func (b Builds) Find(key string) (Layer, error) {
-	l := Layer{Dir: filepath.Join(b.kept(), key)}
+	l := Layer{Dir: filepath.Join(b.kept(), key), Key: key}
 	data, err := os.ReadFile(filepath.Join(l.Dir, layerRecord))
 	if err == nil {
 		err = json.Unmarshal(data, &l)
@@ -178,7 +189,7 @@ func (b Builds) Keep(key string, l Layer) (Layer, error) {
 		}
 		return l, storage(err, "keep a layer")
 	}
-	l.Dir = filepath.Join(b.kept(), key)
+	l.Dir, l.Key = filepath.Join(b.kept(), key), key
 	return l, nil
 }
 
@@ -269,6 +280,9 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 		if err := os.WriteFile(filepath.Join(t.dir, configName), raw, 0o600); err != nil {
 			return storage(err, "write the image's configuration")
 		}
+		if err := built.record(t.dir); err != nil {
+			return storage(err, "write the image's layers")
+		}
 		if err := os.Rename(built.Tree, filepath.Join(t.dir, rootfsName)); err != nil {
 			return storage(err, "publish the image")
 		}
@@ -283,6 +297,24 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 		return Image{}, err
 	}
 	return s.Get(ctx, img.Digest)
+}
+
+// record writes what an image is made of, if its layers were kept.
+func (built Built) record(dir string) error {
+	made := madeOf{Base: built.Base.Digest, Layers: []string{}}
+	for _, step := range built.Steps {
+		if step.Layer != "" && step.Key == "" {
+			return nil
+		}
+		if step.Layer != "" {
+			made.Layers = append(made.Layers, step.Key)
+		}
+	}
+	data, err := json.Marshal(made)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, layersRecord), data, 0o600)
 }
 
 // configuration returns the configuration of an image, with its bytes.

@@ -1,11 +1,16 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/server"
@@ -15,14 +20,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/image"
 )
 
-// PullImage implements server.Daemon.
-func (Daemon) PullImage(ctx context.Context, sess *session.Session, wanted server.NewImage) error {
-	o := image.PullOptions{Insecure: wanted.Insecure, Platform: wanted.Platform}
-	return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) { return s.Pull(ctx, wanted.From, o) })
-}
-
-// ImportImage implements server.Daemon.
-func (Daemon) ImportImage(ctx context.Context, sess *session.Session, wanted server.NewImage) error {
+// AddImage implements server.Daemon.
+func (Daemon) AddImage(ctx context.Context, sess *session.Session, wanted server.NewImage) error {
+	if wanted.Pull {
+		o := image.PullOptions{Insecure: wanted.Insecure, Platform: wanted.Platform}
+		return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) { return s.Pull(ctx, wanted.From, o) })
+	}
 	o := image.ImportOptions{Platform: wanted.Platform}
 	return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) {
 		return s.Import(ctx, wanted.From, wanted.Name, o)
@@ -53,10 +56,56 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted serv
 	if cerr := d.Close(closing); err == nil {
 		err = cerr
 	}
+	if err == nil && wanted.Output != nil {
+		wanted.Output.Ref = cmp.Or(wanted.Name, img.Digest)
+		err = saveImage(ctx, sess, *wanted.Output)
+	}
 	if err != nil {
 		return interrupts.Explain(err)
 	}
 	return sess.Show(imageTable(img, []image.Image{img}, time.Now()), nil)
+}
+
+// SaveImage implements server.Daemon.
+func (Daemon) SaveImage(ctx context.Context, sess *session.Session, wanted server.SavedImage) error {
+	return saveImage(ctx, sess, wanted)
+}
+
+func saveImage(ctx context.Context, sess *session.Session, wanted server.SavedImage) (err error) {
+	s, err := openImages(sess)
+	if err != nil {
+		return err
+	}
+	b := image.BuildsOf(s)
+	if wanted.Format == "local" {
+		return b.Export(ctx, wanted.Ref, wanted.To)
+	}
+	format := image.Format(wanted.Format)
+	if wanted.To == "" {
+		if ui.IsTerminal(sess.Out) {
+			return cove.Errorf(cove.InvalidArgument, "an archive is not for a terminal").WithHint("name a file: -o FILE")
+		}
+		_, err = b.Save(ctx, sess.Out, wanted.Ref, format)
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(wanted.To), ".cove-save-")
+	if err != nil {
+		return cove.Errorf(cove.InvalidArgument, "cannot write %s: %w", wanted.To, err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	n, err := b.Save(ctx, f, wanted.Ref, format)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), wanted.To); err != nil {
+		return cove.Errorf(cove.InvalidArgument, "cannot write %s: %w", wanted.To, err)
+	}
+	fmt.Fprintf(sess.Err, "%s has %s, with %d layers\n", wanted.To, wanted.Ref, n)
+	return nil
 }
 
 // ListImages implements server.Daemon.

@@ -3,6 +3,7 @@ package server
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ func imageBuild(sess *session.Session, d Daemon) *cobra.Command {
 	var o flags.Spec
 	var wanted NewBuild
 	var args, secrets []string
+	var output string
 	c := &cobra.Command{
 		Use:   "build CONTEXT",
 		Short: "Build an image from a Dockerfile",
@@ -56,6 +58,11 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 					return err
 				}
 			}
+			if cmd.Flags().Changed("output") {
+				if wanted.Output, err = outputOf(output); err != nil {
+					return err
+				}
+			}
 			return d.BuildImage(cmd.Context(), sess, wanted)
 		},
 	}
@@ -67,6 +74,8 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 		"give the ARG `NAME=VALUE`, or NAME with this shell's value (repeatable)")
 	f.StringArrayVar(&secrets, "secret", nil,
 		"give RUN --mount=type=secret `id=NAME[,src=FILE|,env=VARIABLE]` (repeatable)")
+	f.StringVarP(&output, "output", "o", "",
+		"write the image, too: `type=oci|docker|local,dest=PATH`, or PATH of a directory for its files")
 	f.StringVar(&wanted.Target, "target", "", "build the `STAGE` of this name or number; the last when not given")
 	f.BoolVar(&wanted.NoCache, "no-cache", false, "use no step of an earlier build")
 	o.Policy.Add(f)
@@ -97,6 +106,33 @@ func buildArgs(pairs []string, getenv func(string) string) (map[string]string, e
 		all[name] = value
 	}
 	return all, nil
+}
+
+// outputOf reads where a build writes its image.
+func outputOf(text string) (*SavedImage, error) {
+	out := &SavedImage{Format: "local", To: text}
+	if strings.Contains(text, "=") {
+		out = &SavedImage{}
+		for part := range strings.SplitSeq(text, ",") {
+			switch name, value, _ := strings.Cut(part, "="); name {
+			case "type":
+				out.Format = value
+			case "dest":
+				out.To = value
+			default:
+				return nil, badOutput(text)
+			}
+		}
+	}
+	if out.To == "" || out.To == "-" || !slices.Contains([]string{"oci", "docker", "local"}, out.Format) {
+		return nil, badOutput(text)
+	}
+	return out, nil
+}
+
+func badOutput(text string) error {
+	return cove.Errorf(cove.InvalidArgument, "--output %.200q cannot be read, or is not supported", text).
+		WithHint("write type=oci,dest=FILE, type=docker,dest=FILE or type=local,dest=DIR")
 }
 
 // contextOf returns the path of the context of a build.

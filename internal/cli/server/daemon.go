@@ -17,11 +17,12 @@ type Daemon interface {
 	Doctor(ctx context.Context, sess *session.Session) (ui.Result, error)
 	// Probe is the process of one check of the doctor's; it returns its exit code.
 	Probe(args []string) int
-	// PullImage shows the progress of what it adds to the store, and then the image. So does ImportImage.
-	PullImage(ctx context.Context, sess *session.Session, wanted NewImage) error
-	ImportImage(ctx context.Context, sess *session.Session, wanted NewImage) error
+	// AddImage shows the progress of what it adds to the store, and then the image.
+	AddImage(ctx context.Context, sess *session.Session, wanted NewImage) error
 	// BuildImage shows the progress of a build, and then the image.
 	BuildImage(ctx context.Context, sess *session.Session, wanted NewBuild) error
+	// SaveImage writes an image, and says where.
+	SaveImage(ctx context.Context, sess *session.Session, wanted SavedImage) error
 	ListImages(ctx context.Context, sess *session.Session) (ui.Result, error)
 	RemoveImages(ctx context.Context, sess *session.Session, names []string) (ui.Result, error)
 	PruneImages(ctx context.Context, sess *session.Session) (ui.Result, error)
@@ -36,10 +37,18 @@ type ServeOptions struct {
 
 // NewImage describes an image that the store does not have yet.
 type NewImage struct {
-	From     string // a reference, or the place of a file or directory
+	Pull     bool   // it is at a registry
+	From     string // its reference there, or the place of a file or directory
 	Name     string // what it will be called; empty: as it is called where it comes from
 	Platform string // of an image for several; empty: this machine's
 	Insecure bool   // plain HTTP to a registry that is not on this machine is allowed
+}
+
+// SavedImage says where an image is to be written.
+type SavedImage struct {
+	Ref    string
+	Format string // "oci", "docker" or "local", files in a directory
+	To     string // path; empty: standard output
 }
 
 // NewBuild describes an image to be built from a Dockerfile.
@@ -51,6 +60,7 @@ type NewBuild struct {
 	Secrets    map[string]secret.Value // by their ids
 	Target     string
 	NoCache    bool
+	Output     *SavedImage            // nil: the store alone has it
 	Network    *api.NetworkPermission // of its commands; nil is none
 	Limits     *api.Limits            // of each of them; nil: those of the configuration
 }

@@ -20,12 +20,12 @@ disk.images_mb: those that come back by themselves, as the ones unpacked for
 "cove run --image tar:PATH", make room; what you have built, pulled or imported
 stays.`,
 		Example: "  cove image pull python:3.13-slim\n  cove run python -c 'print(1)' --image python:3.13-slim",
-	}, imageBuild(sess, d), imagePull(sess, d), imageImport(sess, d), imageList(sess, d), imageRemove(sess, d),
-		imagePrune(sess, d)))
+	}, imageBuild(sess, d), imagePull(sess, d), imageImport(sess, d), imageSave(sess, d), imageList(sess, d),
+		imageRemove(sess, d), imagePrune(sess, d)))
 }
 
 func imagePull(sess *session.Session, d Daemon) *cobra.Command {
-	var image NewImage
+	image := NewImage{Pull: true}
 	c := &cobra.Command{
 		Use:     "pull REFERENCE",
 		Short:   "Get an image from a registry",
@@ -33,7 +33,7 @@ func imagePull(sess *session.Session, d Daemon) *cobra.Command {
 		Example: "  cove image pull debian:stable-slim",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			image.From = args[0]
-			return d.PullImage(cmd.Context(), sess, image)
+			return d.AddImage(cmd.Context(), sess, image)
 		},
 	}
 	sess.AddJSON(c.Flags(), "print one JSON object")
@@ -61,7 +61,7 @@ said: tar:PATH, oci:PATH[:TAG], docker-archive:PATH[:TAG], dir:PATH.`,
 			if image.From, err = absolute(args[0]); err != nil {
 				return err
 			}
-			return d.ImportImage(cmd.Context(), sess, image)
+			return d.AddImage(cmd.Context(), sess, image)
 		},
 	}
 	sess.AddJSON(c.Flags(), "print one JSON object")

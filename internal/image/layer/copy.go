@@ -25,6 +25,7 @@ type Copy struct {
 	Owner  *Owner // of all that is copied or made; nil: root, or as the source has it
 	Mode   *fs.FileMode
 	Whole  bool   // archives are files like others
+	Plain  bool   // no mode has more than the permissions of owner, group and others
 	Room   string // directory in which others are unpacked
 }
 
@@ -204,6 +205,13 @@ func (c *copier) all(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (c *copier) finish(name string, mode fs.FileMode, owner Owner) error {
+	if c.Plain {
+		mode &= fs.ModePerm | fs.ModeSymlink
+	}
+	return c.target.finish(name, mode, owner)
 }
 
 func (c *copier) owner(st *syscall.Stat_t) Owner {
