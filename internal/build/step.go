@@ -3,11 +3,9 @@ package build
 import (
 	"cmp"
 	"context"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -115,11 +113,9 @@ func (b *builder) keep(ctx context.Context, key, dir string) (l image.Layer, err
 
 // copy makes the layer of a COPY or ADD.
 func (b *builder) copy(ctx context.Context, number int, s *stage, c dockerfile.Copy, changes string) error {
-	if err := unsupportedCopy(c); err != nil {
-		return err
-	}
 	does := layer.Copy{From: b.request.Context, Words: c.Sources, Dest: c.Dest,
-		Whole: !c.Add || c.Unpack != nil && !*c.Unpack, Room: b.room}
+		Whole: !c.Add || c.Unpack != nil && !*c.Unpack, Room: b.room,
+		Exclude: c.Exclude, Parents: c.Parents}
 	for _, f := range c.Inline {
 		does.Inline = append(does.Inline, layer.Inline(f))
 	}
@@ -140,12 +136,9 @@ func (b *builder) copy(ctx context.Context, number int, s *stage, c dockerfile.C
 		}
 	}
 	if c.Chmod != "" {
-		mode, err := strconv.ParseUint(c.Chmod, 8, 12)
-		if err != nil {
-			return cove.Errorf(cove.Unsupported, "--chmod=%.40s is not supported", c.Chmod).
-				WithHint("write the mode as an octal number, such as 755")
+		if does.Mode, err = layer.ParseChmod(c.Chmod); err != nil {
+			return err
 		}
-		does.Mode = new(fileMode(uint32(mode)))
 	}
 	return b.take(ctx, c, does, changes, s.tree)
 }
@@ -206,17 +199,6 @@ func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, doe
 	return does.Into(ctx, changes, tree)
 }
 
-// fileMode returns the mode that permission bits of the kernel's say.
-func fileMode(bits uint32) fs.FileMode {
-	mode := fs.FileMode(bits & 0o777)
-	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if bits&bit != 0 {
-			mode |= flag
-		}
-	}
-	return mode
-}
-
 // origin returns the tree of a stage or an image, with a key of its content.
 func (b *builder) origin(ctx context.Context, number int, from dockerfile.Source) (tree, key string, err error) {
 	if from.Stage < 0 {
@@ -235,22 +217,4 @@ func (b *builder) origin(ctx context.Context, number int, from dockerfile.Source
 		return "", "", err
 	}
 	return other.tree, other.key, nil
-}
-
-// unsupportedCopy refuses what COPY and ADD of Docker do and Cove does not.
-func unsupportedCopy(c dockerfile.Copy) error {
-	word := "COPY"
-	if c.Add {
-		word = "ADD"
-	}
-	refuse := func(what, instead string) error {
-		return cove.Errorf(cove.Unsupported, "%s %s is not supported", word, what).WithHint("%s", instead)
-	}
-	switch {
-	case len(c.Exclude) > 0:
-		return refuse("--exclude", "leave files out with .dockerignore")
-	case c.Parents:
-		return refuse("--parents", "copy each directory to its place")
-	}
-	return nil
 }

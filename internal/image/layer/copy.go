@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/moby/patternmatcher"
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
@@ -23,10 +24,13 @@ type Copy struct {
 	Inline []Inline
 	Dest   string // absolute; a slash at its end makes it a directory
 	Owner  *Owner // of all that is copied or made; nil: root, or as the source has it
-	Mode   *fs.FileMode
-	Whole  bool   // archives are files like others
-	Plain  bool   // no mode has more than the permissions of owner, group and others
-	Room   string // directory in which others are unpacked
+	Mode   *Chmod // nil: as the source has it
+	// Exclude are patterns as of a .dockerignore, for what is in a source, or for the name of one that is a file.
+	Exclude []string
+	Parents bool   // a source keeps its directories, from "/./" on where it has that
+	Whole   bool   // archives are files like others
+	Plain   bool   // no mode has more than the permissions of owner, group and others
+	Room    string // directory in which others are unpacked
 }
 
 // Inline is a file by its content.
@@ -142,24 +146,38 @@ func (t target) finish(name string, mode fs.FileMode, owner Owner) error {
 type copier struct {
 	Copy
 	target
-	links map[[2]uint64]string // by inodes of a tree, of which names were copied
+	links    map[[2]uint64]string // by inodes of a tree, of which names were copied
+	excluded *patternmatcher.PatternMatcher
+	top      string // the source that is being copied
 }
 
 // all copies every source to its place.
 func (c *copier) all(ctx context.Context) error {
 	var found []string
+	kept := map[string]int{} // of how many directories a name does not keep
 	for _, word := range c.Words {
+		if c.Parents && strings.Contains(word, "**") {
+			return cove.Errorf(cove.Unsupported, "%.200q with --parents is not supported", word).
+				WithHint("write a pattern for each depth")
+		}
 		names, err := c.From.find(word)
 		if err != nil {
 			return err
 		}
+		for _, name := range names {
+			kept[name] = pivot(word)
+		}
 		found = append(found, names...)
+	}
+	var err error
+	if c.excluded, err = patternmatcher.New(c.Exclude); err != nil {
+		return cove.Errorf(cove.InvalidArgument, "--exclude: %w", err)
 	}
 	dest, err := c.resolve(c.Dest)
 	if err != nil {
 		return err
 	}
-	intoDir := strings.HasSuffix(c.Dest, "/") || dest == "."
+	intoDir := strings.HasSuffix(c.Dest, "/") || dest == "." || c.Parents
 	if info, err := c.look(dest); err == nil && info.IsDir() {
 		intoDir = true
 	}
@@ -194,7 +212,18 @@ func (c *copier) all(ctx context.Context) error {
 		to := place(name)
 		if info.IsDir() {
 			to = dest
+		} else if skip, err := c.excludes(path.Base(name)); err != nil || skip {
+			if err != nil {
+				return err
+			}
+			continue
 		}
+		if c.Parents {
+			if to, err = c.below(dest, name, kept[name]); err != nil {
+				return err
+			}
+		}
+		c.top = real
 		if err := c.entry(ctx, real, to, info, true); err != nil {
 			return err
 		}
@@ -205,6 +234,66 @@ func (c *copier) all(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// pivot returns how many directories of a word are before its "/./".
+func pivot(word string) int {
+	for word = strings.TrimPrefix(word, "/"); strings.HasPrefix(word, "./"); {
+		word = word[len("./"):]
+	}
+	before, _, ok := strings.Cut("/"+word, "/./")
+	if before = strings.Trim(path.Clean("/"+before), "/"); !ok || before == "" {
+		return 0
+	}
+	return strings.Count(before, "/") + 1
+}
+
+// below makes the directories of a source in the destination, without the first ones, and returns the place of what is
+// copied.
+func (c *copier) below(dest, name string, without int) (string, error) {
+	parts := strings.Split(path.Clean(name), "/")
+	from := path.Join(parts[:min(without, len(parts)-1)]...)
+	for _, part := range parts[min(without, len(parts)-1) : len(parts)-1] {
+		from, dest = path.Join(from, part), path.Join(dest, part)
+		real, err := c.From.resolve(from)
+		if err != nil {
+			return "", err
+		}
+		info, err := c.From.root.Lstat(real)
+		if err != nil {
+			return "", err
+		}
+		if _, err := c.look(dest); err == nil {
+			continue
+		}
+		if err := c.directory(dest, c.owner(nil)); err != nil {
+			return "", err
+		}
+		if err := c.finish(dest, info.Mode(), c.owner(info.Sys().(*syscall.Stat_t))); err != nil {
+			return "", err
+		}
+	}
+	return path.Join(dest, parts[len(parts)-1]), nil
+}
+
+// excludes reports whether a name is excluded: one in the source, or of it.
+func (c *copier) excludes(name string) (bool, error) {
+	if len(c.Exclude) == 0 {
+		return false, nil
+	}
+	skip, err := c.excluded.MatchesOrParentMatches(name)
+	if err != nil {
+		return false, cove.Errorf(cove.InvalidArgument, "--exclude: %w", err)
+	}
+	return skip, nil
+}
+
+// within returns the path of a place in the source that is being copied.
+func (c *copier) within(name string) string {
+	if c.top == "." {
+		return name
+	}
+	return strings.TrimPrefix(name, c.top+"/")
 }
 
 func (c *copier) finish(name string, mode fs.FileMode, owner Owner) error {
@@ -277,7 +366,7 @@ func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, t
 			return err
 		}
 		if c.Mode != nil {
-			mode = *c.Mode
+			mode = c.Mode.of(mode)
 		}
 	}
 	if err := c.finish(to, mode, c.owner(st)); err != nil {
@@ -386,7 +475,7 @@ func (c *copier) dir(ctx context.Context, from, to string, info fs.FileInfo, kee
 		if !keep {
 			mode := info.Mode()
 			if c.Mode != nil {
-				mode = *c.Mode
+				mode = c.Mode.of(mode)
 			}
 			if err := c.finish(to, mode, c.owner(st)); err != nil {
 				return err
@@ -408,6 +497,12 @@ func (c *copier) dir(ctx context.Context, from, to string, info fs.FileInfo, kee
 			return err
 		}
 		if skip && (!info.IsDir() || !c.From.ignored.Exclusions()) {
+			continue
+		}
+		if skip, err = c.excludes(c.within(below)); err != nil {
+			return err
+		}
+		if skip && (!info.IsDir() || !c.excluded.Exclusions()) {
 			continue
 		}
 		if err := c.entry(ctx, below, path.Join(to, name), info, false); err != nil {
@@ -432,7 +527,7 @@ func (c *copier) inline(to, data string) error {
 	}
 	mode := fs.FileMode(0o644)
 	if c.Mode != nil {
-		mode = *c.Mode
+		mode = c.Mode.of(mode)
 	}
 	if err := c.layer.WriteFile(to, []byte(data), 0o600); err != nil {
 		return err

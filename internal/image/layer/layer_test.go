@@ -302,7 +302,8 @@ func TestOwners(t *testing.T) {
 		c    Copy
 		want Owner
 		mode fs.FileMode
-	}{{Copy{}, Owner{11, 12}, 0o644}, {Copy{Owner: &Owner{1, 2}, Mode: new(fs.FileMode(0o700))}, Owner{1, 2}, 0o700}} {
+	}{{Copy{}, Owner{11, 12}, 0o644},
+		{Copy{Owner: &Owner{1, 2}, Mode: &Chmod{octal: true, mode: 0o700}}, Owner{1, 2}, 0o700}} {
 		changes := t.TempDir()
 		test.c.From, test.c.Words, test.c.Dest, test.c.Whole = from, []string{"d/a"}, "/n", true
 		if err := test.c.Into(t.Context(), changes, image); err != nil {

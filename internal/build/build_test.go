@@ -1,0 +1,200 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/image"
+	"github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/secret"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// runner writes what commands say into the layer, in place of a sandbox: "NAME=TEXT" makes a file; "exit" fails; "say"
+// says its own words.
+type runner struct {
+	commands []Command
+	err      error
+}
+
+func (r *runner) Run(_ context.Context, c Command) (int, error) {
+	r.commands = append(r.commands, c)
+	if r.err != nil {
+		return 0, r.err
+	}
+	for _, m := range c.Mounts { // a mount has a place
+		if err := os.MkdirAll(filepath.Join(engine.Changes(c.Layer), m.Target), 0o755); err != nil {
+			return 0, err
+		}
+	}
+	words := strings.Fields(c.Args[len(c.Args)-1])
+	switch name, text, ok := strings.Cut(words[0], "="); {
+	case words[0] == "exit":
+		return 3, nil
+	case words[0] == "say":
+		for _, word := range words[1:] {
+			if _, err := c.Out.Write([]byte(word)); err != nil {
+				return 0, err
+			}
+		}
+	case ok:
+		return 0, os.WriteFile(filepath.Join(engine.Changes(c.Layer), name), []byte(text), 0o644)
+	}
+	return 0, nil
+}
+
+type lab struct {
+	t *testing.T
+	runner
+	store *image.Store
+	dir   string
+	said  bytes.Buffer
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: files have owners")
+	}
+	l := &lab{t: t, dir: t.TempDir()}
+	var err error
+	if l.store, err = image.Open(image.Options{Dir: filepath.Join(t.TempDir(), "images")}); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (l *lab) write(name, text string) {
+	l.t.Helper()
+	if err := os.WriteFile(filepath.Join(l.dir, name), []byte(text), 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *lab) build(dockerfile string, change ...func(*Request)) (image.Image, error) {
+	l.t.Helper()
+	l.commands = nil
+	l.said.Reset()
+	from, err := layer.OpenContext(l.dir, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer from.Close()
+	r := Request{Context: from, Dockerfile: []byte(dockerfile), Platform: "linux/" + runtime.GOARCH}
+	for _, f := range change {
+		f(&r)
+	}
+	o := Options{Store: image.BuildsOf(l.store), Runner: l, Clock: clock.Real(), Out: &l.said}
+	return Build(l.t.Context(), o, r)
+}
+
+// TestCache: a command runs again when what it depends on changes, and then alone.
+func TestCache(t *testing.T) {
+	l := newLab(t)
+	l.write("a", "A")
+	const dockerfile = "FROM scratch AS one\nRUN one=1\nFROM scratch\nARG WORD=none\nCOPY a /\n" +
+		"RUN --mount=from=one,target=/m --mount=target=/c --mount=type=cache,target=/k x=$WORD\nRUN y=2"
+	runs := func(dockerfile string, want int, change ...func(*Request)) image.Image {
+		t.Helper()
+		img, err := l.build(dockerfile, change...)
+		if err != nil || len(l.commands) != want {
+			t.Errorf("%d commands ran, want %d: %v\n%s", len(l.commands), want, err, l.said.String())
+		}
+		return img
+	}
+	first := runs(dockerfile, 3)
+	if again := runs(dockerfile, 0); again.Digest != first.Digest {
+		t.Errorf("%s, and again %s", first.Digest, again.Digest)
+	}
+	runs(dockerfile, 2, func(r *Request) { r.Args = map[string]string{"WORD": "other"} })
+	runs(dockerfile, 0, func(r *Request) { r.Secrets = map[string]secret.Value{"s": secret.New("some-secret")} })
+	runs(strings.Replace(dockerfile, "one=1", "one=2", 1), 3)
+	runs(strings.Replace(dockerfile, "target=/k", "target=/l", 1), 2)
+	runs(dockerfile, 3, func(r *Request) { r.Fresh = true })
+	l.write("a", "B")
+	runs(dockerfile, 2)
+	l.write("unrelated", "but mounted")
+	runs(dockerfile, 2)
+	root, err := l.store.Resolve(t.Context(), first.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"x": true, "y": true, "a": true, "m": false, "c": false, "k": false} {
+		if _, err := os.Lstat(filepath.Join(root.Dir, name)); (err == nil) != want {
+			t.Errorf("%s is in the image: %v", name, err == nil)
+		}
+	}
+}
+
+// TestFailures: a failure says where, and leaves neither an image nor a layer.
+func TestFailures(t *testing.T) {
+	l := newLab(t)
+	broken := errors.New("broken")
+	for _, test := range []struct {
+		dockerfile, want string
+		err              error
+	}{
+		{"FROM scratch\nRUN exit", "line 2 of the Dockerfile: the command ended with exit code 3: RUN exit", nil},
+		{"FROM scratch\n\nRUN x=1", "line 3 of the Dockerfile: broken", broken},
+		{"FROM scratch\nRUN --mount=type=secret,id=x,required=true x=1", "the secret \"x\" is required", nil},
+		{"FROM scratch\nRUN --mount=source=../x,target=/m x=1", "contains \"..\"", nil},
+		{"FROM scratch\nRUN --mount=source=x,target=/m x=1", "is not there", nil},
+		{"FROM scratch\nUSER nobody\nRUN x=1", "there is no user", nil},
+	} {
+		l.err = test.err
+		if _, err := l.build(test.dockerfile, func(r *Request) { r.Name = "failed" }); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.dockerfile, err, test.want)
+		}
+	}
+	l.err = nil
+	if all, err := l.store.List(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("there are images: %v, %v", all, err)
+	}
+	if _, err := l.build("FROM scratch\nRUN x=1"); err != nil || len(l.commands) != 1 {
+		t.Errorf("a command that failed is not run again: %v", err)
+	}
+}
+
+// TestSecretsAreMasked: also where output comes in pieces, and where lines are longer than what is said at once.
+func TestSecretsAreMasked(t *testing.T) {
+	const one, two = "canary-7d1e55b4", "second-line-91"
+	long := strings.Repeat("x", maxLine-7) + one + strings.Repeat("y", 3*maxLine)
+	edge := strings.Repeat("x", maxLine-9) + one[:10] + " " + one[10:]
+	l := newLab(t)
+	given := func(r *Request) {
+		r.Secrets = map[string]secret.Value{"s": secret.New(one + "\n" + two + "\n"), "short": secret.New("tiny")}
+	}
+	for _, say := range []string{one[:5] + " " + one[5:], "a" + one + "b" + two, long, edge, two[:13] + " " + two[13:]} {
+		const line = "FROM scratch\nRUN --mount=type=secret,id=s,env=S --mount=type=secret,id=short say "
+		if _, err := l.build(line+say, given); err != nil {
+			t.Fatal(err)
+		}
+		said := l.said.String()
+		_, output, _ := strings.Cut(said, "enters the sandbox")
+		if strings.Contains(output, one[:8]) || strings.Contains(output, two) || !strings.Contains(output, "***") {
+			t.Errorf("of %.60q it says %.200q", say, output)
+		}
+		env := strings.Join(l.commands[0].Env, " ")
+		if m := l.commands[0].Mounts; len(m) != 1 || string(m[0].Memory.Data) != "tiny" || !strings.Contains(env, "S="+one) {
+			t.Errorf("the command has %+v, %s", m, env)
+		}
+	}
+	if _, err := l.build("FROM scratch", func(r *Request) {
+		r.Secrets = map[string]secret.Value{"large": secret.New(strings.Repeat("x", MaxSecrets+1))}
+	}); cove.ErrorCode(err) != cove.TooLarge {
+		t.Errorf("%v", err)
+	}
+}
