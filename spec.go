@@ -9,9 +9,10 @@ import (
 // Spec describes a sandbox, as far as its request says. A zero field says nothing, and takes the default: see Over. It
 // is plain data, which services, records and engines carry whole. Records have its fields by their names.
 type Spec struct {
-	Profile string `json:",omitzero"` // the one that was applied; empty is none
-	Engine  string `json:",omitzero"` // a name, or "auto"
-	Image   string `json:",omitzero"` // host, dir:PATH, tar:PATH or a reference
+	Profile  string `json:",omitzero"` // the one that was applied; empty is none
+	Engine   string `json:",omitzero"` // a name, or "auto"
+	Image    string `json:",omitzero"` // host, dir:PATH, tar:PATH or a reference
+	UserName string `json:",omitzero"` // USER[:GROUP] of the image, names or ids; empty is what the image says
 	Shape
 	Network     *Network          `json:",omitzero"` // nil says nothing; one that is not enabled is no network
 	Env         map[string]string `json:",omitzero"` // of every process
@@ -100,7 +101,12 @@ func (s Spec) Over(defaults Spec) Spec {
 	s.Engine = cmp.Or(s.Engine, defaults.Engine)
 	s.Image = cmp.Or(s.Image, defaults.Image)
 	s.Isolation = cmp.Or(s.Isolation, defaults.Isolation)
-	s.User = cmp.Or(s.User, defaults.User)
+	switch {
+	case s.User == User{} && s.UserName == "":
+		s.User, s.UserName = defaults.User, defaults.UserName
+	case s.User == User{} && !defaults.User.IsRoot():
+		s.User = defaults.User // until the image is known
+	}
 	s.Limits = s.Limits.Over(defaults.Limits)
 	s.Lifetime = cmp.Or(s.Lifetime, defaults.Lifetime)
 	s.NoExec = s.NoExec || defaults.NoExec

@@ -1,26 +1,49 @@
 package cove
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
 
 // User is the account of a sandbox's processes, inside. The zero User is the default of whatever is made.
 type User struct {
-	UID   int    // 0 is root inside; the gid is the same
-	Name  string // as /etc/passwd has it
-	Home  string // absolute and writable
-	Shell string // absolute
+	UID    int // 0 is root inside
+	GID    int
+	Groups string `json:",omitzero"` // supplementary ones: ids with commas between
+	Name   string // as /etc/passwd has it
+	Home   string // absolute and writable
+	Shell  string // absolute
+	Agent  bool   `json:",omitzero"` // its programs have the system calls of agents, not those of snippets
 }
 
 var (
 	// CodeUser is the account of snippets: the one without rights by convention.
-	CodeUser = User{UID: 65534, Name: "nobody", Home: Home, Shell: "/bin/sh"}
+	CodeUser = User{UID: 65534, GID: 65534, Name: "nobody", Home: Home, Shell: "/bin/sh"}
 	// AgentUser is the account of terminals and agents.
-	AgentUser = User{UID: 1000, Name: "cove", Home: Home, Shell: "/bin/sh"}
+	AgentUser = User{UID: 1000, GID: 1000, Name: "cove", Home: Home, Shell: "/bin/sh", Agent: true}
 	// RootUser is the account of who installs packages: root of the sandbox's own user namespace.
 	RootUser = User{UID: 0, Name: "root", Home: "/root", Shell: "/bin/sh"}
 )
 
 // IsRoot reports whether a user is root inside. The zero User is none.
 func (u User) IsRoot() bool { return u.UID == 0 && u.Name != "" }
+
+// IsOfImage reports whether a user is one that an image has, and not one of Cove's own.
+func (u User) IsOfImage() bool {
+	return u.Name != "" && u != CodeUser && u != AgentUser && u != RootUser
+}
+
+// GroupIDs returns the supplementary groups.
+func (u User) GroupIDs() []int {
+	var ids []int
+	for text := range strings.SplitSeq(u.Groups, ",") {
+		if id, err := strconv.Atoi(text); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
 
 // userWords are the words for the known users in records.
 var userWords = map[string]User{"code": CodeUser, "agent": AgentUser, "root": RootUser}

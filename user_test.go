@@ -2,14 +2,15 @@ package cove
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 )
 
 func TestUserAsJSON(t *testing.T) {
-	other := User{UID: 1001, Name: "vscode", Home: "/home/vscode", Shell: "/bin/bash"}
+	other := User{UID: 1001, GID: 50, Groups: "4,7", Name: "vscode", Home: "/home/vscode", Shell: "/bin/bash"}
 	for u, want := range map[User]string{
 		CodeUser: `"code"`, AgentUser: `"agent"`, // as records of every version have them
-		other: `{"UID":1001,"Name":"vscode","Home":"/home/vscode","Shell":"/bin/bash"}`,
+		other: `{"UID":1001,"GID":50,"Groups":"4,7","Name":"vscode","Home":"/home/vscode","Shell":"/bin/bash"}`,
 	} {
 		text, err := json.Marshal(u)
 		if err != nil || string(text) != want {
@@ -19,6 +20,10 @@ func TestUserAsJSON(t *testing.T) {
 		if err := json.Unmarshal(text, &back); err != nil || back != u {
 			t.Errorf("%s is %+v, %v", text, back, err)
 		}
+	}
+	if !other.IsOfImage() || AgentUser.IsOfImage() || RootUser.IsOfImage() || (User{}).IsOfImage() ||
+		!slices.Equal(other.GroupIDs(), []int{4, 7}) || CodeUser.GroupIDs() != nil {
+		t.Error("users of images and their groups are not told")
 	}
 	var u User
 	if err := json.Unmarshal([]byte(`""`), &u); err != nil || u != CodeUser {

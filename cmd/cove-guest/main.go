@@ -14,12 +14,15 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/gitservice/inside"
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
@@ -49,19 +52,14 @@ func main() {
 		os.Exit(inside.Edit(os.Args[1:]))
 	}
 	setName("cove-guest")
-	mode, place := "", ""
-	switch len(os.Args) {
-	case 2:
-		mode = os.Args[1]
-	case 3, 4:
-		mode, place = os.Args[1], os.Args[2]
-	}
+	args := append(slices.Clone(os.Args), "", "", "", "")
+	mode, place := args[1], args[2]
 	switch mode {
 	case "--version":
 		fmt.Println("cove-guest", version.Version)
 	case "--keeper": // package guest/remote has the descriptors
 		ignoreSignals()
-		keeper(place, os.Args[len(os.Args)-1])
+		keeper(args[2], args[3], args[4])
 	case "--fork":
 		setName("cove-fork")
 		unix.Close(programFD)
@@ -104,15 +102,22 @@ func setName(s string) {
 func ignoreSignals() { signal.Notify(make(chan os.Signal, 1)) }
 
 // keeper keeps the processes of a user.
-func keeper(uid, gid string) {
-	user, err := strconv.Atoi(uid)
-	group, groupErr := strconv.Atoi(gid)
+func keeper(uid, gid, groups string) {
+	user := guest.Seal{}
+	var err, groupErr error
+	user.UserUID, err = strconv.Atoi(uid)
+	user.UserGID, groupErr = strconv.Atoi(gid)
+	for text := range strings.FieldsFuncSeq(groups, func(r rune) bool { return r == ',' }) {
+		id, err := strconv.Atoi(text)
+		groupErr = errors.Join(groupErr, err)
+		user.UserGroups = append(user.UserGroups, id)
+	}
 	conn, connErr := unixconn.New(socketFD)
 	if errors.Join(err, groupErr, connErr) != nil {
 		os.Exit(125)
 	}
 	unix.CloseRange(doorFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
-	pid1.Keep(conn, os.NewFile(doorFD, "door"), scratchFD, user, group)
+	pid1.Keep(conn, os.NewFile(doorFD, "door"), scratchFD, user)
 }
 
 // stdio speaks the protocol on descriptors 0 and 1.

@@ -14,7 +14,7 @@ import (
 // Spec returns a sandbox of the API as a cove.Spec.
 func Spec(s api.Spec) cove.Spec {
 	spec := cove.Spec{
-		Engine: s.Engine, Image: s.Image, MountsAllow: s.MountsAllow, Env: s.Env, Labels: s.Labels,
+		Engine: s.Engine, Image: s.Image, UserName: s.User, MountsAllow: s.MountsAllow, Env: s.Env, Labels: s.Labels,
 		Shape: cove.Shape{Isolation: cove.Isolation(s.Isolation), NoExec: s.NoExec, Debuggers: s.Debuggers},
 	}
 	if s.Root {
@@ -35,7 +35,7 @@ func SpecOf(spec cove.Spec) api.Spec {
 		Engine: spec.Engine, Isolation: string(spec.Isolation), Image: spec.Image, Env: spec.Env, Labels: spec.Labels,
 		MountsAllow: spec.MountsAllow,
 		Limits:      new(LimitsOf(spec.Limits)), NoExec: spec.NoExec, Mounts: []api.Mount{},
-		Root: spec.User.IsRoot(), Debuggers: spec.Debuggers,
+		Root: spec.User.IsRoot(), User: spec.UserName, Debuggers: spec.Debuggers,
 	}
 	for _, m := range spec.Mounts {
 		s.Mounts = append(s.Mounts, api.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})

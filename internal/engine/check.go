@@ -21,6 +21,9 @@ func (c Capabilities) Check(t Template) error {
 	case t.User.UID < 0, t.User.UID == 0 && !t.User.IsRoot():
 		return cove.Errorf(cove.InvalidArgument, "the user of a sandbox has the id %d", t.User.UID).
 			WithHint("use an id above 0, such as 1000")
+	case t.User.UID > rootfs.MaxID, t.User.GID < 0, t.User.GID > rootfs.MaxID:
+		return cove.Errorf(cove.InvalidArgument, "the user of a sandbox has the ids %d:%d", t.User.UID, t.User.GID).
+			WithHint("use ids from 0 to %d", rootfs.MaxID)
 	case t.User.IsRoot() && t.Rootfs.Kind == RootfsHost:
 		return cove.Errorf(cove.Unsupported, "root inside cannot change the host's own toolchain").
 			WithHint("use an image: --image IMAGE, after \"cove image pull IMAGE\"")
@@ -37,6 +40,7 @@ func (c Capabilities) Check(t Template) error {
 	need(t.Isolation == "" || slices.Contains(c.Isolations, t.Isolation), fmt.Sprintf("isolation %s (it has %s)",
 		t.Isolation, list(c.Isolations)))
 	need(!t.User.IsRoot() || c.Root, "root")
+	need(!t.User.IsOfImage() || c.Users && t.Rootfs.Kind == RootfsDir, "users")
 	need(slices.Contains(c.Networks, t.Network), "network "+string(t.Network))
 	need(t.Rootfs.Kind != RootfsImage || c.OwnImages, "own_images")
 	need(t.Layer == "" && len(t.Rootfs.Layers) == 0 || c.Layers && t.Rootfs.Kind == RootfsDir, "layers")

@@ -167,6 +167,7 @@ type Rootfs struct {
 	Digest string
 	Image  string // RootfsImage: the engine's reference
 	Env    []string
+	User   string // USER[:GROUP] of the image's processes, by names or ids; empty: the image does not say
 }
 
 // Binding gives a prepared sandbox to its user. It shows parts of the host with one of two trusts: Attachments and
@@ -266,6 +267,7 @@ type Capabilities struct {
 	UserIDs     bool               `json:"user_ids"`      // the guest and the user's processes have different ids
 	HostIDRange bool               `json:"host_id_range"` // a range of host ids of its own for each sandbox
 	Root        bool               `json:"root"`          // cove.RootUser: root inside
+	Users       bool               `json:"users"`         // the users of a RootfsDir
 	// UserNamespace says that root inside is an unprivileged user outside.
 	UserNamespace bool `json:"user_namespace"`
 	LateMount     bool `json:"late_mount"` // Binding.Attachments and Binding.Mounts

@@ -158,7 +158,12 @@ func (x *Executions) equip(ctx context.Context, e *execution) (err error) {
 	if e.engine, err = x.o.Engines.Get(e.request.Engine); err != nil {
 		return err
 	}
-	e.rootfs, e.release, err = provision.Rootfs(ctx, x.o.Images, e.engine, e.request.Image)
+	if e.rootfs, e.release, err = provision.Rootfs(ctx, x.o.Images, e.engine, e.request.Image); err != nil {
+		return err
+	}
+	if e.request.User, err = provision.User(e.engine, e.rootfs, e.request.Spec); err != nil {
+		e.release()
+	}
 	return err
 }
 

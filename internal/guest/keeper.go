@@ -289,6 +289,7 @@ type Executor struct {
 	UID, GID  int // the executor's own, inside
 	UserUID   int
 	UserGID   int
+	Groups    []int `json:",omitempty"` // the user's supplementary ones
 	OpenFiles int64
 	Listeners []Listen `json:",omitempty"`
 }

@@ -56,7 +56,7 @@ const (
 	StepProc    StepKind = "proc"
 	// StepDevpts mounts terminals of the sandbox's own at Target, at most Inodes at a time.
 	StepDevpts  StepKind = "devpts"
-	StepDir     StepKind = "dir"     // Mode, UID
+	StepDir     StepKind = "dir"     // Mode, UID, GID
 	StepFile    StepKind = "file"    // Data, Mode, UID, GID
 	StepSymlink StepKind = "symlink" // Source is the text
 	// StepSysctl writes Data to Target, a setting of the sandbox's user namespace, unless the kernel has none of the name.
@@ -161,6 +161,8 @@ type Seal struct {
 	// UserUID and UserGID are the ids of the user's processes and files.
 	UserUID int `json:"user_uid"`
 	UserGID int `json:"user_gid"`
+	// UserGroups are the supplementary groups of the user's processes.
+	UserGroups []int `json:"user_groups,omitempty"`
 	// Capabilities are the bits that a user who is root inside may have, and that the guest keeps. Then programs may be
 	// setuid; with none there is no_new_privs.
 	Capabilities uint64 `json:"capabilities,omitempty"`

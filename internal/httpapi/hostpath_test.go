@@ -100,17 +100,20 @@ func TestHostPathsOfStrangers(t *testing.T) {
 	if got := h.fake.request().Image; got != "oci:"+root+"/a:tag" {
 		t.Errorf("image %q", got)
 	}
-	// Root inside has the rights of all owners of an image's files, which strangers are not.
-	asRoot := func(image string) string {
-		return fmt.Sprintf(`{"language":"python","code":"x","root":true,"image":%q}`, image)
-	}
-	for image, status := range map[string]int{"dir:" + root + "/a": 403, "debian": 200, "oci:" + root + "/a:tag": 200} {
-		if r := h.post("/execute", asRoot(image)); r.StatusCode != status {
-			t.Errorf("root inside over %s: status %d: %s", image, r.StatusCode, r.body)
+	// Root inside has the rights of all owners of an image's files, and a user who is named those of one, which strangers
+	// are not.
+	for _, who := range []string{`"root":true`, `"user":"1000"`} {
+		as := func(image string) string {
+			return fmt.Sprintf(`{"language":"python","code":"x",%s,"image":%q}`, who, image)
 		}
-	}
-	if r := h.do(h.owner, "POST", "/execute", asRoot("dir:"+root+"/a")); r.StatusCode != 200 {
-		t.Errorf("the owner's root inside: status %d: %s", r.StatusCode, r.body)
+		for image, status := range map[string]int{"dir:" + root + "/a": 403, "debian": 200, "oci:" + root + "/a:tag": 200} {
+			if r := h.post("/execute", as(image)); r.StatusCode != status {
+				t.Errorf("%s over %s: status %d: %s", who, image, r.StatusCode, r.body)
+			}
+		}
+		if r := h.do(h.owner, "POST", "/execute", as("dir:"+root+"/a")); r.StatusCode != 200 {
+			t.Errorf("the owner's %s: status %d: %s", who, r.StatusCode, r.body)
+		}
 	}
 	// The owner may attach what is not always refused.
 	if r := closed.do(closed.owner, "POST", "/execute", request("work_dir", outside)); r.StatusCode != 200 ||

@@ -23,11 +23,12 @@ func (s *edge) judge(ctx context.Context, who cove.Principal, spec *cove.Spec, b
 	if spec.Image, err = s.image(ctx, who, spec.Image); err != nil {
 		return err
 	}
-	if spec.User.IsRoot() && strings.HasPrefix(spec.Image, "dir:") && !who.IsOwner() {
-		refusal := cove.Errorf(cove.Forbidden, "root inside reads what all users of the host have in a directory, which the "+
-			"machine's owner may").
+	if chosen := spec.User.IsRoot() || spec.UserName != ""; chosen && strings.HasPrefix(spec.Image, "dir:") &&
+		!who.IsOwner() {
+		refusal := cove.Errorf(cove.Forbidden, "root inside, or a user who is named, reads what users of the host have in "+
+			"a directory, which the machine's owner may").
 			WithHint("use an image of the server, or an archive")
-		s.deny(ctx, who, "root", spec.Image, refusal)
+		s.deny(ctx, who, "user", spec.Image, refusal)
 		return refusal
 	}
 	if spec.Bind != "" {

@@ -248,6 +248,7 @@ func sandboxed(p api.Profile) string {
 		{"engine", p.Engine != ""},
 		{"isolation", p.Isolation != ""},
 		{"root", p.Root},
+		{"user", p.User != ""},
 		{"noexec", p.NoExec},
 		{"debuggers", p.Debuggers},
 		{"image", p.Image != ""},

@@ -105,8 +105,8 @@ func EtcFiles(hostname string, u cove.User) []File {
 		"cove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
 	groups := "root:x:0:\ntty:x:5:\ncove:x:1000:\nnogroup:x:65534:\n"
 	if u != cove.CodeUser && u != cove.AgentUser { // first: the first line with an id determines its name
-		users = fmt.Sprintf("%s:x:%d:%[2]d:%[1]s:%[3]s:%[4]s\n", u.Name, u.UID, u.Home, u.Shell) + users
-		groups = fmt.Sprintf("%s:x:%d:\n", u.Name, u.UID) + groups
+		users = fmt.Sprintf("%s:x:%d:%d:%[1]s:%[4]s:%s\n", u.Name, u.UID, u.GID, u.Home, u.Shell) + users
+		groups = fmt.Sprintf("%s:x:%d:\n", u.Name, u.GID) + groups
 	}
 	return append([]File{
 		{Name: "/etc/passwd", Mode: 0o644, Data: users},
@@ -168,14 +168,19 @@ type Writable struct {
 	Temp bool // for what programs need for a while
 }
 
-// Writables are the writable directories of every sandbox of a user.
+// Writables are the writable directories of every sandbox of a user. The home of an image's own user is not among them:
+// it is as the image has it.
 func Writables(u cove.User) []Writable {
+	home := u.Home
+	if u.IsOfImage() {
+		home = cove.Home
+	}
 	return []Writable{
 		{Name: "/tmp", Mode: 0o1777, Temp: true},
 		{Name: "/var/tmp", Mode: 0o1777, Temp: true},
 		{Name: "/run", Mode: 0o755, Own: true, Temp: true},
 		{Name: "/dev/shm", Mode: 0o1777, Temp: true},
-		{Name: u.Home, Mode: 0o700, Own: true},
+		{Name: home, Mode: 0o700, Own: true},
 		{Name: cove.WorkDir, Mode: 0o755, Own: true},
 	}
 }

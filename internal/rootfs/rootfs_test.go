@@ -54,11 +54,14 @@ func TestFilesNameTheUser(t *testing.T) {
 	if passwd(cove.CodeUser) != passwd(cove.AgentUser) || strings.Count(passwd(cove.CodeUser), "\n") != 3 {
 		t.Errorf("the users of every sandbox: %q", passwd(cove.CodeUser))
 	}
-	other := cove.User{UID: 1000, Name: "vscode", Home: "/home/vscode", Shell: "/bin/bash"}
-	if p := passwd(other); !strings.HasPrefix(p, "vscode:x:1000:1000:vscode:/home/vscode:/bin/bash\n") {
+	other := cove.User{UID: 1000, GID: 50, Name: "vscode", Home: "/home/vscode", Shell: "/bin/bash"}
+	if p := passwd(other); !strings.HasPrefix(p, "vscode:x:1000:50:vscode:/home/vscode:/bin/bash\n") {
 		t.Errorf("another user: %q", p)
 	}
-	if !slices.ContainsFunc(Writables(other), func(w Writable) bool { return w.Name == other.Home && w.Own }) {
+	if !slices.ContainsFunc(Writables(other), func(w Writable) bool { return w.Name == cove.Home && w.Own }) {
 		t.Errorf("no home that can be written: %+v", Writables(other))
+	}
+	if slices.ContainsFunc(Writables(other), func(w Writable) bool { return w.Name == other.Home }) {
+		t.Errorf("the image's own home is hidden: %+v", Writables(other))
 	}
 }

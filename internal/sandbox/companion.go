@@ -26,6 +26,25 @@ import (
 // trialTime bounds each program that is tried in an image.
 const trialTime = 30 * time.Second
 
+// settleUser gives a record the account of its programs: Cove's own, root inside, or a user of the image. Errors: those
+// of provision.User and of the image.
+func settleUser(ctx context.Context, o Options, record *store.Sandbox) error {
+	if image := record.Spec.Image; record.Spec.UserName == "" && (image == "" || image == hostImage) {
+		return nil
+	}
+	eng, err := o.Engines.Get(record.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	root, release, err := provision.Rootfs(ctx, o.Images, eng, record.Spec.Image)
+	if err != nil {
+		return err
+	}
+	defer release()
+	record.Spec.User, err = provision.User(eng, root, record.Spec.Spec)
+	return err
+}
+
 // tryImage tries in an image of the request's own what the sandbox will need of it, before anything is made: the
 // program of its agent, and git, whose absence is recorded. Errors: RuntimeMissing, and those of the image.
 func (v *supervisor) tryImage(ctx context.Context, record *store.Sandbox, q Request,
@@ -148,7 +167,7 @@ type companion struct {
 // besides makes a companion for a sandbox or a checkout, with the root filesystem of an image. online gives it a route
 // under the policy of the sandbox. The caller closes it.
 func (v *supervisor) besides(ctx context.Context, of store.Sandbox, image string, online bool) (*companion, error) {
-	if image == hostImage && of.Spec.User.IsRoot() { // the host's toolchain has no root inside
+	if image == hostImage && (of.Spec.User.IsRoot() || of.Spec.User.IsOfImage()) { // the host's toolchain has neither
 		of.Spec.User = cove.AgentUser
 	}
 	ws, err := v.host.Workspaces.Open(ctx, of.ID)

@@ -28,6 +28,9 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	}
 	ctx, charge := s.o.Places.Charge(ctx, record.Owner)
 	defer charge()
+	if err := settleUser(ctx, s.o, &record); err != nil {
+		return made, err
+	}
 	if err := s.tryImage(ctx, &record, q, progress); err != nil {
 		return made, err
 	}

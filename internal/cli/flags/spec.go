@@ -35,6 +35,7 @@ type Spec struct {
 	NoExec    bool
 	Debuggers bool
 	Root      bool
+	User      string
 	Profile   string
 
 	sockets, systemDirs, writableGit, writableHooks bool
@@ -64,6 +65,7 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Isolation, "isolation", "",
 		"`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
 	f.BoolVar(&o.Root, "root", false, "have programs be root inside, over an image, so that they install packages")
+	f.StringVar(&o.User, "user", "", "have programs be the user `NAME|UID[:GROUP]` of the image, not the one that it says")
 	f.BoolVar(&o.NoExec, "noexec", false, "let nothing in /tmp and other temporary places be run")
 	f.BoolVar(&o.Debuggers, "debuggers", false, "let programs trace others of the sandbox, as gdb, strace and delve do")
 	f.StringArrayVar(&o.Labels, "label", nil, "give it the label `KEY=VALUE` (repeatable)")
@@ -89,7 +91,8 @@ func (o *Spec) AddMounts(f *pflag.FlagSet) {
 
 // Resolve reads what the flags say.
 func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
-	r.Engine, r.Isolation, r.Root, r.NoExec, r.Debuggers = o.Engine, o.Isolation, o.Root, o.NoExec, o.Debuggers
+	r.Engine, r.Isolation, r.NoExec, r.Debuggers = o.Engine, o.Isolation, o.NoExec, o.Debuggers
+	r.Root, r.User = o.Root, o.User
 	if _, err := cove.ParseIsolation(o.Isolation); err != nil {
 		return r, err
 	}

@@ -93,8 +93,7 @@ func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets []*os.File, sho
 				WithHint("free some space in the run directory")
 		}
 		sockets[i] = f
-		uid := s.template.User.UID
-		if err := os.Chown(path, uid, uid); err != nil {
+		if err := os.Chown(path, s.template.User.UID, s.template.User.GID); err != nil {
 			return sockets, nil, err
 		}
 		if err := unix.Listen(int(f.Fd()), unix.SOMAXCONN); err != nil {

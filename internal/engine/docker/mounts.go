@@ -95,7 +95,8 @@ func (s *sandbox) give(tree *os.File) error {
 	if err != nil {
 		return err
 	}
-	userns, err := local.Ownership(s.engine.o.Guest, nil, of, s.template.User.UID)
+	as := local.Owner{UID: s.template.User.UID, GID: s.template.User.GID}
+	userns, err := local.Ownership(s.engine.o.Guest, nil, of, as)
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,8 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		SocketLimit: info.CgroupVersion == "2",
 		CPULimit:    info.CPUCfsPeriod && info.CPUCfsQuota, PIDsLimit: info.PidsLimit,
 		Missing: map[string]string{
-			"root": "a container engine has no layer of a sandbox's own that its limit bounds; use --engine native",
+			"root":  "a container engine has no layer of a sandbox's own that its limit bounds; use --engine native",
+			"users": "the ids of a container are ids of the machine, of which images would choose; use --engine native",
 			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its ` +
 				`daemon.json gives them one apart from the host's`,
 			"mount_flags": "a container engine gives a mount no flags but read-only; run cove as root " +

@@ -250,7 +250,8 @@ func seal(t engine.Template, attached []engine.Attachment) (guest.Bind, error) {
 		return guest.Bind{}, err
 	}
 	b := guest.Bind{Seal: guest.Seal{
-		UserUID: t.User.UID, UserGID: t.User.UID, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
+		UserUID: t.User.UID, UserGID: t.User.GID, UserGroups: t.User.GroupIDs(), Filter: filter,
+		OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 	}}
 	for _, w := range rootfs.Writables(t.User) {
 		replaced := slices.ContainsFunc(attached, func(a engine.Attachment) bool { return path.Clean(a.Target) == w.Name })

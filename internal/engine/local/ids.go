@@ -30,8 +30,8 @@ const (
 type IDMap struct {
 	Users  IDLines
 	Groups IDLines
-	Guest  int  // the guest's id inside
-	Tool   bool // newuidmap and newgidmap write it; without, Cove does
+	Guest  Owner // the guest's ids inside
+	Tool   bool  // newuidmap and newgidmap write it; without, Cove does
 }
 
 // IDLines are the lines of a uid_map or gid_map file (user_namespaces(7)).
@@ -70,12 +70,12 @@ func rangeMap(slot int) IDMap {
 // ownMap is the map without any privilege: the one id a process may map is its own, so the guest and the user's
 // processes share it.
 func ownMap(u cove.User, self Owner) IDMap {
-	return IDMap{Users: IDLines{{u.UID, self.UID, 1}}, Groups: IDLines{{u.UID, self.GID, 1}}, Guest: u.UID}
+	return IDMap{Users: IDLines{{u.UID, self.UID, 1}}, Groups: IDLines{{u.GID, self.GID, 1}}, Guest: Owner{u.UID, u.GID}}
 }
 
 // subordinateMap gives the user's processes the caller's own ids, which files in mounts have; all else is subordinate.
 func subordinateMap(u cove.User, self, first Owner) IDMap {
-	return IDMap{Tool: true, Users: around(u.UID, self.UID, first.UID), Groups: around(u.UID, self.GID, first.GID)}
+	return IDMap{Tool: true, Users: around(u.UID, self.UID, first.UID), Groups: around(u.GID, self.GID, first.GID)}
 }
 
 // around maps id to self, and the others of a range to those from first on.

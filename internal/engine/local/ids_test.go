@@ -36,7 +36,7 @@ func TestIDMaps(t *testing.T) {
 			if got := tt.m.Users.OnHost(cove.CodeUser.UID); got != tt.user {
 				t.Errorf("the user is %d on the host, want %d", got, tt.user)
 			}
-			if (tt.m.Users.OnHost(tt.m.Guest) != tt.user) != tt.separate {
+			if (tt.m.Users.OnHost(tt.m.Guest.UID) != tt.user) != tt.separate {
 				t.Errorf("guest and user share an id: %v", !tt.separate)
 			}
 		})

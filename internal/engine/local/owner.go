@@ -19,15 +19,15 @@ func OwnerOf(place *os.File) (Owner, error) {
 }
 
 // Ownership returns a user namespace for idmapped mounts: what belongs to one owner of the host belongs to a user of a
-// sandbox, whose id on the host is as. guest is the path of cove-guest, which holds the namespace open.
-func Ownership(guest string, env []string, of Owner, as int) (*os.File, error) {
+// sandbox, whose ids on the host are as. guest is the path of cove-guest, which holds the namespace open.
+func Ownership(guest string, env []string, of Owner, as Owner) (*os.File, error) {
 	program, err := OpenProgram(guest)
 	if err != nil {
 		return nil, err
 	}
 	defer program.Close()
 	return mounts.Ownership(program.File(), []string{"cove-guest", "--wait"}, env,
-		mounts.Owner{UID: of.UID, GID: of.GID}, mounts.Owner{UID: as, GID: as})
+		mounts.Owner{UID: of.UID, GID: of.GID}, mounts.Owner{UID: as.UID, GID: as.GID})
 }
 
 // Unmappable is the error of a mount whose owner cannot be mapped.

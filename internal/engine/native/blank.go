@@ -40,7 +40,7 @@ type blank struct {
 	ranges *local.Ranges
 
 	owning     sync.Mutex
-	ownerships map[[3]int]*os.File // see Engine.ownership; guarded by owning
+	ownerships map[ownership]*os.File // see Engine.ownership; guarded by owning
 
 	done chan struct{} // closed when the process has been collected
 
@@ -49,6 +49,9 @@ type blank struct {
 	removal sync.Once
 	left    error // what it could not remove
 }
+
+// ownership says that what belongs to an owner of the host belongs to a user inside, by the host's ids.
+type ownership struct{ of, inside local.Owner }
 
 // namespaces are all but the cgroup namespace, which the guest makes itself once it is in its group.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |

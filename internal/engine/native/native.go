@@ -115,6 +115,7 @@ func (e *Engine) look() engine.Capabilities {
 		HostIDRange:   e.ids.Ranged(),
 		Root:          e.ids.Separate(),
 		Debuggers:     e.ids.Separate(), // else PID 1 is one of the user's own
+		Users:         e.ids.Separate(),
 		UserNamespace: true, DiskLimit: true, NoExec: true, Lasting: true, Layers: true,
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
@@ -140,6 +141,7 @@ func (e *Engine) look() engine.Capabilities {
 	}
 	if !c.Root {
 		c.Missing["root"], c.Missing["debuggers"] = c.Missing["user_ids"], c.Missing["user_ids"]
+		c.Missing["users"] = c.Missing["user_ids"]
 	}
 	if why := untraceable(); why != "" && c.Debuggers {
 		c.Debuggers, c.Missing["debuggers"] = false, why

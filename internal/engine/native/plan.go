@@ -11,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -39,8 +40,8 @@ const (
 // planBegin says what every sandbox has, whatever its root will be: /proc with its masks, a minimal /dev and an empty
 // /sys; settings of its user namespace; and the network with the sockets of a way out, if it is for sandboxes that have
 // one. It is pure.
-func planBegin(uid int, staging string, settings []rootfs.Sysctl, network []guest.Step) guest.Begin {
-	b := guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: append(kernelPlaces(settings), network...)}
+func planBegin(own local.Owner, staging string, settings []rootfs.Sysctl, network []guest.Step) guest.Begin {
+	b := guest.Begin{UID: own.UID, GID: own.GID, Staging: staging, Steps: append(kernelPlaces(settings), network...)}
 	if len(network) > 0 {
 		b.Listeners = engine.RouteListeners()
 	}
@@ -66,7 +67,7 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 		}
 		dir := guest.Step{Kind: guest.StepDir, Target: writablePlace + w.Name, Mode: w.Mode}
 		if w.Own {
-			dir.UID = t.User.UID
+			dir.UID, dir.GID = t.User.UID, t.User.GID
 		}
 		flags := sealed
 		if t.NoExec && w.Temp {
@@ -75,7 +76,7 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name,
 			Flags: flags})
 	}
-	if t.User.Home != cove.Home && !t.Bare { // where Cove places the files of an agent
+	if t.User.Home != cove.Home && !t.User.IsOfImage() && !t.Bare { // where Cove places the files of an agent
 		add(guest.Step{Kind: guest.StepSymlink, Source: t.User.Home, Target: guest.Root + cove.Home})
 	}
 	add(network...)
@@ -201,7 +202,7 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 		Hostname:  b.Hostname,
 		Listeners: b.Listeners,
 		Seal: guest.Seal{
-			UserUID: t.User.UID, UserGID: t.User.UID, Capabilities: capabilities,
+			UserUID: t.User.UID, UserGID: t.User.GID, UserGroups: t.User.GroupIDs(), Capabilities: capabilities,
 			Pivot: true, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 		},
 	}

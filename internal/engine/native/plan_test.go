@@ -11,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -41,13 +42,16 @@ func TestPlan(t *testing.T) {
 	for i, path := range []string{"/home/me/covehome/workspaces/one", "/srv/a", "/srv/b", "/run/cove/bundle"} {
 		sources = append(sources, engine.Identity{Path: path, Dev: 8, Ino: uint64(100 + i)})
 	}
+	user := cove.User{UID: 999, GID: 998, Groups: "4,101", Name: "postgres", Home: "/var/lib/postgresql", Shell: "/bin/sh"}
 	for name, plan := range map[string]any{
-		"begin": planBegin(0, "/run/cove/staging", watches, nil),
-		"begin-network": planBegin(0, "/run/cove/staging", watches,
+		"begin": planBegin(local.Owner{}, "/run/cove/staging", watches, nil),
+		"begin-network": planBegin(local.Owner{}, "/run/cove/staging", watches,
 			[]guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
 		"host":          planSetup(template(engine.RootfsHost, cove.CodeUser), host, nil),
 		"image":         planSetup(template(engine.RootfsDir, cove.AgentUser), host, nil),
 		"image-root":    planSetup(template(engine.RootfsDir, cove.RootUser), host, nil),
+		"image-user":    planSetup(template(engine.RootfsDir, user), host, nil),
+		"bind-user":     planBind(template(engine.RootfsDir, user), named, nil, nil, false),
 		"bind-root":     planBind(template(engine.RootfsDir, cove.RootUser), named, nil, nil, false),
 		"bind-shared":   planBind(template(engine.RootfsDir, cove.RootUser), mounts, nil, nil, true),
 		"bind":          planBind(template(engine.RootfsHost, cove.CodeUser), named, nil, nil, false),
@@ -90,7 +94,7 @@ func TestPlanIsTight(t *testing.T) {
 		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"},
 			Shape: cove.Shape{Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}}, host, nil)
 		masked := map[string]bool{}
-		for _, s := range append(planBegin(0, "/s", nil, nil).Steps, plan.Steps...) {
+		for _, s := range append(planBegin(local.Owner{}, "/s", nil, nil).Steps, plan.Steps...) {
 			device := filepath.Dir(s.Target) == kernelPlace+"/dev"
 			switch s.Kind {
 			case guest.StepBind:

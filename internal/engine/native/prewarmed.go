@@ -39,15 +39,17 @@ func (p prewarmed) close() {
 // map depends on the user.
 func (e *Engine) suitable(t engine.Template, online, detached bool) []*prewarm.Buffer[*blank] {
 	switch {
-	case detached && online && (e.root || t.User.UID == cove.AgentUser.UID):
+	case detached && online && (e.root || sameIDs(t.User, cove.AgentUser)):
 		return []*prewarm.Buffer[*blank]{e.prewarmed.detached}
-	case detached, !e.root && t.User.UID != cove.CodeUser.UID:
+	case detached, !e.root && !sameIDs(t.User, cove.CodeUser):
 		return nil
 	case online:
 		return []*prewarm.Buffer[*blank]{e.prewarmed.online, e.prewarmed.offline}
 	}
 	return []*prewarm.Buffer[*blank]{e.prewarmed.offline}
 }
+
+func sameIDs(u, v cove.User) bool { return u.UID == v.UID && u.GID == v.GID }
 
 // takeBlank returns a guest for a template, if possible a prewarmed one that still waits, and whether it is one.
 func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (b *blank, prewarmed bool, err error) {

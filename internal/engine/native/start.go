@@ -18,7 +18,7 @@ import (
 // newBlank makes a blank for a class of users, with a group of that name and an id range. On error nothing is left.
 func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string,
 	ranges *local.Ranges) (b *blank, err error) {
-	b = &blank{online: online, tasks: 1, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{},
+	b = &blank{online: online, tasks: 1, releaseIDs: func() {}, ownerships: map[ownership]*os.File{},
 		done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -93,8 +93,8 @@ func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
 // ownership is a user namespace for idmapped mounts, in which what belongs to an owner of the host belongs to a user of
 // the sandbox. It stays open until the sandbox has all of its mounts.
 func (e *Engine) ownership(b *blank, of local.Owner, u cove.User) (*os.File, error) {
-	inside := b.ids.Users.OnHost(u.UID)
-	key := [3]int{of.UID, of.GID, inside}
+	inside := local.Owner{UID: b.ids.Users.OnHost(u.UID), GID: b.ids.Groups.OnHost(u.GID)}
+	key := ownership{of, inside}
 	b.owning.Lock()
 	defer b.owning.Unlock()
 	if ns := b.ownerships[key]; ns != nil {

@@ -199,8 +199,8 @@ func (b *Builder) mkdirAll(target string) {
 func (b *Builder) dir(s guest.Step) {
 	b.mkdirAll(s.Target)
 	fd := b.Open(s.Target, unix.O_RDONLY|unix.O_DIRECTORY)
-	if s.UID != 0 {
-		b.Do(unix.SYS_FCHOWN, fd, num(s.UID), num(s.UID))
+	if s.UID != 0 || s.GID != 0 {
+		b.Do(unix.SYS_FCHOWN, fd, num(s.UID), num(s.GID))
 	}
 	b.Do(unix.SYS_FCHMOD, fd, num(s.Mode))
 	b.Close(fd)

@@ -61,6 +61,9 @@ func (w *world) fork(c *child, program string, spec guest.ProcessSpec, ends []*o
 	}
 	if unix.Getuid() != w.seal.UserUID {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(w.seal.UserUID), Gid: uint32(w.seal.UserGID)}
+		for _, id := range w.seal.UserGroups {
+			attr.Sys.Credential.Groups = append(attr.Sys.Credential.Groups, uint32(id))
+		}
 	}
 	return w.main.do(func() error {
 		w.mu.Lock()

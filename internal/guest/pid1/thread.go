@@ -71,11 +71,11 @@ func serve(server *guestd.Server, conn guest.Conn) int {
 
 // Keep serves conn, and then each connection that arrives at the door, until one ends while it holds no process. It
 // starts processes below an executor, which is PID 1 and has sealed it. Scratch is a descriptor of the file system of
-// everything writable. Keep must be called as Run.
-func Keep(conn guest.Conn, door *os.File, scratch, uid, gid int) {
+// everything writable, and user has the ids of processes. Keep must be called as Run.
+func Keep(conn guest.Conn, door *os.File, scratch int, user guest.Seal) {
 	main := newThread()
 	w := &world{main: main, files: newThread(), scratch: []int{scratch}, mortal: true, parked: -1,
-		seal: guest.Seal{UserUID: uid, UserGID: gid}}
+		seal: user}
 	if err := w.prepare(); err != nil {
 		os.Exit(125)
 	}

@@ -103,7 +103,7 @@ func (w *world) sealCopy(p *zygote.Program) {
 		call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, int(c))
 	}
 	if uid, gid := w.seal.UserUID, w.seal.UserGID; w.begun.UID != uid {
-		call(unix.SYS_SETGROUPS, 0, 0)
+		p.Do(unix.SYS_SETGROUPS, uint64(len(w.seal.UserGroups)), p.Bytes(groupList(w.seal.UserGroups)))
 		call(unix.SYS_SETRESGID, gid, gid, gid)
 		call(unix.SYS_SETRESUID, uid, uid, uid)
 	}

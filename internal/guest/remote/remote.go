@@ -81,13 +81,14 @@ func Serve(conn *unixconn.Conn) guest.FDConn { return serve(conn, &world{}) }
 // Resume is Serve for an executor that another host has bound, and which has outlived its connections.
 func Resume(conn *unixconn.Conn, e guest.Executor) guest.FDConn {
 	return serve(conn, &world{begun: guest.Begin{UID: e.UID, GID: e.GID}, lasts: true, listeners: e.Listeners,
-		seal: guest.Seal{UserUID: e.UserUID, UserGID: e.UserGID, OpenFiles: e.OpenFiles}})
+		seal: guest.Seal{UserUID: e.UserUID, UserGID: e.UserGID, UserGroups: e.Groups, OpenFiles: e.OpenFiles}})
 }
 
 // Known describes a bound executor, for the Resume of another host.
 func Known(begun guest.Begin, bound guest.Bind) guest.Executor {
 	return guest.Executor{Version: executor.Version, UID: begun.UID, GID: begun.GID, UserUID: bound.Seal.UserUID,
-		UserGID: bound.Seal.UserGID, OpenFiles: bound.Seal.OpenFiles, Listeners: bound.Listeners}
+		UserGID: bound.Seal.UserGID, Groups: bound.Seal.UserGroups, OpenFiles: bound.Seal.OpenFiles,
+		Listeners: bound.Listeners}
 }
 
 func serve(conn *unixconn.Conn, w *world) guest.FDConn {

@@ -257,7 +257,7 @@ func (w *world) startScript(spec guest.ProcessSpec) *executor.Script {
 func (w *world) child(s *executor.Script, spec guest.ProcessSpec, program executor.Value, ends [3]executor.Value) {
 	s.Do(unix.SYS_SETSID)
 	if w.begun.UID != w.seal.UserUID {
-		s.Do(unix.SYS_SETGROUPS, num(0), num(0))
+		s.Do(unix.SYS_SETGROUPS, num(len(w.seal.UserGroups)), s.Bytes(groupList(w.seal.UserGroups)))
 		s.Do(unix.SYS_SETRESGID, num(w.seal.UserGID), num(w.seal.UserGID), num(w.seal.UserGID))
 		s.Do(unix.SYS_SETRESUID, num(w.seal.UserUID), num(w.seal.UserUID), num(w.seal.UserUID))
 		// Until it is the program it has the memory and the descriptors of the executor, also where fs.suid_dumpable is 1.
@@ -369,6 +369,24 @@ func (w *world) terminal(s *executor.Script, spec guest.ProcessSpec) executor.Va
 func windowSize(rows, cols uint16) unix.Winsize {
 	rows, cols = guestd.WindowSize(rows, cols)
 	return unix.Winsize{Row: rows, Col: cols}
+}
+
+// groupList returns ids as setgroups(2) reads them; it reads none of an empty list.
+func groupList(ids []int) []byte {
+	list := make([]byte, 0, 4*len(ids)+4)
+	for _, id := range ids {
+		list = binary.NativeEndian.AppendUint32(list, uint32(id))
+	}
+	return append(list, 0, 0, 0, 0)
+}
+
+// joined returns ids as the arguments of a keeper have them.
+func joined(ids []int) string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = strconv.Itoa(id)
+	}
+	return strings.Join(texts, ",")
 }
 
 // asUser gives the executor the user's file-system ids, so that it cannot be tricked into reading or writing files that
@@ -555,7 +573,8 @@ func (w *world) keepScript(k guest.Keep) *executor.Script {
 		}
 		w.prepare(s)
 		s.Do(unix.SYS_EXECVEAT, s.File(2), s.Text(""), words(s, []string{"cove-guest", "--keeper",
-			strconv.Itoa(w.seal.UserUID), strconv.Itoa(w.seal.UserGID)}), words(s, k.Env), num(unix.AT_EMPTY_PATH))
+			strconv.Itoa(w.seal.UserUID), strconv.Itoa(w.seal.UserGID), joined(w.seal.UserGroups)}), words(s, k.Env),
+			num(unix.AT_EMPTY_PATH))
 	})
 	s.Store(s.Answer(), 8, pid)
 	s.Keep(s.Call(unix.SYS_PIDFD_OPEN, pid, num(0)), slotKeeper)

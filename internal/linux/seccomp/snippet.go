@@ -17,8 +17,8 @@ type Processes struct {
 	Debuggers bool // they may trace one another
 }
 
-// For returns the policy for processes: that of root inside, Agent for the id of cove.AgentUser, else Snippet, the
-// stricter one; of each that with debuggers.
+// For returns the policy for processes: that of root inside, Agent for an agent, else Snippet, the stricter one; of
+// each that with debuggers.
 func For(p Processes) Policy { return policies()[p.name()]() }
 
 const debuggers = "-debuggers" // ends the name of a policy that allows them
@@ -39,7 +39,7 @@ func (p Processes) name() string {
 		name = "root-shared"
 	case p.User.IsRoot():
 		name = "root"
-	case p.User.UID == cove.AgentUser.UID:
+	case p.User.Agent:
 		name = "agent"
 	}
 	if p.Debuggers {

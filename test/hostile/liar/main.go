@@ -64,7 +64,7 @@ func main() {
 	if os.Args[1] == "--keeper" {
 		uid, _ := strconv.Atoi(os.Args[2])
 		gid, _ := strconv.Atoi(os.Args[3])
-		pid1.Keep(l, os.NewFile(socketFD+1, "door"), socketFD+2, uid, gid)
+		pid1.Keep(l, os.NewFile(socketFD+1, "door"), socketFD+2, guest.Seal{UserUID: uid, UserGID: gid})
 	}
 	pid1.Run(l)
 }

@@ -1,0 +1,70 @@
+package provision
+
+import (
+	"cmp"
+	"path"
+	"strconv"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// User returns the account of a sandbox's programs. spec.UserName names one of the root filesystem; without, the image
+// says, unless spec.User is root inside. spec.User is the account where neither does, or where the image says root: a
+// sandbox has root inside only where its request says so. Its system calls are those of spec.User. A detached sandbox
+// keeps the home of spec.User, which lasts; another one has that of the image, where it is.
+//
+// An engine that has no users of images runs their programs as spec.User, and refuses spec.UserName.
+//
+// Errors: InvalidArgument, NotFound, Forbidden, Unsupported, ImageMissing.
+func User(eng engine.Engine, root engine.Rootfs, spec cove.Spec) (cove.User, error) {
+	own, asked := spec.User, spec.UserName
+	if err := mayName(eng, root, spec); err != nil {
+		return own, err
+	}
+	name := cmp.Or(asked, root.User)
+	if name == "" || asked == "" && (own.IsRoot() || root.Kind != engine.RootfsDir || !eng.Capabilities().Users) {
+		return own, nil
+	}
+	u, err := rootfs.AccountOf(root.Dir, name)
+	switch {
+	case err != nil && asked == "":
+		return own, cove.Errorf(cove.ErrorCode(err), "the image says that its programs run as %.80q: %w", name, err)
+	case err != nil:
+		return own, err
+	case u.UID == 0 && asked != "" && !own.IsRoot():
+		return own, cove.Errorf(cove.Forbidden, "the user %.80q is root inside, which a sandbox has to be asked for", asked).
+			WithHint("say --root instead of --user; see \"root inside\" in docs/running.md")
+	case u.UID == 0:
+		return own, nil
+	case own.IsRoot():
+		return own, cove.Errorf(cove.InvalidArgument, "the programs of a sandbox are root inside or %.80q, not both", asked).
+			WithHint("leave --root or --user out; root inside can be another user by su")
+	}
+	u.Agent = own.Agent
+	if base := path.Base(u.Shell); base == "nologin" || base == "false" {
+		u.Shell = own.Shell
+	}
+	u.Name = cmp.Or(u.Name, strconv.Itoa(u.UID))
+	if u.Home == "" || spec.Lifetime == cove.LifetimeDetached || !rootfs.HasDir(root.Dir, u.Home) {
+		u.Home = own.Home
+	}
+	return u, nil
+}
+
+// mayName refuses a user by name or id where there is none to name.
+func mayName(eng engine.Engine, root engine.Rootfs, spec cove.Spec) error {
+	switch c := eng.Capabilities(); {
+	case spec.UserName == "":
+		return nil
+	case root.Kind == "" || root.Kind == engine.RootfsHost:
+		return cove.Errorf(cove.InvalidArgument, "the machine's own toolchain has no user %.80q, but Cove's own alone",
+			spec.UserName).WithHint("leave --user out, or name an image: --image IMAGE")
+	case root.Kind != engine.RootfsDir || !c.Users:
+		return cove.Errorf(cove.Unsupported, "programs cannot be the user %.80q here: %s", spec.UserName,
+			cmp.Or(c.Missing["users"], "the engine has no users of images")).
+			WithHint("leave --user out: programs are an unprivileged user of Cove's own")
+	}
+	return nil
+}

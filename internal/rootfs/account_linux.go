@@ -1,0 +1,69 @@
+package rootfs
+
+import (
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// AccountOf is Account with the files of an image's tree. A file that cannot be read has no entries. Errors: those of
+// Account, ImageMissing.
+func AccountOf(tree, text string) (cove.User, error) {
+	passwd, err := readBeneath(tree, "etc/passwd")
+	if err != nil {
+		return cove.User{}, err
+	}
+	group, err := readBeneath(tree, "etc/group")
+	if err != nil {
+		return cove.User{}, err
+	}
+	return Account(text, passwd, group)
+}
+
+// HasDir reports whether a tree has a directory at an absolute path of its own.
+func HasDir(tree, place string) bool {
+	f, err := openBeneath(tree, place, unix.O_DIRECTORY|unix.O_PATH)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
+}
+
+// openBeneath opens a file of a tree, whose symbolic links do not lead out of it.
+func openBeneath(tree, name string, flags uint64) (*os.File, error) {
+	root, err := os.OpenFile(tree, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, cove.Errorf(cove.ImageMissing, "the root filesystem cannot be opened: %w", err)
+	}
+	defer root.Close()
+	fd, err := unix.Openat2(int(root.Fd()), name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func readBeneath(tree, name string) ([]byte, error) {
+	f, err := openBeneath(tree, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if cove.ErrorCode(err) == cove.ImageMissing {
+		return nil, err
+	}
+	if err != nil {
+		return nil, nil
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxAccounts {
+		return nil, nil
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxAccounts))
+	if err != nil {
+		return nil, nil
+	}
+	return data, nil
+}
