@@ -10,9 +10,11 @@ import (
 
 // ExecuteRequest runs a snippet: POST /execute and POST /execute/stream.
 type ExecuteRequest struct {
-	Language string   `json:"language" doc:"A runtime, by name or alias: python, node, bash, sh, ruby, perl, go; or an agent, as GET /agents lists them: then the code is its prompt, work_dir what it works on, and its output its messages, one in each line" example:"python"`
-	Code     string   `json:"code" doc:"The source text, UTF-8, not empty, at most 1 MiB" example:"print(6 * 7)"`
+	Language string   `json:"language" doc:"A runtime, by name or alias: python, node, bash, sh, ruby, perl, go; or image, for the program of the image, without code; or an agent, as GET /agents lists them: then the code is its prompt, work_dir what it works on, and its output its messages, one in each line" example:"python"`
+	Code     string   `json:"code" doc:"The source text, UTF-8, up to 1 MiB; empty for image" example:"print(6 * 7)"`
 	Args     []string `json:"args,omitempty" doc:"Arguments of the program, at most 1024 and 128 KiB"`
+	// Entrypoint is for the language image.
+	Entrypoint []string `json:"entrypoint,omitempty" doc:"Of language image: the program and its first arguments, in the place of the image's ENTRYPOINT and CMD; args take the place of its CMD in any case"`
 	Spec
 	Timeout     Seconds      `json:"timeout,omitempty" doc:"Wall time, more than 0 and at most the server's maximum (60); the runtime's default when absent"`
 	Permissions *Permissions `json:"permissions,omitempty"`

@@ -167,7 +167,11 @@ type Rootfs struct {
 	Digest string
 	Image  string // RootfsImage: the engine's reference
 	Env    []string
-	User   string // USER[:GROUP] of the image's processes, by names or ids; empty: the image does not say
+	// User is USER[:GROUP] of the image's processes, by names or ids, and WorkDir where they begin; empty: the image does
+	// not say.
+	User, WorkDir string
+	// Entrypoint and Cmd are the command of an image: the program, with arguments, and further ones that others replace.
+	Entrypoint, Cmd []string
 }
 
 // Binding gives a prepared sandbox to its user. It shows parts of the host with one of two trusts: Attachments and

@@ -161,7 +161,12 @@ func (x *Executions) equip(ctx context.Context, e *execution) (err error) {
 	if e.rootfs, e.release, err = provision.Rootfs(ctx, x.o.Images, e.engine, e.request.Image); err != nil {
 		return err
 	}
-	if e.request.User, err = provision.User(e.engine, e.rootfs, e.request.Spec); err != nil {
+	e.request.User, err = provision.User(e.engine, e.rootfs, e.request.Spec)
+	if err == nil && e.runtime.OfImage() && len(e.command()) == 0 {
+		err = cove.Errorf(cove.InvalidArgument, "the image %.200q does not say which program it runs", e.request.Image).
+			WithHint("name one: --entrypoint PROGRAM, or arguments after --")
+	}
+	if err != nil {
 		e.release()
 	}
 	return err
@@ -177,8 +182,18 @@ func (x *Executions) dismiss(e *execution) {
 // check refuses a malformed request.
 func check(r Request) error {
 	invalid := func(format string, args ...any) error { return cove.Errorf(cove.InvalidArgument, format, args...) }
+	ofImage := strings.EqualFold(r.Language, runtime.Image)
 	switch {
-	case len(r.Code) == 0:
+	case ofImage && len(r.Code) > 0:
+		return cove.Errorf(cove.InvalidArgument, "the program of an image takes no code").
+			WithHint("name a language, or give arguments after --")
+	case !ofImage && len(r.Entrypoint) > 0:
+		return cove.Errorf(cove.InvalidArgument, "an entrypoint is for the program of an image, not for %.64s", r.Language).
+			WithHint("name no language, or leave the entrypoint out")
+	case ofImage && (slices.Contains(r.Entrypoint, "") || r.Image == "" || r.Image == "host"):
+		return cove.Errorf(cove.InvalidArgument, "no image is named whose program could be run").
+			WithHint("name one: --image IMAGE, and its program with --entrypoint PROGRAM if not its own")
+	case len(r.Code) == 0 && !ofImage:
 		return cove.Errorf(cove.InvalidArgument, "there is no code").WithHint("give a file, -c CODE, or the field \"code\"")
 	case len(r.Code) > MaxCode:
 		return cove.Errorf(cove.TooLarge, "the code has %d bytes, at most %d are allowed", len(r.Code), MaxCode).
@@ -186,7 +201,7 @@ func check(r Request) error {
 	case !utf8.Valid(r.Code):
 		return invalid("the code is not valid UTF-8")
 	}
-	if err := runtime.CheckArgs(r.Args); err != nil {
+	if err := runtime.CheckArgs(slices.Concat(r.Entrypoint, r.Args)); err != nil {
 		return err
 	}
 	if err := provision.CheckFiles(r.Files, provision.MaxFiles); err != nil {
@@ -206,8 +221,8 @@ func check(r Request) error {
 // checkPlaces refuses files that would be written into a mount, which is to say
 // over what the caller has on the host, and two different ones in one place.
 func checkPlaces(files []provision.File, mounts []cove.Mount) error {
-	code := files[0]
 	for i, f := range files {
+		code := files[0]
 		if i > 0 && f.Path == code.Path && !bytes.Equal(f.Data, code.Data) {
 			return cove.Errorf(cove.InvalidArgument, "the file %q has the name under which the code is placed", f.Path).
 				WithHint("give it another name, or run it as the code")

@@ -28,10 +28,12 @@ type Request struct {
 	// the configured one.
 	cove.Spec
 	Language string
-	Code     []byte
+	Code     []byte // none of runtime.Image
 	Args     []string
-	Files    []provision.File
-	Stdin    io.Reader // nil is empty input
+	// Entrypoint takes the place of the image's, with runtime.Image.
+	Entrypoint []string
+	Files      []provision.File
+	Stdin      io.Reader // nil is empty input
 	// Attachments are directories of Cove's own for work of its own. The caller closes them after Execute.
 	Attachments []engine.Attachment
 	// Own are the limits of work of Cove's own, which may go beyond what callers

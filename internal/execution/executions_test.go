@@ -297,6 +297,15 @@ func TestRefusals(t *testing.T) {
 			"isolation microvm (it has container)"},
 		"malformed network": {func(r *execution.Request) { r.Network = &cove.Network{Enabled: true, Allow: []string{"a b"}} },
 			cove.InvalidArgument, "a b"},
+		"the program of an image with code": {func(r *execution.Request) { r.Language, r.Image = "Image", "x" },
+			cove.InvalidArgument, "no code"},
+		"the program of no image": {func(r *execution.Request) { r.Language, r.Code = "image", nil },
+			cove.InvalidArgument, "no image is named"},
+		"an entrypoint of a language": {func(r *execution.Request) { r.Entrypoint = []string{"id"} },
+			cove.InvalidArgument, "not for python"},
+		"an empty entrypoint": {func(r *execution.Request) {
+			r.Language, r.Image, r.Code, r.Entrypoint = "image", "x", nil, []string{""}
+		}, cove.InvalidArgument, "--entrypoint"},
 		"unknown engine": {func(r *execution.Request) { r.Engine = "vax" }, cove.InvalidArgument, "vax"},
 	}
 	for name, tt := range tests {

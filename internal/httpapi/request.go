@@ -22,7 +22,8 @@ import (
 // code. This function checks the form, and host paths, whose rules depend on the caller.
 func (s *edge) request(ctx context.Context, who cove.Principal,
 	q api.ExecuteRequest) (r execution.Request, err error) {
-	r = execution.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args}
+	r = execution.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args,
+		Entrypoint: q.Entrypoint}
 	if err := checkInput(q); err != nil {
 		return r, err
 	}

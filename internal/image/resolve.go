@@ -84,7 +84,8 @@ func (s *Store) rootfs(t target, digest string) (engine.Rootfs, error) {
 		return engine.Rootfs{}, storage(err, "look for the image")
 	}
 	return engine.Rootfs{Kind: engine.RootfsDir, Dir: filepath.Join(s.imageDir(digest), rootfsName), Digest: digest,
-		Env: img.Config.Env, User: img.Config.User}, nil
+		Env: img.Config.Env, User: img.Config.User, WorkDir: img.Config.WorkingDir,
+		Entrypoint: img.Config.Entrypoint, Cmd: img.Config.Cmd}, nil
 }
 
 func (s *Store) resolveDir(t target) (engine.Rootfs, error) {

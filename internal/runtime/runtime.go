@@ -14,9 +14,12 @@ func All() []Runtime {
 	return []Runtime{python, node, bash, sh, ruby, perl, golang}
 }
 
-// Lookup finds a runtime by its name or an alias, in any case.
+// Lookup finds a runtime by its name or an alias, in any case; that of Image, too, which All leaves out.
 func Lookup(name string) (Runtime, error) {
 	folded := strings.ToLower(name)
+	if folded == Image {
+		return image, nil
+	}
 	var names []string
 	for _, r := range All() {
 		if r.Name == folded || slices.Contains(r.Aliases, folded) {

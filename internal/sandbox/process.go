@@ -194,6 +194,9 @@ func startFailure(spec guest.ProcessSpec, err error) error {
 	if len(spec.Args) > 0 {
 		program = spec.Args[0]
 	}
+	if foreign := process.Foreign(escaped(program), err); foreign != nil {
+		return foreign
+	}
 	switch failure.Kind {
 	case guest.FailNotFound:
 		return cove.Errorf(cove.RuntimeMissing, "cannot start %.200q in %.200q: %w", program, spec.Dir, failure).

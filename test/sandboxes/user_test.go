@@ -1,6 +1,9 @@
 package sandboxes
 
 import (
+	"os"
+	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,4 +90,94 @@ USER node
 	if out := l.must("cove", "list", "--quiet"); out != "" {
 		t.Errorf("left is %q", out)
 	}
+}
+
+// TestProgramOfAnImage: an image without anything but its program runs, as its user and in its directory, with its own
+// arguments or others. What it has not is said, and so is a program of another architecture.
+func TestProgramOfAnImage(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to build an image")
+	}
+	l := newLab(t)
+	l.inContext("main.go", `package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	dir, _ := os.Getwd()
+	fmt.Println(os.Args, os.Getuid(), os.Getgid(), dir, os.Getenv("WORD"))
+	if len(os.Args) > 2 && os.Args[2] == "fail" {
+		os.Exit(7)
+	}
+}
+`)
+	other := "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	for name, architecture := range map[string]string{"program": runtime.GOARCH, "foreign": other} {
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", l.in("ctx/"+name), l.in("ctx/main.go"))
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+architecture)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	out, err := l.built(`FROM scratch
+COPY program /app/run
+COPY foreign /foreign
+ENV WORD=word
+USER 65532
+WORKDIR /app
+VOLUME /data
+ENTRYPOINT ["./run", "entry"]
+CMD ["cmd"]
+`, "-t", "small")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := func(args ...string) (string, error) {
+		return l.run(append([]string{"cove", "run", "--image", "small"}, args...)...)
+	}
+	for args, want := range map[string]string{
+		"":                         "[./run entry cmd] 65532 0 /app word\n",
+		"-- a b":                   "[./run entry a b] 65532 0 /app word\n",
+		"--entrypoint /app/run":    "[/app/run] 65532 0 /app word\n",
+		"--user 7:8 --env WORD=x":  "[./run entry cmd] 7 8 /app x\n",
+		"--entrypoint ./run -- -c": "[./run -c] 65532 0 /app word\n",
+	} {
+		if out, err := run(strings.Fields(args)...); err != nil || out != want {
+			t.Errorf("%s: %q, %v, want %q", args, out, err, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"-- fail":               "exit status 7",
+		"--entrypoint sh":       `the image "small" has no program "sh"`,
+		"--entrypoint /nothing": `the image "small" has no program "/nothing"`,
+		"--entrypoint /foreign": "binfmt_misc",
+		"bash -c id":            `the image "small" has no bash`,
+	} {
+		if out, err := run(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v, want %q", args, out, err, want)
+		}
+	}
+	if out, err = l.built("FROM small\nENTRYPOINT []\n", "-t", "none"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	_, err = l.run("cove", "run", "--image", "none")
+	if err == nil || !strings.Contains(err.Error(), "--entrypoint PROGRAM") {
+		t.Errorf("an image without a program: %v", err)
+	}
+	l.must("cove", "new", "--empty", "--name", "box", "--image", "small", "--no-attach")
+	if out := l.must("cove", "exec", "box", "--", "/app/run"); out != "[/app/run] 65532 0 /workspace word\n" {
+		t.Errorf("in a long-lived sandbox it says %q", out)
+	}
+	for program, want := range map[string]string{"sh": "not in the sandbox", "/foreign": "binfmt_misc"} {
+		if out, err := l.run("cove", "exec", "box", "--", program); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v", program, out, err)
+		}
+	}
+	l.must("cove", "destroy", "box", "--yes")
 }

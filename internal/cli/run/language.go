@@ -40,15 +40,27 @@ func splitArgs(args []string, dash int, inline bool) (language, file string, res
 	return language, file, rest, nil
 }
 
+// split is splitArgs, where nothing but an image, or a program of it, asks for the image's own program.
+func (o *options) split(args []string, dash int) (language, file string, rest []string, err error) {
+	named := len(args)
+	if dash >= 0 {
+		named = dash
+	}
+	if named == 0 && !o.Given("code") && (o.Image != "" || o.Profile != "" || o.entrypoint != "") {
+		return runtime.Image, "", args, nil
+	}
+	return splitArgs(args, dash, o.Given("code"))
+}
+
 func isRuntime(name string) bool {
-	_, err := runtime.Lookup(name)
-	return err == nil
+	r, err := runtime.Lookup(name)
+	return err == nil && !r.OfImage()
 }
 
 // languageOf returns the runtime for a file's extension, or nothing.
 func languageOf(file string) string {
 	extension := strings.TrimPrefix(filepath.Ext(file), ".")
-	if r, err := runtime.Lookup(extension); err == nil && extension != file {
+	if r, err := runtime.Lookup(extension); err == nil && extension != file && !r.OfImage() {
 		return r.Name
 	}
 	return ""

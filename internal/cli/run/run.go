@@ -30,6 +30,8 @@ type options struct {
 	code  string
 	files []string
 	stdin bool // pass a terminal's input on, too
+
+	entrypoint string
 }
 
 func runCommand(sess *session.Session) *cobra.Command {
@@ -40,7 +42,8 @@ func runCommand(sess *session.Session) *cobra.Command {
 		Long: `Run a program in a fresh sandbox, print what it prints as it comes, and exit
 with its exit code. The code is FILE, or -c CODE, or standard input when FILE
 is "-"; otherwise standard input is the program's when it is piped. RUNTIME may
-be left out where the extension of FILE says it.
+be left out where the extension of FILE says it. Without RUNTIME and code, the
+program of --image is run: its ENTRYPOINT, with ARG or else its CMD.
 
 The sandbox has no network unless --network, --allow, --policy or
 --model-provider say what it may reach, a read-only root, an unprivileged user and limits.
@@ -51,6 +54,7 @@ signal N; "cove help exit-codes" has those of Cove itself, from 120 on.`,
   cove run script.js
   cove run python train.py --file data.csv --memory 1G --timeout 2h
   cove run bash -c 'echo "$1"' -- hello
+  cove run --image alpine:3.22 -- ls /
   cat words.txt | cove run perl -c 'print sort <>'
   cove run python main.py --mount ./src:/src:ro --env MODE=test
   cove run node -c 'while (1) {}' --timeout 2s --json`,
@@ -72,6 +76,7 @@ signal N; "cove help exit-codes" has those of Cove itself, from 120 on.`,
 	f := c.Flags()
 	f.StringVarP(&o.code, "code", "c", "", "the `CODE` itself")
 	f.StringArrayVar(&o.files, "file", nil, "place the file `PATH` beside the code (repeatable)")
+	f.StringVar(&o.entrypoint, "entrypoint", "", "run `PROGRAM` of the image with ARG..., in place of the image's own")
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "hand on standard input although it is a terminal")
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
 	o.AddMounts(f)
@@ -101,7 +106,7 @@ signal N; "cove help exit-codes" has those of Cove itself, from 120 on.`,
 func runCode(ctx context.Context, sess *session.Session, o *options, args []string, dash int) error {
 	interrupts := ui.WatchSignals(sess.Out, sess.Err)
 	defer interrupts.Stop()
-	language, file, rest, err := splitArgs(args, dash, o.Given("code"))
+	language, file, rest, err := o.split(args, dash)
 	if err != nil {
 		return err
 	}
@@ -116,8 +121,10 @@ func runCode(ctx context.Context, sess *session.Session, o *options, args []stri
 	if err != nil {
 		return err
 	}
-	if req.Code, err = o.source(file, sess.In); err != nil {
-		return err
+	if language != runtime.Image {
+		if req.Code, err = o.source(file, sess.In); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := interrupts.Cover(ctx)
 	defer cancel()
@@ -297,6 +304,9 @@ const maxCode = 1 << 20
 // request builds what is sent, apart from the code.
 func (o *options) request(language string, args []string, getenv func(string) string) (api.ExecuteRequest, error) {
 	req := api.ExecuteRequest{Language: language, Args: args}
+	if o.entrypoint != "" {
+		req.Entrypoint = []string{o.entrypoint}
+	}
 	made, err := o.Resolve(getenv)
 	if err != nil {
 		return req, err

@@ -117,3 +117,33 @@ func TestFilesKeepTheirPlaceInside(t *testing.T) {
 		t.Errorf("a file that is too large: %v", err)
 	}
 }
+
+// TestSplit: an image, or a program of one, and neither a runtime nor code, is about the image's own program.
+func TestSplit(t *testing.T) {
+	given := func(names ...string) func(string) bool {
+		return func(name string) bool { return slices.Contains(names, name) }
+	}
+	image, none := options{Spec: flags.Spec{Image: "x", Given: given()}}, flags.Spec{Given: given()}
+	for name, c := range map[string]struct {
+		o        options
+		args     []string
+		dash     int
+		language string
+		rest     string
+	}{
+		"an image":            {o: image, dash: -1, language: "image"},
+		"its arguments":       {image, []string{"a", "b"}, 0, "image", "a b"},
+		"a profile":           {o: options{Spec: flags.Spec{Profile: "x", Given: given()}}, dash: -1, language: "image"},
+		"a program":           {o: options{entrypoint: "x", Spec: none}, dash: -1, language: "image"},
+		"a language":          {image, []string{"sh", "f", "a"}, 2, "sh", "a"},
+		"code":                {o: options{Spec: flags.Spec{Image: "x", Given: given("code")}}, dash: -1},
+		"nothing":             {o: options{Spec: none}, dash: -1},
+		"arguments alone":     {o: options{Spec: none}, args: []string{"a"}},
+		"a file of that name": {o: image, args: []string{"x.image"}, dash: -1},
+	} {
+		language, _, rest, err := c.o.split(c.args, c.dash)
+		if language != c.language || strings.Join(rest, " ") != c.rest || (err == nil) != (c.language != "") {
+			t.Errorf("%s: %q, %q, %v", name, language, rest, err)
+		}
+	}
+}

@@ -39,7 +39,8 @@ func (e *Engine) Resolve(ctx context.Context, ref string) (engine.Rootfs, error)
 	if err != nil {
 		return engine.Rootfs{}, err
 	}
-	return engine.Rootfs{Kind: engine.RootfsImage, Image: ref, Digest: img.ID, Env: img.Env}, nil
+	return engine.Rootfs{Kind: engine.RootfsImage, Image: ref, Digest: img.ID, Env: img.Env,
+		WorkDir: img.WorkDir, Entrypoint: img.Entrypoint, Cmd: img.Cmd}, nil
 }
 
 // image finds or makes the image for a root filesystem, and the binds that belong to it.
@@ -77,7 +78,8 @@ func (e *Engine) find(ctx context.Context, ref string) (img image, err error) {
 		}
 		img.ID = r.ID
 		if r.Config != nil {
-			img.Env = r.Config.Env
+			img.Env, img.WorkDir = r.Config.Env, r.Config.WorkingDir
+			img.Entrypoint, img.Cmd = r.Config.Entrypoint, r.Config.Cmd
 			for v := range r.Config.Volumes {
 				img.Volumes = append(img.Volumes, v)
 			}

@@ -61,6 +61,9 @@ type image struct {
 	ID      string
 	Env     []string // KEY=VALUE
 	Volumes []string // paths that would become places without a limit
+	WorkDir string
+	// Entrypoint and Cmd are the image's own command.
+	Entrypoint, Cmd []string
 }
 
 // bind is a host path to show inside.
