@@ -25,6 +25,9 @@ func sandboxOf(who cove.Principal, v sandbox.View) api.Sandbox {
 		DiskUsed: v.Disk.Bytes, DiskBound: string(v.Disk.Kind),
 		CreatedBy: v.Owner.String(), OfAnother: v.Owner != who, CreatedAt: v.CreatedAt, LastUsedAt: v.LastUsedAt,
 	}
+	if spec.User.IsOfImage() {
+		s.User = spec.User.Name
+	}
 	if !who.IsOwner() {
 		s.Directory = "" // the places on the host are the owner's
 	}

@@ -114,6 +114,9 @@ func table() map[string]*document {
 			setup: image,
 			lines: []how{
 				{line: "cove image pull", why: "needs a registry on the internet; internal/image pulls from one of its own"},
+				{line: "cove run --image", why: "needs images of a registry; TestUserOfAnImage and TestProgramOfAnImage of " +
+					"test/sandboxes make some"},
+				{line: "cove new --empty --image node:22", why: "needs that image; TestUserOfAnImage of test/sandboxes has one"},
 				{line: "sudo cove image build", why: "needs an image with a shell; TestImageBuild of test/sandboxes has one"},
 			},
 		},

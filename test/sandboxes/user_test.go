@@ -66,6 +66,9 @@ USER node
 		t.Helper()
 		return l.must("cove", "exec", "box", "--", "bash", "-c", script)
 	}
+	if out := strings.Fields(l.must("cove", "info", "box")); !strings.Contains(strings.Join(out, " "), " user node ") {
+		t.Errorf("it is shown as %q", out)
+	}
 	const lasting = who + "; pwd; cat ~/mine 2> /dev/null; echo mine >> ~/mine; stat -c %U:%G ~/mine"
 	const said = "1001:1001 1001 4 60 /home/cove node node /bin/bash\n/workspace\n"
 	if out := inside(lasting); out != said+"node:node\n" {

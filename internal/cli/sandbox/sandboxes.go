@@ -240,6 +240,7 @@ func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 	if s.Root {
 		rows.Add("root", "programs are root inside")
 	}
+	rows.Add("user", s.User)
 	if s.Debuggers {
 		rows.Add("debuggers", "programs trace others of it")
 	}

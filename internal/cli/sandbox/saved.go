@@ -27,8 +27,8 @@ import (
 // savedFlags are the flags of "cove new" that can be saved, in the order in which they are written. Flags for
 // the name of a sandbox and for the output of the command are left out.
 var savedFlags = []string{
-	"empty", "bind", "image", "engine", "isolation", "root", "noexec", "debuggers", "label", "profile", "agent",
-	"agent-config",
+	"empty", "bind", "image", "engine", "isolation", "root", "user", "noexec", "debuggers", "label", "profile",
+	"agent", "agent-config",
 	"network", "policy", "preset", "allow", "deny", "pass-through", "allow-pr", "credential", "model-provider", "budget",
 	"mount", "copy", "env", "dir", "sparse", "depth", "uncommitted", "with-ignored", "worktree",
 	"with-ssh",
