@@ -100,8 +100,8 @@ func (b *builder) copied(ctx context.Context, from *layer.Source, name string) (
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(none, 0o700)); err != nil {
 		return "", cove.Errorf(cove.StorageFull, "make a directory for a mount: %w", err)
 	}
-	return dir, layer.Copy{From: from, Words: []string{literal(name)}, Dest: "/" + copiedName, Whole: true}.Into(ctx, dir,
-		none)
+	it := layer.Copy{From: from, Words: []string{literal(name)}, Dest: "/" + copiedName, Itself: true, Whole: true}
+	return dir, it.Into(ctx, dir, none)
 }
 
 // literal is a word of COPY that means a path as it is.

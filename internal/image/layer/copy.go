@@ -28,6 +28,7 @@ type Copy struct {
 	// Exclude are patterns as of a .dockerignore, for what is in a source, or for the name of one that is a file.
 	Exclude []string
 	Parents bool   // a source keeps its directories, from "/./" on where it has that
+	Itself  bool   // a directory that a word names keeps its owner and mode
 	Whole   bool   // archives are files like others
 	Plain   bool   // no mode has more than the permissions of owner, group and others
 	Room    string // directory in which others are unpacked
@@ -313,8 +314,8 @@ func (c *copier) owner(st *syscall.Stat_t) Owner {
 	return Owner{}
 }
 
-// entry copies a file, a link, or a directory with what is in it. top says that a word of the Dockerfile names it: a
-// directory that is there already stays as it is then.
+// entry copies a file, a link, or a directory with what is in it. top says that a word of the Dockerfile names it: of a
+// directory what is in it is copied then.
 func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, top bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -333,7 +334,7 @@ func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, t
 	st := info.Sys().(*syscall.Stat_t)
 	switch info.Mode().Type() {
 	case fs.ModeDir:
-		return c.dir(ctx, from, to, info, top && there)
+		return c.dir(ctx, from, to, info, top && (there || !c.Itself && !c.Parents))
 	case fs.ModeSymlink, 0:
 	default:
 		return cove.Errorf(cove.InvalidArgument, "%.200q is neither a file nor a directory nor a symbolic link", from).

@@ -110,3 +110,31 @@ func TestParseChmod(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiedDirectory: of a directory what is in it is copied, and not its owner and mode, unless it is said to.
+func TestCopiedDirectory(t *testing.T) {
+	needRoot(t)
+	dir := tree(t, "d/e/x", "X")
+	for name, mode := range map[string]fs.FileMode{"d": 0o700, "d/e": 0o710} {
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for itself, want := range map[bool]fs.FileMode{false: 0o755, true: 0o700} {
+		from, err := OpenTree(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer from.Close()
+		changes := t.TempDir()
+		err = Copy{From: from, Words: []string{"d"}, Dest: "/n", Itself: itself}.Into(t.Context(), changes, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, mode := range map[string]fs.FileMode{"n": want, "n/e": 0o710} {
+			if info, err := os.Stat(filepath.Join(changes, name)); err != nil || info.Mode().Perm() != mode {
+				t.Errorf("%s is %v, %v, want %v", name, info, err, mode)
+			}
+		}
+	}
+}
