@@ -12,6 +12,7 @@ type SandboxRequest struct {
 	Spec
 	Profile     string             `json:"profile,omitempty" doc:"Name of a profile of the configuration; what the request says itself wins"`
 	Agent       string             `json:"agent,omitempty" doc:"An agent, as GET /agents lists it, whose screen its terminal shows instead of a shell, with what it needs; another name is a program of the image"`
+	AgentTasks  bool               `json:"agent_tasks,omitempty" doc:"For tasks of the agent, without a screen too"`
 	Network     *NetworkPermission `json:"network,omitempty"`
 	Files       []File             `json:"files,omitempty" doc:"Files to place in the workspace, at most 256"`
 	AgentConfig *AgentConfig       `json:"agent_config,omitempty" doc:"A user's own configuration of the agent, which the caller has read"`

@@ -20,9 +20,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,6 +75,7 @@ type Request struct {
 	Target     string
 	Platform   string // this machine's
 	Fresh      bool   // no layer of an earlier build is used
+	Root       bool   // commands run as root, not as the user of the image
 	// Epoch is the latest time of a file of the image, and that of the image; nil: files keep theirs.
 	Epoch *time.Time
 }
@@ -161,8 +165,7 @@ func (b *builder) image(ctx context.Context, ref string) (image.Base, error) {
 	}
 	base, release, err := b.Store.Base(ctx, ref)
 	if cove.ErrorCode(err) == cove.ImageMissing {
-		return base, cove.Errorf(cove.ImageMissing, "the image %.200q is not in the store", ref).
-			WithHint("cove image pull %s", ref)
+		return base, missing(ref)
 	}
 	if err != nil {
 		return base, err
@@ -255,4 +258,62 @@ func keyOf(values ...any) string {
 	h := sha256.New()
 	json.NewEncoder(h).Encode(values) // plain data, and a hash takes all
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Key returns a hash of what an image is built from: the instructions, the arguments, the images that they begin with
+// and, where they copy from the context, its files. Errors: those of the Dockerfile, ImageMissing.
+func Key(ctx context.Context, s Store, r Request) (string, error) {
+	file, err := dockerfile.Parse(r.Dockerfile, dockerfile.Options{Args: r.Args, Target: r.Target, Platform: r.Platform,
+		Host: r.Platform})
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "1 %q %q %q\n", r.Dockerfile, r.Target, r.Platform)
+	for _, name := range slices.Sorted(maps.Keys(r.Args)) {
+		fmt.Fprintf(h, "%q=%q\n", name, r.Args[name])
+	}
+	images, copies := inputs(file)
+	for _, name := range images {
+		base, release, err := s.Base(ctx, name)
+		if cove.ErrorCode(err) == cove.ImageMissing {
+			err = missing(name)
+		}
+		if err != nil {
+			return "", err
+		}
+		release()
+		fmt.Fprintf(h, "%q %s\n", name, base.Digest)
+		copies = copies || len(base.Config.Config.OnBuild) > 0
+	}
+	if copies {
+		files, err := r.Context.Digest(ctx)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, files)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// inputs returns the inputs of all stages that the target needs, the images in order.
+func inputs(file *dockerfile.File) (images []string, copies bool) {
+	seen := map[int]bool{}
+	for rest := []int{file.Target()}; len(rest) > 0; {
+		i := rest[0]
+		rest = rest[1:]
+		if seen[i] {
+			continue
+		}
+		seen[i] = true
+		rest = append(rest, file.Needs(i)...)
+		of, context := file.Inputs(i)
+		images, copies = append(images, of...), copies || context
+	}
+	slices.Sort(images)
+	return slices.Compact(images), copies
+}
+
+func missing(ref string) error {
+	return cove.Errorf(cove.ImageMissing, "the image %.200q is not in the store", ref).WithHint("cove image pull %s", ref)
 }

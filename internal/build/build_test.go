@@ -87,7 +87,7 @@ func (l *lab) build(dockerfile string, change ...func(*Request)) (image.Image, e
 	l.t.Helper()
 	l.commands = nil
 	l.said.Reset()
-	from, err := layer.OpenContext(l.dir, nil)
+	from, err := layer.OpenContext(l.dir, "", nil)
 	if err != nil {
 		l.t.Fatal(err)
 	}

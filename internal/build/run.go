@@ -43,6 +43,9 @@ func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile
 	if err != nil {
 		return l, err
 	}
+	if b.request.Root {
+		r.User = ""
+	}
 	s.key = keyOf(s.key, "run", r, keys)
 	if l, ok := b.find(s.key); ok {
 		return l, nil

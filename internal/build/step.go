@@ -191,7 +191,7 @@ func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, doe
 	if err := origin.Fetch(ctx, b.Origins, source, filepath.Join(dir, name), c.Checksum); err != nil {
 		return err
 	}
-	if does.From, err = layer.OpenContext(dir, []byte{}); err != nil {
+	if does.From, err = layer.OpenContext(dir, "", []byte{}); err != nil {
 		return err
 	}
 	defer does.From.Close()

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/build"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image"
@@ -35,6 +37,14 @@ type Build struct {
 	Network    *cove.Network // of its commands; nil is none
 	Limits     cove.Limits   // of each of them, as far as they are stated
 	Out        io.Writer     // progress
+	// Below is the directory of Dir that is the context, without a link that leads out of Dir; empty is Dir.
+	Below string
+	// Root has the commands run as root, not as the user of the image.
+	Root bool
+	// Own says that Dir is no directory of a user's.
+	Own bool
+	// Text are the instructions, and Ignore what is left out of the context; nil: both are files.
+	Text, Ignore []byte
 }
 
 // epochArg is the build argument that says the latest time of a file of the image, in seconds since 1970.
@@ -43,20 +53,8 @@ const epochArg = "SOURCE_DATE_EPOCH"
 // Build builds an image, whose commands run in sandboxes of the native engine. Errors: Unsupported where this user is
 // not root, and those of build.Build.
 func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error) {
-	if os.Geteuid() != 0 {
-		return img, cove.Errorf(cove.Unsupported, "images are built as root alone").
-			WithHint("run it with sudo: as another user, the files of an image would all have one owner")
-	}
-	r := build.Request{Name: b.Name, Args: b.Args, Secrets: b.Secrets, Target: b.Target, Fresh: b.Fresh,
-		Platform: "linux/" + goruntime.GOARCH}
-	if text, ok := b.Args[epochArg]; ok {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || seconds < 0 {
-			return img, cove.Errorf(cove.InvalidArgument, "%s=%.40s is not a number of seconds", epochArg, text)
-		}
-		r.Epoch = new(time.Unix(seconds, 0))
-	}
-	if r.Context, r.Dockerfile, err = d.buildFiles(b); err != nil {
+	r, err := buildRequest(d.cfg, b)
+	if err != nil {
 		return img, err
 	}
 	defer r.Context.Close()
@@ -70,11 +68,90 @@ func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error
 	return build.Build(ctx, o, r)
 }
 
-// buildFiles opens the context of a build, and reads its Dockerfile.
-func (d *Daemon) buildFiles(b Build) (from *layer.Source, text []byte, err error) {
-	dir, err := pathRules(d.cfg).Check(b.Dir, nil)
+// EnsureImage builds an image as Build does, unless the store has one of the same. Its name is that of b, with a tag
+// for all that it is built from; images of that name with other tags go, unless something runs on them. Of several who
+// ask at once one builds, and the others wait.
+func (d *Daemon) EnsureImage(ctx context.Context, b Build) (name string, err error) {
+	r, err := buildRequest(d.cfg, b)
 	if err != nil {
-		return nil, nil, err
+		return "", err
+	}
+	defer r.Context.Close()
+	builds := image.BuildsOf(d.images)
+	key, err := build.Key(ctx, builds, r)
+	if err != nil {
+		return "", err
+	}
+	name = b.Name + ":" + key[:keyDigits]
+	done, err := builds.Alone(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	if _, err := d.images.Get(ctx, name); cove.ErrorCode(err) != cove.ImageMissing {
+		return name, err
+	}
+	formerly := b.Name + ":"
+	b.Name = name
+	if _, err := d.Build(ctx, b); err != nil {
+		return "", err
+	}
+	return name, removeOthers(ctx, d.images, formerly, name)
+}
+
+// keyDigits of a key are in the name of an image.
+const keyDigits = 32
+
+// removeOthers removes the images whose names begin in the same way as one, unless something runs on them.
+func removeOthers(ctx context.Context, s *image.Store, prefix, but string) error {
+	all, err := s.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, img := range all {
+		for _, name := range img.Names {
+			if name == but || !strings.HasPrefix(name, prefix) {
+				continue
+			}
+			_, err := s.Remove(ctx, name)
+			if code := cove.ErrorCode(err); err != nil && code != cove.Conflict && code != cove.ImageMissing {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// buildRequest reads what a build is of. The caller closes its context.
+func buildRequest(cfg *config.Config, b Build) (r build.Request, err error) {
+	if os.Geteuid() != 0 {
+		return r, cove.Errorf(cove.Unsupported, "images are built as root alone").
+			WithHint("run it with sudo: as another user, the files of an image would all have one owner")
+	}
+	r = build.Request{Name: b.Name, Args: b.Args, Secrets: b.Secrets, Target: b.Target, Fresh: b.Fresh, Root: b.Root,
+		Platform: "linux/" + goruntime.GOARCH}
+	if text, ok := b.Args[epochArg]; ok {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || seconds < 0 {
+			return r, cove.Errorf(cove.InvalidArgument, "%s=%.40s is not a number of seconds", epochArg, text)
+		}
+		r.Epoch = new(time.Unix(seconds, 0))
+	}
+	r.Context, r.Dockerfile, err = buildFiles(cfg, b)
+	return r, err
+}
+
+// buildFiles opens the context of a build, and reads its Dockerfile.
+func buildFiles(cfg *config.Config, b Build) (from *layer.Source, text []byte, err error) {
+	dir := b.Dir
+	if !b.Own {
+		if dir, err = pathRules(cfg).Check(b.Dir, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	if b.Text != nil {
+		from, err = layer.OpenContext(dir, b.Below, append([]byte{}, b.Ignore...))
+		return from, b.Text, err
 	}
 	var ignore []byte
 	if b.Dockerfile != "" {
@@ -86,7 +163,7 @@ func (d *Daemon) buildFiles(b Build) (from *layer.Source, text []byte, err error
 			return nil, nil, err
 		}
 	}
-	if from, err = layer.OpenContext(dir, ignore); err != nil {
+	if from, err = layer.OpenContext(dir, b.Below, ignore); err != nil {
 		return nil, nil, err
 	}
 	if b.Dockerfile == "" {

@@ -173,7 +173,7 @@ func TestLeftOut(t *testing.T) {
 }
 
 func TestUnsupported(t *testing.T) {
-	for _, text := range []string{`"build": {"dockerfile": "Dockerfile"}`, `"dockerFile": "Dockerfile"`,
+	for _, text := range []string{`"build": {"context": "."}`, `"build": {"target": "x"}`,
 		`"features": {"ghcr.io/x/y:1": {}}`, `"dockerComposeFile": "compose.yml"`, `"image": "dir:/"`, `"image": "tar:/x"`,
 		`"image": "host"`, `"image": "/etc"`, `"customizations":{"devagent":{"isolation":{"enabled":false}}}`} {
 		e := evaluated(t, "{"+text+"}")
@@ -184,6 +184,70 @@ func TestUnsupported(t *testing.T) {
 	e := evaluated(t, `{"image": "debian:12", "features": {}}`)
 	if e.Err() != nil || e.Image != "debian:12" {
 		t.Errorf("%v, %+v", e.Err(), e)
+	}
+}
+
+// TestBuild takes a Dockerfile and its context within the repository, and what of Docker's options there is.
+func TestBuild(t *testing.T) {
+	const file = ".devcontainer/go/devcontainer.json"
+	of := func(text string) (*Effective, error) { return Evaluate(File{file, []byte(text)}, users) }
+	for text, want := range map[string]Build{
+		`{"build": {"dockerfile": "Dockerfile"}}`: {Dockerfile: ".devcontainer/go/Dockerfile", Context: ".devcontainer/go"},
+		`{"build": {"dockerfile": "../D", "context": "../..", "target": "dev",
+			"args": {"A": "${localEnv:TERM_THEME}", "B": "${localWorkspaceFolderBasename}=1", "C": "${localEnv:SECRET}"},
+			"cacheFrom": "x", "options": ["--network=host"], "other": 1}}`: {Dockerfile: ".devcontainer/D", Context: ".",
+			Target: "dev", Args: map[string]string{"A": "dark", "B": "shop=1"}},
+		`{"build": {"dockerfile": "${localWorkspaceFolder}/a/D", "context": "${localWorkspaceFolder}"}}`: {
+			Dockerfile: "a/D", Context: "."},
+		`{"dockerFile": "D", "context": ".."}`: {Dockerfile: ".devcontainer/go/D", Context: ".devcontainer"},
+	} {
+		e, err := of(text)
+		if err == nil {
+			err = e.Err()
+		}
+		if err != nil || !reflect.DeepEqual(*e.Build, want) {
+			t.Errorf("%s: %+v, %v", text, e, err)
+		}
+	}
+	e, err := of(`{"image": "debian", "build": {"dockerfile": "D", "cacheFrom": "x", "options": ["--privileged"],
+		"args": {"C": "${localEnv:SECRET}"}, "other": 1}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, l := range e.LeftOut {
+		left = append(left, l.Key)
+	}
+	want := []string{"build.args.C", "build.cacheFrom", "build.options", "build.other", "image debian"}
+	if e.Image != "" || !slices.Equal(left, want) {
+		t.Errorf("%q, left out %q", e.Image, left)
+	}
+	for _, path := range []string{"../../../D", "/etc/passwd", "/home/ada/shop/../D", `..\\D`, "", "${localEnv:X}/D"} {
+		for _, key := range []string{"dockerfile", "context"} {
+			if _, err := of(`{"build": {"` + key + `": "` + path + `"}}`); cove.ErrorCode(err) != cove.InvalidArgument {
+				t.Errorf("%s %q: %v", key, path, err)
+			}
+		}
+	}
+}
+
+// TestOrigins: a limit of Cove's own is not called the user's.
+func TestOrigins(t *testing.T) {
+	c := users
+	c.Origins = map[string]string{"memory": FromDefault, "image": FromDefault}
+	e, err := Evaluate(File{"f", []byte(`{"runArgs": ["--cpus=1", "--memory=9g"]}`)}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, v := range e.Values {
+		got[v.Key] = v.From
+	}
+	for key, want := range map[string]string{"image": FromDefault, "pids": FromUser, "cpus": "f",
+		"memory": FromDefault + ", which is lower than the file's"} {
+		if got[key] != want {
+			t.Errorf("%s is of %q, want %q", key, got[key], want)
+		}
 	}
 }
 
@@ -284,18 +348,22 @@ func TestDigest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := Digest(files, f, e)
+		referred, err := Referred(files, e.Refers)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return d
+		return Digest(f, referred)
 	}
-	first := digest()
-	files[".devcontainer/Dockerfile"].Data = []byte("FROM b")
-	second := digest()
-	files[".devcontainer/devcontainer.json"].Data = []byte(`{"build":{"dockerfile":"Dockerfile"}} `)
-	if third := digest(); first == second || second == third {
-		t.Errorf("%s, %s, %s", first, second, third)
+	seen := map[string]string{digest(): "as it was"}
+	for name, data := range map[string]string{".devcontainer/Dockerfile": "FROM b", ".devcontainer/.dockerignore": "a",
+		".devcontainer/Dockerfile.dockerignore": "b",
+		".devcontainer/devcontainer.json":       `{"build":{"dockerfile":"Dockerfile"}} `} {
+		files[name] = &fstest.MapFile{Data: []byte(data)}
+		d := digest()
+		if seen[d] != "" {
+			t.Errorf("with another %s it is %s", name, seen[d])
+		}
+		seen[d] = name
 	}
 }
 
@@ -305,6 +373,7 @@ func FuzzEvaluate(f *testing.F) {
 	f.Add([]byte(`{"image":"a","runArgs":["--memory=1g"],"containerEnv":{"A":"${localEnv:B}"}} // x`))
 	f.Add([]byte(`{"customizations":{"cove":{"isolation":{"resources":{"memory":"1e9t"}}}}}`))
 	f.Add([]byte(`{"workspaceFolder":"/workspace/.."}`))
+	f.Add([]byte(`{"build":{"dockerfile":"a/../../D","context":"${localWorkspaceFolder}/.."}}`))
 	f.Add([]byte(`{"postCreateCommand":{"a":["b"]},"hostRequirements":{"memory":"4gb"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		e, err := Evaluate(File{".devcontainer.json", data}, users)
@@ -324,6 +393,9 @@ func FuzzEvaluate(f *testing.F) {
 		}
 		if slices.Contains(e.Network.Asked, "www.example.com") {
 			t.Error("what the user has allowed is asked for")
+		}
+		if b := e.Build; b != nil && (!filepath.IsLocal(b.Context) || !filepath.IsLocal(b.Dockerfile)) && e.Err() == nil {
+			t.Errorf("build %+v", b)
 		}
 		for name := range e.Env {
 			if strings.HasPrefix(name, "LD_") || name == "PATH" {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -102,7 +103,7 @@ func candidates(checkout fs.FS) ([]string, error) {
 
 // absent reports that nothing has a path, also because what is above it is a file.
 func absent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(err.Error(), "not a directory")
+	return err != nil && (errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(err.Error(), "not a directory"))
 }
 
 func unreadable(name string, err error) error {
@@ -128,17 +129,33 @@ func read(checkout fs.FS, name string) (File, error) {
 	return File{name, data}, nil
 }
 
-// Digest identifies the content that a user agrees to: the file, and the files of the checkout that it refers to.
-func Digest(checkout fs.FS, f File, e *Effective) (string, error) {
-	h := sha256.New()
-	add := func(f File) { fmt.Fprintf(h, "%d %s\n%d\n%s", len(f.Path), f.Path, len(f.Data), f.Data) }
-	add(f)
-	for _, name := range e.Refers {
-		other, err := read(checkout, name)
-		if err != nil && cove.ErrorCode(err) != cove.Forbidden {
-			return "", err
+// Files are files of a checkout, by their paths from its top.
+type Files map[string][]byte
+
+// Referred reads files that a dev container refers to. One that is not there is left out. Errors: Forbidden,
+// InvalidArgument, TooLarge.
+func Referred(checkout fs.FS, names []string) (Files, error) {
+	all := Files{}
+	for _, name := range names {
+		f, err := read(checkout, name)
+		if absent(err) {
+			continue
 		}
-		add(File{name, other.Data})
+		if err != nil {
+			return nil, err
+		}
+		all[name] = f.Data
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return all, nil
+}
+
+// Digest identifies the content that a user agrees to: the file, and those that it refers to.
+func Digest(f File, referred Files) string {
+	h := sha256.New()
+	add := func(name string, data []byte) { fmt.Fprintf(h, "%d %s\n%d\n%s", len(name), name, len(data), data) }
+	add(f.Path, f.Data)
+	for _, name := range slices.Sorted(maps.Keys(referred)) {
+		add(name, referred[name])
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }

@@ -185,8 +185,8 @@ func (v variables) value(name string) (value string, known, is bool) {
 	return fallback, hasDefault, true
 }
 
-// identity is ${devcontainerId} as the specification computes it: the hash of the labels, in base 32, of 52 digits.
-func identity(local, file string) string {
+// Identity is ${devcontainerId} as the specification computes it: the hash of the labels, in base 32, of 52 digits.
+func Identity(local, file string) string {
 	labels, _ := json.Marshal(map[string]string{ // strings always marshal, keys are sorted
 		"devcontainer.local_folder": local, "devcontainer.config_file": path.Join(filepath.ToSlash(local), file)})
 	sum := sha256.Sum256(labels)

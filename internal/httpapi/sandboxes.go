@@ -137,6 +137,7 @@ func (s sandboxRoutes) checkSandbox(ctx context.Context, in *createInput) (*stru
 // equipped turns a wire request into one of the sandbox package, with what its agent needs.
 func (s sandboxRoutes) equipped(ctx context.Context, ex *exchange, q api.SandboxRequest) (sandbox.Request, error) {
 	r, err := s.sandboxRequest(ctx, ex.who, q)
+	r.Tasks = q.AgentTasks
 	if err == nil && q.AgentConfig != nil && r.Agent == "" {
 		err = cove.Errorf(cove.InvalidArgument, "agent_config is about the agent of a sandbox, and it has none").
 			WithHint("name the agent")

@@ -2,6 +2,8 @@ package image
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -151,6 +153,20 @@ func (b Builds) Room(ctx context.Context) (dir string, done func(), err error) {
 		return "", nil, err
 	}
 	return t.dir, func() { b.store.discard(t); lock.Close() }, nil
+}
+
+// Alone returns when no other process is between its own call with the same name and done.
+func (b Builds) Alone(ctx context.Context, name string) (done func(), err error) {
+	if err := b.store.ensure(); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(name))
+	path := filepath.Join(b.store.dir, "locks", "build-"+hex.EncodeToString(sum[:]))
+	lock, err := lockFile(ctx, path, unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	return func() { os.Remove(path); lock.Close() }, nil
 }
 
 func (b Builds) kept() string { return filepath.Join(b.store.dir, layersName) }

@@ -24,6 +24,7 @@ type Request struct {
 	Files      []provision.File // below the workspace
 	Home       []provision.File // below the home
 	Trial      Trial            `json:"-"` // of its agent in the image
+	Tasks      bool             `json:"-"` // its agent is given tasks, and need have no screen
 	// Shared asks for a checkout of its own in a sandbox that others of the same
 	// request work in, too, which is made where there is none; see share.
 	Shared bool

@@ -192,9 +192,16 @@ END
 			setup: project + `mkdir .devcontainer; cat >.devcontainer/devcontainer.json <<'END'
 {"containerEnv": {"STAGE": "test"}, "privileged": true, "postCreateCommand": "echo made for $STAGE"}
 END
+mkdir -p ../templates/src/go/.devcontainer/go; cat >../templates/src/go/devcontainer-template.json <<'END'
+{"id": "go", "options": {"variant": {"type": "string", "default": "1.24"}}}
+END
+echo '{"image": "golang:${templateOption:variant}"}' >../templates/src/go/.devcontainer/go/devcontainer.json
 `,
 			lines: []how{
 				{line: "cove devcontainer explain", prints: "privileged"},
+				{line: "cove devcontainer exec", prints: "test"},
+				{line: "cove devcontainer templates list", prints: "variant=1.24"},
+				{line: "cove devcontainer templates apply", prints: ".devcontainer/go/devcontainer.json"},
 			},
 		},
 		"docs/profiles.md": {

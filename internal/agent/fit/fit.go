@@ -372,6 +372,9 @@ func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 	if q.Home, err = e.Home(q.Home); err != nil {
 		return err
 	}
+	if q.Screen == nil && q.Tasks {
+		q.Screen = []string{"sh", "-l"}
+	}
 	if q.Screen == nil {
 		return cove.Errorf(cove.Unsupported, "%s has no screen of its own", e.Title).
 			WithHint("give it a task: cove %s PROMPT", e.Agent)

@@ -65,7 +65,9 @@ standard output, or with --json each message as one line. At the end you see wha
 it has changed, and at a terminal are asked whether to take that over. --apply
 does so without asking if the agent has succeeded. Work that was neither taken
 over nor declined stays in the sandbox, which is named then. With --bind it works
-in the directory itself instead, and there is nothing to ask. Only a --profile of
+in the directory itself instead, and there is nothing to ask. The sandbox is that of
+the directory's dev container if you have agreed to it, as "cove new" asks you, or
+do so by --devcontainer. Only a --profile of
 the mode none has it work on this machine without a sandbox, and this says so.
 
 ctrl-c asks the agent to stop, a second one ends it at once, and a third leaves.
@@ -113,6 +115,9 @@ func start(sess *session.Session, d Daemon, cmd *cobra.Command, o *options) erro
 		return agentTerminal(sess, cmd, o)
 	}
 	req, err := runRequest(cmd.Context(), sess, o, prompt)
+	if err == nil {
+		err = inDevContainer(cmd.Context(), sess, o, &req)
+	}
 	if err != nil {
 		return err
 	}
@@ -148,7 +153,14 @@ func agentTerminal(sess *session.Session, cmd *cobra.Command, o *options) error 
 		req.Repository, req.WorkDir = &api.RepositoryRequest{Source: dir, Uncommitted: true,
 			Ignored: o.Ignored}, below
 	}
+	found, err := o.dev.Bring(cmd.Context(), sess, &req)
+	if err != nil {
+		return err
+	}
 	s, err := interact.CreateSandbox(cmd.Context(), sess, req)
+	if err == nil && found != nil {
+		err = found.Begin(cmd.Context(), sess, s, true)
+	}
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/devcontainers"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/session"
@@ -23,6 +24,8 @@ import (
 // options are the flags of the commands that give an agent a task, as they were written.
 type options struct {
 	flags.NewSandbox // the flags that describe the sandbox
+	dev              devcontainers.Options
+	made             bool // the sandbox is made before the task is given
 
 	prompt, promptFile string
 	dir                string
@@ -59,6 +62,7 @@ func (o *options) addAgent(sess *session.Session, f *pflag.FlagSet) {
 	f.StringVar(&o.schema, "schema", "", "the answer is JSON, valid by the JSON Schema in `FILE`")
 	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10m")
 	o.AddSandbox(f)
+	o.dev.Add(f)
 	sess.AddJSON(f, "print each message as one JSON object on a line")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print the answer only")
 	f.BoolVarP(&o.verbose, "verbose", "v", false,
@@ -97,6 +101,7 @@ func (o *options) check(cmd *cobra.Command) error {
 		{"detach", "apply"}, {"detach", "quiet"}, {"detach", "verbose"},
 		{"bind", "apply"}, {"sandbox", "resume"}, {"sandbox", "bind"}, {"resume", "bind"}, {"resume", "dir"},
 		{"with-ignored", "bind"}, {"with-ignored", "sandbox"}, {"with-ignored", "resume"},
+		{"devcontainer", "no-devcontainer"}, {"devcontainer", "sandbox"}, {"devcontainer", "resume"},
 	} {
 		if given(pair[0]) && given(pair[1]) {
 			return ui.UsageError(cmd, "--%s and --%s exclude each other", pair[0], pair[1])

@@ -8,6 +8,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/devcontainers"
 	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -47,7 +48,7 @@ func (t *task) keepOnSignal(w work) {
 // unchanged is for a run without changes on its record: it has changed nothing, it has commits elsewhere than on the
 // branch that is checked out, or its changes could not be read.
 func (t *task) unchanged(ctx context.Context, w work) error {
-	known, err := knownUnchanged(ctx, t.client, w.sandbox, t.o.keep || t.o.resume != "" || !w.ours)
+	known, err := knownUnchanged(ctx, t.client, w.sandbox, t.o.keep || t.o.resume != "" || t.o.made || !w.ours)
 	if err == nil && holdsMore(ctx, t, w) {
 		return nil
 	}
@@ -62,6 +63,9 @@ func (t *task) unchanged(ctx context.Context, w work) error {
 	t.tell("it has changed nothing")
 	if t.o.keep && w.ours {
 		t.sayKept(w)
+	}
+	if t.o.made && !t.o.keep {
+		return t.remove(ctx, w)
 	}
 	return nil
 }
@@ -211,7 +215,7 @@ func (t *task) remove(ctx context.Context, w work) error {
 		t.sayKept(w)
 		return nil
 	}
-	said, err := t.client.DestroySandbox(ctx, w.sandbox, false)
+	said, err := devcontainers.Remove(ctx, t.Session, t.client, w.sandbox, false)
 	if err != nil && cove.ErrorCode(err) != cove.NotFound {
 		return err
 	}

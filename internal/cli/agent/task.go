@@ -80,6 +80,9 @@ func giveTask(ctx context.Context, sess *session.Session, o *options, req api.Ru
 		}
 	}
 	run, err := t.follow(covered, cancel, req)
+	if err != nil && o.made && t.run.ID == "" {
+		t.Say.Line("the sandbox of the dev container stays: %s", t.Command("info", req.Sandbox))
+	}
 	if err != nil {
 		return t.failed(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func (Daemon) AddImage(ctx context.Context, sess *session.Session, wanted server
 }
 
 // BuildImage implements server.Daemon.
-func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted server.NewBuild) error {
+func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted session.NewBuild) error {
 	ctx, interrupts := ui.CoverSignals(ctx)
 	defer interrupts.Stop()
 	cfg, err := sess.Config()
@@ -46,11 +47,24 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted serv
 	}
 	b := daemon.Build{Dir: wanted.Context, Dockerfile: wanted.Dockerfile, Name: wanted.Name, Args: wanted.Args,
 		Secrets: wanted.Secrets, Target: wanted.Target, Fresh: wanted.NoCache, Network: apispec.Network(wanted.Network),
-		Out: sess.Err}
+		Out: sess.Err, Below: wanted.Below, Text: wanted.Text, Ignore: wanted.Ignore}
+	if wanted.Files != nil {
+		if b.Dir, err = writeContext(wanted.Files); err != nil {
+			return err
+		}
+		defer os.RemoveAll(b.Dir)
+		b.Own, b.Root = true, true
+	}
 	if wanted.Limits != nil {
 		b.Limits = apispec.Limits(*wanted.Limits)
 	}
-	img, err := d.Build(ctx, b)
+	var img image.Image
+	name := ""
+	if wanted.Once {
+		name, err = d.EnsureImage(ctx, b)
+	} else {
+		img, err = d.Build(ctx, b)
+	}
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), session.CloseTimeout)
 	defer done()
 	if cerr := d.Close(closing); err == nil {
@@ -60,18 +74,21 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted serv
 		wanted.Output.Ref = cmp.Or(wanted.Name, img.Digest)
 		err = saveImage(ctx, sess, *wanted.Output)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return interrupts.Explain(err)
+	case wanted.Once:
+		return sess.Show(ui.Result{Value: map[string]string{"name": name}, Text: name + "\n"}, nil)
 	}
 	return sess.Show(imageTable(img, []image.Image{img}, time.Now()), nil)
 }
 
 // SaveImage implements server.Daemon.
-func (Daemon) SaveImage(ctx context.Context, sess *session.Session, wanted server.SavedImage) error {
+func (Daemon) SaveImage(ctx context.Context, sess *session.Session, wanted session.SavedImage) error {
 	return saveImage(ctx, sess, wanted)
 }
 
-func saveImage(ctx context.Context, sess *session.Session, wanted server.SavedImage) (err error) {
+func saveImage(ctx context.Context, sess *session.Session, wanted session.SavedImage) (err error) {
 	s, err := openImages(sess)
 	if err != nil {
 		return err
@@ -106,6 +123,29 @@ func saveImage(ctx context.Context, sess *session.Session, wanted server.SavedIm
 	}
 	fmt.Fprintf(sess.Err, "%s has %s, with %d layers\n", wanted.To, wanted.Ref, n)
 	return nil
+}
+
+// writeContext writes the files of a context into a directory of their own, which the caller removes.
+func writeContext(files map[string][]byte) (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "cove-context-"); err != nil {
+		return "", err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return dir, err
+	}
+	defer root.Close()
+	for name, data := range files {
+		err = root.MkdirAll(path.Dir(name), 0o755)
+		if err == nil {
+			err = root.WriteFile(name, data, 0o644)
+		}
+		if err != nil {
+			os.RemoveAll(dir)
+			return "", err
+		}
+	}
+	return dir, nil
 }
 
 // ListImages implements server.Daemon.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/devcontainers"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -171,7 +172,7 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 	done := []destroyed{}
 	var failed error
 	for _, s := range doomed {
-		said, err := remove(ctx, sess, b.Client, s.ID, o.keepWork)
+		said, err := devcontainers.Remove(ctx, sess, b.Client, s.ID, o.keepWork)
 		if err != nil {
 			if failed != nil {
 				sess.Say.Fail(failed)

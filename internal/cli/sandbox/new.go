@@ -49,7 +49,8 @@ started if it does not run, and what else the command says is not applied to it.
 
 A directory with a devcontainer.json can have its image, environment, limits and
 commands in the sandbox. At a terminal it is shown and you are asked, once for its
-content; --devcontainer agrees, --no-devcontainer leaves it alone.
+content; --devcontainer agrees, --no-devcontainer leaves it alone. Its image is built
+when it has a Dockerfile and the image is missing, which needs root.
 
 At a terminal it attaches to the sandbox when it is ready (--no-attach does not).
 Else it prints the sandbox's name. "cove diff", "cove apply" and "git fetch
@@ -77,7 +78,7 @@ cove::NAME" bring the work back.`,
 				return ui.UsageError(cmd, "--empty and --bind are without a repository, and %q names one", args[0])
 			case o.saved != "" && o.last:
 				return ui.UsageError(cmd, "--saved and --last exclude each other")
-			case o.dev.use != "" && o.dev.skip:
+			case o.dev.Use != "" && o.dev.Skip:
 				return ui.UsageError(cmd, "--devcontainer and --no-devcontainer exclude each other")
 			case sess.JSON && o.ide != "":
 				return ui.UsageError(cmd, "--json and --ide exclude each other")
@@ -146,7 +147,7 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if err := trustIDE(sess, o.ide); err != nil {
 		return err
 	}
-	dev, err := o.dev.bring(cmd.Context(), sess, &req)
+	dev, err := o.dev.Bring(cmd.Context(), sess, &req)
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	}
 	attach := !sess.JSON && !o.noAttach && o.ide == "" && ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Out)
 	if dev != nil {
-		if err := (lifecycle{dev.WorkDir, dev.Commands}).begin(cmd.Context(), sess, s, attach); err != nil {
+		if err := dev.Begin(cmd.Context(), sess, s, attach); err != nil {
 			return err
 		}
 	}

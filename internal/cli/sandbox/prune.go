@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/devcontainers"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
@@ -118,7 +119,7 @@ func (u *unused) prune(ctx context.Context, sess *session.Session, c *client.Cli
 		u.LastUsedAt, u.Remove = now.LastUsedAt, false
 		return nil
 	}
-	said, err := remove(ctx, sess, c, u.ID, false)
+	said, err := devcontainers.Remove(ctx, sess, c, u.ID, false)
 	u.Made = said.Made
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/devcontainers"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
@@ -58,7 +59,7 @@ func StartCommand(sess *session.Session) *cobra.Command {
 	start := func(c *client.Client, ctx context.Context, id string) (api.Sandbox, error) {
 		s, err := c.StartSandbox(ctx, id)
 		if err == nil {
-			err = again(ctx, sess, c, s)
+			err = devcontainers.Again(ctx, sess, c, s)
 		}
 		return s, err
 	}

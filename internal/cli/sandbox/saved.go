@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/cli/devcontainers"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -445,7 +446,7 @@ func savedNames(sess *session.Session) ([]string, error) {
 type newOptions struct {
 	flags.NewSandbox
 
-	dev           devOptions
+	dev           devcontainers.Options
 	ide           string
 	noAttach      bool
 	saveAs, saved string
@@ -471,7 +472,7 @@ func (o *newOptions) add(sess *session.Session, f *pflag.FlagSet) {
 	f.BoolVar(&o.Worktree, "worktree", false,
 		"check out a git worktree to edit from this machine; inside, git uses a service instead of .git")
 	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
-	o.dev.add(f)
+	o.dev.Add(f)
 	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
 	f.BoolVar(&o.noAttach, "no-attach", false, "do not attach to it")
 	f.StringVar(&o.saved, "saved", "", "flags that were saved as `NAME`; those that are written here win")

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ const epochArg = "SOURCE_DATE_EPOCH"
 
 func imageBuild(sess *session.Session, d Daemon) *cobra.Command {
 	var o flags.Spec
-	var wanted NewBuild
+	var wanted session.NewBuild
 	var args, secrets []string
 	var output string
 	c := &cobra.Command{
@@ -109,10 +110,10 @@ func buildArgs(pairs []string, getenv func(string) string) (map[string]string, e
 }
 
 // outputOf reads where a build writes its image.
-func outputOf(text string) (*SavedImage, error) {
-	out := &SavedImage{Format: "local", To: text}
+func outputOf(text string) (*session.SavedImage, error) {
+	out := &session.SavedImage{Format: "local", To: text}
 	if strings.Contains(text, "=") {
-		out = &SavedImage{}
+		out = &session.SavedImage{}
 		for part := range strings.SplitSeq(text, ",") {
 			switch name, value, _ := strings.Cut(part, "="); name {
 			case "type":
@@ -142,4 +143,21 @@ func contextOf(word string) (string, error) {
 			WithHint("the context of a build is a directory of this machine; archives and URLs are not supported")
 	}
 	return filepath.Abs(word)
+}
+
+// imageEnsure is the hidden command that session.EnsureImage runs.
+func imageEnsure(sess *session.Session, d Daemon) *cobra.Command {
+	c := &cobra.Command{
+		Use:    session.ImageEnsure,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var wanted session.NewBuild
+			if err := json.NewDecoder(sess.In).Decode(&wanted); err != nil {
+				return cove.Errorf(cove.InvalidArgument, "what to build is not known: %w", err)
+			}
+			return d.BuildImage(cmd.Context(), sess, wanted)
+		},
+	}
+	sess.AddJSON(c.Flags(), "print one JSON object")
+	return session.OfDaemon(sess, c)
 }

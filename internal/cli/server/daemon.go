@@ -4,10 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 // Daemon carries out the commands of this room that no server does: they serve, or look after this machine.
@@ -19,10 +17,10 @@ type Daemon interface {
 	Probe(args []string) int
 	// AddImage shows the progress of what it adds to the store, and then the image.
 	AddImage(ctx context.Context, sess *session.Session, wanted NewImage) error
-	// BuildImage shows the progress of a build, and then the image.
-	BuildImage(ctx context.Context, sess *session.Session, wanted NewBuild) error
+	// BuildImage shows the progress of a build, and then the image; of one that is built once, its name alone.
+	BuildImage(ctx context.Context, sess *session.Session, wanted session.NewBuild) error
 	// SaveImage writes an image, and says where.
-	SaveImage(ctx context.Context, sess *session.Session, wanted SavedImage) error
+	SaveImage(ctx context.Context, sess *session.Session, wanted session.SavedImage) error
 	ListImages(ctx context.Context, sess *session.Session) (ui.Result, error)
 	RemoveImages(ctx context.Context, sess *session.Session, names []string) (ui.Result, error)
 	PruneImages(ctx context.Context, sess *session.Session) (ui.Result, error)
@@ -42,25 +40,4 @@ type NewImage struct {
 	Name     string // what it will be called; empty: as it is called where it comes from
 	Platform string // of an image for several; empty: this machine's
 	Insecure bool   // plain HTTP to a registry that is not on this machine is allowed
-}
-
-// SavedImage says where an image is to be written.
-type SavedImage struct {
-	Ref    string
-	Format string // "oci", "docker" or "local", files in a directory
-	To     string // path; empty: standard output
-}
-
-// NewBuild describes an image to be built from a Dockerfile.
-type NewBuild struct {
-	Context    string // absolute path of a directory
-	Dockerfile string // absolute path; empty: that of the context
-	Name       string
-	Args       map[string]string
-	Secrets    map[string]secret.Value // by their ids
-	Target     string
-	NoCache    bool
-	Output     *SavedImage            // nil: the store alone has it
-	Network    *api.NetworkPermission // of its commands; nil is none
-	Limits     *api.Limits            // of each of them; nil: those of the configuration
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func imageSave(sess *session.Session, d Daemon) *cobra.Command {
-	wanted := SavedImage{}
+	wanted := session.SavedImage{}
 	c := &cobra.Command{
 		Use:   "save NAME",
 		Short: "Write an image as an archive",

@@ -121,13 +121,7 @@ func (sess *Session) launch(cfg *config.Config, log *serverLog) (*exec.Cmd, erro
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"serve", "--background", "--home", cfg.Home, "--run-dir", cfg.RunDir, "--log-file", log.path}
-	if sess.Settings.Path != "" {
-		args = append(args, "--config", sess.Settings.Path)
-	}
-	for _, s := range sess.Settings.Set {
-		args = append(args, "--set", s)
-	}
+	args := append([]string{"serve", "--background", "--log-file", log.path}, flagsOf(sess, cfg)...)
 	if cfg.Origin("listen") == "default" {
 		args = append(args, "--listen", "") // a port is reached by all users of the machine, so it is opened only on request
 	}
@@ -140,6 +134,18 @@ func (sess *Session) launch(cfg *config.Config, log *serverLog) (*exec.Cmd, erro
 		return nil, noProgram(err)
 	}
 	return c, nil
+}
+
+// flagsOf returns the flags with which a program has the settings of this command.
+func flagsOf(sess *Session, cfg *config.Config) []string {
+	args := []string{"--home", cfg.Home, "--run-dir", cfg.RunDir}
+	if sess.Settings.Path != "" {
+		args = append(args, "--config", sess.Settings.Path)
+	}
+	for _, s := range sess.Settings.Set {
+		args = append(args, "--set", s)
+	}
+	return args
 }
 
 // StopServer stops the server of this machine, waits until it has ended, and returns its process; 0 where there is

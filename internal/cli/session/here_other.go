@@ -26,6 +26,14 @@ func (sess *Session) StartServer(context.Context) (address string, err error) { 
 // StopServer is refused.
 func StopServer(context.Context, *Session) (pid int, err error) { return 0, Here() }
 
+// Alone has no other command wait: these systems have no server.
+func Alone(context.Context, string) (release func(), err error) { return func() {}, nil }
+
+// EnsureImage is refused.
+func EnsureImage(context.Context, *Session, NewBuild) (name string, err error) {
+	return "", Here()
+}
+
 // AbsoluteImage leaves the path in an image string as it is: it is the server's.
 func AbsoluteImage(s, _ string) string { return s }
 

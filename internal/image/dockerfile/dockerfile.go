@@ -126,6 +126,32 @@ func namesIn(c instructions.Command) (names []string) {
 	return names
 }
 
+// Inputs lists the images that a stage begins with or copies from, and reports whether it copies from the context, as
+// far as its own instructions say so.
+func (f *File) Inputs(i int) (images []string, context bool) {
+	if s := f.bases[i]; s.From < 0 {
+		images = append(images, s.Image)
+	}
+	for _, c := range f.stages[i].Commands {
+		for _, name := range namesIn(c) {
+			if from := f.source(i, name); from.Image != "" {
+				images = append(images, from.Image)
+			}
+		}
+		switch c := c.(type) {
+		case *instructions.CopyCommand:
+			context = context || c.From == "" && len(c.SourcePaths) > 0
+		case *instructions.AddCommand:
+			context = context || len(c.SourcePaths) > 0
+		case *instructions.RunCommand:
+			context = context || len(instructions.GetMounts(c)) > 0
+		case *instructions.OnbuildCommand:
+			context = true // what it is about is known later
+		}
+	}
+	return images, context
+}
+
 // platformArgs are the arguments that every Dockerfile may use.
 func platformArgs(o Options) map[string]string {
 	args := map[string]string{"TARGETSTAGE": o.Target}

@@ -43,7 +43,7 @@ func TestCopyFlags(t *testing.T) {
 			err: cove.InvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			from, err := OpenContext(tree(t, files...), nil)
+			from, err := OpenContext(tree(t, files...), "", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestParentsKeepModes(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "a"), 0o711); err != nil {
 		t.Fatal(err)
 	}
-	from, err := OpenContext(dir, nil)
+	from, err := OpenContext(dir, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

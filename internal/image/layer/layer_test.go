@@ -111,7 +111,7 @@ func TestCopy(t *testing.T) {
 		{name: "links without an end", words: []string{"a"}, dest: "/loop/a", err: cove.InvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			from, err := OpenContext(tree(t, files...), nil)
+			from, err := OpenContext(tree(t, files...), "", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +145,7 @@ func parents(name string) (all []string) {
 func TestCopiedLinks(t *testing.T) {
 	needRoot(t)
 	outside := t.TempDir()
-	from, err := OpenContext(tree(t, "one/x", "-> "+outside, "two/x/file", "F"), nil)
+	from, err := OpenContext(tree(t, "one/x", "-> "+outside, "two/x/file", "F"), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestSpecialFiles(t *testing.T) {
 		if err := make(filepath.Join(dir, "d", name)); err != nil {
 			t.Fatal(err)
 		}
-		from, err := OpenContext(dir, nil)
+		from, err := OpenContext(dir, "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +233,7 @@ func TestUnpacked(t *testing.T) {
 		{name: "cut", file: good[:1400], dest: "/n", err: cove.InvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			from, err := OpenContext(tree(t, "x.tar", test.file, "d/x.tar", good), nil)
+			from, err := OpenContext(tree(t, "x.tar", test.file, "d/x.tar", good), "", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,7 +258,7 @@ func TestUnpacked(t *testing.T) {
 			}
 		})
 	}
-	from, err := OpenContext(tree(t, "d/x.tar", good), nil)
+	from, err := OpenContext(tree(t, "d/x.tar", good), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,15 @@ type Source struct {
 const maxIgnore = 1 << 20
 
 // OpenContext opens a directory of the user's, without what its .dockerignore says, or that of its Dockerfile, which
-// may be outside ("Dockerfile.dockerignore" beside it).
-func OpenContext(dir string, beside []byte) (*Source, error) {
+// may be outside ("Dockerfile.dockerignore" beside it). With below, the context is that directory in it.
+func OpenContext(dir, below string, beside []byte) (*Source, error) {
 	root, err := os.OpenRoot(dir)
+	if err == nil && below != "" {
+		top := root
+		root, err = top.OpenRoot(below)
+		top.Close()
+		dir = path.Join(dir, below)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, cove.Errorf(cove.NotFound, "there is no directory %s", dir)
 	}

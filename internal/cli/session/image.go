@@ -1,0 +1,38 @@
+package session
+
+import (
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/secret"
+)
+
+// NewBuild describes an image to be built from a Dockerfile.
+type NewBuild struct {
+	Context    string // absolute path of a directory
+	Dockerfile string // absolute path; empty: that of the context
+	Name       string
+	Args       map[string]string
+	Secrets    map[string]secret.Value // by their ids
+	Target     string
+	NoCache    bool
+	Once       bool                   // an image of the same is not built again; Name becomes NAME:HASH
+	Output     *SavedImage            // nil: the store alone has it
+	Network    *api.NetworkPermission // of its commands; nil is none
+	Limits     *api.Limits            // of each of them; nil: those of the configuration
+
+	// Below is the directory of Context that is the context after all, without a link that leads out of it.
+	Below string
+	// Text are the instructions, in place of a file; Ignore is then what says which files are left out.
+	Text, Ignore []byte
+	// Files are the context, in place of a directory. Commands then run as root, not as the user of the image.
+	Files map[string][]byte
+}
+
+// ImageEnsure is the hidden command below "image" that builds an image unless it is there.
+const ImageEnsure = "ensure"
+
+// SavedImage says where an image is to be written.
+type SavedImage struct {
+	Ref    string
+	Format string // "oci", "docker" or "local", files in a directory
+	To     string // path; empty: standard output
+}

@@ -1,0 +1,102 @@
+package devcontainer
+
+import (
+	"path"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Context holds the values of the user against which a file is judged.
+type Context struct {
+	Local    string            // directory of the checkout on the host
+	LocalEnv map[string]string // of the host's environment, what the user's configuration names
+	Limits   cove.Limits       // of the sandbox without the file
+	Allowed  []string          // HOST and *.HOST that it may reach without the file
+	Machine  cove.Limits       // what there is: cores and memory; zero is not known
+	// Origins say whence Limits and the image are, by the keys "memory", "cpus", "pids", "disk" and "image"; one that is
+	// not there is of the user's configuration.
+	Origins map[string]string
+}
+
+// Origins of a Value, beside the file.
+const (
+	FromUser    = "the user's configuration"
+	FromDefault = "default"
+	FromCove    = "Cove"
+)
+
+// Value is one effective value, and whence it is.
+type Value struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	From  string `json:"from"` // FILE:LINE, or an origin
+}
+
+// LeftOut is a property of the file that a sandbox does not take.
+type LeftOut struct {
+	Key  string `json:"key"`
+	Line int    `json:"line"`
+	Why  string `json:"why"`
+}
+
+// Effective holds the values that a sandbox takes of a devcontainer.json.
+type Effective struct {
+	File     string            `json:"file"`
+	Name     string            `json:"name,omitempty"`
+	Image    string            `json:"image,omitempty"` // empty is the user's own, or Build's
+	Build    *Build            `json:"build,omitempty"` // of the image; nil is none
+	Env      map[string]string `json:"env,omitempty"`
+	WorkDir  string            `json:"work_dir"` // absolute, inside
+	Limits   cove.Limits       `json:"-"`        // only those that are lower than the user's
+	Network  Network           `json:"network"`
+	Commands []Command         `json:"commands,omitempty"`
+	// Unsupported are properties without which the sandbox would not be what the file describes.
+	Unsupported []LeftOut `json:"unsupported,omitempty"`
+	LeftOut     []LeftOut `json:"left_out,omitempty"`
+	Values      []Value   `json:"values"`
+	// Features are installed over the image, in this order; AddFeatures sets them.
+	Features []Feature `json:"features,omitempty"`
+	wanted   []Feature // as the file names them
+	order    []string  // of overrideFeatureInstallOrder
+	// Refers are files of the checkout that belong to what the user agrees to.
+	Refers []string `json:"refers,omitempty"`
+}
+
+// Err refuses a file that has properties which are not supported. Errors: Unsupported.
+func (e *Effective) Err() error {
+	if len(e.Unsupported) == 0 {
+		return nil
+	}
+	u := e.Unsupported[0]
+	return cove.Errorf(cove.Unsupported, "%s, line %d: %s: %s", e.File, u.Line, u.Key, u.Why).
+		WithHint("--no-devcontainer leaves the file alone")
+}
+
+// Feature is a folder of the checkout with a script that installs something over an image.
+type Feature struct {
+	ID      string            `json:"id"`    // as the file names it
+	Title   string            `json:"title"` // what it calls itself
+	Dir     string            `json:"dir"`   // from the top of the checkout
+	Options map[string]string `json:"options,omitempty"`
+	Env     map[string]string `json:"env,omitempty"` // of the image
+
+	line     int // of the file
+	name     string
+	needs    []string // folders
+	after    []string // references
+	commands []Command
+}
+
+// Build describes an image that is built from a Dockerfile of the checkout. Its paths are from the top of the checkout,
+// with slashes, and do not leave it.
+type Build struct {
+	Dockerfile string            `json:"dockerfile"`
+	Context    string            `json:"context"` // a directory
+	Args       map[string]string `json:"args,omitempty"`
+	Target     string            `json:"target,omitempty"` // empty is the last stage
+}
+
+// Ignores are the files of which the first that there is says what of the context is left out.
+func (b Build) Ignores() []string {
+	return []string{b.Dockerfile + ".dockerignore", path.Join(b.Context, ".dockerignore")}
+}

@@ -1,0 +1,103 @@
+package devcontainer
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// evaluation is one file while it is judged.
+type evaluation struct {
+	Context
+	file  File
+	vars  variables
+	mount string // where the file has the checkout inside
+	// buildLine is a line about the build.
+	buildLine int
+	wish      cove.Limits
+	out       *Effective
+}
+
+func (v *evaluation) origin(key string) string { return cmp.Or(v.Origins[key], FromUser) }
+
+func (v *evaluation) add(key, value, from string) {
+	v.out.Values = append(v.out.Values, Value{key, value, from})
+}
+
+func (v *evaluation) at(p property) string { return fmt.Sprintf("%s:%d", v.file.Path, p.line) }
+
+func (v *evaluation) take(p property, key, value string) { v.add(key, value, v.at(p)) }
+
+func (v *evaluation) leave(p property, key, why string) {
+	v.out.LeftOut = append(v.out.LeftOut, LeftOut{key, p.line, why})
+}
+
+func (v *evaluation) refuse(p property, key, why string) {
+	v.out.Unsupported = append(v.out.Unsupported, LeftOut{key, p.line, why})
+}
+
+func (v *evaluation) text(p property) (string, error) {
+	var s string
+	err := p.into(v.file, &s)
+	s, _ = v.vars.expand(s)
+	return s, err
+}
+
+func empty(value json.RawMessage) bool {
+	return slices.Contains([]string{"false", "null", "[]", "{}", `""`},
+		strings.Join(strings.Fields(string(value)), ""))
+}
+
+func unknownWhy(variable string) string {
+	if name, ok := strings.CutPrefix(variable, "containerEnv:"); ok {
+		return "it needs " + name + " of the image's environment, which is not known before"
+	}
+	_, name, _ := strings.Cut(variable, ":")
+	return "it needs " + name + " of this machine's environment; --devcontainer-env " + name + " gives it"
+}
+
+// never are properties that are left out whatever they say.
+var never = map[string]string{
+	"initializeCommand":    "it would run on this machine, outside of the sandbox",
+	"forwardPorts":         "no port of a sandbox is published on this machine",
+	"appPort":              "no port of a sandbox is published on this machine",
+	"portsAttributes":      "no port of a sandbox is published on this machine",
+	"otherPortsAttributes": "no port of a sandbox is published on this machine",
+	"shutdownAction":       "\"cove stop\" and \"cove destroy\" end a sandbox",
+	"overrideCommand":      "a sandbox runs Cove's guest, and the image's command not",
+	"updateRemoteUserUID":  "the checkout belongs to the sandbox's own user anyway",
+	"userEnvProbe":         "the environment is what the image and the file say",
+	"secrets":              "there is no secret in a sandbox; the gateway sets credentials: --credential NAME",
+	"containerUser":        "programs run as the sandbox's own user",
+	"runServices":          "it is about Docker Compose",
+	"service":              "it is about Docker Compose",
+}
+
+// unsupported are properties without which a sandbox would be another one.
+var unsupported = map[string]string{
+	"dockerComposeFile": "Docker Compose is not supported; use \"image\"",
+}
+
+// widening are properties that would weaken the wall; false and empty values of them do not.
+var widening = map[string]string{
+	"privileged":  "it would take the wall away",
+	"capAdd":      "programs in a sandbox have no capabilities",
+	"securityOpt": "the filter of system calls stays; docs/system-calls.md says what it refuses, as debuggers",
+	"mounts":      "a file of a repository attaches nothing; do it yourself: --mount SOURCE:TARGET",
+}
+
+func (v *evaluation) command(p property, when When) error {
+	all, err := steps(v.file, p, v.vars)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	v.out.Commands = append(v.out.Commands, Command{p.name, when, all, v.at(p)})
+	for _, s := range all {
+		v.take(p, strings.TrimSuffix(p.name+"."+s.Name, ".")+" ("+string(when)+")", strings.Join(s.Args, " "))
+	}
+	return nil
+}

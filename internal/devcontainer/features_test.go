@@ -1,0 +1,121 @@
+package devcontainer
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// withFeatures evaluates a file in a checkout with features, each by its metadata.
+func withFeatures(text string, features map[string]string) (*Effective, Files, error) {
+	checkout := fstest.MapFS{}
+	for name, meta := range features {
+		checkout[".devcontainer/"+name+"/"+featureName] = &fstest.MapFile{Data: []byte(meta)}
+		checkout[".devcontainer/"+name+"/"+installName] = &fstest.MapFile{Data: []byte("install " + name)}
+	}
+	e, err := Evaluate(File{".devcontainer/devcontainer.json", []byte(text)}, users)
+	if err == nil {
+		err = e.Err()
+	}
+	if err != nil {
+		return e, nil, err
+	}
+	files, err := AddFeatures(checkout, e, users)
+	return e, files, err
+}
+
+func TestFeatureOrder(t *testing.T) {
+	for _, c := range []struct {
+		name, more string
+		features   map[string]string
+		want       string // of ids; or the error
+	}{
+		{"by name", "", map[string]string{"a": `{}`, "b": `{}`}, "./a ./b"},
+		{"installsAfter", "", map[string]string{"a": `{"id": "a", "installsAfter": ["x.test/f/b:1", "x.test/f/none"]}`,
+			"b": `{"id": "b"}`}, "./b ./a"},
+		{"dependsOn", "", map[string]string{"a": `{"dependsOn": {"./c": {"o": true}}}`, "b": `{}`, "c": `{}`}, "./b ./c ./a"},
+		{"override", `, "overrideFeatureInstallOrder": ["./b"]`, map[string]string{"a": `{}`, "b": `{}`}, "./b ./a"},
+		{"dependsOn before override", `, "overrideFeatureInstallOrder": ["./a"]`,
+			map[string]string{"a": `{"dependsOn": {"./b": {}}}`, "b": `{}`}, "./b ./a"},
+		{"a circle", "", map[string]string{"a": `{"dependsOn": {"./b": {}}}`, "b": `{"dependsOn": {"./a": {}}}`},
+			"wait for each other"},
+		{"of itself", "", map[string]string{"a": `{"dependsOn": {"./a": {}}}`, "b": `{}`}, "wait for each other"},
+		{"of a registry", "", map[string]string{"a": `{"dependsOn": {"x.test/f/b": {}}}`, "b": `{}`}, "registries"},
+		{"outside", "", map[string]string{"a": `{"dependsOn": {"./../../../b": {}}}`, "b": `{}`}, "leads out"},
+		{"nothing there", "", map[string]string{"a": `{}`}, "there is no feature .devcontainer/b"},
+	} {
+		e, _, err := withFeatures(`{"image": "i", "features": {"./b": {}, "./a": {}}`+c.more+`}`, c.features)
+		var ids []string
+		for _, f := range e.Features {
+			ids = append(ids, f.ID)
+		}
+		got := strings.Join(ids, " ")
+		if err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %q, %v, want %s", c.name, got, err, c.want)
+		}
+	}
+}
+
+// TestFeature: the options of a feature, its environment and commands are taken, what would weaken a sandbox is not.
+func TestFeature(t *testing.T) {
+	const meta = `{"id": "tool", "version": "1.2", "options": {"version": {"type": "string", "default": "latest"},
+		"9 with-docs": {"type": "boolean", "default": false}, "kind": {"enum": ["a", "b"], "default": "a"}},
+		"containerEnv": {"PATH": "/opt/\\\"x:${PATH}"}, "privileged": true, "capAdd": ["SYS_PTRACE"], "entrypoint": "/e",
+		"mounts": [], "postCreateCommand": "tool init", "customizations": {}}`
+	text := `{"image": "debian:12", "postCreateCommand": "make", "onCreateCommand": "first",
+		"features": {"./tool": {"9 with-docs": true, "other": "it's"}}}`
+	e, files, err := withFeatures(text, map[string]string{"tool": meta})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left, commands []string
+	for _, l := range e.LeftOut {
+		left = append(left, l.Key)
+	}
+	for _, c := range e.Commands {
+		commands = append(commands, c.Steps[0].Args[2])
+	}
+	want := []string{"features../tool.privileged", "features../tool.capAdd", "features../tool.entrypoint"}
+	if !slices.Equal(left, want) || !slices.Equal(commands, []string{"first", "tool init", "make"}) {
+		t.Errorf("left out %q, commands %q", left, commands)
+	}
+	dockerfile, context := Instructions("debian:12", e.Features, files)
+	for _, part := range []string{"FROM debian:12\nENV ", `ENV PATH="/opt/\\\"x:${PATH}"`, "COPY 0/ /tmp/",
+		"export KIND='a' ", "export VERSION='latest' ", "export _WITH_DOCS='true' ", `export OTHER='it'\\''s' `} {
+		if !strings.Contains(string(dockerfile), part) {
+			t.Errorf("there is no %s:\n%s", part, dockerfile)
+		}
+	}
+	if string(context["0/"+installName]) != "install tool" || len(context) != 2 {
+		t.Errorf("the context has %q", context)
+	}
+	for _, c := range []struct {
+		features string
+		code     cove.Code
+	}{
+		{`{"./tool": {"kind": "c"}}`, cove.InvalidArgument},
+		{`{"./tool": {"kind": 5}}`, cove.InvalidArgument},
+		{`{"./tool": {"": "x"}}`, cove.InvalidArgument},
+		{`{"../../tool": {}}`, cove.InvalidArgument},
+		{`{"x.test/features/go:1": {}}`, cove.Unsupported},
+		{`{"https://x.test/f.tgz": {}}`, cove.Unsupported},
+		{`{"./none": {}}`, cove.NotFound},
+	} {
+		_, _, err := withFeatures(`{"image": "i", "features": `+c.features+`}`, map[string]string{"tool": meta})
+		if cove.ErrorCode(err) != c.code {
+			t.Errorf("%s: %v", c.features, err)
+		}
+	}
+	if _, _, err := withFeatures(`{"features": {"./tool": {}}}`, nil); cove.ErrorCode(err) != cove.Unsupported {
+		t.Errorf("without an image: %v", err)
+	}
+	for _, image := range []string{"a\\nRUN x", "--platform=x y", "$A"} {
+		if _, err := Evaluate(File{"f", []byte(`{"image": "` + image + `"}`)}, users); cove.ErrorCode(err) !=
+			cove.InvalidArgument {
+			t.Errorf("image %q: %v", image, err)
+		}
+	}
+}
