@@ -60,7 +60,7 @@ func (v *evaluation) conclude() {
 	if !slices.ContainsFunc(e.Values, func(v Value) bool { return v.Key == "workspaceFolder" }) {
 		v.add("workspaceFolder", e.WorkDir, FromDefault)
 	}
-	v.add("user", "cove", FromCove)
+	v.add("user", "the image's own, else cove", FromDefault)
 	v.add("init", "true", FromCove)
 	v.add("capabilities", "none", FromCove)
 	least := lower(v.Limits, v.wish)
@@ -258,7 +258,7 @@ func (v *evaluation) user(p property) error {
 	if err != nil || name == "cove" {
 		return err
 	}
-	why := "programs run as the sandbox's own user, cove"
+	why := "programs run as the user that the image names, else as cove; --user names another"
 	if name == "root" {
 		why += "; --root has them be root inside"
 	}

@@ -72,7 +72,7 @@ var never = map[string]string{
 	"updateRemoteUserUID":  "the checkout belongs to the sandbox's own user anyway",
 	"userEnvProbe":         "the environment is what the image and the file say",
 	"secrets":              "there is no secret in a sandbox; the gateway sets credentials: --credential NAME",
-	"containerUser":        "programs run as the sandbox's own user",
+	"containerUser":        "programs run as the user that the image names; --user names another",
 	"runServices":          "it is about Docker Compose",
 	"service":              "it is about Docker Compose",
 }
