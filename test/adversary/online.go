@@ -287,7 +287,7 @@ func (b *outward) noPackets() {
 	b.c.Helper()
 	for _, p := range b.c.internet().Packets() {
 		if p.To != lab.ResolverAt() && p.To.Addr() != lab.Web4 && p.To.Addr() != lab.Web6 {
-			b.c.Errorf("HOLE: a packet of protocol %d was sent to %s", p.Protocol, p.To)
+			b.c.Errorf("HOLE: a packet of protocol %d was sent to %s %s", p.Protocol, p.To, p.Question)
 		}
 	}
 }

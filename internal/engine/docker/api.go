@@ -205,16 +205,19 @@ func (a *api) limitPIDs(ctx context.Context, id string, n int64) error {
 func (a *api) kill(ctx context.Context, id string) error {
 	return a.do(ctx, "end a container", func(ctx context.Context) error {
 		_, err := a.c.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
-		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) ||
-			err != nil && strings.Contains(err.Error(), "is not running") {
+		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) || hasEnded(err) {
 			return nil
 		}
 		return err
 	})
 }
 
+// hasEnded reports the error about a container that has ended while the daemon was about to end it, which has no code
+// of its own.
+func hasEnded(err error) bool { return err != nil && strings.Contains(err.Error(), "is not running") }
+
 // remove removes a container and everything that came with it. A container that is not there counts as removed; a
-// removal already under way is waited for.
+// removal already under way is waited for, and one that has ended meanwhile is removed then.
 func (a *api) remove(ctx context.Context, nameOrID string) error {
 	return a.do(ctx, "remove a container", func(ctx context.Context) error {
 		for {
@@ -222,7 +225,7 @@ func (a *api) remove(ctx context.Context, nameOrID string) error {
 			switch {
 			case cerrdefs.IsNotFound(err):
 				return nil
-			case !cerrdefs.IsConflict(err):
+			case !cerrdefs.IsConflict(err) && !hasEnded(err):
 				return err
 			}
 			select {

@@ -248,6 +248,31 @@ func TestFaultsEverywhere(t *testing.T) {
 	}
 }
 
+// TestEndedBesideRemoval: a container that ends in the moment in which the daemon is about to end it, to remove it, is
+// removed all the same.
+func TestEndedBesideRemoval(t *testing.T) {
+	x := newWire(t)
+	e := through(t, x)
+	sb := bound(t, e)
+	before := leftovers(t)
+	var told atomic.Bool
+	x.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodDelete || told.Swap(true) {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusInternalServerError)
+		io.WriteString(w, `{"message": "Could not kill running container f9, cannot remove - Container f9 is not running"}`)
+		return true
+	})
+	if err := sb.Destroy(t.Context()); err != nil || !told.Load() {
+		t.Errorf("%v, the daemon was asked: %v", err, told.Load())
+	}
+	if after := leftovers(t); len(after) >= len(before) {
+		t.Errorf("left: %q of %q", after, before)
+	}
+}
+
 // TestDestroyThatFailsIsSwept: a container that could not be removed stays known until it is.
 func TestDestroyThatFailsIsSwept(t *testing.T) {
 	x := newWire(t)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,6 +19,7 @@ import (
 type Packet struct {
 	Protocol byte           // of IP: 6 is TCP, 17 UDP
 	To       netip.AddrPort // port 0 where the protocol has none
+	Question string         // of DNS over UDP: the name that is asked for
 }
 
 // watch remembers packets that arrive over the cable, whether anybody listens for them or not. Those that a machine
@@ -101,6 +103,9 @@ func readPacket(b []byte) (p Packet, ok bool) {
 			return p, false
 		}
 		port = binary.BigEndian.Uint16(rest[2:])
+		if port == 53 && len(rest) > 8 {
+			p.Question = question(rest[8:])
+		}
 	case unix.IPPROTO_ICMPV6: // router and neighbour discovery, group membership
 		if len(rest) == 0 || rest[0] >= 130 {
 			return p, false
@@ -138,7 +143,7 @@ func (i *Internet) settle() {
 		time.Sleep(500 * time.Microsecond)
 		i.mu.Lock()
 		for at := len(i.packets) - 1; at >= 0; at-- {
-			if i.packets[at] == (Packet{unix.IPPROTO_UDP, mark}) {
+			if i.packets[at] == (Packet{Protocol: unix.IPPROTO_UDP, To: mark}) {
 				kept := i.packets[:0]
 				for _, p := range i.packets {
 					if p.To != mark {
@@ -152,4 +157,13 @@ func (i *Internet) settle() {
 		}
 		i.mu.Unlock()
 	}
+}
+
+// question is the first name that a message of DNS asks for; empty: it is none.
+func question(text []byte) string {
+	var m dns.Msg
+	if m.Unpack(text) != nil || len(m.Question) == 0 {
+		return ""
+	}
+	return m.Question[0].Name
 }
