@@ -324,10 +324,19 @@ func Instructions(image string, features []Feature, files Files) (dockerfile []b
 		for _, user := range []string{"_REMOTE_USER", "_CONTAINER_USER"} {
 			line += " && export " + user + "=root " + user + "_HOME=/root"
 		}
-		run, _ := json.Marshal([]string{"/bin/sh", "-c", line + " && ./" + installName + " && cd / && rm -rf " + at})
-		fmt.Fprintf(&b, "COPY %d/ %s/\nRUN %s\n", n, at, run) // strings always marshal
+		fmt.Fprintf(&b, "COPY %d/ %s/\nRUN %s\n", n, at,
+			words("/bin/sh", "-c", line+" && ./"+installName+" && cd / && rm -rf "+at))
 	}
 	return b.Bytes(), context
+}
+
+// words writes a command as a Dockerfile has it, and as people read it.
+func words(args ...string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.Encode(args) // strings always marshal
+	return strings.TrimSpace(b.String())
 }
 
 // escaped escapes what ends the quotes of a value of ENV. A variable in it is the image's.

@@ -68,6 +68,12 @@ that --env prints makes programs look there.`,
 			if err != nil {
 				return err
 			}
+			var found containers.Engine
+			if pid == 0 {
+				if found, err = containers.Find(engineName); err != nil {
+					return err
+				}
+			}
 			g.Transparent = true
 			ctx, interrupts := ui.CoverSignals(cmd.Context())
 			defer interrupts.Stop()
@@ -77,7 +83,7 @@ that --env prints makes programs look there.`,
 			}
 			defer a.gateway.Close()
 			if pid == 0 {
-				return interrupts.Explain(a.containers(ctx, engineName, chosen, g))
+				return interrupts.Explain(a.containers(ctx, found, chosen, g))
 			}
 			g.Name = cmp.Or(g.Name, "pid-"+strconv.Itoa(pid))
 			if err := a.process(ctx, pid, g, nil); err != nil {

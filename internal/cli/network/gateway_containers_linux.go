@@ -41,13 +41,9 @@ type ending struct {
 }
 
 // containers attaches the containers of a choice until ctx ends, or the one that has a name is removed.
-func (a attaching) containers(ctx context.Context, engine string, chosen containers.Choice,
+func (a attaching) containers(ctx context.Context, engine containers.Engine, chosen containers.Choice,
 	g api.GatewayRegistration) error {
-	found, err := containers.Find(engine)
-	if err != nil {
-		return err
-	}
-	f := &following{attaching: a, engine: found, chosen: chosen, registration: g, ended: make(chan ending),
+	f := &following{attaching: a, engine: engine, chosen: chosen, registration: g, ended: make(chan ending),
 		attached: map[string]*followed{}}
 	ctx, stop := context.WithCancel(ctx)
 	defer f.wait.Wait()
@@ -59,7 +55,7 @@ func (a attaching) containers(ctx context.Context, engine string, chosen contain
 		default: // the change is to be looked at yet
 		}
 	}
-	f.wait.Go(func() { found.Watch(ctx, chosen, session.SoonestRetry, changed) })
+	f.wait.Go(func() { engine.Watch(ctx, chosen, session.SoonestRetry, changed) })
 	for {
 		select {
 		case <-changes:
