@@ -11,7 +11,7 @@ import (
 
 const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// TestParse: what Docker and Podman say of a container, which is alike but for the name.
+// TestParse: Docker and Podman describe a container in one form. Docker begins its name with a slash.
 func TestParse(t *testing.T) {
 	for name, text := range map[string]string{
 		"docker": `[{"Id": "` + id + `", "Name": "/box", "State": {"Status": "running", "Running": true, "Pid": 7,

@@ -85,8 +85,8 @@ var unsupported = map[string]string{
 // widening are properties that would weaken the wall; false and empty values of them do not.
 var widening = map[string]string{
 	"privileged":  "it would take the wall away",
-	"capAdd":      "programs in a sandbox have no capabilities",
-	"securityOpt": "the filter of system calls stays; docs/system-calls.md says what it refuses, as debuggers",
+	"capAdd":      "programs in a sandbox have no capabilities; --debuggers has debuggers work without",
+	"securityOpt": "the filter of system calls stays; --debuggers has debuggers work under it",
 	"mounts":      "a file of a repository attaches nothing; do it yourself: --mount SOURCE:TARGET",
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"syscall"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // EnsureImage has the program with the daemon build an image, unless one of the same is there, and returns its name.
-// The build's progress is shown. A signal ends it.
+// The build's progress is shown. A signal ends it, and so does the end of this process.
 func EnsureImage(ctx context.Context, sess *Session, wanted NewBuild) (name string, err error) {
 	cfg, err := sess.Config()
 	if err != nil {
@@ -37,7 +38,10 @@ func EnsureImage(ctx context.Context, sess *Session, wanted NewBuild) (name stri
 	c.Args[0] = title
 	var out bytes.Buffer
 	c.Env, c.Stdin, c.Stdout, c.Stderr = callerEnvironment(), bytes.NewReader(data), &out, sess.Err
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signal comes once, from here
+	// A terminal's signal comes once, from here. The kernel sends one when the thread ends that has started the program.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGINT}
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGINT) }
 	failed := c.Run()
 	var said struct {
@@ -50,12 +54,14 @@ func EnsureImage(ctx context.Context, sess *Session, wanted NewBuild) (name stri
 	switch {
 	case failed == nil:
 		return said.Name, nil
+	case ctx.Err() != nil:
+		return "", interrupts.Explain(cove.Errorf(cove.Canceled, "the build was ended"))
 	case said.Error != "":
-		return "", interrupts.Explain(cove.Errorf(cove.Code(said.Code), "%s", said.Error).WithHint("%s", said.Hint))
+		return "", cove.Errorf(cove.Code(said.Code), "%s", said.Error).WithHint("%s", said.Hint)
 	case c.ProcessState == nil:
-		return "", interrupts.Explain(noProgram(failed))
+		return "", noProgram(failed)
 	}
-	return "", interrupts.Explain(cove.Errorf(cove.Unavailable, "the build has ended: %w", failed))
+	return "", cove.Errorf(cove.Unavailable, "the build has ended: %w", failed)
 }
 
 // Alone returns when no other command holds a file of the user's state, which this one then holds until release.
@@ -68,8 +74,13 @@ func Alone(ctx context.Context, file string) (release func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		held := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+		locked := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		held := locked == nil
 		mine, err := f.Stat()
+		if err == nil && !held && locked != syscall.EWOULDBLOCK {
+			err = cove.Errorf(cove.Unavailable, "cannot lock %s: %w", file, locked).
+				WithHint("choose a directory whose file system has locks: --home DIR")
+		}
 		if err != nil {
 			f.Close()
 			return nil, err
