@@ -53,7 +53,7 @@ func seizeStarting(c *trial) {
 	if seizes == nil || !seizes.said("seizing") {
 		c.Fatal("not tested: it does not begin")
 	}
-	const programs = 60
+	const programs = 200
 	for range programs {
 		b.run(c, spec("true"))
 	}

@@ -63,20 +63,36 @@ func seizeNew(args []string) (report, error) {
 	emit(result("seize_new", report{detail: "seizing"}, nil))
 	r := report{}
 	next := os.Getpid() + 1
-	for {
+	for idle := 1; ; idle++ {
 		if _, err := os.Stat(args[0]); err == nil {
 			return r, nil
+		}
+		if idle%10_000 == 0 { // processes may have ended unseen, and the next has a later id
+			id, err := latestID()
+			if err != nil {
+				return r, err
+			}
+			next = id + 1
 		}
 		for pid := next; pid < next+8; pid++ {
 			if call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXEC) == nil {
 				unix.PtraceInterrupt(pid)
-				next = pid + 1
+				next, idle = pid+1, 0
 				r.count++
 				r.lines = append(r.lines, follow(pid)...)
 				break
 			}
 		}
 	}
+}
+
+// latestID returns the id of a process that it makes.
+func latestID() (int, error) {
+	cmd := exec.Command("/proc/self/exe", "true")
+	if err := cmd.Run(); err != nil {
+		return 0, err
+	}
+	return cmd.Process.Pid, nil
 }
 
 // follow lets a traced process go on to its end, and reports the programs that it executed after its first stop.
