@@ -75,6 +75,12 @@ if ((EUID == 0)); then
 	else
 		echo "test: the agents could not be installed; what runs them is skipped" >&2
 	fi
+	if step scripts/devcontainers-cli.sh .cache/devcontainers-cli >"$work/devcontainers-cli"; then
+		COVE_TEST_DEVCONTAINERS=$(<"$work/devcontainers-cli")
+		export COVE_TEST_DEVCONTAINERS
+	else
+		echo "test: the reference command line of dev containers could not be installed; what runs it is skipped" >&2
+	fi
 	if step scripts/newer-git.sh .cache/git; then
 		export COVE_TEST_GIT=$PWD/.cache/git
 	else

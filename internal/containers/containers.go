@@ -52,7 +52,9 @@ type Container struct {
 	Name    string
 	PID     int    // of its first process, as this machine numbers it if the engine is here; 0 while it does not run
 	Network string // the mode: "none", "host", "bridge", "container:ID", …
-	Started string // when that process was started, as the engine writes it
+	// Privileged containers are hardly separated from this machine.
+	Privileged bool
+	Started    string // when that process was started, as the engine writes it
 }
 
 // Choice says which containers are meant: the one of a name or an id, or all with a label.
@@ -99,7 +101,10 @@ func parse(text []byte) ([]Container, error) {
 			Pid       int
 			StartedAt string
 		}
-		HostConfig struct{ NetworkMode string }
+		HostConfig struct {
+			NetworkMode string
+			Privileged  bool
+		}
 	}
 	if err := json.Unmarshal(text, &said); err != nil {
 		return nil, err
@@ -110,7 +115,7 @@ func parse(text []byte) ([]Container, error) {
 			return nil, errors.New("it has no id")
 		}
 		all = append(all, Container{ID: s.ID, Name: strings.TrimPrefix(s.Name, "/"), PID: s.State.Pid,
-			Network: s.HostConfig.NetworkMode, Started: s.State.StartedAt})
+			Network: s.HostConfig.NetworkMode, Privileged: s.HostConfig.Privileged, Started: s.State.StartedAt})
 	}
 	return all, nil
 }

@@ -16,12 +16,12 @@ func TestParse(t *testing.T) {
 	for name, text := range map[string]string{
 		"docker": `[{"Id": "` + id + `", "Name": "/box", "State": {"Status": "running", "Running": true, "Pid": 7,
 			"StartedAt": "now"},
-			"HostConfig": {"NetworkMode": "none"}}]`,
+			"HostConfig": {"NetworkMode": "none", "Privileged": true}}]`,
 		"podman": `[{"Id": "` + id + `", "Name": "box", "State": {"Status": "running", "Running": true, "Pid": 7,
-			"ConmonPid": 6, "StartedAt": "now"}, "HostConfig": {"NetworkMode": "none"}}]`,
+			"ConmonPid": 6, "StartedAt": "now"}, "HostConfig": {"NetworkMode": "none", "Privileged": true}}]`,
 	} {
 		got, err := parse([]byte(text))
-		if want := []Container{{id, "box", 7, "none", "now"}}; err != nil || !slices.Equal(got, want) {
+		if want := []Container{{id, "box", 7, "none", true, "now"}}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

@@ -2,6 +2,7 @@ package devcontainer
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -42,13 +43,10 @@ func (v *evaluation) runArgs(p property) error {
 	if err := p.into(v.file, &args); err != nil {
 		return err
 	}
-	for i := 0; i < len(args); i++ {
-		arg, _ := v.vars.expand(args[i])
-		option, value, joined := strings.Cut(arg, "=")
-		if !joined && strings.HasPrefix(option, "-") && !slices.Contains(single, option) && i+1 < len(args) {
-			i++
-			value, _ = v.vars.expand(args[i])
-		}
+	for i, arg := range args {
+		args[i], _ = v.vars.expand(arg)
+	}
+	for option, value := range options(args) {
 		set, narrows := limitArgs[option]
 		switch {
 		case narrows && !set(&v.wish, value):
@@ -59,6 +57,22 @@ func (v *evaluation) runArgs(p property) error {
 		}
 	}
 	return nil
+}
+
+// options returns the options of "docker run" with their values; one without a value has an empty one.
+func options(args []string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for i := 0; i < len(args); i++ {
+			option, value, joined := strings.Cut(args[i], "=")
+			if !joined && strings.HasPrefix(option, "-") && !slices.Contains(single, option) && i+1 < len(args) {
+				i++
+				value = args[i]
+			}
+			if !yield(option, value) {
+				return
+			}
+		}
+	}
 }
 
 // hostRequirements says where the machine has less than the file needs. It raises no limit.

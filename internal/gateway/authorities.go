@@ -141,12 +141,6 @@ func (a *authorities) close() {
 	a.clean.Wait()
 }
 
-// Paths of the trusted certificates inside a sandbox.
-const (
-	bundlePlace      = "/etc/cove/ca-certificates.crt"
-	certificatePlace = "/etc/cove/ca.pem"
-)
-
 const keystoreName = "cacerts" // the name of Java's keystore beside them
 
 // trust is an authority, and a directory with the files that make one sandbox trust it.
@@ -167,10 +161,10 @@ func (t *trust) write(roots []byte) error {
 		write, err = atomicfile.Write, nil
 	}
 	if err == nil {
-		err = write(t.file(bundlePlace), t.Bundle(roots), 0o644)
+		err = write(t.file(ca.Bundle), t.Bundle(roots), 0o644)
 	}
 	if err == nil {
-		err = write(t.file(certificatePlace), t.Certificate(), 0o644)
+		err = write(t.file(ca.Certificate), t.Certificate(), 0o644)
 	}
 	return t.unwritten(err)
 }
@@ -210,14 +204,14 @@ func (t *trust) own(place string) hostpath.Own {
 
 // bind mounts the files into the sandbox: at their own places, and over the bundle of the root filesystem.
 func (t *trust) bind(b *engine.Binding) error {
-	bundles := []engine.File{{Target: bundlePlace}}
+	bundles := []engine.File{{Target: ca.Bundle}}
 	for _, place := range ca.SystemBundles {
 		bundles = append(bundles, engine.File{Target: place, Existing: true})
 	}
-	if err := b.Show(t.own(bundlePlace), bundles...); err != nil {
+	if err := b.Show(t.own(ca.Bundle), bundles...); err != nil {
 		return err
 	}
-	return b.Show(t.own(certificatePlace), engine.File{Target: certificatePlace})
+	return b.Show(t.own(ca.Certificate), engine.File{Target: ca.Certificate})
 }
 
 // java holds the gateway's roots in Java's form, and the paths of Java's trusted certificates in root filesystems.

@@ -127,12 +127,12 @@ func (r *Route) Bind(b *engine.Binding, root engine.Rootfs) error {
 // Env returns the environment that leads programs to the proxy and has them trust the sandbox's authority; they get
 // there without it, too. It holds placeholders in place of credentials.
 func (r *Route) Env() map[string]string {
-	return r.EnvAt(fmt.Sprintf("127.0.0.1:%d", engine.ProxyPort), path.Dir(bundlePlace))
+	return r.EnvAt(fmt.Sprintf("127.0.0.1:%d", engine.ProxyPort), ca.Dir)
 }
 
 // EnvAt returns the same for programs that find the proxy at another address, or none, and Files in the directory dir.
 func (r *Route) EnvAt(proxy, dir string) map[string]string {
-	env := ca.Environment(path.Join(dir, path.Base(bundlePlace)), path.Join(dir, path.Base(certificatePlace)))
+	env := ca.Environment(path.Join(dir, path.Base(ca.Bundle)), path.Join(dir, path.Base(ca.Certificate)))
 	maps.Copy(env, r.models.env())
 	maps.Copy(env, r.placeholders)
 	if proxy == "" {

@@ -95,7 +95,7 @@ func TestKeptAuthority(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		if w.Files() != filepath.Join(files, string(id)) || w.Env()["SSL_CERT_FILE"] != bundlePlace {
+		if w.Files() != filepath.Join(files, string(id)) || w.Env()["SSL_CERT_FILE"] != ca.Bundle {
 			t.Errorf("files in %s, environment %v", w.Files(), w.Env())
 		}
 		return g, string(w.Certificate())

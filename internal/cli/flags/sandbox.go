@@ -38,10 +38,15 @@ func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 	f.StringVar(&o.AgentConfig, "agent-config", "",
 		"bring your own configuration of the agent, without keys: all, none, or `KINDS` like skills,mcp")
 	f.Lookup("agent-config").NoOptDefVal = "all"
+	o.AddLimits(f)
+	f.StringVar(&o.Disk, "disk", "", "`SIZE` of workspace and home together, and of everything else writable, like 8G")
+}
+
+// AddLimits defines the flags for the limits that any container has.
+func (o *Spec) AddLimits(f *pflag.FlagSet) {
 	f.StringVar(&o.Memory, "memory", "", "memory `SIZE`, writable files included, like 4G")
 	f.Float64Var(&o.CPUs, "cpus", 0, "`CORES`, like 0.5")
 	f.Int64Var(&o.PIDs, "pids", 0, "`COUNT` of processes and threads")
-	f.StringVar(&o.Disk, "disk", "", "`SIZE` of workspace and home together, and of everything else writable, like 8G")
 }
 
 // Request builds what is sent.

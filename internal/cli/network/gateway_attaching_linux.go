@@ -18,13 +18,11 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/linux/netjoin"
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
-
-// insideDir is the directory in which a client with a mount namespace of its own sees its files.
-const insideDir = "/etc/cove"
 
 // attaching holds what the attachments of a command share.
 type attaching struct {
@@ -59,7 +57,7 @@ func (a attaching) process(ctx context.Context, pid int, g api.GatewayRegistrati
 		return err
 	}
 	if inside && g.Dir == "" {
-		g.Dir = insideDir
+		g.Dir = ca.Dir
 	}
 	t := &attachment{attaching: a, name: g.Name}
 	made, err := a.register(ctx, g)

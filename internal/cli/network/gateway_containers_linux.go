@@ -117,6 +117,9 @@ func (f *following) see(ctx context.Context, c containers.Container) error {
 		}
 		known.before = before != nil
 		f.attached[c.ID] = known
+		if c.Privileged {
+			f.Say.Line("the container %s is privileged: its programs can leave it, past the gateway", ui.Printable(c.Name))
+		}
 		if c.PID == 0 {
 			f.Say.Line("the container %s does not run: it is attached when it does", ui.Printable(c.Name))
 		}

@@ -19,7 +19,7 @@ directory, as the reference command line of dev containers does; or see what a
 sandbox takes of the file. "cove new" uses it, too, once you have agreed to its
 content.`,
 	}, devUp(sess), devExec(sess), devStop(sess), devDown(sess), devBuild(sess), devExplain(sess),
-		devTemplates(sess))
+		devWrite(sess), devTemplates(sess))
 }
 
 func devExplain(sess *session.Session) *cobra.Command {

@@ -69,6 +69,13 @@ func certificates(file []byte) []byte {
 // Bundle returns the certificates that a sandbox trusts: its authority and the roots of SystemRoots.
 func (a *Authority) Bundle(roots []byte) []byte { return slices.Concat(a.Certificate(), roots) }
 
+// The places of a sandbox's files inside, and those of a container that a gateway is attached to.
+const (
+	Dir         = "/etc/cove"
+	Bundle      = Dir + "/ca-certificates.crt" // all trusted certificates
+	Certificate = Dir + "/ca.pem"              // the authority alone
+)
+
 // Environment returns variables that point tools at files inside the sandbox: bundle holds all trusted certificates,
 // certificate the authority alone, for tools that add it to their own.
 func Environment(bundle, certificate string) map[string]string {

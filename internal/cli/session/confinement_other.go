@@ -1,0 +1,13 @@
+//go:build !linux
+
+package session
+
+import (
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/devcontainer"
+)
+
+func Confinement(bool) (c devcontainer.Confinement, filter []byte, err error) {
+	return c, nil, cove.Errorf(cove.Unsupported, "the filter of system calls is made on Linux alone").
+		WithHint("run it where the containers run")
+}
