@@ -82,15 +82,26 @@ func TestDevContainerWritten(t *testing.T) {
 		return string(out), err
 	}
 	l.gateway(t)
-	l.stays(t, "", "gateway", "attach", "--label", "devcontainer.local_folder="+top, "--allow", "good.lab.test")
-	out, err := cli(t.Context(), "up")
+	var out string
+	up := make(chan error)
+	go func() {
+		var err error
+		out, err = cli(t.Context(), "up")
+		up <- err
+	}()
 	t.Cleanup(func() {
 		exec.Command("sh", "-c", `docker rm --force --volumes $(docker ps --all --quiet --filter "label=$0")`,
 			"devcontainer.local_folder="+top).Run()
 		exec.Command("sh", "-c", `docker image rm --force $(docker image ls --quiet --filter label=devcontainer.metadata) $0`,
 			image).Run()
 	})
-	if err != nil {
+	await.That(t, "the first command waits for the gateway", func() bool {
+		runs, _ := exec.Command("sh", "-c", `docker top $(docker ps --quiet --filter "label=$0")`,
+			"devcontainer.local_folder="+top).Output()
+		return strings.Contains(string(runs), "run cove gateway attach")
+	})
+	l.stays(t, "", "gateway", "attach", "--label", "devcontainer.local_folder="+top, "--allow", "good.lab.test")
+	if err := <-up; err != nil {
 		t.Fatalf("up: %v\n%s", err, out)
 	}
 	read := func(name string) string {
@@ -122,7 +133,7 @@ func TestDevContainerWritten(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(top, "initialized")); err == nil {
 		t.Error("initializeCommand ran")
 	}
-	out, err = cli(t.Context(), "exec", "./box", "http://bad.lab.test/x")
+	out, err := cli(t.Context(), "exec", "./box", "http://bad.lab.test/x")
 	if err == nil && strings.Contains(out, "200 GET") {
 		t.Errorf("past the policy: %s", out)
 	}
