@@ -13,6 +13,8 @@ type Spec struct {
 	Engine   string `json:",omitzero"` // a name, or "auto"
 	Image    string `json:",omitzero"` // host, dir:PATH, tar:PATH or a reference
 	UserName string `json:",omitzero"` // USER[:GROUP] of the image, names or ids; empty is what the image says
+	// ImageUser takes the place of the user that the image says, and weighs no more: it may be ignored.
+	ImageUser string `json:",omitzero"`
 	Shape
 	Network     *Network          `json:",omitzero"` // nil says nothing; one that is not enabled is no network
 	Env         map[string]string `json:",omitzero"` // of every process
@@ -107,6 +109,7 @@ func (s Spec) Over(defaults Spec) Spec {
 	case s.User == User{} && !defaults.User.IsRoot():
 		s.User = defaults.User // until the image is known
 	}
+	s.ImageUser = cmp.Or(s.ImageUser, defaults.ImageUser)
 	s.Limits = s.Limits.Over(defaults.Limits)
 	s.Lifetime = cmp.Or(s.Lifetime, defaults.Lifetime)
 	s.NoExec = s.NoExec || defaults.NoExec

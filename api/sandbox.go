@@ -17,6 +17,7 @@ type SandboxRequest struct {
 	Files       []File             `json:"files,omitempty" doc:"Files to place in the workspace, at most 256"`
 	AgentConfig *AgentConfig       `json:"agent_config,omitempty" doc:"A user's own configuration of the agent, which the caller has read"`
 	WorkDir     string             `json:"work_dir,omitempty" doc:"Where its processes begin, relative to /workspace or absolute"`
+	ImageUser   string             `json:"image_user,omitempty" maxLength:"256" doc:"The user that the image is taken to say, in the place of its own, NAME or UID with :GROUP or without; as with that, root is not taken, and an engine without users of images ignores it" example:"vscode"`
 	AllowPR     bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
 	Git         *GitIdentity       `json:"git,omitempty"`
 	SSHAgent    string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`

@@ -153,6 +153,8 @@ func TestLeftOut(t *testing.T) {
 		`"containerEnv": {"LD_PRELOAD": "/x.so"}`:                              "containerEnv.LD_PRELOAD",
 		`"containerEnv": {"NODE_OPTIONS": "--require /x"}`:                     "containerEnv.NODE_OPTIONS",
 		`"remoteUser": "root"`:                                                 "remoteUser root",
+		`"remoteUser": "node"`:                                                 "remoteUser node",
+		`"image": "a", "containerUser": "0:0"`:                                 "containerUser 0:0",
 		`"workspaceFolder": "/"`:                                               "workspaceFolder",
 		`"workspaceMount": "source=/,target=/w,type=bind"`:                     "workspaceMount",
 		`"hostRequirements": {"cpus": 64}`:                                     "hostRequirements.cpus 64",
@@ -403,4 +405,22 @@ func FuzzEvaluate(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestUser: programs are the remote user, without one that of the container, and not root.
+func TestUser(t *testing.T) {
+	for text, want := range map[string]string{
+		`"remoteUser": "node"`:                             "node",
+		`"remoteUser": "node", "containerUser": "www"`:     "node",
+		`"containerUser": "www", "remoteUser": "node"`:     "node",
+		`"containerUser": "www:7"`:                         "www:7",
+		`"remoteUser": "cove"`:                             "",
+		`"remoteUser": "root", "containerUser": "www"`:     "",
+		`"remoteUser": "${localEnv:TERM_THEME}"`:           "dark",
+		`"remoteUser": "node", "build": {"target": "dev"}`: "node",
+	} {
+		if e := evaluated(t, `{"image": "a", `+text+`}`); e.User != want {
+			t.Errorf("%s: %q, want %q", text, e.User, want)
+		}
+	}
 }

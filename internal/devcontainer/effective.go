@@ -45,6 +45,7 @@ type Effective struct {
 	Name     string            `json:"name,omitempty"`
 	Image    string            `json:"image,omitempty"` // empty is the user's own, or Build's
 	Build    *Build            `json:"build,omitempty"` // of the image; nil is none
+	User     string            `json:"user,omitempty"`  // of the image, if it has users; empty is its own
 	Env      map[string]string `json:"env,omitempty"`
 	WorkDir  string            `json:"work_dir"` // absolute, inside
 	Limits   cove.Limits       `json:"-"`        // only those that are lower than the user's

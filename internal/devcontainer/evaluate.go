@@ -60,7 +60,7 @@ func (v *evaluation) conclude() {
 	if !slices.ContainsFunc(e.Values, func(v Value) bool { return v.Key == "workspaceFolder" }) {
 		v.add("workspaceFolder", e.WorkDir, FromDefault)
 	}
-	v.add("user", "the image's own, else cove", FromDefault)
+	v.concludeUser()
 	v.add("init", "true", FromCove)
 	v.add("capabilities", "none", FromCove)
 	least := lower(v.Limits, v.wish)
@@ -138,7 +138,7 @@ func (v *evaluation) property(p property) error {
 		return v.workspaceFolder(p)
 	case "containerEnv", "remoteEnv":
 		return v.environment(p)
-	case "remoteUser":
+	case "remoteUser", "containerUser":
 		return v.user(p)
 	case "runArgs":
 		return v.runArgs(p)
@@ -253,17 +253,35 @@ func (v *evaluation) environment(p property) error {
 	return nil
 }
 
+// user notes the user of one of the two properties. That of programs is remoteUser, without it containerUser.
 func (v *evaluation) user(p property) error {
 	name, err := v.text(p)
-	if err != nil || name == "cove" {
-		return err
+	if p.name == "remoteUser" || v.asked.name == "" {
+		v.asked, v.out.User = p, name
 	}
-	why := "programs run as the user that the image names, else as cove; --user names another"
-	if name == "root" {
-		why += "; --root has them be root inside"
+	return err
+}
+
+// concludeUser settles as whom programs run. A file of a repository does not have them be root inside.
+func (v *evaluation) concludeUser() {
+	name, p := v.out.User, v.asked
+	account, _, _ := strings.Cut(name, ":")
+	why := ""
+	switch {
+	case name == "" || name == "cove":
+		v.out.User = ""
+	case account == "root" || account == "0":
+		why = "programs run as the user that the image names, else as cove; --root has them be root inside"
+	case v.out.Image == "" && v.out.Build == nil:
+		why = "the file names no image with users"
+	default:
+		v.take(p, "user", name)
+		return
 	}
-	v.leave(p, p.name+" "+name, why)
-	return nil
+	if v.out.User = ""; why != "" {
+		v.leave(p, p.name+" "+name, why)
+	}
+	v.add("user", "the image's own, else cove", FromDefault)
 }
 
 func (v *evaluation) waitFor(p property) error {

@@ -15,7 +15,8 @@ type evaluation struct {
 	Context
 	file  File
 	vars  variables
-	mount string // where the file has the checkout inside
+	mount string   // where the file has the checkout inside
+	asked property // that which says the user
 	// buildLine is a line about the build.
 	buildLine int
 	wish      cove.Limits
@@ -72,7 +73,6 @@ var never = map[string]string{
 	"updateRemoteUserUID":  "the checkout belongs to the sandbox's own user anyway",
 	"userEnvProbe":         "the environment is what the image and the file say",
 	"secrets":              "there is no secret in a sandbox; the gateway sets credentials: --credential NAME",
-	"containerUser":        "programs run as the user that the image names; --user names another",
 	"runServices":          "it is about Docker Compose",
 	"service":              "it is about Docker Compose",
 }

@@ -302,10 +302,15 @@ func (v *evaluation) featuresTaken() {
 }
 
 // Instructions returns a Dockerfile that installs features over an image, and the files of its context. Its commands
-// are for root.
-func Instructions(image string, features []Feature, files Files) (dockerfile []byte, context Files) {
+// are for root, and told of the user, who is root if it is empty.
+func Instructions(image, user string, features []Feature, files Files) (dockerfile []byte, context Files) {
 	var b bytes.Buffer
 	context = Files{}
+	account, home := "root", "/root"
+	if user, _, _ = strings.Cut(user, ":"); user != "" {
+		account = quoted(user)
+		home = `"$(grep ` + quoted("^"+user+":") + ` /etc/passwd | cut -d : -f 6)"`
+	}
 	fmt.Fprintf(&b, "FROM %s\n", image)
 	for n, f := range features {
 		for _, name := range slices.Sorted(maps.Keys(f.Env)) {
@@ -321,8 +326,8 @@ func Instructions(image string, features []Feature, files Files) (dockerfile []b
 		for _, name := range slices.Sorted(maps.Keys(f.Options)) {
 			line += " && export " + optionVariable(name) + "=" + quoted(f.Options[name])
 		}
-		for _, user := range []string{"_REMOTE_USER", "_CONTAINER_USER"} {
-			line += " && export " + user + "=root " + user + "_HOME=/root"
+		for _, variable := range []string{"_REMOTE_USER", "_CONTAINER_USER"} {
+			line += " && export " + variable + "=" + account + " " + variable + "_HOME=" + home
 		}
 		fmt.Fprintf(&b, "COPY %d/ %s/\nRUN %s\n", n, at,
 			words("/bin/sh", "-c", line+" && ./"+installName+" && cd / && rm -rf "+at))

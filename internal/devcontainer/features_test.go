@@ -82,7 +82,7 @@ func TestFeature(t *testing.T) {
 	if !slices.Equal(left, want) || !slices.Equal(commands, []string{"first", "tool init", "make"}) {
 		t.Errorf("left out %q, commands %q", left, commands)
 	}
-	dockerfile, context := Instructions("debian:12", e.Features, files)
+	dockerfile, context := Instructions("debian:12", "node", e.Features, files)
 	for _, part := range []string{"FROM debian:12\nENV ", `ENV PATH="/opt/\\\"x:${PATH}"`, "COPY 0/ /tmp/",
 		"export KIND='a' ", "export VERSION='latest' ", "export _WITH_DOCS='true' ", `export OTHER='it'\\''s' `} {
 		if !strings.Contains(string(dockerfile), part) {

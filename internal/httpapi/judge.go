@@ -23,8 +23,8 @@ func (s *edge) judge(ctx context.Context, who cove.Principal, spec *cove.Spec, b
 	if spec.Image, err = s.image(ctx, who, spec.Image); err != nil {
 		return err
 	}
-	if chosen := spec.User.IsRoot() || spec.UserName != ""; chosen && strings.HasPrefix(spec.Image, "dir:") &&
-		!who.IsOwner() {
+	chosen := spec.User.IsRoot() || spec.UserName != "" || spec.ImageUser != ""
+	if chosen && strings.HasPrefix(spec.Image, "dir:") && !who.IsOwner() {
 		refusal := cove.Errorf(cove.Forbidden, "root inside, or a user who is named, reads what users of the host have in "+
 			"a directory, which the machine's owner may").
 			WithHint("use an image of the server, or an archive")

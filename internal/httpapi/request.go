@@ -186,6 +186,7 @@ func sandboxSpec(q api.SandboxRequest) (cove.Spec, error) {
 	spec := apispec.Spec(q.Spec)
 	spec.Network, spec.Git = apispec.Network(q.Network), apispec.Identity(q.Git)
 	spec.Agent, spec.Bind, spec.AllowPR, spec.SSHAgent = q.Agent, q.Bind, q.AllowPR, q.SSHAgent
+	spec.ImageUser = q.ImageUser
 	if dir := path.Clean(q.WorkDir); strings.HasPrefix(q.WorkDir, "/") && dir != cove.Workspace &&
 		!strings.HasPrefix(dir, cove.Workspace+"/") {
 		return spec, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)

@@ -541,10 +541,13 @@ func TestDevContainerFeatures(t *testing.T) {
 	l.withDebian()
 	l.must("mkdir", "-p", l.in("src/.devcontainer/tool/lib"), l.in("src/.devcontainer/base"))
 	l.write("src/.devcontainer/devcontainer.json", `{"build": {"dockerfile": "Dockerfile"},
-		"postCreateCommand": "tool >>~/log", "features": {"./tool": {"word": "it's \"$HOME\""}, "./base": "2"}}`)
+		"remoteUser": "backup", "containerUser": "games",
+		"postCreateCommand": "tool >>~/log; id -un >>~/log",
+		"features": {"./tool": {"word": "it's \"$HOME\""}, "./base": "2"}}`)
 	l.write("src/.devcontainer/Dockerfile", "FROM debian\nRUN echo built >/made\nUSER daemon\n")
 	l.write("src/.devcontainer/base/devcontainer-feature.json", `{"id": "base"}`)
-	l.write("src/.devcontainer/base/install.sh", "#!/bin/sh\necho base $VERSION $(id -u) $_REMOTE_USER >>/made\n")
+	l.write("src/.devcontainer/base/install.sh",
+		"#!/bin/sh\necho base $VERSION $(id -u) $_REMOTE_USER $_REMOTE_USER_HOME >>/made\n")
 	l.write("src/.devcontainer/tool/devcontainer-feature.json", `{"id": "tool", "installsAfter": ["x.test/y/base"],
 		"options": {"word": {"type": "string", "default": "none"}, "loud": {"type": "boolean", "default": true}},
 		"containerEnv": {"PATH": "/opt/tool:${PATH}"}, "onCreateCommand": "echo begun >>~/log", "privileged": true}`)
@@ -555,7 +558,7 @@ func TestDevContainerFeatures(t *testing.T) {
 	if !strings.Contains(said, "features../tool.privileged is left out") {
 		t.Errorf("what is left out is not said:\n%s", said)
 	}
-	const want = "begun\nbuilt\nbase 2 0 root\ntool it's \"$HOME\" true\n"
+	const want = "begun\nbuilt\nbase 2 0 backup /var/backups\ntool it's \"$HOME\" true\nbackup\n"
 	if log := l.home("box", "log"); log != want {
 		t.Errorf("it left %q, want %q\n%s", log, want, said)
 	}

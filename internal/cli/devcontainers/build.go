@@ -46,7 +46,7 @@ func (e *Found) BuildImage(ctx context.Context, sess *session.Session, network *
 	if len(e.Features) == 0 {
 		return name, nil
 	}
-	text, files := devcontainer.Instructions(name, e.Features, e.Files)
+	text, files := devcontainer.Instructions(name, e.User, e.Features, e.Files)
 	return session.EnsureImage(ctx, sess, session.NewBuild{Name: imageName(e) + "-features", Files: files, Text: text,
 		Network: network, Limits: limits})
 }

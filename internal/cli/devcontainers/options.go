@@ -309,6 +309,9 @@ func sayLeft(sess *session.Session, e *devcontainer.Effective) {
 func equip(req *api.SandboxRequest, e *devcontainer.Effective) {
 	req.Image = cmp.Or(req.Image, e.Image)
 	req.WorkDir = cmp.Or(req.WorkDir, e.WorkDir)
+	if req.Image == e.Image { // the users are those of its image
+		req.ImageUser = e.User
+	}
 	if len(e.Env) > 0 {
 		env := maps.Clone(e.Env)
 		maps.Copy(env, req.Env)

@@ -11,14 +11,15 @@ import (
 )
 
 // User returns the account of a sandbox's programs. spec.UserName names one of the root filesystem; without, the image
-// says, unless spec.User is root inside. spec.User is the account where neither does, or where the image says root: a
-// sandbox has root inside only where its request says so. Its system calls are those of spec.User. A detached sandbox
-// keeps the home of spec.User, which lasts; another one has that of the image, where it is.
+// says, or in its place spec.ImageUser, unless spec.User is root inside. spec.User is the account where neither does, or
+// where the image says root: a sandbox has root inside only where its request says so. Its system calls are those of
+// spec.User. A detached sandbox keeps the home of spec.User, which lasts; another one has that of the image, where it is.
 //
 // An engine that has no users of images runs their programs as spec.User, and refuses spec.UserName.
 //
 // Errors: InvalidArgument, NotFound, Forbidden, Unsupported, ImageMissing.
 func User(eng engine.Engine, root engine.Rootfs, spec cove.Spec) (cove.User, error) {
+	root.User = cmp.Or(spec.ImageUser, root.User)
 	own, asked := spec.User, spec.UserName
 	if err := mayName(eng, root, spec); err != nil {
 		return own, err
@@ -30,7 +31,11 @@ func User(eng engine.Engine, root engine.Rootfs, spec cove.Spec) (cove.User, err
 	u, err := rootfs.AccountOf(root.Dir, name)
 	switch {
 	case err != nil && asked == "":
-		return own, cove.Errorf(cove.ErrorCode(err), "the image says that its programs run as %.80q: %w", name, err)
+		says := "the image says"
+		if spec.ImageUser != "" {
+			says = "image_user says"
+		}
+		return own, cove.Errorf(cove.ErrorCode(err), "%s that its programs run as %.80q: %w", says, name, err)
 	case err != nil:
 		return own, err
 	case u.UID == 0 && asked != "" && !own.IsRoot():

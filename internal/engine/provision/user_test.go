@@ -35,19 +35,27 @@ func TestUser(t *testing.T) {
 	const invalid, lack = cove.InvalidArgument, cove.Unsupported
 	code, lasting, inside := cove.CodeUser, cove.AgentUser, cove.RootUser
 	for name, c := range map[string]struct {
-		own   cove.User
-		asked string
-		root  engine.Rootfs
-		lacks bool
-		want  cove.User
-		code  cove.Code
-		says  string
+		own     cove.User
+		asked   string
+		instead string // in the place of what the image says
+		root    engine.Rootfs
+		lacks   bool
+		want    cove.User
+		code    cove.Code
+		says    string
 	}{
 		"nothing":                   {own: code, root: root(""), want: code},
 		"the image's":               {own: code, root: root("node"), want: node},
 		"with a group":              {own: code, root: root("node:7"), want: with(node, 7)},
 		"a number":                  {own: code, root: root("7"), want: number},
 		"of a lasting sandbox":      {own: lasting, root: root("node"), want: agent},
+		"in the place of its own":   {own: code, instead: "node", root: root("www"), want: node},
+		"root in its place":         {own: code, instead: "root", root: root("www"), want: code},
+		"unknown in its place":      {own: code, instead: "bob", root: root("www"), code: cove.NotFound, says: "image_user"},
+		"in its place, and asked":   {own: code, instead: "node", asked: "www", root: root(""), want: www},
+		"in its place, root inside": {own: inside, instead: "node", root: root(""), want: inside},
+		"in its place, without":     {own: code, instead: "node", root: root(""), lacks: true, want: code},
+		"of the host's":             {own: code, instead: "node", root: host, want: code},
 		"asked for":                 {own: code, asked: "www", root: root("node"), want: www},
 		"root of the image":         {own: code, root: root("root"), want: code},
 		"0 of the image":            {own: code, root: root("0:0"), want: code},
@@ -71,7 +79,7 @@ func TestUser(t *testing.T) {
 			caps := fake.New(fake.Options{}).Capabilities()
 			caps.Users, caps.Missing = !c.lacks, map[string]string{"users": "this is why"}
 			e := fake.New(fake.Options{Capabilities: &caps})
-			spec := cove.Spec{UserName: c.asked, Shape: cove.Shape{User: c.own}}
+			spec := cove.Spec{UserName: c.asked, ImageUser: c.instead, Shape: cove.Shape{User: c.own}}
 			if c.own.Agent {
 				spec.Lifetime = cove.LifetimeDetached
 			}
