@@ -11,9 +11,10 @@ import (
 )
 
 // User returns the account of a sandbox's programs. spec.UserName names one of the root filesystem; without, the image
-// says, or in its place spec.ImageUser, unless spec.User is root inside. spec.User is the account where neither does, or
-// where the image says root: a sandbox has root inside only where its request says so. Its system calls are those of
-// spec.User. A detached sandbox keeps the home of spec.User, which lasts; another one has that of the image, where it is.
+// says, or in its place spec.ImageUser, unless spec.User is root inside. spec.User is the account where neither does,
+// or where the image says root: a sandbox has root inside only where its request says so. Its system calls are those of
+// spec.User. A detached sandbox keeps the home of spec.User, which lasts; another one has that of the image, where it
+// is.
 //
 // An engine that has no users of images runs their programs as spec.User, and refuses spec.UserName.
 //
