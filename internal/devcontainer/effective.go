@@ -13,6 +13,8 @@ type Context struct {
 	Limits   cove.Limits       // of the sandbox without the file
 	Allowed  []string          // HOST and *.HOST that it may reach without the file
 	Machine  cove.Limits       // what there is: cores and memory; zero is not known
+	// Fetched returns the files of a feature of a registry that has been fetched, by its reference. It may be nil.
+	Fetched func(ref string) (Files, bool)
 	// Origins say whence Limits and the image are, by the keys "memory", "cpus", "pids", "disk" and "image"; one that is
 	// not there is of the user's configuration.
 	Origins map[string]string
@@ -58,7 +60,9 @@ type Effective struct {
 	// Features are installed over the image, in this order; AddFeatures sets them.
 	Features []Feature `json:"features,omitempty"`
 	wanted   []Feature // as the file names them
-	order    []string  // of overrideFeatureInstallOrder
+	// Missing are references of features of registries that have not been fetched. They are Unsupported, too.
+	Missing []string `json:"missing,omitempty"`
+	order   []string // of overrideFeatureInstallOrder
 	// Refers are files of the checkout that belong to what the user agrees to.
 	Refers []string `json:"refers,omitempty"`
 }
@@ -77,7 +81,7 @@ func (e *Effective) Err() error {
 type Feature struct {
 	ID      string            `json:"id"`    // as the file names it
 	Title   string            `json:"title"` // what it calls itself
-	Dir     string            `json:"dir"`   // from the top of the checkout
+	Dir     string            `json:"dir"`   // from the top of the checkout; of one of a registry, / and its reference
 	Options map[string]string `json:"options,omitempty"`
 	Env     map[string]string `json:"env,omitempty"` // of the image
 

@@ -40,7 +40,7 @@ func (v *evaluation) features(p property) error {
 			return err
 		}
 		if r == nil {
-			v.refuse(p, at.name, "features of registries are not installed; copy it into the repository, and write \"./NAME\"")
+			v.refuse(p, at.name, notAFeature)
 			continue
 		}
 		v.out.wanted = append(v.out.wanted, *r)
@@ -48,13 +48,22 @@ func (v *evaluation) features(p property) error {
 	return nil
 }
 
-// feature reads one entry of an object of features; nil is one that is no folder. Errors: InvalidArgument.
+const notAFeature = "a feature is a folder, as ./NAME, or an artifact of a registry, as HOST/PATH/NAME:VERSION"
+
+// ofRegistry is the reference of a feature of a registry, with its host.
+var ofRegistry = pattern.New(`^([a-z0-9-]+(\.[a-z0-9-]+)+|localhost)(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+` +
+	`(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
+
+// feature reads one entry of an object of features; nil is one that is neither a folder nor of a registry. Errors:
+// InvalidArgument.
 func (v *evaluation) feature(p property, id string) (*Feature, error) {
-	if !strings.HasPrefix(id, "./") && !strings.HasPrefix(id, "../") {
-		return nil, nil
-	}
 	r := &Feature{ID: id, Dir: path.Join(path.Dir(v.out.File), id), line: p.line, Options: map[string]string{}}
-	if !filepath.IsLocal(r.Dir) || r.Dir == "." || strings.Contains(id, `\`) {
+	switch {
+	case ofRegistry.Regexp().MatchString(id):
+		r.Dir = "/" + id
+	case !strings.HasPrefix(id, "./") && !strings.HasPrefix(id, "../"):
+		return nil, nil
+	case !filepath.IsLocal(r.Dir) || r.Dir == "." || strings.Contains(id, `\`):
 		return nil, p.wrong(v.file, "it leads out of the repository")
 	}
 	switch value := bytes.TrimSpace(p.value); {
@@ -92,8 +101,9 @@ func (o *option) UnmarshalJSON(data []byte) error {
 }
 
 // AddFeatures reads the features of a dev container, with those that they depend on, puts them into their order, and
-// adds their values to e. It returns their files. checkout is as that of Find. Errors: InvalidArgument, NotFound,
-// TooLarge, Unsupported, Forbidden.
+// adds their values to e. It returns their files. Where some of registries have not been fetched, they are e.Missing,
+// and the order is not known. checkout is as that of Find. Errors: InvalidArgument, NotFound, TooLarge, Unsupported,
+// Forbidden.
 func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 	all := Files{}
 	var found []Feature
@@ -105,14 +115,30 @@ func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 		if len(found) == maxFeatures {
 			return nil, cove.Errorf(cove.TooLarge, "%s has more than %d features", e.File, maxFeatures)
 		}
-		if err := readFolder(checkout, f.Dir, all); err != nil {
+		ref, remote := strings.CutPrefix(f.Dir, "/")
+		is, err := true, error(nil)
+		if remote {
+			is, err = c.fetched(ref, all)
+		} else {
+			err = readFolder(checkout, f.Dir, all)
+		}
+		if err != nil {
 			return nil, err
+		}
+		if !is {
+			e.Missing = append(e.Missing, ref)
+			e.Unsupported = append(e.Unsupported, LeftOut{"features." + f.ID, f.line,
+				"it has not been fetched, which \"cove devcontainer build\", \"up\" and --devcontainer do"})
+			continue
 		}
 		more, err := describe(e, c, &f, all)
 		if err != nil {
 			return nil, err
 		}
 		found, rest = append(found, f), append(slices.Clone(rest), more...)
+	}
+	if len(e.Missing) > 0 {
+		return all, nil
 	}
 	var err error
 	if e.Features, err = ordered(found, e.order); err != nil {
@@ -123,12 +149,35 @@ func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 	return all, nil
 }
 
-// readFolder reads the files of a folder.
-func readFolder(checkout fs.FS, dir string, all Files) error {
-	total := 0
-	for _, data := range all {
+// fetched adds the files of a feature of a registry, if it has been fetched. Errors: TooLarge.
+func (c Context) fetched(ref string, all Files) (is bool, err error) {
+	if c.Fetched == nil {
+		return false, nil
+	}
+	files, is := c.Fetched(ref)
+	for name, data := range files {
+		all["/"+ref+"/"+name] = data
+	}
+	if total := all.size(); total > maxFeatureAll || len(all) > maxFiles {
+		return is, tooManyFeatures()
+	}
+	return is, nil
+}
+
+func (f Files) size() (total int) {
+	for _, data := range f {
 		total += len(data)
 	}
+	return total
+}
+
+func tooManyFeatures() error {
+	return cove.Errorf(cove.TooLarge, "the features have more than %d MiB or %d files", maxFeatureAll>>20, maxFiles)
+}
+
+// readFolder reads the files of a folder.
+func readFolder(checkout fs.FS, dir string, all Files) error {
+	total := all.size()
 	err := fs.WalkDir(checkout, dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -142,7 +191,7 @@ func readFolder(checkout fs.FS, dir string, all Files) error {
 		}
 		all[name] = f.Data
 		if total += len(f.Data); total > maxFeatureAll || len(all) > maxFiles {
-			return cove.Errorf(cove.TooLarge, "the features have more than %d MiB or %d files", maxFeatureAll>>20, maxFiles)
+			return tooManyFeatures()
 		}
 		return nil
 	})
@@ -230,8 +279,8 @@ func describe(e *Effective, c Context, f *Feature, all Files) (more []Feature, e
 		inMain := evaluation{Context: c, file: file, out: e}
 		needed, err := inMain.feature(property{name: "dependsOn." + id, line: f.line, value: m.DependsOn[id]}, id)
 		if err == nil && needed == nil {
-			err = cove.Errorf(cove.Unsupported, "%s depends on %.200q: features of registries are not installed", f.ID, id).
-				WithHint("copy it into the repository, and write \"./NAME\"; --no-devcontainer leaves the file alone")
+			err = cove.Errorf(cove.Unsupported, "%s depends on %.200q: %s", f.ID, id, notAFeature).
+				WithHint("--no-devcontainer leaves the file alone")
 		}
 		if err != nil {
 			return nil, err

@@ -43,7 +43,8 @@ func TestFeatureOrder(t *testing.T) {
 		{"a circle", "", map[string]string{"a": `{"dependsOn": {"./b": {}}}`, "b": `{"dependsOn": {"./a": {}}}`},
 			"wait for each other"},
 		{"of itself", "", map[string]string{"a": `{"dependsOn": {"./a": {}}}`, "b": `{}`}, "wait for each other"},
-		{"of a registry", "", map[string]string{"a": `{"dependsOn": {"x.test/f/b": {}}}`, "b": `{}`}, "registries"},
+		{"of a registry", "", map[string]string{"a": `{"dependsOn": {"x.test/f/b": {}}}`, "b": `{}`}, ""},
+		{"of an address", "", map[string]string{"a": `{"dependsOn": {"https://x.test/b.tgz": {}}}`, "b": `{}`}, "HOST/PATH"},
 		{"outside", "", map[string]string{"a": `{"dependsOn": {"./../../../b": {}}}`, "b": `{}`}, "leads out"},
 		{"nothing there", "", map[string]string{"a": `{}`}, "there is no feature .devcontainer/b"},
 	} {
@@ -100,7 +101,10 @@ func TestFeature(t *testing.T) {
 		{`{"./tool": {"kind": 5}}`, cove.InvalidArgument},
 		{`{"./tool": {"": "x"}}`, cove.InvalidArgument},
 		{`{"../../tool": {}}`, cove.InvalidArgument},
-		{`{"x.test/features/go:1": {}}`, cove.Unsupported},
+		{`{"x.test/features/go:1": {}}`, ""},
+		{`{"go": {}}`, cove.Unsupported},
+		{`{"user/features/go": {}}`, cove.Unsupported},
+		{`{"x.test/../go": {}}`, cove.Unsupported},
 		{`{"https://x.test/f.tgz": {}}`, cove.Unsupported},
 		{`{"./none": {}}`, cove.NotFound},
 	} {
@@ -116,6 +120,50 @@ func TestFeature(t *testing.T) {
 		if _, err := Evaluate(File{"f", []byte(`{"image": "` + image + `"}`)}, users); cove.ErrorCode(err) !=
 			cove.InvalidArgument {
 			t.Errorf("image %q: %v", image, err)
+		}
+	}
+}
+
+// TestFetched: a feature of a registry is missing until it has been fetched, and so is one that another depends on.
+func TestFetched(t *testing.T) {
+	const text = `{"image": "i", "features": {"x.test/f/go:1": {"version": "1.25"}, "./tool": {}}}`
+	has := map[string]Files{}
+	c := users
+	c.Fetched = func(ref string) (Files, bool) { f, is := has[ref]; return f, is }
+	of := func(meta string) Files {
+		return Files{featureName: []byte(meta), installName: []byte("go"), "lib/x": []byte("x")}
+	}
+	for _, step := range []struct{ missing, order string }{{"x.test/f/go:1", ""}, {"localhost:5000/f/base", ""},
+		{"", "./tool localhost:5000/f/base x.test/f/go:1"}} {
+		e, err := Evaluate(File{".devcontainer/devcontainer.json", []byte(text)}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := AddFeatures(fstest.MapFS{
+			".devcontainer/tool/" + featureName: {Data: []byte(`{"id": "tool"}`)},
+			".devcontainer/tool/" + installName: {},
+		}, e, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		for _, f := range e.Features {
+			order = append(order, f.ID)
+		}
+		if strings.Join(e.Missing, " ") != step.missing || strings.Join(order, " ") != step.order ||
+			(e.Err() == nil) != (step.missing == "") {
+			t.Fatalf("missing %q, in the order %q, %v; want %+v", e.Missing, order, e.Err(), step)
+		}
+		switch step.missing {
+		case "x.test/f/go:1":
+			has[step.missing] = of(`{"id": "go", "installsAfter": ["./tool"], "dependsOn": {"localhost:5000/f/base": {}}}`)
+		case "localhost:5000/f/base":
+			has[step.missing] = of(`{"id": "base", "installsAfter": ["x.test/f/tool"]}`)
+		default:
+			dockerfile, context := Instructions("i", "", e.Features, files)
+			if string(context["2/lib/x"]) != "x" || !strings.Contains(string(dockerfile), "VERSION='1.25'") {
+				t.Errorf("%s\n%q", dockerfile, context)
+			}
 		}
 	}
 }

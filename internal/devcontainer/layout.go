@@ -58,7 +58,7 @@ func ReadLayout(layout fs.FS, tag string) (Files, error) {
 	if data, err = blob(layout, manifest.Layers[0].Digest); err != nil {
 		return nil, err
 	}
-	return unpacked(data)
+	return ReadArchive(data)
 }
 
 // blob reads a blob, which is what its digest says. Errors: Corrupt, InvalidArgument, TooLarge.
@@ -90,9 +90,9 @@ func bounded(of fs.FS, name string) ([]byte, error) {
 	return data, err
 }
 
-// unpacked returns the files of an archive, plain or compressed with gzip. Errors: InvalidArgument for anything but
-// files and directories below it, TooLarge.
-func unpacked(archive []byte) (Files, error) {
+// ReadArchive returns the files of an artifact of dev containers, whose archive is plain or compressed with gzip.
+// Errors: InvalidArgument for anything but files and directories below it, TooLarge.
+func ReadArchive(archive []byte) (Files, error) {
 	var from io.Reader = bytes.NewReader(archive)
 	if bytes.HasPrefix(archive, []byte{0x1f, 0x8b}) {
 		var err error

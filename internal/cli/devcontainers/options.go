@@ -63,18 +63,36 @@ type Found struct {
 	Digest string // of its content
 }
 
-// Explain finds and judges the dev container of a checkout, for a sandbox of which nothing else is said.
-func (o *Options) Explain(sess *session.Session, dir string) (*Found, error) {
+// Explain finds and judges the dev container of a checkout, for a sandbox of which nothing else is said. Where the user
+// has agreed to it by a flag or a command, features of registries are fetched.
+func (o *Options) Explain(ctx context.Context, sess *session.Session, dir string) (*Found, error) {
 	c, err := o.context(sess, dir)
 	if err != nil {
 		return nil, err
 	}
-	return o.read(dir, c)
+	return o.find(ctx, sess, dir, c)
+}
+
+// find reads the dev container of a checkout, and fetches its features of registries where the user has agreed to it by
+// a flag or a command. Those on which one depends are known only then.
+func (o *Options) find(ctx context.Context, sess *session.Session, dir string, c devcontainer.Context) (*Found, error) {
+	for {
+		found, err := o.read(dir, c)
+		if err != nil || len(found.Missing) == 0 || o.Use == "" {
+			return found, err
+		}
+		for _, ref := range found.Missing {
+			if err := fetch(ctx, sess, ref); err != nil {
+				return nil, err
+			}
+		}
+	}
 }
 
 // context returns the values that a dev container is judged against, for a sandbox of which nothing else is said.
 func (o *Options) context(sess *session.Session, dir string) (devcontainer.Context, error) {
 	c := devcontainer.Context{Local: dir, LocalEnv: map[string]string{}, Origins: map[string]string{},
+		Fetched: func(ref string) (devcontainer.Files, bool) { return fetched(sess, ref) },
 		Machine: cove.Limits{CPUs: float64(runtime.NumCPU())}}
 	for _, name := range o.env {
 		c.LocalEnv[name] = sess.Getenv(name)
@@ -222,7 +240,7 @@ func (o *Options) Bring(ctx context.Context, sess *session.Session, req *api.San
 	if err != nil {
 		return nil, err
 	}
-	found, err := o.read(dir, c)
+	found, err := o.find(ctx, sess, dir, c)
 	if err == nil {
 		err = found.Err()
 	}
@@ -244,9 +262,9 @@ func (o *Options) Bring(ctx context.Context, sess *session.Session, req *api.San
 }
 
 // Agree returns the dev container of a checkout, to which the user agrees by the command.
-func (o *Options) Agree(sess *session.Session, dir string) (*Found, error) {
+func (o *Options) Agree(ctx context.Context, sess *session.Session, dir string) (*Found, error) {
 	o.Use = cmp.Or(o.Use, defaultDev)
-	found, err := o.Explain(sess, dir)
+	found, err := o.Explain(ctx, sess, dir)
 	if err == nil {
 		err = found.Err()
 	}

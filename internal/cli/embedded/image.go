@@ -23,6 +23,9 @@ import (
 
 // AddImage implements server.Daemon.
 func (Daemon) AddImage(ctx context.Context, sess *session.Session, wanted server.NewImage) error {
+	if wanted.Artifact {
+		return fetchArtifact(ctx, sess, wanted.From)
+	}
 	if wanted.Pull {
 		o := image.PullOptions{Insecure: wanted.Insecure, Platform: wanted.Platform}
 		return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) { return s.Pull(ctx, wanted.From, o) })
@@ -81,6 +84,18 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 		return sess.Show(ui.Result{Value: map[string]string{"name": name}, Text: name + "\n"}, nil)
 	}
 	return sess.Show(imageTable(img, []image.Image{img}, time.Now()), nil)
+}
+
+func fetchArtifact(ctx context.Context, sess *session.Session, ref string) error {
+	s, err := openImages(sess)
+	if err != nil {
+		return err
+	}
+	var a session.Artifact
+	if a.Digest, a.Layer, err = image.Artifact(ctx, s, ref, session.MaxArtifact); err != nil {
+		return err
+	}
+	return sess.PrintJSON(a)
 }
 
 // SaveImage implements server.Daemon.

@@ -44,12 +44,12 @@ yours are taken, and what would weaken a sandbox is left out.`,
 			dir = strings.Join(args, "")
 			return nil
 		},
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			top, err := repositoryOf(dir)
 			if err != nil {
 				return err
 			}
-			found, err := o.Explain(sess, top)
+			found, err := o.Explain(cmd.Context(), sess, top)
 			if err != nil {
 				return err
 			}

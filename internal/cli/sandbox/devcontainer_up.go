@@ -158,7 +158,7 @@ func (o *upOptions) up(ctx context.Context, sess *session.Session) (s api.Sandbo
 // resume has a sandbox that is there run, and its commands.
 func (o *upOptions) resume(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox,
 	top string) (api.Sandbox, error) {
-	if found, err := o.dev.Explain(sess, top); err == nil && found.Changed(sess, s.ID) {
+	if found, err := o.dev.Explain(ctx, sess, top); err == nil && found.Changed(sess, s.ID) {
 		sess.Say.Line("%s has changed since %s was made, which stays as it is; make it anew: %s, %s", found.File, s.Name,
 			sess.Command("devcontainer", "down"), sess.Command("devcontainer", "up"))
 	}
@@ -349,7 +349,7 @@ name. By this command you agree to what the file says. Needs root.`,
 		if err != nil {
 			return r, err
 		}
-		found, err := dev.Agree(sess, top)
+		found, err := dev.Agree(cmd.Context(), sess, top)
 		if err != nil {
 			return r, err
 		}

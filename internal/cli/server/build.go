@@ -145,6 +145,23 @@ func contextOf(word string) (string, error) {
 	return filepath.Abs(word)
 }
 
+// imageArtifact is the hidden command that session.FetchArtifact runs.
+func imageArtifact(sess *session.Session, d Daemon) *cobra.Command {
+	c := &cobra.Command{
+		Use:    session.ImageArtifact,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var ref string
+			if err := json.NewDecoder(sess.In).Decode(&ref); err != nil {
+				return cove.Errorf(cove.InvalidArgument, "what to fetch is not known: %w", err)
+			}
+			return d.AddImage(cmd.Context(), sess, NewImage{Artifact: true, From: ref})
+		},
+	}
+	sess.AddJSON(c.Flags(), "print one JSON object")
+	return session.OfDaemon(sess, c)
+}
+
 // imageEnsure is the hidden command that session.EnsureImage runs.
 func imageEnsure(sess *session.Session, d Daemon) *cobra.Command {
 	c := &cobra.Command{

@@ -15,7 +15,8 @@ type Daemon interface {
 	Doctor(ctx context.Context, sess *session.Session) (ui.Result, error)
 	// Probe is the process of one check of the doctor's; it returns its exit code.
 	Probe(args []string) int
-	// AddImage shows the progress of what it adds to the store, and then the image.
+	// AddImage shows the progress of what it adds to the store, and then the image; of an artifact that is none, its
+	// layer alone.
 	AddImage(ctx context.Context, sess *session.Session, wanted NewImage) error
 	// BuildImage shows the progress of a build, and then the image; of one that is built once, its name alone.
 	BuildImage(ctx context.Context, sess *session.Session, wanted session.NewBuild) error
@@ -35,6 +36,7 @@ type ServeOptions struct {
 
 // NewImage describes an image that the store does not have yet.
 type NewImage struct {
+	Artifact bool   // From is one of a registry, and no image: the store does not have it afterwards
 	Pull     bool   // it is at a registry
 	From     string // its reference there, or the place of a file or directory
 	Name     string // what it will be called; empty: as it is called where it comes from

@@ -30,6 +30,18 @@ type NewBuild struct {
 // ImageEnsure is the hidden command below "image" that builds an image unless it is there.
 const ImageEnsure = "ensure"
 
+// ImageArtifact is the hidden command below "image" that gets an artifact of a registry.
+const ImageArtifact = "artifact"
+
+// Artifact is the only layer of an artifact of a registry.
+type Artifact struct {
+	Digest string `json:"digest"` // of its manifest
+	Layer  []byte `json:"layer"`
+}
+
+// MaxArtifact is the size of the largest layer that is fetched, in bytes.
+const MaxArtifact = 8 << 20
+
 // SavedImage says where an image is to be written.
 type SavedImage struct {
 	Ref    string

@@ -18,22 +18,38 @@ import (
 // EnsureImage has the program with the daemon build an image, unless one of the same is there, and returns its name.
 // The build's progress is shown. A signal ends it, and so does the end of this process.
 func EnsureImage(ctx context.Context, sess *Session, wanted NewBuild) (name string, err error) {
+	wanted.Once = true
+	var said struct {
+		Name string `json:"name"`
+	}
+	err = inDaemon(ctx, sess, ImageEnsure, wanted, &said)
+	return said.Name, err
+}
+
+// FetchArtifact has the program with the daemon get an artifact of a registry.
+func FetchArtifact(ctx context.Context, sess *Session, ref string) (a Artifact, err error) {
+	err = inDaemon(ctx, sess, ImageArtifact, ref, &a)
+	return a, err
+}
+
+// inDaemon runs a command below "image" of the program with the daemon, which reads wanted and prints said. A signal
+// ends it, and so does the end of this process.
+func inDaemon(ctx context.Context, sess *Session, command string, wanted, said any) error {
 	cfg, err := sess.Config()
 	if err != nil {
-		return "", err
+		return err
 	}
 	program, err := daemonProgram()
 	if err != nil {
-		return "", err
+		return err
 	}
-	wanted.Once = true
 	data, err := json.Marshal(wanted)
 	if err != nil {
-		return "", err
+		return err
 	}
 	ctx, interrupts := ui.CoverSignals(ctx)
 	defer interrupts.Stop()
-	args := append([]string{"image", ImageEnsure, "--json"}, flagsOf(sess, cfg)...)
+	args := append([]string{"image", command, "--json"}, flagsOf(sess, cfg)...)
 	c := exec.CommandContext(ctx, program, args...)
 	c.Args[0] = title
 	var out bytes.Buffer
@@ -44,24 +60,22 @@ func EnsureImage(ctx context.Context, sess *Session, wanted NewBuild) (name stri
 	defer goruntime.UnlockOSThread()
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGINT) }
 	failed := c.Run()
-	var said struct {
-		Problem
-		Name string `json:"name"`
+	if failed == nil {
+		if err := json.Unmarshal(out.Bytes(), said); err != nil {
+			return cove.Errorf(cove.Internal, "the answer of \"image %s\": %w", command, err)
+		}
+		return nil
 	}
-	if err := json.Unmarshal(out.Bytes(), &said); err != nil && failed == nil {
-		return "", cove.Errorf(cove.Internal, "the image is not known: %w", err)
-	}
-	switch {
-	case failed == nil:
-		return said.Name, nil
+	var problem Problem
+	switch json.Unmarshal(out.Bytes(), &problem); {
 	case ctx.Err() != nil:
-		return "", interrupts.Explain(cove.Errorf(cove.Canceled, "the build was ended"))
-	case said.Error != "":
-		return "", cove.Errorf(cove.Code(said.Code), "%s", said.Error).WithHint("%s", said.Hint)
+		return interrupts.Explain(cove.Errorf(cove.Canceled, "it was ended"))
+	case problem.Error != "":
+		return cove.Errorf(cove.Code(problem.Code), "%s", problem.Error).WithHint("%s", problem.Hint)
 	case c.ProcessState == nil:
-		return "", noProgram(failed)
+		return noProgram(failed)
 	}
-	return "", cove.Errorf(cove.Unavailable, "the build has ended: %w", failed)
+	return cove.Errorf(cove.Unavailable, "\"image %s\" has ended: %w", command, failed)
 }
 
 // Alone returns when no other command holds a file of the user's state, which this one then holds until release.
