@@ -253,7 +253,7 @@ func outcomeHere(isError bool, err error) (status, limit string, why *api.Error)
 	case code == cove.LimitReached:
 		return api.RunLimit, string(cove.LimitTimeout), nil
 	}
-	return api.RunError, "", &api.Error{Error: err.Error(), Code: string(code), Hint: cove.ErrorHint(err)}
+	return api.RunError, "", &api.Error{Error: ui.Message(err), Code: string(code), Hint: cove.ErrorHint(err)}
 }
 
 // screenHere becomes the agent's program, on this terminal.

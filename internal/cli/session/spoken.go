@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
 // Spoken returns an error in the words of the command line, with variables and flags in place of the API's headers and
@@ -42,5 +43,5 @@ type Problem struct {
 // ProblemOf returns an error for --json.
 func ProblemOf(sess *Session, err error) Problem {
 	err = Spoken(sess, err)
-	return Problem{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)}
+	return Problem{Error: ui.Message(err), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)}
 }

@@ -116,12 +116,15 @@ func (s *Speaker) Fail(err error) {
 	if i := new(Interrupted); errors.As(err, &i) && i.Signal == syscall.SIGPIPE {
 		return // the reader of the output has closed it
 	}
-	message, hint := err.Error(), cove.ErrorHint(err)
-	message = strings.TrimSuffix(message, " ("+hint+")")
-	fmt.Fprintln(s.W, s.Paint(Red, "cove:")+" "+Printable(message))
-	if hint != "" {
+	fmt.Fprintln(s.W, s.Paint(Red, "cove:")+" "+Printable(Message(err)))
+	if hint := cove.ErrorHint(err); hint != "" {
 		fmt.Fprintln(s.W, "      "+Printable(hint))
 	}
+}
+
+// Message returns the text of an error without its hint.
+func Message(err error) string {
+	return strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")")
 }
 
 // Colours of a terminal.
