@@ -350,6 +350,7 @@ const (
 	StageRate        Stage = "rate"        // limits of rates, and of how much at once
 	StageBreaker     Stage = "breaker"     // an upstream that fails is left alone
 	StageCredentials Stage = "credentials" // a credential was not available
+	StagePackages    Stage = "packages"    // answered from the cache of packages
 	StageDial        Stage = "dial"        // the address, and the connection to it
 	StageUpstream    Stage = "upstream"    // the origin, or for a name the resolver
 )

@@ -98,6 +98,8 @@ var rooms = []room{
 	{path: "internal/git/policy", layer: contract},
 	{path: "internal/git/smart", layer: contract, above: []string{"internal/git/pktline", "internal/git/policy"}},
 	{path: "internal/model", layer: contract},
+	{path: "internal/packages", layer: contract, above: []string{"internal/egress/policy"}},
+	{path: "internal/packages/cache", layer: adapter},
 	{path: "internal/profile", layer: contract, above: []string{"api", "internal/apispec", "internal/egress/policy"}},
 	{path: "internal/runtime", layer: contract},
 	{path: "internal/terminal", layer: contract},

@@ -219,6 +219,7 @@ func (c *Config) checkNumbers() error {
 		{"rate_limit.burst", float64(c.RateLimit.Burst), 1, 1e6},
 		{"gateway.rate_limit.per_second", c.Gateway.RateLimit.PerSecond, 0, 1e6},
 		{"gateway.rate_limit.burst", float64(c.Gateway.RateLimit.Burst), 1, 1e6},
+		{"gateway.packages_mb", float64(c.Gateway.PackagesMB), 0, 1e9},
 		{"gateway.bandwidth_mb", c.Gateway.Bandwidth, 0, 1e6},
 		{"audit.max_mb", float64(c.Audit.MaxMB), 0, 1e7},
 		{"audit.decisions", float64(c.Audit.Decisions), 1000, 1e8},

@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/packages/cache"
 )
 
 // files are the files that the configuration names. Each is read at every use, and parsed where it has changed.
@@ -122,6 +123,15 @@ func gatewayOptions(f *files) (gateway.Options, error) {
 		return o, err
 	}
 	return o, nil
+}
+
+// packagesIn returns the cache of packages below a directory; nil where the configuration wants none.
+func packagesIn(below string, g config.Gateway, log *slog.Logger) *cache.Cache {
+	if g.PackagesMB == 0 {
+		return nil
+	}
+	return cache.New(cache.Options{Dir: filepath.Join(below, "packages"), Most: int64(g.PackagesMB) << 20,
+		Clock: clock.Real(), Log: log})
 }
 
 // packs returns the directory below another in which pushes are kept, and the

@@ -33,6 +33,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/localsocket"
 	"github.com/cove-sandbox/cove/internal/meter"
+	"github.com/cove-sandbox/cove/internal/packages/cache"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -63,6 +64,7 @@ type Daemon struct {
 	meter       *meter.Meter
 	recorder    *gateway.Recorder
 	accounts    *gateway.Accounts
+	packages    *cache.Cache                    // which all gateways share; nil: none
 	opened      atomic.Pointer[gateway.Gateway] // once it is
 	api         *httpapi.Server
 	memory      *memoryListener

@@ -56,7 +56,7 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 		return o, err
 	}
 	o.Recorder, o.Approvals, o.Values, o.Log = d.recorder, &d.vault, d.credentials.Values, d.log
-	o.Accounts = d.accounts
+	o.Accounts, o.Packages = d.accounts, d.packages
 	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
 	o.Pushed = func(object string, commits []string) {
 		if s, err := d.openRepos(); err == nil {
@@ -74,6 +74,7 @@ func (d *Daemon) network() (all gateway.State) {
 			s := g.State()
 			all.Connections, all.Holds = all.Connections+s.Connections, all.Holds+s.Holds
 			all.Open, all.HalfOpen = all.Open+s.Open, all.HalfOpen+s.HalfOpen
+			all.Packages = s.Packages // of both
 		}
 	}
 	return all

@@ -71,6 +71,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.vault, Keep: cfg.Audit.Decisions,
 		Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
 	grants := cfg.Grants()
+	d.packages = packagesIn(cfg.Home, cfg.Gateway, log)
 	d.accounts = gateway.NewAccounts(d.vault, grants, clock.Real(), log)
 	d.executions = execution.New(execution.Options{
 		NextRoute: d.nextRoute, OpenRoute: d.openRoute,

@@ -103,6 +103,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
 	options.Dir, options.Keep = filepath.Join(o.Config.RunDir, "gateway"), &keep
 	options.Recorder, options.Approvals, options.Log = g.recorder, &g.vault, o.Log
+	options.Packages = packagesIn(o.State, o.Config.Gateway, o.Log)
 	if g.instance, err = instance.Hold(o.Config.RunDir); err != nil {
 		return nil, err
 	}

@@ -13,11 +13,14 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/packages/cache"
 )
 
 // Gateway holds the routes of all sandboxes of this process.
@@ -26,6 +29,8 @@ type Gateway struct {
 	resolver    proxy.Resolver
 	authorities *authorities
 	presets     *presetIndex
+	registries  *registries
+	indexes     *semaphore.Weighted // see packageStage
 
 	mu     sync.Mutex
 	routes map[cove.SandboxID]*Route
@@ -40,6 +45,8 @@ func New(o Options) *Gateway {
 	}
 	o.Dialer.Resolver = hostService{cmp.Or[proxy.Resolver](o.Dialer.Resolver, net.DefaultResolver)}
 	return &Gateway{o: o, resolver: o.Dialer.Resolver, presets: newPresetIndex(o.Machine),
+		registries:  &registries{machine: o.Machine, found: map[string][]policy.Endpoint{}},
+		indexes:     semaphore.NewWeighted(maxIndexBytes),
 		authorities: newAuthorities(&o), routes: map[cove.SandboxID]*Route{}}
 }
 
@@ -94,10 +101,15 @@ type State struct {
 	Holds       int // requests that wait for an approval
 	Open        int // circuits of failing upstreams
 	HalfOpen    int // circuits that a request probes
+
+	Packages cache.Counts // of the life of the cache, which gateways of a process share
 }
 
 // State returns the sums of present activity.
 func (g *Gateway) State() (s State) {
+	if g.o.Packages != nil {
+		s.Packages = g.o.Packages.Counts()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range g.routes {

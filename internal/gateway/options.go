@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/packages/cache"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -49,7 +50,9 @@ type Options struct {
 	Packs Inspector
 	// Pushed learns the commits that were pushed through the route of an object (Spec), once the server has taken them;
 	// may be nil.
-	Pushed    func(object string, commits []string)
+	Pushed func(object string, commits []string)
+	// Packages is the cache of packages that all sandboxes share, by reading only; nil: none.
+	Packages  *cache.Cache
 	Spool     string // directory on disk for pushes and large bodies until they go on; the system's temporary one if empty
 	Rate      Rate
 	Timeouts  proxy.Timeouts

@@ -20,6 +20,7 @@ type stage struct {
 
 // leg holds a stage's later duties for an admitted request; each may be nil.
 type leg struct {
+	send     func(*http.Request, http.RoundTripper) (*http.Response, decision.Stage, error) // see proxy.Passage
 	response func(*http.Response) error
 	problem  func() string       // see proxy.Passage
 	end      func(failure error) // see proxy.Passage
@@ -39,6 +40,16 @@ func enter(stages []stage, r policy.Request, h *http.Request) (proxy.Passage, er
 }
 
 type passage struct{ legs []leg }
+
+func (p *passage) Send(h *http.Request, next http.RoundTripper) (*http.Response, decision.Stage, error) {
+	for _, l := range p.legs {
+		if l.send != nil {
+			return l.send(h, next)
+		}
+	}
+	res, err := next.RoundTrip(h)
+	return res, decision.StageUpstream, err
+}
 
 func (p *passage) Response(h *http.Response) error {
 	for _, l := range p.legs {

@@ -93,7 +93,7 @@ func TestOrder(t *testing.T) {
 	}
 	want := []decision.Stage{decision.StageProtocol, decision.StageGitHub, decision.StageGit, decision.StageRate,
 		decision.StageBreaker, decision.StageBudget,
-		decision.StageCredentials, decision.StageUpstream}
+		decision.StageCredentials, decision.StageUpstream, decision.StagePackages}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}

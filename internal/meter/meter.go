@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/packages/cache"
 )
 
 // maxHosts bounds the hosts with their own label; later ones are "other", so that a sandbox cannot make the registry
@@ -55,6 +56,11 @@ func New(o Options) *Meter {
 			return float64(f(o.State()))
 		})
 	}
+	files := func(result string, of func(cache.Counts) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "sandbox_network_packages_total",
+			Help:        "Files of packages: served from the cache, added to it, not what an index states or damaged.",
+			ConstLabels: prometheus.Labels{"result": result}}, func() float64 { return float64(of(o.State().Packages)) })
+	}
 	const circuits, aboutCircuits = "sandbox_network_circuits",
 		"Upstreams of sandboxes that are left alone because they fail (open), or are being tried again (half_open)."
 	m.collectors = []prometheus.Collector{
@@ -69,6 +75,9 @@ func New(o Options) *Meter {
 		gauge(circuits, aboutCircuits, prometheus.Labels{"state": "half_open"}, func(s gateway.State) int {
 			return s.HalfOpen
 		}),
+		files("served", func(c cache.Counts) int64 { return c.Served }),
+		files("added", func(c cache.Counts) int64 { return c.Added }),
+		files("mismatched", func(c cache.Counts) int64 { return c.Mismatched }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "sandbox_network_lost_decisions_total", Help: "Decisions that could not be recorded.",
 		},
@@ -82,7 +91,7 @@ func (m *Meter) Observe(d decision.Decision) {
 	m.decisions.WithLabelValues(string(d.Verdict), string(d.Entry), string(d.Stage)).Add(float64(d.Count))
 	m.bytes.WithLabelValues("sent").Add(float64(d.Sent))
 	m.bytes.WithLabelValues("received").Add(float64(d.Received))
-	if d.Verdict != decision.Allow || d.Entry == decision.EntryDNS {
+	if d.Verdict != decision.Allow || d.Entry == decision.EntryDNS || d.Stage == decision.StagePackages {
 		return
 	}
 	m.upstreams.WithLabelValues(m.label(d.Host), class(d.Status)).Add(float64(d.Count))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/packages/cache"
 )
 
 // shown returns the metrics in Prometheus's text form.
@@ -30,8 +31,11 @@ func shown(t *testing.T, m *Meter) string {
 
 func TestMeter(t *testing.T) {
 	m := New(Options{
-		State: func() gateway.State { return gateway.State{Connections: 3, Holds: 2, Open: 5, HalfOpen: 1} },
-		Lost:  func() int64 { return 7 },
+		State: func() gateway.State {
+			return gateway.State{Connections: 3, Holds: 2, Open: 5, HalfOpen: 1,
+				Packages: cache.Counts{Served: 9, Added: 4, Mismatched: 2}}
+		},
+		Lost: func() int64 { return 7 },
 	})
 	request := decision.Decision{Entry: "transparent", Host: "a.example", Path: "/", Verdict: "allow", Stage: "upstream",
 		Status: 204, Sent: 10, Received: 100, Duration: 0.02, Count: 1}
@@ -41,6 +45,7 @@ func TestMeter(t *testing.T) {
 	tunnel := decision.Decision{Entry: "socks5", Host: "git.example", Verdict: "allow", Stage: "upstream",
 		Sent: 1, Count: 1}
 	for _, d := range []decision.Decision{request, failed, denied, tunnel,
+		{Entry: "transparent", Host: "cached.example", Path: "/", Verdict: "allow", Stage: "packages", Status: 200, Count: 1},
 		{Entry: "dns", Host: "a.example", Verdict: "allow", Stage: "upstream", Count: 1}} {
 		m.Observe(d)
 	}
@@ -61,10 +66,17 @@ func TestMeter(t *testing.T) {
 		`sandbox_network_circuits{state="open"} 5`,
 		`sandbox_network_circuits{state="half_open"} 1`,
 		`sandbox_network_lost_decisions_total 7`,
+		`sandbox_network_decisions_total{entry="transparent",stage="packages",verdict="allow"} 1`,
+		`sandbox_network_packages_total{result="served"} 9`,
+		`sandbox_network_packages_total{result="added"} 4`,
+		`sandbox_network_packages_total{result="mismatched"} 2`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in\n%s", want, text)
 		}
+	}
+	if strings.Contains(text, "cached.example") {
+		t.Error("what the cache answered has reached a host")
 	}
 	if strings.Contains(text, "evil.example") {
 		t.Error("a host that was denied has a label")

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -137,10 +138,8 @@ GET good.lab.test/transparent over https
 	}
 }
 
-// TestNpm installs a package with npm, which is a node program that goes by the proxy, and runs it.
-func TestNpm(t *testing.T) {
-	need(t, "/usr/bin/npm", "/usr/bin/node")
-	l := newLab(t)
+// tinyTarball is a package of npm.
+func tinyTarball() []byte {
 	var archive bytes.Buffer
 	z := gzip.NewWriter(&archive)
 	tarball := tar.NewWriter(z)
@@ -151,24 +150,12 @@ func TestNpm(t *testing.T) {
 	}
 	tarball.Close()
 	z.Close()
-	sum := sha512.Sum512(archive.Bytes())
-	l.Site("npm.lab.test", static(map[string]string{
-		"/tiny": `{"name":"tiny","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"tiny","version":"1.0.0","dist":{"tarball":"https://npm.lab.test/tiny/-/tiny-1.0.0.tgz","integrity":"sha512-` +
-			base64.StdEncoding.EncodeToString(sum[:]) + `"}}}}`,
-		"/tiny/-/tiny-1.0.0.tgz": archive.String(),
-	}))
-	got := l.inside(t,
-		`cd /tmp; mkdir p; cd p; npm install --registry https://npm.lab.test --cache /tmp/cache --no-audit --no-fund --no-update-notifier --loglevel=error tiny && node -p 'require("tiny")'`,
-		"--allow", "npm.lab.test")
-	if !strings.HasSuffix(got.stdout, "tiny from npm\n") {
-		t.Errorf("%+v, arrived: %q", got, l.seen())
-	}
+	return archive.Bytes()
 }
 
-// TestPip installs a package with pip, and runs it.
-func TestPip(t *testing.T) {
-	need(t, "/usr/bin/pip3")
-	l := newLab(t)
+// tinyWheel is a package of PyPI.
+func tinyWheel(t *testing.T) []byte {
+	t.Helper()
 	var wheel bytes.Buffer
 	z := zip.NewWriter(&wheel)
 	for _, f := range [][2]string{
@@ -185,14 +172,41 @@ func TestPip(t *testing.T) {
 		fmt.Fprint(w, f[1])
 	}
 	z.Close()
+	return wheel.Bytes()
+}
+
+// TestNpm installs a package with npm, which is a node program that goes by the proxy, and runs it.
+func TestNpm(t *testing.T) {
+	need(t, "/usr/bin/npm", "/usr/bin/node")
+	l := newLab(t)
+	archive := tinyTarball()
+	sum := sha512.Sum512(archive)
+	l.Site("npm.lab.test", static(map[string]string{
+		"/tiny": `{"name":"tiny","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"tiny","version":"1.0.0","dist":{"tarball":"https://npm.lab.test/tiny/-/tiny-1.0.0.tgz","integrity":"sha512-` +
+			base64.StdEncoding.EncodeToString(sum[:]) + `"}}}}`,
+		"/tiny/-/tiny-1.0.0.tgz": string(archive),
+	}))
+	got := l.inside(t,
+		`cd /tmp; mkdir p; cd p; npm install --registry https://npm.lab.test --cache /tmp/cache --no-audit --no-fund --no-update-notifier --loglevel=error tiny && node -p 'require("tiny")'`,
+		"--allow", "npm.lab.test")
+	if !strings.HasSuffix(got.stdout, "tiny from npm\n") {
+		t.Errorf("%+v, arrived: %q", got, l.seen())
+	}
+}
+
+// TestPip installs a package with pip, and runs it.
+func TestPip(t *testing.T) {
+	need(t, "/usr/bin/pip3")
+	l := newLab(t)
+	wheel := tinyWheel(t)
 	l.Site("pypi.lab.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/simple/tiny/":
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprintf(w, `<!DOCTYPE html><a href="/files/tiny-1.0-py3-none-any.whl#sha256=%x">tiny-1.0-py3-none-any.whl</a>`,
-				sha256.Sum256(wheel.Bytes()))
+				sha256.Sum256(wheel))
 		case "/files/tiny-1.0-py3-none-any.whl":
-			w.Write(wheel.Bytes())
+			w.Write(wheel)
 		default:
 			http.NotFound(w, r)
 		}
@@ -202,6 +216,87 @@ func TestPip(t *testing.T) {
 cd /tmp/site && /usr/bin/python3 -c 'import tiny; print(tiny.says)'`, "--allow", "pypi.lab.test")
 	if !strings.HasSuffix(got.stdout, "tiny from pip\n") {
 		t.Errorf("%+v, arrived: %q", got, l.seen())
+	}
+}
+
+// TestPackageCache: npm and pip in one sandbox after another, each with nothing of its own. The second gets the files
+// from the gateway, and a poisoned one goes no further than to the sandbox that asked.
+func TestPackageCache(t *testing.T) {
+	need(t, "/usr/bin/npm", "/usr/bin/node", "/usr/bin/pip3")
+	l := newLab(t)
+	archive, wheel := tinyTarball(), tinyWheel(t)
+	sum := sha512.Sum512(archive)
+	version := `{"name":"tiny","version":"1.0.0","dist":{"tarball":"https://npm.lab.test/tiny/-/tiny-1.0.0.tgz",` +
+		`"integrity":"sha512-` + base64.StdEncoding.EncodeToString(sum[:]) + `"}}`
+	const tarball, file = "/tiny/-/tiny-1.0.0.tgz", "/files/tiny-1.0-py3-none-any.whl"
+	var poisoned atomic.Bool
+	l.Site("npm.lab.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == tarball && poisoned.Load() {
+			fmt.Fprint(w, "poison")
+			return
+		}
+		static(map[string]string{
+			"/tiny":       `{"name":"tiny","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":` + version + `}}`,
+			"/tiny/1.0.0": version, tarball: string(archive)}).ServeHTTP(w, r)
+	}))
+	l.Site("pypi.lab.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/simple/tiny/":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprintf(w, `<a href="%s#sha256=%x">tiny</a>`, file, sha256.Sum256(wheel))
+		case file:
+			w.Write(wheel)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	for _, f := range [][2]string{{".npmrc", "registry=https://npm.lab.test/\n"},
+		{".config/pip/pip.conf", "[global]\nindex-url = https://pypi.lab.test/simple\n"}} {
+		l.file(t, f[0], f[1])
+	}
+	const npm = `cd /tmp; mkdir p; cd p; npm install --registry https://npm.lab.test --cache /tmp/cache --no-audit ` +
+		`--no-fund --no-update-notifier --fetch-retries=0 --loglevel=error tiny && node -p 'require("tiny")'`
+	const pip = `cd /tmp; /usr/bin/pip3 install -q --no-cache-dir --disable-pip-version-check --index-url ` +
+		`https://pypi.lab.test/simple --target /tmp/site tiny && cd /tmp/site && ` +
+		`/usr/bin/python3 -c 'import tiny; print(tiny.says)'`
+	asked := func(path string) (n int) {
+		for _, r := range l.Requests() {
+			if r.Target == path {
+				n++
+			}
+		}
+		return n
+	}
+	install := func(script, says string, flags ...string) {
+		t.Helper()
+		if got := l.inside(t, script, flags...); !strings.HasSuffix(got.stdout, says+"\n") {
+			t.Errorf("%+v, arrived: %q", got, l.seen())
+		}
+	}
+	poisoned.Store(true)
+	if got := l.inside(t, npm, "--preset", "npm"); got.code == 0 || asked(tarball) == 0 {
+		t.Errorf("a poisoned package is installed: %+v", got)
+	}
+	poisoned.Store(false)
+	before := asked(tarball)
+	for range 2 {
+		install(npm, "tiny from npm", "--preset", "npm")
+		install(pip, "tiny from pip", "--preset", "pypi")
+	}
+	if asked(tarball) != before+1 || asked(file) != 1 {
+		t.Errorf("arrived: %q", l.seen())
+	}
+	log := l.cove(t, "network", "log", "--limit", "1000", "--json")
+	if n := strings.Count(log.stdout, `"stage": "packages"`); n != 2 {
+		t.Errorf("%d lines of the cache in %+v", n, log)
+	}
+	if got := l.inside(t, npm); got.code == 0 {
+		t.Errorf("the cache answers what no policy allows: %+v", got)
+	}
+	l.file(t, "alone.yaml", "package_cache: deny\npresets: [npm]\n")
+	install(npm, "tiny from npm", "--policy", filepath.Join(l.dir, "alone.yaml"))
+	if asked(tarball) != before+2 {
+		t.Errorf("a sandbox that shares nothing was answered from the cache: %q", l.seen())
 	}
 }
 

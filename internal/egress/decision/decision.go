@@ -71,6 +71,7 @@ const (
 	StageRate        Stage = "rate"        // limits of rates and of concurrency
 	StageBreaker     Stage = "breaker"     // a failing upstream
 	StageCredentials Stage = "credentials" // a missing credential
+	StagePackages    Stage = "packages"    // the cache of packages answered, and no origin
 	StageDial        Stage = "dial"        // the address, and the connection to it
 	StageUpstream    Stage = "upstream"    // the origin, or for a name the resolver
 )

@@ -28,6 +28,7 @@ func Compile(m Machine, layers ...*Document) (*Policy, error) {
 		}
 		p.repositories = append(p.repositories, d.Repositories...)
 		p.git = mergeGit(p.git, d.Git)
+		p.unshared = p.unshared || d.Unshared
 		if d.Mode != "" {
 			p.mode = d.Mode
 		} else if p.mode == "" {

@@ -39,3 +39,22 @@ func TestMayForce(t *testing.T) {
 		}
 	}
 }
+
+// TestUnshared: one document that denies the cache of packages is enough, whatever others say.
+func TestUnshared(t *testing.T) {
+	const deny, allow = "package_cache: deny\n", "package_cache: allow\n"
+	for want, texts := range map[bool][][]string{
+		true:  {{deny}, {deny, allow}, {allow, deny, "mode: open\nmerge: replace\n"}},
+		false: {{}, {allow}, {"mode: open\n"}},
+	} {
+		for _, layers := range texts {
+			p := compile(t, Machine{}, layers...)
+			if Unshared(p) != want {
+				t.Errorf("%q: %v", layers, Unshared(p))
+			}
+		}
+	}
+	if Unshared(nil) {
+		t.Error("no policy")
+	}
+}

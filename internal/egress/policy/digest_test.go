@@ -28,7 +28,8 @@ func TestDigest(t *testing.T) {
 	for name, texts := range map[string][]string{
 		"written differently": {"# why\nmode: limited\nrules: [{hosts: [A.example.com.]}, {hosts: b.example.com, " +
 			"action: ask}]"},
-		"in two layers": {"rules: [{hosts: a.example.com}]", "rules: [{hosts: b.example.com, action: ask}]"},
+		"the cache allowed": {"package_cache: allow\nrules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}]"},
+		"in two layers":     {"rules: [{hosts: a.example.com}]", "rules: [{hosts: b.example.com, action: ask}]"},
 	} {
 		if got := digest(texts...); got != base {
 			t.Errorf("%s: another digest", name)
@@ -49,6 +50,7 @@ func TestDigest(t *testing.T) {
 			"action: ask}]",
 		"a denial": "rules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}, {hosts: c.example.com, " +
 			"action: deny}]",
+		"no cache":       "package_cache: deny\nrules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}]",
 		"passed through": "rules: [{hosts: a.example.com, pass_through: true}, {hosts: b.example.com, action: ask}]",
 	} {
 		if digest(text) == base {

@@ -22,6 +22,7 @@ type Document struct {
 	// Repositories limit the use of GitHub's API, together with those of all other documents; nil says nothing of it.
 	Repositories Repositories
 	Git          []GitRule
+	Unshared     bool // the sandbox neither reads nor fills the cache of packages that sandboxes share
 }
 
 // PresetUse is one preset that a document uses.

@@ -35,7 +35,8 @@ func Parse(source string, data []byte) (*Document, error) {
 				"repositories":  listOf(p, "repositories", parseRepositories, (*[]repositories)(&d.Repositories)),
 			})
 		},
-		"git": func(n *yaml.Node) error { return p.gitRules(n, d) },
+		"git":           func(n *yaml.Node) error { return p.gitRules(n, d) },
+		"package_cache": valueOf(p, "package_cache", parsePackageCache, &d.Unshared),
 	})
 	if err != nil {
 		return nil, err
@@ -64,6 +65,13 @@ func parseMerge(s string) (replace bool, err error) {
 		return false, cove.Errorf(cove.InvalidArgument, "merge is extend or replace")
 	}
 	return s == "replace", nil
+}
+
+func parsePackageCache(s string) (unshared bool, err error) {
+	if s != "allow" && s != "deny" {
+		return false, cove.Errorf(cove.InvalidArgument, "package_cache is allow or deny")
+	}
+	return s == "deny", nil
 }
 
 func parsePullRequests(s string) (Grant, error) {

@@ -53,7 +53,7 @@ func TestParseRefusals(t *testing.T) {
 	rule := func(lines string) string { return "rules:\n- hosts: x.lab\n" + lines }
 	for _, c := range []struct{ name, text, says string }{
 		{"unknown key", "mode: limited\nallow: [x.lab]\n",
-			`p.yaml:2: the policy has no key "allow" (it has git, github, merge, mode, presets, rules)`},
+			`p.yaml:2: the policy has no key "allow" (it has git, github, merge, mode, package_cache, presets, rules)`},
 		{"unknown key of a rule", rule("  port: 80\n"), `p.yaml:3: a rule has no key "port"`},
 		{"key twice", "mode: open\nmode: limited\n", "p.yaml"},
 		{"key of a rule twice", rule("  hosts: y.lab\n"), "p.yaml"},
@@ -130,6 +130,7 @@ func TestParseRefusals(t *testing.T) {
 		{"part of a segment", rule("  paths: /a*\n"), "stands for a whole segment"},
 		{"unknown action", rule("  action: permit\n"), "p.yaml:3: \"permit\" is no action (it is allow, deny or ask)"},
 		{"no action", rule("  action:\n"), "action has no value"},
+		{"a cache that is half there", "package_cache: half\n", "p.yaml:1: package_cache is allow or deny"},
 		{"maybe through", rule("  pass_through: maybe\n"), "p.yaml:3: pass_through is true or false"},
 		{"denied through", rule("  pass_through: true\n  action: deny\n"), "p.yaml:2: what is denied does not pass through"},
 		{"methods of what passes through", rule("  pass_through: true\n  methods: GET\n"), "cannot be seen"},
@@ -272,7 +273,8 @@ func TestPresets(t *testing.T) {
 	registry := Machine{Registry: func(tool string) ([]Endpoint, error) {
 		mirror, _ := ParseHost("mirror." + tool + ".lab.test")
 		address, _ := ParseHost("198.51.100.20")
-		return []Endpoint{{mirror, 8443, tool + " config"}, {address, 80, tool + " config"}}, nil
+		return []Endpoint{{Host: mirror, Port: 8443, From: tool + " config"},
+			{Host: address, Port: 80, From: tool + " config"}}, nil
 	}}
 	p := compile(t, registry, "presets: [github-read, anthropic, openai, npm]\n")
 	for line, want := range map[string]string{

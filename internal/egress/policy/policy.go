@@ -57,6 +57,7 @@ type Policy struct {
 	pullRequests Grant
 	repositories Repositories
 	git          []GitRule // one for each remote
+	unshared     bool
 }
 
 // For returns p with the sandbox's name, which remedies contain.
@@ -82,6 +83,9 @@ func (p *Policy) GitHub() GitHub {
 	}
 	return GitHub{PullRequests: p.pullRequests == Granted, Repositories: p.repositories}
 }
+
+// Unshared reports whether a sandbox keeps away from the cache of packages that sandboxes share.
+func Unshared(p *Policy) bool { return p != nil && p.unshared }
 
 // Mode returns the mode after all documents.
 func (p *Policy) Mode() cove.NetworkMode {

@@ -30,6 +30,8 @@ type Endpoint struct {
 	Host Host
 	Port uint16
 	From string // its source: "npm config", "/etc/apt/sources.list"
+	// Bases are the URLs there below which packages or their index are, without users and passwords.
+	Bases []string
 }
 
 // Presets returns the presets, sorted by name.

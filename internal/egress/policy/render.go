@@ -19,7 +19,8 @@ func (p *Policy) Digest() (string, error) {
 	if p == nil {
 		p = &Policy{}
 	}
-	d := &Document{Mode: p.Mode(), PullRequests: p.pullRequests, Repositories: p.repositories, Git: p.git}
+	d := &Document{Mode: p.Mode(), PullRequests: p.pullRequests, Repositories: p.repositories, Git: p.git,
+		Unshared: p.unshared}
 	for _, r := range slices.Concat(p.deny, p.allow, p.ask) {
 		d.Rules = append(d.Rules, *r)
 	}
@@ -36,6 +37,9 @@ func (d *Document) YAML() ([]byte, error) {
 	}
 	if d.Replace {
 		put(root, "merge", text("replace"))
+	}
+	if d.Unshared {
+		put(root, "package_cache", text("deny"))
 	}
 	if len(d.Presets) > 0 {
 		put(root, "presets", list(texts(d.Presets, func(p PresetUse) string { return p.Name })))

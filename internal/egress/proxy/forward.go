@@ -36,11 +36,12 @@ func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *ht
 	if x.origin.Endpoint {
 		transport = x.server.behind
 	}
-	res, err := transport.RoundTrip(out)
+	res, stage, err := x.passage.Send(out, transport)
 	if err != nil {
 		x.failed(ctx, err)
 		return
 	}
+	x.stage = stage
 	defer res.Body.Close()
 	x.watchdog.moved()
 	x.failure = nil

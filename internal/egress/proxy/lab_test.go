@@ -28,6 +28,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 )
@@ -305,6 +306,11 @@ type passage struct {
 }
 
 func (p *passage) Problem() string { return "" }
+
+func (p *passage) Send(h *http.Request, next http.RoundTripper) (*http.Response, decision.Stage, error) {
+	res, err := next.RoundTrip(h)
+	return res, decision.StageUpstream, err
+}
 
 func (p *passage) Response(h *http.Response) error {
 	if p.response != nil {

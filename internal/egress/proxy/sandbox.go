@@ -56,6 +56,8 @@ type Origin struct {
 
 // Passage is one request on its way to the origin and back.
 type Passage interface {
+	// Send has next carry the request to the origin, or answers it in the origin's place; stage is what answered.
+	Send(h *http.Request, next http.RoundTripper) (res *http.Response, stage decision.Stage, err error)
 	// Response changes the answer on its way in. With a new body of another length it sets ContentLength to -1.
 	Response(h *http.Response) error
 	// Problem returns the error that the origin has reported within its answer, or "". It is called after the answer's

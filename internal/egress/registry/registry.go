@@ -115,8 +115,13 @@ func endpoints(origins []origin) []policy.Endpoint {
 		if e.Host, e.Port, err = policy.ParseAuthority(strings.TrimSuffix(u.Host, ":"), port); err != nil {
 			continue
 		}
-		if !slices.ContainsFunc(all, func(have policy.Endpoint) bool { return have.Host == e.Host && have.Port == e.Port }) {
-			all = append(all, e)
+		i := slices.IndexFunc(all, func(have policy.Endpoint) bool { return have.Host == e.Host && have.Port == e.Port })
+		if i < 0 {
+			i, all = len(all), append(all, e)
+		}
+		base := (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/")}).String()
+		if !slices.Contains(all[i].Bases, base) {
+			all[i].Bases = append(all[i].Bases, base)
 		}
 	}
 	return all

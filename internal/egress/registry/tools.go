@@ -260,7 +260,7 @@ func (r *Reader) pip(ctx context.Context) ([]origin, error) {
 			return nil, err
 		}
 		if m := pipBuiltin.FindStringSubmatch(source); m != nil && (index == "" || strings.HasPrefix(index, m[1])) {
-			all = append(all, origin{m[1], "pip"}, origin{m[2], "pip"})
+			all = append(all, origin{strings.TrimSuffix(m[1], "/") + "/simple", "pip"}, origin{m[2], "pip"})
 		}
 	}
 	return all, nil

@@ -1,0 +1,129 @@
+//go:build linux
+
+package cache
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	block     = 4096      // bytes of the disk, of which a file and its name take one each at least
+	abandoned = time.Hour // after which a temporary file of a name has no writer
+	share     = 16        // a process looks again after it has added a sixteenth: others add, too
+	rest      = 8         // an eighth is made free at once
+	private   = fs.FileMode(0o700)
+)
+
+// ready makes the directories. The first call of a process also removes what ended processes have left.
+func (c *Cache) ready() error {
+	for _, kind := range []string{"files", "names", "parts"} {
+		if err := os.MkdirAll(c.place(kind, ""), private); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	first := !c.looked
+	c.looked = true
+	c.mu.Unlock()
+	if first {
+		c.sweep()
+		c.grown(0)
+	}
+	return nil
+}
+
+// sweep removes the parts whose writers have ended.
+func (c *Cache) sweep() {
+	parts, _ := os.ReadDir(c.place("parts", ""))
+	for _, e := range parts {
+		f, err := os.Open(c.place("parts", e.Name()))
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.Remove(f.Name()) // its writer may have come first
+		}
+		f.Close()
+	}
+}
+
+// grown notes bytes that were added, and evicts the files that were used the longest ago if they are too many.
+func (c *Cache) grown(bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known += onDisk(bytes)
+	c.since += onDisk(bytes)
+	if bytes > 0 && c.known <= c.o.Most && c.since <= c.o.Most/share {
+		return
+	}
+	c.known, c.since = c.evict(), 0
+}
+
+func onDisk(bytes int64) int64 { return (bytes+block-1)/block*block + block }
+
+// evict removes files until they fit, and names without a file. It returns what the files have.
+func (c *Cache) evict() (total int64) {
+	lock, err := os.OpenFile(c.place("", ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 0
+	}
+	defer lock.Close()
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return 0 // another process does it
+	}
+	entries, _ := os.ReadDir(c.place("files", ""))
+	var files []fs.FileInfo
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			files = append(files, info)
+			total += onDisk(info.Size())
+		}
+	}
+	if total > c.o.Most {
+		slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+		for _, f := range files {
+			if total <= c.o.Most-c.o.Most/rest {
+				break
+			}
+			if os.Remove(c.place("files", f.Name())) == nil {
+				total -= onDisk(f.Size())
+			}
+		}
+	}
+	c.forget()
+	return total
+}
+
+// forget removes the names of files that are gone, and temporary files of names.
+func (c *Cache) forget() {
+	names, _ := os.ReadDir(c.place("names", ""))
+	for _, e := range names {
+		at := c.place("names", e.Name())
+		if strings.HasPrefix(e.Name(), ".") {
+			if info, err := e.Info(); err == nil && c.o.Clock.Now().Sub(info.ModTime()) > abandoned {
+				_ = os.Remove(at) // its writer may have come first
+			}
+			continue
+		}
+		var n name
+		data, err := os.ReadFile(at)
+		if err != nil {
+			continue
+		}
+		if json.Unmarshal(data, &n) == nil && isDigest(n.SHA256) {
+			_, err = os.Lstat(c.place("files", n.SHA256)) // which is there before its name
+		} else {
+			err = fs.ErrInvalid
+		}
+		if err != nil {
+			_ = os.Remove(at) // it may be gone
+		}
+	}
+}
