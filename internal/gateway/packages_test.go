@@ -388,7 +388,8 @@ func TestCredentialsKeepPackagesApart(t *testing.T) {
 	}
 	all, err := credential.Parse("test", []byte("credentials: [{name: team, source: 'file:"+key+
 		"', to: [{form: bearer, hosts: npm.example.com}]}, {name: index, source: 'file:"+key+
-		"', to: [{form: bearer, hosts: pypi.example.com}]}]"))
+		"', to: [{form: bearer, hosts: pypi.example.com}]}, {name: part, source: 'file:"+key+
+		"', to: [{form: bearer, hosts: files.example.com, paths: /private/**}]}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,8 +400,10 @@ func TestCredentialsKeepPackagesApart(t *testing.T) {
 		if g := ask(t, l.sandbox(t, allowAll, "team"), "GET", tarball); g.body != "tarball" {
 			t.Errorf("%+v", g)
 		}
-		if g := ask(t, l.sandbox(t, allowAll, "index"), "GET", wheel); g.body != "wheel" {
-			t.Errorf("%+v", g)
+		for _, name := range []string{"index", "part"} {
+			if g := ask(t, l.sandbox(t, allowAll, name), "GET", wheel); g.body != "wheel" {
+				t.Errorf("%s: %+v", name, g)
+			}
 		}
 	}
 	if c := l.cache.Counts(); c != (cache.Counts{}) || l.count(tarball) != 2 || l.count(versionOf) != 0 {
