@@ -86,7 +86,8 @@ type asked struct {
 func (a asked) wants(part string) bool { return len(a.parts) == 0 || slices.Contains(a.parts, part) }
 
 // parts are the parts of the benchmark, in order.
-var parts = []string{"start", "one-liners", "command-line", "sustained", "memory", "disk", "network", "agents"}
+var parts = []string{"start", "one-liners", "command-line", "sustained", "packages", "memory", "disk", "network",
+	"agents"}
 
 func parseBench(args []string, out io.Writer) (a asked, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -179,6 +180,9 @@ func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 		{"start", 140 * time.Second, func() ([]scenario, error) { return startScenarios(ctx, cove, p, a.rounds) }},
 		{"one-liners", 120 * time.Second, func() ([]scenario, error) { return snippetScenarios(ctx, b, p, a.rounds), nil }},
 		{"command-line", 10 * time.Second, func() ([]scenario, error) { return commandScenarios(ctx, b, a.rounds) }},
+		{"packages", 3 * time.Minute, func() ([]scenario, error) {
+			return packageScenarios(ctx, b, a.rounds, npmProject(ctx, b))
+		}},
 		{"sustained", 70 * time.Second, func() ([]scenario, error) { return sustainedScenarios(ctx, b, a.rounds) }},
 	} {
 		if !a.wants(part.name) {

@@ -176,6 +176,7 @@ var targets = []result.Target{
 	{Scenario: burstOfPython, Contender: posted, Statistic: result.Last, Ratio: true, Bound: 0.7},
 	{Scenario: "first command: one after the other", Contender: "cove, its engine, nothing ready", Statistic: result.P50,
 		Bound: 6},
+	{Scenario: "npm ci of 250 packages", Contender: sharedPackages, Statistic: result.P50, Ratio: true, Bound: 1.1},
 	{Scenario: "cove version", Contender: "cove", Statistic: result.P50, Bound: 3},
 	{Scenario: "cove run bash -c true", Contender: "cove, with nothing running", Statistic: result.P50, Bound: 15},
 	{Scenario: "cove run bash -c true", Contender: "cove, with a server", Statistic: result.P50, Bound: 6},

@@ -187,6 +187,7 @@ func TestTargetsAreOfScenarios(t *testing.T) {
 		func() ([]scenario, error) { return snippetScenarios(t.Context(), &b, none, 30), nil },
 		func() ([]scenario, error) { return commandScenarios(t.Context(), &b, 30) },
 		func() ([]scenario, error) { return sustainedScenarios(t.Context(), &b, 30) },
+		func() ([]scenario, error) { return packageScenarios(t.Context(), &b, 30, nil) },
 	} {
 		more, err := of()
 		if err != nil {
