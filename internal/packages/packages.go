@@ -81,6 +81,10 @@ func Find(of *url.URL, registry func(tool string) ([]policy.Endpoint, error)) (F
 			continue
 		}
 		f.Index = k.index(f, own, all)
+		f.Index = slices.DeleteFunc(f.Index, func(index string) bool { // a version may be ".."
+			u, err := url.Parse(index)
+			return err != nil || !plain(strings.TrimSuffix(u.EscapedPath(), "/"))
+		})
 		f.Index = f.Index[:min(len(f.Index), maxIndexes)]
 		return f, len(f.Index) > 0
 	}

@@ -63,6 +63,8 @@ func TestFind(t *testing.T) {
 		"https://npm.lab.test/x/-/x-1.0.0.tgz?token=1":           nil,
 		"https://npm.lab.test/x/-/../x/-/x-1.0.0.tgz":            nil,
 		"https://npm.lab.test/%78/-/x-1.0.0.tgz":                 nil,
+		"https://npm.lab.test/x/-/x-...tgz":                      nil, // whose document would be elsewhere
+		"https://crates.lab.test/crates/a/a-...crate":            {"https://index.lab.test/1/a"},
 		"https://user@npm.lab.test/x/-/x-1.0.0.tgz":              nil,
 		"http://npm.lab.test/x/-/x-1.0.0.tgz":                    nil,
 		"http://open.lab.test/x/-/x-1.0.0.tgz":                   nil, // anybody on the way can change it
