@@ -135,12 +135,15 @@ func opaque(dir string) bool {
 // mounts, if the tree below has none. A directory that has nothing else then, and is as in the tree, goes as well.
 func Discard(changes, tree string, files, places []string) error {
 	for _, name := range files {
+		if !direct(changes, name) {
+			continue
+		}
 		if err := remove(filepath.Join(changes, name)); err != nil {
 			return failure(err, "tidy a layer")
 		}
 	}
 	for _, name := range places {
-		if !vain(filepath.Join(changes, name), filepath.Join(tree, name)) {
+		if !direct(changes, name) || !vain(filepath.Join(changes, name), filepath.Join(tree, name)) {
 			continue
 		}
 		if err := remove(filepath.Join(changes, name)); err != nil {
@@ -148,6 +151,17 @@ func Discard(changes, tree string, files, places []string) error {
 		}
 	}
 	return nil
+}
+
+// direct reports whether a name in a directory leads through directories alone: a link could lead out of it.
+func direct(dir, name string) bool {
+	for at := path.Dir(name); at != "."; at = path.Dir(at) {
+		var st unix.Stat_t
+		if unix.Lstat(filepath.Join(dir, at), &st) != nil || kind(st) != unix.S_IFDIR {
+			return false
+		}
+	}
+	return true
 }
 
 // remove removes what is there, but no directory with anything in it.

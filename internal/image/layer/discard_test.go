@@ -1,0 +1,22 @@
+package layer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestDiscardStaysInside: a link in a layer in place of a directory leads to nothing that is removed.
+func TestDiscardStaysInside(t *testing.T) {
+	outside := tree(t, "hostname", "of the machine", "empty/", "")
+	changes := tree(t, "etc", "-> "+outside, "deep/etc", "-> "+outside)
+	if err := Discard(changes, tree(t), []string{"etc/hostname", "deep/etc/hostname"},
+		[]string{"etc/empty", "deep/etc/empty"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"hostname", "empty"} {
+		if _, err := os.Lstat(filepath.Join(outside, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
