@@ -125,6 +125,20 @@ type SandboxChange struct {
 	DiskMB int64  `json:"disk_mb,omitempty" minimum:"0" maximum:"1048576" doc:"MiB of workspace and home together"`
 }
 
+// CommitRequest says what image to make of a sandbox: POST /sandboxes/{sandbox}/commit.
+type CommitRequest struct {
+	Image   string   `json:"image" maxLength:"512" doc:"What it will be called: NAME or NAME:TAG" example:"mine:latest"`
+	Changes []string `json:"changes,omitempty" maxItems:"100" doc:"Instructions of a Dockerfile"`
+}
+
+// CommittedImage is an image that was made of a sandbox.
+type CommittedImage struct {
+	Digest string `json:"digest" example:"sha256:0123"`
+	Name   string `json:"name" example:"mine:latest"`
+	Size   int64  `json:"size" doc:"Bytes of its files"`
+	Files  int64  `json:"files"`
+}
+
 // Names of the SSE events of POST /sandboxes; done or error is the last.
 const (
 	EventProgress = "progress" // Progress

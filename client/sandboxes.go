@@ -62,6 +62,11 @@ func (c *Client) ResumeSandbox(ctx context.Context, sandbox string) (api.Sandbox
 	return c.sandbox(ctx, http.MethodPost, sandbox, "/resume", nil)
 }
 
+// CommitSandbox makes an image of what a sandbox has changed of its own. If ctx ends before, nothing is left.
+func (c *Client) CommitSandbox(ctx context.Context, sandbox string, req api.CommitRequest) (api.CommittedImage, error) {
+	return ask[api.CommittedImage](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/commit"), req)
+}
+
 // RenameSandbox renames a sandbox.
 func (c *Client) RenameSandbox(ctx context.Context, sandbox, name string) (api.Sandbox, error) {
 	return c.sandbox(ctx, http.MethodPatch, sandbox, "", api.SandboxChange{Name: name})

@@ -12,6 +12,7 @@ const (
 	ownersStore   = "the store of repositories is for the machine's owner"
 	ownersModels  = "the models of this machine's providers are its owner's to ask"
 	ownersSecrets = "the credentials of a machine are for its owner"
+	ownersImages  = "the images of a machine are for all of its users, and named by its owner"
 	ownersWork    = "what leaves a sandbox through the machine is for its owner"
 )
 
@@ -62,6 +63,7 @@ var Routes = withEverywhere(Table{
 	"POST /sandboxes/{sandbox}/stop":                     scoped(Sandboxes),
 	"POST /sandboxes/{sandbox}/pause":                    scoped(Sandboxes),
 	"POST /sandboxes/{sandbox}/resume":                   scoped(Sandboxes),
+	"POST /sandboxes/{sandbox}/commit":                   forOwner(ownersImages),
 	"GET /sandboxes/{sandbox}/network":                   scoped(Sandboxes, Read),
 	"POST /sandboxes/{sandbox}/network":                  scoped(Approve),
 	"GET /sandboxes/{sandbox}/ca":                        scoped(Sandboxes, Read),

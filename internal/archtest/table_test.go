@@ -128,8 +128,9 @@ var rooms = []room{
 	{path: "internal/store/sqlite/...", layer: adapter},
 	{path: "internal/worker/...", layer: adapter},
 
-	{path: "internal/build", layer: heart, above: []string{"internal/build/origin"}},
+	{path: "internal/build", layer: heart, above: []string{"internal/build/origin", "internal/build/progress"}},
 	{path: "internal/build/origin", layer: heart},
+	{path: "internal/build/progress", layer: heart},
 	{path: "internal/execution", layer: heart},
 	{path: "internal/agent/fit", layer: heart, above: []string{"internal/execution", "internal/run", "internal/sandbox"}},
 	{path: "internal/gateway", layer: heart},

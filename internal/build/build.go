@@ -31,6 +31,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/build/origin"
+	"github.com/cove-sandbox/cove/internal/build/progress"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
@@ -46,6 +47,7 @@ type Store interface {
 	Find(key string) (image.Layer, error)
 	Keep(key string, l image.Layer) (image.Layer, error)
 	Publish(ctx context.Context, built image.Built) (image.Image, error)
+	Most() layer.Most
 	Cache(ctx context.Context, id string, alone bool, fill func(dir string) error) (dir string, done func() error,
 		err error)
 }
@@ -100,25 +102,27 @@ func Build(ctx context.Context, o Options, r Request) (img image.Image, err erro
 	}
 	defer done()
 	b := &builder{Options: o, request: r, file: file, room: room, stages: map[int]*stage{},
-		images: map[string]image.Base{}, shown: map[string]bind{}, says: progress{out: o.Out, clock: o.Clock}}
+		images: map[string]image.Base{}, shown: map[string]bind{}}
 	defer b.release()
-	if b.says.hides, err = hidden(r.Secrets); err != nil {
+	hides, err := hidden(r.Secrets)
+	if err != nil {
 		return img, err
 	}
+	b.says = progress.New(o.Out, o.Clock, hides)
 	s, err := b.stage(ctx, file.Target())
 	if err != nil {
 		return img, err
 	}
-	b.says.begin("exporting to image")
+	b.says.Begin("exporting to image")
 	img, err = o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: s.steps, Tree: s.tree, Name: name})
 	if err != nil {
-		return img, b.says.fail(err)
+		return img, b.says.Fail(err)
 	}
-	b.says.line("writing image %s", img.Digest)
+	b.says.Line("writing image %s", img.Digest)
 	if name != "" {
-		b.says.line("naming to %s", r.Name)
+		b.says.Line("naming to %s", r.Name)
 	}
-	b.says.end()
+	b.says.End()
 	return img, nil
 }
 
@@ -132,7 +136,7 @@ type builder struct {
 	images  map[string]image.Base
 	shown   map[string]bind // of the context, by their paths
 	held    []func()
-	says    progress
+	says    *progress.Plain
 }
 
 func (b *builder) release() {
@@ -194,15 +198,15 @@ func (b *builder) stage(ctx context.Context, i int) (*stage, error) {
 		return nil, err
 	}
 	for n, step := range steps {
-		b.says.begin("[%s %d/%d] %s", b.file.Stage(i).Name, n+2, len(steps)+1, step.Text)
+		b.says.Begin("[%s %d/%d] %s", b.file.Stage(i).Name, n+2, len(steps)+1, step.Text)
 		err := b.step(ctx, i, s, step)
 		if err != nil && ctx.Err() != nil {
 			err = cove.Errorf(cove.Canceled, "the build was ended: %w", err)
 		}
 		if err != nil {
-			return nil, b.says.fail(atLine(step, err))
+			return nil, b.says.Fail(atLine(step, err))
 		}
-		b.says.end()
+		b.says.End()
 	}
 	s.config, s.args = config, args
 	b.stages[i] = s
@@ -234,7 +238,7 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 		return nil, cove.Errorf(cove.Unsupported, "FROM --platform=%.80s is not supported: this machine is %s", from.Platform,
 			b.request.Platform)
 	}
-	b.says.begin("[%s 1] FROM %s", from.Name, from.Image)
+	b.says.Begin("[%s 1] FROM %s", from.Name, from.Image)
 	base, err := b.image(ctx, from.Image)
 	if err == nil && base.Tree == "" {
 		err = os.Mkdir(s.tree, 0o755)
@@ -242,9 +246,9 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 		err = layer.Clone(base.Tree, s.tree)
 	}
 	if err != nil {
-		return nil, b.says.fail(err)
+		return nil, b.says.Fail(err)
 	}
-	b.says.end()
+	b.says.End()
 	s.base, s.key, s.config = base, keyOf("base", base.Digest, b.request.Epoch), base.Config.Config
 	s.latest = base.Config.Created.Time
 	if b.request.Epoch != nil {

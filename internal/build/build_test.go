@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/build/progress"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image"
@@ -171,8 +172,8 @@ func TestFailures(t *testing.T) {
 // TestSecretsAreMasked: also where output comes in pieces, and where lines are longer than what is said at once.
 func TestSecretsAreMasked(t *testing.T) {
 	const one, two = "canary-7d1e55b4", "second-line-91"
-	long := strings.Repeat("x", maxLine-7) + one + strings.Repeat("y", 3*maxLine)
-	edge := strings.Repeat("x", maxLine-9) + one[:10] + " " + one[10:]
+	long := strings.Repeat("x", progress.MaxLine-7) + one + strings.Repeat("y", 3*progress.MaxLine)
+	edge := strings.Repeat("x", progress.MaxLine-9) + one[:10] + " " + one[10:]
 	l := newLab(t)
 	given := func(r *Request) {
 		r.Secrets = map[string]secret.Value{"s": secret.New(one + "\n" + two + "\n"), "short": secret.New("tiny")}

@@ -13,10 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
 	"github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 // Mount is something that a command sees in its tree.
@@ -204,7 +206,7 @@ func (b *builder) secret(c *Command, m dockerfile.Mount) (*engine.Memory, error)
 	if !ok {
 		return nil, nil
 	}
-	b.says.line("the secret %.80s enters the sandbox of this command", m.ID)
+	b.says.Line("the secret %.80s enters the sandbox of this command", m.ID)
 	if m.Env != "" {
 		c.Env = append(slices.Clip(c.Env), m.Env+"="+value.Reveal())
 	}
@@ -223,4 +225,26 @@ func stubs(mounts []Mount) (all []string) {
 	}
 	slices.SortStableFunc(all, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	return slices.Compact(all)
+}
+
+// MaxSecrets is the most bytes of all secrets of a build.
+const MaxSecrets = 64 << 10
+
+// hidden finds secrets in lines. Of one with several lines it finds each; none of less than redact.MinLength bytes.
+func hidden(secrets map[string]secret.Value) (*redact.Set, error) {
+	var all []secret.Value
+	sum := 0
+	for _, s := range secrets {
+		if sum += len(s.Reveal()); sum > MaxSecrets {
+			return nil, cove.Errorf(cove.TooLarge, "the secrets of the build have more than %d bytes", MaxSecrets)
+		}
+		for line := range strings.Lines(s.Reveal()) {
+			line = strings.TrimRight(line, "\r\n")
+			for len(line) >= redact.MinLength {
+				piece := line[:min(len(line), redact.MaxLength)]
+				all, line = append(all, secret.New(piece)), line[len(piece):]
+			}
+		}
+	}
+	return redact.New(all...)
 }

@@ -50,7 +50,7 @@ func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile
 	if l, ok := b.find(s.key); ok {
 		return l, nil
 	}
-	c := Command{Tree: s.tree, Layer: b.fresh(), Args: r.Args, Env: r.Env, Dir: r.Dir, Offline: r.Offline, Out: &b.says}
+	c := Command{Tree: s.tree, Layer: b.fresh(), Args: r.Args, Env: r.Env, Dir: r.Dir, Offline: r.Offline, Out: b.says}
 	if r.Script != "" {
 		c.Script = &Script{Path: path.Join(scriptDir, path.Base(r.Args[0])), Data: []byte(r.Script)}
 		c.Args = append([]string{c.Script.Path}, r.Args[1:]...)

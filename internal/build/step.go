@@ -90,7 +90,7 @@ func (b *builder) find(key string) (image.Layer, bool) {
 	if err != nil {
 		return l, false
 	}
-	b.says.cached()
+	b.says.Cached()
 	return l, true
 }
 

@@ -32,6 +32,7 @@ var meant = []struct{ words, typed string }{
 	{"merge pull fetch", "cove apply SANDBOX, or git fetch cove::SANDBOX"},
 	{"daemon", "cove serve, or cove server start"},
 	{"images", "cove image list"},
+	{"commit", "cove sandbox commit SANDBOX IMAGE, or git commit in the sandbox"},
 	{"docker podman container containers", "cove run CODE --engine docker, or cove new REPO --engine docker"},
 	{"python python3 node", "cove run FILE"},
 	{"allow deny", "cove policy allow SANDBOX HOST, or cove policy deny SANDBOX HOST"},

@@ -18,7 +18,8 @@ var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": 
 	"POST /sandboxes": true, "POST /sandboxes/check": true, "POST /runs/check": true,
 	"PATCH /sandboxes/{sandbox}": true, "POST /sandboxes/{sandbox}/network": true,
 	"POST /sandboxes/{sandbox}/exec": true, "POST /sandboxes/{sandbox}/exec/{id}/signal": true,
-	"POST /sandboxes/{sandbox}/apply": true, "POST /sandboxes/{sandbox}/push": true,
+	"POST /sandboxes/{sandbox}/commit": true,
+	"POST /sandboxes/{sandbox}/apply":  true, "POST /sandboxes/{sandbox}/push": true,
 	"POST /sandboxes/{sandbox}/pull": true, "POST /repositories": true, "POST /repositories/collect": true,
 	"POST /runs": true, "POST /runs/{run}/interrupt": true, "POST /generate": true, "POST /agents/{agent}/install": true,
 	"PUT /credentials/environment": true, "POST /clients": true, "POST /clients/{name}/network": true}

@@ -164,6 +164,7 @@ var routeScopes = []routeScope{
 	{route: "POST /network/holds/{hold}", body: `{"allow":true}`},
 	{route: "DELETE /network/approvals/{approval}"},
 	{route: "DELETE /executions/{execution}"},
+	{route: "POST /sandboxes/{sandbox}/commit", body: `{"image":"taken"}`},
 	{route: "POST /sandboxes/{sandbox}/pause"},
 	{route: "POST /sandboxes/{sandbox}/resume"},
 	{route: "POST /sandboxes/{sandbox}/stop"},

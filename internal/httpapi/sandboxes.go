@@ -93,6 +93,14 @@ func (s sandboxRoutes) add() {
 			})
 	}
 
+	route(s, huma.Operation{OperationID: "commit-sandbox", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/commit",
+		Tags:    []string{"sandboxes"},
+		Summary: "Make an image of what a sandbox has changed",
+		Description: "Its image with one more layer, in the machine's store. It is for sandboxes with root inside over an " +
+			"image of the store. A sandbox that runs is frozen while its files are copied. Its workspace, its home, what is " +
+			"mounted in it and temporary files are no part of the image. An image that has the name keeps its digest alone.",
+	}, append([]cove.Code{cove.Unsupported, cove.TooLarge, cove.ImageMissing}, sandboxErrors...), s.commitSandbox)
+
 	route(s, huma.Operation{OperationID: "change-sandbox-network", Method: http.MethodPost,
 		Path: "/sandboxes/{sandbox}/network", Tags: []string{"sandboxes"},
 		Summary:     "Change what a long-lived sandbox may reach",
@@ -219,6 +227,17 @@ func (s sandboxRoutes) changeSandbox(ctx context.Context, in *changeInput) (*ans
 	v, err := s.Sandboxes.Change(ctx, exchangeOf(ctx).who, in.Sandbox,
 		sandbox.Change{Name: in.Body.Name, Disk: in.Body.DiskMB << 20})
 	return answerSandbox(ctx, v, err)
+}
+
+type commitInput struct {
+	SandboxPath
+	Body api.CommitRequest
+}
+
+// commitSandbox is POST /sandboxes/{sandbox}/commit.
+func (s sandboxRoutes) commitSandbox(ctx context.Context, in *commitInput) (*answer[api.CommittedImage], error) {
+	made, err := s.Images.Commit(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body)
+	return &answer[api.CommittedImage]{made}, err
 }
 
 type destroyInput struct {

@@ -198,6 +198,7 @@ func TestSandboxes(t *testing.T) {
 		{"POST", "/sandboxes/one/stop", "", 200, "stop one " + stranger},
 		{"POST", "/sandboxes/one/pause", "", 200, "pause one " + stranger},
 		{"POST", "/sandboxes/one/resume", "", 200, "resume one " + stranger},
+		{"POST", "/sandboxes/one/commit", `{"image":"mine","changes":["USER ada"]}`, 403, ""},
 		{"POST", "/sandboxes/busy/start", "", 409, "start busy " + stranger},
 		{"POST", "/sandboxes/weak/pause", "", 422, "pause weak " + stranger},
 		{"POST", "/sandboxes/two/stop", "", 404, "stop two " + stranger},

@@ -104,6 +104,11 @@ type Sandboxes interface {
 	FitsUploads(ctx context.Context, who cove.Principal, sent, more int64) error
 }
 
+// Images makes images of sandboxes.
+type Images interface {
+	Commit(ctx context.Context, who cove.Principal, ref string, r api.CommitRequest) (api.CommittedImage, error)
+}
+
 // Processes runs commands and terminals in long-lived sandboxes; sandbox.Processes is one.
 type Processes interface {
 	Command(ctx context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID),
@@ -224,6 +229,7 @@ type Options struct {
 	Pool      Pool      // nil: there are no routes of prepared sandboxes
 	Sandboxes Sandboxes // nil: there are no routes of long-lived sandboxes
 	Processes Processes // of Sandboxes
+	Images    Images    // of Sandboxes
 	// Repositories is the store of repositories; nil: there are no routes of it.
 	Repositories Repositories
 	Work         Work // nil: there are no routes that bring work back

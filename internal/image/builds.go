@@ -19,6 +19,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	layerfiles "github.com/cove-sandbox/cove/internal/image/layer"
 )
 
 // Builds serves builds of images: with bases, directories to work in and layers of earlier builds. It takes the images
@@ -153,6 +154,11 @@ func (b Builds) Room(ctx context.Context) (dir string, done func(), err error) {
 		return "", nil, err
 	}
 	return t.dir, func() { b.store.discard(t); lock.Close() }, nil
+}
+
+// Most is the most that an image may be.
+func (b Builds) Most() layerfiles.Most {
+	return layerfiles.Most{Bytes: b.store.limits.Bytes, Files: b.store.limits.Entries}
 }
 
 // Alone returns when no other process is between its own call with the same name and done.

@@ -14,7 +14,8 @@ func Commands(sess *session.Session) []*cobra.Command {
 	work := []*cobra.Command{listCommand(sess), infoCommand(sess), attachCommand(sess), shellCommand(sess),
 		execCommand(sess), diffCommand(sess), logCommand(sess), applyCommand(sess), pushCommand(sess), prCommand(sess)}
 	work = append(append(work, pausingCommands(sess)...), renameCommand(sess), limitsCommand(sess), destroyCommand(sess),
-		pruneCommand(sess), savedCommand(sess), devcontainerCommand(sess), profileCommand(sess), repoCommand(sess))
+		sandboxGroup(sess), pruneCommand(sess), savedCommand(sess), devcontainerCommand(sess), profileCommand(sess),
+		repoCommand(sess))
 	all := ui.InGroup(ui.GroupStart, newCommand(sess))
 	return append(append(all, ui.InGroup(ui.GroupWork, work...)...), setupCommand(sess), gitRemoteCommand(sess))
 }

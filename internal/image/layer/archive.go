@@ -70,7 +70,17 @@ func (a archiver) entry(ctx context.Context, place, name string) error {
 	if err := unix.Lstat(place, &st); err != nil {
 		return &fs.PathError{Op: "stat", Path: place, Err: err}
 	}
+	own, err := attributesOf(place)
+	if err != nil {
+		return err
+	}
 	h := &tar.Header{Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid), Format: tar.FormatPAX}
+	for attribute, value := range own {
+		if h.PAXRecords == nil {
+			h.PAXRecords = map[string]string{}
+		}
+		h.PAXRecords["SCHILY.xattr."+attribute] = value
+	}
 	if a.times {
 		h.ModTime = time.Unix(0, st.Mtim.Nano()).Truncate(time.Second)
 	}
@@ -87,7 +97,6 @@ func (a archiver) entry(ctx context.Context, place, name string) error {
 		}
 		return a.directory(ctx, place, name)
 	case unix.S_IFLNK:
-		var err error
 		if h.Linkname, err = os.Readlink(place); err != nil {
 			return err
 		}

@@ -1,0 +1,129 @@
+package build
+
+import (
+	"context"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/image"
+	"github.com/cove-sandbox/cove/internal/image/dockerfile"
+	"github.com/cove-sandbox/cove/internal/image/layer"
+)
+
+// Commit says what image to make of the changes of a sandbox.
+type Commit struct {
+	Name    string   // of the image; empty: none
+	Changes []string // instructions of a Dockerfile that change the configuration alone
+	Text    string   // of the image's history
+}
+
+// Changed are the changes of a sandbox.
+type Changed struct {
+	Base   string   // digest of its image
+	Layer  string   // of engine.MakeLayer
+	Places []string // where it has mounts, absolute, beside those that every sandbox has
+}
+
+// MakeCommit makes an image of what a sandbox has changed: its image with one more layer. hold calls its argument with
+// the changes, in which nothing runs until that returns. Errors: those of hold, of the store and of layer.Take;
+// InvalidArgument for an instruction.
+func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed) error) error) (img image.Image,
+	err error) {
+	name := ""
+	if c.Name != "" {
+		if name, err = o.Store.Name(c.Name); err != nil {
+			return img, err
+		}
+	}
+	room, done, err := o.Store.Room(ctx)
+	if err != nil {
+		return img, err
+	}
+	defer done()
+	b := &builder{Options: o, room: room, images: map[string]image.Base{}}
+	defer b.release()
+	s := &stage{tree: b.fresh()}
+	dir := b.fresh()
+	err = hold(func(of Changed) error {
+		if s.base, err = b.image(ctx, of.Base); err != nil {
+			return err
+		}
+		if s.config, err = changed(s.base.Config.Config, c.Changes); err != nil {
+			return err
+		}
+		if err := engine.MakeLayer(dir); err != nil {
+			return err
+		}
+		changes := engine.Changes(dir)
+		if err := layer.Take(ctx, engine.Changes(of.Layer), changes, o.Store.Most()); err != nil {
+			return err
+		}
+		return layer.Discard(changes, s.base.Tree, ownFiles, append(within(s.base.Tree, of.Places), ownPlaces...))
+	})
+	if err != nil {
+		return img, err
+	}
+	files, err := layer.DiffID(ctx, engine.Changes(dir))
+	if err != nil {
+		return img, err
+	}
+	l, err := b.keep(ctx, keyOf("commit", s.base.Digest, files), dir)
+	if err != nil {
+		return img, err
+	}
+	if err := layer.Clone(s.base.Tree, s.tree); err != nil {
+		return img, err
+	}
+	if err := layer.Apply(engine.Changes(l.Dir), s.tree); err != nil {
+		return img, err
+	}
+	s.steps = []image.Step{{Text: c.Text, Created: b.now(), Layer: l.DiffID, Key: l.Key}}
+	return o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: s.steps, Tree: s.tree, Name: name})
+}
+
+// within returns places as a tree has them, without the links on the way, and the directories above them.
+func within(tree string, places []string) []string {
+	var mounts []Mount
+	for _, place := range places {
+		if real, err := layer.Resolve(tree, place); err == nil {
+			mounts = append(mounts, Mount{Target: "/" + real})
+		}
+	}
+	return stubs(mounts)
+}
+
+// changed returns a configuration after some instructions.
+func changed(config dockerfile.Config, instructions []string) (dockerfile.Config, error) {
+	if len(instructions) == 0 {
+		return config, nil
+	}
+	for _, text := range instructions {
+		if strings.ContainsAny(text, "\n\r") {
+			return config, cove.Errorf(cove.InvalidArgument, "the change %.200q has several lines", text)
+		}
+	}
+	text := "FROM " + image.Scratch + "\n" + strings.Join(instructions, "\n") + "\n"
+	file, err := dockerfile.Parse([]byte(text), dockerfile.Options{})
+	if err != nil {
+		return config, err
+	}
+	if file.Target() != 0 {
+		return config, cove.Errorf(cove.InvalidArgument, "FROM is no change: the image stays on that of the sandbox")
+	}
+	triggers := config.OnBuild // which a build would run
+	config.OnBuild = nil
+	steps, config, _, err := file.Steps(file.Target(), config, nil)
+	if err != nil {
+		return config, err
+	}
+	for _, step := range steps {
+		if step.Run != nil || step.Copy != nil {
+			return config, cove.Errorf(cove.InvalidArgument, "the change %.200q changes files", step.Text).
+				WithHint("do that in the sandbox; a change is ENV, CMD, ENTRYPOINT, USER, WORKDIR, LABEL, EXPOSE, VOLUME, " +
+					"STOPSIGNAL, HEALTHCHECK, SHELL or ONBUILD")
+		}
+	}
+	config.OnBuild = append(triggers, config.OnBuild...)
+	return config, nil
+}
