@@ -181,7 +181,8 @@ var rooms = []room{
 		"internal/cli/sandbox", "internal/cli/server", "internal/cli/session", "internal/cli/ui"}},
 	// What the rooms leave to a program with the daemon. No room knows it.
 	{path: "internal/cli/embedded", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/flags",
-		"internal/cli/network", "internal/cli/server", "internal/cli/session", "internal/cli/ui", "internal/daemon",
+		"internal/cli/interact", "internal/cli/network",
+		"internal/cli/server", "internal/cli/session", "internal/cli/ui", "internal/daemon",
 		"internal/doctor/..."}},
 
 	{path: "cmd/...", layer: process},

@@ -65,6 +65,8 @@ type Options struct {
 	Origins origin.Getter // of the URLs of ADD
 	Clock   clock.Clock
 	Out     io.Writer // progress, and the output of commands
+	// Inspect has the user look into the state before a command that has failed, with a shell; nil does not.
+	Inspect func(ctx context.Context, f Failed) error
 }
 
 // Request says what to build.

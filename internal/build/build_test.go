@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +64,8 @@ type lab struct {
 	store *image.Store
 	dir   string
 	said  bytes.Buffer
+
+	inspect func(context.Context, Failed) error
 }
 
 func newLab(t *testing.T) *lab {
@@ -97,7 +101,8 @@ func (l *lab) build(dockerfile string, change ...func(*Request)) (image.Image, e
 	for _, f := range change {
 		f(&r)
 	}
-	o := Options{Store: image.BuildsOf(l.store), Runner: l, Clock: clock.Real(), Out: &l.said}
+	o := Options{Store: image.BuildsOf(l.store), Runner: l, Clock: clock.Real(), Out: &l.said,
+		Inspect: l.inspect}
 	return Build(l.t.Context(), o, r)
 }
 
@@ -166,6 +171,36 @@ func TestFailures(t *testing.T) {
 	}
 	if _, err := l.build("FROM scratch\nRUN x=1"); err != nil || len(l.commands) != 1 {
 		t.Errorf("a command that failed is not run again: %v", err)
+	}
+}
+
+// TestInspect: a command that fails can be looked into, in the state before it; the build fails all the same.
+func TestInspect(t *testing.T) {
+	l := newLab(t)
+	l.write("etc", "")
+	const dockerfile = "FROM scratch\nENV A=b\nWORKDIR /here\nRUN %s\nRUN --mount=type=cache,target=/k exit"
+	looked := 0
+	l.inspect = func(_ context.Context, f Failed) error {
+		looked++
+		c := f.Shell
+		_, err := os.Stat(filepath.Join(c.Tree, "one"))
+		if err != nil || f.Code != 3 || !strings.HasSuffix(f.Text, " exit") ||
+			!slices.Equal(c.Args, []string{"/bin/sh"}) || c.Dir != "/here" || !slices.Contains(c.Env, "A=b") ||
+			len(c.Mounts) != 1 || c.Layer == l.commands[len(l.commands)-1].Layer {
+			t.Errorf("%+v, %v", f, err)
+		}
+		return nil
+	}
+	for _, shell := range []string{"one=1", "one=1\nCOPY etc /bin/sh"} {
+		if _, err := l.build(fmt.Sprintf(dockerfile, shell)); err == nil || !strings.Contains(err.Error(), "exit code 3") {
+			t.Errorf("%v", err)
+		}
+		if looked == 0 && !strings.Contains(l.said.String(), "no shell") {
+			t.Errorf("without a shell it says %s", l.said.String())
+		}
+	}
+	if looked != 1 {
+		t.Errorf("%d times", looked)
 	}
 }
 

@@ -36,6 +36,13 @@ type Script struct {
 	Data []byte
 }
 
+// Failed is a command that has failed, and a shell in its place.
+type Failed struct {
+	Text  string // the instruction
+	Code  int
+	Shell Command // over the tree before it, with its environment, directory, user and mounts
+}
+
 // run makes the layer of a RUN, or finds it.
 func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile.Step) (l image.Layer, err error) {
 	r := *step.Run
@@ -55,9 +62,11 @@ func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile
 		c.Script = &Script{Path: path.Join(scriptDir, path.Base(r.Args[0])), Data: []byte(r.Script)}
 		c.Args = append([]string{c.Script.Path}, r.Args[1:]...)
 	}
-	if err := as(&c, r.User); err != nil {
+	prefix, err := as(&c, r.User)
+	if err != nil {
 		return l, err
 	}
+	c.Args = append(prefix, c.Args...)
 	if err := engine.MakeLayer(c.Layer); err != nil {
 		return l, err
 	}
@@ -66,6 +75,9 @@ func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile
 		return l, err
 	}
 	code, err := b.Runner.Run(ctx, c)
+	if err == nil && code != 0 {
+		err = b.inspect(ctx, Failed{Text: step.Text, Code: code, Shell: c}, prefix)
+	}
 	if err = errors.Join(err, done()); err != nil {
 		return l, err
 	}
@@ -88,17 +100,41 @@ var (
 	ownPlaces = []string{"etc", "proc", "sys", "dev", "run"}
 )
 
-// as has a command run as a user of its tree: root itself, or another by a program of the tree's.
-func as(c *Command, name string) error {
+// inspect has the user look into the state before a command that has failed.
+func (b *builder) inspect(ctx context.Context, f Failed, prefix []string) error {
+	if b.Inspect == nil {
+		return nil
+	}
+	shell := ""
+	for _, program := range []string{"/bin/bash", "/bin/sh"} {
+		if _, _, ok := layer.Find(f.Shell.Tree, program); ok && shell == "" {
+			shell = program
+		}
+	}
+	if shell == "" {
+		b.says.Line("the image has no shell to look into it with")
+		return nil
+	}
+	f.Shell.Args, f.Shell.Layer = append(slices.Clip(prefix), shell), b.fresh()
+	if err := engine.MakeLayer(f.Shell.Layer); err != nil {
+		return err
+	}
+	b.says.Line("the command ended with exit code %d", f.Code)
+	return b.Inspect(ctx, f)
+}
+
+// as finds how a command runs as a user of its tree: root itself, or another by a program of the tree's, which comes
+// before its arguments.
+func as(c *Command, name string) (prefix []string, err error) {
 	user, err := layer.UserOf(c.Tree, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !slices.ContainsFunc(c.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
 		c.Env = append(slices.Clip(c.Env), "HOME="+user.Home)
 	}
 	if user.Owner == (layer.Owner{}) {
-		return nil
+		return nil, nil
 	}
 	for _, program := range []string{"/usr/bin/setpriv", "/bin/setpriv"} {
 		if place, info, ok := layer.Find(c.Tree, program); ok && info.Mode().IsRegular() && path.Base(place) == "setpriv" {
@@ -106,12 +142,11 @@ func as(c *Command, name string) error {
 			if user.Name != "" {
 				groups = "--init-groups"
 			}
-			c.Args = append([]string{program, "--reuid=" + strconv.Itoa(user.UID), "--regid=" + strconv.Itoa(user.GID), groups,
-				"--"}, c.Args...)
-			return nil
+			return []string{program, "--reuid=" + strconv.Itoa(user.UID), "--regid=" + strconv.Itoa(user.GID), groups,
+				"--"}, nil
 		}
 	}
-	return cove.Errorf(cove.Unsupported, "RUN as the user %.80q is not supported in an image without setpriv", name).
+	return nil, cove.Errorf(cove.Unsupported, "RUN as the user %.80q is not supported in an image without setpriv", name).
 		WithHint("have the image's util-linux installed, or run the command before USER")
 }
 

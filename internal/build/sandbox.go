@@ -30,13 +30,24 @@ type Sandboxes struct {
 
 // Run implements Runner.
 func (s Sandboxes) Run(ctx context.Context, c Command) (code int, err error) {
+	err = s.With(ctx, c, func(ctx context.Context, j *job.Job, p guest.ProcessSpec) error {
+		code, err = s.attend(ctx, j, c, p)
+		return err
+	})
+	return code, err
+}
+
+// With makes the sandbox of a command, which is to be started in it as p says, for as long as use takes. It ends the
+// context of use where the command fills the disk.
+func (s Sandboxes) With(ctx context.Context, c Command,
+	use func(ctx context.Context, j *job.Job, p guest.ProcessSpec) error) (err error) {
 	plan := provision.Plan{ID: cove.NewSandboxID(), Layer: c.Layer, Bare: true,
 		Rootfs:  engine.Rootfs{Kind: engine.RootfsDir, Dir: c.Tree},
 		Shape:   cove.Shape{Limits: s.Limits, User: cove.RootUser},
 		Binding: engine.Binding{Hostname: rootfs.Hostname}}
 	if err := c.attach(&plan.Binding); err != nil {
 		plan.Binding.Close()
-		return 0, err
+		return err
 	}
 	env := c.Env
 	var route egress.Route
@@ -49,7 +60,7 @@ func (s Sandboxes) Run(ctx context.Context, c Command) (code int, err error) {
 	}
 	j, err := job.Open(ctx, s.Engine, s.Clock, plan)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if route != nil {
 		defer route.Close()
@@ -62,10 +73,14 @@ func (s Sandboxes) Run(ctx context.Context, c Command) (code int, err error) {
 	defer func() { err = errors.Join(err, j.Close()) }()
 	if c.Script != nil {
 		if err := j.Guest().WriteFile(ctx, c.Script.Path, 0o755, c.Script.Data); err != nil {
-			return 0, fmt.Errorf("place a heredoc: %w", err)
+			return fmt.Errorf("place a heredoc: %w", err)
 		}
 	}
-	return s.attend(ctx, j, c, env)
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() { defer close(watched); s.watch(ctx, c.Layer, cancel) }()
+	defer func() { cancel(nil); <-watched }()
+	return use(ctx, j, guest.ProcessSpec{Args: c.Args, Env: env, Dir: c.Dir})
 }
 
 // attach adds the mounts of a command to a binding.
@@ -86,14 +101,9 @@ func (c Command) attach(b *engine.Binding) error {
 	return nil
 }
 
-func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, env []string) (int, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watched := make(chan struct{})
-	go func() { defer close(watched); s.watch(ctx, c.Layer, cancel) }()
-	defer func() { cancel(nil); <-watched }()
-	o, err := j.Run(ctx, guest.ProcessSpec{Args: c.Args, Env: env, Dir: c.Dir, Alone: true},
-		process.Attendance{Stdout: c.Out, Stderr: c.Out})
+func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, p guest.ProcessSpec) (int, error) {
+	p.Alone = true
+	o, err := j.Run(ctx, p, process.Attendance{Stdout: c.Out, Stderr: c.Out})
 	if failure, ok := errors.AsType[*guest.Failure](err); ok && failure.Kind == guest.FailNotFound {
 		return 0, cove.Errorf(cove.InvalidArgument, "the image has no program %.200q, or no directory %.200q", c.Args[0],
 			c.Dir)

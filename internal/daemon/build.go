@@ -43,6 +43,9 @@ type Build struct {
 	Root bool
 	// Own says that Dir is no directory of a user's.
 	Own bool
+	// Inspect has the user look into the state before a command that has failed. open begins a shell there, which
+	// ends with the return. nil does not.
+	Inspect func(ctx context.Context, f build.Failed, open OpenShell) error
 	// Text are the instructions, and Ignore what is left out of the context; nil: both are files.
 	Text, Ignore []byte
 }
@@ -65,6 +68,9 @@ func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error
 	}
 	o := build.Options{Store: image.BuildsOf(d.images), Runner: run, Origins: origins{d.outlet, run.Network, id},
 		Clock: clock.Real(), Out: b.Out}
+	if b.Inspect != nil {
+		o.Inspect = func(ctx context.Context, f build.Failed) error { return d.inspect(ctx, run, f, b.Inspect) }
+	}
 	return build.Build(ctx, o, r)
 }
 

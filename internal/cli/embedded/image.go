@@ -13,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/build"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/server"
 	"github.com/cove-sandbox/cove/internal/cli/session"
@@ -51,6 +52,11 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 	b := daemon.Build{Dir: wanted.Context, Dockerfile: wanted.Dockerfile, Name: wanted.Name, Args: wanted.Args,
 		Secrets: wanted.Secrets, Target: wanted.Target, Fresh: wanted.NoCache, Network: apispec.Network(wanted.Network),
 		Out: sess.Err, Below: wanted.Below, Text: wanted.Text, Ignore: wanted.Ignore}
+	if wanted.Inspect {
+		b.Inspect = func(ctx context.Context, f build.Failed, open daemon.OpenShell) error {
+			return inspect(ctx, sess, f, open)
+		}
+	}
 	if wanted.Files != nil {
 		if b.Dir, err = writeContext(wanted.Files); err != nil {
 			return err

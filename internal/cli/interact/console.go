@@ -76,11 +76,27 @@ func ShowTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, key
 	return err == nil && !t.left, err
 }
 
+// Link is a terminal in a sandbox of this process's own; client.Terminal is one of a server's.
+type Link interface {
+	ID() string
+	Next() ([]byte, error) // io.EOF: its program has ended
+	Write([]byte) (int, error)
+	Resize(rows, columns int) error
+	ExitCode() int
+	Close() error
+}
+
+// ShowLink shows a terminal on this one until its program ends, and returns its exit code.
+func ShowLink(ctx context.Context, sess *session.Session, open func(rows, columns int) (Link, error)) (int, error) {
+	return (&console{Session: sess, local: open}).run(ctx)
+}
+
 // console is this terminal while it shows another.
 type console struct {
 	*session.Session
 	backend *session.Backend
 	from    *client.Client
+	local   func(rows, columns int) (Link, error) // in the place of from
 	sandbox api.Sandbox
 	options client.TerminalOptions
 	detach  keyWatch
@@ -88,7 +104,7 @@ type console struct {
 	left    bool        // the user has detached
 
 	mu       sync.Mutex
-	attached *client.Terminal // nil while the connection is lost
+	attached Link // nil while the connection is lost
 }
 
 func (t *console) run(ctx context.Context) (code int, err error) {
@@ -98,7 +114,7 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 	t.options.Term = t.Getenv("TERM")
 	t.options.TrueColor = t.Getenv("COLORTERM") == "truecolor" || t.Getenv("COLORTERM") == "24bit"
 	t.options.History = true
-	if t.attached, err = t.from.AttachTerminal(ctx, t.sandbox.ID, t.options); err != nil {
+	if t.attached, err = t.link(ctx); err != nil {
 		return 0, err
 	}
 	t.options = client.TerminalOptions{ID: t.attached.ID(), Term: t.options.Term, TrueColor: t.options.TrueColor}
@@ -135,6 +151,18 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 	beside.Wait()
 	restore()
 	return t.conclude(ctx, code, err)
+}
+
+// link attaches to the terminal.
+func (t *console) link(ctx context.Context) (Link, error) {
+	if t.local != nil {
+		return t.local(t.options.Rows, t.options.Columns)
+	}
+	l, err := t.from.AttachTerminal(ctx, t.sandbox.ID, t.options)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // conclude prints how the terminal was left, and returns the program's exit code.
@@ -179,7 +207,7 @@ func (t *console) restore() {
 }
 
 // now is the connection, if there is one.
-func (t *console) now() *client.Terminal {
+func (t *console) now() Link {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.attached
@@ -200,7 +228,7 @@ func (t *console) show(ctx context.Context) (code int, err error) {
 		switch {
 		case err == io.EOF:
 			return now.ExitCode(), nil
-		case ctx.Err() != nil || !cove.Away(err):
+		case ctx.Err() != nil || t.local != nil || !cove.Away(err):
 			return 0, err
 		}
 		if err = t.again(ctx, err); err != nil {

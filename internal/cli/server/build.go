@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
 // epochArg is a build argument that is taken from the environment, too.
@@ -21,7 +22,7 @@ func imageBuild(sess *session.Session, d Daemon) *cobra.Command {
 	var o flags.Spec
 	var wanted session.NewBuild
 	var args, secrets []string
-	var output string
+	var output, onError string
 	c := &cobra.Command{
 		Use:   "build CONTEXT",
 		Short: "Build an image from a Dockerfile",
@@ -44,6 +45,9 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 				return err
 			}
 			if wanted.Secrets, err = buildSecrets(secrets, sess.Getenv); err != nil {
+				return err
+			}
+			if wanted.Inspect, err = inspects(sess, onError); err != nil {
 				return err
 			}
 			resolved, err := o.Resolve(sess.Getenv)
@@ -79,6 +83,8 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 		"write the image, too: `type=oci|docker|local,dest=PATH`, or PATH of a directory for its files")
 	f.StringVar(&wanted.Target, "target", "", "build the `STAGE` of this name or number; the last when not given")
 	f.BoolVar(&wanted.NoCache, "no-cache", false, "use no step of an earlier build")
+	f.StringVar(&onError, "on-error", "",
+		"`shell`: look with a shell into the state before a command that has failed; its end ends the build")
 	o.Policy.Add(f)
 	f.StringVar(&o.Memory, "memory", "", "memory `SIZE` of a command, like 2G")
 	f.Float64Var(&o.CPUs, "cpus", 0, "`CORES` of a command, like 0.5")
@@ -86,6 +92,21 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 	sess.AddJSON(f, "print one JSON object")
 	f.SortFlags = false
 	return session.OfDaemon(sess, c)
+}
+
+// inspects reads --on-error.
+func inspects(sess *session.Session, onError string) (bool, error) {
+	switch {
+	case onError == "":
+		return false, nil
+	case onError != "shell":
+		return false, cove.Errorf(cove.InvalidArgument, "--on-error %.40q is not known", onError).
+			WithHint("--on-error shell")
+	case sess.JSON || !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Out):
+		return false, cove.Errorf(cove.InvalidArgument, "--on-error shell needs a terminal for its shell").
+			WithHint("leave it out, or run the build at a terminal, without --json")
+	}
+	return true, nil
 }
 
 // buildArgs reads build arguments.

@@ -15,6 +15,7 @@ type NewBuild struct {
 	Target     string
 	NoCache    bool
 	Once       bool                   // an image of the same is not built again; Name becomes NAME:HASH
+	Inspect    bool                   // a command that fails leaves a shell in the state before it
 	Output     *SavedImage            // nil: the store alone has it
 	Network    *api.NetworkPermission // of its commands; nil is none
 	Limits     *api.Limits            // of each of them; nil: those of the configuration
