@@ -72,6 +72,7 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 	if err != nil {
 		return img, err
 	}
+	defer l.Release()
 	if err := layer.Clone(s.base.Tree, s.tree); err != nil {
 		return img, err
 	}

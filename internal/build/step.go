@@ -24,6 +24,7 @@ func (b *builder) step(ctx context.Context, number int, s *stage, step dockerfil
 		if err != nil {
 			return err
 		}
+		defer kept.Release()
 		if !missing {
 			if err := layer.Apply(engine.Changes(kept.Dir), s.tree); err != nil {
 				return err

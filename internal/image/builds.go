@@ -36,14 +36,6 @@ type Base struct {
 	Config v1.ConfigFile
 }
 
-// Layer is a layer that a build has made.
-type Layer struct {
-	Dir     string    `json:"-"` // of engine.MakeLayer
-	Key     string    `json:"-"` // by which Find finds it; empty: it was not kept
-	DiffID  string    `json:"diff_id"`
-	Created time.Time `json:"created"`
-}
-
 // Step is a line of an image's history.
 type Step struct {
 	Text    string
@@ -175,23 +167,26 @@ func (b Builds) Alone(ctx context.Context, name string) (done func(), err error)
 	return func() { os.Remove(path); lock.Close() }, nil
 }
 
-func (b Builds) kept() string { return filepath.Join(b.store.dir, layersName) }
+func (b Builds) kept() string { return keptIn(b.store) }
 
-const layerRecord = "layer.json"
-
-// Find returns the layer that a build has kept under a key. Errors: fs.ErrNotExist.
-func (b Builds) Find(key string) (Layer, error) {
-	l := Layer{Dir: filepath.Join(b.kept(), key), Key: key}
-	data, err := os.ReadFile(filepath.Join(l.Dir, layerRecord))
-	if err == nil {
-		err = json.Unmarshal(data, &l)
+// Find returns the layer that a build has kept under a key, which stays until Release. Errors: fs.ErrNotExist.
+func (b Builds) Find(key string) (l Layer, err error) {
+	l = Layer{Dir: filepath.Join(b.kept(), key), Key: key}
+	if l.held, err = holdRecord(filepath.Join(l.Dir, layerRecord), unix.LOCK_SH); err != nil {
+		return l, err
+	}
+	now := time.Now()
+	err = json.NewDecoder(l.held).Decode(&l)
+	if err = errors.Join(err, os.Chtimes(l.held.Name(), now, now)); err != nil {
+		l.Release()
 	}
 	return l, err
 }
 
 // Keep takes a layer from a directory of Room, under a key. It returns the layer where it then is: that of another
-// build, if that was first.
+// build, if that was first. It stays until Release.
 func (b Builds) Keep(key string, l Layer) (Layer, error) {
+	l.Bytes = diskUsage(l.Dir)
 	data, err := json.Marshal(l)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(l.Dir, layerRecord), data, 0o600)
@@ -202,16 +197,24 @@ func (b Builds) Keep(key string, l Layer) (Layer, error) {
 	if err == nil {
 		err = os.MkdirAll(b.kept(), 0o700)
 	}
+	if err == nil {
+		l.held, err = holdRecord(filepath.Join(l.Dir, layerRecord), unix.LOCK_SH)
+	}
 	if err != nil {
 		return l, storage(err, "keep a layer")
 	}
 	if err := os.Rename(l.Dir, filepath.Join(b.kept(), key)); err != nil {
+		l.Release()
 		if other, e := b.Find(key); e == nil {
 			return other, nil
 		}
 		return l, storage(err, "keep a layer")
 	}
 	l.Dir, l.Key = filepath.Join(b.kept(), key), key
+	if err := b.shrink(); err != nil {
+		l.Release()
+		return l, err
+	}
 	return l, nil
 }
 
@@ -251,7 +254,7 @@ func (b Builds) Cache(ctx context.Context, id string, alone bool, fill func(dir 
 	}, nil
 }
 
-// shrink removes caches while the store has more than its bound.
+// shrink removes caches and layers while the store has more than its bound.
 func (b Builds) shrink() error {
 	for b.store.most > 0 {
 		sum, err := b.store.taken(nil)
@@ -261,7 +264,7 @@ func (b Builds) shrink() error {
 		if sum <= b.store.most {
 			break
 		}
-		if gone, err := cachesOf(b.store).evict(); err != nil || !gone {
+		if gone, err := evictUsed(b.store); err != nil || !gone {
 			return storage(err, "remove a cache")
 		}
 	}

@@ -69,14 +69,16 @@ func (c caches) record(place, id string) error {
 	return os.WriteFile(filepath.Join(place, cacheRecord), data, 0o600)
 }
 
-// usedCache is a cache with what its record says.
+// usedCache is a cache, or a layer, with what its record says.
 type usedCache struct {
 	place string
 	bytes int64
 	used  time.Time
+	// removes removes it unless a build has it, and reports whether it did.
+	removes func() (gone bool, err error)
 }
 
-// caches lists the caches of builds, the one that was used the longest ago first.
+// list lists the caches of builds.
 func (c caches) list() (all []usedCache, err error) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -87,6 +89,7 @@ func (c caches) list() (all []usedCache, err error) {
 			continue
 		}
 		u := usedCache{place: filepath.Join(c.dir, e.Name())}
+		u.removes = func() (bool, error) { return removeCache(u.place) }
 		record := filepath.Join(u.place, cacheRecord)
 		if info, err := os.Stat(record); err == nil {
 			u.used = info.ModTime()
@@ -97,13 +100,12 @@ func (c caches) list() (all []usedCache, err error) {
 		}
 		all = append(all, u)
 	}
-	slices.SortFunc(all, func(a, b usedCache) int { return a.used.Compare(b.used) })
 	return all, nil
 }
 
-// remove removes a cache that no build has, and reports whether it did.
-func (u usedCache) remove() (gone bool, err error) {
-	lock, err := tryLock(u.place+lockSuffix, unix.LOCK_EX)
+// removeCache removes a cache that no build has, and reports whether it did.
+func removeCache(place string) (gone bool, err error) {
+	lock, err := tryLock(place+lockSuffix, unix.LOCK_EX)
 	if err == errHeld {
 		return false, nil
 	}
@@ -111,25 +113,10 @@ func (u usedCache) remove() (gone bool, err error) {
 		return false, err
 	}
 	defer lock.Close()
-	if err := unpack.RemoveAll(u.place); err != nil {
+	if err := unpack.RemoveAll(place); err != nil {
 		return false, err
 	}
 	return true, os.Remove(lock.Name())
-}
-
-// evict removes the cache that was used the longest ago, of those that no build has, and reports whether there
-// was one.
-func (c caches) evict() (bool, error) {
-	all, err := c.list()
-	if err != nil {
-		return false, err
-	}
-	for _, u := range all {
-		if gone, err := u.remove(); gone || err != nil {
-			return gone, err
-		}
-	}
-	return false, nil
 }
 
 // prune removes the caches that no build has.
@@ -145,7 +132,7 @@ func (c caches) prune() (freed int64, err error) {
 	}
 	for _, u := range all {
 		bytes := diskUsage(u.place)
-		gone, e := u.remove()
+		gone, e := removeCache(u.place)
 		if err = errors.Join(err, e); gone {
 			freed += bytes
 		}

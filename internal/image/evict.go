@@ -16,9 +16,10 @@ import (
 )
 
 // The images of the store have a bound together (Options.Most), and leave the floor of the machine's disk. Images that
-// a user has pulled or imported stay until the user removes them. Caches of builds make room first, and then images
-// that come back by themselves, when no process holds them: the ones unpacked because a request named their archive,
-// and those without a name that no request has named by a digest. The ones that were used the longest ago go first.
+// a user has pulled or imported stay until the user removes them. Caches and layers of builds make room first, then
+// images that come back by themselves, when no process holds them: the ones unpacked because a request named their
+// archive, and those without a name that no request has named by a digest. The ones that were used the longest ago go
+// first.
 
 // growing is an image that is being unpacked, with what it has reserved.
 type growing struct {
@@ -98,7 +99,8 @@ func (s *Store) claim(ctx context.Context, t *temp, bytes int64) error {
 	return storage(err, "count the image")
 }
 
-// taken returns the bytes of all images and caches but one image that is unpacked, with those that others unpack.
+// taken returns the bytes of all images, and of caches and layers of builds, but one image that is unpacked, with those
+// that others unpack. Files that images and layers share count for each.
 func (s *Store) taken(but *temp) (sum int64, err error) {
 	digests, err := s.digests()
 	if err != nil {
@@ -109,7 +111,7 @@ func (s *Store) taken(but *temp) (sum int64, err error) {
 			sum += img.Size
 		}
 	}
-	built, err := cachesOf(s).list()
+	built, err := used(s)
 	if err != nil {
 		return 0, err
 	}
@@ -133,10 +135,10 @@ func (s *Store) taken(but *temp) (sum int64, err error) {
 	return sum, nil
 }
 
-// evict removes the image that comes back and was used the longest ago, or first a cache of builds, and reports whether
-// there was one.
+// evict removes the image that comes back and was used the longest ago, or first a cache or layer of builds, and
+// reports whether there was one.
 func (s *Store) evict() (bool, error) {
-	if gone, err := cachesOf(s).evict(); gone || err != nil {
+	if gone, err := evictUsed(s); gone || err != nil {
 		return gone, err
 	}
 	all, err := s.List(context.Background())

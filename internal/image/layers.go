@@ -1,10 +1,13 @@
 package image
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,6 +16,29 @@ import (
 
 // layersName is the directory of a store for the layers that builds keep. While one runs, it holds a lock beside it.
 const layersName = "build"
+
+// layerRecord is the file of a layer with what it is. Its time of change says when the layer was used last.
+const layerRecord = "layer.json"
+
+func keptIn(s *Store) string { return filepath.Join(s.dir, layersName) }
+
+// Layer is a layer that a build has made.
+type Layer struct {
+	Dir     string    `json:"-"` // of engine.MakeLayer
+	Key     string    `json:"-"` // by which Find finds it; empty: it was not kept
+	DiffID  string    `json:"diff_id"`
+	Created time.Time `json:"created"`
+	Bytes   int64     `json:"bytes"` // of its files
+
+	held *os.File // until which it stays
+}
+
+// Release lets a layer of Find or Keep go when the store needs room.
+func (l Layer) Release() {
+	if l.held != nil {
+		l.held.Close()
+	}
+}
 
 // pruneLayers removes layers of builds, unless a build runs. Their files remain where images have them.
 func pruneLayers(kept string) (freed int64, err error) {
@@ -41,4 +67,104 @@ func pruneLayers(kept string) (freed int64, err error) {
 		freed += bytes
 	}
 	return freed, err
+}
+
+// holdRecord opens and locks the record of a layer, which is removed by a holder of its exclusive lock alone. Errors:
+// fs.ErrNotExist, errHeld.
+func holdRecord(path string, how int) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
+		f.Close()
+		if err == unix.EWOULDBLOCK && how == unix.LOCK_SH {
+			return nil, fs.ErrNotExist // it is being removed
+		}
+		if err == unix.EWOULDBLOCK {
+			return nil, errHeld
+		}
+		return nil, err
+	}
+	mine, err := f.Stat()
+	if err == nil {
+		var current fs.FileInfo
+		if current, err = os.Lstat(path); err == nil && !os.SameFile(mine, current) {
+			err = fs.ErrNotExist
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// usedLayers lists the layers that builds keep.
+func usedLayers(s *Store) (all []usedCache, err error) {
+	kept := keptIn(s)
+	entries, err := os.ReadDir(kept)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		u := usedCache{place: filepath.Join(kept, e.Name())}
+		record := filepath.Join(u.place, layerRecord)
+		info, err := os.Stat(record)
+		if err != nil {
+			continue // it goes just now
+		}
+		var l Layer
+		if data, err := os.ReadFile(record); err == nil && json.Unmarshal(data, &l) == nil {
+			u.bytes = l.Bytes
+		}
+		u.used, u.removes = info.ModTime(), func() (bool, error) { return removeLayer(s, u.place) }
+		all = append(all, u)
+	}
+	return all, nil
+}
+
+// removeLayer removes a layer that no build holds, and reports whether it did.
+func removeLayer(s *Store, dir string) (gone bool, err error) {
+	lock, err := holdRecord(filepath.Join(dir, layerRecord), unix.LOCK_EX)
+	if err == errHeld || errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close()
+	t, err := s.newTemp()
+	if err != nil {
+		return false, err
+	}
+	defer s.discard(t)
+	return true, os.Rename(dir, filepath.Join(t.dir, "layer"))
+}
+
+// used lists caches and layers of builds, the one that was used the longest ago first.
+func used(s *Store) ([]usedCache, error) {
+	all, err := cachesOf(s).list()
+	if err != nil {
+		return nil, err
+	}
+	layers, err := usedLayers(s)
+	all = append(all, layers...)
+	slices.SortStableFunc(all, func(a, b usedCache) int { return a.used.Compare(b.used) })
+	return all, err
+}
+
+// evictUsed removes the cache or layer that was used the longest ago, of those that no build has, and reports whether
+// there was one.
+func evictUsed(s *Store) (bool, error) {
+	all, err := used(s)
+	if err != nil {
+		return false, err
+	}
+	for _, u := range all {
+		if gone, err := u.removes(); gone || err != nil {
+			return gone, err
+		}
+	}
+	return false, nil
 }

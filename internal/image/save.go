@@ -67,6 +67,7 @@ type part struct {
 	digest  v1.Hash
 	size    int64
 	history []v1.History // of it, in which it is the last that is not empty
+	layer   Layer        // that it is, held
 }
 
 // Save writes an image as an archive, and returns how many layers it has. An image that a build has made has the
@@ -87,6 +88,11 @@ func (b Builds) Save(ctx context.Context, w io.Writer, ref string, format Format
 	}
 	defer done()
 	parts, err := b.parts(base)
+	defer func() {
+		for _, p := range parts {
+			p.layer.Release()
+		}
+	}()
 	if err != nil {
 		return 0, storage(err, "read the image")
 	}
@@ -147,6 +153,9 @@ func (b Builds) parts(of Base) ([]part, error) {
 	for _, key := range made.Layers {
 		l, err := b.Find(key)
 		if err != nil {
+			for _, p := range all {
+				p.layer.Release()
+			}
 			return whole, nil // it was pruned
 		}
 		n := 0
@@ -154,7 +163,7 @@ func (b Builds) parts(of Base) ([]part, error) {
 			n++
 		}
 		n = min(n+1, len(history))
-		all = append(all, part{dir: engine.Changes(l.Dir), history: history[:n]})
+		all = append(all, part{dir: engine.Changes(l.Dir), history: history[:n], layer: l})
 		history = history[n:]
 	}
 	if len(all) == 0 {
