@@ -16,6 +16,7 @@ require (
 	github.com/mattn/go-runewidth v0.0.23
 	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42
 	github.com/miekg/dns v1.1.73
+	github.com/mikelolasagasti/xz v1.0.1
 	github.com/moby/buildkit v0.34.2
 	github.com/moby/moby/api v1.56.1
 	github.com/moby/moby/client v0.6.2

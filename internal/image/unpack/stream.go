@@ -15,6 +15,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/mikelolasagasti/xz"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -188,10 +189,37 @@ func decompressor(r io.Reader) (io.Reader, func(), error) {
 	case bytes.HasPrefix(head, []byte("BZh")):
 		return whole{bzip2.NewReader(b)}, none, nil
 	case bytes.HasPrefix(head, []byte("\xfd7zXZ")):
-		return nil, nil, cove.Errorf(cove.Unsupported, "archives compressed with xz are not read").
-			WithHint("compress it with gzip, bzip2 or zstd, or not at all")
+		z, err := xz.NewReader(b, xz.DefaultDictMax) // that of xz -9
+		if err = unxz(err); err == errTruncated {
+			err = malformed(err)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		return xzReader{z}, none, nil
 	}
 	return b, none, nil
+}
+
+// xzReader says what of an archive is not supported.
+type xzReader struct{ r io.Reader }
+
+func (x xzReader) Read(p []byte) (int, error) {
+	n, err := x.r.Read(p)
+	return n, unxz(err)
+}
+
+func unxz(err error) error {
+	switch {
+	case err == nil, err == io.EOF:
+		return err
+	case errors.Is(err, xz.ErrMemlimit), errors.Is(err, xz.ErrOptions), errors.Is(err, xz.ErrUnsupportedCheck):
+		return cove.Errorf(cove.Unsupported, "the archive is compressed in a way that is not read: %w", err).
+			WithHint("compress it as \"xz -9\" does")
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, xz.ErrBuf):
+		return errTruncated
+	}
+	return malformed(err)
 }
 
 // whole maps the error of a truncated stream to one that cannot be mistaken for a clean end.

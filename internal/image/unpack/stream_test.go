@@ -144,8 +144,10 @@ func TestCompressions(t *testing.T) {
 		"gzip cut":     {g.Bytes()[:g.Len()-20], cove.InvalidArgument},
 		"zstd cut":     {z.Bytes()[:z.Len()-20], cove.InvalidArgument},
 		"gzip damaged": {flip(g.Bytes(), g.Len()/2), cove.InvalidArgument}, "plain cut": {plain[:2000], cove.InvalidArgument},
-		"gzip of nothing": {[]byte{0x1f, 0x8b}, cove.InvalidArgument}, "xz": {[]byte("\xfd7zXZ\x00rest"), cove.Unsupported},
-		"not an archive": {[]byte(strings.Repeat("hello ", 500)), cove.InvalidArgument},
+		"gzip of nothing": {[]byte{0x1f, 0x8b}, cove.InvalidArgument},
+		"xz of nothing":   {[]byte("\xfd7zXZ\x00"), cove.InvalidArgument},
+		"xz damaged":      {[]byte("\xfd7zXZ\x00damaged"), cove.InvalidArgument},
+		"not an archive":  {[]byte(strings.Repeat("hello ", 500)), cove.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := newRoom(t).apply(Layer, c.data); cove.ErrorCode(err) != c.code {
@@ -153,23 +155,42 @@ func TestCompressions(t *testing.T) {
 			}
 		})
 	}
-	t.Run("bzip2", func(t *testing.T) {
-		packed, err := base64.StdEncoding.DecodeString("QlpoOTFBWSZTWaUwjB0AAHD7gNEAAAJAAG+AAADiRJ4ACAggAFQ0IJtBHqaM" +
-			"nqCRJqAaAAfa3EIQcyhCKdPKsZuxAhplYpMIloowNABD6uxpNeWrJVgiBt+vrY07vUiID8XckU4UJClMIwdA")
+	for name, text := range map[string]string{
+		"bzip2": "QlpoOTFBWSZTWaUwjB0AAHD7gNEAAAJAAG+AAADiRJ4ACAggAFQ0IJtBHqaM" +
+			"nqCRJqAaAAfa3EIQcyhCKdPKsZuxAhplYpMIloowNABD6uxpNeWrJVgiBt+vrY07vUiID8XckU4UJClMIwdA",
+		"xz": "/Td6WFoAAATm1rRGAgAhARwAAAAQz1jM4Cf/AGRdADCAM1AYaImC7WIF2V3nyA/J9lAepSQ/+DOz2KNzZLwl1EHEV4zNKw6e" +
+			"kOHLJLUvy9GNpBBWW+ys619+q/F6scRlIRbyEKsj+keeqc/T4qNHDUMqI0x65b01hHY7lq78FxbfRQAAJwkrJcxdMo8AAYAB" +
+			"gFAAAD5xYGGxxGf7AgAAAAAEWVo=",
+	} {
+		t.Run(name, func(t *testing.T) {
+			packed, err := base64.StdEncoding.DecodeString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tree, err := New(newRoom(t).dir, DefaultLimits())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tree.Close()
+			digest, err := tree.Apply(t.Context(), bytes.NewReader(packed), Layer)
+			if err != nil || digest != "2dd9931e568902e8ad34661d545b2b57d69a00a924b3a97bb69f81821dd64ef7" {
+				t.Errorf("%s, %v", digest, err)
+			}
+			if err := newRoom(t).apply(Layer, packed[:80]); cove.ErrorCode(err) != cove.InvalidArgument {
+				t.Errorf("cut: %v", err)
+			}
+		})
+	}
+	t.Run("xz that needs much memory", func(t *testing.T) { // more than xz -9
+		packed, err := base64.StdEncoding.DecodeString("" +
+			"/Td6WFoAAATm1rRGAgAhAR8AAAD+YO3e4Cf/AGRdADCAM1AYaImC7WIF2V3nyA/J9lAepSQ/+DOz2KNzZLwl1EHE" +
+			"V4zNKw6ekOHLJLUvy9GNpBBWW+ys619+q/F6scRlIRbyEKsj+keeqc/T4qNHDUMqI0x65b01hHY7lq78FxbfRQAA" +
+			"JwkrJcxdMo8AAYABgFAAAD5xYGGxxGf7AgAAAAAEWVo=")
 		if err != nil {
 			t.Fatal(err)
 		}
-		tree, err := New(newRoom(t).dir, DefaultLimits())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tree.Close()
-		digest, err := tree.Apply(t.Context(), bytes.NewReader(packed), Layer)
-		if err != nil || digest != "2dd9931e568902e8ad34661d545b2b57d69a00a924b3a97bb69f81821dd64ef7" {
-			t.Errorf("%s, %v", digest, err)
-		}
-		if err := newRoom(t).apply(Layer, packed[:80]); cove.ErrorCode(err) != cove.InvalidArgument {
-			t.Errorf("cut: %v", err)
+		if err := newRoom(t).apply(Layer, packed); cove.ErrorCode(err) != cove.Unsupported {
+			t.Errorf("%v", err)
 		}
 	})
 	t.Run("nothing at all", func(t *testing.T) { // an empty layer is valid
@@ -228,7 +249,7 @@ func TestIsArchive(t *testing.T) {
 	}{
 		"plain": {plain, true, ""}, "gzip": {g.Bytes(), true, ""}, "a file in gzip": {text.Bytes(), false, ""},
 		"text": {[]byte("hello"), false, ""}, "nothing": {nil, false, ""}, "an empty archive": {pack(t), false, ""},
-		"gzip of nothing": {[]byte{0x1f, 0x8b}, false, ""}, "xz": {[]byte("\xfd7zXZ\x00rest"), false, cove.Unsupported},
+		"gzip of nothing": {[]byte{0x1f, 0x8b}, false, ""}, "xz of nothing": {[]byte("\xfd7zXZ\x00rest"), false, ""},
 	} {
 		r := bytes.NewReader(c.data)
 		is, err := IsArchive(r)

@@ -9,7 +9,8 @@ echo i > ignore/i.log; echo k > ignore/keep/k.log; echo o > ignore/o
 printf '**/*.log\n!ignore/keep/*\n*.md\n' > .dockerignore; echo md > README.md
 cd ../tree; echo t > t; echo s > sub/s; ln -s t link; ln t hard; chown 5:6 sub/s; chmod 2750 sub; chmod 4755 t
 tar -cf ../ctx/tree.tar .; cd ../ctx; gzip -k tree.tar; python3 -c 'import bz2;open("tree.tar.bz2","wb").write(
-bz2.compress(open("tree.tar","rb").read()))'; echo packed | gzip > packed.gz
+bz2.compress(open("tree.tar","rb").read()));import lzma;open("tree.tar.xz","wb").write(
+lzma.compress(open("tree.tar","rb").read()))'; echo packed | gzip > packed.gz
 cd ../root; printf 'root:x:0:0::/root:/bin/sh\nada:x:41:42::/home/ada:/bin/sh\n' > etc/passwd
 printf 'root:x:0:\nstaff:x:50:ada\nada:x:42:\n' > etc/group; echo old > opt/old/f; chmod 1777 tmp
 for p in sh mkdir ln rm chmod chown cat mkfifo setpriv; do f=$(command -v $p); cp -L $f bin/$p
