@@ -77,7 +77,8 @@ type Request struct {
 	Args       map[string]string
 	Secrets    map[string]secret.Value // by their ids; MaxSecrets bytes at most together
 	Target     string
-	Platform   string // this machine's
+	Platform   string // of the image, "linux/amd64"
+	Host       string // this machine's, likewise
 	Fresh      bool   // no layer of an earlier build is used
 	Root       bool   // commands run as root, not as the user of the image
 	// Epoch is the latest time of a file of the image, and that of the image; nil: files keep theirs.
@@ -88,7 +89,7 @@ type Request struct {
 // not do.
 func Build(ctx context.Context, o Options, r Request) (img image.Image, err error) {
 	file, err := dockerfile.Parse(r.Dockerfile, dockerfile.Options{Args: r.Args, Target: r.Target, Platform: r.Platform,
-		Host: r.Platform})
+		Host: r.Host})
 	if err != nil {
 		return img, err
 	}
@@ -236,12 +237,11 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 			steps: append([]image.Step{}, below.steps...), latest: below.latest}
 		return s, layer.Clone(below.tree, s.tree)
 	}
-	if from.Platform != b.request.Platform {
-		return nil, cove.Errorf(cove.Unsupported, "FROM --platform=%.80s is not supported: this machine is %s", from.Platform,
-			b.request.Platform)
-	}
 	b.says.Begin("[%s 1] FROM %s", from.Name, from.Image)
 	base, err := b.image(ctx, from.Image)
+	if err == nil {
+		base, err = base.For(from.Platform)
+	}
 	if err == nil && base.Tree == "" {
 		err = os.Mkdir(s.tree, 0o755)
 	} else if err == nil {
@@ -252,6 +252,9 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 	}
 	b.says.End()
 	s.base, s.key, s.config = base, keyOf("base", base.Digest, b.request.Epoch), base.Config.Config
+	if base.Digest == "" && from.Platform != b.request.Host {
+		s.key = keyOf(s.key, from.Platform)
+	}
 	s.latest = base.Config.Created.Time
 	if b.request.Epoch != nil {
 		s.latest = *b.request.Epoch
@@ -270,7 +273,7 @@ func keyOf(values ...any) string {
 // and, where they copy from the context, its files. Errors: those of the Dockerfile, ImageMissing.
 func Key(ctx context.Context, s Store, r Request) (string, error) {
 	file, err := dockerfile.Parse(r.Dockerfile, dockerfile.Options{Args: r.Args, Target: r.Target, Platform: r.Platform,
-		Host: r.Platform})
+		Host: r.Host})
 	if err != nil {
 		return "", err
 	}

@@ -97,7 +97,8 @@ func (l *lab) build(dockerfile string, change ...func(*Request)) (image.Image, e
 		l.t.Fatal(err)
 	}
 	defer from.Close()
-	r := Request{Context: from, Dockerfile: []byte(dockerfile), Platform: "linux/" + runtime.GOARCH}
+	r := Request{Context: from, Dockerfile: []byte(dockerfile), Platform: "linux/" + runtime.GOARCH,
+		Host: "linux/" + runtime.GOARCH}
 	for _, f := range change {
 		f(&r)
 	}
@@ -171,6 +172,34 @@ func TestFailures(t *testing.T) {
 	}
 	if _, err := l.build("FROM scratch\nRUN x=1"); err != nil || len(l.commands) != 1 {
 		t.Errorf("a command that failed is not run again: %v", err)
+	}
+}
+
+// TestPlatform: an image is for the platform that was asked for, a stage for its own, and a base has to be for it.
+func TestPlatform(t *testing.T) {
+	l := newLab(t)
+	l.write("a", "A")
+	other := func(r *Request) { r.Platform, r.Name = "linux/s390x", "other" }
+	const dockerfile = "FROM --platform=$BUILDPLATFORM scratch AS here\nRUN x=$BUILDARCH\n" +
+		"FROM scratch\nARG TARGETARCH\nENV ARCH=$TARGETARCH\nCOPY --from=here x /"
+	img, err := l.build(dockerfile, other)
+	if err != nil || img.Platform != "linux/s390x" || !slices.Contains(img.Config.Env, "ARCH=s390x") {
+		t.Errorf("%+v, %v", img, err)
+	}
+	if same, err := l.build(dockerfile); err != nil || same.Digest == img.Digest || same.Platform == img.Platform {
+		t.Errorf("for this machine it is %+v, %v", same, err)
+	}
+	if _, err := l.build("FROM other", other); err != nil {
+		t.Errorf("over the image: %v", err)
+	}
+	for _, dockerfile := range []string{"FROM other", "FROM --platform=linux/riscv64 other"} {
+		if _, err := l.build(dockerfile); cove.ErrorCode(err) != cove.Unsupported ||
+			!strings.Contains(err.Error(), "for linux/s390x, and the stage for linux/") {
+			t.Errorf("%s: %v", dockerfile, err)
+		}
+	}
+	if _, err := l.build("FROM scratch", func(r *Request) { r.Platform = "windows/amd64" }); err == nil {
+		t.Error("there is an image for another system")
 	}
 }
 

@@ -108,6 +108,9 @@ func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, p guest.Pr
 		return 0, cove.Errorf(cove.InvalidArgument, "the image has no program %.200q, or no directory %.200q", c.Args[0],
 			c.Dir)
 	}
+	if foreign := process.Foreign(c.Args[0], err); foreign != nil {
+		return 0, foreign
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -33,6 +33,7 @@ type Build struct {
 	Args       map[string]string
 	Secrets    map[string]secret.Value // by their ids
 	Target     string
+	Platform   string // empty: this machine's
 	Fresh      bool
 	Network    *cove.Network // of its commands; nil is none
 	Limits     cove.Limits   // of each of them, as far as they are stated
@@ -135,7 +136,10 @@ func buildRequest(cfg *config.Config, b Build) (r build.Request, err error) {
 			WithHint("run it with sudo: as another user, the files of an image would all have one owner")
 	}
 	r = build.Request{Name: b.Name, Args: b.Args, Secrets: b.Secrets, Target: b.Target, Fresh: b.Fresh, Root: b.Root,
-		Platform: "linux/" + goruntime.GOARCH}
+		Host: "linux/" + goruntime.GOARCH}
+	if r.Platform, err = image.ParsePlatform(b.Platform); err != nil {
+		return r, err
+	}
 	if text, ok := b.Args[epochArg]; ok {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || seconds < 0 {

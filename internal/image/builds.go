@@ -99,6 +99,30 @@ func (b Builds) Base(ctx context.Context, ref string) (base Base, release func()
 	return base, release, nil
 }
 
+// For returns a base of a platform. Errors: InvalidArgument, Unsupported for an image of another.
+func (base Base) For(platform string) (Base, error) {
+	p, err := parsePlatform(platform)
+	if err != nil {
+		return base, err
+	}
+	c := &base.Config
+	if base.Digest == "" {
+		c.OS, c.Architecture, c.Variant = p.OS, p.Architecture, p.Variant
+	}
+	has := v1.Platform{OS: c.OS, Architecture: c.Architecture, Variant: c.Variant}
+	if c.OS == "" || has.Satisfies(v1.Platform{OS: p.OS, Architecture: p.Architecture}) {
+		return base, nil
+	}
+	return base, cove.Errorf(cove.Unsupported, "the base is an image for %s, and the stage for %s", has, p).
+		WithHint("build for %s (--platform), or pull the image for %s (cove image pull --platform)", has, p)
+}
+
+// ParsePlatform reads "linux/arm64"; empty is this machine's. Errors: InvalidArgument.
+func ParsePlatform(text string) (string, error) {
+	p, err := parsePlatform(text)
+	return p.String(), err
+}
+
 // config returns an image's configuration, from its record where it has none.
 func (b Builds) config(img *Image) (c v1.ConfigFile, err error) {
 	data, err := os.ReadFile(filepath.Join(b.store.imageDir(img.Digest), configName))

@@ -50,8 +50,9 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 		return err
 	}
 	b := daemon.Build{Dir: wanted.Context, Dockerfile: wanted.Dockerfile, Name: wanted.Name, Args: wanted.Args,
-		Secrets: wanted.Secrets, Target: wanted.Target, Fresh: wanted.NoCache, Network: apispec.Network(wanted.Network),
-		Out: sess.Err, Below: wanted.Below, Text: wanted.Text, Ignore: wanted.Ignore}
+		Secrets: wanted.Secrets, Target: wanted.Target, Platform: wanted.Platform, Fresh: wanted.NoCache,
+		Network: apispec.Network(wanted.Network),
+		Out:     sess.Err, Below: wanted.Below, Text: wanted.Text, Ignore: wanted.Ignore}
 	if wanted.Inspect {
 		b.Inspect = func(ctx context.Context, f build.Failed, open daemon.OpenShell) error {
 			return inspect(ctx, sess, f, open)

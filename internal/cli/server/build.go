@@ -82,6 +82,8 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 	f.StringVarP(&output, "output", "o", "",
 		"write the image, too: `type=oci|docker|local,dest=PATH`, or PATH of a directory for its files")
 	f.StringVar(&wanted.Target, "target", "", "build the `STAGE` of this name or number; the last when not given")
+	f.StringVar(&wanted.Platform, "platform", "",
+		"build for `OS/ARCH`, like linux/arm64; this machine's when not given")
 	f.BoolVar(&wanted.NoCache, "no-cache", false, "use no step of an earlier build")
 	f.StringVar(&onError, "on-error", "",
 		"`shell`: look with a shell into the state before a command that has failed; its end ends the build")

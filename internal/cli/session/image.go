@@ -13,6 +13,7 @@ type NewBuild struct {
 	Args       map[string]string
 	Secrets    map[string]secret.Value // by their ids
 	Target     string
+	Platform   string // "linux/arm64"; empty: this machine's
 	NoCache    bool
 	Once       bool                   // an image of the same is not built again; Name becomes NAME:HASH
 	Inspect    bool                   // a command that fails leaves a shell in the state before it

@@ -118,8 +118,8 @@ func (w *world) Setup(p guest.Setup, fds []*os.File) error {
 	return err
 }
 
-// anyWritable is a directory on the scratch file system of every sandbox.
-const anyWritable = "/tmp"
+// anyWritable is a directory on the scratch file system of every sandbox, also of one that has /tmp in its layer.
+const anyWritable = "/run"
 
 // Bind implements guestd.Wall: late mounts, listeners, then the seal.
 func (w *world) Bind(p guest.Bind, fds []*os.File) ([]*os.File, error) {
