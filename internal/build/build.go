@@ -64,7 +64,8 @@ type Options struct {
 	Runner  Runner
 	Origins origin.Getter // of the URLs of ADD
 	Clock   clock.Clock
-	Out     io.Writer // progress, and the output of commands
+	Out     io.Writer  // progress, and the output of commands
+	Columns func() int // of Out, if it is a terminal; nil: it is none
 	// Inspect has the user look into the state before a command that has failed, with a shell; nil does not.
 	Inspect func(ctx context.Context, f Failed) error
 }
@@ -111,7 +112,10 @@ func Build(ctx context.Context, o Options, r Request) (img image.Image, err erro
 	if err != nil {
 		return img, err
 	}
-	b.says = progress.New(o.Out, o.Clock, hides)
+	if b.says = progress.New(o.Out, o.Clock, hides); o.Columns != nil {
+		b.says = progress.NewScreen(o.Out, o.Clock, hides, o.Columns)
+	}
+	defer b.says.Pause()
 	s, err := b.stage(ctx, file.Target())
 	if err != nil {
 		return img, err
@@ -129,6 +133,17 @@ func Build(ctx context.Context, o Options, r Request) (img image.Image, err erro
 	return img, nil
 }
 
+// says is the progress of a build.
+type says interface {
+	io.Writer // output of the present part
+	Begin(format string, args ...any)
+	Line(format string, args ...any)
+	Cached()
+	Pause()
+	End()
+	Fail(err error) error
+}
+
 type builder struct {
 	Options
 	request Request
@@ -139,7 +154,7 @@ type builder struct {
 	images  map[string]image.Base
 	shown   map[string]bind // of the context, by their paths
 	held    []func()
-	says    *progress.Plain
+	says    says
 }
 
 func (b *builder) release() {

@@ -120,6 +120,7 @@ func (b *builder) inspect(ctx context.Context, f Failed, prefix []string) error 
 		return err
 	}
 	b.says.Line("the command ended with exit code %d", f.Code)
+	b.says.Pause()
 	return b.Inspect(ctx, f)
 }
 

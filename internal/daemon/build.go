@@ -38,6 +38,7 @@ type Build struct {
 	Network    *cove.Network // of its commands; nil is none
 	Limits     cove.Limits   // of each of them, as far as they are stated
 	Out        io.Writer     // progress
+	Columns    func() int    // of Out, if it is a terminal; nil: it is none
 	// Below is the directory of Dir that is the context, without a link that leads out of Dir; empty is Dir.
 	Below string
 	// Root has the commands run as root, not as the user of the image.
@@ -68,7 +69,7 @@ func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error
 		return img, err
 	}
 	o := build.Options{Store: image.BuildsOf(d.images), Runner: run, Origins: origins{d.outlet, run.Network, id},
-		Clock: clock.Real(), Out: b.Out}
+		Clock: clock.Real(), Out: b.Out, Columns: b.Columns}
 	if b.Inspect != nil {
 		o.Inspect = func(ctx context.Context, f build.Failed) error { return d.inspect(ctx, run, f, b.Inspect) }
 	}

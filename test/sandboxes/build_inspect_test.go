@@ -25,6 +25,7 @@ func TestBuildOnErrorShell(t *testing.T) {
 	}
 	p := terminaltest.Sit(t, terminal.Size{Rows: 40, Columns: 120}, l.command("cove", "image", "build", "--on-error",
 		"shell", "-t", "failed", "ctx"))
+	p.Sees(`=> \[stage-0 2/6\] RUN useradd[^\n]*s\n`)
 	p.Sees(`What failed: RUN touch half && ls /nothing-of-the-kind`)
 	p.Types("echo \"is $(id -un) $(pwd) $GREETING $(cat /state) $(ls)\" end\r")
 	p.Sees(`is ada /home/ada hello before +end`)

@@ -22,14 +22,20 @@ type Plain struct {
 	number int
 	start  clock.Instant
 	hit    bool
+	emit   func(text string)
 	part   []byte      // a line that has not ended
 	hides  *redact.Set // secrets
 }
 
 // New returns the progress of a build, in which secrets are masked.
 func New(out io.Writer, clock clock.Clock, hides *redact.Set) *Plain {
-	return &Plain{out: out, clock: clock, hides: hides}
+	p := &Plain{out: out, clock: clock, hides: hides}
+	p.emit = func(text string) { fmt.Fprintf(p.out, "#%d %s\n", p.number, text) }
+	return p
 }
+
+// Pause lets another program write where the progress is shown.
+func (p *Plain) Pause() {}
 
 // Begin begins the next part of the build.
 func (p *Plain) Begin(format string, args ...any) {
@@ -41,7 +47,7 @@ func (p *Plain) Begin(format string, args ...any) {
 }
 
 func (p *Plain) say(text string) {
-	fmt.Fprintf(p.out, "#%d %s\n", p.number, printable(p.hides.Text(text)))
+	p.emit(printable(p.hides.Text(text)))
 }
 
 // Line says something of the present part.

@@ -53,6 +53,9 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 		Secrets: wanted.Secrets, Target: wanted.Target, Platform: wanted.Platform, Fresh: wanted.NoCache,
 		Network: apispec.Network(wanted.Network),
 		Out:     sess.Err, Below: wanted.Below, Text: wanted.Text, Ignore: wanted.Ignore}
+	if ui.IsTerminal(sess.Err) && sess.Getenv("TERM") != "dumb" && !wanted.Once {
+		b.Columns = func() int { return ui.Columns(sess.Err) }
+	}
 	if wanted.Inspect {
 		b.Inspect = func(ctx context.Context, f build.Failed, open daemon.OpenShell) error {
 			return inspect(ctx, sess, f, open)
