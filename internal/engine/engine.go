@@ -35,6 +35,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -100,6 +101,13 @@ type Pauser interface {
 	Pause(ctx context.Context) error
 	// Resume lets all of them go on.
 	Resume(ctx context.Context) error
+}
+
+// Reacher is implemented by the sandboxes of an engine whose programs the host can connect to (Capabilities.Reach).
+type Reacher interface {
+	// Reach connects to a TCP port at the loopback of the sandbox, which must be bound. The peer is whatever program of
+	// the sandbox listens there. Errors: Unavailable when none does, or when the guest does not answer.
+	Reach(ctx context.Context, port uint16) (net.Conn, error)
 }
 
 // Sandbox is one sandbox of an engine.
@@ -297,6 +305,7 @@ type Capabilities struct {
 	Debuggers   bool `json:"debuggers"`  // programs that trace others of their sandbox, and nothing else
 	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
+	Reach       bool `json:"reach"`      // sandboxes are Reachers
 	Layers      bool `json:"layers"`     // Template.Layer and Rootfs.Layers; Attachment.Owners and Memory
 	Snapshot    bool `json:"snapshot"`
 	Zygotes     bool `json:"zygotes"` // guest.MakeZygote and Binding.Copy

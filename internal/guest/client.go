@@ -459,6 +459,18 @@ func MakeZygote(ctx context.Context, p *RemoteProcess, path string) (*os.File, e
 	return files[0], nil
 }
 
+// MakeSocket returns a TCP socket of the sandbox's network namespace that is connected to nothing.
+func MakeSocket(ctx context.Context, c *Client) (*os.File, error) {
+	if err := c.do(ctx, OpSocket, nil); err != nil {
+		return nil, err
+	}
+	files, err := c.link.TakeFDs(1)
+	if err != nil {
+		return nil, err
+	}
+	return files[0], nil
+}
+
 // Release puts a file in the place of the pipe that Park has made, and gives the pipe's reader the file's content, of
 // at most MaxParked bytes, and its end. After an error the reader may have a part of it.
 func Release(ctx context.Context, c *Client, path string, mode uint32, data []byte) error {

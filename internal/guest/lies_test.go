@@ -101,6 +101,13 @@ var operations = map[guest.Op]func(ctx context.Context, c *client, p *process) e
 		_, err := c.Noted(ctx, p.ID())
 		return err
 	},
+	guest.OpSocket: func(ctx context.Context, c *client, _ *process) error {
+		f, err := guest.MakeSocket(ctx, c)
+		if err == nil {
+			f.Close()
+		}
+		return err
+	},
 	guest.OpListeners: func(ctx context.Context, c *client, _ *process) error {
 		_, err := c.Listeners(ctx)
 		return err

@@ -48,6 +48,9 @@ const (
 	OpNoted Op = "noted" // Note → raw bytes
 	// OpListeners returns Bind's listeners again, for a host that has returned.
 	OpListeners Op = "listeners" // → Listeners
+	// OpSocket makes a TCP socket of IPv6 in the sandbox's network namespace, for the host to connect. A socket whose
+	// caller has left serves the next one.
+	OpSocket Op = "socket" // → nothing, with the socket's descriptor
 )
 
 // Request is the JSON of a FrameRequest.

@@ -101,7 +101,7 @@ var early = map[guest.Op][]string{lie.Hello: {"native", "docker"}, guest.OpBind:
 
 // within are the requests that no guest receives which is a program, or that such a guest refuses: the host itself
 // makes scripts of them, and executors lie about those.
-var within = []guest.Op{guest.OpBegin, guest.OpSetup, guest.OpZygote}
+var within = []guest.Op{guest.OpBegin, guest.OpSetup, guest.OpZygote, guest.OpSocket}
 
 // executed are the operations that the native engine has an executor do, and no keeper.
 var executed = []guest.Op{guest.OpWrite, guest.OpRead, guest.OpStat, guest.OpList, guest.OpMkdir, guest.OpRemove,
@@ -628,6 +628,49 @@ func TestExecutorsListeners(t *testing.T) {
 				t.Fatal("it is bound")
 			}
 			if ctx.Err() != nil || len(err.Error()) > 8<<10 || !strings.Contains(err.Error(), "guest protocol: ") {
+				t.Errorf("it says %.300v", err)
+			}
+			beside.check(t)
+		})
+	}
+	truth.holdsNoMore(before)
+	beside.destroy(t)
+}
+
+// TestExecutorsSockets: a host connects nothing that is no socket of the sandbox.
+func TestExecutorsSockets(t *testing.T) {
+	needs(t, "native")
+	truth := newHost(t, "native", "")
+	beside := truth.attached(t)
+	good, err := truth.sandboxWith(t.Context(), cove.LifetimeAttached, engine.Binding{}) // the control
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := guest.MakeSocket(t.Context(), good.Guest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if err := good.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := truth.holding()
+	for _, l := range slices.Concat(lie.Descriptors, lie.Sockets) {
+		t.Run(l.Name, func(t *testing.T) {
+			h := newHost(t, "native", "descriptors="+l.Name)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			sb, err := h.sandboxWith(ctx, cove.LifetimeAttached, engine.Binding{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sb.Destroy(context.Background())
+			f, err := guest.MakeSocket(ctx, sb.Guest())
+			if err == nil {
+				f.Close()
+				t.Fatal("it is a socket")
+			}
+			if ctx.Err() != nil || len(err.Error()) > 8<<10 {
 				t.Errorf("it says %.300v", err)
 			}
 			beside.check(t)

@@ -92,6 +92,7 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		CPULimit:    info.CPUCfsPeriod && info.CPUCfsQuota, PIDsLimit: info.PidsLimit,
 		Missing: map[string]string{
 			"root":  "a container engine has no layer of a sandbox's own that its limit bounds; use --engine native",
+			"reach": "nothing connects into containers; use --engine native",
 			"users": "the ids of a container are ids of the machine, of which images would choose; use --engine native",
 			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its ` +
 				`daemon.json gives them one apart from the host's`,

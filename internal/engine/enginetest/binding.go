@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,6 +33,7 @@ var bindingTests = []test{
 	{name: "an attachment that is swapped is what was opened", kernel: true, run: attachSwapped},
 	{name: "a file of Cove's own", kernel: true, run: ownFile},
 	{name: "a listener in the sandbox's network", kernel: true, run: listener},
+	{name: "a connection into the sandbox", kernel: true, run: reach},
 	{name: "every way out leads to the listeners", kernel: true, run: waysOut},
 }
 
@@ -203,6 +205,60 @@ func ownFile(t *testing.T, x *env) {
 	if r.exit.Code == 0 || !strings.Contains(r.stderr, "Read-only") && !strings.Contains(r.stderr, "denied") {
 		t.Errorf("written to: %+v", r)
 	}
+}
+
+func reach(t *testing.T, x *env) {
+	if !x.caps.Listeners {
+		t.Skip("the engine makes no listeners: " + x.caps.Missing["listeners"])
+	}
+	for _, at := range []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:8080"},
+		{Network: "tcp6", Address: "[::1]:8080"}} {
+		sb := x.prepare(t)
+		if err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Listeners: []guest.Listen{at}}); err != nil {
+			t.Fatalf("Bind: %v", err)
+		}
+		x.reaches(t, sb, 8080, sb.Listeners())
+	}
+}
+
+// reaches has the host connect to a port at which one of the sandbox's sockets listens, twice, and to one where none
+// does.
+func (x *env) reaches(t *testing.T, sb engine.Sandbox, port uint16, listeners []*os.File) {
+	t.Helper()
+	if !x.caps.Reach {
+		t.Skip("the engine connects into no sandbox: " + x.caps.Missing["reach"])
+	}
+	r, ok := sb.(engine.Reacher)
+	if !ok || len(listeners) != 1 {
+		t.Fatalf("it says that it can be connected to, and is no Reacher; or has %d listeners", len(listeners))
+	}
+	ln, err := net.FileListener(listeners[0])
+	listeners[0].Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for _, word := range []string{"first", "second"} {
+		c, err := r.Reach(x.ctx, port)
+		if err != nil {
+			t.Fatalf("Reach: %v", err)
+		}
+		inside, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(inside, word)
+		inside.Close()
+		if said, err := io.ReadAll(c); string(said) != word {
+			t.Errorf("it says %q, %v; want %q", said, err, word)
+		}
+		c.Close()
+	}
+	_, err = r.Reach(x.ctx, port+1)
+	wantCode(t, "connecting where nothing listens", err, cove.Unavailable)
+	x.destroy(t, sb)
+	_, err = r.Reach(x.ctx, port)
+	wantCode(t, "connecting into one that is gone", err, cove.Unavailable)
 }
 
 func listener(t *testing.T, x *env) {

@@ -19,6 +19,7 @@ var lastingTests = []test{
 	{name: "goes on without its process of Cove", run: lastsOn},
 	{name: "one process has it at a time", run: hadByOne},
 	{name: "its sockets come with it", kernel: true, run: lastingListener},
+	{name: "the next server connects into it", kernel: true, run: lastingReach},
 	{name: "a socket among its files comes with it", kernel: true, run: lastingUnixListener},
 	{name: "one that was never bound does not last", run: unboundDoesNotLast},
 	{name: "one that has ended does not last", run: endedDoesNotLast},
@@ -135,6 +136,15 @@ func hadByOne(t *testing.T, x *env) {
 	tmpl.ID, tmpl.Lifetime = sb.ID(), cove.LifetimeDetached
 	_, err = e.Prepare(x.ctx, tmpl)
 	wantCode(t, "preparing another of that id", err, cove.Conflict)
+}
+
+func lastingReach(t *testing.T, x *env) {
+	sb := x.lasting(t, engine.Binding{Listeners: []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:8080"}}})
+	for _, f := range sb.Listeners() {
+		f.Close()
+	}
+	_, sb = x.next(t, x.eng, sb.ID())
+	x.reaches(t, sb, 8080, sb.Listeners())
 }
 
 func lastingListener(t *testing.T, x *env) {

@@ -120,7 +120,7 @@ func (e *Engine) look() engine.Capabilities {
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
 		CPULimit: h.Has(cgroup.CPU), PIDsLimit: h.Has(cgroup.PIDs), Pause: h.Has(cgroup.Freezer),
-		Throughput: h.Has(cgroup.BlockIO), Zygotes: zygote.Supported,
+		Throughput: h.Has(cgroup.BlockIO), Reach: true, Zygotes: zygote.Supported,
 		Missing: map[string]string{},
 	}
 	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory,

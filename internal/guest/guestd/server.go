@@ -34,6 +34,8 @@ type World struct {
 type Holder interface {
 	// Listeners returns Bind's listeners.
 	Listeners() ([]*os.File, error)
+	// Socket makes a TCP socket.
+	Socket() (*os.File, error)
 	// Keep starts a keeper.
 	Keep(k guest.Keep, fds []*os.File) error
 }
@@ -353,6 +355,8 @@ func (s *Server) do(l *guest.Link, id uint32, req guest.Request, raw []byte,
 	case guest.OpListeners:
 		outFDs, err = s.listeners()
 		result = guest.Listeners{Count: len(outFDs)}
+	case guest.OpSocket:
+		outFDs, err = s.socket()
 	case guest.OpKeep:
 		err = with(req, func(p guest.Keep) error { return s.keepOthers(p, fds) })
 	case guest.OpWrite:
@@ -502,6 +506,17 @@ func (s *Server) keepOthers(p guest.Keep, fds []*os.File) error {
 		return &guest.Failure{Kind: guest.FailInvalid, Message: "this guest holds its processes itself"}
 	}
 	return s.world.Holder.Keep(p, fds)
+}
+
+func (s *Server) socket() ([]*os.File, error) {
+	if s.world.Holder == nil {
+		return nil, &guest.Failure{Kind: guest.FailInvalid, Message: "this guest makes no sockets for the host"}
+	}
+	f, err := s.world.Holder.Socket()
+	if err != nil {
+		return nil, err
+	}
+	return []*os.File{f}, nil
 }
 
 func (s *Server) listeners() (copies []*os.File, err error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/build"
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
 	"github.com/cove-sandbox/cove/internal/linux/executor"
+	"github.com/cove-sandbox/cove/internal/linux/netconnect"
 )
 
 // limitNumbers are the resources whose limits Begin reads.
@@ -218,6 +219,23 @@ func (w *world) Listeners() ([]*os.File, error) {
 		return nil, err
 	}
 	return listeners, w.check(listeners)
+}
+
+// Socket implements guestd.Holder.
+func (w *world) Socket() (*os.File, error) {
+	s := executor.New(0, 0)
+	s.Doing("make a socket")
+	s.Give(s.Call(unix.SYS_SOCKET, num(unix.AF_INET6), num(unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK),
+		num(0)))
+	_, files, err := w.run(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := netconnect.Check(files[0]); err != nil {
+		guestd.CloseAll(files)
+		return nil, w.violated("a socket to connect: %v", err)
+	}
+	return files[0], nil
 }
 
 var errEnds = &guest.Failure{Kind: guest.FailState, Message: "the sandbox ends with its connection"}

@@ -56,7 +56,7 @@ type ExecutorMouth interface {
 
 // FindExecutor returns a lie by its name.
 func FindExecutor(name string) (Executor, bool) {
-	for _, l := range slices.Concat(Executors, Descriptors, Listeners) {
+	for _, l := range slices.Concat(Executors, Descriptors, Sockets, Listeners) {
 		if l.Name == name {
 			return l, true
 		}
@@ -232,6 +232,20 @@ var Descriptors = []Executor{
 		var p [2]int
 		err := unix.Pipe2(p[:], unix.O_CLOEXEC)
 		return p[0], err
+	}), Want: Ends},
+}
+
+// Sockets are lies in place of a socket to connect: sockets that the host must not connect.
+var Sockets = []Executor{
+	{Name: "datagrams", Say: instead(func() (int, error) {
+		return unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	}), Want: Ends},
+	{Name: "a socket that listens", Say: instead(func() (int, error) {
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err == nil {
+			err = unix.Listen(fd, 1)
+		}
+		return fd, err
 	}), Want: Ends},
 }
 
