@@ -12,8 +12,8 @@ import (
 func spec(owner cove.Principal, id cove.SandboxID, name string, n egress.Network) gateway.Spec {
 	return gateway.Spec{
 		Owner: owner, Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers,
-		Budget: n.Budget,
-		Remote: n.Remote, PullRequests: n.PullRequests,
+		Budget:     n.Budget,
+		Neighbours: n.Neighbours, Remote: n.Remote, PullRequests: n.PullRequests,
 	}
 }
 

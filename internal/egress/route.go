@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"time"
@@ -66,6 +67,14 @@ func Leave(r Route) {
 	r.Close()
 }
 
+// Neighbours are the services of a sandbox's group, which the sandbox reaches by name, and no other one does.
+type Neighbours interface {
+	// Names returns all of their names.
+	Names() []string
+	// Dial connects to a TCP port of the one of a name. Errors: Unavailable.
+	Dial(ctx context.Context, name string, port uint16) (net.Conn, error)
+}
+
 // Providers tell which providers of models refuse their credentials or are not reached, and try whether one is.
 // *model.Refusals has the methods but Reach.
 type Providers interface {
@@ -98,6 +107,8 @@ type Network struct {
 	// Providers names the model providers that it may use.
 	Providers []string
 	Budget    cove.Budget // for models
+	// Neighbours of its group; nil: none.
+	Neighbours Neighbours
 }
 
 // NetworkOf parses the network of a request; nil is nothing. Errors: InvalidArgument, with the place.

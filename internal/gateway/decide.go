@@ -16,7 +16,8 @@ type decider struct {
 	github  github.Servers
 	ownPort func(port uint16) bool // see Options
 	// endpoints tells whether the gateway has endpoints for the sandbox: for models, or for credentials.
-	endpoints bool
+	endpoints  bool
+	neighbours neighbours
 }
 
 const sshPort = 22 // the port of git, and not of the API, at a GitHub server
@@ -30,6 +31,12 @@ func (d *decider) judge(r policy.Request) policy.Verdict {
 		return d.judgeEndpoint(r)
 	case r.Host.Name() == policy.HostService && d.ownPort != nil && d.ownPort(r.Port):
 		return policy.Verdict{Rule: "gateway", Reason: r.Host.Authority(r.Port) + " is Cove itself, which no rule opens"}
+	}
+	if v, ok := d.neighbours.verdict(r); ok {
+		if denied, is := d.denies(r); is {
+			return denied
+		}
+		return v
 	}
 	v := d.decide(r)
 	if why := d.intercepted(r); why != "" {

@@ -98,7 +98,8 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	})
 	hasEndpoints := len(models.providers)+len(s.Credentials)+len(m.remote) > 0
 	r.rules = &rules{identity: r.identity, machine: g.o.Machine, credentials: m.own, documents: s.Policy}
-	r.decider = &decider{rules: r.rules, models: models, github: g.o.GitHub, ownPort: g.o.OwnPort, endpoints: hasEndpoints}
+	r.decider = &decider{rules: r.rules, models: models, github: g.o.GitHub, ownPort: g.o.OwnPort, endpoints: hasEndpoints,
+		neighbours: newNeighbours(s.Neighbours)}
 	concealed, err := setOf(r.placeholders)
 	if err != nil {
 		return nil, err
@@ -121,8 +122,8 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	r.forget = func() { g.remove(r) }
 	r.filter = dns.New(dnsView{r}, &r.names)
 	r.proxy = proxy.New(proxyView{r},
-		proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Bandwidth: g.o.Bandwidth,
-			Log: log})
+		proxy.Options{Dialer: neighbourDialer{r.neighbours, &g.o.Dialer}, Roots: g.o.Roots, Timeouts: g.o.Timeouts,
+			Bandwidth: g.o.Bandwidth, Log: log})
 	r.git = &gitStage{decider: r.decider, holds: r.holds, proxy: r.proxy, packs: g.o.Packs, pushed: g.o.Pushed,
 		dir: g.o.Spool, log: log, places: make(chan struct{}, maxSpooled)}
 	r.api = newGitHubStage(r.decider, r.proxy)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/github"
@@ -79,8 +80,9 @@ type Spec struct {
 	// Remote is a repository whose requests get the machine's own credential; with PullRequests so does the API's host.
 	Remote       string
 	PullRequests bool
-	Providers    []string    // names of permitted model providers, the default first
-	Budget       cove.Budget // for all models together
+	Providers    []string          // names of permitted model providers, the default first
+	Budget       cove.Budget       // for all models together
+	Neighbours   egress.Neighbours // of the sandbox's group; may be nil
 }
 
 func (s Spec) identity() *identity {

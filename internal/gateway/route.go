@@ -140,13 +140,11 @@ func (r *Route) EnvAt(proxy, dir string) map[string]string {
 	}
 	proxyURL := "http://" + proxy
 	maps.Copy(env, map[string]string{
-		"HTTP_PROXY": proxyURL, "HTTPS_PROXY": proxyURL, "ALL_PROXY": proxyURL, "NO_PROXY": noProxy,
-		"http_proxy": proxyURL, "https_proxy": proxyURL, "all_proxy": proxyURL, "no_proxy": noProxy,
+		"HTTP_PROXY": proxyURL, "HTTPS_PROXY": proxyURL, "ALL_PROXY": proxyURL, "NO_PROXY": r.neighbours.without(),
+		"http_proxy": proxyURL, "https_proxy": proxyURL, "all_proxy": proxyURL, "no_proxy": r.neighbours.without(),
 	})
 	return env
 }
-
-const noProxy = "localhost,127.0.0.1,::1"
 
 // Files returns the directory on this machine of the files that the sandbox trusts, by their names inside.
 func (r *Route) Files() string { return r.trust.dir }

@@ -21,7 +21,8 @@ type dnsView struct{ *Route }
 
 // Resolve implements dns.Client. A name that a rule asks about exists, and is looked up only after an answer.
 func (v dnsView) Resolve(ctx context.Context, name policy.Host) error {
-	if name.Name() == policy.GatewayService || v.asks(policy.Request{Layer: policy.LayerDNS, Host: name}) {
+	if name.Name() == policy.GatewayService || v.neighbours.has(name) ||
+		v.asks(policy.Request{Layer: policy.LayerDNS, Host: name}) {
 		return nil
 	}
 	var minting sync.WaitGroup
@@ -95,6 +96,9 @@ func (v proxyView) Leaf(h policy.Host) (*tls.Certificate, error) { return v.trus
 func (v proxyView) HTTP2(h policy.Host) bool { return !v.gitHost(h) }
 
 func (v proxyView) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
+	if v.neighbours.has(r.Host) { // nothing is set on what stays within the group
+		return enter(nil, r, h)
+	}
 	return enter(v.pipeline, r, h)
 }
 

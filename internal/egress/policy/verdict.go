@@ -51,6 +51,7 @@ type Verdict struct {
 	PassThrough bool   `json:"pass_through,omitempty"` // do not intercept TLS: SNI and address are the only fields judged
 	Whole       bool   `json:"-"`                      // of an allowed connection: every request in it is allowed too
 	Passable    bool   `json:"-"`                      // of an allowed connection: see Policy.Through
+	Neighbour   bool   `json:"-"`                      // it is for a service of the sandbox's group: see Neighbour
 	Asks        Asks   `json:"-"`                      // of Ask: the fields beside host and port that an answer covers
 }
 

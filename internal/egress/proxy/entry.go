@@ -48,6 +48,10 @@ func (s *Server) explicit(c *conn) {
 // serve serves a connection whose protocol is not known yet.
 func (t *tunnel) serve() {
 	passes := t.passes()
+	if passes && t.verdict.Neighbour { // of which the name says all: either side may speak first, in any protocol
+		t.passThrough(false)
+		return
+	}
 	wait := t.server.timeouts.Hello
 	if passes {
 		wait = t.server.timeouts.Silence

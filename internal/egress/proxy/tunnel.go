@@ -124,17 +124,24 @@ func (t *tunnel) passThrough(unseen bool) {
 		reset(t.conn)
 		return
 	}
-	look := func() error { return nil }
+	look, idle := func() error { return nil }, s.timeouts.Idle
+	if t.verdict.Neighbour {
+		idle = neighbourIdle
+	}
 	if unseen {
 		look = t.lookLate
 	}
-	sent, received, err := splice(t.conn, up, s.timeouts.Idle, look)
+	sent, received, err := splice(t.conn, up, idle, look)
 	problem := ""
 	if err != nil {
 		problem = err.Error()
 	}
 	t.record(decision.StageUpstream, problem, sent, received)
 }
+
+// neighbourIdle ends a connection to a neighbour without a byte in either direction: pools of connections to databases
+// keep theirs for hours.
+const neighbourIdle = 24 * time.Hour
 
 // dialFailure returns the origin's fault in a dialling error.
 func dialFailure(err error) error {

@@ -98,6 +98,28 @@ func TestPassThrough(t *testing.T) {
 	}
 }
 
+// TestNeighbour: a connection to a neighbour is joined at once, whoever speaks first and whatever name a TLS client
+// states.
+func TestNeighbour(t *testing.T) {
+	l := newLab(t, func(o *Options) { o.Timeouts.Silence, o.Timeouts.Hello = time.Hour, time.Hour })
+	l.decide = func(r policy.Request) policy.Verdict {
+		if r.Host.String() == "db" {
+			return policy.Verdict{Action: policy.Allow, Rule: "service db", PassThrough: true, Neighbour: true}
+		}
+		return policy.Verdict{Rule: "default", Reason: "no rule"}
+	}
+	l.at("db", "203.0.113.5")
+	l.route("203.0.113.5:2525", echoServer(t))
+	l.pinned[netip.MustParseAddr("203.0.113.5")] = host("db")
+	for way, w := range map[string]*wire{"transparent": dialWire(t, l.transparent("203.0.113.5:2525")),
+		"connect": l.connect(t, "db:2525"), "socks": l.socks(t, "db", 2525)} {
+		if line, err := w.r.ReadString('\n'); line != "220 ready\n" {
+			t.Errorf("%s: %q %v", way, line, err)
+		}
+		w.Conn.Close()
+	}
+}
+
 // TestPassThroughIsAdmitted: a passed-through connection goes through the stages as a request does, and the stages
 // learn its outcome.
 func TestPassThroughIsAdmitted(t *testing.T) {
