@@ -20,7 +20,28 @@ type SandboxRequest struct {
 	ImageUser   string             `json:"image_user,omitempty" maxLength:"256" doc:"The user that the image is taken to say, in the place of its own, NAME or UID with :GROUP or without; as with that, root is not taken, and an engine without users of images ignores it" example:"vscode"`
 	AllowPR     bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
 	Git         *GitIdentity       `json:"git,omitempty"`
+	Services    []ServiceRequest   `json:"services,omitempty" maxItems:"16" doc:"Sandboxes beside it, each with the program of an image, which run and are ready before it does, and which it reaches by their names"`
 	SSHAgent    string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
+}
+
+// ServiceRequest describes a service of a sandbox.
+type ServiceRequest struct {
+	Name   string            `json:"name" doc:"By which the sandbox and its other services reach it: small letters, digits and hyphens within, at most 32, with a letter first" example:"db"`
+	Image  string            `json:"image" doc:"dir:PATH, tar:PATH or a reference; its ENTRYPOINT, CMD, USER, ENV, WORKDIR, HEALTHCHECK and EXPOSE hold" example:"postgres:15"`
+	Args   []string          `json:"args,omitempty" doc:"In place of the image's CMD"`
+	Env    map[string]string `json:"env,omitempty" doc:"Variables, beside those of the image"`
+	Ports  []uint16          `json:"ports,omitempty" maxItems:"64" doc:"TCP ports that all accept connections once it is ready; without, one of those that the image exposes. A HEALTHCHECK of the image decides before either" example:"[5432]"`
+	Limits *Limits           `json:"limits,omitempty" doc:"Of the service alone; what is left out is as for any sandbox"`
+}
+
+// Service is a service of a sandbox, as the sandbox shows it.
+type Service struct {
+	Name    string `json:"name" doc:"By which the group reaches it"`
+	Sandbox string `json:"sandbox" doc:"Its own name as a sandbox, for commands in it" example:"brave-otter.db"`
+	ID      string `json:"id"`
+	Image   string `json:"image"`
+	State   string `json:"state" enum:"preparing,running,paused,stopped,failed,destroying"`
+	Error   string `json:"error,omitempty" doc:"Why it stopped or failed"`
 }
 
 // AgentConfig is a user's own configuration of a sandbox's agent. JSON and TOML documents that Cove writes for the agent
@@ -75,6 +96,8 @@ type Sandbox struct {
 	Directory   string             `json:"directory" doc:"The workspace on the host"`
 	WorkDir     string             `json:"work_dir" doc:"Where its processes begin, inside"`
 	Within      string             `json:"within,omitempty" doc:"Id of the sandbox that others share with this one, which is no more than a checkout in it"`
+	Services    []Service          `json:"services,omitempty" doc:"Of its group, which it reaches by their names"`
+	ServiceOf   string             `json:"service_of,omitempty" doc:"Id of the sandbox that this one is a service of; lists leave services out"`
 	Network     string             `json:"network" enum:"none,limited,host-only,open"`
 	AllowPR     bool               `json:"allow_pr,omitempty"`
 	SSHAgent    bool               `json:"ssh_agent,omitempty"`

@@ -180,6 +180,15 @@ type Rootfs struct {
 	User, WorkDir string
 	// Entrypoint and Cmd are the command of an image: the program, with arguments, and further ones that others replace.
 	Entrypoint, Cmd []string
+	// Health is the image's own check of whether its program is ready; without Args it has none.
+	Health Health
+	Ports  []uint16 // of TCP, at which the program may listen, as the image says
+}
+
+// Health is a program that succeeds once that of its image is ready. What is zero, the image does not say.
+type Health struct {
+	Args                     []string      `json:"args,omitempty"`
+	Interval, Timeout, Start time.Duration `json:",omitempty"` // Start is how long it may fail at first
 }
 
 // Binding gives a prepared sandbox to its user. It shows parts of the host with one of two trusts: Attachments and

@@ -128,6 +128,9 @@ func (s *edge) sandboxRequest(ctx context.Context, who cove.Principal,
 			}
 		}
 	}
+	if r.Services, err = s.services(ctx, who, q.Services, r.User); err != nil {
+		return r, err
+	}
 	r.Limits.Timeout = 0 // a profile's is that of its executions and runs
 	if err := s.judge(ctx, who, &r.Spec, "bind"); err != nil {
 		return r, err
@@ -144,6 +147,25 @@ func (s *edge) sandboxRequest(ctx context.Context, who cove.Principal,
 		}
 	}
 	return r, nil
+}
+
+// services turns services of the wire into those of the sandbox package. A caller may use the images that a sandbox of
+// its own with that user may have. Errors: those of judge.
+func (s *edge) services(ctx context.Context, who cove.Principal, asked []api.ServiceRequest,
+	user cove.User) (all []cove.Service, err error) {
+	for _, q := range asked {
+		service := cove.Service{Name: q.Name, Image: q.Image, Args: q.Args, Env: q.Env, Ports: q.Ports}
+		if q.Limits != nil {
+			service.Limits = apispec.Limits(*q.Limits)
+		}
+		spec := cove.Spec{Image: q.Image, Shape: cove.Shape{User: user}}
+		if err := s.judge(ctx, who, &spec, "services"); err != nil {
+			return nil, err
+		}
+		service.Image = spec.Image
+		all = append(all, service)
+	}
+	return all, nil
 }
 
 // broughtFiles are the files of a user's configuration of an agent, for the home.

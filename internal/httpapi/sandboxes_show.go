@@ -34,6 +34,11 @@ func sandboxOf(who cove.Principal, v sandbox.View) api.Sandbox {
 	if len(spec.Brought)+len(spec.LeftOut) > 0 {
 		s.AgentConfig = &api.AgentConfigShown{Brought: slices.Concat([]string{}, spec.Brought), LeftOut: spec.LeftOut}
 	}
+	for _, of := range v.Services {
+		s.Services = append(s.Services, api.Service{Name: of.Spec.Service.Name, Sandbox: of.Name, ID: string(of.ID),
+			Image: of.Spec.Image, State: string(of.State), Error: of.Reason})
+	}
+	s.ServiceOf = string(spec.Group)
 	s.Made = apispec.Made(v.Made)
 	if r := spec.Repository; r != nil {
 		s.Repository = &api.SandboxRepository{

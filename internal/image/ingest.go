@@ -7,8 +7,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -104,7 +108,41 @@ func (s *Store) fill(ctx context.Context, to *temp, c *content, source string, r
 
 // runtimePart returns what the store's record has of an image's configuration.
 func runtimePart(c v1.Config) Config {
-	return Config{Env: environment(c.Env), WorkingDir: c.WorkingDir, User: c.User, Entrypoint: c.Entrypoint, Cmd: c.Cmd}
+	return Config{Env: environment(c.Env), WorkingDir: c.WorkingDir, User: c.User, Entrypoint: c.Entrypoint, Cmd: c.Cmd,
+		Health: health(c), Ports: ports(c.ExposedPorts)}
+}
+
+// health returns an image's check of its program, as a command. It is pure.
+func health(c v1.Config) engine.Health {
+	h := c.Healthcheck
+	if h == nil || len(h.Test) < 2 { // one word says that there is none
+		return engine.Health{}
+	}
+	of := engine.Health{Interval: h.Interval, Timeout: h.Timeout, Start: h.StartPeriod}
+	switch h.Test[0] {
+	case "CMD":
+		of.Args = h.Test[1:]
+	case "CMD-SHELL":
+		shell := c.Shell
+		if len(shell) == 0 {
+			shell = []string{"/bin/sh", "-c"}
+		}
+		of.Args = append(slices.Clip(shell), h.Test[1])
+	}
+	return of
+}
+
+// ports returns the TCP ports among those that an image exposes, PORT or PORT/PROTOCOL. It is pure.
+func ports(exposed map[string]struct{}) (all []uint16) {
+	for _, text := range slices.Sorted(maps.Keys(exposed)) {
+		port, protocol, _ := strings.Cut(text, "/")
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err == nil && n > 0 && (protocol == "" || protocol == "tcp") {
+			all = append(all, uint16(n))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // environment drops malformed variables.

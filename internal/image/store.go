@@ -39,6 +39,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -78,6 +79,9 @@ type Config struct {
 	User       string   `json:"user,omitempty"`
 	Entrypoint []string `json:"entrypoint,omitempty"`
 	Cmd        []string `json:"cmd,omitempty"`
+
+	Health engine.Health `json:"health,omitzero"`
+	Ports  []uint16      `json:"ports,omitempty"` // of TCP
 }
 
 // Store is a directory of images. Its methods may be called concurrently, by several processes.

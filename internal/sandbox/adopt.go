@@ -73,7 +73,11 @@ func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sa
 	cpu.count(ctx, sb)
 	v.occupy(r, sb, record, cpu, route, services, own, release)
 	_, open := v.running(r)
-	return errors.Join(err, v.adoptPrograms(ctx, record.Owner, sb, open.ttys))
+	err = errors.Join(err, v.adoptPrograms(ctx, record.Owner, sb, open.ttys))
+	if record.Spec.Service == nil {
+		return err
+	}
+	return errors.Join(err, serviceRunner{v}.check(r))
 }
 
 // openAgain opens a sandbox's route on the sockets that it holds, and takes them over except the first ones, which it
@@ -124,6 +128,9 @@ func (v *supervisor) adoptPrograms(ctx context.Context, owner cove.Principal, sb
 
 func (v *supervisor) adoptProgram(ctx context.Context, owner cove.Principal, sb engine.Sandbox, ttys *terminals.Set,
 	info guest.ProcessInfo) error {
+	if string(info.Label) == serviceLabel {
+		return serviceRunner{v}.adopt(ctx, sb, info)
+	}
 	if terminals.Is(info) || string(info.Label) == detachedLabel {
 		release, err := v.o.Places.Hold(ctx, owner, true)
 		if err != nil {

@@ -47,11 +47,30 @@ func (rd *records) rename(ctx context.Context, who cove.Principal, r *resident, 
 		func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
 		return err
 	}
+	rd.renameRoute(r, name)
+	for _, service := range record.Spec.Services {
+		err := rd.own().ChangeSandbox(ctx, service.ID, func(b *store.Sandbox) error {
+			b.Name = serviceRecordName(name, service.Name)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		rd.mu.Lock()
+		r := rd.held[service.ID]
+		rd.mu.Unlock()
+		if r != nil {
+			rd.renameRoute(r, serviceRecordName(name, service.Name))
+		}
+	}
+	return nil
+}
+
+func (rd *records) renameRoute(r *resident, name string) {
 	rd.mu.Lock()
 	route := r.open.route
 	rd.mu.Unlock()
 	if route != nil {
 		route.Rename(name)
 	}
-	return nil
 }

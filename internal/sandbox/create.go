@@ -31,6 +31,9 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	if err := settleUser(ctx, s.o, &record); err != nil {
 		return made, err
 	}
+	if err := (group{s.supervisor}).tryImages(ctx, record, q.Services); err != nil {
+		return made, err
+	}
 	if err := s.tryImage(ctx, &record, q, progress); err != nil {
 		return made, err
 	}
@@ -58,8 +61,7 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	if err != nil {
 		return made, err
 	}
-	record, err = s.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
-	return View{Sandbox: record}, err
+	return s.view(ctx, record.Owner, record.ID)
 }
 
 // Check reports whether Create would make a sandbox for a request, as far as Plan sees, and with the limit of its disk.
@@ -108,10 +110,14 @@ func (s *Sandboxes) Plan(who cove.Principal, q Request) (store.Sandbox, error) {
 			return store.Sandbox{}, err
 		}
 	}
+	services, err := group{s.supervisor}.plan(eng, q.Services)
+	if err != nil {
+		return store.Sandbox{}, err
+	}
 	now := s.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	return store.Sandbox{
 		ID: cove.NewSandboxID(), Name: q.Name, Owner: who, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
-		Spec: store.SandboxSpec{Spec: spec},
+		Spec: store.SandboxSpec{Spec: spec, Services: services},
 	}, nil
 }
 
@@ -134,6 +140,9 @@ func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sand
 		s.Directory, s.Repository = ws.Directory,
 			repositoryOf(ws, q.Repository)
 	}); err != nil {
+		return err
+	}
+	if err := (group{s.supervisor}).raise(ctx, *record, q.Services, progress); err != nil {
 		return err
 	}
 	progress(workspace.Step{Text: "starting the sandbox"})

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cove-sandbox/cove"
@@ -31,7 +32,7 @@ func (s idler) tend(ctx context.Context) {
 
 func (s idler) tendOne(ctx context.Context, record store.Sandbox) error {
 	stop, remove := s.host.Idle.due(record, s.o.Clock.Now())
-	if !stop && !remove {
+	if !stop && !remove || record.Spec.Group != "" { // a service is stopped with its sandbox
 		return nil
 	}
 	switch busy, err := s.busy(ctx, record.ID); {
@@ -59,8 +60,10 @@ func (s idler) tendOne(ctx context.Context, record store.Sandbox) error {
 		if err := s.vacate(r); err != nil {
 			return err
 		}
-		return s.own().MoveSandbox(context.WithoutCancel(ctx), now.ID, now.State, cove.StateStopped,
+		ctx := context.WithoutCancel(ctx)
+		err := s.own().MoveSandbox(ctx, now.ID, now.State, cove.StateStopped,
 			fmt.Sprintf("idle for %s (sandbox.lasting.idle_stop)", s.host.Idle.Stop))
+		return errors.Join(err, group{s.supervisor}.halt(ctx, now))
 	})
 }
 
@@ -88,7 +91,7 @@ func (s idler) busy(ctx context.Context, id cove.SandboxID) (bool, error) {
 // holdsWork reports whether a sandbox has something that would be lost with it.
 func (s idler) holdsWork(ctx context.Context, record store.Sandbox) (bool, error) {
 	switch {
-	case len(record.Spec.Checkouts) > 0:
+	case len(record.Spec.Checkouts)+len(record.Spec.Services) > 0:
 		return true, nil
 	case record.Spec.Repository == nil:
 		used, err := s.host.Disks.Used(ctx, record.ID)

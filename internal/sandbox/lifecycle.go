@@ -44,6 +44,9 @@ func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string,
 
 func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, found View, keepWork bool) ([]hostpath.Made,
 	error) {
+	if found.Spec.Group != "" {
+		return nil, found.alone("destroy")
+	}
 	if keepWork && found.shared() {
 		return nil, cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it",
 			found.Name).
@@ -76,7 +79,7 @@ func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, found View,
 // sandbox.
 func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (Listing, error) {
 	all, err := s.all(ctx, who)
-	list := Listing{Sandboxes: all}
+	list := Listing{Sandboxes: slices.DeleteFunc(slices.Clone(all), func(v View) bool { return v.Spec.Group != "" })}
 	if err == nil && who.IsOwner() && s.owns() == nil {
 		list.Orphans, err = s.orphans(ctx, all)
 	}
@@ -104,9 +107,24 @@ func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (V
 }
 
 // ChangeNetwork changes the network of a sandbox, at once and for each start; with reset, earlier changes are taken
-// back first. cut counts the connections that it has cut. Errors: NotFound, InvalidArgument, Conflict when it has no
-// network.
+// back first. Its services have the same change. cut counts the connections that it has cut. Errors: NotFound,
+// InvalidArgument, Conflict when it has no network.
 func (s *Sandboxes) ChangeNetwork(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange,
+	reset bool) (cut int, err error) {
+	found, err := s.find(ctx, who, ref)
+	if err != nil {
+		return 0, err
+	}
+	for _, of := range append([]View{found}, found.Services...) {
+		more, err := changeNetwork(ctx, s, who, string(of.ID), change, reset)
+		if cut += more; err != nil {
+			return cut, err
+		}
+	}
+	return cut, nil
+}
+
+func changeNetwork(ctx context.Context, s *Sandboxes, who cove.Principal, ref string, change store.NetworkChange,
 	reset bool) (cut int, err error) {
 	_, err = s.live(ctx, who, ref, "network", func(r *resident, record *store.Sandbox) error {
 		changed := *record

@@ -45,6 +45,11 @@ func (c *reconciler) reconcileOne(ctx context.Context, id cove.SandboxID) error 
 		}
 		return err
 	}
+	if record.Spec.Group != "" {
+		if done, err := c.reconcileService(ctx, r, record); done || err != nil {
+			return err
+		}
+	}
 	bx, _ := c.running(r)
 	switch record.State {
 	case cove.StatePreparing, cove.StateReady, cove.StateDestroying:
@@ -70,6 +75,37 @@ func (c *reconciler) reconcileOne(ctx context.Context, id cove.SandboxID) error 
 		}
 	}
 	return nil
+}
+
+// reconcileService ends a service whose sandbox does not run, and removes one whose sandbox is gone or half made; done
+// reports that there is no more to do. It leaves alone a service of a sandbox whose turn is taken.
+func (c *reconciler) reconcileService(ctx context.Context, r *resident, record store.Sandbox) (done bool, err error) {
+	held, leave := c.tryEnter(record.Spec.Group)
+	if held == nil {
+		return true, nil
+	}
+	defer leave()
+	owner, err := c.current(ctx, cove.System(""), record.Spec.Group)
+	switch gone := cove.ErrorCode(err) == cove.NotFound; {
+	case gone:
+		c.drop(held)
+	case err != nil:
+		return true, err
+	case owner.State == cove.StateRunning || owner.State == cove.StatePaused:
+		return false, nil
+	case owner.State == cove.StateStopped:
+		if record.State != cove.StateRunning && record.State != cove.StatePaused {
+			return false, nil
+		}
+		if err := c.vacate(r); err != nil {
+			return true, err
+		}
+		if _, err := c.destroyLeft(ctx, record.Spec.Engine, record.ID); err != nil {
+			return true, err
+		}
+		return true, c.own().MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, "its sandbox does not run")
+	}
+	return true, c.dismantle(ctx, r, record.ID, false)
 }
 
 // checkPaused records a paused sandbox that is gone as stopped. Another stays paused until its resumption adopts it.
@@ -211,6 +247,11 @@ func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.Sandbox
 		return noted
 	}
 	cleared := c.clear(ctx, r, record)
+	if cleared == nil {
+		cleared = group{c.supervisor}.each(ctx, record, func(r *resident, service store.Sandbox) error {
+			return c.dismantle(ctx, r, service.ID, false)
+		})
+	}
 	if noted != nil {
 		noted = c.condemn(ctx, &record)
 	}

@@ -40,16 +40,50 @@ func (rd *records) current(ctx context.Context, who cove.Principal, id cove.Sand
 func (rd *records) all(ctx context.Context, who cove.Principal) ([]View, error) {
 	all, err := rd.o.Store.For(who).Sandboxes(ctx)
 	var views []View
+	there := map[cove.SandboxID]store.Sandbox{}
+	for _, record := range all {
+		if rd.correct(&record); record.Spec.Group != "" {
+			there[record.ID] = record
+		}
+	}
 	for _, record := range all {
 		rd.correct(&record)
 		checkouts := checkoutsOf(record)
 		for i := range checkouts {
 			rd.correct(&checkouts[i].Sandbox)
 		}
-		views = append(append(views, checkouts...), View{Sandbox: record})
+		views = append(append(views, checkouts...), View{Sandbox: record, Services: servicesIn(record, there)})
 	}
 	slices.SortStableFunc(views, func(a, b View) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	return views, err
+}
+
+// view returns a sandbox of a principal's, with its services.
+func (rd *records) view(ctx context.Context, who cove.Principal, id cove.SandboxID) (View, error) {
+	record, err := rd.o.Store.For(who).Sandbox(ctx, id)
+	there := map[cove.SandboxID]store.Sandbox{}
+	for _, service := range record.Spec.Services {
+		of, err := rd.own().Sandbox(ctx, service.ID)
+		if err == nil {
+			there[of.ID] = of
+		} else if cove.ErrorCode(err) != cove.NotFound {
+			return View{}, err
+		}
+	}
+	return View{Sandbox: record, Services: servicesIn(record, there)}, err
+}
+
+// servicesIn returns the services of a sandbox, of those that are there. It is pure.
+func servicesIn(of store.Sandbox, there map[cove.SandboxID]store.Sandbox) (views []View) {
+	if of.Spec.Group != "" {
+		return nil
+	}
+	for _, service := range of.Spec.Services {
+		if record, ok := there[service.ID]; ok {
+			views = append(views, View{Sandbox: record})
+		}
+	}
+	return views
 }
 
 // find returns a sandbox or checkout by its id, its name, or an unambiguous beginning of either, the caller's own
@@ -188,6 +222,9 @@ func (rd *records) auditLife(ctx context.Context, who cove.Principal, action str
 func pick(who cove.Principal, all []View, ref string) (View, error) {
 	named := func(b View) bool { return b.Name == ref }
 	begins := func(b View) bool {
+		if b.Spec.Group != "" && !strings.Contains(ref, ".") { // of which the sandbox's own name is the beginning
+			return false
+		}
 		return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) ||
 			strings.HasPrefix(string(b.ID), "sb_"+ref))
 	}
@@ -236,6 +273,11 @@ func checkoutsOf(in store.Sandbox) (views []View) {
 
 // alone returns an error for a checkout, which cannot be started, stopped or paused without the others in its sandbox.
 func (v View) alone(action string) error {
+	if v.Spec.Group != "" && action != "network" && action != "resize" {
+		of, _, _ := strings.Cut(v.Name, ".")
+		return cove.Errorf(cove.Conflict, "%s is a service of %s: it is not possible to %s it alone", v.Name, of, action).
+			WithHint("its sandbox is %s", of)
+	}
 	if v.Within == "" {
 		return nil
 	}

@@ -28,6 +28,8 @@ type Request struct {
 	// Shared asks for a checkout of its own in a sandbox that others of the same
 	// request work in, too, which is made where there is none; see share.
 	Shared bool
+	// Services are its neighbours, which run before it does.
+	Services []cove.Service `json:",omitempty"`
 	// SharedName is the name of the shared sandbox; it is made up when empty. Requests with different ones share none.
 	SharedName string `json:",omitempty"` // requests without one keep their key
 }
@@ -96,6 +98,14 @@ func (q *Request) check() error {
 	}
 	if q.Git != nil && strings.ContainsFunc(q.Git.Name+q.Git.Email, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return cove.Errorf(cove.InvalidArgument, "the name or address for commits has control characters")
+	}
+	if err := cove.CheckServices(q.Services); err != nil {
+		return err
+	}
+	for _, s := range q.Services {
+		if err := checkCommand(s.Args, s.Env); err != nil {
+			return err
+		}
 	}
 	return runtime.CheckEnv(q.Env)
 }

@@ -79,6 +79,7 @@ type opened struct {
 	git   workGit      // of a repository that is not inside
 	env   []string
 	ttys  *terminals.Set
+	runs  *serviceProgram // of a service, once it is started; nil in every other sandbox
 	cpu   *cpuMeter
 	left  chan struct{} // closed when its end needs no watch any more
 	close func()        // the way and services, and lets go of the image
@@ -137,8 +138,17 @@ func (rs *residents) enter(ctx context.Context, id cove.SandboxID) (r *resident,
 		rs.mu.Unlock()
 		return nil, nil, err
 	}
+	rs.mu.Unlock()
+	return rs.turnOf(ctx, id)
+}
+
+// turnOf waits for the turn of a sandbox while another one's is held, to which it belongs.
+func (rs *residents) turnOf(ctx context.Context, id cove.SandboxID) (r *resident, leave func(), err error) {
+	if err := rs.call(); err != nil {
+		return nil, nil, err
+	}
+	rs.mu.Lock()
 	r = rs.residentLocked(id)
-	rs.calls.Add(1)
 	rs.mu.Unlock()
 	select {
 	case r.turn <- struct{}{}:

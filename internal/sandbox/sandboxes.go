@@ -7,11 +7,13 @@
 //	Processes    commands, terminals and programs inside
 //	Sandboxes    the life cycle that callers ask for, and checkouts in shared sandboxes
 //	reconciler   removal, and records that fit what runs
+//	group        the services of a sandbox, whose life is that of the sandbox
 //	supervisor   the running part of a sandbox: engine, route, services, programs
 //	records      the recorded part
 //	residents    the sandboxes that this process holds, and their locks
 //
-// Order of locks: Sandboxes.sharing, then the turn of a checkout, then the turn of the sandbox that it is in, then mu.
+// Order of locks: Sandboxes.sharing, then the turn of a checkout, then the turn of the sandbox that it is in, then the
+// turns of services of that sandbox, then mu.
 // Nothing is waited for under mu.
 package sandbox
 

@@ -18,6 +18,7 @@ type View struct {
 	Place     string           // of the checkout, inside
 	Terminals []terminals.Info // while it runs; nil in lists
 	Disk      workspace.Used   // of its workspace and home; zero in lists
+	Services  []View           // of its group, in their order; nil for a service
 	Made      []hostpath.Made  // in mounts, of one that has ended; Stop tells it
 }
 

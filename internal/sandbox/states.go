@@ -14,6 +14,9 @@ func (s *Sandboxes) start(ctx context.Context, who cove.Principal, id cove.Sandb
 	return s.live(ctx, who, string(id), "start", func(r *resident, record *store.Sandbox) error {
 		switch bx, _ := s.running(r); {
 		case record.State == cove.StateRunning && bx != nil:
+			if err := (group{s.supervisor}).raise(ctx, *record, nil, nil); err != nil {
+				return err
+			}
 			return errAlready
 		case record.State == cove.StateRunning:
 			return s.adopt(ctx, r, record)
@@ -27,13 +30,17 @@ func (s *Sandboxes) start(ctx context.Context, who cove.Principal, id cove.Sandb
 		if err != nil {
 			return err
 		}
-		if err := s.bring(ctx, r, record, ws); err != nil {
-			return err
+		services := group{s.supervisor}
+		if err = services.raise(ctx, *record, nil, nil); err == nil {
+			err = s.bring(ctx, r, record, ws)
 		}
-		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateStopped, cove.StateRunning, ""); err != nil {
-			return errors.Join(err, s.vacate(r))
+		if err == nil {
+			err = s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateStopped, cove.StateRunning, "")
 		}
-		return nil
+		if err != nil {
+			err = errors.Join(err, s.vacate(r), services.halt(context.WithoutCancel(ctx), *record))
+		}
+		return err
 	})
 }
 
@@ -67,16 +74,20 @@ func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, ac
 		}
 		s.touch(ctx, found)
 	}
-	record, err = s.o.Store.For(who).Sandbox(ctx, record.ID)
-	return View{Sandbox: record}, err
+	return s.view(ctx, who, record.ID)
 }
 
-// Stop ends the processes of a sandbox. Its workspace and home stay; the rest of its files goes. A stopped one stays as
-// it is. Errors: NotFound, Conflict.
+// Stop ends the processes of a sandbox, and then those of its services. Its workspace and home stay; the rest of its
+// files goes. A stopped one stays as it is. Errors: NotFound, Conflict.
 func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	var made []hostpath.Made
-	stopped, err := s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
-		defer func() { made = s.tell(r) }()
+	stopped, err := s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) (err error) {
+		defer func() {
+			made = s.tell(r)
+			if err == nil {
+				err = group{s.supervisor}.halt(context.WithoutCancel(ctx), *record)
+			}
+		}()
 		switch record.State {
 		case cove.StateStopped:
 			return errAlready
@@ -108,7 +119,8 @@ func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (V
 	return stopped, err
 }
 
-// Pause freezes a sandbox: nothing in it runs, and its memory is kept. Errors: NotFound, Conflict, Unsupported.
+// Pause freezes a sandbox and its services: nothing in them runs, and their memory is kept. Errors: NotFound,
+// Conflict, Unsupported.
 func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	return s.live(ctx, who, ref, "pause", func(r *resident, record *store.Sandbox) error {
 		bx, _ := s.running(r)
@@ -123,19 +135,15 @@ func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (
 			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).
 				WithHint("stop the sandbox instead")
 		}
-		// It is frozen first: a server that finds a frozen sandbox recorded as running lets it run.
-		if err := pauser.Pause(ctx); err != nil {
+		services := group{s.supervisor}
+		if err := services.freeze(ctx, bx, pauser, record.ID); err != nil {
 			return err
 		}
-		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateRunning, cove.StatePaused, ""); err != nil {
-			return errors.Join(err, pauser.Resume(context.WithoutCancel(ctx)))
-		}
-		bx.Become(cove.StatePaused)
-		return nil
+		return services.pause(ctx, *record)
 	})
 }
 
-// Resume continues a paused sandbox. Errors: NotFound, Conflict.
+// Resume continues a paused sandbox, its services first. Errors: NotFound, Conflict.
 func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	return s.live(ctx, who, ref, "resume", func(r *resident, record *store.Sandbox) error {
 		switch record.State {
@@ -148,19 +156,14 @@ func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) 
 		if err := s.o.Places.Spare(ctx, who); err != nil {
 			return err
 		}
+		services := group{s.supervisor}
+		if err := services.raise(ctx, *record, nil, nil); err != nil {
+			return err
+		}
 		bx, _ := s.running(r)
 		if bx == nil {
 			return s.adopt(ctx, r, record)
 		}
-		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
-			return err
-		}
-		bx.Become(cove.StateRunning)
-		if err := bx.Sandbox.(engine.Pauser).Resume(ctx); err != nil {
-			bx.Become(cove.StatePaused)
-			return errors.Join(err, s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning,
-				cove.StatePaused, ""))
-		}
-		return nil
+		return services.thaw(ctx, bx, record.ID)
 	})
 }

@@ -150,13 +150,15 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 		n.Policy = append(n.Policy, documents...)
 		n.Mode = cmp.Or(c.Mode, n.Mode)
 	}
-	return n, nil
+	return withNeighbours(v.residents, record, n), nil
 }
 
 // binding returns everything of the host that a sandbox is shown: its workspace and home, the workspace's other files,
 // its agent's layers, and the mounts of its request. The caller closes it, also on error.
 func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b engine.Binding, err error) {
-	b.Hostname = record.Name
+	if b.Hostname = record.Name; record.Spec.Service != nil {
+		b.Hostname = record.Spec.Service.Name
+	}
 	if ws.Bound {
 		b.Mounts = append(b.Mounts, cove.Mount{Source: ws.Directory, Target: cove.Workspace})
 	} else if err := b.Attach(ws.Own(ws.Directory), engine.Attachment{Target: cove.Workspace}); err != nil {

@@ -83,6 +83,17 @@ type SandboxSpec struct {
 	// Shared is the key by which tasks of the same kind find a sandbox that they share; empty in any other.
 	Shared    string
 	Checkouts []Checkout // of a shared sandbox, beside its own; the oldest first
+	// Services of its group, which it reaches by name. Group is the sandbox whose services they are, and Service describes
+	// this one among them; zero of that sandbox itself, and of one without services.
+	Services []Service      `json:",omitempty"`
+	Group    cove.SandboxID `json:",omitempty"`
+	Service  *cove.Service  `json:",omitempty"`
+}
+
+// Service is a service of a group: a sandbox with a record of its own.
+type Service struct {
+	Name string
+	ID   cove.SandboxID
 }
 
 // Checkout is a repository checked out in a shared sandbox for one task. Its owner is the sandbox's.

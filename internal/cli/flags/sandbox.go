@@ -28,6 +28,7 @@ type NewSandbox struct {
 	Ignored              []string
 	AgentConfig          string // what of the user's own configuration of the agent is brought
 	Source, Branch, From string // REPO [BRANCH [FROM]]
+	Services             Services
 }
 
 // AddSandbox adds the flags that say what a sandbox is made of, whatever it is for.
@@ -79,6 +80,9 @@ func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, er
 		return req, err
 	}
 	req.Spec, req.Network = made.Spec, made.Network
+	if req.Services, err = o.Services.Request(getenv); err != nil {
+		return req, err
+	}
 	if req.Files, err = readCopies(o.Copies); err != nil {
 		return req, err
 	}

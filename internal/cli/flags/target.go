@@ -54,6 +54,10 @@ func (p *Target) Take(cmd *cobra.Command, args []string) error {
 
 // Find asks a server which sandbox it is.
 func (p Target) Find(ctx context.Context, c *client.Client) (api.Sandbox, error) {
+	of, service, ok := strings.Cut(p.Name, ".")
+	if ok && of != "" && service != "" && !strings.Contains(p.Name, "/") { // a service's, which lists leave out
+		return c.Sandbox(ctx, p.Name)
+	}
 	l, err := c.Sandboxes(ctx)
 	if err != nil {
 		return api.Sandbox{}, err

@@ -213,6 +213,10 @@ func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 	rows.Add("checkout", s.Directory)
 	rows.Add("runs in", s.WorkDir)
 	rows.Add("network", s.Network)
+	for _, of := range s.Services {
+		rows.Add("service", strings.TrimSpace(of.Name+": "+of.Image+", "+of.State+" "+ui.Brackets(of.Sandbox)+" "+of.Error))
+	}
+	rows.Add("service of", s.ServiceOf)
 	if s.AllowPR {
 		rows.Add("GitHub", "pull requests may be opened and commented on")
 	}

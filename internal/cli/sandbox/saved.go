@@ -32,7 +32,7 @@ var savedFlags = []string{
 	"agent", "agent-config",
 	"network", "policy", "preset", "allow", "deny", "pass-through", "allow-pr", "credential", "model-provider", "budget",
 	"mount", "copy", "env", "dir", "sparse", "depth", "uncommitted", "with-ignored", "worktree",
-	"with-ssh",
+	"with-ssh", "service", "service-env", "service-port",
 	"memory", "cpus", "pids", "disk", "ide", "no-attach",
 }
 
@@ -246,6 +246,14 @@ func keptValue(name, value string) (string, error) {
 	case "env":
 		name, _, _ := strings.Cut(value, "=")
 		return name, nil
+	case "service-env":
+		service, pair, _ := strings.Cut(value, "=")
+		name, _, _ := strings.Cut(pair, "=")
+		return service + "=" + name, nil
+	case "service":
+		service, image, _ := strings.Cut(value, "=")
+		abs, err := flags.AbsoluteImage(image)
+		return service + "=" + abs, err
 	case "policy", "bind":
 		return filepath.Abs(value)
 	case "image":
@@ -472,6 +480,7 @@ func (o *newOptions) add(sess *session.Session, f *pflag.FlagSet) {
 	f.BoolVar(&o.Worktree, "worktree", false,
 		"check out a git worktree to edit from this machine; inside, git uses a service instead of .git")
 	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
+	o.Services.Add(f)
 	o.dev.Add(f)
 	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
 	f.BoolVar(&o.noAttach, "no-attach", false, "do not attach to it")

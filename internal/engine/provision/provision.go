@@ -167,6 +167,13 @@ func late(ctx context.Context, err error, doing string, limit time.Duration) err
 	return err
 }
 
+// State returns where the sandbox is in its life.
+func (s *Sandbox) State() cove.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
 // Become moves to the next state of the sandbox's life. Errors: Conflict where there is no such transition.
 func (s *Sandbox) Become(next cove.State) error {
 	s.mu.Lock()

@@ -1,0 +1,231 @@
+package sandboxes
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// serviceImages builds images of the program in testdata/neighbour: "plain", which exposes a port, and "checked", with
+// a user, files of that user's and a check of health.
+func serviceImages(t *testing.T, l *lab) {
+	t.Helper()
+	dir := l.in("context")
+	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "neighbour"), "./testdata/neighbour")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	l.write("context/data/word", "made")
+	const from = "FROM scratch\nCOPY neighbour /bin/neighbour\n"
+	l.write("context/plain", from+"ENV PORT=8080 WORD=image\nEXPOSE 8080 9/udp\nENTRYPOINT [\"/bin/neighbour\"]\n")
+	l.write("context/checked", from+"COPY --chown=70:70 data /data\nENV PORT=9090\nUSER 70:70\nWORKDIR /data\n"+
+		"HEALTHCHECK --interval=200ms CMD [\"/bin/neighbour\", \"check\"]\nENTRYPOINT [\"/bin/neighbour\"]\n")
+	for _, name := range []string{"plain", "checked"} {
+		l.must("cove", "image", "build", "-t", "svc-"+name+":1", "-f", l.in("context/"+name), dir)
+	}
+}
+
+// asks has a program in a sandbox ask a service, and returns the answer, or "no" where it gets none.
+func (l *lab) asks(sandbox, to, line string) string {
+	l.t.Helper()
+	out, err := l.run("cove", "exec", sandbox, "--", "bash", "-c",
+		`exec 3<>"/dev/tcp/$1" 2>/dev/null && echo "$2" >&3 && read -r -t 20 answer <&3 && echo "$answer"`, "-", to, line)
+	if err != nil {
+		return "no"
+	}
+	return strings.TrimSpace(out)
+}
+
+// states are those of a sandbox and its services.
+func (l *lab) states(sandbox string) string {
+	s := l.info(sandbox)
+	all := []string{s.State}
+	for _, of := range s.Services {
+		all = append(all, of.Name+" "+of.State)
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestServices: the services of a sandbox run before it and as their images say, are reached by their names within the
+// group alone, keep their files, and stop, pause and go with their sandbox.
+func TestServices(t *testing.T) {
+	l := newLab(t)
+	serviceImages(t, l)
+	l.must("cove", "new", "--empty", "--name", "web", "--no-attach", "--service", "db=svc-plain:1", "--service",
+		"cache=svc-checked:1", "--service-env", "db=WORD=own")
+	expect := func(sandbox, to, line, want string) {
+		t.Helper()
+		if got := l.asks(sandbox, to, line); got != want {
+			t.Errorf("%s asks %s: %q says %q, want %q", sandbox, to, line, got, want)
+		}
+	}
+	s := l.info("web")
+	if len(s.Services) != 2 || s.Services[0].Name != "db" || s.Services[0].Sandbox != "web.db" ||
+		s.Services[1].Image != "svc-checked:1" || s.Network != "limited" {
+		t.Errorf("%+v", s)
+	}
+	expect("web", "db/8080", "id", "1000 db")
+	expect("web", "db/8080", "env WORD", "own")
+	expect("web", "cache/9090", "id", "70 cache")
+	expect("web", "cache/9090", "dial db:8080", "1000 db")
+	expect("web", "db/8080", "dial cache:9090", "70 cache")
+	expect("web", "db/8081", "id", "no")
+	expect("web", "other/8080", "id", "no")
+	expect("web", "example.com/80", "id", "no")
+	if all := l.list().Sandboxes; len(all) != 1 {
+		t.Errorf("services are listed: %+v", all)
+	}
+	// A service is a sandbox to work in, which begins and ends with its own.
+	if out := l.must("cove", "exec", "web.cache", "--", "/bin/neighbour", "ask", "127.0.0.1:9090",
+		"id"); out != "70 cache\n" {
+		t.Errorf("%q", out)
+	}
+	for _, verb := range []string{"stop", "start", "pause"} {
+		if out, err := l.run("cove", verb, "web.db"); err == nil || !strings.Contains(err.Error(), "is a service of web") {
+			t.Errorf("%s: %q, %v", verb, out, err)
+		}
+	}
+	// Its files outlive it, and its server.
+	expect("web", "cache/9090", "get", "made")
+	expect("web", "cache/9090", "put kept", "put")
+	if err := syscall.Kill(l.serverPID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	expect("web", "cache/9090", "get", "kept")
+	l.must("cove", "pause", "web")
+	if got := l.states("web"); got != "paused, db paused, cache paused" {
+		t.Error(got)
+	}
+	l.must("cove", "resume", "web")
+	expect("web", "db/8080", "id", "1000 db")
+	l.must("cove", "stop", "web")
+	if got := l.states("web"); got != "stopped, db stopped, cache stopped" {
+		t.Error(got)
+	}
+	l.must("cove", "start", "web")
+	expect("web", "cache/9090", "get", "kept")
+	// One whose program ends says so, and is started again.
+	expect("web", "cache/9090", "exit", "no")
+	l.eventually("the end of a service", func() bool { return l.states("web") == "running, db running, cache stopped" })
+	if why := l.info("web").Services[1].Error; !strings.Contains(why, "exit code 7") ||
+		!strings.Contains(why, "it is asked to end") {
+		t.Errorf("it says %q", why)
+	}
+	expect("web", "cache/9090", "get", "no")
+	l.must("cove", "start", "web")
+	expect("web", "cache/9090", "get", "kept")
+	// Names go with the sandbox's.
+	l.must("cove", "rename", "web", "site")
+	l.must("cove", "exec", "site.db", "--", "/bin/neighbour", "ask", "127.0.0.1:8080", "id")
+	l.must("cove", "destroy", "--yes", "site")
+	if left := l.left(); len(left) > 0 {
+		t.Errorf("workspaces are left: %v", left)
+	}
+}
+
+// TestServicesFail: a service that cannot be leaves nothing, and says why with the end of its output.
+func TestServicesFail(t *testing.T) {
+	l := newLab(t)
+	serviceImages(t, l)
+	for _, c := range []struct {
+		flags []string
+		says  []string
+	}{
+		{[]string{"--service", "db=svc-plain:1", "--service", "bad=svc-plain:1", "--service-env", "bad=FAIL=reasons"},
+			[]string{"the service bad does not run", "exit code 3", "it has to fail: reasons"}},
+		{[]string{"--service", "db=missing:1"}, []string{"the service db", "cove image pull missing:1"}},
+		{[]string{"--service", "localhost=svc-plain:1"}, []string{"not a name"}},
+		{[]string{"--service", "db=host"}, []string{"no image"}},
+	} {
+		out, err := l.run(slices.Concat([]string{"cove", "new", "--empty", "--name", "web", "--no-attach"}, c.flags)...)
+		if err == nil {
+			t.Errorf("%v: %q", c.flags, out)
+			continue
+		}
+		for _, says := range c.says {
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("%v: %v; want %q", c.flags, err, says)
+			}
+		}
+		if all := l.list(); len(all.Sandboxes)+len(all.Orphans)+len(l.left()) > 0 {
+			t.Errorf("%v: left are %+v, %v", c.flags, all, l.left())
+		}
+	}
+}
+
+// TestServicesInterrupted: a command that is interrupted, and a server that is killed, while a service starts leave
+// nothing.
+func TestServicesInterrupted(t *testing.T) {
+	l := newLab(t)
+	serviceImages(t, l)
+	for _, kill := range []string{"the command", "the server"} {
+		c := l.command("cove", "new", "--empty", "--name", "web", "--no-attach", "--service", "db=svc-plain:1",
+			"--service-env", "db=MUTE=1")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		l.eventually("a service that starts", func() bool {
+			_, err := l.run("cove", "exec", "web.db", "--", "/bin/neighbour", "ask", "127.0.0.1:1", "id")
+			return len(l.left()) == 2 && err != nil
+		})
+		if kill == "the command" {
+			c.Process.Signal(syscall.SIGINT)
+		} else if err := syscall.Kill(l.serverPID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Wait(); err == nil {
+			t.Errorf("%s is killed, and the command succeeds", kill)
+		}
+		l.eventually("the end of what "+kill+" began", func() bool {
+			return len(l.list().Sandboxes) == 0 && len(l.left()) == 0
+		})
+		if groups, _ := filepath.Glob("/sys/fs/cgroup/*/cove-sb-test/*web*"); len(groups) > 0 {
+			t.Errorf("%s: %v", kill, groups)
+		}
+	}
+}
+
+// TestStrangersOfServices: no sandbox outside of a group looks up or reaches its services, whatever its network and
+// whoever has made it; and they reach nothing of the machine that their sandbox may not.
+func TestStrangersOfServices(t *testing.T) {
+	l := newLab(t)
+	serviceImages(t, l)
+	l.must("cove", "new", "--empty", "--name", "web", "--no-attach", "--service", "db=svc-plain:1")
+	if got := l.asks("web", "db/8080", "id"); got != "1000 db" { // the control
+		t.Fatalf("%q", got)
+	}
+	l.must("cove", "new", "--empty", "--name", "none", "--no-attach")
+	l.must("cove", "new", "--empty", "--name", "open", "--no-attach", "--network", "open")
+	l.must("cove", "new", "--empty", "--name", "other", "--no-attach", "--service", "cache=svc-plain:1")
+	address := strings.Fields(l.must("cove", "exec", "web", "--", "getent", "hosts", "db"))[0]
+	if got := l.asks("web", address+"/8080", "id"); got != "1000 db" { // the control
+		t.Fatalf("%q", got)
+	}
+	for _, stranger := range []string{"none", "open", "other"} {
+		for _, to := range []string{"db/8080", "web.db/8080", address + "/8080", "127.0.0.1/8080"} {
+			if got := l.asks(stranger, to, "id"); got != "no" {
+				t.Errorf("%s reaches %s: %q", stranger, to, got)
+			}
+		}
+		if out, err := l.run("cove", "exec", stranger, "--", "getent", "hosts", "db"); err == nil {
+			t.Errorf("%s looks db up: %q", stranger, out)
+		}
+	}
+	if got := l.asks("other", "cache/8080", "dial db:8080"); !strings.HasPrefix(got, "no: ") {
+		t.Errorf("another group's service reaches db: %q", got)
+	}
+	// A service reaches neither the machine nor the sandbox that it belongs to, by any of their addresses.
+	for _, to := range []string{"127.0.0.1:22", "host.cove.internal:22", "web:22", "example.com:80"} {
+		if got := l.asks("web", "db/8080", "dial "+to); !strings.HasPrefix(got, "no: ") {
+			t.Errorf("a service reaches %s: %q", to, got)
+		}
+	}
+}
