@@ -262,6 +262,10 @@ echo '{"image": "golang:${templateOption:variant}"}' >../templates/src/go/.devco
 				{line: "curl", prints: "event: done"},
 			},
 		},
+		"docs/services.md": {lines: []how{
+			{line: "cove new", why: "the image is a registry's; test/sandboxes has services"},
+			{line: "cove exec", why: "of the same"},
+		}},
 		"docs/sandboxes.md": {
 			setup:  aKey,
 			agents: true,
