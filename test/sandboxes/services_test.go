@@ -229,3 +229,56 @@ func TestStrangersOfServices(t *testing.T) {
 		}
 	}
 }
+
+// TestServicesOfAnotherUser: what one user of the machine has beside a sandbox is not there for another one: neither
+// from a sandbox of the other's, nor by the API.
+func TestServicesOfAnotherUser(t *testing.T) {
+	l := newLab(t)
+	serviceImages(t, l)
+	base := l.serve()
+	keeper, stranger := l.user(base, 4242), l.user(base, 4243)
+	for _, c := range []struct {
+		who  user
+		body string
+	}{
+		{keeper, `{"name":"web","services":[{"name":"db","image":"svc-plain:1"}]}`},
+		{stranger, `{"name":"web","network":{"enabled":true,"mode":"open"}}`},
+		{stranger, `{"name":"own","services":[{"name":"cache","image":"svc-plain:1"}]}`},
+	} {
+		if code, text := c.who.ask(t.Context(), "POST", "/sandboxes", c.body); code != 200 ||
+			!strings.Contains(text, "event: created") {
+			t.Fatalf("%s: %d %s", c.body, code, text)
+		}
+	}
+	asks := func(who user, sandbox string) string {
+		_, text := who.ask(t.Context(), "POST", "/sandboxes/"+sandbox+"/exec", `{"args":["bash","-c",`+
+			`"getent hosts db; exec 3<>/dev/tcp/db/8080 && echo id >&3 && head -n 1 <&3"]}`)
+		return text
+	}
+	if got := asks(keeper, "web"); !strings.Contains(got, "1000 db") { // the control
+		t.Fatalf("the keeper's own: %s", got)
+	}
+	for _, sandbox := range []string{"web", "own"} {
+		if got := asks(stranger, sandbox); strings.Contains(got, "1000 db") || strings.Contains(got, "fd63") ||
+			!strings.Contains(got, "event:") {
+			t.Errorf("a stranger's %s: %s", sandbox, got)
+		}
+	}
+	if code, _ := keeper.ask(t.Context(), "GET", "/sandboxes/web.db", ""); code != 200 {
+		t.Errorf("the keeper's own service: %d", code)
+	}
+	for _, path := range []string{"GET /sandboxes/web.db", "POST /sandboxes/web.db/exec"} {
+		verb, path, _ := strings.Cut(path, " ")
+		if code, text := stranger.ask(t.Context(), verb, path, `{"args":["true"]}`); code != 404 {
+			t.Errorf("a stranger's %s %s: %d %s", verb, path, code, text)
+		}
+	}
+	// A service may have the images alone that a sandbox may.
+	for _, image := range []string{"dir:/etc", "dir:" + l.in("context"), "tar:" + l.in("x.tar")} {
+		code, text := stranger.ask(t.Context(), "POST", "/sandboxes",
+			`{"name":"more","services":[{"name":"db","image":"`+image+`"}]}`)
+		if code != 403 {
+			t.Errorf("a service of %s: %d %s", image, code, text)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package sandboxes
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/test/debian"
+)
+
+// TestDatabasesBeside: PostgreSQL and Redis, as Debian packages them, are services of a sandbox, each as the user of
+// its image and ready by its check or its port; clients in the sandbox use them by name, and their data outlive a stop.
+func TestDatabasesBeside(t *testing.T) {
+	root := debian.Root(t)
+	l := newLab(t)
+	l.must("cp", "-a", root, l.in("root")) // where requests may name it
+	l.must("cove", "image", "import", "dir:"+l.in("root"), "--name", "debian:root")
+	build := func(name, dockerfile string) {
+		t.Helper()
+		if err := os.MkdirAll(l.in(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		l.write(name+"/Dockerfile", dockerfile)
+		args := []string{"cove", "image", "build", "-t", name + ":1", "--memory", "1G", "--network", "limited"}
+		for _, host := range debian.Hosts(t, root) {
+			args = append(args, "--allow", host)
+		}
+		l.must(append(args, l.in(name))...)
+	}
+	build("svc-postgres", `FROM debian:root
+RUN apt-get -q update && apt-get -q install -y --no-install-recommends redis-server postgresql \
+	&& rm -rf /var/lib/apt/lists && ln -s /usr/lib/postgresql/*/bin/* /usr/local/bin/ \
+	&& chown postgres /var/lib/postgresql
+USER postgres
+EXPOSE 5432
+HEALTHCHECK --interval=300ms CMD pg_isready -q -h 127.0.0.1
+ENV DATA=/var/lib/postgresql/data
+CMD ["sh", "-c", "[ -d $DATA ] || initdb -U app -A trust -D $DATA >&2; exec postgres -D $DATA -k /tmp"]
+`)
+	build("svc-redis", `FROM svc-postgres:1
+USER redis
+WORKDIR /var/lib/redis
+HEALTHCHECK NONE
+EXPOSE 6379
+ENTRYPOINT ["redis-server", "--appendonly", "yes"]
+CMD []
+`)
+	l.must("cove", "new", "--empty", "--name", "shop", "--image", "svc-postgres:1", "--no-attach",
+		"--service", "db=svc-postgres:1", "--service", "cache=svc-redis:1", "--service-port", "cache=6379")
+	inside := func(script string) string {
+		t.Helper()
+		return strings.Join(strings.Fields(l.must("cove", "exec", "shop", "--", "sh", "-ec", script)), " ")
+	}
+	const sql = `psql -qtA -h db -U app postgres -c `
+	if got := inside(sql + `'create table t (word text); insert into t values (version()), (current_user)'; ` + sql +
+		`"select count(*), max(word) from t where word like 'PostgreSQL %' or word = 'app'"` +
+		`; redis-cli -h cache set word kept; redis-cli -h cache get word`); !strings.HasPrefix(got, "2|") ||
+		!strings.HasSuffix(got, " OK kept") {
+		t.Errorf("%q", got)
+	}
+	for service, user := range map[string]string{"shop.db": "postgres\n", "shop.cache": "redis\n"} {
+		if got := l.must("cove", "exec", service, "--", "id", "-un"); got != user {
+			t.Errorf("%s runs as %q", service, got)
+		}
+	}
+	l.must("cove", "stop", "shop")
+	l.must("cove", "start", "shop")
+	if got := inside(sql + `'select count(*) from t'; redis-cli -h cache get word`); got != "2 kept" {
+		t.Errorf("after a stop: %q", got)
+	}
+	if log := l.must("cove", "network", "log", "--host", "db"); !strings.Contains(log, "tcp://db:5432") {
+		t.Errorf("the log has %s", log)
+	}
+}
