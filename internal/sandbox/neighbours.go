@@ -41,8 +41,14 @@ func (n neighbours) Names() (names []string) {
 	return names
 }
 
+// routePorts are those at which the gateway listens in a service for its programs alone.
+var routePorts = []uint16{engine.TransparentPort, engine.ProxyPort, engine.DNSPort}
+
 // Dial implements egress.Neighbours.
 func (n neighbours) Dial(ctx context.Context, name string, port uint16) (net.Conn, error) {
+	if slices.Contains(routePorts, port) {
+		return nil, cove.Errorf(cove.Unavailable, "port %d of the service %s is the gateway's", port, name)
+	}
 	i := slices.IndexFunc(n.all, func(s store.Service) bool { return s.Name == name })
 	var sb *provision.Sandbox
 	if i >= 0 {

@@ -78,6 +78,7 @@ func TestServices(t *testing.T) {
 	expect("web", "cache/9090", "dial db:8080", "1000 db")
 	expect("web", "db/8080", "dial cache:9090", "70 cache")
 	expect("web", "db/8081", "id", "no")
+	expect("web", "db/3128", "CONNECT db:8080 HTTP/1.0\n", "no") // the gateway of db's own programs
 	expect("web", "other/8080", "id", "no")
 	expect("web", "example.com/80", "id", "no")
 	if all := l.list().Sandboxes; len(all) != 1 {
