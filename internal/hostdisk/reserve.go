@@ -3,17 +3,18 @@
 package hostdisk
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // Disk is the disk below a directory of Cove's home.
@@ -113,7 +114,7 @@ func (r *Reservation) others() (sum int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		if filelock.Try(f, filelock.Exclusive) == nil {
 			err = os.Remove(path)
 		} else {
 			var dev uint64
@@ -137,7 +138,7 @@ func (r *Reservation) write(bytes int64) (err error) {
 		if r.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 			return err
 		}
-		if err := unix.Flock(int(r.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if err := filelock.Try(r.file, filelock.Exclusive); err != nil {
 			return err
 		}
 	}
@@ -183,17 +184,11 @@ func locked(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if err != unix.EWOULDBLOCK && err != unix.EINTR {
-			f.Close()
-			return nil, err
-		}
-		time.Sleep(time.Millisecond)
+	if err := filelock.Wait(context.Background(), f, filelock.Exclusive); err != nil {
+		f.Close()
+		return nil, err
 	}
+	return f, nil
 }
 
 // Of returns the room of the disk below a directory, whatever is reserved of it.

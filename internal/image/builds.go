@@ -15,10 +15,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	layerfiles "github.com/cove-sandbox/cove/internal/image/layer"
 )
 
@@ -160,7 +159,7 @@ func (b Builds) Room(ctx context.Context) (dir string, done func(), err error) {
 	if err := b.store.ensure(); err != nil {
 		return "", nil, err
 	}
-	lock, err := lockFile(ctx, b.kept()+lockSuffix, unix.LOCK_SH)
+	lock, err := lockFile(ctx, b.kept()+lockSuffix, filelock.Shared)
 	if err != nil {
 		return "", nil, err
 	}
@@ -184,7 +183,7 @@ func (b Builds) Alone(ctx context.Context, name string) (done func(), err error)
 	}
 	sum := sha256.Sum256([]byte(name))
 	path := filepath.Join(b.store.dir, "locks", "build-"+hex.EncodeToString(sum[:]))
-	lock, err := lockFile(ctx, path, unix.LOCK_EX)
+	lock, err := lockFile(ctx, path, filelock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +195,7 @@ func (b Builds) kept() string { return keptIn(b.store) }
 // Find returns the layer that a build has kept under a key, which stays until Release. Errors: fs.ErrNotExist.
 func (b Builds) Find(key string) (l Layer, err error) {
 	l = Layer{Dir: filepath.Join(b.kept(), key), Key: key}
-	if l.held, err = holdRecord(filepath.Join(l.Dir, layerRecord), unix.LOCK_SH); err != nil {
+	if l.held, err = holdRecord(filepath.Join(l.Dir, layerRecord), filelock.Shared); err != nil {
 		return l, err
 	}
 	now := time.Now()
@@ -222,7 +221,7 @@ func (b Builds) Keep(key string, l Layer) (Layer, error) {
 		err = os.MkdirAll(b.kept(), 0o700)
 	}
 	if err == nil {
-		l.held, err = holdRecord(filepath.Join(l.Dir, layerRecord), unix.LOCK_SH)
+		l.held, err = holdRecord(filepath.Join(l.Dir, layerRecord), filelock.Shared)
 	}
 	if err != nil {
 		return l, storage(err, "keep a layer")
@@ -247,14 +246,14 @@ func (b Builds) Keep(key string, l Layer) (Layer, error) {
 func (b Builds) Cache(ctx context.Context, id string, alone bool, fill func(dir string) error) (dir string,
 	done func() error, err error) {
 	all := cachesOf(b.store)
-	place, how := all.place(id), unix.LOCK_SH
+	place, kind := all.place(id), filelock.Shared
 	if err := os.MkdirAll(all.dir, 0o700); err != nil {
 		return "", nil, storage(err, "make a cache")
 	}
 	if alone {
-		how = unix.LOCK_EX
+		kind = filelock.Exclusive
 	}
-	lock, err := lockFile(ctx, place+lockSuffix, how)
+	lock, err := lockFile(ctx, place+lockSuffix, kind)
 	if err != nil {
 		return "", nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -105,8 +106,8 @@ func (c caches) list() (all []usedCache, err error) {
 
 // removeCache removes a cache that no build has, and reports whether it did.
 func removeCache(place string) (gone bool, err error) {
-	lock, err := tryLock(place+lockSuffix, unix.LOCK_EX)
-	if err == errHeld {
+	lock, err := filelock.Open(place+lockSuffix, filelock.Exclusive)
+	if err == filelock.ErrHeld {
 		return false, nil
 	}
 	if err != nil {

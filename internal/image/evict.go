@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/hostdisk"
 )
 
@@ -81,7 +80,7 @@ func (s *Store) claim(ctx context.Context, t *temp, bytes int64) error {
 	if s.most == 0 || t == nil {
 		return nil
 	}
-	l, err := lockFile(ctx, filepath.Join(s.dir, "room.lock"), unix.LOCK_EX)
+	l, err := lockFile(ctx, filepath.Join(s.dir, "room.lock"), filelock.Exclusive)
 	if err != nil {
 		return err
 	}
@@ -168,7 +167,7 @@ func (s *Store) evict() (bool, error) {
 // under its lock.
 func (s *Store) evictOne(digest string) (bool, error) {
 	lock, err := s.lockAlone(digest)
-	if err == errHeld {
+	if err == filelock.ErrHeld {
 		return false, nil
 	}
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 const indexVersion = 1
@@ -47,7 +48,7 @@ func (s *Store) index() (*index, error) {
 
 // update changes the index under its lock.
 func (s *Store) update(ctx context.Context, change func(*index) error) error {
-	lock, err := lockFile(ctx, filepath.Join(s.dir, "index.lock"), unix.LOCK_EX)
+	lock, err := lockFile(ctx, filepath.Join(s.dir, "index.lock"), filelock.Exclusive)
 	if err != nil {
 		return err
 	}

@@ -15,13 +15,12 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -260,7 +259,7 @@ func (s *Store) withImage(ctx context.Context, digest string, make, then func() 
 	if err := s.ensure(); err != nil {
 		return err
 	}
-	lock, err := lockFile(ctx, s.digestLock(digest), unix.LOCK_SH) // shared: the image may be in use
+	lock, err := lockFile(ctx, s.digestLock(digest), filelock.Shared) // shared: the image may be in use
 	if err != nil {
 		return err
 	}
@@ -272,7 +271,7 @@ func (s *Store) withImage(ctx context.Context, digest string, make, then func() 
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if lock, err = lockFile(ctx, s.digestLock(digest), unix.LOCK_EX); err != nil {
+	if lock, err = lockFile(ctx, s.digestLock(digest), filelock.Exclusive); err != nil {
 		return err
 	}
 	defer lock.Close()

@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -45,8 +44,8 @@ func pruneLayers(kept string) (freed int64, err error) {
 	if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	lock, err := tryLock(kept+lockSuffix, unix.LOCK_EX)
-	if err == errHeld {
+	lock, err := filelock.Open(kept+lockSuffix, filelock.Exclusive)
+	if err == filelock.ErrHeld {
 		return 0, nil
 	}
 	if err != nil {
@@ -70,19 +69,16 @@ func pruneLayers(kept string) (freed int64, err error) {
 }
 
 // holdRecord opens and locks the record of a layer, which is removed by a holder of its exclusive lock alone. Errors:
-// fs.ErrNotExist, errHeld.
-func holdRecord(path string, how int) (*os.File, error) {
+// fs.ErrNotExist, filelock.ErrHeld.
+func holdRecord(path string, k filelock.Kind) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(f, k); err != nil {
 		f.Close()
-		if err == unix.EWOULDBLOCK && how == unix.LOCK_SH {
-			return nil, fs.ErrNotExist // it is being removed
-		}
-		if err == unix.EWOULDBLOCK {
-			return nil, errHeld
+		if err == filelock.ErrHeld && k == filelock.Shared {
+			err = fs.ErrNotExist // it is being removed
 		}
 		return nil, err
 	}
@@ -126,8 +122,8 @@ func usedLayers(s *Store) (all []usedCache, err error) {
 
 // removeLayer removes a layer that no build holds, and reports whether it did.
 func removeLayer(s *Store, dir string) (gone bool, err error) {
-	lock, err := holdRecord(filepath.Join(dir, layerRecord), unix.LOCK_EX)
-	if err == errHeld || errors.Is(err, fs.ErrNotExist) {
+	lock, err := holdRecord(filepath.Join(dir, layerRecord), filelock.Exclusive)
+	if err == filelock.ErrHeld || errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {

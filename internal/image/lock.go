@@ -8,55 +8,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-var errHeld = errors.New("locked by another process")
-
-// tryLock takes the lock of a file, which it makes if missing; errHeld when it is taken. The holder of an exclusive
-// lock may remove the file, so a lock counts only while its file is the one at that path.
-func tryLock(path string, how int) (*os.File, error) {
-	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
-			f.Close()
-			if err == unix.EWOULDBLOCK {
-				err = errHeld
-			}
-			return nil, err
-		}
-		mine, err := f.Stat()
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		if current, err := os.Lstat(path); err == nil && os.SameFile(mine, current) {
-			return f, nil
-		}
-		f.Close()
+// lockFile takes the lock of a file as soon as it is free.
+func lockFile(ctx context.Context, path string, k filelock.Kind) (*os.File, error) {
+	f, err := filelock.OpenWaiting(ctx, path, k)
+	if err != nil && ctx.Err() != nil {
+		return nil, cove.Errorf(cove.Canceled, "waiting for another process that works on this image: %w", ctx.Err())
 	}
-}
-
-func lockFile(ctx context.Context, path string, how int) (*os.File, error) {
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		f, err := tryLock(path, how)
-		if err != errHeld {
-			return f, storage(err, "lock the image store")
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, cove.Errorf(cove.Canceled, "waiting for another process that works on this image: %w", ctx.Err())
-		}
-	}
+	return f, storage(err, "lock the image store")
 }
 
 func (s *Store) digestLock(digest string) string {
@@ -71,7 +35,7 @@ type temp struct {
 
 func (s *Store) newTemp() (*temp, error) {
 	dir := filepath.Join(s.dir, "tmp", strings.ToLower(rand.Text()))
-	lock, err := tryLock(dir+lockSuffix, unix.LOCK_EX)
+	lock, err := filelock.Open(dir+lockSuffix, filelock.Exclusive)
 	if err != nil {
 		return nil, storage(err, "make a temporary directory")
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
-	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -46,8 +46,8 @@ func (s *Store) sweepIndex() error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	lock, err := tryLock(filepath.Join(s.dir, "index.lock"), unix.LOCK_EX)
-	if err == errHeld {
+	lock, err := filelock.Open(filepath.Join(s.dir, "index.lock"), filelock.Exclusive)
+	if err == filelock.ErrHeld {
 		return nil // another process is writing one
 	}
 	if err != nil {
@@ -77,8 +77,8 @@ func (s *Store) sweep() (count int, bytes int64, err error) {
 		}
 		seen[name] = true
 		dir := filepath.Join(s.dir, "tmp", name)
-		lock, e := tryLock(dir+lockSuffix, unix.LOCK_EX)
-		if e == errHeld {
+		lock, e := filelock.Open(dir+lockSuffix, filelock.Exclusive)
+		if e == filelock.ErrHeld {
 			continue
 		}
 		if e != nil {

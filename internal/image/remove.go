@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // Removed reports the effects of a removal.
@@ -70,7 +69,7 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 		key = s.fileKey(t)
 	}
 	lock, err := s.lockAlone(digest)
-	held := err == errHeld
+	held := err == filelock.ErrHeld
 	if err != nil && !held {
 		return Removed{}, err
 	}
@@ -112,20 +111,20 @@ func (i *index) untag(digest, key string) {
 	}
 }
 
-// lockAlone locks an image that no process holds and no sandbox pins. Otherwise the error is errHeld.
+// lockAlone locks an image that no process holds and no sandbox pins. Otherwise the error is filelock.ErrHeld.
 func (s *Store) lockAlone(digest string) (*os.File, error) {
 	if err := s.ensure(); err != nil {
 		return nil, err
 	}
-	lock, err := tryLock(s.digestLock(digest), unix.LOCK_EX)
+	lock, err := filelock.Open(s.digestLock(digest), filelock.Exclusive)
 	switch {
-	case err == errHeld:
+	case err == filelock.ErrHeld:
 		return nil, err
 	case err != nil:
 		return nil, storage(err, "lock the image")
 	case PinsOf(s).any(digest):
 		lock.Close()
-		return nil, errHeld
+		return nil, filelock.ErrHeld
 	}
 	return lock, nil
 }
@@ -222,7 +221,7 @@ func (s *Store) pruneIndex(ctx context.Context, digests []string, out *Removed) 
 // lock, so that the check is final.
 func (s *Store) pruneImage(digest string, out *Removed) error {
 	lock, err := s.lockAlone(digest)
-	if err == errHeld {
+	if err == filelock.ErrHeld {
 		return nil
 	}
 	if err != nil {

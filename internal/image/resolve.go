@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // Resolve returns the root filesystem for a user's image string:
@@ -60,7 +61,7 @@ func (s *Store) Hold(ctx context.Context, digest string) (release func(), err er
 	if _, err := s.image(digest); err != nil {
 		return nil, missing(t)
 	}
-	f, err := lockFile(ctx, s.digestLock(digest), unix.LOCK_SH)
+	f, err := lockFile(ctx, s.digestLock(digest), filelock.Shared)
 	if errors.Is(err, unix.EROFS) {
 		return func() {}, nil // it cannot be removed
 	}

@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 func importRoot(t testing.TB, s *Store, name, body string) Image {
@@ -325,16 +324,16 @@ func TestSweep(t *testing.T) {
 
 func TestLockWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	first, err := tryLock(path, unix.LOCK_EX)
+	first, err := filelock.Open(path, filelock.Exclusive)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tryLock(path, unix.LOCK_SH); err != errHeld {
+	if _, err := filelock.Open(path, filelock.Shared); err != filelock.ErrHeld {
 		t.Errorf("locked twice: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := lockFile(ctx, path, unix.LOCK_EX); cove.ErrorCode(err) != cove.Canceled {
+	if _, err := lockFile(ctx, path, filelock.Exclusive); cove.ErrorCode(err) != cove.Canceled {
 		t.Errorf("waiting in vain: %v", err)
 	}
 	go func() { // removes it while holding it, as delete does
@@ -342,12 +341,12 @@ func TestLockWaits(t *testing.T) {
 		os.Remove(path)
 		first.Close()
 	}()
-	second, err := lockFile(t.Context(), path, unix.LOCK_EX)
+	second, err := lockFile(t.Context(), path, filelock.Exclusive)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer second.Close()
-	if _, err := tryLock(path, unix.LOCK_EX); err != errHeld {
+	if _, err := filelock.Open(path, filelock.Exclusive); err != filelock.ErrHeld {
 		t.Errorf("the lock is on a file that is gone: %v", err)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // Dir is the directory of the instances' lock files and sockets, below the run directory.
@@ -43,7 +43,7 @@ func Hold(runDir string) (*Instance, error) {
 			WithHint("free some space, or choose another with --run-dir or COVE_RUN_DIR")
 	}
 	i := &Instance{ID: id, dir: dir, lock: f}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err = filelock.Try(f, filelock.Exclusive)
 	if err == nil {
 		err = os.Rename(f.Name(), lockPath(dir, id))
 	}
@@ -89,7 +89,7 @@ func Alive(runDir string, id cove.InstanceID) bool {
 		return true // unknown: nothing of it may be touched
 	}
 	defer f.Close()
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
+	return filelock.Try(f, filelock.Shared) != nil
 }
 
 // Realm returns a name for a run directory, unique on a host or a daemon. Only within one run directory can living

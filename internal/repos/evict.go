@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/hostdisk"
 )
 
@@ -178,7 +178,7 @@ func (s *Store) evictMirrors(ctx context.Context, but string, enough func() bool
 			continue
 		}
 		m := s.mirror(found.Key)
-		l, err := tryLock(m.lockFile(), syscall.LOCK_EX)
+		l, err := tryLock(m.lockFile(), filelock.Exclusive)
 		if err != nil {
 			return gone, err
 		}
@@ -213,7 +213,7 @@ func (s *Store) sweepMirrors() error {
 		if m.there() {
 			return fs.SkipDir
 		}
-		l, err := tryLock(m.lockFile(), syscall.LOCK_EX)
+		l, err := tryLock(m.lockFile(), filelock.Exclusive)
 		if l == nil {
 			errs = append(errs, err)
 			return fs.SkipDir // it is being made

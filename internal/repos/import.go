@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
@@ -67,7 +67,7 @@ func (c catalog) lockImports(ctx context.Context, r record) (*os.File, error) {
 	if _, err := c.read(r.Within); r.Within != "" && err == nil {
 		of = r.Within
 	}
-	return lock(ctx, filepath.Join(c.directory(of), ".import.lock"), syscall.LOCK_EX)
+	return lock(ctx, filepath.Join(c.directory(of), ".import.lock"), filelock.Exclusive)
 }
 
 // importing is one import; the lock is held.

@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // journal records the changes to a checkout in progress, so that the next process can roll back those of a killed one.
@@ -55,7 +55,8 @@ func (s *Store) begin(t *tree, dir string, todo []Change) (*journal, error) {
 	if err != nil {
 		return nil, cove.Errorf(cove.Internal, "write down what is applied: %w", err)
 	}
-	if j.file, err = lock(context.Background(), filepath.Join(s.journals(), name+".json"), syscall.LOCK_EX); err != nil {
+	file := filepath.Join(s.journals(), name+".json")
+	if j.file, err = lock(context.Background(), file, filelock.Exclusive); err != nil {
 		return nil, err
 	}
 	if _, err = j.file.Write(data); err == nil {
@@ -199,7 +200,7 @@ func (s *Store) takeBack(dir string) error {
 
 // takeBackOne does so for one journal, and returns it.
 func (s *Store) takeBackOne(file string) (*journal, error) {
-	held, err := tryLock(file, syscall.LOCK_EX)
+	held, err := tryLock(file, filelock.Exclusive)
 	if held == nil {
 		return nil, err
 	}

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -138,7 +138,7 @@ func (w *making) directories() error {
 
 // plan decides the start of the branch, and claims the branch in the record before another workspace can.
 func (w *making) plan(ctx context.Context, a advert, want workspace.Repository) (start, error) {
-	l, err := lock(ctx, filepath.Join(w.s.workspaces, ".branches.lock"), syscall.LOCK_EX)
+	l, err := lock(ctx, filepath.Join(w.s.workspaces, ".branches.lock"), filelock.Exclusive)
 	if err != nil {
 		return start{}, err
 	}

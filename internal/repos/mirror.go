@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
@@ -56,7 +56,7 @@ func (s *Store) mirror(key string) *mirror {
 
 // hold waits for the mirror's exclusive lock.
 func (m *mirror) hold(ctx context.Context) (release func(), err error) {
-	l, err := lock(ctx, m.lockFile(), syscall.LOCK_EX)
+	l, err := lock(ctx, m.lockFile(), filelock.Exclusive)
 	if err != nil {
 		return nil, err
 	}

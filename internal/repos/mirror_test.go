@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -309,7 +310,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	release()
-	l, err := lock(t.Context(), s.creating(), syscall.LOCK_EX)
+	l, err := lock(t.Context(), s.creating(), filelock.Exclusive)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/linux/disk"
 )
@@ -51,7 +51,7 @@ func Disks(home string) string { return filepath.Join(home, "workspaces") }
 
 // sweep removes workspaces that are incomplete or partly removed, unless a process is making one.
 func (s *Store) sweep() error {
-	l, err := tryLock(s.creating(), syscall.LOCK_EX)
+	l, err := tryLock(s.creating(), filelock.Exclusive)
 	if l == nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
@@ -141,7 +141,7 @@ func (r importRepository) tidy(ctx context.Context, held []*os.File, all bool) e
 		return err
 	}
 	defer room.End()
-	l, err := tryLock(readingLock(r.dir), syscall.LOCK_EX)
+	l, err := tryLock(readingLock(r.dir), filelock.Exclusive)
 	if l == nil {
 		return err
 	}
@@ -233,5 +233,5 @@ func readingLock(dir string) string { return filepath.Join(filepath.Dir(dir), ".
 
 // keepImported keeps imported work in a repository from being tidied away until its Close.
 func keepImported(ctx context.Context, dir string) (*os.File, error) {
-	return lock(ctx, readingLock(dir), syscall.LOCK_SH)
+	return lock(ctx, readingLock(dir), filelock.Shared)
 }

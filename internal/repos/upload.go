@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -137,7 +137,7 @@ func newUpload(ctx context.Context, s *Store, who cove.Principal, id cove.Upload
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, storageFull("store the upload", err)
 	}
-	l, err := lock(ctx, uploadsLock(s.uploads.dir), syscall.LOCK_EX)
+	l, err := lock(ctx, uploadsLock(s.uploads.dir), filelock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func newUpload(ctx context.Context, s *Store, who cove.Principal, id cove.Upload
 	if err != nil {
 		return nil, storageFull("store the upload", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := filelock.Try(f, filelock.Exclusive); err != nil {
 		os.Remove(f.Name())
 		f.Close()
 		return nil, storageFull("lock the upload", err)

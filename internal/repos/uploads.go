@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // uploadAge is how long an upload waits for the sandbox that takes it.
@@ -98,7 +98,7 @@ func (u *uploads) settle(id cove.UploadID) {
 // DropUploads removes uploads of all callers, below Cove's home, that no sandbox takes any more: those that waited too
 // long, and those whose process died while they came. While another process looks for them, it leaves them to it.
 func DropUploads(home string, now time.Time) {
-	if l, _ := tryLock(uploadsLock(uploadsIn(home)), syscall.LOCK_EX); l != nil { // an error: there are none
+	if l, _ := tryLock(uploadsLock(uploadsIn(home)), filelock.Exclusive); l != nil { // an error: there are none
 		defer l.Close()
 		dropUploads(uploadsIn(home), now)
 	}
@@ -129,5 +129,5 @@ func held(path string) bool {
 		return true
 	}
 	defer f.Close()
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
+	return filelock.Try(f, filelock.Exclusive) != nil
 }

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -28,7 +28,7 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 	if _, err := os.Lstat(final); err == nil {
 		return workspace.Workspace{}, cove.Errorf(cove.Conflict, "the workspace of %s is there already", spec.ID)
 	}
-	l, err := lock(ctx, s.creating(), syscall.LOCK_SH)
+	l, err := lock(ctx, s.creating(), filelock.Shared)
 	if err != nil {
 		return workspace.Workspace{}, err
 	}

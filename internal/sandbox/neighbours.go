@@ -41,7 +41,7 @@ func (n neighbours) Names() (names []string) {
 	return names
 }
 
-// routePorts are those at which the gateway listens in a service for its programs alone.
+// routePorts has the ports at which the gateway listens in a service for its own programs.
 var routePorts = []uint16{engine.TransparentPort, engine.ProxyPort, engine.DNSPort}
 
 // Dial implements egress.Neighbours.

@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -31,7 +32,6 @@ const (
 	place      = "/layer"     // of what is being installed, inside
 	packages   = "node_modules"
 	shown      = time.Second // how often it is told how far npm is
-	lockPoll   = time.Second / 5
 )
 
 // installLimits bound npm at work, and checkLimits a program that prints its version. What npm writes is on the host,
@@ -95,24 +95,17 @@ func (s *Store) lock(ctx context.Context, a agent.Agent, progress func(workspace
 	if err != nil {
 		return nil, onDisk(err, "the directory of "+a.Title+" cannot be used")
 	}
-	for told := false; ; told = true {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, cove.Errorf(cove.Internal, "lock %s: %w", dir, err)
-		}
-		if !told {
-			progress(workspace.Step{Text: "waiting for another who installs " + a.Title})
-		}
-		select {
-		case <-time.After(lockPoll):
-		case <-ctx.Done():
-			f.Close()
-			return nil, cove.Errorf(cove.Canceled, "nothing was installed: %w", context.Cause(ctx))
-		}
+	if err = filelock.Try(f, filelock.Exclusive); errors.Is(err, filelock.ErrHeld) {
+		progress(workspace.Step{Text: "waiting for another who installs " + a.Title})
+		err = filelock.Wait(ctx, f, filelock.Exclusive)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		f.Close()
+		return nil, cove.Errorf(cove.Canceled, "nothing was installed: %w", context.Cause(ctx))
+	case err != nil:
+		f.Close()
+		return nil, cove.Errorf(cove.Internal, "lock %s: %w", dir, err)
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {

@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
@@ -95,7 +96,7 @@ func awaitTurn(ctx context.Context, cfg *config.Config) (*os.File, error) {
 			return nil, nil
 		}
 		if !ours {
-			ours = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+			ours = filelock.Try(f, filelock.Exclusive) == nil
 		}
 		if ours && !instance.Serves(cfg.Home, cfg.RunDir) {
 			return f, nil

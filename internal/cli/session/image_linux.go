@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"syscall"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // EnsureImage has the program with the daemon build an image, unless one of the same is there, and returns its name.
@@ -80,34 +80,16 @@ func inDaemon(ctx context.Context, sess *Session, command string, wanted, said a
 
 // Alone returns when no other command holds a file of the user's state, which this one then holds until release.
 func Alone(ctx context.Context, file string) (release func(), err error) {
-	for {
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			return nil, err
-		}
-		f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		locked := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		held := locked == nil
-		mine, err := f.Stat()
-		if err == nil && !held && locked != syscall.EWOULDBLOCK {
-			err = cove.Errorf(cove.Unavailable, "cannot lock %s: %w", file, locked).
-				WithHint("choose a directory whose file system has locks: --home DIR")
-		}
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		// its holder removes it
-		if current, err := os.Lstat(file); held && err == nil && os.SameFile(mine, current) {
-			return func() { os.Remove(file); f.Close() }, nil
-		}
-		f.Close()
-		select {
-		case <-ctx.Done():
-			return nil, cove.Errorf(cove.Canceled, "another command is about the same")
-		case <-time.After(startPoll):
-		}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return nil, err
 	}
+	f, err := filelock.OpenWaiting(ctx, file, filelock.Exclusive)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, cove.Errorf(cove.Canceled, "another command is about the same")
+	case err != nil:
+		return nil, cove.Errorf(cove.Unavailable, "cannot lock %s: %w", file, err).
+			WithHint("choose a directory whose file system has locks: --home DIR")
+	}
+	return func() { os.Remove(file); f.Close() }, nil // its holder removes it
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
@@ -131,17 +132,14 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockPoll) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { unlockFile(f) }, nil
-		}
-		if busy := errors.Is(err, syscall.EWOULDBLOCK); !busy || time.Now().After(deadline) {
-			f.Close()
-			return nil, cove.Errorf(cove.Unavailable, "cannot lock %s within %v: %w", dir, lockWait, err).
-				WithHint("if a process of Cove was stopped, let it go on or kill it; fuser -v %s finds it", dir)
-		}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), lockWait, filelock.ErrHeld)
+	defer cancel()
+	if err := filelock.Wait(ctx, f, filelock.Exclusive); err != nil {
+		f.Close()
+		return nil, cove.Errorf(cove.Unavailable, "cannot lock %s within %v: %w", dir, lockWait, err).
+			WithHint("if a process of Cove was stopped, let it go on or kill it; fuser -v %s finds it", dir)
 	}
+	return func() { unlockFile(f) }, nil
 }
 
 // unlockFile unlocks a file as well as closing it: a process that is being started may share it for a moment more.
@@ -168,7 +166,7 @@ func lockOwner(dir string, flag int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := filelock.Try(f, filelock.Exclusive); err != nil {
 		f.Close()
 		return nil, errOwned
 	}

@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // Image is a file system in a file, and the directory at which it is mounted. Both have the same parent, or the
@@ -123,7 +124,7 @@ func (i Image) open(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, failed("open", i.File, err)
 	}
-	held, err := lock(ctx, filepath.Dir(i.File), unix.LOCK_EX)
+	held, err := lock(ctx, filepath.Dir(i.File), filelock.Exclusive)
 	if err != nil {
 		file.Close()
 		return nil, failed("lock", i.File, err)
@@ -496,28 +497,19 @@ func mountOf(dir string) (mountPoint, error) {
 	return mountPoint{st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, unix.Mkdev(st.Dev_major, st.Dev_minor)}, nil
 }
 
-// lock waits for the lock of a directory, shared (unix.LOCK_SH) or exclusive (LOCK_EX). Exclusive, it keeps other
-// processes from attaching the images in it, until the file is closed by this one and by the programs that inherit it.
-// Errors: Canceled.
-func lock(ctx context.Context, dir string, how int) (*os.File, error) {
+// lock waits for the lock of a directory. Exclusive, it keeps other processes from attaching the images in it, until
+// the file is closed by this one and by the programs that inherit it. Errors: Canceled.
+func lock(ctx context.Context, dir string, k filelock.Kind) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			f.Close()
-			return nil, cove.Errorf(cove.Canceled, "waiting for another process that uses the disk: %w", ctx.Err())
-		}
+	if err = filelock.Wait(ctx, f, k); err == nil {
+		return f, nil
 	}
+	f.Close()
+	if ctx.Err() != nil {
+		err = cove.Errorf(cove.Canceled, "waiting for another process that uses the disk: %w", ctx.Err())
+	}
+	return nil, err
 }

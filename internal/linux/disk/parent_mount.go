@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // A base is a directory below which images are mounted. While there are any, it is a shared mount of itself, so that a
@@ -23,7 +25,7 @@ func (i Image) hold(ctx context.Context) (held *os.File, is bool, err error) {
 		return nil, false, nil
 	}
 	for range 2 {
-		if held, err = lock(ctx, i.Base, unix.LOCK_SH); err != nil {
+		if held, err = lock(ctx, i.Base, filelock.Shared); err != nil {
 			return nil, false, failed("lock", i.Base, err)
 		}
 		if at, err := point(i.Base); err != nil || at == shared {
@@ -40,7 +42,7 @@ func (i Image) hold(ctx context.Context) (held *os.File, is bool, err error) {
 
 // makeBase makes the base a mount where it can be one.
 func (i Image) makeBase(ctx context.Context) error {
-	held, err := lock(ctx, i.Base, unix.LOCK_EX)
+	held, err := lock(ctx, i.Base, filelock.Exclusive)
 	if err != nil {
 		return failed("lock", i.Base, err)
 	}
@@ -88,7 +90,7 @@ func DropBase(base string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), basePatience)
 	defer cancel()
-	held, err := lock(ctx, base, unix.LOCK_EX)
+	held, err := lock(ctx, base, filelock.Exclusive)
 	if ctx.Err() != nil {
 		return nil // its user drops it
 	}

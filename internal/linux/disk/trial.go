@@ -11,9 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 // Trial begins the names of what trials of "cove doctor" and of servers make. A process that is killed leaves it, until
@@ -30,7 +29,7 @@ func Try(ctx context.Context, below string) (err error) {
 	if err := Sweep(below); err != nil {
 		return err
 	}
-	trying, err := lock(ctx, below, unix.LOCK_SH) // keeps others from sweeping
+	trying, err := lock(ctx, below, filelock.Shared) // keeps others from sweeping
 	if err != nil {
 		return failed("lock", below, err)
 	}
@@ -72,7 +71,7 @@ func Sweep(below string) error {
 		return failed("open", below, err)
 	}
 	defer d.Close()
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+	if err := filelock.Try(d, filelock.Exclusive); errors.Is(err, filelock.ErrHeld) {
 		return nil
 	} else if err != nil {
 		return failed("lock", below, err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
 const (
@@ -47,7 +47,7 @@ func (c *Cache) sweep() {
 		if err != nil {
 			continue
 		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		if filelock.Try(f, filelock.Exclusive) == nil {
 			_ = os.Remove(f.Name()) // its writer may have come first
 		}
 		f.Close()
@@ -75,7 +75,7 @@ func (c *Cache) evict() (total int64) {
 		return 0
 	}
 	defer lock.Close()
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if filelock.Try(lock, filelock.Exclusive) != nil {
 		return 0 // another process does it
 	}
 	entries, _ := os.ReadDir(c.place("files", ""))

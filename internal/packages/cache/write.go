@@ -11,8 +11,7 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/packages"
 )
 
@@ -66,7 +65,7 @@ func (w *Writer) open() (err error) {
 	if w.file, err = os.CreateTemp(w.c.place("parts", ""), ""); err != nil {
 		return err
 	}
-	return unix.Flock(int(w.file.Fd()), unix.LOCK_EX|unix.LOCK_NB) // which tells that its writer lives
+	return filelock.Try(w.file, filelock.Exclusive) // which tells that its writer lives
 }
 
 func (w *Writer) room(bytes int64) error {

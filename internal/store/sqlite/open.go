@@ -28,6 +28,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -288,8 +289,6 @@ func (s *Store) version(ctx context.Context) (int, error) {
 	return v, nil
 }
 
-const lockPoll = 10 * time.Millisecond
-
 // lockMigration makes processes migrate one after the other. The lock is on
 // the directory, so it leaves no file and does not touch SQLite's own.
 func (s *Store) lockMigration(ctx context.Context) (unlock func(), err error) {
@@ -297,22 +296,14 @@ func (s *Store) lockMigration(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, unwritable(s.path, err)
 	}
-	for {
-		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { d.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			d.Close()
-			return nil, unwritable(s.path, err)
-		}
-		select {
-		case <-time.After(lockPoll):
-		case <-ctx.Done():
-			d.Close()
-			return nil, s.fault("open", ctx.Err())
-		}
+	if err = filelock.Wait(ctx, d, filelock.Exclusive); err == nil {
+		return func() { d.Close() }, nil
 	}
+	d.Close()
+	if ctx.Err() != nil {
+		return nil, s.fault("open", ctx.Err())
+	}
+	return nil, unwritable(s.path, err)
 }
 
 func (s *Store) migrate(ctx context.Context, from int) error {
