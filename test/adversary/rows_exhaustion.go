@@ -87,7 +87,7 @@ func forkBomb(c *trial) {
 		return
 	}
 	if !p.said("refused") {
-		c.Errorf("HOLE: no fork was refused: %s", p.stdout.String())
+		c.Errorf("HOLE: no fork was refused: %s%s", p.stdout.String(), p.stderr.String())
 	}
 	s := attacker.stats(c)
 	if s.PIDsPeak > attacker.limits.PIDs || s.PIDs > attacker.limits.PIDs {

@@ -96,16 +96,22 @@ func forkBomb(args []string) (report, error) {
 			}
 		}
 	}
+	// The runtime may start a thread for a call that blocks, and ends the program where it cannot.
+	pause := func(of time.Duration) {
+		t := unix.NsecToTimespec(of.Nanoseconds())
+		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
+	}
 	for end := time.Now().Add(30 * time.Second); refused.Load() == 0 && alive.Load() < bound && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
+		pause(10 * time.Millisecond)
 	}
 	r := report{count: alive.Load(), detail: fmt.Sprintf("%d forks refused", refused.Load())}
+	how := error(nil)
 	if refused.Load() > 0 {
-		emit(result("fork_bomb", r, unix.EAGAIN))
-	} else {
-		emit(result("fork_bomb", r, nil))
+		how = unix.EAGAIN
 	}
-	time.Sleep(time.Hour)
+	said := line(result("fork_bomb", r, how))
+	unix.RawSyscall(unix.SYS_WRITE, 1, uintptr(unsafe.Pointer(&said[0])), uintptr(len(said)))
+	pause(time.Hour)
 	return r, nil
 }
 

@@ -59,12 +59,14 @@ func attempted(line []string) outcome.Result {
 	return result(name, r, err)
 }
 
-func emit(r outcome.Result) {
+func emit(r outcome.Result) { os.Stdout.Write(line(r)) }
+
+func line(r outcome.Result) []byte {
 	b, err := json.Marshal(r)
 	if err != nil {
 		panic(err)
 	}
-	os.Stdout.Write(append(b, '\n'))
+	return append(b, '\n')
 }
 
 func result(name string, r report, err error) outcome.Result {
