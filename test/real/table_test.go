@@ -117,6 +117,9 @@ func table() map[string]*document {
 				{line: "cove run --image", why: "needs images of a registry; TestUserOfAnImage and TestProgramOfAnImage of " +
 					"test/sandboxes make some"},
 				{line: "cove new --empty --image node:22", why: "needs that image; TestUserOfAnImage of test/sandboxes has one"},
+				{line: "cove new --empty --root --image debian:12", why: "needs that image; TestCommit of test/sandboxes has one"},
+				{line: "cove exec box", why: "is about that sandbox"},
+				{line: "cove sandbox commit", why: "is about that sandbox; TestCommit of test/sandboxes commits one"},
 				{line: "sudo cove image build", why: "needs an image with a shell; TestImageBuild of test/sandboxes has one"},
 			},
 		},
