@@ -90,6 +90,9 @@ func bounded(of fs.FS, name string) ([]byte, error) {
 	return data, err
 }
 
+// MaxArchive is the size of the largest archive of an artifact, in bytes.
+const MaxArchive = maxFeatureAll
+
 // ReadArchive returns the files of an artifact of dev containers, whose archive is plain or compressed with gzip.
 // Errors: InvalidArgument for anything but files and directories below it, TooLarge.
 func ReadArchive(archive []byte) (Files, error) {

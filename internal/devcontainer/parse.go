@@ -31,7 +31,7 @@ func parse(f File) ([]property, error) {
 	if tooDeep(f.Data) {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s: values are nested deeper than %d", f.Path, maxDepth)
 	}
-	v, err := hujson.Parse(bytes.TrimPrefix(f.Data, []byte("\xef\xbb\xbf")))
+	v, err := hujson.Parse(withoutMark(f.Data))
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", f.Path, strings.TrimPrefix(err.Error(), "hujson: ")).
 			WithHint("it is JSON, with comments and trailing commas")
@@ -58,6 +58,9 @@ func parse(f File) ([]property, error) {
 	}
 	return all, nil
 }
+
+// withoutMark returns a text without the mark of its encoding, as editors of Windows put there.
+func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }
 
 // tooDeep reports whether values are nested deeper than maxDepth: the parser recurses.
 func tooDeep(data []byte) bool {

@@ -71,15 +71,18 @@ func Write(f File, e *Effective, c Context, confine Confinement) (*Written, erro
 		return nil, err
 	}
 	w.back = filepath.ToSlash(back)
-	if w.root, err = hujson.Parse(f.Data); err != nil {
+	if w.root, err = hujson.Parse(withoutMark(f.Data)); err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s: %w", f.Path, err)
+	}
+	for _, p := range all {
+		w.withoutHost(w.root.Find(pointer(p.name)), p)
+	}
+	if all, err = parse(File{f.Path, w.root.Pack()}); err != nil { // what is rewritten has no variables of the host
+		return nil, err
 	}
 	byName := map[string]property{}
 	for _, p := range all {
 		byName[p.name] = p
-		w.withoutHost(w.root.Find(pointer(p.name)), p)
-	}
-	for _, p := range all {
 		if err := w.member(p); err != nil {
 			return nil, err
 		}
@@ -198,7 +201,8 @@ func (w *writing) member(p property) error {
 			return err
 		}
 		m := mountFields(mount)
-		if m["type"] != "bind" || !ofCheckout.MatchString(m["source"]) || len(m) > 3+btoi(m["consistency"] != "") {
+		if m["type"] != "bind" || !ofCheckout.MatchString(m["source"]) ||
+			!only(m, "type", "source", "target", "consistency") {
 			w.drop(p, "it attaches other directories than the checkout")
 		}
 	case "hostRequirements":
@@ -213,11 +217,14 @@ func (w *writing) member(p property) error {
 	return nil
 }
 
-func btoi(is bool) int {
-	if is {
-		return 1
+// only reports whether a mount has no other fields.
+func only(mount map[string]string, fields ...string) bool {
+	for name := range mount {
+		if !slices.Contains(fields, name) {
+			return false
+		}
 	}
-	return 0
+	return true
 }
 
 // moved returns a path relative to the directory of the file, relative to that of the written one.
@@ -295,7 +302,7 @@ func (w *writing) mounts(p property) error {
 		}
 		own := m["type"] == "tmpfs" || m["type"] == "volume" && (m["source"] == "" ||
 			strings.Contains(m["source"], "${devcontainerId}"))
-		if own && len(m) <= 2+btoi(m["source"] != "") {
+		if own && only(m, "type", "source", "target") {
 			kept = append(kept, raw)
 			continue
 		}
@@ -326,9 +333,6 @@ func mountFields(text string) map[string]string {
 func (w *writing) runArgs(p property) error {
 	var given []string
 	if p.name != "" {
-		v := w.root.Find(pointer(p.name)).Clone()
-		v.Standardize()
-		p.value = v.Pack() // without the host's variables
 		if err := p.into(w.file, &given); err != nil {
 			return err
 		}
@@ -404,9 +408,9 @@ func (w *writing) commands(byName map[string]property) {
 	if first >= 0 {
 		name = lifecycle[first].name
 	}
-	w.chain(name)
-	if !empty(valueOf(byName["postStartCommand"])) {
-		w.chain("postStartCommand")
+	w.chain(name, byName[name])
+	if start := byName["postStartCommand"]; !empty(valueOf(start)) {
+		w.chain(start.name, start)
 	}
 }
 
@@ -418,15 +422,11 @@ func valueOf(p property) json.RawMessage {
 }
 
 // chain has a command wait first, in whichever form it is: a string, an array, or an object of both.
-func (w *writing) chain(name string) {
+func (w *writing) chain(name string, p property) {
 	var command any
-	if v := w.root.Find(pointer(name)); v != nil {
-		standard := v.Clone()
-		standard.Standardize()
-		if err := json.Unmarshal(standard.Pack(), &command); err != nil {
-			w.err = err
-			return
-		}
+	if err := json.Unmarshal(valueOf(p), &command); err != nil {
+		w.err = err
+		return
 	}
 	if named, is := command.(map[string]any); is && len(named) > 0 {
 		for key, step := range named {

@@ -176,3 +176,14 @@ func TestWriteComments(t *testing.T) {
 		}
 	}
 }
+
+// TestWriteWithoutHost: no variable of the host is left in what is rewritten, nor does a mark of the encoding matter.
+func TestWriteWithoutHost(t *testing.T) {
+	_, _, source := rewritten(t, ".devcontainer/devcontainer.json", "\xef\xbb\xbf"+`{"image": "a",
+		"features": {"./f": {"token": "${localEnv:TOKEN}"}}, "postCreateCommand": {"a": ["x", "${localEnv:TOKEN}"]},
+		"mounts": ["type=volume,source=${localEnv:TOKEN}${devcontainerId},target=/d"],
+		"runArgs": ["-e", "A=${localEnv:TOKEN}"], "containerEnv": {"A": "${env:TOKEN}"}}`)
+	if strings.Contains(source, "TOKEN") {
+		t.Error(source)
+	}
+}

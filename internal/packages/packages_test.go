@@ -67,7 +67,7 @@ func TestFind(t *testing.T) {
 		"https://crates.lab.test/crates/a/a-...crate":            {"https://index.lab.test/1/a"},
 		"https://user@npm.lab.test/x/-/x-1.0.0.tgz":              nil,
 		"http://npm.lab.test/x/-/x-1.0.0.tgz":                    nil,
-		"http://open.lab.test/x/-/x-1.0.0.tgz":                   nil, // anybody on the way can change it
+		"http://open.lab.test/x/-/x-1.0.0.tgz":                   nil, // plain HTTP can be changed on the way
 		"https://open.lab.test/x/-/x-1.0.0.tgz":                  nil,
 		"https://other.lab.test/x/-/x-1.0.0.tgz":                 nil,
 		"https://npm.lab.test/x":                                 nil,

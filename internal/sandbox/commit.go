@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -105,8 +106,8 @@ func (c Changes) freeze(ctx context.Context, r *resident, record *store.Sandbox)
 
 // placesOf lists the places of a sandbox at which something lies over its root filesystem.
 func placesOf(record store.Sandbox) []string {
-	all := []string{cove.Workspace, cove.Home, record.Spec.User.Home, gitConfigPlace, "/etc/cove/ca.pem",
-		"/etc/cove/ca-certificates.crt"}
+	all := []string{cove.Workspace, cove.Home, record.Spec.User.Home, gitConfigPlace, ca.Certificate,
+		ca.Bundle}
 	for _, w := range rootfs.Writables(record.Spec.User) {
 		all = append(all, w.Name)
 	}

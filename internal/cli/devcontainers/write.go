@@ -3,6 +3,7 @@ package devcontainers
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -57,7 +58,7 @@ func SayWritten(sess *session.Session, w *devcontainer.Written, e *devcontainer.
 	for _, l := range w.Changed {
 		sess.Say.Line("%s, line %d: %s is left out: %s", e.File, l.Line, l.Key, l.Why)
 	}
-	if hosts := append(e.Network.Asked, e.Network.PassThrough...); len(hosts) > 0 {
+	if hosts := slices.Concat(e.Network.Asked, e.Network.PassThrough); len(hosts) > 0 {
 		sess.Say.Line("%s wishes to reach %s, which the gateway lets it: --allow HOST", e.File, strings.Join(hosts, ", "))
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/devcontainer"
 	"github.com/cove-sandbox/cove/internal/image"
 )
 
@@ -102,7 +103,7 @@ func fetchArtifact(ctx context.Context, sess *session.Session, ref string) error
 		return err
 	}
 	var a session.Artifact
-	if a.Digest, a.Layer, err = image.Artifact(ctx, s, ref, session.MaxArtifact); err != nil {
+	if a.Digest, a.Layer, err = image.Artifact(ctx, s, ref, devcontainer.MaxArchive); err != nil {
 		return err
 	}
 	return sess.PrintJSON(a)

@@ -41,9 +41,6 @@ type Artifact struct {
 	Layer  []byte `json:"layer"`
 }
 
-// MaxArtifact is the size of the largest layer that is fetched, in bytes.
-const MaxArtifact = 8 << 20
-
 // SavedImage says where an image is to be written.
 type SavedImage struct {
 	Ref    string

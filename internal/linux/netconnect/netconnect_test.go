@@ -62,11 +62,11 @@ func socket(t *testing.T, family, kind int) *os.File {
 // TestConnect: a socket of another namespace is connected there.
 func TestConnect(t *testing.T) {
 	for _, at := range []string{"127.0.0.1", "::1"} {
-		var there, nobody *os.File
+		var there, idle *os.File
 		var ln net.Listener
 		var err error
 		elsewhere(t, func() {
-			there, nobody = socket(t, unix.AF_INET6, unix.SOCK_STREAM), socket(t, unix.AF_INET6, unix.SOCK_STREAM)
+			there, idle = socket(t, unix.AF_INET6, unix.SOCK_STREAM), socket(t, unix.AF_INET6, unix.SOCK_STREAM)
 			ln, err = net.Listen("tcp", net.JoinHostPort(at, "0"))
 		})
 		if err != nil {
@@ -97,8 +97,8 @@ func TestConnect(t *testing.T) {
 		}
 		conn.Close()
 		ln.Close()
-		if _, err := Connect(t.Context(), nobody, to); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("%s, where nobody listens: %v", to, err)
+		if _, err := Connect(t.Context(), idle, to); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s, where nothing listens: %v", to, err)
 		}
 	}
 }

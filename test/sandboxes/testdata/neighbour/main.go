@@ -42,7 +42,7 @@ func main() {
 		os.Exit(3)
 	}
 	if os.Getenv("MUTE") != "" {
-		fmt.Println("it listens to nobody")
+		fmt.Println("it does not listen")
 		select {}
 	}
 	ln, err := net.Listen("tcp", net.JoinHostPort(os.Getenv("ADDRESS"), port))
