@@ -65,6 +65,9 @@ var errIdle = errors.New("nothing has moved for too long")
 func (j *join) begin(a *conn, to net.Conn) (int64, error) {
 	ahead := a.ahead
 	a.ahead = nil
+	if len(ahead) == 0 { // of a server that has spoken and left, even this would be an error
+		return 0, nil
+	}
 	to.SetWriteDeadline(time.Now().Add(j.idle))
 	n, err := to.Write(ahead)
 	return int64(n), err
