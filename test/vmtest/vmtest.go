@@ -161,12 +161,14 @@ func (vm *VM) do(t *testing.T, step protocol.Step, output func([]byte)) protocol
 	if step.Timeout == 0 {
 		step.Timeout = timeout(t, 0)
 	}
+	began := time.Now()
 	done, err := vm.step(step, output)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if done.TimedOut {
-		t.Errorf("%v: still running after %s", step.Args, step.Timeout)
+		t.Errorf("%v: still running after %s, %s by this machine's clock", step.Args, step.Timeout,
+			time.Since(began).Round(time.Second))
 	}
 	return done
 }
