@@ -15,7 +15,6 @@
 package build
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,10 +22,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -105,8 +101,8 @@ func Build(ctx context.Context, o Options, r Request) (img image.Image, err erro
 		return img, err
 	}
 	defer done()
-	b := &builder{Options: o, request: r, file: file, room: room, stages: map[int]*stage{},
-		images: map[string]image.Base{}, shown: map[string]bind{}}
+	b := newBuilder(o, room)
+	b.request, b.file = r, file
 	defer b.release()
 	hides, err := hidden(r.Secrets)
 	if err != nil {
@@ -116,61 +112,27 @@ func Build(ctx context.Context, o Options, r Request) (img image.Image, err erro
 		b.says = progress.NewScreen(o.Out, o.Clock, hides, o.Columns)
 	}
 	defer b.says.Pause()
-	s, err := b.stage(ctx, file.Target())
+	s, err := b.target(ctx)
 	if err != nil {
 		return img, err
 	}
-	b.says.Begin("exporting to image")
+	part := b.says.Begin("exporting to image")
 	img, err = o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: s.steps, Tree: s.tree, Name: name})
 	if err != nil {
-		return img, b.says.Fail(err)
+		return img, part.Fail(err)
 	}
-	b.says.Line("writing image %s", img.Digest)
+	part.Line("writing image %s", img.Digest)
 	if name != "" {
-		b.says.Line("naming to %s", r.Name)
+		part.Line("naming to %s", r.Name)
 	}
-	b.says.End()
+	part.End()
 	return img, nil
-}
-
-// says is the progress of a build.
-type says interface {
-	io.Writer // output of the present part
-	Begin(format string, args ...any)
-	Line(format string, args ...any)
-	Cached()
-	Pause()
-	End()
-	Fail(err error) error
-}
-
-type builder struct {
-	Options
-	request Request
-	file    *dockerfile.File
-	room    string // directory for trees and layers
-	made    int    // names in it
-	stages  map[int]*stage
-	images  map[string]image.Base
-	shown   map[string]bind // of the context, by their paths
-	held    []func()
-	says    says
-}
-
-func (b *builder) release() {
-	for _, release := range b.held {
-		release()
-	}
-}
-
-// fresh returns the path of a directory that is still to be made.
-func (b *builder) fresh() string {
-	b.made++
-	return filepath.Join(b.room, strconv.Itoa(b.made))
 }
 
 // stage is a stage that was built, or is being built.
 type stage struct {
+	number int
+	part   *progress.Part // that goes on
 	base   image.Base
 	tree   string
 	key    string // of all that its tree comes from
@@ -178,103 +140,6 @@ type stage struct {
 	args   []string
 	steps  []image.Step
 	latest time.Time // of its layers
-}
-
-// image finds an image, once, and holds it until the build ends.
-func (b *builder) image(ctx context.Context, ref string) (image.Base, error) {
-	if base, ok := b.images[ref]; ok {
-		return base, nil
-	}
-	base, release, err := b.Store.Base(ctx, ref)
-	if cove.ErrorCode(err) == cove.ImageMissing {
-		return base, missing(ref)
-	}
-	if err != nil {
-		return base, err
-	}
-	b.images[ref] = base
-	b.held = append(b.held, release)
-	return base, nil
-}
-
-// stage builds a stage, unless it is.
-func (b *builder) stage(ctx context.Context, i int) (*stage, error) {
-	if s, ok := b.stages[i]; ok {
-		return s, nil
-	}
-	for _, n := range b.file.Needs(i) {
-		if _, err := b.stage(ctx, n); err != nil {
-			return nil, err
-		}
-	}
-	s, err := b.begin(ctx, i)
-	if err != nil {
-		return nil, err
-	}
-	steps, config, args, err := b.file.Steps(i, s.config, s.args)
-	if err != nil {
-		return nil, err
-	}
-	for n, step := range steps {
-		b.says.Begin("[%s %d/%d] %s", b.file.Stage(i).Name, n+2, len(steps)+1, step.Text)
-		err := b.step(ctx, i, s, step)
-		if err != nil && ctx.Err() != nil {
-			err = cove.Errorf(cove.Canceled, "the build was ended: %w", err)
-		}
-		if err != nil {
-			return nil, b.says.Fail(atLine(step, err))
-		}
-		b.says.End()
-	}
-	s.config, s.args = config, args
-	b.stages[i] = s
-	return s, nil
-}
-
-// atLine says where in the Dockerfile an error comes from.
-func atLine(step dockerfile.Step, err error) error {
-	if step.Line == 0 {
-		return err
-	}
-	return cove.Errorf(cmp.Or(cove.ErrorCode(err), cove.Internal), "line %d of the Dockerfile: %w", step.Line, err)
-}
-
-// begin makes the tree of a stage from its base.
-func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
-	from := b.file.Stage(i)
-	s := &stage{tree: b.fresh()}
-	if from.From >= 0 {
-		below, err := b.stage(ctx, from.From)
-		if err != nil {
-			return nil, err
-		}
-		*s = stage{base: below.base, tree: s.tree, key: below.key, config: below.config, args: below.args,
-			steps: append([]image.Step{}, below.steps...), latest: below.latest}
-		return s, layer.Clone(below.tree, s.tree)
-	}
-	b.says.Begin("[%s 1] FROM %s", from.Name, from.Image)
-	base, err := b.image(ctx, from.Image)
-	if err == nil {
-		base, err = base.For(from.Platform)
-	}
-	if err == nil && base.Tree == "" {
-		err = os.Mkdir(s.tree, 0o755)
-	} else if err == nil {
-		err = layer.Clone(base.Tree, s.tree)
-	}
-	if err != nil {
-		return nil, b.says.Fail(err)
-	}
-	b.says.End()
-	s.base, s.key, s.config = base, keyOf("base", base.Digest, b.request.Epoch), base.Config.Config
-	if base.Digest == "" && from.Platform != b.request.Host {
-		s.key = keyOf(s.key, from.Platform)
-	}
-	s.latest = base.Config.Created.Time
-	if b.request.Epoch != nil {
-		s.latest = *b.request.Epoch
-	}
-	return s, nil
 }
 
 // keyOf returns a key for what values tell apart.

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -26,14 +27,18 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // runner writes what commands say into the layer, in place of a sandbox: "NAME=TEXT" makes a file; "exit" fails; "say"
-// says its own words.
+// says its own words; "meet" ends when others do, and with a word it fails then; "hang" ends with the build.
 type runner struct {
+	mu       sync.Mutex
 	commands []Command
 	err      error
+	meeting  *sync.WaitGroup // where commands "meet"
 }
 
-func (r *runner) Run(_ context.Context, c Command) (int, error) {
+func (r *runner) Run(ctx context.Context, c Command) (int, error) {
+	r.mu.Lock()
 	r.commands = append(r.commands, c)
+	r.mu.Unlock()
 	if r.err != nil {
 		return 0, r.err
 	}
@@ -46,6 +51,15 @@ func (r *runner) Run(_ context.Context, c Command) (int, error) {
 	switch name, text, ok := strings.Cut(words[0], "="); {
 	case words[0] == "exit":
 		return 3, nil
+	case words[0] == "hang":
+		<-ctx.Done()
+		return 0, ctx.Err()
+	case words[0] == "meet": // until all others do
+		r.meeting.Done()
+		r.meeting.Wait()
+		if len(words) > 1 {
+			return 3, nil
+		}
 	case words[0] == "say":
 		for _, word := range words[1:] {
 			if _, err := c.Out.Write([]byte(word)); err != nil {
@@ -172,6 +186,64 @@ func TestFailures(t *testing.T) {
 	}
 	if _, err := l.build("FROM scratch\nRUN x=1"); err != nil || len(l.commands) != 1 {
 		t.Errorf("a command that failed is not run again: %v", err)
+	}
+}
+
+// TestSideBySide: stages that do not need each other are built side by side, and once; a layer that two of them make is
+// made once, too. Where one fails, the others end, and its error is that of the build.
+func TestSideBySide(t *testing.T) {
+	l := newLab(t)
+	l.meeting = new(sync.WaitGroup)
+	l.meeting.Add(2)
+	const stages = "FROM scratch AS below\nRUN b=1\nFROM below AS one\nRUN meet\nRUN o=1\nFROM below AS two\nRUN t=2\nRUN meet\n" +
+		"FROM scratch\nCOPY --from=one o /\nCOPY --from=two t /\n"
+	img, err := l.build(stages)
+	if err != nil || len(l.commands) != 5 {
+		t.Fatalf("%d commands ran: %v\n%s", len(l.commands), err, l.said.String())
+	}
+	root, err := l.store.Resolve(t.Context(), img.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"o", "t"} {
+		if _, err := os.Stat(filepath.Join(root.Dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	const same = "FROM scratch AS one\nRUN s=1\nFROM scratch AS two\nRUN s=1\nFROM scratch\nCOPY --from=one s /a\n" +
+		"COPY --from=two s /b\n"
+	if _, err := l.build(same); err != nil || len(l.commands) != 1 {
+		t.Errorf("the same layer: %d commands ran: %v", len(l.commands), err)
+	}
+	l.meeting.Add(2)
+	const fails = "FROM scratch AS hangs\nRUN meet\nRUN hang\nFROM hangs AS waits\nRUN w=1\nFROM scratch AS fails\n" +
+		"RUN meet fail\nFROM scratch\nCOPY --from=waits w /\nCOPY --from=fails w /"
+	_, err = l.build(fails)
+	if err == nil || err.Error() != "line 7 of the Dockerfile: the command ended with exit code 3: RUN meet fail" {
+		t.Errorf("%v", err)
+	}
+	if said := l.said.String(); !strings.Contains(said, "ERROR: line 7") || strings.Count(said, "ERROR") != 1 ||
+		strings.Contains(said, "RUN w=1") {
+		t.Errorf("it says\n%s", said)
+	}
+}
+
+// TestInspectInTurn: where the user looks into failures, one command runs after the other.
+func TestInspectInTurn(t *testing.T) {
+	l := newLab(t)
+	l.inspect = func(context.Context, Failed) error { return nil }
+	dockerfile, last := "", "FROM scratch\n"
+	for i := range 30 {
+		dockerfile += fmt.Sprintf("FROM scratch AS s%d\nRUN f%02d=1\n", i, i)
+		last += fmt.Sprintf("COPY --from=s%d f%02d /\n", i, i)
+	}
+	if _, err := l.build(dockerfile + last); err != nil || len(l.commands) != 30 {
+		t.Fatalf("%d commands ran: %v", len(l.commands), err)
+	}
+	for i, c := range l.commands {
+		if want := fmt.Sprintf("f%02d=1", i); c.Args[2] != want {
+			t.Fatalf("command %d is %s, want %s", i, c.Args[2], want)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 		return img, err
 	}
 	defer done()
-	b := &builder{Options: o, room: room, images: map[string]image.Base{}}
+	b := newBuilder(o, room)
 	defer b.release()
 	s := &stage{tree: b.fresh()}
 	dir := b.fresh()

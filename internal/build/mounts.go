@@ -36,7 +36,7 @@ type bind struct {
 }
 
 // binds finds the files of a RUN's bind mounts: they decide whether its layer is there already.
-func (b *builder) binds(ctx context.Context, number int, all []dockerfile.Mount) (map[int]bind, []string, error) {
+func (b *builder) binds(ctx context.Context, s *stage, all []dockerfile.Mount) (map[int]bind, []string, error) {
 	found, keys := map[int]bind{}, []string{}
 	for i, m := range all {
 		if m.Kind != dockerfile.MountBind {
@@ -46,7 +46,7 @@ func (b *builder) binds(ctx context.Context, number int, all []dockerfile.Mount)
 			return nil, nil, cove.Errorf(cove.InvalidArgument, "the source %.200q of a mount contains \"..\"", m.Path).
 				WithHint("write a path below what is mounted")
 		}
-		at, err := b.bindOf(ctx, number, m)
+		at, err := b.bindOf(ctx, s, m)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -57,9 +57,12 @@ func (b *builder) binds(ctx context.Context, number int, all []dockerfile.Mount)
 
 // bindOf finds the files of a bind mount. Those of the context are copied, as far as it has them, and those that a
 // command may write to, which end with it.
-func (b *builder) bindOf(ctx context.Context, number int, m dockerfile.Mount) (bind, error) {
+func (b *builder) bindOf(ctx context.Context, s *stage, m dockerfile.Mount) (bind, error) {
 	if m.From.Context() {
-		if at, ok := b.shown[m.Path]; ok && m.ReadOnly {
+		b.mu.Lock()
+		at, ok := b.shown[m.Path]
+		b.mu.Unlock()
+		if ok && m.ReadOnly {
 			return at, nil
 		}
 		dir, err := b.copied(ctx, b.request.Context, m.Path)
@@ -67,13 +70,15 @@ func (b *builder) bindOf(ctx context.Context, number int, m dockerfile.Mount) (b
 			return bind{}, err
 		}
 		key, err := layer.Content(ctx, dir)
-		at := bind{place: hostpath.Own{Dir: dir, Name: copiedName}, key: key}
+		at = bind{place: hostpath.Own{Dir: dir, Name: copiedName}, key: key}
 		if err == nil && m.ReadOnly {
+			b.mu.Lock()
 			b.shown[m.Path] = at
+			b.mu.Unlock()
 		}
 		return at, err
 	}
-	tree, key, err := b.origin(ctx, number, m.From)
+	tree, key, err := b.origin(ctx, s, m.From)
 	if err != nil {
 		return bind{}, err
 	}
@@ -112,9 +117,9 @@ func literal(name string) string {
 }
 
 // mount adds the mounts of a RUN to its command. done ends the use of its caches.
-func (b *builder) mount(ctx context.Context, number int, c *Command, all []dockerfile.Mount,
+func (b *builder) mount(ctx context.Context, s *stage, c *Command, all []dockerfile.Mount,
 	binds map[int]bind) (done func() error, err error) {
-	caches, done, err := b.caches(ctx, number, all)
+	caches, done, err := b.caches(ctx, s, all)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +133,7 @@ func (b *builder) mount(ctx context.Context, number int, c *Command, all []docke
 		case dockerfile.MountTmpfs:
 			shows.Memory = &engine.Memory{Mode: 0o1777, Size: m.Size}
 		case dockerfile.MountSecret:
-			if shows.Memory, err = b.secret(c, m); err != nil {
+			if shows.Memory, err = b.secret(s, c, m); err != nil {
 				return nil, errors.Join(err, done())
 			}
 			if shows.ReadOnly = true; shows.Memory == nil {
@@ -146,7 +151,7 @@ func (b *builder) mount(ctx context.Context, number int, c *Command, all []docke
 }
 
 // caches opens the caches of a RUN, in an order that is the same in every build.
-func (b *builder) caches(ctx context.Context, number int, all []dockerfile.Mount) (dirs map[string]string,
+func (b *builder) caches(ctx context.Context, s *stage, all []dockerfile.Mount) (dirs map[string]string,
 	done func() error, err error) {
 	dirs = map[string]string{}
 	var open []func() error
@@ -163,7 +168,7 @@ func (b *builder) caches(ctx context.Context, number int, all []dockerfile.Mount
 			continue
 		}
 		alone := slices.ContainsFunc(all, func(o dockerfile.Mount) bool { return o.ID == m.ID && o.Alone })
-		dir, end, err := b.Store.Cache(ctx, m.ID, alone, func(dir string) error { return b.fill(ctx, number, m, dir) })
+		dir, end, err := b.Store.Cache(ctx, m.ID, alone, func(dir string) error { return b.fill(ctx, s, m, dir) })
 		if err != nil {
 			return nil, nil, errors.Join(err, done())
 		}
@@ -173,9 +178,9 @@ func (b *builder) caches(ctx context.Context, number int, all []dockerfile.Mount
 }
 
 // fill gives a new cache what it begins with.
-func (b *builder) fill(ctx context.Context, number int, m dockerfile.Mount, dir string) error {
+func (b *builder) fill(ctx context.Context, s *stage, m dockerfile.Mount, dir string) error {
 	if !m.From.Context() {
-		tree, _, err := b.origin(ctx, number, m.From)
+		tree, _, err := b.origin(ctx, s, m.From)
 		if err != nil {
 			return err
 		}
@@ -197,7 +202,7 @@ func (b *builder) fill(ctx context.Context, number int, m dockerfile.Mount, dir 
 }
 
 // secret gives a command a secret: in its environment, and as a file, which is returned.
-func (b *builder) secret(c *Command, m dockerfile.Mount) (*engine.Memory, error) {
+func (b *builder) secret(s *stage, c *Command, m dockerfile.Mount) (*engine.Memory, error) {
 	value, ok := b.request.Secrets[m.ID]
 	if !ok && m.Required {
 		return nil, cove.Errorf(cove.InvalidArgument, "the secret %.80q is required", m.ID).
@@ -206,7 +211,7 @@ func (b *builder) secret(c *Command, m dockerfile.Mount) (*engine.Memory, error)
 	if !ok {
 		return nil, nil
 	}
-	b.says.Line("the secret %.80s enters the sandbox of this command", m.ID)
+	s.part.Line("the secret %.80s enters the sandbox of this command", m.ID)
 	if m.Env != "" {
 		c.Env = append(slices.Clip(c.Env), m.Env+"="+value.Reveal())
 	}

@@ -44,9 +44,9 @@ type Failed struct {
 }
 
 // run makes the layer of a RUN, or finds it.
-func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile.Step) (l image.Layer, err error) {
+func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l image.Layer, err error) {
 	r := *step.Run
-	binds, keys, err := b.binds(ctx, number, r.Mounts)
+	binds, keys, err := b.binds(ctx, s, r.Mounts)
 	if err != nil {
 		return l, err
 	}
@@ -54,10 +54,17 @@ func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile
 		r.User = ""
 	}
 	s.key = keyOf(s.key, "run", r, keys)
-	if l, ok := b.find(s.key); ok {
+	if !b.request.Fresh {
+		made, err := b.alone(ctx, s.key)
+		if err != nil {
+			return l, err
+		}
+		defer made()
+	}
+	if l, ok := b.find(s, s.key); ok {
 		return l, nil
 	}
-	c := Command{Tree: s.tree, Layer: b.fresh(), Args: r.Args, Env: r.Env, Dir: r.Dir, Offline: r.Offline, Out: b.says}
+	c := Command{Tree: s.tree, Layer: b.fresh(), Args: r.Args, Env: r.Env, Dir: r.Dir, Offline: r.Offline, Out: s.part}
 	if r.Script != "" {
 		c.Script = &Script{Path: path.Join(scriptDir, path.Base(r.Args[0])), Data: []byte(r.Script)}
 		c.Args = append([]string{c.Script.Path}, r.Args[1:]...)
@@ -70,13 +77,13 @@ func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile
 	if err := engine.MakeLayer(c.Layer); err != nil {
 		return l, err
 	}
-	done, err := b.mount(ctx, number, &c, r.Mounts, binds)
+	done, err := b.mount(ctx, s, &c, r.Mounts, binds)
 	if err != nil {
 		return l, err
 	}
-	code, err := b.Runner.Run(ctx, c)
+	code, err := b.command(ctx, c)
 	if err == nil && code != 0 {
-		err = b.inspect(ctx, Failed{Text: step.Text, Code: code, Shell: c}, prefix)
+		err = b.inspect(ctx, s, Failed{Text: step.Text, Code: code, Shell: c}, prefix)
 	}
 	if err = errors.Join(err, done()); err != nil {
 		return l, err
@@ -91,6 +98,15 @@ func (b *builder) run(ctx context.Context, number int, s *stage, step dockerfile
 	return b.keep(ctx, s.key, c.Layer)
 }
 
+// command runs a command, as one of a few at once.
+func (b *builder) command(ctx context.Context, c Command) (code int, err error) {
+	if err := b.commands.Acquire(ctx, 1); err != nil {
+		return 0, err
+	}
+	defer b.commands.Release(1)
+	return b.Runner.Run(ctx, c)
+}
+
 // scriptDir is a directory of the sandbox's own.
 const scriptDir = "/run/build"
 
@@ -101,7 +117,7 @@ var (
 )
 
 // inspect has the user look into the state before a command that has failed.
-func (b *builder) inspect(ctx context.Context, f Failed, prefix []string) error {
+func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []string) error {
 	if b.Inspect == nil {
 		return nil
 	}
@@ -112,14 +128,14 @@ func (b *builder) inspect(ctx context.Context, f Failed, prefix []string) error 
 		}
 	}
 	if shell == "" {
-		b.says.Line("the image has no shell to look into it with")
+		s.part.Line("the image has no shell to look into it with")
 		return nil
 	}
 	f.Shell.Args, f.Shell.Layer = append(slices.Clip(prefix), shell), b.fresh()
 	if err := engine.MakeLayer(f.Shell.Layer); err != nil {
 		return err
 	}
-	b.says.Line("the command ended with exit code %d", f.Code)
+	s.part.Line("the command ended with exit code %d", f.Code)
 	b.says.Pause()
 	return b.Inspect(ctx, f)
 }

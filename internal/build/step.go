@@ -17,10 +17,10 @@ import (
 )
 
 // step does one step of a stage.
-func (b *builder) step(ctx context.Context, number int, s *stage, step dockerfile.Step) error {
+func (b *builder) step(ctx context.Context, s *stage, step dockerfile.Step) error {
 	done := image.Step{Text: step.History}
 	if step.Layer() {
-		kept, missing, err := b.layer(ctx, number, s, step)
+		kept, missing, err := b.layer(ctx, s, step)
 		if err != nil {
 			return err
 		}
@@ -38,10 +38,10 @@ func (b *builder) step(ctx context.Context, number int, s *stage, step dockerfil
 }
 
 // layer returns the layer of a step; none says that it changes nothing after all.
-func (b *builder) layer(ctx context.Context, number int, s *stage, step dockerfile.Step) (l image.Layer, none bool,
+func (b *builder) layer(ctx context.Context, s *stage, step dockerfile.Step) (l image.Layer, none bool,
 	err error) {
 	if step.Run != nil {
-		l, err = b.run(ctx, number, s, step)
+		l, err = b.run(ctx, s, step)
 		return l, false, err
 	}
 	known := ""
@@ -50,7 +50,7 @@ func (b *builder) layer(ctx context.Context, number int, s *stage, step dockerfi
 			return l, false, err
 		}
 		known = keyOf(s.key, step.History, c)
-		if l, ok := b.find(known); ok {
+		if l, ok := b.find(s, known); ok {
 			s.key = known
 			return l, false, nil
 		}
@@ -61,7 +61,7 @@ func (b *builder) layer(ctx context.Context, number int, s *stage, step dockerfi
 	}
 	changes := engine.Changes(dir)
 	if step.Copy != nil {
-		err = b.copy(ctx, number, s, *step.Copy, changes)
+		err = b.copy(ctx, s, *step.Copy, changes)
 	} else {
 		var missing bool
 		missing, err = layer.MakeDirectory(changes, s.tree, step.Dir)
@@ -75,7 +75,7 @@ func (b *builder) layer(ctx context.Context, number int, s *stage, step dockerfi
 		return l, false, err
 	}
 	s.key = cmp.Or(known, keyOf(s.key, step.History, content))
-	if l, ok := b.find(s.key); ok {
+	if l, ok := b.find(s, s.key); ok {
 		return l, false, nil
 	}
 	l, err = b.keep(ctx, s.key, dir)
@@ -83,7 +83,7 @@ func (b *builder) layer(ctx context.Context, number int, s *stage, step dockerfi
 }
 
 // find returns the layer of an earlier build.
-func (b *builder) find(key string) (image.Layer, bool) {
+func (b *builder) find(s *stage, key string) (image.Layer, bool) {
 	if b.request.Fresh {
 		return image.Layer{}, false
 	}
@@ -91,7 +91,7 @@ func (b *builder) find(key string) (image.Layer, bool) {
 	if err != nil {
 		return l, false
 	}
-	b.says.Cached()
+	s.part.Cached()
 	return l, true
 }
 
@@ -113,7 +113,7 @@ func (b *builder) keep(ctx context.Context, key, dir string) (l image.Layer, err
 }
 
 // copy makes the layer of a COPY or ADD.
-func (b *builder) copy(ctx context.Context, number int, s *stage, c dockerfile.Copy, changes string) error {
+func (b *builder) copy(ctx context.Context, s *stage, c dockerfile.Copy, changes string) error {
 	does := layer.Copy{From: b.request.Context, Words: c.Sources, Dest: c.Dest,
 		Whole: !c.Add || c.Unpack != nil && !*c.Unpack, Room: b.room,
 		Exclude: c.Exclude, Parents: c.Parents}
@@ -121,7 +121,7 @@ func (b *builder) copy(ctx context.Context, number int, s *stage, c dockerfile.C
 		does.Inline = append(does.Inline, layer.Inline(f))
 	}
 	if !c.From.Context() {
-		tree, _, err := b.origin(ctx, number, c.From)
+		tree, _, err := b.origin(ctx, s, c.From)
 		if err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, doe
 }
 
 // origin returns the tree of a stage or an image, with a key of its content.
-func (b *builder) origin(ctx context.Context, number int, from dockerfile.Source) (tree, key string, err error) {
+func (b *builder) origin(ctx context.Context, s *stage, from dockerfile.Source) (tree, key string, err error) {
 	if from.Stage < 0 {
 		base, err := b.image(ctx, from.Image)
 		if err == nil && base.Tree == "" {
@@ -210,7 +210,7 @@ func (b *builder) origin(ctx context.Context, number int, from dockerfile.Source
 		}
 		return base.Tree, base.Digest, err
 	}
-	if from.Stage >= number {
+	if from.Stage >= s.number {
 		return "", "", cove.Errorf(cove.InvalidArgument, "a stage takes files from itself, or from a later one")
 	}
 	other, err := b.stage(ctx, from.Stage)

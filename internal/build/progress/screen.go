@@ -3,6 +3,7 @@ package progress
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,139 +13,129 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 )
 
-// Screen says what a build does at a terminal: a line for each part, and below the present one its last lines of
-// output, which are drawn anew.
-type Screen struct {
-	*Plain
+// screen shows parts at a terminal: a line for each that has ended, and below them those that go on, each with its last
+// lines of output, which are drawn anew.
+type screen struct {
+	of      *Progress
+	out     io.Writer
 	columns func() int
-	text    string   // of the present part; empty: there is none
-	notes   []string // about it, which stay
-	last    []string // lines of its output
-	drawn   int      // lines that are to be drawn anew
-	stop    chan struct{}
-	stopped chan struct{}
+	parts   []*Part       // that go on, in the order in which they began
+	drawn   int           // lines that are to be drawn anew
+	stop    chan struct{} // ends the drawing; nil: nothing is drawn by itself
 }
 
 const (
-	shownLines  = 6  // of output, while a part goes on
-	failedLines = 20 // when it has failed
+	shownParts  = 8  // that go on
+	shownLines  = 6  // of output, of all parts together
+	failedLines = 20 // of a part that has failed
 	redraw      = 100 * time.Millisecond
 )
 
 // NewScreen returns the progress of a build at a terminal, in which secrets are masked.
-func NewScreen(out io.Writer, clock clock.Clock, hides *redact.Set, columns func() int) *Screen {
-	s := &Screen{Plain: New(out, clock, hides), columns: columns}
-	s.emit = func(text string) {
-		s.last = append(s.last, text)
-		s.last = s.last[max(0, len(s.last)-failedLines):]
-	}
-	return s
+func NewScreen(out io.Writer, clock clock.Clock, hides *redact.Set, columns func() int) *Progress {
+	p := New(out, clock, hides)
+	p.view = &screen{of: p, out: out, columns: columns}
+	return p
 }
 
-// Begin begins the next part of the build.
-func (s *Screen) Begin(format string, args ...any) {
-	s.Pause()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.number++
-	s.start, s.hit, s.last, s.notes = s.clock.Monotonic(), false, nil, nil
-	s.text = printable(s.hides.Text(fmt.Sprintf(format, args...)))
-	s.stop, s.stopped = make(chan struct{}), make(chan struct{})
+func (s *screen) begin(p *Part) {
+	s.parts = append(s.parts, p)
+	s.resume()
+}
+
+func (s *screen) line(p *Part, text string) { p.notes = append(p.notes, text) }
+
+func (s *screen) output(p *Part, text string) {
+	p.last = append(p.last, fmt.Sprintf("%.3f %s", p.took().Seconds(), text))
+	p.last = p.last[max(0, len(p.last)-failedLines):]
+}
+
+// resume draws, and has the parts drawn again as they go on.
+func (s *screen) resume() {
 	s.draw()
-	go s.watch(s.stop, s.stopped)
-}
-
-// Line says something of the present part.
-func (s *Screen) Line(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.notes = append(s.notes, printable(s.hides.Text(fmt.Sprintf(format, args...))))
+	if s.stop == nil && len(s.parts) > 0 {
+		s.stop = make(chan struct{})
+		go s.watch(s.stop)
+	}
 }
 
 // watch draws anew until stop is closed.
-func (s *Screen) watch(stop <-chan struct{}, stopped chan<- struct{}) {
-	defer close(stopped)
+func (s *screen) watch(stop <-chan struct{}) {
 	for {
 		select {
-		case <-s.clock.After(redraw):
+		case <-s.of.clock.After(redraw):
 		case <-stop:
 			return
 		}
-		s.mu.Lock()
-		s.draw()
-		s.mu.Unlock()
+		s.of.mu.Lock()
+		if s.stop == stop { // nobody has stopped it meanwhile
+			s.draw()
+		}
+		s.of.mu.Unlock()
 	}
 }
 
-// Pause lets another program write where the progress is shown.
-func (s *Screen) Pause() {
+func (s *screen) pause() {
 	if s.stop != nil {
 		close(s.stop)
-		<-s.stopped
 		s.stop = nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.flush()
 	s.wipe()
 }
 
-// End ends the present part.
-func (s *Screen) End() {
-	s.Pause()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	mark := ""
-	if s.hit {
-		mark = "CACHED "
+func (s *screen) end(p *Part, how ending, text string) {
+	s.pause()
+	s.parts = slices.DeleteFunc(s.parts, func(other *Part) bool { return other == p })
+	mark := map[ending]string{cached: "CACHED ", canceled: "CANCELED ", failed: "ERROR "}[how]
+	s.row(" => "+mark+p.text, p)
+	s.below(p.notes, "")
+	if how == failed {
+		for _, line := range p.last {
+			fmt.Fprintln(s.out, line)
+		}
 	}
-	s.row(" => " + mark + s.text)
-	s.below(s.notes, "")
+	s.resume()
 }
 
-// Fail ends the present part with an error, which it returns, and shows the end of its output.
-func (s *Screen) Fail(err error) error {
-	s.Pause()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.row(" => ERROR " + s.text)
-	s.below(s.notes, "")
-	for _, line := range s.last {
-		fmt.Fprintln(s.out, line)
-	}
-	return err
-}
-
-// draw shows the present part in the place of what was drawn before.
-func (s *Screen) draw() {
+// draw shows the parts that go on in the place of what was drawn before.
+func (s *screen) draw() {
 	s.wipe()
-	s.row(" => " + s.text)
-	lines := s.last[max(0, len(s.last)-shownLines):]
-	s.below(s.notes, "")
-	s.below(lines, "# ")
-	s.drawn = 1 + len(s.notes) + len(lines)
+	shown := s.parts[:min(shownParts, len(s.parts))]
+	each := shownLines / max(1, len(shown))
+	for _, p := range shown {
+		lines := p.last[max(0, len(p.last)-max(1, each)):]
+		notes := p.notes[max(0, len(p.notes)-shownLines):]
+		s.row(" => "+p.text, p)
+		s.below(notes, "")
+		s.below(lines, "# ")
+		s.drawn += 1 + len(notes) + len(lines)
+	}
+	if more := len(s.parts) - len(shown); more > 0 {
+		s.below([]string{fmt.Sprintf("and %d more", more)}, "")
+		s.drawn++
+	}
 }
 
 // below shows lines below that of the part.
-func (s *Screen) below(lines []string, mark string) {
+func (s *screen) below(lines []string, mark string) {
 	for _, line := range lines {
 		fmt.Fprintln(s.out, ansi.Truncate(" => => "+mark+strings.ReplaceAll(line, "\t", " "), s.width(), "…"))
 	}
 }
 
 // wipe removes what was drawn.
-func (s *Screen) wipe() {
+func (s *screen) wipe() {
 	if s.drawn > 0 {
 		fmt.Fprintf(s.out, "\x1b[%dA\r\x1b[J", s.drawn)
 	}
 	s.drawn = 0
 }
 
-// row shows a line with the time that the part has taken.
-func (s *Screen) row(text string) {
-	took := fmt.Sprintf("%7.1fs", s.took().Seconds())
+// row shows a line with the time that a part has taken.
+func (s *screen) row(text string, p *Part) {
+	took := fmt.Sprintf("%7.1fs", p.took().Seconds())
 	text = ansi.Truncate(strings.ReplaceAll(text, "\t", " "), s.width()-len(took), "…")
 	fmt.Fprintln(s.out, text+strings.Repeat(" ", max(0, s.width()-len(took)-ansi.StringWidth(text)))+took)
 }
 
-func (s *Screen) width() int { return max(20, s.columns()-1) }
+func (s *screen) width() int { return max(20, s.columns()-1) }

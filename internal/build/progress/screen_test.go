@@ -27,12 +27,18 @@ func TestScreen(t *testing.T) {
 	}
 	var out bytes.Buffer
 	now := clocktest.NewManual(time.Unix(1_700_000_000, 0))
-	s := NewScreen(&out, now, hides, func() int { return 40 })
+	p := NewScreen(&out, now, hides, func() int { return 40 })
+	defer p.Pause()
+	output := func(part *Part, lines ...string) { // without times
+		p.mu.Lock()
+		part.last = lines
+		p.mu.Unlock()
+	}
 	shows := func(want ...string) {
 		t.Helper()
-		s.mu.Lock() // it is drawn meanwhile
-		defer s.mu.Unlock()
-		s.draw()
+		p.mu.Lock() // it is drawn meanwhile
+		defer p.mu.Unlock()
+		p.view.(*screen).draw()
 		term := terminal.New(terminal.Size{Rows: 60, Columns: 40})
 		term.Write(bytes.ReplaceAll(out.Bytes(), []byte("\n"), []byte("\r\n")))
 		var lines []string
@@ -45,39 +51,48 @@ func TestScreen(t *testing.T) {
 			t.Errorf("it shows\n%s\nwant\n%s", text, strings.Join(want, "\n"))
 		}
 	}
-	s.Begin("[one 1] FROM a-base-with-a-name-longer-than-the-terminal")
-	s.End()
+	p.Begin("[one 1] FROM a-base-with-a-name-longer-than-the-terminal").End()
 	const one = "=> [one 1] FROM a-base-with-a…"
-	s.Begin("[one 2] RUN it")
-	s.Line("a note")
+	part := p.Begin("[one 2] RUN it")
+	part.Line("a note")
 	for i := range 9 {
-		fmt.Fprintf(s, "\x1b[2Jline %d canary-7d1e55b4\n", i)
+		fmt.Fprintf(part, "\x1b[2Jline %d canary-7d1e55b4\n", i)
 	}
 	said := out.String()
 	if strings.Contains(said, "canary") || strings.Contains(said, "2J") {
 		t.Errorf("it has %q", said)
 	}
-	s.mu.Lock()
-	s.last = []string{"a", "b", "c", "d", "e", "f", "g"} // without times
-	s.mu.Unlock()
+	output(part, "a", "b", "c", "d", "e", "f", "g")
 	now.Advance(1500 * time.Millisecond)
 	shows(one+" 0.0s", "=> [one 2] RUN it 1.5s", "=> => a note", "=> => # b", "=> => # c", "=> => # d",
 		"=> => # e", "=> => # f", "=> => # g")
-	s.End()
-	s.Begin("[one 3] RUN again")
-	s.Cached()
-	s.End()
-	s.Begin("[one 4] RUN fails")
-	s.mu.Lock()
-	s.last = []string{"no such file"}
-	s.mu.Unlock()
+	other := p.Begin("[two 2] RUN other")
+	output(other, "x", "y")
+	shows(one+" 0.0s", "=> [one 2] RUN it 1.5s", "=> => a note", "=> => # e", "=> => # f", "=> => # g",
+		"=> [two 2] RUN other 0.0s", "=> => # x", "=> => # y")
+	part.End()
+	const two = "=> [one 2] RUN it 1.5s\n=> => a note"
+	shows(one+" 0.0s", two, "=> [two 2] RUN other 0.0s", "=> => # x", "=> => # y")
+	part = p.Begin("[one 3] RUN again")
+	part.Cached()
+	part.End()
+	part = p.Begin("[one 4] RUN fails")
+	output(part, "no such file")
 	failed := errors.New("failed")
-	if err := s.Fail(failed); err != failed {
+	if err := part.Fail(failed); err != failed {
 		t.Errorf("%v", err)
 	}
-	s.mu.Lock()
-	s.text, s.last = "end", nil
-	s.mu.Unlock()
-	shows(one+" 0.0s", "=> [one 2] RUN it 1.5s", "=> => a note", "=> CACHED [one 3] RUN again 0.0s",
-		"=> ERROR [one 4] RUN fails 0.0s", "no such file", "=> end 0.0s")
+	other.Cancel()
+	ended := []string{one + " 0.0s", two, "=> CACHED [one 3] RUN again 0.0s", "=> ERROR [one 4] RUN fails 0.0s",
+		"no such file", "=> CANCELED [two 2] RUN other 0.0s"}
+	shows(ended...)
+	var many []*Part
+	for i := range shownParts + 2 {
+		many = append(many, p.Begin("[many %d]", i))
+		ended = append(ended, fmt.Sprintf("=> [many %d] 0.0s", i))
+	}
+	shows(append(ended[:len(ended)-2], "=> => and 2 more")...)
+	for _, part := range many {
+		part.End()
+	}
 }

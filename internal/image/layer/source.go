@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
@@ -20,6 +21,7 @@ import (
 type Source struct {
 	root    *os.Root
 	ignored *patternmatcher.PatternMatcher // nil: nothing is
+	matches sync.Mutex                     // of ignored, which compiles its patterns when it needs them
 	owners  bool                           // files keep their owners
 }
 
@@ -106,7 +108,9 @@ func (s *Source) skips(name string) (bool, error) {
 	if s.ignored == nil || name == "." {
 		return false, nil
 	}
+	s.matches.Lock()
 	skip, err := s.ignored.MatchesOrParentMatches(name)
+	s.matches.Unlock()
 	if err != nil {
 		return false, cove.Errorf(cove.InvalidArgument, ".dockerignore: %w", err)
 	}
