@@ -195,7 +195,8 @@ func TestSideBySide(t *testing.T) {
 	l := newLab(t)
 	l.meeting = new(sync.WaitGroup)
 	l.meeting.Add(2)
-	const stages = "FROM scratch AS below\nRUN b=1\nFROM below AS one\nRUN meet\nRUN o=1\nFROM below AS two\nRUN t=2\nRUN meet\n" +
+	const stages = "FROM scratch AS below\nRUN b=1\nFROM below AS one\nRUN meet\nRUN o=1\n" +
+		"FROM below AS two\nRUN t=2\nRUN meet\n" +
 		"FROM scratch\nCOPY --from=one o /\nCOPY --from=two t /\n"
 	img, err := l.build(stages)
 	if err != nil || len(l.commands) != 5 {

@@ -68,7 +68,7 @@ func (s *screen) watch(stop <-chan struct{}) {
 			return
 		}
 		s.of.mu.Lock()
-		if s.stop == stop { // nobody has stopped it meanwhile
+		if s.stop == stop { // it goes on
 			s.draw()
 		}
 		s.of.mu.Unlock()
