@@ -28,6 +28,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,6 +72,9 @@ type Options struct {
 	Clock   clock.Clock
 	Out     io.Writer  // progress, and the output of commands
 	Columns func() int // of Out, if it is a terminal; nil: it is none
+	// Pull gets an image that the store lacks from its registry, and says how far it is; nil: none is pulled. Calls may
+	// overlap.
+	Pull func(ctx context.Context, ref, platform string, say func(format string, args ...any)) error
 	// Inspect has the user look into the state before a command that has failed, with a shell; nil does not.
 	Inspect func(ctx context.Context, f Failed) error
 }
@@ -190,25 +194,47 @@ func (b *builder) fresh() string {
 }
 
 // image finds an image, once, and holds it until the build ends.
-func (b *builder) image(ctx context.Context, ref string) (image.Base, error) {
+func (b *builder) image(ctx context.Context, part *progress.Part, ref, platform string) (image.Base, error) {
+	done, err := b.alone(ctx, "image "+ref)
+	if err != nil {
+		return image.Base{}, err
+	}
+	defer done()
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if base, ok := b.images[ref]; ok {
+	base, ok := b.images[ref]
+	b.mu.Unlock()
+	if ok {
 		return base, nil
 	}
-	base, release, err := b.Store.Base(ctx, ref)
-	if cove.ErrorCode(err) == cove.ImageMissing {
-		return base, missing(ref)
-	}
+	base, release, err := b.base(ctx, ref, platform, part.Line)
 	if err != nil {
 		return base, err
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.images[ref] = base
 	b.held = append(b.held, release)
 	return base, nil
 }
 
-// alone returns when no other stage makes the layer of a key, which then is there to be found.
+// base finds an image, which is pulled where the store lacks it and the user has said so, and holds it until release is
+// called.
+func (o Options) base(ctx context.Context, ref, platform string,
+	say func(format string, args ...any)) (base image.Base, release func(), err error) {
+	base, release, err = o.Store.Base(ctx, ref)
+	if cove.ErrorCode(err) == cove.ImageMissing && o.Pull != nil {
+		if err = o.Pull(ctx, ref, platform, say); err == nil {
+			base, release, err = o.Store.Base(ctx, ref)
+		}
+	}
+	if cove.ErrorCode(err) == cove.ImageMissing && o.Pull == nil {
+		err = cove.Errorf(cove.ImageMissing, "the image %.200q is not in the store", ref).
+			WithHint("cove image pull %s; a build with --pull does so by itself", ref)
+	}
+	return base, release, err
+}
+
+// alone returns when no other stage gets what a key stands for, which then is there to be found.
 func (b *builder) alone(ctx context.Context, key string) (done func(), err error) {
 	b.mu.Lock()
 	one, ok := b.making[key]
@@ -366,7 +392,7 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 		return s, layer.Clone(below.tree, s.tree)
 	}
 	s.part = b.says.Begin("[%s 1] FROM %s", from.Name, from.Image)
-	base, err := b.image(ctx, from.Image)
+	base, err := b.image(ctx, s.part, from.Image, from.Platform)
 	if err == nil {
 		base, err = base.For(from.Platform)
 	}
@@ -398,8 +424,8 @@ func keyOf(values ...any) string {
 }
 
 // Key returns a hash of what an image is built from: the instructions, the arguments, the images that they begin with
-// and, where they copy from the context, its files. Errors: those of the Dockerfile, ImageMissing.
-func Key(ctx context.Context, s Store, r Request) (string, error) {
+// and, where they copy from the context, its files. Errors: those of the Dockerfile and of Pull, ImageMissing.
+func Key(ctx context.Context, o Options, r Request) (string, error) {
 	file, err := dockerfile.Parse(r.Dockerfile, dockerfile.Options{Args: r.Args, Target: r.Target, Platform: r.Platform,
 		Host: r.Host})
 	if err != nil {
@@ -412,15 +438,14 @@ func Key(ctx context.Context, s Store, r Request) (string, error) {
 	}
 	images, copies := inputs(file)
 	for _, name := range images {
-		base, release, err := s.Base(ctx, name)
-		if cove.ErrorCode(err) == cove.ImageMissing {
-			err = missing(name)
-		}
+		base, release, err := o.base(ctx, name.Image, name.Platform, func(format string, args ...any) {
+			fmt.Fprintf(o.Out, format+"\n", args...)
+		})
 		if err != nil {
 			return "", err
 		}
 		release()
-		fmt.Fprintf(h, "%q %s\n", name, base.Digest)
+		fmt.Fprintf(h, "%q %s\n", name.Image, base.Digest)
 		copies = copies || len(base.Config.Config.OnBuild) > 0
 	}
 	if copies {
@@ -434,7 +459,7 @@ func Key(ctx context.Context, s Store, r Request) (string, error) {
 }
 
 // inputs returns the inputs of all stages that the target needs, the images in order.
-func inputs(file *dockerfile.File) (images []string, copies bool) {
+func inputs(file *dockerfile.File) (images []dockerfile.Image, copies bool) {
 	seen := map[int]bool{}
 	for rest := []int{file.Target()}; len(rest) > 0; {
 		i := rest[0]
@@ -447,10 +472,6 @@ func inputs(file *dockerfile.File) (images []string, copies bool) {
 		of, context := file.Inputs(i)
 		images, copies = append(images, of...), copies || context
 	}
-	slices.Sort(images)
-	return slices.Compact(images), copies
-}
-
-func missing(ref string) error {
-	return cove.Errorf(cove.ImageMissing, "the image %.200q is not in the store", ref).WithHint("cove image pull %s", ref)
+	slices.SortFunc(images, func(a, b dockerfile.Image) int { return strings.Compare(a.Image, b.Image) })
+	return slices.CompactFunc(images, func(a, b dockerfile.Image) bool { return a.Image == b.Image }), copies
 }

@@ -80,6 +80,7 @@ type lab struct {
 	said  bytes.Buffer
 
 	inspect func(context.Context, Failed) error
+	pull    func(ctx context.Context, ref, platform string, say func(string, ...any)) error
 }
 
 func newLab(t *testing.T) *lab {
@@ -117,7 +118,7 @@ func (l *lab) build(dockerfile string, change ...func(*Request)) (image.Image, e
 		f(&r)
 	}
 	o := Options{Store: image.BuildsOf(l.store), Runner: l, Clock: clock.Real(), Out: &l.said,
-		Inspect: l.inspect}
+		Inspect: l.inspect, Pull: l.pull}
 	return Build(l.t.Context(), o, r)
 }
 
@@ -273,6 +274,46 @@ func TestPlatform(t *testing.T) {
 	}
 	if _, err := l.build("FROM scratch", func(r *Request) { r.Platform = "windows/amd64" }); err == nil {
 		t.Error("there is an image for another system")
+	}
+}
+
+// TestPull: images that the store lacks are pulled once, for the platform of their stage, where the user says so.
+func TestPull(t *testing.T) {
+	l := newLab(t)
+	const dockerfile = "FROM --platform=linux/s390x registry.example/base AS one\nFROM scratch\n" +
+		"COPY --from=registry.example/files /f /g\nCOPY --from=registry.example/files /f /h\n"
+	all := strings.Replace(dockerfile, "COPY", "COPY --from=one /f /e\nCOPY", 1)
+	_, err := l.build(all)
+	if cove.ErrorCode(err) != cove.ImageMissing || !strings.Contains(cove.ErrorHint(err), "cove image pull registry.exa") {
+		t.Errorf("without: %v", err)
+	}
+	l.write("f", "F")
+	var mu sync.Mutex
+	var pulled []string
+	l.pull = func(_ context.Context, ref, platform string, say func(string, ...any)) error {
+		say("pulling %s", ref)
+		mu.Lock()
+		pulled = append(pulled, ref+" "+platform)
+		mu.Unlock()
+		other := &lab{t: t, store: l.store, dir: l.dir}
+		_, err := other.build("FROM scratch\nCOPY f /", func(r *Request) { r.Name, r.Platform = ref, platform })
+		return err
+	}
+	for range 2 {
+		if _, err := l.build(all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(pulled)
+	want := []string{"registry.example/base linux/s390x", "registry.example/files linux/" + runtime.GOARCH}
+	if !slices.Equal(pulled, want) {
+		t.Errorf("it pulled %q, want %q", pulled, want)
+	}
+	l.pull = func(context.Context, string, string, func(string, ...any)) error {
+		return cove.Errorf(cove.Unavailable, "the registry is down")
+	}
+	if _, err := l.build("FROM registry.example/none"); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("where the registry is down: %v", err)
 	}
 }
 

@@ -46,7 +46,7 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 	s := &stage{tree: b.fresh()}
 	dir := b.fresh()
 	err = hold(func(of Changed) error {
-		if s.base, err = b.image(ctx, of.Base); err != nil {
+		if s.base, err = b.image(ctx, nil, of.Base, ""); err != nil {
 			return err
 		}
 		if s.config, err = changed(s.base.Config.Config, c.Changes); err != nil {

@@ -203,7 +203,7 @@ func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, doe
 // origin returns the tree of a stage or an image, with a key of its content.
 func (b *builder) origin(ctx context.Context, s *stage, from dockerfile.Source) (tree, key string, err error) {
 	if from.Stage < 0 {
-		base, err := b.image(ctx, from.Image)
+		base, err := b.image(ctx, s.part, from.Image, b.request.Platform)
 		if err == nil && base.Tree == "" {
 			empty := b.fresh()
 			return empty, "", os.Mkdir(empty, 0o755)

@@ -43,6 +43,8 @@ type Build struct {
 	Below string
 	// Root has the commands run as root, not as the user of the image.
 	Root bool
+	// Pull has images that the Dockerfile begins with or copies from pulled, where the store lacks them.
+	Pull bool
 	// Own says that Dir is no directory of a user's.
 	Own bool
 	// Inspect has the user look into the state before a command that has failed. open begins a shell there, which
@@ -68,12 +70,29 @@ func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error
 	if err != nil {
 		return img, err
 	}
-	o := build.Options{Store: image.BuildsOf(d.images), Runner: run, Origins: origins{d.outlet, run.Network, id},
-		Clock: clock.Real(), Out: b.Out, Columns: b.Columns}
+	o := buildOptions(d.images, b)
+	o.Runner, o.Origins = run, origins{d.outlet, run.Network, id}
 	if b.Inspect != nil {
 		o.Inspect = func(ctx context.Context, f build.Failed) error { return d.inspect(ctx, run, f, b.Inspect) }
 	}
 	return build.Build(ctx, o, r)
+}
+
+// buildOptions are the services of a build that runs nothing.
+func buildOptions(images *image.Store, b Build) build.Options {
+	o := build.Options{Store: image.BuildsOf(images), Clock: clock.Real(), Out: b.Out, Columns: b.Columns}
+	if b.Pull {
+		o.Pull = func(ctx context.Context, ref, platform string, say func(format string, args ...any)) error {
+			say("pulling %.200s", ref)
+			_, err := images.Pull(ctx, ref, image.PullOptions{Platform: platform, Progress: func(e image.Event) {
+				if e.Stage == image.Unpack && e.Total > 0 && e.Done >= e.Total {
+					say("layer %d of %d is unpacked", e.Layer+1, e.Layers)
+				}
+			}})
+			return err
+		}
+	}
+	return o
 }
 
 // EnsureImage builds an image as Build does, unless the store has one of the same. Its name is that of b, with a tag
@@ -86,7 +105,7 @@ func (d *Daemon) EnsureImage(ctx context.Context, b Build) (name string, err err
 	}
 	defer r.Context.Close()
 	builds := image.BuildsOf(d.images)
-	key, err := build.Key(ctx, builds, r)
+	key, err := build.Key(ctx, buildOptions(d.images, b), r)
 	if err != nil {
 		return "", err
 	}

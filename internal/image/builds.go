@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -122,11 +123,15 @@ func ParsePlatform(text string) (string, error) {
 	return p.String(), err
 }
 
-// config returns an image's configuration, from its record where it has none.
+// config returns an image's configuration, from its record where it has none. One that names no platform is of this
+// machine's.
 func (b Builds) config(img *Image) (c v1.ConfigFile, err error) {
 	data, err := os.ReadFile(filepath.Join(b.store.imageDir(img.Digest), configName))
 	if err == nil {
-		return c, json.Unmarshal(data, &c)
+		err = json.Unmarshal(data, &c)
+		here := hostPlatform()
+		c.OS, c.Architecture = cmp.Or(c.OS, here.OS), cmp.Or(c.Architecture, here.Architecture)
+		return c, err
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return c, err

@@ -11,12 +11,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/devcontainer"
 )
 
-// build has the image of a request built, unless the request names one, the dev container builds none, or it is there.
+// build has the image of a request built or pulled, unless the request names another one, or it is there.
 // Its commands may reach what the request's sandbox may. What is built is what the user has agreed to: the
 // instructions are not read again.
 func (e *Found) build(ctx context.Context, sess *session.Session, req *api.SandboxRequest) error {
 	switch {
-	case !e.Builds():
+	case !e.Builds() && (req.Image != e.Image || sess.Far()):
 		return nil
 	case req.Image != "" && req.Image != e.Image:
 		sess.Say.Line("the image of %s is not built: %s takes its place", e.File, req.Image)
@@ -30,7 +30,8 @@ func (e *Found) build(ctx context.Context, sess *session.Session, req *api.Sandb
 // Builds reports whether the image of a dev container is built.
 func (e *Found) Builds() bool { return e.Build != nil || len(e.Features) > 0 }
 
-// BuildImage builds the image of a dev container with a build or features, unless it is there, and returns its name.
+// BuildImage builds the image of a dev container with a build or features, or pulls that of another one, unless it is
+// there, and returns its name.
 func (e *Found) BuildImage(ctx context.Context, sess *session.Session, network *api.NetworkPermission,
 	limits *api.Limits) (name string, err error) {
 	if sess.Far() {
@@ -44,11 +45,14 @@ func (e *Found) BuildImage(ctx context.Context, sess *session.Session, network *
 		}
 	}
 	if len(e.Features) == 0 {
-		return name, nil
+		if e.Build == nil {
+			err = session.FetchImage(ctx, sess, name)
+		}
+		return name, err
 	}
 	text, files := devcontainer.Instructions(name, e.User, e.Features, e.Files)
 	return session.EnsureImage(ctx, sess, session.NewBuild{Name: imageName(e) + "-features", Files: files, Text: text,
-		Network: network, Limits: limits})
+		Network: network, Limits: limits, Pull: true})
 }
 
 func (e *Found) buildDockerfile(ctx context.Context, sess *session.Session, network *api.NetworkPermission,
@@ -58,7 +62,8 @@ func (e *Found) buildDockerfile(ctx context.Context, sess *session.Session, netw
 		return "", cove.Errorf(cove.NotFound, "%s: there is no %s", e.File, e.Build.Dockerfile)
 	}
 	b := session.NewBuild{Name: imageName(e), Context: e.Dir, Below: e.Build.Context, Text: append([]byte{}, text...),
-		Args: e.Build.Args, Target: e.Build.Target, Network: network, Limits: limits}
+		Args: e.Build.Args, Target: e.Build.Target, Network: network, Limits: limits,
+		Pull: true}
 	for _, name := range e.Build.Ignores() {
 		if ignore, ok := e.Files[name]; ok {
 			b.Ignore = ignore

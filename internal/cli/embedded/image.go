@@ -28,6 +28,15 @@ func (Daemon) AddImage(ctx context.Context, sess *session.Session, wanted server
 	if wanted.Artifact {
 		return fetchArtifact(ctx, sess, wanted.From)
 	}
+	if wanted.Missing {
+		s, err := openImages(sess)
+		if err != nil {
+			return err
+		}
+		if _, err := s.Resolve(ctx, wanted.From); cove.ErrorCode(err) != cove.ImageMissing {
+			return sess.Show(ui.Result{Value: struct{}{}}, err)
+		}
+	}
 	if wanted.Pull {
 		o := image.PullOptions{Insecure: wanted.Insecure, Platform: wanted.Platform}
 		return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) { return s.Pull(ctx, wanted.From, o) })
@@ -52,8 +61,8 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 	}
 	b := daemon.Build{Dir: wanted.Context, Dockerfile: wanted.Dockerfile, Name: wanted.Name, Args: wanted.Args,
 		Secrets: wanted.Secrets, Target: wanted.Target, Platform: wanted.Platform, Fresh: wanted.NoCache,
-		Network: apispec.Network(wanted.Network),
-		Out:     sess.Err, Below: wanted.Below, Text: wanted.Text, Ignore: wanted.Ignore}
+		Network: apispec.Network(wanted.Network), Pull: wanted.Pull,
+		Out: sess.Err, Below: wanted.Below, Text: wanted.Text, Ignore: wanted.Ignore}
 	if ui.IsTerminal(sess.Err) && sess.Getenv("TERM") != "dumb" && !wanted.Once {
 		b.Columns = func() int { return ui.Columns(sess.Err) }
 	}

@@ -333,9 +333,10 @@ func devBuild(sess *session.Session) *cobra.Command {
 	var dev devcontainers.Options
 	c := &cobra.Command{
 		Use:   "build",
-		Short: "Build the image of a directory's dev container",
-		Long: `Build the image of a directory's dev container, unless it is there, and print its
-name. By this command you agree to what the file says. Needs root.`,
+		Short: "Build or pull the image of a directory's dev container",
+		Long: `Build or pull the image of a directory's dev container, unless it is there, and
+print its name. By this command you agree to what the file says. A build needs
+root.`,
 		Example: "  sudo cove devcontainer build\n  sudo cove devcontainer build --preset debian",
 	}
 	f := c.Flags()
@@ -352,10 +353,6 @@ name. By this command you agree to what the file says. Needs root.`,
 		found, err := dev.Agree(cmd.Context(), sess, top)
 		if err != nil {
 			return r, err
-		}
-		if !found.Builds() {
-			return r, cove.Errorf(cove.InvalidArgument, "%s has no image built: it names %s", found.File,
-				cmp.Or(found.Image, "none"))
 		}
 		resolved, err := spec.Resolve(sess.Getenv)
 		if err != nil {

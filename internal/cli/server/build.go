@@ -30,7 +30,7 @@ func imageBuild(sess *session.Session, d Daemon) *cobra.Command {
 container engine. Each RUN runs as root of a sandbox of its own, which has no
 network unless --network, --allow, --policy or --preset say what it may reach;
 ADD of a URL reaches the same.
-FROM takes images of the store: get them with "cove image pull" first.
+FROM takes images of the store; with --pull those that it lacks are pulled.
 
 A secret enters the sandbox of the commands that mount it, and neither a layer
 nor the cache. Where the gateway can set a credential itself, it need not enter.
@@ -84,6 +84,7 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 	f.StringVar(&wanted.Target, "target", "", "build the `STAGE` of this name or number; the last when not given")
 	f.StringVar(&wanted.Platform, "platform", "",
 		"build for `OS/ARCH`, like linux/arm64; this machine's when not given")
+	f.BoolVar(&wanted.Pull, "pull", false, "pull the images of FROM and COPY --from that the store lacks")
 	f.BoolVar(&wanted.NoCache, "no-cache", false, "use no step of an earlier build")
 	f.StringVar(&onError, "on-error", "",
 		"`shell`: look with a shell into the state before a command that has failed; its end ends the build")
@@ -166,6 +167,23 @@ func contextOf(word string) (string, error) {
 			WithHint("the context of a build is a directory of this machine; archives and URLs are not supported")
 	}
 	return filepath.Abs(word)
+}
+
+// imageFetch is the hidden command that session.FetchImage runs.
+func imageFetch(sess *session.Session, d Daemon) *cobra.Command {
+	c := &cobra.Command{
+		Use:    session.ImageFetch,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			image := NewImage{Pull: true, Missing: true}
+			if err := json.NewDecoder(sess.In).Decode(&image.From); err != nil {
+				return cove.Errorf(cove.InvalidArgument, "what to pull is not known: %w", err)
+			}
+			return d.AddImage(cmd.Context(), sess, image)
+		},
+	}
+	sess.AddJSON(c.Flags(), "print one JSON object")
+	return session.OfDaemon(sess, c)
 }
 
 // imageArtifact is the hidden command that session.FetchArtifact runs.

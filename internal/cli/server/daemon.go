@@ -38,6 +38,7 @@ type ServeOptions struct {
 type NewImage struct {
 	Artifact bool   // From is one of a registry, and no image: the store does not have it afterwards
 	Pull     bool   // it is at a registry
+	Missing  bool   // it is not pulled where the store has it
 	From     string // its reference there, or the place of a file or directory
 	Name     string // what it will be called; empty: as it is called where it comes from
 	Platform string // of an image for several; empty: this machine's

@@ -34,6 +34,9 @@ func EnsureImage(context.Context, *Session, NewBuild) (name string, err error) {
 	return "", Here()
 }
 
+// FetchImage is refused.
+func FetchImage(context.Context, *Session, string) error { return Here() }
+
 // FetchArtifact is refused.
 func FetchArtifact(context.Context, *Session, string) (Artifact, error) { return Artifact{}, Here() }
 

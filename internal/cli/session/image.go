@@ -16,6 +16,7 @@ type NewBuild struct {
 	Platform   string // "linux/arm64"; empty: this machine's
 	NoCache    bool
 	Once       bool                   // an image of the same is not built again; Name becomes NAME:HASH
+	Pull       bool                   // images that the store lacks are pulled
 	Inspect    bool                   // a command that fails leaves a shell in the state before it
 	Output     *SavedImage            // nil: the store alone has it
 	Network    *api.NetworkPermission // of its commands; nil is none
@@ -31,6 +32,9 @@ type NewBuild struct {
 
 // ImageEnsure is the hidden command below "image" that builds an image unless it is there.
 const ImageEnsure = "ensure"
+
+// ImageFetch is the hidden command below "image" that pulls an image unless the store has it.
+const ImageFetch = "fetch"
 
 // ImageArtifact is the hidden command below "image" that gets an artifact of a registry.
 const ImageArtifact = "artifact"

@@ -26,6 +26,11 @@ func EnsureImage(ctx context.Context, sess *Session, wanted NewBuild) (name stri
 	return said.Name, err
 }
 
+// FetchImage has the program with the daemon pull an image, unless the store has it. Its progress is shown.
+func FetchImage(ctx context.Context, sess *Session, ref string) error {
+	return inDaemon(ctx, sess, ImageFetch, ref, new(any))
+}
+
 // FetchArtifact has the program with the daemon get an artifact of a registry.
 func FetchArtifact(ctx context.Context, sess *Session, ref string) (a Artifact, err error) {
 	err = inDaemon(ctx, sess, ImageArtifact, ref, &a)

@@ -126,16 +126,22 @@ func namesIn(c instructions.Command) (names []string) {
 	return names
 }
 
+// Image is an image that a stage begins with or copies from.
+type Image struct {
+	Image    string // reference
+	Platform string
+}
+
 // Inputs lists the images that a stage begins with or copies from, and reports whether it copies from the context, as
 // far as its own instructions say so.
-func (f *File) Inputs(i int) (images []string, context bool) {
+func (f *File) Inputs(i int) (images []Image, context bool) {
 	if s := f.bases[i]; s.From < 0 {
-		images = append(images, s.Image)
+		images = append(images, Image{s.Image, s.Platform})
 	}
 	for _, c := range f.stages[i].Commands {
 		for _, name := range namesIn(c) {
 			if from := f.source(i, name); from.Image != "" {
-				images = append(images, from.Image)
+				images = append(images, Image{from.Image, f.o.Platform})
 			}
 		}
 		switch c := c.(type) {
