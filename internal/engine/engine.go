@@ -183,6 +183,8 @@ type Rootfs struct {
 	// Health is the image's own check of whether its program is ready; without Args it has none.
 	Health Health
 	Ports  []uint16 // of TCP, at which the program may listen, as the image says
+	// StopSignal asks the program to end, by a name or a number; empty: the image does not say.
+	StopSignal string
 }
 
 // Health is a program that succeeds once that of its image is ready. What is zero, the image does not say.

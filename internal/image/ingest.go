@@ -108,7 +108,7 @@ func (s *Store) fill(ctx context.Context, to *temp, c *content, source string, r
 // runtimePart returns what the store's record has of an image's configuration.
 func runtimePart(c v1.Config) Config {
 	return Config{Env: environment(c.Env), WorkingDir: c.WorkingDir, User: c.User, Entrypoint: c.Entrypoint, Cmd: c.Cmd,
-		Health: health(c), Ports: ports(c.ExposedPorts)}
+		Health: health(c), Ports: ports(c.ExposedPorts), StopSignal: c.StopSignal}
 }
 
 // health returns an image's check of its program, as a command. It is pure.

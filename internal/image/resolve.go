@@ -86,7 +86,8 @@ func (s *Store) rootfs(t target, digest string) (engine.Rootfs, error) {
 	}
 	return engine.Rootfs{Kind: engine.RootfsDir, Dir: filepath.Join(s.imageDir(digest), rootfsName), Digest: digest,
 		Env: img.Config.Env, User: img.Config.User, WorkDir: img.Config.WorkingDir,
-		Entrypoint: img.Config.Entrypoint, Cmd: img.Config.Cmd, Health: img.Config.Health, Ports: img.Config.Ports}, nil
+		Entrypoint: img.Config.Entrypoint, Cmd: img.Config.Cmd, Health: img.Config.Health, Ports: img.Config.Ports,
+		StopSignal: img.Config.StopSignal}, nil
 }
 
 func (s *Store) resolveDir(t target) (engine.Rootfs, error) {

@@ -82,6 +82,8 @@ type Config struct {
 
 	Health engine.Health `json:"health,omitzero"`
 	Ports  []uint16      `json:"ports,omitempty"` // of TCP
+
+	StopSignal string `json:"stop_signal,omitempty"` // a name or a number
 }
 
 // Store is a directory of images. Its methods may be called concurrently, by several processes.

@@ -260,7 +260,7 @@ func (g group) halt(ctx context.Context, owner store.Sandbox) error {
 			bx, _ = g.running(r)
 		}
 		if record.State == cove.StateRunning && bx != nil {
-			g.askToEnd(ctx, bx)
+			serviceRunner{g.supervisor}.end(ctx, r, record)
 		}
 		if err := g.vacate(r); err != nil {
 			return err

@@ -37,8 +37,10 @@ func New(o Options) *Sandboxes {
 		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
 		o:       o, held: map[cove.SandboxID]*resident{}, ended: make(chan struct{}),
 	}
+	v := &supervisor{records: &records{rs}}
+	v.halt = group{v}.halt
 	return &Sandboxes{
-		reconciler: &reconciler{&supervisor{records: &records{rs}}},
+		reconciler: &reconciler{v},
 		sharing:    make(chan struct{}, 1),
 	}
 }

@@ -6,7 +6,12 @@ import (
 	"errors"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -29,6 +34,8 @@ const (
 	mostStart = 10 * time.Minute
 	readyPoll = 50 * time.Millisecond // between attempts to connect
 	checkTime = 30 * time.Second      // of one check, if the image does not say
+	// serviceGrace is the time that the program of a service has to end when it is asked to: it may have data to write.
+	serviceGrace = 10 * time.Second
 )
 
 // imageDir returns the directory in which the program of an image begins.
@@ -100,6 +107,46 @@ func (v serviceRunner) attend(r *resident, sb *provision.Sandbox, p *process.Pro
 		v.o.Log.Warn("the program of a service has ended", "sandbox", r.id, "code", o.Code, "error", err)
 	})
 	return program
+}
+
+// end asks the program of a service to end, by the signal that its image states, and then all others, and gives them
+// time.
+func (v serviceRunner) end(ctx context.Context, r *resident, record store.Sandbox) {
+	bx, open := v.running(r)
+	if open.runs != nil {
+		late, cancel := context.WithTimeout(ctx, serviceGrace)
+		defer cancel()
+		if open.runs.Signal(late, v.stopSignal(late, record)) == nil {
+			_ = open.runs.Await(late, 0) // one that does not end is killed
+		}
+	}
+	v.askToEnd(ctx, bx)
+}
+
+// stopSignal is the signal that asks the program of a service to end.
+func (v serviceRunner) stopSignal(ctx context.Context, record store.Sandbox) syscall.Signal {
+	eng, err := v.o.Engines.Get(record.Spec.Engine)
+	if err != nil {
+		return syscall.SIGTERM
+	}
+	root, release, err := provision.Rootfs(ctx, v.o.Images, eng, cmp.Or(record.Spec.Digest, record.Spec.Image))
+	if err != nil {
+		return syscall.SIGTERM
+	}
+	release()
+	return signalOf(root.StopSignal)
+}
+
+// signalOf reads a signal of an image: a name with or without SIG, or a number. Others are SIGTERM.
+func signalOf(text string) syscall.Signal {
+	if n, err := strconv.Atoi(text); err == nil && n > 0 && n < 65 {
+		return syscall.Signal(n)
+	}
+	name := strings.ToUpper(text)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	return cmp.Or(unix.SignalNum(name), syscall.SIGTERM)
 }
 
 // noteEnd records that a service has stopped by itself.

@@ -31,6 +31,8 @@ import (
 type supervisor struct {
 	*records
 	looking sync.WaitGroup // for the ends of sandboxes
+	// halt stops the services of a sandbox, whose turn its caller holds.
+	halt func(ctx context.Context, owner store.Sandbox) error
 }
 
 // adoptTimeout bounds the hand-over of a sandbox from an engine and a guest to this server.
@@ -351,7 +353,7 @@ func (v *supervisor) vacate(r *resident) error {
 	return nil
 }
 
-// watch waits for a sandbox to end by itself, and records that.
+// watch waits for a sandbox to end by itself, records that, and stops its services.
 func (v *supervisor) watch(r *resident, sb *provision.Sandbox, o opened) {
 	select {
 	case <-o.left:
@@ -377,6 +379,9 @@ func (v *supervisor) watch(r *resident, sb *provision.Sandbox, o opened) {
 	if err = errors.Join(err, rerr); err == nil && (record.State == cove.StateRunning ||
 		record.State == cove.StatePaused) {
 		err = v.own().MoveSandbox(ctx, r.id, record.State, cove.StateStopped, why)
+	}
+	if rerr == nil {
+		err = errors.Join(err, v.halt(ctx, record))
 	}
 	v.o.Log.Warn("a sandbox has ended", "sandbox", r.id, "name", record.Name, "reason", why, "error", err)
 }

@@ -27,8 +27,8 @@ func TestBuildStages(t *testing.T) {
 	if said := l.must("cove", "run", "--image", "both", "sh", "-c", "cat /one /two"); said != "1\n2\n" {
 		t.Errorf("the image has %q", said)
 	}
-	out, err = l.built("FROM debian AS long\n"+meet("three", "four", "sleep 1000")+"FROM debian AS fails\n"+
-		meet("four", "three", "exit 7")+"FROM debian\nCOPY --from=long /etc /l\nCOPY --from=fails /etc /f\n")
+	out, err = l.built("FROM debian AS long\n" + meet("three", "four", "sleep 1000") + "FROM debian AS fails\n" +
+		meet("four", "three", "exit 7") + "FROM debian\nCOPY --from=long /etc /l\nCOPY --from=fails /etc /f\n")
 	if err == nil || !strings.Contains(out, "exit code 7") || !strings.Contains(out, "CANCELED") {
 		t.Errorf("where one fails: %v\n%s", err, out)
 	}

@@ -4,7 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +26,7 @@ func serviceImages(t *testing.T, l *lab) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	l.write("context/data/word", "made")
-	const from = "FROM scratch\nCOPY neighbour /bin/neighbour\n"
+	const from = "FROM scratch\nCOPY neighbour /bin/neighbour\nSTOPSIGNAL usr1\n"
 	l.write("context/plain", from+"ENV PORT=8080 WORD=image\nEXPOSE 8080 9/udp\nENTRYPOINT [\"/bin/neighbour\"]\n")
 	l.write("context/checked", from+"COPY --chown=70:70 data /data\nENV PORT=9090\nUSER 70:70\nWORKDIR /data\n"+
 		"HEALTHCHECK --interval=200ms CMD [\"/bin/neighbour\", \"check\"]\nENTRYPOINT [\"/bin/neighbour\"]\n")
@@ -42,6 +44,28 @@ func (l *lab) asks(sandbox, to, line string) string {
 		return "no"
 	}
 	return strings.TrimSpace(out)
+}
+
+// pid1 is the first process of a sandbox, as the machine counts.
+func (l *lab) pid1(sandbox string) int {
+	l.t.Helper()
+	namespace := strings.TrimSpace(l.must("cove", "exec", sandbox, "--", "readlink", "/proc/self/ns/pid"))
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, dir := range all {
+		if its, _ := os.Readlink(dir + "/ns/pid"); its != namespace {
+			continue
+		}
+		status, _ := os.ReadFile(dir + "/status")
+		if first, _ := regexp.Match(`(?m)^NSpid:.*\t1$`, status); first {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			return pid
+		}
+	}
+	l.t.Fatalf("%s has no first process in %s", sandbox, namespace)
+	return 0
 }
 
 // states are those of a sandbox and its services.
@@ -112,7 +136,8 @@ func TestServices(t *testing.T) {
 		t.Error(got)
 	}
 	l.must("cove", "start", "web")
-	expect("web", "cache/9090", "get", "kept")
+	expect("web", "cache/9090", "get", "user defined signal 1") // its image's, on which it wrote that
+	expect("web", "cache/9090", "put kept", "put")
 	// One whose program ends says so, and is started again.
 	expect("web", "cache/9090", "exit", "no")
 	l.eventually("the end of a service", func() bool { return l.states("web") == "running, db running, cache stopped" })
@@ -123,6 +148,13 @@ func TestServices(t *testing.T) {
 	expect("web", "cache/9090", "get", "no")
 	l.must("cove", "start", "web")
 	expect("web", "cache/9090", "get", "kept")
+	// Services end with a sandbox that ends by itself.
+	if err := syscall.Kill(l.pid1("web"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.eventually("the end of all", func() bool { return l.states("web") == "stopped, db stopped, cache stopped" })
+	l.must("cove", "start", "web")
+	expect("web", "cache/9090", "get", "user defined signal 1")
 	// Names go with the sandbox's.
 	l.must("cove", "rename", "web", "site")
 	l.must("cove", "exec", "site.db", "--", "/bin/neighbour", "ask", "127.0.0.1:8080", "id")

@@ -7,7 +7,7 @@
 //	dial ADDRESS   what the first line of another service, or the error, is
 //	exit           ends the program
 //
-// As "neighbour check" it is a check of health: it asks the service on this machine. As "neighbour ask ADDRESS LINE" it
+// SIGUSR1 has it write what SIGUSR1 is, and end. As "neighbour check" it is a check of health: it asks the service on this machine. As "neighbour ask ADDRESS LINE" it
 // is a client.
 package main
 
@@ -17,7 +17,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -45,6 +47,12 @@ func main() {
 		fmt.Println("it does not listen")
 		select {}
 	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	go func() {
+		fmt.Println(answer(fmt.Sprint("put ", <-asked)))
+		os.Exit(0)
+	}()
 	ln, err := net.Listen("tcp", net.JoinHostPort(os.Getenv("ADDRESS"), port))
 	if err != nil {
 		fmt.Println(err)
