@@ -11,25 +11,44 @@ import (
 // registries, once, at the first host that is denied: some of them take a second to answer.
 type presetIndex struct {
 	machine policy.Machine
+	once    sync.Once
 
-	once  sync.Once
-	ready chan struct{} // closed when found is complete
-	found func(h policy.Host, port uint16) string
+	mu      sync.Mutex
+	found   map[presetPlace]string // the names of presets
+	changed chan struct{}          // closed, and replaced, when a tool has answered; nil when all have
+}
+
+type presetPlace struct {
+	host policy.Host
+	port uint16
 }
 
 // presetPatience bounds how long a denial waits for the tools. A later one has their answer.
 const presetPatience = time.Second
 
 func newPresetIndex(m policy.Machine) *presetIndex {
-	return &presetIndex{machine: m, ready: make(chan struct{})}
+	return &presetIndex{machine: m, found: map[presetPlace]string{}, changed: make(chan struct{})}
 }
 
 // begin asks the tools, if nothing has asked them yet.
 func (x *presetIndex) begin() {
 	x.once.Do(func() {
 		go func() { // it ends with the tools, whose time the machine bounds
-			defer close(x.ready)
-			x.found = policy.RegistryPresets(x.machine.Registry)
+			policy.RegistryPresets(x.machine.Registry, func(name string, at []policy.Endpoint) {
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				for _, e := range at {
+					if place := (presetPlace{e.Host, e.Port}); x.found[place] == "" { // each that has it would do
+						x.found[place] = name
+					}
+				}
+				close(x.changed)
+				x.changed = make(chan struct{})
+			})
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			close(x.changed)
+			x.changed = nil
 		}()
 	})
 }
@@ -42,10 +61,17 @@ func (x *presetIndex) of(h policy.Host, port uint16) string {
 	x.begin()
 	late := time.NewTimer(presetPatience)
 	defer late.Stop()
-	select {
-	case <-x.ready:
-		return x.found(h, port)
-	case <-late.C:
-		return ""
+	for {
+		x.mu.Lock()
+		name, changed := x.found[presetPlace{h, port}], x.changed
+		x.mu.Unlock()
+		if name != "" || changed == nil {
+			return name
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return ""
+		}
 	}
 }

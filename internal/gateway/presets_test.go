@@ -15,9 +15,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// TestDenialNamesPreset: the remedy of a denied registry of this machine is its preset, inside and on the host.
+// TestDenialNamesPreset: the remedy of a denied registry of this machine is its preset, inside and on the host, also
+// while another tool has not answered.
 func TestDenialNamesPreset(t *testing.T) {
+	named := make(chan struct{})
 	registry := func(tool string) ([]policy.Endpoint, error) {
+		if tool == "cargo" {
+			<-named
+		}
 		if tool != "npm" {
 			return nil, cove.Errorf(cove.NotFound, "%s is not installed", tool)
 		}
@@ -33,6 +38,9 @@ func TestDenialNamesPreset(t *testing.T) {
 		v := view.Decide(context.Background(), connectTo(t, c.host, 443))
 		if v.Action != policy.Deny || v.Remedy != c.remedy {
 			t.Errorf("%s: %+v", c.host, v)
+		}
+		if c.host == "packages.lab.test" {
+			close(named)
 		}
 		w.record(decision.Decision{Host: c.host, Verdict: decision.Deny, Stage: decision.StagePolicy,
 			Remedy: "cove policy allow test " + c.host}) // the look-up of its name, before

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -97,28 +98,27 @@ func readPreset(name string) (Preset, error) {
 	return preset, err
 }
 
-// RegistryPresets asks tools for their package registries, as Machine.Registry does, and returns the preset that allows
-// a host and port, by name; "" if none does. A tool without an answer has no preset.
-func RegistryPresets(registry func(tool string) ([]Endpoint, error)) func(Host, uint16) string {
-	type place struct {
-		host Host
-		port uint16
-	}
-	found := map[place]string{}
+// RegistryPresets asks the tools of all presets of registries at the same time, and calls found with what each answers,
+// one after the other. It returns when all have.
+func RegistryPresets(registry func(tool string) ([]Endpoint, error), found func(preset string, at []Endpoint)) {
 	all, _ := Presets() // embedded, and held valid by a test
+	var mu sync.Mutex
+	var asking sync.WaitGroup
 	for _, p := range all {
 		if p.Registry == "" || registry == nil {
 			continue
 		}
-		endpoints, err := registry(p.Registry)
-		if err != nil {
-			continue
-		}
-		for _, e := range endpoints {
-			found[place{e.Host, e.Port}] = p.Name
-		}
+		asking.Go(func() {
+			at, err := registry(p.Registry)
+			if err != nil {
+				return // a tool that is not there has no host
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found(p.Name, at)
+		})
 	}
-	return func(h Host, port uint16) string { return found[place{h, port}] }
+	asking.Wait()
 }
 
 // expand returns the rules of a preset. The hosts of a registry's preset come from the installed tool.

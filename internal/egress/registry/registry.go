@@ -35,12 +35,18 @@ type Reader struct {
 	run func(ctx context.Context, name string, args ...string) (string, error)
 
 	mu    sync.Mutex
-	found map[string][]policy.Endpoint
+	found map[string]*answer // of tools
+}
+
+// answer is what a tool has said, once it has.
+type answer struct {
+	mu  sync.Mutex
+	all []policy.Endpoint
 }
 
 // New returns a Reader for this machine.
 func New() *Reader {
-	return &Reader{root: "/", getenv: os.Getenv, run: run, found: map[string][]policy.Endpoint{}}
+	return &Reader{root: "/", getenv: os.Getenv, run: run, found: map[string]*answer{}}
 }
 
 // Endpoints returns where a tool (npm, pip, go, apt or cargo) gets packages from. Errors: NotFound when the tool is not
@@ -52,9 +58,16 @@ func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint,
 		return nil, cove.Errorf(cove.InvalidArgument, "the configuration of %s is not known", tool)
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if have := r.found[tool]; have != nil {
-		return slices.Clone(have), nil
+	have := r.found[tool]
+	if have == nil {
+		have = &answer{}
+		r.found[tool] = have
+	}
+	r.mu.Unlock()
+	have.mu.Lock()
+	defer have.mu.Unlock()
+	if have.all != nil {
+		return slices.Clone(have.all), nil
 	}
 	origins, err := read(ctx)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -70,7 +83,7 @@ func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint,
 		return nil, cove.Errorf(cove.NotFound, "the configuration of %s names no place for packages", tool).
 			WithHint("configure %s, or name the hosts by rules instead of the preset", tool)
 	}
-	r.found[tool] = all
+	have.all = all
 	return slices.Clone(all), nil
 }
 

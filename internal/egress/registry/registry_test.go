@@ -106,7 +106,7 @@ func TestPip(t *testing.T) {
 		t.Skip("takes seconds; make test runs it")
 	}
 	r := New()
-	if _, _, err := r.pipProgram(t.Context()); err != nil {
+	if _, _, _, err := r.pipProgram(t.Context()); err != nil {
 		t.Skip("pip is not installed")
 	}
 	for _, name := range []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"} {

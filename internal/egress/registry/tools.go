@@ -230,7 +230,7 @@ var (
 
 // pip asks pip for its configuration. Its default index, and the host of the files, are read from pip's source.
 func (r *Reader) pip(ctx context.Context) ([]origin, error) {
-	program, before, err := r.pipProgram(ctx)
+	program, before, version, err := r.pipProgram(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -250,10 +250,6 @@ func (r *Reader) pip(ctx context.Context) ([]origin, error) {
 			index = m[2]
 		}
 	}
-	version, err := r.run(ctx, program, append(before, "--version")...)
-	if err != nil {
-		return nil, err
-	}
 	if place := pipPlace.FindStringSubmatch(version); place != nil {
 		source, err := readFile(filepath.Join(place[1], "_internal/models/index.py"))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -266,11 +262,12 @@ func (r *Reader) pip(ctx context.Context) ([]origin, error) {
 	return all, nil
 }
 
-func (r *Reader) pipProgram(ctx context.Context) (program string, before []string, err error) {
+// pipProgram finds pip, and the arguments before its own, and returns what it says of its version.
+func (r *Reader) pipProgram(ctx context.Context) (program string, before []string, version string, err error) {
 	for _, way := range [][]string{{"pip"}, {"pip3"}, {"python3", "-m", "pip"}} {
-		if _, err = r.run(ctx, way[0], append(slices.Clone(way[1:]), "--version")...); err == nil {
-			return way[0], way[1:], nil
+		if version, err = r.run(ctx, way[0], append(slices.Clone(way[1:]), "--version")...); err == nil {
+			return way[0], way[1:], version, nil
 		}
 	}
-	return "", nil, errors.Join(exec.ErrNotFound, err)
+	return "", nil, "", errors.Join(exec.ErrNotFound, err)
 }
