@@ -60,8 +60,14 @@ type Store interface {
 
 // Runner runs the commands of RUN.
 type Runner interface {
-	// Run runs a command to its end, and returns its exit code. Errors: what kept it from running, or ended it.
-	Run(ctx context.Context, c Command) (code int, err error)
+	// Run runs a command to its end. Errors: what kept it from running, or ended it.
+	Run(ctx context.Context, c Command) (Ended, error)
+}
+
+// Ended describes the end of a command.
+type Ended struct {
+	Code int
+	Hint string // what it may have lacked where Code is not 0, and what gives it that; may be empty
 }
 
 // Options hold the services that a build works with.

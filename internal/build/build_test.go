@@ -33,43 +33,44 @@ type runner struct {
 	commands []Command
 	err      error
 	meeting  *sync.WaitGroup // where commands "meet"
+	hint     string          // of what fails
 }
 
-func (r *runner) Run(ctx context.Context, c Command) (int, error) {
+func (r *runner) Run(ctx context.Context, c Command) (Ended, error) {
 	r.mu.Lock()
 	r.commands = append(r.commands, c)
 	r.mu.Unlock()
 	if r.err != nil {
-		return 0, r.err
+		return Ended{}, r.err
 	}
 	for _, m := range c.Mounts { // a mount has a place
 		if err := os.MkdirAll(filepath.Join(engine.Changes(c.Layer), m.Target), 0o755); err != nil {
-			return 0, err
+			return Ended{}, err
 		}
 	}
 	words := strings.Fields(c.Args[len(c.Args)-1])
 	switch name, text, ok := strings.Cut(words[0], "="); {
 	case words[0] == "exit":
-		return 3, nil
+		return Ended{Code: 3, Hint: r.hint}, nil
 	case words[0] == "hang":
 		<-ctx.Done()
-		return 0, ctx.Err()
+		return Ended{}, ctx.Err()
 	case words[0] == "meet": // until all others do
 		r.meeting.Done()
 		r.meeting.Wait()
 		if len(words) > 1 {
-			return 3, nil
+			return Ended{Code: 3, Hint: r.hint}, nil
 		}
 	case words[0] == "say":
 		for _, word := range words[1:] {
 			if _, err := c.Out.Write([]byte(word)); err != nil {
-				return 0, err
+				return Ended{}, err
 			}
 		}
 	case ok:
-		return 0, os.WriteFile(filepath.Join(engine.Changes(c.Layer), name), []byte(text), 0o644)
+		return Ended{}, os.WriteFile(filepath.Join(engine.Changes(c.Layer), name), []byte(text), 0o644)
 	}
-	return 0, nil
+	return Ended{}, nil
 }
 
 type lab struct {
@@ -163,12 +164,14 @@ func TestCache(t *testing.T) {
 // TestFailures: a failure says where, and leaves neither an image nor a layer.
 func TestFailures(t *testing.T) {
 	l := newLab(t)
+	l.hint = "--allow a"
 	broken := errors.New("broken")
 	for _, test := range []struct {
 		dockerfile, want string
 		err              error
 	}{
-		{"FROM scratch\nRUN exit", "line 2 of the Dockerfile: the command ended with exit code 3: RUN exit", nil},
+		{"FROM scratch\nRUN exit", "line 2 of the Dockerfile: the command ended with exit code 3: RUN exit (--allow a)",
+			nil},
 		{"FROM scratch\n\nRUN x=1", "line 3 of the Dockerfile: broken", broken},
 		{"FROM scratch\nRUN --mount=type=secret,id=x,required=true x=1", "the secret \"x\" is required", nil},
 		{"FROM scratch\nRUN --mount=source=../x,target=/m x=1", "contains \"..\"", nil},

@@ -81,15 +81,16 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 	if err != nil {
 		return l, err
 	}
-	code, err := b.command(ctx, c)
-	if err == nil && code != 0 {
-		err = b.inspect(ctx, s, Failed{Text: step.Text, Code: code, Shell: c}, prefix)
+	end, err := b.command(ctx, c)
+	if err == nil && end.Code != 0 {
+		err = b.inspect(ctx, s, Failed{Text: step.Text, Code: end.Code, Shell: c}, prefix)
 	}
 	if err = errors.Join(err, done()); err != nil {
 		return l, err
 	}
-	if code != 0 {
-		return l, cove.Errorf(cove.InvalidArgument, "the command ended with exit code %d: %.300s", code, step.Text)
+	if end.Code != 0 {
+		return l, cove.Errorf(cove.InvalidArgument, "the command ended with exit code %d: %.300s", end.Code, step.Text).
+			WithHint("%s", end.Hint)
 	}
 	places := append(stubs(c.Mounts), ownPlaces...)
 	if err := layer.Discard(engine.Changes(c.Layer), s.tree, ownFiles, places); err != nil {
@@ -99,9 +100,9 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 }
 
 // command runs a command, as one of a few at once.
-func (b *builder) command(ctx context.Context, c Command) (code int, err error) {
+func (b *builder) command(ctx context.Context, c Command) (Ended, error) {
 	if err := b.commands.Acquire(ctx, 1); err != nil {
-		return 0, err
+		return Ended{}, err
 	}
 	defer b.commands.Release(1)
 	return b.Runner.Run(ctx, c)

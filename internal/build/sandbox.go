@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -29,18 +30,47 @@ type Sandboxes struct {
 }
 
 // Run implements Runner.
-func (s Sandboxes) Run(ctx context.Context, c Command) (code int, err error) {
-	err = s.With(ctx, c, func(ctx context.Context, j *job.Job, p guest.ProcessSpec) error {
-		code, err = s.attend(ctx, j, c, p)
+func (s Sandboxes) Run(ctx context.Context, c Command) (end Ended, err error) {
+	err = s.with(ctx, c, func(ctx context.Context, j *job.Job, p guest.ProcessSpec, route egress.Route) error {
+		if end.Code, err = s.attend(ctx, j, c, p); err == nil && end.Code != 0 {
+			end.Hint = lacked(c, route)
+		}
 		return err
 	})
-	return code, err
+	return end, err
+}
+
+// lacked says what of the network a command did not reach, with the flags that allow it.
+func lacked(c Command, route egress.Route) string {
+	switch {
+	case c.Offline:
+		return ""
+	case route == nil:
+		return "it had no network: where it needs one, --preset NAME or --allow HOST opens it"
+	}
+	var all []string
+	for _, d := range route.Denied() {
+		if d.Untrusted {
+			all = append(all, fmt.Sprintf("it does not accept the sandbox's authority at %s: %s", d.Place, d.Flag))
+			continue
+		}
+		all = append(all, fmt.Sprintf("the policy denied %s: allow it with %s", d.Place, d.Flag))
+	}
+	return strings.Join(all, "; ")
 }
 
 // With makes the sandbox of a command, which is to be started in it as p says, for as long as use takes. It ends the
 // context of use where the command fills the disk.
 func (s Sandboxes) With(ctx context.Context, c Command,
 	use func(ctx context.Context, j *job.Job, p guest.ProcessSpec) error) (err error) {
+	return s.with(ctx, c, func(ctx context.Context, j *job.Job, p guest.ProcessSpec, _ egress.Route) error {
+		return use(ctx, j, p)
+	})
+}
+
+// with is With; route is nil for a sandbox without a network.
+func (s Sandboxes) with(ctx context.Context, c Command,
+	use func(ctx context.Context, j *job.Job, p guest.ProcessSpec, route egress.Route) error) (err error) {
 	plan := provision.Plan{ID: cove.NewSandboxID(), Layer: c.Layer, Bare: true,
 		Rootfs:  engine.Rootfs{Kind: engine.RootfsDir, Dir: c.Tree},
 		Shape:   cove.Shape{Limits: s.Limits, User: cove.RootUser},
@@ -80,7 +110,7 @@ func (s Sandboxes) With(ctx context.Context, c Command,
 	watched := make(chan struct{})
 	go func() { defer close(watched); s.watch(ctx, c.Layer, cancel) }()
 	defer func() { cancel(nil); <-watched }()
-	return use(ctx, j, guest.ProcessSpec{Args: c.Args, Env: env, Dir: c.Dir})
+	return use(ctx, j, guest.ProcessSpec{Args: c.Args, Env: env, Dir: c.Dir}, route)
 }
 
 // attach adds the mounts of a command to a binding.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -167,6 +168,7 @@ func (l *lifecycle) run(ctx context.Context, sess *session.Session, c *client.Cl
 			continue
 		}
 		sess.Say.Line("%s of %s", command.Name, command.From)
+		begun := time.Now()
 		failures := make([]error, len(command.Steps))
 		screen := sess.NewScreen()
 		out := &steps{to: screen.Stderr}
@@ -178,7 +180,8 @@ func (l *lifecycle) run(ctx context.Context, sess *session.Session, c *client.Cl
 				if err == nil && r.ExitCode != 0 {
 					name := strings.TrimSuffix(command.Name+"."+step.Name, ".")
 					err = cove.Errorf(cove.InvalidArgument, "%s failed in the sandbox %s, with the exit code %d", name,
-						s.Name, r.ExitCode).WithHint("the sandbox is there to look at: %s", sess.Command("shell", s.Name))
+						s.Name, r.ExitCode).WithHint("the sandbox is there to look at: %s%s", sess.Command("shell", s.Name),
+						lacked(ctx, sess, c, s, begun))
 				}
 				failures[i] = err
 			})
@@ -199,6 +202,28 @@ func (l *lifecycle) run(ctx context.Context, sess *session.Session, c *client.Cl
 	}
 	return nil
 }
+
+// lacked returns lines with what a sandbox did not reach since a time, and the commands that allow it.
+func lacked(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox, since time.Time) string {
+	if s.Network == string(cove.NetworkNone) {
+		return "; it has no network: where a command needs one, remove it, and make it with --preset NAME or --allow HOST"
+	}
+	denied, err := session.DecisionsUpTo(ctx, c,
+		client.DecisionOptions{Sandbox: s.ID, Verdict: api.VerdictDeny, Since: since}, maxLacked)
+	if err != nil {
+		sess.Say.Fail(err) // the command's own failure is said as well
+	}
+	var lines []string
+	for _, d := range denied {
+		if line := "; the policy denied " + d.Host + ": allow it with " + d.Remedy; d.Remedy != "" &&
+			!slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+const maxLacked = 100 // attempts that are looked at
 
 // steps prints the output of commands that run at the same time.
 type steps struct {
