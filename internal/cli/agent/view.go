@@ -152,7 +152,7 @@ func (v *view) result(m api.Message) {
 	}
 	v.texted, v.begun, v.latest = false, true, ""
 	if m.IsError {
-		v.folded(cmp.Or(text, "it failed"), "  ✗ ", ui.Red)
+		v.failed(cmp.Or(text, "it failed"))
 	} else if text != "" {
 		v.folded(text, "  │ ", ui.Dim)
 	}
@@ -176,6 +176,21 @@ func (v *view) folded(text, margin, color string) {
 	if more > 0 {
 		v.cut(margin, fmt.Sprintf("… %d more lines", more), color)
 	}
+}
+
+// failed shows the answer of a tool that has failed: its first line, and the last ones, with which tests and compilers
+// end.
+func (v *view) failed(text string) {
+	const margin = "  ✗ "
+	lines := strings.Split(text, "\n")
+	last := lines[max(0, len(lines)-foldedLines+1):]
+	if v.verbose || len(lines) <= foldedLines+1 {
+		v.folded(text, margin, ui.Red)
+		return
+	}
+	v.cut(margin, lines[0], ui.Red)
+	v.cut(margin, fmt.Sprintf("… %d lines", len(lines)-1-len(last)), ui.Red)
+	v.folded(strings.Join(last, "\n"), margin, ui.Red)
 }
 
 func (v *view) cut(margin, line, color string) {
