@@ -109,7 +109,8 @@ Done:
 func TestFailureShowsItsEnd(t *testing.T) {
 	var b strings.Builder
 	v := newView(&b, func() int { return 0 })
-	v.message(api.Message{Type: api.MessageToolCall, Call: "1", Tool: "bash", Input: json.RawMessage(`{"command":"make"}`)})
+	v.message(api.Message{Type: api.MessageToolCall, Call: "1", Tool: "bash",
+		Input: json.RawMessage(`{"command":"make"}`)})
 	v.message(api.Message{Type: api.MessageToolResult, Call: "1", Output: "1\n2\n3\n4\n5\n6\nFAIL\n[exit code 2]\n",
 		IsError: true})
 	const want = "● bash  make\n  ✗ 1\n  ✗ … 2 lines\n  ✗ 4\n  ✗ 5\n  ✗ 6\n  ✗ FAIL\n  ✗ [exit code 2]\n"

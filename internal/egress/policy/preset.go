@@ -98,8 +98,8 @@ func readPreset(name string) (Preset, error) {
 	return preset, err
 }
 
-// RegistryPresets asks the tools of all presets of registries at the same time, and calls found with what each answers,
-// one after the other. It returns when all have.
+// RegistryPresets asks the tools of all presets of registries at the same time, and calls found with each answer, one
+// after the other. It returns after the last answer.
 func RegistryPresets(registry func(tool string) ([]Endpoint, error), found func(preset string, at []Endpoint)) {
 	all, _ := Presets() // embedded, and held valid by a test
 	var mu sync.Mutex

@@ -38,7 +38,7 @@ type Reader struct {
 	found map[string]*answer // of tools
 }
 
-// answer is what a tool has said, once it has.
+// answer holds the endpoints of a tool; all is nil until the tool has answered.
 type answer struct {
 	mu  sync.Mutex
 	all []policy.Endpoint

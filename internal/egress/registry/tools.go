@@ -262,7 +262,7 @@ func (r *Reader) pip(ctx context.Context) ([]origin, error) {
 	return all, nil
 }
 
-// pipProgram finds pip, and the arguments before its own, and returns what it says of its version.
+// pipProgram returns the program of pip, the arguments before its own, and the output of --version.
 func (r *Reader) pipProgram(ctx context.Context) (program string, before []string, version string, err error) {
 	for _, way := range [][]string{{"pip"}, {"pip3"}, {"python3", "-m", "pip"}} {
 		if version, err = r.run(ctx, way[0], append(slices.Clone(way[1:]), "--version")...); err == nil {
