@@ -19,6 +19,7 @@ left_out=(
 	test/git               # kills servers for minutes
 	test/hostile           # makes sandboxes of a guest that lies
 	test/parked            # runs hundreds of programs
+	test/projects          # builds images of six languages
 	test/real              # needs control groups of its own
 	test/sandboxes         # makes sandboxes for minutes
 	test/soak              # loads a server for a minute
