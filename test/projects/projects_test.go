@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package projects holds tests with ordinary projects of six languages: Cove builds the image of their dev container, and
-// their tests run inside, by command and by an agent.
+// Package projects holds tests with ordinary projects of six languages: Cove builds the images of their dev containers,
+// and their tests run inside, by command and by an agent.
 package projects
 
 import (
@@ -103,6 +103,7 @@ func denials(hosts []string) (all []string) {
 
 func (p project) work(t *testing.T, l *lab) {
 	l.repository(t, p.name, p.name)
+	defer l.remove(t, p.name)
 	up := append([]string{"devcontainer", "up", "--name", p.name}, l.flags...)
 	worker := append([]string{"worker", "--devcontainer", "--model-provider", "scripted", "--json"}, l.flags...)
 	if p.preset != "" {
@@ -229,12 +230,7 @@ func newLab(t *testing.T) *lab {
 		"COVE_HOME="+l.in("home"), "COVE_RUN_DIR="+l.in("run"), "COVE_SANDBOX_CGROUP_PARENT=cove-projects-test",
 		"COVE_SERVER=", "NO_COLOR=1", "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=Ada",
 		"GIT_AUTHOR_EMAIL=ada@site.example", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@site.example")
-	t.Cleanup(func() {
-		for _, p := range projects {
-			l.cove(t, ".", "destroy", "--yes", p.name)
-		}
-		l.cove(t, ".", "server", "stop")
-	})
+	t.Cleanup(func() { l.cove(t, ".", "server", "stop") })
 	// A request names nothing of a home.
 	if out, code := l.run(t, ".", "cp", "-a", root, l.in("root")); code != 0 {
 		t.Fatal(out.errs)
@@ -291,6 +287,18 @@ func (l *lab) repository(t *testing.T, project, dir string) {
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"commit", "-q", "-m", "First"}} {
 		if out, code := l.run(t, dir, "git", args...); code != 0 {
 			t.Fatalf("git %s: %s", args[0], out.errs)
+		}
+	}
+}
+
+// remove removes what a project has on the disk, of which the next one needs as much.
+func (l *lab) remove(t *testing.T, project string) {
+	t.Helper()
+	image, _ := l.cove(t, project, append([]string{"devcontainer", "build"}, l.flags...)...) // it is there, and named
+	for _, args := range [][]string{{"devcontainer", "down", "--yes"}, {"image", "remove", strings.TrimSpace(image.out)},
+		{"image", "prune"}} {
+		if out, code := l.cove(t, project, args...); code != 0 {
+			t.Errorf("%q: %s", args, out.errs)
 		}
 	}
 }
