@@ -69,19 +69,9 @@ func (v *evaluation) buildPath(p property, key string) error {
 	case name == "":
 		return p.wrong(v.file, "it is empty")
 	}
-	rest, ofCheckout := strings.CutPrefix(name, v.Local+"/")
-	switch {
-	case ofCheckout:
-		name = path.Clean(rest)
-	case name == v.Local:
-		name = "."
-	case path.IsAbs(name) || strings.Contains(name, `\`):
-		return p.wrong(v.file, "%.200q is no path in the repository, with slashes", name)
-	default:
-		name = path.Join(path.Dir(v.file.Path), name)
-	}
-	if !filepath.IsLocal(name) {
-		return p.wrong(v.file, "it leads out of the repository")
+	name, err := v.inCheckout(p, name, path.Dir(v.file.Path))
+	if err != nil {
+		return err
 	}
 	if key == "context" {
 		v.built(p).Context = name
@@ -90,6 +80,26 @@ func (v *evaluation) buildPath(p property, key string) error {
 	}
 	v.take(p, p.name, name)
 	return nil
+}
+
+// inCheckout returns a path from the top of the checkout; name is relative to a directory there. Errors:
+// InvalidArgument for one that leaves the checkout.
+func (v *evaluation) inCheckout(p property, name, dir string) (string, error) {
+	rest, below := strings.CutPrefix(name, v.Local+"/")
+	switch {
+	case below:
+		name = path.Clean(rest)
+	case name == v.Local:
+		name = "."
+	case path.IsAbs(name) || strings.Contains(name, `\`):
+		return "", p.wrong(v.file, "%.200q is no path in the repository, with slashes", name)
+	default:
+		name = path.Join(dir, name)
+	}
+	if !filepath.IsLocal(name) {
+		return "", p.wrong(v.file, "it leads out of the repository")
+	}
+	return name, nil
 }
 
 func (v *evaluation) buildArgs(p property) error {
@@ -129,7 +139,7 @@ func (v *evaluation) concludeBuild() {
 		return
 	}
 	if v.out.Image != "" {
-		v.out.LeftOut = append(v.out.LeftOut, LeftOut{"image " + v.out.Image, v.buildLine,
+		v.out.LeftOut = append(v.out.LeftOut, LeftOut{"image " + v.out.Image, "", v.buildLine,
 			"the image is built from " + b.Dockerfile})
 		v.out.Values = slices.DeleteFunc(v.out.Values, func(v Value) bool { return v.Key == "image" })
 		v.out.Image = ""

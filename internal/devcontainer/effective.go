@@ -1,9 +1,12 @@
 package devcontainer
 
 import (
+	"cmp"
+	"io/fs"
 	"path"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/compose"
 )
 
 // Context holds the values of the user against which a file is judged.
@@ -15,6 +18,10 @@ type Context struct {
 	Machine  cove.Limits       // what there is: cores and memory; zero is not known
 	// Fetched returns the files of a feature of a registry that has been fetched, by its reference. It may be nil.
 	Fetched func(ref string) (Files, bool)
+	// Checkout has the files of Compose. It must not follow links out of itself, as that of an os.Root. It may be nil.
+	Checkout fs.FS
+	// Merge merges them. It may be nil.
+	Merge func(compose.Request) (compose.Merged, error)
 	// Origins say whence Limits and the image are, by the keys "memory", "cpus", "pids", "disk" and "image"; one that is
 	// not there is of the user's configuration.
 	Origins map[string]string
@@ -37,9 +44,13 @@ type Value struct {
 // LeftOut is a property of the file that a sandbox does not take.
 type LeftOut struct {
 	Key  string `json:"key"`
+	File string `json:"file,omitempty"` // empty is the devcontainer.json
 	Line int    `json:"line"`
 	Why  string `json:"why"`
 }
+
+// In returns the file that a property is in.
+func (l LeftOut) In(e *Effective) string { return cmp.Or(l.File, e.File) }
 
 // Effective holds the values that a sandbox takes of a devcontainer.json.
 type Effective struct {
@@ -63,6 +74,10 @@ type Effective struct {
 	// Missing are references of features of registries that have not been fetched. They are Unsupported, too.
 	Missing []string `json:"missing,omitempty"`
 	order   []string // of overrideFeatureInstallOrder
+	// Services run beside the sandbox, each by its name.
+	Services []Service `json:"services,omitempty"`
+	// Read are files of the checkout that have been read, and belong to what the user agrees to.
+	Read Files `json:"-"`
 	// Refers are files of the checkout that belong to what the user agrees to.
 	Refers []string `json:"refers,omitempty"`
 }
@@ -73,7 +88,7 @@ func (e *Effective) Err() error {
 		return nil
 	}
 	u := e.Unsupported[0]
-	return cove.Errorf(cove.Unsupported, "%s, line %d: %s: %s", e.File, u.Line, u.Key, u.Why).
+	return cove.Errorf(cove.Unsupported, "%s, line %d: %s: %s", u.In(e), u.Line, u.Key, u.Why).
 		WithHint("--no-devcontainer leaves the file alone")
 }
 
@@ -90,6 +105,19 @@ type Feature struct {
 	needs    []string // folders
 	after    []string // references
 	commands []Command
+}
+
+// Service describes a sandbox beside the one that is worked in.
+type Service struct {
+	Name   string            `json:"name"`
+	Image  string            `json:"image,omitempty"`
+	Build  *Build            `json:"build,omitempty"` // of its image, in place of Image
+	Args   []string          `json:"args,omitempty"`
+	Env    map[string]string `json:"env,omitempty"`
+	Ports  []uint16          `json:"ports,omitempty"`
+	Limits cove.Limits       `json:"-"` // only those that are lower than the user's
+	// Over are instructions of a Dockerfile, which say over the image what a service of Cove has of its image.
+	Over []string `json:"over,omitempty"`
 }
 
 // Build describes an image that is built from a Dockerfile of the checkout. Its paths are from the top of the checkout,

@@ -24,14 +24,21 @@ func Evaluate(f File, c Context) (*Effective, error) {
 	for _, p := range all {
 		byName[p.name] = p
 	}
-	// The folder and the container's environment first: the values of others refer to them.
-	for _, name := range []string{"workspaceMount", "workspaceFolder", "containerEnv"} {
-		if p, ok := byName[name]; ok {
-			if err := v.property(p); err != nil {
-				return nil, err
-			}
-			delete(byName, name)
+	// The folder and the container's environment first: the values of others refer to them. What Compose says is below
+	// what the file says.
+	for _, name := range []string{"workspaceMount", "dockerComposeFile", "workspaceFolder", "containerEnv"} {
+		p, ok := byName[name]
+		switch {
+		case !ok:
+		case name == "dockerComposeFile" && !empty(p.value):
+			err = composeOf(v, p, byName["service"], byName["runServices"])
+		case name != "dockerComposeFile":
+			err = v.property(p)
 		}
+		if err != nil {
+			return nil, err
+		}
+		delete(byName, name)
 	}
 	for _, p := range all {
 		if _, left := byName[p.name]; !left {
@@ -53,7 +60,9 @@ func (v *evaluation) conclude() {
 		v.refuse(property{line: e.wanted[0].line}, "features", "they are installed over an image, and the file names none")
 	}
 	slices.SortStableFunc(e.Commands, func(a, b Command) int { return stage(a.Name) - stage(b.Name) })
-	slices.SortStableFunc(e.LeftOut, func(a, b LeftOut) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(e.LeftOut, func(a, b LeftOut) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
 	if e.Image == "" && e.Build == nil && len(e.Unsupported) == 0 {
 		v.add("image", "the image of sandboxes that name none", v.origin("image"))
 	}
@@ -63,37 +72,36 @@ func (v *evaluation) conclude() {
 	v.concludeUser()
 	v.add("init", "true", FromCove)
 	v.add("capabilities", "none", FromCove)
-	least := lower(v.Limits, v.wish)
+	least, users, own, main := lower(v.Limits, v.wish), v.Limits, v.wish, v.limits
+	number := func(n int64) float64 { return float64(n) }
 	for _, l := range []struct {
-		key               string
-		least, users, own float64
-		text              string
+		key                       string
+		least, users, own, ofMain float64
+		text                      string
 	}{
-		{"memory", float64(least.Memory), float64(v.Limits.Memory), float64(v.wish.Memory), sizeText(least.Memory)},
-		{"cpus", least.CPUs, v.Limits.CPUs, v.wish.CPUs, fmt.Sprint(least.CPUs)},
-		{"pids", float64(least.PIDs), float64(v.Limits.PIDs), float64(v.wish.PIDs), fmt.Sprint(least.PIDs)},
-		{"disk", float64(least.Disk), float64(v.Limits.Disk), float64(v.wish.Disk), sizeText(least.Disk)},
+		{"memory", number(least.Memory), number(users.Memory), number(own.Memory), number(main.Memory),
+			sizeText(least.Memory)},
+		{"cpus", least.CPUs, users.CPUs, own.CPUs, main.CPUs, fmt.Sprint(least.CPUs)},
+		{"pids", number(least.PIDs), number(users.PIDs), number(own.PIDs), number(main.PIDs),
+			fmt.Sprint(least.PIDs)},
+		{"disk", number(least.Disk), number(users.Disk), number(own.Disk), number(main.Disk),
+			sizeText(least.Disk)},
 	} {
 		switch {
 		case l.least == 0:
 		case l.least == l.own && l.own != l.users:
-			v.add(l.key, l.text, v.file.Path)
+			from := v.file.Path
+			if l.own == l.ofMain {
+				from = v.limitsIn
+			}
+			v.add(l.key, l.text, from)
 		case l.own > l.users:
 			v.add(l.key, l.text, v.origin(l.key)+", which is lower than the file's")
 		default:
 			v.add(l.key, l.text, v.origin(l.key))
 		}
 	}
-	e.Limits = cove.Limits{}
-	if least.Memory != v.Limits.Memory {
-		e.Limits.Memory = least.Memory
-	}
-	if least.CPUs != v.Limits.CPUs {
-		e.Limits.CPUs = least.CPUs
-	}
-	if least.PIDs != v.Limits.PIDs {
-		e.Limits.PIDs = least.PIDs
-	}
+	e.Limits = narrowed(least, v.Limits)
 }
 
 // property judges one member of the file.
@@ -102,16 +110,14 @@ func (v *evaluation) property(p property) error {
 		v.leave(p, p.name, why)
 		return nil
 	}
-	if why, ok := unsupported[p.name]; ok {
-		if !empty(p.value) {
-			v.refuse(p, p.name, why)
-		}
-		return nil
-	}
 	if why, ok := widening[p.name]; ok {
 		if !empty(p.value) {
 			v.leave(p, p.name, why)
 		}
+		return nil
+	}
+	if v.composed && slices.Contains([]string{"image", "build", "dockerFile", "context"}, p.name) {
+		v.leave(p, p.name, "the service "+v.service+" says it")
 		return nil
 	}
 	if i := stage(p.name); i >= 0 {
@@ -120,6 +126,11 @@ func (v *evaluation) property(p property) error {
 	switch p.name {
 	case "$schema", "init":
 		return nil // init is Cove's anyway
+	case "service", "runServices":
+		if !v.composed {
+			v.leave(p, p.name, "it is about dockerComposeFile, which is not there")
+		}
+		return nil
 	case "overrideFeatureInstallOrder":
 		return p.into(v.file, &v.out.order)
 	case "features":
@@ -169,13 +180,8 @@ func (v *evaluation) image(p property) error {
 	if name == "" {
 		return p.wrong(v.file, "it is empty")
 	}
-	if strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\r\n$\"'\\") {
-		return p.wrong(v.file, "%.200q is no reference of an image", name)
-	}
-	scheme, _, _ := strings.Cut(name, ":")
-	if name == "host" || slices.Contains([]string{"dir", "tar", "oci", "file"}, scheme) || strings.HasPrefix(name, "/") {
-		v.refuse(p, p.name, "a file of a repository names an image by a reference, and nothing of this machine")
-		return nil
+	if is, err := reference(v, p, name); err != nil || !is {
+		return err
 	}
 	v.out.Image = name
 	v.take(p, p.name, name)
@@ -193,29 +199,6 @@ func (v *evaluation) workspaceMount(p property) error {
 	}
 	v.leave(p, p.name, "the checkout of a sandbox is its own, at "+cove.Workspace)
 	return err
-}
-
-// workspaceFolder takes the directory in which programs begin. The checkout of a sandbox is at cove.Workspace, wherever
-// the file has it.
-func (v *evaluation) workspaceFolder(p property) error {
-	dir, err := v.text(p)
-	if err != nil {
-		return err
-	}
-	mount := cmp.Or(v.mount, path.Join("/workspaces", path.Base(v.Local)))
-	dir = path.Clean(dir)
-	switch below, ok := strings.CutPrefix(dir+"/", mount+"/"); {
-	case dir == cove.Workspace || strings.HasPrefix(dir, cove.Workspace+"/"):
-		v.out.WorkDir = dir
-	case ok:
-		v.out.WorkDir = path.Join(cove.Workspace, below)
-	default:
-		v.leave(p, p.name, "the checkout of a sandbox is at "+cove.Workspace)
-		return nil
-	}
-	v.vars.container = v.out.WorkDir
-	v.take(p, p.name, v.out.WorkDir)
-	return nil
 }
 
 // environment takes variables that a caller may set, whose values are known before the sandbox is.
@@ -248,6 +231,8 @@ func (v *evaluation) environment(p property) error {
 			v.out.Env = map[string]string{}
 		}
 		v.out.Env[name] = value
+		of := "services." + v.service + ".environment." + name
+		v.out.Values = slices.DeleteFunc(v.out.Values, func(v Value) bool { return v.Key == of })
 		v.take(p, key, value)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -19,6 +20,10 @@ type evaluation struct {
 	asked property // that which says the user
 	// buildLine is a line about the build.
 	buildLine int
+	composed  bool        // of files of Compose
+	service   string      // of Compose, which is the sandbox
+	limits    cove.Limits // of that service
+	limitsIn  string      // its file
 	wish      cove.Limits
 	out       *Effective
 }
@@ -29,16 +34,18 @@ func (v *evaluation) add(key, value, from string) {
 	v.out.Values = append(v.out.Values, Value{key, value, from})
 }
 
-func (v *evaluation) at(p property) string { return fmt.Sprintf("%s:%d", v.file.Path, p.line) }
+func (v *evaluation) at(p property) string {
+	return fmt.Sprintf("%s:%d", cmp.Or(p.file, v.file.Path), p.line)
+}
 
 func (v *evaluation) take(p property, key, value string) { v.add(key, value, v.at(p)) }
 
 func (v *evaluation) leave(p property, key, why string) {
-	v.out.LeftOut = append(v.out.LeftOut, LeftOut{key, p.line, why})
+	v.out.LeftOut = append(v.out.LeftOut, LeftOut{key, p.file, p.line, why})
 }
 
 func (v *evaluation) refuse(p property, key, why string) {
-	v.out.Unsupported = append(v.out.Unsupported, LeftOut{key, p.line, why})
+	v.out.Unsupported = append(v.out.Unsupported, LeftOut{key, p.file, p.line, why})
 }
 
 func (v *evaluation) text(p property) (string, error) {
@@ -73,13 +80,6 @@ var never = map[string]string{
 	"updateRemoteUserUID":  "the checkout belongs to the sandbox's own user anyway",
 	"userEnvProbe":         "the environment is what the image and the file say",
 	"secrets":              "there is no secret in a sandbox; the gateway sets credentials: --credential NAME",
-	"runServices":          "it is about Docker Compose",
-	"service":              "it is about Docker Compose",
-}
-
-// unsupported are properties without which a sandbox would be another one.
-var unsupported = map[string]string{
-	"dockerComposeFile": "Docker Compose is not supported; use \"image\"",
 }
 
 // widening are properties that would weaken the wall; false and empty values of them do not.
@@ -100,4 +100,44 @@ func (v *evaluation) command(p property, when When) error {
 		v.take(p, strings.TrimSuffix(p.name+"."+s.Name, ".")+" ("+string(when)+")", strings.Join(s.Args, " "))
 	}
 	return nil
+}
+
+// workspaceFolder takes the directory in which programs begin. The checkout of a sandbox is at cove.Workspace, wherever
+// the file has it.
+func (v *evaluation) workspaceFolder(p property) error {
+	dir, err := v.text(p)
+	if err != nil {
+		return err
+	}
+	mount := cmp.Or(v.mount, path.Join("/workspaces", path.Base(v.Local)))
+	dir = path.Clean(dir)
+	switch below, ok := strings.CutPrefix(dir+"/", mount+"/"); {
+	case dir == cove.Workspace || strings.HasPrefix(dir, cove.Workspace+"/"):
+		v.out.WorkDir = dir
+	case ok:
+		v.out.WorkDir = path.Join(cove.Workspace, below)
+	default:
+		v.leave(p, p.name, "the checkout of a sandbox is at "+cove.Workspace)
+		return nil
+	}
+	v.vars.container = v.out.WorkDir
+	v.out.Values = slices.DeleteFunc(v.out.Values, func(v Value) bool { return v.Key == "workspaceFolder" })
+	v.take(p, "workspaceFolder", v.out.WorkDir)
+	return nil
+}
+
+// reference reports whether a name is the reference of an image, and refuses one that names something of this machine.
+// Errors: InvalidArgument.
+func reference(v *evaluation, p property, name string) (bool, error) {
+	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r == 0x7f || strings.ContainsRune("$\"'\\", r)
+	}) {
+		return false, p.wrong(v.file, "%.200q is no reference of an image", name)
+	}
+	scheme, _, _ := strings.Cut(name, ":")
+	if name == "host" || slices.Contains([]string{"dir", "tar", "oci", "file"}, scheme) || strings.HasPrefix(name, "/") {
+		v.refuse(p, p.name, "a file of a repository names an image by a reference, and nothing of this machine")
+		return false, nil
+	}
+	return true, nil
 }

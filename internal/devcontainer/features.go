@@ -127,7 +127,7 @@ func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 		}
 		if !is {
 			e.Missing = append(e.Missing, ref)
-			e.Unsupported = append(e.Unsupported, LeftOut{"features." + f.ID, f.line,
+			e.Unsupported = append(e.Unsupported, LeftOut{"features." + f.ID, "", f.line,
 				"it has not been fetched, which \"cove devcontainer build\", \"up\" and --devcontainer do"})
 			continue
 		}

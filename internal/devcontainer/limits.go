@@ -211,3 +211,17 @@ func sizeText(n int64) string {
 	}
 	return fmt.Sprintf("%dM", n>>20)
 }
+
+// narrowed returns those of the least limits that are not the user's.
+func narrowed(least, users cove.Limits) (l cove.Limits) {
+	if least.Memory != users.Memory {
+		l.Memory = least.Memory
+	}
+	if least.CPUs != users.CPUs {
+		l.CPUs = least.CPUs
+	}
+	if least.PIDs != users.PIDs {
+		l.PIDs = least.PIDs
+	}
+	return l
+}

@@ -2,6 +2,7 @@ package devcontainer
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ type property struct {
 	name  string
 	line  int
 	value json.RawMessage
+	file  string // empty is the devcontainer.json
 }
 
 // maxDepth of nested values is far beyond what a devcontainer.json has.
@@ -99,7 +101,7 @@ func length(text []byte, end string) int {
 
 func (p property) wrong(f File, format string, args ...any) *cove.Error {
 	return cove.Errorf(cove.InvalidArgument, "%s, line %d: %.80q: "+format,
-		append([]any{f.Path, p.line, p.name}, args...)...)
+		append([]any{cmp.Or(p.file, f.Path), p.line, p.name}, args...)...)
 }
 
 // into decodes the value. Errors: InvalidArgument, with the line.

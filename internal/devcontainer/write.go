@@ -133,7 +133,7 @@ func (w *writing) set(value any, at ...string) { w.edit("add", pointer(at...), v
 func (w *writing) remove(at ...string) { w.edit("remove", pointer(at...), nil) }
 
 func (w *writing) say(p property, key, why string) {
-	w.changed = append(w.changed, LeftOut{key, p.line, why})
+	w.changed = append(w.changed, LeftOut{key, p.file, p.line, why})
 }
 
 // drop removes a property and says why.
@@ -253,7 +253,7 @@ func (w *writing) build(p property) error {
 	}
 	for _, key := range []string{"dockerfile", "context"} {
 		if value, is := given[key]; is {
-			if err := w.path(property{p.name + "." + key, p.line, value}, p.name, key); err != nil {
+			if err := w.path(property{name: p.name + "." + key, line: p.line, value: value}, p.name, key); err != nil {
 				return err
 			}
 		}

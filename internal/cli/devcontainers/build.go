@@ -40,7 +40,7 @@ func (e *Found) BuildImage(ctx context.Context, sess *session.Session, network *
 	}
 	name = e.Image
 	if e.Build != nil {
-		if name, err = e.buildDockerfile(ctx, sess, network, limits); err != nil {
+		if name, err = e.buildDockerfile(ctx, sess, imageName(e), *e.Build, network, limits); err != nil {
 			return "", err
 		}
 	}
@@ -55,16 +55,15 @@ func (e *Found) BuildImage(ctx context.Context, sess *session.Session, network *
 		Network: network, Limits: limits, Pull: true})
 }
 
-func (e *Found) buildDockerfile(ctx context.Context, sess *session.Session, network *api.NetworkPermission,
-	limits *api.Limits) (name string, err error) {
-	text, ok := e.Files[e.Build.Dockerfile]
+func (e *Found) buildDockerfile(ctx context.Context, sess *session.Session, name string, of devcontainer.Build,
+	network *api.NetworkPermission, limits *api.Limits) (string, error) {
+	text, ok := e.Files[of.Dockerfile]
 	if !ok {
-		return "", cove.Errorf(cove.NotFound, "%s: there is no %s", e.File, e.Build.Dockerfile)
+		return "", cove.Errorf(cove.NotFound, "%s: there is no %s", e.File, of.Dockerfile)
 	}
-	b := session.NewBuild{Name: imageName(e), Context: e.Dir, Below: e.Build.Context, Text: append([]byte{}, text...),
-		Args: e.Build.Args, Target: e.Build.Target, Network: network, Limits: limits,
-		Pull: true}
-	for _, name := range e.Build.Ignores() {
+	b := session.NewBuild{Name: name, Context: e.Dir, Below: of.Context, Text: append([]byte{}, text...),
+		Args: of.Args, Target: of.Target, Network: network, Limits: limits, Pull: true}
+	for _, name := range of.Ignores() {
 		if ignore, ok := e.Files[name]; ok {
 			b.Ignore = ignore
 			break

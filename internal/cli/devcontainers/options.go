@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/interact"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/compose"
 	"github.com/cove-sandbox/cove/internal/devcontainer"
 	"github.com/cove-sandbox/cove/internal/profile"
 )
@@ -66,7 +68,7 @@ type Found struct {
 // Explain finds and judges the dev container of a checkout, for a sandbox of which nothing else is said. Where the user
 // has agreed to it by a flag or a command, features of registries are fetched.
 func (o *Options) Explain(ctx context.Context, sess *session.Session, dir string) (*Found, error) {
-	c, err := o.context(sess, dir)
+	c, err := o.context(ctx, sess, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +92,9 @@ func (o *Options) find(ctx context.Context, sess *session.Session, dir string, c
 }
 
 // context returns the values that a dev container is judged against, for a sandbox of which nothing else is said.
-func (o *Options) context(sess *session.Session, dir string) (devcontainer.Context, error) {
+func (o *Options) context(ctx context.Context, sess *session.Session, dir string) (devcontainer.Context, error) {
 	c := devcontainer.Context{Local: dir, LocalEnv: map[string]string{}, Origins: map[string]string{},
+		Merge:   func(r compose.Request) (compose.Merged, error) { return session.MergeCompose(ctx, sess, r) },
 		Fetched: func(ref string) (devcontainer.Files, bool) { return fetched(sess, ref) },
 		Machine: cove.Limits{CPUs: float64(runtime.NumCPU())}}
 	for _, name := range o.env {
@@ -173,6 +176,7 @@ func (o *Options) read(dir string, c devcontainer.Context) (*Found, error) {
 }
 
 func judge(checkout fs.FS, f devcontainer.File, c devcontainer.Context) (*Found, error) {
+	c.Checkout = checkout
 	e, err := devcontainer.Evaluate(f, c)
 	if err != nil {
 		return nil, err
@@ -181,6 +185,7 @@ func judge(checkout fs.FS, f devcontainer.File, c devcontainer.Context) (*Found,
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(files, e.Read)
 	if e.Err() == nil {
 		more, err := devcontainer.AddFeatures(checkout, e, c)
 		if err != nil {
@@ -198,14 +203,15 @@ func (e *Found) Text() string {
 		rows = append(rows, []string{v.Key, v.Value, v.From})
 	}
 	for _, l := range slices.Concat(e.Unsupported, e.LeftOut) {
-		left = append(left, []string{l.Key, l.Why})
+		left = append(left, []string{l.Key, l.Why, fmt.Sprintf("%s:%d", l.In(e.Effective), l.Line)})
 	}
 	for _, host := range slices.Concat(e.Network.Asked, e.Network.PassThrough) {
-		left = append(left, []string{"network " + host, "a file of a repository opens nothing; --allow " + host + " does"})
+		left = append(left, []string{"network " + host, "a file of a repository opens nothing; --allow " + host + " does",
+			e.File})
 	}
 	text := ui.Table([]string{"VALUE", "IS", "FROM"}, rows)
 	if len(left) > 0 {
-		text += "\n" + ui.Table([]string{"LEFT OUT", "WHY"}, left)
+		text += "\n" + ui.Table([]string{"LEFT OUT", "WHY", "IN"}, left)
 	}
 	return text
 }
@@ -228,7 +234,7 @@ func (o *Options) Bring(ctx context.Context, sess *session.Session, req *api.San
 	if dir == "" || o.Skip {
 		return nil, nil
 	}
-	c, err := o.context(sess, dir)
+	c, err := o.context(ctx, sess, dir)
 	if err == nil && o.Use == "" {
 		if _, err := o.read(dir, c); cove.ErrorCode(err) == cove.NotFound {
 			return nil, nil // before anything of the request matters to it
@@ -258,7 +264,10 @@ func (o *Options) Bring(ctx context.Context, sess *session.Session, req *api.San
 		return nil, err
 	}
 	equip(req, found.Effective)
-	return found, found.build(ctx, sess, req)
+	if err := found.build(ctx, sess, req); err != nil {
+		return found, err
+	}
+	return found, found.beside(ctx, sess, req)
 }
 
 // Agree returns the dev container of a checkout, to which the user agrees by the command.
@@ -316,7 +325,7 @@ func (o *Options) agreed(sess *session.Session, e *Found) (bool, error) {
 // sayLeft names what of a dev container is not taken, one line each.
 func sayLeft(sess *session.Session, e *devcontainer.Effective) {
 	for _, l := range e.LeftOut {
-		sess.Say.Line("%s, line %d: %s is left out: %s", e.File, l.Line, l.Key, l.Why)
+		sess.Say.Line("%s, line %d: %s is left out: %s", l.In(e), l.Line, l.Key, l.Why)
 	}
 	for _, host := range slices.Concat(e.Network.Asked, e.Network.PassThrough) {
 		sess.Say.Line("%s wishes to reach %s, which --allow %s lets it", e.File, host, host)

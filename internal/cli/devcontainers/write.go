@@ -17,7 +17,7 @@ import (
 // sandbox would take of the file. Where there is no file, image makes one.
 func (o *Options) Write(ctx context.Context, sess *session.Session, dir, image string, limits *api.Limits,
 	confine devcontainer.Confinement) (*devcontainer.Written, *devcontainer.Effective, error) {
-	c, err := o.context(sess, dir)
+	c, err := o.context(ctx, sess, dir)
 	if err == nil {
 		err = over(ctx, sess, &c, api.SandboxRequest{Spec: api.Spec{Limits: limits}})
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/server"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/compose"
+	"github.com/cove-sandbox/cove/internal/compose/merge"
 	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/devcontainer"
 	"github.com/cove-sandbox/cove/internal/image"
@@ -25,6 +27,9 @@ import (
 
 // AddImage implements server.Daemon.
 func (Daemon) AddImage(ctx context.Context, sess *session.Session, wanted server.NewImage) error {
+	if wanted.Compose != nil {
+		return mergeCompose(sess, *wanted.Compose)
+	}
 	if wanted.Artifact {
 		return fetchArtifact(ctx, sess, wanted.From)
 	}
@@ -104,6 +109,14 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 		return sess.Show(ui.Result{Value: map[string]string{"name": name}, Text: name + "\n"}, nil)
 	}
 	return sess.Show(imageTable(img, []image.Image{img}, time.Now()), nil)
+}
+
+func mergeCompose(sess *session.Session, wanted compose.Request) error {
+	m, err := merge.Files(wanted)
+	if err != nil {
+		return err
+	}
+	return sess.PrintJSON(m)
 }
 
 func fetchArtifact(ctx context.Context, sess *session.Session, ref string) error {

@@ -91,7 +91,8 @@ what of it is left out is said. A sandbox that is there stays as it was made: "c
 devcontainer down" and "up" make it anew when the file has changed.
 
 The sandbox has a checkout of the repository on a branch of its own, as those of
-"cove new" have, or with --bind the directory itself.`,
+"cove new" have, or with --bind the directory itself. With dockerComposeFile it has
+the other services beside it, which programs reach by their names.`,
 		Example: `  cove devcontainer up
   cove devcontainer up --workspace-folder ../shop --preset npm
   cove devcontainer up --bind --json`,

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/compose"
 )
 
 // epochArg is a build argument that is taken from the environment, too.
@@ -214,6 +215,23 @@ func imageEnsure(sess *session.Session, d Daemon) *cobra.Command {
 				return cove.Errorf(cove.InvalidArgument, "what to build is not known: %w", err)
 			}
 			return d.BuildImage(cmd.Context(), sess, wanted)
+		},
+	}
+	sess.AddJSON(c.Flags(), "print one JSON object")
+	return session.OfDaemon(sess, c)
+}
+
+// imageCompose is the hidden command that session.MergeCompose runs.
+func imageCompose(sess *session.Session, d Daemon) *cobra.Command {
+	c := &cobra.Command{
+		Use:    session.ImageCompose,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var wanted compose.Request
+			if err := json.NewDecoder(sess.In).Decode(&wanted); err != nil {
+				return cove.Errorf(cove.InvalidArgument, "what to merge is not known: %w", err)
+			}
+			return d.AddImage(cmd.Context(), sess, NewImage{Compose: &wanted})
 		},
 	}
 	sess.AddJSON(c.Flags(), "print one JSON object")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/compose"
 )
 
 // Daemon carries out the commands of this room that no server does: they serve, or look after this machine.
@@ -43,4 +44,6 @@ type NewImage struct {
 	Name     string // what it will be called; empty: as it is called where it comes from
 	Platform string // of an image for several; empty: this machine's
 	Insecure bool   // plain HTTP to a registry that is not on this machine is allowed
+	// Compose are files that are merged: what they describe is shown, and nothing is added.
+	Compose *compose.Request
 }

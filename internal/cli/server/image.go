@@ -20,7 +20,7 @@ disk.images_mb: those that come back by themselves, as the ones unpacked for
 "cove run --image tar:PATH", make room; what you have built, pulled or imported
 stays.`,
 		Example: "  cove image pull python:3.13-slim\n  cove run python -c 'print(1)' --image python:3.13-slim",
-	}, imageBuild(sess, d), imageEnsure(sess, d), imageArtifact(sess, d), imageFetch(sess, d),
+	}, imageBuild(sess, d), imageEnsure(sess, d), imageArtifact(sess, d), imageFetch(sess, d), imageCompose(sess, d),
 		imagePull(sess, d), imageImport(sess, d), imageSave(sess, d),
 		imageList(sess, d),
 		imageRemove(sess, d), imagePrune(sess, d)))

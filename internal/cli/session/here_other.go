@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/compose"
 )
 
 // Here returns why no sandboxes run on this machine.
@@ -39,6 +40,11 @@ func FetchImage(context.Context, *Session, string) error { return Here() }
 
 // FetchArtifact is refused.
 func FetchArtifact(context.Context, *Session, string) (Artifact, error) { return Artifact{}, Here() }
+
+// MergeCompose is refused.
+func MergeCompose(context.Context, *Session, compose.Request) (compose.Merged, error) {
+	return compose.Merged{}, Here()
+}
 
 // AbsoluteImage leaves the path in an image string as it is: it is the server's.
 func AbsoluteImage(s, _ string) string { return s }

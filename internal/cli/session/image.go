@@ -39,6 +39,9 @@ const ImageFetch = "fetch"
 // ImageArtifact is the hidden command below "image" that gets an artifact of a registry.
 const ImageArtifact = "artifact"
 
+// ImageCompose is the hidden command below "image" that merges files of Compose.
+const ImageCompose = "compose"
+
 // Artifact is the only layer of an artifact of a registry.
 type Artifact struct {
 	Digest string `json:"digest"` // of its manifest

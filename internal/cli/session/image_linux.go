@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/compose"
 	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
@@ -35,6 +36,12 @@ func FetchImage(ctx context.Context, sess *Session, ref string) error {
 func FetchArtifact(ctx context.Context, sess *Session, ref string) (a Artifact, err error) {
 	err = inDaemon(ctx, sess, ImageArtifact, ref, &a)
 	return a, err
+}
+
+// MergeCompose has the program with the daemon merge files of Compose.
+func MergeCompose(ctx context.Context, sess *Session, wanted compose.Request) (m compose.Merged, err error) {
+	err = inDaemon(ctx, sess, ImageCompose, wanted, &m)
+	return m, err
 }
 
 // inDaemon runs a command below "image" of the program with the daemon, which reads wanted and prints said. A signal
