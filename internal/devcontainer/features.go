@@ -2,6 +2,7 @@ package devcontainer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func (v *evaluation) features(p property) error {
 			return err
 		}
 		if r == nil {
-			v.refuse(p, at.name, notAFeature)
+			v.refuse(p, at.name, notAFeature(id))
 			continue
 		}
 		v.out.wanted = append(v.out.wanted, *r)
@@ -48,7 +49,26 @@ func (v *evaluation) features(p property) error {
 	return nil
 }
 
-const notAFeature = "a feature is a folder, as ./NAME, or an artifact of a registry, as HOST/PATH/NAME:VERSION"
+// notAFeature returns what to write in place of an address that features once had.
+func notAFeature(id string) string {
+	name, version, _ := strings.Cut(strings.TrimPrefix(id, ofGitHub), "@")
+	version = cmp.Or(strings.TrimPrefix(version, "v"), "1")
+	switch parts := strings.Split(name, "/"); {
+	case !legacyFeature.MatchString(name) || len(parts) > 3:
+		return "a feature is a folder, as ./NAME, or an artifact of a registry, as HOST/PATH/NAME:VERSION"
+	case len(parts) == 1:
+		return "a short name has no registry: write HOST/devcontainers/features/" + name + ":" + version +
+			", with the registry that has the features of the specification"
+	default:
+		return "features are not taken of repositories: write HOST/" + name + ":" + version +
+			", with the registry to which the repository publishes it"
+	}
+}
+
+const ofGitHub = "github.com/"
+
+// legacyFeature is the name of a feature without a registry, alone or after OWNER/REPO.
+var legacyFeature = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}$`)
 
 // ofRegistry is the reference of a feature of a registry, with its host.
 var ofRegistry = pattern.New(`^([a-z0-9-]+(\.[a-z0-9-]+)+|localhost)(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+` +
@@ -59,6 +79,8 @@ var ofRegistry = pattern.New(`^([a-z0-9-]+(\.[a-z0-9-]+)+|localhost)(:[0-9]+)?(/
 func (v *evaluation) feature(p property, id string) (*Feature, error) {
 	r := &Feature{ID: id, Dir: path.Join(path.Dir(v.out.File), id), line: p.line, Options: map[string]string{}}
 	switch {
+	case strings.HasPrefix(id, ofGitHub):
+		return nil, nil // it is no registry
 	case ofRegistry.Regexp().MatchString(id):
 		r.Dir = "/" + id
 	case !strings.HasPrefix(id, "./") && !strings.HasPrefix(id, "../"):
@@ -106,6 +128,13 @@ func (o *option) UnmarshalJSON(data []byte) error {
 // Forbidden.
 func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 	all := Files{}
+	pins, err := locked(checkout, e, all)
+	if err != nil {
+		return nil, err
+	}
+	if err := pins.pin(e.wanted); err != nil {
+		return nil, err
+	}
 	var found []Feature
 	for rest := e.wanted; len(rest) > 0; rest = rest[1:] {
 		f := rest[0]
@@ -131,7 +160,7 @@ func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 				"it has not been fetched, which \"cove devcontainer build\", \"up\" and --devcontainer do"})
 			continue
 		}
-		more, err := describe(e, c, &f, all)
+		more, err := describe(e, c, &f, all, pins)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +169,6 @@ func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 	if len(e.Missing) > 0 {
 		return all, nil
 	}
-	var err error
 	if e.Features, err = ordered(found, e.order); err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s: %w", e.File, err)
 	}
@@ -217,7 +245,7 @@ type metadata struct {
 }
 
 // describe adds the metadata of a feature to it, and returns those that it depends on.
-func describe(e *Effective, c Context, f *Feature, all Files) (more []Feature, err error) {
+func describe(e *Effective, c Context, f *Feature, all Files, pins lock) (more []Feature, err error) {
 	file := File{Path: path.Join(f.Dir, featureName)}
 	var is bool
 	if file.Data, is = all[file.Path]; !is {
@@ -279,13 +307,19 @@ func describe(e *Effective, c Context, f *Feature, all Files) (more []Feature, e
 		inMain := evaluation{Context: c, file: file, out: e}
 		needed, err := inMain.feature(property{name: "dependsOn." + id, line: f.line, value: m.DependsOn[id]}, id)
 		if err == nil && needed == nil {
-			err = cove.Errorf(cove.Unsupported, "%s depends on %.200q: %s", f.ID, id, notAFeature).
+			err = cove.Errorf(cove.Unsupported, "%s depends on %.200q: %s", f.ID, id, notAFeature(id)).
 				WithHint("--no-devcontainer leaves the file alone")
 		}
 		if err != nil {
 			return nil, err
 		}
-		f.needs, more = append(f.needs, needed.Dir), append(more, *needed)
+		more = append(more, *needed)
+	}
+	if err := pins.pin(more); err != nil {
+		return nil, err
+	}
+	for _, needed := range more {
+		f.needs = append(f.needs, needed.Dir)
 	}
 	return more, nil
 }

@@ -167,3 +167,60 @@ func TestFetched(t *testing.T) {
 		}
 	}
 }
+
+// TestFormerNames: an address that features once had is refused with the one to write instead.
+func TestFormerNames(t *testing.T) {
+	for id, want := range map[string]string{
+		"node": "HOST/devcontainers/features/node:1", "node@v2": "HOST/devcontainers/features/node:2",
+		"github.com/ada/tools/go": "HOST/ada/tools/go:1", "ada/tools/go@v1.2.0": "HOST/ada/tools/go:1.2.0",
+		"https://x.test/f.tgz": "a folder, as ./NAME", "a/b/c/d": "a folder, as ./NAME", "$(x)": "a folder, as ./NAME",
+	} {
+		e := evaluated(t, `{"image": "i", "features": {"`+id+`": {}}}`)
+		if err := e.Err(); cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}
+
+// TestLock: features of which a lock file says the digest are fetched by it, those that others depend on, too.
+func TestLock(t *testing.T) {
+	one, two := "sha256:"+strings.Repeat("1", 64), "sha256:"+strings.Repeat("2", 64)
+	c := users
+	fetched := Files{featureName: []byte(`{"id": "go", "dependsOn": {"x.test:5000/f/base": {}}}`), installName: nil}
+	c.Fetched = func(ref string) (Files, bool) { return fetched, ref == "x.test/f/go@"+one }
+	read := func(feature, lock string) (*Effective, Files, error) {
+		e, err := Evaluate(File{".devcontainer.json", []byte(`{"image": "i", "features": {"` + feature + `": {}}}`)}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := AddFeatures(fstest.MapFS{".devcontainer-lock.json": {Data: []byte(lock)}}, e, c)
+		return e, files, err
+	}
+	good := `{"features": {"x.test/f/go:1": {"version": "1.2.3", "resolved": "x.test/f/go@` + one + `",
+		"integrity": "` + one + `"}, "x.test:5000/f/base": {"resolved": "x.test:5000/f/base@` + two + `"}}}`
+	e, files, err := read("x.test/f/go:1", good)
+	if err != nil || !slices.Equal(e.Missing, []string{"x.test:5000/f/base@" + two}) {
+		t.Errorf("missing is %q, %v", e.Missing, err)
+	}
+	if string(files[".devcontainer-lock.json"]) != good {
+		t.Error("the lock file does not belong to what is agreed to")
+	}
+	if e, _, err := read("x.test/f/other:1", good); err != nil || !slices.Equal(e.Missing, []string{"x.test/f/other:1"}) {
+		t.Errorf("one that is not locked: %q, %v", e.Missing, err)
+	}
+	for _, bad := range []struct{ feature, resolved, integrity string }{
+		{"x.test/f/go:1", "x.test/f/evil@" + one, ""}, {"x.test/f/go:1", "y.test/f/go@" + one, ""},
+		{"x.test/f/go:1", "x.test/f/go:1", ""}, {"x.test/f/go:1", "x.test/f/go@sha256:1", ""}, {"x.test/f/go:1", "", ""},
+		{"x.test/f/go:1", "x.test/f/go@" + one, two}, {"x.test/f/go@" + two, "x.test/f/go@" + one, ""},
+		{"x.test/f/go:1", "x.test/f/go@" + one + "/../x", ""},
+	} {
+		_, _, err := read(bad.feature, `{"features": {"`+bad.feature+`": {"resolved": "`+bad.resolved+`", "integrity": "`+
+			bad.integrity+`"}}}`)
+		if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), ".devcontainer-lock.json") {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if _, _, err := read("x.test/f/go:1", "{"); cove.ErrorCode(err) != cove.InvalidArgument {
+		t.Errorf("no JSON: %v", err)
+	}
+}

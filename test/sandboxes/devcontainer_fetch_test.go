@@ -19,7 +19,7 @@ import (
 // features is a registry of features.
 type features struct {
 	mu    sync.Mutex
-	blobs map[string][]byte // manifests by PATH:TAG, layers by their digests
+	blobs map[string][]byte // manifests by PATH:TAG and PATH:DIGEST, layers by their digests
 }
 
 func blobDigest(data []byte) string {
@@ -27,8 +27,8 @@ func blobDigest(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// push has the registry serve files as the feature NAME:1.
-func (r *features) push(t *testing.T, name string, files map[string]string) {
+// push has the registry serve files as the feature NAME:1, and returns the digest of its manifest.
+func (r *features) push(t *testing.T, name string, files map[string]string) string {
 	t.Helper()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -46,7 +46,9 @@ func (r *features) push(t *testing.T, name string, files map[string]string) {
 		blobDigest([]byte("{}")), blobDigest(layer), len(layer))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.blobs[name+":1"], r.blobs[blobDigest(layer)] = []byte(manifest), layer
+	digest := blobDigest([]byte(manifest))
+	r.blobs[name+":1"], r.blobs[name+":"+digest], r.blobs[blobDigest(layer)] = []byte(manifest), []byte(manifest), layer
+	return digest
 }
 
 func (r *features) ServeHTTP(w http.ResponseWriter, q *http.Request) {
@@ -83,7 +85,7 @@ func TestDevContainerFetches(t *testing.T) {
 		"devcontainer-feature.json": `{"id": "tool", "options": {"word": {"type": "string", "default": "none"}},
 			"dependsOn": {"` + host + `/f/base:1": {}}}`,
 		"install.sh": "#!/bin/sh\ncat lib/made >>/made; echo $WORD >>/made\n", "lib/made": "tool\n"}
-	r.push(t, "f/tool", tool)
+	first := r.push(t, "f/tool", tool)
 	l.must("mkdir", "-p", l.in("src/.devcontainer"))
 	l.write("src/.devcontainer/Dockerfile", "FROM debian\n")
 	write := func(feature string) {
@@ -111,6 +113,28 @@ func TestDevContainerFetches(t *testing.T) {
 	if said = l.creates(t, "again"); strings.Contains(said, "fetching the feature") || strings.Contains(said, "#") {
 		t.Errorf("again: %s", said)
 	}
+
+	// A lock file has the artifact of its digest fetched, and no other.
+	lock := func(digest string) {
+		l.write("src/.devcontainer/devcontainer-lock.json", `{"features": {"`+host+`/f/tool:1": {"resolved": "`+host+
+			`/f/tool@`+digest+`", "integrity": "`+digest+`"}}}`)
+	}
+	l.must("rm", "-r", l.in("home/devcontainers/features"))
+	lock(first)
+	said = l.creates(t, "locked", "--devcontainer")
+	if log := l.home("locked", "log"); log != "base\ntool\ngiven\n" ||
+		!strings.Contains(said, "fetching the feature "+host+"/f/tool@"+first) {
+		t.Errorf("what is locked left %q\n%s", log, said)
+	}
+	wrong := blobDigest([]byte("wrong"))
+	r.mu.Lock()
+	r.blobs["f/tool:"+wrong] = r.blobs["f/tool:1"]
+	r.mu.Unlock()
+	lock(wrong)
+	if said, code := l.makes("wrong", "--devcontainer"); code == 0 || !strings.Contains(said, "digest") {
+		t.Errorf("an artifact of another digest: %d, %s", code, said)
+	}
+	l.must("rm", l.in("src/.devcontainer/devcontainer-lock.json"))
 
 	// A registry with another blob than its manifest says, with an archive that leads elsewhere, or without it.
 	r.push(t, "f/lies", map[string]string{"devcontainer-feature.json": `{"id": "lies"}`})
