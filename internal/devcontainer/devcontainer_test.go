@@ -142,9 +142,9 @@ func TestLeftOut(t *testing.T) {
 		`"privileged": true`:                                                   "privileged",
 		`"capAdd": ["SYS_PTRACE"]`:                                             "capAdd",
 		`"securityOpt": ["seccomp=unconfined"]`:                                "securityOpt",
-		`"mounts": ["source=/,target=/host,type=bind"]`:                        "mounts",
+		`"mounts": ["source=/,target=/host,type=bind"]`:                        "mounts /host",
 		`"initializeCommand": "id"`:                                            "initializeCommand",
-		`"forwardPorts": [3000]`:                                               "forwardPorts",
+		`"forwardPorts": [3000]`:                                               "forwardPorts 3000",
 		`"runArgs": ["--device=/dev/kvm"]`:                                     "runArgs --device /dev/kvm",
 		`"runArgs": ["--memory", "1g", "-v", "/:/host"]`:                       "runArgs -v /:/host",
 		`"runArgs": ["--privileged", "--init"]`:                                "runArgs --privileged",
@@ -422,5 +422,27 @@ func TestUser(t *testing.T) {
 		if e := evaluated(t, `{"image": "a", `+text+`}`); e.User != want {
 			t.Errorf("%s: %q, want %q", text, e.User, want)
 		}
+	}
+}
+
+// TestAttachesNothing: mounts and ports are left out one by one, each with the reason of its kind.
+func TestAttachesNothing(t *testing.T) {
+	e := evaluated(t, `{"mounts": ["source=/,target=/host,type=bind", {"type": "volume", "source": "d", "target": "/data"},
+		"type=tmpfs,dst=/fast", 3], "forwardPorts": [3000, "db:5432"], "appPort": "8000:80"}`)
+	var got []string
+	for _, l := range e.LeftOut {
+		got = append(got, l.Key+": "+l.Why)
+	}
+	for _, want := range []string{"mounts /host: a file of a repository attaches nothing",
+		"mounts /data: a sandbox has no volumes", "mounts /fast: a sandbox has /tmp",
+		"mounts: a file", "exec curl localhost:3000", "exec curl db:5432",
+		"appPort 8000:80: no port of a sandbox is published on this machine; inside, it is reached: " +
+			"cove devcontainer exec curl localhost:80"} {
+		if !strings.Contains(strings.Join(got, "\n"), want) {
+			t.Errorf("not said: %s\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+	if e := evaluated(t, `{"mounts": [], "forwardPorts": [], "appPort": null}`); len(e.LeftOut) > 0 {
+		t.Errorf("%v", e.LeftOut)
 	}
 }

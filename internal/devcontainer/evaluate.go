@@ -106,6 +106,14 @@ func (v *evaluation) conclude() {
 
 // property judges one member of the file.
 func (v *evaluation) property(p property) error {
+	switch p.name {
+	case "mounts":
+		p.leaveMounts(v)
+		return nil
+	case "forwardPorts", "appPort":
+		p.leavePorts(v)
+		return nil
+	}
 	if why, ok := never[p.name]; ok {
 		v.leave(p, p.name, why)
 		return nil
