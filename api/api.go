@@ -28,7 +28,7 @@ type ExecuteRequest struct {
 // Spec holds the settings of a sandbox that requests and profiles share. internal/apispec turns it into a cove.Spec,
 // and back.
 type Spec struct {
-	Engine    string  `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker or auto"`
+	Engine    string  `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker, podman or auto"`
 	Isolation string  `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
 	Image     string  `json:"image,omitempty" yaml:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
 	Root      bool    `json:"root,omitempty" yaml:"root,omitempty" doc:"Programs are root inside, over an image"`

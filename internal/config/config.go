@@ -32,7 +32,7 @@ type Config struct {
 	RunDir string `yaml:"run_dir" doc:"Where sockets and locks are; emptied by a reboot."`
 
 	Guest     string `yaml:"guest" doc:"Path of the cove-guest program; empty: beside cove itself."`
-	Engine    string `yaml:"engine" doc:"Engine for requests that name none: native, docker or auto."`
+	Engine    string `yaml:"engine" doc:"Engine for requests that name none: native, docker, podman or auto."`
 	Isolation string `yaml:"isolation" doc:"Isolation for requests that name none, if the engine has it: container, gvisor or microvm."`
 
 	Profiles string `yaml:"profiles" doc:"File that describes profiles, which is read at each use; empty: profiles.yaml in home."`

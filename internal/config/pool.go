@@ -27,7 +27,7 @@ type Pool struct {
 	PythonModules []string `yaml:"python_modules" doc:"Modules that Python zygotes have imported."`
 }
 
-// DockerPool holds what is different for the docker engine, which needs longer to make a sandbox.
+// DockerPool holds what is different for the engines docker and podman, which need longer to make a sandbox.
 type DockerPool struct {
 	Size   int `yaml:"size" doc:"Prepared containers of a kind, while some are asked for."`
 	Refill int `yaml:"refill" doc:"Others are made when fewer are ready; 0: when one is missing."`

@@ -107,11 +107,12 @@ func (d *Daemon) poolOptions() pool.Options {
 		return pool.Options{}
 	}
 	p := d.cfg.Sandbox.Pool
+	containers := pool.Terms{Usual: p.Docker.Size, Most: p.Docker.Size, Refill: p.Docker.Refill, Age: p.MaxAge.Std(),
+		Setting: "sandbox.pool.docker.size"}
 	return pool.Options{
-		Terms: pool.Terms{Most: p.Size, Age: p.MaxAge.Std(), Setting: "sandbox.pool.size"},
-		Engines: map[string]pool.Terms{engine.Docker: {Usual: p.Docker.Size, Most: p.Docker.Size, Refill: p.Docker.Refill,
-			Age: p.MaxAge.Std(), Setting: "sandbox.pool.docker.size"}},
-		Memory: int64(p.MemoryMB) << 20, Zygotes: p.Zygotes,
+		Terms:   pool.Terms{Most: p.Size, Age: p.MaxAge.Std(), Setting: "sandbox.pool.size"},
+		Engines: map[string]pool.Terms{engine.Docker: containers, engine.Podman: containers},
+		Memory:  int64(p.MemoryMB) << 20, Zygotes: p.Zygotes,
 	}
 }
 

@@ -55,6 +55,7 @@ type Options struct {
 	Home    string   // Cove's state directory
 	Guest   string   // path of the cove-guest program
 	Docker  string   // the engine's socket; empty: the usual path
+	Podman  string   // the address of its service
 	Engines []Engine // tried by making a sandbox
 	// Expires holds the ends of the API keys that have one, by their names.
 	Expires map[string]time.Time
@@ -72,4 +73,5 @@ type Engine struct {
 const (
 	native = "native"
 	docker = "docker"
+	podman = "podman"
 )

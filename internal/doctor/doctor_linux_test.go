@@ -286,7 +286,11 @@ func TestDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range append(checks(), engineChecks(Options{Engines: []Engine{{Name: "native"}, {Name: "docker"}}})...) {
+	var all []Engine
+	for _, name := range engine.Names() {
+		all = append(all, Engine{Name: name})
+	}
+	for _, c := range append(checks(), engineChecks(Options{Engines: all})...) {
 		there = append(there, c.id)
 	}
 	slices.Sort(listed)

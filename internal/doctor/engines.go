@@ -233,11 +233,17 @@ func (h *host) dockerSocket() string {
 type dockerVersion struct {
 	Version    string
 	APIVersion string `json:"ApiVersion"`
-	Components []struct{ Name, Version string }
+	Components []component
 }
 
+type component struct{ Name, Version string }
+
 func (h *host) docker(ctx context.Context) (v dockerVersion, err error) {
-	socket := h.dockerSocket()
+	return versionAt(ctx, h.dockerSocket())
+}
+
+// versionAt asks a container engine that serves Docker's API at a socket what it is.
+func versionAt(ctx context.Context, socket string) (v dockerVersion, err error) {
 	if strings.Contains(socket, "://") {
 		return v, fmt.Errorf("%s is not on this machine", socket)
 	}
@@ -280,11 +286,31 @@ func checkDocker(ctx context.Context, h *host) outcome {
 }
 
 // noDocker fails if Docker is requested, and is a note otherwise.
-func (h *host) noDocker(found, fix string) outcome {
-	if h.options.Engine == docker {
+func (h *host) noDocker(found, fix string) outcome { return h.without(docker, found, fix) }
+
+func (h *host) without(name, found, fix string) outcome {
+	if h.options.Engine == name {
 		return fail(found, fix)
 	}
-	return info(found + "; --engine docker would need it")
+	return info(found + "; --engine " + name + " would need it")
+}
+
+// checkPodman asks Podman's service. What it can enforce, the checks of the engine say.
+func checkPodman(ctx context.Context, h *host) outcome {
+	socket := strings.TrimPrefix(h.options.Podman, "unix://")
+	v, err := versionAt(ctx, socket)
+	switch {
+	case err == nil && !slices.ContainsFunc(v.Components, func(c component) bool { return c.Name == "Podman Engine" }):
+		return h.without(podman, "another engine answers at "+socket, "check CONTAINER_HOST")
+	case err == nil:
+		return ok(fmt.Sprintf("version %s, API %s", v.Version, v.APIVersion))
+	case errors.Is(err, fs.ErrPermission):
+		return h.without(podman, "you may not use "+socket, "run cove as root")
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return h.without(podman, "no service answers at "+socket,
+			"sudo systemctl start podman.socket    # or install it: sudo apt-get install podman")
+	}
+	return h.without(podman, err.Error(), "check CONTAINER_HOST and the service")
 }
 
 // checkRunc compares the version of Docker's container runtime with known vulnerable ones.

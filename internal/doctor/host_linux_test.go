@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -182,6 +183,36 @@ func TestDocker(t *testing.T) {
 	}
 	remote := newHost(Options{Engine: docker, Docker: "tcp://10.0.0.1:2375"})
 	if o := checkDocker(t.Context(), remote); o.status != Fail || !strings.Contains(o.found, "not on this machine") {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestPodman: the service is found, another engine at its place is not taken for it, and what to do is said.
+func TestPodman(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "podman.sock")
+	h := newHost(Options{Engine: podman, Podman: "unix://" + socket})
+	if o := checkPodman(t.Context(), h); o.status != Fail || !strings.Contains(o.fix, "systemctl start podman.socket") {
+		t.Errorf("%+v", o)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	component := "Podman Engine"
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"Version":"4.3.1","ApiVersion":"1.41","Components":[{"Name":%q,"Version":"4.3.1"}]}`, component)
+	})}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	if o := checkPodman(t.Context(), h); o.status != OK || o.found != "version 4.3.1, API 1.41" {
+		t.Errorf("%+v", o)
+	}
+	component = "Engine"
+	if o := checkPodman(t.Context(), h); o.status != Fail || !strings.Contains(o.found, "another engine") {
+		t.Errorf("%+v", o)
+	}
+	h.options.Engine = native
+	if o := checkPodman(t.Context(), h); o.status != Info {
 		t.Errorf("%+v", o)
 	}
 }

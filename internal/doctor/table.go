@@ -65,6 +65,7 @@ func checks() []check {
 		check{"guest", "engines", "cove-guest", everyEngine, checkGuest},
 		check{"docker", "engines", "Docker", docker, checkDocker},
 		check{"docker.runc", "engines", "Docker's runc", docker, checkRunc},
+		check{"podman", "engines", "Podman", podman, checkPodman},
 	)
 }
 

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -13,12 +15,25 @@ import (
 const (
 	Native = "native"
 	Docker = "docker"
+	Podman = "podman"
 	// Auto chooses the first engine that can be used.
 	Auto = "auto"
 )
 
 // Names lists the engines in the order in which Auto tries them.
-func Names() []string { return []string{Native, Docker} }
+func Names() []string { return []string{Native, Docker, Podman} }
+
+// PodmanHost returns the address of the Podman service that an account uses.
+func PodmanHost(getenv func(string) string, uid int) string {
+	if host := getenv("CONTAINER_HOST"); host != "" {
+		return host
+	}
+	dir := "/run"
+	if uid != 0 {
+		dir = cmp.Or(getenv("XDG_RUNTIME_DIR"), "/run/user/"+strconv.Itoa(uid))
+	}
+	return "unix://" + dir + "/podman/podman.sock"
+}
 
 // Unused is the health of an engine that no caller has needed yet.
 const Unused = "not used yet"

@@ -25,7 +25,8 @@ type Options struct {
 }
 
 // table opens the engines of engine.Names.
-var table = map[string]func(Options) (engine.Engine, error){engine.Native: openNative, engine.Docker: openDocker}
+var table = map[string]func(Options) (engine.Engine, error){engine.Native: openNative, engine.Docker: openDocker,
+	engine.Podman: openPodman}
 
 // New makes the set of all engines; nothing is opened yet. fallback is the name of the default engine, or engine.Auto.
 func New(o Options, fallback string) *engine.Set {

@@ -14,8 +14,13 @@ func openNative(o Options) (engine.Engine, error) {
 		Disks: o.Disks, Log: o.Log})
 }
 
-func openDocker(o Options) (engine.Engine, error) {
-	return docker.New(docker.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance, Paths: o.Paths, Log: o.Log})
+func openDocker(o Options) (engine.Engine, error) { return docker.New(dockerOptions(o, false)) }
+
+func openPodman(o Options) (engine.Engine, error) { return docker.New(dockerOptions(o, true)) }
+
+func dockerOptions(o Options, podman bool) docker.Options {
+	return docker.Options{Podman: podman, Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance, Paths: o.Paths,
+		Log: o.Log}
 }
 
 // note records that the instance uses an engine, for the process that removes what it leaves.

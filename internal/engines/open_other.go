@@ -13,4 +13,6 @@ func openNative(Options) (engine.Engine, error) {
 
 func openDocker(o Options) (engine.Engine, error) { return openNative(o) }
 
+func openPodman(o Options) (engine.Engine, error) { return openNative(o) }
+
 func note(Options, string) error { return nil }

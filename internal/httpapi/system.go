@@ -39,8 +39,8 @@ func (s systemRoutes) add() {
 		Security: []map[string][]string{{}},
 		Summary:  "Whether the server can run anything",
 		Description: "An engine in use is tried, at most once in 10 seconds: a sandbox is made and torn down; of docker " +
-			"its daemon is asked. The database is read, and written to at most once in 5 seconds. Each has 2 seconds. " +
-			"Callers without a key learn the status only. " +
+			"and podman the daemon is asked. The database is read, and written to at most once in 5 seconds. " +
+			"Each has 2 seconds. Callers without a key learn the status only. " +
 			"503 when no engine works, or the database does not.",
 		Responses: map[string]*huma.Response{"503": {Description: "It is not ready", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[api.Health]())}}}},
@@ -49,7 +49,7 @@ func (s systemRoutes) add() {
 
 type runtimesInput struct {
 	Image  string `query:"image" maxLength:"1024" doc:"Look into this root filesystem instead of the host's"`
-	Engine string `query:"engine" maxLength:"64" doc:"native, docker or auto"`
+	Engine string `query:"engine" maxLength:"64" doc:"native, docker, podman or auto"`
 }
 
 // runtimes is GET /runtimes.

@@ -50,6 +50,8 @@ type Options struct {
 	// Alike are rows that another engine has on the same kernel, and that say nothing of this one. They take minutes, and
 	// run if COVE_TEST_LONG is set.
 	Alike []string
+	// Only are the beginnings of rows to run; nil is all, as it is if COVE_TEST_LONG is set.
+	Only []string
 	// Ahead has sandboxes prepared by a pool, for the rows about what executions without mounts and a network are given.
 	Ahead Ahead
 	// Root has programs be root inside.
@@ -146,6 +148,11 @@ func Run(t *testing.T, open Open, o Options) {
 		rows = debuggerRows()
 	case o.Root:
 		rows = rootRows()
+	}
+	if o.Only != nil && !long() {
+		rows = slices.DeleteFunc(rows, func(r row) bool {
+			return !slices.ContainsFunc(o.Only, func(begin string) bool { return strings.HasPrefix(r.id, begin) })
+		})
 	}
 	newSuite(t, open, o).runAll(t, rows)
 }

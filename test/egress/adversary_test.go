@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -45,6 +46,28 @@ func TestDockerAdversary(t *testing.T) {
 	attack(t, openDocker, true)
 }
 
+// TestPodmanAdversary does so from containers of a Podman service's.
+func TestPodmanAdversary(t *testing.T) {
+	if os.Getenv("COVE_TEST_LONG") == "" {
+		t.Skip("Docker's containers have it, and their network is entered in the same way: set COVE_TEST_LONG=1")
+	}
+	const script = "../../scripts/start-podman.sh"
+	dir, err := os.MkdirTemp("", "cove-podman-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		exec.Command(script, "--stop", dir).Run()
+		os.RemoveAll(dir)
+	})
+	out, err := exec.Command(script, dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %s", script, out)
+	}
+	t.Setenv("CONTAINER_HOST", strings.TrimSpace(string(out)))
+	attack(t, openPodman, true)
+}
+
 func attack(t *testing.T, open adversary.Open, brief bool) {
 	l := newLab(t)
 	g := newWatched(t, l)
@@ -70,10 +93,14 @@ func openNative(t testing.TB, state string) engine.Engine {
 	return e
 }
 
-func openDocker(t testing.TB, state string) engine.Engine {
+func openDocker(t testing.TB, state string) engine.Engine { return openContainers(t, state, false) }
+
+func openPodman(t testing.TB, state string) engine.Engine { return openContainers(t, state, true) }
+
+func openContainers(t testing.TB, state string, podman bool) engine.Engine {
 	t.Helper()
 	in := holdIn(t, state)
-	e, err := docker.New(docker.Options{Host: os.Getenv("DOCKER_HOST"), Guest: enginetest.SharedGuest(t, state),
+	e, err := docker.New(docker.Options{Podman: podman, Guest: enginetest.SharedGuest(t, state),
 		RunDir: state, Instance: in.ID,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {

@@ -56,6 +56,7 @@ func doctorOptions(sess *session.Session) (doctor.Options, error) {
 		Home:    cfg.Home,
 		Guest:   daemon.GuestPath(cfg),
 		Docker:  sess.Getenv("DOCKER_HOST"),
+		Podman:  engine.PodmanHost(sess.Getenv, os.Geteuid()),
 	}
 	o.Expires = map[string]time.Time{}
 	for who, g := range cfg.Grants() {

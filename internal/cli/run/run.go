@@ -81,7 +81,7 @@ signal N; "cove help exit-codes" has those of Cove itself, from 120 on.`,
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
 	o.AddMounts(f)
 	f.StringVar(&o.WorkDir, "dir", "", "attach `DIR` at /workspace and run there")
-	o.AddMake(f, "`ENGINE`: native, docker or auto")
+	o.AddMake(f, "`ENGINE`: native, docker, podman or auto")
 	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10s")
 	f.StringVar(&o.Memory, "memory", "", "memory `SIZE`, writable files included, like 256M")
 	f.Float64Var(&o.CPUs, "cpus", 0, "`CORES`, like 0.5")

@@ -33,6 +33,15 @@ type api struct {
 	c       *client.Client
 	log     *slog.Logger
 	timeout time.Duration // of one attempt; callTimeout
+	podman  podman
+}
+
+// name names the daemon in errors.
+func (a *api) name() string {
+	if a.podman.engine {
+		return "Podman service"
+	}
+	return "Docker daemon"
 }
 
 // do makes one call, again after a passing fault. f must be safe to repeat.
@@ -48,7 +57,7 @@ func (a *api) do(ctx context.Context, doing string, f func(context.Context) erro
 		case !passing(err) || try == attempts:
 			return a.explain(doing, err)
 		}
-		a.log.Debug("asking the Docker daemon again", "doing", doing, "error", err)
+		a.log.Debug("asking the "+a.name()+" again", "doing", doing, "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -81,24 +90,30 @@ func passing(err error) bool {
 // explain gives an error its code and what to do about it.
 func (a *api) explain(doing string, err error) error {
 	text := err.Error()
+	if known, ok := errors.AsType[*cove.Error](err); ok {
+		return known
+	}
+	start, may, space := `start it ("systemctl start docker"), check DOCKER_HOST, or use --engine native`,
+		`run as root, have an administrator add you to the group "docker" (which is as good as root), `+
+			"or use --engine native", `free some space: "docker system df" says what uses it`
+	if a.podman.engine {
+		start = `start it ("systemctl start podman.socket"), check CONTAINER_HOST, or use --engine native`
+		may, space = "run as root, or use --engine native", `free some space: "podman system df" says what uses it`
+	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return cove.Errorf(cove.Unavailable, "the Docker daemon at %s does not answer: cannot %s within %v",
-			a.c.DaemonHost(), doing, a.timeout).
+		return cove.Errorf(cove.Unavailable, "the %s at %s does not answer: cannot %s within %v",
+			a.name(), a.c.DaemonHost(), doing, a.timeout).
 			WithHint("look at the daemon's log, restart it, or use --engine native")
 	case errors.Is(err, os.ErrPermission), strings.Contains(text, "permission denied while trying to connect"):
-		return cove.Errorf(cove.Unavailable, "you may not use the Docker daemon at %s", a.c.DaemonHost()).
-			WithHint("run as root, have an administrator add you to the group \"docker\" (which is as good as root), " +
-				"or use --engine native")
+		return cove.Errorf(cove.Unavailable, "you may not use the %s at %s", a.name(), a.c.DaemonHost()).WithHint("%s", may)
 	case passing(err):
-		return cove.Errorf(cove.Unavailable, "the Docker daemon at %s does not answer: cannot %s: %w",
-			a.c.DaemonHost(), doing, err).
-			WithHint("start it (\"systemctl start docker\"), check DOCKER_HOST, or use --engine native")
+		return cove.Errorf(cove.Unavailable, "the %s at %s does not answer: cannot %s: %w",
+			a.name(), a.c.DaemonHost(), doing, err).WithHint("%s", start)
 	case strings.Contains(text, "no space left on device"):
-		return cove.Errorf(cove.StorageFull, "the Docker daemon cannot %s: %w", doing, err).
-			WithHint("free some space: \"docker system df\" says what uses it")
+		return cove.Errorf(cove.StorageFull, "the %s cannot %s: %w", a.name(), doing, err).WithHint("%s", space)
 	}
-	return cove.Errorf(cove.Unavailable, "the Docker daemon cannot %s: %w", doing, err).
+	return cove.Errorf(cove.Unavailable, "the %s cannot %s: %w", a.name(), doing, err).
 		WithHint("look at the daemon's log")
 }
 
@@ -117,10 +132,16 @@ func (a *api) create(ctx context.Context, name string, config *container.Config,
 	host *container.HostConfig) (id string, err error) {
 	taken := false
 	err = a.do(context.WithoutCancel(ctx), "make a container", func(ctx context.Context) error {
-		r, err := a.c.ContainerCreate(ctx, client.ContainerCreateOptions{Name: name, Config: config, HostConfig: host})
-		id = r.ID
-		for _, w := range r.Warnings {
-			a.log.Warn("the Docker daemon warns about a container", "container", name, "warning", w)
+		var warnings []string
+		var err error
+		if a.podman.engine {
+			id, warnings, err = a.podman.create(ctx, name, config, host)
+		} else {
+			r, cerr := a.c.ContainerCreate(ctx, client.ContainerCreateOptions{Name: name, Config: config, HostConfig: host})
+			id, warnings, err = r.ID, r.Warnings, cerr
+		}
+		for _, w := range warnings {
+			a.log.Warn("the "+a.name()+" warns about a container", "container", name, "warning", w)
 		}
 		if taken = cerrdefs.IsConflict(err); taken {
 			return nil
@@ -186,7 +207,7 @@ func (a *api) inspect(ctx context.Context, id string) (c container.InspectRespon
 func (a *api) exists(ctx context.Context, id, path string) (found bool, err error) {
 	err = a.do(ctx, "look for a file of a container", func(ctx context.Context) error {
 		_, err := a.c.ContainerStatPath(ctx, id, client.ContainerStatPathOptions{Path: path})
-		if found = err == nil; cerrdefs.IsNotFound(err) {
+		if found = err == nil; isGone(err) {
 			return nil
 		}
 		return err
@@ -205,7 +226,7 @@ func (a *api) limitPIDs(ctx context.Context, id string, n int64) error {
 func (a *api) kill(ctx context.Context, id string) error {
 	return a.do(ctx, "end a container", func(ctx context.Context) error {
 		_, err := a.c.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
-		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) || hasEnded(err) {
+		if isGone(err) || cerrdefs.IsConflict(err) || hasEnded(err) {
 			return nil
 		}
 		return err
@@ -214,7 +235,15 @@ func (a *api) kill(ctx context.Context, id string) error {
 
 // hasEnded reports the error about a container that has ended while the daemon was about to end it, which has no code
 // of its own.
-func hasEnded(err error) bool { return err != nil && strings.Contains(err.Error(), "is not running") }
+func hasEnded(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "is not running") ||
+		strings.Contains(err.Error(), "container state improper"))
+}
+
+// isGone reports that there is no such container. Podman says so without a code where it went meanwhile.
+func isGone(err error) bool {
+	return cerrdefs.IsNotFound(err) || err != nil && strings.Contains(err.Error(), "no such container")
+}
 
 // remove removes a container and everything that came with it. A container that is not there counts as removed; a
 // removal already under way is waited for, and one that has ended meanwhile is removed then.
@@ -223,7 +252,7 @@ func (a *api) remove(ctx context.Context, nameOrID string) error {
 		for {
 			_, err := a.c.ContainerRemove(ctx, nameOrID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 			switch {
-			case cerrdefs.IsNotFound(err):
+			case isGone(err):
 				return nil
 			case !cerrdefs.IsConflict(err) && !hasEnded(err):
 				return err

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package docker is the engine that has a Docker daemon make its sandboxes, over the Engine API from 1.41 (Docker
-// 20.10) on.
+// 20.10) on, and the engine that has a Podman service do so, from Podman 4.0 on.
 //
 // A sandbox is a container whose only program is cove-guest, bind-mounted read-only as PID 1, and whose attached
 // standard streams carry the guest protocol. What the container is, is decided by plan.go, which is pure: everything
@@ -35,7 +35,8 @@ import (
 
 // Options configure the engine.
 type Options struct {
-	Host     string          // the daemon's address; empty is DOCKER_HOST's, or the usual socket
+	Podman   bool            // the daemon is a service of Podman's
+	Host     string          // the daemon's address; empty is that of the environment, or the usual socket
 	Guest    string          // absolute path of the cove-guest binary, as the daemon sees it
 	RunDir   string          // where instances hold their locks
 	Instance cove.InstanceID // whose sandboxes these are; held in RunDir
@@ -73,9 +74,22 @@ var (
 )
 
 // Name implements engine.Engine.
-func (e *Engine) Name() string { return engineName }
+func (e *Engine) Name() string { return nameOf(e.api.podman.engine) }
 
-const engineName = "docker"
+func nameOf(podman bool) string {
+	if podman {
+		return engine.Podman
+	}
+	return engine.Docker
+}
+
+// hostVariable is the variable of the environment that holds the daemon's address.
+func hostVariable(podman bool) string {
+	if podman {
+		return "CONTAINER_HOST"
+	}
+	return "DOCKER_HOST"
+}
 
 // Capabilities implements engine.Engine.
 func (e *Engine) Capabilities() engine.Capabilities { return e.capabilities }

@@ -50,6 +50,7 @@ var daemon = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	code = max(code, stopPodman())
 	if _, err := os.Stat(daemonDir); err == nil {
 		if out, err := exec.Command(script, "--stop", daemonDir).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "stopping the Docker daemon: %v: %s", err, out)

@@ -88,8 +88,8 @@ func (e *Engine) find(ctx context.Context, ref string) (img image, err error) {
 		return nil
 	})
 	if err == nil && missing {
-		return image{}, cove.Errorf(cove.ImageMissing, "the Docker daemon has no image %s", ref).
-			WithHint("get it with \"docker pull %s\"; Cove never pulls by itself", ref)
+		return image{}, cove.Errorf(cove.ImageMissing, "the %s has no image %s", e.api.name(), ref).
+			WithHint("get it with \"%s pull %s\"; Cove never pulls by itself", e.Name(), ref)
 	}
 	return img, err
 }

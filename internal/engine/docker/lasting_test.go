@@ -154,7 +154,7 @@ func TestLastingSwept(t *testing.T) {
 	if err := had.Destroy(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(filepath.Join(o.RunDir, local.Dir, engineName)); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(o.RunDir, local.Dir, engine.Docker)); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
 }
@@ -183,7 +183,7 @@ func TestLastingGuestThatFails(t *testing.T) {
 		!strings.Contains(err.Error(), "no such thing") {
 		t.Errorf("Prepare: %v", err)
 	}
-	if left, err := os.ReadDir(filepath.Join(o.RunDir, local.Dir, engineName)); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(o.RunDir, local.Dir, engine.Docker)); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
 }

@@ -4,13 +4,11 @@ package docker
 
 import (
 	"context"
-	"net"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/moby/moby/api/types/system"
-	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -74,31 +72,6 @@ func throttles(info system.Info) bool {
 // noFileSockets says why a sandbox that is not long-lived has no sockets among its files: they lie in the directory
 // that only a detached one has.
 const noFileSockets = "only long-lived sandboxes have sockets among their files; use --engine native"
-
-// isHere reports whether the server of an address is a process that this one can see: not on another machine, and not
-// outside of a container that Cove is in.
-func isHere(address string) bool {
-	path, ok := strings.CutPrefix(address, "unix://")
-	if !ok {
-		return false
-	}
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return false
-	}
-	var peer *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) {
-		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); cerr != nil || err != nil {
-		return false
-	}
-	return peer.Pid > 0
-}
 
 // listen makes the sockets of a binding that are not there yet in the container's network, and leads everything that
 // wants to leave it there. Nothing but the guest runs yet.

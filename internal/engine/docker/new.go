@@ -3,10 +3,12 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -32,31 +34,50 @@ func New(o Options) (*Engine, error) {
 		return nil, local.NoGuest(err)
 	}
 	options := []client.Opt{client.FromEnv}
+	if o.Podman {
+		options, o.Host = nil, cmp.Or(o.Host, engine.PodmanHost(os.Getenv, os.Geteuid()))
+	}
 	if o.Host != "" {
 		options = append(options, client.WithHost(o.Host))
 	}
 	c, err := client.New(options...)
 	if err != nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "the Docker daemon's address cannot be used: %w", err).
-			WithHint("check DOCKER_HOST")
+		return nil, cove.Errorf(cove.InvalidArgument, "the address of the engine %s cannot be used: %w",
+			nameOf(o.Podman), err).WithHint("check %s", hostVariable(o.Podman))
 	}
 	e := &Engine{
-		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
-		keeper: local.Registry{RunDir: o.RunDir, Engine: engineName},
+		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout,
+			podman: podman{c, o.Podman, filepath.Join(o.RunDir, "podman", "filters")}}, realm: instance.Realm(o.RunDir),
+		keeper: local.Registry{RunDir: o.RunDir, Engine: nameOf(o.Podman)},
 		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()),
 		nonces: map[string]bool{}, locks: local.LockWatch{Log: o.Log},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
-	info, err := e.api.info(ctx)
+	var info system.Info
+	root, here := os.Geteuid() == 0, isHere(c.DaemonHost())
+	err = e.api.do(ctx, "say what it is", e.api.podman.is)
+	switch {
+	case err != nil:
+	case o.Podman:
+		var rootless bool
+		err = e.api.do(ctx, "say what it is", func(ctx context.Context) (err error) {
+			info, rootless, err = e.api.podman.info(ctx)
+			return err
+		})
+		if err == nil {
+			e.capabilities, err = podmanCapabilities(info, rootless, root, here)
+		}
+	default:
+		if info, err = e.api.info(ctx); err == nil {
+			e.capabilities, err = capabilities(info)
+		}
+	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if e.capabilities, err = capabilities(info); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
 	e.cpus = info.NCPU
-	addLocal(&e.capabilities, info, os.Geteuid() == 0, isHere(c.DaemonHost()))
+	addLocal(&e.capabilities, info, root, here)
 	e.limitsSockets = e.capabilities.SocketLimit && info.CgroupVersion != "2"
 	e.host, e.hostErr = rootfs.ReadHost()
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
@@ -75,7 +96,7 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 	if info.OSType != "linux" {
 		return refuse("it runs "+info.OSType+" containers", "switch it to Linux containers")
 	}
-	if info.Architecture != machine() {
+	if info.Architecture != machine() && info.Architecture != runtime.GOARCH {
 		return refuse("it runs on "+info.Architecture+", and this Cove is for "+machine(), "use a daemon on this machine")
 	}
 	if !has(info, "seccomp") {
@@ -120,6 +141,34 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 	if !c.SwapLimit {
 		c.Missing["swap_limit"] = `the kernel does not account for swap; boot with "swapaccount=1" or turn swap off`
 	}
+	return c, nil
+}
+
+// podmanCapabilities says what a service of Podman's can enforce. Without root it makes a tmpfs with no limit of files
+// and none that is another user's, and who is not root can change that afterwards no more.
+func podmanCapabilities(info system.Info, rootless, root, here bool) (engine.Capabilities, error) {
+	refuse := func(why, hint string) (engine.Capabilities, error) {
+		return engine.Capabilities{}, cove.Errorf(cove.Unsupported, "this Podman cannot hold a sandbox: %s", why).
+			WithHint("%s", hint)
+	}
+	switch {
+	case !here:
+		return refuse("its process cannot be seen from here, and so not checked what it makes",
+			"run cove outside of its container, or use --engine native")
+	case rootless:
+		return refuse("it runs without root, so it limits neither the files nor, on control groups of version 1, the "+
+			"memory, processors and tasks of a container, and gives it no directory of its user's own",
+			`use Podman's system service as root ("systemctl start podman.socket"), or --engine native, which needs no root`)
+	case !root:
+		return refuse("it runs as root, and what it makes can be checked and limited by root alone",
+			"run cove as root, or use --engine native")
+	}
+	c, err := capabilities(info)
+	if err != nil {
+		return c, err
+	}
+	c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; use --engine native`
+	c.Missing["host_id_range"] = `all containers share the ids of the host; use --engine native`
 	return c, nil
 }
 
@@ -184,7 +233,7 @@ func (e *Engine) Runs(_ context.Context, id cove.SandboxID) (bool, error) { retu
 
 // Adopt implements engine.Adopter.
 func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, error) {
-	k, err := e.keeper.Take(id, e.api.c.DaemonHost(), "DOCKER_HOST")
+	k, err := e.keeper.Take(id, e.api.c.DaemonHost(), hostVariable(e.api.podman.engine))
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/cove-sandbox/cove"
@@ -124,7 +125,7 @@ func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) erro
 				WithHint("choose a target whose parents the sandbox's user may enter")
 		}
 		if got.Ino != want.Ino || got.Dev != want.Dev {
-			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s",
+			return cove.Errorf(cove.Forbidden, "the engine mounted something else than %q at %s",
 				a.Place.Name(), a.Target).
 				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, " +
 					"or the daemon is not on this host")
@@ -146,20 +147,24 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 		return nil, err
 	}
 	s.traces[len(s.traces)-1].id = id
-	made, err := e.api.inspect(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if weaker := differences(host, made.HostConfig); len(weaker) > 0 {
-		return nil, cove.Errorf(cove.Unsupported, "the Docker daemon did not make the container that was asked for: %s",
-			strings.Join(weaker, "; ")).
-			WithHint("use Docker Engine 20.10 or newer without plugins that change containers, or --engine native")
+	if e.api.podman.engine {
+		if err := e.plain(ctx, id); err != nil {
+			return nil, err
+		}
+	} else {
+		made, err := e.api.inspect(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if weaker := differences(host, made.HostConfig); len(weaker) > 0 {
+			return nil, e.notAsked(weaker)
+		}
 	}
 	c := &running{id: id}
 	if err := c.connect(ctx, e.api, door); err != nil {
 		return nil, err
 	}
-	if err := e.settle(ctx, c, w.template.Limits); err != nil {
+	if err := e.settle(ctx, c, w, host); err != nil {
 		c.client.Close()
 		return nil, err
 	}
@@ -168,7 +173,8 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 
 // settle finds out how the container is accounted, limits its sockets where the daemon does not, and adds the
 // guest's own tasks to the user's limit.
-func (e *Engine) settle(ctx context.Context, c *running, limits cove.Limits) error {
+func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *container.HostConfig) error {
+	limits := w.template.Limits
 	made, err := e.api.inspect(ctx, c.id)
 	if err != nil {
 		return err
@@ -178,8 +184,8 @@ func (e *Engine) settle(ctx context.Context, c *running, limits cove.Limits) err
 	}
 	c.group = groupOf(made.State.Pid, made.ID)
 	if shared := sharedNamespaces(made.State.Pid); c.group != nil && len(shared) > 0 {
-		return cove.Errorf(cove.Unsupported, "the Docker daemon made a container that shares namespaces with the host: %s",
-			strings.Join(shared, ", ")).WithHint("use Docker Engine 20.10 or newer, or --engine native")
+		return cove.Errorf(cove.Unsupported, "the %s made a container that shares namespaces with the host: %s",
+			e.api.name(), strings.Join(shared, ", ")).WithHint("use Docker Engine 20.10 or newer, or --engine native")
 	}
 	if e.capabilities.MountFlags {
 		if c.group == nil {
@@ -201,13 +207,21 @@ func (e *Engine) settle(ctx context.Context, c *running, limits cove.Limits) err
 				WithHint("run \"cove doctor\"")
 		}
 	}
+	if e.api.podman.engine {
+		if err := e.check(c, made.State.Pid, w, asked); err != nil {
+			return err
+		}
+	}
 	s, err := e.measure(ctx, c)
 	if err != nil {
 		return err
 	}
 	c.own = s.PIDs
-	if limits.PIDs == 0 {
+	switch {
+	case limits.PIDs == 0:
 		return nil
+	case e.api.podman.engine:
+		return c.group.Limit(cgroup.Limits{PIDs: limits.PIDs + c.own})
 	}
 	return e.api.limitPIDs(ctx, c.id, limits.PIDs+c.own)
 }

@@ -40,6 +40,8 @@ type Suite struct {
 	// Leftovers lists everything the engine has on the host at the moment: processes, mounts, cgroups, containers,
 	// directories. After each test the list must be what it was before. Nil when nothing can be left.
 	Leftovers func(t *testing.T) []string
+	// Groups are the names of the groups of tests to run; nil is all.
+	Groups []string
 	// Sandboxes is how many live at once in the test of many; 0 means 20.
 	Sandboxes int
 }
@@ -74,6 +76,9 @@ func (s Suite) Run(t *testing.T) {
 		{"lasting", lastingTests},
 		{"pausing", pausingTests},
 	} {
+		if s.Groups != nil && !slices.Contains(s.Groups, group.name) {
+			continue
+		}
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.tests {
 				t.Run(c.name, func(t *testing.T) { s.one(t, c) })

@@ -167,13 +167,13 @@ func (w *LockWatch) groupOf(pid int) string {
 }
 
 // groupIn returns that of some control groups which the lines of proc_pid_cgroup name, or "": as a directory of a
-// path, or as a scope that systemd has made of it for a container engine. It is pure.
+// path, or as what Docker or Podman has made of it, for systemd a scope. It is pure.
 func groupIn[V any](lines string, groups map[string]V) string {
 	for line := range strings.Lines(lines) {
 		_, path, _ := strings.Cut(strings.TrimSpace(line), ":/")
 		for _, dir := range strings.Split(path, "/") {
-			scope := strings.TrimSuffix(strings.TrimPrefix(dir, "docker-"), ".scope")
-			for _, name := range []string{dir, scope} {
+			own := strings.TrimSuffix(dir, ".scope")
+			for _, name := range []string{dir, strings.TrimPrefix(own, "docker-"), strings.TrimPrefix(own, "libpod-")} {
 				if _, ok := groups[name]; ok {
 					return name
 				}

@@ -70,14 +70,16 @@ func TestExcessive(t *testing.T) {
 func TestGroupIn(t *testing.T) {
 	groups := map[string]bool{"r.i.1": true, "c0ffee": true}
 	for lines, want := range map[string]string{
-		"0::/user.slice/cove/r.i.1\n":            "r.i.1",
-		"0::/cove/r.i.1/inner\n":                 "r.i.1",
-		"5:pids:/cove/r.i.1\n4:memory,x:/\n":     "r.i.1",
-		"12:memory:/docker/c0ffee\n":             "c0ffee",
-		"0::/system.slice/docker-c0ffee.scope\n": "c0ffee",
-		"0::/cove/r.i.11\n":                      "",
-		"0::/\n":                                 "",
-		"":                                       "",
+		"0::/user.slice/cove/r.i.1\n":                       "r.i.1",
+		"0::/cove/r.i.1/inner\n":                            "r.i.1",
+		"5:pids:/cove/r.i.1\n4:memory,x:/\n":                "r.i.1",
+		"12:memory:/docker/c0ffee\n":                        "c0ffee",
+		"0::/system.slice/docker-c0ffee.scope\n":            "c0ffee",
+		"12:memory:/libpod_parent/libpod-c0ffee\n":          "c0ffee",
+		"0::/machine.slice/libpod-c0ffee.scope/container\n": "c0ffee",
+		"0::/cove/r.i.11\n":                                 "",
+		"0::/\n":                                            "",
+		"":                                                  "",
 	} {
 		if got := groupIn(lines, groups); got != want {
 			t.Errorf("%q: %q, want %q", lines, got, want)

@@ -107,6 +107,55 @@ func (g *Group) Limit(l Limits) error {
 	return errors.Join(errs...)
 }
 
+// Limits reads the limits that the group has. One that it has not is zero; Memory is with the swap that it may use.
+func (g *Group) Limits() (Limits, error) {
+	var errs []error
+	// limit reads a number, of which there may be none as the controller or the file is missing.
+	limit := func(controller, name string) (n int64, is bool) {
+		if !g.h.Has(controller) {
+			return 0, false
+		}
+		n, err := number(g.dir(controller), name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, strconv.ErrSyntax) { // "max"
+			errs = append(errs, err)
+		}
+		return n, err == nil
+	}
+	var l Limits
+	l.PIDs, _ = limit(PIDs, "pids.max")
+	if g.h.version == 1 {
+		l.Memory, _ = limit(Memory, "memory.limit_in_bytes")
+		if with, is := limit(Memory, "memory.memsw.limit_in_bytes"); is {
+			l.Memory = with
+		}
+		quota, _ := limit(CPU, "cpu.cfs_quota_us")
+		if every, is := limit(CPU, "cpu.cfs_period_us"); is && quota > 0 {
+			l.CPUs = float64(quota) / float64(every)
+		}
+		l.Sockets, _ = limit(Memory, SocketLimit)
+		return l, errors.Join(errs...)
+	}
+	memory, is := limit(Memory, "memory.max")
+	if is {
+		l.Memory = memory
+	}
+	text, err := os.ReadFile(filepath.Join(g.dir(Memory), "memory.swap.max"))
+	switch swap, unlimited := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64); {
+	case err != nil: // swap is not counted
+	case unlimited != nil:
+		l.Memory = 0
+	default:
+		l.Memory += swap
+	}
+	if text, err := os.ReadFile(filepath.Join(g.dir(CPU), "cpu.max")); err == nil {
+		var quota, every float64
+		if n, _ := fmt.Sscan(string(text), &quota, &every); n == 2 {
+			l.CPUs = quota / every
+		}
+	}
+	return l, errors.Join(errs...)
+}
+
 // A Door is where processes start in a group: Dir on version 2, for CLONE_INTO_CGROUP, and Tasks on version 1, by which
 // the thread that starts them enters the group before.
 type Door struct {

@@ -128,43 +128,84 @@ func Harden(pid int, attributes func(point string) uint64) error {
 // LimitTerminals enters the mount namespace of a process and limits the pseudo-terminals of the file system at
 // /dev/pts.
 func LimitTerminals(pid int, most int64) error {
-	const place = "/dev/pts"
+	return Reconfigure(pid, Change{Point: "/dev/pts", Options: []string{"max=" + strconv.FormatInt(most, 10)}})
+}
+
+// Change says what becomes of a file system that is mounted.
+type Change struct {
+	Point   string
+	Options []string // NAME=VALUE of the file system, besides those that it has
+	Owner   *Owner   // of its root directory
+}
+
+// Reconfigure enters the mount namespace of a process and changes file systems there. A point at which none is mounted,
+// or to which a symbolic link leads, is an error.
+func Reconfigure(pid int, all ...Change) error {
 	return inside(pid, func(table *os.File) error {
 		mountinfo, err := current(table)
 		if err != nil {
 			return err
 		}
-		fs, err := unix.Fspick(unix.AT_FDCWD, place, unix.FSPICK_CLOEXEC)
-		if err != nil {
-			return fmt.Errorf("fspick %s: %w", place, err)
-		}
-		defer unix.Close(fs)
-		// An option that is not given again falls back to the kernel's default.
-		for _, option := range append(options(mountinfo, place), "max="+strconv.FormatInt(most, 10)) {
-			name, value, ok := strings.Cut(option, "=")
-			if !ok {
-				continue // ro and rw are none of the file system's own
+		for _, c := range all {
+			if err := c.apply(mountinfo); err != nil {
+				return err
 			}
-			if err := unix.FsconfigSetString(fs, name, value); err != nil {
-				return fmt.Errorf("option %s of %s: %w", option, place, err)
-			}
-		}
-		if err := unix.FsconfigReconfigure(fs); err != nil {
-			return fmt.Errorf("reconfigure %s: %w", place, err)
 		}
 		return nil
 	})
 }
 
-// options are the options of the file system that is mounted last at a point.
-func options(mountinfo, point string) (last []string) {
+func (c Change) apply(mountinfo string) error {
+	place, err := unix.Openat2(unix.AT_FDCWD, c.Point, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return fmt.Errorf("open %s: %w", c.Point, err)
+	}
+	defer unix.Close(place)
+	device, options := mounted(mountinfo, c.Point)
+	var st unix.Stat_t
+	if err := unix.Fstat(place, &st); err != nil {
+		return err
+	}
+	if device != fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)) {
+		return fmt.Errorf("no file system of its own is mounted at %s", c.Point)
+	}
+	fs, err := unix.Fspick(place, "", unix.FSPICK_EMPTY_PATH|unix.FSPICK_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("fspick %s: %w", c.Point, err)
+	}
+	defer unix.Close(fs)
+	// An option that is not given again falls back to the kernel's default.
+	for _, option := range append(options, c.Options...) {
+		name, value, ok := strings.Cut(option, "=")
+		if !ok {
+			continue // ro and rw are none of the file system's own
+		}
+		if err := unix.FsconfigSetString(fs, name, value); err != nil {
+			return fmt.Errorf("option %s of %s: %w", option, c.Point, err)
+		}
+	}
+	if err := unix.FsconfigReconfigure(fs); err != nil {
+		return fmt.Errorf("reconfigure %s: %w", c.Point, err)
+	}
+	if c.Owner == nil {
+		return nil
+	}
+	if err := unix.Fchownat(place, "", c.Owner.UID, c.Owner.GID, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("chown %s: %w", c.Point, err)
+	}
+	return nil
+}
+
+// mounted describes the file system that is mounted last at a point: its device as MAJOR:MINOR, and its options.
+func mounted(mountinfo, point string) (device string, options []string) {
 	for line := range strings.Lines(mountinfo) {
 		mount, fs, _ := strings.Cut(line, " - ")
 		if m, f := strings.Fields(mount), strings.Fields(fs); len(m) > 4 && m[4] == point && len(f) > 2 {
-			last = strings.Split(f[2], ",")
+			device, options = m[2], strings.Split(f[2], ",")
 		}
 	}
-	return last
+	return device, options
 }
 
 // inside runs f in the mount namespace of a process; table is its mountinfo.
