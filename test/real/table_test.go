@@ -74,6 +74,9 @@ func table() map[string]*document {
 		"docs/engines.md": {lines: []how{
 			{line: "cove run python -c 'print(1)' --engine docker",
 				why: "needs Docker's daemon, which internal/engine/docker has"},
+			{line: "sudo systemctl start podman.socket", why: "needs systemd as process 1"},
+			{line: "sudo cove run python -c 'print(1)' --engine podman",
+				why: "needs Podman's service, which internal/engine/docker has"},
 		}},
 		"docs/gateway.md": {
 			setup: aKey + "echo 'rules: [{hosts: api.example.com}]' >policy.yaml\n",
