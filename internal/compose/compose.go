@@ -52,6 +52,7 @@ type Service struct {
 	Ports       []Port
 	Expose      []string
 	Health      *Health
+	StopSignal  string
 	DependsOn   map[string]Dependency
 	Links       []string
 	Profiles    []string

@@ -24,7 +24,7 @@ func (s Service) Instructions(name string) []byte {
 // quiet are members of a service that ask for what there is anyway, or that change nothing inside.
 var quiet = []string{"image", "build", "environment", "env_file", "user", "depends_on", "links", "mem_limit", "cpus",
 	"pids_limit", "profiles", "extends", "init", "tty", "stdin_open", "read_only", "cap_drop", "labels", "annotations",
-	"logging", "restart", "pull_policy", "attach", "stop_grace_period", "stop_signal", "name"}
+	"logging", "restart", "pull_policy", "attach", "stop_grace_period", "name"}
 
 const (
 	itsOwn     = "a sandbox has its own, and shares none"
@@ -124,6 +124,7 @@ func (c *composed) main(s compose.Service) error {
 		"command": never["overrideCommand"], "entrypoint": never["overrideCommand"],
 		"ports": never["forwardPorts"], "expose": "",
 		"healthcheck": "a sandbox is ready when its guest is", "working_dir": "", "volumes": "",
+		"stop_signal": "a sandbox runs what it is told to, and is asked to end by SIGTERM",
 	})
 	return nil
 }
@@ -161,7 +162,7 @@ func (c *composed) neighbour(s compose.Service) (err error) {
 		c.leave(p, p.name+" "+m.Target, why)
 	}
 	c.members(s, map[string]string{"command": "", "entrypoint": "", "ports": "", "expose": "", "healthcheck": "",
-		"working_dir": "", "volumes": ""})
+		"working_dir": "", "volumes": "", "stop_signal": ""})
 	c.out.Services = append(c.out.Services, of)
 	all := make([]cove.Service, len(c.out.Services))
 	for i, one := range c.out.Services {
@@ -226,6 +227,9 @@ func (c *composed) ports(s compose.Service, of *Service) error {
 // account is a user with a group, by name or number, as an instruction of a Dockerfile has it.
 var account = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
 
+// signal is a signal by its name or number.
+var signal = pattern.New(`^[A-Za-z0-9+-]{1,20}$`)
+
 // over has what a service says in place of its image be said by an image of its own.
 func (c *composed) over(s compose.Service, of *Service) error {
 	add := func(p property, value, instruction string) {
@@ -250,6 +254,12 @@ func (c *composed) over(s compose.Service, of *Service) error {
 	if s.Entrypoint != nil {
 		add(c.at(s.Name, "entrypoint"), strings.Join(s.Entrypoint, " "),
 			"ENTRYPOINT "+words(append([]string{}, s.Entrypoint...)...)+"\nCMD []")
+	}
+	if p := c.at(s.Name, "stop_signal"); s.StopSignal != "" {
+		if !signal.Regexp().MatchString(s.StopSignal) {
+			return p.wrong(c.file, "%.80q is no signal", s.StopSignal)
+		}
+		add(p, s.StopSignal, "STOPSIGNAL "+s.StopSignal)
 	}
 	return c.health(s, add)
 }

@@ -49,6 +49,7 @@ func TestCompose(t *testing.T) {
     user: "70:70"
     command: postgres -c 'a b'
     entrypoint: /start
+    stop_signal: SIGINT
     working_dir: /var/lib
     environment: ["PASSWORD=${PASSWORD}", "HOST"]
     expose: [5433, "53/udp"]
@@ -84,6 +85,7 @@ USER 70:70
 WORKDIR /var/lib
 ENTRYPOINT ["/start"]
 CMD []
+STOPSIGNAL SIGINT
 HEALTHCHECK --interval=2s --start-period=1m0s --retries=4 CMD ["ready","a\nb"]
 `
 	if got := string(db.Instructions(db.Image)); got != want {
@@ -107,12 +109,12 @@ HEALTHCHECK --interval=2s --start-period=1m0s --retries=4 CMD ["ready","a\nb"]
 		"services.app.environment.A = compose compose.yml:4", "services.app.environment.C = env a.env:2",
 		"remoteEnv.B = file .devcontainer/devcontainer.json:1", "user = ada compose.yml:6",
 		"workspaceFolder = /workspace/sub compose.yml:7", "memory = 1G compose.yml",
-		"services.db.port = 5432 compose.yml:20", "services.db.environment.PASSWORD = secret compose.yml:18",
+		"services.db.port = 5432 compose.yml:21", "services.db.environment.PASSWORD = secret compose.yml:19",
 		"services.app.build.args.Y left out compose.yml:3", "services.app.build.privileged left out compose.yml:3",
 		"services.app.build.network left out compose.yml:3", "services.app.environment.LD_PRELOAD left out compose.yml:4",
 		"services.app.volumes /etc left out compose.yml:8", "services.app.volumes /data left out compose.yml:8",
-		"services.db.environment.HOST left out compose.yml:18", "services.db.expose 53/udp left out compose.yml:19",
-		"services.db.ports 1 left out compose.yml:20", "services.kept left out compose.yml:25",
+		"services.db.environment.HOST left out compose.yml:19", "services.db.expose 53/udp left out compose.yml:20",
+		"services.db.ports 1 left out compose.yml:21", "services.kept left out compose.yml:26",
 		"services.migrate left out compose.yml:9",
 	} {
 		if !slices.Contains(said, want) {

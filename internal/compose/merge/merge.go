@@ -120,7 +120,7 @@ func service(s types.ServiceConfig) (compose.Service, error) {
 	one := compose.Service{Image: s.Image, User: s.User, WorkingDir: s.WorkingDir, Command: s.Command,
 		Entrypoint: s.Entrypoint, Environment: s.Environment, Expose: s.Expose, Links: s.Links, Profiles: s.Profiles,
 		Memory: int64(s.MemLimit), CPUs: rounded(s.CPUS), PIDs: s.PidsLimit, SecurityOpt: s.SecurityOpt,
-		NetworkMode: s.NetworkMode, DependsOn: map[string]compose.Dependency{}}
+		NetworkMode: s.NetworkMode, StopSignal: s.StopSignal, DependsOn: map[string]compose.Dependency{}}
 	for _, f := range s.EnvFiles {
 		one.EnvFiles = append(one.EnvFiles, compose.EnvFile{Path: f.Path, Format: f.Format, Required: bool(f.Required)})
 	}
