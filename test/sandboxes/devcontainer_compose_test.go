@@ -97,6 +97,13 @@ volumes: {data: {}}
 	if strings.Contains(explained, "unused") {
 		t.Errorf("explain has the service that is not run:\n%s", explained)
 	}
+	if got := l.must("cove", "devcontainer", "build", "--workspace-folder", l.in("src")); got != "databases:1\n" {
+		t.Errorf("build printed %q", got)
+	}
+	if all := l.must("cove", "image", "list"); !strings.Contains(all, "-db-service:") ||
+		!strings.Contains(all, "-cache-service:") {
+		t.Errorf("the images of services are not built:\n%s", all)
+	}
 	up := []string{"cove", "devcontainer", "up", "--workspace-folder", l.in("src"), "--name", "shop"}
 	if got := l.must(up...); got != "shop\n" {
 		t.Fatalf("up printed %q", got)

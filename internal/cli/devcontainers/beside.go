@@ -33,6 +33,11 @@ func (e *Found) beside(ctx context.Context, sess *session.Session, req *api.Sand
 	return nil
 }
 
+// BuildBeside builds or pulls the images of the services beside, unless they are there.
+func (e *Found) BuildBeside(ctx context.Context, sess *session.Session, network *api.NetworkPermission) error {
+	return e.beside(ctx, sess, &api.SandboxRequest{Network: network})
+}
+
 // imageOf returns the image of a service: built where it has a build or says more than its image, else pulled, unless
 // it is there.
 func (e *Found) imageOf(ctx context.Context, sess *session.Session, s devcontainer.Service,

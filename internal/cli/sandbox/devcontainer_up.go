@@ -336,8 +336,8 @@ func devBuild(sess *session.Session) *cobra.Command {
 		Use:   "build",
 		Short: "Build or pull the image of a directory's dev container",
 		Long: `Build or pull the image of a directory's dev container, unless it is there, and
-print its name. By this command you agree to what the file says. A build needs
-root.`,
+print its name. Those of its services are built or pulled, too. By this command
+you agree to what the file says. A build needs root.`,
 		Example: "  sudo cove devcontainer build\n  sudo cove devcontainer build --preset debian",
 	}
 	f := c.Flags()
@@ -360,6 +360,9 @@ root.`,
 			return r, err
 		}
 		name, err := found.BuildImage(cmd.Context(), sess, resolved.Network, nil)
+		if err == nil {
+			err = found.BuildBeside(cmd.Context(), sess, resolved.Network)
+		}
 		return ui.Result{Value: map[string]string{"image": name}, Text: name + "\n"}, err
 	})
 }
