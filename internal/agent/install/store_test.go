@@ -88,6 +88,7 @@ func TestProgressOfInstall(t *testing.T) {
 	for version, total := range map[string]int64{pinned: 378e6, "2.1.197": 0} {
 		var told []workspace.Step
 		half := make(chan struct{})
+		seen := sync.OnceFunc(func() { close(half) }) // it is told again while npm goes on
 		l.npm = func(dir string, args []string) Result {
 			for name, size := range map[string]int{"node_modules/x": 2 << 20, ".npm/x": 5 << 20} {
 				os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755)
@@ -108,7 +109,7 @@ func TestProgressOfInstall(t *testing.T) {
 				told = append(told, s)
 			}
 			if s.Bytes == 2<<20 {
-				close(half)
+				seen()
 			}
 		}); err != nil {
 			t.Fatal(err)
