@@ -8,36 +8,53 @@ import (
 	"github.com/cove-sandbox/cove/test/debian"
 )
 
-// TestDatabasesBeside: PostgreSQL and Redis, as Debian packages them, are services of a sandbox, each as the user of
-// its image and ready by its check or its port; clients in the sandbox use them by name, and their data outlive a stop.
+// TestDatabasesBeside: PostgreSQL and Redis, as Debian packages them, are beside a sandbox: as services that are asked
+// for, and as those of Compose files.
 func TestDatabasesBeside(t *testing.T) {
-	root := debian.Root(t)
 	l := newLab(t)
-	l.must("cp", "-a", root, l.in("root")) // where requests may name it
-	l.must("cove", "image", "import", "dir:"+l.in("root"), "--name", "debian:root")
-	build := func(name, dockerfile string) {
-		t.Helper()
-		if err := os.MkdirAll(l.in(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		l.write(name+"/Dockerfile", dockerfile)
-		args := []string{"cove", "image", "build", "-t", name + ":1", "--memory", "1G", "--network", "limited"}
-		for _, host := range debian.Hosts(t, root) {
-			args = append(args, "--allow", host)
-		}
-		l.must(append(args, l.in(name))...)
-	}
-	build("svc-postgres", `FROM debian:root
+	l.withDebian()
+	l.builds("databases", `FROM debian
 RUN apt-get -q update && apt-get -q install -y --no-install-recommends redis-server postgresql \
 	&& rm -rf /var/lib/apt/lists && ln -s /usr/lib/postgresql/*/bin/* /usr/local/bin/ \
-	&& chown postgres /var/lib/postgresql
+	&& chown postgres /var/lib/postgresql && useradd -m dev
+`)
+	t.Run("services", func(t *testing.T) { l.of(t).databasesAsked() })
+	t.Run("compose", func(t *testing.T) { l.of(t).databasesOfCompose() })
+}
+
+// of is the lab of a part of its test.
+func (l *lab) of(t *testing.T) *lab {
+	part := *l
+	part.t = t
+	return &part
+}
+
+// builds builds the image NAME:1, in a network of Debian's packages.
+func (l *lab) builds(name, dockerfile string) {
+	l.t.Helper()
+	if err := os.MkdirAll(l.in(name), 0o755); err != nil {
+		l.t.Fatal(err)
+	}
+	l.write(name+"/Dockerfile", dockerfile)
+	args := []string{"cove", "image", "build", "-t", name + ":1", "--memory", "1G", "--network", "limited"}
+	for _, host := range debian.Hosts(l.t, l.in("root")) {
+		args = append(args, "--allow", host)
+	}
+	l.must(append(args, l.in(name))...)
+}
+
+// databasesAsked: each database runs as the user of its image and is ready by its check or its port; clients in the
+// sandbox use them by name, and their data outlive a stop.
+func (l *lab) databasesAsked() {
+	t := l.t
+	l.builds("svc-postgres", `FROM databases:1
 USER postgres
 EXPOSE 5432
 HEALTHCHECK --interval=300ms CMD pg_isready -q -h 127.0.0.1
 ENV DATA=/var/lib/postgresql/data
 CMD ["sh", "-c", "[ -d $DATA ] || initdb -U app -A trust -D $DATA >&2; exec postgres -D $DATA -k /tmp"]
 `)
-	build("svc-redis", `FROM svc-postgres:1
+	l.builds("svc-redis", `FROM svc-postgres:1
 USER redis
 WORKDIR /var/lib/redis
 HEALTHCHECK NONE
@@ -71,4 +88,5 @@ CMD []
 	if log := l.must("cove", "network", "log", "--host", "db"); !strings.Contains(log, "tcp://db:5432") {
 		t.Errorf("the log has %s", log)
 	}
+	l.must("cove", "destroy", "--yes", "shop")
 }

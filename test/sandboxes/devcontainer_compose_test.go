@@ -5,27 +5,12 @@ package sandboxes
 import (
 	"os"
 	"strings"
-	"testing"
-
-	"github.com/cove-sandbox/cove/test/debian"
 )
 
-// TestDevContainerCompose: the service of two files of Compose is the sandbox of a dev container, and PostgreSQL and
-// Redis, as Debian packages them, are beside it by the names that the files give them.
-func TestDevContainerCompose(t *testing.T) {
-	l := newLab(t)
-	l.withDebian()
-	l.write("Dockerfile", `FROM debian
-RUN apt-get -q update && apt-get -q install -y --no-install-recommends redis-server postgresql \
-	&& rm -rf /var/lib/apt/lists && ln -s /usr/lib/postgresql/*/bin/* /usr/local/bin/ \
-	&& chown postgres /var/lib/postgresql && useradd -m dev
-`)
-	args := []string{"cove", "image", "build", "-t", "databases:1", "--memory", "1G", "--network", "limited"}
-	for _, host := range debian.Hosts(t, l.in("root")) {
-		args = append(args, "--allow", host)
-	}
-	l.must(append(args, "-f", l.in("Dockerfile"), t.TempDir())...)
-
+// databasesOfCompose: the service of two files of Compose is the sandbox of a dev container, and the databases are
+// beside it by the names that the files give them.
+func (l *lab) databasesOfCompose() {
+	t := l.t
 	for _, dir := range []string{"src/.devcontainer", "src/cache"} {
 		if err := os.MkdirAll(l.in(dir), 0o755); err != nil {
 			t.Fatal(err)
