@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cove-sandbox/cove/test/debian"
@@ -119,6 +120,40 @@ hello
 			t.Errorf("Docker has %q, want %q", out, want)
 		}
 	})
+}
+
+// TestCommitOnFullDisk: where the images' disk has no room for the changes of a sandbox, a commit says so and leaves
+// nothing, and the sandbox goes on; with room it works.
+func TestCommitOnFullDisk(t *testing.T) {
+	l := newLab(t)
+	images := l.in("home/images")
+	l.must("mkdir", "-p", images)
+	if err := syscall.Mount("images", images, "tmpfs", 0, "size=800m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the server's end
+		if err := syscall.Unmount(images, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	l.withDebian()
+	l.must("cove", "new", "--empty", "--name", "box", "--root", "--image", "debian", "--no-attach")
+	l.must("cove", "exec", "box", "--", "sh", "-c", "head -c 250M /dev/urandom >/opt/large; echo small >/opt/small")
+	out, err := l.run("cove", "sandbox", "commit", "box", "mine:1")
+	if err == nil || !strings.Contains(err.Error(), "less than 512 MiB left") {
+		t.Errorf("%q, %v", out, err)
+	}
+	if left := l.unfinished(); len(left) > 0 {
+		t.Errorf("there is %q", left)
+	}
+	if all := l.must("cove", "image", "list"); strings.Contains(all, "mine") {
+		t.Errorf("there is an image:\n%s", all)
+	}
+	l.must("cove", "exec", "box", "--", "rm", "/opt/large")
+	l.must("cove", "sandbox", "commit", "box", "mine:1")
+	if out := l.must("cove", "run", "--image", "mine:1", "sh", "-c", "cat /opt/small"); out != "small\n" {
+		t.Errorf("the image has %q", out)
+	}
 }
 
 // layersOf lists the layers of a saved image.
