@@ -13,8 +13,9 @@ const MaxID = 1<<16 - 1
 
 // Bounds of the accounts of an image, which its author writes.
 const (
-	maxAccounts = 1 << 20 // bytes of its /etc/passwd, and of its /etc/group
-	maxGroups   = 64      // of one user
+	maxAccounts = 1 << 20  // bytes of its /etc/passwd, and of its /etc/group
+	maxGroups   = 64       // of one user
+	maxNamed    = 64 << 10 // bytes of a file that Names changes
 	maxField    = 255
 )
 
@@ -95,6 +96,19 @@ func groupsOf(u cove.User, group []byte) string {
 		return false
 	})
 	return strings.Join(ids, ",")
+}
+
+// named returns /etc/passwd or /etc/group with a last line that gives an id a name, unless one has that id, and reports
+// whether it has added that. fields is how many a line of the file has.
+func named(file []byte, fields, id int, line string) (data string, changed bool) {
+	if find(file, fields, func(f []string) bool { has, ok := parseID(f[2]); return ok && has == id }) != nil {
+		return string(file), false
+	}
+	data = string(file)
+	if data != "" && !strings.HasSuffix(data, "\n") {
+		data += "\n"
+	}
+	return data + line + "\n", true
 }
 
 // find returns the fields of the first line with so many that fits.

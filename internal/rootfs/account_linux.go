@@ -1,6 +1,9 @@
 package rootfs
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -22,6 +25,49 @@ func AccountOf(tree, text string) (cove.User, error) {
 		return cove.User{}, err
 	}
 	return Account(text, passwd, group)
+}
+
+// Names returns the files of /etc that give the user of programs and its group names, where an image's tree has none for
+// their ids: many programs end where their user has no name. Files that cannot be read, and large ones, stay as they
+// are.
+func Names(tree string, u cove.User) []File {
+	name := cmp.Or(u.Name, "cove")
+	var all []File
+	for _, f := range []struct {
+		file, root, line string
+		fields, id       int
+	}{
+		{"/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n",
+			fmt.Sprintf("%s:x:%d:%d::%s:%s", name, u.UID, u.GID, u.Home, cmp.Or(u.Shell, "/bin/sh")), 7, u.UID},
+		{"/etc/group", "root:x:0:\n", fmt.Sprintf("%s:x:%d:", name, u.GID), 4, u.GID},
+	} {
+		has, ok := readSmall(tree, f.file)
+		if !ok {
+			continue
+		}
+		missing := has == nil
+		if missing {
+			has = []byte(f.root)
+		}
+		if data, changed := named(has, f.fields, f.id, f.line); changed || missing {
+			all = append(all, File{Name: f.file, Mode: 0o644, Data: data})
+		}
+	}
+	return all
+}
+
+// readSmall reads a file that Names may change; nil is that it is not there.
+func readSmall(tree, name string) (data []byte, ok bool) {
+	f, err := openBeneath(tree, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxNamed {
+		return nil, false
+	}
+	data, err = io.ReadAll(io.LimitReader(f, maxNamed))
+	return append([]byte{}, data...), err == nil
 }
 
 // HasDir reports whether a tree has a directory at an absolute path of its own.

@@ -80,3 +80,46 @@ func TestHasDir(t *testing.T) {
 		}
 	}
 }
+
+// TestNames: the user of programs and its group have names, after all that an image has, and whatever else is at the
+// places of the files stays.
+func TestNames(t *testing.T) {
+	const line = "cove:x:1000:1000::/home/cove:/bin/sh\n"
+	user := cove.User{UID: 1000, GID: 1000, Name: "cove", Home: "/home/cove", Shell: "/bin/sh"}
+	regular := func(text string) func(string) error {
+		return func(passwd string) error { return os.WriteFile(passwd, []byte(text), 0o644) }
+	}
+	for name, c := range map[string]struct {
+		make func(passwd string) error
+		want string // empty: it stays
+	}{
+		"another":       {regular("root:x:0:0::/:/bin/sh"), "root:x:0:0::/:/bin/sh\n" + line},
+		"its id":        {regular("dev:x:1000:7::/dev:/bin/zsh\n"), ""},
+		"no entry":      {regular("cove:x:1000\nx\n"), "cove:x:1000\nx\n" + line},
+		"empty":         {regular(""), line},
+		"nothing":       {func(string) error { return nil }, "root:x:0:0:root:/root:/bin/sh\n" + line},
+		"large":         {regular(strings.Repeat("x", maxNamed+1)), ""},
+		"a pipe":        {func(passwd string) error { return unix.Mkfifo(passwd, 0o644) }, ""},
+		"a directory":   {func(passwd string) error { return os.Mkdir(passwd, 0o755) }, ""},
+		"a link around": {func(passwd string) error { return os.Symlink("passwd", passwd) }, ""},
+	} {
+		tree := t.TempDir()
+		if err := os.Mkdir(filepath.Join(tree, "etc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.make(filepath.Join(tree, "etc/passwd")); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, f := range Names(tree, user) {
+			got[f.Name] = f.Data
+		}
+		if got["/etc/passwd"] != c.want || got["/etc/group"] != "root:x:0:\ncove:x:1000:\n" {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if all := Names(t.TempDir(), cove.User{UID: 7, GID: 0, Name: "7", Home: "/home/cove"}); len(all) != 2 ||
+		!strings.HasSuffix(all[0].Data, "7:x:7:0::/home/cove:/bin/sh\n") || all[1].Name != "/etc/group" {
+		t.Errorf("in a tree without /etc: %+v", all)
+	}
+}

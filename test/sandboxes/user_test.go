@@ -44,6 +44,16 @@ USER node
 			t.Errorf("%s: %q, want %q", c.args, said, c.want)
 		}
 	}
+	const names = "id -un; id -gn; getent passwd $(id -u) | cut -d: -f6; head -n 1 /etc/passwd | cut -d: -f1"
+	for args, want := range map[string]string{
+		"--image debian --user 4321":      "4321\nroot\n/home/cove\nroot\n",
+		"--image debian --user 4321:4322": "4321\n4321\n/home/cove\nroot\n",
+		"--image debian":                  "nobody\nnogroup\n/nonexistent\nroot\n",
+	} {
+		if said := l.must(append([]string{"cove", "run", "bash", "-c", names}, strings.Fields(args)...)...); said != want {
+			t.Errorf("%s: the names are %q, want %q", args, said, want)
+		}
+	}
 	const own = "cat ~/of-image && echo more >> ~/of-image && cat ~/of-image && echo x > /work/x && stat -c %U:%G /work/x"
 	if said := l.must("cove", "run", "bash", "-c", own, "--image", "node"); said != "kept\nkept\nmore\nnode:node\n" {
 		t.Errorf("of its home it has %q", said)
@@ -84,6 +94,11 @@ USER node
 	l.must("cove", "start", "box")
 	if out := inside(lasting); out != said+"mine\nmine\nnode:node\n" {
 		t.Errorf("started again it says %q", out)
+	}
+	l.must("cove", "destroy", "box", "--yes")
+	l.must("cove", "new", "--empty", "--name", "box", "--image", "debian", "--no-attach")
+	if out := inside(names); out != "cove\ncove\n/home/cove\nroot\n" {
+		t.Errorf("where the image has no such user: %q", out)
 	}
 	l.must("cove", "destroy", "box", "--yes")
 	_, err = l.run("cove", "new", "--empty", "--name", "other", "--image", "node", "--user", "bob", "--no-attach")

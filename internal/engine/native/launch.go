@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // launch takes a blank and has it build the sandbox. A prewarmed guest may have died while it waited, which can show
@@ -91,7 +92,12 @@ func (s *sandbox) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plan := planSetup(s.template, s.engine.host, network)
+	var lacking []rootfs.File
+	// Root has a name, and its files are its own to change.
+	if t := s.template; t.Rootfs.Kind == engine.RootfsDir && len(t.Rootfs.Layers) == 0 && !t.User.IsRoot() {
+		lacking = rootfs.Names(t.Rootfs.Dir, t.User)
+	}
+	plan := planSetup(s.template, s.engine.host, lacking, network)
 	var given []*os.File
 	defer func() { local.CloseAll(given) }()
 	if s.template.Rootfs.Kind == engine.RootfsDir {

@@ -48,15 +48,16 @@ func planBegin(own local.Owner, staging string, settings []rootfs.Sysctl, networ
 	return b
 }
 
-// planSetup says how the guest builds a sandbox's root. It is pure: what has been read of the host comes in as host,
-// and what its network still lacks as network.
-func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.Setup {
+// planSetup says how the guest builds a sandbox's root. It is pure: what has been read of the host comes in as host, the
+// files that an image lacks as lacking, and what its network still lacks as network.
+func planSetup(t engine.Template, host rootfs.Host, lacking []rootfs.File, network []guest.Step) guest.Setup {
 	s := guest.Setup{Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes}
 	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
 	if t.Rootfs.Kind == engine.RootfsHost {
 		add(hostRoot(host, t.User)...)
 	} else {
 		add(imageRoot(t)...)
+		add(files(lacking)...)
 	}
 	for _, name := range []string{"/proc", "/sys", "/dev"} { // instead of whatever the image has there
 		add(guest.Step{Kind: guest.StepMove, Source: kernelPlace + name, Target: guest.Root + name})

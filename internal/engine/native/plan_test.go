@@ -47,10 +47,10 @@ func TestPlan(t *testing.T) {
 		"begin": planBegin(local.Owner{}, "/run/cove/staging", watches, nil),
 		"begin-network": planBegin(local.Owner{}, "/run/cove/staging", watches,
 			[]guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
-		"host":          planSetup(template(engine.RootfsHost, cove.CodeUser), host, nil),
-		"image":         planSetup(template(engine.RootfsDir, cove.AgentUser), host, nil),
-		"image-root":    planSetup(template(engine.RootfsDir, cove.RootUser), host, nil),
-		"image-user":    planSetup(template(engine.RootfsDir, user), host, nil),
+		"host":          planSetup(template(engine.RootfsHost, cove.CodeUser), host, nil, nil),
+		"image":         planSetup(template(engine.RootfsDir, cove.AgentUser), host, nil, nil),
+		"image-root":    planSetup(template(engine.RootfsDir, cove.RootUser), host, nil, nil),
+		"image-user":    planSetup(template(engine.RootfsDir, user), host, nil, nil),
 		"bind-user":     planBind(template(engine.RootfsDir, user), named, nil, nil, false),
 		"bind-root":     planBind(template(engine.RootfsDir, cove.RootUser), named, nil, nil, false),
 		"bind-shared":   planBind(template(engine.RootfsDir, cove.RootUser), mounts, nil, nil, true),
@@ -92,7 +92,7 @@ func TestPlanIsTight(t *testing.T) {
 	}
 	for _, kind := range []engine.RootfsKind{engine.RootfsHost, engine.RootfsDir} {
 		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"},
-			Shape: cove.Shape{Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}}, host, nil)
+			Shape: cove.Shape{Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}}, host, nil, nil)
 		masked := map[string]bool{}
 		for _, s := range append(planBegin(local.Owner{}, "/s", nil, nil).Steps, plan.Steps...) {
 			device := filepath.Dir(s.Target) == kernelPlace+"/dev"
