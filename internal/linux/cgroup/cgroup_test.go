@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // The tests run a second time on version 2, and without root, in the VM of test/vmtest.
@@ -167,7 +169,8 @@ func TestMembership(t *testing.T) {
 	if names, err := h.List(); err != nil || !slices.Equal(names, []string{"g"}) {
 		t.Errorf("List: %v, %v", names, err)
 	}
-	if s := stats(t, g); s.PIDs != 1 || s.PIDsPeak < 1 || s.MemoryPeak == 0 || s.CPUTime == 0 {
+	await.That(t, "the kernel no longer counts cat, which has ended", func() bool { return stats(t, g).PIDs == 1 })
+	if s := stats(t, g); s.PIDsPeak < 1 || s.MemoryPeak == 0 || s.CPUTime == 0 {
 		t.Errorf("stats of one process: %+v", s)
 	}
 	if _, err := h.Create("g"); !errors.Is(err, fs.ErrExist) {
