@@ -98,8 +98,8 @@ func groupsOf(u cove.User, group []byte) string {
 	return strings.Join(ids, ",")
 }
 
-// named returns /etc/passwd or /etc/group with a last line that gives an id a name, unless one has that id, and reports
-// whether it has added that. fields is how many a line of the file has.
+// named returns /etc/passwd or /etc/group with a last line that gives an id a name, unless one has that id, and
+// reports whether it has added the line. fields is how many a line of the file has.
 func named(file []byte, fields, id int, line string) (data string, changed bool) {
 	if find(file, fields, func(f []string) bool { has, ok := parseID(f[2]); return ok && has == id }) != nil {
 		return string(file), false

@@ -27,9 +27,9 @@ func AccountOf(tree, text string) (cove.User, error) {
 	return Account(text, passwd, group)
 }
 
-// Names returns the files of /etc that give the user of programs and its group names, where an image's tree has none for
-// their ids: many programs end where their user has no name. Files that cannot be read, and large ones, stay as they
-// are.
+// Names returns the files of /etc that give the user of programs and its group names, where an image's tree has none
+// for their ids: many programs end where their user has no name. Files that cannot be read, and large ones, stay as
+// they are.
 func Names(tree string, u cove.User) []File {
 	name := cmp.Or(u.Name, "cove")
 	var all []File

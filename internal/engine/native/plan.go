@@ -48,8 +48,8 @@ func planBegin(own local.Owner, staging string, settings []rootfs.Sysctl, networ
 	return b
 }
 
-// planSetup says how the guest builds a sandbox's root. It is pure: what has been read of the host comes in as host, the
-// files that an image lacks as lacking, and what its network still lacks as network.
+// planSetup says how the guest builds a sandbox's root. It is pure: what has been read of the host comes in as host,
+// the files that an image lacks as lacking, and what its network still lacks as network.
 func planSetup(t engine.Template, host rootfs.Host, lacking []rootfs.File, network []guest.Step) guest.Setup {
 	s := guest.Setup{Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes}
 	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
