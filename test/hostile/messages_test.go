@@ -97,7 +97,7 @@ var calls = map[guest.Op]func(ctx context.Context, c *guest.Client, p *guest.Rem
 }
 
 // early are the messages before a sandbox is its user's, and the engines whose guests have them.
-var early = map[guest.Op][]string{lie.Hello: {"native", "docker"}, guest.OpBind: {"docker"}}
+var early = map[guest.Op][]string{lie.Hello: engine.Names(), guest.OpBind: {"docker", "podman"}}
 
 // within are the requests that no guest receives which is a program, or that such a guest refuses: the host itself
 // makes scripts of them, and executors lie about those.
@@ -393,10 +393,10 @@ func lieEarly(t *testing.T, name string, op guest.Op) {
 	beside.destroy(t)
 }
 
-// alike reports whether a lie is left out, since another is taken in the same way: with Docker a sandbox takes a second
-// to make.
+// alike reports whether a lie is left out, since another is taken in the same way: with a container engine a sandbox
+// takes a second to make.
 func alike(engine string, l lie.Lie) bool {
-	return engine == "docker" && l.Want == lie.Ends && l.Name != "an answer to another"
+	return engine != "native" && l.Want == lie.Ends && l.Name != "an answer to another"
 }
 
 // lieAbout has a guest lie about an operation, in every way.
@@ -742,6 +742,9 @@ func needs(t *testing.T, name string) {
 	}
 	if name == "docker" && os.Getenv("DOCKER_HOST") == "" {
 		t.Skip("needs a Docker daemon: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	if name == "podman" && os.Getenv("CONTAINER_HOST") == "" {
+		t.Skip("needs a Podman service, which takes messages as Docker does: CONTAINER_HOST=$(scripts/start-podman.sh DIR)")
 	}
 }
 
