@@ -16,11 +16,11 @@ import (
 // AccountOf is Account with the files of an image's tree. A file that cannot be read has no entries. Errors: those of
 // Account, ImageMissing.
 func AccountOf(tree, text string) (cove.User, error) {
-	passwd, err := readBeneath(tree, "etc/passwd")
+	passwd, err := entries(tree, "etc/passwd")
 	if err != nil {
 		return cove.User{}, err
 	}
-	group, err := readBeneath(tree, "etc/group")
+	group, err := entries(tree, "etc/group")
 	if err != nil {
 		return cove.User{}, err
 	}
@@ -41,11 +41,11 @@ func Names(tree string, u cove.User) []File {
 			fmt.Sprintf("%s:x:%d:%d::%s:%s", name, u.UID, u.GID, u.Home, cmp.Or(u.Shell, "/bin/sh")), 7, u.UID},
 		{"/etc/group", "root:x:0:\n", fmt.Sprintf("%s:x:%d:", name, u.GID), 4, u.GID},
 	} {
-		has, ok := readSmall(tree, f.file)
-		if !ok {
+		has, err := readBeneath(tree, f.file, maxNamed)
+		missing := errors.Is(err, fs.ErrNotExist)
+		if err != nil && !missing {
 			continue
 		}
-		missing := has == nil
 		if missing {
 			has = []byte(f.root)
 		}
@@ -54,20 +54,6 @@ func Names(tree string, u cove.User) []File {
 		}
 	}
 	return all
-}
-
-// readSmall reads a file that Names may change; nil is that it is not there.
-func readSmall(tree, name string) (data []byte, ok bool) {
-	f, err := openBeneath(tree, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
-	if err != nil {
-		return nil, errors.Is(err, fs.ErrNotExist)
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxNamed {
-		return nil, false
-	}
-	data, err = io.ReadAll(io.LimitReader(f, maxNamed))
-	return append([]byte{}, data...), err == nil
 }
 
 // HasDir reports whether a tree has a directory at an absolute path of its own.
@@ -95,21 +81,29 @@ func openBeneath(tree, name string, flags uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-func readBeneath(tree, name string) ([]byte, error) {
+// readBeneath reads a file of a tree, of at most so many bytes. Errors: ImageMissing for the tree, fs.ErrNotExist,
+// others for what is no such file.
+func readBeneath(tree, name string, most int64) ([]byte, error) {
 	f, err := openBeneath(tree, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
-	if cove.ErrorCode(err) == cove.ImageMissing {
+	if err != nil {
 		return nil, err
 	}
-	if err != nil {
-		return nil, nil
-	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxAccounts {
-		return nil, nil
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxAccounts))
+	info, err := f.Stat()
 	if err != nil {
-		return nil, nil
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: unix.EINVAL}
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// entries reads a file of accounts, which has none where it cannot be read. Errors: ImageMissing.
+func entries(tree, name string) ([]byte, error) {
+	data, err := readBeneath(tree, name, maxAccounts)
+	if cove.ErrorCode(err) == cove.ImageMissing {
+		return nil, err
 	}
 	return data, nil
 }
