@@ -443,15 +443,15 @@ func Key(ctx context.Context, o Options, r Request) (string, error) {
 		fmt.Fprintf(h, "%q=%q\n", name, r.Args[name])
 	}
 	images, copies := inputs(file)
-	for _, name := range images {
-		base, release, err := o.base(ctx, name.Image, name.Platform, func(format string, args ...any) {
+	for _, from := range images {
+		base, release, err := o.base(ctx, from.Ref, from.Platform, func(format string, args ...any) {
 			fmt.Fprintf(o.Out, format+"\n", args...)
 		})
 		if err != nil {
 			return "", err
 		}
 		release()
-		fmt.Fprintf(h, "%q %s\n", name.Image, base.Digest)
+		fmt.Fprintf(h, "%q %s\n", from.Ref, base.Digest)
 		copies = copies || len(base.Config.Config.OnBuild) > 0
 	}
 	if copies {
@@ -478,6 +478,6 @@ func inputs(file *dockerfile.File) (images []dockerfile.Image, copies bool) {
 		of, context := file.Inputs(i)
 		images, copies = append(images, of...), copies || context
 	}
-	slices.SortFunc(images, func(a, b dockerfile.Image) int { return strings.Compare(a.Image, b.Image) })
-	return slices.CompactFunc(images, func(a, b dockerfile.Image) bool { return a.Image == b.Image }), copies
+	slices.SortFunc(images, func(a, b dockerfile.Image) int { return strings.Compare(a.Ref, b.Ref) })
+	return slices.CompactFunc(images, func(a, b dockerfile.Image) bool { return a.Ref == b.Ref }), copies
 }

@@ -128,7 +128,7 @@ func namesIn(c instructions.Command) (names []string) {
 
 // Image is an image that a stage begins with or copies from.
 type Image struct {
-	Image    string // reference
+	Ref      string // its reference
 	Platform string
 }
 
