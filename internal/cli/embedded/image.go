@@ -25,14 +25,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/image"
 )
 
-// AddImage implements server.Daemon.
+// Images implements server.Daemon.
+func (d Daemon) Images() server.Images { return d }
+
+// AddImage implements server.Images.
 func (Daemon) AddImage(ctx context.Context, sess *session.Session, wanted server.NewImage) error {
-	if wanted.Compose != nil {
-		return mergeCompose(sess, *wanted.Compose)
-	}
-	if wanted.Artifact {
-		return fetchArtifact(ctx, sess, wanted.From)
-	}
 	if wanted.Missing {
 		s, err := openImages(sess)
 		if err != nil {
@@ -52,7 +49,7 @@ func (Daemon) AddImage(ctx context.Context, sess *session.Session, wanted server
 	})
 }
 
-// BuildImage implements server.Daemon.
+// BuildImage implements server.Images.
 func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted session.NewBuild) error {
 	ctx, interrupts := ui.CoverSignals(ctx)
 	defer interrupts.Stop()
@@ -111,15 +108,17 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 	return sess.Show(imageTable(img, []image.Image{img}, time.Now()), nil)
 }
 
-func mergeCompose(sess *session.Session, wanted compose.Request) error {
-	m, err := merge.Files(wanted)
+// MergeCompose implements server.Images.
+func (Daemon) MergeCompose(_ context.Context, sess *session.Session, files compose.Request) error {
+	m, err := merge.Files(files)
 	if err != nil {
 		return err
 	}
 	return sess.PrintJSON(m)
 }
 
-func fetchArtifact(ctx context.Context, sess *session.Session, ref string) error {
+// FetchArtifact implements server.Images.
+func (Daemon) FetchArtifact(ctx context.Context, sess *session.Session, ref string) error {
 	s, err := openImages(sess)
 	if err != nil {
 		return err
@@ -131,7 +130,7 @@ func fetchArtifact(ctx context.Context, sess *session.Session, ref string) error
 	return sess.PrintJSON(a)
 }
 
-// SaveImage implements server.Daemon.
+// SaveImage implements server.Images.
 func (Daemon) SaveImage(ctx context.Context, sess *session.Session, wanted session.SavedImage) error {
 	return saveImage(ctx, sess, wanted)
 }
@@ -196,7 +195,7 @@ func writeContext(files map[string][]byte) (dir string, err error) {
 	return dir, nil
 }
 
-// ListImages implements server.Daemon.
+// ListImages implements server.Images.
 func (Daemon) ListImages(ctx context.Context, sess *session.Session) (ui.Result, error) {
 	s, err := openImages(sess)
 	if err != nil {
@@ -207,7 +206,7 @@ func (Daemon) ListImages(ctx context.Context, sess *session.Session) (ui.Result,
 	return imageTable(value, all, time.Now()), err
 }
 
-// RemoveImages implements server.Daemon.
+// RemoveImages implements server.Images.
 func (Daemon) RemoveImages(ctx context.Context, sess *session.Session, names []string) (ui.Result, error) {
 	s, err := openImages(sess)
 	if err != nil {
@@ -231,7 +230,7 @@ func (Daemon) RemoveImages(ctx context.Context, sess *session.Session, names []s
 	return ui.Result{Value: done}, nil
 }
 
-// PruneImages implements server.Daemon.
+// PruneImages implements server.Images.
 func (Daemon) PruneImages(ctx context.Context, sess *session.Session) (ui.Result, error) {
 	s, err := openImages(sess)
 	if err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -69,7 +70,7 @@ or as a build argument, gives equal images equal digests. Needs root.`,
 					return err
 				}
 			}
-			return d.BuildImage(cmd.Context(), sess, wanted)
+			return d.Images().BuildImage(cmd.Context(), sess, wanted)
 		},
 	}
 	f := c.Flags()
@@ -170,68 +171,35 @@ func contextOf(word string) (string, error) {
 	return filepath.Abs(word)
 }
 
-// imageFetch is the hidden command that session.FetchImage runs.
-func imageFetch(sess *session.Session, d Daemon) *cobra.Command {
-	c := &cobra.Command{
-		Use:    session.ImageFetch,
-		Hidden: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			image := NewImage{Pull: true, Missing: true}
-			if err := json.NewDecoder(sess.In).Decode(&image.From); err != nil {
-				return cove.Errorf(cove.InvalidArgument, "what to pull is not known: %w", err)
-			}
-			return d.AddImage(cmd.Context(), sess, image)
-		},
+// inDaemon returns the hidden commands below "image" that package session runs, each with a value on standard input.
+func inDaemon(sess *session.Session, d Daemon) []*cobra.Command {
+	return []*cobra.Command{
+		reading(sess, session.ImageEnsure, func(ctx context.Context, wanted session.NewBuild) error {
+			return d.Images().BuildImage(ctx, sess, wanted)
+		}),
+		reading(sess, session.ImageFetch, func(ctx context.Context, ref string) error {
+			return d.Images().AddImage(ctx, sess, NewImage{Pull: true, Missing: true, From: ref})
+		}),
+		reading(sess, session.ImageArtifact, func(ctx context.Context, ref string) error {
+			return d.Images().FetchArtifact(ctx, sess, ref)
+		}),
+		reading(sess, session.ImageCompose, func(ctx context.Context, files compose.Request) error {
+			return d.Images().MergeCompose(ctx, sess, files)
+		}),
 	}
-	sess.AddJSON(c.Flags(), "print one JSON object")
-	return session.OfDaemon(sess, c)
 }
 
-// imageArtifact is the hidden command that session.FetchArtifact runs.
-func imageArtifact(sess *session.Session, d Daemon) *cobra.Command {
+// reading is a hidden command that reads a value and prints JSON.
+func reading[T any](sess *session.Session, use string, run func(context.Context, T) error) *cobra.Command {
 	c := &cobra.Command{
-		Use:    session.ImageArtifact,
+		Use:    use,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var ref string
-			if err := json.NewDecoder(sess.In).Decode(&ref); err != nil {
-				return cove.Errorf(cove.InvalidArgument, "what to fetch is not known: %w", err)
-			}
-			return d.AddImage(cmd.Context(), sess, NewImage{Artifact: true, From: ref})
-		},
-	}
-	sess.AddJSON(c.Flags(), "print one JSON object")
-	return session.OfDaemon(sess, c)
-}
-
-// imageEnsure is the hidden command that session.EnsureImage runs.
-func imageEnsure(sess *session.Session, d Daemon) *cobra.Command {
-	c := &cobra.Command{
-		Use:    session.ImageEnsure,
-		Hidden: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var wanted session.NewBuild
+			var wanted T
 			if err := json.NewDecoder(sess.In).Decode(&wanted); err != nil {
-				return cove.Errorf(cove.InvalidArgument, "what to build is not known: %w", err)
+				return cove.Errorf(cove.InvalidArgument, "the input of \"image %s\" cannot be read: %w", use, err)
 			}
-			return d.BuildImage(cmd.Context(), sess, wanted)
-		},
-	}
-	sess.AddJSON(c.Flags(), "print one JSON object")
-	return session.OfDaemon(sess, c)
-}
-
-// imageCompose is the hidden command that session.MergeCompose runs.
-func imageCompose(sess *session.Session, d Daemon) *cobra.Command {
-	c := &cobra.Command{
-		Use:    session.ImageCompose,
-		Hidden: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var wanted compose.Request
-			if err := json.NewDecoder(sess.In).Decode(&wanted); err != nil {
-				return cove.Errorf(cove.InvalidArgument, "what to merge is not known: %w", err)
-			}
-			return d.AddImage(cmd.Context(), sess, NewImage{Compose: &wanted})
+			return run(cmd.Context(), wanted)
 		},
 	}
 	sess.AddJSON(c.Flags(), "print one JSON object")

@@ -16,9 +16,17 @@ type Daemon interface {
 	Doctor(ctx context.Context, sess *session.Session) (ui.Result, error)
 	// Probe is the process of one check of the doctor's; it returns its exit code.
 	Probe(args []string) int
-	// AddImage shows the progress of what it adds to the store, and then the image; of an artifact that is none, its
-	// layer alone.
+	Images() Images
+}
+
+// Images works on the store of images of this machine.
+type Images interface {
+	// AddImage shows the progress of what it adds to the store, and then the image.
 	AddImage(ctx context.Context, sess *session.Session, wanted NewImage) error
+	// FetchArtifact gets an artifact of a registry, and prints it; the store does not have it afterwards.
+	FetchArtifact(ctx context.Context, sess *session.Session, ref string) error
+	// MergeCompose merges files of Compose, and prints what they describe.
+	MergeCompose(ctx context.Context, sess *session.Session, files compose.Request) error
 	// BuildImage shows the progress of a build, and then the image; of one that is built once, its name alone.
 	BuildImage(ctx context.Context, sess *session.Session, wanted session.NewBuild) error
 	// SaveImage writes an image, and says where.
@@ -37,13 +45,10 @@ type ServeOptions struct {
 
 // NewImage describes an image that the store does not have yet.
 type NewImage struct {
-	Artifact bool   // From is one of a registry, and no image: the store does not have it afterwards
 	Pull     bool   // it is at a registry
 	Missing  bool   // it is not pulled where the store has it
 	From     string // its reference there, or the place of a file or directory
 	Name     string // what it will be called; empty: as it is called where it comes from
 	Platform string // of an image for several; empty: this machine's
 	Insecure bool   // plain HTTP to a registry that is not on this machine is allowed
-	// Compose are files that are merged: what they describe is shown, and nothing is added.
-	Compose *compose.Request
 }

@@ -20,10 +20,8 @@ disk.images_mb: those that come back by themselves, as the ones unpacked for
 "cove run --image tar:PATH", make room; what you have built, pulled or imported
 stays.`,
 		Example: "  cove image pull python:3.13-slim\n  cove run python -c 'print(1)' --image python:3.13-slim",
-	}, imageBuild(sess, d), imageEnsure(sess, d), imageArtifact(sess, d), imageFetch(sess, d), imageCompose(sess, d),
-		imagePull(sess, d), imageImport(sess, d), imageSave(sess, d),
-		imageList(sess, d),
-		imageRemove(sess, d), imagePrune(sess, d)))
+	}, append(inDaemon(sess, d), imageBuild(sess, d), imagePull(sess, d), imageImport(sess, d), imageSave(sess, d),
+		imageList(sess, d), imageRemove(sess, d), imagePrune(sess, d))...))
 }
 
 func imagePull(sess *session.Session, d Daemon) *cobra.Command {
@@ -35,7 +33,7 @@ func imagePull(sess *session.Session, d Daemon) *cobra.Command {
 		Example: "  cove image pull debian:stable-slim",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			image.From = args[0]
-			return d.AddImage(cmd.Context(), sess, image)
+			return d.Images().AddImage(cmd.Context(), sess, image)
 		},
 	}
 	sess.AddJSON(c.Flags(), "print one JSON object")
@@ -63,7 +61,7 @@ said: tar:PATH, oci:PATH[:TAG], docker-archive:PATH[:TAG], dir:PATH.`,
 			if image.From, err = absolute(args[0]); err != nil {
 				return err
 			}
-			return d.AddImage(cmd.Context(), sess, image)
+			return d.Images().AddImage(cmd.Context(), sess, image)
 		},
 	}
 	sess.AddJSON(c.Flags(), "print one JSON object")
@@ -78,7 +76,7 @@ func imageList(sess *session.Session, d Daemon) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the images in the store",
-	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) { return d.ListImages(cmd.Context(), sess) }))
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) { return d.Images().ListImages(cmd.Context(), sess) }))
 }
 
 func imageRemove(sess *session.Session, d Daemon) *cobra.Command {
@@ -88,7 +86,7 @@ func imageRemove(sess *session.Session, d Daemon) *cobra.Command {
 		Short:   "Remove images",
 		Long:    "Take names away, and with its last name an image; a digest takes all of its names.",
 	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
-		return d.RemoveImages(cmd.Context(), sess, args)
+		return d.Images().RemoveImages(cmd.Context(), sess, args)
 	}))
 }
 
@@ -96,5 +94,5 @@ func imagePrune(sess *session.Session, d Daemon) *cobra.Command {
 	return session.OfDaemon(sess, sess.Showing(&cobra.Command{
 		Use:   "prune",
 		Short: "Remove images without a name, and what a crash left",
-	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) { return d.PruneImages(cmd.Context(), sess) }))
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) { return d.Images().PruneImages(cmd.Context(), sess) }))
 }

@@ -25,7 +25,7 @@ builds has them; any other has one.`,
 				return cove.Errorf(cove.InvalidArgument, "there is no format %.40q", wanted.Format).
 					WithHint("docker or oci")
 			}
-			return d.SaveImage(cmd.Context(), sess, wanted)
+			return d.Images().SaveImage(cmd.Context(), sess, wanted)
 		},
 	}
 	c.Flags().StringVarP(&wanted.To, "out", "o", "", "write to `FILE`")
