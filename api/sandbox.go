@@ -245,6 +245,15 @@ const (
 	TerminalError    = "error"
 )
 
+// PortMessage is a text message of GET /sandboxes/{sandbox}/ports/{port}, either way; binary messages are what a side
+// sends.
+type PortMessage struct {
+	Type string `json:"type" enum:"end" doc:"end: no more comes from the sender"`
+}
+
+// PortEnd is a type of PortMessage.
+const PortEnd = "end"
+
 // SignalRequest sends a signal to a command: POST /sandboxes/{sandbox}/exec/{id}/signal.
 type SignalRequest struct {
 	Signal string `json:"signal" enum:"HUP,INT,QUIT,KILL,USR1,USR2,TERM,CONT,STOP,TSTP,WINCH" example:"INT"`

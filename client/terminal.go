@@ -115,21 +115,9 @@ const maxTerminalMessage = 1 << 20
 // AttachTerminal attaches to a terminal of a running sandbox. Detaching does not end its program. ctx bounds the
 // attaching only. The caller must call Close.
 func (c *Client) AttachTerminal(ctx context.Context, sandbox string, o TerminalOptions) (*Terminal, error) {
-	to := sandboxPath(sandbox).below("/terminal").with(o.query())
-	if to.err != nil {
-		return nil, to.err
-	}
-	header := http.Header{}
-	if c.key != "" {
-		header.Set("Authorization", "Bearer "+c.key)
-	}
-	conn, resp, err := websocket.Dial(ctx, c.base+to.path,
-		&websocket.DialOptions{HTTPClient: c.socks, HTTPHeader: header})
+	conn, err := c.dialSocket(ctx, sandboxPath(sandbox).below("/terminal").with(o.query()))
 	if err != nil {
-		if resp != nil && resp.StatusCode >= 400 {
-			return nil, failure(resp)
-		}
-		return nil, unreachable(ctx, err)
+		return nil, err
 	}
 	conn.SetReadLimit(maxTerminalMessage)
 	t := &Terminal{conn: conn}

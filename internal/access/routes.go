@@ -73,6 +73,7 @@ var Routes = withEverywhere(Table{
 	"GET /sandboxes/{sandbox}/terminals":                 scoped(Sandboxes, Read),
 	"GET /sandboxes/{sandbox}/terminals/{terminal}/text": scoped(Sandboxes, Read),
 	"DELETE /sandboxes/{sandbox}/terminals/{terminal}":   scoped(Sandboxes),
+	"GET /sandboxes/{sandbox}/ports/{port}":              scoped(Sandboxes),
 
 	"POST /sandboxes/{sandbox}/import": scoped(Sandboxes, Agents),
 	"GET /sandboxes/{sandbox}/diff":    scoped(Sandboxes, Agents, Read),

@@ -30,26 +30,3 @@ func (p property) leaveMounts(v *evaluation) {
 		v.leave(p, strings.TrimSpace(p.name+" "+target), why)
 	}
 }
-
-// leavePorts names the ports of a file, each with the command that reaches it.
-func (p property) leavePorts(v *evaluation) {
-	for _, raw := range p.each() {
-		port := strings.Trim(string(raw), `" `)
-		inside := port
-		if _, after, is := strings.Cut(port, ":"); is && p.name == "appPort" {
-			inside = after
-		}
-		if !strings.Contains(inside, ":") {
-			inside = "localhost:" + inside
-		}
-		v.leave(p, p.name+" "+port, never[p.name]+"; inside, it is reached: cove devcontainer exec curl "+inside)
-	}
-}
-
-// each returns the values of a list, or the only one. A list that is empty has none.
-func (p property) each() (all []json.RawMessage) {
-	if json.Unmarshal(p.value, &all) != nil && !empty(p.value) {
-		all = []json.RawMessage{p.value}
-	}
-	return all
-}

@@ -118,11 +118,12 @@ func (c *composed) main(s compose.Service) error {
 			return err
 		}
 	}
+	c.published(s, "")
 	c.limits, c.limitsIn = limitsOf(s), c.at(s.Name).file
 	c.wish = lower(c.wish, c.limits)
 	c.members(s, map[string]string{
 		"command": never["overrideCommand"], "entrypoint": never["overrideCommand"],
-		"ports": never["forwardPorts"], "expose": "",
+		"ports": "", "expose": "",
 		"healthcheck": "a sandbox is ready when its guest is", "working_dir": "", "volumes": "",
 		"stop_signal": "a sandbox runs what it is told to, and is asked to end by SIGTERM",
 	})
@@ -144,9 +145,10 @@ func (c *composed) neighbour(s compose.Service) (err error) {
 	if of.Env, err = c.environmentOf(s); err != nil {
 		return err
 	}
-	if err := c.ports(s, &of); err != nil {
+	if err := c.servicePorts(s, &of); err != nil {
 		return err
 	}
+	c.published(s, of.Name)
 	if err := c.over(s, &of); err != nil {
 		return err
 	}
@@ -187,8 +189,8 @@ func limitsText(l cove.Limits) (text string) {
 	return text
 }
 
-// ports takes the ports inside of a service, of TCP. None is published on the machine.
-func (c *composed) ports(s compose.Service, of *Service) error {
+// servicePorts takes the ports inside of a service, of TCP.
+func (c *composed) servicePorts(s compose.Service, of *Service) error {
 	add := func(p property, port uint64) {
 		if !slices.Contains(of.Ports, uint16(port)) {
 			of.Ports = append(of.Ports, uint16(port))
@@ -198,13 +200,10 @@ func (c *composed) ports(s compose.Service, of *Service) error {
 	for _, port := range s.Ports {
 		p := c.at(s.Name, "ports")
 		switch {
-		case port.Protocol != "" && port.Protocol != "tcp":
-			c.leave(p, fmt.Sprintf("%s %d/%s", p.name, port.Target, port.Protocol), "only TCP is carried to a service")
+		case port.Protocol != "" && port.Protocol != "tcp": // published leaves it out
 			continue
 		case port.Target == 0 || port.Target > math.MaxUint16:
 			return p.wrong(c.file, "%d is no port", port.Target)
-		case port.Published != "":
-			c.leave(p, p.name+" "+port.Published, never["forwardPorts"])
 		}
 		add(p, uint64(port.Target))
 	}
@@ -214,7 +213,7 @@ func (c *composed) ports(s compose.Service, of *Service) error {
 		port, err := strconv.ParseUint(number, 10, 16)
 		switch {
 		case protocol != "" && protocol != "tcp":
-			c.leave(p, p.name+" "+text, "only TCP is carried to a service")
+			c.leave(p, p.name+" "+text, onlyTCP)
 		case err != nil || port == 0:
 			return p.wrong(c.file, "%.40q is no port", text)
 		default:

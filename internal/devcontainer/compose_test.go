@@ -114,7 +114,7 @@ HEALTHCHECK --interval=2s --start-period=1m0s --retries=4 CMD ["ready","a\nb"]
 		"services.app.build.network left out compose.yml:3", "services.app.environment.LD_PRELOAD left out compose.yml:4",
 		"services.app.volumes /etc left out compose.yml:8", "services.app.volumes /data left out compose.yml:8",
 		"services.db.environment.HOST left out compose.yml:19", "services.db.expose 53/udp left out compose.yml:20",
-		"services.db.ports 1 left out compose.yml:21", "services.kept left out compose.yml:26",
+		"port = 1:db:5432 compose.yml:21", "services.kept left out compose.yml:26",
 		"services.migrate left out compose.yml:9",
 	} {
 		if !slices.Contains(said, want) {

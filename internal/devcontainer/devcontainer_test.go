@@ -144,7 +144,7 @@ func TestLeftOut(t *testing.T) {
 		`"securityOpt": ["seccomp=unconfined"]`:                                "securityOpt",
 		`"mounts": ["source=/,target=/host,type=bind"]`:                        "mounts /host",
 		`"initializeCommand": "id"`:                                            "initializeCommand",
-		`"forwardPorts": [3000]`:                                               "forwardPorts 3000",
+		`"forwardPorts": ["db:5432"]`:                                          "forwardPorts db:5432",
 		`"runArgs": ["--device=/dev/kvm"]`:                                     "runArgs --device /dev/kvm",
 		`"runArgs": ["--memory", "1g", "-v", "/:/host"]`:                       "runArgs -v /:/host",
 		`"runArgs": ["--privileged", "--init"]`:                                "runArgs --privileged",
@@ -425,24 +425,52 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestAttachesNothing: mounts and ports are left out one by one, each with the reason of its kind.
+// TestAttachesNothing: mounts are left out one by one, each with the reason of its kind.
 func TestAttachesNothing(t *testing.T) {
 	e := evaluated(t, `{"mounts": ["source=/,target=/host,type=bind", {"type": "volume", "source": "d", "target": "/data"},
-		"type=tmpfs,dst=/fast", 3], "forwardPorts": [3000, "db:5432"], "appPort": "8000:80"}`)
+		"type=tmpfs,dst=/fast", 3]}`)
 	var got []string
 	for _, l := range e.LeftOut {
 		got = append(got, l.Key+": "+l.Why)
 	}
 	for _, want := range []string{"mounts /host: a file of a repository attaches nothing",
-		"mounts /data: a sandbox has no volumes", "mounts /fast: a sandbox has /tmp",
-		"mounts: a file", "exec curl localhost:3000", "exec curl db:5432",
-		"appPort 8000:80: no port of a sandbox is published on this machine; inside, it is reached: " +
-			"cove devcontainer exec curl localhost:80"} {
+		"mounts /data: a sandbox has no volumes", "mounts /fast: a sandbox has /tmp", "mounts: a file"} {
 		if !strings.Contains(strings.Join(got, "\n"), want) {
 			t.Errorf("not said: %s\n%s", want, strings.Join(got, "\n"))
 		}
 	}
-	if e := evaluated(t, `{"mounts": [], "forwardPorts": [], "appPort": null}`); len(e.LeftOut) > 0 {
-		t.Errorf("%v", e.LeftOut)
+	if e := evaluated(t, `{"mounts": [], "forwardPorts": [], "appPort": null}`); len(e.LeftOut)+len(e.Ports) > 0 {
+		t.Errorf("%v, %v", e.LeftOut, e.Ports)
+	}
+}
+
+// TestPorts: ports of the file are taken as the specification and "docker run -p" have them.
+func TestPorts(t *testing.T) {
+	for text, want := range map[string]string{
+		`"forwardPorts": [3000, "localhost:4000", "127.0.0.1:5000", 3000]`: "3000 4000 5000",
+		`"forwardPorts": 80`:                     "80",
+		`"appPort": 80`:                          "80",
+		`"appPort": "8000:80"`:                   "8000:80",
+		`"appPort": [80, "0.0.0.0:8001:81/tcp"]`: "80 8001:81",
+		`"appPort": "8000-8010:80"`:              "80",
+		`"appPort": "53:53/udp"`:                 "without: appPort 53:53/udp: only TCP is carried",
+		`"forwardPorts": [0, 65536, "a b", {}]`: "without: forwardPorts 0: " + noPort + " forwardPorts 65536: " + noPort +
+			" forwardPorts a b: " + noPort + " forwardPorts {}: " + noPort,
+		`"forwardPorts": ["db:5432"]`: "without: forwardPorts db:5432: no service beside the sandbox has this name",
+	} {
+		e := evaluated(t, `{"image": "a", `+text+`}`)
+		var got []string
+		for _, p := range e.Ports {
+			got = append(got, p.String())
+		}
+		if len(e.LeftOut) > 0 {
+			got = append(got, "without:")
+		}
+		for _, l := range e.LeftOut {
+			got = append(got, l.Key+": "+l.Why)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, want %s", text, strings.Join(got, " "), want)
+		}
 	}
 }

@@ -76,6 +76,8 @@ type Effective struct {
 	order   []string // of overrideFeatureInstallOrder
 	// Services run beside the sandbox, each by its name.
 	Services []Service `json:"services,omitempty"`
+	// Ports are of the sandbox and its services, for the user's machine to reach them. Nothing listens by itself.
+	Ports []Port `json:"ports,omitempty"`
 	// Read are files of the checkout that have been read, and belong to what the user agrees to.
 	Read Files `json:"-"`
 	// Refers are files of the checkout that belong to what the user agrees to.

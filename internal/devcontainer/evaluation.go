@@ -71,10 +71,8 @@ func unknownWhy(variable string) string {
 // never are properties that are left out whatever they say.
 var never = map[string]string{
 	"initializeCommand":    "it would run on this machine, outside of the sandbox",
-	"forwardPorts":         "no port of a sandbox is published on this machine",
-	"appPort":              "no port of a sandbox is published on this machine",
-	"portsAttributes":      "no port of a sandbox is published on this machine",
-	"otherPortsAttributes": "no port of a sandbox is published on this machine",
+	"portsAttributes":      "an editor shows ports by it; \"cove forward\" has no use for it",
+	"otherPortsAttributes": "an editor shows ports by it; \"cove forward\" has no use for it",
 	"shutdownAction":       "\"cove stop\" and \"cove destroy\" end a sandbox",
 	"overrideCommand":      "a sandbox runs Cove's guest, and the image's command not",
 	"updateRemoteUserUID":  "the checkout belongs to the sandbox's own user anyway",

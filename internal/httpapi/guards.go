@@ -158,7 +158,8 @@ func (s *guards) limitRate(ex *exchange) error {
 // streams are the routes whose requests last as long as their caller likes. They are counted apart from others, so that
 // a caller with many of them can still ask for something else.
 var streams = map[string]bool{"GET /network/decisions/stream": true, "GET /executions/{id}/stream": true,
-	"GET /runs/{run}/events": true, "GET /sandboxes/{sandbox}/terminal": true, "POST /sandboxes/{sandbox}/exec": true}
+	"GET /runs/{run}/events": true, "GET /sandboxes/{sandbox}/terminal": true, "POST /sandboxes/{sandbox}/exec": true,
+	"GET /sandboxes/{sandbox}/ports/{port}": true}
 
 // takePlace bounds requests in progress, and each caller's share of them. Health and killing always have one.
 func (s *guards) takePlace(ex *exchange) error {

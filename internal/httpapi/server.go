@@ -99,6 +99,7 @@ func (s *Server) allRoutes() *edge {
 			sandboxRoutes{e}.add()
 			processRoutes{e}.add()
 			terminalRoutes{e}.add()
+			portRoutes{e}.add()
 		}
 		if s.Repositories != nil {
 			repositoryRoutes{e}.add()

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -118,6 +119,7 @@ type Processes interface {
 	Terminals(ctx context.Context, who cove.Principal, ref string) ([]terminals.Info, error)
 	TerminalText(ctx context.Context, who cove.Principal, ref, id string) (string, error)
 	KillTerminal(ctx context.Context, who cove.Principal, ref, id string) error
+	Connect(ctx context.Context, who cove.Principal, ref string, port uint16) (net.Conn, error)
 }
 
 // Repositories is the store of repositories; repos.Store is one.

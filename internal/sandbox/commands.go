@@ -15,16 +15,18 @@ import (
 )
 
 // Processes runs programs in the sandboxes that this process holds: commands, terminals, and programs that outlive the
-// server. Its methods may be called concurrently.
+// server. It connects to their ports, too. Its methods may be called concurrently.
 type Processes struct {
 	*supervisor
 	commandsMu sync.Mutex
 	commands   map[cove.ExecutionID]*command
+	ports      ports
 }
 
 // NewProcesses makes the Processes of Sandboxes.
 func NewProcesses(of *Sandboxes) *Processes {
-	return &Processes{supervisor: of.supervisor, commands: map[cove.ExecutionID]*command{}}
+	return &Processes{supervisor: of.supervisor, commands: map[cove.ExecutionID]*command{},
+		ports: ports{open: map[portUse]int{}}}
 }
 
 // CommandRequest describes a command for a running sandbox.

@@ -8,7 +8,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -41,14 +40,8 @@ func (n neighbours) Names() (names []string) {
 	return names
 }
 
-// routePorts has the ports at which the gateway listens in a service for its own programs.
-var routePorts = []uint16{engine.TransparentPort, engine.ProxyPort, engine.DNSPort}
-
 // Dial implements egress.Neighbours.
 func (n neighbours) Dial(ctx context.Context, name string, port uint16) (net.Conn, error) {
-	if slices.Contains(routePorts, port) {
-		return nil, cove.Errorf(cove.Unavailable, "port %d of the service %s is the gateway's", port, name)
-	}
 	i := slices.IndexFunc(n.all, func(s store.Service) bool { return s.Name == name })
 	var sb *provision.Sandbox
 	if i >= 0 {
@@ -61,18 +54,5 @@ func (n neighbours) Dial(ctx context.Context, name string, port uint16) (net.Con
 	if sb == nil || sb.State() != cove.StateRunning {
 		return nil, cove.Errorf(cove.Unavailable, "the service %s does not run", name)
 	}
-	return reachInto(ctx, sb, name, port)
-}
-
-func reachInto(ctx context.Context, sb *provision.Sandbox, name string, port uint16) (net.Conn, error) {
-	to, ok := sb.Sandbox.(engine.Reacher)
-	if !ok {
-		return nil, cove.Errorf(cove.Unsupported, "nothing connects to the service %s", name)
-	}
-	c, err := to.Reach(ctx, port)
-	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "the service %s does not accept connections on port %d: %w", name, port,
-			err)
-	}
-	return c, nil
+	return connect(ctx, sb, "the service "+name, port)
 }

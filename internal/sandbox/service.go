@@ -261,7 +261,7 @@ func (of readiness) check(ctx context.Context, c clock.Clock) error {
 }
 
 func (of readiness) accepts(ctx context.Context, port uint16) error {
-	c, err := reachInto(ctx, of.sandbox, of.service.Name, port)
+	c, err := connect(ctx, of.sandbox, "the service "+of.service.Name, port)
 	if err == nil {
 		c.Close()
 	}

@@ -28,6 +28,7 @@ type lifecycle struct {
 	Commands []devcontainer.Command `json:"commands"`
 	Digest   string                 `json:"digest,omitempty"` // of the content that was agreed to
 	Done     int                    `json:"done,omitempty"`   // commands at the beginning that run once, and have
+	Ports    []devcontainer.Port    `json:"ports,omitempty"`
 	file     string
 }
 
@@ -87,7 +88,7 @@ func (e *Found) Begin(ctx context.Context, sess *session.Session, s api.Sandbox,
 	if err != nil {
 		return err
 	}
-	l := &lifecycle{WorkDir: e.WorkDir, Commands: e.Commands, Digest: e.Digest, file: file}
+	l := &lifecycle{WorkDir: e.WorkDir, Commands: e.Commands, Digest: e.Digest, Ports: e.Ports, file: file}
 	if err := l.keep(); err != nil {
 		return err
 	}
@@ -95,7 +96,22 @@ func (e *Found) Begin(ctx context.Context, sess *session.Session, s api.Sandbox,
 	if attach {
 		when = append(when, devcontainer.Attach)
 	}
-	return l.covered(ctx, sess, s, when)
+	if err := l.covered(ctx, sess, s, when); err != nil {
+		return err
+	}
+	if len(l.Ports) > 0 {
+		sess.Say.Line("this machine reaches the ports of the dev container (%s) by: %s", portsText(l.Ports),
+			sess.Command("forward", s.Name))
+	}
+	return nil
+}
+
+func portsText(all []devcontainer.Port) string {
+	texts := make([]string, len(all))
+	for i, p := range all {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
 }
 
 // covered runs commands until a signal comes.
@@ -157,6 +173,18 @@ func WorkDir(sess *session.Session, id string) (string, error) {
 		return "", err
 	}
 	return l.WorkDir, nil
+}
+
+// Ports returns the ports of a sandbox's dev container.
+func Ports(sess *session.Session, id string) ([]devcontainer.Port, error) {
+	l, err := lifecycleOf(sess, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.Ports, nil
 }
 
 // run runs the commands of some moments, one after the other, the steps of each at the same time. Errors:

@@ -76,7 +76,9 @@ func imageList(sess *session.Session, d Daemon) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the images in the store",
-	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) { return d.Images().ListImages(cmd.Context(), sess) }))
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		return d.Images().ListImages(cmd.Context(), sess)
+	}))
 }
 
 func imageRemove(sess *session.Session, d Daemon) *cobra.Command {
@@ -94,5 +96,7 @@ func imagePrune(sess *session.Session, d Daemon) *cobra.Command {
 	return session.OfDaemon(sess, sess.Showing(&cobra.Command{
 		Use:   "prune",
 		Short: "Remove images without a name, and what a crash left",
-	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) { return d.Images().PruneImages(cmd.Context(), sess) }))
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		return d.Images().PruneImages(cmd.Context(), sess)
+	}))
 }

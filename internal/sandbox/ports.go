@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+)
+
+// routePorts has the ports at which the gateway listens in a sandbox for its programs.
+var routePorts = []uint16{engine.TransparentPort, engine.ProxyPort, engine.DNSPort}
+
+// connect connects to a TCP port at the loopback of a running sandbox, which errors call name. Errors: Unavailable,
+// Unsupported.
+func connect(ctx context.Context, sb *provision.Sandbox, name string, port uint16) (net.Conn, error) {
+	if slices.Contains(routePorts, port) {
+		return nil, cove.Errorf(cove.Unavailable, "port %d of %s is the gateway's", port, name)
+	}
+	to, ok := sb.Sandbox.(engine.Reacher)
+	if !ok {
+		return nil, cove.Errorf(cove.Unsupported, "its engine does not let anything connect to %s", name).
+			WithHint("use a sandbox of the native engine")
+	}
+	c, err := to.Reach(ctx, port)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, cove.Errorf(cove.Unavailable, "nothing listens on port %d of %s", port, name)
+	case err != nil:
+		return nil, cove.Errorf(cove.Unavailable, "%s does not accept connections on port %d: %w", name, port, err)
+	}
+	return c, nil
+}
+
+// ports counts the connections from outside by the caller, the sandbox and the port.
+type ports struct {
+	mu   sync.Mutex
+	open map[portUse]int
+}
+
+type portUse struct {
+	who  cove.Principal
+	of   cove.SandboxID
+	port uint16
+}
+
+// take counts a connection, and reports whether it is the only one.
+func (p *ports) take(u portUse) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[u]++
+	return p.open[u] == 1
+}
+
+func (p *ports) give(u portUse) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open[u]--; p.open[u] == 0 {
+		delete(p.open, u)
+	}
+}
+
+// Connect connects to a TCP port at the loopback of a running sandbox. The peer is a program of the sandbox, and not
+// trusted. The caller closes the connection. It is recorded unless the caller has another one to the port. Errors:
+// NotFound, Conflict when the sandbox does not run, Unavailable when nothing listens at the port, Unsupported where the
+// engine has no way in.
+func (ps *Processes) Connect(ctx context.Context, who cove.Principal, ref string, port uint16) (net.Conn, error) {
+	in, err := ps.Enter(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	sb, ok := in.Guest.(*provision.Sandbox)
+	if !ok {
+		return nil, wrongState(in.Sandbox, "enter")
+	}
+	use := portUse{who, in.ID, port}
+	if ps.ports.take(use) {
+		err = ps.Note(ctx, who, auditRecord("connect", in.ID, fmt.Sprintf("%s: port %d", in.Name, port), nil))
+	}
+	var c net.Conn
+	if err == nil {
+		c, err = connect(ctx, sb, "the sandbox "+in.Name, port)
+	}
+	if err != nil {
+		ps.ports.give(use)
+		return nil, err
+	}
+	return &portConn{Conn: c, release: sync.OnceFunc(func() { ps.ports.give(use) })}, nil
+}
+
+// portConn is a connection that is counted until it is closed.
+type portConn struct {
+	net.Conn
+	release func()
+}
+
+// Close implements net.Conn.
+func (c *portConn) Close() error {
+	c.release()
+	return c.Conn.Close()
+}
+
+// CloseWrite tells the program that no more comes.
+func (c *portConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
