@@ -146,10 +146,11 @@ var rooms = []room{
 	{path: "internal/sandbox/terminals", layer: heart},
 	{path: "internal/work", layer: heart, above: []string{"internal/gateway/outlet", "internal/sandbox"}},
 
-	{path: "client", layer: edge},
+	{path: "client", layer: edge, above: []string{"internal/portstream"}},
 	{path: "driver", layer: edge, above: []string{"client"}},
-	{path: "internal/httpapi/...", layer: edge},
+	{path: "internal/httpapi/...", layer: edge, above: []string{"internal/portstream"}},
 	{path: "internal/meter", layer: edge},
+	{path: "internal/portstream", layer: edge},
 	{path: "internal/profiler", layer: edge},
 
 	{path: "internal/engines", layer: wiring},
@@ -225,7 +226,7 @@ var fences = []fence{
 		"internal/cli/...", "internal/daemon", "cmd/...",
 		"internal/modeltest", "test/...",
 		// The file of profiles and the limits of the configuration are documents in the wire format.
-		"internal/agent/fit", "internal/config", "internal/profile"},
+		"internal/agent/fit", "internal/config", "internal/profile", "internal/portstream"},
 		reason: "services and stores own their types; the edge turns them into the wire format"},
 	{imported: module + "/internal/gitservice/inside", by: []string{"cmd/..."},
 		reason: "it is the git command of a sandbox; the host imports internal/gitservice"},

@@ -89,7 +89,7 @@ type room struct {
 var rooms = []room{
 	{"run ps logs kill runtimes", func(sess *session.Session, _ Daemon) []*cobra.Command { return run.Commands(sess) }},
 	{"new list ls info attach shell exec diff log apply push pr stop pause resume rename limits destroy sandbox prune " +
-		"saved preset devcontainer profile repo setup git-remote",
+		"saved preset devcontainer profile repo setup git-remote forward",
 		func(sess *session.Session, _ Daemon) []*cobra.Command { return sandbox.Commands(sess) }},
 	{"claude codex gemini opencode worker agent generate runs agents start",
 		func(sess *session.Session, d Daemon) []*cobra.Command {

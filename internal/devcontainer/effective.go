@@ -2,8 +2,10 @@ package devcontainer
 
 import (
 	"cmp"
+	"fmt"
 	"io/fs"
 	"path"
+	"strconv"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/compose"
@@ -120,6 +122,26 @@ type Service struct {
 	Limits cove.Limits       `json:"-"` // only those that are lower than the user's
 	// Over are instructions of a Dockerfile, which say over the image what a service of Cove has of its image.
 	Over []string `json:"over,omitempty"`
+}
+
+// Port is a TCP port of a sandbox, or of a service beside it, which the file has reached from the user's machine. That
+// machine listens at it when the user says so, and at no address but its loopback.
+type Port struct {
+	Service string  `json:"service,omitempty"` // empty is the sandbox itself
+	Port    uint16  `json:"port"`
+	Local   *uint16 `json:"local,omitempty"` // of the user's machine; nil is the same number, 0 one that is free
+}
+
+// String returns [LOCAL:][SERVICE:]PORT.
+func (p Port) String() string {
+	text := strconv.Itoa(int(p.Port))
+	if p.Service != "" {
+		text = p.Service + ":" + text
+	}
+	if p.Local != nil {
+		text = fmt.Sprintf("%d:%s", *p.Local, text)
+	}
+	return text
 }
 
 // Build describes an image that is built from a Dockerfile of the checkout. Its paths are from the top of the checkout,

@@ -11,26 +11,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
-// Port is a TCP port of a sandbox, or of a service beside it, which the file has reached from the user's machine. That
-// machine listens at it when the user says so, and at no address but its loopback.
-type Port struct {
-	Service string  `json:"service,omitempty"` // empty is the sandbox itself
-	Port    uint16  `json:"port"`
-	Local   *uint16 `json:"local,omitempty"` // of the user's machine; nil is the same number, 0 one that is free
-}
-
-// String returns [LOCAL:][SERVICE:]PORT.
-func (p Port) String() string {
-	text := strconv.Itoa(int(p.Port))
-	if p.Service != "" {
-		text = p.Service + ":" + text
-	}
-	if p.Local != nil {
-		text = fmt.Sprintf("%d:%s", *p.Local, text)
-	}
-	return text
-}
-
 // ports takes the ports of forwardPorts (PORT, "HOST:PORT") and appPort (PORT, "[ADDRESS:]LOCAL:PORT"). What is no TCP
 // port is left out.
 func (v *evaluation) ports(p property) {

@@ -445,7 +445,7 @@ func (e *estate) answer(ctx context.Context, who, method, path, body string) (in
 	} else if body != "" {
 		r.Header.Set("Content-Type", "application/octet-stream")
 	}
-	if strings.HasSuffix(path, "/terminal") {
+	if strings.HasSuffix(path, "/terminal") || strings.Contains(path, "/ports/") {
 		for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
 			"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="} {
 			r.Header.Set(name, value)

@@ -102,6 +102,7 @@ var routeScopes = []routeScope{
 	{route: "GET /sandboxes/{sandbox}/terminals"},
 	{route: "GET /sandboxes/{sandbox}/terminals/{terminal}/text"},
 	{route: "DELETE /sandboxes/{sandbox}/terminals/{terminal}"},
+	{route: "GET /sandboxes/{sandbox}/ports/{port}"},
 	{route: "POST /sandboxes/{sandbox}/import"},
 	{route: "GET /sandboxes/{sandbox}/diff"},
 	{route: "GET /sandboxes/{sandbox}/log"},
@@ -249,8 +250,8 @@ func everyRouteHasItsRow(t *testing.T, routes []string, table access.Table, rows
 func (e *estate) objects(t *testing.T) (there, missing map[string]string) {
 	t.Helper()
 	who := e.principal(keeper)
-	there = map[string]string{"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "plot",
-		"{keeper}": who.String(), "{execution}": e.begin(t, keeper)}
+	there = map[string]string{"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{port}": "3000",
+		"{name}": "plot", "{keeper}": who.String(), "{execution}": e.begin(t, keeper)}
 	there["{hold}"] = string(e.ways[0].hold.ID)
 	code, text := e.ask(t, keeper, "POST", "/sandboxes",
 		`{"name":"plot","network":{"enabled":true,"allow":["api.example.com"]},"labels":{"note":"`+secret+`"}}`)
@@ -276,7 +277,7 @@ func (e *estate) objects(t *testing.T) (there, missing map[string]string) {
 		}
 	}
 	missing = map[string]string{
-		"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "none",
+		"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{port}": "3000", "{name}": "none",
 		"{execution}": string(cove.NewExecutionID()),
 		"{hold}":      string(cove.NewHoldID()), "{sandbox}": string(cove.NewSandboxID()), "{run}": string(cove.NewRunID()),
 		"{command}": string(cove.NewExecutionID()), "{approval}": string(cove.NewApprovalID()),

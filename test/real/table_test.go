@@ -293,6 +293,8 @@ echo '{"image": "golang:${templateOption:variant}"}' >../templates/src/go/.devco
 				{line: "cove attach brave-otter      ", keys: detach},
 				{line: "cove shell", keys: detach},
 				{line: "cove exec brave-otter -- make test", prints: "tested\n"},
+				{line: "cove forward brave-otter 3000", stays: "localhost:3000"},
+				{line: "cove forward brave-otter 8080:80", stays: "localhost:8080"},
 				{line: "cove attach brave-otter --detach-keys", keys: []string{attached, "\x1d"}},
 				{line: "cove attach brave-otter --list", prints: "t1"},
 				{line: "cove attach brave-otter --terminal", keys: detach},

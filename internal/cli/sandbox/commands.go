@@ -12,7 +12,8 @@ import (
 // Commands returns the commands of this room. "cove start" is apart: StartCommand.
 func Commands(sess *session.Session) []*cobra.Command {
 	work := []*cobra.Command{listCommand(sess), infoCommand(sess), attachCommand(sess), shellCommand(sess),
-		execCommand(sess), forwardCommand(sess), diffCommand(sess), logCommand(sess), applyCommand(sess), pushCommand(sess), prCommand(sess)}
+		execCommand(sess), forwardCommand(sess), diffCommand(sess), logCommand(sess), applyCommand(sess),
+		pushCommand(sess), prCommand(sess)}
 	work = append(append(work, pausingCommands(sess)...), renameCommand(sess), limitsCommand(sess), destroyCommand(sess),
 		sandboxGroup(sess), pruneCommand(sess), savedCommand(sess), devcontainerCommand(sess), profileCommand(sess),
 		repoCommand(sess))

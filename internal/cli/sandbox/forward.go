@@ -89,7 +89,8 @@ func parsePort(text string) (p devcontainer.Port, err error) {
 	}
 	local, err := strconv.ParseUint(m[1], 10, 16)
 	if err != nil {
-		return p, cove.Errorf(cove.InvalidArgument, "%.100q: a port of this machine is from 0 to 65535, and 0 a free one", text)
+		return p, cove.Errorf(cove.InvalidArgument, "%.100q: a port of this machine is from 1 to 65535, or 0 for a free one",
+			text)
 	}
 	p.Local = new(uint16(local))
 	return p, nil
