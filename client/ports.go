@@ -17,7 +17,7 @@ type PortConnection struct{ ws *websocket.Conn }
 // ConnectPort connects to a TCP port at the loopback of a running sandbox. The caller must call Carry or Close. Errors:
 // NotFound, Conflict when the sandbox does not run, Unavailable when nothing listens at the port.
 func (c *Client) ConnectPort(ctx context.Context, sandbox string, port int) (*PortConnection, error) {
-	ws, err := c.dialSocket(ctx, sandboxPath(sandbox).below("/ports/"+strconv.Itoa(port)))
+	ws, err := dialSocket(ctx, c, sandboxPath(sandbox).below("/ports/"+strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (p *PortConnection) Carry(ctx context.Context, local net.Conn) error {
 func (p *PortConnection) Close() error { return p.ws.CloseNow() }
 
 // dialSocket opens a WebSocket.
-func (c *Client) dialSocket(ctx context.Context, to endpoint) (*websocket.Conn, error) {
+func dialSocket(ctx context.Context, c *Client, to endpoint) (*websocket.Conn, error) {
 	if to.err != nil {
 		return nil, to.err
 	}

@@ -115,7 +115,7 @@ const maxTerminalMessage = 1 << 20
 // AttachTerminal attaches to a terminal of a running sandbox. Detaching does not end its program. ctx bounds the
 // attaching only. The caller must call Close.
 func (c *Client) AttachTerminal(ctx context.Context, sandbox string, o TerminalOptions) (*Terminal, error) {
-	conn, err := c.dialSocket(ctx, sandboxPath(sandbox).below("/terminal").with(o.query()))
+	conn, err := dialSocket(ctx, c, sandboxPath(sandbox).below("/terminal").with(o.query()))
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func (v *evaluation) property(p property) error {
 		p.leaveMounts(v)
 		return nil
 	case "forwardPorts", "appPort":
-		v.ports(p)
+		takePorts(v, p)
 		return nil
 	}
 	if why, ok := never[p.name]; ok {

@@ -11,9 +11,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
-// ports takes the ports of forwardPorts (PORT, "HOST:PORT") and appPort (PORT, "[ADDRESS:]LOCAL:PORT"). What is no TCP
+// takePorts takes the ports of forwardPorts (PORT, "HOST:PORT") and appPort (PORT, "[ADDRESS:]LOCAL:PORT"). What is no TCP
 // port is left out.
-func (v *evaluation) ports(p property) {
+func takePorts(v *evaluation, p property) {
 	for _, raw := range p.each() {
 		text := strings.Trim(string(raw), `" `)
 		port, why := forwardPort(text)
@@ -31,12 +31,12 @@ func (v *evaluation) ports(p property) {
 			v.leave(p, p.name+" "+text, why)
 			continue
 		}
-		v.port(p, port)
+		takePort(v, p, port)
 	}
 }
 
-// port takes a port, unless it is there.
-func (v *evaluation) port(p property, port Port) {
+// takePort takes a port, unless it is there.
+func takePort(v *evaluation, p property, port Port) {
 	if slices.ContainsFunc(v.out.Ports, func(t Port) bool { return t.Service == port.Service && t.Port == port.Port }) {
 		return
 	}
@@ -110,7 +110,7 @@ func (c *composed) published(s compose.Service, of string) {
 		case port.Target == 0 || port.Target > 65535:
 			c.leave(p, fmt.Sprintf("%s %d", p.name, port.Target), noPort)
 		case port.Published != "" || of == "":
-			c.port(p, Port{of, uint16(port.Target), local(port.Published)})
+			takePort(c.evaluation, p, Port{of, uint16(port.Target), local(port.Published)})
 		}
 	}
 }
