@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
-// takePorts takes the ports of forwardPorts (PORT, "HOST:PORT") and appPort (PORT, "[ADDRESS:]LOCAL:PORT"). What is no TCP
-// port is left out.
+// takePorts takes the ports of forwardPorts (PORT, "HOST:PORT") and appPort (PORT, "[ADDRESS:]LOCAL:PORT"). What is no
+// TCP port is left out.
 func takePorts(v *evaluation, p property) {
 	for _, raw := range p.each() {
 		text := strings.Trim(string(raw), `" `)

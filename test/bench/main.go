@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/test/bench/result"
@@ -86,7 +87,7 @@ type asked struct {
 func (a asked) wants(part string) bool { return len(a.parts) == 0 || slices.Contains(a.parts, part) }
 
 // parts are the parts of the benchmark, in order.
-var parts = []string{"start", "one-liners", "command-line", "sustained", "packages", "memory", "disk", "network",
+var parts = []string{"start", "one-liners", "command-line", "sustained", "packages", "builds", "memory", "disk", "network",
 	"agents"}
 
 func parseBench(args []string, out io.Writer) (a asked, err error) {
@@ -168,10 +169,11 @@ func bench(ctx context.Context, dir string, a asked) (err error) {
 func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest, a asked) error {
 	b := &cove.build
 	p, stop := peers{why: map[string]string{}}, func() {}
-	if a.wants("start") || a.wants("one-liners") {
+	if a.wants("start") || a.wants("one-liners") || a.wants("builds") {
 		p, stop = newPeers(ctx, dir)
 	}
 	defer stop()
+	npmOnce := sync.OnceValue(func() error { return npmProject(ctx, b) })
 	for _, part := range []struct {
 		name   string
 		length time.Duration // that 30 rounds may take
@@ -181,8 +183,9 @@ func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 		{"one-liners", 120 * time.Second, func() ([]scenario, error) { return snippetScenarios(ctx, b, p, a.rounds), nil }},
 		{"command-line", 10 * time.Second, func() ([]scenario, error) { return commandScenarios(ctx, b, a.rounds) }},
 		{"packages", 3 * time.Minute, func() ([]scenario, error) {
-			return packageScenarios(ctx, b, a.rounds, npmProject(ctx, b))
+			return packageScenarios(ctx, b, a.rounds, npmOnce())
 		}},
+		{"builds", 5 * time.Minute, func() ([]scenario, error) { return buildScenarios(ctx, b, p, a.rounds, npmOnce()) }},
 		{"sustained", 70 * time.Second, func() ([]scenario, error) { return sustainedScenarios(ctx, b, a.rounds) }},
 	} {
 		if !a.wants(part.name) {

@@ -3,11 +3,13 @@ package result
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -109,12 +111,14 @@ func Summarise(all []Result) {
 	}
 }
 
-// Target is what a figure ought to be, in the result's unit, or as a ratio to the same figure of the plain process.
+// Target is what a figure ought to be, in the result's unit, or as a ratio to the same figure of the plain process or of another
+// contender.
 type Target struct {
 	Scenario  string    `json:"scenario"`
 	Contender string    `json:"contender"`
 	Statistic Statistic `json:"statistic"`
-	Ratio     bool      `json:"ratio,omitempty"` // to Plain
+	Ratio     bool      `json:"ratio,omitempty"` // to Plain, or to Beside
+	Beside    string    `json:"beside,omitempty"`
 	Bound     float64   `json:"bound"`
 	Least     bool      `json:"least,omitempty"` // the bound is the least, not the most
 }
@@ -133,10 +137,11 @@ func Judge(targets []Target, all []Result) (judged []Judged) {
 		r, ok := find(all, t.Scenario, t.Contender)
 		j := Judged{Target: t, Measured: t.Statistic.Of(r), Unit: r.Unit}
 		if t.Ratio {
-			base, there := find(all, t.Scenario, Plain)
+			beside := cmp.Or(t.Beside, Plain)
+			base, there := find(all, t.Scenario, beside)
 			ok = ok && there && t.Statistic.Of(base) > 0
 			if ok {
-				j.Measured, j.Unit = j.Measured/t.Statistic.Of(base), "× plain"
+				j.Measured, j.Unit = j.Measured/t.Statistic.Of(base), "× "+strings.TrimSuffix(beside, " process")
 			}
 		}
 		if !ok {
