@@ -87,8 +87,8 @@ type asked struct {
 func (a asked) wants(part string) bool { return len(a.parts) == 0 || slices.Contains(a.parts, part) }
 
 // parts are the parts of the benchmark, in order.
-var parts = []string{"start", "one-liners", "command-line", "sustained", "packages", "builds", "memory", "disk", "network",
-	"agents"}
+var parts = []string{"start", "one-liners", "command-line", "sustained", "packages", "builds", "memory", "disk",
+	"network", "agents"}
 
 func parseBench(args []string, out io.Writer) (a asked, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
