@@ -11,10 +11,15 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/cli"
 	"github.com/cove-sandbox/cove/internal/cli/embedded"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == files.Command {
+		files.Serve()
+		return
+	}
 	log.SetOutput(io.Discard) // where net/http says what origins of a sandbox do wrong, in their words
 	forkserver.Inherit()
 	streams := cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}

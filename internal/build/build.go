@@ -41,6 +41,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
@@ -54,6 +55,7 @@ type Store interface {
 	Keep(key string, l image.Layer) (image.Layer, error)
 	Publish(ctx context.Context, built image.Built) (image.Image, error)
 	Most() layer.Most
+	Files() *files.Files
 	Cache(ctx context.Context, id string, alone bool, fill func(dir string) error) (dir string, done func() error,
 		err error)
 }
@@ -193,6 +195,8 @@ func (b *builder) release() {
 		release()
 	}
 }
+
+func (b *builder) files() *files.Files { return b.Store.Files() }
 
 // fresh returns the path of a directory that is still to be made.
 func (b *builder) fresh() string {
@@ -395,7 +399,7 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 		}
 		*s = stage{number: i, base: below.base, tree: s.tree, key: below.key, config: below.config, args: below.args,
 			steps: append([]image.Step{}, below.steps...), latest: below.latest}
-		return s, layer.Clone(below.tree, s.tree)
+		return s, b.files().Clone(ctx, below.tree, s.tree)
 	}
 	s.part = b.says.Begin("[%s 1] FROM %s", from.Name, from.Image)
 	base, err := b.image(ctx, s.part, from.Image, from.Platform)
@@ -405,7 +409,7 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 	if err == nil && base.Tree == "" {
 		err = os.Mkdir(s.tree, 0o755)
 	} else if err == nil {
-		err = layer.Clone(base.Tree, s.tree)
+		err = b.files().Clone(ctx, base.Tree, s.tree)
 	}
 	if err != nil {
 		return nil, b.fails(ctx, s.part, err)

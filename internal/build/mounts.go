@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -69,7 +67,7 @@ func (b *builder) bindOf(ctx context.Context, s *stage, m dockerfile.Mount) (bin
 		if err != nil {
 			return bind{}, err
 		}
-		key, err := layer.Content(ctx, dir)
+		key, err := b.files().Content(ctx, dir)
 		at = bind{place: hostpath.Own{Dir: dir, Name: copiedName}, key: key}
 		if err == nil && m.ReadOnly {
 			b.mu.Lock()
@@ -83,11 +81,14 @@ func (b *builder) bindOf(ctx context.Context, s *stage, m dockerfile.Mount) (bin
 		return bind{}, err
 	}
 	if m.ReadOnly {
-		place, _, ok := layer.Find(tree, m.Path)
-		if !ok {
+		found, err := b.files().Find(ctx, tree, m.Path)
+		if err != nil {
+			return bind{}, err
+		}
+		if found.Place == "" {
 			return bind{}, cove.Errorf(cove.NotFound, "%.200q is not there to mount", m.Path)
 		}
-		return bind{place: hostpath.Below(tree, place), key: key}, nil
+		return bind{place: hostpath.Below(tree, found.Place), key: key}, nil
 	}
 	from, err := layer.OpenTree(tree)
 	if err != nil {
@@ -108,7 +109,7 @@ func (b *builder) copied(ctx context.Context, from *layer.Source, name string) (
 		return "", cove.Errorf(cove.StorageFull, "make a directory for a mount: %w", err)
 	}
 	it := layer.Copy{From: from, Words: []string{literal(name)}, Dest: "/" + copiedName, Itself: true, Whole: true}
-	return dir, it.Into(ctx, dir, none)
+	return dir, b.files().Copy(ctx, it, dir, none)
 }
 
 // literal is a word of COPY that means a path as it is.
@@ -140,7 +141,7 @@ func (b *builder) mount(ctx context.Context, s *stage, c *Command, all []dockerf
 				continue
 			}
 		}
-		real, err := layer.Resolve(c.Tree, m.Target)
+		real, err := b.files().Resolve(ctx, c.Tree, m.Target)
 		if err != nil {
 			return nil, errors.Join(err, done())
 		}
@@ -194,11 +195,11 @@ func (b *builder) fill(ctx context.Context, s *stage, m dockerfile.Mount, dir st
 			return err
 		}
 		begins := layer.Copy{From: from, Words: []string{literal(m.Path)}, Dest: "/", Whole: true}
-		if err := begins.Into(ctx, dir, none); err != nil {
+		if err := b.files().Copy(ctx, begins, dir, none); err != nil {
 			return err
 		}
 	}
-	return errors.Join(os.Lchown(dir, m.UID, m.GID), unix.Chmod(dir, m.Mode&0o7777))
+	return b.files().Give(ctx, dir, layer.Owner{UID: m.UID, GID: m.GID}, m.Mode)
 }
 
 // secret gives a command a secret: in its environment, and as a file, which is returned.

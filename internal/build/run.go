@@ -69,7 +69,7 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 		c.Script = &Script{Path: path.Join(scriptDir, path.Base(r.Args[0])), Data: []byte(r.Script)}
 		c.Args = append([]string{c.Script.Path}, r.Args[1:]...)
 	}
-	prefix, err := as(&c, r.User)
+	prefix, err := b.as(ctx, &c, r.User)
 	if err != nil {
 		return l, err
 	}
@@ -93,7 +93,7 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 			WithHint("%s", end.Hint)
 	}
 	places := append(stubs(c.Mounts), ownPlaces...)
-	if err := layer.Discard(engine.Changes(c.Layer), s.tree, ownFiles, places); err != nil {
+	if err := b.files().Discard(ctx, engine.Changes(c.Layer), s.tree, ownFiles, places); err != nil {
 		return l, err
 	}
 	return b.keep(ctx, s.key, c.Layer)
@@ -124,7 +124,11 @@ func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []stri
 	}
 	shell := ""
 	for _, program := range []string{"/bin/bash", "/bin/sh"} {
-		if _, _, ok := layer.Find(f.Shell.Tree, program); ok && shell == "" {
+		found, err := b.files().Find(ctx, f.Shell.Tree, program)
+		if err != nil {
+			return err
+		}
+		if found.Place != "" && shell == "" {
 			shell = program
 		}
 	}
@@ -143,7 +147,7 @@ func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []stri
 
 // as finds how a command runs as a user of its tree: root itself, or another by a program of the tree's, which comes
 // before its arguments.
-func as(c *Command, name string) (prefix []string, err error) {
+func (b *builder) as(ctx context.Context, c *Command, name string) (prefix []string, err error) {
 	user, err := layer.UserOf(c.Tree, name)
 	if err != nil {
 		return nil, err
@@ -155,7 +159,11 @@ func as(c *Command, name string) (prefix []string, err error) {
 		return nil, nil
 	}
 	for _, program := range []string{"/usr/bin/setpriv", "/bin/setpriv"} {
-		if place, info, ok := layer.Find(c.Tree, program); ok && info.Mode().IsRegular() && path.Base(place) == "setpriv" {
+		found, err := b.files().Find(ctx, c.Tree, program)
+		if err != nil {
+			return nil, err
+		}
+		if found.Place != "" && found.Mode.IsRegular() && path.Base(found.Place) == "setpriv" {
 			groups := "--clear-groups"
 			if user.Name != "" {
 				groups = "--init-groups"

@@ -57,9 +57,12 @@ type Build struct {
 // epochArg is the build argument that says the latest time of a file of the image, in seconds since 1970.
 const epochArg = "SOURCE_DATE_EPOCH"
 
-// Build builds an image, whose commands run in sandboxes of the native engine. Errors: Unsupported where this user is
-// not root, and those of build.Build.
+// Build builds an image, whose commands run in sandboxes of the native engine. Errors: those of Builds.CheckOwners and of
+// build.Build.
 func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error) {
+	if err := image.BuildsOf(d.images).CheckOwners(); err != nil {
+		return img, err
+	}
 	r, err := buildRequest(d.cfg, b)
 	if err != nil {
 		return img, err
@@ -105,6 +108,9 @@ func (d *Daemon) EnsureImage(ctx context.Context, b Build) (name string, err err
 	}
 	defer r.Context.Close()
 	builds := image.BuildsOf(d.images)
+	if err := builds.CheckOwners(); err != nil {
+		return "", err
+	}
 	key, err := build.Key(ctx, buildOptions(d.images, b), r)
 	if err != nil {
 		return "", err
@@ -151,10 +157,6 @@ func removeOthers(ctx context.Context, s *image.Store, prefix, but string) error
 
 // buildRequest reads what a build is of. The caller closes its context.
 func buildRequest(cfg *config.Config, b Build) (r build.Request, err error) {
-	if os.Geteuid() != 0 {
-		return r, cove.Errorf(cove.Unsupported, "images are built as root alone").
-			WithHint("run it with sudo: as another user, the files of an image would all have one owner")
-	}
 	r = build.Request{Name: b.Name, Args: b.Args, Secrets: b.Secrets, Target: b.Target, Fresh: b.Fresh, Root: b.Root,
 		Host: "linux/" + goruntime.GOARCH}
 	if r.Platform, err = image.ParsePlatform(b.Platform); err != nil {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"os"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -21,9 +20,8 @@ func (d images) Commit(ctx context.Context, who cove.Principal, ref string,
 	if r.Image == "" {
 		return api.CommittedImage{}, cove.Errorf(cove.InvalidArgument, "the image needs a name")
 	}
-	if os.Geteuid() != 0 {
-		return api.CommittedImage{}, cove.Errorf(cove.Unsupported, "images are made by a server of root's alone").
-			WithHint("start the server with sudo: as another user, the files of an image would all have one owner")
+	if err := image.BuildsOf(d.images).CheckOwners(); err != nil {
+		return api.CommittedImage{}, err
 	}
 	o := build.Options{Store: image.BuildsOf(d.images), Clock: clock.Real()}
 	c := build.Commit{Name: r.Image, Changes: r.Changes, Text: "cove sandbox commit"}

@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/execution"
@@ -30,6 +31,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
+	imagefiles "github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/localsocket"
 	"github.com/cove-sandbox/cove/internal/meter"
@@ -94,7 +96,11 @@ type Options struct {
 
 // OpenImages opens the image store, which needs no daemon.
 func OpenImages(cfg *config.Config, log *slog.Logger) (*image.Store, error) {
-	return image.Open(image.Options{
+	self, err := os.Executable()
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "find this program: %w", err)
+	}
+	return image.Open(image.Options{Files: imagefiles.New(local.FindIDs(), self),
 		Dir: filepath.Join(cfg.Home, "images"), Home: cfg.Home, Most: int64(cfg.Disk.ImagesMB) << 20, Log: log,
 		CheckPath: func(path string) (string, error) { return pathRules(cfg).Check(path, nil) },
 	})

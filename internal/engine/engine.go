@@ -168,6 +168,9 @@ const (
 type Rootfs struct {
 	Kind RootfsKind
 	Dir  string // RootfsDir: absolute host path of the tree; never written to
+	// Flat is the same tree with one owner for all files, where Dir has owners that only root inside has as they are;
+	// empty: Dir does for every user.
+	Flat string `json:",omitempty"`
 	// Layers are changes above Dir, the lowest first, at most MaxLayers: directories in which Template.Layer kept those of
 	// earlier sandboxes (Capabilities.Layers).
 	Layers []string

@@ -18,8 +18,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-// files is the common reader of formats that consist of named files: a directory, or an indexed tar archive.
-type files interface {
+// namedFiles is the common reader of formats that consist of named files: a directory, or an indexed tar archive.
+type namedFiles interface {
 	open(name string) (io.ReadCloser, int64, error) // the content and its size
 	io.Closer
 }
@@ -201,7 +201,7 @@ func (l laidOut) open(name string) (io.ReadCloser, int64, error) {
 }
 
 // readSmall reads a file of at most limit bytes.
-func readSmall(from files, name string, limit int64) ([]byte, error) {
+func readSmall(from namedFiles, name string, limit int64) ([]byte, error) {
 	rc, size, err := from.open(name)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/filelock"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	layerfiles "github.com/cove-sandbox/cove/internal/image/layer"
 )
 
@@ -80,7 +81,7 @@ func (b Builds) Base(ctx context.Context, ref string) (base Base, release func()
 		return base, nil, cove.Errorf(cove.Unsupported, "%.200q cannot be the base of a build", ref).
 			WithHint("take it into the store first: cove image import SOURCE --name NAME")
 	}
-	root, err := b.store.Resolve(ctx, ref)
+	root, err := b.store.resolve(ctx, ref)
 	if err == nil {
 		release, err = b.store.Hold(ctx, root.Digest)
 	}
@@ -176,6 +177,19 @@ func (b Builds) Room(ctx context.Context) (dir string, done func(), err error) {
 	return t.dir, func() { b.store.discard(t); lock.Close() }, nil
 }
 
+// Files does the work on the files of builds.
+func (b Builds) Files() *files.Files { return b.store.files }
+
+// CheckOwners refuses to make images of which the files would all have one owner. Errors: Unsupported.
+func (b Builds) CheckOwners() error {
+	if b.store.files.Owners() {
+		return nil
+	}
+	return cove.Errorf(cove.Unsupported, "images cannot be made here: all of their files would have one owner").
+		WithHint(`without root the owners are subordinate ids: install newuidmap (Debian package uidmap) and run "usermod ` +
+			`--add-subuids 100000-165535 --add-subgids 100000-165535 $USER"`)
+}
+
 // Most is the most that an image may be.
 func (b Builds) Most() layerfiles.Most {
 	return layerfiles.Most{Bytes: b.store.limits.Bytes, Files: b.store.limits.Entries}
@@ -214,7 +228,7 @@ func (b Builds) Find(key string) (l Layer, err error) {
 // Keep takes a layer from a directory of Room, under a key. It returns the layer where it then is: that of another
 // build, if that was first. It stays until Release.
 func (b Builds) Keep(key string, l Layer) (Layer, error) {
-	l.Bytes = diskUsage(l.Dir)
+	l.Bytes = b.store.diskUsage(l.Dir)
 	data, err := json.Marshal(l)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(l.Dir, layerRecord), data, 0o600)
@@ -314,9 +328,11 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 	img := &Image{Digest: hashOf(raw).String(), Source: "build", Created: config.Created.UTC(),
 		Added: time.Now().UTC().Truncate(time.Second), Platform: config.Platform().String(),
 		Config: runtimePart(config.Config)}
-	if img.Size, img.Files, err = measureTree(built.Tree); err != nil {
+	size, err := s.files.Measure(ctx, built.Tree)
+	if err != nil {
 		return Image{}, storage(err, "measure the image")
 	}
+	img.Size, img.Files = size.Bytes, size.Files
 	if img.Size > s.limits.Bytes || img.Files > s.limits.Entries {
 		return Image{}, cove.Errorf(cove.TooLarge, "the image has %d bytes in %d files; at most %d in %d are allowed",
 			img.Size, img.Files, s.limits.Bytes, s.limits.Entries)
@@ -336,7 +352,7 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 		if err := built.record(t.dir); err != nil {
 			return storage(err, "write the image's layers")
 		}
-		if err := os.Rename(built.Tree, filepath.Join(t.dir, rootfsName)); err != nil {
+		if err := s.files.Move(ctx, built.Tree, filepath.Join(t.dir, rootfsName)); err != nil {
 			return storage(err, "publish the image")
 		}
 		return s.publish(t, img)
@@ -391,22 +407,4 @@ func (built Built) configuration() ([]byte, v1.ConfigFile, error) {
 	}
 	raw, err := json.Marshal(c)
 	return raw, c, err
-}
-
-// measureTree returns the bytes of the files of a tree, and their number.
-func measureTree(dir string) (bytes, files int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if files++; info.Mode().IsRegular() {
-			bytes += info.Size()
-		}
-		return nil
-	})
-	return bytes, files, err
 }

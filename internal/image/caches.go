@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/filelock"
-	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
 // cachesName is the directory of a store for the caches of builds: each a directory by a digest of its id, with a
@@ -33,9 +32,12 @@ type cached struct {
 }
 
 // caches is the directory of a store for the caches of builds.
-type caches struct{ dir string }
+type caches struct {
+	store *Store
+	dir   string
+}
 
-func cachesOf(s *Store) caches { return caches{filepath.Join(s.dir, cachesName)} }
+func cachesOf(s *Store) caches { return caches{s, filepath.Join(s.dir, cachesName)} }
 
 func (c caches) place(id string) string {
 	sum := sha256.Sum256([]byte(id))
@@ -63,7 +65,7 @@ func (c caches) make(temp, id string, fill func(dir string) error) error {
 
 // record writes what a cache has, and that it was used.
 func (c caches) record(place, id string) error {
-	data, err := json.Marshal(cached{ID: id, Bytes: diskUsage(place)})
+	data, err := json.Marshal(cached{ID: id, Bytes: c.store.diskUsage(place)})
 	if err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func (c caches) list() (all []usedCache, err error) {
 			continue
 		}
 		u := usedCache{place: filepath.Join(c.dir, e.Name())}
-		u.removes = func() (bool, error) { return removeCache(u.place) }
+		u.removes = func() (bool, error) { return c.remove(u.place) }
 		record := filepath.Join(u.place, cacheRecord)
 		if info, err := os.Stat(record); err == nil {
 			u.used = info.ModTime()
@@ -104,8 +106,8 @@ func (c caches) list() (all []usedCache, err error) {
 	return all, nil
 }
 
-// removeCache removes a cache that no build has, and reports whether it did.
-func removeCache(place string) (gone bool, err error) {
+// remove removes a cache that no build has, and reports whether it did.
+func (c caches) remove(place string) (gone bool, err error) {
 	lock, err := filelock.Open(place+lockSuffix, filelock.Exclusive)
 	if err == filelock.ErrHeld {
 		return false, nil
@@ -114,7 +116,7 @@ func removeCache(place string) (gone bool, err error) {
 		return false, err
 	}
 	defer lock.Close()
-	if err := unpack.RemoveAll(place); err != nil {
+	if err := c.store.files.Remove(place); err != nil {
 		return false, err
 	}
 	return true, os.Remove(lock.Name())
@@ -132,8 +134,8 @@ func (c caches) prune() (freed int64, err error) {
 		}
 	}
 	for _, u := range all {
-		bytes := diskUsage(u.place)
-		gone, e := removeCache(u.place)
+		bytes := c.store.diskUsage(u.place)
+		gone, e := c.remove(u.place)
 		if err = errors.Join(err, e); gone {
 			freed += bytes
 		}

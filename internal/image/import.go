@@ -146,7 +146,7 @@ func (s *Store) openFile(ctx context.Context, f located, o ImportOptions) (*cont
 	return c, from, nil
 }
 
-func (s *Store) openFiles(ctx context.Context, f located) (files, error) {
+func (s *Store) openFiles(ctx context.Context, f located) (namedFiles, error) {
 	if !f.dir {
 		return s.openArchive(ctx, f.path)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/filelock"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -75,7 +76,7 @@ func (s *Store) fill(ctx context.Context, to *temp, c *content, source string, r
 		defer func() { cancel(); end(); s.discard(t) }()
 	}
 	grow := func(bytes, step int64) error { return room.to(ctx, bytes, step) }
-	stats, err := unpackLayers(ctx, rootfs, c, s.limits, grow, report)
+	stats, err := s.unpackLayers(ctx, rootfs, c, grow, report)
 	if err == nil {
 		err = room.to(ctx, stats.Bytes, 0)
 	}
@@ -155,13 +156,12 @@ func environment(env []string) []string {
 	return kept
 }
 
-func unpackLayers(ctx context.Context, rootfs string, c *content, limits unpack.Limits,
+func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content,
 	room func(bytes, step int64) error, report Progress) (unpack.Stats, error) {
-	tree, err := unpack.New(rootfs, limits)
+	tree, err := s.files.Unpack(ctx, rootfs, s.limits, room)
 	if err != nil {
 		return unpack.Stats{}, err
 	}
-	tree.Room = room
 	defer tree.Close()
 	for i := range c.layers {
 		report(c.unpacking(i)) // announces all layers at the beginning
@@ -182,7 +182,7 @@ func (c *content) unpacking(i int) Event {
 
 // applyLayer applies one layer and checks both of its digests. The remains of a failure are in a temporary directory,
 // and are removed with it.
-func applyLayer(ctx context.Context, tree *unpack.Tree, c *content, i int, report Progress) error {
+func applyLayer(ctx context.Context, tree files.Tree, c *content, i int, report Progress) error {
 	l := &c.layers[i]
 	rc, err := l.open(ctx)
 	if err != nil {

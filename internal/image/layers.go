@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/filelock"
-	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
 // layersName is the directory of a store for the layers that builds keep. While one runs, it holds a lock beside it.
@@ -40,7 +39,8 @@ func (l Layer) Release() {
 }
 
 // pruneLayers removes layers of builds, unless a build runs. Their files remain where images have them.
-func pruneLayers(kept string) (freed int64, err error) {
+func pruneLayers(s *Store) (freed int64, err error) {
+	kept := keptIn(s)
 	if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -58,8 +58,8 @@ func pruneLayers(kept string) (freed int64, err error) {
 	}
 	for _, e := range entries {
 		dir := filepath.Join(kept, e.Name())
-		bytes := diskUsage(dir)
-		if e := unpack.RemoveAll(dir); e != nil {
+		bytes := s.diskUsage(dir)
+		if e := s.files.Remove(dir); e != nil {
 			err = errors.Join(err, e)
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // loadLayout loads a content from an OCI layout (image-spec, image-layout.md).
-func loadLayout(ctx context.Context, from files, tag string, p v1.Platform, limits unpack.Limits) (*content, error) {
+func loadLayout(ctx context.Context, from namedFiles, tag string, p v1.Platform, limits unpack.Limits) (*content, error) {
 	raw, err := readSmall(from, "index.json", maxManifest)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func tagged(idx v1.IndexManifest, tag string) (*v1.Descriptor, error) {
 
 // layoutBlobs reads blobs by digest. Digests have been validated, so they are safe names.
 type layoutBlobs struct {
-	files files
+	files namedFiles
 	index []byte // in place of a manifest, the index itself
 }
 
@@ -105,7 +105,7 @@ type saved struct {
 }
 
 // loadDockerArchive loads a content from the output of "docker save".
-func loadDockerArchive(from files, tag string, p v1.Platform) (*content, error) {
+func loadDockerArchive(from namedFiles, tag string, p v1.Platform) (*content, error) {
 	raw, err := readSmall(from, "manifest.json", maxManifest)
 	if err != nil {
 		return nil, err

@@ -4,14 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/filelock"
-	"github.com/cove-sandbox/cove/internal/image/unpack"
+	"github.com/cove-sandbox/cove/internal/image/files"
 )
 
 // lockFile takes the lock of a file as soon as it is free.
@@ -29,8 +28,9 @@ func (s *Store) digestLock(digest string) string {
 
 // temp is a directory of the store that is locked while its owner lives.
 type temp struct {
-	dir  string
-	lock *os.File
+	dir   string
+	lock  *os.File
+	files *files.Files
 }
 
 func (s *Store) newTemp() (*temp, error) {
@@ -39,7 +39,7 @@ func (s *Store) newTemp() (*temp, error) {
 	if err != nil {
 		return nil, storage(err, "make a temporary directory")
 	}
-	t := &temp{dir: dir, lock: lock}
+	t := &temp{dir: dir, lock: lock, files: s.files}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.discard()
 		return nil, storage(err, "make a temporary directory")
@@ -51,24 +51,20 @@ const lockSuffix = ".lock"
 
 // discard removes the directory, if it still exists, and then the lock.
 func (t *temp) discard() error {
-	err := unpack.RemoveAll(t.dir)
+	err := t.files.Remove(t.dir)
 	if err == nil {
 		err = os.Remove(t.lock.Name())
 	}
 	return errors.Join(err, t.lock.Close())
 }
 
-func diskUsage(dir string) (bytes int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // only a number for a message
-		}
-		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
-			bytes += info.Size()
-		}
-		return nil
-	})
-	return bytes
+// diskUsage returns the bytes of the files in a directory, as far as they can be counted: only a number for a message.
+func (s *Store) diskUsage(dir string) int64 {
+	if _, err := os.Lstat(dir); err != nil {
+		return 0
+	}
+	size, _ := s.files.Measure(context.Background(), dir)
+	return size.Bytes
 }
 
 // discard removes a temporary directory that was not published. A failure is left to the sweeper.

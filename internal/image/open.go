@@ -22,7 +22,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil || o.Dir == "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "%q is no directory for images", o.Dir)
 	}
-	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, home: cmp.Or(o.Home, dir), most: o.Most, log: o.Log,
+	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, home: cmp.Or(o.Home, dir), most: o.Most, files: o.Files, log: o.Log,
 		keychain: authn.DefaultKeychain,
 		patience: defaultPatience, known: map[string]*Image{}}
 	if s.checkPath == nil {
@@ -85,9 +85,9 @@ func (s *Store) sweep() (count int, bytes int64, err error) {
 			err = errors.Join(err, e)
 			continue
 		}
-		bytes += diskUsage(dir)
+		bytes += s.diskUsage(dir)
 		count++
-		err = errors.Join(err, (&temp{dir: dir, lock: lock}).discard())
+		err = errors.Join(err, (&temp{dir: dir, lock: lock, files: s.files}).discard())
 	}
 	return count, bytes, errors.Join(err, s.sweepIndex())
 }

@@ -164,7 +164,7 @@ func (s *Store) Prune(ctx context.Context, keepInUse func(digest string) bool) (
 	if out.Temps, out.Freed, err = s.sweep(); err != nil {
 		return out, storage(err, "remove what was left behind")
 	}
-	freed, err := pruneLayers(filepath.Join(s.dir, layersName))
+	freed, err := pruneLayers(s)
 	if out.Freed += freed; err != nil {
 		return out, storage(err, "remove layers of builds")
 	}

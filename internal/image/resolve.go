@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,49 @@ import (
 //
 // Errors: InvalidArgument, Forbidden (a path), NotFound (a path), ImageMissing, and those of Import.
 func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) {
+	root, err := s.resolve(ctx, ref)
+	if err == nil && root.Digest != "" && s.files.Apart() {
+		root.Flat, err = s.flat(ctx, root)
+	}
+	return root, err
+}
+
+// flatName is the directory of an image with its tree flattened.
+const flatName = "flat"
+
+// flat returns the tree of an image in which all files are the store's owner's, and makes it the first time.
+func (s *Store) flat(ctx context.Context, root engine.Rootfs) (string, error) {
+	place := filepath.Join(s.imageDir(root.Digest), flatName)
+	tree := filepath.Join(place, "tree")
+	if _, err := os.Lstat(place); err == nil {
+		return tree, nil
+	}
+	release, err := s.Hold(ctx, root.Digest)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	t, err := s.newTemp()
+	if err != nil {
+		return "", err
+	}
+	defer s.discard(t)
+	made := filepath.Join(t.dir, flatName)
+	if err := os.Mkdir(made, 0o700); err != nil {
+		return "", storage(err, "make a root filesystem")
+	}
+	if err := s.files.Flatten(ctx, root.Dir, filepath.Join(made, filepath.Base(tree))); err != nil {
+		return "", storage(err, "make a root filesystem")
+	}
+	err = os.Rename(made, place)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
+		err = nil // another process was first
+	}
+	return tree, storage(err, "make a root filesystem")
+}
+
+// resolve is Resolve without Rootfs.Flat.
+func (s *Store) resolve(ctx context.Context, ref string) (engine.Rootfs, error) {
 	t, err := parse(ref)
 	if err != nil {
 		return engine.Rootfs{}, err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	layerfiles "github.com/cove-sandbox/cove/internal/image/layer"
 )
 
@@ -57,8 +58,8 @@ func (b Builds) Export(ctx context.Context, ref, to string) error {
 	}
 	defer from.Close()
 	all := layerfiles.Copy{From: from, Words: []string{"."}, Dest: "/", Whole: true, Plain: true,
-		Owner: &layerfiles.Owner{UID: os.Geteuid(), GID: os.Getegid()}}
-	return all.Into(ctx, to, none)
+		Owner: new(b.Files().Self())}
+	return b.Files().Copy(ctx, all, to, none)
 }
 
 // part is a layer as it is saved: all files of a tree, or changes to what is below.
@@ -97,11 +98,11 @@ func (b Builds) Save(ctx context.Context, w io.Writer, ref string, format Format
 		return 0, storage(err, "read the image")
 	}
 	for i := range parts {
-		if err := parts[i].measure(ctx); err != nil {
+		if err := parts[i].measure(ctx, b.Files()); err != nil {
 			return 0, err
 		}
 	}
-	a := archive{tar: tar.NewWriter(w)}
+	a := archive{tar: tar.NewWriter(w), from: b.Files()}
 	if err := a.write(ctx, base.Config, parts, b.tagOf(ref), format); err != nil {
 		if errors.Is(err, context.Canceled) {
 			return 0, cove.Errorf(cove.Canceled, "saving was canceled: %w", err)
@@ -175,9 +176,9 @@ func (b Builds) parts(of Base) ([]part, error) {
 }
 
 // measure finds the digest and the size of a layer's archive.
-func (p *part) measure(ctx context.Context) error {
+func (p *part) measure(ctx context.Context, from *files.Files) error {
 	h, n := sha256.New(), counted{}
-	if err := layerfiles.Write(ctx, io.MultiWriter(h, &n), p.dir); err != nil {
+	if err := from.Write(ctx, io.MultiWriter(h, &n), p.dir); err != nil {
 		return err
 	}
 	p.digest, p.size = v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", h.Sum(nil))}, n.bytes
@@ -189,7 +190,10 @@ type counted struct{ bytes int64 }
 func (c *counted) Write(p []byte) (int, error) { c.bytes += int64(len(p)); return len(p), nil }
 
 // archive is an image layout as it is written.
-type archive struct{ tar *tar.Writer }
+type archive struct {
+	tar  *tar.Writer
+	from *files.Files
+}
 
 func (a archive) write(ctx context.Context, c v1.ConfigFile, parts []part, tag string, format Format) error {
 	c.RootFS, c.History = v1.RootFS{Type: "layers"}, nil
@@ -205,7 +209,7 @@ func (a archive) write(ctx context.Context, c v1.ConfigFile, parts []part, tag s
 		if err := a.header(blob(p.digest), p.size); err != nil {
 			return err
 		}
-		if err := layerfiles.Write(ctx, a.tar, p.dir); err != nil {
+		if err := a.from.Write(ctx, a.tar, p.dir); err != nil {
 			return err
 		}
 	}
@@ -223,7 +227,7 @@ func (a archive) write(ctx context.Context, c v1.ConfigFile, parts []part, tag s
 		_, version, _ := strings.Cut(tag[strings.LastIndexByte(tag, '/')+1:], ":")
 		d.Annotations = map[string]string{"io.containerd.image.name": tag, "org.opencontainers.image.ref.name": version}
 	}
-	files := map[string]any{"index.json": v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex,
+	texts := map[string]any{"index.json": v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex,
 		Manifests: []v1.Descriptor{d}}, "oci-layout": map[string]string{"imageLayoutVersion": "1.0.0"}}
 	names := []string{"index.json", "oci-layout"}
 	if format == FormatDocker {
@@ -239,10 +243,10 @@ func (a archive) write(ctx context.Context, c v1.ConfigFile, parts []part, tag s
 		for _, p := range parts {
 			s.Layers = append(s.Layers, blob(p.digest))
 		}
-		files["manifest.json"], names = []saved{s}, append(names, "manifest.json")
+		texts["manifest.json"], names = []saved{s}, append(names, "manifest.json")
 	}
 	for _, name := range names {
-		data, err := json.Marshal(files[name])
+		data, err := json.Marshal(texts[name])
 		if err == nil {
 			err = a.file(name, data)
 		}

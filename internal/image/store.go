@@ -7,6 +7,7 @@
 //	sha256/<hex>/image.json       the record of one image
 //	sha256/<hex>/config.json      its configuration as it came; an archive has none
 //	sha256/<hex>/rootfs/          its tree: flattened, never written to again
+//	sha256/<hex>/flat/tree/       the same with one owner, for users of sandboxes that share the ids of the store's owner
 //	sha256/<hex>/pins/            a file for each sandbox that keeps changes to it
 //	build/<key>/                  a layer that a build has made, for the next one
 //	tmp/<name>/, tmp/<name>.lock  being unpacked or removed; locked by its owner
@@ -16,6 +17,11 @@
 // image is that of its configuration (other tools' image id), which contains the digest of every layer's uncompressed
 // bytes. The digest of a plain archive is that of the file, and of an imported directory that of its canonical archive.
 // Only the store's owner can reach it.
+//
+// # Owners
+//
+// The files of a tree have their owners where the process is root, or has subordinate ids: package files does what needs
+// those. Otherwise all are the store's owner's, as in stores that earlier versions have written.
 //
 // # Processes
 //
@@ -40,6 +46,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -53,8 +60,9 @@ type Options struct {
 	// Home is Cove's, below which room on the disk is reserved; empty: Dir.
 	Home string
 	// Most bounds the images together, in bytes; 0 is no bound.
-	Most int64
-	Log  *slog.Logger // nil discards messages
+	Most  int64
+	Files *files.Files // does the work on the images' files; nil: this process does
+	Log   *slog.Logger // nil discards messages
 }
 
 // Image is the store's record of one image.
@@ -93,6 +101,7 @@ type Store struct {
 	limits    unpack.Limits
 	home      string // Cove's
 	most      int64  // bytes of all images; 0 is no bound
+	files     *files.Files
 	log       *slog.Logger
 	keychain  authn.Keychain
 	patience  patience

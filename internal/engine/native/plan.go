@@ -139,7 +139,11 @@ func imageRoot(t engine.Template) []guest.Step {
 
 // trees are the directories of the host that imageRoot attaches, in its order.
 func trees(t engine.Template) []string {
-	all := append([]string{t.Rootfs.Dir}, t.Rootfs.Layers...)
+	dir := t.Rootfs.Dir
+	if t.Rootfs.Flat != "" && !t.User.IsRoot() {
+		dir = t.Rootfs.Flat
+	}
+	all := append([]string{dir}, t.Rootfs.Layers...)
 	if t.Layer != "" {
 		all = append(all, t.Layer)
 	}

@@ -10,6 +10,7 @@ import (
 
 // Chmod is a mode to give: an octal number, or what chmod(1) takes, such as "u=rwX,go=rX".
 type Chmod struct {
+	text    string
 	octal   bool
 	mode    fs.FileMode
 	clauses []clause
@@ -30,9 +31,9 @@ func ParseChmod(text string) (*Chmod, error) {
 	bad := cove.Errorf(cove.InvalidArgument, "the mode %.40q cannot be read", text).
 		WithHint("write it as 755, or as u=rwX,go=rX")
 	if n, err := strconv.ParseUint(text, 8, 12); err == nil {
-		return &Chmod{octal: true, mode: modeOf(uint32(n))}, nil
+		return &Chmod{text: text, octal: true, mode: modeOf(uint32(n))}, nil
 	}
-	c := &Chmod{}
+	c := &Chmod{text: text}
 	for part := range strings.SplitSeq(text, ",") {
 		at := strings.IndexAny(part, "+-=")
 		if at < 0 {
@@ -75,6 +76,18 @@ func ParseChmod(text string) (*Chmod, error) {
 		}
 	}
 	return c, nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (c *Chmod) MarshalText() ([]byte, error) { return []byte(c.text), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Chmod) UnmarshalText(text []byte) error {
+	read, err := ParseChmod(string(text))
+	if err == nil {
+		*c = *read
+	}
+	return err
 }
 
 // of returns the mode of what had another.

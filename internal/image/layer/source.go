@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -20,6 +21,7 @@ import (
 // read, whatever its symbolic links say, also while programs change it.
 type Source struct {
 	root    *os.Root
+	ignores []string                       // patterns of ignored
 	ignored *patternmatcher.PatternMatcher // nil: nothing is
 	matches sync.Mutex                     // of ignored, which compiles its patterns when it needs them
 	owners  bool                           // files keep their owners
@@ -51,12 +53,11 @@ func OpenContext(dir, below string, beside []byte) (*Source, error) {
 			return s, nil
 		}
 	}
-	var patterns []string
 	if err == nil {
-		patterns, err = ignorefile.ReadAll(strings.NewReader(string(text)))
+		s.ignores, err = ignorefile.ReadAll(strings.NewReader(string(text)))
 	}
 	if err == nil {
-		s.ignored, err = patternmatcher.New(patterns)
+		s.ignored, err = patternmatcher.New(s.ignores)
 	}
 	if err != nil {
 		root.Close()
@@ -69,6 +70,35 @@ func OpenContext(dir, below string, beside []byte) (*Source, error) {
 func OpenTree(dir string) (*Source, error) {
 	root, err := os.OpenRoot(dir)
 	return &Source{root: root, owners: true}, failure(err, "open a root filesystem")
+}
+
+// Origin is what a Source is of, for another process.
+type Origin struct {
+	Dir    *os.File `json:"-"` // its directory, open
+	Ignore []string // patterns of what is left out; nil: nothing is
+	Owners bool     // files keep their owners
+}
+
+// Origin returns what a source is of. The caller closes its directory.
+func (s *Source) Origin() (Origin, error) {
+	dir, err := s.root.Open(".")
+	return Origin{Dir: dir, Ignore: s.ignores, Owners: s.owners}, failure(err, "open the context")
+}
+
+// Open opens the source again. It does not need the directory of the origin after that.
+func (o Origin) Open() (*Source, error) {
+	root, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(o.Dir.Fd())))
+	if err != nil {
+		return nil, failure(err, "open the context")
+	}
+	s := &Source{root: root, ignores: o.Ignore, owners: o.Owners}
+	if o.Ignore != nil {
+		if s.ignored, err = patternmatcher.New(o.Ignore); err != nil {
+			root.Close()
+			return nil, cove.Errorf(cove.InvalidArgument, ".dockerignore: %w", err)
+		}
+	}
+	return s, nil
 }
 
 // Close releases the directory.
