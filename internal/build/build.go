@@ -167,6 +167,7 @@ type stage struct {
 type builder struct {
 	Options
 	request  Request
+	files    *files.Files
 	file     *dockerfile.File
 	says     *progress.Progress
 	room     string // directory for trees and layers
@@ -185,8 +186,9 @@ type builder struct {
 }
 
 func newBuilder(o Options, room string) *builder {
-	return &builder{Options: o, room: room, commands: semaphore.NewWeighted(int64(max(2, runtime.NumCPU()))),
-		stages: map[int]*future{}, images: map[string]image.Base{}, shown: map[string]bind{},
+	return &builder{Options: o, room: room, files: o.Store.Files(),
+		commands: semaphore.NewWeighted(int64(max(2, runtime.NumCPU()))),
+		stages:   map[int]*future{}, images: map[string]image.Base{}, shown: map[string]bind{},
 		making: map[string]*semaphore.Weighted{}}
 }
 
@@ -195,8 +197,6 @@ func (b *builder) release() {
 		release()
 	}
 }
-
-func (b *builder) files() *files.Files { return b.Store.Files() }
 
 // fresh returns the path of a directory that is still to be made.
 func (b *builder) fresh() string {
@@ -399,7 +399,7 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 		}
 		*s = stage{number: i, base: below.base, tree: s.tree, key: below.key, config: below.config, args: below.args,
 			steps: append([]image.Step{}, below.steps...), latest: below.latest}
-		return s, b.files().Clone(ctx, below.tree, s.tree)
+		return s, b.files.Clone(ctx, below.tree, s.tree)
 	}
 	s.part = b.says.Begin("[%s 1] FROM %s", from.Name, from.Image)
 	base, err := b.image(ctx, s.part, from.Image, from.Platform)
@@ -409,7 +409,7 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 	if err == nil && base.Tree == "" {
 		err = os.Mkdir(s.tree, 0o755)
 	} else if err == nil {
-		err = b.files().Clone(ctx, base.Tree, s.tree)
+		err = b.files.Clone(ctx, base.Tree, s.tree)
 	}
 	if err != nil {
 		return nil, b.fails(ctx, s.part, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
+	"github.com/cove-sandbox/cove/internal/image/files"
 )
 
 // Commit says what image to make of the changes of a sandbox.
@@ -55,16 +56,16 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 			return err
 		}
 		changes := engine.Changes(dir)
-		if err := b.files().Take(ctx, engine.Changes(of.Layer), changes, o.Store.Most()); err != nil {
+		if err := b.files.Take(ctx, engine.Changes(of.Layer), changes, o.Store.Most()); err != nil {
 			return err
 		}
-		places := append(b.within(ctx, s.base.Tree, of.Places), ownPlaces...)
-		return b.files().Discard(ctx, changes, s.base.Tree, ownFiles, places)
+		places := append(within(ctx, b.files, s.base.Tree, of.Places), ownPlaces...)
+		return b.files.Discard(ctx, changes, s.base.Tree, ownFiles, places)
 	})
 	if err != nil {
 		return img, err
 	}
-	files, err := b.files().DiffID(ctx, engine.Changes(dir))
+	files, err := b.files.DiffID(ctx, engine.Changes(dir))
 	if err != nil {
 		return img, err
 	}
@@ -73,10 +74,10 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 		return img, err
 	}
 	defer l.Release()
-	if err := b.files().Clone(ctx, s.base.Tree, s.tree); err != nil {
+	if err := b.files.Clone(ctx, s.base.Tree, s.tree); err != nil {
 		return img, err
 	}
-	if err := b.files().Apply(ctx, engine.Changes(l.Dir), s.tree); err != nil {
+	if err := b.files.Apply(ctx, engine.Changes(l.Dir), s.tree); err != nil {
 		return img, err
 	}
 	s.steps = []image.Step{{Text: c.Text, Created: b.now(), Layer: l.DiffID, Key: l.Key}}
@@ -84,10 +85,10 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 }
 
 // within returns places as a tree has them, without the links on the way, and the directories above them.
-func (b *builder) within(ctx context.Context, tree string, places []string) []string {
+func within(ctx context.Context, f *files.Files, tree string, places []string) []string {
 	var mounts []Mount
 	for _, place := range places {
-		if real, err := b.files().Resolve(ctx, tree, place); err == nil {
+		if real, err := f.Resolve(ctx, tree, place); err == nil {
 			mounts = append(mounts, Mount{Target: "/" + real})
 		}
 	}

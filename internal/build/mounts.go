@@ -67,7 +67,7 @@ func (b *builder) bindOf(ctx context.Context, s *stage, m dockerfile.Mount) (bin
 		if err != nil {
 			return bind{}, err
 		}
-		key, err := b.files().Content(ctx, dir)
+		key, err := b.files.Content(ctx, dir)
 		at = bind{place: hostpath.Own{Dir: dir, Name: copiedName}, key: key}
 		if err == nil && m.ReadOnly {
 			b.mu.Lock()
@@ -81,7 +81,7 @@ func (b *builder) bindOf(ctx context.Context, s *stage, m dockerfile.Mount) (bin
 		return bind{}, err
 	}
 	if m.ReadOnly {
-		found, err := b.files().Find(ctx, tree, m.Path)
+		found, err := b.files.Find(ctx, tree, m.Path)
 		if err != nil {
 			return bind{}, err
 		}
@@ -109,7 +109,7 @@ func (b *builder) copied(ctx context.Context, from *layer.Source, name string) (
 		return "", cove.Errorf(cove.StorageFull, "make a directory for a mount: %w", err)
 	}
 	it := layer.Copy{From: from, Words: []string{literal(name)}, Dest: "/" + copiedName, Itself: true, Whole: true}
-	return dir, b.files().Copy(ctx, it, dir, none)
+	return dir, b.files.Copy(ctx, it, dir, none)
 }
 
 // literal is a word of COPY that means a path as it is.
@@ -141,7 +141,7 @@ func (b *builder) mount(ctx context.Context, s *stage, c *Command, all []dockerf
 				continue
 			}
 		}
-		real, err := b.files().Resolve(ctx, c.Tree, m.Target)
+		real, err := b.files.Resolve(ctx, c.Tree, m.Target)
 		if err != nil {
 			return nil, errors.Join(err, done())
 		}
@@ -195,11 +195,11 @@ func (b *builder) fill(ctx context.Context, s *stage, m dockerfile.Mount, dir st
 			return err
 		}
 		begins := layer.Copy{From: from, Words: []string{literal(m.Path)}, Dest: "/", Whole: true}
-		if err := b.files().Copy(ctx, begins, dir, none); err != nil {
+		if err := b.files.Copy(ctx, begins, dir, none); err != nil {
 			return err
 		}
 	}
-	return b.files().Give(ctx, dir, layer.Owner{UID: m.UID, GID: m.GID}, m.Mode)
+	return b.files.Give(ctx, dir, layer.Owner{UID: m.UID, GID: m.GID}, m.Mode)
 }
 
 // secret gives a command a secret: in its environment, and as a file, which is returned.

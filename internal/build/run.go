@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 )
 
@@ -69,7 +70,7 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 		c.Script = &Script{Path: path.Join(scriptDir, path.Base(r.Args[0])), Data: []byte(r.Script)}
 		c.Args = append([]string{c.Script.Path}, r.Args[1:]...)
 	}
-	prefix, err := b.as(ctx, &c, r.User)
+	prefix, err := as(ctx, b.files, &c, r.User)
 	if err != nil {
 		return l, err
 	}
@@ -93,7 +94,7 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 			WithHint("%s", end.Hint)
 	}
 	places := append(stubs(c.Mounts), ownPlaces...)
-	if err := b.files().Discard(ctx, engine.Changes(c.Layer), s.tree, ownFiles, places); err != nil {
+	if err := b.files.Discard(ctx, engine.Changes(c.Layer), s.tree, ownFiles, places); err != nil {
 		return l, err
 	}
 	return b.keep(ctx, s.key, c.Layer)
@@ -124,7 +125,7 @@ func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []stri
 	}
 	shell := ""
 	for _, program := range []string{"/bin/bash", "/bin/sh"} {
-		found, err := b.files().Find(ctx, f.Shell.Tree, program)
+		found, err := b.files.Find(ctx, f.Shell.Tree, program)
 		if err != nil {
 			return err
 		}
@@ -147,7 +148,7 @@ func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []stri
 
 // as finds how a command runs as a user of its tree: root itself, or another by a program of the tree's, which comes
 // before its arguments.
-func (b *builder) as(ctx context.Context, c *Command, name string) (prefix []string, err error) {
+func as(ctx context.Context, f *files.Files, c *Command, name string) (prefix []string, err error) {
 	user, err := layer.UserOf(c.Tree, name)
 	if err != nil {
 		return nil, err
@@ -159,7 +160,7 @@ func (b *builder) as(ctx context.Context, c *Command, name string) (prefix []str
 		return nil, nil
 	}
 	for _, program := range []string{"/usr/bin/setpriv", "/bin/setpriv"} {
-		found, err := b.files().Find(ctx, c.Tree, program)
+		found, err := f.Find(ctx, c.Tree, program)
 		if err != nil {
 			return nil, err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -27,6 +28,7 @@ type Sandboxes struct {
 	// OpenRoute opens the way out of a sandbox with a network.
 	OpenRoute func(id cove.SandboxID, n egress.Network) (egress.Route, error)
 	Clock     clock.Clock
+	Files     *files.Files // opens what commands have mounted
 }
 
 // Run implements Runner.
@@ -75,7 +77,7 @@ func (s Sandboxes) with(ctx context.Context, c Command,
 		Rootfs:  engine.Rootfs{Kind: engine.RootfsDir, Dir: c.Tree},
 		Shape:   cove.Shape{Limits: s.Limits, User: cove.RootUser},
 		Binding: engine.Binding{Hostname: rootfs.Hostname}}
-	if err := c.attach(&plan.Binding); err != nil {
+	if err := s.attach(ctx, c.Mounts, &plan.Binding); err != nil {
 		plan.Binding.Close()
 		return err
 	}
@@ -114,19 +116,15 @@ func (s Sandboxes) with(ctx context.Context, c Command,
 }
 
 // attach adds the mounts of a command to a binding.
-func (c Command) attach(b *engine.Binding) error {
-	for _, m := range c.Mounts {
+func (s Sandboxes) attach(ctx context.Context, all []Mount, b *engine.Binding) (err error) {
+	for _, m := range all {
 		a := engine.Attachment{Target: m.Target, ReadOnly: m.ReadOnly, Memory: m.Memory}
-		if m.Memory != nil {
-			b.Attachments = append(b.Attachments, a)
-			continue
+		if a.Owners = m.Memory == nil; a.Owners {
+			if a.Place, err = s.Files.Open(ctx, m.Place); err != nil {
+				return err
+			}
 		}
-		if a.Owners = true; m.Place.Name == "" {
-			return cove.Errorf(cove.Internal, "the mount at %s has no place", m.Target)
-		}
-		if err := b.Attach(m.Place, a); err != nil {
-			return err
-		}
+		b.Attachments = append(b.Attachments, a)
 	}
 	return nil
 }

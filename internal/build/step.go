@@ -26,7 +26,7 @@ func (b *builder) step(ctx context.Context, s *stage, step dockerfile.Step) erro
 		}
 		defer kept.Release()
 		if !missing {
-			if err := b.files().Apply(ctx, engine.Changes(kept.Dir), s.tree); err != nil {
+			if err := b.files.Apply(ctx, engine.Changes(kept.Dir), s.tree); err != nil {
 				return err
 			}
 			done.Layer, done.Key, s.latest = kept.DiffID, kept.Key, kept.Created
@@ -64,13 +64,13 @@ func (b *builder) layer(ctx context.Context, s *stage, step dockerfile.Step) (l 
 		err = b.copy(ctx, s, *step.Copy, changes)
 	} else {
 		var missing bool
-		missing, err = b.files().MakeDirectory(ctx, changes, s.tree, step.Dir)
+		missing, err = b.files.MakeDirectory(ctx, changes, s.tree, step.Dir)
 		none = !missing
 	}
 	if err != nil || none {
 		return l, none, err
 	}
-	content, err := b.files().Content(ctx, changes)
+	content, err := b.files.Content(ctx, changes)
 	if err != nil {
 		return l, false, err
 	}
@@ -98,15 +98,15 @@ func (b *builder) find(s *stage, key string) (image.Layer, bool) {
 // keep keeps a layer that is complete.
 func (b *builder) keep(ctx context.Context, key, dir string) (l image.Layer, err error) {
 	l = image.Layer{Dir: dir, Created: b.now()}
-	if err := b.files().Seal(ctx, dir); err != nil {
+	if err := b.files.Seal(ctx, dir); err != nil {
 		return l, err
 	}
 	if at := b.request.Epoch; at != nil {
-		if err := b.files().Clamp(ctx, engine.Changes(dir), *at); err != nil {
+		if err := b.files.Clamp(ctx, engine.Changes(dir), *at); err != nil {
 			return l, err
 		}
 	}
-	if l.DiffID, err = b.files().DiffID(ctx, engine.Changes(dir)); err != nil || b.request.Fresh {
+	if l.DiffID, err = b.files.DiffID(ctx, engine.Changes(dir)); err != nil || b.request.Fresh {
 		return l, err
 	}
 	return b.Store.Keep(key, l)
@@ -163,7 +163,7 @@ func (b *builder) take(ctx context.Context, c dockerfile.Copy, does layer.Copy, 
 			WithHint("write a slash at its end")
 	}
 	if len(does.Words)+len(does.Inline) > 0 {
-		if err := b.files().Copy(ctx, does, changes, tree); err != nil {
+		if err := b.files.Copy(ctx, does, changes, tree); err != nil {
 			return err
 		}
 	}
@@ -197,7 +197,7 @@ func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, doe
 	}
 	defer does.From.Close()
 	does.Words, does.Inline, does.Whole = []string{literal(name)}, nil, c.Unpack == nil || !*c.Unpack
-	return b.files().Copy(ctx, does, changes, tree)
+	return b.files.Copy(ctx, does, changes, tree)
 }
 
 // origin returns the tree of a stage or an image, with a key of its content.

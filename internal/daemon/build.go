@@ -57,8 +57,8 @@ type Build struct {
 // epochArg is the build argument that says the latest time of a file of the image, in seconds since 1970.
 const epochArg = "SOURCE_DATE_EPOCH"
 
-// Build builds an image, whose commands run in sandboxes of the native engine. Errors: those of Builds.CheckOwners and of
-// build.Build.
+// Build builds an image, whose commands run in sandboxes of the native engine. Errors: those of Builds.CheckOwners and
+// of build.Build.
 func (d *Daemon) Build(ctx context.Context, b Build) (img image.Image, err error) {
 	if err := image.BuildsOf(d.images).CheckOwners(); err != nil {
 		return img, err
@@ -235,7 +235,7 @@ func (d *Daemon) buildRunner(b Build, id cove.ExecutionID) (s build.Sandboxes, e
 	if s.Engine, err = d.engines.Get(engine.Native); err != nil {
 		return s, err
 	}
-	s.Clock = clock.Real()
+	s.Clock, s.Files = clock.Real(), image.BuildsOf(d.images).Files()
 	s.OpenRoute = func(of cove.SandboxID, n egress.Network) (egress.Route, error) {
 		return d.openRoute(cove.MachineOwner(), of, id, n)
 	}

@@ -81,7 +81,7 @@ func (b Builds) Base(ctx context.Context, ref string) (base Base, release func()
 		return base, nil, cove.Errorf(cove.Unsupported, "%.200q cannot be the base of a build", ref).
 			WithHint("take it into the store first: cove image import SOURCE --name NAME")
 	}
-	root, err := b.store.resolve(ctx, ref)
+	root, err := resolve(ctx, b.store, ref)
 	if err == nil {
 		release, err = b.store.Hold(ctx, root.Digest)
 	}
@@ -228,7 +228,7 @@ func (b Builds) Find(key string) (l Layer, err error) {
 // Keep takes a layer from a directory of Room, under a key. It returns the layer where it then is: that of another
 // build, if that was first. It stays until Release.
 func (b Builds) Keep(key string, l Layer) (Layer, error) {
-	l.Bytes = b.store.diskUsage(l.Dir)
+	l.Bytes = diskUsage(b.store.files, l.Dir)
 	data, err := json.Marshal(l)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(l.Dir, layerRecord), data, 0o600)

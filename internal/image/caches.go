@@ -65,7 +65,7 @@ func (c caches) make(temp, id string, fill func(dir string) error) error {
 
 // record writes what a cache has, and that it was used.
 func (c caches) record(place, id string) error {
-	data, err := json.Marshal(cached{ID: id, Bytes: c.store.diskUsage(place)})
+	data, err := json.Marshal(cached{ID: id, Bytes: diskUsage(c.store.files, place)})
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (c caches) prune() (freed int64, err error) {
 		}
 	}
 	for _, u := range all {
-		bytes := c.store.diskUsage(u.place)
+		bytes := diskUsage(c.store.files, u.place)
 		gone, e := c.remove(u.place)
 		if err = errors.Join(err, e); gone {
 			freed += bytes

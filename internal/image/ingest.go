@@ -76,7 +76,7 @@ func (s *Store) fill(ctx context.Context, to *temp, c *content, source string, r
 		defer func() { cancel(); end(); s.discard(t) }()
 	}
 	grow := func(bytes, step int64) error { return room.to(ctx, bytes, step) }
-	stats, err := s.unpackLayers(ctx, rootfs, c, grow, report)
+	stats, err := unpackLayers(ctx, s, rootfs, c, grow, report)
 	if err == nil {
 		err = room.to(ctx, stats.Bytes, 0)
 	}
@@ -156,7 +156,7 @@ func environment(env []string) []string {
 	return kept
 }
 
-func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content,
+func unpackLayers(ctx context.Context, s *Store, rootfs string, c *content,
 	room func(bytes, step int64) error, report Progress) (unpack.Stats, error) {
 	tree, err := s.files.Unpack(ctx, rootfs, s.limits, room)
 	if err != nil {

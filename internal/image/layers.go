@@ -58,7 +58,7 @@ func pruneLayers(s *Store) (freed int64, err error) {
 	}
 	for _, e := range entries {
 		dir := filepath.Join(kept, e.Name())
-		bytes := s.diskUsage(dir)
+		bytes := diskUsage(s.files, dir)
 		if e := s.files.Remove(dir); e != nil {
 			err = errors.Join(err, e)
 			continue

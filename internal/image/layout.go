@@ -15,7 +15,8 @@ import (
 )
 
 // loadLayout loads a content from an OCI layout (image-spec, image-layout.md).
-func loadLayout(ctx context.Context, from namedFiles, tag string, p v1.Platform, limits unpack.Limits) (*content, error) {
+func loadLayout(ctx context.Context, from namedFiles, tag string, p v1.Platform,
+	limits unpack.Limits) (*content, error) {
 	raw, err := readSmall(from, "index.json", maxManifest)
 	if err != nil {
 		return nil, err

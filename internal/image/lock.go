@@ -59,11 +59,11 @@ func (t *temp) discard() error {
 }
 
 // diskUsage returns the bytes of the files in a directory, as far as they can be counted: only a number for a message.
-func (s *Store) diskUsage(dir string) int64 {
+func diskUsage(f *files.Files, dir string) int64 {
 	if _, err := os.Lstat(dir); err != nil {
 		return 0
 	}
-	size, _ := s.files.Measure(context.Background(), dir)
+	size, _ := f.Measure(context.Background(), dir)
 	return size.Bytes
 }
 

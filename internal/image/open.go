@@ -22,8 +22,8 @@ func Open(o Options) (*Store, error) {
 	if err != nil || o.Dir == "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "%q is no directory for images", o.Dir)
 	}
-	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, home: cmp.Or(o.Home, dir), most: o.Most, files: o.Files, log: o.Log,
-		keychain: authn.DefaultKeychain,
+	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, home: cmp.Or(o.Home, dir), most: o.Most,
+		files: o.Files, log: o.Log, keychain: authn.DefaultKeychain,
 		patience: defaultPatience, known: map[string]*Image{}}
 	if s.checkPath == nil {
 		s.checkPath = filepath.EvalSymlinks
@@ -85,7 +85,7 @@ func (s *Store) sweep() (count int, bytes int64, err error) {
 			err = errors.Join(err, e)
 			continue
 		}
-		bytes += s.diskUsage(dir)
+		bytes += diskUsage(s.files, dir)
 		count++
 		err = errors.Join(err, (&temp{dir: dir, lock: lock, files: s.files}).discard())
 	}

@@ -29,9 +29,9 @@ import (
 //
 // Errors: InvalidArgument, Forbidden (a path), NotFound (a path), ImageMissing, and those of Import.
 func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) {
-	root, err := s.resolve(ctx, ref)
+	root, err := resolve(ctx, s, ref)
 	if err == nil && root.Digest != "" && s.files.Apart() {
-		root.Flat, err = s.flat(ctx, root)
+		root.Flat, err = flat(ctx, s, root)
 	}
 	return root, err
 }
@@ -40,7 +40,7 @@ func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) 
 const flatName = "flat"
 
 // flat returns the tree of an image in which all files are the store's owner's, and makes it the first time.
-func (s *Store) flat(ctx context.Context, root engine.Rootfs) (string, error) {
+func flat(ctx context.Context, s *Store, root engine.Rootfs) (string, error) {
 	place := filepath.Join(s.imageDir(root.Digest), flatName)
 	tree := filepath.Join(place, "tree")
 	if _, err := os.Lstat(place); err == nil {
@@ -71,7 +71,7 @@ func (s *Store) flat(ctx context.Context, root engine.Rootfs) (string, error) {
 }
 
 // resolve is Resolve without Rootfs.Flat.
-func (s *Store) resolve(ctx context.Context, ref string) (engine.Rootfs, error) {
+func resolve(ctx context.Context, s *Store, ref string) (engine.Rootfs, error) {
 	t, err := parse(ref)
 	if err != nil {
 		return engine.Rootfs{}, err

@@ -20,8 +20,8 @@
 //
 // # Owners
 //
-// The files of a tree have their owners where the process is root, or has subordinate ids: package files does what needs
-// those. Otherwise all are the store's owner's, as in stores that earlier versions have written.
+// The files of a tree have their owners where the process is root, or has subordinate ids: package files does the work
+// that needs those. Otherwise all are the store's owner's, as in stores that earlier versions have written.
 //
 // # Processes
 //

@@ -337,8 +337,8 @@ func devBuild(sess *session.Session) *cobra.Command {
 		Short: "Build or pull the image of a directory's dev container",
 		Long: `Build or pull the image of a directory's dev container, unless it is there, and
 print its name. Those of its services are built or pulled, too. By this command
-you agree to what the file says. A build needs root.`,
-		Example: "  sudo cove devcontainer build\n  sudo cove devcontainer build --preset debian",
+you agree to what the file says. A build needs root or subordinate ids.`,
+		Example: "  cove devcontainer build\n  cove devcontainer build --preset debian",
 	}
 	f := c.Flags()
 	at.add(f)

@@ -50,7 +50,7 @@ started if it does not run, and what else the command says is not applied to it.
 A directory with a devcontainer.json can have its image, environment, limits and
 commands in the sandbox. At a terminal it is shown and you are asked, once for its
 content; --devcontainer agrees, --no-devcontainer leaves it alone. Its image is built
-when it has a Dockerfile and the image is missing, which needs root.
+when it has a Dockerfile and the image is missing.
 
 At a terminal it attaches to the sandbox when it is ready (--no-attach does not).
 Else it prints the sandbox's name. "cove diff", "cove apply" and "git fetch

@@ -38,7 +38,8 @@ A secret enters the sandbox of the commands that mount it, and neither a layer
 nor the cache. Where the gateway can set a credential itself, it need not enter.
 
 What is not supported is refused by name. SOURCE_DATE_EPOCH, in the environment
-or as a build argument, gives equal images equal digests. Needs root.`,
+or as a build argument, gives equal images equal digests. As another user than root
+it needs subordinate ids.`,
 		Example: `  cove image build -t mine .
   cove image build -t tests --target test --build-arg VERSION=3 --preset debian .`,
 		RunE: func(cmd *cobra.Command, words []string) (err error) {

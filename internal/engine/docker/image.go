@@ -175,7 +175,7 @@ func (e *Engine) importHost(ctx context.Context) (image, error) {
 }
 
 func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) {
-	root, err := os.OpenRoot(r.Dir)
+	root, err := os.OpenRoot(cmp.Or(r.Flat, r.Dir))
 	if err != nil {
 		return image{}, cove.Errorf(cove.ImageMissing, "the root filesystem %s cannot be used: %w", r.Dir, err).
 			WithHint("give the path of an unpacked root filesystem")

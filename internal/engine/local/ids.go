@@ -156,15 +156,6 @@ func (d IDs) Ranged() bool { return d.root }
 // Separate reports whether the guest and the user's processes have different ids.
 func (d IDs) Separate() bool { return d.root || d.subordinate != Owner{} }
 
-// Apart returns the map of root inside for a user who has subordinate ids: the owners in images are the user, as root, and
-// the subordinate ids. ok is false where there is none, or no need of it.
-func (d IDs) Apart() (m IDMap, ok bool) {
-	if d.root || d.subordinate == (Owner{}) {
-		return m, false
-	}
-	return subordinateMap(cove.RootUser, d.self, d.subordinate), true
-}
-
 // Map chooses the map of a new sandbox; release gives back what it took of r.
 func (d IDs) Map(u cove.User, r *Ranges) (m IDMap, release func(), err error) {
 	switch {

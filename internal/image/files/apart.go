@@ -1,17 +1,11 @@
 package files
 
 import (
-	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
@@ -55,9 +49,9 @@ func (r *apart) begin(name string, args any, files ...*os.File) (*conversation, 
 		return nil, err
 	}
 	c := &conversation{apart: r, conn: ours, in: json.NewDecoder(ours)}
-	if err := sendQuestion(ours, name, args, files); err != nil {
+	if err := c.ask(name, args, files); err != nil {
 		c.end()
-		return nil, lost(err)
+		return nil, err
 	}
 	return c, nil
 }
@@ -103,10 +97,6 @@ func (r *apart) stop() {
 	}
 }
 
-// capabilities are what the process apart may do with files whose owners its namespace maps: give them away, pass their
-// modes by, and keep special modes and capabilities of programs.
-var capabilities = []uintptr{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_SETFCAP}
-
 // start starts the process, which ends when its connection does.
 func (r *apart) start() (*unixconn.Conn, error) {
 	ours, theirs, err := unixconn.Pair()
@@ -114,17 +104,7 @@ func (r *apart) start() (*unixconn.Conn, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command(r.program, Command)
-	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{}, "/", []*os.File{theirs}
-	// A group of its own: signals of the terminal are for the program that it serves.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, AmbientCaps: capabilities, Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		ours.Close()
-		return nil, cove.Errorf(cove.Unavailable, "cannot start the process that works on the files of images: %w", err).
-			WithHint("user namespaces seem to be turned off; \"cove doctor\" says how to allow them")
-	}
-	go cmd.Wait()
-	if err := r.ids.Write(context.Background(), cmd.Process.Pid); err != nil {
+	if err := r.ids.Start(r.program, Command, theirs); err != nil {
 		ours.Close()
 		return nil, err
 	}

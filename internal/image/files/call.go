@@ -1,7 +1,6 @@
 package files
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,14 +13,14 @@ import (
 )
 
 // operation is a function that runs in this process, or by its name in the process apart, with arguments and a result
-// that JSON can carry. Arguments that are opener carry a descriptor beside.
+// that JSON can carry. What is an opener carries a descriptor beside.
 type operation[A, R any] struct {
 	name string
 	run  func(ctx context.Context, args A) (R, error)
 }
 
-// opener is implemented by pointers to arguments with an open directory.
-type opener interface{ dir() **os.File }
+// opener is implemented by pointers to arguments and results with an open file or directory.
+type opener interface{ open() **os.File }
 
 // call runs an operation.
 func call[A, R any](ctx context.Context, f *Files, o operation[A, R], args A) (result R, err error) {
@@ -31,7 +30,7 @@ func call[A, R any](ctx context.Context, f *Files, o operation[A, R], args A) (r
 	}
 	var give []*os.File
 	if with, ok := any(&args).(opener); ok {
-		give = append(give, *with.dir())
+		give = append(give, *with.open())
 	}
 	c, err := r.begin(o.name, args, give...)
 	if err != nil {
@@ -46,22 +45,33 @@ func call[A, R any](ctx context.Context, f *Files, o operation[A, R], args A) (r
 	if err == nil {
 		err = json.Unmarshal(a.Result, &result)
 	}
+	if with, ok := any(&result).(opener); ok && err == nil {
+		var given []*os.File
+		if given, err = c.conn.TakeFDs(1); err == nil {
+			*with.open() = given[0]
+		}
+	}
 	return result, err
 }
 
 // serve runs an operation that another process asks for.
-func (o operation[A, R]) serve(ctx context.Context, q question, given []*os.File) (any, error) {
+func (o operation[A, R]) serve(ctx context.Context, q question, given []*os.File) (result any, gives *os.File,
+	err error) {
 	var args A
 	if err := json.Unmarshal(q.Args, &args); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if with, ok := any(&args).(opener); ok {
 		if len(given) != 1 {
-			return nil, errors.New("a directory is missing")
+			return nil, nil, errors.New("a descriptor is missing")
 		}
-		*with.dir() = given[0]
+		*with.open() = given[0]
 	}
-	return o.run(ctx, args)
+	r, err := o.run(ctx, args)
+	if with, ok := any(&r).(opener); ok && err == nil {
+		gives = *with.open()
+	}
+	return r, gives, err
 }
 
 // The messages of an operation, each a JSON value: a question, and its answer. Between them a tree that is unpacked
@@ -137,10 +147,19 @@ type conversation struct {
 	in    *json.Decoder
 }
 
-func (c *conversation) send(message any) error {
+// send sends a message, with descriptors.
+func (c *conversation) send(message any, files ...*os.File) error {
 	data, err := json.Marshal(message)
-	if err == nil {
+	switch {
+	case err != nil:
+	case len(files) == 0:
 		_, err = c.conn.Write(data)
+	default:
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		err = c.conn.WriteFDs(data, fds)
 	}
 	if err != nil {
 		return lost(err)
@@ -168,24 +187,11 @@ func lost(err error) error {
 		WithHint("try again; if it ends again, see whether the machine is short of memory")
 }
 
-// sendQuestion sends the first message of a conversation.
-func sendQuestion(conn *unixconn.Conn, name string, args any, files []*os.File) error {
+// ask sends the first message of a conversation.
+func (c *conversation) ask(name string, args any, files []*os.File) error {
 	text, err := json.Marshal(args)
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(question{name, text, len(files)})
-	if err != nil || len(files) == 0 {
-		return errors.Join(err, write(conn, data))
-	}
-	fds := make([]int, len(files))
-	for i, f := range files {
-		fds[i] = int(f.Fd())
-	}
-	return conn.WriteFDs(data, fds)
-}
-
-func write(w io.Writer, data []byte) error {
-	_, err := io.Copy(w, bytes.NewReader(data))
-	return err
+	return c.send(question{name, text, len(files)}, files...)
 }

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
@@ -262,13 +263,29 @@ func (f *Files) Give(ctx context.Context, dir string, to layer.Owner, mode uint3
 	return err
 }
 
+// opened is an open file or directory.
+type opened struct{ file *os.File }
+
+func (o *opened) open() **os.File { return &o.file }
+
+var openPlace = operation[hostpath.Own, opened]{"open", func(_ context.Context, o hostpath.Own) (opened, error) {
+	f, err := o.Open()
+	return opened{f}, err
+}}
+
+// Open is hostpath.Own.Open.
+func (f *Files) Open(ctx context.Context, o hostpath.Own) (*os.File, error) {
+	at, err := call(ctx, f, openPlace, o)
+	return at.file, err
+}
+
 type copying struct {
 	layer.Copy
 	From          layer.Origin
 	Changes, Tree string
 }
 
-func (c *copying) dir() **os.File { return &c.From.Dir }
+func (c *copying) open() **os.File { return &c.From.Dir }
 
 var copyInto = operation[copying, none]{"copy", func(ctx context.Context, a copying) (none, error) {
 	from, err := a.From.Open()

@@ -13,12 +13,13 @@ import (
 )
 
 // served are the operations of the process apart, by their names.
-var served = map[string]func(context.Context, question, []*os.File) (any, error){
+var served = map[string]func(context.Context, question, []*os.File) (any, *os.File, error){
 	clone.name: clone.serve, flatten.name: flatten.serve, apply.name: apply.serve, take.name: take.serve,
 	discard.name: discard.serve, seal.name: seal.serve, clamp.name: clamp.serve, diffID.name: diffID.serve,
 	content.name: content.serve, makeDirectory.name: makeDirectory.serve, find.name: find.serve,
 	resolve.name: resolve.serve, measure.name: measure.serve, move.name: move.serve, remove.name: remove.serve,
 	give.name: give.serve, copyInto.name: copyInto.serve, writing.name: writing.serve,
+	openPlace.name: openPlace.serve,
 }
 
 // Serve is the process apart. It does not return before the program that it serves has ended, or needs it no more.
@@ -87,10 +88,15 @@ func attend(conn *unixconn.Conn) {
 	}()
 	var a answer
 	var result any
+	var gives []*os.File
 	if q.Name == unpacking {
 		result, err = c.fill(ctx, q, files, steps)
 	} else if run, ok := served[q.Name]; ok {
-		result, err = run(ctx, q, files)
+		var give *os.File
+		if result, give, err = run(ctx, q, files); give != nil {
+			defer give.Close()
+			gives = append(gives, give)
+		}
 	} else {
 		err = fmt.Errorf("there is no operation %.40q", q.Name)
 	}
@@ -98,5 +104,5 @@ func attend(conn *unixconn.Conn) {
 		a.Result, err = json.Marshal(result)
 	}
 	a.Failed = failed(err)
-	_ = c.send(a) // or the other one is gone
+	_ = c.send(a, gives...) // or the other one is gone
 }

@@ -30,7 +30,7 @@ type written struct {
 	to      *os.File
 }
 
-func (w *written) dir() **os.File { return &w.to }
+func (w *written) open() **os.File { return &w.to }
 
 var writing = operation[written, none]{"write", func(ctx context.Context, a written) (none, error) {
 	return none{}, layer.Write(ctx, a.to, a.Changes)
@@ -88,7 +88,6 @@ type step struct {
 // tree is a Tree in the process apart.
 type tree struct {
 	*conversation
-	ctx  context.Context
 	stop func() bool
 	data *os.File
 	room func(bytes, step int64) error
@@ -106,7 +105,7 @@ func (r *apart) unpack(ctx context.Context, dir string, limits unpack.Limits,
 		to.Close()
 		return nil, err
 	}
-	return &tree{conversation: c, ctx: ctx, stop: context.AfterFunc(ctx, c.cancel), data: to, room: room}, nil
+	return &tree{conversation: c, stop: context.AfterFunc(ctx, c.cancel), data: to, room: room}, nil
 }
 
 // Apply implements Tree.

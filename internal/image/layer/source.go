@@ -72,14 +72,14 @@ func OpenTree(dir string) (*Source, error) {
 	return &Source{root: root, owners: true}, failure(err, "open a root filesystem")
 }
 
-// Origin is what a Source is of, for another process.
+// Origin describes a Source for another process.
 type Origin struct {
 	Dir    *os.File `json:"-"` // its directory, open
 	Ignore []string // patterns of what is left out; nil: nothing is
 	Owners bool     // files keep their owners
 }
 
-// Origin returns what a source is of. The caller closes its directory.
+// Origin describes the source. The caller closes its directory.
 func (s *Source) Origin() (Origin, error) {
 	dir, err := s.root.Open(".")
 	return Origin{Dir: dir, Ignore: s.ignores, Owners: s.owners}, failure(err, "open the context")
