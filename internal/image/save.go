@@ -45,6 +45,9 @@ func (b Builds) Export(ctx context.Context, ref, to string) error {
 		return err
 	}
 	defer done()
+	if to, err = filepath.Abs(to); err != nil {
+		return cove.Errorf(cove.InvalidArgument, "cannot make the directory %s: %w", to, err)
+	}
 	if err := os.Mkdir(to, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return cove.Errorf(cove.InvalidArgument, "cannot make the directory %s: %w", to, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,8 @@ type lab struct {
 	t   *testing.T
 	dir string // short: a unix socket's path has 107 bytes
 	env []string
+	// enter is the beginning of a command that runs Cove as another user; empty: this one does.
+	enter []string
 }
 
 func newLab(t *testing.T) *lab {
@@ -105,7 +108,8 @@ func (l *lab) command(args ...string) *exec.Cmd {
 	if path == "cove" {
 		path = filepath.Join(bin, "cove")
 	}
-	c := exec.Command(path, args[1:]...)
+	args = slices.Concat(l.enter, []string{path}, args[1:])
+	c := exec.Command(args[0], args[1:]...)
 	c.Dir, c.Env = l.dir, l.env
 	return c
 }
