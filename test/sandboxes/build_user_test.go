@@ -125,7 +125,8 @@ CMD ["cat", "mine"]
 		build(of)
 	}
 	same(t, l, u, "built")
-	const look = `stat -c '%U:%G %a' /home/ada/mine /usr/local/bin/odd /private/file /opt/res/out /etc/shadow; cat /opt/copied`
+	const look = `stat -c '%U:%G %a' /home/ada/mine /usr/local/bin/odd /private/file /opt/res/out /etc/shadow
+		cat /opt/copied`
 	const want = "ada:ada 600\nservice:games 6755\nUNKNOWN:games 644\nada:UNKNOWN 604\nroot:shadow 640\n" +
 		"private\n1001:60 644\n/opt/able cap_net_bind_service=ep\n"
 	if out := u.must("cove", "run", "--root", "--image", "built", "sh", "-c", look); out != want {
@@ -134,8 +135,8 @@ CMD ["cat", "mine"]
 	if out := u.must("cove", "run", "--image", "built"); out != "ada\n13\n" {
 		t.Errorf("its program says %q", out)
 	}
-	if out := u.must("cove", "run", "--image", "built", "--user", "service", "sh", "-c", "id -un; cat /private/file"); out !=
-		"service\nprivate\n" {
+	if out := u.must("cove", "run", "--image", "built", "--user", "service", "sh", "-c",
+		"id -un; cat /private/file"); out != "service\nprivate\n" {
 		t.Errorf("another user sees %q", out)
 	}
 	if out := build(u); strings.Count(out, "CACHED") != 10 {
@@ -143,7 +144,8 @@ CMD ["cat", "mine"]
 	}
 	commit(t, u)
 	u.must("cove", "image", "build", "--target", "build", "-o", "out", "ctx")
-	if out := l.must("stat", "-c", "%u %a", u.in("out/private"), u.in("out/private/file")); out != "61000 700\n61000 644\n" {
+	if out := l.must("stat", "-c", "%u %a", u.in("out/private"), u.in("out/private/file")); out !=
+		"61000 700\n61000 644\n" {
 		t.Errorf("the exported files are %q", out)
 	}
 	u.must("cove", "image", "remove", "built", "debian", "mine")
@@ -163,7 +165,8 @@ func commit(t *testing.T, u *lab) {
 		install -o bea -g games -m 640 /etc/hostname /opt/hers/file`)
 	u.must("cove", "sandbox", "commit", "box", "mine")
 	u.must("cove", "destroy", "--yes", "box")
-	if out := u.must("cove", "run", "--root", "--image", "mine", "sh", "-c", "stat -c '%U:%G %a' /opt/hers /opt/hers/*"); out !=
+	const look = "stat -c '%U:%G %a' /opt/hers /opt/hers/*"
+	if out := u.must("cove", "run", "--root", "--image", "mine", "sh", "-c", look); out !=
 		"bea:root 700\nbea:games 640\n" {
 		t.Errorf("the image of the sandbox has %q", out)
 	}
