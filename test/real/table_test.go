@@ -123,7 +123,7 @@ func table() map[string]*document {
 				{line: "cove new --empty --root --image debian:12", why: "needs that image; TestCommit of test/sandboxes has one"},
 				{line: "cove exec box", why: "is about that sandbox"},
 				{line: "cove sandbox commit", why: "is about that sandbox; TestCommit of test/sandboxes commits one"},
-				{line: "sudo cove image build", why: "needs an image with a shell; TestImageBuild of test/sandboxes has one"},
+				{line: "cove image build", why: "needs an image with a shell; TestImageBuild of test/sandboxes has one"},
 			},
 		},
 		"docs/install.md": {lines: []how{
