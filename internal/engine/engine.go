@@ -37,6 +37,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -153,6 +154,8 @@ type Template struct {
 	// Bare says that programs see the places for temporary files, the home and cove.WorkDir of a RootfsDir with a Layer,
 	// in which they change them, in place of the sandbox's own. /run is the sandbox's own in any case.
 	Bare bool
+	// Alone says that its Binding shares nothing: then its programs need not have the ids of who runs Cove.
+	Alone bool
 }
 
 // RootfsKind says where a root filesystem comes from.
@@ -168,8 +171,8 @@ const (
 type Rootfs struct {
 	Kind RootfsKind
 	Dir  string // RootfsDir: absolute host path of the tree; never written to
-	// Flat is the same tree with one owner for all files, where Dir has owners that only root inside has as they are;
-	// empty: Dir does for every user.
+	// Flat is the same tree with one owner for all files, where Dir has owners that are only right for programs without
+	// the ids of who runs Cove; empty: Dir does for every user.
 	Flat string `json:",omitempty"`
 	// Layers are changes above Dir, the lowest first, at most MaxLayers: directories in which Template.Layer kept those of
 	// earlier sandboxes (Capabilities.Layers).
@@ -210,6 +213,12 @@ type Binding struct {
 	Throughput  Throughput       // Capabilities.Throughput
 	Listeners   []guest.Listen   // Capabilities.Listeners
 	Copy        *Copy            // Capabilities.Zygotes
+}
+
+// Shares reports whether directories or files of the machine's are attached whose owner the user has to be.
+func (b Binding) Shares() bool {
+	return len(b.Mounts) > 0 ||
+		slices.ContainsFunc(b.Attachments, func(a Attachment) bool { return a.Place != nil && !a.Owners })
 }
 
 // Copy is a program to be made from a zygote, which the engine has made in another sandbox with the same template.

@@ -135,10 +135,7 @@ CMD ["cat", "mine"]
 	if out := u.must("cove", "run", "--image", "built"); out != "ada\n13\n" {
 		t.Errorf("its program says %q", out)
 	}
-	if out := u.must("cove", "run", "--image", "built", "--user", "service", "sh", "-c",
-		"id -un; cat /private/file"); out != "service\nprivate\n" {
-		t.Errorf("another user sees %q", out)
-	}
+	asBuilt(t, u)
 	if out := build(u); strings.Count(out, "CACHED") != 10 {
 		t.Errorf("built again it is\n%s", out)
 	}
@@ -154,6 +151,29 @@ CMD ["cat", "mine"]
 		if left, err := os.ReadDir(u.in("home/images/" + dir)); err != nil || len(left) > 0 {
 			t.Errorf("%s has %v, %v", dir, left, err)
 		}
+	}
+}
+
+// asBuilt runs the image as its user: programs see the owners, and have no other right. Where a directory of the
+// machine's is shown, its files and those of the image are the user's.
+func asBuilt(t *testing.T, u *lab) {
+	t.Helper()
+	const look = `id -un; stat -c %U:%G /usr/local/bin/odd /home/ada/mine /etc/shadow /opt/able; echo new >> /home/ada/mine
+		for place in /etc/shadow /usr/local/bin/odd /opt/able; do (: >> $place) && echo "$place changes"; done
+		(: < /etc/shadow) && echo it is read`
+	if out, _ := u.run("cove", "run", "--image", "built", "sh", "-c", look); out !=
+		"ada\nservice:games\nada:ada\nroot:shadow\nroot:root\n" {
+		t.Errorf("its user sees %q", out)
+	}
+	l := &lab{t: t, dir: u.dir, env: u.env}
+	l.must("install", "-d", "-o", fmt.Sprint(ordinary), "-g", fmt.Sprint(ordinary), u.in("data"))
+	if out := u.must("cove", "run", "--image", "built", "--mount", u.in("data")+":/data:rw", "sh", "-c",
+		"echo written >/data/file; stat -c %U /data /data/file /etc/shadow; cat /home/ada/mine"); out !=
+		"ada\nada\nada\nada\n13\n" {
+		t.Errorf("with a directory its user sees %q", out)
+	}
+	if out := l.must("stat", "-c", "%u", u.in("data/file")); out != "61000\n" {
+		t.Errorf("the file in the directory is %q", out)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestAdversaryWithoutRoot(t *testing.T) {
 			}
 			run := "^TestAdversary$"
 			if ids != "" { // of the image, all that is the user's is root's inside
-				run += "|^TestAdversaryOfRoot$|^TestUsers$"
+				run += "|^TestAdversaryOfRoot$|^TestUsers$|^TestUsersAlone$"
 				must(t, "cp", "-a", debian.Root(t), in("image"))
 				must(t, "chown", "-R", fmt.Sprintf("%d:%[1]d", user), in("image"))
 			}

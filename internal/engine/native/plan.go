@@ -137,10 +137,19 @@ func imageRoot(t engine.Template) []guest.Step {
 	return append(steps, files(rootfs.Resolver(rootfs.Hostname))...)
 }
 
+// mapped is the user whose ids those of a sandbox have to do for. With those of root inside the owners of an image's
+// files are right for every user who shares nothing with who runs Cove. What a layer keeps stays as it was.
+func mapped(t engine.Template) cove.User {
+	if t.Rootfs.Flat != "" && t.Alone && t.Layer == "" {
+		return cove.RootUser
+	}
+	return t.User
+}
+
 // trees are the directories of the host that imageRoot attaches, in its order.
 func trees(t engine.Template) []string {
 	dir := t.Rootfs.Dir
-	if t.Rootfs.Flat != "" && !t.User.IsRoot() {
+	if t.Rootfs.Flat != "" && !mapped(t).IsRoot() {
 		dir = t.Rootfs.Flat
 	}
 	all := append([]string{dir}, t.Rootfs.Layers...)

@@ -38,10 +38,10 @@ func (p prewarmed) close() {
 // suitable are the buffers of guests for a sandbox, the best first. As root a guest's ids do for every user; else the
 // map depends on the user.
 func (e *Engine) suitable(t engine.Template, online, detached bool) []*prewarm.Buffer[*blank] {
-	switch {
-	case detached && online && (e.root || sameIDs(t.User, cove.AgentUser)):
+	switch u := mapped(t); {
+	case detached && online && (e.root || sameIDs(u, cove.AgentUser)):
 		return []*prewarm.Buffer[*blank]{e.prewarmed.detached}
-	case detached, !e.root && !sameIDs(t.User, cove.CodeUser):
+	case detached, !e.root && !sameIDs(u, cove.CodeUser):
 		return nil
 	case online:
 		return []*prewarm.Buffer[*blank]{e.prewarmed.online, e.prewarmed.offline}
@@ -66,7 +66,7 @@ func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (b *blank, pr
 			b.remove()
 		}
 	}
-	b, err = e.start(ctx, t.User, online, detached)
+	b, err = e.start(ctx, mapped(t), online, detached)
 	return b, false, err
 }
 

@@ -97,3 +97,55 @@ func TestNoUsersOfTheHost(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestUsersAlone: where nothing is shared with who runs Cove, programs see the owners of an image's files as they are,
+// may change none of another's, and have nothing of PID 1's.
+func TestUsersAlone(t *testing.T) {
+	e := open(t)
+	if !e.capabilities.Users {
+		t.Skip("no users of images: " + e.capabilities.Missing["users"])
+	}
+	dir := imageTree(t)
+	for _, name := range []string{"id", "grep"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copyProgram(t, dir, path, "bin/"+name)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "private"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const script = `stat -c %u:%g / /bin/sh /private /work; echo own > /work/own && cat /work/own
+		for what in root-s-file a-new-file signal-1 environ-1 memory-1; do case $what in
+			root-s-file) cat /private && echo "$what works";;
+			a-new-file) (: > /bin/new) && echo "$what works";;
+			signal-1) kill -0 1 && echo "$what works";;
+			environ-1) cat /proc/1/environ && echo "$what works";;
+			memory-1) cat /proc/1/maps && echo "$what works";;
+		esac; done 2> /dev/null
+		grep -E '^(Cap...|NoNewPrivs|Seccomp):' /proc/self/status`
+	for _, u := range []cove.User{cove.CodeUser, {UID: 999, GID: 998, Name: "db", Home: "/home/db", Shell: "/bin/sh"}} {
+		t.Run(u.Name, func(t *testing.T) {
+			template := engine.Template{ID: cove.NewSandboxID(), Alone: true, Network: cove.NetworkNone,
+				Rootfs: engine.Rootfs{Kind: engine.RootfsDir, Dir: dir, Flat: "/nowhere"},
+				Shape:  cove.Shape{Limits: limits, User: u}}
+			sb, err := e.Prepare(t.Context(), template)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sb.Destroy(t.Context())
+			if err := sb.Bind(t.Context(), engine.Binding{}); err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf("0:0\n0:0\n0:0\n%d:%d\nown\n", u.UID, u.GID)
+			for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+				want += set + ":\t0000000000000000\n"
+			}
+			want += "NoNewPrivs:\t1\nSeccomp:\t2\n"
+			if out, exit := output(t, sb, script); exit.Code != 0 || out != want {
+				t.Errorf("%q, %+v, want %q", out, exit, want)
+			}
+		})
+	}
+}

@@ -52,7 +52,7 @@ type Plan struct {
 // Template returns the generic part of the sandbox, for engine.Prepare.
 func (p Plan) Template() engine.Template {
 	t := engine.Template{ID: p.ID, Shape: p.Shape, Rootfs: p.Rootfs, Layer: p.Layer, Bare: p.Bare,
-		Network: cmp.Or(p.Network, cove.NetworkNone)}
+		Network: cmp.Or(p.Network, cove.NetworkNone), Alone: !p.Binding.Shares()}
 	t.Rootfs.Kind = cmp.Or(t.Rootfs.Kind, engine.RootfsHost)
 	if t.ID == "" {
 		t.ID = cove.NewSandboxID()
