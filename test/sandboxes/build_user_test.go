@@ -182,12 +182,13 @@ func commit(t *testing.T, u *lab) {
 	t.Helper()
 	u.must("cove", "new", "--empty", "--name", "box", "--root", "--image", "debian", "--no-attach")
 	u.must("cove", "exec", "box", "--", "sh", "-c", `useradd -m bea && install -d -o bea -m 700 /opt/hers &&
-		install -o bea -g games -m 640 /etc/hostname /opt/hers/file`)
+		install -o bea -g games -m 640 /etc/hostname /opt/hers/file && cp /bin/true /opt/able &&
+		setcap cap_net_bind_service=ep /opt/able`)
 	u.must("cove", "sandbox", "commit", "box", "mine")
 	u.must("cove", "destroy", "--yes", "box")
-	const look = "stat -c '%U:%G %a' /opt/hers /opt/hers/*"
+	const look = "stat -c '%U:%G %a' /opt/hers /opt/hers/*; getcap /opt/able"
 	if out := u.must("cove", "run", "--root", "--image", "mine", "sh", "-c", look); out !=
-		"bea:root 700\nbea:games 640\n" {
+		"bea:root 700\nbea:games 640\n/opt/able cap_net_bind_service=ep\n" {
 		t.Errorf("the image of the sandbox has %q", out)
 	}
 }
