@@ -229,6 +229,11 @@ func (s *Store) publish(t *temp, img *Image) error {
 	if err := os.WriteFile(filepath.Join(t.dir, recordName), append(data, '\n'), 0o600); err != nil {
 		return storage(err, "write the image's record")
 	}
+	if s.files.Apart() {
+		if err := os.WriteFile(filepath.Join(t.dir, ownedName), nil, 0o600); err != nil {
+			return storage(err, "write the image's record")
+		}
+	}
 	if err := atomicfile.SyncAll(t.dir); err != nil {
 		return storage(err, "write the image to disk")
 	}

@@ -30,11 +30,18 @@ import (
 // Errors: InvalidArgument, Forbidden (a path), NotFound (a path), ImageMissing, and those of Import.
 func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) {
 	root, err := resolve(ctx, s, ref)
-	if err == nil && root.Digest != "" && s.files.Apart() {
+	if err != nil || root.Digest == "" || !s.files.Apart() {
+		return root, err
+	}
+	if _, e := os.Lstat(filepath.Join(s.imageDir(root.Digest), ownedName)); e == nil {
 		root.Flat, err = flat(ctx, s, root)
 	}
 	return root, err
 }
+
+// ownedName is the file of an image whose files have owners in a store of an ordinary user. Earlier versions, and users
+// without subordinate ids, have none.
+const ownedName = "owned"
 
 // flatName is the directory of an image with its tree flattened.
 const flatName = "flat"

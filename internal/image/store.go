@@ -8,6 +8,7 @@
 //	sha256/<hex>/config.json      its configuration as it came; an archive has none
 //	sha256/<hex>/rootfs/          its tree: flattened, never written to again
 //	sha256/<hex>/flat/tree/       the same with one owner, for users of sandboxes that share the ids of the store's owner
+//	sha256/<hex>/owned            says that its files have owners, in a store of an ordinary user
 //	sha256/<hex>/pins/            a file for each sandbox that keeps changes to it
 //	build/<key>/                  a layer that a build has made, for the next one
 //	tmp/<name>/, tmp/<name>.lock  being unpacked or removed; locked by its owner
