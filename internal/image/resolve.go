@@ -39,10 +39,6 @@ func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) 
 	return root, err
 }
 
-// ownedName is the file of an image whose files have owners in a store of an ordinary user. Earlier versions, and users
-// without subordinate ids, have none.
-const ownedName = "owned"
-
 // flatName is the directory of an image with its tree flattened.
 const flatName = "flat"
 

@@ -117,6 +117,9 @@ const (
 	recordName = "image.json"
 	rootfsName = "rootfs"
 	configName = "config.json"
+	// ownedName is the file of an image whose files have owners in a store of an ordinary user. Images of earlier
+	// versions, and of users without subordinate ids, have none.
+	ownedName = "owned"
 )
 
 func (s *Store) imageDir(digest string) string {
