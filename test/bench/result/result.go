@@ -111,8 +111,8 @@ func Summarise(all []Result) {
 	}
 }
 
-// Target is what a figure ought to be: in the result's unit, or as a ratio to the same figure of the plain process or of
-// another contender.
+// Target is what a figure ought to be: in the result's unit, or as a ratio to the same figure of the plain process or
+// of another contender.
 type Target struct {
 	Scenario  string    `json:"scenario"`
 	Contender string    `json:"contender"`
