@@ -26,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
+	sidecar "github.com/cove-sandbox/cove/internal/sidecar/inside"
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
@@ -83,6 +84,12 @@ func main() {
 	case "--stdio":
 		ignoreSignals()
 		pid1.Run(stdio{})
+	case "--sidecar": // of a network that the host cannot enter; see package sidecar
+		ignoreSignals()
+		if err := sidecar.Run(stdio{}); err != nil && !errors.Is(err, io.EOF) {
+			fmt.Fprintln(os.Stderr, "cove-guest: the sidecar:", err)
+			os.Exit(125)
+		}
 	case "--wait": // holds a user namespace until its standard input ends
 		io.Copy(io.Discard, os.Stdin)
 	default:

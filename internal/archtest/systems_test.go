@@ -15,6 +15,7 @@ var linuxOnly = []string{
 	"internal/daemon", "internal/doctor", "internal/engine/native", "internal/engine/docker", "internal/engine/local",
 	"internal/execution", "internal/gateway", "internal/gitservice", "internal/guest/pid1", "internal/httpapi",
 	"internal/image", "internal/instance", "internal/linux/...", "internal/repos", "internal/run", "internal/sandbox",
+	"internal/sidecar/inside", "internal/sidecar/outside",
 	"internal/spool", "internal/store/sqlite", "internal/work", "internal/workspace", "internal/egress/proxy",
 	"internal/egress/credential",
 }

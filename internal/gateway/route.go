@@ -24,6 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/linux/lent"
+	"github.com/cove-sandbox/cove/internal/linux/relayed"
 )
 
 // Route is the egress route of one sandbox, in this process.
@@ -169,11 +170,11 @@ func (r *Route) Serve(sockets []*os.File) error {
 		var err error
 		if l.Network[:3] == "udp" {
 			var p net.PacketConn
-			p, err = net.FilePacketConn(sockets[i])
+			p, err = relayed.PacketConn(sockets[i], l.Address)
 			packets = append(packets, p)
 		} else {
 			var s net.Listener
-			s, err = net.FileListener(sockets[i])
+			s, err = relayed.Listener(sockets[i], l.Address)
 			streams = append(streams, s)
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/linux/origdst"
+	"github.com/cove-sandbox/cove/internal/linux/relayed"
 )
 
 // transparent serves a connection that the firewall has redirected.
@@ -24,7 +26,16 @@ func (s *Server) transparent(c *conn) {
 	s.newTunnel(c, c.route, time.Now()).serve()
 }
 
-func originalDestination(c net.Conn) (netip.AddrPort, error) { return origdst.Of(c.(*net.TCPConn)) }
+func originalDestination(c net.Conn) (netip.AddrPort, error) {
+	r, ok := c.(*relayed.Conn)
+	if !ok {
+		return origdst.Of(c.(*net.TCPConn))
+	}
+	if to := r.Destination(); to.IsValid() {
+		return to, nil
+	}
+	return netip.AddrPort{}, errors.New("it was not redirected")
+}
 
 // explicit serves a client that is configured for the proxy.
 func (s *Server) explicit(c *conn) {

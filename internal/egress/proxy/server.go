@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/linux/relayed"
 )
 
 // Options of a Server. The zero value of each field except Dialer means its default.
@@ -200,8 +201,11 @@ func reset(c net.Conn) {
 	if client, ok := c.(*conn); ok {
 		inner = client.Conn
 	}
-	if tcp, ok := unpaced(inner).(*net.TCPConn); ok {
-		tcp.SetLinger(0)
+	switch own := unpaced(inner).(type) {
+	case *net.TCPConn:
+		own.SetLinger(0)
+	case *relayed.Conn:
+		own.Break()
 	}
 	c.Close()
 }

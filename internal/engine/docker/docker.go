@@ -31,6 +31,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/sidecar/outside"
 )
 
 // Options configure the engine.
@@ -55,6 +56,7 @@ type Engine struct {
 	hostErr       error
 	keeper        local.Registry
 	cpus          int    // that the daemon has
+	enters        bool   // the networks of its containers
 	limitsSockets bool   // of its containers, which the daemon does not: as root, on control groups of version 1
 	mountinfo     string // of this process, for what is mounted below the host's toolchain
 
@@ -114,6 +116,7 @@ type sandbox struct {
 	current   *running      // nil before there is one, and while it is made anew
 	latest    *guest.Client // current's, and its predecessor's meanwhile
 	listeners []*os.File
+	sidecar   *outside.End // of one whose network is not entered
 	bound     bool
 	lasts     bool // without this process
 	left      bool // to another process
@@ -124,6 +127,7 @@ type sandbox struct {
 
 // trace holds what is known of a requested container.
 type trace struct {
+	name  string
 	nonce string
 	id    string // empty until the daemon has answered
 }

@@ -18,29 +18,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// addLocal says what c can do where Cove is root on the daemon's own machine. The daemon gives a container a network
-// namespace with nothing but loopback; to make the gateway its only way out, Cove enters it. And what a sandbox that
-// lasts is given goes over sockets of this machine.
+// addLocal says what c can do where Cove is root on the daemon's own machine, and what it does by a sidecar elsewhere.
+// The daemon gives a container a network namespace with nothing but loopback; to make the gateway its only way out,
+// Cove enters it, or a sidecar does (sidecar.go). And what a sandbox that lasts is given goes over sockets of this
+// machine.
 func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
-	networks := []cove.NetworkMode{cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen}
+	c.Networks = append(c.Networks, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen)
+	c.Listeners = true
 	why := ""
 	switch {
 	case !root:
-		why = "only root can lead a container's network to the gateway, or keep one that lasts; " +
-			"run cove as root, or use --engine native"
+		why = "only root can keep a container that lasts, or see its files; run cove as root, or use --engine native"
 	case !here:
-		why = "a container's network can be led to the gateway, and one that lasts be kept, only on the daemon's " +
-			"own machine; use --engine native"
+		why = "a container that lasts can be kept, and its files be seen, only on the daemon's own machine; " +
+			"use --engine native"
 	}
 	if why != "" {
-		c.Missing["listeners"], c.Missing["file_sockets"], c.Missing["lasting"] = why, why, why
-		c.Missing["throughput"] = why
-		for _, n := range networks {
-			c.Missing["network "+string(n)] = why
-		}
+		c.Missing["file_sockets"], c.Missing["lasting"], c.Missing["throughput"] = why, why, why
 		return
 	}
-	c.Networks, c.Listeners = append(c.Networks, networks...), true
 	c.SocketLimit, c.Throughput = true, throttles(info)
 	delete(c.Missing, "socket_limit")
 	if !c.Throughput {
@@ -85,11 +81,8 @@ func (s *sandbox) listen(ctx context.Context, c *running, listeners []guest.List
 	if len(missing) == 0 {
 		return nil
 	}
-	pid, err := s.process(ctx, c, "network")
-	if err != nil {
-		return err
-	}
-	made, err := netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, missing)
+	plan := transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}
+	made, err := take(ctx, s, c, plan, missing)
 	if err != nil {
 		return err
 	}
@@ -99,6 +92,23 @@ func (s *sandbox) listen(ctx context.Context, c *running, listeners []guest.List
 		}
 	}
 	return nil
+}
+
+// take makes the sockets the only way out of the container's network.
+func take(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
+	missing []netjoin.Socket) (made []*os.File, err error) {
+	if !s.engine.enters {
+		err = s.make(ctx, func(ctx context.Context) error {
+			made, err = relay(ctx, s, c, plan, missing)
+			return err
+		})
+		return made, err
+	}
+	pid, err := s.process(ctx, c, "network")
+	if err != nil {
+		return nil, err
+	}
+	return netjoin.Take(pid, plan, missing)
 }
 
 // shown are the binds of Cove's own files. What is shown only in place of another is asked of the container that is

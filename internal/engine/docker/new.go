@@ -78,6 +78,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e.cpus = info.NCPU
 	addLocal(&e.capabilities, info, root, here)
+	e.enters = root && here
 	e.limitsSockets = e.capabilities.SocketLimit && info.CgroupVersion != "2"
 	e.host, e.hostErr = rootfs.ReadHost()
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")

@@ -74,6 +74,8 @@ type bind struct {
 
 func containerName(id cove.SandboxID) string { return "cove-" + string(id) }
 
+func sidecarName(id cove.SandboxID) string { return containerName(id) + "-sidecar" }
+
 // owned reports whether this engine made a container: the labels agree with the name, which no image can set.
 func owned(names []string, labels map[string]string) bool {
 	id, err := cove.ParseSandboxID(labels[labelSandbox])
@@ -81,7 +83,7 @@ func owned(names []string, labels map[string]string) bool {
 		return false
 	}
 	_, err = cove.ParseInstanceID(labels[labelInstance])
-	return err == nil && slices.Contains(names, "/"+containerName(id))
+	return err == nil && (slices.Contains(names, "/"+containerName(id)) || slices.Contains(names, "/"+sidecarName(id)))
 }
 
 func plan(w wish) (*container.Config, *container.HostConfig, error) {
@@ -96,9 +98,7 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 	config := &container.Config{
 		Hostname: w.hostname,
 		Image:    w.image.ID,
-		Labels: map[string]string{
-			labelRealm: w.realm, labelInstance: string(w.instance), labelSandbox: string(w.template.ID), labelNonce: w.nonce,
-		},
+		Labels:   labels(w.realm, w.instance, w.template.ID, w.nonce),
 		// Nothing that the image says about what to run takes effect.
 		Entrypoint:  []string{guestPath, "--stdio"},
 		Cmd:         []string{},
@@ -147,6 +147,10 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 	}
 	throttle(&host.Resources, w.rate)
 	return config, host, nil
+}
+
+func labels(realm string, by cove.InstanceID, id cove.SandboxID, nonce string) map[string]string {
+	return map[string]string{labelRealm: realm, labelInstance: string(by), labelSandbox: string(id), labelNonce: nonce}
 }
 
 // ulimits returns the limits that the guest begins with. It lowers them with its seal.

@@ -30,29 +30,6 @@ func newSandbox(e *Engine, t engine.Template) *sandbox {
 	return &sandbox{engine: e, template: t, done: make(chan struct{}), life: life, stop: stop}
 }
 
-// make runs f, which makes containers, unless and until the sandbox is destroyed.
-func (s *sandbox) make(ctx context.Context, f func(context.Context) error) error {
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	making, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
-	var err error
-	select {
-	case s.engine.slots <- struct{}{}:
-		err = f(making)
-		<-s.engine.slots
-	case <-making.Done():
-	}
-	switch {
-	case s.life.Err() != nil:
-		return cove.Errorf(cove.Conflict, "sandbox %s has been destroyed", s.ID())
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	return err
-}
-
 // launch makes a container and waits for its guest; called with changing held.
 func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind, rate engine.Throughput) error {
 	img, binds, err := s.engine.image(ctx, s.template.Rootfs)
@@ -141,24 +118,9 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 	if err != nil {
 		return nil, err
 	}
-	s.traces = append(s.traces, trace{nonce: w.nonce})
-	id, err := e.api.create(ctx, w.name, config, host)
+	id, err := create(ctx, s, w.name, config, host)
 	if err != nil {
 		return nil, err
-	}
-	s.traces[len(s.traces)-1].id = id
-	if e.api.podman.engine {
-		if err := e.plain(ctx, id); err != nil {
-			return nil, err
-		}
-	} else {
-		made, err := e.api.inspect(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if weaker := differences(host, made.HostConfig); len(weaker) > 0 {
-			return nil, e.notAsked(weaker)
-		}
 	}
 	c := &running{id: id}
 	if err := c.connect(ctx, e.api, door); err != nil {
@@ -408,33 +370,14 @@ func (s *sandbox) Destroy(ctx context.Context) error {
 		return err
 	}
 	s.removed = true
+	if s.sidecar != nil {
+		s.sidecar.Close()
+	}
 	s.watched.Wait()
 	s.end()
 	s.engine.present.Remove(s)
 	if s.keep != nil {
 		return s.keep.Remove()
-	}
-	return nil
-}
-
-// erase removes every container that has been made; called with changing held.
-func (s *sandbox) erase(ctx context.Context) error {
-	for len(s.traces) > 0 {
-		t := s.traces[0]
-		if t.id == "" { // its creation has failed, or the answer was lost
-			found, err := s.engine.api.identify(ctx, containerName(s.ID()), t.nonce)
-			if err != nil {
-				return err
-			}
-			t.id = found
-		}
-		if t.id != "" {
-			if err := s.engine.api.remove(ctx, t.id); err != nil {
-				return err
-			}
-		}
-		s.engine.disown(s.traces[:1])
-		s.traces = s.traces[1:]
 	}
 	return nil
 }

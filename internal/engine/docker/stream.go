@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/engine/local"
 )
@@ -57,6 +58,9 @@ func (s *stream) Read(p []byte) (int, error) {
 }
 
 func (s *stream) Write(p []byte) (int, error) { return s.conn.Write(p) }
+
+// SetWriteDeadline bounds how long Write waits.
+func (s *stream) SetWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
 
 // Close implements io.Closer. With its input the guest ends.
 func (s *stream) Close() error { return s.conn.Close() }

@@ -283,7 +283,7 @@ func listener(t *testing.T, x *env) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		ln.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second))
+		ln.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(20 * time.Second))
 		c, err := ln.Accept()
 		if err != nil {
 			t.Errorf("Accept: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/origdst"
+	"github.com/cove-sandbox/cove/internal/linux/relayed"
 )
 
 // waysOut: with a network, whatever a program connects to or asks a name of arrives at the sockets the host was given,
@@ -73,7 +74,7 @@ func waysOut(t *testing.T, x *env) {
 
 // tellWhere answers every connection with where it wanted to go, until the test ends.
 func tellWhere(t *testing.T, f *os.File, names bool) {
-	ln, err := net.FileListener(f)
+	ln, err := relayed.Listener(f, "127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +89,8 @@ func tellWhere(t *testing.T, f *os.File, names bool) {
 			}
 			if names {
 				fmt.Fprintln(c, "names")
+			} else if r, ok := c.(*relayed.Conn); ok {
+				fmt.Fprintln(c, r.Destination())
 			} else if at, err := origdst.Of(c.(*net.TCPConn)); err != nil {
 				fmt.Fprintln(c, err)
 			} else {

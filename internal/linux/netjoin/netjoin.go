@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -94,7 +92,7 @@ func namespaceOf(pid int, ours *os.File) (*os.File, error) {
 
 // take runs on a thread in the namespace.
 func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) {
-	links, err := net.Interfaces()
+	links, err := netsetup.Links()
 	if err != nil {
 		return nil, err
 	}
@@ -134,16 +132,8 @@ func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) 
 	return files, nil
 }
 
-// fallbacks are interfaces of the kernel's tunnels, which it puts into every namespace; down, they lead nowhere.
-var fallbacks = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
-
-func noWayAround(links []net.Interface) error {
-	var names []string
-	for _, l := range links {
-		if l.Flags&net.FlagLoopback == 0 && (l.Flags&net.FlagUp != 0 || !slices.Contains(fallbacks, l.Name)) {
-			names = append(names, l.Name)
-		}
-	}
+func noWayAround(links []netsetup.Link) error {
+	names := netsetup.WaysAround(links)
 	if len(names) == 0 {
 		return nil
 	}

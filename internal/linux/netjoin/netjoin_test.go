@@ -12,24 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
 func TestNoWayAround(t *testing.T) {
-	lo := net.Interface{Name: "lo", Flags: net.FlagLoopback | net.FlagUp}
+	lo := netsetup.Link{Name: "lo", Loopback: true, Up: true}
 	for _, c := range []struct {
 		name string
-		link net.Interface
+		link netsetup.Link
 		ok   bool
 	}{
 		{"loopback alone", lo, true},
-		{"a veth", net.Interface{Name: "eth0", Flags: net.FlagUp}, false},
-		{"a veth that is down", net.Interface{Name: "eth0"}, false},
-		{"a fallback tunnel", net.Interface{Name: "sit0"}, true},
-		{"a fallback tunnel that is up", net.Interface{Name: "sit0", Flags: net.FlagUp}, false},
-		{"another that is called so", net.Interface{Name: "sit00"}, false},
+		{"a veth", netsetup.Link{Name: "eth0", Up: true}, false},
+		{"a veth that is down", netsetup.Link{Name: "eth0"}, false},
+		{"a fallback tunnel", netsetup.Link{Name: "sit0"}, true},
+		{"a fallback tunnel that is up", netsetup.Link{Name: "sit0", Up: true}, false},
+		{"another that is called so", netsetup.Link{Name: "sit00"}, false},
 	} {
-		if err := noWayAround([]net.Interface{lo, c.link}); (err == nil) != c.ok {
+		if err := noWayAround([]netsetup.Link{lo, c.link}); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +30,54 @@ func LoopbackUp() error {
 	}
 	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}
+
+// Link is a network interface.
+type Link struct {
+	Name         string
+	Loopback, Up bool
+}
+
+// Links lists the interfaces of the calling thread's namespace.
+func Links() (all []Link, err error) {
+	table, err := os.ReadFile("/proc/thread-self/net/dev")
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	for line := range strings.Lines(string(table)) {
+		name, _, ok := strings.Cut(line, ":")
+		if !ok { // a heading
+			continue
+		}
+		ifr, err := unix.NewIfreq(strings.TrimSpace(name))
+		if err == nil {
+			err = unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("interface %s: %w", strings.TrimSpace(name), err)
+		}
+		flags := ifr.Uint16()
+		all = append(all, Link{ifr.Name(), flags&unix.IFF_LOOPBACK != 0, flags&unix.IFF_UP != 0})
+	}
+	return all, nil
+}
+
+// fallbacks are interfaces of the kernel's tunnels, which it puts into every namespace; down, they lead nowhere.
+var fallbacks = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
+
+// WaysAround names the interfaces by which traffic could leave a namespace whose only way out is to be loopback.
+func WaysAround(links []Link) (names []string) {
+	for _, l := range links {
+		if !l.Loopback && (l.Up || !slices.Contains(fallbacks, l.Name)) {
+			names = append(names, l.Name)
+		}
+	}
+	return names
 }
 
 // Listen makes a listening socket; network is "tcp4", "tcp6", "udp4" or "udp6", address numeric, with its port. The

@@ -1,28 +1,28 @@
 //go:build linux
 
-// Package origdst reports the original destination of a redirected connection.
+// Package origdst reports the original destination of a redirected connection. It avoids package net, so that the guest
+// can link it.
 package origdst
 
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Of returns the address that the client of c connected to, before the firewall of c's network namespace redirected it
-// (SO_ORIGINAL_DST). It fails with ENOENT for a connection that was not redirected.
-func Of(c *net.TCPConn) (netip.AddrPort, error) {
+// Of returns the address that the client of a TCP connection connected to, before the firewall of its network namespace
+// redirected it (SO_ORIGINAL_DST). It fails with ENOENT for a connection that was not redirected.
+func Of(c syscall.Conn) (netip.AddrPort, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	four := c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().Is4()
 	var at netip.AddrPort
 	var opErr error
-	if err := raw.Control(func(fd uintptr) { at, opErr = get(int(fd), four) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { at, opErr = get(int(fd)) }); err != nil {
 		return netip.AddrPort{}, err
 	}
 	if opErr != nil {
@@ -32,8 +32,13 @@ func Of(c *net.TCPConn) (netip.AddrPort, error) {
 }
 
 // get reads SO_ORIGINAL_DST, whose number IP6T_SO_ORIGINAL_DST shares, into types of x/sys that are large enough.
-func get(fd int, four bool) (netip.AddrPort, error) {
-	if !four {
+func get(fd int) (netip.AddrPort, error) {
+	local, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	six, is := local.(*unix.SockaddrInet6)
+	if is && !netip.AddrFrom16(six.Addr).Is4In6() {
 		info, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
 		if err != nil {
 			return netip.AddrPort{}, err

@@ -1,0 +1,179 @@
+//go:build linux
+
+package docker
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/netjoin"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp"
+	"github.com/cove-sandbox/cove/internal/linux/transparent"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/sidecar"
+	"github.com/cove-sandbox/cove/internal/sidecar/outside"
+)
+
+// Where Cove cannot enter a container's network, since the daemon is on another machine or Cove is not root, a second
+// container does: the sidecar, whose network is the first one's, with nothing but loopback. It leads everything that
+// wants to leave to its own sockets, gives up its privileges, and carries what arrives over its standard streams. So
+// every decision and every key stays here, and neither container has a way out but the daemon's connection to this
+// process. When that ends, so does the sidecar, and nothing leaves any more.
+
+// guestImage is the image of sidecars: cove-guest and nothing else.
+const guestImage = "cove/guest"
+
+// guestInImage is the program's place there.
+const guestInImage = "/cove-guest"
+
+// Limits of a sidecar: what it holds of streams is at most half of its memory.
+const (
+	sidecarMemory = 192 << 20
+	sidecarHeap   = "GOMEMLIMIT=128MiB"
+	sidecarTasks  = 64
+	sidecarCPUs   = 1e9 // billionths
+)
+
+// capsOfSidecar let it lead the network, listen at the ports of names, and become a user without any.
+var capsOfSidecar = []string{"NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID"}
+
+// planSidecar plans the sidecar of a container, by an image of its own.
+func planSidecar(of, img string, files uint64, labels map[string]string) (*container.Config, *container.HostConfig) {
+	tasks, no := int64(sidecarTasks), false
+	return &container.Config{
+			Image: img, Labels: labels,
+			Entrypoint: []string{guestInImage, "--sidecar"}, Cmd: []string{}, Env: []string{sidecarHeap},
+			User: "0:0", WorkingDir: "/", StopSignal: "SIGKILL",
+			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+			OpenStdin:   true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
+		}, &container.HostConfig{
+			NetworkMode:    container.NetworkMode("container:" + of),
+			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+			LogConfig:      container.LogConfig{Type: "none"},
+			IpcMode:        container.IPCModeNone,
+			CgroupnsMode:   container.CgroupnsModePrivate,
+			CapDrop:        []string{"ALL"},
+			CapAdd:         capsOfSidecar,
+			SecurityOpt:    []string{"no-new-privileges:true"},
+			ReadonlyRootfs: true,
+			MaskedPaths:    slices.Concat(rootfs.Masked, []string{"/sys"}),
+			ReadonlyPaths:  rootfs.ReadOnly,
+			Init:           &no,
+			Resources: container.Resources{
+				Memory: sidecarMemory, MemorySwap: sidecarMemory, NanoCPUs: sidecarCPUs, PidsLimit: &tasks,
+				Ulimits: []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1},
+					{Name: "nofile", Soft: int64(files), Hard: int64(files)}},
+			},
+		}
+}
+
+// sidecarFiles is how many descriptors a sidecar may have: of its streams, and few others.
+const sidecarFiles = 2 * sidecar.MaxStreams
+
+// relay makes the sidecar of a container, and returns sockets that stand for those that it has made there; called with
+// changing held. Nothing but the guest runs yet. Errors: Unsupported when the daemon's kernel lacks what the network
+// needs.
+func relay(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
+	sockets []netjoin.Socket) ([]*os.File, error) {
+	e := s.engine
+	setup, err := setupOf(plan, sockets)
+	if err != nil {
+		return nil, err
+	}
+	if setup.Filter, err = seccomp.Filter(processes(s.template.Shape)); err != nil {
+		return nil, err
+	}
+	img, err := e.importGuest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, host := planSidecar(c.id, img.ID, sidecarFiles,
+		labels(e.realm, e.o.Instance, s.ID(), e.newNonce()))
+	id, err := create(ctx, s, sidecarName(s.ID()), config, host)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := e.api.attach(ctx, id, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.api.start(ctx, id); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	ready, cancel := context.WithTimeout(ctx, e.api.timeout)
+	defer cancel()
+	end, err := outside.Begin(ready, conn, setup, e.o.RunDir)
+	if err != nil {
+		return nil, sidecarFailed(conn, err)
+	}
+	s.mu.Lock()
+	s.sidecar = end
+	s.mu.Unlock()
+	go tell(s, end)
+	return end.Sockets, nil
+}
+
+// setupOf tells a sidecar what to do.
+func setupOf(plan transparent.Plan, sockets []netjoin.Socket) (setup sidecar.Setup, err error) {
+	plan.Again = true
+	if setup.Routes, err = plan.Routes(); err != nil {
+		return setup, err
+	}
+	if setup.Firewall, err = plan.Firewall(); err != nil {
+		return setup, err
+	}
+	for _, s := range sockets {
+		setup.Sockets = append(setup.Sockets, sidecar.Socket(s))
+	}
+	return setup, nil
+}
+
+// sidecarFailed explains in the sidecar's own words.
+func sidecarFailed(conn *stream, err error) error {
+	if failure, ok := errors.AsType[*sidecar.Failure](err); ok {
+		return cove.Errorf(cove.Unsupported, "the daemon's machine cannot lead a container's network to the gateway: %q",
+			failure.Reason).WithHint("use a daemon whose kernel can, or --engine native")
+	}
+	if text := conn.complaint.Text(nil); text != "" {
+		err = errors.Join(err, errors.New(text))
+	}
+	return cove.Errorf(cove.Unavailable, "the sidecar of a sandbox's network did not begin: %w", err).
+		WithHint("look at the daemon's log")
+}
+
+// tell says that a sidecar has ended before its sandbox: nothing leaves any more.
+func tell(s *sandbox, end *outside.End) {
+	<-end.Done()
+	if s.life.Err() == nil {
+		s.engine.o.Log.Error("the sidecar of a sandbox has ended: nothing leaves the sandbox any more",
+			"sandbox", s.ID(), "error", end.Err())
+	}
+}
+
+// importGuest makes the image of sidecars.
+func (e *Engine) importGuest(ctx context.Context) (image, error) {
+	program, err := os.ReadFile(e.o.Guest)
+	if err != nil {
+		return image{}, err
+	}
+	sum := sha256.Sum256(program)
+	return e.imported(ctx, guestImage+":"+hex.EncodeToString(sum[:16]), func(_ context.Context, w io.Writer) error {
+		tw := tar.NewWriter(w)
+		err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.Base(guestInImage), Mode: 0o755,
+			Size: int64(len(program))})
+		if err == nil {
+			_, err = tw.Write(program)
+		}
+		return errors.Join(err, tw.Close())
+	})
+}

@@ -1,0 +1,200 @@
+//go:build linux
+
+// Package outside is the host's end of a sidecar: it makes sockets that stand for those in the sandbox's network, as an
+// egress route takes them, and connects to them what the sidecar carries. See packages sidecar and relayed.
+package outside
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/linux/relayed"
+	"github.com/cove-sandbox/cove/internal/sidecar"
+)
+
+// Bounds of the clients that send datagrams to one sidecar.
+const (
+	maxClients     = 128
+	clientPatience = 10 * time.Second // for an answer
+	maxQueued      = 64               // datagrams that wait to be delivered
+)
+
+// End is the host's end of a sidecar that is ready.
+type End struct {
+	Sockets []*os.File // that stand for those of the setup, in its order; the caller's
+
+	session *sidecar.Session
+	in      []*relayed.Entrance
+	queue   chan datagram
+	done    chan struct{}
+	err     error // why the session has ended; read after done
+
+	mu      sync.Mutex
+	clients map[client]*net.UnixConn
+}
+
+// client is a program in the sandbox that sends datagrams to the socket of an index.
+type client struct {
+	index int
+	at    netip.AddrPort
+}
+
+type datagram struct {
+	from client
+	data []byte
+}
+
+// Begin has a sidecar at conn do what setup says, and carries what it sends from then on. dir is a directory of this
+// user's, in which nothing stays. Errors: *sidecar.Failure, those of conn; conn is closed then.
+func Begin(ctx context.Context, conn io.ReadWriteCloser, setup sidecar.Setup, dir string) (*End, error) {
+	e := &End{queue: make(chan datagram, maxQueued), done: make(chan struct{}), clients: map[client]*net.UnixConn{}}
+	for _, s := range setup.Sockets {
+		f, in, err := relayed.Listen(dir, s.Network)
+		if err != nil {
+			e.drop()
+			return nil, errors.Join(err, conn.Close())
+		}
+		e.Sockets, e.in = append(e.Sockets, f), append(e.in, in)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	session, err := sidecar.Outside(conn, setup)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		e.drop()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, errors.Join(err, conn.Close())
+	}
+	e.session = session
+	delivered := make(chan struct{})
+	go func() { defer close(delivered); e.deliver() }()
+	go func() {
+		e.err = session.Serve(e, len(e.in))
+		close(e.queue)
+		<-delivered
+		e.close()
+		close(e.done)
+	}()
+	return e, nil
+}
+
+// drop closes the sockets of an end that has not begun.
+func (e *End) drop() {
+	for _, f := range e.Sockets {
+		f.Close()
+	}
+	e.close()
+}
+
+func (e *End) close() {
+	for _, in := range e.in {
+		in.Close()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.clients {
+		c.Close()
+	}
+}
+
+// Done is closed when the sidecar carries nothing any more, and Err says why then.
+func (e *End) Done() <-chan struct{} { return e.done }
+
+// Err returns why the sidecar has ended, after Done.
+func (e *End) Err() error { return e.err }
+
+// Close ends the sidecar, and waits until nothing is carried any more.
+func (e *End) Close() {
+	e.session.Close()
+	<-e.done
+}
+
+// Open implements sidecar.Host.
+func (e *End) Open(index int, to netip.AddrPort) (sidecar.Peer, error) {
+	if e.in[index].Datagrams() {
+		return nil, errors.New("nothing connects to a socket for datagrams")
+	}
+	c, err := e.in[index].Dial(to)
+	if err != nil {
+		return nil, err
+	}
+	return peer{c}, nil
+}
+
+// peer is a connection to the egress route.
+type peer struct{ *net.UnixConn }
+
+func (p peer) Read(b []byte) (int, error) { return relayed.Read(p.UnixConn, b) }
+
+func (p peer) Break() { p.Close() }
+
+// Packet implements sidecar.Host. A datagram that cannot be delivered at once is lost, as on a network.
+func (e *End) Packet(index int, from netip.AddrPort, p []byte) {
+	if !e.in[index].Datagrams() {
+		return
+	}
+	select {
+	case e.queue <- datagram{client{index, from}, append([]byte(nil), p...)}:
+	default:
+	}
+}
+
+// deliver delivers the datagrams. One that its receiver does not take within a moment is lost.
+func (e *End) deliver() {
+	for d := range e.queue {
+		c := e.connect(d.from)
+		if c == nil {
+			continue
+		}
+		now := time.Now()
+		c.SetReadDeadline(now.Add(clientPatience))
+		c.SetWriteDeadline(now.Add(100 * time.Millisecond))
+		c.Write(d.data)
+	}
+}
+
+// connect returns the socket of a client; nil when there are too many.
+func (e *End) connect(of client) *net.UnixConn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.clients[of]; c != nil {
+		return c
+	}
+	if len(e.clients) >= maxClients {
+		return nil
+	}
+	c, err := e.in[of.index].Dial(netip.AddrPort{})
+	if err != nil {
+		return nil
+	}
+	c.SetReadDeadline(time.Now().Add(clientPatience))
+	e.clients[of] = c
+	go e.answer(of, c)
+	return c
+}
+
+// answer carries the answers for a client until it has sent nothing for a while.
+func (e *End) answer(of client, c *net.UnixConn) {
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.clients, of)
+		c.Close()
+	}()
+	p := make([]byte, sidecar.MaxDatagram)
+	for {
+		n, err := c.Read(p)
+		if err != nil || e.session.SendPacket(of.index, of.at, p[:n]) != nil {
+			return
+		}
+	}
+}
