@@ -56,6 +56,7 @@ type Engine struct {
 	hostErr       error
 	keeper        local.Registry
 	cpus          int    // that the daemon has
+	here          bool   // the daemon is on this machine
 	enters        bool   // the networks of its containers
 	limitsSockets bool   // of its containers, which the daemon does not: as root, on control groups of version 1
 	mountinfo     string // of this process, for what is mounted below the host's toolchain
@@ -108,6 +109,7 @@ type sandbox struct {
 
 	changing sync.Mutex // held while a container is made or removed; acquired before mu
 	traces   []trace    // of containers that may exist; guarded by changing
+	image    string     // of this sandbox alone, which may exist; guarded by changing
 	removed  bool       // guarded by changing
 
 	watched sync.WaitGroup

@@ -226,7 +226,7 @@ func (e *Engine) resolver(hostname string) ([]bind, error) {
 					WithHint("free some space, or choose another with --run-dir or COVE_RUN_DIR")
 			}
 		}
-		binds = append(binds, bind{file, f.Name, true})
+		binds = append(binds, bind{source: file, target: f.Name, readOnly: true})
 	}
 	return binds, nil
 }

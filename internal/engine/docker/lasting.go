@@ -99,7 +99,7 @@ func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets []*os.File, sho
 		if err := unix.Listen(int(f.Fd()), unix.SOMAXCONN); err != nil {
 			return sockets, nil, os.NewSyscallError("listen", err)
 		}
-		shown = append(shown, bind{path, l.Address, true})
+		shown = append(shown, bind{source: path, target: l.Address, readOnly: true})
 	}
 	return sockets, shown, nil
 }

@@ -56,7 +56,7 @@ func create(ctx context.Context, s *sandbox, name string, config *container.Conf
 	return id, nil
 }
 
-// erase removes every container that has been made; called with changing held.
+// erase removes every container that has been made, and the image; called with changing held.
 func (s *sandbox) erase(ctx context.Context) error {
 	for len(s.traces) > 0 {
 		t := s.traces[0]
@@ -75,5 +75,12 @@ func (s *sandbox) erase(ctx context.Context) error {
 		s.engine.disown(s.traces[:1])
 		s.traces = s.traces[1:]
 	}
-	return nil
+	if s.image == "" {
+		return nil
+	}
+	err := s.engine.api.removeImage(ctx, s.image)
+	if err == nil {
+		s.image = ""
+	}
+	return err
 }

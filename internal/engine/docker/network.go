@@ -131,7 +131,7 @@ func (s *sandbox) shown(ctx context.Context, files []engine.File) (binds []bind,
 		if err != nil {
 			return nil, err
 		}
-		binds = append(binds, bind{source: is.Path, target: f.Target, readOnly: true})
+		binds = append(binds, bind{source: is.Path, target: f.Target, readOnly: true, own: true, existing: f.Existing})
 	}
 	return binds, nil
 }

@@ -28,6 +28,9 @@ const slotsPerCPU = 4
 // startPatience is how long New waits for the daemon's first answer.
 const startPatience = 10 * time.Second
 
+// desktop is the system of a daemon in a virtual machine, whose socket a program of this machine serves.
+const desktop = "Docker Desktop"
+
 // New asks the daemon what it can enforce. It fails when there is no daemon, or none that this engine can use.
 func New(o Options) (*Engine, error) {
 	if _, err := os.Stat(o.Guest); err != nil {
@@ -77,8 +80,9 @@ func New(o Options) (*Engine, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	e.cpus = info.NCPU
+	here = here && info.OperatingSystem != desktop
 	addLocal(&e.capabilities, info, root, here)
-	e.enters = root && here
+	e.here, e.enters = here, root && here
 	e.limitsSockets = e.capabilities.SocketLimit && info.CgroupVersion != "2"
 	e.host, e.hostErr = rootfs.ReadHost()
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/netip"
 	"os"
 	"path"
 	"slices"
@@ -48,8 +49,9 @@ type wish struct {
 	instance cove.InstanceID
 	template engine.Template
 	hostname string
-	guest    string // host path
+	guest    string // host path; empty: the image has it
 	cpus     int    // that the daemon has
+	resolver bool   // the daemon makes the files that say who and where the sandbox is
 	call     string // host path of the socket that its guest is to call, if it is
 	image    image
 	binds    []bind
@@ -70,9 +72,15 @@ type image struct {
 type bind struct {
 	source, target string
 	readOnly       bool
+	own            bool // a file of Cove's, which is delivered to another machine
+	existing       bool // in place of a file of the image
 }
 
 func containerName(id cove.SandboxID) string { return "cove-" + string(id) }
+
+// filesName is the name of the container by which files are delivered, and imageTag of the image that has them.
+func filesName(id cove.SandboxID) string { return containerName(id) + "-files" }
+func imageTag(id cove.SandboxID) string  { return "cove/sandbox:" + string(id) }
 
 func sidecarName(id cove.SandboxID) string { return containerName(id) + "-sidecar" }
 
@@ -83,7 +91,8 @@ func owned(names []string, labels map[string]string) bool {
 		return false
 	}
 	_, err = cove.ParseInstanceID(labels[labelInstance])
-	return err == nil && (slices.Contains(names, "/"+containerName(id)) || slices.Contains(names, "/"+sidecarName(id)))
+	return err == nil && slices.ContainsFunc([]string{containerName(id), sidecarName(id), filesName(id)},
+		func(name string) bool { return slices.Contains(names, "/"+name) })
 }
 
 func plan(w wish) (*container.Config, *container.HostConfig, error) {
@@ -111,7 +120,7 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 		// connection ends.
 		OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		// No network, and none of the daemon's work for networks either, which is most of the time that a container takes.
-		NetworkDisabled: true,
+		NetworkDisabled: !w.resolver,
 	}
 	if w.call != "" {
 		config.Entrypoint = []string{guestPath, "--call", callPath}
@@ -144,6 +153,12 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 			PidsLimit: &pids,
 			Ulimits:   ulimits(l),
 		},
+	}
+	if w.resolver {
+		host.DNS = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+		host.DNSOptions = []string{"timeout:1", "attempts:1"}
+		host.ExtraHosts = []string{w.hostname + ":127.0.0.1"}
+		host.Sysctls = map[string]string{"net.ipv6.conf.lo.disable_ipv6": "0"}
 	}
 	throttle(&host.Resources, w.rate)
 	return config, host, nil
@@ -221,9 +236,12 @@ const (
 
 // bindMounts show each one file system and nothing mounted below it, which would keep its own flags and be writable.
 func bindMounts(w wish) []mount.Mount {
-	binds := []bind{{w.guest, guestPath, true}}
+	var binds []bind
+	if w.guest != "" {
+		binds = append(binds, bind{source: w.guest, target: guestPath, readOnly: true})
+	}
 	if w.call != "" {
-		binds = append(binds, bind{w.call, callPath, true})
+		binds = append(binds, bind{source: w.call, target: callPath, readOnly: true})
 	}
 	var all []mount.Mount
 	for _, b := range append(binds, w.binds...) {
@@ -239,13 +257,13 @@ func bindMounts(w wish) []mount.Mount {
 func hostBinds(h rootfs.Host, mountinfo string) []bind {
 	var binds []bind
 	for _, dir := range h.Dirs {
-		binds = append(binds, bind{dir, dir, true})
+		binds = append(binds, bind{source: dir, target: dir, readOnly: true})
 		for _, below := range mounts.Below(mountinfo, dir) {
-			binds = append(binds, bind{below, below, true})
+			binds = append(binds, bind{source: below, target: below, readOnly: true})
 		}
 	}
 	for _, name := range h.Etc {
-		binds = append(binds, bind{name, name, true})
+		binds = append(binds, bind{source: name, target: name, readOnly: true})
 	}
 	return binds
 }

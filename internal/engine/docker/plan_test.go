@@ -142,7 +142,7 @@ func TestSeccompIsOurs(t *testing.T) {
 
 func TestUserMountsTakeThePlaceOfOurs(t *testing.T) {
 	w := aWish()
-	w.binds = []bind{{"/home/me/project", "/work", false}, {"/home/me/data", "/workspace", true}}
+	w.binds = []bind{{source: "/home/me/project", target: "/work"}, {source: "/home/me/data", target: "/workspace", readOnly: true}}
 	_, h, err := plan(w)
 	if err != nil {
 		t.Fatal(err)

@@ -36,14 +36,20 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind, 
 	if err != nil {
 		return err
 	}
-	files, err := s.engine.resolver(hostname)
-	if err != nil {
-		return err
-	}
 	w := wish{
 		name: containerName(s.ID()), nonce: s.engine.newNonce(), realm: s.engine.realm, instance: s.engine.o.Instance,
 		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img,
-		binds: slices.Concat(binds, files, attached), rate: rate,
+		binds: slices.Concat(binds, attached), rate: rate,
+	}
+	if s.engine.here {
+		files, err := s.engine.resolver(hostname)
+		if err != nil {
+			return err
+		}
+		w.binds = append(w.binds, files...)
+	} else if err := deliver(ctx, s, &w); err != nil {
+		s.engine.disown([]trace{{nonce: w.nonce}})
+		return err
 	}
 	var door *os.File
 	if s.keep != nil {

@@ -7,10 +7,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/moby/moby/api/types/container"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -57,28 +56,32 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 	}
 	var errs []error
 	for _, c := range found {
-		if !owned(c.Names, c.Labels) || !e.stray(c) {
+		if !owned(c.Names, c.Labels) || !e.stray(c.Labels) {
 			continue
 		}
 		if err := e.api.remove(ctx, c.ID); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		swept.Sandboxes++
+		if slices.Contains(c.Names, "/"+containerName(cove.SandboxID(c.Labels[labelSandbox]))) {
+			swept.Sandboxes++
+		}
 		swept.Items = append(swept.Items, fmt.Sprintf("container of sandbox %s, made by %s",
 			c.Labels[labelSandbox], c.Labels[labelInstance]))
 	}
-	return swept, errors.Join(errs...)
+	images, err := e.sweepImages(ctx)
+	swept.Items = append(swept.Items, images...)
+	return swept, errors.Join(append(errs, err)...)
 }
 
-func (e *Engine) stray(c container.Summary) bool {
-	nonce := c.Labels[labelNonce]
+func (e *Engine) stray(labels map[string]string) bool {
+	nonce := labels[labelNonce]
 	if strings.HasPrefix(nonce, e.id+".") {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return !e.nonces[nonce]
 	}
 	// A detached container is kept until its owner removes it.
-	return !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance])) &&
-		!e.keeper.Has(cove.SandboxID(c.Labels[labelSandbox]))
+	return !instance.Alive(e.o.RunDir, cove.InstanceID(labels[labelInstance])) &&
+		!e.keeper.Has(cove.SandboxID(labels[labelSandbox]))
 }
