@@ -46,6 +46,12 @@ func TestDockerAdversary(t *testing.T) {
 	attack(t, openDocker, true)
 }
 
+// TestDockerAdversaryOverTCP does so where sidecars lead the network.
+func TestDockerAdversaryOverTCP(t *testing.T) {
+	overTCP(t)
+	attack(t, openDocker, true)
+}
+
 // TestPodmanAdversary does so from containers of a Podman service's.
 func TestPodmanAdversary(t *testing.T) {
 	if os.Getenv("COVE_TEST_LONG") == "" {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 )
 
 // TestDocker: a container's ways out are those of any sandbox.
@@ -14,6 +16,26 @@ func TestDocker(t *testing.T) {
 	if os.Getenv("DOCKER_HOST") == "" {
 		t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
 	}
+	containers(t)
+}
+
+// TestDockerOverTCP: so are those of one whose daemon counts as one of another machine.
+func TestDockerOverTCP(t *testing.T) {
+	overTCP(t)
+	containers(t)
+}
+
+// overTCP has the daemon of DOCKER_HOST reached over TCP.
+func overTCP(t *testing.T) {
+	t.Helper()
+	address := os.Getenv("DOCKER_HOST")
+	if address == "" {
+		t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	t.Setenv("DOCKER_HOST", enginetest.OverTCP(t, address))
+}
+
+func containers(t *testing.T) {
 	l := newLab(t)
 	got := l.inside(t, `echo "$LAB_TOKEN"
 curl -sS --max-time 60 https://key.lab.test/mirror

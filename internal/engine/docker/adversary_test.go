@@ -18,6 +18,12 @@ func TestAdversary(t *testing.T) {
 	adversary.Run(t, openShared, adversaryOptions(""))
 }
 
+// TestAdversaryOverTCP attacks sandboxes of a daemon that counts as one of another machine, whose networks sidecars lead.
+func TestAdversaryOverTCP(t *testing.T) {
+	t.Setenv(daemonVar, overTCP(t))
+	adversary.Run(t, openShared, adversaryOptions(""))
+}
+
 // TestAdversaryOfPrepared attacks containers that a pool has prepared: from programs in empty ones, and from what their
 // parked interpreters become.
 func TestAdversaryOfPrepared(t *testing.T) {

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/moby/moby/client"
@@ -29,45 +27,7 @@ import (
 // overTCP is an address of the daemon as one of another machine has it, until the test ends.
 func overTCP(t testing.TB) string {
 	t.Helper()
-	return overTCPTo(t, strings.TrimPrefix(host(t), "unix://"))
-}
-
-func overTCPTo(t testing.TB, socket string) string {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var carrying sync.WaitGroup
-	t.Cleanup(func() { l.Close(); carrying.Wait() })
-	carrying.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			carrying.Go(func() { carry(c, socket) })
-		}
-	})
-	return "tcp://" + l.Addr().String()
-}
-
-// carry carries a connection to a daemon, and ends it when either side does.
-func carry(c net.Conn, socket string) {
-	defer c.Close()
-	to, err := net.Dial("unix", socket)
-	if err != nil {
-		return
-	}
-	defer to.Close()
-	var back sync.WaitGroup
-	back.Go(func() {
-		io.Copy(c, to)
-		c.Close()
-	})
-	io.Copy(to, c)
-	to.(*net.UnixConn).CloseWrite()
-	back.Wait()
+	return enginetest.OverTCP(t, host(t))
 }
 
 // TestConformanceOverTCP: what differs where the daemon counts as one of another machine.
@@ -102,7 +62,7 @@ func elsewhere(t *testing.T, hidden string) string {
 	if err != nil {
 		t.Fatalf("starting a daemon elsewhere: %v", err)
 	}
-	return overTCPTo(t, strings.TrimPrefix(strings.TrimSpace(string(out)), "unix://"))
+	return enginetest.OverTCP(t, strings.TrimSpace(string(out)))
 }
 
 // TestElsewhere: a daemon that sees no file of this machine gets the guest and Cove's own files, and leads the network
