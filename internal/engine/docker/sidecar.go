@@ -154,7 +154,7 @@ func sidecarFailed(conn *stream, err error) error {
 // tell says that a sidecar has ended before its sandbox: nothing leaves any more.
 func tell(s *sandbox, end *outside.End) {
 	<-end.Done()
-	if s.life.Err() == nil {
+	if s.life.Err() == nil && !errors.Is(end.Err(), outside.ErrUnused) {
 		s.engine.o.Log.Error("the sidecar of a sandbox has ended: nothing leaves the sandbox any more",
 			"sandbox", s.ID(), "error", end.Err())
 	}

@@ -12,7 +12,10 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/linux/relayed"
 	"github.com/cove-sandbox/cove/internal/sidecar"
@@ -33,7 +36,8 @@ type End struct {
 	in      []*relayed.Entrance
 	queue   chan datagram
 	done    chan struct{}
-	err     error // why the session has ended; read after done
+	gone    atomic.Bool // nothing listens any more
+	err     error       // why the session has ended; read after done
 
 	mu      sync.Mutex
 	clients map[client]*net.UnixConn
@@ -79,6 +83,9 @@ func Begin(ctx context.Context, conn io.ReadWriteCloser, setup sidecar.Setup, di
 	go func() { defer close(delivered); e.deliver() }()
 	go func() {
 		e.err = session.Serve(e, len(e.in))
+		if e.gone.Load() {
+			e.err = ErrUnused
+		}
 		close(e.queue)
 		<-delivered
 		e.close()
@@ -106,10 +113,22 @@ func (e *End) close() {
 	}
 }
 
+// ErrUnused says that the sockets were closed, so that nothing needs a sidecar any more.
+var ErrUnused = errors.New("the sockets for which it stands were closed")
+
+// unused ends the sidecar when nothing listens any more: programs in the sandbox are refused then, as they are where the
+// sockets are in their network.
+func (e *End) unused(err error) {
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOTCONN) {
+		e.gone.Store(true)
+		e.session.Close()
+	}
+}
+
 // Done is closed when the sidecar carries nothing any more, and Err says why then.
 func (e *End) Done() <-chan struct{} { return e.done }
 
-// Err returns why the sidecar has ended, after Done.
+// Err returns why the sidecar has ended, after Done: ErrUnused, or what the connection says.
 func (e *End) Err() error { return e.err }
 
 // Close ends the sidecar, and waits until nothing is carried any more.
@@ -125,6 +144,7 @@ func (e *End) Open(index int, to netip.AddrPort) (sidecar.Peer, error) {
 	}
 	c, err := e.in[index].Dial(to)
 	if err != nil {
+		e.unused(err)
 		return nil, err
 	}
 	return peer{c}, nil
@@ -158,7 +178,9 @@ func (e *End) deliver() {
 		now := time.Now()
 		c.SetReadDeadline(now.Add(clientPatience))
 		c.SetWriteDeadline(now.Add(100 * time.Millisecond))
-		c.Write(d.data)
+		if _, err := c.Write(d.data); err != nil {
+			e.unused(err)
+		}
 	}
 }
 
@@ -174,6 +196,7 @@ func (e *End) connect(of client) *net.UnixConn {
 	}
 	c, err := e.in[of.index].Dial(netip.AddrPort{})
 	if err != nil {
+		e.unused(err)
 		return nil
 	}
 	c.SetReadDeadline(time.Now().Add(clientPatience))
