@@ -18,7 +18,7 @@ func TestAdversary(t *testing.T) {
 	adversary.Run(t, openShared, adversaryOptions(""))
 }
 
-// TestAdversaryOverTCP attacks sandboxes of a daemon that counts as one of another machine, whose networks sidecars lead.
+// TestAdversaryOverTCP attacks sandboxes of a daemon that counts as one of another machine.
 func TestAdversaryOverTCP(t *testing.T) {
 	t.Setenv(daemonVar, overTCP(t))
 	adversary.Run(t, openShared, adversaryOptions(""))

@@ -141,6 +141,9 @@ func (a *api) create(ctx context.Context, name string, config *container.Config,
 			id, warnings, err = r.ID, r.Warnings, cerr
 		}
 		for _, w := range warnings {
+			if strings.Contains(w, "forwarding is disabled") { // no container of Cove's has an interface
+				continue
+			}
 			a.log.Warn("the "+a.name()+" warns about a container", "container", name, "warning", w)
 		}
 		if taken = cerrdefs.IsConflict(err); taken {

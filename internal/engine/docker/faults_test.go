@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/moby/moby/api/types/container"
 
 	"github.com/cove-sandbox/cove/test/await"
 
@@ -473,7 +476,12 @@ func TestServerKilled(t *testing.T) {
 		victim(t, dir)
 		return
 	}
-	o := options(t)
+	killed(t, options(t), 2)
+}
+
+// killed kills a server that has two sandboxes, of so many containers.
+func killed(t *testing.T, o Options, containers int) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestServerKilled$")
 	cmd.Env = append(os.Environ(), "COVE_TEST_VICTIM="+o.RunDir, "COVE_TEST_HOST="+o.Host,
 		"COVE_TEST_GUEST="+enginetest.BuildGuest(t))
@@ -496,13 +504,16 @@ func TestServerKilled(t *testing.T) {
 	cmd.Wait()
 	await.That(t, "the containers end with the server", func() bool {
 		found, err := e.api.list(t.Context(), e.realm)
-		if err != nil || len(found) != 2 {
+		if err != nil || len(found) != containers {
 			t.Fatalf("%d containers, %v", len(found), err)
 		}
-		return found[0].State != "running" && found[1].State != "running"
+		return !slices.ContainsFunc(found, func(c container.Summary) bool { return c.State == "running" })
 	})
 	if s, err := e.Sweep(t.Context()); err != nil || s.Sandboxes != 2 {
 		t.Errorf("Sweep: %+v, %v", s, err)
+	}
+	if found, err := e.api.list(t.Context(), e.realm); err != nil || len(found) > 0 {
+		t.Errorf("%d containers are left, %v", len(found), err)
 	}
 }
 
@@ -519,7 +530,12 @@ func victim(t *testing.T, runDir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sb := bound(t, e)
+	var sb engine.Sandbox
+	if e.here {
+		sb = bound(t, e)
+	} else {
+		sb = networked(t, e)
+	}
 	if _, err := e.Prepare(t.Context(), template()); err != nil {
 		t.Fatal(err)
 	}

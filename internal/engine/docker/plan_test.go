@@ -142,7 +142,8 @@ func TestSeccompIsOurs(t *testing.T) {
 
 func TestUserMountsTakeThePlaceOfOurs(t *testing.T) {
 	w := aWish()
-	w.binds = []bind{{source: "/home/me/project", target: "/work"}, {source: "/home/me/data", target: "/workspace", readOnly: true}}
+	w.binds = []bind{{source: "/home/me/project", target: "/work"},
+		{source: "/home/me/data", target: "/workspace", readOnly: true}}
 	_, h, err := plan(w)
 	if err != nil {
 		t.Fatal(err)

@@ -3,15 +3,18 @@
 package docker
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/moby/moby/client"
@@ -22,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/relayed"
+	"github.com/cove-sandbox/cove/test/await"
 )
 
 // overTCP is an address of the daemon as one of another machine has it, until the test ends.
@@ -77,7 +81,8 @@ func TestElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := filepath.Join(hidden, "ca.pem")
-	if err := errors.Join(os.WriteFile(o.Guest, program, 0o755), os.WriteFile(own, []byte("trusted\n"), 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(o.Guest, program, 0o755),
+		os.WriteFile(own, []byte("trusted\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	e := open(t, o)
@@ -164,4 +169,146 @@ func imagesOf(t *testing.T, host string) (tags []string) {
 		tags = append(tags, i.RepoTags...)
 	}
 	return tags
+}
+
+// networked makes a sandbox with a network, and a file of Cove's own.
+func networked(t *testing.T, e *Engine) engine.Sandbox {
+	t.Helper()
+	tpl := template()
+	tpl.Network = cove.NetworkLimited
+	sb, err := e.Prepare(t.Context(), tpl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(e.o.RunDir, "own"), []byte("own\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var b engine.Binding
+	defer b.Close()
+	if err := b.Show(hostpath.Own{Dir: e.o.RunDir, Name: "own"}, engine.File{Target: "/etc/cove/own"}); err != nil {
+		t.Fatal(err)
+	}
+	b.Listeners = engine.RouteListeners()
+	if err := sb.Bind(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+// TestServerKilledOverTCP: the sidecar and the image of a sandbox go with its container.
+func TestServerKilledOverTCP(t *testing.T) {
+	o := options(t)
+	o.Host = overTCP(t)
+	killed(t, o, 3)
+	if left := imagesOf(t, o.Host); slices.ContainsFunc(left, func(tag string) bool {
+		return strings.HasPrefix(tag, "cove/sandbox:")
+	}) {
+		t.Errorf("images are left: %q", left)
+	}
+}
+
+// TestSidecars: each sandbox has its own. It has no privilege, and no network but the sandbox's; when it is killed,
+// nothing leaves that sandbox any more, and the other one's goes on.
+func TestSidecars(t *testing.T) {
+	o := options(t)
+	var log syncBuffer
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	o.Host = overTCP(t)
+	e := open(t, o)
+	asks := ask(t)
+	var boxes [2]engine.Sandbox
+	for i := range boxes {
+		boxes[i] = networked(t, e)
+		ln, err := relayed.Listener(boxes[i].Listeners()[0], "127.0.0.1:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range boxes[i].Listeners() {
+			defer f.Close()
+		}
+		served := make(chan struct{})
+		t.Cleanup(func() { ln.Close(); <-served })
+		go func() {
+			defer close(served)
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprintf(c, "host %d\n", i)
+				c.Close()
+			}
+		}()
+	}
+	get := func(i int) string {
+		return outputOf(t, boxes[i], "/bin/bash", "-c", "cat </dev/tcp/192.0.2.1/80 || echo nothing")
+	}
+	for i := range boxes {
+		if got := get(i); got != fmt.Sprintf("host %d\n", i) {
+			t.Errorf("sandbox %d gets %q", i, got)
+		}
+		r, err := asks.ContainerInspect(t.Context(), sidecarName(boxes[i].ID()), client.ContainerInspectOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid := r.Container.State.Pid
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"Uid:\t65534\t65534\t65534\t65534\n",
+			"Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n",
+			"CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("the sidecar has no %q: %s", want, text)
+			}
+		}
+		dev, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", pid))
+		if err != nil || strings.Contains(string(dev), "eth") || !strings.Contains(string(dev), "lo:") {
+			t.Errorf("interfaces: %s, %v", dev, err)
+		}
+	}
+	if err := e.api.kill(t.Context(), sidecarName(boxes[0].ID())); err != nil {
+		t.Fatal(err)
+	}
+	<-boxes[0].(*sandbox).sidecar.Done()
+	if got := get(0); got != "nothing\n" {
+		t.Errorf("without its sidecar a sandbox gets %q", got)
+	}
+	if got := get(1); got != "host 1\n" {
+		t.Errorf("the other one gets %q", got)
+	}
+	await.That(t, "it is told", func() bool {
+		return strings.Contains(log.String(), "nothing leaves the sandbox any more") &&
+			strings.Contains(log.String(), string(boxes[0].ID()))
+	})
+	for _, sb := range boxes {
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := leftovers(t); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	if strings.Contains(log.String(), "sandbox="+string(boxes[1].ID())) {
+		t.Errorf("the end of one that was destroyed is told: %s", log.String())
+	}
+}
+
+// syncBuffer is a log that is read while it is written.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
