@@ -253,15 +253,15 @@ var fences = []fence{
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli/...", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli/session", "internal/cli/flags",
-		"internal/cli/sandbox", "internal/cli/agent", "internal/containers", "internal/egress/credential",
-		"internal/egress/registry",
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/engine/docker", "internal/cli/session",
+		"internal/cli/flags", "internal/cli/sandbox", "internal/cli/agent", "internal/containers",
+		"internal/egress/credential", "internal/egress/registry",
 		"internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest",
 		"internal/terminal/terminaltest", "internal/hostgit", "internal/worker/...", "internal/linux/disk",
 		"client", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the " +
 			"host, but git in its own way, e2fsprogs on an image of a disk, and others to ask them how they are configured, " +
-			"for a credential or for containers, and the client ssh; the worker is not on the host"},
+			"for a credential or for containers, and the client and the docker engine ssh; the worker is not on the host"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.

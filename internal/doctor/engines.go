@@ -169,7 +169,11 @@ func tryNetwork(ctx context.Context, e Engine) outcome {
 		return warn(failed(err).found, "the kernel needs nf_tables with nat, redirect and reject (modules nft_chain_nat, "+
 			"nft_redir, nft_ct, nft_reject_inet)")
 	}
-	if err := sb.Destroy(context.WithoutCancel(ctx)); err != nil {
+	err = sb.Bind(ctx, engine.Binding{Hostname: rootfs.Hostname, Listeners: engine.RouteListeners()})
+	for _, f := range sb.Listeners() {
+		f.Close()
+	}
+	if err := errors.Join(err, sb.Destroy(context.WithoutCancel(ctx))); err != nil {
 		return failed(err)
 	}
 	return ok("every way out leads to the gateway")

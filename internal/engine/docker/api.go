@@ -31,6 +31,7 @@ const (
 // api is the daemon, asked so that a call always comes back.
 type api struct {
 	c       *client.Client
+	address string // the daemon's, for errors
 	log     *slog.Logger
 	timeout time.Duration // of one attempt; callTimeout
 	podman  podman
@@ -103,13 +104,13 @@ func (a *api) explain(doing string, err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return cove.Errorf(cove.Unavailable, "the %s at %s does not answer: cannot %s within %v",
-			a.name(), a.c.DaemonHost(), doing, a.timeout).
+			a.name(), a.address, doing, a.timeout).
 			WithHint("look at the daemon's log, restart it, or use --engine native")
 	case errors.Is(err, os.ErrPermission), strings.Contains(text, "permission denied while trying to connect"):
-		return cove.Errorf(cove.Unavailable, "you may not use the %s at %s", a.name(), a.c.DaemonHost()).WithHint("%s", may)
+		return cove.Errorf(cove.Unavailable, "you may not use the %s at %s", a.name(), a.address).WithHint("%s", may)
 	case passing(err):
 		return cove.Errorf(cove.Unavailable, "the %s at %s does not answer: cannot %s: %w",
-			a.name(), a.c.DaemonHost(), doing, err).WithHint("%s", start)
+			a.name(), a.address, doing, err).WithHint("%s", start)
 	case strings.Contains(text, "no space left on device"):
 		return cove.Errorf(cove.StorageFull, "the %s cannot %s: %w", a.name(), doing, err).WithHint("%s", space)
 	}

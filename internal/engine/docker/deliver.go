@@ -9,13 +9,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"slices"
 	"strings"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
@@ -29,7 +27,7 @@ import (
 // deliver gives a wish an image with the guest and with Cove's own files, in place of their binds; called with changing
 // held.
 func deliver(ctx context.Context, s *sandbox, w *wish) error {
-	img, err := s.engine.withGuest(ctx, s, w.image)
+	img, err := withGuest(ctx, s, w.image)
 	if err != nil {
 		return err
 	}
@@ -46,7 +44,7 @@ func deliver(ctx context.Context, s *sandbox, w *wish) error {
 	}
 	if len(files) > 0 {
 		s.image = imageTag(s.ID())
-		if img, err = s.engine.commit(ctx, s, img, files, s.image, w.nonce); err != nil {
+		if img, err = commit(ctx, s, img, files, s.image, w.nonce); err != nil {
 			return err
 		}
 	}
@@ -74,7 +72,8 @@ func hides(b bind, files []file) bool {
 const guestedImage = "cove/guested"
 
 // withGuest finds or makes the image that has a guest besides, and returns its id.
-func (e *Engine) withGuest(ctx context.Context, s *sandbox, img image) (string, error) {
+func withGuest(ctx context.Context, s *sandbox, img image) (string, error) {
+	e := s.engine
 	program, err := os.ReadFile(e.o.Guest)
 	if err != nil {
 		return "", err
@@ -87,11 +86,12 @@ func (e *Engine) withGuest(ctx context.Context, s *sandbox, img image) (string, 
 	if cove.ErrorCode(err) != cove.ImageMissing {
 		return have.ID, err
 	}
-	return e.commit(ctx, s, img.ID, []file{{guestPath, 0o755, program, true}}, tag, "")
+	return commit(ctx, s, img.ID, []file{{guestPath, 0o755, program, true}}, tag, "")
 }
 
 // commit makes an image with further files, and returns its id. With a nonce it is the sandbox's alone.
-func (e *Engine) commit(ctx context.Context, s *sandbox, from string, files []file, tag, nonce string) (string, error) {
+func commit(ctx context.Context, s *sandbox, from string, files []file, tag, nonce string) (string, error) {
+	e := s.engine
 	archive, err := archiveOf(files)
 	if err != nil {
 		return "", err
@@ -154,43 +154,4 @@ func archiveOf(files []file) ([]byte, error) {
 		errs = append(errs, err)
 	}
 	return archive.Bytes(), errors.Join(append(errs, tw.Close())...)
-}
-
-// removeImage removes an image by its tag. One that is not there counts as removed.
-func (a *api) removeImage(ctx context.Context, tag string) error {
-	return a.do(ctx, "remove an image", func(ctx context.Context) error {
-		_, err := a.c.ImageRemove(ctx, tag, client.ImageRemoveOptions{Force: true})
-		if cerrdefs.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
-}
-
-// sweepImages removes images of sandboxes that are gone. Labels prove nothing, but no other image has such a name.
-func (e *Engine) sweepImages(ctx context.Context) (removed []string, err error) {
-	if e.api.podman.engine {
-		return nil, nil // all of its sandboxes are on this machine
-	}
-	var errs []error
-	err = e.api.do(ctx, "list its images", func(ctx context.Context) error {
-		r, err := e.api.c.ImageList(ctx, client.ImageListOptions{
-			Filters: make(client.Filters).Add("label", labelRealm+"="+e.realm)})
-		if err != nil {
-			return err
-		}
-		for _, i := range r.Items {
-			id, err := cove.ParseSandboxID(i.Labels[labelSandbox])
-			if err != nil || !slices.Contains(i.RepoTags, imageTag(id)) || !e.stray(i.Labels) {
-				continue
-			}
-			if err := e.api.removeImage(ctx, imageTag(id)); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			removed = append(removed, fmt.Sprintf("image of sandbox %s, made by %s", id, i.Labels[labelInstance]))
-		}
-		return nil
-	})
-	return removed, errors.Join(append(errs, err)...)
 }

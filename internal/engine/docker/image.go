@@ -230,3 +230,14 @@ func (e *Engine) resolver(hostname string) ([]bind, error) {
 	}
 	return binds, nil
 }
+
+// removeImage removes an image by its tag. One that is not there counts as removed.
+func (a *api) removeImage(ctx context.Context, tag string) error {
+	return a.do(ctx, "remove an image", func(ctx context.Context) error {
+		_, err := a.c.ImageRemove(ctx, tag, client.ImageRemoveOptions{Force: true})
+		if cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}

@@ -43,17 +43,28 @@ func New(o Options) (*Engine, error) {
 	if o.Host != "" {
 		options = append(options, client.WithHost(o.Host))
 	}
+	far := cmp.Or(o.Host, os.Getenv("DOCKER_HOST"))
+	ssh, err := overSSH(far)
+	if err != nil {
+		return nil, err
+	}
+	if ssh != nil && !o.Podman {
+		options = ssh
+	}
 	c, err := client.New(options...)
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "the address of the engine %s cannot be used: %w",
 			nameOf(o.Podman), err).WithHint("check %s", hostVariable(o.Podman))
 	}
 	e := &Engine{
-		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout,
+		o: o, api: &api{c: c, address: c.DaemonHost(), log: o.Log, timeout: callTimeout,
 			podman: podman{c, o.Podman, filepath.Join(o.RunDir, "podman", "filters")}}, realm: instance.Realm(o.RunDir),
 		keeper: local.Registry{RunDir: o.RunDir, Engine: nameOf(o.Podman)},
 		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()),
 		nonces: map[string]bool{}, locks: local.LockWatch{Log: o.Log},
+	}
+	if ssh != nil {
+		e.api.address = far
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,9 +70,9 @@ func elsewhere(t *testing.T, hidden string) string {
 	return enginetest.OverTCP(t, strings.TrimSpace(string(out)))
 }
 
-// TestElsewhere: a daemon that sees no file of this machine gets the guest and Cove's own files, and leads the network
-// here. Nothing of a sandbox is left, except the images that are a cache.
-func TestElsewhere(t *testing.T) {
+// TestDaemonElsewhere: a daemon that sees no file of this machine gets the guest and Cove's own files, and leads the
+// network here. Nothing of a sandbox is left, except the images that are a cache.
+func TestDaemonElsewhere(t *testing.T) {
 	o := options(t)
 	hidden := t.TempDir()
 	o.Host = elsewhere(t, hidden)
@@ -311,4 +312,102 @@ func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
+}
+
+// TestOverSSH: a daemon is reached by the machine's own ssh, and leads a network here, too.
+func TestOverSSH(t *testing.T) {
+	o := options(t)
+	server, err := exec.LookPath("sshd")
+	if err != nil {
+		t.Skip("needs sshd: apt-get install openssh-server")
+	}
+	if _, err := exec.LookPath("docker"); err != nil {
+		t.Skip("needs the docker command")
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, key := range []string{"host", "user"} {
+		making := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", at(key))
+		if out, err := making.CombinedOutput(); err != nil {
+			t.Fatalf("ssh-keygen: %s", out)
+		}
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	ssh, err := exec.LookPath("ssh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"server": fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s\nAuthorizedKeysFile %s\nStrictModes no\n"+
+			"PidFile none\nUsePAM no\nPermitRootLogin yes\nSetEnv DOCKER_HOST=%s\n",
+			port, at("host"), at("user.pub"), o.Host),
+		"client": fmt.Sprintf("IdentityFile %s\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile %s\n"+
+			"LogLevel ERROR\n", at("user"), at("known")),
+		"ssh": fmt.Sprintf("#!/bin/sh\nexec %s -F %s \"$@\"\n", ssh, at("client")),
+	} {
+		if err := os.WriteFile(at(name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var said syncBuffer
+	daemon := exec.Command(server, "-D", "-e", "-f", at("server"))
+	daemon.Stderr = &said
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { daemon.Process.Kill(); daemon.Wait() })
+	await.That(t, "sshd listens", func() bool { return strings.Contains(said.String(), "Server listening") })
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	o.Host = fmt.Sprintf("ssh://root@127.0.0.1:%d", port)
+	e := open(t, o)
+	sb := networked(t, e)
+	ln, err := relayed.Listener(sb.Listeners()[0], "127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			fmt.Fprintln(c, "here")
+			c.Close()
+		}
+	}()
+	if got := outputOf(t, sb, "/bin/bash", "-c", "cat </dev/tcp/192.0.2.1/80"); got != "here\n" {
+		t.Errorf("inside: %q", got)
+	}
+	if err := sb.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(at("user.pub")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(o); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), o.Host) ||
+		!strings.Contains(err.Error(), "Permission denied") {
+		t.Errorf("without a key: %v", err)
+	}
+}
+
+func TestAddressesOfSSH(t *testing.T) {
+	for address, want := range map[string]string{
+		"ssh://host":              "-- host",
+		"ssh://me@host.test:2222": "-l me -p 2222 -- host.test",
+		"ssh://[::1]":             "-- ::1",
+		"ssh://-oProxyCommand=x":  "", "ssh://-x@host": "", "ssh://me:secret@host": "", "ssh://host/path": "", "ssh://": "",
+	} {
+		got, err := sshArguments(address)
+		if want != "" {
+			want = "-T -o BatchMode=yes -o ConnectTimeout=20 " + want + " docker system dial-stdio"
+		}
+		if strings.Join(got, " ") != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v", address, got, err)
+		}
+	}
 }

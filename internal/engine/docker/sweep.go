@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/moby/client"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/instance"
@@ -69,7 +71,7 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 		swept.Items = append(swept.Items, fmt.Sprintf("container of sandbox %s, made by %s",
 			c.Labels[labelSandbox], c.Labels[labelInstance]))
 	}
-	images, err := e.sweepImages(ctx)
+	images, err := sweepImages(ctx, e)
 	swept.Items = append(swept.Items, images...)
 	return swept, errors.Join(append(errs, err)...)
 }
@@ -84,4 +86,32 @@ func (e *Engine) stray(labels map[string]string) bool {
 	// A detached container is kept until its owner removes it.
 	return !instance.Alive(e.o.RunDir, cove.InstanceID(labels[labelInstance])) &&
 		!e.keeper.Has(cove.SandboxID(labels[labelSandbox]))
+}
+
+// sweepImages removes images of sandboxes that are gone. Labels prove nothing, but no other image has such a name.
+func sweepImages(ctx context.Context, e *Engine) (removed []string, err error) {
+	if e.api.podman.engine {
+		return nil, nil // all of its sandboxes are on this machine
+	}
+	var errs []error
+	err = e.api.do(ctx, "list its images", func(ctx context.Context) error {
+		r, err := e.api.c.ImageList(ctx, client.ImageListOptions{
+			Filters: make(client.Filters).Add("label", labelRealm+"="+e.realm)})
+		if err != nil {
+			return err
+		}
+		for _, i := range r.Items {
+			id, err := cove.ParseSandboxID(i.Labels[labelSandbox])
+			if err != nil || !slices.Contains(i.RepoTags, imageTag(id)) || !e.stray(i.Labels) {
+				continue
+			}
+			if err := e.api.removeImage(ctx, imageTag(id)); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			removed = append(removed, fmt.Sprintf("image of sandbox %s, made by %s", id, i.Labels[labelInstance]))
+		}
+		return nil
+	})
+	return removed, errors.Join(append(errs, err)...)
 }

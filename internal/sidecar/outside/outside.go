@@ -116,8 +116,8 @@ func (e *End) close() {
 // ErrUnused says that the sockets were closed, so that nothing needs a sidecar any more.
 var ErrUnused = errors.New("the sockets for which it stands were closed")
 
-// unused ends the sidecar when nothing listens any more: programs in the sandbox are refused then, as they are where the
-// sockets are in their network.
+// unused ends the sidecar when nothing listens any more: programs in the sandbox are refused then, as they are where
+// the sockets are in their network.
 func (e *End) unused(err error) {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOTCONN) {
 		e.gone.Store(true)
