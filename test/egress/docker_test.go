@@ -206,3 +206,95 @@ func gatewayContainers(t *testing.T, program, archive string) {
 		t.Errorf("interrupted: %d, %s", code, b.stderr.String())
 	}
 }
+
+// TestGatewaySidecar: a container of an engine whose processes cannot be seen from here, as those of another machine,
+// is attached by a sidecar: again after a restart, and as long as the command runs.
+func TestGatewaySidecar(t *testing.T) {
+	if os.Getenv("DOCKER_HOST") == "" {
+		t.Skip("needs a Docker daemon: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	archive := boxArchive(t)
+	l := newLab(t)
+	t.Setenv("DOCKER_HOST", unseen(t))
+	docker := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("docker", args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("docker %q: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	docker("import", archive, "box")
+	docker("run", "--detach", "--network", "none", "--name", "far", "box", "/box")
+	l.gateway(t)
+	a := l.stays(t, "by a sidecar", "gateway", "attach", "--engine", "docker", "--container", "far",
+		"--allow", "good.lab.test")
+	inside := func(url string) string {
+		out, _ := exec.Command("docker", "exec", "--env", "SSL_CERT_FILE=/etc/cove/ca-certificates.crt", "far", "/box",
+			url).CombinedOutput()
+		return string(out)
+	}
+	const want = "200 GET good.lab.test/x over https\n"
+	if got := inside("https://good.lab.test/x"); got != want {
+		t.Errorf("allowed: %s", got)
+	}
+	l.Forget()
+	if got := inside("http://bad.lab.test/x"); strings.HasPrefix(got, "200") || len(l.seen()) > 0 ||
+		len(l.Asked()) > 0 {
+		t.Errorf("denied: %s; arrived: %q", got, l.seen())
+	}
+	docker("restart", "--time", "0", "far")
+	await.That(t, "it is attached again", func() bool {
+		return strings.Count(a.stderr.String(), "by a sidecar") == 2
+	})
+	if got := inside("https://good.lab.test/x"); got != want {
+		t.Errorf("after a restart: %s", got)
+	}
+	if n := strings.Fields(docker("ps", "--quiet", "--filter", "label=cove.sidecar_of")); len(n) != 1 {
+		t.Errorf("%d sidecars run", len(n))
+	}
+	a.stop()
+	if n := docker("ps", "--all", "--quiet", "--filter", "label=cove.sidecar_of"); n != "" {
+		t.Errorf("a sidecar is left: %s", n)
+	}
+	l.Forget()
+	if got := inside("https://good.lab.test/x"); strings.HasPrefix(got, "200") || len(l.Packets()) > 0 {
+		t.Errorf("after it was let go: %s, %d packets", got, len(l.Packets()))
+	}
+
+	// One with another way out is refused.
+	docker("run", "--detach", "--network", "host", "--name", "open", "box", "/box")
+	if got := l.cove(t, "gateway", "attach", "--engine", "docker", "--container", "open"); got.code == 0 ||
+		!strings.Contains(got.stderr, "past the gateway") {
+		t.Errorf("with another way out: %+v", got)
+	}
+}
+
+// unseen starts a daemon in a process namespace of its own.
+func unseen(t *testing.T) (address string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cove-unseen-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = "../../scripts/start-docker.sh"
+	said := filepath.Join(t.TempDir(), "address")
+	daemon := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+		`"$1" "$2" >"$3.part" && mv "$3.part" "$3" && exec sleep infinity`, "sh", script, dir, said)
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		exec.Command("sh", "-c", "docker rm --force $(docker ps --all --quiet)").Run()
+		daemon.Process.Kill()
+		daemon.Wait()
+		exec.Command(script, "--stop", dir).Run()
+		os.RemoveAll(dir)
+	})
+	await.That(t, "the daemon answers", func() bool {
+		text, err := os.ReadFile(said)
+		address = strings.TrimSpace(string(text))
+		return err == nil
+	})
+	return address
+}

@@ -3,6 +3,7 @@ package network
 import (
 	"cmp"
 	"context"
+	"os"
 	"strings"
 	"sync"
 
@@ -32,6 +33,7 @@ type followed struct {
 	before   bool                 // there was a client of that name already, which stays
 	last     containers.Container // as it was when it was attached last, or could not be
 	attached bool
+	stop     func() // ends an attachment by a sidecar
 }
 
 // ending is how an attachment has ended.
@@ -125,20 +127,46 @@ func (f *following) see(ctx context.Context, c containers.Container) error {
 		}
 	}
 	known.Container = c
+	if known.attached && (c.PID == 0 || c.Started != known.last.Started) {
+		known.stop()
+	}
 	if c.PID == 0 || known.attached || c == known.last {
 		return nil
 	}
 	known.last, known.attached = c, true
 	g := f.registration
 	g.Name = known.client
+	life, stop := context.WithCancel(ctx)
+	known.stop = stop
 	f.wait.Go(func() {
-		err := f.process(ctx, c.PID, g, func() error { return suits(c) })
+		defer stop()
+		err := f.attach(life, c, g)
+		if life.Err() != nil && ctx.Err() == nil {
+			err = nil // the container has stopped
+		}
 		select {
 		case f.ended <- ending{c.ID, err}:
 		case <-ctx.Done():
 		}
 	})
 	return nil
+}
+
+// attach attaches a container until it stops or ctx ends: by its network namespace, or by a sidecar where that cannot be
+// entered, since the engine is on another machine, or this user is not root.
+func (f *following) attach(ctx context.Context, c containers.Container, g api.GatewayRegistration) error {
+	if err := suits(c); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 || !c.Has(c.PID) {
+		return f.beside(ctx, f.engine, c, g)
+	}
+	return f.process(ctx, c.PID, g, func() error {
+		if c.Has(c.PID) {
+			return nil
+		}
+		return cove.Errorf(cove.NotFound, "the container %s has stopped", ui.Printable(c.Name))
+	})
 }
 
 // end takes note of an attachment's end. Where one container is meant, what kept it from being attached is the error;
@@ -160,7 +188,7 @@ func (f *following) end(ctx context.Context, e ending) error {
 	return nil
 }
 
-// suits refuses a container whose programs have another way out, or that is on another machine.
+// suits refuses a container whose programs have another way out.
 func suits(c containers.Container) error {
 	name := ui.Printable(c.Name)
 	start := func(what string) error {
@@ -169,9 +197,6 @@ func suits(c containers.Container) error {
 	}
 	of, shares := strings.CutPrefix(c.Network, "container:")
 	switch {
-	case !c.Has(c.PID):
-		return cove.Errorf(cove.Unsupported, "the container %s is not on this machine, or has no control groups of its own",
-			name).WithHint("run \"cove gateway\" and this command on the engine's machine")
 	case shares:
 		return cove.Errorf(cove.Forbidden, "the container %s has the network of another", name).
 			WithHint("attach that one: --container %.12s", of)
