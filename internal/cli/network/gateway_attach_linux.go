@@ -25,8 +25,10 @@ func gatewayAttach(sess *session.Session) *cobra.Command {
 		Short: "Lead everything that leaves a container to the gateway",
 		Long: `Lead everything that leaves the network namespace of a container to the gateway,
 whether or not the programs there know of it. The namespace must have loopback
-only, as containers started with "docker run --network none" have; it is entered
-for that, so this needs root.
+only, as containers started with "docker run --network none" have. As root it is
+entered for that. Where that is not possible, since the engine is on another
+machine or this user is not root, a second container leads the network to the
+gateway, the sidecar, which the engine starts from an image of cove-guest.
 
 A container of Docker or Podman is found by its name, or by a label, and attached
 whenever it runs: also after it has been restarted. With --container this ends

@@ -64,8 +64,7 @@ func (a attaching) process(ctx context.Context, pid int, g api.GatewayRegistrati
 	if err != nil {
 		return err
 	}
-	plan := transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}
-	if t.sockets, err = netjoin.Take(pid, plan, sockets()); err != nil {
+	if t.sockets, err = netjoin.Take(pid, gatewayPlan, sockets()); err != nil {
 		return err
 	}
 	defer func() {
@@ -99,6 +98,9 @@ func (a attaching) process(ctx context.Context, pid int, g api.GatewayRegistrati
 	}
 	return err
 }
+
+// gatewayPlan leads a namespace to sockets.
+var gatewayPlan = transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}
 
 func sockets() (all []netjoin.Socket) {
 	for _, l := range engine.RouteListeners() {

@@ -152,8 +152,8 @@ func (f *following) see(ctx context.Context, c containers.Container) error {
 	return nil
 }
 
-// attach attaches a container until it stops or ctx ends: by its network namespace, or by a sidecar where that cannot be
-// entered, since the engine is on another machine, or this user is not root.
+// attach attaches a container until it stops or ctx ends: by its network namespace, or by a sidecar where that cannot
+// be entered, since the engine is on another machine, or this user is not root.
 func (f *following) attach(ctx context.Context, c containers.Container, g api.GatewayRegistration) error {
 	if err := suits(c); err != nil {
 		return err

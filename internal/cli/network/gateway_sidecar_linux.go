@@ -11,9 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/containers"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
-	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
-	"github.com/cove-sandbox/cove/internal/linux/transparent"
 	"github.com/cove-sandbox/cove/internal/sidecar"
 	"github.com/cove-sandbox/cove/internal/sidecar/outside"
 )
@@ -24,7 +22,11 @@ func (a attaching) beside(ctx context.Context, e containers.Engine, c containers
 	if g.Dir == "" {
 		g.Dir = ca.Dir
 	}
-	setup, err := sidecarSetup()
+	filter, err := seccomp.Filter(seccomp.Processes{User: cove.CodeUser})
+	if err != nil {
+		return err
+	}
+	setup, err := outside.Setup(gatewayPlan, sockets(), filter)
 	if err != nil {
 		return err
 	}
@@ -82,23 +84,6 @@ func (a attaching) beside(ctx context.Context, e containers.Engine, c containers
 		return nil
 	}
 	return err
-}
-
-func sidecarSetup() (s sidecar.Setup, err error) {
-	plan := transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort, Again: true}
-	if s.Routes, err = plan.Routes(); err != nil {
-		return s, err
-	}
-	if s.Firewall, err = plan.Firewall(); err != nil {
-		return s, err
-	}
-	if s.Filter, err = seccomp.Filter(seccomp.Processes{User: cove.CodeUser}); err != nil {
-		return s, err
-	}
-	for _, l := range engine.RouteListeners() {
-		s.Sockets = append(s.Sockets, sidecar.Socket{Network: l.Network, Address: l.Address})
-	}
-	return s, nil
 }
 
 // sidecarFailed explains in the sidecar's own words, or the engine's.

@@ -86,11 +86,12 @@ const sidecarFiles = 2 * sidecar.MaxStreams
 func relay(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
 	sockets []netjoin.Socket) ([]*os.File, error) {
 	e := s.engine
-	setup, err := setupOf(plan, sockets)
+	filter, err := seccomp.Filter(processes(s.template.Shape))
 	if err != nil {
 		return nil, err
 	}
-	if setup.Filter, err = seccomp.Filter(processes(s.template.Shape)); err != nil {
+	setup, err := outside.Setup(plan, sockets, filter)
+	if err != nil {
 		return nil, err
 	}
 	img, err := e.importGuest(ctx)
@@ -121,21 +122,6 @@ func relay(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
 	s.mu.Unlock()
 	go tell(s, end)
 	return end.Sockets, nil
-}
-
-// setupOf tells a sidecar what to do.
-func setupOf(plan transparent.Plan, sockets []netjoin.Socket) (setup sidecar.Setup, err error) {
-	plan.Again = true
-	if setup.Routes, err = plan.Routes(); err != nil {
-		return setup, err
-	}
-	if setup.Firewall, err = plan.Firewall(); err != nil {
-		return setup, err
-	}
-	for _, s := range sockets {
-		setup.Sockets = append(setup.Sockets, sidecar.Socket(s))
-	}
-	return setup, nil
 }
 
 // sidecarFailed explains in the sidecar's own words.

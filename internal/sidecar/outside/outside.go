@@ -17,7 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/linux/netjoin"
 	"github.com/cove-sandbox/cove/internal/linux/relayed"
+	"github.com/cove-sandbox/cove/internal/linux/transparent"
 	"github.com/cove-sandbox/cove/internal/sidecar"
 )
 
@@ -52,6 +54,22 @@ type client struct {
 type datagram struct {
 	from client
 	data []byte
+}
+
+// Setup has a sidecar lead its network as plan says, make sockets there, and give up its privileges with a filter of
+// system calls.
+func Setup(plan transparent.Plan, sockets []netjoin.Socket, filter []byte) (s sidecar.Setup, err error) {
+	plan.Again, s.Filter = true, filter
+	if s.Routes, err = plan.Routes(); err != nil {
+		return s, err
+	}
+	if s.Firewall, err = plan.Firewall(); err != nil {
+		return s, err
+	}
+	for _, socket := range sockets {
+		s.Sockets = append(s.Sockets, sidecar.Socket(socket))
+	}
+	return s, nil
 }
 
 // Begin has a sidecar at conn do what setup says, and carries what it sends from then on. dir is a directory of this
