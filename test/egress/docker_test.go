@@ -298,3 +298,62 @@ func unseen(t *testing.T) (address string) {
 	})
 	return address
 }
+
+// ofUser runs a container of Podman without root, and attaches it, as a user without root. It prints what the container
+// gets: denied, and once it was let go.
+const ofUser = `cd "$1"
+export HOME=$1 XDG_RUNTIME_DIR=$1/run COVE_HOME=$1/home COVE_RUN_DIR=$1/cove CONTAINERS_CONF=$1/containers.conf
+podman import --quiet box.tar box >/dev/null && podman run --detach --network none --name far localhost/box /box >/dev/null
+"$2/cove" gateway 2>gateway.log & gateway=$!
+until grep -q "clients are registered" gateway.log; do sleep 0.1; kill -0 $gateway || exit 1; done
+"$2/cove" gateway attach --engine podman --container far --allow good.lab.test 2>attach.log & attach=$!
+until grep -q "by a sidecar" attach.log; do sleep 0.1; kill -0 $attach || { cat attach.log; exit 1; }; done
+podman exec --env SSL_CERT_FILE=/etc/cove/ca-certificates.crt far /box https://bad.lab.test/x
+kill -INT $attach; wait $attach
+podman exec far /box http://bad.lab.test/x
+podman ps --all --format "left: {{.Names}}"
+podman rm --force --time 0 far >/dev/null
+kill $gateway; wait $gateway
+podman unshare rm -rf .local
+kill $(cat run/libpod/tmp/pause.pid)`
+
+// TestGatewaySidecarOfUser: a user without root attaches a container of a Podman without root, whose network can be
+// entered by neither.
+func TestGatewaySidecarOfUser(t *testing.T) {
+	if os.Geteuid() != 0 || os.Getenv("COVE_TEST_LONG") == "" {
+		t.Skip("needs root, to be another user, and takes long: set COVE_TEST_LONG=1")
+	}
+	const user = 60017
+	archive := boxArchive(t)
+	dir, err := os.MkdirTemp("/tmp", "cove-user-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for name, text := range map[string]string{
+		"ids":    fmt.Sprintf("cove-user:%d:65536\n", 1<<20),
+		"passwd": fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\ncove-user:x:%d:%[1]d::%s:/bin/sh\n", user, dir),
+		"script": ofUser,
+		"containers.conf": "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n[engine]\n" +
+			"runtime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin := os.Getenv("COVE_TEST_BIN")
+	if bin == "" {
+		t.Skip("needs the programs: COVE_TEST_BIN")
+	}
+	run := exec.CommandContext(t.Context(), "unshare", "--mount", "--propagation", "slave", "sh", "-c",
+		`mkdir "$0/run" && cp "$3" "$0/box.tar" && chown -R "$1" "$0" && chmod 700 "$0/run" &&
+		mount --bind "$0/ids" /etc/subuid && mount --bind "$0/ids" /etc/subgid && mount --bind "$0/passwd" /etc/passwd &&
+		exec setpriv --reuid "$1" --regid "$1" --clear-groups sh "$0/script" "$0" "$2"`,
+		dir, fmt.Sprint(user), bin, archive)
+	out, err := run.CombinedOutput()
+	text := string(out)
+	if err != nil || !strings.Contains(text, "403 {") || !strings.Contains(text, "connection refused") ||
+		!strings.HasSuffix(text, "left: far\n") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
