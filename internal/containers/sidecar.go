@@ -35,7 +35,7 @@ type Sidecar struct {
 }
 
 // Sidecar starts one of a container, from an image of the program guest alone (package sidecar), and first removes what
-// another process has left. Errors: Unavailable.
+// others have left. Errors: Unavailable.
 func (e Engine) Sidecar(ctx context.Context, of Container, guest string) (*Sidecar, error) {
 	if err := e.removeSidecars(ctx, of.ID); err != nil {
 		return nil, err
@@ -83,9 +83,10 @@ func (s *Sidecar) Close() error {
 // Complaint returns what the engine said, after Close.
 func (s *Sidecar) Complaint() string { return strings.TrimSpace(s.errs.String()) }
 
-// removeSidecars removes the sidecars of a container.
+// removeSidecars removes the sidecars of a container that have ended.
 func (e Engine) removeSidecars(ctx context.Context, id string) error {
-	out, err := e.ask(ctx, "ps", "--all", "--quiet", "--filter", "label="+labelOf+"="+id)
+	out, err := e.ask(ctx, "ps", "--all", "--quiet", "--filter", "label="+labelOf+"="+id,
+		"--filter", "status=exited", "--filter", "status=created")
 	if err != nil {
 		return err
 	}

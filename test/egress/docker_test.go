@@ -243,6 +243,13 @@ func TestGatewaySidecar(t *testing.T) {
 		len(l.Asked()) > 0 {
 		t.Errorf("denied: %s; arrived: %q", got, l.seen())
 	}
+	if got := l.cove(t, "gateway", "attach", "--engine", "docker", "--container", "far"); got.code == 0 ||
+		!strings.Contains(got.stderr, "attached already") {
+		t.Errorf("attached twice: %+v", got)
+	}
+	if got := inside("https://good.lab.test/x"); got != want {
+		t.Errorf("after another one has tried: %s", got)
+	}
 	docker("restart", "--time", "0", "far")
 	await.That(t, "it is attached again", func() bool {
 		return strings.Count(a.stderr.String(), "by a sidecar") == 2

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -15,6 +16,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/sidecar"
 	"github.com/cove-sandbox/cove/internal/sidecar/outside"
 )
+
+// sidecarPatience is how long a sidecar may take until it is ready.
+const sidecarPatience = time.Minute
 
 // beside attaches a container whose network cannot be entered, by a sidecar, until ctx ends.
 func (a attaching) beside(ctx context.Context, e containers.Engine, c containers.Container,
@@ -43,7 +47,9 @@ func (a attaching) beside(ctx context.Context, e containers.Engine, c containers
 		return err
 	}
 	defer s.Close()
-	end, err := outside.Begin(ctx, s, setup, os.TempDir())
+	ready, cancel := context.WithTimeout(ctx, sidecarPatience)
+	defer cancel()
+	end, err := outside.Begin(ready, s, setup, os.TempDir())
 	if err != nil {
 		return sidecarFailed(s, err)
 	}
@@ -90,7 +96,7 @@ func (a attaching) beside(ctx context.Context, e containers.Engine, c containers
 func sidecarFailed(s *containers.Sidecar, err error) error {
 	if failure, ok := errors.AsType[*sidecar.Failure](err); ok {
 		return cove.Errorf(cove.Conflict, "the container's network cannot be led to the gateway: %s",
-			ui.Printable(failure.Reason)).WithHint("start the container with --network none; its kernel needs nf_tables")
+			ui.Printable(failure.Reason)).WithHint("it may be attached already; else start it with --network none, where the kernel has nf_tables")
 	}
 	s.Close()
 	return cove.Errorf(cove.Unavailable, "the sidecar did not begin: %w: %s", err, ui.Printable(s.Complaint()))
