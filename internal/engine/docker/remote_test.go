@@ -296,6 +296,27 @@ func TestSidecars(t *testing.T) {
 	}
 }
 
+// TestSidecarHere: on the daemon's own machine, a user who is not root has a network by a sidecar, too.
+func TestSidecarHere(t *testing.T) {
+	e := open(t, options(t))
+	e.enters = false // as New finds out
+	sb := networked(t, e)
+	ln, err := relayed.Listener(sb.Listeners()[0], "127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			fmt.Fprintln(c, "here")
+			c.Close()
+		}
+	}()
+	if got := outputOf(t, sb, "/bin/bash", "-c", "cat /etc/cove/own </dev/tcp/192.0.2.1/80 -"); got != "own\nhere\n" {
+		t.Errorf("inside: %q", got)
+	}
+}
+
 // syncBuffer is a log that is read while it is written.
 type syncBuffer struct {
 	mu   sync.Mutex
