@@ -310,7 +310,8 @@ func unseen(t *testing.T) (address string) {
 // gets: denied, and once it was let go.
 const ofUser = `cd "$1"
 export HOME=$1 XDG_RUNTIME_DIR=$1/run COVE_HOME=$1/home COVE_RUN_DIR=$1/cove CONTAINERS_CONF=$1/containers.conf
-podman import --quiet box.tar box >/dev/null && podman run --detach --network none --name far localhost/box /box >/dev/null
+podman import --quiet box.tar box >/dev/null
+podman run --detach --network none --name far localhost/box /box >/dev/null
 "$2/cove" gateway 2>gateway.log & gateway=$!
 until grep -q "clients are registered" gateway.log; do sleep 0.1; kill -0 $gateway || exit 1; done
 "$2/cove" gateway attach --engine podman --container far --allow good.lab.test 2>attach.log & attach=$!

@@ -96,7 +96,8 @@ func (a attaching) beside(ctx context.Context, e containers.Engine, c containers
 func sidecarFailed(s *containers.Sidecar, err error) error {
 	if failure, ok := errors.AsType[*sidecar.Failure](err); ok {
 		return cove.Errorf(cove.Conflict, "the container's network cannot be led to the gateway: %s",
-			ui.Printable(failure.Reason)).WithHint("it may be attached already; else start it with --network none, where the kernel has nf_tables")
+			ui.Printable(failure.Reason)).
+			WithHint("it may be attached already; else start it with --network none, where the kernel has nf_tables")
 	}
 	s.Close()
 	return cove.Errorf(cove.Unavailable, "the sidecar did not begin: %w: %s", err, ui.Printable(s.Complaint()))
