@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/packages"
 	"github.com/cove-sandbox/cove/internal/packages/cache"
 )
 
@@ -122,6 +123,7 @@ func gatewayOptions(f *files) (gateway.Options, error) {
 	if o.Machine, err = registry.Machine(context.Background(), g.PrivateCIDRs); err != nil {
 		return o, err
 	}
+	o.Suites = func() []packages.Suite { return registry.New().Suites(context.Background()) }
 	return o, nil
 }
 

@@ -30,7 +30,8 @@ type Gateway struct {
 	authorities *authorities
 	presets     *presetIndex
 	registries  *registries
-	indexes     *semaphore.Weighted // see packageStage
+	signers     *signers
+	indexes     *semaphore.Weighted // see indexAsker
 
 	mu     sync.Mutex
 	routes map[cove.SandboxID]*Route
@@ -46,6 +47,7 @@ func New(o Options) *Gateway {
 	o.Dialer.Resolver = hostService{cmp.Or[proxy.Resolver](o.Dialer.Resolver, net.DefaultResolver)}
 	return &Gateway{o: o, resolver: o.Dialer.Resolver, presets: newPresetIndex(o.Machine),
 		registries:  &registries{machine: o.Machine, found: map[string][]policy.Endpoint{}},
+		signers:     newSigners(&o),
 		indexes:     semaphore.NewWeighted(maxIndexBytes),
 		authorities: newAuthorities(&o), routes: map[cove.SandboxID]*Route{}}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/packages"
 	"github.com/cove-sandbox/cove/internal/packages/cache"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -53,7 +54,9 @@ type Options struct {
 	// may be nil.
 	Pushed func(object string, commits []string)
 	// Packages is the cache of packages that all sandboxes share, by reading only; nil: none.
-	Packages  *cache.Cache
+	Packages *cache.Cache
+	// Suites returns the repositories that this machine's apt uses, with their keys. It is asked once; nil: none.
+	Suites    func() []packages.Suite
 	Spool     string // directory on disk for pushes and large bodies until they go on; the system's temporary one if empty
 	Rate      Rate
 	Timeouts  proxy.Timeouts

@@ -12,26 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/packages"
 	"github.com/cove-sandbox/cove/internal/packages/cache"
-)
-
-const (
-	// packageTrust is how long an index is believed. After that it is asked again before a file is served.
-	packageTrust = time.Hour
-	// indexPatience bounds the wait for an index, at the end of a file too.
-	indexPatience = 10 * time.Second
-	// maxIndexBytes bounds the indexes that a gateway holds in memory at a time; others wait.
-	maxIndexBytes = 64 << 20
 )
 
 // packageStage serves files of packages from the cache that sandboxes share, and adds files to it.
@@ -41,13 +28,13 @@ const (
 type packageStage struct {
 	*decider
 	cache  *cache.Cache // nil: none
-	proxy  func() *proxy.Server
-	behind bool // an upstream proxy dials, and knows the addresses
+	behind bool         // an upstream proxy dials, and knows the addresses
 	clock  clock.Clock
 	log    *slog.Logger
 
 	registries *registries
-	indexes    *semaphore.Weighted // bytes of the indexes of a gateway's routes in memory
+	asker      *indexAsker
+	signers    *signers
 }
 
 // registries hold where the machine's tools get packages from. Each tool is asked once: some take a second to answer.
@@ -75,7 +62,7 @@ func (s *packageStage) stage(credentials *credential.Set) func(policy.Request, *
 		if s.cache == nil || h == nil || !impersonal(h) || credentials.Binds(r.Host, r.Port) || !s.shares() {
 			return leg{}, nil
 		}
-		asked := &packageRequest{packageStage: s, credentials: credentials, url: h.URL}
+		asked := &packageRequest{packageStage: s, asker: s.asker.with(credentials), url: h.URL}
 		return leg{send: asked.send, problem: func() string { return asked.problem }}, nil
 	}
 }
@@ -98,7 +85,7 @@ func impersonal(h *http.Request) bool {
 			return false
 		}
 	}
-	return !said(h.Header, "Cache-Control", "no-cache", "no-store", "max-age=0")
+	return !said(h.Header, "Cache-Control", "no-cache", "no-store")
 }
 
 // said reports whether a header has one of some elements.
@@ -114,15 +101,38 @@ func said(h http.Header, name string, elements ...string) bool {
 // packageRequest is one request that may be for a file of a package.
 type packageRequest struct {
 	*packageStage
-	credentials *credential.Set
-	url         *url.URL
-	problem     string
+	asker   *indexAsker // with the credentials of the request
+	url     *url.URL
+	problem string
+}
+
+// wanted is a file of a package, and the question for the digest that its indexes state: zero if none does; answered
+// is whether each of them answered.
+type wanted struct {
+	url     string
+	lasting bool // the URL contains the digest: no other file is ever there
+	stated  func(ctx context.Context) (digest packages.Digest, answered bool)
+}
+
+// find returns the file at the URL of the request.
+func (p *packageRequest) find() (wanted, bool) {
+	if f, ok := packages.Find(p.url, p.registries.of); ok {
+		return wanted{url: f.URL, stated: func(ctx context.Context) (packages.Digest, bool) {
+			return p.asker.stated(ctx, f)
+		}}, true
+	}
+	if f, ok := packages.FindSigned(p.url, p.signers.trusted); ok {
+		return wanted{url: f.URL, lasting: f.SHA256 != "", stated: func(ctx context.Context) (packages.Digest, bool) {
+			return p.signers.stated(ctx, p.asker, f)
+		}}, true
+	}
+	return wanted{}, false
 }
 
 // send serves a file from the cache, or has next send the request and the cache take the answer.
 func (p *packageRequest) send(h *http.Request, next http.RoundTripper) (*http.Response, decision.Stage, error) {
-	f, ok := packages.Find(p.url, p.registries.of)
-	if !ok {
+	f, ok := p.find()
+	if !ok || !f.lasting && said(h.Header, "Cache-Control", "max-age=0") {
 		res, err := next.RoundTrip(h)
 		return res, decision.StageUpstream, err
 	}
@@ -135,20 +145,20 @@ func (p *packageRequest) send(h *http.Request, next http.RoundTripper) (*http.Re
 }
 
 // stored returns the stored file, which the index states now.
-func (p *packageRequest) stored(ctx context.Context, f packages.File) (*cache.Stored, bool) {
-	stored, ok := p.cache.Open(f.URL)
+func (p *packageRequest) stored(ctx context.Context, f wanted) (*cache.Stored, bool) {
+	stored, ok := p.cache.Open(f.url)
 	if !ok {
 		return nil, false
 	}
 	if age := p.clock.Now().Sub(stored.Checked); age >= 0 && age < packageTrust {
 		return stored, true
 	}
-	switch stated, answered := p.stated(ctx, f); {
+	switch stated, answered := f.stated(ctx); {
 	case stated == stored.Stated:
-		p.cache.Confirm(f.URL)
+		p.cache.Confirm(f.url)
 		return stored, true
 	case answered:
-		p.cache.Drop(f.URL)
+		p.cache.Drop(f.url)
 	}
 	stored.Close()
 	return nil, false
@@ -164,7 +174,7 @@ func answerOf(h *http.Request, s *cache.Stored) *http.Response {
 }
 
 // fetch has the origin answer, and the index asked meanwhile.
-func (p *packageRequest) fetch(h *http.Request, next http.RoundTripper, f packages.File) (*http.Response, error) {
+func (p *packageRequest) fetch(h *http.Request, next http.RoundTripper, f wanted) (*http.Response, error) {
 	asked := p.ask(h.Context(), f)
 	var from netip.Addr
 	traced := httptrace.WithClientTrace(h.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
@@ -175,7 +185,7 @@ func (p *packageRequest) fetch(h *http.Request, next http.RoundTripper, f packag
 	res, err := next.RoundTrip(h.WithContext(traced))
 	var w *cache.Writer
 	if err == nil && cacheable(res) && p.everybodys(from) {
-		w = p.cache.Begin(f.URL, res.ContentLength)
+		w = p.cache.Begin(f.url, res.ContentLength)
 	}
 	if w == nil {
 		asked.end()
@@ -192,12 +202,12 @@ type indexQuestion struct {
 	digest packages.Digest // zero: no index states one; valid once done is closed
 }
 
-func (p *packageRequest) ask(ctx context.Context, f packages.File) *indexQuestion {
+func (p *packageRequest) ask(ctx context.Context, f wanted) *indexQuestion {
 	ctx, cancel := context.WithCancel(ctx)
 	q := &indexQuestion{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(q.done)
-		q.digest, _ = p.stated(ctx, f)
+		q.digest, _ = f.stated(ctx)
 	}()
 	return q
 }
@@ -271,57 +281,4 @@ func (s *storing) end() {
 func (s *storing) Close() error {
 	s.end()
 	return s.ReadCloser.Close()
-}
-
-// stated asks the indexes of a file for its digest, zero if none states it. answered is whether each of them answered.
-func (p *packageRequest) stated(ctx context.Context, f packages.File) (digest packages.Digest, answered bool) {
-	ctx, cancel := context.WithTimeout(ctx, indexPatience)
-	defer cancel()
-	if p.indexes.Acquire(ctx, f.Most) != nil {
-		return digest, false
-	}
-	defer p.indexes.Release(f.Most)
-	answered = true
-	for _, index := range f.Index {
-		body, status, ok := p.index(ctx, index, f)
-		if digest, stated := f.Digest(index, body); ok && stated {
-			return digest, true
-		}
-		answered = answered && (ok || status == http.StatusNotFound || status == http.StatusGone)
-	}
-	return digest, answered
-}
-
-// index fetches an index as the gateway's own request, judged by the sandbox's policy and without any credential.
-func (p *packageRequest) index(ctx context.Context, index string, f packages.File) (body []byte, status int, ok bool) {
-	u, err := url.Parse(index)
-	if err != nil {
-		return nil, 0, false
-	}
-	r := policy.Request{Layer: policy.LayerConnect}
-	if r.Host, r.Port, err = policy.ParseAuthority(u.Host, 443); err != nil || p.credentials.Binds(r.Host, r.Port) ||
-		p.judge(r).Action != policy.Allow {
-		return nil, 0, false
-	}
-	r.Layer, r.Method = policy.LayerHTTP, http.MethodGet
-	if r.Path, err = policy.CanonicalPath(u.EscapedPath()); err != nil {
-		return nil, 0, false
-	}
-	v := p.judge(r)
-	if v.Action != policy.Allow {
-		return nil, 0, false
-	}
-	h := (&http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Accept": {f.Accept}, "Accept-Encoding": {"identity"}, "User-Agent": {"cove"}}}).WithContext(ctx)
-	res, err := p.proxy().RoundTrip(h, r, v,
-		func(r policy.Request, h *http.Request) (proxy.Passage, error) { return enter(nil, r, h) })
-	if err != nil {
-		return nil, 0, false
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Encoding") != "" {
-		return nil, res.StatusCode, false
-	}
-	body, err = io.ReadAll(io.LimitReader(res.Body, f.Most+1))
-	return body, res.StatusCode, err == nil && int64(len(body)) <= f.Most
 }

@@ -47,6 +47,7 @@ const (
 type registryLab struct {
 	gateway *Gateway
 	server  *httptest.Server
+	plain   *httptest.Server // the same over http
 	cache   *cache.Cache
 	clock   *clocktest.Manual
 	dir     string
@@ -90,8 +91,11 @@ func newRegistryLab(t *testing.T, change func(*Options)) *registryLab {
 		crate: says("crate"), "https://index.example.com/ti/ny/tiny": says(`{"name":"tiny","vers":"1.0.0","cksum":"` +
 			hexOf("crate") + `"}`),
 	}
-	l.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := "https://" + r.Host + r.URL.RequestURI()
+		if r.TLS == nil {
+			u = "http://" + r.Host + r.URL.RequestURI()
+		}
 		l.mu.Lock()
 		l.asked[u]++
 		serve := l.files[u]
@@ -101,7 +105,10 @@ func newRegistryLab(t *testing.T, change func(*Options)) *registryLab {
 			return
 		}
 		serve(w, r)
-	}))
+	})
+	l.plain = httptest.NewServer(handler)
+	t.Cleanup(l.plain.Close)
+	l.server = httptest.NewUnstartedServer(handler)
 	l.server.EnableHTTP2 = true
 	l.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // connections are cut
 	l.server.StartTLS()
@@ -144,10 +151,14 @@ func (l *registryLab) count(u string) int {
 	return l.asked[u]
 }
 
-// Dial implements proxy.Dialer: the server has every name.
-func (l *registryLab) Dial(ctx context.Context, _ policy.Host, _ uint16, _ []netip.Addr, _ func(netip.Addr) error) (
+// Dial implements proxy.Dialer: the servers have every name.
+func (l *registryLab) Dial(ctx context.Context, _ policy.Host, port uint16, _ []netip.Addr, _ func(netip.Addr) error) (
 	net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", l.server.Listener.Addr().String())
+	server := l.server
+	if port == 80 {
+		server = l.plain
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
 }
 
 // sandbox returns the client of a sandbox of its own.

@@ -110,7 +110,11 @@ func bases(of *url.URL, below string, endpoints []policy.Endpoint) (own string, 
 }
 
 func authority(u *url.URL) string {
-	h, port, err := policy.ParseAuthority(u.Host, 443)
+	port := uint16(443)
+	if u.Scheme == "http" {
+		port = 80
+	}
+	h, port, err := policy.ParseAuthority(u.Host, port)
 	if err != nil {
 		return ""
 	}

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) { os.Exit(labs.Main(m)) }
 // lab is the internet, and where Cove keeps its state.
 type lab struct {
 	*labs.Internet
-	config string // more of the gateway's
+	config string   // more of the gateway's
+	env    []string // more of Cove's
 	dir    string
 	bin    string
 }
@@ -173,6 +174,7 @@ func (l *lab) command(t testing.TB, ctx context.Context, args ...string) *exec.C
 		"LAB_KEY=" + key, "DOCKER_HOST=" + os.Getenv("DOCKER_HOST"),
 		"CONTAINERS_CONF=" + os.Getenv("CONTAINERS_CONF"), "ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key,
 		"COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
+	cmd.Env = append(cmd.Env, l.env...)
 	return cmd
 }
 

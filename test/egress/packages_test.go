@@ -11,6 +11,7 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/cgi"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // need skips a test whose program is not where sandboxes look for it.
@@ -300,10 +302,9 @@ func TestPackageCache(t *testing.T) {
 	}
 }
 
-// TestApt: apt-get updates from a repository and installs a package from it, as who is not root.
-func TestApt(t *testing.T) {
-	need(t, "/usr/bin/apt-get", "/usr/bin/dpkg-deb")
-	l := newLab(t)
+// tinyDeb is a package of Debian.
+func (l *lab) tinyDeb(t *testing.T) []byte {
+	t.Helper()
 	l.file(t, "deb/DEBIAN/control",
 		"Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: tiny\n")
 	l.file(t, "deb/usr/share/tiny/says", "tiny from apt\n")
@@ -316,25 +317,147 @@ func TestApt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := fmt.Sprintf("Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: "+
-		"tiny\nFilename: tiny.deb\nSize: %d\nSHA256: %x\n", len(deb), sha256.Sum256(deb))
-	l.Site("apt.lab.test", static(map[string]string{
-		"/Packages": index, "/tiny.deb": string(deb),
-		"/Release": fmt.Sprintf("Suite: lab\nSHA256:\n %x %d Packages\n", sha256.Sum256([]byte(index)), len(index)),
-	}))
-	got := l.inside(t,
-		`mkdir -p /tmp/apt/{etc/apt.conf.d,etc/preferences.d,etc/trusted.gpg.d,state/lists/partial,cache/archives/partial,log,dpkg/updates,dpkg/info,root}
+	return deb
+}
+
+// stanza is that of a package in an index.
+func stanza(deb []byte, filename string) string {
+	return fmt.Sprintf("Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: "+
+		"tiny\nFilename: %s\nSize: %d\nSHA256: %x\n", filename, len(deb), sha256.Sum256(deb))
+}
+
+// aptScript installs tiny from a source, as who is not root.
+func aptScript(source string) string {
+	return `mkdir -p /tmp/apt/{etc/apt.conf.d,etc/preferences.d,etc/trusted.gpg.d,state/lists/partial,cache/archives/partial,log,dpkg/updates,dpkg/info,root}
 cd /tmp/apt; touch dpkg/status
-echo 'deb [trusted=yes] https://apt.lab.test/ /' > etc/sources.list
+echo '` + source + `' > etc/sources.list
 cat > conf <<'END'
 Dir "/tmp/apt"; Dir::Etc "etc"; Dir::State "state"; Dir::State::status "/tmp/apt/dpkg/status"; Dir::Cache "cache"; Dir::Log "log";
 Dir::Bin::methods "/usr/lib/apt/methods"; Dir::Bin::dpkg "/usr/bin/dpkg"; Debug::NoLocking "1"; APT::Sandbox::User "";
 DPkg::Options { "--force-not-root"; "--force-bad-path"; "--admindir=/tmp/apt/dpkg"; "--instdir=/tmp/apt/root"; "--log=/tmp/apt/log/dpkg"; };
 END
 export APT_CONFIG=/tmp/apt/conf
-apt-get update 2>&1 && apt-get install -y tiny 2>&1; cat root/usr/share/tiny/says`, "--allow", "apt.lab.test")
+apt-get update 2>&1 && apt-get install -y tiny 2>&1; cat root/usr/share/tiny/says`
+}
+
+// TestApt: apt-get updates from a repository and installs a package from it, as who is not root.
+func TestApt(t *testing.T) {
+	need(t, "/usr/bin/apt-get", "/usr/bin/dpkg-deb")
+	l := newLab(t)
+	deb := l.tinyDeb(t)
+	index := stanza(deb, "tiny.deb")
+	l.Site("apt.lab.test", static(map[string]string{
+		"/Packages": index, "/tiny.deb": string(deb),
+		"/Release": fmt.Sprintf("Suite: lab\nSHA256:\n %x %d Packages\n", sha256.Sum256([]byte(index)), len(index)),
+	}))
+	got := l.inside(t, aptScript("deb [trusted=yes] https://apt.lab.test/ /"), "--allow", "apt.lab.test")
 	if !strings.HasSuffix(got.stdout, "tiny from apt\n") {
 		t.Errorf("%+v, arrived: %q", got, l.seen())
+	}
+}
+
+// TestAptCache: apt in one sandbox after another, over plain http from a repository that gpg has signed. The second
+// downloads the list of indexes alone, and a poisoned package, or one of a list that another key has signed, goes no
+// further than to the sandbox that asked.
+func TestAptCache(t *testing.T) {
+	need(t, "/usr/bin/apt-get", "/usr/bin/apt-config", "/usr/bin/dpkg-deb", "/usr/bin/gpg", "/usr/bin/xz")
+	l := newLab(t)
+	deb := l.tinyDeb(t)
+	run := func(stdin, script string) string {
+		t.Helper()
+		cmd := exec.Command("/bin/bash", "-ec", script)
+		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + l.dir, "GNUPGHOME=" + filepath.Join(l.dir, "gnupg")}
+		cmd.Stdin = strings.NewReader(stdin)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", script, err, &stderr)
+		}
+		return string(out)
+	}
+	run("", `mkdir -m 700 $GNUPGHOME
+for who in lab other; do gpg -q --batch --passphrase '' --quick-generate-key $who rsa3072 sign; done`)
+	t.Cleanup(func() { run("", "gpgconf --kill all") })
+	ring := run("", "gpg --armor --export lab")
+	l.file(t, "lab.asc", ring)
+	const pool, in = "/debian/pool/main/t/tiny_1.0_all.deb", "/debian/dists/stable/"
+	// publish returns the files of the repository as of a time, signed by who.
+	publish := func(who string, date time.Time, deb []byte) map[string]string {
+		index := stanza(deb, strings.TrimPrefix(pool, "/debian/"))
+		packed := run(index, "xz")
+		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(packed)))
+		form := "Mon, 02 Jan 2006 15:04:05 UTC"
+		list := fmt.Sprintf("Origin: Lab\nSuite: stable\nCodename: lab\nDate: %s\nValid-Until: %s\nAcquire-By-Hash: yes\n"+
+			"Architectures: amd64 arm64\nComponents: main\nSHA256:\n", date.UTC().Format(form),
+			date.UTC().AddDate(0, 0, 7).Format(form))
+		files := map[string]string{pool: string(deb)}
+		for _, a := range []string{"amd64", "arm64"} {
+			list += fmt.Sprintf(" %x %d main/binary-%s/Packages\n %s %d main/binary-%s/Packages.xz\n",
+				sha256.Sum256([]byte(index)), len(index), a, sum, len(packed), a)
+			files[in+"main/binary-"+a+"/by-hash/SHA256/"+sum] = packed
+		}
+		files[in+"InRelease"] = run(list, "gpg -q --batch --clearsign --digest-algo SHA512 -u "+who)
+		return files
+	}
+	now := time.Now().Add(-time.Hour)
+	good, old := publish("lab", now, deb), publish("lab", now.AddDate(0, 0, -30), deb)
+	poison := append([]byte{}, deb...)
+	poison[len(poison)-1] ^= 1
+	forged := publish("other", now.Add(time.Minute), poison)
+	var served atomic.Pointer[map[string]string]
+	l.Site("apt.lab.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		static(*served.Load()).ServeHTTP(w, r)
+	}))
+	asked := func(part string) (n int) {
+		for _, r := range l.Requests() {
+			if strings.Contains(r.Target, part) {
+				n++
+			}
+		}
+		return n
+	}
+	const source = "http://apt.lab.test/debian stable main"
+	l.file(t, "apt/sources.list", "deb [signed-by="+filepath.Join(l.dir, "lab.asc")+"] "+source+"\n")
+	l.env = []string{"APT_CONFIG=" + l.file(t, "apt/conf", `Dir::Etc "`+filepath.Join(l.dir, "apt")+`";`)}
+	trusting := aptScript("deb [trusted=yes] " + source) // a sandbox that believes all
+	verifying := "cat > /tmp/lab.asc <<'END'\n" + ring + "END\n" + aptScript("deb [signed-by=/tmp/lab.asc] "+source)
+	stored := func() int {
+		files, err := os.ReadDir(filepath.Join(l.dir, "home/packages/files"))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	for name, files := range map[string]map[string]string{"signed by another": forged, "expired": old} {
+		served.Store(&files)
+		if got := l.inside(t, trusting, "--preset", "debian"); asked(in+"InRelease") == 0 || stored() != 0 {
+			t.Errorf("%s: %d files are kept: %+v, arrived: %q", name, stored(), got, l.seen())
+		}
+	}
+	poisoned := maps.Clone(good)
+	poisoned[pool] = string(poison)
+	served.Store(&poisoned)
+	if got := l.inside(t, verifying, "--preset", "debian"); got.code == 0 || stored() != 1 { // the index
+		t.Errorf("a poisoned package is installed, or kept: %d, %+v", stored(), got)
+	}
+	served.Store(&good)
+	before, lists := asked(pool), asked("InRelease")
+	for range 2 {
+		if got := l.inside(t, verifying, "--preset", "debian"); !strings.HasSuffix(got.stdout, "tiny from apt\n") {
+			t.Errorf("%+v, arrived: %q", got, l.seen())
+		}
+	}
+	if asked(pool) != before+1 || asked("InRelease") != lists+2 || stored() != 2 {
+		t.Errorf("%d files are kept; arrived: %q", stored(), l.seen())
+	}
+	log := l.cove(t, "network", "log", "--limit", "1000", "--json")
+	if n := strings.Count(log.stdout, `"stage": "packages"`); n != 3 { // the index twice
+		t.Errorf("%d lines of the cache in %+v", n, log)
+	}
+	served.Store(&forged) // a sandbox that verifies is safe, and one that does not gets what it asked for
+	if got := l.inside(t, verifying, "--preset", "debian"); got.code == 0 {
+		t.Errorf("%+v", got)
 	}
 }
 

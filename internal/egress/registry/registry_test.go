@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/packages"
 )
 
 func write(t *testing.T, path, text string) string {
@@ -171,6 +173,61 @@ func TestApt(t *testing.T) {
 		"second.lab.test:443", "lists.lab.test:80", "stanza.lab.test:80", "more.lab.test:80", "last.lab.test:443")
 }
 
+// TestSuites: each suite of a source of packages has the keys that apt would believe, and those alone.
+func TestSuites(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"etc/apt/trusted.gpg.d/a.gpg": "ring a", "etc/apt/trusted.gpg.d/b.asc": "ring b",
+		"etc/apt/trusted.gpg.d/c.txt": "no ring",
+		"k.gpg":                       "ring k",
+		"etc/apt/sources.list": "deb http://one.lab.test/debian/ bookworm main contrib\n" +
+			"deb [arch=i386,amd64 signed-by=/k.gpg] " +
+			"https://user:secret@two.lab.test:8443/d stable main\ndeb-src http://source.lab.test/debian bookworm main\n" +
+			"deb [signed-by=/missing.gpg] http://none.lab.test/debian bookworm main\ndeb http://flat.lab.test/debian ./\n" +
+			"deb mirror+file:/etc/apt/mirrors stable main\ndeb cdrom:[x]/ stable main\n",
+		"etc/apt/mirrors": "http://mirror.lab.test/debian\n",
+		"etc/apt/sources.list.d/x.sources": "Types: deb deb-src\nURIs: http://three.lab.test/debian\n " +
+			"http://four.lab.test/debian\nSuites: a a-updates\nComponents: main\nSigned-By:\n " +
+			"-----BEGIN PGP PUBLIC KEY BLOCK-----\n" +
+			" .\n mQ==\n -----END PGP PUBLIC KEY BLOCK-----\n\nTypes: deb\nEnabled: no\n" +
+			"URIs: http://off.lab.test/debian\nSuites: a\n\n" +
+			"Types: deb\nURIs: http://five.lab.test/debian\nSuites: b\nComponents: main\nSigned-By: " +
+			"0123456789abcdef0123456789abcdef01234567!\n",
+	} {
+		write(t, filepath.Join(root, name), text)
+	}
+	r := New()
+	r.root = root
+	r.run = func(_ context.Context, name string, args ...string) (string, error) {
+		if name != "apt-config" {
+			t.Errorf("%s is run", name)
+		}
+		return "parts='/etc/apt/sources.list.d/'\narchitecture='riscv64'\n", nil
+	}
+	const armored = "ring -----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n-----END PGP PUBLIC KEY BLOCK-----\n"
+	var got []string
+	for _, s := range r.Suites(t.Context()) {
+		line := fmt.Sprintf("%s %s %v%v%v", s.Base, s.Name, s.Components, s.Architectures, s.Fingerprints)
+		for _, k := range s.Keyrings {
+			line += " " + strings.TrimPrefix(string(k), "ring ")
+		}
+		got = append(got, line)
+	}
+	inline := strings.TrimPrefix(armored, "ring ")
+	expect(t, got, "http://one.lab.test/debian bookworm [main contrib][riscv64][] a b",
+		"https://two.lab.test:8443/d stable [main][i386 amd64][] k",
+		"http://mirror.lab.test/debian stable [main][riscv64][] a b",
+		"http://three.lab.test/debian a [main][riscv64][] "+inline,
+		"http://three.lab.test/debian a-updates [main][riscv64][] "+inline,
+		"http://four.lab.test/debian a [main][riscv64][] "+inline,
+		"http://four.lab.test/debian a-updates [main][riscv64][] "+inline,
+		"http://five.lab.test/debian b [main][riscv64][0123456789ABCDEF0123456789ABCDEF01234567] a b")
+	r.root = t.TempDir()
+	if got := r.Suites(t.Context()); len(got) != 0 {
+		t.Errorf("a machine without apt has %v", got)
+	}
+}
+
 func TestCargo(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, "config.toml"),
@@ -248,8 +305,18 @@ func FuzzFiles(f *testing.F) {
 		"[source.x]\nregistry=\"https://x.lab.test\"\n")
 	f.Fuzz(func(t *testing.T, list, stanzas, toml string) {
 		var all []origin
-		for _, uri := range slices.Concat(oneLineURIs(list), stanzaURIs(stanzas), cargoURLs(toml)) {
+		for _, uri := range cargoURLs(toml) {
 			all = append(all, origin{uri, "x"})
+		}
+		for _, s := range slices.Concat(aptLines(list), aptStanzas(stanzas)) {
+			for _, uri := range s.uris {
+				all = append(all, origin{uri, "x"})
+				for _, of := range suitesAt(packages.Suite{}, uri, s.suites) {
+					if of.Name == "" || !strings.HasPrefix(of.Base, "http") || strings.HasSuffix(of.Base, "/") {
+						t.Errorf("%+v", of)
+					}
+				}
+			}
 		}
 		for _, e := range endpoints(all) {
 			if e.Host.IsZero() || e.Port == 0 {

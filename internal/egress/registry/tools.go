@@ -10,110 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove/internal/pattern"
 )
-
-// apt reads the sources of apt, in both formats, and their lists of mirrors (sources.list(5), apt-transport-mirror(1)).
-func (r *Reader) apt(context.Context) ([]origin, error) {
-	var all []origin
-	for _, pattern := range []string{"etc/apt/sources.list", "etc/apt/sources.list.d/*.list",
-		"etc/apt/sources.list.d/*.sources"} {
-		files, err := filepath.Glob(filepath.Join(r.root, pattern))
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range files {
-			text, err := readFile(file)
-			if err != nil {
-				return nil, err
-			}
-			uris := oneLineURIs(text)
-			if strings.HasSuffix(file, ".sources") {
-				uris = stanzaURIs(text)
-			}
-			for _, uri := range uris {
-				more, err := r.aptURI(uri, filepath.Base(file))
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, more...)
-			}
-		}
-	}
-	return all, nil
-}
-
-// aptURI returns the targets of one URI of a source; a list of mirrors has several.
-func (r *Reader) aptURI(uri, from string) ([]origin, error) {
-	uri = strings.TrimPrefix(uri, "mirror+")
-	list, isFile := strings.CutPrefix(uri, "file:")
-	switch {
-	case isFile:
-		text, err := readFile(filepath.Join(r.root, strings.TrimPrefix(list, "//")))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil // a local directory of packages, or a missing list
-		}
-		var all []origin
-		for line := range strings.Lines(text) {
-			if f := strings.Fields(line); err == nil && len(f) > 0 && strings.Contains(f[0], "://") {
-				all = append(all, origin{f[0], from})
-			}
-		}
-		return all, nil
-	case strings.HasPrefix(uri, "mirror://"):
-		uri = "http" + strings.TrimPrefix(uri, "mirror")
-	}
-	return []origin{{uri, from}}, nil
-}
-
-// oneLineURIs returns the URIs of lines "deb [options] URI suite component…".
-func oneLineURIs(text string) []string {
-	var all []string
-	options := regexp.MustCompile(`\[[^\]]*\]`)
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "#")
-		if f := strings.Fields(options.ReplaceAllString(line, " ")); len(f) >= 2 && (f[0] == "deb" || f[0] == "deb-src") {
-			all = append(all, f[1])
-		}
-	}
-	return all
-}
-
-// stanzaURIs returns the URIs of enabled stanzas (deb822(5)).
-func stanzaURIs(text string) []string {
-	var all, uris []string
-	enabled, field := true, ""
-	end := func() {
-		if enabled {
-			all = append(all, uris...)
-		}
-		uris, enabled, field = nil, true, ""
-	}
-	for line := range strings.Lines(text) {
-		switch trimmed := strings.TrimSpace(line); {
-		case strings.HasPrefix(line, "#"):
-			continue
-		case trimmed == "":
-			end()
-			continue
-		case line[0] != ' ' && line[0] != '\t':
-			name, value, _ := strings.Cut(trimmed, ":")
-			field, line = strings.ToLower(name), value
-		}
-		switch field {
-		case "uris":
-			uris = append(uris, strings.Fields(line)...)
-		case "enabled":
-			enabled = strings.TrimSpace(line) != "no"
-		}
-	}
-	end()
-	return all
-}
 
 var (
 	tomlSection = pattern.New(`^\[\s*([^\]]+?)\s*\]`)

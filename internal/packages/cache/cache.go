@@ -97,6 +97,13 @@ type Stored struct {
 	Checked time.Time
 }
 
+// Bytes reads the file.
+func (s *Stored) Bytes() ([]byte, error) {
+	body := make([]byte, s.Size)
+	_, err := io.ReadFull(s.File, body)
+	return body, err
+}
+
 // Open returns the file of a URL, hashed again; false if there is none.
 func (c *Cache) Open(url string) (*Stored, bool) {
 	n, ok := c.read(url)

@@ -23,7 +23,7 @@ const (
 
 // ready makes the directories. The first call of a process also removes what ended processes have left.
 func (c *Cache) ready() error {
-	for _, kind := range []string{"files", "names", "parts"} {
+	for _, kind := range []string{"files", "names", "notes", "parts"} {
 		if err := os.MkdirAll(c.place(kind, ""), private); err != nil {
 			return err
 		}

@@ -73,11 +73,15 @@ func (w *Writer) room(bytes int64) error {
 		return nil
 	}
 	bytes += step
-	room, err := w.c.o.Room(w.c.o.Dir)
-	if err == nil {
-		err = room.Fits("a package", bytes-w.size)
-	}
 	w.reserved = bytes
+	return w.c.hasRoom(bytes - w.size)
+}
+
+func (c *Cache) hasRoom(bytes int64) error {
+	room, err := c.o.Room(c.o.Dir)
+	if err == nil {
+		err = room.Fits("a package", bytes)
+	}
 	return err
 }
 
