@@ -126,6 +126,7 @@ func registryHosts(t *testing.T) []string {
 	}
 	text.WriteString(ask(t, "npm", "config", "get", "registry"))
 	text.WriteString(ask(t, "pip", "config", "list"))
+	text.WriteString(ask(t, "gem", "environment", "remotesources"))
 	for _, pattern := range []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list",
 		"/etc/apt/sources.list.d/*.sources",
 		"/etc/apt/mirrors/*", "/etc/apt/apt.conf.d/*"} {

@@ -40,6 +40,7 @@ const (
 	versionOf = "https://npm.example.com/tiny/1.0.0"
 	wheel     = "https://files.example.com/aa/tiny-1.0-py3-none-any.whl"
 	crate     = "https://crates.example.com/crates/tiny/1.0.0/download"
+	gem       = "https://gems.example.com/gems/tiny-1.0.0.gem"
 	allowAll  = "rules: [{hosts: '*.example.com'}]"
 )
 
@@ -90,6 +91,7 @@ func newRegistryLab(t *testing.T, change func(*Options)) *registryLab {
 			`","hashes":{"sha256":"` + hexOf("wheel") + `"}}]}`),
 		crate: says("crate"), "https://index.example.com/ti/ny/tiny": says(`{"name":"tiny","vers":"1.0.0","cksum":"` +
 			hexOf("crate") + `"}`),
+		gem: says("gem"), "https://gems.example.com/info/tiny": says("---\n1.0.0 |checksum:" + hexOf("gem") + "\n"),
 	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := "https://" + r.Host + r.URL.RequestURI()
@@ -123,6 +125,7 @@ func newRegistryLab(t *testing.T, change func(*Options)) *registryLab {
 				"npm": {{Host: hostOf(t, "npm.example.com"), Port: 443, Bases: []string{"https://npm.example.com"}}},
 				"pip": {{Host: hostOf(t, "pypi.example.com"), Port: 443, Bases: []string{"https://pypi.example.com/simple"}},
 					{Host: hostOf(t, "files.example.com"), Port: 443, Bases: []string{"https://files.example.com"}}},
+				"gem": {{Host: hostOf(t, "gems.example.com"), Port: 443, Bases: []string{"https://gems.example.com"}}},
 				"cargo": {{Host: hostOf(t, "index.example.com"), Port: 443, Bases: []string{"https://index.example.com"}},
 					{Host: hostOf(t, "crates.example.com"), Port: 443, Bases: []string{"https://crates.example.com/crates"}}},
 			}[tool], nil
@@ -215,7 +218,7 @@ func ask(t *testing.T, c *http.Client, method, u string, header ...string) (g go
 // but the file; the decision says so.
 func TestPackagesAreShared(t *testing.T) {
 	l := newRegistryLab(t, nil)
-	for u, content := range map[string]string{tarball: "tarball", wheel: "wheel", crate: "crate"} {
+	for u, content := range map[string]string{tarball: "tarball", wheel: "wheel", crate: "crate", gem: "gem"} {
 		if g := ask(t, l.sandbox(t, allowAll), "GET", u); g.body != content || g.header.Get("X-Of") == "" {
 			t.Fatalf("%s: %+v", u, g)
 		}
@@ -233,7 +236,7 @@ func TestPackagesAreShared(t *testing.T) {
 			t.Errorf("%s: %v", u, g.header)
 		}
 	}
-	if c := l.gateway.State().Packages; c != (cache.Counts{Served: 3, Added: 3}) {
+	if c := l.gateway.State().Packages; c != (cache.Counts{Served: 4, Added: 4}) {
 		t.Errorf("%+v", c)
 	}
 	l.gateway.Close()

@@ -55,6 +55,7 @@ var kinds = []kind{
 	{"npm", "application/json", 1 << 20, parseNPM, indexNPM, digestNPM},
 	{"pip", "application/vnd.pypi.simple.v1+json, text/html;q=0.5", 16 << 20, parsePip, indexPip, digestPip},
 	{"cargo", "*/*", 8 << 20, parseCargo, indexCargo, digestCargo},
+	{"gem", "*/*", 8 << 20, parseGem, indexGem, digestGem},
 }
 
 const maxIndexes = 4

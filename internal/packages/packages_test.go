@@ -22,6 +22,7 @@ func registry(t testing.TB) func(tool string) ([]policy.Endpoint, error) {
 		for _, base := range map[string][]string{
 			"npm":   {"https://npm.lab.test", "https://team.lab.test:4873/npm", "http://open.lab.test"},
 			"pip":   {"https://pypi.lab.test/simple", "https://files.lab.test", "https://mirror.lab.test/pypi/simple"},
+			"gem":   {"https://gems.lab.test", "https://team.lab.test:4873/gems"},
 			"cargo": {"https://index.lab.test", "https://crates.lab.test/crates"},
 		}[tool] {
 			u, err := url.Parse(base)
@@ -79,12 +80,23 @@ func TestFind(t *testing.T) {
 			"https://pypi.lab.test/simple/foo-bar/", "https://mirror.lab.test/pypi/simple/foo-bar/"},
 		"https://pypi.lab.test/files/foo-1.0.zip": {
 			"https://pypi.lab.test/simple/foo/", "https://mirror.lab.test/pypi/simple/foo/"},
-		"https://files.lab.test/aa/foo.tar.gz":                {},
-		"https://npm.lab.test/foo-1.0-py3-none-any.whl":       nil, // a registry of another tool
-		"https://crates.lab.test/crates/serde/1.0.1/download": {"https://index.lab.test/se/rd/serde"},
-		"https://crates.lab.test/crates/a/a-0.1.0.crate":      {"https://index.lab.test/1/a"},
-		"https://crates.lab.test/crates/Abc/0.1.0/download":   {"https://index.lab.test/3/a/abc"},
-		"https://crates.lab.test/serde/1.0.1/download":        nil,
+		"https://files.lab.test/aa/foo.tar.gz":                        {},
+		"https://npm.lab.test/foo-1.0-py3-none-any.whl":               nil, // a registry of another tool
+		"https://crates.lab.test/crates/serde/1.0.1/download":         {"https://index.lab.test/se/rd/serde"},
+		"https://crates.lab.test/crates/a/a-0.1.0.crate":              {"https://index.lab.test/1/a"},
+		"https://crates.lab.test/crates/Abc/0.1.0/download":           {"https://index.lab.test/3/a/abc"},
+		"https://crates.lab.test/serde/1.0.1/download":                nil,
+		"https://gems.lab.test/gems/rake-13.2.1.gem":                  {"https://gems.lab.test/info/rake"},
+		"https://gems.lab.test/gems/a-b_c-1.0.0.rc1-x86_64-linux.gem": {"https://gems.lab.test/info/a-b_c"},
+		"https://gems.lab.test/gems/base-64-1.0-arm64-darwin-22.gem": {"https://gems.lab.test/info/base",
+			"https://gems.lab.test/info/base-64", "https://gems.lab.test/info/base-64-1.0-arm64-darwin"},
+		"https://team.lab.test:4873/gems/gems/x-1.gem": {"https://team.lab.test:4873/gems/info/x"},
+		"https://team.lab.test:4873/gems/x-1.gem":      nil,
+		"https://gems.lab.test/gems/rake.gem":          nil,
+		"https://gems.lab.test/gems/-1.gem":            nil,
+		"https://gems.lab.test/gems/..-1.gem":          nil,
+		"https://gems.lab.test/other/rake-13.2.1.gem":  nil,
+		"http://gems.lab.test/gems/rake-13.2.1.gem":    nil,
 	} {
 		f, ok := find(t, file)
 		if ok && f.URL != strings.Replace(file, ":443", "", 1) {
@@ -118,32 +130,42 @@ func TestDigest(t *testing.T) {
 	const x = "https://npm.lab.test/x/-/x-1.0.0.tgz"
 	const wheel = "https://files.lab.test/aa/foo-1.0-py3-none-any.whl"
 	const crate = "https://crates.lab.test/crates/serde/1.0.1/download"
+	const gem = "https://gems.lab.test/gems/x-1.0.0.gem"
 	for name, c := range map[string]struct {
 		file, index string
 		ok          bool
 	}{
-		"npm":                 {x, npm("x", "1.0.0", sri, x), true},
-		"npm, another name":   {x, npm("y", "1.0.0", sri, x), false},
-		"npm, version":        {x, npm("x", "1.0.1", sri, x), false},
-		"npm, another file":   {x, npm("x", "1.0.0", sri, "https://npm.lab.test/x/-/x-1.0.1.tgz"), false},
-		"npm, SHA-1":          {x, npm("x", "1.0.0", "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk=", x), false},
-		"npm, SHA-1 as well":  {x, npm("x", "1.0.0", "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk= "+sri, x), false},
-		"npm, alternatives":   {x, npm("x", "1.0.0", sri+" "+sri, x), false},
-		"npm, short":          {x, npm("x", "1.0.0", sri[:40], x), false},
-		"npm, none":           {x, npm("x", "1.0.0", "", x), false},
-		"npm, no JSON":        {x, "<html>", false},
-		"pip, JSON":           {wheel, page(wheel, hash, ""), true},
-		"pip, relative":       {wheel, page("//files.lab.test/aa/foo-1.0-py3-none-any.whl", hash, ""), true},
-		"pip, another file":   {wheel, page(wheel+"x", hash, ""), false},
-		"pip, MD5":            {wheel, page(wheel, `"md5":"00"`, ""), false},
-		"pip, metadata":       {wheel + ".metadata", page(wheel, `"sha256":"00"`, `,"core-metadata":{`+hash+`}`), true},
-		"pip, not its":        {wheel + ".metadata", page(wheel, hash, `,"core-metadata":true`), false},
-		"pip, HTML":           {wheel, "<!DOCTYPE html>" + link(wheel+"#sha256="+is.SHA256), true},
-		"pip, HTML, other":    {wheel, link("https://files.lab.test/aa/foo-1.1-py3-none-any.whl#sha256=" + is.SHA256), false},
-		"pip, HTML, MD5":      {wheel, link(wheel + "#md5=0123456789abcdef0123456789abcdef"), false},
-		"cargo":               {crate, crateLine("1.0.0", "00") + "\n" + crateLine("1.0.1", is.SHA256), true},
-		"cargo, version":      {crate, crateLine("1.0.2", is.SHA256), false},
-		"cargo, another name": {crate, `{"name":"serd","vers":"1.0.1","cksum":"` + is.SHA256 + `"}`, false},
+		"npm":                {x, npm("x", "1.0.0", sri, x), true},
+		"npm, another name":  {x, npm("y", "1.0.0", sri, x), false},
+		"npm, version":       {x, npm("x", "1.0.1", sri, x), false},
+		"npm, another file":  {x, npm("x", "1.0.0", sri, "https://npm.lab.test/x/-/x-1.0.1.tgz"), false},
+		"npm, SHA-1":         {x, npm("x", "1.0.0", "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk=", x), false},
+		"npm, SHA-1 as well": {x, npm("x", "1.0.0", "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk= "+sri, x), false},
+		"npm, alternatives":  {x, npm("x", "1.0.0", sri+" "+sri, x), false},
+		"npm, short":         {x, npm("x", "1.0.0", sri[:40], x), false},
+		"npm, none":          {x, npm("x", "1.0.0", "", x), false},
+		"npm, no JSON":       {x, "<html>", false},
+		"pip, JSON":          {wheel, page(wheel, hash, ""), true},
+		"pip, relative":      {wheel, page("//files.lab.test/aa/foo-1.0-py3-none-any.whl", hash, ""), true},
+		"pip, another file":  {wheel, page(wheel+"x", hash, ""), false},
+		"pip, MD5":           {wheel, page(wheel, `"md5":"00"`, ""), false},
+		"pip, metadata":      {wheel + ".metadata", page(wheel, `"sha256":"00"`, `,"core-metadata":{`+hash+`}`), true},
+		"pip, not its":       {wheel + ".metadata", page(wheel, hash, `,"core-metadata":true`), false},
+		"pip, HTML":          {wheel, "<!DOCTYPE html>" + link(wheel+"#sha256="+is.SHA256), true},
+		"pip, HTML, other":   {wheel, link("https://files.lab.test/aa/foo-1.1-py3-none-any.whl#sha256=" + is.SHA256), false},
+		"pip, HTML, MD5":     {wheel, link(wheel + "#md5=0123456789abcdef0123456789abcdef"), false},
+		"cargo":              {crate, crateLine("1.0.0", "00") + "\n" + crateLine("1.0.1", is.SHA256), true},
+		"cargo, version":     {crate, crateLine("1.0.2", is.SHA256), false},
+		"gem": {gem, "---\n2.0.0 x:>= 1|checksum:00\n" +
+			"1.0.0 x:~> 2&< 3,y:>= 0|checksum:" + is.SHA256 + ",ruby:>= 2\n", true},
+		"gem, another version": {gem, "---\n1.0.0-java |checksum:" + is.SHA256 + "\n1.0.0.1 |checksum:" + is.SHA256, false},
+		"gem, a platform": {"https://gems.lab.test/gems/x-1.0.0-java.gem", "1.0.0 |checksum:00\n" +
+			"1.0.0-java |checksum:" + is.SHA256, true},
+		"gem, alternatives":    {gem, "1.0.0 |checksum:" + is.SHA256 + "\n1.0.0 |checksum:" + strings.Repeat("0", 64), false},
+		"gem, none":            {gem, "1.0.0 |ruby:>= 2\n", false},
+		"gem, of a dependency": {gem, "1.0.0 checksum:" + is.SHA256 + "|ruby:>= 2\n", false},
+		"gem, MD5":             {gem, "1.0.0 |checksum:0123456789abcdef0123456789abcdef\n", false},
+		"cargo, another name":  {crate, `{"name":"serd","vers":"1.0.1","cksum":"` + is.SHA256 + `"}`, false},
 	} {
 		f, found := find(t, c.file)
 		if !found {
@@ -167,8 +189,10 @@ func FuzzFind(f *testing.F) {
 	f.Add("https://npm.lab.test/@a/b/-/b-1.0.0.tgz")
 	f.Add("https://files.lab.test/aa/foo-1.0-py3-none-any.whl")
 	f.Add("https://crates.lab.test/crates/serde/1.0.1/download")
+	f.Add("https://gems.lab.test/gems/rake-13.2.1.gem")
 	bases := []string{"https://npm.lab.test/", "https://team.lab.test:4873/npm/", "https://pypi.lab.test/simple/",
-		"https://mirror.lab.test/pypi/simple/", "https://index.lab.test/"}
+		"https://mirror.lab.test/pypi/simple/", "https://index.lab.test/", "https://gems.lab.test/info/",
+		"https://team.lab.test:4873/gems/info/"}
 	f.Fuzz(func(t *testing.T, raw string) {
 		file, ok := find(t, raw)
 		if !ok {
@@ -187,10 +211,12 @@ func FuzzFind(f *testing.F) {
 // FuzzDigest: whatever an index says, what it states is a digest.
 func FuzzDigest(f *testing.F) {
 	files := []string{"https://npm.lab.test/x/-/x-1.0.0.tgz", "https://files.lab.test/aa/foo-1.0-py3-none-any.whl",
-		"https://files.lab.test/aa/foo-1.0-py3-none-any.whl.metadata", "https://crates.lab.test/crates/serde/1.0.1/download"}
+		"https://files.lab.test/aa/foo-1.0-py3-none-any.whl.metadata", "https://crates.lab.test/crates/serde/1.0.1/download",
+		"https://gems.lab.test/gems/x-1.0.0.gem"}
 	f.Add(0, []byte(`{"name":"x","version":"1.0.0","dist":{"integrity":"sha512-AA==",
 		"tarball":"https://npm.lab.test/x/-/x-1.0.0.tgz"}}`))
 	f.Add(1, []byte(`<a href="https://files.lab.test/aa/foo-1.0-py3-none-any.whl#sha256=00">`))
+	f.Add(4, []byte("1.0.0 |checksum:00\n"))
 	f.Add(3, []byte(`{"name":"serde","vers":"1.0.1","cksum":"00"}`))
 	f.Fuzz(func(t *testing.T, of int, body []byte) {
 		file, ok := find(t, files[uint(of)%uint(len(files))])

@@ -64,7 +64,6 @@ func TestFindSigned(t *testing.T) {
 		"https://third.lab.test:8443/dists/old/updates/main/by-hash/SHA256/" + sum:          "old/updates index main",
 		"https://third.lab.test:8443/pool/main/a/a_1_amd64.deb":                             "old/updates main/binary-amd64",
 		"http://third.lab.test:8443/pool/main/a/a_1_amd64.deb":                              "",
-		"http://third.lab.test:8443/pool/main/a/a_1_amd64.deb":                              "",
 		"https://third.lab.test/pool/main/a/a_1_amd64.deb":                                  "",
 	} {
 		f, ok := findSigned(file)

@@ -461,6 +461,63 @@ for who in lab other; do gpg -q --batch --passphrase '' --quick-generate-key $wh
 	}
 }
 
+// TestGemCache: gem in one sandbox after another. The second gets the gem from the gateway, and a poisoned one goes no
+// further than to the sandbox that asked.
+func TestGemCache(t *testing.T) {
+	need(t, "/usr/bin/gem", "/usr/bin/ruby")
+	l := newLab(t)
+	l.file(t, "gem/tiny.gemspec", `Gem::Specification.new { |s| s.name = "tiny"; s.version = "1.0.0"; `+
+		`s.summary = "tiny"; s.authors = ["Lab"]; s.files = ["lib/tiny.rb"] }`)
+	l.file(t, "gem/lib/tiny.rb", `SAYS = "tiny from gem"`)
+	cmd := exec.Command("/bin/bash", "-ec", "mkdir -p ../site/gems; "+
+		"gem build -q -o ../site/gems/tiny-1.0.0.gem tiny.gemspec; gem generate_index -q -d ../site")
+	cmd.Dir, cmd.Env = filepath.Join(l.dir, "gem"), []string{"PATH=/usr/bin:/bin", "HOME=" + l.dir}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const file = "/gems/tiny-1.0.0.gem"
+	gem, err := os.ReadFile(filepath.Join(l.dir, "site", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.file(t, "site/info/tiny", fmt.Sprintf("---\n1.0.0 |checksum:%x\n", sha256.Sum256(gem)))
+	var poisoned atomic.Bool
+	site := http.FileServer(http.Dir(filepath.Join(l.dir, "site")))
+	l.Site("gems.lab.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == file && poisoned.Load() {
+			fmt.Fprint(w, "poison")
+			return
+		}
+		site.ServeHTTP(w, r)
+	}))
+	l.env = []string{"GEMRC=" + l.file(t, "gemrc", ":sources:\n- https://gems.lab.test/\n")}
+	const script = `export GEM_HOME=/tmp/gems; gem install -q --no-document --clear-sources ` +
+		`--source https://gems.lab.test/ tiny && ruby -e 'require "tiny"; puts SAYS'`
+	asked := func() (n int) {
+		for _, r := range l.Requests() {
+			if r.Method == "GET" && r.Target == file {
+				n++
+			}
+		}
+		return n
+	}
+	poisoned.Store(true)
+	if got := l.inside(t, script, "--preset", "rubygems"); got.code == 0 || asked() == 0 {
+		t.Errorf("a poisoned gem is installed: %+v, arrived: %q", got, l.seen())
+	}
+	poisoned.Store(false)
+	before := asked()
+	for range 2 {
+		if got := l.inside(t, script, "--preset", "rubygems"); !strings.HasSuffix(got.stdout, "tiny from gem\n") {
+			t.Errorf("%+v, arrived: %q", got, l.seen())
+		}
+	}
+	log := l.cove(t, "network", "log", "--limit", "1000", "--json")
+	if n := strings.Count(log.stdout, `"stage": "packages"`); n != 1 || asked() != before+1 {
+		t.Errorf("%d lines of the cache in %+v, arrived: %q", n, log, l.seen())
+	}
+}
+
 // TestOpenSSL: a handshake without any proxy verifies with what the sandbox trusts, and agrees on a protocol.
 func TestOpenSSL(t *testing.T) {
 	need(t, "/usr/bin/openssl")

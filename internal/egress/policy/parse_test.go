@@ -258,7 +258,7 @@ func TestPresetsAreRight(t *testing.T) {
 	}
 	for _, want := range []string{"github", "github-read", "agents", "anthropic", "gemini", "openai", "openrouter", "npm",
 		"pypi",
-		"go", "debian", "cargo"} {
+		"go", "debian", "cargo", "rubygems"} {
 		if !names[want] {
 			t.Errorf("there is no preset %s", want)
 		}

@@ -36,7 +36,7 @@ import (
 
 // Machine describes the machine and its gateway for a policy.
 type Machine struct {
-	// Registry returns the hosts from which a tool (npm, pip, go, apt, cargo) gets packages. Nil refuses those presets.
+	// Registry returns where a tool (npm, pip, go, apt, cargo, gem) gets packages. Nil refuses their presets.
 	Registry func(tool string) ([]Endpoint, error)
 	// Private are reserved addresses that the gateway's configuration opens to every name that a rule allows.
 	Private []netip.Prefix

@@ -1,5 +1,5 @@
 // Package registry owns the question where this machine's tools get packages from. It reads the configuration of npm,
-// pip, go, apt and cargo, so that presets follow a company's mirrors, and Cove contains no registry's address.
+// pip, go, apt, cargo and gem, so that presets follow a company's mirrors, and Cove contains no registry's address.
 //
 // A tool that prints its configuration is asked; for the others, files are read. The configuration is that of the
 // account that runs Cove.
@@ -49,11 +49,11 @@ func New() *Reader {
 	return &Reader{root: "/", getenv: os.Getenv, run: run, found: map[string]*answer{}}
 }
 
-// Endpoints returns where a tool (npm, pip, go, apt or cargo) gets packages from. Errors: NotFound when the tool is not
-// installed or names nothing, InvalidArgument for another tool.
+// Endpoints returns where a tool (npm, pip, go, apt, cargo or gem) gets packages from. Errors: NotFound when the
+// tool is not installed or names nothing, InvalidArgument for another tool.
 func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint, error) {
 	read := map[string]func(context.Context) ([]origin, error){"npm": r.npm, "pip": r.pip, "go": r.golang, "apt": r.apt,
-		"cargo": r.cargo}[tool]
+		"cargo": r.cargo, "gem": r.gem}[tool]
 	if read == nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "the configuration of %s is not known", tool)
 	}

@@ -173,6 +173,14 @@ func TestApt(t *testing.T) {
 		"second.lab.test:443", "lists.lab.test:80", "stanza.lab.test:80", "more.lab.test:80", "last.lab.test:443")
 }
 
+// TestGem: gem prints its sources, one a line.
+func TestGem(t *testing.T) {
+	installed(t, "gem")
+	t.Setenv("GEMRC", write(t, filepath.Join(t.TempDir(), "gemrc"),
+		":sources:\n- https://user:secret@gems.lab.test/\n- https://second.lab.test:8443/team\n"))
+	expect(t, authorities(t, New(), "gem"), "gems.lab.test:443", "second.lab.test:8443")
+}
+
 // TestSuites: each suite of a source of packages has the keys that apt would believe, and those alone.
 func TestSuites(t *testing.T) {
 	root := t.TempDir()
@@ -249,7 +257,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	r.root = t.TempDir()
 	r.getenv = func(string) string { return r.root }
 	r.run = func(context.Context, string, ...string) (string, error) { return "", exec.ErrNotFound }
-	for _, tool := range []string{"npm", "pip", "go", "apt", "cargo"} {
+	for _, tool := range []string{"npm", "pip", "go", "apt", "cargo", "gem"} {
 		_, err := r.Endpoints(t.Context(), tool)
 		if cove.ErrorCode(err) != cove.NotFound || cove.ErrorHint(err) == "" {
 			t.Errorf("%s: %v", tool, err)

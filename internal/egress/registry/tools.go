@@ -172,3 +172,16 @@ func (r *Reader) pipProgram(ctx context.Context) (program string, before []strin
 	}
 	return "", nil, "", errors.Join(exec.ErrNotFound, err)
 }
+
+// gem asks gem for the sources of gems.
+func (r *Reader) gem(ctx context.Context) ([]origin, error) {
+	out, err := r.run(ctx, "gem", "environment", "remotesources")
+	if err != nil {
+		return nil, err
+	}
+	var all []origin
+	for _, source := range strings.Fields(out) {
+		all = append(all, origin{source, "gem sources"})
+	}
+	return all, nil
+}
