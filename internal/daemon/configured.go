@@ -124,6 +124,7 @@ func gatewayOptions(f *files) (gateway.Options, error) {
 		return o, err
 	}
 	o.Suites = func() []packages.Suite { return registry.New().Suites(context.Background()) }
+	o.Sums = func() packages.Sums { return registry.New().Sums(context.Background()) }
 	return o, nil
 }
 

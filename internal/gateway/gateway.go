@@ -31,6 +31,7 @@ type Gateway struct {
 	presets     *presetIndex
 	registries  *registries
 	signers     *signers
+	sums        *goSums
 	indexes     *semaphore.Weighted // see indexAsker
 
 	mu     sync.Mutex
@@ -48,6 +49,7 @@ func New(o Options) *Gateway {
 	return &Gateway{o: o, resolver: o.Dialer.Resolver, presets: newPresetIndex(o.Machine),
 		registries:  &registries{machine: o.Machine, found: map[string][]policy.Endpoint{}},
 		signers:     newSigners(&o),
+		sums:        newGoSums(&o),
 		indexes:     semaphore.NewWeighted(maxIndexBytes),
 		authorities: newAuthorities(&o), routes: map[cove.SandboxID]*Route{}}
 }

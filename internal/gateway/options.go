@@ -56,7 +56,9 @@ type Options struct {
 	// Packages is the cache of packages that all sandboxes share, by reading only; nil: none.
 	Packages *cache.Cache
 	// Suites returns the repositories that this machine's apt uses, with their keys. It is asked once; nil: none.
-	Suites    func() []packages.Suite
+	Suites func() []packages.Suite
+	// Sums returns the checksum database of this machine's go, the zero one if there is none. It is asked once; nil: none.
+	Sums      func() packages.Sums
 	Spool     string // directory on disk for pushes and large bodies until they go on; the system's temporary one if empty
 	Rate      Rate
 	Timeouts  proxy.Timeouts

@@ -35,6 +35,7 @@ type packageStage struct {
 	registries *registries
 	asker      *indexAsker
 	signers    *signers
+	sums       *goSums
 }
 
 // registries hold where the machine's tools get packages from. Each tool is asked once: some take a second to answer.
@@ -124,6 +125,11 @@ func (p *packageRequest) find() (wanted, bool) {
 	if f, ok := packages.FindSigned(p.url, p.signers.trusted); ok {
 		return wanted{url: f.URL, lasting: f.SHA256 != "", stated: func(ctx context.Context) (packages.Digest, bool) {
 			return p.signers.stated(ctx, p.asker, f)
+		}}, true
+	}
+	if m, ok := packages.FindModule(p.url, p.registries.of, p.sums.database); ok {
+		return wanted{url: m.URL, stated: func(ctx context.Context) (packages.Digest, bool) {
+			return p.sums.stated(ctx, p.asker, m)
 		}}, true
 	}
 	return wanted{}, false

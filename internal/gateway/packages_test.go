@@ -55,6 +55,7 @@ type registryLab struct {
 
 	mu      sync.Mutex
 	files   map[string]func(w http.ResponseWriter, r *http.Request) // guarded by mu
+	below   func(w http.ResponseWriter, r *http.Request) bool       // guarded by mu; serves other URLs; may be nil
 	asked   map[string]int                                          // guarded by mu
 	records []decision.Decision                                     // guarded by mu
 	room    hostdisk.Room                                           // guarded by mu
@@ -100,9 +101,12 @@ func newRegistryLab(t *testing.T, change func(*Options)) *registryLab {
 		}
 		l.mu.Lock()
 		l.asked[u]++
-		serve := l.files[u]
+		serve, below := l.files[u], l.below
 		l.mu.Unlock()
 		if serve == nil {
+			if below != nil && below(w, r) {
+				return
+			}
 			http.NotFound(w, r)
 			return
 		}

@@ -14,31 +14,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// File is a file of a package at a registry.
-type File struct {
-	URL    string
-	Index  []string // URLs of indexes that may list the file, in the order in which they are asked
-	Accept string   // for requests to them
-	Most   int64    // bytes of an index at most
-
-	name, version string
-	digest        func(f File, index string, body []byte) (Digest, bool)
-}
-
-// Digest holds the digests that an index states for a file: one of the two at least, in lower-case hex.
-type Digest struct {
-	SHA256 string `json:"sha256,omitempty"`
-	SHA512 string `json:"sha512,omitempty"`
-}
-
-// Matches reports whether a file with these digests is the file that d is of.
-func (d Digest) Matches(file Digest) bool {
-	return d != Digest{} && (d.SHA256 == "" || d.SHA256 == file.SHA256) && (d.SHA512 == "" || d.SHA512 == file.SHA512)
-}
-
-// Digest returns the digest that the body of an index states for the file. index is the URL of the body.
-func (f File) Digest(index string, body []byte) (Digest, bool) { return f.digest(f, index, body) }
-
 // kind is one kind of registries.
 type kind struct {
 	tool   string // of policy.Machine.Registry
@@ -108,30 +83,4 @@ func bases(of *url.URL, below string, endpoints []policy.Endpoint) (own string, 
 		}
 	}
 	return own, all, ok
-}
-
-func authority(u *url.URL) string {
-	port := uint16(443)
-	if u.Scheme == "http" {
-		port = 80
-	}
-	h, port, err := policy.ParseAuthority(u.Host, port)
-	if err != nil {
-		return ""
-	}
-	return h.Authority(port)
-}
-
-// plain reports whether a path has only characters that need no escape, and no empty or special segments.
-func plain(path string) bool {
-	for _, c := range []byte(path) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && !strings.ContainsRune("/@._-+~", rune(c)) {
-			return false
-		}
-	}
-	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	return strings.HasPrefix(path, "/") && !slices.ContainsFunc(segments, func(s string) bool {
-		return s == "" || s == "." || s == ".."
-	})
 }

@@ -15,7 +15,6 @@ const metadata = ".metadata" // of a wheel, beside it
 var (
 	pipSeparators = pattern.New(`[-_.]+`)
 	pipLink       = pattern.New(`(?i)<a\s[^>]*?\bhref\s*=\s*["']([^"'#]+)#sha256=([0-9a-f]{64})["']`)
-	sha256Hex     = pattern.New(`^[0-9a-f]{64}$`)
 )
 
 // parsePip reads the names of wheels, of what their metadata is in, and of source distributions.
@@ -81,9 +80,4 @@ func digestPip(f File, index string, body []byte) (Digest, bool) {
 		}
 	}
 	return Digest{}, false
-}
-
-func digestOf256(hex string) (Digest, bool) {
-	hex = strings.ToLower(hex)
-	return Digest{SHA256: hex}, sha256Hex.Regexp().MatchString(hex)
 }

@@ -7,20 +7,27 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/cgi"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/mod/sumdb"
+	"golang.org/x/mod/sumdb/dirhash"
+	"golang.org/x/mod/sumdb/note"
 )
 
 // need skips a test whose program is not where sandboxes look for it.
@@ -514,6 +521,92 @@ func TestGemCache(t *testing.T) {
 	}
 	log := l.cove(t, "network", "log", "--limit", "1000", "--json")
 	if n := strings.Count(log.stdout, `"stage": "packages"`); n != 1 || asked() != before+1 {
+		t.Errorf("%d lines of the cache in %+v, arrived: %q", n, log, l.seen())
+	}
+}
+
+// TestGoCache: go in one sandbox after another, each of which asks the checksum database. The second gets the module
+// from the gateway, and a poisoned one goes no further than to the sandbox that asked.
+func TestGoCache(t *testing.T) {
+	program, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("go is not installed")
+	}
+	l := newLab(t)
+	signer, verifier, err := note.GenerateKey(rand.Reader, "sums.lab.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mod, prefix = "module lab.test/tiny\n", "lab.test/tiny@v1.0.0/"
+	const source = "package tiny\n\nconst Says = \"tiny from go\"\n"
+	archive := func(source string) string {
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		for _, f := range [][2]string{{"go.mod", mod}, {"tiny.go", source}} {
+			w, err := z.Create(prefix + f[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(w, f[1])
+		}
+		z.Close()
+		return b.String()
+	}
+	hash := func(files map[string]string) string {
+		h, err := dirhash.Hash1(slices.Collect(maps.Keys(files)), func(name string) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(files[name])), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	sums := sumdb.NewServer(sumdb.NewTestServer(signer, func(path, version string) ([]byte, error) {
+		return fmt.Appendf(nil, "%s %s %s\n%s %s/go.mod %s\n", path, version, hash(map[string]string{prefix + "go.mod": mod,
+			prefix + "tiny.go": source}), path, version, hash(map[string]string{"go.mod": mod})), nil
+	}))
+	const at = "/lab.test/tiny/@v/v1.0.0"
+	var poisoned atomic.Bool
+	l.Site("modules.lab.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rest, ok := strings.CutPrefix(r.URL.Path, "/sumdb/sums.lab.test"); ok {
+			if r.URL.Path = rest; rest != "/supported" {
+				sums.ServeHTTP(w, r)
+			}
+			return
+		}
+		files := map[string]string{at + ".info": `{"Version":"v1.0.0"}`, at + ".mod": mod, at + ".zip": archive(source)}
+		if poisoned.Load() {
+			files[at+".zip"] = archive(source + "// poison\n")
+		}
+		static(files).ServeHTTP(w, r)
+	}))
+	settings := []string{"GOPROXY=https://modules.lab.test", "GOSUMDB=" + verifier, "GOTOOLCHAIN=local", "GOFLAGS="}
+	l.env = append(settings, "PATH="+filepath.Dir(program)+":/usr/bin:/bin:/usr/sbin:/sbin")
+	script := "export PATH=$PATH:" + filepath.Dir(program) + " GOPATH=/tmp/go GOCACHE=/tmp/cache " +
+		strings.Join(settings, " ") + `
+mkdir /tmp/p; cd /tmp/p; go mod init lab.test/p 2>&1 &&
+go get lab.test/tiny@v1.0.0 2>&1 && grep -h Says /tmp/go/pkg/mod/lab.test/*/*.go`
+	asked := func(suffix string) (n int) {
+		for _, r := range l.Requests() {
+			if r.Target == at+suffix {
+				n++
+			}
+		}
+		return n
+	}
+	poisoned.Store(true)
+	if got := l.inside(t, script, "--preset", "go"); got.code == 0 || asked(".zip") == 0 {
+		t.Errorf("a poisoned module is installed: %+v, arrived: %q", got, l.seen())
+	}
+	poisoned.Store(false)
+	before := asked(".zip")
+	for range 2 {
+		if got := l.inside(t, script, "--preset", "go"); !strings.HasSuffix(got.stdout, "const Says = \"tiny from go\"\n") {
+			t.Errorf("%+v, arrived: %q", got, l.seen())
+		}
+	}
+	log := l.cove(t, "network", "log", "--limit", "1000", "--json")
+	if n := strings.Count(log.stdout, `"stage": "packages"`); n != 2 || asked(".zip") != before+1 || asked(".mod") != 1 {
 		t.Errorf("%d lines of the cache in %+v, arrived: %q", n, log, l.seen())
 	}
 }

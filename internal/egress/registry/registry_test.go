@@ -173,6 +173,31 @@ func TestApt(t *testing.T) {
 		"second.lab.test:443", "lists.lab.test:80", "stanza.lab.test:80", "more.lab.test:80", "last.lab.test:443")
 }
 
+// TestSums: the database has the key that GOSUMDB has, or that go's own source has for its name.
+func TestSums(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "src/cmd/go/internal/modfetch/key.go"),
+		"var known = map[string]string{\n\t\"sums.lab.test\": \"sums.lab.test+033de0ae+Ac4z/da0=\",\n}\n")
+	for setting, want := range map[string]packages.Sums{
+		"sums.lab.test": {Name: "sums.lab.test", Key: "sums.lab.test+033de0ae+Ac4z/da0=", URL: "https://sums.lab.test"},
+		"sums.lab.test https://mirror.lab.test/sums/": {Name: "sums.lab.test", Key: "sums.lab.test+033de0ae+Ac4z/da0=",
+			URL: "https://mirror.lab.test/sums"},
+		"other.lab.test+00+x": {Name: "other.lab.test", Key: "other.lab.test+00+x", URL: "https://other.lab.test"},
+		"other.lab.test":      {}, "off": {}, "": {},
+	} {
+		r := New()
+		r.run = func(context.Context, string, ...string) (string, error) {
+			return fmt.Sprintf(`{"GOSUMDB":%q,"GONOSUMDB":"corp.lab.test","GOROOT":%q}`, setting, root), nil
+		}
+		if want.Name != "" {
+			want.Private = "corp.lab.test"
+		}
+		if got := r.Sums(t.Context()); got != want {
+			t.Errorf("%q: %+v, want %+v", setting, got, want)
+		}
+	}
+}
+
 // TestGem: gem prints its sources, one a line.
 func TestGem(t *testing.T) {
 	installed(t, "gem")

@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/cove-sandbox/cove/internal/packages"
 	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
@@ -112,15 +114,50 @@ func (r *Reader) golang(ctx context.Context) ([]origin, error) {
 			all = append(all, origin{proxy, "GOPROXY"})
 		}
 	}
-	// NAME[+KEY] [URL]; without a URL the name is the host.
-	if f := strings.Fields(database); len(f) > 0 && f[0] != "off" {
-		name, _, _ := strings.Cut(f[0], "+")
-		all = append(all, origin{f[len(f)-1], "GOSUMDB"})
-		if len(f) == 1 {
-			all[len(all)-1].url = name
-		}
+	if s := goSums(database); s.Name != "" {
+		all = append(all, origin{s.URL, "GOSUMDB"})
 	}
 	return all, nil
+}
+
+// goSums reads GOSUMDB: NAME[+KEY] [URL]; without a URL the name is the host.
+func goSums(text string) packages.Sums {
+	f := strings.Fields(text)
+	if len(f) == 0 || f[0] == "off" {
+		return packages.Sums{}
+	}
+	name, _, hasKey := strings.Cut(f[0], "+")
+	s := packages.Sums{Name: name, URL: "https://" + name}
+	if hasKey {
+		s.Key = f[0]
+	}
+	if len(f) > 1 {
+		s.URL = strings.TrimSuffix(f[1], "/")
+	}
+	return s
+}
+
+// Sums returns the checksum database of this machine's go with its key; the zero one if there is none, or no key. go
+// does not print the keys that it knows: they are read from its source.
+func (r *Reader) Sums(ctx context.Context) packages.Sums {
+	out, err := r.run(ctx, "go", "env", "-json", "GOSUMDB", "GONOSUMDB", "GOROOT")
+	var env struct{ GOSUMDB, GONOSUMDB, GOROOT string }
+	if err != nil || json.Unmarshal([]byte(out), &env) != nil {
+		return packages.Sums{}
+	}
+	s := goSums(env.GOSUMDB)
+	if s.Name != "" && s.Key == "" {
+		source, _ := readFile(filepath.Join(env.GOROOT, "src/cmd/go/internal/modfetch/key.go")) // without it there is no key
+		key := regexp.MustCompile(`"(` + regexp.QuoteMeta(s.Name) + `\+[0-9a-f]{8}\+[A-Za-z0-9+/=]+)"`)
+		if m := key.FindStringSubmatch(source); m != nil {
+			s.Key = m[1]
+		}
+	}
+	if s.Key == "" {
+		return packages.Sums{}
+	}
+	s.Private = env.GONOSUMDB
+	return s
 }
 
 var (

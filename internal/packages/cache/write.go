@@ -110,6 +110,12 @@ func (w *Writer) Commit(stated packages.Digest) (matches bool) {
 		return true
 	}
 	is := packages.Digest{SHA256: hex.EncodeToString(w.sum256.Sum(nil)), SHA512: hex.EncodeToString(w.sum512.Sum(nil))}
+	if stated.GoZip != "" {
+		is.GoZip, _ = hashModule(w.file, w.size) // what is no module has no hash
+	}
+	if stated.GoMod != "" {
+		is.GoMod, _ = hashGoMod(w.file, w.size)
+	}
 	if !stated.Matches(is) {
 		return false
 	}
