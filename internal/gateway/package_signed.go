@@ -26,6 +26,7 @@ type signers struct {
 	cache *cache.Cache // which keeps it for other processes
 	clock clock.Clock
 	log   *slog.Logger
+	read  func(body []byte, name string) (*debian.Index, error)
 
 	mu     sync.Mutex
 	suites []packages.Suite        // guarded by mu; valid once asked
@@ -48,7 +49,8 @@ type signedIndex struct {
 }
 
 func newSigners(o *Options) *signers {
-	return &signers{ask: o.Suites, cache: o.Packages, clock: o.Clock, log: o.Log, states: map[string]*signedSuite{}}
+	return &signers{ask: o.Suites, cache: o.Packages, clock: o.Clock, log: o.Log, read: debian.ReadIndex,
+		states: map[string]*signedSuite{}}
 }
 
 // trusted returns the suites of this machine's apt.
@@ -88,6 +90,25 @@ func (s *signers) stated(ctx context.Context, a *indexAsker, f packages.Signed) 
 	answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, indexPatience)
 	defer cancel()
+	type answer struct {
+		digest packages.Digest
+		read   bool
+	}
+	found := make(chan answer, 1)
+	go func() { // a large index takes seconds to unpack; it is read to its end, and the next file finds it
+		digest, read := s.search(ctx, a, f)
+		found <- answer{digest, read}
+	}()
+	select {
+	case x := <-found:
+		return x.digest, x.read
+	case <-ctx.Done():
+		return packages.Digest{}, false
+	}
+}
+
+func (s *signers) search(ctx context.Context, a *indexAsker, f packages.Signed) (digest packages.Digest,
+	answered bool) {
 	answered = true
 	for _, of := range f.Suites {
 		digest, read := s.statedBy(ctx, a, f, of)
@@ -224,7 +245,7 @@ func (s *signers) index(ctx context.Context, a *indexAsker, of packages.Suite, s
 	if !ok {
 		return signedIndex{}, false
 	}
-	x, err := debian.ReadIndex(body, at)
+	x, err := s.read(body, at)
 	if err != nil {
 		s.log.Warn("packages of a suite are not cached: an index cannot be read", "list", of.Release(), "index", at,
 			"error", err)

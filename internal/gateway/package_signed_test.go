@@ -1,15 +1,20 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/cove-sandbox/cove/internal/packages"
 	"github.com/cove-sandbox/cove/internal/packages/cache"
+	"github.com/cove-sandbox/cove/internal/packages/debian"
 	"github.com/cove-sandbox/cove/internal/packages/debian/debiantest"
 )
 
@@ -292,6 +297,41 @@ func TestListPatience(t *testing.T) {
 	l.clock.Advance(signedPause + time.Second)
 	if g := ask(t, one, "GET", deb); g.header.Get("Cache-Status") == "" {
 		t.Errorf("%+v", g)
+	}
+}
+
+// TestSlowIndex: nobody waits longer than an index is worth, and what was begun is there for the next file.
+func TestSlowIndex(t *testing.T) {
+	l := newAptLab(t)
+	ask(t, l.sandbox(t, allowAll), "GET", l.lasting(t)) // the list and the index are there
+	u, err := url.Parse(deb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := l.gateway.signers
+	f, ok := packages.FindSigned(u, s.trusted)
+	if !ok {
+		t.Fatal("it is not found")
+	}
+	begun, end, reads := make(chan struct{}), make(chan struct{}), 0
+	s.read = func(body []byte, name string) (*debian.Index, error) {
+		reads++
+		close(begun)
+		<-end
+		return debian.ReadIndex(body, name)
+	}
+	a := &indexAsker{decider: &decider{}, indexes: semaphore.NewWeighted(maxIndexBytes)}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-begun
+		cancel()
+	}()
+	if digest, answered := s.stated(ctx, a, f); digest != (packages.Digest{}) || answered {
+		t.Errorf("%+v, %v", digest, answered)
+	}
+	close(end)
+	if digest, _ := s.stated(t.Context(), a, f); digest.SHA256 != hexOf("deb") || reads != 1 {
+		t.Errorf("%+v after %d reads", digest, reads)
 	}
 }
 
