@@ -25,6 +25,7 @@ type Session struct {
 	in   reader
 	most int // streams
 
+	opening sync.Mutex // from the choice of a stream's id until that is sent: ids rise
 	writing sync.Mutex
 	out     []byte // guarded by writing
 
@@ -80,7 +81,7 @@ type Failure struct{ Reason string }
 
 func (f *Failure) Error() string { return f.Reason }
 
-// Inside begins the sidecar's end: it reads the setup and has do do it.
+// Inside begins the sidecar's end: it reads the setup, and answers as do does.
 func Inside(conn io.ReadWriteCloser, do func(Setup) error) (*Session, error) {
 	s := newSession(conn, MaxStreams)
 	f, err := s.in.next()
@@ -230,10 +231,12 @@ func (s *Session) remove(st *stream) {
 
 // Carry has the host connect a client of the socket of an index, and carries what they say until both have ended.
 func (s *Session) Carry(index int, to netip.AddrPort, client Peer) {
+	s.opening.Lock()
 	st, err := s.add(0)
 	if err == nil {
 		err = s.send(kindOpen, st.id, appendAddress([]byte{byte(index)}, to))
 	}
+	s.opening.Unlock()
 	if err != nil {
 		if st != nil {
 			s.remove(st)

@@ -146,6 +146,27 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// TestManyAtOnce: streams that are opened at the same time leave the session as it was.
+func TestManyAtOnce(t *testing.T) {
+	in, _, h := pair(t, nil)
+	var opening sync.WaitGroup
+	for range 16 {
+		opening.Go(func() {
+			for range 500 {
+				in.Carry(1, somewhere, &silent{broken: make(chan struct{})})
+			}
+		})
+	}
+	opening.Wait()
+	_, accepted := connected(t)
+	go in.Carry(0, somewhere, accepted)
+	select {
+	case <-h.opened:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no stream is opened any more")
+	}
+}
+
 func TestPackets(t *testing.T) {
 	answered := make(chan string, 1)
 	in, out, h := pair(t, func(index int, to netip.AddrPort, p []byte) {
