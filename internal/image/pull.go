@@ -289,7 +289,8 @@ func explain(ctx context.Context, ref name.Reference, err error) error {
 	answer, ok := errors.AsType[*transport.Error](err)
 	if !ok {
 		return cove.Errorf(cove.Unavailable, "the registry %s cannot be reached: %w", host, err).
-			WithHint("check the name, the network and HTTPS_PROXY; a registry that speaks plain HTTP needs --insecure")
+			WithHint("check the name, the network and HTTPS_PROXY; a registry that speaks plain HTTP needs " +
+				"\"cove image pull --insecure\"")
 	}
 	switch answer.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:

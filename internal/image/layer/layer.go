@@ -24,35 +24,6 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Clone makes a tree with the files of another. to must not exist.
-func Clone(from, to string) error {
-	err := os.Mkdir(to, 0o700)
-	if err == nil {
-		err = link(from, to)
-	}
-	return failure(err, "copy a root filesystem")
-}
-
-// link fills a directory with links to the files of another, and gives it its properties.
-func link(from, to string) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		src, dst := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
-		if !e.IsDir() {
-			err = os.Link(src, dst)
-		} else if err = os.Mkdir(dst, 0o700); err == nil {
-			err = link(src, dst)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return likewise(from, to)
-}
-
 // likewise gives a directory the owner, the mode and the time of another.
 func likewise(from, to string) error {
 	var st unix.Stat_t
