@@ -142,6 +142,12 @@ func TestForward(t *testing.T) {
 		!strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), "0:4000") {
 		t.Errorf("%q, %v", out, err)
 	}
+	// One that is renamed is reached all the same.
+	l.must("cove", "rename", "web", "site")
+	if err := counts(local, 10); err != nil {
+		t.Errorf("after a new name: %v", err)
+	}
+	l.must("cove", "rename", "site", "web")
 	// A sandbox that stops is not reached, and is again when it runs. One that is gone ends the command.
 	l.must("cove", "stop", "web")
 	if err := counts(local, 1); err == nil {

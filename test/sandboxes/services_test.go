@@ -243,7 +243,8 @@ func TestStrangersOfServices(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	for _, stranger := range []string{"none", "open", "other"} {
-		for _, to := range []string{"db/8080", "web.db/8080", address + "/8080", "127.0.0.1/8080"} {
+		for _, to := range []string{"db/8080", "DB/8080", "db./8080", "db.web/8080", "web.db/8080", address + "/8080",
+			"127.0.0.1/8080"} {
 			if got := l.asks(stranger, to, "id"); got != "no" {
 				t.Errorf("%s reaches %s: %q", stranger, to, got)
 			}
@@ -254,6 +255,14 @@ func TestStrangersOfServices(t *testing.T) {
 	}
 	if got := l.asks("other", "cache/8080", "dial db:8080"); !strings.HasPrefix(got, "no: ") {
 		t.Errorf("another group's service reaches db: %q", got)
+	}
+	// The ports at which the gateway listens in a service, for its programs alone, are not reached by its sandbox.
+	for _, port := range []string{"1", "53", "3128"} {
+		for _, line := range []string{"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com\r\n\r", "id"} {
+			if got := l.asks("web", "db/"+port, line); got != "no" {
+				t.Errorf("the sandbox reaches port %s of its service: %q", port, got)
+			}
+		}
 	}
 	// A service reaches neither the machine nor the sandbox that it belongs to, by any of their addresses.
 	for _, to := range []string{"127.0.0.1:22", "host.cove.internal:22", "web:22", "example.com:80"} {

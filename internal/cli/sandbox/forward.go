@@ -102,6 +102,7 @@ type forwarded struct {
 	Sandbox string `json:"sandbox"`
 	Port    uint16 `json:"port"`
 
+	target    string // the sandbox, for the server: an id, which a new name leaves as it is
 	listeners []net.Listener
 	mu        sync.Mutex
 	said      string // the last failure, since a connection succeeded
@@ -171,9 +172,10 @@ func forwardsOf(all []*forwarded) ui.Result {
 // listenAt listens at both addresses of this machine's loopback. Where the number is taken and may be another, it is a
 // free one.
 func listenAt(p devcontainer.Port, s api.Sandbox, anyNumber bool) (*forwarded, error) {
-	f := &forwarded{Sandbox: s.Name, Port: p.Port}
+	f := &forwarded{Sandbox: s.Name, Port: p.Port, target: s.ID}
 	if p.Service != "" {
 		f.Sandbox += "." + p.Service
+		f.target = f.Sandbox
 	}
 	local := p.Port
 	if p.Local != nil {
@@ -259,7 +261,7 @@ func (f *forwarded) serve(ctx context.Context, sess *session.Session, c *client.
 // carry carries one connection. Its error is final: the sandbox has gone, or is not the caller's any more.
 func (f *forwarded) carry(ctx context.Context, sess *session.Session, c *client.Client, local net.Conn) error {
 	defer local.Close()
-	to, err := c.ConnectPort(ctx, f.Sandbox, int(f.Port))
+	to, err := c.ConnectPort(ctx, f.target, int(f.Port))
 	if code := cove.ErrorCode(err); code == cove.NotFound || code == cove.Forbidden {
 		return err
 	}
