@@ -124,20 +124,19 @@ func (v *supervisor) WatchDisks(ctx context.Context) {
 
 // Intervals of looking at the disks of running sandboxes.
 const (
-	diskPoll   = 2 * time.Second
-	diskHurry  = 100 * time.Millisecond // while the host's disk could be full within diskPoll
-	diskFloors = 8                      // times the floor, below which that is so
+	diskPoll  = 2 * time.Second
+	diskHurry = 50 * time.Millisecond // the shortest
+	diskSpeed = 4 << 30               // bytes that are written in a second at most
 	// diskPatience is how long a look waits for measurements. A tree that takes longer, or a disk that is being
 	// repaired, is judged by a later look, and delays that of others no more.
 	diskPatience = 200 * time.Millisecond
 )
 
-// untilNextLook returns the time until the next look at the disks. It is pure.
+// untilNextLook returns the time until the next look at the disks: half of that in which the room above the floor could
+// be written. It is pure.
 func untilNextLook(room hostdisk.Room) time.Duration {
-	if room.Free < diskFloors*room.Floor() {
-		return diskHurry
-	}
-	return diskPoll
+	wait := time.Duration(float64(room.Left()) / diskSpeed / 2 * float64(time.Second))
+	return min(max(wait, diskHurry), diskPoll)
 }
 
 // look looks at all disks once, and returns the time until the next look.
