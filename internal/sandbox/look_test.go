@@ -7,8 +7,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostdisk"
 )
 
-// TestUntilNextLook: between two looks, nothing that writes as fast as a disk can fills more than half of the room above
-// the floor, or of the floor of a large disk.
+// TestUntilNextLook: between two looks, a program that writes as fast as a disk can fills no more than half of the room
+// above the floor.
 func TestUntilNextLook(t *testing.T) {
 	for _, c := range []struct {
 		room hostdisk.Room
