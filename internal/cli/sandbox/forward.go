@@ -262,7 +262,10 @@ func (f *forwarded) serve(ctx context.Context, sess *session.Session, c *client.
 func (f *forwarded) carry(ctx context.Context, sess *session.Session, c *client.Client, local net.Conn) error {
 	defer local.Close()
 	to, err := c.ConnectPort(ctx, f.target, int(f.Port))
-	if code := cove.ErrorCode(err); code == cove.NotFound || code == cove.Forbidden {
+	switch cove.ErrorCode(err) {
+	case cove.NotFound:
+		return cove.Errorf(cove.NotFound, "the sandbox %s has gone", f.Sandbox)
+	case cove.Forbidden:
 		return err
 	}
 	f.say(ctx, sess, err)
