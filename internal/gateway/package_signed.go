@@ -34,7 +34,7 @@ type signers struct {
 	states map[string]*signedSuite // guarded by mu; by the URL of the list
 }
 
-// signedSuite holds the knowledge of a suite. Who has its turn reads and writes the other fields.
+// signedSuite holds what is known of a suite. The goroutine that has sent to turn reads and writes the other fields.
 type signedSuite struct {
 	turn    chan struct{}
 	release *debian.Release // the newest list that was verified; nil: none

@@ -300,7 +300,7 @@ func TestListPatience(t *testing.T) {
 	}
 }
 
-// TestSlowIndex: nobody waits longer than an index is worth, and what was begun is there for the next file.
+// TestSlowIndex: the end of a file waits for a slow index for a bounded time, and the next file finds the index read.
 func TestSlowIndex(t *testing.T) {
 	l := newAptLab(t)
 	ask(t, l.sandbox(t, allowAll), "GET", l.lasting(t)) // the list and the index are there
