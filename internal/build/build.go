@@ -1,12 +1,12 @@
 // Package build makes images from Dockerfiles, without a container engine: the files of COPY go into layers, and each
-// RUN runs in a sandbox of its own, as root inside, over the tree that the steps before it have left.
+// RUN runs in a sandbox of its own, as root inside, over what the steps before it have left.
 //
-// # Trees and layers
+// # Stacks and layers
 //
-// A stage has a tree, whose files are hard links to those of its base. A step that changes files makes a layer (package
-// image/layer), which then brings the tree up to date. The tree of the last stage becomes that of the image. Layers are
-// kept under a key of what they come from: the base, the instructions before, and for COPY the content of its files. A
-// build with the same steps takes them from there.
+// A stage has a stack of directories: those of its base, and a layer of each step that changes files (package
+// image/layer). A step sees the stack below it, and so does the sandbox of a RUN, as an overlay. The layers of the last
+// stage become those of the image, above its base. Layers are kept under a key of what they come from: the base, the
+// instructions before, and for COPY the content of its files. A build with the same steps takes them from there.
 //
 // # What comes from whom
 //
@@ -43,6 +43,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
 	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
 
@@ -138,7 +139,8 @@ func Build(ctx context.Context, o Options, r Request) (img image.Image, err erro
 		return img, err
 	}
 	part := b.says.Begin("exporting to image")
-	img, err = o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: s.steps, Tree: s.tree, Name: name})
+	img, err = o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: s.steps, Layers: s.layers,
+		Stack: s.stack, Name: name})
 	if err != nil {
 		return img, part.Fail(err)
 	}
@@ -155,8 +157,9 @@ type stage struct {
 	number int
 	part   *progress.Part // that goes on
 	base   image.Base
-	tree   string
-	key    string // of all that its tree comes from
+	stack  rootfs.Stack // all of its files; one tree at least
+	layers []string     // of its own, directories of engine.MakeLayer
+	key    string       // of all that its files come from
 	config dockerfile.Config
 	args   []string
 	steps  []image.Step
@@ -170,11 +173,12 @@ type builder struct {
 	files    *files.Files
 	file     *dockerfile.File
 	says     *progress.Progress
-	room     string // directory for trees and layers
+	room     string // directory for layers, and for files of mounts
 	made     atomic.Int64
 	commands *semaphore.Weighted // that run at once
 	running  sync.WaitGroup      // stages
-	cancel   context.CancelFunc  // of all stages
+	trees    trees
+	cancel   context.CancelFunc // of all stages
 
 	mu     sync.Mutex
 	failed error // the first
@@ -186,10 +190,12 @@ type builder struct {
 }
 
 func newBuilder(o Options, room string) *builder {
-	return &builder{Options: o, room: room, files: o.Store.Files(),
+	b := &builder{Options: o, room: room, files: o.Store.Files(),
 		commands: semaphore.NewWeighted(int64(max(2, runtime.NumCPU()))),
 		stages:   map[int]*future{}, images: map[string]image.Base{}, shown: map[string]bind{},
 		making: map[string]*semaphore.Weighted{}}
+	b.trees = trees{files: b.files, fresh: b.fresh, made: map[string]string{}}
+	return b
 }
 
 func (b *builder) release() {
@@ -220,11 +226,18 @@ func (b *builder) image(ctx context.Context, part *progress.Part, ref, platform 
 	if err != nil {
 		return base, err
 	}
+	b.hold(release)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.images[ref] = base
-	b.held = append(b.held, release)
 	return base, nil
+}
+
+// hold calls a function when the build ends.
+func (b *builder) hold(release func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = append(b.held, release)
 }
 
 // base finds an image, which is pulled where the store lacks it and the user has said so, and holds it until release is
@@ -388,28 +401,27 @@ func atLine(step dockerfile.Step, err error) error {
 	return cove.Errorf(cmp.Or(cove.ErrorCode(err), cove.Internal), "line %d of the Dockerfile: %w", step.Line, err)
 }
 
-// begin makes the tree of a stage from its base.
+// begin makes a stage with the files of its base.
 func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 	from := b.file.Stage(i)
-	s := &stage{number: i, tree: b.fresh()}
 	if from.From >= 0 {
 		below, err := b.stage(ctx, from.From)
 		if err != nil {
 			return nil, err
 		}
-		*s = stage{number: i, base: below.base, tree: s.tree, key: below.key, config: below.config, args: below.args,
-			steps: append([]image.Step{}, below.steps...), latest: below.latest}
-		return s, b.files.Clone(ctx, below.tree, s.tree)
+		s := *below
+		s.number = i
+		s.stack, s.layers, s.steps = slices.Clone(s.stack), slices.Clone(s.layers), slices.Clone(s.steps)
+		return &s, nil
 	}
+	s := &stage{number: i}
 	s.part = b.says.Begin("[%s 1] FROM %s", from.Name, from.Image)
 	base, err := b.image(ctx, s.part, from.Image, from.Platform)
 	if err == nil {
 		base, err = base.For(from.Platform)
 	}
-	if err == nil && base.Tree == "" {
-		err = os.Mkdir(s.tree, 0o755)
-	} else if err == nil {
-		err = b.files.Clone(ctx, base.Tree, s.tree)
+	if err == nil {
+		s.stack, err = filesOf(base, b.fresh)
 	}
 	if err != nil {
 		return nil, b.fails(ctx, s.part, err)
@@ -424,6 +436,15 @@ func (b *builder) begin(ctx context.Context, i int) (*stage, error) {
 		s.latest = *b.request.Epoch
 	}
 	return s, nil
+}
+
+// filesOf returns the files of an image; those of one without any are an empty directory.
+func filesOf(base image.Base, fresh func() string) (rootfs.Stack, error) {
+	if base.Digest != "" {
+		return slices.Clone(base.Stack), nil
+	}
+	empty := fresh()
+	return rootfs.Stack{empty}, os.Mkdir(empty, 0o755)
 }
 
 // keyOf returns a key for what values tell apart.

@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -9,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
 	"github.com/cove-sandbox/cove/internal/image/files"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Commit says what image to make of the changes of a sandbox.
@@ -43,7 +45,7 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 	defer done()
 	b := newBuilder(o, room)
 	defer b.release()
-	s := &stage{tree: b.fresh()}
+	s := &stage{}
 	dir := b.fresh()
 	err = hold(func(of Changed) error {
 		if s.base, err = b.image(ctx, nil, of.Base, ""); err != nil {
@@ -59,8 +61,8 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 		if err := b.files.Take(ctx, engine.Changes(of.Layer), changes, o.Store.Most()); err != nil {
 			return err
 		}
-		places := append(within(ctx, b.files, s.base.Tree, of.Places), ownPlaces...)
-		return b.files.Discard(ctx, changes, s.base.Tree, ownFiles, places)
+		places := append(within(ctx, b.files, s.base.Stack, of.Places), ownPlaces...)
+		return b.files.Discard(ctx, changes, s.base.Stack, ownFiles, places)
 	})
 	if err != nil {
 		return img, err
@@ -74,21 +76,16 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 		return img, err
 	}
 	defer l.Release()
-	if err := b.files.Clone(ctx, s.base.Tree, s.tree); err != nil {
-		return img, err
-	}
-	if err := b.files.Apply(ctx, engine.Changes(l.Dir), s.tree); err != nil {
-		return img, err
-	}
-	s.steps = []image.Step{{Text: c.Text, Created: b.now(), Layer: l.DiffID, Key: l.Key}}
-	return o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: s.steps, Tree: s.tree, Name: name})
+	steps := []image.Step{{Text: c.Text, Created: b.now(), Layer: l.DiffID}}
+	return o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: steps, Layers: []string{l.Dir},
+		Stack: append(slices.Clone(s.base.Stack), engine.Changes(l.Dir)), Name: name})
 }
 
-// within returns places as a tree has them, without the links on the way, and the directories above them.
-func within(ctx context.Context, f *files.Files, tree string, places []string) []string {
+// within returns places as an image has them, without the links on the way, and the directories above them.
+func within(ctx context.Context, f *files.Files, in rootfs.Stack, places []string) []string {
 	var mounts []Mount
 	for _, place := range places {
-		if real, err := f.Resolve(ctx, tree, place); err == nil {
+		if real, err := f.Resolve(ctx, in, place); err == nil {
 			mounts = append(mounts, Mount{Target: "/" + real})
 		}
 	}

@@ -9,13 +9,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
+	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
 
@@ -23,7 +26,7 @@ import (
 type Mount struct {
 	Place    hostpath.Own   // on the host, with owners as those of a tree
 	Memory   *engine.Memory // in place of Place
-	Target   string         // absolute, and without symbolic links in the tree
+	Target   string         // absolute, and without symbolic links in the stack
 	ReadOnly bool
 }
 
@@ -76,27 +79,62 @@ func (b *builder) bindOf(ctx context.Context, s *stage, m dockerfile.Mount) (bin
 		}
 		return at, err
 	}
-	tree, key, err := b.origin(ctx, s, m.From)
+	in, key, err := b.origin(ctx, s, m.From)
 	if err != nil {
 		return bind{}, err
 	}
 	if m.ReadOnly {
-		found, err := b.files.Find(ctx, tree, m.Path)
-		if err != nil {
-			return bind{}, err
-		}
-		if found.Place == "" {
-			return bind{}, cove.Errorf(cove.NotFound, "%.200q is not there to mount", m.Path)
-		}
-		return bind{place: hostpath.Below(tree, found.Place), key: key}, nil
+		return b.trees.bind(ctx, in, key, m.Path)
 	}
-	from, err := layer.OpenTree(tree)
+	from, err := layer.OpenStack(in)
 	if err != nil {
 		return bind{}, err
 	}
 	defer from.Close()
 	dir, err := b.copied(ctx, from, m.Path)
 	return bind{place: hostpath.Own{Dir: dir, Name: copiedName}, key: key}, err
+}
+
+// trees finds what mounts show of stacks. A directory of several parts can be mounted from a tree of the whole stack
+// alone, of which it makes one for each stack.
+type trees struct {
+	files *files.Files
+	fresh func() string
+
+	mu   sync.Mutex        // which others wait for while a tree is made
+	made map[string]string // by the keys of stacks
+}
+
+// bind finds a file or directory of a stack, by the stack's key.
+func (t *trees) bind(ctx context.Context, in rootfs.Stack, key, name string) (bind, error) {
+	found, err := t.files.Find(ctx, in, name)
+	if err == nil && found.Dir != "" && !found.Whole {
+		var tree string
+		if tree, err = t.of(ctx, in, key); err == nil {
+			found, err = t.files.Find(ctx, rootfs.Stack{tree}, name)
+		}
+	}
+	if err != nil {
+		return bind{}, err
+	}
+	if found.Dir == "" {
+		return bind{}, cove.Errorf(cove.NotFound, "%.200q is not there to mount", name)
+	}
+	return bind{place: hostpath.Own{Dir: found.Dir, Name: found.Name}, key: key}, nil
+}
+
+func (t *trees) of(ctx context.Context, in rootfs.Stack, key string) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if tree, ok := t.made[key]; ok {
+		return tree, nil
+	}
+	tree := t.fresh()
+	if err := t.files.Clone(ctx, in, tree); err != nil {
+		return "", err
+	}
+	t.made[key] = tree
+	return tree, nil
 }
 
 // copiedName is the name of what copied has made in its directory.
@@ -109,7 +147,7 @@ func (b *builder) copied(ctx context.Context, from *layer.Source, name string) (
 		return "", cove.Errorf(cove.StorageFull, "make a directory for a mount: %w", err)
 	}
 	it := layer.Copy{From: from, Words: []string{literal(name)}, Dest: "/" + copiedName, Itself: true, Whole: true}
-	return dir, b.files.Copy(ctx, it, dir, none)
+	return dir, b.files.Copy(ctx, it, dir, rootfs.Stack{none})
 }
 
 // literal is a word of COPY that means a path as it is.
@@ -141,7 +179,7 @@ func (b *builder) mount(ctx context.Context, s *stage, c *Command, all []dockerf
 				continue
 			}
 		}
-		real, err := b.files.Resolve(ctx, c.Tree, m.Target)
+		real, err := b.files.Resolve(ctx, c.Stack, m.Target)
 		if err != nil {
 			return nil, errors.Join(err, done())
 		}
@@ -181,11 +219,11 @@ func (b *builder) caches(ctx context.Context, s *stage, all []dockerfile.Mount) 
 // fill gives a new cache what it begins with.
 func (b *builder) fill(ctx context.Context, s *stage, m dockerfile.Mount, dir string) error {
 	if !m.From.Context() {
-		tree, _, err := b.origin(ctx, s, m.From)
+		in, _, err := b.origin(ctx, s, m.From)
 		if err != nil {
 			return err
 		}
-		from, err := layer.OpenTree(tree)
+		from, err := layer.OpenStack(in)
 		if err != nil {
 			return err
 		}
@@ -195,7 +233,7 @@ func (b *builder) fill(ctx context.Context, s *stage, m dockerfile.Mount, dir st
 			return err
 		}
 		begins := layer.Copy{From: from, Words: []string{literal(m.Path)}, Dest: "/", Whole: true}
-		if err := b.files.Copy(ctx, begins, dir, none); err != nil {
+		if err := b.files.Copy(ctx, begins, dir, rootfs.Stack{none}); err != nil {
 			return err
 		}
 	}

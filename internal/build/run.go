@@ -16,11 +16,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
 	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Command is a command to run over a tree.
+// Command is a command to run over the files of a stage.
 type Command struct {
-	Tree    string // directory
+	Stack   rootfs.Stack
 	Layer   string // of engine.MakeLayer, for what it changes
 	Args    []string
 	Env     []string // to which a way out adds its own
@@ -41,7 +42,7 @@ type Script struct {
 type Failed struct {
 	Text  string // the instruction
 	Code  int
-	Shell Command // over the tree before it, with its environment, directory, user and mounts
+	Shell Command // over the files before it, with its environment, directory, user and mounts
 }
 
 // run makes the layer of a RUN, or finds it.
@@ -65,7 +66,7 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 	if l, ok := b.find(s, s.key); ok {
 		return l, nil
 	}
-	c := Command{Tree: s.tree, Layer: b.fresh(), Args: r.Args, Env: r.Env, Dir: r.Dir, Offline: r.Offline, Out: s.part}
+	c := Command{Stack: s.stack, Layer: b.fresh(), Args: r.Args, Env: r.Env, Dir: r.Dir, Offline: r.Offline, Out: s.part}
 	if r.Script != "" {
 		c.Script = &Script{Path: path.Join(scriptDir, path.Base(r.Args[0])), Data: []byte(r.Script)}
 		c.Args = append([]string{c.Script.Path}, r.Args[1:]...)
@@ -94,7 +95,7 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 			WithHint("%s", end.Hint)
 	}
 	places := append(stubs(c.Mounts), ownPlaces...)
-	if err := b.files.Discard(ctx, engine.Changes(c.Layer), s.tree, ownFiles, places); err != nil {
+	if err := b.files.Discard(ctx, engine.Changes(c.Layer), s.stack, ownFiles, places); err != nil {
 		return l, err
 	}
 	return b.keep(ctx, s.key, c.Layer)
@@ -125,11 +126,11 @@ func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []stri
 	}
 	shell := ""
 	for _, program := range []string{"/bin/bash", "/bin/sh"} {
-		found, err := b.files.Find(ctx, f.Shell.Tree, program)
+		found, err := b.files.Find(ctx, f.Shell.Stack, program)
 		if err != nil {
 			return err
 		}
-		if found.Place != "" && shell == "" {
+		if found.Dir != "" && shell == "" {
 			shell = program
 		}
 	}
@@ -146,10 +147,10 @@ func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []stri
 	return b.Inspect(ctx, f)
 }
 
-// as finds how a command runs as a user of its tree: root itself, or another by a program of the tree's, which comes
+// as finds how a command runs as a user of its image: root itself, or another by a program of the image's, which comes
 // before its arguments.
 func as(ctx context.Context, f *files.Files, c *Command, name string) (prefix []string, err error) {
-	user, err := layer.UserOf(c.Tree, name)
+	user, err := layer.UserOf(c.Stack, name)
 	if err != nil {
 		return nil, err
 	}
@@ -160,11 +161,11 @@ func as(ctx context.Context, f *files.Files, c *Command, name string) (prefix []
 		return nil, nil
 	}
 	for _, program := range []string{"/usr/bin/setpriv", "/bin/setpriv"} {
-		found, err := f.Find(ctx, c.Tree, program)
+		found, err := f.Find(ctx, c.Stack, program)
 		if err != nil {
 			return nil, err
 		}
-		if found.Place != "" && found.Mode.IsRegular() && path.Base(found.Place) == "setpriv" {
+		if found.Dir != "" && found.Mode.IsRegular() && path.Base(found.Name) == "setpriv" {
 			groups := "--clear-groups"
 			if user.Name != "" {
 				groups = "--init-groups"

@@ -74,7 +74,7 @@ func (s Sandboxes) With(ctx context.Context, c Command,
 func (s Sandboxes) with(ctx context.Context, c Command,
 	use func(ctx context.Context, j *job.Job, p guest.ProcessSpec, route egress.Route) error) (err error) {
 	plan := provision.Plan{ID: cove.NewSandboxID(), Layer: c.Layer, Bare: true,
-		Rootfs:  engine.Rootfs{Kind: engine.RootfsDir, Dir: c.Tree},
+		Rootfs:  engine.Rootfs{Kind: engine.RootfsDir, Dir: c.Stack[0], Layers: c.Stack[1:]},
 		Shape:   cove.Shape{Limits: s.Limits, User: cove.RootUser},
 		Binding: engine.Binding{Hostname: rootfs.Hostname}}
 	if err := s.attach(ctx, c.Mounts, &plan.Binding); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
 	"github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // step does one step of a stage.
@@ -24,16 +25,29 @@ func (b *builder) step(ctx context.Context, s *stage, step dockerfile.Step) erro
 		if err != nil {
 			return err
 		}
-		defer kept.Release()
+		b.hold(kept.Release)
 		if !missing {
-			if err := b.files.Apply(ctx, engine.Changes(kept.Dir), s.tree); err != nil {
+			if err := s.push(ctx, b, kept.Dir); err != nil {
 				return err
 			}
-			done.Layer, done.Key, s.latest = kept.DiffID, kept.Key, kept.Created
+			done.Layer, s.latest = kept.DiffID, kept.Created
 		}
 	}
 	done.Created = s.latest // so that the same layers make the same image
 	s.steps = append(s.steps, done)
+	return nil
+}
+
+// push puts a layer on top of a stage's files.
+func (s *stage) push(ctx context.Context, b *builder, dir string) error {
+	if len(s.stack) > engine.MaxLayers {
+		tree := b.fresh()
+		if err := b.files.Clone(ctx, s.stack, tree); err != nil {
+			return err
+		}
+		s.stack = rootfs.Stack{tree}
+	}
+	s.stack, s.layers = append(s.stack, engine.Changes(dir)), append(s.layers, dir)
 	return nil
 }
 
@@ -64,7 +78,7 @@ func (b *builder) layer(ctx context.Context, s *stage, step dockerfile.Step) (l 
 		err = b.copy(ctx, s, *step.Copy, changes)
 	} else {
 		var missing bool
-		missing, err = b.files.MakeDirectory(ctx, changes, s.tree, step.Dir)
+		missing, err = b.files.MakeDirectory(ctx, changes, s.stack, step.Dir)
 		none = !missing
 	}
 	if err != nil || none {
@@ -121,18 +135,18 @@ func (b *builder) copy(ctx context.Context, s *stage, c dockerfile.Copy, changes
 		does.Inline = append(does.Inline, layer.Inline(f))
 	}
 	if !c.From.Context() {
-		tree, _, err := b.origin(ctx, s, c.From)
+		files, _, err := b.origin(ctx, s, c.From)
 		if err != nil {
 			return err
 		}
-		if does.From, err = layer.OpenTree(tree); err != nil {
+		if does.From, err = layer.OpenStack(files); err != nil {
 			return err
 		}
 		defer does.From.Close()
 	}
 	var err error
 	if c.Chown != "" {
-		if does.Owner, err = layer.OwnerOf(s.tree, c.Chown); err != nil {
+		if does.Owner, err = layer.OwnerOf(s.stack, c.Chown); err != nil {
 			return err
 		}
 	}
@@ -141,11 +155,12 @@ func (b *builder) copy(ctx context.Context, s *stage, c dockerfile.Copy, changes
 			return err
 		}
 	}
-	return b.take(ctx, c, does, changes, s.tree)
+	return b.take(ctx, c, does, changes, s.stack)
 }
 
 // take copies and fetches the sources of a COPY or ADD.
-func (b *builder) take(ctx context.Context, c dockerfile.Copy, does layer.Copy, changes, tree string) error {
+func (b *builder) take(ctx context.Context, c dockerfile.Copy, does layer.Copy, changes string,
+	below rootfs.Stack) error {
 	var remotes []string
 	does.Words = nil
 	for _, source := range c.Sources {
@@ -163,12 +178,12 @@ func (b *builder) take(ctx context.Context, c dockerfile.Copy, does layer.Copy, 
 			WithHint("write a slash at its end")
 	}
 	if len(does.Words)+len(does.Inline) > 0 {
-		if err := b.files.Copy(ctx, does, changes, tree); err != nil {
+		if err := b.files.Copy(ctx, does, changes, below); err != nil {
 			return err
 		}
 	}
 	for _, source := range remotes {
-		if err := b.add(ctx, c, source, does, changes, tree); err != nil {
+		if err := b.add(ctx, c, source, does, changes, below); err != nil {
 			return err
 		}
 	}
@@ -176,8 +191,8 @@ func (b *builder) take(ctx context.Context, c dockerfile.Copy, does layer.Copy, 
 }
 
 // add fetches a URL and puts it into a layer.
-func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, does layer.Copy, changes,
-	tree string) (err error) {
+func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, does layer.Copy, changes string,
+	below rootfs.Stack) (err error) {
 	name := origin.Name(source)
 	if name == "" {
 		if name = path.Base(c.Dest); strings.HasSuffix(c.Dest, "/") {
@@ -197,25 +212,25 @@ func (b *builder) add(ctx context.Context, c dockerfile.Copy, source string, doe
 	}
 	defer does.From.Close()
 	does.Words, does.Inline, does.Whole = []string{literal(name)}, nil, c.Unpack == nil || !*c.Unpack
-	return b.files.Copy(ctx, does, changes, tree)
+	return b.files.Copy(ctx, does, changes, below)
 }
 
-// origin returns the tree of a stage or an image, with a key of its content.
-func (b *builder) origin(ctx context.Context, s *stage, from dockerfile.Source) (tree, key string, err error) {
+// origin returns the files of a stage or an image, with a key of them.
+func (b *builder) origin(ctx context.Context, s *stage, from dockerfile.Source) (files rootfs.Stack, key string,
+	err error) {
 	if from.Stage < 0 {
 		base, err := b.image(ctx, s.part, from.Image, b.request.Platform)
-		if err == nil && base.Tree == "" {
-			empty := b.fresh()
-			return empty, "", os.Mkdir(empty, 0o755)
+		if err == nil {
+			files, err = filesOf(base, b.fresh)
 		}
-		return base.Tree, base.Digest, err
+		return files, base.Digest, err
 	}
 	if from.Stage >= s.number {
-		return "", "", cove.Errorf(cove.InvalidArgument, "a stage takes files from itself, or from a later one")
+		return nil, "", cove.Errorf(cove.InvalidArgument, "a stage takes files from itself, or from a later one")
 	}
 	other, err := b.stage(ctx, from.Stage)
 	if err != nil {
-		return "", "", err
+		return nil, "", err
 	}
-	return other.tree, other.key, nil
+	return other.stack, other.key, nil
 }

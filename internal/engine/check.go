@@ -43,7 +43,7 @@ func (c Capabilities) Check(t Template) error {
 	need(!t.User.IsOfImage() || c.Users && t.Rootfs.Kind == RootfsDir, "users")
 	need(slices.Contains(c.Networks, t.Network), "network "+string(t.Network))
 	need(t.Rootfs.Kind != RootfsImage || c.OwnImages, "own_images")
-	need(t.Layer == "" && len(t.Rootfs.Layers) == 0 || c.Layers && t.Rootfs.Kind == RootfsDir, "layers")
+	need(t.Layer == "" || c.Layers && t.Rootfs.Kind == RootfsDir, "layers")
 	need(t.Limits.Memory == 0 || c.MemoryLimit, "memory_limit")
 	need(t.Limits.Memory == 0 || c.SwapLimit, "swap_limit")
 	need(t.Limits.CPUs == 0 || c.CPULimit, "cpu_limit")

@@ -43,6 +43,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Engine provides sandboxes. All methods may be called concurrently.
@@ -174,10 +175,11 @@ type Rootfs struct {
 	// Flat is the same tree with one owner for all files, where Dir has owners that are only right for programs without
 	// the ids of who runs Cove; empty: Dir does for every user.
 	Flat string `json:",omitempty"`
-	// Layers are changes above Dir, the lowest first, at most MaxLayers: directories in which Template.Layer kept those of
-	// earlier sandboxes (Capabilities.Layers).
+	// Layers are changes above Dir, the lowest first, at most MaxLayers: directories like those in which Template.Layer
+	// keeps changes (Changes). Flat has them already.
 	Layers []string
-	// Digest names the content of Dir when Dir is an unpacked image ("sha256:…"); empty for a directory of the user's.
+	// Digest names the content of Dir and Layers when they are an image of the store ("sha256:…"); empty for a directory
+	// of the user's.
 	Digest string
 	Image  string // RootfsImage: the engine's reference
 	Env    []string
@@ -192,6 +194,9 @@ type Rootfs struct {
 	// StopSignal asks the program to end, by a name or a number; empty: the image does not say.
 	StopSignal string
 }
+
+// Stack returns the directories of a RootfsDir, the lowest first.
+func (r Rootfs) Stack() rootfs.Stack { return append(rootfs.Stack{r.Dir}, r.Layers...) }
 
 // Health is a program that succeeds once that of its image is ready. What is zero, the image does not say.
 type Health struct {

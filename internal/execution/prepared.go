@@ -19,7 +19,7 @@ func (e *execution) recipe() (r pool.Recipe, ok bool) {
 		q.Bind != "" || q.User.IsRoot() || root.Kind != engine.RootfsHost && root.Digest == "" {
 		return r, false
 	}
-	tree, err := identify(root.Dir)
+	tree, err := identify(root.Stack())
 	if err != nil {
 		return r, false
 	}
@@ -54,8 +54,9 @@ func (e *execution) preload() *pool.Preload {
 // plain reports whether the program is given nothing but its code.
 func (r Request) plain() bool { return len(r.Args)+len(r.Files)+len(r.Env) == 0 && r.Stdin == nil }
 
-// identify returns the identity of an image's tree, which is made anew under its name when the image comes back.
-func identify(dir string) (engine.Identity, error) {
+// identify returns the identity of the highest directory of an image, which is made anew when the image comes back.
+func identify(files rootfs.Stack) (engine.Identity, error) {
+	dir := files[len(files)-1]
 	if dir == "" {
 		return engine.Identity{}, nil
 	}

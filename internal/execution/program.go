@@ -71,7 +71,7 @@ func (e *execution) command() []string {
 // imageDir returns where the program of the image begins: in its directory where it has one.
 func (e *execution) imageDir() string {
 	dir := path.Join("/", e.rootfs.WorkDir)
-	if e.rootfs.Kind == engine.RootfsDir && !rootfs.HasDir(e.rootfs.Dir, dir) {
+	if e.rootfs.Kind == engine.RootfsDir && !rootfs.HasDir(e.rootfs.Stack(), dir) {
 		return "/"
 	}
 	return dir

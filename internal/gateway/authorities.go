@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/prewarm"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // authorities makes the certificate authorities of sandboxes, with the files that make a sandbox trust its own. Only
@@ -220,7 +221,7 @@ type java struct {
 	wanted atomic.Bool         // a sandbox with Java has been opened
 
 	mu   sync.Mutex
-	seen map[string]cachedStores // by directory
+	seen map[string]cachedStores // by the digest of an image; empty is the machine
 }
 
 type cachedStores struct {
@@ -236,24 +237,26 @@ const (
 )
 
 func (j *java) stores(root engine.Rootfs, c clock.Clock) []string {
-	dir := map[engine.RootfsKind]string{engine.RootfsHost: "/", engine.RootfsDir: root.Dir}[root.Kind]
+	files, key := rootfs.Stack{"/"}, ""
 	switch {
-	case dir == "":
-		return nil
 	case root.Kind == engine.RootfsDir && root.Digest == "":
-		return ca.JavaStores(dir)
+		return ca.JavaStores(root.Stack())
+	case root.Kind == engine.RootfsDir:
+		files, key = root.Stack(), root.Digest
+	case root.Kind != engine.RootfsHost:
+		return nil
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s, ok := j.seen[dir]
+	s, ok := j.seen[key]
 	if ok && c.Since(s.at) < sightingLife {
 		return s.stores
 	}
 	if j.seen == nil || len(j.seen) >= maxSightings {
 		j.seen = map[string]cachedStores{}
 	}
-	s = cachedStores{ca.JavaStores(dir), c.Monotonic()}
-	j.seen[dir] = s
+	s = cachedStores{ca.JavaStores(files), c.Monotonic()}
+	j.seen[key] = s
 	return s.stores
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,9 +19,11 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/image/files"
 	layerfiles "github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Builds serves builds of images: with bases, directories to work in and layers of earlier builds. It takes the images
@@ -32,8 +35,8 @@ func BuildsOf(s *Store) Builds { return Builds{s} }
 
 // Base is an image that a build begins with.
 type Base struct {
-	Digest string // empty: without any file
-	Tree   string // directory; empty likewise
+	Digest string       // empty: without any file
+	Stack  rootfs.Stack // empty likewise
 	Config v1.ConfigFile
 }
 
@@ -42,7 +45,6 @@ type Step struct {
 	Text    string
 	Created time.Time
 	Layer   string // diff id; empty: it changed no file
-	Key     string // of the layer, likewise
 }
 
 // Built is an image that a build has made.
@@ -50,17 +52,9 @@ type Built struct {
 	Base   Base
 	Config v1.Config
 	Steps  []Step
-	Tree   string // directory of the store's, which becomes the image's
-	Name   string // empty: it has none
-}
-
-// layersRecord is the file of an image that a build has made, which says what it consists of.
-const layersRecord = "layers.json"
-
-// madeOf says what a build has made an image of.
-type madeOf struct {
-	Base   string   `json:"base,omitempty"` // digest; empty: nothing
-	Layers []string `json:"layers"`         // keys of Builds.Find, the lowest first
+	Layers []string     // directories of engine.MakeLayer, of those of Steps that have one
+	Stack  rootfs.Stack // all files: those of Base, and of Layers
+	Name   string       // empty: it has none
 }
 
 // Scratch is the name of the base without any file.
@@ -90,7 +84,7 @@ func (b Builds) Base(ctx context.Context, ref string) (base Base, release func()
 	}
 	img, err := b.store.image(root.Digest)
 	if err == nil {
-		base = Base{Digest: root.Digest, Tree: root.Dir}
+		base = Base{Digest: root.Digest, Stack: root.Stack()}
 		base.Config, err = b.config(img)
 	}
 	if err != nil {
@@ -213,7 +207,7 @@ func (b Builds) kept() string { return keptIn(b.store) }
 
 // Find returns the layer that a build has kept under a key, which stays until Release. Errors: fs.ErrNotExist.
 func (b Builds) Find(key string) (l Layer, err error) {
-	l = Layer{Dir: filepath.Join(b.kept(), key), Key: key}
+	l = Layer{Dir: filepath.Join(b.kept(), key)}
 	if l.held, err = holdRecord(filepath.Join(l.Dir, layerRecord), filelock.Shared); err != nil {
 		return l, err
 	}
@@ -252,7 +246,7 @@ func (b Builds) Keep(key string, l Layer) (Layer, error) {
 		}
 		return l, storage(err, "keep a layer")
 	}
-	l.Dir, l.Key = filepath.Join(b.kept(), key), key
+	l.Dir = filepath.Join(b.kept(), key)
 	if err := b.shrink(); err != nil {
 		l.Release()
 		return l, err
@@ -328,11 +322,12 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 	img := &Image{Digest: hashOf(raw).String(), Source: "build", Created: config.Created.UTC(),
 		Added: time.Now().UTC().Truncate(time.Second), Platform: config.Platform().String(),
 		Config: runtimePart(config.Config)}
-	size, err := s.files.Measure(ctx, built.Tree)
+	size, err := built.measure(ctx, s)
 	if err != nil {
 		return Image{}, storage(err, "measure the image")
 	}
 	img.Size, img.Files = size.Bytes, size.Files
+	built.describe(img)
 	if img.Size > s.limits.Bytes || img.Files > s.limits.Entries {
 		return Image{}, cove.Errorf(cove.TooLarge, "the image has %d bytes in %d files; at most %d in %d are allowed",
 			img.Size, img.Files, s.limits.Bytes, s.limits.Entries)
@@ -342,18 +337,18 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 		return Image{}, err
 	}
 	defer room.end()
-	if err := room.to(ctx, img.Size, 0); err != nil {
+	if err := room.to(ctx, ownBytes(s, img), 0); err != nil {
 		return Image{}, err
 	}
 	err = s.withImage(ctx, img.Digest, func() error {
 		if err := os.WriteFile(filepath.Join(t.dir, configName), raw, 0o600); err != nil {
 			return storage(err, "write the image's configuration")
 		}
-		if err := built.record(t.dir); err != nil {
-			return storage(err, "write the image's layers")
+		if err := built.fill(ctx, img, s.files, t.dir); err != nil {
+			return storage(err, "make the image")
 		}
-		if err := s.files.Move(ctx, built.Tree, filepath.Join(t.dir, rootfsName)); err != nil {
-			return storage(err, "publish the image")
+		if err := PinsOf(s).pinBase(img); err != nil {
+			return err
 		}
 		return s.publish(t, img)
 	}, func() error {
@@ -368,22 +363,46 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 	return s.Get(ctx, img.Digest)
 }
 
-// record writes what an image is made of, if its layers were kept.
-func (built Built) record(dir string) error {
-	made := madeOf{Base: built.Base.Digest, Layers: []string{}}
-	for _, step := range built.Steps {
-		if step.Layer != "" && step.Key == "" {
-			return nil
-		}
-		if step.Layer != "" {
-			made.Layers = append(made.Layers, step.Key)
-		}
+// describe says on which image one was built, and with how many layers, unless it is to be one tree.
+func (built Built) describe(img *Image) {
+	if len(built.Base.Stack)+len(built.Layers) <= maxStack {
+		img.Base, img.Layers = built.Base.Digest, len(built.Layers)
 	}
-	data, err := json.Marshal(made)
-	if err != nil {
+}
+
+// fill gives an image in a temporary directory the files of a build.
+func (built Built) fill(ctx context.Context, img *Image, by *files.Files, to string) error {
+	if img.Base == "" && img.Layers == 0 {
+		return by.Clone(ctx, built.Stack, filepath.Join(to, rootfsName))
+	}
+	if err := os.Mkdir(filepath.Join(to, stackedName), 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, layersRecord), data, 0o600)
+	for i, dir := range built.Layers {
+		if err := by.Link(ctx, engine.Changes(dir), filepath.Join(to, stackedName, strconv.Itoa(i))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure returns the size of what a build has made: of its base and each of its layers.
+func (built Built) measure(ctx context.Context, s *Store) (size files.Size, err error) {
+	if built.Base.Digest != "" {
+		base, err := s.image(built.Base.Digest)
+		if err != nil {
+			return size, err
+		}
+		size = files.Size{Bytes: base.Size, Files: base.Files}
+	}
+	for _, dir := range built.Layers {
+		more, err := s.files.Measure(ctx, engine.Changes(dir))
+		if err != nil {
+			return size, err
+		}
+		size.Bytes, size.Files = size.Bytes+more.Bytes, size.Files+more.Files
+	}
+	return size, nil
 }
 
 // configuration returns the configuration of an image, with its bytes.

@@ -53,7 +53,7 @@ func (s *Store) importDir(ctx context.Context, t target, tag string, o ImportOpt
 // archiveOf renders a directory as a tar archive, whose order and form depend on the tree alone.
 func archiveOf(ctx context.Context, root *os.Root) io.ReadCloser {
 	return written(func(w io.Writer) error {
-		err := rootfs.Tree{Root: root, Describe: canonicalHeader, OneDevice: true}.Write(ctx, w)
+		err := rootfs.Tree{Root: rootfs.ViewOf(root), Describe: canonicalHeader, OneDevice: true}.Write(ctx, w)
 		return storage(err, "read the directory")
 	})
 }

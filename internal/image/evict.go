@@ -99,7 +99,7 @@ func (s *Store) claim(ctx context.Context, t *temp, bytes int64) error {
 }
 
 // taken returns the bytes of all images, and of caches and layers of builds, but one image that is unpacked, with those
-// that others unpack. Files that images and layers share count for each.
+// that others unpack. Files that images and layers of builds share count for each; those of a base count once.
 func (s *Store) taken(but *temp) (sum int64, err error) {
 	digests, err := s.digests()
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Store) taken(but *temp) (sum int64, err error) {
 	}
 	for _, digest := range digests {
 		if img, err := s.image(digest); err == nil {
-			sum += img.Size
+			sum += ownBytes(s, img)
 		}
 	}
 	built, err := used(s)

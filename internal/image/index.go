@@ -121,7 +121,7 @@ func stampOf(path string) (stamp, error) {
 // image returns an image's record; fs.ErrNotExist when it is missing, for which every call looks.
 func (s *Store) image(digest string) (*Image, error) {
 	dir := s.imageDir(digest)
-	if _, err := os.Lstat(filepath.Join(dir, rootfsName)); err != nil {
+	if _, err := os.Lstat(filepath.Join(dir, recordName)); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -23,7 +23,6 @@ func keptIn(s *Store) string { return filepath.Join(s.dir, layersName) }
 // Layer is a layer that a build has made.
 type Layer struct {
 	Dir     string    `json:"-"` // of engine.MakeLayer
-	Key     string    `json:"-"` // by which Find finds it; empty: it was not kept
 	DiffID  string    `json:"diff_id"`
 	Created time.Time `json:"created"`
 	Bytes   int64     `json:"bytes"` // of its files

@@ -5,12 +5,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
 )
 
-// pinsName is the directory, beside the tree of an image, with a file for each long-lived sandbox that keeps changes to
-// the tree. Such an image stays, as the changes are worth nothing without it.
+// pinsName is the directory, beside the files of an image, with a file for each long-lived sandbox that keeps changes
+// to them, and for each image that was built on it. Such an image stays: what is above it is worth nothing without it.
 const pinsName = "pins"
 
 // Pins keep images of a store.
@@ -54,7 +55,39 @@ func (p Pins) file(digest string, by cove.SandboxID) (path string, err error) {
 	return filepath.Join(p.store.imageDir(digest), pinsName, string(by)), nil
 }
 
-func (p Pins) any(digest string) bool {
-	pins, err := os.ReadDir(filepath.Join(p.store.imageDir(digest), pinsName))
-	return err == nil && len(pins) > 0
+// pinBase pins the base of an image that is about to be there.
+func (p Pins) pinBase(img *Image) error {
+	if img.Base == "" {
+		return nil
+	}
+	path := p.ofBase(img)
+	err := os.Mkdir(filepath.Dir(path), 0o700)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		err = os.WriteFile(path, nil, 0o600)
+	}
+	return storage(err, "pin the base")
+}
+
+// unpinBase takes the pin of an image that is gone away.
+func (p Pins) unpinBase(img *Image) {
+	if img.Base != "" {
+		_ = os.Remove(p.ofBase(img)) // one that stays counts no more: see of
+	}
+}
+
+func (p Pins) ofBase(img *Image) string {
+	return filepath.Join(p.store.imageDir(img.Base), pinsName, strings.TrimPrefix(img.Digest, "sha256:"))
+}
+
+// of returns how many sandboxes and how many images pin an image.
+func (p Pins) of(digest string) (sandboxes, images int) {
+	pins, _ := os.ReadDir(filepath.Join(p.store.imageDir(digest), pinsName)) // mostly there is none
+	for _, pin := range pins {
+		if by := "sha256:" + pin.Name(); !validDigest(by) {
+			sandboxes++
+		} else if _, err := p.store.image(by); !errors.Is(err, fs.ErrNotExist) {
+			images++
+		}
+	}
+	return sandboxes, images
 }

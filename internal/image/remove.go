@@ -17,6 +17,7 @@ import (
 type Removed struct {
 	Names  []string // removed names
 	Images []Image  // images whose files were removed
+	Above  int      // images built on one that has lost its last name; its files stay
 	Temps  int      // temporary directories of crashes
 	Freed  int64    // bytes of files
 }
@@ -47,8 +48,8 @@ func (s *Store) List(ctx context.Context) ([]Image, error) {
 	return all, nil
 }
 
-// Remove removes a name, and with the last name the image; a digest removes all names. Errors: ImageMissing, Conflict
-// (held, see [Store.Hold]).
+// Remove removes a name, and with the last name the image; a digest removes all names. The files of an image on which
+// others were built stay until Prune finds none of those. Errors: ImageMissing, Conflict (held, see [Store.Hold]).
 func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 	t, err := parse(ref)
 	if err != nil {
@@ -74,6 +75,8 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 		return Removed{}, err
 	}
 	defer lock.Close() // nil if it is held
+	sandboxes, images := PinsOf(s).of(digest)
+	below := held && sandboxes == 0 && images > 0 // others are built on it: its names go, and its files stay
 	var out Removed
 	last := true
 	err = s.update(ctx, func(i *index) error {
@@ -85,7 +88,7 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 			last = !i.keeps(digest)
 		}
 		switch {
-		case last && held:
+		case last && held && !below:
 			return cove.Errorf(cove.Conflict, "image %s is in use", t).
 				WithHint("stop what runs on it (\"cove ps\"), destroy sandboxes that keep changes to it, and try again")
 		case last:
@@ -96,7 +99,10 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 	if err != nil {
 		return Removed{}, err
 	}
-	if last {
+	switch {
+	case last && below:
+		out.Above = images
+	case last:
 		err = s.delete(digest, &out)
 	}
 	return out, err
@@ -111,7 +117,7 @@ func (i *index) untag(digest, key string) {
 	}
 }
 
-// lockAlone locks an image that no process holds and no sandbox pins. Otherwise the error is filelock.ErrHeld.
+// lockAlone locks an image that no process holds and nothing pins. Otherwise the error is filelock.ErrHeld.
 func (s *Store) lockAlone(digest string) (*os.File, error) {
 	if err := s.ensure(); err != nil {
 		return nil, err
@@ -122,7 +128,8 @@ func (s *Store) lockAlone(digest string) (*os.File, error) {
 		return nil, err
 	case err != nil:
 		return nil, storage(err, "lock the image")
-	case PinsOf(s).any(digest):
+	}
+	if sandboxes, images := PinsOf(s).of(digest); sandboxes+images > 0 {
 		lock.Close()
 		return nil, filelock.ErrHeld
 	}
@@ -135,6 +142,7 @@ func (s *Store) delete(digest string, out *Removed) error {
 	if err != nil {
 		img = &Image{Digest: digest} // damaged: its record is unreadable
 	}
+	own := ownBytes(s, img)
 	t, err := s.newTemp()
 	if err != nil {
 		return err
@@ -146,8 +154,9 @@ func (s *Store) delete(digest string, out *Removed) error {
 	s.mu.Unlock()
 	switch {
 	case err == nil:
+		PinsOf(s).unpinBase(img)
 		out.Images = append(out.Images, *img)
-		out.Freed += img.Size
+		out.Freed += own
 	case errors.Is(err, fs.ErrNotExist):
 		err = nil
 	}
@@ -179,15 +188,21 @@ func (s *Store) Prune(ctx context.Context, keepInUse func(digest string) bool) (
 	if err := s.pruneIndex(ctx, digests, &out); err != nil {
 		return out, err
 	}
-	for _, digest := range digests {
-		if err := ctx.Err(); err != nil {
-			return out, cove.Errorf(cove.Canceled, "pruning was canceled: %w", err)
-		}
-		if keepInUse != nil && keepInUse(digest) {
-			continue
-		}
-		if err := s.pruneImage(digest, &out); err != nil {
+	for before := -1; before < len(out.Images); { // until none was the last that is built on another
+		before = len(out.Images)
+		if digests, err = s.digests(); err != nil {
 			return out, err
+		}
+		for _, digest := range digests {
+			if err := ctx.Err(); err != nil {
+				return out, cove.Errorf(cove.Canceled, "pruning was canceled: %w", err)
+			}
+			if keepInUse != nil && keepInUse(digest) {
+				continue
+			}
+			if err := s.pruneImage(digest, &out); err != nil {
+				return out, err
+			}
 		}
 	}
 	return out, nil

@@ -63,7 +63,7 @@ func flat(ctx context.Context, s *Store, root engine.Rootfs) (string, error) {
 	if err := os.Mkdir(made, 0o700); err != nil {
 		return "", storage(err, "make a root filesystem")
 	}
-	if err := s.files.Flatten(ctx, root.Dir, filepath.Join(made, filepath.Base(tree))); err != nil {
+	if err := s.files.Flatten(ctx, root.Stack(), filepath.Join(made, filepath.Base(tree))); err != nil {
 		return "", storage(err, "make a root filesystem")
 	}
 	err = os.Rename(made, place)
@@ -131,7 +131,13 @@ func (s *Store) rootfs(t target, digest string) (engine.Rootfs, error) {
 	if err != nil {
 		return engine.Rootfs{}, storage(err, "look for the image")
 	}
-	return engine.Rootfs{Kind: engine.RootfsDir, Dir: filepath.Join(s.imageDir(digest), rootfsName), Digest: digest,
+	dirs, err := stackOf(s, img)
+	if err != nil {
+		return engine.Rootfs{}, cove.Errorf(cove.Corrupt, "the image %s was built on one that is gone: %w",
+			short(digest), err).
+			WithHint("build it again")
+	}
+	return engine.Rootfs{Kind: engine.RootfsDir, Dir: dirs[0], Layers: dirs[1:], Digest: digest,
 		Env: img.Config.Env, User: img.Config.User, WorkDir: img.Config.WorkingDir,
 		Entrypoint: img.Config.Entrypoint, Cmd: img.Config.Cmd, Health: img.Config.Health, Ports: img.Config.Ports,
 		StopSignal: img.Config.StopSignal}, nil

@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image/files"
 	layerfiles "github.com/cove-sandbox/cove/internal/image/layer"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Format is the form in which an image is saved.
@@ -55,14 +55,14 @@ func (b Builds) Export(ctx context.Context, ref, to string) error {
 	if err != nil || len(there) > 0 {
 		return cove.Errorf(cove.Conflict, "%s is not an empty directory", to).WithHint("name one that is not there yet")
 	}
-	from, err := layerfiles.OpenTree(base.Tree)
+	from, err := layerfiles.OpenStack(base.Stack)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
 	all := layerfiles.Copy{From: from, Words: []string{"."}, Dest: "/", Whole: true, Plain: true,
 		Owner: new(b.Files().Self())}
-	return b.Files().Copy(ctx, all, to, none)
+	return b.Files().Copy(ctx, all, to, rootfs.Stack{none})
 }
 
 // part is a layer as it is saved: all files of a tree, or changes to what is below.
@@ -71,11 +71,10 @@ type part struct {
 	digest  v1.Hash
 	size    int64
 	history []v1.History // of it, in which it is the last that is not empty
-	layer   Layer        // that it is, held
 }
 
-// Save writes an image as an archive, and returns how many layers it has. An image that a build has made has the
-// layers of its steps, while the store has them; any other has one. The archive depends on these alone. Errors:
+// Save writes an image as an archive, and returns how many layers it has. An image that a build has made has those of
+// its base and of its steps; any other has one. The archive depends on these alone. Errors:
 // ImageMissing, Unsupported (no image of the store), StorageFull.
 func (b Builds) Save(ctx context.Context, w io.Writer, ref string, format Format) (layers int, err error) {
 	base, release, err := b.Base(ctx, ref)
@@ -86,17 +85,7 @@ func (b Builds) Save(ctx context.Context, w io.Writer, ref string, format Format
 	if base.Digest == "" {
 		return 0, cove.Errorf(cove.Unsupported, "%s is no image that can be saved", ref)
 	}
-	_, done, err := b.Room(ctx) // no layer goes meanwhile
-	if err != nil {
-		return 0, err
-	}
-	defer done()
 	parts, err := b.parts(base)
-	defer func() {
-		for _, p := range parts {
-			p.layer.Release()
-		}
-	}()
 	if err != nil {
 		return 0, storage(err, "read the image")
 	}
@@ -125,53 +114,38 @@ func (b Builds) tagOf(ref string) string {
 
 // parts returns the layers of an image.
 func (b Builds) parts(of Base) ([]part, error) {
-	history := []v1.History{{Created: of.Config.Created, CreatedBy: "files of " + of.Digest}}
-	whole := []part{{dir: of.Tree, history: history}}
-	data, err := os.ReadFile(filepath.Join(b.store.imageDir(of.Digest), layersRecord))
-	if errors.Is(err, fs.ErrNotExist) {
-		return whole, nil
-	}
-	var made madeOf
-	if err == nil {
-		err = json.Unmarshal(data, &made)
-	}
+	img, err := b.store.image(of.Digest)
 	if err != nil {
 		return nil, err
 	}
-	var all []part
-	if made.Base != "" {
-		img, err := b.store.image(made.Base)
-		if err != nil {
-			return whole, nil // it was removed
-		}
-		below := Base{Digest: made.Base, Tree: filepath.Join(b.store.imageDir(made.Base), rootfsName)}
-		if below.Config, err = b.config(img); err != nil {
-			return nil, err
-		}
-		if all, err = b.parts(below); err != nil {
-			return nil, err
-		}
-		of.Config.History = of.Config.History[min(len(below.Config.History), len(of.Config.History)):]
+	history := of.Config.History
+	if img.Base == "" && img.Layers == 0 {
+		made := []v1.History{{Created: of.Config.Created, CreatedBy: "files of " + of.Digest}}
+		return []part{{dir: of.Stack[0], history: made}}, nil
 	}
-	history = of.Config.History
-	for _, key := range made.Layers {
-		l, err := b.Find(key)
-		if err != nil {
-			for _, p := range all {
-				p.layer.Release()
-			}
-			return whole, nil // it was pruned
+	var all []part
+	if img.Base != "" {
+		below := Base{Digest: img.Base, Stack: of.Stack[:len(of.Stack)-img.Layers]}
+		base, err := b.store.image(img.Base)
+		if err == nil {
+			below.Config, err = b.config(base)
 		}
+		if err == nil {
+			all, err = b.parts(below)
+		}
+		if err != nil {
+			return nil, err
+		}
+		history = history[min(len(below.Config.History), len(history)):]
+	}
+	for i := range img.Layers {
 		n := 0
 		for n < len(history) && history[n].EmptyLayer {
 			n++
 		}
 		n = min(n+1, len(history))
-		all = append(all, part{dir: engine.Changes(l.Dir), history: history[:n], layer: l})
+		all = append(all, part{dir: ownLayer(b.store, img, i), history: history[:n]})
 		history = history[n:]
-	}
-	if len(all) == 0 {
-		return whole, nil
 	}
 	last := &all[len(all)-1]
 	last.history = slices.Concat(last.history, history)

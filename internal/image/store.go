@@ -75,7 +75,9 @@ type Image struct {
 	Created  time.Time `json:"created,omitempty"` // build time, as the image states
 	Added    time.Time `json:"added"`             // time of its addition to the store
 	Used     time.Time `json:"used"`              // time of its last use, or of its addition
-	Size     int64     `json:"size"`              // bytes of its files
+	Base     string    `json:"base,omitempty"`    // digest of the image that it was built on, and shares files with
+	Layers   int       `json:"layers,omitempty"`  // of its own, above those of Base
+	Size     int64     `json:"size"`              // bytes of its files, those of Base included
 	Files    int64     `json:"files"`             // all entries except directories
 	Skipped  int64     `json:"skipped,omitempty"` // devices that were skipped
 	Config   Config    `json:"config"`

@@ -44,16 +44,16 @@ func TestAccountOf(t *testing.T) {
 			if err := c.make(tree, filepath.Join(tree, "etc/passwd")); err != nil {
 				t.Fatal(err)
 			}
-			u, err := AccountOf(tree, "ada")
+			u, err := AccountOf(Stack{tree}, "ada")
 			if c.found && (err != nil || u.UID != 9) || !c.found && cove.ErrorCode(err) != cove.NotFound {
 				t.Errorf("%+v, %v", u, err)
 			}
-			if u, err := AccountOf(tree, "9:4"); err != nil || u.UID != 9 || u.GID != 4 || (u.Name == "ada") != c.found {
+			if u, err := AccountOf(Stack{tree}, "9:4"); err != nil || u.UID != 9 || u.GID != 4 || (u.Name == "ada") != c.found {
 				t.Errorf("by its id: %+v, %v", u, err)
 			}
 		})
 	}
-	if _, err := AccountOf(t.TempDir()+"/gone", "9"); cove.ErrorCode(err) != cove.ImageMissing {
+	if _, err := AccountOf(Stack{t.TempDir() + "/gone"}, "9"); cove.ErrorCode(err) != cove.ImageMissing {
 		t.Errorf("no tree: %v", err)
 	}
 }
@@ -75,7 +75,7 @@ func TestHasDir(t *testing.T) {
 	}
 	for place, want := range map[string]bool{"/home/ada": true, "/": true, "/in": true, "/out": false, "/file": false,
 		"/home/bob": false, "/../home": true} {
-		if got := HasDir(tree, place); got != want {
+		if got := HasDir(Stack{tree}, place); got != want {
 			t.Errorf("%s: %v", place, got)
 		}
 	}
@@ -111,14 +111,14 @@ func TestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[string]string{}
-		for _, f := range Names(tree, user) {
+		for _, f := range Names(Stack{tree}, user) {
 			got[f.Name] = f.Data
 		}
 		if got["/etc/passwd"] != c.want || got["/etc/group"] != "root:x:0:\ncove:x:1000:\n" {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if all := Names(t.TempDir(), cove.User{UID: 7, GID: 0, Name: "7", Home: "/home/cove"}); len(all) != 2 ||
+	if all := Names(Stack{t.TempDir()}, cove.User{UID: 7, GID: 0, Name: "7", Home: "/home/cove"}); len(all) != 2 ||
 		!strings.HasSuffix(all[0].Data, "7:x:7:0::/home/cove:/bin/sh\n") || all[1].Name != "/etc/group" {
 		t.Errorf("in a tree without /etc: %+v", all)
 	}

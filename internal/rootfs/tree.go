@@ -8,16 +8,15 @@ import (
 	"io"
 	"os"
 	"path"
-	"slices"
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
 )
 
-// Tree is a directory to be written as an archive: a directory comes before what is in it, which is in the order of
-// names; sockets and devices are left out, since they mean nothing elsewhere.
+// Tree is a root filesystem to be written as an archive: a directory comes before what is in it, which is in the order
+// of names; sockets and devices are left out, since they mean nothing elsewhere.
 type Tree struct {
-	Root *os.Root // nothing outside is read, whatever the symlinks
+	Root *View
 	// Describe completes the header of an entry, and reports whether the entry is written; what is in it is in any case.
 	Describe  func(h *tar.Header, st *syscall.Stat_t) bool
 	OneDevice bool // what is mounted below Root is left out
@@ -44,16 +43,11 @@ func (a *archiver) directory(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d, err := a.Root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	info, err := a.Root.Lstat(dir)
 	if err != nil {
 		return err
 	}
-	var names []string
-	info, err := d.Stat()
-	if err == nil {
-		names, err = d.Readdirnames(-1)
-	}
-	d.Close()
+	names, err := a.Root.Names(dir, 0)
 	if err != nil {
 		return err
 	}
@@ -64,7 +58,6 @@ func (a *archiver) directory(ctx context.Context, dir string) error {
 	if err := a.header(dir+"/", info, "", ""); err != nil || a.OneDevice && dev != a.dev {
 		return err
 	}
-	slices.Sort(names)
 	for _, name := range names {
 		if err := a.entry(ctx, path.Join(dir, name)); err != nil {
 			return err
@@ -104,7 +97,7 @@ func (a *archiver) file(name string, info os.FileInfo) error {
 	if st.Nlink > 1 {
 		a.first[id] = name
 	}
-	f, err := a.Root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, err := a.Root.Open(name)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ const (
 // imageDir returns the directory in which the program of an image begins.
 func imageDir(root engine.Rootfs) string {
 	dir := path.Join("/", root.WorkDir)
-	if root.Kind == engine.RootfsDir && !rootfs.HasDir(root.Dir, dir) {
+	if root.Kind == engine.RootfsDir && !rootfs.HasDir(root.Stack(), dir) {
 		return "/"
 	}
 	return dir

@@ -14,6 +14,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/image"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // compared returns Dockerfiles over the files of compareContext, by their names; "base" has a shell and some programs.
@@ -49,6 +52,22 @@ func compareContext(t *testing.T, l *lab) {
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// mounted returns the files of an image as a sandbox has them: as an overlay, where they are in several directories.
+func mounted(t *testing.T, of rootfs.Stack) string {
+	t.Helper()
+	if len(of) == 1 {
+		return of[0]
+	}
+	place, dirs := t.TempDir(), slices.Clone(of)
+	slices.Reverse(dirs)
+	err := unix.Mount("overlay", place, "overlay", unix.MS_RDONLY, "userxattr,lowerdir="+strings.Join(dirs, ":"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(place, unix.MNT_DETACH) })
+	return place
 }
 
 // listing describes the files of a root file system.
@@ -126,25 +145,18 @@ func TestBuildsAsDocker(t *testing.T) {
 	l.must("cove", "image", "import", "tar:"+l.in("base.tar"), "--name", "base")
 	l.must("docker", "import", l.in("base.tar"), "base")
 	t.Cleanup(func() { l.run("docker", "rmi", "-f", "base", "compared") })
-	image := func(name string) (root, config string) {
+	store, err := image.Open(image.Options{Dir: l.in("home/images")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(t *testing.T, name string) (files []string, config string) {
 		t.Helper()
-		var all struct {
-			Images []struct {
-				Digest string
-				Names  []string
-			}
-		}
-		if err := json.Unmarshal([]byte(l.must("cove", "image", "list", "--json")), &all); err != nil {
+		root, err := store.Resolve(t.Context(), name)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for _, img := range all.Images {
-			if slices.Contains(img.Names, name+":latest") {
-				dir := filepath.Join(l.in("home/images/sha256"), strings.TrimPrefix(img.Digest, "sha256:"))
-				return filepath.Join(dir, "rootfs"), filepath.Join(dir, "config.json")
-			}
-		}
-		t.Fatalf("there is no image %s: %+v", name, all)
-		return "", ""
+		dir := filepath.Join(l.in("home/images/sha256"), strings.TrimPrefix(root.Digest, "sha256:"))
+		return listing(t, mounted(t, root.Stack())), filepath.Join(dir, "config.json")
 	}
 	for name, dockerfile := range compared(t) {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
@@ -163,9 +175,9 @@ func TestBuildsAsDocker(t *testing.T) {
 			if err != nil {
 				t.Fatal(out)
 			}
-			root, config := image("ours")
-			theirs, _ := image("theirs")
-			if ours, theirs := listing(t, root), listing(t, theirs); !slices.Equal(ours, theirs) {
+			ourFiles, config := of(t, "ours")
+			if theirs, _ := of(t, "theirs"); !slices.Equal(ourFiles, theirs) {
+				ours := ourFiles
 				for _, line := range ours {
 					if !slices.Contains(theirs, line) {
 						t.Errorf("only ours:   %s", line)

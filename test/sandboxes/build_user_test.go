@@ -232,7 +232,7 @@ RUN install -d -o 33 -m 700 /opt/others && touch /opt/others/file && echo begun 
 `)
 	u.context(l)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		c := u.command("cove", "image", "build", "-t", "built", "ctx")
+		c := u.command("cove", "image", "build", "--no-cache", "-t", "built", "ctx")
 		file, err := os.Create(l.in("said"))
 		if err != nil {
 			t.Fatal(err)

@@ -304,6 +304,9 @@ func removedText(r image.Removed) string {
 	for _, name := range r.Names {
 		b.WriteString("untagged " + ui.Printable(name) + "\n")
 	}
+	if r.Above > 0 {
+		fmt.Fprintf(&b, "its files stay: %s built on it\n", ui.Counted(r.Above, "image is", "images are"))
+	}
 	for _, img := range r.Images {
 		b.WriteString("removed " + ui.Printable(img.Digest) + "\n")
 	}

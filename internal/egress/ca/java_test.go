@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 func TestJavaKeystore(t *testing.T) {
@@ -64,7 +65,7 @@ func TestJavaStores(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := JavaStores(dir); len(got) > 0 {
+	if got := JavaStores(rootfs.Stack{dir}); len(got) > 0 {
 		t.Errorf("without Java: %q", got)
 	}
 	write("etc/ssl/certs/java/cacerts")
@@ -76,10 +77,10 @@ func TestJavaStores(t *testing.T) {
 	link("../../../../../../../etc", "usr/java/out") // not followed
 	want := []string{"/etc/ssl/certs/java/cacerts", "/etc/pki/elsewhere", "/opt/java/openjdk/lib/security/cacerts",
 		"/usr/local/loop/lib/security/cacerts"}
-	if got := JavaStores(dir); !slices.Equal(got, want) {
+	if got := JavaStores(rootfs.Stack{dir}); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := JavaStores(filepath.Join(dir, "nothing")); len(got) > 0 {
+	if got := JavaStores(rootfs.Stack{filepath.Join(dir, "nothing")}); len(got) > 0 {
 		t.Errorf("without a root: %q", got)
 	}
 }
@@ -100,6 +101,6 @@ func BenchmarkJavaKeystore(b *testing.B) {
 
 func BenchmarkJavaStores(b *testing.B) {
 	for b.Loop() {
-		JavaStores("/")
+		JavaStores(rootfs.Stack{"/"})
 	}
 }

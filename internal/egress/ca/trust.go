@@ -7,16 +7,15 @@ import (
 	"errors"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pavlo-v-chernykh/keystore-go/v4"
-	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // SystemBundles are the paths of distributions' trusted roots, in Go's order (crypto/x509, root_linux.go).
@@ -153,9 +152,9 @@ var javaStores = []string{
 }
 
 // JavaStores returns Java's files of trusted certificates in a root filesystem, as absolute paths inside. It reads
-// nothing outside dir, whatever symlinks it contains.
-func JavaStores(dir string) []string {
-	root, err := os.OpenRoot(dir)
+// nothing outside, whatever symlinks it contains.
+func JavaStores(of rootfs.Stack) []string {
+	root, err := of.Open()
 	if err != nil {
 		return nil // a missing directory is reported by its user
 	}
@@ -163,7 +162,10 @@ func JavaStores(dir string) []string {
 	var found []string
 	for _, pattern := range javaStores {
 		for _, m := range expand(root, "", strings.Split(pattern, "/")) {
-			if at := resolved(root, m); !slices.Contains(found, at) {
+			if real, err := root.Resolve(m); err == nil {
+				m = real
+			}
+			if at := path.Join("/", m); !slices.Contains(found, at) {
 				found = append(found, at)
 			}
 		}
@@ -174,41 +176,28 @@ func JavaStores(dir string) []string {
 const maxNames = 256 // bounds the names read from one directory
 
 // expand returns the files that match a pattern, in which "*" is any one name.
-func expand(root *os.Root, at string, pattern []string) (found []string) {
+func expand(root *rootfs.View, at string, pattern []string) (found []string) {
 	for i, p := range pattern {
 		if p != "*" {
 			at = path.Join(at, p)
 			continue
 		}
-		dir, err := root.OpenFile(at, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+		real, err := root.Resolve(at)
 		if err != nil {
 			return nil
 		}
-		names, _ := dir.Readdirnames(maxNames) // unreadable names count as absent
-		dir.Close()
-		slices.Sort(names)
+		names, _ := root.Names(real, maxNames) // unreadable names count as absent
 		for _, name := range names {
 			found = append(found, expand(root, path.Join(at, name), pattern[i+1:])...)
 		}
 		return found
 	}
-	if _, err := root.Lstat(at); err != nil {
+	dir, err := root.Resolve(path.Dir(at))
+	if err != nil {
+		return nil
+	}
+	if _, err := root.Lstat(path.Join(dir, path.Base(at))); err != nil {
 		return nil
 	}
 	return []string{at}
-}
-
-func resolved(root *os.Root, name string) string {
-	for range 4 {
-		to, err := root.Readlink(name)
-		if err != nil {
-			break
-		}
-		if path.IsAbs(to) {
-			name = strings.TrimPrefix(path.Clean(to), "/")
-		} else {
-			name = filepath.Join(filepath.Dir(name), to)
-		}
-	}
-	return path.Join("/", name)
 }

@@ -10,8 +10,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"syscall"
@@ -50,7 +48,7 @@ func writeHostTree(w io.Writer, h rootfs.Host) error {
 }
 
 // writeTree writes an archive of everything below root.
-func writeTree(ctx context.Context, w io.Writer, root *os.Root) error {
+func writeTree(ctx context.Context, w io.Writer, root *rootfs.View) error {
 	return rootfs.Tree{Root: root, Describe: func(h *tar.Header, _ *syscall.Stat_t) bool {
 		h.Uname, h.Gname = "", ""
 		return h.Name != "./"
@@ -58,21 +56,27 @@ func writeTree(ctx context.Context, w io.Writer, root *os.Root) error {
 }
 
 // fingerprint identifies the content of a tree by the metadata of all that is in it, without reading a file.
-func fingerprint(ctx context.Context, root *os.Root) (string, error) {
+func fingerprint(ctx context.Context, root *rootfs.View) (string, error) {
 	sum := sha256.New()
-	err := fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+	var add func(name string) error
+	add = func(name string) error {
+		fi, err := root.Lstat(name)
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
-		fi, err := root.Lstat(name)
-		if err != nil {
-			return err
-		}
 		st := fi.Sys().(*syscall.Stat_t)
-		fmt.Fprintf(sum, "%q %o %d %d %d %d %d.%d %d.%d\n", path.Clean(name), st.Mode, st.Uid, st.Gid, st.Ino, st.Size,
+		fmt.Fprintf(sum, "%q %o %d %d %d %d %d.%d %d.%d\n", name, st.Mode, st.Uid, st.Gid, st.Ino, st.Size,
 			st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
-		return nil
-	})
+		if !fi.IsDir() {
+			return nil
+		}
+		names, err := root.Names(name, 0)
+		for _, entry := range names {
+			err = cmp.Or(err, add(path.Join(name, entry)))
+		}
+		return err
+	}
+	err := add(".")
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 

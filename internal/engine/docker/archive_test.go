@@ -72,7 +72,7 @@ func tree(t *testing.T) *os.Root {
 
 func TestWriteTree(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeTree(t.Context(), &b, tree(t)); err != nil {
+	if err := writeTree(t.Context(), &b, rootfs.ViewOf(tree(t))); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -87,7 +87,7 @@ func TestWriteTree(t *testing.T) {
 func TestWriteTreeHeedsItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := writeTree(ctx, io.Discard, tree(t)); !errors.Is(err, context.Canceled) {
+	if err := writeTree(ctx, io.Discard, rootfs.ViewOf(tree(t))); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -114,7 +114,7 @@ func TestFingerprint(t *testing.T) {
 	root := tree(t)
 	name := func() string {
 		t.Helper()
-		s, err := fingerprint(t.Context(), root)
+		s, err := fingerprint(t.Context(), rootfs.ViewOf(root))
 		if err != nil {
 			t.Fatal(err)
 		}

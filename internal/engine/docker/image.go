@@ -175,7 +175,11 @@ func (e *Engine) importHost(ctx context.Context) (image, error) {
 }
 
 func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) {
-	root, err := os.OpenRoot(cmp.Or(r.Flat, r.Dir))
+	files := r.Stack()
+	if r.Flat != "" {
+		files = rootfs.Stack{r.Flat}
+	}
+	root, err := files.Open()
 	if err != nil {
 		return image{}, cove.Errorf(cove.ImageMissing, "the root filesystem %s cannot be used: %w", r.Dir, err).
 			WithHint("give the path of an unpacked root filesystem")
@@ -189,7 +193,7 @@ func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) 
 }
 
 // dirTag names a tree by its content: the digest that it was unpacked from, or the metadata of every entry.
-func dirTag(ctx context.Context, root *os.Root, r engine.Rootfs) (string, error) {
+func dirTag(ctx context.Context, root *rootfs.View, r engine.Rootfs) (string, error) {
 	if r.Digest != "" {
 		algorithm, sum, ok := strings.Cut(r.Digest, ":")
 		if _, err := hex.DecodeString(sum); !ok || err != nil || algorithm != "sha256" || len(sum) != 64 {

@@ -23,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // smallTree is a root filesystem with a shell and a few programs, copied from the host with the libraries they need.
@@ -230,7 +231,7 @@ func hostileImage(t *testing.T, tag string) {
 	}
 	defer root.Close()
 	var archive bytes.Buffer
-	if err := writeTree(t.Context(), &archive, root); err != nil {
+	if err := writeTree(t.Context(), &archive, rootfs.ViewOf(root)); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := ask(t).ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, tag,

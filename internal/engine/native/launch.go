@@ -94,8 +94,8 @@ func (s *sandbox) setUp(ctx context.Context) error {
 	}
 	var lacking []rootfs.File
 	// Root has a name, and its files are its own to change.
-	if t := s.template; t.Rootfs.Kind == engine.RootfsDir && len(t.Rootfs.Layers) == 0 && !t.User.IsRoot() {
-		lacking = rootfs.Names(t.Rootfs.Dir, t.User)
+	if t := s.template; t.Rootfs.Kind == engine.RootfsDir && !t.User.IsRoot() {
+		lacking = rootfs.Names(t.Rootfs.Stack(), t.User)
 	}
 	plan := planSetup(s.template, s.engine.host, lacking, network)
 	var given []*os.File

@@ -117,10 +117,10 @@ func imageRoot(t engine.Template) []guest.Step {
 	overlay := guest.Step{Kind: guest.StepOverlay, Target: guest.Root, Source: lowerPlace, Upper: upperPlace,
 		Work: workPlace, Flags: flags}
 	var steps []guest.Step
-	if len(t.Rootfs.Layers) == 0 {
+	if lower := lowers(t); len(lower) == 1 {
 		steps = append(steps, give(lowerPlace, readOnly))
 	} else {
-		for i := range len(t.Rootfs.Layers) + 1 {
+		for i := range lower {
 			name := strconv.FormatInt(int64(i), 36)
 			steps = append(steps, give(lowerPlace+"/"+name, readOnly))
 			overlay.Lower = slices.Insert(overlay.Lower, 0, name)
@@ -146,13 +146,17 @@ func mapped(t engine.Template) cove.User {
 	return t.User
 }
 
+// lowers are the directories with the files of the image, the lowest first.
+func lowers(t engine.Template) rootfs.Stack {
+	if t.Rootfs.Flat != "" && !mapped(t).IsRoot() {
+		return rootfs.Stack{t.Rootfs.Flat}
+	}
+	return t.Rootfs.Stack()
+}
+
 // trees are the directories of the host that imageRoot attaches, in its order.
 func trees(t engine.Template) []string {
-	dir := t.Rootfs.Dir
-	if t.Rootfs.Flat != "" && !mapped(t).IsRoot() {
-		dir = t.Rootfs.Flat
-	}
-	all := append([]string{dir}, t.Rootfs.Layers...)
+	all := lowers(t)
 	if t.Layer != "" {
 		all = append(all, t.Layer)
 	}

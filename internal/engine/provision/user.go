@@ -29,7 +29,7 @@ func User(eng engine.Engine, root engine.Rootfs, spec cove.Spec) (cove.User, err
 	if name == "" || asked == "" && (own.IsRoot() || root.Kind != engine.RootfsDir || !eng.Capabilities().Users) {
 		return own, nil
 	}
-	u, err := rootfs.AccountOf(root.Dir, name)
+	u, err := rootfs.AccountOf(root.Stack(), name)
 	switch {
 	case err != nil && asked == "":
 		says := "the image says"
@@ -53,7 +53,7 @@ func User(eng engine.Engine, root engine.Rootfs, spec cove.Spec) (cove.User, err
 		u.Shell = own.Shell
 	}
 	u.Name = cmp.Or(u.Name, strconv.Itoa(u.UID))
-	if u.Home == "" || spec.Lifetime == cove.LifetimeDetached || !rootfs.HasDir(root.Dir, u.Home) {
+	if u.Home == "" || spec.Lifetime == cove.LifetimeDetached || !rootfs.HasDir(root.Stack(), u.Home) {
 		u.Home = own.Home
 	}
 	return u, nil

@@ -29,6 +29,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Files does work on files. nil does it in this process.
@@ -61,33 +62,39 @@ type none struct{}
 // pair are two directories: from which something comes, and where it goes.
 type pair struct{ From, To string }
 
-var clone = operation[pair, none]{"clone", func(_ context.Context, a pair) (none, error) {
+// making is a stack, and the tree that is made of it.
+type making struct {
+	From rootfs.Stack
+	To   string
+}
+
+var clone = operation[making, none]{"clone", func(_ context.Context, a making) (none, error) {
 	return none{}, layer.Clone(a.From, a.To)
 }}
 
 // Clone is layer.Clone.
-func (f *Files) Clone(ctx context.Context, from, to string) error {
-	_, err := call(ctx, f, clone, pair{from, to})
+func (f *Files) Clone(ctx context.Context, from rootfs.Stack, to string) error {
+	_, err := call(ctx, f, clone, making{from, to})
 	return err
 }
 
-var flatten = operation[pair, none]{"flatten", func(ctx context.Context, a pair) (none, error) {
+var flatten = operation[making, none]{"flatten", func(ctx context.Context, a making) (none, error) {
 	return none{}, layer.Flatten(ctx, a.From, a.To)
 }}
 
 // Flatten is layer.Flatten.
-func (f *Files) Flatten(ctx context.Context, from, to string) error {
-	_, err := call(ctx, f, flatten, pair{from, to})
+func (f *Files) Flatten(ctx context.Context, from rootfs.Stack, to string) error {
+	_, err := call(ctx, f, flatten, making{from, to})
 	return err
 }
 
-var apply = operation[pair, none]{"apply", func(_ context.Context, a pair) (none, error) {
-	return none{}, layer.Apply(a.From, a.To)
+var link = operation[pair, none]{"link", func(_ context.Context, a pair) (none, error) {
+	return none{}, layer.Link(a.From, a.To)
 }}
 
-// Apply is layer.Apply.
-func (f *Files) Apply(ctx context.Context, changes, tree string) error {
-	_, err := call(ctx, f, apply, pair{changes, tree})
+// Link is layer.Link.
+func (f *Files) Link(ctx context.Context, changes, to string) error {
+	_, err := call(ctx, f, link, pair{changes, to})
 	return err
 }
 
@@ -107,17 +114,18 @@ func (f *Files) Take(ctx context.Context, from, changes string, most layer.Most)
 }
 
 type discarding struct {
-	pair
+	Changes       string
+	Below         rootfs.Stack
 	Files, Places []string
 }
 
 var discard = operation[discarding, none]{"discard", func(_ context.Context, a discarding) (none, error) {
-	return none{}, layer.Discard(a.From, a.To, a.Files, a.Places)
+	return none{}, layer.Discard(a.Changes, a.Below, a.Files, a.Places)
 }}
 
 // Discard is layer.Discard.
-func (f *Files) Discard(ctx context.Context, changes, tree string, files, places []string) error {
-	_, err := call(ctx, f, discard, discarding{pair{changes, tree}, files, places})
+func (f *Files) Discard(ctx context.Context, changes string, below rootfs.Stack, files, places []string) error {
+	_, err := call(ctx, f, discard, discarding{changes, below, files, places})
 	return err
 }
 
@@ -160,43 +168,39 @@ func (f *Files) Content(ctx context.Context, changes string) (string, error) {
 	return call(ctx, f, content, changes)
 }
 
-type place struct{ Layer, Tree, Name string }
+// place is a path in a stack, above which there may be a layer.
+type place struct {
+	Layer string
+	In    rootfs.Stack
+	Name  string
+}
 
 var makeDirectory = operation[place, bool]{"make directory", func(_ context.Context, a place) (bool, error) {
-	return layer.MakeDirectory(a.Layer, a.Tree, a.Name)
+	return layer.MakeDirectory(a.Layer, a.In, a.Name)
 }}
 
 // MakeDirectory is layer.MakeDirectory.
-func (f *Files) MakeDirectory(ctx context.Context, changes, tree, name string) (missing bool, err error) {
-	return call(ctx, f, makeDirectory, place{changes, tree, name})
+func (f *Files) MakeDirectory(ctx context.Context, changes string, below rootfs.Stack, name string) (missing bool,
+	err error) {
+	return call(ctx, f, makeDirectory, place{changes, below, name})
 }
 
-// Found is a file or directory of a tree.
-type Found struct {
-	Place string      // its path on the host; empty: it is not there
-	Mode  fs.FileMode // of it
-}
-
-var find = operation[place, Found]{"find", func(_ context.Context, a place) (Found, error) {
-	at, info, ok := layer.Find(a.Tree, a.Name)
-	if !ok {
-		return Found{}, nil
-	}
-	return Found{Place: at, Mode: info.Mode()}, nil
+var find = operation[place, layer.Found]{"find", func(_ context.Context, a place) (layer.Found, error) {
+	return layer.Find(a.In, a.Name), nil
 }}
 
 // Find is layer.Find.
-func (f *Files) Find(ctx context.Context, tree, name string) (Found, error) {
-	return call(ctx, f, find, place{Tree: tree, Name: name})
+func (f *Files) Find(ctx context.Context, in rootfs.Stack, name string) (layer.Found, error) {
+	return call(ctx, f, find, place{In: in, Name: name})
 }
 
 var resolve = operation[place, string]{"resolve", func(_ context.Context, a place) (string, error) {
-	return layer.Resolve(a.Tree, a.Name)
+	return layer.Resolve(a.In, a.Name)
 }}
 
 // Resolve is layer.Resolve.
-func (f *Files) Resolve(ctx context.Context, tree, name string) (string, error) {
-	return call(ctx, f, resolve, place{Tree: tree, Name: name})
+func (f *Files) Resolve(ctx context.Context, in rootfs.Stack, name string) (string, error) {
+	return call(ctx, f, resolve, place{In: in, Name: name})
 }
 
 // Size is how large a tree is.
@@ -219,19 +223,9 @@ var measure = operation[string, Size]{"measure", func(_ context.Context, dir str
 	return s, err
 }}
 
-// Measure returns the bytes of the files of a tree, and their number: all entries except directories.
+// Measure returns the bytes of the files of a tree or layer, and their number: all entries except directories.
 func (f *Files) Measure(ctx context.Context, dir string) (Size, error) {
 	return call(ctx, f, measure, dir)
-}
-
-var move = operation[pair, none]{"move", func(_ context.Context, a pair) (none, error) {
-	return none{}, os.Rename(a.From, a.To)
-}}
-
-// Move renames a directory, which may be closed to its owner.
-func (f *Files) Move(ctx context.Context, from, to string) error {
-	_, err := call(ctx, f, move, pair{from, to})
-	return err
 }
 
 var remove = operation[string, none]{"remove", func(_ context.Context, dir string) (none, error) {
@@ -281,8 +275,9 @@ func (f *Files) Open(ctx context.Context, o hostpath.Own) (*os.File, error) {
 
 type copying struct {
 	layer.Copy
-	From          layer.Origin
-	Changes, Tree string
+	From    layer.Origin
+	Changes string
+	Below   rootfs.Stack
 }
 
 func (c *copying) open() **os.File { return &c.From.Dir }
@@ -294,20 +289,20 @@ var copyInto = operation[copying, none]{"copy", func(ctx context.Context, a copy
 	}
 	defer from.Close()
 	a.Copy.From = from
-	return none{}, a.Into(ctx, a.Changes, a.Tree)
+	return none{}, a.Into(ctx, a.Changes, a.Below)
 }}
 
 // Copy is layer.Copy.Into.
-func (f *Files) Copy(ctx context.Context, c layer.Copy, changes, tree string) error {
+func (f *Files) Copy(ctx context.Context, c layer.Copy, changes string, below rootfs.Stack) error {
 	if !f.Apart() {
-		return c.Into(ctx, changes, tree)
+		return c.Into(ctx, changes, below)
 	}
 	from, err := c.From.Origin()
 	if err != nil {
 		return err
 	}
 	defer from.Dir.Close()
-	_, err = call(ctx, f, copyInto, copying{Copy: c, From: from, Changes: changes, Tree: tree})
+	_, err = call(ctx, f, copyInto, copying{Copy: c, From: from, Changes: changes, Below: below})
 	return err
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/test/await"
 	"github.com/cove-sandbox/cove/test/delegate"
 	"github.com/cove-sandbox/cove/test/inner"
@@ -210,7 +211,7 @@ func TestApartOwners(t *testing.T) {
 	if _, err := os.ReadDir(at("tree/home")); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("the user reads the directory of another: %v", err)
 	}
-	if err := f.Flatten(t.Context(), at("tree"), at("flat")); err != nil {
+	if err := f.Flatten(t.Context(), rootfs.Stack{at("tree")}, at("flat")); err != nil {
 		t.Fatal(err)
 	}
 	owner("flat/home", 0o700, user, user)

@@ -14,10 +14,10 @@ import (
 
 // served are the operations of the process apart, by their names.
 var served = map[string]func(context.Context, question, []*os.File) (any, *os.File, error){
-	clone.name: clone.serve, flatten.name: flatten.serve, apply.name: apply.serve, take.name: take.serve,
+	clone.name: clone.serve, flatten.name: flatten.serve, link.name: link.serve, take.name: take.serve,
 	discard.name: discard.serve, seal.name: seal.serve, clamp.name: clamp.serve, diffID.name: diffID.serve,
 	content.name: content.serve, makeDirectory.name: makeDirectory.serve, find.name: find.serve,
-	resolve.name: resolve.serve, measure.name: measure.serve, move.name: move.serve, remove.name: remove.serve,
+	resolve.name: resolve.serve, measure.name: measure.serve, remove.name: remove.serve,
 	give.name: give.serve, copyInto.name: copyInto.serve, writing.name: writing.serve,
 	openPlace.name: openPlace.serve,
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // DiffID returns the digest of a layer's archive, "sha256:…".
@@ -90,7 +92,7 @@ func (a archiver) entry(ctx context.Context, place, name string) error {
 		if err := a.tar.WriteHeader(h); err != nil {
 			return err
 		}
-		if opaque(place) {
+		if rootfs.Opaque(place) {
 			if err := a.empty(path.Join(name, ".wh..wh..opq")); err != nil {
 				return err
 			}

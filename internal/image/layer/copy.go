@@ -15,9 +15,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Copy puts files into a layer above a tree, as COPY of a Dockerfile does.
+// Copy puts files into a layer above a root filesystem, as COPY of a Dockerfile does.
 type Copy struct {
 	From   *Source
 	Words  []string // sources
@@ -41,8 +42,8 @@ type Inline struct{ Name, Data string }
 type Owner struct{ UID, GID int }
 
 // Into makes the changes in an empty layer.
-func (c Copy) Into(ctx context.Context, changes, tree string) error {
-	into, err := open(changes, tree)
+func (c Copy) Into(ctx context.Context, changes string, below rootfs.Stack) error {
+	into, err := open(changes, below)
 	if err != nil {
 		return err
 	}
@@ -52,8 +53,8 @@ func (c Copy) Into(ctx context.Context, changes, tree string) error {
 }
 
 // MakeDirectory makes a directory of root's in a layer, with those above it, and reports whether it was missing.
-func MakeDirectory(changes, tree, name string) (missing bool, err error) {
-	into, err := open(changes, tree)
+func MakeDirectory(changes string, below rootfs.Stack, name string) (missing bool, err error) {
+	into, err := open(changes, below)
 	if err != nil {
 		return false, err
 	}
@@ -71,29 +72,32 @@ func MakeDirectory(changes, tree, name string) (missing bool, err error) {
 	return true, failure(into.directory(real, Owner{}), "make "+name)
 }
 
-// target is a layer that is written, above a tree.
-type target struct{ layer, tree *os.Root }
+// target is a layer that is written, above a root filesystem.
+type target struct {
+	layer *os.Root
+	below *rootfs.View
+}
 
-func open(changes, tree string) (target, error) {
+func open(changes string, below rootfs.Stack) (target, error) {
 	var t target
 	var err error
 	if t.layer, err = os.OpenRoot(changes); err != nil {
 		return t, failure(err, "open a layer")
 	}
-	if t.tree, err = os.OpenRoot(tree); err != nil {
+	if t.below, err = below.Open(); err != nil {
 		t.layer.Close()
 		return t, failure(err, "open a root filesystem")
 	}
 	return t, nil
 }
 
-func (t target) close() { t.layer.Close(); t.tree.Close() }
+func (t target) close() { t.layer.Close(); t.below.Close() }
 
 // look returns what is at a path without symbolic links in it.
 func (t target) look(name string) (fs.FileInfo, error) {
 	info, err := t.layer.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		info, err = t.tree.Lstat(name)
+		info, err = t.below.Lstat(name)
 	}
 	if errors.Is(err, unix.ENOTDIR) {
 		err = fs.ErrNotExist
@@ -102,16 +106,16 @@ func (t target) look(name string) (fs.FileInfo, error) {
 }
 
 func (t target) resolve(name string) (string, error) {
-	return resolve(name, t.look, func(name string) (string, error) {
+	return rootfs.Resolve(name, t.look, func(name string) (string, error) {
 		to, err := t.layer.Readlink(name)
 		if err != nil {
-			to, err = t.tree.Readlink(name)
+			to, err = t.below.Readlink(name)
 		}
 		return to, err
 	})
 }
 
-// directory makes a directory in the layer with those above it: as the tree has them, where it does.
+// directory makes a directory in the layer with those above it: as they are below, where they are.
 func (t target) directory(name string, owner Owner) error {
 	if info, err := t.layer.Lstat(name); err == nil {
 		if !info.IsDir() {
@@ -123,7 +127,7 @@ func (t target) directory(name string, owner Owner) error {
 		return err
 	}
 	mode := fs.FileMode(0o755)
-	if info, err := t.tree.Lstat(name); err == nil {
+	if info, err := t.below.Lstat(name); err == nil {
 		if !info.IsDir() {
 			return cove.Errorf(cove.InvalidArgument, "/%.200s is not a directory", name)
 		}
@@ -308,7 +312,7 @@ func (c *copier) owner(st *syscall.Stat_t) Owner {
 	switch {
 	case c.Owner != nil:
 		return *c.Owner
-	case st != nil && c.From.owners:
+	case st != nil && c.From.in != nil:
 		return Owner{int(st.Uid), int(st.Gid)}
 	}
 	return Owner{}
@@ -346,7 +350,7 @@ func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, t
 	if err := c.layer.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if c.From.owners && !info.IsDir() {
+	if c.From.in != nil && !info.IsDir() {
 		id := [2]uint64{st.Dev, st.Ino}
 		if first, ok := c.links[id]; ok {
 			return c.layer.Link(first, to)
@@ -388,7 +392,7 @@ func (c *copier) time(name string, at syscall.Timespec) error {
 
 // read opens a file of the source, which info was of.
 func (c *copier) read(name string, info fs.FileInfo) (*os.File, error) {
-	f, err := c.From.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	f, err := c.From.root.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -432,7 +436,7 @@ func (c *copier) unpacked(ctx context.Context, from, dest string, info fs.FileIn
 	if err := unpackTo(ctx, dir, f); err != nil {
 		return false, err
 	}
-	source, err := OpenTree(dir)
+	source, err := OpenStack(rootfs.Stack{dir})
 	if err != nil {
 		return false, err
 	}
@@ -483,7 +487,7 @@ func (c *copier) dir(ctx context.Context, from, to string, info fs.FileInfo, kee
 			}
 		}
 	}
-	names, err := c.From.list(from)
+	names, err := c.From.root.Names(from, 0)
 	if err != nil {
 		return err
 	}

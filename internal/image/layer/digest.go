@@ -19,7 +19,7 @@ func (s *Source) Digest(ctx context.Context) (string, error) {
 }
 
 func (s *Source) digest(ctx context.Context, h hash.Hash, dir string) error {
-	names, err := s.list(dir)
+	names, err := s.root.Names(dir, 0)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // TestCopyFlags: --parents keeps the directories of a source, and --exclude leaves out what it names.
@@ -50,7 +51,7 @@ func TestCopyFlags(t *testing.T) {
 			defer from.Close()
 			changes := t.TempDir()
 			test.c.From, test.c.Whole = from, true
-			err = test.c.Into(t.Context(), changes, t.TempDir())
+			err = test.c.Into(t.Context(), changes, rootfs.Stack{t.TempDir()})
 			if cove.ErrorCode(err) != test.err {
 				t.Fatalf("%v, want %q", err, test.err)
 			}
@@ -74,7 +75,8 @@ func TestParentsKeepModes(t *testing.T) {
 	}
 	defer from.Close()
 	changes := t.TempDir()
-	err = Copy{From: from, Words: []string{"a/b/x"}, Dest: "/", Parents: true}.Into(t.Context(), changes, t.TempDir())
+	all := Copy{From: from, Words: []string{"a/b/x"}, Dest: "/", Parents: true}
+	err = all.Into(t.Context(), changes, rootfs.Stack{t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,13 +123,14 @@ func TestCopiedDirectory(t *testing.T) {
 		}
 	}
 	for itself, want := range map[bool]fs.FileMode{false: 0o755, true: 0o700} {
-		from, err := OpenTree(dir)
+		from, err := OpenStack(rootfs.Stack{dir})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer from.Close()
 		changes := t.TempDir()
-		err = Copy{From: from, Words: []string{"d"}, Dest: "/n", Itself: itself}.Into(t.Context(), changes, t.TempDir())
+		all := Copy{From: from, Words: []string{"d"}, Dest: "/n", Itself: itself}
+		err = all.Into(t.Context(), changes, rootfs.Stack{t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

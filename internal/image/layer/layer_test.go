@@ -3,6 +3,7 @@ package layer
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // tree makes a directory of files by their content: a name with a slash at its end is a directory, and content that
@@ -117,7 +119,8 @@ func TestCopy(t *testing.T) {
 			}
 			defer from.Close()
 			changes := t.TempDir()
-			err = Copy{From: from, Words: test.words, Dest: test.dest, Whole: true}.Into(t.Context(), changes, tree(t, image...))
+			all := Copy{From: from, Words: test.words, Dest: test.dest, Whole: true}
+			err = all.Into(t.Context(), changes, rootfs.Stack{tree(t, image...)})
 			if cove.ErrorCode(err) != test.err {
 				t.Fatalf("%v, want %q", err, test.err)
 			}
@@ -151,7 +154,7 @@ func TestCopiedLinks(t *testing.T) {
 	}
 	defer from.Close()
 	both := Copy{From: from, Words: []string{"one", "two"}, Dest: "/n/", Whole: true}
-	err = both.Into(t.Context(), t.TempDir(), t.TempDir())
+	err = both.Into(t.Context(), t.TempDir(), rootfs.Stack{t.TempDir()})
 	if cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("%v", err)
 	}
@@ -175,7 +178,8 @@ func TestSpecialFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = Copy{From: from, Words: []string{"d"}, Dest: "/n", Whole: true}.Into(t.Context(), t.TempDir(), t.TempDir())
+		all := Copy{From: from, Words: []string{"d"}, Dest: "/n", Whole: true}
+		err = all.Into(t.Context(), t.TempDir(), rootfs.Stack{t.TempDir()})
 		from.Close()
 		if cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
@@ -241,7 +245,7 @@ func TestUnpacked(t *testing.T) {
 			changes, room := t.TempDir(), t.TempDir()
 			image := tree(t, "app/old", "old", "to", "-> /app", "file", "f", "evil", "-> "+outside)
 			err = Copy{From: from, Words: []string{"x.tar"}, Dest: test.dest, Whole: test.whole,
-				Owner: &Owner{7, 7}, Room: room}.Into(t.Context(), changes, image)
+				Owner: &Owner{7, 7}, Room: room}.Into(t.Context(), changes, rootfs.Stack{image})
 			if cove.ErrorCode(err) != test.err {
 				t.Fatalf("%v, want %q", err, test.err)
 			}
@@ -264,7 +268,8 @@ func TestUnpacked(t *testing.T) {
 	}
 	defer from.Close()
 	changes := t.TempDir()
-	err = Copy{From: from, Words: []string{"d"}, Dest: "/n", Room: t.TempDir()}.Into(t.Context(), changes, t.TempDir())
+	all := Copy{From: from, Words: []string{"d"}, Dest: "/n", Room: t.TempDir()}
+	err = all.Into(t.Context(), changes, rootfs.Stack{t.TempDir()})
 	if data, e := os.ReadFile(filepath.Join(changes, "n/x.tar")); err != nil || e != nil || string(data) != good {
 		t.Errorf("an archive in a directory: %v, %v", err, e)
 	}
@@ -280,12 +285,12 @@ func TestOwners(t *testing.T) {
 		"etc/group", "staff:x:50:\n")
 	for word, want := range map[string]Owner{"ada": {7, 8}, "ada:staff": {7, 50}, "9": {9, 9}, "9:10": {9, 10},
 		"7": {7, 7}, "7:staff": {7, 50}} {
-		if got, err := OwnerOf(image, word); err != nil || *got != want {
+		if got, err := OwnerOf(rootfs.Stack{image}, word); err != nil || *got != want {
 			t.Errorf("%s is %v, %v", word, got, err)
 		}
 	}
 	for _, word := range []string{"bob", "ada:bobs", "-1"} {
-		if _, err := OwnerOf(image, word); cove.ErrorCode(err) != cove.InvalidArgument {
+		if _, err := OwnerOf(rootfs.Stack{image}, word); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("%s: %v", word, err)
 		}
 	}
@@ -293,7 +298,7 @@ func TestOwners(t *testing.T) {
 	if err := os.Chown(filepath.Join(stage, "d/a"), 11, 12); err != nil {
 		t.Fatal(err)
 	}
-	from, err := OpenTree(stage)
+	from, err := OpenStack(rootfs.Stack{stage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +311,7 @@ func TestOwners(t *testing.T) {
 		{Copy{Owner: &Owner{1, 2}, Mode: &Chmod{octal: true, mode: 0o700}}, Owner{1, 2}, 0o700}} {
 		changes := t.TempDir()
 		test.c.From, test.c.Words, test.c.Dest, test.c.Whole = from, []string{"d/a"}, "/n", true
-		if err := test.c.Into(t.Context(), changes, image); err != nil {
+		if err := test.c.Into(t.Context(), changes, rootfs.Stack{image}); err != nil {
 			t.Fatal(err)
 		}
 		var st unix.Stat_t
@@ -319,26 +324,29 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestApply brings a tree up to date with a layer, and leaves the tree that it shares files with.
-func TestApply(t *testing.T) {
+// TestStack: what a stack shows by its files one by one, as a tree, and in an archive; the layers stay as they are.
+func TestStack(t *testing.T) {
 	needRoot(t)
-	base := tree(t, "gone", "g", "gone-dir/x", "x", "changed", "old", "hidden/old", "o", "merged/old", "o", "to-dir", "f")
-	cloned := filepath.Join(t.TempDir(), "clone")
-	if err := Clone(base, cloned); err != nil {
-		t.Fatal(err)
-	}
-	before := shown(t, base)
-	changes := tree(t, "changed", "new", "hidden/new", "n", "merged/new", "n", "to-dir/x", "x", "link", "-> /etc")
-	for _, name := range []string{"gone", "gone-dir"} {
-		if err := unix.Mknod(filepath.Join(changes, name), unix.S_IFCHR, 0); err != nil {
+	base := tree(t, "gone", "g", "gone-dir/x", "x", "changed", "old", "hidden/old", "o", "merged/old", "o", "to-dir", "f",
+		"deep/a/b/file", "f", "to-file/x", "x", "back", "b")
+	lower := tree(t, "changed", "new", "hidden/new", "n", "merged/new", "n", "to-dir/x", "x", "link", "-> /merged",
+		"deep/a/more", "m", "to-file", "f")
+	upper := tree(t, "back", "again", "hidden/late", "l", "gone-dir/y", "y")
+	whiteout := func(name string) {
+		t.Helper()
+		if err := unix.Mknod(name, unix.S_IFCHR, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := unix.Setxattr(filepath.Join(changes, "hidden"), "user.overlay.opaque", []byte("y"), 0); err != nil {
+	for _, name := range []string{"gone", "gone-dir", "back", "deep/a/b"} {
+		whiteout(filepath.Join(lower, name))
+	}
+	whiteout(filepath.Join(upper, "merged"))
+	if err := unix.Setxattr(filepath.Join(lower, "hidden"), "user.overlay.opaque", []byte("y"), 0); err != nil {
 		t.Skipf("the file system of temporary files has no attributes: %v", err)
 	}
 	var archive bytes.Buffer
-	if err := Write(t.Context(), &archive, changes); err != nil {
+	if err := Write(t.Context(), &archive, lower); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{".wh.gone\x00", ".wh.gone-dir\x00", "hidden/.wh..wh..opq\x00"} {
@@ -346,12 +354,54 @@ func TestApply(t *testing.T) {
 			t.Errorf("the archive has no %q", name)
 		}
 	}
-	if err := Apply(changes, cloned); err != nil {
+	before := shown(t, base)
+	for _, test := range []struct {
+		in   rootfs.Stack
+		want string
+	}{
+		{rootfs.Stack{base}, before},
+		{rootfs.Stack{base, lower}, "changed=new deep/ deep/a/ deep/a/more=m hidden/ hidden/new=n link->/merged merged/ " +
+			"merged/new=n merged/old=o to-dir/ to-dir/x=x to-file=f"},
+		{rootfs.Stack{base, lower, upper}, "back=again changed=new deep/ deep/a/ deep/a/more=m gone-dir/ gone-dir/y=y " +
+			"hidden/ hidden/late=l hidden/new=n link->/merged to-dir/ to-dir/x=x to-file=f"},
+	} {
+		cloned, flat := filepath.Join(t.TempDir(), "clone"), filepath.Join(t.TempDir(), "flat")
+		if err := errors.Join(Clone(test.in, cloned), Flatten(t.Context(), test.in, flat)); err != nil {
+			t.Fatal(err)
+		}
+		if got := shown(t, cloned); got != test.want {
+			t.Errorf("the tree of %d has %s\nwant %s", len(test.in), got, test.want)
+		}
+		if got := shown(t, flat); got != test.want {
+			t.Errorf("the flat tree of %d has %s\nwant %s", len(test.in), got, test.want)
+		}
+		for _, name := range []string{"gone", "gone-dir/x", "gone-dir/y", "changed", "hidden/old", "hidden/new", "merged/old",
+			"to-dir/x", "to-file/x", "deep/a/b/file", "deep/a/more", "link/new", "back"} {
+			found := Find(test.in, name)
+			place, ok := found.Place(), found.Dir != ""
+			want, err := os.ReadFile(filepath.Join(cloned, strings.Replace(name, "link", "merged", 1)))
+			isDir := errors.Is(err, unix.EISDIR)
+			if ok != (err == nil || isDir) {
+				t.Errorf("of %d, %s is at %q, %v", len(test.in), name, place, err)
+			}
+			if got, _ := os.ReadFile(place); err == nil && string(got) != string(want) {
+				t.Errorf("of %d, %s is %q, not %q", len(test.in), name, got, want)
+			}
+		}
+	}
+	for name, want := range map[string]bool{"deep": false, "deep/a/more": true, "hidden": true, "to-dir": true} {
+		if found := Find(rootfs.Stack{base, lower}, name); found.Dir == "" || found.Whole != want {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+	linked := filepath.Join(t.TempDir(), "layer")
+	if err := Link(lower, linked); err != nil {
 		t.Fatal(err)
 	}
-	const want = "changed=new hidden/ hidden/new=n link->/etc merged/ merged/new=n merged/old=o to-dir/ to-dir/x=x"
-	if got := shown(t, cloned); got != want {
-		t.Errorf("the tree has %s\nwant %s", got, want)
+	one, err := DiffID(t.Context(), lower)
+	two, e := DiffID(t.Context(), linked)
+	if err != nil || e != nil || one != two {
+		t.Errorf("the layer is %s, linked %s, %v, %v", one, two, err, e)
 	}
 	if got := shown(t, base); got != before {
 		t.Errorf("the base has %s\nwant %s", got, before)

@@ -15,16 +15,17 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Source holds files to be copied: the context of a build, or the tree of a stage. Nothing outside of its directory is
 // read, whatever its symbolic links say, also while programs change it.
 type Source struct {
-	root    *os.Root
+	root    *rootfs.View
+	in      rootfs.Stack                   // that it is, whose files keep their owners; nil: a context
 	ignores []string                       // patterns of ignored
 	ignored *patternmatcher.PatternMatcher // nil: nothing is
 	matches sync.Mutex                     // of ignored, which compiles its patterns when it needs them
-	owners  bool                           // files keep their owners
 }
 
 // maxIgnore is the most bytes of a .dockerignore.
@@ -46,7 +47,7 @@ func OpenContext(dir, below string, beside []byte) (*Source, error) {
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "the context %s cannot be read: %w", dir, err)
 	}
-	s := &Source{root: root}
+	s := &Source{root: rootfs.ViewOf(root)}
 	text := beside
 	if text == nil {
 		if text, err = s.read(".dockerignore", maxIgnore); errors.Is(err, fs.ErrNotExist) {
@@ -66,32 +67,35 @@ func OpenContext(dir, below string, beside []byte) (*Source, error) {
 	return s, nil
 }
 
-// OpenTree opens a tree, whose files keep their owners.
-func OpenTree(dir string) (*Source, error) {
-	root, err := os.OpenRoot(dir)
-	return &Source{root: root, owners: true}, failure(err, "open a root filesystem")
+// OpenStack opens a root filesystem, whose files keep their owners.
+func OpenStack(in rootfs.Stack) (*Source, error) {
+	root, err := in.Open()
+	return &Source{root: root, in: in}, failure(err, "open a root filesystem")
 }
 
 // Origin describes a Source for another process.
 type Origin struct {
-	Dir    *os.File `json:"-"` // its directory, open
-	Ignore []string // patterns of what is left out; nil: nothing is
-	Owners bool     // files keep their owners
+	Dir    *os.File     `json:"-"` // the directory of a context, open; of a root filesystem, that of its tree
+	In     rootfs.Stack // a root filesystem
+	Ignore []string     // patterns of what is left out; nil: nothing is
 }
 
 // Origin describes the source. The caller closes its directory.
 func (s *Source) Origin() (Origin, error) {
 	dir, err := s.root.Open(".")
-	return Origin{Dir: dir, Ignore: s.ignores, Owners: s.owners}, failure(err, "open the context")
+	return Origin{Dir: dir, In: s.in, Ignore: s.ignores}, failure(err, "open the context")
 }
 
 // Open opens the source again. It does not need the directory of the origin after that.
 func (o Origin) Open() (*Source, error) {
+	if o.In != nil {
+		return OpenStack(o.In)
+	}
 	root, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(o.Dir.Fd())))
 	if err != nil {
 		return nil, failure(err, "open the context")
 	}
-	s := &Source{root: root, ignores: o.Ignore, owners: o.Owners}
+	s := &Source{root: rootfs.ViewOf(root), ignores: o.Ignore}
 	if o.Ignore != nil {
 		if s.ignored, err = patternmatcher.New(o.Ignore); err != nil {
 			root.Close()
@@ -102,10 +106,14 @@ func (o Origin) Open() (*Source, error) {
 }
 
 // Close releases the directory.
-func (s *Source) Close() error { return s.root.Close() }
+func (s *Source) Close() { s.root.Close() }
 
 func (s *Source) read(name string, most int64) ([]byte, error) {
-	f, err := s.root.Open(name)
+	real, err := s.resolve(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.root.Open(real)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +126,7 @@ func (s *Source) read(name string, most int64) ([]byte, error) {
 
 // ReadFile reads a file of the context, such as its Dockerfile.
 func (s *Source) ReadFile(name string, most int64) ([]byte, error) {
-	real, err := s.resolve(name)
-	if err != nil {
-		return nil, err
-	}
-	data, err := s.read(real, most)
+	data, err := s.read(name, most)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, cove.Errorf(cove.NotFound, "there is no file %s in the context", name)
 	}
@@ -130,7 +134,7 @@ func (s *Source) ReadFile(name string, most int64) ([]byte, error) {
 }
 
 func (s *Source) resolve(name string) (string, error) {
-	return resolve(name, s.root.Lstat, s.root.Readlink)
+	return s.root.Resolve(name)
 }
 
 // skips reports whether a path is ignored. Something below an ignored directory may not be.
@@ -194,7 +198,7 @@ func (s *Source) glob(dir string, patterns []string) (found []string, err error)
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.list(real)
+	names, err := s.root.Names(real, 0)
 	if err != nil {
 		return nil, nil // a file, or nothing, has nothing in it
 	}
@@ -213,16 +217,4 @@ func (s *Source) glob(dir string, patterns []string) (found []string, err error)
 		found = append(found, more...)
 	}
 	return found, nil
-}
-
-// list returns the names in a directory, in their order.
-func (s *Source) list(dir string) ([]string, error) {
-	f, err := s.root.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	slices.Sort(names)
-	return names, err
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Most bounds what Take copies.
@@ -50,7 +51,7 @@ func (t *taking) directory(ctx context.Context, from, to, name string) error {
 			return err
 		}
 	}
-	if opaque(from) {
+	if rootfs.Opaque(from) {
 		if err := unix.Lsetxattr(to, "user.overlay.opaque", []byte("y"), 0); err != nil {
 			return &fs.PathError{Op: "setxattr", Path: to, Err: err}
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// User is a user of a tree, by its /etc/passwd.
+// User is a user of a root filesystem, by its /etc/passwd.
 type User struct {
 	Owner
 	Name string // empty: a number that it does not have
@@ -15,11 +15,11 @@ type User struct {
 }
 
 // UserOf returns who a word of USER is: USER or UID, with :GROUP or :GID or without; empty is root.
-func UserOf(tree, word string) (User, error) {
+func UserOf(in rootfs.Stack, word string) (User, error) {
 	if word == "" || word[0] == ':' {
 		word = "0" + word
 	}
-	u, err := rootfs.AccountOf(tree, word)
+	u, err := rootfs.AccountOf(in, word)
 	if cove.ErrorCode(err) == cove.NotFound {
 		return User{}, cove.Errorf(cove.InvalidArgument, "there is no user %.80q in the image", word)
 	}
@@ -36,8 +36,8 @@ func UserOf(tree, word string) (User, error) {
 }
 
 // OwnerOf returns who a word of --chown is, as UserOf; a number without a group is that of the group, too.
-func OwnerOf(tree, word string) (*Owner, error) {
-	u, err := UserOf(tree, word)
+func OwnerOf(in rootfs.Stack, word string) (*Owner, error) {
+	u, err := UserOf(in, word)
 	if err != nil {
 		return nil, err
 	}
