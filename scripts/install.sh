@@ -30,6 +30,7 @@ wanted() {
 	[[ $1 == test ]] && cat <<-'LIST'
 		qemu-system-x86_64 qemu-system-x86
 		mmdebstrap mmdebstrap
+		docker-registry docker-registry
 		mke2fs e2fsprogs
 		openssl openssl
 		git git

@@ -93,7 +93,7 @@ func (g *guard) check(host, address string, plain bool) error {
 	}
 	if plain && !g.insecure && !addr.IsLoopback() {
 		return cove.Errorf(cove.Forbidden, "%s is asked for plain HTTP, which is for registries on this machine", host).
-			WithHint("serve it with TLS, or get the image by \"cove image pull --insecure\"")
+			WithHint("serve it with TLS, or say --insecure")
 	}
 	if host == g.host {
 		if private(addr) {

@@ -11,6 +11,8 @@ type Stage string
 const (
 	Download Stage = "download"
 	Unpack   Stage = "unpack"
+	Pack     Stage = "pack"
+	Upload   Stage = "upload"
 )
 
 // Event is progress with one layer.

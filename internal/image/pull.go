@@ -103,8 +103,7 @@ func (s *Store) connect(ctx context.Context, t target, o PullOptions) (*upstream
 	puller, err := remote.NewPuller(
 		remote.WithContext(ctx), remote.WithTransport(g), remote.WithAuthFromKeychain(s.keychain),
 		remote.WithUserAgent("cove/"+version.Version), remote.WithJobs(parallel),
-		remote.WithRetryBackoff(remote.Backoff{Duration: s.patience.pause, Factor: 3, Jitter: 0.1,
-			Steps: s.patience.attempts}))
+		remote.WithRetryBackoff(s.patience.backoff()))
 	if err != nil {
 		return nil, cove.Errorf(cove.Internal, "reach the registry: %w", err)
 	}
@@ -273,13 +272,18 @@ func (d *download) open(ctx context.Context) (io.ReadCloser, error) {
 	return f, nil
 }
 
+// backoff is the patience with single requests.
+func (p patience) backoff() remote.Backoff {
+	return remote.Backoff{Duration: p.pause, Factor: 3, Jitter: 0.1, Steps: p.attempts}
+}
+
 // explain gives a network error a code and a hint.
 func explain(ctx context.Context, ref name.Reference, err error) error {
 	if known, ok := errors.AsType[*cove.Error](err); ok {
 		return known
 	}
 	if ctx.Err() != nil {
-		return cove.Errorf(cove.Canceled, "the pull was canceled: %w", ctx.Err())
+		return cove.Errorf(cove.Canceled, "the transfer was canceled: %w", ctx.Err())
 	}
 	// The library reports these errors without a type.
 	if strings.Contains(err.Error(), "does not match requested digest") {
@@ -290,7 +294,7 @@ func explain(ctx context.Context, ref name.Reference, err error) error {
 	if !ok {
 		return cove.Errorf(cove.Unavailable, "the registry %s cannot be reached: %w", host, err).
 			WithHint("check the name, the network and HTTPS_PROXY; a registry that speaks plain HTTP needs " +
-				"\"cove image pull --insecure\"")
+				"--insecure")
 	}
 	switch answer.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:

@@ -173,11 +173,9 @@ type archive struct {
 }
 
 func (a archive) write(ctx context.Context, c v1.ConfigFile, parts []part, tag string, format Format) error {
-	c.RootFS, c.History = v1.RootFS{Type: "layers"}, nil
 	m := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Layers: []v1.Descriptor{}}
 	written := map[v1.Hash]bool{}
 	for _, p := range parts {
-		c.RootFS.DiffIDs, c.History = append(c.RootFS.DiffIDs, p.digest), append(c.History, p.history...)
 		m.Layers = append(m.Layers, v1.Descriptor{MediaType: types.OCIUncompressedLayer, Digest: p.digest, Size: p.size})
 		if written[p.digest] {
 			continue
@@ -190,7 +188,7 @@ func (a archive) write(ctx context.Context, c v1.ConfigFile, parts []part, tag s
 			return err
 		}
 	}
-	config, err := a.json(c, types.OCIConfigJSON)
+	config, err := a.json(configOf(c, parts), types.OCIConfigJSON)
 	if err != nil {
 		return err
 	}
@@ -232,6 +230,15 @@ func (a archive) write(ctx context.Context, c v1.ConfigFile, parts []part, tag s
 		}
 	}
 	return a.tar.Close()
+}
+
+// configOf returns the configuration of an image with other layers.
+func configOf(c v1.ConfigFile, parts []part) v1.ConfigFile {
+	c.RootFS, c.History = v1.RootFS{Type: "layers"}, nil
+	for _, p := range parts {
+		c.RootFS.DiffIDs, c.History = append(c.RootFS.DiffIDs, p.digest), append(c.History, p.history...)
+	}
+	return c
 }
 
 func blob(digest v1.Hash) string { return "blobs/sha256/" + digest.Hex }

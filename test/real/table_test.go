@@ -117,6 +117,7 @@ func table() map[string]*document {
 			setup: image,
 			lines: []how{
 				{line: "cove image pull", why: "needs a registry on the internet; internal/image pulls from one of its own"},
+				{line: "cove image push", why: "needs a registry; TestImagePush of test/sandboxes has Docker's"},
 				{line: "cove run --image", why: "needs images of a registry; TestUserOfAnImage and TestProgramOfAnImage of " +
 					"test/sandboxes make some"},
 				{line: "cove new --empty --image node:22", why: "needs that image; TestUserOfAnImage of test/sandboxes has one"},

@@ -99,6 +99,9 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 		wanted.Output.Ref = cmp.Or(wanted.Name, img.Digest)
 		err = saveImage(ctx, sess, *wanted.Output)
 	}
+	if err == nil && wanted.Push {
+		_, err = pushImage(ctx, sess, session.PushedImage{Ref: wanted.Name})
+	}
 	switch {
 	case err != nil:
 		return interrupts.Explain(err)
@@ -170,6 +173,31 @@ func saveImage(ctx context.Context, sess *session.Session, wanted session.SavedI
 	}
 	fmt.Fprintf(sess.Err, "%s has %s, with %d layers\n", wanted.To, wanted.Ref, n)
 	return nil
+}
+
+// PushImage implements server.Images.
+func (Daemon) PushImage(ctx context.Context, sess *session.Session, wanted session.PushedImage) error {
+	pushed, err := pushImage(ctx, sess, wanted)
+	if err != nil {
+		return err
+	}
+	return sess.Show(ui.Result{Value: pushed, Text: pushed.Digest + "\n"}, nil)
+}
+
+// pushImage shows the progress, and where the image is.
+func pushImage(ctx context.Context, sess *session.Session, wanted session.PushedImage) (image.Pushed, error) {
+	s, err := openImages(sess)
+	if err != nil {
+		return image.Pushed{}, err
+	}
+	p := newProgress(sess)
+	pushed, err := image.BuildsOf(s).Push(ctx, wanted.Ref, wanted.As,
+		image.PushOptions{Progress: p.take, Insecure: wanted.Insecure})
+	p.end()
+	if err == nil {
+		sess.Say.Line("%s has %s, with %s", pushed.Name, wanted.Ref, ui.Counted(pushed.Layers, "layer", "layers"))
+	}
+	return pushed, err
 }
 
 // writeContext writes the files of a context into a directory of their own, which the caller removes.
@@ -350,7 +378,8 @@ func (p *progress) take(e image.Event) {
 	}
 	if e.Total > 0 && e.Done >= e.Total && !p.said[part] {
 		p.said[part] = true
-		word := map[image.Stage]string{image.Download: "downloaded", image.Unpack: "unpacked"}[e.Stage]
+		word := map[image.Stage]string{image.Download: "downloaded", image.Unpack: "unpacked", image.Pack: "compressed",
+			image.Upload: "sent"}[e.Stage]
 		p.sess.Say.Line("layer %d of %d: %s, %s", e.Layer+1, e.Layers, word, ui.SizeText(e.Total))
 	}
 }
@@ -367,6 +396,12 @@ func (p *progress) draw() {
 
 // line is the stage that is under way, all of its layers together.
 func (p *progress) line(width int) string {
+	if done, total := p.sum(image.Pack); total < 0 || done < total {
+		return ui.BarText("compressing", done, total, width)
+	}
+	if done, total := p.sum(image.Upload); total > 0 {
+		return ui.BarText("sending", done, total, width)
+	}
 	if done, total := p.sum(image.Download); total < 0 || done < total {
 		return ui.BarText("downloading", done, total, width)
 	}

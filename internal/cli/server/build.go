@@ -71,6 +71,10 @@ it needs subordinate ids.`,
 					return err
 				}
 			}
+			if wanted.Push && wanted.Name == "" {
+				return cove.Errorf(cove.InvalidArgument, "--push has no name to send the image to").
+					WithHint("name a place in a registry: -t HOST/NAME:TAG")
+			}
 			return d.Images().BuildImage(cmd.Context(), sess, wanted)
 		},
 	}
@@ -84,6 +88,7 @@ it needs subordinate ids.`,
 		"give RUN --mount=type=secret `id=NAME[,src=FILE|,env=VARIABLE]` (repeatable)")
 	f.StringVarP(&output, "output", "o", "",
 		"write the image, too: `type=oci|docker|local,dest=PATH`, or PATH of a directory for its files")
+	f.BoolVar(&wanted.Push, "push", false, "send the image to the registry of its name, as \"cove image push\" does")
 	f.StringVar(&wanted.Target, "target", "", "build the `STAGE` of this name or number; the last when not given")
 	f.StringVar(&wanted.Platform, "platform", "",
 		"build for `OS/ARCH`, like linux/arm64; this machine's when not given")

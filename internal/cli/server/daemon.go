@@ -31,6 +31,8 @@ type Images interface {
 	BuildImage(ctx context.Context, sess *session.Session, wanted session.NewBuild) error
 	// SaveImage writes an image, and says where.
 	SaveImage(ctx context.Context, sess *session.Session, wanted session.SavedImage) error
+	// PushImage shows the progress of what it sends to a registry, and then where the image is.
+	PushImage(ctx context.Context, sess *session.Session, wanted session.PushedImage) error
 	ListImages(ctx context.Context, sess *session.Session) (ui.Result, error)
 	RemoveImages(ctx context.Context, sess *session.Session, names []string) (ui.Result, error)
 	PruneImages(ctx context.Context, sess *session.Session) (ui.Result, error)

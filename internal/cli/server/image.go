@@ -21,7 +21,7 @@ disk.images_mb: those that come back by themselves, as the ones unpacked for
 stays.`,
 		Example: "  cove image pull python:3.13-slim\n  cove run python -c 'print(1)' --image python:3.13-slim",
 	}, append(inDaemon(sess, d), imageBuild(sess, d), imagePull(sess, d), imageImport(sess, d), imageSave(sess, d),
-		imageList(sess, d), imageRemove(sess, d), imagePrune(sess, d))...))
+		imagePush(sess, d), imageList(sess, d), imageRemove(sess, d), imagePrune(sess, d))...))
 }
 
 func imagePull(sess *session.Session, d Daemon) *cobra.Command {

@@ -16,8 +16,8 @@ func imageSave(sess *session.Session, d Daemon) *cobra.Command {
 		Short: "Write an image as an archive",
 		Long: `Write an image as an archive, which "docker load", "podman load" and
 "cove image import docker-archive:FILE" read, to a file or to standard output.
-An image that "cove image build" has made has its layers, while the cache of
-builds has them; any other has one.`,
+An image that "cove image build" has made has its layers and those of its base;
+any other has one.`,
 		Example: "  cove image save mine -o mine.tar\n  cove image save mine | docker load",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			wanted.Ref = args[0]

@@ -18,7 +18,8 @@ type NewBuild struct {
 	Once       bool                   // an image of the same is not built again; Name becomes NAME:HASH
 	Pull       bool                   // images that the store lacks are pulled
 	Inspect    bool                   // a command that fails leaves a shell in the state before it
-	Output     *SavedImage            // nil: the store alone has it
+	Output     *SavedImage            // nil: it is not written
+	Push       bool                   // it is sent to the registry that Name says
 	Network    *api.NetworkPermission // of its commands; nil is none
 	Limits     *api.Limits            // of each of them; nil: those of the configuration
 
@@ -53,4 +54,10 @@ type SavedImage struct {
 	Ref    string
 	Format string // "oci", "docker" or "local", files in a directory
 	To     string // path; empty: standard output
+}
+
+// PushedImage says where an image is to be sent.
+type PushedImage struct {
+	Ref, As  string // As is its name there; empty: Ref
+	Insecure bool   // plain HTTP to a registry that is not on this machine is allowed
 }

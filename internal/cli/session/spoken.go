@@ -16,11 +16,13 @@ func Spoken(sess *Session, err error) error {
 		return err
 	}
 	const maker = "its owner makes one: cove config new-key NAME"
+	// A registry of images has the code, too.
+	noKey := e.Code == cove.Unauthenticated && !strings.Contains(e.Hint, "docker login")
 	switch {
-	case e.Code == cove.Unauthenticated && sess.Getenv(keyVariable) == "":
+	case noKey && sess.Getenv(keyVariable) == "":
 		return cove.Errorf(e.Code, "the server %s wants an API key", sess.ServerAddress()).
 			WithHint("put it into the variable %s; %s", keyVariable, maker)
-	case e.Code == cove.Unauthenticated:
+	case noKey:
 		return cove.Errorf(e.Code, "the server %s does not know the API key in %s", sess.ServerAddress(), keyVariable).
 			WithHint("see that it is whole; %s", maker)
 	case e.Code == cove.Forbidden && strings.Contains(e.Hint, "new.repository"):
