@@ -1,6 +1,7 @@
 package image
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
@@ -48,5 +49,18 @@ func TestPin(t *testing.T) {
 		if err := pins.Pin(digest, id); err == nil {
 			t.Errorf("Pin(%q, %q)", digest, id)
 		}
+	}
+}
+
+// TestPinOfNothing: the pin of an image that never came to be, since its build was killed, keeps no base.
+func TestPinOfNothing(t *testing.T) {
+	s := newStore(t)
+	img := importRoot(t, s, "one", "1")
+	lost := &Image{Digest: "sha256:" + strings.Repeat("0", 64), Base: img.Digest}
+	if err := PinsOf(s).pinBase(lost); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := s.Remove(t.Context(), "one"); err != nil || len(removed.Images) != 1 {
+		t.Errorf("%+v, %v", removed, err)
 	}
 }
