@@ -47,6 +47,7 @@ var rooms = []room{
 	{path: "internal/atomicfile", layer: leaf},
 	{path: "internal/clock", layer: leaf},
 	{path: "internal/cputime", layer: leaf},
+	{path: "internal/dockercontext", layer: leaf},
 	{path: "internal/eventstream", layer: leaf},
 	{path: "internal/filelock", layer: leaf},
 	{path: "internal/hostdisk", layer: leaf, above: []string{"internal/filelock"}},

@@ -13,6 +13,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/dockercontext"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 )
@@ -54,9 +55,11 @@ type Options struct {
 	Engine  string   // the default one's name; "auto" counts as "native"
 	Home    string   // Cove's state directory
 	Guest   string   // path of the cove-guest program
-	Docker  string   // the engine's socket; empty: the usual path
-	Podman  string   // the address of its service
-	Engines []Engine // tried by making a sandbox
+	// Docker is the address of the daemon, and DockerErr why it is not known.
+	Docker    dockercontext.Endpoint
+	DockerErr error
+	Podman    string   // the address of its service
+	Engines   []Engine // tried by making a sandbox
 	// Expires holds the ends of the API keys that have one, by their names.
 	Expires map[string]time.Time
 }

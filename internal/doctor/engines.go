@@ -228,10 +228,7 @@ func enforces(c engine.Capabilities) (o outcome, complete bool) {
 }
 
 func (h *host) dockerSocket() string {
-	if h.options.Docker != "" {
-		return strings.TrimPrefix(h.options.Docker, "unix://")
-	}
-	return "/var/run/docker.sock"
+	return strings.TrimPrefix(cmp.Or(h.options.Docker.Host, "/var/run/docker.sock"), "unix://")
 }
 
 type dockerVersion struct {
@@ -243,6 +240,9 @@ type dockerVersion struct {
 type component struct{ Name, Version string }
 
 func (h *host) docker(ctx context.Context) (v dockerVersion, err error) {
+	if h.options.DockerErr != nil {
+		return v, h.options.DockerErr
+	}
 	return versionAt(ctx, h.dockerSocket())
 }
 
@@ -276,17 +276,25 @@ func versionAt(ctx context.Context, socket string) (v dockerVersion, err error) 
 
 func checkDocker(ctx context.Context, h *host) outcome {
 	v, err := h.docker(ctx)
+	of, check := "", "check DOCKER_HOST and the engine"
+	if name := h.options.Docker.Context; name != "" {
+		of = fmt.Sprintf(", of the Docker context %q", name)
+		check = `check the context ("docker context ls") and the engine`
+	}
 	switch {
 	case err == nil:
-		return ok(fmt.Sprintf("version %s, API %s", v.Version, v.APIVersion))
+		return ok(fmt.Sprintf("version %s, API %s%s", v.Version, v.APIVersion, of))
+	case h.options.DockerErr != nil:
+		o := failed(err)
+		return h.noDocker(o.found, o.fix)
 	case errors.Is(err, fs.ErrPermission):
-		return h.noDocker("you may not use "+h.dockerSocket(),
+		return h.noDocker("you may not use "+h.dockerSocket()+of,
 			"sudo usermod -aG docker $USER    # then log in again; the group is as good as root")
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return h.noDocker("no engine answers at "+h.dockerSocket(),
+		return h.noDocker("no engine answers at "+h.dockerSocket()+of,
 			"sudo systemctl start docker    # or install it: sudo apt-get install docker.io")
 	}
-	return h.noDocker(err.Error(), "check DOCKER_HOST and the engine")
+	return h.noDocker(err.Error()+of, check)
 }
 
 // noDocker fails if Docker is requested, and is a note otherwise.

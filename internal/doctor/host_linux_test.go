@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/dockercontext"
 )
 
 // machine returns a host with the given readable files.
@@ -153,7 +156,7 @@ func TestDocker(t *testing.T) {
 		s := &http.Server{Handler: handler}
 		go s.Serve(l)
 		t.Cleanup(func() { s.Close() })
-		return newHost(Options{Engine: docker, Docker: "unix://" + socket})
+		return newHost(Options{Engine: docker, Docker: dockercontext.Endpoint{Host: "unix://" + socket}})
 	}
 	answers := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/version" {
@@ -173,7 +176,7 @@ func TestDocker(t *testing.T) {
 	if o := checkDocker(t.Context(), broken); o.status != Fail {
 		t.Errorf("%+v", o)
 	}
-	absent := newHost(Options{Engine: docker, Docker: filepath.Join(t.TempDir(), "none")})
+	absent := newHost(Options{Engine: docker, Docker: dockercontext.Endpoint{Host: filepath.Join(t.TempDir(), "none")}})
 	if o := checkDocker(t.Context(), absent); o.status != Fail || !strings.Contains(o.fix, "systemctl start docker") {
 		t.Errorf("%+v", o)
 	}
@@ -181,8 +184,18 @@ func TestDocker(t *testing.T) {
 	if o := checkDocker(t.Context(), absent); o.status != Info {
 		t.Errorf("%+v", o)
 	}
-	remote := newHost(Options{Engine: docker, Docker: "tcp://10.0.0.1:2375"})
+	remote := newHost(Options{Engine: docker, Docker: dockercontext.Endpoint{Host: "tcp://10.0.0.1:2375"}})
 	if o := checkDocker(t.Context(), remote); o.status != Fail || !strings.Contains(o.found, "not on this machine") {
+		t.Errorf("%+v", o)
+	}
+	answers.options.Docker.Context, absent.options.Docker.Context = "mine", "mine"
+	for _, h := range []*host{answers, absent} {
+		if o := checkDocker(t.Context(), h); !strings.Contains(o.found, `of the Docker context "mine"`) {
+			t.Errorf("%+v", o)
+		}
+	}
+	broken.options.DockerErr = cove.Errorf(cove.InvalidArgument, "there is no context").WithHint("make it")
+	if o := checkDocker(t.Context(), broken); o.status != Fail || o.found != "there is no context" || o.fix != "make it" {
 		t.Errorf("%+v", o)
 	}
 }

@@ -72,6 +72,7 @@ func table() map[string]*document {
 				why: "the path of sudo does not lead to the programs of a test, and root is here already"},
 		}},
 		"docs/engines.md": {lines: []how{
+			{line: "docker context use build", why: "needs Docker's daemon; TestContexts of internal/engine/docker has one"},
 			{line: "cove run python -c 'print(1)' --engine docker",
 				why: "needs Docker's daemon, which internal/engine/docker has"},
 			{line: "sudo systemctl start podman.socket", why: "needs systemd as process 1"},

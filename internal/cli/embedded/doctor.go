@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/dockercontext"
 	"github.com/cove-sandbox/cove/internal/doctor"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
@@ -55,9 +56,9 @@ func doctorOptions(sess *session.Session) (doctor.Options, error) {
 		Engine:  cfg.Engine,
 		Home:    cfg.Home,
 		Guest:   daemon.GuestPath(cfg),
-		Docker:  sess.Getenv("DOCKER_HOST"),
 		Podman:  engine.PodmanHost(sess.Getenv, os.Geteuid()),
 	}
+	o.Docker, o.DockerErr = dockercontext.Current(sess.Getenv)
 	o.Expires = map[string]time.Time{}
 	for who, g := range cfg.Grants() {
 		if name, _ := who.Key(); !g.Expires.IsZero() {

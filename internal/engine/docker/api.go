@@ -32,6 +32,7 @@ const (
 type api struct {
 	c       *client.Client
 	address string // the daemon's, for errors
+	setting string // what it is of, for errors
 	log     *slog.Logger
 	timeout time.Duration // of one attempt; callTimeout
 	podman  podman
@@ -94,11 +95,11 @@ func (a *api) explain(doing string, err error) error {
 	if known, ok := errors.AsType[*cove.Error](err); ok {
 		return known
 	}
-	start, may, space := `start it ("systemctl start docker"), check DOCKER_HOST, or use --engine native`,
+	start, may, space := `start it ("systemctl start docker"), check `+a.setting+`, or use --engine native`,
 		`run as root, have an administrator add you to the group "docker" (which is as good as root), `+
 			"or use --engine native", `free some space: "docker system df" says what uses it`
 	if a.podman.engine {
-		start = `start it ("systemctl start podman.socket"), check CONTAINER_HOST, or use --engine native`
+		start = `start it ("systemctl start podman.socket"), check ` + a.setting + `, or use --engine native`
 		may, space = "run as root, or use --engine native", `free some space: "podman system df" says what uses it`
 	}
 	switch {

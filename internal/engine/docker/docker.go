@@ -20,6 +20,7 @@ package docker
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -37,7 +38,7 @@ import (
 // Options configure the engine.
 type Options struct {
 	Podman   bool            // the daemon is a service of Podman's
-	Host     string          // the daemon's address; empty is that of the environment, or the usual socket
+	Host     string          // the daemon's address; empty is what the docker command uses, or Podman's usual socket
 	Guest    string          // absolute path of the cove-guest binary, as the daemon sees it
 	RunDir   string          // where instances hold their locks
 	Instance cove.InstanceID // whose sandboxes these are; held in RunDir
@@ -86,10 +87,13 @@ func nameOf(podman bool) string {
 	return engine.Docker
 }
 
-// hostVariable is the variable of the environment that holds the daemon's address.
-func hostVariable(podman bool) string {
-	if podman {
+// setting names what the daemon's address is of: a variable of the environment, or a context of the docker command.
+func setting(podman bool, context string) string {
+	switch {
+	case podman:
 		return "CONTAINER_HOST"
+	case context != "":
+		return fmt.Sprintf("the Docker context %q", context)
 	}
 	return "DOCKER_HOST"
 }

@@ -35,6 +35,7 @@ import (
 type podman struct {
 	c       *client.Client
 	engine  bool   // the daemon is to be a service of Podman's
+	setting string // what its address is of, for errors
 	filters string // directory of the files of filters, which Podman reads
 }
 
@@ -61,7 +62,7 @@ func (p *podman) is(ctx context.Context) error {
 	switch podman := version != ""; {
 	case podman && !p.engine:
 		return cove.Errorf(cove.Unsupported, "Podman answers at %s, of which the docker engine cannot check what it makes",
-			p.c.DaemonHost()).WithHint("use --engine podman, or unset DOCKER_HOST")
+			p.c.DaemonHost()).WithHint("use --engine podman, or check %s", p.setting)
 	case !podman && p.engine:
 		return cove.Errorf(cove.Unsupported, "no Podman answers at %s, but another engine", p.c.DaemonHost()).
 			WithHint("use --engine docker, or check CONTAINER_HOST")

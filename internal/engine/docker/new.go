@@ -7,15 +7,18 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/dockercontext"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/instance"
@@ -36,35 +39,33 @@ func New(o Options) (*Engine, error) {
 	if _, err := os.Stat(o.Guest); err != nil {
 		return nil, local.NoGuest(err)
 	}
-	options := []client.Opt{client.FromEnv}
-	if o.Podman {
-		options, o.Host = nil, cmp.Or(o.Host, engine.PodmanHost(os.Getenv, os.Geteuid()))
+	at := dockercontext.Endpoint{Host: o.Host}
+	var err error
+	switch {
+	case o.Podman:
+		at.Host = cmp.Or(o.Host, engine.PodmanHost(os.Getenv, os.Geteuid()))
+	case o.Host == "":
+		if at, err = dockercontext.Current(os.Getenv); err != nil {
+			return nil, err
+		}
 	}
-	if o.Host != "" {
-		options = append(options, client.WithHost(o.Host))
+	from := setting(o.Podman, at.Context)
+	options, err := dial(at, o.Podman)
+	var c *client.Client
+	if err == nil {
+		c, err = client.New(options...)
 	}
-	far := cmp.Or(o.Host, os.Getenv("DOCKER_HOST"))
-	ssh, err := overSSH(far)
-	if err != nil {
-		return nil, err
-	}
-	if ssh != nil && !o.Podman {
-		options = ssh
-	}
-	c, err := client.New(options...)
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "the address of the engine %s cannot be used: %w",
-			nameOf(o.Podman), err).WithHint("check %s", hostVariable(o.Podman))
+			nameOf(o.Podman), err).WithHint("check %s", from)
 	}
+	at.Host = cmp.Or(at.Host, c.DaemonHost())
 	e := &Engine{
-		o: o, api: &api{c: c, address: c.DaemonHost(), log: o.Log, timeout: callTimeout,
-			podman: podman{c, o.Podman, filepath.Join(o.RunDir, "podman", "filters")}}, realm: instance.Realm(o.RunDir),
+		o: o, api: &api{c: c, address: at.String(), setting: from, log: o.Log, timeout: callTimeout,
+			podman: podman{c, o.Podman, from, filepath.Join(o.RunDir, "podman", "filters")}}, realm: instance.Realm(o.RunDir),
 		keeper: local.Registry{RunDir: o.RunDir, Engine: nameOf(o.Podman)},
 		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()),
 		nonces: map[string]bool{}, locks: local.LockWatch{Log: o.Log},
-	}
-	if ssh != nil {
-		e.api.address = far
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
@@ -102,6 +103,28 @@ func New(o Options) (*Engine, error) {
 	}
 	e.mountinfo = string(mountinfo)
 	return e, nil
+}
+
+// dial returns the options of a client of a daemon.
+func dial(at dockercontext.Endpoint, podman bool) ([]client.Opt, error) {
+	switch {
+	case podman:
+		return []client.Opt{client.WithHost(at.Host)}, nil
+	case strings.HasPrefix(at.Host, "ssh://"):
+		return overSSH(at.Host)
+	case at.Context == "" && at.Host == "":
+		return []client.Opt{client.FromEnv}, nil
+	case at.Context == "":
+		return []client.Opt{client.FromEnv, client.WithHost(at.Host)}, nil
+	case at.TLS == nil || !strings.HasPrefix(at.Host, "tcp://"):
+		return []client.Opt{client.WithAPIVersionFromEnv(), client.WithHost(at.Host)}, nil
+	}
+	config, err := at.TLS.Config()
+	if err != nil {
+		return nil, err
+	}
+	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: config}, CheckRedirect: client.CheckRedirect}
+	return []client.Opt{client.WithAPIVersionFromEnv(), client.WithHTTPClient(secure), client.WithHost(at.Host)}, nil
 }
 
 func capabilities(info system.Info) (engine.Capabilities, error) {
@@ -249,7 +272,7 @@ func (e *Engine) Runs(_ context.Context, id cove.SandboxID) (bool, error) { retu
 
 // Adopt implements engine.Adopter.
 func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, error) {
-	k, err := e.keeper.Take(id, e.api.c.DaemonHost(), hostVariable(e.api.podman.engine))
+	k, err := e.keeper.Take(id, e.api.c.DaemonHost(), e.api.setting)
 	if err != nil {
 		return nil, err
 	}

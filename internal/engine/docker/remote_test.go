@@ -338,6 +338,38 @@ func (b *syncBuffer) String() string {
 // TestOverSSH: a daemon is reached by the machine's own ssh, and leads a network here, too.
 func TestOverSSH(t *testing.T) {
 	o := options(t)
+	address, forget := overSSHD(t, o.Host)
+	o.Host = address
+	e := open(t, o)
+	sb := networked(t, e)
+	ln, err := relayed.Listener(sb.Listeners()[0], "127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			fmt.Fprintln(c, "here")
+			c.Close()
+		}
+	}()
+	if got := outputOf(t, sb, "/bin/bash", "-c", "cat </dev/tcp/192.0.2.1/80"); got != "here\n" {
+		t.Errorf("inside: %q", got)
+	}
+	if err := sb.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	forget()
+	if _, err := New(o); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), o.Host) ||
+		!strings.Contains(err.Error(), "Permission denied") {
+		t.Errorf("without a key: %v", err)
+	}
+}
+
+// overSSHD starts a server of ssh until the test ends, and returns the daemon's address by it. Once forget is called it
+// takes the user's key no more.
+func overSSHD(t *testing.T, daemonHost string) (address string, forget func()) {
+	t.Helper()
 	server, err := exec.LookPath("sshd")
 	if err != nil {
 		t.Skip("needs sshd: apt-get install openssh-server")
@@ -366,7 +398,7 @@ func TestOverSSH(t *testing.T) {
 	for name, text := range map[string]string{
 		"server": fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s\nAuthorizedKeysFile %s\nStrictModes no\n"+
 			"PidFile none\nUsePAM no\nPermitRootLogin yes\nSetEnv DOCKER_HOST=%s\n",
-			port, at("host"), at("user.pub"), o.Host),
+			port, at("host"), at("user.pub"), daemonHost),
 		"client": fmt.Sprintf("IdentityFile %s\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile %s\n"+
 			"LogLevel ERROR\n", at("user"), at("known")),
 		"ssh": fmt.Sprintf("#!/bin/sh\nexec %s -F %s \"$@\"\n", ssh, at("client")),
@@ -387,32 +419,10 @@ func TestOverSSH(t *testing.T) {
 	t.Cleanup(func() { daemon.Process.Kill(); daemon.Wait() })
 	await.That(t, "sshd listens", func() bool { return strings.Contains(said.String(), "Server listening") })
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	o.Host = fmt.Sprintf("ssh://root@127.0.0.1:%d", port)
-	e := open(t, o)
-	sb := networked(t, e)
-	ln, err := relayed.Listener(sb.Listeners()[0], "127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		if c, err := ln.Accept(); err == nil {
-			fmt.Fprintln(c, "here")
-			c.Close()
+	return fmt.Sprintf("ssh://root@127.0.0.1:%d", port), func() {
+		if err := os.Remove(at("user.pub")); err != nil {
+			t.Fatal(err)
 		}
-	}()
-	if got := outputOf(t, sb, "/bin/bash", "-c", "cat </dev/tcp/192.0.2.1/80"); got != "here\n" {
-		t.Errorf("inside: %q", got)
-	}
-	if err := sb.Destroy(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := os.Remove(at("user.pub")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := New(o); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), o.Host) ||
-		!strings.Contains(err.Error(), "Permission denied") {
-		t.Errorf("without a key: %v", err)
 	}
 }
 

@@ -16,18 +16,14 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 )
 
 // A daemon at ssh://[USER@]HOST[:PORT] is reached as the docker command does it: by the machine's own ssh, with its
 // configuration and its keys, and by the docker command over there, which connects to the daemon.
 
-// overSSH returns the options of a client of such a daemon, nil for any other address. Errors: InvalidArgument.
+// overSSH returns the options of a client of such a daemon.
 func overSSH(address string) ([]client.Opt, error) {
-	if !strings.HasPrefix(address, "ssh://") {
-		return nil, nil
-	}
 	args, err := sshArguments(address)
 	if err != nil {
 		return nil, err
@@ -48,8 +44,7 @@ func sshArguments(address string) ([]string, error) {
 		}
 	}
 	if err != nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "the address of the engine docker cannot be used: %w", err).
-			WithHint("check DOCKER_HOST")
+		return nil, err
 	}
 	args := []string{"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"}
 	if name := at.User.Username(); name != "" {
