@@ -44,6 +44,8 @@ running() {
 
 stop_service() {
 	if running; then
+		# An account's service is a child, which does not end with its parent.
+		children=$(cat "/proc/$pid/task/$pid/children")
 		kill "$pid"
 		i=0
 		while running; do
@@ -51,6 +53,9 @@ stop_service() {
 			[ "$i" -le 100 ] || kill -9 "$pid" 2>/dev/null || true
 			[ "$i" -le 150 ] || fail "process $pid does not end"
 			sleep 0.1
+		done
+		for child in $children; do
+			kill -9 "$child" 2>/dev/null || true
 		done
 	fi
 	# The process that holds the namespaces of an account's Podman.

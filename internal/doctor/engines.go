@@ -317,10 +317,14 @@ func checkPodman(ctx context.Context, h *host) outcome {
 	case err == nil:
 		return ok(fmt.Sprintf("version %s, API %s", v.Version, v.APIVersion))
 	case errors.Is(err, fs.ErrPermission):
-		return h.without(podman, "you may not use "+socket, "run cove as root")
+		return h.without(podman, "you may not use "+socket, "run cove as the service's user")
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		start := "sudo systemctl start podman.socket"
+		if os.Geteuid() != 0 {
+			start = "systemctl --user start podman.socket"
+		}
 		return h.without(podman, "no service answers at "+socket,
-			"sudo systemctl start podman.socket    # or install it: sudo apt-get install podman")
+			start+"    # or install it: sudo apt-get install podman")
 	}
 	return h.without(podman, err.Error(), "check CONTAINER_HOST and the service")
 }

@@ -19,8 +19,8 @@ func openDocker(o Options) (engine.Engine, error) { return docker.New(dockerOpti
 func openPodman(o Options) (engine.Engine, error) { return docker.New(dockerOptions(o, true)) }
 
 func dockerOptions(o Options, podman bool) docker.Options {
-	return docker.Options{Podman: podman, Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance, Paths: o.Paths,
-		Log: o.Log}
+	return docker.Options{Podman: podman, Guest: o.Guest, RunDir: o.RunDir, Groups: o.CgroupParent, Instance: o.Instance,
+		Paths: o.Paths, Log: o.Log}
 }
 
 // note records that the instance uses an engine, for the process that removes what it leaves.

@@ -222,7 +222,10 @@ func (t *tenant) traces() traces {
 	for _, p := range []hostProcess{t.user, t.guest} {
 		tr.pids = append(tr.pids, p.pid)
 		for _, kind := range namespaceKinds {
-			if ns := p.namespace(kind); ns != "" && ns != ownNamespace(kind) && !slices.Contains(tr.namespaces, ns) {
+			// What the guest was started in, it shares: all containers of a Podman without root are in its user namespace.
+			around, _ := os.Readlink("/proc/" + t.guest.status["PPid"] + "/ns/" + kind)
+			if ns := p.namespace(kind); ns != "" && ns != ownNamespace(kind) && ns != around &&
+				!slices.Contains(tr.namespaces, ns) {
 				tr.namespaces = append(tr.namespaces, ns)
 			}
 		}

@@ -308,7 +308,8 @@ func mountFaults(line string) []string {
 		faults = append(faults, "no nosuid")
 	}
 	device := strings.HasPrefix(target, "/dev")
-	mask := left[3] == "/null" && has("ro") && strings.HasPrefix(target, "/proc/") // a file behind /dev/null
+	null := left[3] == "/null" && strings.HasPrefix(target, "/proc/") // a file behind /dev/null
+	mask := null && has("ro")
 	if !has("nodev") && !device && !mask {
 		faults = append(faults, "no nodev")
 	}
@@ -323,7 +324,7 @@ func mountFaults(line string) []string {
 		faults = append(faults, "writable")
 	}
 	if slices.Contains([]string{"cgroup", "sysfs", "debugfs", "tracefs", "securityfs", "bpf", "configfs", "devtmpfs",
-		"fusectl", "binfmt_misc", "nsfs"}, kind) && !has("ro") && !device {
+		"fusectl", "binfmt_misc", "nsfs"}, kind) && !has("ro") && !device && !null {
 		faults = append(faults, "a writable "+kind)
 	}
 	return faults

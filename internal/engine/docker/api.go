@@ -5,6 +5,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -99,8 +100,8 @@ func (a *api) explain(doing string, err error) error {
 		`run as root, have an administrator add you to the group "docker" (which is as good as root), `+
 			"or use --engine native", `free some space: "docker system df" says what uses it`
 	if a.podman.engine {
-		start = `start it ("systemctl start podman.socket"), check ` + a.setting + `, or use --engine native`
-		may, space = "run as root, or use --engine native", `free some space: "podman system df" says what uses it`
+		start = fmt.Sprintf("start it (%q), check %s, or use --engine native", startPodman(os.Geteuid()), a.setting)
+		may, space = "run as its user, or use --engine native", `free some space: "podman system df" says what uses it`
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -117,6 +118,14 @@ func (a *api) explain(doing string, err error) error {
 	}
 	return cove.Errorf(cove.Unavailable, "the %s cannot %s: %w", a.name(), doing, err).
 		WithHint("look at the daemon's log")
+}
+
+// startPodman is the command by which a user starts Podman's service.
+func startPodman(uid int) string {
+	if uid != 0 {
+		return "systemctl --user start podman.socket"
+	}
+	return "systemctl start podman.socket"
 }
 
 func (a *api) info(ctx context.Context) (info system.Info, err error) {
@@ -176,6 +185,17 @@ func (a *api) identify(ctx context.Context, name, nonce string) (id string, err 
 		return err
 	})
 	return id, err
+}
+
+// ready makes the first process of a container of Podman's. Attaching would do so too, and tell no reason when it
+// fails.
+func (a *api) ready(ctx context.Context, id string) error {
+	if !a.podman.engine {
+		return nil
+	}
+	return a.do(ctx, "make a container's process", func(ctx context.Context) error {
+		return a.podman.libpod(ctx, "/containers/"+id+"/init", nil, nil)
+	})
 }
 
 func (a *api) start(ctx context.Context, id string) error {

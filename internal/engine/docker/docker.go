@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -41,6 +42,7 @@ type Options struct {
 	Host     string          // the daemon's address; empty is what the docker command uses, or Podman's usual socket
 	Guest    string          // absolute path of the cove-guest binary, as the daemon sees it
 	RunDir   string          // where instances hold their locks
+	Groups   string          // name of the control group that holds those of containers that Podman does not limit
 	Instance cove.InstanceID // whose sandboxes these are; held in RunDir
 	Paths    hostpath.Rules  // of the sources of mounts
 	Log      *slog.Logger
@@ -56,11 +58,14 @@ type Engine struct {
 	host          rootfs.Host
 	hostErr       error
 	keeper        local.Registry
-	cpus          int    // that the daemon has
-	here          bool   // the daemon is on this machine
-	enters        bool   // the networks of its containers
-	limitsSockets bool   // of its containers, which the daemon does not: as root, on control groups of version 1
-	mountinfo     string // of this process, for what is mounted below the host's toolchain
+	cpus          int               // that the daemon has
+	here          bool              // the daemon is on this machine
+	enters        bool              // the networks of its containers
+	groups        *cgroup.Hierarchy // of containers that Podman does not limit; nil when it limits all
+	names         local.Names       // of control groups
+	serial        atomic.Int64      // of control groups
+	limitsSockets bool              // of its containers, on control groups of version 1, where the daemon does not
+	mountinfo     string            // of this process, for what is mounted below the host's toolchain
 
 	importing sync.Mutex    // one image at a time
 	slots     chan struct{} // held while a container is made; see slotsPerCPU
@@ -135,7 +140,8 @@ type sandbox struct {
 type trace struct {
 	name  string
 	nonce string
-	id    string // empty until the daemon has answered
+	id    string        // empty until the daemon has answered
+	group *cgroup.Group // of Cove's own that it is in
 }
 
 // running is a container whose guest answers.

@@ -7,14 +7,17 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,6 +40,7 @@ type podman struct {
 	engine  bool   // the daemon is to be a service of Podman's
 	setting string // what its address is of, for errors
 	filters string // directory of the files of filters, which Podman reads
+	limits  bool   // it limits containers itself
 }
 
 // podmanAPI is the version of Podman's own API: what its service speaks from 4.0 on.
@@ -73,15 +77,30 @@ func (p *podman) is(ctx context.Context) error {
 	return nil
 }
 
-// info describes the service, and reports whether it runs without root, which it says in no field that Docker has.
+// info describes the service, and reports whether it runs without root, which it says in no field that Docker has. Of
+// one without root, what its control groups have is told as Docker tells it.
 func (p *podman) info(ctx context.Context) (info system.Info, rootless bool, err error) {
-	_, said, err := p.call(ctx, http.MethodGet, "/v1.41/info", nil)
-	if err != nil {
-		return info, false, err
+	var more struct {
+		Host struct {
+			CgroupVersion     string
+			CgroupControllers []string
+			Security          struct{ Rootless bool }
+		}
 	}
-	var more struct{ Rootless bool }
-	err = cmp.Or(json.Unmarshal(said, &info), json.Unmarshal(said, &more))
-	return info, more.Rootless || serverOf(p.c.DaemonHost()).Uid != 0, err
+	for path, to := range map[string]any{"/v1.41/info": &info, podmanAPI + "/info": &more} {
+		_, said, err := p.call(ctx, http.MethodGet, path, nil)
+		if err = cmp.Or(err, json.Unmarshal(said, to)); err != nil {
+			return info, false, err
+		}
+	}
+	info.CgroupVersion = strings.TrimPrefix(more.Host.CgroupVersion, "v")
+	if !more.Host.Security.Rootless && serverOf(p.c.DaemonHost()).Uid == 0 {
+		return info, false, nil
+	}
+	has := func(controller string) bool { return slices.Contains(more.Host.CgroupControllers, controller) }
+	info.MemoryLimit, info.SwapLimit = has("memory"), has("memory")
+	info.CPUCfsPeriod, info.CPUCfsQuota, info.PidsLimit = has("cpu"), has("cpu"), has("pids")
+	return info, true, nil
 }
 
 // call makes a request that the client of Docker's API does not have.
@@ -109,6 +128,8 @@ func (p *podman) call(ctx context.Context, method, path string, body []byte) (ht
 	switch {
 	case strings.Contains(failure.Message, "already in use"):
 		err = cerrdefs.ErrConflict
+	case resp.StatusCode == http.StatusNotFound:
+		err = cerrdefs.ErrNotFound
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		err = cerrdefs.ErrUnavailable
 	default:
@@ -139,18 +160,10 @@ func (p *podman) create(ctx context.Context, name string, config *container.Conf
 			filter = text
 		}
 	}
-	sum := sha256.Sum256([]byte(filter))
-	file := filepath.Join(p.filters, hex.EncodeToString(sum[:8])+".json")
-	// Podman reads it, which may be another user; it is no secret.
-	if have, err := os.ReadFile(file); err != nil || string(have) != filter {
-		err := os.MkdirAll(p.filters, 0o755)
-		if err == nil {
-			err = atomicfile.Replace(file, []byte(filter), 0o644)
-		}
-		if err != nil {
-			return "", nil, cove.Errorf(cove.StorageFull, "cannot write to the run directory: %w", err).
-				WithHint("free some space, or choose another with --run-dir or COVE_RUN_DIR")
-		}
+	file, err := p.keep(filter)
+	if err != nil {
+		return "", nil, cove.Errorf(cove.StorageFull, "cannot write to the run directory: %w", err).
+			WithHint("free some space, or choose another with --run-dir or COVE_RUN_DIR")
 	}
 	// The service can give no more than it has, unless it may raise limits.
 	most, server := map[string]uint64{}, int(serverOf(p.c.DaemonHost()).Pid)
@@ -166,12 +179,42 @@ func (p *podman) create(ctx context.Context, name string, config *container.Conf
 		ID       string `json:"Id"`
 		Warnings []string
 	}
-	err = p.libpod(ctx, "/containers/create", forPodman(name, config, host, file, most), &made)
+	spec := forPodman(name, config, host, file, most)
+	if !p.limits {
+		spec.Limits = podmanLimits{}
+	}
+	err = p.libpod(ctx, "/containers/create", spec, &made)
 	return made.ID, made.Warnings, err
 }
 
-// ready makes the container's first process, which waits to be started. Attaching would do so too, and tell no reason
-// when it fails.
-func (p *podman) ready(ctx context.Context, id string) error {
-	return p.libpod(ctx, "/containers/"+id+"/init", nil, nil)
+// keep returns a file that has a filter of system calls, for Podman to read; none for no filter of Cove's.
+func (p *podman) keep(filter string) (file string, err error) {
+	if filter == "" {
+		return "", nil
+	}
+	sum := sha256.Sum256([]byte(filter))
+	file = filepath.Join(p.filters, hex.EncodeToString(sum[:8])+".json")
+	if have, err := os.ReadFile(file); err == nil && string(have) == filter {
+		return file, nil
+	}
+	return file, cmp.Or(os.MkdirAll(p.filters, 0o755), atomicfile.Replace(file, []byte(filter), 0o644))
+}
+
+// place describes a path of a container that has not begun; none when nothing is there.
+func (p *podman) place(ctx context.Context, id, name string) (*container.PathStat, error) {
+	header, _, err := p.call(ctx, http.MethodHead, podmanAPI+"/containers/"+id+"/archive?path="+name, nil)
+	text := header.Get("X-Docker-Container-Path-Stat")
+	switch {
+	case text != "": // also of a link that leads nowhere, with an error
+	case errors.Is(err, cerrdefs.ErrNotFound):
+		return nil, nil
+	default:
+		return nil, cmp.Or(err, errors.New("it says nothing of "+name))
+	}
+	said, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	there := new(container.PathStat)
+	return there, json.Unmarshal(said, there)
 }

@@ -56,10 +56,12 @@ func create(ctx context.Context, s *sandbox, name string, config *container.Conf
 	return id, nil
 }
 
-// erase removes every container that has been made, and the image; called with changing held.
+// erase removes every container that has been made, the last first, on which no other one depends, and the image;
+// called with changing held.
 func (s *sandbox) erase(ctx context.Context) error {
 	for len(s.traces) > 0 {
-		t := s.traces[0]
+		last := len(s.traces) - 1
+		t := s.traces[last]
 		if t.id == "" { // its creation has failed, or the answer was lost
 			found, err := s.engine.api.identify(ctx, t.name, t.nonce)
 			if err != nil {
@@ -72,8 +74,13 @@ func (s *sandbox) erase(ctx context.Context) error {
 				return err
 			}
 		}
-		s.engine.disown(s.traces[:1])
-		s.traces = s.traces[1:]
+		if t.group != nil {
+			if err := t.group.Remove(groupPatience); err != nil {
+				return cove.Errorf(cove.Unavailable, "a control group cannot be removed: %w", err)
+			}
+		}
+		s.engine.disown(s.traces[last:])
+		s.traces = s.traces[:last]
 	}
 	if s.image == "" {
 		return nil

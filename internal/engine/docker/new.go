@@ -22,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -62,10 +63,11 @@ func New(o Options) (*Engine, error) {
 	at.Host = cmp.Or(at.Host, c.DaemonHost())
 	e := &Engine{
 		o: o, api: &api{c: c, address: at.String(), setting: from, log: o.Log, timeout: callTimeout,
-			podman: podman{c, o.Podman, from, filepath.Join(o.RunDir, "podman", "filters")}}, realm: instance.Realm(o.RunDir),
+			podman: podman{c: c, engine: o.Podman, setting: from, filters: filepath.Join(o.RunDir, "podman", "filters"),
+				limits: true}}, realm: instance.Realm(o.RunDir),
 		keeper: local.Registry{RunDir: o.RunDir, Engine: nameOf(o.Podman)},
 		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()),
-		nonces: map[string]bool{}, locks: local.LockWatch{Log: o.Log},
+		nonces: map[string]bool{}, locks: local.LockWatch{Log: o.Log}, names: local.Names{RunDir: o.RunDir},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
@@ -83,12 +85,18 @@ func New(o Options) (*Engine, error) {
 		if err == nil {
 			e.capabilities, err = podmanCapabilities(info, rootless, root, here)
 		}
+		if err == nil && rootless {
+			err = limitUsers(e, info)
+		}
 	default:
 		if info, err = e.api.info(ctx); err == nil {
 			e.capabilities, err = capabilities(info)
 		}
 	}
 	if err != nil {
+		if e.groups != nil {
+			err = errors.Join(err, e.groups.Close())
+		}
 		return nil, errors.Join(err, c.Close())
 	}
 	e.cpus = info.NCPU
@@ -194,11 +202,10 @@ func podmanCapabilities(info system.Info, rootless, root, here bool) (engine.Cap
 	case !here:
 		return refuse("its process cannot be seen from here, and so not checked what it makes",
 			"run cove outside of its container, or use --engine native")
-	case rootless:
-		return refuse("it runs without root, so it limits neither the files nor, on control groups of version 1, the "+
-			"memory, processors and tasks of a container, and gives it no directory of its user's own",
-			`use Podman's system service as root ("systemctl start podman.socket"), or --engine native, which needs no root`)
-	case !root:
+	case rootless && root:
+		return refuse("it is an ordinary user's, who could change what is made for root",
+			`run cove as that user, or use Podman's system service ("systemctl start podman.socket")`)
+	case !rootless && !root:
 		return refuse("it runs as root, and what it makes can be checked and limited by root alone",
 			"run cove as root, or use --engine native")
 	}
@@ -206,9 +213,64 @@ func podmanCapabilities(info system.Info, rootless, root, here bool) (engine.Cap
 	if err != nil {
 		return c, err
 	}
+	c.UserNamespace = false
 	c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; use --engine native`
+	if rootless {
+		c.Missing["user_namespace"] = "all containers are in one user namespace, in which root is the service's user; " +
+			"use --engine native"
+	}
 	c.Missing["host_id_range"] = `all containers share the ids of the host; use --engine native`
 	return c, nil
+}
+
+// limitUsers has the containers of a service without root limited: by Podman on control groups of version 2, and by
+// Cove on version 1, where Podman limits none.
+func limitUsers(e *Engine, info system.Info) error {
+	c := &e.capabilities
+	if info.CgroupVersion == "1" {
+		if err := limitOurselves(e); err != nil {
+			return err
+		}
+	} else {
+		for name, is := range map[string]bool{"memory_limit": c.MemoryLimit, "cpu_limit": c.CPULimit,
+			"pids_limit": c.PIDsLimit} {
+			if !is {
+				c.Missing[name] = `the controller is not delegated to you: "systemctl edit user@.service" as root with the ` +
+					`lines "[Service]" and "Delegate=cpu memory pids", then log in again`
+			}
+		}
+	}
+	if !c.PIDsLimit { // nor are a container's processes counted
+		return cove.Errorf(cove.Unsupported, "this Podman cannot hold a sandbox: no tasks of a container can be limited: %s",
+			c.Missing["pids_limit"]).WithHint("use --engine native, or Podman's system service as root")
+	}
+	return nil
+}
+
+// limitOurselves finds a place for control groups of version 1 of Cove's own.
+func limitOurselves(e *Engine) error {
+	groups, err := cgroup.Find(cmp.Or(e.o.Groups, "cove"))
+	if err != nil {
+		return cove.Errorf(cove.Unavailable, "control groups cannot be used: %w", err).WithHint("run \"cove doctor\"")
+	}
+	e.groups, e.api.podman.limits = groups, false
+	c := &e.capabilities
+	c.MemoryLimit, c.SwapLimit, c.SocketLimit = groups.Has(cgroup.Memory), groups.Swap(), groups.Sockets()
+	c.CPULimit, c.PIDsLimit, c.Pause = groups.Has(cgroup.CPU), groups.Has(cgroup.PIDs), false
+	c.Missing["pause"] = "Podman pauses nothing without root on control groups of version 1"
+	c.Missing["group_namespace"] = "on control groups of version 1 a container without root is moved into its own, " +
+		"whose name on the host it can see"
+	if c.SocketLimit {
+		delete(c.Missing, "socket_limit")
+	}
+	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory,
+		"cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
+		delete(c.Missing, name)
+		if why := groups.Missing(controller); why != "" {
+			c.Missing[name] = why
+		}
+	}
+	return nil
 }
 
 // machine is this processor's name as uname and the daemon say it.
@@ -259,6 +321,9 @@ func (e *Engine) Close() error {
 		return err
 	}
 	e.locks.Close()
+	if e.groups != nil {
+		err = errors.Join(err, e.groups.Close())
+	}
 	return errors.Join(err, e.api.c.Close())
 }
 

@@ -41,11 +41,11 @@ type podmanSpec struct {
 	CapAdd          []string          `json:"cap_add"`
 	CapDrop         []string          `json:"cap_drop"`
 	NoNewPrivileges bool              `json:"no_new_privileges"`
-	SeccompProfile  string            `json:"seccomp_profile_path"`
+	SeccompProfile  string            `json:"seccomp_profile_path,omitempty"`
 	ReadOnly        bool              `json:"read_only_filesystem"`
 	Mask            []string          `json:"mask"`
 	Mounts          []podmanMount     `json:"mounts"`
-	Limits          podmanLimits      `json:"resource_limits"`
+	Limits          podmanLimits      `json:"resource_limits,omitzero"`
 	Rlimits         []podmanRlimit    `json:"r_limits"`
 	Log             podmanLog         `json:"log_configuration"`
 	Health          podmanHealth      `json:"healthconfig"`
@@ -57,7 +57,8 @@ type podmanSpec struct {
 }
 
 type podmanNS struct {
-	Mode string `json:"nsmode"`
+	Mode  string `json:"nsmode"`
+	Value string `json:"value,omitempty"`
 }
 
 type podmanMount struct {
@@ -116,13 +117,19 @@ func forPodman(name string, c *container.Config, h *container.HostConfig, seccom
 		Name: name, Image: c.Image, Entrypoint: c.Entrypoint, Command: []string{}, Env: map[string]string{},
 		UnsetEnvAll: true, Labels: c.Labels, Stdin: c.OpenStdin, StopSignal: 9, Systemd: "false", Notify: "ignore",
 		Hostname: c.Hostname, Restart: "no", ImageVolumes: "ignore", User: c.User, WorkDir: c.WorkingDir,
-		PIDNS: podmanNS{"private"}, UTSNS: podmanNS{"private"}, IPCNS: podmanNS{string(h.IpcMode)},
-		NetNS: podmanNS{string(h.NetworkMode)}, CgroupNS: podmanNS{string(h.CgroupnsMode)},
+		PIDNS: podmanNS{Mode: "private"}, UTSNS: podmanNS{Mode: "private"}, IPCNS: podmanNS{Mode: string(h.IpcMode)},
+		CgroupNS:      podmanNS{Mode: string(h.CgroupnsMode)},
 		UseImageHosts: true, UseImageResolv: true, CapAdd: h.CapAdd, CapDrop: h.CapDrop, NoNewPrivileges: true,
 		SeccompProfile: seccomp, ReadOnly: h.ReadonlyRootfs, Mask: h.MaskedPaths, Log: podmanLog{h.LogConfig.Type},
 		Health:  podmanHealth{c.Healthcheck.Test},
 		ReadBps: rates(h.BlkioDeviceReadBps), WriteBps: rates(h.BlkioDeviceWriteBps),
 		ReadIOps: rates(h.BlkioDeviceReadIOps), WriteIOps: rates(h.BlkioDeviceWriteIOps),
+	}
+	s.NetNS.Mode, s.NetNS.Value, _ = strings.Cut(string(h.NetworkMode), ":")
+	for _, kv := range c.Env {
+		if name, value, ok := strings.Cut(kv, "="); ok {
+			s.Env[name] = value
+		}
 	}
 	for _, m := range h.Mounts {
 		access := "rw"

@@ -17,13 +17,10 @@ import (
 // connect attaches to the container's streams, has it started, and waits for the guest's hello: over the streams, or at
 // door if there is one.
 func (c *running) connect(ctx context.Context, a *api, door *os.File) error {
-	if a.podman.engine {
-		ready := func(ctx context.Context) error { return a.podman.ready(ctx, c.id) }
-		if err := a.do(ctx, "make a container's process", ready); err != nil {
-			return err
-		}
+	err := a.ready(ctx, c.id)
+	if err != nil {
+		return err
 	}
-	var err error
 	if c.stream, err = a.attach(ctx, c.id, door == nil); err != nil {
 		return err
 	}

@@ -73,10 +73,14 @@ func (s *sandbox) use(c *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current, s.latest = c, c.client
-	s.engine.locks.Add(c.id, s.endForLocks)
+	group := c.id // it is in the name of the container's group
+	if s.engine.groups != nil {
+		group = c.group.Name()
+	}
+	s.engine.locks.Add(group, s.endForLocks)
 	s.watched.Go(func() {
 		s.watch(c)
-		s.engine.locks.Remove(c.id)
+		s.engine.locks.Remove(group)
 	})
 }
 
@@ -132,7 +136,7 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 	if err := c.connect(ctx, e.api, door); err != nil {
 		return nil, err
 	}
-	if err := e.settle(ctx, c, w, host); err != nil {
+	if err := e.settle(ctx, c, w, host, &s.traces[len(s.traces)-1]); err != nil {
 		c.client.Close()
 		return nil, err
 	}
@@ -141,7 +145,7 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 
 // settle finds out how the container is accounted, limits its sockets where the daemon does not, and adds the
 // guest's own tasks to the user's limit.
-func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *container.HostConfig) error {
+func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *container.HostConfig, t *trace) error {
 	limits := w.template.Limits
 	made, err := e.api.inspect(ctx, c.id)
 	if err != nil {
@@ -150,7 +154,11 @@ func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *containe
 	if made.State == nil || !made.State.Running {
 		return c.failed("stay", guest.ErrClosed)
 	}
-	c.group = groupOf(made.State.Pid, made.ID)
+	if e.groups == nil {
+		c.group = groupOf(made.State.Pid, made.ID)
+	} else if c.group, err = enclose(e, t, made.State.Pid, asked.Resources); err != nil {
+		return err
+	}
 	if shared := sharedNamespaces(made.State.Pid); c.group != nil && len(shared) > 0 {
 		return cove.Errorf(cove.Unsupported, "the %s made a container that shares namespaces with the host: %s",
 			e.api.name(), strings.Join(shared, ", ")).WithHint("use Docker Engine 20.10 or newer, or --engine native")
@@ -176,7 +184,7 @@ func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *containe
 		}
 	}
 	if e.api.podman.engine {
-		if err := e.check(c, made.State.Pid, w, asked); err != nil {
+		if err := check(ctx, e, c, made.State.Pid, w, asked); err != nil {
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ func planSidecar(of, img string, files uint64, labels map[string]string) (*conta
 			CapAdd:         capsOfSidecar,
 			SecurityOpt:    []string{"no-new-privileges:true"},
 			ReadonlyRootfs: true,
-			MaskedPaths:    slices.Concat(rootfs.Masked, []string{"/sys"}),
+			MaskedPaths:    slices.Concat(rootfs.Masked, []string{"/sys", "/dev/mqueue"}),
 			ReadonlyPaths:  rootfs.ReadOnly,
 			Init:           &no,
 			Resources: container.Resources{
@@ -104,11 +104,17 @@ func relay(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
 	if err != nil {
 		return nil, err
 	}
+	if err := e.api.ready(ctx, id); err != nil {
+		return nil, err
+	}
 	conn, err := e.api.attach(ctx, id, true)
 	if err != nil {
 		return nil, err
 	}
 	if err := e.api.start(ctx, id); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	if err := checkSidecar(ctx, e, id, host, &s.traces[len(s.traces)-1]); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	ready, cancel := context.WithTimeout(ctx, e.api.timeout)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"strings"
 	"time"
 
 	containertypes "github.com/moby/moby/api/types/container"
@@ -17,13 +16,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
-// groupOf is the container's control group, whose name has its id; nil when the daemon is not on this host.
+// groupOf is the container's control group, whose name has its id; nil when the daemon is not on this host. A runtime
+// may have put the process into one below, which has no limits.
 func groupOf(pid int, id string) *cgroup.Group {
 	g, err := cgroup.Of(pid)
-	if err != nil || !strings.Contains(g.Name(), id) {
+	if err != nil {
 		return nil
 	}
-	return g
+	return g.Around(id)
 }
 
 // measure reads the accounting of a container, the guest's part included.
@@ -102,6 +102,11 @@ func (s *sandbox) obituary(ctx context.Context, c *running, last engine.Stats) (
 		return engine.Stats{}, err
 	}
 	last.PIDs = 0
+	if s.engine.groups != nil && c.group != nil { // it is there until the sandbox is destroyed
+		if now, err := c.group.Stats(); err == nil {
+			last.OOMKills, last.MemoryPeak = max(last.OOMKills, now.OOMKills), max(last.MemoryPeak, now.MemoryPeak)
+		}
+	}
 	if made.State != nil && made.State.OOMKilled {
 		last.OOMKills = max(last.OOMKills, 1)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/cove-sandbox/cove"
@@ -43,6 +44,9 @@ const lateness = 15 * time.Second
 // Lateness implements engine.Late.
 func (e *Engine) Lateness() time.Duration { return lateness }
 
+// groupPatience is how long the last processes of a control group may take to end.
+const groupPatience = 5 * time.Second
+
 // Sweep implements engine.Engine: containers of this run directory whose instance is dead, and those of this engine's
 // that could not be removed when they should have been. The list comes whole or not at all.
 func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
@@ -57,7 +61,7 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 		return swept, err
 	}
 	var errs []error
-	for _, c := range found {
+	for _, c := range sidecarsFirst(found) {
 		if !owned(c.Names, c.Labels) || !e.stray(c.Labels) {
 			continue
 		}
@@ -71,9 +75,25 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 		swept.Items = append(swept.Items, fmt.Sprintf("container of sandbox %s, made by %s",
 			c.Labels[labelSandbox], c.Labels[labelInstance]))
 	}
+	groups, err := sweepGroups(e)
+	swept.Items = append(swept.Items, groups...)
+	errs = append(errs, err)
 	images, err := sweepImages(ctx, e)
 	swept.Items = append(swept.Items, images...)
 	return swept, errors.Join(append(errs, err)...)
+}
+
+// sidecarsFirst puts the containers to the front that depend on others, which Podman does not remove before them.
+func sidecarsFirst(found []container.Summary) []container.Summary {
+	var first, rest []container.Summary
+	for _, c := range found {
+		if slices.Contains(c.Names, "/"+sidecarName(cove.SandboxID(c.Labels[labelSandbox]))) {
+			first = append(first, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return append(first, rest...)
 }
 
 func (e *Engine) stray(labels map[string]string) bool {
@@ -86,6 +106,27 @@ func (e *Engine) stray(labels map[string]string) bool {
 	// A detached container is kept until its owner removes it.
 	return !instance.Alive(e.o.RunDir, cove.InstanceID(labels[labelInstance])) &&
 		!e.keeper.Has(cove.SandboxID(labels[labelSandbox]))
+}
+
+// sweepGroups removes control groups of Cove's own whose instance is dead.
+func sweepGroups(e *Engine) (removed []string, err error) {
+	if e.groups == nil {
+		return nil, nil
+	}
+	all, err := e.groups.List()
+	errs := []error{err}
+	for _, name := range all {
+		if !e.names.Orphan(name) {
+			continue
+		}
+		g := e.groups.Group(name)
+		if err := errors.Join(g.Kill(), g.Remove(groupPatience)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, "control group "+name)
+	}
+	return removed, errors.Join(errs...)
 }
 
 // sweepImages removes images of sandboxes that are gone. Labels prove nothing, but no other image has such a name.

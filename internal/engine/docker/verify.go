@@ -94,7 +94,8 @@ func weakEnv(has, image []string) []string {
 }
 
 var capNumbers = map[string]uint{"KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID,
-	"SETPCAP": unix.CAP_SETPCAP}
+	"SETPCAP":   unix.CAP_SETPCAP,
+	"NET_ADMIN": unix.CAP_NET_ADMIN, "NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE}
 
 // mounted is a line of a table of mounts.
 type mounted struct {
@@ -164,12 +165,14 @@ func weakMounts(mountinfo string, asked *container.HostConfig, exists func(strin
 	return all
 }
 
-// podmanOwn reports what Podman mounts in every container: an empty file that says so, those that name it, and what of
-// /proc it hides besides.
+// podmanOwn reports what Podman mounts in every container: an empty file that says so, those that name it, what of
+// /proc it hides besides, and the usual devices where no user may make any.
 func podmanOwn(m mounted) bool {
 	switch {
 	case strings.HasPrefix(m.point, "/proc/"):
 		return m.kind == "tmpfs" && m.has("ro") || m.root == "/null"
+	case path.Dir(m.point) == "/dev":
+		return usual[path.Base(m.point)] != 0 && m.root == "/"+path.Base(m.point) // whose number is looked at
 	case slices.Contains([]string{"/etc/hostname", "/run/.containerenv"}, m.point):
 		return strings.HasSuffix(m.root, "/userdata/"+path.Base(m.point))
 	}
@@ -216,16 +219,26 @@ func weakLimits(is cgroup.Limits, asked *container.HostConfig) []string {
 	return all
 }
 
+// usual are the device nodes of a container, by their numbers; 0 is any.
+var usual = map[string]uint64{"null": unix.Mkdev(1, 3), "zero": unix.Mkdev(1, 5), "full": unix.Mkdev(1, 7),
+	"random": unix.Mkdev(1, 8), "urandom": unix.Mkdev(1, 9), "tty": unix.Mkdev(5, 0), "console": 0, "ptmx": 0}
+
 // nodes lists the device nodes in a directory that a container does not have by itself.
 func nodes(dir string) ([]string, error) {
-	usual := []string{"null", "zero", "full", "random", "urandom", "tty", "console", "ptmx"}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var all []string
 	for _, e := range entries {
-		if e.Type()&os.ModeDevice != 0 && !slices.Contains(usual, e.Name()) {
+		number, known := usual[e.Name()]
+		var is unix.Stat_t
+		if err := unix.Lstat(filepath.Join(dir, e.Name()), &is); err != nil {
+			return nil, os.NewSyscallError("lstat", err)
+		}
+		device := is.Mode&unix.S_IFMT == unix.S_IFCHR
+		if known && number != 0 && (!device || is.Rdev != number) ||
+			!known && (device || is.Mode&unix.S_IFMT == unix.S_IFBLK) {
 			all = append(all, filepath.Base(e.Name()))
 		}
 	}

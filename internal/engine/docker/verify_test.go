@@ -159,8 +159,8 @@ func TestPodmanCapabilities(t *testing.T) {
 		{info, false, true, true, ""},
 		{info, false, true, false, "cannot be seen"},
 		{info, false, false, true, "as root"},
-		{info, true, true, true, "without root"},
-		{info, true, false, true, "without root"},
+		{info, true, true, true, "ordinary user's"},
+		{info, true, false, true, ""},
 		{open, false, true, true, "seccomp"},
 	} {
 		_, err := podmanCapabilities(c.info, c.rootless, c.root, c.here)

@@ -52,6 +52,16 @@ func (h *Hierarchy) Group(name string) *Group { return &Group{h: h, name: name} 
 // Name returns the group's name, unique below the hierarchy's place.
 func (g *Group) Name() string { return g.name }
 
+// Around returns the group, or the one above it, that has a part in its own name; nil when none has.
+func (g *Group) Around(part string) *Group {
+	before, after, found := strings.Cut(g.name, part)
+	if !found {
+		return nil
+	}
+	rest, _, _ := strings.Cut(after, "/")
+	return g.h.Group(before + part + rest)
+}
+
 func (g *Group) dir(controller string) string { return filepath.Join(g.h.dirs[controller], g.name) }
 
 // initialDirs returns the directories that exist from the group's creation. Root adds the freezer of version 1 when it
@@ -188,6 +198,15 @@ func (d Door) Enter() error {
 		}
 	}
 	return nil
+}
+
+// Take moves a process into a group of version 1. Another user than root can move one of its own id alone.
+func (g *Group) Take(pid int) error {
+	var errs []error
+	for _, dir := range g.initialDirs() {
+		errs = append(errs, write(dir, "cgroup.procs", strconv.Itoa(pid)))
+	}
+	return errors.Join(errs...)
 }
 
 // Close closes the door; what has started stays in the group.

@@ -30,6 +30,22 @@ func TestSmallest(t *testing.T) {
 }
 
 // TestOwnMemoryLimit: a process of a limited group sees its limit, or that of a group above it.
+func TestAround(t *testing.T) {
+	for name, want := range map[string]string{
+		"/user.slice/libpod-c0ffee.scope/container": "/user.slice/libpod-c0ffee.scope",
+		"/docker/c0ffee":         "/docker/c0ffee",
+		"/user.slice/some.scope": "",
+	} {
+		got := ""
+		if g := new(Hierarchy).Group(name).Around("c0ffee"); g != nil {
+			got = g.Name()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestOwnMemoryLimit(t *testing.T) {
 	if os.Getenv("COVE_TEST_OWN_LIMIT") != "" {
 		limit, err := OwnMemoryLimit()
