@@ -45,7 +45,7 @@ running() {
 stop_service() {
 	if running; then
 		# An account's service is a child, which does not end with its parent.
-		children=$(cat "/proc/$pid/task/$pid/children")
+		children=$(cat "/proc/$pid/task"/*/children)
 		kill "$pid"
 		i=0
 		while running; do

@@ -249,7 +249,7 @@ func limitUsers(e *Engine, info system.Info) error {
 
 // limitOurselves finds a place for control groups of version 1 of Cove's own.
 func limitOurselves(e *Engine) error {
-	groups, err := cgroup.Find(cmp.Or(e.o.Groups, "cove"))
+	groups, err := cgroup.Find(cmp.Or(e.o.Groups, "cove") + "-podman") // the native engine has names of the same form
 	if err != nil {
 		return cove.Errorf(cove.Unavailable, "control groups cannot be used: %w", err).WithHint("run \"cove doctor\"")
 	}

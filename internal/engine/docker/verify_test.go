@@ -45,6 +45,7 @@ const held = `1 0 0:50 / / ro,relatime - overlay overlay rw,lowerdir=/l
 13 1 8:1 /w /work rw,nosuid,nodev - ext4 /dev/sda rw
 14 1 0:59 /containers/x/userdata/hostname /etc/hostname rw,nosuid - tmpfs tmpfs rw
 15 2 0:51 /bus /proc/bus ro,nosuid - proc proc rw
+17 3 0:6 /zero /dev/zero rw,nosuid,noexec - devtmpfs devtmpfs rw
 `
 
 // TestWeakMounts: each mount of a container that is weaker than asked for is seen.
@@ -72,6 +73,8 @@ func TestWeakMounts(t *testing.T) {
 		{"14 1", "16 1 8:1 /etc /host ro - ext4 /dev/sda rw\n14 1", "something is mounted at /host"},
 		{"14 1", "16 1 8:1 /etc /proc/1 ro - ext4 /dev/sda rw\n14 1", "something is mounted at /proc/1"},
 		{"/userdata/hostname", "/shadow", "something is mounted at /etc/hostname"},
+		{"/zero /dev/zero", "/mem /dev/zero", "something is mounted at /dev/zero"},
+		{"/zero /dev/zero", "/mem /dev/mem", "something is mounted at /dev/mem"},
 		{"/proc/bus ro", "/proc/bus rw", "something is mounted at /proc/bus"},
 	} {
 		table := strings.Replace(held, c.from, c.to, 1)
@@ -137,6 +140,12 @@ func TestNodes(t *testing.T) {
 	}
 	if found, err := nodes(dir); err != nil || len(found) > 0 {
 		t.Errorf("%v, %v", found, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "null"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := nodes(dir); err != nil || !slices.Equal(found, []string{"null"}) {
+		t.Errorf("a file in place of a device: %v, %v", found, err)
 	}
 	if found, err := nodes("/dev"); err != nil || len(found) == 0 || slices.Contains(found, "null") {
 		t.Errorf("of this machine's /dev: %v, %v", found, err)
