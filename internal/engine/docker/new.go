@@ -102,6 +102,11 @@ func New(o Options) (*Engine, error) {
 	e.cpus = info.NCPU
 	here = here && info.OperatingSystem != desktop
 	addLocal(&e.capabilities, info, root, here)
+	if o.Podman && !root {
+		for _, name := range []string{"file_sockets", "lasting", "throughput", "mount_flags", "mount_owners"} {
+			e.capabilities.Missing[name] = "only Podman's system service has it, with cove run as root; or use --engine native"
+		}
+	}
 	e.here, e.enters = here, root && here
 	e.limitsSockets = e.capabilities.SocketLimit && info.CgroupVersion != "2"
 	e.host, e.hostErr = rootfs.ReadHost()

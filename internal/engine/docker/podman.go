@@ -34,6 +34,7 @@ func (e *Engine) plain(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
+		// Of a link Podman 4 tells both: that it is one, and where it leads.
 		if there != nil && (!there.Mode.IsDir() || there.LinkTarget != name) {
 			return cove.Errorf(cove.Forbidden, "the image's %s is no directory", name).
 				WithHint("use another image, or --engine native")

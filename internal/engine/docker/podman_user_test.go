@@ -91,6 +91,9 @@ func TestPodmanOfThisUser(t *testing.T) {
 		t.Skip("TestPodmanOfUser runs it as an ordinary user")
 	}
 	e := open(t, podmanOptions(t))
+	if why := e.capabilities.Missing["lasting"]; !strings.Contains(why, "system service") {
+		t.Errorf("why no sandbox lasts: %q", why)
+	}
 	sb := networked(t, e)
 	ln, err := relayed.Listener(sb.Listeners()[0], "127.0.0.1:1")
 	if err != nil {
