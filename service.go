@@ -14,6 +14,8 @@ type Service struct {
 	Env    map[string]string `json:",omitempty"`
 	Ports  []uint16          `json:",omitempty"` // of TCP, all of which accept connections once it is ready
 	Limits Limits            `json:",omitzero"`
+	// Volumes belong to the service alone.
+	Volumes []Volume `json:",omitempty"`
 }
 
 // MaxServices is the most services of one sandbox.
@@ -46,6 +48,9 @@ func CheckServices(all []Service) error {
 				WithHint("name one whose program it runs, such as postgres:15")
 		case slices.Contains(s.Ports, 0):
 			return Errorf(InvalidArgument, "0 is not a port of the service %s", s.Name)
+		}
+		if err := CheckVolumes(s.Volumes); err != nil {
+			return Errorf(InvalidArgument, "the service %s: %w", s.Name, err).WithHint("%s", ErrorHint(err))
 		}
 		names = append(names, s.Name)
 	}

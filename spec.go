@@ -19,6 +19,7 @@ type Spec struct {
 	Network     *Network          `json:",omitzero"` // nil says nothing; one that is not enabled is no network
 	Env         map[string]string `json:",omitzero"` // of every process
 	Mounts      []Mount           `json:",omitzero"`
+	Volumes     []Volume          `json:",omitzero"`
 	MountsAllow []string          `json:",omitzero"` // what Mounts and Bind may hold or leave writable besides
 	Bind        string            `json:",omitzero"` // host directory that is attached at Workspace
 	WorkDir     string            `json:",omitzero"` // inside, where processes begin
@@ -117,6 +118,9 @@ func (s Spec) Over(defaults Spec) Spec {
 	s.Network = s.Network.Over(defaults.Network)
 	s.Env = both(s.Env, defaults.Env)
 	s.Mounts = mountsOver(s.Mounts, defaults.Mounts)
+	if s.Volumes == nil {
+		s.Volumes = defaults.Volumes
+	}
 	s.MountsAllow = union(s.MountsAllow, defaults.MountsAllow)
 	s.Bind = cmp.Or(s.Bind, defaults.Bind)
 	s.WorkDir = cmp.Or(s.WorkDir, defaults.WorkDir)

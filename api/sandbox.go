@@ -21,17 +21,26 @@ type SandboxRequest struct {
 	AllowPR     bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
 	Git         *GitIdentity       `json:"git,omitempty"`
 	Services    []ServiceRequest   `json:"services,omitempty" maxItems:"16" doc:"Sandboxes beside it, each with the program of an image, which run and are ready before it does, and which it reaches by their names"`
+	Volumes     []Volume           `json:"volumes,omitempty" maxItems:"32" doc:"Directories of its own, which no other sandbox sees"`
 	SSHAgent    string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
 }
 
 // ServiceRequest describes a service of a sandbox.
 type ServiceRequest struct {
-	Name   string            `json:"name" doc:"By which the sandbox and its other services reach it: small letters, digits and hyphens within, at most 32, with a letter first" example:"db"`
-	Image  string            `json:"image" doc:"dir:PATH, tar:PATH or a reference; its ENTRYPOINT, CMD, USER, ENV, WORKDIR, HEALTHCHECK and EXPOSE hold" example:"postgres:15"`
-	Args   []string          `json:"args,omitempty" doc:"In place of the image's CMD"`
-	Env    map[string]string `json:"env,omitempty" doc:"Variables, beside those of the image"`
-	Ports  []uint16          `json:"ports,omitempty" maxItems:"64" doc:"TCP ports that all accept connections once it is ready; without, one of those that the image exposes. A HEALTHCHECK of the image decides before either" example:"[5432]"`
-	Limits *Limits           `json:"limits,omitempty" doc:"Of the service alone; what is left out is as for any sandbox"`
+	Name    string            `json:"name" doc:"By which the sandbox and its other services reach it: small letters, digits and hyphens within, at most 32, with a letter first" example:"db"`
+	Image   string            `json:"image" doc:"dir:PATH, tar:PATH or a reference; its ENTRYPOINT, CMD, USER, ENV, WORKDIR, HEALTHCHECK and EXPOSE hold" example:"postgres:15"`
+	Args    []string          `json:"args,omitempty" doc:"In place of the image's CMD"`
+	Env     map[string]string `json:"env,omitempty" doc:"Variables, beside those of the image"`
+	Ports   []uint16          `json:"ports,omitempty" maxItems:"64" doc:"TCP ports that all accept connections once it is ready; without, one of those that the image exposes. A HEALTHCHECK of the image decides before either" example:"[5432]"`
+	Limits  *Limits           `json:"limits,omitempty" doc:"Of the service alone; what is left out is as for any sandbox"`
+	Volumes []Volume          `json:"volumes,omitempty" maxItems:"32" doc:"Directories of the service alone"`
+}
+
+// Volume is a directory of a sandbox's own.
+type Volume struct {
+	Target string `json:"target" doc:"Absolute path inside" example:"/data"`
+	Memory bool   `json:"memory,omitempty" doc:"It is in memory, empty at each start; otherwise it is on the sandbox's disk, and lasts as long as the sandbox"`
+	SizeMB int64  `json:"size_mb,omitempty" minimum:"1" doc:"In memory, within limits.disk_mb; that much when absent"`
 }
 
 // Service is a service of a sandbox, as the sandbox shows it.
@@ -103,6 +112,7 @@ type Sandbox struct {
 	SSHAgent    bool               `json:"ssh_agent,omitempty"`
 	Limits      Limits             `json:"limits"`
 	Mounts      []Mount            `json:"mounts" nullable:"false"`
+	Volumes     []Volume           `json:"volumes,omitempty" doc:"Directories of its own"`
 	Exposes     []string           `json:"exposes,omitempty" doc:"Variables whose real tokens whatever runs in it can read, because its profile has a token_file"`
 	Labels      map[string]string  `json:"labels,omitempty"`
 	Terminals   []Terminal         `json:"terminals,omitempty" doc:"What runs in terminals, while the sandbox runs; absent in lists"`

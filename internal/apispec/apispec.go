@@ -147,3 +147,19 @@ func Identity(i *api.GitIdentity) *cove.GitIdentity {
 	}
 	return new(cove.GitIdentity(*i))
 }
+
+// Volumes returns the volumes of a request.
+func Volumes(given []api.Volume) (all []cove.Volume) {
+	for _, v := range given {
+		all = append(all, cove.Volume{Target: v.Target, Memory: v.Memory, Size: v.SizeMB << 20})
+	}
+	return all
+}
+
+// VolumesOf returns the wire form of volumes.
+func VolumesOf(given []cove.Volume) (all []api.Volume) {
+	for _, v := range given {
+		all = append(all, api.Volume{Target: v.Target, Memory: v.Memory, SizeMB: (v.Size + 1<<20 - 1) >> 20})
+	}
+	return all
+}

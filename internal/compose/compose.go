@@ -34,6 +34,8 @@ type Merged struct {
 	Services map[string]Service
 	// Unset are variables that files refer to, and that have neither a value nor a default.
 	Unset []string
+	// Elsewhere are names of volumes that Compose does not make empty: of others, or with options of a driver.
+	Elsewhere []string
 }
 
 // Service is one service, as far as Cove takes it.
@@ -49,6 +51,7 @@ type Service struct {
 	Environment map[string]*string
 	EnvFiles    []EnvFile
 	Volumes     []Volume
+	Tmpfs       []string // TARGET, or TARGET:OPTIONS as mount has them
 	Ports       []Port
 	Expose      []string
 	Health      *Health
@@ -79,7 +82,10 @@ type EnvFile struct {
 }
 
 // Volume is a mount: of a directory ("bind"), of a volume ("volume") or another.
-type Volume struct{ Type, Source, Target string }
+type Volume struct {
+	Type, Source, Target string
+	Size                 int64 // bytes in memory; 0: it is not said
+}
 
 // Port is a port inside, and outside where it is published.
 type Port struct {

@@ -63,6 +63,7 @@ func composeOf(v *evaluation, p, service, run property) error {
 	if err != nil {
 		return err
 	}
+	c.alike(append([]string{v.service}, neighbours...))
 	for _, name := range neighbours {
 		if err := c.neighbour(c.Services[name]); err != nil {
 			return err

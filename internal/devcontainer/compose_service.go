@@ -45,7 +45,7 @@ var leftMembers = map[string]string{
 	"domainname": atGateway, "mac_address": atGateway, "external_links": atGateway, "container_name": atGateway,
 	"networks": atGateway,
 	"sysctls":  ofKernel, "ulimits": ofKernel, "oom_kill_disable": ofKernel, "oom_score_adj": ofKernel,
-	"secrets": attachNone, "configs": attachNone, "volumes": attachNone, "tmpfs": attachNone,
+	"secrets": attachNone, "configs": attachNone,
 	"pre_start": hook, "post_start": hook, "pre_stop": hook,
 	"use_api_socket": "it would reach the engine of this machine",
 	"provider":       "it would run a program of this machine",
@@ -109,8 +109,9 @@ func (c *composed) main(s compose.Service) error {
 				continue
 			}
 		}
-		c.leave(p, p.name+" "+m.Target, widening["mounts"])
+		c.volume(p, m, &c.out.Volumes, widening["mounts"])
 	}
+	c.tmpfs(s, &c.out.Volumes)
 	if s.WorkingDir != "" {
 		p := c.at(s.Name, "working_dir")
 		p.value, _ = json.Marshal(s.WorkingDir) // a string always marshals
@@ -124,7 +125,7 @@ func (c *composed) main(s compose.Service) error {
 	c.members(s, map[string]string{
 		"command": never["overrideCommand"], "entrypoint": never["overrideCommand"],
 		"ports": "", "expose": "",
-		"healthcheck": "a sandbox is ready when its guest is", "working_dir": "", "volumes": "",
+		"healthcheck": "a sandbox is ready when its guest is", "working_dir": "", "volumes": "", "tmpfs": "",
 		"stop_signal": "a sandbox runs what it is told to, and is asked to end by SIGTERM",
 	})
 	return nil
@@ -156,19 +157,15 @@ func (c *composed) neighbour(s compose.Service) (err error) {
 		c.take(c.at(s.Name), "services."+s.Name+".limits", strings.TrimSpace(limitsText(of.Limits)))
 	}
 	for _, m := range s.Volumes {
-		p := c.at(s.Name, "volumes")
-		why := attachNone
-		if m.Type == "volume" {
-			why = "what a service writes is kept until the sandbox is destroyed, and shared with no other"
-		}
-		c.leave(p, p.name+" "+m.Target, why)
+		c.volume(c.at(s.Name, "volumes"), m, &of.Volumes, attachNone)
 	}
+	c.tmpfs(s, &of.Volumes)
 	c.members(s, map[string]string{"command": "", "entrypoint": "", "ports": "", "expose": "", "healthcheck": "",
-		"working_dir": "", "volumes": "", "stop_signal": ""})
+		"working_dir": "", "volumes": "", "tmpfs": "", "stop_signal": ""})
 	c.out.Services = append(c.out.Services, of)
 	all := make([]cove.Service, len(c.out.Services))
 	for i, one := range c.out.Services {
-		all[i] = cove.Service{Name: one.Name, Image: cmp.Or(one.Image, "built"), Ports: one.Ports}
+		all[i] = cove.Service{Name: one.Name, Image: cmp.Or(one.Image, "built"), Ports: one.Ports, Volumes: one.Volumes}
 	}
 	if err := cove.CheckServices(all); err != nil {
 		c.refuse(c.at(s.Name), "services."+s.Name, cove.ErrorMessage(err))

@@ -112,7 +112,7 @@ HEALTHCHECK --interval=2s --start-period=1m0s --retries=4 CMD ["ready","a\nb"]
 		"services.db.port = 5432 compose.yml:21", "services.db.environment.PASSWORD = secret compose.yml:19",
 		"services.app.build.args.Y left out compose.yml:3", "services.app.build.privileged left out compose.yml:3",
 		"services.app.build.network left out compose.yml:3", "services.app.environment.LD_PRELOAD left out compose.yml:4",
-		"services.app.volumes /etc left out compose.yml:8", "services.app.volumes /data left out compose.yml:8",
+		"services.app.volumes /etc left out compose.yml:8", "services.app.volume /data = on the sandbox's disk compose.yml:8",
 		"services.db.environment.HOST left out compose.yml:19", "services.db.expose 53/udp left out compose.yml:20",
 		"port = 1:db:5432 compose.yml:21", "services.kept left out compose.yml:26",
 		"services.migrate left out compose.yml:9",
@@ -146,7 +146,7 @@ func TestComposeWidens(t *testing.T) {
 		"privileged": "true", "cap_add": "[SYS_ADMIN]", "security_opt": "[seccomp:unconfined]",
 		"devices":      "[/dev/mem:/dev/mem]",
 		"network_mode": "host", "pid": "host", "ipc": "host", "uts": "host", "userns_mode": "host", "cgroup": "host",
-		"cgroup_parent": "/", "sysctls": "{a: 1}", "volumes": "[/:/host]", "volumes_from": "[app]", "tmpfs": "/x",
+		"cgroup_parent": "/", "sysctls": "{a: 1}", "volumes": "[/:/host]", "volumes_from": "[app]", "tmpfs": "/proc/x",
 		"device_cgroup_rules": `["a *:* rwm"]`, "gpus": "all", "runtime": "runc", "use_api_socket": "true",
 		"extra_hosts": "[a:1.2.3.4]", "dns": "1.1.1.1", "ulimits": "{nofile: 1}", "oom_score_adj": "-1000",
 		"group_add": "[docker]", "shm_size": "1g", "secrets": "[s]", "post_start": "[{command: x, privileged: true}]",
@@ -167,6 +167,45 @@ func TestComposeWidens(t *testing.T) {
 			}) {
 				t.Errorf("%s of %s is not left out: %+v", key, of, e.LeftOut)
 			}
+		}
+	}
+}
+
+// TestComposeVolumes: volumes and directories in memory are those of each service alone, and begin empty.
+func TestComposeVolumes(t *testing.T) {
+	e, err := composing(ofCompose, checkoutOf(map[string]string{"compose.yml": `services:
+  app:
+    image: a
+    volumes: [".:/src", "modules:/src/node_modules", "/cache", {type: tmpfs, target: /fast, tmpfs: {size: 64m}}]
+    tmpfs: ["/run:size=1m", "/scratch:size=2m,mode=1777"]
+  db:
+    image: b
+    volumes: ["modules:/m", "data:/var/lib/db", "there:/there", {type: bind, source: /etc, target: /host}]
+    tmpfs: /small:size=some
+volumes: {modules: {}, data: {driver_opts: {type: none, o: bind, device: /etc}}, there: {external: true}}
+`}), nil)
+	if err != nil || len(e.Services) != 1 {
+		t.Fatal(err, e)
+	}
+	want := []cove.Volume{{Target: "/workspace/node_modules"}, {Target: "/cache"},
+		{Target: "/fast", Memory: true, Size: 64 << 20}, {Target: "/scratch", Memory: true, Size: 2 << 20}}
+	if !slices.Equal(e.Volumes, want) {
+		t.Errorf("%+v", e.Volumes)
+	}
+	if got := e.Services[0].Volumes; !slices.Equal(got, []cove.Volume{{Target: "/m"}, {Target: "/var/lib/db"},
+		{Target: "/there"}}) {
+		t.Errorf("of db: %+v", got)
+	}
+	var said []string
+	for _, l := range e.LeftOut {
+		said = append(said, l.Key+": "+l.Why)
+	}
+	for _, want := range []string{"services.db.volumes modules: app has it, too, and sandboxes share no files",
+		"services.db.volumes /var/lib/db of data: what is elsewhere is not attached",
+		"services.db.volumes /there of there: what is elsewhere is not attached",
+		"services.db.volumes /host: ", "services.db.tmpfs /small: its size is none"} {
+		if !strings.Contains(strings.Join(said, "\n"), want) {
+			t.Errorf("not said: %s\n%s", want, strings.Join(said, "\n"))
 		}
 	}
 }

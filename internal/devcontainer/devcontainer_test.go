@@ -425,19 +425,37 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestAttachesNothing: mounts are left out one by one, each with the reason of its kind.
-func TestAttachesNothing(t *testing.T) {
-	e := evaluated(t, `{"mounts": ["source=/,target=/host,type=bind", {"type": "volume", "source": "d", "target": "/data"},
-		"type=tmpfs,dst=/fast", 3]}`)
+// TestVolumes: volumes and directories in memory are the sandbox's own; other mounts are left out one by one, each with
+// the reason of its kind.
+func TestVolumes(t *testing.T) {
+	e := evaluated(t, `{"image": "a", "mounts": ["source=/,target=/host,type=bind", "source=/,target=/root-of-host",
+		{"type": "volume", "source": "d", "target": "/usr/local/data"}, "source=m,target=${containerWorkspaceFolder}/m",
+		"type=tmpfs,dst=/fast,tmpfs-size=1m", "type=tmpfs,target=/tmp/x", "type=volume,target=/workspace",
+		"type=volume,target=/home", "type=volume,target=/proc/x", "type=volume,target=rel", "type=image,source=i,target=/i",
+		"type=volume,source=again,target=/fast", {"type": "tmpfs", "target": "/t", "tmpfs-size": "many"}, 3]}`)
+	want := []cove.Volume{{Target: "/usr/local/data"}, {Target: "/workspace/m"},
+		{Target: "/fast", Memory: true, Size: 1 << 20}}
+	if !slices.Equal(e.Volumes, want) {
+		t.Errorf("%+v", e.Volumes)
+	}
 	var got []string
 	for _, l := range e.LeftOut {
 		got = append(got, l.Key+": "+l.Why)
 	}
-	for _, want := range []string{"mounts /host: a file of a repository attaches nothing",
-		"mounts /data: a sandbox has no volumes", "mounts /fast: a sandbox has /tmp", "mounts: a file"} {
+	for _, want := range []string{"mounts /host: a file of a repository attaches nothing", "mounts /root-of-host: a file",
+		"mounts: a file", "mounts /workspace: the checkout", "mounts /home: it would hide", "mounts /proc/x: a mount",
+		"mounts rel: a mount", "mounts /i: the files of another image", "mounts /fast: two volumes", "mounts /t: its size"} {
 		if !strings.Contains(strings.Join(got, "\n"), want) {
 			t.Errorf("not said: %s\n%s", want, strings.Join(got, "\n"))
 		}
+	}
+	if len(got) != 10 {
+		t.Errorf("left out: %q", got)
+	}
+	// Without an image there is no layer, and the machine's toolchain has nothing attached to it.
+	if e := evaluated(t, `{"mounts": ["type=volume,target=/usr/x", "type=volume,target=/data"]}`); len(e.LeftOut) != 1 ||
+		!slices.Equal(e.Volumes, []cove.Volume{{Target: "/data"}}) {
+		t.Errorf("%+v, %+v", e.LeftOut, e.Volumes)
 	}
 	if e := evaluated(t, `{"mounts": [], "forwardPorts": [], "appPort": null}`); len(e.LeftOut)+len(e.Ports) > 0 {
 		t.Errorf("%v, %v", e.LeftOut, e.Ports)

@@ -76,6 +76,8 @@ type Effective struct {
 	// Missing are references of features of registries that have not been fetched. They are Unsupported, too.
 	Missing []string `json:"missing,omitempty"`
 	order   []string // of overrideFeatureInstallOrder
+	// Volumes are directories of the sandbox's own.
+	Volumes []cove.Volume `json:"volumes,omitempty"`
 	// Services run beside the sandbox, each by its name.
 	Services []Service `json:"services,omitempty"`
 	// Ports are of the sandbox and its services, for the user's machine to reach them. Nothing listens by itself.
@@ -120,6 +122,8 @@ type Service struct {
 	Env    map[string]string `json:"env,omitempty"`
 	Ports  []uint16          `json:"ports,omitempty"`
 	Limits cove.Limits       `json:"-"` // only those that are lower than the user's
+	// Volumes are directories of the service's own.
+	Volumes []cove.Volume `json:"volumes,omitempty"`
 	// Over are instructions of a Dockerfile, which say over the image what a service of Cove has of its image.
 	Over []string `json:"over,omitempty"`
 }

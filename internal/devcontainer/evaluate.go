@@ -18,11 +18,12 @@ func Evaluate(f File, c Context) (*Effective, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &evaluation{Context: c, file: f, out: &Effective{File: f.Path, WorkDir: cove.Workspace}}
+	v := &evaluation{Context: c, file: f, names: map[string]bool{},
+		out: &Effective{File: f.Path, WorkDir: cove.Workspace}}
 	v.vars = variables{local: c.Local, container: cove.Workspace, localEnv: c.LocalEnv, id: Identity(c.Local, f.Path)}
 	byName := map[string]property{}
 	for _, p := range all {
-		byName[p.name] = p
+		byName[p.name], v.names[p.name] = p, !empty(p.value)
 	}
 	// The folder and the container's environment first: the values of others refer to them. What Compose says is below
 	// what the file says.
@@ -108,7 +109,7 @@ func (v *evaluation) conclude() {
 func (v *evaluation) property(p property) error {
 	switch p.name {
 	case "mounts":
-		p.leaveMounts(v)
+		takeMounts(v, p)
 		return nil
 	case "forwardPorts", "appPort":
 		takePorts(v, p)

@@ -25,6 +25,7 @@ type evaluation struct {
 	limits    cove.Limits // of that service
 	limitsIn  string      // its file
 	wish      cove.Limits
+	names     map[string]bool // of properties that say something
 	out       *Effective
 }
 

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -71,7 +72,17 @@ func (b *Binding) OpenMounts(ctx context.Context, rules hostpath.Rules, user cov
 			opened.Attachments = append(opened.Attachments, a)
 		}
 	}
-	b.Attachments, b.Mounts = slices.Concat(b.Attachments, opened.Attachments), nil
+	var under, over []Attachment
+	for _, a := range b.Attachments {
+		if slices.ContainsFunc(b.Mounts, func(m cove.Mount) bool {
+			return strings.HasPrefix(a.Target, path.Clean(m.Target)+"/")
+		}) {
+			over = append(over, a)
+		} else {
+			under = append(under, a)
+		}
+	}
+	b.Attachments, b.Mounts = slices.Concat(under, opened.Attachments, over), nil
 	return opened.Close, nil
 }
 

@@ -206,7 +206,7 @@ type Health struct {
 
 // Binding gives a prepared sandbox to its user. It shows parts of the host with one of two trusts: Attachments and
 // Files are Cove's own, by open descriptors; Mounts are a user's wishes, which the engine judges. They are attached in
-// this order, so that a mount may lie on an attachment.
+// this order, so that a mount may lie on an attachment; an attachment that lies in a mount follows it.
 type Binding struct {
 	Hostname    string
 	Attachments []Attachment     // Capabilities.LateMount

@@ -154,7 +154,8 @@ func (s *edge) sandboxRequest(ctx context.Context, who cove.Principal,
 func (s *edge) services(ctx context.Context, who cove.Principal, asked []api.ServiceRequest,
 	user cove.User) (all []cove.Service, err error) {
 	for _, q := range asked {
-		service := cove.Service{Name: q.Name, Image: q.Image, Args: q.Args, Env: q.Env, Ports: q.Ports}
+		service := cove.Service{Name: q.Name, Image: q.Image, Args: q.Args, Env: q.Env, Ports: q.Ports,
+			Volumes: apispec.Volumes(q.Volumes)}
 		if q.Limits != nil {
 			service.Limits = apispec.Limits(*q.Limits)
 		}
@@ -208,7 +209,7 @@ func sandboxSpec(q api.SandboxRequest) (cove.Spec, error) {
 	spec := apispec.Spec(q.Spec)
 	spec.Network, spec.Git = apispec.Network(q.Network), apispec.Identity(q.Git)
 	spec.Agent, spec.Bind, spec.AllowPR, spec.SSHAgent = q.Agent, q.Bind, q.AllowPR, q.SSHAgent
-	spec.ImageUser = q.ImageUser
+	spec.ImageUser, spec.Volumes = q.ImageUser, apispec.Volumes(q.Volumes)
 	if dir := path.Clean(q.WorkDir); strings.HasPrefix(q.WorkDir, "/") && dir != cove.Workspace &&
 		!strings.HasPrefix(dir, cove.Workspace+"/") {
 		return spec, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)

@@ -21,7 +21,9 @@ func sandboxOf(who cove.Principal, v sandbox.View) api.Sandbox {
 		Directory: spec.Directory, WorkDir: spec.WorkDir, Within: string(v.Within),
 		Network: string(cmp.Or(spec.Mode, cove.NetworkNone)), AllowPR: spec.AllowPR, Root: shown.Root,
 		Debuggers: shown.Debuggers, SSHAgent: spec.SSHAgent != "",
-		Limits: *shown.Limits, Mounts: shown.Mounts, Exposes: sandbox.Exposed(spec.Mounts), Labels: spec.Labels,
+		Limits: *shown.Limits, Mounts: shown.Mounts, Volumes: apispec.VolumesOf(spec.Volumes),
+		Exposes:  sandbox.Exposed(spec.Mounts),
+		Labels:   spec.Labels,
 		DiskUsed: v.Disk.Bytes, DiskBound: string(v.Disk.Kind),
 		CreatedBy: v.Owner.String(), OfAnother: v.Owner != who, CreatedAt: v.CreatedAt, LastUsedAt: v.LastUsedAt,
 	}

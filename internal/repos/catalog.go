@@ -39,6 +39,7 @@ const (
 	checkoutDir   = "checkout"
 	homeDir       = "home"
 	layerDir      = "layer" // changes to the root filesystem
+	volumesDir    = "volumes"
 	importDir     = "import.git"
 	repositoryDir = "repository.git"
 	diskDir       = "disk"     // where its disk is mounted, with checkout, home and hidden repository

@@ -219,6 +219,11 @@ func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, er
 	if r.Layer {
 		parts = append(parts, filepath.Join(dir, layerDir))
 	}
+	if volumes := filepath.Join(dir, volumesDir); r.Within == "" {
+		if _, err := os.Lstat(volumes); err == nil { // with the first of them
+			parts = append(parts, volumes)
+		}
+	}
 	for _, part := range parts {
 		bytes, files, err := sizeOf(ctx, part)
 		if err != nil {

@@ -42,7 +42,7 @@ func (d *disks) copyOff(ctx context.Context, dir string, r record) error {
 	i, to := imageIn(dir), filepath.Join(dir, keepingDir)
 	err := d.refuseCopy(ctx, i)
 	if err == nil {
-		err = i.CopyTo(ctx, to, removeAll, homeDir, layerDir, withinDir)
+		err = i.CopyTo(ctx, to, removeAll, homeDir, layerDir, volumesDir, withinDir)
 	}
 	if err == nil {
 		err = atomicfile.SyncAll(to) // the image, which has it until then, goes next
@@ -65,7 +65,7 @@ func (d *disks) refuseCopy(ctx context.Context, i disk.Image) error {
 		return err
 	}
 	need := used.Bytes
-	for _, name := range []string{homeDir, layerDir, withinDir} { // which are not copied
+	for _, name := range []string{homeDir, layerDir, volumesDir, withinDir} { // which are not copied
 		bytes, _, err := sizeOf(ctx, filepath.Join(i.Dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return storageFull("measure what a disk holds", err)
@@ -97,7 +97,10 @@ func (c catalog) keptIn(dir string, r record) string {
 func (d *disks) kept(dir string, r record) error {
 	err := removeAll(filepath.Join(dir, importDir))
 	if r.Disk != workspace.DiskImage {
-		return errors.Join(err, removeAll(filepath.Join(dir, homeDir)), removeAll(filepath.Join(dir, layerDir)))
+		for _, name := range []string{homeDir, layerDir, volumesDir} {
+			err = errors.Join(err, removeAll(filepath.Join(dir, name)))
+		}
+		return err
 	}
 	i := imageIn(dir)
 	if err = errors.Join(err, i.Unmount()); err != nil {

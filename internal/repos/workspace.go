@@ -132,6 +132,7 @@ func (s *Store) shape(r record) workspace.Workspace {
 		w.Directory, w.Home, w.Place = "", "", path.Join(cove.Home, r.Place)
 		return w
 	}
+	w.Volumes = filepath.Join(files, volumesDir)
 	if r.Layer {
 		w.Layer = filepath.Join(files, layerDir)
 	}

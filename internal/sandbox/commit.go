@@ -117,5 +117,8 @@ func placesOf(record store.Sandbox) []string {
 	for _, m := range record.Spec.Mounts {
 		all = append(all, m.Target)
 	}
+	for _, v := range record.Spec.Volumes {
+		all = append(all, v.Target)
+	}
 	return all
 }

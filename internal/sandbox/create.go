@@ -101,6 +101,9 @@ func (s *Sandboxes) Plan(who cove.Principal, q Request) (store.Sandbox, error) {
 	if err := eng.Capabilities().Check(engine.Template{Shape: spec.Shape, Network: cove.NetworkNone}); err != nil {
 		return store.Sandbox{}, err
 	}
+	if err := needVolumes(eng, spec); err != nil {
+		return store.Sandbox{}, err
+	}
 	network, err := egress.NetworkOf(spec.Network)
 	if err != nil {
 		return store.Sandbox{}, err
@@ -128,10 +131,9 @@ func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sand
 	if err != nil {
 		return err
 	}
-	layered := record.Spec.User.IsRoot() && eng.Capabilities().Layers
 	ws, err := s.host.Workspaces.Create(ctx, workspace.Spec{
 		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Bind: q.Bind, Owner: record.Owner,
-		Disk: diskOf(record.Spec.Limits), Layer: layered,
+		Disk: diskOf(record.Spec.Limits), Layer: layered(record.Spec.Spec, eng.Capabilities()),
 	}, progress)
 	if err != nil {
 		return err

@@ -167,8 +167,8 @@ func (g group) make(ctx context.Context, r *resident, owner store.Sandbox, servi
 	if err != nil {
 		return record, err
 	}
-	spec := cove.Spec{Engine: owner.Spec.Engine, Image: asked.Image, Env: asked.Env, WorkDir: imageDir(root),
-		Network: networkOfService(owner.Spec.Network),
+	spec := cove.Spec{Engine: owner.Spec.Engine, Image: asked.Image, Env: asked.Env, Volumes: asked.Volumes,
+		WorkDir: imageDir(root), Network: networkOfService(owner.Spec.Network),
 		Shape: cove.Shape{Isolation: owner.Spec.Isolation, Limits: limits, Lifetime: cove.LifetimeDetached,
 			NoExec: owner.Spec.NoExec}}
 	if spec.User, err = userOfService(eng, root, owner); err != nil {

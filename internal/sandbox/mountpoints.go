@@ -21,13 +21,17 @@ func makeMountPoints(ws workspace.Workspace, home string, mounts []cove.Mount) e
 		if slices.ContainsFunc(mounts, within) {
 			continue // it lies in another mount
 		}
+		source, err := os.Stat(m.Source)
+		if err != nil {
+			continue // the engine says so, as for any mount
+		}
 		if name, below := strings.CutPrefix(m.Target, home+"/"); below {
-			if err := makeMountPoint(ws.Home, name, m); err != nil {
+			if err := makeMountPoint(ws.Home, name, source.IsDir()); err != nil {
 				return err
 			}
 		}
 		if name, below := strings.CutPrefix(m.Target, cove.Workspace+"/"); below && !ws.Bound {
-			if err := makeMountPoint(ws.Directory, name, m); err != nil {
+			if err := makeMountPoint(ws.Directory, name, source.IsDir()); err != nil {
 				return err
 			}
 		}
@@ -36,11 +40,7 @@ func makeMountPoints(ws workspace.Workspace, home string, mounts []cove.Mount) e
 }
 
 // makeMountPoint makes the place name of a mount below a directory, unless it is there.
-func makeMountPoint(dir, name string, m cove.Mount) error {
-	source, err := os.Stat(m.Source)
-	if err != nil {
-		return nil // the engine says so, as for any mount
-	}
+func makeMountPoint(dir, name string, directory bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func makeMountPoint(dir, name string, m cove.Mount) error {
 	if _, there := root.Lstat(name); there == nil {
 		return nil // opening it could wait for ever, if the sandbox has made a pipe of it
 	}
-	if source.IsDir() {
+	if directory {
 		err = root.MkdirAll(name, 0o755)
 	} else if err = root.MkdirAll(path.Dir(name), 0o755); err == nil {
 		var f *os.File
@@ -59,9 +59,9 @@ func makeMountPoint(dir, name string, m cove.Mount) error {
 	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return cove.Errorf(cove.StorageFull, "cannot make the place of the mount %s: %w", m.Target, err)
+		return cove.Errorf(cove.StorageFull, "cannot make the place of a mount, %s: %w", name, err)
 	case err != nil:
-		return cove.Errorf(cove.InvalidArgument, "cannot make the place of the mount %s: %w", m.Target, err).
+		return cove.Errorf(cove.InvalidArgument, "cannot make the place of a mount, %s: %w", name, err).
 			WithHint("a file or a link of the sandbox may be in its way: remove it there, or choose another place")
 	}
 	return nil

@@ -93,6 +93,9 @@ func (q *Request) check() error {
 			}
 		}
 	}
+	if err := checkVolumes(q.Volumes, q.Mounts); err != nil {
+		return err
+	}
 	if err := cove.CheckLabels(q.Labels); err != nil {
 		return err
 	}
@@ -104,6 +107,9 @@ func (q *Request) check() error {
 	}
 	for _, s := range q.Services {
 		if err := checkCommand(s.Args, s.Env); err != nil {
+			return err
+		}
+		if err := checkVolumes(s.Volumes, nil); err != nil {
 			return err
 		}
 	}

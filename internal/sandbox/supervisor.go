@@ -82,6 +82,9 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	if b.Throughput, err = v.throughput(*record); err != nil {
 		return err
 	}
+	if err := showVolumes(&b, *record, ws, root); err != nil {
+		return err
+	}
 	services, err := v.services(ctx, *record, ws, &b)
 	if err != nil {
 		return err
@@ -106,6 +109,7 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	if err := keepMarks(v.dirOf(record.ID), sb); err != nil {
 		return errors.Join(err, sb.TearDown())
 	}
+	makeVolumes(ctx, sb, *record, ws, root)
 	v.occupy(r, sb, *record, v.newCPUMeter(record.Owner, 0), route, services, sb.Sockets, release)
 	return nil
 }

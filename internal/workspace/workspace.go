@@ -133,6 +133,8 @@ type Workspace struct {
 	Disk      DiskKind
 	// Layer keeps changes to the root filesystem (engine.Template); empty: the workspace has none.
 	Layer string
+	// Volumes is a directory on the disk for the volumes of the sandbox, which need not be there; empty: there is no disk.
+	Volumes string
 	// Bound reports that Directory is a person's: it is shown as that person's mount.
 	Bound bool
 	// Place is the checkout's path inside, if it lies within another sandbox. Such a checkout has no trustworthy path

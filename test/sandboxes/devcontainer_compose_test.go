@@ -29,7 +29,7 @@ func (l *lab) databasesOfCompose() {
     user: postgres
     entrypoint: ["sh", "-c"]
     command:
-      - '[ -d $$DATA ] || initdb -U ${USER_OF_DB} -A trust -D $$DATA >&2; exec postgres -D $$DATA -k /tmp'
+      - '[ -e $$DATA/PG_VERSION ] || initdb -U ${USER_OF_DB} -A trust -D $$DATA >&2; exec postgres -D $$DATA -k /tmp'
     environment: [DATA]
     privileged: true
     healthcheck:
@@ -41,6 +41,8 @@ func (l *lab) databasesOfCompose() {
     build: cache
     working_dir: /var/lib/redis
     entrypoint: redis-server --appendonly yes
+    volumes: ["/var/lib/redis", "more:/extra"]
+    tmpfs: /fast:size=1m
   unused:
     <<: *db
 volumes: {data: {}}
@@ -111,10 +113,17 @@ volumes: {data: {}}
 			t.Errorf("%s runs as %q", service, got)
 		}
 	}
+	const extra = `touch /fast/f; cat /extra/f 2>&1; echo kept > /extra/f; stat -c %U /extra /var/lib/redis`
+	if got := l.must("cove", "exec", "shop.cache", "--", "sh", "-c", extra); !strings.HasSuffix(got, "\nredis\nredis\n") {
+		t.Errorf("the volumes of cache are %q", got)
+	}
 	l.must("cove", "devcontainer", "stop", "--workspace-folder", l.in("src"))
 	l.must(up[:len(up)-2]...)
 	if got := inside(use); got != "2|kept 2" {
 		t.Errorf("after a stop: %q", got)
+	}
+	if got := l.must("cove", "exec", "shop.cache", "--", "sh", "-c", "ls /fast; "+extra); got != "kept\nredis\nredis\n" {
+		t.Errorf("the volumes of cache are %q after a stop", got)
 	}
 	// Another content is another question: that of a file of variables, too.
 	l.write("src/app.env", "FROM_FILE=other\n")

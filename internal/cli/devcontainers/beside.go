@@ -6,6 +6,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/devcontainer"
 )
@@ -21,7 +22,8 @@ func (e *Found) beside(ctx context.Context, sess *session.Session, req *api.Sand
 		if err != nil {
 			return err
 		}
-		of := api.ServiceRequest{Name: s.Name, Image: image, Args: s.Args, Env: s.Env, Ports: s.Ports}
+		of := api.ServiceRequest{Name: s.Name, Image: image, Args: s.Args, Env: s.Env, Ports: s.Ports,
+			Volumes: apispec.VolumesOf(s.Volumes)}
 		if l := s.Limits; l != (cove.Limits{}) {
 			of.Limits = &api.Limits{CPUs: l.CPUs, PIDs: l.PIDs}
 			if l.Memory > 0 {

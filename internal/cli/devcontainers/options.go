@@ -344,6 +344,12 @@ func equip(req *api.SandboxRequest, e *devcontainer.Effective) {
 		maps.Copy(env, req.Env)
 		req.Env = env
 	}
+	for _, v := range apispec.VolumesOf(e.Volumes) {
+		if !slices.ContainsFunc(req.Volumes, func(own api.Volume) bool { return own.Target == v.Target }) &&
+			!slices.ContainsFunc(req.Mounts, func(own api.Mount) bool { return own.Target == v.Target }) {
+			req.Volumes = append(req.Volumes, v)
+		}
+	}
 	if e.Limits == (cove.Limits{}) {
 		return
 	}

@@ -29,6 +29,7 @@ type NewSandbox struct {
 	AgentConfig          string // what of the user's own configuration of the agent is brought
 	Source, Branch, From string // REPO [BRANCH [FROM]]
 	Services             Services
+	Volumes              Volumes
 }
 
 // AddSandbox adds the flags that say what a sandbox is made of, whatever it is for.
@@ -81,6 +82,9 @@ func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, er
 	}
 	req.Spec, req.Network = made.Spec, made.Network
 	if req.Services, err = o.Services.Request(getenv); err != nil {
+		return req, err
+	}
+	if req.Volumes, err = o.Volumes.Request(); err != nil {
 		return req, err
 	}
 	if req.Files, err = readCopies(o.Copies); err != nil {

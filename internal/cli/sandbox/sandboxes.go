@@ -193,6 +193,16 @@ func infoCommand(sess *session.Session) *cobra.Command {
 	}, (*client.Client).Sandbox, func(s api.Sandbox) string { return sandboxFacts(s, time.Now()).Text() })
 }
 
+func volumeText(v api.Volume) string {
+	switch {
+	case !v.Memory:
+		return ""
+	case v.SizeMB == 0:
+		return "in memory"
+	}
+	return fmt.Sprintf("in memory, %d MiB", v.SizeMB)
+}
+
 func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 	var rows ui.Facts
 	when := func(t time.Time) string { return t.Local().Format(time.DateTime) + " (" + ui.Ago(now.Sub(t)) + ")" }
@@ -229,6 +239,9 @@ func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 			mode = " (read-only)"
 		}
 		rows.Add("mount", m.Source+" at "+m.Target+mode)
+	}
+	for _, v := range s.Volumes {
+		rows.Add("volume", strings.TrimSpace(v.Target+" "+ui.Brackets(volumeText(v))))
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
 		rows.Add("label", key+"="+s.Labels[key])

@@ -480,6 +480,7 @@ func (o *newOptions) add(sess *session.Session, f *pflag.FlagSet) {
 	f.BoolVar(&o.Worktree, "worktree", false,
 		"check out a git worktree to edit from this machine; inside, git uses a service instead of .git")
 	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
+	o.Volumes.Add(f)
 	o.Services.Add(f)
 	o.dev.Add(f)
 	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")

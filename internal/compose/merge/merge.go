@@ -103,6 +103,12 @@ func load(r compose.Request) (m compose.Merged, err error) {
 		return m, invalid(r, err)
 	}
 	m = compose.Merged{Services: map[string]compose.Service{}, Unset: slices.Sorted(maps.Keys(s.unset))}
+	for name, of := range whole.Volumes {
+		if bool(of.External) || len(of.DriverOpts) > 0 {
+			m.Elsewhere = append(m.Elsewhere, name)
+		}
+	}
+	slices.Sort(m.Elsewhere)
 	for name, of := range whole.Services {
 		one, err := service(of)
 		if err != nil {
@@ -120,12 +126,16 @@ func service(s types.ServiceConfig) (compose.Service, error) {
 	one := compose.Service{Image: s.Image, User: s.User, WorkingDir: s.WorkingDir, Command: s.Command,
 		Entrypoint: s.Entrypoint, Environment: s.Environment, Expose: s.Expose, Links: s.Links, Profiles: s.Profiles,
 		Memory: int64(s.MemLimit), CPUs: rounded(s.CPUS), PIDs: s.PidsLimit, SecurityOpt: s.SecurityOpt,
-		NetworkMode: s.NetworkMode, StopSignal: s.StopSignal, DependsOn: map[string]compose.Dependency{}}
+		NetworkMode: s.NetworkMode, StopSignal: s.StopSignal, Tmpfs: s.Tmpfs, DependsOn: map[string]compose.Dependency{}}
 	for _, f := range s.EnvFiles {
 		one.EnvFiles = append(one.EnvFiles, compose.EnvFile{Path: f.Path, Format: f.Format, Required: bool(f.Required)})
 	}
 	for _, v := range s.Volumes {
-		one.Volumes = append(one.Volumes, compose.Volume{Type: v.Type, Source: v.Source, Target: v.Target})
+		of := compose.Volume{Type: v.Type, Source: v.Source, Target: v.Target}
+		if v.Tmpfs != nil {
+			of.Size = int64(v.Tmpfs.Size)
+		}
+		one.Volumes = append(one.Volumes, of)
 	}
 	for _, p := range s.Ports {
 		one.Ports = append(one.Ports, compose.Port{Target: p.Target, Published: p.Published, Protocol: p.Protocol})
