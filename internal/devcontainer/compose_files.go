@@ -3,6 +3,7 @@ package devcontainer
 import (
 	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -69,10 +70,19 @@ func (c *composed) variables() error {
 	if err != nil {
 		return err
 	}
-	if c.env, err = compose.Env(compose.File{Path: name, Data: data}, false, c.LocalEnv); err == nil {
+	if c.env, err = c.variablesOf(compose.File{Path: name, Data: data}, false, c.LocalEnv); err == nil {
 		maps.Copy(c.env, c.LocalEnv)
 	}
 	return err
+}
+
+// variablesOf reads a file of variables, and names those without a value to which it refers.
+func (c *composed) variablesOf(f compose.File, raw bool, known map[string]string) (map[string]string, error) {
+	all, unset, err := compose.Env(f, raw, known)
+	for _, name := range slices.Sorted(maps.Keys(unset)) {
+		c.leave(property{file: f.Path, line: unset[name]}, "${"+name+"}", unknownWhy("env:"+name))
+	}
+	return all, err
 }
 
 // at returns a member of a service as a property.

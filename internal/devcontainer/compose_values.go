@@ -29,7 +29,7 @@ func (c *composed) environmentOf(s compose.Service) (map[string]string, error) {
 			return nil, err
 		}
 		file := compose.File{Path: name, Data: data}
-		more, err := compose.Env(file, f.Format == "raw", c.env)
+		more, err := c.variablesOf(file, f.Format == "raw", c.env)
 		if err != nil {
 			return nil, err
 		}
