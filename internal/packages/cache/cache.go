@@ -31,7 +31,7 @@ import (
 // Options configure a Cache.
 type Options struct {
 	Dir   string // made on demand
-	Most  int64  // bytes of all files together
+	Most  int64  // bytes of all files and notes together
 	Room  func(dir string) (hostdisk.Room, error)
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -45,7 +45,7 @@ type Cache struct {
 	bad    atomic.Int64
 
 	mu      sync.Mutex
-	known   int64           // guarded by mu; bytes of all files at the last look, and what was added since
+	known   int64           // guarded by mu; bytes of all of them at the last look, and what was added since
 	since   int64           // guarded by mu; bytes added since the last look
 	looked  bool            // guarded by mu
 	writing map[string]bool // guarded by mu; the URLs of open Writers

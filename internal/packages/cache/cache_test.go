@@ -201,6 +201,33 @@ func TestBound(t *testing.T) {
 	}
 }
 
+// TestNotesCount: notes take their part of the bound. The files make room for them, and then the oldest notes.
+func TestNotesCount(t *testing.T) {
+	const most = 40 * 2 * block
+	f := open(t, t.TempDir(), most)
+	for i := range 40 {
+		f.clock.Advance(time.Minute)
+		f.put(t, fmt.Sprint(i), fmt.Sprint("content ", i))
+	}
+	note := make([]byte, 15*block)
+	for i := range 10 {
+		f.clock.Advance(time.Minute)
+		f.SetNote(fmt.Sprint(i), note)
+		if used := f.count(t, "files")*2 + f.count(t, "notes")*16; used > 80 {
+			t.Fatalf("%d blocks after %d notes", used, i+1)
+		}
+		if i == 1 && f.count(t, "files") < 10 {
+			t.Errorf("%d files beside two notes", f.count(t, "files"))
+		}
+	}
+	if _, _, ok := f.Note("9"); !ok {
+		t.Error("the last note is gone")
+	}
+	if _, _, ok := f.Note("0"); ok {
+		t.Error("the first note is there beyond the bound")
+	}
+}
+
 // TestParts: what a writer that ended has left goes when a process begins to use the cache; that of another stays.
 func TestParts(t *testing.T) {
 	dir := t.TempDir()

@@ -54,7 +54,7 @@ func (c *Cache) sweep() {
 	}
 }
 
-// grown notes bytes that were added, and evicts the files that were used the longest ago if they are too many.
+// grown counts bytes that were added, and evicts what was used the longest ago if they are too many.
 func (c *Cache) grown(bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *Cache) grown(bytes int64) {
 
 func onDisk(bytes int64) int64 { return (bytes+block-1)/block*block + block }
 
-// evict removes files until they fit, and names without a file. It returns what the files have.
+// evict removes files until all fit, then notes, and names without a file. It returns what is left of both.
 func (c *Cache) evict() (total int64) {
 	lock, err := os.OpenFile(c.place("", ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -78,27 +78,45 @@ func (c *Cache) evict() (total int64) {
 	if filelock.Try(lock, filelock.Exclusive) != nil {
 		return 0 // another process does it
 	}
-	entries, _ := os.ReadDir(c.place("files", ""))
-	var files []fs.FileInfo
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
-			files = append(files, info)
-			total += onDisk(info.Size())
+	var all []aged
+	for _, kind := range []string{"files", "notes"} { // notes are small, and each costs a look at an index
+		found := c.aged(kind)
+		for _, e := range found {
+			total += onDisk(e.size)
 		}
+		all = append(all, found...)
 	}
 	if total > c.o.Most {
-		slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
-		for _, f := range files {
+		for _, e := range all {
 			if total <= c.o.Most-c.o.Most/rest {
 				break
 			}
-			if os.Remove(c.place("files", f.Name())) == nil {
-				total -= onDisk(f.Size())
+			if os.Remove(e.place) == nil {
+				total -= onDisk(e.size)
 			}
 		}
 	}
 	c.forget()
 	return total
+}
+
+// aged is a file or a note, by the time of its last use or writing.
+type aged struct {
+	place string
+	size  int64
+	at    time.Time
+}
+
+// aged returns those of a kind, the oldest first.
+func (c *Cache) aged(kind string) (all []aged) {
+	entries, _ := os.ReadDir(c.place(kind, ""))
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && !strings.HasPrefix(e.Name(), ".") { // which has a writer
+			all = append(all, aged{c.place(kind, e.Name()), info.Size(), info.ModTime()})
+		}
+	}
+	slices.SortFunc(all, func(a, b aged) int { return a.at.Compare(b.at) })
+	return all
 }
 
 // forget removes the names of files that are gone, and temporary files of names.

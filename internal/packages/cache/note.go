@@ -13,7 +13,7 @@ import (
 )
 
 // A note is what has been read of an index and is kept for other processes: what was verified, by a name of who keeps
-// it. There are as many as indexes that the machine's tools are configured for, and they are not evicted.
+// it. Notes count with the files, and are evicted after them.
 
 const maxNote = 32 << 20
 
@@ -51,4 +51,7 @@ func (c *Cache) SetNote(name string, data []byte) {
 		err = os.Chtimes(c.notePlace(name), now, now)
 	}
 	c.failed(err)
+	if err == nil {
+		c.grown(int64(len(data)))
+	}
 }
