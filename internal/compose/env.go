@@ -5,6 +5,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/sirupsen/logrus"
@@ -18,8 +19,8 @@ const (
 	maxEnvSplices = 16
 )
 
-// The library writes what Env returns as unset to standard error, too, by a logger of its own.
-func init() { logrus.SetOutput(io.Discard) }
+// quiet keeps the library from writing what Env returns as unset to standard error, by a logger of its own.
+var quiet = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
 
 // Env reads a file of variables, in which those of known can be referred to; unset are the lines of
 // others that it refers to, which have no value. raw has values as they are written. Errors: InvalidArgument, TooLarge.
@@ -34,6 +35,7 @@ func Env(f File, raw bool, known map[string]string) (all map[string]string, unse
 		return nil, nil, cove.Errorf(cove.TooLarge, "%s refers to variables %d times, at most %d are possible", f.Path, n,
 			maxEnvSplices)
 	}
+	quiet()
 	unset = map[string]int{}
 	all, err = dotenv.ParseWithLookup(bytes.NewReader(f.Data), func(name string) (string, bool) {
 		value, is := known[name]

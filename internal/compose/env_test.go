@@ -12,7 +12,8 @@ func TestEnv(t *testing.T) {
 	known := map[string]string{"K": "known"}
 	got, unset, err := Env(File{".env", []byte("A=1\nB=\"$A ${K}\" # c\n# D=4\nexport E='$A'\n" +
 		"F=${NO-x}${NOT:-y}\nG=$N2 $N\nH='$LITERAL'\n")}, false, known)
-	if want := map[string]string{"A": "1", "B": "1 known", "E": "$A", "F": "xy", "G": " ", "H": "$LITERAL"}; err != nil || !maps.Equal(got, want) {
+	if want := map[string]string{"A": "1", "B": "1 known", "E": "$A", "F": "xy", "G": " ",
+		"H": "$LITERAL"}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if !maps.Equal(unset, map[string]int{"N": 6, "N2": 6}) {

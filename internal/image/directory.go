@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -53,18 +55,37 @@ func (s *Store) importDir(ctx context.Context, t target, tag string, o ImportOpt
 // archiveOf renders a directory as a tar archive, whose order and form depend on the tree alone.
 func archiveOf(ctx context.Context, root *os.Root) io.ReadCloser {
 	return written(func(w io.Writer) error {
-		err := rootfs.Tree{Root: rootfs.ViewOf(root), Describe: canonicalHeader, OneDevice: true}.Write(ctx, w)
+		err := rootfs.Tree{Root: rootfs.ViewOf(root), Describe: func(h *tar.Header, st *syscall.Stat_t) bool {
+			if canonicalHeader(h, st); h.Typeflag == tar.TypeReg && h.Mode&0o111 != 0 {
+				h.PAXRecords = capabilityOf(root, h.Name)
+			}
+			return true
+		}, OneDevice: true}.Write(ctx, w)
 		return storage(err, "read the directory")
 	})
 }
 
+// capabilityOf returns the record of an archive with the capabilities of a program, if it has any.
+func capabilityOf(root *os.Root, name string) map[string]string {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil // as its content says, too
+	}
+	defer f.Close()
+	value := make([]byte, 64)
+	n, err := unix.Fgetxattr(int(f.Fd()), unpack.Capability, value)
+	if err != nil {
+		return nil
+	}
+	return map[string]string{unpack.CapabilityRecord: string(value[:n])}
+}
+
 // canonicalHeader keeps only properties of the tree itself; times in whole seconds, as in most archives.
-func canonicalHeader(h *tar.Header, st *syscall.Stat_t) bool {
+func canonicalHeader(h *tar.Header, st *syscall.Stat_t) {
 	kept := tar.Header{Typeflag: h.Typeflag, Name: h.Name, Linkname: h.Linkname, Format: tar.FormatPAX}
 	if h.Typeflag != tar.TypeLink {
 		kept.Size, kept.Mode, kept.ModTime = h.Size, int64(st.Mode&0o7777), h.ModTime.Truncate(time.Second)
 		kept.Uid, kept.Gid = int(st.Uid), int(st.Gid)
 	}
 	*h = kept
-	return true
 }

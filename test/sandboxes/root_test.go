@@ -129,6 +129,36 @@ func TestRootOfAnImage(t *testing.T) {
 	}
 }
 
+// TestCapabilitiesOfAnImage: programs of an imported archive have the capabilities that root inside may have, for other
+// users of its sandbox; those with others run without, and so do all where there is no root inside.
+func TestCapabilitiesOfAnImage(t *testing.T) {
+	made := debian.Root(t)
+	l := newLab(t)
+	root := l.in("root")
+	l.must("cp", "-a", made, root)
+	for name, able := range map[string]string{"bind": "cap_net_bind_service=ep", "raw": "cap_net_raw=ep"} {
+		l.must("cp", root+"/usr/bin/grep", root+"/opt/"+name)
+		l.must("setcap", able, root+"/opt/"+name)
+	}
+	l.must("tar", "--format=posix", "--xattrs", "--xattrs-include=security.capability", "-C", root, "-cf",
+		l.in("root.tar"), ".")
+	l.must("cove", "image", "import", l.in("root.tar"), "--name", "archive")
+	l.must("cove", "image", "import", root, "--name", "directory")
+	const look = `for p in bind raw; do $0 /opt/$p CapEff /proc/self/status; done`
+	const games = "setpriv --reuid games --regid games --clear-groups --"
+	const none = "CapEff:\t0000000000000000\n"
+	for _, name := range []string{"archive", "directory"} {
+		for _, c := range []struct{ args, script, want string }{
+			{"--root", strings.ReplaceAll(look, "$0", games), "CapEff:\t0000000000000400\n" + none},
+			{"--user=games", strings.ReplaceAll(look, "$0", ""), none + none},
+		} {
+			if got := l.must("cove", "run", c.args, "--image", name, "sh", "-c", c.script); got != c.want {
+				t.Errorf("%s, %s: %q, want %q", name, c.args, got, c.want)
+			}
+		}
+	}
+}
+
 // TestRootNeedsAnImage: root inside cannot change the programs of this machine.
 func TestRootNeedsAnImage(t *testing.T) {
 	l := newLab(t)

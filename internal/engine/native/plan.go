@@ -278,19 +278,13 @@ func inMemory(a engine.Attachment, l cove.Limits) []guest.Step {
 	return []guest.Step{{Kind: guest.StepDir, Target: at, Mode: m.Mode}, show}
 }
 
-// rootCapabilities returns what root inside may do, as bits of capabilities(7): what package managers and daemons need.
-// One that writes into directories of the host, as shared says, cannot give files capabilities, which they would have
-// there.
+// rootCapabilities returns what root inside may do. One that writes into directories of the host, as shared says,
+// cannot give files capabilities, which they would have there.
 func rootCapabilities(shared bool) uint64 {
-	all := uint64(0)
-	for _, c := range []int{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL,
-		unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT} {
-		all |= 1 << c
+	if shared {
+		return rootfs.RootCapabilities &^ (1 << unix.CAP_SETFCAP)
 	}
-	if !shared {
-		all |= 1 << unix.CAP_SETFCAP
-	}
-	return all
+	return rootfs.RootCapabilities
 }
 
 func flagsOf(a engine.Attachment) guest.MountFlag {

@@ -127,6 +127,11 @@ func (t *Tree) regular(tr *tar.Reader, h *tar.Header, up parent, base string) er
 	if err := unix.Fchmod(fd, permissions(h)); err != nil {
 		return err
 	}
+	if t.owners {
+		if err := setCapabilities(fd, h); err != nil {
+			return err
+		}
+	}
 	return t.setTime(up.fd, base, h)
 }
 

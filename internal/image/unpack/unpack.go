@@ -11,8 +11,9 @@
 // # Dropped properties
 //
 // Absolute names, "..", NUL, and hard links by such names are refused. Block and character devices are skipped: a
-// sandbox has its own /dev. All extended attributes, security.capability among them, are dropped. Owners are kept when
-// the process may set them (root), with ids beyond 65535 mapped to 65534; otherwise the caller owns everything.
+// sandbox has its own /dev. Of the extended attributes the capabilities of programs are kept that root inside may
+// have. Owners are kept when the process may set them (root), with ids beyond 65535 mapped to 65534; otherwise the
+// caller owns everything.
 //
 // # Limits
 //

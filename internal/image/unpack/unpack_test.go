@@ -3,6 +3,7 @@ package unpack
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/binary"
 	"io"
 	"io/fs"
 	"os"
@@ -449,8 +450,7 @@ func TestModesOwnersAndTimes(t *testing.T) {
 		entry{name: "owned", body: "x", uid: 1234, mtime: past},
 		entry{name: "huge-id", body: "x", uid: 2_000_000, mtime: past},
 		entry{name: "cap", body: "x", mtime: past,
-			pax: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00",
-				"SCHILY.xattr.user.note": "x"}},
+			pax: map[string]string{CapabilityRecord: "\x01\x00\x00\x02\x00\x20\x00\x00", "SCHILY.xattr.user.note": "x"}},
 	), pack(t, entry{name: "closed/second", body: "from the next layer", mtime: past}))
 	if err != nil {
 		t.Fatal(err)
@@ -505,6 +505,44 @@ func TestModesOwnersAndTimes(t *testing.T) {
 	}
 	if r.stats.Files != 10 || r.stats.Dirs != 5 {
 		t.Errorf("counted %+v", r.stats)
+	}
+}
+
+// TestCapabilities: a program keeps the capabilities that root inside may have, and none of others.
+func TestCapabilities(t *testing.T) {
+	value := func(version, permitted, high uint32) string {
+		var data []byte
+		for _, word := range []uint32{version, permitted, 0, high, 0} {
+			data = binary.LittleEndian.AppendUint32(data, word)
+		}
+		return string(data)
+	}
+	const effective, bind, raw, admin = 0x02000001, 1 << unix.CAP_NET_BIND_SERVICE, 1 << unix.CAP_NET_RAW,
+		1 << unix.CAP_SYS_ADMIN
+	r := newRoom(t)
+	all := map[string]string{
+		"bind": value(effective, bind, 0), "later": value(0x02000000, bind|1<<unix.CAP_CHOWN, 0),
+		"raw": value(effective, raw, 0), "both": value(effective, bind|admin, 0), "high": value(effective, bind, 1),
+		"namespaced": value(0x03000001, bind, 0) + "\x00\x00\x00\x00", "flags": value(0x02000003, bind, 0),
+		"none": value(effective, 0, 0), "short": "\x01",
+	}
+	var entries []entry
+	for name, value := range all {
+		entries = append(entries, entry{name: name, body: "x", mode: 0o755, pax: map[string]string{CapabilityRecord: value}})
+	}
+	if err := r.apply(Layer, pack(t, entries...)); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range all {
+		got := make([]byte, 64)
+		n, err := unix.Lgetxattr(filepath.Join(r.dir, name), Capability, got)
+		if err == unix.ENOTSUP {
+			t.Skip("the file system has no such attributes")
+		}
+		kept := mayChown() && (name == "bind" || name == "later")
+		if kept != (err == nil) || kept && string(got[:n]) != value {
+			t.Errorf("%s: %q, %v", name, got[:max(n, 0)], err)
+		}
 	}
 }
 
