@@ -271,6 +271,9 @@ func describe(e *Effective, c Context, f *Feature, all Files, pins lock) (more [
 			err = p.into(file, to)
 		case i >= 0:
 			err = v.command(p, lifecycle[i].when)
+		case p.name == "mounts":
+			inMain := &evaluation{Context: c, file: File{Path: e.File}, vars: v.vars, out: e}
+			takeMounts(inMain, property{name: "features." + f.ID + ".mounts", line: f.line, value: p.value})
 		case p.name == "entrypoint":
 			why, widens = "Cove's guest starts first, and the programs after it", true
 			fallthrough

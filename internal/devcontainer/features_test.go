@@ -65,7 +65,9 @@ func TestFeature(t *testing.T) {
 	const meta = `{"id": "tool", "version": "1.2", "options": {"version": {"type": "string", "default": "latest"},
 		"9 with-docs": {"type": "boolean", "default": false}, "kind": {"enum": ["a", "b"], "default": "a"}},
 		"containerEnv": {"PATH": "/opt/\\\"x:${PATH}"}, "privileged": true, "capAdd": ["SYS_PTRACE"], "entrypoint": "/e",
-		"mounts": [], "postCreateCommand": "tool init", "customizations": {}}`
+		"mounts": [{"source": "of-${devcontainerId}", "target": "/var/lib/tool", "type": "volume"},
+		"type=bind,source=/,target=/h"],
+		"postCreateCommand": "tool init", "customizations": {}}`
 	text := `{"image": "debian:12", "postCreateCommand": "make", "onCreateCommand": "first",
 		"features": {"./tool": {"9 with-docs": true, "other": "it's"}}}`
 	e, files, err := withFeatures(text, map[string]string{"tool": meta})
@@ -79,9 +81,13 @@ func TestFeature(t *testing.T) {
 	for _, c := range e.Commands {
 		commands = append(commands, c.Steps[0].Args[2])
 	}
-	want := []string{"features../tool.privileged", "features../tool.capAdd", "features../tool.entrypoint"}
+	want := []string{"features../tool.mounts /h", "features../tool.privileged", "features../tool.capAdd",
+		"features../tool.entrypoint"}
 	if !slices.Equal(left, want) || !slices.Equal(commands, []string{"first", "tool init", "make"}) {
 		t.Errorf("left out %q, commands %q", left, commands)
+	}
+	if !slices.Equal(e.Volumes, []cove.Volume{{Target: "/var/lib/tool"}}) {
+		t.Errorf("%+v", e.Volumes)
 	}
 	dockerfile, context := Instructions("debian:12", "node", e.Features, files)
 	for _, part := range []string{"FROM debian:12\nENV ", `ENV PATH="/opt/\\\"x:${PATH}"`, "COPY 0/ /tmp/",

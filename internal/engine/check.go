@@ -25,10 +25,9 @@ func (c Capabilities) Check(t Template) error {
 		return cove.Errorf(cove.InvalidArgument, "the user of a sandbox has the ids %d:%d", t.User.UID, t.User.GID).
 			WithHint("use ids from 0 to %d", rootfs.MaxID)
 	case t.User.IsRoot() && t.Rootfs.Kind == RootfsHost:
-		return cove.Errorf(cove.Unsupported, "root inside cannot change the host's own toolchain, whose packages and settings "+
-			"no sandbox sees").
-			WithHint("use an image: --image IMAGE, after \"cove image pull IMAGE\", or \"cove image build -t IMAGE "+
-				"images/base\" in Cove's repository")
+		const why = "root inside cannot change the host's own toolchain, whose packages and settings no sandbox sees"
+		return cove.Errorf(cove.Unsupported, why).WithHint("use an image: --image IMAGE, after \"cove image pull IMAGE\", " +
+			"or \"cove image build -t IMAGE images/base\" in Cove's repository")
 	case len(t.Rootfs.Layers) > MaxLayers:
 		return cove.Errorf(cove.TooLarge, "a root filesystem of %d layers; at most %d are allowed", len(t.Rootfs.Layers),
 			MaxLayers)
