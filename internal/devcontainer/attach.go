@@ -106,3 +106,11 @@ var leftMounts = map[string]string{
 	"cluster": "a sandbox has volumes of its own alone",
 	"npipe":   "it is about another system",
 }
+
+// each returns the values of a list, or the only one. A list that is empty has none.
+func (p property) each() (all []json.RawMessage) {
+	if json.Unmarshal(p.value, &all) != nil && !empty(p.value) {
+		all = []json.RawMessage{p.value}
+	}
+	return all
+}

@@ -192,13 +192,6 @@ func (c Context) fetched(ref string, all Files) (is bool, err error) {
 	return is, nil
 }
 
-func (f Files) size() (total int) {
-	for _, data := range f {
-		total += len(data)
-	}
-	return total
-}
-
 func tooManyFeatures() error {
 	return cove.Errorf(cove.TooLarge, "the features have more than %d MiB or %d files", maxFeatureAll>>20, maxFiles)
 }

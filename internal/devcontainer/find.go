@@ -141,6 +141,13 @@ func read(checkout fs.FS, name string) (File, error) {
 // Files are files of a checkout, by their paths from its top.
 type Files map[string][]byte
 
+func (f Files) size() (total int) {
+	for _, data := range f {
+		total += len(data)
+	}
+	return total
+}
+
 // Referred reads files that a dev container refers to. One that is not there is left out. Errors: Forbidden,
 // InvalidArgument, TooLarge.
 func Referred(checkout fs.FS, names []string) (Files, error) {

@@ -1,7 +1,6 @@
 package devcontainer
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -113,12 +112,4 @@ func (c *composed) published(s compose.Service, of string) {
 			takePort(c.evaluation, p, Port{of, uint16(port.Target), local(port.Published)})
 		}
 	}
-}
-
-// each returns the values of a list, or the only one. A list that is empty has none.
-func (p property) each() (all []json.RawMessage) {
-	if json.Unmarshal(p.value, &all) != nil && !empty(p.value) {
-		all = []json.RawMessage{p.value}
-	}
-	return all
 }
