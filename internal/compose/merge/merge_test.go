@@ -103,7 +103,7 @@ secrets: {s: {environment: SECRET}}
 		t.Errorf("%+v", app)
 	}
 	file := compose.File{Path: ".env", Data: []byte("A=${SECRET}$HOME")}
-	if env, err := compose.Env(file, false, nil); err != nil || env["A"] != "" {
+	if env, _, err := compose.Env(file, false, nil); err != nil || env["A"] != "" {
 		t.Errorf("%v, %v", env, err)
 	}
 	for _, text := range []string{
@@ -176,7 +176,7 @@ func FuzzFiles(f *testing.F) {
 	f.Add("services: {a: {image: a, build: {context: .}, ports: ['1:2'], environment: [A=${B}]}}", "A=$B")
 	f.Add("a: &a {b: *a}\nservices:\n  <<: *a", "A='")
 	f.Fuzz(func(t *testing.T, text, env string) {
-		known, err := compose.Env(compose.File{Path: ".env", Data: []byte(env)}, false, nil)
+		known, _, err := compose.Env(compose.File{Path: ".env", Data: []byte(env)}, false, nil)
 		if err != nil && cove.ErrorCode(err) == cove.Internal {
 			t.Errorf("%q: %v", env, err)
 		}
