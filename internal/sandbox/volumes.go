@@ -71,7 +71,7 @@ func lasts(place string, ws workspace.Workspace, user cove.User, root engine.Roo
 	}):
 		return false
 	}
-	return user.IsRoot() || rootfs.HasDir(root.Dir, place) || rootfs.ValidateTarget(place) != nil
+	return user.IsRoot() || rootfs.HasDir(root.Stack(), place) || rootfs.ValidateTarget(place) != nil
 }
 
 // layered reports whether a new sandbox keeps changes to its root filesystem: root inside does, and so do volumes,
