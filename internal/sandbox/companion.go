@@ -251,6 +251,7 @@ func (v *supervisor) aside(ctx context.Context, who cove.Principal, in Inside) (
 	if err != nil {
 		return in, nil, err
 	}
-	in.Guest, in.cpu, in.Env = c.Job, c.cpu, rootfs.LastWins(rootfs.WithVariables(slices.Clone(c.env), in.Spec.Env))
+	in.Guest, in.cpu = c.Job.Sandbox, c.cpu
+	in.Env = rootfs.LastWins(rootfs.WithVariables(slices.Clone(c.env), in.Spec.Env))
 	return in, c.close, nil
 }

@@ -24,10 +24,16 @@ func serviceRecordName(owner, service string) string { return owner + "." + serv
 
 // plan returns the services of a new sandbox. Errors: Unsupported.
 func (g group) plan(eng engine.Engine, asked []cove.Service) (all []store.Service, err error) {
+	if len(asked) == 0 {
+		return nil, nil
+	}
 	c := eng.Capabilities()
-	if has := c.Reach && c.Layers && slices.Contains(c.Networks, cove.NetworkLimited); len(asked) > 0 && !has {
-		return nil, cove.Errorf(cove.Unsupported, "sandboxes of the engine %s have no services", eng.Name()).
-			WithHint("leave the services out, or use the engine native")
+	if !slices.Contains(c.Networks, cove.NetworkLimited) {
+		return nil, cove.Errorf(cove.Unsupported, "sandboxes of the engine %s have no network, and so no services",
+			eng.Name()).WithHint("leave the services out, or use the engine native")
+	}
+	if _, err := g.engine(eng.Name()); err != nil {
+		return nil, err
 	}
 	for _, s := range asked {
 		all = append(all, store.Service{Name: s.Name, ID: cove.NewSandboxID()})
@@ -35,9 +41,36 @@ func (g group) plan(eng engine.Engine, asked []cove.Service) (all []store.Servic
 	return all, nil
 }
 
+// engine returns the engine of the services of a sandbox: its own where that can have them, or another one of this
+// machine. Whichever it is, only the gateway connects what is in a group. Errors: Unsupported.
+func (g group) engine(own string) (engine.Engine, error) {
+	eng, err := g.o.Engines.Get(own)
+	if err != nil || hasServices(eng.Capabilities()) == nil {
+		return eng, err
+	}
+	able, err := g.o.Engines.Able(hasServices)
+	if err != nil {
+		err = cove.Errorf(cove.Unsupported, "no engine of this machine can have services: %w", err).
+			WithHint("leave the services out, or run \"cove doctor\" for what the native engine lacks")
+	}
+	return able, err
+}
+
+// hasServices refuses an engine that cannot have services: one that keeps nothing of what they change, or that connects
+// into no sandbox.
+func hasServices(c engine.Capabilities) error {
+	switch {
+	case !c.Lasting, !c.Layers, !slices.Contains(c.Networks, cove.NetworkLimited):
+		return cove.Errorf(cove.Unsupported, "it keeps no changes of a root filesystem, or has no network")
+	case !c.Reach:
+		return cove.Errorf(cove.Unsupported, "it connects into no sandbox: %s", c.Missing["reach"])
+	}
+	return nil
+}
+
 // tryImages refuses services whose images are not there, before anything is made. Errors: those of the images.
 func (g group) tryImages(ctx context.Context, owner store.Sandbox, asked []cove.Service) error {
-	eng, err := g.o.Engines.Get(owner.Spec.Engine)
+	eng, err := g.engine(owner.Spec.Engine)
 	for _, s := range asked {
 		if err != nil {
 			return err
@@ -154,7 +187,7 @@ func (g group) raiseOne(ctx context.Context, owner store.Sandbox, service store.
 // make records a new service, makes its workspace and its sandbox.
 func (g group) make(ctx context.Context, r *resident, owner store.Sandbox, service store.Service,
 	asked cove.Service) (record store.Sandbox, err error) {
-	eng, err := g.o.Engines.Get(owner.Spec.Engine)
+	eng, err := g.engine(owner.Spec.Engine)
 	if err != nil {
 		return record, err
 	}
@@ -167,7 +200,7 @@ func (g group) make(ctx context.Context, r *resident, owner store.Sandbox, servi
 	if err != nil {
 		return record, err
 	}
-	spec := cove.Spec{Engine: owner.Spec.Engine, Image: asked.Image, Env: asked.Env, Volumes: asked.Volumes,
+	spec := cove.Spec{Engine: eng.Name(), Image: asked.Image, Env: asked.Env, Volumes: asked.Volumes,
 		WorkDir: imageDir(root), Network: networkOfService(owner.Spec.Network),
 		Shape: cove.Shape{Isolation: owner.Spec.Isolation, Limits: limits, Lifetime: cove.LifetimeDetached,
 			NoExec: owner.Spec.NoExec}}

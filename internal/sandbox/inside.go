@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
@@ -23,7 +24,7 @@ type Inside struct {
 	store.Sandbox
 	Within  cove.SandboxID // the sandbox that contains a checkout; empty for a sandbox
 	Place   string         // of the checkout, inside
-	Guest   engine.Sandbox
+	Guest   *provision.Sandbox
 	Env     []string        // of every process, before what it asks for itself
 	Dir     string          // where processes begin
 	Stopped <-chan struct{} // closed when it does not run any more

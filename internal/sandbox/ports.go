@@ -22,13 +22,10 @@ func connect(ctx context.Context, sb *provision.Sandbox, name string, port uint1
 	if slices.Contains(routePorts, port) {
 		return nil, cove.Errorf(cove.Unavailable, "port %d of %s is the gateway's", port, name)
 	}
-	to, ok := sb.Sandbox.(engine.Reacher)
-	if !ok {
-		return nil, cove.Errorf(cove.Unsupported, "its engine does not let anything connect to %s", name).
-			WithHint("use a sandbox of the native engine")
-	}
-	c, err := to.Reach(ctx, port)
+	c, err := sb.Reach(ctx, port)
 	switch {
+	case cove.ErrorCode(err) == cove.Unsupported:
+		return nil, err
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, cove.Errorf(cove.Unavailable, "nothing listens on port %d of %s", port, name)
 	case err != nil:

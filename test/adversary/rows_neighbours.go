@@ -34,6 +34,8 @@ func neighbourRows() []row {
 		ipc("abstract_socket", "unix_listen @cove%x", "unix_connect @cove%x"),
 		ipc("file_socket", "unix_listen /tmp/cove%x", "unix_connect /tmp/cove%x"),
 		ipc("loopback_port", "tcp_listen 127.0.0.1:4%.4d", "connect tcp 127.0.0.1:4%.4d"),
+		{id: "C2.reached_port", invariant: "H1", what: "be taken for a neighbour or the host where Cove connects to a port",
+			test: reachedPort},
 		{id: "C2.files", invariant: "H1", what: "find a neighbour's files in /tmp, /dev/shm, /run and home",
 			test: neighbourFiles},
 		{id: "C2.inotify", invariant: "H1", what: "watch a neighbour use the image they share", test: neighbourWatch},
@@ -134,6 +136,43 @@ func (c *trial) meet(makes, finds string) {
 	c.works(one, fmt.Sprintf(finds, key%10000))
 	c.row.deny = append([]string{"ECONNREFUSED"}, hidden...)
 	c.denied(other, fmt.Sprintf(finds, key%10000))
+	p.Signal(c.Context(), 9)
+}
+
+// reachedPort connects to a port at which a program of one sandbox listens: Cove finds it there, and neither in another
+// sandbox nor on the host.
+func reachedPort(c *trial) {
+	if !c.suite.caps.Reach {
+		c.lacking("the engine connects into no sandbox: %s", c.suite.caps.Missing["reach"])
+	}
+	port := uint16(0x4000 + time.Now().UnixNano()%0x4000)
+	one, other := c.fresh(boxOptions{}), c.fresh(boxOptions{})
+	p := one.start(c, spec(fmt.Sprintf("tcp_listen 127.0.0.1:%d", port)))
+	if p == nil || !p.said("listening") {
+		c.Fatal("not tested: nothing listens")
+	}
+	for _, b := range []*box{other, one} { // the last is the control
+		to, ok := b.sandbox.(engine.Reacher)
+		if !ok {
+			c.Fatal("not tested: the sandbox is no Reacher")
+		}
+		conn, err := to.Reach(c.Context(), port)
+		if err == nil {
+			conn.Close()
+		}
+		switch {
+		case b == other && err == nil:
+			c.Error("HOLE: a port of one sandbox is reached as another's")
+		case b == one && err != nil:
+			c.Errorf("not tested: it is not reached either: %v", err)
+		}
+	}
+	for _, at := range []string{"127.0.0.1", "::1"} {
+		if conn, err := net.DialTimeout("tcp", net.JoinHostPort(at, fmt.Sprint(port)), patience); err == nil {
+			conn.Close()
+			c.Errorf("HOLE: a port of a sandbox is the host's, at %s", at)
+		}
+	}
 	p.Signal(c.Context(), 9)
 }
 

@@ -99,9 +99,13 @@ func (l *lab) count(sandbox string) {
 
 // TestForward: programs of this machine reach ports of a sandbox without a network, at both addresses of the loopback,
 // with each direction's end, many at once; and nothing else reaches it.
-func TestForward(t *testing.T) {
-	l := newLab(t)
-	l.must("cove", "new", "--empty", "--name", "web", "--no-attach")
+func TestForward(t *testing.T) { forwards(t, newLab(t)) }
+
+// TestForwardOfDocker: so it is with the containers of a daemon.
+func TestForwardOfDocker(t *testing.T) { forwards(t, newLab(t).docker(), "--engine", "docker") }
+
+func forwards(t *testing.T, l *lab, engine ...string) {
+	l.must(append([]string{"cove", "new", "--empty", "--name", "web", "--no-attach"}, engine...)...)
 	l.count("web")
 	f := l.forward("web", "0:4000", "0:4001", "0:3128")
 	local := f.locals[0]

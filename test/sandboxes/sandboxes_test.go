@@ -71,6 +71,15 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
+// docker returns a lab with a Docker daemon.
+func (l *lab) docker() *lab {
+	l.t.Helper()
+	if os.Getenv("DOCKER_HOST") == "" {
+		l.t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	return l
+}
+
 // bin is where the programs are: as "make test" has built them, or built now.
 var bin = os.Getenv("COVE_TEST_BIN")
 

@@ -80,11 +80,15 @@ func (l *lab) states(sandbox string) string {
 
 // TestServices: the services of a sandbox run before it and as their images say, are reached by their names within the
 // group alone, keep their files, and stop, pause and go with their sandbox.
-func TestServices(t *testing.T) {
-	l := newLab(t)
+func TestServices(t *testing.T) { serves(t, newLab(t), "native") }
+
+// TestServicesOfDocker: so it is beside a container of a daemon.
+func TestServicesOfDocker(t *testing.T) { serves(t, newLab(t).docker(), "docker") }
+
+func serves(t *testing.T, l *lab, engine string) {
 	serviceImages(t, l)
 	l.must("cove", "new", "--empty", "--name", "web", "--no-attach", "--service", "db=svc-plain:1", "--service",
-		"cache=svc-checked:1", "--service-env", "db=WORD=own")
+		"cache=svc-checked:1", "--service-env", "db=WORD=own", "--engine", engine)
 	expect := func(sandbox, to, line, want string) {
 		t.Helper()
 		if got := l.asks(sandbox, to, line); got != want {
@@ -228,16 +232,21 @@ func TestServicesInterrupted(t *testing.T) {
 
 // TestStrangersOfServices: no sandbox outside of a group looks up or reaches its services, whatever its network and
 // whoever has made it; and they reach nothing of the machine that their sandbox may not.
-func TestStrangersOfServices(t *testing.T) {
-	l := newLab(t)
+func TestStrangersOfServices(t *testing.T) { keepsStrangers(t, newLab(t), "native") }
+
+// TestStrangersOfDockersServices: so it is for containers of a daemon.
+func TestStrangersOfDockersServices(t *testing.T) { keepsStrangers(t, newLab(t).docker(), "docker") }
+
+func keepsStrangers(t *testing.T, l *lab, engine string) {
 	serviceImages(t, l)
-	l.must("cove", "new", "--empty", "--name", "web", "--no-attach", "--service", "db=svc-plain:1")
+	l.must("cove", "new", "--empty", "--name", "web", "--no-attach", "--service", "db=svc-plain:1", "--engine", engine)
 	if got := l.asks("web", "db/8080", "id"); got != "1000 db" { // the control
 		t.Fatalf("%q", got)
 	}
-	l.must("cove", "new", "--empty", "--name", "none", "--no-attach")
-	l.must("cove", "new", "--empty", "--name", "open", "--no-attach", "--network", "open")
-	l.must("cove", "new", "--empty", "--name", "other", "--no-attach", "--service", "cache=svc-plain:1")
+	l.must("cove", "new", "--empty", "--name", "none", "--no-attach", "--engine", engine)
+	l.must("cove", "new", "--empty", "--name", "open", "--no-attach", "--network", "open", "--engine", engine)
+	l.must("cove", "new", "--empty", "--name", "other", "--no-attach", "--service", "cache=svc-plain:1", "--engine",
+		engine)
 	address := strings.Fields(l.must("cove", "exec", "web", "--", "getent", "hosts", "db"))[0]
 	if got := l.asks("web", address+"/8080", "id"); got != "1000 db" { // the control
 		t.Fatalf("%q", got)

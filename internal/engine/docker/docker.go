@@ -147,6 +147,7 @@ type trace struct {
 // running is a container whose guest answers.
 type running struct {
 	id     string
+	pid    int           // of PID 1, on the daemon's machine
 	stream *stream       // nil in one that was adopted
 	silent chan struct{} // closed at the stream's end; nil where the guest speaks over it
 	client *guest.Client

@@ -54,7 +54,7 @@ func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attac
 			return err
 		}
 		trees = append(trees, tree)
-		if err := s.give(tree); err != nil {
+		if err := give(s, tree); err != nil {
 			return local.Unmappable(a.Place.Name(), err)
 		}
 		if err := mounts.Restrict(tree, attributes(a)); err != nil {
@@ -90,7 +90,7 @@ func harden(point string) uint64 {
 }
 
 // give makes the owner of a detached mount the sandbox's user.
-func (s *sandbox) give(tree *os.File) error {
+func give(s *sandbox, tree *os.File) error {
 	of, err := local.OwnerOf(tree)
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	c.Networks = append(c.Networks, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen)
 	c.Listeners = true
+	addReach(c, root, here)
 	why := ""
 	switch {
 	case !root:

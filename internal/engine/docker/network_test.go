@@ -39,6 +39,9 @@ func TestLocal(t *testing.T) {
 			caps.MountFlags != has {
 			t.Errorf("%+v: %+v", c, caps)
 		}
+		if can := c.root && c.here; caps.Reach != can || (caps.Missing["reach"] == "") != can {
+			t.Errorf("%+v: it connects into containers: %v, %q", c, caps.Reach, caps.Missing["reach"])
+		}
 		refused := func(why string, err error) {
 			t.Helper()
 			if (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {

@@ -165,7 +165,6 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		CPULimit:    info.CPUCfsPeriod && info.CPUCfsQuota, PIDsLimit: info.PidsLimit,
 		Missing: map[string]string{
 			"root":  "a container engine has no layer of a sandbox's own that its limit bounds; use --engine native",
-			"reach": "nothing connects into containers; use --engine native",
 			"users": "the ids of a container are ids of the machine, of which images would choose; use --engine native",
 			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its ` +
 				`daemon.json gives them one apart from the host's`,
@@ -368,7 +367,7 @@ func (s *sandbox) adopt(ctx context.Context) error {
 			return err
 		}
 	}
-	c := &running{id: record.Name, own: record.Tasks, group: groupOf(made.State.Pid, record.Name)}
+	c := &running{id: record.Name, pid: made.State.Pid, own: record.Tasks, group: groupOf(made.State.Pid, record.Name)}
 	if c.client, s.listeners, err = s.keep.Connect(ctx, nil); err != nil {
 		return err
 	}

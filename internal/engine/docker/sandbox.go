@@ -154,7 +154,7 @@ func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *containe
 	if made.State == nil || !made.State.Running {
 		return c.failed("stay", guest.ErrClosed)
 	}
-	if e.groups == nil {
+	if c.pid = made.State.Pid; e.groups == nil {
 		c.group = groupOf(made.State.Pid, made.ID)
 	} else if c.group, err = enclose(e, t, made.State.Pid, asked.Resources); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -183,6 +184,18 @@ func (s *Sandbox) Become(next cove.State) error {
 	}
 	s.state = next
 	return nil
+}
+
+var _ engine.Reacher = (*Sandbox)(nil)
+
+// Reach implements engine.Reacher. Errors: those of the engine; Unsupported where nothing connects into its sandboxes.
+func (s *Sandbox) Reach(ctx context.Context, port uint16) (net.Conn, error) {
+	to, ok := s.Sandbox.(engine.Reacher)
+	if !ok {
+		return nil, cove.Errorf(cove.Unsupported, "nothing connects into sandboxes of this engine").
+			WithHint("use the native engine: --engine native")
+	}
+	return to.Reach(ctx, port)
 }
 
 // Made ends every process of the sandbox, and returns the places that came into being in its writable mounts and decide

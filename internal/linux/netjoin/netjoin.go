@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package netjoin sets up the network namespace of another process so that its only way out is the sockets that it
-// returns.
+// Package netjoin enters the network namespaces of other processes: it sets one up so that its only way out is the
+// sockets that it returns, and makes sockets in it that connect to the programs there.
 package netjoin
 
 import (
@@ -27,12 +27,7 @@ type Socket struct{ Network, Address string }
 // Errors: NotFound when there is no such process, Forbidden, Conflict when the namespace has another way out or a
 // socket's address is in use, Unsupported when the kernel lacks a feature.
 func Take(pid int, plan transparent.Plan, sockets []Socket) ([]*os.File, error) {
-	ours, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, err
-	}
-	defer ours.Close()
-	theirs, err := namespaceOf(pid, ours)
+	theirs, err := Open(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -47,22 +42,60 @@ func Take(pid int, plan transparent.Plan, sockets []Socket) ([]*os.File, error) 
 		return nil, err
 	}
 	var files []*os.File
+	err = within(theirs, func() (err error) {
+		files, err = take(routes, rules, sockets)
+		return err
+	})
+	return files, err
+}
+
+// TCPSocket returns a TCP socket of IPv6 in a network namespace, connected to nothing. Package netconnect connects it.
+func TCPSocket(theirs *os.File) (f *os.File, err error) {
+	err = within(theirs, func() error {
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err == nil {
+			f = os.NewFile(uintptr(fd), "socket")
+		}
+		return os.NewSyscallError("socket", err)
+	})
+	return f, err
+}
+
+// within calls f on a thread in a network namespace. Errors: Forbidden, those of f.
+func within(theirs *os.File, f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		err := unix.Setns(int(theirs.Fd()), unix.CLONE_NEWNET)
+		ours, err := openOurs()
 		if err != nil {
-			err = cove.Errorf(cove.Forbidden, "cannot enter the network namespace of process %d: %w", pid,
-				err).WithHint("run it as root")
+			done <- err
+			return // and the thread with it
+		}
+		defer ours.Close()
+		err = unix.Setns(int(theirs.Fd()), unix.CLONE_NEWNET)
+		if err != nil {
+			err = cove.Errorf(cove.Forbidden, "cannot enter a network namespace: %w", err).WithHint("run it as root")
 		} else {
-			files, err = take(routes, rules, sockets)
+			err = f()
 		}
 		if unix.Setns(int(ours.Fd()), unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread() // otherwise the thread ends with the goroutine
 		}
 		done <- err
 	}()
-	return files, <-done
+	return <-done
+}
+
+func openOurs() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
+
+// Open opens the network namespace of a process, which must differ from ours. Errors: NotFound, Forbidden, Conflict.
+func Open(pid int) (*os.File, error) {
+	ours, err := openOurs()
+	if err != nil {
+		return nil, err
+	}
+	defer ours.Close()
+	return namespaceOf(pid, ours)
 }
 
 // namespaceOf opens the network namespace of a process, which must differ from ours.

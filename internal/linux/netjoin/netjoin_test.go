@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/netconnect"
 	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
@@ -75,6 +76,30 @@ func TestTake(t *testing.T) {
 	}
 	if links, err := net.Interfaces(); err != nil || len(links) == 0 {
 		t.Errorf("our own interfaces: %v, %v", links, err)
+	}
+}
+
+// TestTCPSocket: it is in the other namespace, and this process stays in its own.
+func TestTCPSocket(t *testing.T) {
+	theirs, err := Open(holder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	f, err := TCPSocket(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := netconnect.Check(f); err != nil {
+		t.Error(err)
+	}
+	own, err := net.Interfaces()
+	if err != nil || len(own) < 2 {
+		t.Errorf("our own interfaces: %v, %v", own, err)
+	}
+	if _, err := TCPSocket(f); cove.ErrorCode(err) != cove.Forbidden {
+		t.Errorf("a file that is no namespace: %v", err)
 	}
 }
 
