@@ -13,13 +13,48 @@ import (
 func TestDatabasesBeside(t *testing.T) {
 	l := newLab(t)
 	l.withDebian()
+	l.buildsDatabases()
+	t.Run("services", func(t *testing.T) { l.of(t).databasesAsked() })
+	t.Run("compose", func(t *testing.T) { l.of(t).databasesOfCompose() })
+}
+
+// buildsDatabases builds the image databases:1.
+func (l *lab) buildsDatabases() {
+	l.t.Helper()
 	l.builds("databases", `FROM debian
 RUN apt-get -q update && apt-get -q install -y --no-install-recommends redis-server postgresql \
 	&& rm -rf /var/lib/apt/lists && ln -s /usr/lib/postgresql/*/bin/* /usr/local/bin/ \
 	&& chown postgres /var/lib/postgresql && useradd -m dev
 `)
-	t.Run("services", func(t *testing.T) { l.of(t).databasesAsked() })
-	t.Run("compose", func(t *testing.T) { l.of(t).databasesOfCompose() })
+}
+
+// TestDatabasesWithoutRoot: so it is for an ordinary user, and a service whose image has no user is root inside where
+// its sandbox is.
+func TestDatabasesWithoutRoot(t *testing.T) {
+	if os.Getenv("COVE_TEST_LONG") == "" {
+		t.Skip("TestServicesWithoutRoot has the same services, without databases: set COVE_TEST_LONG=1")
+	}
+	made := debian.Root(t)
+	l := newLab(t)
+	u := l.asUser(subordinate)
+	l.must("tar", "-C", made, "-cf", l.in("root.tar"), ".")
+	l.must("mkdir", u.in("root"))
+	l.must("cp", "-r", made+"/etc", u.in("root"))
+	u.must("cove", "image", "import", "tar:"+l.in("root.tar"), "--name", "debian")
+	u.buildsDatabases()
+	u.databasesAsked()
+	u.builds("plain-redis", "FROM databases:1\nEXPOSE 6379\nWORKDIR /var/lib/redis\nCMD redis-server --appendonly yes\n")
+	u.must("cove", "new", "--empty", "--name", "shop", "--image", "plain-redis:1", "--no-attach", "--root", "--service",
+		"cache=plain-redis:1")
+	u.must("cove", "exec", "shop", "--", "redis-cli", "-h", "cache", "set", "word", "kept")
+	if out := u.must("cove", "exec", "shop.cache", "--", "id", "-u"); out != "0\n" {
+		t.Errorf("the service is the user %s", out)
+	}
+	u.must("cove", "stop", "shop")
+	u.must("cove", "start", "shop")
+	if out := u.must("cove", "exec", "shop", "--", "redis-cli", "-h", "cache", "get", "word"); out != "kept\n" {
+		t.Errorf("after a stop: %q", out)
+	}
 }
 
 // of is the lab of a part of its test.

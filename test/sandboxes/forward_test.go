@@ -104,6 +104,9 @@ func TestForward(t *testing.T) { forwards(t, newLab(t)) }
 // TestForwardOfDocker: so it is with the containers of a daemon.
 func TestForwardOfDocker(t *testing.T) { forwards(t, newLab(t).docker(), "--engine", "docker") }
 
+// TestForwardWithoutRoot: so it is for an ordinary user.
+func TestForwardWithoutRoot(t *testing.T) { forwards(t, newLab(t).asUser("")) }
+
 func forwards(t *testing.T, l *lab, engine ...string) {
 	l.must(append([]string{"cove", "new", "--empty", "--name", "web", "--no-attach"}, engine...)...)
 	l.count("web")

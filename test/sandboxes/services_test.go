@@ -85,6 +85,9 @@ func TestServices(t *testing.T) { serves(t, newLab(t), "native") }
 // TestServicesOfDocker: so it is beside a container of a daemon.
 func TestServicesOfDocker(t *testing.T) { serves(t, newLab(t).docker(), "docker") }
 
+// TestServicesWithoutRoot: so it is for an ordinary user with subordinate ids.
+func TestServicesWithoutRoot(t *testing.T) { serves(t, newLab(t).asUser(subordinate), "native") }
+
 func serves(t *testing.T, l *lab, engine string) {
 	serviceImages(t, l)
 	l.must("cove", "new", "--empty", "--name", "web", "--no-attach", "--service", "db=svc-plain:1", "--service",
