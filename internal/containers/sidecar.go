@@ -1,3 +1,5 @@
+//go:build linux
+
 package containers
 
 import (
@@ -5,9 +7,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/sidecar/outside"
 )
 
 // labelOf is the label of a sidecar: the id of the container whose network it leads.
@@ -45,13 +45,16 @@ func (e Engine) Sidecar(ctx context.Context, of Container, guest string) (*Sidec
 		return nil, err
 	}
 	s := &Sidecar{engine: e, name: "cove-sidecar-" + strings.ToLower(rand.Text())}
-	s.cmd = exec.Command(e.program, "run", "--rm", "--interactive", "--name", s.name, "--label", labelOf+"="+of.ID,
-		"--network", "container:"+of.ID, "--pull", "never", "--read-only", "--user", "0:0", "--ipc", "none",
-		"--sysctl", "net.ipv6.conf.lo.disable_ipv6=0",
-		"--cap-drop", "ALL", "--cap-add", "NET_ADMIN", "--cap-add", "NET_BIND_SERVICE", "--cap-add", "SETUID",
-		"--cap-add", "SETGID", "--security-opt", "no-new-privileges", "--memory", "192m", "--pids-limit", "64",
-		"--ulimit", "nofile=1024:1024", "--log-driver", "none", "--env", "GOMEMLIMIT=128MiB",
-		"--entrypoint", "/cove-guest", image, "--sidecar")
+	args := []string{"run", "--rm", "--interactive", "--name", s.name, "--label", labelOf + "=" + of.ID,
+		"--network", "container:" + of.ID, "--pull", "never", "--read-only", "--user", "0:0", "--ipc", "none",
+		"--sysctl", "net.ipv6.conf.lo.disable_ipv6=0", "--security-opt", "no-new-privileges",
+		"--memory", fmt.Sprint(outside.Memory), "--pids-limit", fmt.Sprint(outside.Tasks),
+		"--ulimit", fmt.Sprintf("nofile=%d:%[1]d", outside.Files), "--log-driver", "none", "--env", outside.Heap,
+		"--entrypoint", outside.Program, "--cap-drop", "ALL"}
+	for _, capability := range outside.Capabilities {
+		args = append(args, "--cap-add", capability)
+	}
+	s.cmd = exec.Command(e.program, append(args, image, outside.Flag)...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a key of the terminal's is for this process
 	s.cmd.Stderr = &s.errs
 	if s.in, err = s.cmd.StdinPipe(); err == nil {
@@ -105,46 +108,39 @@ func (e Engine) guestImage(ctx context.Context, guest string) (string, error) {
 		return "", cove.Errorf(cove.NotFound, "cannot read the program of sidecars: %w", err).
 			WithHint("install cove-guest beside cove")
 	}
-	sum := sha256.Sum256(program)
-	tag := "cove/guest:" + hex.EncodeToString(sum[:16])
+	tag := outside.ImageName(program)
 	if _, err := e.ask(ctx, "image", "inspect", tag); err == nil {
 		return tag, nil
 	}
-	return tag, e.give(ctx, []file{{"cove-guest", 0o755, program}}, "import", "-", tag)
+	return tag, e.give(ctx, outside.ImageFiles(program), "import", "-", tag)
 }
 
 // Put puts files into a directory of a container, by their names.
 func (e Engine) Put(ctx context.Context, c Container, dir string, files map[string][]byte) error {
 	dir = strings.TrimPrefix(filepath.Clean("/"+dir), "/")
-	var all []file
+	var archive bytes.Buffer
+	tw := tar.NewWriter(&archive) // which writes to memory
 	for name, data := range files {
-		all = append(all, file{dir + "/" + name, 0o644, data})
-	}
-	return e.give(ctx, all, "cp", "-", c.ID+":/")
-}
-
-type file struct {
-	name string
-	mode int64
-	data []byte
-}
-
-// give runs the program with an archive as its input.
-func (e Engine) give(ctx context.Context, files []file, args ...string) error {
-	var archive, errs bytes.Buffer
-	tw := tar.NewWriter(&archive)
-	for _, f := range files {
-		err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.data))})
+		err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: dir + "/" + name, Mode: 0o644, Size: int64(len(data))})
 		if err == nil {
-			_, err = tw.Write(f.data)
+			_, err = tw.Write(data)
 		}
 		if err != nil {
 			return err
 		}
 	}
+	if err := tw.Close(); err != nil {
+		return err
+	}
+	return e.give(ctx, archive.Bytes(), "cp", "-", c.ID+":/")
+}
+
+// give runs the program with an archive as its input.
+func (e Engine) give(ctx context.Context, archive []byte, args ...string) error {
+	var errs bytes.Buffer
 	c := exec.CommandContext(ctx, e.program, args...)
-	c.Stdin, c.Stderr = &archive, &errs
-	if err := errors.Join(tw.Close(), c.Run()); err != nil {
+	c.Stdin, c.Stderr = bytes.NewReader(archive), &errs
+	if err := c.Run(); err != nil {
 		return cove.Errorf(cove.Unavailable, "%s does not take files: %w",
 			e.program, fmt.Errorf("%.400s: %w", strings.TrimSpace(errs.String()), err)).
 			WithHint("see that \"%s info\" works, and that the container is not read-only", e.program)

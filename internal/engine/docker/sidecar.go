@@ -3,14 +3,10 @@
 package docker
 
 import (
-	"archive/tar"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/moby/moby/api/types/container"
@@ -30,29 +26,15 @@ import (
 // every decision and every key stays here, and neither container has a way out but the daemon's connection to this
 // process. When that ends, so does the sidecar, and nothing leaves any more.
 
-// guestImage is the image of sidecars: cove-guest and nothing else.
-const guestImage = "cove/guest"
-
-// guestInImage is the program's place there.
-const guestInImage = "/cove-guest"
-
-// Limits of a sidecar: what it holds of streams is at most half of its memory.
-const (
-	sidecarMemory = 192 << 20
-	sidecarHeap   = "GOMEMLIMIT=128MiB"
-	sidecarTasks  = 64
-	sidecarCPUs   = 1e9 // billionths
-)
-
-// capsOfSidecar let it lead the network, listen at the ports of names, and become a user without any.
-var capsOfSidecar = []string{"NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID"}
+// sidecarCPUs is how many billionths of a processor a sidecar has.
+const sidecarCPUs = 1e9
 
 // planSidecar plans the sidecar of a container, by an image of its own.
 func planSidecar(of, img string, files uint64, labels map[string]string) (*container.Config, *container.HostConfig) {
-	tasks, no := int64(sidecarTasks), false
+	tasks, no := int64(outside.Tasks), false
 	return &container.Config{
 			Image: img, Labels: labels,
-			Entrypoint: []string{guestInImage, "--sidecar"}, Cmd: []string{}, Env: []string{sidecarHeap},
+			Entrypoint: []string{outside.Program, outside.Flag}, Cmd: []string{}, Env: []string{outside.Heap},
 			User: "0:0", WorkingDir: "/", StopSignal: "SIGKILL",
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 			OpenStdin:   true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
@@ -63,22 +45,19 @@ func planSidecar(of, img string, files uint64, labels map[string]string) (*conta
 			IpcMode:        container.IPCModeNone,
 			CgroupnsMode:   container.CgroupnsModePrivate,
 			CapDrop:        []string{"ALL"},
-			CapAdd:         capsOfSidecar,
+			CapAdd:         outside.Capabilities,
 			SecurityOpt:    []string{"no-new-privileges:true"},
 			ReadonlyRootfs: true,
 			MaskedPaths:    slices.Concat(rootfs.Masked, []string{"/sys", "/dev/mqueue"}),
 			ReadonlyPaths:  rootfs.ReadOnly,
 			Init:           &no,
 			Resources: container.Resources{
-				Memory: sidecarMemory, MemorySwap: sidecarMemory, NanoCPUs: sidecarCPUs, PidsLimit: &tasks,
+				Memory: outside.Memory, MemorySwap: outside.Memory, NanoCPUs: sidecarCPUs, PidsLimit: &tasks,
 				Ulimits: []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1},
 					{Name: "nofile", Soft: int64(files), Hard: int64(files)}},
 			},
 		}
 }
-
-// sidecarFiles is how many descriptors a sidecar may have: of its streams, and few others.
-const sidecarFiles = 2 * sidecar.MaxStreams
 
 // relay makes the sidecar of a container, and returns sockets that stand for those that it has made there; called with
 // changing held. Nothing but the guest runs yet. Errors: Unsupported when the daemon's kernel lacks what the network
@@ -98,7 +77,7 @@ func relay(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
 	if err != nil {
 		return nil, err
 	}
-	config, host := planSidecar(c.id, img.ID, sidecarFiles,
+	config, host := planSidecar(c.id, img.ID, outside.Files,
 		labels(e.realm, e.o.Instance, s.ID(), e.newNonce()))
 	id, err := create(ctx, s, sidecarName(s.ID()), config, host)
 	if err != nil {
@@ -158,14 +137,8 @@ func (e *Engine) importGuest(ctx context.Context) (image, error) {
 	if err != nil {
 		return image{}, err
 	}
-	sum := sha256.Sum256(program)
-	return e.imported(ctx, guestImage+":"+hex.EncodeToString(sum[:16]), func(_ context.Context, w io.Writer) error {
-		tw := tar.NewWriter(w)
-		err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.Base(guestInImage), Mode: 0o755,
-			Size: int64(len(program))})
-		if err == nil {
-			_, err = tw.Write(program)
-		}
-		return errors.Join(err, tw.Close())
+	return e.imported(ctx, outside.ImageName(program), func(_ context.Context, w io.Writer) error {
+		_, err := w.Write(outside.ImageFiles(program))
+		return err
 	})
 }

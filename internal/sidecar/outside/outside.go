@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package outside is the host's end of a sidecar: it makes sockets that stand for those in the sandbox's network, as an
-// egress route takes them, and connects to them what the sidecar carries. See packages sidecar and relayed.
+// Package outside is the host's end of a sidecar: it says what its container is (container.go), makes sockets that
+// stand for those in the sandbox's network, as an egress route takes them, and connects to them what the sidecar
+// carries. See packages sidecar and relayed.
 package outside
 
 import (
