@@ -116,10 +116,11 @@ type sandbox struct {
 	life context.Context // ends when the sandbox is destroyed
 	stop context.CancelFunc
 
-	changing sync.Mutex // held while a container is made or removed; acquired before mu
-	traces   []trace    // of containers that may exist; guarded by changing
-	image    string     // of this sandbox alone, which may exist; guarded by changing
-	removed  bool       // guarded by changing
+	changing sync.Mutex   // held while a container is made or removed; acquired before mu
+	traces   []trace      // of containers that may exist; guarded by changing
+	image    string       // of this sandbox alone, which may exist; guarded by changing
+	removed  bool         // guarded by changing
+	sidecar  *outside.End // of one whose network is not entered; guarded by changing
 
 	watched sync.WaitGroup
 
@@ -127,7 +128,6 @@ type sandbox struct {
 	current   *running      // nil before there is one, and while it is made anew
 	latest    *guest.Client // current's, and its predecessor's meanwhile
 	listeners []*os.File
-	sidecar   *outside.End // of one whose network is not entered
 	bound     bool
 	lasts     bool // without this process
 	left      bool // to another process

@@ -4,6 +4,7 @@ package docker
 
 import (
 	"context"
+	"slices"
 
 	"github.com/moby/moby/api/types/container"
 
@@ -60,27 +61,9 @@ func create(ctx context.Context, s *sandbox, name string, config *container.Conf
 // called with changing held.
 func (s *sandbox) erase(ctx context.Context) error {
 	for len(s.traces) > 0 {
-		last := len(s.traces) - 1
-		t := s.traces[last]
-		if t.id == "" { // its creation has failed, or the answer was lost
-			found, err := s.engine.api.identify(ctx, t.name, t.nonce)
-			if err != nil {
-				return err
-			}
-			t.id = found
+		if err := eraseTrace(ctx, s, len(s.traces)-1); err != nil {
+			return err
 		}
-		if t.id != "" {
-			if err := s.engine.api.remove(ctx, t.id); err != nil {
-				return err
-			}
-		}
-		if t.group != nil {
-			if err := t.group.Remove(groupPatience); err != nil {
-				return cove.Errorf(cove.Unavailable, "a control group cannot be removed: %w", err)
-			}
-		}
-		s.engine.disown(s.traces[last:])
-		s.traces = s.traces[:last]
 	}
 	if s.image == "" {
 		return nil
@@ -90,4 +73,29 @@ func (s *sandbox) erase(ctx context.Context) error {
 		s.image = ""
 	}
 	return err
+}
+
+// eraseTrace removes the container of the trace at i; called with changing held.
+func eraseTrace(ctx context.Context, s *sandbox, i int) error {
+	t := s.traces[i]
+	if t.id == "" { // its creation has failed, or the answer was lost
+		found, err := s.engine.api.identify(ctx, t.name, t.nonce)
+		if err != nil {
+			return err
+		}
+		t.id = found
+	}
+	if t.id != "" {
+		if err := s.engine.api.remove(ctx, t.id); err != nil {
+			return err
+		}
+	}
+	if t.group != nil {
+		if err := t.group.Remove(groupPatience); err != nil {
+			return cove.Errorf(cove.Unavailable, "a control group cannot be removed: %w", err)
+		}
+	}
+	s.engine.disown(s.traces[i : i+1])
+	s.traces = slices.Delete(s.traces, i, i+1)
+	return nil
 }

@@ -73,6 +73,24 @@ func relay(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
 	if err != nil {
 		return nil, err
 	}
+	conn, err := startSidecar(ctx, s, c)
+	if err != nil {
+		return nil, err
+	}
+	ready, cancel := context.WithTimeout(ctx, e.api.timeout)
+	defer cancel()
+	end, err := outside.Begin(ready, conn, setup, e.o.RunDir)
+	if err != nil {
+		return nil, sidecarFailed(conn, err)
+	}
+	s.sidecar = end
+	go attend(s, c, setup, end)
+	return end.Sockets, nil
+}
+
+// startSidecar makes and starts a sidecar of a container; called with changing held.
+func startSidecar(ctx context.Context, s *sandbox, c *running) (*stream, error) {
+	e := s.engine
 	img, err := e.importGuest(ctx)
 	if err != nil {
 		return nil, err
@@ -96,17 +114,7 @@ func relay(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
 	if err := checkSidecar(ctx, e, id, host, &s.traces[len(s.traces)-1]); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	ready, cancel := context.WithTimeout(ctx, e.api.timeout)
-	defer cancel()
-	end, err := outside.Begin(ready, conn, setup, e.o.RunDir)
-	if err != nil {
-		return nil, sidecarFailed(conn, err)
-	}
-	s.mu.Lock()
-	s.sidecar = end
-	s.mu.Unlock()
-	go tell(s, end)
-	return end.Sockets, nil
+	return conn, nil
 }
 
 // sidecarFailed explains in the sidecar's own words.
@@ -122,13 +130,65 @@ func sidecarFailed(conn *stream, err error) error {
 		WithHint("look at the daemon's log")
 }
 
-// tell says that a sidecar has ended before its sandbox: nothing leaves any more.
-func tell(s *sandbox, end *outside.End) {
-	<-end.Done()
-	if s.life.Err() == nil && !errors.Is(end.Err(), outside.ErrUnused) {
-		s.engine.o.Log.Error("the sidecar of a sandbox has ended: nothing leaves the sandbox any more",
-			"sandbox", s.ID(), "error", end.Err())
+// mostRestarts bounds how often a sidecar is started again: what programs in the sandbox do may end it.
+const mostRestarts = 5
+
+// attend starts a sidecar again that has ended before its sandbox. Until then, and if that fails, nothing leaves the
+// sandbox: what leads its network to the sidecar stays in that network.
+func attend(s *sandbox, c *running, setup sidecar.Setup, end *outside.End) {
+	for restarts := 0; ; restarts++ {
+		<-end.Done()
+		if s.life.Err() != nil || errors.Is(end.Err(), outside.ErrUnused) {
+			return
+		}
+		err := end.Err()
+		if restarts < mostRestarts {
+			s.engine.o.Log.Warn("the sidecar of a sandbox has ended, and is started again", "sandbox", s.ID(), "error", err)
+			err = s.make(s.life, func(ctx context.Context) error {
+				next, err := relayAgain(ctx, s, c, setup, end)
+				if err == nil {
+					s.sidecar, end = next, next
+				}
+				return err
+			})
+		}
+		if s.life.Err() != nil {
+			return
+		}
+		if err != nil || restarts == mostRestarts {
+			s.engine.o.Log.Error("the sidecar of a sandbox has ended: nothing leaves the sandbox any more",
+				"sandbox", s.ID(), "restarts", restarts, "error", err)
+			return
+		}
 	}
+}
+
+// relayAgain makes the next sidecar of a container, in place of one that has ended; called with changing held. Programs
+// of the user run beside it.
+func relayAgain(ctx context.Context, s *sandbox, c *running, setup sidecar.Setup, end *outside.End) (*outside.End,
+	error) {
+	if s.life.Err() != nil {
+		return nil, s.life.Err()
+	}
+	for i := len(s.traces) - 1; i >= 0; i-- {
+		if s.traces[i].name != sidecarName(s.ID()) {
+			continue
+		}
+		if err := eraseTrace(ctx, s, i); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := startSidecar(ctx, s, c)
+	if err != nil {
+		return nil, err
+	}
+	ready, cancel := context.WithTimeout(ctx, s.engine.api.timeout)
+	defer cancel()
+	next, err := end.Again(ready, conn, setup)
+	if err != nil {
+		return nil, sidecarFailed(conn, err)
+	}
+	return next, nil
 }
 
 // importGuest makes the image of sidecars.

@@ -74,9 +74,10 @@ func Setup(plan transparent.Plan, sockets []netjoin.Socket, filter []byte) (s si
 }
 
 // Begin has a sidecar at conn do what setup says, and carries what it sends from then on. dir is a directory of this
-// user's, in which nothing stays. Errors: *sidecar.Failure, those of conn; conn is closed then.
+// user's, in which nothing stays. The caller closes the end. Errors: *sidecar.Failure, those of conn; conn is closed
+// then.
 func Begin(ctx context.Context, conn io.ReadWriteCloser, setup sidecar.Setup, dir string) (*End, error) {
-	e := &End{queue: make(chan datagram, maxQueued), done: make(chan struct{}), clients: map[client]*net.UnixConn{}}
+	e := newEnd()
 	for _, s := range setup.Sockets {
 		f, in, err := relayed.Listen(dir, s.Network)
 		if err != nil {
@@ -85,17 +86,41 @@ func Begin(ctx context.Context, conn io.ReadWriteCloser, setup sidecar.Setup, di
 		}
 		e.Sockets, e.in = append(e.Sockets, f), append(e.in, in)
 	}
+	if err := e.begin(ctx, conn, setup); err != nil {
+		e.drop()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Again is Begin for the next sidecar of the same network, once the one of e has ended: what arrives in the network is
+// brought to the sockets of e, which the new end takes over. e is as it was after an error.
+func (e *End) Again(ctx context.Context, conn io.ReadWriteCloser, setup sidecar.Setup) (*End, error) {
+	next := newEnd()
+	next.in = e.in
+	if err := next.begin(ctx, conn, setup); err != nil {
+		return nil, err
+	}
+	e.in = nil
+	return next, nil
+}
+
+func newEnd() *End {
+	return &End{queue: make(chan datagram, maxQueued), done: make(chan struct{}), clients: map[client]*net.UnixConn{}}
+}
+
+// begin begins the session at conn, which it closes on error.
+func (e *End) begin(ctx context.Context, conn io.ReadWriteCloser, setup sidecar.Setup) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	session, err := sidecar.Outside(conn, setup)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		e.drop()
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, errors.Join(err, conn.Close())
+		return errors.Join(err, conn.Close())
 	}
 	e.session = session
 	delivered := make(chan struct{})
@@ -107,10 +132,10 @@ func Begin(ctx context.Context, conn io.ReadWriteCloser, setup sidecar.Setup, di
 		}
 		close(e.queue)
 		<-delivered
-		e.close()
+		e.forget()
 		close(e.done)
 	}()
-	return e, nil
+	return nil
 }
 
 // drop closes the sockets of an end that has not begun.
@@ -118,13 +143,18 @@ func (e *End) drop() {
 	for _, f := range e.Sockets {
 		f.Close()
 	}
-	e.close()
+	e.leave()
 }
 
-func (e *End) close() {
+// leave closes the entrances.
+func (e *End) leave() {
 	for _, in := range e.in {
 		in.Close()
 	}
+}
+
+// forget closes the sockets of clients that send datagrams.
+func (e *End) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.clients {
@@ -154,6 +184,7 @@ func (e *End) Err() error { return e.err }
 func (e *End) Close() {
 	e.session.Close()
 	<-e.done
+	e.leave()
 }
 
 // Open implements sidecar.Host.

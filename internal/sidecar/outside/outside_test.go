@@ -25,6 +25,19 @@ var (
 // begin returns both ends of a sidecar that is ready.
 func begin(t *testing.T, answer func(netip.AddrPort, []byte)) (*sidecar.Session, *outside.End) {
 	t.Helper()
+	dir := t.TempDir()
+	s, end := beginBy(t, answer, func(conn net.Conn) (*outside.End, error) {
+		return outside.Begin(t.Context(), conn, setup, dir)
+	})
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	return s, end
+}
+
+func beginBy(t *testing.T, answer func(netip.AddrPort, []byte),
+	do func(net.Conn) (*outside.End, error)) (*sidecar.Session, *outside.End) {
+	t.Helper()
 	a, b := net.Pipe()
 	begun := make(chan *sidecar.Session)
 	ended := make(chan struct{})
@@ -39,14 +52,13 @@ func begin(t *testing.T, answer func(netip.AddrPort, []byte)) (*sidecar.Session,
 			s.ServeInside(func(_ int, to netip.AddrPort, p []byte) { answer(to, p) })
 		}
 	}()
-	dir := t.TempDir()
 	type result struct {
 		end *outside.End
 		err error
 	}
 	made := make(chan result, 1)
 	go func() {
-		end, err := outside.Begin(t.Context(), b, setup, dir)
+		end, err := do(b)
 		made <- result{end, err}
 	}()
 	s := <-begun
@@ -55,9 +67,6 @@ func begin(t *testing.T, answer func(netip.AddrPort, []byte)) (*sidecar.Session,
 		t.Fatal(r.err)
 	}
 	t.Cleanup(func() { r.end.Close(); a.Close(); <-ended })
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
 	return s, r.end
 }
 
@@ -110,6 +119,39 @@ func TestUsed(t *testing.T) {
 		if a := <-answered; a != "192.0.2.1:443 not "+word {
 			t.Errorf("answered: %q", a)
 		}
+	}
+}
+
+// TestAgain: what the next sidecar brings arrives at the sockets of the one that has ended; one that does not begin
+// changes nothing.
+func TestAgain(t *testing.T) {
+	s, end := begin(t, func(netip.AddrPort, []byte) {})
+	l, err := relayed.Listener(end.Sockets[0], "127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s.Close()
+	<-end.Done()
+	gone, other := net.Pipe()
+	gone.Close()
+	if _, err := end.Again(t.Context(), other, setup); err == nil {
+		t.Error("one that does not answer begins")
+	}
+	s, _ = beginBy(t, func(netip.AddrPort, []byte) {}, func(conn net.Conn) (*outside.End, error) {
+		return end.Again(t.Context(), conn, setup)
+	})
+	end.Close() // as a caller may that has the next one
+	own, theirs := net.Pipe()
+	defer own.Close()
+	go s.Carry(0, somewhere, program{theirs})
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if to := c.(*relayed.Conn).Destination(); to != somewhere {
+		t.Errorf("it wanted to go to %s", to)
 	}
 }
 
