@@ -70,11 +70,14 @@ func hasServices(c engine.Capabilities) error {
 
 // tryImages refuses services whose images are not there, before anything is made. Errors: those of the images.
 func (g group) tryImages(ctx context.Context, owner store.Sandbox, asked []cove.Service) error {
+	if len(asked) == 0 {
+		return nil
+	}
 	eng, err := g.engine(owner.Spec.Engine)
+	if err != nil {
+		return err
+	}
 	for _, s := range asked {
-		if err != nil {
-			return err
-		}
 		var root engine.Rootfs
 		release := func() {}
 		if root, release, err = provision.Rootfs(ctx, g.o.Images, eng, s.Image); err == nil {
@@ -82,10 +85,10 @@ func (g group) tryImages(ctx context.Context, owner store.Sandbox, asked []cove.
 			_, err = userOfService(eng, root, owner)
 		}
 		if err != nil {
-			err = cove.Errorf(cove.ErrorCode(err), "the service %s: %w", s.Name, err).WithHint("%s", cove.ErrorHint(err))
+			return cove.Errorf(cove.ErrorCode(err), "the service %s: %w", s.Name, err).WithHint("%s", cove.ErrorHint(err))
 		}
 	}
-	return err
+	return nil
 }
 
 // userOfService returns the user of a service's programs: of its image, which may say none or root; then it is root
