@@ -1217,3 +1217,16 @@ func (noImages) Resolve(_ context.Context, ref string) (engine.Rootfs, error) {
 }
 
 func (noImages) Hold(context.Context, string) (func(), error) { return func() {}, nil }
+
+// TestServicesRefused: where no engine of the machine can have services, a sandbox with some is refused with what is
+// lacking, and one without is made.
+func TestServicesRefused(t *testing.T) {
+	s := newHome(t).adopt(t)
+	_, err := s.Create(t.Context(), owner, sandbox.Request{Name: "web",
+		Services: []cove.Service{{Name: "db", Image: "postgres:15"}}}, nil)
+	wantCode(t, "services", err, cove.Unsupported)
+	if err == nil || !strings.Contains(err.Error(), "keeps no changes") {
+		t.Errorf("%v", err)
+	}
+	s.make(t, sandbox.Request{Name: "web"})
+}

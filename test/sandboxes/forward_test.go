@@ -223,8 +223,14 @@ func TestForwardEnds(t *testing.T) {
 
 // TestForwardOfDevContainer: without a port, those of the dev container are forwarded; one that is taken gets another
 // number.
-func TestForwardOfDevContainer(t *testing.T) {
-	l := newLab(t)
+func TestForwardOfDevContainer(t *testing.T) { forwardsDevContainer(t, newLab(t), "native") }
+
+// TestForwardOfDockersDevContainer: so it is with a container of a daemon.
+func TestForwardOfDockersDevContainer(t *testing.T) {
+	forwardsDevContainer(t, newLab(t).docker(), "docker")
+}
+
+func forwardsDevContainer(t *testing.T, l *lab, engine string) {
 	l.write("src/.devcontainer.json", `{"forwardPorts": [4000], "appPort": ["0.0.0.0:4002:4001", "5000/udp"]}`)
 	l.must("git", "-C", l.in("src"), "add", ".")
 	l.must("git", "-C", l.in("src"), "commit", "-q", "-m", "dev")
@@ -232,7 +238,7 @@ func TestForwardOfDevContainer(t *testing.T) {
 	if err == nil {
 		defer taken.Close()
 	}
-	up := l.command("cove", "devcontainer", "up", "--workspace-folder", "src", "--name", "web")
+	up := l.command("cove", "devcontainer", "up", "--workspace-folder", "src", "--name", "web", "--engine", engine)
 	text, err := up.CombinedOutput()
 	if err != nil || !strings.Contains(string(text), "(4000, 4002:4001) by: cove forward web") ||
 		!strings.Contains(string(text), "appPort 5000/udp is left out") {
