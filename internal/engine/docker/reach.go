@@ -10,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/netjoin"
 )
 
@@ -36,7 +37,8 @@ func (c *running) socket() (*os.File, error) {
 		return nil, err
 	}
 	defer network.Close()
-	if groupOf(c.pid, c.id) == nil { // asked after it was opened: another process may have its id meanwhile
+	// Asked after it was opened: another process may have its id meanwhile.
+	if is, err := cgroup.Of(c.pid); err != nil || c.group == nil || is.Name() != c.group.Name() {
 		return nil, cove.Errorf(cove.Unavailable, "its container does not run")
 	}
 	return netjoin.TCPSocket(network)
