@@ -204,7 +204,7 @@ func TestDocker(t *testing.T) {
 func TestPodman(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "podman.sock")
 	h := newHost(Options{Engine: podman, Podman: "unix://" + socket})
-	if o := checkPodman(t.Context(), h); o.status != Fail || !strings.Contains(o.fix, "systemctl start podman.socket") {
+	if o := checkPodman(t.Context(), h); o.status != Fail || !strings.Contains(o.fix, " start podman.socket") {
 		t.Errorf("%+v", o)
 	}
 	l, err := net.Listen("unix", socket)
