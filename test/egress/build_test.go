@@ -14,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/image"
+	"github.com/cove-sandbox/cove/internal/image/layer"
 )
 
 // TestBuildFetches: what ADD names by a URL comes through the gateway, as the policy of the build allows and with no
@@ -64,19 +67,24 @@ func TestBuildFetches(t *testing.T) {
 		l.seen(), want) {
 		t.Errorf("the origins were asked for %q, want %q", l.seen(), want)
 	}
-	roots, _ := filepath.Glob(filepath.Join(l.dir, "home/images/sha256/*/rootfs"))
-	if len(roots) != 1 {
-		t.Fatalf("there are %v", roots)
+	store, err := image.Open(image.Options{Dir: filepath.Join(l.dir, "home/images")})
+	if err != nil {
+		t.Fatal(err)
 	}
-	info, err := os.Stat(filepath.Join(roots[0], "dir/a.tar"))
+	root, err := store.Resolve(t.Context(), "fetched")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return layer.Find(root.Stack(), name).Place() }
+	info, err := os.Stat(in("dir/a.tar"))
 	if err != nil || info.Mode() != 0o600 || !info.ModTime().Equal(at) || info.Size() != int64(archive.Len()) {
 		t.Errorf("%+v, %v", info, err)
 	}
-	info, err = os.Stat(filepath.Join(roots[0], "renamed"))
+	info, err = os.Stat(in("renamed"))
 	if err != nil || info.Mode() != 0o644 || !info.ModTime().Equal(time.Unix(0, 0)) {
 		t.Errorf("%+v, %v", info, err)
 	}
-	if data, err := os.ReadFile(filepath.Join(roots[0], "un/in/it")); err != nil || string(data) != "it" {
+	if data, err := os.ReadFile(in("un/in/it")); err != nil || string(data) != "it" {
 		t.Errorf("%q, %v", data, err)
 	}
 	before := len(l.seen())
