@@ -21,19 +21,22 @@ func carried(t *testing.T) (ws *websocket.Conn, inside *net.TCPConn, ended <-cha
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
+	to, err := net.Dial("tcp", ln.Addr().String()) // done before anything closes the other end
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
 	result := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		accepted, err := websocket.Accept(w, r, nil)
-		if err != nil {
-			t.Error(err)
-			return
+		if err == nil {
+			err = Carry(context.Background(), accepted, to)
 		}
-		to, err := net.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		result <- Carry(context.Background(), accepted, to)
+		result <- err
 	}))
 	t.Cleanup(server.Close)
 	ws, _, err = websocket.Dial(t.Context(), server.URL, nil)
@@ -41,11 +44,6 @@ func carried(t *testing.T) (ws *websocket.Conn, inside *net.TCPConn, ended <-cha
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ws.CloseNow() })
-	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
 	return ws, c.(*net.TCPConn), result
 }
 
