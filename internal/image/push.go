@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/gzip"
 	"golang.org/x/sync/errgroup"
@@ -67,6 +69,11 @@ func (b Builds) Push(ctx context.Context, ref, as string, o PushOptions) (Pushed
 	if err != nil {
 		return Pushed{}, storage(err, "read the image")
 	}
+	g := newGuard(to.Context().RegistryStr(), o.Insecure)
+	defer g.closeIdle()
+	if err := b.tryToPush(ctx, to, g); err != nil { // before the work
+		return Pushed{}, explain(ctx, to, err)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p := packing{dir: room, from: b.Files(), report: oneAtATime(o.Progress), stall: b.store.patience.stall, fail: cancel}
@@ -74,8 +81,6 @@ func (b Builds) Push(ctx context.Context, ref, as string, o PushOptions) (Pushed
 	if err != nil {
 		return Pushed{}, err
 	}
-	g := newGuard(to.Context().RegistryStr(), o.Insecure)
-	defer g.closeIdle()
 	err = remote.Write(to, img, remote.WithContext(ctx), remote.WithTransport(g),
 		remote.WithAuthFromKeychain(b.store.keychain), remote.WithUserAgent("cove/"+version.Version),
 		remote.WithJobs(parallel), remote.WithRetryBackoff(b.store.patience.backoff()))
@@ -84,6 +89,15 @@ func (b Builds) Push(ctx context.Context, ref, as string, o PushOptions) (Pushed
 	}
 	digest, err := img.Digest()
 	return Pushed{Name: familiar(canonical(to)), Digest: digest.String(), Layers: len(parts)}, err
+}
+
+// tryToPush asks a registry whether it is there, and for a token to push with where it gives out tokens.
+func (b Builds) tryToPush(ctx context.Context, to name.Reference, through http.RoundTripper) error {
+	who, err := b.store.keychain.Resolve(to.Context())
+	if err == nil {
+		_, err = transport.NewWithContext(ctx, to.Context().Registry, who, through, []string{to.Scope(transport.PushScope)})
+	}
+	return err
 }
 
 // destination returns the name in a registry under which an image is pushed.
