@@ -54,7 +54,7 @@ func TestCommit(t *testing.T) {
 		rm -r /usr/share/bug; mkdir /usr/share/bug; echo anew >/usr/share/bug/anew; rm /etc/debian_version
 		perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un("/opt/socket")) or die'
 		echo kept >/root/of-home; echo kept >/tmp/temporary; echo "127.0.0.9 nine" >>/etc/hosts
-		(while sleep 0.05; do date >/opt/tool/ticking; done) >/dev/null 2>&1 &`
+		date >/opt/tool/ticking; (while sleep 0.05; do date >/opt/tool/ticking; done) >/dev/null 2>&1 &`
 	inside(change)
 	out := l.must("cove", "sandbox", "commit", "box", "mine:1", "--change", `CMD ["cat", "/opt/tool/one"]`, "--change",
 		"ENV GREETING=hello")
