@@ -93,7 +93,7 @@ func (v *View) at(name string) (*os.Root, fs.FileInfo, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if errors.Is(err, unix.ENOTDIR) || err == nil && root != v.roots[len(v.roots)-1] && Whiteout(info) {
+		if errors.Is(err, unix.ENOTDIR) || err == nil && root != v.roots[len(v.roots)-1] && whiteout(info) {
 			break
 		}
 		return root, info, err
@@ -156,7 +156,7 @@ func (v *View) Names(dir string, most int) (all []string, err error) {
 				if err != nil {
 					return nil, err
 				}
-				if Whiteout(info) {
+				if whiteout(info) {
 					continue
 				}
 			}
@@ -225,15 +225,30 @@ func Resolve(name string, look func(string) (fs.FileInfo, error), read func(stri
 	return at, nil
 }
 
+// opaque is the extended attribute of a directory that hides what is below, with the value "y".
+const opaque = "user.overlay.opaque"
+
 // Opaque reports whether a directory of changes hides what is below it.
 func Opaque(dir string) bool {
 	var value [8]byte
-	n, err := unix.Lgetxattr(dir, "user.overlay.opaque", value[:])
+	n, err := unix.Lgetxattr(dir, opaque, value[:])
 	return err == nil && string(value[:n]) == "y"
 }
 
-// Whiteout reports whether a file of changes stands for one that went.
-func Whiteout(info fs.FileInfo) bool {
+// MakeOpaque has a directory of changes hide what is below it.
+func MakeOpaque(dir string) error {
+	if err := unix.Lsetxattr(dir, opaque, []byte("y"), 0); err != nil {
+		return &fs.PathError{Op: "setxattr", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// Whiteout reports whether a file of changes, by its mode and device, stands for one that went.
+func Whiteout(mode uint32, device uint64) bool {
+	return mode&unix.S_IFMT == unix.S_IFCHR && device == 0
+}
+
+func whiteout(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
+	return ok && Whiteout(st.Mode, st.Rdev)
 }

@@ -75,7 +75,10 @@ func TestBuildFetches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := func(name string) string { return layer.Find(root.Stack(), name).Place() }
+	in := func(name string) string {
+		found := layer.Find(root.Stack(), name)
+		return filepath.Join(found.Dir, found.Name)
+	}
 	info, err := os.Stat(in("dir/a.tar"))
 	if err != nil || info.Mode() != 0o600 || !info.ModTime().Equal(at) || info.Size() != int64(archive.Len()) {
 		t.Errorf("%+v, %v", info, err)

@@ -15,7 +15,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
-	"github.com/cove-sandbox/cove/internal/linux/relayed"
 	"github.com/cove-sandbox/cove/test/adversary"
 	"github.com/cove-sandbox/cove/test/delegate"
 	"github.com/cove-sandbox/cove/test/inner"
@@ -95,17 +94,7 @@ func TestPodmanOfThisUser(t *testing.T) {
 		t.Errorf("why no sandbox lasts: %q", why)
 	}
 	sb := networked(t, e)
-	ln, err := relayed.Listener(sb.Listeners()[0], "127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		if c, err := ln.Accept(); err == nil {
-			fmt.Fprintln(c, "here")
-			c.Close()
-		}
-	}()
+	sayHere(t, sb)
 	if got := outputOf(t, sb, "/bin/bash", "-c", "cat /etc/cove/own </dev/tcp/192.0.2.1/80 -"); got != "own\nhere\n" {
 		t.Errorf("inside: %q", got)
 	}

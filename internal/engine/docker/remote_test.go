@@ -359,6 +359,22 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
+// sayHere answers the first connection that leaves a sandbox with a line, until the test ends.
+func sayHere(t *testing.T, sb engine.Sandbox) {
+	t.Helper()
+	ln, err := relayed.Listener(sb.Listeners()[0], "127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			fmt.Fprintln(c, "here")
+			c.Close()
+		}
+	}()
+}
+
 // TestOverSSH: a daemon is reached by the machine's own ssh, and leads a network here, too.
 func TestOverSSH(t *testing.T) {
 	o := options(t)
@@ -366,17 +382,7 @@ func TestOverSSH(t *testing.T) {
 	o.Host = address
 	e := open(t, o)
 	sb := networked(t, e)
-	ln, err := relayed.Listener(sb.Listeners()[0], "127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		if c, err := ln.Accept(); err == nil {
-			fmt.Fprintln(c, "here")
-			c.Close()
-		}
-	}()
+	sayHere(t, sb)
 	if got := outputOf(t, sb, "/bin/bash", "-c", "cat </dev/tcp/192.0.2.1/80"); got != "here\n" {
 		t.Errorf("inside: %q", got)
 	}

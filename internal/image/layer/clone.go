@@ -8,7 +8,6 @@ import (
 	"runtime"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -101,7 +100,7 @@ func (c cloning) directory(from, to string) error {
 	}
 	err = cmp.Or(err, below.Wait())
 	if err == nil && rootfs.Opaque(from) {
-		err = unix.Lsetxattr(to, "user.overlay.opaque", []byte("y"), 0)
+		err = rootfs.MakeOpaque(to)
 	}
 	// The properties come last: entries need a directory that lets its owner in, and change its time.
 	if err != nil {

@@ -2,7 +2,6 @@ package layer
 
 import (
 	"io/fs"
-	"path/filepath"
 
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -13,14 +12,6 @@ type Found struct {
 	Name  string // in Dir, without symbolic links
 	Mode  fs.FileMode
 	Whole bool // no other directory of the stack has a part of it
-}
-
-// Place returns its path on the host; empty: it is not there.
-func (f Found) Place() string {
-	if f.Dir == "" {
-		return ""
-	}
-	return filepath.Join(f.Dir, f.Name)
 }
 
 // Find finds a file or directory by a path in a stack.

@@ -55,7 +55,7 @@ func setTime(name string, at unix.Timespec) error {
 func kind(st unix.Stat_t) uint32 { return st.Mode & unix.S_IFMT }
 
 // whiteout reports a file of a layer that stands for one that went.
-func whiteout(st unix.Stat_t) bool { return kind(st) == unix.S_IFCHR && st.Rdev == 0 }
+func whiteout(st unix.Stat_t) bool { return rootfs.Whiteout(st.Mode, st.Rdev) }
 
 // Discard takes what a sandbox itself adds to a layer out of it: files of its own in /etc, and the places where it
 // mounts, if what is below has none. A directory that has nothing else then, and is as below, goes as well.

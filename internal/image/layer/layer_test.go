@@ -378,7 +378,7 @@ func TestStack(t *testing.T) {
 		for _, name := range []string{"gone", "gone-dir/x", "gone-dir/y", "changed", "hidden/old", "hidden/new", "merged/old",
 			"to-dir/x", "to-file/x", "deep/a/b/file", "deep/a/more", "link/new", "back"} {
 			found := Find(test.in, name)
-			place, ok := found.Place(), found.Dir != ""
+			place, ok := filepath.Join(found.Dir, found.Name), found.Dir != ""
 			want, err := os.ReadFile(filepath.Join(cloned, strings.Replace(name, "link", "merged", 1)))
 			isDir := errors.Is(err, unix.EISDIR)
 			if ok != (err == nil || isDir) {

@@ -52,8 +52,8 @@ func (t *taking) directory(ctx context.Context, from, to, name string) error {
 		}
 	}
 	if rootfs.Opaque(from) {
-		if err := unix.Lsetxattr(to, "user.overlay.opaque", []byte("y"), 0); err != nil {
-			return &fs.PathError{Op: "setxattr", Path: to, Err: err}
+		if err := rootfs.MakeOpaque(to); err != nil {
+			return err
 		}
 	}
 	if err := attributes(from, to); err != nil {
