@@ -188,7 +188,7 @@ func noNodes(c *trial) {
 			c.Errorf("not tested: the planted node is not found outside: %s %v", say(out), out.Lines)
 		}
 	}
-	for _, line := range c.works(c.box(), "dev_nodes /").Lines {
+	for _, line := range c.works(c.roomy(), "dev_nodes /").Lines {
 		if !maskNode.MatchString(line) {
 			c.Errorf("HOLE: there is %s", line)
 		}
@@ -202,7 +202,7 @@ var maskNode = regexp.MustCompile(`^/proc/\S+ c 1:3$`)
 // each of these is the scratch file system, or has a size of its own.
 func writablePlaces(c *trial) {
 	allowed := regexp.MustCompile(`^(/work|/tmp|/var/tmp|/run|/run/lock|/home/cove|/dev/shm|/dev/mqueue)(/.*)?$`)
-	r := c.works(c.box(), "writable")
+	r := c.works(c.roomy(), "writable")
 	for _, line := range r.Lines {
 		if !allowed.MatchString(line) {
 			c.Errorf("HOLE: %s is writable", line)

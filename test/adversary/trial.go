@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
@@ -76,6 +77,12 @@ func (c *trial) box() *box {
 		return c.fresh(boxOptions{})
 	}
 	return c.suite.sharedBox(c)
+}
+
+// roomy is a sandbox for a walk through all of its files: what the kernel remembers of them counts as its memory.
+func (c *trial) roomy() *box {
+	c.Helper()
+	return c.fresh(boxOptions{limits: func(l *cove.Limits) { l.Memory = 512 << 20 }})
 }
 
 // works is a positive control inside: the allowed form of what is refused.

@@ -99,7 +99,7 @@ func TestQuotasOfTerminals(t *testing.T) {
 // the key's CPU time, and is refused where that is used up. It does not use another caller's.
 func TestQuotasOfGit(t *testing.T) {
 	l := newLab(t)
-	c := l.asKey("--cpu-seconds", "hour=0.4")
+	c := l.asKey("--cpu-seconds", "hour=0.1")
 	many := l.in("many")
 	l.must("git", "init", "-q", "-b", "main", many)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -110,7 +110,7 @@ func TestQuotasOfGit(t *testing.T) {
 	l.must("git", "-C", many, "commit", "-qm", "many")
 	l.must("cove", "new", many, "--no-attach", "--name", "owners")
 	c.must("cove", "new", many, "--no-attach", "--name", "keys")
-	const says = "of CPU time in the last hour, of 0.4 s"
+	const says = "of CPU time in the last hour, of 0.1 s"
 	for _, args := range [][]string{{"new", many, "--no-attach", "--name", "second"}, {"diff", "keys"},
 		{"exec", "keys", "--", "true"}} {
 		if text, err := c.run(append([]string{"cove"}, args...)...); err == nil || !strings.Contains(err.Error(), says) {

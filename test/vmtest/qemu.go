@@ -33,7 +33,8 @@ func (m machine) args() []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-nic", "none", "-no-reboot",
 		"-machine", "q35", "-accel", "tcg,thread=multi",
 		"-cpu", "max,la57=off", // five-level page tables only make emulation slower
-		"-smp", "2", "-m", "2048",
+		// With two processors, emulation takes half as long again in all, for locks and for waiting.
+		"-smp", "1", "-m", "2048",
 		"-kernel", filepath.Join(m.image, "vmlinuz"),
 		"-initrd", m.initramfs,
 		// Without "quiet": what the kernel says is shown when a VM is lost. A

@@ -183,21 +183,21 @@ func TestMembership(t *testing.T) {
 
 func TestMemoryLimit(t *testing.T) {
 	h := find(t)
-	g := create(t, h, Limits{Memory: 32 << 20})
-	// The shell holds 64 MiB of x.
-	cmd, out := start(t, h, g, `x=$(head -c 67108864 /dev/zero | tr '\0' x); echo ${#x}`)
+	g := create(t, h, Limits{Memory: 8 << 20})
+	// The shell holds 16 MiB of x.
+	cmd, out := start(t, h, g, `x=$(head -c 16777216 /dev/zero | tr '\0' x); echo ${#x}`)
 	io.Copy(io.Discard, out)
 	err := cmd.Wait()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		t.Fatalf("64 MiB in a group of 32: %v", err)
+		t.Fatalf("16 MiB in a group of 8: %v", err)
 	}
 	s := stats(t, g)
 	if s.OOMKills == 0 {
 		t.Errorf("no kill was counted: %v, %+v", err, s)
 	}
-	if s.MemoryPeak < 16<<20 || s.MemoryPeak > 32<<20 {
-		t.Errorf("the peak is %d, want most of 32 MiB and not more", s.MemoryPeak)
+	if s.MemoryPeak < 4<<20 || s.MemoryPeak > 8<<20 {
+		t.Errorf("the peak is %d, want most of 8 MiB and not more", s.MemoryPeak)
 	}
 }
 
