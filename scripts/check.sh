@@ -13,6 +13,7 @@ exec </dev/null
 left_out=(
 	internal/engine/docker # needs a docker daemon
 	internal/engine/native # makes hundreds of sandboxes
+	internal/repos         # runs git for minutes
 	test/agents            # needs the agents
 	test/demo              # runs the demonstration
 	test/egress            # runs other programs for minutes
