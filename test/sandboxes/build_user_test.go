@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cove-sandbox/cove/test/asuser"
 	"github.com/cove-sandbox/cove/test/debian"
-	"github.com/cove-sandbox/cove/test/delegate"
 )
 
 // ordinary is the id of an ordinary user, who has an account in the mount namespaces of asUser alone.
@@ -20,19 +20,10 @@ const ordinary = 61000
 // subordinate ids that ids says, in the form of subuid(5).
 func (l *lab) asUser(ids string) *lab {
 	l.t.Helper()
-	groups := delegate.Groups(l.t, ordinary)
-	accounts, err := os.ReadFile("/etc/passwd")
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	u := &lab{t: l.t, dir: l.in("user")}
 	l.must("mkdir", u.dir)
-	l.write("ids", ids)
-	l.write("passwd", string(accounts)+fmt.Sprintf("cove-user:x:%d:%[1]d::%s:/bin/sh\n", ordinary, u.dir))
 	l.must("chown", fmt.Sprintf("%d:%[1]d", ordinary), u.dir)
-	u.enter = slices.Concat([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c",
-		`cd "$0" && mount --bind ids /etc/subuid && mount --bind ids /etc/subgid && mount --bind passwd /etc/passwd &&
-		cd user && exec "$@"`, l.dir}, delegate.Enter(groups), delegate.As(ordinary))
+	u.enter = asuser.Enter(l.t, l.dir, ordinary, u.dir, ids, "cd user")
 	u.env = append(slices.Clone(l.env), "HOME="+u.dir, "COVE_HOME="+u.in("home"), "COVE_RUN_DIR="+u.in("run"),
 		"USER=cove-user", "LOGNAME=cove-user")
 	l.t.Cleanup(func() { // while there is a directory

@@ -6,14 +6,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"io"
-	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
@@ -42,29 +39,7 @@ func overTLS(t *testing.T, address, dir string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := strings.TrimPrefix(enginetest.OverTCP(t, address), "tcp://")
-	var carrying sync.WaitGroup
-	t.Cleanup(func() { l.Close(); carrying.Wait() })
-	carrying.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			carrying.Go(func() {
-				defer c.Close()
-				to, err := net.Dial("tcp4", plain)
-				if err != nil {
-					return
-				}
-				defer to.Close()
-				carrying.Go(func() { io.Copy(c, to); c.Close() })
-				io.Copy(to, c)
-				to.(*net.TCPConn).CloseWrite()
-			})
-		}
-	})
-	return "tcp://" + l.Addr().String()
+	return enginetest.Over(t, l, address)
 }
 
 // TestContexts: the daemon of the current context of the docker command is used, and an error names the context.

@@ -15,9 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
-	"github.com/cove-sandbox/cove/test/adversary"
-	"github.com/cove-sandbox/cove/test/delegate"
-	"github.com/cove-sandbox/cove/test/inner"
+	"github.com/cove-sandbox/cove/test/asuser"
 )
 
 // TestPodmanOfUser runs the suites as an ordinary user, who has control groups and subordinate ids, with a Podman
@@ -32,55 +30,20 @@ func TestPodmanOfUser(t *testing.T) {
 		}
 	}
 	const user = 61001
-	dir, err := os.MkdirTemp("", "cp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := func(name string) string { return filepath.Join(dir, name) }
-	t.Cleanup(func() {
-		if out, err := exec.Command(podmanScript, "--stop", in("podman")).CombinedOutput(); err != nil {
+	u := asuser.New(t, user, enginetest.BuildGuest(t))
+	t.Cleanup(func() { // while there is its directory
+		if out, err := exec.Command(podmanScript, "--stop", u.In("podman")).CombinedOutput(); err != nil {
 			t.Errorf("stopping Podman: %v: %s", err, out)
 		}
-		os.RemoveAll(dir)
 	})
-	copied := func(from, to string) error {
-		text, err := os.ReadFile(from)
-		return errors.Join(err, os.WriteFile(to, text, 0o755))
-	}
-	probe, err := adversary.Probe(t)
-	if err != nil {
-		t.Fatal(err)
-	}
 	script, err := filepath.Abs(podmanScript)
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts, err := os.ReadFile("/etc/passwd")
-	err = errors.Join(err, os.Chmod(dir, 0o755), os.Mkdir(in("bin"), 0o755), os.Mkdir(in("t"), 0o700),
-		os.Chown(in("t"), user, user), copied("/proc/self/exe", in("docker.test")),
-		copied(enginetest.BuildGuest(t), in("bin/cove-guest")), os.WriteFile(in("bin/probe"), probe, 0o755),
-		os.WriteFile(in("ids"), fmt.Appendf(nil, "%d:1677721600:65536\n", user), 0o644),
-		os.WriteFile(in("passwd"), append(accounts, fmt.Sprintf("cove-user:x:%d:%[1]d::/:/bin/sh\n", user)...), 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := slices.Concat([]string{"unshare", "--mount", "--propagation", "slave", "sh", "-c",
-		`cd "$0" && mount --bind ids /etc/subuid && mount --bind ids /etc/subgid && mount --bind passwd /etc/passwd &&
-		"$1" "$0/podman" cove-user >&2 && shift && exec "$@"`, dir, script},
-		delegate.Enter(delegate.Groups(t, user)), delegate.As(user),
-		[]string{in("docker.test"), "-test.timeout=20m", "-test.run=" + strings.Join([]string{"^TestConformanceOfPodman$",
-			"^TestAdversaryOfPodman$", "^TestPodmanOfThisUser$", "^TestPodmanImageOfLinks$", "^TestRootlessPodman$"}, "|")},
-		inner.Args)
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "HOME="+in("t"), "TMPDIR="+in("t"), "USER=cove-user", "COVE_TEST_BIN="+in("bin"),
-		podmanVar+"=unix://"+in("podman/run/podman.sock"))
-	output, err := inner.NewOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = output, output
-	_ = cmd.Run() // the exit code says it, and what ran
-	output.Report(t, cmd.ProcessState.ExitCode())
+	tests := strings.Join([]string{"^TestConformanceOfPodman$", "^TestAdversaryOfPodman$", "^TestPodmanOfThisUser$",
+		"^TestPodmanImageOfLinks$", "^TestRootlessPodman$"}, "|")
+	u.Run(t, tests, fmt.Sprintf("%d:1677721600:65536\n", user), "'"+script+`' "$0/podman" cove-user >&2`,
+		podmanVar+"=unix://"+u.In("podman/run/podman.sock"))
 }
 
 // TestPodmanOfThisUser: without root a network is led to the gateway by a sidecar, and the control groups go with what

@@ -16,6 +16,11 @@ func OverTCP(t testing.TB, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Over(t, l, address)
+}
+
+// Over is OverTCP by a listener, which ends with the test.
+func Over(t testing.TB, l net.Listener, address string) string {
 	var carrying sync.WaitGroup
 	t.Cleanup(func() { l.Close(); carrying.Wait() })
 	carrying.Go(func() {
