@@ -36,6 +36,9 @@ type temp struct {
 func (s *Store) newTemp() (*temp, error) {
 	dir := filepath.Join(s.dir, "tmp", strings.ToLower(rand.Text()))
 	lock, err := filelock.Open(dir+lockSuffix, filelock.Exclusive)
+	if errors.Is(err, filelock.ErrHeld) { // by a sweep, which found the new file before it was locked, and removes it
+		return s.newTemp()
+	}
 	if err != nil {
 		return nil, storage(err, "make a temporary directory")
 	}
