@@ -42,8 +42,8 @@ func Open(o Options) (*Store, error) {
 
 // sweepIndex removes half-written indexes of a crash.
 func (s *Store) sweepIndex() error {
-	left, err := filepath.Glob(filepath.Join(s.dir, ".index.json.*"))
-	if err != nil || len(left) == 0 {
+	written := filepath.Join(s.dir, ".index.json.*")
+	if left, err := filepath.Glob(written); err != nil || len(left) == 0 {
 		return err
 	}
 	lock, err := filelock.Open(filepath.Join(s.dir, "index.lock"), filelock.Exclusive)
@@ -54,6 +54,7 @@ func (s *Store) sweepIndex() error {
 		return err
 	}
 	defer lock.Close()
+	left, err := filepath.Glob(written) // those of before may have been of a process that has ended its work
 	for _, path := range left {
 		err = errors.Join(err, os.Remove(path))
 	}
