@@ -54,7 +54,7 @@ func (s *Store) sweepIndex() error {
 		return err
 	}
 	defer lock.Close()
-	left, err := filepath.Glob(written) // those of before may have been of a process that has ended its work
+	left, err := filepath.Glob(written) // one that was there before may have been in use
 	for _, path := range left {
 		err = errors.Join(err, os.Remove(path))
 	}
