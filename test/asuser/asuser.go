@@ -25,7 +25,7 @@ type User struct {
 // them, and a home.
 func New(t *testing.T, id int, guest string) User {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cu") // sockets have short names
+	dir, err := os.MkdirTemp("", "cu") // the paths of sockets are short, in the home too
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +36,8 @@ func New(t *testing.T, id int, guest string) User {
 		return errors.Join(err, os.WriteFile(u.In(to), data, 0o755))
 	}
 	probe, err := adversary.Probe(t)
-	err = errors.Join(err, os.Chmod(dir, 0o755), os.Mkdir(u.In("bin"), 0o755), os.Mkdir(u.In("home"), 0o700),
-		os.Chown(u.In("home"), id, id), copied("/proc/self/exe", "inner.test"), copied(guest, "bin/cove-guest"),
+	err = errors.Join(err, os.Chmod(dir, 0o755), os.Mkdir(u.In("bin"), 0o755), os.Mkdir(u.In("h"), 0o700),
+		os.Chown(u.In("h"), id, id), copied("/proc/self/exe", "inner.test"), copied(guest, "bin/cove-guest"),
 		os.WriteFile(u.In("bin/probe"), probe, 0o755))
 	if err != nil {
 		t.Fatal(err)
@@ -52,10 +52,10 @@ func (u User) In(name string) string { return filepath.Join(u.Dir, name) }
 // shell command of root's. They are subtests of t.
 func (u User) Run(t *testing.T, tests, ids, first string, env ...string) {
 	t.Helper()
-	args := slices.Concat(Enter(t, u.Dir, u.ID, u.In("home"), ids, first),
+	args := slices.Concat(Enter(t, u.Dir, u.ID, u.In("h"), ids, first),
 		[]string{u.In("inner.test"), "-test.timeout=20m", "-test.run=" + tests}, inner.Args)
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "HOME="+u.In("home"), "TMPDIR="+u.In("home"), "USER=cove-user",
+	cmd.Env = append(os.Environ(), "HOME="+u.In("h"), "TMPDIR="+u.In("h"), "USER=cove-user",
 		"COVE_TEST_BIN="+u.In("bin"))
 	cmd.Env = append(cmd.Env, env...)
 	output, err := inner.NewOutput()
