@@ -15,6 +15,7 @@ type User struct {
 	Home   string // absolute and writable
 	Shell  string // absolute
 	Agent  bool   `json:",omitzero"` // its programs have the system calls of agents, not those of snippets
+	Root   bool   `json:",omitzero"` // of a user other than root: its programs may become root inside, as by sudo
 }
 
 var (
@@ -28,6 +29,9 @@ var (
 
 // IsRoot reports whether a user is root inside. The zero User is none.
 func (u User) IsRoot() bool { return u.UID == 0 && u.Name != "" }
+
+// MayBeRoot reports whether programs of a user are root inside, or may become it.
+func (u User) MayBeRoot() bool { return u.IsRoot() || u.Root }
 
 // IsOfImage reports whether a user is one that an image has, and not one of Cove's own.
 func (u User) IsOfImage() bool {

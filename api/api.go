@@ -31,8 +31,8 @@ type Spec struct {
 	Engine    string  `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker, podman or auto"`
 	Isolation string  `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
 	Image     string  `json:"image,omitempty" yaml:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
-	Root      bool    `json:"root,omitempty" yaml:"root,omitempty" doc:"Programs are root inside, over an image"`
-	User      string  `json:"user,omitempty" yaml:"user,omitempty" doc:"Programs are this user of the image, NAME or UID with :GROUP or without; without, the one that the image says, unless that is root; not together with root" example:"node"`
+	Root      bool    `json:"root,omitempty" yaml:"root,omitempty" doc:"Programs are, or may become, root inside"`
+	User      string  `json:"user,omitempty" yaml:"user,omitempty" doc:"Programs are this user of the image, NAME or UID with :GROUP or without; without, the one that the image says, unless that is root; with root it may become root inside, as by sudo" example:"node"`
 	Limits    *Limits `json:"limits,omitempty" yaml:"limits,omitempty"`
 	NoExec    bool    `json:"noexec,omitempty" yaml:"noexec,omitempty" doc:"Nothing in temporary places (/tmp, /var/tmp, /run, /dev/shm) can be run; what the server's configuration says is not taken back"`
 	Debuggers bool    `json:"debuggers,omitempty" yaml:"debuggers,omitempty" doc:"Programs may trace others of it"`

@@ -95,7 +95,7 @@ type Sandbox struct {
 	Engine      string             `json:"engine"`
 	Isolation   string             `json:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between it and the host"`
 	Image       string             `json:"image"`
-	Root        bool               `json:"root,omitempty" doc:"Its programs are root inside"`
+	Root        bool               `json:"root,omitempty" doc:"Its programs are, or may become, root inside"`
 	User        string             `json:"user,omitempty" doc:"Of its image, whom its programs are"`
 	Debuggers   bool               `json:"debuggers,omitempty" doc:"Its programs may trace others of it"`
 	Profile     string             `json:"profile,omitempty"`

@@ -35,7 +35,7 @@ func SpecOf(spec cove.Spec) api.Spec {
 		Engine: spec.Engine, Isolation: string(spec.Isolation), Image: spec.Image, Env: spec.Env, Labels: spec.Labels,
 		MountsAllow: spec.MountsAllow,
 		Limits:      new(LimitsOf(spec.Limits)), NoExec: spec.NoExec, Mounts: []api.Mount{},
-		Root: spec.User.IsRoot(), User: spec.UserName, Debuggers: spec.Debuggers,
+		Root: spec.User.MayBeRoot(), User: spec.UserName, Debuggers: spec.Debuggers,
 	}
 	for _, m := range spec.Mounts {
 		s.Mounts = append(s.Mounts, api.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})

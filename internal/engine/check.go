@@ -24,13 +24,16 @@ func (c Capabilities) Check(t Template) error {
 	case t.User.UID > rootfs.MaxID, t.User.GID < 0, t.User.GID > rootfs.MaxID:
 		return cove.Errorf(cove.InvalidArgument, "the user of a sandbox has the ids %d:%d", t.User.UID, t.User.GID).
 			WithHint("use ids from 0 to %d", rootfs.MaxID)
-	case t.User.IsRoot() && t.Rootfs.Kind == RootfsHost:
+	case t.User.MayBeRoot() && t.Rootfs.Kind == RootfsHost:
 		const why = "root inside cannot change the host's own toolchain, whose packages and settings no sandbox sees"
 		return cove.Errorf(cove.Unsupported, why).WithHint("use an image: --image IMAGE, after \"cove image pull IMAGE\", " +
 			"or \"cove image build -t IMAGE images/base\" in Cove's repository")
 	case len(t.Rootfs.Layers) > MaxLayers:
 		return cove.Errorf(cove.TooLarge, "a root filesystem of %d layers; at most %d are allowed", len(t.Rootfs.Layers),
 			MaxLayers)
+	}
+	if err := c.CheckUser(t.User, t.Alone); err != nil {
+		return err
 	}
 	var missing []string
 	need := func(ok bool, name string) {
@@ -40,7 +43,7 @@ func (c Capabilities) Check(t Template) error {
 	}
 	need(t.Isolation == "" || slices.Contains(c.Isolations, t.Isolation), fmt.Sprintf("isolation %s (it has %s)",
 		t.Isolation, list(c.Isolations)))
-	need(!t.User.IsRoot() || c.Root, "root")
+	need(!t.User.MayBeRoot() || c.Root, "root")
 	need(!t.User.IsOfImage() || c.Users && t.Rootfs.Kind == RootfsDir, "users")
 	need(slices.Contains(c.Networks, t.Network), "network "+string(t.Network))
 	need(t.Rootfs.Kind != RootfsImage || c.OwnImages, "own_images")
@@ -54,6 +57,17 @@ func (c Capabilities) Check(t Template) error {
 	need(!t.Debuggers || c.Debuggers, "debuggers")
 	need(t.Lifetime != cove.LifetimeDetached || c.Lasting, "lasting")
 	return c.refusal(missing)
+}
+
+// CheckUser refuses a user beside root inside where a sandbox shares directories, unless it is alone, and its ids are
+// not a range of its own: what is shared belongs to one id, and root inside is another.
+func (c Capabilities) CheckUser(u cove.User, alone bool) error {
+	if !u.Root || alone || c.HostIDRange {
+		return nil
+	}
+	return cove.Errorf(cove.Unsupported,
+		"the programs of a sandbox that shares directories with an ordinary user are root inside or %.80q, not both", u.Name).
+		WithHint("leave --root or --user out, or have Cove run as root, which can give such directories to either")
 }
 
 // CheckBinding refuses a binding that needs what c cannot do, or whose mounts would hide what the wall depends on. Only

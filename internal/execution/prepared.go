@@ -16,7 +16,7 @@ import (
 func (e *execution) recipe() (r pool.Recipe, ok bool) {
 	q, root := e.request, e.rootfs
 	if cmp.Or(e.network.Mode, cove.NetworkNone) != cove.NetworkNone || len(q.Mounts)+len(q.Attachments) > 0 ||
-		q.Bind != "" || q.User.IsRoot() || root.Kind != engine.RootfsHost && root.Digest == "" {
+		q.Bind != "" || q.User.MayBeRoot() || root.Kind != engine.RootfsHost && root.Digest == "" {
 		return r, false
 	}
 	tree, err := identify(root.Stack())

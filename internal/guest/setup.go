@@ -163,8 +163,8 @@ type Seal struct {
 	UserGID int `json:"user_gid"`
 	// UserGroups are the supplementary groups of the user's processes.
 	UserGroups []int `json:"user_groups,omitempty"`
-	// Capabilities are the bits that a user who is root inside may have, and that the guest keeps. Then programs may be
-	// setuid; with none there is no_new_privs.
+	// Capabilities are the bits that a user may have who is root inside, or may become it by programs that are setuid;
+	// with none there is no_new_privs. A guest that shares its id with root inside keeps them.
 	Capabilities uint64 `json:"capabilities,omitempty"`
 	// Pivot makes the guest enter the root that Setup assembled.
 	Pivot bool `json:"pivot"`

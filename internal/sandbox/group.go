@@ -96,8 +96,8 @@ func (g group) tryImages(ctx context.Context, owner store.Sandbox, asked []cove.
 func userOfService(eng engine.Engine, root engine.Rootfs, owner store.Sandbox) (cove.User, error) {
 	spec := cove.Spec{Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}}
 	u, err := provision.User(eng, root, spec)
-	if err == nil && !u.IsOfImage() && owner.Spec.User.IsRoot() {
-		u = owner.Spec.User
+	if err == nil && !u.IsOfImage() && owner.Spec.User.MayBeRoot() {
+		u = cove.RootUser
 	}
 	return u, err
 }

@@ -78,7 +78,7 @@ func lasts(place string, ws workspace.Workspace, user cove.User, root engine.Roo
 // which have what the image has at their places.
 func layered(spec cove.Spec, c engine.Capabilities) bool {
 	onDisk := func(v cove.Volume) bool { return !v.Memory }
-	return c.Layers && (spec.User.IsRoot() || hasImage(spec) && slices.ContainsFunc(spec.Volumes, onDisk))
+	return c.Layers && (spec.User.MayBeRoot() || hasImage(spec) && slices.ContainsFunc(spec.Volumes, onDisk))
 }
 
 // showVolumes adds the volumes of a sandbox to its binding, those within others last. Errors: InvalidArgument,

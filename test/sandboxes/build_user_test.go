@@ -127,6 +127,7 @@ CMD ["cat", "mine"]
 		t.Errorf("its program says %q", out)
 	}
 	asBuilt(t, u)
+	besideRoot(t, u)
 	if out := build(u); strings.Count(out, "CACHED") != 10 {
 		t.Errorf("built again it is\n%s", out)
 	}
@@ -165,6 +166,28 @@ func asBuilt(t *testing.T, u *lab) {
 	}
 	if out := l.must("stat", "-c", "%u", u.in("data/file")); out != "61000\n" {
 		t.Errorf("the file in the directory is %q", out)
+	}
+}
+
+// besideRoot runs the image as its user beside root inside, whose programs have their modes' rights. Directories that are
+// shared with an ordinary user cannot be both theirs.
+func besideRoot(t *testing.T, u *lab) {
+	t.Helper()
+	const look = `id -un; chage -l ada | head -n 1 | cut -d: -f1 | tr -d "\t"; (: < /etc/shadow) && echo it is read
+		echo own > /work/file && stat -c %U /work /work/file /usr/bin/chage /home/ada`
+	args := []string{"--root", "--user", "ada", "--image", "built"}
+	if out, _ := u.run(slices.Concat([]string{"cove", "run"}, args, []string{"sh", "-c", look})...); out !=
+		"ada\nLast password change\nada\nada\nroot\nada\n" {
+		t.Errorf("beside root inside its user sees %q", out)
+	}
+	for _, command := range [][]string{{"run", "--mount", u.in("data") + ":/data", "sh", "-c", "true"}, {"new", "--empty"}} {
+		out, err := u.run(slices.Concat([]string{"cove", command[0]}, args, command[1:])...)
+		if err == nil || !strings.Contains(err.Error(), "not both") {
+			t.Errorf("cove %v: %q, %v", command, out, err)
+		}
+	}
+	if left := u.list().Sandboxes; len(left) > 0 {
+		t.Errorf("a refused sandbox is there: %+v", left)
 	}
 }
 

@@ -87,6 +87,65 @@ func TestRootInsideLasts(t *testing.T) {
 	l.must("cove", "destroy", "box", "--yes")
 }
 
+// TestUserBesideRoot: with --root and --user, programs are the user, own the workspace, and become root inside by sudo,
+// in every sandbox; after the server was killed, and after a stop.
+func TestUserBesideRoot(t *testing.T) {
+	made := debian.Root(t)
+	l := newLab(t)
+	image := l.in("image")
+	l.must("cp", "-a", made, image)
+	l.must("cove", "image", "import", image, "--name", "debian")
+	args := []string{"cove", "new", "--empty", "--name", "base", "--root", "--image", "debian", "--no-attach",
+		"--memory", "1G", "--network", "limited"}
+	for _, host := range debian.Hosts(t, image) {
+		args = append(args, "--allow", host)
+	}
+	l.must(args...)
+	l.must("cove", "exec", "base", "--", "sh", "-c", `apt-get -q update &&
+		apt-get -q install -y --no-install-recommends sudo &&
+		useradd --create-home ada && echo 'ada ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/ada`)
+	l.must("cove", "stop", "base")
+	l.must("cove", "sandbox", "commit", "base", "with-sudo")
+
+	const who = "id -un; sudo id -un; echo own > file && stat -c %U file . /workspace ~; sudo stat -c %U file; " +
+		"grep -E '^(CapInh|CapPrm|CapEff|CapAmb):' /proc/self/status | sort -u -k 2"
+	const none = "CapInh:\t0000000000000000\n"
+	if out := l.must("cove", "run", "--root", "--user", "ada", "--image", "with-sudo", "sh", "-c",
+		strings.ReplaceAll(who, " /workspace", "")); out != "ada\nroot\nada\nada\nada\nada\n"+none {
+		t.Errorf("an execution says %q", out)
+	}
+	l.must("cove", "new", "--empty", "--name", "box", "--root", "--user", "ada", "--image", "with-sudo", "--no-attach")
+	inside := func(script string) string {
+		t.Helper()
+		return l.must("cove", "exec", "box", "--", "sh", "-c", script)
+	}
+	const users = "ada\nroot\nada\nada\nada\nada\nada\n" + none
+	if out := inside(who + "; sudo touch /opt/new && sudo useradd bob"); out != users {
+		t.Errorf("it says %q", out)
+	}
+	if out := inside("touch /opt/more 2>&1 || true; cat /etc/shadow 2>&1 || true; kill -9 1 2>&1; sudo kill -9 1; " +
+		"sudo id -un"); strings.Count(out, "Permission denied") != 2 || !strings.Contains(out, "not permitted") ||
+		!strings.HasSuffix(out, "\nroot\n") {
+		t.Errorf("without sudo it says %q", out)
+	}
+	if out := inside("sudo sh -c 'echo changed > file; touch new' 2>&1; cat file"); !strings.
+		Contains(out, "new': Value too large") || !strings.HasSuffix(out, "changed\n") {
+		t.Errorf("root inside in the workspace says %q", out)
+	}
+	if err := syscall.Kill(l.serverPID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if out := inside(who); out != users {
+		t.Errorf("with the next server it says %q", out)
+	}
+	l.must("cove", "stop", "box")
+	l.must("cove", "start", "box")
+	if out := inside(who + "; ls /opt; id -un bob"); out != users+"new\nbob\n" {
+		t.Errorf("started again it says %q", out)
+	}
+	l.must("cove", "destroy", "box", "--yes")
+}
+
 // TestRootOfAnImage: setuid and setgid programs of a stored image work for root inside and no other user, and what root
 // inside has changed stays on the image it was made on, which stays as long.
 func TestRootOfAnImage(t *testing.T) {

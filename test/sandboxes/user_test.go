@@ -39,6 +39,7 @@ USER node
 		{"--image debian", "65534:65534 65534 /home/cove nobody nobody /bin/sh\n"},
 		{"--image node --user service", "999:999 999 /home/cove service service /bin/sh\n"},
 		{"--image node --root", "0:0 0 /root root root /bin/sh\n"},
+		{"--image node --root --user node", "1001:1001 1001 4 60 /home/node node node /bin/bash\n"},
 	} {
 		if said := l.must(append([]string{"cove", "run", "bash", "-c", who}, strings.Fields(c.args)...)...); said != c.want {
 			t.Errorf("%s: %q, want %q", c.args, said, c.want)
@@ -59,12 +60,11 @@ USER node
 		t.Errorf("of its home it has %q", said)
 	}
 	for args, want := range map[string]string{
-		"--image node --user root":        "--root",
-		"--image node --user bob":         "has no user \"bob\"",
-		"--image node --user node:bobs":   "has no group \"bobs\"",
-		"--image node --user 70000":       "from 0 to 65535",
-		"--image node --user node --root": "leave --root or --user out",
-		"--user www-data":                 "--image IMAGE",
+		"--image node --user root":      "--root",
+		"--image node --user bob":       "has no user \"bob\"",
+		"--image node --user node:bobs": "has no group \"bobs\"",
+		"--image node --user 70000":     "from 0 to 65535",
+		"--user www-data":               "--image IMAGE",
 	} {
 		said, err := l.run(append([]string{"cove", "run", "bash", "-c", who}, strings.Fields(args)...)...)
 		if err == nil || !strings.Contains(err.Error(), want) {

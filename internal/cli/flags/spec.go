@@ -65,7 +65,8 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Isolation, "isolation", "",
 		"`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
 	f.BoolVar(&o.Root, "root", false, "have programs be root inside, over an image, so that they install packages")
-	f.StringVar(&o.User, "user", "", "have programs be the user `NAME|UID[:GROUP]` of the image, not the one that it says")
+	f.StringVar(&o.User, "user", "",
+		"have programs be the user `NAME|UID[:GROUP]` of the image, not the one that it says; with --root its sudo works")
 	f.BoolVar(&o.NoExec, "noexec", false, "let nothing in /tmp and other temporary places be run")
 	f.BoolVar(&o.Debuggers, "debuggers", false, "let programs trace others of the sandbox, as gdb, strace and delve do")
 	f.StringArrayVar(&o.Labels, "label", nil, "give it the label `KEY=VALUE` (repeatable)")

@@ -255,7 +255,10 @@ func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 	rows.Add("image", s.Image)
 	rows.Add("engine", s.Engine)
 	rows.Add("isolation", s.Isolation)
-	if s.Root {
+	switch {
+	case s.Root && s.User != "":
+		rows.Add("root", "programs may become root inside")
+	case s.Root:
 		rows.Add("root", "programs are root inside")
 	}
 	rows.Add("user", s.User)

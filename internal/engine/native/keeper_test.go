@@ -32,7 +32,12 @@ import (
 // lasting is a bound long-lived sandbox of an engine, which the test's end destroys.
 func lasting(t *testing.T, e *Engine) *sandbox {
 	t.Helper()
-	sb, err := e.Prepare(t.Context(), lastingTemplate())
+	return lastingOf(t, e, lastingTemplate())
+}
+
+func lastingOf(t *testing.T, e *Engine, template engine.Template) *sandbox {
+	t.Helper()
+	sb, err := e.Prepare(t.Context(), template)
 	if err == nil {
 		err = sb.Bind(t.Context(), engine.Binding{})
 	}
@@ -235,10 +240,21 @@ func TestKeeperKilled(t *testing.T) {
 	}
 }
 
-// TestKeeperIsSealed: a keeper has what is left to PID 1, and a process of the user's nothing of it.
+// TestKeeperIsSealed: a keeper has what is left to PID 1, and a process of the user's nothing of it. Where the user may
+// become root inside, the capabilities of that are bounds, and no more.
 func TestKeeperIsSealed(t *testing.T) {
 	needRoot(t)
-	s := lasting(t, open(t))
+	const none = "0000000000000000"
+	t.Run("user", func(t *testing.T) { keeperIsSealed(t, lastingTemplate(), none, "1") })
+	beside := lastingTemplate()
+	beside.Rootfs = engine.Rootfs{Kind: engine.RootfsDir, Dir: imageTree(t)}
+	beside.User = cove.User{UID: 1001, GID: 50, Name: "node", Home: cove.Home, Shell: "/bin/sh", Root: true}
+	bounds := fmt.Sprintf("%016x", rootCapabilities(false))
+	t.Run("beside root inside", func(t *testing.T) { keeperIsSealed(t, beside, bounds, "0") })
+}
+
+func keeperIsSealed(t *testing.T, template engine.Template, bounds, noNewPrivs string) {
+	s := lastingOf(t, open(t), template)
 	p, err := s.Guest().Start(t.Context(), shellSpec("cat /proc/self/status; ls /proc/self/fd; echo end; read x"))
 	if err != nil {
 		t.Fatal(err)
@@ -257,8 +273,8 @@ func TestKeeperIsSealed(t *testing.T) {
 		}
 	}
 	const none, kept = "0000000000000000", "00000000000000e0" // KILL, SETGID, SETUID
-	want := map[string]string{"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
-		"NoNewPrivs": "1", "Seccomp": "2"}
+	want := map[string]string{"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": bounds, "CapAmb": none,
+		"NoNewPrivs": noNewPrivs, "Seccomp": "2"}
 	check := func(who string, status map[string]string) {
 		t.Helper()
 		for name, value := range want {
@@ -273,7 +289,13 @@ func TestKeeperIsSealed(t *testing.T) {
 	}
 	keeper := one(t, s, "cove-guest")
 	want["CapPrm"], want["CapEff"] = kept, kept
-	check("the keeper", statusOf(t, keeper))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", keeper))
+	if err != nil || len(threads) < guest.Threads {
+		t.Fatalf("the keeper has the threads %q, %v", threads, err)
+	}
+	for _, thread := range threads {
+		check("the keeper's "+thread, statusAt(t, thread))
+	}
 	want["CapInh"] = kept // for keepers
 	for pid, is := range inside(t, s) {
 		if strings.HasPrefix(is, "1 ") {
@@ -294,7 +316,12 @@ func TestKeeperIsSealed(t *testing.T) {
 
 func statusOf(t *testing.T, pid int) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return statusAt(t, fmt.Sprintf("/proc/%d", pid))
+}
+
+func statusAt(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(dir + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func (s *sandbox) setUp(ctx context.Context) error {
 	}
 	var lacking []rootfs.File
 	// Root has a name, and its files are its own to change.
-	if t := s.template; t.Rootfs.Kind == engine.RootfsDir && !t.User.IsRoot() {
+	if t := s.template; t.Rootfs.Kind == engine.RootfsDir && !t.User.MayBeRoot() {
 		lacking = rootfs.Names(t.Rootfs.Stack(), t.User)
 	}
 	plan := planSetup(s.template, s.engine.host, lacking, network)

@@ -106,7 +106,7 @@ func hostRoot(host rootfs.Host, u cove.User) []guest.Step {
 // and the layer, if there is one.
 func imageRoot(t engine.Template) []guest.Step {
 	flags := sealed
-	if t.User.IsRoot() {
+	if t.User.MayBeRoot() {
 		flags &^= guest.NoSuid
 	}
 	given := 0
@@ -140,7 +140,7 @@ func imageRoot(t engine.Template) []guest.Step {
 // mapped is the user whose ids those of a sandbox have to do for. With those of root inside the owners of an image's
 // files are right for every user who shares nothing with who runs Cove. What a layer keeps stays as it was.
 func mapped(t engine.Template) cove.User {
-	if t.Rootfs.Flat != "" && t.Alone && t.Layer == "" {
+	if t.User.Root || t.Rootfs.Flat != "" && t.Alone && t.Layer == "" {
 		return cove.RootUser
 	}
 	return t.User
@@ -213,7 +213,7 @@ func kernelPlaces(settings []rootfs.Sysctl) []guest.Step {
 // shared says that the sandbox writes into directories of the host, which bounds what root inside may do.
 func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte, shared bool) guest.Bind {
 	capabilities := uint64(0)
-	if t.User.IsRoot() {
+	if t.User.MayBeRoot() {
 		capabilities = rootCapabilities(shared)
 	}
 	g := guest.Bind{

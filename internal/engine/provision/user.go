@@ -12,9 +12,9 @@ import (
 
 // User returns the account of a sandbox's programs. spec.UserName names one of the root filesystem; without, the image
 // says, or in its place spec.ImageUser, unless spec.User is root inside. spec.User is the account where neither does,
-// or where the image says root: a sandbox has root inside only where its request says so. Its system calls are those of
-// spec.User. A detached sandbox keeps the home of spec.User, which lasts; another one has that of the image, where it
-// is.
+// or where the image says root: a sandbox has root inside only where its request says so. A user who is named beside
+// root inside may become it, and has the system calls of root inside; else they are those of spec.User. A detached
+// sandbox keeps the home of Cove's own user, which lasts; another one has that of the image, where it is.
 //
 // An engine that has no users of images runs their programs as spec.User, and refuses spec.UserName.
 //
@@ -45,8 +45,10 @@ func User(eng engine.Engine, root engine.Rootfs, spec cove.Spec) (cove.User, err
 	case u.UID == 0:
 		return own, nil
 	case own.IsRoot():
-		return own, cove.Errorf(cove.InvalidArgument, "the programs of a sandbox are root inside or %.80q, not both", asked).
-			WithHint("leave --root or --user out; root inside can be another user by su")
+		u.Root, own = true, cove.AgentUser
+		if err := eng.Capabilities().CheckUser(u, spec.Lifetime != cove.LifetimeDetached); err != nil {
+			return spec.User, err
+		}
 	}
 	u.Agent = own.Agent
 	if base := path.Base(u.Shell); base == "nologin" || base == "false" {

@@ -27,6 +27,8 @@ func TestUser(t *testing.T) {
 	node := cove.User{UID: 1001, GID: 50, Name: "node", Home: "/home/node", Shell: "/bin/bash"}
 	agent := node
 	agent.Home, agent.Agent = cove.Home, true
+	beside := node
+	beside.Root, beside.Agent = true, true
 	www := cove.User{UID: 33, GID: 33, Name: "www", Home: cove.Home, Shell: "/bin/sh"}
 	number := cove.User{UID: 7, Name: "7", Home: cove.Home, Shell: "/bin/sh"}
 	root := func(user string) engine.Rootfs { return engine.Rootfs{Kind: engine.RootfsDir, Dir: tree, User: user} }
@@ -63,7 +65,7 @@ func TestUser(t *testing.T) {
 		"root inside, and so asked": {own: inside, asked: "0", root: root("node"), want: inside},
 		"root asked for":            {own: code, asked: "root", root: root(""), code: cove.Forbidden, says: "--root"},
 		"0 asked for":               {own: lasting, asked: "0:5", root: root(""), code: cove.Forbidden, says: "--root"},
-		"both":                      {own: inside, asked: "node", root: root(""), code: invalid, says: "not both"},
+		"beside root inside":        {own: inside, asked: "node", root: root(""), want: beside},
 		"unknown of the image":      {own: code, root: root("bob"), code: cove.NotFound, says: "the image says"},
 		"unknown":                   {own: code, asked: "bob", root: root(""), code: cove.NotFound, says: "/etc/passwd"},
 		"too large":                 {own: code, root: root("70000"), code: invalid, says: "--user"},

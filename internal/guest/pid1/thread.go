@@ -13,7 +13,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -92,9 +91,9 @@ func (w *world) prepare() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	// Children would have all that is inheritable and ambient on this thread: nothing is where the keeper is root inside.
+	// Children would have all that is inheritable and ambient, and one that is root inside is to have it.
 	if w.seal.UserUID != 0 {
-		if err := setCapabilities(unix.Getuid() != w.seal.UserUID, syscall.RawSyscall6); err != nil {
+		if err := setCapabilities(unix.Getuid() != w.seal.UserUID); err != nil {
 			return err
 		}
 	}

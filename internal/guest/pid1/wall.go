@@ -205,17 +205,18 @@ func dropCapabilities(ownID bool) error {
 	if err := awaitSignals(); err != nil {
 		return err
 	}
-	return setCapabilities(ownID, syscall.AllThreadsSyscall6)
+	return setCapabilities(ownID)
 }
 
-// setCapabilities reduces the capabilities of the calling thread, or of all, to kept ones that no child inherits.
-func setCapabilities(ownID bool, call func(nr, a, b, c, d, e, f uintptr) (uintptr, uintptr, syscall.Errno)) error {
+// setCapabilities reduces the capabilities of all threads to kept ones that no child inherits.
+func setCapabilities(ownID bool) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if ownID {
 		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
 	}
-	_, _, errno := call(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&data)), 0, 0, 0, 0)
+	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)),
+		uintptr(unsafe.Pointer(&data)), 0, 0, 0, 0)
 	runtime.KeepAlive(&hdr)
 	runtime.KeepAlive(&data)
 	if errno != 0 {

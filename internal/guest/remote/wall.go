@@ -360,10 +360,10 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 	}
 	b.Here(dropped)
 	b.Do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0))
-	if ownID {
+	switch {
+	case ownID:
 		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
-	}
-	if s.Capabilities != 0 {
+	case s.Capabilities != 0:
 		data[0].Permitted, data[0].Effective = uint32(s.Capabilities), uint32(s.Capabilities)
 	}
 	b.Doing("set the resource limits") // Start sets that of open files

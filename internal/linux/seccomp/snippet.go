@@ -35,9 +35,9 @@ func policies() map[string]func() Policy {
 func (p Processes) name() string {
 	name := "snippet"
 	switch {
-	case p.User.IsRoot() && p.Shared:
+	case p.User.MayBeRoot() && p.Shared:
 		name = "root-shared"
-	case p.User.IsRoot():
+	case p.User.MayBeRoot():
 		name = "root"
 	case p.User.Agent:
 		name = "agent"
