@@ -132,12 +132,12 @@ func (s Sandboxes) attach(ctx context.Context, all []Mount, b *engine.Binding) (
 func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, p guest.ProcessSpec) (int, error) {
 	p.Alone = true
 	o, err := j.Run(ctx, p, process.Attendance{Stdout: c.Out, Stderr: c.Out})
+	if foreign := process.Foreign(c.Args[0], err); foreign != nil {
+		return 0, foreign
+	}
 	if failure, ok := errors.AsType[*guest.Failure](err); ok && failure.Kind == guest.FailNotFound {
 		return 0, cove.Errorf(cove.InvalidArgument, "the image has no program %.200q, or no directory %.200q", c.Args[0],
 			c.Dir)
-	}
-	if foreign := process.Foreign(c.Args[0], err); foreign != nil {
-		return 0, foreign
 	}
 	if err != nil {
 		return 0, err

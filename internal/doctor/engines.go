@@ -29,6 +29,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/linux/binfmt"
 	"github.com/cove-sandbox/cove/internal/pattern"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -52,6 +53,26 @@ func checkGuest(ctx context.Context, h *host) outcome {
 		return fail(fmt.Sprintf("%s is version %s, cove is %s", path, version, h.options.Version), fix)
 	}
 	return ok(fmt.Sprintf("version %s in %s", version, path))
+}
+
+// checkEmulators reads what runs programs of images of other architectures.
+func checkEmulators(_ context.Context, h *host) outcome {
+	var inside, outside []string
+	for _, e := range binfmt.Emulators(filepath.Join(h.root, binfmt.Dir)) {
+		if e.Fixed {
+			inside = append(inside, e.Name)
+		} else {
+			outside = append(outside, e.Name)
+		}
+	}
+	switch {
+	case outside != nil:
+		return warn("emulators that sandboxes do not find: "+strings.Join(outside, ", "),
+			"register them with binfmt_misc with the flag F, as Debian's qemu-user-static does")
+	case inside != nil:
+		return info("emulated by " + strings.Join(inside, ", "))
+	}
+	return info("their images do not run: binfmt_misc has no emulator")
 }
 
 func engineChecks(o Options) []check {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/dockercontext"
+	"github.com/cove-sandbox/cove/internal/linux/binfmt"
 )
 
 // machine returns a host with the given readable files.
@@ -72,6 +73,13 @@ func TestWhatIsRead(t *testing.T) {
 		{"mitigations off", checkVulnerabilities, map[string]string{
 			vulnerabilities + "mds": "Vulnerable", "/proc/cmdline": "quiet mitigations=off"}, Warn, "mds",
 			"without mitigations=off"},
+		{"emulators", checkEmulators, map[string]string{binfmt.Dir + "/status": "enabled\n",
+			binfmt.Dir + "/qemu-arm": "enabled\ninterpreter /usr/bin/qemu-arm-static\nflags: F\nmagic 7f454c46\n"}, Info,
+			"emulated by qemu-arm", ""},
+		{"emulators that are not opened", checkEmulators, map[string]string{binfmt.Dir + "/status": "enabled\n",
+			binfmt.Dir + "/qemu-arm": "enabled\ninterpreter /usr/bin/qemu-arm\nflags: \nmagic 7f454c46\n"}, Warn, "qemu-arm",
+			"flag F"},
+		{"no emulators", checkEmulators, nil, Info, "no emulator", ""},
 		{"few namespaces", checkNamespaceCount, map[string]string{
 			"/proc/sys/user/max_user_namespaces": "10000", "/proc/sys/user/max_net_namespaces": "10"}, Warn,
 			"max_net_namespaces = 10", "max_net_namespaces"},

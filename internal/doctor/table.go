@@ -63,6 +63,7 @@ func checks() []check {
 	return append(all,
 		check{"home", "engines", "state directory", everyEngine, checkHome},
 		check{"guest", "engines", "cove-guest", everyEngine, checkGuest},
+		check{"emulators", "engines", "other architectures", "", checkEmulators},
 		check{"docker", "engines", "Docker", docker, checkDocker},
 		check{"docker.runc", "engines", "Docker's runc", docker, checkRunc},
 		check{"podman", "engines", "Podman", podman, checkPodman},

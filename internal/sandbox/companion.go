@@ -112,6 +112,9 @@ func (t imageTrial) run(ctx context.Context, args ...string) (code int, said str
 	var out tail
 	o, err := t.job.Run(ctx, guest.ProcessSpec{Args: args, Env: t.env, Dir: "/"},
 		process.Attendance{Stdout: &out, Stderr: &out})
+	if foreign := process.Foreign(args[0], err); foreign != nil {
+		return 0, "", foreign
+	}
 	var failure *guest.Failure
 	switch {
 	case errors.As(err, &failure) && (failure.Kind == guest.FailNotFound || failure.Kind == guest.FailPermission ||

@@ -111,7 +111,7 @@ CMD ["cat", "mine"]
 func TestImageBuildForOthers(t *testing.T) {
 	l := newLab(t)
 	l.inContext("program", "\x7fELF\x02\x02\x01"+strings.Repeat("\x00", 9)+"\x00\x02\x00\x16"+strings.Repeat("\x00", 44))
-	const dockerfile = "FROM scratch\nCOPY --chmod=755 program /\n"
+	const dockerfile = "FROM scratch\nCOPY --chmod=755 program /\nCOPY --chmod=755 program /bin/sh\n"
 	if out, err := l.built(dockerfile, "-t", "other", "--platform", "linux/s390x"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -126,6 +126,10 @@ func TestImageBuildForOthers(t *testing.T) {
 	if out, err := l.run("cove", "run", "--image", "other", "--entrypoint", "/program"); err == nil ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("the image runs: %v\n%s", err, out)
+	}
+	if out, err := l.run("cove", "new", "src", "--name", "box", "--image", "other", "--no-attach"); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("a sandbox is made: %v\n%s", err, out)
 	}
 }
 
