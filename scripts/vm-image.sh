@@ -1,6 +1,7 @@
 #!/bin/bash
 # Makes what a test VM boots: Debian's cloud kernel, the modules it needs to
-# find its disk, and a root file system with the runtimes that Cove runs.
+# find its disk, and a root file system with the runtimes that Cove runs, an
+# emulator of arm64 that is not registered, and a shell of that architecture.
 # Prints the directory that holds them: vmlinuz, modules/NN-*.ko, root.ext4.
 #
 # It is made once and kept in a cache, under a name that changes with this
@@ -34,6 +35,17 @@ customize() {
 	mv "$root/kernel/lib/modules/$release" "$root/usr/lib/modules/"
 	mv "$root/kernel/boot/vmlinuz-$release" "$root/boot/vmlinuz"
 	rm -r "$root/kernel"
+
+	# Of all emulators one, and what registers it. Of arm64 a shell with its tools.
+	mkdir "$root/foreign"
+	(cd "$root/foreign" && apt-get download -q qemu-user-static busybox-static:arm64 >&2)
+	dpkg-deb --fsys-tarfile "$root"/foreign/qemu-user-static_*.deb |
+		tar -x -C "$root" ./usr/bin/qemu-aarch64-static ./usr/libexec/qemu-binfmt/aarch64-binfmt-P \
+			./usr/lib/binfmt.d/qemu-aarch64.conf
+	install -d "$root/usr/lib/arm64"
+	dpkg-deb --fsys-tarfile "$root"/foreign/busybox-static_*.deb | tar -xO ./bin/busybox >"$root/usr/lib/arm64/busybox"
+	chmod 755 "$root/usr/lib/arm64/busybox"
+	rm -r "$root/foreign"
 	chroot "$root" depmod "$release"
 	for module in "${boot_modules[@]}"; do
 		while read -r _ path; do
@@ -63,7 +75,7 @@ build() {
 	local work
 	work=$(mktemp -d "$cache/building.XXXXXX")
 	trap "rm -rf '$work'" EXIT
-	mmdebstrap --quiet --variant=essential --include="$packages" \
+	mmdebstrap --quiet --variant=essential --include="$packages" --architectures=amd64,arm64 \
 		--customize-hook="bash '$(realpath "$0")' customize \"\$1\"" \
 		"$suite" "$work/root.tar" >&2
 

@@ -128,6 +128,8 @@ func table() map[string]*document {
 				{line: "cove new --empty --root --image debian:12", why: "needs that image; TestCommit of test/sandboxes has one"},
 				{line: "cove exec box", why: "is about that sandbox"},
 				{line: "cove sandbox commit", why: "is about that sandbox; TestCommit of test/sandboxes commits one"},
+				{line: "sudo apt-get install qemu-user-static", why: "changes the machine; TestEmulators of test/vmtest has it"},
+				{line: "cove image build -t mine:arm64", why: "needs an emulator; TestEmulators of test/vmtest has one"},
 				{line: "cove image build", why: "needs an image with a shell; TestImageBuild of test/sandboxes has one"},
 			},
 		},

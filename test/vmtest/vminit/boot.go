@@ -131,6 +131,7 @@ func mountRest() error {
 		{"debugfs", "/sys/kernel/debug", "debugfs", noSuidDevExec, ""},
 		{"tracefs", "/sys/kernel/tracing", "tracefs", noSuidDevExec, ""},
 		{"bpf", "/sys/fs/bpf", "bpf", noSuidDevExec, "mode=700"},
+		{"binfmt_misc", "/proc/sys/fs/binfmt_misc", "binfmt_misc", noSuidDevExec, ""},
 	}); err != nil {
 		return err
 	}
