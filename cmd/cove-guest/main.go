@@ -6,7 +6,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +24,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/gitservice/inside"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
+	"github.com/cove-sandbox/cove/internal/linux/enter"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
-	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	sidecar "github.com/cove-sandbox/cove/internal/sidecar/inside"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -92,8 +91,12 @@ func main() {
 			fmt.Fprintln(os.Stderr, "cove-guest: the sidecar:", err)
 			os.Exit(125)
 		}
-	case "--reconfigure": // file systems of a container, in whose user namespace it was started
-		if err := reconfigure(place, os.Stdin); err != nil {
+	case enter.Flag: // in the user namespace of a container
+		conn, err := unixconn.New(0)
+		if err == nil {
+			err = enter.Serve(conn)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(125)
 		}
@@ -103,19 +106,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "cove-guest runs inside Cove's sandboxes; Cove starts it itself (see \"cove run --help\")")
 		os.Exit(125)
 	}
-}
-
-// reconfigure changes file systems in the mount namespace of a process, as a list of changes says in JSON.
-func reconfigure(process string, list io.Reader) error {
-	pid, err := strconv.Atoi(process)
-	if err != nil {
-		return err
-	}
-	var all []mounts.Change
-	if err := json.NewDecoder(list).Decode(&all); err != nil {
-		return err
-	}
-	return mounts.Reconfigure(pid, all...)
 }
 
 // setName names the process. Started from a descriptor, its name would be the descriptor's number.

@@ -78,7 +78,7 @@ func crowd(c *trial) {
 	var wait sync.WaitGroup
 	for range n {
 		wait.Go(func() {
-			b, err := c.suite.make(c, boxOptions{limits: func(l *cove.Limits) { l.Disk = 16 << 20 }})
+			b, err := c.suite.make(c, boxOptions{limits: func(l *cove.Limits) { l.Disk = 32 << 20 }})
 			if err != nil {
 				c.Errorf("not tested: %v", err)
 				return

@@ -64,7 +64,11 @@ func (a attaching) process(ctx context.Context, pid int, g api.GatewayRegistrati
 	if err != nil {
 		return err
 	}
-	if t.sockets, err = netjoin.Take(pid, gatewayPlan, sockets()); err != nil {
+	messages, err := gatewayPlan.Messages()
+	if err != nil {
+		return err
+	}
+	if t.sockets, err = netjoin.Take(pid, messages, sockets()); err != nil {
 		return err
 	}
 	defer func() {

@@ -15,7 +15,8 @@
 // is divided among them (places.go). Descriptors do not travel over a daemon's streams: listeners are made by entering
 // the container's network, and a guest that is to last speaks over a socket of this machine (lasting.go). Root inside
 // is the daemon's root without its capabilities, unless the daemon remaps users. Files in mounts keep the owners they
-// have on the host, unless Cove is root on the daemon's machine (mounts.go).
+// have on the host, unless Cove is root on the daemon's machine (mounts.go), or the service is this user's own, whose
+// containers have user namespaces in which the sandbox's user is this user.
 package docker
 
 import (
@@ -61,6 +62,7 @@ type Engine struct {
 	cpus          int               // that the daemon has
 	here          bool              // the daemon is on this machine
 	enters        bool              // the networks of its containers
+	owns          bool              // the sandboxes' users are this process's
 	groups        *cgroup.Hierarchy // of containers that Podman does not limit; nil when it limits all
 	names         local.Names       // of control groups
 	serial        atomic.Int64      // of control groups

@@ -93,8 +93,10 @@ func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets []*os.File, sho
 				WithHint("free some space in the run directory")
 		}
 		sockets[i] = f
-		if err := os.Chown(path, s.template.User.UID, s.template.User.GID); err != nil {
-			return sockets, nil, err
+		if !s.engine.owns {
+			if err := os.Chown(path, s.template.User.UID, s.template.User.GID); err != nil {
+				return sockets, nil, err
+			}
 		}
 		if err := unix.Listen(int(f.Fd()), unix.SOMAXCONN); err != nil {
 			return sockets, nil, os.NewSyscallError("listen", err)

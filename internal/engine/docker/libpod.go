@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -41,6 +40,7 @@ type podman struct {
 	setting string // what its address is of, for errors
 	filters string // directory of the files of filters, which Podman reads
 	limits  bool   // it limits containers itself
+	keepsID bool   // it gives a user of a container the ids of the service's user, from 4.3 on
 }
 
 // podmanAPI is the version of Podman's own API: what its service speaks from 4.0 on.
@@ -61,8 +61,11 @@ func (p *podman) is(ctx context.Context) error {
 		return err
 	}
 	version := header.Get("Libpod-Api-Version")
-	major, _, _ := strings.Cut(version, ".")
-	number, _ := strconv.Atoi(major)
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil && version != "" {
+		return fmt.Errorf("it has the version %q", version)
+	}
+	p.keepsID = major > 4 || major == 4 && minor >= 3
 	switch podman := version != ""; {
 	case podman && !p.engine:
 		return cove.Errorf(cove.Unsupported, "Podman answers at %s, of which the docker engine cannot check what it makes",
@@ -70,7 +73,7 @@ func (p *podman) is(ctx context.Context) error {
 	case !podman && p.engine:
 		return cove.Errorf(cove.Unsupported, "no Podman answers at %s, but another engine", p.c.DaemonHost()).
 			WithHint("use --engine docker, or check CONTAINER_HOST")
-	case podman && number < 4:
+	case podman && major < 4:
 		return cove.Errorf(cove.Unsupported, "Podman %s cannot hold a sandbox", version).
 			WithHint("use Podman 4 or newer, or --engine native")
 	}
@@ -183,9 +186,20 @@ func (p *podman) create(ctx context.Context, name string, config *container.Conf
 	if !p.limits {
 		spec.Limits = podmanLimits{}
 	}
-	err = p.libpod(ctx, "/containers/create", spec, &made)
-	return made.ID, made.Warnings, err
+	for range idAttempts {
+		err = p.libpod(ctx, "/containers/create", spec, &made)
+		if err == nil || !strings.Contains(err.Error(), "keep-id requires additional") {
+			return made.ID, made.Warnings, err
+		}
+	}
+	return "", nil, cove.Errorf(cove.Unsupported, "Podman finds no subordinate ids of yours: %w", err).
+		WithHint(`run "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER" as root, ` +
+			`and then "podman system migrate"`)
 }
+
+// idAttempts bounds how often a container is asked for whose ids Podman does not find. Two requests that look for them
+// at the same time may find none.
+const idAttempts = 20
 
 // keep returns a file that has a filter of system calls, for Podman to read; none for no filter of Cove's.
 func (p *podman) keep(filter string) (file string, err error) {

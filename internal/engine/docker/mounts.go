@@ -4,7 +4,9 @@ package docker
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +14,9 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/linux/enter"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // A container engine maps no owners, and gives mounts no flags. Where Cove is root on the daemon's machine, it gives
@@ -25,7 +29,7 @@ func (s *sandbox) process(ctx context.Context, c *running, what string) (int, er
 	if err != nil {
 		return 0, err
 	}
-	if made.State == nil || groupOf(made.State.Pid, c.id) == nil {
+	if made.State == nil || s.engine.groups == nil && groupOf(made.State.Pid, c.id) == nil {
 		return 0, notHere(what)
 	}
 	return made.State.Pid, nil
@@ -36,9 +40,10 @@ func notHere(what string) error {
 		WithHint("use a daemon that runs here, beside this process, or --engine native")
 }
 
-// cover gives what is mounted to the sandbox's user. Nothing but the guest runs yet.
+// cover gives what is mounted to the sandbox's user, unless that is this user, who has it. Nothing but the guest runs
+// yet.
 func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attachment) error {
-	if len(attached) == 0 || !s.engine.capabilities.MountOwners {
+	if len(attached) == 0 || s.engine.owns || !s.engine.capabilities.MountOwners {
 		return nil
 	}
 	pid, err := s.process(ctx, c, "mounts")
@@ -87,6 +92,30 @@ func harden(point string) uint64 {
 		all |= unix.MOUNT_ATTR_NOEXEC
 	}
 	return all
+}
+
+// restrict sets the flags of the mounts that a container has, and limits its pseudo-terminals, which belong to the
+// group of tty, as container engines have it.
+func restrict(ctx context.Context, e *Engine, pid int, binds []bind) error {
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return err
+	}
+	job := enter.Job{PID: pid, Attributes: map[string]uint64{"/": harden("/")},
+		Changes: []mounts.Change{{Point: "/dev/pts", Options: []string{"gid=5", fmt.Sprint("max=", rootfs.Terminals)}}}}
+	for _, point := range mounts.Below(string(table), "") {
+		job.Attributes[point] = harden(point)
+	}
+	for _, b := range binds {
+		point := path.Clean(b.target)
+		if _, is := job.Attributes[point]; !is {
+			return cove.Errorf(cove.Forbidden, "nothing is mounted at %s", point).
+				WithHint("choose a target that is no symbolic link in the image, nor below one")
+		}
+		job.Attributes[point] |= b.attributes
+	}
+	_, err = do(ctx, e, job)
+	return err
 }
 
 // give makes the owner of a detached mount the sandbox's user.

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/enter"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/netjoin"
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
@@ -55,6 +56,22 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 		c.Lasting, c.MountOwners, c.MountFlags = true, true, true
 		delete(c.Missing, "mount_owners")
 		delete(c.Missing, "mount_flags")
+	}
+}
+
+// addOwn says what c can do with the containers of an ordinary user's own service. Cove gives each a user namespace in
+// which the sandbox's user is this user, and enters it.
+func addOwn(c *engine.Capabilities) {
+	c.UserNamespace, c.Lasting, c.MountOwners, c.Reach = true, true, true, true
+	for _, name := range []string{"user_namespace", "lasting", "mount_owners", "reach"} {
+		delete(c.Missing, name)
+	}
+	c.Missing["throughput"] = "Podman throttles no block devices without root; use --engine native"
+	c.Missing["file_sockets"] = noFileSockets
+	c.MountFlags = mounts.CanMap() // both are by one system call
+	delete(c.Missing, "mount_flags")
+	if !c.MountFlags {
+		c.Missing["mount_flags"] = "the kernel changes no flags of mounts; it needs Linux 5.12"
 	}
 }
 
@@ -109,7 +126,12 @@ func take(ctx context.Context, s *sandbox, c *running, plan transparent.Plan,
 	if err != nil {
 		return nil, err
 	}
-	return netjoin.Take(pid, plan, missing)
+	messages, err := plan.Messages()
+	if err != nil {
+		return nil, err
+	}
+	done, err := do(ctx, s.engine, enter.Job{PID: pid, Take: &enter.Take{Messages: messages, Sockets: missing}})
+	return done.Sockets, err
 }
 
 // shown are the binds of Cove's own files. What is shown only in place of another is asked of the container that is

@@ -85,6 +85,10 @@ func New(o Options) (*Engine, error) {
 		if err == nil {
 			e.capabilities, err = podmanCapabilities(info, rootless, root, here)
 		}
+		if err == nil && rootless && !e.api.podman.keepsID {
+			err = cove.Errorf(cove.Unsupported, "this Podman cannot hold a sandbox: it gives no container ids of its own").
+				WithHint("use Podman 4.3 or newer, or --engine native")
+		}
 		if err == nil && rootless {
 			err = limitUsers(e, info)
 		}
@@ -102,12 +106,10 @@ func New(o Options) (*Engine, error) {
 	e.cpus = info.NCPU
 	here = here && info.OperatingSystem != desktop
 	addLocal(&e.capabilities, info, root, here)
-	if o.Podman && !root {
-		for _, name := range []string{"file_sockets", "lasting", "throughput", "mount_flags", "mount_owners"} {
-			e.capabilities.Missing[name] = "only Podman's system service has it, with cove run as root; or use --engine native"
-		}
+	if e.owns = o.Podman && !root; e.owns {
+		addOwn(&e.capabilities)
 	}
-	e.here, e.enters = here, root && here
+	e.here, e.enters = here, here && (root || e.owns)
 	e.limitsSockets = e.capabilities.SocketLimit && info.CgroupVersion != "2"
 	e.host, e.hostErr = rootfs.ReadHost()
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
@@ -219,10 +221,6 @@ func podmanCapabilities(info system.Info, rootless, root, here bool) (engine.Cap
 	}
 	c.UserNamespace = false
 	c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; use --engine native`
-	if rootless {
-		c.Missing["user_namespace"] = "all containers are in one user namespace, in which root is the service's user; " +
-			"use --engine native"
-	}
 	c.Missing["host_id_range"] = `all containers share the ids of the host; use --engine native`
 	return c, nil
 }
@@ -368,6 +366,12 @@ func (s *sandbox) adopt(ctx context.Context) error {
 		}
 	}
 	c := &running{id: record.Name, pid: made.State.Pid, own: record.Tasks, group: groupOf(made.State.Pid, record.Name)}
+	if s.engine.groups != nil {
+		if c.group, err = cgroup.Of(made.State.Pid); err != nil {
+			return cove.Errorf(cove.Unavailable, "the control group of sandbox %s cannot be found: %w", s.ID(), err)
+		}
+		s.traces[0].group = c.group
+	}
 	if c.client, s.listeners, err = s.keep.Connect(ctx, nil); err != nil {
 		return err
 	}

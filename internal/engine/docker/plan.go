@@ -52,6 +52,7 @@ type wish struct {
 	guest    string // host path; empty: the image has it
 	cpus     int    // that the daemon has
 	resolver bool   // the daemon makes the files that say who and where the sandbox is
+	owns     bool   // the sandbox's user is this process's
 	call     string // host path of the socket that its guest is to call, if it is
 	image    image
 	binds    []bind
@@ -72,8 +73,9 @@ type image struct {
 type bind struct {
 	source, target string
 	readOnly       bool
-	own            bool // a file of Cove's, which is delivered to another machine
-	existing       bool // in place of a file of the image
+	own            bool   // a file of Cove's, which is delivered to another machine
+	existing       bool   // in place of a file of the image
+	attributes     uint64 // of the mount, besides those of its place
 }
 
 func containerName(id cove.SandboxID) string { return "cove-" + string(id) }
@@ -159,6 +161,9 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 		host.DNSOptions = []string{"timeout:1", "attempts:1"}
 		host.ExtraHosts = []string{w.hostname + ":127.0.0.1"}
 		host.Sysctls = map[string]string{"net.ipv6.conf.lo.disable_ipv6": "0"}
+	}
+	if w.owns {
+		host.UsernsMode = container.UsernsMode(fmt.Sprintf("keep-id:uid=%d,gid=%d", w.template.User.UID, w.template.User.GID))
 	}
 	throttle(&host.Resources, w.rate)
 	return config, host, nil

@@ -36,6 +36,7 @@ type podmanSpec struct {
 	IPCNS           podmanNS          `json:"ipcns"`
 	NetNS           podmanNS          `json:"netns"`
 	CgroupNS        podmanNS          `json:"cgroupns"`
+	UserNS          podmanNS          `json:"userns,omitzero"`
 	UseImageHosts   bool              `json:"use_image_hosts"`
 	UseImageResolv  bool              `json:"use_image_resolve_conf"`
 	CapAdd          []string          `json:"cap_add"`
@@ -126,6 +127,7 @@ func forPodman(name string, c *container.Config, h *container.HostConfig, seccom
 		ReadIOps: rates(h.BlkioDeviceReadIOps), WriteIOps: rates(h.BlkioDeviceWriteIOps),
 	}
 	s.NetNS.Mode, s.NetNS.Value, _ = strings.Cut(string(h.NetworkMode), ":")
+	s.UserNS.Mode, s.UserNS.Value, _ = strings.Cut(string(h.UsernsMode), ":")
 	for _, kv := range c.Env {
 		if name, value, ok := strings.Cut(kv, "="); ok {
 			s.Env[name] = value

@@ -219,7 +219,8 @@ func TestOtherEngine(t *testing.T) {
 	}
 }
 
-// TestRootlessPodman: a service that runs without root, which it says in a field of its own alone, is refused for root.
+// TestRootlessPodman: a service that runs without root, which it says in a field of its own alone, is refused for root,
+// and for others if it is too old.
 func TestRootlessPodman(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cove-podman-") // t.TempDir is too long for a socket
 	if err != nil {
@@ -230,8 +231,9 @@ func TestRootlessPodman(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var version string
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Libpod-Api-Version", "4.3.1")
+		w.Header().Set("Libpod-Api-Version", version)
 		if strings.HasSuffix(r.URL.Path, "/info") {
 			fmt.Fprintf(w, `{"OSType":"linux","Architecture":"amd64","MemoryLimit":true,"SwapLimit":true,"CpuCfsQuota":true,`+
 				`"CpuCfsPeriod":true,"PidsLimit":true,"SecurityOptions":["name=seccomp,profile=default"],`+
@@ -240,13 +242,62 @@ func TestRootlessPodman(t *testing.T) {
 	})}
 	go s.Serve(l)
 	defer s.Close()
-	_, err = New(Options{Podman: true, Host: "unix://" + l.Addr().String(), Guest: enginetest.BuildGuest(t),
-		RunDir: dir, Log: discard})
-	want := "ordinary user's"
-	if os.Geteuid() != 0 {
-		want = "not delegated"
+	for v, want := range map[string]string{"3.4.4": "Podman 4 or newer", "4.2.1": "Podman 4.3", "4.3.0": "not delegated",
+		"5.0.0-rc1": "not delegated"} {
+		version = v
+		if os.Geteuid() == 0 && v >= "4" {
+			want = "ordinary user's"
+		}
+		_, err := New(Options{Podman: true, Host: "unix://" + l.Addr().String(), Guest: enginetest.BuildGuest(t),
+			RunDir: dir, Log: discard})
+		if cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", v, err)
+		}
 	}
-	if cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v", err)
+}
+
+// TestSubordinateIDs: a container whose ids Podman does not find is asked for again, and in the end it is said what the
+// user lacks.
+func TestSubordinateIDs(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cove-podman-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, lost := 0, 0
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked > lost {
+			fmt.Fprint(w, `{"Id":"made"}`)
+			return
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprint(w, `{"message":"keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid"}`)
+	})}
+	go s.Serve(l)
+	defer s.Close()
+	c, err := client.New(client.WithHost("unix://" + l.Addr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p := podman{c: c, engine: true, filters: filepath.Join(dir, "filters")}
+	config, host, err := plan(wish{template: template(), owns: true, cpus: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, why := range map[int]string{0: "", 3: "", idAttempts: "usermod --add-subuids"} {
+		asked, lost = 0, n
+		id, _, err := p.create(t.Context(), "name", config, host)
+		if (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) ||
+			err == nil && id != "made" {
+			t.Errorf("lost %d times: %q, %v", n, id, err)
+		}
+		if want := min(n+1, idAttempts); asked != want {
+			t.Errorf("lost %d times, asked for %d times", n, asked)
+		}
 	}
 }

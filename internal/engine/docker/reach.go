@@ -6,12 +6,13 @@ import (
 	"context"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
-	"github.com/cove-sandbox/cove/internal/linux/netjoin"
+	"github.com/cove-sandbox/cove/internal/linux/enter"
 )
 
 var _ engine.Reacher = (*sandbox)(nil)
@@ -27,21 +28,23 @@ func (s *sandbox) Reach(ctx context.Context, port uint16) (net.Conn, error) {
 	if !bound || c == nil {
 		return nil, cove.Errorf(cove.Unavailable, "sandbox %s does not run", s.ID())
 	}
-	return local.Reach(ctx, s.ID(), port, func(context.Context) (*os.File, error) { return c.socket() })
+	return local.Reach(ctx, s.ID(), port, func(ctx context.Context) (*os.File, error) {
+		return c.socket(ctx, s.engine)
+	})
 }
 
 // socket makes a socket in the container's network.
-func (c *running) socket() (*os.File, error) {
-	network, err := netjoin.Open(c.pid)
+func (c *running) socket(ctx context.Context, e *Engine) (*os.File, error) {
+	done, err := do(ctx, e, enter.Job{PID: c.pid, Socket: true})
 	if err != nil {
 		return nil, err
 	}
-	defer network.Close()
-	// Asked after it was opened: another process may have its id meanwhile.
-	if is, err := cgroup.Of(c.pid); err != nil || c.group == nil || is.Name() != c.group.Name() {
+	// Asked after it was made: another process may have the id meanwhile.
+	if is, err := cgroup.Of(c.pid); err != nil || c.group == nil || !strings.HasSuffix(is.Name(), c.group.Name()) {
+		done.Sockets[0].Close()
 		return nil, cove.Errorf(cove.Unavailable, "its container does not run")
 	}
-	return netjoin.TCPSocket(network)
+	return done.Sockets[0], nil
 }
 
 // addReach says whether programs in containers can be connected to, by who is root on the daemon's own machine.

@@ -16,7 +16,7 @@ func TestReachOfAnotherContainer(t *testing.T) {
 	if !e.capabilities.Reach {
 		t.Skip(e.capabilities.Missing["reach"])
 	}
-	f, err := one.current.socket() // the control
+	f, err := one.current.socket(t.Context(), one.engine) // the control
 	if err != nil {
 		t.Fatal(err)
 	}

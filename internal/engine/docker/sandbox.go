@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -20,7 +21,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
-	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -39,7 +39,7 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind, 
 	w := wish{
 		name: containerName(s.ID()), nonce: s.engine.newNonce(), realm: s.engine.realm, instance: s.engine.o.Instance,
 		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img,
-		binds: slices.Concat(binds, attached), rate: rate,
+		binds: slices.Concat(binds, attached), rate: rate, owns: s.engine.owns,
 	}
 	if s.engine.here {
 		files, err := s.engine.resolver(hostname)
@@ -60,6 +60,11 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind, 
 		}
 		defer os.Remove(w.call)
 		defer door.Close()
+		if s.engine.owns { // the guest has another id; the socket's directory is this user's alone
+			if err := os.Chmod(w.call, 0o666); err != nil {
+				return err
+			}
+		}
 	}
 	c, err := s.run(ctx, w, door)
 	if err != nil {
@@ -75,7 +80,7 @@ func (s *sandbox) use(c *running) {
 	s.current, s.latest = c, c.client
 	group := c.id // it is in the name of the container's group
 	if s.engine.groups != nil {
-		group = c.group.Name()
+		group = path.Base(c.group.Name())
 	}
 	s.engine.locks.Add(group, s.endForLocks)
 	s.watched.Go(func() {
@@ -92,7 +97,7 @@ func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 		if err != nil {
 			return nil, err
 		}
-		binds = append(binds, bind{source: is.Path, target: a.Target, readOnly: a.ReadOnly})
+		binds = append(binds, bind{source: is.Path, target: a.Target, readOnly: a.ReadOnly, attributes: attributes(a)})
 	}
 	return binds, nil
 }
@@ -156,7 +161,7 @@ func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *containe
 	}
 	if c.pid = made.State.Pid; e.groups == nil {
 		c.group = groupOf(made.State.Pid, made.ID)
-	} else if c.group, err = enclose(e, t, made.State.Pid, asked.Resources); err != nil {
+	} else if c.group, err = enclose(ctx, e, w.instance, t, made.State.Pid, asked.Resources); err != nil {
 		return err
 	}
 	if shared := sharedNamespaces(made.State.Pid); c.group != nil && len(shared) > 0 {
@@ -167,10 +172,7 @@ func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *containe
 		if c.group == nil {
 			return notHere("mounts")
 		}
-		if err := mounts.Harden(made.State.Pid, harden); err != nil {
-			return err
-		}
-		if err := mounts.LimitTerminals(made.State.Pid, rootfs.Terminals); err != nil {
+		if err := restrict(ctx, e, made.State.Pid, w.binds); err != nil {
 			return err
 		}
 	}
@@ -184,7 +186,7 @@ func (e *Engine) settle(ctx context.Context, c *running, w wish, asked *containe
 		}
 	}
 	if e.api.podman.engine {
-		if err := check(ctx, e, c, made.State.Pid, w, asked); err != nil {
+		if err := check(ctx, e, c, w, asked); err != nil {
 			return err
 		}
 	}

@@ -20,10 +20,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/sidecar/outside"
 )
 
-// Where Cove cannot enter a container's network, since the daemon is on another machine or Cove is not root, a second
-// container does: the sidecar, whose network is the first one's, with nothing but loopback. It leads everything that
-// wants to leave to its own sockets, gives up its privileges, and carries what arrives over its standard streams. So
-// every decision and every key stays here, and neither container has a way out but the daemon's connection to this
+// Where Cove cannot enter a container's network, since the daemon is on another machine or is root's and Cove is not, a
+// second container does: the sidecar, whose network is the first one's, with nothing but loopback. It leads everything
+// that wants to leave to its own sockets, gives up its privileges, and carries what arrives over its standard streams.
+// So every decision and every key stays here, and neither container has a way out but the daemon's connection to this
 // process. When that ends, so does the sidecar, and nothing leaves any more.
 
 // sidecarCPUs is how many billionths of a processor a sidecar has.
@@ -109,9 +109,6 @@ func startSidecar(ctx context.Context, s *sandbox, c *running) (*stream, error) 
 		return nil, err
 	}
 	if err := e.api.start(ctx, id); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	if err := checkSidecar(ctx, e, id, host, &s.traces[len(s.traces)-1]); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil

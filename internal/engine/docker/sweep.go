@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/cove-sandbox/cove"
@@ -61,7 +60,7 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 		return swept, err
 	}
 	var errs []error
-	for _, c := range sidecarsFirst(found) {
+	for _, c := range found {
 		if !owned(c.Names, c.Labels) || !e.stray(c.Labels) {
 			continue
 		}
@@ -81,19 +80,6 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 	images, err := sweepImages(ctx, e)
 	swept.Items = append(swept.Items, images...)
 	return swept, errors.Join(append(errs, err)...)
-}
-
-// sidecarsFirst puts the containers to the front that depend on others, which Podman does not remove before them.
-func sidecarsFirst(found []container.Summary) []container.Summary {
-	var first, rest []container.Summary
-	for _, c := range found {
-		if slices.Contains(c.Names, "/"+sidecarName(cove.SandboxID(c.Labels[labelSandbox]))) {
-			first = append(first, c)
-		} else {
-			rest = append(rest, c)
-		}
-	}
-	return append(first, rest...)
 }
 
 func (e *Engine) stray(labels map[string]string) bool {

@@ -14,12 +14,14 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
 // weaknesses lists where the container of a process is weaker than what was asked for, as the kernel shows it. It is
 // looked at while nothing but the guest runs there.
-func weaknesses(pid int, asked *container.HostConfig, image []string, group *cgroup.Group) ([]string, error) {
+func weaknesses(pid int, asked *container.HostConfig, group *cgroup.Group) ([]string, error) {
 	read := func(name string) (string, error) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 		return string(text), err
@@ -32,12 +34,7 @@ func weaknesses(pid int, asked *container.HostConfig, image []string, group *cgr
 	if err != nil {
 		return nil, err
 	}
-	environ, err := read("environ")
-	if err != nil {
-		return nil, err
-	}
-	all := slices.Concat(weakStatus(status, asked.CapAdd), weakMounts(mountinfo, asked, exists),
-		weakEnv(strings.Split(environ, "\x00"), image))
+	all := slices.Concat(weakStatus(status, asked.CapAdd), weakMounts(mountinfo, asked, exists))
 	if devices, err := nodes(fmt.Sprintf("/proc/%d/root/dev", pid)); err != nil {
 		return nil, err
 	} else if len(devices) > 0 {
@@ -91,6 +88,40 @@ func weakEnv(has, image []string) []string {
 		}
 	}
 	return all
+}
+
+// weakIDs judges the ids of a container of this user's own: the sandbox's user is this user, and so owns what this user
+// does, and root inside has a subordinate id.
+func weakIDs(pid int, user cove.User) ([]string, error) {
+	var all []string
+	for _, m := range []struct {
+		name      string
+		user, own int
+	}{{"uid_map", user.UID, os.Geteuid()}, {"gid_map", user.GID, os.Getegid()}} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, m.name))
+		if err != nil {
+			return nil, err
+		}
+		if !keeps(string(text), m.user, m.own) {
+			all = append(all, fmt.Sprintf("its %s is %q", m.name, strings.Join(strings.Fields(string(text)), " ")))
+		}
+	}
+	return all, nil
+}
+
+// keeps reports whether the lines of a map of ids (user_namespaces(7)) give an id inside one of the host, and root
+// another that is not root's.
+func keeps(text string, inside, own int) bool {
+	var lines local.IDLines
+	for line := range strings.Lines(text) {
+		var l local.IDLine
+		if n, err := fmt.Sscan(line, &l.Inside, &l.Host, &l.Size); n != 3 || err != nil {
+			return false
+		}
+		lines = append(lines, l)
+	}
+	root := lines.OnHost(0)
+	return lines.OnHost(inside) == own && root > 0 && root != own
 }
 
 var capNumbers = map[string]uint{"KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID,

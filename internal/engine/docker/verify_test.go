@@ -132,6 +132,25 @@ func TestWeakEnv(t *testing.T) {
 	}
 }
 
+// TestKeeps: a user of a container who is not this user, and root inside who is this user or the host's root, are seen.
+func TestKeeps(t *testing.T) {
+	for text, want := range map[string]bool{
+		"0 100000 1000\n1000 501 1\n1001 101000 64536\n": true,
+		"0 501 1\n1 100000 65536\n":                      false, // of no user namespace but the service's
+		"0 501 1\n1 100000 999\n1000 501 1\n":            false,
+		"0 0 1\n1 100000 999\n1000 501 1\n":              false,
+		"1000 501 1\n":                                   false,
+		"0 100000 65536\n":                               false,
+		"":                                               false,
+		"0 100000 1000\n1000 501\n":                      false,
+		"         0     100000       1000\n1000   501   1\n": true,
+	} {
+		if got := keeps(text, 1000, 501); got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}
+
 // TestNodes: a device of the host in a container's /dev is seen.
 func TestNodes(t *testing.T) {
 	dir := t.TempDir()

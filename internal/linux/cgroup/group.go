@@ -200,14 +200,8 @@ func (d Door) Enter() error {
 	return nil
 }
 
-// Take moves a process into a group of version 1. Another user than root can move one of its own id alone.
-func (g *Group) Take(pid int) error {
-	var errs []error
-	for _, dir := range g.initialDirs() {
-		errs = append(errs, write(dir, "cgroup.procs", strconv.Itoa(pid)))
-	}
-	return errors.Join(errs...)
-}
+// Dirs are the directories of a group of version 1 that a process of it has to be moved into.
+func (g *Group) Dirs() []string { return g.initialDirs() }
 
 // Close closes the door; what has started stays in the group.
 func (d Door) Close() {

@@ -304,7 +304,7 @@ func Of(pid int) (*Group, error) {
 	if st.Type != unix.CGROUP2_SUPER_MAGIC {
 		h.version, name = 1, groups[PIDs]
 	}
-	for _, c := range []string{Memory, CPU, PIDs, cpuacct} {
+	for _, c := range []string{Memory, CPU, PIDs, cpuacct, Freezer, BlockIO} {
 		switch path, separate := groups[c]; {
 		case h.version == 2:
 			h.dirs[c] = Mount

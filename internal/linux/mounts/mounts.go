@@ -125,12 +125,6 @@ func Harden(pid int, attributes func(point string) uint64) error {
 	})
 }
 
-// LimitTerminals enters the mount namespace of a process and limits the pseudo-terminals of the file system at
-// /dev/pts.
-func LimitTerminals(pid int, most int64) error {
-	return Reconfigure(pid, Change{Point: "/dev/pts", Options: []string{"max=" + strconv.FormatInt(most, 10)}})
-}
-
 // Change says what becomes of a file system that is mounted.
 type Change struct {
 	Point   string
@@ -175,7 +169,11 @@ func (c Change) apply(mountinfo string) error {
 		return fmt.Errorf("fspick %s: %w", c.Point, err)
 	}
 	defer unix.Close(fs)
-	// An option that is not given again falls back to the kernel's default.
+	// An option that is not given again falls back to the kernel's default. The table has ids of the first user
+	// namespace, which may be none here: tmpfs takes none after it was mounted, and devpts those of the change.
+	options = slices.DeleteFunc(options, func(o string) bool {
+		return strings.HasPrefix(o, "uid=") || strings.HasPrefix(o, "gid=")
+	})
 	for _, option := range append(options, c.Options...) {
 		name, value, ok := strings.Cut(option, "=")
 		if !ok {

@@ -16,34 +16,24 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/linux/netsetup"
-	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
 // Socket is a listening socket to make: a network as in package net, and a numeric address with its port.
 type Socket struct{ Network, Address string }
 
-// Take enters the network namespace of a process, sets up plan there and returns the sockets. The namespace must have
+// Take enters the network namespace of a process, sends messages there and returns the sockets. The namespace must have
 // no interface except loopback, or traffic could bypass the sockets. It may be called again for the same namespace.
 // Errors: NotFound when there is no such process, Forbidden, Conflict when the namespace has another way out or a
 // socket's address is in use, Unsupported when the kernel lacks a feature.
-func Take(pid int, plan transparent.Plan, sockets []Socket) ([]*os.File, error) {
+func Take(pid int, m netsetup.Messages, sockets []Socket) ([]*os.File, error) {
 	theirs, err := Open(pid)
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	plan.Again = true
-	routes, err := plan.Routes()
-	if err != nil {
-		return nil, err
-	}
-	rules, err := plan.Firewall()
-	if err != nil {
-		return nil, err
-	}
 	var files []*os.File
 	err = within(theirs, func() (err error) {
-		files, err = take(routes, rules, sockets)
+		files, err = take(m, sockets)
 		return err
 	})
 	return files, err
@@ -124,7 +114,7 @@ func namespaceOf(pid int, ours *os.File) (*os.File, error) {
 }
 
 // take runs on a thread in the namespace.
-func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) {
+func take(m netsetup.Messages, sockets []Socket) (files []*os.File, err error) {
 	links, err := netsetup.Links()
 	if err != nil {
 		return nil, err
@@ -140,10 +130,10 @@ func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) 
 	if err := netsetup.LoopbackUp(); err != nil {
 		return nil, fmt.Errorf("bring up the loopback interface: %w", err)
 	}
-	if err := netsetup.Send(unix.NETLINK_ROUTE, routes); err != nil {
+	if err := netsetup.Send(unix.NETLINK_ROUTE, m.Routes); err != nil {
 		return nil, cove.Errorf(cove.Unsupported, "cannot set the routes of the namespace: %w", err)
 	}
-	if err := netsetup.Send(unix.NETLINK_NETFILTER, rules); err != nil {
+	if err := netsetup.Send(unix.NETLINK_NETFILTER, m.Firewall); err != nil {
 		return nil, cove.Errorf(cove.Unsupported, "cannot set the firewall of the namespace: %w",
 			err).WithHint("the kernel needs nf_tables with nat and redirect")
 	}

@@ -38,9 +38,17 @@ func TestNoWayAround(t *testing.T) {
 }
 
 var (
-	plan    = transparent.Plan{TCPPort: 1, DNSPort: 53}
+	plan    = messages()
 	sockets = []Socket{{"tcp4", "127.0.0.1:1"}, {"tcp6", "[::1]:1"}, {"udp4", "127.0.0.1:53"}, {"udp6", "[::1]:53"}}
 )
+
+func messages() netsetup.Messages {
+	m, err := transparent.Plan{TCPPort: 1, DNSPort: 53}.Messages()
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
 
 // holder starts a process in a network namespace of its own and returns its id.
 func holder(t *testing.T) int {

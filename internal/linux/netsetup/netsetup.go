@@ -194,3 +194,9 @@ func answers(data []byte) (n int, err error) {
 	}
 	return n, err
 }
+
+// Messages lead the traffic of a namespace to sockets.
+type Messages struct {
+	Routes   []byte // for NETLINK_ROUTE
+	Firewall []byte // for NETLINK_NETFILTER
+}

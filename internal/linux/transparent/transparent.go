@@ -21,6 +21,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 )
 
 // Plan lists the ports of the gateway's listeners.
@@ -33,6 +35,15 @@ type Plan struct {
 
 // loopbackIndex is the interface index of lo, the first of every namespace.
 const loopbackIndex = 1
+
+// Messages returns all messages for a namespace, whether it has been set up before or not.
+func (p Plan) Messages() (m netsetup.Messages, err error) {
+	p.Again = true
+	if m.Routes, err = p.Routes(); err == nil {
+		m.Firewall, err = p.Firewall()
+	}
+	return m, err
+}
 
 // Routes returns messages for NETLINK_ROUTE that make every IPv4 and IPv6 destination local, with a loopback source.
 func (p Plan) Routes() ([]byte, error) {

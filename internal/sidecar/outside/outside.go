@@ -60,13 +60,11 @@ type datagram struct {
 // Setup has a sidecar lead its network as plan says, make sockets there, and give up its privileges with a filter of
 // system calls.
 func Setup(plan transparent.Plan, sockets []netjoin.Socket, filter []byte) (s sidecar.Setup, err error) {
-	plan.Again, s.Filter = true, filter
-	if s.Routes, err = plan.Routes(); err != nil {
+	m, err := plan.Messages()
+	if err != nil {
 		return s, err
 	}
-	if s.Firewall, err = plan.Firewall(); err != nil {
-		return s, err
-	}
+	s.Routes, s.Firewall, s.Filter = m.Routes, m.Firewall, filter
 	for _, socket := range sockets {
 		s.Sockets = append(s.Sockets, sidecar.Socket(socket))
 	}
