@@ -197,8 +197,7 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 	return c, nil
 }
 
-// podmanCapabilities says what a service of Podman's can enforce. Without root it makes a tmpfs with no limit of files
-// and none that is another user's, and who is not root can change that afterwards no more.
+// podmanCapabilities says what a service of Podman's can enforce.
 func podmanCapabilities(info system.Info, rootless, root, here bool) (engine.Capabilities, error) {
 	refuse := func(why, hint string) (engine.Capabilities, error) {
 		return engine.Capabilities{}, cove.Errorf(cove.Unsupported, "this Podman cannot hold a sandbox: %s", why).

@@ -119,14 +119,13 @@ func forPodman(name string, c *container.Config, h *container.HostConfig, seccom
 		UnsetEnvAll: true, Labels: c.Labels, Stdin: c.OpenStdin, StopSignal: 9, Systemd: "false", Notify: "ignore",
 		Hostname: c.Hostname, Restart: "no", ImageVolumes: "ignore", User: c.User, WorkDir: c.WorkingDir,
 		PIDNS: podmanNS{Mode: "private"}, UTSNS: podmanNS{Mode: "private"}, IPCNS: podmanNS{Mode: string(h.IpcMode)},
-		CgroupNS:      podmanNS{Mode: string(h.CgroupnsMode)},
+		CgroupNS: podmanNS{Mode: string(h.CgroupnsMode)}, NetNS: podmanNS{Mode: string(h.NetworkMode)},
 		UseImageHosts: true, UseImageResolv: true, CapAdd: h.CapAdd, CapDrop: h.CapDrop, NoNewPrivileges: true,
 		SeccompProfile: seccomp, ReadOnly: h.ReadonlyRootfs, Mask: h.MaskedPaths, Log: podmanLog{h.LogConfig.Type},
 		Health:  podmanHealth{c.Healthcheck.Test},
 		ReadBps: rates(h.BlkioDeviceReadBps), WriteBps: rates(h.BlkioDeviceWriteBps),
 		ReadIOps: rates(h.BlkioDeviceReadIOps), WriteIOps: rates(h.BlkioDeviceWriteIOps),
 	}
-	s.NetNS.Mode, s.NetNS.Value, _ = strings.Cut(string(h.NetworkMode), ":")
 	s.UserNS.Mode, s.UserNS.Value, _ = strings.Cut(string(h.UsernsMode), ":")
 	for _, kv := range c.Env {
 		if name, value, ok := strings.Cut(kv, "="); ok {

@@ -4,6 +4,7 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -126,7 +127,8 @@ func TestConformanceOfPodman(t *testing.T) {
 func TestAdversaryOfPodman(t *testing.T) {
 	t.Setenv(podmanVar, podmanHost(t)) // for the owners that are killed
 	o := adversaryOptions("")
-	o.Only = []string{"C1.", "C3.", "C4.tcp", "C4.swap", "C5.", "F2.", "F3.", "F4.dev", "F4.plain",
+	o.Only = []string{"C1.", "C3.", "C4.tcp", "C4.swap", "C5.", "C7.accounts", "F2.", "F3.", "F4.dev",
+		"F4.plain", "F8.ownership", "F8.setuid",
 		"H1.", "H3.", "K3.syslog", "K4.", "K5.file", "K5.no", "K5.set_ids", "K8.", "P1.", "P2.", "P3.", "P4."}
 	adversary.Run(t, openPodmanShared, o)
 }
@@ -270,6 +272,11 @@ func TestSubordinateIDs(t *testing.T) {
 	}
 	asked, lost := 0, 0
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var spec podmanSpec
+		err := json.NewDecoder(r.Body).Decode(&spec)
+		if want := (podmanNS{"keep-id", "uid=65534,gid=65534"}); err != nil || spec.UserNS != want {
+			t.Errorf("the user namespace %+v, %v", spec.UserNS, err)
+		}
 		if asked++; asked > lost {
 			fmt.Fprint(w, `{"Id":"made"}`)
 			return

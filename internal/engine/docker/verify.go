@@ -125,8 +125,7 @@ func keeps(text string, inside, own int) bool {
 }
 
 var capNumbers = map[string]uint{"KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID,
-	"SETPCAP":   unix.CAP_SETPCAP,
-	"NET_ADMIN": unix.CAP_NET_ADMIN, "NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE}
+	"SETPCAP": unix.CAP_SETPCAP}
 
 // mounted is a line of a table of mounts.
 type mounted struct {
