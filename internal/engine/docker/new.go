@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -366,8 +367,13 @@ func (s *sandbox) adopt(ctx context.Context) error {
 	}
 	c := &running{id: record.Name, pid: made.State.Pid, own: record.Tasks, group: groupOf(made.State.Pid, record.Name)}
 	if s.engine.groups != nil {
-		if c.group, err = cgroup.Of(made.State.Pid); err != nil {
+		is, err := cgroup.Of(made.State.Pid)
+		if err != nil {
 			return cove.Errorf(cove.Unavailable, "the control group of sandbox %s cannot be found: %w", s.ID(), err)
+		}
+		c.group = s.engine.groups.Group(path.Base(is.Name()))
+		if !c.group.Has(made.State.Pid) { // its process of Cove was started in another group
+			c.group = is
 		}
 		s.traces[0].group = c.group
 	}

@@ -53,7 +53,8 @@ func TestPodmanOfThisUser(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("TestPodmanOfUser runs it as an ordinary user")
 	}
-	e := open(t, podmanOptions(t))
+	o := podmanOptions(t)
+	e := open(t, o)
 	if c := e.capabilities; !c.Lasting || !c.MountOwners || !c.MountFlags || !c.UserNamespace || !c.Reach {
 		t.Errorf("%+v", c)
 	}
@@ -88,6 +89,28 @@ func TestPodmanOfThisUser(t *testing.T) {
 	}
 	if n := groups(); n != 0 {
 		t.Errorf("%d groups are left", n)
+	}
+	tpl := template()
+	tpl.Lifetime = cove.LifetimeDetached
+	sb, err := e.Prepare(t.Context(), tpl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sb.Bind(t.Context(), engine.Binding{}), e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, o)
+	if sb, err = e.Adopt(t.Context(), sb.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if n := groups(); n != 1 {
+		t.Errorf("%d groups of a sandbox that was adopted", n)
+	}
+	if err := sb.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := groups(); n != 0 {
+		t.Errorf("%d groups of a sandbox that was adopted are left", n)
 	}
 	if left := podmanLeftovers(t); len(left) > 0 {
 		t.Errorf("left: %q", left)

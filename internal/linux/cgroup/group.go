@@ -304,6 +304,12 @@ func (g *Group) Kill() error {
 	return errors.New("the processes of " + g.name + " fork faster than they can be killed")
 }
 
+// Has reports whether a process is in the group itself.
+func (g *Group) Has(pid int) bool {
+	pids, err := processes(g.dir(PIDs))
+	return err == nil && slices.Contains(pids, pid)
+}
+
 // Empty reports whether the group has no live process. A zombie, which may stay as long as its parent likes, is none.
 func (g *Group) Empty() bool {
 	pids, err := processes(g.dir(PIDs))
