@@ -169,8 +169,8 @@ func asBuilt(t *testing.T, u *lab) {
 	}
 }
 
-// besideRoot runs the image as its user beside root inside, whose programs have their modes' rights. Directories that are
-// shared with an ordinary user cannot be both theirs.
+// besideRoot runs the image as its user beside root inside, for whom programs have the rights of their modes.
+// Directories that are shared with an ordinary user cannot be both theirs.
 func besideRoot(t *testing.T, u *lab) {
 	t.Helper()
 	const look = `id -un; chage -l ada | head -n 1 | cut -d: -f1 | tr -d "\t"; (: < /etc/shadow) && echo it is read
@@ -180,7 +180,8 @@ func besideRoot(t *testing.T, u *lab) {
 		"ada\nLast password change\nada\nada\nroot\nada\n" {
 		t.Errorf("beside root inside its user sees %q", out)
 	}
-	for _, command := range [][]string{{"run", "--mount", u.in("data") + ":/data", "sh", "-c", "true"}, {"new", "--empty"}} {
+	shared := []string{"run", "--mount", u.in("data") + ":/data", "sh", "-c", "true"}
+	for _, command := range [][]string{shared, {"new", "--empty"}} {
 		out, err := u.run(slices.Concat([]string{"cove", command[0]}, args, command[1:])...)
 		if err == nil || !strings.Contains(err.Error(), "not both") {
 			t.Errorf("cove %v: %q, %v", command, out, err)
