@@ -229,11 +229,17 @@ func podmanCapabilities(info system.Info, rootless, root, here bool) (engine.Cap
 // Cove on version 1, where Podman limits none.
 func limitUsers(e *Engine, info system.Info) error {
 	c := &e.capabilities
-	if info.CgroupVersion == "1" {
+	switch {
+	case info.CgroupVersion == "1":
 		if err := limitOurselves(e); err != nil {
 			return err
 		}
-	} else {
+	case info.CgroupDriver != "systemd": // also where Podman finds no session of systemd
+		return cove.Errorf(cove.Unsupported, "this Podman cannot hold a sandbox: without root its cgroup manager %s gives "+
+			"containers no control groups, and so no limits", info.CgroupDriver).
+			WithHint(`log in by a session of systemd, have cgroup_manager = "systemd" in containers.conf, ` +
+				`and restart podman.socket; or use --engine native`)
+	default:
 		for name, is := range map[string]bool{"memory_limit": c.MemoryLimit, "cpu_limit": c.CPULimit,
 			"pids_limit": c.PIDsLimit} {
 			if !is {

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 
 	"github.com/cove-sandbox/cove"
@@ -239,7 +240,7 @@ func TestRootlessPodman(t *testing.T) {
 		if strings.HasSuffix(r.URL.Path, "/info") {
 			fmt.Fprintf(w, `{"OSType":"linux","Architecture":"amd64","MemoryLimit":true,"SwapLimit":true,"CpuCfsQuota":true,`+
 				`"CpuCfsPeriod":true,"PidsLimit":true,"SecurityOptions":["name=seccomp,profile=default"],`+
-				`"host":{"cgroupVersion":"v2","security":{"rootless":true}}}`)
+				`"CgroupDriver":"systemd","host":{"cgroupVersion":"v2","security":{"rootless":true}}}`)
 		}
 	})}
 	go s.Serve(l)
@@ -254,6 +255,26 @@ func TestRootlessPodman(t *testing.T) {
 			RunDir: dir, Log: discard})
 		if cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", v, err)
+		}
+	}
+}
+
+// TestPodmanLimits: without root and on control groups of version 2, containers of a service have the limits whose
+// controllers are delegated, unless they have no control groups.
+func TestPodmanLimits(t *testing.T) {
+	for _, c := range []struct {
+		driver string
+		tasks  bool
+		want   string
+	}{
+		{"systemd", true, ""},
+		{"systemd", false, "not delegated"},
+		{"cgroupfs", true, "cgroup_manager"},
+	} {
+		e := &Engine{capabilities: engine.Capabilities{PIDsLimit: c.tasks, Missing: map[string]string{}}}
+		err := limitUsers(e, system.Info{CgroupVersion: "2", CgroupDriver: c.driver})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }
