@@ -378,6 +378,9 @@ func TestOneProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if n := tasks(t, sb.(*sandbox)); n != 1 {
+			t.Errorf("a new sandbox counts %d tasks", n)
+		}
 		err = sb.Bind(ctx, engine.Binding{})
 		if err == nil {
 			err = sb.Guest().WriteFile(ctx, cove.WorkDir+"/x", 0o644, []byte("x"))
