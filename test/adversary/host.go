@@ -288,20 +288,42 @@ func (tr traces) left(places ...string) []string {
 }
 
 // heldBy lists the sandbox's namespaces that a process is in. The kernel gives the number of a namespace that is gone
-// to a new one: a process that is younger than the sandbox, and not in its namespace of pids, has one of those.
+// to a new one: a process that is younger than the sandbox has one of those, and so it is with a namespace of pids whose
+// first process is younger. Without a first process there is no new one.
 func (tr traces) heldBy(process string) (held []string) {
-	inside := false
+	first := process
 	links, _ := filepath.Glob(process + "/ns/*")
 	for _, link := range links {
-		if ns, err := os.Readlink(link); err == nil && slices.Contains(tr.namespaces, ns) {
-			held = append(held, "namespace "+ns+" in "+link)
-			inside = inside || strings.HasPrefix(ns, "pid:")
+		ns, err := os.Readlink(link)
+		if err != nil || !slices.Contains(tr.namespaces, ns) {
+			continue
+		}
+		held = append(held, "namespace "+ns+" in "+link)
+		if strings.HasPrefix(ns, "pid:") {
+			first = firstOf(ns)
 		}
 	}
-	if !inside && len(held) > 0 && startedAt(process) > tr.taken {
+	if len(held) > 0 && startedAt(first) > tr.taken {
 		return nil
 	}
 	return held
+}
+
+// firstOf returns the first process of a namespace of pids, as a directory of /proc; "" if it has ended.
+func firstOf(ns string) string {
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		if is, err := os.Readlink(process + "/ns/pid"); err != nil || is != ns {
+			continue
+		}
+		status, _ := os.ReadFile(process + "/status")
+		for line := range strings.Lines(string(status)) {
+			if ids, found := strings.CutPrefix(line, "NSpid:"); found && strings.HasSuffix(strings.TrimSpace(ids), "\t1") {
+				return process
+			}
+		}
+	}
+	return ""
 }
 
 // sinceBoot is the time since the machine started.
