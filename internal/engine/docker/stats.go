@@ -16,14 +16,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
-// groupOf is the container's control group, whose name has its id; nil when the daemon is not on this host. A runtime
-// may have put the process into one below, which has no limits.
+// groupOf is the container's control group, whose name has its id; nil when the daemon is not on this host.
 func groupOf(pid int, id string) *cgroup.Group {
 	g, err := cgroup.Of(pid)
 	if err != nil {
 		return nil
 	}
-	return g.Around(id)
+	return g.Limited(id)
 }
 
 // measure reads the accounting of a container, the guest's part included.

@@ -29,7 +29,6 @@ func TestSmallest(t *testing.T) {
 	}
 }
 
-// TestOwnMemoryLimit: a process of a limited group sees its limit, or that of a group above it.
 func TestAround(t *testing.T) {
 	for name, want := range map[string]string{
 		"/user.slice/libpod-c0ffee.scope/container": "/user.slice/libpod-c0ffee.scope",
@@ -46,6 +45,36 @@ func TestAround(t *testing.T) {
 	}
 }
 
+// TestLimited: of a group and the one below it, where a runtime has put a process, the one is found that has the limits.
+func TestLimited(t *testing.T) {
+	h := find(t)
+	g := create(t, h, Limits{PIDs: 100})
+	part := filepath.Base(g.Name())
+	if h.version == 2 {
+		if err := os.WriteFile(filepath.Join(g.dir(PIDs), "cgroup.subtree_control"), []byte("+pids"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(g.dir(PIDs), "container"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	below := h.Group(g.Name() + "/container")
+	defer os.Remove(below.dir(PIDs))
+	if got := below.Limited(part); got == nil || got.Name() != g.Name() {
+		t.Errorf("above: %+v", got)
+	}
+	if err := os.WriteFile(filepath.Join(below.dir(PIDs), "pids.max"), []byte("7"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := below.Limited(part); got != below {
+		t.Errorf("below: %+v", got)
+	}
+	if got := below.Limited("c0ffee"); got != nil {
+		t.Errorf("of another container: %+v", got)
+	}
+}
+
+// TestOwnMemoryLimit: a process of a limited group sees its limit, or that of a group above it.
 func TestOwnMemoryLimit(t *testing.T) {
 	if os.Getenv("COVE_TEST_OWN_LIMIT") != "" {
 		limit, err := OwnMemoryLimit()
