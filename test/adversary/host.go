@@ -288,8 +288,8 @@ func (tr traces) left(places ...string) []string {
 }
 
 // heldBy lists the sandbox's namespaces that a process is in. The kernel gives the number of a namespace that is gone
-// to a new one: a process that is younger than the sandbox has one of those, and so it is with a namespace of pids whose
-// first process is younger. Without a first process there is no new one.
+// to a new one: a process that is younger than the sandbox has one of those. A namespace of pids is new where its first
+// process is younger; one whose first process has ended is not new.
 func (tr traces) heldBy(process string) (held []string) {
 	first := process
 	links, _ := filepath.Glob(process + "/ns/*")

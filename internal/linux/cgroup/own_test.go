@@ -45,7 +45,7 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// TestLimited: of a group and the one below it, where a runtime has put a process, the one is found that has the limits.
+// TestLimited: of a group and the one below it, where a runtime has put a process, that with the limits is found.
 func TestLimited(t *testing.T) {
 	h := find(t)
 	g := create(t, h, Limits{PIDs: 100})
