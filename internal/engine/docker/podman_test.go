@@ -222,36 +222,43 @@ func TestOtherEngine(t *testing.T) {
 	}
 }
 
-// TestRootlessPodman: a service that runs without root, which it says in a field of its own alone, is refused for root,
-// and for others if it is too old.
-func TestRootlessPodman(t *testing.T) {
+// serveUnix serves at a unix socket in a directory of its own.
+func serveUnix(t *testing.T, h http.HandlerFunc) (dir, address string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "cove-podman-") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &http.Server{Handler: h}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return dir, "unix://" + l.Addr().String()
+}
+
+// TestRootlessPodman: a service that runs without root, which it says in a field of its own alone, is refused for root,
+// and for others if it is too old.
+func TestRootlessPodman(t *testing.T) {
 	var version string
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	dir, address := serveUnix(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Libpod-Api-Version", version)
 		if strings.HasSuffix(r.URL.Path, "/info") {
 			fmt.Fprintf(w, `{"OSType":"linux","Architecture":"amd64","MemoryLimit":true,"SwapLimit":true,"CpuCfsQuota":true,`+
 				`"CpuCfsPeriod":true,"PidsLimit":true,"SecurityOptions":["name=seccomp,profile=default"],`+
 				`"CgroupDriver":"systemd","host":{"cgroupVersion":"v2","security":{"rootless":true}}}`)
 		}
-	})}
-	go s.Serve(l)
-	defer s.Close()
+	})
 	for v, want := range map[string]string{"3.4.4": "Podman 4 or newer", "4.2.1": "Podman 4.3", "4.3.0": "not delegated",
 		"5.0.0-rc1": "not delegated"} {
 		version = v
 		if os.Geteuid() == 0 && v >= "4" {
 			want = "ordinary user's"
 		}
-		_, err := New(Options{Podman: true, Host: "unix://" + l.Addr().String(), Guest: enginetest.BuildGuest(t),
+		_, err := New(Options{Podman: true, Host: address, Guest: enginetest.BuildGuest(t),
 			RunDir: dir, Log: discard})
 		if cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", v, err)
@@ -282,17 +289,8 @@ func TestPodmanLimits(t *testing.T) {
 // TestSubordinateIDs: a container whose ids Podman does not find is asked for again, and in the end it is said what the
 // user lacks.
 func TestSubordinateIDs(t *testing.T) {
-	dir, err := os.MkdirTemp("", "cove-podman-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	asked, lost := 0, 0
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	dir, address := serveUnix(t, func(w http.ResponseWriter, r *http.Request) {
 		var spec podmanSpec
 		err := json.NewDecoder(r.Body).Decode(&spec)
 		if want := (podmanNS{"keep-id", "uid=65534,gid=65534"}); err != nil || spec.UserNS != want {
@@ -304,10 +302,8 @@ func TestSubordinateIDs(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusInternalServerError)
 		fmt.Fprint(w, `{"message":"keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid"}`)
-	})}
-	go s.Serve(l)
-	defer s.Close()
-	c, err := client.New(client.WithHost("unix://" + l.Addr().String()))
+	})
+	c, err := client.New(client.WithHost(address))
 	if err != nil {
 		t.Fatal(err)
 	}

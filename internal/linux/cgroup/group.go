@@ -52,18 +52,19 @@ func (h *Hierarchy) Group(name string) *Group { return &Group{h: h, name: name} 
 // Name returns the group's name, unique below the hierarchy's place.
 func (g *Group) Name() string { return g.name }
 
-// Limited returns the group, where its tasks are limited and its name has a part, and else the one that Around returns:
-// a runtime may have put a process below the group of a container, and limits either.
+// Limited returns the group, or the one above it, that has a part in its own name; nil when none has. It is the group
+// itself where its tasks are limited: a runtime may have put a process below the group of a container, and limits
+// either.
 func (g *Group) Limited(part string) *Group {
-	around := g.Around(part)
+	around := g.around(part)
 	if l, err := g.Limits(); around == nil || err != nil || l.PIDs <= 0 {
 		return around
 	}
 	return g
 }
 
-// Around returns the group, or the one above it, that has a part in its own name; nil when none has.
-func (g *Group) Around(part string) *Group {
+// around returns the group, or the one above it, that has a part in its own name; nil when none has.
+func (g *Group) around(part string) *Group {
 	before, after, found := strings.Cut(g.name, part)
 	if !found {
 		return nil

@@ -36,7 +36,7 @@ func TestAround(t *testing.T) {
 		"/user.slice/some.scope": "",
 	} {
 		got := ""
-		if g := new(Hierarchy).Group(name).Around("c0ffee"); g != nil {
+		if g := new(Hierarchy).Group(name).around("c0ffee"); g != nil {
 			got = g.Name()
 		}
 		if got != want {
