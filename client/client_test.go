@@ -382,6 +382,15 @@ func TestStreamThatFails(t *testing.T) {
 
 // TestStreamInput: input and its end are sent as they come, and an endless input does not delay the execution's end.
 func TestStreamInput(t *testing.T) {
+	for _, last := range []string{"", "enough\n"} {
+		echoInput(t, last)
+	}
+}
+
+// echoInput executes a program that echoes its input until the line "enough". The input ends after last, or does not end
+// if last is not empty.
+func echoInput(t *testing.T, last string) {
+	t.Helper()
 	id := string(cove.NewExecutionID())
 	lines := make(chan string)
 	mux := http.NewServeMux()
@@ -413,29 +422,26 @@ func TestStreamInput(t *testing.T) {
 		for range lines {
 		}
 	})
-	for _, last := range []string{"", "enough\n"} {
-		lines = make(chan string)
-		c := serve(t, mux.ServeHTTP)
-		pr, pw := io.Pipe()
-		out := make(chan string, 10)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			io.WriteString(pw, "first\n")
-			if got := <-out; got != "first\n" { // before more is written: nothing is buffered
-				t.Errorf("echoed %q", got)
-			}
-			if last == "" {
-				pw.Close()
-			} else {
-				io.WriteString(pw, last)
-			}
-		})
-		_, err := c.ExecuteStream(t.Context(), api.ExecuteRequest{}, client.Stream{Stdin: pr, Stdout: writer(out)})
-		if err != nil {
-			t.Errorf("%v", err)
+	c := serve(t, mux.ServeHTTP)
+	pr, pw := io.Pipe()
+	defer pr.Close()
+	out := make(chan string, 10)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		io.WriteString(pw, "first\n")
+		if got := <-out; got != "first\n" { // before more is written: nothing is buffered
+			t.Errorf("echoed %q", got)
 		}
-		wg.Wait()
-		pr.Close()
+		if last == "" {
+			pw.Close()
+		} else {
+			io.WriteString(pw, last)
+		}
+	})
+	_, err := c.ExecuteStream(t.Context(), api.ExecuteRequest{}, client.Stream{Stdin: pr, Stdout: writer(out)})
+	if err != nil {
+		t.Errorf("%v", err)
 	}
 }
 
