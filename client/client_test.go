@@ -387,8 +387,8 @@ func TestStreamInput(t *testing.T) {
 	}
 }
 
-// echoInput executes a program that echoes its input until the line "enough". The input ends after last, or does not end
-// if last is not empty.
+// echoInput executes a program that echoes its input until the line "enough". The input ends if last is empty, and
+// otherwise goes on after it.
 func echoInput(t *testing.T, last string) {
 	t.Helper()
 	id := string(cove.NewExecutionID())

@@ -136,9 +136,11 @@ var rooms = []room{
 	{path: "internal/store/sqlite/...", layer: adapter},
 	{path: "internal/worker/...", layer: adapter},
 
-	{path: "internal/build", layer: heart, above: []string{"internal/build/origin", "internal/build/progress"}},
+	{path: "internal/build", layer: heart, above: []string{"internal/build/origin", "internal/build/progress",
+		"internal/build/tools"}},
 	{path: "internal/build/origin", layer: heart},
 	{path: "internal/build/progress", layer: heart},
+	{path: "internal/build/tools", layer: heart},
 	{path: "internal/execution", layer: heart},
 	{path: "internal/agent/fit", layer: heart, above: []string{"internal/execution", "internal/run", "internal/sandbox"}},
 	{path: "internal/gateway", layer: heart},

@@ -100,6 +100,9 @@ type Request struct {
 	Host       string // this machine's, likewise
 	Fresh      bool   // no layer of an earlier build is used
 	Root       bool   // commands run as root, not as the user of the image
+	// ToolCaches names the project whose commands have the caches of compilers and package managers that its earlier
+	// ones had; empty: they have none.
+	ToolCaches string
 	// Epoch is the latest time of a file of the image, and that of the image; nil: files keep theirs.
 	Epoch *time.Time
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/build/tools"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/image/dockerfile"
@@ -48,12 +49,19 @@ type Failed struct {
 // run makes the layer of a RUN, or finds it.
 func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l image.Layer, err error) {
 	r := *step.Run
+	if b.request.Root {
+		r.User = ""
+	}
+	if project := b.request.ToolCaches; project != "" {
+		user, err := layer.UserOf(s.stack, r.User)
+		if err != nil {
+			return l, err
+		}
+		r.Mounts = append(slices.Clip(r.Mounts), tools.Caches(project, s.base.Digest, user, r, ownPlaces)...)
+	}
 	binds, keys, err := b.binds(ctx, s, r.Mounts)
 	if err != nil {
 		return l, err
-	}
-	if b.request.Root {
-		r.User = ""
 	}
 	s.key = keyOf(s.key, "run", r, keys)
 	if !b.request.Fresh {

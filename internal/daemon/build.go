@@ -35,6 +35,7 @@ type Build struct {
 	Target     string
 	Platform   string // empty: this machine's
 	Fresh      bool
+	ToolCaches bool          // commands have the caches of compilers and package managers of builds of Dir
 	Network    *cove.Network // of its commands; nil is none
 	Limits     cove.Limits   // of each of them, as far as they are stated
 	Out        io.Writer     // progress
@@ -159,6 +160,11 @@ func removeOthers(ctx context.Context, s *image.Store, prefix, but string) error
 func buildRequest(cfg *config.Config, b Build) (r build.Request, err error) {
 	r = build.Request{Name: b.Name, Args: b.Args, Secrets: b.Secrets, Target: b.Target, Fresh: b.Fresh, Root: b.Root,
 		Host: "linux/" + goruntime.GOARCH}
+	if b.ToolCaches {
+		if r.ToolCaches, err = filepath.EvalSymlinks(b.Dir); err != nil {
+			return r, cove.Errorf(cove.InvalidArgument, "the context: %w", err)
+		}
+	}
 	if r.Platform, err = image.ParsePlatform(b.Platform); err != nil {
 		return r, err
 	}

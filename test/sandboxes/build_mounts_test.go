@@ -3,6 +3,7 @@ package sandboxes
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,5 +121,41 @@ RUN --mount=type=secret,id=key ! cat /run/secrets/key
 		if err == nil || !strings.Contains(out, test[1]) {
 			t.Errorf("%s: %v, want %q\n%s", test[0], err, test[1], out)
 		}
+	}
+	toolCaches(t, l)
+}
+
+// toolCaches: with --tool-caches the caches of a project's tools last from build to build. No image has them, and no
+// other project.
+func toolCaches(t *testing.T, l *lab) {
+	t.Helper()
+	const dockerfile = `FROM debian
+ENV npm_config_cache=/var/npm
+ARG N=0
+RUN mkdir -p /var/npm && echo x >> /var/npm/log && wc -l < /var/npm/log > /result
+`
+	for i, tc := range []struct {
+		flags []string
+		want  string
+	}{
+		{nil, "1\n/var/npm/log\n"},
+		{[]string{"--tool-caches"}, "1\n"},
+		{[]string{"--tool-caches"}, "2\n"},
+		{[]string{"--tool-caches", "--no-cache"}, "3\n"},
+		{nil, "1\n/var/npm/log\n"},
+	} {
+		args := append([]string{"-t", "tools", "--build-arg", "N=" + strconv.Itoa(i)}, tc.flags...)
+		if out, err := l.built(dockerfile, args...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		said := l.must("cove", "run", "--image", "tools", "bash", "-c", "cat /result; ls /var/npm/log 2> /dev/null || true")
+		if said != tc.want {
+			t.Errorf("build %d, %q: the image has %q, want %q", i, tc.flags, said, tc.want)
+		}
+	}
+	l.must("cp", "-a", l.in("ctx"), l.in("another"))
+	l.must("cove", "image", "build", "--tool-caches", "-t", "tools", l.in("another"))
+	if said := l.must("cove", "run", "--image", "tools", "bash", "-c", "cat /result"); said != "1\n" {
+		t.Errorf("another project has the caches of this one: %q", said)
 	}
 }

@@ -63,7 +63,7 @@ func (Daemon) BuildImage(ctx context.Context, sess *session.Session, wanted sess
 	}
 	b := daemon.Build{Dir: wanted.Context, Dockerfile: wanted.Dockerfile, Name: wanted.Name, Args: wanted.Args,
 		Secrets: wanted.Secrets, Target: wanted.Target, Platform: wanted.Platform, Fresh: wanted.NoCache,
-		Network: apispec.Network(wanted.Network), Pull: wanted.Pull,
+		ToolCaches: wanted.ToolCaches, Network: apispec.Network(wanted.Network), Pull: wanted.Pull,
 		Out: sess.Err, Below: wanted.Below, Text: wanted.Text, Ignore: wanted.Ignore}
 	if ui.IsTerminal(sess.Err) && sess.Getenv("TERM") != "dumb" && !wanted.Once {
 		b.Columns = func() int { return ui.Columns(sess.Err) }

@@ -94,6 +94,8 @@ it needs subordinate ids.`,
 		"build for `OS/ARCH`, like linux/arm64; this machine's when not given")
 	f.BoolVar(&wanted.Pull, "pull", false, "pull the images of FROM and COPY --from that the store lacks")
 	f.BoolVar(&wanted.NoCache, "no-cache", false, "use no step of an earlier build")
+	f.BoolVar(&wanted.ToolCaches, "tool-caches", false,
+		"keep the caches of go, npm, pip, yarn, composer, ccache and sccache for the next build, outside of the image")
 	f.StringVar(&onError, "on-error", "",
 		"`shell`: look with a shell into the state before a command that has failed; its end ends the build")
 	o.Policy.Add(f)

@@ -15,6 +15,7 @@ type NewBuild struct {
 	Target     string
 	Platform   string // "linux/arm64"; empty: this machine's
 	NoCache    bool
+	ToolCaches bool                   // commands keep the caches of compilers and package managers
 	Once       bool                   // an image of the same is not built again; Name becomes NAME:HASH
 	Pull       bool                   // images that the store lacks are pulled
 	Inspect    bool                   // a command that fails leaves a shell in the state before it

@@ -94,6 +94,12 @@ func (s *stage) command(c *instructions.RunCommand, r *Run) error {
 	return nil
 }
 
+// ownPrefix begins the ids of caches that no Dockerfile can name.
+const ownPrefix = "\x00"
+
+// OwnCache returns the id of a cache that no Dockerfile can name.
+func OwnCache(name string) string { return ownPrefix + name }
+
 func cleanName(name string) bool {
 	return path.Base(name) == name && name != "." && name != ".." && name != "/"
 }
@@ -129,6 +135,9 @@ func (s *stage) mount(m *instructions.Mount) (Mount, error) {
 		}
 		if r.ID == "" {
 			r.ID = path.Clean(r.Target)
+		}
+		if strings.HasPrefix(r.ID, ownPrefix) {
+			return r, fmt.Errorf("a cache with the id %q", r.ID)
 		}
 		r.Alone = m.CacheSharing == instructions.MountSharingLocked || m.CacheSharing == instructions.MountSharingPrivate
 	case MountSecret:
