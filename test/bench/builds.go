@@ -18,13 +18,16 @@ import (
 
 const (
 	coveBuild   = "cove image build"
+	coveCaches  = "cove image build --tool-caches"
 	dockerBuild = "docker build"
+	dockerKit   = "docker build, with BuildKit"
 	podmanBuild = "podman build"
 	coveApt     = "cove run --root"
 	coveHost    = "cove, on the machine's toolchain"
 	coveImage   = "cove, on an image of 1 GiB"
 
 	goCold, goChanged     = "build of a Go project", "build of a Go project after a change of one line"
+	goMounted             = "build of a Go project after a change of one line, whose Dockerfile mounts a cache"
 	nodeCold, nodeChanged = "build of a Node project", "build of a Node project after a change of one line"
 	aptInstall            = "apt-get install of git, from apt's own cache"
 	imageStart            = "start on an image"
@@ -34,26 +37,34 @@ const (
 
 // imageProject is a project whose image is built.
 type imageProject struct {
-	cold, changed string // names of scenarios
+	cold, changed string // names of scenarios; no cold one if empty
 	files         map[string]string
 	source        string // the file that changes
 	links         string // a directory that is linked into the context; empty is none
+	mounts        bool   // a RUN mounts a cache
 }
 
-var goProject = imageProject{goCold, goChanged, map[string]string{
-	"go.mod": "module bench\n\ngo 1.19\n",
-	"main.go": "package main\n\nimport (\n\t\"encoding/json\"\n\t\"net/http\"\n)\n\nfunc main() {\n" +
-		"\thttp.HandleFunc(\"/\", func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(r.Header) })\n" +
-		"\thttp.ListenAndServe(\":8080\", nil)\n}\n",
-	"Dockerfile": "FROM " + toolsImage + " AS build\nWORKDIR /src\nCOPY go.mod ./\nCOPY . .\n" +
-		"RUN CGO_ENABLED=0 go build -o /out/app .\nFROM scratch\nCOPY --from=build /out/app /app\n" +
-		"ENTRYPOINT [\"/app\"]\n"}, "main.go", ""}
+var goProject = goProjectOf(goCold, goChanged, "")
 
-var nodeProject = imageProject{nodeCold, nodeChanged, map[string]string{
-	"server.js": "require('express')().listen(8080)\n",
-	"Dockerfile": "FROM " + toolsImage + "\nWORKDIR /app\nCOPY package.json package-lock.json ./\nCOPY npm /npm\n" +
-		"RUN npm " + ciArgs + " --offline --cache /npm && rm -r /npm\nCOPY server.js ./\nRUN node --check server.js\n" +
-		"CMD [\"node\", \"server.js\"]\n"}, "server.js", "npm"}
+var goMountedProject = goProjectOf("", goMounted, "--mount=type=cache,target=/root/.cache/go-build ")
+
+// goProjectOf is a project of which flags are those of the RUN that compiles it.
+func goProjectOf(cold, changed, flags string) imageProject {
+	return imageProject{cold: cold, changed: changed, source: "main.go", mounts: flags != "", files: map[string]string{
+		"go.mod": "module bench\n\ngo 1.19\n",
+		"main.go": "package main\n\nimport (\n\t\"encoding/json\"\n\t\"net/http\"\n)\n\nfunc main() {\n" +
+			"\thttp.HandleFunc(\"/\", func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(r.Header) })\n" +
+			"\thttp.ListenAndServe(\":8080\", nil)\n}\n",
+		"Dockerfile": "FROM " + toolsImage + " AS build\nWORKDIR /src\nCOPY go.mod ./\nCOPY . .\nRUN " + flags +
+			"CGO_ENABLED=0 go build -o /out/app .\nFROM scratch\nCOPY --from=build /out/app /app\n" +
+			"ENTRYPOINT [\"/app\"]\n"}}
+}
+
+var nodeProject = imageProject{cold: nodeCold, changed: nodeChanged, source: "server.js", links: "npm",
+	files: map[string]string{"server.js": "require('express')().listen(8080)\n",
+		"Dockerfile": "FROM " + toolsImage + "\nWORKDIR /app\nCOPY package.json package-lock.json ./\nCOPY npm /npm\n" +
+			"RUN npm " + ciArgs + " --offline --cache /npm && rm -r /npm\nCOPY server.js ./\nRUN node --check server.js\n" +
+			"CMD [\"node\", \"server.js\"]\n"}}
 
 // write makes the directory of a project.
 func (p imageProject) write(b *build, dir string) error {
@@ -80,6 +91,9 @@ func (p imageProject) scenarios(b *build, builders []builder, rounds int) ([]sce
 		if cold {
 			name, flags = p.cold, []string{"--no-cache"}
 		}
+		if name == "" {
+			continue
+		}
 		dir := filepath.Join(b.dir, strings.ReplaceAll(name, " ", "-"))
 		if err := p.write(b, dir); err != nil {
 			return nil, err
@@ -95,6 +109,12 @@ func (p imageProject) scenarios(b *build, builders []builder, rounds int) ([]sce
 		}
 		s := scenario{part: "builds", name: name, load: one, rounds: max(rounds/6, 5), budget: 12 * budget}
 		for _, by := range builders {
+			if by.only != "" && by.only != name {
+				continue
+			}
+			if p.mounts && by.why == "" && by.unmounted {
+				by.why = "it mounts no caches"
+			}
 			line := slices.Concat(by.line, flags, []string{"-t", "bench-" + strings.ReplaceAll(p.source, ".", "-"), dir})
 			s.contenders = append(s.contenders, contender{name: by.name, prepare: change, why: by.why,
 				run: func(ctx context.Context) error { return command(ctx, by.env, line) }})
@@ -110,6 +130,9 @@ type builder struct {
 	env  []string
 	line []string // before the flags of a build
 	why  string   // there is none
+
+	unmounted bool   // it knows no caches that are mounted
+	only      string // the scenario that it is for; empty: all
 }
 
 // buildersOf gives each builder the image that builds begin with.
@@ -117,12 +140,20 @@ func buildersOf(ctx context.Context, b *build, s *server, cove, archive string, 
 	podman := []string{"podman", "--root", filepath.Join(b.dir, "podman-builds"), "--runroot",
 		filepath.Join(b.dir, "podman-builds-run"), "--cgroup-manager", "cgroupfs", "--events-backend", "none", "--runtime",
 		"runc"}
+	plugins, err := buildx(ctx)
+	noKit := docker.why["docker run"]
+	if noKit == "" && err != nil {
+		noKit = "its plugin buildx cannot be built here: " + err.Error()
+	}
+	build := []string{"docker", "build", "--quiet", "--network=none"}
 	all := []builder{
-		{dockerBuild, append(docker.environ(), "DOCKER_BUILDKIT=0"),
-			[]string{"docker", "build", "--quiet", "--network=none"}, docker.why["docker run"]},
-		{podmanBuild, os.Environ(), append(slices.Clone(podman), "build", "--quiet", "--network=none", "--layers"),
-			docker.why["podman run"]},
-		{coveBuild, s.environ(), []string{cove, "image", "build"}, ""},
+		{name: dockerBuild, env: append(docker.environ(), "DOCKER_BUILDKIT=0"), line: build, why: docker.why["docker run"],
+			unmounted: true},
+		{name: podmanBuild, env: os.Environ(), why: docker.why["podman run"],
+			line: append(slices.Clone(podman), "build", "--quiet", "--network=none", "--layers")},
+		{name: coveBuild, env: s.environ(), line: []string{cove, "image", "build"}},
+		{name: dockerKit, env: append(docker.environ(), "DOCKER_BUILDKIT=1", "DOCKER_CONFIG="+plugins), line: build, why: noKit},
+		{name: coveCaches, env: s.environ(), line: []string{cove, "image", "build", "--tool-caches"}, only: goChanged},
 	}
 	for i, importing := range [][]string{{"docker", "import", archive, toolsImage},
 		append(slices.Clone(podman), "import", "--quiet", archive, toolsImage),
@@ -158,16 +189,17 @@ func buildScenarios(ctx context.Context, b *build, docker peers, rounds int, why
 			{name: coveBuild, why: "there is no image to build on: " + err.Error()}}}}, nil
 	}
 	builders := buildersOf(ctx, b, s, cove, archive, docker)
-	all, err := goProject.scenarios(b, builders, rounds)
-	if err != nil {
-		return nil, err
-	}
+	projects := []imageProject{goProject, goMountedProject}
 	if why == nil {
-		node, err := nodeProject.scenarios(b, builders, rounds)
+		projects = append(projects, nodeProject)
+	}
+	var all []scenario
+	for _, project := range projects {
+		more, err := project.scenarios(b, builders, rounds)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, node...)
+		all = append(all, more...)
 	}
 	install, err := aptScenario(ctx, b, s, cove, archive, rounds)
 	if err != nil {
@@ -206,6 +238,28 @@ func toolsArchive(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return archive, os.Rename(archive+".part", archive)
+}
+
+// buildxVersion is that of Docker's plugin for builds with BuildKit, which Debian's Docker comes without.
+const buildxVersion = "v0.12.1"
+
+// buildx returns a directory of Docker's configuration with the plugin. It is built once, and kept.
+func buildx(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "cove-test", "buildx-"+buildxVersion)
+	plugin := filepath.Join(dir, "cli-plugins", "docker-buildx")
+	if _, err := os.Stat(plugin); err == nil {
+		return dir, nil
+	}
+	env := append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+filepath.Dir(plugin))
+	err = command(ctx, env, []string{"go", "install", "github.com/docker/buildx/cmd/buildx@" + buildxVersion})
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Rename(filepath.Join(filepath.Dir(plugin), "buildx"), plugin)
 }
 
 // aptScenario installs packages that apt has, in a plain chroot on an overlay, and in a sandbox.

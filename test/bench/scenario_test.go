@@ -212,11 +212,12 @@ func TestTargetsAreOfScenarios(t *testing.T) {
 			t.Errorf("%s has no plain process", s.name)
 		}
 	}
-	for _, p := range []imageProject{goProject, nodeProject} {
+	for _, p := range []imageProject{goProject, goMountedProject, nodeProject} {
 		for _, name := range []string{p.cold, p.changed} {
 			known[name+coveBuild], known[name+dockerBuild] = true, true
 		}
 	}
+	known[goChanged+coveCaches] = true
 	known[aptInstall+coveApt] = true
 	for _, target := range targets {
 		if !known[target.Scenario+target.Contender] {

@@ -22,10 +22,10 @@ var known = []struct{ variable, below string }{
 	{"SCCACHE_DIR", ".cache/sccache"},
 }
 
-// Caches are mounts for the caches of tools, beside those that a command has itself. Commands share them with those
-// of the same project over the same image: what one has written the others trust, and a compiler does not notice another
-// version of what the image has installed. base is the image's digest. Users other than root have none, to whom the
-// directories above would not belong. kept are places that have no mounts, relative to the root.
+// Caches are mounts for the caches of tools, beside those that a command has itself. Commands share them with those of
+// the same project over the same image: what one has written the others trust, and a compiler does not notice another
+// version of what the image has installed. base is the image's digest. Users other than root have none, as the
+// directories above would not belong to them. kept are places that have no mounts, relative to the root.
 func Caches(project, base string, user layer.User, r dockerfile.Run, kept []string) (all []dockerfile.Mount) {
 	if user.Owner != (layer.Owner{}) {
 		return nil
