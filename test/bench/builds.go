@@ -190,10 +190,11 @@ func buildScenarios(ctx context.Context, b *build, docker peers, rounds int, why
 			{name: coveBuild, why: "there is no image to build on: " + err.Error()}}}}, nil
 	}
 	builders := buildersOf(ctx, b, s, cove, archive, docker)
-	projects := []imageProject{goProject, goMountedProject}
+	projects := []imageProject{goMountedProject} // the shorter ones first, while there is time for all rounds
 	if why == nil {
 		projects = append(projects, nodeProject)
 	}
+	projects = append(projects, goProject)
 	var all []scenario
 	for _, project := range projects {
 		more, err := project.scenarios(b, builders, rounds)

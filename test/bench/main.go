@@ -185,7 +185,7 @@ func (r *report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 		{"packages", 3 * time.Minute, func() ([]scenario, error) {
 			return packageScenarios(ctx, b, a.rounds, npmOnce())
 		}},
-		{"builds", 5 * time.Minute, func() ([]scenario, error) { return buildScenarios(ctx, b, p, a.rounds, npmOnce()) }},
+		{"builds", 8 * time.Minute, func() ([]scenario, error) { return buildScenarios(ctx, b, p, a.rounds, npmOnce()) }},
 		{"sustained", 70 * time.Second, func() ([]scenario, error) { return sustainedScenarios(ctx, b, a.rounds) }},
 	} {
 		if !a.wants(part.name) {
