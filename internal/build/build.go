@@ -53,7 +53,7 @@ type Store interface {
 	Name(as string) (string, error)
 	Room(ctx context.Context) (dir string, done func(), err error)
 	Find(key string) (image.Layer, error)
-	Keep(key string, l image.Layer) (image.Layer, error)
+	Keep(ctx context.Context, key string, l image.Layer) (image.Layer, error)
 	Publish(ctx context.Context, built image.Built) (image.Image, error)
 	Most() layer.Most
 	Files() *files.Files
@@ -160,9 +160,9 @@ type stage struct {
 	number int
 	part   *progress.Part // that goes on
 	base   image.Base
-	stack  rootfs.Stack // all of its files; one tree at least
-	layers []string     // of its own, directories of engine.MakeLayer
-	key    string       // of all that its files come from
+	stack  rootfs.Stack  // all of its files; one tree at least
+	layers []image.Layer // of its own
+	key    string        // of all that its files come from
 	config dockerfile.Config
 	args   []string
 	steps  []image.Step

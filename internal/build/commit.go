@@ -77,7 +77,7 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 	}
 	defer l.Release()
 	steps := []image.Step{{Text: c.Text, Created: b.now(), Layer: l.DiffID}}
-	return o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: steps, Layers: []string{l.Dir},
+	return o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: steps, Layers: []image.Layer{l},
 		Stack: append(slices.Clone(s.base.Stack), engine.Changes(l.Dir)), Name: name})
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -160,5 +161,40 @@ func TestManyLayers(t *testing.T) {
 	}
 	if data, err := os.ReadFile(filepath.Join(root.Dir, "first")); err != nil || string(data) != "0" {
 		t.Errorf("%q, %v", data, err)
+	}
+}
+
+// TestKeptOrNot: an image has the same digest and files whether its layers are kept for other builds or its own.
+func TestKeptOrNot(t *testing.T) {
+	l := newLab(t)
+	l.write("one", "1")
+	epoch := time.Unix(1_600_000_000, 0)
+	at := func(r *Request) { r.Epoch = &epoch }
+	const dockerfile = "FROM scratch AS other\nRUN other=O\nFROM scratch\nWORKDIR /etc\nCOPY one /etc/one\n" +
+		"RUN two=22\nCOPY --from=other other /etc/\n"
+	own, err := l.build(dockerfile, at, func(r *Request) { r.Fresh = true })
+	if err != nil || len(own.Kept) != 0 || own.Layers != 4 {
+		t.Fatalf("%+v, %v", own, err)
+	}
+	root, err := l.store.Resolve(t.Context(), own.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"etc/one": "1", "two": "22", "etc/other": "O"} {
+		if data, err := os.ReadFile(place(root, name)); err != nil || string(data) != want {
+			t.Errorf("%s is %q, %v", name, data, err)
+		}
+	}
+	if _, err := l.store.Remove(t.Context(), own.Digest); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		kept, err := l.build(dockerfile, at)
+		if err != nil || len(kept.Kept) != 4 {
+			t.Fatalf("%+v, %v", kept, err)
+		}
+		if kept.Digest != own.Digest || kept.Size != own.Size || kept.Files != own.Files {
+			t.Errorf("%+v, and kept %+v", own, kept)
+		}
 	}
 }

@@ -27,7 +27,7 @@ func (b *builder) step(ctx context.Context, s *stage, step dockerfile.Step) erro
 		}
 		b.hold(kept.Release)
 		if !missing {
-			if err := s.push(ctx, b, kept.Dir); err != nil {
+			if err := s.push(ctx, b, kept); err != nil {
 				return err
 			}
 			done.Layer, s.latest = kept.DiffID, kept.Created
@@ -39,7 +39,7 @@ func (b *builder) step(ctx context.Context, s *stage, step dockerfile.Step) erro
 }
 
 // push puts a layer on top of a stage's files.
-func (s *stage) push(ctx context.Context, b *builder, dir string) error {
+func (s *stage) push(ctx context.Context, b *builder, l image.Layer) error {
 	if len(s.stack) > engine.MaxLayers {
 		tree := b.fresh()
 		if err := b.files.Clone(ctx, s.stack, tree); err != nil {
@@ -47,7 +47,7 @@ func (s *stage) push(ctx context.Context, b *builder, dir string) error {
 		}
 		s.stack = rootfs.Stack{tree}
 	}
-	s.stack, s.layers = append(s.stack, engine.Changes(dir)), append(s.layers, dir)
+	s.stack, s.layers = append(s.stack, engine.Changes(l.Dir)), append(s.layers, l)
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (b *builder) keep(ctx context.Context, key, dir string) (l image.Layer, err
 	if l.DiffID, err = b.files.DiffID(ctx, engine.Changes(dir)); err != nil || b.request.Fresh {
 		return l, err
 	}
-	return b.Store.Keep(key, l)
+	return b.Store.Keep(ctx, key, l)
 }
 
 // copy makes the layer of a COPY or ADD.

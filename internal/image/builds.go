@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +53,7 @@ type Built struct {
 	Base   Base
 	Config v1.Config
 	Steps  []Step
-	Layers []string     // directories of engine.MakeLayer, of those of Steps that have one
+	Layers []Layer      // of those of Steps that have one
 	Stack  rootfs.Stack // all files: those of Base, and of Layers
 	Name   string       // empty: it has none
 }
@@ -212,6 +213,7 @@ func (b Builds) Find(key string) (l Layer, err error) {
 		return l, err
 	}
 	now := time.Now()
+	l.Files = unmeasured
 	err = json.NewDecoder(l.held).Decode(&l)
 	if err = errors.Join(err, os.Chtimes(l.held.Name(), now, now)); err != nil {
 		l.Release()
@@ -221,9 +223,13 @@ func (b Builds) Find(key string) (l Layer, err error) {
 
 // Keep takes a layer from a directory of Room, under a key. It returns the layer where it then is: that of another
 // build, if that was first. It stays until Release.
-func (b Builds) Keep(key string, l Layer) (Layer, error) {
-	l.Bytes = diskUsage(b.store.files, l.Dir)
-	data, err := json.Marshal(l)
+func (b Builds) Keep(ctx context.Context, key string, l Layer) (Layer, error) {
+	size, err := b.store.files.Measure(ctx, engine.Changes(l.Dir))
+	l.Bytes, l.Files = size.Bytes, size.Files
+	var data []byte
+	if err == nil {
+		data, err = json.Marshal(l)
+	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(l.Dir, layerRecord), data, 0o600)
 	}
@@ -347,7 +353,7 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 		if err := built.fill(ctx, img, s.files, t.dir); err != nil {
 			return storage(err, "make the image")
 		}
-		if err := PinsOf(s).pinBase(img); err != nil {
+		if err := PinsOf(s).pinBelow(img); err != nil {
 			return err
 		}
 		return s.publish(t, img)
@@ -363,10 +369,18 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 	return s.Get(ctx, img.Digest)
 }
 
-// describe says on which image one was built, and with how many layers, unless it is to be one tree.
+// describe says on which image one was built, and with how many layers, unless it is to be one tree. It has the layers
+// that builds keep, if they keep all.
 func (built Built) describe(img *Image) {
-	if len(built.Base.Stack)+len(built.Layers) <= maxStack {
-		img.Base, img.Layers = built.Base.Digest, len(built.Layers)
+	if len(built.Base.Stack)+len(built.Layers) > maxStack {
+		return
+	}
+	img.Base, img.Layers = built.Base.Digest, len(built.Layers)
+	if slices.ContainsFunc(built.Layers, func(l Layer) bool { return l.held == nil }) {
+		return
+	}
+	for _, l := range built.Layers {
+		img.Kept, img.KeptSize = append(img.Kept, l.key()), img.KeptSize+l.Bytes
 	}
 }
 
@@ -375,11 +389,14 @@ func (built Built) fill(ctx context.Context, img *Image, by *files.Files, to str
 	if img.Base == "" && img.Layers == 0 {
 		return by.Clone(ctx, built.Stack, filepath.Join(to, rootfsName))
 	}
+	if len(img.Kept) > 0 {
+		return nil
+	}
 	if err := os.Mkdir(filepath.Join(to, stackedName), 0o700); err != nil {
 		return err
 	}
-	for i, dir := range built.Layers {
-		if err := by.Link(ctx, engine.Changes(dir), filepath.Join(to, stackedName, strconv.Itoa(i))); err != nil {
+	for i, l := range built.Layers {
+		if err := by.Link(ctx, engine.Changes(l.Dir), filepath.Join(to, stackedName, strconv.Itoa(i))); err != nil {
 			return err
 		}
 	}
@@ -395,10 +412,12 @@ func (built Built) measure(ctx context.Context, s *Store) (size files.Size, err 
 		}
 		size = files.Size{Bytes: base.Size, Files: base.Files}
 	}
-	for _, dir := range built.Layers {
-		more, err := s.files.Measure(ctx, engine.Changes(dir))
-		if err != nil {
-			return size, err
+	for _, l := range built.Layers {
+		more := files.Size{Bytes: l.Bytes, Files: l.Files}
+		if l.held == nil || l.Files == unmeasured {
+			if more, err = s.files.Measure(ctx, engine.Changes(l.Dir)); err != nil {
+				return size, err
+			}
 		}
 		size.Bytes, size.Files = size.Bytes+more.Bytes, size.Files+more.Files
 	}

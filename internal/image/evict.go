@@ -99,7 +99,7 @@ func (s *Store) claim(ctx context.Context, t *temp, bytes int64) error {
 }
 
 // taken returns the bytes of all images, and of caches and layers of builds, but one image that is unpacked, with those
-// that others unpack. Files that images and layers of builds share count for each; those of a base count once.
+// that others unpack. Files that images share with builds and with their base count once.
 func (s *Store) taken(but *temp) (sum int64, err error) {
 	digests, err := s.digests()
 	if err != nil {

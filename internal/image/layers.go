@@ -12,13 +12,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/filelock"
 )
 
-// layersName is the directory of a store for the layers that builds keep. While one runs, it holds a lock beside it.
-const layersName = "build"
-
-// layerRecord is the file of a layer with what it is. Its time of change says when the layer was used last.
+// layerRecord is the file of a layer with what it is. Its time of change says when the layer was used last. Images that
+// have its files pin it.
 const layerRecord = "layer.json"
-
-func keptIn(s *Store) string { return filepath.Join(s.dir, layersName) }
 
 // Layer is a layer that a build has made.
 type Layer struct {
@@ -26,9 +22,15 @@ type Layer struct {
 	DiffID  string    `json:"diff_id"`
 	Created time.Time `json:"created"`
 	Bytes   int64     `json:"bytes"` // of its files
+	Files   int64     `json:"files"` // of them; unmeasured where an earlier version has kept it
 
-	held *os.File // until which it stays
+	held *os.File // until which it stays; nil: it is in a directory of Room
 }
+
+const unmeasured = -1
+
+// key returns that of a layer which is kept.
+func (l Layer) key() string { return filepath.Base(l.Dir) }
 
 // Release lets a layer of Find or Keep go when the store needs room.
 func (l Layer) Release() {
@@ -37,7 +39,7 @@ func (l Layer) Release() {
 	}
 }
 
-// pruneLayers removes layers of builds, unless a build runs. Their files remain where images have them.
+// pruneLayers removes the layers of builds that no image has, unless a build runs.
 func pruneLayers(s *Store) (freed int64, err error) {
 	kept := keptIn(s)
 	if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
@@ -57,8 +59,11 @@ func pruneLayers(s *Store) (freed int64, err error) {
 	}
 	for _, e := range entries {
 		dir := filepath.Join(kept, e.Name())
+		if PinsOf(s).pinned(dir) {
+			continue
+		}
 		bytes := diskUsage(s.files, dir)
-		if e := s.files.Remove(dir); e != nil {
+		if e := takeOut(s, dir); e != nil {
 			err = errors.Join(err, e)
 			continue
 		}
@@ -119,7 +124,7 @@ func usedLayers(s *Store) (all []usedCache, err error) {
 	return all, nil
 }
 
-// removeLayer removes a layer that no build holds, and reports whether it did.
+// removeLayer removes a layer that no build holds and no image has, and reports whether it did.
 func removeLayer(s *Store, dir string) (gone bool, err error) {
 	lock, err := holdRecord(filepath.Join(dir, layerRecord), filelock.Exclusive)
 	if err == filelock.ErrHeld || errors.Is(err, fs.ErrNotExist) {
@@ -129,12 +134,20 @@ func removeLayer(s *Store, dir string) (gone bool, err error) {
 		return false, err
 	}
 	defer lock.Close()
+	if PinsOf(s).pinned(dir) {
+		return false, nil
+	}
+	return true, takeOut(s, dir)
+}
+
+// takeOut removes a layer: one rename takes it out, and the rest may be interrupted.
+func takeOut(s *Store, dir string) error {
 	t, err := s.newTemp()
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer s.discard(t)
-	return true, os.Rename(dir, filepath.Join(t.dir, "layer"))
+	return os.Rename(dir, filepath.Join(t.dir, "layer"))
 }
 
 // used lists caches and layers of builds, the one that was used the longest ago first.

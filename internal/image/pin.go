@@ -12,6 +12,7 @@ import (
 
 // pinsName is the directory, beside the files of an image, with a file for each long-lived sandbox that keeps changes
 // to them, and for each image that was built on it. Such an image stays: what is above it is worth nothing without it.
+// A layer that builds keep has one as well, with a file for each image that has its files.
 const pinsName = "pins"
 
 // Pins keep images of a store.
@@ -55,33 +56,51 @@ func (p Pins) file(digest string, by cove.SandboxID) (path string, err error) {
 	return filepath.Join(p.store.imageDir(digest), pinsName, string(by)), nil
 }
 
-// pinBase pins the base of an image that is about to be there.
-func (p Pins) pinBase(img *Image) error {
-	if img.Base == "" {
-		return nil
+// pinBelow pins what an image has files of that is about to be there: its base, and layers that builds keep.
+func (p Pins) pinBelow(img *Image) error {
+	for _, path := range p.below(img) {
+		err := os.Mkdir(filepath.Dir(path), 0o700)
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			err = os.WriteFile(path, nil, 0o600)
+		}
+		if err != nil {
+			return storage(err, "pin what is below the image")
+		}
 	}
-	path := p.ofBase(img)
-	err := os.Mkdir(filepath.Dir(path), 0o700)
-	if err == nil || errors.Is(err, fs.ErrExist) {
-		err = os.WriteFile(path, nil, 0o600)
-	}
-	return storage(err, "pin the base")
+	return nil
 }
 
-// unpinBase takes the pin of an image that is gone away.
-func (p Pins) unpinBase(img *Image) {
+// unpinBelow takes the pins of an image that is gone away.
+func (p Pins) unpinBelow(img *Image) {
+	for _, path := range p.below(img) {
+		_ = os.Remove(path) // one that stays counts no more: see at
+	}
+}
+
+// below returns the pins of an image.
+func (p Pins) below(img *Image) (all []string) {
+	name := strings.TrimPrefix(img.Digest, "sha256:")
 	if img.Base != "" {
-		_ = os.Remove(p.ofBase(img)) // one that stays counts no more: see of
+		all = append(all, filepath.Join(p.store.imageDir(img.Base), pinsName, name))
 	}
-}
-
-func (p Pins) ofBase(img *Image) string {
-	return filepath.Join(p.store.imageDir(img.Base), pinsName, strings.TrimPrefix(img.Digest, "sha256:"))
+	for _, key := range img.Kept {
+		all = append(all, filepath.Join(keptIn(p.store), key, pinsName, name))
+	}
+	return all
 }
 
 // of returns how many sandboxes and how many images pin an image.
-func (p Pins) of(digest string) (sandboxes, images int) {
-	pins, _ := os.ReadDir(filepath.Join(p.store.imageDir(digest), pinsName)) // mostly there is none
+func (p Pins) of(digest string) (sandboxes, images int) { return p.at(p.store.imageDir(digest)) }
+
+// pinned reports whether an image has the files of a layer that builds keep.
+func (p Pins) pinned(layer string) bool {
+	_, images := p.at(layer)
+	return images > 0
+}
+
+// at returns how many pins of each kind a directory has that count.
+func (p Pins) at(dir string) (sandboxes, images int) {
+	pins, _ := os.ReadDir(filepath.Join(dir, pinsName)) // mostly there is none
 	for _, pin := range pins {
 		if by := "sha256:" + pin.Name(); !validDigest(by) {
 			sandboxes++

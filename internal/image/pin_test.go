@@ -57,7 +57,7 @@ func TestPinOfNothing(t *testing.T) {
 	s := newStore(t)
 	img := importRoot(t, s, "one", "1")
 	lost := &Image{Digest: "sha256:" + strings.Repeat("0", 64), Base: img.Digest}
-	if err := PinsOf(s).pinBase(lost); err != nil {
+	if err := PinsOf(s).pinBelow(lost); err != nil {
 		t.Fatal(err)
 	}
 	if removed, err := s.Remove(t.Context(), "one"); err != nil || len(removed.Images) != 1 {

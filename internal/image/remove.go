@@ -154,7 +154,7 @@ func (s *Store) delete(digest string, out *Removed) error {
 	s.mu.Unlock()
 	switch {
 	case err == nil:
-		PinsOf(s).unpinBase(img)
+		PinsOf(s).unpinBelow(img)
 		out.Images = append(out.Images, *img)
 		out.Freed += own
 	case errors.Is(err, fs.ErrNotExist):
@@ -173,39 +173,45 @@ func (s *Store) Prune(ctx context.Context, keepInUse func(digest string) bool) (
 	if out.Temps, out.Freed, err = s.sweep(); err != nil {
 		return out, storage(err, "remove what was left behind")
 	}
-	freed, err := pruneLayers(s)
-	if out.Freed += freed; err != nil {
-		return out, storage(err, "remove layers of builds")
-	}
-	freed, err = cachesOf(s).prune()
+	freed, err := cachesOf(s).prune()
 	if out.Freed += freed; err != nil {
 		return out, storage(err, "remove caches of builds")
 	}
-	digests, err := s.digests()
-	if err != nil || len(digests) == 0 {
+	if err := pruneImages(ctx, s, keepInUse, &out); err != nil {
 		return out, err
 	}
-	if err := s.pruneIndex(ctx, digests, &out); err != nil {
-		return out, err
+	freed, err = pruneLayers(s) // after the images that have their files
+	out.Freed += freed
+	return out, storage(err, "remove layers of builds")
+}
+
+// pruneImages removes images, and names of missing ones.
+func pruneImages(ctx context.Context, s *Store, keepInUse func(digest string) bool, out *Removed) error {
+	digests, err := s.digests()
+	if err != nil || len(digests) == 0 {
+		return err
+	}
+	if err := s.pruneIndex(ctx, digests, out); err != nil {
+		return err
 	}
 	for before := -1; before < len(out.Images); { // until none was the last that is built on another
 		before = len(out.Images)
 		if digests, err = s.digests(); err != nil {
-			return out, err
+			return err
 		}
 		for _, digest := range digests {
 			if err := ctx.Err(); err != nil {
-				return out, cove.Errorf(cove.Canceled, "pruning was canceled: %w", err)
+				return cove.Errorf(cove.Canceled, "pruning was canceled: %w", err)
 			}
 			if keepInUse != nil && keepInUse(digest) {
 				continue
 			}
-			if err := s.pruneImage(digest, &out); err != nil {
-				return out, err
+			if err := s.pruneImage(digest, out); err != nil {
+				return err
 			}
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // pruneIndex removes names of missing images, and changed files.

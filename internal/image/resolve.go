@@ -133,7 +133,7 @@ func (s *Store) rootfs(t target, digest string) (engine.Rootfs, error) {
 	}
 	dirs, err := stackOf(s, img)
 	if err != nil {
-		return engine.Rootfs{}, cove.Errorf(cove.Corrupt, "the image %s was built on one that is gone: %w",
+		return engine.Rootfs{}, cove.Errorf(cove.Corrupt, "files of the image %s are gone: %w",
 			short(digest), err).
 			WithHint("build it again")
 	}

@@ -10,7 +10,8 @@
 //	sha256/<hex>/flat/tree/       the same with one owner, for users of sandboxes that share the ids of the store's owner
 //	sha256/<hex>/owned            says that its files have owners, in a store of an ordinary user
 //	sha256/<hex>/pins/            a file for each sandbox that keeps changes to it
-//	build/<key>/                  a layer that a build has made, for the next one
+//	build/<key>/                  a layer that a build has made, for the next one and for images
+//	build/<key>/pins/             a file for each image that has the layer
 //	tmp/<name>/, tmp/<name>.lock  being unpacked or removed; locked by its owner
 //	locks/<hex>                   one lock per digest
 //
@@ -68,18 +69,20 @@ type Options struct {
 
 // Image is the store's record of one image.
 type Image struct {
-	Digest   string    `json:"digest"`            // "sha256:…"
-	Names    []string  `json:"names,omitempty"`   // as users write them: "python:3.13", "tar:/srv/root.tar"
-	Source   string    `json:"source"`            // its first source
-	Platform string    `json:"platform"`          // "linux/amd64"
-	Created  time.Time `json:"created,omitempty"` // build time, as the image states
-	Added    time.Time `json:"added"`             // time of its addition to the store
-	Used     time.Time `json:"used"`              // time of its last use, or of its addition
-	Base     string    `json:"base,omitempty"`    // digest of the image that it was built on, and shares files with
-	Layers   int       `json:"layers,omitempty"`  // of its own, above those of Base
-	Size     int64     `json:"size"`              // bytes of its files, those of Base included
-	Files    int64     `json:"files"`             // all entries except directories
-	Skipped  int64     `json:"skipped,omitempty"` // devices that were skipped
+	Digest   string    `json:"digest"`              // "sha256:…"
+	Names    []string  `json:"names,omitempty"`     // as users write them: "python:3.13", "tar:/srv/root.tar"
+	Source   string    `json:"source"`              // its first source
+	Platform string    `json:"platform"`            // "linux/amd64"
+	Created  time.Time `json:"created,omitempty"`   // build time, as the image states
+	Added    time.Time `json:"added"`               // time of its addition to the store
+	Used     time.Time `json:"used"`                // time of its last use, or of its addition
+	Base     string    `json:"base,omitempty"`      // digest of the image that it was built on, and shares files with
+	Layers   int       `json:"layers,omitempty"`    // of its own, above those of Base
+	Kept     []string  `json:"kept,omitempty"`      // keys of these layers, where builds keep them
+	KeptSize int64     `json:"kept_size,omitempty"` // bytes of the files of Kept
+	Size     int64     `json:"size"`                // bytes of its files, those of Base included
+	Files    int64     `json:"files"`               // all entries except directories
+	Skipped  int64     `json:"skipped,omitempty"`   // devices that were skipped
 	Config   Config    `json:"config"`
 }
 
