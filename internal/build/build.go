@@ -6,7 +6,8 @@
 // A stage has a stack of directories: those of its base, and a layer of each step that changes files (package
 // image/layer). A step sees the stack below it, and so does the sandbox of a RUN, as an overlay. The layers of the last
 // stage become those of the image, above its base. Layers are kept under a key of what they come from: the base, the
-// instructions before, and for COPY the content of its files. A build with the same steps takes them from there.
+// instructions before, and for COPY the content of its files. A build with the same steps takes them from there. Notes
+// of the store save it the reading of files that have not changed.
 //
 // # What comes from whom
 //
@@ -54,6 +55,8 @@ type Store interface {
 	Room(ctx context.Context) (dir string, done func(), err error)
 	Find(key string) (image.Layer, error)
 	Keep(ctx context.Context, key string, l image.Layer) (image.Layer, error)
+	Noted(name string) (key string, err error)
+	Note(name, key string) error
 	Publish(ctx context.Context, built image.Built) (image.Image, error)
 	Most() layer.Most
 	Files() *files.Files

@@ -27,18 +27,22 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // runner writes what commands say into the layer, in place of a sandbox: "NAME=TEXT" makes a file; "exit" fails; "say"
-// says its own words; "meet" ends when others do, and with a word it fails then; "hang" ends with the build.
+// says its own words; "NAME=TURN" makes one with the number of commands until then; "meet"
+// ends when others do, and with a word it fails then; "hang" ends with the build.
 type runner struct {
 	mu       sync.Mutex
 	commands []Command
 	err      error
 	meeting  *sync.WaitGroup // where commands "meet"
 	hint     string          // of what fails
+	turn     int             // of commands
 }
 
 func (r *runner) Run(ctx context.Context, c Command) (Ended, error) {
 	r.mu.Lock()
 	r.commands = append(r.commands, c)
+	r.turn++
+	turn := fmt.Sprint(r.turn)
 	r.mu.Unlock()
 	if r.err != nil {
 		return Ended{}, r.err
@@ -68,6 +72,9 @@ func (r *runner) Run(ctx context.Context, c Command) (Ended, error) {
 			}
 		}
 	case ok:
+		if text == "TURN" {
+			text = turn
+		}
 		return Ended{}, os.WriteFile(filepath.Join(engine.Changes(c.Layer), name), []byte(text), 0o644)
 	}
 	return Ended{}, nil
@@ -78,6 +85,8 @@ type lab struct {
 	runner
 	store *image.Store
 	dir   string
+	clock clock.Clock
+	notes notes
 	said  bytes.Buffer
 
 	inspect func(context.Context, Failed) error
@@ -89,7 +98,7 @@ func newLab(t *testing.T) *lab {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: files have owners")
 	}
-	l := &lab{t: t, dir: t.TempDir()}
+	l := &lab{t: t, dir: t.TempDir(), clock: clock.Real()}
 	var err error
 	if l.store, err = image.Open(image.Options{Dir: filepath.Join(t.TempDir(), "images")}); err != nil {
 		t.Fatal(err)
@@ -118,7 +127,8 @@ func (l *lab) build(dockerfile string, change ...func(*Request)) (image.Image, e
 	for _, f := range change {
 		f(&r)
 	}
-	o := Options{Store: image.BuildsOf(l.store), Runner: l, Clock: clock.Real(), Out: &l.said,
+	l.notes.Builds = image.BuildsOf(l.store)
+	o := Options{Store: &l.notes, Runner: l, Clock: l.clock, Out: &l.said,
 		Inspect: l.inspect, Pull: l.pull}
 	return Build(l.t.Context(), o, r)
 }
@@ -298,7 +308,7 @@ func TestPull(t *testing.T) {
 		mu.Lock()
 		pulled = append(pulled, ref+" "+platform)
 		mu.Unlock()
-		other := &lab{t: t, store: l.store, dir: l.dir}
+		other := &lab{t: t, store: l.store, dir: l.dir, clock: l.clock}
 		_, err := other.build("FROM scratch\nCOPY f /", func(r *Request) { r.Name, r.Platform = ref, platform })
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/build/origin"
@@ -69,6 +71,21 @@ func (b *builder) layer(ctx context.Context, s *stage, step dockerfile.Step) (l 
 			return l, false, nil
 		}
 	}
+	below := s.content()
+	n := noteOf(ctx, b, s, below, step)
+	if l, ok := noted(b, s, n); ok {
+		return l, false, nil
+	}
+	if l, none, err = makeLayer(ctx, b, s, step, known); err == nil {
+		writeNote(ctx, b, s, below, step, n)
+	}
+	return l, none, err
+}
+
+// makeLayer makes the layer of a COPY, ADD or WORKDIR, unless an earlier build has made the same one. known is its key;
+// empty: its content decides.
+func makeLayer(ctx context.Context, b *builder, s *stage, step dockerfile.Step, known string) (l image.Layer, none bool,
+	err error) {
 	dir := b.fresh()
 	if err := engine.MakeLayer(dir); err != nil {
 		return l, false, err
@@ -233,4 +250,84 @@ func (b *builder) origin(ctx context.Context, s *stage, from dockerfile.Source) 
 		return nil, "", err
 	}
 	return other.stack, other.key, nil
+}
+
+// A COPY of the same files over the same stage makes the same layer. Files of the context are the same where their
+// properties are, as git has it: then they are neither read nor copied, since a note of the store says which layer it
+// was. A note is written where the files are known to be those that were read.
+
+// settled is how old the last change of a file is at least then. A change within one step of the file system's clock,
+// of which the longest are two seconds, leaves the times as they are.
+const settled = 3 * time.Second
+
+// note is a name for all that the layer of a COPY depends on; empty: there is none.
+type note struct {
+	name string
+	firm bool // it can be written
+}
+
+// noteOf returns the note of a step of a stage with some content. Files whose properties cannot be read have none: the
+// copy says why. Nor has a step that fetches files or keeps their directories.
+func noteOf(ctx context.Context, b *builder, s *stage, content string, step dockerfile.Step) note {
+	c := step.Copy
+	if b.request.Fresh || c == nil || c.Parents || c.Add && slices.ContainsFunc(c.Sources, dockerfile.Remote) {
+		return note{}
+	}
+	if !c.From.Context() {
+		from, err := contentFrom(ctx, b, s, c.From)
+		if err != nil {
+			return note{}
+		}
+		return note{keyOf("note", content, step.History, c, from), true}
+	}
+	began := b.Clock.Now()
+	files, changed, err := b.request.Context.Properties(ctx, c.Sources)
+	if err != nil {
+		return note{}
+	}
+	return note{keyOf("note", content, step.History, c, files), changed.Before(began.Add(-settled))}
+}
+
+// contentFrom identifies the files of a stage or an image.
+func contentFrom(ctx context.Context, b *builder, s *stage, from dockerfile.Source) (string, error) {
+	_, key, err := b.origin(ctx, s, from)
+	if err != nil || from.Stage < 0 {
+		return key, err
+	}
+	other, err := b.stage(ctx, from.Stage)
+	if err != nil {
+		return "", err
+	}
+	return other.content(), nil
+}
+
+// content identifies the files of a stage. Its key does not: a command may have made others, when it ran again.
+func (s *stage) content() string {
+	var layers []string
+	for _, step := range s.steps {
+		layers = append(layers, step.Layer)
+	}
+	return keyOf(s.key, s.base.Digest, layers)
+}
+
+// noted returns the layer that a note says, if it is kept.
+func noted(b *builder, s *stage, n note) (l image.Layer, ok bool) {
+	if n.name == "" {
+		return l, false
+	}
+	key, err := b.Store.Noted(n.name)
+	if err != nil {
+		return l, false
+	}
+	if l, ok = b.find(s, key); ok {
+		s.key = key
+	}
+	return l, ok
+}
+
+// writeNote writes a note of the layer that a stage has got, unless the files have changed since it was taken.
+func writeNote(ctx context.Context, b *builder, s *stage, content string, step dockerfile.Step, n note) {
+	if n.firm && noteOf(ctx, b, s, content, step) == n {
+		_ = b.Store.Note(n.name, s.key) // the next build copies the files again
+	}
 }

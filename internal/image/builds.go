@@ -260,6 +260,15 @@ func (b Builds) Keep(ctx context.Context, key string, l Layer) (Layer, error) {
 	return l, nil
 }
 
+// Noted returns the key of the layer that a step has made, by a name that stands for all that the step depends on.
+// Errors: fs.ErrNotExist.
+func (b Builds) Noted(name string) (key string, err error) { return notesOf(b.store).find(name) }
+
+// Note records the key of the layer that a step has made. The notes that were used the longest ago make room.
+func (b Builds) Note(name, key string) error {
+	return storage(notesOf(b.store).write(name, key), "note a layer")
+}
+
 // Cache returns the directory of a cache, which fill fills if there is none yet. Until done is called no other build
 // has it, if alone says so, and nothing removes it.
 func (b Builds) Cache(ctx context.Context, id string, alone bool, fill func(dir string) error) (dir string,

@@ -39,7 +39,7 @@ func (l Layer) Release() {
 	}
 }
 
-// pruneLayers removes the layers of builds that no image has, unless a build runs.
+// pruneLayers removes the layers of builds that no image has, and all notes, unless a build runs.
 func pruneLayers(s *Store) (freed int64, err error) {
 	kept := keptIn(s)
 	if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +69,7 @@ func pruneLayers(s *Store) (freed int64, err error) {
 		}
 		freed += bytes
 	}
-	return freed, err
+	return freed, errors.Join(err, os.RemoveAll(string(notesOf(s))))
 }
 
 // holdRecord opens and locks the record of a layer, which is removed by a holder of its exclusive lock alone. Errors:

@@ -12,6 +12,7 @@
 //	sha256/<hex>/pins/            a file for each sandbox that keeps changes to it
 //	build/<key>/                  a layer that a build has made, for the next one and for images
 //	build/<key>/pins/             a file for each image that has the layer
+//	notes/<name>                  the key of the layer that a step of a build has made
 //	tmp/<name>/, tmp/<name>.lock  being unpacked or removed; locked by its owner
 //	locks/<hex>                   one lock per digest
 //
