@@ -55,6 +55,7 @@ type Store interface {
 	Room(ctx context.Context) (dir string, done func(), err error)
 	Find(key string) (image.Layer, error)
 	Keep(ctx context.Context, key string, l image.Layer) (image.Layer, error)
+	Settle(layers []image.Layer) error
 	Noted(name string) (key string, err error)
 	Note(name, key string) error
 	Publish(ctx context.Context, built image.Built) (image.Image, error)
@@ -142,11 +143,12 @@ func Build(ctx context.Context, o Options, r Request) (img image.Image, err erro
 	defer b.says.Pause()
 	s, err := b.target(ctx)
 	if err != nil {
+		_ = o.Store.Settle(b.kept) // else they are kept until the machine is started again
 		return img, err
 	}
 	part := b.says.Begin("exporting to image")
 	img, err = o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: s.steps, Layers: s.layers,
-		Stack: s.stack, Name: name})
+		Kept: b.kept, Stack: s.stack, Name: name})
 	if err != nil {
 		return img, part.Fail(err)
 	}
@@ -193,6 +195,7 @@ type builder struct {
 	shown  map[string]bind                // of the context, by their paths
 	making map[string]*semaphore.Weighted // of layers, by their keys
 	held   []func()
+	kept   []image.Layer // by the store, until the build ends
 }
 
 func newBuilder(o Options, room string) *builder {
@@ -207,6 +210,9 @@ func newBuilder(o Options, room string) *builder {
 func (b *builder) release() {
 	for _, release := range b.held {
 		release()
+	}
+	for _, l := range b.kept {
+		l.Release()
 	}
 }
 

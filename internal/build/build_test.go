@@ -83,11 +83,12 @@ func (r *runner) Run(ctx context.Context, c Command) (Ended, error) {
 type lab struct {
 	t *testing.T
 	runner
-	store *image.Store
-	dir   string
-	clock clock.Clock
-	notes notes
-	said  bytes.Buffer
+	store  *image.Store
+	dir    string // the context
+	images string // of the store
+	clock  clock.Clock
+	notes  notes
+	said   bytes.Buffer
 
 	inspect func(context.Context, Failed) error
 	pull    func(ctx context.Context, ref, platform string, say func(string, ...any)) error
@@ -98,9 +99,9 @@ func newLab(t *testing.T) *lab {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: files have owners")
 	}
-	l := &lab{t: t, dir: t.TempDir(), clock: clock.Real()}
+	l := &lab{t: t, dir: t.TempDir(), images: filepath.Join(t.TempDir(), "images"), clock: clock.Real()}
 	var err error
-	if l.store, err = image.Open(image.Options{Dir: filepath.Join(t.TempDir(), "images")}); err != nil {
+	if l.store, err = image.Open(image.Options{Dir: l.images}); err != nil {
 		t.Fatal(err)
 	}
 	return l

@@ -76,8 +76,8 @@ func MakeCommit(ctx context.Context, o Options, c Commit, hold func(func(Changed
 		return img, err
 	}
 	defer l.Release()
-	steps := []image.Step{{Text: c.Text, Created: b.now(), Layer: l.DiffID}}
-	return o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: steps, Layers: []image.Layer{l},
+	steps, layers := []image.Step{{Text: c.Text, Created: b.now(), Layer: l.DiffID}}, []image.Layer{l}
+	return o.Store.Publish(ctx, image.Built{Base: s.base, Config: s.config, Steps: steps, Layers: layers, Kept: layers,
 		Stack: append(slices.Clone(s.base.Stack), engine.Changes(l.Dir)), Name: name})
 }
 

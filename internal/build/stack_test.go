@@ -198,3 +198,22 @@ func TestKeptOrNot(t *testing.T) {
 		}
 	}
 }
+
+// TestLayersOfAFailure: the layers before a command that fails are kept, and so are they after the machine was started
+// again.
+func TestLayersOfAFailure(t *testing.T) {
+	l := newLab(t)
+	if _, err := l.build("FROM scratch\nRUN one=1\nRUN exit"); err == nil {
+		t.Fatal("a command that fails does not")
+	}
+	kept, err := filepath.Glob(filepath.Join(l.images, "build/*/synced"))
+	if err != nil || len(kept) != 1 {
+		t.Errorf("on the disk are %q, %v", kept, err)
+	}
+	if _, err := l.build("FROM scratch\nRUN one=1\nRUN two=2"); err != nil || len(l.commands) != 1 {
+		t.Errorf("%d commands ran: %v", len(l.commands), err)
+	}
+	if kept, err = filepath.Glob(filepath.Join(l.images, "build/*/synced")); err != nil || len(kept) != 2 {
+		t.Errorf("on the disk are %q, %v", kept, err)
+	}
+}

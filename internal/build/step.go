@@ -27,7 +27,9 @@ func (b *builder) step(ctx context.Context, s *stage, step dockerfile.Step) erro
 		if err != nil {
 			return err
 		}
-		b.hold(kept.Release)
+		b.mu.Lock()
+		b.kept = append(b.kept, kept)
+		b.mu.Unlock()
 		if !missing {
 			if err := s.push(ctx, b, kept); err != nil {
 				return err

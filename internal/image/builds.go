@@ -54,6 +54,7 @@ type Built struct {
 	Config v1.Config
 	Steps  []Step
 	Layers []Layer      // of those of Steps that have one
+	Kept   []Layer      // by the build, with those of other stages
 	Stack  rootfs.Stack // all files: those of Base, and of Layers
 	Name   string       // empty: it has none
 }
@@ -206,7 +207,8 @@ func (b Builds) Alone(ctx context.Context, name string) (done func(), err error)
 
 func (b Builds) kept() string { return keptIn(b.store) }
 
-// Find returns the layer that a build has kept under a key, which stays until Release. Errors: fs.ErrNotExist.
+// Find returns the layer that a build has kept under a key, which stays until Release. One that may not be whole is
+// removed. Errors: fs.ErrNotExist.
 func (b Builds) Find(key string) (l Layer, err error) {
 	l = Layer{Dir: filepath.Join(b.kept(), key)}
 	if l.held, err = holdRecord(filepath.Join(l.Dir, layerRecord), filelock.Shared); err != nil {
@@ -214,18 +216,22 @@ func (b Builds) Find(key string) (l Layer, err error) {
 	}
 	now := time.Now()
 	l.Files = unmeasured
-	err = json.NewDecoder(l.held).Decode(&l)
-	if err = errors.Join(err, os.Chtimes(l.held.Name(), now, now)); err != nil {
+	if json.NewDecoder(l.held).Decode(&l) != nil || !l.whole(b.store) {
+		l.Release()
+		_, err := removeLayer(b.store, l.Dir)
+		return l, errors.Join(err, fs.ErrNotExist)
+	}
+	if err = os.Chtimes(l.held.Name(), now, now); err != nil {
 		l.Release()
 	}
 	return l, err
 }
 
 // Keep takes a layer from a directory of Room, under a key. It returns the layer where it then is: that of another
-// build, if that was first. It stays until Release.
+// build, if that was first. It stays until Release, and is on the disk after Settle.
 func (b Builds) Keep(ctx context.Context, key string, l Layer) (Layer, error) {
 	size, err := b.store.files.Measure(ctx, engine.Changes(l.Dir))
-	l.Bytes, l.Files = size.Bytes, size.Files
+	l.Bytes, l.Files, l.Boot = size.Bytes, size.Files, thisBoot()
 	var data []byte
 	if err == nil {
 		data, err = json.Marshal(l)
@@ -233,7 +239,7 @@ func (b Builds) Keep(ctx context.Context, key string, l Layer) (Layer, error) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(l.Dir, layerRecord), data, 0o600)
 	}
-	if err == nil {
+	if err == nil && l.Boot == "" {
 		err = atomicfile.SyncAll(l.Dir) // the record must not outlive the files
 	}
 	if err == nil {
@@ -258,6 +264,29 @@ func (b Builds) Keep(ctx context.Context, key string, l Layer) (Layer, error) {
 		return l, err
 	}
 	return l, nil
+}
+
+// Settle has layers of Keep and Find on the disk.
+func (b Builds) Settle(layers []Layer) error {
+	if !slices.ContainsFunc(layers, func(l Layer) bool { return !l.synced() }) {
+		return nil
+	}
+	if err := atomicfile.SyncAll(b.kept()); err != nil {
+		return storage(err, "write layers to disk")
+	}
+	return storage(settled(layers), "write layers to disk")
+}
+
+// settled records that layers are on the disk.
+func settled(layers []Layer) error {
+	for _, l := range layers {
+		if !l.synced() {
+			if err := os.WriteFile(filepath.Join(l.Dir, layerSynced), nil, 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Noted returns the key of the layer that a step has made, by a name that stands for all that the step depends on.
@@ -365,13 +394,19 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 		if err := PinsOf(s).pinBelow(img); err != nil {
 			return err
 		}
-		return s.publish(t, img)
+		if err := s.publish(t, img); err != nil {
+			return err
+		}
+		return storage(settled(built.Kept), "write layers to disk") // as the image is
 	}, func() error {
 		if built.Name == "" {
 			return nil
 		}
 		return s.update(ctx, func(i *index) error { i.Names[built.Name] = named{Digest: img.Digest}; return nil })
 	})
+	if err == nil {
+		err = b.Settle(built.Kept) // where the image was there
+	}
 	if err != nil {
 		return Image{}, err
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/filelock"
@@ -16,13 +18,24 @@ import (
 // have its files pin it.
 const layerRecord = "layer.json"
 
+// layerSynced is a file of a layer that is on the disk, whatever happens to the machine. Any other is one until the
+// machine is started again, unless an image has it, or its record is of an earlier version.
+const layerSynced = "synced"
+
+// thisBoot tells apart the times that the machine was started; empty: nothing does.
+var thisBoot = sync.OnceValue(func() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
+})
+
 // Layer is a layer that a build has made.
 type Layer struct {
 	Dir     string    `json:"-"` // of engine.MakeLayer
 	DiffID  string    `json:"diff_id"`
 	Created time.Time `json:"created"`
-	Bytes   int64     `json:"bytes"` // of its files
-	Files   int64     `json:"files"` // of them; unmeasured where an earlier version has kept it
+	Bytes   int64     `json:"bytes"`          // of its files
+	Files   int64     `json:"files"`          // of them; unmeasured where an earlier version has kept it
+	Boot    string    `json:"boot,omitempty"` // in which it was kept; empty: it was synced before
 
 	held *os.File // until which it stays; nil: it is in a directory of Room
 }
@@ -31,6 +44,20 @@ const unmeasured = -1
 
 // key returns that of a layer which is kept.
 func (l Layer) key() string { return filepath.Base(l.Dir) }
+
+// synced reports whether a layer that is kept is known to be on the disk.
+func (l Layer) synced() bool {
+	if l.Boot == "" {
+		return true
+	}
+	_, err := os.Lstat(filepath.Join(l.Dir, layerSynced))
+	return err == nil
+}
+
+// whole reports whether a layer is as it was kept: the machine may have failed since.
+func (l Layer) whole(s *Store) bool {
+	return l.Boot == thisBoot() || l.synced() || PinsOf(s).pinned(l.Dir)
+}
 
 // Release lets a layer of Find or Keep go when the store needs room.
 func (l Layer) Release() {

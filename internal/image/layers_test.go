@@ -202,3 +202,76 @@ func TestImageWithoutItsLayer(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestLayersAfterAFailure: a layer is found again after its build was killed. After a failure of the machine it is not,
+// unless it was written to the disk by then, and the next build makes it anew.
+func TestLayersAfterAFailure(t *testing.T) {
+	s := newStore(t)
+	b := BuildsOf(s)
+	room, done, err := b.Room(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := map[string]Layer{}
+	keep := func(name string) {
+		t.Helper()
+		l, err := b.Keep(t.Context(), name, layerWith(t, room, name, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Release()
+		kept[name] = l
+	}
+	for _, name := range []string{"killed", "settled", "image", "stage", "empty"} {
+		keep(name)
+	}
+	if err := b.Settle([]Layer{kept["settled"]}); err != nil {
+		t.Fatal(err)
+	}
+	scratch, _, err := b.Base(t.Context(), Scratch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, err := b.Find("image")
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := Built{Base: scratch, Layers: []Layer{of}, Kept: []Layer{of, kept["stage"]},
+		Steps: []Step{{Text: "RUN", Layer: of.DiffID}}}
+	if _, err := b.Publish(t.Context(), built); err != nil {
+		t.Fatal(err)
+	}
+	of.Release()
+	if err := os.Remove(filepath.Join(of.Dir, layerSynced)); err != nil { // the failure came between the image and this
+		t.Fatal(err)
+	}
+	found := func(want map[string]bool) {
+		t.Helper()
+		for name, is := range want {
+			l, err := b.Find(name)
+			if l.Release(); (err == nil) != is || !is && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: %v, want %v", name, err, is)
+			}
+		}
+	}
+	found(map[string]bool{"killed": true, "settled": true, "image": true, "stage": true, "empty": true})
+	for name, l := range kept { // as an earlier boot has left them
+		l.Boot = "earlier"
+		text := mustJSON(t, l)
+		if name == "empty" {
+			text = ""
+		}
+		writeFile(t, filepath.Join(l.Dir, layerRecord), []byte(text))
+	}
+	found(map[string]bool{"killed": false, "settled": true, "image": true, "stage": true, "empty": false})
+	if err := os.RemoveAll(room); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(room, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	keep("killed")
+	keep("empty")
+	found(map[string]bool{"killed": true, "empty": true})
+	done()
+}
