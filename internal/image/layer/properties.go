@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -63,7 +64,7 @@ func (p *properties) add(ctx context.Context, dir *os.File, name string, skip bo
 	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(dir.Fd()), path.Base(name), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
+		return &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
 	mtime, ctime, is := st.Mtim.Nano(), st.Ctim.Nano(), kind(st) == unix.S_IFDIR
 	if skip && !is {
@@ -72,18 +73,20 @@ func (p *properties) add(ctx context.Context, dir *os.File, name string, skip bo
 	p.changed = max(p.changed, mtime, ctime)
 	if is {
 		fmt.Fprintf(p.hash, "%q %o\n", name, st.Mode)
-		return p.directory(ctx, name)
+		return p.directory(ctx, dir, name)
 	}
 	fmt.Fprintf(p.hash, "%q %o %d:%d %d %d %d %d %d\n", name, st.Mode, st.Uid, st.Gid, st.Size, st.Dev, st.Ino, mtime,
 		ctime)
 	return nil
 }
 
-func (p *properties) directory(ctx context.Context, name string) error {
-	dir, err := p.root.Open(name)
+// directory adds what is in a directory of an open one.
+func (p *properties) directory(ctx context.Context, in *os.File, name string) error {
+	fd, err := unix.Openat(int(in.Fd()), path.Base(name), unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "open", Path: name, Err: err}
 	}
+	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
 	names, err := dir.Readdirnames(0)
 	if err != nil {
