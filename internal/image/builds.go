@@ -381,8 +381,10 @@ func (b Builds) Publish(ctx context.Context, built Built) (Image, error) {
 		return Image{}, err
 	}
 	defer room.end()
-	if err := room.to(ctx, ownBytes(s, img), 0); err != nil {
-		return Image{}, err
+	if own := ownBytes(s, img); own > 0 {
+		if err := room.to(ctx, own, 0); err != nil {
+			return Image{}, err
+		}
 	}
 	err = s.withImage(ctx, img.Digest, func() error {
 		if err := os.WriteFile(filepath.Join(t.dir, configName), raw, 0o600); err != nil {

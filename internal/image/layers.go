@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/filelock"
@@ -141,14 +142,30 @@ func usedLayers(s *Store) (all []usedCache, err error) {
 		if err != nil {
 			continue // it goes just now
 		}
-		var l Layer
-		if data, err := os.ReadFile(record); err == nil && json.Unmarshal(data, &l) == nil {
-			u.bytes = l.Bytes
-		}
+		u.bytes = layerBytes(s, record, info)
 		u.used, u.removes = info.ModTime(), func() (bool, error) { return removeLayer(s, u.place) }
 		all = append(all, u)
 	}
 	return all, nil
+}
+
+// layerBytes returns the bytes of a layer by its record, which is read once.
+func layerBytes(s *Store, record string, info fs.FileInfo) int64 {
+	inode := info.Sys().(*syscall.Stat_t).Ino
+	s.mu.Lock()
+	known, ok := s.sizes[record]
+	s.mu.Unlock()
+	if ok && known.inode == inode {
+		return known.bytes
+	}
+	var l Layer
+	if data, err := os.ReadFile(record); err != nil || json.Unmarshal(data, &l) != nil {
+		return 0
+	}
+	s.mu.Lock()
+	s.sizes[record] = sized{inode, l.Bytes}
+	s.mu.Unlock()
+	return l.Bytes
 }
 
 // removeLayer removes a layer that no build holds and no image has, and reports whether it did.
@@ -174,6 +191,9 @@ func takeOut(s *Store, dir string) error {
 		return err
 	}
 	defer s.discard(t)
+	s.mu.Lock()
+	delete(s.sizes, filepath.Join(dir, layerRecord))
+	s.mu.Unlock()
 	return os.Rename(dir, filepath.Join(t.dir, "layer"))
 }
 

@@ -24,7 +24,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{dir: dir, checkPath: o.CheckPath, limits: o.Limits, home: cmp.Or(o.Home, dir), most: o.Most,
 		files: o.Files, log: o.Log, keychain: authn.DefaultKeychain,
-		patience: defaultPatience, known: map[string]*Image{}}
+		patience: defaultPatience, known: map[string]*Image{}, sizes: map[string]sized{}}
 	if s.checkPath == nil {
 		s.checkPath = filepath.EvalSymlinks
 	}

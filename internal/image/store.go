@@ -117,6 +117,13 @@ type Store struct {
 	raw    []byte            // index.json as last read
 	parsed *index            // of raw; never changed
 	known  map[string]*Image // by digest; never changed
+	sizes  map[string]sized  // of layers that builds keep, by their records
+}
+
+// sized has the bytes of a layer, as its record states them, which does not change.
+type sized struct {
+	inode uint64 // of the record
+	bytes int64
 }
 
 const (
