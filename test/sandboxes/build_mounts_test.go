@@ -102,6 +102,11 @@ RUN --mount=type=secret,id=key ! cat /run/secrets/key
 		t.Errorf("with another file: %v, %q\n%s", err, look(), out)
 	}
 	l.must("cove", "image", "prune")
+	if out, err = l.built(dockerfile, args...); err != nil || !strings.Contains(look(), "\n7:8 710\n2\n2\n") {
+		t.Errorf("pruned, the layers of an image are gone: %v, %q\n%s", err, look(), out)
+	}
+	l.must("cove", "image", "remove", "mounts")
+	l.must("cove", "image", "prune")
 	if out, err = l.built(dockerfile, args...); err != nil || !strings.Contains(look(), "\n7:8 710\n1\n1\n") {
 		t.Errorf("pruned, a cache has what it had: %v, %q\n%s", err, look(), out)
 	}
