@@ -236,3 +236,32 @@ func TestNotesAtOnce(t *testing.T) {
 		t.Errorf("%q", digests)
 	}
 }
+
+// TestNotesOfExceptions: what a .dockerignore leaves out does not count, unless an exception of it brings it back.
+func TestNotesOfExceptions(t *testing.T) {
+	l := newLab(t)
+	l.clock = &later{Clock: clock.Real()}
+	l.tree()
+	l.write(".dockerignore", "d\n!d/sub/b\n")
+	epoch := time.Unix(1_600_000_000, 0)
+	build := func(found int, change ...func(*Request)) string {
+		t.Helper()
+		l.notes.found = 0
+		at := func(r *Request) { r.Epoch = &epoch }
+		img, err := l.build("FROM scratch\nCOPY . /\n", append(change, at)...)
+		if err != nil || l.notes.found != found {
+			t.Errorf("%d notes were found, want %d: %v", l.notes.found, found, err)
+		}
+		return img.Digest
+	}
+	first := build(0)
+	l.write("d/a", "AA")
+	if again := build(1); again != first {
+		t.Errorf("%s, and with another file that is ignored %s", first, again)
+	}
+	l.write("d/sub/b", "BB")
+	next := build(0)
+	if fresh := build(0, func(r *Request) { r.Fresh = true }); next == first || next != fresh {
+		t.Errorf("%s, then %s, and without notes %s", first, next, fresh)
+	}
+}
