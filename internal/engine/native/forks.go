@@ -52,7 +52,7 @@ func (f *forks) begin() {
 
 // run has another fork server take the place of one that has gone: at once, unless it has hardly lived.
 func (f *forks) run(ctx context.Context) {
-	for pause := firstForksPause; ; {
+	for pause := firstForksPause; ctx.Err() == nil; {
 		began := time.Now()
 		f.serve(ctx)
 		if time.Since(began) > pause {
