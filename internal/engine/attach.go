@@ -47,6 +47,10 @@ func (b *Binding) Close() {
 	for _, f := range b.Files {
 		f.Place.Close() // again where it is shown twice, which does nothing
 	}
+	b.Overlay.Close()
+	if b.Changes != nil {
+		b.Changes.Close()
+	}
 }
 
 // OpenMounts opens the sources of the mounts, each of which is judged once more and searched (invariant H5), and makes

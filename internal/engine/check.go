@@ -104,6 +104,9 @@ func (c Capabilities) CheckBinding(b Binding) error {
 	if len(b.Files) > 0 && !c.Files {
 		missing = append(missing, "files: "+c.Missing["files"])
 	}
+	if b.Overlay != nil && !c.Overlay {
+		missing = append(missing, "overlay")
+	}
 	if b.Throughput != (Throughput{}) && !c.Throughput {
 		missing = append(missing, "throughput")
 	}

@@ -215,6 +215,8 @@ type Binding struct {
 	Again       bool             // Mounts were bound before, in this sandbox's earlier runs
 	Marks       *[]hostpath.Mark // if it is not nil, Bind adds what writable ones of Mounts hold
 	Files       []File           // Capabilities.Files
+	Overlay     *Overlay         // Capabilities.Overlay; the last of what is shown
+	Changes     *os.File         // O_PATH, a directory of MakeLayer; keeps what is changed in Overlay. nil: memory
 	Throughput  Throughput       // Capabilities.Throughput
 	Listeners   []guest.Listen   // Capabilities.Listeners
 	Copy        *Copy            // Capabilities.Zygotes
@@ -257,6 +259,24 @@ type Memory struct {
 	Mode     uint32
 	UID, GID int
 	Size     int64 // bytes of a directory, within the sandbox's disk limit; 0: as much as that
+}
+
+// Overlay is a directory in the home of the sandbox's user that begins with the content of others: the user may change
+// everything in it, and nothing in those. Files that come into the others, and go, while a sandbox has them may show
+// inside or not, so each is complete when it comes, and never changes. A sandbox goes without its overlay where the
+// kernel cannot mount it, and where the home is not the sandbox's own or has something else at the place.
+type Overlay struct {
+	Lower []*os.File // O_PATH, directories, the uppermost first; all of one owner, whose files are the user's inside
+	Name  string     // in the home
+}
+
+// Close closes the descriptors of an overlay, which may be nil.
+func (o *Overlay) Close() {
+	if o != nil {
+		for _, f := range o.Lower {
+			f.Close()
+		}
+	}
 }
 
 // Throughput limits what a sandbox reads, and as much what it writes, per second of the block device that holds its
@@ -317,6 +337,7 @@ type Capabilities struct {
 	// MountOwners says that files in mounts are the caller's, inside and outside. Without, they keep the owners they have
 	// on the host.
 	MountOwners bool `json:"mount_owners"`
+	Overlay     bool `json:"overlay"`   // Binding.Overlay
 	Files       bool `json:"files"`     // Binding.Files
 	Listeners   bool `json:"listeners"` // Binding.Listeners
 	// FileSockets says that Binding.Listeners may name sockets among the files of every sandbox. Without, only those of

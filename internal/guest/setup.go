@@ -51,7 +51,8 @@ const (
 	// StepMove moves the mount at Source, below the staging directory too, with its submounts.
 	StepMove StepKind = "move"
 	// StepOverlay mounts an overlay at Target: the directories named Lower below Source, the uppermost first, or Source
-	// itself without names, under Upper and Work, all below the staging directory.
+	// itself without names, under Upper and Work, all below the staging directory. An Optional one is not mounted where
+	// the kernel refuses; nothing leads from the directory of Target to it by a symbolic link.
 	StepOverlay StepKind = "overlay"
 	StepProc    StepKind = "proc"
 	// StepDevpts mounts terminals of the sandbox's own at Target, at most Inodes at a time.

@@ -102,8 +102,8 @@ var hidden = append([]string{"ENOENT", "ENOTDIR", "EROFS", "EMPTY", "NOTFOUND", 
 // table is every row, in the order in which they run: harmless ones first.
 func table() []row {
 	return slices.Concat(kernelRows(), socketRows(), namespaceRows(), privilegeRows(), fileRows(), procRows(),
-		terminalRows(), guestRows(), imageRows(), mountRows(), sharedRows(), neighbourRows(), networkRows(), processRows(),
-		exhaustionRows(), outputRows(), lifecycleRows(), fuzzRows(), crashRows())
+		terminalRows(), guestRows(), imageRows(), mountRows(), sharedRows(), overlayRows(), neighbourRows(), networkRows(),
+		processRows(), exhaustionRows(), outputRows(), lifecycleRows(), fuzzRows(), crashRows())
 }
 
 // preparedRows are those about sandboxes that a pool can prepare. Limits of the sandbox, which no program in it can

@@ -47,6 +47,7 @@ type boxOptions struct {
 	many    bool            // attempts are made by one process, except of a row whose attempts are alone
 	route   Route           // the way out of sandbox id; without one there is no network
 	id      cove.SandboxID
+	overlay string // a directory of the host, at overlayName in the home
 	unbound func() // called before Bind
 }
 
@@ -100,6 +101,13 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 		name = "sandbox"
 	}
 	binding := engine.Binding{Hostname: name, Mounts: o.mounts, Allow: o.allow, Marks: &b.marks}
+	defer func() { binding.Overlay.Close() }()
+	if o.overlay != "" {
+		if binding.Overlay, err = shown(o.overlay); err != nil {
+			b.destroy(c)
+			return nil, err
+		}
+	}
 	if o.route != nil {
 		if err := o.route.Bind(&binding, t.Rootfs); err != nil {
 			b.destroy(c)

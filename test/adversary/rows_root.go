@@ -39,8 +39,8 @@ var rootMay = map[string]string{
 // rootRows are those about root inside: everything in which a user might do better who has capabilities, and its own.
 func rootRows() []row {
 	rows := slices.Concat(kernelRows(), socketRows(), namespaceRows(), privilegeRows(), fileRows(), procRows(),
-		terminalRows(), guestRows(), imageRows(), mountRows(), sharedRows(), neighbourRows(), networkRows(), processRows(),
-		exhaustionRows())
+		terminalRows(), guestRows(), imageRows(), mountRows(), sharedRows(), overlayRows(), neighbourRows(), networkRows(),
+		processRows(), exhaustionRows())
 	rows = slices.DeleteFunc(rows, func(r row) bool { return rootMay[r.id] != "" })
 	return append(rows,
 		row{id: "R1.programs", invariant: "H10", what: "have more rights than root inside, by a program",

@@ -191,8 +191,8 @@ func imageMissing(err error) error {
 
 // attach opens what a Binding attaches, in the order of planBind: as detached mounts, on which each source's owner is
 // the sandbox's user, and files as they are. Without root the guest opens the sources itself, by what they are: there
-// the user's processes have the caller's own id.
-func (s *sandbox) attach(b engine.Binding) (trees []*os.File, sources []engine.Identity, err error) {
+// the user's processes have the caller's own id. An overlay that cannot be opened so is taken out of the binding.
+func (s *sandbox) attach(b *engine.Binding) (trees []*os.File, sources []engine.Identity, err error) {
 	open := func(place *os.File, clone func(*os.File) (*os.File, error)) error {
 		if !s.engine.root {
 			source, err := engine.Identify(place)
@@ -225,7 +225,41 @@ func (s *sandbox) attach(b engine.Binding) (trees []*os.File, sources []engine.I
 			return trees, sources, err
 		}
 	}
+	if b.Overlay == nil {
+		return trees, sources, nil
+	}
+	before, known := len(trees), len(sources)
+	if err = s.openOverlay(*b, open); err != nil {
+		s.engine.o.Log.Debug("a sandbox goes without its overlay", "sandbox", s.ID(), "error", err)
+		local.CloseAll(trees[before:])
+		b.Overlay, trees, sources = nil, trees[:before], sources[:known]
+	}
 	return trees, sources, nil
+}
+
+// openOverlay opens the lower directories of an overlay, and what keeps its changes: there owners are as in a
+// Template.Layer, since the kernel makes files of its own.
+func (s *sandbox) openOverlay(b engine.Binding,
+	open func(*os.File, func(*os.File) (*os.File, error)) error) error {
+	if !fits(s.template, b, s.engine.root) {
+		return errors.New("its home has no place for it")
+	}
+	for _, place := range b.Overlay.Lower {
+		if err := open(place, s.openMount); err != nil {
+			return err
+		}
+	}
+	if b.Changes == nil {
+		return nil
+	}
+	if s.engine.root {
+		u := s.template.User
+		err := unix.Fchownat(int(b.Changes.Fd()), upperPlace[1:], u.UID, u.GID, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil {
+			return err
+		}
+	}
+	return open(b.Changes, s.openTree)
 }
 
 func cloned(place *os.File) (*os.File, error) { return mounts.Clone(int(place.Fd()), "") }

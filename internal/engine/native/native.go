@@ -118,6 +118,7 @@ func (e *Engine) look() engine.Capabilities {
 		Users:         e.ids.Separate(),
 		UserNamespace: true, DiskLimit: true, NoExec: true, Lasting: true, Layers: true,
 		LateMount: true, MountFlags: true, MountOwners: true, Files: true, Listeners: true, FileSockets: true,
+		Overlay:     takesNotes(),
 		MemoryLimit: h.Has(cgroup.Memory), SwapLimit: h.Swap(), SocketLimit: h.Sockets(),
 		CPULimit: h.Has(cgroup.CPU), PIDsLimit: h.Has(cgroup.PIDs), Pause: h.Has(cgroup.Freezer),
 		Throughput: h.Has(cgroup.BlockIO), Reach: true, Zygotes: zygote.Supported,
@@ -146,10 +147,24 @@ func (e *Engine) look() engine.Capabilities {
 	if why := untraceable(); why != "" && c.Debuggers {
 		c.Debuggers, c.Missing["debuggers"] = false, why
 	}
+	if !c.Overlay {
+		c.Missing["overlay"] = "tmpfs keeps no extended attributes of users here; Linux 6.6 does"
+	}
 	if !c.HostIDRange {
 		c.Missing["host_id_range"] = "a range of host ids for each sandbox needs root"
 	}
 	return c
+}
+
+// takesNotes reports whether a tmpfs keeps extended attributes of users, in which an overlay notes that a directory was
+// made anew.
+func takesNotes() bool {
+	fd, err := unix.MemfdCreate("cove", unix.MFD_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.Fsetxattr(fd, "user.cove", []byte("x"), 0) == nil
 }
 
 // untraceable returns why programs cannot trace others here, or may not: "" is for no reason.

@@ -3,8 +3,10 @@
 package native
 
 import (
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -25,12 +27,13 @@ const (
 	layerPlace    = "/layer"    // of Template.Layer
 	upperPlace    = "/upper"
 	workPlace     = "/work"
-	memoryPlace   = "/memory" // of attachments in memory
+	memoryPlace   = "/memory"  // of attachments in memory
+	overlayPlace  = "/overlay" // of Binding.Overlay: its lower directories, and what keeps changes
 )
 
 // overheadInodes counts the inodes that the layout itself uses of the scratch file system, so that the user has all of
 // the limit.
-const overheadInodes = 48
+const overheadInodes = 56
 
 const (
 	sealed   = guest.NoSuid | guest.NoDev
@@ -226,7 +229,7 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 	}
 	attached := 0
 	attach := func(step guest.Step) {
-		step.Kind, step.Target = guest.StepBind, guest.Root+step.Target
+		step.Kind = guest.StepBind
 		if sources == nil {
 			step.FD = new(attached)
 		} else {
@@ -246,21 +249,58 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 			g.Steps = append(g.Steps, inMemory(a, t.Limits)...)
 			continue
 		}
-		attach(guest.Step{Target: a.Target, Flags: flagsOf(a)})
+		attach(guest.Step{Target: guest.Root + a.Target, Flags: flagsOf(a)})
 	}
 	for i, f := range b.Files {
-		step := guest.Step{Target: f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing}
+		step := guest.Step{Target: guest.Root + f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing}
 		if at, ok := shownAlready(b.Files, i); ok {
-			step.Kind, step.Source, step.Target = guest.StepBindInside, guest.Root+at, guest.Root+f.Target
+			step.Kind, step.Source = guest.StepBindInside, guest.Root+at
 			g.Steps = append(g.Steps, step)
 		} else {
 			attach(step)
 		}
 	}
+	if b.Overlay != nil {
+		overlay := guest.Step{Kind: guest.StepOverlay, Target: guest.Root + overlayTarget(t, b), Source: overlayPlace +
+			lowerPlace, Flags: sealed, Optional: true}
+		for i := range b.Overlay.Lower {
+			name := strconv.Itoa(i)
+			attach(guest.Step{Target: overlay.Source + "/" + name, Flags: readOnly})
+			overlay.Lower = append(overlay.Lower, name)
+		}
+		changes := overlayPlace + layerPlace
+		overlay.Upper, overlay.Work = changes+upperPlace, changes+workPlace
+		if b.Changes != nil {
+			attach(guest.Step{Target: changes, Flags: sealed})
+		} else {
+			g.Steps = append(g.Steps, guest.Step{Kind: guest.StepDir, Target: overlay.Upper, Mode: 0o755, UID: t.User.UID,
+				GID: t.User.GID}, guest.Step{Kind: guest.StepDir, Target: overlay.Work, Mode: 0o700})
+		}
+		g.Steps = append(g.Steps, overlay)
+	}
 	if t.Rootfs.Kind == engine.RootfsHost {
 		g.Steps = append(g.Steps, guest.Step{Kind: guest.StepReadOnly, Target: guest.Root, Flags: sealed})
 	}
 	return g
+}
+
+func sameIDs(u, v cove.User) bool { return u.UID == v.UID && u.GID == v.GID }
+
+func overlayTarget(t engine.Template, b engine.Binding) string {
+	return path.Join(t.User.Home, b.Overlay.Name)
+}
+
+// fits reports whether a sandbox can have its overlay: the home is its own and not an image's, nothing else is shown at
+// the place or in it, and the user is who owns what is shared. root says that owners are mapped.
+func fits(t engine.Template, b engine.Binding, root bool) bool {
+	home := func(a engine.Attachment) bool { return a.Target == t.User.Home }
+	own := !t.Bare && slices.ContainsFunc(rootfs.Writables(t.User), func(w rootfs.Writable) bool {
+		return w.Name == t.User.Home
+	})
+	in := func(target string) bool { return strings.HasPrefix(target+"/", overlayTarget(t, b)+"/") }
+	return (own || slices.ContainsFunc(b.Attachments, home)) && (root || sameIDs(mapped(t), t.User)) &&
+		!slices.ContainsFunc(b.Attachments, func(a engine.Attachment) bool { return in(a.Target) }) &&
+		!slices.ContainsFunc(b.Files, func(f engine.File) bool { return in(f.Target) })
 }
 
 // inMemory are the steps of an attachment that is made in memory: among what is writable, where it counts for the

@@ -38,6 +38,9 @@ func TestPlan(t *testing.T) {
 		Files: []engine.File{{Place: bundle, Target: "/etc/bundle"},
 			{Place: bundle, Target: "/etc/other", Existing: true}},
 	}
+	overlay, kept := named, mounts
+	overlay.Overlay = &engine.Overlay{Lower: []*os.File{bundle, bundle}, Name: ".npm"}
+	kept.Overlay, kept.Changes = overlay.Overlay, bundle
 	var sources []engine.Identity
 	for i, path := range []string{"/home/me/covehome/workspaces/one", "/srv/a", "/srv/b", "/run/cove/bundle"} {
 		sources = append(sources, engine.Identity{Path: path, Dev: 8, Ino: uint64(100 + i)})
@@ -56,6 +59,8 @@ func TestPlan(t *testing.T) {
 		"bind-shared":   planBind(template(engine.RootfsDir, cove.RootUser), mounts, nil, nil, true),
 		"bind":          planBind(template(engine.RootfsHost, cove.CodeUser), named, nil, nil, false),
 		"bind-mounts":   planBind(template(engine.RootfsHost, cove.CodeUser), mounts, nil, nil, false),
+		"bind-overlay":  planBind(template(engine.RootfsHost, cove.CodeUser), overlay, nil, nil, false),
+		"bind-kept":     planBind(template(engine.RootfsHost, cove.AgentUser), kept, nil, nil, false),
 		"bind-rootless": planBind(template(engine.RootfsDir, cove.CodeUser), mounts, sources, nil, false),
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, name, plan) })

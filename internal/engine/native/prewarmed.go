@@ -49,8 +49,6 @@ func (e *Engine) suitable(t engine.Template, online, detached bool) []*prewarm.B
 	return []*prewarm.Buffer[*blank]{e.prewarmed.offline}
 }
 
-func sameIDs(u, v cove.User) bool { return u.UID == v.UID && u.GID == v.GID }
-
 // takeBlank returns a guest for a template, if possible a prewarmed one that still waits, and whether it is one.
 func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (b *blank, prewarmed bool, err error) {
 	online, detached := t.Network != cove.NetworkNone, t.Lifetime == cove.LifetimeDetached

@@ -58,7 +58,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return err
 	}
-	trees, sources, err := s.attach(b)
+	trees, sources, err := s.attach(&b)
 	defer local.CloseAll(trees)
 	s.dropOwnerships()
 	if err != nil {

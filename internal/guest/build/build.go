@@ -252,16 +252,48 @@ func (b *Builder) filesystem(s guest.Step, fstype string, options ...string) {
 func (b *Builder) overlay(s guest.Step) {
 	in := func(name string) string { return "/proc/self/fd/" + strconv.Itoa(b.staging) + name }
 	lower := in(s.Source)
-	if len(s.Lower) > 0 {
-		lower = strings.Join(s.Lower, ":")
-		dir := b.Open(s.Source, unix.O_PATH)
-		b.Do(unix.SYS_FCHDIR, dir)
-		b.Close(dir)
+	refused := b.Label()
+	mount := func() {
+		if len(s.Lower) > 0 {
+			lower = strings.Join(s.Lower, ":")
+			dir := b.Open(s.Source, unix.O_PATH)
+			b.Do(unix.SYS_FCHDIR, dir)
+			b.Close(dir)
+		}
+		tree := detached(b.Script, s.Flags, "overlay", "lowerdir", lower, "upperdir", in(s.Upper), "workdir", in(s.Work),
+			"userxattr", "")
+		if s.Optional {
+			b.moveReal(tree, s.Target)
+		} else {
+			b.attach(tree, s.Target, true)
+		}
+		b.Close(tree)
 	}
-	b.filesystem(s, "overlay", "lowerdir", lower, "upperdir", in(s.Upper), "workdir", in(s.Work), "userxattr", "")
+	if s.Optional {
+		executor.Attempt(b.Script, refused, mount)
+		b.Here(refused)
+	} else {
+		mount()
+	}
 	if len(s.Lower) > 0 {
 		b.Do(unix.SYS_CHDIR, b.Text("/"))
 	}
+}
+
+// moveReal moves a detached mount that can be written to onto a directory, which it makes unless it is there, and to
+// which no symbolic link leads from the directory that it is in.
+func (b *Builder) moveReal(tree executor.Value, target string) {
+	// The kernel makes an overlay read-only where it cannot use the work directory.
+	b.Do(unix.SYS_FACCESSAT2, tree, b.Text(""), num(unix.W_OK), num(unix.AT_EMPTY_PATH))
+	dir := b.Open(path.Dir(target), unix.O_PATH|unix.O_DIRECTORY)
+	b.Do(unix.SYS_MKDIRAT, dir, b.Text(path.Base(target)), num(0o755))
+	b.Unless(unix.EEXIST)
+	at := b.Var()
+	b.OpenFrom(at, dir, path.Base(target), unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	move(b.Script, tree, at)
+	b.Close(at)
+	b.Close(dir)
 }
 
 // detached makes a file system, and a mount of it that is nowhere yet.

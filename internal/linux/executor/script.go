@@ -273,6 +273,23 @@ func (s *Script) Unless(errnos ...unix.Errno) {
 // AnyError stands for every error.
 const AnyError = unix.Errno(0xffff)
 
+// Attempt appends f, and has the script go on at a label after every error of its calls that f does not handle.
+func Attempt(s *Script, failed Label, f func()) {
+	first := len(s.ops)
+	f()
+	for i := first; i < len(s.ops); i++ {
+		o := &s.ops[i]
+		free := slices.IndexFunc(o.on[:], func(c catch) bool { return c.errno == 0 })
+		switch {
+		case o.nr >= opSet:
+		case free < 0:
+			s.fail(errors.New("more than two errors of a call"))
+		default:
+			o.on[free] = catch{uint16(AnyError), uint16(failed)}
+		}
+	}
+}
+
 // Label returns a label that Here is to put into its place.
 func (s *Script) Label() Label {
 	s.labels = append(s.labels, -1)
