@@ -163,7 +163,8 @@ type Gateway struct {
 	UpstreamProxy   string   `yaml:"upstream_proxy" doc:"HTTP proxy that reaches the internet, http://[USER:PASSWORD@]HOST:PORT; empty: none is needed."`
 	GitHubHosts     []string `yaml:"github_hosts" doc:"GitHub Enterprise servers, like github.example.com: what is asked of their API is judged as it is for GitHub itself."`
 
-	PackagesMB int `yaml:"packages_mb" doc:"MiB of the cache of packages that all sandboxes share, by reading only; the files that were used the longest ago go first. 0 is no cache."`
+	PackagesMB  int  `yaml:"packages_mb" doc:"MiB of the cache of packages that all sandboxes share, by reading only; the files that were used the longest ago go first. 0 is no cache."`
+	NPMPackages bool `yaml:"npm_packages" doc:"Whether sandboxes find the packages of npm in that cache which their owner's sandboxes have asked for among the files of their own npm (~/.npm), so that it asks for nothing. Each owner's are apart."`
 
 	RateLimit GatewayRate `yaml:"rate_limit"`
 	Bandwidth float64     `yaml:"bandwidth_mb" doc:"MiB per second that one sandbox receives, and as many that it sends, over all of its connections; 0 is no limit."`
@@ -232,6 +233,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 		},
 		Gateway: Gateway{
 			PackagesMB:      4096,
+			NPMPackages:     true,
 			ApprovalTimeout: Duration(2 * time.Minute), RateLimit: GatewayRate{PerSecond: 500, Burst: 5000},
 		},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},

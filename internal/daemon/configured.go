@@ -134,7 +134,7 @@ func packagesIn(below string, g config.Gateway, log *slog.Logger) *cache.Cache {
 		return nil
 	}
 	return cache.New(cache.Options{Dir: filepath.Join(below, "packages"), Most: int64(g.PackagesMB) << 20,
-		Clock: clock.Real(), Log: log})
+		Clock: clock.Real(), Log: log, Apart: !g.NPMPackages})
 }
 
 // packs returns the directory below another in which pushes are kept, and the

@@ -131,11 +131,11 @@ func (g *Gateway) newRoute(s Spec) (*Route, error) {
 	r.pipeline = r.stages(m.own, nil)
 	r.git.after = r.pipeline[1+slices.IndexFunc(r.pipeline, func(s stage) bool { return s.name == decision.StageGit }):]
 	r.api.after = r.git.after
-	packaged := &packageStage{decider: r.decider, cache: g.o.Packages, registries: g.registries,
+	r.packages = &packageStage{decider: r.decider, cache: g.o.Packages, registries: g.registries,
 		signers: g.signers, sums: g.sums,
 		asker:  &indexAsker{decider: r.decider, proxy: func() *proxy.Server { return r.proxy }, indexes: g.indexes},
 		behind: g.o.Dialer.Upstream != nil, clock: g.o.Clock, log: log}
-	r.pipeline = append(r.pipeline, stage{decision.StagePackages, packaged.stage(m.own)})
+	r.pipeline = append(r.pipeline, stage{decision.StagePackages, r.packages.stage(m.own)})
 	for _, p := range models.providers {
 		p.pipeline = r.stages(p.credentials, p.Provider)
 	}

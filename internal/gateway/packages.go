@@ -63,7 +63,8 @@ func (s *packageStage) stage(credentials *credential.Set) func(policy.Request, *
 		if s.cache == nil || h == nil || !impersonal(h) || credentials.Binds(r.Host, r.Port) || !s.shares() {
 			return leg{}, nil
 		}
-		asked := &packageRequest{packageStage: s, asker: s.asker.with(credentials), url: h.URL}
+		asked := &packageRequest{packageStage: s, asker: s.asker.with(credentials), url: h.URL,
+			tree: cache.Tree{Owner: s.owner, Registry: r.Host.Authority(r.Port)}}
 		return leg{send: asked.send, problem: func() string { return asked.problem }}, nil
 	}
 }
@@ -104,21 +105,25 @@ type packageRequest struct {
 	*packageStage
 	asker   *indexAsker // with the credentials of the request
 	url     *url.URL
+	tree    cache.Tree // for what npm reads
 	problem string
 }
+
+const npm = "npm" // the tool, and its directory in the home less the dot
 
 // wanted is a file of a package, and the question for the digest that its indexes state: zero if none does; answered
 // is whether each of them answered.
 type wanted struct {
 	url     string
 	lasting bool // the URL contains the digest: no other file is ever there
+	npm     bool // npm reads it by its content
 	stated  func(ctx context.Context) (digest packages.Digest, answered bool)
 }
 
 // find returns the file at the URL of the request.
 func (p *packageRequest) find() (wanted, bool) {
 	if f, ok := packages.Find(p.url, p.registries.of); ok {
-		return wanted{url: f.URL, stated: func(ctx context.Context) (packages.Digest, bool) {
+		return wanted{url: f.URL, npm: f.Tool == npm, stated: func(ctx context.Context) (packages.Digest, bool) {
 			return p.asker.stated(ctx, f)
 		}}, true
 	}
@@ -144,6 +149,7 @@ func (p *packageRequest) send(h *http.Request, next http.RoundTripper) (*http.Re
 	}
 	if stored, ok := p.stored(h.Context(), f); ok {
 		p.cache.Served(stored)
+		p.share(f)
 		return answerOf(h, stored), decision.StagePackages, nil
 	}
 	res, err := p.fetch(h, next, f)
@@ -168,6 +174,13 @@ func (p *packageRequest) stored(ctx context.Context, f wanted) (*cache.Stored, b
 	}
 	stored.Close()
 	return nil, false
+}
+
+// share has other sandboxes of the same owner find a stored file as npm's own.
+func (p *packageRequest) share(f wanted) {
+	if f.npm {
+		p.cache.Share(p.tree, f.url)
+	}
 }
 
 func answerOf(h *http.Request, s *cache.Stored) *http.Response {
@@ -197,7 +210,7 @@ func (p *packageRequest) fetch(h *http.Request, next http.RoundTripper, f wanted
 		asked.end()
 		return res, err
 	}
-	res.Body = &storing{ReadCloser: res.Body, request: p, w: w, asked: asked}
+	res.Body = &storing{ReadCloser: res.Body, request: p, w: w, asked: asked, of: f}
 	return res, nil
 }
 
@@ -248,6 +261,7 @@ type storing struct {
 	request *packageRequest
 	w       *cache.Writer // nil after the end
 	asked   *indexQuestion
+	of      wanted
 }
 
 func (s *storing) Read(b []byte) (int, error) {
@@ -267,8 +281,11 @@ func (s *storing) Read(b []byte) (int, error) {
 
 func (s *storing) commit() {
 	defer s.end()
-	digest := s.asked.answer()
-	if digest != (packages.Digest{}) && !s.w.Commit(digest) {
+	switch digest := s.asked.answer(); {
+	case digest == packages.Digest{}:
+	case s.w.Commit(digest):
+		s.request.share(s.of)
+	default:
 		s.request.cache.Mismatch()
 		s.request.problem = "the package is not what its registry's index states"
 		s.request.log.Warn("a package is not what its registry's index states", "host", s.request.url.Host)

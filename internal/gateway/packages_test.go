@@ -172,7 +172,12 @@ func (l *registryLab) Dial(ctx context.Context, _ policy.Host, port uint16, _ []
 // sandbox returns the client of a sandbox of its own.
 func (l *registryLab) sandbox(t *testing.T, rules string, credentials ...string) *http.Client {
 	t.Helper()
-	r, err := l.gateway.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Credentials: credentials,
+	return l.sandboxOf(t, cove.Principal{}, rules, credentials...)
+}
+
+func (l *registryLab) sandboxOf(t *testing.T, owner cove.Principal, rules string, credentials ...string) *http.Client {
+	t.Helper()
+	r, err := l.gateway.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Owner: owner, Credentials: credentials,
 		Policy: []*policy.Document{document(t, rules)}})
 	if err != nil {
 		t.Fatal(err)

@@ -52,6 +52,7 @@ type Route struct {
 	breakers *breakers
 	pipeline []stage
 	presets  *presetIndex
+	packages *packageStage
 
 	clock   clock.Clock
 	log     *slog.Logger
@@ -119,6 +120,7 @@ func (p providers) Reach(ctx context.Context, provider string) error {
 // also on error. Errors: StorageFull, and those of hostpath.Own.
 func (r *Route) Bind(b *engine.Binding, root engine.Rootfs) error {
 	b.Listeners = append(b.Listeners, engine.RouteListeners()...)
+	r.packages.show(b)
 	if err := r.trust.bind(b); err != nil {
 		return err
 	}

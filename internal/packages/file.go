@@ -15,6 +15,7 @@ type File struct {
 	Index  []string // URLs of indexes that may list the file, in the order in which they are asked
 	Accept string   // for requests to them
 	Most   int64    // bytes of an index at most
+	Tool   string   // whose package it is, as for policy.Machine.Registry
 
 	name, version string
 	digest        func(f File, index string, body []byte) (Digest, bool)

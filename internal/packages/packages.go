@@ -51,7 +51,7 @@ func Find(of *url.URL, registry func(tool string) ([]policy.Endpoint, error)) (F
 			continue
 		}
 		f := File{URL: "https://" + strings.TrimSuffix(of.Host, ":443") + of.Path, Accept: k.accept, Most: k.most,
-			name: name, version: version, digest: k.digest}
+			Tool: k.tool, name: name, version: version, digest: k.digest}
 		own, all, ok := bases(of, below, endpoints)
 		if !ok {
 			continue

@@ -99,7 +99,7 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	if n.Mode != cove.NetworkNone {
 		plan.OpenRoute = func(cove.SandboxID) (_ provision.Route, err error) {
 			route, err = v.host.Routes.OpenRoute(record.Owner, record.ID, record.Name, n)
-			return route, err
+			return keptRoute{route, ws, v.o.Log}, err
 		}
 	}
 	sb, err := provision.New(ctx, eng, plan)

@@ -274,6 +274,21 @@ func Names(p *Policy, h Host) bool {
 	return p != nil && (slices.ContainsFunc(p.allow, about) || slices.ContainsFunc(p.ask, about))
 }
 
+// Reads reports whether a policy lets everything be read at a host and port, without asking for any of it.
+func Reads(p *Policy, h Host, port uint16) bool {
+	if p == nil || p.Mode() == cove.NetworkNone {
+		return false
+	}
+	at := func(r *Rule) bool { return r.about(h) && hasPort(r.reach(), port) }
+	all := func(r *Rule) bool { return at(r) && r.hasMethod("GET") && r.paths == nil }
+	if slices.ContainsFunc(p.deny, func(r *Rule) bool { return at(r) && r.hasMethod("GET") }) {
+		return false
+	}
+	open := p.Mode() == cove.NetworkOpen && p.isOpen(&query{Request: Request{Host: h}})
+	return slices.ContainsFunc(p.allow, all) ||
+		open && !slices.ContainsFunc(p.ask, func(r *Rule) bool { return at(r) && r.hasMethod("GET") })
+}
+
 // hasAddress reports whether a is in one of r's ranges. For a rule that denies, the embedded IPv4 address counts too.
 func (r *Rule) hasAddress(a netip.Addr) bool {
 	if len(r.cidrs) == 0 {

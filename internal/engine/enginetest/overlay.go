@@ -97,8 +97,8 @@ func overlayApart(t *testing.T, x *env) {
 	sb := x.overlay(t, dirs, "", "")
 	x.want(t, sb, shell("cd "+overlaid+" && cat one two both deep/er/*"), "of one\nof two\nof one\nof one\nof two\n")
 	const script = `cd ` + overlaid + ` && test -O one && test -O deep && ln one linked && echo more >> linked &&
-		chmod 777 two && rm both && rm -r deep && mkdir -p deep/er && ls -A deep/er && mv two deep/er/moved && echo new > deep/new &&
-		cat one deep/er/moved deep/new && ls -A`
+		chmod 777 two && rm both && rm -r deep && mkdir -p deep/er && ls -A deep/er && mv two deep/er/moved &&
+		echo new > deep/new && cat one deep/er/moved deep/new && ls -A`
 	x.want(t, sb, shell(script), "of one\nmore\nof two\nnew\ndeep\nlinked\none\n")
 	if now := changed(); now != "" {
 		t.Errorf("the directories have changed:\n%s", now)

@@ -134,6 +134,10 @@ func (s *Sandbox) bring(ctx context.Context, eng engine.Engine, t engine.Templat
 	bind, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
 	binding.Marks = &s.Marks
+	if !eng.Capabilities().Overlay {
+		binding.Overlay.Close() // it makes nothing but speed
+		binding.Overlay = nil
+	}
 	if err := s.Bind(bind, binding); err != nil {
 		return route, late(ctx, err, "binding the sandbox", bindTimeout)
 	}

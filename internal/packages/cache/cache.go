@@ -3,8 +3,9 @@
 // Package cache owns the files of packages on this machine's disk, which sandboxes share by reading.
 //
 // A file is stored under its SHA-256 (files), and the URL that it was fetched from names it (names), with the digest
-// that the registry's index stated. All processes with the same home share the directory, and no lock is held while a
-// file is read: it is hashed when it is opened, and one that was removed since can still be read.
+// that the registry's index stated. Trees show files to the sandboxes of one owner in npm's own form. All processes
+// with the same home share the directory, and no lock is held while a file is read: it is hashed when it is opened, and
+// one that was removed since can still be read.
 package cache
 
 import (
@@ -17,7 +18,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +35,7 @@ type Options struct {
 	Room  func(dir string) (hostdisk.Room, error)
 	Clock clock.Clock
 	Log   *slog.Logger
+	Apart bool // sandboxes have no trees
 }
 
 // Cache holds files of packages. Its methods may be called at the same time, and by several processes.
@@ -143,10 +144,7 @@ func (c *Cache) read(url string) (n name, ok bool) {
 	return n, true
 }
 
-func isDigest(s string) bool {
-	raw, err := hex.DecodeString(s)
-	return err == nil && len(raw) == sha256.Size && strings.ToLower(s) == s
-}
+func isDigest(s string) bool { return isHex(s, sha256.Size) }
 
 // Served notes that a stored file is used.
 func (c *Cache) Served(s *Stored) {

@@ -3,11 +3,13 @@
 package cache
 
 import (
+	"cmp"
 	"encoding/json"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/filelock"
@@ -78,14 +80,25 @@ func (c *Cache) evict() (total int64) {
 	if filelock.Try(lock, filelock.Exclusive) != nil {
 		return 0 // another process does it
 	}
+	in := linked{}
+	c.survey(func(inode uint64, used time.Time) bool { // before the files: what comes in between stays
+		if used.After(in[inode]) {
+			in[inode] = used
+		}
+		return true
+	})
 	var all []aged
+	there := map[uint64]bool{}
 	for _, kind := range []string{"files", "notes"} { // notes are small, and each costs a look at an index
-		found := c.aged(kind)
+		found := c.aged(kind, in)
 		for _, e := range found {
 			total += onDisk(e.size)
+			there[e.inode] = true
 		}
 		all = append(all, found...)
 	}
+	stays := func(inode uint64, _ time.Time) bool { _, was := in[inode]; return !was || there[inode] }
+	total += c.survey(stays)
 	if total > c.o.Most {
 		for _, e := range all {
 			if total <= c.o.Most-c.o.Most/rest {
@@ -93,8 +106,13 @@ func (c *Cache) evict() (total int64) {
 			}
 			if os.Remove(e.place) == nil {
 				total -= onDisk(e.size)
+				delete(there, e.inode)
+				if _, was := in[e.inode]; was {
+					total -= 2 * block // directories of its tree, of one at least
+				}
 			}
 		}
+		c.survey(stays)
 	}
 	c.forget()
 	return total
@@ -102,20 +120,31 @@ func (c *Cache) evict() (total int64) {
 
 // aged is a file or a note, by the time of its last use or writing.
 type aged struct {
-	place string
-	size  int64
-	at    time.Time
+	place  string
+	size   int64
+	at     time.Time
+	itself time.Time // at which it was used or written apart from trees
+	inode  uint64
 }
 
-// aged returns those of a kind, the oldest first.
-func (c *Cache) aged(kind string) (all []aged) {
+// aged returns those of a kind, the oldest first. What is in trees is used with them.
+func (c *Cache) aged(kind string, in linked) (all []aged) {
 	entries, _ := os.ReadDir(c.place(kind, ""))
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && !strings.HasPrefix(e.Name(), ".") { // which has a writer
-			all = append(all, aged{c.place(kind, e.Name()), info.Size(), info.ModTime()})
+		info, err := e.Info()
+		if err != nil || strings.HasPrefix(e.Name(), ".") { // which has a writer
+			continue
 		}
+		a := aged{place: c.place(kind, e.Name()), size: info.Size(), at: info.ModTime(), itself: info.ModTime()}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			a.inode = st.Ino
+		}
+		if used := in[a.inode]; used.After(a.at) {
+			a.at = used
+		}
+		all = append(all, a)
 	}
-	slices.SortFunc(all, func(a, b aged) int { return a.at.Compare(b.at) })
+	slices.SortFunc(all, func(a, b aged) int { return cmp.Or(a.at.Compare(b.at), a.itself.Compare(b.itself)) })
 	return all
 }
 

@@ -119,9 +119,12 @@ func (w *Writer) Commit(stated packages.Digest) (matches bool) {
 	if !stated.Matches(is) {
 		return false
 	}
-	w.err = os.Rename(w.file.Name(), w.c.place("files", is.SHA256))
+	now := w.c.o.Clock.Now()
+	if w.err = os.Chtimes(w.file.Name(), now, now); w.err == nil {
+		w.err = os.Rename(w.file.Name(), w.c.place("files", is.SHA256))
+	}
 	if w.err == nil {
-		w.err = w.c.write(name{URL: w.url, SHA256: is.SHA256, Size: w.size, Stated: stated, Checked: w.c.o.Clock.Now()})
+		w.err = w.c.write(name{URL: w.url, SHA256: is.SHA256, Size: w.size, Stated: stated, Checked: now})
 	}
 	w.c.failed(w.err)
 	if w.err == nil {
