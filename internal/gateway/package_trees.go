@@ -1,11 +1,12 @@
 package gateway
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/packages/cache"
-	"maps"
-	"slices"
 )
 
 // show adds to a binding what the cache has of npm, as npm's own files: trees of registries from which the sandbox may
