@@ -48,6 +48,7 @@ type boxOptions struct {
 	route   Route           // the way out of sandbox id; without one there is no network
 	id      cove.SandboxID
 	overlay string // a directory of the host, at overlayName in the home
+	changes string // a directory that keeps what is changed there; without, it is in memory
 	unbound func() // called before Bind
 }
 
@@ -101,9 +102,9 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 		name = "sandbox"
 	}
 	binding := engine.Binding{Hostname: name, Mounts: o.mounts, Allow: o.allow, Marks: &b.marks}
-	defer func() { binding.Overlay.Close() }()
+	defer func() { binding.Close() }()
 	if o.overlay != "" {
-		if binding.Overlay, err = shown(o.overlay); err != nil {
+		if err := showOverlay(&binding, o); err != nil {
 			b.destroy(c)
 			return nil, err
 		}

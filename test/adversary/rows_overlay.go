@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
@@ -39,10 +40,14 @@ func (c *trial) shared() (dir string, b *box) {
 	return dir, c.fresh(boxOptions{overlay: dir})
 }
 
-// shown opens a directory for a binding, as its overlay.
-func shown(dir string) (*engine.Overlay, error) {
-	place, err := os.OpenFile(dir, unix.O_PATH, 0)
-	return &engine.Overlay{Lower: []*os.File{place}, Name: overlayName}, err
+// showOverlay adds the overlay of a sandbox to its binding.
+func showOverlay(b *engine.Binding, o boxOptions) error {
+	place, err := os.OpenFile(o.overlay, unix.O_PATH, 0)
+	b.Overlay = &engine.Overlay{Lower: []*os.File{place}, Name: overlayName}
+	if err == nil && o.changes != "" {
+		b.Changes, err = os.OpenFile(o.changes, unix.O_PATH, 0)
+	}
+	return err
 }
 
 // sh has a shell execute a script in the overlay of a sandbox.
@@ -73,6 +78,22 @@ func state(c *trial, dir string) string {
 
 func overlayChange(c *trial) {
 	dir, b := c.shared()
+	c.attackOverlay(dir, b)
+	changes := filepath.Join(c.mountable(os.Geteuid()), "changes")
+	must(c, engine.MakeLayer(changes))
+	c.Cleanup(func() { must(c, local.FindIDs().RemoveAll(changes)) })
+	o := boxOptions{overlay: dir, changes: changes}
+	kept := c.fresh(o)
+	c.attackOverlay(dir, kept)
+	kept.destroy(c)
+	if r := c.fresh(o).sh(c, "cat deep/file new"); r.stdout != "taken\ntaken\n" {
+		c.Errorf("not tested: what a sandbox has changed on its disk is %+v", r)
+	}
+}
+
+// attackOverlay has a sandbox change what it can.
+func (c *trial) attackOverlay(dir string, b *box) {
+	c.Helper()
 	other := c.fresh(boxOptions{overlay: dir})
 	before := state(c, dir)
 	if r := b.sh(c, "cat deep/file"); r.stdout != "as it was" {
