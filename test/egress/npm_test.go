@@ -14,7 +14,8 @@ import (
 )
 
 // TestNpmTrees: what one sandbox has fetched, npm in the next one of the same owner finds as its own, and asks for
-// nothing. Sandboxes of others, and those that may not read from the registry, have none of it.
+// nothing. Sandboxes of others, and those that may not read from the registry, have none of it. A long-lived one keeps
+// what it changes.
 func TestNpmTrees(t *testing.T) {
 	need(t, "/usr/bin/npm", "/usr/bin/node")
 	l := newLab(t)
@@ -80,5 +81,25 @@ npm cache clean --force 2> /dev/null; find ~/.npm -path '*content-v2*' -type f |
 		if out := run("one", network); strings.Contains(out.Output, ".npm\n") || strings.Contains(out.Output, "from npm") {
 			t.Errorf("a sandbox with the network %s: %+v", network, out)
 		}
+	}
+	out := l.cove(t, "run", "bash", "-c", script, "--preset", "npm", "--memory", "1G", "--pids", "200")
+	if !strings.HasSuffix(out.stdout, "tiny from npm\n1\n0\n") || strings.HasPrefix(out.stdout, ".npm\n") {
+		t.Errorf("the first sandbox of the machine's user: %+v", out)
+	}
+	registry, gateway = asked()
+	does := func(want string, args ...string) {
+		t.Helper()
+		if out := l.cove(t, args...); out.code != 0 || !strings.HasSuffix(out.stdout, want) {
+			t.Errorf("%q: %+v", args, out)
+		}
+	}
+	does("box\n", "new", "--empty", "--name", "box", "--preset", "npm", "--memory", "1G", "--no-attach")
+	does("tiny from npm\n1\n0\nkept\n", "exec", "box", "--", "bash", "-c", script+"\necho kept | tee ~/.npm/mine")
+	does("", "stop", "box")
+	does("", "start", "box")
+	does("kept\n0\n", "exec", "box", "--", "sh", "-c", "cat ~/.npm/mine; find ~/.npm -path '*content-v2*' -type f | wc -l")
+	does("", "destroy", "box", "--yes")
+	if r, g := asked(); r != registry || g != gateway {
+		t.Errorf("a long-lived one asked the registry %d times, the gateway %d times", r-registry, g-gateway)
 	}
 }
