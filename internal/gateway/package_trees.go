@@ -9,6 +9,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/packages/cache"
 )
 
+// maxTrees bounds the trees of a sandbox: each takes descriptors, of which a guest takes some dozens at once.
+const maxTrees = 8
+
 // show adds to a binding what the cache has of npm, as npm's own files: trees of registries from which the sandbox may
 // read everything, and to which no credential of its own is bound. It sends no request. A tree that has gone meanwhile
 // is none.
@@ -23,7 +26,7 @@ func (s *packageStage) show(b *engine.Binding) {
 	overlay := &engine.Overlay{Name: "." + npm}
 	for _, registry := range slices.Sorted(maps.Keys(all)) {
 		host, port, err := policy.ParseAuthority(registry, 443)
-		if err != nil || s.credentials.Binds(host, port) || !s.reads(host, port) {
+		if err != nil || len(overlay.Lower) == maxTrees || s.credentials.Binds(host, port) || !s.reads(host, port) {
 			continue
 		}
 		place, err := all[registry].Open()
