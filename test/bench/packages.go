@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 
 	"github.com/cove-sandbox/cove/test/bench/result"
 )
@@ -19,7 +21,11 @@ const project = `{"name":"bench","version":"1.0.0",
 // ciArgs have npm install what the lock file says, and nothing else.
 const ciArgs = "ci --no-audit --no-fund --no-update-notifier --loglevel=error"
 
-const sharedPackages = "cove, from the cache of packages"
+const (
+	memoryPackages  = "plain, on a disk in memory"
+	sharedPackages  = "cove, from the cache of packages"
+	fetchedPackages = "cove, from the gateway's cache alone"
+)
 
 // npmProject makes a project with a lock file, and npm's own cache of all its packages beside it.
 func npmProject(ctx context.Context, b *build) error {
@@ -47,7 +53,9 @@ func (b *build) inProject(script string) func(context.Context) error {
 }
 
 // packageScenarios measure the installation of a project of npm, unless why says that there is none. A process of the
-// host has npm's own cache, which is complete; a sandbox has none, and gets files that another sandbox has fetched.
+// host has npm's own cache, which is complete. A sandbox has what an earlier one of its owner has fetched: in npm's form
+// or, where npm has its cache elsewhere, from the gateway alone. Both may use every processor. The disk of a sandbox is
+// in memory, so there is a process of the host that installs into memory as well.
 func packageScenarios(ctx context.Context, b *build, rounds int, why error) ([]scenario, error) {
 	s := scenario{part: "packages", name: "npm ci of 250 packages", load: one, rounds: max(rounds/6, 5),
 		budget: 12 * budget}
@@ -63,12 +71,21 @@ func packageScenarios(ctx context.Context, b *build, rounds int, why error) ([]s
 	if err != nil {
 		return nil, err
 	}
-	inside := "cd /tmp && cp /in/package*.json . && npm " + ciArgs + " --cache /tmp/npm"
+	inside := func(flags string) func(context.Context) error {
+		return server.command(cove, "run", "bash", "-c", "cd /tmp && cp /in/package*.json . && npm "+ciArgs+flags,
+			"--preset", "npm", "--mount", b.project()+":/in:ro", "--cpus", strconv.Itoa(runtime.NumCPU()), "--memory", "2G",
+			"--disk", "1G", "--pids", "300", "--timeout", "5m")
+	}
+	const memory = "/dev/shm/cove-bench-packages"
 	s.contenders = []contender{
+		{name: memoryPackages,
+			prepare: b.inProject("rm -rf " + memory + " && mkdir " + memory + " && cp package*.json " + memory),
+			run:     b.inProject("d=$PWD && cd " + memory + " && npm " + ciArgs + " --cache $d/../npm"),
+			settle:  func() error { return os.RemoveAll(memory) }},
 		{name: result.Plain, prepare: b.inProject("rm -rf node_modules"),
 			run: b.inProject("npm " + ciArgs + " --cache ../npm")},
-		{name: sharedPackages, run: server.command(cove, "run", "bash", "-c", inside, "--preset", "npm", "--mount",
-			b.project()+":/in:ro", "--memory", "2G", "--disk", "1G", "--pids", "300", "--timeout", "5m")},
+		{name: sharedPackages, run: inside("")},
+		{name: fetchedPackages, run: inside(" --cache /tmp/npm")},
 		{name: "plain, without a cache", prepare: b.inProject("rm -rf node_modules ../empty"),
 			run: b.inProject("npm " + ciArgs + " --cache ../empty")},
 	}
