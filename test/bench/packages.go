@@ -53,9 +53,9 @@ func (b *build) inProject(script string) func(context.Context) error {
 }
 
 // packageScenarios measure the installation of a project of npm, unless why says that there is none. A process of the
-// host has npm's own cache, which is complete. A sandbox has what an earlier one of its owner has fetched: in npm's form
-// or, where npm has its cache elsewhere, from the gateway alone. Both may use every processor. The disk of a sandbox is
-// in memory, so there is a process of the host that installs into memory as well.
+// host has npm's own cache, which is complete. A sandbox has what an earlier one of its owner has fetched: as npm's
+// own files or, where npm has its cache elsewhere, from the gateway alone. Both may use every processor. As the disk of
+// a sandbox is in memory, there is a process of the host that installs into memory, too.
 func packageScenarios(ctx context.Context, b *build, rounds int, why error) ([]scenario, error) {
 	s := scenario{part: "packages", name: "npm ci of 250 packages", load: one, rounds: max(rounds/6, 5),
 		budget: 12 * budget}
