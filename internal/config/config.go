@@ -164,7 +164,7 @@ type Gateway struct {
 	GitHubHosts     []string `yaml:"github_hosts" doc:"GitHub Enterprise servers, like github.example.com: what is asked of their API is judged as it is for GitHub itself."`
 
 	PackagesMB  int  `yaml:"packages_mb" doc:"MiB of the cache of packages that all sandboxes share, by reading only; the files that were used the longest ago go first. 0 is no cache."`
-	NPMPackages bool `yaml:"npm_packages" doc:"Whether sandboxes find the packages of npm in that cache which their owner's sandboxes have asked for among the files of their own npm (~/.npm), so that it asks for nothing. Each owner's are apart."`
+	NPMPackages bool `yaml:"npm_packages" doc:"Whether sandboxes find packages of npm that earlier sandboxes of the same owner have fetched in npm's own cache (~/.npm), so that npm does not fetch them again."`
 
 	RateLimit GatewayRate `yaml:"rate_limit"`
 	Bandwidth float64     `yaml:"bandwidth_mb" doc:"MiB per second that one sandbox receives, and as many that it sends, over all of its connections; 0 is no limit."`
