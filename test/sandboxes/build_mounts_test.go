@@ -163,4 +163,7 @@ RUN mkdir -p /var/npm && echo x >> /var/npm/log && wc -l < /var/npm/log > /resul
 	if said := l.must("cove", "run", "--image", "tools", "bash", "-c", "cat /result"); said != "1\n" {
 		t.Errorf("another project has the caches of this one: %q", said)
 	}
+	if said := l.must("cove", "image", "rm", "tools"); !strings.Contains(said, "its layers stay for the next build") {
+		t.Errorf("it is not said that layers stay: %q", said)
+	}
 }

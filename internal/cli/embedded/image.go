@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -251,7 +252,11 @@ func (Daemon) RemoveImages(ctx context.Context, sess *session.Session, names []s
 			return ui.Result{}, err
 		}
 		done.add(removed)
-		if err := sess.PrintText(removedText(removed)); err != nil {
+		text := removedText(removed)
+		if slices.ContainsFunc(removed.Images, func(img image.Image) bool { return len(img.Kept) > 0 }) {
+			text += "its layers stay for the next build; \"cove image prune\" removes those that no image has\n"
+		}
+		if err := sess.PrintText(text); err != nil {
 			return ui.Result{}, err
 		}
 	}
