@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -291,6 +293,6 @@ func aptScenario(ctx context.Context, b *build, s *server, cove, archive string,
 				run:    shell("chroot " + merged + " sh -c '" + install + "'"),
 				settle: func() error { return settle(context.Background()) }},
 			{name: coveApt, run: s.command(cove, "run", "--root", "--image", toolsImage, "--memory", "2G", "--disk", "2G",
-				"--timeout", "5m", "bash", "-c", install)},
+				"--cpus", strconv.Itoa(runtime.NumCPU()), "--timeout", "5m", "bash", "-c", install)},
 		}}, nil
 }

@@ -169,7 +169,7 @@ func commandScenarios(ctx context.Context, b *build, rounds int) ([]scenario, er
 var targets = []result.Target{
 	{Scenario: goCold, Contender: coveBuild, Statistic: result.P50, Ratio: true, Beside: dockerBuild, Bound: 1},
 	{Scenario: goChanged, Contender: coveCaches, Statistic: result.P50, Ratio: true, Beside: dockerBuild, Bound: 0.5},
-	{Scenario: goMounted, Contender: coveBuild, Statistic: result.P50, Ratio: true, Beside: dockerKit, Bound: 0.5},
+	{Scenario: goMounted, Contender: coveBuild, Statistic: result.P50, Ratio: true, Beside: podmanBuild, Bound: 0.5},
 	{Scenario: nodeCold, Contender: coveBuild, Statistic: result.P50, Ratio: true, Beside: dockerBuild, Bound: 1},
 	{Scenario: nodeChanged, Contender: coveBuild, Statistic: result.P50, Ratio: true, Beside: dockerBuild, Bound: 0.5},
 	{Scenario: aptInstall, Contender: coveApt, Statistic: result.P50, Ratio: true, Bound: 1.15},
