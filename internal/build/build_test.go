@@ -27,8 +27,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // runner writes what commands say into the layer, in place of a sandbox: "NAME=TEXT" makes a file; "exit" fails; "say"
-// says its own words; "NAME=TURN" makes one with the number of commands until then; "meet"
-// ends when others do, and with a word it fails then; "hang" ends with the build.
+// says its own words; "NAME=TURN" makes one with the number of commands until then; "meet" ends when others do, and
+// with a word it fails then; "hang" ends with the build.
 type runner struct {
 	mu       sync.Mutex
 	commands []Command

@@ -19,11 +19,11 @@ import (
 // have its files pin it.
 const layerRecord = "layer.json"
 
-// layerSynced is a file of a layer that is on the disk, whatever happens to the machine. Any other is one until the
-// machine is started again, unless an image has it, or its record is of an earlier version.
+// layerSynced is an empty file of a layer, which says that all of its files are on the disk. A layer without it counts
+// until the machine is started again, and longer if an image has it or an earlier version has kept it.
 const layerSynced = "synced"
 
-// thisBoot tells apart the times that the machine was started; empty: nothing does.
+// thisBoot is the kernel's id of this boot; empty: it states none.
 var thisBoot = sync.OnceValue(func() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))

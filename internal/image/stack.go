@@ -10,8 +10,8 @@ import (
 )
 
 // The files of an image that came from elsewhere are one tree. An image that was built has the layers of its steps,
-// above those of its base: it pins the base, whose files stay as long as it does (Pins), and so it does the layers that
-// builds keep.
+// above those of its base. It pins the base, and those of its layers that builds keep: their files stay as long as it
+// does (Pins).
 
 // stackedName is the directory of an image with its own layers, which are numbered from 0 on, unless builds keep them.
 const stackedName = "layers"
@@ -23,8 +23,8 @@ func keptIn(s *Store) string { return filepath.Join(s.dir, "build") }
 // is one tree.
 const maxStack = 40
 
-// stackOf returns the directories of an image. Errors: fs.ErrNotExist where a base, or a layer that builds
-// keep, is missing.
+// stackOf returns the directories of an image. Errors: fs.ErrNotExist where a base, or a layer that builds keep, is
+// missing.
 func stackOf(s *Store, img *Image) (all rootfs.Stack, err error) {
 	if img.Base == "" && img.Layers == 0 {
 		return rootfs.Stack{filepath.Join(s.imageDir(img.Digest), rootfsName)}, nil

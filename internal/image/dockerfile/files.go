@@ -137,7 +137,7 @@ func (s *stage) mount(m *instructions.Mount) (Mount, error) {
 			r.ID = path.Clean(r.Target)
 		}
 		if strings.HasPrefix(r.ID, ownPrefix) {
-			return r, fmt.Errorf("a cache with the id %q", r.ID)
+			return r, fmt.Errorf("the id %q of a cache begins with a NUL", r.ID)
 		}
 		r.Alone = m.CacheSharing == instructions.MountSharingLocked || m.CacheSharing == instructions.MountSharingPrivate
 	case MountSecret:

@@ -40,7 +40,7 @@ func (c *Cache) treesOf(owner cove.Principal) string {
 	return filepath.Join(trees, hex.EncodeToString(sum[:]))
 }
 
-// has reports whether an owner may have trees: not what Cove asks for itself, for whomever, and none that is unknown.
+// has reports whether an owner may have trees. Requests of Cove's own and of unknown principals have none.
 func (c *Cache) has(owner cove.Principal) bool {
 	return !c.o.Apart && owner != cove.Principal{} && (owner.IsOwner() || !owner.SeesAll())
 }
