@@ -31,14 +31,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// Descriptors at which the native engine puts a fork server's end of the socket, and the program that it has started.
+// Descriptors of a keeper: its first connection, the socket at which others arrive, and what all that is writable is on.
 const (
 	socketFD  = 3
-	programFD = 4
-)
-
-// Descriptors of a keeper: its first connection is at socketFD.
-const (
 	doorFD    = 4
 	scratchFD = 5
 )
@@ -47,6 +42,10 @@ const (
 func init() { runtime.LockOSThread() }
 
 func main() {
+	if gained() {
+		fmt.Fprintln(os.Stderr, "cove-guest does not run with privileges that its file gives: remove its setuid and setgid bits")
+		os.Exit(125)
+	}
 	switch filepath.Base(os.Args[0]) {
 	case "git":
 		os.Exit(inside.Main(os.Args[1:]))
@@ -62,15 +61,10 @@ func main() {
 	case "--keeper": // package guest/remote has the descriptors
 		ignoreSignals()
 		keeper(args[2], args[3], args[4])
-	case "--fork":
+	case "--fork", "--copy", "--serve":
 		setName("cove-fork")
-		unix.Close(programFD)
 		ignoreSignals()
-		conn, err := unixconn.New(socketFD)
-		if err == nil {
-			err = forkserver.Serve(conn, place)
-		}
-		if err != nil {
+		if err := forkserver.Run(mode, place); err != nil {
 			fmt.Fprintln(os.Stderr, "cove-guest: the fork server:", err)
 			os.Exit(125)
 		}
@@ -106,6 +100,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "cove-guest runs inside Cove's sandboxes; Cove starts it itself (see \"cove run --help\")")
 		os.Exit(125)
 	}
+}
+
+// gained reports whether this process has privileges that its caller had not, by bits or capabilities of its file.
+func gained() bool {
+	const secure = 23 // AT_SECURE (getauxval(3))
+	values, err := unix.Auxv()
+	return err != nil || slices.ContainsFunc(values, func(v [2]uintptr) bool { return v[0] == secure && v[1] != 0 })
 }
 
 // setName names the process. Started from a descriptor, its name would be the descriptor's number.

@@ -41,6 +41,10 @@ func checkGuest(ctx context.Context, h *host) outcome {
 	if path == "" {
 		return fail("not found", fix)
 	}
+	if found := changed(path); found != "" {
+		return fail(found, "install Cove anew: sandboxes of an ordinary user could change this file in versions before "+
+			"that of docs/changes.md, and another user may have written to it")
+	}
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
 		return fail(fmt.Sprintf("%s: %v", path, err), fix)
@@ -53,6 +57,24 @@ func checkGuest(ctx context.Context, h *host) outcome {
 		return fail(fmt.Sprintf("%s is version %s, cove is %s", path, version, h.options.Version), fix)
 	}
 	return ok(fmt.Sprintf("version %s in %s", version, path))
+}
+
+// changed says what of a program's mode or owner lets others decide what it does; "" is for nothing.
+func changed(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "" // which its start says
+	}
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	switch {
+	case info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0:
+		return fmt.Sprintf("%s has the mode %v: it would run with the rights of its owner for everybody", path, info.Mode())
+	case info.Mode().Perm()&0o002 != 0:
+		return fmt.Sprintf("%s has the mode %v: every user may write to it", path, info.Mode())
+	case owner != 0 && owner != os.Geteuid():
+		return fmt.Sprintf("%s belongs to the user %d, who may write to it", path, owner)
+	}
+	return ""
 }
 
 // checkEmulators reads what runs programs of images of other architectures.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -246,10 +247,22 @@ func TestGuest(t *testing.T) {
 		}
 		return path
 	}
+	changed := func(mode os.FileMode, owner int) string {
+		path := program("cove-guest 1.2.3")
+		if err := errors.Join(os.Chown(path, owner, -1), os.Chmod(path, mode)); err != nil {
+			t.Skipf("another owner needs root: %v", err)
+		}
+		return path
+	}
 	for _, test := range []struct {
 		name, path string
 		want       Status
 	}{
+		{"for its owner alone", changed(0o700, os.Geteuid()), OK},
+		{"for its group too", changed(0o775, os.Geteuid()), OK},
+		{"written to by everybody", changed(0o707, os.Geteuid()), Fail},
+		{"setuid", changed(os.ModeSetuid|0o755, os.Geteuid()), Fail},
+		{"another user's", changed(0o755, 61000), Fail},
 		{"same version", program("cove-guest 1.2.3"), OK},
 		{"another version", program("cove-guest 1.2.2"), Fail},
 		{"another program", program("hello 1.2.3"), Fail},

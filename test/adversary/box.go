@@ -44,6 +44,7 @@ type boxOptions struct {
 	allow   cove.MountAllow // of the mounts
 	host    string          // the host name to bind
 	bare    bool            // without the probe program
+	lasts   bool            // it is long-lived
 	many    bool            // attempts are made by one process, except of a row whose attempts are alone
 	route   Route           // the way out of sandbox id; without one there is no network
 	id      cove.SandboxID
@@ -85,6 +86,9 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	}
 	if o.route != nil {
 		t.ID, t.Network = o.id, cove.NetworkLimited
+	}
+	if o.lasts {
+		t.ID, t.Lifetime = cove.NewSandboxID(), cove.LifetimeDetached
 	}
 	if s.ahead != nil && eng == s.engine {
 		return s.claim(c, ctx, t, o)

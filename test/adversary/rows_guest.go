@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // guestRows are attempts to make PID 1 do what the user may not: it has more
@@ -34,6 +36,10 @@ func guestRows() []row {
 		{id: "H3.kill_all", invariant: "H1", what: "kill everything that can be named", test: killAll},
 		{id: "H3.guest_exe", invariant: "H1", what: "replace the guest's program through /proc (the runc hole of 2019)",
 			test: guestProgram},
+		{id: "H3.inodes", invariant: "H1",
+			what: "change a file of the host's that a process of the sandbox runs or has open", test: hostInodes},
+		{id: "H3.inodes_lasting", invariant: "H1",
+			what: "change a file of the host's that a keeper runs, or a program that it starts, killing each", test: keptInodes},
 		{id: "F4.exec_self", invariant: "H1",
 			what: "be started as the guest's own program, or in a directory that a descriptor of the guest's names",
 			test: startInDescriptor},
@@ -370,6 +376,86 @@ func guestProgram(c *trial) {
 		c.Errorf("HOLE: the guest's program was %s and is %s", before, after)
 	}
 	if !t.alive() {
+		c.Error("HOLE: the guest has died")
+	}
+}
+
+// hostInodes has programs start, files written and processes signalled beside an attacker who tries to change
+// everything that a process in the sandbox runs or has open. Some programs are scripts whose interpreter is "the program
+// that starts me", Cove's own.
+func hostInodes(c *trial) { c.hunted(c.fresh(boxOptions{}), "look") }
+
+// keptInodes is hostInodes in a long-lived sandbox, where the attacker kills the keeper each time, to meet the next one
+// at its start.
+func keptInodes(c *trial) {
+	if !c.suite.caps.Lasting || c.suite.ahead != nil {
+		c.lacking("no sandbox here is long-lived")
+	}
+	c.hunted(c.fresh(boxOptions{lasts: true}), "look")
+	c.hunted(c.fresh(boxOptions{lasts: true}), "kill")
+}
+
+func (c *trial) hunted(b *box, how string) {
+	c.Helper()
+	control := filepath.Join(c.TempDir(), "file")
+	must(c, os.WriteFile(control, nil, 0o600))
+	if r := c.suite.outside(c, "change_inode "+control); r.Count < 6 {
+		c.Fatalf("not tested: changes outside: %s", say(r))
+	}
+	g := b.sandbox.Guest()
+	write := func(name string, mode uint32, text string) error {
+		ctx, cancel := c.fileAPI()
+		defer cancel()
+		return g.WriteFile(ctx, "/work/"+name, mode, []byte(text))
+	}
+	must(c, write("self", 0o755, "#!/proc/self/exe --wait\n"))
+	must(c, write("plain", 0o755, "#!/proc/self/exe\n"))
+	if r := b.try(c, "hunt /work "+how); r.Outcome != outcome.Succeeded {
+		c.Fatalf("not tested: %s", say(r))
+	}
+	there := func(name string) bool {
+		ctx, cancel := c.fileAPI()
+		defer cancel()
+		_, err := g.Stat(ctx, "/work/"+name)
+		return err == nil
+	}
+	begin := func(program string, args ...string) { // what is killed meanwhile may fail
+		ctx, cancel := c.fileAPI()
+		defer cancel()
+		s := b.here(spec("true"))
+		s.Args, s.Stdin = append([]string{program}, args...), true
+		if p, err := g.Start(ctx, s); err == nil {
+			c.Cleanup(func() { p.Signal(context.Background(), 9) })
+		}
+	}
+	met := eventually(patience, func() bool {
+		begin("/work/self")
+		begin("/work/plain")
+		begin(b.probe, "true")
+		return there("met")
+	})
+	for i := range 20 {
+		begin("/work/plain")
+		begin(b.probe, "true")
+		_ = write(fmt.Sprintf("file%d", i), 0o644, "text")
+	}
+	if !eventually(patience, func() bool { return write("stop", 0o644, "") == nil }) ||
+		!eventually(patience, func() bool { return there("result") }) {
+		c.Fatal("not tested: the attacker has no result")
+	}
+	ctx, cancel := c.fileAPI()
+	defer cancel()
+	result, err := g.ReadFile(ctx, "/work/result", 1<<20)
+	must(c, err)
+	if !met {
+		c.Errorf("not tested: the attacker has met no program of Cove's: %s", result)
+	}
+	for line := range strings.Lines(string(result)) {
+		if path, made, _ := strings.Cut(strings.TrimSpace(line), ": "); made != "" {
+			c.Errorf("HOLE: %s: %s", path, made)
+		}
+	}
+	if !b.alive() {
 		c.Error("HOLE: the guest has died")
 	}
 }

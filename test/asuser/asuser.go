@@ -4,6 +4,7 @@ package asuser
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,26 +20,34 @@ import (
 type User struct {
 	ID  int
 	Dir string // root's; everybody may read it, and it goes with the test
+	bin string // in Dir
 }
 
-// New makes a directory with what a user's tests need: the test binary, programs, the guest at the path guest among
-// them, and a home.
-func New(t *testing.T, id int, guest string) User {
+// New makes a directory with what a user's tests need: the test binary, a home, and the programs in a directory of the
+// home, the guest at the path guest among them. They are the user's own, as people install them: what runs inside and
+// may change them changes what the user runs outside.
+func New(t *testing.T, id int, guest, programs string) User {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cu") // the paths of sockets are short, in the home too
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	u := User{id, dir}
+	u := User{id, dir, filepath.Join("h", programs)}
 	copied := func(from, to string) error {
 		data, err := os.ReadFile(from)
 		return errors.Join(err, os.WriteFile(u.In(to), data, 0o755))
 	}
 	probe, err := adversary.Probe(t)
-	err = errors.Join(err, os.Chmod(dir, 0o755), os.Mkdir(u.In("bin"), 0o755), os.Mkdir(u.In("h"), 0o700),
-		os.Chown(u.In("h"), id, id), copied("/proc/self/exe", "inner.test"), copied(guest, "bin/cove-guest"),
-		os.WriteFile(u.In("bin/probe"), probe, 0o755))
+	err = errors.Join(err, os.Chmod(dir, 0o755), os.Mkdir(u.In("h"), 0o700), os.MkdirAll(u.In(u.bin), 0o755),
+		copied("/proc/self/exe", "inner.test"), copied(guest, filepath.Join(u.bin, "cove-guest")),
+		os.WriteFile(u.In(filepath.Join(u.bin, "probe")), probe, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(u.In("h"), func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Chown(path, id, id))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +65,7 @@ func (u User) Run(t *testing.T, tests, ids, first string, env ...string) {
 		[]string{u.In("inner.test"), "-test.timeout=20m", "-test.run=" + tests}, inner.Args)
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "HOME="+u.In("h"), "TMPDIR="+u.In("h"), "USER=cove-user",
-		"COVE_TEST_BIN="+u.In("bin"))
+		"COVE_TEST_BIN="+u.In(u.bin))
 	cmd.Env = append(cmd.Env, env...)
 	output, err := inner.NewOutput()
 	if err != nil {

@@ -30,7 +30,7 @@ func TestPodmanOfUser(t *testing.T) {
 		}
 	}
 	const user = 61001
-	u := asuser.New(t, user, enginetest.BuildGuest(t))
+	u := asuser.New(t, user, enginetest.BuildGuest(t), ".local/bin")
 	t.Cleanup(func() { // while there is its directory
 		if out, err := exec.Command(podmanScript, "--stop", u.In("podman")).CombinedOutput(); err != nil {
 			t.Errorf("stopping Podman: %v: %s", err, out)

@@ -25,7 +25,11 @@ func TestAdversaryWithoutRoot(t *testing.T) {
 	const user = 61000
 	for name, ids := range map[string]string{"one id": "", "subordinate ids": fmt.Sprintf("%d:1610612736:65536\n", user)} {
 		t.Run(name, func(t *testing.T) {
-			u := asuser.New(t, user, enginetest.BuildGuest(t))
+			programs := ".local/bin"
+			if ids != "" {
+				programs = "bin"
+			}
+			u := asuser.New(t, user, enginetest.BuildGuest(t), programs)
 			run := "^TestAdversary$"
 			if ids != "" { // of the image, all that is the user's is root's inside
 				run += "|^TestAdversaryOfRoot$|^TestUsers$|^TestUsersAlone$"

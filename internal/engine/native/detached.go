@@ -111,7 +111,7 @@ func (s *sandbox) adopt(ctx context.Context) error {
 
 // haveKeeper has a keeper hold the sandbox's processes.
 func (s *sandbox) haveKeeper(ctx context.Context) error {
-	k, err := guest.NewKeeper(ctx, s.client, keeperDoor{s.keep, s.client, s.engine.keepers})
+	k, err := guest.NewKeeper(ctx, s.client, keeperDoor{s.keep, s.client, s.engine.forks.sealed})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keeper = k
@@ -122,7 +122,7 @@ func (s *sandbox) haveKeeper(ctx context.Context) error {
 type keeperDoor struct {
 	keep    *local.Detached
 	client  *guest.Client
-	program func() (*os.File, error)
+	program func(context.Context) (*os.File, error)
 }
 
 const keeperSocket = "keeper"
@@ -149,8 +149,9 @@ func (d keeperDoor) Launch(ctx context.Context) (guest.Conn, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	program, err := d.program()
+	program, err := d.program(ctx)
 	if err == nil {
+		defer program.Close()
 		err = guest.Launch(ctx, d.client, guest.Keep{Env: guestEnv}, int(theirs.Fd()), int(door.Fd()), int(program.Fd()))
 	}
 	if err != nil {

@@ -45,8 +45,7 @@ type Options struct {
 type Engine struct {
 	o            Options
 	capabilities engine.Capabilities
-	program      *forkserver.Program      // cove-guest
-	keepers      func() (*os.File, error) // the program of keepers, opened once
+	program      *forkserver.Program // cove-guest
 	hierarchy    *cgroup.Hierarchy
 	prewarmed    prewarmed
 	keeper       local.Registry

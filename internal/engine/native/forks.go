@@ -124,6 +124,15 @@ func (f *forks) server(ctx context.Context) (*forkserver.Client, error) {
 	}
 }
 
+// sealed opens the program of the fork server: no process of a sandbox can change it.
+func (f *forks) sealed(ctx context.Context) (*os.File, error) {
+	c, err := f.server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Program()
+}
+
 // close ends the fork server. What it has started goes on.
 func (f *forks) close() {
 	f.once.Do(func() { f.failed = forkserver.ErrGone })

@@ -10,11 +10,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -272,7 +275,7 @@ func keeperIsSealed(t *testing.T, template engine.Template, bounds, noNewPrivs s
 			fds += line
 		}
 	}
-	const none, kept = "0000000000000000", "00000000000000e0" // KILL, SETGID, SETUID
+	const none, kept = "0000000000000000", "00000000001000e0" // KILL, SETGID, SETUID, and that which programs have not
 	want := map[string]string{"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": bounds, "CapAmb": none,
 		"NoNewPrivs": noNewPrivs, "Seccomp": "2"}
 	check := func(who string, status map[string]string) {
@@ -428,6 +431,107 @@ func TestPrivateProgram(t *testing.T) {
 	for range 2 {
 		if out, _ := output(t, s, "echo here"); out != "here\n" {
 			t.Errorf("it says %q", out)
+		}
+	}
+}
+
+// TestGuestsRunFromACopy: no process of a sandbox runs from the file of cove-guest that the host has, nor from one that
+// even root can change, also after another server has adopted the sandbox.
+func TestGuestsRunFromACopy(t *testing.T) {
+	needRoot(t)
+	e := open(t)
+	s := lasting(t, e)
+	hold := func(sb engine.Sandbox) (end func()) {
+		p, err := sb.Guest().Start(t.Context(), shellSpec("echo begun; read x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(p.Stdout()).ReadString('\n'); err != nil || line != "begun\n" {
+			t.Fatalf("it says %q, %v", line, err)
+		}
+		return func() { p.Stdin().Close(); p.Wait(t.Context()) }
+	}
+	end := hold(s)
+	server, err := e.forks.server(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	runFromCopies(t, e.o.Guest, map[string]int{"the fork server": server.PID(), "PID 1": s.process.PID(),
+		"the keeper": one(t, s, "cove-guest")})
+	end()
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, "the keeper ends", func() bool { return tasks(t, s) == 1 })
+	next := openIn(t, e.o.RunDir)
+	sb, err := next.Adopt(t.Context(), s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Destroy(context.Background())
+	defer hold(sb)()
+	runFromCopies(t, next.o.Guest, map[string]int{"the keeper of the next server": one(t, s, "cove-guest")})
+}
+
+func runFromCopies(t *testing.T, guest string, processes map[string]int) {
+	t.Helper()
+	own, err := os.Stat(guest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, pid := range processes {
+		exe := fmt.Sprintf("/proc/%d/exe", pid)
+		runs, err := os.Stat(exe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if os.SameFile(own, runs) {
+			t.Errorf("%s runs from %s", what, guest)
+		}
+		for name, change := range map[string]func() error{
+			"chmod":  func() error { return os.Chmod(exe, 0o755) },
+			"utimes": func() error { return os.Chtimes(exe, time.Time{}, time.Now()) },
+			"chown":  func() error { return os.Chown(exe, 0, 0) },
+		} {
+			if err := change(); !errors.Is(err, unix.EROFS) {
+				t.Errorf("%s of what %s runs: %v", name, what, err)
+			}
+		}
+	}
+}
+
+// TestGuestTakesNoPrivilege: a cove-guest that somebody has given a setuid bit does nothing for another user.
+func TestGuestTakesNoPrivilege(t *testing.T) {
+	needRoot(t)
+	program, err := os.ReadFile(enginetest.BuildGuest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	passable(dir)
+	guest := filepath.Join(dir, "cove-guest")
+	run := func() (int, string) {
+		c := exec.Command(guest, "--version")
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61001, Gid: 61001}}
+		out, err := c.CombinedOutput()
+		if c.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return c.ProcessState.ExitCode(), string(out)
+	}
+	err = errors.Join(os.WriteFile(guest, program, 0o755), os.Chown(guest, 61000, 61000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out := run(); code != 0 {
+		t.Fatalf("without the bit it ends with %d: %s", code, out)
+	}
+	for _, bits := range []os.FileMode{os.ModeSetuid, os.ModeSetgid} {
+		if err := os.Chmod(guest, 0o755|bits); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := run(); code != 125 || !strings.Contains(out, "setuid") {
+			t.Errorf("%v: it ends with %d: %s", bits, code, out)
 		}
 	}
 }

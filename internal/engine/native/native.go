@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -59,7 +58,6 @@ func newEngine(o Options, program *forkserver.Program, hierarchy *cgroup.Hierarc
 		locks:   local.LockWatch{Log: o.Log},
 		staging: filepath.Join(o.RunDir, "staging"),
 		forks:   forks{program: program, without: o.Disks, log: o.Log},
-		keepers: sync.OnceValues(program.Open),
 	}
 	if o.Single { // a copy of the mounts takes as long as it saves in one start
 		e.forks.without = ""
@@ -221,9 +219,6 @@ func (e *Engine) Close() error {
 	e.prewarmed.close()
 	e.forks.close()
 	e.ranges.Close()
-	if program, err := e.keepers(); err == nil {
-		program.Close()
-	}
 	return errors.Join(err, e.hierarchy.Close(), e.program.Close())
 }
 

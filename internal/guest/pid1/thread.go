@@ -10,6 +10,7 @@
 package pid1
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/build"
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
@@ -91,11 +93,13 @@ func (w *world) prepare() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	// Children would have all that is inheritable and ambient, and one that is root inside is to have it.
-	if w.seal.UserUID != 0 {
-		if err := setCapabilities(unix.Getuid() != w.seal.UserUID); err != nil {
-			return err
-		}
+	// Children would have all that is inheritable and ambient.
+	kept := uint32(math.MaxUint32)
+	if unix.Getuid() != w.seal.UserUID {
+		kept = build.Kept | build.Guard
+	}
+	if err := keepCapabilities(kept); err != nil {
+		return err
 	}
 	if err := w.startFiles(); err != nil {
 		return err

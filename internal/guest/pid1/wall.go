@@ -205,16 +205,21 @@ func dropCapabilities(ownID bool) error {
 	if err := awaitSignals(); err != nil {
 		return err
 	}
-	return setCapabilities(ownID)
+	if ownID {
+		return keepCapabilities(build.Kept)
+	}
+	return keepCapabilities(0)
 }
 
-// setCapabilities reduces the capabilities of all threads to kept ones that no child inherits.
-func setCapabilities(ownID bool) error {
+// keepCapabilities reduces the capabilities of all threads to those of these that they have, and no child inherits them.
+func keepCapabilities(these uint32) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
-	if ownID {
-		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("look at the capabilities: %w", err)
 	}
+	kept := data[0].Permitted & these
+	data = [2]unix.CapUserData{{Permitted: kept, Effective: kept}}
 	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)),
 		uintptr(unsafe.Pointer(&data)), 0, 0, 0, 0)
 	runtime.KeepAlive(&hdr)

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
-	"github.com/cove-sandbox/cove/internal/guest/build"
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
 	"github.com/cove-sandbox/cove/internal/guest/stream"
 	"github.com/cove-sandbox/cove/internal/linux/executor"
@@ -559,11 +558,10 @@ func (w *world) keepScript(k guest.Keep) *executor.Script {
 	s.Doing("start the keeper of processes")
 	pid := s.Fork(func() {
 		s.Do(unix.SYS_SETSID)
-		if w.begun.UID != w.seal.UserUID {
-			for kept := uint64(build.Kept); kept != 0; kept &= kept - 1 {
-				s.Do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_RAISE), num(bits.TrailingZeros64(kept)),
-					num(0), num(0))
-			}
+		for kept := forKeepers(w.begun.UID != w.seal.UserUID); kept != 0; kept &= kept - 1 {
+			s.Do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_RAISE), num(bits.TrailingZeros32(kept)),
+				num(0), num(0))
+			s.Unless(unix.EPERM) // PID 1 was started by an earlier version, and has it not
 		}
 		for fd := range firstOfKeeper {
 			s.Do(unix.SYS_FCNTL, num(fd), num(unix.F_SETFD), num(0))

@@ -334,8 +334,8 @@ func enter(b *build.Builder) {
 }
 
 // enclose drops all privileges, in an order in which each step is still permitted: the filter is loaded without
-// no_new_privs while the executor may still do that, for root inside. The drop is irreversible. What is left to an
-// executor that lasts is inheritable, for the keepers that it starts, unless they are root, who has it anyway.
+// no_new_privs while the executor may still do that, for root inside. The drop is irreversible. What an executor that
+// lasts has beyond the user is inheritable, for the keepers that it starts.
 // A copy does the same by sealCopy.
 func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uint64) {
 	b.Doing("not dumpable")
@@ -343,12 +343,12 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 	b.Doing("drop capabilities")
 	header := b.Bytes(executor.Structure(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}))
 	var data [2]unix.CapUserData
-	if ownID && lasts { // before the bounding set is empty, which bounds what can be made inheritable
+	if lasts { // before the bounding set is empty, which bounds what can be made inheritable
+		data[0].Inheritable = forKeepers(ownID)
 		all := b.Space(int(unsafe.Sizeof(data)))
 		b.Do(unix.SYS_CAPGET, header, all)
-		b.Store(all.At(int(unsafe.Offsetof(data[0].Inheritable))), 4, num(build.Kept))
+		b.Store(all.At(int(unsafe.Offsetof(data[0].Inheritable))), 4, num(int(data[0].Inheritable)))
 		b.Do(unix.SYS_CAPSET, header, all)
-		data[0].Inheritable = build.Kept
 	}
 	dropped := b.Label()
 	for c := range build.LastCapability + 1 {
@@ -360,12 +360,12 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 	}
 	b.Here(dropped)
 	b.Do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0))
-	switch {
-	case ownID:
-		data[0].Permitted, data[0].Effective = build.Kept, build.Kept
-	case s.Capabilities != 0:
-		data[0].Permitted, data[0].Effective = uint32(s.Capabilities), uint32(s.Capabilities)
+	held := uint32(s.Capabilities)
+	if ownID {
+		held = build.Kept
 	}
+	held |= data[0].Inheritable
+	data[0].Permitted, data[0].Effective = held, held
 	b.Doing("set the resource limits") // Start sets that of open files
 	set(b.Script, limits(s, hard)...)
 	b.Doing("load the seccomp filter")
@@ -376,6 +376,14 @@ func enclose(b *build.Builder, s guest.Seal, ownID, lasts bool, hard map[int]uin
 	b.Do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), program)
 	b.Doing("drop the rest")
 	b.Do(unix.SYS_CAPSET, header, b.Bytes(executor.Structure(data)))
+}
+
+// forKeepers are the capabilities that a keeper has beyond the user's programs.
+func forKeepers(ownID bool) uint32 {
+	if ownID {
+		return build.Kept | build.Guard
+	}
+	return build.Guard
 }
 
 // rlimit is a limit of a resource.

@@ -16,12 +16,16 @@ import (
 // groups, a collection of its few megabytes, and threads that look for work: it waits nearly always, and one that spins
 // takes the CPU from the user's program.
 var (
-	Args = []string{"cove-guest", "--fork"}
+	Args = []string{"cove-guest", modeFork}
 	Env  = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 )
 
-// aheadVariable tells the program that takes this one's place of a fork server: descriptor and process id.
-const aheadVariable = "COVE_FORK_SERVER"
+// aheadVariable tells the program that takes this one's place of a fork server: its descriptor and process id, and the
+// device and inode of the program that it was started from.
+const (
+	aheadVariable = "COVE_FORK_SERVER"
+	aheadFormat   = "%d %d %d %d"
+)
 
 // Ahead starts a fork server from the program at a path, for the program that takes the place of this one, which is to
 // have what is returned in its environment. So the two start at the same time.
@@ -37,7 +41,11 @@ func Ahead(path string) (variable string, err error) {
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "guest socket")
 	defer theirs.Close()
+	var st unix.Stat_t
 	p, err := startServer(program, Args, Env, theirs)
+	if err == nil {
+		err = unix.Fstat(int(program.file.Fd()), &st)
+	}
 	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fds[0]), unix.F_SETFD, 0) // it outlives the exec
 	}
@@ -45,13 +53,14 @@ func Ahead(path string) (variable string, err error) {
 		unix.Close(fds[0])
 		return "", err
 	}
-	return fmt.Sprintf("%s=%d %d", aheadVariable, fds[0], p.Pid), nil
+	return aheadVariable + "=" + fmt.Sprintf(aheadFormat, fds[0], p.Pid, st.Dev, st.Ino), nil
 }
 
 // ahead is a fork server that the program has started whose place this one has taken.
 type ahead struct {
-	conn    *unixconn.Conn
-	process *os.Process
+	conn     *unixconn.Conn
+	process  *os.Process
+	dev, ino uint64 // of its program
 }
 
 var inherited struct {
@@ -67,7 +76,8 @@ func Inherit() {
 	}
 	os.Unsetenv(aheadVariable)
 	var fd, pid int
-	if n, err := fmt.Sscanf(value, "%d %d", &fd, &pid); n != 2 || err != nil || fd < 3 || pid < 2 {
+	var dev, ino uint64
+	if n, err := fmt.Sscanf(value, aheadFormat, &fd, &pid, &dev, &ino); n != 4 || err != nil || fd < 3 || pid < 2 {
 		return
 	}
 	if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil || kind != unix.AF_UNIX {
@@ -82,7 +92,7 @@ func Inherit() {
 		conn.Close()
 		return
 	}
-	inherited.server = &ahead{conn, p}
+	inherited.server = &ahead{conn, p, dev, ino}
 }
 
 // EndInherited ends the fork server that was inherited, unless it was taken.
@@ -110,12 +120,9 @@ func take(program *Program) *ahead {
 	if a == nil {
 		return nil
 	}
-	its, err := os.Stat(fmt.Sprintf("/proc/%d/exe", a.process.Pid))
-	if err == nil {
-		var own os.FileInfo
-		if own, err = program.file.Stat(); err == nil && os.SameFile(its, own) {
-			return a
-		}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(program.file.Fd()), &st); err == nil && st.Dev == a.dev && st.Ino == a.ino {
+		return a
 	}
 	a.end()
 	return nil

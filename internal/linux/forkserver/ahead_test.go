@@ -77,7 +77,8 @@ func TestInheritNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for _, value := range []string{"", "x", "1 2", "-1 5", fmt.Sprint(file.Fd(), os.Getpid()), "99999 99999"} {
+	for _, value := range []string{"", "x", "1 2", "-1 5", fmt.Sprint(file.Fd(), os.Getpid(), 1, 1),
+		"99999 99999 1 1"} {
 		t.Setenv(aheadVariable, value)
 		Inherit()
 		if _, told := os.LookupEnv(aheadVariable); told || inherited.server != nil {

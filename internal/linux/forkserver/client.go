@@ -27,6 +27,7 @@ var (
 type Client struct {
 	conn    *unixconn.Conn
 	process *os.Process
+	program *os.File      // that the fork server runs, opened with O_PATH; set when it is ready
 	done    chan struct{} // closed when the fork server has gone
 	writing sync.Mutex
 
@@ -38,8 +39,8 @@ type Client struct {
 // endPatience is how long a fork server may take to end.
 const endPatience = time.Second
 
-// Launch starts a fork server, and returns when it is ready, within the context: a program which is to call Serve with
-// the connection at descriptor 3, and has itself at the next one.
+// Launch starts a fork server, and returns when it is ready, within the context: a program which is to call Become, and
+// in the mode that this gives it Serve. It has the connection at descriptor 3, and itself at the next one.
 func Launch(ctx context.Context, program *Program, args, env []string) (*Client, error) {
 	conn, theirs, err := unixconn.Pair()
 	if err != nil {
@@ -70,11 +71,17 @@ func ready(ctx context.Context, conn *unixconn.Conn, p *os.Process) (c *Client, 
 	c = &Client{conn: conn, process: p, done: make(chan struct{}), pending: map[uint64]chan answer{0: ready}}
 	go c.read()
 	select {
-	case _, ok := <-ready:
-		if ok {
-			return c, nil
+	case a, ok := <-ready:
+		if err = ErrGone; ok {
+			err = a.err()
 		}
-		err = ErrGone
+		if err == nil {
+			var files []*os.File
+			if files, err = conn.TakeFDs(1); err == nil {
+				c.program = files[0]
+				return c, nil
+			}
+		}
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -119,6 +126,16 @@ func (c *Client) read() {
 		close(ch)
 	}
 	close(c.done)
+}
+
+// Program opens the program that the fork server runs, for a process that runs it as well: a copy that no process can
+// change, with O_PATH. It outlives the fork server.
+func (c *Client) Program() (*os.File, error) {
+	fd, err := unix.FcntlInt(c.program.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), c.program.Name()), nil
 }
 
 // PID returns the process id of the fork server.
@@ -183,7 +200,7 @@ func (c *Client) started(a answer, ok bool) (Process, error) {
 	case !ok:
 		return nil, &Error{Op: OpFork, Cause: ErrLost}
 	case a.Op != "":
-		return nil, &Error{Op: a.Op, Errno: a.Errno, Cause: errors.New(a.Text)}
+		return nil, a.err()
 	}
 	fd, err := unix.PidfdOpen(a.PID, 0)
 	if err != nil {

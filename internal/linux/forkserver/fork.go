@@ -34,6 +34,7 @@ const (
 	OpEnter  Op = "enter the control group"
 	OpBecome Op = "become another user"
 	OpFork   Op = "fork"
+	OpCopy   Op = "copy the program that is in sandboxes"
 )
 
 // Error is a failed start.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -25,12 +26,8 @@ import (
 // standard input to end.
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) > 1 && os.Args[1] == "--fork":
-		conn, err := unixconn.New(3)
-		if err == nil {
-			err = Serve(conn, os.Getenv("WITHOUT"))
-		}
-		if err != nil {
+	case len(os.Args) > 1 && slices.Contains([]string{modeFork, modeCopy, modeServe}, os.Args[1]):
+		if err := Run(os.Args[1], os.Getenv("WITHOUT")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

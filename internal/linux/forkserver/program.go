@@ -4,7 +4,6 @@ package forkserver
 
 import (
 	"errors"
-	"io"
 	"os"
 	"strconv"
 
@@ -48,40 +47,6 @@ func (p *Program) Among(files ...*os.File) []*os.File {
 
 // File returns the program's own file.
 func (p *Program) File() *os.File { return p.file }
-
-// forAll are the bits of a mode with which every user may read and execute a file.
-const forAll = 0o005
-
-// Open opens the program for a process that is another user's: as it is, or a copy in memory where the file is its
-// owner's alone.
-func (p *Program) Open() (*os.File, error) {
-	own, err := os.Open(p.Path())
-	if err != nil {
-		return nil, err
-	}
-	if info, err := own.Stat(); err != nil || info.Mode()&forAll == forAll {
-		return own, err
-	}
-	defer own.Close()
-	fd, err := unix.MemfdCreate("program", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	memory := os.NewFile(uintptr(fd), "program")
-	defer memory.Close()
-	_, err = io.Copy(memory, own)
-	if err == nil {
-		err = memory.Chmod(0o555)
-	}
-	if err == nil {
-		_, err = unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS,
-			unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), unix.O_PATH, 0) // none that may write is open at an exec
-}
 
 // Close closes the file; what was started from it goes on.
 func (p *Program) Close() error { return p.file.Close() }

@@ -27,13 +27,25 @@ type request struct {
 	Collect int    `json:"collect,omitempty"`
 }
 
-// answer is that to a request with a Spec. The first one, to none, says that the fork server is ready.
+// answer is that to a request with a Spec. The first one, to none, says that the fork server is ready, or why it is not;
+// with it comes the descriptor of the program that it runs.
 type answer struct {
 	ID    uint64        `json:"id"`
 	PID   int           `json:"pid,omitempty"`
 	Op    Op            `json:"op,omitempty"` // that failed
 	Errno syscall.Errno `json:"errno,omitempty"`
 	Text  string        `json:"text,omitempty"`
+}
+
+// refusal is the answer to a request that has failed.
+func refusal(id uint64, e *Error) answer { return answer{id, 0, e.Op, e.Errno, e.Unwrap().Error()} }
+
+// err returns what has failed; nil if nothing has.
+func (a answer) err() error {
+	if a.Op == "" {
+		return nil
+	}
+	return &Error{Op: a.Op, Errno: a.Errno, Cause: errors.New(a.Text)}
 }
 
 // server forks executors.
@@ -46,20 +58,16 @@ type server struct {
 	children map[int]Process // until they are collected; guarded by mu
 }
 
-// Serve is a fork server: it forks executors from the process that calls it, until the connection ends. Those in a new
-// mount namespace get the mounts of this process; without is a directory that they do without if it is a mount, and
-// without what is mounted below, or "".
-func Serve(conn *unixconn.Conn, without string) error {
-	s := &server{conn: conn, lean: newLean(without), children: map[int]Process{}}
-	s.answer(answer{})
-	for requests := json.NewDecoder(conn); ; {
+// serve serves requests until the connection ends.
+func (s *server) serve() error {
+	for requests := json.NewDecoder(s.conn); ; {
 		var r request
 		err := requests.Decode(&r)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {
-			err = s.serve(r)
+			err = s.request(r)
 		}
 		if err != nil {
 			return err
@@ -67,7 +75,7 @@ func Serve(conn *unixconn.Conn, without string) error {
 	}
 }
 
-func (s *server) serve(r request) error {
+func (s *server) request(r request) error {
 	if r.Spec == nil {
 		s.collect(r.Collect)
 		return nil
@@ -104,7 +112,7 @@ func (s *server) start(r request, door cgroup.Door, files []*os.File) answer {
 		f.Close()
 	}
 	if failure, ok := errors.AsType[*Error](err); ok {
-		return answer{ID: r.ID, Op: failure.Op, Errno: failure.Errno, Text: failure.Unwrap().Error()}
+		return refusal(r.ID, failure)
 	}
 	s.mu.Lock()
 	s.children[p.PID()] = p
@@ -112,11 +120,19 @@ func (s *server) start(r request, door cgroup.Door, files []*os.File) answer {
 	return answer{ID: r.ID, PID: p.PID()}
 }
 
-// answer writes an answer. A connection that takes none has ended, which Serve sees.
-func (s *server) answer(a answer) {
+// answer writes an answer, with files. A connection that takes none has ended, which Serve sees.
+func (s *server) answer(a answer, files ...*os.File) error {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	json.NewEncoder(s.conn).Encode(a)
+	return s.conn.WriteFDs(text, fds)
 }
 
 // collect lets go of the id of a process that has ended.

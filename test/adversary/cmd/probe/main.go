@@ -92,7 +92,8 @@ func result(name string, r report, err error) outcome.Result {
 // groups are all attempts, by theme; each file declares one.
 func groups() []map[string]attempt {
 	return []map[string]attempt{kernelCalls(), archCalls(), sockets(), namespaces(), mounts(), privileges(),
-		files(), devices(), ipc(), exhaustion(), processes(), terminals(), conversations(), plumbing(), debuggers()}
+		files(), devices(), ipc(), exhaustion(), processes(), terminals(), conversations(), plumbing(), debuggers(),
+		inodes()}
 }
 
 func find(name string) attempt {
