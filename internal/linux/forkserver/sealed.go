@@ -36,12 +36,9 @@ const (
 )
 
 // Run is the program of a fork server, in one of its modes; the first is that of Args. It has the connection to its
-// client at descriptor 3, and the file of its program at the next one. It forks executors from the process that calls
-// it, until the connection ends. Those in a new mount namespace get the mounts of this process; without is a directory
-// that they do without if it is a mount, and without what is mounted below, or "".
+// client at descriptor 3, and the file of its program at the next one.
 func Run(mode, without string) error {
 	var err error
-	var program *os.File
 	if mode == modeFork {
 		err = become(without) // and then this goes on in modeServe
 	}
@@ -50,23 +47,19 @@ func Run(mode, without string) error {
 		return errors.Join(err, connErr)
 	}
 	defer conn.Close()
-	s := &server{conn: conn, children: map[int]Process{}}
-	switch mode {
-	case modeServe:
-		program = os.NewFile(programFD, "program")
-	case modeCopy:
+	if mode == modeServe {
+		return Serve(conn, os.NewFile(programFD, "program"), without)
+	}
+	s := &server{conn: conn}
+	var program *os.File
+	if mode == modeCopy {
 		program, err = sealed()
 	}
 	if err != nil {
 		return errors.Join(err, s.answer(refusal(0, failed(OpCopy, err))))
 	}
-	err = s.answer(answer{}, program)
-	program.Close() // no executor has it
-	if err != nil || mode != modeServe {
-		return err
-	}
-	s.lean = newLean(without)
-	return s.serve()
+	defer program.Close()
+	return s.answer(answer{}, program)
 }
 
 // become has this process run from a sealed copy of its program. It returns only if that fails.

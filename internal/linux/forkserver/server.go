@@ -58,8 +58,16 @@ type server struct {
 	children map[int]Process // until they are collected; guarded by mu
 }
 
-// serve serves requests until the connection ends.
-func (s *server) serve() error {
+// Serve is a fork server, of a program that its client is given: it forks executors from the process that calls it,
+// until the connection ends. Those in a new mount namespace get the mounts of this process; without is a directory that
+// they do without if it is a mount, and without what is mounted below, or "".
+func Serve(conn *unixconn.Conn, program *os.File, without string) error {
+	s := &server{conn: conn, lean: newLean(without), children: map[int]Process{}}
+	err := s.answer(answer{}, program)
+	program.Close() // no executor has it
+	if err != nil {
+		return err
+	}
 	for requests := json.NewDecoder(s.conn); ; {
 		var r request
 		err := requests.Decode(&r)

@@ -43,8 +43,8 @@ func forks(host *unixconn.Conn) error {
 	if err != nil {
 		return err
 	}
-	go forkserver.Serve(conn, "")
-	go io.Copy(host, server) // answers
+	go forkserver.Serve(conn, os.NewFile(programFD, "program"), "")
+	go passAnswers(host, server)
 	for requests := json.NewDecoder(host); ; {
 		var r request
 		if err := requests.Decode(&r); err != nil {
@@ -52,6 +52,28 @@ func forks(host *unixconn.Conn) error {
 		}
 		if err := pass(host, server, r); err != nil {
 			return err
+		}
+	}
+}
+
+// passAnswers passes on what a fork server answers.
+func passAnswers(host, server *unixconn.Conn) {
+	for text := make([]byte, 4096); ; {
+		n, err := server.Read(text)
+		if err != nil {
+			return
+		}
+		files, err := server.TakeFDs(server.Untaken())
+		if err != nil {
+			return
+		}
+		var fds []int
+		for _, f := range files {
+			fds = append(fds, int(f.Fd()))
+		}
+		host.WriteFDs(text[:n], fds)
+		for _, f := range files {
+			f.Close()
 		}
 	}
 }
@@ -292,7 +314,6 @@ func closeAll(files []int) {
 
 // serveForks is the mode "--fork".
 func serveForks() {
-	unix.Close(programFD)
 	unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	host, err := unixconn.New(socketFD)
 	if err == nil {
