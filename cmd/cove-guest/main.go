@@ -61,7 +61,7 @@ func main() {
 	case "--keeper": // package guest/remote has the descriptors
 		ignoreSignals()
 		keeper(args[2], args[3], args[4])
-	case "--fork", "--copy", "--serve":
+	case "--fork", "--copy":
 		setName("cove-fork")
 		ignoreSignals()
 		if err := forkserver.Run(mode, place); err != nil {

@@ -68,7 +68,7 @@ func changed(path string) string {
 	owner := int(info.Sys().(*syscall.Stat_t).Uid)
 	switch {
 	case info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0:
-		return fmt.Sprintf("%s has the mode %v: it would run with the rights of its owner for everybody", path, info.Mode())
+		return fmt.Sprintf("%s has the mode %v: every user would run it with the rights of its owner", path, info.Mode())
 	case info.Mode().Perm()&0o002 != 0:
 		return fmt.Sprintf("%s has the mode %v: every user may write to it", path, info.Mode())
 	case owner != 0 && owner != os.Geteuid():

@@ -16,7 +16,7 @@ import (
 // groups, a collection of its few megabytes, and threads that look for work: it waits nearly always, and one that spins
 // takes the CPU from the user's program.
 var (
-	Args = []string{"cove-guest", modeFork}
+	Args = []string{"cove-guest"}
 	Env  = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 )
 

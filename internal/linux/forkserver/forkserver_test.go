@@ -26,19 +26,19 @@ import (
 // standard input to end.
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) > 1 && slices.Contains([]string{modeFork, modeCopy, modeServe}, os.Args[1]):
+	case slices.Contains(os.Args, "--end"):
+	case slices.Contains(os.Args, "--say"):
+		fmt.Println("something")
+		io.Copy(io.Discard, os.Stdin)
+	case len(os.Args) > 1 && slices.Contains([]string{modeCopy, modeServe}, os.Args[1]):
 		if err := Run(os.Args[1], os.Getenv("WITHOUT")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-	case len(os.Args) > 1 && os.Args[1] == "--say":
-		fmt.Println("something")
-		io.Copy(io.Discard, os.Stdin)
 	case len(os.Args) > 2 && os.Args[1] == "--ahead":
 		handOver(os.Args[2])
 	case len(os.Args) > 2 && os.Args[1] == "--takes":
 		takeOver(os.Args[2])
-	case len(os.Args) > 1 && os.Args[1] == "--end":
 	default:
 		os.Exit(m.Run())
 	}
@@ -61,7 +61,7 @@ func launch(t *testing.T) *Client {
 
 func launchWithout(t *testing.T, dir string) *Client {
 	t.Helper()
-	c, err := Launch(t.Context(), own(t), []string{"fork server", "--fork"}, []string{"WITHOUT=" + dir})
+	c, err := Launch(t.Context(), own(t), []string{"fork server"}, []string{"WITHOUT=" + dir})
 	if err != nil {
 		t.Fatal(err)
 	}

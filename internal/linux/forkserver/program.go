@@ -3,6 +3,7 @@
 package forkserver
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"strconv"
@@ -23,6 +24,11 @@ func OpenProgram(path string) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	return above(low)
+}
+
+// above takes over a file, for a descriptor of a Program.
+func above(low *os.File) (*Program, error) {
 	defer low.Close()
 	fd, err := unix.FcntlInt(low.Fd(), unix.F_DUPFD_CLOEXEC, firstProgram)
 	if errors.Is(err, unix.EINVAL) {
@@ -31,7 +37,31 @@ func OpenProgram(path string) (*Program, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return &Program{os.NewFile(uintptr(fd), path)}, nil
+	return &Program{os.NewFile(uintptr(fd), low.Name())}, nil
+}
+
+// forAll are the bits of a mode with which every user may read and execute a file.
+const forAll = 0o005
+
+// fixed opens the program through a mount of its own, which is read-only and in no directory. The error is EPERM where
+// this process may not mount, and for a file that not every user may execute: a keeper is another user.
+func (p *Program) fixed() (*Program, error) {
+	if info, err := p.file.Stat(); err != nil || info.Mode()&forAll != forAll {
+		return nil, cmp.Or(err, error(unix.EPERM))
+	}
+	fd, err := unix.OpenTree(int(p.file.Fd()), "",
+		unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("open_tree", err)
+	}
+	tree := os.NewFile(uintptr(fd), p.file.Name())
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Propagation: unix.MS_PRIVATE,
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV})
+	if err != nil {
+		tree.Close()
+		return nil, os.NewSyscallError("mount_setattr", err)
+	}
+	return above(tree)
 }
 
 // Path returns the path of the program in this process, and between fork and exec in children that are given the files

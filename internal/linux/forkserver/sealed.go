@@ -3,30 +3,31 @@
 package forkserver
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/executor"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// A process names its executable in /proc/PID/exe, and so do its children until they execute another one. What a
-// sandbox reaches so it could change where the file's owner has an id inside, as an ordinary user has. Neither a fork
-// server, whose children are the first processes of sandboxes, nor a keeper therefore runs from a file of the host, but
-// from a copy on a file system of its own: in memory, read-only, and mounted nowhere. No process of a sandbox has the
-// capability that changes a mount; those of one that makes the copy end with it.
+// A process names its executable in /proc/PID/exe, and so do its children until they execute another one. In a sandbox
+// whose user is the file's owner, as an ordinary user's is, programs could change that file. A fork server, whose
+// children are the first processes of sandboxes, and keepers therefore reach their program through a mount that is
+// read-only and in no directory. Root makes that mount before it starts a fork server. An ordinary user mounts in a user
+// namespace alone, and what is mounted there is no file of the host's: there the mount is a file system in memory with
+// a copy. No process of a sandbox has the capability that changes a mount, and those that make the copy end with it.
 
 // Modes of the program of a fork server.
 const (
-	modeFork  = "--fork"  // has itself sealed
-	modeCopy  = "--copy"  // makes the sealed copy, in namespaces of its own
-	modeServe = "--serve" // runs from the sealed copy
+	modeServe = "--fork" // forks executors
+	modeCopy  = "--copy" // executes a copy of itself in the other mode
 )
 
 // Descriptors of the modes: the connection, and the program itself.
@@ -35,39 +36,31 @@ const (
 	programFD = 4
 )
 
-// Run is the program of a fork server, in one of its modes; the first is that of Args. It has the connection to its
-// client at descriptor 3, and the file of its program at the next one.
+// Run is the program of a fork server, in one of its modes. It has the connection to its client at descriptor 3, and
+// the file of its program at the next one.
 func Run(mode, without string) error {
 	var err error
-	if mode == modeFork {
-		err = become(without) // and then this goes on in modeServe
+	if mode == modeCopy {
+		err = become(without) // and then this goes on in the other mode
 	}
 	conn, connErr := unixconn.New(socketFD)
 	if connErr != nil {
 		return errors.Join(err, connErr)
 	}
 	defer conn.Close()
-	if mode == modeServe {
-		return Serve(conn, os.NewFile(programFD, "program"), without)
-	}
-	s := &server{conn: conn}
-	var program *os.File
-	if mode == modeCopy {
-		program, err = sealed()
-	}
 	if err != nil {
-		return errors.Join(err, s.answer(refusal(0, failed(OpCopy, err))))
+		return errors.Join(err, (&server{conn: conn}).answer(refusal(0, failed(OpCopy, err))))
 	}
-	defer program.Close()
-	return s.answer(answer{}, program)
+	return Serve(conn, os.NewFile(programFD, "program"), without)
 }
 
 // become has this process run from a sealed copy of its program. It returns only if that fails.
 func become(without string) error {
-	program, err := sealed()
-	if errors.Is(err, unix.EPERM) { // an ordinary user mounts in a user namespace
-		program, err = sealedApart()
+	own, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
 	}
+	program, err := sealed(own)
 	if err != nil {
 		return err
 	}
@@ -78,86 +71,68 @@ func become(without string) error {
 	return os.NewSyscallError("execve", unix.Exec("/proc/self/fd/"+strconv.Itoa(programFD), args, os.Environ()))
 }
 
-// sealed returns a copy of this process's program, opened with O_PATH. The error is EPERM where the process may not
-// mount.
-func sealed() (*os.File, error) {
-	own, err := os.Open("/proc/self/exe")
+// sealed returns a copy of a program, opened with O_PATH, which an executor in namespaces of its own has made.
+func sealed(own *os.File) (*os.File, error) {
+	info, err := own.Stat()
 	if err != nil {
 		return nil, err
 	}
-	defer own.Close()
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("fsopen", err)
-	}
-	defer unix.Close(fs)
-	if err := errors.Join(unix.FsconfigSetString(fs, "mode", "0755"), unix.FsconfigCreate(fs)); err != nil {
-		return nil, fmt.Errorf("make a file system in memory: %w", err)
-	}
-	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
-	if err != nil {
-		return nil, os.NewSyscallError("fsmount", err)
-	}
-	defer unix.Close(tree) // which lasts as long as what is open of it
-	const name = "cove-guest"
-	if err := write(tree, name, own); err != nil {
 		return nil, err
 	}
-	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
-	err = errors.Join(err, unix.FsconfigSetFlag(fs, "ro"), unix.FsconfigReconfigure(fs))
-	if err != nil {
-		return nil, fmt.Errorf("make the copy of the program read-only: %w", err)
-	}
-	fd, err := unix.Openat(tree, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("openat", err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-func write(dir int, name string, content io.Reader) error {
-	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return os.NewSyscallError("openat", err)
-	}
-	copied := os.NewFile(uintptr(fd), name)
-	_, err = io.Copy(copied, content)
-	return errors.Join(err, copied.Chmod(0o555), copied.Close())
-}
-
-// sealedApart has a process in namespaces of its own make the copy.
-func sealedApart() (*os.File, error) {
+	defer null.Close()
 	conn, theirs, err := unixconn.Pair()
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		theirs.Close()
-		return nil, err
-	}
-	defer null.Close()
-	p, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], modeCopy}, &os.ProcAttr{Env: os.Environ(),
-		Files: []*os.File{null, null, os.Stderr, theirs},
-		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
-			UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}}})
+	p, err := forkExecutor(unix.CLONE_NEWUSER|unix.CLONE_NEWNS, cgroup.Door{}, []*os.File{null, null, null, theirs})
 	theirs.Close()
 	if err != nil {
+		conn.Close()
 		return nil, fmt.Errorf("make a user namespace: %w", err)
 	}
 	defer p.Wait()
-	var a answer
-	if err = json.NewDecoder(conn).Decode(&a); err == nil {
-		err = a.err()
+	e := executor.NewClient(conn, func(int, unix.WaitStatus) error { return nil })
+	defer e.Close()
+	for _, m := range [][2]string{{"setgroups", "deny"}, {"uid_map", fmt.Sprintf("0 %d 1", os.Geteuid())},
+		{"gid_map", fmt.Sprintf("0 %d 1", os.Getegid())}} {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", p.Pid, m[0]), []byte(m[1]), 0); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("in a user namespace: %w", err)
-	}
-	files, err := conn.TakeFDs(1)
+	_, files, err := e.Run(context.Background(), copyScript(info.Size()), int(own.Fd()))
 	if err != nil {
 		return nil, err
 	}
 	return files[0], nil
+}
+
+// copyScript copies the first file of its request, of a size in bytes, to a file system of its own, which is read-only
+// then, and gives the copy.
+func copyScript(size int64) *executor.Script {
+	num := executor.Number[int]
+	s := executor.New(0, 1)
+	s.Doing("become the owner of the copy")
+	s.Do(unix.SYS_SETRESGID, num(0), num(0), num(0))
+	s.Do(unix.SYS_SETRESUID, num(0), num(0), num(0))
+	s.Doing("make a file system in memory")
+	fs := s.Call(unix.SYS_FSOPEN, s.Text("tmpfs"), num(unix.FSOPEN_CLOEXEC))
+	s.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_SET_STRING), s.Text("mode"), s.Text("0755"), num(0))
+	s.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_CMD_CREATE), num(0), num(0), num(0))
+	tree := s.Call(unix.SYS_FSMOUNT, fs, num(unix.FSMOUNT_CLOEXEC), num(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV))
+	s.Doing("copy the program")
+	name := s.Text("cove-guest")
+	file := s.Call(unix.SYS_OPENAT, tree, name, num(unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC), num(0o600))
+	copied := s.Call(unix.SYS_SENDFILE, file, s.File(0), num(0), num(int(size)))
+	s.FailUnless(copied, math.MaxUint64, uint64(size), num(int(unix.EIO)))
+	s.Do(unix.SYS_FCHMOD, file, num(0o555))
+	s.Do(unix.SYS_CLOSE, file)
+	s.Doing("make the copy read-only")
+	attributes := executor.Structure(unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	s.Do(unix.SYS_MOUNT_SETATTR, tree, s.Text(""), num(unix.AT_EMPTY_PATH), s.Bytes(attributes), num(len(attributes)))
+	s.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_SET_FLAG), s.Text("ro"), num(0), num(0))
+	s.Do(unix.SYS_FSCONFIG, fs, num(unix.FSCONFIG_CMD_RECONFIGURE), num(0), num(0), num(0))
+	s.Give(s.Call(unix.SYS_OPENAT, tree, name, num(unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC), num(0)))
+	return s
 }

@@ -69,9 +69,10 @@ func changes(fd int, dir string) (made []string) {
 }
 
 // hunt looks at what every process has, again and again, and tries to change what is not of the sandbox's own mounts,
-// until there is the file DIR/stop. Then DIR/result has a line for each file of others: its path, and the changes made.
-// From the first program of Cove's on, there is the file DIR/met. HOW is "look", or "kill" to end every other process
-// each time. It goes on when what has started it ends.
+// from the file DIR/hunting on until there is DIR/stop. Then DIR/result has a line for each file of others: its path,
+// and the changes made. From the first script on whose interpreter is /proc/self/exe, which makes it a program of
+// Cove's, there is the file DIR/met. HOW is "look", or "kill" to end every other process each time. It goes on when
+// what has started it ends.
 func hunt(args []string) (report, error) {
 	dir, how := args[0], args[1]
 	if os.Getenv("HUNTING") == "" {
@@ -82,6 +83,9 @@ func hunt(args []string) (report, error) {
 	}
 	own, err := ownMounts()
 	if err != nil {
+		return report{}, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "hunting"), nil, 0o644); err != nil {
 		return report{}, err
 	}
 	found := map[string]string{}
@@ -95,7 +99,7 @@ func hunt(args []string) (report, error) {
 			if pid == os.Getpid() {
 				continue
 			}
-			for _, name := range has(process) {
+			for _, name := range links(process) {
 				look(name, dir, own, found)
 			}
 			if name := guestMemory(process); name != "" {
@@ -113,8 +117,8 @@ func hunt(args []string) (report, error) {
 	return report{}, os.WriteFile(filepath.Join(dir, "result"), []byte(text.String()), 0o644)
 }
 
-// has returns the names in /proc of what a process has.
-func has(process string) []string {
+// links returns the names in /proc of what a process has.
+func links(process string) []string {
 	names := []string{process + "/exe", process + "/cwd", process + "/root"}
 	for _, dir := range []string{"/fd/", "/map_files/"} {
 		entries, _ := os.ReadDir(process + dir)
@@ -139,14 +143,13 @@ func look(name, dir string, own []uint64, found map[string]string) {
 		return
 	}
 	path, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	base := filepath.Base(strings.TrimSuffix(path, " (deleted)"))
 	for _, change := range changes(fd, dir) {
 		if !strings.Contains(found[path], change) {
 			found[path] += " " + change
 		}
 	}
 	found[path] += ""
-	if strings.HasSuffix(name, "/exe") && (base == "cove-guest" || base == "guest") {
+	if process, is := strings.CutSuffix(name, "/exe"); is && has(process+"/cmdline", "/proc/self/exe\x00") {
 		os.WriteFile(filepath.Join(dir, "met"), nil, 0o644)
 	}
 }
@@ -158,13 +161,17 @@ func guestMemory(process string) string {
 		return ""
 	}
 	unix.Close(fd)
-	line, _ := os.ReadFile(process + "/cmdline")
-	for _, mode := range []string{"--keeper", "--serve", "--fork"} {
-		if bytes.Contains(line, []byte("cove-guest\x00"+mode)) {
+	for _, mode := range []string{"--keeper", "--fork"} {
+		if has(process+"/cmdline", "cove-guest\x00"+mode) {
 			return "the memory of cove-guest " + mode
 		}
 	}
 	return ""
+}
+
+func has(file, text string) bool {
+	content, _ := os.ReadFile(file)
+	return bytes.Contains(content, []byte(text))
 }
 
 // ownMounts are the ids of mounts of this process's that can be written to: of what is there an attacker changes
