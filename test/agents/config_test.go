@@ -118,6 +118,9 @@ func TestConfig(t *testing.T) {
 	l := newLab(t, waits)
 	for _, a := range configured {
 		t.Run(a.name, func(t *testing.T) {
+			if a.name == "opencode" && os.Getenv("COVE_TEST_LONG") == "" {
+				t.Skip("claude has the protocol, and TestDocuments of internal/agent/userconfig the files: set COVE_TEST_LONG=1")
+			}
 			l.models.Forget()
 			l.Site(a.host, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.models.ServeHTTP(w, r) }))
 			for name, content := range a.files {
