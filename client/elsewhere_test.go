@@ -16,8 +16,8 @@ import (
 )
 
 // TestBuildsElsewhere: programs of other systems talk to a server with this package and with package driver, and people
-// with cove. To compile them, and with them the standard library of three systems, takes minutes, and finds no more than
-// to check their types does; both are done with COVE_TEST_LONG=1.
+// with cove. To compile them, and with them the standard library of three systems, takes minutes, and finds no more
+// than to check their types does; both are done with COVE_TEST_LONG=1.
 func TestBuildsElsewhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("checks the types of all that cove is made of on other systems; make test does")

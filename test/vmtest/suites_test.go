@@ -152,8 +152,9 @@ func TestReal(t *testing.T) {
 	}
 }
 
-// TestRun runs code by the command line, as everybody who may: by a shell, and past a limit. That a language runs is seen
-// as one account, and of Node.js, which is compiled while it runs and so takes thirty times as long when emulated, outside.
+// TestRun runs code by the command line, as everybody who may: by a shell, and past a limit. That a language runs is
+// seen as one account; Node.js, which compiles while it runs and so takes thirty times as long when emulated, runs
+// outside.
 func TestRun(t *testing.T) {
 	vm := Boot(t, Config{Programs: []string{"cmd/cove", "cmd/cove-server", "cmd/cove-guest"}})
 	one := []protocol.Account{protocol.Delegated}

@@ -119,7 +119,8 @@ func TestLostInTheMiddle(t *testing.T) {
 	if err == nil {
 		t.Error("it passes")
 	}
-	for _, want := range []string{"--- PASS: TestLostInTheMiddle/first/TestEnds", "--- FAIL: TestLostInTheMiddle/first/TestGoesOn",
+	for _, want := range []string{"--- PASS: TestLostInTheMiddle/first/TestEnds",
+		"--- FAIL: TestLostInTheMiddle/first/TestGoesOn",
 		"did not end:\n        x_test.go:1: a word", "the VM is lost: QEMU has ended: at midnight",
 		"the VM was lost before this step: QEMU has ended: at midnight"} {
 		if !strings.Contains(string(out), want) {
