@@ -3,6 +3,9 @@
 # starts a Docker daemon of its own, runs every test, and ends with one line of
 # counts. It reads no standard input and leaves no process behind.
 #
+# What tests need is made beside each other, and beside the first tests: those in
+# virtual machines use one processor until the end, so they start at once.
+#
 #   scripts/test.sh [ARGUMENT OF go test…]     default: ./...
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,6 +36,24 @@ end_step() {
 	kill -KILL -- "-$1" 2>/dev/null || true
 }
 
+# lane runs a command beside others, under a name. Its results are in
+# $work/NAME.out, and what it says is kept until join shows it.
+declare -A lanes
+lane() {
+	local name=$1
+	shift
+	"$@" >"$work/$name.out" 2>"$work/$name.log" &
+	lanes[$name]=$!
+}
+
+# join waits for a lane, shows what it has said, and returns its exit code.
+join() {
+	local code=0
+	wait "${lanes[$1]}" || code=$?
+	[[ ! -s $work/$1.log ]] || sed "s/^/$1: /" "$work/$1.log"
+	return "$code"
+}
+
 # finish stops what this script started, whatever the reason for its end.
 finish() {
 	local code=$? pid
@@ -60,60 +81,99 @@ command -v go >/dev/null || {
 export CGO_ENABLED=0
 export GOFLAGS="${GOFLAGS-} -trimpath" # as releases are built, so that nothing is compiled twice
 
-step scripts/install.sh test || echo "test: some packages could not be installed; what needs them is skipped" >&2
-step make --no-print-directory build
-# Tests that need the guest take this one instead of linking their own each.
-# They are of version "dev", as the tests are.
+install_packages() { scripts/install.sh test >&2; }
+# The programs are of version "dev", as the tests are. Tests that need the guest
+# take this one instead of linking their own each.
+build() { make --no-print-directory build BIN="$work/bin" VERSION=dev >&2; }
+build_clients() { go build -C test/clients -ldflags '-s -w' -o "$work/bin/" . ; }
+install_agents() { scripts/agents.sh "$work/bin" >&2; }
+start_docker() { PATH=$PATH:/usr/sbin scripts/start-docker.sh "$docker_dir"; }
+# Those of this module are vetted by "go test", which compiles them as well.
+vet_others() { go vet -C test/clients ./... && go vet -C packaging/dist ./...; }
+
 chmod 755 "$work"
-step go build -o "$work/bin/" ./cmd/...
-step go build -C test/clients -ldflags '-s -w' -o "$work/bin/" .
-export COVE_TEST_BIN=$work/bin
-
-if ((EUID == 0)); then
-	if step scripts/agents.sh "$work/bin"; then
-		export COVE_TEST_AGENTS=$PWD/.cache/agents/agents
-	else
-		echo "test: the agents could not be installed; what runs them is skipped" >&2
-	fi
-	if step scripts/devcontainers-cli.sh .cache/devcontainers-cli >"$work/devcontainers-cli"; then
-		COVE_TEST_DEVCONTAINERS=$(<"$work/devcontainers-cli")
-		export COVE_TEST_DEVCONTAINERS
-	else
-		echo "test: the reference command line of dev containers could not be installed; what runs it is skipped" >&2
-	fi
-	if step scripts/newer-git.sh .cache/git; then
-		export COVE_TEST_GIT=$PWD/.cache/git
-	else
-		echo "test: there is no newer git to be had; what runs it is skipped" >&2
-	fi
+lane install install_packages
+lane build build
+join install || echo "test: some packages could not be installed; what needs them is skipped" >&2
+if [[ -n ${COVE_TEST_VM-} && ($# == 0 || $* == *vmtest* || $* == *...*) ]]; then
+	lane vm-image scripts/vm-image.sh
 fi
-
+if ((EUID == 0)); then
+	lane devcontainers scripts/devcontainers-cli.sh .cache/devcontainers-cli
+	lane git scripts/newer-git.sh .cache/git
+fi
 if ((EUID == 0)) && [[ -x scripts/start-docker.sh ]] && PATH=$PATH:/usr/sbin command -v dockerd >/dev/null; then
 	docker_started=yes # even when it fails half way
-	if PATH=$PATH:/usr/sbin step scripts/start-docker.sh "$docker_dir" >"$work/docker-host"; then
-		DOCKER_HOST=$(<"$work/docker-host")
-		export DOCKER_HOST
+	lane docker start_docker
+fi
+join build
+export COVE_TEST_BIN=$work/bin
+lane clients build_clients
+((EUID != 0)) || lane agents install_agents
+
+must=()
+if (($# == 0)); then
+	# The go command starts packages in this order: the long ones first, so that
+	# none of them is alone in the end. The suites in virtual machines take half
+	# of the time and run beside all others.
+	set -- ./test/vmtest ./internal/engine/native ./internal/engine/docker ./test/agents ./test/git ./test/egress \
+		./test/sandboxes ./test/real ./test/soak ./...
+	must=(-must-run test/mustrun.txt)
+fi
+
+# The go command starts every test binary by this program, which holds it until
+# what it may use is there. The first two packages use nothing of that.
+cat >"$work/gate" <<END
+#!/bin/bash
+case \$PWD in
+*/test/vmtest | */internal/engine/native) ;;
+*)
+	until [[ -e "$work/ready" ]]; do sleep 0.2; done
+	. "$work/ready"
+	;;
+esac
+exec "\$@"
+END
+chmod 755 "$work/gate"
+mkdir -p .cache
+step go build -o "$work/report" ./test/report
+echo "test: go test (the log is .cache/test.json)"
+# Three packages at a time, as one of them waits for a daemon or an agent most of the time; not more, as tests of limits
+# start many processes of their own.
+"$work/report" "${must[@]}" -log .cache/test.json -- \
+	go test -json -vet=all -exec "'$work/gate'" -count=1 -timeout=60m -p=3 "$@" &
+tests=$!
+
+# there tells the tests that are held of a value.
+there() { printf 'export %s=%q\n' "$1" "$2" >>"$work/environment"; }
+touch "$work/environment"
+if [[ -v lanes[docker] ]]; then
+	if join docker; then
+		there DOCKER_HOST "$(<"$work/docker.out")"
 	else
 		echo "test: docker does not start; its tests are skipped" >&2
 	fi
 fi
-
-echo "test: go vet"
-step go vet ./...
-step go vet -C test/clients ./...
-step go vet -C packaging/dist ./...
-
-must=()
-if (($# == 0)); then
-	# The go command starts packages in this order. The suites in virtual
-	# machines take half of the time, so they start first and run beside all
-	# others.
-	set -- ./test/vmtest ./...
-	must=(-must-run test/mustrun.txt)
+if ((EUID == 0)); then
+	if join devcontainers; then
+		there COVE_TEST_DEVCONTAINERS "$(<"$work/devcontainers.out")"
+	else
+		echo "test: the reference command line of dev containers could not be installed; what runs it is skipped" >&2
+	fi
+	if join git; then
+		there COVE_TEST_GIT "$PWD/.cache/git"
+	else
+		echo "test: there is no newer git to be had; what runs it is skipped" >&2
+	fi
+	if join agents; then
+		there COVE_TEST_AGENTS "$PWD/.cache/agents/agents"
+	else
+		echo "test: the agents could not be installed; what runs them is skipped" >&2
+	fi
 fi
-mkdir -p .cache
-echo "test: go test (the log is .cache/test.json)"
-step go build -o "$work/report" ./test/report
-# Three packages at a time, as one of them waits for a daemon or an agent most of the time; not more, as tests of limits
-# start many processes of their own.
-step "$work/report" "${must[@]}" -log .cache/test.json -- go test -json -count=1 -timeout=60m -p=3 "$@"
+join clients
+mv "$work/environment" "$work/ready"
+lane vet vet_others
+[[ ! -v lanes[vm-image] ]] || join vm-image || echo "test: there is no image of a virtual machine" >&2
+join vet
+wait "$tests"

@@ -7,15 +7,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
+
+	"github.com/cove-sandbox/cove/test/holdings"
 )
 
 // cgroups are where sandboxes of these tests are, and of no others that run beside.
@@ -131,73 +129,11 @@ func touched(pagemap *os.File, at, size uint64) bool {
 
 // searchFiles looks for the real key in whatever Cove keeps, and in the
 // directories beside it. It returns how many files it has looked into.
-func searchFiles(t *testing.T, dirs ...string) (files int) {
+func searchFiles(t *testing.T, dirs ...string) int {
 	t.Helper()
-	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) || err == nil && !d.Type().IsRegular() {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			has, err := inFile(path)
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			files++
-			if has {
-				t.Errorf("%s has the key", path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Error(fmt.Errorf("searching %s: %w", dir, err))
-		}
+	found, files, err := holdings.Search(key, dirs...)
+	if len(found) != 0 || err != nil {
+		t.Errorf("the key is in %q, %v", found, err)
 	}
 	return files
-}
-
-// withoutKey are the files in which the key was not found, as they were then: the programs of agents are hundreds of
-// megabytes, and are there in every test.
-var withoutKey sync.Map
-
-// state is one of a file: whatever changes its content changes it.
-type state struct {
-	device, inode uint64
-	size          int64
-	changed       syscall.Timespec
-}
-
-// inFile reports whether a file has the real key.
-func inFile(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return false, err
-	}
-	of := info.Sys().(*syscall.Stat_t)
-	is := state{of.Dev, of.Ino, of.Size, of.Ctim}
-	if _, known := withoutKey.Load(is); known {
-		return false, nil
-	}
-	buffer, kept := make([]byte, 1<<18), 0
-	for {
-		n, err := f.Read(buffer[kept:])
-		if bytes.Contains(buffer[:kept+n], []byte(key)) {
-			return true, nil
-		}
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				withoutKey.Store(is, nil)
-				return false, nil
-			}
-			return false, err
-		}
-		kept = copy(buffer, buffer[max(0, kept+n-len(key)):kept+n])
-	}
 }

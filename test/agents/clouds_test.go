@@ -91,15 +91,20 @@ func TestClouds(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
+		same string // what shows the same, and is enough unless COVE_TEST_LONG is set
 	}{
 		{"claude at Bedrock", []string{"claude", "--model-provider", "bedrock", "--model",
-			"eu.anthropic.claude-sonnet-4-5-20250929-v1:0"}},
+			"eu.anthropic.claude-sonnet-4-5-20250929-v1:0"}, ""},
 		{"claude at Vertex AI", []string{"claude", "--model-provider", "vertex", "--model",
-			"claude-sonnet-4-5@20250929"}},
-		{"gemini at the gateway", []string{"gemini", "--model-provider", "gemini", "--model", "gemini-2.5-pro"}},
-		{"gemini at Vertex AI", []string{"gemini", "--model-provider", "vertex", "--model", "gemini-2.5-pro"}},
+			"claude-sonnet-4-5@20250929"}, "gemini has the provider, and TestKinds of internal/gateway Claude's requests to it"},
+		{"gemini at the gateway", []string{"gemini", "--model-provider", "gemini", "--model", "gemini-2.5-pro"},
+			"TestOthers has the agent, and TestKinds of internal/gateway the budget"},
+		{"gemini at Vertex AI", []string{"gemini", "--model-provider", "vertex", "--model", "gemini-2.5-pro"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.same != "" && os.Getenv("COVE_TEST_LONG") == "" {
+				t.Skip(c.same + ": set COVE_TEST_LONG=1")
+			}
 			l.Forget()
 			l.models.Forget()
 			dir := l.project(t, "project-"+strings.ReplaceAll(c.name, " ", "-"))

@@ -3,16 +3,13 @@
 package egress
 
 import (
-	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -21,6 +18,7 @@ import (
 	"time"
 
 	labs "github.com/cove-sandbox/cove/test/adversary/lab"
+	"github.com/cove-sandbox/cove/test/holdings"
 )
 
 // clients each fetch $URL and print the body.
@@ -249,15 +247,9 @@ env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; find / -x
 	if strings.Contains(got.stdout+got.stderr, "canary") || strings.Count(got.stdout, "you sent") != 4 {
 		t.Errorf("inside there is %+v", got)
 	}
-	for _, dir := range []string{"home", "run"} {
-		filepath.WalkDir(filepath.Join(l.dir, dir), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte("canary")) {
-					t.Errorf("the value is in %s", path)
-				}
-			}
-			return nil
-		})
+	found, n, err := holdings.Search("canary", filepath.Join(l.dir, "home"), filepath.Join(l.dir, "run"))
+	if len(found) != 0 || err != nil || n == 0 {
+		t.Errorf("the value is in %q of %d files, %v", found, n, err)
 	}
 	if got := l.inside(t, `echo "[$LAB_TOKEN]"; curl -sS --max-time 20 https://key.lab.test/mirror`, "--allow", "key.lab.test"); !strings.HasPrefix(got.stdout, "[]\nyou sent []") {
 		t.Errorf("without the credential: %+v", got)

@@ -64,6 +64,7 @@ type VM struct {
 	events  chan protocol.Event // closed when QEMU has ended
 	process *os.Process
 	end     string // how it has ended, once events is closed
+	was     string // how it was lost
 	stopped sync.Once
 }
 
@@ -125,8 +126,8 @@ func (vm *VM) send(step protocol.Step) error {
 	return json.NewEncoder(vm.steps).Encode(step)
 }
 
-// next is what the machine tells next. An error says how it was lost.
-func (vm *VM) next(timeout time.Duration) (protocol.Event, error) {
+// next is what the machine tells next. An error says how it was lost: late says it after the timeout.
+func (vm *VM) next(timeout time.Duration, late func() string) (protocol.Event, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
@@ -136,8 +137,7 @@ func (vm *VM) next(timeout time.Duration) (protocol.Event, error) {
 		}
 		return event, nil
 	case <-timer.C:
-		return protocol.Event{}, vm.lost(fmt.Sprintf("nothing was heard in %s; %s", timeout.Round(time.Second),
-			vm.interrupt()))
+		return protocol.Event{}, vm.lost(late() + "; " + vm.interrupt())
 	}
 }
 
@@ -178,6 +178,10 @@ func (vm *VM) stop() {
 // lost says how the machine was lost, with the end of what its kernel and its init have printed. It is not used again:
 // what it tells now would be taken for the next step's.
 func (vm *VM) lost(how string) error {
+	if vm.was != "" {
+		return fmt.Errorf("the VM was lost before this step: %s", vm.was)
+	}
+	vm.was = how
 	vm.stop()
 	console, err := os.ReadFile(vm.console)
 	if err != nil {

@@ -21,7 +21,11 @@ func TestCgroup(t *testing.T) {
 			continue
 		}
 		t.Run(string(as), func(t *testing.T) {
-			vm.Test(t, Test{Package: pkg, As: as, MayLeave: self})
+			test := Test{Package: pkg, As: as, MayLeave: self}
+			if as != protocol.Delegated { // long ones, of groups that are made; who has handed them over is no matter to them
+				test.Args = []string{skip("^$", "^Test(PlaceIsSafeToUse|PIDsInSum|MemoryLimit)$")}
+			}
+			vm.Test(t, test)
 		})
 	}
 }
@@ -148,9 +152,18 @@ func TestReal(t *testing.T) {
 	}
 }
 
-// TestRun runs code by the command line, as everybody who may.
+// TestRun runs code by the command line, as everybody who may: by a shell, and past a limit. That a language runs is
+// seen as one account; Node.js, which compiles while it runs and so takes thirty times as long when emulated, runs
+// outside.
 func TestRun(t *testing.T) {
 	vm := Boot(t, Config{Programs: []string{"cmd/cove", "cmd/cove-server", "cmd/cove-guest"}})
+	one := []protocol.Account{protocol.Delegated}
+	fewer := func(some, all []protocol.Account) []protocol.Account {
+		if everything {
+			return all
+		}
+		return some
+	}
 	for _, c := range []struct {
 		name   string
 		args   string
@@ -158,16 +171,19 @@ func TestRun(t *testing.T) {
 		output string
 		as     []protocol.Account
 	}{
-		{"python", `python -c 'print(6*7)'`, 0, "42\n", accounts},
-		{"node", `node -c 'console.log(6*7)'`, 0, "42\n", accounts[:2]},
+		{"python", `python -c 'print(6*7)'`, 0, "42\n", fewer(one, accounts)},
+		{"node", `node -c 'console.log(6*7)'`, 0, "42\n", fewer(nil, accounts[:2])},
 		{"bash", `bash -c 'echo $((6*7)); exit 3'`, 3, "42\n", accounts},
-		{"input", `perl -c 'print uc <STDIN>' <<<hello`, 0, "HELLO\n", accounts[:2]},
+		{"input", `perl -c 'print uc <STDIN>' <<<hello`, 0, "HELLO\n", fewer(one, accounts[:2])},
 		{"time", `--timeout 2s bash -c 'sleep 100'`, 124, "", accounts[:2]},
 		{"memory", `--memory 64M python -c 'x = b"x" * (1 << 28); print("here")'`, 137, "", accounts},
 		{"no network", `python -c 'import socket; print(socket.socket().connect_ex(("1.1.1.1", 80)) != 0)'`, 0, "True\n",
 			accounts[:2]},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if len(c.as) == 0 {
+				t.Skipf("the machine outside runs it: set %s=all", Enabled)
+			}
 			for _, as := range c.as {
 				t.Run(string(as), func(t *testing.T) { runCode(t, vm, as, c.args, c.exit, c.output) })
 			}

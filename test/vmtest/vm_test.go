@@ -1,6 +1,9 @@
 package vmtest
 
 import (
+	"errors"
+	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,13 +44,10 @@ func TestSelf(t *testing.T) {
 		}
 	})
 	t.Run("timeout", func(t *testing.T) {
-		if err := vm.send(protocol.Step{Args: []string{"/bin/sleep", "1000"}, As: protocol.Root,
-			Timeout: time.Second}); err != nil {
-			t.Fatal(err)
-		}
-		event, err := vm.next(time.Minute)
-		if err != nil || event.Done == nil || !event.Done.TimedOut {
-			t.Errorf("got %+v, %v", event, err)
+		done, err := vm.step(protocol.Step{Args: []string{"/bin/sleep", "1000"}, As: protocol.Root, Timeout: time.Second},
+			func([]byte) {})
+		if err != nil || !done.TimedOut {
+			t.Errorf("got %+v, %v", done, err)
 		}
 	})
 }
@@ -66,21 +66,21 @@ func TestLostMachine(t *testing.T) {
 			[]string{"QEMU has ended: signal: killed", "Run /init as init process"}},
 		{"panic", "echo here; echo c > /proc/sysrq-trigger", nil, time.Minute, true,
 			[]string{"QEMU has ended: exit status 0", "Kernel panic - not syncing: sysrq triggered crash"}},
-		{"silent", "echo here; sleep 1000", nil, time.Second, false,
-			[]string{"nothing was heard in 1s; QEMU says VM status: running", "Kernel panic - not syncing: NMI",
-				"backtrace for cpu"}},
+		{"talkative", "while echo here; do sleep 0.1; done", nil, time.Second, false,
+			[]string{"still running after 1s, and last heard of ", "; QEMU says VM status: running",
+				"Kernel panic - not syncing: NMI", "backtrace for cpu"}},
 		{"stuck", "echo here; sleep 1000", func(vm *VM) error { return vm.process.Signal(syscall.SIGSTOP) }, time.Second,
 			false,
-			[]string{"nothing was heard in 1s; nor does QEMU answer", "Run /init as init process"}},
+			[]string{"still running after 1s, and last heard of ", "; nor does QEMU answer", "Run /init as init process"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vm := Boot(t, Config{})
-			if err := vm.send(protocol.Step{As: protocol.Root, Args: []string{"/bin/sh", "-c", c.script},
-				Timeout: time.Hour}); err != nil {
+			step := protocol.Step{As: protocol.Root, Args: []string{"/bin/sh", "-c", c.script}, Timeout: time.Hour}
+			if err := vm.send(step); err != nil {
 				t.Fatal(err)
 			}
-			event, err := vm.next(time.Minute)
-			if err == nil && string(event.Output) != "here\n" || err != nil && !c.atOnce {
+			event, err := vm.next(time.Minute, func() string { return "nothing was heard" })
+			if err == nil && !strings.HasPrefix(string(event.Output), "here\n") || err != nil && !c.atOnce {
 				t.Fatalf("got %+v, %v", event, err)
 			}
 			if c.lose != nil {
@@ -89,10 +89,10 @@ func TestLostMachine(t *testing.T) {
 				}
 			}
 			if err == nil {
-				event, err = vm.next(c.wait)
+				_, err = vm.wait(step, c.wait, func([]byte) {})
 			}
 			if err == nil {
-				t.Fatalf("not lost: %+v", event)
+				t.Fatal("not lost")
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
@@ -101,4 +101,47 @@ func TestLostMachine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLostInTheMiddle: of tests whose machine is lost, those that have ended are reported as they did, and what came
+// after says why. The machine is made of what one has told.
+func TestLostInTheMiddle(t *testing.T) {
+	if os.Getenv("COVE_TEST_LOST") != "" {
+		vm := lostMachine(t)
+		for _, name := range []string{"first", "second"} {
+			t.Run(name, func(t *testing.T) { vm.Test(t, Test{Package: "some", Timeout: time.Minute}) })
+		}
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestLostInTheMiddle$", "-test.v")
+	cmd.Env = append(os.Environ(), "COVE_TEST_LOST=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Error("it passes")
+	}
+	for _, want := range []string{"--- PASS: TestLostInTheMiddle/first/TestEnds",
+		"--- FAIL: TestLostInTheMiddle/first/TestGoesOn",
+		"did not end:\n        x_test.go:1: a word", "the VM is lost: QEMU has ended: at midnight",
+		"the VM was lost before this step: QEMU has ended: at midnight"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+}
+
+// lostMachine is a machine that is lost as soon as it has told of one test that has ended, and of another.
+func lostMachine(t *testing.T) *VM {
+	t.Helper()
+	process := exec.Command("true")
+	monitor, err := os.Open(os.DevNull)
+	if err = errors.Join(err, process.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = process.Wait() })
+	vm := &VM{events: make(chan protocol.Event, 1), end: "at midnight", monitor: monitor, process: process.Process,
+		console: os.DevNull, steps: monitor}
+	vm.events <- protocol.Event{Output: []byte("\x16=== RUN   TestEnds\n\x16--- PASS: TestEnds (0.00s)\n" +
+		"\x16=== RUN   TestGoesOn\n    x_test.go:1: a word\n")}
+	close(vm.events)
+	return vm
 }

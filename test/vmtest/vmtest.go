@@ -37,9 +37,11 @@ const (
 	// hangs now and then before there is a first program.
 	bootTries   = 3
 	stepTimeout = 5 * time.Minute
-	// grace is what a step has beyond its timeout: the test binary inside to
-	// print its stacks, then the init to end it, then the host to say so.
+	// grace is what the test binary inside has beyond its timeout to print its stacks.
 	grace = 15 * time.Second
+	// patience is what the machine has beyond that to end the step and to say so. Beside other work it is far behind,
+	// and a machine that is given up is lost for all who come after.
+	patience = 3 * grace
 )
 
 // Config says what the VM has to have.
@@ -91,7 +93,7 @@ func Boot(t *testing.T, config Config) *VM {
 		if err != nil {
 			t.Fatal(err)
 		}
-		event, err := vm.next(bootTimeout)
+		event, err := vm.next(bootTimeout, func() string { return fmt.Sprintf("nothing was heard in %s", bootTimeout) })
 		if err == nil {
 			t.Cleanup(vm.stop)
 			t.Logf("VM is up after %s: Linux %s", time.Since(vm.started).Round(100*time.Millisecond), event.Kernel)
@@ -110,7 +112,10 @@ func Boot(t *testing.T, config Config) *VM {
 func (vm *VM) Run(t *testing.T, step protocol.Step) Result {
 	t.Helper()
 	var output strings.Builder
-	done := vm.do(t, step, func(data []byte) { output.Write(data) })
+	done, err := vm.do(t, step, func(data []byte) { output.Write(data) })
+	if err != nil {
+		t.Fatalf("%v\noutput:\n%s", err, output.String())
+	}
 	return Result{Output: output.String(), ExitCode: done.ExitCode, Left: done.Left}
 }
 
@@ -132,8 +137,14 @@ func (vm *VM) Test(t *testing.T, test Test) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := vm.do(t, step, func(part []byte) { _, _ = output.Write(part) }) // Report tells
-	output.Report(t, done.ExitCode)
+	done, lost := vm.do(t, step, func(part []byte) { _, _ = output.Write(part) }) // Report tells
+	if lost != nil {
+		done.ExitCode = -1
+	}
+	output.Report(t, done.ExitCode) // what came before it was lost, too
+	if lost != nil {
+		t.Fatal(lost)
+	}
 	for _, left := range done.Left {
 		if !containsAny(left, test.MayLeave) {
 			t.Errorf("left behind: %s", left)
@@ -147,7 +158,7 @@ func timeout(t *testing.T, asked time.Duration) time.Duration {
 		asked = stepTimeout
 	}
 	if deadline, ok := t.Deadline(); ok {
-		asked = min(asked, time.Until(deadline)-4*grace)
+		asked = min(asked, time.Until(deadline)-2*patience)
 	}
 	if asked < grace {
 		t.Fatal("no time is left for this step: give \"go test\" a longer -timeout")
@@ -155,33 +166,41 @@ func timeout(t *testing.T, asked time.Duration) time.Duration {
 	return asked
 }
 
-// do runs a step and hands its output on.
-func (vm *VM) do(t *testing.T, step protocol.Step, output func([]byte)) protocol.Done {
+// do runs a step and hands its output on. It fails t when the step does not end in time. An error is [VM.step]'s.
+func (vm *VM) do(t *testing.T, step protocol.Step, output func([]byte)) (protocol.Done, error) {
 	t.Helper()
 	if step.Timeout == 0 {
 		step.Timeout = timeout(t, 0)
 	}
 	began := time.Now()
 	done, err := vm.step(step, output)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if done.TimedOut {
 		t.Errorf("%v: still running after %s, %s by this machine's clock", step.Args, step.Timeout,
 			time.Since(began).Round(time.Second))
 	}
-	return done
+	return done, err
 }
 
 // step runs a step to its end. An error says that it could not be run, or how the machine was lost.
 func (vm *VM) step(step protocol.Step, output func([]byte)) (protocol.Done, error) {
 	_ = vm.send(step) // where it does not arrive, the next event tells why
-	deadline := time.Now().Add(step.Timeout + grace)
+	return vm.wait(step, step.Timeout+patience, output)
+}
+
+// wait hands on the output of a step that was sent, until it ends or has taken too long.
+func (vm *VM) wait(step protocol.Step, most time.Duration, output func([]byte)) (protocol.Done, error) {
+	began := time.Now()
+	heard := began
+	late := func() string {
+		return fmt.Sprintf("%v: still running after %s, and last heard of %s ago", step.Args, most,
+			time.Since(heard).Round(time.Second))
+	}
 	for {
-		event, err := vm.next(time.Until(deadline))
+		event, err := vm.next(time.Until(began.Add(most)), late)
 		if err != nil {
 			return protocol.Done{}, err
 		}
+		heard = time.Now()
 		output(event.Output)
 		switch done := event.Done; {
 		case done == nil:
