@@ -31,7 +31,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// Descriptors of a keeper: its first connection, the socket at which others arrive, and what all that is writable is on.
+// Descriptors of a keeper: its first connection, the listening socket, and the file system of everything writable.
 const (
 	socketFD  = 3
 	doorFD    = 4
@@ -43,7 +43,7 @@ func init() { runtime.LockOSThread() }
 
 func main() {
 	if gained() {
-		fmt.Fprintln(os.Stderr, "cove-guest does not run with privileges that its file gives: remove its setuid and setgid bits")
+		fmt.Fprintln(os.Stderr, "cove-guest takes no privileges of its file: remove the setuid and setgid bits")
 		os.Exit(125)
 	}
 	switch filepath.Base(os.Args[0]) {

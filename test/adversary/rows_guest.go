@@ -380,8 +380,8 @@ func guestProgram(c *trial) {
 }
 
 // hostInodes has programs start, files written and processes signalled beside an attacker who tries to change
-// everything that a process in the sandbox runs or has open. Some programs are scripts whose interpreter is "the program
-// that starts me", Cove's own.
+// everything that a process in the sandbox runs or has open. Some programs are scripts whose interpreter is "the
+// program that starts me", Cove's own.
 func hostInodes(c *trial) { c.hunted(c.fresh(boxOptions{}), "look") }
 
 // keptInodes is hostInodes in a long-lived sandbox, where the attacker kills the keeper each time, to meet the next one

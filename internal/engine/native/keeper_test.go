@@ -435,8 +435,8 @@ func TestPrivateProgram(t *testing.T) {
 	}
 }
 
-// TestGuestsAreFixed: no process of a sandbox runs from a file that even root can change through the process, also after
-// another server has adopted the sandbox.
+// TestGuestsAreFixed: no process of a sandbox runs from a file that even root can change through the process, also
+// after another server has adopted the sandbox.
 func TestGuestsAreFixed(t *testing.T) {
 	needRoot(t)
 	e := open(t)

@@ -211,14 +211,14 @@ func dropCapabilities(ownID bool) error {
 	return keepCapabilities(0)
 }
 
-// keepCapabilities reduces the capabilities of all threads to those of these that they have, and no child inherits them.
-func keepCapabilities(these uint32) error {
+// keepCapabilities reduces the capabilities of all threads to those of a set that they have. No child inherits them.
+func keepCapabilities(set uint32) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
 		return fmt.Errorf("look at the capabilities: %w", err)
 	}
-	kept := data[0].Permitted & these
+	kept := data[0].Permitted & set
 	data = [2]unix.CapUserData{{Permitted: kept, Effective: kept}}
 	_, _, errno := syscall.AllThreadsSyscall6(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)),
 		uintptr(unsafe.Pointer(&data)), 0, 0, 0, 0)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,8 +38,8 @@ type Client struct {
 // endPatience is how long a fork server may take to end.
 const endPatience = time.Second
 
-// Launch starts a fork server, and returns when it is ready, within the context: a program that calls Run, with the mode
-// that it finds in its arguments after the name.
+// Launch starts a fork server, and returns when it is ready, within the context: a program that calls Run, with the
+// mode that it finds in its arguments after the name.
 func Launch(ctx context.Context, program *Program, args, env []string) (*Client, error) {
 	conn, theirs, err := unixconn.Pair()
 	if err != nil {
@@ -87,29 +86,6 @@ func ready(ctx context.Context, conn *unixconn.Conn, p *os.Process) (c *Client, 
 	}
 	c.Close()
 	return nil, err
-}
-
-// startServer starts a fork server from a read-only mount of its program, or has it make a copy first (fixed).
-func startServer(program *Program, args, env []string, socket *os.File) (*os.Process, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-	mode := modeServe
-	fixed, err := program.fixed()
-	switch {
-	case err == nil:
-		defer fixed.Close()
-		program = fixed
-	case errors.Is(err, unix.EPERM):
-		mode = modeCopy
-	default:
-		return nil, err
-	}
-	args = append([]string{args[0], mode}, args[1:]...)
-	return os.StartProcess(program.Path(), args, &os.ProcAttr{Env: env,
-		Files: program.Among(null, null, os.Stderr, socket), Sys: &syscall.SysProcAttr{Setsid: true}})
 }
 
 func (c *Client) read() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -77,6 +78,29 @@ func (p *Program) Among(files ...*os.File) []*os.File {
 
 // File returns the program's own file.
 func (p *Program) File() *os.File { return p.file }
+
+// startServer starts a fork server from a read-only mount of its program, or has it make a copy first (fixed).
+func startServer(program *Program, args, env []string, socket *os.File) (*os.Process, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	mode := modeServe
+	fixed, err := program.fixed()
+	switch {
+	case err == nil:
+		defer fixed.Close()
+		program = fixed
+	case errors.Is(err, unix.EPERM):
+		mode = modeCopy
+	default:
+		return nil, err
+	}
+	args = append([]string{args[0], mode}, args[1:]...)
+	return os.StartProcess(program.Path(), args, &os.ProcAttr{Env: env,
+		Files: program.Among(null, null, os.Stderr, socket), Sys: &syscall.SysProcAttr{Setsid: true}})
+}
 
 // Close closes the file; what was started from it goes on.
 func (p *Program) Close() error { return p.file.Close() }

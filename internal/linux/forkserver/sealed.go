@@ -4,7 +4,6 @@ package forkserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -20,39 +19,9 @@ import (
 // A process names its executable in /proc/PID/exe, and so do its children until they execute another one. In a sandbox
 // whose user is the file's owner, as an ordinary user's is, programs could change that file. A fork server, whose
 // children are the first processes of sandboxes, and keepers therefore reach their program through a mount that is
-// read-only and in no directory. Root makes that mount before it starts a fork server. An ordinary user mounts in a user
-// namespace alone, and what is mounted there is no file of the host's: there the mount is a file system in memory with
-// a copy. No process of a sandbox has the capability that changes a mount, and those that make the copy end with it.
-
-// Modes of the program of a fork server.
-const (
-	modeServe = "--fork" // forks executors
-	modeCopy  = "--copy" // executes a copy of itself in the other mode
-)
-
-// Descriptors of the modes: the connection, and the program itself.
-const (
-	socketFD  = 3
-	programFD = 4
-)
-
-// Run is the program of a fork server, in one of its modes. It has the connection to its client at descriptor 3, and
-// the file of its program at the next one.
-func Run(mode, without string) error {
-	var err error
-	if mode == modeCopy {
-		err = become(without) // and then this goes on in the other mode
-	}
-	conn, connErr := unixconn.New(socketFD)
-	if connErr != nil {
-		return errors.Join(err, connErr)
-	}
-	defer conn.Close()
-	if err != nil {
-		return errors.Join(err, (&server{conn: conn}).answer(refusal(0, failed(OpCopy, err))))
-	}
-	return Serve(conn, os.NewFile(programFD, "program"), without)
-}
+// read-only and in no directory. Root makes that mount before it starts a fork server. An ordinary user can mount in a
+// user namespace alone, and there the mount is a file system in memory with a copy. No process of a sandbox has the
+// capability that changes a mount, and the executor that makes the copy ends with it.
 
 // become has this process run from a sealed copy of its program. It returns only if that fails.
 func become(without string) error {

@@ -154,7 +154,7 @@ func look(name, dir string, own []uint64, found map[string]string) {
 	}
 }
 
-// guestMemory names a process of the guest's whose memory can be written to: a keeper, or what PID 1 has forked for one.
+// guestMemory names a process of the guest's whose memory can be written to: a keeper, or a fork of PID 1.
 func guestMemory(process string) string {
 	fd, err := unix.Open(process+"/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
