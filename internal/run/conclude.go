@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -161,7 +162,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 }
 
 // overdrawn returns the error about a budget of models that was used up during a run; nil: none was. It says whose
-// budget that is.
+// budget that is. What else a budget refuses is no matter of its size.
 func (r *Runner) overdrawn(ctx context.Context, record store.Run) error {
 	r.o.Flush()
 	q := store.DecisionQuery{Sandbox: boxOf(record), Verdict: decision.Deny, Since: record.StartedAt, Limit: store.MaxPage}
@@ -170,7 +171,7 @@ func (r *Runner) overdrawn(ctx context.Context, record store.Run) error {
 		return nil
 	}
 	for _, d := range page.Decisions {
-		if d.Stage == decision.StageBudget {
+		if d.Stage == decision.StageBudget && d.Status == http.StatusTooManyRequests {
 			return cove.Errorf(cove.LimitReached, "%s", d.Reason).
 				WithHint("a larger one is given outside: --budget, or gateway.budget or a key's model_budget in the configuration")
 		}

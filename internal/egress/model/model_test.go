@@ -375,7 +375,7 @@ func TestLedger(t *testing.T) {
 	p := provider(t, priced)
 	l := NewLedger(cove.Budget{Requests: 3, Cost: 0.01})
 	for range 2 {
-		c, err := l.Begin(t.Context(), p, Messages, 100)
+		c, err := l.Begin(t.Context(), p, Messages, "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,13 +386,13 @@ func TestLedger(t *testing.T) {
 	if got := l.Used(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	c, err := l.Begin(t.Context(), p, Messages, 100)
+	c, err := l.Begin(t.Context(), p, Messages, "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.End("another", Usage{Input: 1000}) // costs as much as the most expensive model
 	var e *Exhausted
-	if _, err := l.Begin(t.Context(), p, Messages, 100); !errors.As(err, &e) || e.What != "requests" {
+	if _, err := l.Begin(t.Context(), p, Messages, "", 100); !errors.As(err, &e) || e.What != "requests" {
 		t.Error(err)
 	}
 	if got := l.Used()[0].Cost; fmt.Sprintf("%.3f", got) != "0.015" {
@@ -400,7 +400,7 @@ func TestLedger(t *testing.T) {
 	}
 	l = NewLedger(cove.Budget{})
 	for range 1000 { // no budget, no limit
-		if _, err := l.Begin(t.Context(), p, Messages, 1<<20); err != nil {
+		if _, err := l.Begin(t.Context(), p, Messages, "", 1<<20); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -433,8 +433,8 @@ func TestExpected(t *testing.T) {
 		t.Errorf("text that has taken three tokens for four bytes: %+v", got)
 	}
 	p := provider(t, priced)
-	call, err := NewLedger(cove.Budget{Tokens: 1000}).Begin(t.Context(), p, Embeddings, 4000)
-	if err != nil || call.Aside() != (Usage{Input: 1000, Cost: 0.01}) {
+	call, err := NewLedger(cove.Budget{Tokens: 1000}).Begin(t.Context(), p, Embeddings, "", 4000)
+	if err != nil || call.Aside() != (Usage{Input: 1000, Cost: 0.015}) {
 		t.Errorf("%+v, %v", call, err)
 	}
 	m := NewMeter(Embeddings, nil)
@@ -450,7 +450,7 @@ func TestDenseEmbeddings(t *testing.T) {
 	p := provider(t, "")
 	const size, each, budget = 4000, 4000, 20_000
 	l := NewLedger(cove.Budget{Tokens: budget})
-	first, err := l.Begin(t.Context(), p, Embeddings, size)
+	first, err := l.Begin(t.Context(), p, Embeddings, "", size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,7 +458,7 @@ func TestDenseEmbeddings(t *testing.T) {
 	var all sync.WaitGroup
 	for range 30 {
 		all.Go(func() {
-			if c, err := l.Begin(t.Context(), p, Embeddings, size); err == nil {
+			if c, err := l.Begin(t.Context(), p, Embeddings, "", size); err == nil {
 				time.Sleep(5 * time.Millisecond) // sleep: others ask meanwhile
 				c.End("", Usage{Input: each})
 			}
@@ -480,7 +480,7 @@ func TestParallel(t *testing.T) {
 	admitted, refused := 0, 0
 	for range 50 {
 		all.Go(func() {
-			c, err := l.Begin(t.Context(), p, Messages, 4000)
+			c, err := l.Begin(t.Context(), p, Messages, "", 4000)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -501,12 +501,12 @@ func TestParallel(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	l = NewLedger(cove.Budget{Tokens: 6000})
-	c, err := l.Begin(ctx, p, Messages, 4000)
+	c, err := l.Begin(ctx, p, Messages, "", 4000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	waits := make(chan error)
-	go func() { _, err := l.Begin(ctx, p, Messages, 4000); waits <- err }()
+	go func() { _, err := l.Begin(ctx, p, Messages, "", 4000); waits <- err }()
 	cancel()
 	if err := <-waits; cove.ErrorCode(err) != cove.Canceled {
 		t.Error(err)
