@@ -406,6 +406,49 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// TestPrices: prices of the configuration come before those that come with Cove, which are for the provider's own address
+// alone; long requests have their own. A model without a price costs what its provider says, or beneath a budget in
+// dollars what the dearest costs, and is refused.
+func TestPrices(t *testing.T) {
+	sonnet, own := Usage{Input: 1e6, Output: 1e6}, Usage{Cost: 3}
+	shipped := provider(t, "providers: [{name: anthropic, prices: [{models: claude-x*, input: 7}]}]")
+	cost := func(p *Provider, model string, u Usage, limited bool, want float64) {
+		t.Helper()
+		if got := p.cost(model, u, limited); got != want {
+			t.Errorf("%s of %s costs %v, not %v", model, p.Name, got, want)
+		}
+	}
+	cost(shipped, "claude-x1", Usage{Input: 1e6, Cost: 3}, false, 7)
+	cost(shipped, "claude-haiku-4-5-20251001", Usage{Input: 1e6, Output: 1e6, CacheRead: 1e6, CacheWrite: 1e6}, false, 7.35)
+	cost(shipped, "claude-haiku-4-5", own, true, 3)
+	cost(shipped, "claude-sonnet-4-5", Usage{Input: 2e5}, false, 0.6)
+	cost(shipped, "claude-sonnet-4-5", Usage{Input: 1e5, CacheRead: 1e5, CacheWrite: 1e5}, false, 0.6+0.06+0.75)
+	cost(shipped, "claude-unheard-of", sonnet, false, 0)
+	cost(shipped, "claude-unheard-of", own, true, 3)
+	cost(shipped, "claude-unheard-of", sonnet, true, 90)
+	b := cove.Budget{Cost: 1}
+	for model, known := range map[string]bool{"": true, "claude-x": true, "claude-sonnet-4-5": true, "claude-y": false} {
+		err := shipped.Judge(b, model)
+		if (err == nil) != known || err != nil && !strings.Contains(err.Error(), "gateway.providers (name: anthropic") ||
+			shipped.Judge(cove.Budget{Tokens: 1}, model) != nil {
+			t.Errorf("%q: %v", model, err)
+		}
+	}
+	for _, text := range []string{"{name: anthropic, base_url: 'https://models.example.com/v1'}",
+		"{name: bedrock, kind: bedrock, region: eu-west-1, base_url: 'https://models.example.com', credential: bedrock}",
+		"{name: house, kind: openai, base_url: 'http://localhost:11434/v1'}"} {
+		if p := provider(t, "providers: ["+text+"]"); len(p.Prices) > 0 || p.Judge(b, "") == nil {
+			t.Errorf("%s has the prices of another address", text)
+		}
+	}
+	for _, text := range []string{"{name: team, kind: anthropic, base_url: 'https://api.anthropic.com/v1', credential: team}",
+		"{name: cloud, kind: bedrock, region: eu-west-1}", "{name: cloud, kind: vertex, region: global, project: p}"} {
+		if p := provider(t, "providers: ["+text+"]"); len(p.Prices) == 0 || p.Judge(b, "") != nil {
+			t.Errorf("%s has no prices", text)
+		}
+	}
+}
+
 // TestExpected: for embeddings the size of the request is reserved, and for what is answered in words a usual answer as
 // well, or what the largest request has used.
 func TestExpected(t *testing.T) {
