@@ -89,8 +89,8 @@ func newKindLab(t *testing.T, k model.Kind, c kindCase, b cove.Budget) *kindLab 
 	return newKindLabOf(t, "the", Described{credentials, providers}, b, nil, nil)
 }
 
-// newKindLabOf returns a lab with one of the described providers. Its server has a certificate of example.com where none
-// is given.
+// newKindLabOf returns a lab with one of the described providers. Its server has a certificate of example.com where
+// none is given.
 func newKindLabOf(t *testing.T, name string, d Described, b cove.Budget, certificates *tls.Config,
 	roots *x509.CertPool) *kindLab {
 	t.Helper()

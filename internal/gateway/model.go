@@ -288,7 +288,7 @@ type use struct {
 	refused  atomic.Bool // refused while its body was read
 }
 
-// maxHeld bounds what is read of a body before it is sent, in bytes. Of a larger one a part may be sent, though refused.
+// maxHeld bounds the bytes of a body that are read before it is sent. Of a larger one that is refused a part may be sent.
 const maxHeld = 64 << 10
 
 func (m *models) begin(h *http.Request, c call) (*use, error) {
@@ -321,7 +321,11 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 			}
 		}
 	}
-	of := u.asked()
+	of := c.Model
+	if u.question != nil {
+		asked, _ := u.question.Asked() // as far as it has been read
+		of = cmp.Or(of, asked.Model)
+	}
 	var err error
 	if u.call, err = m.ledger.Begin(h.Context(), c.provider, c.Endpoint, of, h.ContentLength); err == nil &&
 		c.limited {
@@ -334,15 +338,6 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 	}
 	h.Header.Set("Accept-Encoding", "identity") // the usage must be readable
 	return u, nil
-}
-
-// asked returns the model that a request names, as far as it has been read.
-func (u *use) asked() string {
-	if u.target.Model != "" || u.question == nil {
-		return u.target.Model
-	}
-	asked, _ := u.question.Asked()
-	return asked.Model
 }
 
 // limits reports whether tokens or dollars of a request are limited, for which the answer's usage is needed.
@@ -435,10 +430,10 @@ func (u *use) end() {
 		}
 		end(of, u.meter.Usage(size))
 	case !u.answered && asked.Whole && size > 0:
-		of, used := u.asked(), model.NewMeter(u.target.Endpoint, nil).Usage(size)
+		of, used := cmp.Or(u.target.Model, asked.Model), model.NewMeter(u.target.Endpoint, nil).Usage(size)
 		u.call.End(of, used)
 		u.spending.endUnanswered(of, used)
 	default:
-		end(u.asked(), model.Usage{})
+		end(cmp.Or(u.target.Model, asked.Model), model.Usage{})
 	}
 }

@@ -45,14 +45,17 @@ func certified(t *testing.T, names ...string) (tls.Certificate, *x509.CertPool) 
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pool
 }
 
+const chat = `{"model":"MODEL","messages":[{"role":"user","content":"ASK"}]}`
+
 // builtIn is how a client asks each provider that needs no description but its place, for a known model.
 var builtIn = map[string]struct {
 	path, model, body string
 }{
-	"anthropic":  {"v1/messages", "claude-sonnet-4-5-20250929", `{"model":"MODEL","messages":[{"role":"user","content":"ASK"}]}`},
-	"openai":     {"v1/chat/completions", "gpt-5.4-mini", `{"model":"MODEL","messages":[{"role":"user","content":"ASK"}]}`},
-	"openrouter": {"v1/chat/completions", "anthropic/claude-sonnet-4.5", `{"model":"MODEL","messages":[{"role":"user","content":"ASK"}]}`},
-	"gemini":     {"v1beta/models/MODEL:generateContent", "gemini-2.5-flash", `{"contents":[{"role":"user","parts":[{"text":"ASK"}]}]}`},
+	"anthropic":  {"v1/messages", "claude-sonnet-4-5-20250929", chat},
+	"openai":     {"v1/chat/completions", "gpt-5.4-mini", chat},
+	"openrouter": {"v1/chat/completions", "anthropic/claude-sonnet-4.5", chat},
+	"gemini": {"v1beta/models/MODEL:generateContent", "gemini-2.5-flash",
+		`{"contents":[{"role":"user","parts":[{"text":"ASK"}]}]}`},
 	"bedrock": {"model/MODEL/invoke", "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
 		`{"anthropic_version":"bedrock-2023-05-31","messages":[{"role":"user","content":"ASK"}]}`},
 	"vertex": {"v1/projects/p/locations/eu/publishers/anthropic/models/MODEL:rawPredict", "claude-sonnet-4-5@20250929",

@@ -10,8 +10,8 @@ import (
 // TestData: each price has a page and a day, is complete, and is not below that of the same model's cached input.
 func TestData(t *testing.T) {
 	all := tables()
-	for _, at := range []string{"https://api.anthropic.com/v1", "https://api.openai.com/v1", "https://openrouter.ai/api/v1",
-		"gemini", "bedrock", "vertex"} {
+	for _, at := range []string{"https://api.anthropic.com/v1", "https://api.openai.com/v1",
+		"https://openrouter.ai/api/v1", "gemini", "bedrock", "vertex"} {
 		if len(all[at]) == 0 {
 			t.Errorf("%s has no prices", at)
 		}
@@ -43,17 +43,19 @@ func TestNames(t *testing.T) {
 	for id, names := range map[string][]string{
 		"claude-sonnet-4-5": {"claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "claude-sonnet-4-5-latest",
 			"claude-sonnet-4-5@20250929", "claude-sonnet-4-5@default"},
-		"us.anthropic.claude-sonnet-4-5": {"us.anthropic.claude-sonnet-4-5-20250929-v1:0", "us.anthropic.claude-sonnet-4-5-v1"},
-		"gpt-5":                          {"gpt-5", "gpt-5-2025-08-07"},
-		"gemini-2.5-flash":               {"gemini-2.5-flash", "gemini-2.5-flash-001"},
+		"us.anthropic.claude-sonnet-4-5": {"us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+			"us.anthropic.claude-sonnet-4-5-v1"},
+		"gpt-5":            {"gpt-5", "gpt-5-2025-08-07"},
+		"gemini-2.5-flash": {"gemini-2.5-flash", "gemini-2.5-flash-001"},
 	} {
 		for _, name := range names {
 			if !(Price{Models: id}).Names(name) {
 				t.Errorf("%s does not name %s", id, name)
 			}
 		}
-		for _, other := range []string{"", id[1:], "x" + id, id + "-pro", id + "-mini", id + "0", id + "-", id + ".1", id + "-1",
-			id + "-fast", id + ":free", id + "-20250929-fast", id + "-v2-pro", id + "-preview-09-2025", id + "-codex"} {
+		for _, other := range []string{"", id[1:], "x" + id, id + "-pro", id + "-mini", id + "0", id + "-",
+			id + ".1", id + "-1", id + "-fast", id + ":free", id + "-20250929-fast", id + "-v2-pro",
+			id + "-preview-09-2025", id + "-codex"} {
 			if (Price{Models: id}).Names(other) {
 				t.Errorf("%s names %s", id, other)
 			}

@@ -162,7 +162,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 }
 
 // overdrawn returns the error about a budget of models that was used up during a run; nil: none was. It says whose
-// budget that is. What else a budget refuses is no matter of its size.
+// budget that is.
 func (r *Runner) overdrawn(ctx context.Context, record store.Run) error {
 	r.o.Flush()
 	q := store.DecisionQuery{Sandbox: boxOf(record), Verdict: decision.Deny, Since: record.StartedAt, Limit: store.MaxPage}

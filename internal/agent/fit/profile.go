@@ -3,6 +3,7 @@ package fit
 import (
 	"cmp"
 	"encoding/json"
+	"path"
 	"slices"
 	"strings"
 
@@ -30,8 +31,7 @@ func CheckProfile(p api.Profile) error {
 	return x.Check()
 }
 
-// JudgeProfile refuses a budget in dollars of a profile against which its providers cannot be counted. Errors:
-// InvalidArgument.
+// JudgeProfile refuses a profile's budget in dollars that cannot be judged for its providers. Errors: InvalidArgument.
 func JudgeProfile(p api.Profile, providers []model.Provider) (err error) {
 	if p.Network == nil || p.Network.Budget == nil {
 		return nil
@@ -54,7 +54,7 @@ func judge(p *model.Provider, b cove.Budget, word string) error {
 	if !strings.ContainsAny(word, "0123456789") {
 		word = ""
 	}
-	if _, after, found := strings.Cut(word, "/"); found && p.Judge(b, after) == nil {
+	if _, known := p.Price(path.Base(word), model.Usage{}); known {
 		return nil
 	}
 	return p.Judge(b, word)

@@ -75,13 +75,16 @@ func configCheck(sess *session.Session) *cobra.Command {
 }
 
 func modelsCommand(sess *session.Session) *cobra.Command {
-	return ui.Group(&cobra.Command{Use: "models", Short: "See what models cost"}, configured(sess, &cobra.Command{
+	return ui.Group(&cobra.Command{Use: "models", Short: "See what models cost"}, sess.ShowingList(&cobra.Command{
 		Use: "prices", Short: "List the prices of models, by which budgets in dollars are judged",
 		Long: `List the prices of models in dollars for a million tokens, by which budgets in
 dollars are judged: those of gateway.providers in the configuration, and those that
 come with Cove, with the page and the day of each. The first that matches counts.`,
-		Example: "  cove models prices\n  cove models prices --json",
-	}, func(cfg *config.Config) (ui.Result, error) {
+	}, func(*cobra.Command, []string) (ui.Result, error) {
+		cfg, err := sess.Config()
+		if err != nil {
+			return ui.Result{}, err
+		}
 		all, err := config.Prices(cfg)
 		return ui.Listing("prices", all, []string{"PROVIDER", "MODELS", "ABOVE", "INPUT", "OUTPUT", "CACHE READ",
 			"CACHE WRITE", "READ", "FROM"}, func(p prices.Price) []string {

@@ -145,9 +145,7 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, e Endpoint, model strin
 			return nil, err
 		}
 		need := expected(e, size, l.largest, l.densest)
-		bare := need
-		bare.Cost = 0
-		need.Cost = max(need.Cost, p.cost(model, bare, true))
+		need.Cost = max(need.Cost, p.cost(model, Usage{Input: need.Input, Output: need.Output}, true))
 		if l.underway == 0 || l.fits(need) {
 			c := &Call{ledger: l, provider: p, aside: need}
 			if e.embeds() {
