@@ -36,7 +36,8 @@ func TestRefusedAtOnce(t *testing.T) {
 		"  - {name: house, kind: anthropic, base_url: 'http://127.0.0.1:9/v1'}\n"), 0o644))
 	cfg.Agents = []agent.Agent{{
 		Name: "absent", Title: "Absent", Program: "absent", Prompt: agent.ByStdin, Output: agent.FormatMessages,
-		Provider: "anthropic", Options: agent.Options{Model: []string{"{model}"}}, Headless: []string{"absent"}, Interactive: []string{"absent"},
+		Provider: "anthropic", Options: agent.Options{Model: []string{"{model}"}},
+		Headless: []string{"absent"}, Interactive: []string{"absent"},
 		Package: agent.Package{Npm: "@cove-sandbox/absent", Version: "1.0.0"},
 	}}
 	cfg.Sandbox.CgroupParent = "cove-refused-" + strconv.Itoa(os.Getpid())

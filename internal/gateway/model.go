@@ -288,7 +288,7 @@ type use struct {
 	refused  atomic.Bool // refused while its body was read
 }
 
-// maxHeld bounds the bytes of a body that are read before it is sent. Of a larger one that is refused a part may be sent.
+// maxHeld bounds the bytes of a body that are read before it is sent. Of a larger one a part may be sent and refused.
 const maxHeld = 64 << 10
 
 func (m *models) begin(h *http.Request, c call) (*use, error) {

@@ -406,8 +406,8 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestPrices: prices of the configuration come before those that come with Cove, which are for the provider's own address
-// alone; long requests have their own. A model without a price costs what its provider says, or beneath a budget in
+// TestPrices: prices of the configuration come before those that come with Cove, which are for the provider's own
+// address alone; long requests have their own. A model without a price costs what its provider says, or beneath a budget in
 // dollars what the dearest costs, and is refused.
 func TestPrices(t *testing.T) {
 	sonnet, own := Usage{Input: 1e6, Output: 1e6}, Usage{Cost: 3}
@@ -419,7 +419,8 @@ func TestPrices(t *testing.T) {
 		}
 	}
 	cost(shipped, "claude-x1", Usage{Input: 1e6, Cost: 3}, false, 7)
-	cost(shipped, "claude-haiku-4-5-20251001", Usage{Input: 1e6, Output: 1e6, CacheRead: 1e6, CacheWrite: 1e6}, false, 7.35)
+	cost(shipped, "claude-haiku-4-5-20251001", Usage{Input: 1e6, Output: 1e6, CacheRead: 1e6, CacheWrite: 1e6},
+		false, 7.35)
 	cost(shipped, "claude-haiku-4-5", own, true, 3)
 	cost(shipped, "claude-sonnet-4-5", Usage{Input: 2e5}, false, 0.6)
 	cost(shipped, "claude-sonnet-4-5", Usage{Input: 1e5, CacheRead: 1e5, CacheWrite: 1e5}, false, 0.6+0.06+0.75)
@@ -441,7 +442,8 @@ func TestPrices(t *testing.T) {
 			t.Errorf("%s has the prices of another address", text)
 		}
 	}
-	for _, text := range []string{"{name: team, kind: anthropic, base_url: 'https://api.anthropic.com/v1', credential: team}",
+	for _, text := range []string{
+		"{name: team, kind: anthropic, base_url: 'https://api.anthropic.com/v1', credential: team}",
 		"{name: cloud, kind: bedrock, region: eu-west-1}", "{name: cloud, kind: vertex, region: global, project: p}"} {
 		if p := provider(t, "providers: ["+text+"]"); len(p.Prices) == 0 || p.Judge(b, "") != nil {
 			t.Errorf("%s has no prices", text)
