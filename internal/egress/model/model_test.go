@@ -407,8 +407,8 @@ func TestLedger(t *testing.T) {
 }
 
 // TestPrices: prices of the configuration come before those that come with Cove, which are for the provider's own
-// address alone; long requests have their own. A model without a price costs what its provider says, or beneath a budget
-// in dollars what the dearest costs, and is refused.
+// address alone; long requests have their own. A model without a price costs what its provider says, or
+// beneath a budget in dollars what the dearest costs, and is refused.
 func TestPrices(t *testing.T) {
 	sonnet, own := Usage{Input: 1e6, Output: 1e6}, Usage{Cost: 3}
 	shipped := provider(t, "providers: [{name: anthropic, prices: [{models: claude-x*, input: 7}]}]")
