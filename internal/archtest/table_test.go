@@ -59,6 +59,7 @@ var rooms = []room{
 	{path: "internal/localsocket", layer: leaf},
 	{path: "internal/pattern", layer: leaf},
 	{path: "internal/prewarm", layer: leaf},
+	{path: "internal/prices", layer: leaf, above: []string{"internal/pattern"}},
 	{path: "internal/rootfs", layer: leaf},
 	{path: "internal/secret", layer: leaf},
 	{path: "internal/share", layer: leaf},

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/access"
 	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/prices"
 )
 
 // APIKey is one key: its holder's name, its SHA-256 in hex, and what it may do and use. The key itself is nowhere.
@@ -208,4 +210,43 @@ func (k APIKey) Entry() string {
 		}
 	}
 	return b.String()
+}
+
+// Providers reads the providers of models that a configuration describes. Errors: InvalidArgument.
+func Providers(c *Config) ([]model.Provider, error) {
+	if c.Gateway.Providers == "" {
+		return model.Known()
+	}
+	text, err := os.ReadFile(c.Gateway.Providers)
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "gateway.providers: %w", err)
+	}
+	return model.Parse(c.Gateway.Providers, text)
+}
+
+// Prices returns the prices of all providers, in the order in which they count. Errors: InvalidArgument.
+func Prices(c *Config) (all []prices.Price, err error) {
+	providers, err := Providers(c)
+	for _, p := range providers {
+		for _, price := range p.Prices {
+			price.Provider = p.Name
+			all = append(all, price)
+		}
+	}
+	return all, err
+}
+
+// Unjudged names the budgets in dollars of a configuration, and of keys, beneath which requests to a provider are
+// refused, since what it costs is not known. Errors: InvalidArgument.
+func Unjudged(c *Config, keys ...APIKey) (notes []string, err error) {
+	providers, err := Providers(c)
+	for _, k := range append([]APIKey{{Name: "a sandbox (gateway.budget)", Models: c.Gateway.Budget}}, keys...) {
+		b, _ := model.ParseBudget(k.Models) // it is valid, or empty
+		for _, p := range providers {
+			if err := p.Judge(b, ""); err != nil {
+				notes = append(notes, fmt.Sprintf("the budget of %s: requests to %s are refused: %s", k.Name, p.Name, err))
+			}
+		}
+	}
+	return notes, err
 }

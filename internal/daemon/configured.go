@@ -44,15 +44,18 @@ func (f *files) Credentials() ([]credential.Credential, error) {
 	return f.credentials.of("gateway.credentials", f.cfg.Gateway.Credentials, credential.Parse)
 }
 
-// Providers returns the providers of models that a configuration describes.
-func Providers(cfg *config.Config) ([]model.Provider, error) { return (&files{cfg: cfg}).Providers() }
-
 // Providers implements fit.Configuration: the providers of models.
 func (f *files) Providers() ([]model.Provider, error) {
 	if f.cfg.Gateway.Providers == "" {
 		return model.Known()
 	}
 	return f.providers.of("gateway.providers", f.cfg.Gateway.Providers, model.Parse)
+}
+
+// Budget implements fit.Configuration.
+func (f *files) Budget(who cove.Principal, b cove.Budget) cove.Budget {
+	usual, _ := model.ParseBudget(f.cfg.Gateway.Budget) // Validate has accepted it, or it is empty
+	return b.Over(usual).Over(f.cfg.Grants().Of(who).Models)
 }
 
 // Machine implements fit.Configuration.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -24,7 +25,13 @@ func Profiles(cfg *config.Config) ([]api.Profile, error) {
 	case err != nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "profiles: %w", err)
 	}
-	return profile.Parse(file, data, fit.CheckProfile)
+	return profile.Parse(file, data, func(p api.Profile) error {
+		if err := fit.CheckProfile(p); err != nil || p.Network == nil || p.Network.Budget == nil {
+			return err
+		}
+		providers, err := config.Providers(cfg)
+		return cmp.Or(err, fit.JudgeProfile(p, providers))
+	})
 }
 
 // reading is a file with descriptions, as it was read last.

@@ -3,6 +3,7 @@
 package daemon_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -35,7 +36,8 @@ func TestRefusedAtOnce(t *testing.T) {
 		"  - {name: house, kind: anthropic, base_url: 'http://127.0.0.1:9/v1'}\n"), 0o644))
 	cfg.Agents = []agent.Agent{{
 		Name: "absent", Title: "Absent", Program: "absent", Prompt: agent.ByStdin, Output: agent.FormatMessages,
-		Provider: "anthropic", Headless: []string{"absent"}, Interactive: []string{"absent"},
+		Provider: "anthropic", Options: agent.Options{Model: []string{"{model}"}},
+		Headless: []string{"absent"}, Interactive: []string{"absent"},
 		Package: agent.Package{Npm: "@cove-sandbox/absent", Version: "1.0.0"},
 	}}
 	cfg.Sandbox.CgroupParent = "cove-refused-" + strconv.Itoa(os.Getpid())
@@ -49,15 +51,20 @@ func TestRefusedAtOnce(t *testing.T) {
 		change(n)
 		return n
 	}
+	must(t, os.WriteFile(cfg.ProfilesFile(), []byte("profiles: [{name: dear, network: {mode: limited, "+
+		"providers: [house], budget: {cost: 5}}}]"), 0o644))
 	for name, c := range map[string]struct {
 		network *api.NetworkPermission
 		profile string
 		text    string
 	}{
-		"a provider":               {provider("nobody"), "", `no model provider "nobody"`},
-		"a second provider":        {provider("house", "nobody"), "", `no model provider "nobody"`},
-		"the key of a provider":    {provider("openai"), "", "no key"},
-		"the agent's own provider": {nil, "", "no key"},
+		"a budget in dollars": {with(func(n *api.NetworkPermission) { n.Budget = &api.ModelBudget{Cost: 5} }), "",
+			"a budget in dollars cannot be judged: what the model provider house costs is not known"},
+		"a budget in dollars of a profile": {nil, "dear", "what the model provider house costs is not known"},
+		"a provider":                       {provider("nobody"), "", `no model provider "nobody"`},
+		"a second provider":                {provider("house", "nobody"), "", `no model provider "nobody"`},
+		"the key of a provider":            {provider("openai"), "", "no key"},
+		"the agent's own provider":         {nil, "", "no key"},
 		"a credential": {with(func(n *api.NetworkPermission) { n.Credentials = []string{"nobody"} }), "",
 			"no credential"},
 		"a preset":  {with(func(n *api.NetworkPermission) { n.Presets = []string{"nobody"} }), "", "nobody"},
@@ -84,6 +91,17 @@ func TestRefusedAtOnce(t *testing.T) {
 		}
 		if fetched.Swap(0) > 0 || len(steps) > 0 {
 			t.Errorf("%s: something was fetched: %q", name, steps)
+		}
+	}
+	// The model of a known provider counts as well, unless it is in the agent's own words.
+	for word, known := range map[string]bool{"claude-unheard-of-9": false, "claude-sonnet-4-5": true, "sonnet[1m]": true} {
+		n := provider("anthropic")
+		n.Budget = &api.ModelBudget{Cost: 5}
+		err := p.CheckRun(t.Context(), api.RunRequest{Agent: "absent", Prompt: "do it", Model: word,
+			New: &api.SandboxRequest{Network: n}})
+		if strings.Contains(fmt.Sprint(err), "cannot be judged: what the model \""+word+"\" of anthropic") == known ||
+			strings.Contains(fmt.Sprint(err), "no key") != known {
+			t.Errorf("a budget in dollars for the model %s: %v", word, err)
 		}
 	}
 	list, err := p.Sandboxes(t.Context())

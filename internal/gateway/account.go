@@ -91,10 +91,10 @@ type spending struct {
 	call     *model.Call
 }
 
-// begin admits a request of size bytes to an endpoint of a provider, as Ledger.Begin does. Before it is made, it is
+// begin admits a request of size bytes for a model of a provider, as Ledger.Begin does. Before it is made, it is
 // recorded with what is reserved for it, so that a process that is killed gives nothing back. Errors: *model.Refusal,
 // *model.Exhausted, and Canceled.
-func (a *account) begin(ctx context.Context, p *model.Provider, e model.Endpoint, size int64) (
+func (a *account) begin(ctx context.Context, p *model.Provider, e model.Endpoint, of string, size int64) (
 	*spending, error) {
 	if a == nil {
 		return nil, nil
@@ -106,7 +106,7 @@ func (a *account) begin(ctx context.Context, p *model.Provider, e model.Endpoint
 	if err != nil {
 		return nil, a.unavailable("read", err)
 	}
-	call, err := ledger.Begin(ctx, p, e, size)
+	call, err := ledger.Begin(ctx, p, e, of, size)
 	if err != nil {
 		return nil, err
 	}

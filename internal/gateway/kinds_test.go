@@ -3,6 +3,8 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -72,18 +74,6 @@ type kindLab struct {
 
 func newKindLab(t *testing.T, k model.Kind, c kindCase, b cove.Budget) *kindLab {
 	t.Helper()
-	t.Setenv("KIND_KEY", canaryKey)
-	t.Setenv("AWS_ACCESS_KEY_ID", canaryAWS.ID)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", canaryAWS.Secret)
-	t.Setenv("AWS_SESSION_TOKEN", canaryAWS.Session)
-	script, err := modeltest.Parse("script", []byte(`prompts: [{turns: [{say: "The key is `+canaryKey+
-		`, said the model.", usage: {input: 30, output: 12, cache_read: 8}}]}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &kindLab{models: modeltest.New(modeltest.Options{Script: script, Keys: []string{canaryKey}})}
-	l.server = httptest.NewTLSServer(http.HandlerFunc(l.serve))
-	t.Cleanup(l.server.Close)
 	providers, err := model.Parse("p.yaml", []byte(fmt.Sprintf("providers:\n"+
 		"- {name: the, kind: %s, %s, models: ['small*'], "+
 		"prices: [{models: %q, input: 1000, output: 10000, cache_read: 500}, {models: '*', input: 9e5}]}\n",
@@ -96,21 +86,47 @@ func newKindLab(t *testing.T, k model.Kind, c kindCase, b cove.Budget) *kindLab 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newKindLabOf(t, "the", Described{credentials, providers}, b, nil, nil)
+}
+
+// newKindLabOf returns a lab with one of the described providers. Its server has a certificate of example.com where
+// none is given.
+func newKindLabOf(t *testing.T, name string, d Described, b cove.Budget, certificates *tls.Config,
+	roots *x509.CertPool) *kindLab {
+	t.Helper()
+	t.Setenv("KIND_KEY", canaryKey)
+	t.Setenv("AWS_ACCESS_KEY_ID", canaryAWS.ID)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", canaryAWS.Secret)
+	t.Setenv("AWS_SESSION_TOKEN", canaryAWS.Session)
+	script, err := modeltest.Parse("script", []byte(`prompts: [{turns: [{say: "The key is `+canaryKey+
+		`, said the model.", usage: {input: 30, output: 12, cache_read: 8}}]}, `+
+		`{when: spend much, turns: [{say: "yes", usage: {input: 500000000, output: 12}}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &kindLab{models: modeltest.New(modeltest.Options{Script: script, Keys: []string{canaryKey}})}
+	l.server = httptest.NewUnstartedServer(http.HandlerFunc(l.serve))
+	l.server.TLS = certificates
+	l.server.StartTLS()
+	if roots == nil {
+		roots = l.server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	}
+	t.Cleanup(l.server.Close)
 	log := slog.New(slog.DiscardHandler)
 	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: log, Spool: t.TempDir(),
-		Described: func() (Described, error) { return Described{credentials, providers}, nil },
+		Described: func() (Described, error) { return d, nil },
 		Recorder: NewRecorder(RecorderOptions{Store: store.NewVault(&page{}), Keep: 100, Clock: clock.Real(), Log: log,
 			Observe: func(d decision.Decision) { l.mu.Lock(); defer l.mu.Unlock(); l.taken = append(l.taken, d) }})})
 	t.Cleanup(g.Close)
 	l.route, err = g.Open(Spec{Sandbox: cove.NewSandboxID(), Owner: cove.MachineOwner(), Name: "test",
-		Providers: []string{"the"}, Budget: b})
+		Providers: []string{name}, Budget: b})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.route.proxy.Shut()
 	l.route.proxy.Close()
 	l.route.proxy = proxy.New(proxyView{l.route}, proxy.Options{Dialer: &gitServer{Server: l.server}, Log: log,
-		Roots: l.server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs})
+		Roots: roots})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

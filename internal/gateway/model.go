@@ -49,10 +49,8 @@ func newModels(o *Options, d Described, who cove.Principal, names []string, b co
 		if p.policy, err = c.Policy(o.Machine); err != nil {
 			return nil, nil, fmt.Errorf("the model provider %s: %w", c.Name, err)
 		}
-		if b.Cost > 0 && len(c.Prices) == 0 {
-			return nil, nil, cove.Errorf(cove.InvalidArgument,
-				"a budget of dollars needs to know what the model provider %s costs", c.Name).
-				WithHint("say its prices in the file of gateway.providers, or limit requests or tokens")
+		if err := cmp.Or(c.Judge(b, ""), c.Judge(m.account.budget(), "")); err != nil {
+			return nil, nil, err
 		}
 		if c.Credential != "" {
 			if p.credentials, err = credentialsOf(c, p.policy, o.Values, d); err != nil {
@@ -280,6 +278,7 @@ func unreached(r policy.Request, why error) error {
 }
 
 type use struct {
+	provider *model.Provider
 	target   model.Target
 	call     *model.Call
 	spending *spending       // beside call
@@ -289,11 +288,11 @@ type use struct {
 	refused  atomic.Bool // refused while its body was read
 }
 
-// maxHeld bounds the bodies, in bytes, that are judged whole. Of a larger one that is refused a part may be sent.
+// maxHeld bounds the bytes of a body that are read before it is sent. Of a larger one a part may be sent and refused.
 const maxHeld = 64 << 10
 
 func (m *models) begin(h *http.Request, c call) (*use, error) {
-	u := &use{target: c.Target}
+	u := &use{provider: c.provider, target: c.Target}
 	if c.Model != "" {
 		if r := m.objection(c, model.Asked{Model: c.Model, Whole: true}); r != nil {
 			return nil, c.refuse(r)
@@ -303,10 +302,6 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 	if coding := h.Header.Get("Content-Encoding"); judged && coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, c.refuse(model.Refuse(http.StatusUnsupportedMediaType,
 			"the gateway reads requests to models, which must not be compressed"))
-	}
-	if (m.ledger.LimitsCost() || c.limited && m.account.budget().Cost > 0) && len(c.provider.Prices) == 0 {
-		return nil, c.refuse(model.Refuse(http.StatusForbidden,
-			"the budget of this sandbox is in dollars, and what %s costs is not known", c.provider.Name))
 	}
 	if h.Body != nil {
 		u.question = model.NewQuestion(h.Body, func(a model.Asked) error {
@@ -320,16 +315,21 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 			return nil
 		})
 		h.Body = u.question
-		if judged && h.ContentLength > 0 && h.ContentLength <= maxHeld {
-			if err := u.question.Hold(h.ContentLength); err != nil {
+		if judged && h.ContentLength > 0 {
+			if err := u.question.Hold(h.ContentLength, maxHeld); err != nil {
 				return nil, err
 			}
 		}
 	}
+	of := c.Model
+	if u.question != nil {
+		asked, _ := u.question.Asked() // as far as it has been read
+		of = cmp.Or(of, asked.Model)
+	}
 	var err error
-	if u.call, err = m.ledger.Begin(h.Context(), c.provider, c.Endpoint, h.ContentLength); err == nil &&
+	if u.call, err = m.ledger.Begin(h.Context(), c.provider, c.Endpoint, of, h.ContentLength); err == nil &&
 		c.limited {
-		if u.spending, err = m.account.begin(h.Context(), c.provider, c.Endpoint, h.ContentLength); err != nil {
+		if u.spending, err = m.account.begin(h.Context(), c.provider, c.Endpoint, of, h.ContentLength); err != nil {
 			u.call.End("", model.Usage{})
 		}
 	}
@@ -365,14 +365,27 @@ func (m *models) objection(c call, a model.Asked) *model.Refusal {
 	case a.Background && m.limits(c):
 		return model.Refuse(http.StatusBadRequest,
 			"with a budget, nothing is answered in the background, where it could not be counted")
-	case !c.limited || len(p.Models) == 0:
+	case (!c.limited || len(p.Models) == 0) && !m.limitsCost(c):
 	case a.Malformed:
 		return model.Refuse(http.StatusBadRequest, "the request is not JSON")
-	case (a.Model != "" || a.Whole) && !p.Allows(a.Model):
+	case a.Model == "" && !a.Whole:
+	case c.limited && !p.Allows(a.Model):
 		return model.Refuse(http.StatusForbidden, "the model %.80q is none of the provider %s's that may be used: %s",
 			a.Model, p.Name, strings.Join(p.Models, ", "))
+	case m.limitsCost(c):
+		if err := p.Judge(cove.Budget{Cost: 1}, a.Model); err != nil {
+			m.refusals.Note(p.Name, err) // a run ends with it
+			r := model.Refuse(http.StatusForbidden, "%s", err)
+			r.Detail = map[string]string{"error": "price_unknown", "provider": p.Name, "model": a.Model}
+			return r
+		}
 	}
 	return nil
+}
+
+// limitsCost reports whether dollars of a request are limited, for which the price of its model is needed.
+func (m *models) limitsCost(c call) bool {
+	return m.ledger.LimitsCost() || c.limited && m.account.budget().Cost > 0
 }
 
 // read meters the answer as it passes.
@@ -411,7 +424,11 @@ func (u *use) end() {
 	case u.refused.Load():
 		end("", model.Usage{})
 	case u.meter != nil:
-		end(cmp.Or(u.target.Model, u.meter.Model(), asked.Model), u.meter.Usage(size))
+		of := cmp.Or(u.target.Model, u.meter.Model(), asked.Model)
+		if _, known := u.provider.Price(of, model.Usage{}); !known {
+			of = cmp.Or(asked.Model, of)
+		}
+		end(of, u.meter.Usage(size))
 	case !u.answered && asked.Whole && size > 0:
 		of, used := cmp.Or(u.target.Model, asked.Model), model.NewMeter(u.target.Endpoint, nil).Usage(size)
 		u.call.End(of, used)

@@ -217,7 +217,7 @@ func robot(p *fake.Process) int {
 // robots are the agents of the tests: the robot.
 type robots struct{}
 
-func (robots) Ready(context.Context, fit.Equipment, *cove.Network) error { return nil }
+func (robots) Ready(context.Context, cove.Principal, fit.Equipment, *cove.Network) error { return nil }
 
 func (r robots) Install(_ context.Context, q fit.Want, _ func(workspace.Step)) (fit.Equipment, error) {
 	return r.Equip(q, false)

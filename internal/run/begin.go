@@ -115,7 +115,7 @@ func (r *Runner) prepare(ctx context.Context, who cove.Principal, q *Request) (p
 		}
 		network = made.Network
 	}
-	return p, r.o.Agents.Ready(ctx, p.eq, network)
+	return p, r.o.Agents.Ready(ctx, who, p.eq, network)
 }
 
 // check refuses a malformed request.

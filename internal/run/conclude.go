@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -170,7 +171,7 @@ func (r *Runner) overdrawn(ctx context.Context, record store.Run) error {
 		return nil
 	}
 	for _, d := range page.Decisions {
-		if d.Stage == decision.StageBudget {
+		if d.Stage == decision.StageBudget && d.Status == http.StatusTooManyRequests {
 			return cove.Errorf(cove.LimitReached, "%s", d.Reason).
 				WithHint("a larger one is given outside: --budget, or gateway.budget or a key's model_budget in the configuration")
 		}

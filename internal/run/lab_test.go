@@ -111,7 +111,7 @@ type agents struct {
 	parsed  func() // called after a run's sandbox is made, and before it is recorded; nil: nothing is
 }
 
-func (a *agents) Ready(_ context.Context, e fit.Equipment, n *cove.Network) error {
+func (a *agents) Ready(_ context.Context, _ cove.Principal, e fit.Equipment, n *cove.Network) error {
 	if e.ProviderIn(n) == "" {
 		return nil
 	}

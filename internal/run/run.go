@@ -33,8 +33,8 @@ type Agents interface {
 	Equip(q fit.Want, missing bool) (fit.Equipment, error)
 	// Install installs an agent that is missing; the steps are told to progress.
 	Install(ctx context.Context, q fit.Want, progress func(workspace.Step)) (fit.Equipment, error)
-	// Ready tries the credentials of the agent's models in a network. Errors: Unavailable, NotFound.
-	Ready(ctx context.Context, e fit.Equipment, n *cove.Network) error
+	// Ready tries the credentials of the agent's models in a network, and its budget: see fit.Agents.
+	Ready(ctx context.Context, who cove.Principal, e fit.Equipment, n *cove.Network) error
 }
 
 // Work gives access to the work of sandboxes on the host.

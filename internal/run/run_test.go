@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -1120,6 +1121,27 @@ func TestEndsAreKept(t *testing.T) {
 			}
 			s.wantProcesses(t, got.Sandbox, 0)
 		})
+	}
+}
+
+// TestOverdrawn: a run that fails has used up a budget where a request to a model was refused for that, and not where a
+// budget has refused it for another reason, such as an unknown price.
+func TestOverdrawn(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	for status, want := range map[int]store.RunStatus{http.StatusTooManyRequests: store.RunLimit,
+		http.StatusForbidden: store.RunFailed} {
+		r := s.begin(t, ask("wait /tmp/go", "fail no"))
+		err := l.store.AppendDecisions(t.Context(), 100, decision.Decision{Time: time.Now(), Sandbox: r.Sandbox,
+			Client: owner.String(), Verdict: decision.Deny, Stage: decision.StageBudget, Status: status, Reason: "the reason"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.touch(t, r, "/tmp/go")
+		got, said := s.follow(t, string(r.ID))
+		if got.Status != want || (got.Limit == "budget") != (want == store.RunLimit) {
+			t.Errorf("%d: %s, %q: %s", status, got.Status, got.Limit, said)
+		}
 	}
 }
 

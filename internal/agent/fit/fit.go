@@ -35,6 +35,8 @@ type Configuration interface {
 	Profiles() ([]api.Profile, error)
 	Providers() ([]model.Provider, error)
 	Machine(context.Context) (policy.Machine, error)
+	// Budget returns the budget of a sandbox with what counts besides: that of the key of a principal, and the usual one.
+	Budget(who cove.Principal, b cove.Budget) cove.Budget
 }
 
 // Options configure Agents. All are required.
@@ -241,8 +243,9 @@ type Equipment struct {
 	Version string // of its program; empty when unknown
 	// Provider names the provider of its models that the agent asks itself; empty: none.
 	Provider string
-	Hooks    bool // the user has brought hooks of it
-	Missing  bool // it is not installed, and Install does that
+	Model    string // that was chosen, in the agent's words
+	Hooks    bool   // the user has brought hooks of it
+	Missing  bool   // it is not installed, and Install does that
 	agent.Outfit
 	Trial   sandbox.Trial // in the image of a sandbox
 	Command func(agent.Task) (agent.Command, error)
@@ -285,8 +288,8 @@ func (a *Agents) Equip(q Want, missing bool) (Equipment, error) {
 		t.Hooks = hooks
 		return of.HeadlessCommand(t)
 	}
-	return Equipment{Agent: of.Name, Title: of.Title, Version: l.Version, Provider: of.Provider, Outfit: o, Hooks: hooks,
-		Missing: missing, Trial: sandbox.Trial{Title: of.Title, Needs: of.Needs, Args: of.Version},
+	return Equipment{Agent: of.Name, Title: of.Title, Version: l.Version, Provider: of.Provider, Model: q.Model,
+		Outfit: o, Hooks: hooks, Missing: missing, Trial: sandbox.Trial{Title: of.Title, Needs: of.Needs, Args: of.Version},
 		Command: command, Parser: of.NewParser}, nil
 }
 
@@ -313,19 +316,26 @@ func (e Equipment) ProviderIn(n *cove.Network) string {
 	return ""
 }
 
-// Ready tries the credential of the agent's models in a network that it is to work in, before anything is made for it.
-// Errors: Unavailable where it has no value, with what to do; NotFound.
-func (a *Agents) Ready(ctx context.Context, e Equipment, n *cove.Network) error {
+// Ready tries the credential of the agent's models in a network that it is to work in, and whether a budget can be
+// judged, before anything is made for it. Errors: Unavailable where it has no value, with what to do; NotFound;
+// InvalidArgument.
+func (a *Agents) Ready(ctx context.Context, who cove.Principal, e Equipment, n *cove.Network) error {
 	name := e.ProviderIn(n)
-	if name != "" && len(n.Providers) > 0 {
-		all, err := a.o.Configuration.Providers()
-		if err != nil {
-			return err
-		}
-		chosen, err := model.Choose(all, name)
-		if err != nil {
-			return err
-		}
+	if name == "" {
+		return nil
+	}
+	all, err := a.o.Configuration.Providers()
+	if err != nil {
+		return err
+	}
+	chosen, err := model.Choose(all, name)
+	if err == nil {
+		err = judge(chosen[0], a.o.Configuration.Budget(who, n.Budget), e.Model)
+	}
+	if cove.ErrorCode(err) == cove.InvalidArgument || err != nil && len(n.Providers) > 0 {
+		return err
+	}
+	if len(n.Providers) > 0 {
 		name = chosen[0].Credential
 	}
 	return a.hasKey(ctx, e.Title, name)
@@ -366,7 +376,7 @@ func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 		return err
 	}
 	*q = e.Fit(who, *q)
-	if err := a.Ready(context.Background(), e, q.Network); err != nil {
+	if err := a.Ready(context.Background(), who, e, q.Network); err != nil {
 		return err
 	}
 	if q.Home, err = e.Home(q.Home); err != nil {

@@ -64,19 +64,6 @@ func (Daemon) ImageNames(ctx context.Context, sess *session.Session) (all []stri
 	return all
 }
 
-// ProviderNames implements session.Daemon.
-func (Daemon) ProviderNames(sess *session.Session) (all []string) {
-	cfg, err := sess.Config()
-	if err != nil {
-		return nil
-	}
-	providers, _ := daemon.Providers(cfg)
-	for _, p := range providers {
-		all = append(all, p.Name)
-	}
-	return all
-}
-
 // Work implements agent.Daemon.
 func (Daemon) Work(ctx context.Context, prompt string, t agent.BareTask) iter.Seq2[api.Message, error] {
 	return func(yield func(api.Message, error) bool) {

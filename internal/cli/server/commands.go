@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	goruntime "runtime"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/prices"
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
@@ -19,7 +21,8 @@ import (
 func Commands(sess *session.Session, d Daemon) []*cobra.Command {
 	all := ui.InGroup(ui.GroupExecutions, auditCommand(sess))
 	all = append(all, ui.InGroup(ui.GroupMachine, statusCommand(sess), doctorCommand(sess, d), serveCommand(sess, d),
-		serverCommand(sess), poolCommand(sess), keysCommand(sess), configCommand(sess), imageCommand(sess, d),
+		serverCommand(sess), poolCommand(sess), keysCommand(sess), configCommand(sess), modelsCommand(sess),
+		imageCommand(sess, d),
 		devCommand(sess))...)
 	return append(all, versionCommand(sess), doctorProbeCommand(sess, d))
 }
@@ -61,9 +64,34 @@ func configCheck(sess *session.Session) *cobra.Command {
 	return configured(sess, &cobra.Command{
 		Use: "check", Short: "Say whether the configuration is right", Example: "  cove config check --config cove.yaml",
 	}, func(cfg *config.Config) (ui.Result, error) {
-		value := map[string][]string{"warnings": append([]string{}, cfg.Warnings()...)}
+		unjudged, err := config.Unjudged(cfg, cfg.APIKeys...)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		sess.Say.Lines(unjudged...)
+		value := map[string][]string{"warnings": append(append([]string{}, cfg.Warnings()...), unjudged...)}
 		return ui.Result{Value: value, Text: "the configuration is right\n"}, nil
 	})
+}
+
+func modelsCommand(sess *session.Session) *cobra.Command {
+	return ui.Group(&cobra.Command{Use: "models", Short: "See what models cost"}, sess.ShowingList(&cobra.Command{
+		Use: "prices", Short: "List the prices of models, by which budgets in dollars are judged",
+		Long: `List the prices of models in dollars for a million tokens, by which budgets in
+dollars are judged: those of gateway.providers in the configuration, and those that
+come with Cove, with the page and the day of each. The first that matches counts.`,
+	}, func(*cobra.Command, []string) (ui.Result, error) {
+		cfg, err := sess.Config()
+		if err != nil {
+			return ui.Result{}, err
+		}
+		all, err := config.Prices(cfg)
+		return ui.Listing("prices", all, []string{"PROVIDER", "MODELS", "ABOVE", "INPUT", "OUTPUT", "CACHE READ",
+			"CACHE WRITE", "READ", "FROM"}, func(p prices.Price) []string {
+			return []string{p.Provider, p.Models, fmt.Sprint(p.Above), fmt.Sprint(p.Input), fmt.Sprint(p.Output),
+				fmt.Sprint(p.CacheRead), fmt.Sprint(p.CacheWrite), cmp.Or(p.Read, "-"), cmp.Or(p.Source, "the configuration")}
+		}), err
+	}))
 }
 
 func configNewKey(sess *session.Session) *cobra.Command {
@@ -87,6 +115,10 @@ models only with a budget.`,
 			key, k.Hash = config.NewAPIKey()
 			if _, err := k.Grant(); err != nil {
 				return err
+			}
+			if cfg, err := sess.Config(); err == nil { // its server may have another one
+				unjudged, _ := config.Unjudged(cfg, k)
+				sess.Say.Lines(unjudged...)
 			}
 			return sess.Print(fmt.Sprintf("key:  %s\n\nand for the configuration:\n\napi_keys:\n%s", key, k.Entry()))
 		},

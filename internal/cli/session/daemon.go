@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/config"
 )
 
 // place is the process that carries out a command.
@@ -109,10 +110,12 @@ func ImageNames(ctx context.Context, sess *Session) []string {
 }
 
 // ProviderNames lists the model providers that the configuration of this machine describes, for completion.
-func ProviderNames(sess *Session) []string {
-	d, err := daemonOf(sess)
-	if err != nil {
-		return nil
+func ProviderNames(sess *Session) (all []string) {
+	if cfg, err := sess.Config(); err == nil {
+		providers, _ := config.Providers(cfg) // completion cannot show an error
+		for _, p := range providers {
+			all = append(all, p.Name)
+		}
 	}
-	return d.ProviderNames(sess)
+	return all
 }

@@ -32,8 +32,6 @@ type Daemon interface {
 	Profiles(sess *Session) ([]api.Profile, error)
 	// ImageNames lists the names of the images in the store, for completion; none when it cannot be read.
 	ImageNames(ctx context.Context, sess *Session) []string
-	// ProviderNames lists the model providers that the configuration describes, for completion.
-	ProviderNames(sess *Session) []string
 }
 
 // Backend is the server that this command uses: another process, or this one.

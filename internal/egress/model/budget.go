@@ -135,9 +135,9 @@ type Call struct {
 
 const usualAnswer = 4096 // tokens reserved for an answer while no size is known
 
-// Begin admits a request of size bytes to an endpoint of a provider; -1 if the size is unknown. It may wait for others.
-// Errors: *Exhausted, or the cause of ctx's end.
-func (l *Ledger) Begin(ctx context.Context, p *Provider, e Endpoint, size int64) (*Call, error) {
+// Begin admits a request of size bytes for a model at an endpoint of a provider; -1 and "" where these are unknown. It
+// may wait for others. Errors: *Exhausted, or the cause of ctx's end.
+func (l *Ledger) Begin(ctx context.Context, p *Provider, e Endpoint, model string, size int64) (*Call, error) {
 	for {
 		l.mu.Lock()
 		if err := Spare(l.budget, l.of, l.total()); err != nil {
@@ -145,8 +145,7 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, e Endpoint, size int64)
 			return nil, err
 		}
 		need := expected(e, size, l.largest, l.densest)
-		cost, _ := p.Cost("", need)
-		need.Cost = max(need.Cost, cost)
+		need.Cost = max(need.Cost, p.cost(model, Usage{Input: need.Input, Output: need.Output}, true))
 		if l.underway == 0 || l.fits(need) {
 			c := &Call{ledger: l, provider: p, aside: need}
 			if e.embeds() {
@@ -224,9 +223,7 @@ func (c *Call) End(model string, u Usage) (added Usage) {
 		l := c.ledger
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if cost, known := c.provider.Cost(model, u); known {
-			u.Cost = cost
-		}
+		u.Cost = c.provider.cost(model, u, l.LimitsCost())
 		u.Requests = 0 // counted at the beginning
 		added = u
 		l.used[c.provider.Name] = l.used[c.provider.Name].Plus(u)

@@ -375,7 +375,7 @@ func TestLedger(t *testing.T) {
 	p := provider(t, priced)
 	l := NewLedger(cove.Budget{Requests: 3, Cost: 0.01})
 	for range 2 {
-		c, err := l.Begin(t.Context(), p, Messages, 100)
+		c, err := l.Begin(t.Context(), p, Messages, "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,13 +386,13 @@ func TestLedger(t *testing.T) {
 	if got := l.Used(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	c, err := l.Begin(t.Context(), p, Messages, 100)
+	c, err := l.Begin(t.Context(), p, Messages, "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.End("another", Usage{Input: 1000}) // costs as much as the most expensive model
 	var e *Exhausted
-	if _, err := l.Begin(t.Context(), p, Messages, 100); !errors.As(err, &e) || e.What != "requests" {
+	if _, err := l.Begin(t.Context(), p, Messages, "", 100); !errors.As(err, &e) || e.What != "requests" {
 		t.Error(err)
 	}
 	if got := l.Used()[0].Cost; fmt.Sprintf("%.3f", got) != "0.015" {
@@ -400,8 +400,53 @@ func TestLedger(t *testing.T) {
 	}
 	l = NewLedger(cove.Budget{})
 	for range 1000 { // no budget, no limit
-		if _, err := l.Begin(t.Context(), p, Messages, 1<<20); err != nil {
+		if _, err := l.Begin(t.Context(), p, Messages, "", 1<<20); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestPrices: prices of the configuration come before those that come with Cove, which are for the provider's own
+// address alone; long requests have their own. A model without a price costs what its provider says, or
+// beneath a budget in dollars what the dearest costs, and is refused.
+func TestPrices(t *testing.T) {
+	sonnet, own := Usage{Input: 1e6, Output: 1e6}, Usage{Cost: 3}
+	shipped := provider(t, "providers: [{name: anthropic, prices: [{models: claude-x*, input: 7}]}]")
+	cost := func(p *Provider, model string, u Usage, limited bool, want float64) {
+		t.Helper()
+		if got := p.cost(model, u, limited); got != want {
+			t.Errorf("%s of %s costs %v, not %v", model, p.Name, got, want)
+		}
+	}
+	cost(shipped, "claude-x1", Usage{Input: 1e6, Cost: 3}, false, 7)
+	cost(shipped, "claude-haiku-4-5-20251001", Usage{Input: 1e6, Output: 1e6, CacheRead: 1e6, CacheWrite: 1e6},
+		false, 7.35)
+	cost(shipped, "claude-haiku-4-5", own, true, 3)
+	cost(shipped, "claude-sonnet-4-5", Usage{Input: 2e5}, false, 0.6)
+	cost(shipped, "claude-sonnet-4-5", Usage{Input: 1e5, CacheRead: 1e5, CacheWrite: 1e5}, false, 0.6+0.06+0.75)
+	cost(shipped, "claude-unheard-of", sonnet, false, 0)
+	cost(shipped, "claude-unheard-of", own, true, 3)
+	cost(shipped, "claude-unheard-of", sonnet, true, 90)
+	b := cove.Budget{Cost: 1}
+	for model, known := range map[string]bool{"": true, "claude-x": true, "claude-sonnet-4-5": true, "claude-y": false} {
+		err := shipped.Judge(b, model)
+		if (err == nil) != known || err != nil && !strings.Contains(err.Error(), "gateway.providers (name: anthropic") ||
+			shipped.Judge(cove.Budget{Tokens: 1}, model) != nil {
+			t.Errorf("%q: %v", model, err)
+		}
+	}
+	for _, text := range []string{"{name: anthropic, base_url: 'https://models.example.com/v1'}",
+		"{name: bedrock, kind: bedrock, region: eu-west-1, base_url: 'https://models.example.com', credential: bedrock}",
+		"{name: house, kind: openai, base_url: 'http://localhost:11434/v1'}"} {
+		if p := provider(t, "providers: ["+text+"]"); len(p.Prices) > 0 || p.Judge(b, "") == nil {
+			t.Errorf("%s has the prices of another address", text)
+		}
+	}
+	for _, text := range []string{
+		"{name: team, kind: anthropic, base_url: 'https://api.anthropic.com/v1', credential: team}",
+		"{name: cloud, kind: bedrock, region: eu-west-1}", "{name: cloud, kind: vertex, region: global, project: p}"} {
+		if p := provider(t, "providers: ["+text+"]"); len(p.Prices) == 0 || p.Judge(b, "") != nil {
+			t.Errorf("%s has no prices", text)
 		}
 	}
 }
@@ -433,8 +478,8 @@ func TestExpected(t *testing.T) {
 		t.Errorf("text that has taken three tokens for four bytes: %+v", got)
 	}
 	p := provider(t, priced)
-	call, err := NewLedger(cove.Budget{Tokens: 1000}).Begin(t.Context(), p, Embeddings, 4000)
-	if err != nil || call.Aside() != (Usage{Input: 1000, Cost: 0.01}) {
+	call, err := NewLedger(cove.Budget{Tokens: 1000}).Begin(t.Context(), p, Embeddings, "", 4000)
+	if err != nil || call.Aside() != (Usage{Input: 1000, Cost: 0.015}) {
 		t.Errorf("%+v, %v", call, err)
 	}
 	m := NewMeter(Embeddings, nil)
@@ -450,7 +495,7 @@ func TestDenseEmbeddings(t *testing.T) {
 	p := provider(t, "")
 	const size, each, budget = 4000, 4000, 20_000
 	l := NewLedger(cove.Budget{Tokens: budget})
-	first, err := l.Begin(t.Context(), p, Embeddings, size)
+	first, err := l.Begin(t.Context(), p, Embeddings, "", size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,7 +503,7 @@ func TestDenseEmbeddings(t *testing.T) {
 	var all sync.WaitGroup
 	for range 30 {
 		all.Go(func() {
-			if c, err := l.Begin(t.Context(), p, Embeddings, size); err == nil {
+			if c, err := l.Begin(t.Context(), p, Embeddings, "", size); err == nil {
 				time.Sleep(5 * time.Millisecond) // sleep: others ask meanwhile
 				c.End("", Usage{Input: each})
 			}
@@ -480,7 +525,7 @@ func TestParallel(t *testing.T) {
 	admitted, refused := 0, 0
 	for range 50 {
 		all.Go(func() {
-			c, err := l.Begin(t.Context(), p, Messages, 4000)
+			c, err := l.Begin(t.Context(), p, Messages, "", 4000)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -501,12 +546,12 @@ func TestParallel(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	l = NewLedger(cove.Budget{Tokens: 6000})
-	c, err := l.Begin(ctx, p, Messages, 4000)
+	c, err := l.Begin(ctx, p, Messages, "", 4000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	waits := make(chan error)
-	go func() { _, err := l.Begin(ctx, p, Messages, 4000); waits <- err }()
+	go func() { _, err := l.Begin(ctx, p, Messages, "", 4000); waits <- err }()
 	cancel()
 	if err := <-waits; cove.ErrorCode(err) != cove.Canceled {
 		t.Error(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/pattern"
+	"github.com/cove-sandbox/cove/internal/prices"
 )
 
 //go:embed providers.yaml
@@ -38,7 +39,7 @@ func Known() ([]Provider, error) { return Parse("", nil) }
 //	    credential: local                    # set on its requests, see credential.Parse
 //	    headers: {X-Team: red}               # set where a request has none
 //	    models: ["small-*"]                  # permitted models; default all
-//	    prices:                              # dollars for a million tokens
+//	    prices:                              # dollars for a million tokens, before those that come with Cove
 //	      - {models: "small-*", input: 1, output: 5, cache_read: 0.1, cache_write: 1.25}
 //
 // Errors: InvalidArgument with source.
@@ -69,6 +70,11 @@ func Parse(source string, data []byte) ([]Provider, error) {
 			usual.Prices = e.Prices
 			p.Known = reflect.DeepEqual(e, usual)
 		}
+		at := p.Base.String()
+		if at == e.usualBase() {
+			at = string(p.Kind)
+		}
+		p.Prices = append(p.Prices, prices.At(at)...) // another address may charge others
 		all = append(all, p)
 	}
 	return all, nil
@@ -84,7 +90,7 @@ type entry struct {
 	Credential string            `yaml:"credential"`
 	Headers    map[string]string `yaml:"headers"`
 	Models     []string          `yaml:"models"`
-	Prices     []Price           `yaml:"prices"`
+	Prices     []prices.Price    `yaml:"prices"`
 }
 
 func read(source string, data []byte) ([]entry, error) {

@@ -3,6 +3,7 @@
 package model
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/prices"
 )
 
 // Provider is one account at one provider of models.
@@ -21,22 +23,13 @@ type Provider struct {
 	Credential string            // name of the credential for its requests; empty: none
 	Headers    map[string]string // set on requests that have none, such as Anthropic-Version
 	Models     []string          // patterns, * matches anything; empty: every model
-	Prices     []Price           // the first that matches counts
+	Prices     []prices.Price    // the first that matches counts; those that come with Cove are last
 	Region     string            // of Bedrock and Vertex AI
 	Project    string            // of Vertex AI
 	Known      bool              // built-in, apart from prices: also recognised by its own address
 
 	host policy.Host // of Base
 	port uint16
-}
-
-// Price is in dollars for a million tokens.
-type Price struct {
-	Models     string  `yaml:"models"` // a pattern
-	Input      float64 `yaml:"input"`
-	Output     float64 `yaml:"output"`
-	CacheRead  float64 `yaml:"cache_read"`
-	CacheWrite float64 `yaml:"cache_write"`
 }
 
 // Has reports whether p has an endpoint.
@@ -91,26 +84,53 @@ func (p *Provider) Allows(model string) bool {
 	})
 }
 
-// Cost returns the price of a use in dollars, if there are prices. A model without one costs as much as the dearest.
-func (p *Provider) Cost(model string, u Usage) (dollars float64, known bool) {
-	if len(p.Prices) == 0 {
-		return 0, false
+// Price returns the price of a use of a model, if it is known.
+func (p *Provider) Price(model string, u Usage) (prices.Price, bool) {
+	i := slices.IndexFunc(p.Prices, func(price prices.Price) bool {
+		return (price.Source == "" && matches(price.Models, model) || price.Source != "" && price.Names(model)) &&
+			(price.Above == 0 || u.Input+u.CacheRead+u.CacheWrite > price.Above)
+	})
+	if i < 0 || model == "" {
+		return prices.Price{}, false
 	}
-	for _, price := range p.Prices {
-		if matches(price.Models, model) {
-			return price.of(u), true
-		}
-	}
-	for _, price := range p.Prices {
-		dollars = max(dollars, price.of(u))
-	}
-	return dollars, true
+	return p.Prices[i], true
 }
 
-func (p Price) of(u Usage) float64 {
+// cost returns what a use costs in dollars: by the configuration, as the provider says, or by the prices that come with
+// Cove. Where none of these is known it is nothing, or the most that any model costs where dollars are limited.
+func (p *Provider) cost(model string, u Usage, limited bool) (dollars float64) {
+	price, known := p.Price(model, u)
+	switch {
+	case known && (price.Source == "" || u.Cost == 0):
+		return of(price, u)
+	case known || u.Cost > 0 || !limited:
+		return u.Cost
+	}
+	for _, price := range p.Prices {
+		dollars = max(dollars, of(price, u))
+	}
+	return dollars
+}
+
+func of(p prices.Price, u Usage) float64 {
 	const million = 1e6
 	return (float64(u.Input)*p.Input + float64(u.Output)*p.Output + float64(u.CacheRead)*p.CacheRead +
 		float64(u.CacheWrite)*p.CacheWrite) / million
+}
+
+// Judge refuses a budget in dollars against which the use of a model cannot be counted, since its price is not known.
+// Without a model the provider must have prices. Errors: InvalidArgument.
+func (p *Provider) Judge(b cove.Budget, model string) error {
+	if _, known := p.Price(model, Usage{}); b.Cost == 0 || known || model == "" && len(p.Prices) > 0 {
+		return nil
+	}
+	what := "the model provider " + p.Name
+	if model != "" {
+		what = fmt.Sprintf("the model %.80q of %s", model, p.Name)
+	}
+	return cove.Errorf(cove.InvalidArgument, "a budget in dollars cannot be judged: what %s costs is not known", what).
+		WithHint("state it in the file of gateway.providers (name: %s, prices: …), or limit requests or tokens; "+
+			"\"cove models prices\" has the prices that are known", p.Name)
 }
 
 // matches reports whether s matches pattern, in which * stands for any characters, including none.

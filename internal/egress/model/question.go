@@ -72,15 +72,15 @@ func (q *Question) read(p []byte) (int, error) {
 	return n, err
 }
 
-// Hold reads and judges a body of size bytes before it is read again.
-func (q *Question) Hold(size int64) error {
-	held := make([]byte, size)
+// Hold reads and judges a body, or its first most bytes, before it is read again.
+func (q *Question) Hold(size, most int64) error {
+	held := make([]byte, min(size, most))
 	n, err := io.ReadFull(readFunc(q.read), held)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		err = nil // the next read returns it
 	}
 	q.held = held[:n]
-	if err == nil && q.check != nil && !q.scan.done {
+	if err == nil && q.check != nil && !q.scan.done && size <= most {
 		err = q.check(Asked{Malformed: true})
 	}
 	return err
