@@ -54,8 +54,11 @@ const lockSuffix = ".lock"
 
 // discard removes the directory, if it still exists, and then the lock.
 func (t *temp) discard() error {
-	err := t.files.Remove(t.dir)
-	if err == nil {
+	left, err := filepath.Glob(filepath.Join(t.dir, "*")) // by a process that was killed
+	for _, dir := range left {
+		err = errors.Join(err, draftIn(dir).Unmount())
+	}
+	if err = errors.Join(err, t.files.Remove(t.dir)); err == nil {
 		err = os.Remove(t.lock.Name())
 	}
 	return errors.Join(err, t.lock.Close())
