@@ -26,10 +26,6 @@ type Draft struct {
 	room     growing
 }
 
-func draftIn(dir string) disk.Image {
-	return disk.Image{File: filepath.Join(dir, "draft.img"), Dir: filepath.Join(dir, "draft")}
-}
-
 // Draft makes an empty layer in a new directory of Room. The caller must call its End. Errors: StorageFull.
 func (b Builds) Draft(ctx context.Context, dir string) (*Draft, error) {
 	d := &Draft{store: b.store, dir: dir, FileSize: layerfiles.Left(b.store.dir).Bytes, image: draftIn(dir),
@@ -62,7 +58,7 @@ func (d *Draft) bound(ctx context.Context) error {
 				return 0, cove.Errorf(cove.StorageFull, "the disk of the images has no room for what a command writes").
 					WithHint("free some space or inodes, or run \"cove image prune\"")
 			}
-			// What is left does for the draft and for its copy; a fifth is for the file system itself.
+			// The disk has to hold the draft and its copy; a fifth is for the file system itself.
 			size.Bytes = min(d.store.limits.Bytes, left.Bytes/5*2)
 			size.Inodes = min(d.store.limits.Entries, left.Files, size.Bytes/4096)
 			return size.Bytes / 4 * 5, nil

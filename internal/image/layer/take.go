@@ -16,9 +16,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Most bounds the bytes and files of a layer.
-type Most struct{ Bytes, Files int64 }
-
 // Take copies the changes of an overlay, in which nothing runs meanwhile, into the empty directory of a layer: with
 // their owners, modes, times, hard links and extended attributes, without sockets. Errors: TooLarge, StorageFull,
 // Canceled, InvalidArgument (a name that archives of layers cannot have). moves removes each file as soon as it is

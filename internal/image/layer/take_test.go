@@ -178,7 +178,8 @@ func TestCopyCounts(t *testing.T) {
 	needRoot(t)
 	from := tree(t, "big", "", "other", "")
 	if err := errors.Join(os.Truncate(filepath.Join(from, "big"), 6<<30),
-		os.Truncate(filepath.Join(from, "other"), 6<<30), os.Link(filepath.Join(from, "big"), filepath.Join(from, "linked"))); err != nil {
+		os.Truncate(filepath.Join(from, "other"), 6<<30),
+		os.Link(filepath.Join(from, "big"), filepath.Join(from, "linked"))); err != nil {
 		t.Fatal(err)
 	}
 	for _, words := range [][]string{{"big", "linked"}, {"big", "other"}} {
