@@ -163,11 +163,14 @@ func copyFile(ctx context.Context, from, to string) error {
 
 // pour copies the content of a file, without its large holes, while the disk of a directory has room.
 func pour(ctx context.Context, in, out *os.File, room string) error {
+	end := int64(0) // of what is copied
 	at, err := in.Seek(0, unix.SEEK_DATA)
 	for ; err == nil; at, err = in.Seek(at+chunk, unix.SEEK_DATA) {
-		_, err = out.Seek(at, io.SeekStart)
+		end, err = out.Seek(at, io.SeekStart)
 		if err = errors.Join(err, ctx.Err(), Spare(room)); err == nil {
-			_, err = io.CopyN(out, in, chunk)
+			var n int64
+			n, err = io.CopyN(out, in, chunk)
+			end += n
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
@@ -176,7 +179,7 @@ func pour(ctx context.Context, in, out *os.File, room string) error {
 	if errors.Is(err, unix.ENXIO) { // no more data
 		at, err = in.Seek(0, io.SeekEnd)
 	}
-	if err != nil {
+	if err != nil || at == end {
 		return err
 	}
 	return out.Truncate(at)
@@ -203,10 +206,13 @@ func attributes(from, to string) error {
 
 // attributesOf returns the extended attributes of a file that belong to it.
 func attributesOf(place string) (map[string]string, error) {
-	names := make([]byte, 64<<10) // the most that the kernel has of one file
-	n, err := unix.Llistxattr(place, names)
+	n, err := unix.Llistxattr(place, nil)
 	if err == unix.ENOTSUP || n == 0 && err == nil {
 		return nil, nil
+	}
+	names := make([]byte, 64<<10) // the most that the kernel has of one file
+	if err == nil {
+		n, err = unix.Llistxattr(place, names)
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "listxattr", Path: place, Err: err}
