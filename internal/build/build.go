@@ -53,6 +53,7 @@ type Store interface {
 	Base(ctx context.Context, ref string) (image.Base, func(), error)
 	Name(as string) (string, error)
 	Room(ctx context.Context) (dir string, done func(), err error)
+	Draft(ctx context.Context, dir string) (*image.Draft, error)
 	Find(key string) (image.Layer, error)
 	Keep(ctx context.Context, key string, l image.Layer) (image.Layer, error)
 	Settle(layers []image.Layer) error
@@ -185,6 +186,7 @@ type builder struct {
 	made     atomic.Int64
 	commands *semaphore.Weighted // that run at once
 	running  sync.WaitGroup      // stages
+	ending   sync.WaitGroup      // drafts of layers
 	trees    trees
 	cancel   context.CancelFunc // of all stages
 
@@ -208,6 +210,7 @@ func newBuilder(o Options, room string) *builder {
 }
 
 func (b *builder) release() {
+	b.ending.Wait()
 	for _, release := range b.held {
 		release()
 	}

@@ -146,7 +146,8 @@ func (b *builder) copied(ctx context.Context, from *layer.Source, name string) (
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(none, 0o700)); err != nil {
 		return "", cove.Errorf(cove.StorageFull, "make a directory for a mount: %w", err)
 	}
-	it := layer.Copy{From: from, Words: []string{literal(name)}, Dest: "/" + copiedName, Itself: true, Whole: true}
+	it := layer.Copy{From: from, Words: []string{literal(name)}, Dest: "/" + copiedName, Itself: true, Whole: true,
+		Room: b.room}
 	return dir, b.files.Copy(ctx, it, dir, rootfs.Stack{none})
 }
 
@@ -232,7 +233,7 @@ func (b *builder) fill(ctx context.Context, s *stage, m dockerfile.Mount, dir st
 		if err := os.Mkdir(none, 0o700); err != nil {
 			return err
 		}
-		begins := layer.Copy{From: from, Words: []string{literal(m.Path)}, Dest: "/", Whole: true}
+		begins := layer.Copy{From: from, Words: []string{literal(m.Path)}, Dest: "/", Whole: true, Room: b.room}
 		if err := b.files.Copy(ctx, begins, dir, rootfs.Stack{none}); err != nil {
 			return err
 		}

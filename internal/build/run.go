@@ -22,15 +22,17 @@ import (
 
 // Command is a command to run over the files of a stage.
 type Command struct {
-	Stack   rootfs.Stack
-	Layer   string // of engine.MakeLayer, for what it changes
-	Args    []string
-	Env     []string // to which a way out adds its own
-	Dir     string
-	Mounts  []Mount
-	Script  *Script
-	Offline bool      // it has no network, whatever the build may reach
-	Out     io.Writer // both of its streams
+	Stack    rootfs.Stack
+	Layer    string // of engine.MakeLayer, for what it changes
+	Disk     string // a directory of the disk that no command may fill
+	FileSize int64  // most bytes of one file, within the limit of the sandbox
+	Args     []string
+	Env      []string // to which a way out adds its own
+	Dir      string
+	Mounts   []Mount
+	Script   *Script
+	Offline  bool      // it has no network, whatever the build may reach
+	Out      io.Writer // both of its streams
 }
 
 // Script is a program by its content, which is placed at Path.
@@ -74,7 +76,7 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 	if l, ok := b.find(s, s.key); ok {
 		return l, nil
 	}
-	c := Command{Stack: s.stack, Layer: b.fresh(), Args: r.Args, Env: r.Env, Dir: r.Dir, Offline: r.Offline, Out: s.part}
+	c := Command{Stack: s.stack, Disk: b.room, Args: r.Args, Env: r.Env, Dir: r.Dir, Offline: r.Offline, Out: s.part}
 	if r.Script != "" {
 		c.Script = &Script{Path: path.Join(scriptDir, path.Base(r.Args[0])), Data: []byte(r.Script)}
 		c.Args = append([]string{c.Script.Path}, r.Args[1:]...)
@@ -84,14 +86,20 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 		return l, err
 	}
 	c.Args = append(prefix, c.Args...)
-	if err := engine.MakeLayer(c.Layer); err != nil {
+	draft, err := b.Store.Draft(ctx, b.fresh())
+	if err != nil {
 		return l, err
 	}
+	defer b.ending.Go(func() { _ = draft.End() }) // otherwise the end of the room removes it
+	c.Layer, c.FileSize = draft.Layer, draft.FileSize
 	done, err := b.mount(ctx, s, &c, r.Mounts, binds)
 	if err != nil {
 		return l, err
 	}
 	end, err := b.command(ctx, c)
+	if err == nil {
+		err = draft.Check()
+	}
 	if err == nil && end.Code != 0 {
 		err = b.inspect(ctx, s, Failed{Text: step.Text, Code: end.Code, Shell: c}, prefix)
 	}
@@ -106,7 +114,11 @@ func (b *builder) run(ctx context.Context, s *stage, step dockerfile.Step) (l im
 	if err := b.files.Discard(ctx, engine.Changes(c.Layer), s.stack, ownFiles, places); err != nil {
 		return l, err
 	}
-	return b.keep(ctx, s.key, c.Layer)
+	dir := b.fresh()
+	if err := draft.Take(ctx, dir); err != nil {
+		return l, errors.Join(err, b.files.Remove(dir))
+	}
+	return b.keep(ctx, s.key, dir)
 }
 
 // command runs a command, as one of a few at once.
@@ -128,7 +140,7 @@ var (
 )
 
 // inspect has the user look into the state before a command that has failed.
-func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []string) error {
+func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []string) (err error) {
 	if b.Inspect == nil {
 		return nil
 	}
@@ -146,10 +158,12 @@ func (b *builder) inspect(ctx context.Context, s *stage, f Failed, prefix []stri
 		s.part.Line("the image has no shell to look into it with")
 		return nil
 	}
-	f.Shell.Args, f.Shell.Layer = append(slices.Clip(prefix), shell), b.fresh()
-	if err := engine.MakeLayer(f.Shell.Layer); err != nil {
+	draft, err := b.Store.Draft(ctx, b.fresh())
+	if err != nil {
 		return err
 	}
+	defer b.ending.Go(func() { _ = draft.End() })
+	f.Shell.Args, f.Shell.Layer, f.Shell.FileSize = append(slices.Clip(prefix), shell), draft.Layer, draft.FileSize
 	s.part.Line("the command ended with exit code %d", f.Code)
 	b.says.Pause()
 	return b.Inspect(ctx, f)

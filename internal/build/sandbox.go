@@ -73,9 +73,11 @@ func (s Sandboxes) With(ctx context.Context, c Command,
 // with is With; route is nil for a sandbox without a network.
 func (s Sandboxes) with(ctx context.Context, c Command,
 	use func(ctx context.Context, j *job.Job, p guest.ProcessSpec, route egress.Route) error) (err error) {
+	limits := s.Limits
+	limits.Disk = min(limits.Disk, c.FileSize)
 	plan := provision.Plan{ID: cove.NewSandboxID(), Layer: c.Layer, Bare: true,
 		Rootfs:  engine.Rootfs{Kind: engine.RootfsDir, Dir: c.Stack[0], Layers: c.Stack[1:]},
-		Shape:   cove.Shape{Limits: s.Limits, User: cove.RootUser},
+		Shape:   cove.Shape{Limits: limits, User: cove.RootUser},
 		Binding: engine.Binding{Hostname: rootfs.Hostname}}
 	if err := s.attach(ctx, c.Mounts, &plan.Binding); err != nil {
 		plan.Binding.Close()
@@ -110,7 +112,7 @@ func (s Sandboxes) with(ctx context.Context, c Command,
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
-	go func() { defer close(watched); s.watch(ctx, c.Layer, cancel) }()
+	go func() { defer close(watched); s.watch(ctx, c.Disk, cancel) }()
 	defer func() { cancel(nil); <-watched }()
 	return use(ctx, j, guest.ProcessSpec{Args: c.Args, Env: env, Dir: c.Dir}, route)
 }
@@ -148,7 +150,7 @@ func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, p guest.Pr
 	}
 	if limit := o.Limit(stats); limit != "" {
 		return 0, cove.Errorf(cove.LimitReached, "the limit %q has ended the command", limit).
-			WithHint("raise it: --memory SIZE, --pids COUNT, --cpus CORES")
+			WithHint("raise it: --memory SIZE, --pids COUNT, --cpus CORES; or have it write less")
 	}
 	if o.Lost != nil {
 		return 0, o.Lost
@@ -159,9 +161,10 @@ func (s Sandboxes) attend(ctx context.Context, j *job.Job, c Command, p guest.Pr
 	return o.Code, nil
 }
 
-const watchEvery = 200 * time.Millisecond
+const watchEvery = 20 * time.Millisecond
 
-// watch ends a command that fills the disk of the layers, which the kernel does not bound for it.
+// watch ends a command that fills the disk of the store: with its layer, where the kernel does not bound that for it,
+// or with caches.
 func (s Sandboxes) watch(ctx context.Context, dir string, end context.CancelCauseFunc) {
 	for {
 		if err := layer.Spare(dir); err != nil {

@@ -231,6 +231,9 @@ func (b Builds) Find(key string) (l Layer, err error) {
 // build, if that was first. It stays until Release, and is on the disk after Settle.
 func (b Builds) Keep(ctx context.Context, key string, l Layer) (Layer, error) {
 	size, err := b.store.files.Measure(ctx, engine.Changes(l.Dir))
+	if most := b.Most(); size.Bytes > most.Bytes || size.Files > most.Files {
+		return l, cove.Errorf(cove.TooLarge, "the layer has more than %d MiB or %d files", most.Bytes>>20, most.Files)
+	}
 	l.Bytes, l.Files, l.Boot = size.Bytes, size.Files, thisBoot()
 	var data []byte
 	if err == nil {
@@ -329,6 +332,10 @@ func (b Builds) Cache(ctx context.Context, id string, alone bool, fill func(dir 
 		err := all.record(place, id)
 		if lock.Close(); err != nil {
 			return storage(err, "record a cache")
+		}
+		if layerfiles.Spare(place) != nil {
+			_, err = all.remove(place)
+			return storage(err, "remove a cache")
 		}
 		return b.shrink()
 	}, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/image/files"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
 )
 
 // lockFile takes the lock of a file as soon as it is free.
@@ -52,10 +53,18 @@ func (s *Store) newTemp() (*temp, error) {
 
 const lockSuffix = ".lock"
 
+// draftIn is the disk of a Draft.
+func draftIn(dir string) disk.Image {
+	return disk.Image{File: filepath.Join(dir, "draft.img"), Dir: filepath.Join(dir, "draft")}
+}
+
 // discard removes the directory, if it still exists, and then the lock.
 func (t *temp) discard() error {
-	err := t.files.Remove(t.dir)
-	if err == nil {
+	left, err := filepath.Glob(filepath.Join(t.dir, "*")) // by a process that was killed
+	for _, dir := range left {
+		err = errors.Join(err, draftIn(dir).Unmount())
+	}
+	if err = errors.Join(err, t.files.Remove(t.dir)); err == nil {
 		err = os.Remove(t.lock.Name())
 	}
 	return errors.Join(err, t.lock.Close())

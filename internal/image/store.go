@@ -51,6 +51,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
 )
 
 // Options configure a store and its limits.
@@ -112,6 +113,7 @@ type Store struct {
 	log       *slog.Logger
 	keychain  authn.Keychain
 	patience  patience
+	drafts    disk.Templates
 
 	mu     sync.Mutex
 	raw    []byte            // index.json as last read

@@ -104,7 +104,7 @@ type taking struct {
 }
 
 var take = operation[taking, none]{"take", func(ctx context.Context, a taking) (none, error) {
-	return none{}, layer.Take(ctx, a.From, a.To, a.Most)
+	return none{}, layer.Take(ctx, a.From, a.To, a.Most, false)
 }}
 
 // Take is layer.Take.

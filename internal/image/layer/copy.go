@@ -32,7 +32,7 @@ type Copy struct {
 	Itself  bool   // a directory that a word names keeps its owner and mode
 	Whole   bool   // archives are files like others
 	Plain   bool   // no mode has more than the permissions of owner, group and others
-	Room    string // directory in which others are unpacked
+	Room    string // directory in which others are unpacked, and on whose disk builds leave some; empty: of no build
 }
 
 // Inline is a file by its content.
@@ -48,7 +48,9 @@ func (c Copy) Into(ctx context.Context, changes string, below rootfs.Stack) erro
 		return err
 	}
 	defer into.close()
-	w := &copier{Copy: c, target: into, links: map[[2]uint64]string{}}
+	limits := unpack.DefaultLimits()
+	most := Most{limits.Bytes, limits.Entries}
+	w := &copier{Copy: c, target: into, links: map[[2]uint64]string{}, meter: &meter{most, most}}
 	return failure(w.all(ctx), "copy")
 }
 
@@ -151,6 +153,7 @@ func (t target) finish(name string, mode fs.FileMode, owner Owner) error {
 type copier struct {
 	Copy
 	target
+	*meter
 	links    map[[2]uint64]string // by inodes of a tree, of which names were copied
 	excluded *patternmatcher.PatternMatcher
 	top      string // the source that is being copied
@@ -321,7 +324,10 @@ func (c *copier) owner(st *syscall.Stat_t) Owner {
 // entry copies a file, a link, or a directory with what is in it. top says that a word of the Dockerfile names it: of a
 // directory what is in it is copied then.
 func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, top bool) error {
-	if err := ctx.Err(); err != nil {
+	st := info.Sys().(*syscall.Stat_t)
+	id := [2]uint64{st.Dev, st.Ino}
+	first, again := c.links[id]
+	if err := errors.Join(ctx.Err(), c.count(st.Mode, st.Size, again), Spare(c.Room)); err != nil {
 		return err
 	}
 	old, err := c.look(to)
@@ -335,7 +341,6 @@ func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, t
 		}
 		return cove.Errorf(cove.InvalidArgument, "the directory %.200q cannot take the place of what is no directory", from)
 	}
-	st := info.Sys().(*syscall.Stat_t)
 	switch info.Mode().Type() {
 	case fs.ModeDir:
 		return c.dir(ctx, from, to, info, top && (there || !c.Itself && !c.Parents))
@@ -350,11 +355,10 @@ func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, t
 	if err := c.layer.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if c.From.in != nil && !info.IsDir() {
-		id := [2]uint64{st.Dev, st.Ino}
-		if first, ok := c.links[id]; ok {
-			return c.layer.Link(first, to)
-		}
+	if again {
+		return c.layer.Link(first, to)
+	}
+	if c.From.in != nil {
 		c.links[id] = to
 	}
 	mode := info.Mode()
@@ -367,7 +371,7 @@ func (c *copier) entry(ctx context.Context, from, to string, info fs.FileInfo, t
 			return err
 		}
 	} else {
-		if err := c.content(from, to, info); err != nil {
+		if err := c.content(ctx, from, to, info); err != nil {
 			return err
 		}
 		if c.Mode != nil {
@@ -403,7 +407,7 @@ func (c *copier) read(name string, info fs.FileInfo) (*os.File, error) {
 	return f, nil
 }
 
-func (c *copier) content(from, to string, info fs.FileInfo) error {
+func (c *copier) content(ctx context.Context, from, to string, info fs.FileInfo) error {
 	src, err := c.read(from, info)
 	if err != nil {
 		return err
@@ -413,8 +417,7 @@ func (c *copier) content(from, to string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Close())
+	return errors.Join(pour(ctx, src, dst, c.Room), dst.Close())
 }
 
 // unpacked copies what is in an archive into the destination, a directory then, with the owners and modes that the
@@ -448,12 +451,15 @@ func (c *copier) unpacked(ctx context.Context, from, dest string, info fs.FileIn
 	if err != nil {
 		return false, err
 	}
-	all := &copier{Copy: Copy{From: source, Whole: true}, target: c.target, links: map[[2]uint64]string{}}
+	all := &copier{Copy: Copy{From: source, Whole: true, Room: c.Room}, target: c.target, meter: c.meter,
+		links: map[[2]uint64]string{}}
 	return true, all.entry(ctx, ".", dest, top, true)
 }
 
 func unpackTo(ctx context.Context, dir string, archive io.Reader) error {
-	t, err := unpack.New(dir, unpack.DefaultLimits())
+	limits := unpack.DefaultLimits()
+	limits.Entries = min(limits.Entries, Left(dir).Files)
+	t, err := unpack.New(dir, limits)
 	if err != nil {
 		return err
 	}

@@ -133,19 +133,6 @@ func Clamp(changes string, latest time.Time) error {
 	return failure(err, "set the times of a layer")
 }
 
-// leastFree is how many bytes of the disk builds leave.
-const leastFree = 512 << 20
-
-// Spare refuses that a build writes more where the disk of a directory is nearly full. Errors: StorageFull.
-func Spare(dir string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err == nil && int64(st.Bavail)*st.Bsize < leastFree {
-		return cove.Errorf(cove.StorageFull, "the disk of the images has less than %d MiB left", leastFree>>20).
-			WithHint("free some space, or run \"cove image prune\"")
-	}
-	return nil
-}
-
 // failure gives an error of the file system its code.
 func failure(err error, doing string) error {
 	if _, known := errors.AsType[*cove.Error](err); known || err == nil {

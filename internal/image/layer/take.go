@@ -16,14 +16,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Most bounds what Take copies.
-type Most struct{ Bytes, Files int64 }
-
 // Take copies the changes of an overlay, in which nothing runs meanwhile, into the empty directory of a layer: with
 // their owners, modes, times, hard links and extended attributes, without sockets. Errors: TooLarge, StorageFull,
-// Canceled, InvalidArgument (a name that archives of layers cannot have).
-func Take(ctx context.Context, from, changes string, most Most) error {
-	t := taking{left: most, most: most, first: map[[2]uint64]string{}}
+// Canceled, InvalidArgument (a name that archives of layers cannot have). moves removes each file as soon as it is
+// copied, so that what the kernel has not written yet need not be written.
+func Take(ctx context.Context, from, changes string, most Most, moves bool) error {
+	t := taking{meter: meter{most, most}, moves: moves, first: map[[2]uint64]string{}}
 	err := t.directory(ctx, from, changes, ".")
 	if ctx.Err() != nil {
 		return cove.Errorf(cove.Canceled, "the copy of the changes was ended: %w", ctx.Err())
@@ -32,13 +30,15 @@ func Take(ctx context.Context, from, changes string, most Most) error {
 }
 
 type taking struct {
-	left, most Most
-	first      map[[2]uint64]string // of inodes with several names, the first copy
+	meter
+	moves bool
+	first map[[2]uint64]string // of inodes with several names, the first copy
 }
 
 func (t *taking) directory(ctx context.Context, from, to, name string) error {
+	var st unix.Stat_t // with the time before anything is removed
 	entries, err := os.ReadDir(from)
-	if err != nil {
+	if err = errors.Join(err, unix.Lstat(from, &st)); err != nil {
 		return err
 	}
 	for _, e := range entries {
@@ -47,7 +47,11 @@ func (t *taking) directory(ctx context.Context, from, to, name string) error {
 			return cove.Errorf(cove.InvalidArgument, "the file %.200q has a name that layers of images use for what was removed",
 				below).WithHint("rename or remove it in the sandbox")
 		}
-		if err := t.entry(ctx, filepath.Join(from, e.Name()), filepath.Join(to, e.Name()), below); err != nil {
+		err := t.entry(ctx, filepath.Join(from, e.Name()), filepath.Join(to, e.Name()), below)
+		if err == nil && t.moves && !e.IsDir() {
+			err = os.Remove(filepath.Join(from, e.Name()))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -59,7 +63,7 @@ func (t *taking) directory(ctx context.Context, from, to, name string) error {
 	if err := attributes(from, to); err != nil {
 		return err
 	}
-	return likewise(from, to)
+	return describe(to, st)
 }
 
 func (t *taking) entry(ctx context.Context, from, to, name string) error {
@@ -67,14 +71,15 @@ func (t *taking) entry(ctx context.Context, from, to, name string) error {
 	if err := unix.Lstat(from, &st); err != nil {
 		return &fs.PathError{Op: "stat", Path: from, Err: err}
 	}
-	if err := errors.Join(ctx.Err(), t.count(st)); err != nil {
-		return err
-	}
 	id := [2]uint64{st.Dev, st.Ino}
-	if first, ok := t.first[id]; ok && kind(st) != unix.S_IFDIR && !whiteout(st) {
+	first, again := t.first[id]
+	err := errors.Join(ctx.Err(), t.count(st.Mode, st.Size, again), Spare(filepath.Dir(to)))
+	if err == nil && again {
 		return os.Link(first, to)
 	}
-	var err error
+	if err != nil {
+		return err
+	}
 	switch kind(st) {
 	case unix.S_IFDIR:
 		if err = os.Mkdir(to, 0o700); err == nil {
@@ -124,14 +129,17 @@ func resemble(from, to string, st unix.Stat_t) error {
 	return setTime(to, st.Mtim)
 }
 
-// count refuses more than the most, before anything is copied.
-func (t *taking) count(st unix.Stat_t) error {
-	t.left.Files--
-	if kind(st) == unix.S_IFREG {
-		t.left.Bytes -= st.Size
+// meter counts what is copied.
+type meter struct{ left, most Most }
+
+// count refuses more than the most, before anything is copied. again says that it is one more name of a file.
+func (m *meter) count(mode uint32, size int64, again bool) error {
+	m.left.Files--
+	if mode&unix.S_IFMT == unix.S_IFREG && !again {
+		m.left.Bytes -= size
 	}
-	if t.left.Files < 0 || t.left.Bytes < 0 {
-		return cove.Errorf(cove.TooLarge, "the changes have more than %d MiB or %d files", t.most.Bytes>>20, t.most.Files).
+	if m.left.Files < 0 || m.left.Bytes < 0 {
+		return cove.Errorf(cove.TooLarge, "the changes have more than %d MiB or %d files", m.most.Bytes>>20, m.most.Files).
 			WithHint("remove what the image does not need, such as caches of package managers")
 	}
 	return nil
@@ -150,18 +158,31 @@ func copyFile(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	for err == nil {
-		if err = ctx.Err(); err == nil {
-			err = Spare(filepath.Dir(to))
+	return errors.Join(pour(ctx, in, out, filepath.Dir(to)), out.Close())
+}
+
+// pour copies the content of a file, without its large holes, while the disk of a directory has room.
+func pour(ctx context.Context, in, out *os.File, room string) error {
+	end := int64(0) // of what is copied
+	at, err := in.Seek(0, unix.SEEK_DATA)
+	for ; err == nil; at, err = in.Seek(at+chunk, unix.SEEK_DATA) {
+		end, err = out.Seek(at, io.SeekStart)
+		if err = errors.Join(err, ctx.Err(), Spare(room)); err == nil {
+			var n int64
+			n, err = io.CopyN(out, in, chunk)
+			end += n
 		}
-		if err == nil {
-			_, err = io.CopyN(out, in, chunk)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
 		}
 	}
-	if errors.Is(err, io.EOF) {
-		err = nil
+	if errors.Is(err, unix.ENXIO) { // no more data
+		at, err = in.Seek(0, io.SeekEnd)
 	}
-	return errors.Join(err, out.Close())
+	if err != nil || at == end {
+		return err
+	}
+	return out.Truncate(at)
 }
 
 // capability is the attribute with the capabilities of a program.
@@ -185,10 +206,13 @@ func attributes(from, to string) error {
 
 // attributesOf returns the extended attributes of a file that belong to it.
 func attributesOf(place string) (map[string]string, error) {
-	names := make([]byte, 64<<10) // the most that the kernel has of one file
-	n, err := unix.Llistxattr(place, names)
+	n, err := unix.Llistxattr(place, nil)
 	if err == unix.ENOTSUP || n == 0 && err == nil {
 		return nil, nil
+	}
+	names := make([]byte, 64<<10) // the most that the kernel has of one file
+	if err == nil {
+		n, err = unix.Llistxattr(place, names)
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "listxattr", Path: place, Err: err}

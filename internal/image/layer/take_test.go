@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 var plenty = Most{Bytes: 1 << 20, Files: 100}
@@ -50,17 +51,26 @@ func overlay(t *testing.T) string {
 func TestTake(t *testing.T) {
 	needRoot(t)
 	from, to := overlay(t), t.TempDir()
-	if err := Take(t.Context(), from, to, plenty); err != nil {
+	if err := Take(t.Context(), from, to, plenty, false); err != nil {
 		t.Fatal(err)
 	}
-	var archives [2]bytes.Buffer
-	for i, dir := range []string{from, to} {
+	moved := t.TempDir()
+	var archives [3]bytes.Buffer
+	for i, dir := range []string{from, to, moved} {
+		if dir == moved {
+			if err := Take(t.Context(), from, moved, plenty, true); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := Write(t.Context(), &archives[i], dir); err != nil {
 			t.Fatal(err)
 		}
+		if !bytes.Equal(archives[i].Bytes(), archives[0].Bytes()) {
+			t.Errorf("the copy has another archive in %s", dir)
+		}
 	}
-	if !bytes.Equal(archives[0].Bytes(), archives[1].Bytes()) {
-		t.Error("the copy has another archive")
+	if left := shown(t, from); left != "dir/ gone/" {
+		t.Errorf("what was moved is still there: %s", left)
 	}
 	have := map[string]*tar.Header{}
 	for r := tar.NewReader(&archives[1]); ; {
@@ -119,9 +129,69 @@ func TestTakeRefuses(t *testing.T) {
 		{t.Context(), tree(t, "dir/.wh.etc", ""), plenty, cove.InvalidArgument, "dir/.wh.etc"},
 		{gone, tree(t, "a", ""), plenty, cove.Canceled, "ended"},
 	} {
-		err := Take(test.ctx, test.from, t.TempDir(), test.most)
+		err := Take(test.ctx, test.from, t.TempDir(), test.most, false)
 		if cove.ErrorCode(err) != test.code || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v, want %s: %s", err, test.code, test.says)
+		}
+	}
+}
+
+// TestTakeHoles: a large hole of a file is one of the copy, before, between and after its data.
+func TestTakeHoles(t *testing.T) {
+	needRoot(t)
+	from, to := tree(t, "sparse", "", "short", "text"), t.TempDir()
+	f, err := os.OpenFile(filepath.Join(from, "sparse"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, at := range []int64{100 << 20, 300<<20 - 5} {
+		if _, err := f.WriteAt([]byte("0123456789"), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(f.Truncate(1<<30), Take(t.Context(), from, to, Most{2 << 30, 9}, true)); err != nil {
+		t.Fatal(err)
+	}
+	copied, err := os.Open(filepath.Join(to, "sparse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(copied.Fd()), &st); err != nil || st.Size != 1<<30 || st.Blocks*512 > 64<<20 {
+		t.Errorf("it has %d bytes, %d on the disk, %v", st.Size, st.Blocks*512, err)
+	}
+	for _, at := range []int64{100 << 20, 300<<20 - 5} {
+		text := make([]byte, 12)
+		if _, err := copied.ReadAt(text, at-1); err != nil || string(text) != "\x000123456789\x00" {
+			t.Errorf("at %d it has %q, %v", at, text, err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(to, "short")); string(text) != "text" {
+		t.Errorf("another file has %q, %v", text, err)
+	}
+}
+
+// TestCopyCounts: what COPY copies is counted, one file for all of its names.
+func TestCopyCounts(t *testing.T) {
+	needRoot(t)
+	from := tree(t, "big", "", "other", "")
+	if err := errors.Join(os.Truncate(filepath.Join(from, "big"), 6<<30),
+		os.Truncate(filepath.Join(from, "other"), 6<<30),
+		os.Link(filepath.Join(from, "big"), filepath.Join(from, "linked"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][]string{{"big", "linked"}, {"big", "other"}} {
+		source, err := OpenStack(rootfs.Stack{from})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer source.Close()
+		c := Copy{From: source, Words: words, Dest: "/", Whole: true, Room: t.TempDir()}
+		err = c.Into(t.Context(), t.TempDir(), rootfs.Stack{t.TempDir()})
+		if (cove.ErrorCode(err) == cove.TooLarge) != (words[1] == "other") {
+			t.Errorf("%q of 6 GiB each: %v", words, err)
 		}
 	}
 }
