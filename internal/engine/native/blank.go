@@ -28,11 +28,11 @@ type blank struct {
 	releaseIDs func()
 	group      *cgroup.Group
 	client     *guest.Client
-	online     bool               // has planNetwork done
-	begun      guest.Begin        // what it has been told
-	tasks      int64              // threads of the guest itself
-	adopted    bool               // PID 1 is not a child of this process
-	process    forkserver.Process // PID 1; nil if adopted
+	online     bool                // has planNetwork done
+	begun      guest.Begin         // what it has been told
+	tasks      int64               // threads of the guest itself
+	adopted    bool                // PID 1 is not a child of this process
+	process    *forkserver.Process // PID 1; nil if adopted
 
 	// Of one for a detached sandbox: its own instance, until its sandbox has a record, and the lock on its id range, until
 	// the guest holds it.
