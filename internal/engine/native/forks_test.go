@@ -26,7 +26,7 @@ func forkServer(t *testing.T, e *Engine) *forkserver.Client {
 	return c
 }
 
-// TestForkServersKilled: another fork server takes the place of one that has gone at once, however short each has lived.
+// TestForkServersKilled: another fork server takes the place of one that has gone at once, however short its life was.
 func TestForkServersKilled(t *testing.T) {
 	e := open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // with pauses that double it would take 31

@@ -113,8 +113,8 @@ func OnOwnThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// becomeUser gives the calling thread all three ids of a user, and leaves it root's capabilities. Where a process may not
-// keep them so, the thread stays as it is.
+// becomeUser gives the calling thread all three ids of a user, and leaves it root's capabilities. Where a process may
+// not keep them so, the thread stays as it is.
 func becomeUser(uid int) error {
 	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
 	if err == nil {

@@ -85,8 +85,8 @@ func (l *lean) forget() {
 }
 
 // enter puts the calling thread into the copy as it is to be now, until leave, and reports whether it has: else the
-// process's own namespace is as good, or a start takes longer. Nobody stays in the copy, so that it ends when it is
-// given up.
+// process's own namespace is as good, or a start takes longer. No thread stays in the copy, so that the copy ends when
+// it is given up.
 func (l *lean) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
